@@ -1,0 +1,43 @@
+#include "base/errors.hpp"
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+namespace spillway {
+
+InputError::InputError(const std::string& file, int line, const std::string& what, std::string hint)
+    : Error(file + (line > 0 ? ":" + std::to_string(line) : "") + ": " + what, std::move(hint)) {}
+
+namespace {
+
+const char* remedy(int error_number) {
+  switch (error_number) {
+    case ENOSPC: return "the disk is full: free space there or name another directory";
+    case EDQUOT: return "the disk quota is used up: free space there or name another directory";
+    case EACCES:
+    case EPERM: return "check the permissions, or choose a directory you own";
+    case ENOENT: return "check the spelling of the path";
+    case EROFS: return "the file system is mounted read-only: name another directory";
+    case EIO: return "the device reported a read or write error: check `dmesg` and the drive's health";
+    case ENOMEM: return "not enough memory or locked-memory limit: lower the limits given, or raise `ulimit -l`";
+    case EMFILE: return "too many open files: raise `ulimit -n`";
+    default: return "";
+  }
+}
+
+}  // namespace
+
+MachineError MachineError::from_errno(const std::string& what, int error_number, std::string hint) {
+  if (hint.empty()) hint = remedy(error_number);
+  return MachineError(what + ": " + std::strerror(error_number), std::move(hint));
+}
+
+void bug(const char* condition, const char* file, int line, const std::string& detail) {
+  std::fprintf(stderr, "spillway: internal error: %s is false at %s:%d%s%s\n", condition, file, line,
+               detail.empty() ? "" : ": ", detail.c_str());
+  std::abort();
+}
+
+}  // namespace spillway

@@ -1,0 +1,20 @@
+# spillway_options: what every target of ours is compiled with.
+add_library(spillway_options INTERFACE)
+target_compile_features(spillway_options INTERFACE cxx_std_20)
+target_include_directories(spillway_options INTERFACE ${PROJECT_SOURCE_DIR})
+target_compile_definitions(spillway_options INTERFACE SPILLWAY_VERSION="${PROJECT_VERSION}")
+# -ffp-contract=off: a multiply-add is rounded the same on every CPU, so numbers do not depend on it.
+target_compile_options(spillway_options INTERFACE
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -Wconversion -Wsign-conversion -Wshadow -Werror -ffp-contract=off>)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+if(SPILLWAY_SANITIZE)
+  target_compile_options(spillway_options INTERFACE -fsanitize=${SPILLWAY_SANITIZE} -fno-omit-frame-pointer -g)
+  target_link_options(spillway_options INTERFACE -fsanitize=${SPILLWAY_SANITIZE})
+endif()
+
+find_program(CCACHE_PROGRAM ccache)
+if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
+endif()

@@ -1,0 +1,150 @@
+#include "policies/gpt_layout.hpp"
+
+#include <algorithm>
+
+namespace spillway {
+
+namespace {
+
+std::uint64_t round_up(std::uint64_t value, std::uint64_t to) { return (value + to - 1) / to * to; }
+
+std::uint64_t unsigned_of(std::int64_t value) { return static_cast<std::uint64_t>(value); }
+
+// fp32 working storage of attention for one head: the CPU backend materialises T x T, a GPU kernel does not.
+std::uint64_t attention_scratch_bytes(const Problem& problem, std::uint64_t matrices) {
+  if (problem.workload.precision != Precision::fp32) return 0;
+  const std::uint64_t t = unsigned_of(problem.workload.sequence);
+  return round_up(matrices * t * t * 4, buffer_alignment);
+}
+
+class LayoutBuilder {
+ public:
+  void add(std::string name, std::int64_t rows, std::int64_t columns, bool decay) {
+    tensors_.push_back({std::move(name), rows, columns, offset_, decay});
+    offset_ += rows * columns;
+  }
+  std::vector<TensorLayout> take() { return std::move(tensors_); }
+
+ private:
+  std::vector<TensorLayout> tensors_;
+  std::int64_t offset_ = 0;
+};
+
+}  // namespace
+
+std::vector<TensorLayout> block_layout(const ModelSpec& model) {
+  const std::int64_t c = model.hidden;
+  LayoutBuilder layout;
+  layout.add("ln_1.weight", 1, c, false);
+  layout.add("ln_1.bias", 1, c, false);
+  layout.add("attn.c_attn.weight", 3 * c, c, true);
+  layout.add("attn.c_attn.bias", 1, 3 * c, false);
+  layout.add("attn.c_proj.weight", c, c, true);
+  layout.add("attn.c_proj.bias", 1, c, false);
+  layout.add("ln_2.weight", 1, c, false);
+  layout.add("ln_2.bias", 1, c, false);
+  layout.add("mlp.c_fc.weight", model.ffn, c, true);
+  layout.add("mlp.c_fc.bias", 1, model.ffn, false);
+  layout.add("mlp.c_proj.weight", c, model.ffn, true);
+  layout.add("mlp.c_proj.bias", 1, c, false);
+  return layout.take();
+}
+
+std::vector<TensorLayout> embedding_layout(const ModelSpec& model) {
+  LayoutBuilder layout;
+  layout.add("wte.weight", model.vocabulary, model.hidden, true);
+  layout.add("wpe.weight", model.positions, model.hidden, true);
+  layout.add("ln_f.weight", 1, model.hidden, false);
+  layout.add("ln_f.bias", 1, model.hidden, false);
+  return layout.take();
+}
+
+std::int64_t unit_elements(const ModelSpec& model, std::int64_t unit) {
+  const std::int64_t elements =
+      unit < model.layers ? model.block_parameters() : model.embedding_parameters();
+  return (elements + element_alignment - 1) / element_alignment * element_alignment;
+}
+
+std::vector<SavedLayout> saved_layout(const Problem& problem) {
+  const ModelSpec& model = problem.model;
+  const std::uint64_t t = unsigned_of(problem.workload.sequence);
+  const std::int64_t c = model.hidden;
+  const std::int64_t qkv = c + 2 * (c / model.heads) * model.kv_heads;
+  const std::int64_t fc = model.architecture == Architecture::llama ? 2 * model.ffn : model.ffn;
+  std::vector<SavedLayout> layout;
+  std::uint64_t offset = 0;
+  const auto add = [&](SavedTensor tensor, std::int64_t width, std::uint64_t element_bytes) {
+    const std::uint64_t bytes = round_up(t * unsigned_of(width) * element_bytes, buffer_alignment);
+    layout.push_back({tensor, offset, bytes, width});
+    offset += bytes;
+  };
+  const std::uint64_t element = problem.activation_bytes();
+  add(saved_ln1, c, element);
+  add(saved_qkv, qkv, element);
+  add(saved_attention, c, element);
+  add(saved_residual, c, element);
+  add(saved_ln2, c, element);
+  add(saved_fc, fc, element);
+  add(saved_gelu, model.ffn, element);
+  add(saved_statistics, 4 + model.heads, 4);
+  return layout;
+}
+
+std::uint64_t saved_bytes_per_sequence(const Problem& problem) {
+  const auto layout = saved_layout(problem);
+  return layout.back().offset + layout.back().bytes;
+}
+
+std::uint64_t checkpoint_bytes(const Problem& problem) {
+  const Workload& workload = problem.workload;
+  return round_up(unsigned_of(workload.micro_batch * workload.sequence * problem.model.hidden) *
+                      problem.activation_bytes(),
+                  buffer_alignment);
+}
+
+std::uint64_t forward_scratch_bytes(const Problem& problem, bool saves) {
+  return (saves ? 0 : saved_bytes_per_sequence(problem)) + attention_scratch_bytes(problem, 1);
+}
+
+std::uint64_t backward_scratch_bytes(const Problem& problem, std::uint8_t available) {
+  const ModelSpec& model = problem.model;
+  // Gradients alive at once: of fc (and GELU, in place), of qkv, and three of width C.
+  const std::int64_t width = model.ffn + 3 * model.hidden + 3 * model.hidden;
+  const std::uint64_t gradients = round_up(
+      unsigned_of(problem.workload.sequence * width) * problem.activation_bytes(), buffer_alignment);
+  const std::uint64_t recomputed = available == saved_all ? 0 : saved_bytes_per_sequence(problem);
+  return recomputed + gradients + attention_scratch_bytes(problem, 2);
+}
+
+std::int64_t head_chunk_tokens(const Problem& problem) {
+  constexpr std::int64_t logits_budget = 64 << 20;  // bytes of fp32 logits
+  const std::int64_t by_budget = logits_budget / (4 * problem.model.vocabulary);
+  return std::clamp<std::int64_t>(by_budget, 16, std::max<std::int64_t>(problem.workload.sequence, 16));
+}
+
+std::uint64_t head_scratch_bytes(const Problem& problem) {
+  const std::uint64_t logits =
+      round_up(unsigned_of(head_chunk_tokens(problem) * problem.model.vocabulary) * 4, buffer_alignment);
+  const std::uint64_t t = unsigned_of(problem.workload.sequence);
+  const std::uint64_t hidden =
+      round_up(t * unsigned_of(problem.model.hidden) * problem.activation_bytes(), buffer_alignment);
+  const std::uint64_t statistics = round_up(t * 2 * 4, buffer_alignment);
+  return logits + 2 * hidden + statistics;
+}
+
+double recompute_flops(const Problem& problem, std::uint8_t available, bool output) {
+  const ModelSpec& model = problem.model;
+  const Workload& workload = problem.workload;
+  const double tokens = static_cast<double>(workload.micro_batch * workload.sequence);
+  const double c = static_cast<double>(model.hidden);
+  const auto widths = saved_layout(problem);
+  const auto gemm = [&](SavedTensor tensor, std::size_t index) {
+    return (available & tensor) ? 0.0 : 2 * tokens * c * static_cast<double>(widths[index].width);
+  };
+  double flops = gemm(saved_qkv, 1) + gemm(saved_residual, 3) + gemm(saved_fc, 5);
+  if (!(available & saved_attention)) flops += 4 * tokens * static_cast<double>(workload.sequence) * c;
+  if (output) flops += 2 * tokens * c * static_cast<double>(model.ffn);
+  return flops;
+}
+
+}  // namespace spillway

@@ -1,0 +1,55 @@
+// The policy interface: one file and one registry line per policy (docs/write-a-policy.md).
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "policies/program.hpp"
+
+namespace spillway {
+
+struct PolicyOption {
+  std::string name;
+  std::string default_value;
+  std::string help;  // values and meaning
+};
+
+struct PolicyInfo {
+  std::string name;
+  std::string paper;
+  std::string idea;  // one line
+  std::vector<PolicyOption> options;
+};
+
+class Policy {
+ public:
+  virtual ~Policy() = default;
+  virtual PolicyInfo info() const = 0;
+  // Throws InputError where the problem is not one this policy can run (e.g. several micro-batches).
+  virtual void check(const Problem&) const {}
+  // Where each model state lives. Called once, first.
+  virtual void setup(Program& program) = 0;
+  // One training step, in program order.
+  virtual void emit_step(Program& program, int step) = 0;
+  // Brings every parameter up to date after the last step.
+  virtual void emit_epilogue(Program&) {}
+};
+
+using PolicyOptions = std::map<std::string, std::string>;
+
+// Policies that are built in, in a stable order.
+std::vector<PolicyInfo> builtin_policies();
+
+// "greedysnake:alpha=0.2,snake=off": a fresh policy object (it holds the state of one program).
+// Throws InputError for an unknown policy or option (with near names), or a bad value.
+std::unique_ptr<Policy> make_policy(const std::string& text);
+
+// The canonical text: defaults left out, options in the order of PolicyInfo.
+std::string canonical_policy(const std::string& text);
+
+// setup, `steps` steps, epilogue, finish.
+Schedule build_schedule(const Problem& problem, const std::string& policy, int steps);
+
+}  // namespace spillway

@@ -1,0 +1,48 @@
+// What is to be trained: model + machine + workload. Policies read it, nothing here is a policy's choice.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "policies/machine.hpp"
+#include "policies/model.hpp"
+
+namespace spillway {
+
+enum class Precision : std::uint8_t {
+  bf16,  // 16-bit parameters and activations, fp32 master, moments and accumulation
+  fp32   // everything fp32: what the CPU backend computes in
+};
+
+enum class GradientWidth : std::uint8_t {
+  automatic,  // 16 bit where one micro-batch makes the gradient (nothing is summed), else 32 bit
+  bits16,
+  bits32
+};
+
+struct Workload {
+  std::int64_t batch = 1;        // sequences per step
+  std::int64_t micro_batch = 1;  // sequences per micro-batch; divides batch
+  std::int64_t sequence = 1024;  // T, tokens per sequence
+  Precision precision = Precision::bf16;
+  GradientWidth gradient = GradientWidth::automatic;
+
+  std::int64_t micro_batches() const { return batch / micro_batch; }
+  std::int64_t tokens_per_step() const { return batch * sequence; }
+};
+
+struct Problem {
+  ModelSpec model;
+  Machine machine;
+  Workload workload;
+
+  // Bytes per element.
+  std::uint64_t parameter_bytes() const { return workload.precision == Precision::bf16 ? 2 : 4; }
+  std::uint64_t activation_bytes() const { return parameter_bytes(); }
+  std::uint64_t gradient_bytes() const;  // of the gradient handed to the optimizer and of its accumulator
+
+  // Throws InputError: batch not divisible, sequence longer than the model's positions, ...
+  void validate() const;
+};
+
+}  // namespace spillway

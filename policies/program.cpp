@@ -1,0 +1,259 @@
+#include "policies/program.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/errors.hpp"
+
+namespace spillway {
+
+namespace {
+
+std::uint64_t round_up(std::uint64_t bytes) {
+  return (bytes + buffer_alignment - 1) / buffer_alignment * buffer_alignment;
+}
+
+struct Hop {
+  TaskKind kind;
+  Lane lane;
+};
+
+Hop hop(Tier from, Tier to) {
+  if (from == Tier::host && to == Tier::gpu) return {TaskKind::h2d, Lane::pcie_h2d};
+  if (from == Tier::gpu && to == Tier::host) return {TaskKind::d2h, Lane::pcie_d2h};
+  if (from == Tier::ssd && to == Tier::host) return {TaskKind::read, Lane::ssd_read};
+  if (from == Tier::host && to == Tier::ssd) return {TaskKind::write, Lane::ssd_write};
+  bug("a copy is one hop along ssd - host - gpu", __FILE__, __LINE__,
+      fmt::format("{} to {}", to_string(from), to_string(to)));
+}
+
+}  // namespace
+
+Program::Program(const Problem& problem) : problem_(problem) { problem_.validate(); }
+
+void Program::at(int step, Phase phase) {
+  step_ = step;
+  phase_ = phase;
+}
+
+Slice Program::buffer(Tier tier, std::uint64_t bytes, BufferKind kind, int layer, int micro_batch) {
+  SPILLWAY_ASSERT(bytes > 0);
+  BufferInfo info;
+  info.kind = kind;
+  info.tier = tier;
+  info.layer = layer;
+  info.micro_batch = micro_batch;
+  info.bytes = round_up(bytes);
+  buffers_.push_back(info);
+  return {{static_cast<BufferId>(buffers_.size() - 1)}, 0, info.bytes};
+}
+
+Slice Program::persistent(Tier tier, std::uint64_t bytes, BufferKind kind, int layer) {
+  const Slice slice = buffer(tier, bytes, kind, layer);
+  buffers_.back().persistent = true;
+  return slice;
+}
+
+Tier Program::tier(Slice slice) const { return buffers_[slice.buffer.id].tier; }
+
+void Program::home(BufferKind kind, int unit, std::uint64_t first_element, std::uint64_t elements, Slice where) {
+  const std::uint64_t element = kind == BufferKind::optimizer_state ? 12 : problem_.parameter_bytes();
+  SPILLWAY_ASSERT(where.bytes == elements * element);
+  SPILLWAY_ASSERT(buffers_[where.buffer.id].persistent);
+  homes_.push_back({kind, unit, first_element, elements, where});
+}
+
+void Program::require_tier(Slice slice, Tier tier, const char* what) const {
+  SPILLWAY_ASSERT(slice.valid(), what);
+  SPILLWAY_ASSERT(buffers_[slice.buffer.id].tier == tier, what);
+  SPILLWAY_ASSERT(slice.offset + slice.bytes <= buffers_[slice.buffer.id].bytes, what);
+}
+
+Access Program::access(Slice slice, Role role, Mode mode) const {
+  return {slice.buffer.id, role, mode, slice.offset, slice.bytes};
+}
+
+TaskId Program::emit(Task task, std::initializer_list<Access> accesses) {
+  const auto id = static_cast<TaskId>(tasks_.size());
+  SPILLWAY_ASSERT(id != none);
+  task.step = step_;
+  task.phase = phase_;
+  task.first_access = static_cast<std::uint32_t>(accesses_.size());
+  for (const Access& one : accesses) {
+    if (one.buffer == none) continue;  // an optional operand that is absent
+    BufferInfo& buffer = buffers_[one.buffer];
+    if (buffer.first_use == none) buffer.first_use = id;
+    buffer.last_use = id;
+    accesses_.push_back(one);
+  }
+  task.access_count = static_cast<std::uint32_t>(accesses_.size()) - task.first_access;
+  tasks_.push_back(task);
+  return id;
+}
+
+TaskId Program::copy(Slice from, Slice to, int layer, int micro_batch) {
+  SPILLWAY_ASSERT(from.bytes == to.bytes && from.bytes > 0);
+  const Hop move = hop(tier(from), tier(to));
+  require_tier(from, tier(from), "copy source");
+  require_tier(to, tier(to), "copy destination");
+  Task task;
+  task.kind = move.kind;
+  task.lane = move.lane;
+  task.layer = layer;
+  task.micro_batch = micro_batch;
+  task.bytes = from.bytes;
+  return emit(task, {access(from, Role::source, Mode::read), access(to, Role::destination, Mode::write)});
+}
+
+TaskId Program::embed_forward(int micro_batch, Slice parameters, Slice output) {
+  require_tier(parameters, Tier::gpu, "embed_forward parameters");
+  require_tier(output, Tier::gpu, "embed_forward output");
+  Task task;
+  task.kind = TaskKind::embed_forward;
+  task.lane = Lane::gpu_compute;
+  task.layer = static_cast<std::int32_t>(problem_.model.layers);
+  task.micro_batch = micro_batch;
+  task.bytes = 3 * output.bytes;  // two rows gathered, one written, per token
+  return emit(task, {access(parameters, Role::parameters, Mode::read), access(output, Role::output, Mode::write)});
+}
+
+TaskId Program::forward(int layer, int micro_batch, Slice parameters, Slice input, Slice output, Slice saved) {
+  require_tier(parameters, Tier::gpu, "forward parameters");
+  require_tier(input, Tier::gpu, "forward input");
+  require_tier(output, Tier::gpu, "forward output");
+  if (saved.valid()) require_tier(saved, Tier::gpu, "forward saved");
+  Task task;
+  task.kind = TaskKind::forward;
+  task.lane = Lane::gpu_compute;
+  task.layer = layer;
+  task.micro_batch = micro_batch;
+  task.saves = saved.valid();
+  task.flops = problem_.model.block_forward_flops(problem_.workload.micro_batch, problem_.workload.sequence);
+  Slice scratch;
+  if (const auto bytes = forward_scratch_bytes(problem_, task.saves); bytes > 0) {
+    scratch = buffer(Tier::gpu, bytes, BufferKind::scratch, layer, micro_batch);
+  }
+  return emit(task, {access(parameters, Role::parameters, Mode::read), access(input, Role::input, Mode::read),
+                     access(output, Role::output, Mode::write), access(saved, Role::saved, Mode::write),
+                     access(scratch, Role::scratch, Mode::write)});
+}
+
+TaskId Program::head(int micro_batch, Slice parameters, Slice hidden, Slice head_gradient, bool first_micro_batch) {
+  require_tier(parameters, Tier::gpu, "head parameters");
+  require_tier(hidden, Tier::gpu, "head hidden");
+  require_tier(head_gradient, Tier::gpu, "head gradient");
+  Task task;
+  task.kind = TaskKind::head;
+  task.lane = Lane::gpu_compute;
+  task.layer = static_cast<std::int32_t>(problem_.model.layers);
+  task.micro_batch = micro_batch;
+  task.first_micro_batch = first_micro_batch;
+  task.flops = 3 * problem_.model.head_forward_flops(problem_.workload.micro_batch, problem_.workload.sequence);
+  const Slice scratch = buffer(Tier::gpu, head_scratch_bytes(problem_), BufferKind::scratch, task.layer, micro_batch);
+  const Mode sum = first_micro_batch ? Mode::write : Mode::read_write;
+  return emit(task, {access(parameters, Role::parameters, Mode::read),
+                     access(hidden, Role::activation_gradient, Mode::read_write),
+                     access(head_gradient, Role::head_gradient, sum), access(scratch, Role::scratch, Mode::write)});
+}
+
+TaskId Program::backward(int layer, int micro_batch, Slice parameters, Slice input, Slice saved,
+                         std::uint8_t available, Slice activation_gradient, Slice gradient, bool first_micro_batch,
+                         bool recomputes_output) {
+  require_tier(parameters, Tier::gpu, "backward parameters");
+  require_tier(input, Tier::gpu, "backward input");
+  require_tier(activation_gradient, Tier::gpu, "backward activation gradient");
+  require_tier(gradient, Tier::gpu, "backward gradient");
+  SPILLWAY_ASSERT(saved.valid() == (available != saved_none));
+  if (saved.valid()) require_tier(saved, Tier::gpu, "backward saved");
+  const Workload& workload = problem_.workload;
+  Task task;
+  task.kind = TaskKind::backward;
+  task.lane = Lane::gpu_compute;
+  task.layer = layer;
+  task.micro_batch = micro_batch;
+  task.available = available;
+  task.first_micro_batch = first_micro_batch;
+  task.recomputes_output = recomputes_output;
+  task.flops = 2 * problem_.model.block_forward_flops(workload.micro_batch, workload.sequence) +
+               recompute_flops(problem_, available, recomputes_output);
+  const Slice scratch =
+      buffer(Tier::gpu, backward_scratch_bytes(problem_, available), BufferKind::scratch, layer, micro_batch);
+  const Mode sum = first_micro_batch ? Mode::write : Mode::read_write;
+  return emit(task, {access(parameters, Role::parameters, Mode::read), access(input, Role::input, Mode::read),
+                     access(saved, Role::saved, Mode::read),
+                     access(activation_gradient, Role::activation_gradient, Mode::read_write),
+                     access(gradient, Role::gradient, sum), access(scratch, Role::scratch, Mode::write)});
+}
+
+TaskId Program::embed_backward(int micro_batch, Slice activation_gradient, Slice gradient, bool first_micro_batch) {
+  require_tier(activation_gradient, Tier::gpu, "embed_backward activation gradient");
+  require_tier(gradient, Tier::gpu, "embed_backward gradient");
+  Task task;
+  task.kind = TaskKind::embed_backward;
+  task.lane = Lane::gpu_compute;
+  task.layer = static_cast<std::int32_t>(problem_.model.layers);
+  task.micro_batch = micro_batch;
+  task.first_micro_batch = first_micro_batch;
+  // One row read, two rows added to, per token; and the whole accumulator cleared at the start of the sum.
+  task.bytes = 5 * activation_gradient.bytes + (first_micro_batch ? gradient.bytes : 0);
+  const Mode sum = first_micro_batch ? Mode::write : Mode::read_write;
+  return emit(task, {access(activation_gradient, Role::activation_gradient, Mode::read),
+                     access(gradient, Role::gradient, sum)});
+}
+
+TaskId Program::optimizer(int unit, std::uint64_t first_element, std::uint64_t elements, Slice gradient,
+                          Slice head_gradient, Slice optimizer_state, Slice parameters, int update) {
+  const Tier where = tier(optimizer_state);
+  SPILLWAY_ASSERT(where != Tier::ssd);
+  require_tier(gradient, where, "optimizer gradient");
+  require_tier(parameters, where, "optimizer parameters");
+  if (head_gradient.valid()) require_tier(head_gradient, where, "optimizer head gradient");
+  SPILLWAY_ASSERT(gradient.bytes == elements * problem_.gradient_bytes());
+  SPILLWAY_ASSERT(parameters.bytes == elements * problem_.parameter_bytes());
+  SPILLWAY_ASSERT(optimizer_state.bytes == elements * 12);
+  Task task;
+  task.kind = TaskKind::optimizer;
+  task.lane = where == Tier::gpu ? Lane::gpu_compute : Lane::cpu_optimizer;
+  task.layer = unit;
+  task.update = update;
+  task.params = elements;
+  task.first_element = first_element;
+  return emit(task, {access(gradient, Role::gradient, Mode::read),
+                     access(head_gradient, Role::head_gradient, Mode::read),
+                     access(optimizer_state, Role::optimizer_state, Mode::read_write),
+                     access(parameters, Role::parameters, Mode::write)});
+}
+
+TaskId Program::barrier() {
+  Task task;
+  task.kind = TaskKind::barrier;
+  task.lane = Lane::host_sync;
+  return emit(task, {});
+}
+
+std::string kernel_shape(const Problem& problem, const Task& task) {
+  switch (task.kind) {
+    case TaskKind::embed_forward:
+    case TaskKind::forward:
+    case TaskKind::head:
+    case TaskKind::backward:
+    case TaskKind::embed_backward: break;
+    default: return "";
+  }
+  const ModelSpec& model = problem.model;
+  const Workload& workload = problem.workload;
+  std::string shape = fmt::format("{},C{},NH{},KV{},F{}", model.architecture == Architecture::gpt ? "gpt" : "llama",
+                                  model.hidden, model.heads, model.kv_heads, model.ffn);
+  const bool is_block = task.kind == TaskKind::forward || task.kind == TaskKind::backward;
+  if (!is_block) shape += fmt::format(",V{},P{}", model.vocabulary, model.positions);
+  shape += fmt::format(",b{},T{},{}", workload.micro_batch, workload.sequence,
+                       workload.precision == Precision::fp32 ? "fp32" : "bf16");
+  if (task.kind == TaskKind::forward) shape += task.saves ? ",saves" : ",keeps-nothing";
+  if (task.kind == TaskKind::backward) {
+    shape += fmt::format(",saved{:02x}{}", task.available, task.recomputes_output ? ",recomputes-output" : "");
+  }
+  return shape;
+}
+
+}  // namespace spillway

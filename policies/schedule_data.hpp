@@ -1,0 +1,27 @@
+// What a Schedule holds; filled by Program::finish, private to policies/.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "policies/dependency_graph.hpp"
+#include "policies/schedule.hpp"
+
+namespace spillway {
+
+struct Schedule::Data {
+  Problem problem;
+  std::string policy;
+  int steps = 0;
+  std::vector<Task> tasks;
+  std::vector<Access> accesses;
+  std::vector<BufferInfo> buffers;
+  std::vector<HomePart> homes;
+  std::vector<std::uint32_t> predecessor_counts;
+  std::unique_ptr<DependencyGraph> graph;
+  std::array<TierUse, tier_count> use;
+};
+
+}  // namespace spillway
