@@ -1,5 +1,7 @@
 #include "base/errors.hpp"
 
+#include <fmt/core.h>
+
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -8,7 +10,8 @@
 namespace spillway {
 
 InputError::InputError(const std::string& file, int line, const std::string& what, std::string hint)
-    : Error(file + (line > 0 ? ":" + std::to_string(line) : "") + ": " + what, std::move(hint)) {}
+    : Error(line > 0 ? fmt::format("{}:{}: {}", file, line, what) : fmt::format("{}: {}", file, what),
+            std::move(hint)) {}
 
 namespace {
 

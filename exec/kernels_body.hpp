@@ -26,6 +26,11 @@ void fill_rows(const float* row, float* out, std::int64_t rows, std::int64_t col
     std::memcpy(out + i * columns, row, static_cast<std::size_t>(columns) * sizeof(float));
 }
 
+void add_to_rows(const float* x, const float* row, float* out, std::int64_t rows,
+                 std::int64_t columns) {
+  for (std::int64_t i = 0; i < rows; ++i) add(x + i * columns, row, out + i * columns, columns);
+}
+
 void add_column_sums(const float* x, float* sums, std::int64_t rows, std::int64_t columns) {
   for (std::int64_t i = 0; i < rows; ++i) add(sums, x + i * columns, sums, columns);
 }
@@ -205,7 +210,7 @@ double adamw(float* master, float* m, float* v, const float* gradient, const flo
 
 const CpuKernels table = {
     SPILLWAY_KERNEL_NAME, exponential,        add,
-    fill_rows,            add_column_sums,    norm_statistics,
+    fill_rows, add_to_rows, add_column_sums,    norm_statistics,
     norm_apply,           norm_backward,      gelu_forward,
     gelu_backward,        attention_softmax,  attention_probabilities,
     attention_score_gradient, divide_rows,    row_dots,

@@ -39,6 +39,9 @@ struct CpuKernels {
   void (*add)(const float* a, const float* b, float* out, std::int64_t n);
   // Every row of out (rows, columns) = row; what a GEMM with beta = 1 then adds to: the bias.
   void (*fill_rows)(const float* row, float* out, std::int64_t rows, std::int64_t columns);
+  // Every row of out (rows, columns) = the row of x + row: a residual and a bias, before such a GEMM.
+  void (*add_to_rows)(const float* x, const float* row, float* out, std::int64_t rows,
+                      std::int64_t columns);
   // sums (columns) += the rows of x, in order.
   void (*add_column_sums)(const float* x, float* sums, std::int64_t rows, std::int64_t columns);
 

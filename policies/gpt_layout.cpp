@@ -10,13 +10,6 @@ std::uint64_t round_up(std::uint64_t value, std::uint64_t to) { return (value + 
 
 std::uint64_t unsigned_of(std::int64_t value) { return static_cast<std::uint64_t>(value); }
 
-// fp32 working storage of attention for one head: the CPU backend materialises T x T, a GPU kernel does not.
-std::uint64_t attention_scratch_bytes(const Problem& problem, std::uint64_t matrices) {
-  if (problem.workload.precision != Precision::fp32) return 0;
-  const std::uint64_t t = unsigned_of(problem.workload.sequence);
-  return round_up(matrices * t * t * 4, buffer_alignment);
-}
-
 class LayoutBuilder {
  public:
   void add(std::string name, std::int64_t rows, std::int64_t columns, bool decay) {
@@ -103,17 +96,23 @@ std::uint64_t checkpoint_bytes(const Problem& problem) {
 }
 
 std::uint64_t forward_scratch_bytes(const Problem& problem, bool saves) {
-  return (saves ? 0 : saved_bytes_per_sequence(problem)) + attention_scratch_bytes(problem, 1);
+  // The CPU backend's attention scores lie where GELU's output will, so saving needs no scratch.
+  return saves ? 0 : saved_bytes_per_sequence(problem);
 }
 
 std::uint64_t backward_scratch_bytes(const Problem& problem, std::uint8_t available) {
   const ModelSpec& model = problem.model;
-  // Gradients alive at once: of fc (and GELU, in place), of qkv, and three of width C.
-  const std::int64_t width = model.ffn + 3 * model.hidden + 3 * model.hidden;
-  const std::uint64_t gradients = round_up(
-      unsigned_of(problem.workload.sequence * width) * problem.activation_bytes(), buffer_alignment);
+  const std::int64_t t = problem.workload.sequence, c = model.hidden;
+  // Gradients alive at once. CPU (fp32): of fc and then, in its place, of qkv; one of width C; scores and
+  // their gradient for a chunk of queries. GPU: of fc (and GELU, in place), of qkv, three of width C.
+  const std::int64_t elements =
+      problem.workload.precision == Precision::fp32
+          ? t * (std::max(model.ffn, 3 * c) + c) + 2 * std::min(attention_chunk_rows, t) * t
+          : t * (model.ffn + 3 * c + 3 * c);
+  const std::uint64_t gradients =
+      round_up(unsigned_of(elements) * problem.activation_bytes(), buffer_alignment);
   const std::uint64_t recomputed = available == saved_all ? 0 : saved_bytes_per_sequence(problem);
-  return recomputed + gradients + attention_scratch_bytes(problem, 2);
+  return recomputed + gradients;
 }
 
 std::int64_t head_chunk_tokens(const Problem& problem) {

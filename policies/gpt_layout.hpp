@@ -19,6 +19,7 @@ namespace spillway {
 
 inline constexpr std::int64_t element_alignment = 2048;  // elements
 inline constexpr std::uint64_t buffer_alignment = 4096;  // bytes, every buffer in every tier
+inline constexpr std::int64_t attention_chunk_rows = 64; // queries whose scores the CPU backend holds at a time
 
 struct TensorLayout {
   std::string name;          // Hugging Face GPT-2 names without the layer prefix, e.g. "attn.c_attn.weight"

@@ -110,7 +110,8 @@ void FileSink::commit() {
   // The new name itself is durable only when its directory is; a file system that cannot sync a
   // directory has no such promise to give, so a failure here is not the caller's.
   const std::string directory = std::filesystem::path(target_).parent_path().string();
-  const int folder = ::open(directory.empty() ? "." : directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const int folder =
+      ::open(directory.empty() ? "." : directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (folder < 0) return;
   (void)::fsync(folder);
   ::close(folder);

@@ -1,8 +1,8 @@
 // A file that appears whole or not at all.
 //
 // Bytes go to `path`.partial-PID; commit() syncs that file, renames it to `path` and syncs the
-// directory. Without commit() the destructor removes it. A path that is no regular file (a device, a
-// pipe) is written in place, since a rename would replace it. One thread at a time.
+// directory. Without commit() the destructor removes it. A path that is no regular file (a device,
+// a pipe) is written in place, since a rename would replace it. One thread at a time.
 #pragma once
 
 #include <zlib.h>

@@ -12,19 +12,19 @@ namespace spillway {
 
 // Writes `trace` to `path`, compressed where the name ends in ".gz".
 //
-// The events stream to a temporary file beside `path`, which is synced and then renamed: `path` holds
-// the whole trace or what it held before. A device or a pipe is written in place. Spans, samples and
-// metadata keep their order. Every index must be in range, every end not before its start, and every
-// metadata value JSON (Trace::set_metadata sees to that).
+// The events stream to a temporary file beside `path`, which is synced and then renamed: `path`
+// holds the whole trace or what it held before. A device or a pipe is written in place. Spans,
+// samples and metadata keep their order. Every index must be in range, every end not before its
+// start, and every metadata value JSON (Trace::set_metadata sees to that).
 //
 // Throws MachineError with the errno when the file cannot be written.
 void write_trace(const Trace& trace, const std::string& path);
 
-// Reads what write_trace wrote; compression is recognised by content. The result equals the trace that
-// was written: every integer nanosecond, every index, every metadata value.
+// Reads what write_trace wrote; compression is recognised by content. The result equals the trace
+// that was written: every integer nanosecond, every index, every metadata value.
 //
-// Throws InputError (file:line) when the file is missing, truncated, damaged, of another program or of
-// another version of the format; MachineError with the errno when it cannot be read.
+// Throws InputError (file:line) when the file is missing, truncated, damaged, of another program or
+// of another version of the format; MachineError with the errno when it cannot be read.
 Trace read_trace(const std::string& path);
 
 }  // namespace spillway

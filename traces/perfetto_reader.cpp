@@ -1,21 +1,21 @@
-// read_trace: one pass over the JSON by nlohmann's SAX parser, event by event, so that a large trace
-// needs no document tree. Keys may come in any order, except that the header precedes the events.
+// read_trace: one pass over the JSON by nlohmann's SAX parser, event by event, so that a large
+// trace needs no document tree. Keys may come in any order, except that the header precedes the
+// events.
 #include <fmt/format.h>
-#include <zlib.h>
 
 #include <algorithm>
 #include <bit>
-#include <cerrno>
-#include <charconv>
-#include <cmath>
 #include <iterator>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
 
 #include "base/errors.hpp"
+#include "traces/file_source.hpp"
+#include "traces/json_scalar.hpp"
 #include "traces/perfetto.hpp"
 #include "traces/trace_format.hpp"
 
@@ -23,42 +23,7 @@ namespace spillway {
 
 namespace {
 
-// The file's bytes, decompressed where it is compressed.
-std::string read_whole_file(const std::string& path) {
-  errno = 0;
-  const gzFile file = ::gzopen(path.c_str(), "rb");
-  if (file == nullptr) {
-    const int error_number = errno != 0 ? errno : ENOMEM;
-    if (error_number == ENOENT) {
-      throw InputError(path, 0, "no such trace file", "check the spelling of the path");
-    }
-    throw MachineError::from_errno(path + ": cannot open the trace", error_number);
-  }
-  constexpr unsigned piece = 1 << 20;
-  ::gzbuffer(file, piece);
-  std::string text;
-  int count = 0;
-  do {
-    const std::size_t size = text.size();
-    text.resize(size + piece);
-    errno = 0;
-    count = ::gzread(file, text.data() + size, piece);
-    text.resize(size + static_cast<std::size_t>(std::max(count, 0)));
-  } while (count > 0);
-  const int read_error = errno;
-  int result = Z_OK;
-  const std::string message = ::gzerror(file, &result);
-  const int close_result = ::gzclose(file);
-  if (result == Z_ERRNO) {
-    throw MachineError::from_errno(path + ": cannot read the trace", read_error);
-  }
-  if (result != Z_OK || close_result != Z_OK) {
-    throw InputError(path, 0,
-                     fmt::format("the compressed data is damaged or cut off ({} bytes came out)", text.size()),
-                     "record the trace again, or copy the file again");
-  }
-  return text;
-}
+using trace_format::Scalar;
 
 // Walks the text and leaves word of how far it got, so that an error can name its line.
 struct TrackedIterator {
@@ -80,27 +45,33 @@ struct TrackedIterator {
   bool operator!=(const TrackedIterator& other) const { return at != other.at; }
 };
 
-struct Scalar {
-  enum class Type { null, boolean, negative, natural, real, string } type = Type::null;
-  bool truth = false;
-  std::int64_t negative = 0;
-  std::uint64_t natural = 0;
-  double real = 0;
-  const std::string* text = nullptr;  // of a string; of a real number, its digits
-};
-
 // The keys of an event that the reader looks at; the rest is for Perfetto.
 enum class Field : unsigned {
-  ph, tid, name, ts, dur, task, kind, segment, step, phase, layer, micro_batch, bytes, flops, params
+  ph,
+  tid,
+  name,
+  ts,
+  dur,
+  task,
+  kind,
+  segment,
+  step,
+  phase,
+  layer,
+  micro_batch,
+  bytes,
+  flops,
+  params
 };
-constexpr const char* field_names[] = {"ph",   "tid",   "name",        "ts",    "dur",   "task",  "kind", "segment",
-                                       "step", "phase", "layer",       "micro_batch", "bytes", "flops", "params"};
+constexpr const char* field_names[] = {"ph",    "tid",         "name",    "ts",    "dur",
+                                       "task",  "kind",        "segment", "step",  "phase",
+                                       "layer", "micro_batch", "bytes",   "flops", "params"};
 
 constexpr unsigned bit(Field field) { return 1u << static_cast<unsigned>(field); }
 constexpr unsigned needed_by_span =
-    bit(Field::tid) | bit(Field::ts) | bit(Field::dur) | bit(Field::task) | bit(Field::kind) | bit(Field::segment) |
-    bit(Field::step) | bit(Field::phase) | bit(Field::layer) | bit(Field::micro_batch) | bit(Field::bytes) |
-    bit(Field::flops) | bit(Field::params);
+    bit(Field::tid) | bit(Field::ts) | bit(Field::dur) | bit(Field::task) | bit(Field::kind) |
+    bit(Field::segment) | bit(Field::step) | bit(Field::phase) | bit(Field::layer) |
+    bit(Field::micro_batch) | bit(Field::bytes) | bit(Field::flops) | bit(Field::params);
 constexpr unsigned needed_by_sample = bit(Field::name) | bit(Field::ts) | bit(Field::bytes);
 
 struct Event {
@@ -115,29 +86,37 @@ using Indices = std::unordered_map<std::string, std::uint16_t>;
 // Receives nlohmann's SAX events.
 class Reader {
  public:
-  Reader(const std::string& path, const std::string& text) : path_(path), text_(text), reached_(text.data()) {}
+  Reader(const std::string& path, const std::string& text)
+      : path_(path), text_(text), reached_(text.data()) {}
 
   Trace read() {
     const char* const end = text_.data() + text_.size();
     if (text_.empty()) fail("the file is empty");
-    nlohmann::json::sax_parse(TrackedIterator{text_.data(), &reached_}, TrackedIterator{end, &reached_}, this);
+    nlohmann::json::sax_parse(TrackedIterator{text_.data(), &reached_},
+                              TrackedIterator{end, &reached_}, this);
     reached_ = end;
     if (!header_seen_) fail_foreign();
     if (!events_seen_ || trace_.spans.size() != spans_ || trace_.memory.size() != samples_) {
-      fail(fmt::format("{} spans and {} memory samples were announced, {} and {} are there", spans_, samples_,
-                       trace_.spans.size(), trace_.memory.size()));
+      fail(fmt::format("{} spans and {} memory samples were announced, {} and {} are there", spans_,
+                       samples_, trace_.spans.size(), trace_.memory.size()));
     }
     return std::move(trace_);
   }
 
   bool null() { return scalar({}); }
   bool boolean(bool value) { return scalar({.type = Scalar::Type::boolean, .truth = value}); }
-  bool number_integer(std::int64_t value) { return scalar({.type = Scalar::Type::negative, .negative = value}); }
-  bool number_unsigned(std::uint64_t value) { return scalar({.type = Scalar::Type::natural, .natural = value}); }
-  bool number_float(double value, const std::string& digits) {
-    return scalar({.type = Scalar::Type::real, .real = value, .text = &digits});
+  bool number_integer(std::int64_t value) {
+    return scalar({.type = Scalar::Type::negative, .negative = value});
   }
-  bool string(std::string& value) { return scalar({.type = Scalar::Type::string, .text = &value}); }
+  bool number_unsigned(std::uint64_t value) {
+    return scalar({.type = Scalar::Type::natural, .natural = value});
+  }
+  bool number_float(double value, const std::string& digits) {
+    return scalar({.type = Scalar::Type::real, .real = value, .text = digits});
+  }
+  bool string(std::string& value) {
+    return scalar({.type = Scalar::Type::string, .text = std::move(value)});
+  }
   bool binary(nlohmann::json::binary_t&) { return false; }  // JSON text has none
   bool start_object(std::size_t) { return enter(true); }
   bool start_array(std::size_t) { return enter(false); }
@@ -156,15 +135,17 @@ class Reader {
   bool parse_error(std::size_t position, const std::string&, const nlohmann::json::exception&) {
     const bool cut_off = position > text_.size();
     reached_ = text_.data() + std::min(position, text_.size());
-    fail(fmt::format(cut_off ? "the file ends in the middle of the trace, after {} bytes" : "not valid JSON at byte {}",
-                     cut_off ? text_.size() : position));
+    if (cut_off)
+      fail(fmt::format("the file ends in the middle of the trace, after {} bytes", text_.size()));
+    fail(fmt::format("not valid JSON at byte {}", position));
   }
 
  private:
   enum class Place { top, header, names, metadata, metadata_value, events, event, args, skipped };
 
-  [[noreturn]] void fail(const std::string& what,
-                         const std::string& hint = "the trace is damaged or was edited: record it again") const {
+  [[noreturn]] void fail(
+      const std::string& what,
+      const std::string& hint = "the trace is damaged or was edited: record it again") const {
     // A number is known to be over only at the character after it.
     const char* const last = reached_ > text_.data() ? reached_ - 1 : reached_;
     const auto line = 1 + std::count(text_.data(), last, '\n');
@@ -172,7 +153,8 @@ class Reader {
   }
 
   [[noreturn]] void fail_foreign() const {
-    fail("not a trace of Spillway", "give a file that `spillway simulate` or `spillway train` wrote with --trace");
+    fail("not a trace of Spillway",
+         "give a file that `spillway simulate` or `spillway train` wrote with --trace");
   }
 
   bool enter(bool object) {
@@ -226,22 +208,33 @@ class Reader {
   bool scalar(const Scalar& value) {
     if (places_.empty()) fail_foreign();
     switch (places_.back()) {
-      case Place::header: header_value(value); break;
-      case Place::names: names_of(key_)->push_back(string_of(value)); break;
+      case Place::header:
+        header_value(value);
+        break;
+      case Place::names:
+        names_of(key_)->push_back(string_of(value));
+        break;
       case Place::metadata:
       case Place::metadata_value:
-        capture(json_text(value));
+        capture(trace_format::json_text(value));
         if (places_.back() == Place::metadata) finish_metadata();
         break;
-      case Place::events: fail("an event must be an object");
-      case Place::event: event_value(value); break;
-      case Place::args: argument(value); break;
-      default: break;
+      case Place::events:
+        fail("an event must be an object");
+      case Place::event:
+        event_value(value);
+        break;
+      case Place::args:
+        argument(value);
+        break;
+      default:
+        break;
     }
     return true;
   }
 
-  // -- header --------------------------------------------------------------------------------------
+  // -- header
+  // --------------------------------------------------------------------------------------
 
   std::vector<std::string>* names_of(const std::string& key) {
     if (key == "lanes") return &trace_.lanes;
@@ -261,42 +254,34 @@ class Reader {
   void check_header() {
     if (format_ != trace_format::name) fail_foreign();
     if (version_ != trace_format::version) {
-      fail(fmt::format("trace format version {}; this program reads version {}", version_, trace_format::version),
+      fail(fmt::format("trace format version {}; this program reads version {}", version_,
+                       trace_format::version),
            "use the Spillway that wrote it, or record it again");
     }
     header_seen_ = true;
     const auto index = [](const std::vector<std::string>& names, Indices& indices) {
-      for (std::size_t i = 0; i < names.size(); ++i) indices.emplace(names[i], static_cast<std::uint16_t>(i));
+      for (std::size_t i = 0; i < names.size(); ++i)
+        indices.emplace(names[i], static_cast<std::uint16_t>(i));
     };
     index(trace_.kinds, kinds_);
     index(trace_.phases, phases_);
     index(trace_.tiers, tiers_);
   }
 
-  // -- metadata: values are kept as compact JSON text, in the order of the file -----------------------
+  // -- metadata: values are kept as compact JSON text, in the order of the file
+  // -----------------------
 
   void capture(std::string_view piece) {
-    if (!captured_.empty() && std::string_view("{[:").find(captured_.back()) == std::string_view::npos) captured_ += ',';
+    if (!captured_.empty() &&
+        std::string_view("{[:").find(captured_.back()) == std::string_view::npos)
+      captured_ += ',';
     captured_ += piece;
   }
 
-  void finish_metadata() {
-    trace_.metadata.emplace_back(key_, std::exchange(captured_, {}));
-  }
+  void finish_metadata() { trace_.metadata.emplace_back(key_, std::exchange(captured_, {})); }
 
-  static std::string json_text(const Scalar& value) {
-    switch (value.type) {
-      case Scalar::Type::null: return "null";
-      case Scalar::Type::boolean: return value.truth ? "true" : "false";
-      case Scalar::Type::negative: return std::to_string(value.negative);
-      case Scalar::Type::natural: return std::to_string(value.natural);
-      case Scalar::Type::real: return nlohmann::json(value.real).dump();
-      case Scalar::Type::string: break;
-    }
-    return nlohmann::json(*value.text).dump();
-  }
-
-  // -- events ----------------------------------------------------------------------------------------
+  // -- events
+  // ----------------------------------------------------------------------------------------
 
   bool is(Field field) const { return key_ == field_names[static_cast<unsigned>(field)]; }
 
@@ -308,25 +293,40 @@ class Reader {
   }
 
   void event_value(const Scalar& value) {
-    if (take(Field::ph)) event_.ph = string_of(value);
-    else if (take(Field::name)) event_.name = string_of(value);
-    else if (take(Field::tid)) event_.thread = integer_of<std::int64_t>(value);
-    else if (take(Field::ts)) event_.span.start_ns = nanoseconds_of(value);
-    else if (take(Field::dur)) event_.duration_ns = nanoseconds_of(value);
+    if (take(Field::ph))
+      event_.ph = string_of(value);
+    else if (take(Field::name))
+      event_.name = string_of(value);
+    else if (take(Field::tid))
+      event_.thread = integer_of<std::int64_t>(value);
+    else if (take(Field::ts))
+      event_.span.start_ns = nanoseconds_of(value);
+    else if (take(Field::dur))
+      event_.duration_ns = nanoseconds_of(value);
   }
 
   void argument(const Scalar& value) {
     Span& span = event_.span;
-    if (take(Field::task)) span.task = integer_of<std::uint32_t>(value);
-    else if (take(Field::kind)) event_.kind = string_of(value);
-    else if (take(Field::segment)) span.segment = integer_of<std::int32_t>(value);
-    else if (take(Field::step)) span.step = integer_of<std::int32_t>(value);
-    else if (take(Field::phase)) event_.phase = string_of(value);
-    else if (take(Field::layer)) span.layer = integer_of<std::int32_t>(value);
-    else if (take(Field::micro_batch)) span.micro_batch = integer_of<std::int32_t>(value);
-    else if (take(Field::bytes)) span.bytes = integer_of<std::uint64_t>(value);
-    else if (take(Field::flops)) span.flops = real_of(value);
-    else if (take(Field::params)) span.params = integer_of<std::uint64_t>(value);
+    if (take(Field::task))
+      span.task = integer_of<std::uint32_t>(value);
+    else if (take(Field::kind))
+      event_.kind = string_of(value);
+    else if (take(Field::segment))
+      span.segment = integer_of<std::int32_t>(value);
+    else if (take(Field::step))
+      span.step = integer_of<std::int32_t>(value);
+    else if (take(Field::phase))
+      event_.phase = string_of(value);
+    else if (take(Field::layer))
+      span.layer = integer_of<std::int32_t>(value);
+    else if (take(Field::micro_batch))
+      span.micro_batch = integer_of<std::int32_t>(value);
+    else if (take(Field::bytes))
+      span.bytes = integer_of<std::uint64_t>(value);
+    else if (take(Field::flops))
+      span.flops = real_of(value);
+    else if (take(Field::params))
+      span.params = integer_of<std::uint64_t>(value);
   }
 
   void finish_event() {
@@ -339,18 +339,21 @@ class Reader {
 
   void require(unsigned fields) const {
     const unsigned missing = fields & ~event_.present;
-    if (missing != 0) fail(fmt::format("the event lacks \"{}\"", field_names[std::countr_zero(missing)]));
+    if (missing != 0)
+      fail(fmt::format("the event lacks \"{}\"", field_names[std::countr_zero(missing)]));
   }
 
   void finish_span() {
     require(needed_by_span);
     Span span = event_.span;
     const std::int64_t lane = event_.thread - trace_format::first_thread;
-    if (lane < 0 || lane >= std::ssize(trace_.lanes)) fail(fmt::format("no lane has tid {}", event_.thread));
+    if (lane < 0 || lane >= std::ssize(trace_.lanes))
+      fail(fmt::format("no lane has tid {}", event_.thread));
     span.lane = static_cast<std::uint16_t>(lane);
     span.kind = index_of(kinds_, event_.kind);
     span.phase = index_of(phases_, event_.phase);
-    if (event_.duration_ns < 0 || __builtin_add_overflow(span.start_ns, event_.duration_ns, &span.end_ns)) {
+    if (event_.duration_ns < 0 ||
+        __builtin_add_overflow(span.start_ns, event_.duration_ns, &span.end_ns)) {
       fail("\"dur\" is out of range");
     }
     trace_.spans.push_back(span);
@@ -366,54 +369,39 @@ class Reader {
 
   std::uint16_t index_of(const Indices& indices, const std::string& name) const {
     const auto found = indices.find(name);
-    if (found == indices.end()) fail(fmt::format("\"{}\" is not among the names in the header", name));
+    if (found == indices.end())
+      fail(fmt::format("\"{}\" is not among the names in the header", name));
     return found->second;
   }
 
-  // -- values ----------------------------------------------------------------------------------------
+  // -- values
+  // ----------------------------------------------------------------------------------------
 
   const std::string& string_of(const Scalar& value) const {
     if (value.type != Scalar::Type::string) fail(fmt::format("\"{}\" must be a string", key_));
-    return *value.text;
+    return value.text;
   }
 
   template <class Integer>
   Integer integer_of(const Scalar& value) const {
-    if (value.type == Scalar::Type::natural && std::in_range<Integer>(value.natural)) {
-      return static_cast<Integer>(value.natural);
+    const std::optional<Integer> result = trace_format::integer<Integer>(value);
+    if (!result) {
+      fail(fmt::format("\"{}\" must be a whole number from {} to {}", key_,
+                       std::numeric_limits<Integer>::min(), std::numeric_limits<Integer>::max()));
     }
-    if (value.type == Scalar::Type::negative && std::in_range<Integer>(value.negative)) {
-      return static_cast<Integer>(value.negative);
-    }
-    fail(fmt::format("\"{}\" must be a whole number from {} to {}", key_, std::numeric_limits<Integer>::min(),
-                     std::numeric_limits<Integer>::max()));
+    return *result;
   }
 
   double real_of(const Scalar& value) const {
-    if (value.type == Scalar::Type::real) return value.real;
-    if (value.type == Scalar::Type::natural) return static_cast<double>(value.natural);
-    if (value.type == Scalar::Type::negative) return static_cast<double>(value.negative);
-    fail(fmt::format("\"{}\" must be a number", key_));
+    const std::optional<double> result = trace_format::real(value);
+    if (!result) fail(fmt::format("\"{}\" must be a number", key_));
+    return *result;
   }
 
-  // Microseconds to nanoseconds, digit for digit: a double would lose the last ones after some days.
   std::int64_t nanoseconds_of(const Scalar& value) const {
-    const double approximate_ns = real_of(value) * 1000;
-    if (std::abs(approximate_ns) > 9e18) fail(fmt::format("\"{}\" is out of range", key_));
-    if (value.type == Scalar::Type::natural) return static_cast<std::int64_t>(value.natural) * 1000;
-    if (value.type == Scalar::Type::negative) return value.negative * 1000;
-
-    std::string digits = *value.text;
-    const std::size_t point = digits.find('.');
-    const std::size_t decimals = point == std::string::npos ? 0 : digits.size() - point - 1;
-    if (decimals < 1 || decimals > 3 || digits.find_first_of("eE") != std::string::npos) {
-      return std::llround(approximate_ns);  // another tool rewrote the number
-    }
-    digits.erase(point, 1);
-    digits.append(3 - decimals, '0');
-    std::int64_t ns = 0;
-    std::from_chars(digits.data(), digits.data() + digits.size(), ns);
-    return ns;
+    const std::optional<std::int64_t> result = trace_format::nanoseconds(value);
+    if (!result) fail(fmt::format("\"{}\" must be a time in microseconds", key_));
+    return *result;
   }
 
   const std::string& path_;
@@ -432,7 +420,7 @@ class Reader {
 }  // namespace
 
 Trace read_trace(const std::string& path) {
-  const std::string text = read_whole_file(path);
+  const std::string text = trace_format::read_whole_file(path);
   return Reader(path, text).read();
 }
 

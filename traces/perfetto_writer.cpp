@@ -64,9 +64,11 @@ class Writer {
     first_event_ = false;
   }
 
-  // Nanoseconds as microseconds, digit for digit: a double would lose the last ones after some days.
+  // Nanoseconds as microseconds, digit for digit: a double would lose the last ones after some
+  // days.
   void microseconds(std::int64_t ns) {
-    const std::uint64_t size = ns < 0 ? 0 - static_cast<std::uint64_t>(ns) : static_cast<std::uint64_t>(ns);
+    const std::uint64_t size =
+        ns < 0 ? 0 - static_cast<std::uint64_t>(ns) : static_cast<std::uint64_t>(ns);
     text("{}{}.{:03}", ns < 0 ? "-" : "", size / 1000, size % 1000);
   }
 
@@ -131,11 +133,13 @@ class Writer {
     SPILLWAY_ASSERT(span.lane < trace_.lanes.size() && span.kind < trace_.kinds.size() &&
                         span.phase < trace_.phases.size(),
                     fmt::format("task {} names an unknown lane, kind or phase", span.task));
-    SPILLWAY_ASSERT(span.end_ns >= span.start_ns && std::isfinite(span.flops),
-                    fmt::format("task {} ends before it starts, or its work is not a number", span.task));
+    SPILLWAY_ASSERT(
+        span.end_ns >= span.start_ns && std::isfinite(span.flops),
+        fmt::format("task {} ends before it starts, or its work is not a number", span.task));
     event();
-    text("{{\"ph\":\"X\",\"pid\":{},\"tid\":{},\"name\":{},\"cat\":{},\"ts\":", trace_format::process,
-         span.lane + trace_format::first_thread, quoted(display_name(span)), kinds_[span.kind]);
+    text("{{\"ph\":\"X\",\"pid\":{},\"tid\":{},\"name\":{},\"cat\":{},\"ts\":",
+         trace_format::process, span.lane + trace_format::first_thread, quoted(display_name(span)),
+         kinds_[span.kind]);
     microseconds(span.start_ns);
     raw(",\"dur\":");
     microseconds(span.end_ns - span.start_ns);
@@ -170,7 +174,8 @@ class Writer {
 }  // namespace
 
 void write_trace(const Trace& trace, const std::string& path) {
-  FileSink sink(path, path.ends_with(".gz") ? FileSink::Compression::gzip : FileSink::Compression::none);
+  FileSink sink(path,
+                path.ends_with(".gz") ? FileSink::Compression::gzip : FileSink::Compression::none);
   Writer(trace, sink).write();
   sink.commit();
 }

@@ -14,7 +14,8 @@ const std::string* Trace::find_metadata(const std::string& key) const {
 }
 
 void Trace::set_metadata(const std::string& key, const std::string& json_text) {
-  // Kept in the compact form in which it is written, so that a trace read back equals the one written.
+  // Kept in the compact form in which it is written, so that a trace read back equals the one
+  // written.
   const auto value = nlohmann::ordered_json::parse(json_text, nullptr, /*allow_exceptions=*/false);
   SPILLWAY_ASSERT(!value.is_discarded(), "metadata '" + key + "' is not JSON: " + json_text);
   std::string canonical = value.dump();

@@ -1,0 +1,61 @@
+#include "base/suggest.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+namespace spillway {
+
+namespace {
+
+// Edit distance with insertion, deletion, substitution and swap of neighbours (optimal string
+// alignment).
+std::size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> before(b.size() + 1), row(b.size() + 1), next(b.size() + 1);
+  std::iota(row.begin(), row.end(), std::size_t{0});
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    next[0] = i;
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      next[j] =
+          std::min({row[j] + 1, next[j - 1] + 1, row[j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1)});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
+        next[j] = std::min(next[j], before[j - 2] + 1);
+      }
+    }
+    std::swap(before, row);
+    std::swap(row, next);
+  }
+  return row[b.size()];
+}
+
+std::string_view after_last_dot(std::string_view name) { return name.substr(name.rfind('.') + 1); }
+
+}  // namespace
+
+std::vector<std::string> near_names(std::string_view name, const std::vector<std::string>& known) {
+  const std::size_t limit = std::max<std::size_t>(2, name.size() / 3);
+  std::vector<std::pair<std::size_t, std::string>> found;
+  for (const std::string& candidate : known) {
+    std::size_t distance = edit_distance(name, candidate);
+    if (name.find('.') == std::string_view::npos) {
+      distance = std::min(distance, edit_distance(name, after_last_dot(candidate)));
+    }
+    if (distance <= limit && distance < name.size()) found.emplace_back(distance, candidate);
+  }
+  std::stable_sort(found.begin(), found.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  if (found.size() > 3) found.resize(3);
+  std::vector<std::string> names;
+  for (auto& [_, candidate] : found) names.push_back(std::move(candidate));
+  return names;
+}
+
+std::string unknown_name_hint(std::string_view name, const std::vector<std::string>& known) {
+  const std::vector<std::string> near = near_names(name, known);
+  if (near.empty()) return fmt::format("known: {}", fmt::join(known, ", "));
+  return fmt::format("did you mean {}?", fmt::join(near, " or "));
+}
+
+}  // namespace spillway

@@ -1,0 +1,64 @@
+#include "exec/adam.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/errors.hpp"
+
+namespace spillway {
+
+AdamConstants adam_constants(const AdamStep& step) {
+  SPILLWAY_ASSERT(step.t >= 1);
+  const double rate = step.learning_rate, beta1 = step.beta1, beta2 = step.beta2;
+  const double t = static_cast<double>(step.t);
+  AdamConstants constants;
+  constants.decay_factor = static_cast<float>(1.0 - rate * static_cast<double>(step.weight_decay));
+  constants.beta1 = step.beta1;
+  constants.one_minus_beta1 = static_cast<float>(1.0 - beta1);
+  constants.beta2 = step.beta2;
+  constants.one_minus_beta2 = static_cast<float>(1.0 - beta2);
+  constants.inverse_root_correction2 =
+      static_cast<float>(1.0 / std::sqrt(1.0 - std::pow(beta2, t)));
+  constants.epsilon = step.epsilon;
+  constants.step_size = static_cast<float>(rate / (1.0 - std::pow(beta1, t)));
+  return constants;
+}
+
+double adamw_update(float* master, float* m, float* v, const float* gradient,
+                    const float* second_gradient, float* parameters_out, std::int64_t n,
+                    const AdamStep& step, CpuVariant variant) {
+  return cpu_kernels(variant).adamw(master, m, v, gradient, second_gradient, parameters_out, n,
+                                    adam_constants(step));
+}
+
+double adamw_update_unit(float* master, float* m, float* v, const float* gradient,
+                         const float* second_gradient, float* parameters_out,
+                         std::int64_t first_element, std::int64_t elements,
+                         const std::vector<TensorLayout>& layout, const AdamStep& step,
+                         CpuVariant variant) {
+  const CpuKernels& kernels = cpu_kernels(variant);
+  const AdamConstants decaying = adam_constants(step);
+  AdamConstants plain = decaying;
+  plain.decay_factor = 1.0f;
+
+  const auto pad = [&](std::int64_t from, std::int64_t to) {  // offsets from first_element
+    for (float* buffer : {master, m, v, parameters_out}) std::fill(buffer + from, buffer + to, 0.0f);
+  };
+  double squares = 0;
+  std::int64_t done = 0;
+  for (const TensorLayout& tensor : layout) {
+    const std::int64_t begin = std::max<std::int64_t>(tensor.offset - first_element, done);
+    const std::int64_t end =
+        std::min(tensor.offset + tensor.rows * tensor.columns - first_element, elements);
+    if (begin >= end) continue;
+    pad(done, begin);
+    squares += kernels.adamw(master + begin, m + begin, v + begin, gradient + begin,
+                             second_gradient != nullptr ? second_gradient + begin : nullptr,
+                             parameters_out + begin, end - begin, tensor.decay ? decaying : plain);
+    done = end;
+  }
+  pad(done, elements);
+  return squares;
+}
+
+}  // namespace spillway

@@ -1,0 +1,46 @@
+// AdamW on the CPU (Loshchilov and Hutter, 2019; the update of torch.optim.AdamW):
+//
+//   g = gradient + second_gradient
+//   m = beta1 m + (1 - beta1) g          v = beta2 v + (1 - beta2) g^2
+//   p = p (1 - lr weight_decay) - lr / (1 - beta1^t) * m / (sqrt(v) / sqrt(1 - beta2^t) + epsilon)
+//
+// All state is fp32. An element's result depends on that element alone, so a unit may be updated in
+// pieces of any size and order, on any variant, with the same bits.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "exec/kernels_cpu.hpp"
+#include "policies/gpt_layout.hpp"
+
+namespace spillway {
+
+struct AdamStep {
+  float learning_rate = 1e-3f;
+  float beta1 = 0.9f;
+  float beta2 = 0.999f;
+  float epsilon = 1e-8f;
+  float weight_decay = 0.0f;
+  std::int64_t t = 1;  // 1-based number of the update
+};
+
+// What the kernels need; beta^t is worked out in double from t, never step by step.
+AdamConstants adam_constants(const AdamStep& step);
+
+// Updates n elements of master, m, v in place and writes master to parameters_out as well.
+// second_gradient may be null, else it is added to gradient. Returns the sum of squares of the sum.
+double adamw_update(float* master, float* m, float* v, const float* gradient,
+                    const float* second_gradient, float* parameters_out, std::int64_t n,
+                    const AdamStep& step, CpuVariant variant = best_cpu_variant());
+
+// The same for elements [first_element, first_element + elements) of a unit with this layout; all
+// pointers are to the first of these. Weight decay applies to tensors with decay = true only. Padding
+// (what no tensor covers) is written as zero everywhere and does not count in the result.
+double adamw_update_unit(float* master, float* m, float* v, const float* gradient,
+                         const float* second_gradient, float* parameters_out,
+                         std::int64_t first_element, std::int64_t elements,
+                         const std::vector<TensorLayout>& layout, const AdamStep& step,
+                         CpuVariant variant = best_cpu_variant());
+
+}  // namespace spillway

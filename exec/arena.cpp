@@ -1,0 +1,155 @@
+#include "exec/arena.hpp"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/errors.hpp"
+#include "base/units.hpp"
+
+namespace spillway {
+
+namespace {
+
+constexpr std::uint64_t page_bytes = 4096;
+constexpr std::uint64_t huge_page_bytes = std::uint64_t{2} << 20;
+constexpr std::uint64_t unknown = std::numeric_limits<std::uint64_t>::max();
+
+constexpr std::array<std::byte, page_bytes> poison_page = [] {
+  std::array<std::byte, page_bytes> page{};
+  for (std::uint64_t i = 0; i < page_bytes; ++i) page[i] = Arena::poison(i);
+  return page;
+}();
+
+constexpr const char* remedy =
+    "lower --host-memory and --gpu-memory (the latter only costs host memory on the CPU device), "
+    "end "
+    "other programs, or raise the limits (`ulimit -v`, the container's memory limit)";
+
+// The number after `key` in a file of "key value" lines; `unknown` when absent.
+std::uint64_t value_after(const std::filesystem::path& file, const std::string& key) {
+  std::ifstream in(file);
+  std::string word;
+  while (in >> word) {
+    std::uint64_t value = 0;
+    if (word == key && in >> value) return value;
+  }
+  return unknown;
+}
+
+// What the memory limits of this process's cgroup and its parents leave. File-backed pages can be
+// reclaimed, so only anonymous memory counts as used.
+std::uint64_t cgroup_available() {
+  std::ifstream membership("/proc/self/cgroup");
+  std::string line, group;
+  while (std::getline(membership, line)) {
+    if (line.starts_with("0::/")) group = line.substr(4);
+  }
+  const std::filesystem::path root = "/sys/fs/cgroup";
+  std::uint64_t available = unknown;
+  for (std::filesystem::path folder = root / group;; folder = folder.parent_path()) {
+    std::ifstream limit_file(folder / "memory.max");
+    std::uint64_t limit = 0;
+    if (limit_file >> limit) {  // the word "max" is no number: no limit
+      const std::uint64_t used = value_after(folder / "memory.stat", "anon");
+      available = std::min(available, used >= limit ? 0 : limit - used);
+    }
+    if (folder == root || !folder.has_relative_path()) return available;
+  }
+}
+
+std::byte* map_aligned(std::uint64_t bytes, const std::string& what) {
+  // Map more than needed, then give back both ends around the aligned part.
+  const std::uint64_t mapped = bytes + huge_page_bytes;
+  void* start = ::mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (start == MAP_FAILED) throw MachineError::from_errno(what, errno, remedy);
+  const auto address = reinterpret_cast<std::uintptr_t>(start);
+  const std::uintptr_t aligned =
+      (address + huge_page_bytes - 1) / huge_page_bytes * huge_page_bytes;
+  const std::uint64_t before = aligned - address;
+  const std::uint64_t after = mapped - before - bytes;
+  if (before > 0) ::munmap(start, before);
+  if (after > 0) ::munmap(reinterpret_cast<void*>(aligned + bytes), after);
+  return reinterpret_cast<std::byte*>(aligned);
+}
+
+void fill(std::byte* from, std::uint64_t bytes) {
+  for (std::uint64_t done = 0; done < bytes; done += page_bytes) {
+    std::memcpy(from + done, poison_page.data(), page_bytes);
+  }
+}
+
+// First touch costs a page fault and a clear: share it between cores where there is much of it.
+void fill_in_parallel(std::byte* data, std::uint64_t bytes) {
+  constexpr std::uint64_t worth_a_thread = std::uint64_t{1} << 30;
+  const std::uint64_t threads =
+      std::min({bytes / worth_a_thread, std::uint64_t{std::thread::hardware_concurrency()},
+                std::uint64_t{16}});
+  if (threads < 2) return fill(data, bytes);
+  const std::uint64_t share =
+      (bytes / threads + huge_page_bytes - 1) / huge_page_bytes * huge_page_bytes;
+  std::vector<std::jthread> workers;
+  for (std::uint64_t first = 0; first < bytes; first += share) {
+    workers.emplace_back([=] { fill(data + first, std::min(share, bytes - first)); });
+  }
+}
+
+}  // namespace
+
+std::uint64_t available_memory() {
+  const std::uint64_t kibibytes = value_after("/proc/meminfo", "MemAvailable:");
+  return std::min(kibibytes == unknown ? unknown : kibibytes * 1024, cgroup_available());
+}
+
+Arena::Arena(std::uint64_t bytes, const std::string& purpose) {
+  if (bytes == 0) return;
+  const std::string what =
+      "cannot take " + format_bytes(static_cast<double>(bytes)) + " of " + purpose;
+  // Without this check the kernel would promise the memory and end the program while it is touched.
+  const std::uint64_t available = available_memory();
+  if (bytes > available) {
+    throw MachineError(
+        what + ": " + format_bytes(static_cast<double>(available)) + " are available", remedy);
+  }
+  bytes = (bytes + page_bytes - 1) / page_bytes * page_bytes;
+  data_ = map_aligned(bytes, what);
+  bytes_ = bytes;
+  ::madvise(data_, bytes_, MADV_HUGEPAGE);  // a wish: refused where huge pages are switched off
+  ::madvise(data_, bytes_, MADV_DONTDUMP);  // a core dump of the model states helps nobody
+  fill_in_parallel(data_, bytes_);
+}
+
+Arena::Arena(Arena&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+
+Arena& Arena::operator=(Arena&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+
+Arena::~Arena() {
+  if (data_ != nullptr) ::munmap(data_, bytes_);
+}
+
+std::uint64_t Arena::highest_written() const {
+  for (std::uint64_t end = bytes_; end > 0; end -= page_bytes) {
+    const std::byte* page = data_ + end - page_bytes;
+    if (std::memcmp(page, poison_page.data(), page_bytes) == 0) continue;
+    std::uint64_t i = page_bytes;
+    while (page[i - 1] == poison_page[i - 1]) --i;
+    return end - page_bytes + i;
+  }
+  return 0;
+}
+
+}  // namespace spillway

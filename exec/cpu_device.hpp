@@ -1,0 +1,37 @@
+// The CPU twin of a GPU: "GPU memory" is an arena of the size planned, kernels run on the lane's thread in
+// fp32, copies are memcpy between the two arenas.
+#pragma once
+
+#include <vector>
+
+#include "exec/arena.hpp"
+#include "exec/device.hpp"
+#include "exec/gpt_cpu.hpp"
+
+namespace spillway {
+
+class CpuDevice : public Device {
+ public:
+  // Takes arenas of these sizes at once. Throws MachineError when the machine cannot give them, InputError
+  // when the problem is not one the CPU backend computes (a GPT in fp32).
+  CpuDevice(const Problem& problem, std::uint64_t gpu_bytes, std::uint64_t host_bytes);
+
+  std::string name() const override;
+  std::span<std::byte> gpu_memory() override { return gpu_.span(); }
+  std::span<std::byte> host_memory() override { return host_.span(); }
+  void compute(const Task& task, const Operands& operands) override;
+  void copy(Lane lane, std::byte* to, const std::byte* from, std::uint64_t bytes) override;
+
+  const Arena& gpu_arena() const { return gpu_; }
+  const Arena& host_arena() const { return host_; }
+
+ private:
+  void optimizer(const Task& task, const Operands& operands) const;
+
+  std::int64_t layers_;
+  GptCpu gpt_;
+  std::vector<TensorLayout> block_layout_, embedding_layout_;
+  Arena gpu_, host_;
+};
+
+}  // namespace spillway

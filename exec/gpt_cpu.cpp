@@ -1,0 +1,257 @@
+#include "exec/gpt_cpu.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+#include "base/errors.hpp"
+#include "exec/blas_threads.hpp"
+#include "exec/kernels_gemm.hpp"
+
+namespace spillway {
+
+namespace {
+
+std::int64_t offset_of(const std::vector<TensorLayout>& layout, const char* name) {
+  for (const TensorLayout& tensor : layout)
+    if (tensor.name == name) return tensor.offset;
+  bug("tensor in layout", __FILE__, __LINE__, name);
+}
+
+const Problem& supported(const Problem& problem) {
+  if (problem.model.architecture != Architecture::gpt) {
+    throw InputError(fmt::format("the CPU backend trains GPT models only, not '{}'", problem.model.name),
+                     "simulate this model, or train one of the GPT models");
+  }
+  if (problem.workload.precision != Precision::fp32)
+    throw InputError("the CPU backend computes in fp32 only", "set the precision to fp32");
+  problem.validate();
+  return problem;
+}
+
+}  // namespace
+
+GptCpu::GptCpu(const Problem& problem, CpuVariant variant)
+    : problem_(supported(problem)),
+      kernels_(cpu_kernels(variant)),
+      b_(problem.workload.micro_batch),
+      t_(problem.workload.sequence),
+      c_(problem.model.hidden),
+      f_(problem.model.ffn),
+      v_(problem.model.vocabulary),
+      attention_{t_, c_, problem.model.heads, std::min({attention_chunk_rows, t_, f_})},
+      block_elements_(unit_elements(problem.model, 0)),
+      embedding_elements_(unit_elements(problem.model, problem.model.layers)),
+      record_bytes_(saved_bytes_per_sequence(problem)) {
+  use_one_blas_thread();
+  const auto block = block_layout(problem.model);
+  block_ = {offset_of(block, "ln_1.weight"),        offset_of(block, "ln_1.bias"),
+            offset_of(block, "attn.c_attn.weight"), offset_of(block, "attn.c_attn.bias"),
+            offset_of(block, "attn.c_proj.weight"), offset_of(block, "attn.c_proj.bias"),
+            offset_of(block, "ln_2.weight"),        offset_of(block, "ln_2.bias"),
+            offset_of(block, "mlp.c_fc.weight"),    offset_of(block, "mlp.c_fc.bias"),
+            offset_of(block, "mlp.c_proj.weight"),  offset_of(block, "mlp.c_proj.bias")};
+  const auto embedding = embedding_layout(problem.model);
+  embedding_ = {offset_of(embedding, "wte.weight"), offset_of(embedding, "wpe.weight"),
+                offset_of(embedding, "ln_f.weight"), offset_of(embedding, "ln_f.bias")};
+  for (const SavedLayout& saved : saved_layout(problem))
+    record_offsets_[static_cast<std::size_t>(std::countr_zero(static_cast<unsigned>(saved.tensor)))] =
+        saved.offset;
+}
+
+template <class Element, class Byte>
+GptCpu::Activations<Element> GptCpu::activations(Byte* record) const {
+  const auto at = [&](SavedTensor tensor) {
+    const auto bit = static_cast<std::size_t>(std::countr_zero(static_cast<unsigned>(tensor)));
+    return reinterpret_cast<Element*>(record + record_offsets_[bit]);
+  };
+  Element* statistics = at(saved_statistics);
+  return {at(saved_ln1),       at(saved_qkv),       at(saved_attention),
+          at(saved_residual),  at(saved_ln2),       at(saved_fc),
+          at(saved_gelu),      statistics,          statistics + t_,
+          statistics + 2 * t_, statistics + 3 * t_, statistics + 4 * t_};
+}
+
+std::int32_t GptCpu::checked(std::int32_t token) const {
+  SPILLWAY_ASSERT(token >= 0 && token < v_, fmt::format("token {} of a vocabulary of {}", token, v_));
+  return token;
+}
+
+void GptCpu::embed_forward(const float* parameters, const std::int32_t* tokens,
+                           float* output) const {
+  for (std::int64_t row = 0; row < b_ * t_; ++row) {
+    const float* token = parameters + embedding_.token_table + checked(tokens[row]) * c_;
+    const float* position = parameters + embedding_.position_table + (row % t_) * c_;
+    kernels_.add(token, position, output + row * c_, c_);
+  }
+}
+
+void GptCpu::compute_activations(const float* parameters, const float* input,
+                                 std::uint8_t available, const Activations<const float>& read,
+                                 const Activations<float>& write, float* scores) const {
+  const float* p = parameters;
+  const CpuKernels& k = kernels_;
+  const auto missing = [&](SavedTensor tensor) { return (available & tensor) == 0; };
+  if (missing(saved_statistics)) k.norm_statistics(input, write.mean1, write.rstd1, t_, c_);
+  if (missing(saved_ln1)) {
+    k.norm_apply(input, read.mean1, read.rstd1, p + block_.norm1_weight, p + block_.norm1_bias,
+                 write.ln1, t_, c_);
+  }
+  if (missing(saved_qkv)) {
+    k.fill_rows(p + block_.qkv_bias, write.qkv, t_, 3 * c_);
+    linear_add(read.ln1, p + block_.qkv_weight, write.qkv, t_, c_, 3 * c_);
+  }
+  if (missing(saved_attention) || missing(saved_statistics)) {
+    attention_forward(k, attention_, read.qkv, missing(saved_attention) ? write.attention : nullptr,
+                      write.log_sum_exp, scores);
+  }
+  if (missing(saved_residual)) {
+    k.add_to_rows(input, p + block_.projection_bias, write.residual, t_, c_);
+    linear_add(read.attention, p + block_.projection_weight, write.residual, t_, c_, c_);
+  }
+  if (missing(saved_statistics)) k.norm_statistics(read.residual, write.mean2, write.rstd2, t_, c_);
+  if (missing(saved_ln2)) {
+    k.norm_apply(read.residual, read.mean2, read.rstd2, p + block_.norm2_weight,
+                 p + block_.norm2_bias, write.ln2, t_, c_);
+  }
+  if (missing(saved_fc)) {
+    k.fill_rows(p + block_.fc_bias, write.fc, t_, f_);
+    linear_add(read.ln2, p + block_.fc_weight, write.fc, t_, c_, f_);
+  }
+  if (missing(saved_gelu)) k.gelu_forward(read.fc, write.gelu, t_ * f_);
+}
+
+void GptCpu::block_forward(const float* parameters, const float* input, float* output,
+                           std::byte* saved, std::byte* scratch) const {
+  SPILLWAY_ASSERT(forward_scratch_bytes(problem_, saved != nullptr) >=
+                  (saved != nullptr ? 0 : record_bytes_));
+  for (std::int64_t sequence = 0; sequence < b_; ++sequence) {
+    const float* x = input + sequence * t_ * c_;
+    float* y = output + sequence * t_ * c_;
+    std::byte* record =
+        saved != nullptr ? saved + static_cast<std::uint64_t>(sequence) * record_bytes_ : scratch;
+    const auto write = activations<float>(record);
+    const auto read = activations<const float>(static_cast<const std::byte*>(record));
+    // The scores (R, T) lie where GELU's output (T, F) will: R <= F, and attention is over by then.
+    compute_activations(parameters, x, saved_none, read, write, write.gelu);
+    kernels_.add_to_rows(read.residual, parameters + block_.fc_projection_bias, y, t_, c_);
+    linear_add(read.gelu, parameters + block_.fc_projection_weight, y, t_, f_, c_);
+  }
+}
+
+GptCpu::BackwardScratch GptCpu::carve_backward(std::byte* scratch, std::uint8_t available) const {
+  std::uint64_t used = 0;
+  const auto take = [&](std::int64_t elements) {
+    std::byte* part = scratch + used;
+    used += static_cast<std::uint64_t>(elements) * sizeof(float);
+    return reinterpret_cast<float*>(part);
+  };
+  BackwardScratch parts{};
+  if (available != saved_all) {
+    parts.record = scratch;
+    used = record_bytes_;
+  }
+  parts.wide = take(t_ * std::max(f_, 3 * c_));
+  parts.narrow = take(t_ * c_);
+  parts.attention = take(2 * attention_.chunk_rows * t_);
+  SPILLWAY_ASSERT(used <= backward_scratch_bytes(problem_, available));
+  return parts;
+}
+
+GptCpu::Activations<const float> GptCpu::recompute(const float* parameters, const float* input,
+                                                   const std::byte* record, std::uint8_t available,
+                                                   const BackwardScratch& scratch) const {
+  if (available == saved_all) return activations<const float>(record);
+  auto read = activations<const float>(static_cast<const std::byte*>(scratch.record));
+  if (available != saved_none) {
+    const auto kept = activations<const float>(record);
+    const auto take = [&](SavedTensor tensor, const float*& mine, const float* theirs) {
+      if (available & tensor) mine = theirs;
+    };
+    take(saved_ln1, read.ln1, kept.ln1);
+    take(saved_qkv, read.qkv, kept.qkv);
+    take(saved_attention, read.attention, kept.attention);
+    take(saved_residual, read.residual, kept.residual);
+    take(saved_ln2, read.ln2, kept.ln2);
+    take(saved_fc, read.fc, kept.fc);
+    take(saved_gelu, read.gelu, kept.gelu);
+    take(saved_statistics, read.mean1, kept.mean1);
+    take(saved_statistics, read.rstd1, kept.rstd1);
+    take(saved_statistics, read.mean2, kept.mean2);
+    take(saved_statistics, read.rstd2, kept.rstd2);
+    take(saved_statistics, read.log_sum_exp, kept.log_sum_exp);
+  }
+  // The gradients' scratch is still free: scores (R, T) fit into its first part, (T, F or more).
+  compute_activations(parameters, input, available, read, activations<float>(scratch.record),
+                      scratch.wide);
+  return read;
+}
+
+void GptCpu::block_backward(const float* parameters, const float* input, const std::byte* saved,
+                            std::uint8_t available, float* activation_gradient, float* gradient,
+                            bool first_micro_batch, std::byte* scratch) const {
+  SPILLWAY_ASSERT(saved != nullptr || available == saved_none);
+  if (first_micro_batch) std::fill_n(gradient, block_elements_, 0.0f);
+  const BackwardScratch parts = carve_backward(scratch, available);
+  for (std::int64_t sequence = 0; sequence < b_; ++sequence) {
+    const float* x = input + sequence * t_ * c_;
+    const std::byte* record =
+        saved != nullptr ? saved + static_cast<std::uint64_t>(sequence) * record_bytes_ : nullptr;
+    const auto a = recompute(parameters, x, record, available, parts);
+    float* dx = activation_gradient + sequence * t_ * c_;
+    backward_feed_forward(parameters, a, dx, gradient, parts);
+    backward_attention(parameters, x, a, dx, gradient, parts);
+  }
+}
+
+// y = r + fcproj(gelu(fc(ln2(r)))): activation_gradient dL/dy becomes dL/dr.
+void GptCpu::backward_feed_forward(const float* parameters, const Activations<const float>& a,
+                                   float* activation_gradient, float* gradient,
+                                   const BackwardScratch& scratch) const {
+  const float* p = parameters;
+  float *g = gradient, *dy = activation_gradient, *dfc = scratch.wide, *dln2 = scratch.narrow;
+  linear_weight_gradient(dy, a.gelu, g + block_.fc_projection_weight, t_, f_, c_);
+  kernels_.add_column_sums(dy, g + block_.fc_projection_bias, t_, c_);
+  linear_input_gradient(dy, p + block_.fc_projection_weight, dfc, t_, f_, c_);
+  kernels_.gelu_backward(a.fc, dfc, t_ * f_);
+  linear_weight_gradient(dfc, a.ln2, g + block_.fc_weight, t_, c_, f_);
+  kernels_.add_column_sums(dfc, g + block_.fc_bias, t_, f_);
+  linear_input_gradient(dfc, p + block_.fc_weight, dln2, t_, c_, f_);
+  kernels_.norm_backward(dln2, a.residual, a.mean2, a.rstd2, p + block_.norm2_weight, dy, false,
+                         g + block_.norm2_weight, g + block_.norm2_bias, t_, c_);
+}
+
+// r = x + proj(attention(qkv(ln1(x)))): activation_gradient dL/dr becomes dL/dx.
+void GptCpu::backward_attention(const float* parameters, const float* input,
+                                const Activations<const float>& a, float* activation_gradient,
+                                float* gradient, const BackwardScratch& scratch) const {
+  const float* p = parameters;
+  float *g = gradient, *dr = activation_gradient, *dqkv = scratch.wide;
+  float* narrow = scratch.narrow;  // dL/d(attention), then dL/d(ln1)
+  linear_weight_gradient(dr, a.attention, g + block_.projection_weight, t_, c_, c_);
+  kernels_.add_column_sums(dr, g + block_.projection_bias, t_, c_);
+  linear_input_gradient(dr, p + block_.projection_weight, narrow, t_, c_, c_);
+  attention_backward(kernels_, attention_, a.qkv, a.attention, a.log_sum_exp, narrow, dqkv,
+                     scratch.attention);
+  linear_weight_gradient(dqkv, a.ln1, g + block_.qkv_weight, t_, c_, 3 * c_);
+  kernels_.add_column_sums(dqkv, g + block_.qkv_bias, t_, 3 * c_);
+  linear_input_gradient(dqkv, p + block_.qkv_weight, narrow, t_, c_, 3 * c_);
+  kernels_.norm_backward(narrow, input, a.mean1, a.rstd1, p + block_.norm1_weight, dr, false,
+                         g + block_.norm1_weight, g + block_.norm1_bias, t_, c_);
+}
+
+void GptCpu::embed_backward(const std::int32_t* tokens, const float* activation_gradient,
+                            float* gradient, bool first_micro_batch) const {
+  if (first_micro_batch) std::fill_n(gradient, embedding_elements_, 0.0f);
+  for (std::int64_t row = 0; row < b_ * t_; ++row) {
+    const float* dx = activation_gradient + row * c_;
+    float* token = gradient + embedding_.token_table + checked(tokens[row]) * c_;
+    float* position = gradient + embedding_.position_table + (row % t_) * c_;
+    kernels_.add(token, dx, token, c_);
+    kernels_.add(position, dx, position, c_);
+  }
+}
+
+}  // namespace spillway

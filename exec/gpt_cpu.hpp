@@ -1,0 +1,119 @@
+// The arithmetic of a GPT-2 on the CPU, in fp32: forward, head and loss, backward.
+//
+//   x = wte[token] + wpe[position]
+//   block:  x + proj(attention(qkv(ln1(x)))), then  x + fcproj(gelu(fc(ln2(x))))
+//   loss:   mean over the batch x T tokens of a step of cross entropy of lnf(x) wte^T   (tied head)
+//
+// Where tensors lie in the flat parameter, gradient and saved buffers is policies/gpt_layout.hpp.
+// b = micro_batch, T = sequence; activations are (b, T, C).
+//
+// Every call works sequence by sequence in order, and a gradient accumulator gets one addition per
+// sequence (in the head, per chunk of tokens): so results do not depend, to the last bit, on how a batch
+// is cut into micro-batches, nor on which activations are saved and which recomputed.
+// `first_micro_batch` zeroes the accumulator first, padding included.
+//
+// Calls are const, keep no state and allocate nothing (OpenBLAS maps its own packing buffer once per
+// thread); different threads may use one object. All buffers are the caller's and do not overlap.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "exec/gpt_cpu_attention.hpp"
+#include "exec/kernels_cpu.hpp"
+#include "policies/gpt_layout.hpp"
+#include "policies/problem.hpp"
+
+namespace spillway {
+
+class GptCpu {
+ public:
+  // Throws InputError unless the problem is a GPT in fp32; MachineError if this CPU lacks `variant`.
+  // Sets OpenBLAS to one thread.
+  explicit GptCpu(const Problem& problem, CpuVariant variant = best_cpu_variant());
+
+  // tokens (b, T) -> output (b, T, C). `parameters`: the embedding unit.
+  void embed_forward(const float* parameters, const std::int32_t* tokens, float* output) const;
+
+  // input (b, T, C) -> output (b, T, C). `saved`: null, or b records of saved_layout to be written.
+  // Scratch: forward_scratch_bytes(problem, saved != nullptr); may be null if that is 0.
+  void block_forward(const float* parameters, const float* input, float* output, std::byte* saved,
+                     std::byte* scratch) const;
+
+  // Final norm, logits, loss. hidden (b, T, C): in, the last block's output; out, dL/d(hidden).
+  // losses (b): the sum of the token losses of each sequence, not scaled; L = their sum over the step /
+  // (batch T). head_gradient, an embedding unit, gets the gradients of wte (as head) and of the norm.
+  // Scratch: head_scratch_bytes. token_losses: null, or (b, T) to be written.
+  void head(const float* parameters, const std::int32_t* targets, float* hidden,
+            float* head_gradient, bool first_micro_batch, double* losses, std::byte* scratch,
+            double* token_losses = nullptr) const;
+
+  // activation_gradient (b, T, C): in, dL/d(output); out, dL/d(input). Tensors named in `available` (a
+  // mask of SavedTensor) are read from `saved`, the others are recomputed from `input` one sequence at a
+  // time, with the same bits; `saved` may be null if available is 0.
+  // Scratch: backward_scratch_bytes(problem, available).
+  void block_backward(const float* parameters, const float* input, const std::byte* saved,
+                      std::uint8_t available, float* activation_gradient, float* gradient,
+                      bool first_micro_batch, std::byte* scratch) const;
+
+  // activation_gradient (b, T, C): dL/d(embed_forward's output). gradient: an embedding unit.
+  void embed_backward(const std::int32_t* tokens, const float* activation_gradient, float* gradient,
+                      bool first_micro_batch) const;
+
+  const CpuKernels& kernels() const { return kernels_; }
+
+ private:
+  // Element offsets of the tensors of a block's flat unit.
+  struct BlockOffsets {
+    std::int64_t norm1_weight, norm1_bias, qkv_weight, qkv_bias, projection_weight, projection_bias,
+        norm2_weight, norm2_bias, fc_weight, fc_bias, fc_projection_weight, fc_projection_bias;
+  };
+  struct EmbeddingOffsets {
+    std::int64_t token_table, position_table, norm_weight, norm_bias;
+  };
+  // The tensors of one sequence's saved record.
+  template <class Element>
+  struct Activations {
+    Element *ln1, *qkv, *attention, *residual, *ln2, *fc, *gelu;
+    Element *mean1, *rstd1, *mean2, *rstd2, *log_sum_exp;
+  };
+  // Where block_backward keeps the gradients of one sequence.
+  struct BackwardScratch {
+    float *wide, *narrow, *attention;  // (T, max(F, 3C)), (T, C), 2 (R, T)
+    std::byte* record;                 // null if nothing is recomputed
+  };
+
+  template <class Element, class Byte>
+  Activations<Element> activations(Byte* record) const;
+  // Writes the activations not in `available`, in order, reading what came before from `read`.
+  void compute_activations(const float* parameters, const float* input, std::uint8_t available,
+                           const Activations<const float>& read, const Activations<float>& write,
+                           float* scores) const;
+  Activations<const float> recompute(const float* parameters, const float* input,
+                                     const std::byte* record, std::uint8_t available,
+                                     const BackwardScratch& scratch) const;
+  BackwardScratch carve_backward(std::byte* scratch, std::uint8_t available) const;
+  void backward_feed_forward(const float* parameters, const Activations<const float>& a,
+                             float* activation_gradient, float* gradient,
+                             const BackwardScratch& scratch) const;
+  void backward_attention(const float* parameters, const float* input,
+                          const Activations<const float>& a, float* activation_gradient,
+                          float* gradient, const BackwardScratch& scratch) const;
+  double head_chunk(const float* parameters, const std::int32_t* targets, float* hidden,
+                    float* head_gradient, std::int64_t rows, double* token_losses,
+                    std::byte* scratch) const;
+  std::int32_t checked(std::int32_t token) const;
+
+  Problem problem_;
+  const CpuKernels& kernels_;
+  std::int64_t b_, t_, c_, f_, v_;  // sequences, tokens, channels, feed-forward width, vocabulary
+  AttentionShape attention_;
+  BlockOffsets block_;
+  EmbeddingOffsets embedding_;
+  std::int64_t block_elements_, embedding_elements_;  // padded
+  std::uint64_t record_bytes_;
+  std::array<std::uint64_t, 8> record_offsets_;  // bytes, by bit number of SavedTensor
+};
+
+}  // namespace spillway

@@ -1,0 +1,64 @@
+// The kernel side of the SSD store, behind an interface small enough to have a twin.
+//
+// A ring takes requests, hands them to the kernel together, and gives back completions in any
+// order. What to do about short transfers, EAGAIN or EIO is not its business: exec/io_transfer.hpp
+// decides that, over the real ring and over a test's ring that injects faults alike.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/errors.hpp"
+
+namespace spillway {
+
+enum class IoKind : std::uint8_t { read, write, sync };
+
+struct IoRequest {
+  IoKind kind = IoKind::read;
+  std::uint32_t tag = 0;          // comes back with the completion
+  std::uint32_t file = 0;         // index into the ring's files
+  std::uint32_t bytes = 0;        // 0 for sync
+  std::uint64_t file_offset = 0;  // bytes
+  std::byte* memory = nullptr;    // written to by a read; only read from by a write
+};
+
+struct IoCompletion {
+  std::uint32_t tag = 0;
+  std::int32_t result = 0;  // bytes transferred, or -errno
+};
+
+// Used by one thread. No more than the ring's depth may be queued or in flight at a time.
+class IoRing {
+ public:
+  virtual ~IoRing() = default;
+  // Remembers a request for the next submit_and_wait. The memory must stay until its completion.
+  virtual void queue(const IoRequest& request) = 0;
+  // Hands over what is queued and waits until one completion is there. Returns how many requests
+  // were accepted, which may be fewer than queued (the rest stays queued), or -errno.
+  virtual int submit_and_wait() = 0;
+  // Takes the completions that are there, at most completions.size(). Returns how many.
+  virtual std::size_t reap(std::span<IoCompletion> completions) = 0;
+  // Lets the machine catch its breath before retry number `attempt` (from 1).
+  virtual void pause(unsigned attempt) = 0;
+  // Tells the kernel that this memory will be used again and again, which saves mapping it each
+  // time. An optimisation: where the kernel refuses, a warning is added and transfers work without
+  // it.
+  virtual void register_memory(std::span<std::byte> memory) = 0;
+  virtual const std::vector<std::string>& warnings() const = 0;
+};
+
+// An io_uring of `depth` requests over these open files, to be used only by the thread that makes
+// it (the kernel then completes requests on this thread, when it asks: SINGLE_ISSUER |
+// DEFER_TASKRUN, Linux 6.1; older kernels get COOP_TASKRUN or no flags). Throws MachineError when
+// io_uring is not to be had.
+std::unique_ptr<IoRing> make_io_uring(std::span<const int> files, unsigned depth);
+
+// What it means that io_uring_setup failed with `error_number`, with a remedy.
+MachineError io_uring_setup_error(int error_number);
+
+}  // namespace spillway

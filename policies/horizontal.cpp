@@ -1,0 +1,194 @@
+#include "policies/horizontal.hpp"
+
+#include <cmath>
+#include <optional>
+
+#include "policies/look_ahead.hpp"
+
+namespace spillway {
+
+namespace {
+
+// The order in which blocks' parameters are used: up and down, once per micro-batch. A block that is used
+// twice in a row (at the turn, and between micro-batches) is fetched once.
+struct UseOrder {
+  UseOrder(int layers, int micro_batches) {
+    for (int use = 0; use < 2 * layers * micro_batches; ++use) {
+      const int at = use % (2 * layers);
+      const int unit = at < layers ? at : 2 * layers - 1 - at;
+      if (units.empty() || units.back() != unit) units.push_back(unit);
+      item_of_use.push_back(units.size() - 1);
+    }
+  }
+  std::vector<int> units;                 // each fetched once
+  std::vector<std::size_t> item_of_use;   // index into units
+};
+
+class HorizontalPass {
+ public:
+  HorizontalPass(Program& program, ModelState& state, int step, const HorizontalOptions& options,
+                 const GradientReady& ready)
+      : program_(program),
+        state_(state),
+        step_(step),
+        options_(options),
+        ready_(ready),
+        layers_(static_cast<int>(program.problem().model.layers)),
+        micro_batches_(static_cast<int>(program.problem().workload.micro_batches())),
+        order_(layers_, micro_batches_),
+        staged_(order_.units.size(), options.host_ahead,
+                [this](std::size_t k) { return state_.stage_parameters(order_.units[k]); }),
+        uploaded_(order_.units.size(), options.gpu_ahead,
+                  [this](std::size_t k) { return state_.upload_parameters(order_.units[k], staged_.at(k)); }),
+        gradients_(static_cast<std::size_t>(layers_) + 1) {}
+
+  void emit() {
+    for (int m = 0; m < micro_batches_; ++m) {
+      program_.at(step_, Phase::forward);
+      forward(m);
+      program_.at(step_, Phase::backward);
+      backward(m);
+    }
+  }
+
+ private:
+  Slice parameters(int m, int use) { return uploaded_.at(order_.item_of_use[static_cast<std::size_t>(2 * layers_ * m + use)]); }
+
+  void forward(int m) {
+    inputs_.assign(static_cast<std::size_t>(layers_), {});
+    saved_.assign(static_cast<std::size_t>(layers_), {});
+    const std::uint64_t bytes = checkpoint_bytes(program_.problem());
+    hidden_ = program_.buffer(Tier::gpu, bytes, BufferKind::checkpoint, 0, m);
+    program_.embed_forward(m, state_.resident_parameters(state_.embedding()), hidden_);
+    for (int l = 0; l < layers_; ++l) {
+      const Slice weights = parameters(m, l);
+      const Slice output = program_.buffer(Tier::gpu, bytes, BufferKind::checkpoint, l + 1, m);
+      Slice saved;
+      if (options_.saves_activations) {
+        const auto b = static_cast<std::uint64_t>(program_.problem().workload.micro_batch);
+        saved = program_.buffer(Tier::gpu, b * saved_bytes_per_sequence(program_.problem()), BufferKind::saved, l, m);
+      }
+      saved_[static_cast<std::size_t>(l)] = saved;
+      inputs_[static_cast<std::size_t>(l)] = put_away(l, m, hidden_);
+      program_.forward(l, m, weights, hidden_, output, saved);
+      hidden_ = output;
+    }
+  }
+
+  // The checkpoint of block l goes to where it waits.
+  Slice put_away(int l, int m, Slice gpu) {
+    if (options_.checkpoints == Tier::gpu || l == layers_ - 1) return gpu;  // the last one is needed at once
+    const Slice host = program_.buffer(Tier::host, gpu.bytes, BufferKind::checkpoint, l, m);
+    program_.copy(gpu, host, l, m);
+    // The earliest are needed last: they are the ones to go further away.
+    if (l >= std::lround(options_.checkpoints_on_ssd * layers_)) return host;
+    const Slice ssd = program_.buffer(Tier::ssd, gpu.bytes, BufferKind::checkpoint, l, m);
+    program_.copy(host, ssd, l, m);
+    return ssd;
+  }
+
+  Slice to_host(Slice from, int l, int m) {
+    if (program_.tier(from) != Tier::ssd) return from;
+    const Slice host = program_.buffer(Tier::host, from.bytes, BufferKind::checkpoint, l, m);
+    program_.copy(from, host, l, m);
+    return host;
+  }
+  Slice to_gpu(Slice from, int l, int m) {
+    if (program_.tier(from) == Tier::gpu) return from;
+    const Slice gpu = program_.buffer(Tier::gpu, from.bytes, BufferKind::checkpoint, l, m);
+    program_.copy(from, gpu, l, m);
+    return gpu;
+  }
+
+  void backward(int m) {
+    const bool first = m == 0;
+    const bool last = m == micro_batches_ - 1;
+    const int embedding = state_.embedding();
+    if (first) head_gradient_ = state_.gradient_buffer(Tier::gpu, embedding, BufferKind::head_gradient);
+    program_.head(m, state_.resident_parameters(embedding), hidden_, head_gradient_, first);
+
+    const auto blocks = static_cast<std::size_t>(layers_);
+    const auto layer_of = [&](std::size_t k) { return layers_ - 1 - static_cast<int>(k); };
+    LookAhead<Slice> host_inputs(blocks, 2, [&](std::size_t k) {
+      return to_host(inputs_[static_cast<std::size_t>(layer_of(k))], layer_of(k), m);
+    });
+    LookAhead<Slice> gpu_inputs(blocks, 1, [&](std::size_t k) { return to_gpu(host_inputs.at(k), layer_of(k), m); });
+    LookAhead<Slice> accumulators(blocks, 1, [&](std::size_t k) { return accumulator(layer_of(k), first); });
+    std::optional<int> leaving;  // its gradient leaves under the next block's backward
+    for (std::size_t k = 0; k < blocks; ++k) {
+      const int l = layer_of(k);
+      const Slice weights = parameters(m, layers_ + static_cast<int>(k));
+      const Slice input = gpu_inputs.at(k);
+      const Slice gradient = accumulators.at(k);
+      const Slice saved = saved_[static_cast<std::size_t>(l)];
+      program_.backward(l, m, weights, input, saved, saved.valid() ? saved_all : saved_none, hidden_, gradient, first,
+                        !saved.valid() && options_.recomputes_output);
+      on_gpu_.emplace_back(l, gradient);
+      if (leaving) leave(*leaving, last);
+      leaving = l;
+    }
+    if (first) embed_gradient_ = state_.gradient_buffer(Tier::gpu, embedding);
+    program_.embed_backward(m, hidden_, embed_gradient_, first);
+    if (leaving) leave(*leaving, last);
+    if (last) finish_embedding();
+  }
+
+  Slice accumulator(int l, bool first) {
+    Slice& kept = gradients_[static_cast<std::size_t>(l)];
+    if (options_.gradients == Tier::gpu) {
+      if (first) kept = state_.gradient_buffer(Tier::gpu, l);
+      return kept;
+    }
+    const Slice gpu = state_.gradient_buffer(Tier::gpu, l);
+    if (first) {
+      kept = options_.host_accumulator(l);
+    } else {
+      program_.copy(kept, gpu, l);
+    }
+    return gpu;
+  }
+
+  void leave(int l, bool last) {
+    Slice gradient = gradients_[static_cast<std::size_t>(l)];
+    if (options_.gradients == Tier::host) program_.copy(on_gpu_.front().second, gradient, l);
+    on_gpu_.erase(on_gpu_.begin());
+    if (last) ready_(l, gradient, {});
+  }
+
+  void finish_embedding() {
+    const int embedding = state_.embedding();
+    Slice gradient = embed_gradient_, head = head_gradient_;
+    if (options_.gradients == Tier::host) {
+      gradient = options_.host_accumulator(embedding);
+      head = state_.gradient_buffer(Tier::host, embedding, BufferKind::head_gradient);
+      program_.copy(head_gradient_, head, embedding);
+      program_.copy(embed_gradient_, gradient, embedding);
+    }
+    ready_(embedding, gradient, head);
+  }
+
+  Program& program_;
+  ModelState& state_;
+  int step_;
+  const HorizontalOptions& options_;
+  const GradientReady& ready_;
+  int layers_;
+  int micro_batches_;
+  UseOrder order_;
+  LookAhead<ModelState::Runs> staged_;
+  LookAhead<Slice> uploaded_;
+  std::vector<Slice> gradients_;              // by block: accumulators in options_.gradients' tier
+  std::vector<std::pair<int, Slice>> on_gpu_;  // gradients in GPU memory, oldest first
+  std::vector<Slice> inputs_, saved_;          // by block, of the running micro-batch
+  Slice hidden_;                               // activation, then its gradient
+  Slice head_gradient_, embed_gradient_;
+};
+
+}  // namespace
+
+void emit_horizontal_pass(Program& program, ModelState& state, int step, const HorizontalOptions& options,
+                          const GradientReady& ready) {
+  HorizontalPass(program, state, step, options, ready).emit();
+}
+
+}  // namespace spillway

@@ -1,0 +1,33 @@
+// A sequence whose items are emitted some places ahead of their use: prefetching, written once.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <functional>
+#include <utility>
+#include <vector>
+
+namespace spillway {
+
+template <class Item>
+class LookAhead {
+ public:
+  // `emit(k)` emits the tasks of item k; it is called once per item, in order.
+  LookAhead(std::size_t count, std::size_t ahead, std::function<Item(std::size_t)> emit)
+      : count_(count), ahead_(ahead), emit_(std::move(emit)) {}
+
+  // Item k, after having emitted everything up to k + ahead.
+  Item at(std::size_t k) {
+    const std::size_t until = std::min(k + ahead_ + 1, count_);
+    while (items_.size() < until) items_.push_back(emit_(items_.size()));
+    return items_[k];
+  }
+
+ private:
+  std::size_t count_;
+  std::size_t ahead_;
+  std::function<Item(std::size_t)> emit_;
+  std::vector<Item> items_;
+};
+
+}  // namespace spillway

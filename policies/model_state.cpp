@@ -1,0 +1,156 @@
+#include "policies/model_state.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/errors.hpp"
+
+namespace spillway {
+
+std::uint64_t fraction_of(std::uint64_t elements, double fraction) {
+  const auto grid = static_cast<std::uint64_t>(element_alignment);
+  const double cells = static_cast<double>(elements / grid) * fraction;
+  return std::min(elements, static_cast<std::uint64_t>(std::llround(cells)) * grid);
+}
+
+ModelState::ModelState(Program& program) : program_(program) {
+  const auto count = static_cast<std::size_t>(program.problem().model.layers) + 1;
+  parameters_.resize(count);
+  optimizer_.resize(count);
+}
+
+std::uint64_t ModelState::elements(int unit) const {
+  return static_cast<std::uint64_t>(unit_elements(program_.problem().model, unit));
+}
+
+std::uint64_t ModelState::element_bytes(BufferKind kind) const {
+  return kind == BufferKind::optimizer_state ? 12 : program_.problem().parameter_bytes();
+}
+
+void ModelState::place(BufferKind kind, int unit, std::uint64_t first, std::uint64_t elements, Tier tier) {
+  if (elements == 0) return;
+  const std::uint64_t bytes = elements * element_bytes(kind);
+  const Slice where = program_.persistent(tier, bytes, kind, unit).part(0, bytes);
+  program_.home(kind, unit, first, elements, where);
+  auto& runs = kind == BufferKind::parameters ? parameters_ : optimizer_;
+  runs[static_cast<std::size_t>(unit)].push_back({first, elements, where});
+}
+
+void ModelState::place_parameters(int unit, std::uint64_t first, std::uint64_t elements, Placement placement) {
+  const std::uint64_t gpu = fraction_of(elements, placement.gpu);
+  const std::uint64_t ssd = std::min(elements - gpu, fraction_of(elements, placement.ssd));
+  place(BufferKind::parameters, unit, first, gpu, Tier::gpu);
+  place(BufferKind::parameters, unit, first + gpu, elements - gpu - ssd, Tier::host);
+  place(BufferKind::parameters, unit, first + elements - ssd, ssd, Tier::ssd);
+}
+
+void ModelState::place_optimizer(int unit, std::uint64_t first, std::uint64_t elements, Placement placement) {
+  const std::uint64_t gpu = fraction_of(elements, placement.gpu);
+  const std::uint64_t ssd = std::min(elements - gpu, fraction_of(elements, placement.ssd));
+  const auto place_cut = [&](std::uint64_t from, std::uint64_t count, Tier tier) {
+    const std::uint64_t to = from + count;
+    for (const Run& run : parameters_[static_cast<std::size_t>(unit)]) {
+      const std::uint64_t begin = std::max(from, run.first);
+      const std::uint64_t end = std::min(to, run.first + run.elements);
+      if (begin < end) place(BufferKind::optimizer_state, unit, begin, end - begin, tier);
+    }
+  };
+  place_cut(first, gpu, Tier::gpu);
+  place_cut(first + gpu, elements - gpu - ssd, Tier::host);
+  place_cut(first + elements - ssd, ssd, Tier::ssd);
+}
+
+ModelState::Runs ModelState::stage_parameters(int unit, std::uint64_t first, std::uint64_t elements) {
+  const std::uint64_t width = element_bytes(BufferKind::parameters);
+  Runs staged;
+  for (const Run& run : parameters_[static_cast<std::size_t>(unit)]) {
+    const std::uint64_t begin = std::max(first, run.first);
+    const std::uint64_t end = std::min(first + elements, run.first + run.elements);
+    if (begin >= end) continue;
+    Slice where = run.where.part((begin - run.first) * width, (end - begin) * width);
+    if (program_.tier(where) == Tier::ssd) {
+      const Slice staging = program_.buffer(Tier::host, where.bytes, BufferKind::parameters, unit).part(0, where.bytes);
+      program_.copy(where, staging, unit);
+      where = staging;
+    }
+    staged.push_back({begin, end - begin, where});
+  }
+  return staged;
+}
+
+Slice ModelState::resident_parameters(int unit) const {
+  const Runs& runs = parameters_[static_cast<std::size_t>(unit)];
+  SPILLWAY_ASSERT(runs.size() == 1 && program_.tier(runs[0].where) == Tier::gpu);
+  return runs[0].where;
+}
+
+Slice ModelState::upload_parameters(int unit, const Runs& staged) {
+  if (staged.size() == 1 && program_.tier(staged[0].where) == Tier::gpu) return staged[0].where;
+  const std::uint64_t width = element_bytes(BufferKind::parameters);
+  const std::uint64_t bytes = elements(unit) * width;
+  const Slice gpu = program_.buffer(Tier::gpu, bytes, BufferKind::parameters, unit).part(0, bytes);
+  for (const Run& run : staged) {
+    program_.copy(run.where, gpu.part(run.first * width, run.elements * width), unit);
+  }
+  return gpu;
+}
+
+ModelState::Update ModelState::begin_update(int unit, std::uint64_t first, std::uint64_t elements) {
+  Update update{unit, first, elements, {}};
+  for (const Run& run : optimizer_[static_cast<std::size_t>(unit)]) {
+    if (run.first < first || run.first >= first + elements) continue;
+    SPILLWAY_ASSERT(run.first + run.elements <= first + elements, "an update takes whole runs");
+    Slice where = run.where;
+    if (program_.tier(where) == Tier::ssd) {
+      where = program_.buffer(Tier::host, run.where.bytes, BufferKind::optimizer_state, unit).part(0, run.where.bytes);
+      program_.copy(run.where, where, unit);
+    }
+    update.state.push_back({run.first, run.elements, where});
+  }
+  return update;
+}
+
+ModelState::Runs ModelState::finish_update(const Update& update, Slice gradient, Slice head_gradient, int step) {
+  const int unit = update.unit;
+  const std::uint64_t width = element_bytes(BufferKind::parameters);
+  Runs fresh;
+  for (const Run& state : update.state) {
+    const Tier where = program_.tier(state.where);
+    // The one parameter run that holds these elements.
+    const Runs& runs = parameters_[static_cast<std::size_t>(unit)];
+    const auto owner = std::find_if(runs.begin(), runs.end(), [&](const Run& run) {
+      return run.first <= state.first && state.first < run.first + run.elements;
+    });
+    SPILLWAY_ASSERT(owner != runs.end() && state.first + state.elements <= owner->first + owner->elements);
+    const Slice home = owner->where.part((state.first - owner->first) * width, state.elements * width);
+    const bool in_place = program_.tier(home) == where;
+    const Slice result = in_place ? home
+                                  : program_.buffer(where, home.bytes, BufferKind::parameters, unit).part(0, home.bytes);
+    const auto slice_of = [&](Slice whole) {
+      return whole.valid() ? gradient_part(whole, state.first - update.first, state.elements) : Slice{};
+    };
+    program_.optimizer(unit, state.first, state.elements, slice_of(gradient), slice_of(head_gradient), state.where,
+                       result, step);
+    if (!in_place) program_.copy(result, home, unit);
+    // Back to its home, if that is the ssd.
+    for (const Run& at_rest : optimizer_[static_cast<std::size_t>(unit)]) {
+      if (at_rest.first == state.first && at_rest.where.buffer.id != state.where.buffer.id) {
+        program_.copy(state.where, at_rest.where, unit);
+      }
+    }
+    fresh.push_back({state.first, state.elements, result});
+  }
+  return fresh;
+}
+
+Slice ModelState::gradient_buffer(Tier tier, int unit, BufferKind kind) {
+  const std::uint64_t bytes = elements(unit) * program_.problem().gradient_bytes();
+  return program_.buffer(tier, bytes, kind, unit).part(0, bytes);
+}
+
+Slice ModelState::gradient_part(Slice gradient, std::uint64_t first, std::uint64_t elements) const {
+  const std::uint64_t width = program_.problem().gradient_bytes();
+  return gradient.part(first * width, elements * width);
+}
+
+}  // namespace spillway

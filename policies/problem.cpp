@@ -1,0 +1,79 @@
+#include "policies/problem.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/errors.hpp"
+
+namespace spillway {
+
+namespace {
+
+// A sequence count or length beyond this is a slip of the keyboard; products stay far below 2^63.
+constexpr std::int64_t largest_count = 100'000'000;
+
+void require_count(const char* name, std::int64_t value) {
+  if (value >= 1 && value <= largest_count) return;
+  throw InputError(fmt::format("{} = {} is outside 1 .. {}", name, value, largest_count),
+                   fmt::format("give {} as a whole number of at least 1", name));
+}
+
+// The divisors of the batch on both sides of the micro-batch that was asked for.
+std::string nearest_micro_batches(std::int64_t batch, std::int64_t micro_batch) {
+  std::int64_t below = std::min(batch, micro_batch);
+  while (batch % below != 0) --below;
+  if (micro_batch >= batch) return fmt::format("--micro-batch {}", below);
+  std::int64_t above = micro_batch;
+  while (batch % above != 0) ++above;
+  return fmt::format("--micro-batch {} or --micro-batch {}", below, above);
+}
+
+void check_gradient_width(const Workload& workload) {
+  if (workload.gradient != GradientWidth::bits16) return;
+  if (workload.precision == Precision::fp32) {
+    throw InputError("16-bit gradients do not go with fp32 training",
+                     "use 32-bit gradients, or bf16 precision");
+  }
+  if (workload.micro_batches() > 1) {
+    throw InputError(
+        fmt::format("16-bit gradients do not go with {} micro-batches: their sum is kept in fp32",
+                    workload.micro_batches()),
+        fmt::format("use 32-bit gradients, or --micro-batch {}", workload.batch));
+  }
+}
+
+}  // namespace
+
+std::uint64_t Problem::gradient_bytes() const {
+  switch (workload.gradient) {
+    case GradientWidth::bits16:
+      return 2;
+    case GradientWidth::bits32:
+      return 4;
+    case GradientWidth::automatic:
+      break;
+  }
+  return workload.precision == Precision::bf16 && workload.micro_batches() == 1 ? 2 : 4;
+}
+
+void Problem::validate() const {
+  model.validate();
+  require_count("batch", workload.batch);
+  require_count("micro-batch", workload.micro_batch);
+  require_count("sequence", workload.sequence);
+  if (workload.batch % workload.micro_batch != 0) {
+    throw InputError(fmt::format("micro-batch {} does not divide batch {}", workload.micro_batch,
+                                 workload.batch),
+                     "use " + nearest_micro_batches(workload.batch, workload.micro_batch));
+  }
+  if (workload.sequence > model.positions) {
+    throw InputError(fmt::format("sequence {} is longer than the {} positions of model {}",
+                                 workload.sequence, model.positions, model.name),
+                     fmt::format("use --sequence {} or less, or --set model.positions={}",
+                                 model.positions, workload.sequence));
+  }
+  check_gradient_width(workload);
+}
+
+}  // namespace spillway

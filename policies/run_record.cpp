@@ -1,0 +1,92 @@
+#include "policies/run_record.hpp"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/errors.hpp"
+#include "policies/policy.hpp"
+
+namespace spillway {
+
+namespace {
+
+using nlohmann::json;
+
+json field(const Trace& trace, const std::string& key, const std::string& origin) {
+  const std::string* text = trace.find_metadata(key);
+  if (!text) {
+    throw InputError(fmt::format("{}: the trace does not say its {}", origin, key),
+                     "only traces written by `spillway train` or `spillway simulate --trace` can be validated");
+  }
+  return json::parse(*text);
+}
+
+const char* to_text(GradientWidth width) {
+  switch (width) {
+    case GradientWidth::automatic: return "auto";
+    case GradientWidth::bits16: return "16";
+    case GradientWidth::bits32: return "32";
+  }
+  SPILLWAY_ASSERT(false);
+}
+
+GradientWidth width_of(const std::string& text) {
+  if (text == "16") return GradientWidth::bits16;
+  return text == "32" ? GradientWidth::bits32 : GradientWidth::automatic;
+}
+
+}  // namespace
+
+Trace make_trace(const Schedule& schedule, const std::string& source) {
+  Trace trace;
+  for (int i = 0; i < lane_count; ++i) trace.lanes.emplace_back(to_string(static_cast<Lane>(i)));
+  for (int i = 0; i < task_kind_count; ++i) trace.kinds.emplace_back(to_string(static_cast<TaskKind>(i)));
+  for (int i = 0; i < phase_count; ++i) trace.phases.emplace_back(to_string(static_cast<Phase>(i)));
+  for (int i = 0; i < tier_count; ++i) trace.tiers.emplace_back(to_string(static_cast<Tier>(i)));
+  const Problem& problem = schedule.problem();
+  const Workload& workload = problem.workload;
+  const auto set = [&](const char* key, const json& value) { trace.set_metadata(key, value.dump()); };
+  set("source", source);
+  set("version", SPILLWAY_VERSION);
+  set("policy", schedule.policy());
+  set("steps", schedule.steps());
+  set("fingerprint", fmt::format("{:016x}", schedule.fingerprint()));
+  set("workload", {{"batch", workload.batch},
+                   {"micro_batch", workload.micro_batch},
+                   {"sequence", workload.sequence},
+                   {"precision", workload.precision == Precision::fp32 ? "fp32" : "bf16"},
+                   {"gradient", to_text(workload.gradient)}});
+  set("model", model_to_toml(problem.model));
+  set("machine", machine_to_toml(problem.machine));
+  return trace;
+}
+
+Schedule rebuild_schedule(const Trace& trace, const std::string& origin) {
+  Problem problem;
+  std::string policy, fingerprint;
+  int steps = 0;
+  try {
+    problem.model = parse_model(field(trace, "model", origin), origin + " (model)");
+    problem.machine = parse_machine(field(trace, "machine", origin), origin + " (machine)");
+    const json workload = field(trace, "workload", origin);
+    problem.workload.batch = workload.at("batch");
+    problem.workload.micro_batch = workload.at("micro_batch");
+    problem.workload.sequence = workload.at("sequence");
+    problem.workload.precision = workload.at("precision") == "fp32" ? Precision::fp32 : Precision::bf16;
+    problem.workload.gradient = width_of(workload.at("gradient"));
+    policy = field(trace, "policy", origin);
+    steps = field(trace, "steps", origin);
+    fingerprint = field(trace, "fingerprint", origin);
+  } catch (const json::exception& error) {
+    throw InputError(fmt::format("{}: damaged metadata: {}", origin, error.what()), "record the trace again");
+  }
+  Schedule schedule = build_schedule(problem, policy, steps);
+  if (fmt::format("{:016x}", schedule.fingerprint()) != fingerprint) {
+    throw InputError(fmt::format("{}: policy {} now writes another schedule than the recorded one", origin, policy),
+                     "the trace is from another version of spillway: record it again");
+  }
+  return schedule;
+}
+
+}  // namespace spillway

@@ -1,0 +1,42 @@
+// Helpers of the engine that both ways of simulating share; not for use outside sim/.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <vector>
+
+#include "sim/engine.hpp"
+
+namespace spillway {
+
+// The graph's successor lists, whether it has edges or not.
+class SuccessorLists {
+ public:
+  explicit SuccessorLists(const ActivityGraph& graph)
+      : offsets_(graph.successor_offsets), targets_(graph.successors) {}
+  std::span<const std::uint32_t> of(std::uint32_t activity) const {
+    if (offsets_.empty()) return {};
+    return targets_.subspan(offsets_[activity], offsets_[activity + 1] - offsets_[activity]);
+  }
+
+ private:
+  std::span<const std::uint32_t> offsets_;
+  std::span<const std::uint32_t> targets_;
+};
+
+// Nanoseconds for `amount` units at `rate` units per second.
+inline double work_ns(double amount, double rate) {
+  if (amount == 0) return 0;
+  return rate > 0 ? amount / rate * 1e9 : std::numeric_limits<double>::infinity();
+}
+
+// Throws InputError for a lane, demand, amount, latency or edge that makes no sense.
+void check_activities(const ActivityGraph& graph);
+
+inline constexpr std::int64_t not_yet = -1;
+
+// Throws BlockedError; a start or end in `times` that has not come is `not_yet`.
+[[noreturn]] void throw_blocked(const ActivityGraph& graph, double now_ns, std::span<const ActivityTimes> times);
+
+}  // namespace spillway

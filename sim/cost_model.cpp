@@ -1,0 +1,263 @@
+#include "sim/cost_model.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+#include "base/errors.hpp"
+#include "sim/kernel_times.hpp"
+
+namespace spillway {
+
+namespace {
+
+constexpr double unlimited = std::numeric_limits<double>::infinity();
+constexpr double gpu_adam_bytes_per_param = 28;
+
+// What sets the rate of a task: one demand each.
+enum class Work : std::uint8_t { compute, gpu_optimizer, cpu_optimizer, h2d, d2h, read, write };
+constexpr std::size_t work_count = 7;
+
+std::optional<Work> work_of(const Task& task) {
+  switch (task.kind) {
+    case TaskKind::embed_forward:
+    case TaskKind::forward:
+    case TaskKind::head:
+    case TaskKind::backward:
+    case TaskKind::embed_backward: return Work::compute;
+    case TaskKind::optimizer: return task.lane == Lane::gpu_compute ? Work::gpu_optimizer : Work::cpu_optimizer;
+    case TaskKind::h2d: return Work::h2d;
+    case TaskKind::d2h: return Work::d2h;
+    case TaskKind::read: return Work::read;
+    case TaskKind::write: return Work::write;
+    case TaskKind::barrier: return std::nullopt;
+  }
+  SPILLWAY_ASSERT(false);
+}
+
+class CostModel {
+ public:
+  explicit CostModel(const Problem& problem);
+  Activity cost(const Task& task);
+  void move_into(CostedSchedule& costed);
+
+ private:
+  std::uint32_t resource(const char* name, double capacity);
+  double needed(double rate, const char* key) const;
+  std::uint32_t demand_of(Work work);
+  Demand make_demand(Work work) const;
+  Demand copy_demand(double rate, std::uint32_t link) const;
+  Demand ssd_demand(bool is_read) const;
+  Demand optimizer_demand(double rate, bool on_gpu_lane) const;
+  double gpu_optimizer_rate() const;
+  double compute_seconds(const Task& task);
+  std::int64_t latency_ns(const Task& task, Work work) const;
+  Demand with_cores(Demand demand, double cores_at_full_rate) const;
+
+  const Problem& problem_;
+  const Machine& machine_;
+  KernelTimes kernels_;
+  std::vector<Resource> resources_;
+  std::uint32_t gpu_, cores_, dram_, h2d_, d2h_, pcie_total_, ssd_read_, ssd_write_, ssd_total_, ssd_time_;
+  std::vector<Demand> demands_;
+  std::array<std::uint32_t, work_count> demand_index_;
+  bool extrapolated_ = false;
+};
+
+CostModel::CostModel(const Problem& problem) : problem_(problem), machine_(problem.machine), kernels_(problem) {
+  demand_index_.fill(none);
+  gpu_ = resource("gpu", 1);
+  cores_ = resource("cores", machine_.host.cores);
+  dram_ = resource("dram", machine_.host.bandwidth);
+  h2d_ = resource("pcie.h2d", machine_.pcie.h2d);
+  d2h_ = resource("pcie.d2h", machine_.pcie.d2h);
+  pcie_total_ = machine_.pcie.total > 0 ? resource("pcie.total", machine_.pcie.total) : none;
+  const Machine::Ssd& ssd = machine_.ssd;
+  ssd_read_ = ssd_write_ = ssd_total_ = ssd_time_ = none;
+  if (ssd.law == SsdLaw::simplex) {
+    ssd_time_ = resource("ssd.time", 1);
+    return;
+  }
+  ssd_read_ = resource("ssd.read", ssd.read);
+  ssd_write_ = resource("ssd.write", ssd.write);
+  if (ssd.law == SsdLaw::capped) {
+    ssd_total_ = resource("ssd.total", ssd.total > 0 ? ssd.total : std::max(ssd.read, ssd.write));
+  }
+}
+
+// A capacity that the machine does not give (0) does not limit; rates that must be given are checked by needed().
+std::uint32_t CostModel::resource(const char* name, double capacity) {
+  resources_.push_back({name, capacity > 0 ? capacity : unlimited});
+  return static_cast<std::uint32_t>(resources_.size() - 1);
+}
+
+double CostModel::needed(double rate, const char* key) const {
+  if (rate > 0) return rate;
+  throw InputError(fmt::format("machine {}: the schedule needs {}, which is not given", machine_.name, key),
+                   fmt::format("give it in the machine file, or with --set {}=...", key));
+}
+
+// Adds the host cores that a task keeps busy while it runs at its full rate, and on a CPU machine the
+// weight that makes threads share cores equally.
+Demand CostModel::with_cores(Demand demand, double cores_at_full_rate) const {
+  const double per_unit = cores_at_full_rate / demand.rate_cap;
+  if (cores_at_full_rate > 0) demand.uses(cores_, per_unit);
+  // A task of several threads gets several shares; one that mostly sleeps may use up to one.
+  if (machine_.gpu.is_cpu) {
+    demand.weight = cores_at_full_rate > 0 ? std::max(1.0, cores_at_full_rate) / per_unit : demand.rate_cap;
+  }
+  return demand;
+}
+
+Demand CostModel::copy_demand(double rate, std::uint32_t link) const {
+  Demand demand;
+  demand.rate_cap = rate;
+  demand.uses(link, 1);
+  if (pcie_total_ != none) demand.uses(pcie_total_, 1);
+  if (!machine_.gpu.is_cpu) return demand.uses(dram_, 1);
+  demand.uses(dram_, 2);
+  const double core_speed = machine_.host.cores > 0 ? machine_.host.bandwidth / 2 / machine_.host.cores : 0;
+  return with_cores(demand, rate / std::max(rate, core_speed));
+}
+
+Demand CostModel::ssd_demand(bool is_read) const {
+  const Machine::Ssd& ssd = machine_.ssd;
+  Demand demand;
+  demand.rate_cap = is_read ? needed(ssd.read, "ssd.read") : needed(ssd.write, "ssd.write");
+  if (ssd_time_ != none) {
+    demand.uses(ssd_time_, 1 / demand.rate_cap);
+  } else {
+    demand.uses(is_read ? ssd_read_ : ssd_write_, 1);
+    if (ssd_total_ != none) demand.uses(ssd_total_, 1);
+  }
+  demand.uses(dram_, 1);
+  return machine_.gpu.is_cpu ? with_cores(demand, ssd.cores) : demand;
+}
+
+double CostModel::gpu_optimizer_rate() const {
+  const Machine::Gpu& gpu = machine_.gpu;
+  if (gpu.adam_params_per_second > 0) return gpu.adam_params_per_second;
+  if (gpu.is_cpu && machine_.host.adam_params_per_second > 0) return machine_.host.adam_params_per_second;
+  if (gpu.memory_bandwidth > 0) return gpu.memory_bandwidth / gpu_adam_bytes_per_param;
+  return needed(0, "gpu.adam_params_per_second");
+}
+
+Demand CostModel::optimizer_demand(double rate, bool on_gpu_lane) const {
+  const Machine::Host& host = machine_.host;
+  Demand demand;
+  demand.rate_cap = rate;
+  if (on_gpu_lane) demand.uses(gpu_, 1 / rate);
+  if (on_gpu_lane && !machine_.gpu.is_cpu) return demand;
+  demand.uses(dram_, host.adam_bytes_per_param);
+  if (host.adam_bytes_per_param > 0) demand.weight = 1 / host.adam_bytes_per_param;
+  const double cores = host.adam_cores > 0 ? host.adam_cores : (machine_.gpu.is_cpu ? 1 : host.cores);
+  return with_cores(demand, host.cores > 0 ? std::min(cores, host.cores) : cores);
+}
+
+Demand CostModel::make_demand(Work work) const {
+  switch (work) {
+    case Work::compute: {
+      Demand seconds;
+      seconds.rate_cap = 1;
+      seconds.uses(gpu_, 1);
+      return machine_.gpu.is_cpu ? with_cores(seconds, 1) : seconds;
+    }
+    case Work::gpu_optimizer: return optimizer_demand(gpu_optimizer_rate(), true);
+    case Work::cpu_optimizer:
+      return optimizer_demand(needed(machine_.host.adam_params_per_second, "host.adam_params_per_second"), false);
+    case Work::h2d: return copy_demand(needed(machine_.pcie.h2d, "pcie.h2d"), h2d_);
+    case Work::d2h: return copy_demand(needed(machine_.pcie.d2h, "pcie.d2h"), d2h_);
+    case Work::read: return ssd_demand(true);
+    case Work::write: return ssd_demand(false);
+  }
+  SPILLWAY_ASSERT(false);
+}
+
+std::uint32_t CostModel::demand_of(Work work) {
+  std::uint32_t& index = demand_index_[static_cast<std::size_t>(work)];
+  if (index == none) {
+    index = static_cast<std::uint32_t>(demands_.size());
+    demands_.push_back(make_demand(work));
+  }
+  return index;
+}
+
+double CostModel::compute_seconds(const Task& task) {
+  if (machine_.gpu.is_cpu || !machine_.kernels.empty()) {
+    const KernelEstimate estimate = kernels_.estimate(task);
+    extrapolated_ = extrapolated_ || estimate.extrapolated;
+    return estimate.seconds;
+  }
+  if (task.flops > 0) return task.flops / needed(machine_.gpu.flops, "gpu.flops");
+  const double bandwidth = machine_.gpu.memory_bandwidth;
+  return bandwidth > 0 ? static_cast<double>(task.bytes) / bandwidth : 0;
+}
+
+std::int64_t CostModel::latency_ns(const Task& task, Work work) const {
+  switch (work) {
+    case Work::compute:
+    case Work::gpu_optimizer: return machine_.gpu.launch_ns;
+    case Work::cpu_optimizer: return machine_.gpu.is_cpu ? machine_.gpu.launch_ns : 0;
+    case Work::h2d:
+    case Work::d2h: return machine_.pcie.latency_ns;
+    case Work::read: return machine_.ssd.read_latency_ns;
+    case Work::write: return machine_.ssd.write_latency_ns;
+  }
+  SPILLWAY_ASSERT(false, to_string(task.kind));
+}
+
+Activity CostModel::cost(const Task& task) {
+  Activity activity;
+  activity.lane = static_cast<std::uint32_t>(task.lane);
+  const std::optional<Work> work = work_of(task);
+  if (!work) return activity;
+  activity.demand = demand_of(*work);
+  activity.latency_ns = latency_ns(task, *work);
+  if (*work == Work::compute) {
+    activity.amount = compute_seconds(task);
+  } else if (task.kind == TaskKind::optimizer) {
+    activity.amount = static_cast<double>(task.params);
+  } else {
+    activity.amount = static_cast<double>(task.bytes);
+  }
+  return activity;
+}
+
+void CostModel::move_into(CostedSchedule& costed) {
+  costed.graph.resources = std::move(resources_);
+  costed.graph.demands = std::move(demands_);
+  costed.extrapolated = extrapolated_;
+}
+
+void copy_edges(const Schedule& schedule, ActivityGraph& graph) {
+  const auto count = static_cast<TaskId>(schedule.tasks().size());
+  graph.successor_offsets.reserve(count + 1);
+  graph.successors.reserve(schedule.edge_count());
+  graph.successor_offsets.push_back(0);
+  for (TaskId task = 0; task < count; ++task) {
+    const std::span<const TaskId> successors = schedule.successors(task);
+    graph.successors.insert(graph.successors.end(), successors.begin(), successors.end());
+    graph.successor_offsets.push_back(static_cast<std::uint32_t>(graph.successors.size()));
+  }
+  graph.predecessor_counts.assign(schedule.predecessor_counts().begin(), schedule.predecessor_counts().end());
+}
+
+}  // namespace
+
+CostedSchedule cost_schedule(const Schedule& schedule) {
+  CostedSchedule costed;
+  CostModel model(schedule.problem());
+  costed.graph.activities.reserve(schedule.tasks().size());
+  for (const Task& task : schedule.tasks()) costed.graph.activities.push_back(model.cost(task));
+  model.move_into(costed);
+  for (int lane = 0; lane < lane_count; ++lane) {
+    costed.graph.lanes.push_back({to_string(static_cast<Lane>(lane)), LaneOrder::index, 1});
+  }
+  copy_edges(schedule, costed.graph);
+  costed.graph.describe = [schedule](std::uint32_t task) { return schedule.describe(task); };
+  return costed;
+}
+
+}  // namespace spillway

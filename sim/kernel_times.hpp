@@ -1,0 +1,42 @@
+// How long a compute task runs, from measured kernels.
+//
+// Exact: the median of the kernel measured at the task's kind and shape (kernel_shape()). Where that shape
+// was not measured, the time is extrapolated by FLOP rate from the measured kernel that is nearest in FLOPs:
+// of the same kind if there is one, else of any kind; with no kernels at all from gpu.flops. Tasks without
+// FLOPs (embedding) are then timed by the bytes they touch. An extrapolated time is a guess and is marked as one.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "policies/problem.hpp"
+#include "policies/task.hpp"
+
+namespace spillway {
+
+struct KernelEstimate {
+  double seconds = 0;
+  bool extrapolated = false;
+};
+
+class KernelTimes {
+ public:
+  // Keeps a reference to the problem.
+  explicit KernelTimes(const Problem& problem);
+  // The task must be a compute task other than the optimizer. Throws InputError where nothing tells the time.
+  KernelEstimate estimate(const Task& task);
+
+ private:
+  KernelEstimate look_up(const Task& task) const;
+  double extrapolate(const Task& task) const;
+
+  const Problem& problem_;
+  std::map<std::pair<std::string, std::string>, const KernelTime*> measured_;  // by (kind, shape)
+  std::unordered_map<std::uint64_t, KernelEstimate> known_;  // what a schedule asks for, thousands of times each
+};
+
+}  // namespace spillway

@@ -1,0 +1,127 @@
+#include "sim/steady_state.hpp"
+
+#include <algorithm>
+
+namespace spillway {
+
+namespace {
+
+constexpr std::size_t index_of(Lane lane) { return static_cast<std::size_t>(lane); }
+
+bool is_pass(const Task& task) {
+  return task.lane == Lane::gpu_compute && task.kind != TaskKind::optimizer;
+}
+
+// When each step's last task ends, of those that `counts(task)`; a step without any keeps `otherwise(step)`.
+template <class Counts>
+std::vector<std::int64_t> last_ends(const Schedule& schedule, const SimulationResult& result, const Counts& counts) {
+  std::vector<std::int64_t> ends(static_cast<std::size_t>(schedule.steps()), 0);
+  const std::span<const Task> tasks = schedule.tasks();
+  for (std::size_t t = 0; t < tasks.size(); ++t) {
+    if (tasks[t].phase == Phase::epilogue || !counts(tasks[t])) continue;
+    std::int64_t& end = ends[static_cast<std::size_t>(tasks[t].step)];
+    end = std::max(end, result.tasks[t].end_ns);
+  }
+  return ends;
+}
+
+SteadyWindow steady_window(const std::vector<std::int64_t>& step_ends) {
+  const int steps = static_cast<int>(step_ends.size());
+  SteadyWindow window;
+  window.steps = std::max(1, steps / 2);
+  window.first_step = steps - window.steps;
+  window.begin_ns = window.first_step > 0 ? step_ends[static_cast<std::size_t>(window.first_step - 1)] : 0;
+  window.end_ns = step_ends.back();
+  return window;
+}
+
+PhaseSeconds phase_seconds(const Schedule& schedule, const SimulationResult& result,
+                           const std::vector<std::int64_t>& step_ends, const SteadyWindow& window) {
+  const auto forward = last_ends(schedule, result, [](const Task& task) {
+    return is_pass(task) && task.phase == Phase::forward;
+  });
+  const auto backward = last_ends(schedule, result, [](const Task& task) {
+    return is_pass(task) && task.phase == Phase::backward;
+  });
+  std::int64_t forward_ns = 0, backward_ns = 0, optimizer_ns = 0;
+  for (std::size_t step = static_cast<std::size_t>(window.first_step); step < step_ends.size(); ++step) {
+    const std::int64_t begin = step > 0 ? step_ends[step - 1] : 0;
+    const std::int64_t end = std::max(begin, step_ends[step]);
+    const std::int64_t forward_end = std::clamp(forward[step], begin, end);
+    const std::int64_t backward_end = std::clamp(backward[step], forward_end, end);
+    forward_ns += forward_end - begin;
+    backward_ns += backward_end - forward_end;
+    optimizer_ns += end - backward_end;
+  }
+  const double per_step = 1e-9 / window.steps;
+  return {static_cast<double>(forward_ns) * per_step, static_cast<double>(backward_ns) * per_step,
+          static_cast<double>(optimizer_ns) * per_step};
+}
+
+// Work per steady step: lanes, resources, FLOPs, bytes written.
+void measure_demand(const Schedule& schedule, const ActivityGraph& graph, const SteadyWindow& window,
+                    SimulationResult& result) {
+  const FairSharing sharing(graph.resources, graph.demands);
+  const double per_step = 1.0 / window.steps;
+  std::vector<double> taken(graph.resources.size(), 0);
+  double flops = 0;
+  const std::span<const Task> tasks = schedule.tasks();
+  for (std::size_t t = 0; t < tasks.size(); ++t) {
+    const Task& task = tasks[t];
+    LaneUse& lane = result.lanes[index_of(task.lane)];
+    const std::int64_t inside = std::min(result.tasks[t].end_ns, window.end_ns) -
+                                std::max(result.tasks[t].start_ns, window.begin_ns);
+    if (inside > 0) lane.busy_fraction += static_cast<double>(inside) * 1e-9 / window.seconds();
+    if (!window.counts(task)) continue;
+    const Activity& activity = graph.activities[t];
+    lane.demand_seconds += uncontended_ns(activity, sharing) * 1e-9 * per_step;
+    flops += task.flops;
+    if (task.lane != Lane::gpu_compute) lane.bytes += static_cast<double>(task.bytes) * per_step;
+    if (activity.amount == 0) continue;
+    const Demand& demand = graph.demands[activity.demand];
+    for (std::uint32_t u = 0; u < demand.usage_count; ++u) {
+      taken[demand.usages[u].resource] += activity.amount * demand.usages[u].per_unit * per_step;
+    }
+  }
+  for (std::size_t r = 0; r < taken.size(); ++r) {
+    result.resources.push_back({graph.resources[r].name, taken[r] / graph.resources[r].capacity});
+  }
+  result.ssd_bytes_written_per_step = result.lanes[index_of(Lane::ssd_write)].bytes;
+  if (result.step_seconds > 0) result.hardware_tflops = flops * per_step / result.step_seconds * 1e-12;
+}
+
+// The bound: a lane serves one task at a time, so it is a resource of its own.
+void find_bound(SimulationResult& result) {
+  for (int l = 0; l < lane_count; ++l) {
+    const double seconds = result.lanes[static_cast<std::size_t>(l)].demand_seconds;
+    if (seconds <= result.bound_seconds) continue;
+    result.bound_seconds = seconds;
+    result.bound_by = to_string(static_cast<Lane>(l));
+  }
+  for (const ResourceUse& resource : result.resources) {
+    // A lane that is alone on a resource demands the same of both: it keeps the name of the lane.
+    if (resource.demand_seconds <= result.bound_seconds * (1 + 1e-9)) continue;
+    result.bound_seconds = resource.demand_seconds;
+    result.bound_by = resource.name;
+  }
+}
+
+}  // namespace
+
+void measure_steady_state(const Schedule& schedule, const ActivityGraph& graph, SimulationResult& result) {
+  const Problem& problem = schedule.problem();
+  const auto step_ends = last_ends(schedule, result, [](const Task&) { return true; });
+  const SteadyWindow window = steady_window(step_ends);
+  result.step_seconds = window.seconds() / window.steps;
+  measure_demand(schedule, graph, window, result);
+  find_bound(result);
+  result.phases = phase_seconds(schedule, result, step_ends, window);
+  if (result.step_seconds <= 0) return;
+  const Workload& workload = problem.workload;
+  result.tokens_per_second = static_cast<double>(workload.tokens_per_step()) / result.step_seconds;
+  result.model_tflops =
+      3 * problem.model.forward_flops(workload.batch, workload.sequence) / result.step_seconds * 1e-12;
+  result.efficiency = result.bound_seconds / result.step_seconds;
+}
+
+}  // namespace spillway

@@ -1,0 +1,372 @@
+#include "exec/ssd_store.hpp"
+
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <csignal>
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "exec/arena.hpp"
+#include "tests/exec/io_test_support.hpp"
+
+using namespace spillway;
+using namespace spillway::test;
+
+namespace {
+
+constexpr std::uint64_t block = io_alignment;
+constexpr std::uint64_t mebibyte = std::uint64_t{1} << 20;
+
+using Paths = std::vector<std::filesystem::path>;
+
+SsdStore::Options with_stripe(std::uint64_t stripe_bytes) {
+  SsdStore::Options options;
+  options.stripe_bytes = stripe_bytes;
+  return options;
+}
+
+void fill_random(std::byte* to, std::uint64_t bytes, std::mt19937_64& random) {
+  for (std::uint64_t i = 0; i < bytes; i += 8) {
+    const std::uint64_t word = random();
+    std::memcpy(to + i, &word, 8);
+  }
+}
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+// A soft resource limit, lowered for as long as this lives.
+class LoweredLimit {
+ public:
+  LoweredLimit(int resource, rlim_t value) : resource_(resource) {
+    ::getrlimit(resource_, &before_);
+    rlimit lowered = before_;
+    lowered.rlim_cur = value;
+    ::setrlimit(resource_, &lowered);
+  }
+  ~LoweredLimit() { ::setrlimit(resource_, &before_); }
+  LoweredLimit(const LoweredLimit&) = delete;
+  LoweredLimit& operator=(const LoweredLimit&) = delete;
+
+ private:
+  int resource_;
+  rlimit before_{};
+};
+
+// From here on io_uring_setup fails with `error_number` on this thread, as under a container's
+// profile.
+void deny_io_uring(unsigned error_number) {
+  sock_filter program[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_io_uring_setup, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | error_number),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  sock_fprog filter{4, program};
+  if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
+      ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) != 0) {
+    throw std::runtime_error("no seccomp filters here");
+  }
+}
+
+}  // namespace
+
+TEST_CASE("what is written to the store is read back: random runs over 1 to 3 directories") {
+  const std::uint64_t seed = std::random_device{}();
+  INFO("seed " << seed);
+  std::mt19937_64 random(seed);
+  const bool direct = GENERATE(true, false);
+  const bool registered = GENERATE(true, false);
+  const std::size_t directories = GENERATE(1u, 2u, 3u);
+  const TemporaryFolder folders[3];
+  Paths paths;
+  for (std::size_t i = 0; i < directories; ++i) paths.push_back(folders[i].path());
+
+  SsdStore::Options options = with_stripe(block * (1 + random() % 16));
+  options.direct = direct;
+  options.queue_depth = static_cast<unsigned>(1 + random() % 32);
+  const std::uint64_t blocks = 300;
+  const SsdStore store(paths, blocks * block - 100, options);  // rounded up to 300 blocks
+  REQUIRE(store.size() == blocks * block);
+  const Arena memory(blocks * block);
+  SsdStore::Channel channel(store);
+  if (registered) channel.register_memory(memory.span());
+  CHECK(channel.warnings().empty());
+
+  std::vector<std::byte> model(blocks * block);  // a fresh store is zero
+  std::uint64_t read = 0, written = 0;
+  for (int operation = 0; operation < 60; ++operation) {
+    const std::uint64_t first = random() % blocks;
+    const std::uint64_t bytes = random() % (blocks - first + 1) * block;
+    std::byte* place = memory.data() + random() % (blocks - bytes / block + 1) * block;
+    if (random() % 2 == 0) {
+      fill_random(place, bytes, random);
+      std::memcpy(model.data() + first * block, place, bytes);
+      channel.write(first * block, place, bytes);
+      written += bytes;
+    } else {
+      channel.read(first * block, place, bytes);
+      REQUIRE(std::memcmp(place, model.data() + first * block, bytes) == 0);
+      read += bytes;
+    }
+  }
+  channel.sync();
+  CHECK(channel.bytes_read() == read);
+  CHECK(channel.bytes_written() == written);
+}
+
+TEST_CASE("stripes go round the files, and the files go away with the store") {
+  const TemporaryFolder folder, other;
+  {
+    const SsdStore store({folder.path(), other.path()}, 5 * block, with_stripe(2 * block));
+    REQUIRE(store.files() ==
+            Paths{folder / "spillway-store-0.bin", other / "spillway-store-1.bin"});
+    const Arena memory(5 * block);
+    for (std::size_t i = 0; i < 5; ++i) {
+      std::memset(memory.data() + i * block, 'A' + static_cast<int>(i), block);
+    }
+    SsdStore::Channel channel(store);
+    channel.write(0, memory.data(), 5 * block);
+    channel.sync();
+    // Stripes AB | CD | E: the first and third in file 0, the second in file 1.
+    const auto run = [](char letter) { return std::string(block, letter); };
+    CHECK(read_file(store.files()[0]) == run('A') + run('B') + run('E'));
+    CHECK(read_file(store.files()[1]) == run('C') + run('D'));
+  }
+  CHECK(is_empty(folder.path()));
+  CHECK(is_empty(other.path()));
+}
+
+TEST_CASE("a kept store is read again by the next run, and only with the same shape") {
+  const TemporaryFolder folder;
+  SsdStore::Options options;
+  options.keep = true;
+  const Arena memory(mebibyte);
+  std::memset(memory.data(), 42, mebibyte);
+  {
+    const SsdStore store({folder.path()}, mebibyte, options);
+    SsdStore::Channel(store).write(0, memory.data(), mebibyte);
+  }
+  options.reuse = true;
+  {
+    const auto other_size = [&] { SsdStore({folder.path()}, 2 * mebibyte, options); };
+    CHECK(contains(message_of<MachineError>(other_size), "holds 1048576 bytes"));
+    const auto other_folders = [&] { SsdStore({folder.path(), folder.path()}, mebibyte, options); };
+    CHECK(contains(message_of<InputError>(other_folders), "spillway-store-1.bin is missing"));
+  }
+  options.keep = false;
+  {
+    const SsdStore store({folder.path()}, mebibyte, options);
+    const Arena back(mebibyte);
+    SsdStore::Channel(store).read(0, back.data(), mebibyte);
+    CHECK(std::memcmp(back.data(), memory.data(), mebibyte) == 0);
+  }
+  CHECK(is_empty(folder.path()));
+}
+
+TEST_CASE("a file left by a crash is replaced by zeros") {
+  const TemporaryFolder folder;
+  write_file(folder / "spillway-store-0.bin", std::string(3 * mebibyte, 'x'));
+  const SsdStore store({folder.path()}, mebibyte);
+  CHECK(read_file(store.files()[0]) == std::string(mebibyte, '\0'));
+}
+
+TEST_CASE("two runs cannot share a store") {
+  const TemporaryFolder folder, other;
+  {
+    const SsdStore store({folder.path()}, mebibyte);
+    const Arena memory(block);
+    SsdStore::Channel channel(store);
+    std::memset(memory.data(), 5, block);
+    channel.write(0, memory.data(), block);
+    for (const bool reuse : {false, true}) {
+      SsdStore::Options options;
+      options.reuse = reuse;
+      const auto second = [&] { SsdStore({folder.path()}, mebibyte, options); };
+      const std::string message = message_of<MachineError>(second);
+      CHECK(contains(message, "spillway-store-0.bin is in use by another run"));
+      CHECK(contains(message, "directories of its own"));
+    }
+    channel.read(0, memory.data(), block);  // the first run is not disturbed
+    CHECK(memory.data()[0] == std::byte{5});
+    // The second directory is taken: what was created in the first one goes away again.
+    const TemporaryFolder free;
+    write_file(free / "unrelated", "");
+    const SsdStore pair({other.path(), other.path()}, mebibyte);
+    CHECK_THROWS_AS(SsdStore({free.path(), other.path()}, mebibyte), MachineError);
+    CHECK(!std::filesystem::exists(free / "spillway-store-0.bin"));
+  }
+  const SsdStore store({folder.path()}, mebibyte);
+  CHECK(store.size() == mebibyte);
+}
+
+TEST_CASE("a store larger than the disk is refused before anything is created") {
+  const TemporaryFolder folder;
+  const auto two_exbibytes = [&] { SsdStore({folder.path()}, std::uint64_t{1} << 61); };
+  const std::string message = message_of<MachineError>(two_exbibytes);
+  CHECK(contains(message, "needs"));
+  CHECK(contains(message, "has"));
+  CHECK(contains(message, "in " + folder.path().string()));
+  CHECK(contains(message, "other drives"));
+  CHECK(is_empty(folder.path()));
+}
+
+TEST_CASE("directories on one small file system share its room") {
+  const SmallFilesystem disk("tmpfs", "size=4m");
+  if (!disk.mounted()) {
+    WARN("skipped: " << disk.reason());
+    return;
+  }
+  // 3 MiB fit; 6 MiB do not, though 3 MiB in each of two directories would, looked at one by one.
+  const Paths twice = {disk.path(), disk.path()};
+  CHECK_THROWS_AS(SsdStore(twice, 6 * mebibyte), MachineError);
+  CHECK(is_empty(disk.path()));
+  const SsdStore store(twice, 3 * mebibyte);
+  const auto reserved = std::filesystem::space(disk.path()).available;
+  CHECK(reserved <= mebibyte);  // real blocks were taken
+}
+
+TEST_CASE("when reserving fails half-way, nothing stays behind") {
+  const TemporaryFolder folder, other;
+  std::string message;
+  {
+    const auto before = std::signal(SIGXFSZ, SIG_IGN);  // a write error, not the end of the program
+    const LoweredLimit file_size(RLIMIT_FSIZE, mebibyte);
+    message = message_of<MachineError>([&] {
+      SsdStore({folder.path(), other.path()}, 4 * mebibyte);
+    });
+    std::signal(SIGXFSZ, before);
+  }
+  CHECK(contains(message, "cannot reserve 2.1 MB for"));
+  CHECK(contains(message, "File too large"));
+  CHECK(is_empty(folder.path()));
+  CHECK(is_empty(other.path()));
+}
+
+TEST_CASE("bad directories and options are the user's input") {
+  const TemporaryFolder folder;
+  CHECK(contains(message_of<InputError>([] { SsdStore({}, mebibyte); }), "no directory"));
+  const auto missing = [&] { SsdStore({folder / "nowhere"}, mebibyte); };
+  CHECK(
+      contains(message_of<InputError>(missing), (folder / "nowhere").string() + " does not exist"));
+  write_file(folder / "file", "text");
+  CHECK_THROWS_AS(SsdStore({folder / "file"}, mebibyte), InputError);
+  CHECK_THROWS_AS(SsdStore({folder.path()}, mebibyte, with_stripe(1000)), InputError);
+  CHECK_THROWS_AS(SsdStore({folder.path()}, mebibyte, with_stripe(0)), InputError);
+  SsdStore::Options no_queue;
+  no_queue.queue_depth = 0;
+  CHECK_THROWS_AS(SsdStore({folder.path()}, mebibyte, no_queue), InputError);
+}
+
+TEST_CASE("a directory without write permission is the machine's") {
+  const TemporaryFolder folder;
+  std::filesystem::permissions(
+      folder.path(), std::filesystem::perms::owner_read | std::filesystem::perms::owner_exec);
+  const std::string message = message_of<MachineError>(
+      [&] { without_privileges([&] { SsdStore({folder.path()}, mebibyte); }); });
+  CHECK(contains(message, "Permission denied"));
+  CHECK(contains(message, "check the permissions"));
+}
+
+TEST_CASE("a file system without unbuffered I/O works through the page cache, with a warning") {
+  const SmallFilesystem disk("ramfs", "");
+  if (!disk.mounted()) {
+    WARN("skipped: " << disk.reason());
+    return;
+  }
+  const SsdStore store({disk.path()}, mebibyte);
+  REQUIRE(store.warnings().size() == 1);
+  CHECK(contains(store.warnings()[0], "unbuffered I/O is not possible"));
+  const Arena memory(mebibyte), back(mebibyte);
+  SsdStore::Channel channel(store);
+  channel.write(0, memory.data(), mebibyte);
+  channel.read(0, back.data(), mebibyte);
+  CHECK(std::memcmp(memory.data(), back.data(), mebibyte) == 0);
+}
+
+TEST_CASE("channels of two threads work side by side") {
+  const TemporaryFolder folder;
+  const std::uint64_t half = 4 * mebibyte;
+  const SsdStore store({folder.path()}, 2 * half, with_stripe(64 * 1024));
+  const Arena memory(2 * half), back(2 * half);
+  std::mt19937_64 random(1);
+  fill_random(memory.data(), 2 * half, random);
+  const auto lane = [&](std::uint64_t first) {
+    SsdStore::Channel channel(store);
+    channel.register_memory(memory.span());
+    channel.write(first, memory.data() + first, half);
+    channel.read(first, back.data() + first, half);
+  };
+  std::thread second([&] { lane(half); });
+  lane(0);
+  second.join();
+  CHECK(std::memcmp(memory.data(), back.data(), 2 * half) == 0);
+}
+
+TEST_CASE("where io_uring is switched off, the error says how to allow it") {
+  const TemporaryFolder folder;
+  const SsdStore store({folder.path()}, mebibyte);
+  const std::string denied = message_of<MachineError>([&] {
+    on_thread([&] {
+      deny_io_uring(EPERM);
+      SsdStore::Channel channel(store);
+    });
+  });
+  CHECK(contains(denied, "cannot set up io_uring: Operation not permitted"));
+  CHECK(contains(denied, "kernel.io_uring_disabled"));
+  CHECK(contains(denied, "seccomp"));
+  const std::string absent = message_of<MachineError>([&] {
+    on_thread([&] {
+      deny_io_uring(ENOSYS);
+      SsdStore::Channel channel(store);
+    });
+  });
+  CHECK(contains(absent, "this kernel has no io_uring"));
+}
+
+TEST_CASE("without locked memory, transfers work unregistered and a warning says so") {
+  const TemporaryFolder folder;
+  const SsdStore store({folder.path()}, mebibyte);
+  const Arena memory(16 * mebibyte), back(mebibyte);
+  std::vector<std::string> warnings;
+  {
+    const LoweredLimit locked(RLIMIT_MEMLOCK, mebibyte);
+    without_privileges([&] {
+      SsdStore::Channel channel(store);
+      channel.register_memory(memory.span());
+      warnings = channel.warnings();
+      channel.write(0, memory.data(), mebibyte);
+      channel.read(0, back.data(), mebibyte);
+    });
+  }
+  REQUIRE(warnings.size() == 1);
+  CHECK(contains(warnings[0], "ulimit -l"));
+  CHECK(std::memcmp(memory.data(), back.data(), mebibyte) == 0);
+}
+
+TEST_CASE("memory over 1 GiB is registered in pieces, and a transfer may cross them", "[slow]") {
+  const std::uint64_t gibibyte = std::uint64_t{1} << 30;
+  if (available_memory() < 3 * gibibyte) {
+    WARN("skipped: less than 3 GiB of memory available");
+    return;
+  }
+  const TemporaryFolder folder;
+  const SsdStore store({folder.path()}, 4 * mebibyte);
+  const Arena memory(gibibyte + 8 * mebibyte), back(4 * mebibyte);
+  std::byte* across = memory.data() + gibibyte - 2 * mebibyte - 8 * block;
+  std::mt19937_64 random(1);
+  fill_random(across, 4 * mebibyte, random);
+  SsdStore::Channel channel(store);
+  channel.register_memory(memory.span());
+  CHECK(channel.warnings().empty());
+  channel.write(0, across, 4 * mebibyte);
+  channel.read(0, back.data(), 4 * mebibyte);
+  CHECK(std::memcmp(across, back.data(), 4 * mebibyte) == 0);
+}

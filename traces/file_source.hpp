@@ -1,0 +1,13 @@
+// Whole files, compressed or not.
+#pragma once
+
+#include <string>
+
+namespace spillway::trace_format {
+
+// The file's bytes, decompressed where its first bytes say gzip.
+// Throws InputError where there is no such file or its compressed data is damaged or cut off;
+// MachineError with the errno where it cannot be read.
+std::string read_whole_file(const std::string& path);
+
+}  // namespace spillway::trace_format
