@@ -10,23 +10,34 @@
 namespace spillway {
 
 InputError::InputError(const std::string& file, int line, const std::string& what, std::string hint)
-    : Error(line > 0 ? fmt::format("{}:{}: {}", file, line, what) : fmt::format("{}: {}", file, what),
-            std::move(hint)) {}
+    : Error(
+          line > 0 ? fmt::format("{}:{}: {}", file, line, what) : fmt::format("{}: {}", file, what),
+          std::move(hint)) {}
 
 namespace {
 
 const char* remedy(int error_number) {
   switch (error_number) {
-    case ENOSPC: return "the disk is full: free space there or name another directory";
-    case EDQUOT: return "the disk quota is used up: free space there or name another directory";
+    case ENOSPC:
+      return "the disk is full: free space there or name another directory";
+    case EDQUOT:
+      return "the disk quota is used up: free space there or name another directory";
     case EACCES:
-    case EPERM: return "check the permissions, or choose a directory you own";
-    case ENOENT: return "check the spelling of the path";
-    case EROFS: return "the file system is mounted read-only: name another directory";
-    case EIO: return "the device reported a read or write error: check `dmesg` and the drive's health";
-    case ENOMEM: return "not enough memory or locked-memory limit: lower the limits given, or raise `ulimit -l`";
-    case EMFILE: return "too many open files: raise `ulimit -n`";
-    default: return "";
+    case EPERM:
+      return "check the permissions, or choose a directory you own";
+    case ENOENT:
+      return "check the spelling of the path";
+    case EROFS:
+      return "the file system is mounted read-only: name another directory";
+    case EIO:
+      return "the device reported a read or write error: check `dmesg` and the drive's health";
+    case ENOMEM:
+      return "not enough memory or locked-memory limit: lower the limits given, or raise `ulimit "
+             "-l`";
+    case EMFILE:
+      return "too many open files: raise `ulimit -n`";
+    default:
+      return "";
   }
 }
 
@@ -38,8 +49,8 @@ MachineError MachineError::from_errno(const std::string& what, int error_number,
 }
 
 void bug(const char* condition, const char* file, int line, const std::string& detail) {
-  std::fprintf(stderr, "spillway: internal error: %s is false at %s:%d%s%s\n", condition, file, line,
-               detail.empty() ? "" : ": ", detail.c_str());
+  std::fprintf(stderr, "spillway: internal error: %s is false at %s:%d%s%s\n", condition, file,
+               line, detail.empty() ? "" : ": ", detail.c_str());
   std::abort();
 }
 

@@ -42,7 +42,8 @@ double adamw_update_unit(float* master, float* m, float* v, const float* gradien
   plain.decay_factor = 1.0f;
 
   const auto pad = [&](std::int64_t from, std::int64_t to) {  // offsets from first_element
-    for (float* buffer : {master, m, v, parameters_out}) std::fill(buffer + from, buffer + to, 0.0f);
+    for (float* buffer : {master, m, v, parameters_out})
+      std::fill(buffer + from, buffer + to, 0.0f);
   };
   double squares = 0;
   std::int64_t done = 0;

@@ -35,8 +35,8 @@ double adamw_update(float* master, float* m, float* v, const float* gradient,
                     const AdamStep& step, CpuVariant variant = best_cpu_variant());
 
 // The same for elements [first_element, first_element + elements) of a unit with this layout; all
-// pointers are to the first of these. Weight decay applies to tensors with decay = true only. Padding
-// (what no tensor covers) is written as zero everywhere and does not count in the result.
+// pointers are to the first of these. Weight decay applies to tensors with decay = true only.
+// Padding (what no tensor covers) is written as zero everywhere and does not count in the result.
 double adamw_update_unit(float* master, float* m, float* v, const float* gradient,
                          const float* second_gradient, float* parameters_out,
                          std::int64_t first_element, std::int64_t elements,

@@ -22,8 +22,9 @@ std::int64_t offset_of(const std::vector<TensorLayout>& layout, const char* name
 
 const Problem& supported(const Problem& problem) {
   if (problem.model.architecture != Architecture::gpt) {
-    throw InputError(fmt::format("the CPU backend trains GPT models only, not '{}'", problem.model.name),
-                     "simulate this model, or train one of the GPT models");
+    throw InputError(
+        fmt::format("the CPU backend trains GPT models only, not '{}'", problem.model.name),
+        "simulate this model, or train one of the GPT models");
   }
   if (problem.workload.precision != Precision::fp32)
     throw InputError("the CPU backend computes in fp32 only", "set the precision to fp32");
@@ -57,8 +58,8 @@ GptCpu::GptCpu(const Problem& problem, CpuVariant variant)
   embedding_ = {offset_of(embedding, "wte.weight"), offset_of(embedding, "wpe.weight"),
                 offset_of(embedding, "ln_f.weight"), offset_of(embedding, "ln_f.bias")};
   for (const SavedLayout& saved : saved_layout(problem))
-    record_offsets_[static_cast<std::size_t>(std::countr_zero(static_cast<unsigned>(saved.tensor)))] =
-        saved.offset;
+    record_offsets_[static_cast<std::size_t>(
+        std::countr_zero(static_cast<unsigned>(saved.tensor)))] = saved.offset;
 }
 
 template <class Element, class Byte>
@@ -68,14 +69,14 @@ GptCpu::Activations<Element> GptCpu::activations(Byte* record) const {
     return reinterpret_cast<Element*>(record + record_offsets_[bit]);
   };
   Element* statistics = at(saved_statistics);
-  return {at(saved_ln1),       at(saved_qkv),       at(saved_attention),
-          at(saved_residual),  at(saved_ln2),       at(saved_fc),
-          at(saved_gelu),      statistics,          statistics + t_,
-          statistics + 2 * t_, statistics + 3 * t_, statistics + 4 * t_};
+  return {at(saved_ln1),   at(saved_qkv),       at(saved_attention), at(saved_residual),
+          at(saved_ln2),   at(saved_fc),        at(saved_gelu),      statistics,
+          statistics + t_, statistics + 2 * t_, statistics + 3 * t_, statistics + 4 * t_};
 }
 
 std::int32_t GptCpu::checked(std::int32_t token) const {
-  SPILLWAY_ASSERT(token >= 0 && token < v_, fmt::format("token {} of a vocabulary of {}", token, v_));
+  SPILLWAY_ASSERT(token >= 0 && token < v_,
+                  fmt::format("token {} of a vocabulary of {}", token, v_));
   return token;
 }
 
@@ -123,6 +124,12 @@ void GptCpu::compute_activations(const float* parameters, const float* input,
   if (missing(saved_gelu)) k.gelu_forward(read.fc, write.gelu, t_ * f_);
 }
 
+void GptCpu::compute_output(const float* parameters, const Activations<const float>& read,
+                            float* output) const {
+  kernels_.add_to_rows(read.residual, parameters + block_.fc_projection_bias, output, t_, c_);
+  linear_add(read.gelu, parameters + block_.fc_projection_weight, output, t_, f_, c_);
+}
+
 void GptCpu::block_forward(const float* parameters, const float* input, float* output,
                            std::byte* saved, std::byte* scratch) const {
   SPILLWAY_ASSERT(forward_scratch_bytes(problem_, saved != nullptr) >=
@@ -136,8 +143,7 @@ void GptCpu::block_forward(const float* parameters, const float* input, float* o
     const auto read = activations<const float>(static_cast<const std::byte*>(record));
     // The scores (R, T) lie where GELU's output (T, F) will: R <= F, and attention is over by then.
     compute_activations(parameters, x, saved_none, read, write, write.gelu);
-    kernels_.add_to_rows(read.residual, parameters + block_.fc_projection_bias, y, t_, c_);
-    linear_add(read.gelu, parameters + block_.fc_projection_weight, y, t_, f_, c_);
+    compute_output(parameters, read, y);
   }
 }
 
@@ -190,8 +196,9 @@ GptCpu::Activations<const float> GptCpu::recompute(const float* parameters, cons
 }
 
 void GptCpu::block_backward(const float* parameters, const float* input, const std::byte* saved,
-                            std::uint8_t available, float* activation_gradient, float* gradient,
-                            bool first_micro_batch, std::byte* scratch) const {
+                            std::uint8_t available, bool recomputes_output,
+                            float* activation_gradient, float* gradient, bool first_micro_batch,
+                            std::byte* scratch) const {
   SPILLWAY_ASSERT(saved != nullptr || available == saved_none);
   if (first_micro_batch) std::fill_n(gradient, block_elements_, 0.0f);
   const BackwardScratch parts = carve_backward(scratch, available);
@@ -200,6 +207,7 @@ void GptCpu::block_backward(const float* parameters, const float* input, const s
     const std::byte* record =
         saved != nullptr ? saved + static_cast<std::uint64_t>(sequence) * record_bytes_ : nullptr;
     const auto a = recompute(parameters, x, record, available, parts);
+    if (recomputes_output) compute_output(parameters, a, parts.narrow);
     float* dx = activation_gradient + sequence * t_ * c_;
     backward_feed_forward(parameters, a, dx, gradient, parts);
     backward_attention(parameters, x, a, dx, gradient, parts);

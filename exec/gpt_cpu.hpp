@@ -8,12 +8,13 @@
 // b = micro_batch, T = sequence; activations are (b, T, C).
 //
 // Every call works sequence by sequence in order, and a gradient accumulator gets one addition per
-// sequence (in the head, per chunk of tokens): so results do not depend, to the last bit, on how a batch
-// is cut into micro-batches, nor on which activations are saved and which recomputed.
+// sequence (in the head, per chunk of tokens): so results do not depend, to the last bit, on how a
+// batch is cut into micro-batches, nor on which activations are saved and which recomputed.
 // `first_micro_batch` zeroes the accumulator first, padding included.
 //
-// Calls are const, keep no state and allocate nothing (OpenBLAS maps its own packing buffer once per
-// thread); different threads may use one object. All buffers are the caller's and do not overlap.
+// Calls are const, keep no state and allocate nothing (OpenBLAS maps its own packing buffer once
+// per thread); different threads may use one object. All buffers are the caller's and do not
+// overlap.
 #pragma once
 
 #include <array>
@@ -29,8 +30,8 @@ namespace spillway {
 
 class GptCpu {
  public:
-  // Throws InputError unless the problem is a GPT in fp32; MachineError if this CPU lacks `variant`.
-  // Sets OpenBLAS to one thread.
+  // Throws InputError unless the problem is a GPT in fp32; MachineError if this CPU lacks
+  // `variant`. Sets OpenBLAS to one thread.
   explicit GptCpu(const Problem& problem, CpuVariant variant = best_cpu_variant());
 
   // tokens (b, T) -> output (b, T, C). `parameters`: the embedding unit.
@@ -42,20 +43,22 @@ class GptCpu {
                      std::byte* scratch) const;
 
   // Final norm, logits, loss. hidden (b, T, C): in, the last block's output; out, dL/d(hidden).
-  // losses (b): the sum of the token losses of each sequence, not scaled; L = their sum over the step /
-  // (batch T). head_gradient, an embedding unit, gets the gradients of wte (as head) and of the norm.
-  // Scratch: head_scratch_bytes. token_losses: null, or (b, T) to be written.
+  // losses (b): the sum of the token losses of each sequence, not scaled; L = their sum over the
+  // step / (batch T). head_gradient, an embedding unit, gets the gradients of wte (as head) and of
+  // the norm. Scratch: head_scratch_bytes. token_losses: null, or (b, T) to be written.
   void head(const float* parameters, const std::int32_t* targets, float* hidden,
             float* head_gradient, bool first_micro_batch, double* losses, std::byte* scratch,
             double* token_losses = nullptr) const;
 
-  // activation_gradient (b, T, C): in, dL/d(output); out, dL/d(input). Tensors named in `available` (a
-  // mask of SavedTensor) are read from `saved`, the others are recomputed from `input` one sequence at a
-  // time, with the same bits; `saved` may be null if available is 0.
-  // Scratch: backward_scratch_bytes(problem, available).
+  // activation_gradient (b, T, C): in, dL/d(output); out, dL/d(input). Tensors named in `available`
+  // (a mask of SavedTensor) are read from `saved`, the others are recomputed from `input` one
+  // sequence at a time, with the same bits; `saved` may be null if available is 0.
+  // `recomputes_output` also computes the block's output again, into scratch: time that frameworks
+  // which re-run the whole block spend, and nothing else. Scratch: backward_scratch_bytes(problem,
+  // available).
   void block_backward(const float* parameters, const float* input, const std::byte* saved,
-                      std::uint8_t available, float* activation_gradient, float* gradient,
-                      bool first_micro_batch, std::byte* scratch) const;
+                      std::uint8_t available, bool recomputes_output, float* activation_gradient,
+                      float* gradient, bool first_micro_batch, std::byte* scratch) const;
 
   // activation_gradient (b, T, C): dL/d(embed_forward's output). gradient: an embedding unit.
   void embed_backward(const std::int32_t* tokens, const float* activation_gradient, float* gradient,
@@ -90,6 +93,9 @@ class GptCpu {
   void compute_activations(const float* parameters, const float* input, std::uint8_t available,
                            const Activations<const float>& read, const Activations<float>& write,
                            float* scores) const;
+  // output (T, C) = residual + fcproj(gelu).
+  void compute_output(const float* parameters, const Activations<const float>& read,
+                      float* output) const;
   Activations<const float> recompute(const float* parameters, const float* input,
                                      const std::byte* record, std::uint8_t available,
                                      const BackwardScratch& scratch) const;

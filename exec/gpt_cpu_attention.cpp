@@ -64,8 +64,8 @@ void attention_forward(const CpuKernels& kernels, const AttentionShape& shape, c
   });
 }
 
-// With p the probabilities and o = p v:  dv = p^T do,  dp = do v^T,  ds = p (dp - do . o) / sqrt(head
-// size),  dq = ds k,  dk = ds^T q.
+// With p the probabilities and o = p v:  dv = p^T do,  dp = do v^T,  ds = p (dp - do . o) /
+// sqrt(head size),  dq = ds k,  dk = ds^T q.
 void attention_backward(const CpuKernels& kernels, const AttentionShape& shape, const float* qkv,
                         const float* output, const float* log_sum_exp, const float* output_gradient,
                         float* qkv_gradient, float* scratch) {

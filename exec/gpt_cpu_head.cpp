@@ -17,9 +17,9 @@ void GptCpu::head(const float* parameters, const std::int32_t* targets, float* h
     losses[sequence] = 0;
     for (std::int64_t first = 0; first < t_; first += chunk) {
       const std::int64_t row = sequence * t_ + first;
-      losses[sequence] += head_chunk(parameters, targets + row, hidden + row * c_, head_gradient,
-                                     std::min(chunk, t_ - first),
-                                     token_losses != nullptr ? token_losses + row : nullptr, scratch);
+      losses[sequence] += head_chunk(
+          parameters, targets + row, hidden + row * c_, head_gradient, std::min(chunk, t_ - first),
+          token_losses != nullptr ? token_losses + row : nullptr, scratch);
     }
   }
 }
@@ -28,8 +28,7 @@ void GptCpu::head(const float* parameters, const std::int32_t* targets, float* h
 double GptCpu::head_chunk(const float* parameters, const std::int32_t* targets, float* hidden,
                           float* head_gradient, std::int64_t rows, double* token_losses,
                           std::byte* scratch) const {
-  const std::uint64_t used =
-      static_cast<std::uint64_t>(rows * (v_ + 2 * c_ + 2)) * sizeof(float);
+  const std::uint64_t used = static_cast<std::uint64_t>(rows * (v_ + 2 * c_ + 2)) * sizeof(float);
   SPILLWAY_ASSERT(used <= head_scratch_bytes(problem_));
   float* logits = reinterpret_cast<float*>(scratch);  // (rows, V), then their gradient
   float* norm = logits + rows * v_;                   // (rows, C)
@@ -40,10 +39,12 @@ double GptCpu::head_chunk(const float* parameters, const std::int32_t* targets, 
   const float* weight = parameters + embedding_.norm_weight;
 
   kernels_.norm_statistics(hidden, mean, rstd, rows, c_);
-  kernels_.norm_apply(hidden, mean, rstd, weight, parameters + embedding_.norm_bias, norm, rows, c_);
+  kernels_.norm_apply(hidden, mean, rstd, weight, parameters + embedding_.norm_bias, norm, rows,
+                      c_);
   gemm(CblasNoTrans, CblasTrans, rows, v_, c_, 1.0f, {norm, c_}, {table, c_}, 0.0f, {logits, v_});
 
-  const float scale = static_cast<float>(1.0 / static_cast<double>(problem_.workload.tokens_per_step()));
+  const float scale =
+      static_cast<float>(1.0 / static_cast<double>(problem_.workload.tokens_per_step()));
   double loss = 0;
   for (std::int64_t row = 0; row < rows; ++row) {
     const double token_loss =

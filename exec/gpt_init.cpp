@@ -33,8 +33,10 @@ Words philox(Words counter, std::uint64_t key) {
 // Standard normal values 4i .. 4i+3 of a unit, by Box and Muller in double.
 std::array<double, 4> normals(std::uint64_t seed, std::int64_t unit, std::int64_t i) {
   const auto index = static_cast<std::uint64_t>(i);
-  const Words words = philox({static_cast<std::uint32_t>(index), static_cast<std::uint32_t>(index >> 32),
-                              static_cast<std::uint32_t>(unit), 0}, seed);
+  const Words words =
+      philox({static_cast<std::uint32_t>(index), static_cast<std::uint32_t>(index >> 32),
+              static_cast<std::uint32_t>(unit), 0},
+             seed);
   std::array<double, 4> values{};
   for (std::size_t pair = 0; pair < 4; pair += 2) {
     const double uniform = (static_cast<double>(words[pair]) + 0.5) * 0x1p-32;  // in (0, 1)
@@ -48,7 +50,8 @@ std::array<double, 4> normals(std::uint64_t seed, std::int64_t unit, std::int64_
 
 double standard_deviation(const TensorLayout& tensor, const ModelSpec& model) {
   constexpr double usual = 0.02;
-  const bool into_residual = tensor.name == "attn.c_proj.weight" || tensor.name == "mlp.c_proj.weight";
+  const bool into_residual =
+      tensor.name == "attn.c_proj.weight" || tensor.name == "mlp.c_proj.weight";
   return into_residual ? usual / std::sqrt(2.0 * static_cast<double>(model.layers)) : usual;
 }
 
@@ -65,7 +68,9 @@ void fill_normal(std::uint64_t seed, std::int64_t unit, std::int64_t begin, std:
   }
 }
 
-bool is_norm_weight(std::string_view name) { return name.starts_with("ln_") && name.ends_with(".weight"); }
+bool is_norm_weight(std::string_view name) {
+  return name.starts_with("ln_") && name.ends_with(".weight");
+}
 
 }  // namespace
 

@@ -1,5 +1,6 @@
-// Initial weights of a GPT-2, from a counter-based generator: an element's value depends on the seed,
-// its unit and its place in the unit only, not on the order or the pieces in which units are filled.
+// Initial weights of a GPT-2, from a counter-based generator: an element's value depends on the
+// seed, its unit and its place in the unit only, not on the order or the pieces in which units are
+// filled.
 #pragma once
 
 #include <cstdint>

@@ -31,7 +31,11 @@ class IoUring final : public IoRing {
     files_registered_ = result == 0;
     if (result < 0) warn("files could not be registered with io_uring", -result);
   }
-  ~IoUring() override { io_uring_queue_exit(&ring_); }
+  ~IoUring() override {
+    // Closing a ring lets go of its files later, in the background; the store's locks should go now.
+    if (files_registered_) io_uring_unregister_files(&ring_);
+    io_uring_queue_exit(&ring_);
+  }
   IoUring(const IoUring&) = delete;
   IoUring& operator=(const IoUring&) = delete;
 

@@ -1,6 +1,6 @@
 // The kernels of kernels_cpu.hpp, written once over the vectors of kernels_simd.hpp. Each of
-// kernels_plain.cpp, kernels_avx2.cpp and kernels_avx512.cpp includes this file, after its target pragma
-// and with SPILLWAY_KERNEL_VARIANT, SPILLWAY_KERNEL_NAME and SPILLWAY_KERNEL_WIDTH set.
+// kernels_plain.cpp, kernels_avx2.cpp and kernels_avx512.cpp includes this file, after its target
+// pragma and with SPILLWAY_KERNEL_VARIANT, SPILLWAY_KERNEL_NAME and SPILLWAY_KERNEL_WIDTH set.
 #pragma once
 
 namespace spillway::SPILLWAY_KERNEL_VARIANT {
@@ -14,11 +14,13 @@ namespace {
 constexpr float norm_epsilon = 1e-5f;
 
 void exponential(const float* x, float* y, std::int64_t n) {
-  for_each(n, SPILLWAY_LOOP(at) { at.store(y, exponential_of(at.load(x))); });
+  for_each(
+      n, SPILLWAY_LOOP(at) { at.store(y, exponential_of(at.load(x))); });
 }
 
 void add(const float* a, const float* b, float* out, std::int64_t n) {
-  for_each(n, SPILLWAY_LOOP(at) { at.store(out, at.load(a) + at.load(b)); });
+  for_each(
+      n, SPILLWAY_LOOP(at) { at.store(out, at.load(a) + at.load(b)); });
 }
 
 void fill_rows(const float* row, float* out, std::int64_t rows, std::int64_t columns) {
@@ -39,11 +41,14 @@ void norm_statistics(const float* x, float* mean, float* rstd, std::int64_t rows
                      std::int64_t columns) {
   const float count = static_cast<float>(columns);
   for (std::int64_t i = 0; i < rows; ++i, x += columns) {
-    const float row_mean = sum_of(columns, SPILLWAY_LOOP(at) { return at.load(x); }) / count;
-    const float squares = sum_of(columns, SPILLWAY_LOOP(at) {
-      const Floats difference = at.load(x) - row_mean;
-      return difference * difference;
-    });
+    const float row_mean = sum_of(
+                               columns, SPILLWAY_LOOP(at) { return at.load(x); }) /
+                           count;
+    const float squares = sum_of(
+        columns, SPILLWAY_LOOP(at) {
+          const Floats difference = at.load(x) - row_mean;
+          return difference * difference;
+        });
     mean[i] = row_mean;
     rstd[i] = 1.0f / std::sqrt(squares / count + norm_epsilon);
   }
@@ -53,9 +58,10 @@ void norm_apply(const float* x, const float* mean, const float* rstd, const floa
                 const float* bias, float* y, std::int64_t rows, std::int64_t columns) {
   for (std::int64_t i = 0; i < rows; ++i, x += columns, y += columns) {
     const float row_mean = mean[i], row_rstd = rstd[i];
-    for_each(columns, SPILLWAY_LOOP(at) {
-      at.store(y, (at.load(x) - row_mean) * row_rstd * at.load(weight) + at.load(bias));
-    });
+    for_each(
+        columns, SPILLWAY_LOOP(at) {
+          at.store(y, (at.load(x) - row_mean) * row_rstd * at.load(weight) + at.load(bias));
+        });
   }
 }
 
@@ -69,18 +75,22 @@ void norm_backward(const float* y_gradient, const float* x, const float* mean, c
     const float* row = x + i * columns;
     float* dx = x_gradient + i * columns;
     const float m = mean[i], r = rstd[i];
-    const float mean_g =
-        sum_of(columns, SPILLWAY_LOOP(at) { return at.load(dy) * at.load(weight); }) / count;
-    const float mean_g_xhat = sum_of(columns, SPILLWAY_LOOP(at) {
-      return at.load(dy) * at.load(weight) * ((at.load(row) - m) * r);
-    }) / count;
-    for_each(columns, SPILLWAY_LOOP(at) {
-      const Floats g = at.load(dy), xhat = (at.load(row) - m) * r;
-      const Floats change = (g * at.load(weight) - mean_g - xhat * mean_g_xhat) * r;
-      at.store(weight_gradient, at.load(weight_gradient) + g * xhat);
-      at.store(bias_gradient, at.load(bias_gradient) + g);
-      at.store(dx, overwrite ? change : at.load(dx) + change);
-    });
+    const float mean_g = sum_of(
+                             columns, SPILLWAY_LOOP(at) { return at.load(dy) * at.load(weight); }) /
+                         count;
+    const float mean_g_xhat =
+        sum_of(
+            columns, SPILLWAY_LOOP(
+                         at) { return at.load(dy) * at.load(weight) * ((at.load(row) - m) * r); }) /
+        count;
+    for_each(
+        columns, SPILLWAY_LOOP(at) {
+          const Floats g = at.load(dy), xhat = (at.load(row) - m) * r;
+          const Floats change = (g * at.load(weight) - mean_g - xhat * mean_g_xhat) * r;
+          at.store(weight_gradient, at.load(weight_gradient) + g * xhat);
+          at.store(bias_gradient, at.load(bias_gradient) + g);
+          at.store(dx, overwrite ? change : at.load(dx) + change);
+        });
   }
 }
 
@@ -95,19 +105,21 @@ SPILLWAY_INLINE Floats gelu_gate(const Floats& x) {
 }
 
 void gelu_forward(const float* x, float* y, std::int64_t n) {
-  for_each(n, SPILLWAY_LOOP(at) {
-    const Floats v = at.load(x);
-    at.store(y, v * gelu_gate(v));
-  });
+  for_each(
+      n, SPILLWAY_LOOP(at) {
+        const Floats v = at.load(x);
+        at.store(y, v * gelu_gate(v));
+      });
 }
 
 // d/dx (x s(2u)) = s + x s (1 - s) 2u'.
 void gelu_backward(const float* x, float* gradient, std::int64_t n) {
-  for_each(n, SPILLWAY_LOOP(at) {
-    const Floats v = at.load(x), s = gelu_gate(v);
-    const Floats slope = (v * v * (3.0f * gelu_cubic) + 1.0f) * gelu_slope;
-    at.store(gradient, at.load(gradient) * (s + v * s * (1.0f - s) * slope));
-  });
+  for_each(
+      n, SPILLWAY_LOOP(at) {
+        const Floats v = at.load(x), s = gelu_gate(v);
+        const Floats slope = (v * v * (3.0f * gelu_cubic) + 1.0f) * gelu_slope;
+        at.store(gradient, at.load(gradient) * (s + v * s * (1.0f - s) * slope));
+      });
 }
 
 SPILLWAY_INLINE void zero(float* p, std::int64_t n) {
@@ -116,11 +128,12 @@ SPILLWAY_INLINE void zero(float* p, std::int64_t n) {
 
 // x -> exp(x - shift), returns the sum.
 SPILLWAY_INLINE float exponentials_and_sum(float* x, std::int64_t n, float shift) {
-  return sum_of(n, SPILLWAY_LOOP(at) {
-    const Floats e = exponential_of(at.load(x) - shift);
-    at.store(x, e);
-    return e;
-  });
+  return sum_of(
+      n, SPILLWAY_LOOP(at) {
+        const Floats e = exponential_of(at.load(x) - shift);
+        at.store(x, e);
+        return e;
+      });
 }
 
 void attention_softmax(AttentionRows a, float* row_sums, float* log_sum_exp) {
@@ -139,7 +152,8 @@ void attention_probabilities(AttentionRows a, const float* log_sum_exp) {
     float* row = a.scores + i * a.keys;
     const std::int64_t seen = a.first_query + i + 1;
     const float shift = log_sum_exp[i];
-    for_each(seen, SPILLWAY_LOOP(at) { at.store(row, exponential_of(at.load(row) - shift)); });
+    for_each(
+        seen, SPILLWAY_LOOP(at) { at.store(row, exponential_of(at.load(row) - shift)); });
     zero(row + seen, a.keys - seen);
   }
 }
@@ -151,8 +165,8 @@ void attention_score_gradient(AttentionRows p, float* gradient, const float* row
     float* g = gradient + i * p.keys;
     const std::int64_t seen = p.first_query + i + 1;
     const float dot = row_dots[i];
-    for_each(seen,
-             SPILLWAY_LOOP(at) { at.store(g, at.load(row) * (at.load(g) - dot) * scale); });
+    for_each(
+        seen, SPILLWAY_LOOP(at) { at.store(g, at.load(row) * (at.load(g) - dot) * scale); });
     zero(g + seen, p.keys - seen);
   }
 }
@@ -161,14 +175,16 @@ void divide_rows(float* x, const float* divisors, std::int64_t rows, std::int64_
                  std::int64_t stride) {
   for (std::int64_t i = 0; i < rows; ++i, x += stride) {
     const float divisor = divisors[i];
-    for_each(columns, SPILLWAY_LOOP(at) { at.store(x, at.load(x) / divisor); });
+    for_each(
+        columns, SPILLWAY_LOOP(at) { at.store(x, at.load(x) / divisor); });
   }
 }
 
 void row_dots(const float* a, const float* b, float* dots, std::int64_t rows, std::int64_t columns,
               std::int64_t stride) {
   for (std::int64_t i = 0; i < rows; ++i, a += stride, b += stride)
-    dots[i] = sum_of(columns, SPILLWAY_LOOP(at) { return at.load(a) * at.load(b); });
+    dots[i] = sum_of(
+        columns, SPILLWAY_LOOP(at) { return at.load(a) * at.load(b); });
 }
 
 double cross_entropy(float* logits, std::int32_t target, std::int64_t n, float scale) {
@@ -176,7 +192,8 @@ double cross_entropy(float* logits, std::int32_t target, std::int64_t n, float s
   const double target_logit = static_cast<double>(logits[target]) - static_cast<double>(largest);
   const float sum = exponentials_and_sum(logits, n, largest);
   const float factor = scale / sum;
-  for_each(n, SPILLWAY_LOOP(at) { at.store(logits, at.load(logits) * factor); });
+  for_each(
+      n, SPILLWAY_LOOP(at) { at.store(logits, at.load(logits) * factor); });
   logits[target] -= scale;
   return std::log(static_cast<double>(sum)) - target_logit;
 }
@@ -187,20 +204,21 @@ double adamw(float* master, float* m, float* v, const float* gradient, const flo
   const AdamConstants c = constants;
   using Doubles = double __attribute__((vector_size(sizeof(double) * width)));
   Doubles squares[vectors] = {};
-  for_each_lane_group(n, [&](auto at, int k) __attribute__((always_inline)) {
-    Floats g = at.load(gradient);
-    if (second_gradient != nullptr) g += at.load(second_gradient);
-    const Floats new_m = at.load(m) * c.beta1 + g * c.one_minus_beta1;
-    const Floats new_v = at.load(v) * c.beta2 + g * g * c.one_minus_beta2;
-    const Floats denominator = square_root(new_v) * c.inverse_root_correction2 + c.epsilon;
-    const Floats p = at.load(master) * c.decay_factor - new_m / denominator * c.step_size;
-    at.store(m, new_m);
-    at.store(v, new_v);
-    at.store(master, p);
-    at.store(parameters_out, p);
-    const Doubles wide = __builtin_convertvector(g, Doubles);
-    squares[k] += wide * wide;
-  });
+  for_each_lane_group(
+      n, [&](auto at, int k) __attribute__((always_inline)) {
+        Floats g = at.load(gradient);
+        if (second_gradient != nullptr) g += at.load(second_gradient);
+        const Floats new_m = at.load(m) * c.beta1 + g * c.one_minus_beta1;
+        const Floats new_v = at.load(v) * c.beta2 + g * g * c.one_minus_beta2;
+        const Floats denominator = square_root(new_v) * c.inverse_root_correction2 + c.epsilon;
+        const Floats p = at.load(master) * c.decay_factor - new_m / denominator * c.step_size;
+        at.store(m, new_m);
+        at.store(v, new_v);
+        at.store(master, p);
+        at.store(parameters_out, p);
+        const Doubles wide = __builtin_convertvector(g, Doubles);
+        squares[k] += wide * wide;
+      });
   double lane[lanes];
   std::memcpy(lane, squares, sizeof lane);
   return add_lanes(lane);
@@ -208,12 +226,23 @@ double adamw(float* master, float* m, float* v, const float* gradient, const flo
 
 }  // namespace
 
-const CpuKernels table = {
-    SPILLWAY_KERNEL_NAME, exponential,        add,
-    fill_rows, add_to_rows, add_column_sums,    norm_statistics,
-    norm_apply,           norm_backward,      gelu_forward,
-    gelu_backward,        attention_softmax,  attention_probabilities,
-    attention_score_gradient, divide_rows,    row_dots,
-    cross_entropy,        adamw};
+const CpuKernels table = {SPILLWAY_KERNEL_NAME,
+                          exponential,
+                          add,
+                          fill_rows,
+                          add_to_rows,
+                          add_column_sums,
+                          norm_statistics,
+                          norm_apply,
+                          norm_backward,
+                          gelu_forward,
+                          gelu_backward,
+                          attention_softmax,
+                          attention_probabilities,
+                          attention_score_gradient,
+                          divide_rows,
+                          row_dots,
+                          cross_entropy,
+                          adamw};
 
 }  // namespace spillway::SPILLWAY_KERNEL_VARIANT

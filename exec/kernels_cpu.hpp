@@ -1,9 +1,10 @@
 // The elementwise and row-wise kernels of the CPU backend, compiled three times (portable, AVX2,
 // AVX-512) and chosen at run time.
 //
-// All variants give bit-identical results: no fused multiply-add, every sum over a row is kept in 16
-// partial sums (element i goes to lane i mod 16) that are added up in one fixed order, and exp is the
-// same polynomial everywhere. Kernels take plain pointers to fp32, any alignment, and allocate nothing.
+// All variants give bit-identical results: no fused multiply-add, every sum over a row is kept in
+// 16 partial sums (element i goes to lane i mod 16) that are added up in one fixed order, and exp
+// is the same polynomial everywhere. Kernels take plain pointers to fp32, any alignment, and
+// allocate nothing.
 // "(rows, columns)" arrays are row-major and dense; `attention_*` rows are `stride` apart.
 #pragma once
 
@@ -15,12 +16,12 @@ enum class CpuVariant : std::uint8_t { plain, avx2, avx512 };
 
 // One AdamW step with everything that does not depend on the element worked out; see adam.hpp.
 struct AdamConstants {
-  float decay_factor = 1;                 // 1 - learning_rate * weight_decay
-  float beta1 = 0, one_minus_beta1 = 1;   //
-  float beta2 = 0, one_minus_beta2 = 1;   //
-  float inverse_root_correction2 = 1;     // 1 / sqrt(1 - beta2^t)
-  float epsilon = 0;                      //
-  float step_size = 0;                    // learning_rate / (1 - beta1^t)
+  float decay_factor = 1;                // 1 - learning_rate * weight_decay
+  float beta1 = 0, one_minus_beta1 = 1;  //
+  float beta2 = 0, one_minus_beta2 = 1;  //
+  float inverse_root_correction2 = 1;    // 1 / sqrt(1 - beta2^t)
+  float epsilon = 0;                     //
+  float step_size = 0;                   // learning_rate / (1 - beta1^t)
 };
 
 // The rows of scores (rows, keys) of one attention head: query `first_query + i` in row i sees keys
@@ -39,18 +40,21 @@ struct CpuKernels {
   void (*add)(const float* a, const float* b, float* out, std::int64_t n);
   // Every row of out (rows, columns) = row; what a GEMM with beta = 1 then adds to: the bias.
   void (*fill_rows)(const float* row, float* out, std::int64_t rows, std::int64_t columns);
-  // Every row of out (rows, columns) = the row of x + row: a residual and a bias, before such a GEMM.
+  // Every row of out (rows, columns) = the row of x + row: a residual and a bias, before such a
+  // GEMM.
   void (*add_to_rows)(const float* x, const float* row, float* out, std::int64_t rows,
                       std::int64_t columns);
   // sums (columns) += the rows of x, in order.
   void (*add_column_sums)(const float* x, float* sums, std::int64_t rows, std::int64_t columns);
 
-  // Layer norm, epsilon 1e-5: per-row mean and 1 / sqrt(variance + epsilon); then the normalised rows.
+  // Layer norm, epsilon 1e-5: per-row mean and 1 / sqrt(variance + epsilon); then the normalised
+  // rows.
   void (*norm_statistics)(const float* x, float* mean, float* rstd, std::int64_t rows,
                           std::int64_t columns);
   void (*norm_apply)(const float* x, const float* mean, const float* rstd, const float* weight,
                      const float* bias, float* y, std::int64_t rows, std::int64_t columns);
-  // weight_gradient, bias_gradient (columns) += ; x_gradient (rows, columns) += or =, by `overwrite`.
+  // weight_gradient, bias_gradient (columns) += ; x_gradient (rows, columns) += or =, by
+  // `overwrite`.
   void (*norm_backward)(const float* y_gradient, const float* x, const float* mean,
                         const float* rstd, const float* weight, float* x_gradient, bool overwrite,
                         float* weight_gradient, float* bias_gradient, std::int64_t rows,
@@ -64,7 +68,8 @@ struct CpuKernels {
   void (*attention_softmax)(AttentionRows rows, float* row_sums, float* log_sum_exp);
   // scores -> probabilities exp(scores - log_sum_exp).
   void (*attention_probabilities)(AttentionRows rows, const float* log_sum_exp);
-  // gradient of probabilities -> gradient of scores: p (g - row_dots) scale, in place in `gradient`.
+  // gradient of probabilities -> gradient of scores: p (g - row_dots) scale, in place in
+  // `gradient`.
   void (*attention_score_gradient)(AttentionRows probabilities, float* gradient,
                                    const float* row_dots, float scale);
   // Row i of x (rows, columns) /= divisors[i]; rows are `stride` apart.
@@ -74,8 +79,8 @@ struct CpuKernels {
   void (*row_dots)(const float* a, const float* b, float* dots, std::int64_t rows,
                    std::int64_t columns, std::int64_t stride);
 
-  // Cross entropy of one token: returns log(sum exp(logits)) - logits[target], and replaces the logits
-  // by (softmax - onehot) * scale.
+  // Cross entropy of one token: returns log(sum exp(logits)) - logits[target], and replaces the
+  // logits by (softmax - onehot) * scale.
   double (*cross_entropy)(float* logits, std::int32_t target, std::int64_t n, float scale);
 
   // AdamW on n elements, in place; returns the sum of squares of the gradient.

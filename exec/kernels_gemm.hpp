@@ -1,5 +1,5 @@
-// The three matrix products of a linear layer y = x w^T + bias, and their strided form for attention
-// heads, as OpenBLAS calls. All row-major fp32; w is (out, in).
+// The three matrix products of a linear layer y = x w^T + bias, and their strided form for
+// attention heads, as OpenBLAS calls. All row-major fp32; w is (out, in).
 #pragma once
 
 #include <cblas.h>
@@ -17,7 +17,8 @@ struct Strided {
   std::int64_t stride;
 };
 
-// c (m, n) = alpha a b + beta c, with a (m, k) or, transposed, (k, m); b (k, n) or, transposed, (n, k).
+// c (m, n) = alpha a b + beta c, with a (m, k) or, transposed, (k, m); b (k, n) or, transposed, (n,
+// k).
 inline void gemm(CBLAS_TRANSPOSE transpose_a, CBLAS_TRANSPOSE transpose_b, std::int64_t m,
                  std::int64_t n, std::int64_t k, float alpha, Strided<const float> a,
                  Strided<const float> b, float beta, Strided<float> c) {

@@ -1,7 +1,8 @@
-// Vectors of SPILLWAY_KERNEL_WIDTH floats and loops over them, for kernels_body.hpp. Included once per
-// variant inside that variant's namespace and after its target pragma, hence no #pragma once and no
-// includes. The body of a loop sees its elements through `at`, so that the last, partial vector needs no
-// second copy of the arithmetic: lanes beyond the end read as zero and are not written.
+// Vectors of SPILLWAY_KERNEL_WIDTH floats and loops over them, for kernels_body.hpp. Included once
+// per variant inside that variant's namespace and after its target pragma, hence no #pragma once
+// and no includes. The body of a loop sees its elements through `at`, so that the last, partial
+// vector needs no second copy of the arithmetic: lanes beyond the end read as zero and are not
+// written.
 
 #define SPILLWAY_INLINE inline __attribute__((always_inline))
 
@@ -11,8 +12,7 @@ constexpr int vectors = lanes / width;  // vectors that hold them
 
 using Floats = float __attribute__((vector_size(sizeof(float) * width)));
 using Bits = std::uint32_t __attribute__((vector_size(sizeof(float) * width)));
-using Unaligned =
-    float __attribute__((vector_size(sizeof(float) * width), aligned(4), may_alias));
+using Unaligned = float __attribute__((vector_size(sizeof(float) * width), aligned(4), may_alias));
 
 struct Full {
   std::int64_t i;
@@ -93,9 +93,8 @@ SPILLWAY_INLINE void for_each_lane_group(std::int64_t n, Body body) {
 template <class Term>
 SPILLWAY_INLINE float sum_of(std::int64_t n, Term term) {
   Floats sum[vectors] = {};
-  for_each_lane_group(n, [&](auto at, int k) __attribute__((always_inline)) {
-    sum[k] += at.masked(term(at));
-  });
+  for_each_lane_group(
+      n, [&](auto at, int k) __attribute__((always_inline)) { sum[k] += at.masked(term(at)); });
   float lane[lanes];
   std::memcpy(lane, sum, sizeof lane);
   return add_lanes(lane);
@@ -120,13 +119,15 @@ SPILLWAY_INLINE float maximum_of(const float* x, std::int64_t n) {
   return result;
 }
 
-// exp by the Cephes scheme: x = n ln2 + r, |r| <= ln2 / 2, exp(r) by a polynomial of degree 7, times 2^n.
+// exp by the Cephes scheme: x = n ln2 + r, |r| <= ln2 / 2, exp(r) by a polynomial of degree 7,
+// times 2^n.
 SPILLWAY_INLINE Floats exponential_of(Floats x) {
   const Floats smallest = splat(-87.33f), largest = splat(88.37f);
   const Floats underflow_input = x;
   x = x > largest ? largest : x;  // NaN compares false and stays
   x = x < smallest ? smallest : x;
-  const float round_to_integer = 12582912.0f;  // 1.5 * 2^23: adding it leaves the integer in the low bits
+  const float round_to_integer =
+      12582912.0f;  // 1.5 * 2^23: adding it leaves the integer in the low bits
   const Floats shifted = x * 1.44269504088896341f + round_to_integer;
   const Floats n = shifted - round_to_integer;
   const Floats r = (x - n * 0.693359375f) + n * 2.12194440e-4f;

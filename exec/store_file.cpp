@@ -8,8 +8,10 @@
 
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <map>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -46,7 +48,7 @@ void make_durable(int descriptor, const std::filesystem::path& path) {
 }  // namespace
 
 StoreFile::StoreFile(std::filesystem::path path) : path_(std::move(path)) {
-  constexpr int attempts = 100;  // each lost race means that another run ended just now
+  constexpr int attempts = 50;  // with 10 ms between them
   for (int attempt = 0; attempt < attempts; ++attempt) {
     FileDescriptor opened(::open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
     const bool created = opened.valid();
@@ -59,6 +61,11 @@ StoreFile::StoreFile(std::filesystem::path path) : path_(std::move(path)) {
       if (errno != EWOULDBLOCK) {
         throw MachineError::from_errno("cannot lock " + path_.string(), errno,
                                        "the store needs a local file system with flock");
+      }
+      // A run that was killed a moment ago lets go once the kernel has closed its io_uring.
+      if (attempt + 1 < attempts) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+        continue;
       }
       throw MachineError(path_.string() + " is in use by another run",
                          "wait until it ends, or give this run directories of its own");
@@ -73,8 +80,14 @@ StoreFile::StoreFile(std::filesystem::path path) : path_(std::move(path)) {
 }
 
 StoreFile::~StoreFile() {
-  // Removed before the lock is given back, so that no other run's file is hit.
-  if (descriptor_.valid() && !keep_) ::unlink(path_.c_str());
+  if (!descriptor_.valid()) return;
+  // Removed before the lock is given back, so that no other run's file is hit. Emptied and unlocked by
+  // hand, because the kernel may hold the open file for a moment longer on behalf of a closed io_uring.
+  if (!keep_) {
+    ::unlink(path_.c_str());
+    static_cast<void>(::ftruncate(descriptor_.get(), 0));
+  }
+  ::flock(descriptor_.get(), LOCK_UN);
 }
 
 void StoreFile::allocate(std::uint64_t bytes) {

@@ -166,36 +166,38 @@ void FieldReader::set(const Field& field, const std::string& text, const std::st
   places_[field.key] = place;
 }
 
+const toml::node& FieldReader::unwrap(const Field& field, const toml::table& table) {
+  const std::string name = field.key.substr(field.key.find('.') + 1);
+  for (const auto& [key, node] : table) {
+    const std::string place = place_of(key.source(), origin_);
+    if (key.str() == "source") {
+      if (!node.is_string()) {
+        throw InputError(place, 0, fmt::format("{}: source is not a string", field.key),
+                         "write for example source = \"datasheet, page 3\"");
+      }
+      (*sources_)[field.key] = node.as_string()->get();
+    } else if (key.str() != "value") {
+      throw InputError(place, 0, fmt::format("unknown key {}.{}", field.key, key.str()),
+                       "known: value, source");
+    }
+  }
+  if (const toml::node* value = table.get("value")) return *value;
+  throw InputError(
+      place_of(table.source(), origin_), 0, fmt::format("{} has no value", field.key),
+      fmt::format("write {} = {{ value = {}, source = \"...\" }}", name, field.example));
+}
+
 void FieldReader::read(const std::string& prefix, const toml::key& key, const toml::node& value) {
   const std::string name = prefix + std::string(key.str());
   const Field* field = find(name);
   if (!field) fail_unknown(name, place_of(key.source(), origin_));
 
-  const toml::node* scalar = &value;
-  if (const toml::table* table = value.as_table(); table && sources_) {
-    scalar = table->get("value");
-    for (const auto& [inner, node] : *table) {
-      const std::string at = place_of(inner.source(), origin_);
-      if (inner.str() == "source" && node.is_string()) {
-        (*sources_)[name] = node.as_string()->get();
-      } else if (inner.str() == "source") {
-        throw InputError(place, 0, fmt::format("{}: source is not a string", name),
-                         "write source = \"datasheet, page 3\"");
-      } else if (inner.str() != "value") {
-        throw InputError(place, 0, fmt::format("unknown key {}.{}", name, inner.str()),
-                         "known: value, source");
-      }
-    }
-    if (!scalar) {
-      throw InputError(
-          place_of(value.source(), origin_), 0, fmt::format("{} has no value", name),
-          fmt::format("write {} = {{ value = {}, source = \"...\" }}", key.str(), field->example));
-    }
-  }
-  const std::string place = place_of(scalar->source(), origin_);
-  const std::optional<std::string> text = text_of(*scalar, field->form);
+  const toml::table* table = value.as_table();
+  const toml::node& scalar = table && sources_ ? unwrap(*field, *table) : value;
+  const std::string place = place_of(scalar.source(), origin_);
+  const std::optional<std::string> text = text_of(scalar, field->form);
   if (!text) {
-    throw InputError(place, 0, fmt::format("{} is {}", name, name_of(scalar->type())),
+    throw InputError(place, 0, fmt::format("{} is {}", name, name_of(scalar.type())),
                      fmt::format("write for example {} = {}", key.str(), field->example));
   }
   set(*field, *text, place);
@@ -214,7 +216,7 @@ void FieldReader::begin_section(const std::string& name, std::string place) {
   sections_[name] = std::move(place);
 }
 
-const std::string& FieldReader::place(const std::string& key) const {
+const std::string& FieldReader::locate(const std::string& key) const {
   if (const auto value = places_.find(key); value != places_.end()) return value->second;
   const auto section = sections_.find(key.substr(0, key.find('.')));
   return section == sections_.end() ? place_ : section->second;
@@ -226,14 +228,14 @@ void FieldReader::require(const std::string& key) const {
   SPILLWAY_ASSERT(field, key);
   const std::size_t dot = key.find('.');
   const bool in_section = dot != std::string::npos;
-  throw InputError(place(key), 0, fmt::format("{} is missing", key),
+  throw InputError(locate(key), 0, fmt::format("{} is missing", key),
                    fmt::format("add for example {} = {}{}", in_section ? key.substr(dot + 1) : key,
                                field->example,
                                in_section ? fmt::format(" under [{}]", key.substr(0, dot)) : ""));
 }
 
 void FieldReader::fail(const FieldProblem& problem) const {
-  throw InputError(place(problem.key), 0, fmt::format("{}: {}", problem.key, problem.what),
+  throw InputError(locate(problem.key), 0, fmt::format("{}: {}", problem.key, problem.what),
                    problem.hint);
 }
 

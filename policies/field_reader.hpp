@@ -59,7 +59,9 @@ class FieldReader {
  private:
   const Field* find(const std::string& key) const;
   // The place of the value, else of its section, else of the whole.
-  const std::string& place(const std::string& key) const;
+  const std::string& locate(const std::string& key) const;
+  // The value in { value = ..., source = "..." }, with the source put away.
+  const toml::node& unwrap(const Field& field, const toml::table& table);
   void set(const Field& field, const std::string& text, const std::string& place);
 
   std::vector<Field> fields_;

@@ -37,6 +37,7 @@ void check_activities(const ActivityGraph& graph);
 inline constexpr std::int64_t not_yet = -1;
 
 // Throws BlockedError; a start or end in `times` that has not come is `not_yet`.
-[[noreturn]] void throw_blocked(const ActivityGraph& graph, double now_ns, std::span<const ActivityTimes> times);
+[[noreturn]] void throw_blocked(const ActivityGraph& graph, double now_ns,
+                                std::span<const ActivityTimes> times);
 
 }  // namespace spillway

@@ -26,13 +26,20 @@ std::optional<Work> work_of(const Task& task) {
     case TaskKind::forward:
     case TaskKind::head:
     case TaskKind::backward:
-    case TaskKind::embed_backward: return Work::compute;
-    case TaskKind::optimizer: return task.lane == Lane::gpu_compute ? Work::gpu_optimizer : Work::cpu_optimizer;
-    case TaskKind::h2d: return Work::h2d;
-    case TaskKind::d2h: return Work::d2h;
-    case TaskKind::read: return Work::read;
-    case TaskKind::write: return Work::write;
-    case TaskKind::barrier: return std::nullopt;
+    case TaskKind::embed_backward:
+      return Work::compute;
+    case TaskKind::optimizer:
+      return task.lane == Lane::gpu_compute ? Work::gpu_optimizer : Work::cpu_optimizer;
+    case TaskKind::h2d:
+      return Work::h2d;
+    case TaskKind::d2h:
+      return Work::d2h;
+    case TaskKind::read:
+      return Work::read;
+    case TaskKind::write:
+      return Work::write;
+    case TaskKind::barrier:
+      return std::nullopt;
   }
   SPILLWAY_ASSERT(false);
 }
@@ -60,13 +67,15 @@ class CostModel {
   const Machine& machine_;
   KernelTimes kernels_;
   std::vector<Resource> resources_;
-  std::uint32_t gpu_, cores_, dram_, h2d_, d2h_, pcie_total_, ssd_read_, ssd_write_, ssd_total_, ssd_time_;
+  std::uint32_t gpu_, cores_, dram_, h2d_, d2h_, pcie_total_, ssd_read_, ssd_write_, ssd_total_,
+      ssd_time_;
   std::vector<Demand> demands_;
   std::array<std::uint32_t, work_count> demand_index_;
   bool extrapolated_ = false;
 };
 
-CostModel::CostModel(const Problem& problem) : problem_(problem), machine_(problem.machine), kernels_(problem) {
+CostModel::CostModel(const Problem& problem)
+    : problem_(problem), machine_(problem.machine), kernels_(problem) {
   demand_index_.fill(none);
   gpu_ = resource("gpu", 1);
   cores_ = resource("cores", machine_.host.cores);
@@ -87,7 +96,8 @@ CostModel::CostModel(const Problem& problem) : problem_(problem), machine_(probl
   }
 }
 
-// A capacity that the machine does not give (0) does not limit; rates that must be given are checked by needed().
+// A capacity that the machine does not give (0) does not limit; rates that must be given are
+// checked by needed().
 std::uint32_t CostModel::resource(const char* name, double capacity) {
   resources_.push_back({name, capacity > 0 ? capacity : unlimited});
   return static_cast<std::uint32_t>(resources_.size() - 1);
@@ -95,18 +105,20 @@ std::uint32_t CostModel::resource(const char* name, double capacity) {
 
 double CostModel::needed(double rate, const char* key) const {
   if (rate > 0) return rate;
-  throw InputError(fmt::format("machine {}: the schedule needs {}, which is not given", machine_.name, key),
-                   fmt::format("give it in the machine file, or with --set {}=...", key));
+  throw InputError(
+      fmt::format("machine {}: the schedule needs {}, which is not given", machine_.name, key),
+      fmt::format("give it in the machine file, or with --set {}=...", key));
 }
 
-// Adds the host cores that a task keeps busy while it runs at its full rate, and on a CPU machine the
-// weight that makes threads share cores equally.
+// Adds the host cores that a task keeps busy while it runs at its full rate, and on a CPU machine
+// the weight that makes threads share cores equally.
 Demand CostModel::with_cores(Demand demand, double cores_at_full_rate) const {
   const double per_unit = cores_at_full_rate / demand.rate_cap;
   if (cores_at_full_rate > 0) demand.uses(cores_, per_unit);
   // A task of several threads gets several shares; one that mostly sleeps may use up to one.
   if (machine_.gpu.is_cpu) {
-    demand.weight = cores_at_full_rate > 0 ? std::max(1.0, cores_at_full_rate) / per_unit : demand.rate_cap;
+    demand.weight =
+        cores_at_full_rate > 0 ? std::max(1.0, cores_at_full_rate) / per_unit : demand.rate_cap;
   }
   return demand;
 }
@@ -118,7 +130,8 @@ Demand CostModel::copy_demand(double rate, std::uint32_t link) const {
   if (pcie_total_ != none) demand.uses(pcie_total_, 1);
   if (!machine_.gpu.is_cpu) return demand.uses(dram_, 1);
   demand.uses(dram_, 2);
-  const double core_speed = machine_.host.cores > 0 ? machine_.host.bandwidth / 2 / machine_.host.cores : 0;
+  const double core_speed =
+      machine_.host.cores > 0 ? machine_.host.bandwidth / 2 / machine_.host.cores : 0;
   return with_cores(demand, rate / std::max(rate, core_speed));
 }
 
@@ -139,9 +152,10 @@ Demand CostModel::ssd_demand(bool is_read) const {
 double CostModel::gpu_optimizer_rate() const {
   const Machine::Gpu& gpu = machine_.gpu;
   if (gpu.adam_params_per_second > 0) return gpu.adam_params_per_second;
-  if (gpu.is_cpu && machine_.host.adam_params_per_second > 0) return machine_.host.adam_params_per_second;
+  if (gpu.is_cpu && machine_.host.adam_params_per_second > 0)
+    return machine_.host.adam_params_per_second;
   if (gpu.memory_bandwidth > 0) return gpu.memory_bandwidth / gpu_adam_bytes_per_param;
-  return needed(0, "gpu.adam_params_per_second");
+  return needed(0, "gpu.adam_rate");
 }
 
 Demand CostModel::optimizer_demand(double rate, bool on_gpu_lane) const {
@@ -152,7 +166,8 @@ Demand CostModel::optimizer_demand(double rate, bool on_gpu_lane) const {
   if (on_gpu_lane && !machine_.gpu.is_cpu) return demand;
   demand.uses(dram_, host.adam_bytes_per_param);
   if (host.adam_bytes_per_param > 0) demand.weight = 1 / host.adam_bytes_per_param;
-  const double cores = host.adam_cores > 0 ? host.adam_cores : (machine_.gpu.is_cpu ? 1 : host.cores);
+  const double cores =
+      host.adam_cores > 0 ? host.adam_cores : (machine_.gpu.is_cpu ? 1 : host.cores);
   return with_cores(demand, host.cores > 0 ? std::min(cores, host.cores) : cores);
 }
 
@@ -164,13 +179,19 @@ Demand CostModel::make_demand(Work work) const {
       seconds.uses(gpu_, 1);
       return machine_.gpu.is_cpu ? with_cores(seconds, 1) : seconds;
     }
-    case Work::gpu_optimizer: return optimizer_demand(gpu_optimizer_rate(), true);
+    case Work::gpu_optimizer:
+      return optimizer_demand(gpu_optimizer_rate(), true);
     case Work::cpu_optimizer:
-      return optimizer_demand(needed(machine_.host.adam_params_per_second, "host.adam_params_per_second"), false);
-    case Work::h2d: return copy_demand(needed(machine_.pcie.h2d, "pcie.h2d"), h2d_);
-    case Work::d2h: return copy_demand(needed(machine_.pcie.d2h, "pcie.d2h"), d2h_);
-    case Work::read: return ssd_demand(true);
-    case Work::write: return ssd_demand(false);
+      return optimizer_demand(needed(machine_.host.adam_params_per_second, "host.adam_rate"),
+                              false);
+    case Work::h2d:
+      return copy_demand(needed(machine_.pcie.h2d, "pcie.h2d"), h2d_);
+    case Work::d2h:
+      return copy_demand(needed(machine_.pcie.d2h, "pcie.d2h"), d2h_);
+    case Work::read:
+      return ssd_demand(true);
+    case Work::write:
+      return ssd_demand(false);
   }
   SPILLWAY_ASSERT(false);
 }
@@ -198,12 +219,17 @@ double CostModel::compute_seconds(const Task& task) {
 std::int64_t CostModel::latency_ns(const Task& task, Work work) const {
   switch (work) {
     case Work::compute:
-    case Work::gpu_optimizer: return machine_.gpu.launch_ns;
-    case Work::cpu_optimizer: return machine_.gpu.is_cpu ? machine_.gpu.launch_ns : 0;
+    case Work::gpu_optimizer:
+      return machine_.gpu.launch_ns;
+    case Work::cpu_optimizer:
+      return machine_.gpu.is_cpu ? machine_.gpu.launch_ns : 0;
     case Work::h2d:
-    case Work::d2h: return machine_.pcie.latency_ns;
-    case Work::read: return machine_.ssd.read_latency_ns;
-    case Work::write: return machine_.ssd.write_latency_ns;
+    case Work::d2h:
+      return machine_.pcie.latency_ns;
+    case Work::read:
+      return machine_.ssd.read_latency_ns;
+    case Work::write:
+      return machine_.ssd.write_latency_ns;
   }
   SPILLWAY_ASSERT(false, to_string(task.kind));
 }
@@ -241,7 +267,8 @@ void copy_edges(const Schedule& schedule, ActivityGraph& graph) {
     graph.successors.insert(graph.successors.end(), successors.begin(), successors.end());
     graph.successor_offsets.push_back(static_cast<std::uint32_t>(graph.successors.size()));
   }
-  graph.predecessor_counts.assign(schedule.predecessor_counts().begin(), schedule.predecessor_counts().end());
+  graph.predecessor_counts.assign(schedule.predecessor_counts().begin(),
+                                  schedule.predecessor_counts().end());
 }
 
 }  // namespace

@@ -135,7 +135,8 @@ void EventLoop::end(Place& place) {
 }
 
 void EventLoop::retime(Place& place, double rate) {
-  if (place.rate > 0) place.left = std::max(0.0, place.left - (now_ns_ - place.since_ns) * 1e-9 * place.rate);
+  if (place.rate > 0)
+    place.left = std::max(0.0, place.left - (now_ns_ - place.since_ns) * 1e-9 * place.rate);
   place.since_ns = now_ns_;
   place.rate = rate;
   place.end_ns = now_ns_ + work_ns(place.left, rate);
@@ -165,8 +166,9 @@ void EventLoop::handle_due() {
   released_.clear();
   freed_.clear();
   if (due_.size() > 1) {
-    std::sort(due_.begin(), due_.end(),
-              [&](std::uint32_t a, std::uint32_t b) { return places_[a].activity < places_[b].activity; });
+    std::sort(due_.begin(), due_.end(), [&](std::uint32_t a, std::uint32_t b) {
+      return places_[a].activity < places_[b].activity;
+    });
   }
   for (const std::uint32_t p : due_) {
     Place& place = places_[p];
@@ -203,7 +205,9 @@ std::vector<ActivityTimes> EventLoop::run() {
 
 double uncontended_ns(const Activity& activity, const FairSharing& sharing) {
   const double latency = static_cast<double>(activity.latency_ns);
-  return activity.amount > 0 ? latency + work_ns(activity.amount, sharing.full_rate(activity.demand)) : latency;
+  return activity.amount > 0
+             ? latency + work_ns(activity.amount, sharing.full_rate(activity.demand))
+             : latency;
 }
 
 std::vector<ActivityTimes> run_events(const ActivityGraph& graph) { return EventLoop(graph).run(); }

@@ -1,7 +1,7 @@
 // The discrete-event engine: when does each activity of a graph start and end?
 //
-// It knows nothing of training. Activities wait for their predecessors, queue on lanes, and compete for
-// resources while they work:
+// It knows nothing of training. Activities wait for their predecessors, queue on lanes, and compete
+// for resources while they work:
 //
 //   ready    when all predecessors have ended
 //   start    when its lane has a free place and it is its turn
@@ -9,9 +9,9 @@
 //   work     `amount` units at the rate that fair sharing gives its demand (sim/fair_sharing.hpp)
 //   end      when nothing is left
 //
-// Time is kept in double-precision nanoseconds and rounded to the nearest nanosecond only in the result, so
-// rounding does not add up along a chain. Simultaneous ends are handled in order of activity index; the
-// same input gives the same bytes.
+// Time is kept in double-precision nanoseconds and rounded to the nearest nanosecond only in the
+// result, so rounding does not add up along a chain. Simultaneous ends are handled in order of
+// activity index; the same input gives the same bytes.
 #pragma once
 
 #include <cstdint>
@@ -47,10 +47,11 @@ struct ActivityGraph {
   std::vector<Demand> demands;
   std::vector<LaneSpec> lanes;
   std::vector<Activity> activities;
-  // The activities that wait for activity a: successors[successor_offsets[a] .. successor_offsets[a + 1]).
-  std::vector<std::uint32_t> successor_offsets;     // activities + 1; empty: no edges
+  // The activities that wait for activity a: successors[successor_offsets[a] .. successor_offsets[a
+  // + 1]).
+  std::vector<std::uint32_t> successor_offsets;  // activities + 1; empty: no edges
   std::vector<std::uint32_t> successors;
-  std::vector<std::uint32_t> predecessor_counts;    // by activity; empty: no edges
+  std::vector<std::uint32_t> predecessor_counts;  // by activity; empty: no edges
   // Names an activity in messages; empty: "activity 7".
   std::function<std::string(std::uint32_t)> describe;
 };
@@ -61,8 +62,8 @@ struct ActivityTimes {
   bool operator==(const ActivityTimes&) const = default;
 };
 
-// Nothing can go on, and not everything has ended: says which activities are stuck and what each waits for
-// (a resource without capacity, a predecessor in a cycle, its turn on a lane).
+// Nothing can go on, and not everything has ended: says which activities are stuck and what each
+// waits for (a resource without capacity, a predecessor in a cycle, its turn on a lane).
 class BlockedError : public InputError {
  public:
   using InputError::InputError;
@@ -71,12 +72,13 @@ class BlockedError : public InputError {
 // Handles events one after the other; throws BlockedError, or InputError for inconsistent input.
 std::vector<ActivityTimes> run_events(const ActivityGraph& graph);
 
-// True if nothing is ever slowed by anything else: for every resource, the sum over lanes of the most that
-// lane can take stays within capacity; and all edges point forward and lanes serve in index order.
+// True if nothing is ever slowed by anything else: for every resource, the sum over lanes of the
+// most that lane can take stays within capacity; and all edges point forward and lanes serve in
+// index order.
 bool runs_without_contention(const ActivityGraph& graph);
 
-// The same result as run_events where runs_without_contention: one pass over the activities in order,
-// end = max(ends of predecessors, lane free) + latency + amount / full rate.
+// The same result as run_events where runs_without_contention: one pass over the activities in
+// order, end = max(ends of predecessors, lane free) + latency + amount / full rate.
 std::vector<ActivityTimes> longest_path(const ActivityGraph& graph);
 
 // The faster of the two that applies.

@@ -11,21 +11,24 @@ namespace spillway {
 
 namespace {
 
-// Rates this close (relative) count as equal, so that rounding cannot make a demand that just fits slower
-// than its full rate.
+// Rates this close (relative) count as equal, so that rounding cannot make a demand that just fits
+// slower than its full rate.
 constexpr double tolerance = 1e-12;
 constexpr double infinity = std::numeric_limits<double>::infinity();
 
-double checked_full_rate(std::span<const Resource> resources, const Demand& demand, std::size_t index) {
+double checked_full_rate(std::span<const Resource> resources, const Demand& demand,
+                         std::size_t index) {
   if (!(demand.weight > 0) || !(demand.weight < infinity) || !(demand.rate_cap >= 0)) {
-    throw InputError(fmt::format("demand {}: weight {} and rate cap {} must be positive", index, demand.weight,
-                                 demand.rate_cap));
+    throw InputError(fmt::format("demand {}: weight {} and rate cap {} must be positive", index,
+                                 demand.weight, demand.rate_cap));
   }
   double rate = demand.rate_cap;
   for (std::uint32_t u = 0; u < demand.usage_count; ++u) {
     const Usage& usage = demand.usages[u];
-    if (usage.resource >= resources.size() || !(usage.per_unit > 0) || !(usage.per_unit < infinity)) {
-      throw InputError(fmt::format("demand {}: bad use ({}) of resource {}", index, usage.per_unit, usage.resource));
+    if (usage.resource >= resources.size() || !(usage.per_unit > 0) ||
+        !(usage.per_unit < infinity)) {
+      throw InputError(fmt::format("demand {}: bad use ({}) of resource {}", index, usage.per_unit,
+                                   usage.resource));
     }
     rate = std::min(rate, resources[usage.resource].capacity / usage.per_unit);
   }
@@ -45,7 +48,8 @@ FairSharing::FairSharing(std::span<const Resource> resources, std::span<const De
     : resources_(resources), demands_(demands), states_(demands.size()) {
   for (const Resource& resource : resources) {
     if (!(resource.capacity >= 0)) {
-      throw InputError(fmt::format("resource {}: capacity {} must not be negative", resource.name, resource.capacity));
+      throw InputError(fmt::format("resource {}: capacity {} must not be negative", resource.name,
+                                   resource.capacity));
     }
   }
   for (std::size_t d = 0; d < demands.size(); ++d) {
@@ -92,7 +96,8 @@ void FairSharing::leave(std::uint32_t demand) {
   count_change(demand, -1);
 }
 
-// Marks the resources that all running activities at full rate would exceed: only those can ever saturate.
+// Marks the resources that all running activities at full rate would exceed: only those can ever
+// saturate.
 bool FairSharing::find_overloaded() {
   std::fill(left_.begin(), left_.end(), 0.0);
   for (const std::uint32_t d : active_) {
@@ -122,7 +127,8 @@ double FairSharing::next_level() {
   }
   double level = infinity;
   for (std::size_t r = 0; r < resources_.size(); ++r) {
-    if (overloaded_[r] && slope_[r] > 0) level = std::min(level, std::max(left_[r], 0.0) / slope_[r]);
+    if (overloaded_[r] && slope_[r] > 0)
+      level = std::min(level, std::max(left_[r], 0.0) / slope_[r]);
   }
   return level;
 }
@@ -132,11 +138,12 @@ void FairSharing::settle(std::uint32_t demand, double rate) {
   State& state = states_[demand];
   state.rate = rate;
   const double units = state.running * rate;
-  for (std::uint32_t u = 0; u < d.usage_count; ++u) left_[d.usages[u].resource] -= units * d.usages[u].per_unit;
+  for (std::uint32_t u = 0; u < d.usage_count; ++u)
+    left_[d.usages[u].resource] -= units * d.usages[u].per_unit;
 }
 
-// Fixes the demands that stop rising at or below `level`: first those whose own full rate is reached, and
-// if there is none, those that use a resource which saturates at `level`.
+// Fixes the demands that stop rising at or below `level`: first those whose own full rate is
+// reached, and if there is none, those that use a resource which saturates at `level`.
 void FairSharing::freeze(double level) {
   const double reached = level * (1 + tolerance);
   const auto keep_if = [&](const auto& rises_on) {
@@ -156,7 +163,8 @@ void FairSharing::freeze(double level) {
   if (any_full) return;
   // slope_ becomes a mark here: negative where the resource is saturated.
   for (std::size_t r = 0; r < resources_.size(); ++r) {
-    if (overloaded_[r] && slope_[r] > 0 && std::max(left_[r], 0.0) / slope_[r] <= reached) slope_[r] = -1;
+    if (overloaded_[r] && slope_[r] > 0 && std::max(left_[r], 0.0) / slope_[r] <= reached)
+      slope_[r] = -1;
   }
   keep_if([&](std::uint32_t d) {
     const Demand& demand = demands_[d];

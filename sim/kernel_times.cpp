@@ -14,8 +14,10 @@ namespace {
 
 // Everything about a task that its time can depend on within one problem.
 std::uint64_t key_of(const Task& task) {
-  return static_cast<std::uint64_t>(task.kind) << 16 | static_cast<std::uint64_t>(task.available) << 8 |
-         static_cast<std::uint64_t>(task.saves) << 2 | static_cast<std::uint64_t>(task.recomputes_output) << 1 |
+  return static_cast<std::uint64_t>(task.kind) << 16 |
+         static_cast<std::uint64_t>(task.available) << 8 |
+         static_cast<std::uint64_t>(task.saves) << 2 |
+         static_cast<std::uint64_t>(task.recomputes_output) << 1 |
          static_cast<std::uint64_t>(task.first_micro_batch);
 }
 
@@ -24,7 +26,8 @@ const KernelTime* nearest(const Machine& machine, const std::string& kind, doubl
   const KernelTime* best = nullptr;
   double best_distance = std::numeric_limits<double>::infinity();
   for (const KernelTime& kernel : machine.kernels) {
-    if (!(kernel.flops > 0) || kernel.median_ns <= 0 || (!kind.empty() && kernel.kind != kind)) continue;
+    if (!(kernel.flops > 0) || kernel.median_ns <= 0 || (!kind.empty() && kernel.kind != kind))
+      continue;
     const double distance = std::abs(std::log(kernel.flops / flops));
     if (distance < best_distance) {
       best = &kernel;
@@ -50,7 +53,8 @@ KernelEstimate KernelTimes::estimate(const Task& task) {
 
 KernelEstimate KernelTimes::look_up(const Task& task) const {
   const auto exact = measured_.find({to_string(task.kind), kernel_shape(problem_, task)});
-  if (exact != measured_.end()) return {static_cast<double>(exact->second->median_ns) * 1e-9, false};
+  if (exact != measured_.end())
+    return {static_cast<double>(exact->second->median_ns) * 1e-9, false};
   return {extrapolate(task), true};
 }
 
@@ -59,12 +63,15 @@ double KernelTimes::extrapolate(const Task& task) const {
   if (task.flops > 0) {
     const KernelTime* sample = nearest(machine, to_string(task.kind), task.flops);
     if (sample == nullptr) sample = nearest(machine, "", task.flops);
-    if (sample != nullptr) return task.flops / sample->flops * static_cast<double>(sample->median_ns) * 1e-9;
+    if (sample != nullptr)
+      return task.flops / sample->flops * static_cast<double>(sample->median_ns) * 1e-9;
     if (machine.gpu.flops > 0) return task.flops / machine.gpu.flops;
-    throw InputError(fmt::format("machine {}: nothing says how long {} takes", machine.name, to_string(task.kind)),
+    throw InputError(fmt::format("machine {}: nothing says how long {} takes", machine.name,
+                                 to_string(task.kind)),
                      "run `spillway calibrate`, or give gpu.flops");
   }
-  const double bandwidth = machine.gpu.memory_bandwidth > 0 ? machine.gpu.memory_bandwidth : machine.host.bandwidth;
+  const double bandwidth =
+      machine.gpu.memory_bandwidth > 0 ? machine.gpu.memory_bandwidth : machine.host.bandwidth;
   return bandwidth > 0 ? static_cast<double>(task.bytes) / bandwidth : 0;
 }
 

@@ -1,9 +1,10 @@
 // How long a compute task runs, from measured kernels.
 //
-// Exact: the median of the kernel measured at the task's kind and shape (kernel_shape()). Where that shape
-// was not measured, the time is extrapolated by FLOP rate from the measured kernel that is nearest in FLOPs:
-// of the same kind if there is one, else of any kind; with no kernels at all from gpu.flops. Tasks without
-// FLOPs (embedding) are then timed by the bytes they touch. An extrapolated time is a guess and is marked as one.
+// Exact: the median of the kernel measured at the task's kind and shape (kernel_shape()). Where
+// that shape was not measured, the time is extrapolated by FLOP rate from the measured kernel that
+// is nearest in FLOPs: of the same kind if there is one, else of any kind; with no kernels at all
+// from gpu.flops. Tasks without FLOPs (embedding) are then timed by the bytes they touch. An
+// extrapolated time is a guess and is marked as one.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +28,8 @@ class KernelTimes {
  public:
   // Keeps a reference to the problem.
   explicit KernelTimes(const Problem& problem);
-  // The task must be a compute task other than the optimizer. Throws InputError where nothing tells the time.
+  // The task must be a compute task other than the optimizer. Throws InputError where nothing tells
+  // the time.
   KernelEstimate estimate(const Task& task);
 
  private:
@@ -36,7 +38,8 @@ class KernelTimes {
 
   const Problem& problem_;
   std::map<std::pair<std::string, std::string>, const KernelTime*> measured_;  // by (kind, shape)
-  std::unordered_map<std::uint64_t, KernelEstimate> known_;  // what a schedule asks for, thousands of times each
+  std::unordered_map<std::uint64_t, KernelEstimate>
+      known_;  // what a schedule asks for, thousands of times each
 };
 
 }  // namespace spillway

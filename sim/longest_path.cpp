@@ -42,7 +42,8 @@ bool runs_without_contention(const ActivityGraph& graph) {
   }
   const FairSharing sharing(graph.resources, graph.demands);
   for (const Activity& activity : graph.activities) {
-    if (activity.amount > 0 && sharing.full_rate(activity.demand) == 0) return false;  // it would never end
+    if (activity.amount > 0 && sharing.full_rate(activity.demand) == 0)
+      return false;  // it would never end
   }
   const std::size_t resources = graph.resources.size();
   const std::vector<double> most = most_taken(graph, sharing);
@@ -60,9 +61,10 @@ std::vector<ActivityTimes> longest_path(const ActivityGraph& graph) {
   const FairSharing sharing(graph.resources, graph.demands);
   const SuccessorLists successors(graph);
   const std::size_t count = graph.activities.size();
-  std::vector<double> ready(count, 0);            // when the last predecessor so far has ended
+  std::vector<double> ready(count, 0);              // when the last predecessor so far has ended
   std::vector<double> turn(graph.lanes.size(), 0);  // when the lane's previous activity started
-  std::vector<std::vector<double>> free(graph.lanes.size());  // when each place of the lane becomes free
+  std::vector<std::vector<double>> free(
+      graph.lanes.size());  // when each place of the lane becomes free
   for (std::size_t lane = 0; lane < free.size(); ++lane) {
     free[lane].assign(std::min<std::size_t>(graph.lanes[lane].width, count), 0);
   }
@@ -77,7 +79,8 @@ std::vector<ActivityTimes> longest_path(const ActivityGraph& graph) {
     turn[activity.lane] = start;
     place = end;
     times[a] = {std::llround(start), std::llround(end)};
-    for (const std::uint32_t successor : successors.of(a)) ready[successor] = std::max(ready[successor], end);
+    for (const std::uint32_t successor : successors.of(a))
+      ready[successor] = std::max(ready[successor], end);
   }
   return times;
 }

@@ -15,7 +15,8 @@ Json memory_json(const Schedule& schedule) {
   Json memory;
   for (const Tier tier : {Tier::gpu, Tier::host, Tier::ssd}) {
     const TierUse& use = schedule.use(tier);
-    memory[to_string(tier)] = {{"peak_bytes", use.peak_bytes}, {"capacity_bytes", use.capacity_bytes}};
+    memory[to_string(tier)] = {{"peak_bytes", use.peak_bytes},
+                               {"capacity_bytes", use.capacity_bytes}};
   }
   return memory;
 }
@@ -31,7 +32,8 @@ Json lanes_json(const SimulationResult& result) {
   Json lanes;
   for (int l = 0; l < lane_count; ++l) {
     const LaneUse& use = result.lanes[static_cast<std::size_t>(l)];
-    lanes[to_string(static_cast<Lane>(l))] = {{"busy_fraction", use.busy_fraction}, {"bytes", whole(use.bytes)}};
+    lanes[to_string(static_cast<Lane>(l))] = {{"busy_fraction", use.busy_fraction},
+                                              {"bytes", whole(use.bytes)}};
   }
   return lanes;
 }
@@ -66,8 +68,9 @@ Json to_json(const Schedule& schedule, const SimulationResult* result, double sc
   if (result != nullptr) {
     add_result(json, *result);
   } else {
-    for (const char* key : {"step_seconds", "tokens_per_second", "model_tflops", "hardware_tflops", "phases",
-                            "bound_seconds", "bound_by", "efficiency", "lanes", "ssd_bytes_written_per_step"}) {
+    for (const char* key :
+         {"step_seconds", "tokens_per_second", "model_tflops", "hardware_tflops", "phases",
+          "bound_seconds", "bound_by", "efficiency", "lanes", "ssd_bytes_written_per_step"}) {
       json[key] = nullptr;
     }
   }

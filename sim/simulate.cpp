@@ -7,7 +7,8 @@
 namespace spillway {
 
 SimulationResult simulate(const Schedule& schedule) {
-  if (schedule.tasks().empty() || schedule.steps() < 1) throw InputError("the schedule has no steps to simulate");
+  if (schedule.tasks().empty() || schedule.steps() < 1)
+    throw InputError("the schedule has no steps to simulate");
   const CostedSchedule costed = cost_schedule(schedule);
   SimulationResult result;
   result.extrapolated = costed.extrapolated;

@@ -23,33 +23,36 @@ struct PhaseSeconds {
 
 // One steady step's use of a lane or a resource.
 struct LaneUse {
-  double busy_fraction = 0;  // of the steady window
-  double bytes = 0;          // moved per step; 0 on lanes that move none
-  double demand_seconds = 0; // per step, every task at its uncontended time
+  double busy_fraction = 0;   // of the steady window
+  double bytes = 0;           // moved per step; 0 on lanes that move none
+  double demand_seconds = 0;  // per step, every task at its uncontended time
 };
 
 struct ResourceUse {
-  std::string name;           // "dram", "ssd.total", ...
-  double demand_seconds = 0;  // per step: what its tasks take of it / its capacity; 0 where it does not limit
+  std::string name;  // "dram", "ssd.total", ...
+  double demand_seconds =
+      0;  // per step: what its tasks take of it / its capacity; 0 where it does not limit
 };
 
 struct SimulationResult {
-  std::vector<SimulatedTask> tasks;  // by task id
+  std::vector<SimulatedTask> tasks;        // by task id
+  std::vector<std::int64_t> step_ends_ns;  // by step: the end of its last task, the epilogue apart
 
   double step_seconds = 0;
   double tokens_per_second = 0;
-  double model_tflops = 0;     // 3 x forward FLOPs per step / step time
-  double hardware_tflops = 0;  // FLOPs of the tasks that ran, recomputation included, per step / step time
+  double model_tflops = 0;  // 3 x forward FLOPs per step / step time
+  double hardware_tflops =
+      0;  // FLOPs of the tasks that ran, recomputation included, per step / step time
   PhaseSeconds phases;
 
-  double bound_seconds = 0;    // no schedule with this work can be faster
-  std::string bound_by;        // the lane or resource that sets it
-  double efficiency = 0;       // bound_seconds / step_seconds
+  double bound_seconds = 0;  // no schedule with this work can be faster
+  std::string bound_by;      // the lane or resource that sets it
+  double efficiency = 0;     // bound_seconds / step_seconds
 
   std::array<LaneUse, lane_count> lanes;  // by Lane
   std::vector<ResourceUse> resources;
   double ssd_bytes_written_per_step = 0;
-  bool extrapolated = false;   // some compute time was extrapolated from other shapes
+  bool extrapolated = false;  // some compute time was extrapolated from other shapes
 };
 
 // Simulates the schedule on schedule.problem().machine. Whether it fits in memory is not looked at.

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/errors.hpp"
+
 namespace spillway {
 
 namespace {
@@ -12,13 +14,15 @@ bool is_pass(const Task& task) {
   return task.lane == Lane::gpu_compute && task.kind != TaskKind::optimizer;
 }
 
-// When each step's last task ends, of those that `counts(task)`; a step without any keeps `otherwise(step)`.
+// When each step's last task ends, of those that `counts(task)`; 0 for a step without any.
 template <class Counts>
-std::vector<std::int64_t> last_ends(const Schedule& schedule, const SimulationResult& result, const Counts& counts) {
+std::vector<std::int64_t> last_ends(const Schedule& schedule, const SimulationResult& result,
+                                    const Counts& counts) {
   std::vector<std::int64_t> ends(static_cast<std::size_t>(schedule.steps()), 0);
   const std::span<const Task> tasks = schedule.tasks();
   for (std::size_t t = 0; t < tasks.size(); ++t) {
     if (tasks[t].phase == Phase::epilogue || !counts(tasks[t])) continue;
+    SPILLWAY_ASSERT(tasks[t].step >= 0 && tasks[t].step < schedule.steps());
     std::int64_t& end = ends[static_cast<std::size_t>(tasks[t].step)];
     end = std::max(end, result.tasks[t].end_ns);
   }
@@ -30,13 +34,15 @@ SteadyWindow steady_window(const std::vector<std::int64_t>& step_ends) {
   SteadyWindow window;
   window.steps = std::max(1, steps / 2);
   window.first_step = steps - window.steps;
-  window.begin_ns = window.first_step > 0 ? step_ends[static_cast<std::size_t>(window.first_step - 1)] : 0;
+  window.begin_ns =
+      window.first_step > 0 ? step_ends[static_cast<std::size_t>(window.first_step - 1)] : 0;
   window.end_ns = step_ends.back();
   return window;
 }
 
 PhaseSeconds phase_seconds(const Schedule& schedule, const SimulationResult& result,
-                           const std::vector<std::int64_t>& step_ends, const SteadyWindow& window) {
+                           const SteadyWindow& window) {
+  const std::vector<std::int64_t>& step_ends = result.step_ends_ns;
   const auto forward = last_ends(schedule, result, [](const Task& task) {
     return is_pass(task) && task.phase == Phase::forward;
   });
@@ -44,7 +50,8 @@ PhaseSeconds phase_seconds(const Schedule& schedule, const SimulationResult& res
     return is_pass(task) && task.phase == Phase::backward;
   });
   std::int64_t forward_ns = 0, backward_ns = 0, optimizer_ns = 0;
-  for (std::size_t step = static_cast<std::size_t>(window.first_step); step < step_ends.size(); ++step) {
+  for (std::size_t step = static_cast<std::size_t>(window.first_step); step < step_ends.size();
+       ++step) {
     const std::int64_t begin = step > 0 ? step_ends[step - 1] : 0;
     const std::int64_t end = std::max(begin, step_ends[step]);
     const std::int64_t forward_end = std::clamp(forward[step], begin, end);
@@ -59,8 +66,8 @@ PhaseSeconds phase_seconds(const Schedule& schedule, const SimulationResult& res
 }
 
 // Work per steady step: lanes, resources, FLOPs, bytes written.
-void measure_demand(const Schedule& schedule, const ActivityGraph& graph, const SteadyWindow& window,
-                    SimulationResult& result) {
+void measure_demand(const Schedule& schedule, const ActivityGraph& graph,
+                    const SteadyWindow& window, SimulationResult& result) {
   const FairSharing sharing(graph.resources, graph.demands);
   const double per_step = 1.0 / window.steps;
   std::vector<double> taken(graph.resources.size(), 0);
@@ -87,7 +94,8 @@ void measure_demand(const Schedule& schedule, const ActivityGraph& graph, const 
     result.resources.push_back({graph.resources[r].name, taken[r] / graph.resources[r].capacity});
   }
   result.ssd_bytes_written_per_step = result.lanes[index_of(Lane::ssd_write)].bytes;
-  if (result.step_seconds > 0) result.hardware_tflops = flops * per_step / result.step_seconds * 1e-12;
+  if (result.step_seconds > 0)
+    result.hardware_tflops = flops * per_step / result.step_seconds * 1e-12;
 }
 
 // The bound: a lane serves one task at a time, so it is a resource of its own.
@@ -108,20 +116,24 @@ void find_bound(SimulationResult& result) {
 
 }  // namespace
 
-void measure_steady_state(const Schedule& schedule, const ActivityGraph& graph, SimulationResult& result) {
+void measure_steady_state(const Schedule& schedule, const ActivityGraph& graph,
+                          SimulationResult& result) {
   const Problem& problem = schedule.problem();
-  const auto step_ends = last_ends(schedule, result, [](const Task&) { return true; });
-  const SteadyWindow window = steady_window(step_ends);
+  result.step_ends_ns = last_ends(schedule, result, [](const Task&) { return true; });
+  const SteadyWindow window = steady_window(result.step_ends_ns);
   result.step_seconds = window.seconds() / window.steps;
   measure_demand(schedule, graph, window, result);
   find_bound(result);
-  result.phases = phase_seconds(schedule, result, step_ends, window);
+  result.phases = phase_seconds(schedule, result, window);
   if (result.step_seconds <= 0) return;
   const Workload& workload = problem.workload;
   result.tokens_per_second = static_cast<double>(workload.tokens_per_step()) / result.step_seconds;
-  result.model_tflops =
-      3 * problem.model.forward_flops(workload.batch, workload.sequence) / result.step_seconds * 1e-12;
+  result.model_tflops = 3 * problem.model.forward_flops(workload.batch, workload.sequence) /
+                        result.step_seconds * 1e-12;
   result.efficiency = result.bound_seconds / result.step_seconds;
+  // The step time is made of times rounded to nanoseconds, the bound is not.
+  if (result.efficiency > 1 && result.bound_seconds <= result.step_seconds + 1e-9)
+    result.efficiency = 1;
 }
 
 }  // namespace spillway

@@ -1,4 +1,5 @@
-// What one step costs once the pipeline is full: the step time and its parts, from the times of the tasks.
+// What one step costs once the pipeline is full: the step time and its parts, from the times of the
+// tasks.
 #pragma once
 
 #include "sim/cost_model.hpp"
@@ -12,11 +13,14 @@ struct SteadyWindow {
   int steps = 1;       // how many count, at least 1
   std::int64_t begin_ns = 0, end_ns = 0;
 
-  bool counts(const Task& task) const { return task.step >= first_step && task.phase != Phase::epilogue; }
+  bool counts(const Task& task) const {
+    return task.step >= first_step && task.phase != Phase::epilogue;
+  }
   double seconds() const { return static_cast<double>(end_ns - begin_ns) * 1e-9; }
 };
 
 // Fills everything of `result` but tasks and extrapolated, which must be there.
-void measure_steady_state(const Schedule& schedule, const ActivityGraph& graph, SimulationResult& result);
+void measure_steady_state(const Schedule& schedule, const ActivityGraph& graph,
+                          SimulationResult& result);
 
 }  // namespace spillway

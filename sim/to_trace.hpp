@@ -7,9 +7,9 @@
 
 namespace spillway {
 
-// Lanes, kinds, phases and tiers are in the order of their enums. The memory counter of a tier is the bytes
-// of its buffers that are live: persistent ones throughout, transient ones from the start of their first
-// task to the end of their last. Metadata is left to the caller.
+// Lanes, kinds, phases and tiers are in the order of their enums. The memory counter of a tier is
+// the bytes of its buffers that are live: persistent ones throughout, transient ones from the start
+// of their first task to the end of their last. Metadata is left to the caller.
 Trace to_trace(const Schedule& schedule, const SimulationResult& result);
 
 }  // namespace spillway

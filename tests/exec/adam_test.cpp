@@ -31,11 +31,16 @@ State random_state(std::size_t n, std::uint64_t seed) {
   const auto value = [&] {
     const float x = normal(random);
     switch (random() % 8) {
-      case 0: return 0.0f;
-      case 1: return x * 1e-40f;  // denormal
-      case 2: return x * 1e-22f;  // its square is denormal
-      case 3: return x * 1e15f;
-      default: return x;
+      case 0:
+        return 0.0f;
+      case 1:
+        return x * 1e-40f;  // denormal
+      case 2:
+        return x * 1e-22f;  // its square is denormal
+      case 3:
+        return x * 1e15f;
+      default:
+        return x;
     }
   };
   State state;
@@ -105,9 +110,11 @@ TEST_CASE("AdamW follows its equation, as computed in double") {
       const double g = static_cast<double>(start.gradient[i] + start.second[i]);
       const double m = b1 * static_cast<double>(start.m[i]) + (1 - b1) * g;
       const double v = b2 * static_cast<double>(start.v[i]) + (1 - b2) * g * g;
-      const double change = rate * (m / (1 - std::pow(b1, t))) /
-                            (std::sqrt(v / (1 - std::pow(b2, t))) + static_cast<double>(step.epsilon));
-      const double decayed = static_cast<double>(start.master[i]) * (1 - rate * static_cast<double>(step.weight_decay));
+      const double change =
+          rate * (m / (1 - std::pow(b1, t))) /
+          (std::sqrt(v / (1 - std::pow(b2, t))) + static_cast<double>(step.epsilon));
+      const double decayed = static_cast<double>(start.master[i]) *
+                             (1 - rate * static_cast<double>(step.weight_decay));
       squares += g * g;
       REQUIRE(static_cast<double>(s.m[i]) == Approx(m).epsilon(1e-6).margin(1e-7));
       REQUIRE(static_cast<double>(s.v[i]) == Approx(v).epsilon(1e-6));
@@ -151,7 +158,8 @@ TEST_CASE("A unit updated in pieces equals the unit updated at once; padding sta
     CHECK(pieces.same(whole));
     CHECK(sum == Approx(squares).epsilon(1e-12));
     for (auto* buffer : {&whole.master, &whole.m, &whole.v, &whole.out})
-      for (std::int64_t i = used; i < elements; ++i) REQUIRE((*buffer)[static_cast<std::size_t>(i)] == 0.0f);
+      for (std::int64_t i = used; i < elements; ++i)
+        REQUIRE((*buffer)[static_cast<std::size_t>(i)] == 0.0f);
   }
 }
 
@@ -168,8 +176,9 @@ TEST_CASE("Weight decay moves matrices and tables, not norms and biases") {
   const auto n = static_cast<std::size_t>(unit_elements(model, 0));
   std::vector<float> master(n, 1.0f), m(n), v(n), gradient(n), out(n);
   const AdamStep step{0.5f, 0.9f, 0.95f, 1e-8f, 0.5f, 1};
-  const double squares = adamw_update_unit(master.data(), m.data(), v.data(), gradient.data(), nullptr,
-                                           out.data(), 0, static_cast<std::int64_t>(n), layout, step);
+  const double squares =
+      adamw_update_unit(master.data(), m.data(), v.data(), gradient.data(), nullptr, out.data(), 0,
+                        static_cast<std::int64_t>(n), layout, step);
   CHECK(squares == 0.0);
   int decayed = 0;
   for (const TensorLayout& tensor : layout) {

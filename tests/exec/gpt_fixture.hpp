@@ -62,7 +62,8 @@ inline std::vector<std::int32_t> random_tokens(const Problem& problem, std::uint
   std::mt19937_64 random(seed);
   std::vector<std::int32_t> tokens(static_cast<std::size_t>(problem.workload.tokens_per_step()));
   for (auto& token : tokens)
-    token = static_cast<std::int32_t>(random() % static_cast<std::uint64_t>(problem.model.vocabulary));
+    token =
+        static_cast<std::int32_t>(random() % static_cast<std::uint64_t>(problem.model.vocabulary));
   return tokens;
 }
 
@@ -92,20 +93,23 @@ struct StepResult {
 };
 
 struct StepOptions {
-  std::uint8_t available = saved_all;            // what backward finds saved
+  std::uint8_t available = saved_all;  // what backward finds saved
+  bool recomputes_output = false;
   CpuVariant variant = best_cpu_variant();
   const std::vector<float>* head_parameters = nullptr;  // null: the embedding unit, as it should be
 };
 
 inline StepResult run_step(const Problem& problem, const Units& parameters,
                            const std::vector<std::int32_t>& tokens,
-                           const std::vector<std::int32_t>& targets, const StepOptions& options = {}) {
+                           const std::vector<std::int32_t>& targets,
+                           const StepOptions& options = {}) {
   const GptCpu gpt(problem, options.variant);
   const auto layers = static_cast<std::size_t>(problem.model.layers);
   const std::int64_t b = problem.workload.micro_batch, t = problem.workload.sequence;
   const auto activation = static_cast<std::size_t>(b * t * problem.model.hidden);
   const bool saves = options.available != saved_none;
-  const std::uint64_t saved_bytes = saves ? saved_bytes_per_sequence(problem) * static_cast<std::uint64_t>(b) : 0;
+  const std::uint64_t saved_bytes =
+      saves ? saved_bytes_per_sequence(problem) * static_cast<std::uint64_t>(b) : 0;
   const auto& head_parameters =
       options.head_parameters != nullptr ? *options.head_parameters : parameters[layers];
 
@@ -114,10 +118,12 @@ inline StepResult run_step(const Problem& problem, const Units& parameters,
   result.gradients = empty_units(problem.model, nan);  // the first micro-batch must overwrite this
   result.head_gradient.assign(parameters[layers].size(), nan);
   result.token_losses.resize(tokens.size());
-  Guarded forward_scratch(forward_scratch_bytes(problem, saves)), head_scratch(head_scratch_bytes(problem)),
+  Guarded forward_scratch(forward_scratch_bytes(problem, saves)),
+      head_scratch(head_scratch_bytes(problem)),
       backward_scratch(backward_scratch_bytes(problem, options.available));
 
-  for (std::int64_t micro_batch = 0; micro_batch < problem.workload.micro_batches(); ++micro_batch) {
+  for (std::int64_t micro_batch = 0; micro_batch < problem.workload.micro_batches();
+       ++micro_batch) {
     const bool first = micro_batch == 0;
     const std::int64_t row = micro_batch * b * t;
     std::vector<std::vector<float>> x(layers + 1, std::vector<float>(activation));
@@ -128,14 +134,17 @@ inline StepResult run_step(const Problem& problem, const Units& parameters,
                         saves ? saved[layer].data() : nullptr, forward_scratch.data());
     std::vector<float> gradient = x[layers];
     std::vector<double> losses(static_cast<std::size_t>(b));
-    gpt.head(head_parameters.data(), targets.data() + row, gradient.data(), result.head_gradient.data(),
-             first, losses.data(), head_scratch.data(), result.token_losses.data() + row);
+    gpt.head(head_parameters.data(), targets.data() + row, gradient.data(),
+             result.head_gradient.data(), first, losses.data(), head_scratch.data(),
+             result.token_losses.data() + row);
     for (const double loss : losses) result.loss += loss;
     for (std::size_t layer = layers; layer-- > 0;)
-      gpt.block_backward(parameters[layer].data(), x[layer].data(), saves ? saved[layer].data() : nullptr,
-                         options.available, gradient.data(), result.gradients[layer].data(), first,
-                         backward_scratch.data());
-    gpt.embed_backward(tokens.data() + row, gradient.data(), result.gradients[layers].data(), first);
+      gpt.block_backward(parameters[layer].data(), x[layer].data(),
+                         saves ? saved[layer].data() : nullptr, options.available,
+                         options.recomputes_output, gradient.data(), result.gradients[layer].data(),
+                         first, backward_scratch.data());
+    gpt.embed_backward(tokens.data() + row, gradient.data(), result.gradients[layers].data(),
+                       first);
     for (const Guarded& record : saved) result.memory_respected &= record.intact();
   }
   result.loss /= static_cast<double>(problem.workload.tokens_per_step());

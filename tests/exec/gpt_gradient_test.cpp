@@ -2,9 +2,9 @@
 //
 // Along a direction d, with D(h) = (L(p + h d) - L(p - h d)) / 2h,
 //     gradient . d = (4 D(h/2) - D(h)) / 3 + O(h^4).
-// L is a mean of losses computed in fp32, good to about 1e-7; h |d| = 0.02, so D is good to about 1e-5 of
-// what it is compared with for the directions below; the tolerance is 1 % of |gradient| |d| for
-// directions inside the gradient and 2 % of its typical projection for random ones.
+// L is a mean of losses computed in fp32, good to about 1e-7; h |d| = 0.02, so D is good to about
+// 1e-5 of what it is compared with for the directions below; the tolerance is 1 % of |gradient| |d|
+// for directions inside the gradient and 2 % of its typical projection for random ones.
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <functional>
@@ -83,7 +83,8 @@ TEST_CASE("Every gradient equals the central difference of the loss") {
   Problem problem = gpt_problem(13, 2, 8, 2, 6, 2, 1);
   problem.model.positions = 8;  // more positions than the sequence uses
   Units parameters = random_parameters(problem.model, seed);
-  std::vector<float> head_parameters = parameters.back();  // the tied head apart, to tell the two paths
+  std::vector<float> head_parameters =
+      parameters.back();  // the tied head apart, to tell the two paths
   const auto tokens = random_tokens(problem, seed + 1), targets = random_tokens(problem, seed + 2);
 
   StepOptions options;
@@ -103,13 +104,14 @@ TEST_CASE("Every gradient equals the central difference of the loss") {
   }
   for (const std::size_t tensor : {0u, 2u, 3u}) {
     INFO("head");
-    check_tensor(embedding[tensor], head_parameters.data(), result.head_gradient.data(), loss, random);
+    check_tensor(embedding[tensor], head_parameters.data(), result.head_gradient.data(), loss,
+                 random);
   }
 }
 
 TEST_CASE("A gradient accumulator has zeros wherever nothing contributes") {
-  // Position rows beyond the sequence, the head's part of the position table, the embedding's part of the
-  // final norm, and the padding of every unit.
+  // Position rows beyond the sequence, the head's part of the position table, the embedding's part
+  // of the final norm, and the padding of every unit.
   Problem problem = gpt_problem(13, 1, 8, 2, 6, 2, 1);
   problem.model.positions = 9;
   const Units parameters = random_parameters(problem.model, 1);
@@ -127,5 +129,6 @@ TEST_CASE("A gradient accumulator has zeros wherever nothing contributes") {
   CHECK(zeros(result.gradients[1], positions + 6 * 8, padded));
   CHECK(zeros(result.head_gradient, positions, norm));
   CHECK(zeros(result.head_gradient, end, padded));
-  CHECK(zeros(result.gradients[0], problem.model.block_parameters(), unit_elements(problem.model, 0)));
+  CHECK(zeros(result.gradients[0], problem.model.block_parameters(),
+              unit_elements(problem.model, 0)));
 }

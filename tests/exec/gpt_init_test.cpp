@@ -49,17 +49,21 @@ TEST_CASE("Initial values have GPT-2's mean and deviation, norms 1, biases and p
       }
       const double count = static_cast<double>(n);
       if (tensor.rows == 1) {
-        const double expected = tensor.name.starts_with("ln_") && tensor.name.ends_with("weight") ? 1 : 0;
+        const double expected =
+            tensor.name.starts_with("ln_") && tensor.name.ends_with("weight") ? 1 : 0;
         CHECK(sum == expected * count);
         CHECK(squares == expected * count);
         continue;
       }
-      const bool residual = tensor.name == "attn.c_proj.weight" || tensor.name == "mlp.c_proj.weight";
+      const bool residual =
+          tensor.name == "attn.c_proj.weight" || tensor.name == "mlp.c_proj.weight";
       const double deviation = residual ? 0.02 / 4 : 0.02;  // sqrt(2 * 8) = 4
       CHECK(std::fabs(sum / count) < 5 * deviation / std::sqrt(count));
-      CHECK(std::fabs(std::sqrt(squares / count) - deviation) < 5 * deviation / std::sqrt(2 * count));
+      CHECK(std::fabs(std::sqrt(squares / count) - deviation) <
+            5 * deviation / std::sqrt(2 * count));
     }
-    for (auto i = static_cast<std::size_t>(used); i < values.size(); ++i) REQUIRE(values[i] == 0.0f);
+    for (auto i = static_cast<std::size_t>(used); i < values.size(); ++i)
+      REQUIRE(values[i] == 0.0f);
   }
 }
 
@@ -78,7 +82,8 @@ TEST_CASE("Initial values do not depend on the pieces a unit is filled in, but o
 }
 
 TEST_CASE("Initial values are pinned: a change here makes old runs irreproducible") {
-  // Philox4x32-10, seed 42, unit 8, elements 0 to 3 of the token table, from an independent implementation.
+  // Philox4x32-10, seed 42, unit 8, elements 0 to 3 of the token table, from an independent
+  // implementation.
   const auto values = unit_values(small_model(), 8, 42);
   CHECK(values[0] == 0.0203306954f);
   CHECK(values[1] == 0.0105592925f);

@@ -36,7 +36,8 @@ bool same(const std::vector<float>& a, const std::vector<float>& b) {
 std::vector<float> everything(const CpuKernels& k, std::int64_t rows, std::int64_t columns) {
   const auto n = static_cast<std::size_t>(rows * columns);
   const auto row_count = static_cast<std::size_t>(rows), width = static_cast<std::size_t>(columns);
-  const auto x = random_floats(n, 3, 1), dy = random_floats(n, 1, 2), w = random_floats(width, 1, 3);
+  const auto x = random_floats(n, 3, 1), dy = random_floats(n, 1, 2),
+             w = random_floats(width, 1, 3);
   std::vector<float> all;
   const auto keep = [&](const std::vector<float>& values) {
     all.insert(all.end(), values.begin(), values.end());
@@ -44,11 +45,11 @@ std::vector<float> everything(const CpuKernels& k, std::int64_t rows, std::int64
   std::vector<float> y(n), mean(row_count), rstd(row_count), dw(width), db(width), dx = x;
   k.norm_statistics(x.data(), mean.data(), rstd.data(), rows, columns);
   k.norm_apply(x.data(), mean.data(), rstd.data(), w.data(), w.data(), y.data(), rows, columns);
-  k.norm_backward(dy.data(), x.data(), mean.data(), rstd.data(), w.data(), dx.data(), false, dw.data(),
-                  db.data(), rows, columns);
+  k.norm_backward(dy.data(), x.data(), mean.data(), rstd.data(), w.data(), dx.data(), false,
+                  dw.data(), db.data(), rows, columns);
   for (const auto* values : {&mean, &rstd, &y, &dx, &dw, &db}) keep(*values);
-  k.norm_backward(dy.data(), x.data(), mean.data(), rstd.data(), w.data(), dx.data(), true, dw.data(),
-                  db.data(), rows, columns);
+  k.norm_backward(dy.data(), x.data(), mean.data(), rstd.data(), w.data(), dx.data(), true,
+                  dw.data(), db.data(), rows, columns);
   k.add_column_sums(x.data(), db.data(), rows, columns);
   for (const auto* values : {&dx, &dw, &db}) keep(*values);
   k.gelu_forward(x.data(), y.data(), rows * columns);
@@ -85,7 +86,8 @@ TEST_CASE("All kernel variants give the same bits, for every row length modulo 1
   for (const CpuKernels* variant : wide_variants()) {
     for (std::int64_t columns = 1; columns <= 50; ++columns) {
       INFO(variant->name << " columns " << columns);
-      CHECK(same(everything(*variant, 5, columns), everything(cpu_kernels(CpuVariant::plain), 5, columns)));
+      CHECK(same(everything(*variant, 5, columns),
+                 everything(cpu_kernels(CpuVariant::plain), 5, columns)));
     }
   }
 }
@@ -100,7 +102,8 @@ TEST_CASE("exp is within 2 units in the last place, and handles the ends of its 
   for (std::size_t i = 0; i < x.size(); ++i) {
     const double exact = std::exp(static_cast<double>(x[i]));
     const float rounded = static_cast<float>(exact);
-    const double unit = static_cast<double>(std::nextafter(rounded, INFINITY)) - static_cast<double>(rounded);
+    const double unit =
+        static_cast<double>(std::nextafter(rounded, INFINITY)) - static_cast<double>(rounded);
     worst = std::max(worst, std::fabs(static_cast<double>(y[i]) - exact) / unit);
   }
   CHECK(worst < 2.0);
@@ -145,7 +148,8 @@ TEST_CASE("GELU and its slope follow the tanh formula") {
 }
 
 TEST_CASE("Cross entropy of one token: loss and gradient") {
-  // logits (0, ln 2, ln 5): probabilities 1/8, 2/8, 5/8; target 1: loss ln 4, gradient (1, -6, 5) / 8.
+  // logits (0, ln 2, ln 5): probabilities 1/8, 2/8, 5/8; target 1: loss ln 4, gradient (1, -6, 5)
+  // / 8.
   std::vector<float> logits = {0.0f, std::log(2.0f), std::log(5.0f)};
   const double loss = cpu_kernels(CpuVariant::plain).cross_entropy(logits.data(), 1, 3, 2.0f);
   CHECK(loss == Approx(std::log(4.0)));

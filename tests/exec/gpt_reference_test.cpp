@@ -16,7 +16,8 @@ namespace {
 class Reference {
  public:
   Reference() {
-    std::ifstream file(SPILLWAY_SOURCE_DIR "/tests/reference/gpt2_tiny.safetensors", std::ios::binary);
+    std::ifstream file(SPILLWAY_SOURCE_DIR "/tests/reference/gpt2_tiny.safetensors",
+                       std::ios::binary);
     REQUIRE(file);
     std::uint64_t length = 0;
     file.read(reinterpret_cast<char*>(&length), sizeof length);
@@ -51,18 +52,21 @@ class Reference {
 };
 
 std::vector<TensorLayout> layout_of(const ModelSpec& model, std::size_t unit) {
-  return unit < static_cast<std::size_t>(model.layers) ? block_layout(model) : embedding_layout(model);
+  return unit < static_cast<std::size_t>(model.layers) ? block_layout(model)
+                                                       : embedding_layout(model);
 }
 
 std::string full_name(const ModelSpec& model, std::size_t unit, const std::string& name) {
-  return unit < static_cast<std::size_t>(model.layers) ? "h." + std::to_string(unit) + "." + name : name;
+  return unit < static_cast<std::size_t>(model.layers) ? "h." + std::to_string(unit) + "." + name
+                                                       : name;
 }
 
 Units reference_parameters(const Reference& reference, const ModelSpec& model) {
   Units units = empty_units(model);
   for (std::size_t unit = 0; unit < units.size(); ++unit) {
     for (const TensorLayout& tensor : layout_of(model, unit)) {
-      const auto values = reference.tensor<float>("parameters." + full_name(model, unit, tensor.name));
+      const auto values =
+          reference.tensor<float>("parameters." + full_name(model, unit, tensor.name));
       REQUIRE(values.size() == static_cast<std::size_t>(tensor.rows * tensor.columns));
       std::copy(values.begin(), values.end(), units[unit].begin() + tensor.offset);
     }
@@ -73,12 +77,13 @@ Units reference_parameters(const Reference& reference, const ModelSpec& model) {
 }  // namespace
 
 TEST_CASE("Token losses and gradients agree with PyTorch to fp32 rounding") {
-  // |ours - theirs| <= 1e-5 of the tensor's largest gradient; token losses, which are about 4, to 1e-5.
+  // |ours - theirs| <= 1e-5 of the tensor's largest gradient; token losses, which are about 4, to
+  // 1e-5.
   const Reference reference;
   const Problem problem = reference.problem();
-  const StepResult result = run_step(problem, reference_parameters(reference, problem.model),
-                                     reference.tensor<std::int32_t>("tokens"),
-                                     reference.tensor<std::int32_t>("targets"));
+  const StepResult result =
+      run_step(problem, reference_parameters(reference, problem.model),
+               reference.tensor<std::int32_t>("tokens"), reference.tensor<std::int32_t>("targets"));
 
   const auto losses = reference.tensor<double>("token_losses");
   REQUIRE(losses.size() == result.token_losses.size());
@@ -95,7 +100,8 @@ TEST_CASE("Token losses and gradients agree with PyTorch to fp32 rounding") {
         float ours = result.gradients[unit][element];
         if (unit + 1 == result.gradients.size()) ours += result.head_gradient[element];
         largest = std::max(largest, std::fabs(static_cast<double>(expected[i])));
-        error = std::max(error, std::fabs(static_cast<double>(ours) - static_cast<double>(expected[i])));
+        error = std::max(error,
+                         std::fabs(static_cast<double>(ours) - static_cast<double>(expected[i])));
       }
       INFO(name << ": largest " << largest << ", error " << error);
       CHECK(largest > 0);

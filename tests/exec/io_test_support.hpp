@@ -101,7 +101,7 @@ inline std::string read_file(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-inline bool is_empty(const std::filesystem::path& folder) {
+inline bool holds_nothing(const std::filesystem::path& folder) {
   return std::filesystem::directory_iterator(folder) == std::filesystem::directory_iterator();
 }
 

@@ -156,10 +156,10 @@ TEST_CASE("a missing folder is the user's input, a full disk the machine's") {
                       [&](std::size_t, std::uint64_t, std::span<std::byte>) { asked = true; });
   };
   const std::string message = message_of<MachineError>(full);
-  CHECK(contains(message, "cannot reserve 4.2 MB for"));
+  CHECK(contains(message, "cannot reserve 4.20 MB for"));
   CHECK(contains(message, "the disk is full"));
   CHECK_FALSE(asked);  // before any data was made
-  CHECK(is_empty(disk.path()));
+  CHECK(holds_nothing(disk.path()));
 }
 
 TEST_CASE("files that break a rule of the format are refused, with the rule") {

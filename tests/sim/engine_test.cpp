@@ -51,8 +51,8 @@ TEST_CASE("Two equal activities share a resource and take twice as long") {
 }
 
 TEST_CASE("An activity that joins later slows the one that runs, and only from then on") {
-  // A (3 units) alone for 1 s, 2 left; then A and B (1 unit) at 1/2 each: B ends at 1 + 2 = 3, A has 1 left: 4.
-  // B joins after a latency of 1 s, in which it uses nothing.
+  // A (3 units) alone for 1 s, 2 left; then A and B (1 unit) at 1/2 each: B ends at 1 + 2 = 3, A
+  // has 1 left: 4. B joins after a latency of 1 s, in which it uses nothing.
   ActivityGraph graph = on_one_resource(1, 2);
   graph.activities = {{0, 0, 3, 0}, {1, 0, 1, 1000000000}};
   const auto times = run_events(graph);
@@ -61,7 +61,8 @@ TEST_CASE("An activity that joins later slows the one that runs, and only from t
 }
 
 TEST_CASE("A lane serves one after the other, in index order, and holds up what is ready behind") {
-  // Lane 0 runs 0 (1 s) then 2, then 3; 2 waits for 1 (5 s on lane 1), so 3 waits too although it is ready.
+  // Lane 0 runs 0 (1 s) then 2, then 3; 2 waits for 1 (5 s on lane 1), so 3 waits too although it
+  // is ready.
   ActivityGraph graph;
   Demand seconds;
   seconds.rate_cap = 1;
@@ -107,15 +108,16 @@ TEST_CASE("Activities without work or latency end when they start") {
 }
 
 TEST_CASE("Rounding does not add up along a chain") {
-  // 100000 transfers of 1 byte at 3e6 bytes/s, 333.33 ns each, end at 33333333.33 ns; whole nanoseconds each
-  // would make it 33300000 or 33400000.
+  // 100000 transfers of 1 byte at 3e6 bytes/s, 333.33 ns each, end at 33333333.33 ns; whole
+  // nanoseconds each would make it 33300000 or 33400000.
   ActivityGraph graph = on_one_resource(3e6, 1);
   graph.activities.assign(100000, {0, 0, 1, 0});
   CHECK(makespan_ns(run_events(graph)) == 33333333);
   CHECK(makespan_ns(longest_path(graph)) == 33333333);
 }
 
-TEST_CASE("Random graphs without contention: the events agree with one longest-path pass, bit for bit") {
+TEST_CASE(
+    "Random graphs without contention: the events agree with one longest-path pass, bit for bit") {
   const std::uint64_t seed = 7;
   INFO("seed " << seed);
   std::mt19937_64 random(seed);
@@ -141,7 +143,8 @@ TEST_CASE("Random graphs with contention: bounds, repetition, scaling") {
     // The same input gives the same times.
     REQUIRE(run_events(graph) == times);
 
-    // At least the longest path and every resource's demand / capacity; at most everything one after the other.
+    // At least the longest path and every resource's demand / capacity; at most everything one
+    // after the other.
     const FairSharing sharing(graph.resources, graph.demands);
     double serial = 0;
     std::vector<double> needed(graph.resources.size(), 0);
@@ -150,13 +153,16 @@ TEST_CASE("Random graphs with contention: bounds, repetition, scaling") {
       const Demand& demand = graph.demands[activity.demand];
       for (std::uint32_t u = 0; u < demand.usage_count; ++u) {
         const Usage& usage = demand.usages[u];
-        needed[usage.resource] += activity.amount * usage.per_unit / graph.resources[usage.resource].capacity * 1e9;
+        needed[usage.resource] +=
+            activity.amount * usage.per_unit / graph.resources[usage.resource].capacity * 1e9;
       }
     }
     REQUIRE(simulated <= serial + 2);
     REQUIRE(simulated >= *std::max_element(needed.begin(), needed.end()) - 2);
-    // (With width one, less contention is never slower along a fixed order; a wider lane may reorder.)
-    if (std::all_of(graph.lanes.begin(), graph.lanes.end(), [](const LaneSpec& lane) { return lane.width == 1; })) {
+    // (With width one, less contention is never slower along a fixed order; a wider lane may
+    // reorder.)
+    if (std::all_of(graph.lanes.begin(), graph.lanes.end(),
+                    [](const LaneSpec& lane) { return lane.width == 1; })) {
       REQUIRE(simulated >= static_cast<double>(makespan_ns(longest_path(graph))) - 2);
     }
     contended += !runs_without_contention(graph);
@@ -178,7 +184,8 @@ TEST_CASE("Random graphs with contention: bounds, repetition, scaling") {
       activity.amount *= 2;
       activity.latency_ns *= 2;
     }
-    REQUIRE(static_cast<double>(makespan_ns(run_events(graph))) == Approx(2 * simulated).epsilon(0).margin(2));
+    REQUIRE(static_cast<double>(makespan_ns(run_events(graph))) ==
+            Approx(2 * simulated).epsilon(0).margin(2));
   }
   CHECK(contended > 100);
 }

@@ -11,8 +11,8 @@ using namespace spillway;
 namespace {
 
 // The rates when `running[d]` activities of demand d run.
-std::vector<double> rates(const std::vector<Resource>& resources, const std::vector<Demand>& demands,
-                          const std::vector<int>& running) {
+std::vector<double> rates(const std::vector<Resource>& resources,
+                          const std::vector<Demand>& demands, const std::vector<int>& running) {
   FairSharing sharing(resources, demands);
   for (std::uint32_t d = 0; d < running.size(); ++d) {
     for (int n = 0; n < running[d]; ++n) sharing.join(d);
@@ -52,21 +52,26 @@ TEST_CASE("Weights divide a resource in proportion") {
 }
 
 TEST_CASE("What a capped demand leaves goes to the others") {
-  // y_a <= 2, y_a + 2 y_b = 12 with two of b: lambda = 4 would exceed y_a's cap; so 2, and (12 - 2) / 2.
+  // y_a <= 2, y_a + 2 y_b = 12 with two of b: lambda = 4 would exceed y_a's cap; so 2, and (12 - 2)
+  // / 2.
   const auto y = rates({{"r", 12}}, {capped(2).uses(0, 1), capped(inf).uses(0, 1)}, {1, 2});
   CHECK(y == std::vector<double>{2, 5});
 }
 
 TEST_CASE("Max-min over two links: the long flow is held by the tighter one") {
   // y_0 + y_1 <= 10 on link 0, y_0 + y_2 <= 4 on link 1: link 1 saturates at 2; then y_1 = 8.
-  const auto y = rates({{"0", 10}, {"1", 4}},
-                       {capped(inf).uses(0, 1).uses(1, 1), capped(inf).uses(0, 1), capped(inf).uses(1, 1)}, {1, 1, 1});
+  const auto y =
+      rates({{"0", 10}, {"1", 4}},
+            {capped(inf).uses(0, 1).uses(1, 1), capped(inf).uses(0, 1), capped(inf).uses(1, 1)},
+            {1, 1, 1});
   CHECK(y == std::vector<double>{2, 8, 2});
 }
 
 TEST_CASE("Usage per unit counts: an optimizer that takes 28 bytes of DRAM per parameter") {
-  // Weight 1/28: y_copy = lambda, y_adam = lambda / 28; y_copy + 28 y_adam = 56: lambda = 28: equal bytes of DRAM.
-  const auto y = rates({{"dram", 56}}, {capped(inf).uses(0, 1), capped(inf, 1.0 / 28).uses(0, 28)}, {1, 1});
+  // Weight 1/28: y_copy = lambda, y_adam = lambda / 28; y_copy + 28 y_adam = 56: lambda = 28: equal
+  // bytes of DRAM.
+  const auto y =
+      rates({{"dram", 56}}, {capped(inf).uses(0, 1), capped(inf, 1.0 / 28).uses(0, 28)}, {1, 1});
   CHECK(y[0] == Approx(28));
   CHECK(y[1] == Approx(1));
 }
@@ -77,7 +82,8 @@ TEST_CASE("A resource that is not exceeded at full rates slows nobody") {
 }
 
 TEST_CASE("A resource without capacity stops only those that use it") {
-  const auto y = rates({{"none", 0}, {"r", 6}}, {capped(5).uses(0, 1), capped(5).uses(1, 1)}, {1, 2});
+  const auto y =
+      rates({{"none", 0}, {"r", 6}}, {capped(5).uses(0, 1), capped(5).uses(1, 1)}, {1, 2});
   CHECK(y == std::vector<double>{0, 3});
 }
 
@@ -102,8 +108,8 @@ TEST_CASE("Rates go stale when the running activities change, and not when they 
 }
 
 TEST_CASE("Random platforms: the rates are feasible and max-min fair") {
-  // Feasible: no capacity exceeded, no cap exceeded. Max-min: whoever is below its full rate uses a saturated
-  // resource on which nobody has a higher level y / weight.
+  // Feasible: no capacity exceeded, no cap exceeded. Max-min: whoever is below its full rate uses a
+  // saturated resource on which nobody has a higher level y / weight.
   const std::uint64_t seed = 20240611;
   INFO("seed " << seed);
   std::mt19937_64 random(seed);
@@ -111,7 +117,8 @@ TEST_CASE("Random platforms: the rates are feasible and max-min fair") {
   for (int round = 0; round < 2000; ++round) {
     INFO("round " << round);
     std::vector<Resource> resources;
-    for (std::uint32_t r = 0, n = 1 + below(6); r < n; ++r) resources.push_back({"r", 1.0 + below(100)});
+    for (std::uint32_t r = 0, n = 1 + below(6); r < n; ++r)
+      resources.push_back({"r", 1.0 + below(100)});
     std::vector<Demand> demands;
     std::vector<int> running;
     for (std::uint32_t d = 0, n = 1 + below(8); d < n; ++d) {
@@ -133,7 +140,8 @@ TEST_CASE("Random platforms: the rates are feasible and max-min fair") {
         highest[usage.resource] = std::max(highest[usage.resource], y[d] / demands[d].weight);
       }
     }
-    for (std::size_t r = 0; r < resources.size(); ++r) REQUIRE(taken[r] <= resources[r].capacity * (1 + 1e-9));
+    for (std::size_t r = 0; r < resources.size(); ++r)
+      REQUIRE(taken[r] <= resources[r].capacity * (1 + 1e-9));
     const FairSharing sharing(resources, demands);
     for (std::uint32_t d = 0; d < demands.size(); ++d) {
       if (running[d] == 0) continue;

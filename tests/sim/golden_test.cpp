@@ -1,6 +1,6 @@
-// Workloads whose makespans were obtained twice independently: with SimGrid 3.32 (CM02 network model, TCP
-// corrections and cross traffic off) and with plain water-filling and list-scheduling programs. All agree
-// to the six decimals given here.
+// Workloads whose makespans were obtained twice independently: with SimGrid 3.32 (CM02 network
+// model, TCP corrections and cross traffic off) and with plain water-filling and list-scheduling
+// programs. All agree to the six decimals given here.
 #include <catch2/catch.hpp>
 
 #include "tests/sim/graphs.hpp"

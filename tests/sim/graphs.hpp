@@ -26,12 +26,14 @@ inline void set_edges(ActivityGraph& graph, std::vector<Edge> edges) {
     ++graph.predecessor_counts[to];
     graph.successors.push_back(to);
   }
-  std::partial_sum(graph.successor_offsets.begin(), graph.successor_offsets.end(), graph.successor_offsets.begin());
+  std::partial_sum(graph.successor_offsets.begin(), graph.successor_offsets.end(),
+                   graph.successor_offsets.begin());
 }
 
 inline std::vector<LaneSpec> lanes(std::size_t count, LaneOrder order = LaneOrder::index) {
   std::vector<LaneSpec> result(count);
-  for (std::size_t lane = 0; lane < count; ++lane) result[lane] = {"lane " + std::to_string(lane), order, 1};
+  for (std::size_t lane = 0; lane < count; ++lane)
+    result[lane] = {"lane " + std::to_string(lane), order, 1};
   return result;
 }
 
@@ -47,7 +49,8 @@ inline double makespan(const ActivityGraph& graph) {
 
 // `clients` send `flows` flows: client c sends c, c + clients, ... one after another, over
 // routes[c mod routes], sizes from its own generator.
-inline ActivityGraph flows(std::vector<Resource> links, const std::vector<std::vector<std::uint32_t>>& routes,
+inline ActivityGraph flows(std::vector<Resource> links,
+                           const std::vector<std::vector<std::uint32_t>>& routes,
                            std::uint32_t clients, std::uint32_t flow_count) {
   ActivityGraph graph;
   graph.resources = std::move(links);
@@ -77,8 +80,9 @@ inline ActivityGraph two_links(std::uint32_t clients, std::uint32_t flow_count) 
 }
 
 inline ActivityGraph five_routes(std::uint32_t clients, std::uint32_t flow_count) {
-  return flows({{"ssd read", 7e9}, {"ssd write", 5e9}, {"dram", 60e9}, {"down", 25e9}, {"up", 25e9}},
-               {{0, 2}, {1, 2}, {2, 3}, {2, 4}, {2}}, clients, flow_count);
+  return flows(
+      {{"ssd read", 7e9}, {"ssd write", 5e9}, {"dram", 60e9}, {"down", 25e9}, {"up", 25e9}},
+      {{0, 2}, {1, 2}, {2, 3}, {2, 4}, {2}}, clients, flow_count);
 }
 
 // Tasks on four resources that serve in the order tasks become ready: task i, k = i mod 10, runs on

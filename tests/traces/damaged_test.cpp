@@ -164,7 +164,7 @@ TEST_CASE("a trace that cannot be finished leaves what was there, and nothing el
   const std::string before = file_text(folder.file(name));
   const Trace large = random_trace(25, 20'000);
   bool refused = false;
-  with_file_size_limit(64 * 1024, [&] {
+  with_file_size_limit(rlim_t{64} * 1024, [&] {
     try {
       write_trace(large, folder.file(name));
     } catch (const MachineError& error) {

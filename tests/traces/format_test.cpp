@@ -75,6 +75,19 @@ TEST_CASE("one span, key by key") {
   }
 }
 
+TEST_CASE("the example in docs/traces.md is what the format is") {
+  const std::string document = file_text(SPILLWAY_SOURCE_DIR "/docs/traces.md");
+  const std::string opening = "```json\n";
+  const std::size_t begin = document.find(opening) + opening.size();
+  const std::size_t end = document.find("```", begin);
+  REQUIRE(end != std::string::npos);
+  const TemporaryFolder folder;
+  write_text(folder.file("example.json"), document.substr(begin, end - begin));
+  const Trace trace = read_trace(folder.file("example.json"));
+  CHECK(written(trace) == json::parse(document.substr(begin, end - begin)));
+  CHECK(trace.spans.at(0).end_ns == 12'345 + 1'000'001);
+}
+
 TEST_CASE("every event has the keys that its type requires") {
   const std::map<std::string, std::set<std::string>> required = {
       {"M", {"ph", "pid", "tid", "name", "args"}},

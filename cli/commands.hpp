@@ -1,0 +1,20 @@
+// The subcommands of `spillway`, one file each. Each function adds its subcommand to the program; the
+// callback runs it and stores the exit code.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+namespace spillway::cli {
+
+// Exit codes: see DESIGN in docs/. 0 ok, 1 the run failed, 2 bad usage or input, 3 does not fit.
+inline constexpr int exit_ok = 0, exit_failed = 1, exit_input = 2, exit_does_not_fit = 3;
+
+void add_calibrate(CLI::App& app, int& exit_code);
+void add_estimate(CLI::App& app, int& exit_code);
+void add_simulate(CLI::App& app, int& exit_code);
+void add_compare(CLI::App& app, int& exit_code);
+void add_train(CLI::App& app, int& exit_code);
+void add_validate(CLI::App& app, int& exit_code);
+void add_lists(CLI::App& app, int& exit_code);  // policies, models, machines
+
+}  // namespace spillway::cli

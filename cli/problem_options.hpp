@@ -1,0 +1,34 @@
+// The options that say what is to be trained and on what, shared by most subcommands.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "policies/problem.hpp"
+
+namespace spillway::cli {
+
+struct ProblemOptions {
+  std::string model;
+  std::string machine;
+  std::vector<std::string> settings;  // --set KEY=VALUE
+  std::int64_t batch = 8;
+  std::int64_t micro_batch = 0;  // 0: not given
+  std::int64_t sequence = 0;     // 0: the model's positions, at most 1024
+  std::string precision;         // "": fp32 where the CPU stands in for a GPU, else bf16
+  std::string gradient = "auto";
+  std::string gpu_memory, host_memory;
+
+  // Adds the options to a subcommand. `machine_required`: --machine must be given.
+  void add_to(CLI::App& command, bool machine_required);
+  // Throws InputError. Without --micro-batch the micro-batch is the batch.
+  Problem problem() const;
+  bool chooses_micro_batch() const { return micro_batch == 0; }
+  // --gpu-memory, --host-memory and --set, applied to a machine.
+  Machine limited(Machine machine) const;
+};
+
+}  // namespace spillway::cli

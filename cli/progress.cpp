@@ -1,0 +1,62 @@
+#include "cli/progress.hpp"
+
+#include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+
+namespace spillway::cli {
+
+namespace {
+
+constexpr std::chrono::milliseconds redraw_every{100};
+constexpr std::chrono::seconds plain_line_every{5};
+
+std::size_t terminal_width() {
+  winsize size{};
+  if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
+  return 80;
+}
+
+}  // namespace
+
+Progress::Progress(bool enabled)
+    : enabled_(enabled),
+      terminal_(isatty(STDERR_FILENO) != 0),
+      last_(std::chrono::steady_clock::now() - std::chrono::hours(1)) {}
+
+Progress::~Progress() { finish(); }
+
+void Progress::show(const std::string& line, bool important) {
+  if (!enabled_) return;
+  const auto now = std::chrono::steady_clock::now();
+  const auto pause = terminal_ ? std::chrono::steady_clock::duration(redraw_every) : plain_line_every;
+  if (!important && now - last_ < pause) return;
+  last_ = now;
+  if (terminal_) {
+    const std::string text = line.substr(0, terminal_width() - 1);
+    fmt::print(stderr, "\r{:<{}}", text, shown_width_);
+    shown_width_ = text.size();
+    open_ = true;
+  } else {
+    fmt::print(stderr, "{}\n", line);
+  }
+  std::fflush(stderr);
+}
+
+void Progress::finish() {
+  if (!open_) return;
+  fmt::print(stderr, "\n");
+  open_ = false;
+  shown_width_ = 0;
+}
+
+std::string format_clock(double seconds) {
+  const auto whole = static_cast<long long>(std::max(0.0, seconds) + 0.5);
+  if (whole >= 3600) return fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60);
+  return fmt::format("{}:{:02}", whole / 60, whole % 60);
+}
+
+}  // namespace spillway::cli

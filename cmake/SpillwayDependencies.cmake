@@ -1,0 +1,12 @@
+# Every library Spillway needs, found once. All are Debian packages: scripts/install-dependencies.
+find_package(PkgConfig REQUIRED)
+find_package(Threads REQUIRED)
+find_package(ZLIB REQUIRED)
+find_package(fmt REQUIRED)
+find_package(nlohmann_json REQUIRED)
+find_package(Boost REQUIRED)  # Boost.Graph, header-only here
+find_package(tomlplusplus REQUIRED)
+find_package(CLI11 REQUIRED)
+pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET libxxhash)
+pkg_check_modules(liburing REQUIRED IMPORTED_TARGET liburing)
+pkg_check_modules(openblas REQUIRED IMPORTED_TARGET openblas)

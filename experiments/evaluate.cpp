@@ -1,0 +1,68 @@
+#include "experiments/evaluate.hpp"
+
+#include <chrono>
+
+namespace spillway {
+
+namespace {
+
+class Stopwatch {
+ public:
+  double seconds() const {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count();
+  }
+
+ private:
+  std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
+};
+
+}  // namespace
+
+Evaluation evaluate(const Problem& problem, const std::string& policy, int steps) {
+  const Stopwatch building;
+  Evaluation evaluation{build_schedule(problem, policy, steps), std::nullopt, 0, 0};
+  evaluation.schedule_seconds = building.seconds();
+  if (!evaluation.schedule.fits()) return evaluation;
+  const Stopwatch simulating;
+  evaluation.result = simulate(evaluation.schedule);
+  evaluation.simulate_seconds = simulating.seconds();
+  return evaluation;
+}
+
+Evaluation evaluate_best_micro_batch(Problem problem, const std::string& policy, int steps) {
+  std::optional<Evaluation> best;
+  const std::int64_t batch = problem.workload.batch;
+  for (std::int64_t micro_batch = batch; micro_batch >= 1; --micro_batch) {
+    if (batch % micro_batch != 0) continue;
+    problem.workload.micro_batch = micro_batch;
+    Evaluation one = evaluate(problem, policy, steps);
+    const bool better = !best || (one.result && (!best->result || one.result->tokens_per_second >
+                                                                      best->result->tokens_per_second));
+    if (better || !best->result) best = std::move(one);
+  }
+  return std::move(*best);
+}
+
+std::vector<Evaluation> evaluate_policies(const Problem& problem, bool choose_micro_batch,
+                                          const std::vector<std::string>& policies) {
+  std::vector<std::string> names = policies;
+  if (names.empty()) {
+    for (const PolicyInfo& info : builtin_policies()) names.push_back(info.name);
+  }
+  std::vector<Evaluation> all;
+  for (const std::string& name : names) {
+    all.push_back(choose_micro_batch ? evaluate_best_micro_batch(problem, name) : evaluate(problem, name));
+  }
+  return all;
+}
+
+std::optional<std::size_t> fastest(const std::vector<Evaluation>& evaluations) {
+  std::optional<std::size_t> best;
+  for (std::size_t i = 0; i < evaluations.size(); ++i) {
+    if (!evaluations[i].result) continue;
+    if (!best || evaluations[i].result->tokens_per_second > evaluations[*best].result->tokens_per_second) best = i;
+  }
+  return best;
+}
+
+}  // namespace spillway

@@ -1,0 +1,39 @@
+// Repeated timing of one piece of work: warm-up, samples, median, spread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "policies/machine.hpp"
+
+namespace spillway {
+
+struct SamplingRule {
+  int samples = 11;
+  int warm_up = 2;
+  double most_seconds = 3;  // stop after ten samples when this is used up
+};
+
+// Times `work` again and again; `prepare` (may be empty) runs before each, untimed.
+std::vector<std::int64_t> sample_ns(const SamplingRule& rule, const std::function<void()>& work,
+                                    const std::function<void()>& prepare = {});
+
+std::int64_t median_ns(std::vector<std::int64_t> samples);
+
+// (p80 - p20) / median
+double spread(std::vector<std::int64_t> samples);
+
+// As an entry of the machine file.
+KernelTime kernel_time(std::string kind, std::string shape, double flops, std::vector<std::int64_t> samples);
+
+// The line latency + amount / rate through measured (amount, seconds) points, by least squares of the
+// relative error. The latency is not negative, the rate positive.
+struct LatencyAndRate {
+  double latency_seconds = 0;
+  double rate = 0;  // amount per second
+};
+LatencyAndRate fit_latency_and_rate(const std::vector<std::pair<double, double>>& points);
+
+}  // namespace spillway

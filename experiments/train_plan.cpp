@@ -1,0 +1,80 @@
+#include "experiments/train_plan.hpp"
+
+#include <fmt/format.h>
+
+#include "base/errors.hpp"
+#include "exec/arena.hpp"
+#include "experiments/evaluate.hpp"
+
+namespace spillway {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+// This computer, as far as memory goes: the CPU backend shares what is available between the two tiers.
+Machine machine_at_hand(Machine machine, const std::vector<fs::path>& ssd) {
+  machine.name = "this machine";
+  machine.gpu.is_cpu = true;
+  const std::uint64_t available = available_memory();
+  if (machine.gpu.memory == 0) machine.gpu.memory = available / 4;
+  if (machine.host.memory == 0) machine.host.memory = available / 4;
+  std::error_code error;
+  for (const fs::path& directory : ssd.empty() ? std::vector<fs::path>{fs::current_path()} : ssd) {
+    const fs::space_info space = fs::space(directory, error);
+    if (!error) machine.ssd.capacity += space.available;
+    machine.ssd.count += 1;
+  }
+  return machine;
+}
+
+// Without a machine file nothing can be timed: the largest micro-batch that fits.
+std::int64_t largest_micro_batch(Problem problem, const std::string& policy) {
+  const std::int64_t batch = problem.workload.batch;
+  for (std::int64_t micro_batch = batch; micro_batch >= 1; --micro_batch) {
+    if (batch % micro_batch != 0) continue;
+    problem.workload.micro_batch = micro_batch;
+    if (build_schedule(problem, policy, 2).fits()) return micro_batch;
+  }
+  return 1;
+}
+
+}  // namespace
+
+TrainPlan plan_training(Problem problem, bool choose_micro_batch, const std::string& policy, bool machine_unknown,
+                        const std::vector<fs::path>& ssd) {
+  if (machine_unknown) {
+    if (policy == "auto") {
+      throw InputError("--policy auto needs a machine file to compare the policies on",
+                       "run `spillway calibrate --out machine.toml` and add --machine machine.toml, or name a policy");
+    }
+    problem.machine = machine_at_hand(problem.machine, ssd);
+    if (choose_micro_batch) problem.workload.micro_batch = largest_micro_batch(problem, policy);
+    return {problem, policy, std::nullopt};
+  }
+  std::vector<std::string> policies;
+  if (policy != "auto") policies.push_back(policy);
+  const std::vector<Evaluation> all = evaluate_policies(problem, choose_micro_batch, policies);
+  const auto best = fastest(all);
+  if (!best) {
+    all.back().schedule.require_fit();
+    bug("a schedule without a result does not fit", __FILE__, __LINE__);
+  }
+  const Evaluation& chosen = all[*best];
+  problem.workload.micro_batch = chosen.schedule.problem().workload.micro_batch;
+  return {problem, chosen.schedule.policy(), chosen.result->step_seconds};
+}
+
+std::vector<fs::path> default_text() {
+  const fs::path root = SPILLWAY_SOURCE_DIR;
+  std::vector<fs::path> paths;
+  for (const char* name : {"README.md", "docs", "base", "traces", "policies", "sim", "exec", "experiments", "cli"}) {
+    if (fs::exists(root / name)) paths.push_back(root / name);
+  }
+  if (paths.empty()) {
+    throw InputError("Spillway's own text is not where it was built", "name text to train on: --data FILE or --data FOLDER");
+  }
+  return paths;
+}
+
+}  // namespace spillway

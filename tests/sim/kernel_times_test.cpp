@@ -1,0 +1,89 @@
+#include "sim/kernel_times.hpp"
+
+#include <catch2/catch.hpp>
+
+#include "base/errors.hpp"
+#include "tests/sim/problems.hpp"
+
+using namespace spillway;
+using namespace spillway::test;
+
+namespace {
+
+Task compute(TaskKind kind, double flops) {
+  Task task;
+  task.kind = kind;
+  task.lane = Lane::gpu_compute;
+  task.flops = flops;
+  return task;
+}
+
+KernelTime kernel(const std::string& kind, const std::string& shape, double flops,
+                  std::int64_t median_ns) {
+  KernelTime time;
+  time.kind = kind;
+  time.shape = shape;
+  time.flops = flops;
+  time.median_ns = median_ns;
+  return time;
+}
+
+}  // namespace
+
+TEST_CASE("A kernel measured at the task's exact shape gives its median") {
+  Problem problem = small_problem(cpu_machine(2));
+  const Task task = compute(TaskKind::forward, 1e9);
+  problem.machine.kernels = {kernel("backward", kernel_shape(problem, task), 1e9, 1),
+                             kernel("forward", kernel_shape(problem, task), 1e9, 12345678),
+                             kernel("forward", "another shape", 1e9, 2)};
+  const KernelEstimate estimate = KernelTimes(problem).estimate(task);
+  CHECK(estimate.seconds == Approx(0.012345678));
+  CHECK_FALSE(estimate.extrapolated);
+}
+
+TEST_CASE(
+    "A shape that was not measured is extrapolated by FLOP rate from the nearest of its kind") {
+  // Of kind forward: 1e8 FLOPs at 1e8 / 2 ms = 50 GFLOP/s, 1e10 at 100 GFLOP/s. 4e9 is nearer (by
+  // ratio) to 1e10: 4e9 / 100e9 = 40 ms. The backward kernel, though nearer still, is of another
+  // kind.
+  Problem problem = small_problem(cpu_machine(2));
+  problem.machine.kernels = {kernel("forward", "small", 1e8, 2000000),
+                             kernel("forward", "large", 1e10, 100000000),
+                             kernel("backward", "same", 4e9, 1)};
+  const KernelEstimate estimate = KernelTimes(problem).estimate(compute(TaskKind::forward, 4e9));
+  CHECK(estimate.seconds == Approx(0.040));
+  CHECK(estimate.extrapolated);
+}
+
+TEST_CASE("A kind that was not measured takes the nearest kernel of any kind, then gpu.flops") {
+  Problem problem = small_problem(cpu_machine(2));
+  problem.machine.kernels = {kernel("backward", "b", 2e9, 40000000)};  // 50 GFLOP/s
+  CHECK(KernelTimes(problem).estimate(compute(TaskKind::head, 1e9)).seconds == Approx(0.020));
+  problem.machine.kernels.clear();  // gpu.flops is 100 GFLOP/s
+  CHECK(KernelTimes(problem).estimate(compute(TaskKind::head, 1e9)).seconds == Approx(0.010));
+  problem.machine.gpu.flops = 0;
+  CHECK_THROWS_AS(KernelTimes(problem).estimate(compute(TaskKind::head, 1e9)), InputError);
+}
+
+TEST_CASE("What has no FLOPs is extrapolated by the bytes it touches") {
+  Problem problem = small_problem(cpu_machine(2));
+  Task task = compute(TaskKind::embed_forward, 0);
+  task.bytes = 1000000;
+  problem.machine.gpu.memory_bandwidth = 0;
+  problem.machine.host.bandwidth = 1e9;
+  CHECK(KernelTimes(problem).estimate(task).seconds == Approx(0.001));
+  CHECK(KernelTimes(problem).estimate(task).extrapolated);
+}
+
+TEST_CASE("Tasks that differ in what they recompute are looked up apart") {
+  Problem problem = small_problem(cpu_machine(2));
+  Task recomputes = compute(TaskKind::backward, 3e9);
+  Task has_all = compute(TaskKind::backward, 2e9);
+  has_all.available = saved_all;
+  problem.machine.kernels = {kernel("backward", kernel_shape(problem, recomputes), 3e9, 30),
+                             kernel("backward", kernel_shape(problem, has_all), 2e9, 20)};
+  KernelTimes times(problem);
+  CHECK(times.estimate(recomputes).seconds == Approx(30e-9));
+  CHECK(times.estimate(has_all).seconds == Approx(20e-9));
+  CHECK(times.estimate(recomputes).seconds == Approx(30e-9));
+}

@@ -1,0 +1,69 @@
+#include "sim/result_json.hpp"
+
+#include <catch2/catch.hpp>
+#include <nlohmann/json.hpp>
+
+#include "tests/sim/problems.hpp"
+
+using namespace spillway;
+using namespace spillway::test;
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::vector<std::string> keys(const Json& object) {
+  std::vector<std::string> result;
+  for (const auto& item : object.items()) result.push_back(item.key());
+  return result;
+}
+
+using Keys = std::vector<std::string>;
+
+}  // namespace
+
+TEST_CASE("The JSON object has every key, in the documented order") {
+  const Schedule schedule = build_schedule(small_problem(round_machine()), "zero-offload", 3);
+  const SimulationResult result = simulate(schedule);
+  const Json json = to_json(schedule, &result, 0.25, 0.5);
+  CHECK(keys(json) == Keys{"policy", "model", "machine", "workload", "fits", "memory",
+                           "step_seconds", "tokens_per_second", "model_tflops", "hardware_tflops",
+                           "phases", "bound_seconds", "bound_by", "efficiency", "lanes",
+                           "ssd_bytes_written_per_step", "tasks", "schedule_seconds",
+                           "simulate_seconds"});
+  CHECK(keys(json["workload"]) == Keys{"batch", "micro_batch", "micro_batches", "sequence"});
+  CHECK(keys(json["memory"]) == Keys{"gpu", "host", "ssd"});
+  CHECK(keys(json["memory"]["gpu"]) == Keys{"peak_bytes", "capacity_bytes"});
+  CHECK(keys(json["phases"]) == Keys{"forward", "backward", "optimizer"});
+  CHECK(json["lanes"].contains("gpu.compute"));
+  CHECK(keys(json["lanes"]["pcie.h2d"]) == Keys{"busy_fraction", "bytes"});
+  CHECK(json["policy"] == "zero-offload");
+  CHECK(json["fits"] == true);
+  CHECK(json["step_seconds"] == result.step_seconds);
+  CHECK(json["tasks"] == schedule.tasks().size());
+  CHECK(json["schedule_seconds"] == 0.25);
+  CHECK(json["simulate_seconds"] == 0.5);
+}
+
+TEST_CASE("What does not fit has its memory, and null for what only a simulation tells") {
+  Problem problem = small_problem(round_machine());
+  problem.machine.gpu.memory = 4096;
+  const Schedule schedule = build_schedule(problem, "zero-offload", 3);
+  const Json json = to_json(schedule, nullptr, 0.25, 0.5);
+  CHECK(json["fits"] == false);
+  CHECK(json["memory"]["gpu"]["peak_bytes"] > 4096);
+  for (const char* key : {"step_seconds", "tokens_per_second", "model_tflops", "hardware_tflops",
+                          "phases", "bound_seconds", "bound_by", "efficiency", "lanes",
+                          "ssd_bytes_written_per_step", "simulate_seconds"}) {
+    INFO(key);
+    REQUIRE(json.contains(key));
+    CHECK(json[key].is_null());
+  }
+  CHECK(json["tasks"] == schedule.tasks().size());
+}
+
+TEST_CASE("Extrapolated kernel times are marked, measured ones are not") {
+  const Schedule schedule = build_schedule(small_problem(cpu_machine(2)), "zero-offload", 1);
+  const SimulationResult result = simulate(schedule);
+  CHECK(to_json(schedule, &result, 0, 0)["extrapolated"] == true);
+}

@@ -1,0 +1,65 @@
+#include "sim/to_trace.hpp"
+
+#include <catch2/catch.hpp>
+
+#include "tests/sim/problems.hpp"
+
+using namespace spillway;
+using namespace spillway::test;
+
+TEST_CASE("A trace has one span per task, with the task's fields and times") {
+  Tasks tasks(small_problem(round_machine()));
+  tasks.program.at(0, Phase::backward);
+  const TaskId copy = tasks.h2d(40960);
+  const TaskId adam = tasks.optimizer(Tier::host, 2048);
+  const Schedule schedule = tasks.finish();
+  const SimulationResult result = simulate(schedule);
+  const Trace trace = to_trace(schedule, result);
+  REQUIRE(trace.spans.size() == 2);
+  const Span& span = trace.spans[copy];
+  CHECK(span.task == copy);
+  CHECK(trace.lanes[span.lane] == "pcie.h2d");
+  CHECK(trace.kinds[span.kind] == "h2d");
+  CHECK(trace.phases[span.phase] == "backward");
+  CHECK(span.segment == 0);
+  CHECK(span.bytes == 40960);
+  CHECK(span.start_ns == 0);
+  CHECK(span.end_ns == 4096);
+  CHECK(trace.spans[adam].params == 2048);
+  CHECK(trace.kinds[trace.spans[adam].kind] == "optimizer");
+}
+
+TEST_CASE("Memory counters: persistent throughout, transient from first start to last end") {
+  // A host buffer of 40960 B lives throughout. It is copied to the GPU in 40960 / 10 GB/s = 4096 ns
+  // and back in 40960 / 5 GB/s = 8192 ns: the GPU's buffer lives from 0 to 12288 ns.
+  Problem problem = small_problem(round_machine());
+  Program program(problem);
+  program.at(0, Phase::forward);
+  const Slice host = program.persistent(Tier::host, 40960, BufferKind::scratch);
+  const Slice gpu = program.buffer(Tier::gpu, 40960, BufferKind::scratch);
+  program.copy(host, gpu);
+  program.copy(gpu, host);
+  const Schedule schedule = std::move(program).finish("by hand", 1);
+  const Trace trace = to_trace(schedule, simulate(schedule));
+  std::vector<std::pair<std::int64_t, std::uint64_t>> on_gpu, on_host;
+  for (const MemorySample& sample : trace.memory) {
+    if (trace.tiers[sample.tier] == "gpu") on_gpu.emplace_back(sample.time_ns, sample.bytes);
+    if (trace.tiers[sample.tier] == "host") on_host.emplace_back(sample.time_ns, sample.bytes);
+  }
+  CHECK(on_gpu == std::vector<std::pair<std::int64_t, std::uint64_t>>{{0, 40960}, {12288, 0}});
+  CHECK(on_host == std::vector<std::pair<std::int64_t, std::uint64_t>>{{0, 40960}});
+}
+
+TEST_CASE("Memory samples of a real schedule are in order of time and within the planned peak") {
+  Problem problem = small_problem(round_machine());
+  problem.workload.micro_batch = 1;
+  const Schedule schedule = build_schedule(problem, "zero-infinity", 2);
+  const Trace trace = to_trace(schedule, simulate(schedule));
+  std::int64_t last = 0;
+  for (const MemorySample& sample : trace.memory) {
+    REQUIRE(sample.time_ns >= last);
+    last = sample.time_ns;
+    REQUIRE(sample.bytes <= schedule.use(static_cast<Tier>(sample.tier)).peak_bytes);
+  }
+  CHECK(trace.memory.size() > 10);
+}
