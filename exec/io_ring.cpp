@@ -32,7 +32,8 @@ class IoUring final : public IoRing {
     if (result < 0) warn("files could not be registered with io_uring", -result);
   }
   ~IoUring() override {
-    // Closing a ring lets go of its files later, in the background; the store's locks should go now.
+    // Closing a ring lets go of its files later, in the background; the store's locks should go
+    // now.
     if (files_registered_) io_uring_unregister_files(&ring_);
     io_uring_queue_exit(&ring_);
   }

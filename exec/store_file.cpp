@@ -81,8 +81,9 @@ StoreFile::StoreFile(std::filesystem::path path) : path_(std::move(path)) {
 
 StoreFile::~StoreFile() {
   if (!descriptor_.valid()) return;
-  // Removed before the lock is given back, so that no other run's file is hit. Emptied and unlocked by
-  // hand, because the kernel may hold the open file for a moment longer on behalf of a closed io_uring.
+  // Removed before the lock is given back, so that no other run's file is hit. Emptied and unlocked
+  // by hand, because the kernel may hold the open file for a moment longer on behalf of a closed
+  // io_uring.
   if (!keep_) {
     ::unlink(path_.c_str());
     static_cast<void>(::ftruncate(descriptor_.get(), 0));

@@ -14,6 +14,8 @@ namespace {
 constexpr std::size_t index_of(Tier tier) { return static_cast<std::size_t>(tier); }
 constexpr std::size_t index_of(Lane lane) { return static_cast<std::size_t>(lane); }
 
+// Offsets for all buffers, in program order. Steps are alike: a buffer goes where the same one of the step
+// before was, if it can, so that memory does not creep up from step to step.
 class Planner {
  public:
   explicit Planner(std::vector<BufferInfo>& buffers) : buffers_(buffers) {
@@ -22,9 +24,28 @@ class Planner {
     }
   }
 
+  void begin_step(int step) {
+    if (step == step_) return;
+    step_ = step;
+    for (auto& tier : placed_) {
+      tier.before = std::move(tier.now);
+      tier.now.clear();
+    }
+  }
   void begin(BufferId id, TaskId task) {
     BufferInfo& buffer = buffers_[id];
-    if (!buffer.persistent && buffer.first_use == task) place(buffer);
+    if (buffer.persistent || buffer.first_use != task) return;
+    Placed& placed = placed_[index_of(buffer.tier)];
+    const std::size_t at = placed.now.size();
+    const BufferInfo* const alike = at < placed.before.size() ? &buffers_[placed.before[at]] : nullptr;
+    const bool same = alike && alike->bytes == buffer.bytes && alike->kind == buffer.kind;
+    if (same && tiers_[index_of(buffer.tier)].allocate_at(alike->offset, buffer.bytes)) {
+      buffer.offset = alike->offset;
+      note_peak(buffer.tier);
+    } else {
+      place(buffer);
+    }
+    placed.now.push_back(id);
   }
   void end(BufferId id, TaskId task) {
     const BufferInfo& buffer = buffers_[id];
@@ -39,13 +60,22 @@ class Planner {
   void place(BufferInfo& buffer) {
     MemoryPlanner& tier = tiers_[index_of(buffer.tier)];
     buffer.offset = tier.allocate(buffer.bytes);
-    std::uint64_t& peak = live_peak_[index_of(buffer.tier)];
-    peak = std::max(peak, tier.live_bytes());
+    note_peak(buffer.tier);
   }
+  void note_peak(Tier tier) {
+    std::uint64_t& peak = live_peak_[index_of(tier)];
+    peak = std::max(peak, tiers_[index_of(tier)].live_bytes());
+  }
+
+  struct Placed {
+    std::vector<BufferId> before, now;  // of the last step and of this one, in order
+  };
 
   std::vector<BufferInfo>& buffers_;
   std::array<MemoryPlanner, tier_count> tiers_;
   std::array<std::uint64_t, tier_count> live_peak_{};
+  std::array<Placed, tier_count> placed_;
+  int step_ = 0;
 };
 
 // The buffers of one task, each once.
@@ -74,6 +104,7 @@ Schedule Program::finish(std::string policy, int steps) && {
     const Task& task = tasks_[id];
     const std::span<const Access> accesses(accesses_.data() + task.first_access, task.access_count);
     distinct_buffers(accesses, touched);
+    planner.begin_step(task.step);
     for (const BufferId buffer : touched) planner.begin(buffer, id);
 
     Predecessors predecessors;

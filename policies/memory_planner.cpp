@@ -31,10 +31,7 @@ std::uint64_t MemoryPlanner::allocate(std::uint64_t bytes) {
     const std::uint64_t offset = best->first;
     const std::uint64_t left = best->second.bytes - bytes;
     free_.erase(best);
-    if (left > 0) {
-      free_[offset + bytes] = {left, ++clock_};
-      by_size_[left].emplace_back(offset + bytes, clock_);
-    }
+    if (left > 0) add_free(offset + bytes, left);
     return offset;
   }
   // Grow, using a free run at the very end if there is one.
@@ -53,8 +50,33 @@ std::uint64_t MemoryPlanner::allocate(std::uint64_t bytes) {
 void MemoryPlanner::release(std::uint64_t offset, std::uint64_t bytes) {
   SPILLWAY_ASSERT(live_ >= bytes && offset + bytes <= extent_);
   live_ -= bytes;
+  add_free(offset, bytes);
+}
+
+void MemoryPlanner::add_free(std::uint64_t offset, std::uint64_t bytes) {
   free_[offset] = {bytes, ++clock_};
   by_size_[bytes].emplace_back(offset, clock_);
+}
+
+bool MemoryPlanner::allocate_at(std::uint64_t offset, std::uint64_t bytes) {
+  auto first = free_.upper_bound(offset);
+  if (first == free_.begin()) return false;
+  --first;
+  // Free runs that touch one another and together cover the bytes asked for.
+  std::uint64_t covered = first->first + first->second.bytes;
+  if (covered <= offset) return false;
+  auto last = std::next(first);
+  for (; covered < offset + bytes; ++last) {
+    if (last == free_.end() || last->first != covered) return false;
+    covered += last->second.bytes;
+  }
+  const std::uint64_t before = offset - first->first;
+  const std::uint64_t begin = first->first;
+  free_.erase(first, last);
+  if (before > 0) add_free(begin, before);
+  if (covered > offset + bytes) add_free(offset + bytes, covered - offset - bytes);
+  live_ += bytes;
+  return true;
 }
 
 void MemoryPlanner::merge_neighbours() {

@@ -18,6 +18,8 @@ class MemoryPlanner {
  public:
   // Offset of a run of `bytes` (> 0, a multiple of buffer_alignment).
   std::uint64_t allocate(std::uint64_t bytes);
+  // Takes exactly [offset, offset + bytes) if all of it is free and below the extent.
+  bool allocate_at(std::uint64_t offset, std::uint64_t bytes);
   void release(std::uint64_t offset, std::uint64_t bytes);
 
   std::uint64_t extent() const { return extent_; }        // highest end ever given
@@ -29,6 +31,7 @@ class MemoryPlanner {
     std::uint64_t freed_at = 0;  // running number: smaller is older
   };
   void merge_neighbours();
+  void add_free(std::uint64_t offset, std::uint64_t bytes);
 
   std::map<std::uint64_t, Free> free_;  // by offset
   // Offsets by exact size, oldest first; an entry is stale when free_ no longer holds it with that number.

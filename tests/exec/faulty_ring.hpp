@@ -102,6 +102,11 @@ class FaultyRing final : public IoRing {
       synced.push_back(request.file);
       return 0;
     }
+    // Unbuffered I/O takes whole blocks only, also after a short transfer.
+    if (request.file_offset % 4096 != 0 || request.bytes % 4096 != 0 || request.bytes == 0 ||
+        reinterpret_cast<std::uintptr_t>(request.memory) % 4096 != 0) {
+      return -EINVAL;
+    }
     std::vector<std::byte>& file = files[request.file];
     if (request.file_offset >= file.size()) return 0;
     std::size_t bytes = std::min<std::size_t>(request.bytes, file.size() - request.file_offset);

@@ -124,6 +124,16 @@ TEST_CASE("an I/O error names operation, file, offset and remedy; nothing stays 
   }
 }
 
+TEST_CASE("after an error no further request starts") {
+  // One request at a time, the first one fails: nothing is written to either file.
+  FaultyRing ring(2, 16 * block, 1, Faults{});
+  IoTransfer transfer(ring, 1, Striping{4 * block, 2}, {"a", "b"});
+  ring.error = LastingError{IoKind::write, 0, 0, EIO};
+  const Arena memory(32 * block);  // its pattern is not zero
+  CHECK_THROWS_AS(transfer.transfer(IoKind::write, 0, memory.data(), 32 * block), MachineError);
+  for (const auto& file : ring.files) CHECK(file == std::vector<std::byte>(16 * block));
+}
+
 TEST_CASE("a disk that fills up during a write says so") {
   Fixture fixture;
   fixture.ring.error = LastingError{IoKind::write, 0, 0, ENOSPC};
