@@ -60,6 +60,10 @@ std::vector<CriticalShare> critical_paths(const Schedule& schedule, const Trace&
 
 Validation validate_trace(const Trace& measured, const std::string& origin, const std::optional<Machine>& machine) {
   Schedule schedule = rebuild_schedule(measured, origin);
+  if (!machine && schedule.problem().machine.gpu.flops == 0) {
+    throw InputError(origin + ": recorded without a machine file, so there are no rates to predict with",
+                     "name one: --machine machine.toml (from `spillway calibrate --out machine.toml`)");
+  }
   if (machine) {
     Problem problem = schedule.problem();
     Machine rates = *machine;

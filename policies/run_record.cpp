@@ -58,7 +58,11 @@ Trace make_trace(const Schedule& schedule, const std::string& source) {
                    {"precision", workload.precision == Precision::fp32 ? "fp32" : "bf16"},
                    {"gradient", to_text(workload.gradient)}});
   set("model", model_to_toml(problem.model));
-  set("machine", machine_to_toml(problem.machine));
+  set("limits", {{"gpu", problem.machine.gpu.memory},
+                 {"host", problem.machine.host.memory},
+                 {"ssd", problem.machine.ssd.capacity},
+                 {"gpu_is_cpu", problem.machine.gpu.is_cpu}});
+  if (problem.machine.gpu.flops > 0) set("machine", machine_to_toml(problem.machine));
   return trace;
 }
 
@@ -68,7 +72,14 @@ Schedule rebuild_schedule(const Trace& trace, const std::string& origin) {
   int steps = 0;
   try {
     problem.model = parse_model(field(trace, "model", origin), origin + " (model)");
-    problem.machine = parse_machine(field(trace, "machine", origin), origin + " (machine)");
+    if (trace.find_metadata("machine")) {
+      problem.machine = parse_machine(field(trace, "machine", origin), origin + " (machine)");
+    }
+    const json limits = field(trace, "limits", origin);
+    problem.machine.gpu.memory = limits.at("gpu");
+    problem.machine.host.memory = limits.at("host");
+    problem.machine.ssd.capacity = limits.at("ssd");
+    problem.machine.gpu.is_cpu = limits.at("gpu_is_cpu");
     const json workload = field(trace, "workload", origin);
     problem.workload.batch = workload.at("batch");
     problem.workload.micro_batch = workload.at("micro_batch");
