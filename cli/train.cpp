@@ -17,6 +17,7 @@
 #include "cli/commands.hpp"
 #include "cli/problem_options.hpp"
 #include "cli/progress.hpp"
+#include "exec/cuda_module.hpp"
 #include "exec/training.hpp"
 #include "experiments/evaluate.hpp"
 #include "experiments/train_plan.hpp"
@@ -159,7 +160,10 @@ class StepLine {
 
 void check(const Options& options) {
   if (options.device == "cuda") {
-    throw InputError("--device cuda: this build has no CUDA backend", "use --device cpu");
+    const CudaDevices devices = find_cuda_devices();
+    throw InputError(devices.count > 0 ? "--device cuda: this version trains on the CPU backend only; found " + devices.text
+                                       : "--device cuda: there is no CUDA GPU here: " + devices.text,
+                     "use --device cpu");
   }
   if (options.device != "cpu") throw InputError(fmt::format("--device {} is neither cpu nor cuda", options.device));
   if (options.gradient_clip != "off") {

@@ -30,13 +30,14 @@ std::vector<std::int64_t> last_ends(const Schedule& schedule, const SimulationRe
 }
 
 SteadyWindow steady_window(const std::vector<std::int64_t>& step_ends) {
-  const int steps = static_cast<int>(step_ends.size());
+  const int all = static_cast<int>(step_ends.size());
+  const int until = all >= 4 ? all - 1 : all;
   SteadyWindow window;
-  window.steps = std::max(1, steps / 2);
-  window.first_step = steps - window.steps;
+  window.steps = std::max(1, until / 2);
+  window.first_step = until - window.steps;
   window.begin_ns =
       window.first_step > 0 ? step_ends[static_cast<std::size_t>(window.first_step - 1)] : 0;
-  window.end_ns = step_ends.back();
+  window.end_ns = step_ends[static_cast<std::size_t>(until - 1)];
   return window;
 }
 
@@ -50,8 +51,8 @@ PhaseSeconds phase_seconds(const Schedule& schedule, const SimulationResult& res
     return is_pass(task) && task.phase == Phase::backward;
   });
   std::int64_t forward_ns = 0, backward_ns = 0, optimizer_ns = 0;
-  for (std::size_t step = static_cast<std::size_t>(window.first_step); step < step_ends.size();
-       ++step) {
+  const auto first = static_cast<std::size_t>(window.first_step);
+  for (std::size_t step = first; step < first + static_cast<std::size_t>(window.steps); ++step) {
     const std::int64_t begin = step > 0 ? step_ends[step - 1] : 0;
     const std::int64_t end = std::max(begin, step_ends[step]);
     const std::int64_t forward_end = std::clamp(forward[step], begin, end);

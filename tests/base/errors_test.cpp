@@ -45,7 +45,7 @@ Outcome run_in_child(Body body) {
 
 }  // namespace
 
-TEST_CASE("an input error says file:line: what; line 0 leaves the line out") {
+TEST_CASE("an input error says file:line: what, and line 0 leaves the line out") {
   const InputError with_line("machine.toml", 7, "gpu.flops is missing", "add it");
   CHECK(std::string(with_line.what()) == "machine.toml:7: gpu.flops is missing");
   CHECK(with_line.hint() == "add it");
@@ -66,7 +66,7 @@ TEST_CASE("every error of ours is an Error, so one handler sees hint and text") 
   CHECK(caught(MachineError("e", "f")) == "e|f");
 }
 
-TEST_CASE("an errno brings its meaning and a remedy; a given hint wins") {
+TEST_CASE("an errno brings its meaning and a remedy, and a given hint wins") {
   const MachineError full = MachineError::from_errno("write /mnt/a", ENOSPC);
   CHECK(std::string(full.what()) == "write /mnt/a: No space left on device");
   CHECK(full.hint() == "the disk is full: free space there or name another directory");

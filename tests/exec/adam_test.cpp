@@ -126,7 +126,7 @@ TEST_CASE("AdamW follows its equation, as computed in double") {
   }
 }
 
-TEST_CASE("A unit updated in pieces equals the unit updated at once; padding stays zero") {
+TEST_CASE("A unit updated in pieces equals the unit updated at once, and padding stays zero") {
   ModelSpec model;
   model.layers = 1;
   model.hidden = 12;

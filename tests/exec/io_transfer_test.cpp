@@ -103,7 +103,7 @@ TEST_CASE("a queue of depth d keeps d requests in flight") {
   CHECK(fixture.ring.deepest == 4);
 }
 
-TEST_CASE("an I/O error names operation, file, offset and remedy; nothing stays in flight") {
+TEST_CASE("an I/O error names operation, file, offset and remedy, and nothing stays in flight") {
   Fixture fixture(Faults{0.3, 0.1, 0.1, 0.1, 0.1});
   // Store block 12 is the first of stripe 3: file b, its second stripe, file offset 4 blocks.
   fixture.ring.error = LastingError{IoKind::write, 1, 4 * block, EIO};

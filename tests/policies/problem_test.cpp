@@ -55,7 +55,7 @@ TEST_CASE("16-bit gradients are refused where they would be summed, and in fp32"
               "16-bit gradients do not go with fp32", "bf16");
 }
 
-TEST_CASE("a micro-batch must divide the batch; the nearest that do are named") {
+TEST_CASE("a micro-batch must divide the batch, and the nearest that do are named") {
   check_error([] { problem(12, 5).validate(); }, "micro-batch 5 does not divide batch 12",
               "use --micro-batch 4 or --micro-batch 6");
   check_error([] { problem(7, 3).validate(); }, "micro-batch 3 does not divide batch 7",

@@ -111,7 +111,7 @@ TEST_CASE(
   CHECK(end(result, adam) == about(1.0));
 }
 
-TEST_CASE("Compute takes launch + FLOPs / rate; the optimizer on the GPU launch + params / rate") {
+TEST_CASE("Compute takes launch + FLOPs / rate, the optimizer on the GPU launch + params / rate") {
   Machine machine = round_machine();
   machine.gpu.launch_ns = 5000;
   const Problem problem = small_problem(machine);
@@ -162,7 +162,7 @@ TEST_CASE("On a CPU machine threads share the cores equally") {
   CHECK(result.extrapolated);  // no kernel was measured
 }
 
-TEST_CASE("On a CPU machine a copy keeps a core busy; a throttled one only for its share") {
+TEST_CASE("On a CPU machine a copy keeps a core busy, a throttled one only for its share") {
   // Two cores, 40 GB/s of DRAM: one core copies 10 GB/s. At 10 GB/s: 1 core each for 10 GB: 1 s of
   // 2 cores = 0.5 s of all cores. Throttled to 1 GB/s: a tenth of a core for 10 s: the same demand.
   const auto cores_demand = [](double rate) {
