@@ -27,6 +27,10 @@ const char* remedy(int error_number) {
       return "check the permissions, or choose a directory you own";
     case ENOENT:
       return "check the spelling of the path";
+    case ENOTDIR:
+      return "a part of the path is a file where a folder is expected";
+    case EISDIR:
+      return "this is a folder: name a file in it";
     case EROFS:
       return "the file system is mounted read-only: name another directory";
     case EIO:

@@ -26,29 +26,33 @@ class Error : public std::runtime_error {
 
 class InputError : public Error {
  public:
-  explicit InputError(const std::string& what, std::string hint = "") : Error(what, std::move(hint)) {}
+  explicit InputError(const std::string& what, std::string hint = "")
+      : Error(what, std::move(hint)) {}
   // `file:line: what`; line 0 leaves the line out.
   InputError(const std::string& file, int line, const std::string& what, std::string hint = "");
 };
 
 class FitError : public Error {
  public:
-  explicit FitError(const std::string& what, std::string hint = "") : Error(what, std::move(hint)) {}
+  explicit FitError(const std::string& what, std::string hint = "")
+      : Error(what, std::move(hint)) {}
 };
 
 class MachineError : public Error {
  public:
-  explicit MachineError(const std::string& what, std::string hint = "") : Error(what, std::move(hint)) {}
+  explicit MachineError(const std::string& what, std::string hint = "")
+      : Error(what, std::move(hint)) {}
   // Appends the meaning of `error_number` (an errno) and, where one is known, a remedy.
   static MachineError from_errno(const std::string& what, int error_number, std::string hint = "");
 };
 
 // Reports a broken invariant of Spillway itself and aborts.
-[[noreturn]] void bug(const char* condition, const char* file, int line, const std::string& detail = "");
+[[noreturn]] void bug(const char* condition, const char* file, int line,
+                      const std::string& detail = "");
 
 }  // namespace spillway
 
-#define SPILLWAY_ASSERT(condition, ...)                                                   \
-  do {                                                                                    \
+#define SPILLWAY_ASSERT(condition, ...)                                                           \
+  do {                                                                                            \
     if (!(condition)) ::spillway::bug(#condition, __FILE__, __LINE__ __VA_OPT__(, ) __VA_ARGS__); \
   } while (false)

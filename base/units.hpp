@@ -10,15 +10,15 @@
 
 namespace spillway {
 
-std::uint64_t parse_bytes(std::string_view text);         // "64MB", "1.5 GiB", "4096B", "4096"
-double parse_bytes_per_second(std::string_view text);     // "800MB/s", "21GB/s"
-double parse_flops_per_second(std::string_view text);     // "160TFLOPS", "95GFLOPS"
-double parse_params_per_second(std::string_view text);    // "1.2Gparam/s"
-std::int64_t parse_nanoseconds(std::string_view text);    // "10us", "2ms", "0.5s", "150ns"
+std::uint64_t parse_bytes(std::string_view text);       // "64MB", "1.5 GiB", "4096B", "4096"
+double parse_bytes_per_second(std::string_view text);   // "800MB/s", "21GB/s"
+double parse_flops_per_second(std::string_view text);   // "160TFLOPS", "95GFLOPS"
+double parse_params_per_second(std::string_view text);  // "1.2Gparam/s"
+std::int64_t parse_nanoseconds(std::string_view text);  // "10us", "2ms", "0.5s", "150ns"
 
-std::string format_bytes(double bytes);                   // "1.61 GB"
-std::string format_bytes_per_second(double bytes);        // "21.0 GB/s"
-std::string format_flops_per_second(double flops);        // "160.4 TFLOPS"
-std::string format_seconds(double seconds);               // "19.86 s", "4.21 ms", "38 us"
+std::string format_bytes(double bytes);             // "1.61 GB"
+std::string format_bytes_per_second(double bytes);  // "21.0 GB/s"
+std::string format_flops_per_second(double flops);  // "160.4 TFLOPS"
+std::string format_seconds(double seconds);         // "19.86 s", "4.21 ms", "38 us"
 
 }  // namespace spillway

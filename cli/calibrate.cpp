@@ -1,16 +1,15 @@
 // spillway calibrate: measures this computer and writes a machine file.
 #include <fmt/format.h>
 
-#include <cerrno>
 #include <chrono>
 #include <filesystem>
-#include <fstream>
 #include <memory>
 #include <sstream>
 
 #include "base/errors.hpp"
 #include "base/units.hpp"
 #include "cli/commands.hpp"
+#include "cli/output.hpp"
 #include "cli/progress.hpp"
 #include "experiments/calibrate.hpp"
 
@@ -30,28 +29,15 @@ struct Options {
 };
 
 void print_summary(const Machine& m, const std::string& out) {
-  fmt::print("{}: {:.0f} cores, kernels up to {}\n", m.name, m.host.cores, format_flops_per_second(m.gpu.flops));
-  fmt::print("  copies       to the gpu tier {}, back {}; memory {}\n", format_bytes_per_second(m.pcie.h2d),
-             format_bytes_per_second(m.pcie.d2h), format_bytes_per_second(m.host.bandwidth));
+  fmt::print("{}: {:.0f} cores, kernels up to {}\n", m.name, m.host.cores,
+             format_flops_per_second(m.gpu.flops));
+  fmt::print("  copies       to the gpu tier {}, back {}; memory {}\n",
+             format_bytes_per_second(m.pcie.h2d), format_bytes_per_second(m.pcie.d2h),
+             format_bytes_per_second(m.host.bandwidth));
   fmt::print("  optimizer    {:.2f} Gparam/s\n", m.host.adam_params_per_second / 1e9);
   fmt::print("  ssd          read {}, write {}, both {}\n", format_bytes_per_second(m.ssd.read),
              format_bytes_per_second(m.ssd.write), format_bytes_per_second(m.ssd.total));
   fmt::print("{} measurements with their samples are in {}\n", m.kernels.size(), out);
-}
-
-// To a temporary name first, so that a failure leaves no half file.
-void write_file(const fs::path& path, const std::string& text) {
-  const fs::path partial = path.string() + ".partial";
-  std::ofstream out(partial);
-  out << text;
-  out.close();
-  if (!out) {
-    const int error = errno;
-    std::error_code ignored;
-    fs::remove(partial, ignored);
-    throw MachineError::from_errno(fmt::format("cannot write {}", path.string()), error);
-  }
-  fs::rename(partial, path);
 }
 
 void run(const Options& options) {
@@ -59,22 +45,28 @@ void run(const Options& options) {
   calibration.model = load_model(options.model);
   calibration.sequence = options.sequence;
   calibration.samples = options.samples;
-  if (options.batch < 1) throw InputError("--batch must be at least 1");
-  if (options.samples < 10) throw InputError("--samples must be at least 10", "fewer do not make a median to rely on");
+  if (options.batch < 1)
+    throw InputError("--batch must be at least 1", "sequences per step, e.g. --batch 8");
+  if (options.samples < 10)
+    throw InputError("--samples must be at least 10", "fewer do not make a median to rely on");
   for (std::int64_t b = 1; b <= options.batch; ++b) {
     if (options.batch % b == 0) calibration.micro_batches.push_back(b);
   }
   std::istringstream list(options.ssd);
   for (std::string item; std::getline(list, item, ',');) calibration.ssd.emplace_back(item);
-  const fs::path parent = fs::absolute(options.out).parent_path();
-  if (!fs::is_directory(parent)) {
-    throw InputError(fmt::format("--out {}: the folder {} does not exist", options.out, parent.string()), "create it, or name another file");
+  for (const fs::path& directory : calibration.ssd) {
+    if (!fs::is_directory(directory)) {
+      throw InputError(fmt::format("--ssd {}: there is no such directory", directory.string()),
+                       "create it, or check that the drive is mounted");
+    }
   }
+  check_output_path("--out", options.out);
 
   Progress progress(!options.quiet);
   const auto began = std::chrono::steady_clock::now();
   const Machine machine = calibrate(calibration, [&](const std::string& what, int done, int all) {
-    const double used = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+    const double used =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
     const std::string eta = done > 2 ? "  ETA " + format_clock(used / done * (all - done)) : "";
     progress.show(fmt::format("measuring {}/{}: {}{}", done + 1, all, what, eta));
   });
@@ -86,14 +78,22 @@ void run(const Options& options) {
 }  // namespace
 
 void add_calibrate(CLI::App& app, int&) {
-  CLI::App* command = app.add_subcommand("calibrate", "measure this machine and write a machine file");
+  CLI::App* command =
+      app.add_subcommand("calibrate", "measure this machine and write a machine file");
   auto options = std::make_shared<Options>();
   command->add_option("--out", options->out, "the machine file to write")->capture_default_str();
-  command->add_option("--model", options->model, "measure the kernels of this model")->capture_default_str();
-  command->add_option("--batch", options->batch, "... at all micro-batches that divide this batch")->capture_default_str();
-  command->add_option("--sequence", options->sequence, "... and sequences of this length")->capture_default_str();
-  command->add_option("--ssd", options->ssd, "directories on the drives to measure, separated by commas")->capture_default_str();
-  command->add_option("--samples", options->samples, "samples per figure, at least 10")->capture_default_str();
+  command->add_option("--model", options->model, "measure the kernels of this model")
+      ->capture_default_str();
+  command->add_option("--batch", options->batch, "... at all micro-batches that divide this batch")
+      ->capture_default_str();
+  command->add_option("--sequence", options->sequence, "... and sequences of this length")
+      ->capture_default_str();
+  command
+      ->add_option("--ssd", options->ssd,
+                   "directories on the drives to measure, separated by commas")
+      ->capture_default_str();
+  command->add_option("--samples", options->samples, "samples per figure, at least 10")
+      ->capture_default_str();
   command->add_flag("--quiet", options->quiet, "print errors only");
   command->callback([options] { run(*options); });
 }

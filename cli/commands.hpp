@@ -1,5 +1,5 @@
-// The subcommands of `spillway`, one file each. Each function adds its subcommand to the program; the
-// callback runs it and stores the exit code.
+// The subcommands of `spillway`, one file each. Each function adds its subcommand to the program;
+// the callback runs it and stores the exit code.
 #pragma once
 
 #include <CLI/CLI.hpp>

@@ -34,32 +34,40 @@ std::string why_not(const Schedule& schedule) {
 
 void print_table(const std::vector<Evaluation>& all) {
   const Problem& problem = all.front().schedule.problem();
-  fmt::print("{} on {}: {} sequences of {} tokens a step\n", problem.model.name, problem.machine.name,
-             problem.workload.batch, problem.workload.sequence);
-  fmt::print("{:<34} {:>5} {:>10} {:>10} {:>8} {:<13} {:>6} {:>10} {:>10} {:>10} {:>11}\n", "policy", "micro", "step",
-             "tokens/s", "TFLOPS", "bound by", "of it", "gpu", "host", "ssd", "ssd written");
+  fmt::print("{} on {}: {} sequences of {} tokens a step\n", problem.model.name,
+             problem.machine.name, problem.workload.batch, problem.workload.sequence);
+  fmt::print("{:<34} {:>5} {:>10} {:>10} {:>8} {:<13} {:>6} {:>10} {:>10} {:>10} {:>11}\n",
+             "policy", "micro", "step", "tokens/s", "TFLOPS", "bound by", "of it", "gpu", "host",
+             "ssd", "ssd written");
   const auto best = fastest(all);
   for (std::size_t i = 0; i < all.size(); ++i) {
     const Schedule& schedule = all[i].schedule;
-    const auto peak = [&](Tier tier) { return format_bytes(static_cast<double>(schedule.use(tier).peak_bytes)); };
+    const auto peak = [&](Tier tier) {
+      return format_bytes(static_cast<double>(schedule.use(tier).peak_bytes));
+    };
     if (!all[i].result) {
-      fmt::print("{:<34} {:>5} does not fit: {}\n", schedule.policy(), schedule.problem().workload.micro_batch, why_not(schedule));
+      fmt::print("{:<34} {:>5} does not fit: {}\n", schedule.policy(),
+                 schedule.problem().workload.micro_batch, why_not(schedule));
       continue;
     }
     const SimulationResult& r = *all[i].result;
-    fmt::print("{:<34} {:>5} {:>10} {:>10.1f} {:>8.3g} {:<13} {:>4.0f} % {:>10} {:>10} {:>10} {:>11}{}\n",
-               schedule.policy(), schedule.problem().workload.micro_batch, format_seconds(r.step_seconds),
-               r.tokens_per_second, r.model_tflops, r.bound_by, 100 * r.efficiency, peak(Tier::gpu), peak(Tier::host),
-               peak(Tier::ssd), format_bytes(r.ssd_bytes_written_per_step), best == i ? "  <- fastest" : "");
+    fmt::print(
+        "{:<34} {:>5} {:>10} {:>10.1f} {:>8.3g} {:<13} {:>4.0f} % {:>10} {:>10} {:>10} {:>11}{}\n",
+        schedule.policy(), schedule.problem().workload.micro_batch, format_seconds(r.step_seconds),
+        r.tokens_per_second, r.model_tflops, r.bound_by, 100 * r.efficiency, peak(Tier::gpu),
+        peak(Tier::host), peak(Tier::ssd), format_bytes(r.ssd_bytes_written_per_step),
+        best == i ? "  <- fastest" : "");
   }
 }
 
 void run(const Options& options, int& exit_code) {
-  const auto all = evaluate_policies(options.problem.problem(), options.problem.chooses_micro_batch(), options.policies);
+  const auto all = evaluate_policies(options.problem.problem(),
+                                     options.problem.chooses_micro_batch(), options.policies);
   if (options.json) {
     nlohmann::ordered_json list = nlohmann::ordered_json::array();
     for (const Evaluation& one : all) {
-      list.push_back(to_json(one.schedule, one.result ? &*one.result : nullptr, one.schedule_seconds, one.simulate_seconds));
+      list.push_back(to_json(one.schedule, one.result ? &*one.result : nullptr,
+                             one.schedule_seconds, one.simulate_seconds));
     }
     fmt::print("{}\n", nlohmann::ordered_json{{"policies", list}}.dump(2));
   } else {
@@ -77,7 +85,9 @@ void add_compare(CLI::App& app, int& exit_code) {
   CLI::App* command = app.add_subcommand("compare", "simulate all policies side by side");
   auto options = std::make_shared<Options>();
   options->problem.add_to(*command, true);
-  command->add_option("--policy", options->policies, "compare these policies instead of all; may be repeated")
+  command
+      ->add_option("--policy", options->policies,
+                   "compare these policies instead of all; may be repeated")
       ->allow_extra_args(false);
   command->add_flag("--json", options->json, "print one JSON object (docs/metrics.md)");
   command->callback([options, &exit_code] { run(*options, exit_code); });

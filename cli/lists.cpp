@@ -20,13 +20,16 @@ void list_policies(bool json) {
   for (const PolicyInfo& info : builtin_policies()) {
     ordered_json options = ordered_json::array();
     for (const PolicyOption& option : info.options) {
-      options.push_back({{"name", option.name}, {"default", option.default_value}, {"help", option.help}});
+      options.push_back(
+          {{"name", option.name}, {"default", option.default_value}, {"help", option.help}});
     }
-    all.push_back({{"name", info.name}, {"paper", info.paper}, {"idea", info.idea}, {"options", options}});
+    all.push_back(
+        {{"name", info.name}, {"paper", info.paper}, {"idea", info.idea}, {"options", options}});
     if (json) continue;
     fmt::print("{}\n    {}\n    {}\n", info.name, info.idea, info.paper);
     for (const PolicyOption& option : info.options) {
-      fmt::print("      {:<16} default {:<10} {}\n", option.name, option.default_value, option.help);
+      fmt::print("      {:<16} default {:<10} {}\n", option.name, option.default_value,
+                 option.help);
     }
   }
   if (json) fmt::print("{}\n", ordered_json{{"policies", all}}.dump(2));
@@ -34,17 +37,24 @@ void list_policies(bool json) {
 
 void list_models(bool json) {
   ordered_json all = ordered_json::array();
-  if (!json) fmt::print("{:<14} {:>10} {:>7} {:>7} {:>6} {:>8}  {}\n", "model", "parameters", "layers", "hidden", "heads", "vocab", "source");
+  if (!json)
+    fmt::print("{:<14} {:>10} {:>7} {:>7} {:>6} {:>8}  {}\n", "model", "parameters", "layers",
+               "hidden", "heads", "vocab", "source");
   for (const ModelSpec& model : builtin_models()) {
-    all.push_back({{"name", model.name}, {"parameters", model.parameters()}, {"layers", model.layers},
-                   {"hidden", model.hidden}, {"heads", model.heads}, {"vocabulary", model.vocabulary},
+    all.push_back({{"name", model.name},
+                   {"parameters", model.parameters()},
+                   {"layers", model.layers},
+                   {"hidden", model.hidden},
+                   {"heads", model.heads},
+                   {"vocabulary", model.vocabulary},
                    {"positions", model.positions},
                    {"architecture", model.architecture == Architecture::gpt ? "gpt" : "llama"},
                    {"source", model.source}});
     if (json) continue;
     const double parameters = static_cast<double>(model.parameters());
     fmt::print("{:<14} {:>10} {:>7} {:>7} {:>6} {:>8}  {}\n", model.name,
-               parameters >= 1e9 ? fmt::format("{:.2f}B", parameters / 1e9) : fmt::format("{:.2f}M", parameters / 1e6),
+               parameters >= 1e9 ? fmt::format("{:.2f}B", parameters / 1e9)
+                                 : fmt::format("{:.2f}M", parameters / 1e6),
                model.layers, model.hidden, model.heads, model.vocabulary, model.source);
   }
   if (json) fmt::print("{}\n", ordered_json{{"models", all}}.dump(2));
@@ -53,16 +63,24 @@ void list_models(bool json) {
 void list_machines(bool json) {
   ordered_json all = ordered_json::array();
   for (const Machine& machine : builtin_machines()) {
-    all.push_back({{"name", machine.name}, {"description", machine.description}, {"gpu_memory", machine.gpu.memory},
-                   {"gpu_flops", machine.gpu.flops}, {"host_memory", machine.host.memory},
-                   {"ssd_count", machine.ssd.count}, {"ssd_capacity", machine.ssd.capacity}});
+    all.push_back({{"name", machine.name},
+                   {"description", machine.description},
+                   {"gpu_memory", machine.gpu.memory},
+                   {"gpu_flops", machine.gpu.flops},
+                   {"host_memory", machine.host.memory},
+                   {"ssd_count", machine.ssd.count},
+                   {"ssd_capacity", machine.ssd.capacity}});
     if (json) continue;
-    fmt::print("{}\n    {}\n    GPU {} at {}; host {}; PCIe {} to the GPU, {} back; {} SSD{} of {} in all, read {}, write {}\n",
-               machine.name, machine.description, format_bytes(static_cast<double>(machine.gpu.memory)),
-               format_flops_per_second(machine.gpu.flops), format_bytes(static_cast<double>(machine.host.memory)),
-               format_bytes_per_second(machine.pcie.h2d), format_bytes_per_second(machine.pcie.d2h), machine.ssd.count,
-               machine.ssd.count == 1 ? "" : "s", format_bytes(static_cast<double>(machine.ssd.capacity)),
-               format_bytes_per_second(machine.ssd.read), format_bytes_per_second(machine.ssd.write));
+    fmt::print(
+        "{}\n    {}\n    GPU {} at {}; host {}; PCIe {} to the GPU, {} back; {} SSD{} of {} in "
+        "all, read {}, write {}\n",
+        machine.name, machine.description, format_bytes(static_cast<double>(machine.gpu.memory)),
+        format_flops_per_second(machine.gpu.flops),
+        format_bytes(static_cast<double>(machine.host.memory)),
+        format_bytes_per_second(machine.pcie.h2d), format_bytes_per_second(machine.pcie.d2h),
+        machine.ssd.count, machine.ssd.count == 1 ? "" : "s",
+        format_bytes(static_cast<double>(machine.ssd.capacity)),
+        format_bytes_per_second(machine.ssd.read), format_bytes_per_second(machine.ssd.write));
   }
   if (json) fmt::print("{}\n", ordered_json{{"machines", all}}.dump(2));
 }

@@ -1,14 +1,21 @@
-// spillway: the program. Subcommands are in this folder; errors become messages and exit codes here.
+// spillway: the program. Subcommands are in this folder; errors become messages and exit codes
+// here.
 #include <fmt/color.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <exception>
 #include <new>
+#include <sstream>
+#include <system_error>
 
 #include "base/errors.hpp"
+#include "base/suggest.hpp"
 #include "cli/commands.hpp"
+#include "cli/output.hpp"
 
 namespace {
 
@@ -16,22 +23,22 @@ using namespace spillway;
 
 int complain(const std::string& what, const std::string& hint, int code) {
   const bool colour = isatty(STDERR_FILENO) != 0;
-  fmt::print(stderr, colour ? fmt::emphasis::bold | fg(fmt::terminal_color::red) : fmt::text_style(), "spillway: ");
-  fmt::print(stderr, "{}\n", what);
-  if (!hint.empty()) fmt::print(stderr, "  hint: {}\n", hint);
+  const auto style =
+      colour ? fmt::emphasis::bold | fg(fmt::terminal_color::red) : fmt::text_style();
+  std::string text = fmt::format(style, "spillway: ") + what + "\n";
+  if (!hint.empty()) text += "  hint: " + hint + "\n";
+  cli::print_error(text);
   return code;
 }
 
-}  // namespace
+std::vector<CLI::App*> commands(CLI::App& app) {
+  return app.get_subcommands([](CLI::App*) { return true; });
+}
 
-int main(int argc, char** argv) {
-  CLI::App app{
-      "Finds the fastest way to train a language model that does not fit in GPU memory, and trains it that way."};
+void build(CLI::App& app, int& exit_code) {
   app.name("spillway");
   app.set_version_flag("--version", "spillway " SPILLWAY_VERSION);
   app.require_subcommand(1);
-  app.failure_message(CLI::FailureMessage::simple);
-  int exit_code = cli::exit_ok;
   cli::add_calibrate(app, exit_code);
   cli::add_estimate(app, exit_code);
   cli::add_simulate(app, exit_code);
@@ -39,21 +46,102 @@ int main(int argc, char** argv) {
   cli::add_train(app, exit_code);
   cli::add_validate(app, exit_code);
   cli::add_lists(app, exit_code);
+  // The last of two wins, so that a setting can be added to a command; options that take many take
+  // them all.
+  for (CLI::App* command : commands(app)) {
+    for (CLI::Option* option : command->get_options()) {
+      if (option->get_expected_max() == 1) option->take_last();
+    }
+  }
+}
+
+// The parser says of an unknown command only that some command is required.
+void require_known_command(CLI::App& app, int argc, char** argv) {
+  std::vector<std::string> names;
+  for (const CLI::App* command : commands(app)) names.push_back(command->get_name());
+  if (argc < 2) {
+    throw InputError(
+        "no command is given",
+        fmt::format("spillway {} ...; `spillway --help` explains them", fmt::join(names, " | ")));
+  }
+  const std::string name = argv[1];
+  if (std::find(names.begin(), names.end(), name) != names.end()) return;
+  if (name.rfind("-", 0) == 0) {
+    if (app.get_option_no_throw(name) != nullptr) return;
+    throw InputError(fmt::format("unknown option {} before the command", name),
+                     "options follow the command; see `spillway --help`");
+  }
+  throw InputError(fmt::format("unknown command '{}'", name), unknown_name_hint(name, names));
+}
+
+// The message and the hint for what the parser refused.
+int complain_of_usage(const CLI::App& app, const CLI::ParseError& error) {
+  const std::vector<CLI::App*> parsed = app.get_subcommands();
+  if (parsed.empty()) return complain(error.what(), "see `spillway --help`", cli::exit_input);
+  const CLI::App& command = *parsed.front();
+  const std::vector<std::string> extra = command.remaining();
+  std::string what = fmt::format("{}: {}", command.get_name(), error.what());
+  std::string hint = fmt::format("see `spillway {} --help`", command.get_name());
+  if (!extra.empty() && extra.front().rfind("-", 0) == 0) {
+    std::vector<std::string> known;
+    for (const CLI::Option* option : command.get_options())
+      known.push_back("--" + option->get_single_name());
+    const std::string name = extra.front().substr(0, extra.front().find('='));
+    what = fmt::format("{}: unknown option {}", command.get_name(), name);
+    if (!near_names(name, known).empty()) hint = unknown_name_hint(name, known);
+  }
+  return complain(what, hint, cli::exit_input);
+}
+
+void parse_and_run(CLI::App& app, int argc, char** argv) {
   try {
+    require_known_command(app, argc, argv);
     app.parse(argc, argv);
-    if (std::fflush(stdout) != 0) throw MachineError::from_errno("cannot write to standard output", errno);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() != 0) throw;
+    std::ostringstream text;  // --help, --version
+    app.exit(error, text, text);
+    fmt::print("{}", text.str());
+  } catch (const std::system_error& error) {
+    // What fmt::print throws; flushing says why output failed.
+    if (std::ferror(stdout) != 0) cli::fail_output(error.code().value());
+    throw;
+  } catch (...) {
+    std::fflush(stdout);  // what was printed before the failure comes first
+    throw;
+  }
+  cli::flush_output();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  cli::reserve_standard_descriptors();
+  std::signal(SIGPIPE,
+              SIG_IGN);  // a reader that has ended is an error of ours to report, not a death
+  CLI::App app{
+      "Finds the fastest way to train a language model that does not fit in GPU memory, and trains "
+      "it that way."};
+  int exit_code = cli::exit_ok;
+  try {
+    build(app, exit_code);
+    parse_and_run(app, argc, argv);
     return exit_code;
   } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
-    return complain(error.what(), "see `spillway --help` and `spillway COMMAND --help`", cli::exit_input);
+    return complain_of_usage(app, error);
   } catch (const InputError& error) {
-    return complain(error.what(), error.hint(), cli::exit_input);
+    const char* help = "see `spillway --help` and docs/";
+    return complain(error.what(), error.hint().empty() ? help : error.hint(), cli::exit_input);
   } catch (const FitError& error) {
     return complain(error.what(), error.hint(), cli::exit_does_not_fit);
   } catch (const Error& error) {
     return complain(error.what(), error.hint(), cli::exit_failed);
   } catch (const std::bad_alloc&) {
-    return complain("out of memory", "close other programs, or lower the memory limits given", cli::exit_failed);
+    return complain("out of memory", "close other programs, or lower the memory limits given",
+                    cli::exit_failed);
+  } catch (const std::system_error& error) {
+    return complain(error.what(), MachineError::from_errno("", error.code().value()).hint(),
+                    cli::exit_failed);
   } catch (const std::exception& error) {
     return complain(error.what(), "", cli::exit_failed);
   }

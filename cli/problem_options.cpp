@@ -13,41 +13,63 @@ namespace {
 
 constexpr std::int64_t default_longest_sequence = 1024;
 
-// --set takes "model.KEY=VALUE" for the model and "gpu.", "pcie.", "host.", "ssd." keys for the machine.
+// --set takes "model.KEY=VALUE" for the model and "gpu.", "pcie.", "host.", "ssd." keys for the
+// machine.
 std::vector<std::string> settings_of(const std::vector<std::string>& all, bool of_model) {
   const std::string prefix = "model.";
   std::vector<std::string> selected;
   for (const std::string& setting : all) {
     if (setting.find('=') == std::string::npos) {
-      throw InputError(fmt::format("--set {}: expected KEY=VALUE", setting), "example: --set host.memory=256GB");
+      throw InputError(fmt::format("--set {}: expected KEY=VALUE", setting),
+                       "example: --set host.memory=256GB");
     }
     const bool is_model = setting.rfind(prefix, 0) == 0;
-    if (is_model == of_model) selected.push_back(is_model ? setting.substr(prefix.size()) : setting);
+    if (is_model == of_model)
+      selected.push_back(is_model ? setting.substr(prefix.size()) : setting);
   }
   return selected;
+}
+
+void require_positive(const char* option, std::int64_t value, const char* hint) {
+  if (value < 1) throw InputError(fmt::format("{} {}: not a positive number", option, value), hint);
 }
 
 }  // namespace
 
 void ProblemOptions::add_to(CLI::App& command, bool machine_required) {
-  command.add_option("--model", model, "built-in model (`spillway models`) or a TOML file")->required();
-  auto* option = command.add_option("--machine", machine, "built-in machine (`spillway machines`) or a TOML file");
+  command.add_option("--model", model, "built-in model (`spillway models`) or a TOML file")
+      ->required();
+  auto* option = command.add_option("--machine", machine,
+                                    "built-in machine (`spillway machines`) or a TOML file");
   if (machine_required) option->required();
-  command.add_option("--set", settings, "override a key of the machine or the model, e.g. ssd.count=6, model.layers=48")
+  command
+      .add_option("--set", settings,
+                  "override a key of the machine or the model, e.g. ssd.count=6, model.layers=48")
       ->allow_extra_args(false);
   command.add_option("--batch", batch, "sequences per step")->capture_default_str();
-  command.add_option("--micro-batch", micro_batch, "sequences per micro-batch; default: the fastest that fits");
-  command.add_option("--sequence", sequence, "tokens per sequence; default: the model's positions, at most 1024");
-  command.add_option("--precision", precision, "bf16 | fp32; default: fp32 on the CPU backend, else bf16");
-  command.add_option("--gradient-bits", gradient, "16 | 32 | auto: width of the gradient handed to the optimizer")
+  command.add_option("--micro-batch", micro_batch,
+                     "sequences per micro-batch; default: the fastest that fits");
+  command.add_option("--sequence", sequence,
+                     "tokens per sequence; default: the model's positions, at most 1024");
+  command.add_option("--precision", precision,
+                     "bf16 | fp32; default: fp32 on the CPU backend, else bf16");
+  command
+      .add_option("--gradient-bits", gradient,
+                  "16 | 32 | auto: width of the gradient handed to the optimizer")
       ->capture_default_str();
   command.add_option("--gpu-memory", gpu_memory, "limit of the gpu tier, e.g. 64MB");
   command.add_option("--host-memory", host_memory, "limit of the host tier, e.g. 256MB");
 }
 
 Machine ProblemOptions::limited(Machine result) const {
-  if (!gpu_memory.empty()) result.gpu.memory = parse_bytes(gpu_memory);
-  if (!host_memory.empty()) result.host.memory = parse_bytes(host_memory);
+  const auto limit = [&](const char* option, const char* key, const std::string& text,
+                         std::uint64_t& bytes) {
+    if (text.empty()) return;
+    bytes = parse_bytes(text);
+    result.sources[key] = option;
+  };
+  limit("--gpu-memory", "gpu.memory", gpu_memory, result.gpu.memory);
+  limit("--host-memory", "host.memory", host_memory, result.host.memory);
   return result;
 }
 
@@ -57,26 +79,37 @@ Problem ProblemOptions::problem() const {
   if (!machine.empty()) {
     problem.machine = load_machine(machine, settings_of(settings, false));
   } else if (!settings_of(settings, false).empty()) {
-    throw InputError("--set of a machine's key needs --machine", "name a machine, or use --gpu-memory and --host-memory");
+    throw InputError("--set of a machine's key needs --machine",
+                     "name a machine, or use --gpu-memory and --host-memory");
   }
   problem.machine = limited(problem.machine);
   Workload& workload = problem.workload;
-  if (batch < 1) throw InputError(fmt::format("--batch {} is not a positive number of sequences", batch));
-  if (micro_batch < 0) throw InputError(fmt::format("--micro-batch {} is not a positive number", micro_batch));
-  if (sequence < 0) throw InputError(fmt::format("--sequence {} is not a positive number of tokens", sequence));
+  require_positive("--batch", batch, "sequences per step, e.g. --batch 8");
+  if (micro_batch)
+    require_positive("--micro-batch", *micro_batch,
+                     "leave it out for the fastest that fits, or give a divisor of the batch");
+  if (sequence)
+    require_positive("--sequence", *sequence, "tokens per sequence, e.g. --sequence 512");
   workload.batch = batch;
-  workload.micro_batch = micro_batch > 0 ? micro_batch : batch;
-  workload.sequence = sequence > 0 ? sequence : std::min(problem.model.positions, default_longest_sequence);
+  workload.micro_batch = micro_batch.value_or(batch);
+  workload.sequence =
+      sequence.value_or(std::min(problem.model.positions, default_longest_sequence));
   if (precision.empty()) {
-    workload.precision = problem.machine.gpu.is_cpu || machine.empty() ? Precision::fp32 : Precision::bf16;
+    workload.precision =
+        problem.machine.gpu.is_cpu || machine.empty() ? Precision::fp32 : Precision::bf16;
   } else if (precision == "fp32" || precision == "bf16") {
     workload.precision = precision == "fp32" ? Precision::fp32 : Precision::bf16;
   } else {
-    throw InputError(fmt::format("--precision {} is neither bf16 nor fp32", precision));
+    throw InputError(fmt::format("--precision {} is neither bf16 nor fp32", precision),
+                     "use --precision bf16 or --precision fp32");
   }
-  if (gradient == "16") workload.gradient = GradientWidth::bits16;
-  else if (gradient == "32") workload.gradient = GradientWidth::bits32;
-  else if (gradient != "auto") throw InputError(fmt::format("--gradient-bits {} is not 16, 32 or auto", gradient));
+  if (gradient == "16")
+    workload.gradient = GradientWidth::bits16;
+  else if (gradient == "32")
+    workload.gradient = GradientWidth::bits32;
+  else if (gradient != "auto")
+    throw InputError(fmt::format("--gradient-bits {} is not 16, 32 or auto", gradient),
+                     "leave it out, or use one of these");
   problem.validate();
   return problem;
 }

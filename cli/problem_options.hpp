@@ -16,9 +16,9 @@ struct ProblemOptions {
   std::string machine;
   std::vector<std::string> settings;  // --set KEY=VALUE
   std::int64_t batch = 8;
-  std::int64_t micro_batch = 0;  // 0: not given
-  std::int64_t sequence = 0;     // 0: the model's positions, at most 1024
-  std::string precision;         // "": fp32 where the CPU stands in for a GPU, else bf16
+  std::optional<std::int64_t> micro_batch;
+  std::optional<std::int64_t> sequence;  // else the model's positions, at most 1024
+  std::string precision;                 // "": fp32 where the CPU stands in for a GPU, else bf16
   std::string gradient = "auto";
   std::string gpu_memory, host_memory;
 
@@ -26,7 +26,7 @@ struct ProblemOptions {
   void add_to(CLI::App& command, bool machine_required);
   // Throws InputError. Without --micro-batch the micro-batch is the batch.
   Problem problem() const;
-  bool chooses_micro_batch() const { return micro_batch == 0; }
+  bool chooses_micro_batch() const { return !micro_batch; }
   // --gpu-memory, --host-memory and --set, applied to a machine.
   Machine limited(Machine machine) const;
 };

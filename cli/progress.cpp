@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "cli/output.hpp"
+
 namespace spillway::cli {
 
 namespace {
@@ -32,30 +34,31 @@ Progress::~Progress() { finish(); }
 void Progress::show(const std::string& line, bool important) {
   if (!enabled_) return;
   const auto now = std::chrono::steady_clock::now();
-  const auto pause = terminal_ ? std::chrono::steady_clock::duration(redraw_every) : plain_line_every;
+  const auto pause =
+      terminal_ ? std::chrono::steady_clock::duration(redraw_every) : plain_line_every;
   if (!important && now - last_ < pause) return;
   last_ = now;
   if (terminal_) {
     const std::string text = line.substr(0, terminal_width() - 1);
-    fmt::print(stderr, "\r{:<{}}", text, shown_width_);
+    print_error(fmt::format("\r{:<{}}", text, shown_width_));
     shown_width_ = text.size();
     open_ = true;
   } else {
-    fmt::print(stderr, "{}\n", line);
+    print_error(line + "\n");
   }
-  std::fflush(stderr);
 }
 
 void Progress::finish() {
   if (!open_) return;
-  fmt::print(stderr, "\n");
+  print_error("\n");
   open_ = false;
   shown_width_ = 0;
 }
 
 std::string format_clock(double seconds) {
   const auto whole = static_cast<long long>(std::max(0.0, seconds) + 0.5);
-  if (whole >= 3600) return fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60);
+  if (whole >= 3600)
+    return fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60);
   return fmt::format("{}:{:02}", whole / 60, whole % 60);
 }
 

@@ -1,4 +1,5 @@
-// How a long run shows how far it is: one line rewritten on a terminal, plain lines now and then elsewhere.
+// How a long run shows how far it is: one line rewritten on a terminal, plain lines now and then
+// elsewhere.
 #pragma once
 
 #include <chrono>

@@ -1,7 +1,7 @@
-// spillway simulate: one policy on one machine, in detail. And estimate: does it fit, how long, how much wear.
+// spillway simulate: one policy on one machine, in detail. And estimate: does it fit, how long, how
+// much wear.
 #include <fmt/format.h>
 
-#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -9,6 +9,7 @@
 #include "base/errors.hpp"
 #include "base/units.hpp"
 #include "cli/commands.hpp"
+#include "cli/output.hpp"
 #include "cli/problem_options.hpp"
 #include "experiments/evaluate.hpp"
 #include "policies/run_record.hpp"
@@ -29,16 +30,23 @@ struct Options {
 };
 
 Evaluation evaluate_as_asked(const Options& options) {
+  check_output_path("--trace", options.trace);
+  check_output_path("--dot", options.dot);
   const Problem problem = options.problem.problem();
-  if (options.steps < 1 || options.steps > 1000) throw InputError(fmt::format("--steps {} is not in 1 .. 1000", options.steps));
-  return options.problem.chooses_micro_batch() ? evaluate_best_micro_batch(problem, options.policy, options.steps)
-                                               : evaluate(problem, options.policy, options.steps);
+  if (options.steps < 1 || options.steps > 1000) {
+    throw InputError(fmt::format("--steps {} is not in 1 .. 1000", options.steps),
+                     "leave it out: a few steps show the steady state");
+  }
+  return options.problem.chooses_micro_batch()
+             ? evaluate_best_micro_batch(problem, options.policy, options.steps)
+             : evaluate(problem, options.policy, options.steps);
 }
 
 void print_memory(const Schedule& schedule) {
   for (const Tier tier : {Tier::gpu, Tier::host, Tier::ssd}) {
     const TierUse& use = schedule.use(tier);
-    fmt::print("  {:<5} {:>10} of {:>10}{}\n", to_string(tier), format_bytes(static_cast<double>(use.peak_bytes)),
+    fmt::print("  {:<5} {:>10} of {:>10}{}\n", to_string(tier),
+               format_bytes(static_cast<double>(use.peak_bytes)),
                format_bytes(static_cast<double>(use.capacity_bytes)),
                use.peak_bytes > use.capacity_bytes ? "   does not fit" : "");
   }
@@ -54,34 +62,35 @@ void print_header(const Schedule& schedule) {
 
 void print_result(const Schedule& schedule, const SimulationResult& result) {
   print_header(schedule);
-  fmt::print("step           {}   forward {}, backward {}, optimizer {}\n", format_seconds(result.step_seconds),
-             format_seconds(result.phases.forward), format_seconds(result.phases.backward),
-             format_seconds(result.phases.optimizer));
-  fmt::print("throughput     {:.1f} tokens/s   model {:.4g} TFLOPS, hardware {:.4g} TFLOPS\n", result.tokens_per_second,
-             result.model_tflops, result.hardware_tflops);
-  fmt::print("bound          {} by {}: {:.1f} % of the bound is reached\n", format_seconds(result.bound_seconds),
-             result.bound_by, 100 * result.efficiency);
+  fmt::print("step           {}   forward {}, backward {}, optimizer {}\n",
+             format_seconds(result.step_seconds), format_seconds(result.phases.forward),
+             format_seconds(result.phases.backward), format_seconds(result.phases.optimizer));
+  fmt::print("throughput     {:.1f} tokens/s   model {:.4g} TFLOPS, hardware {:.4g} TFLOPS\n",
+             result.tokens_per_second, result.model_tflops, result.hardware_tflops);
+  fmt::print("bound          {} by {}: {:.1f} % of the bound is reached\n",
+             format_seconds(result.bound_seconds), result.bound_by, 100 * result.efficiency);
   fmt::print("ssd written    {} a step\n", format_bytes(result.ssd_bytes_written_per_step));
   fmt::print("lanes          busy     bytes a step\n");
   for (int lane = 0; lane < lane_count; ++lane) {
     const LaneUse& use = result.lanes[static_cast<std::size_t>(lane)];
     if (use.busy_fraction == 0) continue;
-    fmt::print("  {:<13} {:>5.1f} %  {:>10}\n", to_string(static_cast<Lane>(lane)), 100 * use.busy_fraction,
-               use.bytes > 0 ? format_bytes(use.bytes) : "");
+    fmt::print("  {:<13} {:>5.1f} %  {:>10}\n", to_string(static_cast<Lane>(lane)),
+               100 * use.busy_fraction, use.bytes > 0 ? format_bytes(use.bytes) : "");
   }
   fmt::print("memory\n");
   print_memory(schedule);
   if (result.extrapolated) {
-    fmt::print("note: some kernels were not measured at this shape; their times are extrapolated\n"
-               "      (`spillway calibrate --model ... --micro-batch ... --sequence ...` measures them)\n");
+    fmt::print(
+        "note: some kernels were not measured at this shape; their times are extrapolated\n"
+        "      (`spillway calibrate --model ... --micro-batch ... --sequence ...` measures "
+        "them)\n");
   }
 }
 
 void write_dot_file(const Schedule& schedule, const std::string& path) {
-  std::ofstream out(path);
-  schedule.write_dot(out);
-  out.close();
-  if (!out) throw MachineError::from_errno(fmt::format("cannot write {}", path), errno);
+  std::ostringstream text;
+  schedule.write_dot(text);
+  write_file(path, text.str());
 }
 
 void run_simulate(const Options& options, int& exit_code) {
@@ -95,7 +104,9 @@ void run_simulate(const Options& options, int& exit_code) {
     write_trace(trace, options.trace);
   }
   if (options.json) {
-    fmt::print("{}\n", to_json(schedule, result, evaluation.schedule_seconds, evaluation.simulate_seconds).dump(2));
+    fmt::print("{}\n",
+               to_json(schedule, result, evaluation.schedule_seconds, evaluation.simulate_seconds)
+                   .dump(2));
   } else if (options.explain) {
     std::ostringstream text;
     schedule.write_explain(text);
@@ -115,7 +126,8 @@ void run_estimate(const Options& options, int& exit_code) {
   const Schedule& schedule = evaluation.schedule;
   const SimulationResult* result = evaluation.result ? &*evaluation.result : nullptr;
   if (options.json) {
-    nlohmann::ordered_json json = to_json(schedule, result, evaluation.schedule_seconds, evaluation.simulate_seconds);
+    nlohmann::ordered_json json =
+        to_json(schedule, result, evaluation.schedule_seconds, evaluation.simulate_seconds);
     fmt::print("{}\n", json.dump(2));
   } else {
     print_header(schedule);
@@ -123,9 +135,11 @@ void run_estimate(const Options& options, int& exit_code) {
     print_memory(schedule);
     if (result) {
       const double steps_per_day = 86400 / result->step_seconds;
-      fmt::print("step         {}   ({:.1f} tokens/s, {:.3g}M tokens a day)\n", format_seconds(result->step_seconds),
-                 result->tokens_per_second, result->tokens_per_second * 86400 / 1e6);
-      fmt::print("ssd written  {} a step, {} a day\n", format_bytes(result->ssd_bytes_written_per_step),
+      fmt::print("step         {}   ({:.1f} tokens/s, {:.3g}M tokens a day)\n",
+                 format_seconds(result->step_seconds), result->tokens_per_second,
+                 result->tokens_per_second * 86400 / 1e6);
+      fmt::print("ssd written  {} a step, {} a day\n",
+                 format_bytes(result->ssd_bytes_written_per_step),
                  format_bytes(result->ssd_bytes_written_per_step * steps_per_day));
     }
   }
@@ -141,9 +155,13 @@ void add_simulate(CLI::App& app, int& exit_code) {
   CLI::App* command = app.add_subcommand("simulate", "simulate one policy in detail");
   auto options = std::make_shared<Options>();
   options->problem.add_to(*command, true);
-  command->add_option("--policy", options->policy, "policy and options, e.g. greedysnake:alpha=0.2,snake=off")->required();
+  command
+      ->add_option("--policy", options->policy,
+                   "policy and options, e.g. greedysnake:alpha=0.2,snake=off")
+      ->required();
   command->add_option("--steps", options->steps, "steps to simulate")->capture_default_str();
-  command->add_option("--trace", options->trace, "write the simulated trace (Perfetto JSON; .gz compresses)");
+  command->add_option("--trace", options->trace,
+                      "write the simulated trace (Perfetto JSON; .gz compresses)");
   command->add_option("--dot", options->dot, "write the schedule's graph for Graphviz");
   command->add_flag("--explain", options->explain, "print the schedule for reading");
   command->add_flag("--json", options->json, "print one JSON object (docs/metrics.md)");
@@ -151,7 +169,8 @@ void add_simulate(CLI::App& app, int& exit_code) {
 }
 
 void add_estimate(CLI::App& app, int& exit_code) {
-  CLI::App* command = app.add_subcommand("estimate", "does it fit, how long does a step take, how much is written to the SSD");
+  CLI::App* command = app.add_subcommand(
+      "estimate", "does it fit, how long does a step take, how much is written to the SSD");
   auto options = std::make_shared<Options>();
   options->problem.add_to(*command, true);
   command->add_option("--policy", options->policy, "policy and options")->required();

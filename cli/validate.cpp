@@ -1,9 +1,11 @@
 // spillway validate: predicted against measured, for a recorded trace.
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "base/errors.hpp"
 #include "base/units.hpp"
 #include "cli/commands.hpp"
 #include "experiments/validate.hpp"
@@ -25,20 +27,25 @@ ordered_json to_json(const Validation& v) {
   const TraceComparison& c = v.comparison;
   ordered_json kinds, lanes, critical;
   for (const Quantity& kind : c.kinds) {
-    kinds[kind.name] = {{"predicted", kind.predicted_seconds}, {"measured", kind.measured_seconds}, {"error", kind.error}};
+    kinds[kind.name] = {{"predicted", kind.predicted_seconds},
+                        {"measured", kind.measured_seconds},
+                        {"error", kind.error}};
   }
   for (const LaneQuantity& lane : c.lanes) {
-    lanes[lane.name] = {{"predicted_busy", lane.predicted_busy}, {"measured_busy", lane.measured_busy}};
+    lanes[lane.name] = {{"predicted_busy", lane.predicted_busy},
+                        {"measured_busy", lane.measured_busy}};
   }
   for (const CriticalShare& share : v.critical_path) {
-    critical[share.kind] = {{"predicted", share.predicted_seconds}, {"measured", share.measured_seconds}};
+    critical[share.kind] = {{"predicted", share.predicted_seconds},
+                            {"measured", share.measured_seconds}};
   }
   ordered_json divergence;
   if (c.first_divergence) {
-    divergence = {{"task", c.first_divergence->task},
-                  {"description", c.first_divergence->description},
-                  {"predicted_seconds", static_cast<double>(c.first_divergence->predicted_ns) / 1e9},
-                  {"measured_seconds", static_cast<double>(c.first_divergence->measured_ns) / 1e9}};
+    divergence = {
+        {"task", c.first_divergence->task},
+        {"description", c.first_divergence->description},
+        {"predicted_seconds", static_cast<double>(c.first_divergence->predicted_ns) / 1e9},
+        {"measured_seconds", static_cast<double>(c.first_divergence->measured_ns) / 1e9}};
   }
   return {{"policy", v.schedule.policy()},
           {"model", v.schedule.problem().model.name},
@@ -59,37 +66,64 @@ ordered_json to_json(const Validation& v) {
 void print_report(const Validation& v, const std::string& path) {
   const TraceComparison& c = v.comparison;
   fmt::print("{}: {} with policy {}\n", path, v.schedule.problem().model.name, v.schedule.policy());
-  fmt::print("step       predicted {:>10}   measured {:>10}   error {:+.1f} %   (median of {} step{}{})\n",
-             format_seconds(c.predicted.median_seconds), format_seconds(c.measured.median_seconds), 100 * c.error,
-             c.measured.seconds.size(), c.measured.seconds.size() == 1 ? "" : "s",
-             c.measured.filling ? ", with the filling of the pipeline" : "");
-  fmt::print("{:<16} {:>12} {:>12} {:>9}   seconds a step, all tasks of the kind added up\n", "kind", "predicted", "measured", "error");
+  fmt::print(
+      "step       predicted {:>10}   measured {:>10}   error {:+.1f} %   (median of {} step{}{})\n",
+      format_seconds(c.predicted.median_seconds), format_seconds(c.measured.median_seconds),
+      100 * c.error, c.measured.seconds.size(), c.measured.seconds.size() == 1 ? "" : "s",
+      c.measured.filling ? ", with the filling of the pipeline" : "");
+  fmt::print("{:<16} {:>12} {:>12} {:>9}   seconds a step, all tasks of the kind added up\n",
+             "kind", "predicted", "measured", "error");
   for (const Quantity& kind : c.kinds) {
-    fmt::print("  {:<14} {:>12} {:>12} {:>+7.1f} %\n", kind.name, format_seconds(kind.predicted_seconds),
-               format_seconds(kind.measured_seconds), 100 * kind.error);
+    fmt::print("  {:<14} {:>12} {:>12} {:>+7.1f} %\n", kind.name,
+               format_seconds(kind.predicted_seconds), format_seconds(kind.measured_seconds),
+               100 * kind.error);
   }
   fmt::print("{:<16} {:>12} {:>12}   busy\n", "lane", "predicted", "measured");
   for (const LaneQuantity& lane : c.lanes) {
-    fmt::print("  {:<14} {:>10.1f} % {:>10.1f} %\n", lane.name, 100 * lane.predicted_busy, 100 * lane.measured_busy);
+    fmt::print("  {:<14} {:>10.1f} % {:>10.1f} %\n", lane.name, 100 * lane.predicted_busy,
+               100 * lane.measured_busy);
   }
-  fmt::print("{:<16} {:>12} {:>12}   on the critical path, per step\n", "kind", "predicted", "measured");
+  fmt::print("{:<16} {:>12} {:>12}   on the critical path, per step\n", "kind", "predicted",
+             "measured");
   for (const CriticalShare& share : v.critical_path) {
-    fmt::print("  {:<14} {:>12} {:>12}\n", share.kind, format_seconds(share.predicted_seconds), format_seconds(share.measured_seconds));
+    fmt::print("  {:<14} {:>12} {:>12}\n", share.kind, format_seconds(share.predicted_seconds),
+               format_seconds(share.measured_seconds));
   }
   if (c.first_divergence) {
-    fmt::print("first divergence: task {} ({}): predicted {}, measured {}; {} of {} tasks differ by more than 25 %\n",
-               c.first_divergence->task, c.first_divergence->description,
-               format_seconds(static_cast<double>(c.first_divergence->predicted_ns) / 1e9),
-               format_seconds(static_cast<double>(c.first_divergence->measured_ns) / 1e9), c.diverging_tasks, c.matched_tasks);
+    fmt::print(
+        "first divergence: task {} ({}): predicted {}, measured {}; {} of {} tasks differ by more "
+        "than 25 %\n",
+        c.first_divergence->task, c.first_divergence->description,
+        format_seconds(static_cast<double>(c.first_divergence->predicted_ns) / 1e9),
+        format_seconds(static_cast<double>(c.first_divergence->measured_ns) / 1e9),
+        c.diverging_tasks, c.matched_tasks);
   } else {
     fmt::print("no task differs by more than 25 %\n");
   }
   if (v.predicted.extrapolated) {
-    fmt::print("note: some kernels were not measured at this shape; their times are extrapolated\n");
+    fmt::print(
+        "note: some kernels were not measured at this shape; their times are extrapolated\n");
+  }
+}
+
+void check(const Options& options) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(options.trace, ignored)) {
+    throw InputError(options.trace + ": no such trace file", "check the spelling of the path");
+  }
+  if (std::filesystem::is_directory(options.trace, ignored)) {
+    throw InputError(options.trace + ": this is a folder",
+                     "name a trace in it, e.g. " +
+                         (std::filesystem::path(options.trace) / "trace.json.gz").string());
+  }
+  if (!options.settings.empty() && options.machine.empty()) {
+    throw InputError("--set changes a key of --machine, and none is named",
+                     "name a machine too, e.g. the machine.toml of the run");
   }
 }
 
 void run(const Options& options) {
+  check(options);
   const Trace trace = read_trace(options.trace);
   std::optional<Machine> machine;
   if (!options.machine.empty()) machine = load_machine(options.machine, options.settings);
@@ -104,11 +138,14 @@ void run(const Options& options) {
 }  // namespace
 
 void add_validate(CLI::App& app, int&) {
-  CLI::App* command = app.add_subcommand("validate", "simulate the schedule of a recorded trace and compare");
+  CLI::App* command =
+      app.add_subcommand("validate", "simulate the schedule of a recorded trace and compare");
   auto options = std::make_shared<Options>();
   command->add_option("trace", options->trace, "a trace written by `spillway train`")->required();
-  command->add_option("--machine", options->machine, "use these rates instead of those recorded in the trace");
-  command->add_option("--set", options->settings, "override a key of --machine")->allow_extra_args(false);
+  command->add_option("--machine", options->machine,
+                      "use these rates instead of those recorded in the trace");
+  command->add_option("--set", options->settings, "override a key of --machine")
+      ->allow_extra_args(false);
   command->add_flag("--json", options->json, "print one JSON object");
   command->callback([options] { run(*options); });
 }

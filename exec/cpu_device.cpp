@@ -28,33 +28,41 @@ void CpuDevice::compute(const Task& task, const Operands& o) {
       gpt_.embed_forward(floats(o.parameters), o.tokens, floats(o.output));
       return;
     case TaskKind::forward:
-      gpt_.block_forward(floats(o.parameters), floats(o.input), floats(o.output), o.saved, o.scratch);
+      gpt_.block_forward(floats(o.parameters), floats(o.input), floats(o.output), o.saved,
+                         o.scratch);
       return;
     case TaskKind::head:
-      gpt_.head(floats(o.parameters), o.targets, floats(o.activation_gradient), floats(o.head_gradient),
-                task.first_micro_batch, o.losses, o.scratch);
+      gpt_.head(floats(o.parameters), o.targets, floats(o.activation_gradient),
+                floats(o.head_gradient), task.first_micro_batch, o.losses, o.scratch);
       return;
     case TaskKind::backward:
-      gpt_.block_backward(floats(o.parameters), floats(o.input), o.saved, task.available, task.recomputes_output,
-                          floats(o.activation_gradient), floats(o.gradient), task.first_micro_batch, o.scratch);
+      gpt_.block_backward(floats(o.parameters), floats(o.input), o.saved, task.available,
+                          task.recomputes_output, floats(o.activation_gradient), floats(o.gradient),
+                          task.first_micro_batch, o.scratch);
       return;
     case TaskKind::embed_backward:
-      gpt_.embed_backward(o.tokens, floats(o.activation_gradient), floats(o.gradient), task.first_micro_batch);
+      gpt_.embed_backward(o.tokens, floats(o.activation_gradient), floats(o.gradient),
+                          task.first_micro_batch);
       return;
-    case TaskKind::optimizer: optimizer(task, o); return;
-    default: bug("a compute task", __FILE__, __LINE__, to_string(task.kind));
+    case TaskKind::optimizer:
+      optimizer(task, o);
+      return;
+    default:
+      bug("a compute task", __FILE__, __LINE__, to_string(task.kind));
   }
 }
 
 void CpuDevice::optimizer(const Task& task, const Operands& o) const {
   const auto elements = static_cast<std::int64_t>(task.params);
   float* master = floats(o.optimizer_state);
-  *o.gradient_square_sum =
-      adamw_update_unit(master, master + elements, master + 2 * elements, floats(o.gradient), floats(o.head_gradient),
-                        floats(o.parameters), static_cast<std::int64_t>(task.first_element), elements,
-                        task.layer == layers_ ? embedding_layout_ : block_layout_, o.adam);
+  *o.gradient_square_sum = adamw_update_unit(
+      master, master + elements, master + 2 * elements, floats(o.gradient), floats(o.head_gradient),
+      floats(o.parameters), static_cast<std::int64_t>(task.first_element), elements,
+      task.layer == layers_ ? embedding_layout_ : block_layout_, o.adam);
 }
 
-void CpuDevice::copy(Lane, std::byte* to, const std::byte* from, std::uint64_t bytes) { std::memcpy(to, from, bytes); }
+void CpuDevice::copy(Lane, std::byte* to, const std::byte* from, std::uint64_t bytes) {
+  std::memcpy(to, from, bytes);
+}
 
 }  // namespace spillway

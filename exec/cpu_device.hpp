@@ -1,5 +1,5 @@
-// The CPU twin of a GPU: "GPU memory" is an arena of the size planned, kernels run on the lane's thread in
-// fp32, copies are memcpy between the two arenas.
+// The CPU twin of a GPU: "GPU memory" is an arena of the size planned, kernels run on the lane's
+// thread in fp32, copies are memcpy between the two arenas.
 #pragma once
 
 #include <vector>
@@ -12,8 +12,8 @@ namespace spillway {
 
 class CpuDevice : public Device {
  public:
-  // Takes arenas of these sizes at once. Throws MachineError when the machine cannot give them, InputError
-  // when the problem is not one the CPU backend computes (a GPT in fp32).
+  // Takes arenas of these sizes at once. Throws MachineError when the machine cannot give them,
+  // InputError when the problem is not one the CPU backend computes (a GPT in fp32).
   CpuDevice(const Problem& problem, std::uint64_t gpu_bytes, std::uint64_t host_bytes);
 
   std::string name() const override;

@@ -27,7 +27,8 @@ CudaDevices find_cuda_devices() {
   CudaDevices devices;
   const std::unique_ptr<void, Close> module(dlopen(module_path().c_str(), RTLD_NOW | RTLD_LOCAL));
   if (!module) {
-    devices.text = "this build has no CUDA module: no CUDA toolkit was found when it was configured";
+    devices.text =
+        "this build has no CUDA module: no CUDA toolkit was found when it was configured";
     return devices;
   }
   using Probe = int (*)(char*, int);

@@ -1,7 +1,7 @@
 // What a backend provides: compute tasks and copies between the gpu and host tiers.
 //
-// The executor owns the order; a device only does what it is told, with memory planned by the schedule.
-// Calls come from one thread per lane and block until the work is done.
+// The executor owns the order; a device only does what it is told, with memory planned by the
+// schedule. Calls come from one thread per lane and block until the work is done.
 #pragma once
 
 #include <array>
@@ -37,7 +37,8 @@ class Device {
  public:
   virtual ~Device() = default;
   virtual std::string name() const = 0;
-  // Start of the gpu tier's arena (at least the bytes asked for at construction) and of the host tier's.
+  // Start of the gpu tier's arena (at least the bytes asked for at construction) and of the host
+  // tier's.
   virtual std::span<std::byte> gpu_memory() = 0;
   virtual std::span<std::byte> host_memory() = 0;
   // Runs a task of lane gpu.compute or cpu.optimizer.

@@ -12,7 +12,8 @@
 namespace spillway {
 
 std::int64_t now_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
       .count();
 }
 
@@ -21,8 +22,8 @@ AdamStep OptimizerSettings::at(std::int64_t step) const {
   if (step < warmup_steps) {
     rate *= static_cast<double>(step + 1) / static_cast<double>(warmup_steps);
   } else if (decay_steps > warmup_steps) {
-    const double progress = std::min(
-        1.0, static_cast<double>(step - warmup_steps) / static_cast<double>(decay_steps - warmup_steps));
+    const double progress = std::min(1.0, static_cast<double>(step - warmup_steps) /
+                                              static_cast<double>(decay_steps - warmup_steps));
     rate *= 0.1 + 0.9 * 0.5 * (1 + std::cos(std::numbers::pi * progress));
   }
   return {static_cast<float>(rate),    static_cast<float>(beta1),        static_cast<float>(beta2),
@@ -41,9 +42,14 @@ bool uses_store(Lane lane) { return lane == Lane::ssd_read || lane == Lane::ssd_
 // What one run of a schedule needs, allocated before it starts.
 struct Executor::Run {
   Run(const Schedule& s, std::int64_t first)
-      : schedule(s), first_step(first), waiting_for(s.tasks().size()), start_ns(s.tasks().size()),
-        end_ns(s.tasks().size()), gradient_square_sums(s.tasks().size(), 0.0),
-        open_tasks(static_cast<std::size_t>(s.steps())), last_end_ns(static_cast<std::size_t>(s.steps())) {
+      : schedule(s),
+        first_step(first),
+        waiting_for(s.tasks().size()),
+        start_ns(s.tasks().size()),
+        end_ns(s.tasks().size()),
+        gradient_square_sums(s.tasks().size(), 0.0),
+        open_tasks(static_cast<std::size_t>(s.steps())),
+        last_end_ns(static_cast<std::size_t>(s.steps())) {
     const auto tasks = s.tasks();
     const Workload& workload = s.problem().workload;
     for (TaskId id = 0; id < tasks.size(); ++id) {
@@ -56,7 +62,8 @@ struct Executor::Run {
     targets.resize(tokens.size());
   }
 
-  // Steps whose result a task contributes to: the one it belongs to, and the one whose gradient it applies.
+  // Steps whose result a task contributes to: the one it belongs to, and the one whose gradient it
+  // applies.
   struct Steps {
     int values[2];
     int count;
@@ -77,11 +84,11 @@ struct Executor::Run {
   std::array<std::vector<TaskId>, lane_count> by_lane;
   std::vector<std::atomic<std::uint32_t>> waiting_for;  // predecessors not done yet, per task
   std::vector<std::int64_t> start_ns, end_ns;
-  std::vector<double> losses;                // (steps, batch)
-  std::vector<double> gradient_square_sums;  // per task
-  std::vector<std::atomic<std::uint32_t>> open_tasks;       // per step
-  std::vector<std::atomic<std::int64_t>> last_end_ns;       // per step: end of its last own task
-  std::vector<std::int32_t> tokens, targets;                // of the micro-batch gpu.compute works on
+  std::vector<double> losses;                          // (steps, batch)
+  std::vector<double> gradient_square_sums;            // per task
+  std::vector<std::atomic<std::uint32_t>> open_tasks;  // per step
+  std::vector<std::atomic<std::int64_t>> last_end_ns;  // per step: end of its last own task
+  std::vector<std::int32_t> tokens, targets;           // of the micro-batch gpu.compute works on
   std::int64_t tokens_step = -1, tokens_micro_batch = -1;
   std::array<std::array<std::uint64_t, tier_count>, lane_count> highest{};
   std::atomic<std::uint32_t> lanes_left{lane_count};
@@ -89,9 +96,10 @@ struct Executor::Run {
 
 struct Executor::Lanes {
   std::vector<std::thread> threads;
-  std::array<std::atomic<std::uint32_t>, lane_count> signal{};  // bumped when a task of the lane becomes ready
-  std::atomic<std::uint32_t> generation{0};                     // bumped when a run starts or the end has come
-  std::atomic<std::uint32_t> progress{0};                       // bumped for the calling thread
+  std::array<std::atomic<std::uint32_t>, lane_count>
+      signal{};                              // bumped when a task of the lane becomes ready
+  std::atomic<std::uint32_t> generation{0};  // bumped when a run starts or the end has come
+  std::atomic<std::uint32_t> progress{0};    // bumped for the calling thread
   std::atomic<bool> failed{false};
   std::atomic<bool> stopping{false};
   std::atomic<Run*> run{nullptr};
@@ -100,8 +108,13 @@ struct Executor::Lanes {
   std::vector<std::string> warnings;
 };
 
-Executor::Executor(Device& device, SsdStore* store, const Dataset& dataset, OptimizerSettings settings)
-    : device_(device), store_(store), dataset_(dataset), settings_(settings), start_ns_(now_ns()),
+Executor::Executor(Device& device, SsdStore* store, const Dataset& dataset,
+                   OptimizerSettings settings)
+    : device_(device),
+      store_(store),
+      dataset_(dataset),
+      settings_(settings),
+      start_ns_(now_ns()),
       lanes_(std::make_unique<Lanes>()) {
   for (int lane = 0; lane < lane_count; ++lane) {
     lanes_->threads.emplace_back([this, lane] { lane_main(static_cast<Lane>(lane)); });
@@ -187,7 +200,8 @@ void Executor::work(Run& run, Lane lane, SsdStore::Channel* channel) {
       }
     }
     for (const int step : run.steps_of(task)) {
-      if (run.open_tasks[static_cast<std::size_t>(step)].fetch_sub(1, std::memory_order_acq_rel) == 1) {
+      if (run.open_tasks[static_cast<std::size_t>(step)].fetch_sub(1, std::memory_order_acq_rel) ==
+          1) {
         lanes_->progress.fetch_add(1, std::memory_order_release);
         lanes_->progress.notify_all();
       }
@@ -210,33 +224,53 @@ Operands Executor::operands(Run& run, TaskId id) {
   for (const Access& access : run.schedule.accesses(task)) {
     std::byte* const where = address(run, access);
     switch (access.role) {
-      case Role::parameters: o.parameters = where; break;
-      case Role::gradient: o.gradient = where; break;
-      case Role::head_gradient: o.head_gradient = where; break;
-      case Role::optimizer_state: o.optimizer_state = where; break;
-      case Role::input: o.input = where; break;
-      case Role::output: o.output = where; break;
-      case Role::saved: o.saved = where; break;
-      case Role::activation_gradient: o.activation_gradient = where; break;
-      case Role::scratch: o.scratch = where; break;
+      case Role::parameters:
+        o.parameters = where;
+        break;
+      case Role::gradient:
+        o.gradient = where;
+        break;
+      case Role::head_gradient:
+        o.head_gradient = where;
+        break;
+      case Role::optimizer_state:
+        o.optimizer_state = where;
+        break;
+      case Role::input:
+        o.input = where;
+        break;
+      case Role::output:
+        o.output = where;
+        break;
+      case Role::saved:
+        o.saved = where;
+        break;
+      case Role::activation_gradient:
+        o.activation_gradient = where;
+        break;
+      case Role::scratch:
+        o.scratch = where;
+        break;
       case Role::source:
-      case Role::destination: break;
+      case Role::destination:
+        break;
     }
   }
   const Workload& workload = run.schedule.problem().workload;
-  const bool needs_text =
-      task.kind == TaskKind::embed_forward || task.kind == TaskKind::head || task.kind == TaskKind::embed_backward;
+  const bool needs_text = task.kind == TaskKind::embed_forward || task.kind == TaskKind::head ||
+                          task.kind == TaskKind::embed_backward;
   if (needs_text) {
     const std::int64_t step = run.first_step + task.step;
     if (run.tokens_step != step || run.tokens_micro_batch != task.micro_batch) {
-      dataset_.batch(step, task.micro_batch * workload.micro_batch, workload.micro_batch, workload.sequence,
-                     run.tokens.data(), run.targets.data());
+      dataset_.batch(step, task.micro_batch * workload.micro_batch, workload.micro_batch,
+                     workload.sequence, run.tokens.data(), run.targets.data());
       run.tokens_step = step;
       run.tokens_micro_batch = task.micro_batch;
     }
     o.tokens = run.tokens.data();
     o.targets = run.targets.data();
-    o.losses = run.losses.data() + task.step * workload.batch + task.micro_batch * workload.micro_batch;
+    o.losses =
+        run.losses.data() + task.step * workload.batch + task.micro_batch * workload.micro_batch;
   }
   if (task.kind == TaskKind::optimizer) {
     o.adam = settings_.at(run.first_step + task.update);
@@ -253,12 +287,14 @@ void Executor::execute(Run& run, TaskId id, SsdStore::Channel* channel) {
     const BufferInfo& buffer = run.schedule.buffers()[access.buffer];
     std::uint64_t& most = highest[index_of(buffer.tier)];
     // I/O and compute may use a buffer up to its aligned end.
-    const std::uint64_t end = (buffer.offset + access.offset + access.bytes + buffer_alignment - 1) /
-                              buffer_alignment * buffer_alignment;
+    const std::uint64_t end =
+        (buffer.offset + access.offset + access.bytes + buffer_alignment - 1) / buffer_alignment *
+        buffer_alignment;
     most = std::max(most, end);
   }
   switch (task.kind) {
-    case TaskKind::barrier: return;
+    case TaskKind::barrier:
+      return;
     case TaskKind::h2d:
     case TaskKind::d2h:
       device_.copy(task.lane, address(run, accesses[1]), address(run, accesses[0]), task.bytes);
@@ -275,12 +311,14 @@ void Executor::execute(Run& run, TaskId id, SsdStore::Channel* channel) {
       }
       return;
     }
-    default: device_.compute(task, operands(run, id));
+    default:
+      device_.compute(task, operands(run, id));
   }
 }
 
 void Executor::run(const Schedule& schedule, std::int64_t first_step,
-                   const std::function<void(const StepResult&)>& report, Trace* trace, int segment) {
+                   const std::function<void(const StepResult&)>& report, Trace* trace,
+                   int segment) {
   SPILLWAY_ASSERT(schedule.use(Tier::gpu).peak_bytes <= device_.gpu_memory().size());
   SPILLWAY_ASSERT(schedule.use(Tier::host).peak_bytes <= device_.host_memory().size());
   SPILLWAY_ASSERT(schedule.use(Tier::ssd).peak_bytes <= (store_ ? store_->size() : 0));
@@ -302,7 +340,9 @@ void Executor::run(const Schedule& schedule, std::int64_t first_step,
     const auto s = static_cast<std::size_t>(step);
     StepResult& result = results[s];
     result.step = first_step + step;
-    for (std::int64_t i = 0; i < workload.batch; ++i) result.loss += run.losses[s * static_cast<std::size_t>(workload.batch) + static_cast<std::size_t>(i)];
+    for (std::int64_t i = 0; i < workload.batch; ++i)
+      result.loss +=
+          run.losses[s * static_cast<std::size_t>(workload.batch) + static_cast<std::size_t>(i)];
     result.loss /= static_cast<double>(workload.tokens_per_step());
     double squares = 0;
     for (TaskId id = 0; id < schedule.tasks().size(); ++id) {
@@ -321,7 +361,8 @@ void Executor::run(const Schedule& schedule, std::int64_t first_step,
     const bool all_done = run.lanes_left.load(std::memory_order_acquire) == 0;
     try {
       while (!own_error && reported < schedule.steps() &&
-             run.open_tasks[static_cast<std::size_t>(reported)].load(std::memory_order_acquire) == 0) {
+             run.open_tasks[static_cast<std::size_t>(reported)].load(std::memory_order_acquire) ==
+                 0) {
         finish(reported++);
       }
     } catch (...) {
@@ -333,7 +374,8 @@ void Executor::run(const Schedule& schedule, std::int64_t first_step,
   }
   lanes_->run = nullptr;
   for (const auto& lane : run.highest) {
-    for (std::size_t tier = 0; tier < lane.size(); ++tier) highest_use_[tier] = std::max(highest_use_[tier], lane[tier]);
+    for (std::size_t tier = 0; tier < lane.size(); ++tier)
+      highest_use_[tier] = std::max(highest_use_[tier], lane[tier]);
   }
   if (lanes_->failed) std::rethrow_exception(lanes_->error);
   if (trace) append_spans(run, *trace, segment);

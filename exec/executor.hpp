@@ -1,12 +1,12 @@
 // The executor: runs a schedule for real, one thread per lane, and records what happened.
 //
-// A lane's thread takes its tasks in program order. It waits until all predecessors of the next one are
-// done (a counter per task, a futex per lane: no lock, nothing polled), runs it, and counts its successors
-// down. Nothing is allocated between start-up and the end of a run. A failure on any lane stops all
-// lanes and is rethrown to the caller.
+// A lane's thread takes its tasks in program order. It waits until all predecessors of the next one
+// are done (a counter per task, a futex per lane: no lock, nothing polled), runs it, and counts its
+// successors down. Nothing is allocated between start-up and the end of a run. A failure on any
+// lane stops all lanes and is rethrown to the caller.
 //
-// A run executes a whole schedule: `schedule.steps()` training steps and the epilogue, after which every
-// home holds current values. Training is a sequence of runs of the same policy.
+// A run executes a whole schedule: `schedule.steps()` training steps and the epilogue, after which
+// every home holds current values. Training is a sequence of runs of the same policy.
 #pragma once
 
 #include <array>
@@ -32,41 +32,48 @@ struct OptimizerSettings {
   double learning_rate = 1e-3;
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, weight_decay = 0.01;
   std::int64_t warmup_steps = 0;
-  std::int64_t decay_steps = 0;  // 0: constant after warm-up; else cosine, reaching a tenth at this step
+  std::int64_t decay_steps =
+      0;  // 0: constant after warm-up; else cosine, reaching a tenth at this step
 
   AdamStep at(std::int64_t step) const;  // step counts from 0
 };
 
 struct StepResult {
-  std::int64_t step = 0;   // global
-  double loss = 0;         // mean over the step's tokens
+  std::int64_t step = 0;  // global
+  double loss = 0;        // mean over the step's tokens
   double gradient_norm = 0;
-  double seconds = 0;      // since the end of the step before (of the run's start, for its first)
+  double seconds = 0;  // since the end of the step before (of the run's start, for its first)
   std::uint64_t ssd_bytes_read = 0, ssd_bytes_written = 0;
 };
 
 class Executor {
  public:
-  // `store` may be null when no schedule uses the ssd tier. Device, store and dataset outlive the executor.
+  // `store` may be null when no schedule uses the ssd tier. Device, store and dataset outlive the
+  // executor.
   Executor(Device& device, SsdStore* store, const Dataset& dataset, OptimizerSettings settings);
   ~Executor();
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 
-  // Runs all of `schedule`, its first step being global step `first_step`. `report` is called in step order
-  // on the calling thread as soon as a step's loss and gradient norm are known. Spans are appended to
-  // `trace` (if not null) as segment `segment`, times counted from the construction of the executor.
-  void run(const Schedule& schedule, std::int64_t first_step, const std::function<void(const StepResult&)>& report,
-           Trace* trace = nullptr, int segment = 0);
+  // Runs all of `schedule`, its first step being global step `first_step`. `report` is called in
+  // step order on the calling thread as soon as a step's loss and gradient norm are known. Spans
+  // are appended to `trace` (if not null) as segment `segment`, times counted from the construction
+  // of the executor.
+  void run(const Schedule& schedule, std::int64_t first_step,
+           const std::function<void(const StepResult&)>& report, Trace* trace = nullptr,
+           int segment = 0);
 
-  // Highest end of any bytes a task touched so far, per tier: what the memory planner calls the peak.
-  std::uint64_t highest_use(Tier tier) const { return highest_use_[static_cast<std::size_t>(tier)]; }
+  // Highest end of any bytes a task touched so far, per tier: what the memory planner calls the
+  // peak.
+  std::uint64_t highest_use(Tier tier) const {
+    return highest_use_[static_cast<std::size_t>(tier)];
+  }
   // Things the I/O lanes could not do as they should (from their channels).
   std::vector<std::string> warnings() const;
 
  private:
-  struct Run;   // the state of one run
-  struct Lanes; // the threads
+  struct Run;    // the state of one run
+  struct Lanes;  // the threads
 
   void lane_main(Lane lane);
   void work(Run& run, Lane lane, SsdStore::Channel* channel);

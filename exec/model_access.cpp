@@ -18,7 +18,9 @@ constexpr std::uint64_t piece_elements = 1 << 20;
 }  // namespace
 
 ModelAccess::ModelAccess(const Schedule& schedule, Device& device, SsdStore* store)
-    : schedule_(schedule), device_(device), staging_(piece_elements * 4, "staging for initial values") {
+    : schedule_(schedule),
+      device_(device),
+      staging_(piece_elements * 4, "staging for initial values") {
   if (store) channel_ = std::make_unique<SsdStore::Channel>(*store);
 }
 
@@ -29,19 +31,22 @@ std::byte* ModelAccess::memory_of(const Slice& where) {
   return memory.data() + buffer.offset + where.offset;
 }
 
-void ModelAccess::write(const Slice& where, std::uint64_t offset, const std::byte* from, std::uint64_t bytes) {
+void ModelAccess::write(const Slice& where, std::uint64_t offset, const std::byte* from,
+                        std::uint64_t bytes) {
   SPILLWAY_ASSERT(offset + bytes <= where.bytes);
   if (std::byte* const memory = memory_of(where)) {
     std::memcpy(memory + offset, from, bytes);
   } else {
-    channel_->write(schedule_.buffers()[where.buffer.id].offset + where.offset + offset, from, bytes);
+    channel_->write(schedule_.buffers()[where.buffer.id].offset + where.offset + offset, from,
+                    bytes);
   }
 }
 
 const std::byte* ModelAccess::read(const Slice& where, std::uint64_t offset, std::uint64_t bytes) {
   SPILLWAY_ASSERT(offset + bytes <= where.bytes);
   if (const std::byte* const memory = memory_of(where)) return memory + offset;
-  channel_->read(schedule_.buffers()[where.buffer.id].offset + where.offset + offset, staging_.data(), bytes);
+  channel_->read(schedule_.buffers()[where.buffer.id].offset + where.offset + offset,
+                 staging_.data(), bytes);
   return staging_.data();
 }
 
@@ -50,7 +55,8 @@ void ModelAccess::initialise(std::uint64_t seed) {
   for (const HomePart& home : schedule_.homes()) {
     for (std::uint64_t done = 0; done < home.elements; done += piece_elements) {
       const std::uint64_t count = std::min(piece_elements, home.elements - done);
-      initial_values(schedule_.problem().model, home.unit, seed, static_cast<std::int64_t>(home.first_element + done),
+      initial_values(schedule_.problem().model, home.unit, seed,
+                     static_cast<std::int64_t>(home.first_element + done),
                      static_cast<std::int64_t>(count), values);
       // Parameters, or the master part of [master | m | v].
       write(home.where, done * 4, staging_.data(), count * 4);
@@ -63,14 +69,15 @@ void ModelAccess::initialise(std::uint64_t seed) {
   }
 }
 
-void ModelAccess::read_master(std::int64_t unit,
-                              const std::function<void(std::uint64_t, std::span<const float>)>& take) {
+void ModelAccess::read_master(
+    std::int64_t unit, const std::function<void(std::uint64_t, std::span<const float>)>& take) {
   std::vector<const HomePart*> parts;
   for (const HomePart& home : schedule_.homes()) {
     if (home.unit == unit && home.kind == BufferKind::optimizer_state) parts.push_back(&home);
   }
-  std::sort(parts.begin(), parts.end(),
-            [](const HomePart* a, const HomePart* b) { return a->first_element < b->first_element; });
+  std::sort(parts.begin(), parts.end(), [](const HomePart* a, const HomePart* b) {
+    return a->first_element < b->first_element;
+  });
   for (const HomePart* home : parts) {
     for (std::uint64_t done = 0; done < home->elements; done += piece_elements) {
       const std::uint64_t count = std::min(piece_elements, home->elements - done);

@@ -1,4 +1,5 @@
-// Reading and writing the model states where they rest between runs: initial values, weights hash, export.
+// Reading and writing the model states where they rest between runs: initial values, weights hash,
+// export.
 #pragma once
 
 #include <cstdint>
@@ -22,10 +23,13 @@ class ModelAccess {
   // Writes the initial weights of `seed` (exec/gpt_init.hpp) and zero moments to every home.
   void initialise(std::uint64_t seed);
 
-  // The fp32 master weights of a unit in order: `take(first_element, values)` per piece; padding included.
-  void read_master(std::int64_t unit, const std::function<void(std::uint64_t, std::span<const float>)>& take);
+  // The fp32 master weights of a unit in order: `take(first_element, values)` per piece; padding
+  // included.
+  void read_master(std::int64_t unit,
+                   const std::function<void(std::uint64_t, std::span<const float>)>& take);
 
-  // XXH3 of all master weights in unit order: equal for bit-identical models, whatever the placement.
+  // XXH3 of all master weights in unit order: equal for bit-identical models, whatever the
+  // placement.
   std::uint64_t weights_hash();
 
  private:

@@ -1,5 +1,5 @@
-// Training from start to end: everything that is needed is taken before the first step, then the schedule
-// is run again and again until all steps are done.
+// Training from start to end: everything that is needed is taken before the first step, then the
+// schedule is run again and again until all steps are done.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@
 namespace spillway {
 
 struct TrainingOptions {
-  Problem problem;           // machine.gpu.memory and machine.host.memory are the limits to keep
+  Problem problem;  // machine.gpu.memory and machine.host.memory are the limits to keep
   std::string policy;
   std::int64_t steps = 100;
   std::uint64_t seed = 1;
@@ -41,8 +41,9 @@ class Training {
   // Spans kept for the trace at most; what comes after is not recorded.
   static constexpr std::size_t most_spans = 200'000;
 
-  // Builds the schedule, checks that it fits, takes memory, reserves the ssd tier, reads the data, writes the
-  // initial weights. Throws FitError, InputError, MachineError before anything is left behind.
+  // Builds the schedule, checks that it fits, takes memory, reserves the ssd tier, reads the data,
+  // writes the initial weights. Throws FitError, InputError, MachineError before anything is left
+  // behind.
   explicit Training(TrainingOptions options);
 
   const Schedule& schedule() const { return *schedule_; }
@@ -50,15 +51,16 @@ class Training {
   std::string device_name() const { return device_->name(); }
   const Dataset& dataset() const { return *dataset_; }
 
-  // Trains. `report` is called after each step; when `stop` (may be empty) returns true the training ends
-  // after the running run of the schedule. `trace` may be null. A loss that is not finite ends it with a
-  // MachineError that names the step.
+  // Trains. `report` is called after each step; when `stop` (may be empty) returns true the
+  // training ends after the running run of the schedule. `trace` may be null. A loss that is not
+  // finite ends it with a MachineError that names the step.
   TrainingResult run(const std::function<void(const StepResult&)>& report, Trace* trace,
                      const std::function<bool()>& stop = {});
 
   // The highest byte any task touched per tier, for comparison with the plan's peak.
   std::uint64_t highest_use(Tier tier) const { return executor_->highest_use(tier); }
-  // The same, found in the arenas themselves (gpu and host tiers): one past the last byte ever written.
+  // The same, found in the arenas themselves (gpu and host tiers): one past the last byte ever
+  // written.
   std::uint64_t highest_written(Tier tier) const;
 
   // Writes the trained fp32 weights as Hugging Face GPT-2 safetensors.

@@ -24,10 +24,14 @@ namespace spillway {
 namespace {
 
 constexpr std::uint64_t mebi = 1 << 20;
-constexpr std::uint64_t arena_bytes = 96 * mebi;  // beyond a last-level cache, so that copies come from memory
+constexpr std::uint64_t arena_bytes =
+    96 * mebi;  // beyond a last-level cache, so that copies come from memory
+constexpr std::uint64_t cache_bytes =
+    64 * mebi;  // more than the caches of one core and its share of the last level
 constexpr std::uint64_t store_bytes = 256 * mebi;
 
-// The kernels of a compute task that policies emit, as tasks with everything that decides their shape.
+// The kernels of a compute task that policies emit, as tasks with everything that decides their
+// shape.
 std::vector<Task> kernel_tasks(const Problem& problem) {
   const Workload& w = problem.workload;
   const double block = problem.model.block_forward_flops(w.micro_batch, w.sequence);
@@ -47,7 +51,8 @@ std::vector<Task> kernel_tasks(const Problem& problem) {
   add(TaskKind::head, 3 * problem.model.head_forward_flops(w.micro_batch, w.sequence));
   add(TaskKind::backward, 2 * block).available = saved_all;
   add(TaskKind::backward, 2 * block + recompute_flops(problem, saved_none, false));
-  add(TaskKind::backward, 2 * block + recompute_flops(problem, saved_none, true)).recomputes_output = true;
+  add(TaskKind::backward, 2 * block + recompute_flops(problem, saved_none, true))
+      .recomputes_output = true;
   add(TaskKind::embed_backward, 0);
   return tasks;
 }
@@ -56,7 +61,11 @@ std::vector<Task> kernel_tasks(const Problem& problem) {
 class KernelBench {
  public:
   KernelBench(const Problem& problem, const SamplingRule& rule)
-      : problem_(problem), rule_(rule), layers_(problem.model.layers), device_(problem, bytes_needed(problem), 4096) {
+      : problem_(problem),
+        rule_(rule),
+        layers_(problem.model.layers),
+        device_(problem, bytes_needed(problem), 4096),
+        elsewhere_(cache_bytes, "cooling the caches") {
     std::mt19937_64 random(7);
     std::normal_distribution<float> normal(0.0f, 1.0f);
     carve();
@@ -66,8 +75,10 @@ class KernelBench {
     const std::size_t count = checkpoint_bytes(problem) / 4;
     for (std::size_t i = 0; i < count; ++i) input_[i] = normal(random);
     for (std::size_t i = 0; i < count; ++i) upstream_[i] = 1e-3f * normal(random);
-    const auto tokens = static_cast<std::size_t>(problem.workload.micro_batch * problem.workload.sequence);
-    std::uniform_int_distribution<std::int32_t> token(0, static_cast<std::int32_t>(problem.model.vocabulary - 1));
+    const auto tokens =
+        static_cast<std::size_t>(problem.workload.micro_batch * problem.workload.sequence);
+    std::uniform_int_distribution<std::int32_t> token(
+        0, static_cast<std::int32_t>(problem.model.vocabulary - 1));
     for (std::size_t i = 0; i < tokens; ++i) tokens_.push_back(token(random));
     losses_.resize(static_cast<std::size_t>(problem.workload.micro_batch));
   }
@@ -87,28 +98,43 @@ class KernelBench {
     o.losses = losses_.data();
     // In-place operands start from the same values each time.
     const float* const start = task.kind == TaskKind::head ? input_ : upstream_;
-    const auto prepare = [&] { std::memcpy(hidden_, start, checkpoint_bytes(problem_)); };
+    const auto prepare = [&] {
+      cool_caches();
+      std::memcpy(hidden_, start, checkpoint_bytes(problem_));
+    };
     return kernel_time(to_string(task.kind), kernel_shape(problem_, task), task.flops,
-                       sample_ns(rule_, [&] { device_.compute(task, o); }, prepare));
+                       sample_ns(
+                           rule_, [&] { device_.compute(task, o); }, prepare));
   }
 
  private:
+  // In training a layer's operands were last touched a whole pass ago, or written by another core:
+  // not in this core's caches. Timing a kernel on operands it used just before makes it up to 15 %
+  // too fast.
+  void cool_caches() {
+    std::uint64_t* const words = reinterpret_cast<std::uint64_t*>(elsewhere_.data());
+    for (std::uint64_t i = 0; i < elsewhere_.size() / 8; i += 8) words[i] += 1;
+  }
   static std::uint64_t unit_bytes(const Problem& problem, std::int64_t unit) {
     return static_cast<std::uint64_t>(unit_elements(problem.model, unit)) * 4;
   }
-  std::uint64_t gradient_bytes() const { return std::max(unit_bytes(problem_, 0), unit_bytes(problem_, layers_)); }
+  std::uint64_t gradient_bytes() const {
+    return std::max(unit_bytes(problem_, 0), unit_bytes(problem_, layers_));
+  }
   static std::uint64_t saved_bytes(const Problem& problem) {
-    return static_cast<std::uint64_t>(problem.workload.micro_batch) * saved_bytes_per_sequence(problem);
+    return static_cast<std::uint64_t>(problem.workload.micro_batch) *
+           saved_bytes_per_sequence(problem);
   }
   static std::uint64_t scratch_bytes(const Problem& problem) {
     return std::max({forward_scratch_bytes(problem, false), forward_scratch_bytes(problem, true),
-                     backward_scratch_bytes(problem, saved_none), backward_scratch_bytes(problem, saved_all),
-                     head_scratch_bytes(problem)});
+                     backward_scratch_bytes(problem, saved_none),
+                     backward_scratch_bytes(problem, saved_all), head_scratch_bytes(problem)});
   }
   static std::uint64_t bytes_needed(const Problem& problem) {
-    const std::uint64_t block = unit_bytes(problem, 0), embedding = unit_bytes(problem, problem.model.layers);
-    return block + embedding + std::max(block, embedding) + 4 * checkpoint_bytes(problem) + saved_bytes(problem) +
-           scratch_bytes(problem) + 16 * buffer_alignment;
+    const std::uint64_t block = unit_bytes(problem, 0),
+                        embedding = unit_bytes(problem, problem.model.layers);
+    return block + embedding + std::max(block, embedding) + 4 * checkpoint_bytes(problem) +
+           saved_bytes(problem) + scratch_bytes(problem) + 16 * buffer_alignment;
   }
   void carve() {
     std::byte* at = device_.gpu_memory().data();
@@ -131,6 +157,7 @@ class KernelBench {
   const SamplingRule& rule_;
   std::int64_t layers_;
   CpuDevice device_;
+  Arena elsewhere_;
   float *block_ = nullptr, *embedding_ = nullptr, *gradient_ = nullptr;
   float *input_ = nullptr, *output_ = nullptr, *hidden_ = nullptr, *upstream_ = nullptr;
   std::byte *saved_ = nullptr, *scratch_ = nullptr;
@@ -184,8 +211,11 @@ auto beside(Other other, Measure measure) {
 class Calibration {
  public:
   Calibration(const CalibrationOptions& options, const CalibrationProgress& progress)
-      : options_(options), progress_(progress), rule_{options.samples, 2, options.most_seconds_per_figure},
-        host_(arena_bytes, "the host side of copies"), gpu_(arena_bytes, "the gpu side of copies") {}
+      : options_(options),
+        progress_(progress),
+        rule_{options.samples, 2, options.most_seconds_per_figure},
+        host_(arena_bytes, "the host side of copies"),
+        gpu_(arena_bytes, "the gpu side of copies") {}
 
   Machine run() {
     describe();
@@ -207,7 +237,8 @@ class Calibration {
     char name[256] = "this machine";
     gethostname(name, sizeof(name) - 1);
     machine_.name = name;
-    machine_.description = fmt::format("measured by spillway calibrate {} with the CPU backend", SPILLWAY_VERSION);
+    machine_.description =
+        fmt::format("measured by spillway calibrate {} with the CPU backend", SPILLWAY_VERSION);
     machine_.gpu.is_cpu = true;
     const std::uint64_t available = available_memory();
     machine_.gpu.memory = available / 4 / buffer_alignment * buffer_alignment;
@@ -223,11 +254,13 @@ class Calibration {
       Problem problem;
       problem.model = options_.model;
       problem.machine = machine_;
-      problem.workload = {micro_batch, micro_batch, options_.sequence, Precision::fp32, GradientWidth::automatic};
+      problem.workload = {micro_batch, micro_batch, options_.sequence, Precision::fp32,
+                          GradientWidth::automatic};
       problem.validate();
       KernelBench bench(problem, rule_);
       for (const Task& task : kernel_tasks(problem)) {
-        next(fmt::format("{} of {} x {} tokens", to_string(task.kind), micro_batch, options_.sequence));
+        next(fmt::format("{} of {} x {} tokens", to_string(task.kind), micro_batch,
+                         options_.sequence));
         const KernelTime& time = keep(bench.time(task));
         if (task.kind == TaskKind::forward) flops = std::max(flops, time.flops / seconds_of(time));
       }
@@ -243,9 +276,12 @@ class Calibration {
     constexpr std::uint64_t bytes = 8 * mebi;
     next("copies both ways at once");
     Rotation from(host_, bytes), to(gpu_, bytes), back_from(gpu_, bytes), back_to(host_, bytes);
-    const KernelTime& both = keep(kernel_time("h2d", fmt::format("bytes={},beside=d2h", bytes), 0, beside(
-        [&] { std::memcpy(back_to.next(), back_from.next(), bytes); },
-        [&] { return sample_ns(rule_, [&] { std::memcpy(to.next(), from.next(), bytes); }); })));
+    const KernelTime& both = keep(kernel_time(
+        "h2d", fmt::format("bytes={},beside=d2h", bytes), 0,
+        beside([&] { std::memcpy(back_to.next(), back_from.next(), bytes); },
+               [&] {
+                 return sample_ns(rule_, [&] { std::memcpy(to.next(), from.next(), bytes); });
+               })));
     machine_.host.bandwidth = std::max(2 * 2 * static_cast<double>(bytes) / seconds_of(both),
                                        2 * std::max(machine_.pcie.h2d, machine_.pcie.d2h));
     source("host.bandwidth", "two threads copying at once, each byte read and written");
@@ -256,14 +292,16 @@ class Calibration {
     std::vector<std::pair<double, double>> points;
     for (const std::uint64_t bytes : {mebi / 16, mebi, 4 * mebi, 16 * mebi}) {
       Rotation from(source_arena, bytes), to(target_arena, bytes);
-      const KernelTime& time = keep(kernel_time(kind, fmt::format("bytes={}", bytes), 0, sample_ns(rule_, [&] {
-        std::memcpy(to.next(), from.next(), bytes);
-      })));
+      const KernelTime& time =
+          keep(kernel_time(kind, fmt::format("bytes={}", bytes), 0,
+                           sample_ns(rule_, [&] { std::memcpy(to.next(), from.next(), bytes); })));
       points.emplace_back(static_cast<double>(bytes), seconds_of(time));
     }
     const LatencyAndRate fit = fit_latency_and_rate(points);
-    machine_.pcie.latency_ns = std::max(machine_.pcie.latency_ns, static_cast<std::int64_t>(fit.latency_seconds * 1e9));
-    source(kind == std::string("h2d") ? "pcie.h2d" : "pcie.d2h", "memcpy of 64 KiB to 16 MiB on one thread");
+    machine_.pcie.latency_ns =
+        std::max(machine_.pcie.latency_ns, static_cast<std::int64_t>(fit.latency_seconds * 1e9));
+    source(kind == std::string("h2d") ? "pcie.h2d" : "pcie.d2h",
+           "memcpy of 64 KiB to 16 MiB on one thread");
     return fit.rate;
   }
 
@@ -276,25 +314,29 @@ class Calibration {
     Rotation state(host_, state_bytes);
     const auto update = [&] {
       float* const p = reinterpret_cast<float*>(state.next());
-      adamw_update_unit(p, p + elements, p + 2 * elements, p + 3 * elements, nullptr, p + 4 * elements, 0, elements,
-                        {tensor}, step);
+      adamw_update_unit(p, p + elements, p + 2 * elements, p + 3 * elements, nullptr,
+                        p + 4 * elements, 0, elements, {tensor}, step);
     };
     next("optimizer");
-    const KernelTime& alone = keep(kernel_time("optimizer", fmt::format("params={}", elements), 0, sample_ns(rule_, update)));
+    const KernelTime& alone = keep(
+        kernel_time("optimizer", fmt::format("params={}", elements), 0, sample_ns(rule_, update)));
     machine_.host.adam_params_per_second = machine_.gpu.adam_params_per_second =
         static_cast<double>(elements) / seconds_of(alone);
     machine_.host.adam_cores = 1;
-    machine_.host.adam_bytes_per_param = 28 + 4;  // fp32: master, m, v read and written, gradient read, parameter written
+    machine_.host.adam_bytes_per_param =
+        28 + 4;  // fp32: master, m, v read and written, gradient read, parameter written
     source("host.adam_rate", "AdamW on one thread, 2^20 elements, memory not in cache");
     next("optimizer beside copies");
     constexpr std::uint64_t bytes = 8 * mebi;
     Rotation from(gpu_, bytes);
     std::vector<std::byte> target(bytes);
-    keep(kernel_time("optimizer", fmt::format("params={},beside=copies", elements), 0, beside(
-        [&] { std::memcpy(target.data(), from.next(), bytes); }, [&] { return sample_ns(rule_, update); })));
+    keep(kernel_time("optimizer", fmt::format("params={},beside=copies", elements), 0,
+                     beside([&] { std::memcpy(target.data(), from.next(), bytes); },
+                            [&] { return sample_ns(rule_, update); })));
   }
 
-  // From the end of a task on one lane to the start of the next on another: a futex round trip, halved.
+  // From the end of a task on one lane to the start of the next on another: a futex round trip,
+  // halved.
   void wake_up() {
     next("waking a lane");
     std::atomic<std::uint32_t> ping{0}, pong{0};
@@ -353,9 +395,11 @@ void Calibration::ssd() {
   const SsdStore store = open(SsdStoreOptions{}.queue_depth);
   SsdStore::Channel channel(store);
   channel.register_memory(host_.span());
-  // Blocks that were never written may be read faster than the drive reads: write all of them first.
+  // Blocks that were never written may be read faster than the drive reads: write all of them
+  // first.
   next("filling the SSD's test file");
-  for (std::uint64_t at = 0; at < store_bytes; at += 16 * mebi) channel.write(at, host_.data(), 16 * mebi);
+  for (std::uint64_t at = 0; at < store_bytes; at += 16 * mebi)
+    channel.write(at, host_.data(), 16 * mebi);
   channel.sync();
 
   std::vector<std::pair<double, double>> reads, writes;
@@ -365,20 +409,26 @@ void Calibration::ssd() {
     std::uint64_t at = 0;
     next(fmt::format("SSD reads and writes of {}", format_bytes(static_cast<double>(bytes))));
     const std::string shape = fmt::format("bytes={},depth={}", bytes, store.options().queue_depth);
-    reads.emplace_back(static_cast<double>(bytes), seconds_of(keep(kernel_time("read", shape, 0, sample_ns(rule_, [&] {
-      channel.read(rotate(at, bytes), host_.data(), bytes);
-    })))));
-    writes.emplace_back(static_cast<double>(bytes), seconds_of(keep(kernel_time("write", shape, 0, sample_ns(rule_, [&] {
-      channel.write(rotate(at, bytes), host_.data(), bytes);
-    })))));
+    reads.emplace_back(static_cast<double>(bytes),
+                       seconds_of(keep(kernel_time("read", shape, 0, sample_ns(rule_, [&] {
+                                                     channel.read(rotate(at, bytes), host_.data(),
+                                                                  bytes);
+                                                   })))));
+    writes.emplace_back(static_cast<double>(bytes),
+                        seconds_of(keep(kernel_time("write", shape, 0, sample_ns(rule_, [&] {
+                                                      channel.write(rotate(at, bytes), host_.data(),
+                                                                    bytes);
+                                                    })))));
   }
   const double wall = static_cast<double>(now_ns() - wall_before) / 1e9;
   machine_.ssd.cores = std::clamp((thread_cpu_seconds() - cpu_before) / wall, 0.01, 1.0);
   const LatencyAndRate read = fit_latency_and_rate(reads), write = fit_latency_and_rate(writes);
   machine_.ssd.read = read.rate;
   machine_.ssd.write = write.rate;
-  machine_.ssd.read_latency_ns = static_cast<std::int64_t>(read.latency_seconds * 1e9) + machine_.gpu.launch_ns;
-  machine_.ssd.write_latency_ns = static_cast<std::int64_t>(write.latency_seconds * 1e9) + machine_.gpu.launch_ns;
+  machine_.ssd.read_latency_ns =
+      static_cast<std::int64_t>(read.latency_seconds * 1e9) + machine_.gpu.launch_ns;
+  machine_.ssd.write_latency_ns =
+      static_cast<std::int64_t>(write.latency_seconds * 1e9) + machine_.gpu.launch_ns;
 
   // Depths, for the record: the store uses the deepest.
   for (const unsigned depth : {1u, 8u}) {
@@ -390,15 +440,18 @@ void Calibration::ssd() {
       options.queue_depth = depth;
       const SsdStore shallow({shallow_dir}, 64 * mebi, options);
       SsdStore::Channel lane(shallow);
-      for (std::uint64_t at = 0; at < 64 * mebi; at += 16 * mebi) lane.write(at, host_.data(), 16 * mebi);
+      for (std::uint64_t at = 0; at < 64 * mebi; at += 16 * mebi)
+        lane.write(at, host_.data(), 16 * mebi);
       std::uint64_t at = 0;
       const auto turn = [&] {
         at = (at + 16 * mebi) % (64 * mebi);
         return at;
       };
       const std::string shape = fmt::format("bytes={},depth={}", 16 * mebi, depth);
-      keep(kernel_time("read", shape, 0, sample_ns(rule_, [&] { lane.read(turn(), host_.data(), 16 * mebi); })));
-      keep(kernel_time("write", shape, 0, sample_ns(rule_, [&] { lane.write(turn(), host_.data(), 16 * mebi); })));
+      keep(kernel_time("read", shape, 0,
+                       sample_ns(rule_, [&] { lane.read(turn(), host_.data(), 16 * mebi); })));
+      keep(kernel_time("write", shape, 0,
+                       sample_ns(rule_, [&] { lane.write(turn(), host_.data(), 16 * mebi); })));
     }
     std::error_code ignored;
     std::filesystem::remove(shallow_dir, ignored);
@@ -413,8 +466,10 @@ void Calibration::ssd() {
     next(fmt::format("SSD {}s beside {}s", kind, measure_reads ? "write" : "read"));
     other.reset();
     const auto one = [&](SsdStore::Channel& lane, bool reads_now, std::byte* memory) {
-      if (reads_now) lane.read(rotate(read_at, bytes), memory, bytes);
-      else lane.write(rotate(write_at, bytes), memory, bytes);
+      if (reads_now)
+        lane.read(rotate(read_at, bytes), memory, bytes);
+      else
+        lane.write(rotate(write_at, bytes), memory, bytes);
     };
     const auto samples = beside(
         [&] {
@@ -423,15 +478,19 @@ void Calibration::ssd() {
         },
         [&] { return sample_ns(rule_, [&] { one(channel, measure_reads, host_.data()); }); });
     other.reset();
-    return static_cast<double>(bytes) / seconds_of(keep(kernel_time(
-        kind, fmt::format("bytes={},beside={}", bytes, measure_reads ? "write" : "read"), 0, samples)));
+    return static_cast<double>(bytes) /
+           seconds_of(keep(kernel_time(
+               kind, fmt::format("bytes={},beside={}", bytes, measure_reads ? "write" : "read"), 0,
+               samples)));
   };
   const double mixed_read = mixed(true);
   const double mixed_write = mixed(false);
   machine_.ssd.law = SsdLaw::capped;
-  machine_.ssd.total = std::max(mixed_read + mixed_write, std::max(machine_.ssd.read, machine_.ssd.write) * 0.5);
+  machine_.ssd.total =
+      std::max(mixed_read + mixed_write, std::max(machine_.ssd.read, machine_.ssd.write) * 0.5);
   machine_.ssd.count = static_cast<std::int64_t>(options_.ssd.size());
-  for (const auto& directory : options_.ssd) machine_.ssd.capacity += std::filesystem::space(directory).available;
+  for (const auto& directory : options_.ssd)
+    machine_.ssd.capacity += std::filesystem::space(directory).available;
   source("ssd.read", "O_DIRECT io_uring, 256 KiB to 16 MiB, one lane");
   source("ssd.write", "O_DIRECT io_uring, 256 KiB to 16 MiB, one lane");
   source("ssd.total", "reads beside writes plus writes beside reads, 4 MiB each");

@@ -1,9 +1,9 @@
 // Measures this computer for the simulator: kernels by shape, copies, the SSD, the optimizer.
 //
-// Every figure is the median of at least ten samples; the samples are kept in the machine file with their
-// spread. Nothing overlaps while a figure is taken, except where overlap is what is measured (both copy
-// directions, mixed reads and writes, the optimizer beside copies): calibrate without overlap, validate
-// with it.
+// Every figure is the median of at least ten samples; the samples are kept in the machine file with
+// their spread. Nothing overlaps while a figure is taken, except where overlap is what is measured
+// (both copy directions, mixed reads and writes, the optimizer beside copies): calibrate without
+// overlap, validate with it.
 #pragma once
 
 #include <filesystem>
@@ -22,7 +22,7 @@ struct CalibrationOptions {
   std::vector<std::int64_t> micro_batches;
   std::vector<std::filesystem::path> ssd;  // directories of the ssd tier; one drive each
   int samples = 11;
-  double most_seconds_per_figure = 3;      // a slow figure is given fewer samples, but never under ten
+  double most_seconds_per_figure = 3;  // a slow figure is given fewer samples, but never under ten
 };
 
 // Called before each figure: what is measured, and how many of how many are done.

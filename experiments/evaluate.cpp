@@ -36,8 +36,9 @@ Evaluation evaluate_best_micro_batch(Problem problem, const std::string& policy,
     if (batch % micro_batch != 0) continue;
     problem.workload.micro_batch = micro_batch;
     Evaluation one = evaluate(problem, policy, steps);
-    const bool better = !best || (one.result && (!best->result || one.result->tokens_per_second >
-                                                                      best->result->tokens_per_second));
+    const bool better =
+        !best || (one.result && (!best->result ||
+                                 one.result->tokens_per_second > best->result->tokens_per_second));
     if (better || !best->result) best = std::move(one);
   }
   return std::move(*best);
@@ -51,7 +52,8 @@ std::vector<Evaluation> evaluate_policies(const Problem& problem, bool choose_mi
   }
   std::vector<Evaluation> all;
   for (const std::string& name : names) {
-    all.push_back(choose_micro_batch ? evaluate_best_micro_batch(problem, name) : evaluate(problem, name));
+    all.push_back(choose_micro_batch ? evaluate_best_micro_batch(problem, name)
+                                     : evaluate(problem, name));
   }
   return all;
 }
@@ -60,7 +62,9 @@ std::optional<std::size_t> fastest(const std::vector<Evaluation>& evaluations) {
   std::optional<std::size_t> best;
   for (std::size_t i = 0; i < evaluations.size(); ++i) {
     if (!evaluations[i].result) continue;
-    if (!best || evaluations[i].result->tokens_per_second > evaluations[*best].result->tokens_per_second) best = i;
+    if (!best ||
+        evaluations[i].result->tokens_per_second > evaluations[*best].result->tokens_per_second)
+      best = i;
   }
   return best;
 }

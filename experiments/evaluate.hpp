@@ -17,18 +17,20 @@ struct Evaluation {
   double simulate_seconds = 0;             // and to simulate it
 };
 
-// Steps that are simulated unless asked otherwise: one to fill the pipeline, the rest to settle and measure.
+// Steps that are simulated unless asked otherwise: one to fill the pipeline, the rest to settle and
+// measure.
 inline constexpr int default_steps = 4;
 
 // Throws InputError for a problem or policy that is wrong; one that does not fit has no result.
 Evaluation evaluate(const Problem& problem, const std::string& policy, int steps = default_steps);
 
-// The same with the micro-batch that gives the most tokens/s among the divisors of the batch for which it
-// fits; with the smallest divisor, and no result, when none fits.
-Evaluation evaluate_best_micro_batch(Problem problem, const std::string& policy, int steps = default_steps);
+// The same with the micro-batch that gives the most tokens/s among the divisors of the batch for
+// which it fits; with the smallest divisor, and no result, when none fits.
+Evaluation evaluate_best_micro_batch(Problem problem, const std::string& policy,
+                                     int steps = default_steps);
 
-// All built-in policies (or those named), in their order. A policy that cannot run this problem at all
-// throws; one that does not fit is listed without a result.
+// All built-in policies (or those named), in their order. A policy that cannot run this problem at
+// all throws; one that does not fit is listed without a result.
 std::vector<Evaluation> evaluate_policies(const Problem& problem, bool choose_micro_batch,
                                           const std::vector<std::string>& policies = {});
 

@@ -46,10 +46,12 @@ double spread(std::vector<std::int64_t> samples) {
   SPILLWAY_ASSERT(!samples.empty());
   std::sort(samples.begin(), samples.end());
   const double middle = static_cast<double>(quantile(samples, 0.5));
-  return middle > 0 ? static_cast<double>(quantile(samples, 0.8) - quantile(samples, 0.2)) / middle : 0;
+  return middle > 0 ? static_cast<double>(quantile(samples, 0.8) - quantile(samples, 0.2)) / middle
+                    : 0;
 }
 
-KernelTime kernel_time(std::string kind, std::string shape, double flops, std::vector<std::int64_t> samples) {
+KernelTime kernel_time(std::string kind, std::string shape, double flops,
+                       std::vector<std::int64_t> samples) {
   KernelTime time;
   time.kind = std::move(kind);
   time.shape = std::move(shape);

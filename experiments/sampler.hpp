@@ -26,10 +26,11 @@ std::int64_t median_ns(std::vector<std::int64_t> samples);
 double spread(std::vector<std::int64_t> samples);
 
 // As an entry of the machine file.
-KernelTime kernel_time(std::string kind, std::string shape, double flops, std::vector<std::int64_t> samples);
+KernelTime kernel_time(std::string kind, std::string shape, double flops,
+                       std::vector<std::int64_t> samples);
 
-// The line latency + amount / rate through measured (amount, seconds) points, by least squares of the
-// relative error. The latency is not negative, the rate positive.
+// The line latency + amount / rate through measured (amount, seconds) points, by least squares of
+// the relative error. The latency is not negative, the rate positive.
 struct LatencyAndRate {
   double latency_seconds = 0;
   double rate = 0;  // amount per second

@@ -12,7 +12,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// This computer, as far as memory goes: the CPU backend shares what is available between the two tiers.
+// This computer, as far as memory goes: the CPU backend shares what is available between the two
+// tiers.
 Machine machine_at_hand(Machine machine, const std::vector<fs::path>& ssd) {
   machine.name = "this machine";
   machine.gpu.is_cpu = true;
@@ -20,7 +21,7 @@ Machine machine_at_hand(Machine machine, const std::vector<fs::path>& ssd) {
   if (machine.gpu.memory == 0) machine.gpu.memory = available / 4;
   if (machine.host.memory == 0) machine.host.memory = available / 4;
   std::error_code error;
-  for (const fs::path& directory : ssd.empty() ? std::vector<fs::path>{fs::current_path()} : ssd) {
+  for (const fs::path& directory : ssd) {
     const fs::space_info space = fs::space(directory, error);
     if (!error) machine.ssd.capacity += space.available;
     machine.ssd.count += 1;
@@ -39,17 +40,35 @@ std::int64_t largest_micro_batch(Problem problem, const std::string& policy) {
   return 1;
 }
 
+// A limit can be raised by an option, the drives at hand cannot: another hint where only they are
+// too small.
+void require_fit_on_drives(const Problem& problem, const std::string& policy) {
+  const Schedule schedule = build_schedule(problem, policy, 2);
+  try {
+    schedule.require_fit();
+  } catch (const FitError& error) {
+    for (const Tier tier : {Tier::gpu, Tier::host}) {
+      if (schedule.use(tier).peak_bytes > schedule.use(tier).capacity_bytes) throw;
+    }
+    throw FitError(error.what(),
+                   "free space there, name more or other directories with --ssd DIR[,DIR], or a "
+                   "policy that keeps state in host memory");
+  }
+}
+
 }  // namespace
 
-TrainPlan plan_training(Problem problem, bool choose_micro_batch, const std::string& policy, bool machine_unknown,
-                        const std::vector<fs::path>& ssd) {
+TrainPlan plan_training(Problem problem, bool choose_micro_batch, const std::string& policy,
+                        bool machine_unknown, const std::vector<fs::path>& ssd) {
   if (machine_unknown) {
     if (policy == "auto") {
       throw InputError("--policy auto needs a machine file to compare the policies on",
-                       "run `spillway calibrate --out machine.toml` and add --machine machine.toml, or name a policy");
+                       "run `spillway calibrate --out machine.toml` and add --machine "
+                       "machine.toml, or name a policy");
     }
     problem.machine = machine_at_hand(problem.machine, ssd);
     if (choose_micro_batch) problem.workload.micro_batch = largest_micro_batch(problem, policy);
+    require_fit_on_drives(problem, policy);
     return {problem, policy, std::nullopt};
   }
   std::vector<std::string> policies;
@@ -68,11 +87,13 @@ TrainPlan plan_training(Problem problem, bool choose_micro_batch, const std::str
 std::vector<fs::path> default_text() {
   const fs::path root = SPILLWAY_SOURCE_DIR;
   std::vector<fs::path> paths;
-  for (const char* name : {"README.md", "docs", "base", "traces", "policies", "sim", "exec", "experiments", "cli"}) {
+  for (const char* name :
+       {"README.md", "docs", "base", "traces", "policies", "sim", "exec", "experiments", "cli"}) {
     if (fs::exists(root / name)) paths.push_back(root / name);
   }
   if (paths.empty()) {
-    throw InputError("Spillway's own text is not where it was built", "name text to train on: --data FILE or --data FOLDER");
+    throw InputError("Spillway's own text is not where it was built",
+                     "name text to train on: --data FILE or --data FOLDER");
   }
   return paths;
 }

@@ -1,4 +1,5 @@
-// What `train` decides before it starts: the machine's limits, the policy, the micro-batch, the prediction.
+// What `train` decides before it starts: the machine's limits, the policy, the micro-batch, the
+// prediction.
 #pragma once
 
 #include <filesystem>
@@ -11,16 +12,17 @@
 namespace spillway {
 
 struct TrainPlan {
-  Problem problem;     // with the limits and the micro-batch settled
-  std::string policy;  // with `auto` settled
+  Problem problem;                               // with the limits and the micro-batch settled
+  std::string policy;                            // with `auto` settled
   std::optional<double> predicted_step_seconds;  // absent without a machine file
 };
 
-// `policy` may be "auto": the policy predicted fastest on problem.machine. With `machine_unknown` (no
-// machine file was given) limits that are not set become what this computer has, nothing is predicted and
-// `auto` is refused. Throws InputError; FitError when nothing fits.
-TrainPlan plan_training(Problem problem, bool choose_micro_batch, const std::string& policy, bool machine_unknown,
-                        const std::vector<std::filesystem::path>& ssd);
+// `policy` may be "auto": the policy predicted fastest on problem.machine. With `machine_unknown`
+// (no machine file was given) limits that are not set become what this computer has (`ssd`:
+// directories on its drives, for their free space), nothing is predicted and `auto` is refused.
+// Throws InputError; FitError when nothing fits.
+TrainPlan plan_training(Problem problem, bool choose_micro_batch, const std::string& policy,
+                        bool machine_unknown, const std::vector<std::filesystem::path>& ssd);
 
 // Text to train on when the user names none: Spillway's own documents and sources.
 std::vector<std::filesystem::path> default_text();

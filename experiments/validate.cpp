@@ -13,10 +13,12 @@ namespace spillway {
 namespace {
 
 // Time by kind on the critical path of one run of the schedule, tasks weighing `weights`, per step.
-std::map<std::string, double> critical_seconds(const Schedule& schedule, std::span<const std::int64_t> weights) {
+std::map<std::string, double> critical_seconds(const Schedule& schedule,
+                                               std::span<const std::int64_t> weights) {
   std::map<std::string, double> seconds;
   for (const TaskId id : schedule.critical_path(weights)) {
-    seconds[to_string(schedule.tasks()[id].kind)] += static_cast<double>(weights[id]) / 1e9 / schedule.steps();
+    seconds[to_string(schedule.tasks()[id].kind)] +=
+        static_cast<double>(weights[id]) / 1e9 / schedule.steps();
   }
   return seconds;
 }
@@ -37,7 +39,8 @@ std::vector<std::int64_t> durations(const Schedule& schedule, const Trace& trace
   return medians;
 }
 
-std::vector<CriticalShare> critical_paths(const Schedule& schedule, const Trace& predicted, const Trace& measured) {
+std::vector<CriticalShare> critical_paths(const Schedule& schedule, const Trace& predicted,
+                                          const Trace& measured) {
   std::map<std::string, CriticalShare> shares;
   for (const auto& [kind, seconds] : critical_seconds(schedule, durations(schedule, predicted))) {
     shares[kind].predicted_seconds = seconds;
@@ -58,11 +61,13 @@ std::vector<CriticalShare> critical_paths(const Schedule& schedule, const Trace&
 
 }  // namespace
 
-Validation validate_trace(const Trace& measured, const std::string& origin, const std::optional<Machine>& machine) {
+Validation validate_trace(const Trace& measured, const std::string& origin,
+                          const std::optional<Machine>& machine) {
   Schedule schedule = rebuild_schedule(measured, origin);
   if (!machine && schedule.problem().machine.gpu.flops == 0) {
-    throw InputError(origin + ": recorded without a machine file, so there are no rates to predict with",
-                     "name one: --machine machine.toml (from `spillway calibrate --out machine.toml`)");
+    throw InputError(
+        origin + ": recorded without a machine file, so there are no rates to predict with",
+        "name one: --machine machine.toml (from `spillway calibrate --out machine.toml`)");
   }
   if (machine) {
     Problem problem = schedule.problem();

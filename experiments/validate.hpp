@@ -25,8 +25,10 @@ struct Validation {
   std::vector<CriticalShare> critical_path;
 };
 
-// Simulates the schedule of `measured` on the machine its metadata names or, if given, with the rates of
-// `machine` (memory limits stay as recorded). Throws InputError for a trace that was not written by a run.
-Validation validate_trace(const Trace& measured, const std::string& origin, const std::optional<Machine>& machine = {});
+// Simulates the schedule of `measured` on the machine its metadata names or, if given, with the
+// rates of `machine` (memory limits stay as recorded). Throws InputError for a trace that was not
+// written by a run.
+Validation validate_trace(const Trace& measured, const std::string& origin,
+                          const std::optional<Machine>& machine = {});
 
 }  // namespace spillway

@@ -1,7 +1,7 @@
 // Who last touched each byte of a tier's arena: the source of every dependency.
 //
-// For each run of bytes: the last writer and, per lane, the last reader since. A lane runs its tasks one
-// after the other, so an edge from the last one of a lane covers all before it.
+// For each run of bytes: the last writer and, per lane, the last reader since. A lane runs its
+// tasks one after the other, so an edge from the last one of a lane covers all before it.
 #pragma once
 
 #include <array>
@@ -17,9 +17,12 @@ using Predecessors = std::array<TaskId, lane_count>;
 
 class AccessHistory {
  public:
-  // Task `task` on `lane` reads / writes [begin, end): adds what it must wait for to `predecessors`.
-  void read(std::uint64_t begin, std::uint64_t end, TaskId task, Lane lane, Predecessors& predecessors);
-  void write(std::uint64_t begin, std::uint64_t end, TaskId task, Lane lane, Predecessors& predecessors);
+  // Task `task` on `lane` reads / writes [begin, end): adds what it must wait for to
+  // `predecessors`.
+  void read(std::uint64_t begin, std::uint64_t end, TaskId task, Lane lane,
+            Predecessors& predecessors);
+  void write(std::uint64_t begin, std::uint64_t end, TaskId task, Lane lane,
+             Predecessors& predecessors);
 
  private:
   struct Run {

@@ -21,8 +21,9 @@ namespace spillway {
 
 namespace {
 
-using Csr = boost::compressed_sparse_row_graph<boost::directedS, boost::no_property, boost::no_property,
-                                               boost::no_property, std::uint32_t, std::uint32_t>;
+using Csr =
+    boost::compressed_sparse_row_graph<boost::directedS, boost::no_property, boost::no_property,
+                                       boost::no_property, std::uint32_t, std::uint32_t>;
 using Edge = std::pair<std::uint32_t, std::uint32_t>;
 
 // Stable counting sort by source, so that each task's successors stay ascending.
@@ -68,12 +69,14 @@ std::vector<std::uint32_t> DependencyGraph::topological_order() const {
   return order;
 }
 
-void DependencyGraph::write_dot(std::ostream& out, const std::function<std::string(std::uint32_t)>& label,
+void DependencyGraph::write_dot(std::ostream& out,
+                                const std::function<std::string(std::uint32_t)>& label,
                                 const std::function<std::string(std::uint32_t)>& color) const {
   boost::write_graphviz(
       out, graph_->csr,
       [&](std::ostream& stream, std::uint32_t task) {
-        stream << "[label=" << boost::escape_dot_string(label(task)) << ", fillcolor=\"" << color(task) << "\"]";
+        stream << "[label=" << boost::escape_dot_string(label(task)) << ", fillcolor=\""
+               << color(task) << "\"]";
       },
       boost::default_writer(),
       [](std::ostream& stream) {
@@ -95,9 +98,8 @@ std::vector<std::uint32_t> DependencyGraph::critical_path(std::span<const std::i
   }
   for (const Edge& edge : lane_edges) edges.emplace_back(edge.first + 1, edge.second + 1);
   const Csr graph = make_graph(tasks + 1, edges);
-  const auto weight = boost::make_function_property_map<Csr::edge_descriptor>([&](const auto& edge) {
-    return -weights[boost::target(edge, graph) - 1];
-  });
+  const auto weight = boost::make_function_property_map<Csr::edge_descriptor>(
+      [&](const auto& edge) { return -weights[boost::target(edge, graph) - 1]; });
   std::vector<std::int64_t> distance(tasks + 1);
   std::vector<std::uint32_t> parent(tasks + 1);
   const auto index = boost::get(boost::vertex_index, graph);
@@ -107,7 +109,8 @@ std::vector<std::uint32_t> DependencyGraph::critical_path(std::span<const std::i
           .distance_map(boost::make_iterator_property_map(distance.begin(), index))
           .predecessor_map(boost::make_iterator_property_map(parent.begin(), index))
           .distance_inf(std::numeric_limits<std::int64_t>::max()));
-  auto last = static_cast<std::uint32_t>(std::min_element(distance.begin() + 1, distance.end()) - distance.begin());
+  auto last = static_cast<std::uint32_t>(std::min_element(distance.begin() + 1, distance.end()) -
+                                         distance.begin());
   std::vector<std::uint32_t> path;
   for (; last != 0; last = parent[last]) path.push_back(last - 1);
   std::reverse(path.begin(), path.end());

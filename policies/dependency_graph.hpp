@@ -1,5 +1,5 @@
-// The dependency graph of a schedule: a Boost.Graph compressed-sparse-row graph behind a small interface,
-// because Boost.Graph costs seconds of compile time in every file that sees it.
+// The dependency graph of a schedule: a Boost.Graph compressed-sparse-row graph behind a small
+// interface, because Boost.Graph costs seconds of compile time in every file that sees it.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,8 @@ namespace spillway {
 class DependencyGraph {
  public:
   // `edges` are (from, to) with from < to, in ascending order of `to`; no duplicates.
-  DependencyGraph(std::uint32_t tasks, std::span<const std::pair<std::uint32_t, std::uint32_t>> edges);
+  DependencyGraph(std::uint32_t tasks,
+                  std::span<const std::pair<std::uint32_t, std::uint32_t>> edges);
   ~DependencyGraph();
   DependencyGraph(const DependencyGraph&) = delete;
   DependencyGraph& operator=(const DependencyGraph&) = delete;
@@ -28,9 +29,11 @@ class DependencyGraph {
   // Boost's Graphviz writer; `label(task)` and `color(task)` decorate the nodes.
   void write_dot(std::ostream& out, const std::function<std::string(std::uint32_t)>& label,
                  const std::function<std::string(std::uint32_t)>& color) const;
-  // The heaviest path when task t weighs weights[t]; `lane_edges` are added to the graph's own edges.
-  std::vector<std::uint32_t> critical_path(std::span<const std::int64_t> weights,
-                                           std::span<const std::pair<std::uint32_t, std::uint32_t>> lane_edges) const;
+  // The heaviest path when task t weighs weights[t]; `lane_edges` are added to the graph's own
+  // edges.
+  std::vector<std::uint32_t> critical_path(
+      std::span<const std::int64_t> weights,
+      std::span<const std::pair<std::uint32_t, std::uint32_t>> lane_edges) const;
 
  private:
   struct Graph;

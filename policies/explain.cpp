@@ -22,13 +22,15 @@ void write_placement(std::ostream& out, const Schedule& schedule) {
   }
   out << "At rest:\n";
   for (const auto& [key, bytes] : total) {
-    out << fmt::format("  {:<16} {:<5} {:>10}\n", to_string(key.first), to_string(key.second), bytes_text(bytes));
+    out << fmt::format("  {:<16} {:<5} {:>10}\n", to_string(key.first), to_string(key.second),
+                       bytes_text(bytes));
   }
   out << "Memory, peak of capacity:\n";
   for (const Tier tier : {Tier::gpu, Tier::host, Tier::ssd}) {
     const TierUse& use = schedule.use(tier);
     out << fmt::format("  {:<5} {:>10} of {}{}\n", to_string(tier), bytes_text(use.peak_bytes),
-                       bytes_text(use.capacity_bytes), use.peak_bytes > use.capacity_bytes ? "  DOES NOT FIT" : "");
+                       bytes_text(use.capacity_bytes),
+                       use.peak_bytes > use.capacity_bytes ? "  DOES NOT FIT" : "");
   }
 }
 
@@ -43,10 +45,11 @@ std::string amount(const Task& task) {
 
 void Schedule::write_explain(std::ostream& out) const {
   const Problem& problem = data_->problem;
-  out << fmt::format("{} on {} with policy {}: {} sequences of {} tokens a step in {} micro-batch{}\n",
-                     problem.model.name, problem.machine.name, data_->policy, problem.workload.batch,
-                     problem.workload.sequence, problem.workload.micro_batches(),
-                     problem.workload.micro_batches() == 1 ? "" : "es");
+  out << fmt::format(
+      "{} on {} with policy {}: {} sequences of {} tokens a step in {} micro-batch{}\n",
+      problem.model.name, problem.machine.name, data_->policy, problem.workload.batch,
+      problem.workload.sequence, problem.workload.micro_batches(),
+      problem.workload.micro_batches() == 1 ? "" : "es");
   write_placement(out, *this);
 
   std::vector<std::vector<TaskId>> predecessors(data_->tasks.size());
@@ -55,7 +58,8 @@ void Schedule::write_explain(std::ostream& out) const {
   }
   const int shown = steps() - 1;
   out << fmt::format("Step {} in program order (each lane runs its tasks in this order):\n", shown);
-  out << fmt::format("  {:>6}  {:<13} {:<46} {:>14}  {}\n", "task", "lane", "what", "work", "after");
+  out << fmt::format("  {:>6}  {:<13} {:<46} {:>14}  {}\n", "task", "lane", "what", "work",
+                     "after");
   std::size_t lines = 0, left = 0;
   for (TaskId id = 0; id < data_->tasks.size(); ++id) {
     const Task& task = data_->tasks[id];
@@ -65,13 +69,15 @@ void Schedule::write_explain(std::ostream& out) const {
       continue;
     }
     std::string after;
-    for (const TaskId before : predecessors[id]) after += fmt::format("{}#{}", after.empty() ? "" : " ", before);
+    for (const TaskId before : predecessors[id])
+      after += fmt::format("{}#{}", after.empty() ? "" : " ", before);
     std::string what = describe(id);
     what.resize(what.rfind(" step "));
-    out << fmt::format("  {:>6}  {:<13} {:<46} {:>14}  {}\n", fmt::format("#{}", id), to_string(task.lane), what,
-                       amount(task), after);
+    out << fmt::format("  {:>6}  {:<13} {:<46} {:>14}  {}\n", fmt::format("#{}", id),
+                       to_string(task.lane), what, amount(task), after);
   }
-  if (left > 0) out << fmt::format("  ... and {} more tasks (--dot writes the whole graph)\n", left);
+  if (left > 0)
+    out << fmt::format("  ... and {} more tasks (--dot writes the whole graph)\n", left);
 }
 
 }  // namespace spillway

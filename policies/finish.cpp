@@ -14,8 +14,8 @@ namespace {
 constexpr std::size_t index_of(Tier tier) { return static_cast<std::size_t>(tier); }
 constexpr std::size_t index_of(Lane lane) { return static_cast<std::size_t>(lane); }
 
-// Offsets for all buffers, in program order. Steps are alike: a buffer goes where the same one of the step
-// before was, if it can, so that memory does not creep up from step to step.
+// Offsets for all buffers, in program order. Steps are alike: a buffer goes where the same one of
+// the step before was, if it can, so that memory does not creep up from step to step.
 class Planner {
  public:
   explicit Planner(std::vector<BufferInfo>& buffers) : buffers_(buffers) {
@@ -37,7 +37,8 @@ class Planner {
     if (buffer.persistent || buffer.first_use != task) return;
     Placed& placed = placed_[index_of(buffer.tier)];
     const std::size_t at = placed.now.size();
-    const BufferInfo* const alike = at < placed.before.size() ? &buffers_[placed.before[at]] : nullptr;
+    const BufferInfo* const alike =
+        at < placed.before.size() ? &buffers_[placed.before[at]] : nullptr;
     const bool same = alike && alike->bytes == buffer.bytes && alike->kind == buffer.kind;
     if (same && tiers_[index_of(buffer.tier)].allocate_at(alike->offset, buffer.bytes)) {
       buffer.offset = alike->offset;
@@ -140,7 +141,8 @@ Schedule Program::finish(std::string policy, int steps) && {
   const std::array<std::uint64_t, tier_count> capacity = {
       problem_.machine.gpu.memory, problem_.machine.host.memory, problem_.machine.ssd.capacity};
   for (const Tier tier : {Tier::gpu, Tier::host, Tier::ssd}) {
-    data->use[index_of(tier)] = {planner.extent(tier), planner.live_peak(tier), capacity[index_of(tier)]};
+    data->use[index_of(tier)] = {planner.extent(tier), planner.live_peak(tier),
+                                 capacity[index_of(tier)]};
   }
   data->problem = std::move(problem_);
   data->policy = std::move(policy);

@@ -103,8 +103,9 @@ std::uint64_t forward_scratch_bytes(const Problem& problem, bool saves) {
 std::uint64_t backward_scratch_bytes(const Problem& problem, std::uint8_t available) {
   const ModelSpec& model = problem.model;
   const std::int64_t t = problem.workload.sequence, c = model.hidden;
-  // Gradients alive at once. CPU (fp32): of fc and then, in its place, of qkv; one of width C; scores and
-  // their gradient for a chunk of queries. GPU: of fc (and GELU, in place), of qkv, three of width C.
+  // Gradients alive at once. CPU (fp32): of fc and then, in its place, of qkv; one of width C;
+  // scores and their gradient for a chunk of queries. GPU: of fc (and GELU, in place), of qkv,
+  // three of width C.
   const std::int64_t elements =
       problem.workload.precision == Precision::fp32
           ? t * (std::max(model.ffn, 3 * c) + c) + 2 * std::min(attention_chunk_rows, t) * t
@@ -118,15 +119,16 @@ std::uint64_t backward_scratch_bytes(const Problem& problem, std::uint8_t availa
 std::int64_t head_chunk_tokens(const Problem& problem) {
   constexpr std::int64_t logits_budget = 64 << 20;  // bytes of fp32 logits
   const std::int64_t by_budget = logits_budget / (4 * problem.model.vocabulary);
-  return std::clamp<std::int64_t>(by_budget, 16, std::max<std::int64_t>(problem.workload.sequence, 16));
+  return std::clamp<std::int64_t>(by_budget, 16,
+                                  std::max<std::int64_t>(problem.workload.sequence, 16));
 }
 
 std::uint64_t head_scratch_bytes(const Problem& problem) {
-  const std::uint64_t logits =
-      round_up(unsigned_of(head_chunk_tokens(problem) * problem.model.vocabulary) * 4, buffer_alignment);
+  const std::uint64_t logits = round_up(
+      unsigned_of(head_chunk_tokens(problem) * problem.model.vocabulary) * 4, buffer_alignment);
   const std::uint64_t t = unsigned_of(problem.workload.sequence);
-  const std::uint64_t hidden =
-      round_up(t * unsigned_of(problem.model.hidden) * problem.activation_bytes(), buffer_alignment);
+  const std::uint64_t hidden = round_up(
+      t * unsigned_of(problem.model.hidden) * problem.activation_bytes(), buffer_alignment);
   const std::uint64_t statistics = round_up(t * 2 * 4, buffer_alignment);
   return logits + 2 * hidden + statistics;
 }
@@ -141,7 +143,8 @@ double recompute_flops(const Problem& problem, std::uint8_t available, bool outp
     return (available & tensor) ? 0.0 : 2 * tokens * c * static_cast<double>(widths[index].width);
   };
   double flops = gemm(saved_qkv, 1) + gemm(saved_residual, 3) + gemm(saved_fc, 5);
-  if (!(available & saved_attention)) flops += 4 * tokens * static_cast<double>(workload.sequence) * c;
+  if (!(available & saved_attention))
+    flops += 4 * tokens * static_cast<double>(workload.sequence) * c;
   if (output) flops += 2 * tokens * c * static_cast<double>(model.ffn);
   return flops;
 }

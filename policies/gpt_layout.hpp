@@ -1,12 +1,13 @@
 // Where each tensor of a unit lies inside its flat buffers, and how large the buffers are.
 //
 // The model is a list of units: blocks 0 .. L-1, and unit L, the embedding (token table, position
-// table, final norm; the head is tied to the token table). A unit's parameters, gradient and optimizer
-// state are flat runs of elements in the order listed here ([out, in] matrices, as in llm.c), padded to
-// `element_alignment` so that any cut on that grid is 4096-byte aligned in 16-bit and in 32-bit form.
+// table, final norm; the head is tied to the token table). A unit's parameters, gradient and
+// optimizer state are flat runs of elements in the order listed here ([out, in] matrices, as in
+// llm.c), padded to `element_alignment` so that any cut on that grid is 4096-byte aligned in 16-bit
+// and in 32-bit form.
 //
-// Numbers belong to the workload, not to a policy: every compute task works sequence by sequence, so
-// losses do not depend on the micro-batch size either.
+// Numbers belong to the workload, not to a policy: every compute task works sequence by sequence,
+// so losses do not depend on the micro-batch size either.
 #pragma once
 
 #include <cstdint>
@@ -19,10 +20,11 @@ namespace spillway {
 
 inline constexpr std::int64_t element_alignment = 2048;  // elements
 inline constexpr std::uint64_t buffer_alignment = 4096;  // bytes, every buffer in every tier
-inline constexpr std::int64_t attention_chunk_rows = 64; // queries whose scores the CPU backend holds at a time
+inline constexpr std::int64_t attention_chunk_rows =
+    64;  // queries whose scores the CPU backend holds at a time
 
 struct TensorLayout {
-  std::string name;          // Hugging Face GPT-2 names without the layer prefix, e.g. "attn.c_attn.weight"
+  std::string name;  // Hugging Face GPT-2 names without the layer prefix, e.g. "attn.c_attn.weight"
   std::int64_t rows = 0;     // out features, or 1
   std::int64_t columns = 0;  // in features, or the vector length
   std::int64_t offset = 0;   // first element in the flat unit
@@ -45,7 +47,8 @@ enum SavedTensor : std::uint8_t {
   saved_ln2 = 1 << 4,        // (T, C)
   saved_fc = 1 << 5,         // (T, 4C)  before GELU
   saved_gelu = 1 << 6,       // (T, 4C)
-  saved_statistics = 1 << 7, // fp32: mean and rstd of both norms (4 T), log-sum-exp of attention (NH T)
+  saved_statistics =
+      1 << 7,  // fp32: mean and rstd of both norms (4 T), log-sum-exp of attention (NH T)
 };
 inline constexpr std::uint8_t saved_none = 0;
 inline constexpr std::uint8_t saved_all = 0xff;
@@ -61,13 +64,15 @@ struct SavedLayout {
 std::vector<SavedLayout> saved_layout(const Problem& problem);
 std::uint64_t saved_bytes_per_sequence(const Problem& problem);
 
-// Bytes of the activation between two blocks, and of its gradient, for one micro-batch: (b, T, C), padded to 4096.
+// Bytes of the activation between two blocks, and of its gradient, for one micro-batch: (b, T, C),
+// padded to 4096.
 std::uint64_t checkpoint_bytes(const Problem& problem);
 
 // Scratch that a compute task may use (exactly this much is planned for it):
 //   forward         one saved record, if it does not save; else 0 extra
 //   backward        one saved record if anything is recomputed, plus the gradients of one sequence
-//   head            a chunk of logits and of their gradient, plus one (T, C) norm output and its gradient
+//   head            a chunk of logits and of their gradient, plus one (T, C) norm output and its
+//   gradient
 std::uint64_t forward_scratch_bytes(const Problem& problem, bool saves);
 std::uint64_t backward_scratch_bytes(const Problem& problem, std::uint8_t available);
 std::uint64_t head_scratch_bytes(const Problem& problem);
@@ -75,8 +80,8 @@ std::uint64_t head_scratch_bytes(const Problem& problem);
 std::int64_t head_chunk_tokens(const Problem& problem);
 
 // FLOPs of recomputing what is not `available` before a block's backward, for one micro-batch; with
-// `output` also the block's output (the down-projection), which nothing needs but which frameworks that
-// re-run the whole block pay for: nothing available and `output` is one whole block forward.
+// `output` also the block's output (the down-projection), which nothing needs but which frameworks
+// that re-run the whole block pay for: nothing available and `output` is one whole block forward.
 double recompute_flops(const Problem& problem, std::uint8_t available, bool output);
 
 }  // namespace spillway

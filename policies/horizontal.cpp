@@ -9,8 +9,8 @@ namespace spillway {
 
 namespace {
 
-// The order in which blocks' parameters are used: up and down, once per micro-batch. A block that is used
-// twice in a row (at the turn, and between micro-batches) is fetched once.
+// The order in which blocks' parameters are used: up and down, once per micro-batch. A block that
+// is used twice in a row (at the turn, and between micro-batches) is fetched once.
 struct UseOrder {
   UseOrder(int layers, int micro_batches) {
     for (int use = 0; use < 2 * layers * micro_batches; ++use) {
@@ -20,8 +20,8 @@ struct UseOrder {
       item_of_use.push_back(units.size() - 1);
     }
   }
-  std::vector<int> units;                 // each fetched once
-  std::vector<std::size_t> item_of_use;   // index into units
+  std::vector<int> units;                // each fetched once
+  std::vector<std::size_t> item_of_use;  // index into units
 };
 
 class HorizontalPass {
@@ -39,7 +39,9 @@ class HorizontalPass {
         staged_(order_.units.size(), options.host_ahead,
                 [this](std::size_t k) { return state_.stage_parameters(order_.units[k]); }),
         uploaded_(order_.units.size(), options.gpu_ahead,
-                  [this](std::size_t k) { return state_.upload_parameters(order_.units[k], staged_.at(k)); }),
+                  [this](std::size_t k) {
+                    return state_.upload_parameters(order_.units[k], staged_.at(k));
+                  }),
         gradients_(static_cast<std::size_t>(layers_) + 1) {}
 
   void emit() {
@@ -52,7 +54,9 @@ class HorizontalPass {
   }
 
  private:
-  Slice parameters(int m, int use) { return uploaded_.at(order_.item_of_use[static_cast<std::size_t>(2 * layers_ * m + use)]); }
+  Slice parameters(int m, int use) {
+    return uploaded_.at(order_.item_of_use[static_cast<std::size_t>(2 * layers_ * m + use)]);
+  }
 
   void forward(int m) {
     inputs_.assign(static_cast<std::size_t>(layers_), {});
@@ -66,7 +70,8 @@ class HorizontalPass {
       Slice saved;
       if (options_.saves_activations) {
         const auto b = static_cast<std::uint64_t>(program_.problem().workload.micro_batch);
-        saved = program_.buffer(Tier::gpu, b * saved_bytes_per_sequence(program_.problem()), BufferKind::saved, l, m);
+        saved = program_.buffer(Tier::gpu, b * saved_bytes_per_sequence(program_.problem()),
+                                BufferKind::saved, l, m);
       }
       saved_[static_cast<std::size_t>(l)] = saved;
       inputs_[static_cast<std::size_t>(l)] = put_away(l, m, hidden_);
@@ -77,7 +82,8 @@ class HorizontalPass {
 
   // The checkpoint of block l goes to where it waits.
   Slice put_away(int l, int m, Slice gpu) {
-    if (options_.checkpoints == Tier::gpu || l == layers_ - 1) return gpu;  // the last one is needed at once
+    if (options_.checkpoints == Tier::gpu || l == layers_ - 1)
+      return gpu;  // the last one is needed at once
     const Slice host = program_.buffer(Tier::host, gpu.bytes, BufferKind::checkpoint, l, m);
     program_.copy(gpu, host, l, m);
     // The earliest are needed last: they are the ones to go further away.
@@ -104,7 +110,8 @@ class HorizontalPass {
     const bool first = m == 0;
     const bool last = m == micro_batches_ - 1;
     const int embedding = state_.embedding();
-    if (first) head_gradient_ = state_.gradient_buffer(Tier::gpu, embedding, BufferKind::head_gradient);
+    if (first)
+      head_gradient_ = state_.gradient_buffer(Tier::gpu, embedding, BufferKind::head_gradient);
     program_.head(m, state_.resident_parameters(embedding), hidden_, head_gradient_, first);
 
     const auto blocks = static_cast<std::size_t>(layers_);
@@ -112,8 +119,10 @@ class HorizontalPass {
     LookAhead<Slice> host_inputs(blocks, 2, [&](std::size_t k) {
       return to_host(inputs_[static_cast<std::size_t>(layer_of(k))], layer_of(k), m);
     });
-    LookAhead<Slice> gpu_inputs(blocks, 1, [&](std::size_t k) { return to_gpu(host_inputs.at(k), layer_of(k), m); });
-    LookAhead<Slice> accumulators(blocks, 1, [&](std::size_t k) { return accumulator(layer_of(k), first); });
+    LookAhead<Slice> gpu_inputs(
+        blocks, 1, [&](std::size_t k) { return to_gpu(host_inputs.at(k), layer_of(k), m); });
+    LookAhead<Slice> accumulators(blocks, 1,
+                                  [&](std::size_t k) { return accumulator(layer_of(k), first); });
     std::optional<int> leaving;  // its gradient leaves under the next block's backward
     for (std::size_t k = 0; k < blocks; ++k) {
       const int l = layer_of(k);
@@ -121,8 +130,8 @@ class HorizontalPass {
       const Slice input = gpu_inputs.at(k);
       const Slice gradient = accumulators.at(k);
       const Slice saved = saved_[static_cast<std::size_t>(l)];
-      program_.backward(l, m, weights, input, saved, saved.valid() ? saved_all : saved_none, hidden_, gradient, first,
-                        !saved.valid() && options_.recomputes_output);
+      program_.backward(l, m, weights, input, saved, saved.valid() ? saved_all : saved_none,
+                        hidden_, gradient, first, !saved.valid() && options_.recomputes_output);
       on_gpu_.emplace_back(l, gradient);
       if (leaving) leave(*leaving, last);
       leaving = l;
@@ -177,7 +186,7 @@ class HorizontalPass {
   UseOrder order_;
   LookAhead<ModelState::Runs> staged_;
   LookAhead<Slice> uploaded_;
-  std::vector<Slice> gradients_;              // by block: accumulators in options_.gradients' tier
+  std::vector<Slice> gradients_;               // by block: accumulators in options_.gradients' tier
   std::vector<std::pair<int, Slice>> on_gpu_;  // gradients in GPU memory, oldest first
   std::vector<Slice> inputs_, saved_;          // by block, of the running micro-batch
   Slice hidden_;                               // activation, then its gradient
@@ -186,8 +195,8 @@ class HorizontalPass {
 
 }  // namespace
 
-void emit_horizontal_pass(Program& program, ModelState& state, int step, const HorizontalOptions& options,
-                          const GradientReady& ready) {
+void emit_horizontal_pass(Program& program, ModelState& state, int step,
+                          const HorizontalOptions& options, const GradientReady& ready) {
   HorizontalPass(program, state, step, options, ready).emit();
 }
 

@@ -20,11 +20,11 @@ enum class SsdLaw : std::uint8_t {
 
 // One measured kernel: the time of a task kind at an exact shape, with its raw samples.
 struct KernelTime {
-  std::string kind;        // task kind name, e.g. "forward", "backward", "optimizer"
-  std::string shape;       // exact shape key, see kernel_shape() in policies/program.hpp
-  double flops = 0;        // work of the sample, for interpolation between shapes
+  std::string kind;   // task kind name, e.g. "forward", "backward", "optimizer"
+  std::string shape;  // exact shape key, see kernel_shape() in policies/program.hpp
+  double flops = 0;   // work of the sample, for interpolation between shapes
   std::int64_t median_ns = 0;
-  double spread = 0;       // (p80 - p20) / median
+  double spread = 0;  // (p80 - p20) / median
   std::vector<std::int64_t> samples_ns;
 };
 
@@ -33,43 +33,45 @@ struct Machine {
   std::string description;
 
   struct Gpu {
-    bool is_cpu = false;            // the CPU backend stands in: compute and copies use host cores and DRAM
-    std::uint64_t memory = 0;       // usable bytes
-    double flops = 0;               // sustained matrix FLOP/s (peak x efficiency)
-    double memory_bandwidth = 0;    // bytes/s; 0: not modelled
+    bool is_cpu = false;  // the CPU backend stands in: compute and copies use host cores and DRAM
+    std::uint64_t memory = 0;     // usable bytes
+    double flops = 0;             // sustained matrix FLOP/s (peak x efficiency)
+    double memory_bandwidth = 0;  // bytes/s; 0: not modelled
     double adam_params_per_second = 0;
-    std::int64_t launch_ns = 0;     // per compute task
+    std::int64_t launch_ns = 0;  // per compute task
   } gpu;
 
   struct Pcie {
-    double h2d = 0, d2h = 0;        // bytes/s each way, pinned
-    double total = 0;               // both ways together; 0: duplex, independent
-    std::int64_t latency_ns = 0;    // per copy
+    double h2d = 0, d2h = 0;      // bytes/s each way, pinned
+    double total = 0;             // both ways together; 0: duplex, independent
+    std::int64_t latency_ns = 0;  // per copy
   } pcie;
 
   struct Host {
-    std::uint64_t memory = 0;       // usable bytes
-    double bandwidth = 0;           // DRAM bytes/s, reads + writes
+    std::uint64_t memory = 0;  // usable bytes
+    double bandwidth = 0;      // DRAM bytes/s, reads + writes
     double cores = 0;
     double adam_params_per_second = 0;
     double adam_bytes_per_param = 28;  // DRAM traffic of the CPU optimizer
-    double adam_cores = 0;          // cores it keeps busy; 0: all
+    double adam_cores = 0;             // cores it keeps busy; 0: all
   } host;
 
   struct Ssd {
-    std::int64_t count = 0;         // drives; 0: none
-    std::uint64_t capacity = 0;     // bytes, all drives
-    double read = 0, write = 0;     // bytes/s with `count` drives
-    double total = 0;               // mixed cap (law capped); 0: max(read, write)
+    std::int64_t count = 0;      // drives; 0: none
+    std::uint64_t capacity = 0;  // bytes, all drives
+    double read = 0, write = 0;  // bytes/s with `count` drives
+    double total = 0;            // mixed cap (law capped); 0: max(read, write)
     SsdLaw law = SsdLaw::capped;
     std::int64_t read_latency_ns = 0, write_latency_ns = 0;
-    double cores = 0;               // host cores a running transfer keeps busy (CPU backend)
+    double cores = 0;  // host cores a running transfer keeps busy (CPU backend)
     // Bandwidths by number of drives {count -> read, write, total}, interpolated; may be empty.
-    struct Row { double read = 0, write = 0, total = 0; };
+    struct Row {
+      double read = 0, write = 0, total = 0;
+    };
     std::map<std::int64_t, Row> by_count;
   } ssd;
 
-  std::vector<KernelTime> kernels;          // measured kernels; empty for datasheet machines
+  std::vector<KernelTime> kernels;             // measured kernels; empty for datasheet machines
   std::map<std::string, std::string> sources;  // dotted key -> where the number is from
 };
 
@@ -77,9 +79,12 @@ struct Machine {
 const std::vector<Machine>& builtin_machines();
 
 // A built-in name or the path of a TOML file; `overrides` are the KEY=VALUE of --set, e.g.
-// "ssd.count=6" (bandwidths follow by_count), "host.memory=256GB". Throws InputError with file:line.
-Machine load_machine(const std::string& name_or_path, const std::vector<std::string>& overrides = {});
-Machine parse_machine(const std::string& toml_text, const std::string& origin, const std::vector<std::string>& overrides = {});
+// "ssd.count=6" (bandwidths follow by_count), "host.memory=256GB". Throws InputError with
+// file:line.
+Machine load_machine(const std::string& name_or_path,
+                     const std::vector<std::string>& overrides = {});
+Machine parse_machine(const std::string& toml_text, const std::string& origin,
+                      const std::vector<std::string>& overrides = {});
 std::string machine_to_toml(const Machine& machine);
 
 }  // namespace spillway

@@ -12,7 +12,8 @@ std::uint64_t MemoryPlanner::allocate(std::uint64_t bytes) {
       const auto [offset, number] = bin->second.front();
       bin->second.pop_front();
       const auto found = free_.find(offset);
-      if (found != free_.end() && found->second.freed_at == number && found->second.bytes == bytes) {
+      if (found != free_.end() && found->second.freed_at == number &&
+          found->second.bytes == bytes) {
         free_.erase(found);
         return offset;
       }

@@ -33,8 +33,10 @@ struct ModelSpec {
   std::int64_t parameters() const;            // all
 
   double block_forward_flops(std::int64_t sequences, std::int64_t tokens_per_sequence) const;
-  double head_forward_flops(std::int64_t sequences, std::int64_t tokens_per_sequence) const;  // logits: 2 b T C V
-  double forward_flops(std::int64_t sequences, std::int64_t tokens_per_sequence) const;       // all blocks + head
+  double head_forward_flops(std::int64_t sequences,
+                            std::int64_t tokens_per_sequence) const;  // logits: 2 b T C V
+  double forward_flops(std::int64_t sequences,
+                       std::int64_t tokens_per_sequence) const;  // all blocks + head
 
   // Throws InputError naming the field (heads must divide hidden, all positive, ...).
   void validate() const;
@@ -44,11 +46,15 @@ struct ModelSpec {
 const std::vector<ModelSpec>& builtin_models();
 
 // A built-in name or the path of a TOML file; `overrides` are the "model.KEY=VALUE" of --set,
-// given here without the "model." prefix. Throws InputError with file:line, and near names as a hint.
-ModelSpec load_model(const std::string& name_or_path, const std::vector<std::string>& overrides = {});
+// given here without the "model." prefix. Throws InputError with file:line, and near names as a
+// hint.
+ModelSpec load_model(const std::string& name_or_path,
+                     const std::vector<std::string>& overrides = {});
 
-// The same, from TOML text (`origin` is named in errors); and back, so that a trace carries its model.
-ModelSpec parse_model(const std::string& toml_text, const std::string& origin, const std::vector<std::string>& overrides = {});
+// The same, from TOML text (`origin` is named in errors); and back, so that a trace carries its
+// model.
+ModelSpec parse_model(const std::string& toml_text, const std::string& origin,
+                      const std::vector<std::string>& overrides = {});
 std::string model_to_toml(const ModelSpec& model);
 
 }  // namespace spillway

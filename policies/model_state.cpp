@@ -27,7 +27,8 @@ std::uint64_t ModelState::element_bytes(BufferKind kind) const {
   return kind == BufferKind::optimizer_state ? 12 : program_.problem().parameter_bytes();
 }
 
-void ModelState::place(BufferKind kind, int unit, std::uint64_t first, std::uint64_t elements, Tier tier) {
+void ModelState::place(BufferKind kind, int unit, std::uint64_t first, std::uint64_t elements,
+                       Tier tier) {
   if (elements == 0) return;
   const std::uint64_t bytes = elements * element_bytes(kind);
   const Slice where = program_.persistent(tier, bytes, kind, unit).part(0, bytes);
@@ -36,7 +37,8 @@ void ModelState::place(BufferKind kind, int unit, std::uint64_t first, std::uint
   runs[static_cast<std::size_t>(unit)].push_back({first, elements, where});
 }
 
-void ModelState::place_parameters(int unit, std::uint64_t first, std::uint64_t elements, Placement placement) {
+void ModelState::place_parameters(int unit, std::uint64_t first, std::uint64_t elements,
+                                  Placement placement) {
   const std::uint64_t gpu = fraction_of(elements, placement.gpu);
   const std::uint64_t ssd = std::min(elements - gpu, fraction_of(elements, placement.ssd));
   place(BufferKind::parameters, unit, first, gpu, Tier::gpu);
@@ -44,7 +46,8 @@ void ModelState::place_parameters(int unit, std::uint64_t first, std::uint64_t e
   place(BufferKind::parameters, unit, first + elements - ssd, ssd, Tier::ssd);
 }
 
-void ModelState::place_optimizer(int unit, std::uint64_t first, std::uint64_t elements, Placement placement) {
+void ModelState::place_optimizer(int unit, std::uint64_t first, std::uint64_t elements,
+                                 Placement placement) {
   const std::uint64_t gpu = fraction_of(elements, placement.gpu);
   const std::uint64_t ssd = std::min(elements - gpu, fraction_of(elements, placement.ssd));
   const auto place_cut = [&](std::uint64_t from, std::uint64_t count, Tier tier) {
@@ -60,7 +63,8 @@ void ModelState::place_optimizer(int unit, std::uint64_t first, std::uint64_t el
   place_cut(first + elements - ssd, ssd, Tier::ssd);
 }
 
-ModelState::Runs ModelState::stage_parameters(int unit, std::uint64_t first, std::uint64_t elements) {
+ModelState::Runs ModelState::stage_parameters(int unit, std::uint64_t first,
+                                              std::uint64_t elements) {
   const std::uint64_t width = element_bytes(BufferKind::parameters);
   Runs staged;
   for (const Run& run : parameters_[static_cast<std::size_t>(unit)]) {
@@ -69,7 +73,8 @@ ModelState::Runs ModelState::stage_parameters(int unit, std::uint64_t first, std
     if (begin >= end) continue;
     Slice where = run.where.part((begin - run.first) * width, (end - begin) * width);
     if (program_.tier(where) == Tier::ssd) {
-      const Slice staging = program_.buffer(Tier::host, where.bytes, BufferKind::parameters, unit).part(0, where.bytes);
+      const Slice staging = program_.buffer(Tier::host, where.bytes, BufferKind::parameters, unit)
+                                .part(0, where.bytes);
       program_.copy(where, staging, unit);
       where = staging;
     }
@@ -102,7 +107,8 @@ ModelState::Update ModelState::begin_update(int unit, std::uint64_t first, std::
     SPILLWAY_ASSERT(run.first + run.elements <= first + elements, "an update takes whole runs");
     Slice where = run.where;
     if (program_.tier(where) == Tier::ssd) {
-      where = program_.buffer(Tier::host, run.where.bytes, BufferKind::optimizer_state, unit).part(0, run.where.bytes);
+      where = program_.buffer(Tier::host, run.where.bytes, BufferKind::optimizer_state, unit)
+                  .part(0, run.where.bytes);
       program_.copy(run.where, where, unit);
     }
     update.state.push_back({run.first, run.elements, where});
@@ -110,7 +116,8 @@ ModelState::Update ModelState::begin_update(int unit, std::uint64_t first, std::
   return update;
 }
 
-ModelState::Runs ModelState::finish_update(const Update& update, Slice gradient, Slice head_gradient, int step) {
+ModelState::Runs ModelState::finish_update(const Update& update, Slice gradient,
+                                           Slice head_gradient, int step) {
   const int unit = update.unit;
   const std::uint64_t width = element_bytes(BufferKind::parameters);
   Runs fresh;
@@ -121,16 +128,21 @@ ModelState::Runs ModelState::finish_update(const Update& update, Slice gradient,
     const auto owner = std::find_if(runs.begin(), runs.end(), [&](const Run& run) {
       return run.first <= state.first && state.first < run.first + run.elements;
     });
-    SPILLWAY_ASSERT(owner != runs.end() && state.first + state.elements <= owner->first + owner->elements);
-    const Slice home = owner->where.part((state.first - owner->first) * width, state.elements * width);
+    SPILLWAY_ASSERT(owner != runs.end() &&
+                    state.first + state.elements <= owner->first + owner->elements);
+    const Slice home =
+        owner->where.part((state.first - owner->first) * width, state.elements * width);
     const bool in_place = program_.tier(home) == where;
-    const Slice result = in_place ? home
-                                  : program_.buffer(where, home.bytes, BufferKind::parameters, unit).part(0, home.bytes);
+    const Slice result =
+        in_place
+            ? home
+            : program_.buffer(where, home.bytes, BufferKind::parameters, unit).part(0, home.bytes);
     const auto slice_of = [&](Slice whole) {
-      return whole.valid() ? gradient_part(whole, state.first - update.first, state.elements) : Slice{};
+      return whole.valid() ? gradient_part(whole, state.first - update.first, state.elements)
+                           : Slice{};
     };
-    program_.optimizer(unit, state.first, state.elements, slice_of(gradient), slice_of(head_gradient), state.where,
-                       result, step);
+    program_.optimizer(unit, state.first, state.elements, slice_of(gradient),
+                       slice_of(head_gradient), state.where, result, step);
     if (!in_place) program_.copy(result, home, unit);
     // Back to its home, if that is the ssd.
     for (const Run& at_rest : optimizer_[static_cast<std::size_t>(unit)]) {

@@ -1,7 +1,7 @@
 // Where the model states live, and the moves every policy makes with them.
 //
-// The parameters and the optimizer state of a unit are cut into runs of elements, each at rest in one
-// tier. Splitting by fraction is exact: the runs cover the unit once, cut on the element grid.
+// The parameters and the optimizer state of a unit are cut into runs of elements, each at rest in
+// one tier. Splitting by fraction is exact: the runs cover the unit once, cut on the element grid.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ struct Placement {
 class ModelState {
  public:
   struct Run {
-    std::uint64_t first = 0;     // element in the unit
+    std::uint64_t first = 0;  // element in the unit
     std::uint64_t elements = 0;
     Slice where;
   };
@@ -33,26 +33,34 @@ class ModelState {
   int embedding() const { return units() - 1; }
   std::uint64_t elements(int unit) const;
 
-  // Elements [first, first + elements) of a unit, cut by `placement`. Place parameters before optimizer
-  // state: the latter is cut where the former is, so that each update writes to one place.
+  // Elements [first, first + elements) of a unit, cut by `placement`. Place parameters before
+  // optimizer state: the latter is cut where the former is, so that each update writes to one
+  // place.
   void place_parameters(int unit, std::uint64_t first, std::uint64_t elements, Placement placement);
   void place_optimizer(int unit, std::uint64_t first, std::uint64_t elements, Placement placement);
   // The whole unit.
-  void place_parameters(int unit, Placement placement) { place_parameters(unit, 0, elements(unit), placement); }
-  void place_optimizer(int unit, Placement placement) { place_optimizer(unit, 0, elements(unit), placement); }
+  void place_parameters(int unit, Placement placement) {
+    place_parameters(unit, 0, elements(unit), placement);
+  }
+  void place_optimizer(int unit, Placement placement) {
+    place_optimizer(unit, 0, elements(unit), placement);
+  }
 
-  // The parameters of a unit as runs in gpu or host memory: runs at rest on the ssd are read to host staging.
+  // The parameters of a unit as runs in gpu or host memory: runs at rest on the ssd are read to
+  // host staging.
   Runs stage_parameters(int unit, std::uint64_t first, std::uint64_t elements);
   Runs stage_parameters(int unit) { return stage_parameters(unit, 0, elements(unit)); }
-  // One GPU slice with all parameters of a unit, copied from `staged`; no copy where they rest there in one run.
+  // One GPU slice with all parameters of a unit, copied from `staged`; no copy where they rest
+  // there in one run.
   Slice upload_parameters(int unit, const Runs& staged);
   // Where the parameters of a unit rest when they are in one run in GPU memory.
   Slice resident_parameters(int unit) const;
 
-  // First half of an update: the optimizer state of [first, first + elements), read from the ssd where it
-  // rests there. Second half: AdamW with `gradient` (and `head_gradient`), slices over exactly these
-  // elements in the tier where the state now is; then everything goes back to its home. Returns the
-  // updated parameters where Adam left them, in host or gpu memory: fresh for use without another read.
+  // First half of an update: the optimizer state of [first, first + elements), read from the ssd
+  // where it rests there. Second half: AdamW with `gradient` (and `head_gradient`), slices over
+  // exactly these elements in the tier where the state now is; then everything goes back to its
+  // home. Returns the updated parameters where Adam left them, in host or gpu memory: fresh for use
+  // without another read.
   struct Update {
     int unit = 0;
     std::uint64_t first = 0, elements = 0;

@@ -32,8 +32,9 @@ const std::string& OptionReader::text(const std::string& name) const {
 }
 
 void OptionReader::reject(const std::string& name, const std::string& expected) const {
-  throw InputError(fmt::format("policy {}: option {}={} is not {}", info_.name, name, text(name), expected),
-                   fmt::format("{}: {}", name, find(info_, name).help));
+  throw InputError(
+      fmt::format("policy {}: option {}={} is not {}", info_.name, name, text(name), expected),
+      fmt::format("{}: {}", name, find(info_, name).help));
 }
 
 bool OptionReader::on_off(const std::string& name) const {
@@ -58,7 +59,8 @@ int OptionReader::count(const std::string& name, int least, int most) const {
   return value;
 }
 
-int OptionReader::choice(const std::string& name, std::initializer_list<const char*> choices) const {
+int OptionReader::choice(const std::string& name,
+                         std::initializer_list<const char*> choices) const {
   int index = 0;
   std::string all;
   for (const char* one : choices) {

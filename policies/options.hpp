@@ -9,11 +9,12 @@ namespace spillway {
 
 class OptionReader {
  public:
-  OptionReader(const PolicyInfo& info, const PolicyOptions& options) : info_(info), options_(options) {}
+  OptionReader(const PolicyInfo& info, const PolicyOptions& options)
+      : info_(info), options_(options) {}
 
-  const std::string& text(const std::string& name) const;            // the value, or the default
-  bool on_off(const std::string& name) const;                        // "on" | "off"
-  double fraction(const std::string& name, double most = 1.0) const; // 0 .. most
+  const std::string& text(const std::string& name) const;             // the value, or the default
+  bool on_off(const std::string& name) const;                         // "on" | "off"
+  double fraction(const std::string& name, double most = 1.0) const;  // 0 .. most
   int count(const std::string& name, int least, int most) const;
   // One of `choices`; returns its index.
   int choice(const std::string& name, std::initializer_list<const char*> choices) const;

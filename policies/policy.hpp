@@ -29,10 +29,12 @@ class Policy {
  public:
   virtual ~Policy() = default;
   virtual PolicyInfo info() const = 0;
-  // Throws InputError where the problem is not one this policy can run (e.g. several micro-batches).
+  // Throws InputError where the problem is not one this policy can run (e.g. several
+  // micro-batches).
   virtual void check(const Problem&) const {}
-  // Values for options left at `auto`, from the least use of slow tiers to the most: build_schedule takes the
-  // first that fits. Policies without such options have one alternative that sets nothing.
+  // Values for options left at `auto`, from the least use of slow tiers to the most: build_schedule
+  // takes the first that fits. Policies without such options have one alternative that sets
+  // nothing.
   virtual std::vector<PolicyOptions> placements() const { return {{}}; }
   // Where each model state lives. Called once, first.
   virtual void setup(Program& program) = 0;
@@ -52,8 +54,9 @@ std::unique_ptr<Policy> make_policy(const std::string& text);
 // The canonical text: defaults left out, options in the order of PolicyInfo.
 std::string canonical_policy(const std::string& text);
 
-// setup, `steps` steps, epilogue, finish; options left at auto are settled so that it fits, if any setting
-// does (the schedule's policy() names them). Does not throw when nothing fits: see Schedule::require_fit.
+// setup, `steps` steps, epilogue, finish; options left at auto are settled so that it fits, if any
+// setting does (the schedule's policy() names them). Does not throw when nothing fits: see
+// Schedule::require_fit.
 Schedule build_schedule(const Problem& problem, const std::string& policy, int steps);
 
 }  // namespace spillway

@@ -1,4 +1,5 @@
-// What is to be trained: model + machine + workload. Policies read it, nothing here is a policy's choice.
+// What is to be trained: model + machine + workload. Policies read it, nothing here is a policy's
+// choice.
 #pragma once
 
 #include <cstdint>
@@ -39,7 +40,8 @@ struct Problem {
   // Bytes per element.
   std::uint64_t parameter_bytes() const { return workload.precision == Precision::bf16 ? 2 : 4; }
   std::uint64_t activation_bytes() const { return parameter_bytes(); }
-  std::uint64_t gradient_bytes() const;  // of the gradient handed to the optimizer and of its accumulator
+  std::uint64_t gradient_bytes()
+      const;  // of the gradient handed to the optimizer and of its accumulator
 
   // Throws InputError: batch not divisible, sequence longer than the model's positions, ...
   void validate() const;

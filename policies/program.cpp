@@ -57,8 +57,10 @@ Slice Program::persistent(Tier tier, std::uint64_t bytes, BufferKind kind, int l
 
 Tier Program::tier(Slice slice) const { return buffers_[slice.buffer.id].tier; }
 
-void Program::home(BufferKind kind, int unit, std::uint64_t first_element, std::uint64_t elements, Slice where) {
-  const std::uint64_t element = kind == BufferKind::optimizer_state ? 12 : problem_.parameter_bytes();
+void Program::home(BufferKind kind, int unit, std::uint64_t first_element, std::uint64_t elements,
+                   Slice where) {
+  const std::uint64_t element =
+      kind == BufferKind::optimizer_state ? 12 : problem_.parameter_bytes();
   SPILLWAY_ASSERT(where.bytes == elements * element);
   SPILLWAY_ASSERT(buffers_[where.buffer.id].persistent);
   homes_.push_back({kind, unit, first_element, elements, where});
@@ -103,7 +105,8 @@ TaskId Program::copy(Slice from, Slice to, int layer, int micro_batch) {
   task.layer = layer;
   task.micro_batch = micro_batch;
   task.bytes = from.bytes;
-  return emit(task, {access(from, Role::source, Mode::read), access(to, Role::destination, Mode::write)});
+  return emit(task,
+              {access(from, Role::source, Mode::read), access(to, Role::destination, Mode::write)});
 }
 
 TaskId Program::embed_forward(int micro_batch, Slice parameters, Slice output) {
@@ -115,10 +118,12 @@ TaskId Program::embed_forward(int micro_batch, Slice parameters, Slice output) {
   task.layer = static_cast<std::int32_t>(problem_.model.layers);
   task.micro_batch = micro_batch;
   task.bytes = 3 * output.bytes;  // two rows gathered, one written, per token
-  return emit(task, {access(parameters, Role::parameters, Mode::read), access(output, Role::output, Mode::write)});
+  return emit(task, {access(parameters, Role::parameters, Mode::read),
+                     access(output, Role::output, Mode::write)});
 }
 
-TaskId Program::forward(int layer, int micro_batch, Slice parameters, Slice input, Slice output, Slice saved) {
+TaskId Program::forward(int layer, int micro_batch, Slice parameters, Slice input, Slice output,
+                        Slice saved) {
   require_tier(parameters, Tier::gpu, "forward parameters");
   require_tier(input, Tier::gpu, "forward input");
   require_tier(output, Tier::gpu, "forward output");
@@ -129,17 +134,20 @@ TaskId Program::forward(int layer, int micro_batch, Slice parameters, Slice inpu
   task.layer = layer;
   task.micro_batch = micro_batch;
   task.saves = saved.valid();
-  task.flops = problem_.model.block_forward_flops(problem_.workload.micro_batch, problem_.workload.sequence);
+  task.flops =
+      problem_.model.block_forward_flops(problem_.workload.micro_batch, problem_.workload.sequence);
   Slice scratch;
   if (const auto bytes = forward_scratch_bytes(problem_, task.saves); bytes > 0) {
     scratch = buffer(Tier::gpu, bytes, BufferKind::scratch, layer, micro_batch);
   }
-  return emit(task, {access(parameters, Role::parameters, Mode::read), access(input, Role::input, Mode::read),
-                     access(output, Role::output, Mode::write), access(saved, Role::saved, Mode::write),
-                     access(scratch, Role::scratch, Mode::write)});
+  return emit(
+      task, {access(parameters, Role::parameters, Mode::read),
+             access(input, Role::input, Mode::read), access(output, Role::output, Mode::write),
+             access(saved, Role::saved, Mode::write), access(scratch, Role::scratch, Mode::write)});
 }
 
-TaskId Program::head(int micro_batch, Slice parameters, Slice hidden, Slice head_gradient, bool first_micro_batch) {
+TaskId Program::head(int micro_batch, Slice parameters, Slice hidden, Slice head_gradient,
+                     bool first_micro_batch) {
   require_tier(parameters, Tier::gpu, "head parameters");
   require_tier(hidden, Tier::gpu, "head hidden");
   require_tier(head_gradient, Tier::gpu, "head gradient");
@@ -149,17 +157,20 @@ TaskId Program::head(int micro_batch, Slice parameters, Slice hidden, Slice head
   task.layer = static_cast<std::int32_t>(problem_.model.layers);
   task.micro_batch = micro_batch;
   task.first_micro_batch = first_micro_batch;
-  task.flops = 3 * problem_.model.head_forward_flops(problem_.workload.micro_batch, problem_.workload.sequence);
-  const Slice scratch = buffer(Tier::gpu, head_scratch_bytes(problem_), BufferKind::scratch, task.layer, micro_batch);
+  task.flops = 3 * problem_.model.head_forward_flops(problem_.workload.micro_batch,
+                                                     problem_.workload.sequence);
+  const Slice scratch =
+      buffer(Tier::gpu, head_scratch_bytes(problem_), BufferKind::scratch, task.layer, micro_batch);
   const Mode sum = first_micro_batch ? Mode::write : Mode::read_write;
   return emit(task, {access(parameters, Role::parameters, Mode::read),
                      access(hidden, Role::activation_gradient, Mode::read_write),
-                     access(head_gradient, Role::head_gradient, sum), access(scratch, Role::scratch, Mode::write)});
+                     access(head_gradient, Role::head_gradient, sum),
+                     access(scratch, Role::scratch, Mode::write)});
 }
 
 TaskId Program::backward(int layer, int micro_batch, Slice parameters, Slice input, Slice saved,
-                         std::uint8_t available, Slice activation_gradient, Slice gradient, bool first_micro_batch,
-                         bool recomputes_output) {
+                         std::uint8_t available, Slice activation_gradient, Slice gradient,
+                         bool first_micro_batch, bool recomputes_output) {
   require_tier(parameters, Tier::gpu, "backward parameters");
   require_tier(input, Tier::gpu, "backward input");
   require_tier(activation_gradient, Tier::gpu, "backward activation gradient");
@@ -177,16 +188,18 @@ TaskId Program::backward(int layer, int micro_batch, Slice parameters, Slice inp
   task.recomputes_output = recomputes_output;
   task.flops = 2 * problem_.model.block_forward_flops(workload.micro_batch, workload.sequence) +
                recompute_flops(problem_, available, recomputes_output);
-  const Slice scratch =
-      buffer(Tier::gpu, backward_scratch_bytes(problem_, available), BufferKind::scratch, layer, micro_batch);
+  const Slice scratch = buffer(Tier::gpu, backward_scratch_bytes(problem_, available),
+                               BufferKind::scratch, layer, micro_batch);
   const Mode sum = first_micro_batch ? Mode::write : Mode::read_write;
-  return emit(task, {access(parameters, Role::parameters, Mode::read), access(input, Role::input, Mode::read),
-                     access(saved, Role::saved, Mode::read),
-                     access(activation_gradient, Role::activation_gradient, Mode::read_write),
-                     access(gradient, Role::gradient, sum), access(scratch, Role::scratch, Mode::write)});
+  return emit(task,
+              {access(parameters, Role::parameters, Mode::read),
+               access(input, Role::input, Mode::read), access(saved, Role::saved, Mode::read),
+               access(activation_gradient, Role::activation_gradient, Mode::read_write),
+               access(gradient, Role::gradient, sum), access(scratch, Role::scratch, Mode::write)});
 }
 
-TaskId Program::embed_backward(int micro_batch, Slice activation_gradient, Slice gradient, bool first_micro_batch) {
+TaskId Program::embed_backward(int micro_batch, Slice activation_gradient, Slice gradient,
+                               bool first_micro_batch) {
   require_tier(activation_gradient, Tier::gpu, "embed_backward activation gradient");
   require_tier(gradient, Tier::gpu, "embed_backward gradient");
   Task task;
@@ -195,15 +208,17 @@ TaskId Program::embed_backward(int micro_batch, Slice activation_gradient, Slice
   task.layer = static_cast<std::int32_t>(problem_.model.layers);
   task.micro_batch = micro_batch;
   task.first_micro_batch = first_micro_batch;
-  // One row read, two rows added to, per token; and the whole accumulator cleared at the start of the sum.
+  // One row read, two rows added to, per token; and the whole accumulator cleared at the start of
+  // the sum.
   task.bytes = 5 * activation_gradient.bytes + (first_micro_batch ? gradient.bytes : 0);
   const Mode sum = first_micro_batch ? Mode::write : Mode::read_write;
   return emit(task, {access(activation_gradient, Role::activation_gradient, Mode::read),
                      access(gradient, Role::gradient, sum)});
 }
 
-TaskId Program::optimizer(int unit, std::uint64_t first_element, std::uint64_t elements, Slice gradient,
-                          Slice head_gradient, Slice optimizer_state, Slice parameters, int update) {
+TaskId Program::optimizer(int unit, std::uint64_t first_element, std::uint64_t elements,
+                          Slice gradient, Slice head_gradient, Slice optimizer_state,
+                          Slice parameters, int update) {
   const Tier where = tier(optimizer_state);
   SPILLWAY_ASSERT(where != Tier::ssd);
   require_tier(gradient, where, "optimizer gradient");
@@ -238,20 +253,24 @@ std::string kernel_shape(const Problem& problem, const Task& task) {
     case TaskKind::forward:
     case TaskKind::head:
     case TaskKind::backward:
-    case TaskKind::embed_backward: break;
-    default: return "";
+    case TaskKind::embed_backward:
+      break;
+    default:
+      return "";
   }
   const ModelSpec& model = problem.model;
   const Workload& workload = problem.workload;
-  std::string shape = fmt::format("{},C{},NH{},KV{},F{}", model.architecture == Architecture::gpt ? "gpt" : "llama",
-                                  model.hidden, model.heads, model.kv_heads, model.ffn);
+  std::string shape =
+      fmt::format("{},C{},NH{},KV{},F{}", model.architecture == Architecture::gpt ? "gpt" : "llama",
+                  model.hidden, model.heads, model.kv_heads, model.ffn);
   const bool is_block = task.kind == TaskKind::forward || task.kind == TaskKind::backward;
   if (!is_block) shape += fmt::format(",V{},P{}", model.vocabulary, model.positions);
   shape += fmt::format(",b{},T{},{}", workload.micro_batch, workload.sequence,
                        workload.precision == Precision::fp32 ? "fp32" : "bf16");
   if (task.kind == TaskKind::forward) shape += task.saves ? ",saves" : ",keeps-nothing";
   if (task.kind == TaskKind::backward) {
-    shape += fmt::format(",saved{:02x}{}", task.available, task.recomputes_output ? ",recomputes-output" : "");
+    shape += fmt::format(",saved{:02x}{}", task.available,
+                         task.recomputes_output ? ",recomputes-output" : "");
   }
   return shape;
 }

@@ -1,10 +1,12 @@
-// Program: what a policy writes to. Emit tasks in program order; dependencies and memory are derived.
+// Program: what a policy writes to. Emit tasks in program order; dependencies and memory are
+// derived.
 //
 // Sequential task flow: a task declares the bytes it reads and writes, and `finish` derives
-// read-after-write, write-after-read and write-after-write edges from them, at the granularity of byte
-// ranges in each tier's arena, so that reuse of memory is just another write. A transient buffer is
-// allocated at the task that first touches it and given back after its last. Persistent buffers live
-// throughout. Emission order is prefetch order: what is emitted earlier on its lane starts earlier.
+// read-after-write, write-after-read and write-after-write edges from them, at the granularity of
+// byte ranges in each tier's arena, so that reuse of memory is just another write. A transient
+// buffer is allocated at the task that first touches it and given back after its last. Persistent
+// buffers live throughout. Emission order is prefetch order: what is emitted earlier on its lane
+// starts earlier.
 #pragma once
 
 #include <cstdint>
@@ -30,13 +32,15 @@ class Program {
 
   // -- buffers -----------------------------------------------------------------------------------
   // A new transient buffer; `bytes` is rounded up to buffer_alignment.
-  Slice buffer(Tier tier, std::uint64_t bytes, BufferKind kind, int layer = -1, int micro_batch = -1);
+  Slice buffer(Tier tier, std::uint64_t bytes, BufferKind kind, int layer = -1,
+               int micro_batch = -1);
   // A buffer that lives through the whole schedule.
   Slice persistent(Tier tier, std::uint64_t bytes, BufferKind kind, int layer = -1);
   Tier tier(Slice slice) const;
-  // Declares that the elements of a unit rest in `where`; every element of every unit needs a parameters
-  // home and an optimizer_state home, exactly once.
-  void home(BufferKind kind, int unit, std::uint64_t first_element, std::uint64_t elements, Slice where);
+  // Declares that the elements of a unit rest in `where`; every element of every unit needs a
+  // parameters home and an optimizer_state home, exactly once.
+  void home(BufferKind kind, int unit, std::uint64_t first_element, std::uint64_t elements,
+            Slice where);
 
   // -- moving bytes ------------------------------------------------------------------------------
   // One hop: host->gpu h2d, gpu->host d2h, ssd->host read, host->ssd write. Sizes must be equal.
@@ -45,27 +49,34 @@ class Program {
   // -- compute, on gpu.compute; every slice must be in the gpu tier ------------------------------
   TaskId embed_forward(int micro_batch, Slice parameters, Slice output);
   // `saved` may be invalid: then nothing is kept but the output.
-  TaskId forward(int layer, int micro_batch, Slice parameters, Slice input, Slice output, Slice saved = {});
-  // Final norm, logits, loss and their gradients. `hidden` holds (b, T, C) and, afterwards, its gradient.
-  TaskId head(int micro_batch, Slice parameters, Slice hidden, Slice head_gradient, bool first_micro_batch);
-  // `activation_gradient` holds dL/d(output) and, afterwards, dL/d(input). What `available` (a mask of
-  // SavedTensor) does not name is recomputed from `input`; with `recomputes_output` the block's output too,
-  // which nothing needs but which frameworks that re-run the whole block pay for.
-  TaskId backward(int layer, int micro_batch, Slice parameters, Slice input, Slice saved, std::uint8_t available,
-                  Slice activation_gradient, Slice gradient, bool first_micro_batch, bool recomputes_output);
-  TaskId embed_backward(int micro_batch, Slice activation_gradient, Slice gradient, bool first_micro_batch);
+  TaskId forward(int layer, int micro_batch, Slice parameters, Slice input, Slice output,
+                 Slice saved = {});
+  // Final norm, logits, loss and their gradients. `hidden` holds (b, T, C) and, afterwards, its
+  // gradient.
+  TaskId head(int micro_batch, Slice parameters, Slice hidden, Slice head_gradient,
+              bool first_micro_batch);
+  // `activation_gradient` holds dL/d(output) and, afterwards, dL/d(input). What `available` (a mask
+  // of SavedTensor) does not name is recomputed from `input`; with `recomputes_output` the block's
+  // output too, which nothing needs but which frameworks that re-run the whole block pay for.
+  TaskId backward(int layer, int micro_batch, Slice parameters, Slice input, Slice saved,
+                  std::uint8_t available, Slice activation_gradient, Slice gradient,
+                  bool first_micro_batch, bool recomputes_output);
+  TaskId embed_backward(int micro_batch, Slice activation_gradient, Slice gradient,
+                        bool first_micro_batch);
 
-  // AdamW on elements [first_element, first_element + elements) of a unit: lane cpu.optimizer with all
-  // slices in host memory, or gpu.compute with all in the gpu tier. `gradient` (and `head_gradient`, for
-  // the embedding unit) cover just these elements. `update` is the step whose gradient is applied.
-  TaskId optimizer(int unit, std::uint64_t first_element, std::uint64_t elements, Slice gradient, Slice head_gradient,
-                   Slice optimizer_state, Slice parameters, int update);
+  // AdamW on elements [first_element, first_element + elements) of a unit: lane cpu.optimizer with
+  // all slices in host memory, or gpu.compute with all in the gpu tier. `gradient` (and
+  // `head_gradient`, for the embedding unit) cover just these elements. `update` is the step whose
+  // gradient is applied.
+  TaskId optimizer(int unit, std::uint64_t first_element, std::uint64_t elements, Slice gradient,
+                   Slice head_gradient, Slice optimizer_state, Slice parameters, int update);
 
   // Everything emitted before ends before anything emitted after starts.
   TaskId barrier();
 
   // -- result ------------------------------------------------------------------------------------
-  // Plans memory, derives dependencies. Does not throw when it does not fit: see Schedule::require_fit.
+  // Plans memory, derives dependencies. Does not throw when it does not fit: see
+  // Schedule::require_fit.
   Schedule finish(std::string policy, int steps) &&;
 
  private:
@@ -83,7 +94,8 @@ class Program {
 };
 
 // The exact-shape key under which a compute task's time is measured and looked up, e.g.
-// "gpt,C128,NH4,F512,V256,b4,T128,fp32,saved00". Empty for tasks timed by rate (copies, I/O, optimizer).
+// "gpt,C128,NH4,F512,V256,b4,T128,fp32,saved00". Empty for tasks timed by rate (copies, I/O,
+// optimizer).
 std::string kernel_shape(const Problem& problem, const Task& task);
 
 }  // namespace spillway

@@ -15,8 +15,8 @@ namespace {
 
 using Factory = std::unique_ptr<Policy> (*)(const PolicyOptions&);
 
-constexpr std::array<Factory, 5> factories = {make_resident, make_zero_offload, make_zero_infinity, make_fuyou,
-                                              make_greedysnake};
+constexpr std::array<Factory, 5> factories = {make_resident, make_zero_offload, make_zero_infinity,
+                                              make_fuyou, make_greedysnake};
 
 struct Parsed {
   Factory factory = nullptr;
@@ -26,7 +26,8 @@ struct Parsed {
 
 std::string names_of(const std::vector<PolicyOption>& options) {
   std::string names;
-  for (const PolicyOption& option : options) names += fmt::format("{}{}", names.empty() ? "" : ", ", option.name);
+  for (const PolicyOption& option : options)
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", option.name);
   return names.empty() ? "it has none" : names;
 }
 
@@ -43,7 +44,8 @@ Parsed parse(const std::string& text) {
       parsed.info = std::move(info);
     }
   }
-  if (!parsed.factory) throw InputError(fmt::format("unknown policy '{}'", name), "policies: " + known);
+  if (!parsed.factory)
+    throw InputError(fmt::format("unknown policy '{}'", name), "policies: " + known);
   if (colon == std::string::npos) return parsed;
   std::istringstream list(text.substr(colon + 1));
   for (std::string item; std::getline(list, item, ',');) {
@@ -59,7 +61,8 @@ Parsed parse(const std::string& text) {
                        "its options: " + names_of(parsed.info.options));
     }
     if (!parsed.options.emplace(key, item.substr(equals + 1)).second) {
-      throw InputError(fmt::format("policy {}: option '{}' is given twice", name, key), "give it once");
+      throw InputError(fmt::format("policy {}: option '{}' is given twice", name, key),
+                       "give it once");
     }
   }
   return parsed;
@@ -73,6 +76,10 @@ std::string to_text(const PolicyInfo& info, const PolicyOptions& options) {
     text += fmt::format("{}{}={}", text.empty() ? ":" : ",", option.name, it->second);
   }
   return info.name + text;
+}
+
+bool fits(const Schedule& schedule, Tier tier) {
+  return schedule.use(tier).peak_bytes <= schedule.use(tier).capacity_bytes;
 }
 
 Schedule build(const Problem& problem, const Parsed& parsed, int steps) {
@@ -113,23 +120,42 @@ Schedule build_schedule(const Problem& problem, const std::string& policy, int s
     for (const auto& [key, value] : alternatives[k]) one.options[key] = value;
     return one;
   };
-  // Alternatives use less and less of the scarce tiers: the first that fits is found by bisection. Two steps
-  // and the epilogue reach every tier's peak.
-  const int trial_steps = std::min(steps, 2);
-  std::size_t from = 0, to = alternatives.size() - 1;
-  while (from < to) {
-    const std::size_t middle = (from + to) / 2;
-    if (build(problem, with(middle), trial_steps).fits()) {
-      to = middle;
-    } else {
-      from = middle + 1;
+  const std::size_t last = alternatives.size() - 1;
+  // A trial of two steps and the epilogue is close to the peaks of longer schedules.
+  const auto trial = [&](std::size_t k) { return build(problem, with(k), std::min(steps, 2)); };
+  // The first alternative whose use of `tiers` fits; the last one if none does. From one to the
+  // next fewer bytes are live in memory and more on the ssd, so that bisection finds the first
+  // whose live bytes fit (if the ssd is too small for it, it is for all that come after). Gaps
+  // between buffers come on top, more of them in one alternative than in another: go on from there
+  // until all fits.
+  const auto first_that_fits = [&](std::initializer_list<Tier> tiers) {
+    const auto all = [&](const Schedule& one, std::uint64_t TierUse::*bytes) {
+      return std::all_of(tiers.begin(), tiers.end(), [&](Tier tier) {
+        return one.use(tier).*bytes <= one.use(tier).capacity_bytes;
+      });
+    };
+    std::size_t from = 0, to = last;
+    while (from < to) {
+      const std::size_t middle = (from + to) / 2;
+      if (all(trial(middle), &TierUse::live_peak_bytes)) {
+        to = middle;
+      } else {
+        from = middle + 1;
+      }
     }
+    while (from < last && !all(trial(from), &TierUse::peak_bytes)) ++from;
+    return from;
+  };
+  std::size_t chosen = first_that_fits({Tier::gpu, Tier::host});
+  Schedule schedule = build(problem, with(chosen), steps);
+  while (chosen < last && !(fits(schedule, Tier::gpu) && fits(schedule, Tier::host))) {
+    schedule = build(problem, with(++chosen), steps);
   }
-  Schedule schedule = build(problem, with(from), steps);
-  // Later steps may be laid out a little differently; go on only if some alternative is known to fit.
-  if (!schedule.fits() && from < alternatives.size() - 1 &&
-      build(problem, with(alternatives.size() - 1), trial_steps).fits()) {
-    while (!schedule.fits() && from + 1 < alternatives.size()) schedule = build(problem, with(++from), steps);
+  if (last > 0 && !fits(schedule, Tier::gpu)) {
+    // No alternative fits the GPU: no reason to use more of the ssd than host memory asks for.
+    Schedule other = build(problem, with(first_that_fits({Tier::host})), steps);
+    if (other.use(Tier::gpu).peak_bytes <= schedule.use(Tier::gpu).peak_bytes)
+      schedule = std::move(other);
   }
   return schedule;
 }

@@ -1,5 +1,5 @@
-// resident: everything in GPU memory. The reference that every other policy's numbers are held to, and the
-// fastest where it fits.
+// resident: everything in GPU memory. The reference that every other policy's numbers are held to,
+// and the fastest where it fits.
 #include <optional>
 
 #include "policies/builtin.hpp"
@@ -25,7 +25,8 @@ class Resident : public Policy {
             "no offload: the usual way to train a model that fits",
             "parameters, gradients, optimizer state and activations stay in GPU memory",
             {{"recompute", "off",
-              "off: keep all activations | needed: keep one checkpoint per block, recompute what backward needs | "
+              "off: keep all activations | needed: keep one checkpoint per block, recompute what "
+              "backward needs | "
               "full: recompute whole blocks"}}};
   }
 
@@ -39,9 +40,10 @@ class Resident : public Policy {
 
   void emit_step(Program& program, int step) override {
     std::vector<std::pair<Slice, Slice>> gradients(static_cast<std::size_t>(state_->units()));
-    emit_horizontal_pass(program, *state_, step, pass_, [&](int unit, Slice gradient, Slice head_gradient) {
-      gradients[static_cast<std::size_t>(unit)] = {gradient, head_gradient};
-    });
+    emit_horizontal_pass(program, *state_, step, pass_,
+                         [&](int unit, Slice gradient, Slice head_gradient) {
+                           gradients[static_cast<std::size_t>(unit)] = {gradient, head_gradient};
+                         });
     program.at(step, Phase::optimizer);
     for (int unit = 0; unit < state_->units(); ++unit) {
       const auto& [gradient, head_gradient] = gradients[static_cast<std::size_t>(unit)];
@@ -56,6 +58,8 @@ class Resident : public Policy {
 
 }  // namespace
 
-std::unique_ptr<Policy> make_resident(const PolicyOptions& options) { return std::make_unique<Resident>(options); }
+std::unique_ptr<Policy> make_resident(const PolicyOptions& options) {
+  return std::make_unique<Resident>(options);
+}
 
 }  // namespace spillway

@@ -16,24 +16,35 @@ using nlohmann::json;
 json field(const Trace& trace, const std::string& key, const std::string& origin) {
   const std::string* text = trace.find_metadata(key);
   if (!text) {
-    throw InputError(fmt::format("{}: the trace does not say its {}", origin, key),
-                     "only traces written by `spillway train` or `spillway simulate --trace` can be validated");
+    throw InputError(
+        fmt::format("{}: the trace does not say its {}", origin, key),
+        "only traces written by `spillway train` or `spillway simulate --trace` can be validated");
   }
   return json::parse(*text);
 }
 
 const char* to_text(GradientWidth width) {
   switch (width) {
-    case GradientWidth::automatic: return "auto";
-    case GradientWidth::bits16: return "16";
-    case GradientWidth::bits32: return "32";
+    case GradientWidth::automatic:
+      return "auto";
+    case GradientWidth::bits16:
+      return "16";
+    case GradientWidth::bits32:
+      return "32";
   }
   SPILLWAY_ASSERT(false);
 }
 
-GradientWidth width_of(const std::string& text) {
-  if (text == "16") return GradientWidth::bits16;
-  return text == "32" ? GradientWidth::bits32 : GradientWidth::automatic;
+// One of `choices`, by its text.
+template <class Value>
+Value choice(const json& text, const char* key,
+             std::initializer_list<std::pair<const char*, Value>> choices,
+             const std::string& origin) {
+  for (const auto& [name, value] : choices) {
+    if (text == name) return value;
+  }
+  throw InputError(fmt::format("{}: damaged metadata: workload.{} is {}", origin, key, text.dump()),
+                   "record the trace again");
 }
 
 }  // namespace
@@ -41,12 +52,15 @@ GradientWidth width_of(const std::string& text) {
 Trace make_trace(const Schedule& schedule, const std::string& source) {
   Trace trace;
   for (int i = 0; i < lane_count; ++i) trace.lanes.emplace_back(to_string(static_cast<Lane>(i)));
-  for (int i = 0; i < task_kind_count; ++i) trace.kinds.emplace_back(to_string(static_cast<TaskKind>(i)));
+  for (int i = 0; i < task_kind_count; ++i)
+    trace.kinds.emplace_back(to_string(static_cast<TaskKind>(i)));
   for (int i = 0; i < phase_count; ++i) trace.phases.emplace_back(to_string(static_cast<Phase>(i)));
   for (int i = 0; i < tier_count; ++i) trace.tiers.emplace_back(to_string(static_cast<Tier>(i)));
   const Problem& problem = schedule.problem();
   const Workload& workload = problem.workload;
-  const auto set = [&](const char* key, const json& value) { trace.set_metadata(key, value.dump()); };
+  const auto set = [&](const char* key, const json& value) {
+    trace.set_metadata(key, value.dump());
+  };
   set("source", source);
   set("version", SPILLWAY_VERSION);
   set("policy", schedule.policy());
@@ -84,17 +98,25 @@ Schedule rebuild_schedule(const Trace& trace, const std::string& origin) {
     problem.workload.batch = workload.at("batch");
     problem.workload.micro_batch = workload.at("micro_batch");
     problem.workload.sequence = workload.at("sequence");
-    problem.workload.precision = workload.at("precision") == "fp32" ? Precision::fp32 : Precision::bf16;
-    problem.workload.gradient = width_of(workload.at("gradient"));
+    problem.workload.precision =
+        choice<Precision>(workload.at("precision"), "precision",
+                          {{"fp32", Precision::fp32}, {"bf16", Precision::bf16}}, origin);
+    problem.workload.gradient = choice<GradientWidth>(workload.at("gradient"), "gradient",
+                                                      {{"auto", GradientWidth::automatic},
+                                                       {"16", GradientWidth::bits16},
+                                                       {"32", GradientWidth::bits32}},
+                                                      origin);
     policy = field(trace, "policy", origin);
     steps = field(trace, "steps", origin);
     fingerprint = field(trace, "fingerprint", origin);
   } catch (const json::exception& error) {
-    throw InputError(fmt::format("{}: damaged metadata: {}", origin, error.what()), "record the trace again");
+    throw InputError(fmt::format("{}: damaged metadata: {}", origin, error.what()),
+                     "record the trace again");
   }
   Schedule schedule = build_schedule(problem, policy, steps);
   if (fmt::format("{:016x}", schedule.fingerprint()) != fingerprint) {
-    throw InputError(fmt::format("{}: policy {} now writes another schedule than the recorded one", origin, policy),
+    throw InputError(fmt::format("{}: policy {} now writes another schedule than the recorded one",
+                                 origin, policy),
                      "the trace is from another version of spillway: record it again");
   }
   return schedule;

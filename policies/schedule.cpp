@@ -21,8 +21,12 @@ std::span<const Task> Schedule::tasks() const { return data_->tasks; }
 std::span<const BufferInfo> Schedule::buffers() const { return data_->buffers; }
 std::span<const HomePart> Schedule::homes() const { return data_->homes; }
 std::size_t Schedule::edge_count() const { return data_->graph->edge_count(); }
-std::span<const TaskId> Schedule::successors(TaskId task) const { return data_->graph->successors(task); }
-std::span<const std::uint32_t> Schedule::predecessor_counts() const { return data_->predecessor_counts; }
+std::span<const TaskId> Schedule::successors(TaskId task) const {
+  return data_->graph->successors(task);
+}
+std::span<const std::uint32_t> Schedule::predecessor_counts() const {
+  return data_->predecessor_counts;
+}
 
 std::span<const Access> Schedule::accesses(const Task& task) const {
   return {data_->accesses.data() + task.first_access, task.access_count};
@@ -39,20 +43,37 @@ namespace {
 
 const char* remedy(Tier tier) {
   switch (tier) {
-    case Tier::gpu: return "a smaller --micro-batch, a policy that offloads more, or more GPU memory";
-    case Tier::host: return "a policy that uses the SSD, or more of the state on the SSD, or more host memory";
-    case Tier::ssd: return "a larger SSD, or a policy that keeps state in host memory";
+    case Tier::gpu:
+      return "a smaller --micro-batch, a policy that offloads more, or more GPU memory";
+    case Tier::host:
+      return "a policy that uses the SSD, or more of the state on the SSD, or more host memory";
+    case Tier::ssd:
+      return "a larger SSD, or a policy that keeps state in host memory";
   }
   SPILLWAY_ASSERT(false);
 }
 
 const char* setting(Tier tier) {
   switch (tier) {
-    case Tier::gpu: return "gpu.memory";
-    case Tier::host: return "host.memory";
-    case Tier::ssd: return "ssd.capacity";
+    case Tier::gpu:
+      return "--gpu-memory ";
+    case Tier::host:
+      return "--host-memory ";
+    case Tier::ssd:
+      return "--set ssd.capacity=";
   }
   SPILLWAY_ASSERT(false);
+}
+
+// All options that are needed, as they can be added to the command.
+std::string settings_that_fit(const Schedule& schedule) {
+  std::string text;
+  for (const Tier tier : {Tier::gpu, Tier::host, Tier::ssd}) {
+    const TierUse& use = schedule.use(tier);
+    if (use.peak_bytes > use.capacity_bytes)
+      text += fmt::format("{}{}B ", setting(tier), use.peak_bytes);
+  }
+  return text;
 }
 
 std::string layer_name(const Problem& problem, std::int32_t layer) {
@@ -61,7 +82,8 @@ std::string layer_name(const Problem& problem, std::int32_t layer) {
   return fmt::format(" layer {}", layer);
 }
 
-// "3 x parameters layer (1.2 GB each)": the largest groups of buffers live where the tier is fullest.
+// "3 x parameters layer (1.2 GB each)": the largest groups of buffers live where the tier is
+// fullest.
 std::string largest_live(const Schedule& schedule, Tier tier) {
   const auto buffers = schedule.buffers();
   std::vector<std::int64_t> change(schedule.tasks().size() + 1, 0);
@@ -82,11 +104,15 @@ std::string largest_live(const Schedule& schedule, Tier tier) {
       fullest = t;
     }
   }
-  struct Group { std::uint64_t bytes = 0; int count = 0; };
+  struct Group {
+    std::uint64_t bytes = 0;
+    int count = 0;
+  };
   std::array<Group, buffer_kind_count> groups;
   for (const BufferInfo& b : buffers) {
     if (b.tier != tier) continue;
-    if (!b.persistent && (b.first_use == none || b.first_use > fullest || b.last_use < fullest)) continue;
+    if (!b.persistent && (b.first_use == none || b.first_use > fullest || b.last_use < fullest))
+      continue;
     Group& group = groups[static_cast<std::size_t>(b.kind)];
     group.bytes += b.bytes;
     ++group.count;
@@ -101,8 +127,9 @@ std::string largest_live(const Schedule& schedule, Tier tier) {
   std::string text;
   for (std::size_t i = 0; i < std::min<std::size_t>(3, order.size()); ++i) {
     const Group& group = groups[static_cast<std::size_t>(order[i])];
-    text += fmt::format("{}{} {} in {} buffer{}", i ? ", " : "", format_bytes(static_cast<double>(group.bytes)),
-                        to_string(static_cast<BufferKind>(order[i])), group.count, group.count == 1 ? "" : "s");
+    text += fmt::format(
+        "{}{} {} in {} buffer{}", i ? ", " : "", format_bytes(static_cast<double>(group.bytes)),
+        to_string(static_cast<BufferKind>(order[i])), group.count, group.count == 1 ? "" : "s");
   }
   return text;
 }
@@ -114,13 +141,15 @@ void Schedule::require_fit() const {
     const TierUse& used = use(tier);
     if (used.peak_bytes <= used.capacity_bytes) continue;
     throw FitError(
-        fmt::format("{} with policy {} does not fit in {} memory: it needs {} ({} bytes), {} more than the {} there is; "
+        fmt::format("{} with policy {} does not fit in {} memory: it needs {} ({} bytes), {} more "
+                    "than the {} there is; "
                     "largest at the peak: {}",
                     data_->problem.model.name, data_->policy, to_string(tier),
                     format_bytes(static_cast<double>(used.peak_bytes)), used.peak_bytes,
                     format_bytes(static_cast<double>(used.peak_bytes - used.capacity_bytes)),
-                    format_bytes(static_cast<double>(used.capacity_bytes)), largest_live(*this, tier)),
-        fmt::format("--set {}={}B would make it fit; or {}", setting(tier), used.peak_bytes, remedy(tier)));
+                    format_bytes(static_cast<double>(used.capacity_bytes)),
+                    largest_live(*this, tier)),
+        fmt::format("{}would make it fit; or {}", settings_that_fit(*this), remedy(tier)));
   }
 }
 
@@ -131,17 +160,20 @@ std::uint64_t Schedule::fingerprint() const {
   const std::unique_ptr<XXH3_state_t, Deleter> hash(XXH3_createState());
   XXH3_64bits_reset(hash.get());
   const auto add = [&](const auto&... values) {
-    const std::array<std::uint64_t, sizeof...(values)> words = {static_cast<std::uint64_t>(values)...};
+    const std::array<std::uint64_t, sizeof...(values)> words = {
+        static_cast<std::uint64_t>(values)...};
     XXH3_64bits_update(hash.get(), words.data(), sizeof(words));
   };
   for (TaskId id = 0; id < data_->tasks.size(); ++id) {
     const Task& t = data_->tasks[id];
-    add(t.kind, t.lane, t.phase, t.available, t.first_micro_batch, t.saves, t.recomputes_output, t.step, t.layer,
-        t.micro_batch, t.update, t.bytes, std::bit_cast<std::uint64_t>(t.flops), t.params, t.first_element);
+    add(t.kind, t.lane, t.phase, t.available, t.first_micro_batch, t.saves, t.recomputes_output,
+        t.step, t.layer, t.micro_batch, t.update, t.bytes, std::bit_cast<std::uint64_t>(t.flops),
+        t.params, t.first_element);
     for (const Access& a : accesses(t)) add(a.buffer, a.role, a.mode, a.offset, a.bytes);
     for (const TaskId s : successors(id)) add(s);
   }
-  for (const BufferInfo& b : data_->buffers) add(b.kind, b.tier, b.persistent, b.bytes, b.offset, b.first_use, b.last_use);
+  for (const BufferInfo& b : data_->buffers)
+    add(b.kind, b.tier, b.persistent, b.bytes, b.offset, b.first_use, b.last_use);
   for (const HomePart& h : data_->homes) {
     add(h.kind, h.unit, h.first_element, h.elements, h.where.buffer.id, h.where.offset);
   }
@@ -151,7 +183,8 @@ std::uint64_t Schedule::fingerprint() const {
 std::string Schedule::describe(TaskId id) const {
   const Task& t = data_->tasks[id];
   std::string text = to_string(t.kind);
-  if (t.kind == TaskKind::h2d || t.kind == TaskKind::d2h || t.kind == TaskKind::read || t.kind == TaskKind::write) {
+  if (t.kind == TaskKind::h2d || t.kind == TaskKind::d2h || t.kind == TaskKind::read ||
+      t.kind == TaskKind::write) {
     const Access& source = accesses(t)[0];
     text += fmt::format(" {}", to_string(data_->buffers[source.buffer].kind));
   }
@@ -173,11 +206,13 @@ std::vector<TaskId> Schedule::critical_path(std::span<const std::int64_t> weight
 }
 
 void Schedule::write_dot(std::ostream& out) const {
-  static constexpr std::array<const char*, lane_count> colors = {"#f0e442", "#56b4e9", "#0072b2", "#009e73",
-                                                                 "#d55e00", "#cc79a7", "#dddddd"};
+  static constexpr std::array<const char*, lane_count> colors = {
+      "#f0e442", "#56b4e9", "#0072b2", "#009e73", "#d55e00", "#cc79a7", "#dddddd"};
   data_->graph->write_dot(
       out, [&](TaskId id) { return describe(id) + "\n" + to_string(data_->tasks[id].lane); },
-      [&](TaskId id) { return std::string(colors[static_cast<std::size_t>(data_->tasks[id].lane)]); });
+      [&](TaskId id) {
+        return std::string(colors[static_cast<std::size_t>(data_->tasks[id].lane)]);
+      });
 }
 
 }  // namespace spillway

@@ -1,8 +1,8 @@
 // A finished schedule: tasks with derived dependencies, buffers with offsets, peaks per tier.
 //
 // Immutable. Tasks are numbered in program order and every edge points forward, so task order is a
-// topological order and no schedule can deadlock. Edges implied by two tasks sharing a lane are left
-// out: a lane runs its tasks in order, one after the other.
+// topological order and no schedule can deadlock. Edges implied by two tasks sharing a lane are
+// left out: a lane runs its tasks in order, one after the other.
 #pragma once
 
 #include <array>
@@ -24,7 +24,8 @@ struct HomePart {
   std::int32_t unit = 0;
   std::uint64_t first_element = 0;
   std::uint64_t elements = 0;
-  Slice where;  // parameters: elements * parameter_bytes; optimizer_state: elements * 12 as [master | m | v]
+  Slice where;  // parameters: elements * parameter_bytes; optimizer_state: elements * 12 as [master
+                // | m | v]
 };
 
 struct TierUse {
@@ -45,14 +46,15 @@ class Schedule {
   std::span<const Task> tasks() const;
   std::span<const Access> accesses(const Task& task) const;
   std::span<const BufferInfo> buffers() const;
-  std::span<const TaskId> successors(TaskId task) const;          // ascending
-  std::span<const std::uint32_t> predecessor_counts() const;      // edges into each task
+  std::span<const TaskId> successors(TaskId task) const;      // ascending
+  std::span<const std::uint32_t> predecessor_counts() const;  // edges into each task
   std::size_t edge_count() const;
   std::span<const HomePart> homes() const;
 
   const TierUse& use(Tier tier) const;
   bool fits() const;
-  // Throws FitError: tier, shortfall, largest buffers live at the peak, a setting that would make it fit.
+  // Throws FitError: tier, shortfall, largest buffers live at the peak, a setting that would make
+  // it fit.
   void require_fit() const;
 
   // A 64-bit hash of everything above: equal schedules have equal fingerprints.
@@ -61,11 +63,13 @@ class Schedule {
   // "forward layer 3 micro-batch 1 step 0"
   std::string describe(TaskId task) const;
 
-  // Tasks on the longest path when task t takes weights[t] (lane order counts as an edge), in order.
+  // Tasks on the longest path when task t takes weights[t] (lane order counts as an edge), in
+  // order.
   std::vector<TaskId> critical_path(std::span<const std::int64_t> weights) const;
 
-  void write_dot(std::ostream& out) const;      // Graphviz
-  void write_explain(std::ostream& out) const;  // for people: state placement, then one steady step lane by lane
+  void write_dot(std::ostream& out) const;  // Graphviz
+  void write_explain(
+      std::ostream& out) const;  // for people: state placement, then one steady step lane by lane
 
  private:
   std::shared_ptr<const Data> data_;

@@ -10,19 +10,31 @@ enum class Tier : std::uint8_t { gpu, host, ssd };
 inline constexpr int tier_count = 3;
 
 // A queue that runs its tasks one after another, in program order.
-enum class Lane : std::uint8_t { gpu_compute, pcie_h2d, pcie_d2h, ssd_read, ssd_write, cpu_optimizer, host_sync };
+enum class Lane : std::uint8_t {
+  gpu_compute,
+  pcie_h2d,
+  pcie_d2h,
+  ssd_read,
+  ssd_write,
+  cpu_optimizer,
+  host_sync
+};
 inline constexpr int lane_count = 7;
 
 enum class TaskKind : std::uint8_t {
-  embed_forward,   // parameters -> output (b, T, C)
-  forward,         // parameters, input -> output [, saved]
-  head,            // parameters, activation_gradient in place: hidden (b, T, C) -> its gradient; loss; gradient
-  backward,        // parameters, input [, saved], activation_gradient in place, gradient; recomputes what is not saved
+  embed_forward,  // parameters -> output (b, T, C)
+  forward,        // parameters, input -> output [, saved]
+  head,      // parameters, activation_gradient in place: hidden (b, T, C) -> its gradient; loss;
+             // gradient
+  backward,  // parameters, input [, saved], activation_gradient in place, gradient; recomputes what
+             // is not saved
   embed_backward,  // activation_gradient -> gradient
   optimizer,       // gradient [, head gradient], optimizer_state in place -> parameters
-  h2d, d2h,        // source -> destination over PCIe
-  read, write,     // source -> destination between ssd and host
-  barrier          // no work: everything before it ends before anything after it starts
+  h2d,
+  d2h,  // source -> destination over PCIe
+  read,
+  write,   // source -> destination between ssd and host
+  barrier  // no work: everything before it ends before anything after it starts
 };
 inline constexpr int task_kind_count = 11;
 
@@ -62,17 +74,19 @@ struct Slice {
   std::uint64_t offset = 0;
   std::uint64_t bytes = 0;
   bool valid() const { return buffer.valid(); }
-  Slice part(std::uint64_t from, std::uint64_t count) const { return {buffer, offset + from, count}; }
+  Slice part(std::uint64_t from, std::uint64_t count) const {
+    return {buffer, offset + from, count};
+  }
 };
 
 struct BufferInfo {
   BufferKind kind = BufferKind::scratch;
   Tier tier = Tier::gpu;
-  bool persistent = false;        // lives through the whole schedule
-  std::int32_t layer = -1;        // unit
+  bool persistent = false;  // lives through the whole schedule
+  std::int32_t layer = -1;  // unit
   std::int32_t micro_batch = -1;
-  std::uint64_t bytes = 0;        // multiple of buffer_alignment
-  std::uint64_t offset = 0;       // in the tier's arena, set by the planner
+  std::uint64_t bytes = 0;   // multiple of buffer_alignment
+  std::uint64_t offset = 0;  // in the tier's arena, set by the planner
   TaskId first_use = none, last_use = none;
 };
 
@@ -80,8 +94,17 @@ enum class Mode : std::uint8_t { read, write, read_write };
 
 // What an access is to its task; the executor finds its operands by role.
 enum class Role : std::uint8_t {
-  parameters, gradient, head_gradient, optimizer_state, input, output, saved, activation_gradient, scratch,
-  source, destination
+  parameters,
+  gradient,
+  head_gradient,
+  optimizer_state,
+  input,
+  output,
+  saved,
+  activation_gradient,
+  scratch,
+  source,
+  destination
 };
 
 struct Access {
@@ -96,18 +119,20 @@ struct Task {
   TaskKind kind = TaskKind::barrier;
   Lane lane = Lane::host_sync;
   Phase phase = Phase::forward;
-  std::uint8_t available = 0;      // backward: mask of SavedTensor present in `saved`; the rest is recomputed
+  std::uint8_t available =
+      0;  // backward: mask of SavedTensor present in `saved`; the rest is recomputed
   bool first_micro_batch = false;  // this task starts the gradient sum (overwrites the accumulator)
   bool saves = false;              // forward: writes `saved`
-  bool recomputes_output = false;  // backward: recomputation runs the whole block, as the papers' frameworks do
-  std::int32_t step = 0;           // step in which it was emitted
-  std::int32_t layer = -1;         // unit: block 0..L-1, or L for the embedding unit; -1 none
+  bool recomputes_output =
+      false;  // backward: recomputation runs the whole block, as the papers' frameworks do
+  std::int32_t step = 0;    // step in which it was emitted
+  std::int32_t layer = -1;  // unit: block 0..L-1, or L for the embedding unit; -1 none
   std::int32_t micro_batch = -1;
-  std::int32_t update = -1;        // optimizer: the step whose gradient it applies
-  std::uint64_t bytes = 0;         // moved, for copies and I/O
-  double flops = 0;                // compute
-  std::uint64_t params = 0;        // optimizer: elements updated
-  std::uint64_t first_element = 0; // optimizer: first element in the unit
+  std::int32_t update = -1;         // optimizer: the step whose gradient it applies
+  std::uint64_t bytes = 0;          // moved, for copies and I/O
+  double flops = 0;                 // compute
+  std::uint64_t params = 0;         // optimizer: elements updated
+  std::uint64_t first_element = 0;  // optimizer: first element in the unit
   std::uint32_t first_access = 0, access_count = 0;
 };
 

@@ -1,9 +1,9 @@
-// zero-infinity: parameters and optimizer state on the SSD, gradients through it; the optimizer walks the
-// units after the whole backward, with one unit of read-ahead and one of write-behind.
+// zero-infinity: parameters and optimizer state on the SSD, gradients through it; the optimizer
+// walks the units after the whole backward, with one unit of read-ahead and one of write-behind.
 //
 // Source: Rajbhandari et al., "ZeRO-Infinity", SC 2021 (arXiv 2104.07857), and DeepSpeed with
-// offload_param and offload_optimizer on NVMe, pipeline_read and pipeline_write. The granularity here is
-// one block where DeepSpeed's is a submodule (fetch) and a sub-group (optimizer).
+// offload_param and offload_optimizer on NVMe, pipeline_read and pipeline_write. The granularity
+// here is one block where DeepSpeed's is a submodule (fetch) and a sub-group (optimizer).
 #include <optional>
 
 #include "policies/builtin.hpp"
@@ -30,15 +30,19 @@ class ZeroInfinity : public Policy {
   }
 
   PolicyInfo info() const override {
-    return {"zero-infinity",
-            "ZeRO-Infinity (SC 2021), as DeepSpeed with parameters and optimizer on NVMe",
-            "all model states on the SSD; horizontal micro-batches; the optimizer is a phase of its own",
-            {{"pipeline", "on", "on: optimizer reads one unit ahead and writes one behind | off: one after the other"},
-             {"gradients", "ssd", "ssd: gradients are written to the SSD in backward and read back | host: kept"},
-             {"parameters", "ssd", "ssd | host: where the 16-bit parameters rest"},
-             {"checkpoints", "host", "host | gpu: where activations between blocks wait for backward"},
-             {"read_ahead", "2", "blocks of parameters read from the SSD ahead of compute, 0 to 16"},
-             {"recompute", "full", "full: recompute whole blocks | needed: only what backward needs"}}};
+    return {
+        "zero-infinity",
+        "ZeRO-Infinity (SC 2021), as DeepSpeed with parameters and optimizer on NVMe",
+        "all model states on the SSD; horizontal micro-batches; the optimizer is a phase of its "
+        "own",
+        {{"pipeline", "on",
+          "on: optimizer reads one unit ahead and writes one behind | off: one after the other"},
+         {"gradients", "ssd",
+          "ssd: gradients are written to the SSD in backward and read back | host: kept"},
+         {"parameters", "ssd", "ssd | host: where the 16-bit parameters rest"},
+         {"checkpoints", "host", "host | gpu: where activations between blocks wait for backward"},
+         {"read_ahead", "2", "blocks of parameters read from the SSD ahead of compute, 0 to 16"},
+         {"recompute", "full", "full: recompute whole blocks | needed: only what backward needs"}}};
   }
 
   void setup(Program& program) override {
@@ -51,23 +55,29 @@ class ZeroInfinity : public Policy {
       state_->place_optimizer(unit, {.ssd = 1});
       // DeepSpeed pins a host gradient buffer of the whole model whatever is on the SSD.
       const std::uint64_t bytes = state_->elements(unit) * problem.gradient_bytes();
-      accumulators.push_back(program.persistent(Tier::host, bytes, BufferKind::gradient, unit).part(0, bytes));
+      accumulators.push_back(
+          program.persistent(Tier::host, bytes, BufferKind::gradient, unit).part(0, bytes));
     }
-    pass_.host_accumulator = [accumulators](int unit) { return accumulators[static_cast<std::size_t>(unit)]; };
+    pass_.host_accumulator = [accumulators](int unit) {
+      return accumulators[static_cast<std::size_t>(unit)];
+    };
   }
 
   void emit_step(Program& program, int step) override {
     std::vector<Gradients> gradients(static_cast<std::size_t>(state_->units()));
-    emit_horizontal_pass(program, *state_, step, pass_, [&](int unit, Slice gradient, Slice head_gradient) {
-      gradients[static_cast<std::size_t>(unit)] = {to_ssd(program, unit, gradient), to_ssd(program, unit, head_gradient)};
-    });
+    emit_horizontal_pass(
+        program, *state_, step, pass_, [&](int unit, Slice gradient, Slice head_gradient) {
+          gradients[static_cast<std::size_t>(unit)] = {to_ssd(program, unit, gradient),
+                                                       to_ssd(program, unit, head_gradient)};
+        });
     program.at(step, Phase::optimizer);
     program.barrier();
     const auto units = static_cast<std::size_t>(state_->units());
     LookAhead<Loaded> loaded(units, pipelined_ ? 1 : 0, [&](std::size_t k) {
       const int unit = static_cast<int>(k);
       return Loaded{state_->begin_update(unit),
-                    {to_host(program, unit, gradients[k].gradient), to_host(program, unit, gradients[k].head)}};
+                    {to_host(program, unit, gradients[k].gradient),
+                     to_host(program, unit, gradients[k].head)}};
     });
     for (std::size_t k = 0; k < units; ++k) {
       const Loaded ready = loaded.at(k);
@@ -88,13 +98,15 @@ class ZeroInfinity : public Policy {
 
   Slice to_ssd(Program& program, int unit, Slice host) const {
     if (!gradients_on_ssd_ || !host.valid()) return host;
-    const Slice ssd = program.buffer(Tier::ssd, host.bytes, BufferKind::gradient, unit).part(0, host.bytes);
+    const Slice ssd =
+        program.buffer(Tier::ssd, host.bytes, BufferKind::gradient, unit).part(0, host.bytes);
     program.copy(host, ssd, unit);
     return ssd;
   }
   static Slice to_host(Program& program, int unit, Slice slice) {
     if (!slice.valid() || program.tier(slice) == Tier::host) return slice;
-    const Slice host = program.buffer(Tier::host, slice.bytes, BufferKind::gradient, unit).part(0, slice.bytes);
+    const Slice host =
+        program.buffer(Tier::host, slice.bytes, BufferKind::gradient, unit).part(0, slice.bytes);
     program.copy(slice, host, unit);
     return host;
   }
@@ -108,6 +120,8 @@ class ZeroInfinity : public Policy {
 
 }  // namespace
 
-std::unique_ptr<Policy> make_zero_infinity(const PolicyOptions& options) { return std::make_unique<ZeroInfinity>(options); }
+std::unique_ptr<Policy> make_zero_infinity(const PolicyOptions& options) {
+  return std::make_unique<ZeroInfinity>(options);
+}
 
 }  // namespace spillway

@@ -1,7 +1,8 @@
-// zero-offload: optimizer state and gradients in host memory, AdamW on the CPU after the whole backward.
+// zero-offload: optimizer state and gradients in host memory, AdamW on the CPU after the whole
+// backward.
 //
-// Source: Ren et al., "ZeRO-Offload", USENIX ATC 2021, and DeepSpeed's `offload_optimizer: cpu`. The
-// one-step delayed update is not synchronous and therefore not offered.
+// Source: Ren et al., "ZeRO-Offload", USENIX ATC 2021, and DeepSpeed's `offload_optimizer: cpu`.
+// The one-step delayed update is not synchronous and therefore not offered.
 #include <optional>
 
 #include "policies/builtin.hpp"
@@ -27,21 +28,31 @@ class ZeroOffload : public Policy {
   }
 
   PolicyInfo info() const override {
-    return {"zero-offload",
-            "ZeRO-Offload (USENIX ATC 2021), as DeepSpeed's offload_optimizer=cpu",
-            "optimizer state and gradients in host memory; AdamW on the CPU after backward",
-            {{"parameters", "auto",
-              "gpu | host | auto: where the 16-bit parameters rest; auto is gpu while they take at most half of it"},
-             {"checkpoints", "gpu", "gpu | host: where activations between blocks wait for backward"},
-             {"recompute", "full", "full: recompute whole blocks | needed: only what backward needs"}}};
+    return {
+        "zero-offload",
+        "ZeRO-Offload (USENIX ATC 2021), as DeepSpeed's offload_optimizer=cpu",
+        "optimizer state and gradients in host memory; AdamW on the CPU after backward",
+        {{"parameters", "auto",
+          "gpu | host | auto: where the 16-bit parameters rest; auto is gpu while they take at "
+          "most half of it"},
+         {"checkpoints", "gpu", "gpu | host: where activations between blocks wait for backward"},
+         {"recompute", "full", "full: recompute whole blocks | needed: only what backward needs"}}};
+  }
+
+  // With parameters=auto: by the rule above or, where that does not fit, in host memory.
+  std::vector<PolicyOptions> placements() const override {
+    if (parameters_ != 0) return {{}};
+    return {{}, {{"parameters", "host"}}};
   }
 
   void setup(Program& program) override {
     const Problem& problem = program.problem();
-    const double parameter_bytes =
-        static_cast<double>(problem.model.parameters()) * static_cast<double>(problem.parameter_bytes());
-    const bool on_gpu = parameters_ == 1 || (parameters_ == 0 && parameter_bytes <= parameters_share *
-                                                                     static_cast<double>(problem.machine.gpu.memory));
+    const double parameter_bytes = static_cast<double>(problem.model.parameters()) *
+                                   static_cast<double>(problem.parameter_bytes());
+    const bool on_gpu =
+        parameters_ == 1 ||
+        (parameters_ == 0 &&
+         parameter_bytes <= parameters_share * static_cast<double>(problem.machine.gpu.memory));
     state_.emplace(program);
     for (int unit = 0; unit < state_->units(); ++unit) {
       const bool stays = on_gpu || unit == state_->embedding();
@@ -52,16 +63,20 @@ class ZeroOffload : public Policy {
     std::vector<Slice> accumulators;
     for (int unit = 0; unit < state_->units(); ++unit) {
       const std::uint64_t bytes = state_->elements(unit) * problem.gradient_bytes();
-      accumulators.push_back(program.persistent(Tier::host, bytes, BufferKind::gradient, unit).part(0, bytes));
+      accumulators.push_back(
+          program.persistent(Tier::host, bytes, BufferKind::gradient, unit).part(0, bytes));
     }
-    pass_.host_accumulator = [accumulators](int unit) { return accumulators[static_cast<std::size_t>(unit)]; };
+    pass_.host_accumulator = [accumulators](int unit) {
+      return accumulators[static_cast<std::size_t>(unit)];
+    };
   }
 
   void emit_step(Program& program, int step) override {
     std::vector<std::pair<Slice, Slice>> gradients(static_cast<std::size_t>(state_->units()));
-    emit_horizontal_pass(program, *state_, step, pass_, [&](int unit, Slice gradient, Slice head_gradient) {
-      gradients[static_cast<std::size_t>(unit)] = {gradient, head_gradient};
-    });
+    emit_horizontal_pass(program, *state_, step, pass_,
+                         [&](int unit, Slice gradient, Slice head_gradient) {
+                           gradients[static_cast<std::size_t>(unit)] = {gradient, head_gradient};
+                         });
     program.at(step, Phase::optimizer);
     program.barrier();
     for (int unit = 0; unit < state_->units(); ++unit) {
@@ -79,6 +94,8 @@ class ZeroOffload : public Policy {
 
 }  // namespace
 
-std::unique_ptr<Policy> make_zero_offload(const PolicyOptions& options) { return std::make_unique<ZeroOffload>(options); }
+std::unique_ptr<Policy> make_zero_offload(const PolicyOptions& options) {
+  return std::make_unique<ZeroOffload>(options);
+}
 
 }  // namespace spillway

@@ -7,15 +7,16 @@
 
 namespace spillway {
 
-// The steps that stand for the steady state: the last half, but for the very last step, which has no next
-// step to prefetch for (with fewer than four steps: the last half).
+// The steps that stand for the steady state: the last half, but for the very last step, which has
+// no next step to prefetch for (with fewer than four steps: the last half).
 struct SteadyWindow {
   int first_step = 0;  // first step that counts
   int steps = 1;       // how many count, at least 1
   std::int64_t begin_ns = 0, end_ns = 0;
 
   bool counts(const Task& task) const {
-    return task.step >= first_step && task.step < first_step + steps && task.phase != Phase::epilogue;
+    return task.step >= first_step && task.step < first_step + steps &&
+           task.phase != Phase::epilogue;
   }
   double seconds() const { return static_cast<double>(end_ns - begin_ns) * 1e-9; }
 };

@@ -229,7 +229,11 @@ TraceComparison compare_traces(const Trace& predicted, const Trace& measured,
   result.kinds = merge<Quantity>(kind_shares(before), kind_shares(after));
   result.lanes = merge<LaneQuantity>(lane_shares(before), lane_shares(after));
   for (LaneQuantity& lane : result.lanes) {
-    const auto fraction = [](double seconds, double step) { return step > 0 ? seconds / step : 0; };
+    // A lane runs one task at a time; medians of the parts may add up to a little more than the
+    // median whole.
+    const auto fraction = [](double seconds, double step) {
+      return step > 0 ? std::min(1.0, seconds / step) : 0;
+    };
     lane.predicted_busy = fraction(lane.predicted_seconds, result.predicted.median_seconds);
     lane.measured_busy = fraction(lane.measured_seconds, result.measured.median_seconds);
   }

@@ -9,7 +9,8 @@ extern "C" int spillway_cuda_devices(char* text, int capacity) {
   int count = 0;  // left unwritten on error
   const cudaError_t error = cudaGetDeviceCount(&count);
   if (error != cudaSuccess) {
-    std::snprintf(text, static_cast<size_t>(capacity), "%s: %s", cudaGetErrorName(error), cudaGetErrorString(error));
+    std::snprintf(text, static_cast<size_t>(capacity), "%s: %s", cudaGetErrorName(error),
+                  cudaGetErrorString(error));
     return -1;
   }
   int used = 0;
@@ -17,8 +18,9 @@ extern "C" int spillway_cuda_devices(char* text, int capacity) {
   for (int device = 0; device < count && used < capacity; ++device) {
     cudaDeviceProp properties;
     if (cudaGetDeviceProperties(&properties, device) != cudaSuccess) continue;
-    used += std::snprintf(text + used, static_cast<size_t>(capacity - used), "%s%d: %s, %.1f GB", device ? "\n" : "",
-                          device, properties.name, static_cast<double>(properties.totalGlobalMem) / 1e9);
+    used += std::snprintf(text + used, static_cast<size_t>(capacity - used), "%s%d: %s, %.1f GB",
+                          device ? "\n" : "", device, properties.name,
+                          static_cast<double>(properties.totalGlobalMem) / 1e9);
   }
   return count;
 }

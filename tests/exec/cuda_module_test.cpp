@@ -1,4 +1,5 @@
-// With or without a CUDA toolkit, driver or GPU, asking for devices gives an answer a person can read.
+// With or without a CUDA toolkit, driver or GPU, asking for devices gives an answer a person can
+// read.
 #include "exec/cuda_module.hpp"
 
 #include <catch2/catch.hpp>

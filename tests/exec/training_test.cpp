@@ -27,7 +27,8 @@ class Workbench {
     fs::create_directories(root_ / "ssd-a");
     fs::create_directories(root_ / "ssd-b");
     std::ofstream text(root_ / "text.txt");
-    for (int i = 0; i < 400; ++i) text << "line " << i * i << " of a text that repeats itself, but not quite.\n";
+    for (int i = 0; i < 400; ++i)
+      text << "line " << i * i << " of a text that repeats itself, but not quite.\n";
   }
   ~Workbench() { fs::remove_all(root_); }
   fs::path root() const { return root_; }
@@ -61,7 +62,8 @@ Outcome train(const TrainingOptions& options) {
   Outcome outcome;
   const TrainingResult result = training.run(
       [&](const StepResult& step) {
-        REQUIRE(step.step == static_cast<std::int64_t>(outcome.losses.size()));  // in order, none missing
+        REQUIRE(step.step ==
+                static_cast<std::int64_t>(outcome.losses.size()));  // in order, none missing
         outcome.losses.push_back(step.loss);
         outcome.norms.push_back(step.gradient_norm);
       },
@@ -111,12 +113,14 @@ TEST_CASE("every option that moves bytes or time leaves the numbers alone") {
   const Outcome resident = train(options);
   for (const char* policy :
        {"resident:recompute=needed", "resident:recompute=full", "zero-offload:parameters=gpu",
-        "zero-offload:parameters=host,checkpoints=host", "zero-infinity:pipeline=off", "zero-infinity:gradients=host",
-        "zero-infinity:parameters=host,read_ahead=0", "zero-infinity:checkpoints=gpu,recompute=needed",
-        "fuyou:optimizer=serial", "fuyou:optimizer=naive", "fuyou:checkpoints_ssd=1,recompute=needed",
+        "zero-offload:parameters=host,checkpoints=host", "zero-infinity:pipeline=off",
+        "zero-infinity:gradients=host", "zero-infinity:parameters=host,read_ahead=0",
+        "zero-infinity:checkpoints=gpu,recompute=needed", "fuyou:optimizer=serial",
+        "fuyou:optimizer=naive", "fuyou:checkpoints_ssd=1,recompute=needed",
         "greedysnake:snake=off,alpha=0", "greedysnake:snake=off,alpha=0.5,optimizer_ssd=1",
         "greedysnake:snake=off,alpha=1,optimizer_ssd=0.5,parameters_ssd=0.5",
-        "greedysnake:snake=off,alpha=0.25,optimizer_ssd=0.3,parameters_ssd=1,checkpoints_ssd=1,recompute=needed"}) {
+        "greedysnake:snake=off,alpha=0.25,optimizer_ssd=0.3,parameters_ssd=1,checkpoints_ssd=1,"
+        "recompute=needed"}) {
     options.policy = policy;
     check_identical(resident, train(options), policy);
   }
@@ -131,19 +135,22 @@ TEST_CASE("the cut into micro-batches leaves the numbers alone, too") {
     for (const char* policy : {"resident", "zero-infinity", "fuyou", "greedysnake:snake=off"}) {
       options.problem.workload.micro_batch = micro_batch;
       options.policy = policy;
-      check_identical(whole, train(options), fmt::format("{} in micro-batches of {}", policy, micro_batch));
+      check_identical(whole, train(options),
+                      fmt::format("{} in micro-batches of {}", policy, micro_batch));
     }
   }
 }
 
-// In snake order odd layers add their micro-batches in descending order. One gradient sum of M terms then
-// differs by at most about M ulp, relative to the sum of magnitudes; AdamW's normalised step makes an ulp in
-// a gradient at most a few ulp of the learning rate in a weight. Over 20 steps of learning rate 1e-3 the loss,
-// of order 1, may move by 20 x 4 x 2^-24 x O(1): the bound is 1e-4 relative, a hundred times as much as seen.
+// In snake order odd layers add their micro-batches in descending order. One gradient sum of M
+// terms then differs by at most about M ulp, relative to the sum of magnitudes; AdamW's normalised
+// step makes an ulp in a gradient at most a few ulp of the learning rate in a weight. Over 20 steps
+// of learning rate 1e-3 the loss, of order 1, may move by 20 x 4 x 2^-24 x O(1): the bound is 1e-4
+// relative, a hundred times as much as seen.
 TEST_CASE("snake order agrees to fp32 rounding") {
   const Workbench bench;
   const Outcome resident = train(bench.options("resident"));
-  for (const char* policy : {"greedysnake", "greedysnake:alpha=0", "greedysnake:alpha=0.5,optimizer_ssd=1,checkpoints_ssd=1"}) {
+  for (const char* policy : {"greedysnake", "greedysnake:alpha=0",
+                             "greedysnake:alpha=0.5,optimizer_ssd=1,checkpoints_ssd=1"}) {
     const Outcome snake = train(bench.options(policy));
     for (std::size_t s = 0; s < snake.losses.size(); ++s) {
       INFO(policy << " step " << s);
@@ -151,8 +158,9 @@ TEST_CASE("snake order agrees to fp32 rounding") {
     }
   }
   // All of it is one numerical class: the delayed fraction and the placement change nothing.
-  check_identical(train(bench.options("greedysnake:alpha=0")),
-                  train(bench.options("greedysnake:alpha=0.4,optimizer_ssd=0.7,parameters_ssd=0.2")), "alpha");
+  check_identical(
+      train(bench.options("greedysnake:alpha=0")),
+      train(bench.options("greedysnake:alpha=0.4,optimizer_ssd=0.7,parameters_ssd=0.2")), "alpha");
 }
 
 TEST_CASE("the same run twice gives the same bytes, another seed gives others") {

@@ -24,7 +24,9 @@ class Folder {
   fs::path path;
 };
 
-TEST_CASE("a calibrated machine has every figure with its samples, and prices every policy without guessing") {
+TEST_CASE(
+    "a calibrated machine has every figure with its samples, and prices every policy without "
+    "guessing") {
   const Folder folder;
   CalibrationOptions options;
   options.model = load_model("gpt-tiny", {"hidden=32", "layers=2"});
@@ -43,8 +45,9 @@ TEST_CASE("a calibrated machine has every figure with its samples, and prices ev
   CHECK(last + 1 == all);
   CHECK(fs::is_empty(folder.path));  // test files are gone
 
-  for (const double rate : {machine.gpu.flops, machine.pcie.h2d, machine.pcie.d2h, machine.host.bandwidth,
-                            machine.host.adam_params_per_second, machine.ssd.read, machine.ssd.write, machine.ssd.total}) {
+  for (const double rate : {machine.gpu.flops, machine.pcie.h2d, machine.pcie.d2h,
+                            machine.host.bandwidth, machine.host.adam_params_per_second,
+                            machine.ssd.read, machine.ssd.write, machine.ssd.total}) {
     CHECK(rate > 0);
   }
   CHECK(machine.gpu.is_cpu);
@@ -54,15 +57,16 @@ TEST_CASE("a calibrated machine has every figure with its samples, and prices ev
     CHECK(time.median_ns > 0);
   }
   // The file holds all of it.
-  CHECK(machine_to_toml(parse_machine(machine_to_toml(machine), "round trip")) == machine_to_toml(machine));
+  CHECK(machine_to_toml(parse_machine(machine_to_toml(machine), "round trip")) ==
+        machine_to_toml(machine));
 
   Problem problem;
   problem.model = options.model;
   problem.machine = machine;
   for (const std::int64_t micro_batch : options.micro_batches) {
     problem.workload = {4, micro_batch, 32, Precision::fp32, GradientWidth::automatic};
-    for (const char* policy : {"resident", "resident:recompute=needed", "zero-offload", "zero-infinity", "fuyou",
-                               "greedysnake", "fuyou:recompute=needed"}) {
+    for (const char* policy : {"resident", "resident:recompute=needed", "zero-offload",
+                               "zero-infinity", "fuyou", "greedysnake", "fuyou:recompute=needed"}) {
       INFO(policy << " " << micro_batch);
       CHECK_FALSE(simulate(build_schedule(problem, policy, 4)).extrapolated);
     }

@@ -40,7 +40,8 @@ TEST_CASE("what does not fit is listed without a result, and never chosen") {
   REQUIRE(best);
   for (std::size_t i = 0; i < all.size(); ++i) {
     CHECK(all[i].result.has_value() == all[i].schedule.fits());
-    if (all[i].result) CHECK(all[i].result->tokens_per_second <= all[*best].result->tokens_per_second);
+    if (all[i].result)
+      CHECK(all[i].result->tokens_per_second <= all[*best].result->tokens_per_second);
   }
   CHECK_FALSE(all[0].schedule.fits());  // resident: 13B parameters, 16 bytes each, in 24 GB
   problem.machine.gpu.memory = std::uint64_t{1} << 20;

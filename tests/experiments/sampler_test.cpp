@@ -24,7 +24,8 @@ TEST_CASE("at least ten samples are taken after the warm-up, whatever is asked")
   rule.samples = 3;
   rule.warm_up = 2;
   rule.most_seconds = 0;
-  const auto samples = sample_ns(rule, [&] { ++worked; }, [&] { ++prepared; });
+  const auto samples = sample_ns(
+      rule, [&] { ++worked; }, [&] { ++prepared; });
   CHECK(samples.size() == 10);
   CHECK(worked == 12);
   CHECK(prepared == 12);
@@ -36,11 +37,13 @@ TEST_CASE("at least ten samples are taken after the warm-up, whatever is asked")
 TEST_CASE("the fit finds latency and rate of an exact line, and stays sane off it") {
   // y = 50 us + x / (2 GB/s)
   std::vector<std::pair<double, double>> points;
-  for (const double bytes : {65536.0, 1048576.0, 16777216.0}) points.emplace_back(bytes, 50e-6 + bytes / 2e9);
+  for (const double bytes : {65536.0, 1048576.0, 16777216.0})
+    points.emplace_back(bytes, 50e-6 + bytes / 2e9);
   LatencyAndRate fit = fit_latency_and_rate(points);
   CHECK(fit.latency_seconds == Approx(50e-6));
   CHECK(fit.rate == Approx(2e9));
-  // Larger is relatively faster than proportional and smaller slower would need a negative latency: none is given.
+  // Larger is relatively faster than proportional and smaller slower would need a negative latency:
+  // none is given.
   fit = fit_latency_and_rate({{1e6, 1e-3}, {2e6, 4e-3}});
   CHECK(fit.latency_seconds == 0);
   CHECK(fit.rate > 0);

@@ -35,7 +35,8 @@ TEST_CASE("a trace that is the prediction itself has no error at all") {
     for (const Quantity& kind : v.comparison.kinds) CHECK(kind.error == 0);
     CHECK_FALSE(v.comparison.first_divergence);
     CHECK(v.comparison.matched_tasks == schedule.tasks().size());
-    for (const CriticalShare& share : v.critical_path) CHECK(share.predicted_seconds == share.measured_seconds);
+    for (const CriticalShare& share : v.critical_path)
+      CHECK(share.predicted_seconds == share.measured_seconds);
   }
 }
 
@@ -68,7 +69,8 @@ TEST_CASE("a trace without its run's record, or without rates, is refused with w
   Problem no_rates = schedule.problem();
   no_rates.machine = {};
   no_rates.machine.gpu.is_cpu = true;
-  no_rates.machine.gpu.memory = no_rates.machine.host.memory = no_rates.machine.ssd.capacity = 1 << 30;
+  no_rates.machine.gpu.memory = no_rates.machine.host.memory = no_rates.machine.ssd.capacity =
+      1 << 30;
   Trace unknown = simulated_trace(schedule);
   unknown.metadata = make_trace(build_schedule(no_rates, "fuyou", 5), "executor").metadata;
   CHECK_THROWS_AS(validate_trace(unknown, "unknown.json"), InputError);

@@ -181,7 +181,7 @@ TEST_CASE("machine file: measured kernels") {
               "samples_ns = [");
 }
 
-TEST_CASE("--set: every error names the override") {
+TEST_CASE("option --set: every error names the override") {
   check_error(set("gpu.flop=1TFLOPS"), "--set gpu.flop=1TFLOPS: unknown key gpu.flop",
               "did you mean gpu.flops?");
   check_error(set("memory=1GB"), "--set memory=1GB: unknown key memory",

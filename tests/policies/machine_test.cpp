@@ -210,7 +210,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("--set overrides any key, in order, and says so in the sources") {
+TEST_CASE("option --set overrides any key, in order, and says so in the sources") {
   const Machine machine =
       load_machine("a100-80gb", {"host.memory=256GB", "gpu.flops=1TFLOPS", "gpu.flops=100TFLOPS",
                                  "ssd.law=duplex", "pcie.latency=2ms", "gpu.is_cpu=true",
@@ -249,7 +249,7 @@ TEST_CASE(
   CHECK(load_machine("h200", {"ssd.count=6"}).ssd.write == Approx((11e9 + 26e9) / 2));
 }
 
-TEST_CASE("--set ssd.count with other ssd keys: those win, in either order") {
+TEST_CASE("option --set ssd.count with other ssd keys: those win, in either order") {
   for (const auto& overrides :
        {std::vector<std::string>{"ssd.count=6", "ssd.read=1GB/s", "ssd.capacity=9TB"},
         std::vector<std::string>{"ssd.read=1GB/s", "ssd.capacity=9TB", "ssd.count=6"}}) {
@@ -262,7 +262,7 @@ TEST_CASE("--set ssd.count with other ssd keys: those win, in either order") {
   CHECK(load_machine("rtx4090-12ssd", {"ssd.count=0"}).ssd.read == 0);
 }
 
-TEST_CASE("--set ssd.count to what the file says changes nothing but its source") {
+TEST_CASE("option --set ssd.count to what the file says changes nothing but its source") {
   Machine same = load_machine("testbed", {"ssd.count=1"});
   same.sources["ssd.count"] = load_machine("testbed").sources["ssd.count"];
   check_equal(same, load_machine("testbed"));

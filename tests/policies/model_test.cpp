@@ -150,7 +150,7 @@ TEST_CASE("what a GPT leaves out follows from the rest: kv_heads = heads, ffn = 
   CHECK(wide.kv_heads == 4);
 }
 
-TEST_CASE("--set changes a built-in model, and the last of two wins") {
+TEST_CASE("option --set changes a built-in model, and the last of two wins") {
   const ModelSpec model = load_model("gpt-13b", {"layers=2", "layers=48", "positions=4096"});
   CHECK(model.layers == 48);
   CHECK(model.positions == 4096);

@@ -1,0 +1,27 @@
+// What `train` refuses before anything is planned, allocated or written.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "exec/executor.hpp"
+#include "policies/problem.hpp"
+
+namespace spillway::cli {
+
+// Throws InputError for a setting no training can use.
+void check_optimizer(const OptimizerSettings& settings);
+
+// The directories of `--ssd DIR[,DIR]`; empty when the option was not given. Throws InputError when
+// one is missing.
+std::vector<std::filesystem::path> ssd_directories(const std::string& option);
+
+// Throws InputError for what the CPU backend cannot train.
+void check_backend(const Problem& problem);
+
+// The weights are written at the end; that there is no room for them must not show after hours of
+// training. Throws MachineError.
+void require_room(const ModelSpec& model, const std::filesystem::path& folder);
+
+}  // namespace spillway::cli

@@ -1,0 +1,43 @@
+// What `train` says while it runs: events for programs, one line for people.
+#pragma once
+
+#include <array>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "cli/progress.hpp"
+#include "exec/executor.hpp"
+#include "policies/schedule.hpp"
+
+namespace spillway::cli {
+
+// Writes events to metrics.jsonl of the run and, if asked, to standard output: one JSON object a
+// line. Throws MachineError when one cannot be written.
+class Events {
+ public:
+  Events(const std::filesystem::path& file, bool to_output);
+  void write(const nlohmann::ordered_json& event);
+
+ private:
+  std::filesystem::path path_;
+  std::ofstream file_;
+  bool to_output_;
+};
+
+// Step, loss, speed, time left, and what each link carries.
+class StepLine {
+ public:
+  StepLine(std::int64_t steps, const Schedule& schedule, bool enabled);
+  void show(const StepResult& step);
+  void finish() { progress_.finish(); }
+
+ private:
+  std::int64_t steps_;
+  double tokens_;
+  double seconds_ = 0;
+  std::array<double, lane_count> bytes_{};
+  Progress progress_;
+};
+
+}  // namespace spillway::cli

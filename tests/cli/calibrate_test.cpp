@@ -1,0 +1,53 @@
+// spillway calibrate: the file it writes serves the other commands.
+#include <catch2/catch.hpp>
+
+#include "tests/cli/program.hpp"
+
+using namespace spillway::test;
+using Words = std::vector<std::string>;
+
+TEST_CASE("What calibrate measures, the other commands predict with") {
+  const TemporaryFolder folder;
+  std::filesystem::create_directory(folder / "ssd");
+  const std::string machine = folder / "machine.toml";
+  const Outcome measured =
+      run({"calibrate", "--model", "gpt-tiny", "--batch", "2", "--sequence", "16", "--samples",
+           "10", "--ssd", folder / "ssd", "--out", machine});
+  INFO(measured.err);
+  REQUIRE(measured.exit_code == 0);
+  CHECK_THAT(measured.out, Catch::Contains("measurements with their samples are in " + machine));
+  CHECK_THAT(measured.err, Catch::Contains("measuring 1/"));
+  CHECK(measured.err.find('\r') == std::string::npos);
+  CHECK(folder.listing() == Words{"machine.toml", "ssd"});  // no test file is left on the drive
+  CHECK_THAT(read_file(machine), Catch::Contains("[[kernel") && Catch::Contains("samples_ns"));
+
+  const Outcome simulated =
+      run(Words{"simulate", "--machine", machine, "--policy", "zero-infinity", "--json"} +
+          tiny_problem());
+  INFO(simulated.err);
+  REQUIRE(simulated.exit_code == 0);
+  CHECK(simulated.json()["step_seconds"] > 0.0);
+  CHECK_FALSE(simulated.json().contains("extrapolated"));  // measured at this very shape
+
+  const Outcome trained =
+      run(tiny_training(folder) + Words{"--machine", machine, "--policy", "auto", "--json"});
+  INFO(trained.err);
+  REQUIRE(trained.exit_code == 0);
+  CHECK(trained.json_lines().front()["predicted_step_seconds"] > 0.0);
+  CHECK(run({"validate", folder / "run/trace.json.gz"}).exit_code == 0);
+}
+
+TEST_CASE("A machine file that cannot be written leaves the old one") {
+  const TemporaryFolder folder;
+  const SmallDisk disk(folder.path() / "disk", "8k");
+  if (!disk.mounted()) {
+    WARN("skipped: " << disk.why_not());
+    return;
+  }
+  const std::string machine = folder.write("disk/machine.toml", "precious");
+  const Outcome outcome = run({"calibrate", "--model", "gpt-tiny", "--batch", "1", "--sequence",
+                               "16", "--samples", "10", "--ssd", "", "--quiet", "--out", machine});
+  check_refusal(outcome, 1, "machine.toml: cannot write: No space left on device", "disk is full");
+  CHECK(read_file(machine) == "precious");
+  CHECK(folder.listing() == Words{"disk", "disk/machine.toml"});
+}

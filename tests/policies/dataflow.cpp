@@ -1,0 +1,375 @@
+#include "tests/policies/dataflow.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <tuple>
+#include <vector>
+
+#include "policies/gpt_layout.hpp"
+#include "tests/policies/shadow_memory.hpp"
+
+namespace spillway::test {
+
+namespace {
+
+struct Violation {
+  std::string text;
+};
+
+class SymbolicRun {
+ public:
+  explicit SymbolicRun(const Schedule& schedule)
+      : schedule_(schedule),
+        problem_(schedule.problem()),
+        layers_(static_cast<int>(problem_.model.layers)),
+        micro_batches_(static_cast<int>(problem_.workload.micro_batches())) {}
+
+  void run() {
+    for (const HomePart& home : schedule_.homes())
+      put(home.where, home_value(home, 0), home_from(home));
+    for (TaskId id = 0; id < schedule_.tasks().size(); ++id) {
+      task_ = id;
+      begin_buffers();
+      execute(schedule_.tasks()[id]);
+    }
+    check_counts();
+    for (const HomePart& home : schedule_.homes()) {
+      const BufferInfo& buffer = schedule_.buffers()[home.where.buffer.id];
+      const std::string found =
+          memory(buffer).expect(buffer.offset + home.where.offset, home.where.bytes,
+                                home_value(home, schedule_.steps()), home_from(home));
+      if (!found.empty()) throw Violation{"after the last task, at a home: " + found};
+    }
+  }
+
+ private:
+  // -- values
+  // --------------------------------------------------------------------------------------
+  static Value home_value(const HomePart& home, int version) {
+    if (home.kind == BufferKind::parameters)
+      return {Held::parameters, home.unit, version, -1, 0, 0, 0};
+    return {Held::optimizer_state, home.unit, version, -1, 0, home.first_element, home.elements};
+  }
+  // Parameters are named as bytes of the whole unit; optimizer state by its run, [master | m | v].
+  std::uint64_t home_from(const HomePart& home) const {
+    return home.kind == BufferKind::parameters ? home.first_element * problem_.parameter_bytes()
+                                               : 0;
+  }
+  Value parameters(int unit, int version) const {
+    return {Held::parameters, unit, version, -1, 0, 0, 0};
+  }
+  Value activation(Held held, int unit, const Task& task) const {
+    return {held, unit, task.step, task.micro_batch, 0, 0, 0};
+  }
+  Value gradient(Held held, int unit, int step, std::uint64_t summed) const {
+    return {held, unit, step, -1, summed, 0, 0};
+  }
+  std::uint64_t elements(int unit) const {
+    return static_cast<std::uint64_t>(unit_elements(problem_.model, unit));
+  }
+
+  // -- memory
+  // --------------------------------------------------------------------------------------
+  ShadowMemory& memory(const BufferInfo& buffer) {
+    return memory_[static_cast<std::size_t>(buffer.tier)];
+  }
+  void put(Slice slice, const Value& value, std::uint64_t from) {
+    const BufferInfo& buffer = schedule_.buffers()[slice.buffer.id];
+    memory(buffer).write(buffer.offset + slice.offset, slice.bytes, value, from);
+  }
+  // A transient buffer starts with nothing in it, whatever was there before.
+  void begin_buffers() {
+    for (const Access& access : schedule_.accesses(schedule_.tasks()[task_])) {
+      const BufferInfo& buffer = schedule_.buffers()[access.buffer];
+      if (buffer.persistent || buffer.first_use != task_) continue;
+      memory(buffer).write(buffer.offset, buffer.bytes, {}, 0);
+    }
+  }
+
+  // -- operands
+  // ------------------------------------------------------------------------------------
+  [[noreturn]] void fail(const std::string& text) const {
+    throw Violation{fmt::format("#{} {}: {}", task_, schedule_.describe(task_), text)};
+  }
+  void require(bool condition, const char* text) const {
+    if (!condition) fail(text);
+  }
+  const Access* find(Role role) const {
+    const Access* found = nullptr;
+    for (const Access& access : schedule_.accesses(schedule_.tasks()[task_])) {
+      if (access.role != role) continue;
+      require(found == nullptr, "two operands in one role");
+      found = &access;
+    }
+    return found;
+  }
+  const Access& operand(Role role, std::uint64_t bytes, Tier tier) const {
+    const Access* access = find(role);
+    require(access != nullptr, "an operand is missing");
+    const BufferInfo& buffer = schedule_.buffers()[access->buffer];
+    require(buffer.tier == tier, "an operand is in the wrong tier");
+    if (access->bytes != bytes)
+      fail(fmt::format("operand of {} bytes, not {}", access->bytes, bytes));
+    require(access->offset + access->bytes <= buffer.bytes, "an operand reaches beyond its buffer");
+    return *access;
+  }
+  void reads(const Access& access, const Value& value, std::uint64_t from) {
+    require(access.mode != Mode::write, "reads what it does not declare to read");
+    const BufferInfo& buffer = schedule_.buffers()[access.buffer];
+    const std::string found =
+        memory(buffer).expect(buffer.offset + access.offset, access.bytes, value, from);
+    if (!found.empty()) fail(found);
+  }
+  void writes(const Access& access, const Value& value, std::uint64_t from) {
+    require(access.mode != Mode::read, "writes what it does not declare to write");
+    put({{access.buffer}, access.offset, access.bytes}, value, from);
+  }
+
+  // -- tasks
+  // ---------------------------------------------------------------------------------------
+  void execute(const Task& task) {
+    require(task.step >= step_ && task.step <= schedule_.steps(), "steps go back, or too far");
+    step_ = task.step;
+    switch (task.kind) {
+      case TaskKind::embed_forward:
+        return embed_forward(task);
+      case TaskKind::forward:
+        return forward(task);
+      case TaskKind::head:
+        return head(task);
+      case TaskKind::backward:
+        return backward(task);
+      case TaskKind::embed_backward:
+        return embed_backward(task);
+      case TaskKind::optimizer:
+        return optimizer(task);
+      case TaskKind::barrier:
+        return;
+      case TaskKind::h2d:
+        return copy(Tier::host, Tier::gpu, Lane::pcie_h2d, task);
+      case TaskKind::d2h:
+        return copy(Tier::gpu, Tier::host, Lane::pcie_d2h, task);
+      case TaskKind::read:
+        return copy(Tier::ssd, Tier::host, Lane::ssd_read, task);
+      case TaskKind::write:
+        return copy(Tier::host, Tier::ssd, Lane::ssd_write, task);
+    }
+  }
+  void on_gpu(const Task& task, int unit) {
+    require(task.lane == Lane::gpu_compute, "compute on another lane");
+    require(task.layer == unit, "the wrong unit");
+    require(task.micro_batch >= 0 && task.micro_batch < micro_batches_, "no such micro-batch");
+    ++count_[{task.step, task.kind, task.layer, task.micro_batch}];
+  }
+  void reads_parameters(const Task& task) {
+    const std::uint64_t bytes = elements(task.layer) * problem_.parameter_bytes();
+    reads(operand(Role::parameters, bytes, Tier::gpu), parameters(task.layer, task.step), 0);
+  }
+  const Access& hidden(Role role) const {
+    return operand(role, checkpoint_bytes(problem_), Tier::gpu);
+  }
+  const Access& saved() const {
+    const auto b = static_cast<std::uint64_t>(problem_.workload.micro_batch);
+    return operand(Role::saved, b * saved_bytes_per_sequence(problem_), Tier::gpu);
+  }
+  void scratch(std::uint64_t bytes) {
+    if (bytes == 0) return require(find(Role::scratch) == nullptr, "scratch that is not needed");
+    const Access& access = operand(Role::scratch, bytes, Tier::gpu);
+    writes(access, {Held::scratch, -1, -1, -1, 0, 0, 0}, 0);
+  }
+  void accumulates(Role role, Held held, const Task& task) {
+    const Access& access =
+        operand(role, elements(task.layer) * problem_.gradient_bytes(), Tier::gpu);
+    std::uint64_t& summed = summed_[{task.step, held, task.layer}];
+    const std::uint64_t bit = std::uint64_t{1} << task.micro_batch;
+    require((summed & bit) == 0, "adds a micro-batch twice");
+    require(task.first_micro_batch == (summed == 0), "starts the sum anew, or does not start it");
+    if (summed != 0) reads(access, gradient(held, task.layer, task.step, summed), 0);
+    summed |= bit;
+    writes(access, gradient(held, task.layer, task.step, summed), 0);
+  }
+  void embed_forward(const Task& task) {
+    on_gpu(task, layers_);
+    reads_parameters(task);
+    writes(hidden(Role::output), activation(Held::activation, 0, task), 0);
+  }
+  void forward(const Task& task) {
+    on_gpu(task, task.layer);
+    require(task.layer >= 0 && task.layer < layers_, "no such layer");
+    reads_parameters(task);
+    reads(hidden(Role::input), activation(Held::activation, task.layer, task), 0);
+    scratch(forward_scratch_bytes(problem_, task.saves));
+    require(task.saves == (find(Role::saved) != nullptr), "saves, or not");
+    if (task.saves) writes(saved(), activation(Held::saved, task.layer, task), 0);
+    writes(hidden(Role::output), activation(Held::activation, task.layer + 1, task), 0);
+  }
+  void head(const Task& task) {
+    on_gpu(task, layers_);
+    reads_parameters(task);
+    const Access& access = hidden(Role::activation_gradient);
+    reads(access, activation(Held::activation, layers_, task), 0);
+    scratch(head_scratch_bytes(problem_));
+    writes(access, activation(Held::activation_gradient, layers_, task), 0);
+    accumulates(Role::head_gradient, Held::head_gradient, task);
+  }
+  void backward(const Task& task) {
+    on_gpu(task, task.layer);
+    require(task.layer >= 0 && task.layer < layers_, "no such layer");
+    reads_parameters(task);
+    reads(hidden(Role::input), activation(Held::activation, task.layer, task), 0);
+    if (task.available != saved_none) reads(saved(), activation(Held::saved, task.layer, task), 0);
+    const Access& access = hidden(Role::activation_gradient);
+    reads(access, activation(Held::activation_gradient, task.layer + 1, task), 0);
+    scratch(backward_scratch_bytes(problem_, task.available));
+    writes(access, activation(Held::activation_gradient, task.layer, task), 0);
+    accumulates(Role::gradient, Held::gradient, task);
+  }
+  void embed_backward(const Task& task) {
+    on_gpu(task, layers_);
+    reads(hidden(Role::activation_gradient), activation(Held::activation_gradient, 0, task), 0);
+    accumulates(Role::gradient, Held::gradient, task);
+  }
+  void optimizer(const Task& task) {
+    const Tier tier = task.lane == Lane::gpu_compute ? Tier::gpu : Tier::host;
+    require(tier == Tier::gpu || task.lane == Lane::cpu_optimizer, "AdamW on another lane");
+    require(task.layer >= 0 && task.layer <= layers_, "no such unit");
+    require(task.update >= 0 && task.update <= task.step, "an update of a step to come");
+    require(task.params > 0 && task.first_element + task.params <= elements(task.layer),
+            "no such elements");
+    const std::uint64_t width = problem_.gradient_bytes(),
+                        everyone = (std::uint64_t{1} << micro_batches_) - 1;
+    reads(operand(Role::gradient, task.params * width, tier),
+          gradient(Held::gradient, task.layer, task.update, everyone), task.first_element * width);
+    require((find(Role::head_gradient) != nullptr) == (task.layer == layers_),
+            "the head's gradient");
+    if (task.layer == layers_) {
+      reads(operand(Role::head_gradient, task.params * width, tier),
+            gradient(Held::head_gradient, task.layer, task.update, everyone),
+            task.first_element * width);
+    }
+    Value state{Held::optimizer_state, task.layer, task.update, -1, 0,
+                task.first_element,    task.params};
+    const Access& access = operand(Role::optimizer_state, task.params * 12, tier);
+    reads(access, state, 0);
+    ++state.version;
+    writes(access, state, 0);
+    const std::uint64_t bytes = problem_.parameter_bytes();
+    writes(operand(Role::parameters, task.params * bytes, tier),
+           parameters(task.layer, task.update + 1), task.first_element * bytes);
+  }
+  void copy(Tier from, Tier to, Lane lane, const Task& task) {
+    require(task.lane == lane, "a copy on another lane");
+    const Access& source = operand(Role::source, task.bytes, from);
+    const Access& destination = operand(Role::destination, task.bytes, to);
+    require(source.mode == Mode::read && destination.mode == Mode::write,
+            "a copy reads and writes");
+    const BufferInfo& info = schedule_.buffers()[source.buffer];
+    for (std::uint64_t done = 0; done < task.bytes;) {
+      const ShadowMemory::Run run = memory(info).at(info.offset + source.offset + done);
+      if (run.value.held == Held::nothing || run.value.held == Held::scratch) {
+        fail("copies " + to_string(run.value));
+      }
+      const std::uint64_t bytes = std::min(run.end - run.begin, task.bytes - done);
+      put({{destination.buffer}, destination.offset + done, bytes}, run.value, run.from);
+      done += bytes;
+    }
+  }
+
+  void check_counts() const {
+    for (int step = 0; step < schedule_.steps(); ++step) {
+      for (int m = 0; m < micro_batches_; ++m) {
+        check_count(step, TaskKind::embed_forward, layers_, m);
+        check_count(step, TaskKind::head, layers_, m);
+        check_count(step, TaskKind::embed_backward, layers_, m);
+        for (int l = 0; l < layers_; ++l) check_count(step, TaskKind::forward, l, m);
+        for (int l = 0; l < layers_; ++l) check_count(step, TaskKind::backward, l, m);
+      }
+    }
+    const auto per_step = static_cast<std::size_t>(micro_batches_ * (3 + 2 * layers_));
+    if (count_.size() != per_step * static_cast<std::size_t>(schedule_.steps())) {
+      throw Violation{"compute tasks outside the steps"};
+    }
+  }
+  void check_count(int step, TaskKind kind, int layer, int micro_batch) const {
+    const auto found = count_.find({step, kind, layer, micro_batch});
+    const int times = found == count_.end() ? 0 : found->second;
+    if (times == 1) return;
+    throw Violation{fmt::format("{} layer {} micro-batch {} runs {} times in step {}",
+                                spillway::to_string(kind), layer, micro_batch, times, step)};
+  }
+
+  const Schedule& schedule_;
+  const Problem& problem_;
+  int layers_, micro_batches_;
+  int step_ = 0;
+  TaskId task_ = 0;
+  std::array<ShadowMemory, tier_count> memory_;
+  std::map<std::tuple<int, TaskKind, int, int>, int> count_;    // step, kind, layer, micro-batch
+  std::map<std::tuple<int, Held, int>, std::uint64_t> summed_;  // step, which, unit
+};
+
+}  // namespace
+
+std::string find_dataflow_error(const Schedule& schedule) {
+  try {
+    SymbolicRun(schedule).run();
+  } catch (const Violation& violation) {
+    return violation.text;
+  }
+  return "";
+}
+
+std::string find_home_error(const Schedule& schedule) {
+  const Problem& problem = schedule.problem();
+  std::map<std::pair<BufferKind, int>, std::map<std::uint64_t, std::uint64_t>> parts;
+  for (const HomePart& home : schedule.homes()) {
+    const BufferInfo& buffer = schedule.buffers()[home.where.buffer.id];
+    const bool states = home.kind == BufferKind::optimizer_state;
+    if (!states && home.kind != BufferKind::parameters) return "a home of something else";
+    if (!buffer.persistent) return "a home that does not last";
+    if (home.where.bytes != home.elements * (states ? 12 : problem.parameter_bytes()))
+      return "a home of another size";
+    if (home.where.offset + home.where.bytes > buffer.bytes) return "a home beyond its buffer";
+    if (!parts[{home.kind, home.unit}].emplace(home.first_element, home.elements).second)
+      return "two homes in one place";
+  }
+  for (const BufferKind kind : {BufferKind::parameters, BufferKind::optimizer_state}) {
+    for (int unit = 0; unit <= problem.model.layers; ++unit) {
+      std::uint64_t next = 0;
+      for (const auto& [first, elements] : parts[{kind, unit}]) {
+        const auto grid = static_cast<std::uint64_t>(element_alignment);
+        if (first != next || elements == 0 || elements % grid != 0) {
+          return fmt::format("{} of unit {} is cut at {} + {}", to_string(kind), unit, first,
+                             elements);
+        }
+        next += elements;
+      }
+      if (next != static_cast<std::uint64_t>(unit_elements(problem.model, unit))) {
+        return fmt::format("{} of unit {} ends at {}", to_string(kind), unit, next);
+      }
+    }
+  }
+  return "";
+}
+
+std::string find_vain_write(const Schedule& schedule) {
+  for (BufferId id = 0; id < schedule.buffers().size(); ++id) {
+    const BufferInfo& buffer = schedule.buffers()[id];
+    if (buffer.persistent || buffer.kind == BufferKind::scratch) continue;
+    if (buffer.last_use == none)
+      return fmt::format("{} of unit {} is never used", to_string(buffer.kind), buffer.layer);
+    for (const Access& access : schedule.accesses(schedule.tasks()[buffer.last_use])) {
+      if (access.buffer != id || access.mode == Mode::read) continue;
+      if (access.role == Role::optimizer_state || access.role == Role::activation_gradient)
+        continue;
+      return fmt::format("#{} {} writes {} of unit {}, which nobody reads", buffer.last_use,
+                         schedule.describe(buffer.last_use), to_string(buffer.kind), buffer.layer);
+    }
+  }
+  return "";
+}
+
+}  // namespace spillway::test

@@ -1,0 +1,81 @@
+// The problems and policy settings over which every schedule is checked.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "policies/gpt_layout.hpp"
+#include "policies/policy.hpp"
+
+namespace spillway::test {
+
+inline constexpr std::uint64_t plenty = std::uint64_t{1} << 40;
+
+// A GPT whose blocks are 7 cells of the element grid (12 * 32^2 + 13 * 32 = 12704 elements, padded
+// to 7 * 2048) and whose embedding is 2 (66 * 32 + 16 * 32 = 2624 elements).
+inline Problem tiny_problem(int layers, int micro_batches, Precision precision = Precision::bf16) {
+  Problem problem;
+  problem.model.name = "tiny";
+  problem.model.layers = layers;
+  problem.model.hidden = 32;
+  problem.model.heads = problem.model.kv_heads = 2;
+  problem.model.ffn = 128;
+  problem.model.vocabulary = 64;
+  problem.model.positions = 16;
+  problem.machine.name = "plenty";
+  problem.machine.gpu.memory = problem.machine.host.memory = problem.machine.ssd.capacity = plenty;
+  problem.workload.batch = 2 * micro_batches;
+  problem.workload.micro_batch = 2;
+  problem.workload.sequence = 16;
+  problem.workload.precision = precision;
+  return problem;
+}
+
+// Every registered policy with every option away from its default at least once.
+inline std::vector<std::string> policy_settings() {
+  return {
+      "resident",
+      "resident:recompute=needed",
+      "resident:recompute=full",
+      "zero-offload",
+      "zero-offload:parameters=gpu,recompute=needed",
+      "zero-offload:parameters=host",
+      "zero-offload:parameters=host,checkpoints=host",
+      "zero-infinity",
+      "zero-infinity:pipeline=off,recompute=needed",
+      "zero-infinity:gradients=host",
+      "zero-infinity:parameters=host,gradients=host",
+      "zero-infinity:checkpoints=gpu",
+      "zero-infinity:read_ahead=0",
+      "zero-infinity:read_ahead=16",
+      "fuyou",
+      "fuyou:optimizer=naive",
+      "fuyou:optimizer=serial",
+      "fuyou:checkpoints_ssd=0.5",
+      "fuyou:checkpoints_ssd=1,recompute=needed",
+      "greedysnake",
+      "greedysnake:alpha=0",
+      "greedysnake:alpha=1",
+      "greedysnake:alpha=0.5,snake=off",
+      "greedysnake:alpha=0,optimizer_ssd=1,checkpoints_ssd=1,parameters_ssd=1",
+      "greedysnake:alpha=0.3,optimizer_ssd=1,checkpoints_ssd=1,parameters_ssd=1",
+      "greedysnake:alpha=1,optimizer_ssd=1,checkpoints_ssd=1,parameters_ssd=1,snake=off",
+      "greedysnake:alpha=0.4,optimizer_ssd=0.37,checkpoints_ssd=0.5,parameters_ssd=0.71",
+      "greedysnake:alpha=0.25,optimizer_ssd=0,checkpoints_ssd=0,parameters_ssd=0.5,recompute="
+      "needed",
+  };
+}
+
+inline constexpr int layer_grid[] = {1, 2, 3, 7};
+inline constexpr int micro_batch_grid[] = {1, 2, 3, 4, 5, 8};
+
+// The same problem with no more memory in a tier than the schedule needs there.
+inline Problem tightened(const Schedule& schedule) {
+  Problem problem = schedule.problem();
+  problem.machine.gpu.memory = schedule.use(Tier::gpu).peak_bytes;
+  problem.machine.host.memory = schedule.use(Tier::host).peak_bytes;
+  problem.machine.ssd.capacity = schedule.use(Tier::ssd).peak_bytes;
+  return problem;
+}
+
+}  // namespace spillway::test

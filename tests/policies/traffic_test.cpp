@@ -1,0 +1,367 @@
+// Bytes per steady step and link, against closed forms; order of visits. Symbols, bytes unless
+// said:
+//   U blocks of P elements, embedding of E elements, M micro-batches; A one activation between
+//   blocks; w, g bytes per element of parameters and of gradients; AdamW's state is 12 bytes per
+//   element.
+// The embedding's parameters rest on the GPU in every policy, so an update on the CPU sends E w
+// back; it has two gradients (its own and the tied head's), so 2 E g leave.
+#include <catch2/catch.hpp>
+
+#include <fmt/format.h>
+
+#include <map>
+
+#include "policies/model_state.hpp"
+#include "policies/policy.hpp"
+#include "tests/policies/schedules.hpp"
+
+using namespace spillway;
+using namespace spillway::test;
+
+namespace {
+
+struct Symbols {
+  explicit Symbols(const Problem& problem)
+      : U(static_cast<std::uint64_t>(problem.model.layers)),
+        M(static_cast<std::uint64_t>(problem.workload.micro_batches())),
+        P(static_cast<std::uint64_t>(unit_elements(problem.model, 0))),
+        E(static_cast<std::uint64_t>(unit_elements(problem.model, problem.model.layers))),
+        A(checkpoint_bytes(problem)),
+        w(problem.parameter_bytes()),
+        g(problem.gradient_bytes()) {}
+  std::uint64_t U, M, P, E, A, w, g;
+};
+
+// Bytes by copy kind and by what arrives; a kind that does not move is absent.
+using Traffic = std::map<std::pair<TaskKind, BufferKind>, std::uint64_t>;
+
+Traffic traffic_of(const Schedule& schedule, int step) {
+  Traffic traffic;
+  for (const Task& task : schedule.tasks()) {
+    if (task.step != step) continue;
+    if (task.kind != TaskKind::h2d && task.kind != TaskKind::d2h && task.kind != TaskKind::read &&
+        task.kind != TaskKind::write) {
+      continue;
+    }
+    const Access& destination = schedule.accesses(task)[1];
+    traffic[{task.kind, schedule.buffers()[destination.buffer].kind}] += task.bytes;
+  }
+  return traffic;
+}
+
+void check_traffic(const Schedule& schedule, int step, const Traffic& expected) {
+  Traffic actual = traffic_of(schedule, step);
+  for (const auto& [what, bytes] : expected) {
+    INFO(to_string(what.first) << " " << to_string(what.second) << " of step " << step);
+    CHECK(actual[what] == bytes);
+    actual.erase(what);
+  }
+  for (const auto& [what, bytes] : actual) {
+    INFO(to_string(what.first) << " " << to_string(what.second) << " of step " << step);
+    CHECK(bytes == 0);
+  }
+}
+
+// The last of three steps: the one before it and the one after it are there.
+Schedule steady(const Problem& problem, const std::string& policy) {
+  return build_schedule(problem, policy, 3);
+}
+
+// GPT-2 small cut to U blocks, in bf16, or the tiny model: shapes whose P, E and A have no common
+// factor.
+std::vector<Problem> problems() {
+  std::vector<Problem> all;
+  for (const int layers : layer_grid) {
+    for (const int micro_batches : micro_batch_grid) {
+      all.push_back(tiny_problem(layers, micro_batches));
+      all.push_back(tiny_problem(layers, micro_batches, Precision::fp32));
+      Problem gpt = tiny_problem(layers, micro_batches);
+      gpt.model = load_model("gpt2-124m", {fmt::format("layers={}", layers)});
+      gpt.workload.sequence = 1024;
+      all.push_back(gpt);
+    }
+  }
+  return all;
+}
+
+std::string text(const Problem& problem) {
+  return fmt::format("{} with {} layers, {} micro-batches, {} bytes per parameter",
+                     problem.model.name, problem.model.layers, problem.workload.micro_batches(),
+                     problem.parameter_bytes());
+}
+
+constexpr auto h2d = TaskKind::h2d, d2h = TaskKind::d2h, from_ssd = TaskKind::read,
+               to_ssd = TaskKind::write;
+constexpr auto parameters = BufferKind::parameters, gradient = BufferKind::gradient,
+               head_gradient = BufferKind::head_gradient, state = BufferKind::optimizer_state,
+               checkpoint = BufferKind::checkpoint,
+               activation_gradient = BufferKind::activation_gradient;
+
+// Horizontal: each micro-batch uses every block going up and going down, 2 U M uses. Block U-1 at
+// the turn and block 0 between micro-batches are used twice in a row and fetched once: M and M-1
+// fetches saved. With one block every use follows the one before: one fetch.
+std::uint64_t horizontal_fetches(const Symbols& s) {
+  return s.U == 1 ? 1 : 2 * s.U * s.M - s.M - (s.M - 1);
+}
+
+}  // namespace
+
+TEST_CASE("Traffic of zero-infinity: parameters per micro-batch, gradients through the SSD") {
+  for (const Problem& problem : problems()) {
+    const Symbols s(problem);
+    INFO(text(problem));
+    const std::uint64_t all = s.U * s.P + s.E, fetches = horizontal_fetches(s);
+    const Traffic expected = {
+        {{from_ssd, parameters}, fetches * s.P * s.w},
+        {{h2d, parameters}, fetches * s.P * s.w + s.E * s.w},
+        {{to_ssd, parameters}, s.U * s.P * s.w},
+        // Out after every micro-batch; back to be added to, but for the first.
+        {{d2h, gradient}, s.M * s.U * s.P * s.g + s.E * s.g},
+        {{h2d, gradient}, (s.M - 1) * s.U * s.P * s.g},
+        {{d2h, head_gradient}, s.E * s.g},
+        {{to_ssd, gradient}, (all + s.E) * s.g},
+        {{from_ssd, gradient}, (all + s.E) * s.g},
+        {{from_ssd, state}, 12 * all},
+        {{to_ssd, state}, 12 * all},
+        // All but the last block's input, which is used at once.
+        {{d2h, checkpoint}, s.M * (s.U - 1) * s.A},
+        {{h2d, checkpoint}, s.M * (s.U - 1) * s.A}};
+    check_traffic(steady(problem, "zero-infinity"), 2, expected);
+    // Without them on the SSD, and with parameters at rest in host memory, only the state goes
+    // there.
+    Traffic host = expected;
+    for (const auto& key : {std::pair{to_ssd, gradient},
+                            {from_ssd, gradient},
+                            {from_ssd, parameters},
+                            {to_ssd, parameters}}) {
+      host.erase(key);
+    }
+    check_traffic(steady(problem, "zero-infinity:gradients=host,parameters=host"), 2, host);
+  }
+}
+
+TEST_CASE(
+    "Traffic of fuyou: 14 bytes a parameter read and written by the optimizer, gradients never on "
+    "the SSD") {
+  for (const Problem& problem : problems()) {
+    const Symbols s(problem);
+    INFO(text(problem));
+    const std::uint64_t all = s.U * s.P + s.E, fetches = horizontal_fetches(s);
+    const Traffic expected = {{{from_ssd, parameters}, fetches * s.P * s.w},
+                              {{h2d, parameters}, fetches * s.P * s.w + s.E * s.w},
+                              {{to_ssd, parameters}, s.U * s.P * s.w},
+                              {{d2h, gradient}, s.M * s.U * s.P * s.g + s.E * s.g},
+                              {{h2d, gradient}, (s.M - 1) * s.U * s.P * s.g},
+                              {{d2h, head_gradient}, s.E * s.g},
+                              {{from_ssd, state}, 12 * all},
+                              {{to_ssd, state}, 12 * all},
+                              {{d2h, checkpoint}, s.M * (s.U - 1) * s.A},
+                              {{h2d, checkpoint}, s.M * (s.U - 1) * s.A}};
+    for (const char* optimizer : {"optimized", "naive", "serial"}) {
+      const Schedule schedule =
+          steady(problem, fmt::format("fuyou:checkpoints_ssd=0,optimizer={}", optimizer));
+      check_traffic(schedule, 2, expected);
+      for (const BufferInfo& buffer : schedule.buffers()) {
+        const bool is_gradient = buffer.kind == gradient || buffer.kind == head_gradient;
+        CHECK(!(is_gradient && buffer.tier == Tier::ssd));
+      }
+    }
+    // All checkpoints that leave the GPU go on to the SSD, and come back.
+    Traffic spilled = expected;
+    spilled[{to_ssd, checkpoint}] = spilled[{from_ssd, checkpoint}] = s.M * (s.U - 1) * s.A;
+    check_traffic(steady(problem, "fuyou:checkpoints_ssd=1"), 2, spilled);
+  }
+}
+
+TEST_CASE(
+    "Fuyou in the paper's setting: Ratel (ICDE 2025), traffic by stage in bytes per parameter") {
+  // One bf16 micro-batch: 2 read and 2 to the GPU in forward and again in backward (block U-1, used
+  // twice in a row, once), 2 of gradients from the GPU, 12 + 2 written.
+  Problem problem = tiny_problem(1, 1);
+  problem.model = load_model("gpt-13b", {"layers=8"});
+  problem.workload.sequence = 1024;
+  const Symbols s(problem);
+  const Traffic traffic = traffic_of(steady(problem, "fuyou:checkpoints_ssd=0"), 2);
+  const auto blocks = static_cast<double>(s.U * s.P);
+  const auto per_parameter = [&](TaskKind kind, BufferKind what, std::uint64_t embedding) {
+    return static_cast<double>(traffic.at({kind, what}) - embedding) / blocks;
+  };
+  CHECK(per_parameter(from_ssd, parameters, 0) == Approx(2 + 2 - 2.0 / 8));
+  CHECK(per_parameter(from_ssd, state, 12 * s.E) == Approx(12));
+  CHECK(per_parameter(to_ssd, state, 12 * s.E) + per_parameter(to_ssd, parameters, 0) ==
+        Approx(14));
+  CHECK(per_parameter(d2h, gradient, 2 * s.E) == Approx(2));
+  CHECK(traffic.count({h2d, gradient}) == 0);
+  CHECK(traffic.at({d2h, checkpoint}) ==
+        (s.U - 1) * 2 * 1024 * 5120 * 2);  // b s h elements of 2 bytes
+}
+
+TEST_CASE("Traffic of zero-offload and resident") {
+  for (const Problem& problem : problems()) {
+    const Symbols s(problem);
+    INFO(text(problem));
+    check_traffic(steady(problem, "resident"), 2, {});
+    Traffic expected = {{{d2h, gradient}, s.M * s.U * s.P * s.g + s.E * s.g},
+                        {{h2d, gradient}, (s.M - 1) * s.U * s.P * s.g},
+                        {{d2h, head_gradient}, s.E * s.g},
+                        {{h2d, parameters}, (s.U * s.P + s.E) * s.w}};
+    check_traffic(steady(problem, "zero-offload:parameters=gpu"), 2, expected);
+    expected[{h2d, parameters}] = horizontal_fetches(s) * s.P * s.w + s.E * s.w;
+    check_traffic(steady(problem, "zero-offload:parameters=host"), 2, expected);
+  }
+}
+
+namespace {
+
+struct Fractions {
+  double alpha, optimizer, parameters, checkpoints;
+  bool snake;
+  std::string policy() const {
+    return fmt::format(
+        "greedysnake:alpha={},optimizer_ssd={},parameters_ssd={},checkpoints_ssd={},snake={}",
+        alpha, optimizer, parameters, checkpoints, snake ? "on" : "off");
+  }
+};
+
+// Elements on the SSD of a block that is cut at the delayed fraction, each part split alike.
+struct OnSsd {
+  std::uint64_t delayed = 0, rest = 0;
+};
+OnSsd on_ssd(std::uint64_t elements, double alpha, double fraction) {
+  const std::uint64_t delayed = fraction_of(elements, alpha);
+  return {fraction_of(delayed, fraction), fraction_of(elements - delayed, fraction)};
+}
+
+// Vertical. Parameters are fetched for U blocks going up and U-1 going down (the last runs once), a
+// block's gradient leaves once. The activation between blocks of a micro-batch moves unless the
+// next visit is of the same micro-batch, which in snake order (or with one micro-batch) happens
+// once per boundary, U-1 times:
+//   checkpoints   out: the inputs of all blocks, U M, but for what the last block uses at once and
+//   nobody
+//                      needs again, 1 (with one block nothing moves);
+//                 in: going up the inputs of blocks 1 .. U-1 that are not still there, (U-1)(M-1);
+//                     going down all inputs of blocks U-2 .. 0, (U-1) M
+//   activation gradients: handed from block to block, (U-1)(M-1) out and in
+// In plain order every boundary moves all M. GreedySnake's code keeps the embedding's output, the
+// input of block 0, elsewhere: with it counted as here, its ((U-1) M - 1) out is our U M - 1. On
+// the SSD: the state is read and written once. Parameters: the delayed part of those read going up
+// was just updated in host memory and is not read. Checkpoints of all but the 2 first and 2 last
+// micro-batches of blocks 0 .. U-2.
+Traffic vertical(const Symbols& s, const Fractions& f) {
+  const bool turns = f.snake || s.M == 1;
+  const std::uint64_t moved = turns ? s.M - 1 : s.M;
+  const OnSsd state_ssd = on_ssd(s.P, f.alpha, f.optimizer),
+              parameters_ssd = on_ssd(s.P, f.alpha, f.parameters);
+  const std::uint64_t embedding_ssd = fraction_of(s.E, f.optimizer);
+  const std::uint64_t inner =
+      s.M > 4 ? static_cast<std::uint64_t>(f.checkpoints * static_cast<double>(s.M - 4) + 0.5) : 0;
+  const std::uint64_t state_bytes =
+      12 * (s.U * (state_ssd.delayed + state_ssd.rest) + embedding_ssd);
+  return {
+      {{h2d, parameters}, (2 * s.U - 1) * s.P * s.w + s.E * s.w},
+      {{d2h, gradient}, s.U * s.P * s.g + s.E * s.g},
+      {{d2h, head_gradient}, s.E * s.g},
+      {{d2h, checkpoint}, s.U == 1 ? 0 : (s.U * s.M - (turns ? 1 : 0)) * s.A},
+      {{h2d, checkpoint}, (s.U - 1) * (moved + s.M) * s.A},
+      {{d2h, activation_gradient}, (s.U - 1) * moved * s.A},
+      {{h2d, activation_gradient}, (s.U - 1) * moved * s.A},
+      {{from_ssd, state}, state_bytes},
+      {{to_ssd, state}, state_bytes},
+      {{from_ssd, parameters},
+       (s.U * parameters_ssd.rest + (s.U - 1) * (parameters_ssd.delayed + parameters_ssd.rest)) *
+           s.w},
+      {{to_ssd, parameters}, s.U * (parameters_ssd.delayed + parameters_ssd.rest) * s.w},
+      {{to_ssd, checkpoint}, (s.U - 1) * inner * s.A},
+      {{from_ssd, checkpoint}, (s.U - 1) * inner * s.A}};
+}
+
+}  // namespace
+
+TEST_CASE(
+    "Traffic of greedysnake: parameters twice per step, gradients once, activations between "
+    "blocks") {
+  for (const Problem& problem : problems()) {
+    for (const Fractions& f : {Fractions{0, 1, 1, 1, true}, Fractions{0.25, 1, 1, 1, true},
+                               Fractions{0.4, 0.37, 0.71, 0.5, true}, Fractions{1, 1, 1, 1, true},
+                               Fractions{0.25, 0, 0, 0, true}, Fractions{0.25, 1, 1, 1, false}}) {
+      INFO(text(problem) << ", " << f.policy());
+      const Schedule schedule = steady(problem, f.policy());
+      check_traffic(schedule, 2, vertical(Symbols(problem), f));
+      for (const BufferInfo& buffer : schedule.buffers()) {
+        const bool is_gradient = buffer.kind == gradient || buffer.kind == head_gradient ||
+                                 buffer.kind == activation_gradient;
+        CHECK(!(is_gradient && buffer.tier == Tier::ssd));
+      }
+    }
+  }
+}
+
+TEST_CASE("With a delayed optimizer the first step updates less and the epilogue the rest") {
+  // alpha = 0.5 of 7 cells rounds to 4 (3.5 away from zero) of 2048 elements.
+  const Problem problem = tiny_problem(3, 2);
+  const Schedule schedule =
+      build_schedule(problem, "greedysnake:alpha=0.5,optimizer_ssd=1,parameters_ssd=1", 3);
+  std::map<int, std::uint64_t> updated;  // by step, in blocks
+  for (const Task& task : schedule.tasks()) {
+    if (task.kind == TaskKind::optimizer && task.layer < 3) updated[task.step] += task.params;
+  }
+  CHECK(updated == std::map<int, std::uint64_t>{
+                       {0, 3 * 3 * 2048}, {1, 3 * 7 * 2048}, {2, 3 * 7 * 2048}, {3, 3 * 4 * 2048}});
+}
+
+namespace {
+
+std::string visits(const Schedule& schedule, int step) {
+  std::string text;
+  for (const Task& task : schedule.tasks()) {
+    if (task.step != step) continue;
+    if (task.kind == TaskKind::forward) text += fmt::format("F{}{} ", task.layer, task.micro_batch);
+    if (task.kind == TaskKind::backward)
+      text += fmt::format("B{}{} ", task.layer, task.micro_batch);
+  }
+  return text;
+}
+
+}  // namespace
+
+TEST_CASE("The snake: GreedySnake's example of four blocks and three micro-batches") {
+  // F(0:0,1,2)(1:2,1,0)(2:0,1,2) B(3:2,1,0)(2:0,1,2)(1:2,1,0)(0:0,1,2); B(3) is forward and
+  // backward fused.
+  const Schedule schedule = build_schedule(tiny_problem(4, 3), "greedysnake", 2);
+  for (const int step : {0, 1}) {
+    CHECK(visits(schedule, step) ==
+          "F00 F01 F02 F12 F11 F10 F20 F21 F22 F32 B32 F31 B31 F30 B30 B20 B21 B22 B12 B11 B10 B00 "
+          "B01 B02 ");
+  }
+}
+
+TEST_CASE(
+    "The snake: task k is of block u = k / M, turned at the last block, micro-batch turned in odd "
+    "blocks") {
+  for (const int U : layer_grid) {
+    for (const int M : micro_batch_grid) {
+      for (const bool snake : {true, false}) {
+        INFO(U << " blocks, " << M << " micro-batches, snake " << snake);
+        std::string expected;
+        for (int k = 0; k < M * (2 * U - 1); ++k) {
+          const bool forward = k / M < U - 1;
+          const int u = forward ? k / M : 2 * U - 2 - k / M;
+          const int j = snake && u % 2 == 1 ? M - 1 - k % M : k % M;
+          if (forward || u == U - 1) expected += fmt::format("F{}{} ", u, j);
+          if (!forward) expected += fmt::format("B{}{} ", u, j);
+        }
+        const auto schedule =
+            build_schedule(tiny_problem(U, M), snake ? "greedysnake" : "greedysnake:snake=off", 1);
+        CHECK(visits(schedule, 0) == expected);
+      }
+    }
+  }
+}
+
+TEST_CASE("Horizontal policies run one micro-batch through all blocks, then the next") {
+  for (const char* policy : {"resident", "zero-offload", "zero-infinity", "fuyou"}) {
+    INFO(policy);
+    CHECK(visits(build_schedule(tiny_problem(3, 2), policy, 1), 0) ==
+          "F00 F10 F20 B20 B10 B00 F01 F11 F21 B21 B11 B01 ");
+  }
+}
