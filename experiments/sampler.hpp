@@ -1,9 +1,13 @@
 // Repeated timing of one piece of work: warm-up, samples, median, spread.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "policies/machine.hpp"
@@ -36,5 +40,44 @@ struct LatencyAndRate {
   double rate = 0;  // amount per second
 };
 LatencyAndRate fit_latency_and_rate(const std::vector<std::pair<double, double>>& points);
+
+inline double seconds_of(const KernelTime& time) {
+  return static_cast<double>(time.median_ns) / 1e9;
+}
+
+// Runs `other` over and over on a second thread while `measure` runs, and returns what `measure`
+// returns. An exception of either comes out of this call.
+template <class Other, class Measure>
+auto beside(Other other, Measure measure) {
+  std::atomic<bool> stop{false}, running{false};
+  std::exception_ptr failure;
+  const auto work = [&] {
+    try {
+      while (!stop.load(std::memory_order_relaxed)) {
+        other();
+        running = true;
+      }
+    } catch (...) {
+      failure = std::current_exception();
+      running = true;
+    }
+  };
+  const auto result = [&] {
+    // Joined on every way out of this scope.
+    struct Joined {
+      std::atomic<bool>& stop;
+      std::thread thread;
+      ~Joined() {
+        stop = true;
+        thread.join();
+      }
+    };
+    const Joined joined{stop, std::thread(work)};
+    while (!running) std::this_thread::yield();
+    return measure();
+  }();
+  if (failure) std::rethrow_exception(failure);
+  return result;
+}
 
 }  // namespace spillway

@@ -130,7 +130,7 @@ TEST_CASE(
 }
 
 TEST_CASE(
-    "The same seed gives the same losses and weights under another policy; another seed does not") {
+    "The same seed gives the same losses and weights under another policy, another seed does not") {
   const TemporaryFolder folder;
   const auto train = [&](const std::string& policy, const std::string& seed) {
     fs::remove_all(folder / "run");

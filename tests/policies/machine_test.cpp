@@ -228,7 +228,7 @@ TEST_CASE("option --set overrides any key, in order, and says so in the sources"
 }
 
 TEST_CASE(
-    "--set ssd.count: rows of the table, straight lines between, in proportion below, flat "
+    "option --set ssd.count: rows of the table, straight lines between, in proportion below, flat "
     "beyond") {
   const auto drives = [](int count) {
     return load_machine("rtx4090-12ssd", {"ssd.count=" + std::to_string(count)}).ssd;

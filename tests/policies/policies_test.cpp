@@ -4,9 +4,10 @@
 
 #include <catch2/catch.hpp>
 
+#include <functional>
 #include <random>
 
-#include "policies/model_state.hpp"
+#include "policies/horizontal.hpp"
 #include "tests/policies/check_schedule.hpp"
 #include "tests/policies/input_error.hpp"
 #include "tests/policies/schedules.hpp"
@@ -27,6 +28,50 @@ TEST_CASE("Every policy's schedule is free of races and computes what it must") 
       }
     }
   }
+}
+
+namespace {
+
+// Everything on the GPU, and AdamW on `unit_of(unit)` with the gradient of `unit`, for all that are
+// given.
+std::string error_when_updating(const std::function<std::vector<int>(int unit)>& units_of) {
+  Program program(tiny_problem(2, 2));
+  ModelState state(program);
+  for (int unit = 0; unit < state.units(); ++unit) {
+    state.place_parameters(unit, {.gpu = 1});
+    state.place_optimizer(unit, {.gpu = 1});
+  }
+  const HorizontalOptions pass;
+  for (int step = 0; step < 2; ++step) {
+    emit_horizontal_pass(program, state, step, pass, [&](int unit, Slice gradient, Slice head) {
+      for (const int other : units_of(unit)) {
+        state.finish_update(state.begin_update(other), gradient, head, step);
+      }
+    });
+  }
+  return find_dataflow_error(std::move(program).finish("by hand", 2));
+}
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE(
+    "The check of what is computed finds an update left out, done twice, or with another's "
+    "gradient") {
+  using Units = std::vector<int>;
+  CHECK(error_when_updating([](int unit) { return Units{unit}; }) == "");
+  CHECK(contains(error_when_updating([](int unit) { return unit == 1 ? Units{} : Units{unit}; }),
+                 "forward layer 1 micro-batch 0 step 1: byte"));
+  CHECK(contains(error_when_updating([](int unit) {
+                   return unit == 1 ? Units{1, 1} : Units{unit};
+                 }),
+                 "optimizer layer 1 step 0: byte"));
+  CHECK(
+      contains(error_when_updating([](int unit) { return unit == 2 ? Units{2} : Units{1 - unit}; }),
+               "optimizer layer 0 step 0: byte"));
 }
 
 namespace {
@@ -115,146 +160,13 @@ TEST_CASE("A schedule fits in exactly the memory it says it needs, and in no les
            {&less.machine.gpu.memory, &less.machine.host.memory, &less.machine.ssd.capacity}) {
         if (*memory == 0) continue;
         *memory -= 1;
-        CHECK(!build_schedule(less, fitted.policy(), 3).fits());
+        const Schedule short_of_one = build_schedule(less, fitted.policy(), 3);
+        CHECK(!short_of_one.fits());
+        CHECK_THROWS_AS(short_of_one.require_fit(), FitError);
         *memory += 1;
       }
     }
   }
-}
-
-namespace {
-
-std::string with(const std::string& policy, const PolicyOptions& options) {
-  std::string text = policy;
-  char separator = policy.find(':') == std::string::npos ? ':' : ',';
-  for (const auto& [name, value] : options) {
-    text += fmt::format("{}{}={}", separator, name, value);
-    separator = ',';
-  }
-  return text;
-}
-
-}  // namespace
-
-TEST_CASE("Options left at auto take the least of the SSD that fits") {
-  for (const std::string policy : {"greedysnake", "greedysnake:alpha=0.5,parameters_ssd=0.3",
-                                   "fuyou", "fuyou:optimizer=naive"}) {
-    const std::vector<PolicyOptions> placements = make_policy(policy)->placements();
-    // Many sequences in fuyou's micro-batch, so that checkpoints count.
-    Problem problem = policy[0] == 'f' ? tiny_problem(7, 1) : tiny_problem(4, 8);
-    if (policy[0] == 'f') problem.workload.batch = problem.workload.micro_batch = 128;
-    std::vector<Schedule> alternatives;
-    for (const PolicyOptions& options : placements)
-      alternatives.push_back(build_schedule(problem, with(policy, options), 2));
-    const std::uint64_t most = alternatives.front().use(Tier::host).peak_bytes;
-    const std::uint64_t least = alternatives.back().use(Tier::host).peak_bytes;
-    REQUIRE(least < most);
-    for (int k = 0; k <= 16; ++k) {
-      problem.machine.host.memory = least + (most - least) * static_cast<std::uint64_t>(k) / 16;
-      INFO(policy << " in " << problem.machine.host.memory << " bytes of host memory, of " << least
-                  << " to " << most);
-      const Schedule chosen = build_schedule(problem, policy, 2);
-      CHECK(chosen.fits());
-      std::size_t expected = 0;
-      while (alternatives[expected].use(Tier::host).peak_bytes > problem.machine.host.memory)
-        ++expected;
-      CHECK(chosen.policy() == alternatives[expected].policy());
-      // With no more of the SSD than that, the answer is the same; with less, nothing fits.
-      Problem scarce = problem;
-      scarce.machine.ssd.capacity = chosen.use(Tier::ssd).peak_bytes;
-      CHECK(build_schedule(scarce, policy, 2).policy() == chosen.policy());
-    }
-  }
-}
-
-TEST_CASE("A machine without an SSD runs what fits without one") {
-  Problem problem = tiny_problem(4, 8);
-  problem.machine.ssd = {};
-  const Schedule schedule = build_schedule(problem, "greedysnake", 3);
-  CHECK(schedule.fits());
-  CHECK(schedule.use(Tier::ssd).peak_bytes == 0);
-  CHECK(schedule.policy() == "greedysnake:optimizer_ssd=0,checkpoints_ssd=0,parameters_ssd=0");
-  // Fuyou's states rest on the SSD whatever its options: no more than them is asked for.
-  problem.machine.ssd = {};
-  CHECK(build_schedule(problem, "fuyou", 3).policy() == "fuyou:checkpoints_ssd=0");
-}
-
-TEST_CASE("zero-offload keeps parameters in host memory where the GPU has no room for them") {
-  // Many sequences: activations take most of the GPU's memory, parameters less than half.
-  Problem problem = tiny_problem(7, 1);
-  problem.workload.batch = problem.workload.micro_batch = 64;
-  const std::uint64_t enough =
-      build_schedule(problem, "zero-offload:parameters=host", 2).use(Tier::gpu).peak_bytes;
-  const std::uint64_t more =
-      build_schedule(problem, "zero-offload:parameters=gpu", 2).use(Tier::gpu).peak_bytes;
-  REQUIRE(enough < more);
-  problem.machine.gpu.memory = enough;
-  CHECK(build_schedule(problem, "zero-offload", 2).fits());
-  CHECK(build_schedule(problem, "zero-offload", 2).policy() == "zero-offload:parameters=host");
-  problem.machine.gpu.memory = more;
-  CHECK(build_schedule(problem, "zero-offload", 2).policy() == "zero-offload");
-  CHECK(build_schedule(problem, "zero-offload", 2).use(Tier::gpu).peak_bytes == more);
-}
-
-TEST_CASE("Delaying nothing updates in the same step, delaying all in the next") {
-  for (const auto& [alpha, delay] : {std::pair{"0", 0}, std::pair{"1", 1}}) {
-    const Schedule schedule =
-        build_schedule(tiny_problem(3, 2), fmt::format("greedysnake:alpha={}", alpha), 3);
-    int updates = 0;
-    for (const Task& task : schedule.tasks()) {
-      if (task.kind != TaskKind::optimizer || task.layer == 3) continue;
-      ++updates;
-      CHECK(task.step - task.update == delay);
-      CHECK(task.params == 7 * 2048);
-    }
-    CHECK(updates == 3 * 3);
-  }
-}
-
-TEST_CASE(
-    "Runs of elements are cut on the grid, in the order GPU, host, SSD, and cover the unit once") {
-  // 7 cells of 2048 elements; a fraction is rounded to whole cells, halves up, and the SSD's gives
-  // way.
-  struct Case {
-    Placement placement;
-    std::uint64_t gpu, host, ssd;
-  };
-  for (const Case& c :
-       {Case{{1, 0, 0}, 7, 0, 0}, Case{{0, 1, 0}, 0, 7, 0}, Case{{0, 0, 1}, 0, 0, 7},
-        Case{{0, 0.5, 0.5}, 0, 3, 4}, Case{{0.5, 0, 0.5}, 4, 0, 3},
-        Case{{0.5, 0.25, 0.25}, 4, 1, 2}, Case{{0, 0.95, 0.05}, 0, 7, 0},
-        Case{{0, 0.92, 0.08}, 0, 6, 1}, Case{{0.1, 0.8, 0.1}, 1, 5, 1}}) {
-    Program program(tiny_problem(1, 1));
-    ModelState state(program);
-    state.place_parameters(0, c.placement);
-    state.place_optimizer(0, c.placement);
-    state.place_parameters(1, {.gpu = 1});
-    state.place_optimizer(1, {.host = 1});
-    const Schedule schedule = std::move(program).finish("by hand", 0);
-    CHECK(find_home_error(schedule) == "");
-    std::uint64_t cells[tier_count] = {};
-    int last_tier = 0;
-    for (const HomePart& home : schedule.homes()) {
-      if (home.unit != 0 || home.kind != BufferKind::parameters) continue;
-      const int tier = static_cast<int>(schedule.buffers()[home.where.buffer.id].tier);
-      CHECK(tier >= last_tier);
-      last_tier = tier;
-      cells[tier] += home.elements / 2048;
-    }
-    INFO(c.placement.gpu << " " << c.placement.host << " " << c.placement.ssd);
-    CHECK(cells[0] == c.gpu);
-    CHECK(cells[1] == c.host);
-    CHECK(cells[2] == c.ssd);
-  }
-}
-
-TEST_CASE("Fractions of a run, on the element grid") {
-  CHECK(fraction_of(7 * 2048, 0) == 0);
-  CHECK(fraction_of(7 * 2048, 1) == 7 * 2048);
-  CHECK(fraction_of(7 * 2048, 0.5) == 4 * 2048);
-  CHECK(fraction_of(7 * 2048, 0.07) == 0);
-  CHECK(fraction_of(7 * 2048, 0.08) == 2048);
-  CHECK(fraction_of(std::uint64_t{2048} << 30, 0.25) == std::uint64_t{512} << 30);
 }
 
 TEST_CASE(

@@ -1,0 +1,145 @@
+#include "experiments/drive_bench.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <ctime>
+#include <memory>
+
+#include "base/units.hpp"
+#include "exec/executor.hpp"
+#include "exec/ssd_store.hpp"
+
+namespace spillway {
+
+namespace {
+
+constexpr std::uint64_t mebi = 1 << 20;
+constexpr std::uint64_t store_bytes = 256 * mebi;
+
+double thread_cpu_seconds() {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) / 1e9;
+}
+
+}  // namespace
+
+void measure_drives(const std::vector<std::filesystem::path>& directories, const SamplingRule& rule,
+                    const Arena& memory, Machine& machine,
+                    const std::function<void(const std::string&)>& next) {
+  const auto keep = [&](KernelTime time) -> const KernelTime& {
+    return machine.kernels.emplace_back(std::move(time));
+  };
+  const auto source = [&](const char* key, const char* text) { machine.sources[key] = text; };
+  const auto rotate = [](std::uint64_t& at, std::uint64_t bytes) {
+    const std::uint64_t offset = at;
+    at = at + 2 * bytes > store_bytes ? 0 : at + bytes;
+    return offset;
+  };
+  const SsdStore store(directories, store_bytes);
+  SsdStore::Channel channel(store);
+  channel.register_memory(memory.span());
+  // Blocks that were never written may be read faster than the drive reads: write all of them
+  // first.
+  next("filling the SSD's test file");
+  for (std::uint64_t at = 0; at < store_bytes; at += 16 * mebi)
+    channel.write(at, memory.data(), 16 * mebi);
+  channel.sync();
+
+  std::vector<std::pair<double, double>> reads, writes;
+  const double cpu_before = thread_cpu_seconds();
+  const std::int64_t wall_before = now_ns();
+  for (const std::uint64_t bytes : {mebi / 4, mebi, 4 * mebi, 16 * mebi}) {
+    std::uint64_t at = 0;
+    next(fmt::format("SSD reads and writes of {}", format_bytes(static_cast<double>(bytes))));
+    const std::string shape = fmt::format("bytes={},depth={}", bytes, store.options().queue_depth);
+    reads.emplace_back(static_cast<double>(bytes),
+                       seconds_of(keep(kernel_time("read", shape, 0, sample_ns(rule, [&] {
+                                                     channel.read(rotate(at, bytes), memory.data(),
+                                                                  bytes);
+                                                   })))));
+    writes.emplace_back(static_cast<double>(bytes),
+                        seconds_of(keep(kernel_time("write", shape, 0, sample_ns(rule, [&] {
+                                                      channel.write(rotate(at, bytes),
+                                                                    memory.data(), bytes);
+                                                    })))));
+  }
+  const double wall = static_cast<double>(now_ns() - wall_before) / 1e9;
+  machine.ssd.cores = std::clamp((thread_cpu_seconds() - cpu_before) / wall, 0.01, 1.0);
+  const LatencyAndRate read = fit_latency_and_rate(reads), write = fit_latency_and_rate(writes);
+  machine.ssd.read = read.rate;
+  machine.ssd.write = write.rate;
+  machine.ssd.read_latency_ns =
+      static_cast<std::int64_t>(read.latency_seconds * 1e9) + machine.gpu.launch_ns;
+  machine.ssd.write_latency_ns =
+      static_cast<std::int64_t>(write.latency_seconds * 1e9) + machine.gpu.launch_ns;
+
+  // Depths, for the record: the store uses the deepest.
+  for (const unsigned depth : {1u, 8u}) {
+    next(fmt::format("SSD at queue depth {}", depth));
+    std::filesystem::path shallow_dir = directories.front() / "spillway-calibrate";
+    std::filesystem::create_directories(shallow_dir);
+    {
+      SsdStoreOptions options;
+      options.queue_depth = depth;
+      const SsdStore shallow({shallow_dir}, 64 * mebi, options);
+      SsdStore::Channel lane(shallow);
+      for (std::uint64_t at = 0; at < 64 * mebi; at += 16 * mebi)
+        lane.write(at, memory.data(), 16 * mebi);
+      std::uint64_t at = 0;
+      const auto turn = [&] {
+        at = (at + 16 * mebi) % (64 * mebi);
+        return at;
+      };
+      const std::string shape = fmt::format("bytes={},depth={}", 16 * mebi, depth);
+      keep(kernel_time("read", shape, 0,
+                       sample_ns(rule, [&] { lane.read(turn(), memory.data(), 16 * mebi); })));
+      keep(kernel_time("write", shape, 0,
+                       sample_ns(rule, [&] { lane.write(turn(), memory.data(), 16 * mebi); })));
+    }
+    std::error_code ignored;
+    std::filesystem::remove(shallow_dir, ignored);
+  }
+
+  // Reads while another lane writes, and the other way round.
+  constexpr std::uint64_t bytes = 4 * mebi;
+  std::uint64_t read_at = 0, write_at = 0;
+  std::unique_ptr<SsdStore::Channel> other;  // made on the thread that uses it
+  const auto mixed = [&](bool measure_reads) {
+    const char* const kind = measure_reads ? "read" : "write";
+    next(fmt::format("SSD {}s beside {}s", kind, measure_reads ? "write" : "read"));
+    other.reset();
+    const auto one = [&](SsdStore::Channel& lane, bool reads_now, std::byte* target) {
+      if (reads_now)
+        lane.read(rotate(read_at, bytes), target, bytes);
+      else
+        lane.write(rotate(write_at, bytes), target, bytes);
+    };
+    const auto samples = beside(
+        [&] {
+          if (!other) other = std::make_unique<SsdStore::Channel>(store);
+          one(*other, !measure_reads, memory.data() + 32 * mebi);
+        },
+        [&] { return sample_ns(rule, [&] { one(channel, measure_reads, memory.data()); }); });
+    other.reset();
+    return static_cast<double>(bytes) /
+           seconds_of(keep(kernel_time(
+               kind, fmt::format("bytes={},beside={}", bytes, measure_reads ? "write" : "read"), 0,
+               samples)));
+  };
+  const double mixed_read = mixed(true);
+  const double mixed_write = mixed(false);
+  machine.ssd.law = SsdLaw::capped;
+  machine.ssd.total =
+      std::max(mixed_read + mixed_write, std::max(machine.ssd.read, machine.ssd.write) * 0.5);
+  machine.ssd.count = static_cast<std::int64_t>(directories.size());
+  for (const auto& directory : directories)
+    machine.ssd.capacity += std::filesystem::space(directory).available;
+  source("ssd.read", "O_DIRECT io_uring, 256 KiB to 16 MiB, one lane");
+  source("ssd.write", "O_DIRECT io_uring, 256 KiB to 16 MiB, one lane");
+  source("ssd.total", "reads beside writes plus writes beside reads, 4 MiB each");
+  source("ssd.capacity", "free space when calibrated");
+}
+
+}  // namespace spillway

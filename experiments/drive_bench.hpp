@@ -1,0 +1,25 @@
+// Measures the directories of the ssd tier through the store that training uses.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "exec/arena.hpp"
+#include "experiments/sampler.hpp"
+#include "policies/machine.hpp"
+
+namespace spillway {
+
+// Fills in machine.ssd: reads and writes alone by size and queue depth, and mixed; with all
+// samples. `memory` (at least 64 MiB) is what is written and read into. `next` is told what comes,
+// drive_figures times. Throws MachineError where the store cannot be made or fails; nothing is left
+// in the directories.
+void measure_drives(const std::vector<std::filesystem::path>& directories, const SamplingRule& rule,
+                    const Arena& memory, Machine& machine,
+                    const std::function<void(const std::string&)>& next);
+
+inline constexpr int drive_figures = 9;
+
+}  // namespace spillway
