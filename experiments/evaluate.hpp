@@ -17,9 +17,9 @@ struct Evaluation {
   double simulate_seconds = 0;             // and to simulate it
 };
 
-// Steps that are simulated unless asked otherwise: one to fill the pipeline, the rest to settle and
-// measure.
-inline constexpr int default_steps = 4;
+// Steps that are simulated unless asked otherwise: three to fill the pipeline and to settle where
+// memory goes, two to measure, and one for the last of these to work ahead into.
+inline constexpr int default_steps = 6;
 
 // Throws InputError for a problem or policy that is wrong; one that does not fit has no result.
 Evaluation evaluate(const Problem& problem, const std::string& policy, int steps = default_steps);

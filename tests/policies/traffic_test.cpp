@@ -1,8 +1,6 @@
-// Bytes per steady step and link, against closed forms; order of visits. Symbols, bytes unless
-// said:
+// Bytes per steady step and link, against closed forms. Symbols, bytes unless said:
 //   U blocks of P elements, embedding of E elements, M micro-batches; A one activation between
-//   blocks; w, g bytes per element of parameters and of gradients; AdamW's state is 12 bytes per
-//   element.
+//   blocks; w, g bytes per element of parameters and of gradients; AdamW's state: 12 per element.
 // The embedding's parameters rest on the GPU in every policy, so an update on the CPU sends E w
 // back; it has two gradients (its own and the tied head's), so 2 E g leave.
 #include <catch2/catch.hpp>
@@ -307,61 +305,4 @@ TEST_CASE("With a delayed optimizer the first step updates less and the epilogue
   }
   CHECK(updated == std::map<int, std::uint64_t>{
                        {0, 3 * 3 * 2048}, {1, 3 * 7 * 2048}, {2, 3 * 7 * 2048}, {3, 3 * 4 * 2048}});
-}
-
-namespace {
-
-std::string visits(const Schedule& schedule, int step) {
-  std::string text;
-  for (const Task& task : schedule.tasks()) {
-    if (task.step != step) continue;
-    if (task.kind == TaskKind::forward) text += fmt::format("F{}{} ", task.layer, task.micro_batch);
-    if (task.kind == TaskKind::backward)
-      text += fmt::format("B{}{} ", task.layer, task.micro_batch);
-  }
-  return text;
-}
-
-}  // namespace
-
-TEST_CASE("The snake: GreedySnake's example of four blocks and three micro-batches") {
-  // F(0:0,1,2)(1:2,1,0)(2:0,1,2) B(3:2,1,0)(2:0,1,2)(1:2,1,0)(0:0,1,2); B(3) is forward and
-  // backward fused.
-  const Schedule schedule = build_schedule(tiny_problem(4, 3), "greedysnake", 2);
-  for (const int step : {0, 1}) {
-    CHECK(visits(schedule, step) ==
-          "F00 F01 F02 F12 F11 F10 F20 F21 F22 F32 B32 F31 B31 F30 B30 B20 B21 B22 B12 B11 B10 B00 "
-          "B01 B02 ");
-  }
-}
-
-TEST_CASE(
-    "The snake: task k is of block u = k / M, turned at the last block, micro-batch turned in odd "
-    "blocks") {
-  for (const int U : layer_grid) {
-    for (const int M : micro_batch_grid) {
-      for (const bool snake : {true, false}) {
-        INFO(U << " blocks, " << M << " micro-batches, snake " << snake);
-        std::string expected;
-        for (int k = 0; k < M * (2 * U - 1); ++k) {
-          const bool forward = k / M < U - 1;
-          const int u = forward ? k / M : 2 * U - 2 - k / M;
-          const int j = snake && u % 2 == 1 ? M - 1 - k % M : k % M;
-          if (forward || u == U - 1) expected += fmt::format("F{}{} ", u, j);
-          if (!forward) expected += fmt::format("B{}{} ", u, j);
-        }
-        const auto schedule =
-            build_schedule(tiny_problem(U, M), snake ? "greedysnake" : "greedysnake:snake=off", 1);
-        CHECK(visits(schedule, 0) == expected);
-      }
-    }
-  }
-}
-
-TEST_CASE("Horizontal policies run one micro-batch through all blocks, then the next") {
-  for (const char* policy : {"resident", "zero-offload", "zero-infinity", "fuyou"}) {
-    INFO(policy);
-    CHECK(visits(build_schedule(tiny_problem(3, 2), policy, 1), 0) ==
-          "F00 F10 F20 B20 B10 B00 F01 F11 F21 B21 B11 B01 ");
-  }
 }
