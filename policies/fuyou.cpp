@@ -6,6 +6,7 @@
 // R(i-2), W(i-1), ...: two optimizer-state slots, so that the read of i-2 waits for the write of i.
 // The paper has one micro-batch per step; with several, gradients accumulate in host memory and the
 // optimizer runs in the last one's backward.
+#include <algorithm>
 #include <optional>
 
 #include <fmt/format.h>
@@ -64,6 +65,14 @@ class Fuyou : public Policy {
           unit, unit == state_->embedding() ? Placement{.gpu = 1} : Placement{.ssd = 1});
       state_->place_optimizer(unit, {.ssd = 1});
     }
+    if (pipeline_ == Pipeline::naive) {
+      // One unit at a time: the next one is read into the memory that the last one was written
+      // from.
+      std::uint64_t most = 0;
+      for (int unit = 0; unit < state_->units(); ++unit)
+        most = std::max(most, state_->elements(unit));
+      slot_ = program.persistent(Tier::host, most * 12, BufferKind::optimizer_state);
+    }
     pass_.host_accumulator = [this](int unit) { return state_->gradient_buffer(Tier::host, unit); };
   }
 
@@ -76,8 +85,10 @@ class Fuyou : public Policy {
                             : static_cast<int>(units) - 2 - static_cast<int>(k);
     };
     LookAhead<ModelState::Update> updates(
-        units, pipeline_ == Pipeline::naive ? 0 : 1,
-        [&](std::size_t k) { return state_->begin_update(unit_of(k)); });
+        units, pipeline_ == Pipeline::naive ? 0 : 1, [&](std::size_t k) {
+          const int unit = unit_of(k);
+          return state_->begin_update(unit, 0, state_->elements(unit), slot_);
+        });
     std::size_t arrived = 0;
     std::vector<std::pair<Slice, Slice>> waiting;
     emit_horizontal_pass(
@@ -99,6 +110,7 @@ class Fuyou : public Policy {
 
  private:
   Pipeline pipeline_ = Pipeline::optimized;
+  Slice slot_;  // naive: the one place for optimizer state in host memory
   bool checkpoints_auto_ = true;
   HorizontalOptions pass_;
   std::optional<ModelState> state_;

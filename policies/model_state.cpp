@@ -100,15 +100,20 @@ Slice ModelState::upload_parameters(int unit, const Runs& staged) {
   return gpu;
 }
 
-ModelState::Update ModelState::begin_update(int unit, std::uint64_t first, std::uint64_t elements) {
+ModelState::Update ModelState::begin_update(int unit, std::uint64_t first, std::uint64_t elements,
+                                            Slice slot) {
   Update update{unit, first, elements, {}};
+  std::uint64_t used = 0;  // of the slot
   for (const Run& run : optimizer_[static_cast<std::size_t>(unit)]) {
     if (run.first < first || run.first >= first + elements) continue;
     SPILLWAY_ASSERT(run.first + run.elements <= first + elements, "an update takes whole runs");
     Slice where = run.where;
     if (program_.tier(where) == Tier::ssd) {
-      where = program_.buffer(Tier::host, run.where.bytes, BufferKind::optimizer_state, unit)
-                  .part(0, run.where.bytes);
+      const std::uint64_t bytes = run.where.bytes;
+      where = slot.valid() ? slot.part(used, bytes)
+                           : program_.buffer(Tier::host, bytes, BufferKind::optimizer_state, unit)
+                                 .part(0, bytes);
+      used += bytes;
       program_.copy(run.where, where, unit);
     }
     update.state.push_back({run.first, run.elements, where});
