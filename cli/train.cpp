@@ -197,13 +197,15 @@ void run(const Options& options) {
   line.finish();
   // The weights first: nothing that follows can lose them.
   if (!options.no_export) training.export_model(run_folder.file(RunFolder::weights));
+  ordered_json end = {{"event", "end"},
+                      {"steps", result.steps},
+                      {"final_loss", result.final_loss},
+                      {"weights_hash", fmt::format("{:016x}", result.weights_hash)}};
+  if (result.steps < options.steps) end["interrupted"] = true;
+  events.write(end);
   const std::string trace_path =
       options.trace.empty() ? run_folder.file(RunFolder::trace).string() : options.trace;
   write_trace(trace, trace_path);
-  events.write({{"event", "end"},
-                {"steps", result.steps},
-                {"final_loss", result.final_loss},
-                {"weights_hash", fmt::format("{:016x}", result.weights_hash)}});
   if (!options.json && !options.quiet)
     announce_end(result, run_folder, trace_path, !options.no_export);
 }

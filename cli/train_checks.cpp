@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <sstream>
 
@@ -27,6 +28,8 @@ void check_optimizer(const OptimizerSettings& o) {
   require(o.beta2 >= 0 && o.beta2 < 1, "--beta2", o.beta2, "not at least 0 and below 1");
   require(o.warmup_steps >= 0, "--warmup", o.warmup_steps, "not a number of steps");
   require(o.decay_steps >= 0, "--decay-steps", o.decay_steps, "not a number of steps");
+  require(o.decay_steps == 0 || o.decay_steps > o.warmup_steps, "--decay-steps", o.decay_steps,
+          "not after the end of --warmup, so there is nothing to decay");
 }
 
 std::vector<fs::path> ssd_directories(const std::string& option) {
@@ -40,6 +43,13 @@ std::vector<fs::path> ssd_directories(const std::string& option) {
   }
   for (const fs::path& directory : directories) {
     std::error_code ignored;
+    const auto same = [&](const fs::path& other) {
+      return fs::equivalent(directory, other, ignored);
+    };
+    if (std::count_if(directories.begin(), directories.end(), same) > 1) {
+      throw InputError(fmt::format("--ssd {}: the directory is named twice", directory.string()),
+                       "name each drive's directory once");
+    }
     if (fs::is_directory(directory, ignored)) continue;
     throw InputError(fmt::format("--ssd {}: there is no such directory", directory.string()),
                      "create it, or check that the drive is mounted");

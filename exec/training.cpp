@@ -38,7 +38,8 @@ Training::Training(TrainingOptions options) : options_(std::move(options)) {
     }
     store_ = std::make_unique<SsdStore>(options_.ssd, most(Tier::ssd));
   }
-  device_ = std::make_unique<CpuDevice>(problem, most(Tier::gpu), most(Tier::host));
+  device_ = std::make_unique<CpuDevice>(problem, most(Tier::gpu) + options_.guard_bytes,
+                                        most(Tier::host) + options_.guard_bytes);
   executor_ = std::make_unique<Executor>(*device_, store_.get(), *dataset_, options_.optimizer);
   ModelAccess(*schedule_, *device_, store_.get()).initialise(options_.seed);
 }

@@ -26,6 +26,9 @@ struct TrainingOptions {
   std::vector<std::filesystem::path> data;
   std::vector<std::filesystem::path> ssd;  // directories of the ssd tier
   OptimizerSettings optimizer;
+  // Memory taken beyond the planned peaks of the gpu and host tiers, which nothing may touch: for
+  // tests.
+  std::uint64_t guard_bytes = 0;
 };
 
 struct TrainingResult {

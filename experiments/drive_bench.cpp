@@ -1,10 +1,12 @@
 #include "experiments/drive_bench.hpp"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <ctime>
 #include <memory>
+#include <set>
 
 #include "base/units.hpp"
 #include "exec/executor.hpp"
@@ -134,8 +136,14 @@ void measure_drives(const std::vector<std::filesystem::path>& directories, const
   machine.ssd.total =
       std::max(mixed_read + mixed_write, std::max(machine.ssd.read, machine.ssd.write) * 0.5);
   machine.ssd.count = static_cast<std::int64_t>(directories.size());
-  for (const auto& directory : directories)
+  // Directories on one file system share its room.
+  std::set<dev_t> file_systems;
+  for (const auto& directory : directories) {
+    struct stat status {};
+    if (stat(directory.c_str(), &status) != 0 || !file_systems.insert(status.st_dev).second)
+      continue;
     machine.ssd.capacity += std::filesystem::space(directory).available;
+  }
   source("ssd.read", "O_DIRECT io_uring, 256 KiB to 16 MiB, one lane");
   source("ssd.write", "O_DIRECT io_uring, 256 KiB to 16 MiB, one lane");
   source("ssd.total", "reads beside writes plus writes beside reads, 4 MiB each");

@@ -1,5 +1,6 @@
 #include "experiments/evaluate.hpp"
 
+#include <algorithm>
 #include <chrono>
 
 namespace spillway {
@@ -29,11 +30,17 @@ Evaluation evaluate(const Problem& problem, const std::string& policy, int steps
   return evaluation;
 }
 
+std::vector<std::int64_t> micro_batch_candidates(std::int64_t batch) {
+  std::vector<std::int64_t> candidates;
+  for (std::int64_t parts = 1; parts <= std::min(batch, most_micro_batches); ++parts) {
+    if (batch % parts == 0) candidates.push_back(batch / parts);
+  }
+  return candidates;
+}
+
 Evaluation evaluate_best_micro_batch(Problem problem, const std::string& policy, int steps) {
   std::optional<Evaluation> best;
-  const std::int64_t batch = problem.workload.batch;
-  for (std::int64_t micro_batch = batch; micro_batch >= 1; --micro_batch) {
-    if (batch % micro_batch != 0) continue;
+  for (const std::int64_t micro_batch : micro_batch_candidates(problem.workload.batch)) {
     problem.workload.micro_batch = micro_batch;
     Evaluation one = evaluate(problem, policy, steps);
     const bool better =

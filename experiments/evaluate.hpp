@@ -24,8 +24,14 @@ inline constexpr int default_steps = 6;
 // Throws InputError for a problem or policy that is wrong; one that does not fit has no result.
 Evaluation evaluate(const Problem& problem, const std::string& policy, int steps = default_steps);
 
-// The same with the micro-batch that gives the most tokens/s among the divisors of the batch for
-// which it fits; with the smallest divisor, and no result, when none fits.
+// The micro-batches worth a try: divisors of the batch, the largest first, that make at most
+// most_micro_batches micro-batches. More of them take more time, to build and to run, and gain
+// nothing.
+inline constexpr std::int64_t most_micro_batches = 256;
+std::vector<std::int64_t> micro_batch_candidates(std::int64_t batch);
+
+// The same with the micro-batch that gives the most tokens/s among the candidates for which
+// it fits; with the smallest one, and no result, when none fits.
 Evaluation evaluate_best_micro_batch(Problem problem, const std::string& policy,
                                      int steps = default_steps);
 

@@ -1,6 +1,9 @@
 #include "experiments/train_plan.hpp"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
+
+#include <set>
 
 #include "base/errors.hpp"
 #include "exec/arena.hpp"
@@ -20,8 +23,13 @@ Machine machine_at_hand(Machine machine, const std::vector<fs::path>& ssd) {
   const std::uint64_t available = available_memory();
   if (machine.gpu.memory == 0) machine.gpu.memory = available / 4;
   if (machine.host.memory == 0) machine.host.memory = available / 4;
-  std::error_code error;
+  // Directories on one file system share its room.
+  std::set<dev_t> file_systems;
   for (const fs::path& directory : ssd) {
+    struct stat status {};
+    if (stat(directory.c_str(), &status) != 0 || !file_systems.insert(status.st_dev).second)
+      continue;
+    std::error_code error;
     const fs::space_info space = fs::space(directory, error);
     if (!error) machine.ssd.capacity += space.available;
     machine.ssd.count += 1;
@@ -31,13 +39,12 @@ Machine machine_at_hand(Machine machine, const std::vector<fs::path>& ssd) {
 
 // Without a machine file nothing can be timed: the largest micro-batch that fits.
 std::int64_t largest_micro_batch(Problem problem, const std::string& policy) {
-  const std::int64_t batch = problem.workload.batch;
-  for (std::int64_t micro_batch = batch; micro_batch >= 1; --micro_batch) {
-    if (batch % micro_batch != 0) continue;
+  const auto candidates = micro_batch_candidates(problem.workload.batch);
+  for (const std::int64_t micro_batch : candidates) {
     problem.workload.micro_batch = micro_batch;
     if (build_schedule(problem, policy, 2).fits()) return micro_batch;
   }
-  return 1;
+  return candidates.back();
 }
 
 // A limit can be raised by an option, the drives at hand cannot: another hint where only they are

@@ -41,8 +41,8 @@ class Fuyou : public Policy {
         "Fuyou / LoHan / Ratel (arXiv 2403.06504, ICDE 2025)",
         "all model states on the SSD; the CPU optimizer runs under the GPU's backward",
         {{"optimizer", "optimized",
-          "optimized: read-ahead of one unit, all under backward | naive: under backward, one unit "
-          "at a time | "
+          "optimized: read-ahead of one unit, all under backward | naive: in backward, one unit "
+          "at a time, the GPU waiting for it | "
           "serial: after backward"},
          {"checkpoints_ssd", "auto",
           "fraction of the activations between blocks that spills from host memory to the SSD; "
@@ -96,7 +96,12 @@ class Fuyou : public Policy {
           if (pipeline_ == Pipeline::serial) {
             waiting.emplace_back(gradient, head_gradient);
           } else {
+            // The authors' naive handler runs on the thread that launches the GPU's work, which
+            // waits for it.
+            const bool naive = pipeline_ == Pipeline::naive;
+            if (naive) program.barrier();
             state_->finish_update(updates.at(arrived++), gradient, head_gradient, step);
+            if (naive) program.barrier();
           }
         });
     if (pipeline_ != Pipeline::serial) return;

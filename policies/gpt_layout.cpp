@@ -124,13 +124,10 @@ std::int64_t head_chunk_tokens(const Problem& problem) {
 }
 
 std::uint64_t head_scratch_bytes(const Problem& problem) {
-  const std::uint64_t logits = round_up(
-      unsigned_of(head_chunk_tokens(problem) * problem.model.vocabulary) * 4, buffer_alignment);
-  const std::uint64_t t = unsigned_of(problem.workload.sequence);
-  const std::uint64_t hidden = round_up(
-      t * unsigned_of(problem.model.hidden) * problem.activation_bytes(), buffer_alignment);
-  const std::uint64_t statistics = round_up(t * 2 * 4, buffer_alignment);
-  return logits + 2 * hidden + statistics;
+  const std::int64_t rows =
+      std::min(head_chunk_tokens(problem), std::max<std::int64_t>(problem.workload.sequence, 1));
+  const std::int64_t width = problem.model.vocabulary + 2 * problem.model.hidden + 2;
+  return round_up(unsigned_of(rows * width) * 4, buffer_alignment);
 }
 
 double recompute_flops(const Problem& problem, std::uint8_t available, bool output) {

@@ -71,8 +71,9 @@ std::uint64_t checkpoint_bytes(const Problem& problem);
 // Scratch that a compute task may use (exactly this much is planned for it):
 //   forward         one saved record, if it does not save; else 0 extra
 //   backward        one saved record if anything is recomputed, plus the gradients of one sequence
-//   head            a chunk of logits and of their gradient, plus one (T, C) norm output and its
-//   gradient
+//   head            for the rows of one chunk, fp32: logits (V), the norm's output and its gradient
+//   (2 C),
+//                   and two statistics
 std::uint64_t forward_scratch_bytes(const Problem& problem, bool saves);
 std::uint64_t backward_scratch_bytes(const Problem& problem, std::uint8_t available);
 std::uint64_t head_scratch_bytes(const Problem& problem);

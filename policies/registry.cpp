@@ -83,6 +83,18 @@ bool fits(const Schedule& schedule, Tier tier) {
 }
 
 Schedule build(const Problem& problem, const Parsed& parsed, int steps) {
+  problem.validate();
+  // A schedule lists every task of every micro-batch: say so before it takes all memory.
+  constexpr std::int64_t most_visits = 2'000'000;
+  const std::int64_t visits = (problem.model.layers + 2) * problem.workload.micro_batches() * steps;
+  if (visits > most_visits) {
+    throw InputError(
+        fmt::format("{} micro-batches of {} through {} layers in {} steps make too long a schedule",
+                    problem.workload.micro_batches(), problem.workload.micro_batch,
+                    problem.model.layers, steps),
+        fmt::format("a larger --micro-batch: {} or more",
+                    problem.workload.batch * (problem.model.layers + 2) * steps / most_visits + 1));
+  }
   const std::unique_ptr<Policy> policy = parsed.factory(parsed.options);
   policy->check(problem);
   Program program(problem);

@@ -1,7 +1,9 @@
 #include "policies/vertical.hpp"
 
+#include <algorithm>
 #include <map>
 
+#include "base/errors.hpp"
 #include "policies/look_ahead.hpp"
 
 namespace spillway {
@@ -31,10 +33,6 @@ class VerticalStep {
         layers_(static_cast<int>(program.problem().model.layers)),
         micro_batches_(static_cast<int>(program.problem().workload.micro_batches())),
         staged_(uses(), 2, [this](std::size_t k) { return stage(k); }),
-        uploaded_(uses(), 1,
-                  [this](std::size_t k) {
-                    return state_.upload_parameters(unit_of_use(k), staged_.at(k));
-                  }),
         delayed_(static_cast<std::size_t>(layers_), 1,
                  [this](std::size_t u) {
                    return state_.begin_update(static_cast<int>(u), 0, delayed_elements());
@@ -87,6 +85,53 @@ class VerticalStep {
     for (const auto& run : state_.stage_parameters(unit, delayed, state_.elements(unit) - delayed))
       runs.push_back(run);
     return runs;
+  }
+
+  // The parameters of use k cross PCIe in chunks, one under each micro-batch of the use before, so
+  // that checkpoints and activation gradients do not queue behind a whole layer.
+  struct Upload {
+    std::size_t use = 0;
+    Slice gpu;
+    ModelState::Runs staged;
+    std::uint64_t done = 0;  // elements
+  };
+  std::uint64_t chunk_end(std::uint64_t elements, int position) const {
+    return fraction_of(elements, static_cast<double>(position + 1) / micro_batches_);
+  }
+  Upload begin_upload(std::size_t use) {
+    const int unit = unit_of_use(use);
+    const std::uint64_t bytes = state_.elements(unit) * program_.problem().parameter_bytes();
+    Upload upload{use, {}, staged_.at(use), 0};
+    upload.gpu = program_.buffer(Tier::gpu, bytes, BufferKind::parameters, unit).part(0, bytes);
+    return upload;
+  }
+  void advance(Upload& upload, std::uint64_t end) {
+    const std::uint64_t width = program_.problem().parameter_bytes();
+    for (const ModelState::Run& run : upload.staged) {
+      const std::uint64_t from = std::max(upload.done, run.first);
+      const std::uint64_t to = std::min(end, run.first + run.elements);
+      if (from >= to) continue;
+      program_.copy(run.where.part((from - run.first) * width, (to - from) * width),
+                    upload.gpu.part(from * width, (to - from) * width), unit_of_use(upload.use));
+    }
+    upload.done = end;
+  }
+  // The parameters of use `use`, complete.
+  Slice parameters(std::size_t use) {
+    if (use == current_use_) return parameters_;
+    if (!next_upload_) next_upload_ = begin_upload(use);
+    SPILLWAY_ASSERT(next_upload_->use == use);
+    advance(*next_upload_, state_.elements(unit_of_use(use)));
+    parameters_ = next_upload_->gpu;
+    current_use_ = use;
+    next_upload_.reset();
+    if (use + 1 < uses()) next_upload_ = begin_upload(use + 1);
+    return parameters_;
+  }
+  // Emits the chunk of the next use that goes under the visit at `position`.
+  void upload_chunk(int position) {
+    if (!next_upload_) return;
+    advance(*next_upload_, chunk_end(state_.elements(unit_of_use(next_upload_->use)), position));
   }
 
   // -- checkpoints: the input of (layer, micro-batch)
@@ -164,8 +209,9 @@ class VerticalStep {
         up_.size() - static_cast<std::size_t>(micro_batches_);  // the last layer is fused
     for (std::size_t k = 0; k < until; ++k) {
       const Visit& v = up_[k];
-      const Slice weights = uploaded_.at(static_cast<std::size_t>(v.layer));
+      const Slice weights = parameters(static_cast<std::size_t>(v.layer));
       const Slice input = input_of(k);
+      upload_chunk(v.position);
       hidden_ = checkpoint_buffer(v.layer + 1, v.micro_batch);
       program_.forward(v.layer, v.micro_batch, weights, input, hidden_);
       // The last layer's inputs are used once: one that stays on the GPU for it goes nowhere.
@@ -196,8 +242,9 @@ class VerticalStep {
       const int m = up_[k].micro_batch;
       const bool first = k == from;
       program_.at(step_, Phase::forward);
-      const Slice weights = uploaded_.at(static_cast<std::size_t>(l));
+      const Slice weights = parameters(static_cast<std::size_t>(l));
       const Slice input = input_of(k);
+      upload_chunk(up_[k].position);
       hidden_ = checkpoint_buffer(l + 1, m);
       const Slice saved = program_.buffer(Tier::gpu, saved_bytes, BufferKind::saved, l, m);
       program_.forward(l, m, weights, input, hidden_, saved);
@@ -209,7 +256,7 @@ class VerticalStep {
     }
     head_gradient_host_ = state_.gradient_buffer(Tier::host, embedding, BufferKind::head_gradient);
     program_.copy(head_gradient, head_gradient_host_, embedding);
-    finished_ = {l, gradient_};
+    finished_ = finished_gradient(l);
   }
 
   // -- backward
@@ -267,20 +314,21 @@ class VerticalStep {
                                [this](std::size_t k) { return fetch_activation_gradient(k); });
     for (std::size_t k = 0; k < visits; ++k) {
       const Visit& v = down_[k];
-      const Slice weights = uploaded_.at(static_cast<std::size_t>(2 * layers_ - 2 - v.layer));
+      const Slice weights = parameters(static_cast<std::size_t>(2 * layers_ - 2 - v.layer));
       const Slice input = gpu_inputs.at(k);
       if (const Slice fetched = gradients.at(k); fetched.valid()) hidden_ = fetched;
+      upload_chunk(v.position);
       const bool first = v.position == 0;
       if (first) gradient_ = state_.gradient_buffer(Tier::gpu, v.layer);
       program_.backward(v.layer, v.micro_batch, weights, input, {}, saved_none, hidden_, gradient_,
                         first, options_.recomputes_output);
       const bool last_of_layer = v.position == micro_batches_ - 1;
       after_backward(v, last_of_layer, k + 1 < visits ? &down_[k + 1] : nullptr);
-      if (first) leave_finished();
-      if (last_of_layer) finished_ = {v.layer, gradient_};
+      leave_chunk(v.position);
+      if (last_of_layer) finished_ = finished_gradient(v.layer);
     }
     flush_leaving_gradient();
-    leave_finished();
+    leave_chunk(micro_batches_ - 1);
   }
 
   // -- gradients and optimizer
@@ -290,28 +338,48 @@ class VerticalStep {
     const std::uint64_t delayed = delayed_elements();
     return state_.begin_update(unit, delayed, state_.elements(unit) - delayed);
   }
-  // The complete gradient of a layer leaves under the next layer's first backward; its undelayed
-  // part is applied, the rest is kept for the next step.
-  void leave_finished() {
-    if (!finished_) return;
-    const auto [unit, gradient] = *finished_;
-    finished_.reset();
-    const std::uint64_t delayed = delayed_elements();
-    const std::uint64_t now = state_.elements(unit) - delayed;
+  // The complete gradient of a layer leaves in chunks under the next layer's micro-batches; its
+  // undelayed part is applied when all of it has left, the rest is kept for the next step.
+  struct Finished {
+    int unit = 0;
+    Slice gpu;
+    Slice delayed, now;      // in host memory; invalid where there are no such elements
+    std::uint64_t done = 0;  // elements that have left
+  };
+  Finished finished_gradient(int unit) {
     const std::uint64_t width = program_.problem().gradient_bytes();
-    if (now > 0) {
-      const Slice host =
-          program_.buffer(Tier::host, now * width, BufferKind::gradient, unit).part(0, now * width);
-      program_.copy(state_.gradient_part(gradient, delayed, now), host, unit);
-      state_.finish_update(updates_.at(static_cast<std::size_t>(layers_ - 1 - unit)), host, {},
+    const std::uint64_t delayed = delayed_elements();
+    const auto host = [&](std::uint64_t elements) {
+      if (elements == 0) return Slice{};
+      return program_.buffer(Tier::host, elements * width, BufferKind::gradient, unit)
+          .part(0, elements * width);
+    };
+    return {unit, gradient_, host(delayed), host(state_.elements(unit) - delayed), 0};
+  }
+  void leave_chunk(int position) {
+    if (!finished_) return;
+    Finished& f = *finished_;
+    const std::uint64_t all = state_.elements(f.unit);
+    const std::uint64_t delayed = delayed_elements();
+    const std::uint64_t width = program_.problem().gradient_bytes();
+    const std::uint64_t end = chunk_end(all, position);
+    const auto leave = [&](Slice host, std::uint64_t first, std::uint64_t last) {
+      const std::uint64_t from = std::max(f.done, first), to = std::min(end, last);
+      if (from >= to) return;
+      program_.copy(state_.gradient_part(f.gpu, from, to - from),
+                    host.part((from - first) * width, (to - from) * width), f.unit);
+    };
+    leave(f.delayed, 0, delayed);
+    leave(f.now, delayed, all);
+    f.done = end;
+    if (end < all) return;
+    if (f.now.valid()) {
+      state_.finish_update(updates_.at(static_cast<std::size_t>(layers_ - 1 - f.unit)), f.now, {},
                            step_);
     }
-    if (delayed > 0) {
-      const Slice host = program_.buffer(Tier::host, delayed * width, BufferKind::gradient, unit)
-                             .part(0, delayed * width);
-      program_.copy(state_.gradient_part(gradient, 0, delayed), host, unit);
-      stash_[static_cast<std::size_t>(unit)] = DelayedGradient{host, step_};
-    }
+    if (f.delayed.valid())
+      stash_[static_cast<std::size_t>(f.unit)] = DelayedGradient{f.delayed, step_};
+    finished_.reset();
   }
   void finish_embedding() {
     const int embedding = state_.embedding();
@@ -335,14 +403,16 @@ class VerticalStep {
   int layers_, micro_batches_;
   std::vector<Visit> up_, down_;
   LookAhead<ModelState::Runs> staged_;
-  LookAhead<Slice> uploaded_;
   LookAhead<ModelState::Update> delayed_, updates_;
   std::optional<LookAhead<Slice>> inputs_;
   std::map<Key, Checkpoint> checkpoints_;
   std::map<int, Slice> activation_gradients_;  // by micro-batch, in host memory
   std::optional<Leaving> leaving_;
   std::optional<std::pair<int, Slice>> leaving_gradient_;
-  std::optional<std::pair<int, Slice>> finished_;  // layer and its complete gradient on the GPU
+  std::optional<Finished> finished_;  // the gradient on its way out
+  std::optional<Upload> next_upload_;
+  Slice parameters_;  // of use current_use_
+  std::size_t current_use_ = static_cast<std::size_t>(-1);
   Slice hidden_;  // activation, then its gradient, of the running visit
   Slice gradient_, embed_gradient_, head_gradient_host_;
 };

@@ -170,8 +170,8 @@ TEST_CASE("Memory does not creep up from step to step") {
     for (const int micro_batches : {1, 3, 8}) {
       for (const std::string& policy : policy_settings()) {
         INFO(policy << ", " << layers << " layers, " << micro_batches << " micro-batches");
-        const Schedule few = build_schedule(tiny_problem(layers, micro_batches), policy, 5);
-        const Schedule many = build_schedule(tiny_problem(layers, micro_batches), policy, 12);
+        const Schedule few = build_schedule(tiny_problem(layers, micro_batches), policy, 8);
+        const Schedule many = build_schedule(tiny_problem(layers, micro_batches), policy, 16);
         for (const Tier tier : {Tier::gpu, Tier::host, Tier::ssd}) {
           CHECK(many.use(tier).peak_bytes == few.use(tier).peak_bytes);
         }
