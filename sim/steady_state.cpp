@@ -1,6 +1,7 @@
 #include "sim/steady_state.hpp"
 
 #include <algorithm>
+#include <array>
 
 #include "base/errors.hpp"
 
@@ -10,18 +11,12 @@ namespace {
 
 constexpr std::size_t index_of(Lane lane) { return static_cast<std::size_t>(lane); }
 
-bool is_pass(const Task& task) {
-  return task.lane == Lane::gpu_compute && task.kind != TaskKind::optimizer;
-}
-
-// When each step's last task ends, of those that `counts(task)`; 0 for a step without any.
-template <class Counts>
-std::vector<std::int64_t> last_ends(const Schedule& schedule, const SimulationResult& result,
-                                    const Counts& counts) {
+// When each step's last task ends; 0 for a step without any.
+std::vector<std::int64_t> last_ends(const Schedule& schedule, const SimulationResult& result) {
   std::vector<std::int64_t> ends(static_cast<std::size_t>(schedule.steps()), 0);
   const std::span<const Task> tasks = schedule.tasks();
   for (std::size_t t = 0; t < tasks.size(); ++t) {
-    if (tasks[t].phase == Phase::epilogue || !counts(tasks[t])) continue;
+    if (tasks[t].phase == Phase::epilogue) continue;
     SPILLWAY_ASSERT(tasks[t].step >= 0 && tasks[t].step < schedule.steps());
     std::int64_t& end = ends[static_cast<std::size_t>(tasks[t].step)];
     end = std::max(end, result.tasks[t].end_ns);
@@ -41,29 +36,36 @@ SteadyWindow steady_window(const std::vector<std::int64_t>& step_ends) {
   return window;
 }
 
+// Divides each steady step by what the GPU does: the time up to the end of a compute task, waiting
+// included, belongs to the task's phase; what is left after the step's last one to the optimizer.
 PhaseSeconds phase_seconds(const Schedule& schedule, const SimulationResult& result,
                            const SteadyWindow& window) {
   const std::vector<std::int64_t>& step_ends = result.step_ends_ns;
-  const auto forward = last_ends(schedule, result, [](const Task& task) {
-    return is_pass(task) && task.phase == Phase::forward;
-  });
-  const auto backward = last_ends(schedule, result, [](const Task& task) {
-    return is_pass(task) && task.phase == Phase::backward;
-  });
-  std::int64_t forward_ns = 0, backward_ns = 0, optimizer_ns = 0;
+  std::vector<std::int64_t> reached(step_ends.size());  // by step: how far it has been divided
+  for (std::size_t step = 0; step < reached.size(); ++step) {
+    reached[step] = step > 0 ? step_ends[step - 1] : 0;
+  }
+  std::array<std::int64_t, phase_count> spent{};
+  const auto divide = [&](std::size_t step, Phase phase, std::int64_t until) {
+    const std::int64_t end = std::min(until, step_ends[step]);
+    if (end <= reached[step]) return;
+    spent[static_cast<std::size_t>(phase)] += end - reached[step];
+    reached[step] = end;
+  };
+  const std::span<const Task> tasks = schedule.tasks();
+  for (std::size_t t = 0; t < tasks.size(); ++t) {
+    if (tasks[t].lane != Lane::gpu_compute || !window.counts(tasks[t])) continue;
+    divide(static_cast<std::size_t>(tasks[t].step), tasks[t].phase, result.tasks[t].end_ns);
+  }
   const auto first = static_cast<std::size_t>(window.first_step);
   for (std::size_t step = first; step < first + static_cast<std::size_t>(window.steps); ++step) {
-    const std::int64_t begin = step > 0 ? step_ends[step - 1] : 0;
-    const std::int64_t end = std::max(begin, step_ends[step]);
-    const std::int64_t forward_end = std::clamp(forward[step], begin, end);
-    const std::int64_t backward_end = std::clamp(backward[step], forward_end, end);
-    forward_ns += forward_end - begin;
-    backward_ns += backward_end - forward_end;
-    optimizer_ns += end - backward_end;
+    divide(step, Phase::optimizer, step_ends[step]);
   }
   const double per_step = 1e-9 / window.steps;
-  return {static_cast<double>(forward_ns) * per_step, static_cast<double>(backward_ns) * per_step,
-          static_cast<double>(optimizer_ns) * per_step};
+  const auto seconds = [&](Phase phase) {
+    return static_cast<double>(spent[static_cast<std::size_t>(phase)]) * per_step;
+  };
+  return {seconds(Phase::forward), seconds(Phase::backward), seconds(Phase::optimizer)};
 }
 
 // Work per steady step: lanes, resources, FLOPs, bytes written.
@@ -120,7 +122,7 @@ void find_bound(SimulationResult& result) {
 void measure_steady_state(const Schedule& schedule, const ActivityGraph& graph,
                           SimulationResult& result) {
   const Problem& problem = schedule.problem();
-  result.step_ends_ns = last_ends(schedule, result, [](const Task&) { return true; });
+  result.step_ends_ns = last_ends(schedule, result);
   const SteadyWindow window = steady_window(result.step_ends_ns);
   result.step_seconds = window.seconds() / window.steps;
   measure_demand(schedule, graph, window, result);

@@ -59,6 +59,10 @@ TEST_CASE("Numbers that no training can use are refused") {
   refused(folder, {"--sequence", "4000"}, 2, "longer than the 1024 positions", "1024 or less");
   for (const char* rate : {"-1", "nan", "inf"})
     refused(folder, {"--learning-rate", rate}, 2, "--learning-rate", "default");
+  refused(folder, {"--warmup", "20", "--decay-steps", "10"}, 2,
+          "--decay-steps 10: not after the end", "default");
+  refused(folder, {"--batch", "100000000", "--micro-batch", "1"}, 2, "too long a schedule",
+          "--micro-batch");
   refused(folder, {"--beta1", "1"}, 2, "--beta1 1: not at least 0 and below 1", "default");
   refused(folder, {"--beta2", "1.5"}, 2, "--beta2 1.5", "default");
   refused(folder, {"--weight-decay", "-1"}, 2, "--weight-decay -1", "default");
