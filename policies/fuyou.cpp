@@ -96,12 +96,14 @@ class Fuyou : public Policy {
           if (pipeline_ == Pipeline::serial) {
             waiting.emplace_back(gradient, head_gradient);
           } else {
-            // The authors' naive handler runs on the thread that launches the GPU's work, which
-            // waits for it.
-            const bool naive = pipeline_ == Pipeline::naive;
-            if (naive) program.barrier();
-            state_->finish_update(updates.at(arrived++), gradient, head_gradient, step);
-            if (naive) program.barrier();
+            // The naive handler runs on the thread that launches the GPU's work, which waits for
+            // the read and for AdamW; the write goes on under the next unit's backward, and the
+            // next read waits for it.
+            const auto wait = [&] {
+              if (pipeline_ == Pipeline::naive) program.barrier();
+            };
+            wait();
+            state_->finish_update(updates.at(arrived++), gradient, head_gradient, step, wait);
           }
         });
     if (pipeline_ != Pipeline::serial) return;

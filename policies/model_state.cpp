@@ -122,7 +122,8 @@ ModelState::Update ModelState::begin_update(int unit, std::uint64_t first, std::
 }
 
 ModelState::Runs ModelState::finish_update(const Update& update, Slice gradient,
-                                           Slice head_gradient, int step) {
+                                           Slice head_gradient, int step,
+                                           const std::function<void()>& updated) {
   const int unit = update.unit;
   const std::uint64_t width = element_bytes(BufferKind::parameters);
   Runs fresh;
@@ -148,6 +149,7 @@ ModelState::Runs ModelState::finish_update(const Update& update, Slice gradient,
     };
     program_.optimizer(unit, state.first, state.elements, slice_of(gradient),
                        slice_of(head_gradient), state.where, result, step);
+    if (updated) updated();
     if (!in_place) program_.copy(result, home, unit);
     // Back to its home, if that is the ssd.
     for (const Run& at_rest : optimizer_[static_cast<std::size_t>(unit)]) {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "policies/program.hpp"
@@ -70,7 +71,9 @@ class ModelState {
   // buffer for the occasion; a read into it waits for whatever used it before.
   Update begin_update(int unit, std::uint64_t first, std::uint64_t elements, Slice slot = {});
   Update begin_update(int unit) { return begin_update(unit, 0, elements(unit)); }
-  Runs finish_update(const Update& update, Slice gradient, Slice head_gradient, int step);
+  // `updated` (may be empty) is called between AdamW and what brings the results home.
+  Runs finish_update(const Update& update, Slice gradient, Slice head_gradient, int step,
+                     const std::function<void()>& updated = {});
 
   // A gradient accumulator of a unit in `tier`.
   Slice gradient_buffer(Tier tier, int unit, BufferKind kind = BufferKind::gradient);
