@@ -167,6 +167,16 @@ Slice ModelState::gradient_buffer(Tier tier, int unit, BufferKind kind) {
   return program_.buffer(tier, bytes, kind, unit).part(0, bytes);
 }
 
+std::vector<Slice> ModelState::host_accumulators() {
+  std::vector<Slice> accumulators;
+  for (int unit = 0; unit < units(); ++unit) {
+    const std::uint64_t bytes = elements(unit) * program_.problem().gradient_bytes();
+    accumulators.push_back(
+        program_.persistent(Tier::host, bytes, BufferKind::gradient, unit).part(0, bytes));
+  }
+  return accumulators;
+}
+
 Slice ModelState::gradient_part(Slice gradient, std::uint64_t first, std::uint64_t elements) const {
   const std::uint64_t width = program_.problem().gradient_bytes();
   return gradient.part(first * width, elements * width);

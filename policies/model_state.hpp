@@ -77,6 +77,9 @@ class ModelState {
 
   // A gradient accumulator of a unit in `tier`.
   Slice gradient_buffer(Tier tier, int unit, BufferKind kind = BufferKind::gradient);
+  // One accumulator of each unit that stays in host memory, as DeepSpeed's buffer for the gradient
+  // of the whole model does. By unit.
+  std::vector<Slice> host_accumulators();
   // The part of a whole-unit gradient that belongs to elements [first, first + elements).
   Slice gradient_part(Slice gradient, std::uint64_t first, std::uint64_t elements) const;
 

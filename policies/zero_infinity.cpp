@@ -46,19 +46,14 @@ class ZeroInfinity : public Policy {
   }
 
   void setup(Program& program) override {
-    const Problem& problem = program.problem();
     state_.emplace(program);
-    std::vector<Slice> accumulators;
     for (int unit = 0; unit < state_->units(); ++unit) {
       const Placement blocks = parameters_on_ssd_ ? Placement{.ssd = 1} : Placement{.host = 1};
       state_->place_parameters(unit, unit == state_->embedding() ? Placement{.gpu = 1} : blocks);
       state_->place_optimizer(unit, {.ssd = 1});
-      // DeepSpeed pins a host gradient buffer of the whole model whatever is on the SSD.
-      const std::uint64_t bytes = state_->elements(unit) * problem.gradient_bytes();
-      accumulators.push_back(
-          program.persistent(Tier::host, bytes, BufferKind::gradient, unit).part(0, bytes));
     }
-    pass_.host_accumulator = [accumulators](int unit) {
+    // DeepSpeed keeps one host gradient buffer of the whole model, whatever is elsewhere.
+    pass_.host_accumulator = [accumulators = state_->host_accumulators()](int unit) {
       return accumulators[static_cast<std::size_t>(unit)];
     };
   }

@@ -59,14 +59,8 @@ class ZeroOffload : public Policy {
       state_->place_parameters(unit, stays ? Placement{.gpu = 1} : Placement{.host = 1});
       state_->place_optimizer(unit, {.host = 1});
     }
-    // DeepSpeed keeps one host gradient buffer of the whole model.
-    std::vector<Slice> accumulators;
-    for (int unit = 0; unit < state_->units(); ++unit) {
-      const std::uint64_t bytes = state_->elements(unit) * problem.gradient_bytes();
-      accumulators.push_back(
-          program.persistent(Tier::host, bytes, BufferKind::gradient, unit).part(0, bytes));
-    }
-    pass_.host_accumulator = [accumulators](int unit) {
+    // DeepSpeed keeps one host gradient buffer of the whole model, whatever is elsewhere.
+    pass_.host_accumulator = [accumulators = state_->host_accumulators()](int unit) {
       return accumulators[static_cast<std::size_t>(unit)];
     };
   }
