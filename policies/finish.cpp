@@ -121,8 +121,11 @@ Schedule Program::finish(std::string policy, int steps) && {
       }
     }
     if (task.kind == TaskKind::barrier) {
-      predecessors = last_on_lane;
-      pending_barrier.fill(id);
+      for (std::size_t lane = 0; lane < predecessors.size(); ++lane) {
+        if (task.waits_for.contains(static_cast<Lane>(lane)))
+          predecessors[lane] = last_on_lane[lane];
+        if (task.holds.contains(static_cast<Lane>(lane))) pending_barrier[lane] = id;
+      }
     } else if (TaskId& barrier = pending_barrier[index_of(task.lane)]; barrier != none) {
       wait_for(predecessors, Lane::host_sync, barrier);
       barrier = none;

@@ -42,9 +42,10 @@ struct Machine {
   } gpu;
 
   struct Pcie {
-    double h2d = 0, d2h = 0;      // bytes/s each way, pinned
-    double total = 0;             // both ways together; 0: duplex, independent
-    std::int64_t latency_ns = 0;  // per copy
+    double h2d = 0, d2h = 0;                    // bytes/s each way, pinned
+    double total = 0;                           // both ways together; 0: duplex, independent
+    double pageable_h2d = 0, pageable_d2h = 0;  // bytes/s, host memory not pinned; 0: as pinned
+    std::int64_t latency_ns = 0;                // per copy
   } pcie;
 
   struct Host {
@@ -54,6 +55,7 @@ struct Machine {
     double adam_params_per_second = 0;
     double adam_bytes_per_param = 28;  // DRAM traffic of the CPU optimizer
     double adam_cores = 0;             // cores it keeps busy; 0: all
+    std::int64_t sync_ns = 0;          // per barrier: the host thread wakes and submits anew
   } host;
 
   struct Ssd {

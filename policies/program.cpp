@@ -94,14 +94,16 @@ TaskId Program::emit(Task task, std::initializer_list<Access> accesses) {
   return id;
 }
 
-TaskId Program::copy(Slice from, Slice to, int layer, int micro_batch) {
+TaskId Program::copy(Slice from, Slice to, int layer, int micro_batch, HostMemory memory) {
   SPILLWAY_ASSERT(from.bytes == to.bytes && from.bytes > 0);
   const Hop move = hop(tier(from), tier(to));
   require_tier(from, tier(from), "copy source");
   require_tier(to, tier(to), "copy destination");
   Task task;
   task.kind = move.kind;
-  task.lane = move.lane;
+  const bool over_pcie = move.kind == TaskKind::h2d || move.kind == TaskKind::d2h;
+  task.lane = over_pcie && one_copy_lane_ ? Lane::pcie_h2d : move.lane;
+  task.pageable = over_pcie && memory == HostMemory::pageable;
   task.layer = layer;
   task.micro_batch = micro_batch;
   task.bytes = from.bytes;
@@ -240,9 +242,11 @@ TaskId Program::optimizer(int unit, std::uint64_t first_element, std::uint64_t e
                      access(parameters, Role::parameters, Mode::write)});
 }
 
-TaskId Program::barrier() {
+TaskId Program::barrier(LaneSet waits_for, LaneSet holds) {
   Task task;
   task.kind = TaskKind::barrier;
+  task.waits_for = waits_for;
+  task.holds = holds;
   task.lane = Lane::host_sync;
   return emit(task, {});
 }

@@ -20,6 +20,10 @@
 
 namespace spillway {
 
+// The host's side of a copy over PCIe: pinned memory, which the GPU reaches by itself, or ordinary
+// memory, which the driver copies through a pinned buffer of its own (pcie.pageable_h2d, _d2h).
+enum class HostMemory : std::uint8_t { pinned, pageable };
+
 class Program {
  public:
   explicit Program(const Problem& problem);
@@ -44,7 +48,10 @@ class Program {
 
   // -- moving bytes ------------------------------------------------------------------------------
   // One hop: host->gpu h2d, gpu->host d2h, ssd->host read, host->ssd write. Sizes must be equal.
-  TaskId copy(Slice from, Slice to, int layer = -1, int micro_batch = -1);
+  TaskId copy(Slice from, Slice to, int layer = -1, int micro_batch = -1,
+              HostMemory memory = HostMemory::pinned);
+  // From here on, copies both ways over PCIe queue on the lane pcie.h2d, as on one CUDA stream.
+  void use_one_copy_lane() { one_copy_lane_ = true; }
 
   // -- compute, on gpu.compute; every slice must be in the gpu tier ------------------------------
   TaskId embed_forward(int micro_batch, Slice parameters, Slice output);
@@ -71,8 +78,10 @@ class Program {
   TaskId optimizer(int unit, std::uint64_t first_element, std::uint64_t elements, Slice gradient,
                    Slice head_gradient, Slice optimizer_state, Slice parameters, int update);
 
-  // Everything emitted before ends before anything emitted after starts.
-  TaskId barrier();
+  // What was emitted before on the lanes `waits_for` ends before anything emitted after on the
+  // lanes `holds` starts; barriers keep their order among themselves, as on a host thread that
+  // waits.
+  TaskId barrier(LaneSet waits_for = LaneSet::all(), LaneSet holds = LaneSet::all());
 
   // -- result ------------------------------------------------------------------------------------
   // Plans memory, derives dependencies. Does not throw when it does not fit: see
@@ -85,6 +94,7 @@ class Program {
   void require_tier(Slice slice, Tier tier, const char* what) const;
 
   Problem problem_;
+  bool one_copy_lane_ = false;
   int step_ = 0;
   Phase phase_ = Phase::forward;
   std::vector<Task> tasks_;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 
 namespace spillway {
@@ -21,6 +22,28 @@ enum class Lane : std::uint8_t {
 };
 inline constexpr int lane_count = 7;
 
+class LaneSet {
+ public:
+  constexpr LaneSet() = default;
+  constexpr LaneSet(std::initializer_list<Lane> lanes) {
+    for (const Lane lane : lanes) bits_ = static_cast<std::uint8_t>(bits_ | bit(lane));
+  }
+  static constexpr LaneSet all() {
+    LaneSet set;
+    set.bits_ = (1u << lane_count) - 1;
+    return set;
+  }
+  constexpr bool contains(Lane lane) const { return (bits_ & bit(lane)) != 0; }
+  constexpr std::uint8_t bits() const { return bits_; }
+  bool operator==(const LaneSet&) const = default;
+
+ private:
+  static constexpr std::uint8_t bit(Lane lane) {
+    return static_cast<std::uint8_t>(1u << static_cast<unsigned>(lane));
+  }
+  std::uint8_t bits_ = 0;
+};
+
 enum class TaskKind : std::uint8_t {
   embed_forward,  // parameters -> output (b, T, C)
   forward,        // parameters, input -> output [, saved]
@@ -34,7 +57,8 @@ enum class TaskKind : std::uint8_t {
   d2h,  // source -> destination over PCIe
   read,
   write,   // source -> destination between ssd and host
-  barrier  // no work: everything before it ends before anything after it starts
+  barrier  // no work: what came before it on some lanes ends before what comes after it on some
+           // lanes starts
 };
 inline constexpr int task_kind_count = 11;
 
@@ -125,6 +149,9 @@ struct Task {
   bool saves = false;              // forward: writes `saved`
   bool recomputes_output =
       false;  // backward: recomputation runs the whole block, as the papers' frameworks do
+  bool pageable = false;    // h2d, d2h: the host's side is not pinned; slower, same bytes
+  LaneSet waits_for;        // barrier: the lanes whose earlier tasks it waits for
+  LaneSet holds;            // barrier: the lanes whose later tasks wait for it
   std::int32_t step = 0;    // step in which it was emitted
   std::int32_t layer = -1;  // unit: block 0..L-1, or L for the embedding unit; -1 none
   std::int32_t micro_batch = -1;

@@ -17,8 +17,20 @@ constexpr double unlimited = std::numeric_limits<double>::infinity();
 constexpr double gpu_adam_bytes_per_param = 28;
 
 // What sets the rate of a task: one demand each.
-enum class Work : std::uint8_t { compute, gpu_optimizer, cpu_optimizer, h2d, d2h, read, write };
-constexpr std::size_t work_count = 7;
+enum class Work : std::uint8_t {
+  compute,
+  gpu_optimizer,
+  cpu_optimizer,
+  h2d,
+  d2h,
+  pageable_h2d,
+  pageable_d2h,
+  read,
+  write
+};
+constexpr std::size_t work_count = 9;
+// A pageable byte is read or written by the program, and crosses the driver's pinned buffer.
+constexpr double pageable_dram_bytes = 3;
 
 std::optional<Work> work_of(const Task& task) {
   switch (task.kind) {
@@ -31,9 +43,9 @@ std::optional<Work> work_of(const Task& task) {
     case TaskKind::optimizer:
       return task.lane == Lane::gpu_compute ? Work::gpu_optimizer : Work::cpu_optimizer;
     case TaskKind::h2d:
-      return Work::h2d;
+      return task.pageable ? Work::pageable_h2d : Work::h2d;
     case TaskKind::d2h:
-      return Work::d2h;
+      return task.pageable ? Work::pageable_d2h : Work::d2h;
     case TaskKind::read:
       return Work::read;
     case TaskKind::write:
@@ -56,6 +68,7 @@ class CostModel {
   std::uint32_t demand_of(Work work);
   Demand make_demand(Work work) const;
   Demand copy_demand(double rate, std::uint32_t link) const;
+  Demand pageable_demand(double rate, Demand pinned) const;
   Demand ssd_demand(bool is_read) const;
   Demand optimizer_demand(double rate, bool on_gpu_lane) const;
   double gpu_optimizer_rate() const;
@@ -135,6 +148,16 @@ Demand CostModel::copy_demand(double rate, std::uint32_t link) const {
   return with_cores(demand, rate / std::max(rate, core_speed));
 }
 
+Demand CostModel::pageable_demand(double rate, Demand pinned) const {
+  if (rate <= 0 || machine_.gpu.is_cpu) return pinned;
+  Demand demand = pinned;
+  demand.rate_cap = std::min(rate, pinned.rate_cap);
+  for (std::uint32_t u = 0; u < demand.usage_count; ++u) {
+    if (demand.usages[u].resource == dram_) demand.usages[u].per_unit = pageable_dram_bytes;
+  }
+  return demand;
+}
+
 Demand CostModel::ssd_demand(bool is_read) const {
   const Machine::Ssd& ssd = machine_.ssd;
   Demand demand;
@@ -188,6 +211,10 @@ Demand CostModel::make_demand(Work work) const {
       return copy_demand(needed(machine_.pcie.h2d, "pcie.h2d"), h2d_);
     case Work::d2h:
       return copy_demand(needed(machine_.pcie.d2h, "pcie.d2h"), d2h_);
+    case Work::pageable_h2d:
+      return pageable_demand(machine_.pcie.pageable_h2d, make_demand(Work::h2d));
+    case Work::pageable_d2h:
+      return pageable_demand(machine_.pcie.pageable_d2h, make_demand(Work::d2h));
     case Work::read:
       return ssd_demand(true);
     case Work::write:
@@ -225,6 +252,8 @@ std::int64_t CostModel::latency_ns(const Task& task, Work work) const {
       return machine_.gpu.is_cpu ? machine_.gpu.launch_ns : 0;
     case Work::h2d:
     case Work::d2h:
+    case Work::pageable_h2d:
+    case Work::pageable_d2h:
       return machine_.pcie.latency_ns;
     case Work::read:
       return machine_.ssd.read_latency_ns;
@@ -238,7 +267,10 @@ Activity CostModel::cost(const Task& task) {
   Activity activity;
   activity.lane = static_cast<std::uint32_t>(task.lane);
   const std::optional<Work> work = work_of(task);
-  if (!work) return activity;
+  if (!work) {
+    activity.latency_ns = machine_.host.sync_ns;
+    return activity;
+  }
   activity.demand = demand_of(*work);
   activity.latency_ns = latency_ns(task, *work);
   if (*work == Work::compute) {

@@ -15,6 +15,7 @@
 #include <sstream>
 #include <stdexcept>
 #include <thread>
+#include "test_paths.hpp"
 
 namespace spillway::test {
 

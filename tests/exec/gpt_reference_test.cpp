@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "exec/adam.hpp"
+#include "test_paths.hpp"
 #include "tests/exec/gpt_fixture.hpp"
 
 using namespace spillway;

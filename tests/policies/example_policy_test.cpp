@@ -5,6 +5,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "test_paths.hpp"
 #include "tests/policies/check_schedule.hpp"
 #include "tests/policies/input_error.hpp"
 #include "tests/policies/schedules.hpp"

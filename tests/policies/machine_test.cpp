@@ -12,6 +12,7 @@
 #include <string>
 
 #include "policies/model.hpp"
+#include "test_paths.hpp"
 #include "tests/policies/input_error.hpp"
 
 using namespace spillway;

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "test_paths.hpp"
 #include "tests/traces/example_traces.hpp"
 #include "traces/perfetto.hpp"
 
