@@ -1,0 +1,86 @@
+// spillway papers: published results against simulated ones.
+#include <fmt/format.h>
+
+#include <chrono>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "cli/commands.hpp"
+#include "cli/output.hpp"
+#include "cli/progress.hpp"
+#include "experiments/paper_report.hpp"
+
+namespace spillway::cli {
+
+namespace {
+
+struct Options {
+  std::vector<std::string> names;
+  std::string markdown;
+  bool json = false, list = false;
+};
+
+std::vector<Paper> chosen(const Options& options) {
+  if (options.names.empty()) return builtin_papers();
+  std::vector<Paper> papers;
+  for (const std::string& name : options.names) papers.push_back(load_paper(name));
+  return papers;
+}
+
+void print_list() {
+  for (const Paper& paper : builtin_papers())
+    fmt::print("{:<24} {}\n{:<24} {}\n", paper.name, paper.title, "", paper.citation);
+}
+
+PaperResult run_with_progress(const Paper& paper) {
+  Progress progress(true);
+  const auto began = std::chrono::steady_clock::now();
+  PaperResult result =
+      run_paper(paper, [&](std::size_t done, std::size_t all, const std::string& next) {
+        const double spent =
+            std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+        const std::string left =
+            done == 0 ? ""
+                      : fmt::format(", {} left", format_clock(spent / static_cast<double>(done) *
+                                                              static_cast<double>(all - done)));
+        progress.show(fmt::format("{} of {}{}: {}", done + 1, all, left, next));
+      });
+  progress.finish();
+  return result;
+}
+
+void run(const Options& options) {
+  if (options.list) {
+    print_list();
+    return;
+  }
+  check_output_path("--markdown", options.markdown);
+  std::vector<PaperResult> results;
+  for (const Paper& paper : chosen(options)) {
+    results.push_back(run_with_progress(paper));
+    if (!options.json)
+      fmt::print("{}{}", results.size() > 1 ? "\n" : "", paper_text(results.back()));
+  }
+  if (options.json) {
+    nlohmann::ordered_json list = nlohmann::ordered_json::array();
+    for (const PaperResult& result : results) list.push_back(to_json(result));
+    fmt::print("{}\n", nlohmann::ordered_json{{"papers", list}}.dump(2));
+  }
+  if (!options.markdown.empty()) write_file(options.markdown, accuracy_markdown(results));
+}
+
+}  // namespace
+
+void add_papers(CLI::App& app, int&) {
+  CLI::App* command =
+      app.add_subcommand("papers", "published results against simulated ones, with errors");
+  auto options = std::make_shared<Options>();
+  command->add_option("name", options->names,
+                      "built-in papers or TOML files (experiments/papers/README.md); all without");
+  command->add_option("--markdown", options->markdown, "write the tables to this file too");
+  command->add_flag("--json", options->json, "print one JSON object");
+  command->add_flag("--list", options->list, "list the papers built in");
+  command->callback([options] { run(*options); });
+}
+
+}  // namespace spillway::cli
