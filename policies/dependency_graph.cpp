@@ -26,45 +26,48 @@ using Csr =
                                        boost::no_property, std::uint32_t, std::uint32_t>;
 using Edge = std::pair<std::uint32_t, std::uint32_t>;
 
-// Stable counting sort by source, so that each task's successors stay ascending.
-std::vector<Edge> sorted_by_source(std::uint32_t tasks, std::span<const Edge> edges) {
-  std::vector<std::uint32_t> next(std::size_t{tasks} + 1, 0);
-  for (const Edge& edge : edges) ++next[edge.first + 1];
-  for (std::size_t i = 1; i < next.size(); ++i) next[i] += next[i - 1];
-  std::vector<Edge> sorted(edges.size());
-  for (const Edge& edge : edges) sorted[next[edge.first]++] = edge;
-  return sorted;
-}
-
-Csr make_graph(std::uint32_t tasks, std::span<const Edge> edges) {
-  const std::vector<Edge> sorted = sorted_by_source(tasks, edges);
+// For Boost's algorithms, which want edges in ascending order of their source.
+Csr make_graph(std::uint32_t tasks, const std::vector<Edge>& sorted) {
   return Csr(boost::edges_are_sorted, sorted.begin(), sorted.end(), tasks,
              static_cast<std::uint32_t>(sorted.size()));
 }
 
-}  // namespace
-
-struct DependencyGraph::Graph {
-  Csr csr;
-};
-
-DependencyGraph::DependencyGraph(std::uint32_t tasks, std::span<const Edge> edges)
-    : graph_(std::make_unique<Graph>(Graph{make_graph(tasks, edges)})) {}
-
-DependencyGraph::~DependencyGraph() = default;
-
-std::span<const std::uint32_t> DependencyGraph::successors(std::uint32_t task) const {
-  const auto& forward = graph_->csr.m_forward;
-  const std::uint32_t begin = forward.m_rowstart[task];
-  return {forward.m_column.data() + begin, forward.m_rowstart[task + 1] - begin};
+Csr make_graph(const DependencyGraph& graph) {
+  std::vector<Edge> edges;
+  edges.reserve(graph.edge_count());
+  for (std::uint32_t task = 0; task < graph.tasks(); ++task) {
+    for (const std::uint32_t next : graph.successors(task)) edges.emplace_back(task, next);
+  }
+  return make_graph(graph.tasks(), edges);
 }
 
-std::size_t DependencyGraph::edge_count() const { return graph_->csr.m_forward.m_column.size(); }
+}  // namespace
+
+DependencyGraph::DependencyGraph(std::span<const std::uint32_t> predecessor_counts,
+                                 std::span<const std::uint32_t> predecessors)
+    : begins_(predecessor_counts.size() + 1, 0), successors_(predecessors.size()) {
+  SPILLWAY_ASSERT(predecessors.size() <= std::numeric_limits<std::uint32_t>::max());
+  // A counting sort by source; targets come in ascending order, so each task's successors do too.
+  for (const std::uint32_t source : predecessors) ++begins_[source + 1];
+  for (std::size_t i = 1; i < begins_.size(); ++i) begins_[i] += begins_[i - 1];
+  std::size_t edge = 0;
+  for (std::uint32_t task = 0; task < predecessor_counts.size(); ++task) {
+    for (std::uint32_t k = 0; k < predecessor_counts[task]; ++k, ++edge) {
+      SPILLWAY_ASSERT(predecessors[edge] < task);
+      successors_[begins_[predecessors[edge]]++] = task;
+    }
+  }
+  SPILLWAY_ASSERT(edge == predecessors.size());
+  // Every begin has become an end.
+  std::copy_backward(begins_.begin(), begins_.end() - 1, begins_.end());
+  begins_.front() = 0;
+}
 
 std::vector<std::uint32_t> DependencyGraph::topological_order() const {
   std::vector<std::uint32_t> order;
-  order.reserve(boost::num_vertices(graph_->csr));
-  boost::topological_sort(graph_->csr, std::back_inserter(order));  // reversed order
+  order.reserve(tasks());
+  const Csr graph = make_graph(*this);
+  boost::topological_sort(graph, std::back_inserter(order));  // reversed order
   std::reverse(order.begin(), order.end());
   return order;
 }
@@ -73,7 +76,7 @@ void DependencyGraph::write_dot(std::ostream& out,
                                 const std::function<std::string(std::uint32_t)>& label,
                                 const std::function<std::string(std::uint32_t)>& color) const {
   boost::write_graphviz(
-      out, graph_->csr,
+      out, make_graph(*this),
       [&](std::ostream& stream, std::uint32_t task) {
         stream << "[label=" << boost::escape_dot_string(label(task)) << ", fillcolor=\""
                << color(task) << "\"]";
@@ -86,22 +89,24 @@ void DependencyGraph::write_dot(std::ostream& out,
 
 std::vector<std::uint32_t> DependencyGraph::critical_path(std::span<const std::int64_t> weights,
                                                           std::span<const Edge> lane_edges) const {
-  const auto tasks = static_cast<std::uint32_t>(boost::num_vertices(graph_->csr));
-  SPILLWAY_ASSERT(weights.size() == tasks);
-  if (tasks == 0) return {};
+  const std::uint32_t count = tasks();
+  SPILLWAY_ASSERT(weights.size() == count);
+  if (count == 0) return {};
   // Boost's DAG shortest paths on negated weights, from a source joined to every task.
   std::vector<Edge> edges;
-  edges.reserve(edge_count() + lane_edges.size() + tasks);
-  for (std::uint32_t t = 0; t < tasks; ++t) {
+  edges.reserve(edge_count() + lane_edges.size() + count);
+  for (std::uint32_t t = 0; t < count; ++t) edges.emplace_back(0, t + 1);
+  for (std::uint32_t t = 0; t < count; ++t) {
     for (const std::uint32_t s : successors(t)) edges.emplace_back(t + 1, s + 1);
-    edges.emplace_back(0, t + 1);
   }
   for (const Edge& edge : lane_edges) edges.emplace_back(edge.first + 1, edge.second + 1);
-  const Csr graph = make_graph(tasks + 1, edges);
+  std::stable_sort(edges.begin(), edges.end(),
+                   [](const Edge& a, const Edge& b) { return a.first < b.first; });
+  const Csr graph = make_graph(count + 1, edges);
   const auto weight = boost::make_function_property_map<Csr::edge_descriptor>(
       [&](const auto& edge) { return -weights[boost::target(edge, graph) - 1]; });
-  std::vector<std::int64_t> distance(tasks + 1);
-  std::vector<std::uint32_t> parent(tasks + 1);
+  std::vector<std::int64_t> distance(count + 1);
+  std::vector<std::uint32_t> parent(count + 1);
   const auto index = boost::get(boost::vertex_index, graph);
   boost::dag_shortest_paths(
       graph, 0u,

@@ -1,98 +1,191 @@
 #include "policies/memory_planner.hpp"
 
+#include <algorithm>
+#include <iterator>
+
 #include "base/errors.hpp"
 
 namespace spillway {
 
-std::uint64_t MemoryPlanner::allocate(std::uint64_t bytes) {
+MemoryPlanner::Block MemoryPlanner::allocate(std::uint64_t bytes) {
   SPILLWAY_ASSERT(bytes > 0);
-  live_ += bytes;
-  if (const auto bin = by_size_.find(bytes); bin != by_size_.end()) {
-    while (!bin->second.empty()) {
-      const auto [offset, number] = bin->second.front();
-      bin->second.pop_front();
-      const auto found = free_.find(offset);
-      if (found != free_.end() && found->second.freed_at == number &&
-          found->second.bytes == bytes) {
-        free_.erase(found);
-        return offset;
-      }
-    }
+  ++operations_;
+  if (const auto bin = bins_.find(bytes); bin != bins_.end() && bin->second.oldest != no_block) {
+    const Block block = bin->second.oldest;
+    take_free(block, bin->second);
+    return give(block);
   }
   merge_neighbours();
-  auto best = free_.end();
-  for (auto it = free_.begin(); it != free_.end(); ++it) {
-    if (it->second.bytes < bytes) continue;
-    if (best == free_.end() || it->second.bytes < best->second.bytes ||
-        (it->second.bytes == best->second.bytes && it->second.freed_at < best->second.freed_at)) {
-      best = it;
-    }
-  }
-  if (best != free_.end()) {
-    const std::uint64_t offset = best->first;
-    const std::uint64_t left = best->second.bytes - bytes;
-    free_.erase(best);
-    if (left > 0) add_free(offset + bytes, left);
-    return offset;
-  }
-  // Grow, using a free run at the very end if there is one.
-  std::uint64_t offset = extent_;
-  if (!free_.empty()) {
-    const auto last = std::prev(free_.end());
-    if (last->first + last->second.bytes == extent_) {
-      offset = last->first;
-      free_.erase(last);
-    }
-  }
-  extent_ = offset + bytes;
-  return offset;
+  const Block block = best_fit(bytes);
+  return give(block != no_block ? block : grow(bytes));
 }
 
-void MemoryPlanner::release(std::uint64_t offset, std::uint64_t bytes) {
-  SPILLWAY_ASSERT(live_ >= bytes && offset + bytes <= extent_);
-  live_ -= bytes;
-  add_free(offset, bytes);
-}
-
-void MemoryPlanner::add_free(std::uint64_t offset, std::uint64_t bytes) {
-  free_[offset] = {bytes, ++clock_};
-  by_size_[bytes].emplace_back(offset, clock_);
-}
-
-bool MemoryPlanner::allocate_at(std::uint64_t offset, std::uint64_t bytes) {
-  auto first = free_.upper_bound(offset);
-  if (first == free_.begin()) return false;
-  --first;
-  // Free runs that touch one another and together cover the bytes asked for.
-  std::uint64_t covered = first->first + first->second.bytes;
-  if (covered <= offset) return false;
-  auto last = std::next(first);
-  for (; covered < offset + bytes; ++last) {
-    if (last == free_.end() || last->first != covered) return false;
-    covered += last->second.bytes;
+// The smallest free block that is large enough, of these the oldest, cut to size.
+MemoryPlanner::Block MemoryPlanner::best_fit(std::uint64_t bytes) {
+  auto bin = bins_.lower_bound(bytes);
+  while (bin != bins_.end() && bin->second.oldest == no_block) {
+    ++operations_;
+    bin = bins_.erase(bin);
   }
-  const std::uint64_t before = offset - first->first;
-  const std::uint64_t begin = first->first;
-  free_.erase(first, last);
-  if (before > 0) add_free(begin, before);
-  if (covered > offset + bytes) add_free(offset + bytes, covered - offset - bytes);
-  live_ += bytes;
-  return true;
+  if (bin == bins_.end()) return no_block;
+  const Block block = bin->second.oldest;
+  take_free(block, bin->second);
+  if (blocks_[block].bytes > bytes) add_free(cut_tail(block, bytes));
+  return block;
 }
 
+// New memory at the end of the arena, with what is free there if anything is.
+MemoryPlanner::Block MemoryPlanner::grow(std::uint64_t bytes) {
+  if (last_ != no_block && blocks_[last_].state == State::free) {
+    const Block block = last_;
+    take_free(block);
+    blocks_[block].bytes = bytes;
+    extent_ = blocks_[block].offset + bytes;
+    return block;
+  }
+  const Block block = add_block(extent_, bytes, last_, no_block);
+  extent_ += bytes;
+  return block;
+}
+
+MemoryPlanner::Block MemoryPlanner::allocate_at(std::uint64_t offset, std::uint64_t bytes,
+                                                Block hint) {
+  ++operations_;
+  Block first = hint;
+  if (first >= blocks_.size() || blocks_[first].offset != offset ||
+      blocks_[first].state == State::unused) {
+    const auto above = by_offset_.upper_bound(offset);
+    if (above == by_offset_.begin()) return no_block;
+    first = std::prev(above)->second;
+  }
+  // Free blocks that together cover the bytes asked for.
+  const std::uint64_t end = offset + bytes;
+  for (Block block = first;; block = blocks_[block].after) {
+    if (block == no_block || blocks_[block].state != State::free) return no_block;
+    ++operations_;
+    if (blocks_[block].offset + blocks_[block].bytes >= end) break;
+  }
+  take_free(first);
+  Block given = first;
+  if (blocks_[first].offset < offset) {
+    given = cut_tail(first, offset - blocks_[first].offset);
+    add_free(first);
+  }
+  while (blocks_[given].offset + blocks_[given].bytes < end) {
+    take_free(blocks_[given].after);
+    absorb_next(given);
+  }
+  if (blocks_[given].bytes > bytes) add_free(cut_tail(given, bytes));
+  return give(given);
+}
+
+void MemoryPlanner::release(Block block) {
+  SPILLWAY_ASSERT(block < blocks_.size() && blocks_[block].state == State::given);
+  ++operations_;
+  live_ -= blocks_[block].bytes;
+  add_free(block);
+}
+
+MemoryPlanner::Block MemoryPlanner::give(Block block) {
+  blocks_[block].state = State::given;
+  live_ += blocks_[block].bytes;
+  return block;
+}
+
+MemoryPlanner::Block MemoryPlanner::add_block(std::uint64_t offset, std::uint64_t bytes,
+                                              Block before, Block after) {
+  Block block = static_cast<Block>(blocks_.size());
+  if (unused_.empty()) {
+    blocks_.emplace_back();
+  } else {
+    block = unused_.back();
+    unused_.pop_back();
+  }
+  BlockInfo& info = blocks_[block];
+  info.offset = offset;
+  info.bytes = bytes;
+  info.before = before;
+  info.after = after;
+  info.state = State::given;
+  if (before != no_block) blocks_[before].after = block;
+  (after != no_block ? blocks_[after].before : last_) = block;
+  by_offset_[offset] = block;
+  return block;
+}
+
+// The block's bytes belong to the one before from now on.
+void MemoryPlanner::remove_block(Block block) {
+  BlockInfo& info = blocks_[block];
+  blocks_[info.before].after = info.after;
+  (info.after != no_block ? blocks_[info.after].before : last_) = info.before;
+  by_offset_.erase(info.offset);
+  info.state = State::unused;
+  unused_.push_back(block);
+}
+
+void MemoryPlanner::add_free(Block block) {
+  BlockInfo& info = blocks_[block];
+  Bin& bin = bins_[info.bytes];
+  info.state = State::free;
+  info.older = bin.youngest;
+  info.younger = no_block;
+  (bin.youngest != no_block ? blocks_[bin.youngest].younger : bin.oldest) = block;
+  bin.youngest = block;
+  if (info.is_noted) return;
+  info.is_noted = true;
+  noted_.push_back(block);
+}
+
+void MemoryPlanner::take_free(Block block, Bin& bin) {
+  BlockInfo& info = blocks_[block];
+  (info.older != no_block ? blocks_[info.older].younger : bin.oldest) = info.younger;
+  (info.younger != no_block ? blocks_[info.younger].older : bin.youngest) = info.older;
+  info.state = State::given;
+}
+
+// Keeps the first `bytes`; returns the rest, which is in no list yet.
+MemoryPlanner::Block MemoryPlanner::cut_tail(Block block, std::uint64_t bytes) {
+  ++operations_;
+  const std::uint64_t rest = blocks_[block].bytes - bytes;
+  blocks_[block].bytes = bytes;
+  return add_block(blocks_[block].offset + bytes, rest, block, blocks_[block].after);
+}
+
+void MemoryPlanner::absorb_next(Block block) {
+  ++operations_;
+  const Block next = blocks_[block].after;
+  blocks_[block].bytes += blocks_[next].bytes;
+  remove_block(next);
+}
+
+// Only blocks freed since the last time can have a free neighbour. In address order; a merged block
+// is as old as its youngest part.
 void MemoryPlanner::merge_neighbours() {
-  for (auto it = free_.begin(); it != free_.end();) {
-    const auto next = std::next(it);
-    if (next == free_.end() || it->first + it->second.bytes != next->first) {
-      it = next;
-      continue;
+  operations_ += noted_.size();
+  for (const Block block : noted_) blocks_[block].is_noted = false;
+  std::erase_if(noted_, [&](Block block) { return blocks_[block].state != State::free; });
+  std::sort(noted_.begin(), noted_.end(),
+            [&](Block a, Block b) { return blocks_[a].offset < blocks_[b].offset; });
+  const auto is_free = [&](Block block) {
+    return block != no_block && blocks_[block].state == State::free;
+  };
+  std::vector<Block> merged;
+  merged.swap(noted_);
+  for (Block block : merged) {
+    if (!is_free(block)) continue;  // merged with the one before
+    while (is_free(blocks_[block].before)) block = blocks_[block].before;
+    if (!is_free(blocks_[block].after)) continue;
+    take_free(block);
+    while (is_free(blocks_[block].after)) {
+      take_free(blocks_[block].after);
+      absorb_next(block);
     }
-    // As old as its youngest part.
-    it->second.bytes += next->second.bytes;
-    it->second.freed_at = ++clock_;
-    by_size_[it->second.bytes].emplace_back(it->first, clock_);
-    free_.erase(next);
+    add_free(block);
   }
+  for (const Block block : noted_) blocks_[block].is_noted = false;
+  noted_.clear();
+  merged.clear();
+  noted_.swap(merged);  // keeps the memory
 }
 
 }  // namespace spillway

@@ -4,42 +4,72 @@
 // ask for the same few sizes, so this neither fragments nor makes a buffer wait for the one freed
 // just before. Only when no extent of the exact size is free are neighbours merged and the best fit
 // cut; only when nothing fits does the arena grow. Deterministic.
+//
+// The arena is a chain of blocks in address order, free or not; the free ones of one size are a
+// list, oldest first. What the same size is asked for again and again costs the same however many
+// blocks there are; cutting and merging look blocks up by offset.
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <map>
-#include <unordered_map>
 #include <vector>
 
 namespace spillway {
 
 class MemoryPlanner {
  public:
-  // Offset of a run of `bytes` (> 0, a multiple of buffer_alignment).
-  std::uint64_t allocate(std::uint64_t bytes);
-  // Takes exactly [offset, offset + bytes) if all of it is free and below the extent.
-  bool allocate_at(std::uint64_t offset, std::uint64_t bytes);
-  void release(std::uint64_t offset, std::uint64_t bytes);
+  using Block = std::uint32_t;  // names an extent that was given, until it is taken back
+  static constexpr Block no_block = 0xffffffffu;
 
+  // A run of `bytes` (> 0, a multiple of buffer_alignment).
+  Block allocate(std::uint64_t bytes);
+  // Exactly [offset, offset + bytes), if all of it is free and below the extent; else no_block.
+  // `hint`: a block that once was given and may be just this one; finds it faster.
+  Block allocate_at(std::uint64_t offset, std::uint64_t bytes, Block hint = no_block);
+  void release(Block block);
+
+  std::uint64_t offset(Block block) const { return blocks_[block].offset; }
   std::uint64_t extent() const { return extent_; }    // highest end ever given
   std::uint64_t live_bytes() const { return live_; }  // given and not yet taken back
+  // Blocks looked at so far: what the time of all calls is proportional to, but for look-ups.
+  std::uint64_t operations() const { return operations_; }
 
  private:
-  struct Free {
+  enum class State : std::uint8_t { unused, given, free };
+  struct BlockInfo {
+    std::uint64_t offset = 0;
     std::uint64_t bytes = 0;
-    std::uint64_t freed_at = 0;  // running number: smaller is older
+    Block before = no_block, after = no_block;   // in address order, touching
+    Block older = no_block, younger = no_block;  // among the free ones of its size
+    State state = State::unused;
+    bool is_noted = false;  // in noted_
   };
-  void merge_neighbours();
-  void add_free(std::uint64_t offset, std::uint64_t bytes);
+  // Free blocks of one size, oldest first.
+  struct Bin {
+    Block oldest = no_block, youngest = no_block;
+  };
 
-  std::map<std::uint64_t, Free> free_;  // by offset
-  // Offsets by exact size, oldest first; an entry is stale when free_ no longer holds it with that
-  // number.
-  std::unordered_map<std::uint64_t, std::deque<std::pair<std::uint64_t, std::uint64_t>>> by_size_;
+  Block add_block(std::uint64_t offset, std::uint64_t bytes, Block before, Block after);
+  void remove_block(Block block);
+  void add_free(Block block);
+  void take_free(Block block, Bin& bin);
+  void take_free(Block block) { take_free(block, bins_.find(blocks_[block].bytes)->second); }
+  Block cut_tail(Block block, std::uint64_t bytes);
+  Block give(Block block);
+  Block best_fit(std::uint64_t bytes);
+  Block grow(std::uint64_t bytes);
+  void absorb_next(Block block);
+  void merge_neighbours();
+
+  std::vector<BlockInfo> blocks_;
+  std::vector<Block> unused_;
+  std::map<std::uint64_t, Block> by_offset_;
+  std::map<std::uint64_t, Bin> bins_;  // by size; may be empty
+  Block last_ = no_block;              // in address order
+  std::vector<Block> noted_;           // freed since neighbours were merged last
   std::uint64_t extent_ = 0;
   std::uint64_t live_ = 0;
-  std::uint64_t clock_ = 0;
+  std::uint64_t operations_ = 0;
 };
 
 }  // namespace spillway

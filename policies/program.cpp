@@ -78,7 +78,7 @@ Access Program::access(Slice slice, Role role, Mode mode) const {
 
 TaskId Program::emit(Task task, std::initializer_list<Access> accesses) {
   const auto id = static_cast<TaskId>(tasks_.size());
-  SPILLWAY_ASSERT(id != none);
+  SPILLWAY_ASSERT(id != none && !use_);
   task.step = step_;
   task.phase = phase_;
   task.first_access = static_cast<std::uint32_t>(accesses_.size());

@@ -10,9 +10,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "policies/buffer_planner.hpp"
 #include "policies/gpt_layout.hpp"
 #include "policies/problem.hpp"
 #include "policies/schedule.hpp"
@@ -84,6 +86,12 @@ class Program {
   TaskId barrier(LaneSet waits_for = LaneSet::all(), LaneSet holds = LaneSet::all());
 
   // -- result ------------------------------------------------------------------------------------
+  std::size_t task_count() const { return tasks_.size(); }
+  // Most bytes live at one point of the program, by tier: what no placement can do without.
+  TierBytes live_peaks() const;
+  // Places all buffers (nothing may be emitted afterwards) and says what that takes of each tier:
+  // what the schedule will use.
+  const MemoryUse& plan_memory();
   // Plans memory, derives dependencies. Does not throw when it does not fit: see
   // Schedule::require_fit.
   Schedule finish(std::string policy, int steps) &&;
@@ -101,6 +109,7 @@ class Program {
   std::vector<Access> accesses_;
   std::vector<BufferInfo> buffers_;
   std::vector<HomePart> homes_;
+  std::optional<MemoryUse> use_;  // once memory is planned
 };
 
 // The exact-shape key under which a compute task's time is measured and looked up, e.g.

@@ -78,23 +78,20 @@ std::string to_text(const PolicyInfo& info, const PolicyOptions& options) {
   return info.name + text;
 }
 
-bool fits(const Schedule& schedule, Tier tier) {
-  return schedule.use(tier).peak_bytes <= schedule.use(tier).capacity_bytes;
-}
-
-Schedule build(const Problem& problem, const Parsed& parsed, int steps) {
-  problem.validate();
-  // A schedule lists every task of every micro-batch: say so before it takes all memory.
+// A schedule lists every task of every micro-batch: say so before it takes all memory.
+void require_length(const Problem& problem, int steps) {
   constexpr std::int64_t most_visits = 2'000'000;
   const std::int64_t visits = (problem.model.layers + 2) * problem.workload.micro_batches() * steps;
-  if (visits > most_visits) {
-    throw InputError(
-        fmt::format("{} micro-batches of {} through {} layers in {} steps make too long a schedule",
-                    problem.workload.micro_batches(), problem.workload.micro_batch,
-                    problem.model.layers, steps),
-        fmt::format("a larger --micro-batch: {} or more",
-                    problem.workload.batch * (problem.model.layers + 2) * steps / most_visits + 1));
-  }
+  if (visits <= most_visits) return;
+  throw InputError(
+      fmt::format("{} micro-batches of {} through {} layers in {} steps make too long a schedule",
+                  problem.workload.micro_batches(), problem.workload.micro_batch,
+                  problem.model.layers, steps),
+      fmt::format("a larger --micro-batch: {} or more",
+                  problem.workload.batch * (problem.model.layers + 2) * steps / most_visits + 1));
+}
+
+Program emit(const Problem& problem, const Parsed& parsed, int steps) {
   const std::unique_ptr<Policy> policy = parsed.factory(parsed.options);
   policy->check(problem);
   Program program(problem);
@@ -102,8 +99,100 @@ Schedule build(const Problem& problem, const Parsed& parsed, int steps) {
   for (int step = 0; step < steps; ++step) policy->emit_step(program, step);
   program.at(steps, Phase::epilogue);
   policy->emit_epilogue(program);
-  return std::move(program).finish(to_text(parsed.info, parsed.options), steps);
+  return program;
 }
+
+bool fits(const Machine& machine, const TierBytes& bytes, Tier tier) {
+  switch (tier) {
+    case Tier::gpu:
+      return bytes[0] <= machine.gpu.memory;
+    case Tier::host:
+      return bytes[1] <= machine.host.memory;
+    case Tier::ssd:
+      return bytes[2] <= machine.ssd.capacity;
+  }
+  SPILLWAY_ASSERT(false);
+}
+
+// Settles the options that are left at auto.
+class Settler {
+ public:
+  Settler(const Problem& problem, const Parsed& parsed, int steps)
+      : problem_(problem),
+        parsed_(parsed),
+        steps_(steps),
+        alternatives_(parsed.factory(parsed.options)->placements()),
+        last_(alternatives_.size() - 1) {}
+
+  Schedule build() {
+    std::size_t chosen = first_that_fits({Tier::gpu, Tier::host});
+    Program program = full(chosen);
+    while (chosen < last_ && !fit(program.plan_memory().extent, {Tier::gpu, Tier::host}))
+      program = full(++chosen);
+    if (last_ > 0 && !fit(program.plan_memory().extent, {Tier::gpu})) {
+      // No alternative fits the GPU: no reason to use more of the ssd than host memory asks for.
+      const std::size_t instead = first_that_fits({Tier::host});
+      Program other = full(instead);
+      if (other.plan_memory().extent[0] <= program.plan_memory().extent[0]) {
+        program = std::move(other);
+        chosen = instead;
+      }
+    }
+    return std::move(program).finish(to_text(parsed_.info, with(chosen).options), steps_);
+  }
+
+ private:
+  using Tiers = std::initializer_list<Tier>;
+
+  Parsed with(std::size_t k) const {
+    Parsed one = parsed_;
+    for (const auto& [key, value] : alternatives_[k]) one.options[key] = value;
+    return one;
+  }
+  bool fit(const TierBytes& bytes, Tiers tiers) const {
+    return std::all_of(tiers.begin(), tiers.end(),
+                       [&](Tier tier) { return fits(problem_.machine, bytes, tier); });
+  }
+  Program full(std::size_t k) const { return emit(problem_, with(k), steps_); }
+  // A trial of two steps and the epilogue is close to the peaks of longer schedules.
+  Program trial(std::size_t k) const { return emit(problem_, with(k), std::min(steps_, 2)); }
+  const TierBytes& live(std::size_t k) {
+    const auto [entry, is_new] = live_.try_emplace(k);
+    if (is_new) entry->second = trial(k).live_peaks();
+    return entry->second;
+  }
+  const TierBytes& extent(std::size_t k) {
+    const auto [entry, is_new] = extent_.try_emplace(k);
+    if (is_new) entry->second = trial(k).plan_memory().extent;
+    return entry->second;
+  }
+
+  // The first alternative whose use of `tiers` fits; the last one if none does. From one to the
+  // next fewer bytes are live in memory and more on the ssd, so that bisection finds the first
+  // whose live bytes fit (if the ssd is too small for it, it is for all that come after). Gaps
+  // between buffers come on top, more of them in one alternative than in another: go on from there
+  // until all fits.
+  std::size_t first_that_fits(Tiers tiers) {
+    std::size_t from = 0, to = last_;
+    while (from < to) {
+      const std::size_t middle = (from + to) / 2;
+      if (fit(live(middle), tiers)) {
+        to = middle;
+      } else {
+        from = middle + 1;
+      }
+    }
+    while (from < last_ && !fit(extent(from), tiers)) ++from;
+    return from;
+  }
+
+  const Problem& problem_;
+  const Parsed& parsed_;
+  int steps_;
+  std::vector<PolicyOptions> alternatives_;
+  std::size_t last_;
+  std::map<std::size_t, TierBytes> live_, extent_;  // of trials, by alternative
+};
 
 }  // namespace
 
@@ -126,50 +215,9 @@ std::string canonical_policy(const std::string& text) {
 
 Schedule build_schedule(const Problem& problem, const std::string& policy, int steps) {
   const Parsed parsed = parse(policy);
-  const std::vector<PolicyOptions> alternatives = parsed.factory(parsed.options)->placements();
-  const auto with = [&](std::size_t k) {
-    Parsed one = parsed;
-    for (const auto& [key, value] : alternatives[k]) one.options[key] = value;
-    return one;
-  };
-  const std::size_t last = alternatives.size() - 1;
-  // A trial of two steps and the epilogue is close to the peaks of longer schedules.
-  const auto trial = [&](std::size_t k) { return build(problem, with(k), std::min(steps, 2)); };
-  // The first alternative whose use of `tiers` fits; the last one if none does. From one to the
-  // next fewer bytes are live in memory and more on the ssd, so that bisection finds the first
-  // whose live bytes fit (if the ssd is too small for it, it is for all that come after). Gaps
-  // between buffers come on top, more of them in one alternative than in another: go on from there
-  // until all fits.
-  const auto first_that_fits = [&](std::initializer_list<Tier> tiers) {
-    const auto all = [&](const Schedule& one, std::uint64_t TierUse::*bytes) {
-      return std::all_of(tiers.begin(), tiers.end(), [&](Tier tier) {
-        return one.use(tier).*bytes <= one.use(tier).capacity_bytes;
-      });
-    };
-    std::size_t from = 0, to = last;
-    while (from < to) {
-      const std::size_t middle = (from + to) / 2;
-      if (all(trial(middle), &TierUse::live_peak_bytes)) {
-        to = middle;
-      } else {
-        from = middle + 1;
-      }
-    }
-    while (from < last && !all(trial(from), &TierUse::peak_bytes)) ++from;
-    return from;
-  };
-  std::size_t chosen = first_that_fits({Tier::gpu, Tier::host});
-  Schedule schedule = build(problem, with(chosen), steps);
-  while (chosen < last && !(fits(schedule, Tier::gpu) && fits(schedule, Tier::host))) {
-    schedule = build(problem, with(++chosen), steps);
-  }
-  if (last > 0 && !fits(schedule, Tier::gpu)) {
-    // No alternative fits the GPU: no reason to use more of the ssd than host memory asks for.
-    Schedule other = build(problem, with(first_that_fits({Tier::host})), steps);
-    if (other.use(Tier::gpu).peak_bytes <= schedule.use(Tier::gpu).peak_bytes)
-      schedule = std::move(other);
-  }
-  return schedule;
+  problem.validate();
+  require_length(problem, steps);
+  return Settler(problem, parsed, steps).build();
 }
 
 }  // namespace spillway

@@ -24,6 +24,9 @@ std::size_t Schedule::edge_count() const { return data_->graph->edge_count(); }
 std::span<const TaskId> Schedule::successors(TaskId task) const {
   return data_->graph->successors(task);
 }
+Schedule::Successors Schedule::successors() const {
+  return {data_->graph->begins(), data_->graph->all_successors()};
+}
 std::span<const std::uint32_t> Schedule::predecessor_counts() const {
   return data_->predecessor_counts;
 }
@@ -31,6 +34,8 @@ std::span<const std::uint32_t> Schedule::predecessor_counts() const {
 std::span<const Access> Schedule::accesses(const Task& task) const {
   return {data_->accesses.data() + task.first_access, task.access_count};
 }
+
+std::uint64_t Schedule::build_operations() const { return data_->operations; }
 
 const TierUse& Schedule::use(Tier tier) const { return data_->use[static_cast<std::size_t>(tier)]; }
 

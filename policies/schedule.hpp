@@ -46,7 +46,13 @@ class Schedule {
   std::span<const Task> tasks() const;
   std::span<const Access> accesses(const Task& task) const;
   std::span<const BufferInfo> buffers() const;
-  std::span<const TaskId> successors(TaskId task) const;      // ascending
+  std::span<const TaskId> successors(TaskId task) const;  // ascending
+  // The same of all tasks: those of task t are all[begins[t] .. begins[t + 1]).
+  struct Successors {
+    std::span<const std::uint32_t> begins;
+    std::span<const TaskId> all;
+  };
+  Successors successors() const;
   std::span<const std::uint32_t> predecessor_counts() const;  // edges into each task
   std::size_t edge_count() const;
   std::span<const HomePart> homes() const;
@@ -59,6 +65,10 @@ class Schedule {
 
   // A 64-bit hash of everything above: equal schedules have equal fingerprints.
   std::uint64_t fingerprint() const;
+
+  // Elementary steps of planning memory and deriving dependencies: what building took, but for
+  // emission, whatever the machine it ran on.
+  std::uint64_t build_operations() const;
 
   // "forward layer 3 micro-batch 1 step 0"
   std::string describe(TaskId task) const;

@@ -290,15 +290,9 @@ void CostModel::move_into(CostedSchedule& costed) {
 }
 
 void copy_edges(const Schedule& schedule, ActivityGraph& graph) {
-  const auto count = static_cast<TaskId>(schedule.tasks().size());
-  graph.successor_offsets.reserve(count + 1);
-  graph.successors.reserve(schedule.edge_count());
-  graph.successor_offsets.push_back(0);
-  for (TaskId task = 0; task < count; ++task) {
-    const std::span<const TaskId> successors = schedule.successors(task);
-    graph.successors.insert(graph.successors.end(), successors.begin(), successors.end());
-    graph.successor_offsets.push_back(static_cast<std::uint32_t>(graph.successors.size()));
-  }
+  const Schedule::Successors successors = schedule.successors();
+  graph.successor_offsets.assign(successors.begins.begin(), successors.begins.end());
+  graph.successors.assign(successors.all.begin(), successors.all.end());
   graph.predecessor_counts.assign(schedule.predecessor_counts().begin(),
                                   schedule.predecessor_counts().end());
 }

@@ -15,6 +15,7 @@ namespace {
 
 struct Run {
   std::uint64_t offset, bytes;
+  MemoryPlanner::Block block = MemoryPlanner::no_block;
 };
 
 bool overlap(const Run& a, const Run& b) {
@@ -24,17 +25,21 @@ bool overlap(const Run& a, const Run& b) {
 // What the planner is held to: the live runs, their sum, and the highest end ever.
 class Checked {
  public:
-  void allocate(std::uint64_t bytes) { add({planner.allocate(bytes), bytes}); }
+  void allocate(std::uint64_t bytes) {
+    const MemoryPlanner::Block block = planner.allocate(bytes);
+    add({planner.offset(block), bytes, block});
+  }
   void allocate_at(Run run) {
     const bool is_free =
         run.offset + run.bytes <= extent_ &&
         std::none_of(live.begin(), live.end(), [&](const Run& r) { return overlap(r, run); });
-    const bool given = planner.allocate_at(run.offset, run.bytes);
+    run.block = planner.allocate_at(run.offset, run.bytes);
+    const bool given = run.block != MemoryPlanner::no_block;
     CHECK(given == is_free);
     if (given) add(run);
   }
   void release(std::size_t which) {
-    planner.release(live[which].offset, live[which].bytes);
+    planner.release(live[which].block);
     live_bytes_ -= live[which].bytes;
     live.erase(live.begin() + static_cast<std::ptrdiff_t>(which));
     check();
@@ -65,7 +70,131 @@ class Checked {
 
 constexpr std::uint64_t page = 4096;
 
+// The rules of the planner, written down plainly: a list of free runs in address order, searched
+// from end to end.
+class PlainPlanner {
+ public:
+  std::uint64_t allocate(std::uint64_t bytes) {
+    auto best = best_run([&](const FreeRun& run) { return run.bytes == bytes; });
+    if (best == free_.end()) {
+      merge();
+      best = best_run([&](const FreeRun& run) { return run.bytes >= bytes; });
+    }
+    if (best != free_.end()) {
+      const std::uint64_t offset = best->offset;
+      cut(best, offset, bytes);
+      return offset;
+    }
+    std::uint64_t offset = extent_;
+    if (!free_.empty() && free_.back().offset + free_.back().bytes == extent_) {
+      offset = free_.back().offset;
+      free_.pop_back();
+    }
+    extent_ = offset + bytes;
+    return offset;
+  }
+  bool allocate_at(std::uint64_t offset, std::uint64_t bytes) {
+    for (auto first = free_.begin(); first != free_.end(); ++first) {
+      if (first->offset > offset || first->offset + first->bytes <= offset) continue;
+      FreeRun whole = *first;
+      auto last = std::next(first);
+      for (; whole.offset + whole.bytes < offset + bytes; ++last) {
+        if (last == free_.end() || last->offset != whole.offset + whole.bytes) return false;
+        whole.bytes += last->bytes;
+      }
+      *first = whole;
+      cut(free_.erase(std::next(first), last) - 1, offset, bytes);
+      return true;
+    }
+    return false;
+  }
+  void release(std::uint64_t offset, std::uint64_t bytes) { add(offset, bytes); }
+  std::uint64_t extent() const { return extent_; }
+
+ private:
+  struct FreeRun {
+    std::uint64_t offset, bytes, freed_at;
+  };
+  using FreeRuns = std::vector<FreeRun>;
+
+  void add(std::uint64_t offset, std::uint64_t bytes) {
+    const auto at = std::find_if(free_.begin(), free_.end(),
+                                 [&](const FreeRun& run) { return run.offset > offset; });
+    free_.insert(at, {offset, bytes, ++clock_});
+  }
+  // Of those that qualify the smallest, of these the one that has been free longest.
+  template <class Qualifies>
+  FreeRuns::iterator best_run(Qualifies qualifies) {
+    auto best = free_.end();
+    for (auto run = free_.begin(); run != free_.end(); ++run) {
+      if (!qualifies(*run)) continue;
+      if (best == free_.end() || run->bytes < best->bytes ||
+          (run->bytes == best->bytes && run->freed_at < best->freed_at)) {
+        best = run;
+      }
+    }
+    return best;
+  }
+  void cut(FreeRuns::iterator run, std::uint64_t offset, std::uint64_t bytes) {
+    const FreeRun whole = *run;
+    free_.erase(run);
+    if (whole.offset < offset) add(whole.offset, offset - whole.offset);
+    const std::uint64_t end = whole.offset + whole.bytes;
+    if (offset + bytes < end) add(offset + bytes, end - offset - bytes);
+  }
+  void merge() {
+    for (std::size_t i = 0; i + 1 < free_.size();) {
+      if (free_[i].offset + free_[i].bytes != free_[i + 1].offset) {
+        ++i;
+        continue;
+      }
+      free_[i].bytes += free_[i + 1].bytes;
+      free_[i].freed_at = ++clock_;
+      free_.erase(free_.begin() + static_cast<std::ptrdiff_t>(i) + 1);
+    }
+  }
+
+  FreeRuns free_;  // in address order
+  std::uint64_t extent_ = 0, clock_ = 0;
+};
+
 }  // namespace
+
+TEST_CASE("Every offset is the one that the rules give") {
+  for (unsigned seed = 1; seed <= 200; ++seed) {
+    INFO("seed " << seed);
+    std::mt19937 random(seed);
+    const auto below = [&](std::uint64_t bound) { return random() % bound; };
+    MemoryPlanner planner;
+    PlainPlanner plain;
+    std::vector<Run> live;
+    MemoryPlanner::Block hint = MemoryPlanner::no_block;
+    const std::uint64_t sizes = 1 + below(12);
+    for (int i = 0; i < 1000; ++i) {
+      const std::uint64_t choice = below(7), bytes = page * (1 + below(sizes));
+      if (choice < 2) {
+        const MemoryPlanner::Block block = planner.allocate(bytes);
+        const std::uint64_t expected = plain.allocate(bytes);
+        if (planner.offset(block) != expected)
+          FAIL("request " << i << " got " << planner.offset(block) << ", not " << expected);
+        live.push_back({expected, bytes, block});
+      } else if (choice < 4) {
+        const std::uint64_t offset = page * below(plain.extent() / page + 1);
+        const MemoryPlanner::Block block = planner.allocate_at(offset, bytes, hint);
+        const bool given = block != MemoryPlanner::no_block;
+        if (given != plain.allocate_at(offset, bytes)) FAIL("request " << i << " at " << offset);
+        if (given) live.push_back({offset, bytes, block});
+      } else if (!live.empty()) {
+        const std::size_t which = below(live.size());
+        hint = live[which].block;
+        planner.release(hint);
+        plain.release(live[which].offset, live[which].bytes);
+        live.erase(live.begin() + static_cast<std::ptrdiff_t>(which));
+      }
+      if (planner.extent() != plain.extent()) FAIL("extent after request " << i);
+    }
+  }
+}
 
 TEST_CASE("Live runs never overlap and the extent is the highest end") {
   for (unsigned seed = 1; seed <= 50; ++seed) {
@@ -103,11 +232,12 @@ TEST_CASE("The same requests get the same offsets") {
     std::vector<std::uint64_t> given;
     for (int i = 0; i < 2000; ++i) {
       const std::uint64_t bytes = page * (1 + random() % 6);
-      given.push_back(planner.allocate(bytes));
-      live.push_back({given.back(), bytes});
+      const MemoryPlanner::Block block = planner.allocate(bytes);
+      given.push_back(planner.offset(block));
+      live.push_back({given.back(), bytes, block});
       if (random() % 3 == 0) continue;
       const std::size_t which = random() % live.size();
-      planner.release(live[which].offset, live[which].bytes);
+      planner.release(live[which].block);
       live.erase(live.begin() + static_cast<std::ptrdiff_t>(which));
     }
     return given;
@@ -119,16 +249,16 @@ TEST_CASE("A loop that asks for the same sizes does not grow after its first rou
   MemoryPlanner planner;
   const auto round = [&] {
     // A window of two of each size alive, as prefetching one ahead has it.
-    std::vector<std::uint64_t> small, large;
+    std::vector<MemoryPlanner::Block> small, large;
     for (int i = 0; i < 20; ++i) {
       small.push_back(planner.allocate(3 * page));
       large.push_back(planner.allocate(10 * page));
       if (i == 0) continue;
-      planner.release(small[small.size() - 2], 3 * page);
-      planner.release(large[large.size() - 2], 10 * page);
+      planner.release(small[small.size() - 2]);
+      planner.release(large[large.size() - 2]);
     }
-    planner.release(small.back(), 3 * page);
-    planner.release(large.back(), 10 * page);
+    planner.release(small.back());
+    planner.release(large.back());
   };
   round();
   CHECK(planner.extent() == 26 * page);  // two of each
@@ -138,13 +268,15 @@ TEST_CASE("A loop that asks for the same sizes does not grow after its first rou
 
 TEST_CASE("Of two free runs of the right size the one that has been free longer is given") {
   MemoryPlanner planner;
-  const std::uint64_t a = planner.allocate(page), between = planner.allocate(page),
-                      b = planner.allocate(page);
-  planner.release(b, page);
-  planner.release(a, page);
-  CHECK(planner.allocate(page) == b);
-  CHECK(planner.allocate(page) == a);
-  CHECK(between == page);
+  const auto allocate = [&] { return planner.allocate(page); };
+  const MemoryPlanner::Block a = allocate(), between = allocate(), b = allocate();
+  CHECK(planner.offset(a) == 0);
+  CHECK(planner.offset(between) == page);
+  CHECK(planner.offset(b) == 2 * page);
+  planner.release(b);
+  planner.release(a);
+  CHECK(planner.offset(allocate()) == 2 * page);
+  CHECK(planner.offset(allocate()) == 0);
 }
 
 TEST_CASE("Persistent buffers lie in the same places however many steps there are") {
