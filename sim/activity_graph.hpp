@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <limits>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "sim/engine.hpp"
@@ -31,13 +32,29 @@ inline double work_ns(double amount, double rate) {
   return rate > 0 ? amount / rate * 1e9 : std::numeric_limits<double>::infinity();
 }
 
-// Throws InputError for a lane, demand, amount, latency or edge that makes no sense.
-void check_activities(const ActivityGraph& graph);
+// Throws InputError for a lane, demand, amount, latency or edge that makes no sense. Returns how
+// many predecessors each activity has.
+std::vector<std::uint32_t> check_activities(const ActivityGraph& graph);
+
+// By resource: whether it can ever be asked for more than its capacity, given that a lane runs at
+// most its width at once: sum over lanes of width x the most that one activity there can take.
+std::vector<char> find_contention(const ActivityGraph& graph);
+
+// The parts of runs_without_contention and longest_path that come after the checks.
+bool longest_path_applies(const ActivityGraph& graph, std::span<const char> can_saturate);
+std::vector<ActivityTimes> checked_longest_path(const ActivityGraph& graph);
 
 inline constexpr std::int64_t not_yet = -1;
 
 // Throws BlockedError; a start or end in `times` that has not come is `not_yet`.
 [[noreturn]] void throw_blocked(const ActivityGraph& graph, double now_ns,
                                 std::span<const ActivityTimes> times);
+
+// The report's nanoseconds have 63 bits, about 292 years. Throws InputError.
+inline constexpr double most_ns = 9.2e18;
+[[noreturn]] void throw_too_long();
+
+// "activity 7", or what the graph calls it.
+std::string name_of(const ActivityGraph& graph, std::uint32_t activity);
 
 }  // namespace spillway

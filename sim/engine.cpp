@@ -1,3 +1,14 @@
+// How events are found in O(log n):
+//
+// * All activities of a demand run at one rate, so a demand keeps a clock: the work that each of
+// its
+//   activities has done since the clock's start. One that joins at clock reading W ends at reading
+//   W + amount, which no later change of the rate alters: a heap keyed by it gives the demand's
+//   next end (the total-work clock of DSLab). Where a reading is that of the last end, it is set to
+//   that key exactly, so rounding does not add up; readings start again from 0 when the demand
+//   has nothing left to run, and now and then in between, so they stay precise.
+// * Latencies, and work that nothing can slow, end at times known at the start: one heap by time.
+// * A tournament over these heaps gives the next moment.
 #include "sim/engine.hpp"
 
 #include <algorithm>
@@ -5,160 +16,219 @@
 #include <span>
 
 #include "sim/activity_graph.hpp"
+#include "sim/event_queue.hpp"
 
 namespace spillway {
 
 namespace {
 
-constexpr double infinity = std::numeric_limits<double>::infinity();
+// The running activities of one demand that can be slowed, and its clock.
+class SharedWork {
+ public:
+  bool empty() const { return pending_.empty(); }
+
+  void join(std::uint32_t activity, double amount, double now_ns) {
+    if (pending_.empty()) restart(now_ns);
+    pending_.push({reading(now_ns) + amount, activity, false});
+  }
+
+  // Takes the one that ends now, and sets the clock by it.
+  std::uint32_t end_first(double now_ns) {
+    const Pending::Item item = pending_.pop();
+    if (++ends_ > 64 + 4 * pending_.size()) {
+      pending_.rebase(item.key);
+      restart(now_ns);
+    } else {
+      done_ = item.key;
+      since_ns_ = now_ns;
+    }
+    return item.activity;
+  }
+
+  void set_rate(double rate, double now_ns) {
+    done_ = reading(now_ns);
+    since_ns_ = now_ns;
+    rate_ = rate;
+  }
+
+  // When the first one ends, if the rate stays; not before now.
+  double next_end(double now_ns) {
+    const double left = std::max(0.0, pending_.first_key() - done_);
+    return std::max(now_ns, since_ns_ + work_ns(left, rate_));
+  }
+
+  std::uint64_t steps() const { return pending_.steps(); }
+  std::size_t memory_bytes() const { return sizeof(SharedWork) + pending_.memory_bytes(); }
+
+ private:
+  double reading(double now_ns) const { return done_ + (now_ns - since_ns_) * 1e-9 * rate_; }
+  void restart(double now_ns) {
+    done_ = 0;
+    since_ns_ = now_ns;
+    ends_ = 0;
+  }
+
+  Pending pending_;       // by the reading at which they end
+  double done_ = 0;       // reading at since_ns_: units of work per activity
+  double since_ns_ = 0;   // when `rate_` began to hold, or of the last end
+  double rate_ = 0;       // units per second
+  std::size_t ends_ = 0;  // since the clock's start
+};
 
 class EventLoop {
  public:
-  explicit EventLoop(const ActivityGraph& graph);
+  EventLoop(const ActivityGraph& graph, std::vector<std::uint32_t> waiting_for,
+            std::span<const char> can_saturate);
   std::vector<ActivityTimes> run();
+  EngineCounts counts() const;
 
  private:
-  enum class Stage : std::uint8_t { idle, latency, work };
-
-  // A place on a lane, and the activity that runs there.
-  struct Place {
-    double end_ns = infinity;  // of the latency or of the work, as things stand
-    double left = 0;           // units of work left at since_ns
-    double since_ns = 0;       // when `rate` began to hold
-    double rate = -1;          // units per second; -1: not known yet
-    std::uint32_t activity = 0;
-    std::uint32_t lane = 0;
-    Stage stage = Stage::idle;
+  // Its part of queue_: activities in index order, or those that are ready, in order of service.
+  struct LaneQueue {
+    std::uint32_t head = 0, end = 0;
+    std::uint32_t free_places = 0;
+    LaneOrder order = LaneOrder::index;
   };
+  static constexpr std::uint32_t timed_source = 0;  // then demand d is source d + 1
 
-  // Activities of one lane in index order, or those that are ready, in order of service.
-  struct Queue {
-    std::vector<std::uint32_t> activities;
-    std::size_t head = 0;
-    std::uint32_t first_place = 0, places = 0, running = 0;
-  };
-
+  void queue_up();
   void serve(std::uint32_t lane);
-  void start(Place& place, std::uint32_t activity);
-  void work(Place& place);
-  void end(Place& place);
-  void retime(Place& place, double rate);
-  void find_next();
+  void start(std::uint32_t activity);
+  void join(std::uint32_t activity);
+  void end(std::uint32_t activity);
+  void touch(std::uint32_t demand);
+  void find_due();
   void handle_due();
+  void settle();
 
   const ActivityGraph& graph_;
   const SuccessorLists successors_;
   FairSharing sharing_;
   std::vector<std::uint32_t> waiting_for_;  // predecessors that have not ended
-  std::vector<Queue> queues_;               // by lane
-  std::vector<Place> places_;               // of all lanes
+  std::vector<LaneQueue> lanes_;
+  std::vector<std::uint32_t> queue_;  // of all lanes, one after the other
+  Pending timed_;                     // by time, ns
+  std::vector<SharedWork> shared_;    // by demand
+  Earliest next_;
   std::vector<ActivityTimes> times_;
-  std::vector<std::uint32_t> due_;       // places whose latency or work ends now
+  std::vector<Pending::Item> due_;       // what happens now
   std::vector<std::uint32_t> released_;  // activities that became ready now
   std::vector<std::uint32_t> freed_;     // lanes with a place that became free now
+  std::vector<std::uint32_t> touched_;   // demands whose next end may be another
+  std::vector<char> is_touched_;         // by demand
   double now_ns_ = 0;
-  double next_ns_ = infinity;
+  std::int64_t rounded_now_ns_ = 0;
   std::size_t ended_ = 0;
+  EngineCounts counts_;
 };
 
-EventLoop::EventLoop(const ActivityGraph& graph)
+EventLoop::EventLoop(const ActivityGraph& graph, std::vector<std::uint32_t> waiting_for,
+                     std::span<const char> can_saturate)
     : graph_(graph),
       successors_(graph),
-      sharing_(graph.resources, graph.demands),
-      waiting_for_(graph.predecessor_counts),
-      queues_(graph.lanes.size()),
-      times_(graph.activities.size(), {not_yet, not_yet}) {
-  check_activities(graph);
-  waiting_for_.resize(graph.activities.size(), 0);
-  std::vector<std::uint32_t> sizes(graph.lanes.size(), 0);
-  for (const Activity& activity : graph.activities) ++sizes[activity.lane];
-  for (std::uint32_t lane = 0; lane < queues_.size(); ++lane) {
-    Queue& queue = queues_[lane];
-    queue.activities.reserve(sizes[lane]);
-    queue.first_place = static_cast<std::uint32_t>(places_.size());
-    queue.places = std::min(graph.lanes[lane].width, sizes[lane]);
-    Place place;
-    place.lane = lane;
-    places_.resize(places_.size() + queue.places, place);
+      sharing_(graph.resources, graph.demands, can_saturate),
+      waiting_for_(std::move(waiting_for)),
+      lanes_(graph.lanes.size()),
+      queue_(graph.activities.size()),
+      shared_(graph.demands.size()),
+      next_(graph.demands.size() + 1),
+      times_(graph.activities.size(), {not_yet, not_yet}),
+      is_touched_(graph.demands.size(), 0) {
+  queue_up();
+}
+
+// A lane's part of queue_ has room for all its activities.
+void EventLoop::queue_up() {
+  std::vector<std::uint32_t> sizes(lanes_.size(), 0);
+  for (const Activity& activity : graph_.activities) ++sizes[activity.lane];
+  std::uint32_t offset = 0;
+  for (std::uint32_t lane = 0; lane < lanes_.size(); ++lane) {
+    lanes_[lane] = {offset, offset, graph_.lanes[lane].width, graph_.lanes[lane].order};
+    offset += sizes[lane];
   }
-  for (std::uint32_t a = 0; a < graph.activities.size(); ++a) {
-    const std::uint32_t lane = graph.activities[a].lane;
-    if (graph.lanes[lane].order == LaneOrder::index || waiting_for_[a] == 0) {
-      queues_[lane].activities.push_back(a);
-    }
+  for (std::uint32_t a = 0; a < graph_.activities.size(); ++a) {
+    LaneQueue& lane = lanes_[graph_.activities[a].lane];
+    if (lane.order == LaneOrder::index || waiting_for_[a] == 0) queue_[lane.end++] = a;
   }
 }
 
 // Starts what can be started on a lane.
 void EventLoop::serve(std::uint32_t lane) {
-  Queue& queue = queues_[lane];
-  while (queue.running < queue.places && queue.head < queue.activities.size()) {
-    const std::uint32_t activity = queue.activities[queue.head];
+  LaneQueue& queue = lanes_[lane];
+  ++counts_.lane_visits;
+  while (queue.free_places > 0 && queue.head < queue.end) {
+    const std::uint32_t activity = queue_[queue.head];
     if (waiting_for_[activity] > 0) return;
-    std::uint32_t place = queue.first_place;
-    while (places_[place].stage != Stage::idle) ++place;
     ++queue.head;
-    ++queue.running;
-    start(places_[place], activity);
+    --queue.free_places;
+    if (queue.head < queue.end) {
+      const std::uint32_t next = queue_[queue.head];
+      __builtin_prefetch(&waiting_for_[next]);
+      __builtin_prefetch(&times_[next], 1);
+      __builtin_prefetch(&graph_.activities[next]);
+    }
+    start(activity);
   }
 }
 
-void EventLoop::start(Place& place, std::uint32_t activity) {
-  place.activity = activity;
-  times_[activity].start_ns = std::llround(now_ns_);
+void EventLoop::start(std::uint32_t activity) {
+  times_[activity].start_ns = rounded_now_ns_;
   const Activity& a = graph_.activities[activity];
-  place.stage = Stage::latency;
-  place.end_ns = now_ns_ + static_cast<double>(a.latency_ns);
-  if (a.latency_ns == 0 && a.amount > 0) work(place);
+  double until = now_ns_ + static_cast<double>(a.latency_ns);
+  bool joins = false;
+  if (a.amount > 0 && sharing_.can_be_slowed(a.demand)) {
+    if (a.latency_ns == 0) return join(activity);
+    joins = true;
+  } else if (a.amount > 0) {
+    until += work_ns(a.amount, sharing_.full_rate(a.demand));
+    if (until == Earliest::never) return;  // its rate is zero
+  }
+  timed_.push({until, activity, joins});
 }
 
-void EventLoop::work(Place& place) {
-  const Activity& a = graph_.activities[place.activity];
-  place.stage = Stage::work;
-  place.left = a.amount;
-  place.since_ns = now_ns_;
-  place.rate = -1;
-  place.end_ns = infinity;
+void EventLoop::join(std::uint32_t activity) {
+  const Activity& a = graph_.activities[activity];
+  shared_[a.demand].join(activity, a.amount, now_ns_);
   sharing_.join(a.demand);
+  touch(a.demand);
 }
 
-void EventLoop::end(Place& place) {
-  times_[place.activity].end_ns = std::llround(now_ns_);
-  place.stage = Stage::idle;
-  place.end_ns = infinity;
-  --queues_[place.lane].running;
-  freed_.push_back(place.lane);
+void EventLoop::end(std::uint32_t activity) {
+  times_[activity].end_ns = rounded_now_ns_;
+  const std::uint32_t lane = graph_.activities[activity].lane;
+  ++lanes_[lane].free_places;
+  freed_.push_back(lane);
   ++ended_;
-  for (const std::uint32_t successor : successors_.of(place.activity)) {
+  const auto successors = successors_.of(activity);
+  counts_.edges += successors.size();
+  for (const std::uint32_t successor : successors) {
     if (--waiting_for_[successor] == 0) released_.push_back(successor);
   }
 }
 
-void EventLoop::retime(Place& place, double rate) {
-  if (place.rate > 0)
-    place.left = std::max(0.0, place.left - (now_ns_ - place.since_ns) * 1e-9 * place.rate);
-  place.since_ns = now_ns_;
-  place.rate = rate;
-  place.end_ns = now_ns_ + work_ns(place.left, rate);
+void EventLoop::touch(std::uint32_t demand) {
+  if (is_touched_[demand]) return;
+  is_touched_[demand] = 1;
+  touched_.push_back(demand);
 }
 
-// Brings all rates up to date and finds the next moment and what is due then.
-void EventLoop::find_next() {
-  if (sharing_.stale()) sharing_.solve();
-  next_ns_ = infinity;
+// Takes all that happens now from the heaps.
+void EventLoop::find_due() {
   due_.clear();
-  for (std::uint32_t p = 0; p < places_.size(); ++p) {
-    Place& place = places_[p];
-    if (place.stage == Stage::work) {
-      const double rate = sharing_.rate(graph_.activities[place.activity].demand);
-      if (rate != place.rate) retime(place, rate);
+  while (next_.time() == now_ns_) {
+    const std::uint32_t source = next_.source();
+    if (source == timed_source) {
+      due_.push_back(timed_.pop());
+      while (!timed_.empty() && timed_.first_key() == now_ns_) due_.push_back(timed_.pop());
+    } else {
+      const std::uint32_t demand = source - 1;
+      do {
+        due_.push_back({now_ns_, shared_[demand].end_first(now_ns_), false});
+        sharing_.leave(demand);
+      } while (!shared_[demand].empty() && shared_[demand].next_end(now_ns_) == now_ns_);
+      touch(demand);
     }
-    if (place.end_ns > next_ns_ || place.end_ns == infinity) continue;
-    if (place.end_ns < next_ns_) {
-      next_ns_ = place.end_ns;
-      due_.clear();
-    }
-    due_.push_back(p);
+    next_.set(source, Earliest::never);  // until settle()
   }
 }
 
@@ -166,39 +236,95 @@ void EventLoop::handle_due() {
   released_.clear();
   freed_.clear();
   if (due_.size() > 1) {
-    std::sort(due_.begin(), due_.end(), [&](std::uint32_t a, std::uint32_t b) {
-      return places_[a].activity < places_[b].activity;
+    std::sort(due_.begin(), due_.end(), [](const Pending::Item& a, const Pending::Item& b) {
+      return a.activity < b.activity;
     });
   }
-  for (const std::uint32_t p : due_) {
-    Place& place = places_[p];
-    if (place.stage == Stage::work) {
-      sharing_.leave(graph_.activities[place.activity].demand);
-      end(place);
-    } else if (graph_.activities[place.activity].amount > 0) {
-      work(place);
+  for (const Pending::Item& item : due_) {
+    if (item.joins) {
+      join(item.activity);
     } else {
-      end(place);
+      end(item.activity);
     }
   }
   if (released_.size() > 1) std::sort(released_.begin(), released_.end());
   for (const std::uint32_t activity : released_) {
-    const std::uint32_t lane = graph_.activities[activity].lane;
-    if (graph_.lanes[lane].order == LaneOrder::ready) queues_[lane].activities.push_back(activity);
+    LaneQueue& lane = lanes_[graph_.activities[activity].lane];
+    if (lane.order == LaneOrder::ready) queue_[lane.end++] = activity;
   }
   for (const std::uint32_t lane : freed_) serve(lane);
   for (const std::uint32_t activity : released_) serve(graph_.activities[activity].lane);
 }
 
+// Brings the rates and the tournament up to date.
+void EventLoop::settle() {
+  if (sharing_.stale()) {
+    sharing_.solve();
+    ++counts_.solutions;
+    for (const std::uint32_t demand : sharing_.changed_rates()) {
+      shared_[demand].set_rate(sharing_.rate(demand), now_ns_);
+      touch(demand);
+    }
+  }
+  for (const std::uint32_t demand : touched_) {
+    is_touched_[demand] = 0;
+    SharedWork& work = shared_[demand];
+    next_.set(demand + 1, work.empty() ? Earliest::never : work.next_end(now_ns_));
+  }
+  touched_.clear();
+  next_.set(timed_source, timed_.first_key());
+}
+
 std::vector<ActivityTimes> EventLoop::run() {
-  for (std::uint32_t lane = 0; lane < queues_.size(); ++lane) serve(lane);
+  for (std::uint32_t lane = 0; lane < lanes_.size(); ++lane) serve(lane);
+  settle();
   while (ended_ < graph_.activities.size()) {
-    find_next();
-    if (next_ns_ == infinity) throw_blocked(graph_, now_ns_, times_);
-    now_ns_ = next_ns_;
+    const double next_ns = next_.time();
+    if (!(next_ns < most_ns)) {
+      if (next_ns < Earliest::never) throw_too_long();
+      throw_blocked(graph_, now_ns_, times_);
+    }
+    now_ns_ = next_ns;
+    rounded_now_ns_ = std::llround(now_ns_);
+    ++counts_.moments;
+    find_due();
     handle_due();
+    settle();
   }
   return std::move(times_);
+}
+
+EngineCounts EventLoop::counts() const {
+  EngineCounts counts = counts_;
+  counts.queue_steps = timed_.steps();
+  counts.demands_visited = sharing_.demands_visited();
+  const auto bytes = [](const auto& list) { return list.capacity() * sizeof(list[0]); };
+  counts.memory_bytes = bytes(waiting_for_) + bytes(lanes_) + bytes(queue_) + bytes(times_) +
+                        bytes(due_) + bytes(released_) + bytes(freed_) + bytes(touched_) +
+                        bytes(is_touched_) + timed_.memory_bytes() + next_.memory_bytes() +
+                        sharing_.memory_bytes();
+  for (const SharedWork& work : shared_) {
+    counts.queue_steps += work.steps();
+    counts.memory_bytes += work.memory_bytes();
+  }
+  return counts;
+}
+
+std::vector<ActivityTimes> handle_events(const ActivityGraph& graph,
+                                         std::vector<std::uint32_t> predecessors,
+                                         std::span<const char> can_saturate, EngineCounts* counts) {
+  EventLoop loop(graph, std::move(predecessors), can_saturate);
+  std::vector<ActivityTimes> times = loop.run();
+  if (counts == nullptr) return times;
+  const EngineCounts spent = loop.counts();
+  counts->moments += spent.moments;
+  counts->queue_steps += spent.queue_steps;
+  counts->lane_visits += spent.lane_visits;
+  counts->edges += spent.edges;
+  counts->solutions += spent.solutions;
+  counts->demands_visited += spent.demands_visited;
+  counts->memory_bytes += spent.memory_bytes + times.capacity() * sizeof(ActivityTimes);
+  return times;
 }
 
 }  // namespace
@@ -210,10 +336,18 @@ double uncontended_ns(const Activity& activity, const FairSharing& sharing) {
              : latency;
 }
 
-std::vector<ActivityTimes> run_events(const ActivityGraph& graph) { return EventLoop(graph).run(); }
+std::vector<ActivityTimes> run_events(const ActivityGraph& graph, EngineCounts* counts) {
+  std::vector<std::uint32_t> predecessors = check_activities(graph);
+  check_demands(graph.resources, graph.demands);
+  return handle_events(graph, std::move(predecessors), find_contention(graph), counts);
+}
 
 std::vector<ActivityTimes> simulate_activities(const ActivityGraph& graph) {
-  return runs_without_contention(graph) ? longest_path(graph) : run_events(graph);
+  std::vector<std::uint32_t> predecessors = check_activities(graph);
+  check_demands(graph.resources, graph.demands);
+  const std::vector<char> can_saturate = find_contention(graph);
+  if (longest_path_applies(graph, can_saturate)) return checked_longest_path(graph);
+  return handle_events(graph, std::move(predecessors), can_saturate, nullptr);
 }
 
 }  // namespace spillway

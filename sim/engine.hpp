@@ -12,6 +12,11 @@
 // Time is kept in double-precision nanoseconds and rounded to the nearest nanosecond only in the
 // result, so rounding does not add up along a chain. Simultaneous ends are handled in order of
 // activity index; the same input gives the same bytes.
+//
+// An event costs O(log n) in the number n of activities that run at once, plus solving the rates
+// anew where the mix of demands that run has changed; nothing depends on how many activities the
+// graph has. Beside the graph, which takes 28 bytes per activity and 8 per edge, a run needs 24
+// bytes per activity: 16 are the result.
 #pragma once
 
 #include <cstdint>
@@ -62,19 +67,42 @@ struct ActivityTimes {
   bool operator==(const ActivityTimes&) const = default;
 };
 
-// Nothing can go on, and not everything has ended: says which activities are stuck and what each
-// waits for (a resource without capacity, a predecessor in a cycle, its turn on a lane).
+// Nothing can go on, and not everything has ended. The message says what is at the root of it
+// (resources without capacity, circles of activities that wait for each other), names the first
+// activities that are stuck with what each waits for, and counts the others by lane.
 class BlockedError : public InputError {
  public:
-  using InputError::InputError;
+  BlockedError(const std::string& what, std::string hint, std::vector<std::uint32_t> blocked)
+      : InputError(what, std::move(hint)), blocked_(std::move(blocked)) {}
+  // All that have not ended, ascending.
+  const std::vector<std::uint32_t>& blocked() const { return blocked_; }
+
+ private:
+  std::vector<std::uint32_t> blocked_;
+};
+
+// What a run has cost, in operations that do not depend on the computer.
+struct EngineCounts {
+  std::uint64_t moments = 0;          // different times at which something happened
+  std::uint64_t queue_steps = 0;      // moves within the queues of what comes next
+  std::uint64_t lane_visits = 0;      // times a lane was asked for what can start
+  std::uint64_t edges = 0;            // edges followed
+  std::uint64_t solutions = 0;        // times that rates were solved
+  std::uint64_t demands_visited = 0;  // demands looked at while solving
+  std::uint64_t memory_bytes = 0;     // allocated for the run, the result included
+
+  std::uint64_t operations() const {
+    return moments + queue_steps + lane_visits + edges + solutions + demands_visited;
+  }
 };
 
 // Handles events one after the other; throws BlockedError, or InputError for inconsistent input.
-std::vector<ActivityTimes> run_events(const ActivityGraph& graph);
+// Adds what it has cost to `counts`, if given.
+std::vector<ActivityTimes> run_events(const ActivityGraph& graph, EngineCounts* counts = nullptr);
 
 // True if nothing is ever slowed by anything else: for every resource, the sum over lanes of the
-// most that lane can take stays within capacity; and all edges point forward and lanes serve in
-// index order.
+// most that lane can take stays within capacity; and all edges point forward, lanes serve in index
+// order, and every rate is above zero.
 bool runs_without_contention(const ActivityGraph& graph);
 
 // The same result as run_events where runs_without_contention: one pass over the activities in

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "base/errors.hpp"
 
@@ -16,178 +17,286 @@ namespace {
 constexpr double tolerance = 1e-12;
 constexpr double infinity = std::numeric_limits<double>::infinity();
 
-double checked_full_rate(std::span<const Resource> resources, const Demand& demand,
-                         std::size_t index) {
+// What mark_ says of a resource while a component is solved.
+constexpr char unused = 0, in_use = 1, tight = 2, saturated = 3;
+
+void check(std::span<const Resource> resources, const Demand& demand, std::size_t index) {
   if (!(demand.weight > 0) || !(demand.weight < infinity) || !(demand.rate_cap >= 0)) {
     throw InputError(fmt::format("demand {}: weight {} and rate cap {} must be positive", index,
                                  demand.weight, demand.rate_cap));
   }
-  double rate = demand.rate_cap;
-  for (std::uint32_t u = 0; u < demand.usage_count; ++u) {
-    const Usage& usage = demand.usages[u];
+  for (const Usage& usage : demand.usages) {
     if (usage.resource >= resources.size() || !(usage.per_unit > 0) ||
         !(usage.per_unit < infinity)) {
       throw InputError(fmt::format("demand {}: bad use ({}) of resource {}", index, usage.per_unit,
                                    usage.resource));
     }
-    rate = std::min(rate, resources[usage.resource].capacity / usage.per_unit);
   }
-  return rate;
+  if (full_rate(resources, demand) == infinity) {
+    throw InputError(fmt::format("demand {}: nothing limits its rate", index),
+                     "give it a rate cap or a resource of finite capacity");
+  }
 }
 
 }  // namespace
 
 Demand& Demand::uses(std::uint32_t resource, double per_unit) {
   if (per_unit == 0) return *this;
-  SPILLWAY_ASSERT(usage_count < max_usages);
-  usages[usage_count++] = {resource, per_unit};
+  for (Usage& usage : usages) {
+    if (usage.resource != resource) continue;
+    usage.per_unit += per_unit;
+    return *this;
+  }
+  usages.push_back({resource, per_unit});
+  usage_count = static_cast<std::uint32_t>(usages.size());
   return *this;
 }
 
-FairSharing::FairSharing(std::span<const Resource> resources, std::span<const Demand> demands)
-    : resources_(resources), demands_(demands), states_(demands.size()) {
+void check_demands(std::span<const Resource> resources, std::span<const Demand> demands) {
   for (const Resource& resource : resources) {
-    if (!(resource.capacity >= 0)) {
-      throw InputError(fmt::format("resource {}: capacity {} must not be negative", resource.name,
-                                   resource.capacity));
-    }
+    if (resource.capacity >= 0) continue;
+    throw InputError(fmt::format("resource {}: capacity {} must not be negative", resource.name,
+                                 resource.capacity));
   }
+  for (std::size_t d = 0; d < demands.size(); ++d) check(resources, demands[d], d);
+}
+
+double full_rate(std::span<const Resource> resources, const Demand& demand) {
+  double rate = demand.rate_cap;
+  for (const Usage& usage : demand.usages)
+    rate = std::min(rate, resources[usage.resource].capacity / usage.per_unit);
+  return rate;
+}
+
+FairSharing::FairSharing(std::span<const Resource> resources, std::span<const Demand> demands,
+                         std::span<const char> can_saturate)
+    : states_(demands.size()) {
+  SPILLWAY_ASSERT(can_saturate.empty() || can_saturate.size() == resources.size());
+  check_demands(resources, demands);
+  for (const Resource& resource : resources) capacity_.push_back(resource.capacity);
   for (std::size_t d = 0; d < demands.size(); ++d) {
-    states_[d].full_rate = checked_full_rate(resources, demands[d], d);
-    if (states_[d].full_rate == infinity) {
-      throw InputError(fmt::format("demand {}: nothing limits its rate", d),
-                       "give it a rate cap or a resource of finite capacity");
-    }
+    states_[d].full_rate = spillway::full_rate(resources, demands[d]);
+    states_[d].weight = demands[d].weight;
   }
-  overloaded_.resize(resources.size());
+  keep_limiting_usages(resources, demands, can_saturate);
+  find_components(resources.size());
   left_.resize(resources.size());
   slope_.resize(resources.size());
-  active_.reserve(demands.size());
-  rising_.reserve(demands.size());
+  mark_.resize(resources.size(), unused);
 }
 
-void FairSharing::count_change(std::uint32_t demand, std::int32_t by) {
+void FairSharing::keep_limiting_usages(std::span<const Resource> resources,
+                                       std::span<const Demand> demands,
+                                       std::span<const char> can_saturate) {
+  usage_offsets_.reserve(demands.size() + 1);
+  usage_offsets_.push_back(0);
+  for (const Demand& demand : demands) {
+    for (const Usage& usage : demand.usages) {
+      const bool limits = can_saturate.empty() ? resources[usage.resource].capacity < infinity
+                                               : can_saturate[usage.resource] != 0;
+      if (limits) usages_.push_back(usage);
+    }
+    usage_offsets_.push_back(static_cast<std::uint32_t>(usages_.size()));
+  }
+}
+
+// Joins the resources that some demand uses together (union-find); each set is a component.
+void FairSharing::find_components(std::size_t resource_count) {
+  std::vector<std::uint32_t> parent(resource_count);
+  std::iota(parent.begin(), parent.end(), 0);
+  const auto root = [&](std::uint32_t r) {
+    while (parent[r] != r) r = parent[r] = parent[parent[r]];
+    return r;
+  };
+  const auto count = static_cast<std::uint32_t>(states_.size());
+  for (std::uint32_t d = 0; d < count; ++d) {
+    for (const Usage& usage : usages(d)) parent[root(usage.resource)] = root(usages(d)[0].resource);
+  }
+  std::vector<std::uint32_t> component_of(resource_count, alone);  // by root
+  for (std::uint32_t d = 0; d < count; ++d) {
+    if (usages(d).empty()) {
+      states_[d].rate = states_[d].full_rate;
+      continue;
+    }
+    std::uint32_t& component = component_of[root(usages(d)[0].resource)];
+    if (component == alone) {
+      component = static_cast<std::uint32_t>(components_.size());
+      components_.emplace_back();
+    }
+    states_[d].component = component;
+  }
+}
+
+void FairSharing::count(std::uint32_t demand, std::uint32_t running) {
   State& state = states_[demand];
-  if (state.change == 0) {
+  if (state.component == alone) {
+    state.running = running;
+    return;
+  }
+  const bool differed = state.running != state.solved_running;
+  state.running = running;
+  const bool differs = running != state.solved_running;
+  if (differs && !differed) {
     ++changed_demands_;
-    changed_.push_back(demand);
+    touched_.push_back(demand);
+  } else if (differed && !differs && --changed_demands_ == 0) {
+    touched_.clear();
   }
-  state.change += by;
-  if (state.change == 0 && --changed_demands_ == 0) changed_.clear();
 }
 
-void FairSharing::join(std::uint32_t demand) {
-  State& state = states_[demand];
-  if (state.running++ == 0) {
-    state.position = static_cast<std::uint32_t>(active_.size());
-    active_.push_back(demand);
-  }
-  count_change(demand, 1);
-}
+void FairSharing::join(std::uint32_t demand) { count(demand, states_[demand].running + 1); }
 
 void FairSharing::leave(std::uint32_t demand) {
-  State& state = states_[demand];
-  SPILLWAY_ASSERT(state.running > 0);
-  if (--state.running == 0) {
-    active_[state.position] = active_.back();
-    states_[active_.back()].position = state.position;
-    active_.pop_back();
-  }
-  count_change(demand, -1);
+  SPILLWAY_ASSERT(states_[demand].running > 0);
+  count(demand, states_[demand].running - 1);
 }
 
-// Marks the resources that all running activities at full rate would exceed: only those can ever
-// saturate.
-bool FairSharing::find_overloaded() {
-  std::fill(left_.begin(), left_.end(), 0.0);
-  for (const std::uint32_t d : active_) {
-    const Demand& demand = demands_[d];
+void FairSharing::solve() {
+  changed_rates_.clear();
+  stale_.clear();
+  for (const std::uint32_t d : touched_) {
+    State& state = states_[d];
+    if (state.running == state.solved_running) continue;  // touched twice, or changed back
+    state.solved_running = state.running;
+    Component& component = components_[state.component];
+    if (state.running > 0 && !state.active) {
+      state.active = true;
+      component.active.push_back(d);
+    }
+    if (component.stale) continue;
+    component.stale = true;
+    stale_.push_back(state.component);
+  }
+  touched_.clear();
+  changed_demands_ = 0;
+  for (const std::uint32_t c : stale_) {
+    components_[c].stale = false;
+    update_active(components_[c]);
+    solve(components_[c]);
+  }
+}
+
+void FairSharing::update_active(Component& component) {
+  std::vector<std::uint32_t>& active = component.active;
+  std::erase_if(active, [&](std::uint32_t d) {
+    states_[d].active = states_[d].running > 0;
+    return !states_[d].active;
+  });
+  if (!std::is_sorted(active.begin(), active.end())) std::sort(active.begin(), active.end());
+  demands_visited_ += active.size();
+}
+
+void FairSharing::solve(const Component& component) {
+  if (find_tight(component)) {
+    rising_.clear();
+    for (const std::uint32_t d : component.active) {
+      const auto list = usages(d);
+      const bool limited = std::any_of(list.begin(), list.end(), [&](const Usage& usage) {
+        return mark_[usage.resource] == tight;
+      });
+      if (limited) {
+        rising_.push_back(d);
+      } else {
+        set_rate(d, states_[d].full_rate);
+      }
+    }
+    while (!rising_.empty()) freeze(next_level());
+  } else {
+    for (const std::uint32_t d : component.active) set_rate(d, states_[d].full_rate);
+  }
+  for (const std::uint32_t r : used_) mark_[r] = unused;
+}
+
+// Finds the resources that all running activities at full rate would exceed: only those can
+// saturate. Returns whether there are any.
+bool FairSharing::find_tight(const Component& component) {
+  used_.clear();
+  tight_.clear();
+  for (const std::uint32_t d : component.active) {
     const double units = states_[d].running * states_[d].full_rate;
-    for (std::uint32_t u = 0; u < demand.usage_count; ++u) {
-      left_[demand.usages[u].resource] += units * demand.usages[u].per_unit;
+    for (const Usage& usage : usages(d)) {
+      if (mark_[usage.resource] == unused) {
+        mark_[usage.resource] = in_use;
+        used_.push_back(usage.resource);
+        left_[usage.resource] = slope_[usage.resource] = 0;
+      }
+      left_[usage.resource] += units * usage.per_unit;
     }
   }
-  bool any = false;
-  for (std::size_t r = 0; r < resources_.size(); ++r) {
-    overloaded_[r] = left_[r] > resources_[r].capacity * (1 + tolerance);
-    any = any || overloaded_[r];
+  for (const std::uint32_t r : used_) {
+    if (left_[r] <= capacity_[r] * (1 + tolerance)) continue;
+    mark_[r] = tight;
+    tight_.push_back(r);
+    left_[r] = capacity_[r];
   }
-  return any;
+  return !tight_.empty();
 }
 
 // The lambda at which the next resource saturates.
 double FairSharing::next_level() {
-  std::fill(slope_.begin(), slope_.end(), 0.0);
+  for (const std::uint32_t r : tight_) slope_[r] = 0;
+  demands_visited_ += rising_.size();
   for (const std::uint32_t d : rising_) {
-    const Demand& demand = demands_[d];
-    const double per_level = states_[d].running * demand.weight;
-    for (std::uint32_t u = 0; u < demand.usage_count; ++u) {
-      slope_[demand.usages[u].resource] += per_level * demand.usages[u].per_unit;
-    }
+    const double per_level = states_[d].running * states_[d].weight;
+    for (const Usage& usage : usages(d)) slope_[usage.resource] += per_level * usage.per_unit;
   }
   double level = infinity;
-  for (std::size_t r = 0; r < resources_.size(); ++r) {
-    if (overloaded_[r] && slope_[r] > 0)
-      level = std::min(level, std::max(left_[r], 0.0) / slope_[r]);
+  for (const std::uint32_t r : tight_) {
+    if (slope_[r] > 0) level = std::min(level, std::max(left_[r], 0.0) / slope_[r]);
   }
   return level;
 }
 
+void FairSharing::set_rate(std::uint32_t demand, double rate) {
+  if (states_[demand].rate == rate) return;
+  states_[demand].rate = rate;
+  changed_rates_.push_back(demand);
+}
+
 void FairSharing::settle(std::uint32_t demand, double rate) {
-  const Demand& d = demands_[demand];
-  State& state = states_[demand];
-  state.rate = rate;
-  const double units = state.running * rate;
-  for (std::uint32_t u = 0; u < d.usage_count; ++u)
-    left_[d.usages[u].resource] -= units * d.usages[u].per_unit;
+  set_rate(demand, rate);
+  const double units = states_[demand].running * rate;
+  for (const Usage& usage : usages(demand)) left_[usage.resource] -= units * usage.per_unit;
 }
 
 // Fixes the demands that stop rising at or below `level`: first those whose own full rate is
 // reached, and if there is none, those that use a resource which saturates at `level`.
 void FairSharing::freeze(double level) {
   const double reached = level * (1 + tolerance);
-  const auto keep_if = [&](const auto& rises_on) {
-    std::size_t kept = 0;
-    for (const std::uint32_t d : rising_) {
-      if (rises_on(d)) rising_[kept++] = d;
-    }
-    const bool any_fixed = kept < rising_.size();
-    rising_.resize(kept);
-    return any_fixed;
-  };
-  const bool any_full = keep_if([&](std::uint32_t d) {
-    if (states_[d].full_rate > reached * demands_[d].weight) return true;
+  const auto full = [&](std::uint32_t d) {
+    if (states_[d].full_rate > reached * states_[d].weight) return false;
     settle(d, states_[d].full_rate);
-    return false;
-  });
-  if (any_full) return;
-  // slope_ becomes a mark here: negative where the resource is saturated.
-  for (std::size_t r = 0; r < resources_.size(); ++r) {
-    if (overloaded_[r] && slope_[r] > 0 && std::max(left_[r], 0.0) / slope_[r] <= reached)
-      slope_[r] = -1;
-  }
-  keep_if([&](std::uint32_t d) {
-    const Demand& demand = demands_[d];
-    for (std::uint32_t u = 0; u < demand.usage_count; ++u) {
-      if (slope_[demand.usages[u].resource] >= 0) continue;
-      settle(d, demand.weight * level);
-      return false;
-    }
     return true;
+  };
+  if (std::erase_if(rising_, full) > 0) return;
+  std::erase_if(tight_, [&](std::uint32_t r) {
+    if (slope_[r] > 0 && std::max(left_[r], 0.0) / slope_[r] > reached) return false;
+    mark_[r] = saturated;  // or nothing that rises uses it
+    return true;
+  });
+  std::erase_if(rising_, [&](std::uint32_t d) {
+    const auto list = usages(d);
+    const bool held = std::any_of(list.begin(), list.end(), [&](const Usage& usage) {
+      return mark_[usage.resource] == saturated;
+    });
+    if (held) settle(d, states_[d].weight * level);
+    return held;
   });
 }
 
-void FairSharing::solve() {
-  for (const std::uint32_t d : changed_) states_[d].change = 0;
-  changed_.clear();
-  changed_demands_ = 0;
-  if (!find_overloaded()) {
-    for (const std::uint32_t d : active_) states_[d].rate = states_[d].full_rate;
-    return;
+std::size_t FairSharing::memory_bytes() const {
+  std::size_t bytes =
+      states_.capacity() * sizeof(State) + usages_.capacity() * sizeof(Usage) +
+      components_.capacity() * sizeof(Component) +
+      (capacity_.capacity() + left_.capacity() + slope_.capacity()) * sizeof(double) +
+      mark_.capacity();
+  for (const auto* list :
+       {&usage_offsets_, &touched_, &stale_, &changed_rates_, &used_, &tight_, &rising_}) {
+    bytes += list->capacity() * sizeof(std::uint32_t);
   }
-  for (std::size_t r = 0; r < resources_.size(); ++r) left_[r] = resources_[r].capacity;
-  rising_.assign(active_.begin(), active_.end());
-  while (!rising_.empty()) freeze(next_level());
+  for (const Component& component : components_)
+    bytes += component.active.capacity() * sizeof(std::uint32_t);
+  return bytes;
 }
 
 }  // namespace spillway

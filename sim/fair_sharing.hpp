@@ -10,9 +10,14 @@
 // saturates (all that use it stop there) or a demand reaches its full rate (it stops there); the
 // rest rises on. It is the bounded max-min model of SimGrid (Casanova et al., "Versatile, scalable,
 // and accurate simulation of distributed applications and platforms", JPDC 2014).
+//
+// Two things keep it fast. Demands that share no resource, not even through others, do not affect
+// each other: they form components, and only those in which something changed are solved again.
+// And within a component a solution costs what its running demands cost, not what its idle demands
+// and resources do. Sums go over demands in the order of their index, so the rates are a function
+// of what runs, whatever the order in which it came and went.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -32,23 +37,30 @@ struct Usage {
   double per_unit = 0;  // units of the resource taken by one unit of work
 };
 
-inline constexpr std::size_t max_usages = 4;
-
 // How an activity draws on resources while it works. Many activities share one demand.
 struct Demand {
   double rate_cap = std::numeric_limits<double>::infinity();  // units of work per second
   double weight = 1;                                          // > 0
-  std::uint32_t usage_count = 0;
-  std::array<Usage, max_usages> usages{};
+  std::uint32_t usage_count = 0;                              // usages.size(); uses() keeps it
+  std::vector<Usage> usages;                                  // each resource once
 
-  Demand& uses(std::uint32_t resource, double per_unit);  // at most max_usages; zero is left out
+  // Any number of resources. Zero is left out; using a resource again adds to what it takes.
+  Demand& uses(std::uint32_t resource, double per_unit);
 };
+
+// Throws InputError for a negative or NaN quantity, an unknown resource, or a demand whose full
+// rate is unlimited.
+void check_demands(std::span<const Resource> resources, std::span<const Demand> demands);
+
+// The rate of an activity of this demand that is alone: min(cap, min over r of capacity / usage).
+double full_rate(std::span<const Resource> resources, const Demand& demand);
 
 class FairSharing {
  public:
-  // Keeps references to both. Throws InputError for a negative or NaN quantity, an unknown
-  // resource, or a demand whose full rate is unlimited.
-  FairSharing(std::span<const Resource> resources, std::span<const Demand> demands);
+  // Copies what it needs. `can_saturate`, by resource: whether it is ever asked for more than its
+  // capacity; those that are not are not looked at again (empty: any may be). Checks the demands.
+  FairSharing(std::span<const Resource> resources, std::span<const Demand> demands,
+              std::span<const char> can_saturate = {});
 
   // One more / one fewer activity of this demand is running.
   void join(std::uint32_t demand);
@@ -62,32 +74,63 @@ class FairSharing {
   double rate(std::uint32_t demand) const { return states_[demand].rate; }
   // The rate of an activity that is alone.
   double full_rate(std::uint32_t demand) const { return states_[demand].full_rate; }
+  // False: always runs at its full rate, for nothing that it uses can saturate.
+  bool can_be_slowed(std::uint32_t demand) const { return states_[demand].component != alone; }
+  // The demands whose rate is another since the last solve.
+  std::span<const std::uint32_t> changed_rates() const { return changed_rates_; }
+
+  // How often demands were looked at while solving: the work done so far.
+  std::uint64_t demands_visited() const { return demands_visited_; }
+  std::size_t memory_bytes() const;
 
  private:
+  static constexpr std::uint32_t alone = 0xffffffff;
+
   struct State {
     double full_rate = 0;
     double rate = 0;
+    double weight = 1;
     std::uint32_t running = 0;
-    std::int32_t change = 0;     // running minus running at the last solve
-    std::uint32_t position = 0;  // in active_, while running > 0
+    std::uint32_t solved_running = 0;  // at the last solve
+    std::uint32_t component = alone;
+    bool active = false;  // in its component's list
   };
-  void count_change(std::uint32_t demand, std::int32_t by);
-  bool find_overloaded();
+  struct Component {
+    std::vector<std::uint32_t> active;  // demands that ran at the last solve, ascending
+    bool stale = false;
+  };
+
+  void keep_limiting_usages(std::span<const Resource> resources, std::span<const Demand> demands,
+                            std::span<const char> can_saturate);
+  void find_components(std::size_t resource_count);
+  std::span<const Usage> usages(std::uint32_t demand) const {
+    return {usages_.data() + usage_offsets_[demand],
+            usage_offsets_[demand + 1] - usage_offsets_[demand]};
+  }
+  void count(std::uint32_t demand, std::uint32_t running);
+  void update_active(Component& component);
+  void solve(const Component& component);
+  bool find_tight(const Component& component);
   double next_level();
   void freeze(double level);
   void settle(std::uint32_t demand, double rate);
+  void set_rate(std::uint32_t demand, double rate);
 
-  std::span<const Resource> resources_;
-  std::span<const Demand> demands_;
-  std::vector<State> states_;           // by demand
-  std::vector<std::uint32_t> active_;   // demands with running > 0
-  std::vector<std::uint32_t> changed_;  // demands whose change was or is not 0
-  std::uint32_t changed_demands_ = 0;   // how many it is now not 0 for
-  // Scratch of solve(), by resource.
-  std::vector<char> overloaded_;  // would be exceeded if everything ran at full rate
-  std::vector<double> left_,
-      slope_;  // capacity not yet given out; use per unit of lambda of the rising
-  std::vector<std::uint32_t> rising_;  // demands whose rate is not fixed yet
+  std::vector<State> states_;                 // by demand
+  std::vector<std::uint32_t> usage_offsets_;  // demands + 1, into usages_
+  std::vector<Usage> usages_;                 // of resources that can saturate
+  std::vector<double> capacity_;              // by resource
+  std::vector<Component> components_;
+  std::vector<std::uint32_t> touched_;  // demands whose count changed since the last solve
+  std::uint32_t changed_demands_ = 0;   // how many have another count than at the last solve
+  std::vector<std::uint32_t> stale_;    // components to solve
+  std::vector<std::uint32_t> changed_rates_;
+  std::uint64_t demands_visited_ = 0;
+  // Scratch of solve(): by resource, and lists of resources and demands.
+  std::vector<double> left_, slope_;  // capacity not given out yet; use per lambda of the rising
+  std::vector<char> mark_;            // see find_tight and freeze
+  std::vector<std::uint32_t> used_, tight_;  // resources in use; those that can saturate now
+  std::vector<std::uint32_t> rising_;        // demands whose rate is not fixed yet
 };
 
 }  // namespace spillway

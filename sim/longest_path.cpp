@@ -1,6 +1,7 @@
 // The fast path of the engine: where nothing is shared, one pass over the activities in order.
 #include <algorithm>
 #include <cmath>
+#include <functional>
 
 #include "sim/activity_graph.hpp"
 
@@ -8,81 +9,64 @@ namespace spillway {
 
 namespace {
 
-// The most of each resource that one lane can take at any moment, as (lane x resource).
-std::vector<double> most_taken(const ActivityGraph& graph, const FairSharing& sharing) {
-  const std::size_t resources = graph.resources.size();
-  std::vector<double> most(graph.lanes.size() * resources, 0);
-  for (const Activity& activity : graph.activities) {
-    if (activity.amount == 0) continue;
-    const Demand& demand = graph.demands[activity.demand];
-    for (std::uint32_t u = 0; u < demand.usage_count; ++u) {
-      double& cell = most[activity.lane * resources + demand.usages[u].resource];
-      cell = std::max(cell, sharing.full_rate(activity.demand) * demand.usages[u].per_unit);
-    }
-  }
-  return most;
-}
+// When a lane can take its next activity.
+class LaneClock {
+ public:
+  explicit LaneClock(std::size_t width) : free_(width, 0) {}
 
-bool all_edges_point_forward(const ActivityGraph& graph) {
-  const SuccessorLists successors(graph);
-  for (std::uint32_t a = 0; a < graph.activities.size(); ++a) {
-    for (const std::uint32_t successor : successors.of(a)) {
-      if (successor <= a) return false;
-    }
+  double next_start() const { return std::max(turn_, free_.front()); }
+
+  // The activity that was started takes the place that is free first.
+  void run(double start, double end) {
+    turn_ = start;
+    if (free_.size() > 1) std::pop_heap(free_.begin(), free_.end(), std::greater());
+    free_.back() = end;
+    if (free_.size() > 1) std::push_heap(free_.begin(), free_.end(), std::greater());
   }
-  return true;
-}
+
+ private:
+  double turn_ = 0;           // when the previous activity started
+  std::vector<double> free_;  // a heap: when each place becomes free, the first in front
+};
 
 }  // namespace
 
-bool runs_without_contention(const ActivityGraph& graph) {
-  check_activities(graph);
-  for (const LaneSpec& lane : graph.lanes) {
-    if (lane.order != LaneOrder::index) return false;
-  }
-  const FairSharing sharing(graph.resources, graph.demands);
-  for (const Activity& activity : graph.activities) {
-    if (activity.amount > 0 && sharing.full_rate(activity.demand) == 0)
-      return false;  // it would never end
-  }
-  const std::size_t resources = graph.resources.size();
-  const std::vector<double> most = most_taken(graph, sharing);
-  for (std::size_t r = 0; r < resources; ++r) {
-    double taken = 0;
-    for (std::size_t lane = 0; lane < graph.lanes.size(); ++lane) {
-      taken += graph.lanes[lane].width * most[lane * resources + r];
-    }
-    if (taken > graph.resources[r].capacity * (1 + 1e-12)) return false;
-  }
-  return all_edges_point_forward(graph);
-}
-
-std::vector<ActivityTimes> longest_path(const ActivityGraph& graph) {
-  const FairSharing sharing(graph.resources, graph.demands);
+std::vector<ActivityTimes> checked_longest_path(const ActivityGraph& graph) {
   const SuccessorLists successors(graph);
   const std::size_t count = graph.activities.size();
-  std::vector<double> ready(count, 0);              // when the last predecessor so far has ended
-  std::vector<double> turn(graph.lanes.size(), 0);  // when the lane's previous activity started
-  std::vector<std::vector<double>> free(
-      graph.lanes.size());  // when each place of the lane becomes free
-  for (std::size_t lane = 0; lane < free.size(); ++lane) {
-    free[lane].assign(std::min<std::size_t>(graph.lanes[lane].width, count), 0);
-  }
+  std::vector<double> rates;
+  for (const Demand& demand : graph.demands) rates.push_back(full_rate(graph.resources, demand));
+  std::vector<std::uint32_t> on_lane(graph.lanes.size(), 0);
+  for (const Activity& activity : graph.activities) ++on_lane[activity.lane];
+  std::vector<LaneClock> clocks;
+  for (std::size_t lane = 0; lane < on_lane.size(); ++lane)
+    clocks.emplace_back(std::min(graph.lanes[lane].width, std::max(on_lane[lane], 1U)));
+  std::vector<double> ready(count, 0);  // when the last predecessor so far has ended
   std::vector<ActivityTimes> times(count);
   for (std::uint32_t a = 0; a < count; ++a) {
     const Activity& activity = graph.activities[a];
-    std::vector<double>& places = free[activity.lane];
-    double& place = *std::min_element(places.begin(), places.end());
-    const double start = std::max({ready[a], turn[activity.lane], place});
+    const double start = std::max(ready[a], clocks[activity.lane].next_start());
     double end = start + static_cast<double>(activity.latency_ns);
-    if (activity.amount > 0) end += work_ns(activity.amount, sharing.full_rate(activity.demand));
-    turn[activity.lane] = start;
-    place = end;
+    if (activity.amount > 0) end += work_ns(activity.amount, rates[activity.demand]);
+    if (!(end < most_ns)) throw_too_long();
+    clocks[activity.lane].run(start, end);
     times[a] = {std::llround(start), std::llround(end)};
     for (const std::uint32_t successor : successors.of(a))
       ready[successor] = std::max(ready[successor], end);
   }
   return times;
+}
+
+bool runs_without_contention(const ActivityGraph& graph) {
+  check_activities(graph);
+  check_demands(graph.resources, graph.demands);
+  return longest_path_applies(graph, find_contention(graph));
+}
+
+std::vector<ActivityTimes> longest_path(const ActivityGraph& graph) {
+  check_activities(graph);
+  check_demands(graph.resources, graph.demands);
+  return checked_longest_path(graph);
 }
 
 }  // namespace spillway

@@ -123,7 +123,7 @@ TEST_CASE("Random platforms: the rates are feasible and max-min fair") {
     std::vector<int> running;
     for (std::uint32_t d = 0, n = 1 + below(8); d < n; ++d) {
       Demand demand = capped(1.0 + below(80), 1.0 + below(4));
-      for (std::uint32_t r = 0; r < resources.size() && demand.usage_count < max_usages; ++r) {
+      for (std::uint32_t r = 0; r < resources.size() && demand.usages.size() < 4; ++r) {
         if (below(2)) demand.uses(r, 0.5 * (1 + below(6)));
       }
       demands.push_back(demand);
