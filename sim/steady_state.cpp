@@ -24,18 +24,6 @@ std::vector<std::int64_t> last_ends(const Schedule& schedule, const SimulationRe
   return ends;
 }
 
-SteadyWindow steady_window(const std::vector<std::int64_t>& step_ends) {
-  const int all = static_cast<int>(step_ends.size());
-  const int until = all >= 4 ? all - 1 : all;
-  SteadyWindow window;
-  window.steps = std::max(1, until / 2);
-  window.first_step = until - window.steps;
-  window.begin_ns =
-      window.first_step > 0 ? step_ends[static_cast<std::size_t>(window.first_step - 1)] : 0;
-  window.end_ns = step_ends[static_cast<std::size_t>(until - 1)];
-  return window;
-}
-
 // Divides each steady step by what the GPU does: the time up to the end of a compute task, waiting
 // included, belongs to the task's phase; what is left after the step's last one to the optimizer.
 PhaseSeconds phase_seconds(const Schedule& schedule, const SimulationResult& result,
@@ -118,6 +106,27 @@ void find_bound(SimulationResult& result) {
 }
 
 }  // namespace
+
+SteadyWindow steady_window(const std::vector<std::int64_t>& step_ends_ns) {
+  const int all = static_cast<int>(step_ends_ns.size());
+  const int until = all >= 4 ? all - 1 : all;
+  SteadyWindow window;
+  window.steps = std::max(1, until / 2);
+  window.first_step = until - window.steps;
+  window.begin_ns =
+      window.first_step > 0 ? step_ends_ns[static_cast<std::size_t>(window.first_step - 1)] : 0;
+  window.end_ns = step_ends_ns[static_cast<std::size_t>(until - 1)];
+  return window;
+}
+
+TaskId last_task(const Schedule& schedule, const SimulationResult& result,
+                 const SteadyWindow& window) {
+  const std::span<const Task> tasks = schedule.tasks();
+  for (TaskId task = 0; task < tasks.size(); ++task) {
+    if (window.counts(tasks[task]) && result.tasks[task].end_ns == window.end_ns) return task;
+  }
+  SPILLWAY_ASSERT(false, "no task ends with the steady window");
+}
 
 void measure_steady_state(const Schedule& schedule, const ActivityGraph& graph,
                           SimulationResult& result) {
