@@ -32,7 +32,11 @@ std::string to_string(const TaskClass& task_class) {
   if (task_class.kind == TaskKind::barrier) return "barrier";
   if (task_class.lane == Lane::cpu_optimizer && task_class.kind == TaskKind::optimizer)
     return to_string(Lane::cpu_optimizer);
-  const std::string lane = to_string(task_class.lane);
+  // Copies by their direction: a policy may have both on one lane.
+  const Lane named = task_class.kind == TaskKind::h2d   ? Lane::pcie_h2d
+                     : task_class.kind == TaskKind::d2h ? Lane::pcie_d2h
+                                                        : task_class.lane;
+  const std::string lane = to_string(named);
   if (task_class.buffer) return lane + " " + in_words(to_string(*task_class.buffer));
   return lane + " " + in_words(to_string(task_class.kind));
 }
