@@ -94,24 +94,22 @@ Demands demands_of(const ActivityGraph& graph, const FairSharing& sharing, int s
 }
 
 // The least of `task` that can have run inside the window: outside it, it ran at its full rate at
-// most.
+// most. Its times are rounded, so what is outside may be a nanosecond more than it looks.
 Portion inside(const SteadyWindow& window, const SimulatedTask& task, const Activity& activity,
                const FairSharing& sharing) {
-  const auto in_window = [&](std::int64_t begin, std::int64_t end) {
-    return static_cast<double>(
-        std::max<std::int64_t>(0, std::min(end, window.end_ns) - std::max(begin, window.begin_ns)));
+  const auto outside_ns = [&](std::int64_t begin, std::int64_t end) {
+    const std::int64_t in_window =
+        std::max<std::int64_t>(0, std::min(end, window.end_ns) - std::max(begin, window.begin_ns));
+    const std::int64_t outside = end - begin - in_window;
+    return static_cast<double>(outside > 0 ? outside + 1 : 0);
   };
   const std::int64_t work_begin = std::min(task.start_ns + activity.latency_ns, task.end_ns);
+  const double latency_ns = static_cast<double>(activity.latency_ns);
+  const double work_ns = uncontended_ns(activity, sharing) - latency_ns;
   Portion portion;
-  if (activity.latency_ns > 0) {
-    portion.latency =
-        in_window(task.start_ns, work_begin) / static_cast<double>(activity.latency_ns);
-  }
-  const double full_rate_ns =
-      uncontended_ns(activity, sharing) - static_cast<double>(activity.latency_ns);
-  const double outside_ns =
-      static_cast<double>(task.end_ns - work_begin) - in_window(work_begin, task.end_ns);
-  if (full_rate_ns > 0) portion.work = std::max(0.0, 1 - outside_ns / full_rate_ns);
+  if (latency_ns > 0)
+    portion.latency = std::max(0.0, 1 - outside_ns(task.start_ns, work_begin) / latency_ns);
+  if (work_ns > 0) portion.work = std::max(0.0, 1 - outside_ns(work_begin, task.end_ns) / work_ns);
   return portion;
 }
 
