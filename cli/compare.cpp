@@ -6,6 +6,7 @@
 
 #include "base/units.hpp"
 #include "cli/commands.hpp"
+#include "cli/explanation_text.hpp"
 #include "cli/problem_options.hpp"
 #include "experiments/evaluate.hpp"
 #include "sim/result_json.hpp"
@@ -36,9 +37,9 @@ void print_table(const std::vector<Evaluation>& all) {
   const Problem& problem = all.front().schedule.problem();
   fmt::print("{} on {}: {} sequences of {} tokens a step\n", problem.model.name,
              problem.machine.name, problem.workload.batch, problem.workload.sequence);
-  fmt::print("{:<34} {:>5} {:>10} {:>10} {:>8} {:<13} {:>6} {:>10} {:>10} {:>10} {:>11}\n",
+  fmt::print("{:<34} {:>5} {:>10} {:>10} {:>8} {:<13} {:>6} {:>10} {:>10} {:>10} {:>11}  {}\n",
              "policy", "micro", "step", "tokens/s", "TFLOPS", "bound by", "of it", "gpu", "host",
-             "ssd", "ssd written");
+             "ssd", "ssd written", "the gpu waits most for");
   const auto best = fastest(all);
   for (std::size_t i = 0; i < all.size(); ++i) {
     const Schedule& schedule = all[i].schedule;
@@ -52,11 +53,12 @@ void print_table(const std::vector<Evaluation>& all) {
     }
     const SimulationResult& r = *all[i].result;
     fmt::print(
-        "{:<34} {:>5} {:>10} {:>10.1f} {:>8.3g} {:<13} {:>4.0f} % {:>10} {:>10} {:>10} {:>11}{}\n",
+        "{:<34} {:>5} {:>10} {:>10.1f} {:>8.3g} {:<13} {:>4.0f} % {:>10} {:>10} {:>10} {:>11}  "
+        "{}{}\n",
         schedule.policy(), schedule.problem().workload.micro_batch, format_seconds(r.step_seconds),
         r.tokens_per_second, r.model_tflops, r.bound_by, 100 * r.efficiency, peak(Tier::gpu),
         peak(Tier::host), peak(Tier::ssd), format_bytes(r.ssd_bytes_written_per_step),
-        best == i ? "  <- fastest" : "");
+        longest_stall_text(explain(schedule, r)), best == i ? "  <- fastest" : "");
   }
 }
 
@@ -66,8 +68,11 @@ void run(const Options& options, int& exit_code) {
   if (options.json) {
     nlohmann::ordered_json list = nlohmann::ordered_json::array();
     for (const Evaluation& one : all) {
+      std::optional<Explanation> explanation;
+      if (one.result) explanation = explain(one.schedule, *one.result);
       list.push_back(to_json(one.schedule, one.result ? &*one.result : nullptr,
-                             one.schedule_seconds, one.simulate_seconds));
+                             one.schedule_seconds, one.simulate_seconds,
+                             explanation ? &*explanation : nullptr));
     }
     fmt::print("{}\n", nlohmann::ordered_json{{"policies", list}}.dump(2));
   } else {

@@ -9,6 +9,7 @@
 #include "base/errors.hpp"
 #include "base/units.hpp"
 #include "cli/commands.hpp"
+#include "cli/explanation_text.hpp"
 #include "cli/output.hpp"
 #include "cli/problem_options.hpp"
 #include "experiments/evaluate.hpp"
@@ -60,7 +61,8 @@ void print_header(const Schedule& schedule) {
              problem.workload.micro_batches() == 1 ? "" : "es", problem.workload.micro_batch);
 }
 
-void print_result(const Schedule& schedule, const SimulationResult& result) {
+void print_result(const Schedule& schedule, const SimulationResult& result,
+                  const Explanation& explanation) {
   print_header(schedule);
   fmt::print("step           {}   forward {}, backward {}, optimizer {}\n",
              format_seconds(result.step_seconds), format_seconds(result.phases.forward),
@@ -77,6 +79,8 @@ void print_result(const Schedule& schedule, const SimulationResult& result) {
     fmt::print("  {:<13} {:>5.1f} %  {:>10}\n", to_string(static_cast<Lane>(lane)),
                100 * use.busy_fraction, use.bytes > 0 ? format_bytes(use.bytes) : "");
   }
+  fmt::print("{}", critical_path_text(explanation));
+  fmt::print("{}", stalls_text(explanation));
   fmt::print("memory\n");
   print_memory(schedule);
   if (result.extrapolated) {
@@ -104,15 +108,17 @@ void run_simulate(const Options& options, int& exit_code) {
     write_trace(trace, options.trace);
   }
   if (options.json) {
-    fmt::print("{}\n",
-               to_json(schedule, result, evaluation.schedule_seconds, evaluation.simulate_seconds)
-                   .dump(2));
+    std::optional<Explanation> explanation;
+    if (result) explanation = explain(schedule, *result);
+    fmt::print("{}\n", to_json(schedule, result, evaluation.schedule_seconds,
+                               evaluation.simulate_seconds, explanation ? &*explanation : nullptr)
+                           .dump(2));
   } else if (options.explain) {
     std::ostringstream text;
     schedule.write_explain(text);
     fmt::print("{}", text.str());
   } else if (result) {
-    print_result(schedule, *result);
+    print_result(schedule, *result, explain(schedule, *result));
   }
   if (!result) {
     exit_code = exit_does_not_fit;

@@ -53,10 +53,47 @@ void add_result(Json& json, const SimulationResult& result) {
   json["ssd_bytes_written_per_step"] = whole(result.ssd_bytes_written_per_step);
 }
 
+// Where a task class stands in JSON: its name for people, and what it is made of.
+Json class_json(const TaskClass& task_class) {
+  return {{"name", to_string(task_class)},
+          {"lane", to_string(task_class.lane)},
+          {"kind", to_string(task_class.kind)},
+          {"buffer", task_class.buffer ? Json(to_string(*task_class.buffer)) : Json(nullptr)}};
+}
+
+Json critical_path_json(const Explanation& explanation) {
+  const double per_step = 1e-9 / explanation.window.steps;
+  const CriticalPath& path = explanation.critical_path;
+  Json parts = Json::array();
+  for (const CriticalPart& part : path.parts) {
+    Json json = class_json(part.of);
+    json["seconds"] = static_cast<double>(part.ns) * per_step;
+    json["lost_seconds"] = Json::object();
+    for (const auto& [resource, ns] : part.lost_ns) json["lost_seconds"][resource] = ns * per_step;
+    parts.push_back(std::move(json));
+  }
+  return {{"chain_seconds", path.chain_ns * per_step}, {"parts", std::move(parts)}};
+}
+
+Json stalls_json(const Explanation& explanation) {
+  const double per_step = 1e-9 / explanation.window.steps;
+  const StallReport& report = explanation.stalls;
+  Json causes = Json::array();
+  for (const Stall& stall : report.stalls) {
+    Json json = class_json(stall.running);
+    json["wait"] = to_string(stall.wait);
+    json["seconds"] = static_cast<double>(stall.ns) * per_step;
+    causes.push_back(std::move(json));
+  }
+  return {{"busy_seconds", static_cast<double>(report.busy_ns) * per_step},
+          {"idle_seconds", static_cast<double>(report.idle_ns) * per_step},
+          {"causes", std::move(causes)}};
+}
+
 }  // namespace
 
 Json to_json(const Schedule& schedule, const SimulationResult* result, double schedule_seconds,
-             double simulate_seconds) {
+             double simulate_seconds, const Explanation* explanation) {
   const Problem& problem = schedule.problem();
   Json json;
   json["policy"] = schedule.policy();
@@ -74,6 +111,8 @@ Json to_json(const Schedule& schedule, const SimulationResult* result, double sc
       json[key] = nullptr;
     }
   }
+  json["critical_path"] = explanation ? critical_path_json(*explanation) : Json(nullptr);
+  json["stalls"] = explanation ? stalls_json(*explanation) : Json(nullptr);
   json["tasks"] = schedule.tasks().size();
   json["schedule_seconds"] = schedule_seconds;
   json["simulate_seconds"] = result != nullptr ? Json(simulate_seconds) : Json(nullptr);

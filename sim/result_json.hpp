@@ -4,13 +4,14 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include "policies/schedule.hpp"
-#include "sim/simulate.hpp"
+#include "sim/explanation.hpp"
 
 namespace spillway {
 
 // `result` is null when the schedule was not simulated, which is so when it does not fit: then what
-// only a simulation tells is null.
+// only a simulation tells is null. So are critical_path and stalls without an explanation.
 nlohmann::ordered_json to_json(const Schedule& schedule, const SimulationResult* result,
-                               double schedule_seconds, double simulate_seconds);
+                               double schedule_seconds, double simulate_seconds,
+                               const Explanation* explanation = nullptr);
 
 }  // namespace spillway

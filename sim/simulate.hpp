@@ -45,9 +45,11 @@ struct SimulationResult {
       0;  // FLOPs of the tasks that ran, recomputation included, per step / step time
   PhaseSeconds phases;
 
-  double bound_seconds = 0;  // no schedule with this work can be faster
-  std::string bound_by;      // the lane or resource that sets it
-  double efficiency = 0;     // bound_seconds / step_seconds
+  // No schedule with this work can be faster. In a run too short to be steady, whose window holds
+  // less than the work of its steps: the work inside the window.
+  double bound_seconds = 0;
+  std::string bound_by;   // the lane or resource that sets it
+  double efficiency = 0;  // bound_seconds / step_seconds
 
   std::array<LaneUse, lane_count> lanes;  // by Lane
   std::vector<ResourceUse> resources;

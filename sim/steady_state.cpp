@@ -24,18 +24,6 @@ std::vector<std::int64_t> last_ends(const Schedule& schedule, const SimulationRe
   return ends;
 }
 
-SteadyWindow steady_window(const std::vector<std::int64_t>& step_ends) {
-  const int all = static_cast<int>(step_ends.size());
-  const int until = all >= 4 ? all - 1 : all;
-  SteadyWindow window;
-  window.steps = std::max(1, until / 2);
-  window.first_step = until - window.steps;
-  window.begin_ns =
-      window.first_step > 0 ? step_ends[static_cast<std::size_t>(window.first_step - 1)] : 0;
-  window.end_ns = step_ends[static_cast<std::size_t>(until - 1)];
-  return window;
-}
-
 // Divides each steady step by what the GPU does: the time up to the end of a compute task, waiting
 // included, belongs to the task's phase; what is left after the step's last one to the optimizer.
 PhaseSeconds phase_seconds(const Schedule& schedule, const SimulationResult& result,
@@ -68,12 +56,105 @@ PhaseSeconds phase_seconds(const Schedule& schedule, const SimulationResult& res
   return {seconds(Phase::forward), seconds(Phase::backward), seconds(Phase::optimizer)};
 }
 
-// Work per steady step: lanes, resources, FLOPs, bytes written.
+// How much of a task counts, each 0 .. 1.
+struct Portion {
+  double latency = 0, work = 0;
+};
+
+// Seconds per steady step that lanes and resources need at least.
+struct Demands {
+  std::array<double, lane_count> lanes{};
+  std::vector<double> resources;
+};
+
+template <class PortionOf>
+Demands demands_of(const ActivityGraph& graph, const FairSharing& sharing, int steps,
+                   const PortionOf& portion_of) {
+  const double per_step = 1.0 / steps;
+  Demands demands;
+  demands.resources.resize(graph.resources.size(), 0);
+  for (TaskId t = 0; t < graph.activities.size(); ++t) {
+    const Portion portion = portion_of(t);
+    const Activity& activity = graph.activities[t];
+    const double latency_ns = static_cast<double>(activity.latency_ns);
+    demands.lanes[activity.lane] +=
+        (portion.latency * latency_ns +
+         portion.work * (uncontended_ns(activity, sharing) - latency_ns)) *
+        1e-9 * per_step;
+    const double amount = portion.work * activity.amount * per_step;
+    if (amount == 0) continue;
+    const Demand& demand = graph.demands[activity.demand];
+    for (std::uint32_t u = 0; u < demand.usage_count; ++u) {
+      const Usage& usage = demand.usages[u];
+      demands.resources[usage.resource] +=
+          amount * usage.per_unit / graph.resources[usage.resource].capacity;
+    }
+  }
+  return demands;
+}
+
+// The least of `task` that can have run inside the window: outside it, it ran at its full rate at
+// most. Its times are rounded, so what is outside may be a nanosecond more than it looks.
+Portion inside(const SteadyWindow& window, const SimulatedTask& task, const Activity& activity,
+               const FairSharing& sharing) {
+  const auto outside_ns = [&](std::int64_t begin, std::int64_t end) {
+    const std::int64_t in_window =
+        std::max<std::int64_t>(0, std::min(end, window.end_ns) - std::max(begin, window.begin_ns));
+    const std::int64_t outside = end - begin - in_window;
+    return static_cast<double>(outside > 0 ? outside + 1 : 0);
+  };
+  const std::int64_t work_begin = std::min(task.start_ns + activity.latency_ns, task.end_ns);
+  const double latency_ns = static_cast<double>(activity.latency_ns);
+  const double work_ns = uncontended_ns(activity, sharing) - latency_ns;
+  Portion portion;
+  if (latency_ns > 0)
+    portion.latency = std::max(0.0, 1 - outside_ns(task.start_ns, work_begin) / latency_ns);
+  if (work_ns > 0) portion.work = std::max(0.0, 1 - outside_ns(work_begin, task.end_ns) / work_ns);
+  return portion;
+}
+
+// The bound: a lane serves one task at a time, so it is a resource of its own.
+void find_bound(const Demands& demands, SimulationResult& result) {
+  result.bound_seconds = 0;
+  for (std::size_t lane = 0; lane < demands.lanes.size(); ++lane) {
+    if (demands.lanes[lane] <= result.bound_seconds) continue;
+    result.bound_seconds = demands.lanes[lane];
+    result.bound_by = to_string(static_cast<Lane>(lane));
+  }
+  for (std::size_t r = 0; r < demands.resources.size(); ++r) {
+    // A lane that is alone on a resource demands the same of both: it keeps the name of the lane.
+    if (demands.resources[r] <= result.bound_seconds * (1 + 1e-9)) continue;
+    result.bound_seconds = demands.resources[r];
+    result.bound_by = result.resources[r].name;
+  }
+}
+
+// What lanes and resources must do in a steady step, and the bound that follows.
 void measure_demand(const Schedule& schedule, const ActivityGraph& graph,
                     const SteadyWindow& window, SimulationResult& result) {
   const FairSharing sharing(graph.resources, graph.demands);
+  const std::span<const Task> tasks = schedule.tasks();
+  const Demands demands = demands_of(graph, sharing, window.steps, [&](TaskId t) {
+    return window.counts(tasks[t]) ? Portion{1, 1} : Portion{};
+  });
+  for (std::size_t lane = 0; lane < demands.lanes.size(); ++lane)
+    result.lanes[lane].demand_seconds = demands.lanes[lane];
+  for (std::size_t r = 0; r < demands.resources.size(); ++r)
+    result.resources.push_back({graph.resources[r].name, demands.resources[r]});
+  find_bound(demands, result);
+  if (result.bound_seconds <= result.step_seconds + 1e-9) return;
+  // Not steady: the window holds less than the work of its steps, for some of it ran before. No
+  // window can be shorter than what ran inside it.
+  find_bound(demands_of(graph, sharing, window.steps,
+                        [&](TaskId t) {
+                          return inside(window, result.tasks[t], graph.activities[t], sharing);
+                        }),
+             result);
+}
+
+// What the tasks did: time and bytes by lane, FLOPs.
+void measure_work(const Schedule& schedule, const SteadyWindow& window, SimulationResult& result) {
   const double per_step = 1.0 / window.steps;
-  std::vector<double> taken(graph.resources.size(), 0);
   double flops = 0;
   const std::span<const Task> tasks = schedule.tasks();
   for (std::size_t t = 0; t < tasks.size(); ++t) {
@@ -83,41 +164,36 @@ void measure_demand(const Schedule& schedule, const ActivityGraph& graph,
                                 std::max(result.tasks[t].start_ns, window.begin_ns);
     if (inside > 0) lane.busy_fraction += static_cast<double>(inside) * 1e-9 / window.seconds();
     if (!window.counts(task)) continue;
-    const Activity& activity = graph.activities[t];
-    lane.demand_seconds += uncontended_ns(activity, sharing) * 1e-9 * per_step;
     flops += task.flops;
     if (task.lane != Lane::gpu_compute) lane.bytes += static_cast<double>(task.bytes) * per_step;
-    if (activity.amount == 0) continue;
-    const Demand& demand = graph.demands[activity.demand];
-    for (std::uint32_t u = 0; u < demand.usage_count; ++u) {
-      taken[demand.usages[u].resource] += activity.amount * demand.usages[u].per_unit * per_step;
-    }
-  }
-  for (std::size_t r = 0; r < taken.size(); ++r) {
-    result.resources.push_back({graph.resources[r].name, taken[r] / graph.resources[r].capacity});
   }
   result.ssd_bytes_written_per_step = result.lanes[index_of(Lane::ssd_write)].bytes;
   if (result.step_seconds > 0)
     result.hardware_tflops = flops * per_step / result.step_seconds * 1e-12;
 }
 
-// The bound: a lane serves one task at a time, so it is a resource of its own.
-void find_bound(SimulationResult& result) {
-  for (int l = 0; l < lane_count; ++l) {
-    const double seconds = result.lanes[static_cast<std::size_t>(l)].demand_seconds;
-    if (seconds <= result.bound_seconds) continue;
-    result.bound_seconds = seconds;
-    result.bound_by = to_string(static_cast<Lane>(l));
-  }
-  for (const ResourceUse& resource : result.resources) {
-    // A lane that is alone on a resource demands the same of both: it keeps the name of the lane.
-    if (resource.demand_seconds <= result.bound_seconds * (1 + 1e-9)) continue;
-    result.bound_seconds = resource.demand_seconds;
-    result.bound_by = resource.name;
-  }
+}  // namespace
+
+SteadyWindow steady_window(const std::vector<std::int64_t>& step_ends_ns) {
+  const int all = static_cast<int>(step_ends_ns.size());
+  const int until = all >= 4 ? all - 1 : all;
+  SteadyWindow window;
+  window.steps = std::max(1, until / 2);
+  window.first_step = until - window.steps;
+  window.begin_ns =
+      window.first_step > 0 ? step_ends_ns[static_cast<std::size_t>(window.first_step - 1)] : 0;
+  window.end_ns = step_ends_ns[static_cast<std::size_t>(until - 1)];
+  return window;
 }
 
-}  // namespace
+TaskId last_task(const Schedule& schedule, const SimulationResult& result,
+                 const SteadyWindow& window) {
+  const std::span<const Task> tasks = schedule.tasks();
+  for (TaskId task = 0; task < tasks.size(); ++task) {
+    if (window.counts(tasks[task]) && result.tasks[task].end_ns == window.end_ns) return task;
+  }
+  SPILLWAY_ASSERT(false, "no task ends with the steady window");
+}
 
 void measure_steady_state(const Schedule& schedule, const ActivityGraph& graph,
                           SimulationResult& result) {
@@ -125,8 +201,8 @@ void measure_steady_state(const Schedule& schedule, const ActivityGraph& graph,
   result.step_ends_ns = last_ends(schedule, result);
   const SteadyWindow window = steady_window(result.step_ends_ns);
   result.step_seconds = window.seconds() / window.steps;
+  measure_work(schedule, window, result);
   measure_demand(schedule, graph, window, result);
-  find_bound(result);
   result.phases = phase_seconds(schedule, result, window);
   if (result.step_seconds <= 0) return;
   const Workload& workload = problem.workload;

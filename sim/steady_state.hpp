@@ -21,6 +21,13 @@ struct SteadyWindow {
   double seconds() const { return static_cast<double>(end_ns - begin_ns) * 1e-9; }
 };
 
+// The window of a simulated schedule whose steps end at these times.
+SteadyWindow steady_window(const std::vector<std::int64_t>& step_ends_ns);
+
+// The task with which the window ends (the first in program order, where several end then).
+TaskId last_task(const Schedule& schedule, const SimulationResult& result,
+                 const SteadyWindow& window);
+
 // Fills everything of `result` but tasks and extrapolated, which must be there.
 void measure_steady_state(const Schedule& schedule, const ActivityGraph& graph,
                           SimulationResult& result);

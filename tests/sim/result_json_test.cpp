@@ -26,10 +26,26 @@ TEST_CASE("The JSON object has every key, in the documented order") {
   const Schedule schedule = build_schedule(small_problem(round_machine()), "zero-offload", 3);
   const SimulationResult result = simulate(schedule);
   const Json json = to_json(schedule, &result, 0.25, 0.5);
-  CHECK(keys(json) == Keys{"policy", "model", "machine", "workload", "fits", "memory",
-                           "step_seconds", "tokens_per_second", "model_tflops", "hardware_tflops",
-                           "phases", "bound_seconds", "bound_by", "efficiency", "lanes",
-                           "ssd_bytes_written_per_step", "tasks", "schedule_seconds",
+  CHECK(keys(json) == Keys{"policy",
+                           "model",
+                           "machine",
+                           "workload",
+                           "fits",
+                           "memory",
+                           "step_seconds",
+                           "tokens_per_second",
+                           "model_tflops",
+                           "hardware_tflops",
+                           "phases",
+                           "bound_seconds",
+                           "bound_by",
+                           "efficiency",
+                           "lanes",
+                           "ssd_bytes_written_per_step",
+                           "critical_path",
+                           "stalls",
+                           "tasks",
+                           "schedule_seconds",
                            "simulate_seconds"});
   CHECK(keys(json["workload"]) == Keys{"batch", "micro_batch", "micro_batches", "sequence"});
   CHECK(keys(json["memory"]) == Keys{"gpu", "host", "ssd"});
@@ -52,14 +68,41 @@ TEST_CASE("What does not fit has its memory, and null for what only a simulation
   const Json json = to_json(schedule, nullptr, 0.25, 0.5);
   CHECK(json["fits"] == false);
   CHECK(json["memory"]["gpu"]["peak_bytes"] > 4096);
-  for (const char* key : {"step_seconds", "tokens_per_second", "model_tflops", "hardware_tflops",
-                          "phases", "bound_seconds", "bound_by", "efficiency", "lanes",
-                          "ssd_bytes_written_per_step", "simulate_seconds"}) {
+  for (const char* key :
+       {"step_seconds", "tokens_per_second", "model_tflops", "hardware_tflops", "phases",
+        "bound_seconds", "bound_by", "efficiency", "lanes", "ssd_bytes_written_per_step",
+        "critical_path", "stalls", "simulate_seconds"}) {
     INFO(key);
     REQUIRE(json.contains(key));
     CHECK(json[key].is_null());
   }
   CHECK(json["tasks"] == schedule.tasks().size());
+}
+
+TEST_CASE("In JSON the critical path adds up to the step, and the stalls to the GPU's idle time") {
+  const Schedule schedule = build_schedule(small_problem(round_machine()), "zero-infinity", 4);
+  const SimulationResult result = simulate(schedule);
+  CHECK(to_json(schedule, &result, 0, 0)["stalls"].is_null());
+  const Explanation explanation = explain(schedule, result);
+  const Json json = to_json(schedule, &result, 0, 0, &explanation);
+  const Json& path = json["critical_path"];
+  CHECK(keys(path) == Keys{"chain_seconds", "parts"});
+  REQUIRE(!path["parts"].empty());
+  CHECK(keys(path["parts"][0]) ==
+        Keys{"name", "lane", "kind", "buffer", "seconds", "lost_seconds"});
+  const auto sum = [](const Json& list) {
+    double seconds = 0;
+    for (const Json& item : list) seconds += item["seconds"].get<double>();
+    return seconds;
+  };
+  CHECK(sum(path["parts"]) == Approx(result.step_seconds));
+  const Json& stalls = json["stalls"];
+  CHECK(keys(stalls) == Keys{"busy_seconds", "idle_seconds", "causes"});
+  REQUIRE(!stalls["causes"].empty());
+  CHECK(keys(stalls["causes"][0]) == Keys{"name", "lane", "kind", "buffer", "wait", "seconds"});
+  CHECK(sum(stalls["causes"]) == Approx(stalls["idle_seconds"].get<double>()));
+  CHECK(stalls["idle_seconds"].get<double>() + stalls["busy_seconds"].get<double>() ==
+        Approx(result.step_seconds));
 }
 
 TEST_CASE("Extrapolated kernel times are marked, measured ones are not") {

@@ -1,0 +1,39 @@
+// What the steady step is made of: the chain of tasks, each the cause of the next, that ends with
+// the steady window, and how much of it is lost to sharing.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "sim/causes.hpp"
+#include "sim/cost_model.hpp"
+#include "sim/steady_state.hpp"
+#include "sim/task_class.hpp"
+
+namespace spillway {
+
+struct CriticalPart {
+  TaskClass of;
+  std::int64_t ns = 0;  // of the steady window, > 0
+  // Part of it that these tasks would not have taken alone, by the resource that held them to their
+  // fair share; only resources that did.
+  std::vector<std::pair<std::string, double>> lost_ns;
+};
+
+struct CriticalPath {
+  std::vector<TaskId> tasks;        // in order of time; the window is covered without gaps
+  std::vector<CriticalPart> parts;  // the longest first; their sum is the window
+  // The longest chain of the tasks that start inside the window, each at its uncontended time,
+  // linked by dependencies and by the order on their lanes. Sharing can only make the window
+  // longer.
+  double chain_ns = 0;
+};
+
+// `causes` are those from window.begin_ns on.
+CriticalPath find_critical_path(const Schedule& schedule, const ActivityGraph& graph,
+                                const SimulationResult& result, const Causes& causes,
+                                const SteadyWindow& window);
+
+}  // namespace spillway
