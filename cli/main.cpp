@@ -43,6 +43,7 @@ void build(CLI::App& app, int& exit_code) {
   cli::add_estimate(app, exit_code);
   cli::add_simulate(app, exit_code);
   cli::add_compare(app, exit_code);
+  cli::add_sweep(app, exit_code);
   cli::add_train(app, exit_code);
   cli::add_validate(app, exit_code);
   cli::add_papers(app, exit_code);

@@ -163,4 +163,11 @@ std::vector<std::string> keys_of(const std::vector<Field>& fields) {
   return keys;
 }
 
+void set_field(const std::vector<Field>& fields, const std::string& key, const std::string& value) {
+  for (const Field& field : fields) {
+    if (field.key == key) return field.set(value);
+  }
+  throw InputError(fmt::format("unknown key {}", key), unknown_name_hint(key, keys_of(fields)));
+}
+
 }  // namespace spillway

@@ -70,4 +70,8 @@ Field choice_field(std::string key, Enum& value,
 
 std::vector<std::string> keys_of(const std::vector<Field>& fields);
 
+// Sets the field `key` of `fields`. Throws InputError without a place: no such key (with near
+// names), or not a value of it.
+void set_field(const std::vector<Field>& fields, const std::string& key, const std::string& value);
+
 }  // namespace spillway

@@ -1,6 +1,6 @@
 // Reads fields (config_field.hpp) from TOML and from --set, and remembers where each value stands,
-// so that every error names file:line:column or the --set that caused it. For policies/ and
-// experiments/: it is the one header that includes toml++.
+// so that every error names file:line:column or the --set that caused it. For the readers of TOML
+// files only: it is the one header that includes toml++.
 #pragma once
 
 #include <toml++/toml.h>

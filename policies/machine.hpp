@@ -89,4 +89,10 @@ Machine parse_machine(const std::string& toml_text, const std::string& origin,
                       const std::vector<std::string>& overrides = {});
 std::string machine_to_toml(const Machine& machine);
 
+// The keys that overrides may set, in the order of docs/machine-files.md.
+std::vector<std::string> machine_keys();
+// Whether `value` is of the form that `key` takes, e.g. "ssd.count", "6". Throws InputError,
+// without a place, where it is not, and where there is no such key.
+void check_machine_setting(const std::string& key, const std::string& value);
+
 }  // namespace spillway

@@ -218,6 +218,16 @@ Machine parse_machine(const std::string& toml_text, const std::string& origin,
   return machine;
 }
 
+std::vector<std::string> machine_keys() {
+  Machine scratch;
+  return keys_of(fields_of(scratch));
+}
+
+void check_machine_setting(const std::string& key, const std::string& value) {
+  Machine scratch;
+  set_field(fields_of(scratch), key, value);
+}
+
 std::string machine_to_toml(const Machine& machine) {
   Machine copy = machine;  // fields bind to variables that `set` could change
   Sources other = machine.sources;

@@ -57,4 +57,10 @@ ModelSpec parse_model(const std::string& toml_text, const std::string& origin,
                       const std::vector<std::string>& overrides = {});
 std::string model_to_toml(const ModelSpec& model);
 
+// The keys that overrides may set, in the order of docs/machine-files.md.
+std::vector<std::string> model_keys();
+// Whether `value` is of the form that `key` takes, e.g. "layers", "48". Throws InputError, without
+// a place, where it is not, and where there is no such key.
+void check_model_setting(const std::string& key, const std::string& value);
+
 }  // namespace spillway

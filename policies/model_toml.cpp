@@ -125,6 +125,16 @@ ModelSpec load_model(const std::string& name_or_path, const std::vector<std::str
                    unknown_name_hint(name_or_path, names) + "; a path of a TOML file works too");
 }
 
+std::vector<std::string> model_keys() {
+  ModelSpec scratch;
+  return keys_of(fields_of(scratch));
+}
+
+void check_model_setting(const std::string& key, const std::string& value) {
+  ModelSpec scratch;
+  set_field(fields_of(scratch), key, value);
+}
+
 std::string model_to_toml(const ModelSpec& model) {
   ModelSpec copy = model;  // fields bind to variables that `set` could change
   std::string text = "[[model]]\n";

@@ -1,0 +1,146 @@
+// spillway sweep: every combination of settings, in parallel, resumable.
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "base/errors.hpp"
+#include "cli/commands.hpp"
+#include "cli/progress.hpp"
+#include "experiments/sweep.hpp"
+
+namespace spillway::cli {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Options {
+  std::string file, out, shard;
+  int jobs = 0;
+  bool json = false;
+};
+
+SweepRun run_of(const Options& options) {
+  SweepRun run;
+  run.folder = options.out;
+  std::error_code ignored;
+  if (fs::exists(run.folder, ignored) && !fs::is_directory(run.folder, ignored)) {
+    throw InputError(fmt::format("--out {}: this is a file", options.out),
+                     "name a folder; it is created where there is none");
+  }
+  if (!options.shard.empty()) run.shard = parse_shard(options.shard);
+  if (options.jobs < 0 || options.jobs > 4096) {
+    throw InputError(fmt::format("--jobs {} is not in 1 .. 4096", options.jobs),
+                     "leave it out for one job a core");
+  }
+  run.jobs = options.jobs > 0 ? options.jobs
+                              : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  return run;
+}
+
+std::string plural(std::size_t count, const char* thing) {
+  return fmt::format("{} {}{}", count, thing, count == 1 ? "" : "s");
+}
+
+// What will be run, said before it is.
+void announce(const SweepPlan& plan, const SweepRun& run, const SweepState& state) {
+  std::string text = fmt::format("{}: {}", plan.file.name, plural(plan.points.size(), "point"));
+  if (plan.left_out > 0) text += fmt::format(", {} more left out by skip rules", plan.left_out);
+  if (plan.invalid() > 0) text += fmt::format(", {} with invalid settings", plan.invalid());
+  text += "\n";
+  if (state.damaged > 0) {
+    text +=
+        fmt::format("{} torn or damaged in the journals, dropped\n", plural(state.damaged, "line"));
+  }
+  if (state.foreign > 0) {
+    text += fmt::format("{} of other settings or another build of spillway, not used\n",
+                        plural(state.foreign, "result"));
+  }
+  if (!state.missing.empty()) {
+    text += fmt::format(
+        "{} to run{}{}, {}\n", state.missing.size(),
+        run.shard ? fmt::format(" in shard {} of {}", run.shard->index, run.shard->count) : "",
+        state.results.empty() ? "" : fmt::format(", {} done", state.results.size()),
+        plural(static_cast<std::size_t>(run.jobs), "job"));
+  }
+  fmt::print("{}", text);
+  std::fflush(stdout);
+}
+
+std::string progress_line(const SweepProgress& now) {
+  std::string line = fmt::format("{}/{} points, {:.0f} %", now.done, now.total,
+                                 100.0 * static_cast<double>(now.done) /
+                                     static_cast<double>(std::max<std::size_t>(now.total, 1)));
+  if (now.done > 0 && now.done < now.total && now.seconds > 0) {
+    const double per_second = static_cast<double>(now.done) / now.seconds;
+    line += fmt::format(", {:.3g} a second, {} left", per_second,
+                        format_clock(static_cast<double>(now.total - now.done) / per_second));
+  }
+  return line;
+}
+
+nlohmann::ordered_json to_json(const SweepPlan& plan, const SweepOutcome& outcome) {
+  return {{"name", plan.file.name},
+          {"points", plan.points.size()},
+          {"run", outcome.run},
+          {"missing", outcome.missing},
+          {"ok", outcome.ok},
+          {"does_not_fit", outcome.does_not_fit},
+          {"invalid", outcome.invalid},
+          {"results", outcome.missing == 0 ? nlohmann::ordered_json(outcome.csv.string())
+                                           : nlohmann::ordered_json(nullptr)}};
+}
+
+void print_outcome(const SweepPlan& plan, const SweepOutcome& outcome) {
+  if (outcome.run == 0 && !outcome.written && outcome.missing == 0) {
+    fmt::print("nothing to do: all results are in {}\n", outcome.csv.string());
+    return;
+  }
+  if (outcome.missing > 0) {
+    fmt::print("{} of {} have a result; the last shard, or a run without --shard, writes {}\n",
+               plan.points.size() - outcome.missing, plural(plan.points.size(), "point"),
+               outcome.csv.string());
+    return;
+  }
+  fmt::print("{}: {} ok, {} not fitting, {} invalid\n", outcome.csv.string(), outcome.ok,
+             outcome.does_not_fit, outcome.invalid);
+}
+
+void run(const Options& options) {
+  const SweepPlan plan = plan_sweep(load_sweep(options.file), "spillway " SPILLWAY_VERSION);
+  SweepRun sweep = run_of(options);
+  SweepState state = inspect_sweep(plan, sweep);
+  if (!options.json) announce(plan, sweep, state);
+  Progress progress(true);
+  sweep.progress = [&](const SweepProgress& now) {
+    progress.show(progress_line(now), now.done == now.total);
+  };
+  const SweepOutcome outcome = run_sweep(plan, sweep, std::move(state));
+  progress.finish();
+  if (options.json) {
+    fmt::print("{}\n", to_json(plan, outcome).dump(2));
+  } else {
+    print_outcome(plan, outcome);
+  }
+}
+
+}  // namespace
+
+void add_sweep(CLI::App& app, int&) {
+  CLI::App* command =
+      app.add_subcommand("sweep", "simulate every combination of settings; resumable");
+  auto options = std::make_shared<Options>();
+  command->add_option("file", options->file, "the sweep: a TOML file (docs/sweep.md)")->required();
+  command->add_option("--out", options->out, "folder of the results; goes on with what is there")
+      ->required();
+  command->add_option("--shard", options->shard,
+                      "I/N: only this share of the points, for batch systems");
+  command->add_option("--jobs", options->jobs, "points evaluated at once; default: one a core");
+  command->add_flag("--json", options->json, "print one JSON object (docs/sweep.md)");
+  command->callback([options] { run(*options); });
+}
+
+}  // namespace spillway::cli
