@@ -63,7 +63,8 @@ TEST_CASE("cli papers: --json is one object with every point, and --markdown a d
 TEST_CASE(
     "cli papers: a name that is not there and a document that cannot be written are refused") {
   check_refusal(run({"papers", "fuyuo"}), 2, "unknown paper fuyuo", "fuyou");
-  check_refusal(run({"papers", "--markdown", "/no/such/folder/x.md"}), 2, "--markdown", "create it");
+  check_refusal(run({"papers", "--markdown", "/no/such/folder/x.md"}), 2, "--markdown",
+                "create it");
   const Outcome list = run({"papers", "--list"});
   CHECK(list.exit_code == 0);
   CHECK_THAT(list.out, Catch::Contains("fuyou") && Catch::Contains("ICDE 2025"));
