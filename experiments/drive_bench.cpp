@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <ctime>
+#include <map>
 #include <memory>
 #include <set>
 
@@ -19,10 +20,71 @@ namespace {
 constexpr std::uint64_t mebi = 1 << 20;
 constexpr std::uint64_t store_bytes = 256 * mebi;
 
+// A run of so many requests of one stripe each keeps the deepest queue full.
+constexpr std::uint64_t deep_run_bytes = executor_queue_depth * mebi;
+// Shallower queues than the executor's, and the executor's own, to which the others are compared.
+constexpr std::int64_t depths[] = {1, 4, 16, executor_queue_depth};
+
 double thread_cpu_seconds() {
   timespec time{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
   return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) / 1e9;
+}
+
+// A folder of its own in each directory, for a store beside the one that is open there.
+class Subfolders {
+ public:
+  explicit Subfolders(const std::vector<std::filesystem::path>& directories) {
+    for (const auto& directory : directories) {
+      paths.push_back(directory / "spillway-calibrate");
+      std::filesystem::create_directories(paths.back());
+    }
+  }
+  ~Subfolders() {
+    std::error_code ignored;
+    for (const auto& path : paths) std::filesystem::remove(path, ignored);
+  }
+  Subfolders(const Subfolders&) = delete;
+  Subfolders& operator=(const Subfolders&) = delete;
+  std::vector<std::filesystem::path> paths;
+};
+
+// Fills in machine.ssd.by_queue_depth: bandwidths of long runs at a few depths, as shares of that
+// at the executor's own depth.
+void measure_depths(const std::vector<std::filesystem::path>& directories, const SamplingRule& rule,
+                    const Arena& memory, Machine& machine,
+                    const std::function<void(const std::string&)>& next) {
+  const Subfolders folders(directories);
+  std::map<std::int64_t, Machine::Ssd::Row> rates;
+  for (const std::int64_t depth : depths) {
+    next(fmt::format("SSD at queue depth {}", depth));
+    SsdStoreOptions options;
+    options.queue_depth = static_cast<unsigned>(depth);
+    const SsdStore store(folders.paths, 2 * deep_run_bytes, options);
+    SsdStore::Channel lane(store);
+    lane.register_memory(memory.span());
+    std::uint64_t at = 0;
+    const auto turn = [&] { return at = deep_run_bytes - at; };
+    for (int half = 0; half < 2; ++half) lane.write(turn(), memory.data(), deep_run_bytes);
+    lane.sync();
+    const auto rate = [&](const char* kind, const auto& run) {
+      const std::string shape = fmt::format("bytes={},depth={}", deep_run_bytes, depth);
+      machine.kernels.push_back(kernel_time(kind, shape, 0, sample_ns(rule, run)));
+      return static_cast<double>(deep_run_bytes) / seconds_of(machine.kernels.back());
+    };
+    Machine::Ssd::Row& row = rates[depth];
+    row.read = rate("read", [&] { lane.read(turn(), memory.data(), deep_run_bytes); });
+    row.write = rate("write", [&] { lane.write(turn(), memory.data(), deep_run_bytes); });
+  }
+  const Machine::Ssd::Row full = rates.at(executor_queue_depth);
+  for (const auto& [depth, row] : rates) {
+    // A shallower queue that was faster was so by chance.
+    machine.ssd.by_queue_depth[static_cast<double>(depth)] = {
+        std::min(1.0, row.read / full.read), std::min(1.0, row.write / full.write), 0};
+  }
+  machine.sources["ssd.by_queue_depth"] =
+      fmt::format("O_DIRECT io_uring, runs of {}, against depth {}",
+                  format_bytes(static_cast<double>(deep_run_bytes)), executor_queue_depth);
 }
 
 }  // namespace
@@ -77,32 +139,7 @@ void measure_drives(const std::vector<std::filesystem::path>& directories, const
   machine.ssd.write_latency_ns =
       static_cast<std::int64_t>(write.latency_seconds * 1e9) + machine.gpu.launch_ns;
 
-  // Depths, for the record: the store uses the deepest.
-  for (const unsigned depth : {1u, 8u}) {
-    next(fmt::format("SSD at queue depth {}", depth));
-    std::filesystem::path shallow_dir = directories.front() / "spillway-calibrate";
-    std::filesystem::create_directories(shallow_dir);
-    {
-      SsdStoreOptions options;
-      options.queue_depth = depth;
-      const SsdStore shallow({shallow_dir}, 64 * mebi, options);
-      SsdStore::Channel lane(shallow);
-      for (std::uint64_t at = 0; at < 64 * mebi; at += 16 * mebi)
-        lane.write(at, memory.data(), 16 * mebi);
-      std::uint64_t at = 0;
-      const auto turn = [&] {
-        at = (at + 16 * mebi) % (64 * mebi);
-        return at;
-      };
-      const std::string shape = fmt::format("bytes={},depth={}", 16 * mebi, depth);
-      keep(kernel_time("read", shape, 0,
-                       sample_ns(rule, [&] { lane.read(turn(), memory.data(), 16 * mebi); })));
-      keep(kernel_time("write", shape, 0,
-                       sample_ns(rule, [&] { lane.write(turn(), memory.data(), 16 * mebi); })));
-    }
-    std::error_code ignored;
-    std::filesystem::remove(shallow_dir, ignored);
-  }
+  measure_depths(directories, rule, memory, machine, next);
 
   // Reads while another lane writes, and the other way round.
   constexpr std::uint64_t bytes = 4 * mebi;

@@ -12,7 +12,7 @@
 
 namespace spillway {
 
-// Fills in machine.ssd: reads and writes alone by size and queue depth, and mixed; with all
+// Fills in machine.ssd: reads and writes alone by size and by queue depth, and mixed; with all
 // samples. `memory` (at least 64 MiB) is what is written and read into. `next` is told what comes,
 // drive_figures times. Throws MachineError where the store cannot be made or fails; nothing is left
 // in the directories.
@@ -20,6 +20,6 @@ void measure_drives(const std::vector<std::filesystem::path>& directories, const
                     const Arena& memory, Machine& machine,
                     const std::function<void(const std::string&)>& next);
 
-inline constexpr int drive_figures = 9;
+inline constexpr int drive_figures = 11;
 
 }  // namespace spillway

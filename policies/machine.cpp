@@ -13,21 +13,51 @@
 
 namespace spillway {
 
-Machine::Ssd::Row bandwidth_with(const Machine::Ssd& ssd, std::int64_t count) {
-  SPILLWAY_ASSERT(!ssd.by_count.empty() && count >= 0);
-  const auto above = ssd.by_count.lower_bound(count);
-  if (above == ssd.by_count.end()) return ssd.by_count.rbegin()->second;
-  // Below the first row the table starts at no drives and no bandwidth.
-  const bool first = above == ssd.by_count.begin();
-  const std::int64_t low_count = first ? 0 : std::prev(above)->first;
-  const Machine::Ssd::Row low = first ? Machine::Ssd::Row{} : std::prev(above)->second;
-  const Machine::Ssd::Row& high = above->second;
-  if (count == above->first) return high;
+namespace {
+
+using Row = Machine::Ssd::Row;
+
+// Linear between rows, in proportion to the first row below it, the last row beyond it.
+template <class Key>
+Row interpolate(const std::map<Key, Row>& table, Key at) {
+  SPILLWAY_ASSERT(!table.empty() && at >= 0);
+  const auto above = table.lower_bound(at);
+  if (above == table.end()) return table.rbegin()->second;
+  // Below the first row the table starts at nothing.
+  const bool first = above == table.begin();
+  const Key low_key = first ? Key{} : std::prev(above)->first;
+  const Row low = first ? Row{} : std::prev(above)->second;
+  const Row& high = above->second;
+  if (at == above->first) return high;
   const double share =
-      static_cast<double>(count - low_count) / static_cast<double>(above->first - low_count);
+      static_cast<double>(at - low_key) / static_cast<double>(above->first - low_key);
   const auto between = [share](double a, double b) { return a + (b - a) * share; };
   return {between(low.read, high.read), between(low.write, high.write),
           between(low.total, high.total)};
+}
+
+}  // namespace
+
+Row bandwidth_with(const Machine::Ssd& ssd, std::int64_t count) {
+  return interpolate(ssd.by_count, count);
+}
+
+Row Machine::Ssd::at_queue_depth() const {
+  if (by_queue_depth.empty()) return {read, write, total};
+  std::map<double, Row> shares = by_queue_depth;
+  for (auto& [depth, row] : shares) {
+    if (row.total == 0) row.total = std::max(row.read, row.write);
+  }
+  const Row share = interpolate(shares, static_cast<double>(queue_depth));
+  return {read * share.read, write * share.write, total * share.total};
+}
+
+void rescale_queue_depths(Machine::Ssd& ssd, std::int64_t count_before) {
+  if (count_before <= 0 || ssd.count <= 0) return;
+  const double scale = static_cast<double>(ssd.count) / static_cast<double>(count_before);
+  std::map<double, Row> moved;
+  for (const auto& [depth, row] : ssd.by_queue_depth) moved.emplace(depth * scale, row);
+  ssd.by_queue_depth = std::move(moved);
 }
 
 namespace {
@@ -77,6 +107,17 @@ std::optional<FieldProblem> find_problem(const Machine& machine) {
   if (auto problem = too_many("ssd.cores", machine.ssd.cores)) return problem;
   if (machine.ssd.count > 1'000'000) {
     return FieldProblem{"ssd.count", fmt::format("{} drives are too many", machine.ssd.count), ""};
+  }
+  const std::int64_t depth = machine.ssd.queue_depth;
+  if (depth < 1 || depth > deepest_queue) {
+    return FieldProblem{
+        "ssd.queue_depth", fmt::format("{} requests are not possible", depth),
+        fmt::format("give 1 to {}; the executor has {}", deepest_queue, executor_queue_depth)};
+  }
+  if (depth != executor_queue_depth && machine.ssd.by_queue_depth.empty()) {
+    return FieldProblem{
+        "ssd.queue_depth", fmt::format("nothing is known of the drives at depth {}", depth),
+        "add [[ssd.by_queue_depth]] rows to the file; `spillway calibrate` measures them"};
   }
   return std::nullopt;
 }

@@ -18,6 +18,10 @@ enum class SsdLaw : std::uint8_t {
   capped    // read <= R, write <= W, read + write <= RW
 };
 
+// How many requests a lane of the executor keeps in flight (SsdStoreOptions::queue_depth).
+inline constexpr std::int64_t executor_queue_depth = 32;
+inline constexpr std::int64_t deepest_queue = 4096;
+
 // One measured kernel: the time of a task kind at an exact shape, with its raw samples.
 struct KernelTime {
   std::string kind;   // task kind name, e.g. "forward", "backward", "optimizer"
@@ -71,6 +75,14 @@ struct Machine {
       double read = 0, write = 0, total = 0;
     };
     std::map<std::int64_t, Row> by_count;
+    // Requests that a lane keeps in flight, over all drives.
+    std::int64_t queue_depth = executor_queue_depth;
+    // Shares of read, write and total (0 < share <= 1; total 0: the larger of both) by requests in
+    // flight, interpolated; may be empty.
+    std::map<double, Row> by_queue_depth;
+
+    // read, write and total as they are with queue_depth requests in flight.
+    Row at_queue_depth() const;
   } ssd;
 
   std::vector<KernelTime> kernels;             // measured kernels; empty for datasheet machines

@@ -1,4 +1,4 @@
-// The parts of a machine file that are lists: drives, kernels, sources.
+// The parts of a machine file that are lists: drives, queue depths, kernels, sources.
 #include "policies/machine_sections.hpp"
 
 #include <fmt/format.h>
@@ -16,6 +16,11 @@ namespace {
 std::vector<Field> fields_of(std::int64_t& count, Machine::Ssd::Row& row) {
   return {count_field("count", count), bandwidth_field("read", row.read),
           bandwidth_field("write", row.write), bandwidth_field("total", row.total)};
+}
+
+std::vector<Field> fields_of(double& depth, Machine::Ssd::Row& shares) {
+  return {number_field("depth", depth), number_field("read", shares.read),
+          number_field("write", shares.write), number_field("total", shares.total)};
 }
 
 std::vector<Field> fields_of(KernelTime& kernel) {
@@ -83,6 +88,31 @@ void read_by_count(const toml::node& node, const std::string& origin, Machine::S
   }
 }
 
+void read_by_queue_depth(const toml::node& node, const std::string& origin, Machine::Ssd& ssd) {
+  for (const toml::table* table : tables_of(node, "ssd.by_queue_depth", origin)) {
+    double depth = 0;
+    Machine::Ssd::Row shares;
+    FieldReader reader(fields_of(depth, shares), origin, place_of(table->source(), origin),
+                       nullptr);
+    for (const auto& [key, value] : *table) reader.read("", key, value);
+    for (const char* key : {"depth", "read", "write"}) reader.require(key);
+    if (!(depth > 0)) reader.fail({"depth", "it is zero", "rows begin at one request in flight"});
+    const auto check_share = [&](const char* key, double share, bool may_be_left_out) {
+      if (share > 1 || (share == 0 && !may_be_left_out)) {
+        reader.fail({key, fmt::format("{} is not a share of ssd.{}", share, key),
+                     "give more than 0 and at most 1, the full bandwidth"});
+      }
+    };
+    check_share("read", shares.read, false);
+    check_share("write", shares.write, false);
+    check_share("total", shares.total, true);
+    if (!ssd.by_queue_depth.emplace(depth, shares).second) {
+      reader.fail(
+          {"depth", fmt::format("there are two rows for depth {}", depth), "keep one of them"});
+    }
+  }
+}
+
 void read_kernels(const toml::node& node, const std::string& origin,
                   std::vector<KernelTime>& kernels) {
   for (const toml::table* table : tables_of(node, "kernel", origin)) {
@@ -124,6 +154,15 @@ void write_by_count(const Machine::Ssd& ssd, std::string& text) {
     Machine::Ssd::Row row = bandwidths;
     text += "\n[[ssd.by_count]]\n";
     for (const Field& field : fields_of(count, row)) text += to_toml(field.key, field);
+  }
+}
+
+void write_by_queue_depth(const Machine::Ssd& ssd, std::string& text) {
+  for (const auto& [requests, row] : ssd.by_queue_depth) {
+    double depth = requests;
+    Machine::Ssd::Row shares = row;
+    text += "\n[[ssd.by_queue_depth]]\n";
+    for (const Field& field : fields_of(depth, shares)) text += to_toml(field.key, field);
   }
 }
 

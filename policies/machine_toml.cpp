@@ -47,6 +47,7 @@ std::vector<Field> fields_of(Machine& machine) {
       number_field("host.adam_cores", host.adam_cores),
       nanoseconds_field("host.sync", host.sync_ns),
       count_field("ssd.count", ssd.count),
+      count_field("ssd.queue_depth", ssd.queue_depth),
       bytes_field("ssd.capacity", ssd.capacity),
       bandwidth_field("ssd.read", ssd.read),
       bandwidth_field("ssd.write", ssd.write),
@@ -77,6 +78,8 @@ void read_document(const toml::table& document, FieldReader& reader, Machine& ma
       for (const auto& [inner, node] : *table) {
         if (name == "ssd" && inner.str() == "by_count") {
           read_by_count(node, reader.origin(), machine.ssd);
+        } else if (name == "ssd" && inner.str() == "by_queue_depth") {
+          read_by_queue_depth(node, reader.origin(), machine.ssd);
         } else {
           reader.read(name + ".", inner, node);
         }
@@ -103,6 +106,7 @@ void apply_overrides(const std::vector<std::string>& overrides, FieldReader& rea
   if (changed) {
     for (const char* key : {"ssd.read", "ssd.write", "ssd.total"}) reader.forget(key);
     ssd.read = ssd.write = ssd.total = 0;
+    rescale_queue_depths(ssd, before);
     if (before > 0) {
       ssd.capacity =
           ssd.capacity / static_cast<std::uint64_t>(before) * static_cast<std::uint64_t>(ssd.count);
@@ -248,6 +252,7 @@ std::string machine_to_toml(const Machine& machine) {
     }
   }
   write_by_count(machine.ssd, text);
+  write_by_queue_depth(machine.ssd, text);
   write_kernels(machine.kernels, text);
   if (!other.empty()) text += "\n[sources]\n";
   for (const auto& [key, source] : other) text += quoted(key) + " = " + quoted(source) + "\n";

@@ -78,6 +78,7 @@ class CostModel {
 
   const Problem& problem_;
   const Machine& machine_;
+  const Machine::Ssd::Row ssd_rates_;  // bytes/s at the machine's queue depth
   KernelTimes kernels_;
   std::vector<Resource> resources_;
   std::uint32_t gpu_, cores_, dram_, h2d_, d2h_, pcie_total_, ssd_read_, ssd_write_, ssd_total_,
@@ -88,7 +89,10 @@ class CostModel {
 };
 
 CostModel::CostModel(const Problem& problem)
-    : problem_(problem), machine_(problem.machine), kernels_(problem) {
+    : problem_(problem),
+      machine_(problem.machine),
+      ssd_rates_(problem.machine.ssd.at_queue_depth()),
+      kernels_(problem) {
   demand_index_.fill(none);
   gpu_ = resource("gpu", 1);
   cores_ = resource("cores", machine_.host.cores);
@@ -96,15 +100,16 @@ CostModel::CostModel(const Problem& problem)
   h2d_ = resource("pcie.h2d", machine_.pcie.h2d);
   d2h_ = resource("pcie.d2h", machine_.pcie.d2h);
   pcie_total_ = machine_.pcie.total > 0 ? resource("pcie.total", machine_.pcie.total) : none;
-  const Machine::Ssd& ssd = machine_.ssd;
+  const Machine::Ssd::Row& ssd = ssd_rates_;
   ssd_read_ = ssd_write_ = ssd_total_ = ssd_time_ = none;
-  if (ssd.law == SsdLaw::simplex) {
+  const SsdLaw law = machine_.ssd.law;
+  if (law == SsdLaw::simplex) {
     ssd_time_ = resource("ssd.time", 1);
     return;
   }
   ssd_read_ = resource("ssd.read", ssd.read);
   ssd_write_ = resource("ssd.write", ssd.write);
-  if (ssd.law == SsdLaw::capped) {
+  if (law == SsdLaw::capped) {
     ssd_total_ = resource("ssd.total", ssd.total > 0 ? ssd.total : std::max(ssd.read, ssd.write));
   }
 }
@@ -159,9 +164,9 @@ Demand CostModel::pageable_demand(double rate, Demand pinned) const {
 }
 
 Demand CostModel::ssd_demand(bool is_read) const {
-  const Machine::Ssd& ssd = machine_.ssd;
   Demand demand;
-  demand.rate_cap = is_read ? needed(ssd.read, "ssd.read") : needed(ssd.write, "ssd.write");
+  demand.rate_cap =
+      is_read ? needed(ssd_rates_.read, "ssd.read") : needed(ssd_rates_.write, "ssd.write");
   if (ssd_time_ != none) {
     demand.uses(ssd_time_, 1 / demand.rate_cap);
   } else {
@@ -169,7 +174,7 @@ Demand CostModel::ssd_demand(bool is_read) const {
     if (ssd_total_ != none) demand.uses(ssd_total_, 1);
   }
   demand.uses(dram_, 1);
-  return machine_.gpu.is_cpu ? with_cores(demand, ssd.cores) : demand;
+  return machine_.gpu.is_cpu ? with_cores(demand, machine_.ssd.cores) : demand;
 }
 
 double CostModel::gpu_optimizer_rate() const {

@@ -9,6 +9,8 @@
 //   simplex   ssd.time <= 1 s/s: a byte read takes 1/R of it, a byte written 1/W
 //             (times of reads and writes add up, as in GreedySnake's linear program)
 //
+// R, W and RW are those of the machine at its queue depth (docs/machine-files.md).
+//
 // Where the machine file leaves host.bandwidth or host.cores out (0), they do not limit.
 //
 // Tasks; alone, each takes latency + amount / rate:

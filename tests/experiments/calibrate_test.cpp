@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "base/errors.hpp"
+#include "exec/ssd_store.hpp"
 #include "policies/policy.hpp"
 #include "sim/simulate.hpp"
 
@@ -55,6 +56,17 @@ TEST_CASE(
     INFO(time.kind << " " << time.shape);
     CHECK(time.samples_ns.size() >= 10);
     CHECK(time.median_ns > 0);
+  }
+  // The table of queue depths ends with the executor's own depth and the full bandwidth.
+  REQUIRE(machine.ssd.by_queue_depth.size() >= 3);
+  CHECK(machine.ssd.by_queue_depth.begin()->first == 1);
+  CHECK(machine.ssd.by_queue_depth.rbegin()->first == SsdStoreOptions{}.queue_depth);
+  CHECK(machine.ssd.by_queue_depth.rbegin()->second.read == 1);
+  CHECK(machine.ssd.queue_depth == SsdStoreOptions{}.queue_depth);
+  CHECK(machine.ssd.at_queue_depth().write == machine.ssd.write);
+  for (const auto& [depth, row] : machine.ssd.by_queue_depth) {
+    INFO("depth " << depth);
+    CHECK((row.read > 0 && row.read <= 1 && row.write > 0 && row.write <= 1));
   }
   // The file holds all of it.
   CHECK(machine_to_toml(parse_machine(machine_to_toml(machine), "round trip")) ==

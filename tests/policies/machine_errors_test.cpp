@@ -164,6 +164,31 @@ TEST_CASE("machine file: the table of drives") {
               "m.toml:23:9: count: there are two rows for 1 drives", "keep one");
 }
 
+TEST_CASE("machine file: the table of queue depths") {
+  const auto row = [](const std::string& text) {
+    return with("[[kernel]]", "[[ssd.by_queue_depth]]\n" + text + "\n[[kernel]]");
+  };
+  CHECK_NOTHROW(row("depth = 1\nread = 0.5\nwrite = 1")());
+  check_error(with("[[kernel]]", "[ssd.by_queue_depth]\ndepth = 1\n[[kernel]]"),
+              "m.toml:22:1: ssd.by_queue_depth is not a list", "two brackets");
+  check_error(row("read = 0.5\nwrite = 1"), "m.toml:22:1: depth is missing", "depth = ");
+  check_error(row("depth = 1\nwrite = 1"), "m.toml:22:1: read is missing", "read = ");
+  check_error(row("depth = 0\nread = 0.5\nwrite = 1"), "m.toml:23:9: depth: it is zero",
+              "one request");
+  check_error(row("depth = 1\nread = 0\nwrite = 1"), "m.toml:24:8: read: 0 is not a share",
+              "at most 1");
+  check_error(row("depth = 1\nread = 1\nwrite = 1.5"), "m.toml:25:9: write: 1.5 is not a share",
+              "at most 1");
+  check_error(row("depth = 1\nread = 1\nwrite = 1\ntotal = 2"),
+              "m.toml:26:9: total: 2 is not a share of ssd.total", "at most 1");
+  check_error(row("depth = 1\nread = \"1GB/s\"\nwrite = 1"), "m.toml:24:8: read", "");
+  check_error(row("depth = 1\nread = 1\nwrite = 1\n[[ssd.by_queue_depth]]\ndepth = 1\nread = 1\n"
+                  "write = 1"),
+              "m.toml:27:9: depth: there are two rows for depth 1", "keep one");
+  check_error(row("depht = 1\nread = 1\nwrite = 1"), "m.toml:23:1: unknown key depht",
+              "did you mean depth?");
+}
+
 TEST_CASE("machine file: measured kernels") {
   check_error(with("[[kernel]]", "[kernel]"), "m.toml:22:1: kernel is not a list of tables",
               "two brackets");

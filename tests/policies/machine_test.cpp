@@ -52,6 +52,14 @@ void check_equal(const Machine& a, const Machine& b) {
     CHECK(row.write == b.ssd.by_count.at(count).write);
     CHECK(row.total == b.ssd.by_count.at(count).total);
   }
+  CHECK(a.ssd.queue_depth == b.ssd.queue_depth);
+  REQUIRE(a.ssd.by_queue_depth.size() == b.ssd.by_queue_depth.size());
+  for (const auto& [depth, row] : a.ssd.by_queue_depth) {
+    REQUIRE(b.ssd.by_queue_depth.count(depth) == 1);
+    CHECK(row.read == b.ssd.by_queue_depth.at(depth).read);
+    CHECK(row.write == b.ssd.by_queue_depth.at(depth).write);
+    CHECK(row.total == b.ssd.by_queue_depth.at(depth).total);
+  }
   REQUIRE(a.kernels.size() == b.kernels.size());
   for (std::size_t i = 0; i < a.kernels.size(); ++i) {
     CHECK(a.kernels[i].kind == b.kernels[i].kind);
@@ -189,6 +197,7 @@ TEST_CASE(
   const auto whole = [&] {
     return std::uniform_int_distribution<std::int64_t>(1, 1'000'000'000'000'000)(random);
   };
+  const auto share = [&] { return std::uniform_real_distribution<double>(1e-9, 1)(random); };
   for (int round = 0; round < 100; ++round) {
     Machine machine = parse_machine(small, "small.toml");
     machine.description = "two\nlines, \"quoted\", \x01";
@@ -203,7 +212,10 @@ TEST_CASE(
                    .read = rate(),
                    .write = rate(),
                    .law = SsdLaw::duplex,
-                   .by_count = {{2, {rate(), rate(), 0}}, {7, {rate(), rate(), rate()}}}};
+                   .by_count = {{2, {rate(), rate(), 0}}, {7, {rate(), rate(), rate()}}},
+                   .queue_depth = 1 + whole() % deepest_queue,
+                   .by_queue_depth = {{1 / 3.0, {share(), share(), 0}},
+                                      {rate(), {share(), share(), share()}}}};
     machine.kernels = {{"forward", "gpt,C128", rate(), whole(), 0.1, {whole(), whole(), 0}},
                        {"backward", "gpt,\"odd\"", 0, whole(), 0, {}}};
     machine.sources["kernel"] = "measured";
@@ -289,6 +301,82 @@ TEST_CASE("bandwidths of the file win over its table, for the file's own count")
   CHECK(parse_machine(text, "t", {"ssd.count=1"}).ssd.read == 3e9);
 }
 
+namespace {
+
+// Two drives; with 8 requests in flight they give all they have.
+const std::string deep = small + R"([ssd]
+count = 2
+capacity = "2TB"
+[[ssd.by_count]]
+count = 2
+read = "6GB/s"
+write = "4GB/s"
+total = "8GB/s"
+[[ssd.by_count]]
+count = 4
+read = "10GB/s"
+write = "6GB/s"
+[[ssd.by_queue_depth]]
+depth = 2
+read = 0.25
+write = 0.5
+total = 0.4
+[[ssd.by_queue_depth]]
+depth = 8
+read = 1
+write = 1
+)";
+
+Machine::Ssd::Row at_depth(std::vector<std::string> overrides) {
+  return parse_machine(deep, "deep.toml", overrides).ssd.at_queue_depth();
+}
+
+}  // namespace
+
+TEST_CASE(
+    "queue depth: rows of the table, straight lines between, in proportion below, flat beyond") {
+  // The full bandwidths are 6, 4, 8 GB/s.
+  CHECK(at_depth({}).read == 6e9);  // 32, as the executor has: beyond the last row
+  CHECK(at_depth({"ssd.queue_depth=8"}).write == 4e9);
+  CHECK(at_depth({"ssd.queue_depth=2"}).read == 0.25 * 6e9);
+  CHECK(at_depth({"ssd.queue_depth=2"}).write == 0.5 * 4e9);
+  CHECK(at_depth({"ssd.queue_depth=2"}).total == 0.4 * 8e9);
+  CHECK(at_depth({"ssd.queue_depth=1"}).read == Approx(0.125 * 6e9));
+  // Half way from 2 to 8; a total that a row leaves out is the larger of its two shares.
+  CHECK(at_depth({"ssd.queue_depth=5"}).read == Approx(0.625 * 6e9));
+  CHECK(at_depth({"ssd.queue_depth=5"}).total == Approx(0.7 * 8e9));
+  CHECK(at_depth({"ssd.queue_depth=4096"}).total == 8e9);
+  // A bandwidth that is set is the full one.
+  CHECK(at_depth({"ssd.queue_depth=2", "ssd.read=20GB/s"}).read == 5e9);
+}
+
+TEST_CASE("queue depth and number of drives: each drive needs its own requests") {
+  // Four drives: 10 GB/s, reached with 16 requests, a quarter of it with 4.
+  CHECK(at_depth({"ssd.count=4"}).read == 10e9);
+  CHECK(at_depth({"ssd.count=4", "ssd.queue_depth=16"}).read == 10e9);
+  CHECK(at_depth({"ssd.count=4", "ssd.queue_depth=4"}).read == 2.5e9);
+  CHECK(at_depth({"ssd.queue_depth=10", "ssd.count=4"}).read == Approx(6.25e9));
+  // One drive: half the bandwidth of two, a quarter of it with a single request.
+  CHECK(at_depth({"ssd.count=1", "ssd.queue_depth=1"}).read == 0.75e9);
+  // What is written reads back as it is, and is not scaled again.
+  const Machine scaled = parse_machine(deep, "deep.toml", {"ssd.count=3", "ssd.queue_depth=7"});
+  check_equal(parse_machine(machine_to_toml(scaled), "written"), scaled);
+  CHECK(parse_machine(machine_to_toml(scaled), "written").ssd.at_queue_depth().write ==
+        scaled.ssd.at_queue_depth().write);
+}
+
+TEST_CASE("without a table of queue depths only the executor's own depth is known") {
+  CHECK(load_machine("h200", {"ssd.queue_depth=32"}).ssd.at_queue_depth().read ==
+        load_machine("h200").ssd.read);
+  check_error([] { load_machine("h200", {"ssd.queue_depth=4"}); },
+              "--set ssd.queue_depth=4: ssd.queue_depth: nothing is known of the drives at depth 4",
+              "spillway calibrate");
+  check_error([] { at_depth({"ssd.queue_depth=0"}); },
+              "--set ssd.queue_depth=0: ssd.queue_depth: 0 requests are not possible", "1 to 4096");
+  check_error([] { at_depth({"ssd.queue_depth=4097"}); }, "4097 requests are not possible",
+              "1 to 4096");
+}
+
 TEST_CASE("a machine is a built-in name or a path") {
   const std::string path = "machine_test_small.toml";
   std::ofstream(path) << small;
@@ -325,5 +413,5 @@ TEST_CASE("docs/machine-files.md: its examples load, and it lists every key") {
     CHECK(text.find("`" + section + line.substr(0, equals) + "`") != std::string::npos);
     ++keys;
   }
-  CHECK(keys == 30);
+  CHECK(keys == 31);
 }

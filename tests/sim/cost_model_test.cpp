@@ -85,6 +85,92 @@ TEST_CASE("The three laws of reading and writing at once") {
   CHECK(read_and_write(SsdLaw::simplex, 0).second == about(120.0 / 7));
 }
 
+TEST_CASE("A shallower queue slows reads and writes by its shares") {
+  // Full: R = 7, W = 5, RW = 10 GB/s. At depth 4: 0.5, 0.4 and 0.5 of them, 3.5, 2 and 5 GB/s: 7 GB
+  // and 2 GB together take 2 s and 1 s, for 3.5 + 2 > 5 is shared 3 + 2.
+  Machine machine = round_machine();
+  machine.ssd.total = 10e9;
+  machine.ssd.by_queue_depth = {{4, {0.5, 0.4, 0}}, {16, {1, 1, 0}}};
+  const auto alone = [&](std::int64_t depth, bool is_read) {
+    machine.ssd.queue_depth = depth;
+    Tasks tasks(small_problem(machine));
+    const TaskId task = is_read ? tasks.read(7 * gigabyte) : tasks.write(5 * gigabyte);
+    return end(simulate(tasks.finish()), task);
+  };
+  CHECK(alone(executor_queue_depth, true) == about(1));
+  CHECK(alone(4, true) == about(2));
+  CHECK(alone(4, false) == about(2.5));
+  CHECK(alone(10, true) == about(1 / 0.75));
+  // Both together: 2 + 3 <= 5. The write ends at 1 s; by then 3 GB are read, the other 4 at 3.5.
+  machine.ssd.queue_depth = 4;
+  Tasks tasks(small_problem(machine));
+  const TaskId read = tasks.read(7 * gigabyte);
+  const TaskId write = tasks.write(2 * gigabyte);
+  const SimulationResult result = simulate(tasks.finish());
+  CHECK(end(result, write) == about(1));
+  CHECK(end(result, read) == about(1 + 4 / 3.5));
+}
+
+TEST_CASE("Every task waits for its submission before it moves a byte") {
+  // Latencies: launch 1, copies 2, reads 3, writes 4, barriers 5 ms; amounts take 1 ms each.
+  Machine machine = round_machine();
+  machine.gpu.launch_ns = 1'000'000;
+  machine.pcie.latency_ns = 2'000'000;
+  machine.ssd.read_latency_ns = 3'000'000;
+  machine.ssd.write_latency_ns = 4'000'000;
+  machine.host.sync_ns = 5'000'000;
+  Problem problem = small_problem(machine);
+  problem.machine.gpu.flops = problem.model.block_forward_flops(4, 128) * 1e3;
+  Tasks tasks(problem);
+  const TaskId forward = tasks.forward();
+  const TaskId down = tasks.h2d(gigabyte / 100);
+  const TaskId up = tasks.d2h(gigabyte / 200);
+  const TaskId read = tasks.read(gigabyte / 1000 * 7);
+  const TaskId barrier = tasks.program.barrier();
+  const TaskId write = tasks.write(gigabyte / 1000 * 5);
+  const SimulationResult result = simulate(tasks.finish());
+  const auto milliseconds = [](double value) { return Approx(value * 1e-3).epsilon(2e-3); };
+  CHECK(seconds(result, forward) == milliseconds(1 + 1));
+  CHECK(seconds(result, down) == milliseconds(2 + 1));
+  CHECK(seconds(result, up) == milliseconds(2 + 1));
+  CHECK(seconds(result, read) == milliseconds(3 + 1));
+  CHECK(seconds(result, write) == milliseconds(4 + 1));
+  CHECK(seconds(result, barrier) == milliseconds(5));
+}
+
+TEST_CASE(
+    "Adam, the drives and both directions of PCIe share DRAM in equal bytes, up to their own "
+    "rates") {
+  // DRAM 40 GB/s. Wanted: Adam 28 B x 1e9/s = 28, reads 7, writes 5, h2d 10, d2h 4 GB/s (r + w at
+  // most 20): 54 in all. Max-min: writes and d2h want less than an equal share of 8 and get 5 and
+  // 4; reads 7 too; of the 24 left, h2d wants 10 < 12 and gets it; Adam gets 14 GB/s = 0.5e9
+  // params/s. Each runs for 1 s at these rates, then all end together.
+  Machine machine = round_machine();
+  machine.host.bandwidth = 40e9;
+  machine.ssd.total = 20e9;
+  machine.pcie.d2h = 4e9;
+  Tasks tasks(small_problem(machine));
+  const std::uint64_t params = 500'000'000 / 2048 * 2048;
+  const std::vector<TaskId> all = {tasks.optimizer(Tier::host, params), tasks.read(7 * gigabyte),
+                                   tasks.write(5 * gigabyte), tasks.h2d(10 * gigabyte),
+                                   tasks.d2h(4 * gigabyte)};
+  const SimulationResult result = simulate(tasks.finish());
+  for (const TaskId task : all) CHECK(end(result, task) == about(1));
+  CHECK(demand(result, "dram") == about(1));
+  CHECK(result.bound_by == "dram");
+  // 24 GB/s: nobody's share but d2h's and, once those are served, the write's is reached below the
+  // level: 4 + 5 leave 15 for three, 5 each. In one second: Adam 5e9 / 28 parameters, reads 5,
+  // h2d 5.
+  machine.host.bandwidth = 24e9;
+  Tasks tight(small_problem(machine));
+  const std::uint64_t few = 5'000'000'000 / 28 / 2048 * 2048;
+  const std::vector<TaskId> equal = {tight.optimizer(Tier::host, few), tight.read(5 * gigabyte),
+                                     tight.write(5 * gigabyte), tight.h2d(5 * gigabyte),
+                                     tight.d2h(4 * gigabyte)};
+  const SimulationResult shared = simulate(tight.finish());
+  for (const TaskId task : equal) CHECK(end(shared, task) == Approx(1).epsilon(2e-5));
+}
+
 TEST_CASE("A byte bounced between SSD and GPU costs two bytes of DRAM bandwidth") {
   // 10 GB read into DRAM and 10 GB out of it to the GPU: 20 GB / 100 GB/s = 0.2 s of DRAM.
   Tasks tasks(small_problem(round_machine()));
