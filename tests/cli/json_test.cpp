@@ -39,6 +39,8 @@ const Words result_keys = {"policy",
                            "efficiency",
                            "lanes",
                            "ssd_bytes_written_per_step",
+                           "critical_path",
+                           "stalls",
                            "tasks",
                            "schedule_seconds",
                            "simulate_seconds"};
@@ -97,6 +99,7 @@ TEST_CASE("simulate and estimate --json print exactly the documented keys") {
     CHECK(result["workload"].size() == 4);
     CHECK(result["phases"].size() == 3);
     check_result(result);
+    CHECK(result["critical_path"].is_null() == (command == std::string("estimate")));
   }
 }
 
@@ -107,7 +110,27 @@ TEST_CASE("What does not fit has the same keys, and those only a simulation know
   const json result = outcome.json();
   CHECK(result["fits"] == false);
   CHECK(result["step_seconds"].is_null());
+  CHECK(result["stalls"].is_null());
   CHECK(result["memory"]["gpu"]["peak_bytes"] > result["memory"]["gpu"]["capacity_bytes"]);
+}
+
+TEST_CASE(
+    "simulate --json: the critical path adds up to the step, the stalls to the GPU's idle time") {
+  const json result = run(simulation("simulate")).json();
+  const auto sum = [](const json& list) {
+    double seconds = 0;
+    for (const json& item : list) seconds += item["seconds"].get<double>();
+    return seconds;
+  };
+  const double step = result["step_seconds"].get<double>();
+  CHECK(sum(result["critical_path"]["parts"]) == Approx(step));
+  CHECK(result["critical_path"]["chain_seconds"].get<double>() <= step * (1 + 1e-9));
+  const double idle = result["stalls"]["idle_seconds"].get<double>();
+  CHECK(idle > 0);
+  CHECK(sum(result["stalls"]["causes"]) == Approx(idle));
+  CHECK(idle + result["stalls"]["busy_seconds"].get<double>() == Approx(step));
+  CHECK(result["stalls"]["busy_seconds"].get<double>() ==
+        Approx(step * result["lanes"]["gpu.compute"]["busy_fraction"].get<double>()));
 }
 
 TEST_CASE("simulate is deterministic, but for the time it takes itself") {

@@ -58,8 +58,8 @@ TEST_CASE("Text for people is plain and complete off a terminal") {
   CHECK(simulated.exit_code == 0);
   CHECK(simulated.err.empty());
   check_plain(simulated.out);
-  for (const char* word :
-       {"step", "tokens/s", "bound", "ssd written", "gpu.compute", "ssd.write"}) {
+  for (const char* word : {"step", "tokens/s", "bound", "ssd written", "gpu.compute", "ssd.write",
+                           "critical path:", "gpu idle", "ssd.read optimizer state"}) {
     CHECK_THAT(simulated.out, Catch::Contains(word));
   }
   const Outcome estimated = run(simulation("estimate"));
@@ -67,6 +67,8 @@ TEST_CASE("Text for people is plain and complete off a terminal") {
   const Outcome compared = run(Words{"compare", "--machine", "testbed"} + tiny_problem());
   check_plain(compared.out);
   CHECK_THAT(compared.out, Catch::Contains("<- fastest") && Catch::Contains("greedysnake"));
+  CHECK_THAT(compared.out, Catch::Contains("the gpu waits most for") &&
+                               Catch::Contains("ssd.read optimizer state"));
   for (const char* list : {"policies", "models", "machines"}) {
     const Outcome outcome = run({list});
     CHECK(outcome.exit_code == 0);
