@@ -373,7 +373,8 @@ TEST_CASE("without a table of queue depths only the executor's own depth is know
               "spillway calibrate");
   check_error([] { at_depth({"ssd.queue_depth=0"}); },
               "--set ssd.queue_depth=0: ssd.queue_depth: 0 requests are not possible", "1 to 4096");
-  check_error([] { at_depth({"ssd.queue_depth=4097"}); }, "4097 requests are not possible",
+  check_error([] { at_depth({"ssd.queue_depth=4097"}); },
+              "--set ssd.queue_depth=4097: ssd.queue_depth: 4097 requests are not possible",
               "1 to 4096");
 }
 
