@@ -17,6 +17,7 @@ void add_sweep(CLI::App& app, int& exit_code);
 void add_train(CLI::App& app, int& exit_code);
 void add_validate(CLI::App& app, int& exit_code);
 void add_papers(CLI::App& app, int& exit_code);
+void add_bench(CLI::App& app, int& exit_code);
 void add_lists(CLI::App& app, int& exit_code);  // policies, models, machines
 
 }  // namespace spillway::cli

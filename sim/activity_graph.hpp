@@ -32,6 +32,12 @@ inline double work_ns(double amount, double rate) {
   return rate > 0 ? amount / rate * 1e9 : std::numeric_limits<double>::infinity();
 }
 
+// To the nearest integer, halves up; `ns` is not negative.
+inline std::int64_t round_ns(double ns) {
+  const auto whole = static_cast<std::int64_t>(ns);
+  return whole + (ns - static_cast<double>(whole) >= 0.5 ? 1 : 0);
+}
+
 // Throws InputError for a lane, demand, amount, latency or edge that makes no sense. Returns how
 // many predecessors each activity has.
 std::vector<std::uint32_t> check_activities(const ActivityGraph& graph);

@@ -61,7 +61,7 @@ Diagnosis::Diagnosis(const ActivityGraph& graph, std::span<const ActivityTimes> 
     for (const std::uint32_t successor : successors_.of(a))
       first_predecessor_[successor] = std::min(first_predecessor_[successor], a);
   }
-  if (starving_.empty()) find_circle();
+  find_circle();
 }
 
 // One activity that this one waits for; nobody: a resource.
@@ -73,25 +73,34 @@ std::uint32_t Diagnosis::waits_for(std::uint32_t activity) const {
   return in_turn ? ahead_[lane] : holder_[lane];
 }
 
+// The first one, from the activity with the smallest index that leads to one.
 void Diagnosis::find_circle() {
-  std::vector<char> seen(times_.size(), 0);
-  std::uint32_t at = blocked_.front();
-  for (; at != nobody && !seen[at]; at = waits_for(at)) seen[at] = 1;
-  if (at == nobody) return;
-  const std::uint32_t first = at;
-  do {
-    circle_.push_back(at);
-    at = waits_for(at);
-  } while (at != first);
+  std::vector<std::uint32_t> seen_from(times_.size(), nobody);
+  for (const std::uint32_t from : blocked_) {
+    std::uint32_t at = from;
+    for (; at != nobody && seen_from[at] == nobody; at = waits_for(at)) seen_from[at] = from;
+    if (at == nobody || seen_from[at] != from) continue;  // it starves, or leads where others did
+    const std::uint32_t first = at;
+    do {
+      circle_.push_back(at);
+      at = waits_for(at);
+    } while (at != first);
+    return;
+  }
 }
 
+// Those that starve, the circle, then any: the first few.
 std::vector<std::uint32_t> Diagnosis::named() const {
-  std::vector<std::uint32_t> result = starving_.empty() ? circle_ : starving_;
-  result.resize(std::min(result.size(), named_at_most));
-  for (const std::uint32_t a : blocked_) {
-    if (result.size() == named_at_most) break;
-    if (std::find(result.begin(), result.end(), a) == result.end()) result.push_back(a);
-  }
+  std::vector<std::uint32_t> result;
+  const auto add = [&](const std::vector<std::uint32_t>& list, std::size_t at_most) {
+    for (const std::uint32_t a : list) {
+      if (result.size() >= at_most) return;
+      if (std::find(result.begin(), result.end(), a) == result.end()) result.push_back(a);
+    }
+  };
+  add(starving_, circle_.empty() ? named_at_most : named_at_most / 2);
+  add(circle_, named_at_most);
+  add(blocked_, named_at_most);
   return result;
 }
 
@@ -145,19 +154,30 @@ std::string Diagnosis::text(double now_ns) const {
   std::string text = fmt::format(
       "nothing can go on at {:.6f} s, with {} of {} activities blocked: ", now_ns * 1e-9,
       blocked_.size(), times_.size());
-  if (!circle_.empty()) text += fmt::format("{} wait for each other in a circle: ", circle_.size());
   const std::vector<std::uint32_t> names = named();
-  for (std::size_t i = 0; i < names.size(); ++i)
-    text += fmt::format("{}{} waits for {}", i > 0 ? "; " : "", name_of(graph_, names[i]),
-                        reason(names[i]));
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    if (i > 0) text += "; ";
+    if (!circle_.empty() && names[i] == circle_.front()) {
+      text += circle_.size() == 1
+                  ? "it waits for itself: "
+                  : fmt::format("{} wait for each other in a circle: ", circle_.size());
+    }
+    text += fmt::format("{} waits for {}", name_of(graph_, names[i]), reason(names[i]));
+  }
   return text + others(names);
 }
 
 std::string Diagnosis::hint() const {
-  return circle_.empty() ? "give every resource that is used a capacity, and every rate cap a "
-                           "value, above zero"
-                         : "let no activity wait for one that waits for it; on a lane in index "
-                           "order each also waits for those ahead of it";
+  std::string text;
+  if (!starving_.empty())
+    text = "give every resource that is used a capacity, and every rate cap a value, above zero";
+  if (!circle_.empty()) {
+    text += fmt::format(
+        "{}let no activity wait for one that waits for it; on a lane in index "
+        "order each also waits for those ahead of it",
+        text.empty() ? "" : "; ");
+  }
+  return text;
 }
 
 }  // namespace

@@ -48,31 +48,32 @@ class SharedWork {
   void set_rate(double rate, double now_ns) {
     done_ = reading(now_ns);
     since_ns_ = now_ns;
-    rate_ = rate;
+    units_per_ns_ = rate * 1e-9;
+    ns_per_unit_ = 1e9 / rate;
   }
 
   // When the first one ends, if the rate stays; not before now.
   double next_end(double now_ns) {
-    const double left = std::max(0.0, pending_.first_key() - done_);
-    return std::max(now_ns, since_ns_ + work_ns(left, rate_));
+    const double left = pending_.first_key() - done_;
+    return left > 0 ? std::max(now_ns, since_ns_ + left * ns_per_unit_) : now_ns;
   }
 
   std::uint64_t steps() const { return pending_.steps(); }
   std::size_t memory_bytes() const { return sizeof(SharedWork) + pending_.memory_bytes(); }
 
  private:
-  double reading(double now_ns) const { return done_ + (now_ns - since_ns_) * 1e-9 * rate_; }
+  double reading(double now_ns) const { return done_ + (now_ns - since_ns_) * units_per_ns_; }
   void restart(double now_ns) {
     done_ = 0;
     since_ns_ = now_ns;
     ends_ = 0;
   }
 
-  Pending pending_;       // by the reading at which they end
-  double done_ = 0;       // reading at since_ns_: units of work per activity
-  double since_ns_ = 0;   // when `rate_` began to hold, or of the last end
-  double rate_ = 0;       // units per second
-  std::size_t ends_ = 0;  // since the clock's start
+  Pending pending_;      // by the reading at which they end
+  double done_ = 0;      // reading at since_ns_: units of work per activity
+  double since_ns_ = 0;  // when the rate began to hold, or of the last end
+  double units_per_ns_ = 0, ns_per_unit_ = Earliest::never;  // the rate and its inverse
+  std::size_t ends_ = 0;                                     // since the clock's start
 };
 
 class EventLoop {
@@ -217,6 +218,7 @@ void EventLoop::find_due() {
   due_.clear();
   while (next_.time() == now_ns_) {
     const std::uint32_t source = next_.source();
+    const bool is_last = !next_.is_tie();
     if (source == timed_source) {
       due_.push_back(timed_.pop());
       while (!timed_.empty() && timed_.first_key() == now_ns_) due_.push_back(timed_.pop());
@@ -228,6 +230,7 @@ void EventLoop::find_due() {
       } while (!shared_[demand].empty() && shared_[demand].next_end(now_ns_) == now_ns_);
       touch(demand);
     }
+    if (is_last) return;
     next_.set(source, Earliest::never);  // until settle()
   }
 }
@@ -285,7 +288,7 @@ std::vector<ActivityTimes> EventLoop::run() {
       throw_blocked(graph_, now_ns_, times_);
     }
     now_ns_ = next_ns;
-    rounded_now_ns_ = std::llround(now_ns_);
+    rounded_now_ns_ = round_ns(now_ns_);
     ++counts_.moments;
     find_due();
     handle_due();

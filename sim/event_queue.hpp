@@ -9,7 +9,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
-#include <utility>
 #include <vector>
 
 namespace spillway {
@@ -98,45 +97,49 @@ class Pending {
   bool hole_ = false;  // items_.front() has been taken
 };
 
-// A tournament over the sources: the winner of each pair goes up.
+// A tournament over the sources: the earlier of each pair goes up.
 class Earliest {
  public:
   static constexpr double never = std::numeric_limits<double>::infinity();
 
   explicit Earliest(std::size_t sources)
-      : leaves_(std::bit_ceil(std::max<std::size_t>(sources, 1))),
-        times_(leaves_, never),
-        winners_(leaves_) {
-    // Any winner will do while all times are equal, but it must be one of the pair.
-    for (std::size_t node = leaves_; node-- > 1;) {
-      winners_[node] = winner_of(2 * node);
-    }
+      : leaves_(std::bit_ceil(std::max<std::size_t>(sources, 1))), nodes_(2 * leaves_) {
+    for (std::size_t leaf = 0; leaf < leaves_; ++leaf)
+      nodes_[leaves_ + leaf].source = static_cast<std::uint32_t>(leaf);
+    for (std::size_t node = leaves_ - 1; node > 0; --node) nodes_[node] = nodes_[2 * node];
   }
 
-  std::uint32_t source() const { return leaves_ > 1 ? winners_[1] : 0; }
-  double time() const { return times_[source()]; }
+  std::uint32_t source() const { return nodes_[1].source; }
+  double time() const { return nodes_[1].time; }
+
+  // Has another source the same time?
+  bool is_tie() const {
+    for (std::size_t node = leaves_ + source(); node > 1; node /= 2) {
+      if (nodes_[node ^ 1].time == time()) return true;
+    }
+    return false;
+  }
 
   void set(std::uint32_t source, double time) {
-    if (times_[source] == time) return;
-    times_[source] = time;
-    for (std::size_t node = (leaves_ + source) / 2; node > 0; node /= 2) {
-      const std::uint32_t left = winner_of(2 * node), right = winner_of(2 * node + 1);
-      winners_[node] = times_[right] < times_[left] ? right : left;
+    std::size_t node = leaves_ + source;
+    if (nodes_[node].time == time) return;
+    nodes_[node].time = time;
+    for (; node > 1; node /= 2) {
+      const Node left = nodes_[node & ~std::size_t{1}], right = nodes_[node | 1];
+      nodes_[node / 2] = right.time < left.time ? right : left;
     }
   }
 
-  std::size_t memory_bytes() const {
-    return times_.capacity() * sizeof(double) + winners_.capacity() * sizeof(std::uint32_t);
-  }
+  std::size_t memory_bytes() const { return nodes_.capacity() * sizeof(Node); }
 
  private:
-  std::uint32_t winner_of(std::size_t node) const {
-    return node >= leaves_ ? static_cast<std::uint32_t>(node - leaves_) : winners_[node];
-  }
+  struct Node {
+    double time = never;
+    std::uint32_t source = 0;
+  };
 
   std::size_t leaves_;
-  std::vector<double> times_;           // by source
-  std::vector<std::uint32_t> winners_;  // by inner node; the children of n are 2n and 2n + 1
+  std::vector<Node> nodes_;  // the children of n are 2n and 2n + 1; the leaves come last
 };
 
 }  // namespace spillway

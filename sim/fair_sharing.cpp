@@ -124,6 +124,8 @@ void FairSharing::find_components(std::size_t resource_count) {
       components_.emplace_back();
     }
     states_[d].component = component;
+    states_[d].place = static_cast<std::uint32_t>(components_[component].demands.size());
+    components_[component].demands.push_back(d);
   }
 }
 
@@ -134,6 +136,7 @@ void FairSharing::count(std::uint32_t demand, std::uint32_t running) {
     return;
   }
   const bool differed = state.running != state.solved_running;
+  if (state.place < mix_demands) count_in_mix(state, running);
   state.running = running;
   const bool differs = running != state.solved_running;
   if (differs && !differed) {
@@ -142,6 +145,14 @@ void FairSharing::count(std::uint32_t demand, std::uint32_t running) {
   } else if (differed && !differs && --changed_demands_ == 0) {
     touched_.clear();
   }
+}
+
+void FairSharing::count_in_mix(const State& state, std::uint32_t running) {
+  Component& component = components_[state.component];
+  const auto shown = [](std::uint32_t n) -> std::uint64_t { return std::min(n, mix_most); };
+  component.mix += (shown(running) - shown(state.running)) << (4 * state.place);
+  component.crowded += running > mix_most;
+  component.crowded -= state.running > mix_most;
 }
 
 void FairSharing::join(std::uint32_t demand) { count(demand, states_[demand].running + 1); }
@@ -170,10 +181,43 @@ void FairSharing::solve() {
   touched_.clear();
   changed_demands_ = 0;
   for (const std::uint32_t c : stale_) {
-    components_[c].stale = false;
-    update_active(components_[c]);
-    solve(components_[c]);
+    Component& component = components_[c];
+    component.stale = false;
+    update_active(component);
+    if (recall(component)) continue;
+    solve(component);
+    remember(component);
   }
+}
+
+namespace {
+
+// Spreads the bits of a mix over a table of 256.
+std::size_t slot_of(std::uint64_t mix) { return (mix * 0x9e3779b97f4a7c15U) >> 56; }
+
+}  // namespace
+
+bool FairSharing::recall(const Component& component) {
+  if (component.mixes.empty() || !component.has_mix()) return false;
+  const std::size_t slot = slot_of(component.mix);
+  if (component.mixes[slot] != component.mix) return false;
+  const double* rates = component.rates.data() + slot * component.demands.size();
+  for (const std::uint32_t d : component.active) set_rate(d, rates[states_[d].place]);
+  return true;
+}
+
+void FairSharing::remember(Component& component) {
+  const std::size_t demands = component.demands.size();
+  if (demands < 2 || !component.has_mix() || component.mix == 0) return;
+  if (component.mixes.empty()) {
+    if (++component.solutions < solutions_before_remembering) return;
+    component.mixes.resize(remembered_mixes, 0);
+    component.rates.resize(remembered_mixes * demands);
+  }
+  const std::size_t slot = slot_of(component.mix);
+  component.mixes[slot] = component.mix;
+  for (const std::uint32_t d : component.active)
+    component.rates[slot * demands + states_[d].place] = states_[d].rate;
 }
 
 void FairSharing::update_active(Component& component) {
@@ -294,8 +338,11 @@ std::size_t FairSharing::memory_bytes() const {
        {&usage_offsets_, &touched_, &stale_, &changed_rates_, &used_, &tight_, &rising_}) {
     bytes += list->capacity() * sizeof(std::uint32_t);
   }
-  for (const Component& component : components_)
-    bytes += component.active.capacity() * sizeof(std::uint32_t);
+  for (const Component& component : components_) {
+    bytes += (component.active.capacity() + component.demands.capacity()) * sizeof(std::uint32_t) +
+             component.mixes.capacity() * sizeof(std::uint64_t) +
+             component.rates.capacity() * sizeof(double);
+  }
   return bytes;
 }
 

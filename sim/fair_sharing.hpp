@@ -11,11 +11,12 @@
 // rest rises on. It is the bounded max-min model of SimGrid (Casanova et al., "Versatile, scalable,
 // and accurate simulation of distributed applications and platforms", JPDC 2014).
 //
-// Two things keep it fast. Demands that share no resource, not even through others, do not affect
+// Three things keep it fast. Demands that share no resource, not even through others, do not affect
 // each other: they form components, and only those in which something changed are solved again.
-// And within a component a solution costs what its running demands cost, not what its idle demands
-// and resources do. Sums go over demands in the order of their index, so the rates are a function
-// of what runs, whatever the order in which it came and went.
+// Within a component a solution costs what its running demands cost, not what its idle demands and
+// resources do. And a component of a few demands remembers the solutions for mixes of running
+// activities that it has seen. Sums go over demands in the order of their index, so the rates are a
+// function of what runs, whatever the order in which it came and went.
 #pragma once
 
 #include <cstddef>
@@ -86,6 +87,10 @@ class FairSharing {
  private:
   static constexpr std::uint32_t alone = 0xffffffff;
 
+  // A mix: four bits per demand of a component say how many of it run.
+  static constexpr std::size_t mix_demands = 16, remembered_mixes = 256;
+  static constexpr std::uint32_t mix_most = 15, solutions_before_remembering = 32;
+
   struct State {
     double full_rate = 0;
     double rate = 0;
@@ -93,11 +98,21 @@ class FairSharing {
     std::uint32_t running = 0;
     std::uint32_t solved_running = 0;  // at the last solve
     std::uint32_t component = alone;
-    bool active = false;  // in its component's list
+    std::uint32_t place = 0;  // among the demands of its component
+    bool active = false;      // in its component's list
   };
   struct Component {
-    std::vector<std::uint32_t> active;  // demands that ran at the last solve, ascending
+    std::vector<std::uint32_t> demands;  // ascending
+    std::vector<std::uint32_t> active;   // those that ran when last solved, ascending
     bool stale = false;
+    std::uint64_t mix = 0;        // up to mix_most of each; kept up to mix_demands
+    std::uint32_t crowded = 0;    // demands of which more run than mix can tell
+    std::uint32_t solutions = 0;  // so far
+    // A table by hash: the mix, 0 where there is none, and the rate of each demand.
+    std::vector<std::uint64_t> mixes;
+    std::vector<double> rates;
+
+    bool has_mix() const { return demands.size() <= mix_demands && crowded == 0; }
   };
 
   void keep_limiting_usages(std::span<const Resource> resources, std::span<const Demand> demands,
@@ -108,6 +123,9 @@ class FairSharing {
             usage_offsets_[demand + 1] - usage_offsets_[demand]};
   }
   void count(std::uint32_t demand, std::uint32_t running);
+  void count_in_mix(const State& state, std::uint32_t running);
+  bool recall(const Component& component);
+  void remember(Component& component);
   void update_active(Component& component);
   void solve(const Component& component);
   bool find_tight(const Component& component);

@@ -1,6 +1,5 @@
 // The fast path of the engine: where nothing is shared, one pass over the activities in order.
 #include <algorithm>
-#include <cmath>
 #include <functional>
 
 #include "sim/activity_graph.hpp"
@@ -50,7 +49,7 @@ std::vector<ActivityTimes> checked_longest_path(const ActivityGraph& graph) {
     if (activity.amount > 0) end += work_ns(activity.amount, rates[activity.demand]);
     if (!(end < most_ns)) throw_too_long();
     clocks[activity.lane].run(start, end);
-    times[a] = {std::llround(start), std::llround(end)};
+    times[a] = {round_ns(start), round_ns(end)};
     for (const std::uint32_t successor : successors.of(a))
       ready[successor] = std::max(ready[successor], end);
   }

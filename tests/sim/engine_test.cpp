@@ -6,7 +6,6 @@
 
 using namespace spillway;
 using namespace spillway::test;
-using Catch::Matchers::Contains;
 
 namespace {
 
@@ -17,15 +16,6 @@ ActivityGraph on_one_resource(double capacity, std::size_t lane_count) {
   graph.demands = {Demand().uses(0, 1)};
   graph.lanes = lanes(lane_count);
   return graph;
-}
-
-std::string message_of(const ActivityGraph& graph) {
-  try {
-    run_events(graph);
-  } catch (const BlockedError& error) {
-    return error.what();
-  }
-  return "";
 }
 
 }  // namespace
@@ -188,39 +178,6 @@ TEST_CASE("Random graphs with contention: bounds, repetition, scaling") {
             Approx(2 * simulated).epsilon(0).margin(2));
   }
   CHECK(contended > 100);
-}
-
-TEST_CASE("A resource without capacity is named, and so is what waits behind it") {
-  ActivityGraph graph = on_one_resource(0, 2);
-  graph.resources[0].name = "ssd.read";
-  graph.activities = {{0, 0, 1, 0}, {1, 0, 0, 5}};
-  set_edges(graph, {{0, 1}});
-  graph.describe = [](std::uint32_t a) { return a == 0 ? "read of layer 3" : "forward layer 3"; };
-  const std::string message = message_of(graph);
-  CHECK_THAT(message, Contains("2 of 2 activities blocked"));
-  CHECK_THAT(message, Contains("read of layer 3 waits for capacity of ssd.read"));
-  CHECK_THAT(message, Contains("forward layer 3 waits for read of layer 3"));
-  CHECK_FALSE(runs_without_contention(graph));
-}
-
-TEST_CASE("A cycle is reported with the activities on it") {
-  ActivityGraph graph = on_one_resource(1, 3);
-  graph.activities = {{0, 0, 1, 0}, {1, 0, 1, 0}, {2, 0, 1, 0}};
-  set_edges(graph, {{0, 1}, {1, 2}, {2, 1}});
-  const std::string message = message_of(graph);
-  CHECK_THAT(message, Contains("at 1.000000 s, with 2 of 3 activities blocked"));
-  CHECK_THAT(message, Contains("activity 1 waits for activity 2"));
-  CHECK_THAT(message, Contains("activity 2 waits for activity 1"));
-}
-
-TEST_CASE("A lane order against the edges is reported as waiting for a turn") {
-  ActivityGraph graph = on_one_resource(1, 1);
-  graph.activities = {{0, 0, 1, 0}, {0, 0, 1, 0}};
-  set_edges(graph, {{1, 0}});
-  const std::string message = message_of(graph);
-  CHECK_THAT(message, Contains("activity 0 waits for activity 1"));
-  CHECK_THAT(message, Contains("activity 1 waits for its turn on lane lane 0"));
-  CHECK_FALSE(runs_without_contention(graph));
 }
 
 TEST_CASE("Senseless activities and edges are refused") {
