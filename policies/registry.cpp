@@ -91,12 +91,16 @@ void require_length(const Problem& problem, int steps) {
                   problem.workload.batch * (problem.model.layers + 2) * steps / most_visits + 1));
 }
 
-Program emit(const Problem& problem, const Parsed& parsed, int steps) {
+Program emit(const Problem& problem, const Parsed& parsed, int steps,
+             Recording recording = Recording::all) {
   const std::unique_ptr<Policy> policy = parsed.factory(parsed.options);
   policy->check(problem);
-  Program program(problem);
+  Program program(problem, recording);
   policy->setup(program);
-  for (int step = 0; step < steps; ++step) policy->emit_step(program, step);
+  for (int step = 0; step < steps; ++step) {
+    policy->emit_step(program, step);
+    if (step == 0) program.expect_steps(steps);
+  }
   program.at(steps, Phase::epilogue);
   policy->emit_epilogue(program);
   return program;
@@ -155,15 +159,17 @@ class Settler {
   }
   Program full(std::size_t k) const { return emit(problem_, with(k), steps_); }
   // A trial of two steps and the epilogue is close to the peaks of longer schedules.
-  Program trial(std::size_t k) const { return emit(problem_, with(k), std::min(steps_, 2)); }
+  Program trial(std::size_t k, Recording recording) const {
+    return emit(problem_, with(k), std::min(steps_, 2), recording);
+  }
   const TierBytes& live(std::size_t k) {
     const auto [entry, is_new] = live_.try_emplace(k);
-    if (is_new) entry->second = trial(k).live_peaks();
+    if (is_new) entry->second = trial(k, Recording::lifetimes).live_peaks();
     return entry->second;
   }
   const TierBytes& extent(std::size_t k) {
     const auto [entry, is_new] = extent_.try_emplace(k);
-    if (is_new) entry->second = trial(k).plan_memory().extent;
+    if (is_new) entry->second = trial(k, Recording::all).plan_memory().extent;
     return entry->second;
   }
 
