@@ -21,10 +21,12 @@ class Dependencies {
                std::span<const MemoryPlanner::Block> blocks)
       : accesses_(accesses), buffers_(buffers), blocks_(blocks), places_(buffers.size(), none) {
     last_on_lane_.fill(none);
+    for (Predecessors& lane : waited_for_) lane.fill(none);
     pending_barrier_.fill(none);
   }
 
-  // What task `id`, the next in program order, must wait for; its own lane is of no meaning.
+  // What task `id`, the next in program order, must wait for: of each other lane the latest task,
+  // and not that either where an earlier task of its own lane has waited for it or a later one.
   Predecessors next(TaskId id, const Task& task) {
     Predecessors predecessors;
     predecessors.fill(none);
@@ -50,7 +52,18 @@ class Dependencies {
       wait_for(predecessors, Lane::host_sync, barrier);
       barrier = none;
     }
-    last_on_lane_[index_of(task.lane)] = id;
+    const std::size_t own = index_of(task.lane);
+    last_on_lane_[own] = id;
+    predecessors[own] = none;
+    for (std::size_t lane = 0; lane < predecessors.size(); ++lane) {
+      TaskId& waited = waited_for_[own][lane];
+      if (predecessors[lane] == none) continue;
+      if (waited != none && predecessors[lane] <= waited) {
+        predecessors[lane] = none;
+      } else {
+        waited = predecessors[lane];
+      }
+    }
     return predecessors;
   }
 
@@ -76,6 +89,7 @@ class Dependencies {
   std::vector<AccessHistory::Place> places_;  // by buffer, from its first task on
   std::array<std::vector<AccessHistory::Place>, tier_count> place_of_block_;  // the last one there
   std::array<AccessHistory, tier_count> tiers_;
+  std::array<Predecessors, lane_count> waited_for_;  // by lane: what its tasks so far waited for
   std::array<TaskId, lane_count> last_on_lane_;
   std::array<TaskId, lane_count> pending_barrier_;
 };
@@ -95,14 +109,14 @@ Schedule Program::finish(std::string policy, int steps) && {
   auto data = std::make_shared<Schedule::Data>();
   Dependencies dependencies(accesses_, buffers_, plan_->blocks);
   std::vector<TaskId> sources;  // of the edges into each task, task by task
-  sources.reserve(tasks_.size() * 2);
+  sources.reserve(tasks_.size() / 4 * 5);
   data->predecessor_counts.resize(tasks_.size(), 0);
   for (TaskId id = 0; id < tasks_.size(); ++id) {
     const Task& task = tasks_[id];
     const Predecessors predecessors = dependencies.next(id, task);
-    for (std::size_t lane = 0; lane < predecessors.size(); ++lane) {
-      if (predecessors[lane] == none || lane == index_of(task.lane)) continue;
-      sources.push_back(predecessors[lane]);
+    for (const TaskId predecessor : predecessors) {
+      if (predecessor == none) continue;
+      sources.push_back(predecessor);
       ++data->predecessor_counts[id];
     }
   }
