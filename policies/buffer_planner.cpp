@@ -1,6 +1,7 @@
 #include "policies/buffer_planner.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace spillway {
 
@@ -53,14 +54,14 @@ class BufferPlanner {
 
   bool is_placed(BufferId id) const { return blocks_[id] != MemoryPlanner::no_block; }
 
-  MemoryUse use() const {
+  MemoryPlan plan() && {
     MemoryUse use;
     for (std::size_t tier = 0; tier < tiers_.size(); ++tier) {
       use.extent[tier] = tiers_[tier].extent();
       use.operations += tiers_[tier].operations();
     }
     use.live_peak = live_peak_;
-    return use;
+    return {use, std::move(blocks_)};
   }
 
  private:
@@ -90,8 +91,8 @@ class BufferPlanner {
 
 }  // namespace
 
-MemoryUse plan_memory(std::span<const Task> tasks, std::span<const Access> accesses,
-                      std::vector<BufferInfo>& buffers) {
+MemoryPlan plan_memory(std::span<const Task> tasks, std::span<const Access> accesses,
+                       std::vector<BufferInfo>& buffers) {
   BufferPlanner planner(buffers);
   for (TaskId id = 0; id < tasks.size(); ++id) {
     const Task& task = tasks[id];
@@ -109,7 +110,7 @@ MemoryUse plan_memory(std::span<const Task> tasks, std::span<const Access> acces
       if (std::none_of(earlier.begin(), earlier.end(), is_it)) planner.end(touched[a].buffer);
     }
   }
-  return planner.use();
+  return std::move(planner).plan();
 }
 
 TierBytes live_peaks(std::size_t tasks, std::span<const BufferInfo> buffers) {

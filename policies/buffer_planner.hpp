@@ -23,9 +23,16 @@ struct MemoryUse {
   std::uint64_t operations = 0;  // steps it took to plan, see MemoryPlanner::operations
 };
 
+struct MemoryPlan {
+  MemoryUse use;
+  // By buffer: the block of its tier that it is in. The same block is the same run of bytes until
+  // it is cut or merged: a hint for whoever looks for those that were there before.
+  std::vector<MemoryPlanner::Block> blocks;
+};
+
 // Sets the offsets of all buffers; `accesses` are those of all tasks.
-MemoryUse plan_memory(std::span<const Task> tasks, std::span<const Access> accesses,
-                      std::vector<BufferInfo>& buffers);
+MemoryPlan plan_memory(std::span<const Task> tasks, std::span<const Access> accesses,
+                       std::vector<BufferInfo>& buffers);
 
 // The same live_peak, from the lifetimes alone: much faster, and gaps between buffers are not in
 // it.

@@ -10,9 +10,8 @@ namespace spillway {
 MemoryPlanner::Block MemoryPlanner::allocate(std::uint64_t bytes) {
   SPILLWAY_ASSERT(bytes > 0);
   ++operations_;
-  if (const auto bin = bins_.find(bytes); bin != bins_.end() && bin->second.oldest != no_block) {
-    const Block block = bin->second.oldest;
-    take_free(block, bin->second);
+  if (const Block block = bins_[bin_of(bytes)].oldest; block != no_block) {
+    take_free(block);
     return give(block);
   }
   merge_neighbours();
@@ -22,14 +21,15 @@ MemoryPlanner::Block MemoryPlanner::allocate(std::uint64_t bytes) {
 
 // The smallest free block that is large enough, of these the oldest, cut to size.
 MemoryPlanner::Block MemoryPlanner::best_fit(std::uint64_t bytes) {
-  auto bin = bins_.lower_bound(bytes);
-  while (bin != bins_.end() && bin->second.oldest == no_block) {
+  auto entry = by_size_.lower_bound(bytes);
+  while (entry != by_size_.end() && bins_[entry->second].oldest == no_block) {
     ++operations_;
-    bin = bins_.erase(bin);
+    bins_[entry->second].is_listed = false;
+    entry = by_size_.erase(entry);
   }
-  if (bin == bins_.end()) return no_block;
-  const Block block = bin->second.oldest;
-  take_free(block, bin->second);
+  if (entry == by_size_.end()) return no_block;
+  const Block block = bins_[entry->second].oldest;
+  take_free(block);
   if (blocks_[block].bytes > bytes) add_free(cut_tail(block, bytes));
   return block;
 }
@@ -39,7 +39,7 @@ MemoryPlanner::Block MemoryPlanner::grow(std::uint64_t bytes) {
   if (last_ != no_block && blocks_[last_].state == State::free) {
     const Block block = last_;
     take_free(block);
-    blocks_[block].bytes = bytes;
+    resize(block, bytes);
     extent_ = blocks_[block].offset + bytes;
     return block;
   }
@@ -103,7 +103,7 @@ MemoryPlanner::Block MemoryPlanner::add_block(std::uint64_t offset, std::uint64_
   }
   BlockInfo& info = blocks_[block];
   info.offset = offset;
-  info.bytes = bytes;
+  resize(block, bytes);
   info.before = before;
   info.after = after;
   info.state = State::given;
@@ -123,21 +123,32 @@ void MemoryPlanner::remove_block(Block block) {
   unused_.push_back(block);
 }
 
+std::uint32_t MemoryPlanner::bin_of(std::uint64_t bytes) {
+  const auto [entry, is_new] =
+      bin_of_size_.try_emplace(bytes, static_cast<std::uint32_t>(bins_.size()));
+  if (is_new) bins_.push_back({bytes, no_block, no_block, false});
+  return entry->second;
+}
+
 void MemoryPlanner::add_free(Block block) {
   BlockInfo& info = blocks_[block];
-  Bin& bin = bins_[info.bytes];
+  if (info.bin == no_bin) info.bin = bin_of(info.bytes);
+  Bin& bin = bins_[info.bin];
   info.state = State::free;
   info.older = bin.youngest;
   info.younger = no_block;
   (bin.youngest != no_block ? blocks_[bin.youngest].younger : bin.oldest) = block;
   bin.youngest = block;
+  if (!bin.is_listed) by_size_[bin.bytes] = info.bin;
+  bin.is_listed = true;
   if (info.is_noted) return;
   info.is_noted = true;
   noted_.push_back(block);
 }
 
-void MemoryPlanner::take_free(Block block, Bin& bin) {
+void MemoryPlanner::take_free(Block block) {
   BlockInfo& info = blocks_[block];
+  Bin& bin = bins_[info.bin];
   (info.older != no_block ? blocks_[info.older].younger : bin.oldest) = info.younger;
   (info.younger != no_block ? blocks_[info.younger].older : bin.youngest) = info.older;
   info.state = State::given;
@@ -147,14 +158,14 @@ void MemoryPlanner::take_free(Block block, Bin& bin) {
 MemoryPlanner::Block MemoryPlanner::cut_tail(Block block, std::uint64_t bytes) {
   ++operations_;
   const std::uint64_t rest = blocks_[block].bytes - bytes;
-  blocks_[block].bytes = bytes;
+  resize(block, bytes);
   return add_block(blocks_[block].offset + bytes, rest, block, blocks_[block].after);
 }
 
 void MemoryPlanner::absorb_next(Block block) {
   ++operations_;
   const Block next = blocks_[block].after;
-  blocks_[block].bytes += blocks_[next].bytes;
+  resize(block, blocks_[block].bytes + blocks_[next].bytes);
   remove_block(next);
 }
 

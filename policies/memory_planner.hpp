@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <map>
+#include <unordered_map>
 #include <vector>
 
 namespace spillway {
@@ -36,24 +37,32 @@ class MemoryPlanner {
 
  private:
   enum class State : std::uint8_t { unused, given, free };
+  static constexpr std::uint32_t no_bin = 0xffffffffu;
   struct BlockInfo {
     std::uint64_t offset = 0;
     std::uint64_t bytes = 0;
     Block before = no_block, after = no_block;   // in address order, touching
     Block older = no_block, younger = no_block;  // among the free ones of its size
+    std::uint32_t bin = no_bin;                  // of its size, once looked up
     State state = State::unused;
     bool is_noted = false;  // in noted_
   };
   // Free blocks of one size, oldest first.
   struct Bin {
+    std::uint64_t bytes = 0;
     Block oldest = no_block, youngest = no_block;
+    bool is_listed = false;  // in by_size_
   };
 
   Block add_block(std::uint64_t offset, std::uint64_t bytes, Block before, Block after);
   void remove_block(Block block);
   void add_free(Block block);
-  void take_free(Block block, Bin& bin);
-  void take_free(Block block) { take_free(block, bins_.find(blocks_[block].bytes)->second); }
+  void take_free(Block block);
+  std::uint32_t bin_of(std::uint64_t bytes);
+  void resize(Block block, std::uint64_t bytes) {
+    blocks_[block].bytes = bytes;
+    blocks_[block].bin = no_bin;
+  }
   Block cut_tail(Block block, std::uint64_t bytes);
   Block give(Block block);
   Block best_fit(std::uint64_t bytes);
@@ -64,9 +73,11 @@ class MemoryPlanner {
   std::vector<BlockInfo> blocks_;
   std::vector<Block> unused_;
   std::map<std::uint64_t, Block> by_offset_;
-  std::map<std::uint64_t, Bin> bins_;  // by size; may be empty
-  Block last_ = no_block;              // in address order
-  std::vector<Block> noted_;           // freed since neighbours were merged last
+  std::vector<Bin> bins_;
+  std::unordered_map<std::uint64_t, std::uint32_t> bin_of_size_;
+  std::map<std::uint64_t, std::uint32_t> by_size_;  // all bins with a block, and some without
+  Block last_ = no_block;                           // in address order
+  std::vector<Block> noted_;                        // freed since neighbours were merged last
   std::uint64_t extent_ = 0;
   std::uint64_t live_ = 0;
   std::uint64_t operations_ = 0;

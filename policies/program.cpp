@@ -14,6 +14,10 @@ std::uint64_t round_up(std::uint64_t bytes) {
   return (bytes + buffer_alignment - 1) / buffer_alignment * buffer_alignment;
 }
 
+Access access(Slice slice, Role role, Mode mode) {
+  return {slice.buffer.id, role, mode, slice.offset, slice.bytes};
+}
+
 struct Hop {
   TaskKind kind;
   Lane lane;
@@ -30,7 +34,17 @@ Hop hop(Tier from, Tier to) {
 
 }  // namespace
 
-Program::Program(const Problem& problem) : problem_(problem) { problem_.validate(); }
+Program::Program(const Problem& problem, Recording recording)
+    : problem_(problem), recording_(recording) {
+  problem_.validate();
+  const ModelSpec& model = problem_.model;
+  const Workload& workload = problem_.workload;
+  costs_.forward_flops = model.block_forward_flops(workload.micro_batch, workload.sequence);
+  costs_.head_flops = 3 * model.head_forward_flops(workload.micro_batch, workload.sequence);
+  costs_.forward_scratch = forward_scratch_bytes(problem_, false);
+  costs_.saving_forward_scratch = forward_scratch_bytes(problem_, true);
+  costs_.head_scratch = head_scratch_bytes(problem_);
+}
 
 void Program::at(int step, Phase phase) {
   step_ = step;
@@ -55,8 +69,6 @@ Slice Program::persistent(Tier tier, std::uint64_t bytes, BufferKind kind, int l
   return slice;
 }
 
-Tier Program::tier(Slice slice) const { return buffers_[slice.buffer.id].tier; }
-
 void Program::home(BufferKind kind, int unit, std::uint64_t first_element, std::uint64_t elements,
                    Slice where) {
   const std::uint64_t element =
@@ -66,32 +78,50 @@ void Program::home(BufferKind kind, int unit, std::uint64_t first_element, std::
   homes_.push_back({kind, unit, first_element, elements, where});
 }
 
-void Program::require_tier(Slice slice, Tier tier, const char* what) const {
+inline void Program::require_tier(Slice slice, Tier tier, const char* what) const {
   SPILLWAY_ASSERT(slice.valid(), what);
   SPILLWAY_ASSERT(buffers_[slice.buffer.id].tier == tier, what);
   SPILLWAY_ASSERT(slice.offset + slice.bytes <= buffers_[slice.buffer.id].bytes, what);
 }
 
-Access Program::access(Slice slice, Role role, Mode mode) const {
-  return {slice.buffer.id, role, mode, slice.offset, slice.bytes};
-}
-
-TaskId Program::emit(Task task, std::initializer_list<Access> accesses) {
-  const auto id = static_cast<TaskId>(tasks_.size());
-  SPILLWAY_ASSERT(id != none && !use_);
-  task.step = step_;
-  task.phase = phase_;
-  task.first_access = static_cast<std::uint32_t>(accesses_.size());
+inline TaskId Program::emit(Task& task, std::initializer_list<Access> accesses) {
+  const TaskId id = next_task_++;
+  SPILLWAY_ASSERT(id != none && !plan_);
+  const auto first_access = static_cast<std::uint32_t>(accesses_.size());
   for (const Access& one : accesses) {
     if (one.buffer == none) continue;  // an optional operand that is absent
     BufferInfo& buffer = buffers_[one.buffer];
     if (buffer.first_use == none) buffer.first_use = id;
     buffer.last_use = id;
-    accesses_.push_back(one);
+    if (recording_ == Recording::all) accesses_.push_back(one);
   }
-  task.access_count = static_cast<std::uint32_t>(accesses_.size()) - task.first_access;
+  if (recording_ != Recording::all) return id;
+  task.step = step_;
+  task.phase = phase_;
+  task.first_access = first_access;
+  task.access_count = static_cast<std::uint16_t>(accesses_.size() - first_access);
   tasks_.push_back(task);
   return id;
+}
+
+// A task of the GPU; layer L is the embedding unit.
+inline Task Program::compute_task(TaskKind kind, int layer, int micro_batch) const {
+  Task task;
+  task.kind = kind;
+  task.lane = Lane::gpu_compute;
+  task.layer = layer;
+  task.micro_batch = micro_batch;
+  return task;
+}
+
+void Program::expect_steps(int steps) {
+  const auto make_room = [&](auto& list) {
+    // What the first step has more or less of than the others hardly matters.
+    list.reserve(list.size() * static_cast<std::size_t>(std::max(1, steps)) * 21 / 20);
+  };
+  make_room(tasks_);
+  make_room(accesses_);
+  make_room(buffers_);
 }
 
 TaskId Program::copy(Slice from, Slice to, int layer, int micro_batch, HostMemory memory) {
@@ -114,11 +144,8 @@ TaskId Program::copy(Slice from, Slice to, int layer, int micro_batch, HostMemor
 TaskId Program::embed_forward(int micro_batch, Slice parameters, Slice output) {
   require_tier(parameters, Tier::gpu, "embed_forward parameters");
   require_tier(output, Tier::gpu, "embed_forward output");
-  Task task;
-  task.kind = TaskKind::embed_forward;
-  task.lane = Lane::gpu_compute;
-  task.layer = static_cast<std::int32_t>(problem_.model.layers);
-  task.micro_batch = micro_batch;
+  Task task =
+      compute_task(TaskKind::embed_forward, static_cast<int>(problem_.model.layers), micro_batch);
   task.bytes = 3 * output.bytes;  // two rows gathered, one written, per token
   return emit(task, {access(parameters, Role::parameters, Mode::read),
                      access(output, Role::output, Mode::write)});
@@ -130,16 +157,12 @@ TaskId Program::forward(int layer, int micro_batch, Slice parameters, Slice inpu
   require_tier(input, Tier::gpu, "forward input");
   require_tier(output, Tier::gpu, "forward output");
   if (saved.valid()) require_tier(saved, Tier::gpu, "forward saved");
-  Task task;
-  task.kind = TaskKind::forward;
-  task.lane = Lane::gpu_compute;
-  task.layer = layer;
-  task.micro_batch = micro_batch;
+  Task task = compute_task(TaskKind::forward, layer, micro_batch);
   task.saves = saved.valid();
-  task.flops =
-      problem_.model.block_forward_flops(problem_.workload.micro_batch, problem_.workload.sequence);
+  task.flops = costs_.forward_flops;
   Slice scratch;
-  if (const auto bytes = forward_scratch_bytes(problem_, task.saves); bytes > 0) {
+  const auto bytes = task.saves ? costs_.saving_forward_scratch : costs_.forward_scratch;
+  if (bytes > 0) {
     scratch = buffer(Tier::gpu, bytes, BufferKind::scratch, layer, micro_batch);
   }
   return emit(
@@ -153,16 +176,11 @@ TaskId Program::head(int micro_batch, Slice parameters, Slice hidden, Slice head
   require_tier(parameters, Tier::gpu, "head parameters");
   require_tier(hidden, Tier::gpu, "head hidden");
   require_tier(head_gradient, Tier::gpu, "head gradient");
-  Task task;
-  task.kind = TaskKind::head;
-  task.lane = Lane::gpu_compute;
-  task.layer = static_cast<std::int32_t>(problem_.model.layers);
-  task.micro_batch = micro_batch;
+  Task task = compute_task(TaskKind::head, static_cast<int>(problem_.model.layers), micro_batch);
   task.first_micro_batch = first_micro_batch;
-  task.flops = 3 * problem_.model.head_forward_flops(problem_.workload.micro_batch,
-                                                     problem_.workload.sequence);
+  task.flops = costs_.head_flops;
   const Slice scratch =
-      buffer(Tier::gpu, head_scratch_bytes(problem_), BufferKind::scratch, task.layer, micro_batch);
+      buffer(Tier::gpu, costs_.head_scratch, BufferKind::scratch, task.layer, micro_batch);
   const Mode sum = first_micro_batch ? Mode::write : Mode::read_write;
   return emit(task, {access(parameters, Role::parameters, Mode::read),
                      access(hidden, Role::activation_gradient, Mode::read_write),
@@ -179,19 +197,19 @@ TaskId Program::backward(int layer, int micro_batch, Slice parameters, Slice inp
   require_tier(gradient, Tier::gpu, "backward gradient");
   SPILLWAY_ASSERT(saved.valid() == (available != saved_none));
   if (saved.valid()) require_tier(saved, Tier::gpu, "backward saved");
-  const Workload& workload = problem_.workload;
-  Task task;
-  task.kind = TaskKind::backward;
-  task.lane = Lane::gpu_compute;
-  task.layer = layer;
-  task.micro_batch = micro_batch;
+  Task task = compute_task(TaskKind::backward, layer, micro_batch);
   task.available = available;
   task.first_micro_batch = first_micro_batch;
   task.recomputes_output = recomputes_output;
-  task.flops = 2 * problem_.model.block_forward_flops(workload.micro_batch, workload.sequence) +
-               recompute_flops(problem_, available, recomputes_output);
-  const Slice scratch = buffer(Tier::gpu, backward_scratch_bytes(problem_, available),
-                               BufferKind::scratch, layer, micro_batch);
+  if (costs_.available != available) {
+    costs_.available = available;
+    costs_.backward_scratch = backward_scratch_bytes(problem_, available);
+    costs_.recompute_flops = {recompute_flops(problem_, available, false),
+                              recompute_flops(problem_, available, true)};
+  }
+  task.flops = 2 * costs_.forward_flops + costs_.recompute_flops[recomputes_output ? 1 : 0];
+  const Slice scratch =
+      buffer(Tier::gpu, costs_.backward_scratch, BufferKind::scratch, layer, micro_batch);
   const Mode sum = first_micro_batch ? Mode::write : Mode::read_write;
   return emit(task,
               {access(parameters, Role::parameters, Mode::read),
@@ -204,11 +222,8 @@ TaskId Program::embed_backward(int micro_batch, Slice activation_gradient, Slice
                                bool first_micro_batch) {
   require_tier(activation_gradient, Tier::gpu, "embed_backward activation gradient");
   require_tier(gradient, Tier::gpu, "embed_backward gradient");
-  Task task;
-  task.kind = TaskKind::embed_backward;
-  task.lane = Lane::gpu_compute;
-  task.layer = static_cast<std::int32_t>(problem_.model.layers);
-  task.micro_batch = micro_batch;
+  Task task =
+      compute_task(TaskKind::embed_backward, static_cast<int>(problem_.model.layers), micro_batch);
   task.first_micro_batch = first_micro_batch;
   // One row read, two rows added to, per token; and the whole accumulator cleared at the start of
   // the sum.

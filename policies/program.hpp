@@ -9,7 +9,9 @@
 // starts earlier.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <vector>
@@ -26,9 +28,15 @@ namespace spillway {
 // memory, which the driver copies through a pinned buffer of its own (pcie.pageable_h2d, _d2h).
 enum class HostMemory : std::uint8_t { pinned, pageable };
 
+// What is kept of the tasks that are emitted.
+enum class Recording : std::uint8_t {
+  all,
+  lifetimes  // only of buffers, for live_peaks(): faster, to try out where model states go
+};
+
 class Program {
  public:
-  explicit Program(const Problem& problem);
+  explicit Program(const Problem& problem, Recording recording = Recording::all);
 
   const Problem& problem() const { return problem_; }
 
@@ -42,7 +50,7 @@ class Program {
                int micro_batch = -1);
   // A buffer that lives through the whole schedule.
   Slice persistent(Tier tier, std::uint64_t bytes, BufferKind kind, int layer = -1);
-  Tier tier(Slice slice) const;
+  Tier tier(Slice slice) const { return buffers_[slice.buffer.id].tier; }
   // Declares that the elements of a unit rest in `where`; every element of every unit needs a
   // parameters home and an optimizer_state home, exactly once.
   void home(BufferKind kind, int unit, std::uint64_t first_element, std::uint64_t elements,
@@ -86,7 +94,9 @@ class Program {
   TaskId barrier(LaneSet waits_for = LaneSet::all(), LaneSet holds = LaneSet::all());
 
   // -- result ------------------------------------------------------------------------------------
-  std::size_t task_count() const { return tasks_.size(); }
+  std::size_t task_count() const { return next_task_; }
+  // Makes room for `steps` times what has been emitted so far: call it after one step.
+  void expect_steps(int steps);
   // Most bytes live at one point of the program, by tier: what no placement can do without.
   TierBytes live_peaks() const;
   // Places all buffers (nothing may be emitted afterwards) and says what that takes of each tier:
@@ -97,19 +107,32 @@ class Program {
   Schedule finish(std::string policy, int steps) &&;
 
  private:
-  TaskId emit(Task task, std::initializer_list<Access> accesses);
-  Access access(Slice slice, Role role, Mode mode) const;
+  TaskId emit(Task& task, std::initializer_list<Access> accesses);
+  Task compute_task(TaskKind kind, int layer, int micro_batch) const;
   void require_tier(Slice slice, Tier tier, const char* what) const;
 
   Problem problem_;
+  Recording recording_;
   bool one_copy_lane_ = false;
   int step_ = 0;
   Phase phase_ = Phase::forward;
+  TaskId next_task_ = 0;
   std::vector<Task> tasks_;
   std::vector<Access> accesses_;
   std::vector<BufferInfo> buffers_;
   std::vector<HomePart> homes_;
-  std::optional<MemoryUse> use_;  // once memory is planned
+  std::optional<MemoryPlan> plan_;  // once memory is planned
+
+  // Of one micro-batch; the same for all tasks of a kind.
+  struct Costs {
+    double forward_flops = 0, head_flops = 0;
+    std::uint64_t forward_scratch = 0, saving_forward_scratch = 0, head_scratch = 0;
+    // Of the backward with these tensors saved, and with the output recomputed or not.
+    int available = -1;
+    std::uint64_t backward_scratch = 0;
+    std::array<double, 2> recompute_flops{};
+  };
+  Costs costs_;
 };
 
 // The exact-shape key under which a compute task's time is measured and looked up, e.g.

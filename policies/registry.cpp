@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "base/errors.hpp"
+#include "base/units.hpp"
 #include "policies/builtin.hpp"
 #include "policies/policy.hpp"
 
@@ -78,25 +79,38 @@ std::string to_text(const PolicyInfo& info, const PolicyOptions& options) {
   return info.name + text;
 }
 
-// A schedule lists every task of every micro-batch: say so before it takes all memory.
+// A schedule lists every task of every micro-batch: say so before it takes all memory. A visit is
+// one unit on one micro-batch; it makes up to 12 tasks (policies/README.md: memory per task).
 void require_length(const Problem& problem, int steps) {
-  constexpr std::int64_t most_visits = 2'000'000;
-  const std::int64_t visits = (problem.model.layers + 2) * problem.workload.micro_batches() * steps;
+  constexpr std::int64_t most_visits = 4'000'000;
+  constexpr double bytes_per_visit = 12 * 250;
+  const std::int64_t per_micro_batch = (problem.model.layers + 2) * steps;
+  const std::int64_t visits = per_micro_batch * problem.workload.micro_batches();
   if (visits <= most_visits) return;
   throw InputError(
-      fmt::format("{} micro-batches of {} through {} layers in {} steps make too long a schedule",
+      fmt::format("{} micro-batches of {} through {} layers in {} steps make too long a schedule: "
+                  "it and its simulation would take about {} of memory, more than the {} that "
+                  "schedules are held to",
                   problem.workload.micro_batches(), problem.workload.micro_batch,
-                  problem.model.layers, steps),
-      fmt::format("a larger --micro-batch: {} or more",
-                  problem.workload.batch * (problem.model.layers + 2) * steps / most_visits + 1));
+                  problem.model.layers, steps,
+                  format_bytes(static_cast<double>(visits) * bytes_per_visit),
+                  format_bytes(static_cast<double>(most_visits) * bytes_per_visit)),
+      per_micro_batch > most_visits
+          ? "fewer steps at a time"
+          : fmt::format("a larger --micro-batch: {} or more; or fewer steps at a time",
+                        problem.workload.batch * per_micro_batch / most_visits + 1));
 }
 
-Program emit(const Problem& problem, const Parsed& parsed, int steps) {
+Program emit(const Problem& problem, const Parsed& parsed, int steps,
+             Recording recording = Recording::all) {
   const std::unique_ptr<Policy> policy = parsed.factory(parsed.options);
   policy->check(problem);
-  Program program(problem);
+  Program program(problem, recording);
   policy->setup(program);
-  for (int step = 0; step < steps; ++step) policy->emit_step(program, step);
+  for (int step = 0; step < steps; ++step) {
+    policy->emit_step(program, step);
+    if (step == 0) program.expect_steps(steps);
+  }
   program.at(steps, Phase::epilogue);
   policy->emit_epilogue(program);
   return program;
@@ -125,13 +139,16 @@ class Settler {
         last_(alternatives_.size() - 1) {}
 
   Schedule build() {
-    std::size_t chosen = first_that_fits({Tier::gpu, Tier::host});
+    // Most often the gaps between buffers do not matter; trials go on only where they do.
+    std::size_t chosen = first_that_may_fit({Tier::gpu, Tier::host});
     Program program = full(chosen);
-    while (chosen < last_ && !fit(program.plan_memory().extent, {Tier::gpu, Tier::host}))
-      program = full(++chosen);
+    while (chosen < last_ && !fit(program.plan_memory().extent, {Tier::gpu, Tier::host})) {
+      chosen = first_that_fits(chosen + 1, {Tier::gpu, Tier::host});
+      program = full(chosen);
+    }
     if (last_ > 0 && !fit(program.plan_memory().extent, {Tier::gpu})) {
       // No alternative fits the GPU: no reason to use more of the ssd than host memory asks for.
-      const std::size_t instead = first_that_fits({Tier::host});
+      const std::size_t instead = first_that_fits(first_that_may_fit({Tier::host}), {Tier::host});
       Program other = full(instead);
       if (other.plan_memory().extent[0] <= program.plan_memory().extent[0]) {
         program = std::move(other);
@@ -155,24 +172,19 @@ class Settler {
   }
   Program full(std::size_t k) const { return emit(problem_, with(k), steps_); }
   // A trial of two steps and the epilogue is close to the peaks of longer schedules.
-  Program trial(std::size_t k) const { return emit(problem_, with(k), std::min(steps_, 2)); }
+  Program trial(std::size_t k, Recording recording) const {
+    return emit(problem_, with(k), std::min(steps_, 2), recording);
+  }
   const TierBytes& live(std::size_t k) {
     const auto [entry, is_new] = live_.try_emplace(k);
-    if (is_new) entry->second = trial(k).live_peaks();
-    return entry->second;
-  }
-  const TierBytes& extent(std::size_t k) {
-    const auto [entry, is_new] = extent_.try_emplace(k);
-    if (is_new) entry->second = trial(k).plan_memory().extent;
+    if (is_new) entry->second = trial(k, Recording::lifetimes).live_peaks();
     return entry->second;
   }
 
-  // The first alternative whose use of `tiers` fits; the last one if none does. From one to the
-  // next fewer bytes are live in memory and more on the ssd, so that bisection finds the first
-  // whose live bytes fit (if the ssd is too small for it, it is for all that come after). Gaps
-  // between buffers come on top, more of them in one alternative than in another: go on from there
-  // until all fits.
-  std::size_t first_that_fits(Tiers tiers) {
+  // The first alternative whose live bytes fit `tiers`; the last one if none does. From one to the
+  // next fewer bytes are live in memory and more on the ssd, so that bisection finds it (if the ssd
+  // is too small for it, it is for all that come after).
+  std::size_t first_that_may_fit(Tiers tiers) {
     std::size_t from = 0, to = last_;
     while (from < to) {
       const std::size_t middle = (from + to) / 2;
@@ -182,7 +194,12 @@ class Settler {
         from = middle + 1;
       }
     }
-    while (from < last_ && !fit(extent(from), tiers)) ++from;
+    return from;
+  }
+  // Gaps between buffers come on top, more of them in one alternative than in another: the first
+  // one at or after `from` whose placed buffers fit in a trial.
+  std::size_t first_that_fits(std::size_t from, Tiers tiers) const {
+    while (from < last_ && !fit(trial(from, Recording::all).plan_memory().extent, tiers)) ++from;
     return from;
   }
 
@@ -191,7 +208,7 @@ class Settler {
   int steps_;
   std::vector<PolicyOptions> alternatives_;
   std::size_t last_;
-  std::map<std::size_t, TierBytes> live_, extent_;  // of trials, by alternative
+  std::map<std::size_t, TierBytes> live_;  // of trials, by alternative
 };
 
 }  // namespace

@@ -1,8 +1,9 @@
 // A finished schedule: tasks with derived dependencies, buffers with offsets, peaks per tier.
 //
 // Immutable. Tasks are numbered in program order and every edge points forward, so task order is a
-// topological order and no schedule can deadlock. Edges implied by two tasks sharing a lane are
-// left out: a lane runs its tasks in order, one after the other.
+// topological order and no schedule can deadlock. A lane runs its tasks in order, one after the
+// other, so edges between two tasks of a lane are left out, and so is an edge from a task that an
+// earlier task of the same lane has waited for, or for a later one than that.
 #pragma once
 
 #include <array>

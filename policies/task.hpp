@@ -149,9 +149,11 @@ struct Task {
   bool saves = false;              // forward: writes `saved`
   bool recomputes_output =
       false;  // backward: recomputation runs the whole block, as the papers' frameworks do
-  bool pageable = false;    // h2d, d2h: the host's side is not pinned; slower, same bytes
-  LaneSet waits_for;        // barrier: the lanes whose earlier tasks it waits for
-  LaneSet holds;            // barrier: the lanes whose later tasks wait for it
+  bool pageable = false;  // h2d, d2h: the host's side is not pinned; slower, same bytes
+  LaneSet waits_for;      // barrier: the lanes whose earlier tasks it waits for
+  LaneSet holds;          // barrier: the lanes whose later tasks wait for it
+  std::uint16_t access_count = 0;
+  std::uint32_t first_access = 0;
   std::int32_t step = 0;    // step in which it was emitted
   std::int32_t layer = -1;  // unit: block 0..L-1, or L for the embedding unit; -1 none
   std::int32_t micro_batch = -1;
@@ -160,7 +162,7 @@ struct Task {
   double flops = 0;                 // compute
   std::uint64_t params = 0;         // optimizer: elements updated
   std::uint64_t first_element = 0;  // optimizer: first element in the unit
-  std::uint32_t first_access = 0, access_count = 0;
 };
+static_assert(sizeof(Task) == 64, "a schedule has millions");
 
 }  // namespace spillway

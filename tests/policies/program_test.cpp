@@ -1,7 +1,8 @@
 // Dependencies: exactly the read-after-write, write-after-read and write-after-write edges, by byte
-// range.
+// range, but for those that the order of the lanes implies.
 #include <catch2/catch.hpp>
 
+#include <algorithm>
 #include <array>
 #include <random>
 #include <set>
@@ -97,9 +98,9 @@ TEST_CASE("Tasks of one lane have no edges, and only the last of a lane is waite
   hand.program.copy(hand.gpu, hand.host);
   const TaskId read = hand.program.copy(hand.gpu, hand.host);
   const TaskId write = hand.program.copy(hand.other, hand.gpu);
-  // 2 reads what 1 wrote; 3 reads it too, one lane with 2; 4 overwrites it: after 3, which is
-  // after 2. 2 writes what 0 read: after 0, which is before 1 on its lane.
-  CHECK(edges_of(hand.finish()) == Edges{{last, 2}, {last, read}, {read, write}});
+  // 2 reads what 1 wrote; 3 reads it too, after 2 on its lane, which has waited for 1; 4 overwrites
+  // it: after 3, which is after 2. 2 writes what 0 read: after 0, which is before 1 on its lane.
+  CHECK(edges_of(hand.finish()) == Edges{{last, 2}, {read, write}});
 }
 
 TEST_CASE("A task that reads two things of one task has one edge") {
@@ -116,11 +117,10 @@ TEST_CASE("A write in the middle leaves the ends to the earlier writer") {
   const TaskId middle = hand.program.copy(hand.ssd.part(0, page), hand.host.part(page, page));
   const TaskId left = hand.program.copy(hand.host.part(0, page), hand.gpu.part(0, page));
   const TaskId inner = hand.program.copy(hand.host.part(page, page), hand.gpu.part(page, page));
-  const TaskId right =
-      hand.program.copy(hand.host.part(2 * page, 2 * page), hand.gpu.part(2 * page, 2 * page));
-  // Each copy back also overwrites what `all` read, which edge (all, .) covers.
-  CHECK(edges_of(hand.finish()) ==
-        Edges{{all, middle}, {all, left}, {all, inner}, {middle, inner}, {all, right}});
+  hand.program.copy(hand.host.part(2 * page, 2 * page), hand.gpu.part(2 * page, 2 * page));
+  // Each copy back also overwrites what `all` read, which edge (all, left) covers: the others are
+  // behind it on their lane.
+  CHECK(edges_of(hand.finish()) == Edges{{all, middle}, {all, left}, {middle, inner}});
 }
 
 TEST_CASE(
@@ -134,12 +134,12 @@ TEST_CASE(
   hand.program.copy(hand.host, hand.gpu);
   const TaskId read = hand.program.copy(hand.ssd, hand.other);
   const TaskId second = hand.program.barrier();
+  // The second one finds `write` ended, for the first one has waited for it.
   CHECK(edges_of(hand.finish()) == Edges{{h2d, barrier},
                                          {write, barrier},
                                          {barrier, after},
                                          {barrier, read},
                                          {write, read},
-                                         {write, second},
                                          {5, second},
                                          {read, second}});
 }
@@ -229,6 +229,22 @@ class ByteByByte {
   PerLane last_, barrier_;
 };
 
+// An edge is implied where an earlier task of the same lane waits for the same task, or for a later
+// one on its lane.
+Edges without_implied(const Schedule& schedule, const Edges& edges) {
+  const auto one_lane = [&](TaskId a, TaskId b) {
+    return schedule.tasks()[a].lane == schedule.tasks()[b].lane;
+  };
+  Edges rest;
+  for (const auto& [from, to] : edges) {
+    const bool implied = std::any_of(edges.begin(), edges.end(), [&, from = from, to = to](auto e) {
+      return e.second < to && e.first >= from && one_lane(e.second, to) && one_lane(e.first, from);
+    });
+    if (!implied) rest.emplace(from, to);
+  }
+  return rest;
+}
+
 }  // namespace
 
 TEST_CASE("Edges of random programs are those found byte by byte") {
@@ -268,7 +284,7 @@ TEST_CASE("Edges of random programs are those found byte by byte") {
       }
       expected.task(id, schedule.tasks()[id].lane, accesses);
     }
-    CHECK(edges_of(schedule) == expected.edges);
+    CHECK(edges_of(schedule) == without_implied(schedule, expected.edges));
     CHECK(find_race(schedule) == "");
   }
 }
