@@ -72,6 +72,13 @@ void Program::require_tier(Slice slice, Tier tier, const char* what) const {
   SPILLWAY_ASSERT(slice.offset + slice.bytes <= buffers_[slice.buffer.id].bytes, what);
 }
 
+void Program::require_saved(Slice saved, std::uint8_t mask, const char* what) const {
+  SPILLWAY_ASSERT(saved.valid() == (mask != saved_none), what);
+  if (!saved.valid()) return;
+  require_tier(saved, Tier::gpu, what);
+  SPILLWAY_ASSERT(saved.bytes == saved_bytes(problem_, mask), what);
+}
+
 Access Program::access(Slice slice, Role role, Mode mode) const {
   return {slice.buffer.id, role, mode, slice.offset, slice.bytes};
 }
@@ -125,17 +132,18 @@ TaskId Program::embed_forward(int micro_batch, Slice parameters, Slice output) {
 }
 
 TaskId Program::forward(int layer, int micro_batch, Slice parameters, Slice input, Slice output,
-                        Slice saved) {
+                        Slice saved, std::uint8_t saves) {
   require_tier(parameters, Tier::gpu, "forward parameters");
   require_tier(input, Tier::gpu, "forward input");
   require_tier(output, Tier::gpu, "forward output");
-  if (saved.valid()) require_tier(saved, Tier::gpu, "forward saved");
+  if (!saved.valid()) saves = saved_none;
+  require_saved(saved, saves, "forward saved");
   Task task;
   task.kind = TaskKind::forward;
   task.lane = Lane::gpu_compute;
   task.layer = layer;
   task.micro_batch = micro_batch;
-  task.saves = saved.valid();
+  task.saves = saves;
   task.flops =
       problem_.model.block_forward_flops(problem_.workload.micro_batch, problem_.workload.sequence);
   Slice scratch;
@@ -177,8 +185,7 @@ TaskId Program::backward(int layer, int micro_batch, Slice parameters, Slice inp
   require_tier(input, Tier::gpu, "backward input");
   require_tier(activation_gradient, Tier::gpu, "backward activation gradient");
   require_tier(gradient, Tier::gpu, "backward gradient");
-  SPILLWAY_ASSERT(saved.valid() == (available != saved_none));
-  if (saved.valid()) require_tier(saved, Tier::gpu, "backward saved");
+  require_saved(saved, available, "backward saved");
   const Workload& workload = problem_.workload;
   Task task;
   task.kind = TaskKind::backward;
@@ -271,7 +278,12 @@ std::string kernel_shape(const Problem& problem, const Task& task) {
   if (!is_block) shape += fmt::format(",V{},P{}", model.vocabulary, model.positions);
   shape += fmt::format(",b{},T{},{}", workload.micro_batch, workload.sequence,
                        workload.precision == Precision::fp32 ? "fp32" : "bf16");
-  if (task.kind == TaskKind::forward) shape += task.saves ? ",saves" : ",keeps-nothing";
+  if (task.kind == TaskKind::forward) {
+    // Everything and nothing have names of their own, so that measurements stay valid.
+    shape += task.saves == saved_none ? ",keeps-nothing" : ",saves";
+    if (task.saves != saved_none && task.saves != saved_all)
+      shape += fmt::format("{:02x}", task.saves);
+  }
   if (task.kind == TaskKind::backward) {
     shape += fmt::format(",saved{:02x}{}", task.available,
                          task.recomputes_output ? ",recomputes-output" : "");

@@ -57,16 +57,18 @@ class Program {
 
   // -- compute, on gpu.compute; every slice must be in the gpu tier ------------------------------
   TaskId embed_forward(int micro_batch, Slice parameters, Slice output);
-  // `saved` may be invalid: then nothing is kept but the output.
+  // Keeps the tensors of `saves` (a mask of SavedTensor) in `saved`, laid out by saved_layout; with
+  // an invalid `saved` nothing but the output.
   TaskId forward(int layer, int micro_batch, Slice parameters, Slice input, Slice output,
-                 Slice saved = {});
+                 Slice saved = {}, std::uint8_t saves = saved_all);
   // Final norm, logits, loss and their gradients. `hidden` holds (b, T, C) and, afterwards, its
   // gradient.
   TaskId head(int micro_batch, Slice parameters, Slice hidden, Slice head_gradient,
               bool first_micro_batch);
-  // `activation_gradient` holds dL/d(output) and, afterwards, dL/d(input). What `available` (a mask
-  // of SavedTensor) does not name is recomputed from `input`; with `recomputes_output` the block's
-  // output too, which nothing needs but which frameworks that re-run the whole block pay for.
+  // `activation_gradient` holds dL/d(output) and, afterwards, dL/d(input). `saved` holds the
+  // tensors of `available` (a mask of SavedTensor), and no others; the rest is recomputed from
+  // `input`; with `recomputes_output` the block's output too, which nothing needs but which
+  // frameworks that re-run the whole block pay for.
   TaskId backward(int layer, int micro_batch, Slice parameters, Slice input, Slice saved,
                   std::uint8_t available, Slice activation_gradient, Slice gradient,
                   bool first_micro_batch, bool recomputes_output);
@@ -100,6 +102,7 @@ class Program {
   TaskId emit(Task task, std::initializer_list<Access> accesses);
   Access access(Slice slice, Role role, Mode mode) const;
   void require_tier(Slice slice, Tier tier, const char* what) const;
+  void require_saved(Slice saved, std::uint8_t mask, const char* what) const;
 
   Problem problem_;
   bool one_copy_lane_ = false;
