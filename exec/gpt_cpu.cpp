@@ -82,9 +82,14 @@ GptCpu::Activations<Element> GptCpu::activations(const TensorAddresses<Byte>& at
   const auto tensor = [&](SavedTensor which) {
     return reinterpret_cast<Element*>(at[bit_of(which)]);
   };
-  Activations<Element> a{tensor(saved_ln1),      tensor(saved_qkv), tensor(saved_attention),
-                         tensor(saved_residual), tensor(saved_ln2), tensor(saved_fc),
-                         tensor(saved_gelu)};
+  Activations<Element> a{};
+  a.ln1 = tensor(saved_ln1);
+  a.qkv = tensor(saved_qkv);
+  a.attention = tensor(saved_attention);
+  a.residual = tensor(saved_residual);
+  a.ln2 = tensor(saved_ln2);
+  a.fc = tensor(saved_fc);
+  a.gelu = tensor(saved_gelu);
   Element* const statistics = tensor(saved_statistics);
   if (statistics == nullptr) return a;
   a.mean1 = statistics;
