@@ -1,8 +1,21 @@
 #include "policies/activation_store.hpp"
 
+#include <algorithm>
+
 #include "base/errors.hpp"
 
 namespace spillway {
+
+std::vector<Slice> saved_places(Program& program, const ActivationOptions& options) {
+  std::uint64_t most = 0;
+  for (const std::uint8_t mask : options.saves)
+    most = std::max(most, saved_bytes(program.problem(), mask));
+  std::vector<Slice> places;
+  const std::size_t count = std::max<std::size_t>(options.activations_gpu_ahead + 1, 2);
+  while (most > 0 && places.size() < std::min(count, options.saves.size()))
+    places.push_back(program.persistent(Tier::gpu, most, BufferKind::saved));
+  return places;
+}
 
 ActivationStore::ActivationStore(Program& program, const ActivationOptions& options)
     : program_(program),
@@ -10,6 +23,7 @@ ActivationStore::ActivationStore(Program& program, const ActivationOptions& opti
       layers_(static_cast<int>(program.problem().model.layers)),
       blocks_(static_cast<std::size_t>(layers_)) {
   SPILLWAY_ASSERT(options.checkpoints != Tier::ssd);
+  SPILLWAY_ASSERT(options.checkpoints == Tier::host || options.places.empty());
   SPILLWAY_ASSERT(options.saves.empty() || options.saves.size() == blocks_.size());
   plan_overflow();
 }
@@ -66,11 +80,15 @@ void ActivationStore::keep_input(int layer, Slice input) {
 
 Slice ActivationStore::saved_buffer(int layer) {
   Slice& saved = block(layer).gpu.saved;
-  if (saves(layer) != saved_none) {
-    saved = program_.buffer(Tier::gpu, saved_bytes(program_.problem(), saves(layer)),
-                            BufferKind::saved, layer, micro_batch_);
-  }
+  if (saves(layer) != saved_none) saved = place(layer);
   return saved;
+}
+
+Slice ActivationStore::place(int layer) {
+  const std::uint64_t bytes = saved_bytes(program_.problem(), saves(layer));
+  if (options_.places.empty())
+    return program_.buffer(Tier::gpu, bytes, BufferKind::saved, layer, micro_batch_);
+  return options_.places[static_cast<std::size_t>(layer) % options_.places.size()].part(0, bytes);
 }
 
 // What the block before saved is put away only now, so that this block's forward does not wait for
@@ -126,8 +144,7 @@ ActivationStore::OnGpu ActivationStore::to_gpu(int layer, const std::vector<Slic
       program_.buffer(Tier::gpu, host[0].bytes, BufferKind::checkpoint, layer, micro_batch_);
   program_.copy(host[0], gpu.input, layer, micro_batch_);
   if (saves(layer) == saved_none) return gpu;
-  gpu.saved = program_.buffer(Tier::gpu, saved_bytes(program_.problem(), saves(layer)),
-                              BufferKind::saved, layer, micro_batch_);
+  gpu.saved = place(layer);
   std::size_t item = 1;
   for (const SavedLayout& tensor : layout(layer)) {
     program_.copy(host[item++], gpu.saved.part(tensor.offset, tensor.bytes), layer, micro_batch_);

@@ -21,9 +21,15 @@ struct ActivationOptions {
   Tier checkpoints = Tier::gpu;     // gpu or host: where all of them wait
   double checkpoints_on_ssd = 0;    // with host: this fraction of their bytes goes on to the ssd
   std::vector<std::uint8_t> saves;  // by block: mask of SavedTensor kept; empty: nothing anywhere
+  // With host: GPU memory for what a block saves, used by the blocks in turn (saved_places). Empty:
+  // a buffer for each occasion, which leaves gaps where blocks save different amounts.
+  std::vector<Slice> places;
   std::size_t activations_host_ahead = 2;  // blocks whose activations are read from the ssd ahead
   std::size_t activations_gpu_ahead = 1;   // blocks whose activations are copied to the GPU ahead
 };
+
+// Places for these options: one in use and those ahead, at least two. Before the first step.
+std::vector<Slice> saved_places(Program& program, const ActivationOptions& options);
 
 class ActivationStore {
  public:
@@ -58,6 +64,7 @@ class ActivationStore {
   bool stays(int layer) const;
   std::vector<SavedLayout> layout(int layer) const;
   void plan_overflow();
+  Slice place(int layer);
   Slice put_away(int layer, Slice gpu, std::size_t item);
   std::vector<Slice> to_host(int layer);
   OnGpu to_gpu(int layer, const std::vector<Slice>& host);

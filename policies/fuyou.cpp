@@ -149,6 +149,7 @@ class Fuyou : public Policy {
     }
     pass_.host_accumulator = [this](int unit) { return state_->gradient_buffer(Tier::host, unit); };
     pass_.saves = saved_tensors(problem);
+    pass_.places = saved_places(program, pass_);
   }
 
   void emit_step(Program& program, int step) override {
