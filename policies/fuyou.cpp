@@ -235,7 +235,9 @@ class Fuyou : public Policy {
         break;
     }
     SwapModel model = swap_model(problem, host_memory_left(problem));
-    model.optimizer_in_backward = pipeline_ == Pipeline::optimized;
+    model.overlap = pipeline_ == Pipeline::optimized ? OptimizerOverlap::all
+                    : pipeline_ == Pipeline::naive   ? OptimizerOverlap::writes
+                                                     : OptimizerOverlap::nothing;
     const double recomputed =
         static_cast<double>(blocks) * recompute_flops(problem, saved_none, false);
     return swap_masks(

@@ -152,10 +152,11 @@ double forward_seconds(const SwapModel& model, double swapped) {
 }
 
 double backward_seconds(const SwapModel& model, double swapped, double recomputed_flops,
-                        bool with_optimizer) {
+                        OptimizerOverlap overlap) {
   const double read = model.parameter_bytes + spilled_bytes(model, swapped) +
-                      (with_optimizer ? model.state_bytes : 0);
-  const double written = with_optimizer ? model.state_bytes + model.parameter_bytes : 0;
+                      (overlap == OptimizerOverlap::all ? model.state_bytes : 0);
+  const double written =
+      overlap == OptimizerOverlap::nothing ? 0 : model.state_bytes + model.parameter_bytes;
   // Of several micro-batches, gradients come back to be added to.
   const double returning = model.micro_batches > 1 ? model.gradient_bytes : 0;
   return std::max(
@@ -167,11 +168,12 @@ double backward_seconds(const SwapModel& model, double swapped, double recompute
 
 double step_seconds(const SwapModel& model, double swapped, double recomputed_flops) {
   const double forward = forward_seconds(model, swapped);
-  const double others = backward_seconds(model, swapped, recomputed_flops, false);
-  const double last = model.optimizer_in_backward
-                          ? backward_seconds(model, swapped, recomputed_flops, true)
-                          : others + ssd_seconds(model, model.state_bytes,
-                                                 model.state_bytes + model.parameter_bytes);
+  const double others =
+      backward_seconds(model, swapped, recomputed_flops, OptimizerOverlap::nothing);
+  double last = backward_seconds(model, swapped, recomputed_flops, model.overlap);
+  if (model.overlap == OptimizerOverlap::writes) last += ssd_seconds(model, model.state_bytes, 0);
+  if (model.overlap == OptimizerOverlap::nothing)
+    last += ssd_seconds(model, model.state_bytes, model.state_bytes + model.parameter_bytes);
   return model.micro_batches * forward + (model.micro_batches - 1) * others + last;
 }
 

@@ -43,6 +43,13 @@ double offload_benefit(const SwapOperator& one);
 // In falling order of that; ties keep their order.
 std::vector<SwapOperator> by_benefit(std::vector<SwapOperator> operators);
 
+// Which of the optimizer's time on the SSDs passes under backward: the three pipelines of fuyou.
+enum class OptimizerOverlap : std::uint8_t {
+  all,     // the paper's: Eq. 5
+  writes,  // the GPU waits for what is read
+  nothing  // it comes after backward
+};
+
 // What equations 2 to 5 know of a step.
 struct SwapModel {
   double forward_flops = 0;  // FLOP_f
@@ -52,14 +59,14 @@ struct SwapModel {
   double ssd_read = 0;       // BW_S2M
   double ssd_write = 0;      // BW_M2S
   double ssd_total = 0;      // law capped: both together
-  SsdLaw law = SsdLaw::simplex;       // the paper's: times add
-  double parameter_bytes = 0;         // 2P in 16 bits
-  double state_bytes = 0;             // 12P
-  double gradient_bytes = 0;          // 2P
-  double host_available_bytes = 0;    // MEM_avail
-  double inter_block_bytes = 0;       // A_interBlock
-  int micro_batches = 1;              // the paper's: 1; with more, each has its T_f and T_b
-  bool optimizer_in_backward = true;  // false: its SSD time is not hidden under backward
+  SsdLaw law = SsdLaw::simplex;     // the paper's: times add
+  double parameter_bytes = 0;       // 2P in 16 bits
+  double state_bytes = 0;           // 12P
+  double gradient_bytes = 0;        // 2P
+  double host_available_bytes = 0;  // MEM_avail
+  double inter_block_bytes = 0;     // A_interBlock
+  int micro_batches = 1;            // the paper's: 1; with more, each has its T_f and T_b
+  OptimizerOverlap overlap = OptimizerOverlap::all;
 };
 SwapModel swap_model(const Problem& problem, double host_available_bytes);
 
@@ -69,9 +76,10 @@ double spilled_bytes(const SwapModel& model, double swapped);
 double forward_seconds(const SwapModel& model, double swapped);
 // The last term of Eq. 5: how long the SSDs are busy with reads and writes.
 double ssd_seconds(const SwapModel& model, double read, double written);
-// Eq. 5: T_b, with the optimizer's traffic (of the last micro-batch) or without.
+// Eq. 5: T_b, with the optimizer's traffic under it: all of it (of the last micro-batch), what it
+// writes, or none.
 double backward_seconds(const SwapModel& model, double swapped, double recomputed_flops,
-                        bool with_optimizer);
+                        OptimizerOverlap overlap);
 // Eq. 1: T_f + T_b; over all micro-batches.
 double step_seconds(const SwapModel& model, double swapped, double recomputed_flops);
 // Eq. 7: FLOP_r when `swapped` bytes of the operators, in their order, are kept and

@@ -15,6 +15,7 @@ using namespace spillway::test;
 
 namespace {
 
+constexpr auto all = OptimizerOverlap::all, nothing_of_it = OptimizerOverlap::nothing;
 constexpr double gib = 1024.0 * 1024 * 1024;
 
 Problem paper_problem(const std::string& model, std::int64_t batch,
@@ -60,7 +61,7 @@ struct Random {
     model.gradient_bytes = between(0, 100);
     model.host_available_bytes = between(0, 300);
     model.inter_block_bytes = between(0, 20);
-    model.optimizer_in_backward = random() % 2 == 0;
+    model.overlap = static_cast<OptimizerOverlap>(random() % 3);
     model.micro_batches = 1 + static_cast<int>(random() % 3);
     const int count = 1 + static_cast<int>(random() % 12);
     for (int i = 0; i < count; ++i)
@@ -201,19 +202,19 @@ TEST_CASE(
 TEST_CASE("Eq. 5: with P = 13e9 and SSDs of 20 GB/s each way, their term is 18.2 s") {
   SwapModel model = round_numbers();
   model.forward_flops = 0;
-  CHECK(backward_seconds(model, 0, 0, true) == Approx(18.2));  // 14P/20e9 + 14P/20e9
-  CHECK(backward_seconds(model, 0, 0, false) == Approx(26.0 / 20));
+  CHECK(backward_seconds(model, 0, 0, all) == Approx(18.2));  // 14P/20e9 + 14P/20e9
+  CHECK(backward_seconds(model, 0, 0, nothing_of_it) == Approx(26.0 / 20));
   model.ssd_write = 10e9;
-  CHECK(backward_seconds(model, 0, 0, true) == Approx(9.1 + 18.2));
+  CHECK(backward_seconds(model, 0, 0, all) == Approx(9.1 + 18.2));
   model.host_available_bytes = 50e9;  // 90e9 swapped, 40e9 spilled: read back
-  CHECK(backward_seconds(model, 90e9, 0, true) == Approx((182.0 + 40) / 20 + 18.2));
+  CHECK(backward_seconds(model, 90e9, 0, all) == Approx((182.0 + 40) / 20 + 18.2));
   model = round_numbers();
-  CHECK(backward_seconds(model, 0, 3200e12, true) == Approx((2 * 950.0 + 3200) / 160));
+  CHECK(backward_seconds(model, 0, 3200e12, all) == Approx((2 * 950.0 + 3200) / 160));
   model.ssd_read = model.ssd_write = 1e15;
-  CHECK(backward_seconds(model, 0, 0, true) == Approx(2 * 950.0 / 160));
-  CHECK(backward_seconds(model, 400e9, 0, true) == Approx((26.0 + 400) / 21));
+  CHECK(backward_seconds(model, 0, 0, all) == Approx(2 * 950.0 / 160));
+  CHECK(backward_seconds(model, 400e9, 0, all) == Approx((26.0 + 400) / 21));
   model.gradient_bytes = 600e9;
-  CHECK(backward_seconds(model, 400e9, 0, true) == Approx(600.0 / 21));
+  CHECK(backward_seconds(model, 400e9, 0, all) == Approx(600.0 / 21));
 }
 
 TEST_CASE("The SSD's law: times add, are independent, or share a cap") {
@@ -228,14 +229,18 @@ TEST_CASE("The SSD's law: times add, are independent, or share a cap") {
   CHECK(ssd_seconds(model, 100, 40) == Approx(140.0 / 16));
 }
 
-TEST_CASE("Eq. 1: T_f + T_b; the optimizer counts in the last backward, or after it") {
+TEST_CASE("Eq. 1: T_f + T_b; the optimizer counts in the last backward, or beside it") {
   SwapModel model = round_numbers();
   const double forward = 950.0 / 160, gpu = 2 * 950.0 / 160;
   CHECK(step_seconds(model, 0, 0) == Approx(forward + 18.2));
-  model.optimizer_in_backward = false;
+  model.overlap = OptimizerOverlap::nothing;  // 2P read under backward, 12P and 14P after it
   CHECK(step_seconds(model, 0, 0) == Approx(forward + gpu + 26 * 13.0 / 20));
+  model.overlap = OptimizerOverlap::writes;  // 12P read beside it
+  CHECK(step_seconds(model, 0, 0) == Approx(forward + gpu + 12 * 13.0 / 20));
+  model.gpu_flops = 1e18;  // 2P read and 14P written take longer than the GPU, which is instant
+  CHECK(step_seconds(model, 0, 0) == Approx(2 * 13.0 / 20 + 16 * 13.0 / 20 + 12 * 13.0 / 20));
+  model = round_numbers();
   model.micro_batches = 3;
-  model.optimizer_in_backward = true;
   CHECK(step_seconds(model, 0, 0) == Approx(3 * forward + 2 * gpu + 18.2));
 }
 
