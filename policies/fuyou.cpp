@@ -75,7 +75,7 @@ class Fuyou : public Policy {
     pipeline_ = static_cast<Pipeline>(read.choice("optimizer", {"optimized", "naive", "serial"}));
     overflow_auto_ = read.is_auto("checkpoints_ssd");
     if (!overflow_auto_) pass_.checkpoints_on_ssd = read.fraction("checkpoints_ssd");
-    recomputes_blocks_ = read.choice("recompute", {"full", "needed"}) == 0;
+    const bool whole_blocks = read.choice("recompute", {"full", "needed"}) == 0;
     swap_ = read_swap(read);
     most_elements_ = read_group(read);
     places_ = static_cast<std::size_t>(read.count("state_buffers", 1, 16));
@@ -83,7 +83,7 @@ class Fuyou : public Policy {
     pass_.gpu_ahead = static_cast<std::size_t>(read.count("forward_ahead", 0, 16));
     pass_.backward_gpu_ahead = static_cast<std::size_t>(read.count("backward_ahead", 0, 16));
     pass_.activations_gpu_ahead = static_cast<std::size_t>(read.count("activations_ahead", 0, 16));
-    pass_.recomputes_output = swap_.kind == Swap::Kind::none && recomputes_blocks_;
+    pass_.recomputes_output = swap_.kind == Swap::Kind::none && whole_blocks;
     pass_.checkpoints = Tier::host;
     pass_.gradients = Tier::host;
   }
@@ -291,7 +291,6 @@ class Fuyou : public Policy {
 
   Pipeline pipeline_ = Pipeline::optimized;
   bool overflow_auto_ = true;
-  bool recomputes_blocks_ = true;
   Swap swap_;
   std::uint64_t most_elements_ = 0;
   std::size_t places_ = 2;
