@@ -229,7 +229,7 @@ TEST_CASE("The SSD's law: times add, are independent, or share a cap") {
   CHECK(ssd_seconds(model, 100, 40) == Approx(140.0 / 16));
 }
 
-TEST_CASE("Eq. 1: T_f + T_b; the optimizer counts in the last backward, or beside it") {
+TEST_CASE("Eq. 1: T_f + T_b, where the optimizer counts in the last backward, or beside it") {
   SwapModel model = round_numbers();
   const double forward = 950.0 / 160, gpu = 2 * 950.0 / 160;
   CHECK(step_seconds(model, 0, 0) == Approx(forward + 18.2));

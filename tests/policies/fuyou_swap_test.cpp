@@ -103,7 +103,7 @@ TEST_CASE("The key of a measured kernel tells every set of saved tensors from ev
   CHECK(backward.size() == 256);
 }
 
-TEST_CASE("swap=none recomputes whole blocks, or what backward needs; swap=all nothing") {
+TEST_CASE("swap=none recomputes whole blocks, or what backward needs, and swap=all nothing") {
   const Problem problem = tiny_problem(4, 2);
   const double block = problem.model.block_forward_flops(2, 16);
   const auto backward_flops = [&](const std::string& policy) {

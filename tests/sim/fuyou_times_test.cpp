@@ -90,7 +90,7 @@ TEST_CASE("Fig. 10b: the number of drives at batch 32, within 10 %") {
 }
 
 TEST_CASE(
-    "Fig. 9b on six drives: convex in what is swapped; least at the start for 24, inside for 48") {
+    "Fig. 9b on six drives: convex in what is swapped, least at the start for 24, inside for 48") {
   // Which machine the figure is from is not published: with twelve drives batch 24 would take less
   // than batch 32 does in Fig. 5a. Points are spread over all there is to swap.
   struct Curve {
