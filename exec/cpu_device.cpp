@@ -29,7 +29,7 @@ void CpuDevice::compute(const Task& task, const Operands& o) {
       return;
     case TaskKind::forward:
       gpt_.block_forward(floats(o.parameters), floats(o.input), floats(o.output), o.saved,
-                         o.scratch);
+                         task.saves, o.scratch);
       return;
     case TaskKind::head:
       gpt_.head(floats(o.parameters), o.targets, floats(o.activation_gradient),

@@ -20,6 +20,10 @@ std::int64_t offset_of(const std::vector<TensorLayout>& layout, const char* name
   bug("tensor in layout", __FILE__, __LINE__, name);
 }
 
+std::size_t bit_of(SavedTensor tensor) {
+  return static_cast<std::size_t>(std::countr_zero(static_cast<unsigned>(tensor)));
+}
+
 const Problem& supported(const Problem& problem) {
   if (problem.model.architecture != Architecture::gpt) {
     throw InputError(
@@ -44,8 +48,7 @@ GptCpu::GptCpu(const Problem& problem, CpuVariant variant)
       v_(problem.model.vocabulary),
       attention_{t_, c_, problem.model.heads, std::min({attention_chunk_rows, t_, f_})},
       block_elements_(unit_elements(problem.model, 0)),
-      embedding_elements_(unit_elements(problem.model, problem.model.layers)),
-      record_bytes_(saved_bytes_per_sequence(problem)) {
+      embedding_elements_(unit_elements(problem.model, problem.model.layers)) {
   use_one_blas_thread();
   const auto block = block_layout(problem.model);
   block_ = {offset_of(block, "ln_1.weight"),        offset_of(block, "ln_1.bias"),
@@ -57,21 +60,44 @@ GptCpu::GptCpu(const Problem& problem, CpuVariant variant)
   const auto embedding = embedding_layout(problem.model);
   embedding_ = {offset_of(embedding, "wte.weight"), offset_of(embedding, "wpe.weight"),
                 offset_of(embedding, "ln_f.weight"), offset_of(embedding, "ln_f.bias")};
-  for (const SavedLayout& saved : saved_layout(problem))
-    record_offsets_[static_cast<std::size_t>(
-        std::countr_zero(static_cast<unsigned>(saved.tensor)))] = saved.offset;
+  for (const SavedLayout& saved : saved_layout(problem, saved_all, 1))
+    tensor_bytes_[bit_of(saved.tensor)] = saved.stride;
+}
+
+template <class Byte>
+std::uint64_t GptCpu::place(TensorAddresses<Byte>& at, Byte* buffer, std::uint8_t mask,
+                            std::int64_t sequences, std::int64_t sequence) const {
+  std::uint64_t offset = 0;
+  for (std::size_t bit = 0; bit < tensor_bytes_.size(); ++bit) {
+    if ((mask >> bit & 1) == 0) continue;
+    at[bit] = buffer + offset + static_cast<std::uint64_t>(sequence) * tensor_bytes_[bit];
+    const std::uint64_t bytes = static_cast<std::uint64_t>(sequences) * tensor_bytes_[bit];
+    offset += (bytes + buffer_alignment - 1) / buffer_alignment * buffer_alignment;
+  }
+  return offset;
 }
 
 template <class Element, class Byte>
-GptCpu::Activations<Element> GptCpu::activations(Byte* record) const {
-  const auto at = [&](SavedTensor tensor) {
-    const auto bit = static_cast<std::size_t>(std::countr_zero(static_cast<unsigned>(tensor)));
-    return reinterpret_cast<Element*>(record + record_offsets_[bit]);
+GptCpu::Activations<Element> GptCpu::activations(const TensorAddresses<Byte>& at) const {
+  const auto tensor = [&](SavedTensor which) {
+    return reinterpret_cast<Element*>(at[bit_of(which)]);
   };
-  Element* statistics = at(saved_statistics);
-  return {at(saved_ln1),   at(saved_qkv),       at(saved_attention), at(saved_residual),
-          at(saved_ln2),   at(saved_fc),        at(saved_gelu),      statistics,
-          statistics + t_, statistics + 2 * t_, statistics + 3 * t_, statistics + 4 * t_};
+  Activations<Element> a{};
+  a.ln1 = tensor(saved_ln1);
+  a.qkv = tensor(saved_qkv);
+  a.attention = tensor(saved_attention);
+  a.residual = tensor(saved_residual);
+  a.ln2 = tensor(saved_ln2);
+  a.fc = tensor(saved_fc);
+  a.gelu = tensor(saved_gelu);
+  Element* const statistics = tensor(saved_statistics);
+  if (statistics == nullptr) return a;
+  a.mean1 = statistics;
+  a.rstd1 = statistics + t_;
+  a.mean2 = statistics + 2 * t_;
+  a.rstd2 = statistics + 3 * t_;
+  a.log_sum_exp = statistics + 4 * t_;
+  return a;
 }
 
 std::int32_t GptCpu::checked(std::int32_t token) const {
@@ -131,16 +157,16 @@ void GptCpu::compute_output(const float* parameters, const Activations<const flo
 }
 
 void GptCpu::block_forward(const float* parameters, const float* input, float* output,
-                           std::byte* saved, std::byte* scratch) const {
-  SPILLWAY_ASSERT(forward_scratch_bytes(problem_, saved != nullptr) >=
-                  (saved != nullptr ? 0 : record_bytes_));
+                           std::byte* saved, std::uint8_t saves, std::byte* scratch) const {
+  SPILLWAY_ASSERT(saved != nullptr || saves == saved_none);
   for (std::int64_t sequence = 0; sequence < b_; ++sequence) {
     const float* x = input + sequence * t_ * c_;
     float* y = output + sequence * t_ * c_;
-    std::byte* record =
-        saved != nullptr ? saved + static_cast<std::uint64_t>(sequence) * record_bytes_ : scratch;
-    const auto write = activations<float>(record);
-    const auto read = activations<const float>(static_cast<const std::byte*>(record));
+    TensorAddresses<std::byte> at{};
+    place(at, saved, saves, b_, sequence);
+    place(at, scratch, static_cast<std::uint8_t>(~saves), 1, 0);
+    const auto write = activations<float>(at);
+    const auto read = activations<const float>(at);
     // The scores (R, T) lie where GELU's output (T, F) will: R <= F, and attention is over by then.
     compute_activations(parameters, x, saved_none, read, write, write.gelu);
     compute_output(parameters, read, y);
@@ -155,44 +181,12 @@ GptCpu::BackwardScratch GptCpu::carve_backward(std::byte* scratch, std::uint8_t 
     return reinterpret_cast<float*>(part);
   };
   BackwardScratch parts{};
-  if (available != saved_all) {
-    parts.record = scratch;
-    used = record_bytes_;
-  }
+  used = place(parts.recomputed, scratch, static_cast<std::uint8_t>(~available), 1, 0);
   parts.wide = take(t_ * std::max(f_, 3 * c_));
   parts.narrow = take(t_ * c_);
   parts.attention = take(2 * attention_.chunk_rows * t_);
   SPILLWAY_ASSERT(used <= backward_scratch_bytes(problem_, available));
   return parts;
-}
-
-GptCpu::Activations<const float> GptCpu::recompute(const float* parameters, const float* input,
-                                                   const std::byte* record, std::uint8_t available,
-                                                   const BackwardScratch& scratch) const {
-  if (available == saved_all) return activations<const float>(record);
-  auto read = activations<const float>(static_cast<const std::byte*>(scratch.record));
-  if (available != saved_none) {
-    const auto kept = activations<const float>(record);
-    const auto take = [&](SavedTensor tensor, const float*& mine, const float* theirs) {
-      if (available & tensor) mine = theirs;
-    };
-    take(saved_ln1, read.ln1, kept.ln1);
-    take(saved_qkv, read.qkv, kept.qkv);
-    take(saved_attention, read.attention, kept.attention);
-    take(saved_residual, read.residual, kept.residual);
-    take(saved_ln2, read.ln2, kept.ln2);
-    take(saved_fc, read.fc, kept.fc);
-    take(saved_gelu, read.gelu, kept.gelu);
-    take(saved_statistics, read.mean1, kept.mean1);
-    take(saved_statistics, read.rstd1, kept.rstd1);
-    take(saved_statistics, read.mean2, kept.mean2);
-    take(saved_statistics, read.rstd2, kept.rstd2);
-    take(saved_statistics, read.log_sum_exp, kept.log_sum_exp);
-  }
-  // The gradients' scratch is still free: scores (R, T) fit into its first part, (T, F or more).
-  compute_activations(parameters, input, available, read, activations<float>(scratch.record),
-                      scratch.wide);
-  return read;
 }
 
 void GptCpu::block_backward(const float* parameters, const float* input, const std::byte* saved,
@@ -204,9 +198,13 @@ void GptCpu::block_backward(const float* parameters, const float* input, const s
   const BackwardScratch parts = carve_backward(scratch, available);
   for (std::int64_t sequence = 0; sequence < b_; ++sequence) {
     const float* x = input + sequence * t_ * c_;
-    const std::byte* record =
-        saved != nullptr ? saved + static_cast<std::uint64_t>(sequence) * record_bytes_ : nullptr;
-    const auto a = recompute(parameters, x, record, available, parts);
+    TensorAddresses<const std::byte> readable{};
+    std::copy(parts.recomputed.begin(), parts.recomputed.end(), readable.begin());
+    place(readable, saved, available, b_, sequence);
+    const auto a = activations<const float>(readable);
+    // The gradients' scratch is still free: scores (R, T) fit into its first part, (T, F or more).
+    compute_activations(parameters, x, available, a, activations<float>(parts.recomputed),
+                        parts.wide);
     if (recomputes_output) compute_output(parameters, a, parts.narrow);
     float* dx = activation_gradient + sequence * t_ * c_;
     backward_feed_forward(parameters, a, dx, gradient, parts);

@@ -37,10 +37,11 @@ class GptCpu {
   // tokens (b, T) -> output (b, T, C). `parameters`: the embedding unit.
   void embed_forward(const float* parameters, const std::int32_t* tokens, float* output) const;
 
-  // input (b, T, C) -> output (b, T, C). `saved`: null, or b records of saved_layout to be written.
-  // Scratch: forward_scratch_bytes(problem, saved != nullptr); may be null if that is 0.
+  // input (b, T, C) -> output (b, T, C). The tensors named in `saves` (a mask of SavedTensor) are
+  // written to `saved`, laid out by saved_layout; `saved` may be null if saves is 0.
+  // Scratch: forward_scratch_bytes(problem, saves); may be null if that is 0.
   void block_forward(const float* parameters, const float* input, float* output, std::byte* saved,
-                     std::byte* scratch) const;
+                     std::uint8_t saves, std::byte* scratch) const;
 
   // Final norm, logits, loss. hidden (b, T, C): in, the last block's output; out, dL/d(hidden).
   // losses (b): the sum of the token losses of each sequence, not scaled; L = their sum over the
@@ -51,8 +52,8 @@ class GptCpu {
             double* token_losses = nullptr) const;
 
   // activation_gradient (b, T, C): in, dL/d(output); out, dL/d(input). Tensors named in `available`
-  // (a mask of SavedTensor) are read from `saved`, the others are recomputed from `input` one
-  // sequence at a time, with the same bits; `saved` may be null if available is 0.
+  // (a mask of SavedTensor; `saved` holds just these) are read, the others are recomputed from
+  // `input` one sequence at a time, with the same bits; `saved` may be null if available is 0.
   // `recomputes_output` also computes the block's output again, into scratch: time that frameworks
   // which re-run the whole block spend, and nothing else. Scratch: backward_scratch_bytes(problem,
   // available).
@@ -75,20 +76,28 @@ class GptCpu {
   struct EmbeddingOffsets {
     std::int64_t token_table, position_table, norm_weight, norm_bias;
   };
-  // The tensors of one sequence's saved record.
+  // The activations inside a block, of one sequence.
   template <class Element>
   struct Activations {
     Element *ln1, *qkv, *attention, *residual, *ln2, *fc, *gelu;
     Element *mean1, *rstd1, *mean2, *rstd2, *log_sum_exp;
   };
+  // Addresses of the saved tensors, by bit number of SavedTensor.
+  template <class Byte>
+  using TensorAddresses = std::array<Byte*, saved_tensor_count>;
   // Where block_backward keeps the gradients of one sequence.
   struct BackwardScratch {
-    float *wide, *narrow, *attention;  // (T, max(F, 3C)), (T, C), 2 (R, T)
-    std::byte* record;                 // null if nothing is recomputed
+    float *wide, *narrow, *attention;       // (T, max(F, 3C)), (T, C), 2 (R, T)
+    TensorAddresses<std::byte> recomputed;  // the tensors that are not available
   };
 
   template <class Element, class Byte>
-  Activations<Element> activations(Byte* record) const;
+  Activations<Element> activations(const TensorAddresses<Byte>& at) const;
+  // One sequence of the tensors of `mask` in a buffer of `sequences` sequences laid out by
+  // saved_layout; leaves the other addresses alone. Returns the bytes of the buffer.
+  template <class Byte>
+  std::uint64_t place(TensorAddresses<Byte>& at, Byte* buffer, std::uint8_t mask,
+                      std::int64_t sequences, std::int64_t sequence) const;
   // Writes the activations not in `available`, in order, reading what came before from `read`.
   void compute_activations(const float* parameters, const float* input, std::uint8_t available,
                            const Activations<const float>& read, const Activations<float>& write,
@@ -96,9 +105,6 @@ class GptCpu {
   // output (T, C) = residual + fcproj(gelu).
   void compute_output(const float* parameters, const Activations<const float>& read,
                       float* output) const;
-  Activations<const float> recompute(const float* parameters, const float* input,
-                                     const std::byte* record, std::uint8_t available,
-                                     const BackwardScratch& scratch) const;
   BackwardScratch carve_backward(std::byte* scratch, std::uint8_t available) const;
   void backward_feed_forward(const float* parameters, const Activations<const float>& a,
                              float* activation_gradient, float* gradient,
@@ -118,8 +124,8 @@ class GptCpu {
   BlockOffsets block_;
   EmbeddingOffsets embedding_;
   std::int64_t block_elements_, embedding_elements_;  // padded
-  std::uint64_t record_bytes_;
-  std::array<std::uint64_t, 8> record_offsets_;  // bytes, by bit number of SavedTensor
+  std::array<std::uint64_t, saved_tensor_count>
+      tensor_bytes_;  // of one sequence, by bit number of SavedTensor
 };
 
 }  // namespace spillway

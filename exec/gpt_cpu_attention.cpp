@@ -52,9 +52,11 @@ void attention_forward(const CpuKernels& kernels, const AttentionShape& shape, c
   const std::int64_t c = shape.channels;
   for_each_chunk(shape, [&](const Chunk& chunk) {
     compute_scores(shape, chunk, qkv, scores);
-    ChunkRows row_sums;
+    ChunkRows row_sums, known_before;
     kernels.attention_softmax({scores, chunk.rows, chunk.keys, chunk.first}, row_sums.data(),
-                              log_sum_exp + chunk.head * shape.tokens + chunk.first);
+                              log_sum_exp != nullptr
+                                  ? log_sum_exp + chunk.head * shape.tokens + chunk.first
+                                  : known_before.data());
     if (output == nullptr) return;
     const float* v = qkv + 2 * c + chunk.head * chunk.head_size;
     float* out = output + chunk.first * c + chunk.head * chunk.head_size;

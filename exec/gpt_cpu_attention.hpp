@@ -20,7 +20,8 @@ struct AttentionShape {
 };
 
 // Forward. qkv (T, 3C): q, k, v side by side. output (T, C); log_sum_exp (NH, T); scores: R x T
-// scratch. Without an `output` only log_sum_exp is computed, with the same bits.
+// scratch. Without an `output` only log_sum_exp is computed, without a `log_sum_exp` only the
+// output, with the same bits.
 void attention_forward(const CpuKernels& kernels, const AttentionShape& shape, const float* qkv,
                        float* output, float* log_sum_exp, float* scores);
 

@@ -35,7 +35,7 @@ std::vector<Task> kernel_tasks(const Problem& problem) {
   };
   add(TaskKind::embed_forward, 0);
   add(TaskKind::forward, block);
-  add(TaskKind::forward, block).saves = true;
+  add(TaskKind::forward, block).saves = saved_all;
   add(TaskKind::head, 3 * problem.model.head_forward_flops(w.micro_batch, w.sequence));
   add(TaskKind::backward, 2 * block).available = saved_all;
   add(TaskKind::backward, 2 * block + recompute_flops(problem, saved_none, false));
@@ -78,7 +78,7 @@ class KernelBench {
     o.gradient = o.head_gradient = reinterpret_cast<std::byte*>(gradient_);
     o.input = reinterpret_cast<std::byte*>(input_);
     o.output = reinterpret_cast<std::byte*>(output_);
-    const bool uses_saved = task.saves || task.available != saved_none;
+    const bool uses_saved = task.saves != saved_none || task.available != saved_none;
     o.saved = uses_saved ? saved_ : nullptr;
     o.activation_gradient = reinterpret_cast<std::byte*>(hidden_);
     o.scratch = scratch_;
@@ -109,12 +109,9 @@ class KernelBench {
   std::uint64_t gradient_bytes() const {
     return std::max(unit_bytes(problem_, 0), unit_bytes(problem_, layers_));
   }
-  static std::uint64_t saved_bytes(const Problem& problem) {
-    return static_cast<std::uint64_t>(problem.workload.micro_batch) *
-           saved_bytes_per_sequence(problem);
-  }
   static std::uint64_t scratch_bytes(const Problem& problem) {
-    return std::max({forward_scratch_bytes(problem, false), forward_scratch_bytes(problem, true),
+    return std::max({forward_scratch_bytes(problem, saved_none),
+                     forward_scratch_bytes(problem, saved_all),
                      backward_scratch_bytes(problem, saved_none),
                      backward_scratch_bytes(problem, saved_all), head_scratch_bytes(problem)});
   }
@@ -122,7 +119,7 @@ class KernelBench {
     const std::uint64_t block = unit_bytes(problem, 0),
                         embedding = unit_bytes(problem, problem.model.layers);
     return block + embedding + std::max(block, embedding) + 4 * checkpoint_bytes(problem) +
-           saved_bytes(problem) + scratch_bytes(problem) + 16 * buffer_alignment;
+           saved_bytes(problem, saved_all) + scratch_bytes(problem) + 16 * buffer_alignment;
   }
   void carve() {
     std::byte* at = device_.gpu_memory().data();
@@ -137,7 +134,7 @@ class KernelBench {
     for (float** buffer : {&input_, &output_, &hidden_, &upstream_}) {
       *buffer = reinterpret_cast<float*>(take(checkpoint_bytes(problem_)));
     }
-    saved_ = take(saved_bytes(problem_));
+    saved_ = take(saved_bytes(problem_, saved_all));
     scratch_ = take(scratch_bytes(problem_));
   }
 

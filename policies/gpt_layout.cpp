@@ -58,7 +58,8 @@ std::int64_t unit_elements(const ModelSpec& model, std::int64_t unit) {
   return (elements + element_alignment - 1) / element_alignment * element_alignment;
 }
 
-std::vector<SavedLayout> saved_layout(const Problem& problem) {
+std::vector<SavedLayout> saved_layout(const Problem& problem, std::uint8_t mask,
+                                      std::int64_t sequences) {
   const ModelSpec& model = problem.model;
   const std::uint64_t t = unsigned_of(problem.workload.sequence);
   const std::int64_t c = model.hidden;
@@ -67,8 +68,10 @@ std::vector<SavedLayout> saved_layout(const Problem& problem) {
   std::vector<SavedLayout> layout;
   std::uint64_t offset = 0;
   const auto add = [&](SavedTensor tensor, std::int64_t width, std::uint64_t element_bytes) {
-    const std::uint64_t bytes = round_up(t * unsigned_of(width) * element_bytes, buffer_alignment);
-    layout.push_back({tensor, offset, bytes, width});
+    if ((mask & tensor) == 0) return;
+    const std::uint64_t stride = t * unsigned_of(width) * element_bytes;
+    const std::uint64_t bytes = round_up(unsigned_of(sequences) * stride, buffer_alignment);
+    layout.push_back({tensor, offset, bytes, stride, width});
     offset += bytes;
   };
   const std::uint64_t element = problem.activation_bytes();
@@ -83,9 +86,13 @@ std::vector<SavedLayout> saved_layout(const Problem& problem) {
   return layout;
 }
 
-std::uint64_t saved_bytes_per_sequence(const Problem& problem) {
-  const auto layout = saved_layout(problem);
-  return layout.back().offset + layout.back().bytes;
+std::uint64_t saved_bytes(const Problem& problem, std::uint8_t mask, std::int64_t sequences) {
+  const auto layout = saved_layout(problem, mask, sequences);
+  return layout.empty() ? 0 : layout.back().offset + layout.back().bytes;
+}
+
+std::uint64_t saved_bytes(const Problem& problem, std::uint8_t mask) {
+  return saved_bytes(problem, mask, problem.workload.micro_batch);
 }
 
 std::uint64_t checkpoint_bytes(const Problem& problem) {
@@ -95,9 +102,9 @@ std::uint64_t checkpoint_bytes(const Problem& problem) {
                   buffer_alignment);
 }
 
-std::uint64_t forward_scratch_bytes(const Problem& problem, bool saves) {
-  // The CPU backend's attention scores lie where GELU's output will, so saving needs no scratch.
-  return saves ? 0 : saved_bytes_per_sequence(problem);
+std::uint64_t forward_scratch_bytes(const Problem& problem, std::uint8_t saves) {
+  // The CPU backend's attention scores lie where GELU's output will, wherever that is.
+  return saved_bytes(problem, static_cast<std::uint8_t>(~saves), 1);
 }
 
 std::uint64_t backward_scratch_bytes(const Problem& problem, std::uint8_t available) {
@@ -112,8 +119,7 @@ std::uint64_t backward_scratch_bytes(const Problem& problem, std::uint8_t availa
           : t * (model.ffn + 3 * c + 3 * c);
   const std::uint64_t gradients =
       round_up(unsigned_of(elements) * problem.activation_bytes(), buffer_alignment);
-  const std::uint64_t recomputed = available == saved_all ? 0 : saved_bytes_per_sequence(problem);
-  return recomputed + gradients;
+  return saved_bytes(problem, static_cast<std::uint8_t>(~available), 1) + gradients;
 }
 
 std::int64_t head_chunk_tokens(const Problem& problem) {
@@ -135,13 +141,19 @@ double recompute_flops(const Problem& problem, std::uint8_t available, bool outp
   const Workload& workload = problem.workload;
   const double tokens = static_cast<double>(workload.micro_batch * workload.sequence);
   const double c = static_cast<double>(model.hidden);
-  const auto widths = saved_layout(problem);
-  const auto gemm = [&](SavedTensor tensor, std::size_t index) {
-    return (available & tensor) ? 0.0 : 2 * tokens * c * static_cast<double>(widths[index].width);
-  };
-  double flops = gemm(saved_qkv, 1) + gemm(saved_residual, 3) + gemm(saved_fc, 5);
-  if (!(available & saved_attention))
-    flops += 4 * tokens * static_cast<double>(workload.sequence) * c;
+  double flops = 0;
+  for (const SavedLayout& missing :
+       saved_layout(problem, static_cast<std::uint8_t>(~available), workload.micro_batch)) {
+    const bool is_product = missing.tensor == saved_qkv || missing.tensor == saved_residual ||
+                            missing.tensor == saved_fc;
+    if (is_product) flops += 2 * tokens * c * static_cast<double>(missing.width);
+  }
+  const double scores = 2 * tokens * static_cast<double>(workload.sequence) * c;
+  if ((available & saved_attention) == 0) {
+    flops += 2 * scores;  // and their product with the values
+  } else if ((available & saved_statistics) == 0) {
+    flops += scores;
+  }
   if (output) flops += 2 * tokens * c * static_cast<double>(model.ffn);
   return flops;
 }

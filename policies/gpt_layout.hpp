@@ -53,36 +53,48 @@ enum SavedTensor : std::uint8_t {
 inline constexpr std::uint8_t saved_none = 0;
 inline constexpr std::uint8_t saved_all = 0xff;
 
+inline constexpr int saved_tensor_count = 8;
+
 struct SavedLayout {
   SavedTensor tensor;
-  std::uint64_t offset = 0;  // bytes from the start of a sequence's saved record; 4096-aligned
-  std::uint64_t bytes = 0;   // padded to 4096
+  std::uint64_t offset = 0;  // bytes from the start of the buffer; 4096-aligned
+  std::uint64_t bytes = 0;   // all sequences, padded to 4096
+  std::uint64_t stride = 0;  // bytes of one sequence, not padded
   std::int64_t width = 0;    // columns per token (statistics: 4 + NH)
 };
 
-// The saved record of ONE sequence; a micro-batch has `micro_batch` such records in a row.
-std::vector<SavedLayout> saved_layout(const Problem& problem);
-std::uint64_t saved_bytes_per_sequence(const Problem& problem);
+// A buffer of `sequences` sequences that holds the tensors of `mask` and nothing else, one after
+// the other: of each tensor its sequences in a row, so that a tensor of a micro-batch is one slice.
+// The buffers of BufferKind::saved hold a micro-batch of what forward saves; scratch holds one
+// sequence of what it does not.
+std::vector<SavedLayout> saved_layout(const Problem& problem, std::uint8_t mask,
+                                      std::int64_t sequences);
+// Bytes of such a buffer, for one micro-batch unless said otherwise.
+std::uint64_t saved_bytes(const Problem& problem, std::uint8_t mask, std::int64_t sequences);
+std::uint64_t saved_bytes(const Problem& problem, std::uint8_t mask);
 
 // Bytes of the activation between two blocks, and of its gradient, for one micro-batch: (b, T, C),
 // padded to 4096.
 std::uint64_t checkpoint_bytes(const Problem& problem);
 
 // Scratch that a compute task may use (exactly this much is planned for it):
-//   forward         one saved record, if it does not save; else 0 extra
-//   backward        one saved record if anything is recomputed, plus the gradients of one sequence
+//   forward         the tensors it does not save, of one sequence
+//   backward        the tensors that are not available, of one sequence, plus the gradients of one
+//                   sequence
 //   head            for the rows of one chunk, fp32: logits (V), the norm's output and its gradient
 //   (2 C),
 //                   and two statistics
-std::uint64_t forward_scratch_bytes(const Problem& problem, bool saves);
+std::uint64_t forward_scratch_bytes(const Problem& problem, std::uint8_t saves);
 std::uint64_t backward_scratch_bytes(const Problem& problem, std::uint8_t available);
 std::uint64_t head_scratch_bytes(const Problem& problem);
 // Tokens per chunk of logits in the head.
 std::int64_t head_chunk_tokens(const Problem& problem);
 
-// FLOPs of recomputing what is not `available` before a block's backward, for one micro-batch; with
-// `output` also the block's output (the down-projection), which nothing needs but which frameworks
-// that re-run the whole block pay for: nothing available and `output` is one whole block forward.
+// FLOPs of recomputing what is not `available` before a block's backward, for one micro-batch: the
+// matrix products whose output is missing, attention (its scores alone where only the log-sum-exp
+// in the statistics is missing); norms and GELU count nothing, as everywhere. With `output` also
+// the block's output (the down-projection), which nothing needs but which frameworks that re-run
+// the whole block pay for: nothing available and `output` is one whole block forward.
 double recompute_flops(const Problem& problem, std::uint8_t available, bool output);
 
 }  // namespace spillway

@@ -1,6 +1,5 @@
 #include "policies/horizontal.hpp"
 
-#include <cmath>
 #include <optional>
 
 #include "policies/look_ahead.hpp"
@@ -42,6 +41,7 @@ class HorizontalPass {
                   [this](std::size_t k) {
                     return state_.upload_parameters(order_.units[k], staged_.at(k));
                   }),
+        activations_(program, options),
         gradients_(static_cast<std::size_t>(layers_) + 1) {}
 
   void emit() {
@@ -55,55 +55,26 @@ class HorizontalPass {
 
  private:
   Slice parameters(int m, int use) {
-    return uploaded_.at(order_.item_of_use[static_cast<std::size_t>(2 * layers_ * m + use)]);
+    const std::size_t item = order_.item_of_use[static_cast<std::size_t>(2 * layers_ * m + use)];
+    return uploaded_.at(item, use < layers_
+                                  ? options_.gpu_ahead
+                                  : options_.backward_gpu_ahead.value_or(options_.gpu_ahead));
   }
 
   void forward(int m) {
-    inputs_.assign(static_cast<std::size_t>(layers_), {});
-    saved_.assign(static_cast<std::size_t>(layers_), {});
+    activations_.begin_forward(m);
     const std::uint64_t bytes = checkpoint_bytes(program_.problem());
     hidden_ = program_.buffer(Tier::gpu, bytes, BufferKind::checkpoint, 0, m);
     program_.embed_forward(m, state_.resident_parameters(state_.embedding()), hidden_);
     for (int l = 0; l < layers_; ++l) {
       const Slice weights = parameters(m, l);
       const Slice output = program_.buffer(Tier::gpu, bytes, BufferKind::checkpoint, l + 1, m);
-      Slice saved;
-      if (options_.saves_activations) {
-        const auto b = static_cast<std::uint64_t>(program_.problem().workload.micro_batch);
-        saved = program_.buffer(Tier::gpu, b * saved_bytes_per_sequence(program_.problem()),
-                                BufferKind::saved, l, m);
-      }
-      saved_[static_cast<std::size_t>(l)] = saved;
-      inputs_[static_cast<std::size_t>(l)] = put_away(l, m, hidden_);
-      program_.forward(l, m, weights, hidden_, output, saved);
+      const Slice saved = activations_.saved_buffer(l);
+      activations_.keep_input(l, hidden_);
+      program_.forward(l, m, weights, hidden_, output, saved, activations_.saves(l));
+      activations_.after_forward(l);
       hidden_ = output;
     }
-  }
-
-  // The checkpoint of block l goes to where it waits.
-  Slice put_away(int l, int m, Slice gpu) {
-    if (options_.checkpoints == Tier::gpu || l == layers_ - 1)
-      return gpu;  // the last one is needed at once
-    const Slice host = program_.buffer(Tier::host, gpu.bytes, BufferKind::checkpoint, l, m);
-    program_.copy(gpu, host, l, m);
-    // The earliest are needed last: they are the ones to go further away.
-    if (l >= std::lround(options_.checkpoints_on_ssd * layers_)) return host;
-    const Slice ssd = program_.buffer(Tier::ssd, gpu.bytes, BufferKind::checkpoint, l, m);
-    program_.copy(host, ssd, l, m);
-    return ssd;
-  }
-
-  Slice to_host(Slice from, int l, int m) {
-    if (program_.tier(from) != Tier::ssd) return from;
-    const Slice host = program_.buffer(Tier::host, from.bytes, BufferKind::checkpoint, l, m);
-    program_.copy(from, host, l, m);
-    return host;
-  }
-  Slice to_gpu(Slice from, int l, int m) {
-    if (program_.tier(from) == Tier::gpu) return from;
-    const Slice gpu = program_.buffer(Tier::gpu, from.bytes, BufferKind::checkpoint, l, m);
-    program_.copy(from, gpu, l, m);
-    return gpu;
   }
 
   void backward(int m) {
@@ -116,22 +87,17 @@ class HorizontalPass {
 
     const auto blocks = static_cast<std::size_t>(layers_);
     const auto layer_of = [&](std::size_t k) { return layers_ - 1 - static_cast<int>(k); };
-    LookAhead<Slice> host_inputs(blocks, 2, [&](std::size_t k) {
-      return to_host(inputs_[static_cast<std::size_t>(layer_of(k))], layer_of(k), m);
-    });
-    LookAhead<Slice> gpu_inputs(
-        blocks, 1, [&](std::size_t k) { return to_gpu(host_inputs.at(k), layer_of(k), m); });
+    activations_.begin_backward();
     LookAhead<Slice> accumulators(blocks, 1,
                                   [&](std::size_t k) { return accumulator(layer_of(k), first); });
     std::optional<int> leaving;  // its gradient leaves under the next block's backward
     for (std::size_t k = 0; k < blocks; ++k) {
       const int l = layer_of(k);
       const Slice weights = parameters(m, layers_ + static_cast<int>(k));
-      const Slice input = gpu_inputs.at(k);
+      const auto [input, saved] = activations_.fetch(l);
       const Slice gradient = accumulators.at(k);
-      const Slice saved = saved_[static_cast<std::size_t>(l)];
-      program_.backward(l, m, weights, input, saved, saved.valid() ? saved_all : saved_none,
-                        hidden_, gradient, first, !saved.valid() && options_.recomputes_output);
+      program_.backward(l, m, weights, input, saved, activations_.saves(l), hidden_, gradient,
+                        first, !saved.valid() && options_.recomputes_output);
       on_gpu_.emplace_back(l, gradient);
       if (leaving) leave(*leaving, last);
       leaving = l;
@@ -186,9 +152,9 @@ class HorizontalPass {
   UseOrder order_;
   LookAhead<ModelState::Runs> staged_;
   LookAhead<Slice> uploaded_;
+  ActivationStore activations_;
   std::vector<Slice> gradients_;               // by block: accumulators in options_.gradients' tier
   std::vector<std::pair<int, Slice>> on_gpu_;  // gradients in GPU memory, oldest first
-  std::vector<Slice> inputs_, saved_;          // by block, of the running micro-batch
   Slice hidden_;                               // activation, then its gradient
   Slice head_gradient_, embed_gradient_;
 };

@@ -4,21 +4,20 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 
+#include "policies/activation_store.hpp"
 #include "policies/model_state.hpp"
 #include "policies/program.hpp"
 
 namespace spillway {
 
-struct HorizontalOptions {
-  bool saves_activations =
-      false;  // keep everything backward needs, on the GPU: nothing is recomputed
-  bool recomputes_output = true;  // recomputation re-runs the whole block
-  Tier checkpoints = Tier::gpu;   // where the activations between blocks wait for backward
-  double checkpoints_on_ssd =
-      0;  // with `checkpoints` host: this fraction of the blocks' goes on to the ssd
-  std::size_t host_ahead = 2;  // units of parameters read from the ssd ahead of compute
+// Of the activations: what is kept and where it waits for backward, by ActivationOptions.
+struct HorizontalOptions : ActivationOptions {
+  bool recomputes_output = true;  // where a block saves nothing, recomputation re-runs all of it
+  std::size_t host_ahead = 2;  // units of parameters read from the ssd ahead of the copy to the GPU
   std::size_t gpu_ahead = 1;   // units of parameters copied to the GPU ahead of compute
+  std::optional<std::size_t> backward_gpu_ahead;  // the same in backward; empty: gpu_ahead
   Tier gradients =
       Tier::gpu;  // gpu: accumulators stay there; host: they leave after each micro-batch
   // host gradients: the accumulator of a unit in host memory, written by the first micro-batch.

@@ -17,8 +17,10 @@ class LookAhead {
       : count_(count), ahead_(ahead), emit_(std::move(emit)) {}
 
   // Item k, after having emitted everything up to k + ahead.
-  Item at(std::size_t k) {
-    const std::size_t until = std::min(k + ahead_ + 1, count_);
+  Item at(std::size_t k) { return at(k, ahead_); }
+  // The same with another distance for this one.
+  Item at(std::size_t k, std::size_t ahead) {
+    const std::size_t until = std::min(k + ahead + 1, count_);
     while (items_.size() < until) items_.push_back(emit_(items_.size()));
     return items_[k];
   }

@@ -19,9 +19,10 @@ class OptionReader {
   // One of `choices`; returns its index.
   int choice(const std::string& name, std::initializer_list<const char*> choices) const;
   bool is_auto(const std::string& name) const { return text(name) == "auto"; }
+  // Throws InputError: the value is not `expected`.
+  [[noreturn]] void reject(const std::string& name, const std::string& expected) const;
 
  private:
-  [[noreturn]] void reject(const std::string& name, const std::string& expected) const;
   const PolicyInfo& info_;
   const PolicyOptions& options_;
 };

@@ -41,8 +41,6 @@ Program::Program(const Problem& problem, Recording recording)
   const Workload& workload = problem_.workload;
   costs_.forward_flops = model.block_forward_flops(workload.micro_batch, workload.sequence);
   costs_.head_flops = 3 * model.head_forward_flops(workload.micro_batch, workload.sequence);
-  costs_.forward_scratch = forward_scratch_bytes(problem_, false);
-  costs_.saving_forward_scratch = forward_scratch_bytes(problem_, true);
   costs_.head_scratch = head_scratch_bytes(problem_);
 }
 
@@ -84,6 +82,13 @@ inline void Program::require_tier(Slice slice, Tier tier, const char* what) cons
   SPILLWAY_ASSERT(slice.offset + slice.bytes <= buffers_[slice.buffer.id].bytes, what);
 }
 
+void Program::require_saved(Slice saved, std::uint8_t mask, const char* what) const {
+  SPILLWAY_ASSERT(saved.valid() == (mask != saved_none), what);
+  if (!saved.valid()) return;
+  require_tier(saved, Tier::gpu, what);
+  SPILLWAY_ASSERT(saved.bytes == saved_bytes(problem_, mask), what);
+}
+
 inline TaskId Program::emit(Task& task, std::initializer_list<Access> accesses) {
   const TaskId id = next_task_++;
   SPILLWAY_ASSERT(id != none && !plan_);
@@ -112,6 +117,17 @@ inline Task Program::compute_task(TaskKind kind, int layer, int micro_batch) con
   task.layer = layer;
   task.micro_batch = micro_batch;
   return task;
+}
+
+const Program::MaskCosts& Program::costs_of(std::uint8_t mask) {
+  MaskCosts& costs = costs_.by_mask[mask];
+  if (!costs.known) {
+    costs = {true,
+             forward_scratch_bytes(problem_, mask),
+             backward_scratch_bytes(problem_, mask),
+             {recompute_flops(problem_, mask, false), recompute_flops(problem_, mask, true)}};
+  }
+  return costs;
 }
 
 void Program::expect_steps(int steps) {
@@ -152,17 +168,17 @@ TaskId Program::embed_forward(int micro_batch, Slice parameters, Slice output) {
 }
 
 TaskId Program::forward(int layer, int micro_batch, Slice parameters, Slice input, Slice output,
-                        Slice saved) {
+                        Slice saved, std::uint8_t saves) {
   require_tier(parameters, Tier::gpu, "forward parameters");
   require_tier(input, Tier::gpu, "forward input");
   require_tier(output, Tier::gpu, "forward output");
-  if (saved.valid()) require_tier(saved, Tier::gpu, "forward saved");
+  if (!saved.valid()) saves = saved_none;
+  require_saved(saved, saves, "forward saved");
   Task task = compute_task(TaskKind::forward, layer, micro_batch);
-  task.saves = saved.valid();
+  task.saves = saves;
   task.flops = costs_.forward_flops;
   Slice scratch;
-  const auto bytes = task.saves ? costs_.saving_forward_scratch : costs_.forward_scratch;
-  if (bytes > 0) {
+  if (const auto bytes = costs_of(saves).forward_scratch; bytes > 0) {
     scratch = buffer(Tier::gpu, bytes, BufferKind::scratch, layer, micro_batch);
   }
   return emit(
@@ -195,21 +211,15 @@ TaskId Program::backward(int layer, int micro_batch, Slice parameters, Slice inp
   require_tier(input, Tier::gpu, "backward input");
   require_tier(activation_gradient, Tier::gpu, "backward activation gradient");
   require_tier(gradient, Tier::gpu, "backward gradient");
-  SPILLWAY_ASSERT(saved.valid() == (available != saved_none));
-  if (saved.valid()) require_tier(saved, Tier::gpu, "backward saved");
+  require_saved(saved, available, "backward saved");
   Task task = compute_task(TaskKind::backward, layer, micro_batch);
   task.available = available;
   task.first_micro_batch = first_micro_batch;
   task.recomputes_output = recomputes_output;
-  if (costs_.available != available) {
-    costs_.available = available;
-    costs_.backward_scratch = backward_scratch_bytes(problem_, available);
-    costs_.recompute_flops = {recompute_flops(problem_, available, false),
-                              recompute_flops(problem_, available, true)};
-  }
-  task.flops = 2 * costs_.forward_flops + costs_.recompute_flops[recomputes_output ? 1 : 0];
+  const MaskCosts& costs = costs_of(available);
+  task.flops = 2 * costs_.forward_flops + costs.recompute_flops[recomputes_output ? 1 : 0];
   const Slice scratch =
-      buffer(Tier::gpu, costs_.backward_scratch, BufferKind::scratch, layer, micro_batch);
+      buffer(Tier::gpu, costs.backward_scratch, BufferKind::scratch, layer, micro_batch);
   const Mode sum = first_micro_batch ? Mode::write : Mode::read_write;
   return emit(task,
               {access(parameters, Role::parameters, Mode::read),
@@ -286,7 +296,12 @@ std::string kernel_shape(const Problem& problem, const Task& task) {
   if (!is_block) shape += fmt::format(",V{},P{}", model.vocabulary, model.positions);
   shape += fmt::format(",b{},T{},{}", workload.micro_batch, workload.sequence,
                        workload.precision == Precision::fp32 ? "fp32" : "bf16");
-  if (task.kind == TaskKind::forward) shape += task.saves ? ",saves" : ",keeps-nothing";
+  if (task.kind == TaskKind::forward) {
+    // Everything and nothing have names of their own, so that measurements stay valid.
+    shape += task.saves == saved_none ? ",keeps-nothing" : ",saves";
+    if (task.saves != saved_none && task.saves != saved_all)
+      shape += fmt::format("{:02x}", task.saves);
+  }
   if (task.kind == TaskKind::backward) {
     shape += fmt::format(",saved{:02x}{}", task.available,
                          task.recomputes_output ? ",recomputes-output" : "");

@@ -65,16 +65,18 @@ class Program {
 
   // -- compute, on gpu.compute; every slice must be in the gpu tier ------------------------------
   TaskId embed_forward(int micro_batch, Slice parameters, Slice output);
-  // `saved` may be invalid: then nothing is kept but the output.
+  // Keeps the tensors of `saves` (a mask of SavedTensor) in `saved`, laid out by saved_layout; with
+  // an invalid `saved` nothing but the output.
   TaskId forward(int layer, int micro_batch, Slice parameters, Slice input, Slice output,
-                 Slice saved = {});
+                 Slice saved = {}, std::uint8_t saves = saved_all);
   // Final norm, logits, loss and their gradients. `hidden` holds (b, T, C) and, afterwards, its
   // gradient.
   TaskId head(int micro_batch, Slice parameters, Slice hidden, Slice head_gradient,
               bool first_micro_batch);
-  // `activation_gradient` holds dL/d(output) and, afterwards, dL/d(input). What `available` (a mask
-  // of SavedTensor) does not name is recomputed from `input`; with `recomputes_output` the block's
-  // output too, which nothing needs but which frameworks that re-run the whole block pay for.
+  // `activation_gradient` holds dL/d(output) and, afterwards, dL/d(input). `saved` holds the
+  // tensors of `available` (a mask of SavedTensor), and no others; the rest is recomputed from
+  // `input`; with `recomputes_output` the block's output too, which nothing needs but which
+  // frameworks that re-run the whole block pay for.
   TaskId backward(int layer, int micro_batch, Slice parameters, Slice input, Slice saved,
                   std::uint8_t available, Slice activation_gradient, Slice gradient,
                   bool first_micro_batch, bool recomputes_output);
@@ -110,6 +112,7 @@ class Program {
   TaskId emit(Task& task, std::initializer_list<Access> accesses);
   Task compute_task(TaskKind kind, int layer, int micro_batch) const;
   void require_tier(Slice slice, Tier tier, const char* what) const;
+  void require_saved(Slice saved, std::uint8_t mask, const char* what) const;
 
   Problem problem_;
   Recording recording_;
@@ -123,15 +126,19 @@ class Program {
   std::vector<HomePart> homes_;
   std::optional<MemoryPlan> plan_;  // once memory is planned
 
+  // Of a block with these tensors saved.
+  struct MaskCosts {
+    bool known = false;
+    std::uint64_t forward_scratch = 0, backward_scratch = 0;
+    std::array<double, 2> recompute_flops{};  // without and with the output
+  };
   // Of one micro-batch; the same for all tasks of a kind.
   struct Costs {
     double forward_flops = 0, head_flops = 0;
-    std::uint64_t forward_scratch = 0, saving_forward_scratch = 0, head_scratch = 0;
-    // Of the backward with these tensors saved, and with the output recomputed or not.
-    int available = -1;
-    std::uint64_t backward_scratch = 0;
-    std::array<double, 2> recompute_flops{};
+    std::uint64_t head_scratch = 0;
+    std::array<MaskCosts, saved_all + 1> by_mask;
   };
+  const MaskCosts& costs_of(std::uint8_t mask);
   Costs costs_;
 };
 

@@ -16,7 +16,7 @@ class Resident : public Policy {
     const PolicyInfo about = info();
     const OptionReader read(about, options);
     const int recompute = read.choice("recompute", {"off", "needed", "full"});
-    pass_.saves_activations = recompute == 0;
+    saves_ = recompute == 0;
     pass_.recomputes_output = recompute == 2;
   }
 
@@ -32,6 +32,9 @@ class Resident : public Policy {
 
   void setup(Program& program) override {
     state_.emplace(program);
+    if (saves_) {
+      pass_.saves.assign(static_cast<std::size_t>(program.problem().model.layers), saved_all);
+    }
     for (int unit = 0; unit < state_->units(); ++unit) {
       state_->place_parameters(unit, {.gpu = 1});
       state_->place_optimizer(unit, {.gpu = 1});
@@ -52,6 +55,7 @@ class Resident : public Policy {
   }
 
  private:
+  bool saves_ = true;
   HorizontalOptions pass_;
   std::optional<ModelState> state_;
 };

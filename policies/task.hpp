@@ -71,7 +71,7 @@ enum class BufferKind : std::uint8_t {
   head_gradient,        // the embedding unit's second accumulator: what the tied head contributes
   optimizer_state,      // [master | m | v], fp32, of a run of elements
   checkpoint,           // (b, T, C) between blocks
-  saved,                // saved records of one block and micro-batch
+  saved,                // tensors inside one block, of one micro-batch (saved_layout)
   activation_gradient,  // (b, T, C)
   scratch,              // inside one task
 };
@@ -145,8 +145,8 @@ struct Task {
   Phase phase = Phase::forward;
   std::uint8_t available =
       0;  // backward: mask of SavedTensor present in `saved`; the rest is recomputed
+  std::uint8_t saves = 0;          // forward: mask of SavedTensor it writes to `saved`
   bool first_micro_batch = false;  // this task starts the gradient sum (overwrites the accumulator)
-  bool saves = false;              // forward: writes `saved`
   bool recomputes_output =
       false;  // backward: recomputation runs the whole block, as the papers' frameworks do
   bool pageable = false;  // h2d, d2h: the host's side is not pinned; slower, same bytes

@@ -232,8 +232,7 @@ class VerticalStep {
     const int l = layers_ - 1;
     const int embedding = state_.embedding();
     const Slice embedding_parameters = state_.resident_parameters(embedding);
-    const auto b = static_cast<std::uint64_t>(program_.problem().workload.micro_batch);
-    const std::uint64_t saved_bytes = b * saved_bytes_per_sequence(program_.problem());
+    const std::uint64_t bytes = saved_bytes(program_.problem(), saved_all);
     const Slice head_gradient =
         state_.gradient_buffer(Tier::gpu, embedding, BufferKind::head_gradient);
     gradient_ = state_.gradient_buffer(Tier::gpu, l);
@@ -246,7 +245,7 @@ class VerticalStep {
       const Slice input = input_of(k);
       upload_chunk(up_[k].position);
       hidden_ = checkpoint_buffer(l + 1, m);
-      const Slice saved = program_.buffer(Tier::gpu, saved_bytes, BufferKind::saved, l, m);
+      const Slice saved = program_.buffer(Tier::gpu, bytes, BufferKind::saved, l, m);
       program_.forward(l, m, weights, input, hidden_, saved);
       flush_leaving();
       program_.at(step_, Phase::backward);

@@ -14,9 +14,9 @@ namespace {
 
 // Everything about a task that its time can depend on within one problem.
 std::uint64_t key_of(const Task& task) {
-  return static_cast<std::uint64_t>(task.kind) << 16 |
-         static_cast<std::uint64_t>(task.available) << 8 |
-         static_cast<std::uint64_t>(task.saves) << 2 |
+  return static_cast<std::uint64_t>(task.kind) << 24 |
+         static_cast<std::uint64_t>(task.available) << 16 |
+         static_cast<std::uint64_t>(task.saves) << 8 |
          static_cast<std::uint64_t>(task.recomputes_output) << 1 |
          static_cast<std::uint64_t>(task.first_micro_batch);
 }

@@ -89,7 +89,7 @@ struct StepResult {
   std::vector<double> token_losses;  // (B, T)
   Units gradients;                   // what backward and embed_backward sum up
   std::vector<float> head_gradient;  // the embedding unit's second accumulator
-  bool memory_respected = true;      // no call wrote past its scratch or saved records
+  bool memory_respected = true;      // no call wrote past its scratch or what it saves
 };
 
 struct StepOptions {
@@ -108,8 +108,6 @@ inline StepResult run_step(const Problem& problem, const Units& parameters,
   const std::int64_t b = problem.workload.micro_batch, t = problem.workload.sequence;
   const auto activation = static_cast<std::size_t>(b * t * problem.model.hidden);
   const bool saves = options.available != saved_none;
-  const std::uint64_t saved_bytes =
-      saves ? saved_bytes_per_sequence(problem) * static_cast<std::uint64_t>(b) : 0;
   const auto& head_parameters =
       options.head_parameters != nullptr ? *options.head_parameters : parameters[layers];
 
@@ -118,7 +116,7 @@ inline StepResult run_step(const Problem& problem, const Units& parameters,
   result.gradients = empty_units(problem.model, nan);  // the first micro-batch must overwrite this
   result.head_gradient.assign(parameters[layers].size(), nan);
   result.token_losses.resize(tokens.size());
-  Guarded forward_scratch(forward_scratch_bytes(problem, saves)),
+  Guarded forward_scratch(forward_scratch_bytes(problem, options.available)),
       head_scratch(head_scratch_bytes(problem)),
       backward_scratch(backward_scratch_bytes(problem, options.available));
 
@@ -127,11 +125,12 @@ inline StepResult run_step(const Problem& problem, const Units& parameters,
     const bool first = micro_batch == 0;
     const std::int64_t row = micro_batch * b * t;
     std::vector<std::vector<float>> x(layers + 1, std::vector<float>(activation));
-    std::vector<Guarded> saved(layers, Guarded(saved_bytes));
+    std::vector<Guarded> saved(layers, Guarded(saved_bytes(problem, options.available)));
     gpt.embed_forward(parameters[layers].data(), tokens.data() + row, x[0].data());
     for (std::size_t layer = 0; layer < layers; ++layer)
       gpt.block_forward(parameters[layer].data(), x[layer].data(), x[layer + 1].data(),
-                        saves ? saved[layer].data() : nullptr, forward_scratch.data());
+                        saves ? saved[layer].data() : nullptr, options.available,
+                        forward_scratch.data());
     std::vector<float> gradient = x[layers];
     std::vector<double> losses(static_cast<std::size_t>(b));
     gpt.head(head_parameters.data(), targets.data() + row, gradient.data(),

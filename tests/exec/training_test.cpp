@@ -118,12 +118,24 @@ TEST_CASE("every option that moves bytes or time leaves the numbers alone") {
   options.steps = 7;
   const Outcome resident = train(options);
   for (const char* policy :
-       {"resident:recompute=needed", "resident:recompute=full", "zero-offload:parameters=gpu",
-        "zero-offload:parameters=host,checkpoints=host", "zero-infinity:pipeline=off",
-        "zero-infinity:gradients=host", "zero-infinity:parameters=host,read_ahead=0",
-        "zero-infinity:checkpoints=gpu,recompute=needed", "fuyou:optimizer=serial",
-        "fuyou:optimizer=naive", "fuyou:checkpoints_ssd=1,recompute=needed",
-        "greedysnake:snake=off,alpha=0", "greedysnake:snake=off,alpha=0.5,optimizer_ssd=1",
+       {"resident:recompute=needed",
+        "resident:recompute=full",
+        "zero-offload:parameters=gpu",
+        "zero-offload:parameters=host,checkpoints=host",
+        "zero-infinity:pipeline=off",
+        "zero-infinity:gradients=host",
+        "zero-infinity:parameters=host,read_ahead=0",
+        "zero-infinity:checkpoints=gpu,recompute=needed",
+        "fuyou:optimizer=serial",
+        "fuyou:optimizer=naive",
+        "fuyou:checkpoints_ssd=1,recompute=needed,swap=none",
+        "fuyou:swap=all",
+        "fuyou:swap=0.5,checkpoints_ssd=0.5",
+        "fuyou:swap=0.3,checkpoints_ssd=1,optimizer=naive,activations_ahead=0",
+        "fuyou:swap=20KiB,group=2048,state_buffers=3,backward_ahead=0,forward_ahead=2",
+        "fuyou:swap=0.8,group=4e4,optimizer=serial",
+        "greedysnake:snake=off,alpha=0",
+        "greedysnake:snake=off,alpha=0.5,optimizer_ssd=1",
         "greedysnake:snake=off,alpha=1,optimizer_ssd=0.5,parameters_ssd=0.5",
         "greedysnake:snake=off,alpha=0.25,optimizer_ssd=0.3,parameters_ssd=1,checkpoints_ssd=1,"
         "recompute=needed"}) {
@@ -138,7 +150,8 @@ TEST_CASE("the cut into micro-batches leaves the numbers alone, too") {
   options.steps = 5;
   const Outcome whole = train(options);
   for (const std::int64_t micro_batch : {1, 4, 8}) {
-    for (const char* policy : {"resident", "zero-infinity", "fuyou", "greedysnake:snake=off"}) {
+    for (const char* policy :
+         {"resident", "zero-infinity", "fuyou", "fuyou:swap=0.6", "greedysnake:snake=off"}) {
       options.problem.workload.micro_batch = micro_batch;
       options.policy = policy;
       check_identical(whole, train(options),

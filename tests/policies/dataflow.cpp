@@ -171,9 +171,21 @@ class SymbolicRun {
   const Access& hidden(Role role) const {
     return operand(role, checkpoint_bytes(problem_), Tier::gpu);
   }
-  const Access& saved() const {
-    const auto b = static_cast<std::uint64_t>(problem_.workload.micro_batch);
-    return operand(Role::saved, b * saved_bytes_per_sequence(problem_), Tier::gpu);
+  // Every tensor of `mask` in its place, as a value of its own: calls use(part of the operand,
+  // value).
+  template <class Use>
+  void saved(const Task& task, std::uint8_t mask, Use use) {
+    require((mask != saved_none) == (find(Role::saved) != nullptr), "saves, or not");
+    if (mask == saved_none) return;
+    const Access& whole = operand(Role::saved, saved_bytes(problem_, mask), Tier::gpu);
+    for (const SavedLayout& tensor : saved_layout(problem_, mask, problem_.workload.micro_batch)) {
+      Access part = whole;
+      part.offset += tensor.offset;
+      part.bytes = tensor.bytes;
+      Value value = activation(Held::saved, task.layer, task);
+      value.first = tensor.tensor;
+      use(part, value);
+    }
   }
   void scratch(std::uint64_t bytes) {
     if (bytes == 0) return require(find(Role::scratch) == nullptr, "scratch that is not needed");
@@ -202,8 +214,8 @@ class SymbolicRun {
     reads_parameters(task);
     reads(hidden(Role::input), activation(Held::activation, task.layer, task), 0);
     scratch(forward_scratch_bytes(problem_, task.saves));
-    require(task.saves == (find(Role::saved) != nullptr), "saves, or not");
-    if (task.saves) writes(saved(), activation(Held::saved, task.layer, task), 0);
+    saved(task, task.saves,
+          [&](const Access& part, const Value& value) { writes(part, value, 0); });
     writes(hidden(Role::output), activation(Held::activation, task.layer + 1, task), 0);
   }
   void head(const Task& task) {
@@ -220,7 +232,8 @@ class SymbolicRun {
     require(task.layer >= 0 && task.layer < layers_, "no such layer");
     reads_parameters(task);
     reads(hidden(Role::input), activation(Held::activation, task.layer, task), 0);
-    if (task.available != saved_none) reads(saved(), activation(Held::saved, task.layer, task), 0);
+    saved(task, task.available,
+          [&](const Access& part, const Value& value) { reads(part, value, 0); });
     const Access& access = hidden(Role::activation_gradient);
     reads(access, activation(Held::activation_gradient, task.layer + 1, task), 0);
     scratch(backward_scratch_bytes(problem_, task.available));

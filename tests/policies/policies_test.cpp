@@ -99,7 +99,12 @@ std::string random_policy(std::mt19937& random) {
              fmt::format(",read_ahead={}", random() % 17) + recompute();
     case 3:
       return "fuyou:optimizer=" + one_of({"optimized", "naive", "serial"}) +
-             ",checkpoints_ssd=" + maybe_auto() + recompute();
+             ",checkpoints_ssd=" + maybe_auto() + recompute() +
+             ",swap=" + one_of({"auto", "none", "all", fraction(), "10KiB", "1MB"}) +
+             ",group=" + one_of({"block", "2048", "9e3", "5e4"}) +
+             fmt::format(
+                 ",state_buffers={},forward_ahead={},backward_ahead={},activations_ahead={}",
+                 1 + random() % 4, random() % 3, random() % 3, random() % 3);
     default:
       return "greedysnake:alpha=" + fraction() + ",snake=" + one_of({"on", "off"}) +
              ",optimizer_ssd=" + maybe_auto() + ",checkpoints_ssd=" + maybe_auto() +
@@ -200,7 +205,7 @@ TEST_CASE("What is wrong with a policy's text is said, with what would be right"
   rejects("greedysnak", "unknown policy 'greedysnak'", "greedysnake");
   rejects("", "unknown policy ''", "resident, zero-offload, zero-infinity, fuyou, greedysnake");
   rejects("fuyou:alpha=0.2", "policy fuyou has no option 'alpha'",
-          "optimizer, checkpoints_ssd, recompute");
+          "optimizer, checkpoints_ssd, recompute, swap, group, state_buffers");
   rejects("fuyou:optimizer", "policy fuyou: 'optimizer' is not OPTION=VALUE",
           "greedysnake:alpha=0.2,snake=off");
   rejects("fuyou:=naive", "policy fuyou: '=naive' is not OPTION=VALUE", "");
@@ -213,6 +218,15 @@ TEST_CASE("What is wrong with a policy's text is said, with what would be right"
     rejects(fmt::format("greedysnake:alpha={}", value),
             fmt::format("policy greedysnake: option alpha={} is not a number from 0 to 1", value),
             "fraction");
+  }
+  for (const char* value : {"some", "1.5", "-0.5", "nan", "", "5", "GiB", "10 GiBs"}) {
+    rejects(fmt::format("fuyou:swap={}", value),
+            fmt::format("policy fuyou: option swap={} is not auto, none, all, a number", value),
+            "60GiB");
+  }
+  for (const char* value : {"", "0", "2047", "-1e9", "nan", "inf", "1e99", "layer"}) {
+    rejects(fmt::format("fuyou:group={}", value),
+            fmt::format("policy fuyou: option group={} is not block or a number", value), "7e8");
   }
   for (const char* value : {"-1", "17", "2.5", "", "99999999999"}) {
     rejects(
