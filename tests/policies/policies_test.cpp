@@ -86,17 +86,28 @@ std::string random_policy(std::mt19937& random) {
   };
   const auto maybe_auto = [&] { return random() % 2 ? std::string("auto") : fraction(); };
   const auto recompute = [&] { return ",recompute=" + one_of({"full", "needed"}); };
+  const auto zero_pass = [&] {
+    return ",checkpoints=" + one_of({"gpu", "host", "pageable"}) + recompute() +
+           fmt::format(",prefetch_bucket_size={},max_live_parameters={},max_reuse_distance={}",
+                       random() % 3 * 5000, 1 + random() % 40000, random() % 100000) +
+           fmt::format(",reduce_bucket_size={}", 1 + random() % 40000);
+  };
   switch (random() % 5) {
     case 0:
       return "resident:recompute=" + one_of({"off", "needed", "full"});
     case 1:
-      return "zero-offload:parameters=" + one_of({"auto", "gpu", "host"}) +
-             ",checkpoints=" + one_of({"gpu", "host"}) + recompute();
+      return "zero-offload:parameters=" + one_of({"auto", "gpu", "host"}) + zero_pass() +
+             ",sub_group_size=" + one_of({"1", "5000", "1e9"}) +
+             ",gradient_bytes=" + one_of({"4", "2"});
     case 2:
-      return "zero-infinity:pipeline=" + one_of({"on", "off"}) +
-             ",gradients=" + one_of({"ssd", "host"}) + ",parameters=" + one_of({"ssd", "host"}) +
-             ",checkpoints=" + one_of({"gpu", "host"}) +
-             fmt::format(",read_ahead={}", random() % 17) + recompute();
+      return "zero-infinity:pipeline_read=" + one_of({"on", "off"}) +
+             ",pipeline_write=" + one_of({"on", "off"}) + ",gradients=" + one_of({"ssd", "host"}) +
+             ",gradient_bytes=" + one_of({"4", "2"}) +
+             ",parameters=" + one_of({"ssd", "ssd", "host", "gpu"}) +
+             ",max_in_cpu=" + one_of({"0", "20000"}) +
+             fmt::format(",param_buffer_count={},sub_group_size={},buffer_count={}",
+                         1 + random() % 9, 1 + random() % 30000, 12 + random() % 4) +
+             ",pinned_rounding=" + one_of({"on", "off"}) + zero_pass();
     case 3:
       return "fuyou:optimizer=" + one_of({"optimized", "naive", "serial"}) +
              ",checkpoints_ssd=" + maybe_auto() + recompute();
@@ -214,12 +225,12 @@ TEST_CASE("What is wrong with a policy's text is said, with what would be right"
             fmt::format("policy greedysnake: option alpha={} is not a number from 0 to 1", value),
             "fraction");
   }
-  for (const char* value : {"-1", "17", "2.5", "", "99999999999"}) {
-    rejects(
-        fmt::format("zero-infinity:read_ahead={}", value),
-        fmt::format("policy zero-infinity: option read_ahead={} is not a whole number from 0 to 16",
-                    value),
-        "blocks");
+  for (const char* value : {"-1", "1025", "2.5", "", "99999999999"}) {
+    rejects(fmt::format("zero-infinity:param_buffer_count={}", value),
+            fmt::format("policy zero-infinity: option param_buffer_count={} is not a whole number "
+                        "from 1 to 1024",
+                        value),
+            "slots");
   }
 }
 
