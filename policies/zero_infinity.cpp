@@ -116,14 +116,15 @@ class ZeroInfinity : public Policy {
     if (gradients_on_ssd_) return;
     const int embedding = state_->embedding();
     const std::uint64_t bytes = state_->elements(embedding) * program.problem().gradient_bytes();
-    for (Slice& slice : kept_) {
-      slice = program.persistent(Tier::host, bytes, BufferKind::gradient, embedding).part(0, bytes);
+    for (std::size_t k = 0; k < kept_.size(); ++k) {
+      const BufferKind kind = k == 0 ? BufferKind::gradient : BufferKind::head_gradient;
+      kept_[k] = program.persistent(Tier::host, bytes, kind, embedding).part(0, bytes);
     }
   }
 
   void emit_step(Program& program, int step) override {
     on_ssd_.clear();
-    next_slot_ = used_of_slot_ = 0;
+    next_slot_ = slots_filled_ = used_of_slot_ = 0;
     pass_->emit(step, {[&](int unit, Slice gradient, Slice head_gradient) {
                          leave(program, unit, gradient, false);
                          if (head_gradient.valid()) leave(program, unit, head_gradient, true);
@@ -229,7 +230,7 @@ class ZeroInfinity : public Policy {
     const std::uint64_t width = program.problem().gradient_bytes();
     for (const TensorRun& tensor : unit_tensors(program.problem().model, unit)) {
       const Slice gradient = gpu.part(tensor.first * width, tensor.elements * width);
-      const Slice slot = slot_for(tensor.elements * std::max(width, gradient_bytes_));
+      const Slice slot = slot_for(program, tensor.elements * std::max(width, gradient_bytes_));
       // A 16-bit gradient that travels as fp32: as many bytes, by sending it twice.
       for (std::uint64_t at = 0; at < slot.bytes; at += gradient.bytes) {
         program.copy(gradient, slot.part(at, gradient.bytes), unit);
@@ -241,11 +242,13 @@ class ZeroInfinity : public Policy {
     }
   }
 
-  // Tensors are packed into the slots one after the other; a slot is used again once it is written.
-  Slice slot_for(std::uint64_t bytes) {
+  // Tensors are packed into the slots one after the other. When the bucket has filled them all,
+  // they are written; a slot is filled again once its bytes are on the SSD.
+  Slice slot_for(Program& program, std::uint64_t bytes) {
     if (used_of_slot_ + bytes > slots_[next_slot_].bytes) {
       next_slot_ = (next_slot_ + 1) % slots_.size();
       used_of_slot_ = 0;
+      if (++slots_filled_ == slots_.size()) write_what_left(program);
     }
     const Slice slot = slots_[next_slot_].part(used_of_slot_, bytes);
     used_of_slot_ += bytes;
@@ -256,6 +259,7 @@ class ZeroInfinity : public Policy {
     program.barrier({Lane::pcie_d2h});
     for (const Leaving& one : leaving_) program.copy(one.from, one.to, one.unit);
     leaving_.clear();
+    slots_filled_ = 0;
   }
 
   // -- the optimizer -----------------------------------------------------------------------------
@@ -343,6 +347,7 @@ class ZeroInfinity : public Policy {
   std::vector<Slice> sets_;    // of four slots in a row: master, m, v and gradient
   std::array<Slice, 2> kept_;  // gradients=host: the embedding's, and its head's
   std::size_t next_slot_ = 0;
+  std::size_t slots_filled_ = 0;  // and not yet written
   std::uint64_t used_of_slot_ = 0;
   std::vector<Leaving> leaving_;
   std::vector<OnSsd> on_ssd_;

@@ -7,7 +7,7 @@
 // sub-group, CPU Adam and the 16-bit parameters back to where they rest. Adam overlaps neither
 // backward nor the copy back. The one-step delayed update is not synchronous and therefore not
 // offered.
-#include <array>
+#include <algorithm>
 #include <optional>
 
 #include "policies/builtin.hpp"
@@ -121,15 +121,15 @@ class ZeroOffload : public Policy {
         std::max<std::uint64_t>(program.problem().gradient_bytes(), fp32_gradients_ ? 4 : 2);
     const int embedding = state_->embedding();
     gradients_.assign(static_cast<std::size_t>(state_->units()), {});
-    const auto take = [&](int unit) {
+    const auto take = [&](int unit, BufferKind kind = BufferKind::gradient) {
       const std::uint64_t bytes = state_->elements(unit) * width;
-      return program.persistent(Tier::host, bytes, BufferKind::gradient, unit).part(0, bytes);
+      return program.persistent(Tier::host, bytes, kind, unit).part(0, bytes);
     };
     for (int unit = 0; fp32_gradients_ && unit < embedding; ++unit) {
       gradients_[static_cast<std::size_t>(unit)] = take(unit);
     }
     gradients_[static_cast<std::size_t>(embedding)] = take(embedding);
-    head_gradient_ = take(embedding);
+    head_gradient_ = take(embedding, BufferKind::head_gradient);
   }
 
   // A 16-bit gradient that travels as fp32: as many bytes, by sending it twice.

@@ -74,8 +74,8 @@ std::string state_order(const Schedule& schedule, int step) {
   for (const Task& task : schedule.tasks()) {
     if (task.step != step || (task.kind != TaskKind::read && task.kind != TaskKind::write))
       continue;
-    if (schedule.buffers()[schedule.accesses(task)[0].buffer].kind != BufferKind::optimizer_state)
-      continue;
+    const Access& on_ssd = schedule.accesses(task)[task.kind == TaskKind::read ? 0 : 1];
+    if (schedule.buffers()[on_ssd.buffer].kind != BufferKind::optimizer_state) continue;
     text += fmt::format("{}{} ", task.kind == TaskKind::read ? 'R' : 'W', task.layer);
   }
   return text;
@@ -96,7 +96,8 @@ TEST_CASE("Order of the optimizer on the SSD: Ratel's R(i), R(i-1), W(i), R(i-2)
   const auto sub_groups = [&](const std::string& pipeline) {
     return order("zero-infinity:sub_group_size=6000,pipeline_" + pipeline);
   };
-  CHECK(sub_groups("read=on") == "R0 R0 R0 R1 W0 W0 R1 R1 W0 W1 R2 R2 W1 W1 R2 R3 W2 W2 W2 W3 ");
+  CHECK(sub_groups("read=on,pipeline_write=on") ==
+        "R0 R0 R0 R1 W0 W0 R1 R1 W0 W1 R2 R2 W1 W1 R2 R3 W2 W2 W2 W3 ");
   CHECK(sub_groups("read=off") == "R0 R0 W0 W0 R0 R1 W0 W1 R1 R1 W1 W1 R2 R2 W2 W2 R2 R3 W2 W3 ");
   CHECK(order("zero-infinity") == "R0 R0 R0 R1 R1 R1 R2 R2 R2 R3 W0 W0 W0 W1 W1 W1 W2 W2 W2 W3 ");
 }
