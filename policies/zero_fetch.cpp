@@ -25,6 +25,7 @@ ParameterFetch::ParameterFetch(Program& program, const ModelState& state,
   const ModelSpec& model = program.problem().model;
   const int blocks = static_cast<int>(model.layers);
   tensors_ = unit_tensors(model, 0);
+  feed_forward_ = model.architecture == Architecture::gpt ? 2 : 4;
   kept_.resize(static_cast<std::size_t>(blocks));
   for (int block = 0; block < blocks; ++block) {
     for (std::size_t t = 0; t < tensors_.size(); ++t) {
@@ -56,6 +57,7 @@ Slice ParameterFetch::fetch(int block, bool backward) {
   }
   for (std::size_t t = 0; t < tensors_.size(); ++t) {
     const Use use{block, t, backward};
+    if (t == 0 || t == feed_forward_) look_ahead(use);  // the norm: it fetches nothing itself
     Residence& here = residence(use);
     if (!here.on_gpu) copy_to_gpu(use);
     const auto blocks = static_cast<std::size_t>(kept_.size());
@@ -64,13 +66,16 @@ Slice ParameterFetch::fetch(int block, bool backward) {
     next_ = std::max(next_, position + 1);
     program_.barrier({Lane::pcie_h2d});
     here.in_flight = false;
-    if (options_.prefetch_bucket > 0) {
-      prefetch_to_gpu(use);
-      prefetch_from_ssd(use);
-    }
+    look_ahead(use);
     release(use);
   }
   return gpu_buffer(backward, block);
+}
+
+void ParameterFetch::look_ahead(const Use& current) {
+  if (options_.prefetch_bucket == 0) return;
+  prefetch_to_gpu(current);
+  prefetch_from_ssd(current);
 }
 
 // Releasing gives the slot back and makes room for more on the GPU; the buffer itself lives until

@@ -10,9 +10,10 @@
 //      is still on the SSD;
 //   4. starts reads of the tensors that follow, until the elements looked at exceed twice those on
 //      their way to the GPU, or no slot of host memory is free.
-// Then the tensor is released, unless it is used again within the reuse distance. The order is
-// known from the first micro-step (the trace), which is not part of a schedule; each micro-step
-// starts cold. Recomputation and backward of a block share one fetch.
+// A norm is a module too: its parameters are always there, but steps 3 and 4 run when it is
+// reached. After its use a tensor is released, unless it is used again within the reuse distance.
+// The order is known from the first micro-step (the trace), which is not part of a schedule; each
+// micro-step starts cold. Recomputation and backward of a block share one fetch.
 //
 // A block's compute is one task over one buffer, where DeepSpeed's is a module: here all tensors of
 // the block have arrived before it starts. A tensor that is kept for reuse gives its slot back
@@ -70,6 +71,7 @@ class ParameterFetch {
   void copy_to_gpu(const Use& use);
   void make_host_resident(const Use& use);
   void start_read(const Use& use);
+  void look_ahead(const Use& current);
   void prefetch_to_gpu(const Use& current);
   void prefetch_from_ssd(const Use& current);
   void release(const Use& use);
@@ -88,6 +90,7 @@ class ParameterFetch {
   std::vector<Slice> slots_;
   std::vector<bool> slot_used_;
   std::vector<TensorRun> tensors_;       // of one block: blocks are alike
+  std::size_t feed_forward_ = 0;         // the first tensor after the block's second norm
   std::vector<std::vector<bool>> kept_;  // by block and tensor
   std::vector<Use> trace_;               // of one micro-step
   std::size_t next_ = 0;                 // in the trace: the first that was not fetched yet

@@ -59,7 +59,8 @@ TEST_CASE(
 }
 
 TEST_CASE("Horizontal policies run one micro-batch through all blocks, then the next") {
-  for (const char* policy : {"resident", "zero-offload", "zero-infinity", "fuyou"}) {
+  for (const char* policy :
+       {"resident", "zero-offload", "zero-infinity", "deep-optimizer-states", "fuyou"}) {
     INFO(policy);
     CHECK(visits(build_schedule(tiny_problem(3, 2), policy, 1), 0) ==
           "F00 F10 F20 B20 B10 B00 F01 F11 F21 B21 B11 B01 ");
@@ -118,5 +119,6 @@ TEST_CASE("The optimizer starts under backward or after it") {
   CHECK(starts_under_backward("greedysnake"));
   CHECK(!starts_under_backward("zero-infinity"));
   CHECK(!starts_under_backward("zero-offload"));
+  CHECK(!starts_under_backward("deep-optimizer-states:sub_group_size=1"));
   CHECK(!starts_under_backward("resident"));
 }

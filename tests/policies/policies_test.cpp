@@ -92,7 +92,7 @@ std::string random_policy(std::mt19937& random) {
                        random() % 3 * 5000, 1 + random() % 40000, random() % 100000) +
            fmt::format(",reduce_bucket_size={}", 1 + random() % 40000);
   };
-  switch (random() % 5) {
+  switch (random() % 6) {
     case 0:
       return "resident:recompute=" + one_of({"off", "needed", "full"});
     case 1:
@@ -109,6 +109,11 @@ std::string random_policy(std::mt19937& random) {
                          1 + random() % 9, 1 + random() % 30000, 12 + random() % 4) +
              ",pinned_rounding=" + one_of({"on", "off"}) + zero_pass();
     case 3:
+      return "deep-optimizer-states:stride=" + one_of({"auto", "off", "2", "3", "7"}) +
+             ",staging=" + one_of({"single", "double"}) +
+             ",gradients=" + one_of({"async", "sync"}) + ",checkpoints=" + one_of({"gpu", "host"}) +
+             fmt::format(",sub_group_size={}", 1 + random() % 30000) + recompute();
+    case 4:
       return "fuyou:optimizer=" + one_of({"optimized", "naive", "serial"}) +
              ",checkpoints_ssd=" + maybe_auto() + recompute();
     default:
@@ -209,7 +214,8 @@ TEST_CASE("What is wrong with a policy's text is said, with what would be right"
     check_error([&] { build_schedule(tiny_problem(1, 1), text, 1); }, what, hint);
   };
   rejects("greedysnak", "unknown policy 'greedysnak'", "greedysnake");
-  rejects("", "unknown policy ''", "resident, zero-offload, zero-infinity, fuyou, greedysnake");
+  rejects("", "unknown policy ''",
+          "resident, zero-offload, zero-infinity, deep-optimizer-states, fuyou, greedysnake");
   rejects("fuyou:alpha=0.2", "policy fuyou has no option 'alpha'",
           "optimizer, checkpoints_ssd, recompute");
   rejects("fuyou:optimizer", "policy fuyou: 'optimizer' is not OPTION=VALUE",
