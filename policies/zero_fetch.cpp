@@ -122,9 +122,9 @@ void ParameterFetch::start_read(const Use& use) {
   reads_under_way_ = true;
 }
 
-// At the turn: what the running block releases it fetches again, not before it has computed.
+// Beyond the turn: what is released after its use in forward is fetched again only then.
 bool ParameterFetch::ends_look_ahead(const Use& current, const Use& use) const {
-  return use.backward && !current.backward && use.block == current.block && !is_kept(use);
+  return use.backward && !current.backward && use.block >= current.block && !is_kept(use);
 }
 
 void ParameterFetch::prefetch_to_gpu(const Use& current) {

@@ -165,14 +165,9 @@ class ZeroInfinity : public Policy {
     }
   }
 
-  // Elements of a gradient slot: of the largest sub-group, the embedding's two gradients included.
   std::uint64_t slot_elements() const {
     std::uint64_t most = 0;
-    for (const SubGroup& group : groups_) {
-      std::uint64_t elements = elements_of(group);
-      if (group.back().unit == state_->embedding()) elements += group.back().elements;
-      most = std::max(most, elements);
-    }
+    for (const SubGroup& group : groups_) most = std::max(most, elements_of(group));
     return most;
   }
 
@@ -207,6 +202,10 @@ class ZeroInfinity : public Policy {
       const Slice set = take(4 * slot, BufferKind::optimizer_state);
       sets_.push_back(set);
       for (std::uint64_t s = 0; s < 4; ++s) slots_.push_back(set.part(s * slot, slot));
+    }
+    if (gradients_on_ssd_) {
+      const std::uint64_t width = std::max(problem.gradient_bytes(), gradient_bytes_);
+      head_slot_ = take(state_->elements(state_->embedding()) * width, BufferKind::head_gradient);
     }
     while (slots_.size() < buffer_count_) slots_.push_back(take(slot, BufferKind::gradient));
     std::vector<Slice> param_slots;
@@ -271,6 +270,7 @@ class ZeroInfinity : public Policy {
   void read(Program& program, std::size_t g) {
     const Slice set = sets_[g % sets_.size()];
     std::uint64_t used = 0;
+    const std::uint64_t gradient_width = program.problem().gradient_bytes();
     auto& updates = reading_[g % 2];
     updates.clear();
     for (const TensorRun& tensor : groups_[g]) {
@@ -280,17 +280,18 @@ class ZeroInfinity : public Policy {
           {state_->begin_update(tensor.unit, tensor.first, tensor.elements, slot), {}, {}});
     }
     if (!pipeline_read_) program.barrier({Lane::ssd_read});
-    used = 3 * slots_[0].bytes;
+    const Slice fourth = set.part(3 * slots_[0].bytes, slots_[0].bytes);
+    used = 0;
     for (std::size_t k = 0; k < updates.size(); ++k) {
       const TensorRun& tensor = groups_[g][k];
-      updates[k].gradient = gradient_in_host(program, tensor, false, set, used);
-      if (tensor.unit == state_->embedding()) {
-        updates[k].head_gradient = gradient_in_host(program, tensor, true, set, used);
-      }
+      updates[k].gradient = gradient_in_host(program, tensor, false, fourth, used);
+      if (tensor.unit != state_->embedding()) continue;
+      std::uint64_t used_of_head = tensor.first * std::max(gradient_width, gradient_bytes_);
+      updates[k].head_gradient = gradient_in_host(program, tensor, true, head_slot_, used_of_head);
     }
   }
 
-  Slice gradient_in_host(Program& program, const TensorRun& tensor, bool head, Slice set,
+  Slice gradient_in_host(Program& program, const TensorRun& tensor, bool head, Slice slot,
                          std::uint64_t& used) const {
     const std::uint64_t width = program.problem().gradient_bytes();
     if (!gradients_on_ssd_) {
@@ -302,10 +303,10 @@ class ZeroInfinity : public Policy {
       return one.unit == tensor.unit && one.first == tensor.first && one.head == head;
     });
     SPILLWAY_ASSERT(found != on_ssd_.end());
-    const Slice slot = set.part(used, found->where.bytes);
-    used += slot.bytes;
-    program.copy(found->where, slot, tensor.unit);
-    return slot.part(0, tensor.elements * width);
+    const Slice here = slot.part(used, found->where.bytes);
+    used += here.bytes;
+    program.copy(found->where, here, tensor.unit);
+    return here.part(0, tensor.elements * width);
   }
 
   void update(Program& program, std::size_t g, int step) {
@@ -344,6 +345,7 @@ class ZeroInfinity : public Policy {
   std::optional<ModelState> state_;
   std::optional<ZeroPass> pass_;
   std::vector<Slice> slots_;   // of one sub-group in fp32
+  Slice head_slot_;            // the embedding's second gradient
   std::vector<Slice> sets_;    // of four slots in a row: master, m, v and gradient
   std::array<Slice, 2> kept_;  // gradients=host: the embedding's, and its head's
   std::size_t next_slot_ = 0;

@@ -102,7 +102,9 @@ class ZeroOffload : public Policy {
             state_->begin_update(tensor.unit, tensor.first, tensor.elements);
         const Slice gradient = gradient_of(program, tensor);
         const Slice head =
-            tensor.unit == state_->embedding() ? head_gradient_.part(0, gradient.bytes) : Slice{};
+            tensor.unit == state_->embedding()
+                ? state_->gradient_part(head_gradient_, tensor.first, tensor.elements)
+                : Slice{};
         updated.push_back(state_->apply_update(update, gradient, head, step));
       }
       program.barrier({Lane::cpu_optimizer});

@@ -31,10 +31,13 @@ std::vector<std::int64_t> matrix_starts(const ModelSpec& model) {
 
 std::vector<TensorRun> unit_tensors(const ModelSpec& model, int unit) {
   const auto end = static_cast<std::uint64_t>(unit_elements(model, unit));
-  if (unit == model.layers) return {{unit, 0, end}};
   constexpr auto grid = static_cast<std::uint64_t>(element_alignment);
   std::vector<std::uint64_t> cuts = {0};
-  const std::vector<std::int64_t> starts = matrix_starts(model);
+  std::vector<std::int64_t> starts = matrix_starts(model);
+  if (unit == model.layers) {
+    starts = {0};
+    if (model.architecture == Architecture::llama) starts = {0, model.vocabulary * model.hidden};
+  }
   for (std::size_t k = 1; k < starts.size(); ++k) {
     const std::uint64_t cut = (static_cast<std::uint64_t>(starts[k]) + grid / 2) / grid * grid;
     if (cut > cuts.back() && cut < end) cuts.push_back(cut);

@@ -2,7 +2,8 @@
 // sub-groups of whole tensors.
 //
 // A tensor here is one weight matrix of a block together with the norms and biases that follow it
-// (0.02 % of a block of 13B), cut on the element grid; the embedding unit is one tensor.
+// (0.02 % of a block of 13B), cut on the element grid. The embedding unit is one tensor in a GPT,
+// whose head is tied, and two in a llama.
 #pragma once
 
 #include <cstdint>

@@ -92,14 +92,15 @@ TEST_CASE("Order of the optimizer on the SSD: Ratel's R(i), R(i-1), W(i), R(i-2)
   CHECK(order("fuyou") == "R2 R1 W2 R0 W1 R3 W0 W3 ");
   CHECK(order("fuyou:optimizer=serial") == "R2 R1 W2 R0 W1 R3 W0 W3 ");
   CHECK(order("fuyou:optimizer=naive") == "R2 W2 R1 W1 R0 W0 R3 W3 ");
-  // DeepSpeed walks sub-groups in model order (here of two tensors of a block, 4096 elements each),
+  // DeepSpeed walks sub-groups in model order (here a block's two tensors of 4096 elements,
+  // then its third of 6144),
   // pipelined or one after the other; all of the model is one by default.
   const auto sub_groups = [&](const std::string& pipeline) {
     return order("zero-infinity:sub_group_size=6000,pipeline_" + pipeline);
   };
   CHECK(sub_groups("read=on,pipeline_write=on") ==
-        "R0 R0 R0 R1 W0 W0 R1 R1 W0 W1 R2 R2 W1 W1 R2 R3 W2 W2 W2 W3 ");
-  CHECK(sub_groups("read=off") == "R0 R0 W0 W0 R0 R1 W0 W1 R1 R1 W1 W1 R2 R2 W2 W2 R2 R3 W2 W3 ");
+        "R0 R0 R0 W0 W0 R1 R1 W0 R1 W1 W1 R2 R2 W1 R2 W2 W2 R3 W2 W3 ");
+  CHECK(sub_groups("read=off") == "R0 R0 W0 W0 R0 W0 R1 R1 W1 W1 R1 W1 R2 R2 W2 W2 R2 W2 R3 W3 ");
   CHECK(order("zero-infinity") == "R0 R0 R0 R1 R1 R1 R2 R2 R2 R3 W0 W0 W0 W1 W1 W1 W2 W2 W2 W3 ");
 }
 

@@ -71,6 +71,8 @@ TEST_CASE("zero-offload keeps parameters in host memory where the GPU has no roo
   const std::string streaming = "zero-offload:max_reuse_distance=0";
   // Many sequences: activations take most of the GPU's memory, parameters less than half.
   Problem problem = tiny_problem(7, 1);
+  problem.model = load_model("gpt2-124m", {"layers=7"});
+  problem.workload.sequence = 64;
   problem.workload.batch = problem.workload.micro_batch = 64;
   const std::uint64_t enough = build_schedule(problem, with(streaming, {{"parameters", "host"}}), 2)
                                    .use(Tier::gpu)

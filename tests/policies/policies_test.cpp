@@ -177,9 +177,13 @@ TEST_CASE("A schedule fits in exactly the memory it says it needs, and in no les
         if (*memory == 0) continue;
         *memory -= 1;
         const Schedule short_of_one = build_schedule(less, fitted.policy(), 3);
-        CHECK(!short_of_one.fits());
-        CHECK_THROWS_AS(short_of_one.require_fit(), FitError);
         *memory += 1;
+        if (short_of_one.fits()) {  // an option left at auto took another value, and says so
+          CHECK(short_of_one.policy() != fitted.policy());
+          CHECK(make_policy(fitted.policy())->placements().size() > 1);
+          continue;
+        }
+        CHECK_THROWS_AS(short_of_one.require_fit(), FitError);
       }
     }
   }
