@@ -12,6 +12,7 @@
 // block's gradient is one buffer: it stays on the GPU as long as one of its tensors does.
 #include <algorithm>
 #include <optional>
+#include <utility>
 
 #include "policies/builtin.hpp"
 #include "policies/horizontal.hpp"
@@ -107,6 +108,7 @@ class DeepOptimizerStates : public Policy {
         update_on_cpu(program, g, step);
       }
     }
+    send_parameters();
     send_state_home();
     program.barrier();
   }
@@ -185,6 +187,7 @@ class DeepOptimizerStates : public Policy {
   }
 
   void update_on_cpu(Program& program, std::size_t g, int step) {
+    std::vector<std::pair<int, ModelState::Runs>> mine_updated;
     for (const TensorRun& tensor : groups_[g]) {
       const auto mine = std::find_if(
           host_gradients_.begin(), host_gradients_.end(), [&](const HostGradient& one) {
@@ -194,9 +197,21 @@ class DeepOptimizerStates : public Policy {
           state_->begin_update(tensor.unit, tensor.first, tensor.elements);
       const ModelState::Runs fresh =
           state_->apply_update(update, mine->where.gradient, mine->where.head, step);
-      state_->bring_parameters_home(tensor.unit, fresh);
+      mine_updated.emplace_back(tensor.unit, fresh);
     }
-    if (!in_background_) program.barrier({Lane::pcie_h2d});
+    if (in_background_) {
+      send_parameters();  // of the sub-group before, while this one is updated
+      fresh_ = std::move(mine_updated);
+      return;
+    }
+    fresh_ = std::move(mine_updated);
+    send_parameters();
+    program.barrier({Lane::pcie_h2d});
+  }
+
+  void send_parameters() {
+    for (const auto& [unit, runs] : fresh_) state_->bring_parameters_home(unit, runs);
+    fresh_.clear();
   }
 
   std::optional<int> stride_;  // 0: off; none: settled by the machine
@@ -211,7 +226,9 @@ class DeepOptimizerStates : public Policy {
   std::vector<HostGradient> host_gradients_;  // of the tensors that the CPU updates
   std::vector<Gradients> gradients_;          // on the GPU, by unit
   std::vector<ModelState::Update> arrived_;   // of the GPU sub-group to come, in staging
-  std::vector<ModelState::Update> updated_;   // of the last one, not yet sent home
+  // Updated by the CPU and not yet sent to the GPU, with their units.
+  std::vector<std::pair<int, ModelState::Runs>> fresh_;
+  std::vector<ModelState::Update> updated_;  // of the last one, not yet sent home
 };
 
 }  // namespace
