@@ -10,6 +10,7 @@ namespace spillway {
 std::unique_ptr<Policy> make_resident(const PolicyOptions& options);
 std::unique_ptr<Policy> make_zero_offload(const PolicyOptions& options);
 std::unique_ptr<Policy> make_zero_infinity(const PolicyOptions& options);
+std::unique_ptr<Policy> make_deep_optimizer_states(const PolicyOptions& options);
 std::unique_ptr<Policy> make_fuyou(const PolicyOptions& options);
 std::unique_ptr<Policy> make_greedysnake(const PolicyOptions& options);
 

@@ -124,23 +124,43 @@ ModelState::Update ModelState::begin_update(int unit, std::uint64_t first, std::
 ModelState::Runs ModelState::finish_update(const Update& update, Slice gradient,
                                            Slice head_gradient, int step,
                                            const std::function<void()>& updated) {
-  const int unit = update.unit;
+  Runs fresh;
+  for (const Run& state : update.state) {
+    const Update one{update.unit, state.first, state.elements, {state}};
+    const auto slice_of = [&](Slice whole) {
+      return whole.valid() ? gradient_part(whole, state.first - update.first, state.elements)
+                           : Slice{};
+    };
+    const Runs result = apply_update(one, slice_of(gradient), slice_of(head_gradient), step);
+    if (updated) updated();
+    bring_parameters_home(update.unit, result);
+    bring_state_home(one);
+    fresh.push_back(result.front());
+  }
+  return fresh;
+}
+
+// Where the parameters of a run rest: in the one run of parameters that holds them.
+Slice ModelState::parameters_home(int unit, const Run& run) const {
   const std::uint64_t width = element_bytes(BufferKind::parameters);
+  const Runs& runs = parameters_[static_cast<std::size_t>(unit)];
+  const auto owner = std::find_if(runs.begin(), runs.end(), [&](const Run& one) {
+    return one.first <= run.first && run.first < one.first + one.elements;
+  });
+  SPILLWAY_ASSERT(owner != runs.end() &&
+                  run.first + run.elements <= owner->first + owner->elements);
+  return owner->where.part((run.first - owner->first) * width, run.elements * width);
+}
+
+ModelState::Runs ModelState::apply_update(const Update& update, Slice gradient, Slice head_gradient,
+                                          int step) {
+  const int unit = update.unit;
   Runs fresh;
   for (const Run& state : update.state) {
     const Tier where = program_.tier(state.where);
-    // The one parameter run that holds these elements.
-    const Runs& runs = parameters_[static_cast<std::size_t>(unit)];
-    const auto owner = std::find_if(runs.begin(), runs.end(), [&](const Run& run) {
-      return run.first <= state.first && state.first < run.first + run.elements;
-    });
-    SPILLWAY_ASSERT(owner != runs.end() &&
-                    state.first + state.elements <= owner->first + owner->elements);
-    const Slice home =
-        owner->where.part((state.first - owner->first) * width, state.elements * width);
-    const bool in_place = program_.tier(home) == where;
+    const Slice home = parameters_home(unit, state);
     const Slice result =
-        in_place
+        program_.tier(home) == where
             ? home
             : program_.buffer(where, home.bytes, BufferKind::parameters, unit).part(0, home.bytes);
     const auto slice_of = [&](Slice whole) {
@@ -149,17 +169,26 @@ ModelState::Runs ModelState::finish_update(const Update& update, Slice gradient,
     };
     program_.optimizer(unit, state.first, state.elements, slice_of(gradient),
                        slice_of(head_gradient), state.where, result, step);
-    if (updated) updated();
-    if (!in_place) program_.copy(result, home, unit);
-    // Back to its home, if that is the ssd.
-    for (const Run& at_rest : optimizer_[static_cast<std::size_t>(unit)]) {
-      if (at_rest.first == state.first && at_rest.where.buffer.id != state.where.buffer.id) {
-        program_.copy(state.where, at_rest.where, unit);
-      }
-    }
     fresh.push_back({state.first, state.elements, result});
   }
   return fresh;
+}
+
+void ModelState::bring_parameters_home(int unit, const Runs& updated) {
+  for (const Run& run : updated) {
+    const Slice home = parameters_home(unit, run);
+    if (program_.tier(home) != program_.tier(run.where)) program_.copy(run.where, home, unit);
+  }
+}
+
+void ModelState::bring_state_home(const Update& update) {
+  for (const Run& state : update.state) {
+    for (const Run& at_rest : optimizer_[static_cast<std::size_t>(update.unit)]) {
+      if (at_rest.first == state.first && at_rest.where.buffer.id != state.where.buffer.id) {
+        program_.copy(state.where, at_rest.where, update.unit);
+      }
+    }
+  }
 }
 
 Slice ModelState::gradient_buffer(Tier tier, int unit, BufferKind kind) {

@@ -75,6 +75,17 @@ class ModelState {
   Runs finish_update(const Update& update, Slice gradient, Slice head_gradient, int step,
                      const std::function<void()>& updated = {});
 
+  // The three parts of finish_update, for policies that put something between them: AdamW on all
+  // of an update, and each result's way home (no task where it is there already).
+  Runs apply_update(const Update& update, Slice gradient, Slice head_gradient, int step);
+  void bring_parameters_home(int unit, const Runs& updated);
+  void bring_state_home(const Update& update);
+
+  // Where the parameters of a unit rest, ascending.
+  const Runs& parameters_at_rest(int unit) const {
+    return parameters_[static_cast<std::size_t>(unit)];
+  }
+
   // A gradient accumulator of a unit in `tier`.
   Slice gradient_buffer(Tier tier, int unit, BufferKind kind = BufferKind::gradient);
   // One accumulator of each unit that stays in host memory, as DeepSpeed's buffer for the gradient
@@ -84,6 +95,7 @@ class ModelState {
   Slice gradient_part(Slice gradient, std::uint64_t first, std::uint64_t elements) const;
 
  private:
+  Slice parameters_home(int unit, const Run& run) const;
   void place(BufferKind kind, int unit, std::uint64_t first, std::uint64_t elements, Tier tier);
   std::uint64_t element_bytes(BufferKind kind) const;
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 
 #include "base/errors.hpp"
 
@@ -57,6 +58,16 @@ int OptionReader::count(const std::string& name, int least, int most) const {
     reject(name, fmt::format("a whole number from {} to {}", least, most));
   }
   return value;
+}
+
+std::uint64_t OptionReader::elements(const std::string& name, std::uint64_t least) const {
+  constexpr double most = 1e15;
+  double value = 0;
+  if (!parse(text(name), value) || !(value >= static_cast<double>(least) && value <= most) ||
+      value != std::floor(value)) {
+    reject(name, fmt::format("a whole number of elements from {} to {:g}", least, most));
+  }
+  return static_cast<std::uint64_t>(value);
 }
 
 int OptionReader::choice(const std::string& name,

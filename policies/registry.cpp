@@ -16,8 +16,9 @@ namespace {
 
 using Factory = std::unique_ptr<Policy> (*)(const PolicyOptions&);
 
-constexpr std::array<Factory, 5> factories = {make_resident, make_zero_offload, make_zero_infinity,
-                                              make_fuyou, make_greedysnake};
+constexpr std::array factories = {make_resident,      make_zero_offload,
+                                  make_zero_infinity, make_deep_optimizer_states,
+                                  make_fuyou,         make_greedysnake};
 
 struct Parsed {
   Factory factory = nullptr;

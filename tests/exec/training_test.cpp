@@ -121,11 +121,19 @@ TEST_CASE("every option that moves bytes or time leaves the numbers alone") {
        {"resident:recompute=needed",
         "resident:recompute=full",
         "zero-offload:parameters=gpu",
-        "zero-offload:parameters=host,checkpoints=host",
-        "zero-infinity:pipeline=off",
-        "zero-infinity:gradients=host",
-        "zero-infinity:parameters=host,read_ahead=0",
-        "zero-infinity:checkpoints=gpu,recompute=needed",
+        "zero-offload:parameters=host,checkpoints=host,max_reuse_distance=0",
+        "zero-offload:parameters=host,checkpoints=pageable,gradient_bytes=2,sub_group_size=5000",
+        "zero-infinity:max_reuse_distance=0",
+        "zero-infinity:pipeline_read=on,pipeline_write=on,sub_group_size=5000,max_reuse_distance=0",
+        "zero-infinity:pipeline_read=on,sub_group_size=1,buffer_count=9,reduce_bucket_size=1",
+        "zero-infinity:pipeline_write=on,gradients=host,max_in_cpu=20000,max_reuse_distance=20000",
+        "zero-infinity:parameters=host,prefetch_bucket_size=0,max_reuse_distance=0",
+        "zero-infinity:parameters=gpu,checkpoints=host,pinned_rounding=off,overflow_check=off",
+        "zero-infinity:checkpoints=gpu,recompute=needed,param_buffer_count=1,max_reuse_distance=0",
+        "zero-infinity:prefetch_bucket_size=5000,max_live_parameters=9000,max_reuse_distance=0",
+        "deep-optimizer-states:stride=off,gradients=sync",
+        "deep-optimizer-states:stride=2,sub_group_size=1,checkpoints=host",
+        "deep-optimizer-states:stride=3,sub_group_size=5000,staging=double,recompute=needed",
         "fuyou:optimizer=serial",
         "fuyou:optimizer=naive",
         "fuyou:checkpoints_ssd=1,recompute=needed,swap=none",
@@ -150,8 +158,9 @@ TEST_CASE("the cut into micro-batches leaves the numbers alone, too") {
   options.steps = 5;
   const Outcome whole = train(options);
   for (const std::int64_t micro_batch : {1, 4, 8}) {
-    for (const char* policy :
-         {"resident", "zero-infinity", "fuyou", "fuyou:swap=0.6", "greedysnake:snake=off"}) {
+    for (const char* policy : {"resident", "zero-infinity:max_reuse_distance=0",
+                               "deep-optimizer-states:sub_group_size=1", "fuyou", "fuyou:swap=0.6",
+                               "greedysnake:snake=off"}) {
       options.problem.workload.micro_batch = micro_batch;
       options.policy = policy;
       check_identical(whole, train(options),

@@ -59,7 +59,8 @@ TEST_CASE(
 }
 
 TEST_CASE("Horizontal policies run one micro-batch through all blocks, then the next") {
-  for (const char* policy : {"resident", "zero-offload", "zero-infinity", "fuyou"}) {
+  for (const char* policy :
+       {"resident", "zero-offload", "zero-infinity", "deep-optimizer-states", "fuyou"}) {
     INFO(policy);
     CHECK(visits(build_schedule(tiny_problem(3, 2), policy, 1), 0) ==
           "F00 F10 F20 B20 B10 B00 F01 F11 F21 B21 B11 B01 ");
@@ -74,8 +75,8 @@ std::string state_order(const Schedule& schedule, int step) {
   for (const Task& task : schedule.tasks()) {
     if (task.step != step || (task.kind != TaskKind::read && task.kind != TaskKind::write))
       continue;
-    if (schedule.buffers()[schedule.accesses(task)[0].buffer].kind != BufferKind::optimizer_state)
-      continue;
+    const Access& on_ssd = schedule.accesses(task)[task.kind == TaskKind::read ? 0 : 1];
+    if (schedule.buffers()[on_ssd.buffer].kind != BufferKind::optimizer_state) continue;
     text += fmt::format("{}{} ", task.kind == TaskKind::read ? 'R' : 'W', task.layer);
   }
   return text;
@@ -91,9 +92,16 @@ TEST_CASE("Order of the optimizer on the SSD: Ratel's R(i), R(i-1), W(i), R(i-2)
   CHECK(order("fuyou") == "R2 R1 W2 R0 W1 R3 W0 W3 ");
   CHECK(order("fuyou:optimizer=serial") == "R2 R1 W2 R0 W1 R3 W0 W3 ");
   CHECK(order("fuyou:optimizer=naive") == "R2 W2 R1 W1 R0 W0 R3 W3 ");
-  // DeepSpeed walks the units in model order, pipelined or one after the other.
-  CHECK(order("zero-infinity") == "R0 R1 W0 R2 W1 R3 W2 W3 ");
-  CHECK(order("zero-infinity:pipeline=off") == "R0 W0 R1 W1 R2 W2 R3 W3 ");
+  // DeepSpeed walks sub-groups in model order (here a block's two tensors of 4096 elements,
+  // then its third of 6144),
+  // pipelined or one after the other; all of the model is one by default.
+  const auto sub_groups = [&](const std::string& pipeline) {
+    return order("zero-infinity:sub_group_size=6000,pipeline_" + pipeline);
+  };
+  CHECK(sub_groups("read=on,pipeline_write=on") ==
+        "R0 R0 R0 W0 W0 R1 R1 W0 R1 W1 W1 R2 R2 W1 R2 W2 W2 R3 W2 W3 ");
+  CHECK(sub_groups("read=off") == "R0 R0 W0 W0 R0 W0 R1 R1 W1 W1 R1 W1 R2 R2 W2 W2 R2 W2 R3 W3 ");
+  CHECK(order("zero-infinity") == "R0 R0 R0 R1 R1 R1 R2 R2 R2 R3 W0 W0 W0 W1 W1 W1 W2 W2 W2 W3 ");
 }
 
 TEST_CASE("The optimizer starts under backward or after it") {
@@ -112,5 +120,6 @@ TEST_CASE("The optimizer starts under backward or after it") {
   CHECK(starts_under_backward("greedysnake"));
   CHECK(!starts_under_backward("zero-infinity"));
   CHECK(!starts_under_backward("zero-offload"));
+  CHECK(!starts_under_backward("deep-optimizer-states:sub_group_size=1"));
   CHECK(!starts_under_backward("resident"));
 }

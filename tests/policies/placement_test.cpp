@@ -68,20 +68,26 @@ TEST_CASE("A machine without an SSD runs what fits without one") {
 }
 
 TEST_CASE("zero-offload keeps parameters in host memory where the GPU has no room for them") {
+  const std::string streaming = "zero-offload:max_reuse_distance=0";
   // Many sequences: activations take most of the GPU's memory, parameters less than half.
   Problem problem = tiny_problem(7, 1);
+  problem.model = load_model("gpt2-124m", {"layers=7"});
+  problem.workload.sequence = 64;
   problem.workload.batch = problem.workload.micro_batch = 64;
-  const std::uint64_t enough =
-      build_schedule(problem, "zero-offload:parameters=host", 2).use(Tier::gpu).peak_bytes;
-  const std::uint64_t more =
-      build_schedule(problem, "zero-offload:parameters=gpu", 2).use(Tier::gpu).peak_bytes;
+  const std::uint64_t enough = build_schedule(problem, with(streaming, {{"parameters", "host"}}), 2)
+                                   .use(Tier::gpu)
+                                   .peak_bytes;
+  const std::uint64_t more = build_schedule(problem, with(streaming, {{"parameters", "gpu"}}), 2)
+                                 .use(Tier::gpu)
+                                 .peak_bytes;
   REQUIRE(enough < more);
   problem.machine.gpu.memory = enough;
-  CHECK(build_schedule(problem, "zero-offload", 2).fits());
-  CHECK(build_schedule(problem, "zero-offload", 2).policy() == "zero-offload:parameters=host");
+  CHECK(build_schedule(problem, streaming, 2).fits());
+  CHECK(build_schedule(problem, streaming, 2).policy() ==
+        "zero-offload:parameters=host,max_reuse_distance=0");
   problem.machine.gpu.memory = more;
-  CHECK(build_schedule(problem, "zero-offload", 2).policy() == "zero-offload");
-  CHECK(build_schedule(problem, "zero-offload", 2).use(Tier::gpu).peak_bytes == more);
+  CHECK(build_schedule(problem, streaming, 2).policy() == streaming);
+  CHECK(build_schedule(problem, streaming, 2).use(Tier::gpu).peak_bytes == more);
 }
 
 TEST_CASE("Delaying nothing updates in the same step, delaying all in the next") {

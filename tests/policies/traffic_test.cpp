@@ -1,142 +1,17 @@
-// Bytes per steady step and link, against closed forms. Symbols, bytes unless said:
-//   U blocks of P elements, embedding of E elements, M micro-batches; A one activation between
-//   blocks; w, g bytes per element of parameters and of gradients; AdamW's state: 12 per element.
+// Bytes per steady step and link, against closed forms (symbols: traffic.hpp; the ZeRO policies:
+// zero_traffic_test.cpp).
 // The embedding's parameters rest on the GPU in every policy, so an update on the CPU sends E w
 // back; it has two gradients (its own and the tied head's), so 2 E g leave.
 #include <catch2/catch.hpp>
 
 #include <fmt/format.h>
 
-#include <map>
-
 #include "policies/model_state.hpp"
 #include "policies/policy.hpp"
-#include "tests/policies/schedules.hpp"
+#include "tests/policies/traffic.hpp"
 
 using namespace spillway;
 using namespace spillway::test;
-
-namespace {
-
-struct Symbols {
-  explicit Symbols(const Problem& problem)
-      : U(static_cast<std::uint64_t>(problem.model.layers)),
-        M(static_cast<std::uint64_t>(problem.workload.micro_batches())),
-        P(static_cast<std::uint64_t>(unit_elements(problem.model, 0))),
-        E(static_cast<std::uint64_t>(unit_elements(problem.model, problem.model.layers))),
-        A(checkpoint_bytes(problem)),
-        w(problem.parameter_bytes()),
-        g(problem.gradient_bytes()) {}
-  std::uint64_t U, M, P, E, A, w, g;
-};
-
-// Bytes by copy kind and by what arrives; a kind that does not move is absent.
-using Traffic = std::map<std::pair<TaskKind, BufferKind>, std::uint64_t>;
-
-Traffic traffic_of(const Schedule& schedule, int step) {
-  Traffic traffic;
-  for (const Task& task : schedule.tasks()) {
-    if (task.step != step) continue;
-    if (task.kind != TaskKind::h2d && task.kind != TaskKind::d2h && task.kind != TaskKind::read &&
-        task.kind != TaskKind::write) {
-      continue;
-    }
-    const Access& destination = schedule.accesses(task)[1];
-    traffic[{task.kind, schedule.buffers()[destination.buffer].kind}] += task.bytes;
-  }
-  return traffic;
-}
-
-void check_traffic(const Schedule& schedule, int step, const Traffic& expected) {
-  Traffic actual = traffic_of(schedule, step);
-  for (const auto& [what, bytes] : expected) {
-    INFO(to_string(what.first) << " " << to_string(what.second) << " of step " << step);
-    CHECK(actual[what] == bytes);
-    actual.erase(what);
-  }
-  for (const auto& [what, bytes] : actual) {
-    INFO(to_string(what.first) << " " << to_string(what.second) << " of step " << step);
-    CHECK(bytes == 0);
-  }
-}
-
-// The last of three steps: the one before it and the one after it are there.
-Schedule steady(const Problem& problem, const std::string& policy) {
-  return build_schedule(problem, policy, 3);
-}
-
-// GPT-2 small cut to U blocks, in bf16, or the tiny model: shapes whose P, E and A have no common
-// factor.
-std::vector<Problem> problems() {
-  std::vector<Problem> all;
-  for (const int layers : layer_grid) {
-    for (const int micro_batches : micro_batch_grid) {
-      all.push_back(tiny_problem(layers, micro_batches));
-      all.push_back(tiny_problem(layers, micro_batches, Precision::fp32));
-      Problem gpt = tiny_problem(layers, micro_batches);
-      gpt.model = load_model("gpt2-124m", {fmt::format("layers={}", layers)});
-      gpt.workload.sequence = 1024;
-      all.push_back(gpt);
-    }
-  }
-  return all;
-}
-
-std::string text(const Problem& problem) {
-  return fmt::format("{} with {} layers, {} micro-batches, {} bytes per parameter",
-                     problem.model.name, problem.model.layers, problem.workload.micro_batches(),
-                     problem.parameter_bytes());
-}
-
-constexpr auto h2d = TaskKind::h2d, d2h = TaskKind::d2h, from_ssd = TaskKind::read,
-               to_ssd = TaskKind::write;
-constexpr auto parameters = BufferKind::parameters, gradient = BufferKind::gradient,
-               head_gradient = BufferKind::head_gradient, state = BufferKind::optimizer_state,
-               checkpoint = BufferKind::checkpoint,
-               activation_gradient = BufferKind::activation_gradient;
-
-// Horizontal: each micro-batch uses every block going up and going down, 2 U M uses. Block U-1 at
-// the turn and block 0 between micro-batches are used twice in a row and fetched once: M and M-1
-// fetches saved. With one block every use follows the one before: one fetch.
-std::uint64_t horizontal_fetches(const Symbols& s) {
-  return s.U == 1 ? 1 : 2 * s.U * s.M - s.M - (s.M - 1);
-}
-
-}  // namespace
-
-TEST_CASE("Traffic of zero-infinity: parameters per micro-batch, gradients through the SSD") {
-  for (const Problem& problem : problems()) {
-    const Symbols s(problem);
-    INFO(text(problem));
-    const std::uint64_t all = s.U * s.P + s.E, fetches = horizontal_fetches(s);
-    const Traffic expected = {
-        {{from_ssd, parameters}, fetches * s.P * s.w},
-        {{h2d, parameters}, fetches * s.P * s.w + s.E * s.w},
-        {{to_ssd, parameters}, s.U * s.P * s.w},
-        // Out after every micro-batch; back to be added to, but for the first.
-        {{d2h, gradient}, s.M * s.U * s.P * s.g + s.E * s.g},
-        {{h2d, gradient}, (s.M - 1) * s.U * s.P * s.g},
-        {{d2h, head_gradient}, s.E * s.g},
-        {{to_ssd, gradient}, (all + s.E) * s.g},
-        {{from_ssd, gradient}, (all + s.E) * s.g},
-        {{from_ssd, state}, 12 * all},
-        {{to_ssd, state}, 12 * all},
-        // All but the last block's input, which is used at once.
-        {{d2h, checkpoint}, s.M * (s.U - 1) * s.A},
-        {{h2d, checkpoint}, s.M * (s.U - 1) * s.A}};
-    check_traffic(steady(problem, "zero-infinity"), 2, expected);
-    // Without them on the SSD, and with parameters at rest in host memory, only the state goes
-    // there.
-    Traffic host = expected;
-    for (const auto& key : {std::pair{to_ssd, gradient},
-                            {from_ssd, gradient},
-                            {from_ssd, parameters},
-                            {to_ssd, parameters}}) {
-      host.erase(key);
-    }
-    check_traffic(steady(problem, "zero-infinity:gradients=host,parameters=host"), 2, host);
-  }
-}
 
 TEST_CASE(
     "Traffic of fuyou: 14 bytes a parameter read and written by the optimizer, gradients never on "
@@ -194,19 +69,8 @@ TEST_CASE(
         (s.U - 1) * 2 * 1024 * 5120 * 2);  // b s h elements of 2 bytes
 }
 
-TEST_CASE("Traffic of zero-offload and resident") {
-  for (const Problem& problem : problems()) {
-    const Symbols s(problem);
-    INFO(text(problem));
-    check_traffic(steady(problem, "resident"), 2, {});
-    Traffic expected = {{{d2h, gradient}, s.M * s.U * s.P * s.g + s.E * s.g},
-                        {{h2d, gradient}, (s.M - 1) * s.U * s.P * s.g},
-                        {{d2h, head_gradient}, s.E * s.g},
-                        {{h2d, parameters}, (s.U * s.P + s.E) * s.w}};
-    check_traffic(steady(problem, "zero-offload:parameters=gpu"), 2, expected);
-    expected[{h2d, parameters}] = horizontal_fetches(s) * s.P * s.w + s.E * s.w;
-    check_traffic(steady(problem, "zero-offload:parameters=host"), 2, expected);
-  }
+TEST_CASE("Traffic of resident: none") {
+  for (const Problem& problem : problems()) check_traffic(steady(problem, "resident"), 2, {});
 }
 
 namespace {
