@@ -49,6 +49,10 @@ BlockStates::BlockStates(Program& program, const BlockStateOptions& options)
   rest_step_.assign(units, -1);
   for (int unit = 0; unit < units_; ++unit) make_homes(unit);
   for (int unit = 0; unit < units_; ++unit) make_stash(unit);
+  for (Slice& staging : staging_) {
+    staging = buffer(Tier::host, options.staging_slots * checkpoint_bytes_, BufferKind::checkpoint,
+                     -1, true);
+  }
 }
 
 std::uint64_t BlockStates::chunk_begin(int chunk) const {
@@ -61,6 +65,33 @@ Slice BlockStates::buffer(Tier tier, std::uint64_t bytes, BufferKind kind, int u
   const Slice whole = persistent ? program_.persistent(tier, bytes, kind, unit)
                                  : program_.buffer(tier, bytes, kind, unit);
   return whole.part(0, bytes);
+}
+
+// Optimizer states of either part take turns in the same buffers, large enough for both.
+Slice BlockStates::stage(std::uint64_t bytes, BufferKind kind, int unit) {
+  if (!options_.takes_turns) return buffer(Tier::host, bytes, kind, unit, false);
+  const std::uint64_t all =
+      kind == BufferKind::optimizer_state
+          ? std::max(optimizer_ssd_[delayed], optimizer_ssd_[rest]) * state_bytes
+          : bytes;
+  const auto idle = std::find_if(free_.begin(), free_.end(), [&](const Free& one) {
+    return one.where.bytes == all && one.since < epoch_;
+  });
+  if (idle == free_.end()) {
+    const Slice made = buffer(Tier::host, all, kind, -1, true);
+    turns_[made.buffer.id] = made;
+    return made.part(0, bytes);
+  }
+  const Slice where = idle->where;
+  free_.erase(idle);
+  return where.part(0, bytes);
+}
+
+void BlockStates::unstage(Slice& staged) {
+  if (options_.takes_turns && staged.valid()) {
+    free_.push_back({turns_.at(staged.buffer.id), epoch_});
+  }
+  staged = {};
 }
 
 // -- where things are -----------------------------------------------------------------------------
@@ -174,21 +205,24 @@ Slice BlockStates::checkpoint(int unit, int slot) const {
                                     checkpoint_bytes_);
 }
 
+Slice BlockStates::staging(int unit, int slot) const {
+  return staging_[index(unit % 2)].part(static_cast<std::uint64_t>(slot) * checkpoint_bytes_,
+                                        checkpoint_bytes_);
+}
+
 // -- moving them ----------------------------------------------------------------------------------
 
 void BlockStates::read_parameters(int unit, Part part) {
   Places& places = places_[index(unit)][part];
   if (!places.parameters_ssd.valid() || places.staged_parameters.valid()) return;
-  places.staged_parameters =
-      buffer(Tier::host, places.parameters_ssd.bytes, BufferKind::parameters, unit, false);
+  places.staged_parameters = stage(places.parameters_ssd.bytes, BufferKind::parameters, unit);
   program_.copy(places.parameters_ssd, places.staged_parameters, unit);
 }
 
 void BlockStates::read_optimizer(int unit, Part part) {
   Places& places = places_[index(unit)][part];
   if (!places.optimizer_ssd.valid() || places.staged_optimizer.valid()) return;
-  places.staged_optimizer =
-      buffer(Tier::host, places.optimizer_ssd.bytes, BufferKind::optimizer_state, unit, false);
+  places.staged_optimizer = stage(places.optimizer_ssd.bytes, BufferKind::optimizer_state, unit);
   program_.copy(places.optimizer_ssd, places.staged_optimizer, unit);
 }
 
@@ -231,7 +265,7 @@ void BlockStates::upload(int unit, std::uint64_t from, std::uint64_t to, Slice g
 }
 
 void BlockStates::forget_parameters(int unit) {
-  for (Places& places : places_[index(unit)]) places.staged_parameters = {};
+  for (Places& places : places_[index(unit)]) unstage(places.staged_parameters);
 }
 
 void BlockStates::leave_gradient(int unit, std::uint64_t from, std::uint64_t to, Slice gpu,
@@ -296,8 +330,8 @@ void BlockStates::update(int unit, Part part, int chunk) {
     const Slice state = s.optimizer_on_ssd ? places.staged_optimizer : places.optimizer_host;
     SPILLWAY_ASSERT(state.valid(), "optimizer state is staged before it is updated");
     if (s.parameters_on_ssd && !places.parameters_updated) {
-      places.staged_parameters =
-          buffer(Tier::host, places.parameters_ssd.bytes, BufferKind::parameters, unit, false);
+      unstage(places.staged_parameters);
+      places.staged_parameters = stage(places.parameters_ssd.bytes, BufferKind::parameters, unit);
       places.parameters_updated = true;
     }
     if (s.optimizer_on_ssd) places.optimizer_updated = true;
@@ -326,7 +360,7 @@ void BlockStates::write_optimizer(int unit, Part part) {
   if (!places.optimizer_updated) return;
   program_.copy(places.staged_optimizer, places.optimizer_ssd, unit);
   places.optimizer_updated = false;
-  places.staged_optimizer = {};
+  unstage(places.staged_optimizer);
 }
 
 }  // namespace spillway

@@ -15,6 +15,7 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <vector>
 
 #include "policies/program.hpp"
@@ -27,6 +28,11 @@ struct BlockStateOptions {
   double parameters_ssd = 0, optimizer_ssd = 0;
   std::uint64_t checkpoint_slots = 0;  // outputs of a block that rest in host memory, each of
                                        // checkpoint_bytes(problem)
+  std::uint64_t staging_slots = 0;     // outputs of a block on their way to and from the SSD
+  // Staged model states take turns in buffers that last, and one that was given back is not used
+  // again before the next barrier(): nothing that starts after it waits for the SSD. Otherwise
+  // each has a buffer of its own for the occasion.
+  bool takes_turns = false;
 };
 
 class BlockStates {
@@ -44,6 +50,12 @@ class BlockStates {
 
   // Host memory for output `slot` of block `unit`; every block but the last has them.
   Slice checkpoint(int unit, int slot) const;
+
+  // Host memory for outputs that do not rest there, by turns for even and odd blocks.
+  Slice staging(int unit, int slot) const;
+
+  // With takes_turns: what was issued so far is done before anything that follows starts.
+  void barrier() { ++epoch_; }
 
   // -- reading ahead: from the SSD to host memory; nothing where nothing rests there, or where it
   // is staged already
@@ -101,6 +113,8 @@ class BlockStates {
   Segments cut_chunk(Part part, int chunk, const std::vector<std::uint64_t>& stash_cuts);
   Slice stash_of(int unit, const Segment& segment) const;
   Slice buffer(Tier tier, std::uint64_t bytes, BufferKind kind, int unit, bool persistent);
+  Slice stage(std::uint64_t bytes, BufferKind kind, int unit);
+  void unstage(Slice& staged);  // leaves it invalid
 
   Program& program_;
   BlockStateOptions options_;
@@ -111,11 +125,19 @@ class BlockStates {
   std::array<std::vector<Segments>, parts> segments_;  // by chunk; alike for all blocks
   std::vector<std::array<Places, parts>> places_;      // by unit
   std::vector<Slice> outputs_;                         // by unit: checkpoint_slots of them
-  std::vector<std::vector<Stash>> stash_;              // by unit
-  std::vector<int> stash_step_;                        // by unit: whose gradient it is, or -1
-  std::vector<Slice> rest_gradient_;                   // by unit
+  std::array<Slice, 2> staging_;
+  std::vector<std::vector<Stash>> stash_;  // by unit
+  std::vector<int> stash_step_;            // by unit: whose gradient it is, or -1
+  std::vector<Slice> rest_gradient_;       // by unit
   std::vector<int> rest_step_;
   std::uint64_t extra_stash_bytes_ = 0;
+  struct Free {
+    Slice where;
+    int since = 0;  // epoch
+  };
+  std::map<BufferId, Slice> turns_;  // the buffers that last, whole
+  std::vector<Free> free_;           // given back, oldest first
+  int epoch_ = 0;
 };
 
 }  // namespace spillway

@@ -105,6 +105,8 @@ class GreedySnake : public Policy {
     blocks.parameters_ssd = parameters_ssd_.value_or(0);
     blocks.optimizer_ssd = optimizer_ssd_.value_or(0);
     blocks.checkpoint_slots = static_cast<std::uint64_t>(order.slots());
+    blocks.takes_turns = bulk_synchronous_;
+    if (bulk_synchronous_) blocks.staging_slots = static_cast<std::uint64_t>(order.staging_slots());
     blocks_.emplace(program, blocks);
     state_.emplace(program);
     // The authors' program keeps the embedding's state in host memory.

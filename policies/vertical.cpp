@@ -410,6 +410,8 @@ void emit_vertical_epilogue(Program& program, BlockStates& blocks) {
     }
     blocks.write_parameters(unit, late);
     blocks.write_optimizer(unit, late);
+    blocks.forget_parameters(unit);
+    blocks.barrier();  // waiting for the SSD is no loss here: the GPU has nothing to do
   }
 }
 

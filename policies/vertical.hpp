@@ -56,6 +56,9 @@ class VerticalOrder {
     return position < checkpoint_margin ? position : position - on_ssd_;
   }
   int slots() const { return micro_batches_ - on_ssd_; }
+  // Those that rest on the SSD are numbered, too.
+  int staging_slot(int position) const { return position - checkpoint_margin; }
+  int staging_slots() const { return on_ssd_; }
 
   // Whether a micro-batch's activation gradient stays on the GPU: those in the middle first, as
   // the ones at the ends are handed over there anyway.

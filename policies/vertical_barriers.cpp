@@ -54,6 +54,11 @@ class BulkSynchronousStep {
   // Before a block: the requests issued for the block before are done, and AdamW on this thread.
   void enter_unit() {
     program_.barrier({Lane::ssd_read, Lane::ssd_write, Lane::cpu_optimizer}, LaneSet::all());
+    blocks_.barrier();
+  }
+  void wait_for_all() {
+    program_.barrier();
+    blocks_.barrier();
   }
   bool is_block(int u) const { return u >= 0 && u < U_; }
 
@@ -100,7 +105,7 @@ class BulkSynchronousStep {
   // -- the head of a step: W1, W2
   void begin_step() {
     read_for_forward(0);
-    program_.barrier();
+    wait_for_all();
     read_state(2, late);
     read_for_forward(1);
     write_back(0, late);
@@ -109,7 +114,7 @@ class BulkSynchronousStep {
     blocks_.upload(0, 0, blocks_.elements(), next_parameters_);
     if (U_ != 2) blocks_.forget_parameters(0);
     end_upload();
-    program_.barrier();
+    wait_for_all();
   }
 
   // -- outputs and inputs
@@ -139,12 +144,9 @@ class BulkSynchronousStep {
     leaving_ = {};
     const bool only_here = u == U_ - 2 && v.layer == U_ - 1 && v.micro_batch == m;
     if (only_here) return;
-    Slice host;
-    if (order_.rests_on_ssd(position)) {
-      host = program_.buffer(Tier::host, leaving_gpu_.bytes, BufferKind::checkpoint, u, m);
-    } else {
-      host = blocks_.checkpoint(u, order_.slot(position));
-    }
+    const Slice host = order_.rests_on_ssd(position)
+                           ? blocks_.staging(u, order_.staging_slot(position))
+                           : blocks_.checkpoint(u, order_.slot(position));
     program_.copy(leaving_gpu_, host, u, m);
     outputs_[{u, m}] = host;
   }
@@ -167,7 +169,7 @@ class BulkSynchronousStep {
       if (!order_.rests_on_ssd(position)) continue;
       const int m = order_.micro_batch(u, position);
       const Slice ssd = on_ssd_.at({u, m});
-      const Slice host = program_.buffer(Tier::host, ssd.bytes, BufferKind::checkpoint, u, m);
+      const Slice host = blocks_.staging(u, order_.staging_slot(position));
       program_.copy(ssd, host, u, m);
       outputs_[{u, m}] = host;
     }
@@ -191,6 +193,22 @@ class BulkSynchronousStep {
     return input;
   }
 
+  // The copies for the neighbours of a visit, before and after the visit itself is emitted: what
+  // comes has memory before the visit gives its own back, and what leaves keeps its memory until
+  // the visit has some. A copy of the visit before that the next one needs has to go first.
+  void fetch(const Visit& v) {
+    const Visit n = next(v);
+    if (leaving_.valid && leaving_.layer == n.layer - 1 && leaving_.micro_batch == n.micro_batch)
+      leave_output(v);
+    if (leaving_gradient_.first == n.micro_batch) leave_hidden_gradient();
+    fetch_input(v);
+    if (v.backward) fetch_hidden_gradient(v);
+  }
+  void leave(const Visit& v) {
+    leave_output(v);
+    leave_hidden_gradient();
+  }
+
   // -- forward
   void forward_unit(int u) {
     if (u > 0) enter_unit();
@@ -203,12 +221,12 @@ class BulkSynchronousStep {
     for (int position = 0; position < M_; ++position) {
       const Visit v = visit(u, position, false);
       enter_micro_batch();
-      leave_output(v);
       upload_chunk(u + 1, position);
-      fetch_input(v);
+      fetch(v);
       const Slice input = input_of(v);
       const Slice output = gpu_activation(BufferKind::checkpoint, u, v.micro_batch);
       program_.forward(u, v.micro_batch, parameters_, input, output);
+      leave(v);
       leaving_ = v;
       leaving_gpu_ = output;
       input_ = next_input_.valid() ? next_input_ : output;
@@ -236,7 +254,8 @@ class BulkSynchronousStep {
       const int m = v.micro_batch;
       program_.at(step_, Phase::forward);
       enter_micro_batch();
-      copies(v);
+      upload_chunk(u - 1, position);
+      fetch(v);
       const Slice input = input_of(v);
       const Slice hidden = gpu_activation(BufferKind::activation_gradient, u, m);
       const Slice saved = program_.buffer(Tier::gpu, b * saved_bytes_per_sequence(problem),
@@ -246,6 +265,7 @@ class BulkSynchronousStep {
       program_.head(m, embedding, hidden, head_gradient_, position == 0);
       program_.backward(u, m, parameters_, input, saved, saved_all, hidden, gradient_,
                         position == 0, false);
+      leave(v);
       finish(v, hidden);
     }
     leave_unit(u);
@@ -258,13 +278,15 @@ class BulkSynchronousStep {
     for (int position = 0; position < M_; ++position) {
       const Visit v = visit(u, position, true);
       enter_micro_batch();
-      copies(v);
-      blocks_.leave_gradient(u + 1, blocks_.chunk_begin(position),
-                             blocks_.chunk_begin(position + 1), complete_gradient_, step_);
+      upload_chunk(u - 1, position);
+      fetch(v);
       const Slice input = input_of(v);
       const Slice hidden = hidden_gradient_;
       program_.backward(u, v.micro_batch, parameters_, input, {}, saved_none, hidden, gradient_,
                         position == 0, options_.recomputes_output);
+      leave(v);
+      blocks_.leave_gradient(u + 1, blocks_.chunk_begin(position),
+                             blocks_.chunk_begin(position + 1), complete_gradient_, step_);
       finish(v, hidden);
       if (updates) blocks_.update(u + 2, now, position);
     }
@@ -282,14 +304,6 @@ class BulkSynchronousStep {
     if (u > 0) blocks_.forget_parameters(u - 1);
     complete_gradient_ = gradient_;
     end_upload();
-  }
-  // The copies for the neighbours of a backward visit.
-  void copies(const Visit& v) {
-    leave_output(v);
-    leave_hidden_gradient();
-    upload_chunk(v.layer - 1, v.position);
-    fetch_input(v);
-    fetch_hidden_gradient(v);
   }
   // After backward of v: its activation gradient is embedded, handed on, kept, or leaves with the
   // next visit's copies.
@@ -334,21 +348,21 @@ class BulkSynchronousStep {
 
   // -- the end of a step: E1, E2, E3, then the embedding
   void drain() {
-    program_.barrier();
+    wait_for_all();
     read_state(0, now);
     write_back(2, now);
     blocks_.leave_gradient(0, 0, blocks_.elements(), complete_gradient_, step_);
     update_now(1);
-    program_.barrier();
+    wait_for_all();
     read_state(0, late);
     write_back(1, now);
     update_now(0);
-    program_.barrier();
+    wait_for_all();
     read_state(1, late);
     write_back(0, now);
     for (int u = 0; u < std::min(U_, 3); ++u) blocks_.forget_parameters(u);
     update_late(0);
-    program_.barrier();
+    wait_for_all();
   }
   void update_embedding() {
     const int embedding = state_.embedding();
@@ -357,9 +371,9 @@ class BulkSynchronousStep {
         state_.gradient_buffer(Tier::host, embedding, BufferKind::head_gradient);
     program_.copy(embed_gradient_, gradient, embedding);
     program_.copy(head_gradient_, head_gradient, embedding);
-    program_.barrier();
+    wait_for_all();
     state_.finish_update(state_.begin_update(embedding), gradient, head_gradient, step_);
-    program_.barrier();
+    wait_for_all();
   }
 
   Program& program_;

@@ -102,6 +102,7 @@ std::string random_policy(std::mt19937& random) {
              ",checkpoints_ssd=" + maybe_auto() + recompute();
     default:
       return "greedysnake:alpha=" + fraction() + ",snake=" + one_of({"on", "off"}) +
+             ",barriers=" + one_of({"none", "code"}) + ",gradients_gpu=" + maybe_auto() +
              ",optimizer_ssd=" + maybe_auto() + ",checkpoints_ssd=" + maybe_auto() +
              ",parameters_ssd=" + maybe_auto() + recompute();
   }
