@@ -40,6 +40,7 @@ BlockStates::BlockStates(Program& program, const BlockStateOptions& options)
     for (int chunk = 0; chunk < options.chunks; ++chunk)
       segments_[part].push_back(cut_chunk(part, chunk, cuts));
   }
+  if (options.takes_turns) make_turns();
   const auto units = index(units_);
   places_.resize(units);
   outputs_.resize(units);
@@ -67,29 +68,42 @@ Slice BlockStates::buffer(Tier tier, std::uint64_t bytes, BufferKind kind, int u
   return whole.part(0, bytes);
 }
 
-// Optimizer states of either part take turns in the same buffers, large enough for both.
+// What takes turns, as many as the authors' program is ever busy with: optimizer states on their
+// way in, under AdamW, and on their way out, either part in the same buffers; parameters of two
+// blocks on their way in and of two on their way out, of which the delayed part is never so many.
+void BlockStates::make_turns() {
+  const auto make = [&](BufferKind kind, std::uint64_t bytes, int count) {
+    for (int k = 0; k < std::min(count, units_) && bytes > 0; ++k) {
+      const Free turn{buffer(Tier::host, bytes, kind, -1, true), kind, -1};
+      turns_[turn.where.buffer.id] = turn;
+      free_.push_back(turn);
+    }
+  };
+  make(BufferKind::optimizer_state, optimizer_turn_bytes(), 3);
+  make(BufferKind::parameters, parameters_ssd_[rest] * parameter_bytes_, 4);
+  make(BufferKind::parameters, parameters_ssd_[delayed] * parameter_bytes_, 3);
+}
+
+std::uint64_t BlockStates::optimizer_turn_bytes() const {
+  return std::max(optimizer_ssd_[delayed], optimizer_ssd_[rest]) * state_bytes;
+}
+
 Slice BlockStates::stage(std::uint64_t bytes, BufferKind kind, int unit) {
-  if (!options_.takes_turns) return buffer(Tier::host, bytes, kind, unit, false);
-  const std::uint64_t all =
-      kind == BufferKind::optimizer_state
-          ? std::max(optimizer_ssd_[delayed], optimizer_ssd_[rest]) * state_bytes
-          : bytes;
+  const std::uint64_t all = kind == BufferKind::optimizer_state ? optimizer_turn_bytes() : bytes;
   const auto idle = std::find_if(free_.begin(), free_.end(), [&](const Free& one) {
-    return one.where.bytes == all && one.since < epoch_;
+    return one.kind == kind && one.where.bytes == all && one.since < epoch_;
   });
-  if (idle == free_.end()) {
-    const Slice made = buffer(Tier::host, all, kind, -1, true);
-    turns_[made.buffer.id] = made;
-    return made.part(0, bytes);
-  }
+  if (idle == free_.end()) return buffer(Tier::host, bytes, kind, unit, false);
   const Slice where = idle->where;
   free_.erase(idle);
   return where.part(0, bytes);
 }
 
 void BlockStates::unstage(Slice& staged) {
-  if (options_.takes_turns && staged.valid()) {
-    free_.push_back({turns_.at(staged.buffer.id), epoch_});
+  const auto turn = staged.valid() ? turns_.find(staged.buffer.id) : turns_.end();
+  if (turn != turns_.end()) {
+    free_.push_back(turn->second);
+    free_.back().since = epoch_;
   }
   staged = {};
 }

@@ -113,6 +113,8 @@ class BlockStates {
   Segments cut_chunk(Part part, int chunk, const std::vector<std::uint64_t>& stash_cuts);
   Slice stash_of(int unit, const Segment& segment) const;
   Slice buffer(Tier tier, std::uint64_t bytes, BufferKind kind, int unit, bool persistent);
+  void make_turns();
+  std::uint64_t optimizer_turn_bytes() const;
   Slice stage(std::uint64_t bytes, BufferKind kind, int unit);
   void unstage(Slice& staged);  // leaves it invalid
 
@@ -133,10 +135,11 @@ class BlockStates {
   std::uint64_t extra_stash_bytes_ = 0;
   struct Free {
     Slice where;
+    BufferKind kind = BufferKind::parameters;
     int since = 0;  // epoch
   };
-  std::map<BufferId, Slice> turns_;  // the buffers that last, whole
-  std::vector<Free> free_;           // given back, oldest first
+  std::map<BufferId, Free> turns_;  // the buffers that last, whole
+  std::vector<Free> free_;          // given back, oldest first
   int epoch_ = 0;
 };
 
