@@ -80,9 +80,9 @@ class GreedySnake : public Policy {
         all.push_back(now);
       }
     };
-    raise(optimizer_ssd_, "optimizer_ssd", 20);
-    raise(checkpoints_ssd_, "checkpoints_ssd", 10);
-    raise(parameters_ssd_, "parameters_ssd", 10);
+    raise(optimizer_ssd_, "optimizer_ssd", 100);
+    raise(checkpoints_ssd_, "checkpoints_ssd", 20);
+    raise(parameters_ssd_, "parameters_ssd", 50);
     return all;
   }
 
@@ -134,6 +134,7 @@ class GreedySnake : public Policy {
   // buffers of the authors' program, and the schedule has others.
   std::vector<PolicyOptions> modelled(const Problem& problem) const {
     GreedySnakeInputs inputs = greedysnake_inputs(problem);
+    inputs.stash_may_grow = true;
     inputs.checkpoints_ssd = checkpoints_ssd_;
     inputs.parameters_ssd = parameters_ssd_;
     inputs.optimizer_ssd = optimizer_ssd_;

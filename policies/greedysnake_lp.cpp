@@ -22,8 +22,10 @@ struct GlpkThread {
 constexpr double infinite = std::numeric_limits<double>::infinity();
 
 // Columns of the program. The other half of each pair (host for ssd, host for gpu) is 1 - x.
-enum Column { checkpoints = 1, gradients, parameters, optimizer, forward, backward };
-constexpr int columns = 6;
+// `stash` is in GB.
+enum Column { checkpoints = 1, gradients, parameters, optimizer, forward, backward, stash };
+constexpr int columns = 7;
+constexpr double gb = 1e9;
 
 // sum of coefficient[c] * column c <= bound
 struct Row {
@@ -174,13 +176,16 @@ std::optional<GreedySnakePlan> solve_greedysnake(const GreedySnakeInputs& in, in
   memory.coefficient[optimizer] = -P * L * state + most_of_update * P * 3 * state;
   memory.bound = in.host_memory - (W * M * checkpoint * (L + 1) + P * L * d + P * L * state +
                                    most_of_update * P * 2 * m);
+  memory.coefficient[stash] = gb;
   program.add(memory);
+  program.bounds(stash, 0, in.stash_may_grow ? infinite : 0);
   // (5) the delayed gradients lie where checkpoints and stale parameters are.
-  Row stash;
-  stash.coefficient[parameters] = alpha * P * L * d;
-  stash.coefficient[checkpoints] = W * M * checkpoint * L;
-  stash.bound = alpha * P * L * d + W * M * checkpoint * L - alpha * P * L * q;
-  program.add(stash);
+  Row late;
+  late.coefficient[stash] = -gb;
+  late.coefficient[parameters] = alpha * P * L * d;
+  late.coefficient[checkpoints] = W * M * checkpoint * L;
+  late.bound = alpha * P * L * d + W * M * checkpoint * L - alpha * P * L * q;
+  program.add(late);
   // (7)
   const double inner_bytes = W * inner * checkpoint;
   const SsdBytes forward_read{0, (1 - alpha) * P * d, alpha * P * state};

@@ -38,6 +38,9 @@ struct GreedySnakeInputs {
   // `capped`, `ssd_total` bytes/s bound both together.
   SsdLaw ssd_law = SsdLaw::simplex;
   double ssd_total = 0;
+  // Delayed gradients that find no dead memory may have memory of their own, which (4) then counts;
+  // the authors' program cannot, and alpha is limited by (5).
+  bool stash_may_grow = false;
   // Fractions on the SSD that are given, not to be found.
   std::optional<double> checkpoints_ssd, parameters_ssd, optimizer_ssd;
 };

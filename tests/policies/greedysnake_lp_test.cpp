@@ -148,6 +148,14 @@ TEST_CASE("GreedySnake's model says when nothing fits, and what input is wrong")
   CHECK(!search_greedysnake(in).best);
   // One micro-batch has too few checkpoints to lay 80 % of the gradients under.
   CHECK(!solve_greedysnake(like_65b(), 1, 0.8));
+  // With memory of their own it takes longer than with less of them: there is less for the rest.
+  in = like_65b();
+  in.stash_may_grow = true;
+  const auto grown = solve_greedysnake(in, 1, 0.8);
+  REQUIRE(grown);
+  CHECK(grown->step_seconds > solve_greedysnake(in, 1, 0.03)->step_seconds);
+  CHECK(solve_greedysnake(in, 16, 0.25)->step_seconds ==
+        Approx(solve_greedysnake(like_65b(), 16, 0.25)->step_seconds));
   in = like_65b();
   in.ssd_read = 0;
   CHECK_THROWS_AS(solve_greedysnake(in, 1, 0), InputError);
