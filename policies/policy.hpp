@@ -36,6 +36,8 @@ class Policy {
   // takes the first that fits. Policies without such options have one alternative that sets
   // nothing.
   virtual std::vector<PolicyOptions> placements() const { return {{}}; }
+  // The same where they depend on the problem; build_schedule asks for these.
+  virtual std::vector<PolicyOptions> placements_for(const Problem&) const { return placements(); }
   // Where each model state lives. Called once, first.
   virtual void setup(Program& program) = 0;
   // One training step, in program order.

@@ -136,7 +136,7 @@ class Settler {
       : problem_(problem),
         parsed_(parsed),
         steps_(steps),
-        alternatives_(parsed.factory(parsed.options)->placements()),
+        alternatives_(parsed.factory(parsed.options)->placements_for(problem)),
         last_(alternatives_.size() - 1) {}
 
   Schedule build() {

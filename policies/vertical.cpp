@@ -1,7 +1,10 @@
+// The vertical pass as a data flow.
 #include "policies/vertical.hpp"
 
 #include <algorithm>
 #include <map>
+#include <optional>
+#include <vector>
 
 #include "base/errors.hpp"
 #include "policies/look_ahead.hpp"
@@ -10,9 +13,8 @@ namespace spillway {
 
 namespace {
 
-// Micro-batches at each end of a layer's order whose checkpoints never go to the SSD: they are
-// still crossing PCIe when the SSD requests of the layer are issued.
-constexpr int checkpoint_margin = 2;
+constexpr auto late = BlockStates::delayed;
+constexpr auto now = BlockStates::rest;
 
 // One layer on one micro-batch, in the order in which the GPU runs them.
 struct Visit {
@@ -23,22 +25,22 @@ struct Visit {
 
 class VerticalStep {
  public:
-  VerticalStep(Program& program, ModelState& state, const VerticalOptions& options, int step,
-               std::vector<std::optional<DelayedGradient>>& stash)
+  VerticalStep(Program& program, ModelState& state, BlockStates& blocks,
+               const VerticalOptions& options, int step)
       : program_(program),
         state_(state),
+        blocks_(blocks),
         options_(options),
+        order_(program.problem(), options),
         step_(step),
-        stash_(stash),
-        layers_(static_cast<int>(program.problem().model.layers)),
-        micro_batches_(static_cast<int>(program.problem().workload.micro_batches())),
+        layers_(order_.layers()),
+        micro_batches_(order_.micro_batches()),
         staged_(uses(), 2, [this](std::size_t k) { return stage(k); }),
         delayed_(static_cast<std::size_t>(layers_), 1,
-                 [this](std::size_t u) {
-                   return state_.begin_update(static_cast<int>(u), 0, delayed_elements());
-                 }),
-        updates_(static_cast<std::size_t>(layers_), 1,
-                 [this](std::size_t k) { return begin_update(k); }) {}
+                 [this](std::size_t u) { return read_optimizer(static_cast<int>(u), late); }),
+        updates_(static_cast<std::size_t>(layers_), 1, [this](std::size_t k) {
+          return read_optimizer(layers_ - 1 - static_cast<int>(k), now);
+        }) {}
 
   void emit() {
     program_.at(step_, Phase::forward);
@@ -53,15 +55,12 @@ class VerticalStep {
  private:
   // -- order
   // ---------------------------------------------------------------------------------------
-  int micro_batch_at(int layer, int position) const {
-    return options_.snake && layer % 2 == 1 ? micro_batches_ - 1 - position : position;
-  }
   void plan_visits() {
     for (int l = 0; l < layers_; ++l) {
-      for (int p = 0; p < micro_batches_; ++p) up_.push_back({l, micro_batch_at(l, p), p});
+      for (int p = 0; p < micro_batches_; ++p) up_.push_back({l, order_.micro_batch(l, p), p});
     }
     for (int l = layers_ - 2; l >= 0; --l) {
-      for (int p = 0; p < micro_batches_; ++p) down_.push_back({l, micro_batch_at(l, p), p});
+      for (int p = 0; p < micro_batches_; ++p) down_.push_back({l, order_.micro_batch(l, p), p});
     }
   }
   // Parameters are used going up, and going down for all layers but the last.
@@ -73,18 +72,25 @@ class VerticalStep {
 
   // -- parameters
   // ----------------------------------------------------------------------------------
-  std::uint64_t delayed_elements() const { return fraction_of(state_.elements(0), options_.alpha); }
+  struct Emitted {};  // a look-ahead's item that is nothing but its tasks
 
-  ModelState::Runs stage(std::size_t k) {
+  Emitted read_optimizer(int unit, BlockStates::Part part) {
+    if (part == now ? blocks_.has(now) : blocks_.stashed(unit)) blocks_.read_optimizer(unit, part);
+    return {};
+  }
+  // The parameters of use k in host memory. Going up, what the step before delayed is updated here.
+  Emitted stage(std::size_t k) {
     const int unit = unit_of_use(k);
-    const std::uint64_t delayed = delayed_elements();
-    auto& stash = stash_[static_cast<std::size_t>(unit)];
-    if (static_cast<int>(k) >= layers_ || !stash) return state_.stage_parameters(unit);
-    ModelState::Runs runs = state_.finish_update(delayed_.at(k), stash->gradient, {}, stash->step);
-    stash.reset();
-    for (const auto& run : state_.stage_parameters(unit, delayed, state_.elements(unit) - delayed))
-      runs.push_back(run);
-    return runs;
+    if (static_cast<int>(k) < layers_ && blocks_.stashed(unit)) {
+      delayed_.at(k);
+      blocks_.update(unit, late);
+      blocks_.write_parameters(unit, late);
+      blocks_.write_optimizer(unit, late);
+    } else {
+      blocks_.read_parameters(unit, late);
+    }
+    blocks_.read_parameters(unit, now);
+    return {};
   }
 
   // The parameters of use k cross PCIe in chunks, one under each micro-batch of the use before, so
@@ -92,36 +98,34 @@ class VerticalStep {
   struct Upload {
     std::size_t use = 0;
     Slice gpu;
-    ModelState::Runs staged;
     std::uint64_t done = 0;  // elements
   };
-  std::uint64_t chunk_end(std::uint64_t elements, int position) const {
-    return fraction_of(elements, static_cast<double>(position + 1) / micro_batches_);
+  std::uint64_t chunk_end(int position) const {
+    return fraction_of(blocks_.elements(), static_cast<double>(position + 1) / micro_batches_);
   }
   Upload begin_upload(std::size_t use) {
-    const int unit = unit_of_use(use);
-    const std::uint64_t bytes = state_.elements(unit) * program_.problem().parameter_bytes();
-    Upload upload{use, {}, staged_.at(use), 0};
-    upload.gpu = program_.buffer(Tier::gpu, bytes, BufferKind::parameters, unit).part(0, bytes);
-    return upload;
+    staged_.at(use);
+    const std::uint64_t bytes = blocks_.elements() * program_.problem().parameter_bytes();
+    return {
+        use,
+        program_.buffer(Tier::gpu, bytes, BufferKind::parameters, unit_of_use(use)).part(0, bytes),
+        0};
   }
   void advance(Upload& upload, std::uint64_t end) {
-    const std::uint64_t width = program_.problem().parameter_bytes();
-    for (const ModelState::Run& run : upload.staged) {
-      const std::uint64_t from = std::max(upload.done, run.first);
-      const std::uint64_t to = std::min(end, run.first + run.elements);
-      if (from >= to) continue;
-      program_.copy(run.where.part((from - run.first) * width, (to - from) * width),
-                    upload.gpu.part(from * width, (to - from) * width), unit_of_use(upload.use));
-    }
+    if (end <= upload.done) return;
+    const int unit = unit_of_use(upload.use);
+    blocks_.upload(unit, upload.done, end, upload.gpu);
     upload.done = end;
+    // Those of the last layer but one are used again as soon as the last layer is through.
+    const bool again = static_cast<int>(upload.use) == layers_ - 2;
+    if (end == blocks_.elements() && !again) blocks_.forget_parameters(unit);
   }
   // The parameters of use `use`, complete.
   Slice parameters(std::size_t use) {
     if (use == current_use_) return parameters_;
     if (!next_upload_) next_upload_ = begin_upload(use);
     SPILLWAY_ASSERT(next_upload_->use == use);
-    advance(*next_upload_, state_.elements(unit_of_use(use)));
+    advance(*next_upload_, blocks_.elements());
     parameters_ = next_upload_->gpu;
     current_use_ = use;
     next_upload_.reset();
@@ -131,7 +135,7 @@ class VerticalStep {
   // Emits the chunk of the next use that goes under the visit at `position`.
   void upload_chunk(int position) {
     if (!next_upload_) return;
-    advance(*next_upload_, chunk_end(state_.elements(unit_of_use(next_upload_->use)), position));
+    advance(*next_upload_, chunk_end(position));
   }
 
   // -- checkpoints: the input of (layer, micro-batch)
@@ -141,27 +145,32 @@ class VerticalStep {
   };
   using Key = std::pair<int, int>;  // layer, micro-batch
 
-  bool goes_to_ssd(const Visit& v) const {
-    const int middle = micro_batches_ - 2 * checkpoint_margin;
-    if (middle <= 0) return false;
-    const int on_ssd = static_cast<int>(options_.checkpoints_ssd * middle + 0.5);
-    return v.position >= checkpoint_margin && v.position < checkpoint_margin + on_ssd;
+  // The place in its order at which a checkpoint is made: as an output of the layer below, or by
+  // the embedding.
+  int made_at(Key key) const { return order_.position(std::max(0, key.first - 1), key.second); }
+  // The last layer's inputs are used at once.
+  bool goes_to_ssd(Key key) const {
+    return key.first < layers_ - 1 && order_.rests_on_ssd(made_at(key));
+  }
+  Slice host_checkpoint(Key key, std::uint64_t bytes) {
+    if (key.first > 0 && !order_.rests_on_ssd(made_at(key)))
+      return blocks_.checkpoint(key.first - 1, order_.slot(made_at(key)));
+    return program_.buffer(Tier::host, bytes, BufferKind::checkpoint, key.first, key.second);
   }
 
   // Leaving the GPU is emitted one visit late, so that the next output has memory of its own.
-  void put_away_later(Key key, Slice gpu, bool to_ssd) {
+  void put_away_later(Key key, Slice gpu) {
     flush_leaving();
-    leaving_ = Leaving{key, gpu, to_ssd};
+    leaving_ = Leaving{key, gpu};
   }
   void flush_leaving() {
     if (!leaving_) return;
-    const auto [key, gpu, to_ssd] = *leaving_;
+    const auto [key, gpu] = *leaving_;
     leaving_.reset();
     Checkpoint& checkpoint = checkpoints_[key];
-    checkpoint.host =
-        program_.buffer(Tier::host, gpu.bytes, BufferKind::checkpoint, key.first, key.second);
+    checkpoint.host = host_checkpoint(key, gpu.bytes);
     program_.copy(gpu, checkpoint.host, key.first, key.second);
-    if (!to_ssd) return;
+    if (!goes_to_ssd(key)) return;
     checkpoint.ssd =
         program_.buffer(Tier::ssd, gpu.bytes, BufferKind::checkpoint, key.first, key.second);
     program_.copy(checkpoint.host, checkpoint.ssd, key.first, key.second);
@@ -199,7 +208,7 @@ class VerticalStep {
     if (v.layer > 0) return hidden_;
     const Slice input = checkpoint_buffer(0, v.micro_batch);
     program_.embed_forward(v.micro_batch, state_.resident_parameters(state_.embedding()), input);
-    if (layers_ > 1) put_away_later({0, v.micro_batch}, input, goes_to_ssd(v));
+    if (layers_ > 1) put_away_later({0, v.micro_batch}, input);
     return input;
   }
 
@@ -216,17 +225,9 @@ class VerticalStep {
       program_.forward(v.layer, v.micro_batch, weights, input, hidden_);
       // The last layer's inputs are used once: one that stays on the GPU for it goes nowhere.
       const bool used_at_once = v.layer + 1 == layers_ - 1 && continues(up_, k + 1);
-      if (!used_at_once) {
-        const Visit next{v.layer + 1, v.micro_batch, position_in(v.layer + 1, v.micro_batch)};
-        put_away_later({next.layer, next.micro_batch}, hidden_,
-                       next.layer < layers_ - 1 && goes_to_ssd(next));
-      }
+      if (!used_at_once) put_away_later({v.layer + 1, v.micro_batch}, hidden_);
     }
   }
-  int position_in(int layer, int micro_batch) const {
-    return options_.snake && layer % 2 == 1 ? micro_batches_ - 1 - micro_batch : micro_batch;
-  }
-
   // Forward, loss and backward of the last layer, micro-batch by micro-batch.
   void last_layer() {
     const int l = layers_ - 1;
@@ -255,7 +256,7 @@ class VerticalStep {
     }
     head_gradient_host_ = state_.gradient_buffer(Tier::host, embedding, BufferKind::head_gradient);
     program_.copy(head_gradient, head_gradient_host_, embedding);
-    finished_ = finished_gradient(l);
+    finished_ = Finished{l, gradient_, 0};
   }
 
   // -- backward
@@ -274,6 +275,7 @@ class VerticalStep {
     const Visit& before = k > 0 ? down_[k - 1] : up_.back();
     if (before.micro_batch == v.micro_batch && before.layer != v.layer) return {};
     if (leaving_gradient_ && leaving_gradient_->first == v.micro_batch) flush_leaving_gradient();
+    if (order_.stays_on_gpu(v.micro_batch)) return activation_gradients_.at(v.micro_batch);
     return fetch(activation_gradients_.at(v.micro_batch), BufferKind::activation_gradient, v.layer,
                  v.micro_batch);
   }
@@ -286,6 +288,8 @@ class VerticalStep {
       } else {
         program_.embed_backward(v.micro_batch, hidden_, embed_gradient_, false);
       }
+    } else if (order_.stays_on_gpu(v.micro_batch)) {
+      activation_gradients_[v.micro_batch] = hidden_;
     } else if (!(last_of_layer && next && next->micro_batch == v.micro_batch)) {
       flush_leaving_gradient();
       leaving_gradient_ = {v.micro_batch, hidden_};
@@ -324,7 +328,7 @@ class VerticalStep {
       const bool last_of_layer = v.position == micro_batches_ - 1;
       after_backward(v, last_of_layer, k + 1 < visits ? &down_[k + 1] : nullptr);
       leave_chunk(v.position);
-      if (last_of_layer) finished_ = finished_gradient(v.layer);
+      if (last_of_layer) finished_ = Finished{v.layer, gradient_, 0};
     }
     flush_leaving_gradient();
     leave_chunk(micro_batches_ - 1);
@@ -332,53 +336,28 @@ class VerticalStep {
 
   // -- gradients and optimizer
   // -----------------------------------------------------------------------
-  ModelState::Update begin_update(std::size_t k) {
-    const int unit = layers_ - 1 - static_cast<int>(k);
-    const std::uint64_t delayed = delayed_elements();
-    return state_.begin_update(unit, delayed, state_.elements(unit) - delayed);
-  }
   // The complete gradient of a layer leaves in chunks under the next layer's micro-batches; its
   // undelayed part is applied when all of it has left, the rest is kept for the next step.
   struct Finished {
     int unit = 0;
     Slice gpu;
-    Slice delayed, now;      // in host memory; invalid where there are no such elements
     std::uint64_t done = 0;  // elements that have left
   };
-  Finished finished_gradient(int unit) {
-    const std::uint64_t width = program_.problem().gradient_bytes();
-    const std::uint64_t delayed = delayed_elements();
-    const auto host = [&](std::uint64_t elements) {
-      if (elements == 0) return Slice{};
-      return program_.buffer(Tier::host, elements * width, BufferKind::gradient, unit)
-          .part(0, elements * width);
-    };
-    return {unit, gradient_, host(delayed), host(state_.elements(unit) - delayed), 0};
-  }
   void leave_chunk(int position) {
     if (!finished_) return;
-    Finished& f = *finished_;
-    const std::uint64_t all = state_.elements(f.unit);
-    const std::uint64_t delayed = delayed_elements();
-    const std::uint64_t width = program_.problem().gradient_bytes();
-    const std::uint64_t end = chunk_end(all, position);
-    const auto leave = [&](Slice host, std::uint64_t first, std::uint64_t last) {
-      const std::uint64_t from = std::max(f.done, first), to = std::min(end, last);
-      if (from >= to) return;
-      program_.copy(state_.gradient_part(f.gpu, from, to - from),
-                    host.part((from - first) * width, (to - from) * width), f.unit);
-    };
-    leave(f.delayed, 0, delayed);
-    leave(f.now, delayed, all);
-    f.done = end;
-    if (end < all) return;
-    if (f.now.valid()) {
-      state_.finish_update(updates_.at(static_cast<std::size_t>(layers_ - 1 - f.unit)), f.now, {},
-                           step_);
-    }
-    if (f.delayed.valid())
-      stash_[static_cast<std::size_t>(f.unit)] = DelayedGradient{f.delayed, step_};
+    const int unit = finished_->unit;
+    const std::uint64_t end = chunk_end(position);
+    if (end > finished_->done)
+      blocks_.leave_gradient(unit, finished_->done, end, finished_->gpu, step_);
+    finished_->done = end;
+    if (end < blocks_.elements()) return;
     finished_.reset();
+    if (!blocks_.has(now)) return;
+    updates_.at(static_cast<std::size_t>(layers_ - 1 - unit));
+    blocks_.update(unit, now);
+    blocks_.write_parameters(unit, now);
+    blocks_.write_optimizer(unit, now);
+    blocks_.forget_parameters(unit);
   }
   void finish_embedding() {
     const int embedding = state_.embedding();
@@ -391,21 +370,20 @@ class VerticalStep {
   struct Leaving {
     Key key;
     Slice gpu;
-    bool to_ssd;
   };
 
   Program& program_;
-  ModelState& state_;
+  ModelState& state_;  // the embedding's
+  BlockStates& blocks_;
   const VerticalOptions& options_;
+  VerticalOrder order_;
   int step_;
-  std::vector<std::optional<DelayedGradient>>& stash_;
   int layers_, micro_batches_;
   std::vector<Visit> up_, down_;
-  LookAhead<ModelState::Runs> staged_;
-  LookAhead<ModelState::Update> delayed_, updates_;
+  LookAhead<Emitted> staged_, delayed_, updates_;
   std::optional<LookAhead<Slice>> inputs_;
   std::map<Key, Checkpoint> checkpoints_;
-  std::map<int, Slice> activation_gradients_;  // by micro-batch, in host memory
+  std::map<int, Slice> activation_gradients_;  // by micro-batch, in host or GPU memory
   std::optional<Leaving> leaving_;
   std::optional<std::pair<int, Slice>> leaving_gradient_;
   std::optional<Finished> finished_;  // the gradient on its way out
@@ -418,9 +396,22 @@ class VerticalStep {
 
 }  // namespace
 
-void emit_vertical_step(Program& program, ModelState& state, const VerticalOptions& options,
-                        int step, std::vector<std::optional<DelayedGradient>>& delayed) {
-  VerticalStep(program, state, options, step, delayed).emit();
+void emit_vertical_step(Program& program, ModelState& state, BlockStates& blocks,
+                        const VerticalOptions& options, int step) {
+  VerticalStep(program, state, blocks, options, step).emit();
+}
+
+void emit_vertical_epilogue(Program& program, BlockStates& blocks) {
+  for (int unit = 0; unit < static_cast<int>(program.problem().model.layers); ++unit) {
+    if (blocks.stashed(unit)) {
+      blocks.read_optimizer(unit, late);
+      blocks.update(unit, late);
+    }
+    blocks.write_parameters(unit, late);
+    blocks.write_optimizer(unit, late);
+    blocks.forget_parameters(unit);
+    blocks.barrier();  // waiting for the SSD is no loss here: the GPU has nothing to do
+  }
 }
 
 }  // namespace spillway

@@ -146,7 +146,12 @@ TEST_CASE("every option that moves bytes or time leaves the numbers alone") {
         "greedysnake:snake=off,alpha=0.5,optimizer_ssd=1",
         "greedysnake:snake=off,alpha=1,optimizer_ssd=0.5,parameters_ssd=0.5",
         "greedysnake:snake=off,alpha=0.25,optimizer_ssd=0.3,parameters_ssd=1,checkpoints_ssd=1,"
-        "recompute=needed"}) {
+        "recompute=needed",
+        "greedysnake:snake=off,gradients_gpu=0.5",
+        "greedysnake:snake=off,barriers=code",
+        "greedysnake:snake=off,barriers=code,alpha=1,gradients_gpu=1",
+        "greedysnake:snake=off,barriers=code,alpha=0.4,optimizer_ssd=0.6,parameters_ssd=0.5",
+        "greedysnake:snake=off,barriers=code,alpha=0,optimizer_ssd=1,parameters_ssd=1"}) {
     options.policy = policy;
     check_identical(resident, train(options), policy);
   }
@@ -185,10 +190,38 @@ TEST_CASE("snake order agrees to fp32 rounding") {
       CHECK(std::abs(snake.losses[s] - resident.losses[s]) <= 1e-4 * resident.losses[s]);
     }
   }
-  // All of it is one numerical class: the delayed fraction and the placement change nothing.
-  check_identical(
-      train(bench.options("greedysnake:alpha=0")),
-      train(bench.options("greedysnake:alpha=0.4,optimizer_ssd=0.7,parameters_ssd=0.2")), "alpha");
+  // All of it is one numerical class: the delayed fraction, the placement and the barriers change
+  // nothing.
+  const Outcome undelayed = train(bench.options("greedysnake:alpha=0"));
+  for (const char* policy :
+       {"greedysnake:alpha=0.4,optimizer_ssd=0.7,parameters_ssd=0.2",
+        "greedysnake:alpha=0.7,barriers=code",
+        "greedysnake:alpha=0.3,barriers=code,optimizer_ssd=1,parameters_ssd=1"}) {
+    check_identical(undelayed, train(bench.options(policy)), policy);
+  }
+}
+
+// Losses show what forward used, the hash of the weights what the epilogue left: the same bytes for
+// every fraction that is delayed, after one step as after several. Eight micro-batches of one
+// sequence, four of them in the middle, whose checkpoints go to the SSD.
+TEST_CASE("no fraction that greedysnake delays changes a loss, or leaves a stale weight") {
+  const Workbench bench;
+  TrainingOptions options = bench.options("resident");
+  options.problem.workload.micro_batch = 1;
+  for (const std::int64_t steps : {1, 4}) {
+    options.steps = steps;
+    options.policy = "resident";
+    const Outcome resident = train(options);
+    for (const char* barriers : {"none", "code"}) {
+      for (const double alpha : {0.0, 0.1, 0.25, 0.5, 0.75, 1.0}) {
+        options.policy = fmt::format(
+            "greedysnake:snake=off,barriers={},alpha={},optimizer_ssd=0.5,parameters_ssd=0.5,"
+            "checkpoints_ssd=1",
+            barriers, alpha);
+        check_identical(resident, train(options), options.policy);
+      }
+    }
+  }
 }
 
 TEST_CASE("the same run twice gives the same bytes, another seed gives others") {

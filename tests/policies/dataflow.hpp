@@ -19,7 +19,8 @@ namespace spillway::test {
 //   the
 //                       gradient of step k summed over all micro-batches (for the embedding, both
 //                       of them)
-// and each of them runs once per step, layer and micro-batch. After the last task every home holds
+// and each of them runs once per step, layer and micro-batch (embed_forward once or twice). After
+// the last task every home holds
 // the state after `steps` updates. Copies move what is there, which must be something. Returns the
 // first violation in words; empty when there is none.
 //

@@ -123,6 +123,7 @@ std::string random_policy(std::mt19937& random) {
                  1 + random() % 4, random() % 3, random() % 3, random() % 3);
     default:
       return "greedysnake:alpha=" + fraction() + ",snake=" + one_of({"on", "off"}) +
+             ",barriers=" + one_of({"none", "code"}) + ",gradients_gpu=" + maybe_auto() +
              ",optimizer_ssd=" + maybe_auto() + ",checkpoints_ssd=" + maybe_auto() +
              ",parameters_ssd=" + maybe_auto() + recompute();
   }

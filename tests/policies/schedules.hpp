@@ -82,6 +82,16 @@ inline std::vector<std::string> policy_settings() {
       "greedysnake:alpha=0.4,optimizer_ssd=0.37,checkpoints_ssd=0.5,parameters_ssd=0.71",
       "greedysnake:alpha=0.25,optimizer_ssd=0,checkpoints_ssd=0,parameters_ssd=0.5,recompute="
       "needed",
+      "greedysnake:gradients_gpu=0.5",
+      "greedysnake:gradients_gpu=1,snake=off",
+      "greedysnake:barriers=code",
+      "greedysnake:barriers=code,alpha=0,snake=off",
+      "greedysnake:barriers=code,alpha=1,gradients_gpu=0.4",
+      "greedysnake:barriers=code,alpha=0.3,optimizer_ssd=1,checkpoints_ssd=1,parameters_ssd=1",
+      "greedysnake:barriers=code,alpha=0.4,optimizer_ssd=0.37,checkpoints_ssd=0.5,"
+      "parameters_ssd=0.71,gradients_gpu=1,snake=off",
+      "greedysnake:barriers=code,alpha=1,optimizer_ssd=1,checkpoints_ssd=1,parameters_ssd=1,"
+      "recompute=needed",
   };
 }
 

@@ -41,8 +41,12 @@ inline Traffic traffic_of(const Schedule& schedule, int step) {
         task.kind != TaskKind::write) {
       continue;
     }
-    const Access& destination = schedule.accesses(task)[1];
-    traffic[{task.kind, schedule.buffers()[destination.buffer].kind}] += task.bytes;
+    // A gradient is one wherever it goes: it may wait in memory that is otherwise a checkpoint's.
+    const auto kind_of = [&](std::size_t access) {
+      return schedule.buffers()[schedule.accesses(task)[access].buffer].kind;
+    };
+    const bool is_gradient = kind_of(0) == BufferKind::gradient;
+    traffic[{task.kind, is_gradient ? kind_of(0) : kind_of(1)}] += task.bytes;
   }
   return traffic;
 }
