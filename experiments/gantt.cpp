@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "base/units.hpp"
+#include "experiments/plot_axis.hpp"
 
 namespace spillway {
 
@@ -26,7 +27,7 @@ constexpr std::array<Class, 8> classes = {{{"forward", "sky"},
                                            {"embedding, head", "black"},
                                            {"optimizer", "orange"},
                                            {"copy to the GPU", "green"},
-                                           {"copy to the host", "yellow"},
+                                           {"copy to the host", "grey"},
                                            {"SSD read", "purple"},
                                            {"SSD write", "vermillion"}}};
 
@@ -133,16 +134,28 @@ std::string phase_marks(const Schedule& schedule, const SimulationResult& result
   return marks;
 }
 
+std::string name_of(const std::string& policy) { return policy.substr(0, policy.find(':')); }
+
+// "alpha=0.2, snake=off; " of "greedysnake:alpha=0.2,snake=off".
+std::string options_of(const std::string& policy) {
+  std::string text;
+  for (const char c : policy.substr(std::min(policy.size(), name_of(policy).size() + 1))) {
+    text += c;
+    if (c == ',') text += ' ';
+  }
+  return text.empty() ? text : text + "; ";
+}
+
 std::string subtitle(const Schedule& schedule, const SimulationResult& result,
                      const Window& window) {
   const Problem& problem = schedule.problem();
   const double seconds = static_cast<double>(window.end_ns - window.begin_ns) * 1e-9;
   return fmt::format(
-      "{}, batch {} in {} micro-batch{} of {}, sequence {}; step {} of {}, {}; {:.4g} tokens/s",
-      problem.machine.name, problem.workload.batch, problem.workload.micro_batches(),
-      problem.workload.micro_batches() == 1 ? "" : "es", problem.workload.micro_batch,
-      problem.workload.sequence, window.step + 1, schedule.steps(), format_seconds(seconds),
-      result.tokens_per_second);
+      "{}{}, batch {} in {} micro-batch{} of {}, sequence {}; step {} of {}, {}; {:.4g} tokens/s",
+      options_of(schedule.policy()), problem.machine.name, problem.workload.batch,
+      problem.workload.micro_batches(), problem.workload.micro_batches() == 1 ? "" : "es",
+      problem.workload.micro_batch, problem.workload.sequence, window.step + 1, schedule.steps(),
+      format_seconds(seconds), result.tokens_per_second);
 }
 
 }  // namespace
@@ -179,10 +192,9 @@ Picture gantt_of(const Schedule& schedule, const SimulationResult& result,
     colours.emplace_back(classes[c].colour);
   }
   auto& variables = picture.variables;
-  variables.emplace_back(
-      "title_text",
-      gnuplot_text("{/:Bold " + unmarked(schedule.problem().model.name + ", " + schedule.policy()) +
-                   "}\n{/*0.8 " + unmarked(subtitle(schedule, result, window)) + "}"));
+  variables.emplace_back("title_text",
+                         title_of(schedule.problem().model.name + ", " + name_of(schedule.policy()),
+                                  subtitle(schedule, result, window)));
   variables.emplace_back("legend_at", "0.98");
   variables.emplace_back("height", std::to_string(210 + 50 * used_lanes.size()));
   variables.emplace_back("rows", std::to_string(used_lanes.size()));

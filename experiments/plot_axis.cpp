@@ -10,6 +10,7 @@
 
 #include "base/errors.hpp"
 #include "base/units.hpp"
+#include "experiments/gnuplot.hpp"
 
 namespace spillway {
 
@@ -117,6 +118,23 @@ std::string wrapped(const std::string& text, std::size_t width) {
     column += word.size();
   }
   return out;
+}
+
+std::string small_text(const std::string& text, std::size_t width) {
+  std::string out = "{/*0.8 ";
+  for (const char c : unmarked(wrapped(text, width))) {
+    out += c == '\n' ? std::string("}\n{/*0.8 ") : std::string(1, c);
+  }
+  return out + "}";
+}
+
+std::string title_of(const std::string& title, const std::string& settings) {
+  constexpr std::size_t title_width = 60, settings_width = 80;
+  std::string bold = "{/:Bold ";
+  for (const char c : unmarked(wrapped(title, title_width))) {
+    bold += c == '\n' ? std::string("}\n{/:Bold ") : std::string(1, c);
+  }
+  return gnuplot_text(bold + "}\n" + small_text(settings, settings_width));
 }
 
 }  // namespace spillway

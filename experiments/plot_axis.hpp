@@ -30,4 +30,10 @@ std::string set_ticks(const std::string& axis, const std::vector<double>& values
 // Lines of at most `width` characters, broken at spaces.
 std::string wrapped(const std::string& text, std::size_t width);
 
+// A bold title over smaller lines of settings, as a gnuplot expression.
+std::string title_of(const std::string& title, const std::string& settings);
+
+// Smaller text, wrapped at `width` characters.
+std::string small_text(const std::string& text, std::size_t width);
+
 }  // namespace spillway

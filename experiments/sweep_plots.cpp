@@ -19,7 +19,7 @@ namespace {
 
 using Row = std::vector<std::string>;
 constexpr double not_there = std::numeric_limits<double>::quiet_NaN();
-constexpr std::size_t note_width = 88, subtitle_width = 92, most_series = 24;
+constexpr std::size_t note_width = 84, most_series = 24;
 
 struct Series {
   std::string name;
@@ -44,25 +44,16 @@ class Plotter {
     }
     picture.variables.emplace_back("legend_at", legend_at());
     const std::string title = request_.title.empty() ? plan_.file.name : request_.title;
-    picture.variables.emplace_back("title_text",
-                                   gnuplot_text("{/:Bold " + unmarked(title) + "}\n" +
-                                                small(wrapped(settings(), subtitle_width))));
+    picture.variables.emplace_back("title_text", title_of(title, settings()));
     const std::string note = missing_note();
     picture.variables.emplace_back(
-        "note_text", gnuplot_text(note.empty() ? "" : "\n" + small(wrapped(note, note_width))));
+        "note_text", gnuplot_text(note.empty() ? "" : "\n" + small_text(note, note_width)));
     return picture;
   }
 
  private:
   [[noreturn]] void fail(const std::string& what, const std::string& hint) const {
     throw InputError(request_.place, 0, fmt::format("plot {}: {}", request_.name, what), hint);
-  }
-
-  static std::string small(const std::string& text) {
-    std::string out;
-    for (const char c : unmarked(text))
-      out += c == '\n' ? std::string("}\n{/*0.8 ") : std::string(1, c);
-    return "{/*0.8 " + out + "}";
   }
 
   std::size_t column(const std::string& name) const {

@@ -4,6 +4,8 @@ set yrange [rows + 0.6:0]
 set xrange [0:step_seconds]
 eval y_tics
 set ytics scale 0
+set format x '%h'
+set rmargin at screen 0.97
 set grid noytics
 set border 1
 eval marks
