@@ -2,6 +2,7 @@
 // much wear.
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -13,6 +14,8 @@
 #include "cli/output.hpp"
 #include "cli/problem_options.hpp"
 #include "experiments/evaluate.hpp"
+#include "experiments/gantt.hpp"
+#include "experiments/gnuplot.hpp"
 #include "policies/run_record.hpp"
 #include "sim/result_json.hpp"
 #include "sim/to_trace.hpp"
@@ -26,13 +29,28 @@ struct Options {
   ProblemOptions problem;
   std::string policy;
   int steps = default_steps;
-  std::string trace, dot;
+  std::string trace, dot, gantt;
   bool json = false, explain = false;
 };
+
+std::string extension_of(const std::string& path) {
+  return std::filesystem::path(path).extension().string();
+}
+
+void check_gantt(const std::string& path) {
+  if (path.empty()) return;
+  check_output_path("--gantt", path);
+  if (extension_of(path) != ".svg" && extension_of(path) != ".png") {
+    throw InputError(fmt::format("--gantt {}: neither .svg nor .png", path),
+                     "name a picture, e.g. --gantt step.svg");
+  }
+  require_gnuplot();
+}
 
 Evaluation evaluate_as_asked(const Options& options) {
   check_output_path("--trace", options.trace);
   check_output_path("--dot", options.dot);
+  check_gantt(options.gantt);
   const Problem problem = options.problem.problem();
   if (options.steps < 1 || options.steps > 1000) {
     throw InputError(fmt::format("--steps {} is not in 1 .. 1000", options.steps),
@@ -107,6 +125,10 @@ void run_simulate(const Options& options, int& exit_code) {
     trace.metadata = make_trace(schedule, "simulator").metadata;
     write_trace(trace, options.trace);
   }
+  if (!options.gantt.empty() && result) {
+    write_file(options.gantt,
+               draw(gantt_of(schedule, *result, "gantt"), extension_of(options.gantt).substr(1)));
+  }
   if (options.json) {
     std::optional<Explanation> explanation;
     if (result) explanation = explain(schedule, *result);
@@ -168,6 +190,8 @@ void add_simulate(CLI::App& app, int& exit_code) {
   command->add_option("--steps", options->steps, "steps to simulate")->capture_default_str();
   command->add_option("--trace", options->trace,
                       "write the simulated trace (Perfetto JSON; .gz compresses)");
+  command->add_option("--gantt", options->gantt,
+                      "draw one steady step, a row a lane (.svg or .png; needs gnuplot)");
   command->add_option("--dot", options->dot, "write the schedule's graph for Graphviz");
   command->add_flag("--explain", options->explain, "print the schedule for reading");
   command->add_flag("--json", options->json, "print one JSON object (docs/metrics.md)");

@@ -2,14 +2,18 @@
 #include <fmt/format.h>
 
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <thread>
 
 #include "base/errors.hpp"
 #include "cli/commands.hpp"
 #include "cli/progress.hpp"
+#include "experiments/result_file.hpp"
 #include "experiments/sweep.hpp"
+#include "experiments/sweep_plots.hpp"
 
 namespace spillway::cli {
 
@@ -20,8 +24,16 @@ namespace fs = std::filesystem;
 struct Options {
   std::string file, out, shard;
   int jobs = 0;
-  bool json = false;
+  bool json = false, no_plots = false;
 };
+
+// A result belongs to the program that computed it: another build may compute another.
+std::string this_program() {
+  std::ifstream file("/proc/self/exe", std::ios::binary);
+  std::ostringstream bytes;
+  bytes << file.rdbuf();
+  return "spillway " SPILLWAY_VERSION " " + hash_of(bytes.str());
+}
 
 SweepRun run_of(const Options& options) {
   SweepRun run;
@@ -82,7 +94,30 @@ std::string progress_line(const SweepProgress& now) {
   return line;
 }
 
-nlohmann::ordered_json to_json(const SweepPlan& plan, const SweepOutcome& outcome) {
+// Draws every picture of the sweep into FOLDER/plots, each with its script and its data. Returns
+// the paths of the pictures.
+std::vector<std::string> draw_plots(const SweepPlan& plan, const SweepOutcome& outcome,
+                                    const fs::path& folder) {
+  std::vector<std::string> drawn;
+  if (plan.file.plots.empty()) return drawn;
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) throw MachineError::from_errno(folder.string() + ": cannot create", error.value());
+  for (const PlotRequest& request : plan.file.plots) {
+    const Picture picture = plot_of(plan, outcome.table, request);
+    update_file(folder / (picture.name + ".gp"), picture.script());
+    update_file(folder / (picture.name + ".dat"), picture.data);
+    for (const char* format : {"svg", "png"}) {
+      const fs::path path = folder / fmt::format("{}.{}", picture.name, format);
+      update_file(path, draw(picture, format));
+      drawn.push_back(path.string());
+    }
+  }
+  return drawn;
+}
+
+nlohmann::ordered_json to_json(const SweepPlan& plan, const SweepOutcome& outcome,
+                               const std::vector<std::string>& plots) {
   return {{"name", plan.file.name},
           {"points", plan.points.size()},
           {"run", outcome.run},
@@ -91,7 +126,8 @@ nlohmann::ordered_json to_json(const SweepPlan& plan, const SweepOutcome& outcom
           {"does_not_fit", outcome.does_not_fit},
           {"invalid", outcome.invalid},
           {"results", outcome.missing == 0 ? nlohmann::ordered_json(outcome.csv.string())
-                                           : nlohmann::ordered_json(nullptr)}};
+                                           : nlohmann::ordered_json(nullptr)},
+          {"plots", plots}};
 }
 
 void print_outcome(const SweepPlan& plan, const SweepOutcome& outcome) {
@@ -110,20 +146,26 @@ void print_outcome(const SweepPlan& plan, const SweepOutcome& outcome) {
 }
 
 void run(const Options& options) {
-  const SweepPlan plan = plan_sweep(load_sweep(options.file), "spillway " SPILLWAY_VERSION);
+  const SweepPlan plan = plan_sweep(load_sweep(options.file), this_program());
+  check_plots(plan);
+  const bool plots = !options.no_plots && !plan.file.plots.empty();
+  if (plots) require_gnuplot();
   SweepRun sweep = run_of(options);
   SweepState state = inspect_sweep(plan, sweep);
   if (!options.json) announce(plan, sweep, state);
-  Progress progress(true);
+  Progress progress(!state.missing.empty());
   sweep.progress = [&](const SweepProgress& now) {
     progress.show(progress_line(now), now.done == now.total);
   };
   const SweepOutcome outcome = run_sweep(plan, sweep, std::move(state));
   progress.finish();
+  std::vector<std::string> drawn;
+  if (plots && outcome.missing == 0) drawn = draw_plots(plan, outcome, sweep.folder / "plots");
   if (options.json) {
-    fmt::print("{}\n", to_json(plan, outcome).dump(2));
+    fmt::print("{}\n", to_json(plan, outcome, drawn).dump(2));
   } else {
     print_outcome(plan, outcome);
+    for (const std::string& path : drawn) fmt::print("{}\n", path);
   }
 }
 
@@ -139,6 +181,7 @@ void add_sweep(CLI::App& app, int&) {
   command->add_option("--shard", options->shard,
                       "I/N: only this share of the points, for batch systems");
   command->add_option("--jobs", options->jobs, "points evaluated at once; default: one a core");
+  command->add_flag("--no-plots", options->no_plots, "leave out the pictures the file asks for");
   command->add_flag("--json", options->json, "print one JSON object (docs/sweep.md)");
   command->callback([options] { run(*options); });
 }
