@@ -74,7 +74,7 @@ GreedySnakeInputs greedysnake_inputs(const Problem& problem) {
   // embedding's with both its gradients, activations and scratch of the running tasks.
   const std::uint64_t working =
       std::max(head_scratch_bytes(problem), backward_scratch_bytes(problem, saved_none)) +
-      static_cast<std::uint64_t>(b) * saved_bytes_per_sequence(problem);
+      saved_bytes(problem, saved_all);
   const std::uint64_t width = problem.parameter_bytes(), gradient = problem.gradient_bytes();
   in.gpu_memory = std::max(0.0, static_cast<double>(machine.gpu.memory) -
                                     sum({2 * unit * width, 2 * unit * gradient, embedding * width,

@@ -244,7 +244,6 @@ class BulkSynchronousStep {
     if (u > 0) enter_unit();
     enter_backward(u);
     const Problem& problem = program_.problem();
-    const auto b = static_cast<std::uint64_t>(problem.workload.micro_batch);
     const Slice embedding = state_.resident_parameters(state_.embedding());
     head_gradient_ =
         state_.gradient_buffer(Tier::gpu, state_.embedding(), BufferKind::head_gradient);
@@ -258,8 +257,8 @@ class BulkSynchronousStep {
       fetch(v);
       const Slice input = input_of(v);
       const Slice hidden = gpu_activation(BufferKind::activation_gradient, u, m);
-      const Slice saved = program_.buffer(Tier::gpu, b * saved_bytes_per_sequence(problem),
-                                          BufferKind::saved, u, m);
+      const Slice saved =
+          program_.buffer(Tier::gpu, saved_bytes(problem, saved_all), BufferKind::saved, u, m);
       program_.forward(u, m, parameters_, input, hidden, saved);
       program_.at(step_, Phase::backward);
       program_.head(m, embedding, hidden, head_gradient_, position == 0);
