@@ -82,11 +82,11 @@ inline void Program::require_tier(Slice slice, Tier tier, const char* what) cons
   SPILLWAY_ASSERT(slice.offset + slice.bytes <= buffers_[slice.buffer.id].bytes, what);
 }
 
-void Program::require_saved(Slice saved, std::uint8_t mask, const char* what) const {
+void Program::require_saved(Slice saved, std::uint8_t mask, const char* what) {
   SPILLWAY_ASSERT(saved.valid() == (mask != saved_none), what);
   if (!saved.valid()) return;
   require_tier(saved, Tier::gpu, what);
-  SPILLWAY_ASSERT(saved.bytes == saved_bytes(problem_, mask), what);
+  SPILLWAY_ASSERT(saved.bytes == costs_of(mask).saved, what);
 }
 
 inline TaskId Program::emit(Task& task, std::initializer_list<Access> accesses) {
@@ -123,6 +123,7 @@ const Program::MaskCosts& Program::costs_of(std::uint8_t mask) {
   MaskCosts& costs = costs_.by_mask[mask];
   if (!costs.known) {
     costs = {true,
+             saved_bytes(problem_, mask),
              forward_scratch_bytes(problem_, mask),
              backward_scratch_bytes(problem_, mask),
              {recompute_flops(problem_, mask, false), recompute_flops(problem_, mask, true)}};

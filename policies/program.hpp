@@ -112,7 +112,7 @@ class Program {
   TaskId emit(Task& task, std::initializer_list<Access> accesses);
   Task compute_task(TaskKind kind, int layer, int micro_batch) const;
   void require_tier(Slice slice, Tier tier, const char* what) const;
-  void require_saved(Slice saved, std::uint8_t mask, const char* what) const;
+  void require_saved(Slice saved, std::uint8_t mask, const char* what);
 
   Problem problem_;
   Recording recording_;
@@ -129,7 +129,7 @@ class Program {
   // Of a block with these tensors saved.
   struct MaskCosts {
     bool known = false;
-    std::uint64_t forward_scratch = 0, backward_scratch = 0;
+    std::uint64_t saved = 0, forward_scratch = 0, backward_scratch = 0;
     std::array<double, 2> recompute_flops{};  // without and with the output
   };
   // Of one micro-batch; the same for all tasks of a kind.

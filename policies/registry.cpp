@@ -81,7 +81,7 @@ std::string to_text(const PolicyInfo& info, const PolicyOptions& options) {
 }
 
 // A schedule lists every task of every micro-batch: say so before it takes all memory. A visit is
-// one unit on one micro-batch; it makes up to 12 tasks (policies/README.md: memory per task).
+// one unit on one micro-batch; it makes about 12 tasks (policies/README.md: memory per task).
 void require_length(const Problem& problem, int steps) {
   constexpr std::int64_t most_visits = 4'000'000;
   constexpr double bytes_per_visit = 12 * 250;
