@@ -4,6 +4,7 @@
 
 #include "sim/cost_model.hpp"
 #include "tests/sim/problems.hpp"
+#include "tests/sim/random_problems.hpp"
 
 using namespace spillway;
 using namespace spillway::test;
@@ -184,21 +185,8 @@ TEST_CASE("Every policy: halving all rates and doubling all latencies doubles th
     for (const PolicyInfo& policy : builtin_policies()) {
       INFO(policy.name << ", " << problem.model.name << " on " << problem.machine.name);
       const double before = simulate(build_schedule(problem, policy.name, 2)).step_seconds;
-      Problem slow = problem;
-      Machine& m = slow.machine;
-      for (double* rate :
-           {&m.gpu.flops, &m.gpu.memory_bandwidth, &m.gpu.adam_params_per_second, &m.pcie.h2d,
-            &m.pcie.d2h, &m.pcie.total, &m.host.bandwidth, &m.host.adam_params_per_second,
-            &m.ssd.read, &m.ssd.write, &m.ssd.total}) {
-        *rate /= 2;
-      }
-      for (std::int64_t* latency : {&m.gpu.launch_ns, &m.pcie.latency_ns, &m.ssd.read_latency_ns,
-                                    &m.ssd.write_latency_ns}) {
-        *latency *= 2;
-      }
-      for (KernelTime& kernel : m.kernels) kernel.median_ns *= 2;
-      CHECK(simulate(build_schedule(slow, policy.name, 2)).step_seconds ==
-            Approx(2 * before).epsilon(1e-6));
+      const Schedule slow = twice_as_slow(build_schedule(problem, policy.name, 2));
+      CHECK(simulate(slow).step_seconds == Approx(2 * before).epsilon(1e-6));
     }
   }
 }
