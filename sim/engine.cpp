@@ -29,7 +29,7 @@ class SharedWork {
 
   void join(std::uint32_t activity, double amount, double now_ns) {
     if (pending_.empty()) restart(now_ns);
-    pending_.push({reading(now_ns) + amount, activity, false});
+    pending_.push({reading(now_ns) + amount, activity, Next::end});
   }
 
   // Takes the one that ends now, and sets the clock by it.
@@ -90,7 +90,7 @@ class EventLoop {
     std::uint32_t free_places = 0;
     LaneOrder order = LaneOrder::index;
   };
-  static constexpr std::uint32_t timed_source = 0;  // then demand d is source d + 1
+  static constexpr std::size_t timed_source = 0;  // then demand d is source d + 1
 
   void queue_up();
   void serve(std::uint32_t lane);
@@ -176,15 +176,15 @@ void EventLoop::start(std::uint32_t activity) {
   times_[activity].start_ns = rounded_now_ns_;
   const Activity& a = graph_.activities[activity];
   double until = now_ns_ + static_cast<double>(a.latency_ns);
-  bool joins = false;
+  Next next = Next::end;
   if (a.amount > 0 && sharing_.can_be_slowed(a.demand)) {
     if (a.latency_ns == 0) return join(activity);
-    joins = true;
+    next = Next::work;
   } else if (a.amount > 0) {
     until += work_ns(a.amount, sharing_.full_rate(a.demand));
     if (until == Earliest::never) return;  // its rate is zero
   }
-  timed_.push({until, activity, joins});
+  timed_.push({until, activity, next});
 }
 
 void EventLoop::join(std::uint32_t activity) {
@@ -217,15 +217,15 @@ void EventLoop::touch(std::uint32_t demand) {
 void EventLoop::find_due() {
   due_.clear();
   while (next_.time() == now_ns_) {
-    const std::uint32_t source = next_.source();
+    const std::size_t source = next_.source();
     const bool is_last = !next_.is_tie();
     if (source == timed_source) {
       due_.push_back(timed_.pop());
       while (!timed_.empty() && timed_.first_key() == now_ns_) due_.push_back(timed_.pop());
     } else {
-      const std::uint32_t demand = source - 1;
+      const auto demand = static_cast<std::uint32_t>(source - 1);
       do {
-        due_.push_back({now_ns_, shared_[demand].end_first(now_ns_), false});
+        due_.push_back({now_ns_, shared_[demand].end_first(now_ns_), Next::end});
         sharing_.leave(demand);
       } while (!shared_[demand].empty() && shared_[demand].next_end(now_ns_) == now_ns_);
       touch(demand);
@@ -244,7 +244,7 @@ void EventLoop::handle_due() {
     });
   }
   for (const Pending::Item& item : due_) {
-    if (item.joins) {
+    if (item.next == Next::work) {
       join(item.activity);
     } else {
       end(item.activity);
@@ -272,7 +272,7 @@ void EventLoop::settle() {
   for (const std::uint32_t demand : touched_) {
     is_touched_[demand] = 0;
     SharedWork& work = shared_[demand];
-    next_.set(demand + 1, work.empty() ? Earliest::never : work.next_end(now_ns_));
+    next_.set(std::size_t{demand} + 1, work.empty() ? Earliest::never : work.next_end(now_ns_));
   }
   touched_.clear();
   next_.set(timed_source, timed_.first_key());

@@ -15,7 +15,7 @@
 //
 // An event costs O(log n) in the number n of activities that run at once, plus solving the rates
 // anew where the mix of demands that run has changed; nothing depends on how many activities the
-// graph has. Beside the graph, which takes 28 bytes per activity and 8 per edge, a run needs 24
+// graph has. Beside the graph, which takes 32 bytes per activity and 4 per edge, a run needs 24
 // bytes per activity: 16 are the result.
 #pragma once
 

@@ -13,13 +13,16 @@
 
 namespace spillway {
 
+// What happens to the activity when the key is reached.
+enum class Next : std::uint32_t { end, work };
+
 // A binary heap. The order of equal keys is not defined.
 class Pending {
  public:
   struct Item {
     double key = 0;
     std::uint32_t activity = 0;
-    bool joins = false;  // of the engine: what follows is work, not the end
+    Next next = Next::end;
   };
 
   bool empty() const { return size() == 0; }
@@ -104,12 +107,11 @@ class Earliest {
 
   explicit Earliest(std::size_t sources)
       : leaves_(std::bit_ceil(std::max<std::size_t>(sources, 1))), nodes_(2 * leaves_) {
-    for (std::size_t leaf = 0; leaf < leaves_; ++leaf)
-      nodes_[leaves_ + leaf].source = static_cast<std::uint32_t>(leaf);
+    for (std::size_t leaf = 0; leaf < leaves_; ++leaf) nodes_[leaves_ + leaf].source = leaf;
     for (std::size_t node = leaves_ - 1; node > 0; --node) nodes_[node] = nodes_[2 * node];
   }
 
-  std::uint32_t source() const { return nodes_[1].source; }
+  std::size_t source() const { return nodes_[1].source; }
   double time() const { return nodes_[1].time; }
 
   // Has another source the same time?
@@ -120,13 +122,17 @@ class Earliest {
     return false;
   }
 
-  void set(std::uint32_t source, double time) {
+  void set(std::size_t source, double time) {
     std::size_t node = leaves_ + source;
     if (nodes_[node].time == time) return;
-    nodes_[node].time = time;
+    Node winner = {time, source};
+    nodes_[node] = winner;
     for (; node > 1; node /= 2) {
-      const Node left = nodes_[node & ~std::size_t{1}], right = nodes_[node | 1];
-      nodes_[node / 2] = right.time < left.time ? right : left;
+      const Node other = nodes_[node ^ 1];
+      const bool keeps = winner.time <= other.time;
+      winner.time = keeps ? winner.time : other.time;
+      winner.source = keeps ? winner.source : other.source;
+      nodes_[node / 2] = winner;
     }
   }
 
@@ -135,7 +141,7 @@ class Earliest {
  private:
   struct Node {
     double time = never;
-    std::uint32_t source = 0;
+    std::uint64_t source = 0;  // without padding: copies of all of it are cheap
   };
 
   std::size_t leaves_;
