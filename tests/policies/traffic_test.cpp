@@ -252,3 +252,26 @@ TEST_CASE("Traffic of greedysnake with the authors' barriers on a model of 65 bi
   const std::uint64_t left_out = (s.U - 1 + 1) * s.A;
   CHECK(static_cast<double>(left_out) < 0.006 * 926e9);
 }
+
+// Of M micro-batches k = round(g M) keep their activation gradient on the GPU, those in the middle
+// first; of the others all but the one that is handed on at the boundary go out and come back:
+// (U-1) (M-1-k) activations each way, none with g = 1. Nothing else changes.
+TEST_CASE("Traffic of greedysnake with activation gradients that stay on the GPU") {
+  for (const char* barriers : {"none", "code"}) {
+    for (const int micro_batches : {3, 5, 8}) {
+      for (const double g : {0.0, 0.2, 0.5, 1.0}) {
+        const Problem problem = tiny_problem(7, micro_batches);
+        const Symbols s(problem);
+        const auto k = static_cast<std::uint64_t>(g * micro_batches + 0.5);
+        const std::uint64_t moved = k + 1 >= s.M ? 0 : (s.U - 1) * (s.M - 1 - k) * s.A;
+        Traffic expected = traffic_of(
+            steady(problem, fmt::format("greedysnake:gradients_gpu=0,barriers={}", barriers)), 2);
+        INFO(text(problem) << ", g = " << g << ", barriers=" << barriers);
+        expected[{d2h, activation_gradient}] = expected[{h2d, activation_gradient}] = moved;
+        check_traffic(
+            steady(problem, fmt::format("greedysnake:gradients_gpu={},barriers={}", g, barriers)),
+            2, expected);
+      }
+    }
+  }
+}
