@@ -129,7 +129,7 @@ std::string small_text(const std::string& text, std::size_t width) {
 }
 
 std::string title_of(const std::string& title, const std::string& settings) {
-  constexpr std::size_t title_width = 60, settings_width = 80;
+  constexpr std::size_t title_width = 60, settings_width = 82;
   std::string bold = "{/:Bold ";
   for (const char c : unmarked(wrapped(title, title_width))) {
     bold += c == '\n' ? std::string("}\n{/:Bold ") : std::string(1, c);

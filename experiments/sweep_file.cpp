@@ -35,9 +35,8 @@ void collect(const toml::table& table, const std::string& prefix, std::vector<En
 std::vector<Entry> entries_of(const toml::table& table) {
   std::vector<Entry> entries;
   collect(table, "", entries);
-  std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
-    return std::pair(a.at.line, a.at.column) < std::pair(b.at.line, b.at.column);
-  });
+  std::sort(entries.begin(), entries.end(),
+            [](const Entry& a, const Entry& b) { return a.at < b.at; });
   return entries;
 }
 
@@ -54,7 +53,12 @@ class Reader {
                        "docs/sweep.md describes sweep files; a key with a dot stands in quotes: "
                        "\"ssd.count\" = [1, 2]");
     }
-    for (const auto& [key, node] : document) read_top(std::string(key.str()), key, node);
+    std::vector<std::pair<const toml::key*, const toml::node*>> parts;
+    for (const auto& [key, node] : document) parts.emplace_back(&key, &node);
+    std::sort(parts.begin(), parts.end(), [](const auto& a, const auto& b) {
+      return a.first->source().begin < b.first->source().begin;
+    });
+    for (const auto& [key, node] : parts) read_top(std::string(key->str()), *key, *node);
     if (file_.name.empty()) file_.name = std::filesystem::path(file_.origin).stem().string();
     return std::move(file_);
   }

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <map>
+#include <numeric>
 #include <optional>
 
 #include "base/errors.hpp"
@@ -159,19 +159,31 @@ class Plotter {
     }
   }
 
-  // Line styles of what is drawn: a policy has the same one in every picture.
+  // Line styles of what is drawn: a policy has the same one in every picture, where there is one
+  // series a policy.
   std::string styles() const {
     std::vector<std::string> policies;
     for (const PolicyInfo& info : builtin_policies()) policies.push_back(info.name);
     std::vector<std::size_t> all;
     for (const Series* one : drawn()) {
-      const auto at = std::find(policies.begin(), policies.end(), one->name);
-      all.push_back(static_cast<std::size_t>(at - policies.begin()) + 1);
+      const std::string policy = policy_of(*one->rows.front());
+      const auto at =
+          std::find(policies.begin(), policies.end(), policy.substr(0, policy.find(':')));
+      const auto style = static_cast<std::size_t>(at - policies.begin()) + 1;
+      if (std::find(all.begin(), all.end(), style) != all.end()) break;
+      all.push_back(style);
     }
-    const bool are_policies = std::all_of(
-        all.begin(), all.end(), [&](std::size_t style) { return style <= policies.size(); });
-    for (std::size_t i = 0; i < all.size() && !are_policies; ++i) all[i] = i + 1;
+    if (all.size() < drawn().size()) {
+      all.resize(drawn().size());
+      std::iota(all.begin(), all.end(), std::size_t{1});
+    }
     return fmt::format("[{}] = [{}]", all.size(), fmt::join(all, ", "));
+  }
+
+  // As the sweep sets it, by an axis or for all points.
+  std::string policy_of(const Row& row) const {
+    const auto fixed = plan_.file.fixed.find("policy");
+    return fixed != plan_.file.fixed.end() ? fixed->second : row[table_.find("policy")];
   }
 
   // Where the legend begins, as a part of the width.
@@ -276,7 +288,7 @@ class Plotter {
     std::vector<std::string> names;
     double low = HUGE_VAL, high = 0;
     for (const Series* one : drawn()) {
-      names.push_back(unmarked(one->name.empty() ? request_.y : one->name));
+      names.push_back(unmarked(one->name.empty() ? policy_of(*one->rows.front()) : one->name));
       std::vector<const Row*> rows = one->rows;
       std::stable_sort(rows.begin(), rows.end(),
                        [&](const Row* a, const Row* b) { return x_of(*a) < x_of(*b); });

@@ -1,6 +1,7 @@
 #include "experiments/sweep_table.hpp"
 
 #include <algorithm>
+#include <array>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -26,6 +27,13 @@ void flatten_into(const Json& object, const std::string& prefix, Cells& cells) {
   }
 }
 
+// What every result begins with, and what stands behind the axes even where nothing has it.
+constexpr std::array<const char*, 3> first_columns = {"status", "reason", "hint"};
+
+bool is_first(const std::string& key) {
+  return std::find(first_columns.begin(), first_columns.end(), key) != first_columns.end();
+}
+
 // Takes in the keys of one row: a new one goes behind the one before it in the row.
 class ColumnOrder {
  public:
@@ -35,6 +43,7 @@ class ColumnOrder {
     if (!seen_.insert(std::move(all)).second) return;
     std::size_t after = 0;
     for (const auto& [key, _] : cells) {
+      if (is_first(key)) continue;
       const auto known = std::find(columns_.begin(), columns_.end(), key);
       if (known == columns_.end()) {
         columns_.insert(columns_.begin() + static_cast<std::ptrdiff_t>(after), key);
@@ -101,7 +110,6 @@ SweepTable make_table(const SweepPlan& plan,
                       const std::unordered_map<std::string, std::string>& results) {
   std::vector<std::pair<const SweepPoint*, Cells>> rows;
   ColumnOrder order;
-  order.merge({{"status", ""}, {"reason", ""}, {"hint", ""}});
   for (const SweepPoint& point : plan.points) {
     const auto result = results.find(point.identity);
     if (result == results.end()) continue;
@@ -111,9 +119,10 @@ SweepTable make_table(const SweepPlan& plan,
   SweepTable table;
   const std::vector<std::string> of_results = order.take();
   table.columns = plan.keys;
+  table.columns.insert(table.columns.end(), first_columns.begin(), first_columns.end());
   table.columns.insert(table.columns.end(), of_results.begin(), of_results.end());
   std::unordered_map<std::string, std::size_t> place;
-  for (std::size_t c = 0; c < of_results.size(); ++c) place[of_results[c]] = plan.keys.size() + c;
+  for (std::size_t c = plan.keys.size(); c < table.columns.size(); ++c) place[table.columns[c]] = c;
   for (auto& [point, cells] : rows) {
     std::vector<std::string> row = point->cells;
     row.resize(table.columns.size());

@@ -1,0 +1,302 @@
+// spillway sweep: the same bytes however a sweep is run, stopped, split or disturbed.
+#include <signal.h>
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <chrono>
+#include <fstream>
+#include <thread>
+
+#include "tests/cli/program.hpp"
+
+using namespace spillway::test;
+using Words = std::vector<std::string>;
+namespace fs = std::filesystem;
+
+namespace {
+
+const std::string small =
+    "name = \"small\"\n"
+    "[fixed]\nmodel = \"gpt-tiny\"\nmachine = \"testbed\"\nsequence = 16\n"
+    "[[axis]]\npolicy = [\"resident\", \"zero-infinity\", \"greedysnake\"]\n"
+    "[[axis]]\nbatch = [2, 4, 6]\nmicro_batch = [1, 2, 4]\n"  // 4 does not divide 6
+    "[[axis]]\n\"host.memory\" = [\"1MB\", \"1GB\"]\n";
+
+// Long enough to be stopped in the middle.
+const std::string longer =
+    "[fixed]\nmodel = \"gpt-tiny\"\nmachine = \"testbed\"\nsequence = 16\nmicro_batch = 1\n"
+    "[[axis]]\npolicy = [\"zero-infinity\", \"fuyou\", \"greedysnake\"]\n"
+    "[[axis]]\nbatch = [8, 16, 24, 32]\n"
+    "[[axis]]\n\"gpu.flops\" = [\"1TFLOPS\", \"2TFLOPS\", \"3TFLOPS\", \"4TFLOPS\"]\n";
+
+Words sweep(const std::string& file, const std::string& out) {
+  return {"sweep", file, "--out", out};
+}
+
+std::string results(const std::string& out) { return read_file(fs::path(out) / "results.csv"); }
+
+// Lines of all journals.
+std::size_t journal_lines(const fs::path& out) {
+  std::size_t lines = 0;
+  std::error_code none_yet;
+  for (const auto& entry : fs::directory_iterator(out / "parts", none_yet)) {
+    const std::string text = read_file(entry.path());
+    lines += static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n'));
+  }
+  return lines;
+}
+
+nlohmann::json summary(const Words& command) {
+  const Outcome outcome = run(command + Words{"--json"});
+  INFO(outcome.err);
+  REQUIRE(outcome.exit_code == 0);
+  return outcome.json();
+}
+
+bool has_gnuplot() { return std::system("gnuplot --version > /dev/null 2>&1") == 0; }
+
+}  // namespace
+
+TEST_CASE("A sweep writes one row a point, in axis order, with reasons where there is no result") {
+  const TemporaryFolder folder;
+  const std::string out = folder / "out";
+  const Outcome outcome = run(sweep(folder.write("s.toml", small), out));
+  INFO(outcome.err);
+  CHECK(outcome.exit_code == 0);
+  // The number of points comes first.
+  CHECK_THAT(outcome.out,
+             Catch::StartsWith("small: 18 points, 6 with invalid settings\n18 to run"));
+  CHECK_THAT(outcome.err, Catch::Contains("18/18 points, 100 %"));
+  const Words lines = lines_of(results(out));
+  REQUIRE(lines.size() == 19);
+  CHECK_THAT(lines[0],
+             Catch::StartsWith("policy,batch,micro_batch,host.memory,status,reason,hint,"
+                               "result.policy,result.model,result.machine,workload.batch,"));
+  CHECK_THAT(lines[0], Catch::Contains(",step_seconds,") && Catch::Contains(",phases.forward,") &&
+                           Catch::Contains(",lanes.gpu.compute.busy_fraction,") &&
+                           Catch::Contains(",memory.host.peak_bytes,"));
+  CHECK_THAT(lines[1],
+             Catch::StartsWith("resident,2,1,1MB,ok,,,resident,gpt-tiny,testbed,2,1,2,16,"));
+  CHECK_THAT(lines[5], Catch::StartsWith("resident,6,4,1MB,invalid,micro-batch 4 does not divide"));
+  CHECK_THAT(lines[7], Catch::StartsWith("zero-infinity,2,1,1MB,does not fit,"));
+  CHECK_THAT(lines[7], Catch::Contains("does not fit in host memory"));
+  CHECK_THAT(lines[18], Catch::StartsWith("greedysnake,6,4,1GB,invalid,"));
+  for (const std::string& line : lines) CHECK(line.back() == '\r');
+}
+
+TEST_CASE("A row says what simulate says of the same settings") {
+  const TemporaryFolder folder;
+  const std::string file = folder.write(
+      "s.toml",
+      "[fixed]\nmodel = \"gpt-tiny\"\nmachine = \"testbed\"\nsequence = 16\nbatch = 4\n"
+      "micro_batch = 2\npolicy = \"fuyou\"\n[[axis]]\n\"host.memory\" = [\"300MB\"]\n"
+      "\"model.layers\" = [3]\n");
+  REQUIRE(run(sweep(file, folder / "out")).exit_code == 0);
+  const Words lines = lines_of(results(folder / "out"));
+  const nlohmann::json json =
+      run({"simulate", "--model", "gpt-tiny", "--machine", "testbed", "--policy", "fuyou",
+           "--batch", "4", "--micro-batch", "2", "--sequence", "16", "--set", "host.memory=300MB",
+           "--set", "model.layers=3", "--json"})
+          .json();
+  for (const char* key : {"step_seconds", "tokens_per_second", "bound_seconds", "efficiency"}) {
+    INFO(key);
+    CHECK_THAT(lines[1], Catch::Contains("," + json[key].dump() + ","));
+  }
+}
+
+TEST_CASE("The same bytes come from one job, from four, and from shards in one folder") {
+  const TemporaryFolder folder;
+  const std::string file = folder.write("s.toml", small);
+  CHECK(summary(sweep(file, folder / "one") + Words{"--jobs", "1"})["run"] == 18);
+  CHECK(summary(sweep(file, folder / "four") + Words{"--jobs", "4"})["run"] == 18);
+  const std::string expected = results(folder / "one");
+  CHECK(results(folder / "four") == expected);
+
+  // All shards at once: disjoint, together everything, and the table is there at the end.
+  const std::string shards = folder / "shards";
+  {
+    std::vector<std::unique_ptr<Program>> running;
+    for (const char* shard : {"1/3", "2/3", "3/3"}) {
+      running.push_back(std::make_unique<Program>(sweep(file, shards) + Words{"--shard", shard}));
+    }
+    for (auto& program : running) CHECK(program->wait().exit_code == 0);
+  }
+  CHECK(journal_lines(shards) == 18);
+  const nlohmann::json merged = summary(sweep(file, shards));
+  CHECK(merged["run"] == 0);
+  CHECK(merged["missing"] == 0);
+  CHECK(results(shards) == expected);
+}
+
+TEST_CASE("A shard alone leaves the table to the others, and a run without shards does the rest") {
+  const TemporaryFolder folder;
+  const std::string file = folder.write("s.toml", small), out = folder / "out";
+  const nlohmann::json first = summary(sweep(file, out) + Words{"--shard", "2/4"});
+  CHECK(first["run"] == 5);  // points 2, 6, 10, 14, 18
+  CHECK(first["missing"] == 13);
+  CHECK(first["results"].is_null());
+  CHECK_FALSE(fs::exists(fs::path(out) / "results.csv"));
+  CHECK(summary(sweep(file, out))["run"] == 13);
+  REQUIRE(run(sweep(file, folder / "whole")).exit_code == 0);
+  CHECK(results(out) == results(folder / "whole"));
+}
+
+TEST_CASE("Nothing is run again, and only what is new when the file grows") {
+  const TemporaryFolder folder;
+  const std::string file = folder.write("s.toml", small), out = folder / "out";
+  REQUIRE(run(sweep(file, out)).exit_code == 0);
+  const auto written = fs::last_write_time(fs::path(out) / "results.csv");
+  const Outcome again = run(sweep(file, out));
+  CHECK(again.exit_code == 0);
+  CHECK_THAT(again.out, Catch::Contains("nothing to do: all results are in"));
+  CHECK(fs::last_write_time(fs::path(out) / "results.csv") == written);
+
+  std::string grown = small;
+  grown.replace(grown.find("\"1GB\"]"), 6, "\"1GB\", \"2GB\"]");
+  CHECK(summary(sweep(folder.write("g.toml", grown), out))["run"] == 9);
+  // Settings written in another way are the same points; those of batch 6 are invalid as written.
+  std::string turned = small;
+  turned.replace(turned.find("[\"1MB\", \"1GB\"]"), 14, "[\"1000MB\", \"1MB\"]");
+  CHECK(summary(sweep(folder.write("t.toml", turned), out))["run"] == 3);
+}
+
+TEST_CASE("Killed in the middle, time and again, a sweep ends with the bytes of one undisturbed") {
+  const TemporaryFolder folder;
+  const std::string file = folder.write("s.toml", longer), out = folder / "killed";
+  REQUIRE(run(sweep(file, folder / "undisturbed")).exit_code == 0);
+  std::size_t before = 0;
+  for (int kill = 0; kill < 3; ++kill) {
+    Program program(sweep(file, out) + Words{"--jobs", "2"});
+    while (program.running() && journal_lines(out) < before + 5) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    program.send(SIGKILL);
+    CHECK(program.wait().signal == SIGKILL);
+    const std::size_t now = journal_lines(out);
+    CHECK(now >= before + 5);
+    CHECK(now < 48);
+    before = now;
+  }
+  CHECK_FALSE(fs::exists(fs::path(out) / "results.csv"));
+  CHECK(summary(sweep(file, out))["run"] == 48 - before);
+  CHECK(results(out) == results(folder / "undisturbed"));
+}
+
+TEST_CASE("A torn last line is found, dropped and its point run again") {
+  const TemporaryFolder folder;
+  const std::string file = folder.write("s.toml", small), out = folder / "out";
+  REQUIRE(run(sweep(file, out)).exit_code == 0);
+  const std::string expected = results(out);
+  const fs::path journal = fs::path(out) / "parts" / "all.journal";
+  fs::resize_file(journal, fs::file_size(journal) - 7);
+  fs::remove(fs::path(out) / "results.csv");
+  const Outcome outcome = run(sweep(file, out));
+  CHECK(outcome.exit_code == 0);
+  CHECK_THAT(outcome.out, Catch::Contains("1 line torn or damaged in the journals, dropped"));
+  CHECK_THAT(outcome.out, Catch::Contains("1 to run, 17 done"));
+  CHECK(results(out) == expected);
+}
+
+TEST_CASE("On a full disk a sweep stops with a message, and loses nothing") {
+  const TemporaryFolder folder;
+  const SmallDisk disk(folder.path() / "disk", "12k");
+  if (!disk.mounted()) {
+    WARN(disk.why_not());
+    return;
+  }
+  const std::string file = folder.write("s.toml", small), out = folder / "disk/out";
+  check_complaint(run(sweep(file, out)), 1, "No space left on device", "free space");
+  const std::size_t kept = journal_lines(out);
+  CHECK(kept > 0);
+  CHECK(kept < 18);
+  // What was kept is whole: moved to where there is room, it is not run again.
+  fs::copy(out, folder / "out", fs::copy_options::recursive);
+  CHECK(summary(sweep(file, folder / "out"))["run"] == 18 - kept);
+  REQUIRE(run(sweep(file, folder / "whole")).exit_code == 0);
+  CHECK(results(folder / "out") == results(folder / "whole"));
+}
+
+TEST_CASE("Bad sweeps and options are refused before anything is written") {
+  const TemporaryFolder folder;
+  const std::string good = folder.write("good.toml", small), out = folder / "out";
+  const std::string bad =
+      folder.write("bad.toml", "[fixed]\nmodel = \"gpt-tiny\"\nssd.cuont = 3\n");
+  const std::string plot =
+      folder.write("plot.toml", small + "[[plot]]\nkind = \"lines\"\nx = \"ssd.count\"\n");
+  check_refusal(run(sweep(bad, out)), 2, bad + ":3:5: unknown key ssd.cuont", "ssd.count");
+  check_refusal(run(sweep(plot, out)), 2, "names ssd.count, which is no axis", "policy");
+  check_refusal(run(sweep(folder / "none.toml", out)), 2, "none.toml", "spelling");
+  check_refusal(run(sweep("none", out)), 2, "none: there is no such file", "experiments/sweeps");
+  check_refusal(run({"sweep", good}), 2, "--out is required", "sweep --help");
+  check_refusal(run(sweep(good, good)), 2, "this is a file", "name a folder");
+  for (const char* shard : {"0/2", "3/2", "2", "1/0", "a/b", "1/2/3", "-1/2"}) {
+    check_refusal(run(sweep(good, out) + Words{"--shard", shard}), 2,
+                  std::string("--shard ") + shard + " is not I/N", "--shard 2/8");
+  }
+  check_refusal(run(sweep(good, out) + Words{"--jobs", "-1"}), 2, "--jobs -1", "one job a core");
+  CHECK(folder.listing() == Words{"bad.toml", "good.toml", "plot.toml"});
+}
+
+TEST_CASE("Pictures are drawn as SVG and PNG, the same bytes every time") {
+  if (!has_gnuplot()) {
+    WARN("there is no gnuplot");
+    return;
+  }
+  const TemporaryFolder folder;
+  const std::string plots =
+      "[[plot]]\nkind = \"roofline\"\n[[plot]]\nkind = \"phases\"\nx = \"batch\"\n"
+      "[[plot]]\nkind = \"lines\"\nname = \"memory\"\nx = \"host.memory\"\ny = \"step_seconds\"\n"
+      "where = { policy = \"resident\" }\n";
+  const std::string file = folder.write("s.toml", small + plots);
+  for (const char* out : {"a", "b"}) {
+    const Outcome outcome = run(sweep(file, folder / out));
+    INFO(outcome.err);
+    REQUIRE(outcome.exit_code == 0);
+  }
+  for (const std::string name : {"roofline", "phases", "memory"}) {
+    INFO(name);
+    const std::string svg = read_file(folder.path() / "a" / "plots" / (name + ".svg"));
+    const std::string png = read_file(folder.path() / "a" / "plots" / (name + ".png"));
+    CHECK_THAT(svg, Catch::StartsWith("<?xml") && Catch::Contains("small"));
+    CHECK(png.substr(1, 3) == "PNG");
+    CHECK(read_file(folder.path() / "b" / "plots" / (name + ".svg")) == svg);
+    CHECK(read_file(folder.path() / "b" / "plots" / (name + ".png")) == png);
+    CHECK(fs::exists(folder.path() / "a" / "plots" / (name + ".gp")));
+  }
+  CHECK_THAT(read_file(folder.path() / "a" / "plots" / "phases.svg"), Catch::Contains("backward"));
+  CHECK(summary(sweep(file, folder / "c") + Words{"--no-plots"})["plots"].empty());
+  CHECK_FALSE(fs::exists(folder.path() / "c" / "plots"));
+}
+
+TEST_CASE("simulate draws a steady step") {
+  const TemporaryFolder folder;
+  const Words command =
+      Words{"simulate", "--machine", "testbed", "--policy", "greedysnake"} + tiny_problem();
+  check_refusal(run(command + Words{"--gantt", folder / "step.pdf"}), 2, "neither .svg nor .png",
+                "step.svg");
+  if (!has_gnuplot()) {
+    WARN("there is no gnuplot");
+    return;
+  }
+  const Outcome outcome = run(command + Words{"--gantt", folder / "step.svg"});
+  INFO(outcome.err);
+  REQUIRE(outcome.exit_code == 0);
+  const std::string svg = read_file(folder.path() / "step.svg");
+  CHECK_THAT(svg, Catch::Contains("gpu.compute") && Catch::Contains("gpt-tiny, greedysnake") &&
+                      Catch::Contains("end of forward"));
+  CHECK(folder.listing() == Words{"step.svg"});
+}
+
+TEST_CASE("Without gnuplot a sweep with pictures is refused at once, with what to do") {
+  const TemporaryFolder folder;
+  const std::string file = folder.write("s.toml", small + "[[plot]]\nkind = \"roofline\"\n");
+  // The child inherits the environment of this process.
+  const std::string path = std::getenv("PATH");
+  ::setenv("PATH", folder.path().c_str(), 1);
+  const Outcome refused = run(sweep(file, folder / "out"));
+  const Outcome without = run(sweep(file, folder / "out") + Words{"--no-plots"});
+  ::setenv("PATH", path.c_str(), 1);
+  check_refusal(refused, 1, "there is no program gnuplot on the PATH",
+                "apt-get install gnuplot-nox");
+  CHECK(without.exit_code == 0);
+}
