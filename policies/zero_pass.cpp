@@ -126,9 +126,9 @@ Slice ZeroPass::gradient_of(int block, int m) {
 
 void ZeroPass::hand_over(std::vector<Pending>& bucket, int m, const ZeroBoundary& boundary) {
   const bool last = m + 1 == static_cast<int>(program_.problem().workload.micro_batches());
-  // The gradients' stream waits for all compute launched so far. Where the host thread waits for
-  // the copies, at the boundary, the GPU is idle meanwhile.
-  program_.barrier({Lane::gpu_compute}, {Lane::pcie_d2h});
+  // At the boundary the host thread waits for copies behind all compute launched so far, and
+  // launches nothing meanwhile.
+  if (last) program_.barrier({Lane::gpu_compute}, {Lane::pcie_d2h});
   for (const Pending& one : bucket) {
     const Slice host = host_accumulator(one.block);
     program_.copy(one.gradient, host, one.block, m);
