@@ -168,7 +168,7 @@ ModelState::Runs ModelState::apply_update(const Update& update, Slice gradient, 
                            : Slice{};
     };
     program_.optimizer(unit, state.first, state.elements, slice_of(gradient),
-                       slice_of(head_gradient), state.where, result, step);
+                       slice_of(head_gradient), state.where, result, step, pass_bytes_);
     fresh.push_back({state.first, state.elements, result});
   }
   return fresh;

@@ -54,6 +54,9 @@ class ModelState {
   // One GPU slice with all parameters of a unit, copied from `staged`; no copy where they rest
   // there in one run.
   Slice upload_parameters(int unit, const Runs& staged);
+  // Every update on the CPU costs `bytes` of DRAM per element beside AdamW (Task::pass_bytes).
+  void count_passes(std::uint8_t bytes) { pass_bytes_ = bytes; }
+
   // Where the parameters of a unit rest when they are in one run in GPU memory.
   Slice resident_parameters(int unit) const;
 
@@ -100,6 +103,7 @@ class ModelState {
   std::uint64_t element_bytes(BufferKind kind) const;
 
   Program& program_;
+  std::uint8_t pass_bytes_ = 0;
   std::vector<Runs> parameters_;  // by unit, ascending
   std::vector<Runs> optimizer_;
 };

@@ -104,7 +104,7 @@ inline TaskId Program::emit(Task& task, std::initializer_list<Access> accesses) 
   task.step = step_;
   task.phase = phase_;
   task.first_access = first_access;
-  task.access_count = static_cast<std::uint16_t>(accesses_.size() - first_access);
+  task.access_count = static_cast<std::uint8_t>(accesses_.size() - first_access);
   tasks_.push_back(task);
   return id;
 }
@@ -246,7 +246,7 @@ TaskId Program::embed_backward(int micro_batch, Slice activation_gradient, Slice
 
 TaskId Program::optimizer(int unit, std::uint64_t first_element, std::uint64_t elements,
                           Slice gradient, Slice head_gradient, Slice optimizer_state,
-                          Slice parameters, int update) {
+                          Slice parameters, int update, std::uint8_t pass_bytes) {
   const Tier where = tier(optimizer_state);
   SPILLWAY_ASSERT(where != Tier::ssd);
   require_tier(gradient, where, "optimizer gradient");
@@ -262,6 +262,7 @@ TaskId Program::optimizer(int unit, std::uint64_t first_element, std::uint64_t e
   task.update = update;
   task.params = elements;
   task.first_element = first_element;
+  task.pass_bytes = pass_bytes;
   return emit(task, {access(gradient, Role::gradient, Mode::read),
                      access(head_gradient, Role::head_gradient, Mode::read),
                      access(optimizer_state, Role::optimizer_state, Mode::read_write),

@@ -86,9 +86,11 @@ class Program {
   // AdamW on elements [first_element, first_element + elements) of a unit: lane cpu.optimizer with
   // all slices in host memory, or gpu.compute with all in the gpu tier. `gradient` (and
   // `head_gradient`, for the embedding unit) cover just these elements. `update` is the step whose
-  // gradient is applied.
+  // gradient is applied. `pass_bytes`: DRAM bytes per element of passes beside AdamW, for the time
+  // only.
   TaskId optimizer(int unit, std::uint64_t first_element, std::uint64_t elements, Slice gradient,
-                   Slice head_gradient, Slice optimizer_state, Slice parameters, int update);
+                   Slice head_gradient, Slice optimizer_state, Slice parameters, int update,
+                   std::uint8_t pass_bytes = 0);
 
   // What was emitted before on the lanes `waits_for` ends before anything emitted after on the
   // lanes `holds` starts; barriers keep their order among themselves, as on a host thread that

@@ -152,7 +152,10 @@ struct Task {
   bool pageable = false;  // h2d, d2h: the host's side is not pinned; slower, same bytes
   LaneSet waits_for;      // barrier: the lanes whose earlier tasks it waits for
   LaneSet holds;          // barrier: the lanes whose later tasks wait for it
-  std::uint16_t access_count = 0;
+  std::uint8_t access_count = 0;
+  std::uint8_t pass_bytes =
+      0;  // optimizer on the CPU: DRAM bytes per element that passes over the
+          // gradient and the result cost beside AdamW, as frameworks make them
   std::uint32_t first_access = 0;
   std::int32_t step = 0;    // step in which it was emitted
   std::int32_t layer = -1;  // unit: block 0..L-1, or L for the embedding unit; -1 none

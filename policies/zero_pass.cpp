@@ -27,6 +27,7 @@ ZeroPass::ZeroPass(Program& program, ModelState& state, const ZeroPassOptions& o
       fetch_(program, state, options.fetch, std::move(slots)),
       blocks_(static_cast<int>(program.problem().model.layers)) {
   const Problem& problem = program.problem();
+  if (options.cpu_passes) state.count_passes(deepspeed_pass_bytes(problem));
   const std::uint64_t beyond = whole_micro_batch ? autograd_bytes(problem) : 0;
   if (beyond > 0) program.persistent(Tier::gpu, beyond, BufferKind::scratch);
   const auto grid = static_cast<std::uint64_t>(element_alignment);
@@ -144,6 +145,11 @@ void ZeroPass::hand_over(std::vector<Pending>& bucket, int m, const ZeroBoundary
   bucket.clear();
 }
 
+std::uint8_t deepspeed_pass_bytes(const Problem& problem) {
+  if (problem.machine.gpu.is_cpu || problem.workload.precision != Precision::bf16) return 0;
+  return 8 + 6 + 3 + 1 + 6;
+}
+
 std::vector<PolicyOption> zero_pass_options(const char* checkpoints_default) {
   return {
       {"checkpoints", checkpoints_default,
@@ -160,7 +166,10 @@ std::vector<PolicyOption> zero_pass_options(const char* checkpoints_default) {
       {"reduce_bucket_size", "5e8", "elements of gradients that leave the GPU together"},
       {"working_memory", "micro-batch",
        "GPU memory for activations inside a block: micro-batch: of the whole micro-batch, as "
-       "PyTorch needs | sequence: of one sequence, as Spillway's kernels need"}};
+       "PyTorch needs | sequence: of one sequence, as Spillway's kernels need"},
+      {"cpu_passes", "on",
+       "on: the CPU also unscales, clips and checks gradients and casts parameters, in passes of "
+       "their own, as DeepSpeed does | off: AdamW does it all, as in Spillway"}};
 }
 
 ZeroPassOptions read_zero_pass(const OptionReader& read) {
@@ -175,6 +184,7 @@ ZeroPassOptions read_zero_pass(const OptionReader& read) {
     options.fetch.max_reuse_distance = read.elements("max_reuse_distance");
   }
   options.reduce_bucket = read.elements("reduce_bucket_size", 1);
+  options.cpu_passes = read.on_off("cpu_passes");
   return options;
 }
 

@@ -28,6 +28,7 @@ enum class ZeroCheckpoints : std::uint8_t {
 struct ZeroPassOptions {
   ZeroCheckpoints checkpoints = ZeroCheckpoints::gpu;
   bool recomputes_output = true;              // recomputation re-runs the whole block
+  bool cpu_passes = true;                     // the CPU pays for deepspeed_pass_bytes
   std::uint64_t reduce_bucket = 500'000'000;  // elements of gradient handed over together
   FetchOptions fetch;
 };
@@ -73,6 +74,13 @@ class ZeroPass {
   Slice hidden_;                     // activation, then its gradient
   Slice head_gradient_, embed_gradient_;
 };
+
+// DRAM bytes per element that DeepSpeed's passes on the CPU cost beside AdamW, in 16 bit: unscaling
+// and clipping read and write the fp32 gradient (8); the overflow check reads the 16-bit gradient
+// for infinities and for NaNs and writes a byte each time (6), joins the two (3) and takes the most
+// (1); the new fp32 parameter is read and written in 16 bit (6). Where the CPU backend stands in
+// for the GPU there are none.
+std::uint8_t deepspeed_pass_bytes(const Problem& problem);
 
 // The options of ZeroPassOptions, alike in all policies that run this pass.
 std::vector<PolicyOption> zero_pass_options(const char* checkpoints_default);

@@ -73,6 +73,7 @@ class CostModel {
   Demand optimizer_demand(double rate, bool on_gpu_lane) const;
   double gpu_optimizer_rate() const;
   double compute_seconds(const Task& task);
+  double pass_factor(const Task& task, Work work) const;
   std::int64_t latency_ns(const Task& task, Work work) const;
   Demand with_cores(Demand demand, double cores_at_full_rate) const;
 
@@ -248,6 +249,13 @@ double CostModel::compute_seconds(const Task& task) {
   return bandwidth > 0 ? static_cast<double>(task.bytes) / bandwidth : 0;
 }
 
+// Passes beside AdamW go as fast as AdamW does, byte by byte.
+double CostModel::pass_factor(const Task& task, Work work) const {
+  if (task.pass_bytes == 0 || work != Work::cpu_optimizer) return 1;
+  const double adam = machine_.host.adam_bytes_per_param;
+  return adam > 0 ? 1 + task.pass_bytes / adam : 1;
+}
+
 std::int64_t CostModel::latency_ns(const Task& task, Work work) const {
   switch (work) {
     case Work::compute:
@@ -281,7 +289,7 @@ Activity CostModel::cost(const Task& task) {
   if (*work == Work::compute) {
     activity.amount = compute_seconds(task);
   } else if (task.kind == TaskKind::optimizer) {
-    activity.amount = static_cast<double>(task.params);
+    activity.amount = static_cast<double>(task.params) * pass_factor(task, *work);
   } else {
     activity.amount = static_cast<double>(task.bytes);
   }

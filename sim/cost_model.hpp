@@ -22,7 +22,8 @@
 //                with pageable host memory pcie.pageable_h2d, _d2h and 3 bytes of DRAM per byte
 //   read, write  ssd latency + bytes / ssd rate; 1 byte of DRAM per byte, so that a byte bounced
 //                between SSD and GPU costs two
-//   optimizer    on cpu.optimizer: params / host.adam_rate; adam_bytes_per_param of DRAM each.
+//   optimizer    on cpu.optimizer: params / host.adam_rate; adam_bytes_per_param of DRAM each;
+//                a task with pass_bytes takes that much more of both, in proportion.
 //                28 are: fp32 master, m and v read and written (24), 16-bit gradient read and
 //                parameter written (2 + 2). Keeps host.adam_cores busy (0: all).
 //                On gpu.compute: gpu.launch + params / gpu.adam_rate, or memory_bandwidth / 28

@@ -37,6 +37,8 @@ const KernelTime* nearest(const Machine& machine, const std::string& kind, doubl
   return best;
 }
 
+double seconds_of(const KernelTime& kernel) { return static_cast<double>(kernel.median_ns) * 1e-9; }
+
 }  // namespace
 
 KernelTimes::KernelTimes(const Problem& problem) : problem_(problem) {
@@ -52,10 +54,39 @@ KernelEstimate KernelTimes::estimate(const Task& task) {
 }
 
 KernelEstimate KernelTimes::look_up(const Task& task) const {
-  const auto exact = measured_.find({to_string(task.kind), kernel_shape(problem_, task)});
-  if (exact != measured_.end())
-    return {static_cast<double>(exact->second->median_ns) * 1e-9, false};
+  if (const KernelTime* exact = measured(task)) return {seconds_of(*exact), false};
+  if (const auto inside = between(task)) return {*inside, false};
   return {extrapolate(task), true};
+}
+
+const KernelTime* KernelTimes::measured(const Task& task) const {
+  const auto found = measured_.find({to_string(task.kind), kernel_shape(problem_, task)});
+  return found != measured_.end() ? found->second : nullptr;
+}
+
+// The time of a block that keeps some of its tensors.
+std::optional<double> KernelTimes::between(const Task& task) const {
+  Task nothing_kept = task, all_kept = task;
+  double share = 0;  // of the way from keeping nothing to keeping all
+  if (task.kind == TaskKind::forward) {
+    nothing_kept.saves = saved_none;
+    all_kept.saves = saved_all;
+    share = static_cast<double>(saved_bytes(problem_, task.saves)) /
+            static_cast<double>(saved_bytes(problem_, saved_all));
+  } else if (task.kind == TaskKind::backward) {
+    nothing_kept.available = saved_none;
+    all_kept.available = saved_all;
+    all_kept.recomputes_output = false;
+    const bool output = task.recomputes_output;
+    share = 1 - recompute_flops(problem_, task.available, output) /
+                    recompute_flops(problem_, saved_none, output);
+  } else {
+    return std::nullopt;
+  }
+  const KernelTime* nothing = measured(nothing_kept);
+  const KernelTime* everything = measured(all_kept);
+  if (nothing == nullptr || everything == nullptr) return std::nullopt;
+  return seconds_of(*nothing) + share * (seconds_of(*everything) - seconds_of(*nothing));
 }
 
 double KernelTimes::extrapolate(const Task& task) const {

@@ -1,14 +1,17 @@
 // How long a compute task runs, from measured kernels.
 //
-// Exact: the median of the kernel measured at the task's kind and shape (kernel_shape()). Where
-// that shape was not measured, the time is extrapolated by FLOP rate from the measured kernel that
-// is nearest in FLOPs: of the same kind if there is one, else of any kind; with no kernels at all
-// from gpu.flops. Tasks without FLOPs (embedding) are then timed by the bytes they touch. An
-// extrapolated time is a guess and is marked as one.
+// Exact: the median of the kernel measured at the task's kind and shape (kernel_shape()). A
+// block that saves or recomputes some of its tensors lies between the ones that do all and nothing,
+// by the bytes saved or the FLOPs recomputed, if these two were measured. Where that shape was not
+// measured, the time is extrapolated by FLOP rate from the measured kernel that is nearest in
+// FLOPs: of the same kind if there is one, else of any kind; with no kernels at all from gpu.flops.
+// Tasks without FLOPs (embedding) are then timed by the bytes they touch. An extrapolated time is a
+// guess and is marked as one.
 #pragma once
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -34,6 +37,8 @@ class KernelTimes {
 
  private:
   KernelEstimate look_up(const Task& task) const;
+  const KernelTime* measured(const Task& task) const;
+  std::optional<double> between(const Task& task) const;
   double extrapolate(const Task& task) const;
 
   const Problem& problem_;

@@ -68,7 +68,7 @@ TEST_CASE("Text for people is plain and complete off a terminal") {
   check_plain(compared.out);
   CHECK_THAT(compared.out, Catch::Contains("<- fastest") && Catch::Contains("greedysnake"));
   CHECK_THAT(compared.out, Catch::Contains("the gpu waits most for") &&
-                               Catch::Contains("ssd.read optimizer state"));
+                               Catch::Contains("ssd.write optimizer state"));
   for (const char* list : {"policies", "models", "machines"}) {
     const Outcome outcome = run({list});
     CHECK(outcome.exit_code == 0);

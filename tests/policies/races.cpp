@@ -87,6 +87,10 @@ std::string find_race(const Schedule& schedule) {
   return "";
 }
 
+bool certainly_before(const Schedule& schedule, TaskId first, TaskId second) {
+  return Clocks(schedule).ordered(first, second);
+}
+
 std::string find_overlap(const Schedule& schedule) {
   std::array<std::vector<const BufferInfo*>, tier_count> tiers;
   for (const BufferInfo& buffer : schedule.buffers()) {

@@ -14,6 +14,9 @@ namespace spillway::test {
 // first conflict that is not ordered, in words; empty when there is none.
 std::string find_race(const Schedule& schedule);
 
+// Whether a path of edges and lane order leads from one task to another.
+bool certainly_before(const Schedule& schedule, TaskId first, TaskId second);
+
 // No two buffers alive at the same time (first to last use, both included) share a byte of a tier.
 // Returns the first pair that does, in words; empty when there is none.
 std::string find_overlap(const Schedule& schedule);

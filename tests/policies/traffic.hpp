@@ -41,14 +41,11 @@ inline Traffic traffic_of(const Schedule& schedule, int step) {
         task.kind != TaskKind::write) {
       continue;
     }
-    // A gradient that leaves the GPU may wait in memory that is otherwise a checkpoint's or a
-    // parameter's; it is a gradient all the same.
+    // A gradient is one wherever it goes: it may wait in memory that is otherwise a checkpoint's.
     const auto kind_of = [&](std::size_t access) {
       return schedule.buffers()[schedule.accesses(task)[access].buffer].kind;
     };
-    const bool borrows =
-        kind_of(1) == BufferKind::checkpoint || kind_of(1) == BufferKind::parameters;
-    const bool is_gradient = kind_of(0) == BufferKind::gradient && borrows;
+    const bool is_gradient = kind_of(0) == BufferKind::gradient;
     traffic[{task.kind, is_gradient ? kind_of(0) : kind_of(1)}] += task.bytes;
   }
   return traffic;

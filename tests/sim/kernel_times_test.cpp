@@ -87,3 +87,35 @@ TEST_CASE("Tasks that differ in what they recompute are looked up apart") {
   CHECK(times.estimate(has_all).seconds == Approx(20e-9));
   CHECK(times.estimate(recomputes).seconds == Approx(30e-9));
 }
+
+TEST_CASE("A block that keeps some of its tensors lies between the ones that keep all and none") {
+  Problem problem = small_problem(cpu_machine(2));
+  Task all = compute(TaskKind::backward, 2e9);
+  const Task nothing = compute(TaskKind::backward, 3e9);
+  all.available = saved_all;
+  problem.machine.kernels = {kernel("backward", kernel_shape(problem, all), 2e9, 20'000'000),
+                             kernel("backward", kernel_shape(problem, nothing), 3e9, 32'000'000)};
+  // 20 ms and the share of the recomputation's 12 ms whose FLOPs are left.
+  Task some = nothing;
+  some.available = saved_qkv | saved_fc;
+  const double left =
+      recompute_flops(problem, some.available, false) / recompute_flops(problem, saved_none, false);
+  REQUIRE(left > 0);
+  REQUIRE(left < 1);
+  KernelTimes times(problem);
+  CHECK(times.estimate(some).seconds == Approx(0.020 + 0.012 * left));
+  CHECK_FALSE(times.estimate(some).extrapolated);
+  // With one end missing there is nothing to lie between.
+  problem.machine.kernels.pop_back();
+  CHECK(KernelTimes(problem).estimate(some).extrapolated);
+  // Forward: by the bytes it saves.
+  Task keeps = compute(TaskKind::forward, 1e9), saves = keeps;
+  saves.saves = saved_all;
+  problem.machine.kernels = {kernel("forward", kernel_shape(problem, keeps), 1e9, 10'000'000),
+                             kernel("forward", kernel_shape(problem, saves), 1e9, 14'000'000)};
+  Task part = keeps;
+  part.saves = saved_fc;
+  const double share = static_cast<double>(saved_bytes(problem, saved_fc)) /
+                       static_cast<double>(saved_bytes(problem, saved_all));
+  CHECK(KernelTimes(problem).estimate(part).seconds == Approx(0.010 + 0.004 * share));
+}
