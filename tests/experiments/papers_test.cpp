@@ -231,4 +231,14 @@ TEST_CASE("papers: an unknown name is answered with near ones") {
   }
 }
 
+TEST_CASE("papers: docs/accuracy.md says what the simulator says today", "[slow]") {
+  std::vector<PaperResult> results;
+  for (const Paper& paper : builtin_papers()) results.push_back(run_paper(paper));
+  std::ifstream file(SPILLWAY_SOURCE_DIR "/docs/accuracy.md");
+  std::ostringstream text;
+  text << file.rdbuf();
+  // If not: spillway papers --markdown docs/accuracy.md
+  CHECK(text.str() == accuracy_markdown(results));
+}
+
 }  // namespace spillway
