@@ -79,7 +79,12 @@ TrainPlan plan_training(Problem problem, bool choose_micro_batch, const std::str
     return {problem, policy, std::nullopt};
   }
   std::vector<std::string> policies;
-  if (policy != "auto") policies.push_back(policy);
+  if (policy != "auto") {
+    policies.push_back(policy);
+  } else {
+    for (const PolicyInfo& info : builtin_policies()) policies.push_back(info.name);
+    policies.emplace_back("fuyou:swap=auto");  // its default is what was published, not the fastest
+  }
   const std::vector<Evaluation> all = evaluate_policies(problem, choose_micro_batch, policies);
   const auto best = fastest(all);
   if (!best) {

@@ -102,11 +102,11 @@ class Fuyou : public Policy {
          {"recompute", "full",
           "with swap=none, full: recompute whole blocks | needed: only what backward needs, as "
           "with any other swap"},
-         {"swap", "auto",
+         {"swap", "none",
           "activations inside blocks that leave the GPU in forward and come back, instead of being "
-          "recomputed: auto: by the paper's cost model, as long as the step gets faster | none: as "
-          "the paper's measurements at large batches look | all | a fraction of their bytes | "
-          "bytes per micro-batch, e.g. 60GiB"},
+          "recomputed: none: as the published measurements look | auto: by the paper's cost model, "
+          "as long as the step gets faster, which it does at large batches | all | a fraction of "
+          "their bytes | bytes per micro-batch, e.g. 60GiB"},
          {"group", "block",
           "what the optimizer updates at a time: block | a number of elements, 7e8 in the authors' "
           "code"},

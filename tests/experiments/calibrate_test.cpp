@@ -77,8 +77,9 @@ TEST_CASE(
   problem.machine = machine;
   for (const std::int64_t micro_batch : options.micro_batches) {
     problem.workload = {4, micro_batch, 32, Precision::fp32, GradientWidth::automatic};
-    for (const char* policy : {"resident", "resident:recompute=needed", "zero-offload",
-                               "zero-infinity", "fuyou", "greedysnake", "fuyou:recompute=needed"}) {
+    for (const char* policy :
+         {"resident", "resident:recompute=needed", "zero-offload", "zero-infinity", "fuyou",
+          "greedysnake", "fuyou:swap=auto", "fuyou:swap=0.4", "fuyou:recompute=needed"}) {
       INFO(policy << " " << micro_batch);
       CHECK_FALSE(simulate(build_schedule(problem, policy, 4)).extrapolated);
     }

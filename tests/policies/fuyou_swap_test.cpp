@@ -205,7 +205,7 @@ TEST_CASE(
     "With swap=auto the cost model decides: more where the GPU is the limit, less on fewer SSDs") {
   const auto swapped = [](const Problem& problem) {
     double bytes = 0;
-    for (const std::uint8_t mask : masks_of(steps_of(problem, "fuyou")))
+    for (const std::uint8_t mask : masks_of(steps_of(problem, "fuyou:swap=auto")))
       bytes += static_cast<double>(saved_bytes(problem, mask));
     return bytes;
   };
@@ -236,7 +236,7 @@ TEST_CASE("swap=auto takes no more than fits where recomputing everything would"
         const Problem problem = paper_problem(
             batch, {fmt::format("gpu.memory={}", gpu), fmt::format("host.memory={}", host)});
         if (!build_schedule(problem, "fuyou:swap=none", 2).fits()) continue;
-        CHECK(build_schedule(problem, "fuyou", 2).fits());
+        CHECK(build_schedule(problem, "fuyou:swap=auto", 2).fits());
       }
     }
   }
