@@ -1,6 +1,7 @@
 // spillway compare: all policies side by side.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -37,9 +38,11 @@ void print_table(const std::vector<Evaluation>& all) {
   const Problem& problem = all.front().schedule.problem();
   fmt::print("{} on {}: {} sequences of {} tokens a step\n", problem.model.name,
              problem.machine.name, problem.workload.batch, problem.workload.sequence);
-  fmt::print("{:<34} {:>5} {:>10} {:>10} {:>8} {:<13} {:>6} {:>10} {:>10} {:>10} {:>11}  {}\n",
-             "policy", "micro", "step", "tokens/s", "TFLOPS", "bound by", "of it", "gpu", "host",
-             "ssd", "ssd written", "the gpu waits most for");
+  std::size_t width = 0;
+  for (const Evaluation& one : all) width = std::max(width, one.schedule.policy().size());
+  fmt::print("{:<{}} {:>5} {:>10} {:>10} {:>8} {:<13} {:>6} {:>10} {:>10} {:>10} {:>11}  {}\n",
+             "policy", width, "micro", "step", "tokens/s", "TFLOPS", "bound by", "of it", "gpu",
+             "host", "ssd", "ssd written", "the gpu waits most for");
   const auto best = fastest(all);
   for (std::size_t i = 0; i < all.size(); ++i) {
     const Schedule& schedule = all[i].schedule;
@@ -47,18 +50,19 @@ void print_table(const std::vector<Evaluation>& all) {
       return format_bytes(static_cast<double>(schedule.use(tier).peak_bytes));
     };
     if (!all[i].result) {
-      fmt::print("{:<34} {:>5} does not fit: {}\n", schedule.policy(),
+      fmt::print("{:<{}} {:>5} does not fit: {}\n", schedule.policy(), width,
                  schedule.problem().workload.micro_batch, why_not(schedule));
       continue;
     }
     const SimulationResult& r = *all[i].result;
     fmt::print(
-        "{:<34} {:>5} {:>10} {:>10.1f} {:>8.3g} {:<13} {:>4.0f} % {:>10} {:>10} {:>10} {:>11}  "
+        "{:<{}} {:>5} {:>10} {:>10.1f} {:>8.3g} {:<13} {:>4.0f} % {:>10} {:>10} {:>10} {:>11}  "
         "{}{}\n",
-        schedule.policy(), schedule.problem().workload.micro_batch, format_seconds(r.step_seconds),
-        r.tokens_per_second, r.model_tflops, r.bound_by, 100 * r.efficiency, peak(Tier::gpu),
-        peak(Tier::host), peak(Tier::ssd), format_bytes(r.ssd_bytes_written_per_step),
-        longest_stall_text(explain(schedule, r)), best == i ? "  <- fastest" : "");
+        schedule.policy(), width, schedule.problem().workload.micro_batch,
+        format_seconds(r.step_seconds), r.tokens_per_second, r.model_tflops, r.bound_by,
+        100 * r.efficiency, peak(Tier::gpu), peak(Tier::host), peak(Tier::ssd),
+        format_bytes(r.ssd_bytes_written_per_step), longest_stall_text(explain(schedule, r)),
+        best == i ? "  <- fastest" : "");
   }
 }
 

@@ -61,6 +61,7 @@ std::string plural(std::size_t count, const char* thing) {
 void announce(const SweepPlan& plan, const SweepRun& run, const SweepState& state) {
   std::string text = fmt::format("{}: {}", plan.file.name, plural(plan.points.size(), "point"));
   if (plan.left_out > 0) text += fmt::format(", {} more left out by skip rules", plan.left_out);
+  if (plan.same > 0) text += fmt::format(", {} more the same as one of these", plan.same);
   if (plan.invalid() > 0) text += fmt::format(", {} with invalid settings", plan.invalid());
   text += "\n";
   if (state.damaged > 0) {

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <exception>
+
+#include "base/errors.hpp"
 
 namespace spillway {
 
@@ -38,16 +41,44 @@ std::vector<std::int64_t> micro_batch_candidates(std::int64_t batch) {
   return candidates;
 }
 
+namespace {
+
+// The divisors of the batch below the candidates, the largest first.
+std::vector<std::int64_t> smaller_micro_batches(std::int64_t batch) {
+  std::vector<std::int64_t> smaller;
+  for (std::int64_t size = batch / (most_micro_batches + 1); size >= 1; --size) {
+    if (batch % size == 0) smaller.push_back(size);
+  }
+  return smaller;
+}
+
+}  // namespace
+
 Evaluation evaluate_best_micro_batch(Problem problem, const std::string& policy, int steps) {
   std::optional<Evaluation> best;
-  for (const std::int64_t micro_batch : micro_batch_candidates(problem.workload.batch)) {
+  std::exception_ptr refused;
+  const auto attempt = [&](std::int64_t micro_batch) {
     problem.workload.micro_batch = micro_batch;
-    Evaluation one = evaluate(problem, policy, steps);
-    const bool better =
-        !best || (one.result && (!best->result ||
-                                 one.result->tokens_per_second > best->result->tokens_per_second));
-    if (better || !best->result) best = std::move(one);
+    try {
+      Evaluation one = evaluate(problem, policy, steps);
+      const bool better =
+          !best || (one.result && (!best->result || one.result->tokens_per_second >
+                                                        best->result->tokens_per_second));
+      if (better || !best->result) best = std::move(one);
+    } catch (const InputError&) {
+      // A cut that does not go with the other settings, such as 16-bit gradients with several
+      // micro-batches: the next one may.
+      if (!refused) refused = std::current_exception();
+    }
+  };
+  for (const std::int64_t micro_batch : micro_batch_candidates(problem.workload.batch))
+    attempt(micro_batch);
+  // Many micro-batches gain nothing, but may be the only ones that fit.
+  for (const std::int64_t micro_batch : smaller_micro_batches(problem.workload.batch)) {
+    if (best && best->result) break;
+    attempt(micro_batch);
   }
+  if (!best) std::rethrow_exception(refused);
   return std::move(*best);
 }
 

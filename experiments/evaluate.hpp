@@ -31,7 +31,9 @@ inline constexpr std::int64_t most_micro_batches = 256;
 std::vector<std::int64_t> micro_batch_candidates(std::int64_t batch);
 
 // The same with the micro-batch that gives the most tokens/s among the candidates for which
-// it fits; with the smallest one, and no result, when none fits.
+// it fits; where none does, with the largest smaller divisor that fits; with the smallest one, and
+// no result, when none fits. Cuts that the other settings do not go with are left out; throws
+// InputError when all are.
 Evaluation evaluate_best_micro_batch(Problem problem, const std::string& policy,
                                      int steps = default_steps);
 

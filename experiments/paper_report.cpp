@@ -50,6 +50,10 @@ std::string errors_text(const SystemErrors& errors, const std::string& axis) {
                        100 * errors.mean, percent(errors.worst), axis, errors.worst_at,
                        errors.predictions, errors.predictions == 1 ? "" : "s");
   }
+  if (errors.fitted > 0) {
+    text += fmt::format("{}fitted points: mean {:.1f} % ({})", text.empty() ? "" : "; ",
+                        100 * errors.fitted_mean, errors.fitted);
+  }
   text += fmt::format("{}fits or not as published: {} of {}", text.empty() ? "" : "; ",
                       errors.fits_as_published, errors.fits_known);
   return text;
@@ -58,7 +62,9 @@ std::string errors_text(const SystemErrors& errors, const std::string& axis) {
 std::string heading(const PaperExperiment& e) {
   std::string quantity = to_string(e.quantity);
   std::replace(quantity.begin(), quantity.end(), '_', ' ');
-  return fmt::format("{}, {}: {} [{}]", e.name, e.figure, e.title, quantity);
+  std::string settings;
+  for (const std::string& one : e.settings) settings += "; " + one;
+  return fmt::format("{}, {}: {}{} [{}]", e.name, e.figure, e.title, settings, quantity);
 }
 
 std::string order_text(const Ordering& ordering) {
@@ -70,7 +76,9 @@ std::string order_text(const Ordering& ordering) {
 
 std::string saturation_text(const Saturation& s) {
   if (s.micro_batches == 0) return "does not fit";
-  return fmt::format("{} at {} micro-batches", number(s.tokens_per_second), s.micro_batches);
+  return fmt::format("{} {} {} micro-batch{}", number(s.tokens_per_second),
+                     s.limit ? "in the limit, from" : "at", s.micro_batches,
+                     s.micro_batches == 1 ? "" : "es");
 }
 
 std::string ratio_heading(const PaperRatio& r) {
@@ -96,6 +104,8 @@ void add_markdown(const PaperExperiment& e, const ExperimentResult& result, std:
     const SystemErrors& errors = system.errors;
     if (errors.predictions > 0)
       fmt::format_to(to, " {:.1f} % | {} |", 100 * errors.mean, percent(errors.worst));
+    else if (errors.fitted > 0)
+      fmt::format_to(to, " {:.1f} % (fitted) | |", 100 * errors.fitted_mean);
     else
       fmt::format_to(to, " fits or not: {} of {} | |", errors.fits_as_published, errors.fits_known);
   }
@@ -116,17 +126,20 @@ void add_markdown(const PaperRatio& ratio, const std::vector<RatioRow>& rows, st
 }
 
 void add_summary(const std::vector<PaperResult>& results, std::string& out) {
-  out += "| paper | experiment | system | predictions | mean error | worst | fits as published |\n";
-  out += "|---|---|---|---|---|---|---|\n";
+  out +=
+      "| paper | experiment | system | predictions | mean error | worst | fitted points, mean | "
+      "fits "
+      "as published |\n|---|---|---|---|---|---|---|---|\n";
   const auto to = std::back_inserter(out);
   for (const PaperResult& result : results) {
     for (std::size_t i = 0; i < result.experiments.size(); ++i) {
       for (const SystemResult& system : result.experiments[i].systems) {
         const SystemErrors& e = system.errors;
-        fmt::format_to(to, "| {} | {} | {} | {} | {} | {} | {} of {} |\n", result.paper.name,
+        fmt::format_to(to, "| {} | {} | {} | {} | {} | {} | {} | {} of {} |\n", result.paper.name,
                        result.paper.experiments[i].name, system.name, e.predictions,
                        e.predictions ? fmt::format("{:.1f} %", 100 * e.mean) : "-",
                        e.predictions ? fmt::format("{} at {}", percent(e.worst), e.worst_at) : "-",
+                       e.fitted ? fmt::format("{}, {:.1f} %", e.fitted, 100 * e.fitted_mean) : "-",
                        e.fits_as_published, e.fits_known);
       }
     }
@@ -158,12 +171,16 @@ Json system_json(const SystemResult& system) {
           {"mean_error", any ? Json(errors.mean) : Json(nullptr)},
           {"worst_error", any ? Json(errors.worst) : Json(nullptr)},
           {"worst_at", any ? Json(errors.worst_at) : Json(nullptr)},
+          {"fitted", errors.fitted},
+          {"fitted_mean_error", errors.fitted > 0 ? Json(errors.fitted_mean) : Json(nullptr)},
           {"fits_as_published", errors.fits_as_published},
           {"fits_known", errors.fits_known}};
 }
 
 Json saturation_json(const Saturation& s) {
-  return {{"tokens_per_second", s.tokens_per_second}, {"micro_batches", s.micro_batches}};
+  return {{"tokens_per_second", s.tokens_per_second},
+          {"micro_batches", s.micro_batches},
+          {"limit", s.limit}};
 }
 
 Json ratio_json(const PaperRatio& ratio, const std::vector<RatioRow>& rows) {

@@ -108,25 +108,38 @@ double quantity_of(const SimulationResult& result, const PaperExperiment& experi
 }
 
 Saturation saturate(Problem problem, const std::string& policy) {
-  std::vector<std::pair<std::int64_t, double>> tried;
-  double best = 0;
+  struct Try {
+    std::int64_t micro_batches;
+    double seconds, rate;
+  };
+  std::vector<Try> tries;
   const std::int64_t micro_batch = problem.workload.micro_batch;
-  for (std::int64_t m = 1; m <= most_saturation_micro_batches; m *= 2) {
+  bool gains = true;
+  for (std::int64_t m = 1; m <= most_saturation_micro_batches && gains; m *= 2) {
     problem.workload.batch = m * micro_batch;
     const Evaluation one = evaluate(problem, policy);
-    const double rate = one.result ? one.result->tokens_per_second : 0;
-    tried.emplace_back(m, rate);
-    if (rate <= best * (1 + saturation_gain) && m > 1) {
-      best = std::max(best, rate);
-      break;
-    }
-    best = rate;
+    const Try now{m, one.result ? one.result->step_seconds : 0,
+                  one.result ? one.result->tokens_per_second : 0};
+    gains = tries.empty() || now.rate > tries.back().rate * (1 + saturation_gain);
+    tries.push_back(now);
   }
   Saturation result;
-  result.tokens_per_second = best;
-  for (const auto& [m, rate] : tried) {
-    if (best == 0 || rate * (1 + saturation_gain) < best) continue;
-    result.micro_batches = m;
+  if (gains && tries.size() > 1 && tries.back().rate > 0) {
+    const Try &last = tries.back(), &before = tries[tries.size() - 2];
+    const std::int64_t more = (last.micro_batches - before.micro_batches) * micro_batch;
+    result.tokens_per_second =
+        static_cast<double>(more * problem.workload.sequence) / (last.seconds - before.seconds);
+    result.micro_batches = last.micro_batches;
+    result.limit = true;
+    return result;
+  }
+  for (const Try& one : tries)
+    result.tokens_per_second = std::max(result.tokens_per_second, one.rate);
+  for (const Try& one : tries) {
+    if (result.tokens_per_second == 0 ||
+        one.rate * (1 + saturation_gain) < result.tokens_per_second)
+      continue;
+    result.micro_batches = one.micro_batches;
     break;
   }
   return result;
@@ -255,6 +268,10 @@ SystemErrors errors_of(const std::vector<PaperPoint>& points) {
       ++errors.fits_known;
       if (point.fits == point.published.fits) ++errors.fits_as_published;
     }
+    if (const auto error = point.error(); error && point.published.fitted) {
+      ++errors.fitted;
+      errors.fitted_mean += std::abs(*error);
+    }
     if (!point.is_prediction()) continue;
     const double error = *point.error();
     errors.mean += std::abs(error);
@@ -265,6 +282,7 @@ SystemErrors errors_of(const std::vector<PaperPoint>& points) {
     }
   }
   if (errors.predictions > 0) errors.mean /= errors.predictions;
+  if (errors.fitted > 0) errors.fitted_mean /= errors.fitted;
   return errors;
 }
 

@@ -21,6 +21,8 @@ struct PaperPoint {
 };
 
 struct SystemErrors {
+  int fitted = 0;                             // points with a number that a constant was fitted on
+  double fitted_mean = 0;                     // of |error| over them
   int predictions = 0;                        // points with a number that nothing was fitted on
   double mean = 0;                            // of |error| over the predictions
   double worst = 0;                           // signed error of the largest |error|
@@ -50,6 +52,9 @@ struct ExperimentResult {
 struct Saturation {
   double tokens_per_second = 0;    // the most there is; 0: does not fit with one micro-batch
   std::int64_t micro_batches = 0;  // the fewest that come within one percent of it
+  // Where doubling still gained more than a percent at the most that is tried: the limit of many,
+  // from what the last micro-batches took each; micro_batches is then the most tried.
+  bool limit = false;
 };
 
 struct RatioRow {

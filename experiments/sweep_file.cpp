@@ -285,6 +285,10 @@ class Reader {
       fail(plot.place, "x is missing", "name a column of results.csv, e.g. x = \"ssd.count\"");
     }
     if (plot.kind == "roofline" && plot.x.empty()) plot.x = "batch";
+    if (plot.kind == "roofline" && !plot.y.empty() && plot.y != "tokens_per_second") {
+      fail(plot.place, fmt::format("a roofline of {}: its roofs are tokens per second", plot.y),
+           "leave y out, or draw kind = \"lines\"");
+    }
     if (plot.y.empty()) plot.y = "tokens_per_second";
   }
 

@@ -242,7 +242,8 @@ class Plotter {
     }
     std::string text;
     for (const auto& [where, names] : notes) {
-      text += (text.empty() ? "No result (does not fit): " : "; ") + names + where;
+      text += (text.empty() ? "No result (does not fit, or not valid: see the table): " : "; ") +
+              names + where;
     }
     return text.empty() ? text : text + ".";
   }

@@ -106,7 +106,14 @@ class Planner {
       return;
     }
     resolve(settings, point);
-    if (seen_.insert(point.identity).second) plan_.points.push_back(std::move(point));
+    std::string row = point.identity;
+    for (const std::string& cell : point.cells) row += "\n" + cell;
+    const bool is_new_row = rows_.insert(row).second;
+    if (seen_.insert(point.identity).second) {
+      plan_.points.push_back(std::move(point));
+    } else if (is_new_row) {
+      ++plan_.same;
+    }
   }
 
   bool is_left_out(const SweepSettings& settings) {
@@ -172,7 +179,7 @@ class Planner {
   SweepPlan plan_;
   SettingsResolver resolver_;
   std::vector<std::size_t> rule_matches_;
-  std::unordered_set<std::string> used_policies_, seen_;
+  std::unordered_set<std::string> used_policies_, seen_, rows_;
 };
 
 }  // namespace

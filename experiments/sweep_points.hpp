@@ -24,6 +24,7 @@ struct SweepPlan {
   std::vector<std::string> keys;   // of all axes, in order
   std::vector<SweepPoint> points;  // in axis order: the last axis varies fastest
   std::size_t left_out = 0;        // by skip rules
+  std::size_t same = 0;            // written otherwise, but the same as one before: "256000MB"
   std::size_t invalid() const;
 };
 

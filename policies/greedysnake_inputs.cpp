@@ -86,11 +86,11 @@ GreedySnakeInputs greedysnake_inputs(const Problem& problem) {
   in.pcie = std::min(needed(problem, machine.pcie.h2d, "pcie.h2d"),
                      needed(problem, machine.pcie.d2h, "pcie.d2h"));
   if (machine.pcie.total > 0) in.pcie = std::min(in.pcie, machine.pcie.total);
-  in.ssd_read = needed(problem, machine.ssd.read, "ssd.read");
-  in.ssd_write = needed(problem, machine.ssd.write, "ssd.write");
+  const Machine::Ssd::Row ssd = machine.ssd.at_queue_depth();
+  in.ssd_read = needed(problem, ssd.read, "ssd.read");
+  in.ssd_write = needed(problem, ssd.write, "ssd.write");
   in.ssd_law = machine.ssd.law;
-  in.ssd_total =
-      machine.ssd.total > 0 ? machine.ssd.total : std::max(machine.ssd.read, machine.ssd.write);
+  in.ssd_total = ssd.total > 0 ? ssd.total : std::max(ssd.read, ssd.write);
   in.adam_rate = needed(problem, machine.host.adam_params_per_second, "host.adam_rate");
   if (machine.host.bandwidth > 0 && machine.host.adam_bytes_per_param > 0) {
     in.adam_rate =

@@ -53,8 +53,9 @@ struct Machine {
   } pcie;
 
   struct Host {
-    std::uint64_t memory = 0;  // usable bytes
-    double bandwidth = 0;      // DRAM bytes/s, reads + writes
+    std::uint64_t memory = 0;    // usable bytes: what the file gives, less `reserved`
+    std::uint64_t reserved = 0;  // bytes of it for the system and for what cannot be pinned
+    double bandwidth = 0;        // DRAM bytes/s, reads + writes
     double cores = 0;
     double adam_params_per_second = 0;
     double adam_bytes_per_param = 28;  // DRAM traffic of the CPU optimizer

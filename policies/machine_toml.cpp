@@ -40,6 +40,7 @@ std::vector<Field> fields_of(Machine& machine) {
       bandwidth_field("pcie.pageable_d2h", pcie.pageable_d2h),
       nanoseconds_field("pcie.latency", pcie.latency_ns),
       bytes_field("host.memory", host.memory),
+      bytes_field("host.reserved", host.reserved),
       bandwidth_field("host.bandwidth", host.bandwidth),
       number_field("host.cores", host.cores),
       params_per_second_field("host.adam_rate", host.adam_params_per_second),
@@ -219,6 +220,11 @@ Machine parse_machine(const std::string& toml_text, const std::string& origin,
   fill_from_table(reader, machine);
   fill_adam_rates(reader, machine);
   if (const auto problem = find_problem(machine)) reader.fail(*problem);
+  if (machine.host.reserved >= machine.host.memory) {
+    reader.fail(
+        {"host.reserved", "it leaves nothing of host.memory", "give less than host.memory"});
+  }
+  machine.host.memory -= machine.host.reserved;
   return machine;
 }
 
@@ -234,6 +240,7 @@ void check_machine_setting(const std::string& key, const std::string& value) {
 
 std::string machine_to_toml(const Machine& machine) {
   Machine copy = machine;  // fields bind to variables that `set` could change
+  copy.host.memory += copy.host.reserved;
   Sources other = machine.sources;
   std::string text, section;
   for (const Field& field : fields_of(copy)) {

@@ -75,8 +75,12 @@ std::string settings_that_fit(const Schedule& schedule) {
   std::string text;
   for (const Tier tier : {Tier::gpu, Tier::host, Tier::ssd}) {
     const TierUse& use = schedule.use(tier);
-    if (use.peak_bytes > use.capacity_bytes)
+    if (use.peak_bytes <= use.capacity_bytes) continue;
+    if (tier == Tier::ssd && schedule.problem().machine.ssd.count == 0 && use.capacity_bytes == 0) {
+      text += "SSDs (ssd.count, ssd.capacity, ssd.read, ssd.write) ";
+    } else {
       text += fmt::format("{}{}B ", setting(tier), use.peak_bytes);
+    }
   }
   return text;
 }

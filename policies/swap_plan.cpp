@@ -110,10 +110,10 @@ SwapModel swap_model(const Problem& problem, double host_available_bytes) {
   result.head_flops = 3 * model.head_forward_flops(workload.micro_batch, workload.sequence);
   result.gpu_flops = gpu_flops_of(machine);
   result.link = std::min(machine.pcie.h2d, machine.pcie.d2h);
-  result.ssd_read = machine.ssd.read;
-  result.ssd_write = machine.ssd.write;
-  result.ssd_total =
-      machine.ssd.total > 0 ? machine.ssd.total : std::max(machine.ssd.read, machine.ssd.write);
+  const Machine::Ssd::Row ssd = machine.ssd.at_queue_depth();
+  result.ssd_read = ssd.read;
+  result.ssd_write = ssd.write;
+  result.ssd_total = ssd.total > 0 ? ssd.total : std::max(ssd.read, ssd.write);
   result.law = machine.ssd.law;
   // The embedding's parameters stay on the GPU; its optimizer state does not.
   const double in_blocks = static_cast<double>(model.layers * model.block_parameters());

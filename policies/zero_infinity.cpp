@@ -5,8 +5,7 @@
 // with offload_param and offload_optimizer on NVMe (partitioned_optimizer_swapper.py and
 // pipelined_optimizer_swapper.py). Per sub-group: read master, m, v and gradient; Adam; write the
 // 16-bit parameters and wait; write master, m, v. Serial as shipped; pipeline_read and
-// pipeline_write add one sub-group of read-ahead and one of write-behind. The pass that unscales
-// and clips the gradient is part of the CPU's Adam rate.
+// pipeline_write add one sub-group of read-ahead and one of write-behind.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -11,7 +11,8 @@
 //
 // R, W and RW are those of the machine at its queue depth (docs/machine-files.md).
 //
-// Where the machine file leaves host.bandwidth or host.cores out (0), they do not limit.
+// A machine built without host.bandwidth or host.cores (0; files must give them) is not limited by
+// them.
 //
 // Tasks; alone, each takes latency + amount / rate:
 //

@@ -137,6 +137,7 @@ TEST_CASE("every option that moves bytes or time leaves the numbers alone") {
         "fuyou:optimizer=serial",
         "fuyou:optimizer=naive",
         "fuyou:checkpoints_ssd=1,recompute=needed,swap=none",
+        "fuyou:swap=auto",
         "fuyou:swap=all",
         "fuyou:swap=0.5,checkpoints_ssd=0.5",
         "fuyou:swap=0.3,checkpoints_ssd=1,optimizer=naive,activations_ahead=0",

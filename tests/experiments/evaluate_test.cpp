@@ -32,6 +32,24 @@ TEST_CASE("the best micro-batch is the one that a look at every divisor finds") 
   }
 }
 
+TEST_CASE("a batch with a large prime factor still finds the micro-batch that fits") {
+  // 521 is prime: its only parts are 1 and 521, and 521 sequences at once do not fit.
+  Problem problem = gpt13b(521);
+  REQUIRE_FALSE(evaluate(problem, "zero-offload").result);
+  const Evaluation best = evaluate_best_micro_batch(problem, "zero-offload", 2);
+  REQUIRE(best.result);
+  CHECK(best.schedule.problem().workload.micro_batch == 1);
+}
+
+TEST_CASE("micro-batches that the gradient's width does not go with are left out") {
+  // 16-bit gradients cannot be summed: one micro-batch only.
+  Problem problem = gpt13b(8);
+  problem.workload.gradient = GradientWidth::bits16;
+  const Evaluation best = evaluate_best_micro_batch(problem, "greedysnake");
+  REQUIRE(best.result);
+  CHECK(best.schedule.problem().workload.micro_batch == 8);
+}
+
 TEST_CASE("what does not fit is listed without a result, and never chosen") {
   Problem problem = gpt13b(8);
   const auto all = evaluate_policies(problem, true);

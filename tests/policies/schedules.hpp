@@ -62,6 +62,7 @@ inline std::vector<std::string> policy_settings() {
       "deep-optimizer-states:stride=2,sub_group_size=5000,staging=double",
       "deep-optimizer-states:stride=5,sub_group_size=1,staging=double,gradients=sync",
       "fuyou",
+      "fuyou:swap=auto",
       "fuyou:optimizer=naive",
       "fuyou:optimizer=serial",
       "fuyou:checkpoints_ssd=0.5",

@@ -150,7 +150,7 @@ TEST_CASE("What runs on an RTX 4090 is what Ratel (ICDE 2025) found to run") {
   CHECK(!fits(on_4090("gpt-175b", 1), "zero-infinity"));
   for (const bool large : {false, true}) {
     Problem problem = on_4090(large ? "gpt-65b" : "gpt-30b", 1);
-    problem.machine.host.memory = 219'000'000'000;
+    problem.machine = load_machine("rtx4090-12ssd", {"host.memory=256GB"});
     CHECK(fits(problem, "zero-infinity") == !large);
   }
 }
