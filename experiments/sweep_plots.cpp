@@ -226,7 +226,7 @@ class Plotter {
     return text;
   }
 
-  // "Does not fit: resident; zero-infinity, fuyou at host memory 48GB to 256GB."
+  // "No result (see the table): resident; zero-infinity, fuyou at host memory 48GB to 256GB."
   std::string missing_note() const {
     std::vector<std::pair<std::string, std::string>> notes;  // where, names
     for (const Series& one : series_) {
@@ -242,8 +242,7 @@ class Plotter {
     }
     std::string text;
     for (const auto& [where, names] : notes) {
-      text += (text.empty() ? "No result (does not fit, or not valid: see the table): " : "; ") +
-              names + where;
+      text += (text.empty() ? "No result (see the table): " : "; ") + names + where;
     }
     return text.empty() ? text : text + ".";
   }

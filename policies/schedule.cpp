@@ -76,11 +76,10 @@ std::string settings_that_fit(const Schedule& schedule) {
   for (const Tier tier : {Tier::gpu, Tier::host, Tier::ssd}) {
     const TierUse& use = schedule.use(tier);
     if (use.peak_bytes <= use.capacity_bytes) continue;
-    if (tier == Tier::ssd && schedule.problem().machine.ssd.count == 0 && use.capacity_bytes == 0) {
-      text += "SSDs (ssd.count, ssd.capacity, ssd.read, ssd.write) ";
-    } else {
-      text += fmt::format("{}{}B ", setting(tier), use.peak_bytes);
-    }
+    text += fmt::format("{}{}B ", setting(tier), use.peak_bytes);
+    const Machine::Ssd& ssd = schedule.problem().machine.ssd;
+    if (tier == Tier::ssd && ssd.count == 0 && ssd.read == 0)
+      text += "with ssd.count, ssd.read and ssd.write of some drives ";
   }
   return text;
 }
