@@ -193,7 +193,7 @@ void run(const Options& options) {
         events.write(step_event(step, tokens));
         line.show(step);
       },
-      &trace, [] { return interrupted.load(); });
+      &trace);
   line.finish();
   // The weights first: nothing that follows can lose them.
   if (!options.no_export) training.export_model(run_folder.file(RunFolder::weights));

@@ -2,12 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <mutex>
 #include <numbers>
 
 #include "base/errors.hpp"
+#include "exec/executor_run.hpp"
 
 namespace spillway {
 
@@ -32,67 +34,9 @@ AdamStep OptimizerSettings::at(std::int64_t step) const {
 
 namespace {
 
-constexpr std::size_t index_of(Lane lane) { return static_cast<std::size_t>(lane); }
-constexpr std::size_t index_of(Tier tier) { return static_cast<std::size_t>(tier); }
-
 bool uses_store(Lane lane) { return lane == Lane::ssd_read || lane == Lane::ssd_write; }
 
 }  // namespace
-
-// What one run of a schedule needs, allocated before it starts.
-struct Executor::Run {
-  Run(const Schedule& s, std::int64_t first)
-      : schedule(s),
-        first_step(first),
-        waiting_for(s.tasks().size()),
-        start_ns(s.tasks().size()),
-        end_ns(s.tasks().size()),
-        gradient_square_sums(s.tasks().size(), 0.0),
-        open_tasks(static_cast<std::size_t>(s.steps())),
-        last_end_ns(static_cast<std::size_t>(s.steps())) {
-    const auto tasks = s.tasks();
-    const Workload& workload = s.problem().workload;
-    for (TaskId id = 0; id < tasks.size(); ++id) {
-      waiting_for[id].store(s.predecessor_counts()[id], std::memory_order_relaxed);
-      by_lane[index_of(tasks[id].lane)].push_back(id);
-      for (const int step : steps_of(tasks[id])) open_tasks[static_cast<std::size_t>(step)]++;
-    }
-    losses.resize(static_cast<std::size_t>(s.steps() * workload.batch), 0.0);
-    tokens.resize(static_cast<std::size_t>(workload.micro_batch * workload.sequence));
-    targets.resize(tokens.size());
-  }
-
-  // Steps whose result a task contributes to: the one it belongs to, and the one whose gradient it
-  // applies.
-  struct Steps {
-    int values[2];
-    int count;
-    const int* begin() const { return values; }
-    const int* end() const { return values + count; }
-  };
-  Steps steps_of(const Task& task) const {
-    Steps steps{{task.step, task.update}, 0};
-    if (task.step < schedule.steps()) steps.count = 1;
-    if (task.update >= 0 && task.update != task.step) {
-      steps.values[steps.count++] = task.update;
-    }
-    return steps;
-  }
-
-  const Schedule& schedule;
-  std::int64_t first_step;
-  std::array<std::vector<TaskId>, lane_count> by_lane;
-  std::vector<std::atomic<std::uint32_t>> waiting_for;  // predecessors not done yet, per task
-  std::vector<std::int64_t> start_ns, end_ns;
-  std::vector<double> losses;                          // (steps, batch)
-  std::vector<double> gradient_square_sums;            // per task
-  std::vector<std::atomic<std::uint32_t>> open_tasks;  // per step
-  std::vector<std::atomic<std::int64_t>> last_end_ns;  // per step: end of its last own task
-  std::vector<std::int32_t> tokens, targets;           // of the micro-batch gpu.compute works on
-  std::int64_t tokens_step = -1, tokens_micro_batch = -1;
-  std::array<std::array<std::uint64_t, tier_count>, lane_count> highest{};
-  std::atomic<std::uint32_t> lanes_left{lane_count};
-};
 
 struct Executor::Lanes {
   std::vector<std::thread> threads;
@@ -101,27 +45,41 @@ struct Executor::Lanes {
   std::atomic<std::uint32_t> generation{0};  // bumped when a run starts or the end has come
   std::atomic<std::uint32_t> progress{0};    // bumped for the calling thread
   std::atomic<bool> failed{false};
-  std::atomic<bool> stopping{false};
+  std::atomic<bool> over{false};      // failed, or stopped: lanes begin no further task
+  std::atomic<bool> stopping{false};  // the threads end
   std::atomic<Run*> run{nullptr};
   std::mutex error_mutex;  // taken only when something fails, and at start-up
   std::exception_ptr error;
   std::vector<std::string> warnings;
+  // Chunks that a lane had to read twice (ssd lanes).
+  std::array<std::atomic<std::uint64_t>, lane_count> read_again{};
 };
 
 Executor::Executor(Device& device, SsdStore* store, const Dataset& dataset,
-                   OptimizerSettings settings)
+                   OptimizerSettings settings, StateSafety safety)
     : device_(device),
       store_(store),
       dataset_(dataset),
       settings_(settings),
+      safety_(safety),
       start_ns_(now_ns()),
       lanes_(std::make_unique<Lanes>()) {
+  if (safety_.gate) next_step_ = announced_ = safety_.gate->points().base_version;
+  if (safety_.committer) {
+    safety_.committer->on_change([this] {
+      if (safety_.committer->failed()) {
+        fail(safety_.committer->error());
+      }
+      wake_caller();
+    });
+  }
   for (int lane = 0; lane < lane_count; ++lane) {
     lanes_->threads.emplace_back([this, lane] { lane_main(static_cast<Lane>(lane)); });
   }
 }
 
 Executor::~Executor() {
+  if (safety_.committer) safety_.committer->on_change({});
   lanes_->stopping = true;
   lanes_->generation.fetch_add(1);
   lanes_->generation.notify_all();
@@ -130,7 +88,32 @@ Executor::~Executor() {
 
 std::vector<std::string> Executor::warnings() const {
   const std::lock_guard lock(lanes_->error_mutex);
-  return lanes_->warnings;
+  std::vector<std::string> all = lanes_->warnings;
+  std::uint64_t read_again = 0;
+  for (const auto& count : lanes_->read_again) read_again += count;
+  if (read_again > 0) {
+    all.push_back(
+        fmt::format("{} chunk{} of the SSD store did not match the checksum when read, but did "
+                    "when read again: "
+                    "check the drive and its cable (smartctl -a)",
+                    read_again, read_again == 1 ? "" : "s"));
+  }
+  return all;
+}
+
+void Executor::wake_caller() {
+  lanes_->progress.fetch_add(1, std::memory_order_release);
+  lanes_->progress.notify_all();
+}
+
+// Lanes finish the task they are at and begin no other.
+void Executor::end_lanes() {
+  lanes_->over.store(true);
+  for (auto& signal : lanes_->signal) {
+    signal.fetch_add(1);
+    signal.notify_all();
+  }
+  if (safety_.gate) safety_.gate->halt();
 }
 
 void Executor::fail(std::exception_ptr error) {
@@ -139,10 +122,13 @@ void Executor::fail(std::exception_ptr error) {
     if (!lanes_->error) lanes_->error = error;
   }
   lanes_->failed.store(true);
-  for (auto& signal : lanes_->signal) {
-    signal.fetch_add(1);
-    signal.notify_all();
-  }
+  end_lanes();
+}
+
+void Executor::request_stop() {
+  SPILLWAY_ASSERT(safety_.gate != nullptr, "only runs with a gate can be stopped");
+  safety_.gate->request_stop(next_step_.load() + 1);
+  wake_caller();
 }
 
 void Executor::lane_main(Lane lane) {
@@ -151,7 +137,7 @@ void Executor::lane_main(Lane lane) {
   while (true) {
     lanes_->generation.wait(seen);
     seen = lanes_->generation.load();
-    if (lanes_->stopping) return;
+    if (lanes_->stopping) break;
     Run& run = *lanes_->run.load();
     try {
       if (uses_store(lane) && !channel && !run.by_lane[index_of(lane)].empty()) {
@@ -165,47 +151,64 @@ void Executor::lane_main(Lane lane) {
     } catch (...) {
       fail(std::current_exception());
     }
+    if (channel) lanes_->read_again[index_of(lane)] = channel->read_again();
     run.lanes_left.fetch_sub(1);
-    lanes_->progress.fetch_add(1);
-    lanes_->progress.notify_all();
+    wake_caller();
+  }
+}
+
+// False when the run is over.
+bool Executor::wait_until_ready(const Run& run, TaskId id) {
+  std::atomic<std::uint32_t>& signal = lanes_->signal[index_of(run.schedule.tasks()[id].lane)];
+  while (true) {
+    const std::uint32_t seen = signal.load(std::memory_order_acquire);
+    if (lanes_->over.load(std::memory_order_acquire)) return false;
+    if (run.waiting_for[id].load(std::memory_order_acquire) == 0) return true;
+    signal.wait(seen, std::memory_order_acquire);
+  }
+}
+
+// The task is done: successors may become ready, steps complete.
+void Executor::count_down(Run& run, TaskId id) {
+  const auto tasks = run.schedule.tasks();
+  for (const TaskId next : run.schedule.successors(id)) {
+    if (run.waiting_for[next].fetch_sub(1, std::memory_order_acq_rel) == 1) {
+      std::atomic<std::uint32_t>& other = lanes_->signal[index_of(tasks[next].lane)];
+      other.fetch_add(1, std::memory_order_release);
+      other.notify_one();
+    }
+  }
+  const Task& task = tasks[id];
+  if (task.step < run.schedule.steps()) {
+    std::atomic<std::int64_t>& last = run.last_end_ns[static_cast<std::size_t>(task.step)];
+    std::int64_t before = last.load(std::memory_order_relaxed);
+    while (before < run.end_ns[id] && !last.compare_exchange_weak(before, run.end_ns[id])) {
+    }
+  }
+  for (const int step : run.steps_of(task)) {
+    if (run.open_tasks[static_cast<std::size_t>(step)].fetch_sub(1, std::memory_order_acq_rel) ==
+        1) {
+      wake_caller();
+    }
   }
 }
 
 void Executor::work(Run& run, Lane lane, SsdStore::Channel* channel) {
-  std::atomic<std::uint32_t>& signal = lanes_->signal[index_of(lane)];
-  const auto tasks = run.schedule.tasks();
+  VersionGate* const gate = safety_.gate;
   for (const TaskId id : run.by_lane[index_of(lane)]) {
-    while (true) {
-      const std::uint32_t seen = signal.load(std::memory_order_acquire);
-      if (lanes_->failed.load(std::memory_order_acquire)) return;
-      if (run.waiting_for[id].load(std::memory_order_acquire) == 0) break;
-      signal.wait(seen, std::memory_order_acquire);
-    }
+    if (!wait_until_ready(run, id)) return;
+    const bool writes_state = gate && run.state[id].writes;
+    const std::int64_t version =
+        writes_state ? run.first_step + run.state[id].version : std::int64_t{0};
+    if (writes_state && !gate->enter(version, run.state[id].in_memory)) return;
     run.start_ns[id] = now_ns();
     execute(run, id, channel);
     run.end_ns[id] = now_ns();
-
-    for (const TaskId next : run.schedule.successors(id)) {
-      if (run.waiting_for[next].fetch_sub(1, std::memory_order_acq_rel) == 1) {
-        std::atomic<std::uint32_t>& other = lanes_->signal[index_of(tasks[next].lane)];
-        other.fetch_add(1, std::memory_order_release);
-        other.notify_one();
-      }
+    if (writes_state) {
+      gate->leave(version);
+      if (gate->stop_version() >= 0) wake_caller();
     }
-    const Task& task = tasks[id];
-    if (task.step < run.schedule.steps()) {
-      std::atomic<std::int64_t>& last = run.last_end_ns[static_cast<std::size_t>(task.step)];
-      std::int64_t before = last.load(std::memory_order_relaxed);
-      while (before < run.end_ns[id] && !last.compare_exchange_weak(before, run.end_ns[id])) {
-      }
-    }
-    for (const int step : run.steps_of(task)) {
-      if (run.open_tasks[static_cast<std::size_t>(step)].fetch_sub(1, std::memory_order_acq_rel) ==
-          1) {
-        lanes_->progress.fetch_add(1, std::memory_order_release);
-        lanes_->progress.notify_all();
-      }
-    }
+    count_down(run, id);
   }
 }
 
@@ -303,7 +306,12 @@ void Executor::execute(Run& run, TaskId id, SsdStore::Channel* channel) {
     case TaskKind::write: {
       const bool reads = task.kind == TaskKind::read;
       const Access& ssd = accesses[reads ? 0 : 1];
-      const std::uint64_t offset = run.schedule.buffers()[ssd.buffer].offset + ssd.offset;
+      std::uint64_t offset = run.schedule.buffers()[ssd.buffer].offset + ssd.offset;
+      if (safety_.gate && run.state[id].part >= 0) {
+        const StatePart& part = safety_.parts[static_cast<std::size_t>(run.state[id].part)];
+        const int copy = safety_.gate->points().copy_of(run.first_step + run.state[id].version);
+        offset = part.address[static_cast<std::size_t>(copy)] + ssd.offset;
+      }
       if (reads) {
         channel->read(offset, address(run, accesses[1]), task.bytes);
       } else {
@@ -316,43 +324,50 @@ void Executor::execute(Run& run, TaskId id, SsdStore::Channel* channel) {
   }
 }
 
-void Executor::run(const Schedule& schedule, std::int64_t first_step,
-                   const std::function<void(const StepResult&)>& report, Trace* trace,
-                   int segment) {
+void Executor::prepare(const Schedule& schedule) {
   SPILLWAY_ASSERT(schedule.use(Tier::gpu).peak_bytes <= device_.gpu_memory().size());
   SPILLWAY_ASSERT(schedule.use(Tier::host).peak_bytes <= device_.host_memory().size());
   SPILLWAY_ASSERT(schedule.use(Tier::ssd).peak_bytes <= (store_ ? store_->size() : 0));
-  Run run(schedule, first_step);
-  const Workload& workload = schedule.problem().workload;
-  std::vector<StepResult> results(static_cast<std::size_t>(schedule.steps()));
-  for (const Task& task : schedule.tasks()) {
-    if (task.step >= schedule.steps()) continue;
-    StepResult& result = results[static_cast<std::size_t>(task.step)];
-    if (task.kind == TaskKind::read) result.ssd_bytes_read += task.bytes;
-    if (task.kind == TaskKind::write) result.ssd_bytes_written += task.bytes;
+  for (const auto& run : runs_) {
+    if (&run->schedule == &schedule) return;
   }
+  SPILLWAY_ASSERT(!safety_.gate || !safety_.parts.empty(), "a gate needs to know what to guard");
+  runs_.push_back(
+      std::make_unique<Run>(schedule, safety_.gate ? safety_.parts : std::span<const StatePart>{}));
+}
 
+// All steps up to the requested stop are reported, and durable if anything is.
+bool Executor::stop_is_complete() const {
+  if (!safety_.gate) return false;
+  const std::int64_t stop = safety_.gate->stop_version();
+  if (stop < 0 || next_step_.load() < stop) return false;
+  return safety_.committer ? safety_.committer->committed() >= stop
+                           : safety_.gate->whole_version() >= stop;
+}
+
+void Executor::announce_commit(std::int64_t done) {
+  if (!safety_.committer) return;
+  const std::int64_t committed = safety_.committer->committed();
+  if (committed <= announced_ || committed > done) return;
+  announced_ = committed;
+  if (on_commit_) on_commit_(committed);
+}
+
+void Executor::wait_for_commit(std::int64_t version) {
+  safety_.committer->wait_for(version);
+  announce_commit(version);
+}
+
+int Executor::run(const Schedule& schedule, std::int64_t first_step,
+                  const std::function<void(const StepResult&)>& report, Trace* trace, int segment) {
+  prepare(schedule);
+  Run& run = **std::find_if(runs_.begin(), runs_.end(),
+                            [&](const auto& one) { return &one->schedule == &schedule; });
+  run.reset(first_step);
   lanes_->run = &run;
   const std::int64_t began = now_ns();
   lanes_->generation.fetch_add(1);
   lanes_->generation.notify_all();
-  const auto finish = [&](int step) {
-    const auto s = static_cast<std::size_t>(step);
-    StepResult& result = results[s];
-    result.step = first_step + step;
-    for (std::int64_t i = 0; i < workload.batch; ++i)
-      result.loss +=
-          run.losses[s * static_cast<std::size_t>(workload.batch) + static_cast<std::size_t>(i)];
-    result.loss /= static_cast<double>(workload.tokens_per_step());
-    double squares = 0;
-    for (TaskId id = 0; id < schedule.tasks().size(); ++id) {
-      if (schedule.tasks()[id].update == step) squares += run.gradient_square_sums[id];
-    }
-    result.gradient_norm = std::sqrt(squares);
-    const std::int64_t before = step == 0 ? began : run.last_end_ns[s - 1].load();
-    result.seconds = static_cast<double>(run.last_end_ns[s].load() - before) / 1e9;
-    report(result);
-  };
 
   int reported = 0;
   std::exception_ptr own_error;
@@ -363,13 +378,18 @@ void Executor::run(const Schedule& schedule, std::int64_t first_step,
       while (!own_error && reported < schedule.steps() &&
              run.open_tasks[static_cast<std::size_t>(reported)].load(std::memory_order_acquire) ==
                  0) {
-        finish(reported++);
+        const StepResult result = run.result(reported++, began);
+        next_step_ = first_step + reported;
+        report(result);
+        announce_commit(first_step + reported);
       }
+      if (!own_error) announce_commit(first_step + reported);
     } catch (...) {
       own_error = std::current_exception();
       fail(own_error);
     }
     if (all_done) break;
+    if (!lanes_->over && stop_is_complete()) end_lanes();
     lanes_->progress.wait(seen, std::memory_order_acquire);
   }
   lanes_->run = nullptr;
@@ -379,11 +399,13 @@ void Executor::run(const Schedule& schedule, std::int64_t first_step,
   }
   if (lanes_->failed) std::rethrow_exception(lanes_->error);
   if (trace) append_spans(run, *trace, segment);
+  return reported;
 }
 
 void Executor::append_spans(const Run& run, Trace& trace, int segment) const {
   const auto tasks = run.schedule.tasks();
   for (TaskId id = 0; id < tasks.size(); ++id) {
+    if (run.end_ns[id] == 0) continue;  // a stop came first
     const Task& task = tasks[id];
     Span span;
     span.task = id;

@@ -2,11 +2,13 @@
 //
 // A lane's thread takes its tasks in program order. It waits until all predecessors of the next one
 // are done (a counter per task, a futex per lane: no lock, nothing polled), runs it, and counts its
-// successors down. Nothing is allocated between start-up and the end of a run. A failure on any
-// lane stops all lanes and is rethrown to the caller.
+// successors down. What a schedule needs is allocated when it is prepared; running it allocates
+// nothing. A failure on any lane stops all lanes and is rethrown to the caller.
 //
 // A run executes a whole schedule: `schedule.steps()` training steps and the epilogue, after which
-// every home holds current values. Training is a sequence of runs of the same policy.
+// every home holds current values. Training is a sequence of runs of the same policy. A stop ends a
+// run after the current step: all of that step's updates are done and none of a later one is
+// begun (exec/version_gate.hpp).
 #pragma once
 
 #include <array>
@@ -19,9 +21,12 @@
 #include <thread>
 #include <vector>
 
+#include "exec/committer.hpp"
 #include "exec/dataset.hpp"
 #include "exec/device.hpp"
 #include "exec/ssd_store.hpp"
+#include "exec/store_layout.hpp"
+#include "exec/version_gate.hpp"
 #include "policies/schedule.hpp"
 #include "traces/trace.hpp"
 
@@ -46,22 +51,46 @@ struct StepResult {
   std::uint64_t ssd_bytes_read = 0, ssd_bytes_written = 0;
 };
 
+// What keeps the optimizer state safe while it is overwritten; all outlive the executor. Without a
+// gate, runs cannot be stopped, and the store has one copy of everything.
+struct StateSafety {
+  VersionGate* gate = nullptr;
+  Committer* committer = nullptr;      // null: nothing is committed
+  std::span<const StatePart> parts{};  // of the state at rest
+};
+
 class Executor {
  public:
   // `store` may be null when no schedule uses the ssd tier. Device, store and dataset outlive the
   // executor.
-  Executor(Device& device, SsdStore* store, const Dataset& dataset, OptimizerSettings settings);
+  Executor(Device& device, SsdStore* store, const Dataset& dataset, OptimizerSettings settings,
+           StateSafety safety = {});
   ~Executor();
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 
-  // Runs all of `schedule`, its first step being global step `first_step`. `report` is called in
-  // step order on the calling thread as soon as a step's loss and gradient norm are known. Spans
-  // are appended to `trace` (if not null) as segment `segment`, times counted from the construction
-  // of the executor.
-  void run(const Schedule& schedule, std::int64_t first_step,
-           const std::function<void(const StepResult&)>& report, Trace* trace = nullptr,
-           int segment = 0);
+  // Allocates what running `schedule` needs, once; run() does so otherwise. The schedule outlives
+  // the executor.
+  void prepare(const Schedule& schedule);
+
+  // Runs all of `schedule`, its first step being global step `first_step`, or up to a requested
+  // stop. Returns the number of steps done. `report` is called in step order on the calling thread
+  // as soon as a step's loss and gradient norm are known. Spans of what was run are appended to
+  // `trace` (if not null) as segment `segment`, times counted from the construction of the
+  // executor.
+  int run(const Schedule& schedule, std::int64_t first_step,
+          const std::function<void(const StepResult&)>& report, Trace* trace = nullptr,
+          int segment = 0);
+
+  // Called on the thread that runs, with the steps that are durable now, after they were reported.
+  void on_commit(std::function<void(std::int64_t)> listener) { on_commit_ = std::move(listener); }
+
+  // Between runs: blocks until `version`, a commit point, is durable, and announces it.
+  void wait_for_commit(std::int64_t version);
+
+  // Ends training after the step that is running now; from any thread, also before a run. Needs a
+  // gate.
+  void request_stop();
 
   // Highest end of any bytes a task touched so far, per tier: what the memory planner calls the
   // peak.
@@ -72,13 +101,19 @@ class Executor {
   std::vector<std::string> warnings() const;
 
  private:
-  struct Run;    // the state of one run
+  struct Run;    // what running a schedule needs (exec/executor_run.hpp)
   struct Lanes;  // the threads
 
   void lane_main(Lane lane);
   void work(Run& run, Lane lane, SsdStore::Channel* channel);
   void execute(Run& run, TaskId id, SsdStore::Channel* channel);
+  bool wait_until_ready(const Run& run, TaskId id);
+  void count_down(Run& run, TaskId id);
   void fail(std::exception_ptr error);
+  void end_lanes();
+  void wake_caller();
+  bool stop_is_complete() const;
+  void announce_commit(std::int64_t done);
   std::byte* address(const Run& run, const Access& access) const;
   Operands operands(Run& run, TaskId id);
   void append_spans(const Run& run, Trace& trace, int segment) const;
@@ -87,8 +122,13 @@ class Executor {
   SsdStore* store_;
   const Dataset& dataset_;
   OptimizerSettings settings_;
+  StateSafety safety_;
   std::int64_t start_ns_;
   std::array<std::uint64_t, tier_count> highest_use_{};
+  std::vector<std::unique_ptr<Run>> runs_;  // by schedule
+  std::atomic<std::int64_t> next_step_{0};  // the first step that is not reported yet
+  std::function<void(std::int64_t)> on_commit_;
+  std::int64_t announced_ = 0;  // the last commit that was
   std::unique_ptr<Lanes> lanes_;
 };
 

@@ -42,6 +42,7 @@ class IoUring final : public IoRing {
 
   void queue(const IoRequest& request) override;
   int submit_and_wait() override { return io_uring_submit_and_wait(&ring_, 1); }
+  void submit_now() override { io_uring_submit(&ring_); }
   std::size_t reap(std::span<IoCompletion> completions) override;
   void pause(unsigned attempt) override {
     // 10 us doubling to 1 ms: EAGAIN means that the kernel ran out of something for the moment.

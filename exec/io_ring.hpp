@@ -41,6 +41,8 @@ class IoRing {
   // Hands over what is queued and waits until one completion is there. Returns how many requests
   // were accepted, which may be fewer than queued (the rest stays queued), or -errno.
   virtual int submit_and_wait() = 0;
+  // Hands over what is queued without waiting, if that is easy: what is not accepted stays queued.
+  virtual void submit_now() {}
   // Takes the completions that are there, at most completions.size(). Returns how many.
   virtual std::size_t reap(std::span<IoCompletion> completions) = 0;
   // Lets the machine catch its breath before retry number `attempt` (from 1).

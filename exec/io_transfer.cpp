@@ -62,13 +62,14 @@ std::uint64_t Striping::file_bytes(std::uint32_t file, std::uint64_t total) cons
 }
 
 IoTransfer::IoTransfer(IoRing& ring, unsigned queue_depth, Striping striping,
-                       std::vector<std::string> names)
+                       std::vector<std::string> names, ChunkTable* chunks)
     : ring_(ring),
       striping_(striping),
       names_(std::move(names)),
+      chunks_(chunks),
       slots_(std::make_unique<Slot[]>(queue_depth)),
       completions_(queue_depth) {
-  SPILLWAY_ASSERT(queue_depth > 0 && striping.files == names_.size());
+  SPILLWAY_ASSERT(queue_depth > 0 && striping.files <= names_.size());
   free_slots_.reserve(queue_depth);
   for (std::uint32_t slot = queue_depth; slot > 0; --slot) free_slots_.push_back(slot - 1);
 }
@@ -79,17 +80,35 @@ void IoTransfer::transfer(IoKind kind, std::uint64_t offset, std::byte* memory,
                       reinterpret_cast<std::uintptr_t>(memory) % io_alignment == 0,
                   fmt::format("offset {}, {} bytes, memory {}", offset, bytes,
                               static_cast<const void*>(memory)));
+  file_ = -1;
   kind_ = kind;
   offset_ = offset;
   memory_ = memory;
   left_ = bytes;
+  checked_ = chunks_ != nullptr && bytes > 0;
+  if (checked_) chunk_ = chunks_->at(offset);
   run();
 }
 
-void IoTransfer::sync() {
+void IoTransfer::transfer_in_file(IoKind kind, std::uint32_t file, std::uint64_t offset,
+                                  std::byte* memory, std::uint64_t bytes) {
+  SPILLWAY_ASSERT(file < names_.size() && offset % io_alignment == 0 && bytes % io_alignment == 0 &&
+                  reinterpret_cast<std::uintptr_t>(memory) % io_alignment == 0);
+  file_ = file;
+  kind_ = kind;
+  offset_ = offset;
+  memory_ = memory;
+  left_ = bytes;
+  checked_ = false;
+  run();
+}
+
+void IoTransfer::sync(std::uint32_t first, std::uint32_t count) {
+  SPILLWAY_ASSERT(first + count <= names_.size());
   kind_ = IoKind::sync;
-  offset_ = 0;
-  left_ = names_.size();
+  offset_ = first;
+  left_ = count;
+  checked_ = false;
   run();
 }
 
@@ -100,15 +119,16 @@ void IoTransfer::run() {
   }
   failure_.happened = false;
   while (true) {
-    IoRequest request;
-    while (!failure_.happened && !free_slots_.empty() && next_request(request)) {
-      const std::uint32_t slot = free_slots_.back();
+    while (!failure_.happened && !free_slots_.empty() && left_ > 0) {
+      const std::uint32_t index = free_slots_.back();
+      Slot& slot = slots_[index];
+      slot.request.tag = index;
+      next_request(slot);
       free_slots_.pop_back();
-      request.tag = slot;
-      slots_[slot].request = request;
-      slots_[slot].stalls = 0;
       ++in_flight_;
-      queue(slot);
+      queue(index);
+      // The drive works on this one while the checksum of the next is taken.
+      if (checked_ && kind_ == IoKind::write) ring_.submit_now();
     }
     if (in_flight_ == 0) break;
     submit();
@@ -120,24 +140,54 @@ void IoTransfer::run() {
   if (failure_.happened) throw_failure();
 }
 
-// Cuts the next request off the run; false when nothing is left.
-bool IoTransfer::next_request(IoRequest& request) {
-  if (left_ == 0) return false;
+// Cuts the next request off the run, of which something is left.
+void IoTransfer::next_request(Slot& slot) {
+  IoRequest& request = slot.request;
   request.kind = kind_;
+  slot.stalls = 0;
+  slot.again = false;
+  slot.checked = checked_;
   if (kind_ == IoKind::sync) {
     request.file = static_cast<std::uint32_t>(offset_++);
+    request.bytes = 0;
     --left_;
-    return true;
+    return;
   }
-  const Striping::Place place = striping_.locate(offset_);
+  const Striping::Place place = file_ < 0 ? striping_.locate(offset_)
+                                          : Striping::Place{static_cast<std::uint32_t>(file_),
+                                                            offset_, std::uint64_t{1} << 20};
   request.file = place.file;
   request.file_offset = place.offset;
   request.memory = memory_;
-  request.bytes = static_cast<std::uint32_t>(std::min(left_, place.contiguous));
+  std::uint64_t bytes = std::min(left_, place.contiguous);
+  if (checked_) {
+    bytes = chunks_->end(chunk_) - offset_;
+    SPILLWAY_ASSERT(bytes <= left_ && bytes <= place.contiguous, "transfers are whole chunks");
+    slot.chunk = chunk_++;
+    if (kind_ == IoKind::write) chunks_->set(slot.chunk, ChunkTable::checksum({memory_, bytes}));
+  }
+  request.bytes = static_cast<std::uint32_t>(bytes);
+  slot.whole = request;
   offset_ += request.bytes;
   memory_ += request.bytes;
   left_ -= request.bytes;
-  return true;
+}
+
+// Whether what was read is what was written. If not, the chunk is asked for once more.
+bool IoTransfer::matches(Slot& slot) {
+  const std::uint64_t expected = chunks_->sum(slot.chunk);
+  if (expected == 0 || failure_.happened) return true;
+  if (ChunkTable::checksum({slot.whole.memory, slot.whole.bytes}) == expected) {
+    if (slot.again) read_again_.fetch_add(1, std::memory_order_relaxed);
+    return true;
+  }
+  if (slot.again) {
+    fail(slot.whole, wrong_checksum);
+    return true;
+  }
+  slot.again = true;
+  slot.request = slot.whole;
+  return false;
 }
 
 void IoTransfer::queue(std::uint32_t slot) {
@@ -174,9 +224,14 @@ void IoTransfer::complete(const IoCompletion& completion) {
   }
   const auto moved = static_cast<std::uint32_t>(completion.result);
   SPILLWAY_ASSERT(moved <= request.bytes, "more was transferred than asked for");
-  if (moved == request.bytes) return finish(completion.tag);
+  if (moved == request.bytes) {
+    if (slot.checked && request.kind == IoKind::read && !matches(slot)) {
+      return queue(completion.tag);
+    }
+    return finish(completion.tag);
+  }
   if (moved == 0 && request.kind == IoKind::read) {
-    fail(request, 0);
+    fail(request, file_ended);
     return finish(completion.tag);
   }
   // Go on from a block boundary, so that unbuffered I/O stays possible; the cut block is moved
@@ -213,7 +268,14 @@ void IoTransfer::fail(const IoRequest& request, int error_number) {
 void IoTransfer::throw_failure() const {
   const IoRequest& request = failure_.request;
   const std::string& file = names_[request.file];
-  if (failure_.error_number == 0) {
+  if (failure_.error_number == wrong_checksum) {
+    throw MachineError(
+        fmt::format("{}: the {} bytes at offset {} are not what was written there", file,
+                    request.bytes, request.file_offset),
+        "the drive, its cable or the memory corrupts data: check it (smartctl -a, memtest), then "
+        "go on from the last commit with --resume, with --ssd on another drive if need be");
+  }
+  if (failure_.error_number == file_ended) {
     throw MachineError(
         fmt::format("{} ends before offset {}, where {} bytes should be read", file,
                     request.file_offset, request.bytes),

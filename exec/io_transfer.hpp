@@ -7,6 +7,11 @@
 // errors: the first one is kept, no new request starts, what is in flight is waited for (the kernel
 // may still use the memory), and only then it is thrown. After such an error the object can be used
 // again.
+//
+// With a ChunkTable, requests are whole chunks: their checksums are set before they are written
+// and compared when they have been read, while other requests are in flight. A chunk that does not
+// match is read once more; if it then matches, that is remembered as a warning, else it is an
+// error.
 #pragma once
 
 #include <atomic>
@@ -16,6 +21,7 @@
 #include <string>
 #include <vector>
 
+#include "exec/chunk_table.hpp"
 #include "exec/io_ring.hpp"
 
 namespace spillway {
@@ -39,20 +45,35 @@ struct Striping {
 
 class IoTransfer {
  public:
-  // `names` are the paths of the ring's files, for errors. `ring` must outlive this.
-  IoTransfer(IoRing& ring, unsigned queue_depth, Striping striping, std::vector<std::string> names);
+  // `names` are the paths of the ring's files, for errors: first those that `striping` is over,
+  // then any others. `chunks` (may be null) covers the striped address space. `ring` and `chunks`
+  // must outlive this.
+  IoTransfer(IoRing& ring, unsigned queue_depth, Striping striping, std::vector<std::string> names,
+             ChunkTable* chunks = nullptr);
 
   // Blocks until all `bytes` (with `offset` and `memory`, multiples of io_alignment) are
   // transferred. Throws MachineError naming file, offset and remedy. Allocates nothing unless it
   // throws.
   void transfer(IoKind kind, std::uint64_t offset, std::byte* memory, std::uint64_t bytes);
-  // Blocks until everything written to the files is durable (fdatasync of each).
-  void sync();
+  // The same within one file, by its index, without checksums.
+  void transfer_in_file(IoKind kind, std::uint32_t file, std::uint64_t offset, std::byte* memory,
+                        std::uint64_t bytes);
+  // Blocks until everything written to files [first, first + count) is durable (fdatasync of each).
+  void sync(std::uint32_t first, std::uint32_t count);
+  // Of all striped files.
+  void sync() { sync(0, striping_.files); }
+
+  // Chunks whose checksum matched only when they were read again.
+  std::uint64_t read_again() const { return read_again_.load(std::memory_order_relaxed); }
 
  private:
   struct Slot {
     IoRequest request;    // what is still to be transferred
     unsigned stalls = 0;  // retries since the last progress
+    IoRequest whole;      // what was to be transferred when it was cut
+    std::size_t chunk = 0;
+    bool checked = false;  // the chunk's checksum is to be compared
+    bool again = false;    // it did not match the first time
     // The thread sanitizer does not see that the kernel orders submission before completion; a
     // store and a load per request say so.
     std::atomic<std::uint32_t> handover{0};
@@ -60,11 +81,14 @@ class IoTransfer {
   struct Failure {
     bool happened = false;
     IoRequest request;
-    int error_number = 0;  // 0: the file ended early
+    int error_number = 0;  // or one of the two below
   };
+  static constexpr int file_ended = 0;
+  static constexpr int wrong_checksum = -1;
 
   void run();
-  bool next_request(IoRequest& request);
+  void next_request(Slot& slot);
+  bool matches(Slot& slot);
   void queue(std::uint32_t slot);
   void submit();
   void complete(const IoCompletion& completion);
@@ -76,6 +100,8 @@ class IoTransfer {
   IoRing& ring_;
   Striping striping_;
   std::vector<std::string> names_;
+  ChunkTable* chunks_;
+  std::atomic<std::uint64_t> read_again_{0};
   std::unique_ptr<Slot[]> slots_;
   std::vector<std::uint32_t> free_slots_;
   std::vector<IoCompletion> completions_;
@@ -89,6 +115,9 @@ class IoTransfer {
   std::uint64_t offset_ = 0;
   std::byte* memory_ = nullptr;
   std::uint64_t left_ = 0;  // bytes; for sync: files
+  std::int64_t file_ = -1;  // -1: striped
+  std::size_t chunk_ = 0;   // of the next request
+  bool checked_ = false;    // the run has checksums
   Failure failure_;
 };
 

@@ -6,84 +6,131 @@
 #include <cstring>
 
 #include "base/errors.hpp"
+#include "exec/committer.hpp"
 #include "exec/gpt_init.hpp"
 
 namespace spillway {
 
 namespace {
 
-// Pieces are small, so that a model of any size is initialised and read in this much memory.
-constexpr std::uint64_t piece_elements = 1 << 20;
+// Pieces are small, so that a model of any size is written and read in this much memory.
+constexpr std::uint64_t piece_bytes = std::uint64_t{4} << 20;
+constexpr std::uint64_t float_bytes = sizeof(float);
+
+std::uint64_t values_of(const HomePart& home) {
+  return home.kind == BufferKind::optimizer_state ? 3 * home.elements : home.elements;
+}
+
+// Values [from, to) of a home, which holds [parameters] or [master | m | v].
+void fill(const HomePart& home, const StateValues& values, std::uint64_t from, std::uint64_t to,
+          float* out) {
+  while (from < to) {
+    const std::uint64_t element = from % home.elements;
+    const std::uint64_t count = std::min(home.elements - element, to - from);
+    values(home.unit, static_cast<int>(from / home.elements), home.first_element + element, count,
+           out);
+    from += count;
+    out += count;
+  }
+}
 
 }  // namespace
 
-ModelAccess::ModelAccess(const Schedule& schedule, Device& device, SsdStore* store)
-    : schedule_(schedule),
-      device_(device),
-      staging_(piece_elements * 4, "staging for initial values") {
-  if (store) channel_ = std::make_unique<SsdStore::Channel>(*store);
-}
-
-std::byte* ModelAccess::memory_of(const Slice& where) {
-  const BufferInfo& buffer = schedule_.buffers()[where.buffer.id];
-  if (buffer.tier == Tier::ssd) return nullptr;
-  const auto memory = buffer.tier == Tier::gpu ? device_.gpu_memory() : device_.host_memory();
-  return memory.data() + buffer.offset + where.offset;
-}
-
-void ModelAccess::write(const Slice& where, std::uint64_t offset, const std::byte* from,
-                        std::uint64_t bytes) {
-  SPILLWAY_ASSERT(offset + bytes <= where.bytes);
-  if (std::byte* const memory = memory_of(where)) {
-    std::memcpy(memory + offset, from, bytes);
-  } else {
-    channel_->write(schedule_.buffers()[where.buffer.id].offset + where.offset + offset, from,
-                    bytes);
-  }
-}
-
-const std::byte* ModelAccess::read(const Slice& where, std::uint64_t offset, std::uint64_t bytes) {
-  SPILLWAY_ASSERT(offset + bytes <= where.bytes);
-  if (const std::byte* const memory = memory_of(where)) return memory + offset;
-  channel_->read(schedule_.buffers()[where.buffer.id].offset + where.offset + offset,
-                 staging_.data(), bytes);
-  return staging_.data();
-}
-
-void ModelAccess::initialise(std::uint64_t seed) {
-  float* const values = reinterpret_cast<float*>(staging_.data());
-  for (const HomePart& home : schedule_.homes()) {
-    for (std::uint64_t done = 0; done < home.elements; done += piece_elements) {
-      const std::uint64_t count = std::min(piece_elements, home.elements - done);
-      initial_values(schedule_.problem().model, home.unit, seed,
-                     static_cast<std::int64_t>(home.first_element + done),
-                     static_cast<std::int64_t>(count), values);
-      // Parameters, or the master part of [master | m | v].
-      write(home.where, done * 4, staging_.data(), count * 4);
-      if (home.kind != BufferKind::optimizer_state) continue;
-      std::fill_n(values, count, 0.0f);
-      for (std::uint64_t moment = 1; moment <= 2; ++moment) {
-        write(home.where, (moment * home.elements + done) * 4, staging_.data(), count * 4);
-      }
+StateValues initial_state(const ModelSpec& model, std::uint64_t seed) {
+  return [&model, seed](std::int64_t unit, int moment, std::uint64_t first, std::uint64_t count,
+                        float* to) {
+    if (moment == 0) {
+      initial_values(model, unit, seed, static_cast<std::int64_t>(first),
+                     static_cast<std::int64_t>(count), to);
+    } else {
+      std::fill_n(to, count, 0.0f);
     }
+  };
+}
+
+ModelAccess::ModelAccess(const StateAtRest& state, int copy)
+    : state_(state),
+      copy_(copy),
+      part_of_buffer_(StoreLayout::parts_by_buffer(state.schedule, state.parts)),
+      staging_(piece_bytes, "staging for model states") {
+  if (state.store) channel_ = std::make_unique<SsdStore::Channel>(*state.store);
+}
+
+ModelAccess::Place ModelAccess::place_of(const HomePart& home) const {
+  const BufferInfo& buffer = state_.schedule.buffers()[home.where.buffer.id];
+  const std::uint64_t offset = buffer.offset + home.where.offset;
+  if (buffer.tier != Tier::ssd) {
+    const auto memory =
+        buffer.tier == Tier::gpu ? state_.device.gpu_memory() : state_.device.host_memory();
+    return {memory.data() + offset, 0};
   }
+  const std::int32_t part = part_of_buffer_[home.where.buffer.id];
+  if (part < 0) return {nullptr, offset};
+  return {nullptr,
+          state_.parts[static_cast<std::size_t>(part)].address[static_cast<std::size_t>(copy_)]};
+}
+
+void ModelAccess::write_home(const HomePart& home, const StateValues& values) {
+  const Place place = place_of(home);
+  const std::uint64_t count = values_of(home);
+  if (place.memory) {
+    return fill(home, values, 0, count, reinterpret_cast<float*>(place.memory));
+  }
+  for_chunk_runs(*state_.chunks, place.address, count * float_bytes, staging_.size(),
+                 [&](std::uint64_t at, std::uint64_t bytes) {
+                   const std::uint64_t from = (at - place.address) / float_bytes;
+                   fill(home, values, from, from + bytes / float_bytes,
+                        reinterpret_cast<float*>(staging_.data()));
+                   channel_->write(at, staging_.data(), bytes);
+                 });
+}
+
+void ModelAccess::write(const StateValues& values, Homes homes) {
+  for (const HomePart& home : state_.schedule.homes()) {
+    const Tier tier = state_.schedule.buffers()[home.where.buffer.id].tier;
+    if (homes == Homes::not_on_ssd_optimizer_state && tier == Tier::ssd &&
+        home.kind == BufferKind::optimizer_state) {
+      continue;
+    }
+    write_home(home, values);
+  }
+}
+
+void ModelAccess::capture(int copy) {
+  capture_memory(*channel_, state_.parts, *state_.chunks, state_.device, copy, staging_);
+}
+
+void ModelAccess::commit(const StoreIdentity& identity, std::int64_t version, std::int64_t epoch) {
+  commit_now(*channel_, identity, *state_.chunks, version, epoch);
 }
 
 void ModelAccess::read_master(
     std::int64_t unit, const std::function<void(std::uint64_t, std::span<const float>)>& take) {
-  std::vector<const HomePart*> parts;
-  for (const HomePart& home : schedule_.homes()) {
-    if (home.unit == unit && home.kind == BufferKind::optimizer_state) parts.push_back(&home);
+  std::vector<const HomePart*> homes;
+  for (const HomePart& home : state_.schedule.homes()) {
+    if (home.unit == unit && home.kind == BufferKind::optimizer_state) homes.push_back(&home);
   }
-  std::sort(parts.begin(), parts.end(), [](const HomePart* a, const HomePart* b) {
+  std::sort(homes.begin(), homes.end(), [](const HomePart* a, const HomePart* b) {
     return a->first_element < b->first_element;
   });
-  for (const HomePart* home : parts) {
-    for (std::uint64_t done = 0; done < home->elements; done += piece_elements) {
-      const std::uint64_t count = std::min(piece_elements, home->elements - done);
-      const std::byte* const bytes = read(home->where, done * 4, count * 4);
-      take(home->first_element + done, {reinterpret_cast<const float*>(bytes), count});
+  for (const HomePart* home : homes) {
+    const Place place = place_of(*home);
+    const auto give = [&](const std::byte* from, std::uint64_t first, std::uint64_t count) {
+      take(home->first_element + first, {reinterpret_cast<const float*>(from), count});
+    };
+    if (place.memory) {
+      give(place.memory, 0, home->elements);
+      continue;
     }
+    // The last chunk may hold the first of the moments too.
+    const std::uint64_t end = place.address + home->elements * float_bytes;
+    for_chunk_runs(*state_.chunks, place.address, home->where.bytes, staging_.size(),
+                   [&](std::uint64_t at, std::uint64_t bytes) {
+                     if (at >= end) return;
+                     channel_->read(at, staging_.data(), bytes);
+                     give(staging_.data(), (at - place.address) / float_bytes,
+                          (std::min(end, at + bytes) - at) / float_bytes);
+                   });
   }
 }
 
@@ -93,7 +140,7 @@ std::uint64_t ModelAccess::weights_hash() {
   };
   const std::unique_ptr<XXH3_state_t, Deleter> hash(XXH3_createState());
   XXH3_64bits_reset(hash.get());
-  for (std::int64_t unit = 0; unit <= schedule_.problem().model.layers; ++unit) {
+  for (std::int64_t unit = 0; unit <= state_.schedule.problem().model.layers; ++unit) {
     read_master(unit, [&](std::uint64_t, std::span<const float> values) {
       XXH3_64bits_update(hash.get(), values.data(), values.size_bytes());
     });

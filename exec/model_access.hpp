@@ -1,5 +1,5 @@
-// Reading and writing the model states where they rest between runs: initial values, weights hash,
-// export.
+// Reading and writing the model states where they rest between runs: initial or resumed values,
+// weights hash, export.
 #pragma once
 
 #include <cstdint>
@@ -8,20 +8,50 @@
 #include <span>
 
 #include "exec/arena.hpp"
+#include "exec/commit_record.hpp"
 #include "exec/device.hpp"
 #include "exec/ssd_store.hpp"
+#include "exec/store_layout.hpp"
 #include "policies/schedule.hpp"
 
 namespace spillway {
 
+// Where the states are: the homes of a schedule, in this memory and in this store. All outlive
+// whoever holds it.
+struct StateAtRest {
+  const Schedule& schedule;
+  Device& device;
+  SsdStore* store = nullptr;           // null when nothing rests on the ssd
+  const ChunkTable* chunks = nullptr;  // of the store
+  std::span<const StatePart> parts{};  // of the optimizer state, in the store
+};
+
+// `count` values of a unit from element `first` on: master weights (moment 0), first (1) or second
+// (2) moments.
+using StateValues = std::function<void(std::int64_t unit, int moment, std::uint64_t first,
+                                       std::uint64_t count, float* to)>;
+
+// Master weights drawn from the seed (exec/gpt_init.hpp), zero moments.
+StateValues initial_state(const ModelSpec& model, std::uint64_t seed);
+
 // Used on one thread, while no run is in progress.
 class ModelAccess {
  public:
-  // `store` may be null when nothing rests on the ssd.
-  ModelAccess(const Schedule& schedule, Device& device, SsdStore* store);
+  // `copy`: which copy of optimizer state on the ssd is the current one.
+  explicit ModelAccess(const StateAtRest& state, int copy = 0);
 
-  // Writes the initial weights of `seed` (exec/gpt_init.hpp) and zero moments to every home.
-  void initialise(std::uint64_t seed);
+  // Which homes to write.
+  enum class Homes : std::uint8_t {
+    all,
+    not_on_ssd_optimizer_state  // those that a store opened again does not hold already
+  };
+  // Writes these values to every home: optimizer state, and parameters, which equal the masters.
+  void write(const StateValues& values, Homes homes = Homes::all);
+
+  // Copies optimizer state that rests in memory to copy `copy` in the store.
+  void capture(int copy);
+  // Commits what was written and captured (exec/commit_record.hpp).
+  void commit(const StoreIdentity& identity, std::int64_t version, std::int64_t epoch);
 
   // The fp32 master weights of a unit in order: `take(first_element, values)` per piece; padding
   // included.
@@ -33,13 +63,17 @@ class ModelAccess {
   std::uint64_t weights_hash();
 
  private:
-  // Bytes [offset, offset + bytes) of a home, to or from `buffer`.
-  void write(const Slice& where, std::uint64_t offset, const std::byte* from, std::uint64_t bytes);
-  const std::byte* read(const Slice& where, std::uint64_t offset, std::uint64_t bytes);
-  std::byte* memory_of(const Slice& where);
+  // Where a home begins: memory, or an address in the store.
+  struct Place {
+    std::byte* memory = nullptr;
+    std::uint64_t address = 0;
+  };
+  Place place_of(const HomePart& home) const;
+  void write_home(const HomePart& home, const StateValues& values);
 
-  const Schedule& schedule_;
-  Device& device_;
+  StateAtRest state_;
+  int copy_;
+  std::vector<std::int32_t> part_of_buffer_;
   std::unique_ptr<SsdStore::Channel> channel_;
   Arena staging_;
 };

@@ -34,7 +34,18 @@ std::vector<std::string> names(const std::vector<StoreFile>& files) {
   return result;
 }
 
+constexpr const char* stem(int generation) { return generation == 0 ? "" : "-b"; }
+
 }  // namespace
+
+std::filesystem::path store_file(const std::filesystem::path& directory, std::size_t index,
+                                 int generation) {
+  return directory / fmt::format("spillway-store-{}{}.bin", index, stem(generation));
+}
+
+std::filesystem::path record_file(const std::filesystem::path& first_directory, int generation) {
+  return first_directory / fmt::format("spillway-commit{}.bin", stem(generation));
+}
 
 SsdStore::SsdStore(const std::vector<std::filesystem::path>& directories, std::uint64_t bytes,
                    Options options)
@@ -44,10 +55,13 @@ SsdStore::SsdStore(const std::vector<std::filesystem::path>& directories, std::u
     throw InputError("the SSD store has no directory", "name at least one with --ssd DIR[,DIR]");
   }
   striping_ = {options_.stripe_bytes, static_cast<std::uint32_t>(directories.size())};
-  std::vector<std::pair<std::filesystem::path, std::uint64_t>> plan;
+  Plan plan;
   for (std::uint32_t i = 0; i < directories.size(); ++i) {
-    plan.emplace_back(directories[i] / fmt::format("spillway-store-{}.bin", i),
+    plan.emplace_back(store_file(directories[i], i, options_.generation),
                       striping_.file_bytes(i, bytes_));
+  }
+  if (options_.record_bytes > 0) {
+    plan.emplace_back(record_file(directories[0], options_.generation), options_.record_bytes);
   }
   if (options_.reuse) {
     for (const auto& [path, size] : plan) {
@@ -61,23 +75,28 @@ SsdStore::SsdStore(const std::vector<std::filesystem::path>& directories, std::u
   }
   files_.reserve(plan.size());
   for (const auto& [path, size] : plan) files_.emplace_back(path);
-  options_.reuse ? open_again() : reserve();
+  options_.reuse ? open_again(plan) : reserve(plan);
   use_direct();
   for (StoreFile& file : files_) file.set_keep(options_.keep);
 }
 
 // From here to the end of the constructor a failure removes the files: half a store is of no use.
-void SsdStore::reserve() {
+void SsdStore::reserve(const Plan& plan) {
   for (StoreFile& file : files_) file.set_keep(false);
-  for (std::uint32_t i = 0; i < files_.size(); ++i) {
-    files_[i].allocate(striping_.file_bytes(i, bytes_));
-  }
+  for (std::size_t i = 0; i < files_.size(); ++i) files_[i].allocate(plan[i].second);
 }
 
-void SsdStore::open_again() {
-  for (std::uint32_t i = 0; i < files_.size(); ++i) {
-    files_[i].require_size(striping_.file_bytes(i, bytes_));
-  }
+void SsdStore::open_again(const Plan& plan) {
+  for (std::size_t i = 0; i < files_.size(); ++i) files_[i].require_size(plan[i].second);
+}
+
+void SsdStore::set_keep(bool keep) {
+  options_.keep = keep;
+  for (StoreFile& file : files_) file.set_keep(keep);
+}
+
+void SsdStore::require_files() const {
+  for (const StoreFile& file : files_) file.require_linked();
 }
 
 void SsdStore::use_direct() {
@@ -100,9 +119,12 @@ std::vector<std::filesystem::path> SsdStore::files() const {
 
 SsdStore::Channel::Channel(const SsdStore& store)
     : store_bytes_(store.bytes_),
+      stripe_files_(store.striping_.files),
+      record_bytes_(store.options_.record_bytes),
       thread_(std::this_thread::get_id()),
-      ring_(make_io_uring(descriptors(store.files_), store.options_.queue_depth)),
-      transfer_(*ring_, store.options_.queue_depth, store.striping_, names(store.files_)) {}
+      ring_(store.options_.make_ring(descriptors(store.files_), store.options_.queue_depth)),
+      transfer_(*ring_, store.options_.queue_depth, store.striping_, names(store.files_),
+                store.options_.chunks) {}
 
 void SsdStore::Channel::check(std::uint64_t offset, std::uint64_t bytes) const {
   SPILLWAY_ASSERT(std::this_thread::get_id() == thread_, "a channel belongs to one thread");
@@ -127,6 +149,26 @@ void SsdStore::Channel::write(std::uint64_t offset, const std::byte* from, std::
 void SsdStore::Channel::sync() {
   check(0, 0);
   transfer_.sync();
+}
+
+void SsdStore::Channel::read_record(std::uint64_t offset, std::byte* to, std::uint64_t bytes) {
+  check(0, 0);
+  SPILLWAY_ASSERT(offset <= record_bytes_ && bytes <= record_bytes_ - offset);
+  transfer_.transfer_in_file(IoKind::read, stripe_files_, offset, to, bytes);
+}
+
+void SsdStore::Channel::write_record(std::uint64_t offset, const std::byte* from,
+                                     std::uint64_t bytes) {
+  check(0, 0);
+  SPILLWAY_ASSERT(offset <= record_bytes_ && bytes <= record_bytes_ - offset);
+  transfer_.transfer_in_file(IoKind::write, stripe_files_, offset, const_cast<std::byte*>(from),
+                             bytes);
+}
+
+void SsdStore::Channel::sync_record() {
+  check(0, 0);
+  SPILLWAY_ASSERT(record_bytes_ > 0);
+  transfer_.sync(stripe_files_, 1);
 }
 
 void SsdStore::Channel::register_memory(std::span<std::byte> memory) {

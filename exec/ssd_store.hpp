@@ -1,5 +1,5 @@
 // The `ssd` tier: one address space striped over any number of directories, one file in each, no
-// RAID.
+// RAID; and beside the first of them, where asked for, a small file for commit records.
 //
 // All blocks are reserved at construction, so that a full disk shows before the first step. Lanes
 // transfer through a Channel each. A write is durable only after sync().
@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -28,7 +29,19 @@ struct SsdStoreOptions {
   bool keep = false;  // leave the files behind at the end
   bool reuse =
       false;  // open the files of an earlier run (kept, or left by a crash), contents unchanged
+  int generation = 0;  // 0 or 1: two stores may lie in one directory while one becomes the other
+  std::uint64_t record_bytes = 0;  // of the file for commit records; 0: there is none
+  // Checksums of the whole address space, which must outlive the store; null: nothing is checked.
+  ChunkTable* chunks = nullptr;
+  // Makes the ring of a channel; tests put one in between that fails.
+  std::function<std::unique_ptr<IoRing>(std::span<const int> files, unsigned depth)> make_ring =
+      make_io_uring;
 };
+
+// The files of a store, by directory: what a run creates and a later one finds.
+std::filesystem::path store_file(const std::filesystem::path& directory, std::size_t index,
+                                 int generation);
+std::filesystem::path record_file(const std::filesystem::path& first_directory, int generation);
 
 class SsdStore {
  public:
@@ -44,20 +57,27 @@ class SsdStore {
            Options options = {});
 
   std::uint64_t size() const { return bytes_; }
+  const Striping& striping() const { return striping_; }
+  // Whether the files are kept when the store is closed.
+  void set_keep(bool keep);
+  // Throws MachineError naming a file that no longer lies where it was created: its directory was
+  // removed or unmounted, and what is written to it would be lost.
+  void require_files() const;
   const Options& options() const { return options_; }
   std::vector<std::filesystem::path> files() const;
   // What does not work here as it should, for the user to read. A Channel has warnings of its own.
   const std::vector<std::string>& warnings() const { return warnings_; }
 
  private:
-  void reserve();
-  void open_again();
+  using Plan = std::vector<std::pair<std::filesystem::path, std::uint64_t>>;  // path, bytes
+  void reserve(const Plan& plan);
+  void open_again(const Plan& plan);
   void use_direct();
 
   Options options_;
   std::uint64_t bytes_ = 0;
   Striping striping_;
-  std::vector<StoreFile> files_;
+  std::vector<StoreFile> files_;  // of the stripes, then that of the commit records
   std::vector<std::string> warnings_;
 };
 
@@ -76,12 +96,18 @@ class SsdStore::Channel {
   void write(std::uint64_t offset, const std::byte* from, std::uint64_t bytes);
   // Returns when all writes completed so far, by any channel, are durable.
   void sync();
+  // The same for the file of commit records: bytes [offset, offset + bytes), all multiples of 4096.
+  void read_record(std::uint64_t offset, std::byte* to, std::uint64_t bytes);
+  void write_record(std::uint64_t offset, const std::byte* from, std::uint64_t bytes);
+  void sync_record();
 
   // Registers memory that transfers will use (at best an Arena), in pieces of 1 GiB, which saves
   // the kernel mapping it each time. Where the locked-memory limit denies it, a warning is added
   // instead. The memory must outlive the channel.
   void register_memory(std::span<std::byte> memory);
   const std::vector<std::string>& warnings() const { return ring_->warnings(); }
+  // Chunks that had to be read twice because their checksum did not match the first time.
+  std::uint64_t read_again() const { return transfer_.read_again(); }
 
   std::uint64_t bytes_read() const { return bytes_read_.load(std::memory_order_relaxed); }
   std::uint64_t bytes_written() const { return bytes_written_.load(std::memory_order_relaxed); }
@@ -90,6 +116,8 @@ class SsdStore::Channel {
   void check(std::uint64_t offset, std::uint64_t bytes) const;
 
   std::uint64_t store_bytes_;
+  std::uint32_t stripe_files_;
+  std::uint64_t record_bytes_;
   std::thread::id thread_;
   std::unique_ptr<IoRing> ring_;
   IoTransfer transfer_;

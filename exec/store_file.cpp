@@ -120,6 +120,13 @@ void StoreFile::require_size(std::uint64_t bytes) const {
       "start afresh");
 }
 
+void StoreFile::require_linked() const {
+  if (is_linked(descriptor_.get(), path_)) return;
+  throw MachineError(path_.string() + " is gone from its directory while in use",
+                     "was it removed, or its drive unmounted? what is written to it now would be "
+                     "lost: mount the drive again, then go on from the last commit with --resume");
+}
+
 std::optional<std::string> StoreFile::try_direct() {
   const int flags = ::fcntl(descriptor_.get(), F_GETFL);
   if (::fcntl(descriptor_.get(), F_SETFL, flags | O_DIRECT) != 0) {

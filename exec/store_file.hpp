@@ -29,6 +29,8 @@ class StoreFile {
   void allocate(std::uint64_t bytes);
   // Throws MachineError unless the file is `bytes` long.
   void require_size(std::uint64_t bytes) const;
+  // Throws MachineError when the path no longer leads to the open file.
+  void require_linked() const;
   // Switches to unbuffered I/O (O_DIRECT). Otherwise returns why that is not possible here.
   std::optional<std::string> try_direct();
   void set_keep(bool keep) { keep_ = keep; }

@@ -1,6 +1,7 @@
 #include "exec/training.hpp"
 
 #include <fmt/format.h>
+#include <xxhash.h>
 
 #include <algorithm>
 #include <cmath>
@@ -9,19 +10,46 @@
 #include "base/errors.hpp"
 #include "exec/model_access.hpp"
 #include "exec/safetensors.hpp"
+#include "exec/training_record.hpp"
 #include "policies/run_record.hpp"
 
 namespace spillway {
 
+namespace {
+
+// The schedule that is run again and again for `left` steps.
+Schedule build_usual(const Problem& problem, const std::string& policy, std::int64_t left) {
+  const int few = static_cast<int>(std::min<std::int64_t>(Training::fewest_steps_per_run, left));
+  Schedule schedule = build_schedule(problem, policy, few);
+  schedule.require_fit();
+  const std::size_t per_step = schedule.tasks().size() / static_cast<std::size_t>(few) + 1;
+  const auto more = static_cast<int>(
+      std::min<std::int64_t>({Training::most_steps_per_run, left,
+                              static_cast<std::int64_t>(Training::tasks_per_run / per_step)}));
+  if (more <= few) return schedule;
+  // The settled policy: what fits for a few steps is not settled anew.
+  Schedule longer = build_schedule(problem, schedule.policy(), more);
+  return longer.fits() ? longer : schedule;
+}
+
+}  // namespace
+
 Training::Training(TrainingOptions options) : options_(std::move(options)) {
   const Problem& problem = options_.problem;
   if (options_.steps < 1) throw InputError("--steps must be at least 1");
-  const int whole = static_cast<int>(std::min<std::int64_t>(steps_per_run, options_.steps));
-  schedule_ = std::make_unique<Schedule>(build_schedule(problem, options_.policy, whole));
-  schedule_->require_fit();
-  if (const int left = static_cast<int>(options_.steps % whole); left > 0) {
+  if (options_.durability.interval < 1)
+    throw InputError("--durability interval=N: N must be at least 1");
+  const std::int64_t first = options_.resume ? options_.resume->record.version : 0;
+  const std::int64_t left = options_.steps - first;
+  if (left < 1) {
+    throw InputError(
+        fmt::format("the training is at step {} already, and --steps is {}", first, options_.steps),
+        "to train on, give a larger --steps");
+  }
+  schedule_ = std::make_unique<Schedule>(build_usual(problem, options_.policy, left));
+  if (const int rest = static_cast<int>(left % schedule_->steps()); rest > 0) {
     // The settled policy, so that the state rests where the first schedule leaves it.
-    remainder_ = std::make_unique<Schedule>(build_schedule(problem, schedule_->policy(), left));
+    remainder_ = std::make_unique<Schedule>(build_schedule(problem, schedule_->policy(), rest));
     remainder_->require_fit();
   }
   dataset_ = std::make_unique<Dataset>(options_.data, options_.seed);
@@ -30,30 +58,64 @@ Training::Training(TrainingOptions options) : options_(std::move(options)) {
     return std::max(schedule_->use(tier).peak_bytes,
                     remainder_ ? remainder_->use(tier).peak_bytes : 0);
   };
-  if (most(Tier::ssd) > 0) {
-    if (options_.ssd.empty()) {
-      throw InputError(fmt::format("policy {} uses the ssd tier, but no directory is given for it",
-                                   schedule_->policy()),
-                       "--ssd DIR[,DIR]: directories on the drives to use");
-    }
-    store_ = std::make_unique<SsdStore>(options_.ssd, most(Tier::ssd));
+
+  TrainingRecord record{problem.model,
+                        problem.workload,
+                        options_.seed,
+                        options_.optimizer,
+                        dataset_->size(),
+                        XXH3_64bits(dataset_->corpus().data(), dataset_->size()),
+                        {},
+                        schedule_->policy(),
+                        options_.steps};
+  for (const auto& path : options_.data) record.data.push_back(std::filesystem::absolute(path));
+  if (options_.resume) {
+    require_same_numbers(TrainingRecord::parse(options_.resume->record.identity.training), record);
   }
+  std::vector<const Schedule*> schedules = {schedule_.get()};
+  if (remainder_) schedules.push_back(remainder_.get());
+  training_store_ = std::make_unique<TrainingStore>(
+      schedules, TrainingStoreOptions{options_.ssd, options_.durability.on(), record.to_json(),
+                                      options_.overwrite, options_.resume, options_.make_ring});
   device_ = std::make_unique<CpuDevice>(problem, most(Tier::gpu) + options_.guard_bytes,
                                         most(Tier::host) + options_.guard_bytes);
-  executor_ = std::make_unique<Executor>(*device_, store_.get(), *dataset_, options_.optimizer);
-  ModelAccess(*schedule_, *device_, store_.get()).initialise(options_.seed);
+  training_store_->fill(*schedule_, *device_, initial_state(problem.model, options_.seed));
+
+  version_ = first;
+  gate_ = std::make_unique<VersionGate>(CommitPoints{options_.durability.interval, first,
+                                                     training_store_->base_epoch(), options_.steps},
+                                        static_cast<std::uint32_t>(training_store_->parts().size()),
+                                        options_.durability.on());
+  SsdStore* const store = training_store_->store();
+  if (options_.durability.on()) {
+    committer_ = std::make_unique<Committer>(*store, training_store_->identity(),
+                                             *training_store_->chunks(), *device_, *gate_);
+  }
+  executor_ = std::make_unique<Executor>(
+      *device_, store, *dataset_, options_.optimizer,
+      StateSafety{gate_.get(), committer_.get(), training_store_->parts()});
+  for (const Schedule* schedule : schedules) executor_->prepare(*schedule);
 }
+
+Training::~Training() = default;
 
 std::vector<std::string> Training::warnings() const {
   std::vector<std::string> all = executor_->warnings();
-  if (store_) all.insert(all.begin(), store_->warnings().begin(), store_->warnings().end());
+  if (const SsdStore* const store = training_store_->store())
+    all.insert(all.begin(), store->warnings().begin(), store->warnings().end());
   std::sort(all.begin(), all.end());
   all.erase(std::unique(all.begin(), all.end()), all.end());
   return all;
 }
 
+ModelAccess Training::access() {
+  return ModelAccess({*schedule_, *device_, training_store_->store(), training_store_->chunks(),
+                      training_store_->parts()},
+                     gate_->points().copy_of(version_));
+}
+
 TrainingResult Training::run(const std::function<void(const StepResult&)>& report, Trace* trace,
-                             const std::function<bool()>& stop) {
+                             const std::function<void(std::int64_t)>& committed) {
   if (trace) {
     *trace = make_trace(*schedule_, "executor");
     trace->set_metadata("seed", std::to_string(options_.seed));
@@ -61,27 +123,35 @@ TrainingResult Training::run(const std::function<void(const StepResult&)>& repor
         std::min(most_spans, static_cast<std::size_t>(options_.steps) * schedule_->tasks().size()));
   }
   TrainingResult result;
+  result.steps = version_;
+  const std::int64_t first = version_;
   const auto take = [&](const StepResult& step) {
     if (!std::isfinite(step.loss)) {
       throw MachineError(
           fmt::format("the loss is {} at step {}", step.loss, step.step),
           "training has diverged: use a smaller --learning-rate or a longer --warmup");
     }
-    if (step.step == 0) result.first_loss = step.loss;
+    if (step.step == first) result.first_loss = step.loss;
     result.final_loss = step.loss;
     report(step);
   };
+  executor_->on_commit(committed);
   int segment = 0;
-  while (result.steps < options_.steps) {
-    const bool whole = options_.steps - result.steps >= schedule_->steps();
+  bool stopped = false;
+  while (version_ < options_.steps && !stopped) {
+    const bool whole = options_.steps - version_ >= schedule_->steps();
     const Schedule& schedule = whole ? *schedule_ : *remainder_;
     const bool record =
         trace && whole && trace->spans.size() + schedule.tasks().size() <= most_spans;
-    executor_->run(schedule, result.steps, take, record ? trace : nullptr, segment++);
-    result.steps += schedule.steps();
-    if (stop && stop()) break;
+    version_ += executor_->run(schedule, version_, take, record ? trace : nullptr, segment++);
+    stopped = gate_->stop_version() >= 0 && version_ >= gate_->stop_version();
   }
-  result.weights_hash = ModelAccess(*schedule_, *device_, store_.get()).weights_hash();
+  if (committer_) executor_->wait_for_commit(version_);
+  result.steps = version_;
+  if (SsdStore* const store = training_store_->store()) {
+    store->set_keep(committer_ && (version_ < options_.steps || options_.keep_store));
+  }
+  result.weights_hash = access().weights_hash();
   return result;
 }
 
@@ -115,7 +185,7 @@ void Training::export_model(const std::filesystem::path& path) {
     for (const TensorLayout& tensor : block_layout(model))
       add(l, fmt::format("transformer.h.{}.", l), tensor);
   }
-  ModelAccess access(*schedule_, *device_, store_.get());
+  ModelAccess states = access();
   std::vector<float> unit_values, tensor_values;
   std::int64_t loaded = -1;
   write_safetensors(
@@ -124,7 +194,7 @@ void Training::export_model(const std::filesystem::path& path) {
         const auto& [unit, tensor] = places[index];
         if (unit != loaded) {
           unit_values.resize(static_cast<std::size_t>(unit_elements(model, unit)));
-          access.read_master(unit, [&](std::uint64_t first, std::span<const float> values) {
+          states.read_master(unit, [&](std::uint64_t first, std::span<const float> values) {
             std::copy(values.begin(), values.end(),
                       unit_values.begin() + static_cast<std::ptrdiff_t>(first));
           });

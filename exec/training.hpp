@@ -1,18 +1,26 @@
 // Training from start to end: everything that is needed is taken before the first step, then the
-// schedule is run again and again until all steps are done.
+// schedule is run again and again until all steps are done, or a stop is requested.
+//
+// With durability on, finished steps are committed to the store beside training
+// (exec/committer.hpp), and a later training goes on from the last commit, bit for bit, under any
+// policy.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "exec/committer.hpp"
 #include "exec/cpu_device.hpp"
 #include "exec/dataset.hpp"
 #include "exec/executor.hpp"
-#include "exec/ssd_store.hpp"
+#include "exec/model_access.hpp"
+#include "exec/training_store.hpp"
+#include "exec/version_gate.hpp"
 #include "policies/policy.hpp"
 #include "traces/trace.hpp"
 
@@ -26,39 +34,65 @@ struct TrainingOptions {
   std::vector<std::filesystem::path> data;
   std::vector<std::filesystem::path> ssd;  // directories of the ssd tier
   OptimizerSettings optimizer;
+  Durability durability;  // off: nothing to resume from
+  // Goes on from here: what decides the numbers must be as it was. `steps` counts from the very
+  // first step.
+  std::optional<ResumePoint> resume;
+  bool overwrite = false;   // replace another committed training that lies in the directories
+  bool keep_store = false;  // also once all steps are done, so that --steps can be raised later
+  // For tests: makes the rings of all I/O.
+  std::function<std::unique_ptr<IoRing>(std::span<const int> files, unsigned depth)> make_ring =
+      make_io_uring;
   // Memory taken beyond the planned peaks of the gpu and host tiers, which nothing may touch: for
   // tests.
   std::uint64_t guard_bytes = 0;
 };
 
 struct TrainingResult {
-  std::int64_t steps = 0;
+  std::int64_t steps = 0;  // done in all, by this run and those before it
   double first_loss = 0, final_loss = 0;
   std::uint64_t weights_hash = 0;
 };
 
 class Training {
  public:
-  // Steps of the schedule that is run again and again; a trace shows runs of this length.
-  static constexpr int steps_per_run = 10;
+  // Steps of the schedule that is run again and again: as many as make about tasks_per_run tasks,
+  // within these bounds. Between two runs all lanes come to rest once.
+  static constexpr int fewest_steps_per_run = 10, most_steps_per_run = 100;
+  static constexpr std::size_t tasks_per_run = 100'000;
   // Spans kept for the trace at most; what comes after is not recorded.
   static constexpr std::size_t most_spans = 200'000;
 
   // Builds the schedule, checks that it fits, takes memory, reserves the ssd tier, reads the data,
-  // writes the initial weights. Throws FitError, InputError, MachineError before anything is left
-  // behind.
+  // writes the initial or resumed state and commits it. Throws FitError, InputError, MachineError
+  // before anything is left behind.
   explicit Training(TrainingOptions options);
+  ~Training();
 
   const Schedule& schedule() const { return *schedule_; }
   std::vector<std::string> warnings() const;
   std::string device_name() const { return device_->name(); }
   const Dataset& dataset() const { return *dataset_; }
 
-  // Trains. `report` is called after each step; when `stop` (may be empty) returns true the
-  // training ends after the running run of the schedule. `trace` may be null. A loss that is not
-  // finite ends it with a MachineError that names the step.
+  // Trains. `report` is called after each step, `committed` (may be empty) with the number of steps
+  // that are durable, both on this thread. `trace` may be null. A loss that is not finite ends it
+  // with a MachineError that names the step.
   TrainingResult run(const std::function<void(const StepResult&)>& report, Trace* trace,
-                     const std::function<bool()>& stop = {});
+                     const std::function<void(std::int64_t)>& committed = {});
+
+  // Ends the training after the step that is running now, which is committed; from any thread.
+  void request_stop() { executor_->request_stop(); }
+
+  // The step that training starts with: 0, or where it was resumed.
+  std::int64_t first_step() const { return training_store_->base_version(); }
+  // The store, where there is one, and the one that was resumed from while that is still there.
+  const SsdStore* store() const { return training_store_->store(); }
+  const StoreLocation& store_location() const { return training_store_->location(); }
+  const std::optional<StoreLocation>& previous_store() const { return training_store_->previous(); }
+  // Once it is written down where the store is now: removes the files of the one before.
+  void remove_previous_store() { training_store_->remove_previous(); }
+  // Bytes that each commit copies to the store because that state rests in memory.
+  std::uint64_t bytes_copied_per_commit() const { return training_store_->captured_bytes(); }
 
   // The highest byte any task touched per tier, for comparison with the plan's peak.
   std::uint64_t highest_use(Tier tier) const { return executor_->highest_use(tier); }
@@ -71,12 +105,17 @@ class Training {
 
  private:
   TrainingOptions options_;
-  std::unique_ptr<Schedule> schedule_;   // of steps_per_run steps
+  ModelAccess access();
+
+  std::unique_ptr<Schedule> schedule_;   // of the usual length
   std::unique_ptr<Schedule> remainder_;  // of what is left at the end; null if nothing is
   std::unique_ptr<Dataset> dataset_;
-  std::unique_ptr<SsdStore> store_;
+  std::unique_ptr<TrainingStore> training_store_;
   std::unique_ptr<CpuDevice> device_;
+  std::unique_ptr<VersionGate> gate_;
+  std::unique_ptr<Committer> committer_;  // null: nothing is committed
   std::unique_ptr<Executor> executor_;
+  std::int64_t version_ = 0;  // of the state now
 };
 
 }  // namespace spillway

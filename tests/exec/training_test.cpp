@@ -12,46 +12,13 @@
 #include "exec/safetensors.hpp"
 #include "exec/training.hpp"
 #include "policies/run_record.hpp"
+#include "tests/exec/training_support.hpp"
 
 namespace spillway {
 namespace {
 
 namespace fs = std::filesystem;
-
-// A folder of its own for each test, with a text to train on and directories for the ssd tier.
-class Workbench {
- public:
-  Workbench() {
-    std::string pattern = (fs::temp_directory_path() / "spillway-training-XXXXXX").string();
-    root_ = mkdtemp(pattern.data());
-    fs::create_directories(root_ / "ssd-a");
-    fs::create_directories(root_ / "ssd-b");
-    std::ofstream text(root_ / "text.txt");
-    for (int i = 0; i < 400; ++i)
-      text << "line " << i * i << " of a text that repeats itself, but not quite.\n";
-  }
-  ~Workbench() { fs::remove_all(root_); }
-  fs::path root() const { return root_; }
-
-  TrainingOptions options(const std::string& policy) const {
-    TrainingOptions o;
-    o.problem.model = load_model("gpt-tiny", {"layers=3", "hidden=32", "heads=4"});
-    o.problem.machine.name = "test";
-    o.problem.machine.gpu.is_cpu = true;
-    o.problem.machine.gpu.memory = o.problem.machine.host.memory = std::uint64_t{1} << 30;
-    o.problem.machine.ssd.capacity = std::uint64_t{1} << 30;
-    o.problem.workload = {8, 2, 16, Precision::fp32, GradientWidth::automatic};
-    o.policy = policy;
-    o.steps = 20;
-    o.data = {root_ / "text.txt"};
-    o.ssd = {root_ / "ssd-a", root_ / "ssd-b"};
-    o.guard_bytes = 1 << 20;
-    return o;
-  }
-
- private:
-  fs::path root_;
-};
+using test::Workbench;
 
 struct Outcome {
   std::vector<double> losses, norms;
@@ -252,12 +219,12 @@ TEST_CASE("training in tight memory: the limits are kept, and one byte less does
 TEST_CASE("a recorded trace has every span of the schedule, lanes in order, edges respected") {
   const Workbench bench;
   TrainingOptions options = bench.options("greedysnake:optimizer_ssd=1,checkpoints_ssd=1");
-  options.steps = 13;  // one whole run of ten steps, and a remainder that is not recorded
+  options.steps = 13;
   Training training(options);
   Trace trace;
   training.run([](const StepResult&) {}, &trace);
   const Schedule& schedule = training.schedule();
-  REQUIRE(schedule.steps() == Training::steps_per_run);
+  REQUIRE(schedule.steps() == 13);
   REQUIRE(trace.spans.size() == schedule.tasks().size());
   std::vector<std::int64_t> lane_end(lane_count, 0);
   for (const Span& span : trace.spans) {

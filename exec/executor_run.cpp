@@ -1,0 +1,79 @@
+#include "exec/executor_run.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace spillway {
+
+Executor::Run::Run(const Schedule& s, std::span<const StatePart> parts)
+    : schedule(s),
+      waiting_for(s.tasks().size()),
+      start_ns(s.tasks().size()),
+      end_ns(s.tasks().size()),
+      gradient_square_sums(s.tasks().size(), 0.0),
+      open_tasks(static_cast<std::size_t>(s.steps())),
+      last_end_ns(static_cast<std::size_t>(s.steps())),
+      tasks_of_step_(static_cast<std::size_t>(s.steps())),
+      updates_of_step_(static_cast<std::size_t>(s.steps())),
+      bytes_read_(static_cast<std::size_t>(s.steps())),
+      bytes_written_(static_cast<std::size_t>(s.steps())) {
+  if (!parts.empty()) state = state_accesses(s, parts);
+  const auto tasks = s.tasks();
+  const Workload& workload = s.problem().workload;
+  for (TaskId id = 0; id < tasks.size(); ++id) {
+    const Task& task = tasks[id];
+    by_lane[index_of(task.lane)].push_back(id);
+    for (const int step : steps_of(task)) tasks_of_step_[static_cast<std::size_t>(step)]++;
+    if (task.update >= 0) updates_of_step_[static_cast<std::size_t>(task.update)].push_back(id);
+    if (task.step >= s.steps()) continue;
+    const auto step = static_cast<std::size_t>(task.step);
+    if (task.kind == TaskKind::read) bytes_read_[step] += task.bytes;
+    if (task.kind == TaskKind::write) bytes_written_[step] += task.bytes;
+  }
+  losses.resize(static_cast<std::size_t>(s.steps() * workload.batch), 0.0);
+  tokens.resize(static_cast<std::size_t>(workload.micro_batch * workload.sequence));
+  targets.resize(tokens.size());
+}
+
+void Executor::Run::reset(std::int64_t first) {
+  first_step = first;
+  for (TaskId id = 0; id < waiting_for.size(); ++id) {
+    waiting_for[id].store(schedule.predecessor_counts()[id], std::memory_order_relaxed);
+  }
+  std::fill(start_ns.begin(), start_ns.end(), 0);
+  std::fill(end_ns.begin(), end_ns.end(), 0);
+  std::fill(losses.begin(), losses.end(), 0.0);
+  for (std::size_t step = 0; step < open_tasks.size(); ++step) {
+    open_tasks[step].store(tasks_of_step_[step], std::memory_order_relaxed);
+    last_end_ns[step].store(0, std::memory_order_relaxed);
+  }
+  tokens_step = tokens_micro_batch = -1;
+  lanes_left.store(lane_count);
+}
+
+Executor::Run::Steps Executor::Run::steps_of(const Task& task) const {
+  Steps steps{{task.step, task.update}, 0};
+  if (task.step < schedule.steps()) steps.count = 1;
+  if (task.update >= 0 && task.update != task.step) steps.values[steps.count++] = task.update;
+  return steps;
+}
+
+StepResult Executor::Run::result(int step, std::int64_t began_ns) const {
+  const auto s = static_cast<std::size_t>(step);
+  const Workload& workload = schedule.problem().workload;
+  const auto batch = static_cast<std::size_t>(workload.batch);
+  StepResult result;
+  result.step = first_step + step;
+  for (std::size_t i = 0; i < batch; ++i) result.loss += losses[s * batch + i];
+  result.loss /= static_cast<double>(workload.tokens_per_step());
+  double squares = 0;
+  for (const TaskId id : updates_of_step_[s]) squares += gradient_square_sums[id];
+  result.gradient_norm = std::sqrt(squares);
+  const std::int64_t before = step == 0 ? began_ns : last_end_ns[s - 1].load();
+  result.seconds = static_cast<double>(last_end_ns[s].load() - before) / 1e9;
+  result.ssd_bytes_read = bytes_read_[s];
+  result.ssd_bytes_written = bytes_written_[s];
+  return result;
+}
+
+}  // namespace spillway

@@ -1,0 +1,70 @@
+// Where everything lies in the store: the schedule's ssd tier, the second copies of optimizer state
+// that rests there, and two copies of optimizer state that rests in memory.
+//
+//   address 0           the ssd tier as the schedule planned it: first copies among the rest
+//   after that          second copies           (only if durable)
+//   after that          copies of what rests in memory, taken at commits  (only if durable)
+//
+// All offsets are bytes and multiples of 4096. Both schedules of a training (its usual length and
+// the remainder) have their homes in the same places.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "exec/chunk_table.hpp"
+#include "policies/schedule.hpp"
+
+namespace spillway {
+
+// A home of optimizer state: [master | m | v] of a run of elements, fp32.
+struct StatePart {
+  std::int32_t unit = 0;
+  std::uint64_t first_element = 0;
+  std::uint64_t elements = 0;
+  Tier tier = Tier::ssd;
+  std::uint64_t offset = 0;  // in the tier's arena, where it rests while training
+  // In the store, by copy. Equal where there is one copy only; unused without a store.
+  std::array<std::uint64_t, 2> address{};
+
+  std::uint64_t bytes() const { return elements * 12; }
+  bool operator==(const StatePart&) const = default;
+};
+
+class StoreLayout {
+ public:
+  // `durable`: two copies of all optimizer state, wherever it rests; else only the ssd tier.
+  StoreLayout(std::span<const Schedule* const> schedules, bool durable);
+
+  std::span<const StatePart> parts() const { return parts_; }  // by unit and first element
+  std::uint64_t bytes() const { return bytes_; }               // of the whole address space
+  // Of both copies of what rests in memory.
+  std::uint64_t captured_bytes() const { return captured_bytes_; }
+  // Where transfers begin and end: what a ChunkTable is cut at.
+  const std::vector<std::uint64_t>& boundaries() const { return boundaries_; }
+  // The part whose home is this buffer, or -1.
+  static std::vector<std::int32_t> parts_by_buffer(const Schedule& schedule,
+                                                   std::span<const StatePart> parts);
+
+ private:
+  std::vector<StatePart> parts_;
+  std::uint64_t bytes_ = 0, captured_bytes_ = 0;
+  std::vector<std::uint64_t> boundaries_;
+};
+
+// What a task does to the optimizer state at rest, known before it runs.
+struct StateAccess {
+  std::int32_t part = -1;    // the part of the state it reads or writes at rest; -1: none
+  std::int32_t version = 0;  // versions after the schedule's first: that it reads, or makes
+  bool writes = false;       // it is the part's writer
+  bool in_memory = false;    // the part rests in gpu or host memory
+};
+
+// By task. An assertion when a schedule does not write each part once per step as a whole, or
+// begins to write a version before it has written all of the one before: what every policy must
+// keep to, because commits rest on it.
+std::vector<StateAccess> state_accesses(const Schedule& schedule, std::span<const StatePart> parts);
+
+}  // namespace spillway

@@ -1,0 +1,39 @@
+// What a commit record says of the training it belongs to, beside the state: everything that a
+// resumed training must have in common with it to go on bit for bit, and what it had chosen.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "exec/executor.hpp"
+#include "policies/problem.hpp"
+
+namespace spillway {
+
+struct TrainingRecord {
+  // Decide the numbers: a resumed training has the same.
+  ModelSpec model;
+  Workload workload;
+  std::uint64_t seed = 0;
+  OptimizerSettings optimizer;
+  std::uint64_t data_bytes = 0, data_hash = 0;  // XXH3 of all text, in order
+  // Decide time and place only: a resumed training may have others.
+  std::vector<std::filesystem::path> data;  // absolute
+  std::string policy;                       // settled
+  std::int64_t steps = 0;
+
+  std::string to_json() const;
+  // Throws InputError when it is not what to_json writes.
+  static TrainingRecord parse(const std::string& json);
+};
+
+// Throws InputError naming the first thing that decides the numbers and differs: "--seed is 2, but
+// the training to go on with has 1".
+void require_same_numbers(const TrainingRecord& committed, const TrainingRecord& now);
+
+// Whether two records (JSON) are of one training, by what decides the numbers.
+bool same_training(const std::string& a, const std::string& b);
+
+}  // namespace spillway

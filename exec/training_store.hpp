@@ -1,0 +1,95 @@
+// The store of one training: made anew, opened again where a committed training goes on as it was,
+// or made anew and filled from a committed one that had another policy, placement or stripe set.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "exec/chunk_table.hpp"
+#include "exec/commit_points.hpp"
+#include "exec/commit_record.hpp"
+#include "exec/model_access.hpp"
+#include "exec/ssd_store.hpp"
+#include "exec/state_reader.hpp"
+#include "exec/store_layout.hpp"
+
+namespace spillway {
+
+// Where the files of a store are.
+struct StoreLocation {
+  std::vector<std::filesystem::path> directories;  // in stripe order
+  int generation = 0;
+  bool operator==(const StoreLocation&) const = default;
+};
+
+// A committed training: its store and the newest record in it.
+struct ResumePoint {
+  StoreLocation location;
+  CommitRecord record;
+};
+
+// Throws InputError when there is no store or nothing was committed to it.
+ResumePoint find_resume_point(const StoreLocation& location);
+
+struct TrainingStoreOptions {
+  std::vector<std::filesystem::path> directories;
+  bool durable = false;
+  std::string training;    // JSON, for the record
+  bool overwrite = false;  // replace a committed training that lies in the directories
+  std::optional<ResumePoint> resume;
+  // For tests: makes the rings of all channels.
+  std::function<std::unique_ptr<IoRing>(std::span<const int> files, unsigned depth)> make_ring =
+      make_io_uring;
+};
+
+class TrainingStore {
+ public:
+  // Reserves or opens the files. Throws InputError (other training in the directories, missing
+  // files), MachineError (no room, in use).
+  TrainingStore(std::span<const Schedule* const> schedules, TrainingStoreOptions options);
+
+  // Null when nothing needs a store: no state on the ssd, not durable.
+  SsdStore* store() { return store_.get(); }
+  ChunkTable* chunks() { return chunks_.get(); }
+  std::span<const StatePart> parts() const { return identity_.parts; }
+  const StoreIdentity& identity() const { return identity_; }
+  const StoreLocation& location() const { return location_; }
+  std::int64_t base_version() const { return base_version_; }
+  std::int64_t base_epoch() const { return base_epoch_; }
+  // Bytes a commit copies from memory to the store, because they rest there.
+  std::uint64_t captured_bytes() const { return captured_bytes_; }
+
+  // Puts the states where the schedule wants them, initial or resumed, and commits them if that is
+  // needed.
+  void fill(const Schedule& schedule, Device& device, const StateValues& initial);
+
+  // The store that was resumed from, if this is another one: its files are still there, in case
+  // this one is lost before anybody knows of it.
+  const std::optional<StoreLocation>& previous() const { return previous_; }
+  void remove_previous();
+
+ private:
+  bool opens_again(std::span<const Schedule* const> schedules);
+  void create();
+  StateAtRest at_rest(const Schedule& schedule, Device& device);
+
+  TrainingStoreOptions options_;
+  std::vector<std::uint64_t> boundaries_;
+  StoreIdentity identity_;
+  StoreLocation location_;
+  std::uint64_t captured_bytes_ = 0;
+  std::int64_t base_version_ = 0, base_epoch_ = 0;
+  bool in_place_ = false;
+  std::unique_ptr<ChunkTable> chunks_;
+  std::unique_ptr<SsdStore> store_;
+  std::optional<StoreLocation> previous_;
+};
+
+// The files of a store that are there.
+std::vector<std::filesystem::path> files_of(const StoreLocation& location);
+
+}  // namespace spillway

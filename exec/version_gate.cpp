@@ -1,0 +1,94 @@
+#include "exec/version_gate.hpp"
+
+#include <algorithm>
+
+#include "base/errors.hpp"
+
+namespace spillway {
+
+VersionGate::VersionGate(CommitPoints points, std::uint32_t parts, bool durable)
+    : points_(points),
+      parts_(parts),
+      durable_(durable),
+      begun_(points.base_version * 2),
+      whole_(points.base_version),
+      captured_epoch_(points.base_epoch),
+      committed_epoch_(points.base_epoch) {
+  SPILLWAY_ASSERT(parts > 0 && points.interval > 0);
+}
+
+void VersionGate::changed() {
+  changes_.fetch_add(1, std::memory_order_release);
+  changes_.notify_all();
+}
+
+bool VersionGate::enter(std::int64_t version, bool in_memory) {
+  const std::atomic<std::int64_t>& freed = in_memory ? captured_epoch_ : committed_epoch_;
+  const std::int64_t needed = points_.epoch_of(version) - 1;
+  while (true) {
+    const std::uint32_t seen = changes_.load(std::memory_order_acquire);
+    if (halted()) return false;
+    if (!durable_ || freed.load(std::memory_order_acquire) >= needed) {
+      std::int64_t begun = begun_.load(std::memory_order_acquire);
+      while (true) {
+        if (version <= begun / 2) return true;
+        if (begun % 2 != 0) break;  // stopping, and this one is too late
+        if (begun_.compare_exchange_weak(begun, version * 2, std::memory_order_acq_rel)) {
+          return true;
+        }
+      }
+    }
+    changes_.wait(seen, std::memory_order_acquire);
+  }
+}
+
+void VersionGate::leave(std::int64_t version) {
+  std::atomic<std::uint32_t>& left = left_[static_cast<std::size_t>(version) % in_flight];
+  const std::uint32_t count = left.fetch_add(1, std::memory_order_acq_rel) + 1;
+  SPILLWAY_ASSERT(count <= parts_, "a part of the state was written twice in one step");
+  if (count < parts_) return;
+  SPILLWAY_ASSERT(whole_.load() == version - 1, "versions of the state become whole in order");
+  left.store(0, std::memory_order_relaxed);
+  whole_.store(version, std::memory_order_release);
+  changed();
+}
+
+std::int64_t VersionGate::request_stop(std::int64_t at_least) {
+  std::int64_t begun = begun_.load(std::memory_order_acquire);
+  while (begun % 2 == 0) {
+    const std::int64_t version = std::min(std::max(begun / 2, at_least), points_.last_version);
+    if (begun_.compare_exchange_weak(begun, version * 2 + 1, std::memory_order_acq_rel)) {
+      changed();
+      return version;
+    }
+  }
+  return begun / 2;
+}
+
+std::int64_t VersionGate::stop_version() const {
+  const std::int64_t begun = begun_.load(std::memory_order_acquire);
+  return begun % 2 == 0 ? -1 : begun / 2;
+}
+
+void VersionGate::halt() {
+  halted_.store(true, std::memory_order_release);
+  changed();
+}
+
+std::int64_t VersionGate::next_commit(std::int64_t committed) const {
+  const std::int64_t next = points_.next(committed);
+  const std::int64_t stop = stop_version();
+  return stop >= 0 ? std::min(next, std::max(stop, committed)) : next;
+}
+
+void VersionGate::captured(std::int64_t version) {
+  captured_epoch_.store(points_.epoch_of(version), std::memory_order_release);
+  changed();
+}
+
+void VersionGate::committed(std::int64_t version) {
+  committed_epoch_.store(points_.epoch_of(version), std::memory_order_release);
+  changed();
+}
+
+}  // namespace spillway

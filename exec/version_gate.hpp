@@ -1,0 +1,80 @@
+// Lets an update overwrite optimizer state only when nothing is lost by it, and knows when a
+// version is whole.
+//
+// Version v of the state is what v updates make of it. Each part of the state (where a run of
+// elements rests) is written once per version, by one task: its writer. A writer of version v
+// enters before it starts and leaves when it is done; the version is whole when all have left.
+//
+// * State on the ssd alternates between two copies: a writer that would be the first to touch the
+//   older copy waits until the newer one is committed.
+// * State in memory is overwritten in place: its writer waits until the copy in memory that is to
+//   be committed has been taken.
+// * After request_stop() no writer of a later version than the one agreed on starts: when that one
+//   is whole, the state is exactly that of a finished step.
+//
+// Threads: lanes enter and leave, one thread commits, any thread may request a stop. Entering
+// without waiting is two atomic loads; waiting is a futex.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+
+#include "exec/commit_points.hpp"
+
+namespace spillway {
+
+class VersionGate {
+ public:
+  // `parts`: writers per version. Without `durable` nothing waits for commits.
+  VersionGate(CommitPoints points, std::uint32_t parts, bool durable);
+
+  const CommitPoints& points() const { return points_; }
+
+  // -- lanes
+  // --------------------------------------------------------------------------------------- Returns
+  // when a writer of `version` may start; false: the run is over, write nothing.
+  bool enter(std::int64_t version, bool in_memory);
+  void leave(std::int64_t version);
+
+  // -- stopping
+  // ------------------------------------------------------------------------------------ No version
+  // after the returned one is begun: the latest that a writer has begun, at least `at_least`. Later
+  // calls return the same.
+  std::int64_t request_stop(std::int64_t at_least);
+  // The version agreed on, or -1 while nobody asked.
+  std::int64_t stop_version() const;
+  // Nothing more may be written: all who wait return false.
+  void halt();
+  bool halted() const { return halted_.load(std::memory_order_acquire); }
+
+  // -- committing
+  // ----------------------------------------------------------------------------------
+  std::int64_t whole_version() const { return whole_.load(std::memory_order_acquire); }
+  // The version that is to be committed next.
+  std::int64_t next_commit(std::int64_t committed) const;
+  // What rests in memory has been copied for the commit of `version`.
+  void captured(std::int64_t version);
+  // `version` is durable.
+  void committed(std::int64_t version);
+
+  // A counter that moves whenever something above may have changed, to wait on.
+  std::atomic<std::uint32_t>& changes() { return changes_; }
+
+ private:
+  void changed();
+
+  CommitPoints points_;
+  std::uint32_t parts_;
+  bool durable_;
+  // Twice the latest version begun; odd once a stop is requested.
+  std::atomic<std::int64_t> begun_;
+  static constexpr std::size_t in_flight = 4;  // versions that writers may be at work on at once
+  std::array<std::atomic<std::uint32_t>, in_flight> left_{};
+  std::atomic<std::int64_t> whole_;
+  std::atomic<std::int64_t> captured_epoch_, committed_epoch_;
+  std::atomic<bool> halted_{false};
+  std::atomic<std::uint32_t> changes_{0};
+};
+
+}  // namespace spillway

@@ -1,0 +1,168 @@
+// Committed training goes on bit for bit: after a stop, under any policy, placement or stripe set.
+#include <fmt/format.h>
+
+#include <catch2/catch.hpp>
+#include <set>
+#include <vector>
+
+#include "base/errors.hpp"
+#include "exec/training.hpp"
+#include "tests/exec/io_test_support.hpp"
+#include "tests/exec/training_support.hpp"
+
+namespace spillway {
+namespace {
+
+namespace fs = std::filesystem;
+using test::Workbench;
+
+struct Outcome {
+  std::vector<double> losses;
+  std::vector<std::int64_t> commits;
+  std::int64_t first = 0, steps = 0;
+  std::uint64_t hash = 0;
+  StoreLocation location;
+};
+
+// Trains until `stop_at` steps are reported (-1: to the end), and adds to what was trained before.
+Outcome train(const TrainingOptions& options, std::int64_t stop_at = -1) {
+  Training training(options);
+  Outcome outcome;
+  outcome.first = training.first_step();
+  training.remove_previous_store();
+  const TrainingResult result = training.run(
+      [&](const StepResult& step) {
+        REQUIRE(step.step == outcome.first + static_cast<std::int64_t>(outcome.losses.size()));
+        outcome.losses.push_back(step.loss);
+        if (step.step + 1 == stop_at) training.request_stop();
+      },
+      nullptr, [&](std::int64_t step) { outcome.commits.push_back(step); });
+  outcome.steps = result.steps;
+  outcome.hash = result.weights_hash;
+  outcome.location = training.store_location();
+  return outcome;
+}
+
+TrainingOptions durable(const Workbench& bench, const std::string& policy,
+                        std::int64_t interval = 1) {
+  TrainingOptions options = bench.options(policy);
+  options.durability = {DurabilityMode::on, interval};
+  options.guard_bytes = 0;
+  return options;
+}
+
+const std::vector<std::string>& policies() {
+  static const std::vector<std::string> all = {
+      "resident",
+      "zero-offload",
+      "zero-infinity",
+      "zero-infinity:pipeline_read=on,pipeline_write=on,max_reuse_distance=0",
+      "deep-optimizer-states",
+      "fuyou",
+      "fuyou:optimizer=serial",
+      "greedysnake:snake=off,optimizer_ssd=1,alpha=0.3",
+      "greedysnake:snake=off,optimizer_ssd=0.5,checkpoints_ssd=1,parameters_ssd=0.5,alpha=0.2"};
+  return all;
+}
+
+void check_tail(const Outcome& whole, const Outcome& tail) {
+  REQUIRE(tail.first + static_cast<std::int64_t>(tail.losses.size()) ==
+          static_cast<std::int64_t>(whole.losses.size()));
+  for (std::size_t i = 0; i < tail.losses.size(); ++i) {
+    INFO("step " << tail.first + static_cast<std::int64_t>(i));
+    REQUIRE(tail.losses[i] == whole.losses[static_cast<std::size_t>(tail.first) + i]);
+  }
+  CHECK(tail.hash == whole.hash);
+}
+
+TEST_CASE("durability changes no number, and every step is committed in order") {
+  const Workbench bench;
+  const Outcome plain = train(bench.options("resident"));
+  for (const std::string& policy : policies()) {
+    INFO(policy);
+    const Outcome outcome = train(durable(bench, policy));
+    CHECK(outcome.losses == plain.losses);
+    CHECK(outcome.hash == plain.hash);
+    REQUIRE(!outcome.commits.empty());
+    CHECK(outcome.commits.back() == 20);
+    for (std::size_t i = 1; i < outcome.commits.size(); ++i)
+      CHECK(outcome.commits[i] > outcome.commits[i - 1]);
+    // All done: nothing is left behind.
+    CHECK(files_of(outcome.location).empty());
+  }
+}
+
+TEST_CASE("a stop ends after the running step, which is committed; resuming goes on bit for bit") {
+  const Workbench bench;
+  const Outcome whole = train(bench.options("resident"));
+  for (const std::string& policy : policies()) {
+    for (const std::int64_t interval : {1, 7}) {
+      INFO(policy << ", a commit every " << interval << " steps");
+      TrainingOptions options = durable(bench, policy, interval);
+      const Outcome head = train(options, 9);
+      REQUIRE(head.steps >= 9);
+      REQUIRE(head.steps <= 11);
+      CHECK(head.commits.back() == head.steps);
+      CHECK(head.losses.size() == static_cast<std::size_t>(head.steps));
+      options.resume = find_resume_point(head.location);
+      CHECK(options.resume->record.version == head.steps);
+      const Outcome tail = train(options);
+      CHECK(tail.location == head.location);  // opened again, not copied
+      check_tail(whole, tail);
+    }
+  }
+}
+
+TEST_CASE("a training goes on under another policy, placement and stripe set") {
+  const Workbench bench;
+  const Outcome whole = train(bench.options("resident"));
+  const auto& all = policies();
+  TrainingOptions options = durable(bench, all[0]);
+  Outcome last = train(options, 2);
+  for (std::size_t i = 1; i < all.size(); ++i) {
+    INFO(all[i - 1] << " goes on as " << all[i]);
+    options = durable(bench, all[i], 1 + static_cast<std::int64_t>(i % 3));
+    if (i % 3 == 1) options.ssd = {bench.root() / "ssd-a"};
+    if (i % 3 == 2) options.ssd = {bench.root() / "ssd-b", bench.root() / "ssd-a"};
+    const StoreLocation before = last.location;
+    options.resume = find_resume_point(before);
+    last = train(options, last.steps + 1);
+    if (!(last.location == before)) CHECK(files_of(before).empty());
+    REQUIRE(last.first == options.resume->record.version);
+    for (std::size_t step = 0; step < last.losses.size(); ++step) {
+      REQUIRE(last.losses[step] == whole.losses[static_cast<std::size_t>(last.first) + step]);
+    }
+  }
+  options.resume = find_resume_point(last.location);
+  check_tail(whole, train(options));
+}
+
+TEST_CASE("a resumed training must have the same numbers") {
+  const Workbench bench;
+  TrainingOptions options = durable(bench, "fuyou");
+  const Outcome head = train(options, 3);
+  options.resume = find_resume_point(head.location);
+  const auto refused = [&](const TrainingOptions& other) {
+    return test::message_of<InputError>([&] { Training training(other); });
+  };
+  TrainingOptions other = options;
+  other.seed = 2;
+  CHECK_THAT(refused(other), Catch::Contains("--seed is 2") && Catch::Contains("has 1"));
+  other = options;
+  other.optimizer.learning_rate = 1;
+  CHECK_THAT(refused(other), Catch::Contains("--learning-rate"));
+  other = options;
+  other.problem.model.layers = 2;
+  CHECK_THAT(refused(other), Catch::Contains("--model"));
+  other = options;
+  other.steps = 3;
+  CHECK_THAT(refused(other), Catch::Contains("larger --steps"));
+  // And a new training does not write over it.
+  other = durable(bench, "fuyou");
+  CHECK_THAT(refused(other), Catch::Contains("holds another training, committed at step"));
+  other.overwrite = true;
+  CHECK(train(other).losses.size() == 20);
+}
+
+}  // namespace
+}  // namespace spillway
