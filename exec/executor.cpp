@@ -197,7 +197,7 @@ void Executor::work(Run& run, Lane lane, SsdStore::Channel* channel) {
   VersionGate* const gate = safety_.gate;
   for (const TaskId id : run.by_lane[index_of(lane)]) {
     if (!wait_until_ready(run, id)) return;
-    const bool writes_state = gate && run.state[id].writes;
+    const bool writes_state = gate && run.state[id].writes > 0;
     const std::int64_t version =
         writes_state ? run.first_step + run.state[id].version : std::int64_t{0};
     if (writes_state && !gate->enter(version, run.state[id].in_memory)) return;
@@ -205,7 +205,7 @@ void Executor::work(Run& run, Lane lane, SsdStore::Channel* channel) {
     execute(run, id, channel);
     run.end_ns[id] = now_ns();
     if (writes_state) {
-      gate->leave(version);
+      gate->leave(version, run.state[id].writes);
       if (gate->stop_version() >= 0) wake_caller();
     }
     count_down(run, id);
@@ -310,7 +310,7 @@ void Executor::execute(Run& run, TaskId id, SsdStore::Channel* channel) {
       if (safety_.gate && run.state[id].part >= 0) {
         const StatePart& part = safety_.parts[static_cast<std::size_t>(run.state[id].part)];
         const int copy = safety_.gate->points().copy_of(run.first_step + run.state[id].version);
-        offset = part.address[static_cast<std::size_t>(copy)] + ssd.offset;
+        offset = part.address[static_cast<std::size_t>(copy)] + run.state[id].into;
       }
       if (reads) {
         channel->read(offset, address(run, accesses[1]), task.bytes);

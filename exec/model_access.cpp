@@ -51,12 +51,13 @@ StateValues initial_state(const ModelSpec& model, std::uint64_t seed) {
 ModelAccess::ModelAccess(const StateAtRest& state, int copy)
     : state_(state),
       copy_(copy),
-      part_of_buffer_(StoreLayout::parts_by_buffer(state.schedule, state.parts)),
+      part_of_home_(parts_of_homes(state.schedule, state.parts)),
       staging_(piece_bytes, "staging for model states") {
   if (state.store) channel_ = std::make_unique<SsdStore::Channel>(*state.store);
 }
 
-ModelAccess::Place ModelAccess::place_of(const HomePart& home) const {
+ModelAccess::Place ModelAccess::place_of(std::size_t index) const {
+  const HomePart& home = state_.schedule.homes()[index];
   const BufferInfo& buffer = state_.schedule.buffers()[home.where.buffer.id];
   const std::uint64_t offset = buffer.offset + home.where.offset;
   if (buffer.tier != Tier::ssd) {
@@ -64,14 +65,15 @@ ModelAccess::Place ModelAccess::place_of(const HomePart& home) const {
         buffer.tier == Tier::gpu ? state_.device.gpu_memory() : state_.device.host_memory();
     return {memory.data() + offset, 0};
   }
-  const std::int32_t part = part_of_buffer_[home.where.buffer.id];
+  const std::int32_t part = part_of_home_[index];
   if (part < 0) return {nullptr, offset};
   return {nullptr,
           state_.parts[static_cast<std::size_t>(part)].address[static_cast<std::size_t>(copy_)]};
 }
 
-void ModelAccess::write_home(const HomePart& home, const StateValues& values) {
-  const Place place = place_of(home);
+void ModelAccess::write_home(std::size_t index, const StateValues& values) {
+  const HomePart& home = state_.schedule.homes()[index];
+  const Place place = place_of(index);
   const std::uint64_t count = values_of(home);
   if (place.memory) {
     return fill(home, values, 0, count, reinterpret_cast<float*>(place.memory));
@@ -86,13 +88,14 @@ void ModelAccess::write_home(const HomePart& home, const StateValues& values) {
 }
 
 void ModelAccess::write(const StateValues& values, Homes homes) {
-  for (const HomePart& home : state_.schedule.homes()) {
+  for (std::size_t i = 0; i < state_.schedule.homes().size(); ++i) {
+    const HomePart& home = state_.schedule.homes()[i];
     const Tier tier = state_.schedule.buffers()[home.where.buffer.id].tier;
     if (homes == Homes::not_on_ssd_optimizer_state && tier == Tier::ssd &&
         home.kind == BufferKind::optimizer_state) {
       continue;
     }
-    write_home(home, values);
+    write_home(i, values);
   }
 }
 
@@ -106,15 +109,17 @@ void ModelAccess::commit(const StoreIdentity& identity, std::int64_t version, st
 
 void ModelAccess::read_master(
     std::int64_t unit, const std::function<void(std::uint64_t, std::span<const float>)>& take) {
-  std::vector<const HomePart*> homes;
-  for (const HomePart& home : state_.schedule.homes()) {
-    if (home.unit == unit && home.kind == BufferKind::optimizer_state) homes.push_back(&home);
+  const auto all = state_.schedule.homes();
+  std::vector<std::size_t> homes;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (all[i].unit == unit && all[i].kind == BufferKind::optimizer_state) homes.push_back(i);
   }
-  std::sort(homes.begin(), homes.end(), [](const HomePart* a, const HomePart* b) {
-    return a->first_element < b->first_element;
+  std::sort(homes.begin(), homes.end(), [&](std::size_t a, std::size_t b) {
+    return all[a].first_element < all[b].first_element;
   });
-  for (const HomePart* home : homes) {
-    const Place place = place_of(*home);
+  for (const std::size_t index : homes) {
+    const HomePart* const home = &all[index];
+    const Place place = place_of(index);
     const auto give = [&](const std::byte* from, std::uint64_t first, std::uint64_t count) {
       take(home->first_element + first, {reinterpret_cast<const float*>(from), count});
     };

@@ -68,12 +68,12 @@ class ModelAccess {
     std::byte* memory = nullptr;
     std::uint64_t address = 0;
   };
-  Place place_of(const HomePart& home) const;
-  void write_home(const HomePart& home, const StateValues& values);
+  Place place_of(std::size_t home) const;  // by its index
+  void write_home(std::size_t home, const StateValues& values);
 
   StateAtRest state_;
   int copy_;
-  std::vector<std::int32_t> part_of_buffer_;
+  std::vector<std::int32_t> part_of_home_;
   std::unique_ptr<SsdStore::Channel> channel_;
   Arena staging_;
 };

@@ -22,7 +22,7 @@ std::vector<StatePart> parts_of(const Schedule& schedule) {
     part.elements = home.elements;
     part.tier = buffer.tier;
     part.offset = buffer.offset + home.where.offset;
-    SPILLWAY_ASSERT(home.where.offset == 0 && home.where.bytes == part.bytes());
+    SPILLWAY_ASSERT(home.where.bytes == part.bytes());
     parts.push_back(part);
   }
   std::sort(parts.begin(), parts.end(), [](const StatePart& a, const StatePart& b) {
@@ -56,27 +56,34 @@ StoreLayout::StoreLayout(std::span<const Schedule* const> schedules, bool durabl
     std::sort(boundaries_.begin(), boundaries_.end());
     boundaries_.erase(std::unique(boundaries_.begin(), boundaries_.end()), boundaries_.end());
   }
-  for (StatePart& part : parts_) {
-    const auto take = [&] {
-      const std::uint64_t begin = bytes_;
-      bytes_ += part.bytes();
-      boundaries_.push_back(begin);
-      return begin;
-    };
-    if (part.tier == Tier::ssd) {
-      part.address = {part.offset, durable ? take() : part.offset};
-    } else if (durable) {
-      part.address = {take(), take()};
-      captured_bytes_ += 2 * part.bytes();
+  // Parts that share a buffer follow each other in every copy, so that one transfer can cover them.
+  std::vector<StatePart*> by_offset;
+  for (StatePart& part : parts_) by_offset.push_back(&part);
+  std::sort(by_offset.begin(), by_offset.end(), [](const StatePart* a, const StatePart* b) {
+    return std::pair(a->tier, a->offset) < std::pair(b->tier, b->offset);
+  });
+  for (const std::size_t copy : {0u, 1u}) {
+    for (StatePart* const part : by_offset) {
+      const bool on_ssd = part->tier == Tier::ssd;
+      if (on_ssd) boundaries_.push_back(part->offset);
+      if (on_ssd && (copy == 0 || !durable)) {
+        part->address[copy] = part->offset;
+      } else if (durable) {
+        part->address[copy] = bytes_;
+        boundaries_.push_back(bytes_);
+        bytes_ += part->bytes();
+        if (!on_ssd) captured_bytes_ += part->bytes();
+      }
     }
   }
 }
 
-std::vector<std::int32_t> StoreLayout::parts_by_buffer(const Schedule& schedule,
-                                                       std::span<const StatePart> parts) {
-  std::vector<std::int32_t> by_buffer(schedule.buffers().size(), -1);
+std::vector<std::int32_t> parts_of_homes(const Schedule& schedule,
+                                         std::span<const StatePart> parts) {
+  std::vector<std::int32_t> result;
   for (const HomePart& home : schedule.homes()) {
-    if (home.kind != BufferKind::optimizer_state) continue;
+    result.push_back(-1);
+    if (home.kind != BufferKind::optimizer_state || parts.empty()) continue;
     const auto key = std::pair(home.unit, home.first_element);
     const auto found =
         std::lower_bound(parts.begin(), parts.end(), key, [](const StatePart& part, const auto& k) {
@@ -84,50 +91,112 @@ std::vector<std::int32_t> StoreLayout::parts_by_buffer(const Schedule& schedule,
         });
     SPILLWAY_ASSERT(found != parts.end() && found->unit == home.unit &&
                     found->first_element == home.first_element);
-    by_buffer[home.where.buffer.id] = static_cast<std::int32_t>(found - parts.begin());
+    result.back() = static_cast<std::int32_t>(found - parts.begin());
   }
-  return by_buffer;
+  return result;
 }
 
-std::vector<StateAccess> state_accesses(const Schedule& schedule,
-                                        std::span<const StatePart> parts) {
-  const std::vector<std::int32_t> part_of = StoreLayout::parts_by_buffer(schedule, parts);
-  std::vector<StateAccess> result(schedule.tasks().size());
-  std::vector<std::int32_t> versions(parts.size(), 0);
-  std::int32_t begun = 0;   // the latest version that a task has written a part of
-  std::size_t written = 0;  // parts of that version
-  for (TaskId id = 0; id < schedule.tasks().size(); ++id) {
-    for (const Access& access : schedule.accesses(schedule.tasks()[id])) {
-      const std::int32_t part = part_of[access.buffer];
-      if (part < 0) continue;
-      SPILLWAY_ASSERT(result[id].part < 0, "a task touches one part of the state at rest");
-      std::int32_t& version = versions[static_cast<std::size_t>(part)];
-      StateAccess& state = result[id];
-      state.part = part;
-      state.in_memory = parts[static_cast<std::size_t>(part)].tier != Tier::ssd;
-      state.writes = access.mode != Mode::read;
-      if (state.writes) {
-        SPILLWAY_ASSERT(
-            access.offset == 0 && access.bytes == parts[static_cast<std::size_t>(part)].bytes(),
-            fmt::format("{} writes a part of the optimizer state in pieces",
-                        schedule.describe(id)));
-        ++version;
-        if (version > begun) {
-          SPILLWAY_ASSERT(begun == 0 || written == parts.size(),
-                          fmt::format("{} overwrites optimizer state before all of the step before "
-                                      "is at rest",
-                                      schedule.describe(id)));
-          begun = version;
-          written = 0;
-        }
-        ++written;
+namespace {
+
+// The parts that share a buffer, in order, with their places in it.
+struct PlacedPart {
+  std::uint64_t offset = 0;
+  std::uint64_t bytes = 0;
+  std::int32_t part = -1;
+};
+
+std::vector<std::vector<PlacedPart>> parts_by_buffer(const Schedule& schedule,
+                                                     std::span<const StatePart> parts) {
+  const std::vector<std::int32_t> part_of = parts_of_homes(schedule, parts);
+  std::vector<std::vector<PlacedPart>> result(schedule.buffers().size());
+  for (std::size_t i = 0; i < part_of.size(); ++i) {
+    const HomePart& home = schedule.homes()[i];
+    if (part_of[i] < 0) continue;
+    result[home.where.buffer.id].push_back({home.where.offset, home.where.bytes, part_of[i]});
+  }
+  for (auto& one : result) {
+    std::sort(one.begin(), one.end(),
+              [](const PlacedPart& a, const PlacedPart& b) { return a.offset < b.offset; });
+  }
+  return result;
+}
+
+// Follows a schedule in program order and counts the versions that its tasks make.
+class VersionCount {
+ public:
+  VersionCount(const Schedule& schedule, std::span<const StatePart> parts)
+      : schedule_(schedule),
+        parts_(parts),
+        placed_(parts_by_buffer(schedule, parts)),
+        versions_(parts.size(), 0) {}
+
+  void take(TaskId id, const Access& access, StateAccess& state) {
+    const std::vector<PlacedPart>& placed = placed_[access.buffer];
+    if (placed.empty()) return;
+    SPILLWAY_ASSERT(state.part < 0, "a task touches one buffer of state at rest");
+    auto first = std::upper_bound(
+        placed.begin(), placed.end(), access.offset,
+        [](std::uint64_t offset, const PlacedPart& part) { return offset < part.offset; });
+    SPILLWAY_ASSERT(first != placed.begin());
+    --first;
+    state.part = first->part;
+    state.into = access.offset - first->offset;
+    state.in_memory = parts_[static_cast<std::size_t>(first->part)].tier != Tier::ssd;
+    const std::uint64_t end = access.offset + access.bytes;
+    for (auto part = first; part != placed.end() && part->offset < end; ++part) {
+      std::int32_t& version = versions_[static_cast<std::size_t>(part->part)];
+      if (access.mode != Mode::read) {
+        SPILLWAY_ASSERT(part->offset >= access.offset && part->offset + part->bytes <= end,
+                        fmt::format("{} writes a part of the optimizer state in pieces",
+                                    schedule_.describe(id)));
+        write(id, ++version);
+        ++state.writes;
       }
+      SPILLWAY_ASSERT(part == first || version == state.version,
+                      "what is moved together is of one version");
       state.version = version;
     }
   }
-  for (const std::int32_t version : versions) {
-    SPILLWAY_ASSERT(version == schedule.steps(), "every part of the state is written once a step");
+
+  void finish() const {
+    for (const std::int32_t version : versions_) {
+      SPILLWAY_ASSERT(version == schedule_.steps(),
+                      "every part of the state is written once a step");
+    }
   }
+
+ private:
+  void write(TaskId id, std::int32_t version) {
+    if (version > begun_) {
+      SPILLWAY_ASSERT(begun_ == 0 || written_ == parts_.size(),
+                      fmt::format("{} overwrites optimizer state before all of the step before is "
+                                  "at rest",
+                                  schedule_.describe(id)));
+      begun_ = version;
+      written_ = 0;
+    }
+    ++written_;
+  }
+
+  const Schedule& schedule_;
+  std::span<const StatePart> parts_;
+  std::vector<std::vector<PlacedPart>> placed_;  // by buffer
+  std::vector<std::int32_t> versions_;           // by part: how often it was written
+  std::int32_t begun_ = 0;                       // the latest version that was
+  std::size_t written_ = 0;                      // parts of it
+};
+
+}  // namespace
+
+std::vector<StateAccess> state_accesses(const Schedule& schedule,
+                                        std::span<const StatePart> parts) {
+  std::vector<StateAccess> result(schedule.tasks().size());
+  VersionCount count(schedule, parts);
+  for (TaskId id = 0; id < schedule.tasks().size(); ++id) {
+    for (const Access& access : schedule.accesses(schedule.tasks()[id]))
+      count.take(id, access, result[id]);
+  }
+  count.finish();
   return result;
 }
 

@@ -44,9 +44,6 @@ class StoreLayout {
   std::uint64_t captured_bytes() const { return captured_bytes_; }
   // Where transfers begin and end: what a ChunkTable is cut at.
   const std::vector<std::uint64_t>& boundaries() const { return boundaries_; }
-  // The part whose home is this buffer, or -1.
-  static std::vector<std::int32_t> parts_by_buffer(const Schedule& schedule,
-                                                   std::span<const StatePart> parts);
 
  private:
   std::vector<StatePart> parts_;
@@ -54,12 +51,17 @@ class StoreLayout {
   std::vector<std::uint64_t> boundaries_;
 };
 
+// The index in `parts` of each home of optimizer state of a schedule; -1 for other homes.
+std::vector<std::int32_t> parts_of_homes(const Schedule& schedule,
+                                         std::span<const StatePart> parts);
+
 // What a task does to the optimizer state at rest, known before it runs.
 struct StateAccess {
-  std::int32_t part = -1;    // the part of the state it reads or writes at rest; -1: none
+  std::int32_t part = -1;    // the part of the state where its access begins; -1: it touches none
   std::int32_t version = 0;  // versions after the schedule's first: that it reads, or makes
-  bool writes = false;       // it is the part's writer
-  bool in_memory = false;    // the part rests in gpu or host memory
+  std::uint64_t into = 0;    // bytes from the part's begin to the access's
+  std::uint32_t writes = 0;  // parts that it is the writer of: they follow each other in a buffer
+  bool in_memory = false;    // the parts rest in gpu or host memory
 };
 
 // By task. An assertion when a schedule does not write each part once per step as a whole, or

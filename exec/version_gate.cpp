@@ -42,9 +42,9 @@ bool VersionGate::enter(std::int64_t version, bool in_memory) {
   }
 }
 
-void VersionGate::leave(std::int64_t version) {
+void VersionGate::leave(std::int64_t version, std::uint32_t parts) {
   std::atomic<std::uint32_t>& left = left_[static_cast<std::size_t>(version) % in_flight];
-  const std::uint32_t count = left.fetch_add(1, std::memory_order_acq_rel) + 1;
+  const std::uint32_t count = left.fetch_add(parts, std::memory_order_acq_rel) + parts;
   SPILLWAY_ASSERT(count <= parts_, "a part of the state was written twice in one step");
   if (count < parts_) return;
   SPILLWAY_ASSERT(whole_.load() == version - 1, "versions of the state become whole in order");

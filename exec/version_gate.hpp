@@ -26,7 +26,7 @@ namespace spillway {
 
 class VersionGate {
  public:
-  // `parts`: writers per version. Without `durable` nothing waits for commits.
+  // `parts`: parts of the state. Without `durable` nothing waits for commits.
   VersionGate(CommitPoints points, std::uint32_t parts, bool durable);
 
   const CommitPoints& points() const { return points_; }
@@ -35,7 +35,8 @@ class VersionGate {
   // --------------------------------------------------------------------------------------- Returns
   // when a writer of `version` may start; false: the run is over, write nothing.
   bool enter(std::int64_t version, bool in_memory);
-  void leave(std::int64_t version);
+  // `parts`: how many parts of the version it wrote.
+  void leave(std::int64_t version, std::uint32_t parts = 1);
 
   // -- stopping
   // ------------------------------------------------------------------------------------ No version
