@@ -15,6 +15,7 @@ void add_simulate(CLI::App& app, int& exit_code);
 void add_compare(CLI::App& app, int& exit_code);
 void add_sweep(CLI::App& app, int& exit_code);
 void add_train(CLI::App& app, int& exit_code);
+void add_store(CLI::App& app, int& exit_code);  // inspect, remove
 void add_validate(CLI::App& app, int& exit_code);
 void add_papers(CLI::App& app, int& exit_code);
 void add_bench(CLI::App& app, int& exit_code);

@@ -6,6 +6,7 @@
 #include <ctime>
 
 #include "base/errors.hpp"
+#include "cli/saved_run.hpp"
 
 namespace spillway::cli {
 
@@ -40,10 +41,22 @@ RunFolder::RunFolder(const std::string& path, const std::string& model_name) {
   }
 }
 
+RunFolder RunFolder::open(const std::string& path) {
+  RunFolder folder;
+  folder.folder_ = path;
+  folder.keep_ = true;
+  return folder;
+}
+
+RunFolder::RunFolder(RunFolder&& other) noexcept
+    : folder_(std::move(other.folder_)), exists_(std::move(other.exists_)), keep_(other.keep_) {
+  other.keep_ = true;
+}
+
 RunFolder::~RunFolder() {
   if (keep_) return;
   std::error_code ignored;
-  for (const char* name : {metrics, machine, model, ssd})
+  for (const char* name : {metrics, machine, model, saved_run_file, ssd})
     fs::remove(folder_ / name, ignored);  // ssd: if empty
   // Upwards as far as this run created folders; one that something else has been put in stays, as
   // do those above.

@@ -12,10 +12,12 @@ class RunFolder {
   // Creates `path`, or runs/MODEL-TIME where it is empty. Throws InputError when it is there
   // already and not empty, or cannot be created.
   RunFolder(const std::string& path, const std::string& model);
+  // The folder of an earlier run, to go on in: it stays whatever happens.
+  static RunFolder open(const std::string& path);
   // Unless kept, removes what this object created and the files a run writes before it starts;
   // nothing else.
   ~RunFolder();
-  RunFolder(const RunFolder&) = delete;
+  RunFolder(RunFolder&& other) noexcept;
   RunFolder& operator=(const RunFolder&) = delete;
 
   std::filesystem::path file(const char* name) const { return folder_ / name; }
@@ -33,6 +35,8 @@ class RunFolder {
   static constexpr const char* ssd = "ssd";
 
  private:
+  RunFolder() = default;
+
   std::filesystem::path folder_;
   std::filesystem::path exists_;  // the nearest folder above (or at) folder_ that was there before
   bool keep_ = false;

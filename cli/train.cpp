@@ -1,12 +1,10 @@
 // spillway train: train for real, under the memory limits given.
 #include <fmt/format.h>
-#include <unistd.h>
-
-#include <atomic>
-#include <csignal>
+#include <charconv>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string_view>
 
 #include "base/errors.hpp"
@@ -15,10 +13,13 @@
 #include "cli/output.hpp"
 #include "cli/problem_options.hpp"
 #include "cli/run_folder.hpp"
+#include "cli/saved_run.hpp"
+#include "cli/stop_signals.hpp"
 #include "cli/train_checks.hpp"
 #include "cli/train_report.hpp"
 #include "exec/cuda_module.hpp"
 #include "exec/training.hpp"
+#include "exec/training_record.hpp"
 #include "experiments/evaluate.hpp"
 #include "experiments/train_plan.hpp"
 #include "traces/perfetto.hpp"
@@ -34,25 +35,13 @@ struct Options {
   ProblemOptions problem;
   std::string policy = "auto";
   std::vector<std::string> data;
-  std::string ssd, run, trace, device = "cpu", gradient_clip = "off";
+  std::string ssd, run, trace, device = "cpu", gradient_clip = "off", durability;
   std::int64_t steps = 100;
   std::uint64_t seed = 1;
   OptimizerSettings optimizer;
   bool json = false, quiet = false, no_export = false;
+  bool resume = false, overwrite = false, keep_store = false;
 };
-
-std::atomic<bool> interrupted{false};
-
-// The first Ctrl-C ends training after the running pass over the schedule; the second one ends it
-// at once.
-void on_interrupt(int signal) {
-  constexpr std::string_view message =
-      "\ninterrupted: training ends after this pass over the schedule; once more ends it at once\n";
-  interrupted = true;
-  std::signal(signal, SIG_DFL);
-  static_cast<void>(
-      !::write(STDERR_FILENO, message.data(), message.size()));  // all that a handler may call
-}
 
 ordered_json memory_json(const Schedule& schedule) {
   ordered_json memory;
@@ -140,52 +129,167 @@ void announce(const Training& training, const TrainPlan& plan, const fs::path& r
   flush_output();
 }
 
-void announce_end(const TrainingResult& result, const RunFolder& run, const std::string& trace,
-                  bool exported) {
-  fmt::print("{} steps, loss {:.4f} to {:.4f}, weights {:016x}\n", result.steps, result.first_loss,
-             result.final_loss, result.weights_hash);
-  fmt::print("trace: {}   (opens in https://ui.perfetto.dev; `spillway validate {}`)\n", trace,
-             trace);
-  if (exported) fmt::print("weights: {}\n", run.file(RunFolder::weights).string());
+void announce_durability(const Training& training) {
+  const std::int64_t every = training.commit_interval();
+  if (every == 0) return;
+  const std::string when = every == 1 ? "every step" : fmt::format("every {} steps", every);
+  if (training.bytes_copied_per_commit() == 0) {
+    fmt::print("  commits: {}, at no extra writes\n", when);
+  } else {
+    fmt::print("  commits: {}, each writes {} of optimizer state that rests in memory\n", when,
+               format_bytes(static_cast<double>(training.bytes_copied_per_commit())));
+  }
 }
 
-void run(const Options& options) {
+void announce_end(const TrainingResult& result, const RunFolder& run, const fs::path& trace,
+                  bool exported, bool stopped, bool committed) {
+  fmt::print("{} steps, loss {:.4f} to {:.4f}, weights {:016x}\n", result.steps, result.first_loss,
+             result.final_loss, result.weights_hash);
+  fmt::print("trace: {}   (opens in https://ui.perfetto.dev; `spillway validate {}`)\n",
+             trace.string(), trace.string());
+  if (exported) fmt::print("weights: {}\n", run.file(RunFolder::weights).string());
+  if (stopped && committed)
+    fmt::print("to go on: spillway train --resume --run {}\n", run.path().string());
+}
+
+Durability parse_durability(const std::string& text) {
+  Durability durability{DurabilityMode::on, 0};
+  if (text.empty()) return durability;
+  constexpr std::string_view interval = "interval=";
+  if (text == "off") {
+    durability.mode = DurabilityMode::off;
+  } else if (text == "step") {
+    durability.interval = 1;
+  } else if (text.rfind(interval, 0) == 0) {
+    const char* const begin = text.data() + interval.size();
+    const char* const end = text.data() + text.size();
+    const auto [rest, error] = std::from_chars(begin, end, durability.interval);
+    if (error != std::errc() || rest != end || durability.interval < 1)
+      throw InputError(fmt::format("--durability {}: not a positive number of steps", text),
+                       "example: --durability interval=20");
+  } else {
+    throw InputError(fmt::format("--durability {} is not step, interval=N or off", text),
+                     "leave it out for the most that costs next to nothing");
+  }
+  return durability;
+}
+
+// What `--resume` goes on from: the options of the run where none are given now, and its last
+// commit, if there is one yet.
+std::optional<ResumePoint> resume(CLI::App& command, Options& options, const SavedRun& saved) {
+  if (saved.complete && !saved.store) {
+    throw InputError(fmt::format("--resume: the run in {} is complete", options.run),
+                     "its weights are there; to be able to train on, start with --keep-store");
+  }
+  const bool policy_given = command.count("--policy") > 0, data_given = command.count("--data") > 0;
+  const bool ssd_given = command.count("--ssd") > 0;
+  const bool micro_batch_given = command.count("--micro-batch") > 0;
+  apply_saved(command, saved);
+  if (!saved.store) return {};  // it ended before its first commit: from the beginning
+  ResumePoint point = find_resume_point(*saved.store);
+  const TrainingRecord record = TrainingRecord::parse(point.record.identity.training);
+  if (!policy_given) options.policy = record.policy;
+  if (!micro_batch_given) options.problem.micro_batch = record.workload.micro_batch;
+  if (!data_given) {
+    options.data.clear();
+    for (const fs::path& path : record.data) options.data.push_back(path.string());
+  }
+  if (!ssd_given) {
+    std::vector<std::string> directories;
+    for (const fs::path& directory : saved.store->directories)
+      directories.push_back(directory.string());
+    options.ssd = fmt::format("{}", fmt::join(directories, ","));
+  }
+  return point;
+}
+
+// Everything that `train` sets up before the first step.
+struct Preparation {
+  TrainPlan plan;
+  RunFolder folder;
+  SavedRun saved;
+  TrainingOptions training;
+};
+
+Preparation prepare(CLI::App& command, Options& options) {
+  SavedRun saved;
+  std::optional<ResumePoint> point;
+  if (options.resume) {
+    if (options.run.empty())
+      throw InputError("--resume needs to know which run to go on with", "--run DIR");
+    saved = SavedRun::load(options.run);
+    point = resume(command, options, saved);
+  } else {
+    saved.options = options_given(command, {"resume", "run", "json", "quiet", "overwrite"},
+                                  {"data", "model", "machine", "ssd"});
+  }
+  if (options.problem.model.empty()) throw CLI::RequiredError("--model");
   check(options);
+  const Durability durability = parse_durability(options.durability);
   const Problem problem = options.problem.problem();
   check_backend(problem);
   std::vector<fs::path> drives = ssd_directories(options.ssd);
   const bool drives_given = !drives.empty();
-  if (!drives_given) {
-    drives.push_back(nearest_existing(options.run.empty() ? "." : options.run));
-  }
-  const TrainPlan plan = plan_training(problem, options.problem.chooses_micro_batch(),
-                                       options.policy, options.problem.machine.empty(), drives);
-  std::signal(SIGINT, on_interrupt);
-  std::signal(SIGTERM, on_interrupt);
-  RunFolder run_folder(options.run, plan.problem.model.name);
-  if (!drives_given) drives = {run_folder.make_ssd_folder()};
-  TrainingOptions training_options{plan.problem, plan.policy, options.steps,    options.seed,
-                                   {},           drives,      options.optimizer};
-  for (const std::string& path : options.data) training_options.data.emplace_back(path);
-  if (options.data.empty()) training_options.data = default_text();
-  Training training(training_options);
+  if (!drives_given) drives.push_back(nearest_existing(options.run.empty() ? "." : options.run));
+  TrainPlan plan = plan_training(problem, options.problem.chooses_micro_batch(), options.policy,
+                                 options.problem.machine.empty(), drives);
+  RunFolder folder = options.resume ? RunFolder::open(options.run)
+                                    : RunFolder(options.run, plan.problem.model.name);
+  if (!drives_given) drives = {folder.make_ssd_folder()};
+  TrainingOptions training;
+  training.problem = plan.problem;
+  training.policy = plan.policy;
+  training.steps = options.steps;
+  training.seed = options.seed;
+  training.ssd = drives;
+  training.optimizer = options.optimizer;
+  for (const std::string& path : options.data) training.data.emplace_back(path);
+  if (options.data.empty()) training.data = default_text();
+  training.durability = durability;
+  training.resume = std::move(point);
+  training.overwrite = options.overwrite;
+  training.keep_store = options.keep_store;
+  if (!options.resume) saved.save(folder.path());
+  return {std::move(plan), std::move(folder), std::move(saved), std::move(training)};
+}
 
+// From here on it is known where the state is now.
+void remember_store(Training& training, SavedRun& saved, const RunFolder& folder) {
+  if (training.commit_interval() == 0) return;
+  saved.store = training.store_location();
+  saved.complete = false;
+  saved.save(folder.path());
+  training.remove_previous_store();
+}
+
+void run(CLI::App& command, Options options) {
+  StopSignals signals;
+  auto [plan, run_folder, saved, training_options] = prepare(command, options);
+  Training training(training_options);
   if (!options.no_export) require_room(plan.problem.model, run_folder.path());
-  if (interrupted)
+  if (StopSignals::came())
     throw MachineError("interrupted before the first step",
                        "nothing was trained, and nothing is left behind");
 
-  Events events(run_folder.file(RunFolder::metrics), options.json);
+  Events events(run_folder.file(RunFolder::metrics), options.json, training.first_step());
   // Without a machine file there are limits but no rates: nothing that could be read as a machine.
   if (!options.problem.machine.empty())
     write_file(run_folder.file(RunFolder::machine), machine_to_toml(plan.problem.machine));
   write_file(run_folder.file(RunFolder::model), model_to_toml(plan.problem.model));
   events.write(start_event(training, plan, options, run_folder.path()));
-  if (!options.json && !options.quiet) announce(training, plan, run_folder.path());
+  const bool talks = !options.json && !options.quiet;
+  if (talks) {
+    announce(training, plan, run_folder.path());
+    announce_durability(training);
+    if (training.first_step() > 0) fmt::print("  going on from step {}\n", training.first_step());
+    flush_output();
+  }
   for (const std::string& warning : training.warnings()) print_error("warning: " + warning + "\n");
 
   run_folder.keep();
-  StepLine line(options.steps, training.schedule(), !options.json && !options.quiet);
+  remember_store(training, saved, run_folder);
+  signals.on_stop([&] { training.request_stop(); });
+  StepLine line(options.steps, training.schedule(), talks);
   Trace trace;
   const double tokens = static_cast<double>(plan.problem.workload.tokens_per_step());
   const TrainingResult result = training.run(
@@ -193,21 +297,38 @@ void run(const Options& options) {
         events.write(step_event(step, tokens));
         line.show(step);
       },
-      &trace);
+      &trace,
+      [&](std::int64_t step) {
+        events.write({{"event", "commit"}, {"step", step}});
+      });
+  signals.on_stop({});
   line.finish();
   // The weights first: nothing that follows can lose them.
   if (!options.no_export) training.export_model(run_folder.file(RunFolder::weights));
+  const bool stopped = result.steps < options.steps;
   ordered_json end = {{"event", "end"},
                       {"steps", result.steps},
                       {"final_loss", result.final_loss},
                       {"weights_hash", fmt::format("{:016x}", result.weights_hash)}};
-  if (result.steps < options.steps) end["interrupted"] = true;
+  if (stopped) end["interrupted"] = true;
   events.write(end);
-  const std::string trace_path =
-      options.trace.empty() ? run_folder.file(RunFolder::trace).string() : options.trace;
+  const fs::path trace_path =
+      !options.trace.empty() ? fs::path(options.trace)
+      : training.first_step() == 0
+          ? run_folder.file(RunFolder::trace)
+          : run_folder.file(
+                fmt::format("trace-from-step-{}.json.gz", training.first_step()).c_str());
   write_trace(trace, trace_path);
-  if (!options.json && !options.quiet)
-    announce_end(result, run_folder, trace_path, !options.no_export);
+  if (!stopped && !options.keep_store) {
+    training.remove_previous_store();  // with --durability off it was kept until now
+    saved.store.reset();
+  }
+  saved.complete = !stopped;
+  saved.save(run_folder.path());
+  if (talks) {
+    announce_end(result, run_folder, trace_path, !options.no_export, stopped,
+                 training.commit_interval() > 0);
+  }
 }
 
 }  // namespace
@@ -216,6 +337,7 @@ void add_train(CLI::App& app, int&) {
   CLI::App* command = app.add_subcommand("train", "train for real under the memory limits given");
   auto options = std::make_shared<Options>();
   options->problem.add_to(*command, false);
+  command->get_option("--model")->required(false);  // --resume knows it
   command->add_option("--data", options->data,
                       "text files or folders; default: Spillway's own text");
   command
@@ -250,10 +372,22 @@ void add_train(CLI::App& app, int&) {
   command->add_option("--beta1", options->optimizer.beta1, "AdamW beta1")->capture_default_str();
   command->add_option("--beta2", options->optimizer.beta2, "AdamW beta2")->capture_default_str();
   command->add_option("--gradient-clip", options->gradient_clip, "off")->capture_default_str();
+  command->add_option("--durability", options->durability,
+                      "step: every step can be resumed; interval=N: every N steps; off: none, and "
+                      "half the space on the SSD; default: step where all optimizer state rests on "
+                      "the SSD, else interval=50");
+  command->add_flag(
+      "--resume", options->resume,
+      "go on with the run in --run from its last commit, bit for bit; policy, limits, "
+      "--ssd and a larger --steps may be given anew");
+  command->add_flag("--keep-store", options->keep_store,
+                    "keep the optimizer state once all steps are done, to train on later");
+  command->add_flag("--overwrite", options->overwrite,
+                    "replace another unfinished training that lies in the --ssd directories");
   command->add_flag("--no-export", options->no_export, "do not write model.safetensors at the end");
   command->add_flag("--json", options->json, "print one JSON object a line");
   command->add_flag("--quiet", options->quiet, "print errors only");
-  command->callback([options] { run(*options); });
+  command->callback([options, command] { run(*command, *options); });
 }
 
 }  // namespace spillway::cli

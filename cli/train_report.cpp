@@ -26,8 +26,27 @@ std::string event_line(const nlohmann::ordered_json& event) {
 
 }  // namespace
 
-Events::Events(const std::filesystem::path& file, bool to_output)
-    : path_(file), file_(file), to_output_(to_output) {}
+Events::Events(const std::filesystem::path& file, bool to_output, std::int64_t first_step)
+    : path_(file), to_output_(to_output) {
+  std::string kept;
+  std::ifstream before(first_step > 0 ? file : std::filesystem::path());
+  for (std::string line; std::getline(before, line);) {
+    const auto event = nlohmann::json::parse(line, nullptr, false);
+    if (!event.is_object()) continue;  // a line that a crash has cut
+    const std::string name = event.value("event", "");
+    const std::int64_t step = event.value("step", std::int64_t{0});
+    // A step event counts from 0, a commit says how many steps are done.
+    if ((name == "step" && step >= first_step) || (name == "commit" && step > first_step)) continue;
+    kept += line + "\n";
+  }
+  before.close();
+  if (first_step > 0) {
+    const std::filesystem::path next = file.string() + ".new";
+    write_file(next.string(), kept);
+    std::filesystem::rename(next, file);
+  }
+  file_.open(file, first_step > 0 ? std::ios::app : std::ios::out);
+}
 
 void Events::write(const nlohmann::ordered_json& event) {
   const std::string line = event_line(event);

@@ -16,7 +16,9 @@ namespace spillway::cli {
 // line. Throws MachineError when one cannot be written.
 class Events {
  public:
-  Events(const std::filesystem::path& file, bool to_output);
+  // `first_step`: events of it and of later steps that are in the file already, from before a
+  // crash, are dropped; what is before them stays.
+  Events(const std::filesystem::path& file, bool to_output, std::int64_t first_step = 0);
   void write(const nlohmann::ordered_json& event);
 
  private:

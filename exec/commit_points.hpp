@@ -20,7 +20,9 @@ enum class DurabilityMode : std::uint8_t {
 
 struct Durability {
   DurabilityMode mode = DurabilityMode::off;
-  std::int64_t interval = 1;  // steps
+  // Steps. 0: every step where a commit writes no state twice, else every automatic_interval.
+  std::int64_t interval = 0;
+  static constexpr std::int64_t automatic_interval = 50;
   bool on() const { return mode == DurabilityMode::on; }
 };
 

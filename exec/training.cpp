@@ -37,7 +37,7 @@ Schedule build_usual(const Problem& problem, const std::string& policy, std::int
 Training::Training(TrainingOptions options) : options_(std::move(options)) {
   const Problem& problem = options_.problem;
   if (options_.steps < 1) throw InputError("--steps must be at least 1");
-  if (options_.durability.interval < 1)
+  if (options_.durability.interval < 0)
     throw InputError("--durability interval=N: N must be at least 1");
   const std::int64_t first = options_.resume ? options_.resume->record.version : 0;
   const std::int64_t left = options_.steps - first;
@@ -82,10 +82,12 @@ Training::Training(TrainingOptions options) : options_(std::move(options)) {
   training_store_->fill(*schedule_, *device_, initial_state(problem.model, options_.seed));
 
   version_ = first;
-  gate_ = std::make_unique<VersionGate>(CommitPoints{options_.durability.interval, first,
-                                                     training_store_->base_epoch(), options_.steps},
-                                        static_cast<std::uint32_t>(training_store_->parts().size()),
-                                        options_.durability.on());
+  std::int64_t interval = options_.durability.interval;
+  if (interval == 0)
+    interval = training_store_->captured_bytes() > 0 ? Durability::automatic_interval : 1;
+  gate_ = std::make_unique<VersionGate>(
+      CommitPoints{interval, first, training_store_->base_epoch(), options_.steps},
+      static_cast<std::uint32_t>(training_store_->parts().size()), options_.durability.on());
   SsdStore* const store = training_store_->store();
   if (options_.durability.on()) {
     committer_ = std::make_unique<Committer>(*store, training_store_->identity(),
@@ -136,6 +138,8 @@ TrainingResult Training::run(const std::function<void(const StepResult&)>& repor
     report(step);
   };
   executor_->on_commit(committed);
+  // From here on the state is worth more than the space it takes.
+  if (committer_) training_store_->store()->set_keep(true);
   int segment = 0;
   bool stopped = false;
   while (version_ < options_.steps && !stopped) {

@@ -91,6 +91,10 @@ class Training {
   const std::optional<StoreLocation>& previous_store() const { return training_store_->previous(); }
   // Once it is written down where the store is now: removes the files of the one before.
   void remove_previous_store() { training_store_->remove_previous(); }
+  // Steps between commits; 0: nothing is committed.
+  std::int64_t commit_interval() const {
+    return options_.durability.on() ? gate_->points().interval : 0;
+  }
   // Bytes that each commit copies to the store because that state rests in memory.
   std::uint64_t bytes_copied_per_commit() const { return training_store_->captured_bytes(); }
 

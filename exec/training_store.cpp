@@ -168,11 +168,11 @@ void TrainingStore::fill(const Schedule& schedule, Device& device, const StateVa
       access.commit(identity_, base_version_, base_epoch_);
     }
   }
-  if (options_.durable) store_->set_keep(true);
 }
 
 void TrainingStore::remove_previous() {
   if (!previous_ || *previous_ == location_) return;
+  if (options_.durable) store_->set_keep(true);  // now it is the only one
   for (const fs::path& file : files_of(*previous_)) {
     std::error_code ignored;
     fs::remove(file, ignored);
