@@ -95,7 +95,11 @@ ordered_json start_event(const Training& training, const TrainPlan& plan, const 
       {"predicted_step_seconds",
        plan.predicted_step_seconds ? ordered_json(*plan.predicted_step_seconds) : ordered_json()},
       {"seed", options.seed},
-      {"run", run.string()}};
+      {"run", run.string()},
+      {"first_step", training.first_step()},
+      {"durability",
+       {{"commit_every", training.commit_interval()},
+        {"bytes_copied_per_commit", training.bytes_copied_per_commit()}}}};
 }
 
 ordered_json step_event(const StepResult& step, double tokens) {
@@ -262,7 +266,7 @@ void remember_store(Training& training, SavedRun& saved, const RunFolder& folder
   training.remove_previous_store();
 }
 
-void run(CLI::App& command, Options options) {
+void run(CLI::App& command, Options& options) {
   StopSignals signals;
   auto [plan, run_folder, saved, training_options] = prepare(command, options);
   Training training(training_options);

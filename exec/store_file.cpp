@@ -151,6 +151,7 @@ void require_free_space(const std::vector<std::pair<std::filesystem::path, std::
     bool known = false;
     std::string directories;
   };
+  std::string last;
   std::map<dev_t, Volume> volumes;  // directories on one file system share its room
   for (const auto& [path, bytes] : files) {
     const std::string directory = path.parent_path().string();
@@ -168,7 +169,9 @@ void require_free_space(const std::vector<std::pair<std::filesystem::path, std::
       volume.known = space.f_blocks > 0;  // ramfs and some network file systems do not say
       volume.available = std::uint64_t{space.f_bavail} * space.f_frsize;
     }
-    volume.directories += (volume.directories.empty() ? "" : ", ") + directory;
+    if (directory != last)
+      volume.directories += (volume.directories.empty() ? "" : ", ") + directory;
+    last = directory;
     volume.needed += bytes;
     struct stat existing {};
     if (::stat(path.c_str(), &existing) == 0) {
@@ -180,7 +183,7 @@ void require_free_space(const std::vector<std::pair<std::filesystem::path, std::
     throw MachineError(
         fmt::format("the SSD store needs {}, has {} in {}", bytes_text(volume.needed),
                     bytes_text(volume.available), volume.directories),
-        "free space there, or name directories on other drives");
+        "free space there, name directories on other drives, or halve it with --durability off");
   }
 }
 

@@ -30,8 +30,8 @@ ordered_json numbers_of(const TrainingRecord& r) {
           {"--weight-decay", o.weight_decay},
           {"--warmup", o.warmup_steps},
           {"--decay-steps", o.decay_steps},
-          {"bytes of --data", r.data_bytes},
-          {"hash of --data", fmt::format("{:016x}", r.data_hash)}};
+          {"the size of --data in bytes", r.data_bytes},
+          {"the hash of --data", fmt::format("{:016x}", r.data_hash)}};
 }
 
 }  // namespace
@@ -65,8 +65,8 @@ TrainingRecord TrainingRecord::parse(const std::string& text) {
     r.optimizer.weight_decay = n.at("--weight-decay");
     r.optimizer.warmup_steps = n.at("--warmup");
     r.optimizer.decay_steps = n.at("--decay-steps");
-    r.data_bytes = n.at("bytes of --data");
-    r.data_hash = std::stoull(n.at("hash of --data").get<std::string>(), nullptr, 16);
+    r.data_bytes = n.at("the size of --data in bytes");
+    r.data_hash = std::stoull(n.at("the hash of --data").get<std::string>(), nullptr, 16);
     for (const ordered_json& path : json.at("data")) r.data.emplace_back(path.get<std::string>());
     r.policy = json.at("policy");
     r.steps = json.at("steps");
