@@ -9,6 +9,7 @@
 #include <random>
 #include <tuple>
 
+#include "tests/exec/fault_drive.hpp"
 #include "tests/exec/training_bench.hpp"
 
 namespace spillway::test {
@@ -61,15 +62,20 @@ class Baselines {
   std::map<Key, Losses> losses_;
 };
 
+// Every other seed over a drive that does all that a kernel may, the others over io_uring.
 Losses train_at_random(TrainingOptions options, const RandomPolicyOptions& policy) {
   options.make_policy = [policy] { return make_random_policy(policy); };
+  FaultPlan plan;
+  plan.chances = {0.1, 0.05, 0.05, 0.05, 0.05};
+  FaultDrive drive(policy.seed, plan);
+  if (policy.seed % 2 == 1) options.make_ring = drive.factory();
   return train_within_plan(options);
 }
 
 }  // namespace
 
 TEST_CASE("any legal choice of a policy leaves every loss and every weight as resident has them") {
-  const TrainingBench bench;
+  const TrainingBench bench(folder_for_many_runs());
   Baselines resident(bench);
   const std::uint64_t first = from_environment("SPILLWAY_TEST_SEED", std::random_device{}());
   const std::uint64_t seeds = from_environment("SPILLWAY_TEST_SEEDS", seeds_by_default);
@@ -87,7 +93,7 @@ TEST_CASE("any legal choice of a policy leaves every loss and every weight as re
 // weight, and 12 steps of it move a loss of order 1 by less than 1e-4 of itself (see "snake order
 // agrees to fp32 rounding").
 TEST_CASE("micro-batches added in any order agree with resident to fp32 rounding") {
-  const TrainingBench bench;
+  const TrainingBench bench(folder_for_many_runs());
   Baselines resident(bench);
   const std::uint64_t first = from_environment("SPILLWAY_TEST_SEED", std::random_device{}());
   const std::uint64_t seeds = from_environment("SPILLWAY_TEST_SEEDS", seeds_by_default) / 10 + 1;
