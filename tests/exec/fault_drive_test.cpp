@@ -84,7 +84,7 @@ std::vector<std::byte> after_power_loss(std::uint64_t seed,
 
 }  // namespace
 
-TEST_CASE("reads see what is in the drive's cache; the file has it after a sync, and not before") {
+TEST_CASE("reads see what is in the drive's cache, the file has it after a sync and not before") {
   Bench bench(1, volatile_plan());
   SsdStore::Channel channel(*bench.store);
   const Arena memory(blocks * block), back(blocks * block);
