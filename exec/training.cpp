@@ -17,10 +17,12 @@ namespace spillway {
 
 namespace {
 
+using Build = std::function<Schedule(const std::string& policy, int steps)>;
+
 // The schedule that is run again and again for `left` steps.
-Schedule build_usual(const Problem& problem, const std::string& policy, std::int64_t left) {
+Schedule build_usual(const Build& build, const std::string& policy, std::int64_t left) {
   const int few = static_cast<int>(std::min<std::int64_t>(Training::fewest_steps_per_run, left));
-  Schedule schedule = build_schedule(problem, policy, few);
+  Schedule schedule = build(policy, few);
   schedule.require_fit();
   const std::size_t per_step = schedule.tasks().size() / static_cast<std::size_t>(few) + 1;
   const auto more = static_cast<int>(
@@ -28,7 +30,7 @@ Schedule build_usual(const Problem& problem, const std::string& policy, std::int
                               static_cast<std::int64_t>(Training::tasks_per_run / per_step)}));
   if (more <= few) return schedule;
   // The settled policy: what fits for a few steps is not settled anew.
-  Schedule longer = build_schedule(problem, schedule.policy(), more);
+  Schedule longer = build(schedule.policy(), more);
   return longer.fits() ? longer : schedule;
 }
 
@@ -46,10 +48,14 @@ Training::Training(TrainingOptions options) : options_(std::move(options)) {
         fmt::format("the training is at step {} already, and --steps is {}", first, options_.steps),
         "to train on, give a larger --steps");
   }
-  schedule_ = std::make_unique<Schedule>(build_usual(problem, options_.policy, left));
+  const Build build = [&](const std::string& policy, int steps) {
+    if (!options_.make_policy) return build_schedule(problem, policy, steps);
+    return build_schedule(problem, *options_.make_policy(), steps);
+  };
+  schedule_ = std::make_unique<Schedule>(build_usual(build, options_.policy, left));
   if (const int rest = static_cast<int>(left % schedule_->steps()); rest > 0) {
     // The settled policy, so that the state rests where the first schedule leaves it.
-    remainder_ = std::make_unique<Schedule>(build_schedule(problem, schedule_->policy(), rest));
+    remainder_ = std::make_unique<Schedule>(build(schedule_->policy(), rest));
     remainder_->require_fit();
   }
   dataset_ = std::make_unique<Dataset>(options_.data, options_.seed);

@@ -29,6 +29,8 @@ namespace spillway {
 struct TrainingOptions {
   Problem problem;  // machine.gpu.memory and machine.host.memory are the limits to keep
   std::string policy;
+  // A policy that is not built in, instead of `policy`: a fresh object each time it is called.
+  std::function<std::unique_ptr<Policy>()> make_policy;
   std::int64_t steps = 100;
   std::uint64_t seed = 1;
   std::vector<std::filesystem::path> data;

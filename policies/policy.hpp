@@ -60,5 +60,7 @@ std::string canonical_policy(const std::string& text);
 // setting does (the schedule's policy() names them). Does not throw when nothing fits: see
 // Schedule::require_fit.
 Schedule build_schedule(const Problem& problem, const std::string& policy, int steps);
+// The same by a fresh policy object that need not be built in; its placements are not tried.
+Schedule build_schedule(const Problem& problem, Policy& policy, int steps);
 
 }  // namespace spillway

@@ -102,19 +102,23 @@ void require_length(const Problem& problem, int steps) {
                         problem.workload.batch * per_micro_batch / most_visits + 1));
 }
 
-Program emit(const Problem& problem, const Parsed& parsed, int steps,
+Program emit(const Problem& problem, Policy& policy, int steps,
              Recording recording = Recording::all) {
-  const std::unique_ptr<Policy> policy = parsed.factory(parsed.options);
-  policy->check(problem);
+  policy.check(problem);
   Program program(problem, recording);
-  policy->setup(program);
+  policy.setup(program);
   for (int step = 0; step < steps; ++step) {
-    policy->emit_step(program, step);
+    policy.emit_step(program, step);
     if (step == 0) program.expect_steps(steps);
   }
   program.at(steps, Phase::epilogue);
-  policy->emit_epilogue(program);
+  policy.emit_epilogue(program);
   return program;
+}
+
+Program emit(const Problem& problem, const Parsed& parsed, int steps,
+             Recording recording = Recording::all) {
+  return emit(problem, *parsed.factory(parsed.options), steps, recording);
 }
 
 bool fits(const Machine& machine, const TierBytes& bytes, Tier tier) {
@@ -236,6 +240,12 @@ Schedule build_schedule(const Problem& problem, const std::string& policy, int s
   problem.validate();
   require_length(problem, steps);
   return Settler(problem, parsed, steps).build();
+}
+
+Schedule build_schedule(const Problem& problem, Policy& policy, int steps) {
+  problem.validate();
+  require_length(problem, steps);
+  return emit(problem, policy, steps).finish(policy.info().name, steps);
 }
 
 }  // namespace spillway

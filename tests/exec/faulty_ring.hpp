@@ -1,6 +1,6 @@
-// A ring over files in memory that does, by seed, everything a kernel may: short transfers, EINTR,
-// EAGAIN, requests not accepted, completions late and in any order, and one lasting error where the
-// test wants it.
+// Rings that do, by seed, everything a kernel may: short transfers, EINTR, EAGAIN, requests not
+// accepted, completions late and in any order. FaultyRing is over files in memory and has one
+// lasting error where the test wants it; tests/exec/fault_drive.hpp has a ring over real files.
 #pragma once
 
 #include <algorithm>
@@ -28,10 +28,10 @@ struct LastingError {
   int error_number = EIO;
 };
 
-class FaultyRing final : public IoRing {
+// What is done with a request once it is the kernel's is execute()'s.
+class FaultInjector : public IoRing {
  public:
-  FaultyRing(std::size_t file_count, std::size_t file_bytes, std::uint64_t seed, Faults faults)
-      : files(file_count, std::vector<std::byte>(file_bytes)), faults_(faults), random_(seed) {}
+  FaultInjector(std::uint64_t seed, Faults faults) : faults_(faults), random_(seed) {}
 
   void queue(const IoRequest& request) override {
     queued_.push_back(request);
@@ -76,28 +76,54 @@ class FaultyRing final : public IoRing {
     return queued_.size() + with_kernel_.size() + completions_.size();
   }
 
-  std::vector<std::vector<std::byte>> files;
-  std::optional<LastingError> error;
   std::size_t deepest = 0;
   std::size_t pauses = 0;
   std::size_t faults_injected = 0;
-  std::vector<std::size_t> synced;  // files, in order of completion
 
- private:
+ protected:
+  // Does all of a request: bytes transferred, or -errno. `bytes`: of these, at most.
+  virtual std::int32_t transfer(const IoRequest& request, std::size_t bytes) = 0;
+
   bool chance(double probability) {
     const bool hit = std::uniform_real_distribution<double>(0, 1)(random_) < probability;
     if (hit) ++faults_injected;
     return hit;
   }
 
+ private:
   std::int32_t execute(const IoRequest& request) {
+    if (chance(faults_.interrupted)) return -EINTR;
+    if (chance(faults_.again)) return -EAGAIN;
+    std::size_t bytes = request.bytes;
+    // Not 0 for a read: that means the end of the file.
+    if (bytes > 0 && chance(faults_.short_transfer))
+      bytes = std::max<std::size_t>(random_() % bytes, 1);
+    return transfer(request, bytes);
+  }
+
+  Faults faults_;
+  std::mt19937_64 random_;
+  std::vector<IoRequest> queued_, with_kernel_;
+  std::vector<IoCompletion> completions_;
+  std::vector<std::string> warnings_;
+};
+
+class FaultyRing final : public FaultInjector {
+ public:
+  FaultyRing(std::size_t file_count, std::size_t file_bytes, std::uint64_t seed, Faults faults)
+      : FaultInjector(seed, faults), files(file_count, std::vector<std::byte>(file_bytes)) {}
+
+  std::vector<std::vector<std::byte>> files;
+  std::optional<LastingError> error;
+  std::vector<std::size_t> synced;  // files, in order of completion
+
+ private:
+  std::int32_t transfer(const IoRequest& request, std::size_t bytes) override {
     if (error && error->kind == request.kind && error->file == request.file &&
         (request.kind == IoKind::sync || (request.file_offset <= error->offset &&
                                           error->offset < request.file_offset + request.bytes))) {
       return -error->error_number;
     }
-    if (chance(faults_.interrupted)) return -EINTR;
-    if (chance(faults_.again)) return -EAGAIN;
     if (request.kind == IoKind::sync) {
       synced.push_back(request.file);
       return 0;
@@ -109,20 +135,12 @@ class FaultyRing final : public IoRing {
     }
     std::vector<std::byte>& file = files[request.file];
     if (request.file_offset >= file.size()) return 0;
-    std::size_t bytes = std::min<std::size_t>(request.bytes, file.size() - request.file_offset);
-    // Not 0 for a read: that means the end of the file.
-    if (chance(faults_.short_transfer)) bytes = std::max<std::size_t>(random_() % bytes, 1);
+    bytes = std::min<std::size_t>(bytes, file.size() - request.file_offset);
     std::byte* place = file.data() + request.file_offset;
     request.kind == IoKind::read ? std::memcpy(request.memory, place, bytes)
                                  : std::memcpy(place, request.memory, bytes);
     return static_cast<std::int32_t>(bytes);
   }
-
-  Faults faults_;
-  std::mt19937_64 random_;
-  std::vector<IoRequest> queued_, with_kernel_;
-  std::vector<IoCompletion> completions_;
-  std::vector<std::string> warnings_;
 };
 
 }  // namespace spillway::test

@@ -25,8 +25,9 @@ namespace spillway::test {
 
 class TemporaryFolder {
  public:
-  TemporaryFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "spillway-test-XXXXXX").string();
+  explicit TemporaryFolder(
+      const std::filesystem::path& where = std::filesystem::temp_directory_path()) {
+    std::string name = (where / "spillway-test-XXXXXX").string();
     if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp failed");
     path_ = name;
   }

@@ -21,8 +21,9 @@ struct Violation {
 
 class SymbolicRun {
  public:
-  explicit SymbolicRun(const Schedule& schedule)
+  explicit SymbolicRun(const Schedule& schedule, bool forward_again)
       : schedule_(schedule),
+        forward_again_(forward_again),
         problem_(schedule.problem()),
         layers_(static_cast<int>(problem_.model.layers)),
         micro_batches_(static_cast<int>(problem_.workload.micro_batches())) {}
@@ -313,11 +314,14 @@ class SymbolicRun {
     const int times = found == count_.end() ? 0 : found->second;
     // What the embedding gives may be made anew for backward instead of kept.
     if (times == 1 || (times == 2 && kind == TaskKind::embed_forward)) return;
+    const bool is_forward = kind == TaskKind::embed_forward || kind == TaskKind::forward;
+    if (times > 0 && is_forward && forward_again_) return;
     throw Violation{fmt::format("{} layer {} micro-batch {} runs {} times in step {}",
                                 spillway::to_string(kind), layer, micro_batch, times, step)};
   }
 
   const Schedule& schedule_;
+  bool forward_again_;
   const Problem& problem_;
   int layers_, micro_batches_;
   int step_ = 0;
@@ -329,9 +333,9 @@ class SymbolicRun {
 
 }  // namespace
 
-std::string find_dataflow_error(const Schedule& schedule) {
+std::string find_dataflow_error(const Schedule& schedule, bool forward_again) {
   try {
-    SymbolicRun(schedule).run();
+    SymbolicRun(schedule, forward_again).run();
   } catch (const Violation& violation) {
     return violation.text;
   }
@@ -384,6 +388,58 @@ std::string find_vain_write(const Schedule& schedule) {
       return fmt::format("#{} {} writes {} of unit {}, which nobody reads", buffer.last_use,
                          schedule.describe(buffer.last_use), to_string(buffer.kind), buffer.layer);
     }
+  }
+  return "";
+}
+
+std::string find_state_write_error(const Schedule& schedule) {
+  struct Home {
+    HomePart part;
+    std::uint64_t written = 0;  // bytes so far
+  };
+  std::map<BufferId, std::vector<std::size_t>> homes_of;
+  std::vector<Home> homes;
+  for (const HomePart& part : schedule.homes()) {
+    if (part.kind != BufferKind::optimizer_state) continue;
+    homes_of[part.where.buffer.id].push_back(homes.size());
+    homes.push_back({part, 0});
+  }
+  const auto name = [&](const Home& home) {
+    return fmt::format("optimizer state of unit {} from element {}", home.part.unit,
+                       home.part.first_element);
+  };
+  std::uint64_t round = 0;  // the update that is being written
+  for (TaskId id = 0; id < schedule.tasks().size(); ++id) {
+    for (const Access& access : schedule.accesses(schedule.tasks()[id])) {
+      const auto found = homes_of.find(access.buffer);
+      if (access.mode == Mode::read || found == homes_of.end()) continue;
+      for (const std::size_t h : found->second) {
+        Home& home = homes[h];
+        const Slice& where = home.part.where;
+        const std::uint64_t begin = std::max(where.offset, access.offset);
+        const std::uint64_t end =
+            std::min(where.offset + where.bytes, access.offset + access.bytes);
+        if (begin >= end) continue;
+        if (home.written / where.bytes > round) {
+          for (const Home& other : homes) {
+            if (other.written >= (round + 1) * other.part.where.bytes) continue;
+            return fmt::format("#{} {}: writes {} home again before {} is home", id,
+                               schedule.describe(id), name(home), name(other));
+          }
+          ++round;
+        }
+        home.written += end - begin;
+        if (home.written > (round + 1) * where.bytes) {
+          return fmt::format("#{} {}: writes {} home twice in update {}", id, schedule.describe(id),
+                             name(home), round);
+        }
+      }
+    }
+  }
+  for (const Home& home : homes) {
+    if (home.written == static_cast<std::uint64_t>(schedule.steps()) * home.part.where.bytes)
+      continue;
+    return fmt::format("{} was not written home once in each step", name(home));
   }
   return "";
 }

@@ -19,17 +19,22 @@ namespace spillway::test {
 //   the
 //                       gradient of step k summed over all micro-batches (for the embedding, both
 //                       of them)
-// and each of them runs once per step, layer and micro-batch (embed_forward once or twice). After
-// the last task every home holds
+// and each of them runs once per step, layer and micro-batch (embed_forward once or twice; with
+// `forward_again` both forwards as often as the policy likes). After the last task every home holds
 // the state after `steps` updates. Copies move what is there, which must be something. Returns the
 // first violation in words; empty when there is none.
 //
 // Together with find_race this means: whatever order the lanes run in, the numbers are those of
 // training with everything in one memory.
-std::string find_dataflow_error(const Schedule& schedule);
+std::string find_dataflow_error(const Schedule& schedule, bool forward_again = false);
 
 // Homes cover every unit's parameters and optimizer state exactly once. Empty, or what is wrong.
 std::string find_home_error(const Schedule& schedule);
+
+// Every home of optimizer state is written once per update, and in all homes update k is written
+// before update k + 1 is in any: at each point of the program the homes hold two updates at most,
+// one of them whole. What makes a step recoverable. Empty, or the first write that breaks it.
+std::string find_state_write_error(const Schedule& schedule);
 
 // Every transient buffer's last access is a read: nothing is computed or moved that nobody uses.
 // Empty, or the buffer that is written in vain.

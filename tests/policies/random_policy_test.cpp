@@ -1,0 +1,83 @@
+// The policy that makes any legal choice: legal it must be, for its runs to say something.
+#include "tests/policies/random_policy.hpp"
+
+#include <catch2/catch.hpp>
+#include <map>
+#include <random>
+
+#include "tests/policies/check_schedule.hpp"
+#include "tests/policies/schedules.hpp"
+
+using namespace spillway;
+using namespace spillway::test;
+
+namespace {
+
+Problem problem_of(std::mt19937_64& random) {
+  const auto between = [&](std::uint64_t low, std::uint64_t high) {
+    return static_cast<int>(low + random() % (high - low + 1));
+  };
+  Problem problem =
+      tiny_problem(between(1, 5), between(1, 6), random() % 2 ? Precision::bf16 : Precision::fp32);
+  problem.workload.gradient = random() % 2 ? GradientWidth::bits32 : GradientWidth::automatic;
+  return problem;
+}
+
+}  // namespace
+
+TEST_CASE("Any legal choice: no race, every task reads what it must, each state written once") {
+  const std::uint64_t first = std::random_device{}();
+  INFO("first seed " << first);
+  std::map<TaskKind, std::size_t> kinds;
+  std::size_t late_updates = 0, forward_again = 0, barriers_in_part = 0, partly_saved = 0;
+  for (std::uint64_t seed = first; seed < first + 600; ++seed) {
+    std::mt19937_64 random(seed);
+    const Problem problem = problem_of(random);
+    const auto policy = make_random_policy({seed, random() % 2 == 0, true});
+    const Schedule schedule = build_schedule(problem, *policy, 3);
+    INFO("seed " << seed << ", " << problem.model.layers << " layers, "
+                 << problem.workload.micro_batches() << " micro-batches");
+    REQUIRE(find_home_error(schedule) == "");
+    REQUIRE(find_overlap(schedule) == "");
+    REQUIRE(find_race(schedule) == "");
+    REQUIRE(find_dataflow_error(schedule, true) == "");
+    REQUIRE(find_state_write_error(schedule) == "");
+    std::size_t forwards = 0;
+    for (const Task& task : schedule.tasks()) {
+      ++kinds[task.kind];
+      forwards += task.kind == TaskKind::forward;
+      late_updates += task.kind == TaskKind::optimizer && task.update < task.step;
+      partly_saved += task.kind == TaskKind::backward && task.available != saved_none &&
+                      task.available != saved_all;
+      barriers_in_part += task.kind == TaskKind::barrier && task.holds != LaneSet::all();
+    }
+    forward_again += forwards > static_cast<std::size_t>(3 * problem.model.layers *
+                                                         problem.workload.micro_batches());
+  }
+  // The choices did happen.
+  CHECK(kinds.size() == task_kind_count);
+  CHECK(late_updates > 1000);
+  CHECK(forward_again > 100);
+  CHECK(barriers_in_part > 100);
+  CHECK(partly_saved > 1000);
+}
+
+TEST_CASE("One seed makes one schedule, another seed another one") {
+  const Problem problem = tiny_problem(3, 3);
+  const auto fingerprint = [&](std::uint64_t seed) {
+    return build_schedule(problem, *make_random_policy({seed, true, true}), 2).fingerprint();
+  };
+  CHECK(fingerprint(5) == fingerprint(5));
+  CHECK(fingerprint(5) != fingerprint(6));
+}
+
+TEST_CASE(
+    "Every policy writes each part of the optimizer state home once per step, in step order") {
+  for (const std::string& policy : policy_settings()) {
+    for (const int micro_batches : {1, 3}) {
+      INFO(policy << ", " << micro_batches << " micro-batches");
+      CHECK(find_state_write_error(build_schedule(tiny_problem(3, micro_batches), policy, 3)) ==
+            "");
+    }
+  }
+}
