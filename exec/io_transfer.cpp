@@ -162,7 +162,10 @@ void IoTransfer::next_request(Slot& slot) {
   std::uint64_t bytes = std::min(left_, place.contiguous);
   if (checked_) {
     bytes = chunks_->end(chunk_) - offset_;
-    SPILLWAY_ASSERT(bytes <= left_ && bytes <= place.contiguous, "transfers are whole chunks");
+    SPILLWAY_ASSERT(
+        bytes <= left_ && bytes <= place.contiguous,
+        fmt::format("transfers are whole chunks: {} of {} at {}, {} left, {} in the stripe", bytes,
+                    kind_ == IoKind::read ? "read" : "write", offset_, left_, place.contiguous));
     slot.chunk = chunk_++;
     if (kind_ == IoKind::write) chunks_->set(slot.chunk, ChunkTable::checksum({memory_, bytes}));
   }

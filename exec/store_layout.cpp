@@ -62,6 +62,7 @@ StoreLayout::StoreLayout(std::span<const Schedule* const> schedules, bool durabl
   std::sort(by_offset.begin(), by_offset.end(), [](const StatePart* a, const StatePart* b) {
     return std::pair(a->tier, a->offset) < std::pair(b->tier, b->offset);
   });
+  const std::vector<std::uint64_t> of_tasks = boundaries_;  // ascending
   for (const std::size_t copy : {0u, 1u}) {
     for (StatePart* const part : by_offset) {
       const bool on_ssd = part->tier == Tier::ssd;
@@ -73,6 +74,11 @@ StoreLayout::StoreLayout(std::span<const Schedule* const> schedules, bool durabl
         boundaries_.push_back(bytes_);
         bytes_ += part->bytes();
         if (!on_ssd) captured_bytes_ += part->bytes();
+        // What is read in pieces from the first copy is read in pieces from the second.
+        for (auto cut = std::lower_bound(of_tasks.begin(), of_tasks.end(), part->offset);
+             on_ssd && cut != of_tasks.end() && *cut < part->offset + part->bytes(); ++cut) {
+          boundaries_.push_back(part->address[copy] + (*cut - part->offset));
+        }
       }
     }
   }

@@ -20,10 +20,12 @@ namespace {
 using Build = std::function<Schedule(const std::string& policy, int steps)>;
 
 // The schedule that is run again and again for `left` steps.
-Schedule build_usual(const Build& build, const std::string& policy, std::int64_t left) {
-  const int few = static_cast<int>(std::min<std::int64_t>(Training::fewest_steps_per_run, left));
+Schedule build_usual(const Build& build, const std::string& policy, std::int64_t left, int chosen) {
+  const int fewest = chosen > 0 ? chosen : Training::fewest_steps_per_run;
+  const int few = static_cast<int>(std::min<std::int64_t>(fewest, left));
   Schedule schedule = build(policy, few);
   schedule.require_fit();
+  if (chosen > 0) return schedule;
   const std::size_t per_step = schedule.tasks().size() / static_cast<std::size_t>(few) + 1;
   const auto more = static_cast<int>(
       std::min<std::int64_t>({Training::most_steps_per_run, left,
@@ -52,7 +54,8 @@ Training::Training(TrainingOptions options) : options_(std::move(options)) {
     if (!options_.make_policy) return build_schedule(problem, policy, steps);
     return build_schedule(problem, *options_.make_policy(), steps);
   };
-  schedule_ = std::make_unique<Schedule>(build_usual(build, options_.policy, left));
+  schedule_ =
+      std::make_unique<Schedule>(build_usual(build, options_.policy, left, options_.steps_per_run));
   if (const int rest = static_cast<int>(left % schedule_->steps()); rest > 0) {
     // The settled policy, so that the state rests where the first schedule leaves it.
     remainder_ = std::make_unique<Schedule>(build(schedule_->policy(), rest));

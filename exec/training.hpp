@@ -42,6 +42,7 @@ struct TrainingOptions {
   std::optional<ResumePoint> resume;
   bool overwrite = false;   // replace another committed training that lies in the directories
   bool keep_store = false;  // also once all steps are done, so that --steps can be raised later
+  int steps_per_run = 0;    // of the schedule that is run again and again; 0: chosen
   // For tests: makes the rings of all I/O.
   std::function<std::unique_ptr<IoRing>(std::span<const int> files, unsigned depth)> make_ring =
       make_io_uring;
