@@ -62,6 +62,8 @@ GptCpu::GptCpu(const Problem& problem, CpuVariant variant)
                 offset_of(embedding, "ln_f.weight"), offset_of(embedding, "ln_f.bias")};
   for (const SavedLayout& saved : saved_layout(problem, saved_all, 1))
     tensor_bytes_[bit_of(saved.tensor)] = saved.stride;
+  for (std::size_t mask = 0; mask < scratch_bytes_.size(); ++mask)
+    scratch_bytes_[mask] = backward_scratch_bytes(problem, static_cast<std::uint8_t>(mask));
 }
 
 template <class Byte>
@@ -185,7 +187,7 @@ GptCpu::BackwardScratch GptCpu::carve_backward(std::byte* scratch, std::uint8_t 
   parts.wide = take(t_ * std::max(f_, 3 * c_));
   parts.narrow = take(t_ * c_);
   parts.attention = take(2 * attention_.chunk_rows * t_);
-  SPILLWAY_ASSERT(used <= backward_scratch_bytes(problem_, available));
+  SPILLWAY_ASSERT(used <= scratch_bytes_[available]);
   return parts;
 }
 

@@ -126,6 +126,8 @@ class GptCpu {
   std::int64_t block_elements_, embedding_elements_;  // padded
   std::array<std::uint64_t, saved_tensor_count>
       tensor_bytes_;  // of one sequence, by bit number of SavedTensor
+  std::array<std::uint64_t, saved_all + 1>
+      scratch_bytes_{};  // of a backward pass, by what is saved
 };
 
 }  // namespace spillway
