@@ -198,16 +198,41 @@ double cross_entropy(float* logits, std::int32_t target, std::int64_t n, float s
   return std::log(static_cast<double>(sum)) - target_logit;
 }
 
+using Doubles = double __attribute__((vector_size(sizeof(double) * width)));
+
+double sum_of_squares(const float* x, const float* second, std::int64_t n) {
+  constexpr std::int64_t block = 2048;
+  double total = 0;
+  for (std::int64_t i = 0; i < n; i += block) {
+    const float* const a = x + i;
+    const float* const b = second != nullptr ? second + i : nullptr;
+    Doubles squares[vectors] = {};
+    for_each_lane_group(
+        n - i < block ? n - i : block, [&](auto at, int k) __attribute__((always_inline)) {
+          Floats g = at.load(a);
+          if (b != nullptr) g += at.load(b);
+          const Doubles wide = __builtin_convertvector(g, Doubles);
+          squares[k] += wide * wide;
+        });
+    double lane[lanes];
+    std::memcpy(lane, squares, sizeof lane);
+    total += add_lanes(lane);
+  }
+  return total;
+}
+
 // The sum of squares is kept in 16 double lanes, like every other sum.
 double adamw(float* master, float* m, float* v, const float* gradient, const float* second_gradient,
              float* parameters_out, std::int64_t n, const AdamConstants& constants) {
   const AdamConstants c = constants;
-  using Doubles = double __attribute__((vector_size(sizeof(double) * width)));
   Doubles squares[vectors] = {};
   for_each_lane_group(
       n, [&](auto at, int k) __attribute__((always_inline)) {
         Floats g = at.load(gradient);
         if (second_gradient != nullptr) g += at.load(second_gradient);
+        const Doubles wide = __builtin_convertvector(g, Doubles);
+        squares[k] += wide * wide;
+        g *= c.gradient_factor;
         const Floats new_m = at.load(m) * c.beta1 + g * c.one_minus_beta1;
         const Floats new_v = at.load(v) * c.beta2 + g * g * c.one_minus_beta2;
         const Floats denominator = square_root(new_v) * c.inverse_root_correction2 + c.epsilon;
@@ -216,8 +241,6 @@ double adamw(float* master, float* m, float* v, const float* gradient, const flo
         at.store(v, new_v);
         at.store(master, p);
         at.store(parameters_out, p);
-        const Doubles wide = __builtin_convertvector(g, Doubles);
-        squares[k] += wide * wide;
       });
   double lane[lanes];
   std::memcpy(lane, squares, sizeof lane);
@@ -243,6 +266,7 @@ const CpuKernels table = {SPILLWAY_KERNEL_NAME,
                           divide_rows,
                           row_dots,
                           cross_entropy,
+                          sum_of_squares,
                           adamw};
 
 }  // namespace spillway::SPILLWAY_KERNEL_VARIANT

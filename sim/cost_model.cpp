@@ -41,6 +41,7 @@ std::optional<Work> work_of(const Task& task) {
     case TaskKind::embed_backward:
       return Work::compute;
     case TaskKind::optimizer:
+    case TaskKind::gradient_norm:
       return task.lane == Lane::gpu_compute ? Work::gpu_optimizer : Work::cpu_optimizer;
     case TaskKind::h2d:
       return task.pageable ? Work::pageable_h2d : Work::h2d;
@@ -74,6 +75,7 @@ class CostModel {
   double gpu_optimizer_rate() const;
   double compute_seconds(const Task& task);
   double pass_factor(const Task& task, Work work) const;
+  double norm_amount(const Task& task, Work work) const;
   std::int64_t latency_ns(const Task& task, Work work) const;
   Demand with_cores(Demand demand, double cores_at_full_rate) const;
 
@@ -256,6 +258,14 @@ double CostModel::pass_factor(const Task& task, Work work) const {
   return adam > 0 ? 1 + task.pass_bytes / adam : 1;
 }
 
+// Reading a gradient goes as fast as AdamW does, byte by byte: as many parameters' worth of it.
+double CostModel::norm_amount(const Task& task, Work work) const {
+  const double adam = work == Work::gpu_optimizer && !machine_.gpu.is_cpu
+                          ? gpu_adam_bytes_per_param
+                          : machine_.host.adam_bytes_per_param;
+  return static_cast<double>(task.bytes) / (adam > 0 ? adam : gpu_adam_bytes_per_param);
+}
+
 std::int64_t CostModel::latency_ns(const Task& task, Work work) const {
   switch (work) {
     case Work::compute:
@@ -290,6 +300,8 @@ Activity CostModel::cost(const Task& task) {
     activity.amount = compute_seconds(task);
   } else if (task.kind == TaskKind::optimizer) {
     activity.amount = static_cast<double>(task.params) * pass_factor(task, *work);
+  } else if (task.kind == TaskKind::gradient_norm) {
+    activity.amount = norm_amount(task, *work);
   } else {
     activity.amount = static_cast<double>(task.bytes);
   }

@@ -1,0 +1,40 @@
+// From the norms of a step's gradient to what each update does with it.
+//
+// A unit's sum of squares is taken over its whole gradient at once, in fp64, in one fixed order
+// (CpuKernels::sum_of_squares), and units are added in their order: the factor has the same bits
+// whatever the policy, the placement, and the pieces in which updates are applied.
+#pragma once
+
+#include <span>
+
+#include "policies/schedule.hpp"
+
+namespace spillway {
+
+// limit / (norm + 1e-6), at most 1: as torch.nn.utils.clip_grad_norm_ scales.
+float clip_factor(double norm, double limit);
+
+struct GradientUse {
+  bool skip = false;  // the step's update is left out
+  float factor = 1;   // the gradient is multiplied by it
+};
+
+// What the update of `unit` does. `squares`: the sums of squares of all units, or, where an update
+// needs no more, of its own unit alone; empty where the workload takes no norms.
+GradientUse gradient_use(const Workload& workload, std::span<const double> squares, int unit);
+
+// What a step's gradient was, all of its tasks done.
+struct StepGradient {
+  double norm = 0;          // before clipping
+  int nonfinite_unit = -1;  // of those whose gradient holds NaN or Inf, the one that backward
+                            // reached first: the last block that has any; -1: there is none
+};
+// `squares`: by task, what Operands::gradient_square_sum got. `step` counts within the schedule.
+StepGradient step_gradient(const Schedule& schedule, int step, std::span<const double> squares);
+
+// Throws MachineError, which names the layer and the step, where a task found NaN or Inf in a
+// gradient and the workload stops for that. `step` is the global step of the gradient.
+void require_finite_gradient(const Schedule& schedule, const Task& task, double squares,
+                             std::int64_t step);
+
+}  // namespace spillway
