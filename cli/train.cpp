@@ -297,8 +297,10 @@ void run(CLI::App& command, Options& options) {
   StepLine line(options.steps, training.schedule(), talks);
   Trace trace;
   const double tokens = static_cast<double>(plan.problem.workload.tokens_per_step());
+  std::int64_t skipped_steps = 0;
   const TrainingResult result = training.run(
       [&](const StepResult& step) {
+        if (step.skipped_unit >= 0) ++skipped_steps;
         events.write(step_event(step, tokens, plan.problem.model));
         line.show(step);
       },
@@ -316,6 +318,7 @@ void run(CLI::App& command, Options& options) {
                       {"final_loss", result.final_loss},
                       {"weights_hash", fmt::format("{:016x}", result.weights_hash)}};
   if (stopped) end["interrupted"] = true;
+  if (skipped_steps > 0) end["skipped_steps"] = skipped_steps;
   events.write(end);
   const fs::path trace_path =
       !options.trace.empty() ? fs::path(options.trace)

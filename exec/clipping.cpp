@@ -60,12 +60,16 @@ StepGradient step_gradient(const Schedule& schedule, int step, std::span<const d
 }
 
 void require_finite_gradient(const Schedule& schedule, const Task& task, double squares,
-                             std::int64_t step) {
+                             std::int64_t step, std::span<const double> losses) {
   const Problem& problem = schedule.problem();
   if (std::isfinite(squares) || problem.workload.on_nonfinite != OnNonFinite::stop) return;
+  const std::string gradient = fmt::format("the gradient of {} holds NaN or Inf at step {}",
+                                           unit_name(problem.model, task.layer), step);
+  const double loss = std::accumulate(losses.begin(), losses.end(), 0.0) /
+                      static_cast<double>(problem.workload.tokens_per_step());
   throw MachineError(
-      fmt::format("the gradient of {} holds NaN or Inf at step {}",
-                  unit_name(problem.model, task.layer), step),
+      std::isfinite(loss) ? gradient
+                          : fmt::format("the loss is {} at step {}: {}", loss, step, gradient),
       "training has diverged: use a smaller --learning-rate, a longer --warmup or --gradient-clip; "
       "--on-nonfinite skip leaves such steps out");
 }

@@ -33,8 +33,9 @@ struct StepGradient {
 StepGradient step_gradient(const Schedule& schedule, int step, std::span<const double> squares);
 
 // Throws MachineError, which names the layer and the step, where a task found NaN or Inf in a
-// gradient and the workload stops for that. `step` is the global step of the gradient.
+// gradient and the workload stops for that. `step` is the global step of the gradient, `losses` are
+// those of its sequences (as the head sums them up): where they are not finite, that is said, too.
 void require_finite_gradient(const Schedule& schedule, const Task& task, double squares,
-                             std::int64_t step);
+                             std::int64_t step, std::span<const double> losses);
 
 }  // namespace spillway

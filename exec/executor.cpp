@@ -323,8 +323,12 @@ void Executor::execute(Run& run, TaskId id, SsdStore::Channel* channel) {
     }
     default:
       device_.compute(task, operands(run, id));
-      require_finite_gradient(run.schedule, task, run.gradient_square_sums[id],
-                              run.first_step + task.update);
+      if (task.update >= 0) {
+        const auto batch = static_cast<std::size_t>(run.schedule.problem().workload.batch);
+        require_finite_gradient(
+            run.schedule, task, run.gradient_square_sums[id], run.first_step + task.update,
+            std::span(run.losses).subspan(static_cast<std::size_t>(task.update) * batch, batch));
+      }
   }
 }
 

@@ -85,7 +85,7 @@ struct CpuKernels {
   double (*cross_entropy)(float* logits, std::int32_t target, std::int64_t n, float scale);
 
   // The sum of squares of x + second (n); second may be null. In fp64, by blocks of 2048 elements
-  // from the first on, each of them in 16 partial sums, added up in order: not finite only where
+  // from the first on, each of them in 32 partial sums, added up in order: not finite only where
   // an element is not.
   double (*sum_of_squares)(const float* x, const float* second, std::int64_t n);
 

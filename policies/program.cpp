@@ -324,6 +324,8 @@ TaskId Program::barrier(LaneSet waits_for, LaneSet holds) {
   return emit(task, {});
 }
 
+std::string gradient_norm_shape() { return fmt::format("elements={}", gradient_norm_sample); }
+
 std::string kernel_shape(const Problem& problem, const Task& task) {
   switch (task.kind) {
     case TaskKind::embed_forward:

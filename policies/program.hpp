@@ -168,4 +168,9 @@ class Program {
 // optimizer).
 std::string kernel_shape(const Problem& problem, const Task& task);
 
+// The norm of a gradient is timed by rate, too: that of the CPU backend is measured on so many
+// elements, under this key.
+inline constexpr std::int64_t gradient_norm_sample = 1 << 20;
+std::string gradient_norm_shape();
+
 }  // namespace spillway
