@@ -37,25 +37,38 @@ GradientUse gradient_use(const Workload& workload, std::span<const double> squar
   SPILLWAY_ASSERT(false);
 }
 
-StepGradient step_gradient(const Schedule& schedule, int step, std::span<const double> squares) {
-  const Problem& problem = schedule.problem();
-  const bool has_norms = problem.workload.needs_norms();
-  std::vector<double> by_unit(static_cast<std::size_t>(problem.model.layers) + 1, 0.0);
+std::vector<std::vector<TaskId>> gradient_tasks(const Schedule& schedule) {
+  const TaskKind telling =
+      schedule.problem().workload.needs_norms() ? TaskKind::gradient_norm : TaskKind::optimizer;
+  std::vector<std::vector<TaskId>> by_step(static_cast<std::size_t>(schedule.steps()));
   const auto tasks = schedule.tasks();
   for (TaskId id = 0; id < tasks.size(); ++id) {
-    const Task& task = tasks[id];
-    if (task.update != step || (has_norms && task.kind != TaskKind::gradient_norm)) continue;
-    by_unit[static_cast<std::size_t>(task.layer)] += squares[id];
+    if (tasks[id].kind == telling)
+      by_step[static_cast<std::size_t>(tasks[id].update)].push_back(id);
   }
+  for (auto& step : by_step) {
+    std::stable_sort(step.begin(), step.end(),
+                     [&](TaskId a, TaskId b) { return tasks[a].layer < tasks[b].layer; });
+  }
+  return by_step;
+}
+
+StepGradient step_gradient(const Schedule& schedule, std::span<const TaskId> tasks,
+                           std::span<const double> squares) {
+  const int embedding = static_cast<int>(schedule.problem().model.layers);
   StepGradient result;
-  result.norm = std::sqrt(std::accumulate(by_unit.begin(), by_unit.end(), 0.0));
-  const int embedding = static_cast<int>(problem.model.layers);
-  for (int place = 0; place <= embedding; ++place) {
-    const int unit = place < embedding ? embedding - 1 - place : embedding;
-    if (std::isfinite(by_unit[static_cast<std::size_t>(unit)])) continue;
-    result.nonfinite_unit = unit;
-    break;
+  double sum = 0;
+  for (std::size_t k = 0; k < tasks.size();) {
+    const int unit = schedule.tasks()[tasks[k]].layer;
+    double of_unit = 0;
+    for (; k < tasks.size() && schedule.tasks()[tasks[k]].layer == unit; ++k)
+      of_unit += squares[tasks[k]];
+    sum += of_unit;
+    // The last block that has any, and the embedding only where no block has.
+    if (!std::isfinite(of_unit) && (unit < embedding || result.nonfinite_unit < 0))
+      result.nonfinite_unit = unit;
   }
+  result.norm = std::sqrt(sum);
   return result;
 }
 

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <span>
+#include <vector>
 
 #include "policies/schedule.hpp"
 
@@ -29,8 +30,12 @@ struct StepGradient {
   int nonfinite_unit = -1;  // of those whose gradient holds NaN or Inf, the one that backward
                             // reached first: the last block that has any; -1: there is none
 };
-// `squares`: by task, what Operands::gradient_square_sum got. `step` counts within the schedule.
-StepGradient step_gradient(const Schedule& schedule, int step, std::span<const double> squares);
+// The tasks that tell, step by step: those that take norms or, where there are none, the updates.
+// By unit, each unit's in program order.
+std::vector<std::vector<TaskId>> gradient_tasks(const Schedule& schedule);
+// `tasks`: of one step. `squares`: by task, what Operands::gradient_square_sum got.
+StepGradient step_gradient(const Schedule& schedule, std::span<const TaskId> tasks,
+                           std::span<const double> squares);
 
 // Throws MachineError, which names the layer and the step, where a task found NaN or Inf in a
 // gradient and the workload stops for that. `step` is the global step of the gradient, `losses` are

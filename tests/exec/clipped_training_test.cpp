@@ -1,12 +1,8 @@
 // Training with clipped gradients, and with gradients that are not finite: every policy to the bit
 // as resident, held against fp64, and the layer named.
 #include <fmt/format.h>
-#include <unistd.h>
-
 #include <catch2/catch.hpp>
 #include <cmath>
-#include <filesystem>
-#include <fstream>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -16,12 +12,10 @@
 #include "exec/cpu_device.hpp"
 #include "exec/executor.hpp"
 #include "exec/model_access.hpp"
-#include "policies/policy.hpp"
+#include "tests/exec/training_support.hpp"
 
 namespace spillway {
 namespace {
-
-namespace fs = std::filesystem;
 
 constexpr GradientClip off{}, tight{ClipScope::global, 0.05}, loose{ClipScope::global, 1e9},
     by_layer{ClipScope::layer, 0.03};
@@ -83,14 +77,6 @@ struct Outcome {
 
 class Trainer {
  public:
-  Trainer() {
-    std::string pattern = (fs::temp_directory_path() / "spillway-clipping-XXXXXX").string();
-    root_ = mkdtemp(pattern.data());
-    std::ofstream text(root_ / "text.txt");
-    for (int i = 0; i < 400; ++i) text << "line " << i * i << " of a text, and so on.\n";
-  }
-  ~Trainer() { fs::remove_all(root_); }
-
   GradientClip clip;
   OnNonFinite action = OnNonFinite::stop;
   std::int64_t micro_batch = 2;
@@ -100,30 +86,26 @@ class Trainer {
   int steps = 6;
 
   Outcome train(const std::string& policy) const {
-    Problem problem;
-    problem.model = load_model("gpt-tiny", {"layers=3", "hidden=32", "heads=4"});
-    problem.machine.name = "test";
-    problem.machine.gpu.is_cpu = true;
-    problem.machine.gpu.memory = problem.machine.host.memory = problem.machine.ssd.capacity =
-        std::uint64_t{1} << 30;
-    problem.workload = {8, micro_batch, 16, Precision::fp32, GradientWidth::automatic};
+    TrainingOptions options = bench_.options(policy);
+    Problem& problem = options.problem;
+    problem.workload.micro_batch = micro_batch;
     problem.workload.clip = clip;
     problem.workload.on_nonfinite = action;
     const Schedule schedule = build_schedule(problem, policy, steps);
     schedule.require_fit();
-    const Dataset dataset({root_ / "text.txt"}, 1);
+    const Dataset dataset(options.data, options.seed);
     std::unique_ptr<SsdStore> store;
     if (const auto bytes = schedule.use(Tier::ssd).peak_bytes; bytes > 0)
-      store = std::make_unique<SsdStore>(std::vector<fs::path>{root_}, bytes);
+      store = std::make_unique<SsdStore>(options.ssd, bytes);
     CpuDevice cpu(problem, schedule.use(Tier::gpu).peak_bytes, schedule.use(Tier::host).peak_bytes);
     MeddlingDevice device(cpu);
     device.poison = poison;
     device.dropped_update = dropped_update;
     Executor executor(device, store.get(), dataset, settings);
-    ModelAccess(schedule, device, store.get()).initialise(1);
+    ModelAccess access({schedule, device, store.get()});
+    access.write(initial_state(problem.model, options.seed));
     Outcome outcome;
     executor.run(schedule, 100, [&](const StepResult& step) { outcome.steps.push_back(step); });
-    ModelAccess access(schedule, device, store.get());
     outcome.hash = access.weights_hash();
     for (std::int64_t unit = 0; unit <= problem.model.layers; ++unit) {
       access.read_master(unit, [&](std::uint64_t, std::span<const float> values) {
@@ -134,7 +116,7 @@ class Trainer {
   }
 
  private:
-  fs::path root_;
+  test::Workbench bench_;
 };
 
 // The same bits, NaN equal to NaN.
