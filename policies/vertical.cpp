@@ -74,10 +74,14 @@ class VerticalStep {
   struct Emitted {};  // a look-ahead's item that is nothing but its tasks
 
   Emitted read_optimizer(int unit, BlockStates::Part part) {
-    if (part == now ? blocks_.has(now) : blocks_.stashed(unit)) blocks_.read_optimizer(unit, part);
+    const bool updates = part == late              ? blocks_.stashed(unit)
+                         : program_.updates_wait() ? blocks_.rest_waits(unit)
+                                                   : blocks_.has(now);
+    if (updates) blocks_.read_optimizer(unit, part);
     return {};
   }
-  // The parameters of use k in host memory. Going up, what the step before delayed is updated here.
+  // The parameters of use k in host memory. Going up, what the step before delayed is updated here,
+  // and all of it where updates wait for the norm of the whole gradient.
   Emitted stage(std::size_t k) {
     const int unit = unit_of_use(k);
     if (static_cast<int>(k) < layers_ && blocks_.stashed(unit)) {
@@ -88,7 +92,11 @@ class VerticalStep {
     } else {
       blocks_.read_parameters(unit, late);
     }
-    blocks_.read_parameters(unit, now);
+    if (static_cast<int>(k) < layers_ && blocks_.rest_waits(unit)) {
+      update_now(k);
+    } else {
+      blocks_.read_parameters(unit, now);
+    }
     return {};
   }
 
@@ -339,8 +347,8 @@ class VerticalStep {
   // -----------------------------------------------------------------------
   // The complete gradient of a layer leaves in chunks under the next layer's micro-batches; its
   // undelayed part is applied when all of it has left, the rest is kept for the next step. Where
-  // updates wait for the norm of the whole gradient, the undelayed parts wait in host memory and
-  // are applied in the order in which the next forward needs them.
+  // updates wait for the norm of the whole gradient, the undelayed part is kept, too, in memory of
+  // its own: the next forward needs the blocks in the other order.
   struct Finished {
     int unit = 0;
     Slice gpu;
@@ -355,20 +363,20 @@ class VerticalStep {
     finished_->done = end;
     if (end < blocks_.elements()) return;
     finished_.reset();
-    if (!program_.updates_wait()) update_now(static_cast<std::size_t>(layers_ - 1 - unit));
+    if (program_.updates_wait() || !blocks_.has(now)) return;
+    update_now(static_cast<std::size_t>(layers_ - 1 - unit));
+    blocks_.forget_parameters(unit);
   }
   int unit_of_update(std::size_t k) const {
     const int place = static_cast<int>(k);
     return program_.updates_wait() ? place : layers_ - 1 - place;
   }
   void update_now(std::size_t k) {
-    if (!blocks_.has(now)) return;
     const int unit = unit_of_update(k);
     updates_.at(k);
     blocks_.update(unit, now);
     blocks_.write_parameters(unit, now);
     blocks_.write_optimizer(unit, now);
-    blocks_.forget_parameters(unit);
   }
   void finish_embedding() {
     const int embedding = state_.embedding();
@@ -378,8 +386,6 @@ class VerticalStep {
     program_.gradient_complete(embedding, host, head_gradient_host_);
     if (program_.updates_wait()) program_.at(step_, Phase::optimizer);
     state_.finish_update(update, host, head_gradient_host_, step_);
-    for (int k = 0; program_.updates_wait() && k < layers_; ++k)
-      update_now(static_cast<std::size_t>(k));
   }
 
   struct Leaving {
@@ -422,8 +428,14 @@ void emit_vertical_epilogue(Program& program, BlockStates& blocks) {
       blocks.read_optimizer(unit, late);
       blocks.update(unit, late);
     }
-    blocks.write_parameters(unit, late);
-    blocks.write_optimizer(unit, late);
+    if (blocks.rest_waits(unit)) {
+      blocks.read_optimizer(unit, now);
+      blocks.update(unit, now);
+    }
+    for (const BlockStates::Part part : {late, now}) {
+      blocks.write_parameters(unit, part);
+      blocks.write_optimizer(unit, part);
+    }
     blocks.forget_parameters(unit);
     blocks.barrier();  // waiting for the SSD is no loss here: the GPU has nothing to do
   }

@@ -93,7 +93,7 @@ TEST_CASE("Clipping by layer adds norms to a schedule, and clipping off adds not
 TEST_CASE(
     "Clipping the whole gradient: the same work in every policy, its updates after the norms") {
   // Each update of step k comes after the last norm of step k, in program order (dependencies point
-  // forward); and as many elements are updated, as many bytes of parameters and states moved.
+  // forward); and as many elements are updated, as many bytes written, no more read.
   for (const std::string& policy : policy_settings()) {
     INFO(policy);
     const Problem plain = tiny_problem(5, 3);
@@ -112,8 +112,10 @@ TEST_CASE(
           if (task.kind == kind) sum += kind == TaskKind::optimizer ? task.params : task.bytes;
         return sum;
       };
-      for (const TaskKind kind : {TaskKind::optimizer, TaskKind::read, TaskKind::write})
-        CHECK(total(waits, kind) == total(off, kind));
+      CHECK(total(waits, TaskKind::optimizer) == total(off, TaskKind::optimizer));
+      CHECK(total(waits, TaskKind::write) == total(off, TaskKind::write));
+      // Fewer where an update waits for the next forward, which then has its result at hand.
+      CHECK(total(waits, TaskKind::read) <= total(off, TaskKind::read));
     }
   }
 }

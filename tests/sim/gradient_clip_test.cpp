@@ -93,21 +93,22 @@ TEST_CASE("With everything on the GPU clipping costs the norms, whether by layer
 }
 
 TEST_CASE("Updates that wait for the norm cost what they no longer hide under backward") {
-  // ZeRO's and Deep Optimizer States' optimizer comes after backward anyway. Fuyou's and
-  // GreedySnake's does not: by layer it still hides, for the whole model it takes the time it
-  // takes, as in Fuyou's serial pipeline.
+  // ZeRO's optimizer comes after backward anyway. Fuyou's hides under backward: by layer it still
+  // does, for the whole model it takes the time it takes, as in Fuyou's serial pipeline.
+  // GreedySnake's moves under the next forward, where it hides as well.
   const Problem problem = real_problem("gpt-13b", "rtx4090-12ssd", 16, 16);
   for (const char* policy : {"zero-infinity", "zero-offload", "fuyou", "greedysnake"}) {
     INFO(policy);
-    const bool hides = policy == std::string("fuyou") || policy == std::string("greedysnake");
     const double off = step_seconds(problem, policy);
     const double by_layer = step_seconds(clipped(problem, ClipScope::layer), policy);
     const double global = step_seconds(clipped(problem, ClipScope::global), policy);
     // 13e9 gradients of 2 bytes at 1 TB/s are 26 ms.
     CHECK(by_layer >= off);
     CHECK(by_layer <= off + 0.05);
-    if (hides) {
+    if (policy == std::string("fuyou")) {
       CHECK(global > by_layer + 1);
+    } else if (policy == std::string("greedysnake")) {
+      CHECK(global == Approx(by_layer).epsilon(0.01));
     } else {
       CHECK(global == Approx(by_layer).epsilon(1e-9));
     }
