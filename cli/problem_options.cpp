@@ -57,6 +57,16 @@ void ProblemOptions::add_to(CLI::App& command, bool machine_required) {
       .add_option("--gradient-bits", gradient,
                   "16 | 32 | auto: width of the gradient handed to the optimizer")
       ->capture_default_str();
+  command
+      .add_option("--gradient-clip", gradient_clip,
+                  "off | global=LIMIT | layer=LIMIT: 2-norm of the whole gradient, or of each "
+                  "layer's, at most")
+      ->capture_default_str();
+  command
+      .add_option("--on-nonfinite", on_nonfinite,
+                  "stop | skip: what a gradient with NaN or Inf does: training ends, or the step's "
+                  "update is left out")
+      ->capture_default_str();
   command.add_option("--gpu-memory", gpu_memory, "limit of the gpu tier, e.g. 64MB");
   command.add_option("--host-memory", host_memory, "limit of the host tier, e.g. 256MB");
 }
@@ -110,6 +120,8 @@ Problem ProblemOptions::problem() const {
   else if (gradient != "auto")
     throw InputError(fmt::format("--gradient-bits {} is not 16, 32 or auto", gradient),
                      "leave it out, or use one of these");
+  workload.clip = parse_gradient_clip("--gradient-clip", gradient_clip);
+  workload.on_nonfinite = parse_on_nonfinite("--on-nonfinite", on_nonfinite);
   problem.validate();
   return problem;
 }

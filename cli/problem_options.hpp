@@ -20,6 +20,7 @@ struct ProblemOptions {
   std::optional<std::int64_t> sequence;  // else the model's positions, at most 1024
   std::string precision;                 // "": fp32 where the CPU stands in for a GPU, else bf16
   std::string gradient = "auto";
+  std::string gradient_clip = "off", on_nonfinite = "stop";
   std::string gpu_memory, host_memory;
 
   // Adds the options to a subcommand. `machine_required`: --machine must be given.

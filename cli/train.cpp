@@ -35,7 +35,7 @@ struct Options {
   ProblemOptions problem;
   std::string policy = "auto";
   std::vector<std::string> data;
-  std::string ssd, run, trace, device = "cpu", gradient_clip = "off", durability;
+  std::string ssd, run, trace, device = "cpu", durability;
   std::int64_t steps = 100;
   std::uint64_t seed = 1;
   OptimizerSettings optimizer;
@@ -64,12 +64,6 @@ void check(const Options& options) {
   if (options.device != "cpu")
     throw InputError(fmt::format("--device {} is neither cpu nor cuda", options.device),
                      "use --device cpu");
-  if (options.gradient_clip != "off") {
-    throw InputError(
-        fmt::format("--gradient-clip {}: this version trains without gradient clipping",
-                    options.gradient_clip),
-        "use --gradient-clip off");
-  }
   if (options.steps < 1)
     throw InputError(fmt::format("--steps {}: not a positive number", options.steps),
                      "optimizer steps, e.g. --steps 100");
@@ -90,7 +84,9 @@ ordered_json start_event(const Training& training, const TrainPlan& plan, const 
        {{"batch", problem.workload.batch},
         {"micro_batch", problem.workload.micro_batch},
         {"micro_batches", problem.workload.micro_batches()},
-        {"sequence", problem.workload.sequence}}},
+        {"sequence", problem.workload.sequence},
+        {"gradient_clip", to_string(problem.workload.clip)},
+        {"on_nonfinite", to_string(problem.workload.on_nonfinite)}}},
       {"memory", memory_json(training.schedule())},
       {"predicted_step_seconds",
        plan.predicted_step_seconds ? ordered_json(*plan.predicted_step_seconds) : ordered_json()},
@@ -102,15 +98,20 @@ ordered_json start_event(const Training& training, const TrainPlan& plan, const 
         {"bytes_copied_per_commit", training.bytes_copied_per_commit()}}}};
 }
 
-ordered_json step_event(const StepResult& step, double tokens) {
-  return {{"event", "step"},
-          {"step", step.step},
-          {"loss", step.loss},
-          {"tokens_per_second", tokens / step.seconds},
-          {"step_seconds", step.seconds},
-          {"grad_norm", step.gradient_norm},
-          {"ssd_bytes_read", step.ssd_bytes_read},
-          {"ssd_bytes_written", step.ssd_bytes_written}};
+ordered_json step_event(const StepResult& step, double tokens, const ModelSpec& model) {
+  ordered_json event = {{"event", "step"},
+                        {"step", step.step},
+                        {"loss", step.loss},
+                        {"tokens_per_second", tokens / step.seconds},
+                        {"step_seconds", step.seconds},
+                        {"grad_norm", step.gradient_norm},
+                        {"ssd_bytes_read", step.ssd_bytes_read},
+                        {"ssd_bytes_written", step.ssd_bytes_written}};
+  if (step.skipped_unit >= 0) {
+    event["skipped"] = true;
+    event["layer"] = unit_name(model, step.skipped_unit);
+  }
+  return event;
 }
 
 void announce(const Training& training, const TrainPlan& plan, const fs::path& run) {
@@ -296,9 +297,11 @@ void run(CLI::App& command, Options& options) {
   StepLine line(options.steps, training.schedule(), talks);
   Trace trace;
   const double tokens = static_cast<double>(plan.problem.workload.tokens_per_step());
+  std::int64_t skipped_steps = 0;
   const TrainingResult result = training.run(
       [&](const StepResult& step) {
-        events.write(step_event(step, tokens));
+        if (step.skipped_unit >= 0) ++skipped_steps;
+        events.write(step_event(step, tokens, plan.problem.model));
         line.show(step);
       },
       &trace,
@@ -315,6 +318,7 @@ void run(CLI::App& command, Options& options) {
                       {"final_loss", result.final_loss},
                       {"weights_hash", fmt::format("{:016x}", result.weights_hash)}};
   if (stopped) end["interrupted"] = true;
+  if (skipped_steps > 0) end["skipped_steps"] = skipped_steps;
   events.write(end);
   const fs::path trace_path =
       !options.trace.empty() ? fs::path(options.trace)
@@ -375,7 +379,6 @@ void add_train(CLI::App& app, int&) {
       ->capture_default_str();
   command->add_option("--beta1", options->optimizer.beta1, "AdamW beta1")->capture_default_str();
   command->add_option("--beta2", options->optimizer.beta2, "AdamW beta2")->capture_default_str();
-  command->add_option("--gradient-clip", options->gradient_clip, "off")->capture_default_str();
   command->add_option("--durability", options->durability,
                       "step: every step can be resumed; interval=N: every N steps; off: none, and "
                       "half the space on the SSD; default: step where all optimizer state rests on "

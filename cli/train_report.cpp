@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cerrno>
+#include <cmath>
 
 #include "base/errors.hpp"
 #include "base/units.hpp"
@@ -17,7 +18,9 @@ namespace {
 std::string event_line(const nlohmann::ordered_json& event) {
   std::string line;
   for (const auto& [key, value] : event.items()) {
-    const bool all_digits = key == "loss" || key == "final_loss";
+    // What is not finite is null, as in all JSON.
+    const bool all_digits =
+        (key == "loss" || key == "final_loss") && std::isfinite(value.get<double>());
     line += fmt::format("{}\"{}\":{}", line.empty() ? "" : ",", key,
                         all_digits ? fmt::format("{:#.17g}", value.get<double>()) : value.dump());
   }
@@ -84,6 +87,7 @@ void StepLine::show(const StepResult& step) {
   rate("d2h", Lane::pcie_d2h);
   rate("ssd r", Lane::ssd_read);
   rate("w", Lane::ssd_write);
+  if (step.skipped_unit >= 0) line += "  skipped: gradient not finite";
   progress_.show(line, step.step == 0 || left == 0);
 }
 

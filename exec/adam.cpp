@@ -21,6 +21,7 @@ AdamConstants adam_constants(const AdamStep& step) {
       static_cast<float>(1.0 / std::sqrt(1.0 - std::pow(beta2, t)));
   constants.epsilon = step.epsilon;
   constants.step_size = static_cast<float>(rate / (1.0 - std::pow(beta1, t)));
+  constants.gradient_factor = step.gradient_factor;
   return constants;
 }
 

@@ -1,6 +1,6 @@
 // AdamW on the CPU (Loshchilov and Hutter, 2019; the update of torch.optim.AdamW):
 //
-//   g = gradient + second_gradient
+//   g = (gradient + second_gradient) gradient_factor
 //   m = beta1 m + (1 - beta1) g          v = beta2 v + (1 - beta2) g^2
 //   p = p (1 - lr weight_decay) - lr / (1 - beta1^t) * m / (sqrt(v) / sqrt(1 - beta2^t) + epsilon)
 //
@@ -22,14 +22,16 @@ struct AdamStep {
   float beta2 = 0.999f;
   float epsilon = 1e-8f;
   float weight_decay = 0.0f;
-  std::int64_t t = 1;  // 1-based number of the update
+  std::int64_t t = 1;         // 1-based number of the update
+  float gradient_factor = 1;  // of gradient clipping (exec/clipping.hpp)
 };
 
 // What the kernels need; beta^t is worked out in double from t, never step by step.
 AdamConstants adam_constants(const AdamStep& step);
 
 // Updates n elements of master, m, v in place and writes master to parameters_out as well.
-// second_gradient may be null, else it is added to gradient. Returns the sum of squares of the sum.
+// second_gradient may be null, else it is added to gradient. Returns the sum of squares of the sum,
+// before the factor.
 double adamw_update(float* master, float* m, float* v, const float* gradient,
                     const float* second_gradient, float* parameters_out, std::int64_t n,
                     const AdamStep& step, CpuVariant variant = best_cpu_variant());

@@ -27,8 +27,11 @@ class CpuDevice : public Device {
 
  private:
   void optimizer(const Task& task, const Operands& operands) const;
+  void gradient_norm(const Task& task, const Operands& operands) const;
 
   std::int64_t layers_;
+  Workload workload_;
+  std::int64_t block_elements_, embedding_elements_;
   GptCpu gpt_;
   std::vector<TensorLayout> block_layout_, embedding_layout_;
   Arena gpu_, host_;

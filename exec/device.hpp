@@ -30,7 +30,11 @@ struct Operands {
   const std::int32_t* targets = nullptr;  // (b, T), for head
   double* losses = nullptr;               // (b), head: sum of the token losses of each sequence
   AdamStep adam;                          // optimizer
-  double* gradient_square_sum = nullptr;  // optimizer: sum of squares of the gradient applied
+  // gradient_norm: the unit's sum of squares, to be written. optimizer: of the unit alone, or of
+  // all units, as gradient_use() takes them; empty where none are taken.
+  std::span<double> norms;
+  // optimizer, gradient_norm: sum of squares of the gradient, before clipping
+  double* gradient_square_sum = nullptr;
 };
 
 class Device {

@@ -9,6 +9,7 @@
 #include <numbers>
 
 #include "base/errors.hpp"
+#include "exec/clipping.hpp"
 #include "exec/executor_run.hpp"
 
 namespace spillway {
@@ -254,6 +255,9 @@ Operands Executor::operands(Run& run, TaskId id) {
       case Role::scratch:
         o.scratch = where;
         break;
+      case Role::norms:
+        o.norms = {reinterpret_cast<double*>(where), access.bytes / norm_slot_bytes};
+        break;
       case Role::source:
       case Role::destination:
         break;
@@ -275,10 +279,8 @@ Operands Executor::operands(Run& run, TaskId id) {
     o.losses =
         run.losses.data() + task.step * workload.batch + task.micro_batch * workload.micro_batch;
   }
-  if (task.kind == TaskKind::optimizer) {
-    o.adam = settings_.at(run.first_step + task.update);
-    o.gradient_square_sum = &run.gradient_square_sums[id];
-  }
+  if (task.kind == TaskKind::optimizer) o.adam = settings_.at(run.first_step + task.update);
+  o.gradient_square_sum = &run.gradient_square_sums[id];
   return o;
 }
 
@@ -321,6 +323,12 @@ void Executor::execute(Run& run, TaskId id, SsdStore::Channel* channel) {
     }
     default:
       device_.compute(task, operands(run, id));
+      if (task.update >= 0) {
+        const auto batch = static_cast<std::size_t>(run.schedule.problem().workload.batch);
+        require_finite_gradient(
+            run.schedule, task, run.gradient_square_sums[id], run.first_step + task.update,
+            std::span(run.losses).subspan(static_cast<std::size_t>(task.update) * batch, batch));
+      }
   }
 }
 

@@ -44,9 +44,11 @@ struct OptimizerSettings {
 };
 
 struct StepResult {
-  std::int64_t step = 0;  // global
-  double loss = 0;        // mean over the step's tokens
-  double gradient_norm = 0;
+  std::int64_t step = 0;     // global
+  double loss = 0;           // mean over the step's tokens
+  double gradient_norm = 0;  // before clipping
+  // Whose gradient was not finite, so that the step's update was left out; -1: it was applied.
+  int skipped_unit = -1;
   double seconds = 0;  // since the end of the step before (of the run's start, for its first)
   std::uint64_t ssd_bytes_read = 0, ssd_bytes_written = 0;
 };

@@ -1,7 +1,8 @@
 #include "exec/executor_run.hpp"
 
 #include <algorithm>
-#include <cmath>
+
+#include "exec/clipping.hpp"
 
 namespace spillway {
 
@@ -14,7 +15,7 @@ Executor::Run::Run(const Schedule& s, std::span<const StatePart> parts)
       open_tasks(static_cast<std::size_t>(s.steps())),
       last_end_ns(static_cast<std::size_t>(s.steps())),
       tasks_of_step_(static_cast<std::size_t>(s.steps())),
-      updates_of_step_(static_cast<std::size_t>(s.steps())),
+      gradients_of_step_(gradient_tasks(s)),
       bytes_read_(static_cast<std::size_t>(s.steps())),
       bytes_written_(static_cast<std::size_t>(s.steps())) {
   if (!parts.empty()) state = state_accesses(s, parts);
@@ -24,7 +25,6 @@ Executor::Run::Run(const Schedule& s, std::span<const StatePart> parts)
     const Task& task = tasks[id];
     by_lane[index_of(task.lane)].push_back(id);
     for (const int step : steps_of(task)) tasks_of_step_[static_cast<std::size_t>(step)]++;
-    if (task.update >= 0) updates_of_step_[static_cast<std::size_t>(task.update)].push_back(id);
     if (task.step >= s.steps()) continue;
     const auto step = static_cast<std::size_t>(task.step);
     if (task.kind == TaskKind::read) bytes_read_[step] += task.bytes;
@@ -66,9 +66,10 @@ StepResult Executor::Run::result(int step, std::int64_t began_ns) const {
   result.step = first_step + step;
   for (std::size_t i = 0; i < batch; ++i) result.loss += losses[s * batch + i];
   result.loss /= static_cast<double>(workload.tokens_per_step());
-  double squares = 0;
-  for (const TaskId id : updates_of_step_[s]) squares += gradient_square_sums[id];
-  result.gradient_norm = std::sqrt(squares);
+  const StepGradient gradient =
+      step_gradient(schedule, gradients_of_step_[s], gradient_square_sums);
+  result.gradient_norm = gradient.norm;
+  result.skipped_unit = gradient.nonfinite_unit;
   const std::int64_t before = step == 0 ? began_ns : last_end_ns[s - 1].load();
   result.seconds = static_cast<double>(last_end_ns[s].load() - before) / 1e9;
   result.ssd_bytes_read = bytes_read_[s];

@@ -53,7 +53,7 @@ struct Executor::Run {
 
  private:
   std::vector<std::uint32_t> tasks_of_step_;               // open_tasks at the start
-  std::vector<std::vector<TaskId>> updates_of_step_;       // optimizer tasks by the step they apply
+  std::vector<std::vector<TaskId>> gradients_of_step_;     // see gradient_tasks
   std::vector<std::uint64_t> bytes_read_, bytes_written_;  // ssd, per step
 };
 

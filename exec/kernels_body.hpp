@@ -198,16 +198,72 @@ double cross_entropy(float* logits, std::int32_t target, std::int64_t n, float s
   return std::log(static_cast<double>(sum)) - target_logit;
 }
 
+using Doubles = double __attribute__((vector_size(sizeof(double) * width)));
+
+// Vectors of doubles of the CPU's own width, made of half a vector of floats. GCC's conversion of
+// whole vectors goes through memory.
+constexpr int half = width / 2;
+using HalfDoubles = double __attribute__((vector_size(sizeof(double) * half)));
+
+// half floats at p, plus those at second unless it is null.
+SPILLWAY_INLINE HalfDoubles load_wide(const float* p, const float* second) {
+#if SPILLWAY_KERNEL_WIDTH == 16
+  __m256 g = _mm256_loadu_ps(p);
+  if (second != nullptr) g = _mm256_add_ps(g, _mm256_loadu_ps(second));
+  return _mm512_maskz_cvtps_pd(0xff, g);
+#elif SPILLWAY_KERNEL_WIDTH == 8
+  __m128 g = _mm_loadu_ps(p);
+  if (second != nullptr) g = _mm_add_ps(g, _mm_loadu_ps(second));
+  return _mm256_cvtps_pd(g);
+#else
+  const float low = second != nullptr ? p[0] + second[0] : p[0];
+  const float high = second != nullptr ? p[1] + second[1] : p[1];
+  return HalfDoubles{static_cast<double>(low), static_cast<double>(high)};
+#endif
+}
+
+double sum_of_squares(const float* a, const float* b, std::int64_t n) {
+  constexpr std::int64_t block = 2048;
+  constexpr int sums = 2 * lanes;  // so many that an addition need not wait for the one before
+  double total = 0, lane[sums];
+  std::int64_t i = 0;
+  for (; i + block <= n; i += block) {
+    HalfDoubles squares[sums / half] = {};
+    for (std::int64_t j = i; j < i + block; j += sums) {
+      for (int k = 0; k < sums / half; ++k) {
+        const std::int64_t at = j + k * half;
+        const HalfDoubles wide = load_wide(a + at, b != nullptr ? b + at : nullptr);
+        squares[k] += wide * wide;
+      }
+    }
+    std::memcpy(lane, squares, sizeof lane);
+    for (int k = 0; k < lanes; ++k) lane[k] += lane[k + lanes];
+    total += add_lanes(lane);
+  }
+  if (i < n) {
+    std::memset(lane, 0, sizeof lane);
+    for (std::int64_t j = i; j < n; ++j) {
+      const double g = static_cast<double>(b != nullptr ? a[j] + b[j] : a[j]);
+      lane[(j - i) % sums] += g * g;
+    }
+    for (int k = 0; k < lanes; ++k) lane[k] += lane[k + lanes];
+    total += add_lanes(lane);
+  }
+  return total;
+}
+
 // The sum of squares is kept in 16 double lanes, like every other sum.
 double adamw(float* master, float* m, float* v, const float* gradient, const float* second_gradient,
              float* parameters_out, std::int64_t n, const AdamConstants& constants) {
   const AdamConstants c = constants;
-  using Doubles = double __attribute__((vector_size(sizeof(double) * width)));
   Doubles squares[vectors] = {};
   for_each_lane_group(
       n, [&](auto at, int k) __attribute__((always_inline)) {
         Floats g = at.load(gradient);
         if (second_gradient != nullptr) g += at.load(second_gradient);
+        const Doubles wide = __builtin_convertvector(g, Doubles);
+        squares[k] += wide * wide;
+        g *= c.gradient_factor;
         const Floats new_m = at.load(m) * c.beta1 + g * c.one_minus_beta1;
         const Floats new_v = at.load(v) * c.beta2 + g * g * c.one_minus_beta2;
         const Floats denominator = square_root(new_v) * c.inverse_root_correction2 + c.epsilon;
@@ -216,8 +272,6 @@ double adamw(float* master, float* m, float* v, const float* gradient, const flo
         at.store(v, new_v);
         at.store(master, p);
         at.store(parameters_out, p);
-        const Doubles wide = __builtin_convertvector(g, Doubles);
-        squares[k] += wide * wide;
       });
   double lane[lanes];
   std::memcpy(lane, squares, sizeof lane);
@@ -243,6 +297,7 @@ const CpuKernels table = {SPILLWAY_KERNEL_NAME,
                           divide_rows,
                           row_dots,
                           cross_entropy,
+                          sum_of_squares,
                           adamw};
 
 }  // namespace spillway::SPILLWAY_KERNEL_VARIANT

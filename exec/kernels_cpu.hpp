@@ -22,6 +22,7 @@ struct AdamConstants {
   float inverse_root_correction2 = 1;    // 1 / sqrt(1 - beta2^t)
   float epsilon = 0;                     //
   float step_size = 0;                   // learning_rate / (1 - beta1^t)
+  float gradient_factor = 1;             // of gradient clipping
 };
 
 // The rows of scores (rows, keys) of one attention head: query `first_query + i` in row i sees keys
@@ -83,7 +84,12 @@ struct CpuKernels {
   // logits by (softmax - onehot) * scale.
   double (*cross_entropy)(float* logits, std::int32_t target, std::int64_t n, float scale);
 
-  // AdamW on n elements, in place; returns the sum of squares of the gradient.
+  // The sum of squares of x + second (n); second may be null. In fp64, by blocks of 2048 elements
+  // from the first on, each of them in 32 partial sums, added up in order: not finite only where
+  // an element is not.
+  double (*sum_of_squares)(const float* x, const float* second, std::int64_t n);
+
+  // AdamW on n elements, in place; returns the sum of squares of the gradient before it is clipped.
   double (*adamw)(float* master, float* m, float* v, const float* gradient,
                   const float* second_gradient, float* parameters_out, std::int64_t n,
                   const AdamConstants& constants);

@@ -137,13 +137,14 @@ TrainingResult Training::run(const std::function<void(const StepResult&)>& repor
   result.steps = version_;
   const std::int64_t first = version_;
   const auto take = [&](const StepResult& step) {
-    if (!std::isfinite(step.loss)) {
+    const bool skipped = step.skipped_unit >= 0;
+    if (!std::isfinite(step.loss) && !skipped) {
       throw MachineError(
           fmt::format("the loss is {} at step {}", step.loss, step.step),
           "training has diverged: use a smaller --learning-rate or a longer --warmup");
     }
     if (step.step == first) result.first_loss = step.loss;
-    result.final_loss = step.loss;
+    if (std::isfinite(step.loss)) result.final_loss = step.loss;
     report(step);
   };
   executor_->on_commit(committed);

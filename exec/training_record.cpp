@@ -22,6 +22,8 @@ ordered_json numbers_of(const TrainingRecord& r) {
           {"--sequence", r.workload.sequence},
           {"--precision", static_cast<int>(r.workload.precision)},
           {"--gradient-bits", static_cast<int>(r.workload.gradient)},
+          {"--gradient-clip", to_string(r.workload.clip)},
+          {"--on-nonfinite", to_string(r.workload.on_nonfinite)},
           {"--seed", r.seed},
           {"--learning-rate", o.learning_rate},
           {"--beta1", o.beta1},
@@ -57,6 +59,8 @@ TrainingRecord TrainingRecord::parse(const std::string& text) {
     r.workload.sequence = n.at("--sequence");
     r.workload.precision = static_cast<Precision>(n.at("--precision").get<int>());
     r.workload.gradient = static_cast<GradientWidth>(n.at("--gradient-bits").get<int>());
+    r.workload.clip = parse_gradient_clip("--gradient-clip", n.at("--gradient-clip"));
+    r.workload.on_nonfinite = parse_on_nonfinite("--on-nonfinite", n.at("--on-nonfinite"));
     r.seed = n.at("--seed");
     r.optimizer.learning_rate = n.at("--learning-rate");
     r.optimizer.beta1 = n.at("--beta1");

@@ -24,7 +24,7 @@ namespace {
 constexpr std::uint64_t mebi = 1 << 20;
 constexpr std::uint64_t arena_bytes =
     96 * mebi;                   // beyond a last-level cache, so that copies come from memory
-constexpr int link_figures = 6;  // copies, optimizer, waking
+constexpr int link_figures = 7;  // copies, optimizer, norm, waking
 
 // Hands out runs of an arena in turn, so that each sample works on memory not touched just before.
 class Rotation {
@@ -163,6 +163,15 @@ class Calibration {
     machine_.host.adam_bytes_per_param =
         28 + 4;  // fp32: master, m, v read and written, gradient read, parameter written
     source("host.adam_rate", "AdamW on one thread, 2^20 elements, memory not in cache");
+    next("gradient norm");
+    double squares = 0;
+    keep(kernel_time(to_string(TaskKind::gradient_norm), gradient_norm_shape(), 0,
+                     sample_ns(rule_, [&] {
+                       squares += cpu_kernels(best_cpu_variant())
+                                      .sum_of_squares(reinterpret_cast<float*>(state.next()),
+                                                      nullptr, gradient_norm_sample);
+                     })));
+    SPILLWAY_ASSERT(squares >= 0);  // used, so that it is computed
     next("optimizer beside copies");
     constexpr std::uint64_t bytes = 8 * mebi;
     Rotation from(gpu_, bytes);

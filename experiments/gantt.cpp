@@ -43,6 +43,7 @@ std::optional<std::size_t> class_of(TaskKind kind) {
     case TaskKind::embed_backward:
       return 2;
     case TaskKind::optimizer:
+    case TaskKind::gradient_norm:
       return 3;
     case TaskKind::h2d:
       return 4;

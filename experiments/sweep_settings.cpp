@@ -86,6 +86,10 @@ bool read_workload(const std::string& key, const std::string& text, ResolvedSett
     workload.gradient = text == "16"   ? GradientWidth::bits16
                         : text == "32" ? GradientWidth::bits32
                                        : GradientWidth::automatic;
+  } else if (key == "gradient_clip") {
+    workload.clip = parse_gradient_clip(key, text);
+  } else if (key == "on_nonfinite") {
+    workload.on_nonfinite = parse_on_nonfinite(key, text);
   } else {
     return false;
   }
@@ -122,8 +126,9 @@ std::string hash_of(const std::string& text) {
 }
 
 std::vector<std::string> sweep_keys() {
-  std::vector<std::string> keys = {"model",    "machine",   "policy",        "batch", "micro_batch",
-                                   "sequence", "precision", "gradient_bits", "steps"};
+  std::vector<std::string> keys = {"model",         "machine",      "policy",    "batch",
+                                   "micro_batch",   "sequence",     "precision", "gradient_bits",
+                                   "gradient_clip", "on_nonfinite", "steps"};
   for (const std::string& key : names_of_machine()) {
     if (is_setting(key)) keys.push_back(key);
   }
@@ -223,12 +228,18 @@ ResolvedSettings SettingsResolver::resolve(const SweepSettings& settings) {
   if (resolved.best_micro_batch) workload.micro_batch = workload.batch;
   resolved.policy = policy_text(settings);
   resolved.problem().validate();
+  // Settings at their defaults leave no mark, so that results of before there was a choice stay
+  // valid.
+  std::string gradients;
+  if (workload.needs_norms())
+    gradients = fmt::format("clip {} nonfinite {}\n", to_string(workload.clip),
+                            to_string(workload.on_nonfinite));
   resolved.identity = hash_of(fmt::format(
-      "{}\n{}\nbatch {} micro-batch {} sequence {} precision {} gradient {} steps {}\n{}\n",
+      "{}\n{}\nbatch {} micro-batch {} sequence {} precision {} gradient {} steps {}\n{}\n{}",
       known_model.text, known_machine.text, workload.batch,
       resolved.best_micro_batch ? "best" : std::to_string(workload.micro_batch), workload.sequence,
       static_cast<int>(workload.precision), static_cast<int>(workload.gradient), resolved.steps,
-      resolved.policy));
+      resolved.policy, gradients));
   return resolved;
 }
 

@@ -72,6 +72,8 @@ class BlockStates {
   void leave_gradient(int unit, std::uint64_t from, std::uint64_t to, Slice gpu, int step);
   // Whether the delayed part of a step before waits for its update.
   bool stashed(int unit) const { return stash_step_[index(unit)] >= 0; }
+  // Whether the rest's gradient does.
+  bool rest_waits(int unit) const { return rest_step_[index(unit)] >= 0; }
 
   // -- AdamW on one part of one chunk, or of all of them, with the gradient that left last.
   void update(int unit, Part part, int chunk);

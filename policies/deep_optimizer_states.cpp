@@ -87,11 +87,12 @@ class DeepOptimizerStates : public Policy {
 
   void emit_step(Program& program, int step) override {
     gradients_.assign(static_cast<std::size_t>(state_->units()), {});
-    emit_horizontal_pass(program, *state_, step, pass_,
-                         [&](int unit, Slice gradient, Slice head_gradient) {
-                           gradients_[static_cast<std::size_t>(unit)] = {gradient, head_gradient};
-                           send_gradients(program, unit);
-                         });
+    HorizontalOptions pass = pass_;
+    pass.complete = [&](int unit, Slice gradient, Slice head_gradient) {
+      gradients_[static_cast<std::size_t>(unit)] = {gradient, head_gradient};
+      send_gradients(program, unit);
+    };
+    emit_horizontal_pass(program, *state_, step, pass, [](int, Slice, Slice) {});
     program.at(step, Phase::optimizer);
     program.barrier();         // the norm of the gradient
     std::size_t arriving = 0;  // GPU sub-groups so far

@@ -235,9 +235,10 @@ class Fuyou : public Policy {
         break;
     }
     SwapModel model = swap_model(problem, host_memory_left(problem));
-    model.overlap = pipeline_ == Pipeline::optimized ? OptimizerOverlap::all
-                    : pipeline_ == Pipeline::naive   ? OptimizerOverlap::writes
-                                                     : OptimizerOverlap::nothing;
+    model.overlap = problem.workload.updates_wait()    ? OptimizerOverlap::nothing
+                    : pipeline_ == Pipeline::optimized ? OptimizerOverlap::all
+                    : pipeline_ == Pipeline::naive     ? OptimizerOverlap::writes
+                                                       : OptimizerOverlap::nothing;
     const double recomputed =
         static_cast<double>(blocks) * recompute_flops(problem, saved_none, false);
     return swap_masks(
@@ -250,8 +251,8 @@ class Fuyou : public Policy {
     const auto block = static_cast<double>(unit_elements(problem.model, 0));
     const auto width = static_cast<double>(problem.parameter_bytes());
     const auto gradient = static_cast<double>(problem.gradient_bytes());
-    const bool keeps_gradients =
-        problem.workload.micro_batches() > 1 || pipeline_ == Pipeline::serial;
+    const bool keeps_gradients = problem.workload.micro_batches() > 1 ||
+                                 pipeline_ == Pipeline::serial || problem.workload.updates_wait();
     double used = 0;
     for (const Slice& slot : slots_) used += static_cast<double>(slot.bytes);
     const auto staged = static_cast<double>(pass_.host_ahead + pass_.gpu_ahead + 1);

@@ -58,6 +58,10 @@ std::int64_t unit_elements(const ModelSpec& model, std::int64_t unit) {
   return (elements + element_alignment - 1) / element_alignment * element_alignment;
 }
 
+std::string unit_name(const ModelSpec& model, std::int64_t unit) {
+  return unit == model.layers ? "the embedding" : "layer " + std::to_string(unit);
+}
+
 std::vector<SavedLayout> saved_layout(const Problem& problem, std::uint8_t mask,
                                       std::int64_t sequences) {
   const ModelSpec& model = problem.model;

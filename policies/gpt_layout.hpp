@@ -38,6 +38,9 @@ std::vector<TensorLayout> embedding_layout(const ModelSpec& model);
 // Elements of unit `unit` (0 .. L), padded to element_alignment.
 std::int64_t unit_elements(const ModelSpec& model, std::int64_t unit);
 
+// "layer 3", or "the embedding".
+std::string unit_name(const ModelSpec& model, std::int64_t unit);
+
 // The activations inside one block that backward needs besides the block's input.
 enum SavedTensor : std::uint8_t {
   saved_ln1 = 1 << 0,        // (T, C)

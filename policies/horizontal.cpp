@@ -98,12 +98,14 @@ class HorizontalPass {
       const Slice gradient = accumulators.at(k);
       program_.backward(l, m, weights, input, saved, activations_.saves(l), hidden_, gradient,
                         first, !saved.valid() && options_.recomputes_output);
+      if (last) program_.gradient_complete(l, gradient);
       on_gpu_.emplace_back(l, gradient);
       if (leaving) leave(*leaving, last);
       leaving = l;
     }
     if (first) embed_gradient_ = state_.gradient_buffer(Tier::gpu, embedding);
     program_.embed_backward(m, hidden_, embed_gradient_, first);
+    if (last) program_.gradient_complete(embedding, embed_gradient_, head_gradient_);
     if (leaving) leave(*leaving, last);
     if (last) finish_embedding();
   }
@@ -127,7 +129,7 @@ class HorizontalPass {
     Slice gradient = gradients_[static_cast<std::size_t>(l)];
     if (options_.gradients == Tier::host) program_.copy(on_gpu_.front().second, gradient, l);
     on_gpu_.erase(on_gpu_.begin());
-    if (last) ready_(l, gradient, {});
+    if (last) complete({l, gradient, {}});
   }
 
   void finish_embedding() {
@@ -139,7 +141,22 @@ class HorizontalPass {
       program_.copy(head_gradient_, head, embedding);
       program_.copy(embed_gradient_, gradient, embedding);
     }
-    ready_(embedding, gradient, head);
+    complete({embedding, gradient, head});
+  }
+
+  struct Complete {
+    int unit = 0;
+    Slice gradient, head_gradient;
+  };
+  void complete(const Complete& one) {
+    if (options_.complete) options_.complete(one.unit, one.gradient, one.head_gradient);
+    waiting_.push_back(one);
+    if (program_.updates_wait()) {
+      if (one.unit != state_.embedding()) return;
+      program_.at(step_, Phase::optimizer);
+    }
+    for (const Complete& each : waiting_) ready_(each.unit, each.gradient, each.head_gradient);
+    waiting_.clear();
   }
 
   Program& program_;
@@ -157,6 +174,7 @@ class HorizontalPass {
   std::vector<std::pair<int, Slice>> on_gpu_;  // gradients in GPU memory, oldest first
   Slice hidden_;                               // activation, then its gradient
   Slice head_gradient_, embed_gradient_;
+  std::vector<Complete> waiting_;  // complete, and not yet to be applied
 };
 
 }  // namespace

@@ -22,10 +22,14 @@ struct HorizontalOptions : ActivationOptions {
       Tier::gpu;  // gpu: accumulators stay there; host: they leave after each micro-batch
   // host gradients: the accumulator of a unit in host memory, written by the first micro-batch.
   std::function<Slice(int unit)> host_accumulator;
+  // May be empty. Called in order of completion, right after the tasks that bring a unit's complete
+  // gradient to `gradients`' tier: blocks L-1 .. 0, then the embedding (whose head_gradient is
+  // valid). It may move the gradient, but not apply it yet.
+  std::function<void(int unit, Slice gradient, Slice head_gradient)> complete;
 };
 
-// Called in order of completion, right after the tasks that bring a unit's complete gradient to
-// options.gradients' tier: blocks L-1 .. 0, then the embedding (whose head_gradient is valid).
+// Called in the same order as soon as updates that apply a unit's gradient may be emitted: when it
+// is complete or, where updates wait for the norm of the whole gradient, once all of them are.
 using GradientReady = std::function<void(int unit, Slice gradient, Slice head_gradient)>;
 
 // Emits the forward and backward of all micro-batches of one step.

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/errors.hpp"
 
@@ -74,6 +75,12 @@ void Problem::validate() const {
                                  model.positions, workload.sequence));
   }
   check_gradient_width(workload);
+  const GradientClip& clip = workload.clip;
+  if (clip.scope != ClipScope::off && !(clip.limit > 0 && std::isfinite(clip.limit))) {
+    throw InputError(
+        fmt::format("gradient clipping {}: the limit is not a number above 0", to_string(clip)),
+        "give a limit such as global=1.0, or off");
+  }
 }
 
 }  // namespace spillway

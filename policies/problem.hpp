@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 
+#include "policies/gradient_clip.hpp"
 #include "policies/machine.hpp"
 #include "policies/model.hpp"
 
@@ -27,9 +28,19 @@ struct Workload {
   std::int64_t sequence = 1024;  // T, tokens per sequence
   Precision precision = Precision::bf16;
   GradientWidth gradient = GradientWidth::automatic;
+  GradientClip clip = {};
+  OnNonFinite on_nonfinite = OnNonFinite::stop;
 
   std::int64_t micro_batches() const { return batch / micro_batch; }
   std::int64_t tokens_per_step() const { return batch * sequence; }
+  // Whether the norm of each unit's gradient is taken before it is applied.
+  bool needs_norms() const {
+    return clip.scope != ClipScope::off || on_nonfinite == OnNonFinite::skip;
+  }
+  // Whether no update may start before the norms of all units are known.
+  bool updates_wait() const {
+    return clip.scope == ClipScope::global || on_nonfinite == OnNonFinite::skip;
+  }
 };
 
 struct Problem {

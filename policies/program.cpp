@@ -266,7 +266,53 @@ TaskId Program::optimizer(int unit, std::uint64_t first_element, std::uint64_t e
   return emit(task, {access(gradient, Role::gradient, Mode::read),
                      access(head_gradient, Role::head_gradient, Mode::read),
                      access(optimizer_state, Role::optimizer_state, Mode::read_write),
-                     access(parameters, Role::parameters, Mode::write)});
+                     access(parameters, Role::parameters, Mode::write),
+                     access(norms_for(unit, update), Role::norms, Mode::read)});
+}
+
+void Program::gradient_complete(int unit, Slice gradient, Slice head_gradient) {
+  if (!problem_.workload.needs_norms()) return;
+  const auto units = static_cast<std::size_t>(problem_.model.layers) + 1;
+  const auto index = static_cast<std::size_t>(unit);
+  Norms& norms = norms_[static_cast<std::size_t>(step_ % 2)];
+  if (norms.step != step_) {
+    const std::uint64_t bytes = units * norm_slot_bytes;
+    norms = {step_, buffer(Tier::host, bytes, BufferKind::norms).part(0, bytes),
+             std::vector<bool>(units, false)};
+  }
+  SPILLWAY_ASSERT(!norms.known[index], "the gradient of a unit is complete once a step");
+  norms.known[index] = true;
+  const Tier where = tier(gradient);
+  SPILLWAY_ASSERT(where != Tier::ssd);
+  require_tier(gradient, where, "complete gradient");
+  SPILLWAY_ASSERT(gradient.bytes ==
+                  static_cast<std::uint64_t>(unit_elements(problem_.model, unit)) *
+                      problem_.gradient_bytes());
+  SPILLWAY_ASSERT(head_gradient.valid() == (index + 1 == units), "the embedding unit has two");
+  if (head_gradient.valid()) require_tier(head_gradient, where, "complete head gradient");
+  Task task;
+  task.kind = TaskKind::gradient_norm;
+  task.lane = where == Tier::gpu ? Lane::gpu_compute : Lane::cpu_optimizer;
+  task.layer = unit;
+  task.update = step_;
+  task.bytes = gradient.bytes + head_gradient.bytes;
+  emit(task, {access(gradient, Role::gradient, Mode::read),
+              access(head_gradient, Role::head_gradient, Mode::read),
+              access(norms.slots.part(index * norm_slot_bytes, norm_slot_bytes), Role::norms,
+                     Mode::write)});
+}
+
+// What an update has to know: the norm of its own unit's gradient, or those of all.
+Slice Program::norms_for(int unit, int update) const {
+  if (!problem_.workload.needs_norms()) return {};
+  const Norms& norms = norms_[static_cast<std::size_t>(update % 2)];
+  const auto index = static_cast<std::size_t>(unit);
+  SPILLWAY_ASSERT(norms.step == update && norms.known[index],
+                  "gradient_complete comes before the update that applies the gradient");
+  if (!updates_wait()) return norms.slots.part(index * norm_slot_bytes, norm_slot_bytes);
+  SPILLWAY_ASSERT(std::find(norms.known.begin(), norms.known.end(), false) == norms.known.end(),
+                  "where updates wait, gradient_complete of all units comes before the first");
+  return norms.slots;
 }
 
 TaskId Program::barrier(LaneSet waits_for, LaneSet holds) {
@@ -277,6 +323,8 @@ TaskId Program::barrier(LaneSet waits_for, LaneSet holds) {
   task.lane = Lane::host_sync;
   return emit(task, {});
 }
+
+std::string gradient_norm_shape() { return fmt::format("elements={}", gradient_norm_sample); }
 
 std::string kernel_shape(const Problem& problem, const Task& task) {
   switch (task.kind) {

@@ -92,6 +92,15 @@ class Program {
                    Slice head_gradient, Slice optimizer_state, Slice parameters, int update,
                    std::uint8_t pass_bytes = 0);
 
+  // The gradient of a unit is complete: summed over all micro-batches, the embedding unit's
+  // together with its `head_gradient`. Call it once per unit and step, before the updates that
+  // apply it. Where the workload clips or skips this emits gradient_norm, on gpu.compute with
+  // slices in GPU memory, on cpu.optimizer in host memory; otherwise nothing.
+  void gradient_complete(int unit, Slice gradient, Slice head_gradient = {});
+  // Whether this has to be said of all units before the step's first optimizer is emitted (else
+  // before the unit's own): an update then waits for the norm of the whole gradient.
+  bool updates_wait() const { return problem_.workload.updates_wait(); }
+
   // What was emitted before on the lanes `waits_for` ends before anything emitted after on the
   // lanes `holds` starts; barriers keep their order among themselves, as on a host thread that
   // waits.
@@ -141,12 +150,27 @@ class Program {
     std::array<MaskCosts, saved_all + 1> by_mask;
   };
   const MaskCosts& costs_of(std::uint8_t mask);
+  Slice norms_for(int unit, int update) const;
   Costs costs_;
+
+  // The sums of squares of one step's gradient, by unit.
+  struct Norms {
+    int step = -1;
+    Slice slots;
+    std::vector<bool> known;
+  };
+  // By step modulo 2: an update may be delayed into the next step.
+  std::array<Norms, 2> norms_;
 };
 
 // The exact-shape key under which a compute task's time is measured and looked up, e.g.
 // "gpt,C128,NH4,F512,V256,b4,T128,fp32,saved00". Empty for tasks timed by rate (copies, I/O,
 // optimizer).
 std::string kernel_shape(const Problem& problem, const Task& task);
+
+// The norm of a gradient is timed by rate, too: that of the CPU backend is measured on so many
+// elements, under this key.
+inline constexpr std::int64_t gradient_norm_sample = 1 << 20;
+std::string gradient_norm_shape();
 
 }  // namespace spillway

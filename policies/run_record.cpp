@@ -70,7 +70,9 @@ Trace make_trace(const Schedule& schedule, const std::string& source) {
                    {"micro_batch", workload.micro_batch},
                    {"sequence", workload.sequence},
                    {"precision", workload.precision == Precision::fp32 ? "fp32" : "bf16"},
-                   {"gradient", to_text(workload.gradient)}});
+                   {"gradient", to_text(workload.gradient)},
+                   {"gradient_clip", to_string(workload.clip)},
+                   {"on_nonfinite", to_string(workload.on_nonfinite)}});
   set("model", model_to_toml(problem.model));
   set("limits", {{"gpu", problem.machine.gpu.memory},
                  {"host", problem.machine.host.memory},
@@ -106,6 +108,11 @@ Schedule rebuild_schedule(const Trace& trace, const std::string& origin) {
                                                        {"16", GradientWidth::bits16},
                                                        {"32", GradientWidth::bits32}},
                                                       origin);
+    // Absent from traces of before there was a choice.
+    problem.workload.clip = parse_gradient_clip(origin + ": damaged metadata: gradient_clip",
+                                                workload.value("gradient_clip", "off"));
+    problem.workload.on_nonfinite = parse_on_nonfinite(origin + ": damaged metadata: on_nonfinite",
+                                                       workload.value("on_nonfinite", "stop"));
     policy = field(trace, "policy", origin);
     steps = field(trace, "steps", origin);
     fingerprint = field(trace, "fingerprint", origin);

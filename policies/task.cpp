@@ -60,6 +60,8 @@ const char* to_string(TaskKind kind) {
       return "write";
     case TaskKind::barrier:
       return "barrier";
+    case TaskKind::gradient_norm:
+      return "gradient_norm";
   }
   SPILLWAY_ASSERT(false);
 }
@@ -96,6 +98,8 @@ const char* to_string(BufferKind kind) {
       return "activation_gradient";
     case BufferKind::scratch:
       return "scratch";
+    case BufferKind::norms:
+      return "norms";
   }
   SPILLWAY_ASSERT(false);
 }

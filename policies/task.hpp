@@ -52,15 +52,17 @@ enum class TaskKind : std::uint8_t {
   backward,  // parameters, input [, saved], activation_gradient in place, gradient; recomputes what
              // is not saved
   embed_backward,  // activation_gradient -> gradient
-  optimizer,       // gradient [, head gradient], optimizer_state in place -> parameters
+  optimizer,       // gradient [, head gradient] [, norms], optimizer_state in place -> parameters
   h2d,
   d2h,  // source -> destination over PCIe
   read,
-  write,   // source -> destination between ssd and host
-  barrier  // no work: what came before it on some lanes ends before what comes after it on some
-           // lanes starts
+  write,    // source -> destination between ssd and host
+  barrier,  // no work: what came before it on some lanes ends before what comes after it on some
+            // lanes starts
+  gradient_norm  // gradient [, head gradient] -> norms: the sum of squares of a unit's complete
+                 // gradient, on the lane of the tier where it lies
 };
-inline constexpr int task_kind_count = 11;
+inline constexpr int task_kind_count = 12;
 
 enum class Phase : std::uint8_t { forward, backward, optimizer, epilogue };
 inline constexpr int phase_count = 4;
@@ -74,8 +76,10 @@ enum class BufferKind : std::uint8_t {
   saved,                // tensors inside one block, of one micro-batch (saved_layout)
   activation_gradient,  // (b, T, C)
   scratch,              // inside one task
+  norms,                // of one step: a norm_slot_bytes each for the units' sums of squares
 };
-inline constexpr int buffer_kind_count = 8;
+inline constexpr int buffer_kind_count = 9;
+inline constexpr std::uint64_t norm_slot_bytes = 8;  // a double
 
 const char* to_string(Tier tier);        // "gpu"
 const char* to_string(Lane lane);        // "gpu.compute"
@@ -128,7 +132,8 @@ enum class Role : std::uint8_t {
   activation_gradient,
   scratch,
   source,
-  destination
+  destination,
+  norms
 };
 
 struct Access {
@@ -160,8 +165,8 @@ struct Task {
   std::int32_t step = 0;    // step in which it was emitted
   std::int32_t layer = -1;  // unit: block 0..L-1, or L for the embedding unit; -1 none
   std::int32_t micro_batch = -1;
-  std::int32_t update = -1;         // optimizer: the step whose gradient it applies
-  std::uint64_t bytes = 0;          // moved, for copies and I/O
+  std::int32_t update = -1;         // optimizer, gradient_norm: the step whose gradient it is
+  std::uint64_t bytes = 0;          // moved, for copies and I/O; read, for gradient_norm
   double flops = 0;                 // compute
   std::uint64_t params = 0;         // optimizer: elements updated
   std::uint64_t first_element = 0;  // optimizer: first element in the unit

@@ -38,9 +38,8 @@ class VerticalStep {
         staged_(uses(), 2, [this](std::size_t k) { return stage(k); }),
         delayed_(static_cast<std::size_t>(layers_), 1,
                  [this](std::size_t u) { return read_optimizer(static_cast<int>(u), late); }),
-        updates_(static_cast<std::size_t>(layers_), 1, [this](std::size_t k) {
-          return read_optimizer(layers_ - 1 - static_cast<int>(k), now);
-        }) {}
+        updates_(static_cast<std::size_t>(layers_), 1,
+                 [this](std::size_t k) { return read_optimizer(unit_of_update(k), now); }) {}
 
   void emit() {
     program_.at(step_, Phase::forward);
@@ -75,10 +74,14 @@ class VerticalStep {
   struct Emitted {};  // a look-ahead's item that is nothing but its tasks
 
   Emitted read_optimizer(int unit, BlockStates::Part part) {
-    if (part == now ? blocks_.has(now) : blocks_.stashed(unit)) blocks_.read_optimizer(unit, part);
+    const bool updates = part == late              ? blocks_.stashed(unit)
+                         : program_.updates_wait() ? blocks_.rest_waits(unit)
+                                                   : blocks_.has(now);
+    if (updates) blocks_.read_optimizer(unit, part);
     return {};
   }
-  // The parameters of use k in host memory. Going up, what the step before delayed is updated here.
+  // The parameters of use k in host memory. Going up, what the step before delayed is updated here,
+  // and all of it where updates wait for the norm of the whole gradient.
   Emitted stage(std::size_t k) {
     const int unit = unit_of_use(k);
     if (static_cast<int>(k) < layers_ && blocks_.stashed(unit)) {
@@ -89,7 +92,11 @@ class VerticalStep {
     } else {
       blocks_.read_parameters(unit, late);
     }
-    blocks_.read_parameters(unit, now);
+    if (static_cast<int>(k) < layers_ && blocks_.rest_waits(unit)) {
+      update_now(k);
+    } else {
+      blocks_.read_parameters(unit, now);
+    }
     return {};
   }
 
@@ -252,6 +259,7 @@ class VerticalStep {
       program_.at(step_, Phase::backward);
       program_.head(m, embedding_parameters, hidden_, head_gradient, first);
       program_.backward(l, m, weights, input, saved, saved_all, hidden_, gradient_, first, false);
+      if (k + 1 == up_.size()) program_.gradient_complete(l, gradient_);
       after_backward(up_[k], k + 1 == up_.size(), down_.empty() ? nullptr : &down_.front());
     }
     head_gradient_host_ = state_.gradient_buffer(Tier::host, embedding, BufferKind::head_gradient);
@@ -326,6 +334,7 @@ class VerticalStep {
       program_.backward(v.layer, v.micro_batch, weights, input, {}, saved_none, hidden_, gradient_,
                         first, options_.recomputes_output);
       const bool last_of_layer = v.position == micro_batches_ - 1;
+      if (last_of_layer) program_.gradient_complete(v.layer, gradient_);
       after_backward(v, last_of_layer, k + 1 < visits ? &down_[k + 1] : nullptr);
       leave_chunk(v.position);
       if (last_of_layer) finished_ = Finished{v.layer, gradient_, 0};
@@ -337,7 +346,9 @@ class VerticalStep {
   // -- gradients and optimizer
   // -----------------------------------------------------------------------
   // The complete gradient of a layer leaves in chunks under the next layer's micro-batches; its
-  // undelayed part is applied when all of it has left, the rest is kept for the next step.
+  // undelayed part is applied when all of it has left, the rest is kept for the next step. Where
+  // updates wait for the norm of the whole gradient, the undelayed part is kept, too, in memory of
+  // its own: the next forward needs the blocks in the other order.
   struct Finished {
     int unit = 0;
     Slice gpu;
@@ -352,18 +363,28 @@ class VerticalStep {
     finished_->done = end;
     if (end < blocks_.elements()) return;
     finished_.reset();
-    if (!blocks_.has(now)) return;
-    updates_.at(static_cast<std::size_t>(layers_ - 1 - unit));
+    if (program_.updates_wait() || !blocks_.has(now)) return;
+    update_now(static_cast<std::size_t>(layers_ - 1 - unit));
+    blocks_.forget_parameters(unit);
+  }
+  int unit_of_update(std::size_t k) const {
+    const int place = static_cast<int>(k);
+    return program_.updates_wait() ? place : layers_ - 1 - place;
+  }
+  void update_now(std::size_t k) {
+    const int unit = unit_of_update(k);
+    updates_.at(k);
     blocks_.update(unit, now);
     blocks_.write_parameters(unit, now);
     blocks_.write_optimizer(unit, now);
-    blocks_.forget_parameters(unit);
   }
   void finish_embedding() {
     const int embedding = state_.embedding();
     const ModelState::Update update = state_.begin_update(embedding);
     const Slice host = state_.gradient_buffer(Tier::host, embedding);
     program_.copy(embed_gradient_, host, embedding);
+    program_.gradient_complete(embedding, host, head_gradient_host_);
+    if (program_.updates_wait()) program_.at(step_, Phase::optimizer);
     state_.finish_update(update, host, head_gradient_host_, step_);
   }
 
@@ -407,8 +428,14 @@ void emit_vertical_epilogue(Program& program, BlockStates& blocks) {
       blocks.read_optimizer(unit, late);
       blocks.update(unit, late);
     }
-    blocks.write_parameters(unit, late);
-    blocks.write_optimizer(unit, late);
+    if (blocks.rest_waits(unit)) {
+      blocks.read_optimizer(unit, now);
+      blocks.update(unit, now);
+    }
+    for (const BlockStates::Part part : {late, now}) {
+      blocks.write_parameters(unit, part);
+      blocks.write_optimizer(unit, part);
+    }
     blocks.forget_parameters(unit);
     blocks.barrier();  // waiting for the SSD is no loss here: the GPU has nothing to do
   }

@@ -5,7 +5,8 @@
 // In snake order the last micro-batch of a layer is the first of the next, and need not move. The
 // last layer is run once, forward and backward fused, and never recomputed. A fraction `alpha` of
 // every layer's update is applied in the next step's forward, ahead of its use: every weight is
-// current when used.
+// current when used. Where updates wait for the norm of the whole gradient, the data flow applies
+// all of it there.
 //
 // Two ways to run it: as a data flow, where only the bytes tasks read and write order them
 // (vertical.cpp), and as the authors' program does it, bulk-synchronous (vertical_barriers.cpp).

@@ -6,6 +6,10 @@
 // the GPU is still in the last micro-batch of the block before. The step ends with three stages
 // that nothing overlaps, then the embedding; the next one begins with two more.
 //
+// Where updates wait for the norm of the whole gradient, none runs under backward: the undelayed
+// parts follow in stages of their own, in each of which one block is read, one updated and one
+// written.
+//
 // Source: the public code of GreedySnake's first author (arXiv 2512.17570), whose prefetch
 // distances these are. Left out is what that program moves for nothing (docs/greedysnake.md).
 #include <map>
@@ -264,6 +268,7 @@ class BulkSynchronousStep {
       program_.head(m, embedding, hidden, head_gradient_, position == 0);
       program_.backward(u, m, parameters_, input, saved, saved_all, hidden, gradient_,
                         position == 0, false);
+      if (position == M_ - 1) program_.gradient_complete(u, gradient_);
       leave(v);
       finish(v, hidden);
     }
@@ -273,7 +278,7 @@ class BulkSynchronousStep {
     enter_unit();
     enter_backward(u);
     gradient_ = state_.gradient_buffer(Tier::gpu, u);
-    const bool updates = is_block(u + 2) && blocks_.has(now);
+    const bool updates = is_block(u + 2) && blocks_.has(now) && !program_.updates_wait();
     for (int position = 0; position < M_; ++position) {
       const Visit v = visit(u, position, true);
       enter_micro_batch();
@@ -283,6 +288,7 @@ class BulkSynchronousStep {
       const Slice hidden = hidden_gradient_;
       program_.backward(u, v.micro_batch, parameters_, input, {}, saved_none, hidden, gradient_,
                         position == 0, options_.recomputes_output);
+      if (position == M_ - 1) program_.gradient_complete(u, gradient_);
       leave(v);
       blocks_.leave_gradient(u + 1, blocks_.chunk_begin(position),
                              blocks_.chunk_begin(position + 1), complete_gradient_, step_);
@@ -292,11 +298,12 @@ class BulkSynchronousStep {
     leave_unit(u);
   }
   void enter_backward(int u) {
-    read_state(u + 1, now);
+    const bool updates = !program_.updates_wait();
+    if (updates) read_state(u + 1, now);
     read_for_backward(u - 2);
     if (u < U_ - 1) read_outputs(u - 2);  // the inputs of block u - 1
-    write_back(u + 3, now);
-    if (is_block(u + 3)) blocks_.forget_parameters(u + 3);
+    if (updates) write_back(u + 3, now);
+    if (updates && is_block(u + 3)) blocks_.forget_parameters(u + 3);
     begin_upload(u - 1);
   }
   void leave_unit(int u) {
@@ -311,6 +318,8 @@ class BulkSynchronousStep {
       const bool first = !embed_gradient_.valid();
       if (first) embed_gradient_ = state_.gradient_buffer(Tier::gpu, state_.embedding());
       program_.embed_backward(v.micro_batch, hidden, embed_gradient_, first);
+      if (v.position == M_ - 1)
+        program_.gradient_complete(state_.embedding(), embed_gradient_, head_gradient_);
     }
     const Visit n = next(v);
     const bool handed_on = n.valid && n.layer != v.layer && n.micro_batch == v.micro_batch;
@@ -347,6 +356,7 @@ class BulkSynchronousStep {
 
   // -- the end of a step: E1, E2, E3, then the embedding
   void drain() {
+    if (program_.updates_wait()) return update_all_now();
     wait_for_all();
     read_state(0, now);
     write_back(2, now);
@@ -360,6 +370,27 @@ class BulkSynchronousStep {
     read_state(1, late);
     write_back(0, now);
     for (int u = 0; u < std::min(U_, 3); ++u) blocks_.forget_parameters(u);
+    update_late(0);
+    wait_for_all();
+  }
+  // The same with the undelayed part of every block still to be applied.
+  void update_all_now() {
+    wait_for_all();
+    read_state(0, now);
+    blocks_.leave_gradient(0, 0, blocks_.elements(), complete_gradient_, step_);
+    wait_for_all();
+    for (int u = 0; u < U_; ++u) {
+      read_state(u + 1, now);
+      write_back(u - 1, now);
+      if (u > 0) blocks_.forget_parameters(u - 1);
+      update_now(u);
+      wait_for_all();
+    }
+    read_state(0, late);
+    write_back(U_ - 1, now);
+    wait_for_all();
+    read_state(1, late);
+    blocks_.forget_parameters(U_ - 1);
     update_late(0);
     wait_for_all();
   }

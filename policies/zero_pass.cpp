@@ -103,6 +103,7 @@ void ZeroPass::backward(int m, const ZeroBoundary& boundary) {
     const Slice gradient = gradient_of(block, m);
     program_.backward(block, m, weights, input, {}, saved_none, hidden_, gradient, first,
                       options_.recomputes_output);
+    if (last) program_.gradient_complete(block, gradient);
     if (in_bucket > 0 && in_bucket + state_.elements(block) > options_.reduce_bucket) {
       hand_over(bucket, m, boundary);
       in_bucket = 0;
@@ -112,6 +113,7 @@ void ZeroPass::backward(int m, const ZeroBoundary& boundary) {
   }
   if (first) embed_gradient_ = state_.gradient_buffer(Tier::gpu, embedding);
   program_.embed_backward(m, hidden_, embed_gradient_, first);
+  if (last) program_.gradient_complete(embedding, embed_gradient_, head_gradient_);
   hand_over(bucket, m, boundary);
   if (!last) return;
   boundary.leave(embedding, embed_gradient_, head_gradient_);

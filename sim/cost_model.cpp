@@ -21,6 +21,8 @@ enum class Work : std::uint8_t {
   compute,
   gpu_optimizer,
   cpu_optimizer,
+  gpu_norm,
+  cpu_norm,
   h2d,
   d2h,
   pageable_h2d,
@@ -28,7 +30,7 @@ enum class Work : std::uint8_t {
   read,
   write
 };
-constexpr std::size_t work_count = 9;
+constexpr std::size_t work_count = 11;
 // A pageable byte is read or written by the program, and crosses the driver's pinned buffer.
 constexpr double pageable_dram_bytes = 3;
 
@@ -42,6 +44,8 @@ std::optional<Work> work_of(const Task& task) {
       return Work::compute;
     case TaskKind::optimizer:
       return task.lane == Lane::gpu_compute ? Work::gpu_optimizer : Work::cpu_optimizer;
+    case TaskKind::gradient_norm:
+      return task.lane == Lane::gpu_compute ? Work::gpu_norm : Work::cpu_norm;
     case TaskKind::h2d:
       return task.pageable ? Work::pageable_h2d : Work::h2d;
     case TaskKind::d2h:
@@ -71,6 +75,8 @@ class CostModel {
   Demand pageable_demand(double rate, Demand pinned) const;
   Demand ssd_demand(bool is_read) const;
   Demand optimizer_demand(double rate, bool on_gpu_lane) const;
+  Demand norm_demand(bool on_gpu_lane) const;
+  double optimizer_cores() const;
   double gpu_optimizer_rate() const;
   double compute_seconds(const Task& task);
   double pass_factor(const Task& task, Work work) const;
@@ -195,9 +201,34 @@ Demand CostModel::optimizer_demand(double rate, bool on_gpu_lane) const {
   if (on_gpu_lane && !machine_.gpu.is_cpu) return demand;
   demand.uses(dram_, host.adam_bytes_per_param);
   if (host.adam_bytes_per_param > 0) demand.weight = 1 / host.adam_bytes_per_param;
+  return with_cores(demand, optimizer_cores());
+}
+
+double CostModel::optimizer_cores() const {
+  const Machine::Host& host = machine_.host;
   const double cores =
       host.adam_cores > 0 ? host.adam_cores : (machine_.gpu.is_cpu ? 1 : host.cores);
-  return with_cores(demand, host.cores > 0 ? std::min(cores, host.cores) : cores);
+  return host.cores > 0 ? std::min(cores, host.cores) : cores;
+}
+
+// As measured, or byte by byte as fast as AdamW.
+Demand CostModel::norm_demand(bool on_gpu_lane) const {
+  const bool is_gpu = on_gpu_lane && !machine_.gpu.is_cpu;
+  const double adam_bytes = is_gpu || machine_.host.adam_bytes_per_param <= 0
+                                ? gpu_adam_bytes_per_param
+                                : machine_.host.adam_bytes_per_param;
+  double rate = is_gpu ? 0 : kernels_.gradient_norm_rate();
+  if (rate <= 0) {
+    rate =
+        adam_bytes * (on_gpu_lane ? gpu_optimizer_rate()
+                                  : needed(machine_.host.adam_params_per_second, "host.adam_rate"));
+  }
+  Demand demand;
+  demand.rate_cap = rate;
+  if (on_gpu_lane) demand.uses(gpu_, 1 / rate);
+  if (is_gpu) return demand;
+  demand.uses(dram_, 1);
+  return with_cores(demand, optimizer_cores());
 }
 
 Demand CostModel::make_demand(Work work) const {
@@ -213,6 +244,10 @@ Demand CostModel::make_demand(Work work) const {
     case Work::cpu_optimizer:
       return optimizer_demand(needed(machine_.host.adam_params_per_second, "host.adam_rate"),
                               false);
+    case Work::gpu_norm:
+      return norm_demand(true);
+    case Work::cpu_norm:
+      return norm_demand(false);
     case Work::h2d:
       return copy_demand(needed(machine_.pcie.h2d, "pcie.h2d"), h2d_);
     case Work::d2h:
@@ -260,8 +295,10 @@ std::int64_t CostModel::latency_ns(const Task& task, Work work) const {
   switch (work) {
     case Work::compute:
     case Work::gpu_optimizer:
+    case Work::gpu_norm:
       return machine_.gpu.launch_ns;
     case Work::cpu_optimizer:
+    case Work::cpu_norm:
       return machine_.gpu.is_cpu ? machine_.gpu.launch_ns : 0;
     case Work::h2d:
     case Work::d2h:

@@ -28,6 +28,10 @@
 //                28 are: fp32 master, m and v read and written (24), 16-bit gradient read and
 //                parameter written (2 + 2). Keeps host.adam_cores busy (0: all).
 //                On gpu.compute: gpu.launch + params / gpu.adam_rate, or memory_bandwidth / 28
+//   norm         of a gradient, on either lane: the optimizer's latency there + bytes / rate; 1
+//   byte
+//                of DRAM per byte on the host. The rate is the measured one (CPU backend), else
+//                that at which AdamW passes over its bytes, on a GPU 28 per parameter
 //   barrier      host.sync
 //
 // Fairness: equal bytes per second of what is shared; so the CPU optimizer weighs

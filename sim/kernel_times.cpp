@@ -53,6 +53,12 @@ KernelEstimate KernelTimes::estimate(const Task& task) {
   return entry->second;
 }
 
+double KernelTimes::gradient_norm_rate() const {
+  const auto found = measured_.find({to_string(TaskKind::gradient_norm), gradient_norm_shape()});
+  if (found == measured_.end()) return 0;
+  return static_cast<double>(gradient_norm_sample * 4) / seconds_of(*found->second);
+}
+
 KernelEstimate KernelTimes::look_up(const Task& task) const {
   if (const KernelTime* exact = measured(task)) return {seconds_of(*exact), false};
   if (const auto inside = between(task)) return {*inside, false};

@@ -34,6 +34,8 @@ class KernelTimes {
   // The task must be a compute task other than the optimizer. Throws InputError where nothing tells
   // the time.
   KernelEstimate estimate(const Task& task);
+  // Bytes per second at which the CPU backend takes the norm of a gradient; 0: not measured.
+  double gradient_norm_rate() const;
 
  private:
   KernelEstimate look_up(const Task& task) const;

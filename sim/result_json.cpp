@@ -25,7 +25,9 @@ Json workload_json(const Workload& workload) {
   return {{"batch", workload.batch},
           {"micro_batch", workload.micro_batch},
           {"micro_batches", workload.micro_batches()},
-          {"sequence", workload.sequence}};
+          {"sequence", workload.sequence},
+          {"gradient_clip", to_string(workload.clip)},
+          {"on_nonfinite", to_string(workload.on_nonfinite)}};
 }
 
 Json lanes_json(const SimulationResult& result) {

@@ -165,7 +165,8 @@ void measure_work(const Schedule& schedule, const SteadyWindow& window, Simulati
     if (inside > 0) lane.busy_fraction += static_cast<double>(inside) * 1e-9 / window.seconds();
     if (!window.counts(task)) continue;
     flops += task.flops;
-    if (task.lane != Lane::gpu_compute) lane.bytes += static_cast<double>(task.bytes) * per_step;
+    const bool moves = task.lane != Lane::gpu_compute && task.lane != Lane::cpu_optimizer;
+    if (moves) lane.bytes += static_cast<double>(task.bytes) * per_step;
   }
   result.ssd_bytes_written_per_step = result.lanes[index_of(Lane::ssd_write)].bytes;
   if (result.step_seconds > 0)

@@ -42,6 +42,10 @@ class Baselines {
     o.problem.workload.micro_batch = between(1, 2);
     o.problem.workload.batch = o.problem.workload.micro_batch * micro_batches;
     o.problem.workload.sequence = 8 * between(1, 2);
+    // Gradients of these models have norms of about 1.
+    const GradientClip clips[] = {{}, {ClipScope::global, 0.1}, {ClipScope::layer, 0.1}};
+    o.problem.workload.clip = clips[random() % 3];
+    if (random() % 4 == 0) o.problem.workload.on_nonfinite = OnNonFinite::skip;
     // Now and then more than one run of the schedule, the last one shorter.
     o.steps = seed % 8 == 0 ? 7 : 3;
     if (seed % 8 == 0) o.steps_per_run = 5;
@@ -51,14 +55,14 @@ class Baselines {
     const Workload& w = o.problem.workload;
     const auto [entry, is_new] =
         losses_.try_emplace({o.problem.model.layers, o.problem.model.hidden, w.batch, w.micro_batch,
-                             w.sequence, o.steps});
+                             w.sequence, o.steps, to_string(w.clip)});
     if (is_new) entry->second = train_within_plan(o);
     return entry->second;
   }
 
  private:
   using Key = std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t,
-                         std::int64_t>;
+                         std::int64_t, std::string>;
   const TrainingBench& bench_;
   std::map<Key, Losses> losses_;
 };

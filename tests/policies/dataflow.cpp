@@ -147,6 +147,8 @@ class SymbolicRun {
         return embed_backward(task);
       case TaskKind::optimizer:
         return optimizer(task);
+      case TaskKind::gradient_norm:
+        return gradient_norm(task);
       case TaskKind::barrier:
         return;
       case TaskKind::h2d:
@@ -264,6 +266,7 @@ class SymbolicRun {
             gradient(Held::head_gradient, task.layer, task.update, everyone),
             task.first_element * width);
     }
+    reads_norms(task);
     Value state{Held::optimizer_state, task.layer, task.update, -1, 0,
                 task.first_element,    task.params};
     const Access& access = operand(Role::optimizer_state, task.params * 12, tier);
@@ -273,6 +276,37 @@ class SymbolicRun {
     const std::uint64_t bytes = problem_.parameter_bytes();
     writes(operand(Role::parameters, task.params * bytes, tier),
            parameters(task.layer, task.update + 1), task.first_element * bytes);
+  }
+  Value norm(int unit, int step) const { return {Held::norm, unit, step, -1, 0, 0, 0}; }
+  void gradient_norm(const Task& task) {
+    const Tier tier = task.lane == Lane::gpu_compute ? Tier::gpu : Tier::host;
+    require(problem_.workload.needs_norms(), "a norm that nobody asked for");
+    require(tier == Tier::gpu || task.lane == Lane::cpu_optimizer, "a norm on another lane");
+    require(task.update == task.step, "the norm of another step's gradient");
+    const std::uint64_t bytes = elements(task.layer) * problem_.gradient_bytes(),
+                        everyone = (std::uint64_t{1} << micro_batches_) - 1;
+    reads(operand(Role::gradient, bytes, tier),
+          gradient(Held::gradient, task.layer, task.step, everyone), 0);
+    require((find(Role::head_gradient) != nullptr) == (task.layer == layers_),
+            "the head's gradient");
+    if (task.layer == layers_) {
+      reads(operand(Role::head_gradient, bytes, tier),
+            gradient(Held::head_gradient, task.layer, task.step, everyone), 0);
+    }
+    require(task.bytes == (task.layer == layers_ ? 2 : 1) * bytes, "bytes of another gradient");
+    writes(operand(Role::norms, norm_slot_bytes, Tier::host), norm(task.layer, task.step), 0);
+    ++count_[{task.step, task.kind, task.layer, 0}];
+  }
+  // Of all units where updates wait, of its own where there is a norm at all.
+  void reads_norms(const Task& task) {
+    if (!problem_.workload.needs_norms()) return require(!find(Role::norms), "reads a norm");
+    const bool all = problem_.workload.updates_wait();
+    const int units = all ? layers_ + 1 : 1;
+    Access slot =
+        operand(Role::norms, static_cast<std::uint64_t>(units) * norm_slot_bytes, Tier::host);
+    slot.bytes = norm_slot_bytes;
+    for (int k = 0; k < units; ++k, slot.offset += norm_slot_bytes)
+      reads(slot, norm(all ? k : task.layer, task.update), 0);
   }
   void copy(Tier from, Tier to, Lane lane, const Task& task) {
     // One stream may serve both ways over PCIe.
@@ -304,7 +338,13 @@ class SymbolicRun {
         for (int l = 0; l < layers_; ++l) check_count(step, TaskKind::backward, l, m);
       }
     }
-    const auto per_step = static_cast<std::size_t>(micro_batches_ * (3 + 2 * layers_));
+    const bool norms = problem_.workload.needs_norms();
+    for (int step = 0; norms && step < schedule_.steps(); ++step) {
+      for (int unit = 0; unit <= layers_; ++unit)
+        check_count(step, TaskKind::gradient_norm, unit, 0);
+    }
+    const auto per_step =
+        static_cast<std::size_t>(micro_batches_ * (3 + 2 * layers_) + (norms ? layers_ + 1 : 0));
     if (count_.size() != per_step * static_cast<std::size_t>(schedule_.steps())) {
       throw Violation{"compute tasks outside the steps"};
     }

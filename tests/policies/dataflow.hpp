@@ -19,6 +19,8 @@ namespace spillway::test {
 //   the
 //                       gradient of step k summed over all micro-batches (for the embedding, both
 //                       of them)
+//   gradient_norm       where the workload asks for it, once per unit and step: reads the same
+//                       gradient, all of it; then every update knows the norms it has to
 // and each of them runs once per step, layer and micro-batch (embed_forward once or twice; with
 // `forward_again` both forwards as often as the policy likes). After the last task every home holds
 // the state after `steps` updates. Copies move what is there, which must be something. Returns the

@@ -61,8 +61,12 @@ TEST_CASE("docs/write-a-policy.md: the policy is free of races and computes what
       for (const char* checkpoints : {"gpu", "host"}) {
         INFO(layers << " layers, " << micro_batches << " micro-batches, checkpoints "
                     << checkpoints);
-        check_schedule(
-            eager_offload(tiny_problem(layers, micro_batches), {{"checkpoints", checkpoints}}, 3));
+        Problem problem = tiny_problem(layers, micro_batches);
+        check_schedule(eager_offload(problem, {{"checkpoints", checkpoints}}, 3));
+        for (const ClipScope scope : {ClipScope::global, ClipScope::layer}) {
+          problem.workload.clip = {scope, 1};
+          check_schedule(eager_offload(problem, {{"checkpoints", checkpoints}}, 3));
+        }
       }
     }
   }

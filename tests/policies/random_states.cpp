@@ -145,8 +145,31 @@ void RandomStates::complete(int unit, int step) {
     std::size_t when = 0;
     while (when + 1 < times_.size() && at >= times_[when]) at -= times_[when++];
     segment.when = static_cast<When>(when);
-    if (segment.when == When::at_once) update(one, segment);
   }
+  if (step != latest_complete_) complete_units_ = 0;
+  latest_complete_ = step;
+  ++complete_units_;
+  take_norm(one);
+  for (Unit& each : units_) {
+    if (each.update != step || !may_update(each)) continue;
+    for (Segment& segment : each.segments)
+      if (segment.waits && segment.when == When::at_once) update(each, segment);
+  }
+}
+
+void RandomStates::take_norm(Unit& unit) {
+  if (!program_.problem().workload.needs_norms()) return;
+  const Tier where = dice_.chance(0.5) ? Tier::gpu : Tier::host;
+  const auto whole = [&](Value& gradient) {
+    return gradient.exists() ? moves_.bring(gradient, where).part(0, gradient.bytes) : Slice{};
+  };
+  const Slice gradient = whole(unit.applied_gradient);
+  program_.gradient_complete(unit.applied_gradient.layer, gradient,
+                             whole(unit.applied_head_gradient));
+}
+
+bool RandomStates::may_update(const Unit& unit) const {
+  return !program_.updates_wait() || latest_complete_ > unit.update || complete_units_ == units();
 }
 
 // Everything that update k changes is home before anything of update k + 1 is written there.
@@ -208,7 +231,7 @@ void RandomStates::shake() {
   Segment& segment = unit.segments[dice_.below(unit.segments.size())];
   switch (dice_.below(7)) {
     case 0:
-      if (segment.waits && segment.when != When::at_end) update(unit, segment);
+      if (segment.waits && segment.when != When::at_end && may_update(unit)) update(unit, segment);
       return;
     case 1:
       return moves_.bring_home(segment.state);

@@ -30,8 +30,9 @@ class RandomStates {
   Slice head_accumulator(bool first) {
     return accumulate(embedding(), first, BufferKind::head_gradient);
   }
-  // The gradient is the sum over all micro-batches: for each part of the unit, a time for its
-  // update is chosen, at the latest before the unit is used in the next step.
+  // The gradient is the sum over all micro-batches: its norm is taken where it is wanted, and for
+  // each part of the unit a time for its update is chosen, at the latest before the unit is used in
+  // the next step; where updates wait for all norms, when these are known at the earliest.
   void complete(int unit, int step);
 
   // Something legal: a part of an update, of a fetch, of a way home; or nothing.
@@ -62,6 +63,8 @@ class RandomStates {
 
   void cut(int unit);
   Slice accumulate(int unit, bool first, BufferKind kind);
+  void take_norm(Unit& unit);
+  bool may_update(const Unit& unit) const;
   void update(Unit& unit, Segment& segment);
   void update_waiting(Unit& unit);
   void begin_updates(int step);
@@ -76,6 +79,7 @@ class RandomStates {
   std::vector<double> times_;  // weights of When
   std::vector<Unit> units_;
   int latest_update_ = -1;
+  int latest_complete_ = -1, complete_units_ = 0;  // of that step
 };
 
 }  // namespace spillway::test

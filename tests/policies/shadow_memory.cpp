@@ -8,9 +8,8 @@ namespace spillway::test {
 
 std::string to_string(const Value& value) {
   static constexpr const char* names[] = {
-      "nothing",  "scratch",       "parameters", "optimizer state",
-      "gradient", "head gradient", "activation", "activation gradient",
-      "saved"};
+      "nothing",       "scratch",    "parameters",          "optimizer state", "gradient",
+      "head gradient", "activation", "activation gradient", "saved",           "norm"};
   const char* name = names[static_cast<std::size_t>(value.held)];
   if (value.held == Held::nothing || value.held == Held::scratch) return name;
   return fmt::format("{} of unit {} version {} micro-batch {} summed {:b} elements {}+{}", name,

@@ -19,7 +19,8 @@ enum class Held {
   head_gradient,    // the tied head's share of the same
   activation,  // input of block `unit` (the head's: unit = L) for `micro_batch` in step `version`
   activation_gradient,  // of the same
-  saved                 // tensor `first` (a SavedTensor) that block `unit` kept for backward
+  saved,                // tensor `first` (a SavedTensor) that block `unit` kept for backward
+  norm                  // of the gradient of `unit` in step `version`
 };
 
 struct Value {
