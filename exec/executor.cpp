@@ -307,7 +307,7 @@ void Executor::execute(Run& run, TaskId id, SsdStore::Channel* channel) {
       const bool reads = task.kind == TaskKind::read;
       const Access& ssd = accesses[reads ? 0 : 1];
       std::uint64_t offset = run.schedule.buffers()[ssd.buffer].offset + ssd.offset;
-      if (safety_.gate && run.state[id].part >= 0) {
+      if (safety_.gate && run.state[id].part >= 0 && !run.state[id].in_memory) {
         const StatePart& part = safety_.parts[static_cast<std::size_t>(run.state[id].part)];
         const int copy = safety_.gate->points().copy_of(run.first_step + run.state[id].version);
         offset = part.address[static_cast<std::size_t>(copy)] + run.state[id].into;

@@ -56,6 +56,7 @@ StoreLayout::StoreLayout(std::span<const Schedule* const> schedules, bool durabl
     std::sort(boundaries_.begin(), boundaries_.end());
     boundaries_.erase(std::unique(boundaries_.begin(), boundaries_.end()), boundaries_.end());
   }
+  const std::vector<std::uint64_t> cuts = boundaries_;  // ascending
   // Parts that share a buffer follow each other in every copy, so that one transfer can cover them.
   std::vector<StatePart*> by_offset;
   for (StatePart& part : parts_) by_offset.push_back(&part);
@@ -71,6 +72,11 @@ StoreLayout::StoreLayout(std::span<const Schedule* const> schedules, bool durabl
       } else if (durable) {
         part->address[copy] = bytes_;
         boundaries_.push_back(bytes_);
+        // A part that is read in pieces is cut alike in both copies.
+        auto cut = std::upper_bound(cuts.begin(), cuts.end(), part->offset);
+        for (; on_ssd && cut != cuts.end() && *cut < part->offset + part->bytes(); ++cut) {
+          boundaries_.push_back(bytes_ + *cut - part->offset);
+        }
         bytes_ += part->bytes();
         if (!on_ssd) captured_bytes_ += part->bytes();
       }
