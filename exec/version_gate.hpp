@@ -35,6 +35,9 @@ class VersionGate {
   // --------------------------------------------------------------------------------------- Returns
   // when a writer of `version` may start; false: the run is over, write nothing.
   bool enter(std::int64_t version, bool in_memory);
+  // Whether `version` will become whole: it counts as begun from here on, unless a stop before it
+  // was agreed on. For whoever promises it before its first writer has entered.
+  bool begin(std::int64_t version);
   // `parts`: how many parts of the version it wrote.
   void leave(std::int64_t version, std::uint32_t parts = 1);
 
