@@ -386,6 +386,8 @@ int Executor::run(const Schedule& schedule, std::int64_t first_step,
       while (!own_error && reported < schedule.steps() &&
              run.open_tasks[static_cast<std::size_t>(reported)].load(std::memory_order_acquire) ==
                  0) {
+        // A step may be through before anything of it is at rest: none beyond the stop is reported.
+        if (safety_.gate && !safety_.gate->begin(first_step + reported + 1)) break;
         const StepResult result = run.result(reported++, began);
         next_step_ = first_step + reported;
         report(result);

@@ -56,13 +56,13 @@ StoreLayout::StoreLayout(std::span<const Schedule* const> schedules, bool durabl
     std::sort(boundaries_.begin(), boundaries_.end());
     boundaries_.erase(std::unique(boundaries_.begin(), boundaries_.end()), boundaries_.end());
   }
+  const std::vector<std::uint64_t> cuts = boundaries_;  // ascending
   // Parts that share a buffer follow each other in every copy, so that one transfer can cover them.
   std::vector<StatePart*> by_offset;
   for (StatePart& part : parts_) by_offset.push_back(&part);
   std::sort(by_offset.begin(), by_offset.end(), [](const StatePart* a, const StatePart* b) {
     return std::pair(a->tier, a->offset) < std::pair(b->tier, b->offset);
   });
-  const std::vector<std::uint64_t> of_tasks = boundaries_;  // ascending
   for (const std::size_t copy : {0u, 1u}) {
     for (StatePart* const part : by_offset) {
       const bool on_ssd = part->tier == Tier::ssd;
@@ -72,13 +72,13 @@ StoreLayout::StoreLayout(std::span<const Schedule* const> schedules, bool durabl
       } else if (durable) {
         part->address[copy] = bytes_;
         boundaries_.push_back(bytes_);
+        // A part that is read in pieces is cut alike in both copies.
+        auto cut = std::upper_bound(cuts.begin(), cuts.end(), part->offset);
+        for (; on_ssd && cut != cuts.end() && *cut < part->offset + part->bytes(); ++cut) {
+          boundaries_.push_back(bytes_ + *cut - part->offset);
+        }
         bytes_ += part->bytes();
         if (!on_ssd) captured_bytes_ += part->bytes();
-        // What is read in pieces from the first copy is read in pieces from the second.
-        for (auto cut = std::lower_bound(of_tasks.begin(), of_tasks.end(), part->offset);
-             on_ssd && cut != of_tasks.end() && *cut < part->offset + part->bytes(); ++cut) {
-          boundaries_.push_back(part->address[copy] + (*cut - part->offset));
-        }
       }
     }
   }

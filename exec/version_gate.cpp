@@ -22,22 +22,23 @@ void VersionGate::changed() {
   changes_.notify_all();
 }
 
+bool VersionGate::begin(std::int64_t version) {
+  std::int64_t begun = begun_.load(std::memory_order_acquire);
+  while (version > begun / 2) {
+    if (begun % 2 != 0) return false;  // stopping, and this one is too late
+    if (begun_.compare_exchange_weak(begun, version * 2, std::memory_order_acq_rel)) return true;
+  }
+  return true;
+}
+
 bool VersionGate::enter(std::int64_t version, bool in_memory) {
   const std::atomic<std::int64_t>& freed = in_memory ? captured_epoch_ : committed_epoch_;
   const std::int64_t needed = points_.epoch_of(version) - 1;
   while (true) {
     const std::uint32_t seen = changes_.load(std::memory_order_acquire);
     if (halted()) return false;
-    if (!durable_ || freed.load(std::memory_order_acquire) >= needed) {
-      std::int64_t begun = begun_.load(std::memory_order_acquire);
-      while (true) {
-        if (version <= begun / 2) return true;
-        if (begun % 2 != 0) break;  // stopping, and this one is too late
-        if (begun_.compare_exchange_weak(begun, version * 2, std::memory_order_acq_rel)) {
-          return true;
-        }
-      }
-    }
+    if ((!durable_ || freed.load(std::memory_order_acquire) >= needed) && begin(version))
+      return true;
     changes_.wait(seen, std::memory_order_acquire);
   }
 }

@@ -31,17 +31,18 @@ class VersionGate {
 
   const CommitPoints& points() const { return points_; }
 
-  // -- lanes
-  // --------------------------------------------------------------------------------------- Returns
-  // when a writer of `version` may start; false: the run is over, write nothing.
+  // -- lanes --
+  // Returns when a writer of `version` may start; false: the run is over, write nothing.
   bool enter(std::int64_t version, bool in_memory);
+  // Whether `version` will become whole: it counts as begun from here on, unless a stop before it
+  // was agreed on. For whoever promises it before its first writer has entered.
+  bool begin(std::int64_t version);
   // `parts`: how many parts of the version it wrote.
   void leave(std::int64_t version, std::uint32_t parts = 1);
 
-  // -- stopping
-  // ------------------------------------------------------------------------------------ No version
-  // after the returned one is begun: the latest that a writer has begun, at least `at_least`. Later
-  // calls return the same.
+  // -- stopping --
+  // No version after the returned one is begun: the latest that a writer has begun, at least
+  // `at_least`. Later calls return the same.
   std::int64_t request_stop(std::int64_t at_least);
   // The version agreed on, or -1 while nobody asked.
   std::int64_t stop_version() const;
@@ -49,8 +50,7 @@ class VersionGate {
   void halt();
   bool halted() const { return halted_.load(std::memory_order_acquire); }
 
-  // -- committing
-  // ----------------------------------------------------------------------------------
+  // -- committing --
   std::int64_t whole_version() const { return whole_.load(std::memory_order_acquire); }
   // The version that is to be committed next.
   std::int64_t next_commit(std::int64_t committed) const;

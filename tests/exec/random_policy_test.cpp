@@ -8,9 +8,10 @@
 #include <map>
 #include <random>
 #include <tuple>
+#include <utility>
 
 #include "tests/exec/fault_drive.hpp"
-#include "tests/exec/training_bench.hpp"
+#include "tests/exec/training_support.hpp"
 
 namespace spillway::test {
 namespace {
@@ -30,7 +31,7 @@ std::uint64_t from_environment(const char* name, std::uint64_t otherwise) {
 // A small problem of a seed, and training with everything resident, which is done once for each.
 class Baselines {
  public:
-  explicit Baselines(const TrainingBench& bench) : bench_(bench) {}
+  explicit Baselines(const Workbench& bench) : bench_(bench) {}
 
   TrainingOptions options(std::uint64_t seed) const {
     std::mt19937_64 random(seed);
@@ -46,6 +47,7 @@ class Baselines {
     const GradientClip clips[] = {{}, {ClipScope::global, 0.1}, {ClipScope::layer, 0.1}};
     o.problem.workload.clip = clips[random() % 3];
     if (random() % 4 == 0) o.problem.workload.on_nonfinite = OnNonFinite::skip;
+    o.guard_bytes = 1 << 16;
     // Now and then more than one run of the schedule, the last one shorter.
     o.steps = seed % 8 == 0 ? 7 : 3;
     if (seed % 8 == 0) o.steps_per_run = 5;
@@ -63,12 +65,15 @@ class Baselines {
  private:
   using Key = std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t,
                          std::int64_t, std::string>;
-  const TrainingBench& bench_;
+  const Workbench& bench_;
   std::map<Key, Losses> losses_;
 };
 
-// Every other seed over a drive that does all that a kernel may, the others over io_uring.
+// Every other seed over a drive that does all that a kernel may, the others over io_uring. Every
+// third one commits its steps.
 Losses train_at_random(TrainingOptions options, const RandomPolicyOptions& policy) {
+  if (policy.seed % 3 == 0)
+    options.durability = {DurabilityMode::on, static_cast<std::int64_t>(1 + policy.seed / 3 % 4)};
   options.make_policy = [policy] { return make_random_policy(policy); };
   FaultPlan plan;
   plan.chances = {0.1, 0.05, 0.05, 0.05, 0.05};
@@ -80,7 +85,7 @@ Losses train_at_random(TrainingOptions options, const RandomPolicyOptions& polic
 }  // namespace
 
 TEST_CASE("any legal choice of a policy leaves every loss and every weight as resident has them") {
-  const TrainingBench bench(folder_for_many_runs());
+  const Workbench bench(folder_for_many_runs());
   Baselines resident(bench);
   const std::uint64_t first = from_environment("SPILLWAY_TEST_SEED", std::random_device{}());
   const std::uint64_t seeds = from_environment("SPILLWAY_TEST_SEEDS", seeds_by_default);
@@ -98,7 +103,7 @@ TEST_CASE("any legal choice of a policy leaves every loss and every weight as re
 // weight, and 12 steps of it move a loss of order 1 by less than 1e-4 of itself (see "snake order
 // agrees to fp32 rounding").
 TEST_CASE("micro-batches added in any order agree with resident to fp32 rounding") {
-  const TrainingBench bench(folder_for_many_runs());
+  const Workbench bench(folder_for_many_runs());
   Baselines resident(bench);
   const std::uint64_t first = from_environment("SPILLWAY_TEST_SEED", std::random_device{}());
   const std::uint64_t seeds = from_environment("SPILLWAY_TEST_SEEDS", seeds_by_default) / 10 + 1;
@@ -113,6 +118,49 @@ TEST_CASE("micro-batches added in any order agree with resident to fp32 rounding
       CHECK(std::abs(found.of_step[s] - expected.of_step[s]) <= 1e-4 * expected.of_step[s]);
     }
   }
+}
+
+// From one policy to the next, none of which places or orders anything as the one before: each run
+// is stopped after some step and goes on from its commit.
+TEST_CASE("a training that is stopped and goes on under one random policy after another is exact") {
+  const Workbench bench(folder_for_many_runs());
+  Baselines resident(bench);
+  const std::uint64_t first = from_environment("SPILLWAY_TEST_SEED", std::random_device{}());
+  const std::uint64_t seeds = from_environment("SPILLWAY_TEST_SEEDS", seeds_by_default) / 20 + 1;
+  std::size_t stops = 0;
+  for (std::uint64_t seed = first; seed < first + seeds; ++seed) {
+    INFO("seed " << seed);
+    std::mt19937_64 random(seed);
+    TrainingOptions options = resident.options(seed);
+    options.steps = 40;
+    const Losses& expected = resident.of(options);
+    Losses found;
+    while (found.of_step.size() < expected.of_step.size()) {
+      const RandomPolicyOptions policy{random(), true, true};
+      INFO("policy of seed " << policy.seed << " from step " << found.of_step.size());
+      options.make_policy = [policy] { return make_random_policy(policy); };
+      options.durability = {DurabilityMode::on, static_cast<std::int64_t>(1 + random() % 4)};
+      if (random() % 3 == 0) std::swap(options.ssd[0], options.ssd[1]);
+      const std::size_t stop_at = found.of_step.size() + 1 + random() % 8;
+      Training training(options);
+      REQUIRE(training.first_step() == static_cast<std::int64_t>(found.of_step.size()));
+      training.remove_previous_store();
+      const TrainingResult result = training.run(
+          [&](const StepResult& step) {
+            found.of_step.push_back(step.loss);
+            if (found.of_step.size() == stop_at) training.request_stop();
+          },
+          nullptr);
+      REQUIRE(result.steps == static_cast<std::int64_t>(found.of_step.size()));
+      found.weights_hash = result.weights_hash;
+      if (result.steps < options.steps) {
+        ++stops;
+        options.resume = find_resume_point(training.store_location());
+      }
+    }
+    REQUIRE(difference(found, expected) == "");
+  }
+  CHECK(stops > seeds);
 }
 
 }  // namespace spillway::test

@@ -99,7 +99,8 @@ TEST_CASE("durability changes no number, and every step is committed in order") 
   }
 }
 
-TEST_CASE("a stop ends after the running step, which is committed; resuming goes on bit for bit") {
+TEST_CASE(
+    "a stop ends after the running step, which is committed, and resuming goes on bit for bit") {
   const Workbench bench;
   const Outcome whole = train(undisturbed(bench));
   for (const std::string& policy : policies()) {

@@ -9,7 +9,7 @@
 
 #include "tests/exec/child.hpp"
 #include "tests/exec/fault_drive.hpp"
-#include "tests/exec/training_bench.hpp"
+#include "tests/exec/training_support.hpp"
 
 namespace spillway::test {
 namespace {
@@ -17,7 +17,7 @@ namespace {
 constexpr std::chrono::seconds limit(120);
 
 // Whether a flipped bit on the drive is found. Without checksums it cannot be.
-constexpr bool store_has_checksums = false;
+constexpr bool store_has_checksums = true;
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 constexpr int rounds = 10;
@@ -29,7 +29,7 @@ constexpr std::array policies = {
     "zero-infinity:max_reuse_distance=0,parameters=ssd", "fuyou:swap=0.5,checkpoints_ssd=1",
     "greedysnake:snake=off,alpha=0.5,optimizer_ssd=1,parameters_ssd=1,checkpoints_ssd=1"};
 
-TrainingOptions options_of(const TrainingBench& bench, const std::string& policy) {
+TrainingOptions options_of(const Workbench& bench, const std::string& policy) {
   TrainingOptions options = bench.options(policy, 2, 16, 2);
   options.steps = 4;
   return options;
@@ -53,7 +53,7 @@ struct Undisturbed {
 
 class Baselines {
  public:
-  explicit Baselines(const TrainingBench& bench) : bench_(bench) {}
+  explicit Baselines(const Workbench& bench) : bench_(bench) {}
   const Undisturbed& of(const std::string& policy) {
     const auto [entry, is_new] = runs_.try_emplace(policy);
     if (is_new) {
@@ -65,12 +65,12 @@ class Baselines {
   }
 
  private:
-  const TrainingBench& bench_;
+  const Workbench& bench_;
   std::map<std::string, Undisturbed> runs_;
 };
 
 // In a process of its own, so that a hang is seen.
-ChildEnd train_in_child(const TrainingBench& bench, const std::string& policy, std::uint64_t seed,
+ChildEnd train_in_child(const Workbench& bench, const std::string& policy, std::uint64_t seed,
                         const FaultPlan& plan) {
   return run_in_child(
       [&](const auto& say) {
@@ -97,7 +97,7 @@ void check_failure(const std::string& message) {
 }  // namespace
 
 TEST_CASE("one fault at a random request: training goes on exactly, or stops and says where") {
-  const TrainingBench bench(folder_for_many_runs());
+  const Workbench bench(folder_for_many_runs());
   Baselines undisturbed(bench);
   const std::uint64_t seed = std::random_device{}();
   INFO("seed " << seed);
@@ -133,7 +133,7 @@ TEST_CASE("one fault at a random request: training goes on exactly, or stops and
 }
 
 TEST_CASE("a drive that is slow, short and busy all the time changes no loss") {
-  const TrainingBench bench(folder_for_many_runs());
+  const Workbench bench(folder_for_many_runs());
   Baselines undisturbed(bench);
   const std::uint64_t seed = std::random_device{}();
   INFO("seed " << seed);
@@ -154,7 +154,7 @@ TEST_CASE("a drive that is slow, short and busy all the time changes no loss") {
 }
 
 TEST_CASE("a directory of the ssd tier that vanishes: exact, or stopped with a message") {
-  const TrainingBench bench;
+  const Workbench bench;
   Baselines undisturbed(bench);
   for (const char* policy : policies) {
     INFO(policy);

@@ -1,12 +1,18 @@
-// What the tests of training share: a folder with text and ssd directories, and a tiny model.
+// What the tests of training share: a folder with text and ssd directories, a tiny model, and runs
+// whose losses can be compared bit by bit.
 #pragma once
 
+#include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <bit>
+#include <catch2/catch.hpp>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <vector>
 
 #include "exec/training.hpp"
 
@@ -14,11 +20,21 @@ namespace spillway::test {
 
 namespace fs = std::filesystem;
 
+// In memory where there is room for files in memory: many short runs then need not wait for a disk
+// to make files durable. (Unbuffered I/O is not to be had there.)
+inline std::filesystem::path folder_for_many_runs() {
+  std::error_code ignored;
+  const std::filesystem::path memory = "/dev/shm";
+  const auto space = std::filesystem::space(memory, ignored);
+  const bool has_room = !ignored && space.available > (std::uint64_t{64} << 20);
+  return has_room ? memory : std::filesystem::temp_directory_path();
+}
+
 // A folder of its own for each test, with a text to train on and directories for the ssd tier.
 class Workbench {
  public:
-  Workbench() {
-    std::string pattern = (fs::temp_directory_path() / "spillway-training-XXXXXX").string();
+  explicit Workbench(const fs::path& where = fs::temp_directory_path()) {
+    std::string pattern = (where / "spillway-training-XXXXXX").string();
     root_ = mkdtemp(pattern.data());
     fs::create_directories(root_ / "ssd-a");
     fs::create_directories(root_ / "ssd-b");
@@ -29,14 +45,18 @@ class Workbench {
   ~Workbench() { fs::remove_all(root_); }
   fs::path root() const { return root_; }
 
-  TrainingOptions options(const std::string& policy) const {
+  // Plenty of memory, two directories; `hidden` channels in 4 heads, micro-batches of 2 sequences
+  // of 16 tokens.
+  TrainingOptions options(const std::string& policy, int layers = 3, int hidden = 32,
+                          int micro_batches = 4) const {
     TrainingOptions o;
-    o.problem.model = load_model("gpt-tiny", {"layers=3", "hidden=32", "heads=4"});
+    o.problem.model = load_model("gpt-tiny", {fmt::format("layers={}", layers),
+                                              fmt::format("hidden={}", hidden), "heads=4"});
     o.problem.machine.name = "test";
     o.problem.machine.gpu.is_cpu = true;
     o.problem.machine.gpu.memory = o.problem.machine.host.memory = std::uint64_t{1} << 30;
     o.problem.machine.ssd.capacity = std::uint64_t{1} << 30;
-    o.problem.workload = {8, 2, 16, Precision::fp32, GradientWidth::automatic};
+    o.problem.workload = {2 * micro_batches, 2, 16, Precision::fp32, GradientWidth::automatic};
     o.policy = policy;
     o.steps = 20;
     o.data = {root_ / "text.txt"};
@@ -48,5 +68,55 @@ class Workbench {
  private:
   fs::path root_;
 };
+
+struct Losses {
+  std::vector<double> of_step;
+  std::uint64_t weights_hash = 0;
+};
+
+// The first step whose loss differs by a bit, or that the weights do; empty when all is equal.
+inline std::string difference(const Losses& a, const Losses& b) {
+  if (a.of_step.size() != b.of_step.size())
+    return fmt::format("{} and {} steps", a.of_step.size(), b.of_step.size());
+  for (std::size_t s = 0; s < a.of_step.size(); ++s) {
+    if (std::bit_cast<std::uint64_t>(a.of_step[s]) != std::bit_cast<std::uint64_t>(b.of_step[s]))
+      return fmt::format("step {}: loss {:.17g} and {:.17g}", s, a.of_step[s], b.of_step[s]);
+  }
+  return a.weights_hash == b.weights_hash ? "" : "the weights after the last step";
+}
+
+// What the runs of a training take of each tier: the usual ones, and the last one.
+inline TierBytes planned_peaks(const Training& training, const TrainingOptions& options) {
+  TierBytes peaks{};
+  const auto add = [&](const Schedule& schedule) {
+    for (const Tier tier : {Tier::gpu, Tier::host, Tier::ssd}) {
+      std::uint64_t& peak = peaks[static_cast<std::size_t>(tier)];
+      peak = std::max(peak, schedule.use(tier).peak_bytes);
+    }
+  };
+  const Schedule& whole = training.schedule();
+  add(whole);
+  if (const auto left = static_cast<int>(options.steps % whole.steps()); left > 0) {
+    add(options.make_policy ? build_schedule(options.problem, *options.make_policy(), left)
+                            : build_schedule(options.problem, whole.policy(), left));
+  }
+  return peaks;
+}
+
+// Trains, and checks that no lane touched a byte beyond what was planned, nor anything the guard.
+inline Losses train_within_plan(const TrainingOptions& options) {
+  Training training(options);
+  Losses losses;
+  const auto take = [&](const StepResult& step) { losses.of_step.push_back(step.loss); };
+  losses.weights_hash = training.run(take, nullptr).weights_hash;
+  const TierBytes peaks = planned_peaks(training, options);
+  for (const Tier tier : {Tier::gpu, Tier::host, Tier::ssd}) {
+    const std::uint64_t peak = peaks[static_cast<std::size_t>(tier)];
+    INFO(to_string(tier));
+    CHECK(training.highest_use(tier) <= peak);
+    if (tier != Tier::ssd) CHECK(training.highest_written(tier) <= peak);
+  }
+  return losses;
+}
 
 }  // namespace spillway::test
