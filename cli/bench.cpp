@@ -1,10 +1,15 @@
 // spillway bench: how fast Spillway itself is.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
+#include "base/errors.hpp"
 #include "base/units.hpp"
+#include "cli/bench_figures.hpp"
 #include "cli/commands.hpp"
 #include "experiments/speed.hpp"
 
@@ -17,6 +22,8 @@ using nlohmann::ordered_json;
 struct Options {
   std::vector<std::string> names;
   double seconds = 0.3;
+  std::string ssd = ".";
+  int rounds = 7;
   bool list = false, json = false;
 };
 
@@ -36,11 +43,38 @@ ordered_json to_json(const SpeedTest& test, const SpeedResult& result) {
           {"operations_per_item", known(result.operations_per_item())}};
 }
 
+// What is asked for: speed tests, which are counted in processor time, and figures beside a
+// roofline.
+struct Selection {
+  std::vector<SpeedTest> tests;
+  std::vector<FigureTest> figures;
+};
+
+// Without names: all there are, in `list` also those on request.
+Selection select(const Options& options, bool list) {
+  Selection selection;
+  std::vector<std::string> others;
+  std::vector<FigureTest> figures = figure_tests();
+  if (options.names.empty())
+    return {list ? speed_tests() : find_speed_tests({}), std::move(figures)};
+  for (const std::string& name : options.names) {
+    const auto found = std::find_if(figures.begin(), figures.end(),
+                                    [&](const FigureTest& test) { return test.name == name; });
+    if (found == figures.end())
+      others.push_back(name);
+    else
+      selection.figures.push_back(*found);
+  }
+  std::vector<std::string> known;
+  for (const FigureTest& test : figures) known.push_back(test.name);
+  if (!others.empty()) selection.tests = find_speed_tests(others, known);
+  return selection;
+}
+
 void list_tests(const Options& options) {
-  ordered_json all = ordered_json::array();
-  // All there are, those on request too, unless some are named.
-  const auto tests = options.names.empty() ? speed_tests() : find_speed_tests(options.names);
-  for (const SpeedTest& test : tests) {
+  ordered_json all = ordered_json::array(), figures = ordered_json::array();
+  const Selection selection = select(options, true);
+  for (const SpeedTest& test : selection.tests) {
     all.push_back({{"name", test.name},
                    {"what", test.what},
                    {"unit", test.unit},
@@ -49,7 +83,29 @@ void list_tests(const Options& options) {
     fmt::print("{:<28} {}{}\n", test.name, test.what,
                test.on_request ? " (only when named in full)" : "");
   }
-  if (options.json) fmt::print("{}\n", ordered_json{{"tests", all}}.dump(2));
+  for (const FigureTest& test : selection.figures) {
+    figures.push_back({{"name", test.name}, {"what", test.what}});
+    if (!options.json) fmt::print("{:<28} {}\n", test.name, test.what);
+  }
+  if (options.json) fmt::print("{}\n", ordered_json{{"tests", all}, {"figures", figures}}.dump(2));
+}
+
+FigureOptions figure_options(const Options& options) {
+  FigureOptions result;
+  result.ssd.clear();
+  std::istringstream list(options.ssd);
+  for (std::string item; std::getline(list, item, ',');) {
+    if (!std::filesystem::is_directory(item)) {
+      throw InputError(fmt::format("--ssd {}: there is no such directory", item),
+                       "create it, or check that the drive is mounted");
+    }
+    result.ssd.emplace_back(item);
+  }
+  if (result.ssd.empty())
+    throw InputError("--ssd names no directory", "directories on the drives to measure");
+  result.rounds = options.rounds;
+  result.seconds = std::max(options.seconds, 0.05);  // of which fio can tell a rate
+  return result;
 }
 
 void print_row(const SpeedTest& test, const SpeedResult& result) {
@@ -66,13 +122,14 @@ void print_row(const SpeedTest& test, const SpeedResult& result) {
 
 void run(const Options& options) {
   if (options.list) return list_tests(options);
-  const std::vector<SpeedTest> tests = find_speed_tests(options.names);
+  const Selection selection = select(options, false);
+  const FigureOptions figures = figure_options(options);
   ordered_json all = ordered_json::array();
-  if (!options.json) {
+  if (!options.json && !selection.tests.empty()) {
     fmt::print("{:<28} {:>16} {:>10} {:>8} {:>9} {:>9} {:>9}\n", "test", "items", "user CPU", "M/s",
                "ns/item", "B/item", "ops/item");
   }
-  for (const SpeedTest& test : tests) {
+  for (const SpeedTest& test : selection.tests) {
     const SpeedResult result = measure_speed(test, options.seconds);
     if (options.json) {
       all.push_back(to_json(test, result));
@@ -80,7 +137,8 @@ void run(const Options& options) {
       print_row(test, result);
     }
   }
-  if (options.json) fmt::print("{}\n", ordered_json{{"tests", all}}.dump(2));
+  const ordered_json measured = run_figures(selection.figures, figures, options.json);
+  if (options.json) fmt::print("{}\n", ordered_json{{"tests", all}, {"figures", measured}}.dump(2));
 }
 
 }  // namespace
@@ -90,7 +148,14 @@ void add_bench(CLI::App& app, int&) {
   auto options = std::make_shared<Options>();
   command->add_option("NAME", options->names,
                       "tests, or groups of them such as `engine`; without any, all of them");
-  command->add_option("--seconds", options->seconds, "user CPU time to spend on each test, about")
+  command->add_option("--ssd", options->ssd, "directories on the drives to measure: DIR[,DIR]")
+      ->capture_default_str();
+  command->add_option("--rounds", options->rounds, "how often a figure and its roofline take turns")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  command
+      ->add_option("--seconds", options->seconds,
+                   "user CPU time to spend on each test, time of each sample of a figure, about")
       ->check(CLI::Range(0.0, 3600.0))
       ->capture_default_str();
   command->add_flag("--list", options->list, "only name the tests");

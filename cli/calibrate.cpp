@@ -24,7 +24,7 @@ struct Options {
   std::string model = "gpt-small";
   std::int64_t batch = 8, sequence = 256;
   std::string ssd = ".";
-  int samples = 11;
+  int threads = 1, samples = 11;
   bool quiet = false;
 };
 
@@ -45,6 +45,7 @@ void run(const Options& options) {
   calibration.model = load_model(options.model);
   calibration.sequence = options.sequence;
   calibration.samples = options.samples;
+  calibration.threads = options.threads;
   if (options.batch < 1)
     throw InputError("--batch must be at least 1", "sequences per step, e.g. --batch 8");
   if (options.samples < 10)
@@ -91,6 +92,9 @@ void add_calibrate(CLI::App& app, int&) {
   command
       ->add_option("--ssd", options->ssd,
                    "directories on the drives to measure, separated by commas")
+      ->capture_default_str();
+  command->add_option("--threads", options->threads, "as `train` will be given")
+      ->check(CLI::Range(1, 1024))
       ->capture_default_str();
   command->add_option("--samples", options->samples, "samples per figure, at least 10")
       ->capture_default_str();

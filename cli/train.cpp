@@ -38,6 +38,7 @@ struct Options {
   std::string ssd, run, trace, device = "cpu", durability;
   std::int64_t steps = 100;
   std::uint64_t seed = 1;
+  int threads = 1;
   OptimizerSettings optimizer;
   bool json = false, quiet = false, no_export = false;
   bool resume = false, overwrite = false, keep_store = false;
@@ -248,6 +249,7 @@ Preparation prepare(CLI::App& command, Options& options) {
   training.seed = options.seed;
   training.ssd = drives;
   training.optimizer = options.optimizer;
+  training.threads = options.threads;
   for (const std::string& path : options.data) training.data.emplace_back(path);
   if (options.data.empty()) training.data = default_text();
   training.durability = durability;
@@ -365,6 +367,11 @@ void add_train(CLI::App& app, int&) {
           "")
       ->capture_default_str();
   command->add_option("--device", options->device, "cpu | cuda")->capture_default_str();
+  command
+      ->add_option("--threads", options->threads,
+                   "threads for matrix products, and as many for the optimizer")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
   command->add_option("--trace", options->trace,
                       "where to write the trace; default: RUN/trace.json.gz");
   command->add_option("--learning-rate", options->optimizer.learning_rate, "peak learning rate")

@@ -1,6 +1,7 @@
 #include "exec/adam.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "base/errors.hpp"
@@ -61,6 +62,32 @@ double adamw_update_unit(float* master, float* m, float* v, const float* gradien
   }
   pad(done, elements);
   return squares;
+}
+
+double adamw_update_unit(Crew& crew, float* master, float* m, float* v, const float* gradient,
+                         const float* second_gradient, float* parameters_out,
+                         std::int64_t first_element, std::int64_t elements,
+                         const std::vector<TensorLayout>& layout, const AdamStep& step,
+                         CpuVariant variant) {
+  constexpr std::int64_t most_pieces = 256;
+  constexpr std::int64_t smallest_piece = 1 << 16;  // 2 MB of traffic: waking a thread pays
+  constexpr std::int64_t page_elements = 1024;
+  const std::int64_t share = (elements + most_pieces - 1) / most_pieces;
+  const std::int64_t piece_elements =
+      std::max(smallest_piece, (share + page_elements - 1) / page_elements * page_elements);
+  const std::int64_t pieces = (elements + piece_elements - 1) / piece_elements;
+  std::array<double, most_pieces> squares;
+  crew.run(pieces, [&](std::int64_t piece) {
+    const std::int64_t at = piece * piece_elements;
+    squares[static_cast<std::size_t>(piece)] = adamw_update_unit(
+        master + at, m + at, v + at, gradient + at,
+        second_gradient != nullptr ? second_gradient + at : nullptr, parameters_out + at,
+        first_element + at, std::min(piece_elements, elements - at), layout, step, variant);
+  });
+  double sum = 0;
+  for (std::int64_t piece = 0; piece < pieces; ++piece)
+    sum += squares[static_cast<std::size_t>(piece)];
+  return sum;
 }
 
 }  // namespace spillway

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "exec/crew.hpp"
 #include "exec/kernels_cpu.hpp"
 #include "policies/gpt_layout.hpp"
 
@@ -40,6 +41,15 @@ double adamw_update(float* master, float* m, float* v, const float* gradient,
 // pointers are to the first of these. Weight decay applies to tensors with decay = true only.
 // Padding (what no tensor covers) is written as zero everywhere and does not count in the result.
 double adamw_update_unit(float* master, float* m, float* v, const float* gradient,
+                         const float* second_gradient, float* parameters_out,
+                         std::int64_t first_element, std::int64_t elements,
+                         const std::vector<TensorLayout>& layout, const AdamStep& step,
+                         CpuVariant variant = best_cpu_variant());
+
+// The same by all threads of `crew`: one core alone does not use all the bandwidth of memory. Cut
+// into pieces whose size depends on `elements` only, so the result, to the last bit of the sum of
+// squares, does not depend on the number of threads.
+double adamw_update_unit(Crew& crew, float* master, float* m, float* v, const float* gradient,
                          const float* second_gradient, float* parameters_out,
                          std::int64_t first_element, std::int64_t elements,
                          const std::vector<TensorLayout>& layout, const AdamStep& step,

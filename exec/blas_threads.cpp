@@ -6,9 +6,13 @@
 
 namespace spillway {
 
-void use_one_blas_thread() {
-  static std::once_flag once;
-  std::call_once(once, [] { openblas_set_num_threads(1); });
+void use_blas_threads(int threads) {
+  static std::mutex mutex;
+  static int current = 0;
+  const std::lock_guard lock(mutex);
+  if (threads == current) return;
+  openblas_set_num_threads(threads);
+  current = threads;
 }
 
 }  // namespace spillway

@@ -1,11 +1,11 @@
-// OpenBLAS runs single-threaded inside Spillway: a lane is one thread, its speed must be
-// repeatable, and the order of a sum must not depend on how many cores the machine has.
+// How many threads OpenBLAS uses for a matrix product: one, unless more are asked for, because a
+// lane is one thread and its speed must be repeatable. A product is divided among threads by rows
+// and columns of its result, never along the sum, so its bits do not depend on their number.
 #pragma once
 
 namespace spillway {
 
-// Sets the number of OpenBLAS threads of this process to one. Cheap after the first call;
-// thread-safe.
-void use_one_blas_thread();
+// For the whole process; cheap where nothing changes; thread-safe.
+void use_blas_threads(int threads);
 
 }  // namespace spillway

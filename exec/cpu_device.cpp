@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "base/errors.hpp"
+#include "exec/blas_threads.hpp"
 #include "exec/clipping.hpp"
 
 namespace spillway {
@@ -13,7 +14,8 @@ float* floats(std::byte* bytes) { return reinterpret_cast<float*>(bytes); }
 
 }  // namespace
 
-CpuDevice::CpuDevice(const Problem& problem, std::uint64_t gpu_bytes, std::uint64_t host_bytes)
+CpuDevice::CpuDevice(const Problem& problem, std::uint64_t gpu_bytes, std::uint64_t host_bytes,
+                     int threads)
     : layers_(problem.model.layers),
       workload_(problem.workload),
       block_elements_(unit_elements(problem.model, 0)),
@@ -22,7 +24,10 @@ CpuDevice::CpuDevice(const Problem& problem, std::uint64_t gpu_bytes, std::uint6
       block_layout_(block_layout(problem.model)),
       embedding_layout_(embedding_layout(problem.model)),
       gpu_(gpu_bytes, "the arena that stands in for GPU memory"),
-      host_(host_bytes, "host memory") {}
+      host_(host_bytes, "host memory"),
+      crew_(threads) {
+  use_blas_threads(threads);
+}
 
 std::string CpuDevice::name() const { return std::string("cpu (") + gpt_.kernels().name + ")"; }
 
@@ -71,9 +76,9 @@ void CpuDevice::optimizer(const Task& task, const Operands& o) const {
   AdamStep adam = o.adam;
   adam.gradient_factor = use.factor;
   *o.gradient_square_sum = adamw_update_unit(
-      master, master + elements, master + 2 * elements, floats(o.gradient), floats(o.head_gradient),
-      floats(o.parameters), static_cast<std::int64_t>(task.first_element), elements,
-      task.layer == layers_ ? embedding_layout_ : block_layout_, adam);
+      crew_, master, master + elements, master + 2 * elements, floats(o.gradient),
+      floats(o.head_gradient), floats(o.parameters), static_cast<std::int64_t>(task.first_element),
+      elements, task.layer == layers_ ? embedding_layout_ : block_layout_, adam);
 }
 
 void CpuDevice::gradient_norm(const Task& task, const Operands& o) const {

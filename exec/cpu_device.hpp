@@ -1,10 +1,12 @@
 // The CPU twin of a GPU: "GPU memory" is an arena of the size planned, kernels run on the lane's
-// thread in fp32, copies are memcpy between the two arenas.
+// thread in fp32, copies are memcpy between the two arenas. With more than one thread, matrix
+// products and the optimizer's updates are shared by as many each; results are the same.
 #pragma once
 
 #include <vector>
 
 #include "exec/arena.hpp"
+#include "exec/crew.hpp"
 #include "exec/device.hpp"
 #include "exec/gpt_cpu.hpp"
 
@@ -14,7 +16,8 @@ class CpuDevice : public Device {
  public:
   // Takes arenas of these sizes at once. Throws MachineError when the machine cannot give them,
   // InputError when the problem is not one the CPU backend computes (a GPT in fp32).
-  CpuDevice(const Problem& problem, std::uint64_t gpu_bytes, std::uint64_t host_bytes);
+  CpuDevice(const Problem& problem, std::uint64_t gpu_bytes, std::uint64_t host_bytes,
+            int threads = 1);
 
   std::string name() const override;
   std::span<std::byte> gpu_memory() override { return gpu_.span(); }
@@ -35,6 +38,7 @@ class CpuDevice : public Device {
   GptCpu gpt_;
   std::vector<TensorLayout> block_layout_, embedding_layout_;
   Arena gpu_, host_;
+  mutable Crew crew_;  // of the optimizer's lane
 };
 
 }  // namespace spillway

@@ -49,7 +49,7 @@ GptCpu::GptCpu(const Problem& problem, CpuVariant variant)
       attention_{t_, c_, problem.model.heads, std::min({attention_chunk_rows, t_, f_})},
       block_elements_(unit_elements(problem.model, 0)),
       embedding_elements_(unit_elements(problem.model, problem.model.layers)) {
-  use_one_blas_thread();
+  use_blas_threads(1);
   const auto block = block_layout(problem.model);
   block_ = {offset_of(block, "ln_1.weight"),        offset_of(block, "ln_1.bias"),
             offset_of(block, "attn.c_attn.weight"), offset_of(block, "attn.c_attn.bias"),

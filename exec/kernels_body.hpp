@@ -198,8 +198,6 @@ double cross_entropy(float* logits, std::int32_t target, std::int64_t n, float s
   return std::log(static_cast<double>(sum)) - target_logit;
 }
 
-using Doubles = double __attribute__((vector_size(sizeof(double) * width)));
-
 // Vectors of doubles of the CPU's own width, made of half a vector of floats. GCC's conversion of
 // whole vectors goes through memory.
 constexpr int half = width / 2;
@@ -253,16 +251,41 @@ double sum_of_squares(const float* a, const float* b, std::int64_t n) {
 }
 
 // The sum of squares is kept in 16 double lanes, like every other sum.
+// Halves of a vector of floats as doubles. Kept apart: a vector of doubles twice as wide as the
+// CPU's own would live in memory, and its stores would stand in the way of those to the streams.
+SPILLWAY_INLINE HalfDoubles low_half(const Floats& x) {
+#if SPILLWAY_KERNEL_WIDTH == 16
+  return _mm512_maskz_cvtps_pd(0xff, __builtin_shufflevector(x, x, 0, 1, 2, 3, 4, 5, 6, 7));
+#elif SPILLWAY_KERNEL_WIDTH == 8
+  return _mm256_cvtps_pd(_mm256_castps256_ps128(x));
+#else
+  return HalfDoubles{static_cast<double>(x[0]), static_cast<double>(x[1])};
+#endif
+}
+SPILLWAY_INLINE HalfDoubles high_half(const Floats& x) {
+#if SPILLWAY_KERNEL_WIDTH == 16
+  return _mm512_maskz_cvtps_pd(0xff, __builtin_shufflevector(x, x, 8, 9, 10, 11, 12, 13, 14, 15));
+#elif SPILLWAY_KERNEL_WIDTH == 8
+  return _mm256_cvtps_pd(_mm256_extractf128_ps(x, 1));
+#else
+  return HalfDoubles{static_cast<double>(x[2]), static_cast<double>(x[3])};
+#endif
+}
+
 double adamw(float* master, float* m, float* v, const float* gradient, const float* second_gradient,
              float* parameters_out, std::int64_t n, const AdamConstants& constants) {
   const AdamConstants c = constants;
-  Doubles squares[vectors] = {};
+  HalfDoubles low[vectors] = {}, high[vectors] = {};
+  // The parameters are not read here: written past the caches where they are aligned, they need not
+  // be fetched first.
+  const bool past_caches = reinterpret_cast<std::uintptr_t>(parameters_out) % sizeof(Floats) == 0;
   for_each_lane_group(
       n, [&](auto at, int k) __attribute__((always_inline)) {
         Floats g = at.load(gradient);
         if (second_gradient != nullptr) g += at.load(second_gradient);
-        const Doubles wide = __builtin_convertvector(g, Doubles);
-        squares[k] += wide * wide;
+        const HalfDoubles first = low_half(g), second = high_half(g);
+        low[k] += first * first;
+        high[k] += second * second;
         g *= c.gradient_factor;
         const Floats new_m = at.load(m) * c.beta1 + g * c.one_minus_beta1;
         const Floats new_v = at.load(v) * c.beta2 + g * g * c.one_minus_beta2;
@@ -271,10 +294,17 @@ double adamw(float* master, float* m, float* v, const float* gradient, const flo
         at.store(m, new_m);
         at.store(v, new_v);
         at.store(master, p);
-        at.store(parameters_out, p);
+        if (past_caches)
+          at.stream(parameters_out, p);
+        else
+          at.store(parameters_out, p);
       });
+  if (past_caches) finish_streams();
   double lane[lanes];
-  std::memcpy(lane, squares, sizeof lane);
+  for (int k = 0; k < vectors; ++k) {
+    std::memcpy(lane + k * width, &low[k], sizeof low[k]);
+    std::memcpy(lane + k * width + half, &high[k], sizeof high[k]);
+  }
   return add_lanes(lane);
 }
 

@@ -22,6 +22,16 @@ struct Full {
   SPILLWAY_INLINE void store(float* p, const Floats& v) const {
     *reinterpret_cast<Unaligned*>(p + i) = v;
   }
+  // Past the caches; p is aligned to a vector. See finish_streams.
+  SPILLWAY_INLINE void stream(float* p, const Floats& v) const {
+#if SPILLWAY_KERNEL_WIDTH == 16
+    _mm512_stream_ps(p + i, v);
+#elif SPILLWAY_KERNEL_WIDTH == 8
+    _mm256_stream_ps(p + i, v);
+#else
+    store(p, v);
+#endif
+  }
   SPILLWAY_INLINE Floats masked(const Floats& v) const { return v; }
 };
 
@@ -36,12 +46,20 @@ struct Partial {
     return v;
   }
   SPILLWAY_INLINE void store(float* p, const Floats& v) const { std::memcpy(p + i, &v, bytes()); }
+  SPILLWAY_INLINE void stream(float* p, const Floats& v) const { store(p, v); }
   SPILLWAY_INLINE Floats masked(const Floats& v) const {
     Floats result = {};
     std::memcpy(&result, &v, bytes());
     return result;
   }
 };
+
+// Orders what was streamed before all later stores, so that another thread sees it first.
+SPILLWAY_INLINE void finish_streams() {
+#if SPILLWAY_KERNEL_WIDTH >= 8
+  _mm_sfence();
+#endif
+}
 
 SPILLWAY_INLINE Floats splat(float value) { return Floats{} + value; }
 

@@ -87,7 +87,7 @@ Training::Training(TrainingOptions options) : options_(std::move(options)) {
       schedules, TrainingStoreOptions{options_.ssd, options_.durability.on(), record.to_json(),
                                       options_.overwrite, options_.resume, options_.make_ring});
   device_ = std::make_unique<CpuDevice>(problem, most(Tier::gpu) + options_.guard_bytes,
-                                        most(Tier::host) + options_.guard_bytes);
+                                        most(Tier::host) + options_.guard_bytes, options_.threads);
   training_store_->fill(*schedule_, *device_, initial_state(problem.model, options_.seed));
 
   version_ = first;

@@ -36,6 +36,7 @@ struct TrainingOptions {
   std::vector<std::filesystem::path> data;
   std::vector<std::filesystem::path> ssd;  // directories of the ssd tier
   OptimizerSettings optimizer;
+  int threads = 1;  // of matrix products, and as many of the optimizer: changes time, no number
   Durability durability;  // off: nothing to resume from
   // Goes on from here: what decides the numbers must be as it was. `steps` counts from the very
   // first step.

@@ -11,6 +11,7 @@
 #include "base/errors.hpp"
 #include "exec/adam.hpp"
 #include "exec/arena.hpp"
+#include "exec/crew.hpp"
 #include "exec/executor.hpp"
 #include "experiments/drive_bench.hpp"
 #include "experiments/kernel_bench.hpp"
@@ -95,8 +96,8 @@ class Calibration {
       problem.workload = {micro_batch, micro_batch, options_.sequence, Precision::fp32,
                           GradientWidth::automatic};
       problem.validate();
-      for (KernelTime& time :
-           time_kernels(problem, rule_, [this](const std::string& what) { next(what); })) {
+      for (KernelTime& time : time_kernels(
+               problem, rule_, [this](const std::string& what) { next(what); }, options_.threads)) {
         if (time.kind == to_string(TaskKind::forward)) {
           machine_.gpu.flops = std::max(machine_.gpu.flops, time.flops / seconds_of(time));
         }
@@ -148,10 +149,11 @@ class Calibration {
     const TensorLayout tensor{"sample", 1024, elements / 1024, 0, true};
     AdamStep step;
     std::memset(host_.data(), 0, host_.size());
+    Crew crew(options_.threads);
     Rotation state(host_, state_bytes);
     const auto update = [&] {
       float* const p = reinterpret_cast<float*>(state.next());
-      adamw_update_unit(p, p + elements, p + 2 * elements, p + 3 * elements, nullptr,
+      adamw_update_unit(crew, p, p + elements, p + 2 * elements, p + 3 * elements, nullptr,
                         p + 4 * elements, 0, elements, {tensor}, step);
     };
     next("optimizer");
@@ -159,10 +161,11 @@ class Calibration {
         kernel_time("optimizer", fmt::format("params={}", elements), 0, sample_ns(rule_, update)));
     machine_.host.adam_params_per_second = machine_.gpu.adam_params_per_second =
         static_cast<double>(elements) / seconds_of(alone);
-    machine_.host.adam_cores = 1;
+    machine_.host.adam_cores = options_.threads;
     machine_.host.adam_bytes_per_param =
         28 + 4;  // fp32: master, m, v read and written, gradient read, parameter written
-    source("host.adam_rate", "AdamW on one thread, 2^20 elements, memory not in cache");
+    source("host.adam_rate",
+           fmt::format("AdamW, threads: {}, 2^20 elements, memory not in cache", options_.threads));
     next("gradient norm");
     double squares = 0;
     keep(kernel_time(to_string(TaskKind::gradient_norm), gradient_norm_shape(), 0,

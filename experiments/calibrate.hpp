@@ -21,6 +21,7 @@ struct CalibrationOptions {
   std::int64_t sequence = 256;
   std::vector<std::int64_t> micro_batches;
   std::vector<std::filesystem::path> ssd;  // directories of the ssd tier; one drive each
+  int threads = 1;  // of matrix products and of the optimizer, as training will have
   int samples = 11;
   double most_seconds_per_figure = 3;  // a slow figure is given fewer samples, but never under ten
 };

@@ -48,11 +48,11 @@ std::vector<Task> kernel_tasks(const Problem& problem) {
 // Times every kernel of one micro-batch on buffers of its own.
 class KernelBench {
  public:
-  KernelBench(const Problem& problem, const SamplingRule& rule)
+  KernelBench(const Problem& problem, const SamplingRule& rule, int threads)
       : problem_(problem),
         rule_(rule),
         layers_(problem.model.layers),
-        device_(problem, bytes_needed(problem), 4096),
+        device_(problem, bytes_needed(problem), 4096, threads),
         elsewhere_(cache_bytes, "cooling the caches") {
     std::mt19937_64 random(7);
     std::normal_distribution<float> normal(0.0f, 1.0f);
@@ -153,8 +153,9 @@ class KernelBench {
 }  // namespace
 
 std::vector<KernelTime> time_kernels(const Problem& problem, const SamplingRule& rule,
-                                     const std::function<void(const std::string&)>& before) {
-  KernelBench bench(problem, rule);
+                                     const std::function<void(const std::string&)>& before,
+                                     int threads) {
+  KernelBench bench(problem, rule, threads);
   std::vector<KernelTime> times;
   for (const Task& task : kernel_tasks(problem)) {
     before(fmt::format("{} of {} x {} tokens", to_string(task.kind), problem.workload.micro_batch,

@@ -150,13 +150,14 @@ std::vector<SpeedTest> speed_tests() {
   return tests;
 }
 
-std::vector<SpeedTest> find_speed_tests(const std::vector<std::string>& names) {
+std::vector<SpeedTest> find_speed_tests(const std::vector<std::string>& names,
+                                        const std::vector<std::string>& others) {
   std::vector<SpeedTest> all = speed_tests(), found;
   if (names.empty()) {
     std::erase_if(all, [](const SpeedTest& test) { return test.on_request; });
     return all;
   }
-  std::vector<std::string> known;
+  std::vector<std::string> known = others;
   for (const SpeedTest& test : all) {
     for (std::size_t end = 0; end != std::string::npos;) {  // each group, then the test itself
       end = test.name.find('/', end + 1);

@@ -29,8 +29,9 @@ struct SpeedTest {
 std::vector<SpeedTest> speed_tests();
 
 // Those whose name is `name` or begins with `name`/; without a name, all but those on request.
-// Throws InputError, with near names, where there is none.
-std::vector<SpeedTest> find_speed_tests(const std::vector<std::string>& names);
+// Throws InputError, with near names (`others` among them), where there is none.
+std::vector<SpeedTest> find_speed_tests(const std::vector<std::string>& names,
+                                        const std::vector<std::string>& others = {});
 
 struct SpeedResult {
   SpeedRun run;            // one run

@@ -70,3 +70,31 @@ TEST_CASE("bench refuses names it does not have, with what is near") {
                 "spillway bench --list");
   check_refusal(run({"bench", "--seconds", "-1"}), 2, "--seconds", "bench --help");
 }
+
+TEST_CASE("bench holds figures to a roofline or a target, in text and in JSON") {
+  const Outcome outcome =
+      run({"bench", "executor", "--rounds", "1", "--seconds", "0.05", "--json"});
+  REQUIRE(outcome.exit_code == 0);
+  CHECK(outcome.json()["tests"].empty());
+  const json figures = outcome.json()["figures"];
+  REQUIRE(figures.size() == 4);
+  for (const json& figure : figures) {
+    for (const char* key : {"name", "what", "unit", "value", "roofline", "roofline_what", "ratio",
+                            "ratios", "target", "note"})
+      CHECK(figure.contains(key));
+    // Held to a most value, not to a roofline.
+    CHECK(figure["roofline"].is_null());
+    CHECK(figure["target"]["met"] ==
+          (figure["value"].get<double>() <= figure["target"]["most"].get<double>()));
+  }
+  const json listed = run({"bench", "--list", "--json"}).json()["figures"];
+  Words names;
+  for (const json& figure : listed) names.push_back(figure["name"]);
+  CHECK(names == Words{"ssd", "adam", "executor", "training"});
+}
+
+TEST_CASE("bench refuses a directory that is not there, and names near those of figures") {
+  check_refusal(run({"bench", "ssd", "--ssd", "/nowhere"}), 2, "--ssd /nowhere: there is no such",
+                "mounted");
+  check_refusal(run({"bench", "adan"}), 2, "unknown speed test adan", "did you mean adam?");
+}

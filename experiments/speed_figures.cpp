@@ -1,0 +1,42 @@
+#include "experiments/speed_figures.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace spillway {
+
+double median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  std::sort(values.begin(), values.end());
+  const std::size_t half = values.size() / 2;
+  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
+}
+
+double quantile_of(std::vector<double> values, double quantile) {
+  if (values.empty()) return 0;
+  std::sort(values.begin(), values.end());
+  const double place = quantile * static_cast<double>(values.size() - 1);
+  return values[static_cast<std::size_t>(std::lround(place))];
+}
+
+double SpeedFigure::ratio() const { return median(ratios); }
+
+bool SpeedFigure::met() const {
+  if (target <= 0) return true;
+  if (roofline_what.empty()) return value <= target;
+  return ratios.empty() || ratio() >= target;
+}
+
+std::vector<FigureTest> figure_tests() {
+  return {
+      {"ssd", "the lanes of the SSD store against fio, in turn on the same drives",
+       measure_ssd_lanes},
+      {"adam", "AdamW against memory streaming with the same reads and writes", measure_adam},
+      {"executor", "tasks that do nothing: what running one costs beside its work",
+       measure_executor},
+      {"training", "a training run that the SSD bounds: how busy the SSD lanes are",
+       measure_training},
+  };
+}
+
+}  // namespace spillway

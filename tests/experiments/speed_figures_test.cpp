@@ -1,0 +1,108 @@
+// Figures beside a roofline: the arithmetic, and that each bench measures what it says. No times.
+#include "experiments/speed_figures.hpp"
+
+#include <catch2/catch.hpp>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "experiments/fio.hpp"
+
+using namespace spillway;
+
+namespace {
+
+class Folder {
+ public:
+  Folder() {
+    std::string name = (std::filesystem::temp_directory_path() / "figures-XXXXXX").string();
+    REQUIRE(::mkdtemp(name.data()) != nullptr);
+    path = name;
+  }
+  ~Folder() { std::filesystem::remove_all(path); }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+  std::filesystem::path path;
+};
+
+FigureOptions shortest(const Folder& folder) {
+  FigureOptions options;
+  options.ssd = {folder.path};
+  options.rounds = 1;
+  options.seconds = 0.05;
+  return options;
+}
+
+}  // namespace
+
+TEST_CASE("The median is the middle value, or the mean of the two in the middle") {
+  CHECK(median({}) == 0);
+  CHECK(median({3, 1, 2}) == 2);
+  CHECK(median({4, 1, 3, 2}) == 2.5);
+  CHECK(quantile_of({5, 1, 4, 2, 3}, 0.25) == 2);
+  CHECK(quantile_of({5, 1, 4, 2, 3}, 1) == 5);
+}
+
+TEST_CASE("A target is a least ratio where there is a roofline, else a most value") {
+  SpeedFigure figure;
+  CHECK(figure.met());  // without a target
+  figure.value = 19;
+  figure.target = 20;
+  CHECK(figure.met());
+  figure.value = 21;
+  CHECK_FALSE(figure.met());
+  figure.roofline_what = "fio";
+  figure.target = 0.95;
+  figure.ratios = {0.9, 0.96, 1.2};  // the median counts, not the best or the last
+  CHECK(figure.met());
+  figure.ratios = {0.9, 0.94, 1.2};
+  CHECK_FALSE(figure.met());
+}
+
+TEST_CASE("fio reports the direction that was asked for, and both of a mix") {
+  if (!fio_version()) {
+    WARN("skipped: fio is not installed");
+    return;
+  }
+  const Folder folder;
+  FioJob job;
+  job.files = {folder.path / "a b:c"};  // names with blanks and colons, too
+  job.bytes = 16 << 20;
+  job.block_bytes = 1 << 20;
+  job.depth = 4;
+  job.seconds = 0.05;
+  std::ofstream(job.files[0], std::ios::binary) << std::string(job.bytes, 'x');
+  const DriveRates read = run_fio(job, DrivePattern::read);
+  CHECK(read.read > 0);
+  CHECK(read.write == 0);
+  const DriveRates write = run_fio(job, DrivePattern::write);
+  CHECK(write.read == 0);
+  CHECK(write.write > 0);
+  const DriveRates mixed = run_fio(job, DrivePattern::mixed);
+  CHECK(mixed.read > 0);
+  CHECK(mixed.write > 0);
+}
+
+TEST_CASE("The bench of the executor has a figure for every way of waiting") {
+  const Folder folder;
+  const auto figures = measure_executor(shortest(folder));
+  std::vector<std::string> names;
+  for (const SpeedFigure& figure : figures) {
+    names.push_back(figure.name);
+    CHECK(figure.value >= 0);
+    CHECK(figure.target > 0);
+  }
+  CHECK(names == std::vector<std::string>{"executor/one-lane", "executor/two-lanes",
+                                          "executor/eight-chains", "executor/idle"});
+}
+
+TEST_CASE("The bench of training leaves nothing behind and reports a share of the step") {
+  const Folder folder;
+  const auto figures = measure_training(shortest(folder));
+  REQUIRE(figures.size() == 1);
+  CHECK(figures[0].value > 0);
+  CHECK(figures[0].value <= 100);
+  CHECK(figures[0].ratio() == Approx(figures[0].value / 100));
+  CHECK(std::filesystem::is_empty(folder.path));
+}
