@@ -167,6 +167,15 @@ std::uint64_t Throttle::tasks() const {
   return sum;
 }
 
+double Throttle::late_share() const {
+  double late = 0, modelled = 0;
+  for (const LaneState& lane : lanes_) {
+    late += static_cast<double>(lane.late_ns);
+    modelled += static_cast<double>(lane.modelled_ns);
+  }
+  return modelled > 0 ? late / modelled : 0;
+}
+
 std::uint64_t Throttle::late_tasks() const {
   std::uint64_t sum = 0;
   for (const LaneState& lane : lanes_) sum += lane.late;

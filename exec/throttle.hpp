@@ -64,6 +64,8 @@ class Throttle {
   // Throttled tasks of all runs, and those that took longer than their modelled time.
   std::uint64_t tasks() const;
   std::uint64_t late_tasks() const;
+  // What tasks took beyond their modelled time / all modelled time, over all lanes.
+  double late_share() const;
 
  private:
   // Touched by the lane's own thread.
