@@ -252,7 +252,10 @@ void add_testbed(CLI::App& app, int&) {
   CLI::App* command = app.add_subcommand(
       "testbed", "hold the simulator's predictions against throttled runs of every policy");
   auto options = std::make_shared<Options>();
-  command->add_option("--regime", options->regimes, "only these regimes")->allow_extra_args(false);
+  command
+      ->add_option("--regime", options->regimes,
+                   "only this regime: a name, or a file of your own; may be repeated")
+      ->allow_extra_args(false);
   command->add_flag("--quick", options->quick,
                     "the smallest batch and every second policy of each regime");
   command->add_option("--out", options->out, "folder of rows; a run that was ended goes on from it")

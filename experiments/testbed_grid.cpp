@@ -99,18 +99,21 @@ std::vector<TestbedRegime> builtin_regimes() {
 }
 
 std::vector<TestbedRegime> find_regimes(const std::vector<std::string>& names) {
-  std::vector<TestbedRegime> all = builtin_regimes();
+  const std::vector<TestbedRegime> all = builtin_regimes();
   if (names.empty()) return all;
   std::vector<std::string> known;
   for (const TestbedRegime& regime : all) known.push_back(regime.name);
-  for (const std::string& name : names) {
-    if (std::find(known.begin(), known.end(), name) == known.end())
-      throw InputError(fmt::format("unknown regime {}", name), unknown_name_hint(name, known));
-  }
   std::vector<TestbedRegime> found;
-  for (TestbedRegime& regime : all) {
-    if (std::find(names.begin(), names.end(), regime.name) != names.end())
-      found.push_back(std::move(regime));
+  for (const std::string& name : names) {
+    const auto at = std::find(known.begin(), known.end(), name);
+    if (at != known.end()) {
+      found.push_back(all[static_cast<std::size_t>(at - known.begin())]);
+    } else if (const auto text = read_named_file(name)) {
+      found.push_back(parse_regime(*text, name));
+    } else {
+      throw InputError(fmt::format("unknown regime {}", name),
+                       unknown_name_hint(name, known) + "; a path of a TOML file works too");
+    }
   }
   return found;
 }

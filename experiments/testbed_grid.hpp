@@ -42,7 +42,8 @@ std::vector<TestbedRegime> builtin_regimes();
 // Throws InputError with file:line:column.
 TestbedRegime parse_regime(const std::string& toml_text, const std::string& origin);
 
-// Those named, in the grid's order; all if none is. Throws InputError for an unknown name.
+// Those named, built in or paths of files; without any, all that are built in. Throws InputError
+// for an unknown name.
 std::vector<TestbedRegime> find_regimes(const std::vector<std::string>& names);
 
 // Regime by regime, batch by batch, policy by policy. `quick`: the smallest batch of each regime
