@@ -233,10 +233,10 @@ void run(const Options& options) {
     return list_configurations(configurations(regimes, options.quick), options.json);
   if (options.steps < 3)
     throw InputError("--steps must be at least 3", "the first step of a run does not count");
-  if (options.steps > Training::steps_per_run)
+  if (options.steps > Training::fewest_steps_per_run)
     throw InputError(
         fmt::format("--steps {} is more than a run of the schedule has", options.steps),
-        fmt::format("at most {}", Training::steps_per_run));
+        fmt::format("at most {}", Training::fewest_steps_per_run));
   check_output_path("--markdown", options.markdown);
   std::error_code error;
   fs::create_directories(options.out, error);
