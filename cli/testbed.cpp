@@ -110,7 +110,7 @@ std::string identity_of(const TestbedConfiguration& c, const Machine& machine,
 }
 
 void print_row(const TestbedRow& row) {
-  fmt::print("{:<16} {:>5}  {:<66} {:>9} {:>9} {:>+7.1f} % {:>7.1f} %\n", row.regime, row.batch,
+  fmt::print("{:<16} {:>5}  {:<66} {:>9} {:>9} {:>+7.2f} % {:>7.2f} %\n", row.regime, row.batch,
              row.policy, format_seconds(row.predicted_seconds),
              format_seconds(row.measured_seconds), 100 * row.error(), 100 * row.scatter);
   std::fflush(stdout);  // a row as soon as it is known
@@ -121,7 +121,7 @@ void print_summary(const TestbedSummary& s) {
              "largest", "bias", "tau");
   const auto line = [](const std::string& name, const ErrorSummary& e, const std::string& tau) {
     if (e.count == 0) return;
-    fmt::print("{:<16} {:>5} {:>6.1f} % {:>6.1f} % {:>6.1f} % {:>+6.1f} % {:>6}\n", name, e.count,
+    fmt::print("{:<16} {:>5} {:>6.2f} % {:>6.2f} % {:>6.2f} % {:>+6.2f} % {:>6}\n", name, e.count,
                100 * e.median, 100 * e.p95, 100 * e.largest, 100 * e.bias, tau);
   };
   for (const RegimeSummary& r : s.regimes)
@@ -176,7 +176,7 @@ class Testbed {
     circumstances_.machine = machine;
     circumstances_.load =
         fmt::format("Load average {:.2f} at the start, {:.2f} at the end", load, load_average());
-    circumstances_.command = command();
+    circumstances_.command += command();
     write();
   }
 

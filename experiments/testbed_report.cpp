@@ -23,8 +23,8 @@ void add(Text& text, fmt::format_string<Values...> format, Values&&... values) {
   fmt::format_to(std::back_inserter(text), format, std::forward<Values>(values)...);
 }
 
-std::string percent(double share) { return fmt::format("{:.1f} %", 100 * share); }
-std::string signed_percent(double share) { return fmt::format("{:+.1f} %", 100 * share); }
+std::string percent(double share) { return fmt::format("{:.2f} %", 100 * share); }
+std::string signed_percent(double share) { return fmt::format("{:+.2f} %", 100 * share); }
 
 // Milliseconds, with the digits that a comparison needs.
 std::string milliseconds(double seconds) { return fmt::format("{:.1f}", seconds * 1e3); }
@@ -89,7 +89,9 @@ void add_kinds(Text& text, const TestbedSummary& s) {
   if (s.kinds.empty()) return;
   add(text,
       "## By kind of task\n\nAll tasks of a kind in a step added up, over the throttled "
-      "configurations that have any.\n\n");
+      "configurations that have any. A measured\ntask counts from when its thread is awake, a "
+      "little "
+      "after the moment from which its time is modelled.\n\n");
   add(text, "| kind | configurations | median error | 95th | bias | share of all task time |\n");
   add(text, "|---|---|---|---|---|---|\n");
   double all = 0;
@@ -196,6 +198,9 @@ TestbedCircumstances these_circumstances() {
   utsname system{};
   uname(&system);
   const int scheduling = sched_getscheduler(0);
+  sched_param parameters{};
+  if (scheduling == SCHED_FIFO && sched_getparam(0, &parameters) == 0)
+    c.command = fmt::format("chrt --fifo {} ", parameters.sched_priority);
   c.system =
       fmt::format("{} {}, threads at {} priority", system.sysname, system.release,
                   scheduling == SCHED_FIFO || scheduling == SCHED_RR ? "real-time" : "normal");

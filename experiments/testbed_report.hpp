@@ -22,7 +22,8 @@ std::string testbed_markdown(const std::vector<TestbedRegime>& regimes,
                              const std::vector<TestbedRow>& rows,
                              const TestbedCircumstances& circumstances);
 
-// Processor and system of this computer; command, load and machine are left empty.
+// Processor and system of this computer, and how the command begins where priorities are set; load
+// and machine are left empty.
 TestbedCircumstances these_circumstances();
 double load_average();  // of the last minute
 

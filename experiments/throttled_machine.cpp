@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <string_view>
 
 namespace spillway {
 
@@ -89,7 +90,10 @@ Machine throttled_machine(const Machine& base, const ThrottleRates& throttle) {
   for (const auto& [key, rate] : given) {
     if (rate > 0) machine.sources[key] = "as throttled";
   }
-  machine.name = fmt::format("{}, throttled", base.name);
+  constexpr std::string_view mark = ", throttled";
+  const std::string_view name = base.name;
+  if (name.size() < mark.size() || name.substr(name.size() - mark.size()) != mark)
+    machine.name += mark;
   machine.description = fmt::format("{}, throttled to {}", base.description, to_text(throttle));
   return machine;
 }

@@ -139,10 +139,11 @@ TEST_CASE("The report shows targets, every regime, kind and configuration, and h
       {regime}, {row("mixed", "a", 2, 1.00, 1.01), row("mixed", "b", 2, 2.30, 2.00)}, c);
   using Catch::Contains;
   CHECK_THAT(text, Contains("spillway testbed --quick") && Contains("8 cores of a test"));
-  CHECK_THAT(text, Contains("over 2 throttled configurations: at most 3.0 % | 8.0 % | **missed**"));
+  CHECK_THAT(text,
+             Contains("over 2 throttled configurations: at most 3.00 % | 8.00 % | **missed**"));
   CHECK_THAT(text, Contains("| 1.000 in the worst | held |"));
   CHECK_THAT(text, Contains("`h2d=1GB/s`"));
-  CHECK_THAT(text, Contains("| b | 2 | 2300.0 | 2000.0 | +15.0 % |"));
+  CHECK_THAT(text, Contains("| b | 2 | 2300.0 | 2000.0 | +15.00 % |"));
   CHECK_THAT(text, !Contains("unthrottled,"));  // there were none
 }
 

@@ -85,6 +85,14 @@ TEST_CASE(
   CHECK(simulate(schedule).step_seconds == Approx(flops / schedule.steps() / 1e9).epsilon(0.02));
 }
 
+TEST_CASE("The machine file of a throttled run, throttled again, is the same machine") {
+  const ThrottleRates rates = parse_throttle("gpu=1GFLOPS,ssd.read=300MB/s,optimizer=50Mparam/s");
+  const Machine once = throttled_machine(measured_machine(), rates);
+  Machine twice = throttled_machine(once, rates);
+  twice.description = once.description;
+  CHECK(machine_to_toml(twice) == machine_to_toml(once));
+}
+
 TEST_CASE("A trace says what it was throttled to") {
   Trace trace;
   CHECK_FALSE(recorded_throttle(trace).any());
