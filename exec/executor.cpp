@@ -57,8 +57,7 @@ struct Executor::Lanes {
 };
 
 Executor::Executor(Device& device, SsdStore* store, const Dataset& dataset,
-                   OptimizerSettings settings, StateSafety safety,
-                   Throttle* throttle)
+                   OptimizerSettings settings, StateSafety safety, Throttle* throttle)
     : device_(device),
       store_(store),
       dataset_(dataset),

@@ -124,7 +124,7 @@ class Training {
   std::unique_ptr<CpuDevice> device_;
   std::unique_ptr<VersionGate> gate_;
   std::unique_ptr<Committer> committer_;  // null: nothing is committed
-  std::unique_ptr<Throttle> throttle_;  // null where nothing is throttled
+  std::unique_ptr<Throttle> throttle_;    // null where nothing is throttled
   std::unique_ptr<Executor> executor_;
   std::int64_t version_ = 0;  // of the state now
 };
