@@ -18,6 +18,7 @@ void add_train(CLI::App& app, int& exit_code);
 void add_store(CLI::App& app, int& exit_code);  // inspect, remove
 void add_validate(CLI::App& app, int& exit_code);
 void add_papers(CLI::App& app, int& exit_code);
+void add_testbed(CLI::App& app, int& exit_code);
 void add_bench(CLI::App& app, int& exit_code);
 void add_lists(CLI::App& app, int& exit_code);  // policies, models, machines
 

@@ -21,6 +21,7 @@
 #include "exec/training.hpp"
 #include "exec/training_record.hpp"
 #include "experiments/evaluate.hpp"
+#include "experiments/throttled_machine.hpp"
 #include "experiments/train_plan.hpp"
 #include "traces/perfetto.hpp"
 
@@ -35,7 +36,7 @@ struct Options {
   ProblemOptions problem;
   std::string policy = "auto";
   std::vector<std::string> data;
-  std::string ssd, run, trace, device = "cpu", durability;
+  std::string ssd, run, trace, device = "cpu", durability, throttle;
   std::int64_t steps = 100;
   std::uint64_t seed = 1;
   int threads = 1;
@@ -75,7 +76,7 @@ void check(const Options& options) {
 ordered_json start_event(const Training& training, const TrainPlan& plan, const Options& options,
                          const fs::path& run) {
   const Problem& problem = training.schedule().problem();
-  return {
+  ordered_json event = {
       {"event", "start"},
       {"model", problem.model.name},
       {"policy", training.schedule().policy()},
@@ -97,6 +98,8 @@ ordered_json start_event(const Training& training, const TrainPlan& plan, const 
       {"durability",
        {{"commit_every", training.commit_interval()},
         {"bytes_copied_per_commit", training.bytes_copied_per_commit()}}}};
+  if (training.throttle()) event["throttle"] = to_text(training.throttle()->rates());
+  return event;
 }
 
 ordered_json step_event(const StepResult& step, double tokens, const ModelSpec& model) {
@@ -129,6 +132,7 @@ void announce(const Training& training, const TrainPlan& plan, const fs::path& r
                format_bytes(static_cast<double>(schedule.use(tier).peak_bytes)),
                format_bytes(static_cast<double>(schedule.use(tier).capacity_bytes)));
   }
+  if (training.throttle()) fmt::print("  throttled to {}\n", to_text(training.throttle()->rates()));
   if (plan.predicted_step_seconds)
     fmt::print("  predicted: {} a step\n", format_seconds(*plan.predicted_step_seconds));
   fmt::print("  run folder: {}\n", run.string());
@@ -232,8 +236,11 @@ Preparation prepare(CLI::App& command, Options& options) {
   if (options.problem.model.empty()) throw CLI::RequiredError("--model");
   check(options);
   const Durability durability = parse_durability(options.durability);
-  const Problem problem = options.problem.problem();
+  Problem problem = options.problem.problem();
   check_backend(problem);
+  const ThrottleRates throttle = parse_throttle(options.throttle);
+  if (!options.problem.machine.empty())
+    problem.machine = throttled_machine(problem.machine, throttle);
   std::vector<fs::path> drives = ssd_directories(options.ssd);
   const bool drives_given = !drives.empty();
   if (!drives_given) drives.push_back(nearest_existing(options.run.empty() ? "." : options.run));
@@ -250,6 +257,7 @@ Preparation prepare(CLI::App& command, Options& options) {
   training.ssd = drives;
   training.optimizer = options.optimizer;
   training.threads = options.threads;
+  training.throttle = throttle;
   for (const std::string& path : options.data) training.data.emplace_back(path);
   if (options.data.empty()) training.data = default_text();
   training.durability = durability;
@@ -312,6 +320,10 @@ void run(CLI::App& command, Options& options) {
       });
   signals.on_stop({});
   line.finish();
+  if (training.throttle()) {
+    for (const std::string& warning : training.throttle()->warnings())
+      print_error("warning: " + warning + "\n");
+  }
   // The weights first: nothing that follows can lose them.
   if (!options.no_export) training.export_model(run_folder.file(RunFolder::weights));
   const bool stopped = result.steps < options.steps;
@@ -372,6 +384,10 @@ void add_train(CLI::App& app, int&) {
                    "threads for matrix products, and as many for the optimizer")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
+  command->add_option("--throttle", options->throttle,
+                      "make the CPU backend as slow as another machine, e.g. h2d=2GB/s,d2h=2GB/s,"
+                      "ssd.read=800MB/s; also ssd.write, ssd.total, gpu=20GFLOPS, gpu.optimizer, "
+                      "optimizer=100Mparam/s");
   command->add_option("--trace", options->trace,
                       "where to write the trace; default: RUN/trace.json.gz");
   command->add_option("--learning-rate", options->optimizer.learning_rate, "peak learning rate")

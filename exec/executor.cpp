@@ -57,12 +57,13 @@ struct Executor::Lanes {
 };
 
 Executor::Executor(Device& device, SsdStore* store, const Dataset& dataset,
-                   OptimizerSettings settings, StateSafety safety)
+                   OptimizerSettings settings, StateSafety safety, Throttle* throttle)
     : device_(device),
       store_(store),
       dataset_(dataset),
       settings_(settings),
       safety_(safety),
+      throttle_(throttle),
       start_ns_(now_ns()),
       lanes_(std::make_unique<Lanes>()) {
   if (safety_.gate) next_step_ = announced_ = safety_.gate->points().base_version;
@@ -123,6 +124,7 @@ void Executor::fail(std::exception_ptr error) {
     if (!lanes_->error) lanes_->error = error;
   }
   lanes_->failed.store(true);
+  if (throttle_) throttle_->cancel();
   end_lanes();
 }
 
@@ -173,6 +175,7 @@ bool Executor::wait_until_ready(const Run& run, TaskId id) {
 void Executor::count_down(Run& run, TaskId id) {
   const auto tasks = run.schedule.tasks();
   for (const TaskId next : run.schedule.successors(id)) {
+    if (throttle_) throttle_->released(next, tasks[id].lane, run.end_ns[id]);
     if (run.waiting_for[next].fetch_sub(1, std::memory_order_acq_rel) == 1) {
       std::atomic<std::uint32_t>& other = lanes_->signal[index_of(tasks[next].lane)];
       other.fetch_add(1, std::memory_order_release);
@@ -201,9 +204,12 @@ void Executor::work(Run& run, Lane lane, SsdStore::Channel* channel) {
     const bool writes_state = gate && run.state[id].writes > 0;
     const std::int64_t version =
         writes_state ? run.first_step + run.state[id].version : std::int64_t{0};
+    const std::int64_t asked_ns = throttle_ ? now_ns() : 0;
     if (writes_state && !gate->enter(version, run.state[id].in_memory)) return;
     run.start_ns[id] = now_ns();
+    if (throttle_) throttle_->begin(id, writes_state ? run.start_ns[id] - asked_ns : 0);
     execute(run, id, channel);
+    if (throttle_) throttle_->end(id);
     run.end_ns[id] = now_ns();
     if (writes_state) {
       gate->leave(version, run.state[id].writes);
@@ -372,6 +378,7 @@ int Executor::run(const Schedule& schedule, std::int64_t first_step,
   Run& run = **std::find_if(runs_.begin(), runs_.end(),
                             [&](const auto& one) { return &one->schedule == &schedule; });
   run.reset(first_step);
+  if (throttle_) throttle_->begin_run(schedule);
   lanes_->run = &run;
   const std::int64_t began = now_ns();
   lanes_->generation.fetch_add(1);

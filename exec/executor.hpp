@@ -26,6 +26,7 @@
 #include "exec/device.hpp"
 #include "exec/ssd_store.hpp"
 #include "exec/store_layout.hpp"
+#include "exec/throttle.hpp"
 #include "exec/version_gate.hpp"
 #include "policies/schedule.hpp"
 #include "traces/trace.hpp"
@@ -64,9 +65,9 @@ struct StateSafety {
 class Executor {
  public:
   // `store` may be null when no schedule uses the ssd tier. Device, store and dataset outlive the
-  // executor.
+  // executor. So does `throttle`, which makes tasks as slow as on another machine; null: none.
   Executor(Device& device, SsdStore* store, const Dataset& dataset, OptimizerSettings settings,
-           StateSafety safety = {});
+           StateSafety safety = {}, Throttle* throttle = nullptr);
   ~Executor();
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
@@ -125,6 +126,7 @@ class Executor {
   const Dataset& dataset_;
   OptimizerSettings settings_;
   StateSafety safety_;
+  Throttle* throttle_;
   std::int64_t start_ns_;
   std::array<std::uint64_t, tier_count> highest_use_{};
   std::vector<std::unique_ptr<Run>> runs_;  // by schedule

@@ -102,9 +102,10 @@ Training::Training(TrainingOptions options) : options_(std::move(options)) {
     committer_ = std::make_unique<Committer>(*store, training_store_->identity(),
                                              *training_store_->chunks(), *device_, *gate_);
   }
+  if (options_.throttle.any()) throttle_ = std::make_unique<Throttle>(options_.throttle);
   executor_ = std::make_unique<Executor>(
       *device_, store, *dataset_, options_.optimizer,
-      StateSafety{gate_.get(), committer_.get(), training_store_->parts()});
+      StateSafety{gate_.get(), committer_.get(), training_store_->parts()}, throttle_.get());
   for (const Schedule* schedule : schedules) executor_->prepare(*schedule);
 }
 
@@ -130,6 +131,7 @@ TrainingResult Training::run(const std::function<void(const StepResult&)>& repor
   if (trace) {
     *trace = make_trace(*schedule_, "executor");
     trace->set_metadata("seed", std::to_string(options_.seed));
+    if (throttle_) trace->set_metadata("throttle", '"' + to_text(options_.throttle) + '"');
     trace->spans.reserve(
         std::min(most_spans, static_cast<std::size_t>(options_.steps) * schedule_->tasks().size()));
   }

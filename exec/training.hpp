@@ -50,6 +50,8 @@ struct TrainingOptions {
   // Memory taken beyond the planned peaks of the gpu and host tiers, which nothing may touch: for
   // tests.
   std::uint64_t guard_bytes = 0;
+  // Rates of another machine to keep; what it does not give is as fast as this machine.
+  ThrottleRates throttle = {};
 };
 
 struct TrainingResult {
@@ -76,6 +78,7 @@ class Training {
   const Schedule& schedule() const { return *schedule_; }
   std::vector<std::string> warnings() const;
   std::string device_name() const { return device_->name(); }
+  const Throttle* throttle() const { return throttle_.get(); }
   const Dataset& dataset() const { return *dataset_; }
 
   // Trains. `report` is called after each step, `committed` (may be empty) with the number of steps
@@ -122,6 +125,7 @@ class Training {
   std::unique_ptr<CpuDevice> device_;
   std::unique_ptr<VersionGate> gate_;
   std::unique_ptr<Committer> committer_;  // null: nothing is committed
+  std::unique_ptr<Throttle> throttle_;    // null where nothing is throttled
   std::unique_ptr<Executor> executor_;
   std::int64_t version_ = 0;  // of the state now
 };

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "base/errors.hpp"
+#include "experiments/throttled_machine.hpp"
 #include "policies/policy.hpp"
 #include "policies/run_record.hpp"
 #include "sim/to_trace.hpp"
@@ -71,7 +72,7 @@ Validation validate_trace(const Trace& measured, const std::string& origin,
   }
   if (machine) {
     Problem problem = schedule.problem();
-    Machine rates = *machine;
+    Machine rates = throttled_machine(*machine, recorded_throttle(measured));
     rates.gpu.memory = problem.machine.gpu.memory;
     rates.host.memory = problem.machine.host.memory;
     rates.ssd.capacity = problem.machine.ssd.capacity;

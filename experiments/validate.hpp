@@ -26,8 +26,8 @@ struct Validation {
 };
 
 // Simulates the schedule of `measured` on the machine its metadata names or, if given, with the
-// rates of `machine` (memory limits stay as recorded). Throws InputError for a trace that was not
-// written by a run.
+// rates of `machine` (memory limits stay as recorded, and so does the throttle of the run). Throws
+// InputError for a trace that was not written by a run.
 Validation validate_trace(const Trace& measured, const std::string& origin,
                           const std::optional<Machine>& machine = {});
 

@@ -103,6 +103,7 @@ std::optional<FieldProblem> find_problem(const Machine& machine) {
                         fmt::format("{} is more than host.cores = {}", cores, machine.host.cores),
                         "lower it, or raise host.cores"};
   };
+  if (auto problem = too_many("gpu.cores", machine.gpu.cores)) return problem;
   if (auto problem = too_many("host.adam_cores", machine.host.adam_cores)) return problem;
   if (auto problem = too_many("ssd.cores", machine.ssd.cores)) return problem;
   if (machine.ssd.count > 1'000'000) {

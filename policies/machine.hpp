@@ -43,6 +43,7 @@ struct Machine {
     double memory_bandwidth = 0;  // bytes/s; 0: not modelled
     double adam_params_per_second = 0;
     std::int64_t launch_ns = 0;  // per compute task
+    double cores = 0;            // host cores a compute task keeps busy (CPU backend); 0: one
   } gpu;
 
   struct Pcie {

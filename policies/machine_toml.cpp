@@ -33,6 +33,7 @@ std::vector<Field> fields_of(Machine& machine) {
       bandwidth_field("gpu.memory_bandwidth", gpu.memory_bandwidth),
       params_per_second_field("gpu.adam_rate", gpu.adam_params_per_second),
       nanoseconds_field("gpu.launch", gpu.launch_ns),
+      number_field("gpu.cores", gpu.cores),
       bandwidth_field("pcie.h2d", pcie.h2d),
       bandwidth_field("pcie.d2h", pcie.d2h),
       bandwidth_field("pcie.total", pcie.total),

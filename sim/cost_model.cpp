@@ -237,7 +237,8 @@ Demand CostModel::make_demand(Work work) const {
       Demand seconds;
       seconds.rate_cap = 1;
       seconds.uses(gpu_, 1);
-      return machine_.gpu.is_cpu ? with_cores(seconds, 1) : seconds;
+      if (!machine_.gpu.is_cpu) return seconds;
+      return with_cores(seconds, machine_.gpu.cores > 0 ? machine_.gpu.cores : 1);
     }
     case Work::gpu_optimizer:
       return optimizer_demand(gpu_optimizer_rate(), true);

@@ -39,7 +39,8 @@
 //
 // With gpu.is_cpu the CPU backend stands in for the GPU, and everything runs on the host's cores:
 //
-//   compute      gpu.launch + the measured kernel, extrapolated where there is none; 1 core
+//   compute      gpu.launch + the measured kernel, extrapolated where there is none; gpu.cores
+//                (0: one; less than one where compute is throttled, for the core sleeps meanwhile)
 //   h2d, d2h     a memcpy: 2 bytes of DRAM per byte (read and written); 1 core while it copies at
 //                full speed. A link slower than one core copies (bandwidth / 2 / cores) is
 //                throttled: the core sleeps the rest of the time and is not charged for it

@@ -1,0 +1,278 @@
+// spillway testbed: the simulator's predictions held against runs on machines that are not there.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "base/errors.hpp"
+#include "base/units.hpp"
+#include "cli/commands.hpp"
+#include "cli/output.hpp"
+#include "cli/progress.hpp"
+#include "cli/train_checks.hpp"
+#include "exec/training.hpp"
+#include "experiments/calibrate.hpp"
+#include "experiments/sweep_journal.hpp"
+#include "experiments/sweep_settings.hpp"
+#include "experiments/testbed_report.hpp"
+#include "experiments/train_plan.hpp"
+
+namespace spillway::cli {
+
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::ordered_json;
+using Clock = std::chrono::steady_clock;
+
+struct Options {
+  std::vector<std::string> regimes;
+  std::string machine, out = "testbed", markdown, ssd;
+  int steps = 6;
+  bool quick = false, list = false, json = false, quiet = false;
+};
+
+double seconds_since(Clock::time_point began) {
+  return std::chrono::duration<double>(Clock::now() - began).count();
+}
+
+// A row belongs to the program that measured it.
+std::string this_program() {
+  std::ifstream file("/proc/self/exe", std::ios::binary);
+  std::ostringstream bytes;
+  bytes << file.rdbuf();
+  return hash_of(bytes.str());
+}
+
+void list_configurations(const std::vector<TestbedConfiguration>& all, bool json) {
+  ordered_json list = ordered_json::array();
+  for (const TestbedConfiguration& c : all) {
+    if (json) {
+      list.push_back({{"regime", c.regime.name},
+                      {"throttle", c.regime.throttle},
+                      {"batch", c.batch},
+                      {"policy", c.policy}});
+    } else {
+      fmt::print("{:<16} batch {:<3} {}\n", c.regime.name, c.batch, c.policy);
+    }
+  }
+  if (json) {
+    fmt::print("{}\n", ordered_json{{"configurations", list}}.dump(2));
+  } else {
+    fmt::print("{} configurations\n", all.size());
+  }
+}
+
+// Every shape that the regimes train at. They share one model and one length of sequences, for
+// which the kernels of the machine file are measured.
+Machine calibrate_for(const std::vector<TestbedRegime>& regimes,
+                      const std::vector<fs::path>& drives, Progress& progress) {
+  CalibrationOptions options;
+  options.model = regimes.front().model;
+  options.sequence = regimes.front().sequence;
+  for (const TestbedRegime& regime : regimes) {
+    if (regime.model.name != options.model.name || regime.sequence != options.sequence)
+      throw InputError("the regimes differ in model or sequence, and are calibrated for one",
+                       "run them one by one: --regime " + regime.name);
+    if (std::find(options.micro_batches.begin(), options.micro_batches.end(), regime.micro_batch) ==
+        options.micro_batches.end())
+      options.micro_batches.push_back(regime.micro_batch);
+  }
+  options.ssd = drives;
+  return calibrate(options, [&](const std::string& what, int done, int all) {
+    progress.show(fmt::format("calibrating {}/{}: {}", done + 1, all, what));
+  });
+}
+
+// The machine of --machine, that of an earlier run into the same folder, or this one, measured now.
+Machine base_machine(const Options& options, const std::vector<TestbedRegime>& regimes,
+                     const std::vector<fs::path>& drives, Progress& progress) {
+  const fs::path kept = fs::path(options.out) / "machine.toml";
+  if (!options.machine.empty()) return load_machine(options.machine);
+  if (fs::exists(kept)) return load_machine(kept.string());
+  const Machine machine = calibrate_for(regimes, drives, progress);
+  write_file(kept.string(), machine_to_toml(machine));
+  return load_machine(kept.string());
+}
+
+std::string identity_of(const TestbedConfiguration& c, const Machine& machine,
+                        const TestbedOptions& options, const std::string& program) {
+  const TestbedRegime& r = c.regime;
+  return hash_of(fmt::format("{}\n{} {} {} {} {} {} {} {} {}\n{}\n{}", program, r.name,
+                             to_text(r.rates), r.sequence, r.micro_batch, c.batch, c.policy,
+                             r.gpu_memory, r.host_memory, options.steps, model_to_toml(r.model),
+                             machine_to_toml(machine)));
+}
+
+void print_row(const TestbedRow& row) {
+  fmt::print("{:<16} {:>5}  {:<66} {:>9} {:>9} {:>+7.2f} % {:>7.2f} %\n", row.regime, row.batch,
+             row.policy, format_seconds(row.predicted_seconds),
+             format_seconds(row.measured_seconds), 100 * row.error(), 100 * row.scatter);
+  std::fflush(stdout);  // a row as soon as it is known
+}
+
+void print_summary(const TestbedSummary& s) {
+  fmt::print("\n{:<16} {:>5} {:>8} {:>8} {:>8} {:>8} {:>6}\n", "regime", "count", "median", "95th",
+             "largest", "bias", "tau");
+  const auto line = [](const std::string& name, const ErrorSummary& e, const std::string& tau) {
+    if (e.count == 0) return;
+    fmt::print("{:<16} {:>5} {:>6.2f} % {:>6.2f} % {:>6.2f} % {:>+6.2f} % {:>6}\n", name, e.count,
+               100 * e.median, 100 * e.p95, 100 * e.largest, 100 * e.bias, tau);
+  };
+  for (const RegimeSummary& r : s.regimes)
+    line(r.regime, r.errors, fmt::format("{:.3f}", r.order.tau()));
+  line("all throttled", s.throttled, "");
+  fmt::print("the targets are {}\n", s.held() ? "held" : "missed");
+}
+
+class Testbed {
+ public:
+  Testbed(const Options& options, std::vector<TestbedRegime> regimes)
+      : options_(options),
+        regimes_(std::move(regimes)),
+        all_(configurations(regimes_, options.quick)),
+        progress_(!options.quiet) {
+    run_options_.steps = options.steps;
+    run_options_.data = default_text();
+    run_options_.ssd = ssd_directories(options.ssd);
+    if (run_options_.ssd.empty()) {
+      run_options_.ssd = {fs::path(options.out) / "ssd"};
+      fs::create_directories(run_options_.ssd.front());
+    }
+    circumstances_ = these_circumstances();
+  }
+
+  void run() {
+    const double load = load_average();
+    const Machine machine = base_machine(options_, regimes_, run_options_.ssd, progress_);
+    const std::string program = this_program();
+    const SweepResults known = read_journals(options_.out);
+    SweepJournal journal(options_.out, "testbed");
+    if (!options_.json)
+      fmt::print("{:<16} {:>5}  {:<66} {:>9} {:>9} {:>9} {:>9}\n", "regime", "batch", "policy",
+                 "predicted", "measured", "error", "scatter");
+    const Clock::time_point began = Clock::now();
+    double predicted_done = 0;
+    for (const TestbedConfiguration& c : all_) {
+      const std::string identity = identity_of(c, machine, run_options_, program);
+      if (const auto row = known.find(identity); row != known.end()) {
+        rows_.push_back(row_from_json(ordered_json::parse(row->second)));
+      } else {
+        show(c, seconds_since(began), predicted_done);
+        rows_.push_back(run_configuration(c, machine, run_options_));
+        journal.append(identity, to_json(rows_.back()).dump());
+        predicted_done += 1;
+      }
+      if (options_.json) continue;
+      progress_.finish();
+      print_row(rows_.back());
+    }
+    progress_.finish();
+    circumstances_.machine = machine;
+    circumstances_.load =
+        fmt::format("Load average {:.2f} at the start, {:.2f} at the end", load, load_average());
+    circumstances_.command += command();
+    write();
+  }
+
+ private:
+  void show(const TestbedConfiguration& c, double used, double done) {
+    std::string line = fmt::format("{}/{}: {}, batch {}, {}", rows_.size() + 1, all_.size(),
+                                   c.regime.name, c.batch, c.policy);
+    if (done > 2)
+      line += fmt::format(
+          "  ETA {}", format_clock(used / done * static_cast<double>(all_.size() - rows_.size())));
+    progress_.show(line);
+  }
+
+  std::string command() const {
+    std::string text = "spillway testbed";
+    for (const std::string& regime : options_.regimes) text += " --regime " + regime;
+    if (options_.quick) text += " --quick";
+    if (!options_.machine.empty()) text += " --machine " + options_.machine;
+    if (options_.steps != Options{}.steps) text += fmt::format(" --steps {}", options_.steps);
+    if (!options_.ssd.empty()) text += " --ssd " + options_.ssd;
+    if (!options_.markdown.empty()) text += " --markdown " + options_.markdown;
+    return text;
+  }
+
+  void write() {
+    const TestbedSummary summary = summarize(rows_);
+    const fs::path out = options_.out;
+    write_file((out / "results.csv").string(), to_csv(rows_));
+    const std::string markdown = testbed_markdown(regimes_, rows_, circumstances_);
+    write_file((out / "validation.md").string(), markdown);
+    if (!options_.markdown.empty()) write_file(options_.markdown, markdown);
+    if (options_.json) {
+      ordered_json rows = ordered_json::array();
+      for (const TestbedRow& row : rows_) rows.push_back(to_json(row));
+      fmt::print("{}\n", ordered_json{{"summary", to_json(summary)}, {"rows", rows}}.dump(2));
+    } else {
+      print_summary(summary);
+      fmt::print("{} rows: {}\n", rows_.size(), (out / "results.csv").string());
+    }
+  }
+
+  const Options& options_;
+  std::vector<TestbedRegime> regimes_;
+  std::vector<TestbedConfiguration> all_;
+  std::vector<TestbedRow> rows_;
+  TestbedOptions run_options_;
+  TestbedCircumstances circumstances_;
+  Progress progress_;
+};
+
+void run(const Options& options) {
+  const std::vector<TestbedRegime> regimes = find_regimes(options.regimes);
+  if (options.list)
+    return list_configurations(configurations(regimes, options.quick), options.json);
+  if (options.steps < 3)
+    throw InputError("--steps must be at least 3", "the first step of a run does not count");
+  if (options.steps > Training::fewest_steps_per_run)
+    throw InputError(
+        fmt::format("--steps {} is more than a run of the schedule has", options.steps),
+        fmt::format("at most {}", Training::fewest_steps_per_run));
+  check_output_path("--markdown", options.markdown);
+  std::error_code error;
+  fs::create_directories(options.out, error);
+  if (error)
+    throw InputError(fmt::format("--out {}: {}", options.out, error.message()),
+                     "name a folder that can be created");
+  Testbed(options, regimes).run();
+}
+
+}  // namespace
+
+void add_testbed(CLI::App& app, int&) {
+  CLI::App* command = app.add_subcommand(
+      "testbed", "hold the simulator's predictions against throttled runs of every policy");
+  auto options = std::make_shared<Options>();
+  command
+      ->add_option("--regime", options->regimes,
+                   "only this regime: a name, or a file of your own; may be repeated")
+      ->allow_extra_args(false);
+  command->add_flag("--quick", options->quick,
+                    "the smallest batch and every second policy of each regime");
+  command->add_option("--out", options->out, "folder of rows; a run that was ended goes on from it")
+      ->capture_default_str();
+  command->add_option(
+      "--machine", options->machine,
+      "this computer, calibrated before; default: OUT/machine.toml, made if missing");
+  command->add_option("--ssd", options->ssd,
+                      "directories of the ssd tier, separated by commas; default: OUT/ssd");
+  command->add_option("--steps", options->steps, "steps of a run; the first does not count")
+      ->capture_default_str();
+  command->add_option("--markdown", options->markdown,
+                      "write the report here, too, e.g. docs/validation.md");
+  command->add_flag("--list", options->list, "only name the configurations");
+  command->add_flag("--json", options->json, "print one JSON object");
+  command->add_flag("--quiet", options->quiet, "no progress");
+  command->callback([options] { run(*options); });
+}
+
+}  // namespace spillway::cli

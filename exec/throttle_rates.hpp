@@ -1,0 +1,33 @@
+// The rates of another machine, which the CPU backend is to keep: "h2d=2GB/s,ssd.read=800MB/s".
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace spillway {
+
+// Rates of the machine that is stood for; 0: as fast as this machine is.
+struct ThrottleRates {
+  double h2d = 0, d2h = 0;  // bytes/s each way
+  double ssd_read = 0, ssd_write = 0;
+  double ssd_total = 0;      // reads and writes together; needs both of the above
+  double gpu = 0;            // FLOP/s of every compute task; the embedding, which has none, is free
+  double gpu_optimizer = 0;  // params/s of optimizer tasks on gpu.compute
+  double optimizer = 0;      // params/s of optimizer tasks on cpu.optimizer
+
+  bool any() const;
+  bool operator==(const ThrottleRates&) const = default;
+};
+
+// KEY=RATE separated by commas; keys: throttle_keys(). "" throttles nothing. Throws InputError: an
+// unknown key (with near names), a key given twice, a rate of zero or without its unit, ssd.total
+// without ssd.read and ssd.write.
+ThrottleRates parse_throttle(const std::string& text);
+
+// The same in a form that parse_throttle reads back exactly; "" for no throttle.
+std::string to_text(const ThrottleRates& rates);
+
+// h2d, d2h, ssd.read, ssd.write, ssd.total, gpu, gpu.optimizer, optimizer.
+std::vector<std::string> throttle_keys();
+
+}  // namespace spillway
