@@ -82,7 +82,7 @@ std::optional<std::int64_t> Throttle::modelled_ns(const Task& task) const {
 void Throttle::begin_run(const Schedule& schedule) {
   schedule_ = &schedule;
   cancelled_ = false;
-  if (released_ns_.size() != schedule.tasks().size())
+  if (released_ns_.size() < schedule.tasks().size())
     released_ns_ = std::vector<std::atomic<std::int64_t>>(schedule.tasks().size());
   for (auto& time : released_ns_) time.store(0, std::memory_order_relaxed);
   const std::int64_t now = clock_.now_ns();
