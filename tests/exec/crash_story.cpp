@@ -117,7 +117,7 @@ void live(Incarnation incarnation, const std::function<void(const std::string&)>
 // The choices of a story, and where its training stands.
 class Story {
  public:
-  Story(const TrainingBench& bench, const Losses& undisturbed, std::uint64_t seed, Moments& moments)
+  Story(const Workbench& bench, const Losses& undisturbed, std::uint64_t seed, Moments& moments)
       : bench_(bench), undisturbed_(undisturbed), random_(seed), moments_(moments) {
     for (const char* name : {"d0", "d1", "d2"}) {
       const fs::path directory = bench_.root() / name;
@@ -281,7 +281,7 @@ class Story {
     return text + "\n";
   }
 
-  const TrainingBench& bench_;
+  const Workbench& bench_;
   const Losses& undisturbed_;
   std::mt19937_64 random_;
   Moments& moments_;

@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/exec/training_bench.hpp"
+#include "tests/exec/training_support.hpp"
 
 namespace spillway::test {
 
@@ -44,7 +44,7 @@ class CrashStories {
   const Moments& moments() const { return moments_; }
 
  private:
-  TrainingBench bench_;
+  Workbench bench_;
   Losses undisturbed_;
   Moments moments_;
 };
