@@ -5,6 +5,7 @@
 
 #include <charconv>
 #include <chrono>
+#include <memory>
 #include <optional>
 #include <random>
 #include <sstream>
@@ -47,6 +48,7 @@ struct Diary {
   std::optional<std::uint64_t> hash;
   std::int64_t done = -1;
   std::uint64_t requests = 0;
+  bool struck = false;  // by a fault, and not ended by it
 };
 
 Diary read_diary(const std::string& said) {
@@ -69,6 +71,8 @@ Diary read_diary(const std::string& said) {
       in >> diary.committed;
     } else if (what == "requests") {
       in >> diary.requests;
+    } else if (what == "struck") {
+      diary.struck = true;
     } else if (what == "done") {
       std::uint64_t hash = 0;
       in >> diary.done >> hash;
@@ -94,6 +98,10 @@ void live(Incarnation incarnation, const std::function<void(const std::string&)>
   };
   say("");
   FaultDrive drive(incarnation.seed, incarnation.plan);
+  // At the end, and where an exception is on its way out.
+  const std::shared_ptr<void> at_end(nullptr, [&](void*) {
+    if (drive.has_struck()) write("struck\n");
+  });
   if (incarnation.has_drive) incarnation.training.make_ring = drive.factory();
   Training training(incarnation.training);
   say(fmt::format("first {}\n", training.first_step()));
@@ -117,8 +125,13 @@ void live(Incarnation incarnation, const std::function<void(const std::string&)>
 // The choices of a story, and where its training stands.
 class Story {
  public:
-  Story(const Workbench& bench, const Losses& undisturbed, std::uint64_t seed, Moments& moments)
-      : bench_(bench), undisturbed_(undisturbed), random_(seed), moments_(moments) {
+  Story(const Workbench& bench, const Losses& undisturbed, std::uint64_t seed, Trouble trouble,
+        Moments& moments)
+      : bench_(bench),
+        undisturbed_(undisturbed),
+        trouble_(trouble),
+        random_(seed),
+        moments_(moments) {
     for (const char* name : {"d0", "d1", "d2"}) {
       const fs::path directory = bench_.root() / name;
       fs::remove_all(directory);
@@ -185,15 +198,38 @@ class Story {
     return one;
   }
 
+  void choose_fault(Incarnation& one) {
+    constexpr Fault faults[] = {Fault::io_error,     Fault::no_space, Fault::short_transfer,
+                                Fault::interrupted,  Fault::again,    Fault::flipped_read,
+                                Fault::flipped_write};
+    one.has_drive = true;
+    one.plan.volatile_cache = chance(0.5);
+    const std::uint64_t most = chance(0.2) ? 60 : most_requests_ + 10;
+    FaultPlan::Once once{faults[below(std::size(faults))], below(most), place()};
+    // Syncs can only fail or be put off, and records are not read.
+    const bool of_transfers = once.fault == Fault::no_space ||
+                              once.fault == Fault::short_transfer ||
+                              once.fault == Fault::flipped_write;
+    if (once.fault == Fault::flipped_read ||
+        (of_transfers && once.where == FaultPlan::Where::sync)) {
+      once.where = FaultPlan::Where::anywhere;
+    }
+    one.plan.once = once;
+  }
+  FaultPlan::Where place() {
+    using Where = FaultPlan::Where;
+    constexpr Where places[] = {Where::anywhere, Where::sync, Where::last_file};
+    return places[below(3)];
+  }
+
   void choose_end(Incarnation& one) {
+    if (trouble_ == Trouble::faults) return choose_fault(one);
     if (one.has_drive && chance(0.8)) {
       one.plan.volatile_cache = true;
       if (chance(0.5)) one.plan.cache_bytes = std::uint64_t{1} << 16;
-      using Where = FaultPlan::Where;
-      constexpr Where places[] = {Where::anywhere, Where::sync, Where::last_file};
       // Requests of the longest incarnation so far, or of the start only.
       const std::uint64_t most = chance(0.2) ? 60 : most_requests_ + 10;
-      one.plan.once = FaultPlan::Once{Fault::power_cut, below(most), places[below(3)]};
+      one.plan.once = FaultPlan::Once{Fault::power_cut, below(most), place()};
     } else {
       one.kill_at = chance(0.2) ? 0 : below(2 * steps + 2);
       one.kill_late = std::chrono::microseconds(below(*one.kill_at == 0 ? 30000 : 3000));
@@ -206,11 +242,11 @@ class Story {
       const ResumePoint point = find_resume_point(*location_);
       INFO("resuming from step " << point.record.version << ", where " << committed_
                                  << " was committed and " << reported_ << " were reported");
-      REQUIRE(point.record.version >= committed_);
+      if (!corrupted_) REQUIRE(point.record.version >= committed_);
       // Every step was to be committed: what is lost is the step that was running, and the one
       // whose commit was.
-      if (interval_ == 1) REQUIRE(point.record.version >= reported_ - 2);
-      if (chance(0.2)) REQUIRE(check_store(point, [](auto, auto) {}).empty());
+      if (interval_ == 1 && !corrupted_) REQUIRE(point.record.version >= reported_ - 2);
+      if (chance(0.2) && !corrupted_) REQUIRE(check_store(point, [](auto, auto) {}).empty());
       one.training.resume = point;
       one.training.may_be_done = true;
     }
@@ -225,9 +261,26 @@ class Story {
     }
     INFO("it said: " << end.said);
     REQUIRE_FALSE(end.timed_out);
-    REQUIRE(end.uncaught == "");
     REQUIRE((end.signal == 0 || end.signal == SIGKILL));
     const Diary diary = read_diary(end.said);
+    moments_.faults += diary.struck;
+    const bool faulty = one.plan.once && one.plan.once->fault != Fault::power_cut;
+    const bool flips = faulty && one.plan.once->fault == Fault::flipped_write;
+    corrupted_ |= flips;
+    if (end.uncaught != "") {
+      const bool stops = faulty && (one.plan.once->fault == Fault::io_error ||
+                                    one.plan.once->fault == Fault::no_space);
+      INFO(end.uncaught);
+      REQUIRE((stops || corrupted_));
+      check_failure(end.uncaught);
+      ++moments_.stopped;
+      if (!faulty && !flips) {  // a healthy drive, on which committed state is not what was written
+        ++moments_.lost;
+        done_ = steps;
+        hash_ = undisturbed_.weights_hash;
+        return;
+      }
+    }
     if (end.signal == SIGKILL) count(one, diary);
     check(one, diary);
     if (diary.done == steps || (end.finished && one.training.durability.on())) {
@@ -237,6 +290,16 @@ class Story {
       done_ = steps;
       hash_ = *diary.hash;
     }
+  }
+
+  // "WHAT of FILE at OFFSET failed: WHY | REMEDY"
+  static void check_failure(const std::string& message) {
+    const auto has = [&](const char* part) { return message.find(part) != std::string::npos; };
+    REQUIRE((has("spillway-store-") || has("spillway-commit")));
+    REQUIRE((has("offset ") || has("sync of ")));
+    const std::size_t bar = message.find(" | ");
+    REQUIRE(bar != std::string::npos);
+    REQUIRE(message.size() > bar + 10);
   }
 
   void check(const Incarnation& one, const Diary& diary) {
@@ -272,8 +335,8 @@ class Story {
                 : ", no commits";
     text += fmt::format(", runs of {} steps", one.training.steps_per_run);
     if (one.plan.once) {
-      text += fmt::format(", power cut at request {}, {}", one.plan.once->at_request,
-                          static_cast<int>(one.plan.once->where));
+      text += fmt::format(", {} at request {}, {}", to_string(one.plan.once->fault),
+                          one.plan.once->at_request, static_cast<int>(one.plan.once->where));
     }
     if (one.kill_at)
       text += fmt::format(", killed {} us after event {}", one.kill_late.count(), *one.kill_at);
@@ -283,6 +346,7 @@ class Story {
 
   const Workbench& bench_;
   const Losses& undisturbed_;
+  const Trouble trouble_;
   std::mt19937_64 random_;
   Moments& moments_;
   std::vector<fs::path> all_, directories_;
@@ -292,7 +356,8 @@ class Story {
 
   std::optional<StoreLocation> location_;  // what a run's folder would know
   std::int64_t interval_ = 0, committed_ = 0, reported_ = 0;
-  std::uint64_t most_requests_ = 300;
+  std::uint64_t most_requests_ = 150;
+  bool corrupted_ = false;  // a write was flipped: what is committed may not be what was written
   std::int64_t done_ = -1;
   std::uint64_t hash_ = 0;
 };
@@ -319,6 +384,8 @@ CrashStories::CrashStories() : bench_(folder_for_many_runs()) {
   undisturbed_ = train_within_plan(options);
 }
 
-void CrashStories::tell(std::uint64_t seed) { Story(bench_, undisturbed_, seed, moments_).tell(); }
+void CrashStories::tell(std::uint64_t seed, Trouble trouble) {
+  Story(bench_, undisturbed_, seed, trouble, moments_).tell();
+}
 
 }  // namespace spillway::test

@@ -19,7 +19,13 @@
 
 namespace spillway::test {
 
-// How often incarnations were killed, and when.
+// What its incarnations are up against.
+enum class Trouble : std::uint8_t {
+  crashes,  // power cuts and kills
+  faults    // of the drive, one each: it goes on exactly, or stops and says where and what to do
+};
+
+// How often incarnations were killed, and when; what faults did.
 struct Moments {
   std::uint64_t stories = 0;
   std::uint64_t power_cuts = 0, kills = 0;  // SIGKILL either way
@@ -27,6 +33,9 @@ struct Moments {
   std::uint64_t starting = 0;               // in the constructor: filling, moving, committing anew
   std::map<std::string, std::uint64_t> of_policy;
   std::uint64_t all() const { return power_cuts + kills; }
+  std::uint64_t faults = 0;   // that happened
+  std::uint64_t stopped = 0;  // by one: with a message
+  std::uint64_t lost = 0;     // trainings whose committed state a flipped write had hit: refused
 };
 
 // The policies that take part beside random ones: every built-in one, with state of the optimizer
@@ -40,7 +49,7 @@ class CrashStories {
 
   // Fails the running test where a number differs from the undisturbed ones, more is lost than may
   // be, or an incarnation hangs or ends with an error.
-  void tell(std::uint64_t seed);
+  void tell(std::uint64_t seed, Trouble trouble = Trouble::crashes);
   const Moments& moments() const { return moments_; }
 
  private:

@@ -63,6 +63,25 @@ TEST_CASE("training that is killed again and again ends with the numbers of one 
   kill_at_moments(moments_by_default);
 }
 
+TEST_CASE("committed training on a drive that fails goes on exactly, or stops and says where") {
+  const std::uint64_t by_default = moments_by_default / 2;
+  const std::uint64_t wanted = from_environment("SPILLWAY_TEST_MOMENTS", by_default);
+  std::uint64_t seed = from_environment("SPILLWAY_TEST_SEED", std::random_device{}());
+  CrashStories stories;
+  for (; stories.moments().faults < wanted; ++seed) {
+    INFO("seed " << seed << " (SPILLWAY_TEST_SEED=" << seed
+                 << " SPILLWAY_TEST_MOMENTS=1 repeats its choices)");
+    stories.tell(seed, Trouble::faults);
+  }
+  const Moments& moments = stories.moments();
+  std::cout << moments.faults << " faults in " << moments.stories
+            << " trainings: " << moments.stopped << " stopped, " << moments.lost
+            << " refused as damaged" << std::endl;
+  if (wanted < by_default) return;  // one is repeated
+  CHECK(moments.stopped > 0);
+  CHECK(moments.stopped < moments.faults);
+}
+
 TEST_CASE("training that is killed two thousand times", "[nightly]") {
   kill_at_moments(moments_by_night);
 }
