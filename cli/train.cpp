@@ -152,9 +152,11 @@ void announce_durability(const Training& training) {
 }
 
 void announce_end(const TrainingResult& result, const RunFolder& run, const fs::path& trace,
-                  bool exported, bool stopped, bool committed) {
-  fmt::print("{} steps, loss {:.4f} to {:.4f}, weights {:016x}\n", result.steps, result.first_loss,
-             result.final_loss, result.weights_hash);
+                  bool trained, bool exported, bool stopped, bool committed) {
+  const std::string losses =
+      trained ? fmt::format("loss {:.4f} to {:.4f}", result.first_loss, result.final_loss)
+              : "all of them done before";
+  fmt::print("{} steps, {}, weights {:016x}\n", result.steps, losses, result.weights_hash);
   fmt::print("trace: {}   (opens in https://ui.perfetto.dev; `spillway validate {}`)\n",
              trace.string(), trace.string());
   if (exported) fmt::print("weights: {}\n", run.file(RunFolder::weights).string());
@@ -264,6 +266,7 @@ Preparation prepare(CLI::App& command, Options& options) {
   training.resume = std::move(point);
   training.overwrite = options.overwrite;
   training.keep_store = options.keep_store;
+  training.may_be_done = !saved.complete;  // killed between its last commit and its end
   if (!options.resume) saved.save(folder.path());
   return {std::move(plan), std::move(folder), std::move(saved), std::move(training)};
 }
@@ -327,10 +330,9 @@ void run(CLI::App& command, Options& options) {
   // The weights first: nothing that follows can lose them.
   if (!options.no_export) training.export_model(run_folder.file(RunFolder::weights));
   const bool stopped = result.steps < options.steps;
-  ordered_json end = {{"event", "end"},
-                      {"steps", result.steps},
-                      {"final_loss", result.final_loss},
-                      {"weights_hash", fmt::format("{:016x}", result.weights_hash)}};
+  ordered_json end = {{"event", "end"}, {"steps", result.steps}};
+  if (result.steps > training.first_step()) end["final_loss"] = result.final_loss;
+  end["weights_hash"] = fmt::format("{:016x}", result.weights_hash);
   if (stopped) end["interrupted"] = true;
   if (skipped_steps > 0) end["skipped_steps"] = skipped_steps;
   events.write(end);
@@ -348,8 +350,8 @@ void run(CLI::App& command, Options& options) {
   saved.complete = !stopped;
   saved.save(run_folder.path());
   if (talks) {
-    announce_end(result, run_folder, trace_path, !options.no_export, stopped,
-                 training.commit_interval() > 0);
+    announce_end(result, run_folder, trace_path, result.steps > training.first_step(),
+                 !options.no_export, stopped, training.commit_interval() > 0);
   }
 }
 

@@ -85,7 +85,7 @@ void Committer::main() {
       const std::uint32_t seen = changes.load(std::memory_order_acquire);
       if (closing_.load()) return;
       const std::int64_t next = gate_.next_commit(committed());
-      if (next > committed() && gate_.whole_version() >= next) {
+      if (next > committed() && gate_.may_commit(next)) {
         commit(channel, next);
         continue;
       }

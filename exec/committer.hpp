@@ -1,5 +1,5 @@
 // Makes finished steps durable, beside training: a thread that waits until a version of the
-// optimizer state is whole and then commits it.
+// optimizer state is whole and its step reported, and then commits it.
 //
 //   1. copies to the store what rests in memory (state on the ssd is there already: no byte is
 //      written twice)

@@ -398,6 +398,7 @@ int Executor::run(const Schedule& schedule, std::int64_t first_step,
         const StepResult result = run.result(reported++, began);
         next_step_ = first_step + reported;
         report(result);
+        if (safety_.gate) safety_.gate->reported(first_step + reported);
         announce_commit(first_step + reported);
       }
       if (!own_error) announce_commit(first_step + reported);

@@ -80,6 +80,10 @@ SsdStore::SsdStore(const std::vector<std::filesystem::path>& directories, std::u
   for (StoreFile& file : files_) file.set_keep(options_.keep);
 }
 
+SsdStore::~SsdStore() {
+  while (!files_.empty()) files_.pop_back();
+}
+
 // From here to the end of the constructor a failure removes the files: half a store is of no use.
 void SsdStore::reserve(const Plan& plan) {
   for (StoreFile& file : files_) file.set_keep(false);

@@ -55,6 +55,11 @@ class SsdStore {
   // permissions).
   SsdStore(const std::vector<std::filesystem::path>& directories, std::uint64_t bytes,
            Options options = {});
+  // Where files are removed: the record first, and the first stripe last, so that what a crash
+  // leaves of them is known to be of no use.
+  ~SsdStore();
+  SsdStore(const SsdStore&) = delete;
+  SsdStore& operator=(const SsdStore&) = delete;
 
   std::uint64_t size() const { return bytes_; }
   const Striping& striping() const { return striping_; }

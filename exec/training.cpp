@@ -45,7 +45,7 @@ Training::Training(TrainingOptions options) : options_(std::move(options)) {
     throw InputError("--durability interval=N: N must be at least 1");
   const std::int64_t first = options_.resume ? options_.resume->record.version : 0;
   const std::int64_t left = options_.steps - first;
-  if (left < 1) {
+  if (left < (options_.resume && options_.may_be_done ? 0 : 1)) {
     throw InputError(
         fmt::format("the training is at step {} already, and --steps is {}", first, options_.steps),
         "to train on, give a larger --steps");
@@ -54,8 +54,8 @@ Training::Training(TrainingOptions options) : options_(std::move(options)) {
     if (!options_.make_policy) return build_schedule(problem, policy, steps);
     return build_schedule(problem, *options_.make_policy(), steps);
   };
-  schedule_ =
-      std::make_unique<Schedule>(build_usual(build, options_.policy, left, options_.steps_per_run));
+  schedule_ = std::make_unique<Schedule>(
+      build_usual(build, options_.policy, std::max<std::int64_t>(left, 1), options_.steps_per_run));
   if (const int rest = static_cast<int>(left % schedule_->steps()); rest > 0) {
     // The settled policy, so that the state rests where the first schedule leaves it.
     remainder_ = std::make_unique<Schedule>(build(schedule_->policy(), rest));

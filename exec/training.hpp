@@ -41,6 +41,8 @@ struct TrainingOptions {
   // Goes on from here: what decides the numbers must be as it was. `steps` counts from the very
   // first step.
   std::optional<ResumePoint> resume;
+  // A resumed training may have all its steps behind it: then only its weights are wanted.
+  bool may_be_done = false;
   bool overwrite = false;   // replace another committed training that lies in the directories
   bool keep_store = false;  // also once all steps are done, so that --steps can be raised later
   int steps_per_run = 0;    // of the schedule that is run again and again; 0: chosen
@@ -55,8 +57,8 @@ struct TrainingOptions {
 };
 
 struct TrainingResult {
-  std::int64_t steps = 0;  // done in all, by this run and those before it
-  double first_loss = 0, final_loss = 0;
+  std::int64_t steps = 0;                 // done in all, by this run and those before it
+  double first_loss = 0, final_loss = 0;  // of this run; 0 where it had no steps left
   std::uint64_t weights_hash = 0;
 };
 

@@ -23,10 +23,36 @@ std::vector<fs::path> absolute(const std::vector<fs::path>& directories) {
   return result;
 }
 
+// A run that held the store until a moment ago may have committed more. Call it with the files
+// locked.
+void require_newest(const ResumePoint& point) {
+  const ResumePoint now = find_resume_point(point.location);
+  if (now.record.epoch == point.record.epoch && now.record.version == point.record.version) return;
+  throw MachineError(
+      fmt::format("another run has committed step {} to {} meanwhile", now.record.version,
+                  point.location.directories[0].string()),
+      "let one run at a time go on with it; to go on from that step, --resume again");
+}
+
 // Refuses to write over a committed training, unless it is an earlier state of this very one.
 void require_free(const StoreLocation& location, const TrainingStoreOptions& options) {
   const fs::path file = record_file(location.directories[0], location.generation);
-  if (options.overwrite || !fs::exists(file)) return;
+  if (options.overwrite) return;
+  if (!fs::exists(file)) {
+    // A stripe without the first one, which goes last when a store is removed: of a stripe set that
+    // begins in another directory.
+    if (fs::exists(store_file(location.directories[0], 0, location.generation))) return;
+    for (std::size_t i = 1; i < location.directories.size(); ++i) {
+      const fs::path stripe = store_file(location.directories[i], i, location.generation);
+      if (!fs::exists(stripe)) continue;
+      throw InputError(fmt::format("{} belongs to another training, whose first SSD directory is "
+                                   "not {}",
+                                   stripe.string(), location.directories[0].string()),
+                       "remove that training's store (`spillway store remove`), name other --ssd "
+                       "directories, or --overwrite it if it is of no use any more");
+    }
+    return;
+  }
   const std::optional<CommitRecord> record = read_newest_record(file);
   if (!record || record->version == 0) return;
   if (options.resume && same_training(record->identity.training, options.training) &&
@@ -48,11 +74,10 @@ std::vector<fs::path> files_of(const StoreLocation& location) {
     std::error_code ignored;
     if (fs::exists(file, ignored)) files.push_back(file);
   };
-  for (std::size_t i = 0; i < location.directories.size(); ++i) {
-    add(store_file(location.directories[i], i, location.generation));
-  }
-  if (!location.directories.empty()) {
-    add(record_file(location.directories[0], location.generation));
+  if (location.directories.empty()) return files;
+  add(record_file(location.directories[0], location.generation));
+  for (std::size_t i = location.directories.size(); i > 0; --i) {
+    add(store_file(location.directories[i - 1], i - 1, location.generation));
   }
   return files;
 }
@@ -79,7 +104,10 @@ TrainingStore::TrainingStore(std::span<const Schedule* const> schedules,
   identity_.parts.assign(layout.parts().begin(), layout.parts().end());
   boundaries_ = layout.boundaries();
   captured_bytes_ = layout.captured_bytes() / 2;
-  if (options_.resume) base_version_ = options_.resume->record.version;
+  if (options_.resume) {
+    base_version_ = options_.resume->record.version;
+    previous_ = options_.resume->location;
+  }
   if (layout.bytes() == 0) return;
   if (options_.directories.empty()) {
     throw InputError(
@@ -102,11 +130,12 @@ bool TrainingStore::opens_again(std::span<const Schedule* const>) {
   if (!options_.resume || !options_.durable) return false;
   const auto& [location, record] = *options_.resume;
   const StoreIdentity& old = record.identity;
+  std::error_code error;
   if (record.version == 0 || absolute(location.directories) != location_.directories ||
       old.stripe_bytes != identity_.stripe_bytes || old.store_bytes != identity_.store_bytes ||
       old.parts != identity_.parts ||
       record_slot_bytes(identity_, *chunks_) * 2 !=
-          fs::file_size(record_file(location.directories[0], location.generation))) {
+          fs::file_size(record_file(location.directories[0], location.generation), error)) {
     return false;
   }
   return adopt_checksums(record, *chunks_);
@@ -122,9 +151,9 @@ void TrainingStore::create() {
     location_.generation = options_.resume->location.generation;
     base_epoch_ = options_.resume->record.epoch;
     with.reuse = with.keep = true;
+    previous_.reset();
   } else {
-    if (options_.resume) {
-      previous_ = options_.resume->location;
+    if (previous_) {
       const std::vector<fs::path> old = absolute(previous_->directories);
       const bool shared = std::any_of(old.begin(), old.end(), [&](const fs::path& directory) {
         return std::find(location_.directories.begin(), location_.directories.end(), directory) !=
@@ -136,6 +165,7 @@ void TrainingStore::create() {
   }
   with.generation = location_.generation;
   store_ = std::make_unique<SsdStore>(location_.directories, identity_.store_bytes, with);
+  if (in_place_) require_newest(*options_.resume);
 }
 
 StateAtRest TrainingStore::at_rest(const Schedule& schedule, Device& device) {
@@ -149,12 +179,20 @@ void TrainingStore::fill(const Schedule& schedule, Device& device, const StateVa
     if (options_.durable) access.commit(identity_, 0, 0);
   } else {
     const CommitRecord& record = options_.resume->record;
+    if (in_place_) {
+      // The run before may have been killed with its last record in the drive's cache only; what
+      // the record before that refers to is overwritten from here on.
+      SsdStore::Channel channel(*store_);
+      channel.sync();
+      channel.sync_record();
+    }
     OpenStore old;
     if (!in_place_) {
       const StoreLocation& from = options_.resume->location;
       SsdStoreOptions with;
       with.make_ring = options_.make_ring;
       old = open_store(record, from.directories, from.generation, with);
+      require_newest(*options_.resume);
     }
     StateReader reader(in_place_ ? *store_ : *old.store, record,
                        in_place_ ? *chunks_ : *old.chunks);
@@ -171,7 +209,7 @@ void TrainingStore::fill(const Schedule& schedule, Device& device, const StateVa
 }
 
 void TrainingStore::remove_previous() {
-  if (!previous_ || *previous_ == location_) return;
+  if (!previous_) return;
   if (options_.durable) store_->set_keep(true);  // now it is the only one
   for (const fs::path& file : files_of(*previous_)) {
     std::error_code ignored;

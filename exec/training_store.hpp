@@ -89,7 +89,7 @@ class TrainingStore {
   std::optional<StoreLocation> previous_;
 };
 
-// The files of a store that are there.
+// The files of a store that are there, in the order in which to remove them: the first stripe last.
 std::vector<std::filesystem::path> files_of(const StoreLocation& location);
 
 }  // namespace spillway

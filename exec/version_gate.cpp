@@ -12,6 +12,7 @@ VersionGate::VersionGate(CommitPoints points, std::uint32_t parts, bool durable)
       durable_(durable),
       begun_(points.base_version * 2),
       whole_(points.base_version),
+      reported_(points.base_version),
       captured_epoch_(points.base_epoch),
       committed_epoch_(points.base_epoch) {
   SPILLWAY_ASSERT(parts > 0 && points.interval > 0);
@@ -41,6 +42,11 @@ bool VersionGate::enter(std::int64_t version, bool in_memory) {
       return true;
     changes_.wait(seen, std::memory_order_acquire);
   }
+}
+
+void VersionGate::reported(std::int64_t version) {
+  reported_.store(version, std::memory_order_release);
+  if (durable_) changed();
 }
 
 void VersionGate::leave(std::int64_t version, std::uint32_t parts) {

@@ -9,6 +9,8 @@
 //   older copy waits until the newer one is committed.
 // * State in memory is overwritten in place: its writer waits until the copy in memory that is to
 //   be committed has been taken.
+// * A version is committed once the step that made it was reported: whoever goes on from a commit
+//   has the results of all steps before it.
 // * After request_stop() no writer of a later version than the one agreed on starts: when that one
 //   is whole, the state is exactly that of a finished step.
 //
@@ -39,6 +41,8 @@ class VersionGate {
   bool begin(std::int64_t version);
   // `parts`: how many parts of the version it wrote.
   void leave(std::int64_t version, std::uint32_t parts = 1);
+  // The step that makes `version` has been reported.
+  void reported(std::int64_t version);
 
   // -- stopping --
   // No version after the returned one is begun: the latest that a writer has begun, at least
@@ -52,6 +56,10 @@ class VersionGate {
 
   // -- committing --
   std::int64_t whole_version() const { return whole_.load(std::memory_order_acquire); }
+  // Whether `version` is whole and reported.
+  bool may_commit(std::int64_t version) const {
+    return whole_version() >= version && reported_.load(std::memory_order_acquire) >= version;
+  }
   // The version that is to be committed next.
   std::int64_t next_commit(std::int64_t committed) const;
   // What rests in memory has been copied for the commit of `version`.
@@ -72,7 +80,7 @@ class VersionGate {
   std::atomic<std::int64_t> begun_;
   static constexpr std::size_t in_flight = 4;  // versions that writers may be at work on at once
   std::array<std::atomic<std::uint32_t>, in_flight> left_{};
-  std::atomic<std::int64_t> whole_;
+  std::atomic<std::int64_t> whole_, reported_;
   std::atomic<std::int64_t> captured_epoch_, committed_epoch_;
   std::atomic<bool> halted_{false};
   std::atomic<std::uint32_t> changes_{0};

@@ -93,7 +93,8 @@ class FaultDrive::Ring final : public FaultInjector {
 
  private:
   std::int32_t transfer(const IoRequest& request, std::size_t bytes) override {
-    return drive_.transfer(*files_[request.file], request, bytes);
+    return drive_.transfer(*files_[request.file], request, bytes,
+                           request.file + 1 == files_.size());
   }
 
   FaultDrive& drive_;
@@ -135,10 +136,14 @@ bool FaultDrive::chance(double probability) {
   return probability > 0 && std::uniform_real_distribution<double>(0, 1)(random_) < probability;
 }
 
-bool FaultDrive::strikes(Fault fault, std::uint64_t number, const IoRequest& request) {
-  if (!applies(fault, request.kind)) return false;
-  const bool now =
-      plan_.once && plan_.once->fault == fault && !struck_ && number >= plan_.once->at_request;
+bool FaultDrive::strikes(Fault fault, const Target& target) {
+  if (!applies(fault, target.kind)) return false;
+  const auto is_where = [&](FaultPlan::Where where) {
+    return where == FaultPlan::Where::anywhere ||
+           (where == FaultPlan::Where::sync ? target.kind == IoKind::sync : target.last_file);
+  };
+  const bool now = plan_.once && plan_.once->fault == fault && !struck_ &&
+                   target.number >= plan_.once->at_request && is_where(plan_.once->where);
   if (now) struck_ = true;
   double probability = 0;
   if (fault == Fault::io_error) probability = plan_.io_error;
@@ -150,9 +155,10 @@ bool FaultDrive::strikes(Fault fault, std::uint64_t number, const IoRequest& req
   return hit;
 }
 
-std::int32_t FaultDrive::transfer(File& file, const IoRequest& request, std::size_t bytes) {
+std::int32_t FaultDrive::transfer(File& file, const IoRequest& request, std::size_t bytes,
+                                  bool last_file) {
   std::unique_lock lock(mutex_);
-  const std::uint64_t number = requests_++;
+  const Target target{requests_++, request.kind, last_file};
   if (plan_.most_latency.count() > 0) {
     const auto most = static_cast<std::uint64_t>(plan_.most_latency.count());
     const std::chrono::microseconds latency(random_() % most);
@@ -161,14 +167,14 @@ std::int32_t FaultDrive::transfer(File& file, const IoRequest& request, std::siz
     lock.lock();
   }
   if (powerless_) return -EIO;
-  if (strikes(Fault::power_cut, number, request)) {
+  if (strikes(Fault::power_cut, target)) {
     lock.unlock();
     cut_power();
   }
-  if (strikes(Fault::interrupted, number, request)) return -EINTR;
-  if (strikes(Fault::again, number, request)) return -EAGAIN;
-  if (strikes(Fault::io_error, number, request)) return -EIO;
-  if (strikes(Fault::no_space, number, request)) return -ENOSPC;
+  if (strikes(Fault::interrupted, target)) return -EINTR;
+  if (strikes(Fault::again, target)) return -EAGAIN;
+  if (strikes(Fault::io_error, target)) return -EIO;
+  if (strikes(Fault::no_space, target)) return -ENOSPC;
   if (request.kind == IoKind::sync) {
     destage(file, file.cached.size());
     return 0;
@@ -178,12 +184,11 @@ std::int32_t FaultDrive::transfer(File& file, const IoRequest& request, std::siz
       reinterpret_cast<std::uintptr_t>(request.memory) % 4096 != 0) {
     return -EINVAL;
   }
-  if (strikes(Fault::short_transfer, number, request))
-    bytes = std::max<std::size_t>(random_() % bytes, 1);
+  if (strikes(Fault::short_transfer, target)) bytes = std::max<std::size_t>(random_() % bytes, 1);
   if (request.kind == IoKind::write)
-    return write(file, request, bytes, strikes(Fault::flipped_write, number, request));
+    return write(file, request, bytes, strikes(Fault::flipped_write, target));
   const std::int32_t result = read(file, request, bytes);
-  if (result > 0 && strikes(Fault::flipped_read, number, request)) {
+  if (result > 0 && strikes(Fault::flipped_read, target)) {
     request.memory[random_() % static_cast<std::uint64_t>(result)] ^=
         std::byte(1u << (random_() % 8));
   }

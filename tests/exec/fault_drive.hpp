@@ -51,9 +51,15 @@ struct FaultPlan {
   // Chances per request, of the kinds that apply to it.
   double io_error = 0, no_space = 0, flipped_read = 0, flipped_write = 0;
   // One fault at the first request it applies to, from number at_request on.
+  enum class Where : std::uint8_t {
+    anywhere,
+    sync,       // only requests that make a file durable
+    last_file,  // only requests to the last file of a ring: a store's commit record
+  };
   struct Once {
     Fault fault = Fault::io_error;
     std::uint64_t at_request = 0;
+    Where where = Where::anywhere;
   };
   std::optional<Once> once;
   bool volatile_cache = false;
@@ -93,8 +99,14 @@ class FaultDrive {
   struct File;
 
   File* open(int descriptor);
-  std::int32_t transfer(File& file, const IoRequest& request, std::size_t bytes);
-  bool strikes(Fault fault, std::uint64_t number, const IoRequest& request);
+  std::int32_t transfer(File& file, const IoRequest& request, std::size_t bytes, bool last_file);
+  // What one request is up against.
+  struct Target {
+    std::uint64_t number = 0;
+    IoKind kind = IoKind::read;
+    bool last_file = false;
+  };
+  bool strikes(Fault fault, const Target& target);
   std::int32_t read(File& file, const IoRequest& request, std::size_t bytes);
   std::int32_t write(File& file, const IoRequest& request, std::size_t bytes, bool flipped);
   void destage(File& file, std::size_t count);
