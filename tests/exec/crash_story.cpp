@@ -211,15 +211,16 @@ class Story {
                               once.fault == Fault::short_transfer ||
                               once.fault == Fault::flipped_write;
     if (once.fault == Fault::flipped_read ||
-        (of_transfers && once.where == FaultPlan::Where::sync)) {
+        (of_transfers && once.where != FaultPlan::Where::last_file)) {
       once.where = FaultPlan::Where::anywhere;
     }
     one.plan.once = once;
   }
   FaultPlan::Where place() {
     using Where = FaultPlan::Where;
-    constexpr Where places[] = {Where::anywhere, Where::sync, Where::last_file};
-    return places[below(3)];
+    constexpr Where places[] = {Where::anywhere, Where::sync, Where::last_file,
+                                Where::last_file_sync};
+    return places[below(std::size(places))];
   }
 
   void choose_end(Incarnation& one) {

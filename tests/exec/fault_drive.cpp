@@ -139,8 +139,16 @@ bool FaultDrive::chance(double probability) {
 bool FaultDrive::strikes(Fault fault, const Target& target) {
   if (!applies(fault, target.kind)) return false;
   const auto is_where = [&](FaultPlan::Where where) {
-    return where == FaultPlan::Where::anywhere ||
-           (where == FaultPlan::Where::sync ? target.kind == IoKind::sync : target.last_file);
+    switch (where) {
+      case FaultPlan::Where::sync:
+        return target.kind == IoKind::sync;
+      case FaultPlan::Where::last_file:
+        return target.last_file;
+      case FaultPlan::Where::last_file_sync:
+        return target.last_file && target.kind == IoKind::sync;
+      default:
+        return true;
+    }
   };
   const bool now = plan_.once && plan_.once->fault == fault && !struck_ &&
                    target.number >= plan_.once->at_request && is_where(plan_.once->where);

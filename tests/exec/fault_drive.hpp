@@ -53,8 +53,9 @@ struct FaultPlan {
   // One fault at the first request it applies to, from number at_request on.
   enum class Where : std::uint8_t {
     anywhere,
-    sync,       // only requests that make a file durable
-    last_file,  // only requests to the last file of a ring: a store's commit record
+    sync,           // only requests that make a file durable
+    last_file,      // only requests to the last file of a ring: a store's commit records
+    last_file_sync  // only those that make that one durable
   };
   struct Once {
     Fault fault = Fault::io_error;

@@ -45,6 +45,7 @@ class Notes {
   struct Note {
     IoKind kind;
     bool record;  // the file of records, which is a ring's last
+    std::uint64_t offset;
   };
   auto factory() {
     return [this](std::span<const int> files, unsigned depth) -> std::unique_ptr<IoRing> {
@@ -61,7 +62,7 @@ class Notes {
     void queue(const IoRequest& request) override {
       {
         const std::lock_guard lock(notes_.mutex_);
-        notes_.notes.push_back({request.kind, request.file + 1 == files_});
+        notes_.notes.push_back({request.kind, request.file + 1 == files_, request.file_offset});
       }
       ring_->queue(request);
     }
@@ -96,7 +97,7 @@ TEST_CASE("a record that may be in the drive's cache only is made durable before
   CHECK(synced);
 }
 
-TEST_CASE("every record is written after a sync of all stripes and followed by one of its own") {
+TEST_CASE("every record is written by turns after a sync of all stripes, and then synced") {
   const Workbench bench(folder_for_many_runs());
   for (const char* policy : {"resident", on_ssd}) {
     INFO(policy);
@@ -106,11 +107,14 @@ TEST_CASE("every record is written after a sync of all stripes and followed by o
     train(options);
     int stripes_synced = 0, records = 0;
     bool record_open = false;
+    std::uint64_t last_place = 1;
     for (const Notes::Note& note : notes.notes) {
       if (note.kind == IoKind::sync && !note.record) ++stripes_synced;
       if (note.kind == IoKind::sync && note.record) record_open = false;
       if (note.kind == IoKind::write && note.record) {
         ++records;
+        CHECK(note.offset != last_place);  // the record before stays whole
+        last_place = note.offset;
         CHECK(stripes_synced == 2);  // directories
         CHECK_FALSE(record_open);
         stripes_synced = 0;
