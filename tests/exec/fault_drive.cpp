@@ -167,9 +167,11 @@ std::int32_t FaultDrive::transfer(File& file, const IoRequest& request, std::siz
                                   bool last_file) {
   std::unique_lock lock(mutex_);
   const Target target{requests_++, request.kind, last_file};
-  if (plan_.most_latency.count() > 0) {
-    const auto most = static_cast<std::uint64_t>(plan_.most_latency.count());
-    const std::chrono::microseconds latency(random_() % most);
+  std::chrono::microseconds latency{0};
+  if (const auto most = static_cast<std::uint64_t>(plan_.most_latency.count()); most > 0)
+    latency = std::chrono::microseconds(random_() % most);
+  if (request.kind == IoKind::sync) latency += plan_.sync_latency;
+  if (latency.count() > 0) {
     lock.unlock();
     std::this_thread::sleep_for(latency);
     lock.lock();

@@ -68,6 +68,8 @@ struct FaultPlan {
   std::uint64_t cache_bytes = std::uint64_t{64} << 20;
   // Each request takes up to this much longer.
   std::chrono::microseconds most_latency{0};
+  // Each sync takes this much longer, as on a drive that has much to write back.
+  std::chrono::microseconds sync_latency{0};
 };
 
 class FaultDrive {
