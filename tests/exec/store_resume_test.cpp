@@ -213,6 +213,26 @@ TEST_CASE("a training that failed, or was never run, goes on from its last commi
   }
 }
 
+TEST_CASE("weights that cannot be written leave the committed state where it is") {
+  const Workbench bench(folder_for_many_runs());
+  TrainingOptions options = durable(bench, on_ssd);
+  StoreLocation location;
+  {
+    Training training(options);
+    training.run([](const StepResult&) {}, nullptr);
+    location = training.store_location();
+    CHECK_THROWS(training.export_model(bench.root() / "absent" / "weights"));
+  }
+  options.resume = find_resume_point(location);
+  options.may_be_done = true;
+  {
+    Training training(options);
+    training.run([](const StepResult&) {}, nullptr);
+    training.export_model(bench.root() / "weights");
+  }
+  CHECK(files_of(location).empty());
+}
+
 TEST_CASE("a directory that vanishes stops committed training with a message, as a missing one") {
   const Workbench bench(folder_for_many_runs());
   for (const char* policy : {"resident", on_ssd}) {
