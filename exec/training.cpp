@@ -164,11 +164,14 @@ TrainingResult Training::run(const std::function<void(const StepResult&)>& repor
   }
   if (committer_) executor_->wait_for_commit(version_);
   result.steps = version_;
-  if (SsdStore* const store = training_store_->store()) {
-    store->set_keep(committer_ && (version_ < options_.steps || options_.keep_store));
-  }
   result.weights_hash = access().weights_hash();
+  // Only now nothing that can fail needs it any more.
+  keep_store(version_ < options_.steps || options_.keep_store);
   return result;
+}
+
+void Training::keep_store(bool keep) {
+  if (SsdStore* const store = training_store_->store()) store->set_keep(committer_ && keep);
 }
 
 std::uint64_t Training::highest_written(Tier tier) const {
@@ -201,6 +204,7 @@ void Training::export_model(const std::filesystem::path& path) {
     for (const TensorLayout& tensor : block_layout(model))
       add(l, fmt::format("transformer.h.{}.", l), tensor);
   }
+  keep_store(true);  // the weights may find no room: they are then still there to be had
   ModelAccess states = access();
   std::vector<float> unit_values, tensor_values;
   std::int64_t loaded = -1;
@@ -232,6 +236,7 @@ void Training::export_model(const std::filesystem::path& path) {
                     piece.size());
       },
       {{"format", "pt"}});
+  keep_store(version_ < options_.steps || options_.keep_store);
 }
 
 }  // namespace spillway

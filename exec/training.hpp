@@ -113,12 +113,14 @@ class Training {
   // written.
   std::uint64_t highest_written(Tier tier) const;
 
-  // Writes the trained fp32 weights as Hugging Face GPT-2 safetensors.
+  // Writes the trained fp32 weights as Hugging Face GPT-2 safetensors. Where that fails, what was
+  // committed is kept.
   void export_model(const std::filesystem::path& path);
 
  private:
   TrainingOptions options_;
   ModelAccess access();
+  void keep_store(bool keep);
 
   std::unique_ptr<Schedule> schedule_;   // of the usual length
   std::unique_ptr<Schedule> remainder_;  // of what is left at the end; null if nothing is

@@ -193,6 +193,7 @@ class Story {
     one.has_drive = chance(0.7);
     if (chance(0.3)) one.plan.chances = {0.1, 0.05, 0.05, 0.05, 0.05};
     if (chance(0.3)) one.plan.most_latency = std::chrono::microseconds(100);
+    if (chance(0.3)) one.plan.sync_latency = std::chrono::milliseconds(3);
     if (chance(0.15)) one.stop_at = static_cast<std::int64_t>(1 + below(steps));
     if (may_crash) choose_end(one);
     return one;
@@ -211,15 +212,16 @@ class Story {
                               once.fault == Fault::short_transfer ||
                               once.fault == Fault::flipped_write;
     if (once.fault == Fault::flipped_read ||
-        (of_transfers && once.where == FaultPlan::Where::sync)) {
+        (of_transfers && once.where != FaultPlan::Where::last_file)) {
       once.where = FaultPlan::Where::anywhere;
     }
     one.plan.once = once;
   }
   FaultPlan::Where place() {
     using Where = FaultPlan::Where;
-    constexpr Where places[] = {Where::anywhere, Where::sync, Where::last_file};
-    return places[below(3)];
+    constexpr Where places[] = {Where::anywhere, Where::sync, Where::last_file,
+                                Where::last_file_sync};
+    return places[below(std::size(places))];
   }
 
   void choose_end(Incarnation& one) {
@@ -243,6 +245,8 @@ class Story {
       INFO("resuming from step " << point.record.version << ", where " << committed_
                                  << " was committed and " << reported_ << " were reported");
       if (!corrupted_) REQUIRE(point.record.version >= committed_);
+      // Whoever goes on has the results of all steps before.
+      REQUIRE(point.record.version <= reported_);
       // Every step was to be committed: what is lost is the step that was running, and the one
       // whose commit was.
       if (interval_ == 1 && !corrupted_) REQUIRE(point.record.version >= reported_ - 2);

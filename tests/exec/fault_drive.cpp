@@ -139,8 +139,16 @@ bool FaultDrive::chance(double probability) {
 bool FaultDrive::strikes(Fault fault, const Target& target) {
   if (!applies(fault, target.kind)) return false;
   const auto is_where = [&](FaultPlan::Where where) {
-    return where == FaultPlan::Where::anywhere ||
-           (where == FaultPlan::Where::sync ? target.kind == IoKind::sync : target.last_file);
+    switch (where) {
+      case FaultPlan::Where::sync:
+        return target.kind == IoKind::sync;
+      case FaultPlan::Where::last_file:
+        return target.last_file;
+      case FaultPlan::Where::last_file_sync:
+        return target.last_file && target.kind == IoKind::sync;
+      default:
+        return true;
+    }
   };
   const bool now = plan_.once && plan_.once->fault == fault && !struck_ &&
                    target.number >= plan_.once->at_request && is_where(plan_.once->where);
@@ -159,9 +167,11 @@ std::int32_t FaultDrive::transfer(File& file, const IoRequest& request, std::siz
                                   bool last_file) {
   std::unique_lock lock(mutex_);
   const Target target{requests_++, request.kind, last_file};
-  if (plan_.most_latency.count() > 0) {
-    const auto most = static_cast<std::uint64_t>(plan_.most_latency.count());
-    const std::chrono::microseconds latency(random_() % most);
+  std::chrono::microseconds latency{0};
+  if (const auto most = static_cast<std::uint64_t>(plan_.most_latency.count()); most > 0)
+    latency = std::chrono::microseconds(random_() % most);
+  if (request.kind == IoKind::sync) latency += plan_.sync_latency;
+  if (latency.count() > 0) {
     lock.unlock();
     std::this_thread::sleep_for(latency);
     lock.lock();

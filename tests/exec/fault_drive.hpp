@@ -53,8 +53,9 @@ struct FaultPlan {
   // One fault at the first request it applies to, from number at_request on.
   enum class Where : std::uint8_t {
     anywhere,
-    sync,       // only requests that make a file durable
-    last_file,  // only requests to the last file of a ring: a store's commit record
+    sync,           // only requests that make a file durable
+    last_file,      // only requests to the last file of a ring: a store's commit records
+    last_file_sync  // only those that make that one durable
   };
   struct Once {
     Fault fault = Fault::io_error;
@@ -67,6 +68,8 @@ struct FaultPlan {
   std::uint64_t cache_bytes = std::uint64_t{64} << 20;
   // Each request takes up to this much longer.
   std::chrono::microseconds most_latency{0};
+  // Each sync takes this much longer, as on a drive that has much to write back.
+  std::chrono::microseconds sync_latency{0};
 };
 
 class FaultDrive {
