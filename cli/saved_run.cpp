@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <fstream>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "base/errors.hpp"
 #include "cli/output.hpp"
@@ -27,6 +29,18 @@ void sync(const fs::path& path, int flags) {
   }
 }
 
+// Of one path or several, separated by commas; what is not there is no path (a built-in name).
+std::string absolute_paths(const std::string& text) {
+  std::string result;
+  std::istringstream parts(text);
+  for (std::string part; std::getline(parts, part, ',');) {
+    std::error_code ignored;
+    if (fs::exists(part, ignored)) part = fs::absolute(part).string();
+    result += (result.empty() ? "" : ",") + part;
+  }
+  return result;
+}
+
 }  // namespace
 
 SavedRun SavedRun::load(const fs::path& folder) {
@@ -42,6 +56,7 @@ SavedRun SavedRun::load(const fs::path& folder) {
     SavedRun run;
     json.at("options").get_to(run.options);
     run.complete = json.at("complete");
+    run.not_resumable = json.value("not_resumable", "");
     if (const ordered_json& store = json.at("store"); !store.is_null()) {
       run.store.emplace();
       for (const ordered_json& directory : store.at("directories"))
@@ -60,6 +75,7 @@ void SavedRun::save(const fs::path& folder) const {
   json["options"] = options;
   json["complete"] = complete;
   json["store"] = nullptr;
+  if (!not_resumable.empty()) json["not_resumable"] = not_resumable;
   if (store) {
     ordered_json directories = ordered_json::array();
     for (const fs::path& directory : store->directories) directories.push_back(directory.string());
@@ -72,6 +88,7 @@ void SavedRun::save(const fs::path& folder) const {
   fs::rename(next, file, error);
   if (error) throw MachineError::from_errno("cannot write " + file.string(), error.value());
   sync(folder, O_RDONLY | O_DIRECTORY);
+  sync(fs::absolute(folder).lexically_normal().parent_path(), O_RDONLY | O_DIRECTORY);
 }
 
 std::map<std::string, std::vector<std::string>> options_given(
@@ -86,8 +103,7 @@ std::map<std::string, std::vector<std::string>> options_given(
     if (option->count() == 0 || name == "help" || among(without, name)) continue;
     std::vector<std::string> values = option->results();
     for (std::string& value : values) {
-      std::error_code ignored;
-      if (among(paths, name) && fs::exists(value, ignored)) value = fs::absolute(value).string();
+      if (among(paths, name)) value = absolute_paths(value);
     }
     given[name] = std::move(values);
   }

@@ -18,6 +18,8 @@ struct SavedRun {
   std::map<std::string, std::vector<std::string>> options;  // by name, without dashes; as given
   std::optional<StoreLocation> store;  // none: nothing is committed yet, or the run is complete
   bool complete = false;
+  // Why there is nothing to go on from, for people; empty while there is, or may be.
+  std::string not_resumable;
 
   // Throws InputError when `folder` holds no run.
   static SavedRun load(const std::filesystem::path& folder);

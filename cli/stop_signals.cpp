@@ -26,7 +26,9 @@ void wake(std::uint64_t count) {
 
 void on_signal(int signal) {
   constexpr std::string_view message =
-      "\ninterrupted: training ends after the running step; once more ends it at once\n";
+      "\ninterrupted: training ends after the running step, once that is committed; once more ends "
+      "it at "
+      "once, back to its last commit\n";
   const int error_number = errno;
   signalled = true;
   std::signal(SIGINT, SIG_DFL);

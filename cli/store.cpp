@@ -134,8 +134,8 @@ void print(const Inspection& i) {
     fmt::print("  every chunk matches its checksum\n");
   }
   for (const BadChunk& chunk : i.bad)
-    fmt::print("  unit {}, offset {}, {} bytes: {}\n", chunk.unit, chunk.offset, chunk.bytes,
-               chunk.why);
+    fmt::print("  {}, offset {}, {} bytes: {}\n", unit_name(t.model, chunk.unit), chunk.offset,
+               chunk.bytes, chunk.why);
 }
 
 int run_inspect(const Options& options) {
@@ -160,15 +160,26 @@ int run_inspect(const Options& options) {
 
 void run_remove(const Options& options) {
   for (const StoreLocation& location : stores_of(options.folder)) {
-    for (const fs::path& file : files_of(location)) {
-      StoreFile open(file);  // throws where a run holds it
-      open.set_keep(false);
+    for (std::size_t i = 0; i < location.directories.size(); ++i) {
+      const fs::path stripe = store_file(location.directories[i], i, location.generation);
+      if (fs::exists(stripe)) continue;
+      throw InputError(fmt::format("{} is missing: nothing was removed", stripe.string()),
+                       "is its drive mounted? A store goes as a whole; if the rest of it is lost, "
+                       "delete its files by hand: spillway-store-*, spillway-commit*");
+    }
+    const std::vector<fs::path> files = files_of(location);
+    std::vector<StoreFile> held;  // throws where a run holds one
+    for (const fs::path& file : files) held.emplace_back(file);
+    for (StoreFile& file : held) file.set_keep(true);
+    for (const fs::path& file : files) {
+      remove_file(file);
       fmt::print("removed {}\n", file.string());
     }
   }
   if (!fs::exists(fs::path(options.folder) / saved_run_file)) return;
   SavedRun run = SavedRun::load(options.folder);
   run.store.reset();
+  if (!run.complete) run.not_resumable = "its store was removed";
   run.save(options.folder);
 }
 

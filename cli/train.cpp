@@ -193,6 +193,11 @@ std::optional<ResumePoint> resume(CLI::App& command, Options& options, const Sav
     throw InputError(fmt::format("--resume: the run in {} is complete", options.run),
                      "its weights are there; to be able to train on, start with --keep-store");
   }
+  if (!saved.not_resumable.empty()) {
+    throw InputError(fmt::format("--resume: there is nothing to go on from in {}: {}", options.run,
+                                 saved.not_resumable),
+                     "start another run, in a folder of its own");
+  }
   const bool policy_given = command.count("--policy") > 0, data_given = command.count("--data") > 0;
   const bool ssd_given = command.count("--ssd") > 0;
   const bool micro_batch_given = command.count("--micro-batch") > 0;
@@ -223,6 +228,12 @@ struct Preparation {
   TrainingOptions training;
 };
 
+// What a later --resume is to know: not how this run reports.
+std::map<std::string, std::vector<std::string>> given(const CLI::App& command) {
+  return options_given(command, {"resume", "run", "json", "quiet", "overwrite", "trace"},
+                       {"data", "model", "machine", "ssd"});
+}
+
 Preparation prepare(CLI::App& command, Options& options) {
   SavedRun saved;
   std::optional<ResumePoint> point;
@@ -230,10 +241,13 @@ Preparation prepare(CLI::App& command, Options& options) {
     if (options.run.empty())
       throw InputError("--resume needs to know which run to go on with", "--run DIR");
     saved = SavedRun::load(options.run);
+    // What is given anew holds from here on, also for a later --resume.
+    SavedRun merged = saved;
+    for (auto& [name, values] : given(command)) merged.options[name] = std::move(values);
     point = resume(command, options, saved);
+    saved = std::move(merged);
   } else {
-    saved.options = options_given(command, {"resume", "run", "json", "quiet", "overwrite"},
-                                  {"data", "model", "machine", "ssd"});
+    saved.options = given(command);
   }
   if (options.problem.model.empty()) throw CLI::RequiredError("--model");
   check(options);
@@ -265,8 +279,9 @@ Preparation prepare(CLI::App& command, Options& options) {
   training.durability = durability;
   training.resume = std::move(point);
   training.overwrite = options.overwrite;
-  training.keep_store = options.keep_store;
+  training.keep_store = true;              // until nothing needs it any more: see finish()
   training.may_be_done = !saved.complete;  // killed between its last commit and its end
+  if (!durability.on() && !saved.store) saved.not_resumable = "it was made with --durability off";
   if (!options.resume) saved.save(folder.path());
   return {std::move(plan), std::move(folder), std::move(saved), std::move(training)};
 }
@@ -276,8 +291,21 @@ void remember_store(Training& training, SavedRun& saved, const RunFolder& folder
   if (training.commit_interval() == 0) return;
   saved.store = training.store_location();
   saved.complete = false;
+  saved.not_resumable.clear();
   saved.save(folder.path());
   training.remove_previous_store();
+}
+
+// All is written. The store goes only after it is known that nobody needs it.
+void finish(Training& training, SavedRun& saved, const RunFolder& folder, bool stopped,
+            bool keep_store) {
+  saved.complete = !stopped;
+  saved.save(folder.path());
+  if (stopped || keep_store) return;
+  training.remove_previous_store();  // with --durability off it was kept until now
+  training.discard_store();
+  saved.store.reset();
+  saved.save(folder.path());
 }
 
 void run(CLI::App& command, Options& options) {
@@ -289,7 +317,8 @@ void run(CLI::App& command, Options& options) {
     throw MachineError("interrupted before the first step",
                        "nothing was trained, and nothing is left behind");
 
-  Events events(run_folder.file(RunFolder::metrics), options.json, training.first_step());
+  Events events(run_folder.file(RunFolder::metrics), options.json, training.first_step(),
+                training.commit_interval() > 0);
   // Without a machine file there are limits but no rates: nothing that could be read as a machine.
   if (!options.problem.machine.empty())
     write_file(run_folder.file(RunFolder::machine), machine_to_toml(plan.problem.machine));
@@ -310,10 +339,19 @@ void run(CLI::App& command, Options& options) {
   StepLine line(options.steps, training.schedule(), talks);
   Trace trace;
   const double tokens = static_cast<double>(plan.problem.workload.tokens_per_step());
-  std::int64_t skipped_steps = 0;
+  std::int64_t skipped_steps = 0, skipped_in_a_row = 0;
+  constexpr std::int64_t most_skipped_in_a_row = 100;
   const TrainingResult result = training.run(
       [&](const StepResult& step) {
         if (step.skipped_unit >= 0) ++skipped_steps;
+        skipped_in_a_row = step.skipped_unit >= 0 ? skipped_in_a_row + 1 : 0;
+        if (skipped_in_a_row == most_skipped_in_a_row) {
+          throw MachineError(
+              fmt::format("{} steps in a row had a gradient that is not finite, up to "
+                          "step {}: nothing is learned any more",
+                          most_skipped_in_a_row, step.step),
+              "use a smaller --learning-rate, a longer --warmup, or look at the text");
+        }
         events.write(step_event(step, tokens, plan.problem.model));
         line.show(step);
       },
@@ -335,6 +373,8 @@ void run(CLI::App& command, Options& options) {
   end["weights_hash"] = fmt::format("{:016x}", result.weights_hash);
   if (stopped) end["interrupted"] = true;
   if (skipped_steps > 0) end["skipped_steps"] = skipped_steps;
+  if (training.commit_interval() > 0)
+    end["commit_bytes_written"] = training.bytes_written_by_commits();
   events.write(end);
   const fs::path trace_path =
       !options.trace.empty() ? fs::path(options.trace)
@@ -343,12 +383,7 @@ void run(CLI::App& command, Options& options) {
           : run_folder.file(
                 fmt::format("trace-from-step-{}.json.gz", training.first_step()).c_str());
   write_trace(trace, trace_path);
-  if (!stopped && !options.keep_store) {
-    training.remove_previous_store();  // with --durability off it was kept until now
-    saved.store.reset();
-  }
-  saved.complete = !stopped;
-  saved.save(run_folder.path());
+  finish(training, saved, run_folder, stopped, options.keep_store);
   if (talks) {
     announce_end(result, run_folder, trace_path, result.steps > training.first_step(),
                  !options.no_export, stopped, training.commit_interval() > 0);

@@ -1,6 +1,8 @@
 #include "cli/train_report.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cmath>
@@ -29,7 +31,8 @@ std::string event_line(const nlohmann::ordered_json& event) {
 
 }  // namespace
 
-Events::Events(const std::filesystem::path& file, bool to_output, std::int64_t first_step)
+Events::Events(const std::filesystem::path& file, bool to_output, std::int64_t first_step,
+               bool durable)
     : path_(file), to_output_(to_output) {
   std::string kept;
   std::ifstream before(first_step > 0 ? file : std::filesystem::path());
@@ -49,12 +52,16 @@ Events::Events(const std::filesystem::path& file, bool to_output, std::int64_t f
     std::filesystem::rename(next, file);
   }
   file_.open(file, first_step > 0 ? std::ios::app : std::ios::out);
+  if (durable) descriptor_ = FileDescriptor(::open(file.c_str(), O_WRONLY | O_CLOEXEC));
 }
 
 void Events::write(const nlohmann::ordered_json& event) {
   const std::string line = event_line(event);
   file_ << line << '\n';
   file_.flush();
+  const bool synced = !file_ || !descriptor_.valid() || event.at("event") != "step" ||
+                      ::fdatasync(descriptor_.get()) == 0;
+  if (!synced) throw MachineError::from_errno(fmt::format("cannot sync {}", path_.string()), errno);
   if (!file_) throw MachineError::from_errno(fmt::format("cannot write {}", path_.string()), errno);
   if (!to_output_) return;
   fmt::print("{}\n", line);

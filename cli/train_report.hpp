@@ -8,6 +8,7 @@
 
 #include "cli/progress.hpp"
 #include "exec/executor.hpp"
+#include "exec/file_descriptor.hpp"
 #include "policies/schedule.hpp"
 
 namespace spillway::cli {
@@ -18,12 +19,16 @@ class Events {
  public:
   // `first_step`: events of it and of later steps that are in the file already, from before a
   // crash, are dropped; what is before them stays.
-  Events(const std::filesystem::path& file, bool to_output, std::int64_t first_step = 0);
+  // `durable`: what is written has reached the drive when write() returns, so that no step is
+  // committed whose event a power cut could lose.
+  Events(const std::filesystem::path& file, bool to_output, std::int64_t first_step = 0,
+         bool durable = false);
   void write(const nlohmann::ordered_json& event);
 
  private:
   std::filesystem::path path_;
   std::ofstream file_;
+  FileDescriptor descriptor_;  // of the same file, to sync it; none where that is not asked for
   bool to_output_;
 };
 

@@ -186,9 +186,10 @@ std::optional<CommitRecord> read_newest_record(const std::filesystem::path& file
   const FileDescriptor descriptor(::open(file.c_str(), O_RDONLY | O_CLOEXEC));
   if (!descriptor.valid()) {
     if (errno == ENOENT) {
-      throw InputError("there is no commit record " + file.string(),
-                       "name the folder of a run that was made with --durability on, or its first "
-                       "SSD directory");
+      throw InputError(
+          "there is no commit record " + file.string(),
+          "name the folder of a run that commits (any --durability but off), or its first "
+          "SSD directory");
     }
     throw MachineError::from_errno("cannot open " + file.string(), errno);
   }

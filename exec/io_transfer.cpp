@@ -275,8 +275,9 @@ void IoTransfer::throw_failure() const {
     throw MachineError(
         fmt::format("{}: the {} bytes at offset {} are not what was written there", file,
                     request.bytes, request.file_offset),
-        "the drive, its cable or the memory corrupts data: check it (smartctl -a, memtest), then "
-        "go on from the last commit with --resume, with --ssd on another drive if need be");
+        "the drive, its cable or the memory corrupts data: check it (smartctl -a, memtest); "
+        "`spillway store inspect` says whether the last commit is whole, to go on from with "
+        "--resume");
   }
   if (failure_.error_number == file_ended) {
     throw MachineError(

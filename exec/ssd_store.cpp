@@ -66,8 +66,10 @@ SsdStore::SsdStore(const std::vector<std::filesystem::path>& directories, std::u
   if (options_.reuse) {
     for (const auto& [path, size] : plan) {
       if (!std::filesystem::exists(path)) {
-        throw InputError("there is no SSD store to go on with: " + path.string() + " is missing",
-                         "name the SSD directories of the first run, in the same order");
+        throw InputError(
+            "there is no SSD store to go on with: " + path.string() + " is missing",
+            "check that its drive is mounted; the SSD directories of the run are needed, all "
+            "and in the same order");
       }
     }
   } else {

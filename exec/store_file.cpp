@@ -95,8 +95,7 @@ void StoreFile::allocate(std::uint64_t bytes) {
   if (::ftruncate(descriptor_.get(), 0) != 0) {
     throw MachineError::from_errno("cannot empty " + path_.string(), errno);
   }
-  if (bytes == 0) return;
-  int error_number = EINTR;
+  int error_number = bytes == 0 ? 0 : EINTR;
   while (error_number == EINTR) {
     error_number = ::posix_fallocate(descriptor_.get(), 0, static_cast<off_t>(bytes));
   }

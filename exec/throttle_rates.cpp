@@ -50,14 +50,16 @@ ThrottleRates parse_throttle(const std::string& text) {
     const std::size_t equals = item.find('=');
     if (equals == std::string::npos || equals == 0)
       throw InputError(fmt::format("throttle: '{}' is not KEY=RATE", item), example);
-    const std::string name = item.substr(0, equals);
+    const std::size_t begin = item.find_first_not_of(' ');
+    const std::string name = item.substr(begin, equals - begin);
     const ThrottleRates before = rates;
     set(rates, name, item.substr(equals + 1));
     for (const Key& key : keys) {
       if (name != key.name) continue;
       if (before.*key.rate > 0)
         throw InputError(fmt::format("throttle: {} is given twice", name), "give it once");
-      if (!(rates.*key.rate > 0)) {
+      // Below one a second no task of any size would end in this life.
+      if (!(rates.*key.rate >= 1)) {
         throw InputError(fmt::format("throttle: at {}={} nothing would ever be done", name,
                                      item.substr(equals + 1)),
                          "leave it out, and it is as fast as this machine");

@@ -85,7 +85,8 @@ Training::Training(TrainingOptions options) : options_(std::move(options)) {
   if (remainder_) schedules.push_back(remainder_.get());
   training_store_ = std::make_unique<TrainingStore>(
       schedules, TrainingStoreOptions{options_.ssd, options_.durability.on(), record.to_json(),
-                                      options_.overwrite, options_.resume, options_.make_ring});
+                                      options_.overwrite, options_.resume, options_.stripe_bytes,
+                                      options_.make_ring});
   device_ = std::make_unique<CpuDevice>(problem, most(Tier::gpu) + options_.guard_bytes,
                                         most(Tier::host) + options_.guard_bytes, options_.threads);
   training_store_->fill(*schedule_, *device_, initial_state(problem.model, options_.seed));
@@ -94,6 +95,8 @@ Training::Training(TrainingOptions options) : options_(std::move(options)) {
   std::int64_t interval = options_.durability.interval;
   if (interval == 0)
     interval = training_store_->captured_bytes() > 0 ? Durability::automatic_interval : 1;
+  // No more than there are steps, so that nothing overflows.
+  interval = std::min(interval, options_.steps);
   gate_ = std::make_unique<VersionGate>(
       CommitPoints{interval, first, training_store_->base_epoch(), options_.steps},
       static_cast<std::uint32_t>(training_store_->parts().size()), options_.durability.on());

@@ -46,6 +46,7 @@ struct TrainingOptions {
   bool overwrite = false;   // replace another committed training that lies in the directories
   bool keep_store = false;  // also once all steps are done, so that --steps can be raised later
   int steps_per_run = 0;    // of the schedule that is run again and again; 0: chosen
+  std::uint64_t stripe_bytes = SsdStoreOptions{}.stripe_bytes;  // over the directories of `ssd`
   // For tests: makes the rings of all I/O.
   std::function<std::unique_ptr<IoRing>(std::span<const int> files, unsigned depth)> make_ring =
       make_io_uring;
@@ -104,6 +105,12 @@ class Training {
   std::int64_t commit_interval() const {
     return options_.durability.on() ? gate_->points().interval : 0;
   }
+  // Bytes that commits have written so far beside the schedule's own.
+  std::uint64_t bytes_written_by_commits() const {
+    return committer_ ? committer_->bytes_written() : 0;
+  }
+  // With keep_store: the store is removed after all, when this ends.
+  void discard_store() { keep_store(false); }
   // Bytes that each commit copies to the store because that state rests in memory.
   std::uint64_t bytes_copied_per_commit() const { return training_store_->captured_bytes(); }
 

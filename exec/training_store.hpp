@@ -41,6 +41,7 @@ struct TrainingStoreOptions {
   std::string training;    // JSON, for the record
   bool overwrite = false;  // replace a committed training that lies in the directories
   std::optional<ResumePoint> resume;
+  std::uint64_t stripe_bytes = SsdStoreOptions{}.stripe_bytes;
   // For tests: makes the rings of all channels.
   std::function<std::unique_ptr<IoRing>(std::span<const int> files, unsigned depth)> make_ring =
       make_io_uring;
@@ -51,6 +52,9 @@ class TrainingStore {
   // Reserves or opens the files. Throws InputError (other training in the directories, missing
   // files), MachineError (no room, in use).
   TrainingStore(std::span<const Schedule* const> schedules, TrainingStoreOptions options);
+  ~TrainingStore();
+  TrainingStore(const TrainingStore&) = delete;
+  TrainingStore& operator=(const TrainingStore&) = delete;
 
   // Null when nothing needs a store: no state on the ssd, not durable.
   SsdStore* store() { return store_.get(); }
@@ -75,6 +79,9 @@ class TrainingStore {
  private:
   bool opens_again(std::span<const Schedule* const> schedules);
   void create();
+  void open_previous();
+  void remove_unfinished_move();
+  void mark_owner() const;
   StateAtRest at_rest(const Schedule& schedule, Device& device);
 
   TrainingStoreOptions options_;
@@ -87,9 +94,12 @@ class TrainingStore {
   std::unique_ptr<ChunkTable> chunks_;
   std::unique_ptr<SsdStore> store_;
   std::optional<StoreLocation> previous_;
+  OpenStore old_;  // the previous store, held until it is removed
 };
 
 // The files of a store that are there, in the order in which to remove them: the first stripe last.
 std::vector<std::filesystem::path> files_of(const StoreLocation& location);
+void remove_files(const StoreLocation& location);
+void remove_file(const std::filesystem::path& file);  // if it is there
 
 }  // namespace spillway

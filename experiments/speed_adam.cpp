@@ -13,6 +13,7 @@
 #include "exec/adam.hpp"
 #include "exec/arena.hpp"
 #include "exec/crew.hpp"
+#include "exec/executor.hpp"
 #include "experiments/speed_figures.hpp"
 
 namespace spillway {
@@ -78,19 +79,22 @@ double processor_seconds() {
   return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) / 1e9;
 }
 
-// Calls body on one run of elements per thread, all at once; returns GB/s over all. Time counts
-// while the threads are on a processor: other programs that take turns with them there do not
-// disturb.
+// Calls body on one run of elements per thread, all at once; returns GB/s over all. One thread's
+// time counts while it is on a processor, so that other programs that take turns with it there do
+// not disturb; that of several is the clock's, because only at once do they share the memory.
 template <class Body>
 double rate(Crew& crew, const Streams& s, const Body& body) {
   const std::int64_t threads = crew.threads();
   const std::int64_t each = elements / threads / 16 * 16;
-  const double before = processor_seconds();
+  const auto now = [&] {
+    return threads == 1 ? processor_seconds() : static_cast<double>(now_ns()) / 1e9;
+  };
+  const double before = now();
   crew.run(threads, [&](std::int64_t thread) {
     const std::int64_t first = thread * each;
     body(s.from(first), thread + 1 == threads ? elements - first : each);
   });
-  const double seconds = (processor_seconds() - before) / static_cast<double>(threads);
+  const double seconds = now() - before;
   return static_cast<double>(elements) * bytes_per_parameter / seconds / 1e9;
 }
 

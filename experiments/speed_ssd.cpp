@@ -6,9 +6,11 @@
 
 #include <atomic>
 #include <cerrno>
+#include <cstring>
 #include <functional>
 #include <latch>
 #include <memory>
+#include <random>
 #include <thread>
 
 #include "base/errors.hpp"
@@ -93,6 +95,12 @@ class OwnLanes {
       : chunks_({}, SsdStoreOptions{}.stripe_bytes, store_bytes),
         store_(files.own, store_bytes, with_checksums(chunks_)),
         memory_(2 * task_bytes, "transfers of the benchmark") {
+    // As fio's: nothing a drive could shrink.
+    std::mt19937_64 random(1);
+    for (std::uint64_t at = 0; at < memory_.size(); at += sizeof(std::uint64_t)) {
+      const std::uint64_t word = random();
+      std::memcpy(memory_.data() + at, &word, sizeof(word));
+    }
     fill(store_);
   }
 

@@ -30,6 +30,7 @@ TrainingOptions ssd_bound_run(const FigureOptions& figure) {
   problem.workload.batch = problem.workload.micro_batch = 1;
   problem.workload.sequence = 16;
   options.policy = "greedysnake:optimizer_ssd=1,parameters_ssd=1";
+  options.durability = {DurabilityMode::on, 1};  // as `train` does unless told otherwise
   options.steps = warm_up_steps + std::max(8, figure.rounds);
   return options;
 }

@@ -30,6 +30,7 @@ TestbedRow run_once(const TestbedConfiguration& configuration, const Problem& pr
   training_options.data = options.data;
   training_options.ssd = options.ssd;
   training_options.throttle = configuration.regime.rates;
+  if (options.durable) training_options.durability = {DurabilityMode::on, 0};
   Trace trace;
   TestbedRow row;
   {

@@ -15,6 +15,7 @@ struct TestbedOptions {
   int most_runs = 3;  // of a configuration whose runs are disturbed
   std::vector<std::filesystem::path> ssd;  // directories of the ssd tier
   std::vector<std::filesystem::path> data;
+  bool durable = false;  // steps are committed, as `train` does unless told otherwise
 };
 
 // Seconds of all tasks of a kind in one steady step.

@@ -150,6 +150,10 @@ bool TestbedSummary::held() const {
          unthrottled.median <= target_median_unthrottled;
 }
 
+bool TestbedSummary::complete() const {
+  return static_cast<int>(throttled.count) >= fewest_configurations && unthrottled.count > 0;
+}
+
 nlohmann::ordered_json to_json(const TestbedSummary& summary) {
   nlohmann::ordered_json regimes = nlohmann::ordered_json::array();
   for (const RegimeSummary& regime : summary.regimes) {
@@ -165,7 +169,7 @@ nlohmann::ordered_json to_json(const TestbedSummary& summary) {
                         {"predicted_seconds", kind.predicted_seconds},
                         {"measured_seconds", kind.measured_seconds}};
   }
-  return {{"held", summary.held()},
+  return {{"held", summary.complete() ? nlohmann::ordered_json(summary.held()) : nullptr},
           {"throttled", to_json(summary.throttled)},
           {"unthrottled", to_json(summary.unthrottled)},
           {"regimes", regimes},

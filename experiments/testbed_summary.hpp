@@ -68,7 +68,10 @@ struct TestbedSummary {
   // The targets: over throttled rows median <= 3 %, 95th percentile <= 8 %, tau >= 0.9 in every
   // regime; over unthrottled ones median <= 8 %. Vacuously true of no rows.
   bool held() const;
+  // Whether there are rows enough to speak of the targets: 60 throttled ones, and some unthrottled.
+  bool complete() const;
 };
+inline constexpr int fewest_configurations = 60;
 inline constexpr double target_median = 0.03, target_p95 = 0.08, target_tau = 0.9;
 inline constexpr double target_median_unthrottled = 0.08;
 

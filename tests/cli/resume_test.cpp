@@ -105,6 +105,61 @@ TEST_CASE("a finished run that kept its store can be trained further") {
   CHECK(more.json_lines().back()["weights_hash"] == whole.json_lines().back()["weights_hash"]);
 }
 
+TEST_CASE("what one --resume is given holds for the next") {
+  const TemporaryFolder folder;
+  REQUIRE(
+      run(tiny_training(folder) + all_on_ssd + Words{"--steps", "4", "--keep-store"}).exit_code ==
+      0);
+  // More steps, another policy and a limit that it needs.
+  const Words resume = {"train", "--resume", "--run", folder / "run", "--json"};
+  const Outcome killed =
+      ended_by(resume + Words{"--steps", "5000", "--policy", "zero-offload", "--gpu-memory", "48MB",
+                              "--durability", "interval=2"},
+               3, SIGKILL);
+  REQUIRE(killed.signal == SIGKILL);
+  const Outcome again = ended_by(resume, 3, SIGINT);
+  INFO(again.err);
+  REQUIRE(again.exit_code == 0);
+  const json start = again.json_lines().front();
+  CHECK(start["steps"] == 5000);
+  CHECK_THAT(start["policy"].get<std::string>(), Catch::StartsWith("zero-offload"));
+  CHECK(start["memory"]["gpu"]["capacity_bytes"] == 48'000'000);
+  CHECK(start["durability"]["commit_every"] == 2);
+}
+
+TEST_CASE("a run without commits, or whose store was removed, is not begun anew by --resume") {
+  const TemporaryFolder folder;
+  const Words resume = {"train", "--resume", "--run", folder / "run"};
+  REQUIRE(ended_by(tiny_training(folder) + Words{"--policy", "resident", "--durability", "off",
+                                                 "--json", "--steps", "100000"},
+                   0, SIGINT)
+              .exit_code <= 1);
+  if (fs::exists(folder / "run/run.json"))
+    check_refusal(run(resume), 2, "--durability off", "start another run");
+  fs::remove_all(folder / "run");
+  REQUIRE(ended_by(tiny_training(folder) + all_on_ssd + Words{"--steps", "5000"}, 2, SIGINT)
+              .exit_code == 0);
+  const std::size_t steps = recorded(folder / "run").size();
+  REQUIRE(run({"store", "remove", folder / "run"}).exit_code == 0);
+  check_refusal(run(resume), 2, "its store was removed", "start another run");
+  CHECK(recorded(folder / "run").size() == steps);
+}
+
+TEST_CASE("a store is removed as a whole or not at all") {
+  const TemporaryFolder folder;
+  for (const char* name : {"a", "b"}) fs::create_directory(folder / name);
+  REQUIRE(run(tiny_training(folder) + all_on_ssd +
+              Words{"--steps", "3", "--keep-store", "--ssd", folder / "a" + "," + folder / "b"})
+              .exit_code == 0);
+  fs::rename(folder / "b", folder / "away");
+  check_refusal(run({"store", "remove", folder / "run"}), 2, "nothing was removed", "mounted");
+  fs::rename(folder / "away", folder / "b");
+  CHECK(run({"store", "inspect", folder / "run"}).exit_code == 0);
+  REQUIRE(run({"store", "remove", folder / "run"}).exit_code == 0);
+  CHECK(fs::is_empty(folder / "a"));
+  CHECK(fs::is_empty(folder / "b"));
+}
+
 TEST_CASE("a flipped bit in committed state is found, named, and never trained on") {
   const TemporaryFolder folder;
   REQUIRE(

@@ -184,6 +184,7 @@ class Story {
     training.steps = steps;
     training.ssd = directories_;
     training.guard_bytes = 0;
+    training.stripe_bytes = 8192;  // so that a store this small lies on all of its drives
     constexpr int runs[] = {0, 1, 3, 5};
     training.steps_per_run = runs[below(std::size(runs))];
     constexpr std::int64_t intervals[] = {1, 1, 1, 2, 3, 5, 0};

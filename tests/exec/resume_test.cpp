@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <catch2/catch.hpp>
+#include <fstream>
 #include <set>
 #include <vector>
 
@@ -170,6 +171,70 @@ TEST_CASE("a resumed training must have the same numbers") {
   CHECK_THAT(refused(other), Catch::Contains("holds another training, committed at step"));
   other.overwrite = true;
   CHECK(train(other).losses.size() == 60);
+}
+
+TEST_CASE("a store reached by another name is not written over by what is resumed from it") {
+  const Workbench bench;
+  TrainingOptions options = durable(bench, "fuyou");
+  options.ssd = {bench.root() / "ssd-a"};
+  const Outcome head = train(options, 3);
+  fs::create_directory_symlink(bench.root() / "ssd-a", bench.root() / "alias");
+  options.ssd = {bench.root() / "alias"};
+  options.policy = "zero-infinity";  // laid out otherwise: it has to be moved
+  options.resume = find_resume_point(head.location);
+  const Outcome tail = train(options);
+  CHECK(tail.first == head.steps);
+  CHECK(tail.location.generation == 1);
+}
+
+TEST_CASE("a stripe that belongs to another training is left alone") {
+  const Workbench bench;
+  for (const char* name : {"first", "other"}) fs::create_directory(bench.root() / name);
+  TrainingOptions options = durable(bench, "fuyou");
+  options.ssd = {bench.root() / "first", bench.root() / "ssd-b"};
+  options.stripe_bytes = 8192;
+  const Outcome kept = train(options, 3);
+  // Another one, whose second stripe would be the same file; also where its first directory holds
+  // what a run without commits left behind.
+  TrainingOptions intruder = options;
+  intruder.seed = 9;
+  intruder.ssd = {bench.root() / "other", bench.root() / "ssd-b"};
+  for (const bool left_over : {false, true}) {
+    if (left_over) std::ofstream(store_file(bench.root() / "other", 0, 0)) << "left over";
+    CHECK_THAT(test::message_of<InputError>([&] { Training training(intruder); }),
+               Catch::Contains("belongs to another training"));
+  }
+  options.resume = find_resume_point(kept.location);
+  const Outcome rest = train(options);
+  CHECK(rest.first == kept.steps);
+}
+
+TEST_CASE("commits write what rests in memory and a record, and nothing where all is on the ssd") {
+  const Workbench bench;
+  for (const bool on_ssd : {true, false}) {
+    TrainingOptions options =
+        durable(bench, on_ssd ? "greedysnake:optimizer_ssd=1,snake=off" : "resident");
+    options.steps = 10;
+    std::uint64_t by_schedule = 0, records = 0;
+    {
+      Training training(options);
+      training.run([&](const StepResult& step) { by_schedule += step.ssd_bytes_written; }, nullptr);
+      records = training.bytes_written_by_commits();
+      CHECK((training.bytes_copied_per_commit() == 0) == on_ssd);
+    }
+    TrainingOptions plain = options;
+    plain.durability = {};
+    std::uint64_t without = 0;
+    Training training(plain);
+    training.run([&](const StepResult& step) { without += step.ssd_bytes_written; }, nullptr);
+    CHECK(by_schedule == without);  // the policy's own traffic does not grow
+    const std::uint64_t state = 12 * static_cast<std::uint64_t>(options.problem.model.parameters());
+    if (on_ssd) {
+      CHECK(records <= 10 * 65536);
+    } else {
+      CHECK(records >= state);
+    }
+  }
 }
 
 }  // namespace

@@ -155,7 +155,10 @@ TEST_CASE("a training that goes on without commits leaves the last one alone unt
     REQUIRE(training.previous_store() == head.location);
     CHECK(training.run([](const StepResult&) {}, nullptr).weights_hash == hash);
     CHECK(find_resume_point(head.location).record.version == head.steps);
-    CHECK(check_store(find_resume_point(head.location), [](auto, auto) {}).empty());
+    // Nobody else can go on with it, or look into it, while it may still be needed.
+    CHECK_THAT(message_of<MachineError>(
+                   [&] { check_store(find_resume_point(head.location), [](auto, auto) {}); }),
+               Catch::Contains("in use by another run"));
     training.remove_previous_store();
     CHECK(files_of(head.location).empty());
   }
