@@ -89,7 +89,8 @@ TEST_CASE("train --json prints start, steps and end, one object a line") {
     CHECK(text == again);
     last = step["loss"];
   }
-  CHECK(keys(lines[4]) == Words{"event", "steps", "final_loss", "weights_hash"});
+  CHECK(keys(lines[4]) ==
+        Words{"event", "steps", "final_loss", "weights_hash", "commit_bytes_written"});
   const json end = json::parse(lines[4]);
   CHECK(end["steps"] == 3);
   CHECK(end["final_loss"] == last);
