@@ -167,7 +167,7 @@ TEST_CASE("lanes and a committer on threads of their own keep every commit whole
     VersionGate gate(points, 2, true);
     std::int64_t memory = 0;               // version of the part in memory
     std::array<std::int64_t, 2> on_ssd{};  // of the part on the ssd, by copy
-    std::int64_t stop_after = round % 2 == 0 ? 1000 : static_cast<std::int64_t>(random() % 50);
+    std::int64_t stop_after = round % 2 == 0 ? 1000 : static_cast<std::int64_t>(1 + random() % 50);
     std::atomic<std::int64_t> memory_done{0}, ssd_done{0};
     // A step begins when both parts of the step before are there, as forward would see to.
     const auto lane = [&](bool in_memory) {
