@@ -23,7 +23,7 @@ def read_arguments():
     parser.add_argument("--spillway", required=True, help="the program")
     parser.add_argument("--python", required=True, help="an interpreter that has torch and deepspeed")
     parser.add_argument("--work", required=True, help="folder on the drive to use")
-    parser.add_argument("--batch", type=int, default=4)
+    parser.add_argument("--batch", type=int, default=1, help="sequences a step; with more, arithmetic bounds both (docs/speed.md)")
     parser.add_argument("--sequence", type=int, default=128)
     parser.add_argument("--steps", type=int, default=6, help="of each run, the first two not counted")
     parser.add_argument("--rounds", type=int, default=3, help="runs of each system, in turn")
