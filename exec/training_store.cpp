@@ -177,7 +177,7 @@ TrainingStore::~TrainingStore() {
 }
 
 // Whether the committed state lies exactly where this training wants it.
-bool TrainingStore::opens_again(std::span<const Schedule* const>) {
+bool TrainingStore::opens_again() {
   if (!options_.resume || !options_.durable) return false;
   const auto& [location, record] = *options_.resume;
   const StoreIdentity& old = record.identity;
@@ -198,7 +198,7 @@ void TrainingStore::create() {
   with.make_ring = options_.make_ring;
   with.stripe_bytes = identity_.stripe_bytes;
   if (options_.durable) with.record_bytes = 2 * record_slot_bytes(identity_, *chunks_);
-  in_place_ = opens_again({});
+  in_place_ = opens_again();
   if (in_place_) {
     location_.generation = options_.resume->location.generation;
     base_epoch_ = options_.resume->record.epoch;
@@ -213,8 +213,7 @@ void TrainingStore::create() {
     require_free(location_, options_);
   }
   with.generation = location_.generation;
-  // A record without its stripes would keep others away for nothing.
-  if (!options_.durable) remove_file(record_file(location_.directories[0], location_.generation));
+  if (!options_.durable) remove_stale_record();
   store_ = std::make_unique<SsdStore>(location_.directories, identity_.store_bytes, with);
   if (in_place_) {
     require_newest(*options_.resume);
@@ -222,6 +221,14 @@ void TrainingStore::create() {
   } else {
     mark_owner();
   }
+}
+
+// A record without its stripes would keep others away for nothing.
+void TrainingStore::remove_stale_record() const {
+  const fs::path file = record_file(location_.directories[0], location_.generation);
+  if (!fs::exists(file)) return;
+  StoreFile held(file);  // throws where a run is at work with it
+  held.set_keep(false);
 }
 
 void TrainingStore::open_previous() {

@@ -77,9 +77,10 @@ class TrainingStore {
   void remove_previous();
 
  private:
-  bool opens_again(std::span<const Schedule* const> schedules);
+  bool opens_again();
   void create();
   void open_previous();
+  void remove_stale_record() const;
   void remove_unfinished_move();
   void mark_owner() const;
   StateAtRest at_rest(const Schedule& schedule, Device& device);

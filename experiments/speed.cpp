@@ -8,6 +8,7 @@
 
 #include "base/errors.hpp"
 #include "base/suggest.hpp"
+#include "experiments/statistics.hpp"
 #include "policies/policy.hpp"
 #include "sim/cost_model.hpp"
 #include "sim/simulate.hpp"
@@ -125,14 +126,6 @@ void add_engine_tests(std::vector<SpeedTest>& tests, std::uint32_t size) {
       [](std::uint32_t n) { return workloads::five_routes(64, n); });
 }
 
-// CPU time of this process, user and system.
-double cpu_seconds() {
-  timespec time{};
-  if (::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time) != 0)
-    throw MachineError("cannot read the CPU time used");
-  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
-}
-
 bool matches(const std::string& test, const std::string& name) {
   return test == name || test.rfind(name + "/", 0) == 0;
 }
@@ -195,11 +188,11 @@ SpeedResult measure_speed(const SpeedTest& test, double seconds) {
   // Runs and keeps the user time; returns the CPU time of any kind, which is exact for short ones
   // too.
   const auto timed = [&](int runs) {
-    const double user = user_cpu_seconds(), all = cpu_seconds();
+    const double user = user_cpu_seconds(), all = processor_seconds();
     for (int run = 0; run < runs; ++run) result.run = work();
     result.runs += runs;
     result.cpu_seconds = (user_cpu_seconds() - user) / runs;
-    return cpu_seconds() - all;
+    return processor_seconds() - all;
   };
   const double one = std::max(timed(1), 1e-7);  // also warms up
   if (one > seconds) return result;

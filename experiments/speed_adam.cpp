@@ -73,12 +73,6 @@ SPILLWAY_WIDEST void stream_past_caches(const Streams& s, std::int64_t n) {
 }
 
 // Processor time of this program, all threads together.
-double processor_seconds() {
-  timespec time{};
-  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
-  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) / 1e9;
-}
-
 // Calls body on one run of elements per thread, all at once; returns GB/s over all. One thread's
 // time counts while it is on a processor, so that other programs that take turns with it there do
 // not disturb; that of several is the clock's, because only at once do they share the memory.

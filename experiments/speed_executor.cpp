@@ -70,12 +70,6 @@ Schedule copies(int chains, int length, bool one_lane) {
   return std::move(program).finish("tasks that do nothing", 1);
 }
 
-double process_cpu_seconds() {
-  timespec time{};
-  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
-  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) / 1e9;
-}
-
 struct Bench {
   ScratchFolder folder{std::filesystem::temp_directory_path()};
   Dataset dataset = small_text(folder);
@@ -112,13 +106,13 @@ SpeedFigure idle_share(Bench& bench, const FigureOptions& options) {
   bench.device.sleep = std::chrono::milliseconds(task_ms);
   const int length = std::max(4, static_cast<int>(options.seconds * 1000) / task_ms);
   const Schedule schedule = copies(1, length, false);
-  const double cpu_before = process_cpu_seconds();
+  const double cpu_before = processor_seconds();
   const double wall = bench.run_us(schedule) / 1e6;
   SpeedFigure figure;
   figure.name = "executor/idle";
   figure.what = "processor time of the whole program while lanes wait for one another";
   figure.unit = "%";
-  figure.value = 100 * (process_cpu_seconds() - cpu_before) / wall;
+  figure.value = 100 * (processor_seconds() - cpu_before) / wall;
   figure.target = 1;
   figure.note = fmt::format("{} tasks of {} ms", length, task_ms);
   bench.device.sleep = std::chrono::milliseconds(0);

@@ -5,13 +5,6 @@
 
 namespace spillway {
 
-double median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  std::sort(values.begin(), values.end());
-  const std::size_t half = values.size() / 2;
-  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
-}
-
 double quantile_of(std::vector<double> values, double quantile) {
   if (values.empty()) return 0;
   std::sort(values.begin(), values.end());

@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "experiments/statistics.hpp"
+
 namespace spillway {
 
 struct SpeedFigure {
@@ -52,8 +54,6 @@ std::vector<SpeedFigure> measure_adam(const FigureOptions& options);
 std::vector<SpeedFigure> measure_executor(const FigureOptions& options);
 std::vector<SpeedFigure> measure_training(const FigureOptions& options);
 
-// The middle one, or the mean of the two in the middle; 0 of none.
-double median(std::vector<double> values);
 // The value below which a share `quantile` (0 to 1) of the values lies, the nearest one.
 double quantile_of(std::vector<double> values, double quantile);
 

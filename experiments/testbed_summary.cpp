@@ -5,16 +5,11 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "experiments/statistics.hpp"
+
 namespace spillway {
 
 namespace {
-
-double median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  std::sort(values.begin(), values.end());
-  const std::size_t half = values.size() / 2;
-  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
-}
 
 // The pairs of policies of one regime, batch by batch.
 KendallTau order_of(const std::vector<TestbedRow>& rows, const std::string& regime, bool strict) {

@@ -18,17 +18,6 @@ namespace {
 
 constexpr std::int64_t steps = 40;
 
-// The losses in metrics.jsonl, by step; each step must be there once.
-std::map<std::int64_t, double> recorded(const fs::path& run) {
-  std::map<std::int64_t, double> losses;
-  std::ifstream in(run / "metrics.jsonl");
-  for (std::string line; std::getline(in, line);) {
-    const json event = json::parse(line);
-    if (event["event"] == "step") REQUIRE(losses.emplace(event["step"], event["loss"]).second);
-  }
-  return losses;
-}
-
 Words training(const TemporaryFolder& folder) {
   return tiny_training(folder) +
          Words{"--no-export", "--json", "--quiet", "--steps", std::to_string(steps)};
@@ -52,7 +41,7 @@ TEST_CASE("a run that is killed at random times until it is complete misses no s
     const Words arguments = training(folder) + way;
     const Outcome undisturbed = run(arguments + Words{"--run", folder / "whole"});
     REQUIRE(undisturbed.exit_code == 0);
-    whole = recorded(folder / "whole");
+    whole = recorded_losses(folder / "whole");
     REQUIRE(whole.size() == steps);
     weights = undisturbed.json_lines().back()["weights_hash"];
     const std::string file = folder / "run";
@@ -84,7 +73,7 @@ TEST_CASE("a run that is killed at random times until it is complete misses no s
     REQUIRE(last.exit_code == 0);
     INFO(kills << " kills");
     CHECK(kills > 0);
-    CHECK(recorded(file) == whole);
+    CHECK(recorded_losses(file) == whole);
     CHECK(last.json_lines().back()["weights_hash"] == weights);
     CHECK(fs::is_empty(folder / "run/ssd"));
   }
@@ -106,7 +95,7 @@ TEST_CASE("a line of the metrics that a crash has cut, and a run.json half repla
   const Outcome rest = run({"train", "--resume", "--run", folder / "run", "--json"});
   INFO(rest.err);
   REQUIRE(rest.exit_code == 0);
-  CHECK(recorded(folder / "run") == recorded(folder / "whole"));
+  CHECK(recorded_losses(folder / "run") == recorded_losses(folder / "whole"));
 }
 
 TEST_CASE("a run killed after its last commit gives its weights when it is resumed") {

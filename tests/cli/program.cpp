@@ -216,4 +216,14 @@ std::vector<std::string> tiny_training(const TemporaryFolder& folder, const std:
              "--host-memory", "64MB"};
 }
 
+std::map<std::int64_t, double> recorded_losses(const std::filesystem::path& run) {
+  std::map<std::int64_t, double> losses;
+  std::ifstream in(run / "metrics.jsonl");
+  for (std::string line; std::getline(in, line);) {
+    const nlohmann::json event = nlohmann::json::parse(line);
+    if (event["event"] == "step") REQUIRE(losses.emplace(event["step"], event["loss"]).second);
+  }
+  return losses;
+}
+
 }  // namespace spillway::test

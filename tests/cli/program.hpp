@@ -4,7 +4,9 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -98,6 +100,10 @@ std::vector<std::string> lines_of(const std::string& text);
 std::string read_file(const std::filesystem::path& path);
 std::vector<std::string> operator+(std::vector<std::string> left,
                                    const std::vector<std::string>& right);
+
+// The losses in metrics.jsonl of a run, by step; fails the running test where a step is there
+// twice.
+std::map<std::int64_t, double> recorded_losses(const std::filesystem::path& run);
 
 // Arguments of the smallest useful runs.
 std::vector<std::string> tiny_problem();  // --model gpt-tiny and a small workload

@@ -19,17 +19,6 @@ namespace {
 const Words all_on_ssd = {"--policy", "greedysnake:optimizer_ssd=1,snake=off", "--no-export",
                           "--json"};
 
-// The losses in metrics.jsonl, by step; each step must be there once.
-std::map<std::int64_t, double> recorded(const fs::path& run) {
-  std::map<std::int64_t, double> losses;
-  std::ifstream in(run / "metrics.jsonl");
-  for (std::string line; std::getline(in, line);) {
-    const json event = json::parse(line);
-    if (event["event"] == "step") REQUIRE(losses.emplace(event["step"], event["loss"]).second);
-  }
-  return losses;
-}
-
 std::size_t count(const std::string& text, const std::string& what) {
   std::size_t found = 0;
   for (std::size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + 1))
@@ -64,7 +53,7 @@ TEST_CASE("a killed run goes on with --resume and nothing else, to the same loss
                             "zero-infinity", "--durability", "interval=3"});
   INFO(rest.err);
   REQUIRE(rest.exit_code == 0);
-  CHECK(recorded(folder / "run") == recorded(folder / "whole"));
+  CHECK(recorded_losses(folder / "run") == recorded_losses(folder / "whole"));
   CHECK(rest.json_lines().back()["weights_hash"] == whole.json_lines().back()["weights_hash"]);
   // Nothing is left of the store, and it says so.
   CHECK(fs::is_empty(folder / "run/ssd"));
@@ -140,10 +129,10 @@ TEST_CASE("a run without commits, or whose store was removed, is not begun anew 
   fs::remove_all(folder / "run");
   REQUIRE(ended_by(tiny_training(folder) + all_on_ssd + Words{"--steps", "5000"}, 2, SIGINT)
               .exit_code == 0);
-  const std::size_t steps = recorded(folder / "run").size();
+  const std::size_t steps = recorded_losses(folder / "run").size();
   REQUIRE(run({"store", "remove", folder / "run"}).exit_code == 0);
   check_refusal(run(resume), 2, "its store was removed", "start another run");
-  CHECK(recorded(folder / "run").size() == steps);
+  CHECK(recorded_losses(folder / "run").size() == steps);
 }
 
 TEST_CASE("a store is removed as a whole or not at all") {
