@@ -1,0 +1,57 @@
+// Matrix products by cuBLASLt: bf16 (or fp32, without TF32) operands, fp32 accumulation, bias and
+// residual fused into the product. Deterministic: one algorithm per shape, chosen once by
+// cuBLASLt's heuristics and kept, none that adds up by atomics.
+//
+// All matrices are row-major in device memory and dense unless a stride is given; weights are [out,
+// in], as in policies/gpt_layout.hpp.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "exec/cuda/bf16.hpp"
+
+namespace spillway::cuda {
+
+class Matmul {
+ public:
+  // Bytes of workspace that algorithms may ask for.
+  static constexpr std::size_t workspace_bytes = std::size_t{32} << 20;
+
+  // `workspace`: workspace_bytes of device memory, used by calls on one stream at a time. Throws
+  // MachineError when cuBLASLt cannot be set up.
+  explicit Matmul(std::byte* workspace);
+  ~Matmul();
+  Matmul(const Matmul&) = delete;
+  Matmul& operator=(const Matmul&) = delete;
+
+  // y (rows, out) = x (rows, in) w^T [+ bias (out)] [+ residual (rows, out)]. y_stride: elements
+  // between rows of y; 0: out.
+  template <class Element>
+  void linear(const Element* x, const Element* w, const Element* bias, const Element* residual,
+              Element* y, std::int64_t rows, std::int64_t in, std::int64_t out,
+              std::int64_t y_stride, cudaStream_t stream);
+
+  // x_gradient (rows, in) = y_gradient (rows, out) w.
+  template <class Element>
+  void input_gradient(const Element* y_gradient, const Element* w, Element* x_gradient,
+                      std::int64_t rows, std::int64_t in, std::int64_t out,
+                      std::int64_t y_gradient_stride, cudaStream_t stream);
+
+  // w_gradient (out, in) = or += y_gradient (rows, out)^T x (rows, in).
+  template <class Element, class Gradient>
+  void weight_gradient(const Element* y_gradient, const Element* x, Gradient* w_gradient,
+                       bool overwrites, std::int64_t rows, std::int64_t in, std::int64_t out,
+                       std::int64_t y_gradient_stride, cudaStream_t stream);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace spillway::cuda
