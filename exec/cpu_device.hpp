@@ -25,8 +25,9 @@ class CpuDevice : public Device {
   void compute(const Task& task, const Operands& operands) override;
   void copy(Lane lane, std::byte* to, const std::byte* from, std::uint64_t bytes) override;
 
-  const Arena& gpu_arena() const { return gpu_; }
-  const Arena& host_arena() const { return host_; }
+  std::uint64_t highest_written(Tier tier) const override {
+    return (tier == Tier::gpu ? gpu_ : host_).highest_written();
+  }
 
  private:
   void optimizer(const Task& task, const Operands& operands) const;
