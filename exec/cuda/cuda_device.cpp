@@ -55,9 +55,9 @@ std::string open_device(int device) {
   int count = 0;  // left unwritten on error
   SPILLWAY_CUDA(cudaGetDeviceCount(&count));
   if (device < 0 || device >= count) {
-    throw InputError(fmt::format("--gpu {}: there are {} CUDA devices, numbered from 0", device,
-                                 count),
-                     "choose one of those that nvidia-smi lists");
+    throw InputError(
+        fmt::format("--gpu {}: there are {} CUDA devices, numbered from 0", device, count),
+        "choose one of those that nvidia-smi lists");
   }
   SPILLWAY_CUDA(cudaSetDevice(device));
   cudaDeviceProp properties;
@@ -86,8 +86,8 @@ CudaDevice::Reserved CudaDevice::layout(const Problem& problem) {
   Reserved parts{};
   parts.gpt = 0;
   parts.text = aligned(gpt_workspace_bytes(problem));
-  parts.numbers =
-      parts.text + aligned(static_cast<std::size_t>(TextLayout{rows}.size()) * sizeof(std::int32_t));
+  parts.numbers = parts.text +
+                  aligned(static_cast<std::size_t>(TextLayout{rows}.size()) * sizeof(std::int32_t));
   parts.bytes = parts.numbers + aligned(sizeof(AdamNumbers));
   return parts;
 }
@@ -154,10 +154,10 @@ void CudaDevice::transfer(std::byte* device, std::byte* host, std::uint64_t byte
     const std::uint64_t piece = std::min<std::uint64_t>(bytes - done, staging_.size());
     std::byte* const from_or_to = device + done;
     if (!down) std::memcpy(staging_.data(), host + done, piece);
-    SPILLWAY_CUDA(down ? cudaMemcpyAsync(staging_.data(), from_or_to, piece,
-                                         cudaMemcpyDeviceToHost, transfers_)
-                       : cudaMemcpyAsync(from_or_to, staging_.data(), piece,
-                                         cudaMemcpyHostToDevice, transfers_));
+    SPILLWAY_CUDA(down ? cudaMemcpyAsync(staging_.data(), from_or_to, piece, cudaMemcpyDeviceToHost,
+                                         transfers_)
+                       : cudaMemcpyAsync(from_or_to, staging_.data(), piece, cudaMemcpyHostToDevice,
+                                         transfers_));
     SPILLWAY_CUDA(cudaStreamSynchronize(transfers_));
     if (down) std::memcpy(host + done, staging_.data(), piece);
     done += piece;
@@ -222,8 +222,8 @@ void CudaDevice::compute_with(GptCuda<Element>& gpt, const Task& task, const Ope
                       o.head_gradient, task.first_micro_batch, o.losses, o.scratch);
     case TaskKind::backward:
       return gpt.block_backward(elements(o.parameters), elements(o.input), o.saved, task.available,
-                                task.recomputes_output, elements(o.activation_gradient),
-                                o.gradient, task.first_micro_batch, o.scratch);
+                                task.recomputes_output, elements(o.activation_gradient), o.gradient,
+                                task.first_micro_batch, o.scratch);
     case TaskKind::embed_backward:
       return gpt.embed_backward(stage(task, o), elements(o.activation_gradient), o.gradient,
                                 task.first_micro_batch);

@@ -102,8 +102,9 @@ void CudaStreams::record(Lane lane, cudaEvent_t event) {
 void CudaStreams::begin(Lane lane, std::size_t mark, const Task& task, TaskId id) {
   use_device();
   std::array<char, 96> name;
-  const auto end = fmt::format_to_n(name.data(), name.size() - 1, "{} task {} layer {} micro-batch {}",
-                                    to_string(task.kind), id, task.layer, task.micro_batch);
+  const auto end =
+      fmt::format_to_n(name.data(), name.size() - 1, "{} task {} layer {} micro-batch {}",
+                       to_string(task.kind), id, task.layer, task.micro_batch);
   *end.out = '\0';
   nvtxRangePushA(name.data());
   record(lane, marks_[mark].start);
@@ -161,8 +162,7 @@ Streams::Times CudaStreams::times(std::size_t mark) {
 void CudaStreams::begin_graph(Lane lane) {
   use_device();
   // Other threads may call what a captured stream must not, on streams of their own.
-  SPILLWAY_CUDA(
-      cudaStreamBeginCapture(lanes_[index(lane)].work, cudaStreamCaptureModeThreadLocal));
+  SPILLWAY_CUDA(cudaStreamBeginCapture(lanes_[index(lane)].work, cudaStreamCaptureModeThreadLocal));
   lanes_[index(lane)].capturing = true;
 }
 

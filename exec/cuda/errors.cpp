@@ -48,9 +48,9 @@ const char* remedy(cudaError_t error) {
 
 void check(cudaError_t result, const char* call) {
   if (result == cudaSuccess) return;
-  throw MachineError(fmt::format("{} ({}) in {}", cudaGetErrorName(result),
-                                 cudaGetErrorString(result), call),
-                     remedy(result));
+  throw MachineError(
+      fmt::format("{} ({}) in {}", cudaGetErrorName(result), cudaGetErrorString(result), call),
+      remedy(result));
 }
 
 }  // namespace spillway::cuda
