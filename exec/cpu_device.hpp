@@ -3,12 +3,10 @@
 // products and the optimizer's updates are shared by as many each; results are the same.
 #pragma once
 
-#include <vector>
-
 #include "exec/arena.hpp"
-#include "exec/crew.hpp"
 #include "exec/device.hpp"
 #include "exec/gpt_cpu.hpp"
+#include "exec/host_optimizer.hpp"
 
 namespace spillway {
 
@@ -30,16 +28,9 @@ class CpuDevice : public Device {
   }
 
  private:
-  void optimizer(const Task& task, const Operands& operands) const;
-  void gradient_norm(const Task& task, const Operands& operands) const;
-
-  std::int64_t layers_;
-  Workload workload_;
-  std::int64_t block_elements_, embedding_elements_;
   GptCpu gpt_;
-  std::vector<TensorLayout> block_layout_, embedding_layout_;
+  HostOptimizer optimizer_;
   Arena gpu_, host_;
-  mutable Crew crew_;  // of the optimizer's lane
 };
 
 }  // namespace spillway
