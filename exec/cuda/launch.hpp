@@ -52,7 +52,7 @@ __device__ inline std::byte* dynamic_shared() {
   extern __shared__ __align__(16) unsigned char spillway_dynamic_shared[];
   return reinterpret_cast<std::byte*>(spillway_dynamic_shared);
 }
-#else
+#elif defined(SPILLWAY_EMULATED_GPU)
 inline std::byte* dynamic_shared() { return emulator::dynamic_shared(); }
 #endif
 
