@@ -32,6 +32,9 @@ struct Launch {
 template <class... Parameters, class... Arguments>
 void launch(const char* name, void (*kernel)(Parameters...), const Launch& shape,
             cudaStream_t stream, Arguments... arguments) {
+#ifdef SPILLWAY_EMULATED_GPU
+  emulator::name_next_launch(name);
+#endif
   if (shape.shared_bytes > 48 * 1024) {
     check(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
                                cudaFuncAttributeMaxDynamicSharedMemorySize,
@@ -52,7 +55,7 @@ __device__ inline std::byte* dynamic_shared() {
   extern __shared__ __align__(16) unsigned char spillway_dynamic_shared[];
   return reinterpret_cast<std::byte*>(spillway_dynamic_shared);
 }
-#else
+#elif defined(SPILLWAY_EMULATED_GPU)
 inline std::byte* dynamic_shared() { return emulator::dynamic_shared(); }
 #endif
 
