@@ -15,9 +15,6 @@
 // 32 queries per warp, not 16, because every fragment of K and V then feeds two products: with 16,
 // reading them would take longer than the products. With head size 64 and below the warp keeps its
 // Q in registers; above, there is no room.
-#include <cmath>
-#include <type_traits>
-
 #include "exec/cuda/attention_tiles.hpp"
 
 namespace spillway::cuda {
@@ -282,11 +279,7 @@ template <int HeadSize, int MTiles>
 void launch_forward(const AttentionSizes& sizes, const ForwardTensors& tensors,
                     cudaStream_t stream) {
   using Shape = ForwardShape<HeadSize, MTiles>;
-  Launch shape;
-  shape.grid = dim3(static_cast<unsigned>(sizes.sequences * sizes.heads),
-                    static_cast<unsigned>((sizes.tokens + Shape::queries - 1) / Shape::queries));
-  shape.block = dim3(threads);
-  shape.shared_bytes = Shape::shared_bytes;
+  const Launch shape = attention_grid(sizes, Shape::queries, threads, Shape::shared_bytes);
   const AttentionNumbers numbers = attention_numbers(sizes);
   if (tensors.output != nullptr) {
     launch("attention_forward", attention_forward_kernel<HeadSize, MTiles, true>, shape, stream,

@@ -8,9 +8,9 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
-#include "exec/cuda/attention.hpp"
-#include "exec/cuda/launch.hpp"
+#include "exec/cuda/attention_place.hpp"
 #include "exec/cuda/tensor_core.hpp"
 
 namespace spillway::cuda {
@@ -99,20 +99,6 @@ __device__ inline void write_rows(bf16* tile, const Sums (&sums)[MTiles][HeadSiz
           *reinterpret_cast<const uint4*>(tile + row * row_elements + column);
     }
   }
-}
-
-// What every kernel knows of its tensors; 32-bit where it counts tokens and heads.
-struct AttentionNumbers {
-  int tokens, heads, head_size, channels;
-  std::int64_t statistics_stride;
-  float scale;  // 1 / sqrt(head size)
-};
-
-inline AttentionNumbers attention_numbers(const AttentionSizes& sizes) {
-  const auto head_size = static_cast<double>(sizes.channels / sizes.heads);
-  return {static_cast<int>(sizes.tokens), static_cast<int>(sizes.heads),
-          static_cast<int>(head_size),    static_cast<int>(sizes.channels),
-          sizes.statistics_stride,        static_cast<float>(1.0 / __builtin_sqrt(head_size))};
 }
 
 // Calls body(std::integral_constant) with the head size rounded up to one there are kernels for.

@@ -167,11 +167,7 @@ __device__ inline float exp2_approximate(float x) {
 
 // Whether `condition` holds in any thread of the warp.
 __device__ inline bool any_in_warp(bool condition) {
-#ifdef __CUDACC__
   return __any_sync(0xffffffffu, condition) != 0;
-#else
-  return ::emulator::any_in_warp(condition);
-#endif
 }
 
 }  // namespace spillway::cuda
