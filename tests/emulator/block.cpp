@@ -124,6 +124,7 @@ class Block {
 };
 
 thread_local Block* active = nullptr;
+thread_local std::uint64_t runs_of_blocks = 0;
 
 Block::Block(const Grid& grid, const std::function<void()>& body)
     : grid_(grid), body_(body), random_(grid.seed), outside_(point_of_this_thread()) {
@@ -221,6 +222,7 @@ void Block::run(const uint3& index) {
   ended_ = at_barrier_ = ready_begin_ = ready_count_ = 0;
   newest_first_ = random_.below(2) != 0;
   std::fill_n(shared_.get(), grid_.shared_bytes, poison_value);
+  ++runs_of_blocks;
   const std::size_t offset = random_.below(order_.size());
   for (std::size_t i = 0; i < order_.size(); ++i) push_ready(order_[(i + offset) % order_.size()]);
   for (Thread& thread : threads_) thread.result = -1;
@@ -450,5 +452,6 @@ void fail_thread(const std::string& what) {
 }
 std::byte* dynamic_shared() { return in_kernel().shared(); }
 std::size_t dynamic_shared_bytes() { return in_kernel().shared_bytes(); }
+std::uint64_t block_run() { return runs_of_blocks; }
 
 }  // namespace emulator

@@ -52,5 +52,7 @@ int lane_index();
 // The block's dynamic shared memory; its size.
 std::byte* dynamic_shared();
 std::size_t dynamic_shared_bytes();
+// Differs from one run of a block to the next on the same thread of the host.
+std::uint64_t block_run();
 
 }  // namespace emulator

@@ -1,0 +1,331 @@
+// Layer norm, backward: with xhat = (x - mean) rstd and g = dy w,
+//
+//   dx = rstd (g - mean(g) - xhat mean(g xhat)),   dw = sum of dy xhat,   db = sum of dy
+//
+// in one pass: a team of threads holds a row, and every thread adds up dw and db of its columns in
+// registers over the rows of its team. A block then leaves one sum per column, and add_partials()
+// adds up the blocks. Moves the ideal (dy and x read, dx written: 6 bytes of an element in bf16, 8
+// where it adds), and 16 bytes per column and block, which stay in the L2 cache.
+#include <algorithm>
+
+#include "exec/cuda/device_math.hpp"
+#include "exec/cuda/kernels.hpp"
+#include "exec/cuda/partials.hpp"
+#include "exec/cuda/row_statistics.hpp"
+
+namespace spillway::cuda {
+
+namespace {
+
+constexpr int most_threads = 384;
+constexpr int most_warps = most_threads / warp_size;
+
+template <class Element>
+struct NormGradient {
+  const Element *output_gradient, *input, *weight;
+  Element* input_gradient;
+  RowStatistics statistics;
+  bool adds;
+  std::int64_t rows, columns;
+  float* partials;  // (blocks, 2, columns)
+};
+
+// Sums over a row of g and of g xhat.
+struct RowSums {
+  float g, g_xhat;
+};
+
+// The sums over a team of the threads' own for `count` rows. Successive calls take turns with two
+// buffers, so that one barrier is enough.
+template <int count>
+__device__ inline void add_over_team(RowSums (&sums)[count],
+                                     RowSums (&of_warps)[most_warps][count]) {
+  SPILLWAY_UNROLL
+  for (int k = 0; k < count; ++k) sums[k] = {warp_sum(sums[k].g), warp_sum(sums[k].g_xhat)};
+  if (threads_x() == warp_size) return;
+  const int warps = threads_x() / warp_size, first = thread_y() * warps;
+  if (thread_x() % warp_size == 0) {
+    SPILLWAY_UNROLL
+    for (int k = 0; k < count; ++k) of_warps[first + thread_x() / warp_size][k] = sums[k];
+  }
+  __syncthreads();
+  SPILLWAY_UNROLL
+  for (int k = 0; k < count; ++k) sums[k] = of_warps[first][k];
+  for (int warp = 1; warp < warps; ++warp) {
+    SPILLWAY_UNROLL
+    for (int k = 0; k < count; ++k) {
+      const RowSums more = of_warps[first + warp][k];
+      sums[k] = {add(sums[k].g, more.g), add(sums[k].g_xhat, more.g_xhat)};
+    }
+  }
+}
+
+// Adds to `sums` what a pack has of a row's.
+template <class Element>
+__device__ inline void add_pack(RowSums& sums, const Words& dy_words, const Words& x_words,
+                                const Words& w_words, float mean, float rstd) {
+  constexpr int size = pack_size<Element>;
+  float dy[size], x[size], w[size];
+  unpack<Element>(dy_words, dy);
+  unpack<Element>(x_words, x);
+  unpack<Element>(w_words, w);
+  SPILLWAY_UNROLL
+  for (int i = 0; i < size; ++i) {
+    const float g = dy[i] * w[i];
+    sums.g += g;
+    sums.g_xhat += g * ((x[i] - mean) * rstd);
+  }
+}
+
+// The gradient of a pack of the input, and what the pack adds to dw and db.
+template <class Element>
+__device__ inline Words finish_pack(const RowSums& means, const Words& dy_words,
+                                    const Words& x_words, const Words& w_words,
+                                    const Words& old_words, bool adds, float mean, float rstd,
+                                    float (&dw)[pack_size<Element>],
+                                    float (&db)[pack_size<Element>]) {
+  constexpr int size = pack_size<Element>;
+  float dy[size], x[size], w[size], dx[size];
+  unpack<Element>(dy_words, dy);
+  unpack<Element>(x_words, x);
+  unpack<Element>(w_words, w);
+  SPILLWAY_UNROLL
+  for (int i = 0; i < size; ++i) {
+    const float xhat = (x[i] - mean) * rstd;
+    dw[i] += dy[i] * xhat;
+    db[i] += dy[i];
+    dx[i] = (dy[i] * w[i] - means.g - xhat * means.g_xhat) * rstd;
+  }
+  if (adds) {
+    float old[size];
+    unpack<Element>(old_words, old);
+    SPILLWAY_UNROLL
+    for (int i = 0; i < size; ++i) dx[i] += old[i];
+  }
+  return pack<Element>(dx);
+}
+
+// Blocks (team size, teams). Team k of all of a grid takes rows k, k + all, ..; `at_once` of them
+// at a time. A thread has `held` packs of a row.
+template <class Element, int held, int at_once>
+__global__ void __launch_bounds__(most_threads, held == 1 ? 2 : 1)
+    backward_kernel(NormGradient<Element> norm) {
+  constexpr int size = pack_size<Element>;
+  constexpr bool keeps_weight = held < 4;  // or reads it again, for want of registers
+  __shared__ RowSums of_warps[2][most_warps][at_once];
+  const int packs = static_cast<int>(norm.columns / size);
+  const float count = static_cast<float>(norm.columns);
+  const auto teams = static_cast<std::int64_t>(gridDim.x) * static_cast<int>(blockDim.y);
+  const std::int64_t team = block_x() * static_cast<int>(blockDim.y) + thread_y();
+
+  Words w[held];
+  float dw[held][size] = {}, db[held][size] = {};
+  SPILLWAY_UNROLL
+  for (int k = 0; k < held; ++k) {
+    const int at = thread_x() + k * threads_x();
+    if (keeps_weight && at < packs) w[k] = load_words(norm.weight + at * size);
+  }
+  const auto weight = [&](int k) {
+    return keeps_weight ? w[k] : load_words(norm.weight + (thread_x() + k * threads_x()) * size);
+  };
+  int turn = 0;
+  // As often for every team: they meet at barriers.
+  for (std::int64_t first = 0; first < norm.rows; first += at_once * teams, turn ^= 1) {
+    Words dy[at_once][held], x[at_once][held], old[at_once][held];
+    float mean[at_once], rstd[at_once];
+    bool active[at_once];
+    SPILLWAY_UNROLL
+    for (int r = 0; r < at_once; ++r) {
+      const std::int64_t row = first + r * teams + team;
+      active[r] = row < norm.rows;
+      if (!active[r]) continue;
+      const std::int64_t at_row = place_of_row(norm.statistics, row);
+      mean[r] = norm.statistics.mean[at_row];
+      rstd[r] = norm.statistics.rstd[at_row];
+      SPILLWAY_UNROLL
+      for (int k = 0; k < held; ++k) {
+        const int at = thread_x() + k * threads_x();
+        if (at >= packs) continue;
+        dy[r][k] = load_words(norm.output_gradient + row * norm.columns + at * size);
+        x[r][k] = load_words(norm.input + row * norm.columns + at * size);
+        if (norm.adds) old[r][k] = load_words(norm.input_gradient + row * norm.columns + at * size);
+      }
+    }
+    RowSums sums[at_once] = {};
+    SPILLWAY_UNROLL
+    for (int r = 0; r < at_once; ++r) {
+      SPILLWAY_UNROLL
+      for (int k = 0; k < held; ++k) {
+        if (active[r] && thread_x() + k * threads_x() < packs)
+          add_pack<Element>(sums[r], dy[r][k], x[r][k], weight(k), mean[r], rstd[r]);
+      }
+    }
+    add_over_team<at_once>(sums, of_warps[turn]);
+    SPILLWAY_UNROLL
+    for (int r = 0; r < at_once; ++r) {
+      if (!active[r]) continue;
+      const std::int64_t row = first + r * teams + team;
+      const RowSums means{sums[r].g / count, sums[r].g_xhat / count};
+      SPILLWAY_UNROLL
+      for (int k = 0; k < held; ++k) {
+        const int at = thread_x() + k * threads_x();
+        if (at >= packs) continue;
+        store_words(norm.input_gradient + row * norm.columns + at * size,
+                    finish_pack<Element>(means, dy[r][k], x[r][k], weight(k), old[r][k], norm.adds,
+                                         mean[r], rstd[r], dw[k], db[k]));
+      }
+    }
+  }
+
+  // The block's teams, in order; in dynamic shared memory (2, columns) where there are several.
+  float* const partial = norm.partials + block_x() * 2 * norm.columns;
+  auto* const shared = reinterpret_cast<float*>(dynamic_shared());
+  const int last = static_cast<int>(blockDim.y) - 1;
+  for (int from = 0; from <= last; ++from) {
+    if (thread_y() == from) {
+      SPILLWAY_UNROLL
+      for (int k = 0; k < held; ++k) {
+        const int at = thread_x() + k * threads_x();
+        if (at >= packs) continue;
+        SPILLWAY_UNROLL
+        for (int i = 0; i < size; ++i) {
+          const std::int64_t column = at * size + i;
+          float sum_w = dw[k][i], sum_b = db[k][i];
+          if (from > 0) {
+            sum_w += shared[column];
+            sum_b += shared[norm.columns + column];
+          }
+          float* const to = from == last ? partial : shared;
+          to[column] = sum_w;
+          to[norm.columns + column] = sum_b;
+        }
+      }
+    }
+    __syncthreads();
+  }
+}
+
+// Rows too wide for registers: one block has a row, reads it twice, and keeps dw and db in its
+// partial sums.
+template <class Element>
+__global__ void __launch_bounds__(most_threads) wide_kernel(NormGradient<Element> norm) {
+  constexpr int size = pack_size<Element>;
+  __shared__ RowSums of_warps[2][most_warps][1];
+  const int packs = static_cast<int>(norm.columns / size);
+  const float count = static_cast<float>(norm.columns);
+  float* const partial = norm.partials + block_x() * 2 * norm.columns;
+  int turn = 0;
+  for (std::int64_t row = block_x(); row < norm.rows; row += gridDim.x, turn ^= 1) {
+    const std::int64_t at_row = place_of_row(norm.statistics, row), begin = row * norm.columns;
+    const float mean = norm.statistics.mean[at_row], rstd = norm.statistics.rstd[at_row];
+    RowSums sums[1] = {};
+    for (int at = thread_x(); at < packs; at += threads_x()) {
+      add_pack<Element>(sums[0], load_words(norm.output_gradient + begin + at * size),
+                        load_words(norm.input + begin + at * size),
+                        load_words(norm.weight + at * size), mean, rstd);
+    }
+    add_over_team<1>(sums, of_warps[turn]);
+    const RowSums means{sums[0].g / count, sums[0].g_xhat / count};
+    for (int at = thread_x(); at < packs; at += threads_x()) {
+      float* const to_w = partial + at * size;
+      float* const to_b = to_w + norm.columns;
+      float dw[size] = {}, db[size] = {};
+      if (row >= static_cast<std::int64_t>(gridDim.x)) {
+        for (int i = 0; i < size; ++i) {
+          dw[i] = to_w[i];
+          db[i] = to_b[i];
+        }
+      }
+      Words old = {};
+      if (norm.adds) old = load_words(norm.input_gradient + begin + at * size);
+      const Words dx = finish_pack<Element>(
+          means, load_words(norm.output_gradient + begin + at * size),
+          load_words(norm.input + begin + at * size), load_words(norm.weight + at * size), old,
+          norm.adds, mean, rstd, dw, db);
+      store_words(norm.input_gradient + begin + at * size, dx);
+      for (int i = 0; i < size; ++i) {
+        to_w[i] = dw[i];
+        to_b[i] = db[i];
+      }
+    }
+  }
+}
+
+// Packs of a row in a thread's registers; 0: too many.
+int packs_held(std::int64_t packs) {
+  for (const int held : {1, 2, 4})
+    if (packs <= held * most_threads) return held;
+  return 0;
+}
+
+}  // namespace
+
+RowBlocks norm_backward_blocks(std::int64_t rows, std::int64_t packs) {
+  constexpr std::int64_t multiprocessors = 132;
+  constexpr std::int64_t rows_of_team = 2;  // at least, or few blocks would do what many can
+  RowBlocks blocks;
+  const std::int64_t held = packs_held(packs);
+  blocks.team = std::min<std::int64_t>(
+      divide_up(divide_up(packs, std::max<std::int64_t>(held, 1)), warp_size) * warp_size,
+      most_threads);
+  blocks.teams = held == 1 ? most_threads / blocks.team : 1;
+  // What registers let a multiprocessor hold.
+  const std::int64_t threads = held == 1 ? 2 * most_threads : held == 2 ? 512 : most_threads;
+  const std::int64_t at_once = multiprocessors * (threads / (blocks.team * blocks.teams));
+  blocks.blocks = std::clamp(rows / (rows_of_team * blocks.teams), std::int64_t{1}, at_once);
+  return blocks;
+}
+
+template <class Element, class Gradient>
+void norm_backward(const Element* output_gradient, const Element* input, const Element* weight,
+                   const RowStatistics& statistics, Element* input_gradient, bool adds,
+                   Gradient* weight_gradient, Gradient* bias_gradient, bool overwrites,
+                   std::int64_t rows, std::int64_t columns, const Workspace& workspace,
+                   cudaStream_t stream) {
+  SPILLWAY_ASSERT(columns % 8 == 0 && columns > 0 && columns < (1 << 30));
+  SPILLWAY_ASSERT(!adds || input_gradient != input);
+  require_rows(statistics, rows);
+  const std::int64_t packs = columns / pack_size<Element>;
+  const RowBlocks blocks = norm_backward_blocks(rows, packs);
+  const std::int64_t width = 2 * columns;
+  SPILLWAY_ASSERT(static_cast<std::size_t>(blocks.blocks * width) * sizeof(float) <=
+                  workspace.bytes);
+  auto* const partials = reinterpret_cast<float*>(workspace.data);
+  if (rows > 0) {
+    const NormGradient<Element> norm{
+        output_gradient, input, weight, input_gradient, statistics, adds, rows, columns, partials};
+    const Launch shape{
+        dim3(grid_size(blocks.blocks)),
+        dim3(static_cast<unsigned>(blocks.team), static_cast<unsigned>(blocks.teams)),
+        blocks.teams > 1 ? static_cast<std::size_t>(width) * sizeof(float) : 0};
+    const auto start = [&](void (*kernel)(NormGradient<Element>)) {
+      launch("norm_backward", kernel, shape, stream, norm);
+    };
+    switch (packs_held(packs)) {
+      case 1:
+        start(backward_kernel<Element, 1, 2>);
+        break;
+      case 2:
+        start(backward_kernel<Element, 2, 1>);
+        break;
+      case 4:
+        start(backward_kernel<Element, 4, 1>);
+        break;
+      default:
+        start(wide_kernel<Element>);
+    }
+  }
+  add_partials<Gradient>(partials, rows > 0 ? blocks.blocks : 0,
+                         {weight_gradient, bias_gradient, columns, overwrites}, stream);
+}
+
+#define SPILLWAY_NORM_BACKWARD(Element, Gradient)                                               \
+  template void norm_backward(const Element*, const Element*, const Element*,                   \
+                              const RowStatistics&, Element*, bool, Gradient*, Gradient*, bool, \
+                              std::int64_t, std::int64_t, const Workspace&, cudaStream_t);
+SPILLWAY_NORM_BACKWARD(float, float)
+SPILLWAY_NORM_BACKWARD(float, bf16)
+SPILLWAY_NORM_BACKWARD(bf16, float)
+SPILLWAY_NORM_BACKWARD(bf16, bf16)
+
+}  // namespace spillway::cuda
