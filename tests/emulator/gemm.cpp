@@ -11,13 +11,17 @@ namespace {
 // A tile of the product; its rows are held in registers, as vectors along columns.
 constexpr std::int64_t tile_rows = 4, tile_columns = 16;
 using Row = float __attribute__((vector_size(tile_columns * sizeof(float))));
+// As an element of std::vector: of a bare vector type it forgets the alignment.
+struct alignas(tile_columns * sizeof(float)) PanelRow {
+  Row values;
+};
 
 // a_panel: (k, tile_rows), b_panel: (k, tile_columns).
 __attribute__((always_inline)) inline void tile(std::int64_t k, const float* a_panel,
-                                                const Row* b_panel, Row* sums) {
+                                                const PanelRow* b_panel, Row* sums) {
   Row s0{}, s1{}, s2{}, s3{};
   for (std::int64_t p = 0; p < k; ++p, a_panel += tile_rows) {
-    const Row b = b_panel[p];
+    const Row b = b_panel[p].values;
     s0 += a_panel[0] * b;
     s1 += a_panel[1] * b;
     s2 += a_panel[2] * b;
@@ -30,14 +34,16 @@ __attribute__((always_inline)) inline void tile(std::int64_t k, const float* a_p
 }
 
 // The same sums for every set of instructions: vectors only lie side by side.
-void tile_plain(std::int64_t k, const float* a, const Row* b, Row* sums) { tile(k, a, b, sums); }
+void tile_plain(std::int64_t k, const float* a, const PanelRow* b, Row* sums) {
+  tile(k, a, b, sums);
+}
 #if defined(__x86_64__)
-__attribute__((target("avx2"))) void tile_avx2(std::int64_t k, const float* a, const Row* b,
+__attribute__((target("avx2"))) void tile_avx2(std::int64_t k, const float* a, const PanelRow* b,
                                                Row* sums) {
   tile(k, a, b, sums);
 }
-__attribute__((target("avx512f"))) void tile_avx512(std::int64_t k, const float* a, const Row* b,
-                                                    Row* sums) {
+__attribute__((target("avx512f"))) void tile_avx512(std::int64_t k, const float* a,
+                                                    const PanelRow* b, Row* sums) {
   tile(k, a, b, sums);
 }
 #endif
@@ -63,10 +69,11 @@ void gemm(std::int64_t m, std::int64_t n, std::int64_t k, const Operand& a, cons
   const auto panels = [](std::int64_t count, std::int64_t width) {
     return (count + width - 1) / width;
   };
-  std::vector<Row> b_panels(static_cast<std::size_t>(panels(n, tile_columns) * k));
+  std::vector<PanelRow> b_panels(static_cast<std::size_t>(panels(n, tile_columns) * k));
   for (std::int64_t j = 0; j < n; ++j)
     for (std::int64_t p = 0; p < k; ++p)
-      b_panels[static_cast<std::size_t>(j / tile_columns * k + p)][j % tile_columns] = b.at(p, j);
+      b_panels[static_cast<std::size_t>(j / tile_columns * k + p)].values[j % tile_columns] =
+          b.at(p, j);
   std::vector<float> a_panel(static_cast<std::size_t>(tile_rows * k));
   auto* const compute = best_tile();
   Row sums[tile_rows];
