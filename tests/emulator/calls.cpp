@@ -82,9 +82,11 @@ void count_one(const std::string& name) {
   ++state().ever[name];
 }
 
-bool ordered_to_fail(const std::string& name, cudaError_t& code) {
+bool kernel_ordered_to_fail(const std::string& name, cudaError_t& code) {
   std::lock_guard lock(state().mutex);
-  return take_order(name, state().ever[name], code);
+  ++state().counts["kernel " + name];
+  const std::int64_t of_name = ++state().ever["kernel " + name], of_any = ++state().ever["kernel "];
+  return take_order("kernel " + name, of_name, code) || take_order("kernel ", of_any, code);
 }
 
 cudaError_t enter(const char* name) {
@@ -165,7 +167,7 @@ void delay_streams(std::uint64_t seed, int longest_us) {
 
 void fail(const std::string& name, int nth, cudaError_t code) { order_failure(name, nth, code); }
 void fail_kernel(const std::string& name, int nth, cudaError_t code) {
-  order_failure("run " + name, nth, code);
+  order_failure("kernel " + name, nth, code);
 }
 
 std::string device_failure() {

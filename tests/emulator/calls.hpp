@@ -21,8 +21,8 @@ cudaError_t call(const char* name, Body&& body) {
 }
 
 void count_one(const std::string& name);
-// Whether a test asked for this one to fail.
-bool ordered_to_fail(const std::string& name, cudaError_t& code);
+// Counts a kernel that is about to run; whether a test asked for it to fail.
+bool kernel_ordered_to_fail(const std::string& name, cudaError_t& code);
 
 // The device failed: the first one stays. `text` says how.
 void fail_device(cudaError_t code, const std::string& text);

@@ -43,9 +43,8 @@ bool within_limits(const cudaLaunchConfig_t& config) {
 }
 
 void run_kernel(const Grid& grid, const std::function<void()>& body) {
-  count_one("run " + grid.kernel);
   cudaError_t code = cudaSuccess;
-  if (ordered_to_fail("run " + grid.kernel, code)) {
+  if (kernel_ordered_to_fail(grid.kernel, code)) {
     fail_device(code, "kernel " + grid.kernel + " failed, as a test ordered");
     return;
   }
@@ -63,7 +62,7 @@ void name_next_launch(const char* name) { next_launch = name; }
 cudaError_t launch(const cudaLaunchConfig_t& config, const void* kernel,
                    std::function<void()> body) {
   std::string name = std::exchange(next_launch, "");
-  return call("cudaLaunchKernelEx", [&] {
+  return call("cudaLaunchKernelExC", [&] {
     CUstream_st* stream = find_stream(config.stream);
     if (stream == nullptr) return cudaErrorInvalidResourceHandle;
     if (!within_limits(config)) return cudaErrorInvalidConfiguration;

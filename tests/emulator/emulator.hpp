@@ -17,8 +17,9 @@ namespace emulator {
 // streams and events stay with those who made them.
 void reset();
 
-// --- What was called. A name is that of a CUDA function ("cudaStreamSynchronize"), or one of
-//   "kernel NAME"       a kernel of this name was launched, or replayed in a graph
+// --- What was called. A name is that of a CUDA function ("cudaStreamSynchronize"; launching a
+// kernel is "cudaLaunchKernelExC", which the template of CUDA's header calls), or one of
+//   "kernel NAME"       a kernel of this name was run, also as part of a graph
 //   "pageable copy"     cudaMemcpyAsync with host memory that is not pinned, which is not
 //                       asynchronous
 //   "nvtx push", "nvtx pop", "nvtx mark"
@@ -52,8 +53,8 @@ class Hold {
 // The n-th call of `name` from now on (1: the next) does nothing and returns `code`. Names of
 // cuBLASLt's functions return CUBLAS_STATUS of the number of `code`.
 void fail(const std::string& name, int nth, cudaError_t code);
-// The n-th kernel of this name that runs from now on fails on the device: every later call returns
-// `code`, until reset().
+// The n-th kernel of this name, of any name if that is "", that runs from now on fails on the
+// device: every later call returns `code`, until reset().
 void fail_kernel(const std::string& name, int nth, cudaError_t code = cudaErrorLaunchFailure);
 // What went wrong on the device, in words; empty when nothing did.
 std::string device_failure();

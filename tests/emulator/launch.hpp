@@ -12,7 +12,7 @@ namespace emulator {
 void name_next_launch(const char* name);
 
 // `body` runs one thread of the kernel. Checks the limits of the device; counts as
-// cudaLaunchKernelEx.
+// cudaLaunchKernelExC, which CUDA's template calls.
 cudaError_t launch(const cudaLaunchConfig_t& config, const void* kernel,
                    std::function<void()> body);
 
