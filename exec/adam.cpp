@@ -26,26 +26,29 @@ AdamConstants adam_constants(const AdamStep& step) {
   return constants;
 }
 
-double adamw_update(float* master, float* m, float* v, const float* gradient,
-                    const float* second_gradient, float* parameters_out, std::int64_t n,
-                    const AdamStep& step, CpuVariant variant) {
-  return cpu_kernels(variant).adamw(master, m, v, gradient, second_gradient, parameters_out, n,
-                                    adam_constants(step));
+template <class Gradient, class Parameter>
+double adamw_update(float* master, float* m, float* v, const Gradient* gradient,
+                    const std::type_identity_t<Gradient>* second_gradient,
+                    Parameter* parameters_out, std::int64_t n, const AdamStep& step,
+                    CpuVariant variant) {
+  return cpu_kernels(variant).adam<Gradient, Parameter>()(master, m, v, gradient, second_gradient,
+                                                          parameters_out, n, adam_constants(step));
 }
 
-double adamw_update_unit(float* master, float* m, float* v, const float* gradient,
-                         const float* second_gradient, float* parameters_out,
-                         std::int64_t first_element, std::int64_t elements,
-                         const std::vector<TensorLayout>& layout, const AdamStep& step,
-                         CpuVariant variant) {
-  const CpuKernels& kernels = cpu_kernels(variant);
+template <class Gradient, class Parameter>
+double adamw_update_unit(float* master, float* m, float* v, const Gradient* gradient,
+                         const std::type_identity_t<Gradient>* second_gradient,
+                         Parameter* parameters_out, std::int64_t first_element,
+                         std::int64_t elements, const std::vector<TensorLayout>& layout,
+                         const AdamStep& step, CpuVariant variant) {
+  const AdamKernel<Gradient, Parameter> adamw = cpu_kernels(variant).adam<Gradient, Parameter>();
   const AdamConstants decaying = adam_constants(step);
   AdamConstants plain = decaying;
   plain.decay_factor = 1.0f;
 
   const auto pad = [&](std::int64_t from, std::int64_t to) {  // offsets from first_element
-    for (float* buffer : {master, m, v, parameters_out})
-      std::fill(buffer + from, buffer + to, 0.0f);
+    for (float* buffer : {master, m, v}) std::fill(buffer + from, buffer + to, 0.0f);
+    std::fill(parameters_out + from, parameters_out + to, Parameter{});
   };
   double squares = 0;
   std::int64_t done = 0;
@@ -55,20 +58,21 @@ double adamw_update_unit(float* master, float* m, float* v, const float* gradien
         std::min(tensor.offset + tensor.rows * tensor.columns - first_element, elements);
     if (begin >= end) continue;
     pad(done, begin);
-    squares += kernels.adamw(master + begin, m + begin, v + begin, gradient + begin,
-                             second_gradient != nullptr ? second_gradient + begin : nullptr,
-                             parameters_out + begin, end - begin, tensor.decay ? decaying : plain);
+    squares += adamw(master + begin, m + begin, v + begin, gradient + begin,
+                     second_gradient != nullptr ? second_gradient + begin : nullptr,
+                     parameters_out + begin, end - begin, tensor.decay ? decaying : plain);
     done = end;
   }
   pad(done, elements);
   return squares;
 }
 
-double adamw_update_unit(Crew& crew, float* master, float* m, float* v, const float* gradient,
-                         const float* second_gradient, float* parameters_out,
-                         std::int64_t first_element, std::int64_t elements,
-                         const std::vector<TensorLayout>& layout, const AdamStep& step,
-                         CpuVariant variant) {
+template <class Gradient, class Parameter>
+double adamw_update_unit(Crew& crew, float* master, float* m, float* v, const Gradient* gradient,
+                         const std::type_identity_t<Gradient>* second_gradient,
+                         Parameter* parameters_out, std::int64_t first_element,
+                         std::int64_t elements, const std::vector<TensorLayout>& layout,
+                         const AdamStep& step, CpuVariant variant) {
   constexpr std::int64_t most_pieces = 256;
   constexpr std::int64_t smallest_piece = 1 << 16;  // 2 MB of traffic: waking a thread pays
   constexpr std::int64_t page_elements = 1024;
@@ -89,5 +93,22 @@ double adamw_update_unit(Crew& crew, float* master, float* m, float* v, const fl
     sum += squares[static_cast<std::size_t>(piece)];
   return sum;
 }
+
+#define SPILLWAY_INSTANTIATE(Gradient, Parameter)                                                 \
+  template double adamw_update(float*, float*, float*, const Gradient*,                           \
+                               const std::type_identity_t<Gradient>*, Parameter*, std::int64_t,   \
+                               const AdamStep&, CpuVariant);                                      \
+  template double adamw_update_unit(                                                              \
+      float*, float*, float*, const Gradient*, const std::type_identity_t<Gradient>*, Parameter*, \
+      std::int64_t, std::int64_t, const std::vector<TensorLayout>&, const AdamStep&, CpuVariant); \
+  template double adamw_update_unit(Crew&, float*, float*, float*, const Gradient*,               \
+                                    const std::type_identity_t<Gradient>*, Parameter*,            \
+                                    std::int64_t, std::int64_t, const std::vector<TensorLayout>&, \
+                                    const AdamStep&, CpuVariant);
+
+SPILLWAY_INSTANTIATE(float, float)
+SPILLWAY_INSTANTIATE(float, bf16)
+SPILLWAY_INSTANTIATE(bf16, float)
+SPILLWAY_INSTANTIATE(bf16, bf16)
 
 }  // namespace spillway

@@ -4,11 +4,14 @@
 //   m = beta1 m + (1 - beta1) g          v = beta2 v + (1 - beta2) g^2
 //   p = p (1 - lr weight_decay) - lr / (1 - beta1^t) * m / (sqrt(v) / sqrt(1 - beta2^t) + epsilon)
 //
-// All state is fp32. An element's result depends on that element alone, so a unit may be updated in
-// pieces of any size and order, on any variant, with the same bits.
+// All state is fp32; Gradient and Parameter are float or bf16 each: what is added up of the
+// gradient and the update itself are fp32, and parameters are the masters, rounded. An element's
+// result depends on that element alone, so a unit may be updated in pieces of any size and order,
+// on any variant, with the same bits.
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 #include <vector>
 
 #include "exec/crew.hpp"
@@ -33,26 +36,30 @@ AdamConstants adam_constants(const AdamStep& step);
 // Updates n elements of master, m, v in place and writes master to parameters_out as well.
 // second_gradient may be null, else it is added to gradient. Returns the sum of squares of the sum,
 // before the factor.
-double adamw_update(float* master, float* m, float* v, const float* gradient,
-                    const float* second_gradient, float* parameters_out, std::int64_t n,
-                    const AdamStep& step, CpuVariant variant = best_cpu_variant());
+template <class Gradient, class Parameter>
+double adamw_update(float* master, float* m, float* v, const Gradient* gradient,
+                    const std::type_identity_t<Gradient>* second_gradient,
+                    Parameter* parameters_out, std::int64_t n, const AdamStep& step,
+                    CpuVariant variant = best_cpu_variant());
 
 // The same for elements [first_element, first_element + elements) of a unit with this layout; all
 // pointers are to the first of these. Weight decay applies to tensors with decay = true only.
 // Padding (what no tensor covers) is written as zero everywhere and does not count in the result.
-double adamw_update_unit(float* master, float* m, float* v, const float* gradient,
-                         const float* second_gradient, float* parameters_out,
-                         std::int64_t first_element, std::int64_t elements,
-                         const std::vector<TensorLayout>& layout, const AdamStep& step,
-                         CpuVariant variant = best_cpu_variant());
+template <class Gradient, class Parameter>
+double adamw_update_unit(float* master, float* m, float* v, const Gradient* gradient,
+                         const std::type_identity_t<Gradient>* second_gradient,
+                         Parameter* parameters_out, std::int64_t first_element,
+                         std::int64_t elements, const std::vector<TensorLayout>& layout,
+                         const AdamStep& step, CpuVariant variant = best_cpu_variant());
 
 // The same by all threads of `crew`: one core alone does not use all the bandwidth of memory. Cut
 // into pieces whose size depends on `elements` only, so the result, to the last bit of the sum of
 // squares, does not depend on the number of threads.
-double adamw_update_unit(Crew& crew, float* master, float* m, float* v, const float* gradient,
-                         const float* second_gradient, float* parameters_out,
-                         std::int64_t first_element, std::int64_t elements,
-                         const std::vector<TensorLayout>& layout, const AdamStep& step,
-                         CpuVariant variant = best_cpu_variant());
+template <class Gradient, class Parameter>
+double adamw_update_unit(Crew& crew, float* master, float* m, float* v, const Gradient* gradient,
+                         const std::type_identity_t<Gradient>* second_gradient,
+                         Parameter* parameters_out, std::int64_t first_element,
+                         std::int64_t elements, const std::vector<TensorLayout>& layout,
+                         const AdamStep& step, CpuVariant variant = best_cpu_variant());
 
 }  // namespace spillway

@@ -26,12 +26,16 @@ std::uint64_t capture_memory(SsdStore::Channel& channel, std::span<const StatePa
   std::uint64_t written = 0;
   for (const StatePart& part : parts) {
     if (part.tier == Tier::ssd) continue;
-    const auto memory = part.tier == Tier::gpu ? device.gpu_memory() : device.host_memory();
-    const std::byte* const from = memory.data() + part.offset;
+    const std::byte* const host = device.host_memory().data();
     const std::uint64_t begin = part.address[static_cast<std::size_t>(copy)];
     for_chunk_runs(chunks, begin, part.bytes(), staging.size(),
                    [&](std::uint64_t at, std::uint64_t bytes) {
-                     std::copy_n(from + (at - begin), bytes, staging.data());
+                     const std::uint64_t from = part.offset + (at - begin);
+                     if (part.tier == Tier::gpu) {
+                       device.download(from, {staging.data(), bytes});
+                     } else {
+                       std::copy_n(host + from, bytes, staging.data());
+                     }
                      channel.write(at, staging.data(), bytes);
                    });
     written += part.bytes();

@@ -4,7 +4,6 @@
 
 #include "base/errors.hpp"
 #include "exec/blas_threads.hpp"
-#include "exec/clipping.hpp"
 
 namespace spillway {
 
@@ -16,16 +15,10 @@ float* floats(std::byte* bytes) { return reinterpret_cast<float*>(bytes); }
 
 CpuDevice::CpuDevice(const Problem& problem, std::uint64_t gpu_bytes, std::uint64_t host_bytes,
                      int threads)
-    : layers_(problem.model.layers),
-      workload_(problem.workload),
-      block_elements_(unit_elements(problem.model, 0)),
-      embedding_elements_(unit_elements(problem.model, problem.model.layers)),
-      gpt_(problem),
-      block_layout_(block_layout(problem.model)),
-      embedding_layout_(embedding_layout(problem.model)),
+    : gpt_(problem),
+      optimizer_(problem, threads),
       gpu_(gpu_bytes, "the arena that stands in for GPU memory"),
-      host_(host_bytes, "host memory"),
-      crew_(threads) {
+      host_(host_bytes, "host memory") {
   use_blas_threads(threads);
 }
 
@@ -54,39 +47,14 @@ void CpuDevice::compute(const Task& task, const Operands& o) {
                           task.first_micro_batch);
       return;
     case TaskKind::optimizer:
-      optimizer(task, o);
+      optimizer_.update(task, o);
       return;
     case TaskKind::gradient_norm:
-      gradient_norm(task, o);
+      optimizer_.gradient_norm(task, o);
       return;
     default:
       bug("a compute task", __FILE__, __LINE__, to_string(task.kind));
   }
-}
-
-void CpuDevice::optimizer(const Task& task, const Operands& o) const {
-  const auto elements = static_cast<std::int64_t>(task.params);
-  float* master = floats(o.optimizer_state);
-  const GradientUse use = gradient_use(workload_, o.norms, task.layer);
-  if (use.skip) {
-    std::memcpy(o.parameters, master, task.params * sizeof(float));
-    *o.gradient_square_sum = 0;
-    return;
-  }
-  AdamStep adam = o.adam;
-  adam.gradient_factor = use.factor;
-  *o.gradient_square_sum = adamw_update_unit(
-      crew_, master, master + elements, master + 2 * elements, floats(o.gradient),
-      floats(o.head_gradient), floats(o.parameters), static_cast<std::int64_t>(task.first_element),
-      elements, task.layer == layers_ ? embedding_layout_ : block_layout_, adam);
-}
-
-void CpuDevice::gradient_norm(const Task& task, const Operands& o) const {
-  const double squares =
-      gpt_.kernels().sum_of_squares(floats(o.gradient), floats(o.head_gradient),
-                                    task.layer == layers_ ? embedding_elements_ : block_elements_);
-  o.norms.front() = squares;
-  *o.gradient_square_sum = squares;
 }
 
 void CpuDevice::copy(Lane, std::byte* to, const std::byte* from, std::uint64_t bytes) {

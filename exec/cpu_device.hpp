@@ -3,12 +3,10 @@
 // products and the optimizer's updates are shared by as many each; results are the same.
 #pragma once
 
-#include <vector>
-
 #include "exec/arena.hpp"
-#include "exec/crew.hpp"
 #include "exec/device.hpp"
 #include "exec/gpt_cpu.hpp"
+#include "exec/host_optimizer.hpp"
 
 namespace spillway {
 
@@ -25,20 +23,14 @@ class CpuDevice : public Device {
   void compute(const Task& task, const Operands& operands) override;
   void copy(Lane lane, std::byte* to, const std::byte* from, std::uint64_t bytes) override;
 
-  const Arena& gpu_arena() const { return gpu_; }
-  const Arena& host_arena() const { return host_; }
+  std::uint64_t highest_written(Tier tier) const override {
+    return (tier == Tier::gpu ? gpu_ : host_).highest_written();
+  }
 
  private:
-  void optimizer(const Task& task, const Operands& operands) const;
-  void gradient_norm(const Task& task, const Operands& operands) const;
-
-  std::int64_t layers_;
-  Workload workload_;
-  std::int64_t block_elements_, embedding_elements_;
   GptCpu gpt_;
-  std::vector<TensorLayout> block_layout_, embedding_layout_;
+  HostOptimizer optimizer_;
   Arena gpu_, host_;
-  mutable Crew crew_;  // of the optimizer's lane
 };
 
 }  // namespace spillway

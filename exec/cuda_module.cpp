@@ -5,6 +5,9 @@
 #include <array>
 #include <filesystem>
 #include <memory>
+#include <string_view>
+
+#include "base/errors.hpp"
 
 namespace spillway {
 
@@ -20,6 +23,29 @@ std::filesystem::path module_path() {
 struct Close {
   void operator()(void* module) const { dlclose(module); }
 };
+
+// For good: what it makes refers to it, and CUDA's runtime does not survive being unloaded.
+void* module_for_good() {
+  static void* const module = dlopen(module_path().c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+  if (module == nullptr) {
+    throw MachineError("the CUDA module " + module_path().string() + " cannot be loaded",
+                       "build with a CUDA toolkit (nvcc on PATH), or use --device cpu");
+  }
+  return module;
+}
+
+template <class Function>
+Function* module_function(const char* name) {
+  void* const module = module_for_good();
+  auto* const version = reinterpret_cast<const char* (*)()>(dlsym(module, "spillway_cuda_version"));
+  auto* const function = reinterpret_cast<Function*>(dlsym(module, name));
+  if (version == nullptr || function == nullptr ||
+      version() != std::string_view(SPILLWAY_VERSION)) {
+    throw MachineError("the CUDA module is from another version of spillway",
+                       "build and install the program and its module together");
+  }
+  return function;
+}
 
 }  // namespace
 
@@ -44,6 +70,17 @@ CudaDevices find_cuda_devices() {
   devices.count = count < 0 ? 0 : count;
   if (count == 0) devices.text = "the CUDA driver reports no device";
   return devices;
+}
+
+std::uint64_t cuda_reserved_bytes(const Problem& problem) {
+  return module_function<std::uint64_t(const Problem*)>("spillway_cuda_reserved_bytes")(&problem);
+}
+
+std::unique_ptr<Device> make_cuda_device(const Problem& problem, std::uint64_t gpu_bytes,
+                                         std::uint64_t host_bytes, const CudaOptions& options) {
+  return std::unique_ptr<Device>(
+      module_function<Device*(const Problem*, std::uint64_t, std::uint64_t, const CudaOptions*)>(
+          "spillway_cuda_make_device")(&problem, gpu_bytes, host_bytes, &options));
 }
 
 }  // namespace spillway

@@ -1,7 +1,12 @@
 // The CUDA module, seen from the program: loaded on demand, absent on machines without CUDA.
 #pragma once
 
+#include <cstdint>
+#include <memory>
 #include <string>
+
+#include "exec/device.hpp"
+#include "policies/problem.hpp"
 
 namespace spillway {
 
@@ -14,5 +19,18 @@ struct CudaDevices {
 
 // Never throws: a machine without a GPU, or a build without CUDA, is normal.
 CudaDevices find_cuda_devices();
+
+struct CudaOptions {
+  int device = 0;   // as CUDA numbers them
+  int threads = 1;  // of the optimizer on the CPU
+};
+
+// Bytes of GPU memory that training takes beside what the schedule plans. Throws MachineError where
+// there is no module.
+std::uint64_t cuda_reserved_bytes(const Problem& problem);
+
+// A CUDA GPU with memory of these sizes (exec/cuda/cuda_device.hpp has the errors).
+std::unique_ptr<Device> make_cuda_device(const Problem& problem, std::uint64_t gpu_bytes,
+                                         std::uint64_t host_bytes, const CudaOptions& options);
 
 }  // namespace spillway

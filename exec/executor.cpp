@@ -39,23 +39,6 @@ bool uses_store(Lane lane) { return lane == Lane::ssd_read || lane == Lane::ssd_
 
 }  // namespace
 
-struct Executor::Lanes {
-  std::vector<std::thread> threads;
-  std::array<std::atomic<std::uint32_t>, lane_count>
-      signal{};                              // bumped when a task of the lane becomes ready
-  std::atomic<std::uint32_t> generation{0};  // bumped when a run starts or the end has come
-  std::atomic<std::uint32_t> progress{0};    // bumped for the calling thread
-  std::atomic<bool> failed{false};
-  std::atomic<bool> over{false};      // failed, or stopped: lanes begin no further task
-  std::atomic<bool> stopping{false};  // the threads end
-  std::atomic<Run*> run{nullptr};
-  std::mutex error_mutex;  // taken only when something fails, and at start-up
-  std::exception_ptr error;
-  std::vector<std::string> warnings;
-  // Chunks that a lane had to read twice (ssd lanes).
-  std::array<std::atomic<std::uint64_t>, lane_count> read_again{};
-};
-
 Executor::Executor(Device& device, SsdStore* store, const Dataset& dataset,
                    OptimizerSettings settings, StateSafety safety, Throttle* throttle)
     : device_(device),
@@ -64,6 +47,7 @@ Executor::Executor(Device& device, SsdStore* store, const Dataset& dataset,
       settings_(settings),
       safety_(safety),
       throttle_(throttle),
+      streams_(device.streams()),
       start_ns_(now_ns()),
       lanes_(std::make_unique<Lanes>()) {
   if (safety_.gate) next_step_ = announced_ = safety_.gate->points().base_version;
@@ -75,6 +59,10 @@ Executor::Executor(Device& device, SsdStore* store, const Dataset& dataset,
       wake_caller();
     });
   }
+  if (streams_) {
+    SPILLWAY_ASSERT(throttle_ == nullptr, "work on streams cannot be slowed down");
+    streams_->on_failure([this](std::exception_ptr error) { fail(error); });
+  }
   for (int lane = 0; lane < lane_count; ++lane) {
     lanes_->threads.emplace_back([this, lane] { lane_main(static_cast<Lane>(lane)); });
   }
@@ -82,6 +70,7 @@ Executor::Executor(Device& device, SsdStore* store, const Dataset& dataset,
 
 Executor::~Executor() {
   if (safety_.committer) safety_.committer->on_change({});
+  if (streams_) streams_->on_failure({});
   lanes_->stopping = true;
   lanes_->generation.fetch_add(1);
   lanes_->generation.notify_all();
@@ -150,7 +139,11 @@ void Executor::lane_main(Lane lane) {
         const std::lock_guard lock(lanes_->error_mutex);
         for (const std::string& warning : channel->warnings()) lanes_->warnings.push_back(warning);
       }
-      work(run, lane, channel.get());
+      if (run.streams && run.streams->is_stream(lane)) {
+        issue(run, lane);
+      } else {
+        work(run, lane, channel.get());
+      }
     } catch (...) {
       fail(std::current_exception());
     }
@@ -171,25 +164,20 @@ bool Executor::wait_until_ready(const Run& run, TaskId id) {
   }
 }
 
-// The task is done: successors may become ready, steps complete.
-void Executor::count_down(Run& run, TaskId id) {
+// Successors on these lanes may start, as far as this predecessor is concerned.
+void Executor::release(Run& run, TaskId id, LaneSet lanes) {
   const auto tasks = run.schedule.tasks();
   for (const TaskId next : run.schedule.successors(id)) {
+    if (!lanes.contains(tasks[next].lane)) continue;
     if (throttle_) throttle_->released(next, tasks[id].lane, run.end_ns[id]);
-    if (run.waiting_for[next].fetch_sub(1, std::memory_order_acq_rel) == 1) {
-      std::atomic<std::uint32_t>& other = lanes_->signal[index_of(tasks[next].lane)];
-      other.fetch_add(1, std::memory_order_release);
-      other.notify_one();
-    }
+    if (run.waiting_for[next].fetch_sub(1, std::memory_order_acq_rel) == 1)
+      lanes_->wake(tasks[next].lane);
   }
-  const Task& task = tasks[id];
-  if (task.step < run.schedule.steps()) {
-    std::atomic<std::int64_t>& last = run.last_end_ns[static_cast<std::size_t>(task.step)];
-    std::int64_t before = last.load(std::memory_order_relaxed);
-    while (before < run.end_ns[id] && !last.compare_exchange_weak(before, run.end_ns[id])) {
-    }
-  }
-  for (const int step : run.steps_of(task)) {
+}
+
+// The task is done: steps may be complete.
+void Executor::count_down(Run& run, TaskId id) {
+  for (const int step : run.steps_of(run.schedule.tasks()[id])) {
     if (run.open_tasks[static_cast<std::size_t>(step)].fetch_sub(1, std::memory_order_acq_rel) ==
         1) {
       wake_caller();
@@ -197,24 +185,32 @@ void Executor::count_down(Run& run, TaskId id) {
   }
 }
 
+// Before a task that writes state at rest; false: the run is over, write nothing.
+bool Executor::enter(const Run& run, TaskId id) {
+  if (!safety_.gate || run.state[id].writes == 0) return true;
+  return safety_.gate->enter(run.first_step + run.state[id].version, run.state[id].in_memory);
+}
+
+void Executor::leave(const Run& run, TaskId id) {
+  if (!safety_.gate || run.state[id].writes == 0) return;
+  safety_.gate->leave(run.first_step + run.state[id].version, run.state[id].writes);
+  if (safety_.gate->stop_version() >= 0) wake_caller();
+}
+
 void Executor::work(Run& run, Lane lane, SsdStore::Channel* channel) {
-  VersionGate* const gate = safety_.gate;
   for (const TaskId id : run.by_lane[index_of(lane)]) {
     if (!wait_until_ready(run, id)) return;
-    const bool writes_state = gate && run.state[id].writes > 0;
-    const std::int64_t version =
-        writes_state ? run.first_step + run.state[id].version : std::int64_t{0};
     const std::int64_t asked_ns = throttle_ ? now_ns() : 0;
-    if (writes_state && !gate->enter(version, run.state[id].in_memory)) return;
+    if (!enter(run, id)) return;
     run.start_ns[id] = now_ns();
-    if (throttle_) throttle_->begin(id, writes_state ? run.start_ns[id] - asked_ns : 0);
+    const bool held = throttle_ && safety_.gate && run.state[id].writes > 0;
+    if (throttle_) throttle_->begin(id, held ? run.start_ns[id] - asked_ns : 0);
     execute(run, id, channel);
     if (throttle_) throttle_->end(id);
     run.end_ns[id] = now_ns();
-    if (writes_state) {
-      gate->leave(version, run.state[id].writes);
-      if (gate->stop_version() >= 0) wake_caller();
-    }
+    check_gradient(run, id);
+    leave(run, id);
+    release(run, id, LaneSet::all());
     count_down(run, id);
   }
 }
@@ -268,6 +264,10 @@ Operands Executor::operands(Run& run, TaskId id) {
       case Role::destination:
         break;
     }
+  }
+  if (run.streams && run.streams->is_stream(task.lane)) {
+    stream_operands(run, id, o);
+    return o;
   }
   const Workload& workload = run.schedule.problem().workload;
   const bool needs_text = task.kind == TaskKind::embed_forward || task.kind == TaskKind::head ||
@@ -329,13 +329,14 @@ void Executor::execute(Run& run, TaskId id, SsdStore::Channel* channel) {
     }
     default:
       device_.compute(task, operands(run, id));
-      if (task.update >= 0) {
-        const auto batch = static_cast<std::size_t>(run.schedule.problem().workload.batch);
-        require_finite_gradient(
-            run.schedule, task, run.gradient_square_sums[id], run.first_step + task.update,
-            std::span(run.losses).subspan(static_cast<std::size_t>(task.update) * batch, batch));
-      }
   }
+}
+
+void Executor::check_gradient(const Run& run, TaskId id) const {
+  const Task& task = run.schedule.tasks()[id];
+  if (task.update < 0) return;
+  require_finite_gradient(run.schedule, task, run.gradient_square_sums[id],
+                          run.first_step + task.update, run.losses_of(task.update));
 }
 
 void Executor::prepare(const Schedule& schedule) {
@@ -346,8 +347,9 @@ void Executor::prepare(const Schedule& schedule) {
     if (&run->schedule == &schedule) return;
   }
   SPILLWAY_ASSERT(!safety_.gate || !safety_.parts.empty(), "a gate needs to know what to guard");
-  runs_.push_back(
-      std::make_unique<Run>(schedule, safety_.gate ? safety_.parts : std::span<const StatePart>{}));
+  runs_.push_back(std::make_unique<Run>(
+      schedule, safety_.gate ? safety_.parts : std::span<const StatePart>{}, streams_));
+  for (Run::Notice& notice : runs_.back()->notices) notice.executor = this;
 }
 
 // All steps up to the requested stop are reported, and durable if anything is.
@@ -379,6 +381,7 @@ int Executor::run(const Schedule& schedule, std::int64_t first_step,
                             [&](const auto& one) { return &one->schedule == &schedule; });
   run.reset(first_step);
   if (throttle_) throttle_->begin_run(schedule);
+  if (streams_) streams_->set_clock();
   lanes_->run = &run;
   const std::int64_t began = now_ns();
   lanes_->generation.fetch_add(1);
@@ -395,7 +398,9 @@ int Executor::run(const Schedule& schedule, std::int64_t first_step,
                  0) {
         // A step may be through before anything of it is at rest: none beyond the stop is reported.
         if (safety_.gate && !safety_.gate->begin(first_step + reported + 1)) break;
+        run.collect(reported, streams_);
         const StepResult result = run.result(reported++, began);
+        steps_collected(run, reported);
         next_step_ = first_step + reported;
         report(result);
         if (safety_.gate) safety_.gate->reported(first_step + reported);
@@ -416,6 +421,7 @@ int Executor::run(const Schedule& schedule, std::int64_t first_step,
       highest_use_[tier] = std::max(highest_use_[tier], lane[tier]);
   }
   if (lanes_->failed) std::rethrow_exception(lanes_->error);
+  for (int step = reported; step <= schedule.steps(); ++step) run.collect(step, streams_);
   if (trace) append_spans(run, *trace, segment);
   return reported;
 }

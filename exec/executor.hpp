@@ -109,9 +109,24 @@ class Executor {
 
   void lane_main(Lane lane);
   void work(Run& run, Lane lane, SsdStore::Channel* channel);
+  bool enter(const Run& run, TaskId id);
+  void leave(const Run& run, TaskId id);
+  void release(Run& run, TaskId id, LaneSet lanes);
+  void check_gradient(const Run& run, TaskId id) const;
   void execute(Run& run, TaskId id, SsdStore::Channel* channel);
   bool wait_until_ready(const Run& run, TaskId id);
   void count_down(Run& run, TaskId id);
+  // Lanes that are streams (exec/executor_streams.cpp).
+  void issue(Run& run, Lane lane);
+  bool issue_tasks(Run& run, Lane lane, std::size_t& issued);
+  bool replay_step(Run& run, Lane lane, int step);
+  bool wait_for_slot(const Run& run, Lane lane, int step);
+  void issue_work(Run& run, TaskId id);
+  void notify(Run& run, TaskId id);
+  void stream_operands(Run& run, TaskId id, Operands& operands);
+  void stage_text(Run& run, int step, std::int64_t micro_batch);
+  static void work_done(void* notice);
+  void steps_collected(Run& run, int steps);
   void fail(std::exception_ptr error);
   void end_lanes();
   void wake_caller();
@@ -127,6 +142,7 @@ class Executor {
   OptimizerSettings settings_;
   StateSafety safety_;
   Throttle* throttle_;
+  Streams* streams_;  // null: no lane is one
   std::int64_t start_ns_;
   std::array<std::uint64_t, tier_count> highest_use_{};
   std::vector<std::unique_ptr<Run>> runs_;  // by schedule

@@ -203,7 +203,7 @@ double cross_entropy(float* logits, std::int32_t target, std::int64_t n, float s
 constexpr int half = width / 2;
 using HalfDoubles = double __attribute__((vector_size(sizeof(double) * half)));
 
-// half floats at p, plus those at second unless it is null.
+// half elements at p, plus those at second unless it is null.
 SPILLWAY_INLINE HalfDoubles load_wide(const float* p, const float* second) {
 #if SPILLWAY_KERNEL_WIDTH == 16
   __m256 g = _mm256_loadu_ps(p);
@@ -220,7 +220,39 @@ SPILLWAY_INLINE HalfDoubles load_wide(const float* p, const float* second) {
 #endif
 }
 
-double sum_of_squares(const float* a, const float* b, std::int64_t n) {
+#if SPILLWAY_KERNEL_WIDTH == 16
+SPILLWAY_INLINE __m256 half_floats(const bf16* p) {
+  const __m128i bits = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
+}
+#elif SPILLWAY_KERNEL_WIDTH == 8
+SPILLWAY_INLINE __m128 half_floats(const bf16* p) {
+  const __m128i bits = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
+  return _mm_castsi128_ps(_mm_slli_epi32(_mm_cvtepu16_epi32(bits), 16));
+}
+#endif
+
+SPILLWAY_INLINE HalfDoubles load_wide(const bf16* p, const bf16* second) {
+#if SPILLWAY_KERNEL_WIDTH == 16
+  __m256 g = half_floats(p);
+  if (second != nullptr) g = _mm256_add_ps(g, half_floats(second));
+  return _mm512_maskz_cvtps_pd(0xff, g);
+#elif SPILLWAY_KERNEL_WIDTH == 8
+  __m128 g = half_floats(p);
+  if (second != nullptr) g = _mm_add_ps(g, half_floats(second));
+  return _mm256_cvtps_pd(g);
+#else
+  HalfDoubles wide = {};
+  for (int j = 0; j < half; ++j) {
+    const float g = to_float(p[j]);
+    wide[j] = static_cast<double>(second != nullptr ? g + to_float(second[j]) : g);
+  }
+  return wide;
+#endif
+}
+
+template <class Gradient>
+double sum_of_squares(const Gradient* a, const Gradient* b, std::int64_t n) {
   constexpr std::int64_t block = 2048;
   constexpr int sums = 2 * lanes;  // so many that an addition need not wait for the one before
   double total = 0, lane[sums];
@@ -241,7 +273,8 @@ double sum_of_squares(const float* a, const float* b, std::int64_t n) {
   if (i < n) {
     std::memset(lane, 0, sizeof lane);
     for (std::int64_t j = i; j < n; ++j) {
-      const double g = static_cast<double>(b != nullptr ? a[j] + b[j] : a[j]);
+      const double g =
+          static_cast<double>(b != nullptr ? to_float(a[j]) + to_float(b[j]) : to_float(a[j]));
       lane[(j - i) % sums] += g * g;
     }
     for (int k = 0; k < lanes; ++k) lane[k] += lane[k + lanes];
@@ -272,13 +305,16 @@ SPILLWAY_INLINE HalfDoubles high_half(const Floats& x) {
 #endif
 }
 
-double adamw(float* master, float* m, float* v, const float* gradient, const float* second_gradient,
-             float* parameters_out, std::int64_t n, const AdamConstants& constants) {
+template <class Gradient, class Parameter>
+double adamw(float* master, float* m, float* v, const Gradient* gradient,
+             const Gradient* second_gradient, Parameter* parameters_out, std::int64_t n,
+             const AdamConstants& constants) {
   const AdamConstants c = constants;
   HalfDoubles low[vectors] = {}, high[vectors] = {};
   // The parameters are not read here: written past the caches where they are aligned, they need not
   // be fetched first.
-  const bool past_caches = reinterpret_cast<std::uintptr_t>(parameters_out) % sizeof(Floats) == 0;
+  const bool past_caches =
+      reinterpret_cast<std::uintptr_t>(parameters_out) % (width * sizeof(Parameter)) == 0;
   for_each_lane_group(
       n, [&](auto at, int k) __attribute__((always_inline)) {
         Floats g = at.load(gradient);
@@ -308,6 +344,11 @@ double adamw(float* master, float* m, float* v, const float* gradient, const flo
   return add_lanes(lane);
 }
 
+void round_to_bf16(const float* x, bf16* y, std::int64_t n) {
+  for_each(
+      n, SPILLWAY_LOOP(at) { at.store(y, at.load(x)); });
+}
+
 }  // namespace
 
 const CpuKernels table = {SPILLWAY_KERNEL_NAME,
@@ -327,7 +368,12 @@ const CpuKernels table = {SPILLWAY_KERNEL_NAME,
                           divide_rows,
                           row_dots,
                           cross_entropy,
-                          sum_of_squares,
-                          adamw};
+                          sum_of_squares<float>,
+                          sum_of_squares<bf16>,
+                          adamw<float, float>,
+                          adamw<float, bf16>,
+                          adamw<bf16, float>,
+                          adamw<bf16, bf16>,
+                          round_to_bf16};
 
 }  // namespace spillway::SPILLWAY_KERNEL_VARIANT

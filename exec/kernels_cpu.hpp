@@ -3,12 +3,16 @@
 //
 // All variants give bit-identical results: no fused multiply-add, every sum over a row is kept in
 // 16 partial sums (element i goes to lane i mod 16) that are added up in one fixed order, and exp
-// is the same polynomial everywhere. Kernels take plain pointers to fp32, any alignment, and
-// allocate nothing.
+// is the same polynomial everywhere. Kernels take plain pointers, any alignment, and allocate
+// nothing. Numbers are fp32; gradients and parameters handed over at the end of a step may be bf16,
+// which is widened when read and rounded to nearest even when written.
 // "(rows, columns)" arrays are row-major and dense; `attention_*` rows are `stride` apart.
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
+
+#include "exec/bf16.hpp"
 
 namespace spillway {
 
@@ -31,6 +35,11 @@ struct AttentionRows {
   float* scores;
   std::int64_t rows, keys, first_query;
 };
+
+template <class Gradient, class Parameter>
+using AdamKernel = double (*)(float* master, float* m, float* v, const Gradient* gradient,
+                              const Gradient* second_gradient, Parameter* parameters_out,
+                              std::int64_t n, const AdamConstants& constants);
 
 struct CpuKernels {
   const char* name;
@@ -86,13 +95,40 @@ struct CpuKernels {
 
   // The sum of squares of x + second (n); second may be null. In fp64, by blocks of 2048 elements
   // from the first on, each of them in 32 partial sums, added up in order: not finite only where
-  // an element is not.
+  // an element is not. bf16 is added in fp32: the sum is that of the widened elements, bit by bit.
   double (*sum_of_squares)(const float* x, const float* second, std::int64_t n);
+  double (*sum_of_squares_bf16)(const bf16* x, const bf16* second, std::int64_t n);
 
   // AdamW on n elements, in place; returns the sum of squares of the gradient before it is clipped.
-  double (*adamw)(float* master, float* m, float* v, const float* gradient,
-                  const float* second_gradient, float* parameters_out, std::int64_t n,
-                  const AdamConstants& constants);
+  AdamKernel<float, float> adamw;
+  AdamKernel<float, bf16> adamw_to_bf16;
+  AdamKernel<bf16, float> adamw_from_bf16;
+  AdamKernel<bf16, bf16> adamw_bf16;
+
+  // y = x.
+  void (*round_to_bf16)(const float* x, bf16* y, std::int64_t n);
+
+  // The same, by type.
+  double sum_squares(const float* x, const float* second, std::int64_t n) const {
+    return sum_of_squares(x, second, n);
+  }
+  double sum_squares(const bf16* x, const bf16* second, std::int64_t n) const {
+    return sum_of_squares_bf16(x, second, n);
+  }
+  template <class Gradient, class Parameter>
+  AdamKernel<Gradient, Parameter> adam() const {
+    if constexpr (std::is_same_v<Gradient, float>) {
+      if constexpr (std::is_same_v<Parameter, float>) {
+        return adamw;
+      } else {
+        return adamw_to_bf16;
+      }
+    } else if constexpr (std::is_same_v<Parameter, float>) {
+      return adamw_from_bf16;
+    } else {
+      return adamw_bf16;
+    }
+  }
 };
 
 // Whether this program holds the variant and this CPU can run it. `plain` always.

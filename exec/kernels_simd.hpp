@@ -13,6 +13,46 @@ constexpr int vectors = lanes / width;  // vectors that hold them
 using Floats = float __attribute__((vector_size(sizeof(float) * width)));
 using Bits = std::uint32_t __attribute__((vector_size(sizeof(float) * width)));
 using Unaligned = float __attribute__((vector_size(sizeof(float) * width), aligned(4), may_alias));
+using Bf16s = std::uint16_t __attribute__((vector_size(sizeof(std::uint16_t) * width)));
+using UnalignedBf16s = std::uint16_t
+    __attribute__((vector_size(sizeof(std::uint16_t) * width), aligned(2), may_alias));
+
+// bf16 to fp32, exactly: its bits are the upper half.
+SPILLWAY_INLINE Floats widened(const Bf16s& x) {
+#if SPILLWAY_KERNEL_WIDTH == 16
+  const __m512i bits = _mm512_maskz_cvtepu16_epi32(0xffff, reinterpret_cast<__m256i>(x));
+  return _mm512_castsi512_ps(_mm512_maskz_slli_epi32(0xffff, bits, 16));
+#elif SPILLWAY_KERNEL_WIDTH == 8
+  const __m256i bits = _mm256_cvtepu16_epi32(reinterpret_cast<__m128i>(x));
+  return _mm256_castsi256_ps(_mm256_slli_epi32(bits, 16));
+#else
+  Floats result = {};
+  for (int j = 0; j < width; ++j) result[j] = to_float(bf16{x[j]});
+  return result;
+#endif
+}
+
+// fp32 to bf16 as to_bf16() of exec/bf16.hpp: to nearest, ties to even, NaN quiet. Not by
+// AVX512_BF16, which takes denormals for zeros.
+SPILLWAY_INLINE Bf16s narrowed(const Floats& x) {
+  Bits bits;
+  std::memcpy(&bits, &x, sizeof bits);
+  const Bits rounded = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
+  const Bits quiet = bits >> 16 | 0x40u;
+  const Bits result = (bits & 0x7fffffffu) > 0x7f800000u ? quiet : rounded;
+#if SPILLWAY_KERNEL_WIDTH == 16
+  return reinterpret_cast<Bf16s>(
+      _mm512_maskz_cvtepi32_epi16(0xffff, reinterpret_cast<__m512i>(result)));
+#elif SPILLWAY_KERNEL_WIDTH == 8
+  const __m256i all = reinterpret_cast<__m256i>(result);
+  return reinterpret_cast<Bf16s>(
+      _mm_packus_epi32(_mm256_castsi256_si128(all), _mm256_extracti128_si256(all, 1)));
+#else
+  Bf16s narrow = {};
+  for (int j = 0; j < width; ++j) narrow[j] = static_cast<std::uint16_t>(result[j]);
+  return narrow;
+#endif
+}
 
 struct Full {
   std::int64_t i;
@@ -22,12 +62,27 @@ struct Full {
   SPILLWAY_INLINE void store(float* p, const Floats& v) const {
     *reinterpret_cast<Unaligned*>(p + i) = v;
   }
+  SPILLWAY_INLINE Floats load(const bf16* p) const {
+    return widened(*reinterpret_cast<const UnalignedBf16s*>(p + i));
+  }
+  SPILLWAY_INLINE void store(bf16* p, const Floats& v) const {
+    *reinterpret_cast<UnalignedBf16s*>(p + i) = narrowed(v);
+  }
   // Past the caches; p is aligned to a vector. See finish_streams.
   SPILLWAY_INLINE void stream(float* p, const Floats& v) const {
 #if SPILLWAY_KERNEL_WIDTH == 16
     _mm512_stream_ps(p + i, v);
 #elif SPILLWAY_KERNEL_WIDTH == 8
     _mm256_stream_ps(p + i, v);
+#else
+    store(p, v);
+#endif
+  }
+  SPILLWAY_INLINE void stream(bf16* p, const Floats& v) const {
+#if SPILLWAY_KERNEL_WIDTH == 16
+    _mm256_stream_si256(reinterpret_cast<__m256i*>(p + i), reinterpret_cast<__m256i>(narrowed(v)));
+#elif SPILLWAY_KERNEL_WIDTH == 8
+    _mm_stream_si128(reinterpret_cast<__m128i*>(p + i), reinterpret_cast<__m128i>(narrowed(v)));
 #else
     store(p, v);
 #endif
@@ -46,7 +101,19 @@ struct Partial {
     return v;
   }
   SPILLWAY_INLINE void store(float* p, const Floats& v) const { std::memcpy(p + i, &v, bytes()); }
-  SPILLWAY_INLINE void stream(float* p, const Floats& v) const { store(p, v); }
+  SPILLWAY_INLINE Floats load(const bf16* p) const {
+    Bf16s v = {};
+    std::memcpy(&v, p + i, bytes() / 2);
+    return widened(v);
+  }
+  SPILLWAY_INLINE void store(bf16* p, const Floats& v) const {
+    const Bf16s narrow = narrowed(v);
+    std::memcpy(p + i, &narrow, bytes() / 2);
+  }
+  template <class Element>
+  SPILLWAY_INLINE void stream(Element* p, const Floats& v) const {
+    store(p, v);
+  }
   SPILLWAY_INLINE Floats masked(const Floats& v) const {
     Floats result = {};
     std::memcpy(&result, &v, bytes());

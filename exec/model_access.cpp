@@ -3,11 +3,13 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "base/errors.hpp"
 #include "exec/committer.hpp"
 #include "exec/gpt_init.hpp"
+#include "exec/kernels_cpu.hpp"
 
 namespace spillway {
 
@@ -15,11 +17,7 @@ namespace {
 
 // Pieces are small, so that a model of any size is written and read in this much memory.
 constexpr std::uint64_t piece_bytes = std::uint64_t{4} << 20;
-constexpr std::uint64_t float_bytes = sizeof(float);
-
-std::uint64_t values_of(const HomePart& home) {
-  return home.kind == BufferKind::optimizer_state ? 3 * home.elements : home.elements;
-}
+constexpr std::uint64_t rounded_at_once = 4096;  // values of a home in bf16
 
 // Values [from, to) of a home, which holds [parameters] or [master | m | v].
 void fill(const HomePart& home, const StateValues& values, std::uint64_t from, std::uint64_t to,
@@ -31,6 +29,22 @@ void fill(const HomePart& home, const StateValues& values, std::uint64_t from, s
            out);
     from += count;
     out += count;
+  }
+}
+
+// The same as they rest: fp32, or rounded to bf16 where a value has two bytes.
+void fill_bytes(const HomePart& home, std::uint64_t width, const StateValues& values,
+                std::uint64_t from, std::uint64_t to, std::byte* out) {
+  if (width == sizeof(float)) return fill(home, values, from, to, reinterpret_cast<float*>(out));
+  SPILLWAY_ASSERT(width == sizeof(bf16));
+  const CpuKernels& kernels = cpu_kernels(best_cpu_variant());
+  std::array<float, rounded_at_once> exact;
+  for (; from < to; from += rounded_at_once) {
+    const std::uint64_t count = std::min(rounded_at_once, to - from);
+    fill(home, values, from, from + count, exact.data());
+    kernels.round_to_bf16(exact.data(), reinterpret_cast<bf16*>(out),
+                          static_cast<std::int64_t>(count));
+    out += count * width;
   }
 }
 
@@ -60,31 +74,39 @@ ModelAccess::Place ModelAccess::place_of(std::size_t index) const {
   const HomePart& home = state_.schedule.homes()[index];
   const BufferInfo& buffer = state_.schedule.buffers()[home.where.buffer.id];
   const std::uint64_t offset = buffer.offset + home.where.offset;
-  if (buffer.tier != Tier::ssd) {
-    const auto memory =
-        buffer.tier == Tier::gpu ? state_.device.gpu_memory() : state_.device.host_memory();
-    return {memory.data() + offset, 0};
-  }
+  if (buffer.tier == Tier::host) return {buffer.tier, state_.device.host_memory().data() + offset};
   const std::int32_t part = part_of_home_[index];
-  if (part < 0) return {nullptr, offset};
-  return {nullptr,
+  if (buffer.tier == Tier::gpu || part < 0) return {buffer.tier, nullptr, offset};
+  return {buffer.tier, nullptr,
           state_.parts[static_cast<std::size_t>(part)].address[static_cast<std::size_t>(copy_)]};
+}
+
+template <class Take>
+void ModelAccess::for_pieces(const Place& place, std::uint64_t bytes, const Take& take) {
+  if (place.tier == Tier::ssd)
+    return for_chunk_runs(*state_.chunks, place.address, bytes, staging_.size(), take);
+  for (std::uint64_t done = 0; done < bytes; done += staging_.size())
+    take(place.address + done, std::min(staging_.size(), bytes - done));
 }
 
 void ModelAccess::write_home(std::size_t index, const StateValues& values) {
   const HomePart& home = state_.schedule.homes()[index];
+  const bool is_state = home.kind == BufferKind::optimizer_state;
+  const std::uint64_t width =
+      is_state ? sizeof(float) : state_.schedule.problem().parameter_bytes();
+  const std::uint64_t count = (is_state ? 3 : 1) * home.elements;
+  SPILLWAY_ASSERT(home.where.bytes == count * width);
   const Place place = place_of(index);
-  const std::uint64_t count = values_of(home);
-  if (place.memory) {
-    return fill(home, values, 0, count, reinterpret_cast<float*>(place.memory));
-  }
-  for_chunk_runs(*state_.chunks, place.address, count * float_bytes, staging_.size(),
-                 [&](std::uint64_t at, std::uint64_t bytes) {
-                   const std::uint64_t from = (at - place.address) / float_bytes;
-                   fill(home, values, from, from + bytes / float_bytes,
-                        reinterpret_cast<float*>(staging_.data()));
-                   channel_->write(at, staging_.data(), bytes);
-                 });
+  if (place.memory) return fill_bytes(home, width, values, 0, count, place.memory);
+  for_pieces(place, count * width, [&](std::uint64_t at, std::uint64_t bytes) {
+    const std::uint64_t from = (at - place.address) / width;
+    fill_bytes(home, width, values, from, from + bytes / width, staging_.data());
+    if (place.tier == Tier::gpu) {
+      state_.device.upload(at, {staging_.data(), bytes});
+    } else {
+      channel_->write(at, staging_.data(), bytes);
+    }
+  });
 }
 
 void ModelAccess::write(const StateValues& values, Homes homes) {
@@ -118,24 +140,30 @@ void ModelAccess::read_master(
     return all[a].first_element < all[b].first_element;
   });
   for (const std::size_t index : homes) {
-    const HomePart* const home = &all[index];
+    const HomePart& home = all[index];
     const Place place = place_of(index);
     const auto give = [&](const std::byte* from, std::uint64_t first, std::uint64_t count) {
-      take(home->first_element + first, {reinterpret_cast<const float*>(from), count});
+      take(home.first_element + first, {reinterpret_cast<const float*>(from), count});
     };
+    const std::uint64_t masters = home.elements * sizeof(float);
     if (place.memory) {
-      give(place.memory, 0, home->elements);
+      give(place.memory, 0, home.elements);
       continue;
     }
-    // The last chunk may hold the first of the moments too.
-    const std::uint64_t end = place.address + home->elements * float_bytes;
-    for_chunk_runs(*state_.chunks, place.address, home->where.bytes, staging_.size(),
-                   [&](std::uint64_t at, std::uint64_t bytes) {
-                     if (at >= end) return;
-                     channel_->read(at, staging_.data(), bytes);
-                     give(staging_.data(), (at - place.address) / float_bytes,
-                          (std::min(end, at + bytes) - at) / float_bytes);
-                   });
+    // On the ssd the last chunk may hold the first of the moments too.
+    const std::uint64_t end = place.address + masters;
+    const bool on_gpu = place.tier == Tier::gpu;
+    for_pieces(place, on_gpu ? masters : home.where.bytes,
+               [&](std::uint64_t at, std::uint64_t bytes) {
+                 if (at >= end) return;
+                 if (on_gpu) {
+                   state_.device.download(at, {staging_.data(), bytes});
+                 } else {
+                   channel_->read(at, staging_.data(), bytes);
+                 }
+                 give(staging_.data(), (at - place.address) / sizeof(float),
+                      (std::min(end, at + bytes) - at) / sizeof(float));
+               });
   }
 }
 

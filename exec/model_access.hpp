@@ -45,7 +45,8 @@ class ModelAccess {
     all,
     not_on_ssd_optimizer_state  // those that a store opened again does not hold already
   };
-  // Writes these values to every home: optimizer state, and parameters, which equal the masters.
+  // Writes these values to every home: optimizer state, and parameters, which equal the masters,
+  // rounded to bf16 where the problem's parameters are.
   void write(const StateValues& values, Homes homes = Homes::all);
 
   // Copies optimizer state that rests in memory to copy `copy` in the store.
@@ -63,12 +64,18 @@ class ModelAccess {
   std::uint64_t weights_hash();
 
  private:
-  // Where a home begins: memory, or an address in the store.
+  // Where a home begins: in host memory, at an address in the store, or at an offset in the gpu
+  // tier, which is read and written through the device.
   struct Place {
+    Tier tier = Tier::host;
     std::byte* memory = nullptr;
     std::uint64_t address = 0;
   };
   Place place_of(std::size_t home) const;  // by its index
+  // Calls take(address, bytes) for pieces, each no larger than the staging, of a place that is not
+  // in host memory.
+  template <class Take>
+  void for_pieces(const Place& place, std::uint64_t bytes, const Take& take);
   void write_home(std::size_t home, const StateValues& values);
 
   StateAtRest state_;

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "base/errors.hpp"
+#include "exec/cpu_device.hpp"
 #include "exec/model_access.hpp"
 #include "exec/safetensors.hpp"
 #include "exec/training_record.hpp"
@@ -87,8 +88,11 @@ Training::Training(TrainingOptions options) : options_(std::move(options)) {
       schedules, TrainingStoreOptions{options_.ssd, options_.durability.on(), record.to_json(),
                                       options_.overwrite, options_.resume, options_.stripe_bytes,
                                       options_.make_ring});
-  device_ = std::make_unique<CpuDevice>(problem, most(Tier::gpu) + options_.guard_bytes,
-                                        most(Tier::host) + options_.guard_bytes, options_.threads);
+  const std::uint64_t gpu_bytes = most(Tier::gpu) + options_.guard_bytes,
+                      host_bytes = most(Tier::host) + options_.guard_bytes;
+  device_ = options_.make_device
+                ? options_.make_device(gpu_bytes, host_bytes)
+                : std::make_unique<CpuDevice>(problem, gpu_bytes, host_bytes, options_.threads);
   training_store_->fill(*schedule_, *device_, initial_state(problem.model, options_.seed));
 
   version_ = first;
@@ -179,8 +183,7 @@ void Training::keep_store(bool keep) {
 
 std::uint64_t Training::highest_written(Tier tier) const {
   SPILLWAY_ASSERT(tier != Tier::ssd);
-  return tier == Tier::gpu ? device_->gpu_arena().highest_written()
-                           : device_->host_arena().highest_written();
+  return device_->highest_written(tier);
 }
 
 void Training::export_model(const std::filesystem::path& path) {

@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "exec/committer.hpp"
-#include "exec/cpu_device.hpp"
 #include "exec/dataset.hpp"
+#include "exec/device.hpp"
 #include "exec/executor.hpp"
 #include "exec/model_access.hpp"
 #include "exec/training_store.hpp"
@@ -47,6 +47,10 @@ struct TrainingOptions {
   bool keep_store = false;  // also once all steps are done, so that --steps can be raised later
   int steps_per_run = 0;    // of the schedule that is run again and again; 0: chosen
   std::uint64_t stripe_bytes = SsdStoreOptions{}.stripe_bytes;  // over the directories of `ssd`
+  // Makes the device, with arenas of (at least) these sizes for the gpu and host tiers; empty: the
+  // CPU.
+  std::function<std::unique_ptr<Device>(std::uint64_t gpu_bytes, std::uint64_t host_bytes)>
+      make_device;
   // For tests: makes the rings of all I/O.
   std::function<std::unique_ptr<IoRing>(std::span<const int> files, unsigned depth)> make_ring =
       make_io_uring;
@@ -117,7 +121,7 @@ class Training {
   // The highest byte any task touched per tier, for comparison with the plan's peak.
   std::uint64_t highest_use(Tier tier) const { return executor_->highest_use(tier); }
   // The same, found in the arenas themselves (gpu and host tiers): one past the last byte ever
-  // written.
+  // written; 0 where the device cannot tell.
   std::uint64_t highest_written(Tier tier) const;
 
   // Writes the trained fp32 weights as Hugging Face GPT-2 safetensors. Where that fails, what was
@@ -133,7 +137,7 @@ class Training {
   std::unique_ptr<Schedule> remainder_;  // of what is left at the end; null if nothing is
   std::unique_ptr<Dataset> dataset_;
   std::unique_ptr<TrainingStore> training_store_;
-  std::unique_ptr<CpuDevice> device_;
+  std::unique_ptr<Device> device_;
   std::unique_ptr<VersionGate> gate_;
   std::unique_ptr<Committer> committer_;  // null: nothing is committed
   std::unique_ptr<Throttle> throttle_;    // null where nothing is throttled

@@ -6,8 +6,9 @@
 // llm.c), padded to `element_alignment` so that any cut on that grid is 4096-byte aligned in 16-bit
 // and in 32-bit form.
 //
-// Numbers belong to the workload, not to a policy: every compute task works sequence by sequence,
-// so losses do not depend on the micro-batch size either.
+// Numbers belong to the workload, not to a policy: every compute task of the CPU backend works
+// sequence by sequence, so losses do not depend on the micro-batch size either. One of the CUDA
+// backend works on Workload::sequences_at_once sequences at a time, which make one long matrix.
 #pragma once
 
 #include <cstdint>
@@ -68,8 +69,8 @@ struct SavedLayout {
 
 // A buffer of `sequences` sequences that holds the tensors of `mask` and nothing else, one after
 // the other: of each tensor its sequences in a row, so that a tensor of a micro-batch is one slice.
-// The buffers of BufferKind::saved hold a micro-batch of what forward saves; scratch holds one
-// sequence of what it does not.
+// The buffers of BufferKind::saved hold a micro-batch of what forward saves; scratch holds
+// Workload::sequences_at_once sequences of what it does not.
 std::vector<SavedLayout> saved_layout(const Problem& problem, std::uint8_t mask,
                                       std::int64_t sequences);
 // Bytes of such a buffer, for one micro-batch unless said otherwise.
@@ -80,13 +81,13 @@ std::uint64_t saved_bytes(const Problem& problem, std::uint8_t mask);
 // padded to 4096.
 std::uint64_t checkpoint_bytes(const Problem& problem);
 
-// Scratch that a compute task may use (exactly this much is planned for it):
-//   forward         the tensors it does not save, of one sequence
-//   backward        the tensors that are not available, of one sequence, plus the gradients of one
-//                   sequence
+// Scratch that a compute task may use (exactly this much is planned for it), with S =
+// Workload::sequences_at_once:
+//   forward         the tensors it does not save, of S sequences
+//   backward        the tensors that are not available, of S sequences, plus the gradients of S
+//                   sequences
 //   head            for the rows of one chunk, fp32: logits (V), the norm's output and its gradient
-//   (2 C),
-//                   and two statistics
+//                   (2 C), and two statistics; a backend whose rows are narrower fits more of them
 std::uint64_t forward_scratch_bytes(const Problem& problem, std::uint8_t saves);
 std::uint64_t backward_scratch_bytes(const Problem& problem, std::uint8_t available);
 std::uint64_t head_scratch_bytes(const Problem& problem);

@@ -20,14 +20,14 @@ void require_count(const char* name, std::int64_t value) {
                    fmt::format("give {} as a whole number of at least 1", name));
 }
 
-// The divisors of the batch on both sides of the micro-batch that was asked for.
-std::string nearest_micro_batches(std::int64_t batch, std::int64_t micro_batch) {
-  std::int64_t below = std::min(batch, micro_batch);
-  while (batch % below != 0) --below;
-  if (micro_batch >= batch) return fmt::format("--micro-batch {}", below);
-  std::int64_t above = micro_batch;
-  while (batch % above != 0) ++above;
-  return fmt::format("--micro-batch {} or --micro-batch {}", below, above);
+// The divisors of `whole` on both sides of the part of it that was asked for with `option`.
+std::string nearest_parts(const char* option, std::int64_t whole, std::int64_t part) {
+  std::int64_t below = std::min(whole, part);
+  while (whole % below != 0) --below;
+  if (part >= whole) return fmt::format("{} {}", option, below);
+  std::int64_t above = part;
+  while (whole % above != 0) ++above;
+  return fmt::format("{0} {1} or {0} {2}", option, below, above);
 }
 
 void check_gradient_width(const Workload& workload) {
@@ -66,7 +66,14 @@ void Problem::validate() const {
   if (workload.batch % workload.micro_batch != 0) {
     throw InputError(fmt::format("micro-batch {} does not divide batch {}", workload.micro_batch,
                                  workload.batch),
-                     "use " + nearest_micro_batches(workload.batch, workload.micro_batch));
+                     "use " + nearest_parts("--micro-batch", workload.batch, workload.micro_batch));
+  }
+  require_count("sequences-at-once", workload.sequences_at_once);
+  if (workload.micro_batch % workload.sequences_at_once != 0) {
+    throw InputError(fmt::format("{} sequences at once do not divide a micro-batch of {}",
+                                 workload.sequences_at_once, workload.micro_batch),
+                     "use " + nearest_parts("--sequences-at-once", workload.micro_batch,
+                                            workload.sequences_at_once));
   }
   if (workload.sequence > model.positions) {
     throw InputError(fmt::format("sequence {} is longer than the {} positions of model {}",

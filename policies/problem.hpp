@@ -30,6 +30,9 @@ struct Workload {
   GradientWidth gradient = GradientWidth::automatic;
   GradientClip clip = {};
   OnNonFinite on_nonfinite = OnNonFinite::stop;
+  // Sequences of a micro-batch that a compute task of the GPU works on at once: its scratch holds
+  // this many. Divides micro_batch.
+  std::int64_t sequences_at_once = 1;
 
   std::int64_t micro_batches() const { return batch / micro_batch; }
   std::int64_t tokens_per_step() const { return batch * sequence; }

@@ -33,6 +33,11 @@ class LaneSet {
     set.bits_ = (1u << lane_count) - 1;
     return set;
   }
+  constexpr LaneSet without(LaneSet others) const {
+    LaneSet set;
+    set.bits_ = static_cast<std::uint8_t>(bits_ & ~others.bits_);
+    return set;
+  }
   constexpr bool contains(Lane lane) const { return (bits_ & bit(lane)) != 0; }
   constexpr std::uint8_t bits() const { return bits_; }
   bool operator==(const LaneSet&) const = default;

@@ -7,14 +7,17 @@ namespace spillway {
 namespace {
 
 // What PyTorch's autograd holds at once beyond the scratch of this program's kernels, which take
-// one sequence, or a few rows of logits, at a time: one recomputed block with its gradients, or
+// a few sequences, or a few rows of logits, at a time: one recomputed block with its gradients, or
 // logits and their gradient in fp32, for the whole micro-batch.
 std::uint64_t autograd_bytes(const Problem& problem) {
   const auto sequences = static_cast<std::uint64_t>(problem.workload.micro_batch);
   const auto tokens = sequences * static_cast<std::uint64_t>(problem.workload.sequence);
-  const std::uint64_t block = backward_scratch_bytes(problem, saved_none);
+  Problem one = problem;
+  one.workload.sequences_at_once = 1;
+  const std::uint64_t block = backward_scratch_bytes(one, saved_none);
   const std::uint64_t logits = 8 * tokens * static_cast<std::uint64_t>(problem.model.vocabulary);
-  return std::max(sequences * block, logits) - std::min(block, logits);
+  return std::max(sequences * block, logits) -
+         std::min(backward_scratch_bytes(problem, saved_none), logits);
 }
 
 }  // namespace

@@ -32,6 +32,9 @@ struct Launch {
 template <class... Parameters, class... Arguments>
 void launch(const char* name, void (*kernel)(Parameters...), const Launch& shape,
             cudaStream_t stream, Arguments... arguments) {
+#ifdef SPILLWAY_EMULATED_GPU
+  emulator::name_next_launch(name);
+#endif
   if (shape.shared_bytes > 48 * 1024) {
     check(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
                                cudaFuncAttributeMaxDynamicSharedMemorySize,

@@ -4,6 +4,10 @@
 //
 // All matrices are row-major in device memory and dense unless a stride is given; weights are [out,
 // in], as in policies/gpt_layout.hpp.
+//
+// The first call of a shape asks the heuristics and keeps their answer; every later one allocates
+// nothing, creates nothing, and may be captured into a CUDA graph. So: run a step once before
+// capturing one.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -11,8 +15,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <string>
-#include <vector>
 
 #include "exec/cuda/bf16.hpp"
 
@@ -30,8 +32,9 @@ class Matmul {
   Matmul(const Matmul&) = delete;
   Matmul& operator=(const Matmul&) = delete;
 
-  // y (rows, out) = x (rows, in) w^T [+ bias (out)] [+ residual (rows, out)]. y_stride: elements
-  // between rows of y; 0: out.
+  // y (rows, out) = x (rows, in) w^T [+ bias (out)] [+ residual (rows, out), not y]. y_stride:
+  // elements between rows of y; 0: out. Calls throw MachineError, with the shape, when cuBLASLt
+  // refuses.
   template <class Element>
   void linear(const Element* x, const Element* w, const Element* bias, const Element* residual,
               Element* y, std::int64_t rows, std::int64_t in, std::int64_t out,
@@ -48,6 +51,9 @@ class Matmul {
   void weight_gradient(const Element* y_gradient, const Element* x, Gradient* w_gradient,
                        bool overwrites, std::int64_t rows, std::int64_t in, std::int64_t out,
                        std::int64_t y_gradient_stride, cudaStream_t stream);
+
+  // How many shapes have been met: it stays as it is once every call has been made.
+  std::size_t shapes() const;
 
  private:
   struct State;

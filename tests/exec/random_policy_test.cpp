@@ -10,6 +10,7 @@
 #include <tuple>
 #include <utility>
 
+#include "tests/exec/bf16_device.hpp"
 #include "tests/exec/fault_drive.hpp"
 #include "tests/exec/training_support.hpp"
 
@@ -51,20 +52,26 @@ class Baselines {
     // Now and then more than one run of the schedule, the last one shorter.
     o.steps = seed % 8 == 0 ? 7 : 3;
     if (seed % 8 == 0) o.steps_per_run = 5;
+    if (random() % 3 == 0) {  // on a device whose memory the host cannot touch
+      o.problem.workload.precision = Precision::bf16;
+      o.make_device = [problem = o.problem](std::uint64_t gpu, std::uint64_t host) {
+        return std::make_unique<Bf16Device>(problem, gpu, host);
+      };
+    }
     return o;
   }
   const Losses& of(const TrainingOptions& o) {
     const Workload& w = o.problem.workload;
     const auto [entry, is_new] =
         losses_.try_emplace({o.problem.model.layers, o.problem.model.hidden, w.batch, w.micro_batch,
-                             w.sequence, o.steps, to_string(w.clip)});
+                             w.sequence, o.steps, to_string(w.clip), w.precision});
     if (is_new) entry->second = train_within_plan(o);
     return entry->second;
   }
 
  private:
   using Key = std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t,
-                         std::int64_t, std::string>;
+                         std::int64_t, std::string, Precision>;
   const Workbench& bench_;
   std::map<Key, Losses> losses_;
 };

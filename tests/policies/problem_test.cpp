@@ -65,6 +65,20 @@ TEST_CASE("a micro-batch must divide the batch, and the nearest that do are name
   CHECK(larger.hint() == "use --micro-batch 8");
 }
 
+TEST_CASE("the sequences worked on at once must divide the micro-batch") {
+  const auto at_once = [](std::int64_t sequences) {
+    Problem some = problem(16, 8);
+    some.workload.sequences_at_once = sequences;
+    some.validate();
+  };
+  for (const std::int64_t sequences : {1, 2, 4, 8}) CHECK_NOTHROW(at_once(sequences));
+  check_error([&] { at_once(3); }, "3 sequences at once do not divide a micro-batch of 8",
+              "use --sequences-at-once 2 or --sequences-at-once 4");
+  check_error([&] { at_once(16); }, "16 sequences at once do not divide a micro-batch of 8",
+              "use --sequences-at-once 8");
+  check_error([&] { at_once(0); }, "sequences-at-once = 0 is outside", "at least 1");
+}
+
 TEST_CASE("sizes must be at least 1 and within reason") {
   check_error([] { problem(0, 1).validate(); }, "batch = 0 is outside 1 .. 100000000",
               "at least 1");

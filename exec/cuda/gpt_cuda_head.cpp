@@ -1,0 +1,117 @@
+// The head: final norm, logits against the token table, cross entropy, and all their gradients, in
+// chunks of rows, so that the logits of a micro-batch are never in memory.
+//
+// Logits have rows of round_up(V, 64) elements, for the tensor cores. The products run over these
+// columns, not V, wherever the token table is followed by enough others of the unit: what they take
+// for the table's last rows is the start of the position table. Its logits mean nothing, the cross
+// entropy makes their gradient zero, and so they add zero to every gradient, that of the position
+// table included. (Unless a position's embedding is not finite; then it has reached every token of
+// that position, and the loss, as well.)
+#include <algorithm>
+
+#include "base/errors.hpp"
+#include "exec/cuda/gpt_cuda.hpp"
+
+namespace spillway::cuda {
+
+namespace {
+
+std::int64_t round_up(std::int64_t value, std::int64_t to) { return (value + to - 1) / to * to; }
+std::int64_t round_down(std::int64_t value, std::int64_t to) { return value / to * to; }
+
+constexpr std::int64_t row_grid = 128;  // rows that matrix products come in, where there are many
+
+// Bytes of a row in the head's scratch: the norm's output and its gradient, logits, statistics.
+std::int64_t row_bytes(const Problem& problem, std::int64_t stride) {
+  return (2 * problem.model.hidden + stride) *
+             static_cast<std::int64_t>(problem.activation_bytes()) +
+         2 * static_cast<std::int64_t>(sizeof(float));
+}
+
+}  // namespace
+
+template <class Element>
+typename GptCuda<Element>::HeadShape GptCuda<Element>::head_shape(const Problem& problem) {
+  const ModelSpec& model = problem.model;
+  const auto bytes = static_cast<std::int64_t>(head_scratch_bytes(problem));
+  HeadShape shape;
+  shape.stride = round_up(model.vocabulary, 64);
+  // Scratch is planned for at least one row of V fp32 logits.
+  if (row_bytes(problem, shape.stride) > bytes) shape.stride = model.vocabulary;
+  const bool table_is_followed = shape.stride * model.hidden <= unit_elements(model, model.layers);
+  shape.columns = table_is_followed ? shape.stride : model.vocabulary;
+
+  const std::int64_t all = problem.workload.micro_batch * problem.workload.sequence;
+  std::int64_t most = bytes / row_bytes(problem, shape.stride);
+  SPILLWAY_ASSERT(most > 0);
+  if (most >= all) {
+    shape.rows = all;
+    return shape;
+  }
+  // Chunks of about the same size.
+  const std::int64_t grid = most >= row_grid ? row_grid : 1;
+  most = round_down(most, grid);
+  const std::int64_t chunks = (all + most - 1) / most;
+  shape.rows = round_up((all + chunks - 1) / chunks, grid);
+  return shape;
+}
+
+template <class Element>
+void GptCuda<Element>::head(const Element* parameters, const Text& text, Element* hidden,
+                            std::byte* head_gradient, bool first_micro_batch, double* losses,
+                            std::byte* scratch) {
+  const std::int64_t rows = b_ * t_;
+  with_gradient(head_gradient, [&](auto* sums) {
+    if (first_micro_batch) {
+      zero(sums, embedding_.token_table + v_ * c_,
+           unit_elements(problem_.model, problem_.model.layers));
+    }
+    for (std::int64_t first = 0; first < rows; first += head_.rows) {
+      head_chunk(parameters, text.targets + first, hidden + first * c_, sums,
+                 first_micro_batch && first == 0, std::min(head_.rows, rows - first),
+                 workspace_.token_losses + first, scratch);
+    }
+  });
+  sum_losses(workspace_.token_losses, losses, b_, t_, stream_);
+}
+
+template <class Element>
+template <class Gradient>
+void GptCuda<Element>::head_chunk(const Element* parameters, const std::int32_t* targets,
+                                  Element* hidden, Gradient* head_gradient, bool overwrites,
+                                  std::int64_t rows, double* token_losses, std::byte* scratch) {
+  Element* const norm_output = reinterpret_cast<Element*>(scratch);            // (rows, C)
+  Element* const norm_gradient = norm_output + rows * c_;                      // (rows, C)
+  Element* const logits = norm_gradient + rows * c_;                           // (rows, stride)
+  float* const mean = reinterpret_cast<float*>(logits + rows * head_.stride);  // (rows)
+  const RowStatistics statistics{mean, mean + rows, rows, rows};
+  const Element* const table = parameters + embedding_.token_table;
+  const Element* const weight = parameters + embedding_.norm_weight;
+
+  norm_forward<Element>(hidden, weight, parameters + embedding_.norm_bias, norm_output, statistics,
+                        NormParts::statistics_and_output, rows, c_, stream_);
+  matmul_.linear<Element>(norm_output, table, nullptr, nullptr, logits, rows, c_, head_.columns,
+                          head_.stride, stream_);
+  const auto scale =
+      static_cast<float>(1.0 / static_cast<double>(problem_.workload.tokens_per_step()));
+  cross_entropy<Element>(logits, head_.stride, v_, targets, scale, token_losses, rows, stream_);
+  matmul_.weight_gradient<Element>(logits, norm_output, head_gradient + embedding_.token_table,
+                                   overwrites, rows, c_, head_.columns, head_.stride, stream_);
+  matmul_.input_gradient<Element>(logits, table, norm_gradient, rows, c_, head_.columns,
+                                  head_.stride, stream_);
+  // In place: a row's gradient overwrites the row it was computed from.
+  norm_backward<Element>(norm_gradient, hidden, weight, statistics, hidden, false,
+                         head_gradient + embedding_.norm_weight,
+                         head_gradient + embedding_.norm_bias, overwrites, rows, c_,
+                         workspace_.kernels, stream_);
+}
+
+#define SPILLWAY_HEAD(Element)                                                                  \
+  template GptCuda<Element>::HeadShape GptCuda<Element>::head_shape(const Problem&);            \
+  template void GptCuda<Element>::head(const Element*, const Text&, Element*, std::byte*, bool, \
+                                       double*, std::byte*);
+SPILLWAY_HEAD(float)
+SPILLWAY_HEAD(bf16)
+#undef SPILLWAY_HEAD
+
+}  // namespace spillway::cuda

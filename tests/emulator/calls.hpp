@@ -1,0 +1,32 @@
+// What every function of the emulated runtime does first and last: counts itself, fails if a test
+// asked for it or if the device has failed before, and remembers its error for cudaGetLastError.
+#pragma once
+
+#include <string>
+
+#include "tests/emulator/emulator.hpp"
+
+namespace emulator {
+
+const Machine& machine();
+
+// cudaSuccess, or what the call is to return without doing anything.
+cudaError_t enter(const char* name);
+cudaError_t leave(cudaError_t result);
+
+template <class Body>
+cudaError_t call(const char* name, Body&& body) {
+  const cudaError_t error = enter(name);
+  return leave(error == cudaSuccess ? body() : error);
+}
+
+void count_one(const std::string& name);
+// Whether a test asked for this one to fail.
+bool ordered_to_fail(const std::string& name, cudaError_t& code);
+
+// The device failed: the first one stays. `text` says how.
+void fail_device(cudaError_t code, const std::string& text);
+// cudaSuccess as long as it did not.
+cudaError_t device_state();
+
+}  // namespace emulator

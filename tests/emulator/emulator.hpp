@@ -1,0 +1,73 @@
+// What tests may ask of the emulated CUDA, and how they change its behaviour.
+//
+// There is one emulated machine per process; reset() makes it as new. Everything here may be called
+// from any thread.
+#pragma once
+
+#include <driver_types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+
+namespace emulator {
+
+// Waits for all streams, and forgets errors, counts, orders to fail, delays and settings. Memory,
+// streams and events stay with those who made them.
+void reset();
+
+// --- What was called. A name is that of a CUDA function ("cudaStreamSynchronize"), or one of
+//   "kernel NAME"       a kernel of this name was launched, or replayed in a graph
+//   "pageable copy"     cudaMemcpyAsync with host memory that is not pinned, which is not
+//                       asynchronous
+//   "nvtx push", "nvtx pop", "nvtx mark"
+std::int64_t count(const std::string& name);
+std::map<std::string, std::int64_t> counts();
+void reset_counts();
+// Calls that made the host wait for the device: cudaStreamSynchronize, cudaDeviceSynchronize,
+// cudaEventSynchronize, cudaMemcpy, cudaMalloc, cudaFree, ... and pageable copies.
+std::int64_t synchronizations();
+
+// --- The order in which threads, blocks and the nodes of a graph run. Every launch has an order of
+// its own, which follows from the seed, the stream and how many launches the stream had.
+void seed(std::uint64_t value);
+
+// --- Time. Streams run as soon as they can; with `longest_us` every operation first waits for a
+// random time up to it.
+void delay_streams(std::uint64_t seed, int longest_us);
+// While one of these lives, the stream begins nothing new.
+class Hold {
+ public:
+  explicit Hold(cudaStream_t stream);
+  ~Hold();
+  Hold(const Hold&) = delete;
+  Hold& operator=(const Hold&) = delete;
+
+ private:
+  cudaStream_t stream_;
+};
+
+// --- Failures.
+// The n-th call of `name` from now on (1: the next) does nothing and returns `code`. Names of
+// cuBLASLt's functions return CUBLAS_STATUS of the number of `code`.
+void fail(const std::string& name, int nth, cudaError_t code);
+// The n-th kernel of this name that runs from now on fails on the device: every later call returns
+// `code`, until reset().
+void fail_kernel(const std::string& name, int nth, cudaError_t code = cudaErrorLaunchFailure);
+// What went wrong on the device, in words; empty when nothing did.
+std::string device_failure();
+
+// --- The machine.
+struct Machine {
+  bool driver = true;  // false: cudaErrorInsufficientDriver, as where none is installed
+  int devices = 1;
+  std::size_t memory_bytes = std::size_t{8} << 30;
+  int major = 9, minor = 0;
+  std::string name = "emulated GPU";
+};
+void set_machine(const Machine& machine);
+// Device memory in use.
+std::size_t device_bytes();
+
+}  // namespace emulator

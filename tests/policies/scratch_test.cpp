@@ -1,0 +1,70 @@
+// Scratch of compute tasks: of as many sequences as a task works on at once.
+#include <catch2/catch.hpp>
+
+#include "tests/policies/schedules.hpp"
+
+using namespace spillway;
+using namespace spillway::test;
+
+namespace {
+
+std::uint64_t page(std::uint64_t bytes) {
+  return (bytes + buffer_alignment - 1) / buffer_alignment * buffer_alignment;
+}
+
+Problem at_once(std::int64_t sequences, Precision precision) {
+  Problem problem = tiny_problem(2, 1, precision);
+  problem.workload.batch = problem.workload.micro_batch = 8;
+  problem.workload.sequences_at_once = sequences;
+  return problem;
+}
+
+}  // namespace
+
+TEST_CASE("scratch holds what is not saved, of the sequences worked on at once") {
+  for (const Precision precision : {Precision::bf16, Precision::fp32}) {
+    for (const std::int64_t s : {1, 2, 8}) {
+      const Problem problem = at_once(s, precision);
+      for (int mask = 0; mask <= saved_all; ++mask) {
+        const auto saved = static_cast<std::uint8_t>(mask);
+        const auto others = static_cast<std::uint8_t>(~saved);
+        CHECK(forward_scratch_bytes(problem, saved) == saved_bytes(problem, others, s));
+      }
+    }
+  }
+}
+
+TEST_CASE("backward's scratch holds the gradients of the sequences worked on at once as well") {
+  // T = 16, C = 32, F = 128, so a sequence's gradients are, in bf16, T (F + 6 C) elements of 2
+  // bytes, and in fp32 T (F + C) + 2 T T elements of 4 bytes.
+  for (const std::int64_t s : {1, 2, 8}) {
+    const auto sequences = static_cast<std::uint64_t>(s);
+    const Problem bf16 = at_once(s, Precision::bf16), fp32 = at_once(s, Precision::fp32);
+    CHECK(backward_scratch_bytes(bf16, saved_all) == page(sequences * 2 * 16 * (128 + 6 * 32)));
+    CHECK(backward_scratch_bytes(fp32, saved_all) ==
+          page(sequences * 4 * (16 * (128 + 32) + 2 * 16 * 16)));
+    CHECK(backward_scratch_bytes(bf16, saved_qkv) ==
+          backward_scratch_bytes(bf16, saved_all) +
+              saved_bytes(bf16, static_cast<std::uint8_t>(~saved_qkv), s));
+  }
+}
+
+TEST_CASE("the head's scratch does not depend on the sequences worked on at once") {
+  for (const std::int64_t s : {1, 2, 8})
+    CHECK(head_scratch_bytes(at_once(s, Precision::bf16)) ==
+          head_scratch_bytes(at_once(1, Precision::bf16)));
+}
+
+TEST_CASE("more sequences at once is the same schedule with more scratch") {
+  const auto peak = [](std::int64_t s, const std::string& policy) {
+    const Schedule schedule = build_schedule(at_once(s, Precision::bf16), policy, 2);
+    return std::pair{schedule.tasks().size(), schedule.use(Tier::gpu).peak_bytes};
+  };
+  for (const std::string& policy : policy_settings()) {
+    INFO(policy);
+    const auto [tasks, bytes] = peak(1, policy);
+    const auto [tasks_of_8, bytes_of_8] = peak(8, policy);
+    CHECK(tasks == tasks_of_8);
+    CHECK(bytes < bytes_of_8);
+  }
+}
