@@ -29,7 +29,6 @@ const char* remedy(cudaError_t error) {
       return "pinning memory was refused: raise the limit (`ulimit -l unlimited`) or lower "
              "--host-memory";
     case cudaErrorECCUncorrectable:
-    case cudaErrorHardwareStackError:
       return "the GPU reports a hardware fault: see `nvidia-smi -q` and the system's log, and use "
              "another GPU; training resumes from the last commit with --resume";
     case cudaErrorIllegalAddress:

@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 
 #include "base/errors.hpp"
+#include "exec/stream_plan.hpp"
 #include "tests/cuda/cuda_training.hpp"
 #include "tests/emulator/emulator.hpp"
 
