@@ -19,35 +19,6 @@ std::vector<AttentionCase> cases() {
   return all;
 }
 
-// What the forward pass saved, from fp64: rounded to the element type and to fp32.
-template <class Element>
-ForwardResult<Element> saved_forward(const AttentionCase& c, const std::vector<Element>& qkv) {
-  const ForwardExpected exact = attention_forward_expected(c, doubles(qkv), rounding_of<Element>);
-  ForwardResult<Element> saved;
-  for (const double value : exact.output.value)
-    saved.output.push_back(from_float<Element>(static_cast<float>(value)));
-  for (const double value : exact.log_sum_exp.value)
-    saved.log_sum_exp.push_back(static_cast<float>(value));
-  return saved;
-}
-
-template <class Element>
-void check_backward(const AttentionCase& c, Way way) {
-  INFO(c.name());
-  const AttentionInputs<Element> inputs(c);
-  const ForwardResult<Element> saved = saved_forward(c, inputs.qkv);
-  const Expected expected =
-      attention_backward_expected(c, doubles(inputs.qkv), doubles(saved.output), saved.log_sum_exp,
-                                  doubles(inputs.output_gradient), rounding_of<Element>);
-  const std::vector<Element> gradient =
-      run_backward(c, inputs, saved.output, saved.log_sum_exp, way);
-  const Distance far = distance(doubles(gradient), expected);
-  INFO("furthest: row " << far.where / static_cast<std::size_t>(3 * c.sizes.channels) << ", column "
-                        << far.where % static_cast<std::size_t>(3 * c.sizes.channels));
-  CHECK(far.most <= 1.0);
-  CHECK(far.root_mean_square <= 1.5);
-}
-
 TEST_CASE("Attention's gradients of bf16 on tensor cores are those of fp64 within roundings") {
   for (const AttentionCase& c : cases()) check_backward<bf16>(c, Way::fast);
 }

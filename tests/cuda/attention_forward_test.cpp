@@ -23,22 +23,6 @@ std::vector<AttentionCase> cases() {
   return all;
 }
 
-template <class Element>
-void check_forward(const AttentionCase& c, Way way) {
-  INFO(c.name());
-  const AttentionInputs<Element> inputs(c);
-  const ForwardExpected expected =
-      attention_forward_expected(c, doubles(inputs.qkv), rounding_of<Element>);
-  const ForwardResult<Element> result = run_forward(c, inputs.qkv, way);
-  const Distance output = distance(doubles(result.output), expected.output);
-  INFO("output: furthest at element " << output.where);
-  CHECK(output.most <= 1.0);
-  CHECK(output.root_mean_square <= 1.5);
-  const Distance statistics = distance(doubles(result.log_sum_exp), expected.log_sum_exp);
-  INFO("log-sum-exp: furthest at element " << statistics.where);
-  CHECK(statistics.most <= 1.0);
-}
-
 TEST_CASE("Attention of bf16 on tensor cores is that of fp64 within its roundings") {
   for (const AttentionCase& c : cases()) check_forward<bf16>(c, Way::fast);
 }

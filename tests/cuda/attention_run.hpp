@@ -2,6 +2,8 @@
 // expected out.
 #pragma once
 
+#include <algorithm>
+#include <catch2/catch.hpp>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -98,6 +100,53 @@ inline Distance distance(const std::vector<double>& result, const Expected& expe
   }
   found.root_mean_square = std::sqrt(squares / std::max(count, 1.0));
   return found;
+}
+
+// Runs the forward pass of a case, and checks its distances from fp64.
+template <class Element>
+void check_forward(const AttentionCase& c, Way way) {
+  INFO(c.name());
+  const AttentionInputs<Element> inputs(c);
+  const ForwardExpected expected =
+      attention_forward_expected(c, doubles(inputs.qkv), rounding_of<Element>);
+  const ForwardResult<Element> result = run_forward(c, inputs.qkv, way);
+  const Distance output = distance(doubles(result.output), expected.output);
+  INFO("output: furthest at element " << output.where);
+  CHECK(output.most <= 1.0);
+  CHECK(output.root_mean_square <= 1.5);
+  const Distance statistics = distance(doubles(result.log_sum_exp), expected.log_sum_exp);
+  INFO("log-sum-exp: furthest at element " << statistics.where);
+  CHECK(statistics.most <= 1.0);
+}
+
+// What the forward pass saved, from fp64: rounded to the element type and to fp32.
+template <class Element>
+ForwardResult<Element> saved_forward(const AttentionCase& c, const std::vector<Element>& qkv) {
+  const ForwardExpected exact = attention_forward_expected(c, doubles(qkv), rounding_of<Element>);
+  ForwardResult<Element> saved;
+  for (const double value : exact.output.value)
+    saved.output.push_back(from_float<Element>(static_cast<float>(value)));
+  for (const double value : exact.log_sum_exp.value)
+    saved.log_sum_exp.push_back(static_cast<float>(value));
+  return saved;
+}
+
+// The same of the backward pass, given what saved_forward() says.
+template <class Element>
+void check_backward(const AttentionCase& c, Way way) {
+  INFO(c.name());
+  const AttentionInputs<Element> inputs(c);
+  const ForwardResult<Element> saved = saved_forward(c, inputs.qkv);
+  const Expected expected =
+      attention_backward_expected(c, doubles(inputs.qkv), doubles(saved.output), saved.log_sum_exp,
+                                  doubles(inputs.output_gradient), rounding_of<Element>);
+  const std::vector<Element> gradient =
+      run_backward(c, inputs, saved.output, saved.log_sum_exp, way);
+  const Distance far = distance(doubles(gradient), expected);
+  INFO("furthest: row " << far.where / static_cast<std::size_t>(3 * c.sizes.channels) << ", column "
+                        << far.where % static_cast<std::size_t>(3 * c.sizes.channels));
+  CHECK(far.most <= 1.0);
+  CHECK(far.root_mean_square <= 1.5);
 }
 
 // Another order of the emulator's threads and blocks; a GPU has one of its own every time.
