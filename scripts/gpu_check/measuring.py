@@ -56,7 +56,8 @@ def bench(session, place):
     for model, batch, micro_batches in RESIDENT:
         session.step(f"mfu {model}", lambda model=model, batch=batch, micro_batches=micro_batches: mfu(
             session, place, model, batch, micro_batches))
-    session.step("calibrate", lambda: calibrate(session, place, main_model(session, place)))
+    model = main_model(session, place)
+    session.step(f"calibrate {model}", lambda: calibrate(session, place, model))
 
 
 def bench_gpu(session):
@@ -137,12 +138,15 @@ def calibrate(session, place, model, batch=max(BATCHES)):
 
 def validate(session, place):
     model = main_model(session, place)
-    session.step("calibrate", lambda: calibrate(session, place, model))
+    session.step(f"calibrate {model}", lambda: calibrate(session, place, model))
     every_policy(session, place, model, "tight")
-    session.step("calibrate large", lambda: calibrate_large(session, place))
     for policy in LARGE_POLICIES:
-        name = f"large {policy}"
-        session.step(name, lambda policy=policy, name=name: train_large(session, place, policy, name))
+        job, name = large_job(session, place, policy), f"large {policy}"
+        if not job:
+            session.step(name, lambda: too_large(place))
+            continue
+        session.step(f"calibrate {job.model}", lambda job=job: calibrate(session, place, job.model, MICRO_BATCH))
+        session.step(name, lambda job=job, name=name: train_and_compare(session, place, job, name, LARGE_GPU_MEMORY, STEPS))
     every_policy(session, place, model, "roomy")
 
 
@@ -166,8 +170,8 @@ def settings_of(session, place):
 
 def predict_and_train(session, place, job, name, level, steps):
     """Tight: the least that fits. Roomy: a quarter of the GPU, half of what runs may take of the host."""
-    need_machine_file(session, job)
     if level == "tight":
+        need_machine_file(session, job)
         least_limits(session, job, settings_of(session, place))
     else:
         job.gpu_memory = megabytes(int(place.gpu_memory[:-2]) * 1e6 / 4)
@@ -176,6 +180,7 @@ def predict_and_train(session, place, job, name, level, steps):
 
 
 def train_and_compare(session, place, job, name, level, steps):
+    need_machine_file(session, job)
     safe = name.replace(" ", "-")
     run, drive = session.out / "runs" / safe, place.ssd / safe
     trace = session.out / "traces" / f"{safe}.json.gz"
@@ -183,8 +188,12 @@ def train_and_compare(session, place, job, name, level, steps):
         trace.parent.mkdir(exist_ok=True)
         drive.mkdir(parents=True, exist_ok=True)
     try:
-        finished = train(session, job, run, steps, 240, threads=threads(), extra=(
-            *settings_of(session, place), "--durability", "off", "--ssd", drive, "--trace", trace))
+        extra = (*settings_of(session, place), "--durability", "off", "--ssd", drive, "--trace", trace)
+        finished = train(session, job, run, steps, 400, extra, threads())
+        # On the GPU it may need a little more than was estimated for the machine file.
+        while finished.code == DOES_NOT_FIT and level == "tight" and job.raise_limits(finished.err):
+            finished = train(session, job, run, steps, 400, extra, threads())
+        command = session.commands[-1]
     finally:
         if not session.dry:
             shutil.rmtree(drive, ignore_errors=True)
@@ -198,7 +207,7 @@ def train_and_compare(session, place, job, name, level, steps):
         "--micro-batch", job.micro_batch, "--sequence", job.sequence, "--precision", job.precision, "--json"), 120, note=False)
     if session.dry:
         return ""
-    row = row_of(job, name, level, steps, session.commands[-2], compared.json("validate"), described.json("simulate"))
+    row = row_of(job, name, level, steps, command, compared.json("validate"), described.json("simulate"))
     row["trace"] = trace.name
     if trace.stat().st_size >= MOST_TRACE_BYTES:
         row["trace"] = None
@@ -224,27 +233,18 @@ def row_of(job, name, level, steps, command, compared, described):
 
 
 def large_job(session, place, policy):
-    """The largest model that fits drive and host memory; its states are larger than the GPU memory given."""
+    """The largest model that fits drive and host memory; its states are larger than the GPU memory given. None: no model."""
     for model in LARGE_MODELS:
         job = Job(model, policy, max(BATCHES), MICRO_BATCH, SEQUENCE, gpu_memory=LARGE_GPU_MEMORY,
                   host_memory=place.host_memory, machine=session.out / f"machine-{model}.toml")
         if session.dry:
             return job
-        known = job.machine if job.machine.exists() else "h200"
-        question = Job(**{**vars(job), "machine": known})
-        finished = session.run(session.spillway("estimate", *question.words(), *settings_of(session, place), "--json"), 60,
-                               note=False)
-        if finished.code == 0:
+        # Whether it fits is the same on any machine of these sizes, calibrated or not.
+        question = Job(**{**vars(job), "machine": "h200"})
+        if session.question("estimate", *question.words(), *settings_of(session, place), "--json").code == 0:
             return job
+    return None
+
+
+def too_large(place):
     raise Skip(f"no large model fits {place.disk() / 1e9:.0f} GB of drive and {place.host_memory} of host memory")
-
-
-def calibrate_large(session, place):
-    job = large_job(session, place, LARGE_POLICIES[0])
-    return calibrate(session, place, job.model, MICRO_BATCH)
-
-
-def train_large(session, place, policy, name):
-    job = large_job(session, place, policy)
-    need_machine_file(session, job)
-    return train_and_compare(session, place, job, name, LARGE_GPU_MEMORY, STEPS)

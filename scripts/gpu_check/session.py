@@ -213,10 +213,16 @@ class Session:
 
     def ask(self, *words):
         """What the program says of itself; asked in a dry run, too."""
+        return self.question(*words).out
+
+    def question(self, *words):
+        """Runs the program for an answer, outside of any step."""
         try:
-            return subprocess.run([self.program, *words], capture_output=True, text=True, check=False).stdout
-        except OSError:
-            return ""
+            done = subprocess.run([str(word) for word in (self.program, *words)], capture_output=True, text=True,
+                                  check=False)
+        except OSError as error:
+            return Finished(127, "", str(error))
+        return Finished(done.returncode, done.stdout, done.stderr)
 
 
 def last_words(finished):

@@ -78,17 +78,59 @@ class Flow(unittest.TestCase):
         self.assertGreaterEqual(session.facts["resume"]["commits_before_kill"], 20)
 
     def test_other_losses_than_the_resident_run_are_a_failure(self):
-        learns_faster = self.folder / "spillway"  # with one policy
-        learns_faster.write_text(f"""#!/bin/bash
+        learns_faster = self.stand_in("spillway", f"""
 if [[ " $* " == *" fuyou "* ]]; then set -- "$@" --learning-rate 0.0011; fi
 exec {HERE}/stand_in/spillway "$@"
 """)
-        learns_faster.chmod(0o755)
         session = self.session()
         session.program = learns_faster
         session.step("policies", lambda: testing.policies(session))
         self.assertEqual(session.result_of("policies"), FAILED)
         self.assertIn("than resident: fuyou", self.said[-1])
+
+    def stand_in(self, name, text):
+        path = self.folder / "tools" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("#!/bin/bash\n" + text)
+        path.chmod(0o755)
+        return path
+
+    def test_a_sanitizer_that_finds_something_is_a_failure(self):
+        """Three tests, one with a comma in its name; the tool ends with 99 over the test that is named bad."""
+        tests = self.stand_in("tests_cuda_gpu", """
+[[ $1 == --list-test-names-only ]] || { [[ $1 == 'a\\, b' || $1 == good || $1 == bad ]]; exit; }
+[[ $2 == "[sanitizer]" ]] || printf 'a, b\ngood\n'; [[ -z $BAD || $2 == "[sanitizer]" ]] || echo bad""")
+        self.stand_in("compute-sanitizer", """
+[[ $2 == memcheck ]] || exit 3
+"${@:5}" || exit
+[[ ${!#} != bad ]] || { echo '========= Invalid __global__ write of size 4 bytes'; exit 99; }""")
+        for name, value in (("PATH", f"{self.folder}/tools:{os.environ['PATH']}"), ("BAD", "")):
+            before = os.environ.get(name, "")
+            self.addCleanup(os.environ.__setitem__, name, before)
+            os.environ[name] = value
+        session = self.session()
+        session.step("memcheck", lambda: testing.sanitize(session, "memcheck", tests))
+        self.assertEqual(session.of_part("test")[-1]["note"], "no errors in 2 of 2 tests", self.said)
+        os.environ["BAD"] = "yes"
+        session.step("memcheck again", lambda: testing.sanitize(session, "memcheck", tests))
+        self.assertEqual(session.result_of("memcheck again"), FAILED)
+        self.assertIn("bad: ========= Invalid __global__ write", self.said[-1])
+
+    def test_losses_beside_those_of_the_cpu(self):
+        """The stand-in computes the CPU's own losses, so the difference is nothing; one that learns faster is off."""
+        self.addCleanup(setattr, testing, "PARITY_STEPS", testing.PARITY_STEPS)
+        testing.PARITY_STEPS = 4
+        session = self.session()
+        session.step("parity", lambda: testing.parity(session))
+        self.assertEqual(session.result_of("parity"), PASSED, self.said)
+        self.assertEqual((session.facts["parity"]["bf16"], session.facts["parity"]["fp32"]), (0, 0))
+        session.program = self.stand_in("spillway", f"""
+if [[ " $* " == *" bf16 "* ]]; then set -- "$@" --learning-rate 0.01; fi
+exec {HERE}/stand_in/spillway "$@"
+""")
+        session.step("parity of another", lambda: testing.parity(session))
+        self.assertEqual(session.result_of("parity of another"), FAILED)
+        self.assertIn("bf16 losses differ by up to", self.said[-1])
 
     def test_bench_and_validate_end_in_tables(self):
         for name, value in (("SEQUENCE", 64), ("MODELS", ("gpt-tiny",)), ("LARGE_MODELS", ("gpt-tiny",)), ("MICRO_BATCH", 2),
