@@ -3,7 +3,7 @@
 #
 #   DIR/MANIFEST   format, architecture, C library, packages
 #   DIR/include    headers
-#   DIR/lib        static libraries, and libopenblas.so.0 with the functions Spillway calls
+#   DIR/lib        libraries; libopenblas.so.0 has only what Spillway calls
 #   DIR/cmake      Catch.cmake
 if(NOT EXISTS ${SPILLWAY_BUNDLE}/MANIFEST)
   message(FATAL_ERROR "SPILLWAY_BUNDLE=${SPILLWAY_BUNDLE}: there is no MANIFEST in this folder. Fill one with "
@@ -46,18 +46,13 @@ spillway_bundled(CLI11::CLI11)
 spillway_bundled(Catch2::Catch2)
 list(APPEND CMAKE_MODULE_PATH ${SPILLWAY_BUNDLE}/cmake)  # Catch.cmake
 
-spillway_bundled(ZLIB::ZLIB LIBRARY libz.a)
+spillway_bundled(ZLIB::ZLIB LIBRARY libz.so.1)
 spillway_bundled(Boost::context LIBRARY libboost_context.a)
 spillway_bundled(PkgConfig::xxhash LIBRARY libxxhash.a)
 spillway_bundled(PkgConfig::liburing LIBRARY liburing.a)
 spillway_bundled(PkgConfig::openblas LIBRARY libopenblas.so.0)
 
-foreach(part gmp suitesparseconfig ltdl)
-  spillway_bundled(spillway_bundle::${part} LIBRARY lib${part}.a)
-endforeach()
-spillway_bundled(spillway_bundle::amd LIBRARY libamd.a LINK spillway_bundle::suitesparseconfig)
-spillway_bundled(spillway_bundle::colamd LIBRARY libcolamd.a LINK spillway_bundle::suitesparseconfig)
-spillway_bundled(spillway_bundle::glpk LIBRARY libglpk.a
-  LINK spillway_bundle::amd spillway_bundle::colamd spillway_bundle::gmp spillway_bundle::ltdl ZLIB::ZLIB
-       ${CMAKE_DL_LIBS} m)
+# With an old-style RPATH the folder is searched for what libglpk itself needs, too.
+spillway_bundled(spillway_bundle::glpk LIBRARY libglpk.so.40)
+target_link_options(spillway_bundle::glpk INTERFACE -Wl,--disable-new-dtags)
 set(GLPK_LIBRARY spillway_bundle::glpk)
