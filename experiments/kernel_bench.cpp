@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <iterator>
 #include <optional>
 #include <random>
 
@@ -18,8 +17,6 @@
 namespace spillway {
 
 namespace {
-
-static_assert(std::size(recompute_groups) == stream_kernels_per_problem - kernels_per_problem);
 
 // More than the caches of one core and its share of the last level.
 constexpr std::uint64_t cpu_cache_bytes = std::uint64_t{64} << 20;
@@ -323,14 +320,22 @@ std::vector<KernelTime> time_kernels(const Problem& problem, const SamplingRule&
   return times;
 }
 
-std::vector<KernelTime> time_stream_kernels(const Problem& problem, const SamplingRule& rule,
+std::vector<Task> stream_kernel_tasks(const Problem& problem, std::set<std::string>& known) {
+  std::vector<Task> tasks = kernel_tasks(problem, true);
+  std::erase_if(tasks, [&](const Task& task) {
+    const std::string name = to_string(task.kind) + (" " + kernel_shape(problem, task));
+    return !known.insert(name).second;
+  });
+  return tasks;
+}
+
+std::vector<KernelTime> time_stream_kernels(const Problem& problem, const std::vector<Task>& tasks,
+                                            const SamplingRule& rule,
                                             const std::function<void(const std::string&)>& before,
                                             const MakeDevice& make_device,
                                             std::uint64_t cache_bytes) {
   KernelBench bench(problem, rule, make_device, cache_bytes);
-  std::vector<KernelTime> times = time_tasks(problem, kernel_tasks(problem, true), before, bench);
-  SPILLWAY_ASSERT(times.size() == stream_kernels_per_problem);
-  return times;
+  return time_tasks(problem, tasks, before, bench);
 }
 
 }  // namespace spillway

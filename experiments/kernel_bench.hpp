@@ -3,12 +3,14 @@
 
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "exec/device.hpp"
 #include "experiments/sampler.hpp"
 #include "policies/problem.hpp"
+#include "policies/task.hpp"
 
 namespace spillway {
 
@@ -25,15 +27,18 @@ std::vector<KernelTime> time_kernels(const Problem& problem, const SamplingRule&
 
 inline constexpr int kernels_per_problem = 8;
 
-// The same on a device with streams, by its own clock: work is issued ahead, so that none of it
-// waits for the host. `cache_bytes` (a multiple of 4096) are copied to the device before each
-// sample: more than its caches. Also times what recomputing each group of tensors alone takes
-// (recompute_groups). Kernels per problem: stream_kernels_per_problem.
-std::vector<KernelTime> time_stream_kernels(const Problem& problem, const SamplingRule& rule,
+// The kernels to be measured on a device with streams, as tasks: those above, and backward passes
+// that recompute one group of tensors each (recompute_groups). Those named in `known` by kind and
+// shape are left out, the others are named there.
+std::vector<Task> stream_kernel_tasks(const Problem& problem, std::set<std::string>& known);
+
+// Times them by the device's own clock: work is issued ahead, so that none of it waits for the
+// host. `cache_bytes` (a multiple of 4096) are copied to the device before each sample: more than
+// its caches.
+std::vector<KernelTime> time_stream_kernels(const Problem& problem, const std::vector<Task>& tasks,
+                                            const SamplingRule& rule,
                                             const std::function<void(const std::string&)>& before,
                                             const MakeDevice& make_device,
                                             std::uint64_t cache_bytes);
-
-inline constexpr int stream_kernels_per_problem = kernels_per_problem + 7;
 
 }  // namespace spillway
