@@ -83,4 +83,9 @@ std::unique_ptr<Device> make_cuda_device(const Problem& problem, std::uint64_t g
           "spillway_cuda_make_device")(&problem, gpu_bytes, host_bytes, &options));
 }
 
+std::unique_ptr<GpuBench> make_gpu_bench(const GpuBenchOptions& options) {
+  return std::unique_ptr<GpuBench>(
+      module_function<GpuBench*(const GpuBenchOptions*)>("spillway_cuda_make_bench")(&options));
+}
+
 }  // namespace spillway

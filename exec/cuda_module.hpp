@@ -6,6 +6,7 @@
 #include <string>
 
 #include "exec/device.hpp"
+#include "exec/gpu_bench.hpp"
 #include "policies/problem.hpp"
 
 namespace spillway {
@@ -32,5 +33,9 @@ std::uint64_t cuda_reserved_bytes(const Problem& problem);
 // A CUDA GPU with memory of these sizes (exec/cuda/cuda_device.hpp has the errors).
 std::unique_ptr<Device> make_cuda_device(const Problem& problem, std::uint64_t gpu_bytes,
                                          std::uint64_t host_bytes, const CudaOptions& options);
+
+// Measures a CUDA GPU (exec/gpu_bench.hpp). Throws MachineError where there is no module or no such
+// device.
+std::unique_ptr<GpuBench> make_gpu_bench(const GpuBenchOptions& options);
 
 }  // namespace spillway

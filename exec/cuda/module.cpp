@@ -1,4 +1,5 @@
 // What the program looks up in the loaded module by name (exec/cuda_module.cpp).
+#include "exec/cuda/bench.hpp"
 #include "exec/cuda/cuda_device.hpp"
 #include "exec/cuda_module.hpp"
 
@@ -17,5 +18,9 @@ spillway::Device* spillway_cuda_make_device(const spillway::Problem* problem,
                                             const spillway::CudaOptions* options) {
   return new spillway::cuda::CudaDevice(*problem, gpu_bytes, host_bytes,
                                         {options->device, options->threads});
+}
+
+spillway::GpuBench* spillway_cuda_make_bench(const spillway::GpuBenchOptions* options) {
+  return spillway::cuda::make_bench(*options).release();
 }
 }
