@@ -1,9 +1,11 @@
 // spillway calibrate: measures this computer and writes a machine file.
 #include <fmt/format.h>
 
+#include <charconv>
 #include <chrono>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <sstream>
 
 #include "base/errors.hpp"
@@ -12,6 +14,7 @@
 #include "cli/output.hpp"
 #include "cli/progress.hpp"
 #include "experiments/calibrate.hpp"
+#include "experiments/gpu_under_test.hpp"
 
 namespace spillway::cli {
 
@@ -21,12 +24,23 @@ namespace fs = std::filesystem;
 
 struct Options {
   std::string out = "machine.toml";
-  std::string model = "gpt-small";
-  std::int64_t batch = 8, sequence = 256;
+  std::string device = "cpu", model, precision, micro_batches;
+  std::optional<std::int64_t> batch, sequence;
+  std::int64_t sequences_at_once = 0;
+  int gpu = 0;
   std::string ssd = ".";
   int threads = 1, samples = 11;
   bool quiet = false;
 };
+
+// What is measured where nothing is said: the models that the devices are for.
+struct Defaults {
+  const char* model;
+  const char* precision;
+  std::int64_t batch, sequence;
+};
+constexpr Defaults cpu_defaults{"gpt-small", "fp32", 8, 256},
+    cuda_defaults{"gpt2-124m", "bf16", 16, 1024};
 
 void print_summary(const Machine& m, const std::string& out) {
   fmt::print("{}: {:.0f} cores, kernels up to {}\n", m.name, m.host.cores,
@@ -35,24 +49,67 @@ void print_summary(const Machine& m, const std::string& out) {
              format_bytes_per_second(m.pcie.h2d), format_bytes_per_second(m.pcie.d2h),
              format_bytes_per_second(m.host.bandwidth));
   fmt::print("  optimizer    {:.2f} Gparam/s\n", m.host.adam_params_per_second / 1e9);
-  fmt::print("  ssd          read {}, write {}, both {}\n", format_bytes_per_second(m.ssd.read),
-             format_bytes_per_second(m.ssd.write), format_bytes_per_second(m.ssd.total));
+  if (!m.gpu.is_cpu) {
+    fmt::print("  gpu          {} usable, optimizer {:.2f} Gparam/s, {} from task to task\n",
+               format_bytes(static_cast<double>(m.gpu.memory)), m.gpu.adam_params_per_second / 1e9,
+               format_seconds(static_cast<double>(m.gpu.launch_ns) / 1e9));
+  }
+  if (m.ssd.count > 0)
+    fmt::print("  ssd          read {}, write {}, both {}\n", format_bytes_per_second(m.ssd.read),
+               format_bytes_per_second(m.ssd.write), format_bytes_per_second(m.ssd.total));
   fmt::print("{} measurements with their samples are in {}\n", m.kernels.size(), out);
 }
 
-void run(const Options& options) {
+std::vector<std::int64_t> micro_batches_of(const Options& options, std::int64_t batch) {
+  std::vector<std::int64_t> all;
+  if (options.micro_batches.empty()) {
+    if (batch < 1)
+      throw InputError("--batch must be at least 1", "sequences per step, e.g. --batch 8");
+    for (std::int64_t b = 1; b <= batch; ++b) {
+      if (batch % b == 0) all.push_back(b);
+    }
+    return all;
+  }
+  std::istringstream list(options.micro_batches);
+  for (std::string item; std::getline(list, item, ',');) {
+    std::int64_t value = 0;
+    const auto [end, error] = std::from_chars(item.data(), item.data() + item.size(), value);
+    if (error != std::errc() || end != item.data() + item.size() || value < 1) {
+      throw InputError(fmt::format("--micro-batches {}: {} is not a number of sequences",
+                                   options.micro_batches, item),
+                       "numbers separated by commas, e.g. --micro-batches 1,2,4,8");
+    }
+    all.push_back(value);
+  }
+  return all;
+}
+
+// What to measure on which device, with the device's defaults for what was not said.
+CalibrationOptions calibration_of(const Options& options) {
+  const bool is_cuda = options.device == "cuda";
+  const Defaults& defaults = is_cuda ? cuda_defaults : cpu_defaults;
+  const std::string precision = options.precision.empty() ? defaults.precision : options.precision;
   CalibrationOptions calibration;
-  calibration.model = load_model(options.model);
-  calibration.sequence = options.sequence;
+  calibration.model = load_model(options.model.empty() ? defaults.model : options.model);
+  calibration.sequence = options.sequence.value_or(defaults.sequence);
   calibration.samples = options.samples;
   calibration.threads = options.threads;
-  if (options.batch < 1)
-    throw InputError("--batch must be at least 1", "sequences per step, e.g. --batch 8");
+  calibration.precision = precision == "bf16" ? Precision::bf16 : Precision::fp32;
+  calibration.sequences_at_once = options.sequences_at_once;
+  if (!is_cuda && calibration.precision != Precision::fp32)
+    throw InputError("--precision bf16: the CPU backend computes in fp32",
+                     "use --precision fp32, or --device cuda");
+  if (!is_cuda && options.sequences_at_once > 1)
+    throw InputError("--sequences-at-once: the CPU backend works on one sequence at a time",
+                     "leave it out, or use --device cuda");
   if (options.samples < 10)
     throw InputError("--samples must be at least 10", "fewer do not make a median to rely on");
-  for (std::int64_t b = 1; b <= options.batch; ++b) {
-    if (options.batch % b == 0) calibration.micro_batches.push_back(b);
-  }
+  calibration.micro_batches = micro_batches_of(options, options.batch.value_or(defaults.batch));
+  return calibration;
+}
+
+void run(const Options& options) {
+  CalibrationOptions calibration = calibration_of(options);
   std::istringstream list(options.ssd);
   for (std::string item; std::getline(list, item, ',');) calibration.ssd.emplace_back(item);
   for (const fs::path& directory : calibration.ssd) {
@@ -62,6 +119,7 @@ void run(const Options& options) {
     }
   }
   check_output_path("--out", options.out);
+  if (options.device == "cuda") calibration.gpu = open_gpu(options.gpu, options.threads);
 
   Progress progress(!options.quiet);
   const auto began = std::chrono::steady_clock::now();
@@ -83,12 +141,25 @@ void add_calibrate(CLI::App& app, int&) {
       app.add_subcommand("calibrate", "measure this machine and write a machine file");
   auto options = std::make_shared<Options>();
   command->add_option("--out", options->out, "the machine file to write")->capture_default_str();
-  command->add_option("--model", options->model, "measure the kernels of this model")
+  command->add_option("--device", options->device, "cpu | cuda")
+      ->check(CLI::IsMember({"cpu", "cuda"}))
       ->capture_default_str();
-  command->add_option("--batch", options->batch, "... at all micro-batches that divide this batch")
+  command->add_option("--gpu", options->gpu, "which, as nvidia-smi numbers them")
       ->capture_default_str();
-  command->add_option("--sequence", options->sequence, "... and sequences of this length")
-      ->capture_default_str();
+  command->add_option("--model", options->model,
+                      "measure the kernels of this model (gpt-small; cuda: gpt2-124m)");
+  CLI::Option* const batch = command->add_option(
+      "--batch", options->batch, "... at all micro-batches that divide this batch (8; cuda: 16)");
+  command->add_option("--micro-batches", options->micro_batches, "... at these: B[,B]")
+      ->excludes(batch);
+  command->add_option("--sequence", options->sequence,
+                      "... and sequences of this length (256; cuda: 1024)");
+  command->add_option("--precision", options->precision, "bf16 | fp32 (fp32; cuda: bf16)")
+      ->check(CLI::IsMember({"bf16", "fp32"}));
+  command
+      ->add_option("--sequences-at-once", options->sequences_at_once,
+                   "sequences that kernels of the GPU work on at once (whole micro-batches)")
+      ->check(CLI::PositiveNumber);
   command
       ->add_option("--ssd", options->ssd,
                    "directories on the drives to measure, separated by commas")

@@ -57,15 +57,21 @@ std::vector<fs::path> ssd_directories(const std::string& option) {
   return directories;
 }
 
-void check_backend(const Problem& problem) {
+void check_backend(const Problem& problem, bool cuda) {
   if (problem.model.architecture != Architecture::gpt) {
     throw InputError(fmt::format("{} is not a GPT, the only architecture that can be trained",
                                  problem.model.name),
                      "simulate it, or train one of the GPT models (`spillway models`)");
   }
+  if (cuda) return;
   if (problem.workload.precision != Precision::fp32) {
     throw InputError("--precision bf16: the CPU backend computes in fp32 only",
                      "add --precision fp32");
+  }
+  if (problem.workload.sequences_at_once != 1) {
+    throw InputError(fmt::format("--sequences-at-once {}: the CPU backend computes one at a time",
+                                 problem.workload.sequences_at_once),
+                     "leave it out");
   }
 }
 

@@ -17,8 +17,8 @@ void check_optimizer(const OptimizerSettings& settings);
 // one is missing.
 std::vector<std::filesystem::path> ssd_directories(const std::string& option);
 
-// Throws InputError for what the CPU backend cannot train.
-void check_backend(const Problem& problem);
+// Throws InputError for what the backend (that of the CPU, or CUDA's) cannot train.
+void check_backend(const Problem& problem, bool cuda);
 
 // The weights are written at the end; that there is no room for them must not show after hours of
 // training. Throws MachineError.

@@ -1,6 +1,12 @@
-# Every library Spillway needs, found once. All are Debian packages: scripts/install-dependencies.
-find_package(PkgConfig REQUIRED)
+# Every library Spillway needs, found once. All are Debian packages: scripts/install-dependencies. On machines
+# without them, SPILLWAY_BUNDLE names a folder that scripts/gpu-bundle filled.
+set(SPILLWAY_BUNDLE "$ENV{SPILLWAY_BUNDLE}" CACHE PATH "Folder of scripts/gpu-bundle to take the libraries from")
 find_package(Threads REQUIRED)
+if(SPILLWAY_BUNDLE)
+  include(SpillwayBundle)
+  return()
+endif()
+find_package(PkgConfig REQUIRED)
 find_package(ZLIB REQUIRED)
 find_package(fmt REQUIRED)
 find_package(nlohmann_json REQUIRED)

@@ -69,7 +69,23 @@ CudaDevices find_cuda_devices() {
   devices.text = text.data();
   devices.count = count < 0 ? 0 : count;
   if (count == 0) devices.text = "the CUDA driver reports no device";
+  if (count <= 0) return devices;
+  try {
+    module_function<void(std::vector<CudaGpu>*)>("spillway_cuda_list")(&devices.gpus);
+  } catch (const MachineError& error) {
+    devices.count = 0;
+    devices.text = error.what();
+  }
   return devices;
+}
+
+bool cuda_driver_present() {
+  const std::unique_ptr<void, Close> driver(dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL));
+  return driver != nullptr;
+}
+
+std::uint64_t cuda_free_bytes(int device) {
+  return module_function<std::uint64_t(int)>("spillway_cuda_free_bytes")(device);
 }
 
 std::uint64_t cuda_reserved_bytes(const Problem& problem) {
@@ -81,6 +97,11 @@ std::unique_ptr<Device> make_cuda_device(const Problem& problem, std::uint64_t g
   return std::unique_ptr<Device>(
       module_function<Device*(const Problem*, std::uint64_t, std::uint64_t, const CudaOptions*)>(
           "spillway_cuda_make_device")(&problem, gpu_bytes, host_bytes, &options));
+}
+
+std::unique_ptr<GpuBench> make_gpu_bench(const GpuBenchOptions& options) {
+  return std::unique_ptr<GpuBench>(
+      module_function<GpuBench*(const GpuBenchOptions*)>("spillway_cuda_make_bench")(&options));
 }
 
 }  // namespace spillway

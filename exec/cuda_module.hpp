@@ -4,21 +4,39 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "exec/device.hpp"
+#include "exec/gpu_bench.hpp"
 #include "policies/problem.hpp"
 
 namespace spillway {
+
+struct CudaGpu {
+  int id = 0;  // as CUDA numbers them
+  std::string name;
+  std::uint64_t memory_bytes = 0;
+  int major = 0, minor = 0;  // compute capability
+  // bf16 on tensor cores came with 8.0 (Ampere).
+  bool usable() const { return major >= 8; }
+};
 
 struct CudaDevices {
   bool module_loaded =
       false;  // the program was built with a CUDA toolkit, and its libraries are here
   int count = 0;
-  std::string text;  // one line per device; or why there is none
+  std::string text;           // one line per device; or why there is none
+  std::vector<CudaGpu> gpus;  // those that say what they are
 };
 
 // Never throws: a machine without a GPU, or a build without CUDA, is normal.
 CudaDevices find_cuda_devices();
+
+// Whether there is an NVIDIA driver at all: quickly, without the module and CUDA's libraries.
+bool cuda_driver_present();
+
+// GPU memory that is free now, once CUDA itself has taken what it needs. Throws MachineError.
+std::uint64_t cuda_free_bytes(int device);
 
 struct CudaOptions {
   int device = 0;   // as CUDA numbers them
@@ -32,5 +50,9 @@ std::uint64_t cuda_reserved_bytes(const Problem& problem);
 // A CUDA GPU with memory of these sizes (exec/cuda/cuda_device.hpp has the errors).
 std::unique_ptr<Device> make_cuda_device(const Problem& problem, std::uint64_t gpu_bytes,
                                          std::uint64_t host_bytes, const CudaOptions& options);
+
+// Measures a CUDA GPU (exec/gpu_bench.hpp). Throws MachineError where there is no module or no such
+// device.
+std::unique_ptr<GpuBench> make_gpu_bench(const GpuBenchOptions& options);
 
 }  // namespace spillway

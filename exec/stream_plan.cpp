@@ -15,8 +15,8 @@ std::size_t aligned(std::size_t bytes) { return (bytes + 255) / 256 * 256; }
 bool same_work(const Schedule& schedule, const Task& a, const Task& b) {
   const auto of_kind = [](const Task& t) {
     return std::tuple(t.kind, t.lane, t.available, t.saves, t.first_micro_batch,
-                      t.recomputes_output, t.layer, t.micro_batch, t.update - t.step, t.bytes,
-                      t.params, t.first_element);
+                      t.recomputes_output, t.layer, t.micro_batch,
+                      t.update < 0 ? -1 : t.step - t.update, t.bytes, t.params, t.first_element);
   };
   if (of_kind(a) != of_kind(b)) return false;
   const auto first = schedule.accesses(a), second = schedule.accesses(b);

@@ -13,6 +13,7 @@
 #include "exec/arena.hpp"
 #include "exec/crew.hpp"
 #include "exec/executor.hpp"
+#include "experiments/calibrate_gpu.hpp"
 #include "experiments/drive_bench.hpp"
 #include "experiments/kernel_bench.hpp"
 #include "experiments/sampler.hpp"
@@ -225,6 +226,7 @@ class Calibration {
 }  // namespace
 
 Machine calibrate(const CalibrationOptions& options, const CalibrationProgress& progress) {
+  if (options.gpu) return calibrate_gpu(options, progress);
   return Calibration(options, progress).run();
 }
 

@@ -8,15 +8,27 @@
 
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "experiments/gpu_under_test.hpp"
 #include "policies/problem.hpp"
 
 namespace spillway {
 
+// How much memory the figures of a GPU are taken with; smaller for tests.
+struct GpuCalibrationSizes {
+  // Copied to the GPU before each sample of a kernel: more than any GPU's L2 cache.
+  std::uint64_t cache_bytes = std::uint64_t{160} << 20;
+  // Of each side that copies go between, and that the optimizer works on: more than any CPU's
+  // caches.
+  std::uint64_t link_bytes = std::uint64_t{1} << 30;
+  std::uint64_t largest_copy = std::uint64_t{256} << 20;
+};
+
 struct CalibrationOptions {
-  // Whose kernels are measured, at each of these micro-batches; precision must be fp32.
+  // Whose kernels are measured, at each of these micro-batches.
   ModelSpec model;
   std::int64_t sequence = 256;
   std::vector<std::int64_t> micro_batches;
@@ -24,12 +36,18 @@ struct CalibrationOptions {
   int threads = 1;  // of matrix products and of the optimizer, as training will have
   int samples = 11;
   double most_seconds_per_figure = 3;  // a slow figure is given fewer samples, but never under ten
+  // What to measure in the place of the CPU backend, which has fp32 only; and how it will train:
+  std::optional<GpuUnderTest> gpu;
+  Precision precision = Precision::fp32;
+  std::int64_t sequences_at_once = 0;  // 0: whole micro-batches
+  GpuCalibrationSizes gpu_sizes = {};
 };
 
 // Called before each figure: what is measured, and how many of how many are done.
 using CalibrationProgress = std::function<void(const std::string& what, int done, int all)>;
 
-// Throws MachineError when something cannot be measured (no room on the SSD, no io_uring).
+// Throws MachineError when something cannot be measured (no room on the SSD, no io_uring),
+// InputError for what the backend does not compute.
 Machine calibrate(const CalibrationOptions& options, const CalibrationProgress& progress);
 
 }  // namespace spillway

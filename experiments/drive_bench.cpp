@@ -134,10 +134,9 @@ void measure_drives(const std::vector<std::filesystem::path>& directories, const
   const LatencyAndRate read = fit_latency_and_rate(reads), write = fit_latency_and_rate(writes);
   machine.ssd.read = read.rate;
   machine.ssd.write = write.rate;
-  machine.ssd.read_latency_ns =
-      static_cast<std::int64_t>(read.latency_seconds * 1e9) + machine.gpu.launch_ns;
-  machine.ssd.write_latency_ns =
-      static_cast<std::int64_t>(write.latency_seconds * 1e9) + machine.gpu.launch_ns;
+  const std::int64_t wake_ns = machine.gpu.is_cpu ? machine.gpu.launch_ns : machine.host.wake_ns;
+  machine.ssd.read_latency_ns = static_cast<std::int64_t>(read.latency_seconds * 1e9) + wake_ns;
+  machine.ssd.write_latency_ns = static_cast<std::int64_t>(write.latency_seconds * 1e9) + wake_ns;
 
   measure_depths(directories, rule, memory, machine, next);
 

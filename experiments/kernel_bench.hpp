@@ -1,22 +1,44 @@
-// Times the CPU backend's compute kernels at the shapes that policies use.
+// Times the compute kernels of a device at the shapes that policies use.
 #pragma once
 
 #include <functional>
+#include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "exec/device.hpp"
 #include "experiments/sampler.hpp"
 #include "policies/problem.hpp"
+#include "policies/task.hpp"
 
 namespace spillway {
 
-// Every kernel of one micro-batch of `problem` (fp32) with so many threads for matrix products,
-// each on operands that are not in the caches. `before` is told what is measured next. Kernels per
-// problem: kernels_per_problem.
+// Makes a device for a problem, with arenas of (at least) these sizes.
+using MakeDevice = std::function<std::unique_ptr<Device>(
+    const Problem& problem, std::uint64_t gpu_bytes, std::uint64_t host_bytes)>;
+
+// Every kernel of one micro-batch of `problem` (fp32) on the CPU backend with so many threads for
+// matrix products, each on operands that are not in the caches. `before` is told what is measured
+// next. Kernels per problem: kernels_per_problem.
 std::vector<KernelTime> time_kernels(const Problem& problem, const SamplingRule& rule,
                                      const std::function<void(const std::string&)>& before,
                                      int threads = 1);
 
 inline constexpr int kernels_per_problem = 8;
+
+// The kernels to be measured on a device with streams, as tasks: those above, and backward passes
+// that recompute one group of tensors each (recompute_groups). Those named in `known` by kind and
+// shape are left out, the others are named there.
+std::vector<Task> stream_kernel_tasks(const Problem& problem, std::set<std::string>& known);
+
+// Times them by the device's own clock: work is issued ahead, so that none of it waits for the
+// host. `cache_bytes` (a multiple of 4096) are copied to the device before each sample: more than
+// its caches.
+std::vector<KernelTime> time_stream_kernels(const Problem& problem, const std::vector<Task>& tasks,
+                                            const SamplingRule& rule,
+                                            const std::function<void(const std::string&)>& before,
+                                            const MakeDevice& make_device,
+                                            std::uint64_t cache_bytes);
 
 }  // namespace spillway

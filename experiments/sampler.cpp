@@ -21,16 +21,23 @@ std::int64_t quantile(std::vector<std::int64_t>& sorted, double q) {
 
 std::vector<std::int64_t> sample_ns(const SamplingRule& rule, const std::function<void()>& work,
                                     const std::function<void()>& prepare) {
-  std::vector<std::int64_t> samples;
-  const auto began = Clock::now();
-  for (int i = 0; i < rule.warm_up + std::max(rule.samples, least_samples); ++i) {
+  return collect_ns(rule, [&] {
     if (prepare) prepare();
     const auto start = Clock::now();
     work();
-    const auto end = Clock::now();
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - start).count();
+  });
+}
+
+std::vector<std::int64_t> collect_ns(const SamplingRule& rule,
+                                     const std::function<std::int64_t()>& measure) {
+  std::vector<std::int64_t> samples;
+  const auto began = Clock::now();
+  for (int i = 0; i < rule.warm_up + std::max(rule.samples, least_samples); ++i) {
+    const std::int64_t time = measure();
     if (i < rule.warm_up) continue;
-    samples.push_back(std::chrono::duration_cast<std::chrono::nanoseconds>(end - start).count());
-    const double used = std::chrono::duration<double>(end - began).count();
+    samples.push_back(time);
+    const double used = std::chrono::duration<double>(Clock::now() - began).count();
     if (static_cast<int>(samples.size()) >= least_samples && used > rule.most_seconds) break;
   }
   return samples;

@@ -24,6 +24,10 @@ struct SamplingRule {
 std::vector<std::int64_t> sample_ns(const SamplingRule& rule, const std::function<void()>& work,
                                     const std::function<void()>& prepare = {});
 
+// The same for work that tells its own nanoseconds, such as those of a GPU's clock.
+std::vector<std::int64_t> collect_ns(const SamplingRule& rule,
+                                     const std::function<std::int64_t()>& measure);
+
 std::int64_t median_ns(std::vector<std::int64_t> samples);
 
 // (p80 - p20) / median

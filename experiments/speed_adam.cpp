@@ -21,19 +21,40 @@ namespace spillway {
 namespace {
 
 constexpr std::int64_t elements = std::int64_t{16} << 20;  // five streams: far beyond all caches
-// Master, m, v read and written, the gradient read, the parameters written.
-constexpr double bytes_per_parameter = 4 * (3 * 2 + 1 + 1);
 
-struct Streams {
-  float *master, *m, *v, *gradient, *parameters;
-  Streams from(std::int64_t first) const {
-    return {master + first, m + first, v + first, gradient + first, parameters + first};
+// How wide the gradient and the parameters are; master, m and v are fp32.
+struct Widths {
+  const char* name;  // in the figure's
+  const char* what;
+  bool narrow_gradient, narrow_parameters;  // bf16, not fp32
+
+  // Master, m, v read and written, the gradient read, the parameters written.
+  double bytes_per_parameter() const {
+    return 4 * 3 * 2 + (narrow_gradient ? 2 : 4) + (narrow_parameters ? 2 : 4);
+  }
+};
+
+struct Arrays {
+  float *master, *m, *v;
+  std::byte *gradient, *parameters;
+  bool narrow_gradient, narrow_parameters;
+  Arrays from(std::int64_t first) const {
+    return {master + first,
+            m + first,
+            v + first,
+            gradient + first * (narrow_gradient ? 2 : 4),
+            parameters + first * (narrow_parameters ? 2 : 4),
+            narrow_gradient,
+            narrow_parameters};
   }
 };
 
 using Vector = float __attribute__((vector_size(64), aligned(4), may_alias));
 
 Vector& at(float* stream, std::int64_t i) { return *reinterpret_cast<Vector*>(stream + i); }
+Vector& at(std::byte* stream, std::int64_t byte) {
+  return *reinterpret_cast<Vector*>(stream + byte);
+}
 
 #if defined(__x86_64__)
 #define SPILLWAY_WIDEST __attribute__((target_clones("avx512f", "avx2", "default")))
@@ -41,30 +62,40 @@ Vector& at(float* stream, std::int64_t i) { return *reinterpret_cast<Vector*>(st
 #define SPILLWAY_WIDEST
 #endif
 
-// n a multiple of 16, as below.
-SPILLWAY_WIDEST void stream_plain(const Streams& s, std::int64_t n) {
-  for (std::int64_t i = 0; i < n; i += 16) {
-    const Vector g = at(s.gradient, i);
-    const Vector p = at(s.master, i) + g;
+// n a multiple of 32, as below: of a narrow stream that is one vector, of a wide one two. Two
+// values in bf16 are added like one in fp32: what counts is that they are read.
+SPILLWAY_WIDEST void stream_plain(const Arrays& s, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; i += 32) {
+    const Vector g = at(s.gradient, i * (s.narrow_gradient ? 2 : 4));
+    const Vector h = s.narrow_gradient ? g : at(s.gradient, i * 4 + 64);
+    const Vector p = at(s.master, i) + g, q = at(s.master, i + 16) + h;
     at(s.m, i) = at(s.m, i) + g;
+    at(s.m, i + 16) = at(s.m, i + 16) + h;
     at(s.v, i) = at(s.v, i) + g;
+    at(s.v, i + 16) = at(s.v, i + 16) + h;
     at(s.master, i) = p;
-    at(s.parameters, i) = p;
+    at(s.master, i + 16) = q;
+    at(s.parameters, i * (s.narrow_parameters ? 2 : 4)) = p;
+    if (!s.narrow_parameters) at(s.parameters, i * 4 + 64) = q;
   }
 }
 
 // The parameters are written past the caches, without being read into them first.
-SPILLWAY_WIDEST void stream_past_caches(const Streams& s, std::int64_t n) {
+SPILLWAY_WIDEST void stream_past_caches(const Arrays& s, std::int64_t n) {
 #if defined(__SSE__)
-  for (std::int64_t i = 0; i < n; i += 16) {
-    const Vector g = at(s.gradient, i);
-    const Vector p = at(s.master, i) + g;
+  for (std::int64_t i = 0; i < n; i += 32) {
+    const Vector g = at(s.gradient, i * (s.narrow_gradient ? 2 : 4));
+    const Vector h = s.narrow_gradient ? g : at(s.gradient, i * 4 + 64);
+    const Vector p = at(s.master, i) + g, q = at(s.master, i + 16) + h;
     at(s.m, i) = at(s.m, i) + g;
+    at(s.m, i + 16) = at(s.m, i + 16) + h;
     at(s.v, i) = at(s.v, i) + g;
+    at(s.v, i + 16) = at(s.v, i + 16) + h;
     at(s.master, i) = p;
-    for (int j = 0; j < 16; j += 4) {
-      _mm_stream_ps(s.parameters + i + j, _mm_loadu_ps(s.master + i + j));
-    }
+    at(s.master, i + 16) = q;
+    float* const to = reinterpret_cast<float*>(s.parameters + i * (s.narrow_parameters ? 2 : 4));
+    for (int j = 0; j < (s.narrow_parameters ? 16 : 32); j += 4)
+      _mm_stream_ps(to + j, _mm_loadu_ps(s.master + i + j));
   }
   _mm_sfence();
 #else
@@ -72,14 +103,14 @@ SPILLWAY_WIDEST void stream_past_caches(const Streams& s, std::int64_t n) {
 #endif
 }
 
-// Processor time of this program, all threads together.
-// Calls body on one run of elements per thread, all at once; returns GB/s over all. One thread's
-// time counts while it is on a processor, so that other programs that take turns with it there do
-// not disturb; that of several is the clock's, because only at once do they share the memory.
+// Calls body on one run of elements per thread, all at once; returns updates of a parameter per
+// nanosecond over all. One thread's time counts while it is on a processor, so that other programs
+// that take turns with it there do not disturb; that of several is the clock's, because only at
+// once do they share the memory.
 template <class Body>
-double rate(Crew& crew, const Streams& s, const Body& body) {
+double rate(Crew& crew, const Arrays& s, const Body& body) {
   const std::int64_t threads = crew.threads();
-  const std::int64_t each = elements / threads / 16 * 16;
+  const std::int64_t each = elements / threads / 32 * 32;
   const auto now = [&] {
     return threads == 1 ? processor_seconds() : static_cast<double>(now_ns()) / 1e9;
   };
@@ -89,24 +120,38 @@ double rate(Crew& crew, const Streams& s, const Body& body) {
     body(s.from(first), thread + 1 == threads ? elements - first : each);
   });
   const double seconds = now() - before;
-  return static_cast<double>(elements) * bytes_per_parameter / seconds / 1e9;
+  return static_cast<double>(elements) / seconds / 1e9;
 }
 
-SpeedFigure measure(const FigureOptions& options, const Streams& s, int threads) {
+template <class Gradient, class Parameter>
+void update(const CpuKernels& kernels, const Arrays& s, std::int64_t n,
+            const AdamConstants& constants) {
+  kernels.adam<Gradient, Parameter>()(s.master, s.m, s.v,
+                                      reinterpret_cast<const Gradient*>(s.gradient), nullptr,
+                                      reinterpret_cast<Parameter*>(s.parameters), n, constants);
+}
+
+SpeedFigure measure(const FigureOptions& options, const Widths& widths, const Arrays& s,
+                    int threads) {
   Crew crew(threads);
   AdamStep step;
   step.learning_rate = 1e-4f;
   const AdamConstants constants = adam_constants(step);
   const CpuKernels& kernels = cpu_kernels(best_cpu_variant());
-  const auto adam = [&](const Streams& part, std::int64_t n) {
-    kernels.adamw(part.master, part.m, part.v, part.gradient, nullptr, part.parameters, n,
-                  constants);
+  const auto adam = [&](const Arrays& part, std::int64_t n) {
+    if (s.narrow_gradient)
+      update<bf16, bf16>(kernels, part, n, constants);
+    else if (s.narrow_parameters)
+      update<float, bf16>(kernels, part, n, constants);
+    else
+      update<float, float>(kernels, part, n, constants);
   };
 
+  const double bytes_per_parameter = widths.bytes_per_parameter();
   SpeedFigure figure;
-  figure.name = threads == 1 ? "adam/one-thread" : "adam/all-threads";
+  figure.name = fmt::format("adam/{}{}", widths.name, threads == 1 ? "one-thread" : "all-threads");
   figure.what =
-      fmt::format("AdamW, fp32, {:.0f} B/param, {} ({})", bytes_per_parameter,
+      fmt::format("AdamW, {}, {:.0f} B/param, {} ({})", widths.what, bytes_per_parameter,
                   threads == 1 ? "1 thread" : fmt::format("{} threads", threads), kernels.name);
   figure.unit = "GB/s";
   figure.target = 0.9;
@@ -115,9 +160,9 @@ SpeedFigure measure(const FigureOptions& options, const Streams& s, int threads)
   // A pass takes some 20 ms: many short rounds, so that all three meet the same disturbances.
   const int rounds = std::max(options.rounds, static_cast<int>(options.seconds * 50));
   for (int round = 0; round < rounds; ++round) {
-    plain.push_back(rate(crew, s, stream_plain));
-    values.push_back(rate(crew, s, adam));
-    past.push_back(rate(crew, s, stream_past_caches));
+    plain.push_back(bytes_per_parameter * rate(crew, s, stream_plain));
+    values.push_back(bytes_per_parameter * rate(crew, s, adam));
+    past.push_back(bytes_per_parameter * rate(crew, s, stream_past_caches));
   }
   const bool plain_is_better = median(plain) >= median(past);
   const std::vector<double>& rooflines = plain_is_better ? plain : past;
@@ -137,12 +182,27 @@ SpeedFigure measure(const FigureOptions& options, const Streams& s, int threads)
 std::vector<SpeedFigure> measure_adam(const FigureOptions& options) {
   const Arena memory(5 * elements * 4, "the streams of the optimizer's benchmark");
   float* const first = reinterpret_cast<float*>(memory.data());
-  const Streams s{first, first + elements, first + 2 * elements, first + 3 * elements,
-                  first + 4 * elements};
-  std::fill_n(first, 5 * elements, 1e-3f);
   const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-  std::vector<SpeedFigure> figures = {measure(options, s, 1)};
-  if (cores > 1) figures.push_back(measure(options, s, cores));
+  std::vector<SpeedFigure> figures;
+  // What the three kinds of training hand over: fp32; bf16 with the gradients of several
+  // micro-batches added up in fp32; bf16 with the gradient of one.
+  for (const Widths& widths : {Widths{"", "fp32", false, false},
+                               Widths{"bf16-parameters-", "bf16 parameters", false, true},
+                               Widths{"bf16-", "bf16 gradient and parameters", true, true}}) {
+    std::fill_n(first, 3 * elements, 1e-3f);
+    // The largest bf16 below 1e-3, once or twice in each four bytes: as fp32 it is the same,
+    // nearly.
+    std::fill_n(reinterpret_cast<std::uint32_t*>(first + 3 * elements), 2 * elements, 0x3a833a83u);
+    const Arrays s{first,
+                   first + elements,
+                   first + 2 * elements,
+                   memory.data() + 3 * elements * 4,
+                   memory.data() + 4 * elements * 4,
+                   widths.narrow_gradient,
+                   widths.narrow_parameters};
+    figures.push_back(measure(options, widths, s, 1));
+    if (cores > 1) figures.push_back(measure(options, widths, s, cores));
+  }
   return figures;
 }
 

@@ -59,6 +59,11 @@ inline constexpr std::uint8_t saved_all = 0xff;
 
 inline constexpr int saved_tensor_count = 8;
 
+// What one kernel of a block makes in one go: tensors that are recomputed together.
+inline constexpr std::uint8_t recompute_groups[] = {
+    saved_ln1, saved_qkv, saved_attention | saved_statistics, saved_residual, saved_ln2,
+    saved_fc,  saved_gelu};
+
 struct SavedLayout {
   SavedTensor tensor;
   std::uint64_t offset = 0;  // bytes from the start of the buffer; 4096-aligned

@@ -62,6 +62,7 @@ struct Machine {
     double adam_bytes_per_param = 28;  // DRAM traffic of the CPU optimizer
     double adam_cores = 0;             // cores it keeps busy; 0: all
     std::int64_t sync_ns = 0;          // per barrier: the host thread wakes and submits anew
+    std::int64_t wake_ns = 0;  // per task of the CPU beside a GPU: a thread learns of its data
   } host;
 
   struct Ssd {

@@ -48,6 +48,7 @@ std::vector<Field> fields_of(Machine& machine) {
       number_field("host.adam_bytes_per_param", host.adam_bytes_per_param),
       number_field("host.adam_cores", host.adam_cores),
       nanoseconds_field("host.sync", host.sync_ns),
+      nanoseconds_field("host.wake", host.wake_ns),
       count_field("ssd.count", ssd.count),
       count_field("ssd.queue_depth", ssd.queue_depth),
       bytes_field("ssd.capacity", ssd.capacity),

@@ -326,6 +326,10 @@ TaskId Program::barrier(LaneSet waits_for, LaneSet holds) {
 
 std::string gradient_norm_shape() { return fmt::format("elements={}", gradient_norm_sample); }
 
+std::string gradient_norm_shape(Lane lane, std::uint64_t bytes) {
+  return fmt::format("{},bytes={}", to_string(lane), bytes);
+}
+
 std::string kernel_shape(const Problem& problem, const Task& task) {
   switch (task.kind) {
     case TaskKind::embed_forward:
@@ -346,6 +350,10 @@ std::string kernel_shape(const Problem& problem, const Task& task) {
   if (!is_block) shape += fmt::format(",V{},P{}", model.vocabulary, model.positions);
   shape += fmt::format(",b{},T{},{}", workload.micro_batch, workload.sequence,
                        workload.precision == Precision::fp32 ? "fp32" : "bf16");
+  if (workload.sequences_at_once != 1) shape += fmt::format(",s{}", workload.sequences_at_once);
+  const bool makes_gradients =
+      task.kind != TaskKind::embed_forward && task.kind != TaskKind::forward;
+  if (makes_gradients && problem.gradient_bytes() == 2) shape += ",g16";
   if (task.kind == TaskKind::forward) {
     // Everything and nothing have names of their own, so that measurements stay valid.
     shape += task.saves == saved_none ? ",keeps-nothing" : ",saves";

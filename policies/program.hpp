@@ -164,13 +164,16 @@ class Program {
 };
 
 // The exact-shape key under which a compute task's time is measured and looked up, e.g.
-// "gpt,C128,NH4,F512,V256,b4,T128,fp32,saved00". Empty for tasks timed by rate (copies, I/O,
-// optimizer).
+// "gpt,C128,NH4,F512,V256,b4,T128,fp32,saved00"; ",s4" after the precision where 4 sequences are
+// worked on at once, ",g16" where gradients are made that are 16 bits wide. Empty for tasks timed
+// by rate (copies, I/O, optimizer).
 std::string kernel_shape(const Problem& problem, const Task& task);
 
 // The norm of a gradient is timed by rate, too: that of the CPU backend is measured on so many
 // elements, under this key.
 inline constexpr std::int64_t gradient_norm_sample = 1 << 20;
 std::string gradient_norm_shape();
+// That of a device whose lanes are not alike: on the lane, of a unit's gradient of so many bytes.
+std::string gradient_norm_shape(Lane lane, std::uint64_t bytes);
 
 }  // namespace spillway

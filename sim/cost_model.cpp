@@ -217,7 +217,7 @@ Demand CostModel::norm_demand(bool on_gpu_lane) const {
   const double adam_bytes = is_gpu || machine_.host.adam_bytes_per_param <= 0
                                 ? gpu_adam_bytes_per_param
                                 : machine_.host.adam_bytes_per_param;
-  double rate = is_gpu ? 0 : kernels_.gradient_norm_rate();
+  double rate = kernels_.gradient_norm_rate(on_gpu_lane ? Lane::gpu_compute : Lane::cpu_optimizer);
   if (rate <= 0) {
     rate =
         adam_bytes * (on_gpu_lane ? gpu_optimizer_rate()
@@ -300,7 +300,7 @@ std::int64_t CostModel::latency_ns(const Task& task, Work work) const {
       return machine_.gpu.launch_ns;
     case Work::cpu_optimizer:
     case Work::cpu_norm:
-      return machine_.gpu.is_cpu ? machine_.gpu.launch_ns : 0;
+      return machine_.gpu.is_cpu ? machine_.gpu.launch_ns : machine_.host.wake_ns;
     case Work::h2d:
     case Work::d2h:
     case Work::pageable_h2d:

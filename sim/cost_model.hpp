@@ -26,12 +26,13 @@
 //   optimizer    on cpu.optimizer: params / host.adam_rate; adam_bytes_per_param of DRAM each;
 //                a task with pass_bytes takes that much more of both, in proportion.
 //                28 are: fp32 master, m and v read and written (24), 16-bit gradient read and
-//                parameter written (2 + 2). Keeps host.adam_cores busy (0: all).
+//                parameter written (2 + 2). Keeps host.adam_cores busy (0: all). Starts host.wake
+//                late: a thread of the host learns that its data is there.
 //                On gpu.compute: gpu.launch + params / gpu.adam_rate, or memory_bandwidth / 28
 //   norm         of a gradient, on either lane: the optimizer's latency there + bytes / rate; 1
 //   byte
-//                of DRAM per byte on the host. The rate is the measured one (CPU backend), else
-//                that at which AdamW passes over its bytes, on a GPU 28 per parameter
+//                of DRAM per byte on the host. The rate is the measured one, else that at which
+//                AdamW passes over its bytes, on a GPU 28 per parameter
 //   barrier      host.sync
 //
 // Fairness: equal bytes per second of what is shared; so the CPU optimizer weighs

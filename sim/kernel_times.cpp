@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <limits>
 
 #include "base/errors.hpp"
@@ -53,7 +55,19 @@ KernelEstimate KernelTimes::estimate(const Task& task) {
   return entry->second;
 }
 
-double KernelTimes::gradient_norm_rate() const {
+double KernelTimes::gradient_norm_rate(Lane lane) const {
+  double rate = 0, most_bytes = 0;
+  const std::string prefix = gradient_norm_shape(lane, 0);
+  const std::size_t number = prefix.size() - 1;
+  for (const auto& [key, kernel] : measured_) {
+    if (key.first != to_string(TaskKind::gradient_norm)) continue;
+    if (key.second.compare(0, number, prefix, 0, number) != 0) continue;
+    const double bytes = std::strtod(key.second.c_str() + number, nullptr);
+    if (bytes <= most_bytes) continue;
+    most_bytes = bytes;
+    rate = bytes / seconds_of(*kernel);
+  }
+  if (rate > 0 || (lane == Lane::gpu_compute && !problem_.machine.gpu.is_cpu)) return rate;
   const auto found = measured_.find({to_string(TaskKind::gradient_norm), gradient_norm_shape()});
   if (found == measured_.end()) return 0;
   return static_cast<double>(gradient_norm_sample * 4) / seconds_of(*found->second);
@@ -83,16 +97,38 @@ std::optional<double> KernelTimes::between(const Task& task) const {
     nothing_kept.available = saved_none;
     all_kept.available = saved_all;
     all_kept.recomputes_output = false;
-    const bool output = task.recomputes_output;
-    share = 1 - recompute_flops(problem_, task.available, output) /
-                    recompute_flops(problem_, saved_none, output);
   } else {
     return std::nullopt;
   }
   const KernelTime* nothing = measured(nothing_kept);
   const KernelTime* everything = measured(all_kept);
   if (nothing == nullptr || everything == nullptr) return std::nullopt;
+  if (task.kind == TaskKind::backward)
+    share = 1 - recompute_share(task, all_kept, seconds_of(*everything));
   return seconds_of(*nothing) + share * (seconds_of(*everything) - seconds_of(*nothing));
+}
+
+// Of what recomputing everything takes: each group of tensors that is not available costs what it
+// costs when it alone is missing, for each is computed once, from the ones before it.
+double KernelTimes::recompute_share(const Task& task, const Task& all_kept,
+                                    double all_seconds) const {
+  double missing = 0, sum = 0;
+  for (const std::uint8_t group : recompute_groups) {
+    Task one = all_kept;
+    one.available = static_cast<std::uint8_t>(saved_all & ~group);
+    const KernelTime* const time = measured(one);
+    if (time == nullptr) {
+      sum = 0;
+      break;
+    }
+    const double seconds = std::max(0.0, seconds_of(*time) - all_seconds);
+    sum += seconds;
+    if ((task.available & group) != group) missing += seconds;
+  }
+  if (sum > 0 && !task.recomputes_output) return missing / sum;
+  const bool output = task.recomputes_output;
+  return recompute_flops(problem_, task.available, output) /
+         recompute_flops(problem_, saved_none, output);
 }
 
 double KernelTimes::extrapolate(const Task& task) const {

@@ -2,11 +2,12 @@
 //
 // Exact: the median of the kernel measured at the task's kind and shape (kernel_shape()). A
 // block that saves or recomputes some of its tensors lies between the ones that do all and nothing,
-// by the bytes saved or the FLOPs recomputed, if these two were measured. Where that shape was not
-// measured, the time is extrapolated by FLOP rate from the measured kernel that is nearest in
-// FLOPs: of the same kind if there is one, else of any kind; with no kernels at all from gpu.flops.
-// Tasks without FLOPs (embedding) are then timed by the bytes they touch. An extrapolated time is a
-// guess and is marked as one.
+// if these two were measured: by the bytes saved; by what recomputing each group of tensors alone
+// takes (recompute_groups), or, if that was not measured, by the FLOPs recomputed. Where that shape
+// was not measured, the time is extrapolated by FLOP rate from the measured kernel that is nearest
+// in FLOPs: of the same kind if there is one, else of any kind; with no kernels at all from
+// gpu.flops. Tasks without FLOPs (embedding) are then timed by the bytes they touch. An
+// extrapolated time is a guess and is marked as one.
 #pragma once
 
 #include <cstdint>
@@ -34,13 +35,14 @@ class KernelTimes {
   // The task must be a compute task other than the optimizer. Throws InputError where nothing tells
   // the time.
   KernelEstimate estimate(const Task& task);
-  // Bytes per second at which the CPU backend takes the norm of a gradient; 0: not measured.
-  double gradient_norm_rate() const;
+  // Bytes per second at which the norm of a gradient is taken on that lane; 0: not measured.
+  double gradient_norm_rate(Lane lane) const;
 
  private:
   KernelEstimate look_up(const Task& task) const;
   const KernelTime* measured(const Task& task) const;
   std::optional<double> between(const Task& task) const;
+  double recompute_share(const Task& task, const Task& all_kept, double all_seconds) const;
   double extrapolate(const Task& task) const;
 
   const Problem& problem_;

@@ -20,7 +20,7 @@
 //                            keys, 64     keys, 128     queries, 64     queries, 128
 //   products                 1680         3360          1260            2520
 //   read from shared memory  160 KB 1280  512 KB 4100   96 KB 770       320 KB 2560
-//   held                     73 KB        69 KB         72 KB           102 KB
+//   held                     73 KB        137 KB        72 KB           102 KB
 //   warps of 32 / 16 rows    4 of 32      8 of 16       4 of 32         4 of 32
 //   blocks per SM            2            1             2               2
 // `keys` with head size 128 is limited by reading Q and dO: two sums of 32 x 128 per warp would be

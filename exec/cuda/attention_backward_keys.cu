@@ -6,7 +6,9 @@ namespace spillway::cuda {
 
 namespace {
 
-template <int HeadSize>
+// Overlay: K and V, which are read once, lie where the tiles of queries come later. It costs a wait
+// at the start, and halves the shared memory.
+template <int HeadSize, bool Overlay = false>
 struct KeysShape {
   static constexpr int m_tiles = HeadSize <= 64 ? 2 : 1;
   static constexpr int warps = HeadSize <= 64 ? 4 : 8;
@@ -14,19 +16,18 @@ struct KeysShape {
   static constexpr int blocks = HeadSize <= 64 ? 2 : 1;  // per SM
   static constexpr int keys = 128;                       // per block
   static constexpr int queries = 64;                     // per tile
-  // K and V of a warp stay in its registers where there is one row of fragments of them, and their
-  // place in shared memory is then used for the tiles.
+  // K and V of a warp stay in its registers where there is one row of fragments of them.
   static constexpr bool in_registers = m_tiles == 1;
   static constexpr int k_bytes = Tile<HeadSize>::bytes(keys);
   static constexpr int q_bytes = Tile<HeadSize>::bytes(queries);
   static constexpr int stage_bytes = 2 * q_bytes + 2 * 4 * queries;  // q, dO, log-sum-exp, D
-  static constexpr int first_stage = in_registers ? 0 : 2 * k_bytes;
+  static constexpr int first_stage = Overlay ? 0 : 2 * k_bytes;
   static constexpr int shared_bytes =
       first_stage + 2 * stage_bytes > 2 * k_bytes ? first_stage + 2 * stage_bytes : 2 * k_bytes;
 };
 
 // Scores of 16 queries and their gradients, transposed (keys are rows), become the left operands of
-// dV and dK. `softmax_row`: log-sum-exp and, `Queries` further, D of the 16 queries.
+// dV and dK. `log_sum_exp` is followed, `Queries` further, by D.
 template <int MTiles, int Queries>
 __device__ inline void key_operands(Sums (&scores)[MTiles][2], Sums (&gradients)[MTiles][2],
                                     const float* log_sum_exp, float scale_log2, bool masked,
@@ -59,10 +60,12 @@ __device__ inline void key_operands(Sums (&scores)[MTiles][2], Sums (&gradients)
   }
 }
 
-template <int HeadSize>
-__global__ void __launch_bounds__(KeysShape<HeadSize>::threads, KeysShape<HeadSize>::blocks)
+template <int HeadSize, bool Overlay>
+__global__ void __launch_bounds__(KeysShape<HeadSize, Overlay>::threads,
+                                  KeysShape<HeadSize, Overlay>::blocks)
     attention_keys_kernel(BackwardTensors<bf16> tensors, AttentionNumbers numbers) {
-  using Shape = KeysShape<HeadSize>;
+  using Shape = KeysShape<HeadSize, Overlay>;
+  static_assert(!Overlay || Shape::in_registers);
   constexpr int row_bytes = Tile<HeadSize>::row_bytes, k_steps = HeadSize / 16;
   constexpr int m_tiles = Shape::m_tiles, warp_keys = 16 * m_tiles;
   const int warp = static_cast<int>(threadIdx.x) / warp_size;
@@ -99,6 +102,9 @@ __global__ void __launch_bounds__(KeysShape<HeadSize>::threads, KeysShape<HeadSi
   keys.data += numbers.channels;
   copy_tile<HeadSize, Shape::keys, Shape::threads>(v_tile, keys);
   copy_commit();
+  const int first_tile = first_key / Shape::queries;
+  const int end_tile = (numbers.tokens + Shape::queries - 1) / Shape::queries;
+  if constexpr (!Overlay) copy_queries(first_tile);
 
   const LaneOffsets lanes = lane_offsets<HeadSize>(lane);
   const int warp_offset = warp * warp_keys * row_bytes + lanes.left;
@@ -112,11 +118,11 @@ __global__ void __launch_bounds__(KeysShape<HeadSize>::threads, KeysShape<HeadSi
       k_kept[step] = load_matrices(k_tile + warp_offset + 32 * step);
       v_kept[step] = load_matrices(v_tile + warp_offset + 32 * step);
     }
-    __syncthreads();  // before the tiles of queries take the place of K and V
   }
-  const int first_tile = first_key / Shape::queries;
-  const int end_tile = (numbers.tokens + Shape::queries - 1) / Shape::queries;
-  copy_queries(first_tile);
+  if constexpr (Overlay) {
+    __syncthreads();  // before the tiles of queries take the place of K and V
+    copy_queries(first_tile);
+  }
 
   Sums k_gradient[m_tiles][HeadSize / 8], v_gradient[m_tiles][HeadSize / 8];
   SPILLWAY_UNROLL
@@ -197,16 +203,26 @@ __global__ void __launch_bounds__(KeysShape<HeadSize>::threads, KeysShape<HeadSi
                                 numbers.head_size);
 }
 
+template <int HeadSize, bool Overlay>
+void launch_keys(const AttentionSizes& sizes, const BackwardTensors<bf16>& tensors,
+                 cudaStream_t stream) {
+  using Shape = KeysShape<HeadSize, Overlay>;
+  launch("attention_keys", attention_keys_kernel<HeadSize, Overlay>,
+         attention_grid(sizes, Shape::keys, Shape::threads, Shape::shared_bytes), stream, tensors,
+         attention_numbers(sizes));
+}
+
 }  // namespace
 
 void attention_backward_keys(const AttentionSizes& sizes, const BackwardTensors<bf16>& tensors,
                              cudaStream_t stream) {
   with_padded_head(sizes.channels / sizes.heads, [&](auto padded) {
     constexpr int head_size = decltype(padded)::value;
-    using Shape = KeysShape<head_size>;
-    launch("attention_keys", attention_keys_kernel<head_size>,
-           attention_grid(sizes, Shape::keys, Shape::threads, Shape::shared_bytes), stream, tensors,
-           attention_numbers(sizes));
+    if constexpr (KeysShape<head_size>::in_registers) {
+      if (blocks_that_fit(KeysShape<head_size>::shared_bytes) == 0)
+        return launch_keys<head_size, true>(sizes, tensors, stream);
+    }
+    launch_keys<head_size, false>(sizes, tensors, stream);
   });
 }
 

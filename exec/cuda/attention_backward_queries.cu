@@ -11,8 +11,8 @@ struct QueriesShape {
   static constexpr int warps = 4;
   static constexpr int threads = warps * warp_size;
   static constexpr int queries = warps * 16 * MTiles;
-  static constexpr int keys = HeadSize <= 64 ? 64 : 32;  // per tile
-  static constexpr bool in_registers = HeadSize <= 64;   // q and dO
+  static constexpr int keys = HeadSize <= 64 ? 64 : 32;                // per tile
+  static constexpr bool in_registers = HeadSize <= 64 || MTiles == 1;  // q and dO
   static constexpr int q_bytes = Tile<HeadSize>::bytes(queries);
   static constexpr int k_bytes = Tile<HeadSize>::bytes(keys);
   static constexpr int shared_bytes = 2 * q_bytes + 2 * 2 * k_bytes;
@@ -196,9 +196,9 @@ void attention_backward_queries(const AttentionSizes& sizes, const BackwardTenso
                                 cudaStream_t stream) {
   with_padded_head(sizes.channels / sizes.heads, [&](auto padded) {
     constexpr int head_size = decltype(padded)::value;
-    if constexpr (head_size == 128) {
-      // GPUs with 100 KB of shared memory per SM (8.6, 8.9): half of the queries per block.
-      if (QueriesShape<head_size, 2>::shared_bytes > shared_bytes_per_block())
+    if constexpr (head_size > 96) {
+      // On an A100, and where there is room for one block only: half of the queries.
+      if (blocks_that_fit(QueriesShape<head_size, 2>::shared_bytes) < 2)
         return launch_queries<head_size, 1>(sizes, tensors, stream);
     }
     launch_queries<head_size, 2>(sizes, tensors, stream);

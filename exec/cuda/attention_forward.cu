@@ -11,7 +11,9 @@
 //   products            840 clocks              1680
 //   shared memory       4 warps x 16 KB: 512    4 warps x (8 KB of Q + 32 KB): 1280
 //   exponentials        8192 at 16 per clock: 512, beside the other block's products
-//   shared memory held  54 KB, 2 blocks per SM  102 KB, 2 blocks per SM (1 on an A100)
+//   shared memory held  54 KB, 2 blocks per SM  102 KB, 2 blocks per SM
+// Where a second block of head size 128 does not fit (an A100; GPUs of 8.6 and 8.9 have room for
+// only one in any case), tiles are of 32 keys.
 // 32 queries per warp, not 16, because every fragment of K and V then feeds two products: with 16,
 // reading them would take longer than the products. With head size 64 and below the warp keeps its
 // Q in registers; above, there is no room.
@@ -23,34 +25,33 @@ namespace {
 
 constexpr int warps = 4;
 constexpr int threads = warps * warp_size;
-constexpr int tile_keys = 64;
+constexpr int m_tiles = 2;  // 16 queries each, per warp
 
-template <int HeadSize, int MTiles>
+template <int HeadSize, int Keys>
 struct ForwardShape {
-  static constexpr int queries = warps * 16 * MTiles;
+  static constexpr int queries = warps * 16 * m_tiles;
   static constexpr bool q_in_registers = HeadSize <= 64;
   static constexpr int q_bytes = Tile<HeadSize>::bytes(queries);
-  static constexpr int k_bytes = Tile<HeadSize>::bytes(tile_keys);
+  static constexpr int k_bytes = Tile<HeadSize>::bytes(Keys);
   static constexpr int shared_bytes = q_bytes + 2 * 2 * k_bytes;
 };
 
 // The running softmax of a warp's rows; [m][half] is row 16 m + 8 half + lane / 4, and the four
 // lanes of a row agree on `maximum`, while each has its own part of `sum`.
-template <int MTiles>
 struct RunningRows {
-  float maximum[MTiles][2], sum[MTiles][2];
+  float maximum[m_tiles][2], sum[m_tiles][2];
 };
 
 // How far, in powers of two, a row's scores may exceed its running maximum before the sums are
 // scaled down to a new one: probabilities up to 2^8 are as exact as any, and scaling becomes rare.
 constexpr float maximum_slack = 8.0f;
 
-template <int MTiles>
-__device__ inline void mask_future(Sums (&scores)[MTiles][tile_keys / 8], int query, int key) {
+template <int Keys>
+__device__ inline void mask_future(Sums (&scores)[m_tiles][Keys / 8], int query, int key) {
   SPILLWAY_UNROLL
-  for (int m = 0; m < MTiles; ++m) {
+  for (int m = 0; m < m_tiles; ++m) {
     SPILLWAY_UNROLL
-    for (int n = 0; n < tile_keys / 8; ++n) {
+    for (int n = 0; n < Keys / 8; ++n) {
       SPILLWAY_UNROLL
       for (int i = 0; i < 4; ++i) {
         if (key + 8 * n + i % 2 > query + 16 * m + i / 2 * 8) scores[m][n].sum[i] = -INFINITY;
@@ -61,17 +62,17 @@ __device__ inline void mask_future(Sums (&scores)[MTiles][tile_keys / 8], int qu
 
 // Raises the running maxima by the scores of a tile. Returns whether any row of the warp had to be
 // scaled, and by what.
-template <int MTiles>
-__device__ inline bool raise_maxima(const Sums (&scores)[MTiles][tile_keys / 8], float scale_log2,
-                                    RunningRows<MTiles>& rows, float (&factor)[MTiles][2]) {
+template <int Keys>
+__device__ inline bool raise_maxima(const Sums (&scores)[m_tiles][Keys / 8], float scale_log2,
+                                    RunningRows& rows, float (&factor)[m_tiles][2]) {
   bool raised = false;
   SPILLWAY_UNROLL
-  for (int m = 0; m < MTiles; ++m) {
+  for (int m = 0; m < m_tiles; ++m) {
     SPILLWAY_UNROLL
     for (int half = 0; half < 2; ++half) {
       float most = fmaxf(scores[m][0].sum[2 * half], scores[m][0].sum[2 * half + 1]);
       SPILLWAY_UNROLL
-      for (int n = 1; n < tile_keys / 8; ++n) {
+      for (int n = 1; n < Keys / 8; ++n) {
         most = fmaxf(most, fmaxf(scores[m][n].sum[2 * half], scores[m][n].sum[2 * half + 1]));
       }
       most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 1));
@@ -89,16 +90,16 @@ __device__ inline bool raise_maxima(const Sums (&scores)[MTiles][tile_keys / 8],
 }
 
 // Scores become probabilities times the row's sum, which they are added to.
-template <int MTiles>
-__device__ inline void exponentiate(Sums (&scores)[MTiles][tile_keys / 8], float scale_log2,
-                                    RunningRows<MTiles>& rows) {
+template <int Keys>
+__device__ inline void exponentiate(Sums (&scores)[m_tiles][Keys / 8], float scale_log2,
+                                    RunningRows& rows) {
   SPILLWAY_UNROLL
-  for (int m = 0; m < MTiles; ++m) {
+  for (int m = 0; m < m_tiles; ++m) {
     SPILLWAY_UNROLL
     for (int half = 0; half < 2; ++half) {
       const float offset = -rows.maximum[m][half] * scale_log2;
       SPILLWAY_UNROLL
-      for (int n = 0; n < tile_keys / 8; ++n) {
+      for (int n = 0; n < Keys / 8; ++n) {
         SPILLWAY_UNROLL
         for (int i = 2 * half; i < 2 * half + 2; ++i) {
           const float p = exp2_approximate(fmaf(scores[m][n].sum[i], scale_log2, offset));
@@ -116,17 +117,17 @@ struct ForwardTensors {
   float* log_sum_exp;
 };
 
-template <int HeadSize, int MTiles, bool HasOutput>
+template <int HeadSize, int Keys, bool HasOutput>
 __global__ void __launch_bounds__(threads, 2)
     attention_forward_kernel(ForwardTensors tensors, AttentionNumbers numbers) {
-  using Shape = ForwardShape<HeadSize, MTiles>;
+  using Shape = ForwardShape<HeadSize, Keys>;
   constexpr int row_bytes = Tile<HeadSize>::row_bytes, k_steps = HeadSize / 16;
   const int warp = static_cast<int>(threadIdx.x) / warp_size;
   const int lane = static_cast<int>(threadIdx.x) % warp_size;
   const int sequence = static_cast<int>(blockIdx.x) / numbers.heads;
   const int head = static_cast<int>(blockIdx.x) % numbers.heads;
   const int first_query = static_cast<int>(gridDim.y - 1 - blockIdx.y) * Shape::queries;
-  const int warp_query = first_query + warp * 16 * MTiles;
+  const int warp_query = first_query + warp * 16 * m_tiles;
   const std::int64_t stride = 3 * static_cast<std::int64_t>(numbers.channels);
   const bf16* q = tensors.qkv + sequence * stride * numbers.tokens + head * numbers.head_size;
 
@@ -134,13 +135,13 @@ __global__ void __launch_bounds__(threads, 2)
   const SharedAddress q_tile = shared_address(q_shared), stages = q_tile + Shape::q_bytes;
   const auto copy_keys = [&](int tile) {
     const SharedAddress stage = stages + tile % 2 * 2 * Shape::k_bytes;
-    const int first = tile * tile_keys;
+    const int first = tile * Keys;
     HeadRows from{q + numbers.channels + first * stride, stride, numbers.tokens - first,
                   numbers.head_size};
-    copy_tile<HeadSize, tile_keys, threads>(stage, from);
+    copy_tile<HeadSize, Keys, threads>(stage, from);
     if constexpr (HasOutput) {
       from.data += numbers.channels;
-      copy_tile<HeadSize, tile_keys, threads>(stage + Shape::k_bytes, from);
+      copy_tile<HeadSize, Keys, threads>(stage + Shape::k_bytes, from);
     }
     copy_commit();
   };
@@ -149,13 +150,13 @@ __global__ void __launch_bounds__(threads, 2)
   copy_keys(0);
 
   const LaneOffsets lanes = lane_offsets<HeadSize>(lane);
-  const SharedAddress q_rows = q_tile + warp * 16 * MTiles * row_bytes + lanes.left;
-  [[maybe_unused]] Matrices q_kept[Shape::q_in_registers ? MTiles : 1]
+  const SharedAddress q_rows = q_tile + warp * 16 * m_tiles * row_bytes + lanes.left;
+  [[maybe_unused]] Matrices q_kept[Shape::q_in_registers ? m_tiles : 1]
                                   [Shape::q_in_registers ? k_steps : 1];
-  Sums outputs[MTiles][HeadSize / 8];
-  RunningRows<MTiles> rows;
+  Sums outputs[m_tiles][HeadSize / 8];
+  RunningRows rows;
   SPILLWAY_UNROLL
-  for (int m = 0; m < MTiles; ++m) {
+  for (int m = 0; m < m_tiles; ++m) {
     rows.maximum[m][0] = rows.maximum[m][1] = -INFINITY;
     rows.sum[m][0] = rows.sum[m][1] = 0.0f;
     SPILLWAY_UNROLL
@@ -164,7 +165,7 @@ __global__ void __launch_bounds__(threads, 2)
   const float scale_log2 = numbers.scale * log2_of_e;
   const int last =
       numbers.tokens < first_query + Shape::queries ? numbers.tokens : first_query + Shape::queries;
-  const int tiles = (last + tile_keys - 1) / tile_keys;
+  const int tiles = (last + Keys - 1) / Keys;
 
   for (int tile = 0; tile < tiles; ++tile) {
     copy_wait<0>();
@@ -172,7 +173,7 @@ __global__ void __launch_bounds__(threads, 2)
     if constexpr (Shape::q_in_registers) {
       if (tile == 0) {
         SPILLWAY_UNROLL
-        for (int m = 0; m < MTiles; ++m) {
+        for (int m = 0; m < m_tiles; ++m) {
           SPILLWAY_UNROLL
           for (int step = 0; step < k_steps; ++step)
             q_kept[m][step] = load_matrices(q_rows + 16 * m * row_bytes + 32 * step);
@@ -180,16 +181,16 @@ __global__ void __launch_bounds__(threads, 2)
       }
     }
     if (tile + 1 < tiles) copy_keys(tile + 1);
-    const int first_key = tile * tile_keys;
-    if (first_key > warp_query + 16 * MTiles - 1) continue;  // beyond all of the warp's queries
+    const int first_key = tile * Keys;
+    if (first_key > warp_query + 16 * m_tiles - 1) continue;  // beyond all of the warp's queries
 
     const SharedAddress k_tile = stages + tile % 2 * 2 * Shape::k_bytes + lanes.right;
-    Sums scores[MTiles][tile_keys / 8] = {};
+    Sums scores[m_tiles][Keys / 8] = {};
     SPILLWAY_UNROLL
     for (int step = 0; step < k_steps; ++step) {
-      Matrices left[MTiles];
+      Matrices left[m_tiles];
       SPILLWAY_UNROLL
-      for (int m = 0; m < MTiles; ++m) {
+      for (int m = 0; m < m_tiles; ++m) {
         if constexpr (Shape::q_in_registers) {
           left[m] = q_kept[m][step];
         } else {
@@ -197,23 +198,23 @@ __global__ void __launch_bounds__(threads, 2)
         }
       }
       SPILLWAY_UNROLL
-      for (int n = 0; n < tile_keys / 16; ++n) {
+      for (int n = 0; n < Keys / 16; ++n) {
         const Matrices right = load_matrices(k_tile + 16 * n * row_bytes + 32 * step);
         SPILLWAY_UNROLL
-        for (int m = 0; m < MTiles; ++m) {
+        for (int m = 0; m < m_tiles; ++m) {
           multiply_add(scores[m][2 * n], left[m], right.part[0], right.part[1]);
           multiply_add(scores[m][2 * n + 1], left[m], right.part[2], right.part[3]);
         }
       }
     }
     // Keys beyond the last token are in the future of every query there is.
-    if (first_key + tile_keys - 1 > warp_query)
-      mask_future<MTiles>(scores, warp_query + lane / 4, first_key + 2 * (lane % 4));
+    if (first_key + Keys - 1 > warp_query)
+      mask_future<Keys>(scores, warp_query + lane / 4, first_key + 2 * (lane % 4));
 
-    float factor[MTiles][2];
-    if (raise_maxima<MTiles>(scores, scale_log2, rows, factor)) {
+    float factor[m_tiles][2];
+    if (raise_maxima<Keys>(scores, scale_log2, rows, factor)) {
       SPILLWAY_UNROLL
-      for (int m = 0; m < MTiles; ++m) {
+      for (int m = 0; m < m_tiles; ++m) {
         SPILLWAY_UNROLL
         for (int half = 0; half < 2; ++half) {
           rows.sum[m][half] *= factor[m][half];
@@ -225,21 +226,21 @@ __global__ void __launch_bounds__(threads, 2)
         }
       }
     }
-    exponentiate<MTiles>(scores, scale_log2, rows);
+    exponentiate<Keys>(scores, scale_log2, rows);
 
     if constexpr (HasOutput) {
       const SharedAddress v_tile = stages + (tile % 2 * 2 + 1) * Shape::k_bytes + lanes.left;
       SPILLWAY_UNROLL
-      for (int step = 0; step < tile_keys / 16; ++step) {
-        Matrices left[MTiles];
+      for (int step = 0; step < Keys / 16; ++step) {
+        Matrices left[m_tiles];
         SPILLWAY_UNROLL
-        for (int m = 0; m < MTiles; ++m)
+        for (int m = 0; m < m_tiles; ++m)
           left[m] = left_operand(scores[m][2 * step], scores[m][2 * step + 1]);
         SPILLWAY_UNROLL
         for (int n = 0; n < HeadSize / 16; ++n) {
           const Matrices right = load_matrices_transposed(v_tile + 16 * step * row_bytes + 32 * n);
           SPILLWAY_UNROLL
-          for (int m = 0; m < MTiles; ++m) {
+          for (int m = 0; m < m_tiles; ++m) {
             multiply_add(outputs[m][2 * n], left[m], right.part[0], right.part[1]);
             multiply_add(outputs[m][2 * n + 1], left[m], right.part[2], right.part[3]);
           }
@@ -248,9 +249,9 @@ __global__ void __launch_bounds__(threads, 2)
     }
   }
 
-  float reciprocal[MTiles][2];
+  float reciprocal[m_tiles][2];
   SPILLWAY_UNROLL
-  for (int m = 0; m < MTiles; ++m) {
+  for (int m = 0; m < m_tiles; ++m) {
     SPILLWAY_UNROLL
     for (int half = 0; half < 2; ++half) {
       float sum = rows.sum[m][half];
@@ -268,24 +269,24 @@ __global__ void __launch_bounds__(threads, 2)
   if constexpr (HasOutput) {
     // Only the warp itself ever read its rows of the Q tile.
     const std::int64_t row = static_cast<std::int64_t>(sequence) * numbers.tokens + warp_query;
-    write_rows<HeadSize, MTiles>(q_shared + warp * 16 * MTiles * Tile<HeadSize>::row_elements,
-                                 outputs, reciprocal,
-                                 tensors.output + row * numbers.channels + head * numbers.head_size,
-                                 numbers.channels, numbers.tokens - warp_query, numbers.head_size);
+    write_rows<HeadSize, m_tiles>(
+        q_shared + warp * 16 * m_tiles * Tile<HeadSize>::row_elements, outputs, reciprocal,
+        tensors.output + row * numbers.channels + head * numbers.head_size, numbers.channels,
+        numbers.tokens - warp_query, numbers.head_size);
   }
 }
 
-template <int HeadSize, int MTiles>
+template <int HeadSize, int Keys>
 void launch_forward(const AttentionSizes& sizes, const ForwardTensors& tensors,
                     cudaStream_t stream) {
-  using Shape = ForwardShape<HeadSize, MTiles>;
+  using Shape = ForwardShape<HeadSize, Keys>;
   const Launch shape = attention_grid(sizes, Shape::queries, threads, Shape::shared_bytes);
   const AttentionNumbers numbers = attention_numbers(sizes);
   if (tensors.output != nullptr) {
-    launch("attention_forward", attention_forward_kernel<HeadSize, MTiles, true>, shape, stream,
+    launch("attention_forward", attention_forward_kernel<HeadSize, Keys, true>, shape, stream,
            tensors, numbers);
   } else {
-    launch("attention_forward", attention_forward_kernel<HeadSize, MTiles, false>, shape, stream,
+    launch("attention_forward", attention_forward_kernel<HeadSize, Keys, false>, shape, stream,
            tensors, numbers);
   }
 }
@@ -301,12 +302,11 @@ void attention_forward<bf16>(const AttentionSizes& sizes, const bf16* qkv, bf16*
   const ForwardTensors tensors{qkv, output, log_sum_exp};
   with_padded_head(sizes.channels / sizes.heads, [&](auto padded) {
     constexpr int head_size = decltype(padded)::value;
-    if constexpr (head_size == 128) {
-      // GPUs with 100 KB of shared memory per SM (8.6, 8.9): half of the queries per block.
-      if (ForwardShape<head_size, 2>::shared_bytes > shared_bytes_per_block())
-        return launch_forward<head_size, 1>(sizes, tensors, stream);
+    if constexpr (head_size > 96) {
+      if (blocks_that_fit(ForwardShape<head_size, 64>::shared_bytes) < 2)
+        return launch_forward<head_size, 32>(sizes, tensors, stream);
     }
-    launch_forward<head_size, 2>(sizes, tensors, stream);
+    launch_forward<head_size, 64>(sizes, tensors, stream);
   });
 }
 

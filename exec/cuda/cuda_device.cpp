@@ -108,8 +108,11 @@ CudaDevice::Memory CudaDevice::take(std::uint64_t bytes, const char* what) {
                     format_bytes(static_cast<double>(total)), cudaGetErrorName(result)),
         "lower --gpu-memory, or end other programs on the GPU (nvidia-smi lists them)");
   }
+  Memory taken(static_cast<std::byte*>(memory));
   SPILLWAY_CUDA(cudaMemset(memory, poison, bytes));
-  return Memory(static_cast<std::byte*>(memory));
+  // The lanes' streams do not wait for the default one, which fills it.
+  SPILLWAY_CUDA(cudaDeviceSynchronize());
+  return taken;
 }
 
 CudaDevice::CudaDevice(const Problem& problem, std::uint64_t gpu_bytes, std::uint64_t host_bytes,

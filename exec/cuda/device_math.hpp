@@ -27,7 +27,7 @@ __device__ inline int threads_x() { return static_cast<int>(blockDim.x); }
 __device__ inline std::int64_t block_x() { return static_cast<std::int64_t>(blockIdx.x); }
 __device__ inline std::int64_t block_y() { return static_cast<std::int64_t>(blockIdx.y); }
 
-// ---- packs: what one thread reads or writes at once ---------------------------------------------
+// ---- packs: what one thread reads or writes at once ----
 
 struct alignas(16) Words {
   std::uint32_t word[4];
@@ -56,21 +56,6 @@ __device__ inline void store_words(T* p, const Words& words) {
 #endif
 }
 
-__device__ inline float float_of_bits(std::uint32_t bits) {
-#ifdef __CUDA_ARCH__
-  return __uint_as_float(bits);
-#else
-  return std::bit_cast<float>(bits);
-#endif
-}
-__device__ inline std::uint32_t bits_of_float(float value) {
-#ifdef __CUDA_ARCH__
-  return __float_as_uint(value);
-#else
-  return std::bit_cast<std::uint32_t>(value);
-#endif
-}
-
 // Two numbers rounded to bf16, `low` in the lower half. NaN becomes some NaN.
 __device__ inline std::uint32_t two_bf16(float low, float high) {
 #ifdef __CUDA_ARCH__
@@ -87,10 +72,10 @@ __device__ inline void unpack(const Words& words, float (&x)[pack_size<Element>]
   SPILLWAY_UNROLL
   for (int i = 0; i < 4; ++i) {
     if constexpr (std::is_same_v<Element, float>) {
-      x[i] = float_of_bits(words.word[i]);
+      x[i] = __uint_as_float(words.word[i]);
     } else {
-      x[2 * i] = float_of_bits(words.word[i] << 16);
-      x[2 * i + 1] = float_of_bits(words.word[i] & 0xffff0000u);
+      x[2 * i] = __uint_as_float(words.word[i] << 16);
+      x[2 * i + 1] = __uint_as_float(words.word[i] & 0xffff0000u);
     }
   }
 }
@@ -100,69 +85,25 @@ __device__ inline Words pack(const float (&x)[pack_size<Element>]) {
   SPILLWAY_UNROLL
   for (int i = 0; i < 4; ++i) {
     if constexpr (std::is_same_v<Element, float>)
-      words.word[i] = bits_of_float(x[i]);
+      words.word[i] = __float_as_uint(x[i]);
     else
       words.word[i] = two_bf16(x[2 * i], x[2 * i + 1]);
   }
   return words;
 }
 
-// ---- arithmetic with one rounding per operation, whatever the compiler makes of its surroundings
-// -
+// ---- arithmetic with one rounding per operation, whatever compilers contract ----
 
-__device__ inline float add(float a, float b) {
-#ifdef __CUDA_ARCH__
-  return __fadd_rn(a, b);
-#else
-  return a + b;
-#endif
-}
-__device__ inline float subtract(float a, float b) {
-#ifdef __CUDA_ARCH__
-  return __fsub_rn(a, b);
-#else
-  return a - b;
-#endif
-}
-__device__ inline float multiply(float a, float b) {
-#ifdef __CUDA_ARCH__
-  return __fmul_rn(a, b);
-#else
-  return a * b;
-#endif
-}
+__device__ inline float add(float a, float b) { return __fadd_rn(a, b); }
+__device__ inline float subtract(float a, float b) { return __fsub_rn(a, b); }
+__device__ inline float multiply(float a, float b) { return __fmul_rn(a, b); }
 // a b + c, rounded once.
-__device__ inline float multiply_add(float a, float b, float c) {
-#ifdef __CUDA_ARCH__
-  return __fmaf_rn(a, b, c);
-#else
-  return std::fma(a, b, c);
-#endif
-}
-__device__ inline float divide(float a, float b) {
-#ifdef __CUDA_ARCH__
-  return __fdiv_rn(a, b);
-#else
-  return a / b;
-#endif
-}
-__device__ inline float square_root(float a) {
-#ifdef __CUDA_ARCH__
-  return __fsqrt_rn(a);
-#else
-  return std::sqrt(a);
-#endif
-}
-__device__ inline double add(double a, double b) {
-#ifdef __CUDA_ARCH__
-  return __dadd_rn(a, b);
-#else
-  return a + b;
-#endif
-}
+__device__ inline float multiply_add(float a, float b, float c) { return __fmaf_rn(a, b, c); }
+__device__ inline float divide(float a, float b) { return __fdiv_rn(a, b); }
+__device__ inline float square_root(float a) { return __fsqrt_rn(a); }
+__device__ inline double add(double a, double b) { return __dadd_rn(a, b); }
 
-// ---- exponentials
-// ---------------------------------------------------------------------------------
+// ---- exponentials ----
 
 // exp(x) as accurate as Element can show: within 2 units in the last place for float; for bf16 with
 // a relative error below 2^-20, at the price of two instructions, and 0 where it is not normal.
@@ -196,8 +137,7 @@ __device__ inline float reciprocal(float x) {
 #endif
 }
 
-// ---- sums
-// -----------------------------------------------------------------------------------------
+// ---- sums ----
 
 constexpr unsigned full_warp = 0xffffffffu;
 
@@ -216,8 +156,7 @@ __device__ inline float warp_maximum(float value) {
   return value;
 }
 
-// ---- launching
-// --------------------------------------------------------------------------------------
+// ---- launching ----
 
 inline std::int64_t divide_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 inline unsigned grid_size(std::int64_t blocks) {

@@ -168,8 +168,8 @@ Preference make_preference(const Shape& shape) {
   require(cublasLtMatmulPreferenceCreate(&made), "cublasLtMatmulPreferenceCreate", shape);
   Preference preference(made);
   set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, Matmul::workspace_bytes, shape);
-  // Parts of a sum may be added up through the workspace, in fp32: in a fixed order, unlike in
-  // place, and without another rounding, unlike in the type of the output.
+  // Parts of a sum may be added up through the workspace, in fp32 and in a step of its own; not as
+  // they come, in place, nor rounded to the type of the output in between.
   const std::uint32_t reductions =
       CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
   set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reductions, shape);

@@ -118,7 +118,7 @@ __global__ void __launch_bounds__(most_threads, held == 1 ? 2 : 1)
   const auto teams = static_cast<std::int64_t>(gridDim.x) * static_cast<int>(blockDim.y);
   const std::int64_t team = block_x() * static_cast<int>(blockDim.y) + thread_y();
 
-  Words w[held];
+  Words w[held] = {};
   float dw[held][size] = {}, db[held][size] = {};
   SPILLWAY_UNROLL
   for (int k = 0; k < held; ++k) {
@@ -132,7 +132,7 @@ __global__ void __launch_bounds__(most_threads, held == 1 ? 2 : 1)
   // As often for every team: they meet at barriers.
   for (std::int64_t first = 0; first < norm.rows; first += at_once * teams, turn ^= 1) {
     Words dy[at_once][held], x[at_once][held], old[at_once][held];
-    float mean[at_once], rstd[at_once];
+    float mean[at_once] = {}, rstd[at_once] = {};
     bool active[at_once];
     SPILLWAY_UNROLL
     for (int r = 0; r < at_once; ++r) {

@@ -12,17 +12,12 @@ namespace spillway::cuda {
 
 namespace {
 
-// ---- clipping
-// -------------------------------------------------------------------------------------
+// ---- clipping ----
 
 __device__ inline bool finite(double x) { return x - x == 0.0; }
 
 __device__ inline float clip_factor(double squares, double limit) {
-#ifdef __CUDA_ARCH__
   const double factor = __ddiv_rn(limit, __dadd_rn(__dsqrt_rn(squares), 1e-6));
-#else
-  const double factor = limit / (std::sqrt(squares) + 1e-6);
-#endif
   return static_cast<float>(factor < 1.0 ? factor : 1.0);  // 1 where it is NaN
 }
 
@@ -56,8 +51,7 @@ __global__ void prepare_kernel(const AdamNumbers* from, ClipRule rule, const dou
   *to = numbers;
 }
 
-// ---- AdamW
-// ----------------------------------------------------------------------------------------
+// ---- AdamW ----
 
 constexpr int threads = 256;
 constexpr int warps = threads / warp_size;

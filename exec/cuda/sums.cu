@@ -12,8 +12,7 @@ namespace spillway::cuda {
 
 namespace {
 
-// ---- column sums
-// ----------------------------------------------------------------------------------
+// ---- column sums ----
 
 constexpr int row_warps = 8;  // rows that a block reads side by side
 constexpr int in_flight = 4;  // loads of a thread
@@ -63,8 +62,7 @@ __global__ void __launch_bounds__(warp_size* row_warps)
   }
 }
 
-// ---- partial sums
-// ---------------------------------------------------------------------------------
+// ---- partial sums ----
 
 constexpr int groups = 32;  // of partial sums that a block adds up side by side
 
@@ -90,8 +88,7 @@ __global__ void __launch_bounds__(warp_size* groups)
   *to = from_float<Gradient>(outputs.overwrites ? sum : to_float(*to) + sum);
 }
 
-// ---- losses
-// ---------------------------------------------------------------------------------------
+// ---- losses ----
 
 constexpr int loss_threads = 256;
 

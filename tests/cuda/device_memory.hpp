@@ -24,6 +24,9 @@
 
 #include "exec/cuda/bf16.hpp"
 #include "exec/cuda/launch.hpp"
+#ifdef SPILLWAY_EMULATED_GPU
+#include "tests/emulator/emulator.hpp"
+#endif
 
 namespace spillway::cuda {
 
@@ -122,6 +125,32 @@ class PinnedArray {
   T* memory_ = nullptr;
   std::size_t size_ = 0;
 };
+
+// Runs `run` again under other orders of threads and blocks, and requires of what it returns (the
+// bytes of its results) that it is the same. On a GPU orders differ by themselves.
+template <class Run>
+void require_repeatable(Run run) {
+  const auto first = run();
+  for (const std::uint64_t seed : {101u, 202u, 303u}) {
+    INFO("order of threads: seed " << seed);
+#ifdef SPILLWAY_EMULATED_GPU
+    emulator::seed(seed);
+#endif
+    REQUIRE(run() == first);
+  }
+}
+// The bytes of several arrays, end to end.
+template <class... T>
+std::vector<std::byte> bytes_of(const std::vector<T>&... arrays) {
+  std::vector<std::byte> bytes;
+  (
+      [&] {
+        const auto part = std::as_bytes(std::span(arrays));
+        bytes.insert(bytes.end(), part.begin(), part.end());
+      }(),
+      ...);
+  return bytes;
+}
 
 // Random numbers as the format holds them.
 template <class T>

@@ -86,7 +86,7 @@ TEST_CASE("CUDA emulated: a failure of the GPU ends training with the name of th
     {
       Training training(small(bench, policy, 20));
       const auto fail_soon = [&](const StepResult& step) {
-        if (step.step == 4) emulator::fail_kernel("", 1, cudaErrorIllegalAddress);
+        if (step.step == 4) emulator::fail_kernel("attention_forward", 1, cudaErrorIllegalAddress);
       };
       try {
         training.run(fail_soon, nullptr);
@@ -102,7 +102,7 @@ TEST_CASE("CUDA emulated: a failure of the GPU ends training with the name of th
 TEST_CASE("CUDA emulated: a call that fails ends training, and names the call") {
   const Workbench bench(test::folder_for_many_runs());
   for (const char* call : {"cudaMemcpyAsync", "cudaEventRecordWithFlags", "cudaLaunchHostFunc",
-                           "cudaStreamWaitEvent", "cudaLaunchKernelExC"}) {
+                           "cudaStreamWaitEvent", "cudaLaunchKernelEx"}) {
     INFO(call);
     {
       Training training(small(bench, "zero-infinity", 10));

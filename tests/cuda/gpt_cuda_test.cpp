@@ -5,6 +5,7 @@
 // fp32 from the same rounded parameters, and what is between are the roundings of activations and
 // their gradients to 8 bits, each 2^-9 at most, 0.001 on average, of which a gradient goes through
 // some thirty on its way here, through weights that are large for a GPT's: 0.024 is the worst.
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
 
@@ -24,9 +25,19 @@ struct Case {
   std::vector<std::int32_t> tokens, targets;
 };
 
+// Matrices of wider models are smaller, so that activations are of the same size for all.
 Case make_case(const Problem& problem, std::uint64_t seed = 5) {
-  return {problem, random_parameters(problem.model, seed), random_tokens(problem, seed + 1),
-          random_tokens(problem, seed + 2)};
+  Case test{problem, random_parameters(problem.model, seed), random_tokens(problem, seed + 1),
+            random_tokens(problem, seed + 2)};
+  const float factor = std::min(1.0f, std::sqrt(24.0f / static_cast<float>(problem.model.hidden)));
+  for (std::size_t layer = 0; layer + 1 < test.parameters.size(); ++layer) {
+    for (const TensorLayout& tensor : block_layout(problem.model)) {
+      if (!tensor.decay) continue;
+      float* const values = test.parameters[layer].data() + tensor.offset;
+      std::for_each(values, values + tensor.rows * tensor.columns, [&](float& w) { w *= factor; });
+    }
+  }
+  return test;
 }
 
 double distance(const float* a, const float* b, std::int64_t n) {
@@ -123,6 +134,12 @@ TEST_CASE("GptCuda: losses and all gradients are the CPU's, for groups of any si
     check_against_cpu<float>(test, at_once);
     check_against_cpu<bf16>(test, at_once);
   }
+}
+
+TEST_CASE("GptCuda: attention in several tiles, with a head of 64") {
+  const Case test = make_case(gpt_problem(67, 1, 64, 1, 70, 2, 2));
+  check_against_cpu<float>(test, 2);
+  check_against_cpu<bf16>(test, 2);
 }
 
 TEST_CASE("GptCuda: one micro-batch in bf16 has bf16 gradients") {

@@ -17,7 +17,7 @@
 namespace emulator {
 namespace {
 
-constexpr std::size_t shared_default = 48 * 1024, shared_most = 227 * 1024;
+constexpr std::size_t shared_default = 48 * 1024, shared_of_system = 1024;
 constexpr unsigned threads_most = 1024;
 
 struct Kernels {
@@ -97,7 +97,8 @@ cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute
     if (kernel == nullptr) return cudaErrorInvalidDeviceFunction;
     if (attribute == cudaFuncAttributePreferredSharedMemoryCarveout) return cudaSuccess;
     if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize || value < 0 ||
-        static_cast<std::size_t>(value) > emulator::shared_most)
+        static_cast<std::size_t>(value) >
+            emulator::machine().shared_bytes - emulator::shared_of_system)
       return cudaErrorInvalidValue;
     std::lock_guard lock(emulator::kernels().mutex);
     emulator::kernels().shared_limit[kernel] = static_cast<std::size_t>(value);
@@ -165,9 +166,9 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
     properties->uuid.bytes[15] = static_cast<char>(device);
     properties->totalGlobalMem = machine.memory_bytes;
     properties->sharedMemPerBlock = emulator::shared_default;
-    properties->sharedMemPerBlockOptin = emulator::shared_most;
-    properties->sharedMemPerMultiprocessor = emulator::shared_most + 1024;
-    properties->reservedSharedMemPerBlock = 1024;
+    properties->sharedMemPerBlockOptin = machine.shared_bytes - emulator::shared_of_system;
+    properties->sharedMemPerMultiprocessor = machine.shared_bytes;
+    properties->reservedSharedMemPerBlock = emulator::shared_of_system;
     properties->regsPerBlock = properties->regsPerMultiprocessor = 65536;
     properties->warpSize = emulator::warp_lanes;
     properties->maxThreadsPerBlock = static_cast<int>(emulator::threads_most);
@@ -225,10 +226,10 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
         *value = emulator::machine().minor;
         break;
       case cudaDevAttrMaxSharedMemoryPerMultiprocessor:
-        *value = emulator::shared_most + 1024;
+        *value = static_cast<int>(emulator::machine().shared_bytes);
         break;
       case cudaDevAttrMaxSharedMemoryPerBlockOptin:
-        *value = emulator::shared_most;
+        *value = static_cast<int>(emulator::machine().shared_bytes - emulator::shared_of_system);
         break;
       default:
         return cudaErrorInvalidValue;

@@ -65,6 +65,8 @@ struct Machine {
   int devices = 1;
   std::size_t memory_bytes = std::size_t{8} << 30;
   int major = 9, minor = 0;
+  // Of a multiprocessor. A block may have 1 KB less.
+  std::size_t shared_bytes = 228 * 1024;
   std::string name = "emulated GPU";
 };
 void set_machine(const Machine& machine);

@@ -282,7 +282,7 @@ TEST_CASE("AdamW writes no element beyond those it is given, whatever their widt
 }
 
 TEST_CASE(
-    "A unit with bf16 updated in pieces equals the unit updated at once; padding stays zero") {
+    "A unit with bf16 updated in pieces equals the unit updated at once, and padding stays zero") {
   for (const std::int64_t unit : {0, 1}) {
     INFO("unit " << unit);
     check_pieces<float, bf16>(unit);

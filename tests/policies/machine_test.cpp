@@ -39,6 +39,7 @@ void check_equal(const Machine& a, const Machine& b) {
   CHECK(a.gpu.memory == b.gpu.memory);
   CHECK(a.gpu.flops == b.gpu.flops);
   CHECK(a.gpu.launch_ns == b.gpu.launch_ns);
+  CHECK(a.host.wake_ns == b.host.wake_ns);
   CHECK(a.host.adam_params_per_second == b.host.adam_params_per_second);
   CHECK(a.host.cores == b.host.cores);
   CHECK(a.ssd.capacity == b.ssd.capacity);
@@ -210,6 +211,7 @@ TEST_CASE(
     machine.gpu.launch_ns = whole();
     machine.pcie.total = rate();
     machine.host.cores = 0.5 + rate();
+    machine.host.wake_ns = whole();
     machine.host.adam_params_per_second = rate();
     machine.ssd = {.count = 3,
                    .capacity = static_cast<std::uint64_t>(whole()),

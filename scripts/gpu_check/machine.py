@@ -1,0 +1,102 @@
+"""The machine at hand: its GPU, its memory, its drives."""
+
+import os
+import pathlib
+import platform
+import re
+import shutil
+import subprocess
+
+# Dense bf16 with fp32 accumulation, TFLOP/s: the peak that MFU is a fraction of. From NVIDIA's datasheets (half of
+# the figure "with sparsity") and, for the RTX 4090, the Ada whitepaper.
+PEAKS = [
+    (r"B200", 2250.0),
+    (r"GH200|H200|H100 80GB HBM3|H100 SXM", 989.5),
+    (r"H100 NVL", 835.5),
+    (r"H100", 756.5),
+    (r"A100", 312.0),
+    (r"L40S", 362.0),
+    (r"\bL4\b", 121.0),
+    (r"RTX 4090", 165.2),
+]
+
+
+def peak_tflops(name):
+    """None where the peak of this GPU is not in the list."""
+    for pattern, tflops in PEAKS:
+        if re.search(pattern, name):
+            return tflops
+    return None
+
+
+def find_tool(name):
+    """On PATH, or where drivers and toolkits put it."""
+    for folder in (None, "/usr/local/nvidia/bin", "/usr/local/cuda/bin"):
+        path = shutil.which(name, path=folder)
+        if path:
+            return path
+    return None
+
+
+def find_gpu():
+    """The first GPU as a dictionary, or a line that says why there is none."""
+    tool = find_tool("nvidia-smi")
+    if not tool:
+        return None, "nvidia-smi was not found, so there is no driver"
+    query = "name,compute_cap,memory.total,memory.free,driver_version"
+    answer = subprocess.run([tool, f"--query-gpu={query}", "--format=csv,noheader,nounits"], capture_output=True,
+                            text=True, check=False)
+    line = answer.stdout.splitlines()[0] if answer.stdout.strip() else ""
+    words = [word.strip() for word in line.split(",")]
+    if answer.returncode != 0 or len(words) != 5:
+        said = (answer.stderr or answer.stdout).strip().splitlines()
+        return None, f"nvidia-smi: {said[0] if said else 'lists no GPU'}"
+    name, capability, total, free, driver = words
+    return {"name": name, "compute_capability": capability, "memory_mib": int(total), "free_mib": int(free),
+            "driver": driver}, ""
+
+
+def architecture(gpu):
+    """For CMAKE_CUDA_ARCHITECTURES: machine code of this GPU and nothing else."""
+    return gpu["compute_capability"].replace(".", "") + "-real"
+
+
+def memory_bytes():
+    """What programs may take now."""
+    match = re.search(r"^MemAvailable:\s+(\d+)", pathlib.Path("/proc/meminfo").read_text(), re.MULTILINE)
+    return int(match.group(1)) * 1024
+
+
+def disk_bytes(folder):
+    return shutil.disk_usage(folder).free
+
+
+def cores():
+    return len(os.sched_getaffinity(0))
+
+
+def describe_host():
+    model = re.search(r"^model name\s*:\s*(.*)$", pathlib.Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    system = "unknown"
+    try:
+        for line in pathlib.Path("/etc/os-release").read_text().splitlines():
+            if line.startswith("PRETTY_NAME="):
+                system = line.split("=", 1)[1].strip('"')
+    except OSError:
+        pass
+    return {"cpu": model.group(1) if model else platform.machine(), "cores": cores(),
+            "memory_available_gb": round(memory_bytes() / 1e9), "system": system, "kernel": platform.release()}
+
+
+def nvcc_version():
+    tool = find_tool("nvcc")
+    if not tool:
+        return None
+    answer = subprocess.run([tool, "--version"], capture_output=True, text=True, check=False)
+    match = re.search(r"release ([0-9.]+)", answer.stdout)
+    return match.group(1) if match else None
+
+
+def folder_name(gpu_name):
+    """nvidia-h200 of "NVIDIA H200"."""
+    return re.sub(r"[^a-z0-9]+", "-", gpu_name.lower()).strip("-")

@@ -1,0 +1,111 @@
+// Calibration of a GPU: every figure is taken, and no prediction at a measured shape is a guess.
+#include "experiments/calibrate.hpp"
+
+#include <catch2/catch.hpp>
+
+#include "base/errors.hpp"
+#include "policies/policy.hpp"
+#include "policies/program.hpp"
+#include "sim/simulate.hpp"
+#include "tests/cuda/measured_gpu.hpp"
+
+namespace spillway {
+namespace {
+
+CalibrationOptions small_calibration() {
+  CalibrationOptions options;
+  options.model = load_model("gpt-tiny", {"hidden=32", "layers=2", "heads=2"});
+  options.sequence = 16;
+  options.micro_batches = {1, 2};
+  options.precision = Precision::bf16;
+  options.most_seconds_per_figure = 0;
+  options.gpu = test::gpu_under_test();
+  options.gpu_sizes = {64 << 10, 1 << 20, 256 << 10};
+  return options;
+}
+
+Problem small_problem(const CalibrationOptions& options, const Machine& machine,
+                      std::int64_t micro_batch) {
+  Problem problem;
+  problem.model = options.model;
+  problem.machine = machine;
+  problem.workload.batch = 2;
+  problem.workload.micro_batch = problem.workload.sequences_at_once = micro_batch;
+  problem.workload.sequence = options.sequence;
+  problem.workload.precision = options.precision;
+  return problem;
+}
+
+TEST_CASE(
+    "CUDA: a calibrated GPU has every figure with its samples, and prices every policy "
+    "without guessing") {
+  const CalibrationOptions options = small_calibration();
+  int last = -1, all = 0;
+  const Machine machine = calibrate(options, [&](const std::string& what, int done, int planned) {
+    CHECK_FALSE(what.empty());
+    CHECK(done == last + 1);  // progress moves one by one, and the total does not change under way
+    if (last >= 0) CHECK(planned == all);
+    last = done;
+    all = planned;
+  });
+  CHECK(last + 1 == all);
+  CHECK_FALSE(machine.gpu.is_cpu);
+  CHECK(machine.gpu.memory > 0);
+  CHECK(machine.gpu.memory < options.gpu->info.free_memory);
+  for (const double rate :
+       {machine.gpu.flops, machine.gpu.adam_params_per_second, machine.gpu.memory_bandwidth,
+        machine.pcie.h2d, machine.pcie.d2h, machine.host.bandwidth,
+        machine.host.adam_params_per_second, machine.host.cores}) {
+    CHECK(rate > 0);
+  }
+  CHECK(machine.host.wake_ns > 0);
+  CHECK(machine.host.sync_ns == 2 * machine.host.wake_ns);
+  CHECK(machine.gpu.launch_ns >= 0);
+  // 24 bytes of fp32 state, a 32-bit gradient read, a 16-bit parameter written.
+  CHECK(machine.host.adam_bytes_per_param == 30);
+  for (const KernelTime& time : machine.kernels) {
+    INFO(time.kind << " " << time.shape);
+    CHECK(time.samples_ns.size() >= 10);
+    CHECK(time.median_ns >= 0);
+  }
+  CHECK(machine_to_toml(parse_machine(machine_to_toml(machine), "round trip")) ==
+        machine_to_toml(machine));
+
+  // With one micro-batch gradients are 16 bits wide, with two 32: both were measured.
+  for (const std::int64_t micro_batch : options.micro_batches) {
+    const Problem problem = small_problem(options, machine, micro_batch);
+    for (const char* policy : {"resident", "resident:recompute=needed", "zero-offload",
+                               "zero-infinity:ssd=off", "fuyou:swap=0.4"}) {
+      INFO(policy << " " << micro_batch);
+      const Schedule schedule = build_schedule(problem, policy, 4);
+      for (const Task& task : schedule.tasks())
+        CHECK((task.lane != Lane::ssd_read && task.lane != Lane::ssd_write));
+      CHECK_FALSE(simulate(schedule).extrapolated);
+    }
+  }
+}
+
+TEST_CASE("CUDA: kernels are measured as they will run: sequences at once, precision") {
+  CalibrationOptions options = small_calibration();
+  options.micro_batches = {2};
+  options.sequences_at_once = 1;
+  options.precision = Precision::fp32;
+  const Machine machine = calibrate(options, [](const std::string&, int, int) {});
+  Problem problem = small_problem(options, machine, 2);
+  CHECK(
+      simulate(build_schedule(problem, "resident", 2)).extrapolated);  // two at once: not measured
+  problem.workload.sequences_at_once = 1;
+  CHECK_FALSE(simulate(build_schedule(problem, "resident", 2)).extrapolated);
+}
+
+TEST_CASE("CUDA: what the backend does not compute cannot be calibrated") {
+  CalibrationOptions options = small_calibration();
+  options.model = load_model("llama-7b");
+  CHECK_THROWS_AS(calibrate(options, [](const std::string&, int, int) {}), InputError);
+  options = small_calibration();
+  options.gpu->info.free_memory = 1 << 20;
+  CHECK_THROWS_AS(calibrate(options, [](const std::string&, int, int) {}), MachineError);
+}
+
+}  // namespace
+}  // namespace spillway

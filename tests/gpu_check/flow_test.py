@@ -1,0 +1,177 @@
+"""gpu-check from its first step to the collected tables, with the CPU backend standing in for a GPU.
+
+What is checked: steps are done once and left for the next call when the time is over; a kill is survived; limits
+are found that a run just fits in; failures are seen; results come home. Models and batches are the smallest there are.
+"""
+
+import json
+import os
+import pathlib
+import shutil
+import sys
+import tempfile
+import unittest
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(ROOT / "scripts"))
+
+from gpu_check import machine, measuring, report, testing, training  # noqa: E402
+from gpu_check.session import FAILED, LEFT, PASSED, Session  # noqa: E402
+
+
+class Flow(unittest.TestCase):
+    def setUp(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="gpu-check-"))
+        self.addCleanup(shutil.rmtree, self.folder)
+        self.said = []
+
+    def session(self, seconds=600, part="test"):
+        session = Session(self.folder, seconds, HERE / "stand_in" / "spillway", speak=self.said.append)
+        session.part = part
+        return session
+
+    def test_a_step_that_passed_is_not_done_again_and_one_that_failed_is(self):
+        done = []
+        for _ in range(2):
+            session = self.session()
+            session.step("good", lambda: done.append("good"))
+            session.step("bad", lambda: session.succeed(["false"], 5))
+        self.assertEqual(done, ["good"])
+        self.assertEqual(self.session().result_of("good"), PASSED)
+        self.assertEqual([step["result"] for step in self.session().of_part("test")], [PASSED, FAILED])
+
+    def test_a_command_that_outlasts_the_call_is_left_and_one_that_outlasts_its_limit_fails(self):
+        session = self.session(seconds=7)
+        session.step("too long for this call", lambda: session.run(["sleep", "100"], 60))
+        self.assertEqual(session.result_of("too long for this call"), LEFT)
+        session = self.session()
+        session.step("too long", lambda: session.run(["sleep", "100"], 1))
+        self.assertEqual(session.result_of("too long"), FAILED)
+        session = self.session(seconds=1)
+        session.step("never begun", lambda: self.fail("there is no time for it"))
+        self.assertEqual(session.result_of("never begun"), LEFT)
+
+    def test_all_children_of_a_command_end_with_it(self):
+        session = self.session()
+        flag = self.folder / "flag"
+        session.step("children", lambda: session.run(["sh", "-c", f"(sleep 3; touch {flag}) & sleep 100"], 1))
+        os.system("sleep 3")
+        self.assertFalse(flag.exists())
+
+    def test_every_policy_runs_in_the_least_memory_with_the_same_numbers(self):
+        session = self.session()
+        session.step("policies", lambda: testing.policies(session))
+        self.assertEqual(session.result_of("policies"), PASSED, self.said)
+        rows = session.facts["policies"]
+        self.assertEqual([row["policy"].split(":")[0] for row in rows], list(training.POLICIES))
+        self.assertTrue(all(row["same"] for row in rows))
+        needs = {row["policy"]: int(row["gpu_memory"][:-1]) for row in rows}
+        self.assertLess(needs["fuyou"], needs["resident"])  # it was the least, and not one limit for all
+
+    def test_a_killed_run_is_resumed_and_compared(self):
+        session = self.session()
+        session.step("resume", lambda: testing.resume(session))
+        self.assertEqual(session.result_of("resume"), PASSED, self.said)
+        self.assertTrue(session.facts["resume"]["same"])
+        self.assertGreaterEqual(session.facts["resume"]["commits_before_kill"], 20)
+
+    def test_other_losses_than_the_resident_run_are_a_failure(self):
+        learns_faster = self.stand_in("spillway", f"""
+if [[ " $* " == *" fuyou "* ]]; then set -- "$@" --learning-rate 0.0011; fi
+exec {HERE}/stand_in/spillway "$@"
+""")
+        session = self.session()
+        session.program = learns_faster
+        session.step("policies", lambda: testing.policies(session))
+        self.assertEqual(session.result_of("policies"), FAILED)
+        self.assertIn("than resident: fuyou", self.said[-1])
+
+    def stand_in(self, name, text):
+        path = self.folder / "tools" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("#!/bin/bash\n" + text)
+        path.chmod(0o755)
+        return path
+
+    def test_a_sanitizer_that_finds_something_is_a_failure(self):
+        """Three tests, one with a comma in its name; the tool ends with 99 over the test that is named bad."""
+        tests = self.stand_in("tests_cuda_gpu", """
+[[ $1 == --list-test-names-only ]] || { [[ $1 == 'a\\, b' || $1 == good || $1 == bad ]]; exit; }
+[[ $2 == "[sanitizer]" ]] || printf 'a, b\ngood\n'; [[ -z $BAD || $2 == "[sanitizer]" ]] || echo bad""")
+        self.stand_in("compute-sanitizer", """
+[[ $2 == memcheck ]] || exit 3
+"${@:5}" || exit
+[[ ${!#} != bad ]] || { echo '========= Invalid __global__ write of size 4 bytes'; exit 99; }""")
+        for name, value in (("PATH", f"{self.folder}/tools:{os.environ['PATH']}"), ("BAD", "")):
+            before = os.environ.get(name, "")
+            self.addCleanup(os.environ.__setitem__, name, before)
+            os.environ[name] = value
+        session = self.session()
+        session.step("memcheck", lambda: testing.sanitize(session, "memcheck", tests))
+        self.assertEqual(session.of_part("test")[-1]["note"], "no errors in 2 of 2 tests", self.said)
+        os.environ["BAD"] = "yes"
+        session.step("memcheck again", lambda: testing.sanitize(session, "memcheck", tests))
+        self.assertEqual(session.result_of("memcheck again"), FAILED)
+        self.assertIn("bad: ========= Invalid __global__ write", self.said[-1])
+
+    def test_losses_beside_those_of_the_cpu(self):
+        """The stand-in computes the CPU's own losses, so the difference is nothing; one that learns faster is off."""
+        self.addCleanup(setattr, testing, "PARITY_STEPS", testing.PARITY_STEPS)
+        testing.PARITY_STEPS = 4
+        session = self.session()
+        session.step("parity", lambda: testing.parity(session))
+        self.assertEqual(session.result_of("parity"), PASSED, self.said)
+        self.assertEqual((session.facts["parity"]["bf16"], session.facts["parity"]["fp32"]), (0, 0))
+        session.program = self.stand_in("spillway", f"""
+if [[ " $* " == *" bf16 "* ]]; then set -- "$@" --learning-rate 0.01; fi
+exec {HERE}/stand_in/spillway "$@"
+""")
+        session.step("parity of another", lambda: testing.parity(session))
+        self.assertEqual(session.result_of("parity of another"), FAILED)
+        self.assertIn("bf16 losses differ by up to", self.said[-1])
+
+    def test_bench_and_validate_end_in_tables(self):
+        for name, value in (("SEQUENCE", 64), ("MODELS", ("gpt-tiny",)), ("LARGE_MODELS", ("gpt-tiny",)), ("MICRO_BATCH", 2),
+                            ("BATCHES", (2, 4)), ("RESIDENT", (("gpt-tiny", 4, (4, 2)),)), ("LARGE_POLICIES", ("fuyou",)),
+                            ("LARGE_GPU_MEMORY", "24MB")):
+            self.addCleanup(setattr, measuring, name, getattr(measuring, name))
+            setattr(measuring, name, value)
+        gpu = {"name": "NVIDIA Stand-in", "compute_capability": "9.0", "memory_mib": 1000, "free_mib": 500, "driver": "1"}
+        session = self.session(part="bench")
+        session.summary.update({"gpu": gpu, "host": machine.describe_host(), "nvcc": "13.0", "date": "2026-01-02"})
+        place = measuring.Machine(session, gpu, self.folder / "ssd", "400MB")
+        measuring.bench(session, place)
+        session.part = "validate"
+        measuring.validate(session, place)
+        results = {step["name"]: step["result"] for step in session.summary["steps"]}
+        self.assertNotIn(FAILED, results.values(), self.said)
+        self.assertEqual(results["mfu gpt-tiny"], PASSED)
+        self.assertEqual(results["gpt-tiny fuyou b4 tight"], PASSED)
+        self.assertEqual(results["large fuyou"], PASSED)
+        rows = session.facts["validation"]
+        self.assertGreater(len(rows), 12)
+        for row in rows:
+            self.assertAlmostEqual(row["error"], row["predicted"] / row["measured"] - 1)
+            self.assertAlmostEqual(row["of_bound"], row["bound"] / row["measured"])
+            self.assertLessEqual(row["bound"], 1.0001 * row["predicted"])
+        self.assertFalse(list((self.folder / "ssd").iterdir()))  # nothing stays on the drive
+
+        report.write(self.folder, session.summary)
+        root = self.folder / "repository"
+        (root / "docs").mkdir(parents=True)
+        (root / "docs" / "gpu.md").write_text(f"before\n{report.BEGIN}\nold\n{report.END}\nafter\n")
+        target = report.collect(root, self.folder / "results.tgz")
+        self.assertEqual(target, root / "traces" / "recorded" / "nvidia-stand-in")
+        self.assertTrue((target / "gpt-tiny-fuyou-b4-tight.json.gz").exists())
+        self.assertTrue((target / "machine-gpt-tiny.toml").exists())
+        text = (root / "docs" / "gpu.md").read_text()
+        self.assertIn("| gpt-tiny | fuyou | 4 in 2 | tight |", text)
+        self.assertNotIn("old", text)
+        self.assertTrue(report.refresh(root, check=True))
+
+
+if __name__ == "__main__":
+    os.environ["SPILLWAY"] = str(pathlib.Path(sys.argv.pop(1)).resolve())
+    unittest.main(verbosity=2)
