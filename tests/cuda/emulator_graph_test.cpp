@@ -96,7 +96,7 @@ TEST_CASE("captured work runs when the graph is launched, each time, and not bef
   REQUIRE(cudaHostUnregister(pinned.data()) == cudaSuccess);
 }
 
-TEST_CASE("a capture takes in streams that wait for it; unordered nodes run in any order") {
+TEST_CASE("a capture takes in streams that wait for it, and unordered nodes run in any order") {
   int wrong[2] = {0, 0};
   for (std::uint64_t seed = 0; seed < 20; ++seed) {
     for (const bool joins_early : {false, true}) {

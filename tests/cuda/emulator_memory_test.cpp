@@ -95,7 +95,7 @@ TEST_CASE("copies check the direction, and that both ends lie within one allocat
   CHECK(cudaFree(device) == cudaSuccess);
 }
 
-TEST_CASE("a copy to pinned memory is asynchronous; one to pageable memory waits, and is counted") {
+TEST_CASE("a copy to pinned memory is asynchronous, one to pageable memory waits, and is counted") {
   emulator::reset();
   cudaStream_t stream{};
   REQUIRE(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) == cudaSuccess);

@@ -134,7 +134,7 @@ TEST_CASE("random delays of streams show a missing wait, and change nothing wher
   emulator::reset();
 }
 
-TEST_CASE("the default stream waits for streams that block, and they for it; others do neither") {
+TEST_CASE("the default stream waits for streams that block, and they for it, others do neither") {
   emulator::reset();
   Stream blocking(cudaStreamDefault), apart;
   int value = 0, seen = -1, after = -1, free = -1;
