@@ -1,11 +1,9 @@
 // spillway train: train for real, under the memory limits given.
 #include <fmt/format.h>
-#include <charconv>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <string_view>
 
 #include "base/errors.hpp"
 #include "base/units.hpp"
@@ -155,28 +153,6 @@ void announce_end(const TrainingResult& result, const RunFolder& run, const fs::
   if (exported) fmt::print("weights: {}\n", run.file(RunFolder::weights).string());
   if (stopped && committed)
     fmt::print("to go on: spillway train --resume --run {}\n", run.path().string());
-}
-
-Durability parse_durability(const std::string& text) {
-  Durability durability{DurabilityMode::on, 0};
-  if (text.empty()) return durability;
-  constexpr std::string_view interval = "interval=";
-  if (text == "off") {
-    durability.mode = DurabilityMode::off;
-  } else if (text == "step") {
-    durability.interval = 1;
-  } else if (text.rfind(interval, 0) == 0) {
-    const char* const begin = text.data() + interval.size();
-    const char* const end = text.data() + text.size();
-    const auto [rest, error] = std::from_chars(begin, end, durability.interval);
-    if (error != std::errc() || rest != end || durability.interval < 1)
-      throw InputError(fmt::format("--durability {}: not a positive number of steps", text),
-                       "example: --durability interval=20");
-  } else {
-    throw InputError(fmt::format("--durability {} is not step, interval=N or off", text),
-                     "leave it out for the most that costs next to nothing");
-  }
-  return durability;
 }
 
 // What `--resume` goes on from: the options of the run where none are given now, and its last

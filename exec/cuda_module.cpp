@@ -23,13 +23,20 @@ std::filesystem::path module_path() {
   return program.parent_path() / "libspillway_cuda.so";
 }
 
+// The numbers of devices are those that nvidia-smi shows, not CUDA's own, where nothing else is
+// set.
+void* open_module(int flags) {
+  ::setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID", 0);
+  return dlopen(module_path().c_str(), flags);
+}
+
 struct Close {
   void operator()(void* module) const { dlclose(module); }
 };
 
 // For good: what it makes refers to it, and CUDA's runtime does not survive being unloaded.
 void* module_for_good() {
-  static void* const module = dlopen(module_path().c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+  static void* const module = open_module(RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (module == nullptr) {
     throw MachineError("the CUDA module " + module_path().string() + " cannot be loaded",
                        "build with a CUDA toolkit (nvcc on PATH), or use --device cpu");
@@ -54,7 +61,7 @@ Function* module_function(const char* name) {
 
 CudaDevices find_cuda_devices() {
   CudaDevices devices;
-  const std::unique_ptr<void, Close> module(dlopen(module_path().c_str(), RTLD_NOW | RTLD_LOCAL));
+  const std::unique_ptr<void, Close> module(open_module(RTLD_NOW | RTLD_LOCAL));
   if (!module) {
     devices.text =
         "this build has no CUDA module: no CUDA toolkit was found when it was configured";

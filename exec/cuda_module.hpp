@@ -13,7 +13,7 @@
 namespace spillway {
 
 struct CudaGpu {
-  int id = 0;  // as CUDA numbers them
+  int id = 0;  // as nvidia-smi numbers them
   std::string name;
   std::uint64_t memory_bytes = 0;
   int major = 0, minor = 0;  // compute capability
@@ -39,7 +39,7 @@ bool cuda_driver_present();
 std::uint64_t cuda_free_bytes(int device);
 
 struct CudaOptions {
-  int device = 0;   // as CUDA numbers them
+  int device = 0;   // as nvidia-smi numbers them
   int threads = 1;  // of the optimizer on the CPU
 };
 

@@ -30,9 +30,11 @@ DeviceChoice demanded(const DeviceRequest& request, const CudaDevices& devices) 
         throw InputError("--gpu: " + too_old(gpu), "choose another one, or use --device cpu");
       return {gpu, ""};
     }
-    throw InputError(
-        fmt::format("--gpu {}: there is no such GPU; found {}", *request.gpu, devices.text),
-        "give the number of one of these");
+    std::string there;
+    for (const CudaGpu& gpu : devices.gpus)
+      there += fmt::format("{}{} ({})", there.empty() ? "" : ", ", gpu.id, gpu.name);
+    throw InputError(fmt::format("--gpu {}: there is no such GPU; found {}", *request.gpu, there),
+                     "give the number of one of these");
   }
   for (const CudaGpu& gpu : devices.gpus)
     if (gpu.usable()) return {gpu, ""};

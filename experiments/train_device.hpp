@@ -13,7 +13,7 @@ namespace spillway {
 // What the user asks for, and what speaks for one or the other.
 struct DeviceRequest {
   std::string device = "auto";         // auto, cpu or cuda
-  std::optional<int> gpu;              // --gpu: as CUDA numbers them
+  std::optional<int> gpu;              // --gpu: as nvidia-smi numbers them
   bool throttled = false;              // only the CPU backend can be as slow as another machine
   std::optional<bool> machine_is_cpu;  // what the machine file describes; empty: there is none
   bool goes_on = false;                // a training that is resumed: it stays on what it began on
