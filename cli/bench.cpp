@@ -6,6 +6,7 @@
 #include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <sstream>
 
 #include "base/errors.hpp"
@@ -25,7 +26,7 @@ struct Options {
   double seconds = 0.3;
   std::string ssd = ".";
   int rounds = 7;
-  int gpu = 0;
+  std::optional<int> gpu;
   bool list = false, json = false, quick = false;
 };
 
@@ -168,8 +169,7 @@ void add_bench(CLI::App& app, int&) {
                    "user CPU time to spend on each test, time of each sample of a figure, about")
       ->check(CLI::Range(0.0, 3600.0))
       ->capture_default_str();
-  command->add_option("--gpu", options->gpu, "which GPU, as nvidia-smi numbers them")
-      ->capture_default_str();
+  command->add_option("--gpu", options->gpu, "which GPU, as CUDA numbers them (the first)");
   command->add_flag("--quick", options->quick, "of a GPU: fewer shapes, only the smaller model");
   command->add_flag("--list", options->list, "only name the tests");
   command->add_flag("--json", options->json, "print one JSON object (docs/metrics.md)");

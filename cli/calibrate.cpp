@@ -27,7 +27,7 @@ struct Options {
   std::string device = "cpu", model, precision, micro_batches;
   std::optional<std::int64_t> batch, sequence;
   std::int64_t sequences_at_once = 0;
-  int gpu = 0;
+  std::optional<int> gpu;
   std::string ssd = ".";
   int threads = 1, samples = 11;
   bool quiet = false;
@@ -99,6 +99,9 @@ CalibrationOptions calibration_of(const Options& options) {
   if (!is_cuda && calibration.precision != Precision::fp32)
     throw InputError("--precision bf16: the CPU backend computes in fp32",
                      "use --precision fp32, or --device cuda");
+  if (!is_cuda && options.gpu)
+    throw InputError(fmt::format("--gpu {} does not go with --device cpu", *options.gpu),
+                     "leave it out, or use --device cuda");
   if (!is_cuda && options.sequences_at_once > 1)
     throw InputError("--sequences-at-once: the CPU backend works on one sequence at a time",
                      "leave it out, or use --device cuda");
@@ -144,8 +147,7 @@ void add_calibrate(CLI::App& app, int&) {
   command->add_option("--device", options->device, "cpu | cuda")
       ->check(CLI::IsMember({"cpu", "cuda"}))
       ->capture_default_str();
-  command->add_option("--gpu", options->gpu, "which, as nvidia-smi numbers them")
-      ->capture_default_str();
+  command->add_option("--gpu", options->gpu, "which GPU, as CUDA numbers them (the first)");
   command->add_option("--model", options->model,
                       "measure the kernels of this model (gpt-small; cuda: gpt2-124m)");
   CLI::Option* const batch = command->add_option(

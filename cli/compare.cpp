@@ -67,8 +67,9 @@ void print_table(const std::vector<Evaluation>& all) {
 }
 
 void run(const Options& options, int& exit_code) {
-  const auto all = evaluate_policies(options.problem.problem(),
-                                     options.problem.chooses_micro_batch(), options.policies);
+  const Problem problem = options.problem.problem();
+  const auto all = evaluate_policies(problem, options.problem.chooses_micro_batch(),
+                                     options.policies, options.problem.evaluation(problem));
   if (options.json) {
     nlohmann::ordered_json list = nlohmann::ordered_json::array();
     for (const Evaluation& one : all) {

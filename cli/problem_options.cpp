@@ -91,6 +91,14 @@ std::optional<bool> ProblemOptions::machine_is_cpu() const {
   return load_machine(machine, settings_of(settings, false)).gpu.is_cpu;
 }
 
+EvaluateOne ProblemOptions::evaluation(const Problem& problem) const {
+  const Machine& on = problem.machine;
+  if (sequences_at_once || on.gpu.is_cpu || on.kernels.empty()) return evaluate;
+  return [](const Problem& one, const std::string& policy, int steps) {
+    return evaluate_most_at_once(one, policy, steps);
+  };
+}
+
 Problem ProblemOptions::problem() const {
   Problem problem;
   problem.model = load_model(model, settings_of(settings, true));

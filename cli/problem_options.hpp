@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "experiments/evaluate.hpp"
 #include "policies/problem.hpp"
 
 namespace spillway::cli {
@@ -31,6 +32,9 @@ struct ProblemOptions {
   bool chooses_micro_batch() const { return !micro_batch; }
   // Whether --machine describes one where the CPU stands in for a GPU; empty without --machine.
   std::optional<bool> machine_is_cpu() const;
+  // How a policy is evaluated: on a GPU that was measured as it will be trained on, with as many
+  // sequences at once as fit, unless --sequences-at-once is given.
+  EvaluateOne evaluation(const Problem& problem) const;
   // --gpu-memory, --host-memory and --set, applied to a machine.
   Machine limited(Machine machine) const;
 };

@@ -56,9 +56,10 @@ Evaluation evaluate_as_asked(const Options& options) {
     throw InputError(fmt::format("--steps {} is not in 1 .. 1000", options.steps),
                      "leave it out: a few steps show the steady state");
   }
+  const EvaluateOne evaluation = options.problem.evaluation(problem);
   return options.problem.chooses_micro_batch()
-             ? evaluate_best_micro_batch(problem, options.policy, options.steps)
-             : evaluate(problem, options.policy, options.steps);
+             ? evaluate_best_micro_batch(problem, options.policy, options.steps, evaluation)
+             : evaluation(problem, options.policy, options.steps);
 }
 
 void print_memory(const Schedule& schedule) {

@@ -11,14 +11,13 @@
 #include "exec/arena.hpp"
 #include "experiments/drive_bench.hpp"
 #include "experiments/link_bench.hpp"
+#include "experiments/train_device.hpp"
 #include "policies/program.hpp"
 
 namespace spillway {
 
 namespace {
 
-// For what CUDA loads as it goes: kernels, cuBLAS's handles.
-constexpr std::uint64_t cuda_margin = std::uint64_t{512} << 20;
 constexpr std::uint64_t drive_memory = std::uint64_t{96} << 20;
 // Kernels are too short for the driver's clocks to settle on the first samples.
 constexpr int warm_up = 5;
@@ -109,19 +108,20 @@ class GpuCalibration {
   }
 
   void memory() {
-    std::uint64_t reserved = cuda_margin;
+    std::uint64_t reserved = 0;
     for (const Part& part : parts_)
-      reserved = std::max(reserved, cuda_margin + gpu_.reserved_bytes(part.problem));
+      reserved = std::max(reserved, gpu_.reserved_bytes(part.problem));
     const std::uint64_t free = gpu_.info.free_memory;
-    if (free <= reserved) {
+    machine_.gpu.memory = gpu_tier_bytes(free, reserved) / buffer_alignment * buffer_alignment;
+    if (machine_.gpu.memory == 0) {
       throw MachineError(
           fmt::format("{}: only {} bytes of its memory are free", gpu_.info.name, free),
           "end other programs on the GPU (nvidia-smi lists them)");
     }
-    machine_.gpu.memory = (free - reserved) / buffer_alignment * buffer_alignment;
-    source("gpu.memory", fmt::format("free when calibrated, less {} bytes of workspaces and for "
-                                     "what CUDA loads",
-                                     reserved));
+    source("gpu.memory",
+           fmt::format("free when calibrated, less {} bytes of workspaces and a margin for "
+                       "what CUDA loads",
+                       reserved));
   }
 
   const CalibrationOptions& options_;

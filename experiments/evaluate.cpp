@@ -33,6 +33,18 @@ Evaluation evaluate(const Problem& problem, const std::string& policy, int steps
   return evaluation;
 }
 
+Evaluation evaluate_most_at_once(Problem problem, const std::string& policy, int steps,
+                                 const std::function<void(Problem&)>& limit) {
+  const std::int64_t micro_batch = problem.workload.micro_batch;
+  for (std::int64_t sequences = micro_batch;; --sequences) {
+    if (micro_batch % sequences != 0) continue;
+    problem.workload.sequences_at_once = sequences;
+    if (limit) limit(problem);
+    Evaluation one = evaluate(problem, policy, steps);
+    if (one.result || sequences == 1) return one;
+  }
+}
+
 std::vector<std::int64_t> micro_batch_candidates(std::int64_t batch) {
   std::vector<std::int64_t> candidates;
   for (std::int64_t parts = 1; parts <= std::min(batch, most_micro_batches); ++parts) {
@@ -54,13 +66,14 @@ std::vector<std::int64_t> smaller_micro_batches(std::int64_t batch) {
 
 }  // namespace
 
-Evaluation evaluate_best_micro_batch(Problem problem, const std::string& policy, int steps) {
+Evaluation evaluate_best_micro_batch(Problem problem, const std::string& policy, int steps,
+                                     const EvaluateOne& evaluate_one) {
   std::optional<Evaluation> best;
   std::exception_ptr refused;
   const auto attempt = [&](std::int64_t micro_batch) {
     problem.workload.micro_batch = micro_batch;
     try {
-      Evaluation one = evaluate(problem, policy, steps);
+      Evaluation one = evaluate_one(problem, policy, steps);
       const bool better =
           !best || (one.result && (!best->result || one.result->tokens_per_second >
                                                         best->result->tokens_per_second));
@@ -83,15 +96,17 @@ Evaluation evaluate_best_micro_batch(Problem problem, const std::string& policy,
 }
 
 std::vector<Evaluation> evaluate_policies(const Problem& problem, bool choose_micro_batch,
-                                          const std::vector<std::string>& policies) {
+                                          const std::vector<std::string>& policies,
+                                          const EvaluateOne& evaluate_one) {
   std::vector<std::string> names = policies;
   if (names.empty()) {
     for (const PolicyInfo& info : builtin_policies()) names.push_back(info.name);
   }
   std::vector<Evaluation> all;
   for (const std::string& name : names) {
-    all.push_back(choose_micro_batch ? evaluate_best_micro_batch(problem, name)
-                                     : evaluate(problem, name));
+    all.push_back(choose_micro_batch
+                      ? evaluate_best_micro_batch(problem, name, default_steps, evaluate_one)
+                      : evaluate_one(problem, name, default_steps));
   }
   return all;
 }

@@ -1,6 +1,7 @@
 // One policy on one problem: built, checked, simulated. And the choice of the micro-batch.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -24,6 +25,16 @@ inline constexpr int default_steps = 6;
 // Throws InputError for a problem or policy that is wrong; one that does not fit has no result.
 Evaluation evaluate(const Problem& problem, const std::string& policy, int steps = default_steps);
 
+// The same, as training on a GPU chooses: with as many sequences of a micro-batch at once as fit
+// (Workload::sequences_at_once), the whole micro-batch first. `limit` (may be empty) is called with
+// each problem before, to set the GPU memory there is for it.
+Evaluation evaluate_most_at_once(Problem problem, const std::string& policy, int steps,
+                                 const std::function<void(Problem&)>& limit = {});
+
+// How one policy is evaluated at one micro-batch.
+using EvaluateOne =
+    std::function<Evaluation(const Problem& problem, const std::string& policy, int steps)>;
+
 // The micro-batches worth a try: divisors of the batch, the largest first, that make at most
 // most_micro_batches micro-batches. More of them take more time, to build and to run, and gain
 // nothing.
@@ -35,12 +46,14 @@ std::vector<std::int64_t> micro_batch_candidates(std::int64_t batch);
 // no result, when none fits. Cuts that the other settings do not go with are left out; throws
 // InputError when all are.
 Evaluation evaluate_best_micro_batch(Problem problem, const std::string& policy,
-                                     int steps = default_steps);
+                                     int steps = default_steps,
+                                     const EvaluateOne& evaluate_one = evaluate);
 
 // All built-in policies (or those named), in their order. A policy that cannot run this problem at
 // all throws; one that does not fit is listed without a result.
 std::vector<Evaluation> evaluate_policies(const Problem& problem, bool choose_micro_batch,
-                                          const std::vector<std::string>& policies = {});
+                                          const std::vector<std::string>& policies = {},
+                                          const EvaluateOne& evaluate_one = evaluate);
 
 // Index of the evaluation with the most tokens/s; none: nothing fits.
 std::optional<std::size_t> fastest(const std::vector<Evaluation>& evaluations);

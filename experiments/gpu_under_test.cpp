@@ -1,23 +1,17 @@
 #include "experiments/gpu_under_test.hpp"
 
-#include <fmt/format.h>
-
-#include "base/errors.hpp"
 #include "exec/cuda_module.hpp"
+#include "experiments/train_device.hpp"
 
 namespace spillway {
 
-GpuUnderTest open_gpu(int device, int threads) {
-  const CudaDevices devices = find_cuda_devices();
-  if (devices.count == 0)
-    throw MachineError("there is no CUDA GPU here: " + devices.text, "use --device cpu");
-  if (device < 0 || device >= devices.count) {
-    throw InputError(
-        fmt::format("--gpu {}: there are {} CUDA devices, numbered from 0", device, devices.count),
-        "choose one of those that nvidia-smi lists");
-  }
+GpuUnderTest open_gpu(std::optional<int> number, int threads) {
+  DeviceRequest request;
+  request.device = "cuda";
+  request.gpu = number;
+  const int device = choose_device(request).gpu->id;
   GpuUnderTest gpu;
-  gpu.info = make_gpu_bench({device})->info();
+  gpu.info = make_gpu_bench(GpuBenchOptions{.device = device})->info();
   gpu.reserved_bytes = cuda_reserved_bytes;
   gpu.make_device = [device, threads](const Problem& problem, std::uint64_t gpu_bytes,
                                       std::uint64_t host_bytes) {

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 
 #include "exec/gpu_bench.hpp"
 #include "experiments/kernel_bench.hpp"
@@ -18,8 +19,8 @@ struct GpuUnderTest {
   std::function<std::unique_ptr<GpuBench>(const GpuBenchOptions& options)> make_bench;
 };
 
-// GPU number `device`, with so many threads for the optimizer on the CPU. Throws MachineError where
-// there is no GPU or no CUDA module, InputError where there is none of that number.
-GpuUnderTest open_gpu(int device, int threads);
+// GPU number `gpu` as CUDA counts, or the first that can be used, with so many threads for the
+// optimizer on the CPU. Throws InputError, with CUDA's reason, where there is none.
+GpuUnderTest open_gpu(std::optional<int> gpu, int threads);
 
 }  // namespace spillway

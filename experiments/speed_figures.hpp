@@ -8,6 +8,7 @@
 
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -34,9 +35,9 @@ struct SpeedFigure {
 struct FigureOptions {
   std::vector<std::filesystem::path> ssd = {"."};  // directories to measure
   int rounds = 7;
-  double seconds = 0.5;  // of each sample, about
-  int gpu = 0;           // which CUDA GPU
-  bool quick = false;    // of a GPU: fewer shapes
+  double seconds = 0.5;    // of each sample, about
+  std::optional<int> gpu;  // which CUDA GPU; the first that can be used
+  bool quick = false;      // of a GPU: fewer shapes
 };
 
 // One test makes several figures, because they need the same preparation.

@@ -46,7 +46,6 @@ void hold_to(SpeedFigure& figure, const GpuTiming& timing, const SpeedFigure& ro
 
 GpuBenchOptions bench_options(const FigureOptions& options) {
   GpuBenchOptions bench;
-  bench.device = options.gpu;
   bench.size = options.quick ? GpuBenchSize::quick : GpuBenchSize::full;
   bench.rounds = options.rounds;
   return bench;

@@ -46,7 +46,7 @@ std::vector<SpeedFigure> gpu_training_figures(const GpuUnderTest& gpu, const Gpu
                                               const std::filesystem::path& folder);
 
 // The tests `gpu/memory`, `gpu/matmul`, `gpu/attention`, `gpu/training` on GPU FigureOptions::gpu:
-// all on request only, and MachineError where there is no GPU.
+// all on request only, and InputError where there is none.
 std::vector<FigureTest> gpu_figure_tests();
 
 }  // namespace spillway

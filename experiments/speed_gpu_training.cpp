@@ -12,6 +12,7 @@
 #include "exec/training.hpp"
 #include "experiments/scratch_folder.hpp"
 #include "experiments/speed_gpu.hpp"
+#include "experiments/train_device.hpp"
 
 namespace spillway {
 
@@ -33,12 +34,7 @@ Problem problem_of(const GpuUnderTest& gpu, const GpuTrainingShape& shape,
   Machine& machine = problem.machine;
   machine.name = "this machine";
   machine.host.memory = available_memory() / 2 / buffer_alignment * buffer_alignment;
-  // What CUDA loads as it goes takes some, too.
-  constexpr std::uint64_t margin = std::uint64_t{512} << 20;
-  const std::uint64_t taken = gpu.reserved_bytes(problem) + margin;
-  machine.gpu.memory = gpu.info.free_memory > taken
-                           ? (gpu.info.free_memory - taken) / buffer_alignment * buffer_alignment
-                           : 0;
+  machine.gpu.memory = gpu_tier_bytes(gpu.info.free_memory, gpu.reserved_bytes(problem));
   return problem;
 }
 

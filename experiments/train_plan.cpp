@@ -56,6 +56,16 @@ void limit_gpu(Problem& problem, const TrainHardware& hardware) {
   limit = limit == 0 ? most : std::min(limit, most);
 }
 
+EvaluateOne evaluation_on(const TrainHardware& hardware, std::uint64_t gpu_limit) {
+  if (!hardware.choose_sequences_at_once) return evaluate;
+  return [&hardware, gpu_limit](const Problem& problem, const std::string& policy, int steps) {
+    return evaluate_most_at_once(problem, policy, steps, [&](Problem& one) {
+      one.machine.gpu.memory = gpu_limit;
+      limit_gpu(one, hardware);
+    });
+  };
+}
+
 // One sequence at a time is what was planned with.
 void choose_sequences_at_once(Problem& problem, const std::string& policy,
                               const TrainHardware& hardware) {
@@ -92,6 +102,7 @@ void require_fit_on_drives(const Problem& problem, const std::string& policy) {
 TrainPlan plan_training(Problem problem, bool choose_micro_batch, const std::string& policy,
                         bool machine_unknown, const std::vector<fs::path>& ssd,
                         const TrainHardware& hardware) {
+  const std::uint64_t gpu_limit = problem.machine.gpu.memory;
   limit_gpu(problem, hardware);
   if (machine_unknown) {
     if (policy == "auto") {
@@ -112,17 +123,15 @@ TrainPlan plan_training(Problem problem, bool choose_micro_batch, const std::str
     for (const PolicyInfo& info : builtin_policies()) policies.push_back(info.name);
     policies.emplace_back("fuyou:swap=auto");  // its default is what was published, not the fastest
   }
-  const std::vector<Evaluation> all = evaluate_policies(problem, choose_micro_batch, policies);
+  const std::vector<Evaluation> all =
+      evaluate_policies(problem, choose_micro_batch, policies, evaluation_on(hardware, gpu_limit));
   const auto best = fastest(all);
   if (!best) {
     all.back().schedule.require_fit();
     bug("a schedule without a result does not fit", __FILE__, __LINE__);
   }
   const Evaluation& chosen = all[*best];
-  problem.workload.micro_batch = chosen.schedule.problem().workload.micro_batch;
-  if (hardware.choose_sequences_at_once)
-    choose_sequences_at_once(problem, chosen.schedule.policy(), hardware);
-  return {problem, chosen.schedule.policy(), chosen.result->step_seconds};
+  return {chosen.schedule.problem(), chosen.schedule.policy(), chosen.result->step_seconds};
 }
 
 std::vector<fs::path> default_text() {

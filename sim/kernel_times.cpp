@@ -76,12 +76,35 @@ double KernelTimes::gradient_norm_rate(Lane lane) const {
 KernelEstimate KernelTimes::look_up(const Task& task) const {
   if (const KernelTime* exact = measured(task)) return {seconds_of(*exact), false};
   if (const auto inside = between(task)) return {*inside, false};
+  if (const auto parts = by_groups(task)) return {*parts, false};
   return {extrapolate(task), true};
 }
 
 const KernelTime* KernelTimes::measured(const Task& task) const {
   const auto found = measured_.find({to_string(task.kind), kernel_shape(problem_, task)});
   return found != measured_.end() ? found->second : nullptr;
+}
+
+// A block on a GPU works on one group of sequences after another: each takes what a micro-batch of
+// as many does.
+std::optional<double> KernelTimes::by_groups(const Task& task) const {
+  const Workload& workload = problem_.workload;
+  const bool is_block = task.kind == TaskKind::forward || task.kind == TaskKind::backward;
+  const std::int64_t at_once = workload.sequences_at_once;
+  if (!is_block || problem_.machine.gpu.is_cpu || at_once == workload.micro_batch) return {};
+  Problem group;
+  group.model = problem_.model;
+  group.machine.name = problem_.machine.name;
+  group.machine.kernels = problem_.machine.kernels;
+  group.workload = workload;
+  group.workload.batch = group.workload.micro_batch = at_once;
+  group.workload.gradient =
+      problem_.gradient_bytes() == 2 ? GradientWidth::bits16 : GradientWidth::bits32;
+  const KernelTimes times(group);
+  const double groups = static_cast<double>(workload.micro_batch / at_once);
+  if (const KernelTime* exact = times.measured(task)) return groups * seconds_of(*exact);
+  if (const auto inside = times.between(task)) return groups * *inside;
+  return {};
 }
 
 // The time of a block that keeps some of its tensors.

@@ -3,11 +3,12 @@
 // Exact: the median of the kernel measured at the task's kind and shape (kernel_shape()). A
 // block that saves or recomputes some of its tensors lies between the ones that do all and nothing,
 // if these two were measured: by the bytes saved; by what recomputing each group of tensors alone
-// takes (recompute_groups), or, if that was not measured, by the FLOPs recomputed. Where that shape
-// was not measured, the time is extrapolated by FLOP rate from the measured kernel that is nearest
-// in FLOPs: of the same kind if there is one, else of any kind; with no kernels at all from
-// gpu.flops. Tasks without FLOPs (embedding) are then timed by the bytes they touch. An
-// extrapolated time is a guess and is marked as one.
+// takes (recompute_groups), or, if that was not measured, by the FLOPs recomputed. A block on
+// a GPU that works on a part of the micro-batch at once takes what micro-batches of that size take
+// together. Where no such shape was measured, the time is extrapolated by FLOP rate from the
+// measured kernel that is nearest in FLOPs: of the same kind if there is one, else of any kind;
+// with no kernels at all from gpu.flops. Tasks without FLOPs (embedding) are then timed by the
+// bytes they touch. An extrapolated time is a guess and is marked as one.
 #pragma once
 
 #include <cstdint>
@@ -42,6 +43,7 @@ class KernelTimes {
   KernelEstimate look_up(const Task& task) const;
   const KernelTime* measured(const Task& task) const;
   std::optional<double> between(const Task& task) const;
+  std::optional<double> by_groups(const Task& task) const;
   double recompute_share(const Task& task, const Task& all_kept, double all_seconds) const;
   double extrapolate(const Task& task) const;
 

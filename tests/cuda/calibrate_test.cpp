@@ -92,10 +92,14 @@ TEST_CASE("CUDA: kernels are measured as they will run: sequences at once, preci
   options.precision = Precision::fp32;
   const Machine machine = calibrate(options, [](const std::string&, int, int) {});
   Problem problem = small_problem(options, machine, 2);
-  CHECK(
-      simulate(build_schedule(problem, "resident", 2)).extrapolated);  // two at once: not measured
+  const auto guesses = [&] {
+    return simulate(build_schedule(problem, "resident", 2)).extrapolated;
+  };
+  CHECK(guesses());  // both sequences at once were not measured
   problem.workload.sequences_at_once = 1;
-  CHECK_FALSE(simulate(build_schedule(problem, "resident", 2)).extrapolated);
+  CHECK_FALSE(guesses());
+  problem.workload.precision = Precision::bf16;
+  CHECK(guesses());
 }
 
 TEST_CASE("CUDA: what the backend does not compute cannot be calibrated") {

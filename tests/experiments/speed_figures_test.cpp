@@ -108,7 +108,7 @@ TEST_CASE("The bench of training leaves nothing behind and reports a share of th
   CHECK(std::filesystem::is_empty(folder.path));
 }
 
-TEST_CASE("FLOPs of training a token: 6 N + 6 L C T; GPT-2 124M at T = 1024") {
+TEST_CASE("FLOPs of training a token of GPT-2 124M at T = 1024 are 6 N + 6 L C T") {
   // N = 50257 768 + 1024 768 + 12 (12 768^2 + 13 768) + 2 768 = 124439808
   const ModelSpec model = load_model("gpt2-124m", {});
   REQUIRE(model.parameters() == 124439808);
@@ -116,7 +116,7 @@ TEST_CASE("FLOPs of training a token: 6 N + 6 L C T; GPT-2 124M at T = 1024") {
         Approx(6.0 * 124439808 + 6.0 * 12 * 768 * 1024).epsilon(1e-12));
 }
 
-TEST_CASE("GPUs are known by a part of their name; the first that is more than another's") {
+TEST_CASE("GPUs are known by a part of their name, some by more of it") {
   CHECK(datasheet_flops("NVIDIA H200") == 989.5e12);
   CHECK(datasheet_flops("NVIDIA H100 80GB HBM3") == 989.5e12);
   CHECK(datasheet_flops("NVIDIA H100 PCIe") < 989.5e12);

@@ -167,3 +167,25 @@ TEST_CASE("Norms are timed by the rate of their lane, of the largest gradient me
   problem.machine.gpu.is_cpu = true;
   CHECK(KernelTimes(problem).gradient_norm_rate(Lane::gpu_compute) == Approx(4e9));
 }
+
+TEST_CASE(
+    "A block on a GPU that works on groups of sequences takes what the groups take together") {
+  // 2 of 4 sequences at once: twice the time of a micro-batch of 2, which was measured.
+  Problem problem = small_problem(cpu_machine(2));
+  problem.workload.precision = Precision::bf16;
+  problem.workload.batch = 8;
+  problem.workload.micro_batch = 4;
+  Problem two = problem;
+  two.workload.micro_batch = two.workload.sequences_at_once = 2;
+  const Task task = compute(TaskKind::forward, 1e9);
+  problem.machine.gpu.is_cpu = false;
+  problem.machine.kernels = {kernel("forward", kernel_shape(two, task), 5e8, 3'000'000),
+                             kernel("forward", "whole", 1e9, 5'000'000)};
+  problem.workload.sequences_at_once = 2;
+  CHECK(KernelTimes(problem).estimate(task).seconds == Approx(0.006));
+  CHECK_FALSE(KernelTimes(problem).estimate(task).extrapolated);
+  // Groups of 1 were not measured: nearest in FLOPs.
+  problem.workload.sequences_at_once = 1;
+  CHECK(KernelTimes(problem).estimate(task).seconds == Approx(0.005));
+  CHECK(KernelTimes(problem).estimate(task).extrapolated);
+}
