@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -24,8 +25,14 @@ struct Options {
   double seconds = 0.3;
   std::string ssd = ".";
   int rounds = 7;
-  bool list = false, json = false;
+  int gpu = 0;
+  bool list = false, json = false, quick = false;
 };
+
+// Whether a name given means this test: its own, or that of a group it is in.
+bool means(const std::string& name, const std::string& test) {
+  return test == name || test.rfind(name + "/", 0) == 0;
+}
 
 // Where nothing is known, null.
 ordered_json known(double value) { return value > 0 ? ordered_json(value) : ordered_json(nullptr); }
@@ -55,15 +62,15 @@ Selection select(const Options& options, bool list) {
   Selection selection;
   std::vector<std::string> others;
   std::vector<FigureTest> figures = figure_tests();
-  if (options.names.empty())
+  if (options.names.empty()) {
+    if (!list) std::erase_if(figures, [](const FigureTest& test) { return test.on_request; });
     return {list ? speed_tests() : find_speed_tests({}), std::move(figures)};
+  }
   for (const std::string& name : options.names) {
-    const auto found = std::find_if(figures.begin(), figures.end(),
-                                    [&](const FigureTest& test) { return test.name == name; });
-    if (found == figures.end())
-      others.push_back(name);
-    else
-      selection.figures.push_back(*found);
+    const std::size_t before = selection.figures.size();
+    std::copy_if(figures.begin(), figures.end(), std::back_inserter(selection.figures),
+                 [&](const FigureTest& test) { return means(name, test.name); });
+    if (selection.figures.size() == before) others.push_back(name);
   }
   std::vector<std::string> known;
   for (const FigureTest& test : figures) known.push_back(test.name);
@@ -84,8 +91,9 @@ void list_tests(const Options& options) {
                test.on_request ? " (only when named in full)" : "");
   }
   for (const FigureTest& test : selection.figures) {
-    figures.push_back({{"name", test.name}, {"what", test.what}});
-    if (!options.json) fmt::print("{:<28} {}\n", test.name, test.what);
+    figures.push_back({{"name", test.name}, {"what", test.what}, {"on_request", test.on_request}});
+    if (options.json) continue;
+    fmt::print("{:<28} {}{}\n", test.name, test.what, test.on_request ? " (only when named)" : "");
   }
   if (options.json) fmt::print("{}\n", ordered_json{{"tests", all}, {"figures", figures}}.dump(2));
 }
@@ -104,6 +112,8 @@ FigureOptions figure_options(const Options& options) {
   if (result.ssd.empty())
     throw InputError("--ssd names no directory", "directories on the drives to measure");
   result.rounds = options.rounds;
+  result.gpu = options.gpu;
+  result.quick = options.quick;
   result.seconds = std::max(options.seconds, 0.05);  // of which fio can tell a rate
   return result;
 }
@@ -158,6 +168,9 @@ void add_bench(CLI::App& app, int&) {
                    "user CPU time to spend on each test, time of each sample of a figure, about")
       ->check(CLI::Range(0.0, 3600.0))
       ->capture_default_str();
+  command->add_option("--gpu", options->gpu, "which GPU, as nvidia-smi numbers them")
+      ->capture_default_str();
+  command->add_flag("--quick", options->quick, "of a GPU: fewer shapes, only the smaller model");
   command->add_flag("--list", options->list, "only name the tests");
   command->add_flag("--json", options->json, "print one JSON object (docs/metrics.md)");
   command->callback([options] { run(*options); });

@@ -35,7 +35,7 @@ ordered_json to_json(const SpeedFigure& figure) {
 }
 
 void print_heading() {
-  fmt::print("{:<24} {:>9} {:<8} {:>9} {:>7} {:>15} {:>9}  {}\n", "figure", "value", "", "roofline",
+  fmt::print("{:<34} {:>9} {:<8} {:>9} {:>7} {:>15} {:>9}  {}\n", "figure", "value", "", "roofline",
              "ratio", "middle half of", "target", "");
 }
 
@@ -50,7 +50,7 @@ void print_row(const SpeedFigure& figure) {
   if (figure.target > 0)
     target =
         fmt::format(fmt::runtime(has_roofline(figure) ? ">= {:.2f}" : "<= {:g}"), figure.target);
-  fmt::print("{:<24} {:>9.2f} {:<8} {:>9} {:>7} {:>15} {:>9}  {}\n", figure.name, figure.value,
+  fmt::print("{:<34} {:>9.2f} {:<8} {:>9} {:>7} {:>15} {:>9}  {}\n", figure.name, figure.value,
              figure.unit, roofline, ratio, spread, target,
              figure.target <= 0 ? ""
              : figure.met()     ? "met"

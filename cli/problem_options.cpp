@@ -51,6 +51,9 @@ void ProblemOptions::add_to(CLI::App& command, bool machine_required) {
                      "sequences per micro-batch; default: the fastest that fits");
   command.add_option("--sequence", sequence,
                      "tokens per sequence; default: the model's positions, at most 1024");
+  command.add_option("--sequences-at-once", sequences_at_once,
+                     "sequences of a micro-batch that the GPU computes at once; default: 1, when "
+                     "training on a GPU as many as fit");
   command.add_option("--precision", precision,
                      "bf16 | fp32; default: fp32 on the CPU backend, else bf16");
   command
@@ -83,6 +86,11 @@ Machine ProblemOptions::limited(Machine result) const {
   return result;
 }
 
+std::optional<bool> ProblemOptions::machine_is_cpu() const {
+  if (machine.empty()) return {};
+  return load_machine(machine, settings_of(settings, false)).gpu.is_cpu;
+}
+
 Problem ProblemOptions::problem() const {
   Problem problem;
   problem.model = load_model(model, settings_of(settings, true));
@@ -100,7 +108,11 @@ Problem ProblemOptions::problem() const {
                      "leave it out for the fastest that fits, or give a divisor of the batch");
   if (sequence)
     require_positive("--sequence", *sequence, "tokens per sequence, e.g. --sequence 512");
+  if (sequences_at_once)
+    require_positive("--sequences-at-once", *sequences_at_once,
+                     "leave it out, or give a divisor of the micro-batch");
   workload.batch = batch;
+  workload.sequences_at_once = sequences_at_once.value_or(1);
   workload.micro_batch = micro_batch.value_or(batch);
   workload.sequence =
       sequence.value_or(std::min(problem.model.positions, default_longest_sequence));

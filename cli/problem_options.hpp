@@ -17,8 +17,9 @@ struct ProblemOptions {
   std::vector<std::string> settings;  // --set KEY=VALUE
   std::int64_t batch = 8;
   std::optional<std::int64_t> micro_batch;
-  std::optional<std::int64_t> sequence;  // else the model's positions, at most 1024
-  std::string precision;                 // "": fp32 where the CPU stands in for a GPU, else bf16
+  std::optional<std::int64_t> sequence;           // else the model's positions, at most 1024
+  std::optional<std::int64_t> sequences_at_once;  // else 1, or what the subcommand chooses
+  std::string precision;  // "": fp32 where the CPU stands in for a GPU, else bf16
   std::string gradient = "auto";
   std::string gradient_clip = "off", on_nonfinite = "stop";
   std::string gpu_memory, host_memory;
@@ -28,6 +29,8 @@ struct ProblemOptions {
   // Throws InputError. Without --micro-batch the micro-batch is the batch.
   Problem problem() const;
   bool chooses_micro_batch() const { return !micro_batch; }
+  // Whether --machine describes one where the CPU stands in for a GPU; empty without --machine.
+  std::optional<bool> machine_is_cpu() const;
   // --gpu-memory, --host-memory and --set, applied to a machine.
   Machine limited(Machine machine) const;
 };

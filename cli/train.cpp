@@ -1,11 +1,9 @@
 // spillway train: train for real, under the memory limits given.
 #include <fmt/format.h>
-#include <charconv>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <string_view>
 
 #include "base/errors.hpp"
 #include "base/units.hpp"
@@ -22,6 +20,7 @@
 #include "exec/training_record.hpp"
 #include "experiments/evaluate.hpp"
 #include "experiments/throttled_machine.hpp"
+#include "experiments/train_device.hpp"
 #include "experiments/train_plan.hpp"
 #include "traces/perfetto.hpp"
 
@@ -36,7 +35,8 @@ struct Options {
   ProblemOptions problem;
   std::string policy = "auto";
   std::vector<std::string> data;
-  std::string ssd, run, trace, device = "cpu", durability, throttle;
+  std::string ssd, run, trace, device = "auto", durability, throttle;
+  std::optional<int> gpu;
   std::int64_t steps = 100;
   std::uint64_t seed = 1;
   int threads = 1;
@@ -55,17 +55,6 @@ ordered_json memory_json(const Schedule& schedule) {
 }
 
 void check(const Options& options) {
-  if (options.device == "cuda") {
-    const CudaDevices devices = find_cuda_devices();
-    throw InputError(
-        devices.count > 0
-            ? "--device cuda: this version trains on the CPU backend only; found " + devices.text
-            : "--device cuda: there is no CUDA GPU here: " + devices.text,
-        "use --device cpu");
-  }
-  if (options.device != "cpu")
-    throw InputError(fmt::format("--device {} is neither cpu nor cuda", options.device),
-                     "use --device cpu");
   if (options.steps < 1)
     throw InputError(fmt::format("--steps {}: not a positive number", options.steps),
                      "optimizer steps, e.g. --steps 100");
@@ -87,6 +76,8 @@ ordered_json start_event(const Training& training, const TrainPlan& plan, const 
         {"micro_batch", problem.workload.micro_batch},
         {"micro_batches", problem.workload.micro_batches()},
         {"sequence", problem.workload.sequence},
+        {"sequences_at_once", problem.workload.sequences_at_once},
+        {"precision", problem.workload.precision == Precision::bf16 ? "bf16" : "fp32"},
         {"gradient_clip", to_string(problem.workload.clip)},
         {"on_nonfinite", to_string(problem.workload.on_nonfinite)}}},
       {"memory", memory_json(training.schedule())},
@@ -164,28 +155,6 @@ void announce_end(const TrainingResult& result, const RunFolder& run, const fs::
     fmt::print("to go on: spillway train --resume --run {}\n", run.path().string());
 }
 
-Durability parse_durability(const std::string& text) {
-  Durability durability{DurabilityMode::on, 0};
-  if (text.empty()) return durability;
-  constexpr std::string_view interval = "interval=";
-  if (text == "off") {
-    durability.mode = DurabilityMode::off;
-  } else if (text == "step") {
-    durability.interval = 1;
-  } else if (text.rfind(interval, 0) == 0) {
-    const char* const begin = text.data() + interval.size();
-    const char* const end = text.data() + text.size();
-    const auto [rest, error] = std::from_chars(begin, end, durability.interval);
-    if (error != std::errc() || rest != end || durability.interval < 1)
-      throw InputError(fmt::format("--durability {}: not a positive number of steps", text),
-                       "example: --durability interval=20");
-  } else {
-    throw InputError(fmt::format("--durability {} is not step, interval=N or off", text),
-                     "leave it out for the most that costs next to nothing");
-  }
-  return durability;
-}
-
 // What `--resume` goes on from: the options of the run where none are given now, and its last
 // commit, if there is one yet.
 std::optional<ResumePoint> resume(CLI::App& command, Options& options, const SavedRun& saved) {
@@ -201,12 +170,20 @@ std::optional<ResumePoint> resume(CLI::App& command, Options& options, const Sav
   const bool policy_given = command.count("--policy") > 0, data_given = command.count("--data") > 0;
   const bool ssd_given = command.count("--ssd") > 0;
   const bool micro_batch_given = command.count("--micro-batch") > 0;
+  const bool precision_given = command.count("--precision") > 0;
+  const bool sequences_given = command.count("--sequences-at-once") > 0;
+  const bool device_given = command.count("--device") > 0 && options.device != "auto";
   apply_saved(command, saved);
   if (!saved.store) return {};  // it ended before its first commit: from the beginning
   ResumePoint point = find_resume_point(*saved.store);
   const TrainingRecord record = TrainingRecord::parse(point.record.identity.training);
   if (!policy_given) options.policy = record.policy;
   if (!micro_batch_given) options.problem.micro_batch = record.workload.micro_batch;
+  // Chosen where the run began, and part of its numbers since.
+  if (!device_given) options.device = record.backend;
+  if (!precision_given)
+    options.problem.precision = record.workload.precision == Precision::bf16 ? "bf16" : "fp32";
+  if (!sequences_given) options.problem.sequences_at_once = record.workload.sequences_at_once;
   if (!data_given) {
     options.data.clear();
     for (const fs::path& path : record.data) options.data.push_back(path.string());
@@ -220,12 +197,35 @@ std::optional<ResumePoint> resume(CLI::App& command, Options& options, const Sav
   return point;
 }
 
+// Where to train. A GPU computes in bf16 unless told otherwise.
+DeviceChoice choose_device(Options& options, const ThrottleRates& throttle, bool goes_on) {
+  const DeviceChoice choice = spillway::choose_device(
+      {options.device, options.gpu, throttle.any(), options.problem.machine_is_cpu(), goes_on});
+  if (choice.gpu && options.problem.precision.empty()) options.problem.precision = "bf16";
+  return choice;
+}
+
+TrainHardware hardware_of(const DeviceChoice& choice, const ProblemOptions& options) {
+  TrainHardware hardware;
+  if (!choice.gpu) return hardware;
+  hardware.cuda = true;
+  hardware.choose_sequences_at_once = !options.sequences_at_once;
+  if (options.gpu_memory.empty()) {
+    const std::uint64_t free = cuda_free_bytes(choice.gpu->id);
+    hardware.gpu_bytes = [free](const Problem& problem) {
+      return gpu_tier_bytes(free, cuda_reserved_bytes(problem));
+    };
+  }
+  return hardware;
+}
+
 // Everything that `train` sets up before the first step.
 struct Preparation {
   TrainPlan plan;
   RunFolder folder;
   SavedRun saved;
   TrainingOptions training;
+  std::string why_cpu;  // where the user left the choice to the program
 };
 
 // What a later --resume is to know: not how this run reports.
@@ -252,16 +252,18 @@ Preparation prepare(CLI::App& command, Options& options) {
   if (options.problem.model.empty()) throw CLI::RequiredError("--model");
   check(options);
   const Durability durability = parse_durability(options.durability);
-  Problem problem = options.problem.problem();
-  check_backend(problem);
   const ThrottleRates throttle = parse_throttle(options.throttle);
+  const DeviceChoice device = choose_device(options, throttle, point.has_value());
+  Problem problem = options.problem.problem();
+  check_backend(problem, device.gpu.has_value());
   if (!options.problem.machine.empty())
     problem.machine = throttled_machine(problem.machine, throttle);
   std::vector<fs::path> drives = ssd_directories(options.ssd);
   const bool drives_given = !drives.empty();
   if (!drives_given) drives.push_back(nearest_existing(options.run.empty() ? "." : options.run));
-  TrainPlan plan = plan_training(problem, options.problem.chooses_micro_batch(), options.policy,
-                                 options.problem.machine.empty(), drives);
+  TrainPlan plan =
+      plan_training(problem, options.problem.chooses_micro_batch(), options.policy,
+                    options.problem.machine.empty(), drives, hardware_of(device, options.problem));
   RunFolder folder = options.resume ? RunFolder::open(options.run)
                                     : RunFolder(options.run, plan.problem.model.name);
   if (!drives_given) drives = {folder.make_ssd_folder()};
@@ -273,6 +275,14 @@ Preparation prepare(CLI::App& command, Options& options) {
   training.ssd = drives;
   training.optimizer = options.optimizer;
   training.threads = options.threads;
+  if (device.gpu) {
+    training.backend = TrainingRecord::cuda_backend;
+    training.make_device = [problem = plan.problem,
+                            cuda = CudaOptions{device.gpu->id, options.threads}](
+                               std::uint64_t gpu_bytes, std::uint64_t host_bytes) {
+      return make_cuda_device(problem, gpu_bytes, host_bytes, cuda);
+    };
+  }
   training.throttle = throttle;
   for (const std::string& path : options.data) training.data.emplace_back(path);
   if (options.data.empty()) training.data = default_text();
@@ -283,7 +293,8 @@ Preparation prepare(CLI::App& command, Options& options) {
   training.may_be_done = !saved.complete;  // killed between its last commit and its end
   if (!durability.on() && !saved.store) saved.not_resumable = "it was made with --durability off";
   if (!options.resume) saved.save(folder.path());
-  return {std::move(plan), std::move(folder), std::move(saved), std::move(training)};
+  return {std::move(plan), std::move(folder), std::move(saved), std::move(training),
+          command.count("--device") > 0 ? device.why : ""};
 }
 
 // From here on it is known where the state is now.
@@ -310,7 +321,7 @@ void finish(Training& training, SavedRun& saved, const RunFolder& folder, bool s
 
 void run(CLI::App& command, Options& options) {
   StopSignals signals;
-  auto [plan, run_folder, saved, training_options] = prepare(command, options);
+  auto [plan, run_folder, saved, training_options, why_cpu] = prepare(command, options);
   Training training(training_options);
   if (!options.no_export) require_room(plan.problem.model, run_folder.path());
   if (StopSignals::came())
@@ -327,6 +338,7 @@ void run(CLI::App& command, Options& options) {
   const bool talks = !options.json && !options.quiet;
   if (talks) {
     announce(training, plan, run_folder.path());
+    if (!why_cpu.empty()) fmt::print("  on the CPU: {}\n", why_cpu);
     announce_durability(training);
     if (training.first_step() > 0) fmt::print("  going on from step {}\n", training.first_step());
     flush_output();
@@ -415,7 +427,14 @@ void add_train(CLI::App& app, int&) {
           },
           "")
       ->capture_default_str();
-  command->add_option("--device", options->device, "cpu | cuda")->capture_default_str();
+  command
+      ->add_option("--device", options->device,
+                   "cpu | cuda | auto: a GPU where there is one, unless --machine describes a CPU "
+                   "or --throttle is given")
+      ->capture_default_str();
+  command->add_option("--gpu", options->gpu,
+                      "number of the GPU, as nvidia-smi lists them; default: the first that can be "
+                      "used");
   command
       ->add_option("--threads", options->threads,
                    "threads for matrix products, and as many for the optimizer")

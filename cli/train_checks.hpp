@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "exec/commit_points.hpp"
 #include "exec/executor.hpp"
 #include "policies/problem.hpp"
 
@@ -17,8 +18,11 @@ void check_optimizer(const OptimizerSettings& settings);
 // one is missing.
 std::vector<std::filesystem::path> ssd_directories(const std::string& option);
 
-// Throws InputError for what the CPU backend cannot train.
-void check_backend(const Problem& problem);
+// What `--durability step|interval=N|off` says; empty: the default. Throws InputError.
+Durability parse_durability(const std::string& text);
+
+// Throws InputError for what the backend (that of the CPU, or CUDA's) cannot train.
+void check_backend(const Problem& problem, bool cuda);
 
 // The weights are written at the end; that there is no room for them must not show after hours of
 // training. Throws MachineError.

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 
 #include <array>
+#include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <string_view>
@@ -13,11 +14,20 @@ namespace spillway {
 
 namespace {
 
-// Beside the program: the module is built with it and moves with it.
+// Beside the program: the module is built with it and moves with it. Tests name another in the
+// environment.
 std::filesystem::path module_path() {
+  if (const char* const named = std::getenv("SPILLWAY_CUDA_MODULE")) return named;
   std::error_code error;
   const auto program = std::filesystem::read_symlink("/proc/self/exe", error);
   return program.parent_path() / "libspillway_cuda.so";
+}
+
+// The numbers of devices are those that nvidia-smi shows, not CUDA's own, where nothing else is
+// set.
+void* open_module(int flags) {
+  ::setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID", 0);
+  return dlopen(module_path().c_str(), flags);
 }
 
 struct Close {
@@ -26,7 +36,7 @@ struct Close {
 
 // For good: what it makes refers to it, and CUDA's runtime does not survive being unloaded.
 void* module_for_good() {
-  static void* const module = dlopen(module_path().c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+  static void* const module = open_module(RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (module == nullptr) {
     throw MachineError("the CUDA module " + module_path().string() + " cannot be loaded",
                        "build with a CUDA toolkit (nvcc on PATH), or use --device cpu");
@@ -51,7 +61,7 @@ Function* module_function(const char* name) {
 
 CudaDevices find_cuda_devices() {
   CudaDevices devices;
-  const std::unique_ptr<void, Close> module(dlopen(module_path().c_str(), RTLD_NOW | RTLD_LOCAL));
+  const std::unique_ptr<void, Close> module(open_module(RTLD_NOW | RTLD_LOCAL));
   if (!module) {
     devices.text =
         "this build has no CUDA module: no CUDA toolkit was found when it was configured";
@@ -69,7 +79,24 @@ CudaDevices find_cuda_devices() {
   devices.text = text.data();
   devices.count = count < 0 ? 0 : count;
   if (count == 0) devices.text = "the CUDA driver reports no device";
+  if (count <= 0) return devices;
+  try {
+    module_function<void(std::vector<CudaGpu>*)>("spillway_cuda_list")(&devices.gpus);
+  } catch (const MachineError& error) {
+    devices.count = 0;
+    devices.text = error.what();
+  }
   return devices;
+}
+
+bool cuda_driver_present() {
+  if (std::getenv("SPILLWAY_CUDA_MODULE") != nullptr) return true;
+  const std::unique_ptr<void, Close> driver(dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL));
+  return driver != nullptr;
+}
+
+std::uint64_t cuda_free_bytes(int device) {
+  return module_function<std::uint64_t(int)>("spillway_cuda_free_bytes")(device);
 }
 
 std::uint64_t cuda_reserved_bytes(const Problem& problem) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "exec/device.hpp"
 #include "exec/gpu_bench.hpp"
@@ -11,18 +12,34 @@
 
 namespace spillway {
 
+struct CudaGpu {
+  int id = 0;  // as nvidia-smi numbers them
+  std::string name;
+  std::uint64_t memory_bytes = 0;
+  int major = 0, minor = 0;  // compute capability
+  // bf16 on tensor cores came with 8.0 (Ampere).
+  bool usable() const { return major >= 8; }
+};
+
 struct CudaDevices {
   bool module_loaded =
       false;  // the program was built with a CUDA toolkit, and its libraries are here
   int count = 0;
-  std::string text;  // one line per device; or why there is none
+  std::string text;           // one line per device; or why there is none
+  std::vector<CudaGpu> gpus;  // those that say what they are
 };
 
 // Never throws: a machine without a GPU, or a build without CUDA, is normal.
 CudaDevices find_cuda_devices();
 
+// Whether there is an NVIDIA driver at all: quickly, without the module and CUDA's libraries.
+bool cuda_driver_present();
+
+// GPU memory that is free now, once CUDA itself has taken what it needs. Throws MachineError.
+std::uint64_t cuda_free_bytes(int device);
+
 struct CudaOptions {
-  int device = 0;   // as CUDA numbers them
+  int device = 0;   // as nvidia-smi numbers them
   int threads = 1;  // of the optimizer on the CPU
 };
 

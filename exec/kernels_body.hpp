@@ -315,31 +315,41 @@ double adamw(float* master, float* m, float* v, const Gradient* gradient,
              const AdamConstants& constants) {
   const AdamConstants c = constants;
   HalfDoubles low[vectors] = {}, high[vectors] = {};
+  // Updates a vector of elements and returns their new parameters.
+  const auto update = [&](auto at, int k) __attribute__((always_inline)) {
+    Floats g = at.load(gradient);
+    if (second_gradient != nullptr) g += at.load(second_gradient);
+    const HalfDoubles first = low_half(g), second = high_half(g);
+    low[k] += first * first;
+    high[k] += second * second;
+    g *= c.gradient_factor;
+    const Floats new_m = at.load(m) * c.beta1 + g * c.one_minus_beta1;
+    const Floats new_v = at.load(v) * c.beta2 + g * g * c.one_minus_beta2;
+    const Floats denominator = square_root(new_v) * c.inverse_root_correction2 + c.epsilon;
+    const Floats p = at.load(master) * c.decay_factor - new_m / denominator * c.step_size;
+    at.store(m, new_m);
+    at.store(v, new_v);
+    at.store(master, p);
+    return p;
+  };
+  std::int64_t i = 0;
   // The parameters are not read here: written past the caches where they are aligned, they need not
-  // be fetched first.
-  const bool past_caches =
-      reinterpret_cast<std::uintptr_t>(parameters_out) % (width * sizeof(Parameter)) == 0;
+  // be fetched first. A line at a time, with no other store in between that could part it.
+  constexpr std::size_t line_bytes = 64, line_vectors = line_bytes / sizeof(Parameter) / width;
+  constexpr int line = line_vectors * width;
+  if (reinterpret_cast<std::uintptr_t>(parameters_out) % line_bytes == 0) {
+    for (; i + line <= n; i += line) {
+      Floats p[line_vectors];
+      for (int j = 0; j < line / width; ++j) p[j] = update(Full{i + j * width}, j % vectors);
+      for (int j = 0; j < line / width; ++j) Full{i + j * width}.stream(parameters_out, p[j]);
+    }
+    finish_streams();
+  }
   for_each_lane_group(
-      n, [&](auto at, int k) __attribute__((always_inline)) {
-        Floats g = at.load(gradient);
-        if (second_gradient != nullptr) g += at.load(second_gradient);
-        const HalfDoubles first = low_half(g), second = high_half(g);
-        low[k] += first * first;
-        high[k] += second * second;
-        g *= c.gradient_factor;
-        const Floats new_m = at.load(m) * c.beta1 + g * c.one_minus_beta1;
-        const Floats new_v = at.load(v) * c.beta2 + g * g * c.one_minus_beta2;
-        const Floats denominator = square_root(new_v) * c.inverse_root_correction2 + c.epsilon;
-        const Floats p = at.load(master) * c.decay_factor - new_m / denominator * c.step_size;
-        at.store(m, new_m);
-        at.store(v, new_v);
-        at.store(master, p);
-        if (past_caches)
-          at.stream(parameters_out, p);
-        else
-          at.store(parameters_out, p);
-      });
-  if (past_caches) finish_streams();
+      n,
+      [&](auto at, int k)
+          __attribute__((always_inline)) { at.store(parameters_out, update(at, k)); },
+      i);
   double lane[lanes];
   for (int k = 0; k < vectors; ++k) {
     std::memcpy(lane + k * width, &low[k], sizeof low[k]);

@@ -25,6 +25,9 @@ SPILLWAY_INLINE Floats widened(const Bf16s& x) {
 #elif SPILLWAY_KERNEL_WIDTH == 8
   const __m256i bits = _mm256_cvtepu16_epi32(reinterpret_cast<__m128i>(x));
   return _mm256_castsi256_ps(_mm256_slli_epi32(bits, 16));
+#elif defined(__SSE2__)
+  const __m128i bits = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(&x));
+  return _mm_castsi128_ps(_mm_unpacklo_epi16(_mm_setzero_si128(), bits));
 #else
   Floats result = {};
   for (int j = 0; j < width; ++j) result[j] = to_float(bf16{x[j]});
@@ -47,6 +50,13 @@ SPILLWAY_INLINE Bf16s narrowed(const Floats& x) {
   const __m256i all = reinterpret_cast<__m256i>(result);
   return reinterpret_cast<Bf16s>(
       _mm_packus_epi32(_mm256_castsi256_si128(all), _mm256_extracti128_si256(all, 1)));
+#elif defined(__SSE2__)
+  // SSE2 packs signed numbers only.
+  const __m128i all = _mm_srai_epi32(_mm_slli_epi32(reinterpret_cast<__m128i>(result), 16), 16);
+  const __m128i packed = _mm_packs_epi32(all, all);
+  Bf16s narrow;
+  std::memcpy(&narrow, &packed, sizeof narrow);
+  return narrow;
 #else
   Bf16s narrow = {};
   for (int j = 0; j < width; ++j) narrow[j] = static_cast<std::uint16_t>(result[j]);
@@ -110,10 +120,6 @@ struct Partial {
     const Bf16s narrow = narrowed(v);
     std::memcpy(p + i, &narrow, bytes() / 2);
   }
-  template <class Element>
-  SPILLWAY_INLINE void stream(Element* p, const Floats& v) const {
-    store(p, v);
-  }
   SPILLWAY_INLINE Floats masked(const Floats& v) const {
     Floats result = {};
     std::memcpy(&result, &v, bytes());
@@ -160,10 +166,10 @@ SPILLWAY_INLINE Number add_lanes(Number* lane) {
   return lane[0];
 }
 
-// Calls body(at, k) for every vector; k is the vector's place among the 16 lanes.
+// Calls body(at, k) for every vector from element i, a multiple of 16, on; k is the vector's place
+// among the 16 lanes.
 template <class Body>
-SPILLWAY_INLINE void for_each_lane_group(std::int64_t n, Body body) {
-  std::int64_t i = 0;
+SPILLWAY_INLINE void for_each_lane_group(std::int64_t n, Body body, std::int64_t i = 0) {
   for (; i + lanes <= n; i += lanes)
     for (int k = 0; k < vectors; ++k) body(Full{i + k * width}, k);
   for (int k = 0; k < vectors && i < n; ++k, i += width) {

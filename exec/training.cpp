@@ -69,15 +69,12 @@ Training::Training(TrainingOptions options) : options_(std::move(options)) {
                     remainder_ ? remainder_->use(tier).peak_bytes : 0);
   };
 
-  TrainingRecord record{problem.model,
-                        problem.workload,
-                        options_.seed,
-                        options_.optimizer,
-                        dataset_->size(),
-                        XXH3_64bits(dataset_->corpus().data(), dataset_->size()),
-                        {},
-                        schedule_->policy(),
-                        options_.steps};
+  TrainingRecord record{
+      problem.model,       problem.workload,
+      options_.seed,       options_.optimizer,
+      dataset_->size(),    XXH3_64bits(dataset_->corpus().data(), dataset_->size()),
+      options_.backend,    {},
+      schedule_->policy(), options_.steps};
   for (const auto& path : options_.data) record.data.push_back(std::filesystem::absolute(path));
   if (options_.resume) {
     require_same_numbers(TrainingRecord::parse(options_.resume->record.identity.training), record);

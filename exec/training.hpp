@@ -19,6 +19,7 @@
 #include "exec/device.hpp"
 #include "exec/executor.hpp"
 #include "exec/model_access.hpp"
+#include "exec/training_record.hpp"
 #include "exec/training_store.hpp"
 #include "exec/version_gate.hpp"
 #include "policies/policy.hpp"
@@ -51,6 +52,8 @@ struct TrainingOptions {
   // CPU.
   std::function<std::unique_ptr<Device>(std::uint64_t gpu_bytes, std::uint64_t host_bytes)>
       make_device;
+  // Whose arithmetic that device has, for the record: a resumed training has the same.
+  std::string backend = TrainingRecord::cpu_backend;
   // For tests: makes the rings of all I/O.
   std::function<std::unique_ptr<IoRing>(std::span<const int> files, unsigned depth)> make_ring =
       make_io_uring;

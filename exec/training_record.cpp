@@ -13,13 +13,17 @@ namespace {
 
 using nlohmann::ordered_json;
 
+constexpr const char* sequences_at_once = "--sequences-at-once";
+
 // By the option that sets it, for messages.
 ordered_json numbers_of(const TrainingRecord& r) {
   const OptimizerSettings& o = r.optimizer;
-  return {{"--model", model_to_toml(r.model)},
+  return {{"--device", r.backend},
+          {"--model", model_to_toml(r.model)},
           {"--batch", r.workload.batch},
           {"--micro-batch", r.workload.micro_batch},
           {"--sequence", r.workload.sequence},
+          {sequences_at_once, r.workload.sequences_at_once},
           {"--precision", static_cast<int>(r.workload.precision)},
           {"--gradient-bits", static_cast<int>(r.workload.gradient)},
           {"--gradient-clip", to_string(r.workload.clip)},
@@ -34,6 +38,18 @@ ordered_json numbers_of(const TrainingRecord& r) {
           {"--decay-steps", o.decay_steps},
           {"the size of --data in bytes", r.data_bytes},
           {"the hash of --data", fmt::format("{:016x}", r.data_hash)}};
+}
+
+// As it is given on the command line.
+std::string shown(const std::string& name, const ordered_json& value) {
+  if (name == "--precision") return value == static_cast<int>(Precision::bf16) ? "bf16" : "fp32";
+  if (name == "--gradient-bits") {
+    const auto width = static_cast<GradientWidth>(value.get<int>());
+    return width == GradientWidth::automatic ? "auto"
+           : width == GradientWidth::bits16  ? "16"
+                                             : "32";
+  }
+  return value.is_string() ? value.get<std::string>() : value.dump();
 }
 
 }  // namespace
@@ -57,6 +73,8 @@ TrainingRecord TrainingRecord::parse(const std::string& text) {
     r.workload.batch = n.at("--batch");
     r.workload.micro_batch = n.at("--micro-batch");
     r.workload.sequence = n.at("--sequence");
+    r.workload.sequences_at_once = n.value(sequences_at_once, std::int64_t{1});
+    r.backend = n.value("--device", cpu_backend);
     r.workload.precision = static_cast<Precision>(n.at("--precision").get<int>());
     r.workload.gradient = static_cast<GradientWidth>(n.at("--gradient-bits").get<int>());
     r.workload.clip = parse_gradient_clip("--gradient-clip", n.at("--gradient-clip"));
@@ -85,19 +103,24 @@ void require_same_numbers(const TrainingRecord& committed, const TrainingRecord&
   const ordered_json before = numbers_of(committed), after = numbers_of(now);
   for (const auto& [name, value] : before.items()) {
     if (after.at(name) == value) continue;
+    const bool of_model = name == "--model";
     throw InputError(
         fmt::format("{} is {}, but the training to go on with has {}", name,
-                    name == "--model" ? now.model.name : after.at(name).dump(),
-                    name == "--model" ? committed.model.name + " of another shape" : value.dump()),
-        "a resumed training goes on bit for bit: leave the option out, or start another run");
+                    of_model ? now.model.name : shown(name, after.at(name)),
+                    of_model ? committed.model.name + " of another shape" : shown(name, value)),
+        name == "--device" ? "the backends add up in other orders: go on with --device " +
+                                 committed.backend + ", or start another run"
+                           : "a resumed training goes on bit for bit: leave the option out, or "
+                             "start another run");
   }
 }
 
 bool same_training(const std::string& a, const std::string& b) {
-  const ordered_json one = ordered_json::parse(a, nullptr, false);
-  const ordered_json other = ordered_json::parse(b, nullptr, false);
-  return one.is_object() && other.is_object() && one.contains("numbers") &&
-         other.contains("numbers") && one["numbers"] == other["numbers"];
+  try {
+    return numbers_of(TrainingRecord::parse(a)) == numbers_of(TrainingRecord::parse(b));
+  } catch (const InputError&) {
+    return false;
+  }
 }
 
 }  // namespace spillway

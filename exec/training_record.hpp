@@ -19,13 +19,19 @@ struct TrainingRecord {
   std::uint64_t seed = 0;
   OptimizerSettings optimizer;
   std::uint64_t data_bytes = 0, data_hash = 0;  // XXH3 of all text, in order
+  // Whose arithmetic it is: "cpu" or "cuda". Sums are added up in other orders.
+  std::string backend = cpu_backend;
   // Decide time and place only: a resumed training may have others.
   std::vector<std::filesystem::path> data;  // absolute
   std::string policy;                       // settled
   std::int64_t steps = 0;
 
+  static constexpr const char* cpu_backend = "cpu";
+  static constexpr const char* cuda_backend = "cuda";
+
   std::string to_json() const;
-  // Throws InputError when it is not what to_json writes.
+  // What a record of an earlier version does not say is as it was then: the CPU backend, one
+  // sequence at a time. Throws InputError when it is not what to_json writes.
   static TrainingRecord parse(const std::string& json);
 };
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "experiments/speed_gpu.hpp"
+
 namespace spillway {
 
 double quantile_of(std::vector<double> values, double quantile) {
@@ -21,7 +23,7 @@ bool SpeedFigure::met() const {
 }
 
 std::vector<FigureTest> figure_tests() {
-  return {
+  std::vector<FigureTest> tests = {
       {"ssd", "the lanes of the SSD store against fio, in turn on the same drives",
        measure_ssd_lanes},
       {"adam", "AdamW against memory streaming with the same reads and writes", measure_adam},
@@ -30,6 +32,8 @@ std::vector<FigureTest> figure_tests() {
       {"training", "a training run that the SSD bounds: how busy the SSD lanes are",
        measure_training},
   };
+  for (FigureTest& test : gpu_figure_tests()) tests.push_back(std::move(test));
+  return tests;
 }
 
 }  // namespace spillway

@@ -35,6 +35,8 @@ struct FigureOptions {
   std::vector<std::filesystem::path> ssd = {"."};  // directories to measure
   int rounds = 7;
   double seconds = 0.5;  // of each sample, about
+  int gpu = 0;           // which CUDA GPU
+  bool quick = false;    // of a GPU: fewer shapes
 };
 
 // One test makes several figures, because they need the same preparation.
@@ -42,6 +44,7 @@ struct FigureTest {
   std::string name;  // "ssd"
   std::string what;  // one line
   std::function<std::vector<SpeedFigure>(const FigureOptions&)> run;
+  bool on_request = false;  // not run unless it, or its group, is named
 };
 
 // All of them, in the order of a report.

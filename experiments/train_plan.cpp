@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <set>
 
 #include "base/errors.hpp"
@@ -17,12 +18,12 @@ namespace fs = std::filesystem;
 
 // This computer, as far as memory goes: the CPU backend shares what is available between the two
 // tiers.
-Machine machine_at_hand(Machine machine, const std::vector<fs::path>& ssd) {
+Machine machine_at_hand(Machine machine, const std::vector<fs::path>& ssd, bool cuda) {
   machine.name = "this machine";
-  machine.gpu.is_cpu = true;
+  machine.gpu.is_cpu = !cuda;
   const std::uint64_t available = available_memory();
   if (machine.gpu.memory == 0) machine.gpu.memory = available / 4;
-  if (machine.host.memory == 0) machine.host.memory = available / 4;
+  if (machine.host.memory == 0) machine.host.memory = available / (cuda ? 2 : 4);
   // Directories on one file system share its room.
   std::set<dev_t> file_systems;
   for (const fs::path& directory : ssd) {
@@ -41,10 +42,33 @@ Machine machine_at_hand(Machine machine, const std::vector<fs::path>& ssd) {
 std::int64_t largest_micro_batch(Problem problem, const std::string& policy) {
   const auto candidates = micro_batch_candidates(problem.workload.batch);
   for (const std::int64_t micro_batch : candidates) {
+    if (micro_batch % problem.workload.sequences_at_once != 0) continue;
     problem.workload.micro_batch = micro_batch;
     if (build_schedule(problem, policy, 2).fits()) return micro_batch;
   }
   return candidates.back();
+}
+
+void limit_gpu(Problem& problem, const TrainHardware& hardware) {
+  if (!hardware.gpu_bytes) return;
+  std::uint64_t& limit = problem.machine.gpu.memory;
+  const std::uint64_t most = hardware.gpu_bytes(problem);
+  limit = limit == 0 ? most : std::min(limit, most);
+}
+
+// One sequence at a time is what was planned with.
+void choose_sequences_at_once(Problem& problem, const std::string& policy,
+                              const TrainHardware& hardware) {
+  const std::int64_t micro_batch = problem.workload.micro_batch;
+  for (std::int64_t sequences = micro_batch; sequences > 1; --sequences) {
+    if (micro_batch % sequences != 0) continue;
+    Problem candidate = problem;
+    candidate.workload.sequences_at_once = sequences;
+    limit_gpu(candidate, hardware);
+    if (!build_schedule(candidate, policy, 2).fits()) continue;
+    problem = candidate;
+    return;
+  }
 }
 
 // A limit can be raised by an option, the drives at hand cannot: another hint where only they are
@@ -66,16 +90,19 @@ void require_fit_on_drives(const Problem& problem, const std::string& policy) {
 }  // namespace
 
 TrainPlan plan_training(Problem problem, bool choose_micro_batch, const std::string& policy,
-                        bool machine_unknown, const std::vector<fs::path>& ssd) {
+                        bool machine_unknown, const std::vector<fs::path>& ssd,
+                        const TrainHardware& hardware) {
+  limit_gpu(problem, hardware);
   if (machine_unknown) {
     if (policy == "auto") {
       throw InputError("--policy auto needs a machine file to compare the policies on",
                        "run `spillway calibrate --out machine.toml` and add --machine "
                        "machine.toml, or name a policy");
     }
-    problem.machine = machine_at_hand(problem.machine, ssd);
+    problem.machine = machine_at_hand(problem.machine, ssd, hardware.cuda);
     if (choose_micro_batch) problem.workload.micro_batch = largest_micro_batch(problem, policy);
     require_fit_on_drives(problem, policy);
+    if (hardware.choose_sequences_at_once) choose_sequences_at_once(problem, policy, hardware);
     return {problem, policy, std::nullopt};
   }
   std::vector<std::string> policies;
@@ -93,6 +120,8 @@ TrainPlan plan_training(Problem problem, bool choose_micro_batch, const std::str
   }
   const Evaluation& chosen = all[*best];
   problem.workload.micro_batch = chosen.schedule.problem().workload.micro_batch;
+  if (hardware.choose_sequences_at_once)
+    choose_sequences_at_once(problem, chosen.schedule.policy(), hardware);
   return {problem, chosen.schedule.policy(), chosen.result->step_seconds};
 }
 

@@ -139,7 +139,11 @@ std::uint64_t head_scratch_bytes(const Problem& problem) {
   const std::int64_t rows =
       std::min(head_chunk_tokens(problem), std::max<std::int64_t>(problem.workload.sequence, 1));
   const std::int64_t width = problem.model.vocabulary + 2 * problem.model.hidden + 2;
-  return round_up(unsigned_of(rows * width) * 4, buffer_alignment);
+  // Every chunk reads and writes the token table's gradient anew: where blocks take the memory of
+  // several sequences, the head does so, too, up to half a gigabyte.
+  constexpr std::int64_t most_times = 8;
+  const std::int64_t times = std::min(problem.workload.sequences_at_once, most_times);
+  return round_up(unsigned_of(times * rows * width) * 4, buffer_alignment);
 }
 
 double recompute_flops(const Problem& problem, std::uint8_t available, bool output) {

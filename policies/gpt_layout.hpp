@@ -92,7 +92,8 @@ std::uint64_t checkpoint_bytes(const Problem& problem);
 //   backward        the tensors that are not available, of S sequences, plus the gradients of S
 //                   sequences
 //   head            for the rows of one chunk, fp32: logits (V), the norm's output and its gradient
-//                   (2 C), and two statistics; a backend whose rows are narrower fits more of them
+//                   (2 C), and two statistics; as often as sequences are worked on at once, up to
+//                   8 times. A backend whose rows are narrower fits more of them
 std::uint64_t forward_scratch_bytes(const Problem& problem, std::uint8_t saves);
 std::uint64_t backward_scratch_bytes(const Problem& problem, std::uint8_t available);
 std::uint64_t head_scratch_bytes(const Problem& problem);

@@ -72,7 +72,8 @@ Trace make_trace(const Schedule& schedule, const std::string& source) {
                    {"precision", workload.precision == Precision::fp32 ? "fp32" : "bf16"},
                    {"gradient", to_text(workload.gradient)},
                    {"gradient_clip", to_string(workload.clip)},
-                   {"on_nonfinite", to_string(workload.on_nonfinite)}});
+                   {"on_nonfinite", to_string(workload.on_nonfinite)},
+                   {"sequences_at_once", workload.sequences_at_once}});
   set("model", model_to_toml(problem.model));
   set("limits", {{"gpu", problem.machine.gpu.memory},
                  {"host", problem.machine.host.memory},
@@ -100,6 +101,7 @@ Schedule rebuild_schedule(const Trace& trace, const std::string& origin) {
     problem.workload.batch = workload.at("batch");
     problem.workload.micro_batch = workload.at("micro_batch");
     problem.workload.sequence = workload.at("sequence");
+    problem.workload.sequences_at_once = workload.value("sequences_at_once", std::int64_t{1});
     problem.workload.precision =
         choice<Precision>(workload.at("precision"), "precision",
                           {{"fp32", Precision::fp32}, {"bf16", Precision::bf16}}, origin);

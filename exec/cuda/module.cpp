@@ -1,12 +1,32 @@
 // What the program looks up in the loaded module by name (exec/cuda_module.cpp).
 #include "exec/cuda/bench.hpp"
 #include "exec/cuda/cuda_device.hpp"
+#include "exec/cuda/launch.hpp"
 #include "exec/cuda_module.hpp"
 
 extern "C" {
 
 // Which build the module belongs to: both sides pass C++ objects.
 const char* spillway_cuda_version() { return SPILLWAY_VERSION; }
+
+void spillway_cuda_list(std::vector<spillway::CudaGpu>* gpus) {
+  int count = 0;
+  SPILLWAY_CUDA(cudaGetDeviceCount(&count));
+  for (int device = 0; device < count; ++device) {
+    cudaDeviceProp properties;
+    SPILLWAY_CUDA(cudaGetDeviceProperties(&properties, device));
+    gpus->push_back(
+        {device, properties.name, properties.totalGlobalMem, properties.major, properties.minor});
+  }
+}
+
+// Makes `device` the calling thread's.
+std::uint64_t spillway_cuda_free_bytes(int device) {
+  std::size_t free = 0, total = 0;
+  SPILLWAY_CUDA(cudaSetDevice(device));
+  SPILLWAY_CUDA(cudaMemGetInfo(&free, &total));
+  return free;
+}
 
 std::uint64_t spillway_cuda_reserved_bytes(const spillway::Problem* problem) {
   return spillway::cuda::CudaDevice::reserved_bytes(*problem);

@@ -12,7 +12,7 @@ import tarfile
 import tempfile
 
 from .machine import folder_name
-from .session import FORMAT, Failure
+from .session import FORMAT, Failure, unpack
 from .training import median
 
 BEGIN = "<!-- made by scripts/gpu-report: begin -->"
@@ -176,8 +176,7 @@ def collect(root, source):
     """Results of OUT or of results.tgz into traces/recorded/GPU, and into the tables of docs/gpu.md."""
     if source.is_file():
         with tempfile.TemporaryDirectory() as folder:
-            with tarfile.open(source) as archive:
-                archive.extractall(folder)
+            unpack(source, folder)
             return collect(root, pathlib.Path(folder) / "results")
     try:
         summary = json.loads((source / "summary.json").read_text())

@@ -4,11 +4,10 @@ import os
 import re
 import signal
 import subprocess
-import tarfile
 import time
 
 from . import machine
-from .session import Failure, OutOfTime, Skip, last_words
+from .session import Failure, OutOfTime, Skip, last_words, unpack
 from .training import POLICIES, Job, losses, train, train_tight
 
 PRESET = "cuda"
@@ -40,8 +39,7 @@ def unpack_bundle(session, bundle):
     if not bundle.is_file() or session.dry:
         return bundle
     target = session.out / "bundle"
-    with tarfile.open(bundle) as archive:
-        archive.extractall(target)
+    unpack(bundle, target)
     folders = [path.parent for path in target.rglob("MANIFEST")]
     if not folders:
         raise Failure(f"{bundle} is no archive of scripts/gpu-bundle: it holds no MANIFEST")
@@ -53,7 +51,7 @@ def test(session):
 
     def run_ctest():
         finished = session.run(["ctest", "--test-dir", session.program.parent, "-L", "gpu", "--no-tests=error",
-                                "--output-on-failure", "--timeout", 200], 400)
+                                "--output-on-failure"], 400)
         passed = re.search(r"(\d+)% tests passed, (\d+) tests? failed out of (\d+)", finished.out)
         if session.dry:
             return ""

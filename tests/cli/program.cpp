@@ -10,6 +10,7 @@
 #include <catch2/catch.hpp>
 #include <cerrno>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <sstream>
@@ -104,6 +105,8 @@ Program::Program(const std::vector<std::string>& arguments, Output output) {
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
   const std::string out = files_ / "out", err = files_ / "err";
+  // What is tested here is the program with the CPU backend, also on a machine with a GPU.
+  ::setenv("CUDA_VISIBLE_DEVICES", "", 1);
   child_ = ::fork();
   if (child_ < 0) throw std::runtime_error("cannot fork");
   if (child_ == 0) {

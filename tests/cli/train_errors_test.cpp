@@ -35,6 +35,15 @@ TEST_CASE("What cannot be trained here is refused") {
   const TemporaryFolder folder;
   refused(folder, {"--device", "cuda"}, 2, "--device cuda:", "--device cpu");
   refused(folder, {"--device", "tpu"}, 2, "--device tpu is neither cpu nor cuda", "--device cpu");
+  refused(folder, {"--device", "cpu", "--gpu", "0"}, 2, "--gpu 0 does not go with --device cpu",
+          "leave one of them out");
+  refused(folder, {"--device", "cuda", "--throttle", "h2d=1GB/s"}, 2,
+          "--throttle makes the CPU backend slower", "--device cpu");
+  refused(folder, {"--device", "cpu", "--batch", "4", "--sequences-at-once", "2"}, 2,
+          "--sequences-at-once 2: the CPU backend computes one at a time", "leave it out");
+  refused(folder, {"--batch", "4", "--sequences-at-once", "3"}, 2,
+          "3 sequences at once do not divide a micro-batch of", "--sequences-at-once");
+  refused(folder, {"--sequences-at-once", "0"}, 2, "--sequences-at-once 0", "divisor");
   refused(folder, {"--model", "llama-7b"}, 2, "llama-7b is not a GPT", "spillway models");
   refused(folder, {"--precision", "bf16"}, 2, "CPU backend computes in fp32 only",
           "--precision fp32");

@@ -7,7 +7,7 @@
 #include "policies/policy.hpp"
 #include "policies/program.hpp"
 #include "sim/simulate.hpp"
-#include "tests/cuda/emulated_gpu.hpp"
+#include "tests/cuda/measured_gpu.hpp"
 
 namespace spillway {
 namespace {

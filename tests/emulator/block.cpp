@@ -83,6 +83,10 @@ class Block {
   const void* exchange(unsigned mask, const void* deposit, std::size_t bytes,
                        const std::source_location& where);
   int lane() const { return static_cast<int>(current_ % warp_lanes); }
+  unsigned lanes() const {
+    const std::size_t count = threads_.size() - current_ / warp_lanes * warp_lanes;
+    return count < warp_lanes ? (1u << count) - 1u : full_mask;
+  }
   std::byte* shared() const { return shared_.get(); }
   std::size_t shared_bytes() const { return grid_.shared_bytes; }
   std::string place() const {
@@ -316,8 +320,7 @@ void Block::barrier(const std::source_location& where) {
 const void* Block::exchange(unsigned mask, const void* deposit, std::size_t bytes,
                             const std::source_location& where) {
   const std::size_t warp = current_ / warp_lanes;
-  const std::size_t lanes = std::min<std::size_t>(threads_.size() - warp * warp_lanes, warp_lanes);
-  if (lanes < warp_lanes) mask &= (1u << lanes) - 1u;
+  mask &= lanes();
   Thread& self = threads_[current_];
   if ((mask >> lane() & 1u) == 0) fail_thread("is not in the mask it gives at " + text(where));
   if (self.result >= 0) {
@@ -447,6 +450,7 @@ const void* exchange(unsigned mask, const void* deposit, std::size_t bytes,
   return in_kernel().exchange(mask, deposit, bytes, where);
 }
 int lane_index() { return in_kernel().lane(); }
+unsigned existing_lanes() { return in_kernel().lanes(); }
 void fail_thread(const std::string& what) {
   throw KernelFailure(in_kernel().place() + ": " + what);
 }

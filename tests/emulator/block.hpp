@@ -45,8 +45,10 @@ void block_barrier(const std::source_location& where);
 constexpr std::size_t exchange_bytes = 64;
 const void* exchange(unsigned mask, const void* deposit, std::size_t bytes,
                      const std::source_location& where);
-// The calling thread's place in its warp.
+// The calling thread's place in its warp, and the lanes that this has: fewer than 32 at the end of
+// a block whose size is no multiple.
 int lane_index();
+unsigned existing_lanes();
 // Ends the launch: "kernel, block, thread: what".
 [[noreturn]] void fail_thread(const std::string& what);
 // The block's dynamic shared memory; its size.

@@ -49,8 +49,8 @@ const T* warp_exchange(const T& value, unsigned mask = full_mask,
 // The value of lane `source`, which takes part.
 template <class T>
 T from_lane(const T* deposits, int source, unsigned mask) {
-  if ((mask >> source & 1u) == 0)
-    fail_thread("reads lane " + std::to_string(source) + ", which is not in the mask");
+  if (((mask & existing_lanes()) >> source & 1u) == 0)
+    fail_thread("reads lane " + std::to_string(source) + ", which is not in the mask or the block");
   return deposits[source];
 }
 
@@ -106,14 +106,15 @@ inline unsigned __ballot_sync(unsigned mask, int predicate, EMULATOR_WHERE) {
   const int* all = emulator::warp_exchange(predicate, mask, where);
   unsigned ballot = 0;
   for (int lane = 0; lane < emulator::warp_lanes; ++lane)
-    if ((mask >> lane & 1u) != 0 && all[lane] != 0) ballot |= 1u << lane;
+    if (((mask & emulator::existing_lanes()) >> lane & 1u) != 0 && all[lane] != 0)
+      ballot |= 1u << lane;
   return ballot;
 }
 inline int __any_sync(unsigned mask, int predicate, EMULATOR_WHERE) {
   return __ballot_sync(mask, predicate, where) != 0;
 }
 inline int __all_sync(unsigned mask, int predicate, EMULATOR_WHERE) {
-  return __ballot_sync(mask, predicate, where) == mask;
+  return __ballot_sync(mask, predicate, where) == (mask & emulator::existing_lanes());
 }
 #undef EMULATOR_WHERE
 

@@ -76,6 +76,20 @@ TEST_CASE("Recomputation and memory hold for two chunks of attention and odd siz
   }
 }
 
+TEST_CASE("The CPU works sequence by sequence, however many a GPU would work on at once") {
+  Case test = odd_sizes();
+  const StepResult one = test.run();
+  test.problem.workload.sequences_at_once = 2;
+  for (const int mask : {0xff, 0x00, 0x24}) {
+    INFO("available " << mask);
+    StepOptions options;
+    options.available = static_cast<std::uint8_t>(mask);
+    const StepResult result = test.run(options);
+    CHECK(same_bits(result, one));
+    CHECK(result.memory_respected);
+  }
+}
+
 TEST_CASE("Gradients are bit-identical for every kernel variant") {
   const Case test = odd_sizes();
   StepOptions options;

@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "experiments/fio.hpp"
+#include "experiments/speed_gpu.hpp"
 
 using namespace spillway;
 
@@ -105,4 +106,30 @@ TEST_CASE("The bench of training leaves nothing behind and reports a share of th
   CHECK(figures[0].value <= 100);
   CHECK(figures[0].ratio() == Approx(figures[0].value / 100));
   CHECK(std::filesystem::is_empty(folder.path));
+}
+
+TEST_CASE("FLOPs of training a token: 6 N + 6 L C T; GPT-2 124M at T = 1024") {
+  // N = 50257 768 + 1024 768 + 12 (12 768^2 + 13 768) + 2 768 = 124439808
+  const ModelSpec model = load_model("gpt2-124m", {});
+  REQUIRE(model.parameters() == 124439808);
+  CHECK(training_flops_per_token(model, 1024) ==
+        Approx(6.0 * 124439808 + 6.0 * 12 * 768 * 1024).epsilon(1e-12));
+}
+
+TEST_CASE("GPUs are known by a part of their name; the first that is more than another's") {
+  CHECK(datasheet_flops("NVIDIA H200") == 989.5e12);
+  CHECK(datasheet_flops("NVIDIA H100 80GB HBM3") == 989.5e12);
+  CHECK(datasheet_flops("NVIDIA H100 PCIe") < 989.5e12);
+  CHECK(datasheet_flops("NVIDIA A100-SXM4-80GB") == 312e12);
+  CHECK(datasheet_flops("NVIDIA GeForce RTX 4090") == Approx(165e12).epsilon(0.01));
+  CHECK(datasheet_flops("Voodoo 2") == 0);
+}
+
+TEST_CASE("Figures of a GPU are taken on request only") {
+  int on_request = 0;
+  for (const FigureTest& test : figure_tests()) {
+    CHECK(test.on_request == (test.name.rfind("gpu/", 0) == 0));
+    on_request += test.on_request;
+  }
+  CHECK(on_request == 4);
 }

@@ -325,3 +325,28 @@ TEST_CASE("Random programs on transient buffers neither overlap nor race") {
     }
   }
 }
+
+TEST_CASE("kernel_shape: what changes a kernel's time changes its key, and nothing else does") {
+  Problem problem;
+  problem.model = load_model("gpt-tiny", {});
+  problem.workload.batch = 8;
+  problem.workload.micro_batch = 4;
+  problem.workload.sequence = 64;
+  Task forward, backward;
+  forward.kind = TaskKind::forward;
+  backward.kind = TaskKind::backward;
+  const std::string alone = kernel_shape(problem, forward), wide = kernel_shape(problem, backward);
+  CHECK(alone == "gpt,C128,NH4,KV4,F512,b4,T64,bf16,keeps-nothing");
+  problem.workload.batch = 16;
+  CHECK(kernel_shape(problem, forward) == alone);
+  // Sequences worked on at once, where there are several.
+  problem.workload.sequences_at_once = 2;
+  CHECK(kernel_shape(problem, forward) == "gpt,C128,NH4,KV4,F512,b4,T64,bf16,s2,keeps-nothing");
+  problem.workload.sequences_at_once = 1;
+  // A single micro-batch makes 16-bit gradients; forward makes none.
+  problem.workload.batch = 4;
+  REQUIRE(problem.gradient_bytes() == 2);
+  CHECK(kernel_shape(problem, forward) == alone);
+  CHECK(wide == "gpt,C128,NH4,KV4,F512,b4,T64,bf16,saved00");
+  CHECK(kernel_shape(problem, backward) == "gpt,C128,NH4,KV4,F512,b4,T64,bf16,g16,saved00");
+}

@@ -49,10 +49,14 @@ TEST_CASE("backward's scratch holds the gradients of the sequences worked on at 
   }
 }
 
-TEST_CASE("the head's scratch does not depend on the sequences worked on at once") {
-  for (const std::int64_t s : {1, 2, 8})
-    CHECK(head_scratch_bytes(at_once(s, Precision::bf16)) ==
-          head_scratch_bytes(at_once(1, Precision::bf16)));
+TEST_CASE("the head's scratch grows with the sequences worked on at once, up to 8 of them") {
+  // T = 16 rows of V logits, 2 C values of the norm and two statistics, in fp32.
+  for (const std::int64_t s : {1, 2, 8, 16}) {
+    const Problem problem = at_once(s, Precision::bf16);
+    const auto times = static_cast<std::uint64_t>(std::min<std::int64_t>(s, 8));
+    const auto width = static_cast<std::uint64_t>(problem.model.vocabulary + 2 * 32 + 2);
+    CHECK(head_scratch_bytes(problem) == page(times * 16 * width * 4));
+  }
 }
 
 TEST_CASE("more sequences at once is the same schedule with more scratch") {

@@ -223,6 +223,24 @@ TEST_CASE("Compute takes launch + FLOPs / rate, the optimizer on the GPU launch 
   CHECK_FALSE(result.extrapolated);
 }
 
+TEST_CASE(
+    "The CPU's optimizer takes host.wake + params / rate beside a GPU, not on the CPU backend") {
+  Machine machine = round_machine();
+  machine.host.wake_ns = 7000;
+  const auto time = [&] {
+    Tasks tasks(small_problem(machine));
+    const TaskId adam = tasks.optimizer(Tier::host, 1024000);
+    return seconds(simulate(tasks.finish()), adam);
+  };
+  const double beside_gpu = time();
+  machine.host.wake_ns = 0;
+  CHECK(beside_gpu == Approx(time() + 7e-6).margin(1e-9));
+  machine.gpu.is_cpu = true;
+  const double without = time();
+  machine.host.wake_ns = 7000;
+  CHECK(time() == without);
+}
+
 TEST_CASE("Without a rate of its own, the GPU's optimizer moves 28 bytes per parameter") {
   Machine machine = round_machine();
   machine.gpu.adam_params_per_second = 0;  // 1e12 / 28 params/s

@@ -119,3 +119,51 @@ TEST_CASE("A block that keeps some of its tensors lies between the ones that kee
                        static_cast<double>(saved_bytes(problem, saved_all));
   CHECK(KernelTimes(problem).estimate(part).seconds == Approx(0.010 + 0.004 * share));
 }
+
+TEST_CASE("What recomputation costs is told by the groups of tensors, if each was measured alone") {
+  // All there: 20 ms. Without one group 21, 22, ... ms, so the groups cost 1, 2, 3, ... ms, 28 ms
+  // together; without any of them 20 + 56 ms, twice as much. Without the third and the last group
+  // then 20 + 2 (3 + 7) ms.
+  Problem problem = small_problem(cpu_machine(2));
+  Task all = compute(TaskKind::backward, 2e9), nothing = compute(TaskKind::backward, 3e9);
+  all.available = saved_all;
+  auto& kernels = problem.machine.kernels;
+  kernels = {kernel("backward", kernel_shape(problem, all), 2e9, 20'000'000),
+             kernel("backward", kernel_shape(problem, nothing), 3e9, 76'000'000)};
+  std::int64_t milliseconds = 20;
+  for (const std::uint8_t group : recompute_groups) {
+    Task one = all;
+    one.available = static_cast<std::uint8_t>(saved_all & ~group);
+    kernels.push_back(
+        kernel("backward", kernel_shape(problem, one), 2.5e9, ++milliseconds * 1'000'000));
+  }
+  REQUIRE(milliseconds == 27);
+  Task some = all;
+  some.available = static_cast<std::uint8_t>(saved_all & ~(recompute_groups[2] | saved_gelu));
+  CHECK(KernelTimes(problem).estimate(some).seconds == Approx(0.040));
+  // A group of two tensors is one kernel: it runs where either is missing.
+  some.available = static_cast<std::uint8_t>(saved_all & ~(saved_attention | saved_gelu));
+  CHECK(KernelTimes(problem).estimate(some).seconds == Approx(0.040));
+  CHECK_FALSE(KernelTimes(problem).estimate(some).extrapolated);
+  // One group not measured: by FLOPs, of which GELU has none.
+  kernels.pop_back();
+  some.available = static_cast<std::uint8_t>(saved_all & ~saved_gelu);
+  CHECK(KernelTimes(problem).estimate(some).seconds == Approx(0.020));
+}
+
+TEST_CASE("Norms are timed by the rate of their lane, of the largest gradient measured there") {
+  Problem problem = small_problem(cpu_machine(2));
+  problem.machine.gpu.is_cpu = false;
+  problem.machine.kernels = {
+      kernel("gradient_norm", gradient_norm_shape(Lane::gpu_compute, 1000), 0, 100),
+      kernel("gradient_norm", gradient_norm_shape(Lane::gpu_compute, 8000), 0, 200),
+      kernel("gradient_norm", gradient_norm_shape(Lane::cpu_optimizer, 8000), 0, 1000)};
+  CHECK(KernelTimes(problem).gradient_norm_rate(Lane::gpu_compute) == Approx(8000 / 200e-9));
+  CHECK(KernelTimes(problem).gradient_norm_rate(Lane::cpu_optimizer) == Approx(8000 / 1000e-9));
+  // Of the CPU backend both lanes are the same cores, measured once; a GPU is not.
+  problem.machine.kernels = {kernel("gradient_norm", gradient_norm_shape(), 0, 1 << 20)};
+  CHECK(KernelTimes(problem).gradient_norm_rate(Lane::cpu_optimizer) == Approx(4e9));
+  CHECK(KernelTimes(problem).gradient_norm_rate(Lane::gpu_compute) == 0);
+  problem.machine.gpu.is_cpu = true;
+  CHECK(KernelTimes(problem).gradient_norm_rate(Lane::gpu_compute) == Approx(4e9));
+}

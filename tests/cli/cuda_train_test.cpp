@@ -1,0 +1,101 @@
+// spillway train --device cuda, as a user runs it, on the emulated GPU.
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <map>
+#include <string>
+
+#include "test_paths.hpp"
+#include "tests/cli/program.hpp"
+
+namespace spillway::test {
+namespace {
+
+// While it lives, programs find the emulated GPU.
+struct EmulatedGpu {
+  EmulatedGpu() { setenv("SPILLWAY_CUDA_MODULE", SPILLWAY_EMULATED_MODULE, 1); }
+  ~EmulatedGpu() { unsetenv("SPILLWAY_CUDA_MODULE"); }
+};
+
+// Six steps of a model that is quick to emulate; beside --gpu-memory's part for the schedule lie
+// workspaces of a fixed size.
+std::vector<std::string> cuda_training(const TemporaryFolder& folder, const std::string& policy,
+                                       const std::vector<std::string>& more = {},
+                                       const std::string& steps = "6") {
+  std::string text;
+  while (text.size() < 4000) text += "It spills over, and still it runs. ";
+  return std::vector<std::string>{"train",
+                                  "--model",
+                                  "gpt-tiny",
+                                  "--set",
+                                  "model.layers=2",
+                                  "--set",
+                                  "model.hidden=32",
+                                  "--batch",
+                                  "4",
+                                  "--micro-batch",
+                                  "2",
+                                  "--sequence",
+                                  "16",
+                                  "--data",
+                                  folder.write("text.txt", text),
+                                  "--run",
+                                  folder / "run",
+                                  "--ssd",
+                                  folder / "ssd",
+                                  "--steps",
+                                  steps,
+                                  "--policy",
+                                  policy,
+                                  "--gpu-memory",
+                                  "256MB",
+                                  "--host-memory",
+                                  "64MB",
+                                  "--device",
+                                  "cuda"} +
+         more;
+}
+
+std::map<std::int64_t, double> losses_of(const std::vector<std::string>& arguments,
+                                         const TemporaryFolder& folder) {
+  const Outcome outcome = run(arguments);
+  INFO(outcome.err);
+  REQUIRE(outcome.exit_code == 0);
+  return recorded_losses(folder / "run");
+}
+
+TEST_CASE("train --device cuda trains in bf16, under every placement with the same losses") {
+  const EmulatedGpu gpu;
+  const TemporaryFolder resident, offloaded, wide;
+  const auto expected = losses_of(cuda_training(resident, "resident"), resident);
+  REQUIRE(expected.size() == 6);
+  CHECK(losses_of(cuda_training(offloaded, "zero-infinity"), offloaded) == expected);
+  const auto fp32 = losses_of(cuda_training(wide, "resident", {"--precision", "fp32"}), wide);
+  CHECK(fp32 != expected);
+  for (const auto& [step, loss] : fp32) CHECK(loss == Approx(expected.at(step)).epsilon(0.02));
+}
+
+TEST_CASE("train --device cuda says what it trains on, in JSON too") {
+  const EmulatedGpu gpu;
+  const TemporaryFolder folder;
+  const Outcome outcome = run(cuda_training(folder, "resident", {"--json"}));
+  INFO(outcome.err);
+  REQUIRE(outcome.exit_code == 0);
+  const auto lines = outcome.json_lines();
+  CHECK(lines.front()["device"].get<std::string>() == "cuda (emulated GPU)");
+  CHECK(lines.back()["event"] == "end");
+}
+
+TEST_CASE("a training on a GPU that was stopped goes on where it was") {
+  const EmulatedGpu gpu;
+  const TemporaryFolder whole, part;
+  const std::string policy = "greedysnake:optimizer_ssd=1";
+  const auto expected = losses_of(cuda_training(whole, policy), whole);
+  losses_of(cuda_training(part, policy, {"--keep-store"}, "3"), part);
+  const Outcome resumed = run({"train", "--resume", "--run", part / "run", "--steps", "6"});
+  INFO(resumed.err);
+  REQUIRE(resumed.exit_code == 0);
+  CHECK(recorded_losses(part / "run") == expected);
+}
+
+}  // namespace
+}  // namespace spillway::test
