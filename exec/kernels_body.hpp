@@ -253,9 +253,9 @@ SPILLWAY_INLINE HalfDoubles load_wide(const bf16* p, const bf16* second) {
 
 template <class Gradient>
 double sum_of_squares(const Gradient* a, const Gradient* b, std::int64_t n) {
-  constexpr std::int64_t block = 2048;
+  constexpr std::int64_t block = 2048, group = 64 * block;
   constexpr int sums = 2 * lanes;  // so many that an addition need not wait for the one before
-  double total = 0, lane[sums];
+  double total = 0, of_group = 0, lane[sums];
   std::int64_t i = 0;
   for (; i + block <= n; i += block) {
     HalfDoubles squares[sums / half] = {};
@@ -268,7 +268,11 @@ double sum_of_squares(const Gradient* a, const Gradient* b, std::int64_t n) {
     }
     std::memcpy(lane, squares, sizeof lane);
     for (int k = 0; k < lanes; ++k) lane[k] += lane[k + lanes];
-    total += add_lanes(lane);
+    of_group += add_lanes(lane);
+    if ((i + block) % group == 0) {
+      total += of_group;
+      of_group = 0;
+    }
   }
   if (i < n) {
     std::memset(lane, 0, sizeof lane);
@@ -278,9 +282,9 @@ double sum_of_squares(const Gradient* a, const Gradient* b, std::int64_t n) {
       lane[(j - i) % sums] += g * g;
     }
     for (int k = 0; k < lanes; ++k) lane[k] += lane[k + lanes];
-    total += add_lanes(lane);
+    of_group += add_lanes(lane);
   }
-  return total;
+  return total + of_group;
 }
 
 // The sum of squares is kept in 16 double lanes, like every other sum.

@@ -167,6 +167,10 @@ void cross_entropy(Element* logits, std::int64_t stride, std::int64_t vocabulary
   Launch shape{dim3(grid_size(rows)), dim3(threads)};
   if (bytes + of_kernel <= most_shared_bytes()) {
     shape.shared_bytes = bytes;
+    // Else the caches may be left more of it, and one block of two find no room.
+    SPILLWAY_CUDA(
+        cudaFuncSetAttribute(reinterpret_cast<const void*>(cross_entropy_kernel<Element, true>),
+                             cudaFuncAttributePreferredSharedMemoryCarveout, 100));
     launch("cross_entropy", cross_entropy_kernel<Element, true>, shape, stream, all);
   } else {
     launch("cross_entropy", cross_entropy_kernel<Element, false>, shape, stream, all);

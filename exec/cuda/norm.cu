@@ -79,7 +79,7 @@ __device__ inline float team_sum(float value, float (&warp_sums)[most_warps]) {
 
 // Blocks (team size, teams), a row for each team.
 template <class Element, int held>
-__global__ void __launch_bounds__(most_threads) forward_kernel(Norm<Element> norm) {
+__global__ void __launch_bounds__(most_threads, 2) forward_kernel(Norm<Element> norm) {
   constexpr int size = pack_size<Element>;
   __shared__ float sums[most_warps], squares_sums[most_warps];
   const std::int64_t row = block_x() * static_cast<int>(blockDim.y) + thread_y();

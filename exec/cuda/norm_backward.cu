@@ -208,7 +208,7 @@ __global__ void __launch_bounds__(most_threads, held == 1 ? 2 : 1)
 // Rows too wide for registers: one block has a row, reads it twice, and keeps dw and db in its
 // partial sums.
 template <class Element>
-__global__ void __launch_bounds__(most_threads) wide_kernel(NormGradient<Element> norm) {
+__global__ void __launch_bounds__(most_threads, 2) wide_kernel(NormGradient<Element> norm) {
   constexpr int size = pack_size<Element>;
   __shared__ RowSums of_warps[2][most_warps][1];
   const int packs = static_cast<int>(norm.columns / size);

@@ -146,9 +146,16 @@ TEMPLATE_TEST_CASE("The sum of squares on the GPU has the bits of the CPU's", ""
   }
 }
 
-TEST_CASE("The sum of squares on the GPU: more blocks than its last stage holds at once") {
-  // 2048 blocks of 2048 elements are one chunk; here are two and a piece.
-  const std::size_t n = 2 * 2048 * 2048 + 2048 * 17 + 5;
+TEST_CASE("The sum of squares on the GPU: whole groups of blocks, and one more or less") {
+  // 64 blocks of 2048 elements are a group.
+  for (const std::size_t n : {131'071u, 131'072u, 131'073u, 262'144u, 1'000'003u})
+    check_squares<float>(random_normal<float>(n, 1, n), random_normal<float>(n, 1, 1), true);
+}
+
+TEST_CASE("The sum of squares on the GPU: more groups than its last stage takes at once",
+          "[slow]") {
+  // 512 groups are one round; here are one and a piece.
+  const std::size_t n = 512 * 131'072 + 3 * 131'072 + 17 * 2048 + 5;
   check_squares<bf16>(random_normal<bf16>(n, 1, 3), std::vector<bf16>(n), false);
 }
 
