@@ -39,12 +39,24 @@ struct Event {
 
 __global__ void set(int* to, int value) { *to = value; }
 __global__ void copy(const int* from, int* to) { *to = *from; }
+// For streams that are not ordered on purpose: atomic, or ThreadSanitizer would rightly complain.
+__global__ void set_unordered(int* to, int value) { __atomic_store_n(to, value, __ATOMIC_RELAXED); }
+__global__ void copy_unordered(const int* from, int* to) {
+  *to = __atomic_load_n(from, __ATOMIC_RELAXED);
+}
 
 void set_on(cudaStream_t stream, int& to, int value) {
   launch("set", set, {dim3(1), dim3(1)}, stream, &to, value);
 }
 void copy_on(cudaStream_t stream, const int& from, int& to) {
   launch("copy", copy, {dim3(1), dim3(1)}, stream, &from, &to);
+}
+
+void set_unordered_on(cudaStream_t stream, int& to, int value) {
+  launch("set_unordered", set_unordered, {dim3(1), dim3(1)}, stream, &to, value);
+}
+void copy_unordered_on(cudaStream_t stream, const int& from, int& to) {
+  launch("copy_unordered", copy_unordered, {dim3(1), dim3(1)}, stream, &from, &to);
 }
 
 TEST_CASE("a stream runs in order, and the host does not wait for it") {
@@ -73,9 +85,9 @@ TEST_CASE("without an event a stream does not wait for another, with one it does
   int value = 0, early = -1, late = -1;
   {
     const emulator::Hold hold(writer);
-    set_on(writer, value, 7);
+    set_unordered_on(writer, value, 7);
     REQUIRE(cudaEventRecord(written, writer) == cudaSuccess);
-    copy_on(reader, value, early);
+    copy_unordered_on(reader, value, early);
     REQUIRE(cudaStreamSynchronize(reader) == cudaSuccess);
     REQUIRE(cudaStreamWaitEvent(reader, written) == cudaSuccess);
     copy_on(reader, value, late);
@@ -98,13 +110,13 @@ TEST_CASE("waiting for an event means its last record at that moment, not a late
   REQUIRE(cudaStreamSynchronize(reader) == cudaSuccess);
   REQUIRE(cudaEventQuery(event) == cudaSuccess);
 
-  set_on(writer, value, 1);
+  set_unordered_on(writer, value, 1);
   REQUIRE(cudaEventRecord(event, writer) == cudaSuccess);
   REQUIRE(cudaStreamSynchronize(writer) == cudaSuccess);
   REQUIRE(cudaStreamWaitEvent(reader, event) == cudaSuccess);
-  copy_on(reader, value, seen);
+  copy_unordered_on(reader, value, seen);
   const emulator::Hold hold(writer);
-  set_on(writer, value, 2);
+  set_unordered_on(writer, value, 2);
   REQUIRE(cudaEventRecord(event, writer) == cudaSuccess);  // the reader does not wait for this one
   REQUIRE(cudaStreamSynchronize(reader) == cudaSuccess);
   CHECK(seen == 1);
@@ -121,10 +133,10 @@ TEST_CASE("random delays of streams show a missing wait, and change nothing wher
       Stream writer, reader;
       Event written;
       int value = 0, seen = -1;
-      set_on(writer, value, 1);
+      set_unordered_on(writer, value, 1);
       REQUIRE(cudaEventRecord(written, writer) == cudaSuccess);
       if (waits) REQUIRE(cudaStreamWaitEvent(reader, written) == cudaSuccess);
-      copy_on(reader, value, seen);
+      copy_unordered_on(reader, value, seen);
       REQUIRE(cudaDeviceSynchronize() == cudaSuccess);
       wrong[waits] += seen != 1;
     }
@@ -140,9 +152,9 @@ TEST_CASE("the default stream waits for streams that block, and they for it, oth
   int value = 0, seen = -1, after = -1, free = -1;
   {
     const emulator::Hold hold(blocking);
-    set_on(blocking, value, 3);
+    set_unordered_on(blocking, value, 3);
     copy_on(nullptr, value, seen);
-    copy_on(apart, value, free);
+    copy_unordered_on(apart, value, free);
     REQUIRE(cudaStreamSynchronize(apart) == cudaSuccess);
   }
   copy_on(blocking, seen, after);
