@@ -87,7 +87,7 @@ TEST_CASE("a GPU that is asked for is taken, or is refused with the reason") {
   refused(request, no_devices(), "--device cuda: there is no CUDA GPU here: cudaErrorNoDevice",
           "--device cpu");
   refused(request, found({old_gpu}), "compute capability 7.5", "--device cpu");
-  request.goes_on = true;
+  request.began_on_gpu = true;
   refused(request, no_devices(), "there is no CUDA GPU here", "resume it where there is one");
   request.throttled = true;
   refused(request, devices, "--throttle makes the CPU backend slower", "--device cpu");
