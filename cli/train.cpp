@@ -198,9 +198,14 @@ std::optional<ResumePoint> resume(CLI::App& command, Options& options, const Sav
 }
 
 // Where to train. A GPU computes in bf16 unless told otherwise.
-DeviceChoice choose_device(Options& options, const ThrottleRates& throttle, bool goes_on) {
-  const DeviceChoice choice = spillway::choose_device(
-      {options.device, options.gpu, throttle.any(), options.problem.machine_is_cpu(), goes_on});
+DeviceChoice choose_device(Options& options, const ThrottleRates& throttle,
+                           const std::optional<ResumePoint>& point) {
+  const bool began_on_gpu =
+      point && TrainingRecord::parse(point->record.identity.training).backend ==
+                   TrainingRecord::cuda_backend;
+  const DeviceChoice choice =
+      spillway::choose_device({options.device, options.gpu, throttle.any(),
+                               options.problem.machine_is_cpu(), began_on_gpu});
   if (choice.gpu && options.problem.precision.empty()) options.problem.precision = "bf16";
   return choice;
 }
@@ -253,7 +258,7 @@ Preparation prepare(CLI::App& command, Options& options) {
   check(options);
   const Durability durability = parse_durability(options.durability);
   const ThrottleRates throttle = parse_throttle(options.throttle);
-  const DeviceChoice device = choose_device(options, throttle, point.has_value());
+  const DeviceChoice device = choose_device(options, throttle, point);
   Problem problem = options.problem.problem();
   check_backend(problem, device.gpu.has_value());
   if (!options.problem.machine.empty())

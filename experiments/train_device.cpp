@@ -19,9 +19,10 @@ std::string too_old(const CudaGpu& gpu) {
 DeviceChoice demanded(const DeviceRequest& request, const CudaDevices& devices) {
   if (devices.gpus.empty()) {
     throw InputError("--device cuda: there is no CUDA GPU here: " + devices.text,
-                     request.goes_on ? "the training to go on with began on a GPU: resume it where "
-                                       "there is one"
-                                     : "use --device cpu");
+                     request.began_on_gpu
+                         ? "the training to go on with began on a GPU: resume it where "
+                           "there is one"
+                         : "use --device cpu");
   }
   if (request.gpu) {
     for (const CudaGpu& gpu : devices.gpus) {

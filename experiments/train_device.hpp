@@ -16,7 +16,7 @@ struct DeviceRequest {
   std::optional<int> gpu;              // --gpu: as nvidia-smi numbers them
   bool throttled = false;              // only the CPU backend can be as slow as another machine
   std::optional<bool> machine_is_cpu;  // what the machine file describes; empty: there is none
-  bool goes_on = false;                // a training that is resumed: it stays on what it began on
+  bool began_on_gpu = false;           // a training that is resumed: it stays there
 };
 
 struct DeviceChoice {

@@ -17,7 +17,7 @@ const CudaGpu second_gpu{2, "Second", std::uint64_t{80} << 30, 9, 0};
 CudaDevices found(std::vector<CudaGpu> gpus) {
   return {true, static_cast<int>(gpus.size()), "0: Old\n1: First", std::move(gpus)};
 }
-CudaDevices none() { return {true, 0, "cudaErrorNoDevice: no CUDA-capable device", {}}; }
+CudaDevices no_devices() { return {true, 0, "cudaErrorNoDevice: no CUDA-capable device", {}}; }
 
 DeviceChoice choose(const DeviceRequest& request, const CudaDevices& devices, bool driver = true) {
   return choose_device(
@@ -41,7 +41,7 @@ TEST_CASE("auto takes the first GPU that can be used, and else says why it is th
   const DeviceChoice gpu = choose({}, found({old_gpu, first_gpu, second_gpu}));
   REQUIRE(gpu.gpu);
   CHECK(gpu.gpu->id == 1);
-  const DeviceChoice no_device = choose({}, none());
+  const DeviceChoice no_device = choose({}, no_devices());
   CHECK_FALSE(no_device.gpu);
   CHECK(no_device.why == "cudaErrorNoDevice: no CUDA-capable device");
   const DeviceChoice too_old = choose({}, found({old_gpu}));
@@ -51,7 +51,8 @@ TEST_CASE("auto takes the first GPU that can be used, and else says why it is th
 
 TEST_CASE("auto loads no CUDA libraries where nothing speaks for a GPU") {
   const auto fail = []() -> CudaDevices { throw std::runtime_error("looked for GPUs"); };
-  const auto driver = [] { return true; }, no_driver = [] { return false; };
+  const auto driver = [] { return true; };
+  const auto no_driver = [] { return false; };
   DeviceRequest request;
   CHECK_FALSE(choose_device(request, fail, no_driver).gpu);
   CHECK_THAT(choose_device(request, fail, no_driver).why, Catch::Contains("libcuda.so.1"));
@@ -83,11 +84,11 @@ TEST_CASE("a GPU that is asked for is taken, or is refused with the reason") {
   refused(request, devices, "compute capability 7.5", "--device cpu");
   request.gpu.reset();
   request.device = "cuda";
-  refused(request, none(), "--device cuda: there is no CUDA GPU here: cudaErrorNoDevice",
+  refused(request, no_devices(), "--device cuda: there is no CUDA GPU here: cudaErrorNoDevice",
           "--device cpu");
   refused(request, found({old_gpu}), "compute capability 7.5", "--device cpu");
-  request.goes_on = true;
-  refused(request, none(), "there is no CUDA GPU here", "resume it where there is one");
+  request.began_on_gpu = true;
+  refused(request, no_devices(), "there is no CUDA GPU here", "resume it where there is one");
   request.throttled = true;
   refused(request, devices, "--throttle makes the CPU backend slower", "--device cpu");
   request = {};
@@ -133,8 +134,8 @@ TEST_CASE("as many sequences are computed at once as fit the GPU, a divisor of t
   const TrainHardware roomy{true, [&](const Problem&) { return peak(12); }, true};
   CHECK(plan_training(problem, false, "resident", true, {}, roomy)
             .problem.workload.sequences_at_once == 1);
-  const TrainHardware none{true, [&](const Problem&) { return std::uint64_t{4096}; }, true};
-  CHECK_THROWS_AS(plan_training(problem, false, "resident", true, {}, none), FitError);
+  const TrainHardware full{true, [&](const Problem&) { return std::uint64_t{4096}; }, true};
+  CHECK_THROWS_AS(plan_training(problem, false, "resident", true, {}, full), FitError);
 }
 
 }  // namespace spillway
