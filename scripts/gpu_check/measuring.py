@@ -52,7 +52,9 @@ class Machine:
 
 
 def bench(session, place):
-    session.step("bench gpu", lambda: bench_gpu(session))
+    names = [name for name in session.speed_tests() if name.split("/")[0] == "gpu"]
+    for name in names or ["gpu"]:
+        session.step(f"bench {name}", lambda name=name: bench_gpu(session, name, bool(names)))
     for model, batch, micro_batches in RESIDENT:
         session.step(f"mfu {model}", lambda model=model, batch=batch, micro_batches=micro_batches: mfu(
             session, place, model, batch, micro_batches))
@@ -60,14 +62,16 @@ def bench(session, place):
     session.step(f"calibrate {model}", lambda: calibrate(session, place, model))
 
 
-def bench_gpu(session):
-    if not any(name.split("/")[0] == "gpu" for name in session.speed_tests()):
+def bench_gpu(session, name, known):
+    """One group of figures of `spillway bench gpu`."""
+    if not known:
         raise Skip("this build's `spillway bench` has no figures of a GPU")
-    finished = session.succeed(session.spillway("bench", "gpu", "--json"), 300)
+    finished = session.succeed(session.spillway("bench", name, "--json"), 300)
     if session.dry:
         return ""
-    figures = finished.json("spillway bench gpu")["figures"]
-    session.facts["figures"] = figures
+    figures = finished.json(f"spillway bench {name}")["figures"]
+    session.facts["figures"] = [figure for figure in session.facts.get("figures", [])
+                                if figure["name"] not in {new["name"] for new in figures}] + figures
     missed = [figure["name"] for figure in figures if figure.get("target") and not figure["target"]["met"]]
     return f"{len(figures)} figures, {len(missed)} below their target" + (f": {', '.join(missed)}" if missed else "")
 
@@ -90,8 +94,7 @@ def mfu(session, place, model, batch, micro_batches):
     """A resident run: tokens a second of the median step, the first half not counted."""
     run, finished, job = session.out / "runs" / f"mfu-{model}", None, None
     for micro_batch in micro_batches:
-        job = Job(model, "resident", batch, micro_batch, SEQUENCE, gpu_memory=place.gpu_memory,
-                  host_memory=place.host_memory)
+        job = Job(model, "resident", batch, micro_batch, SEQUENCE, host_memory=place.host_memory)
         finished = train(session, job, run, RESIDENT_STEPS, 240, extra=("--durability", "off"))
         command = session.commands[-1]
         if finished.code != DOES_NOT_FIT:
@@ -124,15 +127,15 @@ def main_model(session, place):
     return MODELS[-1]
 
 
-def calibrate(session, place, model, batch=max(BATCHES)):
+def calibrate(session, place, model):
     """Measures kernels of the model, copies, the optimizer and the drive: OUT/machine-MODEL.toml. Once."""
     if not session.supports("calibrate", "--device"):
         raise Skip("this build's `spillway calibrate` measures no GPU: it has no --device")
     path = session.out / f"machine-{model}.toml"
     if path.exists():
         return f"{path.name} is there"
-    session.succeed(session.spillway("calibrate", "--device", "cuda", "--model", model, "--batch", batch, "--sequence",
-                                     SEQUENCE, "--ssd", place.ssd, "--threads", threads(), "--out", path, "--quiet"), 400)
+    session.succeed(session.spillway("calibrate", "--device", "cuda", "--model", model, "--micro-batches", MICRO_BATCH,
+                                     "--sequence", SEQUENCE, "--ssd", place.ssd, "--threads", threads(), "--out", path, "--quiet"), 400)
     return path.name
 
 
@@ -145,7 +148,7 @@ def validate(session, place):
         if not job:
             session.step(name, lambda: too_large(place))
             continue
-        session.step(f"calibrate {job.model}", lambda job=job: calibrate(session, place, job.model, MICRO_BATCH))
+        session.step(f"calibrate {job.model}", lambda job=job: calibrate(session, place, job.model))
         session.step(name, lambda job=job, name=name: train_and_compare(session, place, job, name, LARGE_GPU_MEMORY, STEPS))
     every_policy(session, place, model, "roomy")
 
@@ -203,8 +206,7 @@ def train_and_compare(session, place, job, name, level, steps):
         raise Failure(f"exit code {finished.code}: {last_words(finished)}")
     compared = session.succeed(session.spillway("validate", trace, "--json"), 120)
     described = session.succeed(session.spillway(
-        "simulate", "--model", job.model, "--machine", run / "machine.toml", "--policy", job.policy, "--batch", job.batch,
-        "--micro-batch", job.micro_batch, "--sequence", job.sequence, "--precision", job.precision, "--json"), 120, note=False)
+        "simulate", *Job(**{**vars(job), "machine": run / "machine.toml"}).words(), "--json"), 120, note=False)
     if session.dry:
         return ""
     row = row_of(job, name, level, steps, command, compared.json("validate"), described.json("simulate"))

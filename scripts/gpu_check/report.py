@@ -113,7 +113,7 @@ def figures_table(facts):
                      number(figure["roofline"]), number(figure["ratio"]), held))
     if not rows:
         return []
-    return ["#### Kernels", "", code("spillway bench gpu"), ""] + table(
+    return ["#### Kernels and training beside what the GPU gives", "", code("spillway bench gpu"), ""] + table(
         ("figure", "what", "value", "held against", "ratio", "target"), rows)
 
 

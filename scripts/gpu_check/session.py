@@ -241,4 +241,7 @@ def last_words(finished):
     for line in lines:
         if line.startswith("spillway: "):
             return line[len("spillway: "):]
+    for line in lines:
+        if "error:" in line.lower():  # the first of a compiler's
+            return line.strip()
     return lines[-1].strip() if lines else "it printed nothing"

@@ -12,7 +12,9 @@ DOES_NOT_FIT = 3  # the program's exit code
 
 
 class Job:
-    """What is trained, with what limits; `train` and `estimate` are told it in the same words."""
+    """What is trained, with what limits; `train` and `estimate` are told it in the same words.
+
+    The GPU computes whole micro-batches at once: the choice is part of the numbers, so it is not left to the program."""
 
     def __init__(self, model, policy, batch, micro_batch, sequence, gpu_memory=None, host_memory=None,
                  device="cuda", precision="bf16", machine=None):
@@ -24,6 +26,8 @@ class Job:
     def words(self):
         words = ["--model", self.model, "--policy", self.policy, "--batch", self.batch, "--micro-batch", self.micro_batch,
                  "--sequence", self.sequence, "--precision", self.precision]
+        if self.device == "cuda":
+            words += ["--sequences-at-once", self.micro_batch]
         for option, value in (("--machine", self.machine), ("--gpu-memory", self.gpu_memory),
                               ("--host-memory", self.host_memory)):
             if value:

@@ -18,7 +18,7 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, str(ROOT / "scripts"))
 
 from gpu_check import machine, measuring, report, testing, training  # noqa: E402
-from gpu_check.session import FAILED, LEFT, PASSED, Session  # noqa: E402
+from gpu_check.session import FAILED, LEFT, PASSED, Finished, Session, last_words  # noqa: E402
 
 
 class Flow(unittest.TestCase):
@@ -52,6 +52,12 @@ class Flow(unittest.TestCase):
         session = self.session(seconds=1)
         session.step("never begun", lambda: self.fail("there is no time for it"))
         self.assertEqual(session.result_of("never begun"), LEFT)
+
+    def test_the_line_that_says_what_went_wrong(self):
+        for printed, line in (("a\nspillway: no such model\n  hint: b\n", "no such model"),
+                              ("x.cpp:1: Error: first\nx.cpp:2: error: second\nbuild: advice\n", "x.cpp:1: Error: first"),
+                              ("one\n\ntwo\n\n", "two"), ("", "it printed nothing")):
+            self.assertEqual(last_words(Finished(1, "", printed)), line)
 
     def test_all_children_of_a_command_end_with_it(self):
         session = self.session()
