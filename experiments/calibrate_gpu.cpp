@@ -39,9 +39,9 @@ class GpuCalibration {
   Machine run() {
     describe();
     plan();
+    memory();
     for (const Part& part : parts_) kernels(part);
     source("gpu.flops", "the fastest measured block forward; kernels are timed by shape");
-    memory();
     measure_links(parts_.front().problem, options_, rule_, machine_,
                   [this](const std::string& what) { next(what); });
     if (!options_.ssd.empty()) {
