@@ -21,6 +21,7 @@ namespace {
 constexpr std::uint64_t drive_memory = std::uint64_t{96} << 20;
 // Kernels are too short for the driver's clocks to settle on the first samples.
 constexpr int warm_up = 5;
+constexpr std::uint64_t least_cache_bytes = std::uint64_t{64} << 10;
 
 // The kernels of one workload.
 struct Part {
@@ -31,8 +32,8 @@ struct Part {
 class GpuCalibration {
  public:
   GpuCalibration(const CalibrationOptions& options, const CalibrationProgress& progress)
-      : options_(options),
-        gpu_(*options.gpu),
+      : options_(with_cache_bytes(options)),
+        gpu_(*options_.gpu),
         progress_(progress),
         rule_{options.samples, warm_up, options.most_seconds_per_figure} {}
 
@@ -53,6 +54,12 @@ class GpuCalibration {
   }
 
  private:
+  static CalibrationOptions with_cache_bytes(CalibrationOptions options) {
+    std::uint64_t& bytes = options.gpu_sizes.cache_bytes;
+    if (bytes == 0) bytes = 3 * options.gpu->info.l2_bytes;
+    bytes = std::max(bytes, least_cache_bytes) / buffer_alignment * buffer_alignment;
+    return options;
+  }
   void next(const std::string& what) { progress_(what, done_++, planned_); }
   void source(const char* key, const std::string& text) { machine_.sources[key] = text; }
 
@@ -124,7 +131,7 @@ class GpuCalibration {
                        reserved));
   }
 
-  const CalibrationOptions& options_;
+  CalibrationOptions options_;
   const GpuUnderTest& gpu_;
   const CalibrationProgress& progress_;
   SamplingRule rule_;
