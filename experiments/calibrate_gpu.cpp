@@ -19,7 +19,6 @@ namespace spillway {
 namespace {
 
 constexpr std::uint64_t drive_memory = std::uint64_t{96} << 20;
-// Kernels are too short for the driver's clocks to settle on the first samples.
 constexpr int warm_up = 5;
 constexpr std::uint64_t least_cache_bytes = std::uint64_t{64} << 10;
 
@@ -106,7 +105,7 @@ class GpuCalibration {
   void kernels(const Part& part) {
     const auto times = time_stream_kernels(
         part.problem, part.tasks, rule_, [this](const std::string& what) { next(what); },
-        gpu_.make_device, options_.gpu_sizes.cache_bytes);
+        gpu_.make_device, options_.gpu_sizes.load_seconds);
     for (const KernelTime& time : times) {
       if (time.kind == to_string(TaskKind::forward) && time.median_ns > 0)
         machine_.gpu.flops = std::max(machine_.gpu.flops, time.flops / seconds_of(time));
