@@ -17,10 +17,12 @@
 
 namespace spillway {
 
-// How much memory the figures of a GPU are taken with; smaller for tests.
+// How much time and memory the figures of a GPU are taken with; less in tests.
 struct GpuCalibrationSizes {
-  // Copied to the GPU before each sample of a kernel: more than any GPU's L2 cache.
-  std::uint64_t cache_bytes = std::uint64_t{160} << 20;
+  // The GPU is kept busy with each kernel for so long before its times count.
+  double load_seconds = 0.1;
+  // Copied to the GPU before the optimizer and short tasks; 0: three times its L2 cache.
+  std::uint64_t cache_bytes = 0;
   // Of each side that copies go between, and that the optimizer works on: more than any CPU's
   // caches.
   std::uint64_t link_bytes = std::uint64_t{1} << 30;

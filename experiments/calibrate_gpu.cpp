@@ -19,8 +19,8 @@ namespace spillway {
 namespace {
 
 constexpr std::uint64_t drive_memory = std::uint64_t{96} << 20;
-// Kernels are too short for the driver's clocks to settle on the first samples.
 constexpr int warm_up = 5;
+constexpr std::uint64_t least_cache_bytes = std::uint64_t{64} << 10;
 
 // The kernels of one workload.
 struct Part {
@@ -31,17 +31,17 @@ struct Part {
 class GpuCalibration {
  public:
   GpuCalibration(const CalibrationOptions& options, const CalibrationProgress& progress)
-      : options_(options),
-        gpu_(*options.gpu),
+      : options_(with_cache_bytes(options)),
+        gpu_(*options_.gpu),
         progress_(progress),
         rule_{options.samples, warm_up, options.most_seconds_per_figure} {}
 
   Machine run() {
     describe();
     plan();
+    memory();
     for (const Part& part : parts_) kernels(part);
     source("gpu.flops", "the fastest measured block forward; kernels are timed by shape");
-    memory();
     measure_links(parts_.front().problem, options_, rule_, machine_,
                   [this](const std::string& what) { next(what); });
     if (!options_.ssd.empty()) {
@@ -53,6 +53,12 @@ class GpuCalibration {
   }
 
  private:
+  static CalibrationOptions with_cache_bytes(CalibrationOptions options) {
+    std::uint64_t& bytes = options.gpu_sizes.cache_bytes;
+    if (bytes == 0) bytes = 3 * options.gpu->info.l2_bytes;
+    bytes = std::max(bytes, least_cache_bytes) / buffer_alignment * buffer_alignment;
+    return options;
+  }
   void next(const std::string& what) { progress_(what, done_++, planned_); }
   void source(const char* key, const std::string& text) { machine_.sources[key] = text; }
 
@@ -99,7 +105,7 @@ class GpuCalibration {
   void kernels(const Part& part) {
     const auto times = time_stream_kernels(
         part.problem, part.tasks, rule_, [this](const std::string& what) { next(what); },
-        gpu_.make_device, options_.gpu_sizes.cache_bytes);
+        gpu_.make_device, options_.gpu_sizes.load_seconds);
     for (const KernelTime& time : times) {
       if (time.kind == to_string(TaskKind::forward) && time.median_ns > 0)
         machine_.gpu.flops = std::max(machine_.gpu.flops, time.flops / seconds_of(time));
@@ -124,7 +130,7 @@ class GpuCalibration {
                        reserved));
   }
 
-  const CalibrationOptions& options_;
+  CalibrationOptions options_;
   const GpuUnderTest& gpu_;
   const CalibrationProgress& progress_;
   SamplingRule rule_;

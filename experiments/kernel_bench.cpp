@@ -22,6 +22,10 @@ namespace {
 constexpr std::uint64_t cpu_cache_bytes = std::uint64_t{64} << 20;
 // Random numbers are made once for so many elements, and repeated.
 constexpr std::size_t most_random = std::size_t{1} << 22;
+// On streams: tasks that only load the GPU, and how many of all follow one another in place.
+constexpr double most_loads = 4000;
+constexpr std::size_t turns_in_place = 16;
+constexpr int least_samples = 10, most_samples = 2000;
 
 // The kernels of a compute task that policies emit, as tasks with everything that decides their
 // shape; with `groups` also backward passes that recompute one group of tensors.
@@ -75,27 +79,34 @@ class Carver {
   std::uint64_t used_ = 0;
 };
 
+// What a block has for itself. On streams, two blocks take turns as layers do in training: what one
+// works on has left the caches when its turn comes again.
+struct BlockMemory {
+  std::byte *parameters = nullptr, *gradient = nullptr, *saved = nullptr;
+};
+
 // What the kernels of one micro-batch work on.
 struct Memory {
-  std::byte *block, *embedding, *gradient, *input, *output, *hidden, *saved, *scratch, *cold;
-  std::byte *host_input, *host_upstream, *host_text, *host_losses, *host_squares, *host_cold;
+  std::vector<BlockMemory> blocks;
+  std::byte *embedding, *input, *output, *hidden, *scratch;
+  std::byte *host_input, *host_upstream, *host_text, *host_losses, *host_squares;
 
-  Memory(const Problem& problem, std::uint64_t text_bytes, std::uint64_t cold_bytes, Carver& gpu,
-         Carver& host) {
-    const std::int64_t layers = problem.model.layers;
+  Memory(const Problem& problem, std::uint64_t text_bytes, std::size_t block_count, Carver& gpu,
+         Carver& host)
+      : blocks(block_count) {
     const std::uint64_t activations = checkpoint_bytes(problem);
-    block = gpu.take(parameter_bytes(problem, 0));
-    embedding = gpu.take(parameter_bytes(problem, layers));
-    gradient = gpu.take(gradient_bytes(problem));
+    for (BlockMemory& block : blocks) {
+      block.parameters = gpu.take(parameter_bytes(problem, 0));
+      block.gradient = gpu.take(gradient_bytes(problem));
+      block.saved = gpu.take(saved_bytes(problem, saved_all));
+    }
+    embedding = gpu.take(parameter_bytes(problem, problem.model.layers));
     for (std::byte** buffer : {&input, &output, &hidden}) *buffer = gpu.take(activations);
-    saved = gpu.take(saved_bytes(problem, saved_all));
     scratch = gpu.take(scratch_bytes(problem));
-    cold = gpu.take(cold_bytes);
     for (std::byte** buffer : {&host_input, &host_upstream}) *buffer = host.take(activations);
     host_text = host.take(text_bytes);
     host_losses = host.take(static_cast<std::uint64_t>(problem.workload.micro_batch) * 8);
     host_squares = host.take(8);
-    host_cold = host.take(cold_bytes);
   }
 
   static std::uint64_t parameter_bytes(const Problem& problem, std::int64_t unit) {
@@ -144,15 +155,18 @@ std::uint64_t text_bytes_bound(const Problem& problem) {
 // Times every kernel of one micro-batch on buffers of its own.
 class KernelBench {
  public:
-  // `cold_bytes`: copied to a device with streams before each sample.
+  // `on_streams`: whether the device has streams; `load_seconds`: how long it is kept busy with a
+  // kernel before its times count.
   KernelBench(const Problem& problem, const SamplingRule& rule, const MakeDevice& make_device,
-              std::uint64_t cold_bytes)
+              bool on_streams, double load_seconds)
       : problem_(problem),
         rule_(rule),
-        cold_bytes_(cold_bytes),
-        device_(make(problem, make_device, cold_bytes)),
-        memory_(carve(problem, *device_, cold_bytes)) {
-    if (device_->streams()) {
+        load_seconds_(load_seconds),
+        block_count_(on_streams ? 2 : 1),
+        device_(make(problem, make_device, block_count_)),
+        memory_(carve(problem, *device_, block_count_)) {
+    SPILLWAY_ASSERT(on_streams == (device_->streams() != nullptr));
+    if (on_streams) {
       timer_.emplace(*device_);
     } else {
       elsewhere_ = Arena(cpu_cache_bytes, "cooling the caches");
@@ -163,37 +177,22 @@ class KernelBench {
 
   KernelTime time(const Task& task) {
     if (task.kind == TaskKind::backward && task.available != saved_none) save(task.available);
-    const Operands o = operands(task);
-    // In-place operands start from the same values each time.
-    const std::byte* const start =
-        task.kind == TaskKind::head ? memory_.host_input : memory_.host_upstream;
-    std::vector<std::int64_t> samples;
-    if (timer_) {
-      samples = collect_ns(rule_, [&] { return run_on_streams(task, o, start); });
-    } else {
-      samples = sample_ns(
-          rule_, [&] { device_->compute(task, o); },
-          [&] {
-            cool_caches();
-            std::memcpy(memory_.hidden, start, checkpoint_bytes(problem_));
-          });
-    }
     return kernel_time(to_string(task.kind), kernel_shape(problem_, task), task.flops,
-                       std::move(samples));
+                       timer_ ? sample_on_streams(task) : sample_on_cpu(task));
   }
 
  private:
   static std::unique_ptr<Device> make(const Problem& problem, const MakeDevice& make_device,
-                                      std::uint64_t cold_bytes) {
+                                      std::size_t block_count) {
     Carver gpu(nullptr), host(nullptr);
-    const Memory counted(problem, text_bytes_bound(problem), cold_bytes, gpu, host);
+    const Memory counted(problem, text_bytes_bound(problem), block_count, gpu, host);
     static_cast<void>(counted);
     return make_device(problem, gpu.used(), host.used());
   }
 
-  static Memory carve(const Problem& problem, Device& device, std::uint64_t cold_bytes) {
+  static Memory carve(const Problem& problem, Device& device, std::size_t block_count) {
     Carver gpu(device.gpu_memory().data()), host(device.host_memory().data());
-    return Memory(problem, text_bytes_bound(problem), cold_bytes, gpu, host);
+    return Memory(problem, text_bytes_bound(problem), block_count, gpu, host);
   }
 
   void upload(std::byte* to, const std::vector<float>& values, std::uint64_t element_bytes) {
@@ -202,13 +201,18 @@ class KernelBench {
   }
 
   void write_values() {
-    for (const std::int64_t unit : {std::int64_t{0}, problem_.model.layers}) {
+    const auto parameters = [&](std::int64_t unit) {
       std::vector<float> values(static_cast<std::size_t>(unit_elements(problem_.model, unit)));
       initial_values(problem_.model, unit, 1, values.data());
-      upload(unit == 0 ? memory_.block : memory_.embedding, values, problem_.parameter_bytes());
+      return values;
+    };
+    const std::vector<float> block = parameters(0),
+                             zeros(Memory::gradient_bytes(problem_) / sizeof(float));
+    for (const BlockMemory& one : memory_.blocks) {
+      upload(one.parameters, block, problem_.parameter_bytes());
+      upload(one.gradient, zeros, sizeof(float));
     }
-    const std::uint64_t gradient_bytes = Memory::gradient_bytes(problem_);
-    upload(memory_.gradient, std::vector<float>(gradient_bytes / sizeof(float)), sizeof(float));
+    upload(memory_.embedding, parameters(problem_.model.layers), problem_.parameter_bytes());
     std::mt19937_64 random(7);
     std::normal_distribution<float> normal(0.0f, 1.0f);
     const std::uint64_t bytes = checkpoint_bytes(problem_);
@@ -219,7 +223,6 @@ class KernelBench {
                     {memory_.host_input, bytes});
     for (float& value : values) value = 1e-3f * normal(random);
     fill(memory_.host_upstream, bytes, as_elements(values, problem_.activation_bytes()));
-    if (cold_bytes_ > 0) std::memset(memory_.host_cold, 0, cold_bytes_);
   }
 
   void write_text() {
@@ -234,15 +237,16 @@ class KernelBench {
     streams.stage_text(tokens_.data(), tokens_.data(), rows, memory_.host_text);
   }
 
-  Operands operands(const Task& task) const {
+  Operands operands(const Task& task, std::size_t turn = 0) const {
     const bool is_block = task.kind == TaskKind::forward || task.kind == TaskKind::backward;
     const bool uses_saved = task.saves != saved_none || task.available != saved_none;
+    const BlockMemory& block = memory_.blocks[turn % memory_.blocks.size()];
     Operands o;
-    o.parameters = is_block ? memory_.block : memory_.embedding;
-    o.gradient = o.head_gradient = memory_.gradient;
+    o.parameters = is_block ? block.parameters : memory_.embedding;
+    o.gradient = o.head_gradient = block.gradient;
     o.input = memory_.input;
     o.output = memory_.output;
-    o.saved = uses_saved ? memory_.saved : nullptr;
+    o.saved = uses_saved ? block.saved : nullptr;
     o.activation_gradient = memory_.hidden;
     o.scratch = memory_.scratch;
     o.tokens = o.targets = tokens_.data();
@@ -259,21 +263,64 @@ class KernelBench {
     task.lane = Lane::gpu_compute;
     task.layer = task.micro_batch = 0;
     task.saves = mask;
-    device_->compute(task, operands(task));
+    for (std::size_t turn = 0; turn < memory_.blocks.size(); ++turn)
+      device_->compute(task, operands(task, turn));
     if (timer_) timer_->finish();
   }
 
-  // The copies that come first give the host time to issue the kernels, which then follow one
-  // another as in training.
-  std::int64_t run_on_streams(const Task& task, const Operands& o, const std::byte* start) {
+  // In-place operands start from the same values each time.
+  const std::byte* start_of(const Task& task) const {
+    return task.kind == TaskKind::head ? memory_.host_input : memory_.host_upstream;
+  }
+
+  std::vector<std::int64_t> sample_on_cpu(const Task& task) {
+    const Operands o = operands(task);
+    return sample_ns(
+        rule_, [&] { device_->compute(task, o); },
+        [&] {
+          cool_caches();
+          std::memcpy(memory_.hidden, start_of(task), checkpoint_bytes(problem_));
+        });
+  }
+
+  // Task after task, as in training: issued ahead as far as the host gets, at the clocks that the
+  // GPU keeps up under this load.
+  std::vector<std::int64_t> sample_on_streams(const Task& task) {
+    const double seconds =
+        std::max(1e-9 * static_cast<double>(run_in_a_row(task, 0, 2).back()), 1e-7);
+    const auto loads = static_cast<std::size_t>(
+        std::clamp(load_seconds_ / seconds, static_cast<double>(rule_.warm_up), most_loads));
+    const double left = rule_.most_seconds / seconds - static_cast<double>(loads);
+    const auto samples = static_cast<std::size_t>(
+        std::clamp(left, static_cast<double>(least_samples),
+                   static_cast<double>(std::clamp(rule_.samples, least_samples, most_samples))));
+    return run_in_a_row(task, loads, samples);
+  }
+
+  std::vector<std::int64_t> run_in_a_row(const Task& task, std::size_t loads, std::size_t samples) {
     timer_->clear();
-    timer_->issue_copy(Lane::pcie_h2d, memory_.hidden, start, checkpoint_bytes(problem_));
-    const std::size_t cooled =
-        timer_->issue_copy(Lane::pcie_h2d, memory_.cold, memory_.host_cold, cold_bytes_);
-    timer_->wait(Lane::gpu_compute, cooled);
-    const std::size_t piece = timer_->issue_task(task, o);
+    for (std::size_t turn = 0; turn < loads; ++turn) {
+      // Values that were worked on in place again and again would leave the range of numbers.
+      if (turn % turns_in_place == 0) restart(task);
+      device_->compute(task, operands(task, turn));
+    }
+    restart(task);
+    std::vector<std::size_t> pieces;
+    for (std::size_t turn = loads; turn < loads + samples; ++turn)
+      pieces.push_back(timer_->issue_task(task, operands(task, turn)));
     timer_->finish();
-    return timer_->duration(piece);
+    std::vector<std::int64_t> times;
+    for (const std::size_t piece : pieces) times.push_back(timer_->duration(piece));
+    return times;
+  }
+
+  // Brings the values that the task works on in place, between two tasks.
+  void restart(const Task& task) {
+    Task nothing;
+    nothing.lane = Lane::gpu_compute;
+    timer_->wait(Lane::pcie_h2d, timer_->issue(nothing, [] {}));
+    timer_->wait(Lane::gpu_compute, timer_->issue_copy(Lane::pcie_h2d, memory_.hidden,
+                                                       start_of(task), checkpoint_bytes(problem_)));
   }
 
   // In training a layer's operands were last touched a whole pass ago, or written by another core:
@@ -286,7 +333,8 @@ class KernelBench {
 
   const Problem& problem_;
   const SamplingRule& rule_;
-  std::uint64_t cold_bytes_;
+  double load_seconds_;
+  std::size_t block_count_;
   std::unique_ptr<Device> device_;
   Memory memory_;
   std::optional<StreamTimer> timer_;  // of a device with streams
@@ -314,7 +362,7 @@ std::vector<KernelTime> time_kernels(const Problem& problem, const SamplingRule&
   const MakeDevice cpu = [threads](const Problem& p, std::uint64_t gpu, std::uint64_t host) {
     return std::make_unique<CpuDevice>(p, gpu, host, threads);
   };
-  KernelBench bench(problem, rule, cpu, 0);
+  KernelBench bench(problem, rule, cpu, false, 0);
   std::vector<KernelTime> times = time_tasks(problem, kernel_tasks(problem, false), before, bench);
   SPILLWAY_ASSERT(times.size() == kernels_per_problem);
   return times;
@@ -332,9 +380,8 @@ std::vector<Task> stream_kernel_tasks(const Problem& problem, std::set<std::stri
 std::vector<KernelTime> time_stream_kernels(const Problem& problem, const std::vector<Task>& tasks,
                                             const SamplingRule& rule,
                                             const std::function<void(const std::string&)>& before,
-                                            const MakeDevice& make_device,
-                                            std::uint64_t cache_bytes) {
-  KernelBench bench(problem, rule, make_device, cache_bytes);
+                                            const MakeDevice& make_device, double load_seconds) {
+  KernelBench bench(problem, rule, make_device, true, load_seconds);
   return time_tasks(problem, tasks, before, bench);
 }
 

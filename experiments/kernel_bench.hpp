@@ -32,13 +32,12 @@ inline constexpr int kernels_per_problem = 8;
 // shape are left out, the others are named there.
 std::vector<Task> stream_kernel_tasks(const Problem& problem, std::set<std::string>& known);
 
-// Times them by the device's own clock: work is issued ahead, so that none of it waits for the
-// host. `cache_bytes` (a multiple of 4096) are copied to the device before each sample: more than
-// its caches.
+// Times them by the device's own clock, one after the other as in training, with two blocks taking
+// turns. For `load_seconds` before, the device is kept busy with the same kernel: what its clocks
+// and its power allow then is what training will find.
 std::vector<KernelTime> time_stream_kernels(const Problem& problem, const std::vector<Task>& tasks,
                                             const SamplingRule& rule,
                                             const std::function<void(const std::string&)>& before,
-                                            const MakeDevice& make_device,
-                                            std::uint64_t cache_bytes);
+                                            const MakeDevice& make_device, double load_seconds);
 
 }  // namespace spillway

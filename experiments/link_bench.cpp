@@ -394,8 +394,8 @@ class LinkBench {
       });
     });
     const std::uint64_t bytes = 2 * each * static_cast<std::uint64_t>(cores);
-    const KernelTime& time =
-        keep("memory", fmt::format("bytes={},threads={}", bytes, cores), samples);
+    const KernelTime& time = keep(
+        "barrier", fmt::format("copies in host memory,bytes={},threads={}", bytes, cores), samples);
     const double optimizer =
         machine_.host.adam_params_per_second * machine_.host.adam_bytes_per_param;
     machine_.host.bandwidth =

@@ -37,7 +37,7 @@ class StreamTimer {
   }
   Streams& streams() { return streams_; }
 
-  static constexpr std::size_t most_pieces = 1024;
+  static constexpr std::size_t most_pieces = 4096;
 
  private:
   Device& device_;

@@ -350,7 +350,8 @@ std::string kernel_shape(const Problem& problem, const Task& task) {
   if (!is_block) shape += fmt::format(",V{},P{}", model.vocabulary, model.positions);
   shape += fmt::format(",b{},T{},{}", workload.micro_batch, workload.sequence,
                        workload.precision == Precision::fp32 ? "fp32" : "bf16");
-  if (is_block && workload.sequences_at_once != 1)
+  const bool in_groups = is_block || task.kind == TaskKind::head;
+  if (in_groups && workload.sequences_at_once != 1)
     shape += fmt::format(",s{}", workload.sequences_at_once);
   const bool makes_gradients =
       task.kind != TaskKind::embed_forward && task.kind != TaskKind::forward;

@@ -85,13 +85,14 @@ const KernelTime* KernelTimes::measured(const Task& task) const {
   return found != measured_.end() ? found->second : nullptr;
 }
 
-// A block on a GPU works on one group of sequences after another: each takes what a micro-batch of
-// as many does.
+// Blocks and the head work on one group of sequences after another on a GPU: each takes what a
+// micro-batch of as many does.
 std::optional<double> KernelTimes::by_groups(const Task& task) const {
   const Workload& workload = problem_.workload;
-  const bool is_block = task.kind == TaskKind::forward || task.kind == TaskKind::backward;
+  const bool in_groups = task.kind == TaskKind::forward || task.kind == TaskKind::backward ||
+                         task.kind == TaskKind::head;
   const std::int64_t at_once = workload.sequences_at_once;
-  if (!is_block || problem_.machine.gpu.is_cpu || at_once == workload.micro_batch) return {};
+  if (!in_groups || problem_.machine.gpu.is_cpu || at_once == workload.micro_batch) return {};
   Problem group;
   group.model = problem_.model;
   group.machine.name = problem_.machine.name;

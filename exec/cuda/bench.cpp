@@ -98,6 +98,8 @@ void BenchArray<T>::repeat(const std::vector<T>& pattern) {
     SPILLWAY_CUDA(cudaMemcpy(data() + done, memory_, more * sizeof(T), cudaMemcpyDeviceToDevice));
     done += more;
   }
+  // Copies on the device go on after the call, and streams of ours do not wait for them.
+  SPILLWAY_CUDA(cudaDeviceSynchronize());
 }
 
 template <class T>

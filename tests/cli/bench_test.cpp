@@ -1,5 +1,6 @@
 // `spillway bench`: what it lists, what it prints, and that its counts are right. No times.
 #include <catch2/catch.hpp>
+#include <cstdlib>
 
 #include "tests/cli/program.hpp"
 
@@ -97,4 +98,18 @@ TEST_CASE("bench refuses a directory that is not there, and names near those of 
   check_refusal(run({"bench", "ssd", "--ssd", "/nowhere"}), 2, "--ssd /nowhere: there is no such",
                 "mounted");
   check_refusal(run({"bench", "adan"}), 2, "unknown speed test adan", "did you mean adam?");
+}
+
+TEST_CASE("bench gpu names its parts, and says in one line where there is no GPU") {
+  const json listed = run({"bench", "gpu", "--list", "--json"}).json();
+  CHECK(listed["tests"].empty());
+  Words names;
+  for (const json& figure : listed["figures"]) {
+    CHECK(figure["on_request"] == true);
+    names.push_back(figure["name"]);
+  }
+  CHECK(names == Words{"gpu/memory", "gpu/matmul", "gpu/attention", "gpu/training"});
+  setenv("SPILLWAY_CUDA_MODULE", "/nonexistent.so", 1);
+  check_refusal(run({"bench", "gpu"}), 2, "there is no CUDA GPU here", "--device cpu");
+  unsetenv("SPILLWAY_CUDA_MODULE");
 }

@@ -1,6 +1,8 @@
 // spillway calibrate: the file it writes serves the other commands.
 #include <catch2/catch.hpp>
+#include <cstdlib>
 
+#include "test_paths.hpp"
 #include "tests/cli/program.hpp"
 
 using namespace spillway::test;
@@ -50,4 +52,47 @@ TEST_CASE("A machine file that cannot be written leaves the old one") {
   check_refusal(outcome, 1, "machine.toml: cannot write: No space left on device", "disk is full");
   CHECK(read_file(machine) == "precious");
   CHECK(folder.listing() == Words{"disk", "disk/machine.toml"});
+}
+
+TEST_CASE("calibrate refuses what it cannot measure, before it measures anything") {
+  const TemporaryFolder folder;
+  const auto refused = [&](const Words& more, const char* what, const char* hint) {
+    check_refusal(run(Words{"calibrate", "--model", "gpt-tiny", "--ssd", "", "--out",
+                            folder / "machine.toml"} +
+                      more),
+                  2, what, hint);
+    CHECK(folder.listing().empty());
+  };
+  setenv("SPILLWAY_CUDA_MODULE", (folder / "none.so").c_str(), 1);
+  refused({"--device", "cuda"}, "there is no CUDA GPU here", "--device cpu");
+  unsetenv("SPILLWAY_CUDA_MODULE");
+  refused({"--gpu", "0"}, "--gpu 0 does not go with --device cpu", "--device cuda");
+  refused({"--precision", "bf16"}, "the CPU backend computes in fp32", "--precision fp32");
+  refused({"--sequences-at-once", "2"}, "one sequence at a time", "--device cuda");
+  refused({"--micro-batches", "1,x"}, "--micro-batches 1,x: x is not a number of sequences",
+          "--micro-batches 1,2,4,8");
+  refused({"--micro-batches", "0"}, "0 is not a number of sequences", "--micro-batches");
+  refused({"--micro-batches", "1", "--batch", "2"}, "excludes", "calibrate --help");
+  refused({"--batch", "0"}, "--batch must be at least 1", "--batch 8");
+}
+
+TEST_CASE("calibrate --device cuda measures a GPU, and simulate predicts with it", "[nightly]") {
+  setenv("SPILLWAY_CUDA_MODULE", SPILLWAY_EMULATED_MODULE, 1);
+  const TemporaryFolder folder;
+  const std::string machine = folder / "machine.toml";
+  const Outcome measured =
+      run({"calibrate", "--device", "cuda", "--model", "gpt-tiny", "--micro-batches", "1,2",
+           "--sequence", "16", "--samples", "10", "--ssd", "", "--out", machine});
+  unsetenv("SPILLWAY_CUDA_MODULE");
+  INFO(measured.err);
+  REQUIRE(measured.exit_code == 0);
+  CHECK_THAT(measured.out, Catch::Contains("gpu") && Catch::Contains("from task to task"));
+  CHECK_THAT(read_file(machine), Catch::Contains("bf16,s2"));
+  const Outcome simulated =
+      run({"simulate", "--machine", machine, "--model", "gpt-tiny", "--batch", "4", "--micro-batch",
+           "2", "--sequence", "16", "--policy", "zero-offload", "--json"});
+  INFO(simulated.err);
+  REQUIRE(simulated.exit_code == 0);
+  CHECK(simulated.json()["step_seconds"] > 0.0);
+  CHECK_FALSE(simulated.json().contains("extrapolated"));
 }

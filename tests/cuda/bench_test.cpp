@@ -70,7 +70,7 @@ TEST_CASE("CUDA bench: training is held against the datasheet, and against the m
   gpu.info.name = "NVIDIA H200";
   // Where the larger micro-batch does not fit, the smaller one is measured.
   const ModelSpec model = load_model("gpt-tiny", {"hidden=32", "layers=1", "heads=2"});
-  const GpuTrainingShape shape{model, 16, {std::int64_t{1} << 30, 2}, 12, 0.45};
+  const GpuTrainingShape shape{model, 16, {100'000'000, 2}, 12, 0.45};
   const auto figures =
       gpu_training_figures(gpu, tiny(), {shape}, std::filesystem::temp_directory_path());
   REQUIRE(figures.size() == 2);

@@ -50,6 +50,27 @@ TEST_CASE("micro-batches that the gradient's width does not go with are left out
   CHECK(best.schedule.problem().workload.micro_batch == 8);
 }
 
+TEST_CASE("of a micro-batch as many sequences at once as fit, by divisors; one at the least") {
+  Problem problem = gpt13b(12);
+  const auto at_once = [&](std::uint64_t gpu_memory) {
+    const Evaluation one = evaluate_most_at_once(problem, "zero-offload", 2, [&](Problem& limited) {
+      limited.machine.gpu.memory = gpu_memory;
+    });
+    CHECK(one.result.has_value() == one.schedule.fits());
+    return one.schedule.problem().workload.sequences_at_once;
+  };
+  const auto peak = [&](std::int64_t sequences) {
+    Problem with = problem;
+    with.workload.sequences_at_once = sequences;
+    return build_schedule(with, "zero-offload", 2).use(Tier::gpu).peak_bytes;
+  };
+  REQUIRE(peak(4) < peak(6));
+  CHECK(at_once(peak(12)) == 12);
+  CHECK(at_once(peak(12) - 1) == 6);
+  CHECK(at_once(peak(6) - 1) == 4);
+  CHECK(at_once(peak(1) - 1) == 1);  // which does not fit
+}
+
 TEST_CASE("what does not fit is listed without a result, and never chosen") {
   Problem problem = gpt13b(8);
   const auto all = evaluate_policies(problem, true);
