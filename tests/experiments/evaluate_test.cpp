@@ -50,7 +50,7 @@ TEST_CASE("micro-batches that the gradient's width does not go with are left out
   CHECK(best.schedule.problem().workload.micro_batch == 8);
 }
 
-TEST_CASE("of a micro-batch as many sequences at once as fit, by divisors; one at the least") {
+TEST_CASE("of a micro-batch as many sequences at once as fit, by divisors and one at the least") {
   Problem problem = gpt13b(12);
   const auto at_once = [&](std::uint64_t gpu_memory) {
     const Evaluation one = evaluate_most_at_once(problem, "zero-offload", 2, [&](Problem& limited) {
