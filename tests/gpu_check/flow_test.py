@@ -156,6 +156,8 @@ exec {HERE}/stand_in/spillway "$@"
         self.assertEqual(results["mfu gpt-tiny"], PASSED)
         self.assertEqual(results["gpt-tiny fuyou b4 tight"], PASSED)
         self.assertEqual(results["large fuyou"], PASSED)
+        groups = [name for name in session.speed_tests() if name.startswith("gpu/")]
+        self.assertEqual([figure["name"] for figure in session.facts["figures"]], [f"{name}/sample" for name in groups])
         rows = session.facts["validation"]
         self.assertGreater(len(rows), 12)
         for row in rows:
