@@ -66,9 +66,9 @@ void print_row(const SpeedFigure& figure) {
 ordered_json run_figures(const std::vector<FigureTest>& tests, const FigureOptions& options,
                          bool json) {
   ordered_json all = ordered_json::array();
-  if (!tests.empty() && !json) print_heading();
   for (const FigureTest& test : tests) {
     for (const SpeedFigure& figure : test.run(options)) {
+      if (all.empty() && !json) print_heading();
       all.push_back(to_json(figure));
       if (!json) print_row(figure);
     }

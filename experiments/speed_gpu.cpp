@@ -4,6 +4,9 @@
 
 #include <algorithm>
 
+#include "base/errors.hpp"
+#include "exec/cuda_module.hpp"
+
 namespace spillway {
 
 namespace {
@@ -42,6 +45,13 @@ void hold_to(SpeedFigure& figure, const GpuTiming& timing, const SpeedFigure& ro
   for (const double rate : rates(amount, timing.seconds))
     figure.ratios.push_back(rate / roofline.value);
   figure.target = target;
+}
+
+void require_gpu() {
+  const CudaDevices devices = find_cuda_devices();
+  if (!devices.gpus.empty()) return;
+  throw InputError("bench gpu: there is no CUDA GPU here: " + devices.text,
+                   "`spillway bench` without names measures what needs none");
 }
 
 GpuBenchOptions bench_options(const FigureOptions& options) {
@@ -118,6 +128,7 @@ std::vector<FigureTest> gpu_figure_tests() {
     one.what = what;
     one.on_request = true;
     one.run = [measure](const FigureOptions& options) {
+      require_gpu();
       return measure(open_gpu(options.gpu, 1), bench_options(options), options);
     };
     return one;

@@ -91,7 +91,8 @@ TEST_CASE("bench holds figures to a roofline or a target, in text and in JSON") 
   const json listed = run({"bench", "--list", "--json"}).json()["figures"];
   Words names;
   for (const json& figure : listed) names.push_back(figure["name"]);
-  CHECK(names == Words{"ssd", "adam", "executor", "training"});
+  CHECK(names == Words{"ssd", "adam", "executor", "training", "gpu/memory", "gpu/matmul",
+                       "gpu/attention", "gpu/training"});
 }
 
 TEST_CASE("bench refuses a directory that is not there, and names near those of figures") {
@@ -110,6 +111,6 @@ TEST_CASE("bench gpu names its parts, and says in one line where there is no GPU
   }
   CHECK(names == Words{"gpu/memory", "gpu/matmul", "gpu/attention", "gpu/training"});
   setenv("SPILLWAY_CUDA_MODULE", "/nonexistent.so", 1);
-  check_refusal(run({"bench", "gpu"}), 2, "there is no CUDA GPU here", "--device cpu");
+  check_refusal(run({"bench", "gpu"}), 2, "bench gpu: there is no CUDA GPU here", "without names");
   unsetenv("SPILLWAY_CUDA_MODULE");
 }

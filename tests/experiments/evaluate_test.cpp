@@ -51,18 +51,20 @@ TEST_CASE("micro-batches that the gradient's width does not go with are left out
 }
 
 TEST_CASE("of a micro-batch as many sequences at once as fit, by divisors and one at the least") {
-  Problem problem = gpt13b(12);
+  Problem problem;
+  problem.model = load_model("gpt-tiny");
+  problem.machine = load_machine("h200");
+  problem.workload = {12, 12, 64, Precision::bf16, GradientWidth::automatic};
   const auto at_once = [&](std::uint64_t gpu_memory) {
-    const Evaluation one = evaluate_most_at_once(problem, "zero-offload", 2, [&](Problem& limited) {
-      limited.machine.gpu.memory = gpu_memory;
-    });
+    const Evaluation one = evaluate_most_at_once(
+        problem, "resident", 2, [&](Problem& limited) { limited.machine.gpu.memory = gpu_memory; });
     CHECK(one.result.has_value() == one.schedule.fits());
     return one.schedule.problem().workload.sequences_at_once;
   };
   const auto peak = [&](std::int64_t sequences) {
     Problem with = problem;
     with.workload.sequences_at_once = sequences;
-    return build_schedule(with, "zero-offload", 2).use(Tier::gpu).peak_bytes;
+    return build_schedule(with, "resident", 2).use(Tier::gpu).peak_bytes;
   };
   REQUIRE(peak(4) < peak(6));
   CHECK(at_once(peak(12)) == 12);
