@@ -1,6 +1,7 @@
 #include "exec/cuda_module.hpp"
 
 #include <dlfcn.h>
+#include <fmt/format.h>
 
 #include <array>
 #include <cstdlib>
@@ -63,8 +64,12 @@ CudaDevices find_cuda_devices() {
   CudaDevices devices;
   const std::unique_ptr<void, Close> module(open_module(RTLD_NOW | RTLD_LOCAL));
   if (!module) {
+    const char* const reason = dlerror();
+    std::error_code error;
     devices.text =
-        "this build has no CUDA module: no CUDA toolkit was found when it was configured";
+        std::filesystem::exists(module_path(), error)
+            ? fmt::format("the CUDA module cannot be loaded: {}", reason ? reason : "no reason")
+            : "this build has no CUDA module: no CUDA toolkit was found when it was configured";
     return devices;
   }
   using Probe = int (*)(char*, int);

@@ -1,6 +1,7 @@
 // spillway train --device cuda, as a user runs it, on the emulated GPU.
 #include <catch2/catch.hpp>
 #include <cstdlib>
+#include <filesystem>
 #include <map>
 #include <string>
 
@@ -23,6 +24,7 @@ std::vector<std::string> cuda_training(const TemporaryFolder& folder, const std:
                                        const std::string& steps = "6") {
   std::string text;
   while (text.size() < 4000) text += "It spills over, and still it runs. ";
+  std::filesystem::create_directory(folder.path() / "ssd");
   return std::vector<std::string>{"train",
                                   "--model",
                                   "gpt-tiny",

@@ -102,7 +102,7 @@ TEST_CASE("CUDA emulated: a failure of the GPU ends training with the name of th
 TEST_CASE("CUDA emulated: a call that fails ends training, and names the call") {
   const Workbench bench(test::folder_for_many_runs());
   for (const char* call : {"cudaMemcpyAsync", "cudaEventRecordWithFlags", "cudaLaunchHostFunc",
-                           "cudaStreamWaitEvent", "cudaLaunchKernelEx"}) {
+                           "cudaStreamWaitEvent", "cudaLaunchKernelExC"}) {
     INFO(call);
     {
       Training training(small(bench, "zero-infinity", 10));
