@@ -52,8 +52,8 @@ void ProblemOptions::add_to(CLI::App& command, bool machine_required) {
   command.add_option("--sequence", sequence,
                      "tokens per sequence; default: the model's positions, at most 1024");
   command.add_option("--sequences-at-once", sequences_at_once,
-                     "sequences of a micro-batch that the GPU computes at once; default: 1, when "
-                     "training on a GPU as many as fit");
+                     "sequences of a micro-batch that the GPU computes at once; default: 1, and "
+                     "when training on a GPU enough to keep it busy");
   command.add_option("--precision", precision,
                      "bf16 | fp32; default: fp32 on the CPU backend, else bf16");
   command
@@ -79,6 +79,9 @@ Machine ProblemOptions::limited(Machine result) const {
                          std::uint64_t& bytes) {
     if (text.empty()) return;
     bytes = parse_bytes(text);
+    if (bytes == 0)
+      throw InputError(fmt::format("{} {}: there must be some memory", option, text),
+                       "leave it out for what there is, or give a size such as 24GB");
     result.sources[key] = option;
   };
   limit("--gpu-memory", "gpu.memory", gpu_memory, result.gpu.memory);
@@ -93,10 +96,7 @@ std::optional<bool> ProblemOptions::machine_is_cpu() const {
 
 EvaluateOne ProblemOptions::evaluation(const Problem& problem) const {
   const Machine& on = problem.machine;
-  if (sequences_at_once || on.gpu.is_cpu || on.kernels.empty()) return evaluate;
-  return [](const Problem& one, const std::string& policy, int steps) {
-    return evaluate_most_at_once(one, policy, steps);
-  };
+  return sequences_at_once ? evaluate : evaluation_on(on);
 }
 
 Problem ProblemOptions::problem() const {

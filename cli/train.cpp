@@ -118,6 +118,12 @@ void announce(const Training& training, const TrainPlan& plan, const fs::path& r
              schedule.problem().workload.sequence,
              format_bytes(static_cast<double>(training.dataset().size())),
              training.dataset().files().size(), training.dataset().files().size() == 1 ? "" : "s");
+  const Workload& workload = schedule.problem().workload;
+  if (workload.precision == Precision::bf16)
+    fmt::print("  bf16, {} at once\n",
+               workload.sequences_at_once == 1
+                   ? "1 sequence"
+                   : fmt::format("{} sequences", workload.sequences_at_once));
   for (const Tier tier : {Tier::gpu, Tier::host, Tier::ssd}) {
     fmt::print("  {:<4} {:>10} of {}\n", to_string(tier),
                format_bytes(static_cast<double>(schedule.use(tier).peak_bytes)),
@@ -177,6 +183,11 @@ std::optional<ResumePoint> resume(CLI::App& command, Options& options, const Sav
   if (!saved.store) return {};  // it ended before its first commit: from the beginning
   ResumePoint point = find_resume_point(*saved.store);
   const TrainingRecord record = TrainingRecord::parse(point.record.identity.training);
+  if (device_given && options.device != record.backend) {
+    throw InputError(fmt::format("--resume: the run in {} is trained on device {}, not {}",
+                                 options.run, record.backend, options.device),
+                     "leave --device out: what is trained on another device has other numbers");
+  }
   if (!policy_given) options.policy = record.policy;
   if (!micro_batch_given) options.problem.micro_batch = record.workload.micro_batch;
   // Chosen where the run began, and part of its numbers since.
@@ -299,7 +310,7 @@ Preparation prepare(CLI::App& command, Options& options) {
   if (!durability.on() && !saved.store) saved.not_resumable = "it was made with --durability off";
   if (!options.resume) saved.save(folder.path());
   return {std::move(plan), std::move(folder), std::move(saved), std::move(training),
-          command.count("--device") > 0 ? device.why : ""};
+          command.count("--device") > 0 || cuda_driver_present() ? device.why : ""};
 }
 
 // From here on it is known where the state is now.

@@ -28,6 +28,9 @@ std::filesystem::path module_path() {
 // set.
 void* open_module(int flags) {
   ::setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID", 0);
+  // Lanes, their notices, transfers and the watch are nine streams: on fewer hardware queues one of
+  // them would hold up another.
+  ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
   return dlopen(module_path().c_str(), flags);
 }
 
@@ -50,8 +53,7 @@ Function* module_function(const char* name) {
   void* const module = module_for_good();
   auto* const version = reinterpret_cast<const char* (*)()>(dlsym(module, "spillway_cuda_version"));
   auto* const function = reinterpret_cast<Function*>(dlsym(module, name));
-  if (version == nullptr || function == nullptr ||
-      version() != std::string_view(SPILLWAY_VERSION)) {
+  if (version == nullptr || function == nullptr || version() != cuda_module_version()) {
     throw MachineError("the CUDA module is from another version of spillway",
                        "build and install the program and its module together");
   }
@@ -59,6 +61,12 @@ Function* module_function(const char* name) {
 }
 
 }  // namespace
+
+std::string cuda_module_version() {
+  return fmt::format("{} {} {} {} {} {} {} {}", SPILLWAY_VERSION, sizeof(Problem), sizeof(Task),
+                     sizeof(Operands), sizeof(Device), sizeof(CudaGpu), sizeof(CudaOptions),
+                     sizeof(GpuBenchOptions));
+}
 
 CudaDevices find_cuda_devices() {
   CudaDevices devices;

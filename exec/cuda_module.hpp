@@ -29,6 +29,10 @@ struct CudaDevices {
   std::vector<CudaGpu> gpus;  // those that say what they are
 };
 
+// Which build this is: the program and its module pass each other C++ objects, so they must agree
+// on what these look like.
+std::string cuda_module_version();
+
 // Never throws: a machine without a GPU, or a build without CUDA, is normal.
 CudaDevices find_cuda_devices();
 

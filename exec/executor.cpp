@@ -75,6 +75,12 @@ Executor::~Executor() {
   lanes_->generation.fetch_add(1);
   lanes_->generation.notify_all();
   for (std::thread& thread : lanes_->threads) thread.join();
+  if (!streams_) return;
+  // The last notice of a run may still be waking those who wait for it.
+  for (int lane = 0; lane < lane_count; ++lane) {
+    if (streams_->lanes().contains(static_cast<Lane>(lane)))
+      streams_->drain(static_cast<Lane>(lane));
+  }
 }
 
 std::vector<std::string> Executor::warnings() const {

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <thread>
+#include <vector>
 
 #include "base/errors.hpp"
 #include "exec/committer.hpp"
@@ -54,8 +56,19 @@ StateValues initial_state(const ModelSpec& model, std::uint64_t seed) {
   return [&model, seed](std::int64_t unit, int moment, std::uint64_t first, std::uint64_t count,
                         float* to) {
     if (moment == 0) {
-      initial_values(model, unit, seed, static_cast<std::int64_t>(first),
-                     static_cast<std::int64_t>(count), to);
+      // Every value comes from its place alone, so all processors may draw at once.
+      constexpr std::uint64_t worth_a_thread = 1 << 17;
+      const std::uint64_t threads = std::clamp<std::uint64_t>(
+          count / worth_a_thread, 1, std::max(1u, std::thread::hardware_concurrency()));
+      const std::uint64_t share = (count / threads + 3) / 4 * 4;
+      std::vector<std::jthread> others;
+      const auto draw = [&](std::uint64_t from, std::uint64_t end) {
+        initial_values(model, unit, seed, static_cast<std::int64_t>(first + from),
+                       static_cast<std::int64_t>(end - from), to + from);
+      };
+      for (std::uint64_t from = share; from < count; from += share)
+        others.emplace_back(draw, from, std::min(count, from + share));
+      draw(0, std::min(count, share));
     } else {
       std::fill_n(to, count, 0.0f);
     }

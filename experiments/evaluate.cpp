@@ -33,16 +33,14 @@ Evaluation evaluate(const Problem& problem, const std::string& policy, int steps
   return evaluation;
 }
 
-Evaluation evaluate_most_at_once(Problem problem, const std::string& policy, int steps,
-                                 const std::function<void(Problem&)>& limit) {
-  const std::int64_t micro_batch = problem.workload.micro_batch;
-  for (std::int64_t sequences = micro_batch;; --sequences) {
-    if (micro_batch % sequences != 0) continue;
-    problem.workload.sequences_at_once = sequences;
-    if (limit) limit(problem);
-    Evaluation one = evaluate(problem, policy, steps);
-    if (one.result || sequences == 1) return one;
-  }
+Evaluation evaluate_on_gpu(Problem problem, const std::string& policy, int steps) {
+  problem.use_gpu_sequences_at_once();
+  return evaluate(problem, policy, steps);
+}
+
+EvaluateOne evaluation_on(const Machine& machine) {
+  if (machine.gpu.is_cpu || machine.kernels.empty()) return evaluate;
+  return evaluate_on_gpu;
 }
 
 std::vector<std::int64_t> micro_batch_candidates(std::int64_t batch) {

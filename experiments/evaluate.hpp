@@ -25,15 +25,17 @@ inline constexpr int default_steps = 6;
 // Throws InputError for a problem or policy that is wrong; one that does not fit has no result.
 Evaluation evaluate(const Problem& problem, const std::string& policy, int steps = default_steps);
 
-// The same, as training on a GPU chooses: with as many sequences of a micro-batch at once as fit
-// (Workload::sequences_at_once), the whole micro-batch first. `limit` (may be empty) is called with
-// each problem before, to set the GPU memory there is for it.
-Evaluation evaluate_most_at_once(Problem problem, const std::string& policy, int steps,
-                                 const std::function<void(Problem&)>& limit = {});
+// The same, as training on a GPU has it unless told otherwise:
+// Problem::use_gpu_sequences_at_once().
+Evaluation evaluate_on_gpu(Problem problem, const std::string& policy, int steps);
 
 // How one policy is evaluated at one micro-batch.
 using EvaluateOne =
     std::function<Evaluation(const Problem& problem, const std::string& policy, int steps)>;
+
+// How to evaluate on this machine: evaluate_on_gpu where its file was measured on a GPU by
+// calibrate, whose kernels are timed that way.
+EvaluateOne evaluation_on(const Machine& machine);
 
 // The micro-batches worth a try: divisors of the batch, the largest first, that make at most
 // most_micro_batches micro-batches. More of them take more time, to build and to run, and gain

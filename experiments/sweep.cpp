@@ -59,10 +59,12 @@ Json roofs_json(const Problem& problem, const SimulationResult& result) {
 Json evaluate_json(const SweepPoint& point) {
   if (!point.invalid.empty()) return status_json(status_invalid, point.invalid, point.hint);
   const ResolvedSettings& settings = point.settings;
+  const Problem problem = settings.problem();
+  const EvaluateOne evaluate_one = evaluation_on(problem.machine);
   const Evaluation evaluation =
       settings.best_micro_batch
-          ? evaluate_best_micro_batch(settings.problem(), settings.policy, settings.steps)
-          : evaluate(settings.problem(), settings.policy, settings.steps);
+          ? evaluate_best_micro_batch(problem, settings.policy, settings.steps, evaluate_one)
+          : evaluate_one(problem, settings.policy, settings.steps);
   const Schedule& schedule = evaluation.schedule;
   const SimulationResult* result = evaluation.result ? &*evaluation.result : nullptr;
   Json json = status_json(status_ok, "", "");

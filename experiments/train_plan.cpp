@@ -38,17 +38,6 @@ Machine machine_at_hand(Machine machine, const std::vector<fs::path>& ssd, bool 
   return machine;
 }
 
-// Without a machine file nothing can be timed: the largest micro-batch that fits.
-std::int64_t largest_micro_batch(Problem problem, const std::string& policy) {
-  const auto candidates = micro_batch_candidates(problem.workload.batch);
-  for (const std::int64_t micro_batch : candidates) {
-    if (micro_batch % problem.workload.sequences_at_once != 0) continue;
-    problem.workload.micro_batch = micro_batch;
-    if (build_schedule(problem, policy, 2).fits()) return micro_batch;
-  }
-  return candidates.back();
-}
-
 void limit_gpu(Problem& problem, const TrainHardware& hardware) {
   if (!hardware.gpu_bytes) return;
   std::uint64_t& limit = problem.machine.gpu.memory;
@@ -56,29 +45,36 @@ void limit_gpu(Problem& problem, const TrainHardware& hardware) {
   limit = limit == 0 ? most : std::min(limit, most);
 }
 
-EvaluateOne evaluation_on(const TrainHardware& hardware, std::uint64_t gpu_limit) {
-  if (!hardware.choose_sequences_at_once) return evaluate;
-  return [&hardware, gpu_limit](const Problem& problem, const std::string& policy, int steps) {
-    return evaluate_most_at_once(problem, policy, steps, [&](Problem& one) {
-      one.machine.gpu.memory = gpu_limit;
-      limit_gpu(one, hardware);
-    });
-  };
+// The problem as it is trained there, `gpu_limit` being the limit that was set.
+Problem settled(Problem problem, const TrainHardware& hardware, std::uint64_t gpu_limit) {
+  if (hardware.cuda) {
+    problem.use_gpu_sequences_at_once(
+        hardware.choose_sequences_at_once ? 0 : problem.workload.sequences_at_once);
+  }
+  if (hardware.gpu_bytes) problem.machine.gpu.memory = gpu_limit;
+  limit_gpu(problem, hardware);
+  return problem;
 }
 
-// One sequence at a time is what was planned with.
-void choose_sequences_at_once(Problem& problem, const std::string& policy,
-                              const TrainHardware& hardware) {
-  const std::int64_t micro_batch = problem.workload.micro_batch;
-  for (std::int64_t sequences = micro_batch; sequences > 1; --sequences) {
-    if (micro_batch % sequences != 0) continue;
-    Problem candidate = problem;
-    candidate.workload.sequences_at_once = sequences;
-    limit_gpu(candidate, hardware);
-    if (!build_schedule(candidate, policy, 2).fits()) continue;
-    problem = candidate;
-    return;
+// Without a machine file nothing can be timed: the largest micro-batch that fits, else the
+// smallest there can be.
+std::int64_t largest_micro_batch(Problem problem, const std::string& policy,
+                                 const TrainHardware& hardware, std::uint64_t gpu_limit) {
+  std::int64_t smallest = problem.workload.batch;
+  for (const std::int64_t micro_batch : micro_batch_candidates(problem.workload.batch)) {
+    if (!hardware.choose_sequences_at_once && micro_batch % problem.workload.sequences_at_once != 0)
+      continue;
+    smallest = problem.workload.micro_batch = micro_batch;
+    if (build_schedule(settled(problem, hardware, gpu_limit), policy, 2).fits()) break;
   }
+  return smallest;
+}
+
+EvaluateOne evaluation_on(const TrainHardware& hardware, std::uint64_t gpu_limit) {
+  if (!hardware.cuda) return evaluate;
+  return [&hardware, gpu_limit](const Problem& problem, const std::string& policy, int steps) {
+    return evaluate(settled(problem, hardware, gpu_limit), policy, steps);
+  };
 }
 
 // A limit can be raised by an option, the drives at hand cannot: another hint where only they are
@@ -103,7 +99,6 @@ TrainPlan plan_training(Problem problem, bool choose_micro_batch, const std::str
                         bool machine_unknown, const std::vector<fs::path>& ssd,
                         const TrainHardware& hardware) {
   const std::uint64_t gpu_limit = problem.machine.gpu.memory;
-  limit_gpu(problem, hardware);
   if (machine_unknown) {
     if (policy == "auto") {
       throw InputError("--policy auto needs a machine file to compare the policies on",
@@ -111,9 +106,10 @@ TrainPlan plan_training(Problem problem, bool choose_micro_batch, const std::str
                        "machine.toml, or name a policy");
     }
     problem.machine = machine_at_hand(problem.machine, ssd, hardware.cuda);
-    if (choose_micro_batch) problem.workload.micro_batch = largest_micro_batch(problem, policy);
+    if (choose_micro_batch)
+      problem.workload.micro_batch = largest_micro_batch(problem, policy, hardware, gpu_limit);
+    problem = settled(problem, hardware, gpu_limit);
     require_fit_on_drives(problem, policy);
-    if (hardware.choose_sequences_at_once) choose_sequences_at_once(problem, policy, hardware);
     return {problem, policy, std::nullopt};
   }
   std::vector<std::string> policies;
@@ -131,7 +127,10 @@ TrainPlan plan_training(Problem problem, bool choose_micro_batch, const std::str
     bug("a schedule without a result does not fit", __FILE__, __LINE__);
   }
   const Evaluation& chosen = all[*best];
-  return {chosen.schedule.problem(), chosen.schedule.policy(), chosen.result->step_seconds};
+  TrainPlan plan{chosen.schedule.problem(), chosen.schedule.policy(), chosen.result->step_seconds};
+  // What the file describes is not what trains.
+  if (problem.machine.gpu.is_cpu == hardware.cuda) plan.predicted_step_seconds.reset();
+  return plan;
 }
 
 std::vector<fs::path> default_text() {

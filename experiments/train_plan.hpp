@@ -13,9 +13,11 @@
 namespace spillway {
 
 struct TrainPlan {
-  Problem problem;                               // with the limits and the micro-batch settled
-  std::string policy;                            // with `auto` settled
-  std::optional<double> predicted_step_seconds;  // absent without a machine file
+  Problem problem;     // with the limits and the micro-batch settled
+  std::string policy;  // with `auto` settled
+  // Absent without a machine file, and where that describes a GPU but the CPU trains, or the other
+  // way round.
+  std::optional<double> predicted_step_seconds;
 };
 
 // What trains, where that is not the CPU.
@@ -24,7 +26,8 @@ struct TrainHardware {
   // Bytes that a GPU can give to the gpu tier for a problem: the limit, where none is set or more
   // is; empty: the limit stays as it is.
   std::function<std::uint64_t(const Problem&)> gpu_bytes;
-  // The sequences computed at once are as many of a micro-batch as fit, else as in the problem.
+  // The sequences computed at once are Problem::use_gpu_sequences_at_once(), else as in the
+  // problem.
   bool choose_sequences_at_once = false;
 };
 

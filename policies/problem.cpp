@@ -58,6 +58,19 @@ std::uint64_t Problem::gradient_bytes() const {
   return workload.precision == Precision::bf16 && workload.micro_batches() == 1 ? 2 : 4;
 }
 
+void Problem::use_gpu_sequences_at_once(std::int64_t given) {
+  constexpr std::int64_t most_elements = std::int64_t{1} << 25;
+  const std::int64_t of_one = workload.sequence * model.hidden;
+  std::int64_t sequences = std::clamp<std::int64_t>(
+      most_elements / std::max<std::int64_t>(of_one, 1), 1, workload.micro_batch);
+  while (workload.micro_batch % sequences != 0) --sequences;
+  if (given > 0) sequences = given;
+  workload.sequences_at_once = sequences;
+  const bool sums_up = sequences < workload.micro_batch;
+  if (sums_up && workload.gradient == GradientWidth::automatic && gradient_bytes() == 2)
+    workload.gradient = GradientWidth::bits32;
+}
+
 void Problem::validate() const {
   model.validate();
   require_count("batch", workload.batch);

@@ -59,6 +59,14 @@ struct Problem {
 
   // Throws InputError: batch not divisible, sequence longer than the model's positions, ...
   void validate() const;
+
+  // Sets workload.sequences_at_once as training on a GPU has it unless told otherwise: the largest
+  // divisor of the micro-batch for which a tensor of the width of the residual stream has at most
+  // 2^25 elements (64 MB in bf16): enough rows to fill a GPU, and scratch of at most about 2 GB
+  // whatever the model. By the shape alone: numbers depend on it, so memory must not decide. Where
+  // several such groups add up what would be 16-bit gradients, they become 32-bit ones. `given`:
+  // this many instead; 0: none are.
+  void use_gpu_sequences_at_once(std::int64_t given = 0);
 };
 
 }  // namespace spillway

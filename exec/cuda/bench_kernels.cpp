@@ -29,7 +29,7 @@ struct Sizes {
 
 Sizes sizes_of(const BenchRunner& runner) {
   if (runner.tiny()) return {16, 64, 32, 100, 104, 2048};
-  Sizes s{1024, 1600, 0, 50257, 50264, 0};  // C of gpt2-1.5b
+  Sizes s{1024, 1600, 0, 50257, 50304, 0};  // C of gpt2-1.5b
   const auto elements = static_cast<std::int64_t>(runner.beyond_cache() / element);
   s.n = (elements + 2047) / 2048 * 2048;
   s.rows = (elements / s.columns + s.t - 1) / s.t * s.t;

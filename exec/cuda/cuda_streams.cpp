@@ -215,7 +215,11 @@ void CudaStreams::watch() {
   static_cast<void>(cudaSetDevice(device_));
   std::unique_lock lock(watch_mutex_);
   while (!watch_wakes_.wait_for(lock, watch_interval, [this] { return closing_; })) {
-    const cudaError_t result = cudaStreamQuery(watched_);
+    cudaError_t result = cudaStreamQuery(watched_);
+    for (const LaneStreams& one : lanes_) {  // never captured; with work that waits for the lanes'
+      if (one.notices != nullptr && (result == cudaSuccess || result == cudaErrorNotReady))
+        result = cudaStreamQuery(one.notices);
+    }
     if (result == cudaSuccess || result == cudaErrorNotReady || !listener_) continue;
     const auto listener = std::exchange(listener_, {});
     try {

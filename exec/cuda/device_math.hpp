@@ -106,7 +106,7 @@ __device__ inline double add(double a, double b) { return __dadd_rn(a, b); }
 // ---- exponentials ----
 
 // exp(x) as accurate as Element can show: within 2 units in the last place for float; for bf16 with
-// a relative error below 2^-20, at the price of two instructions, and 0 where it is not normal.
+// a relative error below 2^-18, at the price of two instructions, and 0 where it is not normal.
 template <class Element>
 __device__ inline float exponential(float x) {
 #ifdef __CUDA_ARCH__

@@ -7,6 +7,8 @@
 // entropy makes their gradient zero, and so they add zero to every gradient, that of the position
 // table included. (Unless a position's embedding is not finite; then it has reached every token of
 // that position, and the loss, as well.)
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "base/errors.hpp"
@@ -37,7 +39,14 @@ typename GptCuda<Element>::HeadShape GptCuda<Element>::head_shape(const Problem&
   HeadShape shape;
   shape.stride = round_up(model.vocabulary, 64);
   // Scratch is planned for at least one row of V fp32 logits.
-  if (row_bytes(problem, shape.stride) > bytes) shape.stride = model.vocabulary;
+  if (row_bytes(problem, shape.stride) > bytes) shape.stride = round_up(model.vocabulary, 8);
+  if (row_bytes(problem, shape.stride) > bytes) {
+    throw InputError(
+        fmt::format("sequences of {} tokens leave the head no room for a row of {} logits, which "
+                    "the GPU pads",
+                    problem.workload.sequence, model.vocabulary),
+        "use longer sequences: --sequence 2 or more");
+  }
   const bool table_is_followed = shape.stride * model.hidden <= unit_elements(model, model.layers);
   shape.columns = table_is_followed ? shape.stride : model.vocabulary;
 

@@ -98,8 +98,8 @@ void sum_losses(const double* token_losses, double* losses, std::int64_t sequenc
                 cudaStream_t stream);
 
 // The sum of squares of gradient [+ second, added in fp32] over n elements, with the bits of
-// CpuKernels::sum_of_squares: written to `result` (device memory) and `report` (pinned host memory;
-// may be null).
+// CpuKernels::sum_of_squares: written to `result` (device or pinned host memory) and `report`
+// (pinned host memory; may be null).
 template <class Gradient>
 void sum_of_squares(const Gradient* gradient, const Gradient* second, std::int64_t n,
                     double* result, double* report, const Workspace& workspace,
@@ -119,8 +119,8 @@ struct ClipRule {
   double limit = 0;
 };
 // `to` (device) = `from` (pinned host memory) with gradient_factor and skip as gradient_use() of
-// exec/clipping.hpp finds them, bit for bit, from `norms` (count; device memory; null where none
-// are taken): the unit's own is norms[own].
+// exec/clipping.hpp finds them, bit for bit, from `norms` (count; device or pinned host memory;
+// null where none are taken): the unit's own is norms[own].
 void prepare_update(const AdamNumbers* from, const ClipRule& rule, const double* norms,
                     std::int64_t count, std::int64_t own, AdamNumbers* to, cudaStream_t stream);
 

@@ -7,7 +7,10 @@
 extern "C" {
 
 // Which build the module belongs to: both sides pass C++ objects.
-const char* spillway_cuda_version() { return SPILLWAY_VERSION; }
+const char* spillway_cuda_version() {
+  static const std::string version = spillway::cuda_module_version();
+  return version.c_str();
+}
 
 void spillway_cuda_list(std::vector<spillway::CudaGpu>* gpus) {
   int count = 0;

@@ -106,36 +106,53 @@ TEST_CASE("the gpu tier gets what is free, less what the backend reserves and a 
   CHECK(gpu_tier_bytes(gib, 2 * gib) < 4096);
 }
 
-TEST_CASE("as many sequences are computed at once as fit the GPU, a divisor of the micro-batch") {
+TEST_CASE("the sequences computed at once follow from the shape, not from memory or policy") {
   Problem problem;
   problem.model = load_model("gpt-tiny", {});
   problem.workload.batch = problem.workload.micro_batch = 12;
   problem.workload.sequence = 64;
+  problem.workload.precision = Precision::bf16;
   const auto peak = [&](std::int64_t sequences) {
     Problem one = problem;
     one.workload.sequences_at_once = sequences;
     return build_schedule(one, "resident", 2).use(Tier::gpu).peak_bytes;
   };
   REQUIRE(peak(12) > peak(6));
-  REQUIRE(peak(6) > peak(1));
-  for (const std::int64_t sequences : {12, 6, 1}) {
-    INFO(sequences);
-    TrainHardware gpu{true, [&](const Problem&) { return peak(sequences); }, true};
-    const TrainPlan plan = plan_training(problem, false, "resident", true, {}, gpu);
-    CHECK(plan.problem.workload.sequences_at_once == sequences);
-    CHECK(plan.problem.machine.gpu.memory == peak(sequences));
-    CHECK_FALSE(plan.problem.machine.gpu.is_cpu);
+  for (const std::uint64_t memory : {peak(12), 4 * peak(12)}) {
+    TrainHardware gpu{true, [&](const Problem&) { return memory; }, true};
+    for (const std::string policy : {"resident", "zero-infinity"}) {
+      const TrainPlan plan = plan_training(problem, false, policy, true, {}, gpu);
+      CHECK(plan.problem.workload.sequences_at_once == 12);
+      CHECK(plan.problem.machine.gpu.memory == memory);
+      CHECK_FALSE(plan.problem.machine.gpu.is_cpu);
+    }
     gpu.choose_sequences_at_once = false;
     CHECK(plan_training(problem, false, "resident", true, {}, gpu)
               .problem.workload.sequences_at_once == 1);
   }
-  // A limit that is set holds, unless the GPU has less.
-  problem.machine.gpu.memory = peak(1);
-  const TrainHardware roomy{true, [&](const Problem&) { return peak(12); }, true};
-  CHECK(plan_training(problem, false, "resident", true, {}, roomy)
-            .problem.workload.sequences_at_once == 1);
+  // What does not fit that way says so.
+  const TrainHardware tight{true, [&](const Problem&) { return peak(6); }, true};
+  CHECK_THROWS_AS(plan_training(problem, false, "resident", true, {}, tight), FitError);
   const TrainHardware full{true, [&](const Problem&) { return std::uint64_t{4096}; }, true};
   CHECK_THROWS_AS(plan_training(problem, false, "resident", true, {}, full), FitError);
+}
+
+TEST_CASE("what several groups of sequences add up is kept in 32 bits") {
+  // 2^25 / (1024 768) = 42 sequences; of 64 the largest divisor up to it is 32.
+  Problem problem;
+  problem.model = load_model("gpt2-124m", {});
+  problem.workload = {64, 64, 1024, Precision::bf16, GradientWidth::automatic};
+  REQUIRE(problem.gradient_bytes() == 2);
+  problem.use_gpu_sequences_at_once();
+  CHECK(problem.workload.sequences_at_once == 32);
+  CHECK(problem.gradient_bytes() == 4);
+  problem.workload = {32, 32, 1024, Precision::bf16, GradientWidth::automatic};
+  problem.use_gpu_sequences_at_once();
+  CHECK(problem.workload.sequences_at_once == 32);
+  CHECK(problem.gradient_bytes() == 2);
+  problem.use_gpu_sequences_at_once(4);
+  CHECK(problem.workload.sequences_at_once == 4);
+  CHECK(problem.gradient_bytes() == 4);
 }
 
 }  // namespace spillway
