@@ -48,7 +48,7 @@ void make_durable(int descriptor, const std::filesystem::path& path) {
 }  // namespace
 
 StoreFile::StoreFile(std::filesystem::path path) : path_(std::move(path)) {
-  constexpr int attempts = 50;  // with 10 ms between them
+  constexpr int attempts = 200;  // with 10 ms between them
   for (int attempt = 0; attempt < attempts; ++attempt) {
     FileDescriptor opened(::open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
     const bool created = opened.valid();

@@ -85,13 +85,18 @@ TEST_CASE("what does not fit is listed without a result, and never chosen") {
 
 TEST_CASE("a training plan settles policy, micro-batch and prediction") {
   Problem problem = gpt13b(8);
-  const TrainPlan plan = plan_training(problem, true, "auto", false, {});
+  problem.workload.gradient = GradientWidth::bits32;
+  TrainHardware gpu;
+  gpu.cuda = true;
+  const TrainPlan plan = plan_training(problem, true, "auto", false, {}, gpu);
   const auto all = evaluate_policies(problem, true);
   const Evaluation& best = all[*fastest(all)];
   CHECK(plan.policy == best.schedule.policy());
   CHECK(plan.problem.workload.micro_batch == best.schedule.problem().workload.micro_batch);
   REQUIRE(plan.predicted_step_seconds);
   CHECK(*plan.predicted_step_seconds == best.result->step_seconds);
+  // A file that describes a GPU predicts nothing of the CPU.
+  CHECK_FALSE(plan_training(problem, true, "auto", false, {}).predicted_step_seconds);
   // Without a machine file there is nothing to predict with.
   CHECK_THROWS_AS(plan_training(problem, true, "auto", true, {}), InputError);
   problem.machine.gpu.memory = std::uint64_t{1} << 20;

@@ -112,6 +112,7 @@ TEST_CASE("the sequences computed at once follow from the shape, not from memory
   problem.workload.batch = problem.workload.micro_batch = 12;
   problem.workload.sequence = 64;
   problem.workload.precision = Precision::bf16;
+  problem.machine.ssd.capacity = std::uint64_t{1} << 30;
   const auto peak = [&](std::int64_t sequences) {
     Problem one = problem;
     one.workload.sequences_at_once = sequences;
