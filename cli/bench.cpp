@@ -169,7 +169,9 @@ void add_bench(CLI::App& app, int&) {
                    "user CPU time to spend on each test, time of each sample of a figure, about")
       ->check(CLI::Range(0.0, 3600.0))
       ->capture_default_str();
-  command->add_option("--gpu", options->gpu, "which GPU, as CUDA numbers them (the first)");
+  command->add_option(
+      "--gpu", options->gpu,
+      "number of the GPU, as nvidia-smi lists them; default: the first that can be used");
   command->add_flag("--quick", options->quick, "of a GPU: fewer shapes, only the smaller model");
   command->add_flag("--list", options->list, "only name the tests");
   command->add_flag("--json", options->json, "print one JSON object (docs/metrics.md)");

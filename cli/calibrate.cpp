@@ -33,6 +33,9 @@ struct Options {
   bool quiet = false;
 };
 
+// Of a micro-batch; more is a slip of the keyboard.
+constexpr std::int64_t most_sequences_at_once = 1'000'000;
+
 // What is measured where nothing is said: the models that the devices are for.
 struct Defaults {
   const char* model;
@@ -126,12 +129,16 @@ void run(const Options& options) {
 
   Progress progress(!options.quiet);
   const auto began = std::chrono::steady_clock::now();
-  const Machine machine = calibrate(calibration, [&](const std::string& what, int done, int all) {
+  const auto show = [&](const std::string& what, int done, int all) {
     const double used =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
     const std::string eta = done > 2 ? "  ETA " + format_clock(used / done * (all - done)) : "";
     progress.show(fmt::format("measuring {}/{}: {}{}", done + 1, all, what, eta));
-  });
+  };
+  const auto note = [&](const std::string& text) {
+    if (!options.quiet) fmt::print(stderr, "note: {}\n", text);
+  };
+  const Machine machine = calibrate(calibration, show, note);
   progress.finish();
   write_file(options.out, machine_to_toml(machine));
   if (!options.quiet) print_summary(machine, options.out);
@@ -147,7 +154,9 @@ void add_calibrate(CLI::App& app, int&) {
   command->add_option("--device", options->device, "cpu | cuda")
       ->check(CLI::IsMember({"cpu", "cuda"}))
       ->capture_default_str();
-  command->add_option("--gpu", options->gpu, "which GPU, as CUDA numbers them (the first)");
+  command->add_option(
+      "--gpu", options->gpu,
+      "number of the GPU, as nvidia-smi lists them; default: the first that can be used");
   command->add_option("--model", options->model,
                       "measure the kernels of this model (gpt-small; cuda: gpt2-124m)");
   CLI::Option* const batch = command->add_option(
@@ -161,7 +170,7 @@ void add_calibrate(CLI::App& app, int&) {
   command
       ->add_option("--sequences-at-once", options->sequences_at_once,
                    "sequences that kernels of the GPU work on at once (whole micro-batches)")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(std::int64_t{1}, most_sequences_at_once));
   command
       ->add_option("--ssd", options->ssd,
                    "directories on the drives to measure, separated by commas")

@@ -105,7 +105,7 @@ void print_result(const Schedule& schedule, const SimulationResult& result,
   if (result.extrapolated) {
     fmt::print(
         "note: some kernels were not measured at this shape; their times are extrapolated\n"
-        "      (`spillway calibrate --model ... --micro-batch ... --sequence ...` measures "
+        "      (`spillway calibrate --model ... --micro-batches ... --sequence ...` measures "
         "them)\n");
   }
 }

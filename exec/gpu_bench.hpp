@@ -38,7 +38,7 @@ enum class GpuBenchSize : std::uint8_t {
 };
 
 struct GpuBenchOptions {
-  int device = 0;  // as CUDA numbers them
+  int device = 0;  // as nvidia-smi numbers them
   GpuBenchSize size = GpuBenchSize::full;
   int rounds = 9;
   double seconds = 0.02;  // of each round, about; a call is made at least once

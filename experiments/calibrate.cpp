@@ -225,8 +225,9 @@ class Calibration {
 
 }  // namespace
 
-Machine calibrate(const CalibrationOptions& options, const CalibrationProgress& progress) {
-  if (options.gpu) return calibrate_gpu(options, progress);
+Machine calibrate(const CalibrationOptions& options, const CalibrationProgress& progress,
+                  const CalibrationNote& note) {
+  if (options.gpu) return calibrate_gpu(options, progress, note);
   return Calibration(options, progress).run();
 }
 

@@ -48,8 +48,13 @@ struct CalibrationOptions {
 // Called before each figure: what is measured, and how many of how many are done.
 using CalibrationProgress = std::function<void(const std::string& what, int done, int all)>;
 
-// Throws MachineError when something cannot be measured (no room on the SSD, no io_uring),
-// InputError for what the backend does not compute.
-Machine calibrate(const CalibrationOptions& options, const CalibrationProgress& progress);
+// Told in a line what is left out, before anything is measured.
+using CalibrationNote = std::function<void(const std::string& text)>;
+
+// Micro-batches that the memory of a GPU, or of its host, has no room for are left out, with a
+// note. Throws MachineError when something cannot be measured (no room on the SSD, no io_uring),
+// FitError where no micro-batch fits, InputError for what the backend does not compute.
+Machine calibrate(const CalibrationOptions& options, const CalibrationProgress& progress,
+                  const CalibrationNote& note = {});
 
 }  // namespace spillway

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "base/errors.hpp"
+#include "base/units.hpp"
 #include "exec/arena.hpp"
 #include "experiments/drive_bench.hpp"
 #include "experiments/link_bench.hpp"
@@ -30,14 +31,17 @@ struct Part {
 
 class GpuCalibration {
  public:
-  GpuCalibration(const CalibrationOptions& options, const CalibrationProgress& progress)
+  GpuCalibration(const CalibrationOptions& options, const CalibrationProgress& progress,
+                 const CalibrationNote& note)
       : options_(with_cache_bytes(options)),
         gpu_(*options_.gpu),
         progress_(progress),
+        note_(note),
         rule_{options.samples, warm_up, options.most_seconds_per_figure} {}
 
   Machine run() {
     describe();
+    require_memory();
     plan();
     memory();
     for (const Part& part : parts_) kernels(part);
@@ -75,31 +79,67 @@ class GpuCalibration {
   }
 
   // All kernels of a micro-batch with 32-bit gradients, and those that differ with 16-bit ones,
-  // which a single micro-batch makes.
+  // which a single micro-batch makes. Micro-batches that memory has no room for are left out.
   void plan() {
+    SPILLWAY_ASSERT(!options_.micro_batches.empty(), "micro-batches to measure");
     std::set<std::string> known;
+    std::string last_lack;
     for (const std::int64_t micro_batch : options_.micro_batches) {
+      const std::string lack = what_lacks(problem_of(micro_batch, GradientWidth::bits32));
+      if (!lack.empty()) {
+        last_lack = fmt::format("micro-batches of {} take {}", micro_batch, lack);
+        if (note_) note_(last_lack + ": they are left out");
+        continue;
+      }
       for (const GradientWidth width : {GradientWidth::bits32, GradientWidth::automatic}) {
-        Part part;
-        part.problem.model = options_.model;
-        part.problem.machine = machine_;
-        Workload& workload = part.problem.workload;
-        workload.batch = workload.micro_batch = micro_batch;
-        workload.sequence = options_.sequence;
-        workload.precision = options_.precision;
-        workload.gradient = width;
-        workload.sequences_at_once = options_.sequences_at_once > 0
-                                         ? std::min(options_.sequences_at_once, micro_batch)
-                                         : micro_batch;
-        part.problem.validate();
+        Part part{problem_of(micro_batch, width), {}};
         part.tasks = stream_kernel_tasks(part.problem, known);
         if (part.tasks.empty()) continue;
         planned_ += static_cast<int>(part.tasks.size());
         parts_.push_back(std::move(part));
       }
     }
-    SPILLWAY_ASSERT(!parts_.empty(), "micro-batches to measure");
+    if (parts_.empty()) {
+      throw FitError(fmt::format("{}: nothing can be measured: {}", gpu_.info.name, last_lack),
+                     "give smaller --micro-batches, a shorter --sequence, fewer "
+                     "--sequences-at-once, or end other programs on the GPU (nvidia-smi lists "
+                     "them)");
+    }
     planned_ += link_figures(options_) + (options_.ssd.empty() ? 0 : drive_figures);
+  }
+
+  Problem problem_of(std::int64_t micro_batch, GradientWidth width) const {
+    Problem problem;
+    problem.model = options_.model;
+    problem.machine = machine_;
+    Workload& workload = problem.workload;
+    workload.batch = workload.micro_batch = micro_batch;
+    workload.sequence = options_.sequence;
+    workload.precision = options_.precision;
+    workload.gradient = width;
+    workload.sequences_at_once = options_.sequences_at_once > 0
+                                     ? std::min(options_.sequences_at_once, micro_batch)
+                                     : micro_batch;
+    problem.validate();
+    return problem;
+  }
+
+  // Of the memory that measuring the problem's kernels takes, beside what there is of it; empty
+  // where nothing lacks.
+  std::string what_lacks(const Problem& problem) const {
+    const auto text = [](std::uint64_t needed, const char* of, std::uint64_t there) {
+      return fmt::format("{} of {}, and {} are free", format_bytes(static_cast<double>(needed)), of,
+                         format_bytes(static_cast<double>(there)));
+    };
+    const StreamKernelMemory needed = stream_kernel_memory(problem);
+    const std::uint64_t free = gpu_.info.free_memory, host = available_memory();
+    // Workspaces are asked for only where they can matter: of a size that can be.
+    if (needed.gpu > free) return text(needed.gpu, "GPU memory", free);
+    const std::uint64_t reserved = gpu_.reserved_bytes(problem);
+    if (needed.gpu > gpu_tier_bytes(free, reserved))
+      return text(needed.gpu + reserved, "GPU memory, beside a margin for CUDA", free);
+    if (needed.host > host) return text(needed.host, "host memory", host);
+    return "";
   }
 
   void kernels(const Part& part) {
@@ -113,17 +153,20 @@ class GpuCalibration {
     }
   }
 
+  void require_memory() const {
+    const std::uint64_t free = gpu_.info.free_memory;
+    if (gpu_tier_bytes(free, 0) >= buffer_alignment) return;
+    throw MachineError(
+        fmt::format("{}: only {} bytes of its memory are free", gpu_.info.name, free),
+        "end other programs on the GPU (nvidia-smi lists them)");
+  }
+
   void memory() {
     std::uint64_t reserved = 0;
     for (const Part& part : parts_)
       reserved = std::max(reserved, gpu_.reserved_bytes(part.problem));
     const std::uint64_t free = gpu_.info.free_memory;
     machine_.gpu.memory = gpu_tier_bytes(free, reserved) / buffer_alignment * buffer_alignment;
-    if (machine_.gpu.memory == 0) {
-      throw MachineError(
-          fmt::format("{}: only {} bytes of its memory are free", gpu_.info.name, free),
-          "end other programs on the GPU (nvidia-smi lists them)");
-    }
     source("gpu.memory",
            fmt::format("free when calibrated, less {} bytes of workspaces and a margin for "
                        "what CUDA loads",
@@ -133,6 +176,7 @@ class GpuCalibration {
   CalibrationOptions options_;
   const GpuUnderTest& gpu_;
   const CalibrationProgress& progress_;
+  const CalibrationNote& note_;
   SamplingRule rule_;
   Machine machine_;
   std::vector<Part> parts_;
@@ -141,8 +185,9 @@ class GpuCalibration {
 
 }  // namespace
 
-Machine calibrate_gpu(const CalibrationOptions& options, const CalibrationProgress& progress) {
-  return GpuCalibration(options, progress).run();
+Machine calibrate_gpu(const CalibrationOptions& options, const CalibrationProgress& progress,
+                      const CalibrationNote& note) {
+  return GpuCalibration(options, progress, note).run();
 }
 
 }  // namespace spillway

@@ -6,6 +6,7 @@
 
 namespace spillway {
 
-Machine calibrate_gpu(const CalibrationOptions& options, const CalibrationProgress& progress);
+Machine calibrate_gpu(const CalibrationOptions& options, const CalibrationProgress& progress,
+                      const CalibrationNote& note);
 
 }  // namespace spillway

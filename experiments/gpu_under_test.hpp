@@ -19,8 +19,8 @@ struct GpuUnderTest {
   std::function<std::unique_ptr<GpuBench>(const GpuBenchOptions& options)> make_bench;
 };
 
-// GPU number `gpu` as CUDA counts, or the first that can be used, with so many threads for the
-// optimizer on the CPU. Throws InputError, with CUDA's reason, where there is none.
+// GPU number `gpu` as nvidia-smi counts, or the first that can be used, with so many threads for
+// the optimizer on the CPU. Throws InputError, with CUDA's reason, where there is none.
 GpuUnderTest open_gpu(std::optional<int> gpu, int threads);
 
 }  // namespace spillway

@@ -26,9 +26,13 @@ constexpr std::size_t most_random = std::size_t{1} << 22;
 constexpr double most_loads = 4000;
 constexpr std::size_t turns_in_place = 16;
 constexpr int least_samples = 10, most_samples = 2000;
+// That take turns there.
+constexpr std::size_t blocks_on_streams = 2;
 
 // The kernels of a compute task that policies emit, as tasks with everything that decides their
-// shape; with `groups` also backward passes that recompute one group of tensors.
+// shape; with `groups` also backward passes that recompute one group of tensors. Where gradients
+// are 16 bits wide there is one micro-batch, which overwrites them; else those that add to a sum
+// are taken, for most do.
 std::vector<Task> kernel_tasks(const Problem& problem, bool groups) {
   const Workload& w = problem.workload;
   const double block = problem.model.block_forward_flops(w.micro_batch, w.sequence);
@@ -40,6 +44,8 @@ std::vector<Task> kernel_tasks(const Problem& problem, bool groups) {
     task.flops = flops;
     task.layer = 0;
     task.micro_batch = 0;
+    task.first_micro_batch = problem.gradient_bytes() == 2 && kind != TaskKind::embed_forward &&
+                             kind != TaskKind::forward;
     return tasks.emplace_back(task);
   };
   const auto backward = [&](std::uint8_t available, bool output) -> Task& {
@@ -162,7 +168,7 @@ class KernelBench {
       : problem_(problem),
         rule_(rule),
         load_seconds_(load_seconds),
-        block_count_(on_streams ? 2 : 1),
+        block_count_(on_streams ? blocks_on_streams : 1),
         device_(make(problem, make_device, block_count_)),
         memory_(carve(problem, *device_, block_count_)) {
     SPILLWAY_ASSERT(on_streams == (device_->streams() != nullptr));
@@ -366,6 +372,13 @@ std::vector<KernelTime> time_kernels(const Problem& problem, const SamplingRule&
   std::vector<KernelTime> times = time_tasks(problem, kernel_tasks(problem, false), before, bench);
   SPILLWAY_ASSERT(times.size() == kernels_per_problem);
   return times;
+}
+
+StreamKernelMemory stream_kernel_memory(const Problem& problem) {
+  Carver gpu(nullptr), host(nullptr);
+  const Memory counted(problem, text_bytes_bound(problem), blocks_on_streams, gpu, host);
+  static_cast<void>(counted);
+  return {gpu.used(), host.used()};
 }
 
 std::vector<Task> stream_kernel_tasks(const Problem& problem, std::set<std::string>& known) {

@@ -1,6 +1,7 @@
 // Times the compute kernels of a device at the shapes that policies use.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <set>
@@ -29,8 +30,15 @@ inline constexpr int kernels_per_problem = 8;
 
 // The kernels to be measured on a device with streams, as tasks: those above, and backward passes
 // that recompute one group of tensors each (recompute_groups). Those named in `known` by kind and
-// shape are left out, the others are named there.
+// shape are left out, the others are named there. With 16-bit gradients they are those of the first
+// micro-batch, for there is no other; with 32-bit ones, of those that follow it.
 std::vector<Task> stream_kernel_tasks(const Problem& problem, std::set<std::string>& known);
+
+// Bytes of the arenas that timing them takes.
+struct StreamKernelMemory {
+  std::uint64_t gpu = 0, host = 0;
+};
+StreamKernelMemory stream_kernel_memory(const Problem& problem);
 
 // Times them by the device's own clock, one after the other as in training, with two blocks taking
 // turns. For `load_seconds` before, the device is kept busy with the same kernel: what its clocks

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <string_view>
 
 #include "base/errors.hpp"
 #include "exec/cuda_module.hpp"
@@ -68,12 +69,29 @@ double datasheet_flops(const std::string& gpu) {
     const char* name;
     double flops;
   };
-  // The first that is part of the name.
-  static constexpr Known known[] = {
-      {"H100 PCIe", 756e12}, {"H100 NVL", 835e12}, {"GH200", 989.5e12},   {"H200", 989.5e12},
-      {"H100", 989.5e12},    {"A100", 312e12},     {"RTX 4090", 165.2e12}};
+  // As in scripts/gpu_check/machine.py; a test holds them together.
+  static constexpr Known known[] = {{"B200", 2250e12},
+                                    {"GH200 120GB", 989.5e12},
+                                    {"GH200 480GB", 989.5e12},
+                                    {"GH200 144G HBM3e", 989.5e12},
+                                    {"H200", 989.5e12},
+                                    {"H200 NVL", 835.5e12},
+                                    {"H100 80GB HBM3", 989.5e12},
+                                    {"H100 NVL", 835.5e12},
+                                    {"H100 PCIe", 756e12},
+                                    {"A100-SXM4-40GB", 312e12},
+                                    {"A100-SXM4-80GB", 312e12},
+                                    {"A100-PCIE-40GB", 312e12},
+                                    {"A100 80GB PCIe", 312e12},
+                                    {"L40S", 362e12},
+                                    {"L4", 121e12},
+                                    {"GeForce RTX 4090", 165.2e12}};
+  constexpr std::string_view maker = "NVIDIA ";
+  const std::string_view whole = gpu;
+  const std::string_view name =
+      whole.substr(0, maker.size()) == maker ? whole.substr(maker.size()) : whole;
   for (const Known& one : known) {
-    if (gpu.find(one.name) != std::string::npos) return one.flops;
+    if (name == one.name) return one.flops;
   }
   return 0;
 }

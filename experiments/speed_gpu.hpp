@@ -14,12 +14,13 @@
 
 namespace spillway {
 
-// Dense bf16 FLOP/s with fp32 sums, as the datasheet of the GPU of this name has it; 0: not known
-// here.
+// Dense bf16 FLOP/s with fp32 sums, as the datasheet of the GPU of this name (as the driver gives
+// it) has it; 0: not known here. By the whole name, for variants of a GPU differ in speed.
 double datasheet_flops(const std::string& gpu);
 
-// FLOPs that training one token counts for model FLOPs utilization, as llm.c and PaLM (Chowdhery et
-// al., 2022, appendix B) count them, attention over causal halves: 6 N + 6 L C T with N parameters.
+// FLOPs that training one token counts for model FLOPs utilization, attention by its causal half,
+// as llm.c counts them: 6 N + 6 L C T with N parameters. PaLM (Chowdhery et al., 2022, appendix B)
+// counts attention in full: 6 N + 12 L C T.
 double training_flops_per_token(const ModelSpec& model, std::int64_t sequence);
 
 // A resident training: steps of one micro-batch, the first of these that fits in memory.

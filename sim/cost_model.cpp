@@ -60,6 +60,21 @@ std::optional<Work> work_of(const Task& task) {
   SPILLWAY_ASSERT(false);
 }
 
+// What AdamW moves per parameter of the problem, over what it moved when it was measured: master, m
+// and v read and written, the gradient read, the parameter written. A machine without a measurement
+// does not say how wide its gradients were; on the CPU backend all is fp32.
+double adam_width_factor(const Problem& problem) {
+  const Machine& machine = problem.machine;
+  const bool measured =
+      !machine.gpu.is_cpu && machine.host.adam_bytes_per_param > 0 &&
+      std::any_of(machine.kernels.begin(), machine.kernels.end(), [](const KernelTime& kernel) {
+        return kernel.kind == to_string(TaskKind::optimizer);
+      });
+  if (!measured) return 1;
+  return static_cast<double>(24 + problem.gradient_bytes() + problem.parameter_bytes()) /
+         machine.host.adam_bytes_per_param;
+}
+
 class CostModel {
  public:
   explicit CostModel(const Problem& problem);
@@ -79,13 +94,14 @@ class CostModel {
   double optimizer_cores() const;
   double gpu_optimizer_rate() const;
   double compute_seconds(const Task& task);
-  double pass_factor(const Task& task, Work work) const;
+  double optimizer_factor(const Task& task, Work work) const;
   std::int64_t latency_ns(const Task& task, Work work) const;
   Demand with_cores(Demand demand, double cores_at_full_rate) const;
 
   const Problem& problem_;
   const Machine& machine_;
   const Machine::Ssd::Row ssd_rates_;  // bytes/s at the machine's queue depth
+  const double width_factor_;
   KernelTimes kernels_;
   std::vector<Resource> resources_;
   std::uint32_t gpu_, cores_, dram_, h2d_, d2h_, pcie_total_, ssd_read_, ssd_write_, ssd_total_,
@@ -99,6 +115,7 @@ CostModel::CostModel(const Problem& problem)
     : problem_(problem),
       machine_(problem.machine),
       ssd_rates_(problem.machine.ssd.at_queue_depth()),
+      width_factor_(adam_width_factor(problem)),
       kernels_(problem) {
   demand_index_.fill(none);
   gpu_ = resource("gpu", 1);
@@ -285,11 +302,12 @@ double CostModel::compute_seconds(const Task& task) {
   return bandwidth > 0 ? static_cast<double>(task.bytes) / bandwidth : 0;
 }
 
-// Passes beside AdamW go as fast as AdamW does, byte by byte.
-double CostModel::pass_factor(const Task& task, Work work) const {
-  if (task.pass_bytes == 0 || work != Work::cpu_optimizer) return 1;
+// Time of an update over that at the machine's rate: AdamW, and passes beside it, go as fast as the
+// AdamW of that rate, byte by byte.
+double CostModel::optimizer_factor(const Task& task, Work work) const {
+  if (task.pass_bytes == 0 || work != Work::cpu_optimizer) return width_factor_;
   const double adam = machine_.host.adam_bytes_per_param;
-  return adam > 0 ? 1 + task.pass_bytes / adam : 1;
+  return adam > 0 ? width_factor_ + task.pass_bytes / adam : width_factor_;
 }
 
 std::int64_t CostModel::latency_ns(const Task& task, Work work) const {
@@ -327,7 +345,7 @@ Activity CostModel::cost(const Task& task) {
   if (*work == Work::compute) {
     activity.amount = compute_seconds(task);
   } else if (task.kind == TaskKind::optimizer) {
-    activity.amount = static_cast<double>(task.params) * pass_factor(task, *work);
+    activity.amount = static_cast<double>(task.params) * optimizer_factor(task, *work);
   } else {
     activity.amount = static_cast<double>(task.bytes);
   }

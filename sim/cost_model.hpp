@@ -28,7 +28,10 @@
 //                28 are: fp32 master, m and v read and written (24), 16-bit gradient read and
 //                parameter written (2 + 2). Keeps host.adam_cores busy (0: all). Starts host.wake
 //                late: a thread of the host learns that its data is there.
-//                On gpu.compute: gpu.launch + params / gpu.adam_rate, or memory_bandwidth / 28
+//                On gpu.compute: gpu.launch + params / gpu.adam_rate, or memory_bandwidth / 28.
+//                Where the machine file has measured optimizers of a GPU machine, both rates are of
+//                an AdamW that moves adam_bytes_per_param, and both times (and the DRAM) go with
+//                the bytes that the problem's moves: 24 + its gradient's + its parameter's
 //   norm         of a gradient, on either lane: the optimizer's latency there + bytes / rate; 1
 //   byte
 //                of DRAM per byte on the host. The rate is the measured one, else that at which

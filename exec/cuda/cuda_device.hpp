@@ -24,7 +24,7 @@
 namespace spillway::cuda {
 
 struct CudaDeviceOptions {
-  int device = 0;   // as CUDA numbers them
+  int device = 0;   // as nvidia-smi numbers them (the program sets CUDA_DEVICE_ORDER)
   int threads = 1;  // of the optimizer on the CPU
 };
 

@@ -31,6 +31,14 @@ TEST_CASE("What calibrate measures, the other commands predict with") {
   CHECK(simulated.json()["step_seconds"] > 0.0);
   CHECK_FALSE(simulated.json().contains("extrapolated"));  // measured at this very shape
 
+  // At another shape it says what would measure it, in options that calibrate has.
+  const Outcome guessed = run({"simulate", "--machine", machine, "--model", "gpt-tiny", "--batch",
+                               "2", "--sequence", "64", "--policy", "zero-infinity"});
+  INFO(guessed.err);
+  CHECK_THAT(guessed.out, Catch::Contains("`spillway calibrate --model ... --micro-batches ... "
+                                          "--sequence ...` measures them"));
+  CHECK_THAT(run({"calibrate", "--help"}).out, Catch::Contains("--micro-batches"));
+
   const Outcome trained =
       run(tiny_training(folder) + Words{"--machine", machine, "--policy", "auto", "--json"});
   INFO(trained.err);
@@ -69,6 +77,8 @@ TEST_CASE("calibrate refuses what it cannot measure, before it measures anything
   refused({"--gpu", "0"}, "--gpu 0 does not go with --device cpu", "--device cuda");
   refused({"--precision", "bf16"}, "the CPU backend computes in fp32", "--precision fp32");
   refused({"--sequences-at-once", "2"}, "one sequence at a time", "--device cuda");
+  refused({"--device", "cuda", "--sequences-at-once", "0"}, "not in range 1 to 1000000",
+          "calibrate --help");
   refused({"--micro-batches", "1,x"}, "--micro-batches 1,x: x is not a number of sequences",
           "--micro-batches 1,2,4,8");
   refused({"--micro-batches", "0"}, "0 is not a number of sequences", "--micro-batches");
@@ -81,11 +91,13 @@ TEST_CASE("calibrate --device cuda measures a GPU, and simulate predicts with it
   const TemporaryFolder folder;
   const std::string machine = folder / "machine.toml";
   const Outcome measured =
-      run({"calibrate", "--device", "cuda", "--model", "gpt-tiny", "--micro-batches", "1,2",
+      run({"calibrate", "--device", "cuda", "--model", "gpt-tiny", "--micro-batches", "1,2,4000000",
            "--sequence", "16", "--samples", "10", "--ssd", "", "--out", machine});
   unsetenv("SPILLWAY_CUDA_MODULE");
   INFO(measured.err);
   REQUIRE(measured.exit_code == 0);
+  CHECK_THAT(measured.err, Catch::Contains("note: micro-batches of 4000000 take") &&
+                               Catch::Contains("they are left out"));
   CHECK_THAT(measured.out, Catch::Contains("gpu") && Catch::Contains("from task to task"));
   CHECK_THAT(read_file(machine), Catch::Contains("bf16,s2"));
   const Outcome simulated =

@@ -152,6 +152,18 @@ TEST_CASE("Heads attention cannot compute are refused by name") {
   CHECK_THROWS_AS(require_attention_head(36, 3), InputError);    // 12
   CHECK_THROWS_AS(require_attention_head(100, 3), InputError);   // no whole number
   CHECK_THROWS_WITH(require_attention_head(1024, 4), Catch::Contains("1024 channels in 4 heads"));
+  // The hint names the numbers of heads that would do, and only those.
+  const auto hint = [](std::int64_t channels, std::int64_t heads) {
+    try {
+      require_attention_head(channels, heads);
+    } catch (const InputError& error) {
+      return error.hint();
+    }
+    return std::string("accepted");
+  };
+  CHECK_THAT(hint(1024, 4), Catch::Contains(": 8 (of 128), 16 (of 64), 32 (of 32), 64 (of 16), "
+                                            "128 (of 8); "));
+  CHECK_THAT(hint(36, 3), Catch::Contains("a multiple of 8"));
 }
 
 }  // namespace

@@ -105,6 +105,38 @@ TEST_CASE("CUDA: kernels are measured as they will run: sequences at once, preci
   CHECK(guesses());
 }
 
+TEST_CASE("CUDA: micro-batches that memory has no room for are left out, the others are kept") {
+  CalibrationOptions options = small_calibration();
+  options.micro_batches = {1, 4'000'000};
+  options.gpu->info.free_memory = std::uint64_t{1} << 30;
+  std::vector<std::string> notes;
+  bool measuring = false;
+  const Machine machine = calibrate(
+      options, [&](const std::string&, int, int) { measuring = true; },
+      [&](const std::string& text) {
+        CHECK_FALSE(measuring);
+        notes.push_back(text);
+      });
+  REQUIRE(notes.size() == 1);
+  CHECK_THAT(notes[0], Catch::Contains("micro-batches of 4000000 take") &&
+                           Catch::Contains("of GPU memory") && Catch::Contains("left out"));
+  for (const KernelTime& time : machine.kernels) {
+    INFO(time.shape);
+    CHECK(time.shape.find("b4000000") == std::string::npos);
+  }
+  CHECK(machine.gpu.memory > 0);
+  CHECK_FALSE(
+      simulate(build_schedule(small_problem(options, machine, 1), "resident", 2)).extrapolated);
+
+  // Where none fits there is nothing to write.
+  options.micro_batches = {4'000'000};
+  notes.clear();
+  measuring = false;
+  CHECK_THROWS_AS(calibrate(options, [&](const std::string&, int, int) { measuring = true; }),
+                  FitError);
+  CHECK_FALSE(measuring);
+}
+
 TEST_CASE("CUDA: what the backend does not compute cannot be calibrated") {
   CalibrationOptions options = small_calibration();
   options.model = load_model(

@@ -5,6 +5,7 @@ The sample's figures are invented. After a change to the tables: report_test.py 
 
 import json
 import pathlib
+import re
 import shutil
 import sys
 import tarfile
@@ -86,8 +87,17 @@ class Report(unittest.TestCase):
     def test_peaks_by_the_name_that_the_driver_gives(self):
         for name, peak in (("NVIDIA H200", 989.5), ("NVIDIA H100 80GB HBM3", 989.5), ("NVIDIA H100 PCIe", 756.0),
                            ("NVIDIA A100-SXM4-80GB", 312.0), ("NVIDIA L4", 121.0), ("NVIDIA L40S", 362.0),
-                           ("NVIDIA GeForce RTX 4090", 165.2), ("NVIDIA GeForce GTX 970", None)):
+                           ("NVIDIA GeForce RTX 4090", 165.2), ("NVIDIA GeForce GTX 970", None),
+                           # Slower variants of a name, some of which are not known.
+                           ("NVIDIA H200 NVL", 835.5), ("NVIDIA H100 NVL", 835.5), ("NVIDIA H100", None),
+                           ("NVIDIA GeForce RTX 4090 D", None), ("NVIDIA GeForce RTX 4090 Laptop GPU", None)):
             self.assertEqual(machine.peak_tflops(name), peak, name)
+
+    def test_peaks_are_those_of_bench_gpu(self):
+        text = (pathlib.Path(__file__).parents[2] / "experiments/speed_gpu.cpp").read_text()
+        table = re.search(r"Known known\[\] = \{(.*?)\};", text, re.DOTALL).group(1)
+        known = {name: float(peak) for name, peak in re.findall(r'\{"([^"]+)", ([0-9.]+)e12\}', table)}
+        self.assertEqual(known, machine.PEAKS)
 
 
 if __name__ == "__main__":
