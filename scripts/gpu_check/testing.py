@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import time
@@ -27,6 +28,9 @@ def build(session, root, bundle, gpu, architecture):
         settings = {"CMAKE_ARGUMENTS": f"-DCMAKE_CUDA_ARCHITECTURES={architecture or machine.architecture(gpu)}"}
         if bundle:
             settings["SPILLWAY_BUNDLE"] = str(bundle)
+        nvcc = machine.find_tool("nvcc")
+        if nvcc and not shutil.which("nvcc") and "CUDACXX" not in os.environ:
+            settings["CUDACXX"] = nvcc  # CMake looks on PATH alone
         # As a person would type it.
         words = ["env", *(f"{name}={value}" for name, value in settings.items())]
         session.succeed([*words, root / "scripts" / "build", PRESET, *TARGETS], 585)
