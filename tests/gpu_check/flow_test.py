@@ -102,25 +102,42 @@ exec {HERE}/stand_in/spillway "$@"
         return path
 
     def test_a_sanitizer_that_finds_something_is_a_failure(self):
-        """Three tests, one with a comma in its name; the tool ends with 99 over the test that is named bad."""
+        """Two tests with the tag, one with a comma in its name; the third, without it, is not run.
+
+        The tool ends with 99 where a test is bad, and with 0 where one is not reached."""
         tests = self.stand_in("tests_cuda_gpu", """
-[[ $1 == --list-test-names-only ]] || { [[ $1 == 'a\\, b' || $1 == good || $1 == bad ]]; exit; }
-[[ $2 == "[sanitizer]" ]] || printf 'a, b\ngood\n'; [[ -z $BAD || $2 == "[sanitizer]" ]] || echo bad""")
+names='a, b\ngood\n'
+[[ $MOOD != untagged ]] || names=
+if [[ $1 == --list-test-names-only ]]; then [[ $2 != '[sanitizer]' ]] || printf "$names"; exit; fi
+[[ $1 == '[sanitizer]' && $2 == --durations ]] || exit 2
+echo '0.001 s: a, b'; [[ $MOOD == unreached ]] || echo '0.001 s: good'""")
         self.stand_in("compute-sanitizer", """
 [[ $2 == memcheck ]] || exit 3
 "${@:5}" || exit
-[[ ${!#} != bad ]] || { echo '========= Invalid __global__ write of size 4 bytes'; exit 99; }""")
-        for name, value in (("PATH", f"{self.folder}/tools:{os.environ['PATH']}"), ("BAD", "")):
-            before = os.environ.get(name, "")
-            self.addCleanup(os.environ.__setitem__, name, before)
+[[ $MOOD != bad ]] || { echo '========= Invalid __global__ write of size 4 bytes'; exit 99; }""")
+        for name, value in (("PATH", f"{self.folder}/tools:{os.environ['PATH']}"), ("MOOD", "good")):
+            self.addCleanup(os.environ.__setitem__, name, os.environ.get(name, ""))
             os.environ[name] = value
         session = self.session()
         session.step("memcheck", lambda: testing.sanitize(session, "memcheck", tests))
-        self.assertEqual(session.of_part("test")[-1]["note"], "no errors in 2 of 2 tests", self.said)
-        os.environ["BAD"] = "yes"
-        session.step("memcheck again", lambda: testing.sanitize(session, "memcheck", tests))
-        self.assertEqual(session.result_of("memcheck again"), FAILED)
-        self.assertIn("bad: ========= Invalid __global__ write", self.said[-1])
+        self.assertEqual(session.of_part("test")[-1]["note"], "no errors in 2 tests", self.said)
+        self.assertEqual(session.facts["memcheck"], {"tests": 2, "of": 2, "clean": True})
+        for mood, said in (("bad", "========= Invalid __global__ write"), ("unreached", "1 of 2 tests were not reached: good"),
+                           ("untagged", "lists no test that is tagged [sanitizer]")):
+            os.environ["MOOD"] = mood
+            session.step(mood, lambda: testing.sanitize(session, "memcheck", tests))
+            self.assertEqual(session.result_of(mood), FAILED)
+            self.assertIn(said, self.said[-1])
+
+    def test_no_gpu_is_said_in_one_line(self):
+        message = "spillway: --device cuda: there is no CUDA GPU here: cudaErrorNoDevice"
+        for text, result in ((f"echo '{message}' >&2; echo '  hint: use --device cpu' >&2; exit 4", PASSED),
+                             (f"echo '{message}' >&2; echo 'and more' >&2; exit 4", FAILED), ("exit 0", FAILED),
+                             ("echo 'Segmentation fault' >&2; exit 139", FAILED)):
+            session = self.session()
+            session.program = self.stand_in("spillway", f'[[ -z ${{CUDA_VISIBLE_DEVICES-unset}} ]] || exit 9\n{text}\n')
+            session.step("no gpu", lambda: testing.no_gpu(session), always=True)
+            self.assertEqual(session.result_of("no gpu"), result, self.said)
 
     def test_losses_beside_those_of_the_cpu(self):
         """The stand-in computes the CPU's own losses, so the difference is nothing; one that learns faster is off."""
