@@ -53,6 +53,39 @@ class Flow(unittest.TestCase):
         session.step("never begun", lambda: self.fail("there is no time for it"))
         self.assertEqual(session.result_of("never begun"), LEFT)
 
+    def test_what_needs_more_time_than_is_left_is_not_begun(self):
+        session = self.session(seconds=100)
+        session.deadline -= 60  # 40 s are left of 100
+        session.step("long", lambda: self.fail("there is too little time for it"), needs=50)
+        session.step("short", lambda: "done", needs=30)
+        self.assertEqual((session.result_of("long"), session.result_of("short")), (LEFT, PASSED))
+        session = self.session(seconds=100)
+        session.step("long", lambda: "done", needs=500)  # no call has so much
+        self.assertEqual(session.result_of("long"), PASSED)
+
+    def test_the_runs_that_are_done_are_a_spread_of_all(self):
+        """Each policy, batch and limit once; each round is all policies, and at least a third of it of each batch and limit."""
+        runs = list(measuring.spread())
+        self.assertEqual(len(set(runs)), len(training.POLICIES) * len(measuring.BATCHES) * len(measuring.LEVELS))
+        self.assertEqual(len(runs), len(set(runs)))
+        count = len(training.POLICIES)
+        for begin in range(0, len(runs), count):
+            some = runs[begin:begin + count]
+            self.assertEqual([policy for policy, _, _ in some], list(training.POLICIES))
+            for which, values in ((1, measuring.BATCHES), (2, measuring.LEVELS)):
+                for value in values:
+                    self.assertGreaterEqual(sum(run[which] == value for run in some), count // 3)
+
+    def test_a_large_run_comes_first_unless_it_failed(self):
+        for result, place in ((None, 0), (PASSED, 0), (FAILED, -1)):
+            session, began = self.session(part="validate"), []
+            session.summary["steps"] = [{"part": "validate", "name": "large greedysnake", "result": result}] if result else []
+            session.step = lambda name, function, **options: began.append(name)
+            measuring.validate(session, measuring.Machine(session, None, self.folder / "ssd", "90GB"))
+            runs = [name for name in began if "calibrate" not in name]
+            self.assertEqual(runs[place], "large greedysnake", result)
+            self.assertEqual(len(runs), len(set(runs)))
+
     def test_the_line_that_says_what_went_wrong(self):
         for printed, line in (("a\nspillway: no such model\n  hint: b\n", "no such model"),
                               ("x.cpp:1: Error: first\nx.cpp:2: error: second\nbuild: advice\n", "x.cpp:1: Error: first"),
