@@ -5,7 +5,9 @@ if(NOT SPILLWAY_CUDA STREQUAL "OFF")
   include(CheckLanguage)
   check_language(CUDA)  # find_package(CUDAToolkit) alone accepts a toolkit without nvcc
   if(CMAKE_CUDA_COMPILER)
+    set(SPILLWAY_CUDA_FOR_EVERY_GPU OFF)  # or somebody chose some
     if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
+      set(SPILLWAY_CUDA_FOR_EVERY_GPU ON)
       set(CMAKE_CUDA_ARCHITECTURES 80-real 89-real 90)
     endif()
     enable_language(CUDA)

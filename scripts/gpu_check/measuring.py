@@ -4,7 +4,7 @@ import json
 import shutil
 
 from . import machine
-from .session import Failure, Skip, last_words
+from .session import FAILED, Failure, Skip, last_words
 from .training import DOES_NOT_FIT, POLICIES, Job, least_limits, median, read_events, train
 
 SEQUENCE = 1024
@@ -22,6 +22,10 @@ LARGE_GPU_MEMORY = "24GB"
 LARGE_POLICIES = ("greedysnake", "fuyou")
 STEPS, MICRO_BATCH = 5, 4
 BATCHES = (4, 16)
+LEVELS = ("tight", "roomy")
+
+# Seconds: as long as one command may take, so that a part of 9.5 minutes can do it when it begins with it.
+WHOLE_PART = 540
 
 
 def threads():
@@ -54,19 +58,20 @@ class Machine:
 def bench(session, place):
     names = [name for name in session.speed_tests() if name.split("/")[0] == "gpu"]
     for name in names or ["gpu"]:
-        session.step(f"bench {name}", lambda name=name: bench_gpu(session, name, bool(names)))
+        session.step(f"bench {name}", lambda name=name: bench_gpu(session, name, bool(names)),
+                     needs=300 if name == "gpu/training" else 60)
     for model, batch, micro_batches in RESIDENT:
         session.step(f"mfu {model}", lambda model=model, batch=batch, micro_batches=micro_batches: mfu(
-            session, place, model, batch, micro_batches))
+            session, place, model, batch, micro_batches), needs=90)
     model = main_model(session, place)
-    session.step(f"calibrate {model}", lambda: calibrate(session, place, model))
+    session.step(f"calibrate {model}", lambda: calibrate(session, place, model), needs=150)
 
 
 def bench_gpu(session, name, known):
     """One group of figures of `spillway bench gpu`."""
     if not known:
         raise Skip("this build's `spillway bench` has no figures of a GPU")
-    finished = session.succeed(session.spillway("bench", name, "--json"), 300)
+    finished = session.succeed(session.spillway("bench", name, "--json"), WHOLE_PART)
     if session.dry:
         return ""
     figures = finished.json(f"spillway bench {name}")["figures"]
@@ -95,7 +100,7 @@ def mfu(session, place, model, batch, micro_batches):
     run, finished, job = session.out / "runs" / f"mfu-{model}", None, None
     for micro_batch in micro_batches:
         job = Job(model, "resident", batch, micro_batch, SEQUENCE, host_memory=place.host_memory)
-        finished = train(session, job, run, RESIDENT_STEPS, 240, extra=("--durability", "off"))
+        finished = train(session, job, run, RESIDENT_STEPS, 300, extra=("--durability", "off"))
         command = session.commands[-1]
         if finished.code != DOES_NOT_FIT:
             break
@@ -135,30 +140,43 @@ def calibrate(session, place, model):
     if path.exists():
         return f"{path.name} is there"
     session.succeed(session.spillway("calibrate", "--device", "cuda", "--model", model, "--micro-batches", MICRO_BATCH,
-                                     "--sequence", SEQUENCE, "--ssd", place.ssd, "--threads", threads(), "--out", path, "--quiet"), 400)
+                                     "--sequence", SEQUENCE, "--ssd", place.ssd, "--threads", threads(), "--out", path, "--quiet"), WHOLE_PART)
     return path.name
 
 
 def validate(session, place):
+    """What tells most comes first: a large offloaded run, then runs that differ in everything, then what is between."""
     model = main_model(session, place)
-    session.step(f"calibrate {model}", lambda: calibrate(session, place, model))
-    every_policy(session, place, model, "tight")
-    for policy in LARGE_POLICIES:
-        job, name = large_job(session, place, policy), f"large {policy}"
-        if not job:
-            session.step(name, lambda: too_large(place))
-            continue
-        session.step(f"calibrate {job.model}", lambda job=job: calibrate(session, place, job.model))
-        session.step(name, lambda job=job, name=name: train_and_compare(session, place, job, name, LARGE_GPU_MEMORY, STEPS))
-    every_policy(session, place, model, "roomy")
+    first, *others = [policy for policy in LARGE_POLICIES if session.result_of(f"large {policy}") != FAILED] or [None]
+    if first:
+        large(session, place, first)
+    session.step(f"calibrate {model}", lambda: calibrate(session, place, model), needs=150)
+    for policy, batch, level in spread():
+        job = Job(model, policy, batch, MICRO_BATCH, SEQUENCE, machine=session.out / f"machine-{model}.toml")
+        name = f"{model} {policy} b{batch} {level}"
+        session.step(name, lambda job=job, name=name, level=level: predict_and_train(
+            session, place, job, name, level, STEPS), needs=30)
+    # One that failed is tried again when all else is done: it may take the whole part to fail.
+    for policy in (*others, *(policy for policy in LARGE_POLICIES if policy != first and policy not in others)):
+        large(session, place, policy)
 
 
-def every_policy(session, place, model, level):
-    for batch in BATCHES:
-        for policy in POLICIES:
-            job = Job(model, policy, batch, MICRO_BATCH, SEQUENCE, machine=session.out / f"machine-{model}.toml")
-            name = f"{model} {policy} b{batch} {level}"
-            session.step(name, lambda job=job, name=name: predict_and_train(session, place, job, name, level, STEPS))
+def spread():
+    """Every policy, batch and limit, so that however many are done, each is about as often among them as the others."""
+    choices = [(batch, level) for level in LEVELS for batch in BATCHES]
+    order = [choices[0], choices[3], choices[1], choices[2]]
+    for turn in range(len(order)):
+        for index, policy in enumerate(POLICIES):
+            yield (policy, *order[(turn + index) % len(order)])
+
+
+def large(session, place, policy):
+    job, name = large_job(session, place, policy), f"large {policy}"
+    if not job:
+        session.step(name, lambda: too_large(place))
+        return
+    session.step(f"large calibrate {job.model}", lambda: calibrate(session, place, job.model), needs=240)
+    session.step(name, lambda: train_and_compare(session, place, job, name, LARGE_GPU_MEMORY, STEPS, WHOLE_PART), needs=300)
 
 
 def need_machine_file(session, job):
@@ -182,7 +200,7 @@ def predict_and_train(session, place, job, name, level, steps):
     return train_and_compare(session, place, job, name, level, steps)
 
 
-def train_and_compare(session, place, job, name, level, steps):
+def train_and_compare(session, place, job, name, level, steps, limit=300):
     need_machine_file(session, job)
     safe = name.replace(" ", "-")
     run, drive = session.out / "runs" / safe, place.ssd / safe
@@ -192,10 +210,10 @@ def train_and_compare(session, place, job, name, level, steps):
         drive.mkdir(parents=True, exist_ok=True)
     try:
         extra = (*settings_of(session, place), "--durability", "off", "--ssd", drive, "--trace", trace)
-        finished = train(session, job, run, steps, 400, extra, threads())
+        finished = train(session, job, run, steps, limit, extra, threads())
         # On the GPU it may need a little more than was estimated for the machine file.
         while finished.code == DOES_NOT_FIT and level == "tight" and job.raise_limits(finished.err):
-            finished = train(session, job, run, steps, 400, extra, threads())
+            finished = train(session, job, run, steps, limit, extra, threads())
         command = session.commands[-1]
     finally:
         if not session.dry:

@@ -14,6 +14,7 @@ import tempfile
 from .machine import folder_name
 from .session import FORMAT, Failure, unpack
 from .training import median
+from .verdicts import MISSED, verdicts
 
 BEGIN = "<!-- made by scripts/gpu-report: begin -->"
 END = "<!-- made by scripts/gpu-report: end -->"
@@ -65,6 +66,12 @@ def heading(summary):
             f"CUDA {summary['nvcc'] or 'unknown'}; {host['cpu']}, {host['cores']} processors, "
             f"{host['memory_available_gb']} GB of host memory free; {host['system']}, kernel {host['kernel']}; "
             f"{summary['date']}.", ""]
+
+
+def verdicts_table(summary):
+    rows = [(row["sentence"], row["target"], row["measured"],
+             f"**{row['verdict']}**" if row["verdict"] == MISSED else row["verdict"]) for row in verdicts(summary)]
+    return ["#### What is held to", "", "Figures are for an H200.", ""] + table(("", "target", "measured", ""), rows)
 
 
 def steps_table(summary):
@@ -144,7 +151,7 @@ def validation_table(facts):
 
 def markdown(summary):
     facts = summary["facts"]
-    lines = heading(summary) + steps_table(summary) + policies_table(facts) + figures_table(facts) + mfu_table(facts)
+    lines = heading(summary) + verdicts_table(summary) + steps_table(summary) + policies_table(facts) + figures_table(facts) + mfu_table(facts)
     lines += validation_table(facts)
     return "\n".join(lines)
 

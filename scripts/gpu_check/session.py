@@ -46,7 +46,7 @@ class Finished:
 class Session:
     def __init__(self, out, seconds, program, dry=False, only="*", speak=print):
         self.out, self.program, self.dry, self.speak = pathlib.Path(out), program, dry, speak
-        self.deadline = time.monotonic() + seconds
+        self.seconds, self.deadline = seconds, time.monotonic() + seconds
         self.part, self.only = "", only
         self.commands, self.log = [], None
         self.help_texts = {}
@@ -95,8 +95,10 @@ class Session:
 
     # --- steps ---
 
-    def step(self, name, function, always=False):
-        """Does `function` unless an earlier call did. What failed, and what was skipped, is tried again."""
+    def step(self, name, function, always=False, needs=5):
+        """Does `function` unless an earlier call did. What failed, and what was skipped, is tried again.
+
+        With less than `needs` seconds left it is not begun, unless this call never had more."""
         if not always and (self.result_of(name) == PASSED or not fnmatch.fnmatch(name, self.only)):
             return
         if self.dry:
@@ -110,8 +112,8 @@ class Session:
         self.log = open(self.out / "logs" / (name.replace(" ", "-").replace("/", "-") + ".log"), "w")
         result, note = PASSED, ""
         try:
-            if self.time_left() < 5:
-                raise OutOfTime("no time was left")
+            if self.time_left() < max(5, min(needs, 0.9 * self.seconds)):
+                raise OutOfTime("no time was left" if self.time_left() < 5 else "too little time was left")
             note = function() or ""
         except OutOfTime as error:
             result, note = LEFT, str(error)

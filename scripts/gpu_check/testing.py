@@ -2,22 +2,19 @@
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import time
 
 from . import machine
-from .session import Failure, OutOfTime, Skip, last_words, unpack
+from .session import Failure, Skip, last_words, unpack
 from .training import POLICIES, Job, losses, train, train_tight
+from .verdicts import BF16_TOLERANCE, FP32_TOLERANCE
 
 PRESET = "cuda"
 TARGETS = ("spillway", "spillway_cuda", "tests_cuda_gpu", "tests_exec")
 PARITY_STEPS = 50
-
-# Relative difference of a step's loss from that of the CPU in fp32. A bf16 number is off by up to 2^-9 of itself;
-# losses are means over many, so 1 % is far above what rounding does and far below what a mistake does.
-BF16_TOLERANCE = 0.01
-FP32_TOLERANCE = 0.0005
 
 
 def build(session, root, bundle, gpu, architecture):
@@ -27,6 +24,9 @@ def build(session, root, bundle, gpu, architecture):
         settings = {"CMAKE_ARGUMENTS": f"-DCMAKE_CUDA_ARCHITECTURES={architecture or machine.architecture(gpu)}"}
         if bundle:
             settings["SPILLWAY_BUNDLE"] = str(bundle)
+        nvcc = machine.find_tool("nvcc")
+        if nvcc and not shutil.which("nvcc") and "CUDACXX" not in os.environ:
+            settings["CUDACXX"] = nvcc  # CMake looks on PATH alone
         # As a person would type it.
         words = ["env", *(f"{name}={value}" for name, value in settings.items())]
         session.succeed([*words, root / "scripts" / "build", PRESET, *TARGETS], 585)
@@ -65,6 +65,7 @@ def test(session):
         return f"{counts['tests']} tests, {skipped} skipped"
 
     session.step("cuda tests", run_ctest)
+    session.step("no gpu", lambda: no_gpu(session))
     session.step("policies", lambda: policies(session))
     session.step("resume", lambda: resume(session))
     session.step("parity", lambda: parity(session))
@@ -165,48 +166,57 @@ def parity(session):
     return f"relative to the CPU's losses: bf16 {facts['bf16']:.2g}, fp32 {facts['fp32']:.2g}"
 
 
-def test_names(program):
-    """Those made for a sanitizer, which slows kernels down a hundredfold; else all."""
-    for tag in ("[sanitizer]", "~[slow]~[nightly]"):
-        listed = subprocess.run([program, "--list-test-names-only", tag], capture_output=True, text=True, check=False)
-        names = [line.strip() for line in listed.stdout.splitlines() if line.strip()]
-        if names:
-            return names
-    raise Failure(f"{program} lists no tests")
+SANITIZER_TAG = "[sanitizer]"  # of a small case of every kernel
+SANITIZER_SECONDS = 240
 
 
-def sanitize(session, tool, program, seconds=120):
-    """compute-sanitizer over one test after the other, as many as fit the time."""
+def sanitizer_tests(program):
+    listed = subprocess.run([program, "--list-test-names-only", SANITIZER_TAG], capture_output=True, text=True, check=False)
+    names = [line.strip() for line in listed.stdout.splitlines() if line.strip()]
+    if not names:
+        raise Failure(f"{program.name} lists no test that is tagged {SANITIZER_TAG}")
+    return names
+
+
+def sanitize(session, tool, program, seconds=SANITIZER_SECONDS):
+    """compute-sanitizer over the tests made for it, all in one process: starting one takes longer than most of them."""
     sanitizer = machine.find_tool("compute-sanitizer")
+    words = [sanitizer or "compute-sanitizer", "--tool", tool, "--error-exitcode", 99, program, SANITIZER_TAG, "--durations", "yes"]
     if session.dry:
-        session.run(["compute-sanitizer", "--tool", tool, "--error-exitcode", 99, program, "[sanitizer]"], seconds)
+        session.run(words, seconds)
         return ""
     if not sanitizer:
         raise Skip("compute-sanitizer is not installed")
-    names, began, done = test_names(program), time.monotonic(), 0
-    for name in names:
-        left = seconds - (time.monotonic() - began)
-        if left < 5:
-            break
-        escaped = re.sub(r"([\[\],\\])", r"\\\1", name)
-        try:
-            finished = session.run([sanitizer, "--tool", tool, "--error-exitcode", 99, program, escaped], left,
-                                   note=done == 0)
-        except Failure:
-            break  # its time is over, which says nothing about the test
-        except OutOfTime:
-            if done == 0:
-                raise
-            break
-        if "not supported" in finished.out + finished.err:
-            raise Skip("compute-sanitizer does not support this device")
-        if finished.code == 99:
-            summary = re.findall(r"========= .*", finished.out + finished.err)
-            raise Failure(f"{name}: {summary[-1] if summary else 'errors'}")
-        if finished.code != 0:
-            raise Failure(f"{name}: exit code {finished.code}: {last_words(finished)}")
-        done += 1
-    session.facts[tool] = {"tests": done, "of": len(names)}
-    if done == 0:
-        raise Failure(f"not one test ended within {seconds} s")
-    return f"no errors in {done} of {len(names)} tests"
+    names = sanitizer_tests(program)
+    finished = session.run(words, seconds)
+    text = finished.out + finished.err
+    if "not supported" in text:
+        raise Skip("compute-sanitizer does not support this device")
+    ended = set(re.findall(r"^[0-9.]+ s: (.*)$", finished.out, re.MULTILINE))
+    missing = [name for name in names if name not in ended]
+    session.facts[tool] = {"tests": len(names) - len(missing), "of": len(names), "clean": finished.code == 0}
+    if finished.code == 99:
+        found = re.findall(r"^========= .*", text, re.MULTILINE)
+        raise Failure(f"{found[-1] if found else 'errors'} (the first of them: {found[0] if found else 'see the log'})")
+    if finished.code != 0:
+        raise Failure(f"exit code {finished.code}: {last_words(finished)}")
+    if missing:
+        raise Failure(f"{len(missing)} of {len(names)} tests were not reached: {', '.join(missing[:3])}")
+    return f"no errors in {len(names)} tests"
+
+
+def no_gpu(session):
+    """Where CUDA sees no GPU, --device cuda says so in one line, and a hint."""
+    if "SPILLWAY_CUDA_MODULE" in os.environ:
+        raise Skip("SPILLWAY_CUDA_MODULE names a module that sees no CUDA_VISIBLE_DEVICES")
+    job = Job("gpt-tiny", "resident", 2, 2, 64)
+    finished = session.run(session.spillway("train", "--device", "cuda", *job.words(), "--steps", 1, "--run",
+                                            session.out / "runs" / "no-gpu", "--no-export"), 60,
+                           env={"CUDA_VISIBLE_DEVICES": ""})
+    if session.dry:
+        return ""
+    said = [line for line in finished.err.splitlines() if line and not line.startswith("  hint: ")]
+    session.facts["no_gpu"] = {"code": finished.code, "said": said}
+    if finished.code == 0 or len(said) != 1 or "there is no CUDA GPU here" not in said[0]:
+        raise Failure(f"exit code {finished.code}, {len(said)} lines: {' / '.join(said)}")
+    return said[0]

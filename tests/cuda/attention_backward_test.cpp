@@ -30,6 +30,14 @@ TEST_CASE("Plain attention's gradients are those of fp64 within roundings, for f
   }
 }
 
+// Every kernel of the backward pass in several tiles: small enough for a sanitizer.
+TEST_CASE("Attention's gradients of a small text, with every kernel there is", "[sanitizer]") {
+  for (const std::int64_t head_size : {16, 32, 64, 96, 128})
+    check_backward<bf16>(attention_case(1, 130, 1, head_size, 3), Way::fast);
+  check_backward<bf16>(attention_case(2, 70, 2, 40), Way::plain);
+  check_backward<float>(attention_case(2, 70, 2, 40), Way::plain);
+}
+
 TEST_CASE("Attention's gradients take large and small scores") {
   for (const double magnitude : {0.03, 8.0, 24.0}) {
     for (const std::int64_t head_size : {16, 64, 128}) {

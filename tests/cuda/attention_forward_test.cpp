@@ -34,6 +34,14 @@ TEST_CASE("Plain attention is that of fp64 within its roundings, for fp32 and bf
   }
 }
 
+// Every kernel of the forward pass in several tiles: small enough for a sanitizer.
+TEST_CASE("Attention of a small text, with every kernel there is", "[sanitizer]") {
+  for (const std::int64_t head_size : {16, 32, 64, 96, 128})
+    check_forward<bf16>(attention_case(1, 130, 1, head_size, 3), Way::fast);
+  check_forward<bf16>(attention_case(2, 70, 2, 40), Way::plain);
+  check_forward<float>(attention_case(2, 70, 2, 40), Way::plain);
+}
+
 // With scores of +-10^3 all weight is on one key, and exponents that are not taken relative to the
 // maximum would overflow; with scores of 10^-3 the output is close to a mean.
 TEST_CASE("Attention takes large and small scores") {

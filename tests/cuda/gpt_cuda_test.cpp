@@ -174,6 +174,12 @@ TEST_CASE("GptCuda: the head's chunks fill the scratch planned for it, and no mo
   CHECK(shape_of(in_precision_of<bf16>(gpt_problem(37, 1, 24, 3, 20, 4, 4), 1)).first <= 80);
 }
 
+TEST_CASE("GptCuda: one step of a small model", "[sanitizer]") {
+  const Case test = make_case(gpt_problem(37, 1, 24, 3, 20, 4, 2));
+  check_against_cpu<float>(test, 2);
+  check_against_cpu<bf16>(test, 2);
+}
+
 TEST_CASE("GptCuda: a NaN in the weights reaches the loss") {
   Case test = make_case(gpt_problem(37, 1, 16, 2, 12, 2, 2));
   test.parameters[0][100] = std::numeric_limits<float>::quiet_NaN();

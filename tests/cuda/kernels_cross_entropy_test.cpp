@@ -84,6 +84,12 @@ TEMPLATE_TEST_CASE("Cross entropy on the GPU of a row too large for shared memor
   check<TestType>({1, 128'250, 128'256}, 4, 1e-3f);
 }
 
+TEMPLATE_TEST_CASE("Cross entropy on the GPU of a few rows, in and beyond shared memory",
+                   "[sanitizer]", float, bf16) {
+  check<TestType>({3, 1003, 1008}, 3, 1e-3f);
+  check<TestType>({1, 128'250, 128'256}, 4, 1e-3f);
+}
+
 TEST_CASE("Cross entropy on the GPU of one token, worked out by hand") {
   // logits (0, ln 2, ln 5): probabilities 1/8, 2/8, 5/8; target 1: loss ln 4, gradient (1, -6,
   // 5)/8.

@@ -30,43 +30,54 @@ std::vector<T> inputs(std::size_t n, std::uint64_t seed) {
   return x;
 }
 
+// The arithmetic is off by no more than 2e-6 of max(1, |x|), then comes the format's rounding.
+template <class T>
+void check_forward(std::size_t n) {
+  const auto x = inputs<T>(n, n);
+  INFO("n " << n << ", seed " << n);
+  DeviceArray<T> from(x), to(n);
+  TestStream stream;
+  gelu_forward(from.data(), to.data(), static_cast<std::int64_t>(n), stream);
+  std::vector<double> expected;
+  for (const double value : doubles(x)) expected.push_back(gelu(value).y);
+  CHECK(worst_of_bound(to.download(), expected, [&](std::size_t i) {
+          return 2e-6 * std::max(1.0, std::fabs(static_cast<double>(to_float(x[i]))));
+        }) <= 1);
+  CHECK(same_bits(from.download(), x));
+}
+
+// Off by 4e-6 |gradient| max(1, |x|) before it is rounded.
+template <class T>
+void check_backward(std::size_t n) {
+  const auto x = inputs<T>(n, n), g = random_normal<T>(n, 0.1f, n + 1);
+  INFO("n " << n << ", seed " << n);
+  DeviceArray<T> at(x), gradient(g);
+  TestStream stream;
+  gelu_backward(at.data(), gradient.data(), static_cast<std::int64_t>(n), stream);
+  const auto xs = doubles(x), gs = doubles(g);
+  std::vector<double> expected;
+  for (std::size_t i = 0; i < n; ++i) expected.push_back(gs[i] * gelu(xs[i]).slope);
+  CHECK(worst_of_bound(gradient.download(), expected, [&](std::size_t i) {
+          return 4e-6 * std::fabs(gs[i]) * std::max(1.0, std::fabs(xs[i]));
+        }) <= 1);
+}
+
 }  // namespace
 
 TEMPLATE_TEST_CASE("GELU on the GPU follows the tanh formula", "", float, bf16) {
-  // The arithmetic is off by no more than 2e-6 of max(1, |x|), then comes the format's rounding.
-  using T = TestType;
-  for (const std::size_t n : {8u, 16u, 2056u, 8192u, 8200u, 100'000u}) {
-    const auto x = inputs<T>(n, n);
-    INFO("n " << n << ", seed " << n);
-    DeviceArray<T> from(x), to(n);
-    TestStream stream;
-    gelu_forward(from.data(), to.data(), static_cast<std::int64_t>(n), stream);
-    std::vector<double> expected;
-    for (const double value : doubles(x)) expected.push_back(gelu(value).y);
-    CHECK(worst_of_bound(to.download(), expected, [&](std::size_t i) {
-            return 2e-6 * std::max(1.0, std::fabs(static_cast<double>(to_float(x[i]))));
-          }) <= 1);
-    CHECK(same_bits(from.download(), x));
-  }
+  for (const std::size_t n : {8u, 16u, 2056u, 8192u, 8200u, 100'000u}) check_forward<TestType>(n);
 }
 
 TEMPLATE_TEST_CASE("GELU's gradient on the GPU is the formula's slope times the gradient", "",
                    float, bf16) {
-  // Off by 4e-6 |gradient| max(1, |x|) before it is rounded.
+  for (const std::size_t n : {8u, 24u, 4096u, 4104u, 50'000u}) check_backward<TestType>(n);
+}
+
+TEMPLATE_TEST_CASE("GELU on the GPU, forward and backward, of a block and a part of one",
+                   "[sanitizer]", float, bf16) {
   using T = TestType;
-  for (const std::size_t n : {8u, 24u, 4096u, 4104u, 50'000u}) {
-    const auto x = inputs<T>(n, n), g = random_normal<T>(n, 0.1f, n + 1);
-    INFO("n " << n << ", seed " << n);
-    DeviceArray<T> at(x), gradient(g);
-    TestStream stream;
-    gelu_backward(at.data(), gradient.data(), static_cast<std::int64_t>(n), stream);
-    const auto xs = doubles(x), gs = doubles(g);
-    std::vector<double> expected;
-    for (std::size_t i = 0; i < n; ++i) expected.push_back(gs[i] * gelu(xs[i]).slope);
-    CHECK(worst_of_bound(gradient.download(), expected, [&](std::size_t i) {
-            return 4e-6 * std::fabs(gs[i]) * std::max(1.0, std::fabs(xs[i]));
-          }) <= 1);
-  }
+  check_forward<T>(8200);
+  check_backward<T>(4104);
 }
 
 TEMPLATE_TEST_CASE("GELU on the GPU keeps NaN, and is x or 0 far out", "", float, bf16) {

@@ -159,7 +159,7 @@ TEMPLATE_TEST_CASE("The parts of a layer norm on the GPU have the bits of the wh
   }
 }
 
-TEMPLATE_TEST_CASE("A row of equal numbers is normalised to the bias", "", float, bf16) {
+TEMPLATE_TEST_CASE("A row of equal numbers is normalised to the bias", "[sanitizer]", float, bf16) {
   // The deviation is 0 and rstd = 1 / sqrt(epsilon): finite.
   using T = TestType;
   NormCase<T> c({1, 2, 768, 2}, 1);
@@ -284,4 +284,12 @@ TEST_CASE("Layer norm's gradients on the GPU with more rows than its teams take 
   check_backward<bf16, float>({5, 333, 64, 400}, Into::adds, false);
   check_backward<float, float>({1, 701, 264, 701}, Into::input, true);
   check_backward<bf16, float>({1, 301, 12'296, 301}, Into::fresh, true);
+}
+
+TEST_CASE("Layer norm's gradients on the GPU, with every kernel there is", "[sanitizer]") {
+  // Rows that 1, 2 and 4 packs a thread hold, and one that is too wide for that.
+  for (const std::int64_t columns : {264, 4096, 12'288, 20'480}) {
+    check_backward<bf16, float>({1, 3, columns, 3}, Into::adds, false);
+    check_backward<float, bf16>({1, 3, columns, 3}, Into::fresh, true);
+  }
 }

@@ -167,6 +167,14 @@ TEST_CASE("AdamW on the GPU has the bits of the CPU's") {
   check_pieces<bf16, bf16>();
 }
 
+TEST_CASE("AdamW on the GPU of one piece with padding", "[sanitizer]") {
+  const Piece piece{0, 6144, {tensor(0, 3000, true), tensor(4096, 2000, false)}};
+  check<float, float>(piece, true, usual, 31);
+  check<float, bf16>(piece, true, usual, 32);
+  check<bf16, float>(piece, false, usual, 33);
+  check<bf16, bf16>(piece, true, usual, 34);
+}
+
 TEST_CASE("AdamW on the GPU: the sum of squares does not depend on the order of threads") {
   const Piece piece{0, 50'000, {tensor(0, 50'000, true)}};
   const State<bf16, bf16> state(50'000, 9);
@@ -263,4 +271,11 @@ TEST_CASE("What clipping makes of a gradient on the GPU has the bits of the CPU'
       }
     }
   }
+}
+
+TEST_CASE("What clipping makes of a gradient on the GPU, of fewer and more units than a warp",
+          "[sanitizer]") {
+  Workload workload;
+  workload.clip = {ClipScope::global, 0.1};
+  for (const std::size_t count : {1u, 33u}) check_use(workload, std::vector<double>(count, 2.0), 0);
 }

@@ -65,6 +65,13 @@ TEST_CASE("Column sums on the GPU, of any shape, added to or overwriting") {
   }
 }
 
+TEST_CASE("Column sums on the GPU of a few shapes", "[sanitizer]") {
+  check_column_sums<bf16, float>(33, 768, false);
+  check_column_sums<float, float>(257, 72, true);
+  check_column_sums<bf16, bf16>(3, 64, true);
+  check_column_sums<float, bf16>(3, 64, false);
+}
+
 TEST_CASE("Column sums of no rows are zero, or leave what there was") {
   const std::vector<float> old = random_normal<float>(16, 1, 1);
   DeviceArray<float> sums(old), x(8);
@@ -76,7 +83,7 @@ TEST_CASE("Column sums of no rows are zero, or leave what there was") {
   CHECK(sums.download() == std::vector<float>(16, 0.0f));
 }
 
-TEST_CASE("The losses of a sequence are summed in fp64") {
+TEST_CASE("The losses of a sequence are summed in fp64", "[sanitizer]") {
   // Off by at most T roundings of 2^-53; positive numbers, so relative.
   for (const std::int64_t t : {1, 5, 256, 1000}) {
     const std::int64_t sequences = 3;
@@ -144,6 +151,12 @@ TEMPLATE_TEST_CASE("The sum of squares on the GPU has the bits of the CPU's", ""
       check_squares<T>(first, other, two);
     }
   }
+}
+
+TEMPLATE_TEST_CASE("The sum of squares on the GPU of two groups of blocks", "[sanitizer]", float,
+                   bf16) {
+  const std::size_t n = 131'072 + 3;
+  check_squares<TestType>(random_normal<TestType>(n, 1, 8), random_normal<TestType>(n, 1, 9), true);
 }
 
 TEST_CASE("The sum of squares on the GPU: whole groups of blocks, and one more or less") {

@@ -209,6 +209,15 @@ TEST_CASE(
   }
 }
 
+TEMPLATE_TEST_CASE("Products of one small shape, every kind", "[sanitizer]", float, bf16) {
+  Products with;
+  const Sizes shape{24, 40, 16};
+  check_linear<TestType>(with, shape, true, true, 8);
+  check_input_gradient<TestType>(with, shape, 8);
+  check_weight_gradient<TestType, float>(with, shape, false, 8);
+  check_weight_gradient<TestType, TestType>(with, shape, true, 0);
+}
+
 TEST_CASE("A product that was made before can be captured into a graph") {
   // The replay computes with what lies there then: w = 2 w gives y = 2 y, exactly.
   Products with;

@@ -44,6 +44,17 @@ TEST_CASE("CUDA: every policy trains in bf16 bit-identically to resident") {
   }
 }
 
+TEST_CASE("CUDA: a few steps with states on the drive are those of resident", "[sanitizer]") {
+  const Workbench bench(test::folder_for_many_runs());
+  const auto losses = [&](const char* policy) {
+    TrainingOptions o = bench.options(policy, 2, 32, 2);
+    o.steps = 3;
+    o.problem.workload.clip = {ClipScope::global, 0.1};
+    return train(in_bf16(o)).losses;
+  };
+  CHECK(difference(losses("resident"), losses("zero-infinity")) == "");
+}
+
 TEST_CASE("CUDA: policies agree where one micro-batch makes 16-bit gradients, and with clipping") {
   const Workbench bench(test::folder_for_many_runs());
   const auto scope = GENERATE(ClipScope::off, ClipScope::global, ClipScope::layer);

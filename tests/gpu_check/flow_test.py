@@ -53,6 +53,39 @@ class Flow(unittest.TestCase):
         session.step("never begun", lambda: self.fail("there is no time for it"))
         self.assertEqual(session.result_of("never begun"), LEFT)
 
+    def test_what_needs_more_time_than_is_left_is_not_begun(self):
+        session = self.session(seconds=100)
+        session.deadline -= 60  # 40 s are left of 100
+        session.step("long", lambda: self.fail("there is too little time for it"), needs=50)
+        session.step("short", lambda: "done", needs=30)
+        self.assertEqual((session.result_of("long"), session.result_of("short")), (LEFT, PASSED))
+        session = self.session(seconds=100)
+        session.step("long", lambda: "done", needs=500)  # no call has so much
+        self.assertEqual(session.result_of("long"), PASSED)
+
+    def test_the_runs_that_are_done_are_a_spread_of_all(self):
+        """Each policy, batch and limit once; each round is all policies, and at least a third of it of each batch and limit."""
+        runs = list(measuring.spread())
+        self.assertEqual(len(set(runs)), len(training.POLICIES) * len(measuring.BATCHES) * len(measuring.LEVELS))
+        self.assertEqual(len(runs), len(set(runs)))
+        count = len(training.POLICIES)
+        for begin in range(0, len(runs), count):
+            some = runs[begin:begin + count]
+            self.assertEqual([policy for policy, _, _ in some], list(training.POLICIES))
+            for which, values in ((1, measuring.BATCHES), (2, measuring.LEVELS)):
+                for value in values:
+                    self.assertGreaterEqual(sum(run[which] == value for run in some), count // 3)
+
+    def test_a_large_run_comes_first_unless_it_failed(self):
+        for result, place in ((None, 0), (PASSED, 0), (FAILED, -1)):
+            session, began = self.session(part="validate"), []
+            session.summary["steps"] = [{"part": "validate", "name": "large greedysnake", "result": result}] if result else []
+            session.step = lambda name, function, **options: began.append(name)
+            measuring.validate(session, measuring.Machine(session, None, self.folder / "ssd", "90GB"))
+            runs = [name for name in began if "calibrate" not in name]
+            self.assertEqual(runs[place], "large greedysnake", result)
+            self.assertEqual(len(runs), len(set(runs)))
+
     def test_the_line_that_says_what_went_wrong(self):
         for printed, line in (("a\nspillway: no such model\n  hint: b\n", "no such model"),
                               ("x.cpp:1: Error: first\nx.cpp:2: error: second\nbuild: advice\n", "x.cpp:1: Error: first"),
@@ -102,25 +135,42 @@ exec {HERE}/stand_in/spillway "$@"
         return path
 
     def test_a_sanitizer_that_finds_something_is_a_failure(self):
-        """Three tests, one with a comma in its name; the tool ends with 99 over the test that is named bad."""
+        """Two tests with the tag, one with a comma in its name; the third, without it, is not run.
+
+        The tool ends with 99 where a test is bad, and with 0 where one is not reached."""
         tests = self.stand_in("tests_cuda_gpu", """
-[[ $1 == --list-test-names-only ]] || { [[ $1 == 'a\\, b' || $1 == good || $1 == bad ]]; exit; }
-[[ $2 == "[sanitizer]" ]] || printf 'a, b\ngood\n'; [[ -z $BAD || $2 == "[sanitizer]" ]] || echo bad""")
+names='a, b\ngood\n'
+[[ $MOOD != untagged ]] || names=
+if [[ $1 == --list-test-names-only ]]; then [[ $2 != '[sanitizer]' ]] || printf "$names"; exit; fi
+[[ $1 == '[sanitizer]' && $2 == --durations ]] || exit 2
+echo '0.001 s: a, b'; [[ $MOOD == unreached ]] || echo '0.001 s: good'""")
         self.stand_in("compute-sanitizer", """
 [[ $2 == memcheck ]] || exit 3
 "${@:5}" || exit
-[[ ${!#} != bad ]] || { echo '========= Invalid __global__ write of size 4 bytes'; exit 99; }""")
-        for name, value in (("PATH", f"{self.folder}/tools:{os.environ['PATH']}"), ("BAD", "")):
-            before = os.environ.get(name, "")
-            self.addCleanup(os.environ.__setitem__, name, before)
+[[ $MOOD != bad ]] || { echo '========= Invalid __global__ write of size 4 bytes'; exit 99; }""")
+        for name, value in (("PATH", f"{self.folder}/tools:{os.environ['PATH']}"), ("MOOD", "good")):
+            self.addCleanup(os.environ.__setitem__, name, os.environ.get(name, ""))
             os.environ[name] = value
         session = self.session()
         session.step("memcheck", lambda: testing.sanitize(session, "memcheck", tests))
-        self.assertEqual(session.of_part("test")[-1]["note"], "no errors in 2 of 2 tests", self.said)
-        os.environ["BAD"] = "yes"
-        session.step("memcheck again", lambda: testing.sanitize(session, "memcheck", tests))
-        self.assertEqual(session.result_of("memcheck again"), FAILED)
-        self.assertIn("bad: ========= Invalid __global__ write", self.said[-1])
+        self.assertEqual(session.of_part("test")[-1]["note"], "no errors in 2 tests", self.said)
+        self.assertEqual(session.facts["memcheck"], {"tests": 2, "of": 2, "clean": True})
+        for mood, said in (("bad", "========= Invalid __global__ write"), ("unreached", "1 of 2 tests were not reached: good"),
+                           ("untagged", "lists no test that is tagged [sanitizer]")):
+            os.environ["MOOD"] = mood
+            session.step(mood, lambda: testing.sanitize(session, "memcheck", tests))
+            self.assertEqual(session.result_of(mood), FAILED)
+            self.assertIn(said, self.said[-1])
+
+    def test_no_gpu_is_said_in_one_line(self):
+        message = "spillway: --device cuda: there is no CUDA GPU here: cudaErrorNoDevice"
+        for text, result in ((f"echo '{message}' >&2; echo '  hint: use --device cpu' >&2; exit 4", PASSED),
+                             (f"echo '{message}' >&2; echo 'and more' >&2; exit 4", FAILED), ("exit 0", FAILED),
+                             ("echo 'Segmentation fault' >&2; exit 139", FAILED)):
+            session = self.session()
+            session.program = self.stand_in("spillway", f'[[ -z ${{CUDA_VISIBLE_DEVICES-unset}} ]] || exit 9\n{text}\n')
+            session.step("no gpu", lambda: testing.no_gpu(session), always=True)
+            self.assertEqual(session.result_of("no gpu"), result, self.said)
 
     def test_losses_beside_those_of_the_cpu(self):
         """The stand-in computes the CPU's own losses, so the difference is nothing; one that learns faster is off."""

@@ -4,9 +4,11 @@ The sample's figures are invented. After a change to the tables: report_test.py 
 """
 
 import json
+import os
 import pathlib
 import re
 import shutil
+import subprocess
 import sys
 import tarfile
 import tempfile
@@ -16,7 +18,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(HERE.parent.parent / "scripts"))
 
-from gpu_check import machine, measuring, report  # noqa: E402
+from gpu_check import machine, measuring, report, verdicts  # noqa: E402
 from gpu_check.session import Failure  # noqa: E402
 
 SAMPLE = HERE / "sample"
@@ -67,9 +69,86 @@ class Report(unittest.TestCase):
         self.assertTrue(report.refresh(self.root, check=True))
 
     def test_the_median_is_that_of_absolute_errors(self):
-        # Errors -2 %, +4 %, +9 %: absolute 2, 4, 9, so the median is 4 and the largest 9.
+        # Errors -2 %, +4 %, +9 %, -3.2 %: absolute 2, 3.2, 4, 9, so the median is 3.6 and the largest 9.
         text = report.markdown(self.summary())
-        self.assertIn("3 runs: median error 4.0 %, largest 9.0 %, median with its sign +4.0 %.", text)
+        self.assertIn("4 runs: median error 3.6 %, largest 9.0 %, median with its sign +1.0 %.", text)
+
+    def verdict(self, sentence, change=lambda summary: None):
+        summary = self.summary()
+        change(summary)
+        found = [row for row in verdicts.verdicts(summary) if sentence in row["sentence"]]
+        self.assertEqual(len(found), 1, sentence)
+        return found[0]["verdict"]
+
+    def test_every_figure_held_to_is_met_at_its_limit_and_missed_beyond(self):
+        """Both sides of each limit, as the figures would be stored."""
+        def mfu(index, tflops):
+            return lambda summary: summary["facts"]["mfu"][index].update(tflops=tflops, peak_tflops=1000)
+
+        def parity(**losses):
+            return lambda summary: summary["facts"]["parity"].update(losses)
+
+        def figure(name, ratio):
+            return lambda summary: summary["facts"]["figures"][0].update(name=name, ratio=ratio)
+
+        def all_runs(**values):
+            return lambda summary: [row.update(values) for row in summary["facts"]["validation"]]
+
+        def busy(share):
+            return all_runs(lanes={"gpu.compute": share, "ssd.read": 0.9}, bound_by="gpu.compute", busiest="gpu.compute")
+
+        def errors(*values):
+            return lambda summary: [row.update(error=error) for row, error in zip(summary["facts"]["validation"], values)]
+
+        for sentence, met, missed in (
+                ("resident gpt2-124m", mfu(0, 450), mfu(0, 449)), ("resident gpt2-1.5b", mfu(1, 500), mfu(1, 499)),
+                ("losses in bf16", parity(bf16=0.01), parity(bf16=0.0101)),
+                ("losses in fp32", parity(fp32=0.0005), parity(fp32=0.00051)),
+                ("matrix products, of", figure("gpu/matmul/a", 0.9), figure("gpu/matmul/a", 0.899)),
+                ("attention, of the peak", figure("gpu/attention/a", 0.5), figure("gpu/attention/a", 0.499)),
+                ("bottleneck is busy", busy(0.92), busy(0.919)),
+                ("of the schedule's bound", all_runs(of_bound=0.9), all_runs(of_bound=0.899)),
+                ("beside measured: median", errors(0.05, -0.05, 0.05, 0.09), errors(0.051, -0.051, 0.051, 0.051)),
+                ("beside measured: worst", errors(0.1, 0, 0, 0), errors(0, -0.101, 0, 0))):
+            self.assertEqual(self.verdict(sentence, met), verdicts.MET, sentence)
+            self.assertEqual(self.verdict(sentence, missed), verdicts.MISSED, sentence)
+        self.assertEqual(self.verdict("kernels that memory bounds"), verdicts.MISSED)
+        self.assertEqual(self.verdict("kernels that memory bounds", lambda summary: summary["facts"]["figures"][1].update(
+            ratio=0.85)), verdicts.MET)
+
+    def test_what_failed_is_missed_and_what_did_not_run_is_not_measured(self):
+        def result(name, value):
+            return lambda summary: [step.update(result=value) for step in summary["steps"] if step["name"] == name]
+
+        for sentence, name in (("under every policy", "policies"), ("--resume", "resume"), ("memcheck", "memcheck"),
+                               ("every kernel, logits", "cuda tests"), ("racecheck", "racecheck")):
+            self.assertEqual(self.verdict(sentence, result(name, "passed")), verdicts.MET)
+            self.assertEqual(self.verdict(sentence, result(name, "FAILED")), verdicts.MISSED)
+            for other in ("left", "skipped"):
+                self.assertEqual(self.verdict(sentence, result(name, other)), verdicts.UNKNOWN)
+
+        def large_run_failed(summary):
+            summary["facts"]["validation"].pop()
+            summary["steps"].append({"part": "validate", "name": "large fuyou", "result": "FAILED", "note": "exit code 5"})
+
+        self.assertEqual(self.verdict("of the schedule's bound", large_run_failed), verdicts.MISSED)
+        for row in verdicts.verdicts({"steps": [], "facts": {}}):
+            self.assertEqual((row["verdict"], row["measured"]), (verdicts.UNKNOWN, ""))
+
+    def test_a_missed_figure_is_a_failure_only_when_that_is_asked_for(self):
+        out = self.root / "out"
+        out.mkdir()
+        summary = self.summary()
+        for step in summary["steps"]:
+            step["result"] = "passed"
+        (out / "summary.json").write_text(json.dumps(summary))
+        words = [HERE.parent.parent / "scripts" / "gpu-check", "--part", "test", "--only", "nothing", "--out", out,
+                 "--program", HERE / "stand_in" / "spillway"]
+        tools = {**os.environ, "PATH": f"{HERE / 'stand_in'}:{os.environ['PATH']}"}
+        for more, code in (([], 0), (["--strict"], 1)):
+            answer = subprocess.run([*words, *more], env=tools, capture_output=True, text=True, check=False)
+            self.assertEqual(answer.returncode, code, answer.stdout + answer.stderr)
+            self.assertRegex(answer.stdout, r"resident gpt2-124m, T = 1024: MFU +>= 45 % +missed +42.1 %")
 
     def test_other_formats_are_refused(self):
         summary = self.summary()
