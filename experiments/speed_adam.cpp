@@ -56,7 +56,8 @@ Vector& at(std::byte* stream, std::int64_t byte) {
   return *reinterpret_cast<Vector*>(stream + byte);
 }
 
-#if defined(__x86_64__)
+// Not under a sanitizer: the choice is made before the sanitizer is there.
+#if defined(__x86_64__) && !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
 #define SPILLWAY_WIDEST __attribute__((target_clones("avx512f", "avx2", "default")))
 #else
 #define SPILLWAY_WIDEST
