@@ -140,7 +140,8 @@ def calibrate(session, place, model):
     if path.exists():
         return f"{path.name} is there"
     session.succeed(session.spillway("calibrate", "--device", "cuda", "--model", model, "--micro-batches", MICRO_BATCH,
-                                     "--sequence", SEQUENCE, "--ssd", place.ssd, "--threads", threads(), "--out", path, "--quiet"), WHOLE_PART)
+                                     "--sequence", SEQUENCE, "--ssd", place.ssd, "--threads", threads(), "--out", path,
+                                     "--quiet"), WHOLE_PART)
     return path.name
 
 

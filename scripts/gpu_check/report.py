@@ -151,8 +151,8 @@ def validation_table(facts):
 
 def markdown(summary):
     facts = summary["facts"]
-    lines = heading(summary) + verdicts_table(summary) + steps_table(summary) + policies_table(facts) + figures_table(facts) + mfu_table(facts)
-    lines += validation_table(facts)
+    lines = heading(summary) + verdicts_table(summary) + steps_table(summary) + policies_table(facts)
+    lines += figures_table(facts) + mfu_table(facts) + validation_table(facts)
     return "\n".join(lines)
 
 

@@ -15,6 +15,7 @@ from .verdicts import BF16_TOLERANCE, FP32_TOLERANCE
 PRESET = "cuda"
 TARGETS = ("spillway", "spillway_cuda", "tests_cuda_gpu", "tests_exec")
 PARITY_STEPS = 50
+RESUME_STEPS, COMMITS_BEFORE_KILL = 300, 20
 
 
 def build(session, root, bundle, gpu, architecture):
@@ -108,13 +109,13 @@ def commits(run):
 
 def resume(session):
     """A run that is killed and resumed gives the losses and weights of one that was not."""
-    steps, runs = 300, session.out / "runs"
+    steps, runs = RESUME_STEPS, session.out / "runs"
     durable = ("--durability", "step")
     train_tight(session, tiny("fuyou"), runs / "straight", steps, 120, durable)
     job = tiny("fuyou", gpu_memory="32MB", host_memory="64MB")
 
     def kill(process):
-        if commits(runs / "killed") >= 20:
+        if commits(runs / "killed") >= COMMITS_BEFORE_KILL:
             os.killpg(process.pid, signal.SIGKILL)
             time.sleep(0.05)
 

@@ -1,6 +1,7 @@
 """`spillway train` as gpu-check uses it: its command, its limits, what it wrote."""
 
 import json
+import pathlib
 import re
 import shutil
 
@@ -45,6 +46,17 @@ class Job:
         return changed
 
 
+def text(session):
+    """What is trained on: a copy of the sources. The program's default is the sources themselves, and somebody may edit
+    them between a run and its resumption."""
+    path = session.out / "text"
+    if not session.dry and not path.exists():
+        root = pathlib.Path(__file__).resolve().parent.parent.parent
+        sources = sorted([*root.glob("docs/*.md"), *root.glob("*/*.hpp"), *root.glob("*/*.cpp")])
+        path.write_bytes(b"".join(source.read_bytes() for source in sources))
+    return path
+
+
 def train(session, job, run, steps, limit, extra=(), threads=1, watch=None, note=True):
     """Trains in the folder `run`, which is made anew, with the ssd tier below it unless `extra` says otherwise.
 
@@ -53,7 +65,7 @@ def train(session, job, run, steps, limit, extra=(), threads=1, watch=None, note
         shutil.rmtree(run, ignore_errors=True)
         run.parent.mkdir(parents=True, exist_ok=True)
     return session.run(session.spillway("train", "--device", job.device, *job.words(), "--steps", steps, "--seed", 7,
-                                        "--threads", threads, "--run", run, "--no-export", "--quiet", *extra),
+                                        "--threads", threads, "--data", text(session), "--run", run, "--no-export", "--quiet", *extra),
                        limit, watch=watch, note=note)
 
 
