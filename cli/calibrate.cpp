@@ -169,7 +169,7 @@ void add_calibrate(CLI::App& app, int&) {
       ->check(CLI::IsMember({"bf16", "fp32"}));
   command
       ->add_option("--sequences-at-once", options->sequences_at_once,
-                   "sequences that kernels of the GPU work on at once (whole micro-batches)")
+                   "sequences that kernels of the GPU work on at once (as many as in training)")
       ->check(CLI::Range(std::int64_t{1}, most_sequences_at_once));
   command
       ->add_option("--ssd", options->ssd,

@@ -41,7 +41,7 @@ struct CalibrationOptions {
   // What to measure in the place of the CPU backend, which has fp32 only; and how it will train:
   std::optional<GpuUnderTest> gpu;
   Precision precision = Precision::fp32;
-  std::int64_t sequences_at_once = 0;  // 0: whole micro-batches
+  std::int64_t sequences_at_once = 0;  // 0: as training has them
   GpuCalibrationSizes gpu_sizes = {};
 };
 

@@ -117,9 +117,7 @@ class GpuCalibration {
     workload.sequence = options_.sequence;
     workload.precision = options_.precision;
     workload.gradient = width;
-    workload.sequences_at_once = options_.sequences_at_once > 0
-                                     ? std::min(options_.sequences_at_once, micro_batch)
-                                     : micro_batch;
+    problem.use_gpu_sequences_at_once(std::min(options_.sequences_at_once, micro_batch));
     problem.validate();
     return problem;
   }
