@@ -224,7 +224,7 @@ __device__ inline void add_run(const TokenRuns<Element, Gradient>& all, int begi
 template <class Class, class Element, class Gradient>
 __global__ void __launch_bounds__(threads_of<Class>) runs_kernel(TokenRuns<Element, Gradient> all) {
   constexpr int count = threads_of<Class>;
-  __shared__ float sums[Class::groups][width_of<Class, Element>];
+  __shared__ __align__(16) float sums[Class::groups][width_of<Class, Element>];
   __shared__ int begins[count], ends[count], found[count / warp_size];
   const std::int64_t runs = *all.order.runs, step = static_cast<std::int64_t>(gridDim.y);
   for (std::int64_t first = block_y(); first < runs; first += step * count) {

@@ -23,7 +23,7 @@ __global__ void __launch_bounds__(warp_size* row_warps)
     column_sums_kernel(const Element* __restrict__ x, float* __restrict__ partials,
                        std::int64_t rows, std::int64_t columns, std::int64_t chunk_rows) {
   constexpr int size = pack_size<Element>, tile = warp_size * size;
-  __shared__ float sums[row_warps][tile];
+  __shared__ __align__(16) float sums[row_warps][tile];
   const std::int64_t column = block_x() * tile + thread_x() * size;
   const std::int64_t begin = block_y() * chunk_rows;
   const std::int64_t end = begin + chunk_rows < rows ? begin + chunk_rows : rows;
