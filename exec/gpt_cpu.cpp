@@ -14,16 +14,6 @@ namespace spillway {
 
 namespace {
 
-std::int64_t offset_of(const std::vector<TensorLayout>& layout, const char* name) {
-  for (const TensorLayout& tensor : layout)
-    if (tensor.name == name) return tensor.offset;
-  bug("tensor in layout", __FILE__, __LINE__, name);
-}
-
-std::size_t bit_of(SavedTensor tensor) {
-  return static_cast<std::size_t>(std::countr_zero(static_cast<unsigned>(tensor)));
-}
-
 const Problem& supported(const Problem& problem) {
   if (problem.model.architecture != Architecture::gpt) {
     throw InputError(
@@ -50,16 +40,8 @@ GptCpu::GptCpu(const Problem& problem, CpuVariant variant)
       block_elements_(unit_elements(problem.model, 0)),
       embedding_elements_(unit_elements(problem.model, problem.model.layers)) {
   use_blas_threads(1);
-  const auto block = block_layout(problem.model);
-  block_ = {offset_of(block, "ln_1.weight"),        offset_of(block, "ln_1.bias"),
-            offset_of(block, "attn.c_attn.weight"), offset_of(block, "attn.c_attn.bias"),
-            offset_of(block, "attn.c_proj.weight"), offset_of(block, "attn.c_proj.bias"),
-            offset_of(block, "ln_2.weight"),        offset_of(block, "ln_2.bias"),
-            offset_of(block, "mlp.c_fc.weight"),    offset_of(block, "mlp.c_fc.bias"),
-            offset_of(block, "mlp.c_proj.weight"),  offset_of(block, "mlp.c_proj.bias")};
-  const auto embedding = embedding_layout(problem.model);
-  embedding_ = {offset_of(embedding, "wte.weight"), offset_of(embedding, "wpe.weight"),
-                offset_of(embedding, "ln_f.weight"), offset_of(embedding, "ln_f.bias")};
+  block_ = block_offsets(problem.model);
+  embedding_ = embedding_offsets(problem.model);
   for (const SavedLayout& saved : saved_layout(problem, saved_all, 1))
     tensor_bytes_[bit_of(saved.tensor)] = saved.stride;
   for (std::size_t mask = 0; mask < scratch_bytes_.size(); ++mask)

@@ -22,6 +22,7 @@
 #include <cstdint>
 
 #include "exec/gpt_cpu_attention.hpp"
+#include "exec/gpt_offsets.hpp"
 #include "exec/kernels_cpu.hpp"
 #include "policies/gpt_layout.hpp"
 #include "policies/problem.hpp"
@@ -68,14 +69,6 @@ class GptCpu {
   const CpuKernels& kernels() const { return kernels_; }
 
  private:
-  // Element offsets of the tensors of a block's flat unit.
-  struct BlockOffsets {
-    std::int64_t norm1_weight, norm1_bias, qkv_weight, qkv_bias, projection_weight, projection_bias,
-        norm2_weight, norm2_bias, fc_weight, fc_bias, fc_projection_weight, fc_projection_bias;
-  };
-  struct EmbeddingOffsets {
-    std::int64_t token_table, position_table, norm_weight, norm_bias;
-  };
   // The activations inside a block, of one sequence.
   template <class Element>
   struct Activations {

@@ -17,16 +17,6 @@ namespace {
 
 std::uint64_t round_up(std::uint64_t value, std::uint64_t to) { return (value + to - 1) / to * to; }
 
-std::int64_t offset_of(const std::vector<TensorLayout>& layout, std::string_view name) {
-  for (const TensorLayout& tensor : layout)
-    if (tensor.name == name) return tensor.offset;
-  bug("tensor in layout", __FILE__, __LINE__, std::string(name));
-}
-
-std::size_t bit_of(SavedTensor tensor) {
-  return static_cast<std::size_t>(std::countr_zero(static_cast<unsigned>(tensor)));
-}
-
 bool has(std::uint8_t mask, SavedTensor tensor) { return (mask & tensor) != 0; }
 
 const Problem& supported(const Problem& problem) {
@@ -109,16 +99,8 @@ GptCuda<Element>::GptCuda(const Problem& problem, const GptWorkspace& workspace,
       head_(head_shape(problem)) {
   SPILLWAY_ASSERT(problem.parameter_bytes() == sizeof(Element));
   require_backward_fits(problem);
-  const auto block = block_layout(problem.model);
-  block_ = {offset_of(block, "ln_1.weight"),        offset_of(block, "ln_1.bias"),
-            offset_of(block, "attn.c_attn.weight"), offset_of(block, "attn.c_attn.bias"),
-            offset_of(block, "attn.c_proj.weight"), offset_of(block, "attn.c_proj.bias"),
-            offset_of(block, "ln_2.weight"),        offset_of(block, "ln_2.bias"),
-            offset_of(block, "mlp.c_fc.weight"),    offset_of(block, "mlp.c_fc.bias"),
-            offset_of(block, "mlp.c_proj.weight"),  offset_of(block, "mlp.c_proj.bias")};
-  const auto embedding = embedding_layout(problem.model);
-  embedding_ = {offset_of(embedding, "wte.weight"), offset_of(embedding, "wpe.weight"),
-                offset_of(embedding, "ln_f.weight"), offset_of(embedding, "ln_f.bias")};
+  block_ = block_offsets(problem.model);
+  embedding_ = embedding_offsets(problem.model);
   for (const SavedLayout& saved : saved_layout(problem, saved_all, 1))
     tensor_bytes_[bit_of(saved.tensor)] = saved.stride;
 }

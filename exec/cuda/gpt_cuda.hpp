@@ -28,6 +28,7 @@
 #include "exec/cuda/kernels.hpp"
 #include "exec/cuda/launch.hpp"
 #include "exec/cuda/matmul.hpp"
+#include "exec/gpt_offsets.hpp"
 #include "policies/gpt_layout.hpp"
 #include "policies/problem.hpp"
 
@@ -95,14 +96,6 @@ class GptCuda {
   std::size_t shapes() const { return matmul_.shapes(); }
 
  private:
-  // Element offsets of the tensors of a block's flat unit.
-  struct BlockOffsets {
-    std::int64_t norm1_weight, norm1_bias, qkv_weight, qkv_bias, projection_weight, projection_bias,
-        norm2_weight, norm2_bias, fc_weight, fc_bias, fc_projection_weight, fc_projection_bias;
-  };
-  struct EmbeddingOffsets {
-    std::int64_t token_table, position_table, norm_weight, norm_bias;
-  };
   // How the head cuts a micro-batch.
   struct HeadShape {
     std::int64_t rows = 0;     // of a chunk
