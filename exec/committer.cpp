@@ -106,7 +106,6 @@ void Committer::commit(SsdStore::Channel& channel, std::int64_t version) {
   const std::int64_t epoch = gate_.points().epoch_of(version);
   const std::uint64_t captured = capture_memory(channel, identity_.parts, chunks_, device_,
                                                 static_cast<int>(epoch & 1), staging_);
-  gate_.captured(version);
   store_.require_files();
   encode_record(identity_, chunks_, version, epoch, record_.span());
   write_record(channel, record_.span(), epoch);

@@ -194,7 +194,7 @@ void Executor::count_down(Run& run, TaskId id) {
 // Before a task that writes state at rest; false: the run is over, write nothing.
 bool Executor::enter(const Run& run, TaskId id) {
   if (!safety_.gate || run.state[id].writes == 0) return true;
-  return safety_.gate->enter(run.first_step + run.state[id].version, run.state[id].in_memory);
+  return safety_.gate->enter(run.first_step + run.state[id].version);
 }
 
 void Executor::leave(const Run& run, TaskId id) {

@@ -13,7 +13,6 @@ VersionGate::VersionGate(CommitPoints points, std::uint32_t parts, bool durable)
       begun_(points.base_version * 2),
       whole_(points.base_version),
       reported_(points.base_version),
-      captured_epoch_(points.base_epoch),
       committed_epoch_(points.base_epoch) {
   SPILLWAY_ASSERT(parts > 0 && points.interval > 0);
 }
@@ -32,13 +31,12 @@ bool VersionGate::begin(std::int64_t version) {
   return true;
 }
 
-bool VersionGate::enter(std::int64_t version, bool in_memory) {
-  const std::atomic<std::int64_t>& freed = in_memory ? captured_epoch_ : committed_epoch_;
+bool VersionGate::enter(std::int64_t version) {
   const std::int64_t needed = points_.epoch_of(version) - 1;
   while (true) {
     const std::uint32_t seen = changes_.load(std::memory_order_acquire);
     if (halted()) return false;
-    if ((!durable_ || freed.load(std::memory_order_acquire) >= needed) && begin(version))
+    if ((!durable_ || committed_epoch_.load(std::memory_order_acquire) >= needed) && begin(version))
       return true;
     changes_.wait(seen, std::memory_order_acquire);
   }
@@ -86,11 +84,6 @@ std::int64_t VersionGate::next_commit(std::int64_t committed) const {
   const std::int64_t next = points_.next(committed);
   const std::int64_t stop = stop_version();
   return stop >= 0 ? std::min(next, std::max(stop, committed)) : next;
-}
-
-void VersionGate::captured(std::int64_t version) {
-  captured_epoch_.store(points_.epoch_of(version), std::memory_order_release);
-  changed();
 }
 
 void VersionGate::committed(std::int64_t version) {

@@ -5,10 +5,10 @@
 // elements rests) is written once per version, by one task: its writer. A writer of version v
 // enters before it starts and leaves when it is done; the version is whole when all have left.
 //
-// * State on the ssd alternates between two copies: a writer that would be the first to touch the
-//   older copy waits until the newer one is committed.
-// * State in memory is overwritten in place: its writer waits until the copy in memory that is to
-//   be committed has been taken.
+// * A writer of the first version after a commit point waits until that commit is durable. State on
+//   the ssd alternates between two copies, and such a writer would touch the older one; state in
+//   memory is overwritten in place, and its commit is a copy of it. So training is never further
+//   ahead of the last commit than an interval and the step whose update waits.
 // * A version is committed once the step that made it was reported: whoever goes on from a commit
 //   has the results of all steps before it.
 // * After request_stop() no writer of a later version than the one agreed on starts: when that one
@@ -35,7 +35,7 @@ class VersionGate {
 
   // -- lanes --
   // Returns when a writer of `version` may start; false: the run is over, write nothing.
-  bool enter(std::int64_t version, bool in_memory);
+  bool enter(std::int64_t version);
   // Whether `version` will become whole: it counts as begun from here on, unless a stop before it
   // was agreed on. For whoever promises it before its first writer has entered.
   bool begin(std::int64_t version);
@@ -62,8 +62,6 @@ class VersionGate {
   }
   // The version that is to be committed next.
   std::int64_t next_commit(std::int64_t committed) const;
-  // What rests in memory has been copied for the commit of `version`.
-  void captured(std::int64_t version);
   // `version` is durable.
   void committed(std::int64_t version);
 
@@ -81,7 +79,7 @@ class VersionGate {
   static constexpr std::size_t in_flight = 4;  // versions that writers may be at work on at once
   std::array<std::atomic<std::uint32_t>, in_flight> left_{};
   std::atomic<std::int64_t> whole_, reported_;
-  std::atomic<std::int64_t> captured_epoch_, committed_epoch_;
+  std::atomic<std::int64_t> committed_epoch_;
   std::atomic<bool> halted_{false};
   std::atomic<std::uint32_t> changes_{0};
 };

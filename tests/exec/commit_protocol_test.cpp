@@ -85,43 +85,38 @@ struct Waiting {
   std::future<bool> result;
 };
 
-TEST_CASE("state on the ssd waits for the commit, state in memory for the copy of it") {
+TEST_CASE("the first version after a commit point waits for the commit") {
   VersionGate gate({1, 0, 0, 10}, 2, true);
-  CHECK(gate.enter(1, false));
-  CHECK(gate.enter(1, true));
+  CHECK(gate.enter(1));
+  CHECK(gate.enter(1));
   gate.leave(1);
   CHECK(gate.whole_version() == 0);
-  Waiting ssd([&] { return gate.enter(2, false); }), memory([&] { return gate.enter(2, true); });
+  Waiting next([&] { return gate.enter(2); });
   gate.leave(1);
   CHECK(gate.whole_version() == 1);
   CHECK_FALSE(gate.may_commit(1));
   gate.reported(1);
   CHECK(gate.may_commit(1));
   CHECK(gate.next_commit(0) == 1);
-  CHECK(ssd.waits());
-  CHECK(memory.waits());
-  gate.captured(1);
-  REQUIRE(memory.ready());
-  CHECK(memory.result.get());
-  CHECK(ssd.waits());
+  CHECK(next.waits());
   gate.committed(1);
-  REQUIRE(ssd.ready());
-  CHECK(ssd.result.get());
+  REQUIRE(next.ready());
+  CHECK(next.result.get());
 }
 
 TEST_CASE("within one epoch nothing waits, and without durability nothing ever does") {
   VersionGate gate({4, 0, 0, 10}, 1, true);
   for (std::int64_t version = 1; version <= 4; ++version) {
-    REQUIRE(gate.enter(version, false));
+    REQUIRE(gate.enter(version));
     gate.leave(version);
   }
-  Waiting next([&] { return gate.enter(5, true); });
+  Waiting next([&] { return gate.enter(5); });
   CHECK(next.waits());
-  gate.captured(4);
+  gate.committed(4);
   CHECK(next.ready());
   VersionGate off({1, 0, 0, 10}, 1, false);
   for (std::int64_t version = 1; version <= 10; ++version) {
-    REQUIRE(off.enter(version, version % 2 == 0));
+    REQUIRE(off.enter(version));
     off.leave(version);
   }
 }
@@ -129,7 +124,7 @@ TEST_CASE("within one epoch nothing waits, and without durability nothing ever d
 TEST_CASE("a stop agrees on the latest version begun, and lets no later one begin") {
   VersionGate gate({3, 5, 0, 100}, 2, true);
   CHECK(gate.stop_version() == -1);
-  REQUIRE(gate.enter(6, false));
+  REQUIRE(gate.enter(6));
   CHECK(gate.begin(7));  // its step is reported already
   CHECK(gate.request_stop(6) == 7);
   CHECK(gate.request_stop(50) == 7);
@@ -139,12 +134,12 @@ TEST_CASE("a stop agrees on the latest version begun, and lets no later one begi
   CHECK(gate.next_commit(5) == 6);
   CHECK(gate.next_commit(6) == 7);
   CHECK(gate.next_commit(7) == 7);
-  Waiting late([&] { return gate.enter(8, true); });
+  Waiting late([&] { return gate.enter(8); });
   CHECK(late.waits());
   gate.halt();
   REQUIRE(late.ready());
   CHECK_FALSE(late.result.get());
-  CHECK_FALSE(gate.enter(7, false));
+  CHECK_FALSE(gate.enter(7));
 }
 
 TEST_CASE("a stop asked for at the very start or the very end names a version there is") {
@@ -174,7 +169,7 @@ TEST_CASE("lanes and a committer on threads of their own keep every commit whole
       for (std::int64_t version = 1; version <= last; ++version) {
         while (!gate.halted() && std::min(memory_done, ssd_done) < version - 1)
           std::this_thread::yield();
-        if (!gate.enter(version, in_memory)) return;
+        if (!gate.enter(version)) return;
         if (in_memory) {
           memory = version;
           memory_done = version;
@@ -203,9 +198,8 @@ TEST_CASE("lanes and a committer on threads of their own keep every commit whole
         gate.changes().wait(seen);
         continue;
       }
-      whole = whole && memory == next;
-      gate.captured(next);
-      whole = whole && on_ssd[static_cast<std::size_t>(points.copy_of(next))] == next;
+      whole =
+          whole && memory == next && on_ssd[static_cast<std::size_t>(points.copy_of(next))] == next;
       committed = next;
       gate.committed(next);
     }
