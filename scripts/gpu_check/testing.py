@@ -15,6 +15,7 @@ from .verdicts import BF16_TOLERANCE, FP32_TOLERANCE
 PRESET = "cuda"
 TARGETS = ("spillway", "spillway_cuda", "tests_cuda_gpu", "tests_exec")
 PARITY_STEPS = 50
+POLICY_STEPS = 20
 RESUME_STEPS, COMMITS_BEFORE_KILL = 300, 20
 
 
@@ -86,12 +87,12 @@ def policies(session):
     for policy in POLICIES:
         job = tiny("greedysnake:snake=off" if policy == "greedysnake" else policy)
         run = session.out / "runs" / f"tiny-{policy}"
-        train_tight(session, job, run, 20, 120)
+        train_tight(session, job, run, POLICY_STEPS, 120)
         if session.dry:
             continue
         result = losses(run)
         reference = reference or result
-        rows.append({"policy": job.policy, "gpu_memory": job.gpu_memory, "host_memory": job.host_memory, "steps": 20,
+        rows.append({"policy": job.policy, "gpu_memory": job.gpu_memory, "host_memory": job.host_memory, "steps": POLICY_STEPS,
                      "final_loss": result[0][-1], "weights_hash": result[1], "same": result == reference})
     session.facts["policies"] = rows
     different = [row["policy"] for row in rows if not row["same"]]
