@@ -148,8 +148,8 @@ if [[ $1 == --list-test-names-only ]]; then [[ $2 != '[sanitizer]' ]] || printf 
 [[ $1 == '[sanitizer]' && $2 == --durations ]] || exit 2
 echo '0.001 s: a, b'; [[ $MOOD == unreached ]] || echo '0.001 s: good'""")
         self.stand_in("compute-sanitizer", """
-[[ $2 == memcheck ]] || exit 3
-"${@:5}" || exit
+[[ $2 == memcheck && $3 == --kernel-name && $4 == kns=spillway && $5 == --error-exitcode ]] || exit 3
+"${@:7}" || exit
 [[ $MOOD != bad ]] || { echo '========= Invalid __global__ write of size 4 bytes'; exit 99; }""")
         for name, value in (("PATH", f"{self.folder}/tools:{os.environ['PATH']}"), ("MOOD", "good")):
             self.addCleanup(os.environ.__setitem__, name, os.environ.get(name, ""))
@@ -164,6 +164,16 @@ echo '0.001 s: a, b'; [[ $MOOD == unreached ]] || echo '0.001 s: good'""")
             session.step(mood, lambda: testing.sanitize(session, "memcheck", tests))
             self.assertEqual(session.result_of(mood), FAILED)
             self.assertIn(said, self.said[-1])
+
+    def test_what_ctest_prints_is_counted(self):
+        """CMake 3 says "0 tests failed", CMake 4 says nothing of failures where there are none."""
+        skipped = "2/3 Test #2: b ......***Skipped   0.00 sec\n\n"
+        for text, counts in (("100% tests passed, 0 tests failed out of 3\n", (3, 0, 1)),
+                             ("100% tests passed out of 3\n", (3, 0, 1)),
+                             ("33% tests passed, 1 tests failed out of 3\n", (3, 1, 1)),
+                             ("67% tests passed, 1 test failed out of 3\n", (3, 1, 1))):
+            self.assertEqual(testing.ctest_counts(skipped + text), dict(zip(("tests", "failed", "skipped"), counts)), text)
+        self.assertIsNone(testing.ctest_counts("No tests were found!!!\n"))
 
     def test_no_gpu_is_said_in_one_line(self):
         message = "spillway: --device cuda: there is no CUDA GPU here: cudaErrorNoDevice"
