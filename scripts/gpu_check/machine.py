@@ -1,11 +1,13 @@
 """The machine at hand: its GPU, its memory, its drives."""
 
+import mmap
 import os
 import pathlib
 import platform
 import re
 import shutil
 import subprocess
+import time
 
 # Dense bf16 with fp32 accumulation, TFLOP/s: the peak that MFU is a fraction of. From NVIDIA's datasheets (half of
 # the figure "with sparsity") and, for the RTX 4090, the Ada whitepaper. By the whole name that the driver gives, for
@@ -71,6 +73,54 @@ def memory_bytes():
     """What programs may take now."""
     match = re.search(r"^MemAvailable:\s+(\d+)", pathlib.Path("/proc/meminfo").read_text(), re.MULTILINE)
     return int(match.group(1)) * 1024
+
+
+GROW_STEP, GROW_MARGIN = 1 << 30, 1 << 30
+POPULATE_WRITE = 23  # MADV_POPULATE_WRITE of Linux 5.14
+
+
+def grow_memory(wanted, patience=5, available=None, take=None):
+    """Virtual machines may begin with little memory and be given more when it is used: uses up to `wanted` bytes, gives them
+    back, and returns what is available then. Ends when nothing more came for `patience` seconds."""
+    available, take, taken = available or memory_bytes, take or take_memory, []
+    waited_since = None
+    if available() >= wanted:
+        return available()
+    while len(taken) * GROW_STEP < wanted:
+        if available() >= GROW_STEP + GROW_MARGIN:
+            try:
+                taken.append(take(GROW_STEP))
+            except OSError:
+                break
+            waited_since = None
+            continue
+        waited_since = waited_since or time.monotonic()
+        if time.monotonic() - waited_since > patience:
+            break
+        time.sleep(0.05)
+    for one in taken:
+        one.close()
+    return available()
+
+
+def take_memory(size):
+    """Anonymous memory, every page of it touched."""
+    memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    try:
+        memory.madvise(POPULATE_WRITE)
+    except OSError:
+        for at in range(0, size, mmap.PAGESIZE):
+            memory[at] = 1
+    return memory
+
+
+def keep_awake():
+    """Without its persistence mode a GPU is started anew, for seconds, by every program that finds no other at it. While the
+    result is open it stays; None where that is not possible."""
+    try:
+        return os.open("/dev/nvidia0", os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return None
 
 
 def disk_bytes(folder):

@@ -175,6 +175,32 @@ echo '0.001 s: a, b'; [[ $MOOD == unreached ]] || echo '0.001 s: good'""")
             self.assertEqual(testing.ctest_counts(skipped + text), dict(zip(("tests", "failed", "skipped"), counts)), text)
         self.assertIsNone(testing.ctest_counts("No tests were found!!!\n"))
 
+    def test_memory_that_comes_when_it_is_used_is_waited_for(self):
+        """A machine of 8 GB that begins with 3 and is given 1 more whenever less than 2 are left."""
+        step, total, taken = machine.GROW_STEP, [3], []
+
+        class Taken:
+            def close(self):
+                taken.remove(self)
+
+        def take(size):
+            self.assertEqual(size, step)
+            taken.append(Taken())
+            if total[0] - len(taken) < 2:
+                total[0] = min(total[0] + 1, 8)
+            return taken[-1]
+
+        def available():
+            return (total[0] - len(taken)) * step
+
+        self.assertEqual(machine.grow_memory(5 * step, 0.2, available, take), 7 * step)
+        self.assertEqual(machine.grow_memory(6 * step, 0.2, available, lambda size: self.fail("it was there")), 7 * step)
+        self.assertEqual(machine.grow_memory(100 * step, 0.2, available, take), 8 * step)
+        self.assertEqual(taken, [])
+        one = machine.take_memory(8 << 20)
+        self.assertEqual(len(one), 8 << 20)
+        one.close()
+
     def test_no_gpu_is_said_in_one_line(self):
         message = "spillway: --device cuda: there is no CUDA GPU here: cudaErrorNoDevice"
         for text, result in ((f"echo '{message}' >&2; echo '  hint: use --device cpu' >&2; exit 4", PASSED),
