@@ -26,21 +26,22 @@ std::filesystem::path module_path() {
 
 // The numbers of devices are those that nvidia-smi shows, not CUDA's own, where nothing else is
 // set.
-void* open_module(int flags) {
+// For good: what it makes refers to it, and CUDA's runtime does not survive being unloaded, be it
+// for having looked for devices only.
+void* open_module() {
   ::setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID", 0);
   // Lanes, their notices, transfers and the watch are nine streams: on fewer hardware queues one of
   // them would hold up another.
   ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
-  return dlopen(module_path().c_str(), flags);
+  return dlopen(module_path().c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
 }
 
 struct Close {
   void operator()(void* module) const { dlclose(module); }
 };
 
-// For good: what it makes refers to it, and CUDA's runtime does not survive being unloaded.
 void* module_for_good() {
-  static void* const module = open_module(RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+  static void* const module = open_module();
   if (module == nullptr) {
     throw MachineError("the CUDA module " + module_path().string() + " cannot be loaded",
                        "build with a CUDA toolkit (nvcc on PATH), or use --device cpu");
@@ -70,7 +71,7 @@ std::string cuda_module_version() {
 
 CudaDevices find_cuda_devices() {
   CudaDevices devices;
-  const std::unique_ptr<void, Close> module(open_module(RTLD_NOW | RTLD_LOCAL));
+  const std::unique_ptr<void, Close> module(open_module());
   if (!module) {
     const char* const reason = dlerror();
     std::error_code error;

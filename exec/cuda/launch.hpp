@@ -21,10 +21,14 @@ void check(cudaError_t result, const char* call);
 
 constexpr int warp_size = 32;
 
+// A block has 48 KB of shared memory without asking for more, a kernel's arrays of fixed size
+// included: dynamic memory beyond this raises the limit, so those may take up to 8 KB beside it.
+constexpr std::size_t shared_without_asking = 40 * 1024;
+
 struct Launch {
   dim3 grid;
   dim3 block;
-  std::size_t shared_bytes = 0;  // dynamic; above 48 KB the kernel's limit is raised
+  std::size_t shared_bytes = 0;  // dynamic
 };
 
 // Starts `kernel` on `stream`; arguments are converted to the kernel's parameter types. Throws
@@ -35,7 +39,7 @@ void launch(const char* name, void (*kernel)(Parameters...), const Launch& shape
 #ifdef SPILLWAY_EMULATED_GPU
   emulator::name_next_launch(name);
 #endif
-  if (shape.shared_bytes > 48 * 1024) {
+  if (shape.shared_bytes > shared_without_asking) {
     check(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
                                cudaFuncAttributeMaxDynamicSharedMemorySize,
                                static_cast<int>(shape.shared_bytes)),

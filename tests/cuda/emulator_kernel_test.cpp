@@ -194,14 +194,17 @@ TEST_CASE("limits of the device are checked when a kernel is launched") {
   CHECK_THROWS_WITH(run(traps, {dim3(0), dim3(32)}, 0), Contains("InvalidConfiguration"));
   CHECK_THROWS_WITH(run(traps, {dim3(1, 65536), dim3(32)}, 0), Contains("InvalidConfiguration"));
   CHECK_THROWS_AS(run(traps, {dim3(1), dim3(32), 227 * 1024 + 1}, 0), MachineError);
-  // Over 48 KB only for kernels that were prepared for it.
+  // 48 KB, a kernel's own arrays included, and more only for kernels that were prepared for it.
   cudaLaunchConfig_t config{};
   config.blockDim = dim3(32);
   config.gridDim = dim3(1);
-  config.dynamicSmemBytes = 48 * 1024 + 1;
+  config.dynamicSmemBytes = 48 * 1024 - 128;
   CHECK(cudaLaunchKernelEx(&config, some_threads_wait, 0) == cudaErrorInvalidValue);
   CHECK(cudaGetLastError() == cudaErrorInvalidValue);
   CHECK(cudaGetLastError() == cudaSuccess);
+  int not_nan = 0;
+  for (const unsigned bytes : {40u * 1024, 44u * 1024 + 4, 48u * 1024 - 128, 48u * 1024})
+    CHECK(run(look_at_shared, {dim3(1), dim3(32), bytes}, 1, &not_nan) == "");
 }
 
 }  // namespace

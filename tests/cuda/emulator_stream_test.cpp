@@ -2,6 +2,8 @@
 #include <cuda_runtime.h>
 #include <nvtx3/nvToolsExt.h>
 
+#include <algorithm>
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <cstdint>
@@ -179,6 +181,33 @@ TEST_CASE("functions of the host run in the stream's order") {
   set_on(stream, seen.value, 6);
   REQUIRE(cudaStreamSynchronize(stream) == cudaSuccess);
   CHECK(seen.at_call == 5);
+}
+
+// What several functions of the host, on streams of their own, saw of each other.
+struct Meeting {
+  std::atomic<int> inside{0}, most{0};
+  std::atomic<cudaError_t> refused{cudaSuccess};
+};
+void meet(void* data) {
+  auto& meeting = *static_cast<Meeting*>(data);
+  meeting.most = std::max(meeting.most.load(), ++meeting.inside);
+  std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  meeting.refused = cudaStreamQuery(nullptr);
+  --meeting.inside;
+}
+
+TEST_CASE("functions of the host run one at a time, and what they call of CUDA is refused") {
+  emulator::reset();
+  Meeting meeting;
+  const Stream streams[3];
+  for (const Stream& stream : streams)
+    REQUIRE(cudaLaunchHostFunc(stream, meet, &meeting) == cudaSuccess);
+  REQUIRE(cudaDeviceSynchronize() == cudaSuccess);
+#if !defined(__SANITIZE_THREAD__)
+  CHECK(meeting.most == 1);
+#endif
+  CHECK(meeting.refused == cudaErrorNotPermitted);
+  CHECK(cudaStreamQuery(nullptr) == cudaSuccess);
 }
 
 TEST_CASE("the time between events is that between the moments the streams reached them") {

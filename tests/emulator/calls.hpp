@@ -14,6 +14,10 @@ const Machine& machine();
 cudaError_t enter(const char* name);
 cudaError_t leave(cudaError_t result);
 
+// Calls function(data) as CUDA calls functions of the host: one at a time, whatever their streams,
+// so that one that waits for another hangs, as it may there; and what it calls of CUDA is refused.
+void run_host_function(void (*function)(void*), void* data);
+
 template <class Body>
 cudaError_t call(const char* name, Body&& body) {
   const cudaError_t error = enter(name);

@@ -18,6 +18,9 @@ namespace emulator {
 namespace {
 
 constexpr std::size_t shared_default = 48 * 1024, shared_of_system = 1024;
+// A kernel's __shared__ arrays count, too; how large they are is not known here, so some is
+// assumed.
+constexpr std::size_t shared_arrays = 4 * 1024;
 constexpr unsigned threads_most = 1024;
 
 struct Kernels {
@@ -71,7 +74,7 @@ cudaError_t launch(const cudaLaunchConfig_t& config, const void* kernel,
       std::lock_guard lock(kernels().mutex);
       const auto found = kernels().shared_limit.find(kernel);
       const std::size_t limit =
-          found == kernels().shared_limit.end() ? shared_default : found->second;
+          found == kernels().shared_limit.end() ? shared_default - shared_arrays : found->second;
       if (config.dynamicSmemBytes > limit) return cudaErrorInvalidValue;
     }
     if (name.empty()) {

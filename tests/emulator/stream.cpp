@@ -230,7 +230,9 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t handle, cudaHostFn_t function, void*
     CUstream_st* stream = emulator::find_stream(handle);
     if (stream == nullptr) return cudaErrorInvalidResourceHandle;
     if (function == nullptr) return cudaErrorInvalidValue;
-    return emulator::submit(*stream, {[function, data](std::uint64_t) { function(data); }});
+    return emulator::submit(*stream, {[function, data](std::uint64_t) {
+      emulator::run_host_function(function, data);
+    }});
   });
 }
 
