@@ -3,7 +3,6 @@
 #include <xxhash.h>
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <thread>
 #include <vector>
@@ -19,7 +18,8 @@ namespace {
 
 // Pieces are small, so that a model of any size is written and read in this much memory.
 constexpr std::uint64_t piece_bytes = std::uint64_t{4} << 20;
-constexpr std::uint64_t rounded_at_once = 4096;  // values of a home in bf16
+// Values of a home in bf16: enough for all processors to draw a part of them.
+constexpr std::uint64_t rounded_at_once = std::uint64_t{1} << 20;
 
 // Values [from, to) of a home, which holds [parameters] or [master | m | v].
 void fill(const HomePart& home, const StateValues& values, std::uint64_t from, std::uint64_t to,
@@ -40,7 +40,7 @@ void fill_bytes(const HomePart& home, std::uint64_t width, const StateValues& va
   if (width == sizeof(float)) return fill(home, values, from, to, reinterpret_cast<float*>(out));
   SPILLWAY_ASSERT(width == sizeof(bf16));
   const CpuKernels& kernels = cpu_kernels(best_cpu_variant());
-  std::array<float, rounded_at_once> exact;
+  std::vector<float> exact(std::min(rounded_at_once, to - from));
   for (; from < to; from += rounded_at_once) {
     const std::uint64_t count = std::min(rounded_at_once, to - from);
     fill(home, values, from, from + count, exact.data());
@@ -57,7 +57,7 @@ StateValues initial_state(const ModelSpec& model, std::uint64_t seed) {
                         float* to) {
     if (moment == 0) {
       // Every value comes from its place alone, so all processors may draw at once.
-      constexpr std::uint64_t worth_a_thread = 1 << 17;
+      constexpr std::uint64_t worth_a_thread = 1 << 16;  // over a millisecond
       const std::uint64_t threads = std::clamp<std::uint64_t>(
           count / worth_a_thread, 1, std::max(1u, std::thread::hardware_concurrency()));
       const std::uint64_t share = (count / threads + 3) / 4 * 4;
