@@ -8,9 +8,22 @@
 #include <span>
 #include <vector>
 
+#include "exec/crew.hpp"
+#include "exec/kernels_cpu.hpp"
 #include "policies/schedule.hpp"
 
 namespace spillway {
+
+// CpuKernels::sum_of_squares by all threads of `crew`, to the same bits: a piece is one of the
+// groups that it adds up in order. `sums`: room for square_sums(n) of them.
+constexpr std::int64_t square_sum_elements = 64 * 2048;
+constexpr std::int64_t square_sums(std::int64_t n) {
+  return (n + square_sum_elements - 1) / square_sum_elements;
+}
+template <class Gradient>  // float, bf16
+double sum_of_squares(Crew& crew, std::span<double> sums, const Gradient* x,
+                      const std::type_identity_t<Gradient>* second, std::int64_t n,
+                      CpuVariant variant = best_cpu_variant());
 
 // limit / (norm + 1e-6), at most 1: as torch.nn.utils.clip_grad_norm_ scales.
 float clip_factor(double norm, double limit);

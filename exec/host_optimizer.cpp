@@ -1,5 +1,6 @@
 #include "exec/host_optimizer.hpp"
 
+#include <algorithm>
 #include <cstring>
 
 #include "exec/adam.hpp"
@@ -29,7 +30,8 @@ HostOptimizer::HostOptimizer(const Problem& problem, int threads, CpuVariant var
       block_layout_(block_layout(problem.model)),
       embedding_layout_(embedding_layout(problem.model)),
       variant_(variant),
-      crew_(threads) {
+      crew_(threads),
+      sums_(static_cast<std::size_t>(square_sums(std::max(block_elements_, embedding_elements_)))) {
   cpu_kernels(variant);  // whether there is such a variant
 }
 
@@ -68,10 +70,12 @@ void HostOptimizer::update(const Task& task, const Operands& operands) const {
 
 template <class Gradient>
 void HostOptimizer::gradient_norm_as(const Task& task, const Operands& o) const {
-  const double squares = cpu_kernels(variant_).sum_squares(
-      reinterpret_cast<const Gradient*>(o.gradient),
-      reinterpret_cast<const Gradient*>(o.head_gradient),
-      task.layer == layers_ ? embedding_elements_ : block_elements_);
+  const auto* const gradient = reinterpret_cast<const Gradient*>(o.gradient);
+  const auto* const second = reinterpret_cast<const Gradient*>(o.head_gradient);
+  const std::int64_t elements = task.layer == layers_ ? embedding_elements_ : block_elements_;
+  const std::unique_lock crew(crew_mutex_, std::try_to_lock);
+  const double squares = crew ? sum_of_squares(crew_, sums_, gradient, second, elements, variant_)
+                              : cpu_kernels(variant_).sum_squares(gradient, second, elements);
   o.norms.front() = squares;
   *o.gradient_square_sum = squares;
 }

@@ -47,8 +47,9 @@ class HostOptimizer {
   std::int64_t layers_, block_elements_, embedding_elements_;
   std::vector<TensorLayout> block_layout_, embedding_layout_;
   CpuVariant variant_;
-  mutable std::mutex crew_mutex_;  // whoever holds it has the crew
+  mutable std::mutex crew_mutex_;  // whoever holds it has the crew, and `sums_`
   mutable Crew crew_, alone_{1};
+  mutable std::vector<double> sums_;  // of the largest unit's gradient
 };
 
 }  // namespace spillway

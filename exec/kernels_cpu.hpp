@@ -96,7 +96,7 @@ struct CpuKernels {
   // The sum of squares of x + second (n); second may be null. In fp64, by blocks of 2048 elements
   // from the first on, each of them in 32 partial sums; blocks are added up in order in groups of
   // 64, and so are the groups: not finite only where an element is not. bf16 is added in fp32: the
-  // sum is that of the widened elements, bit by bit.
+  // sum is that of the widened elements, bit by bit. exec/clipping.hpp has it by several threads.
   double (*sum_of_squares)(const float* x, const float* second, std::int64_t n);
   double (*sum_of_squares_bf16)(const bf16* x, const bf16* second, std::int64_t n);
 

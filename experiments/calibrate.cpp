@@ -11,6 +11,7 @@
 #include "base/errors.hpp"
 #include "exec/adam.hpp"
 #include "exec/arena.hpp"
+#include "exec/clipping.hpp"
 #include "exec/crew.hpp"
 #include "exec/executor.hpp"
 #include "experiments/calibrate_gpu.hpp"
@@ -169,12 +170,12 @@ class Calibration {
            fmt::format("AdamW, threads: {}, 2^20 elements, memory not in cache", options_.threads));
     next("gradient norm");
     double squares = 0;
-    keep(kernel_time(to_string(TaskKind::gradient_norm), gradient_norm_shape(), 0,
-                     sample_ns(rule_, [&] {
-                       squares += cpu_kernels(best_cpu_variant())
-                                      .sum_of_squares(reinterpret_cast<float*>(state.next()),
-                                                      nullptr, gradient_norm_sample);
-                     })));
+    std::vector<double> sums(static_cast<std::size_t>(square_sums(gradient_norm_sample)));
+    keep(kernel_time(
+        to_string(TaskKind::gradient_norm), gradient_norm_shape(), 0, sample_ns(rule_, [&] {
+          squares += sum_of_squares(crew, sums, reinterpret_cast<const float*>(state.next()),
+                                    nullptr, gradient_norm_sample);
+        })));
     SPILLWAY_ASSERT(squares >= 0);  // used, so that it is computed
     next("optimizer beside copies");
     constexpr std::uint64_t bytes = 8 * mebi;

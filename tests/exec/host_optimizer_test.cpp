@@ -165,6 +165,37 @@ TEST_CASE("A step that is left out changes no state, and writes the parameters a
   }
 }
 
+TEST_CASE("the norm of a gradient has the same bits whatever the threads") {
+  for (const GradientWidth width : {GradientWidth::bits16, GradientWidth::bits32}) {
+    Problem problem = small_problem(Precision::bf16, width);
+    problem.model = load_model("gpt-tiny", {"layers=2", "hidden=256", "heads=4"});
+    for (const std::int32_t unit : {0, 2}) {
+      Update given(problem, unit, 50 + static_cast<std::uint64_t>(unit));
+      // Of several pieces, the last of them not whole.
+      if (unit == 0) REQUIRE(given.task.params > 4 * square_sum_elements);
+      REQUIRE(static_cast<std::int64_t>(given.task.params) % square_sum_elements != 0);
+      given.norms.assign(1, 0.0);
+      HostOptimizer(problem, 1).gradient_norm(given.task, given.operands());
+      const double expected = given.squares;
+      REQUIRE(expected > 0);
+      for (const int threads : {2, 3, 7}) {
+        HostOptimizer(problem, threads).gradient_norm(given.task, given.operands());
+        CHECK(given.squares == expected);
+        CHECK(given.norms[0] == expected);
+      }
+      const auto elements = static_cast<std::int64_t>(given.task.params);
+      const CpuKernels& kernels = cpu_kernels(best_cpu_variant());
+      const Operands o = given.operands();
+      CHECK((width == GradientWidth::bits32
+                 ? kernels.sum_squares(reinterpret_cast<const float*>(o.gradient),
+                                       reinterpret_cast<const float*>(o.head_gradient), elements)
+                 : kernels.sum_squares(reinterpret_cast<const bf16*>(o.gradient),
+                                       reinterpret_cast<const bf16*>(o.head_gradient), elements)) ==
+            expected);
+    }
+  }
+}
+
 TEST_CASE("Two lanes update at once, with threads to share, and each as if alone") {
   // Units of several pieces, so that the threads have something to share.
   Problem problem = small_problem(Precision::bf16, GradientWidth::bits16);
