@@ -77,6 +77,12 @@ class GptCuda {
   void head(const Element* parameters, const Text& text, Element* hidden, std::byte* head_gradient,
             bool first_micro_batch, double* losses, std::byte* scratch);
 
+  // The logits of `rows` rows of hidden (at most head_rows()), as `head` computes them before it
+  // turns them into gradients: (rows, logits_stride()), of which V columns count, in scratch.
+  // Scratch: head_scratch_bytes.
+  Element* logits(const Element* parameters, const Element* hidden, std::int64_t rows,
+                  std::byte* scratch);
+
   // activation_gradient (b, T, C): in, dL/d(output); out, dL/d(input). Tensors named in `available`
   // (a mask of SavedTensor; `saved` holds just these) are read, the others are recomputed from
   // `input`. `recomputes_output` also computes the block's output again, into scratch: time, and
@@ -101,6 +107,11 @@ class GptCuda {
     std::int64_t rows = 0;     // of a chunk
     std::int64_t stride = 0;   // elements of a row of logits, at least the vocabulary
     std::int64_t columns = 0;  // of these, how many the products compute
+  };
+  // Where the head keeps a chunk of rows.
+  struct HeadChunk {
+    Element *norm_output, *norm_gradient, *logits;  // (rows, C), (rows, C), (rows, stride)
+    RowStatistics statistics;
   };
   // The activations inside a block, of one group of sequences.
   struct Activations {
@@ -155,6 +166,7 @@ class GptCuda {
   void backward_attention(const Element* parameters, const Element* input, const Activations& a,
                           Element* activation_gradient, Gradient* gradient, bool overwrites,
                           const BackwardScratch& scratch);
+  HeadChunk carve_head(std::byte* scratch, std::int64_t rows) const;
   template <class Gradient>
   void head_chunk(const Element* parameters, const std::int32_t* targets, Element* hidden,
                   Gradient* head_gradient, bool overwrites, std::int64_t rows, double* token_losses,

@@ -85,38 +85,57 @@ void GptCuda<Element>::head(const Element* parameters, const Text& text, Element
 }
 
 template <class Element>
+typename GptCuda<Element>::HeadChunk GptCuda<Element>::carve_head(std::byte* scratch,
+                                                                  std::int64_t rows) const {
+  SPILLWAY_ASSERT(rows > 0 && rows <= head_.rows);
+  HeadChunk chunk{};
+  chunk.norm_output = reinterpret_cast<Element*>(scratch);
+  chunk.norm_gradient = chunk.norm_output + rows * c_;
+  chunk.logits = chunk.norm_gradient + rows * c_;
+  float* const mean = reinterpret_cast<float*>(chunk.logits + rows * head_.stride);
+  chunk.statistics = {mean, mean + rows, rows, rows};
+  return chunk;
+}
+
+template <class Element>
+Element* GptCuda<Element>::logits(const Element* parameters, const Element* hidden,
+                                  std::int64_t rows, std::byte* scratch) {
+  const HeadChunk chunk = carve_head(scratch, rows);
+  norm_forward<Element>(hidden, parameters + embedding_.norm_weight,
+                        parameters + embedding_.norm_bias, chunk.norm_output, chunk.statistics,
+                        NormParts::statistics_and_output, rows, c_, stream_);
+  matmul_.linear<Element>(chunk.norm_output, parameters + embedding_.token_table, nullptr, nullptr,
+                          chunk.logits, rows, c_, head_.columns, head_.stride, stream_);
+  return chunk.logits;
+}
+
+template <class Element>
 template <class Gradient>
 void GptCuda<Element>::head_chunk(const Element* parameters, const std::int32_t* targets,
                                   Element* hidden, Gradient* head_gradient, bool overwrites,
                                   std::int64_t rows, double* token_losses, std::byte* scratch) {
-  Element* const norm_output = reinterpret_cast<Element*>(scratch);            // (rows, C)
-  Element* const norm_gradient = norm_output + rows * c_;                      // (rows, C)
-  Element* const logits = norm_gradient + rows * c_;                           // (rows, stride)
-  float* const mean = reinterpret_cast<float*>(logits + rows * head_.stride);  // (rows)
-  const RowStatistics statistics{mean, mean + rows, rows, rows};
-  const Element* const table = parameters + embedding_.token_table;
-  const Element* const weight = parameters + embedding_.norm_weight;
-
-  norm_forward<Element>(hidden, weight, parameters + embedding_.norm_bias, norm_output, statistics,
-                        NormParts::statistics_and_output, rows, c_, stream_);
-  matmul_.linear<Element>(norm_output, table, nullptr, nullptr, logits, rows, c_, head_.columns,
-                          head_.stride, stream_);
+  const HeadChunk chunk = carve_head(scratch, rows);
+  Element* const gradient = logits(parameters, hidden, rows, scratch);  // what logits become
   const auto scale =
       static_cast<float>(1.0 / static_cast<double>(problem_.workload.tokens_per_step()));
-  cross_entropy<Element>(logits, head_.stride, v_, targets, scale, token_losses, rows, stream_);
-  matmul_.weight_gradient<Element>(logits, norm_output, head_gradient + embedding_.token_table,
-                                   overwrites, rows, c_, head_.columns, head_.stride, stream_);
-  matmul_.input_gradient<Element>(logits, table, norm_gradient, rows, c_, head_.columns,
-                                  head_.stride, stream_);
+  cross_entropy<Element>(gradient, head_.stride, v_, targets, scale, token_losses, rows, stream_);
+  matmul_.weight_gradient<Element>(gradient, chunk.norm_output,
+                                   head_gradient + embedding_.token_table, overwrites, rows, c_,
+                                   head_.columns, head_.stride, stream_);
+  matmul_.input_gradient<Element>(gradient, parameters + embedding_.token_table,
+                                  chunk.norm_gradient, rows, c_, head_.columns, head_.stride,
+                                  stream_);
   // In place: a row's gradient overwrites the row it was computed from.
-  norm_backward<Element>(norm_gradient, hidden, weight, statistics, hidden, false,
-                         head_gradient + embedding_.norm_weight,
+  norm_backward<Element>(chunk.norm_gradient, hidden, parameters + embedding_.norm_weight,
+                         chunk.statistics, hidden, false, head_gradient + embedding_.norm_weight,
                          head_gradient + embedding_.norm_bias, overwrites, rows, c_,
                          workspace_.kernels, stream_);
 }
 
 #define SPILLWAY_HEAD(Element)                                                                  \
   template GptCuda<Element>::HeadShape GptCuda<Element>::head_shape(const Problem&);            \
+  template Element* GptCuda<Element>::logits(const Element*, const Element*, std::int64_t,      \
+                                             std::byte*);                                       \
   template void GptCuda<Element>::head(const Element*, const Text&, Element*, std::byte*, bool, \
                                        double*, std::byte*);
 SPILLWAY_HEAD(float)

@@ -19,27 +19,6 @@ namespace {
 
 constexpr double fp32_bound = 1e-5, bf16_bound = 0.03;
 
-struct Case {
-  Problem problem;  // in fp32, for the CPU
-  Units parameters;
-  std::vector<std::int32_t> tokens, targets;
-};
-
-// Matrices of wider models are smaller, so that activations are of the same size for all.
-Case make_case(const Problem& problem, std::uint64_t seed = 5) {
-  Case test{problem, random_parameters(problem.model, seed), random_tokens(problem, seed + 1),
-            random_tokens(problem, seed + 2)};
-  const float factor = std::min(1.0f, std::sqrt(24.0f / static_cast<float>(problem.model.hidden)));
-  for (std::size_t layer = 0; layer + 1 < test.parameters.size(); ++layer) {
-    for (const TensorLayout& tensor : block_layout(problem.model)) {
-      if (!tensor.decay) continue;
-      float* const values = test.parameters[layer].data() + tensor.offset;
-      std::for_each(values, values + tensor.rows * tensor.columns, [&](float& w) { w *= factor; });
-    }
-  }
-  return test;
-}
-
 double distance(const float* a, const float* b, std::int64_t n) {
   double difference = 0, size = 0;
   for (std::int64_t i = 0; i < n; ++i) {
@@ -113,7 +92,7 @@ void check_step(const Problem& problem, const StepResult& cuda, const StepResult
 }
 
 template <class Element>
-void check_against_cpu(const Case& test, std::int64_t sequences_at_once) {
+void check_against_cpu(const GptCase& test, std::int64_t sequences_at_once) {
   constexpr bool exact = std::is_same_v<Element, float>;
   INFO((exact ? "fp32" : "bf16") << ", " << sequences_at_once << " sequences at once");
   const StepResult cpu =
@@ -129,7 +108,7 @@ void check_against_cpu(const Case& test, std::int64_t sequences_at_once) {
 TEST_CASE("GptCuda: losses and all gradients are the CPU's, for groups of any size") {
   // Two micro-batches of four sequences, two layers, three heads of 8, a token table of 37 rows,
   // which the head takes for 64.
-  const Case test = make_case(gpt_problem(37, 2, 24, 3, 20, 8, 4));
+  const GptCase test = make_gpt_case(gpt_problem(37, 2, 24, 3, 20, 8, 4));
   for (const std::int64_t at_once : {1, 2, 4}) {
     check_against_cpu<float>(test, at_once);
     check_against_cpu<bf16>(test, at_once);
@@ -137,14 +116,14 @@ TEST_CASE("GptCuda: losses and all gradients are the CPU's, for groups of any si
 }
 
 TEST_CASE("GptCuda: attention in several tiles, with a head of 64") {
-  const Case test = make_case(gpt_problem(67, 1, 64, 1, 70, 2, 2));
+  const GptCase test = make_gpt_case(gpt_problem(67, 1, 64, 1, 70, 2, 2));
   check_against_cpu<float>(test, 2);
   check_against_cpu<bf16>(test, 2);
 }
 
 TEST_CASE("GptCuda: one micro-batch in bf16 has bf16 gradients") {
   // Whose roundings, once a group, are as those of the activations.
-  const Case test = make_case(gpt_problem(37, 1, 16, 2, 12, 4, 4));
+  const GptCase test = make_gpt_case(gpt_problem(37, 1, 16, 2, 12, 4, 4));
   const Problem problem = in_precision_of<bf16>(test.problem, 2);
   REQUIRE(problem.gradient_bytes() == 2);
   check_against_cpu<bf16>(test, 2);
@@ -153,7 +132,7 @@ TEST_CASE("GptCuda: one micro-batch in bf16 has bf16 gradients") {
 
 TEST_CASE("GptCuda: a token table that nothing follows is not read beyond its end") {
   // (67 + 16) x 24 + 2 x 24 = 2040 elements, padded to 2048; 128 rows would be 3072.
-  const Case test = make_case(gpt_problem(67, 1, 24, 3, 16, 2, 2));
+  const GptCase test = make_gpt_case(gpt_problem(67, 1, 24, 3, 16, 2, 2));
   check_against_cpu<float>(test, 1);
   check_against_cpu<bf16>(test, 2);
 }
@@ -175,13 +154,13 @@ TEST_CASE("GptCuda: the head's chunks fill the scratch planned for it, and no mo
 }
 
 TEST_CASE("GptCuda: one step of a small model", "[sanitizer]") {
-  const Case test = make_case(gpt_problem(37, 1, 24, 3, 20, 4, 2));
+  const GptCase test = make_gpt_case(gpt_problem(37, 1, 24, 3, 20, 4, 2));
   check_against_cpu<float>(test, 2);
   check_against_cpu<bf16>(test, 2);
 }
 
 TEST_CASE("GptCuda: a NaN in the weights reaches the loss") {
-  Case test = make_case(gpt_problem(37, 1, 16, 2, 12, 2, 2));
+  GptCase test = make_gpt_case(gpt_problem(37, 1, 16, 2, 12, 2, 2));
   test.parameters[0][100] = std::numeric_limits<float>::quiet_NaN();
   const Problem problem = in_precision_of<bf16>(test.problem, 2);
   CHECK(std::isnan(run_cuda_step<bf16>(problem, test.parameters, test.tokens, test.targets).loss));

@@ -39,6 +39,27 @@ Units rounded_units(Units units) {
   return units;
 }
 
+// A step's model and text.
+struct GptCase {
+  Problem problem;  // in fp32, for the CPU
+  Units parameters;
+  std::vector<std::int32_t> tokens, targets;
+};
+// Matrices of wider models are smaller, so that activations are of the same size for all.
+inline GptCase make_gpt_case(const Problem& problem, std::uint64_t seed = 5) {
+  GptCase test{problem, random_parameters(problem.model, seed), random_tokens(problem, seed + 1),
+               random_tokens(problem, seed + 2)};
+  const float factor = std::min(1.0f, std::sqrt(24.0f / static_cast<float>(problem.model.hidden)));
+  for (std::size_t layer = 0; layer + 1 < test.parameters.size(); ++layer) {
+    for (const TensorLayout& tensor : block_layout(problem.model)) {
+      if (!tensor.decay) continue;
+      float* const values = test.parameters[layer].data() + tensor.offset;
+      std::for_each(values, values + tensor.rows * tensor.columns, [&](float& w) { w *= factor; });
+    }
+  }
+  return test;
+}
+
 // All device memory of a step, each buffer of just the size that a schedule plans, poisoned, and
 // between guards.
 template <class Element>
@@ -77,6 +98,21 @@ class GptStep {
   void enqueue() {
     const std::int64_t micro_batches = problem_.workload.micro_batches();
     for (std::int64_t m = 0; m < micro_batches; ++m) enqueue_micro_batch(m);
+  }
+  // From now on, logits are kept of every chunk of the head.
+  void keep_logits() {
+    logits_ = std::make_unique<DeviceArray<Element>>(
+        token_losses_.size() * static_cast<std::size_t>(gpt_.logits_stride()));
+  }
+  // Those of the latest step, (B T, V); what follows them in their rows is left out.
+  std::vector<float> logits() const {
+    const std::vector<Element> all = logits_->download();
+    const auto stride = static_cast<std::size_t>(gpt_.logits_stride());
+    const auto v = static_cast<std::size_t>(problem_.model.vocabulary);
+    std::vector<float> values;
+    for (std::size_t i = 0; i < all.size(); ++i)
+      if (i % stride < v) values.push_back(to_float(all[i]));
+    return values;
   }
   TestStream& stream() { return stream_; }
   const GptCuda<Element>& gpt() const { return gpt_; }
@@ -144,6 +180,7 @@ class GptStep {
       gpt_.block_forward(parameters_at(layer).data(), x(layer), x(layer + 1), saved(layer), mask,
                          forward_scratch_.data());
     }
+    if (logits_ != nullptr) enqueue_logits(m);
     Element* const dx = activation_gradient_.data();
     copy(dx, x(layers_), activation() * sizeof(Element));
     gpt_.head(embedding, text, dx, head_gradient_->data(), first,
@@ -156,6 +193,19 @@ class GptStep {
                           backward_scratch_.data());
     }
     gpt_.embed_backward(text, dx, at(gradients_, layers_).data(), first);
+  }
+  // Of the chunks that the head cuts a micro-batch into, the last one smaller.
+  void enqueue_logits(std::int64_t m) {
+    const auto all = static_cast<std::int64_t>(rows_);
+    const std::int64_t stride = gpt_.logits_stride();
+    for (std::int64_t first = 0; first < all; first += gpt_.head_rows()) {
+      const std::int64_t rows = std::min(gpt_.head_rows(), all - first);
+      const Element* const logits = gpt_.logits(
+          parameters_at(layers_).data(), at(x_, layers_).data() + first * problem_.model.hidden,
+          rows, head_scratch_.data());
+      copy(logits_->data() + (m * all + first) * stride, logits,
+           static_cast<std::size_t>(rows * stride) * sizeof(Element));
+    }
   }
   void copy(void* to, const void* from, std::size_t bytes) {
     SPILLWAY_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream_));
@@ -189,6 +239,7 @@ class GptStep {
   std::list<DeviceArray<Element>> parameters_, x_;
   std::list<Bytes> gradients_, saved_;
   std::unique_ptr<Bytes> head_gradient_;
+  std::unique_ptr<DeviceArray<Element>> logits_;  // (B T, stride), where they are kept
   std::list<DeviceText> texts_;
   GptWorkspace carved_;
   GptCuda<Element> gpt_;
