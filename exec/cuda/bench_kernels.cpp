@@ -132,13 +132,17 @@ class KernelRows {
                        NormParts::statistics_and_output, s_.rows, s_.columns, stream);
         });
     const auto input_gradient = arrays<bf16>(size(), 1.0f);
-    const BenchArray<float> sums(2 * static_cast<std::size_t>(s_.columns), 0.0f);
-    add("norm-backward", shape(), 4 * activations() + per_row,
-        [&](std::int64_t turn, cudaStream_t stream) {
-          norm_backward(of(output, turn), of(input, turn), weight.data(), statistics,
-                        of(input_gradient, turn), true, sums.data(), sums.data() + s_.columns, true,
-                        s_.rows, s_.columns, workspace_, stream);
-        });
+    const BenchArray<float> sums(4 * static_cast<std::size_t>(s_.columns), 0.0f);
+    const auto backward = [&](const char* name, const NormSums<float>& to) {
+      add(name, shape(), 4 * activations() + per_row, [&](std::int64_t turn, cudaStream_t stream) {
+        norm_backward(of(output, turn), of(input, turn), weight.data(), statistics,
+                      of(input_gradient, turn), true, to, s_.rows, s_.columns, workspace_, stream);
+      });
+    };
+    float* const at = sums.data();
+    backward("norm-backward", {at, at + s_.columns, true});
+    backward("norm-backward-residual",
+             {at, at + s_.columns, true, at + 2 * s_.columns, at + 3 * s_.columns});
   }
 
   void gelu() {
@@ -149,9 +153,18 @@ class KernelRows {
     add("gelu-forward", what, 2 * bytes, [&](std::int64_t turn, cudaStream_t stream) {
       gelu_forward(of(x, turn), of(y, turn), s_.n, stream);
     });
-    add("gelu-backward", what, 3 * bytes, [&](std::int64_t turn, cudaStream_t stream) {
-      gelu_backward(of(x, turn), of(y, turn), s_.n, stream);
-    });
+    const std::int64_t width = 4 * s_.columns, rows = s_.n / width;
+    const auto gradients = arrays<bf16>(count, 1e-3f);
+    const BenchArray<float> sums(static_cast<std::size_t>(width), 0.0f);
+    const std::string of_rows = fmt::format("{} x {} bf16", rows, width);
+    const double row_bytes = static_cast<double>(rows * width) * static_cast<double>(element);
+    for (const bool makes_y : {false, true}) {
+      add(makes_y ? "gelu-backward-forward" : "gelu-backward", of_rows,
+          (makes_y ? 4 : 3) * row_bytes, [&](std::int64_t turn, cudaStream_t stream) {
+            gelu_backward(of(x, turn), of(gradients, turn), makes_y ? of(y, turn) : nullptr,
+                          sums.data(), true, rows, width, workspace_, stream);
+          });
+    }
   }
 
   void cross_entropy_rows() {

@@ -245,43 +245,50 @@ void GptCuda<Element>::block_backward(const Element* parameters, const Element* 
       place(at, const_cast<std::byte*>(saved), available, b_, first);
       const Activations a = activations(at);
       const std::int64_t begin = first * t_ * c_;
-      compute_activations(parameters, input + begin, available, a);
+      // GELU's output, where nothing else needs it before, is made by GELU's backward.
+      const bool later = !has(available, saved_gelu) && !recomputes_output;
+      compute_activations(parameters, input + begin,
+                          later ? static_cast<std::uint8_t>(available | saved_gelu) : available, a);
       if (recomputes_output) compute_output(parameters, a, parts.narrow);
       Element* const dx = activation_gradient + begin;
       const bool overwrites = first_micro_batch && first == 0;
-      backward_feed_forward(parameters, a, dx, sums, overwrites, parts);
+      backward_feed_forward(parameters, a, later, dx, sums, overwrites, parts);
       backward_attention(parameters, input + begin, a, dx, sums, overwrites, parts);
     }
   });
 }
 
-// y = r + fcproj(gelu(fc(ln2(r)))): activation_gradient dL/dy becomes dL/dr.
+// y = r + fcproj(gelu(fc(ln2(r)))): activation_gradient dL/dy becomes dL/dr. What sums of a bias's
+// gradient are taken of is in the registers of a kernel that reads or writes it anyway: dL/dfc in
+// GELU's, dL/dy and dL/dr, which is the gradient of the bias of attention's projection, too, in the
+// norm's.
 template <class Element>
 template <class Gradient>
 void GptCuda<Element>::backward_feed_forward(const Element* parameters, const Activations& a,
-                                             Element* activation_gradient, Gradient* gradient,
-                                             bool overwrites, const BackwardScratch& scratch) {
+                                             bool needs_gelu, Element* activation_gradient,
+                                             Gradient* gradient, bool overwrites,
+                                             const BackwardScratch& scratch) {
   const Element* p = parameters;
   Gradient* g = gradient;
   Element *dy = activation_gradient, *dfc = scratch.wide, *dln2 = scratch.narrow;
   const std::int64_t rows = s_ * t_;
-  matmul_.weight_gradient<Element>(dy, a.gelu, g + block_.fc_projection_weight, overwrites, rows,
-                                   f_, c_, 0, stream_);
-  column_sums<Element>(dy, g + block_.fc_projection_bias, overwrites, rows, c_, workspace_.kernels,
-                       stream_);
   matmul_.input_gradient<Element>(dy, p + block_.fc_projection_weight, dfc, rows, f_, c_, 0,
                                   stream_);
-  gelu_backward<Element>(a.fc, dfc, rows * f_, stream_);
+  gelu_backward<Element>(a.fc, dfc, needs_gelu ? a.gelu : nullptr, g + block_.fc_bias, overwrites,
+                         rows, f_, workspace_.kernels, stream_);
+  matmul_.weight_gradient<Element>(dy, a.gelu, g + block_.fc_projection_weight, overwrites, rows,
+                                   f_, c_, 0, stream_);
   matmul_.weight_gradient<Element>(dfc, a.ln2, g + block_.fc_weight, overwrites, rows, c_, f_, 0,
                                    stream_);
-  column_sums<Element>(dfc, g + block_.fc_bias, overwrites, rows, f_, workspace_.kernels, stream_);
   matmul_.input_gradient<Element>(dfc, p + block_.fc_weight, dln2, rows, c_, f_, 0, stream_);
-  norm_backward<Element>(dln2, a.residual, p + block_.norm2_weight, a.norm2, dy, true,
-                         g + block_.norm2_weight, g + block_.norm2_bias, overwrites, rows, c_,
-                         workspace_.kernels, stream_);
+  const NormSums<Gradient> sums{g + block_.norm2_weight, g + block_.norm2_bias, overwrites,
+                                g + block_.fc_projection_bias, g + block_.projection_bias};
+  norm_backward<Element>(dln2, a.residual, p + block_.norm2_weight, a.norm2, dy, true, sums, rows,
+                         c_, workspace_.kernels, stream_);
 }
 
-// r = x + proj(attention(qkv(ln1(x)))): activation_gradient dL/dr becomes dL/dx.
+// r = x + proj(attention(qkv(ln1(x)))): activation_gradient dL/dr becomes dL/dx. The sum of dL/dr
+// over rows is there already.
 template <class Element>
 template <class Gradient>
 void GptCuda<Element>::backward_attention(const Element* parameters, const Element* input,
@@ -295,8 +302,6 @@ void GptCuda<Element>::backward_attention(const Element* parameters, const Eleme
   const std::int64_t rows = s_ * t_;
   matmul_.weight_gradient<Element>(dr, a.attention, g + block_.projection_weight, overwrites, rows,
                                    c_, c_, 0, stream_);
-  column_sums<Element>(dr, g + block_.projection_bias, overwrites, rows, c_, workspace_.kernels,
-                       stream_);
   matmul_.input_gradient<Element>(dr, p + block_.projection_weight, narrow, rows, c_, c_, 0,
                                   stream_);
   attention_backward<Element>(attention_sizes(), a.qkv, a.attention, a.log_sum_exp, narrow, dqkv,
@@ -307,8 +312,8 @@ void GptCuda<Element>::backward_attention(const Element* parameters, const Eleme
                        stream_);
   matmul_.input_gradient<Element>(dqkv, p + block_.qkv_weight, narrow, rows, c_, 3 * c_, 0,
                                   stream_);
-  norm_backward<Element>(narrow, input, p + block_.norm1_weight, a.norm1, dr, true,
-                         g + block_.norm1_weight, g + block_.norm1_bias, overwrites, rows, c_,
+  const NormSums<Gradient> sums{g + block_.norm1_weight, g + block_.norm1_bias, overwrites};
+  norm_backward<Element>(narrow, input, p + block_.norm1_weight, a.norm1, dr, true, sums, rows, c_,
                          workspace_.kernels, stream_);
 }
 

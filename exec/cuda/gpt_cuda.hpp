@@ -159,7 +159,7 @@ class GptCuda {
   // output (S T, C) = residual + fcproj(gelu).
   void compute_output(const Element* parameters, const Activations& a, Element* output);
   template <class Gradient>
-  void backward_feed_forward(const Element* parameters, const Activations& a,
+  void backward_feed_forward(const Element* parameters, const Activations& a, bool needs_gelu,
                              Element* activation_gradient, Gradient* gradient, bool overwrites,
                              const BackwardScratch& scratch);
   template <class Gradient>

@@ -126,10 +126,11 @@ void GptCuda<Element>::head_chunk(const Element* parameters, const std::int32_t*
                                   chunk.norm_gradient, rows, c_, head_.columns, head_.stride,
                                   stream_);
   // In place: a row's gradient overwrites the row it was computed from.
+  const NormSums<Gradient> sums{head_gradient + embedding_.norm_weight,
+                                head_gradient + embedding_.norm_bias, overwrites};
   norm_backward<Element>(chunk.norm_gradient, hidden, parameters + embedding_.norm_weight,
-                         chunk.statistics, hidden, false, head_gradient + embedding_.norm_weight,
-                         head_gradient + embedding_.norm_bias, overwrites, rows, c_,
-                         workspace_.kernels, stream_);
+                         chunk.statistics, hidden, false, sums, rows, c_, workspace_.kernels,
+                         stream_);
 }
 
 #define SPILLWAY_HEAD(Element)                                                                  \

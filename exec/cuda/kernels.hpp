@@ -64,15 +64,22 @@ void norm_forward(const Element* input, const Element* weight, const Element* bi
                   const RowStatistics& statistics, NormParts parts, std::int64_t rows,
                   std::int64_t columns, cudaStream_t stream);
 
+// Sums over rows that norm_backward takes, (columns) each: overwritten, or added to.
+template <class Gradient>
+struct NormSums {
+  Gradient *weight, *bias;  // the norm's own gradients
+  bool overwrites;
+  // Both or none: of input_gradient, as it was before and as it is after. Where it is a residual's
+  // gradient, these are the gradients of the biases of the products that read and made it.
+  Gradient *before = nullptr, *after = nullptr;
+};
 // input_gradient = its gradient from output_gradient, plus what it holds if `adds`; may be the same
-// tensor as `input` if not `adds`. weight_gradient and bias_gradient (columns) are overwritten or
-// added to.
+// tensor as `input` if not `adds`.
 template <class Element, class Gradient>
 void norm_backward(const Element* output_gradient, const Element* input, const Element* weight,
                    const RowStatistics& statistics, Element* input_gradient, bool adds,
-                   Gradient* weight_gradient, Gradient* bias_gradient, bool overwrites,
-                   std::int64_t rows, std::int64_t columns, const Workspace& workspace,
-                   cudaStream_t stream);
+                   const NormSums<Gradient>& sums, std::int64_t rows, std::int64_t columns,
+                   const Workspace& workspace, cudaStream_t stream);
 
 // sums (columns) = or += the sum of x (rows, columns) over rows: gradients of biases.
 template <class Element, class Gradient>
@@ -82,9 +89,12 @@ void column_sums(const Element* x, Gradient* sums, bool overwrites, std::int64_t
 // GELU by its tanh approximation, as in GPT-2. n is a multiple of 8.
 template <class Element>
 void gelu_forward(const Element* x, Element* y, std::int64_t n, cudaStream_t stream);
-// gradient *= gelu'(x), in place.
-template <class Element>
-void gelu_backward(const Element* x, Element* gradient, std::int64_t n, cudaStream_t stream);
+// gradient (rows, columns) *= gelu'(x), in place; sums (columns) = or += its sum over rows: the
+// gradient of the bias in x. y, unless null, = gelu(x), with gelu_forward's bits.
+template <class Element, class Gradient>
+void gelu_backward(const Element* x, Element* gradient, Element* y, Gradient* sums, bool overwrites,
+                   std::int64_t rows, std::int64_t columns, const Workspace& workspace,
+                   cudaStream_t stream);
 
 // Softmax cross entropy of logits (rows, stride), of which `vocabulary` columns count. In place:
 // logits become scale (softmax - one-hot of the target), and zero in the columns beyond.

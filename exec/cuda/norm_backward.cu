@@ -6,6 +6,12 @@
 // registers over the rows of its team. A block then leaves one sum per column, and add_partials()
 // adds up the blocks. Moves the ideal (dy and x read, dx written: 6 bytes of an element in bf16, 8
 // where it adds), and 16 bytes per column and block, which stay in the L2 cache.
+//
+// The residual's gradient, read and written where it adds, is summed up in passing, too: two more
+// sums, and so as many more registers, for which there are fewer threads. Their loads on the way
+// (672 threads of a multiprocessor, 64 KB) are still three times what hides the latency of 3.2
+// TB/s. Rows of more than 512 packs (4096 columns of bf16) would leave too few threads, and get two
+// passes of their own.
 #include <algorithm>
 
 #include "exec/cuda/device_math.hpp"
@@ -19,6 +25,10 @@ namespace {
 
 constexpr int most_threads = 384;
 constexpr int most_warps = most_threads / warp_size;
+// Of a block whose threads hold so many packs of a row each.
+constexpr int most_threads_of(int held, bool residual_sums) {
+  return !residual_sums ? most_threads : held == 1 ? 320 : 256;
+}
 
 template <class Element>
 struct NormGradient {
@@ -27,7 +37,14 @@ struct NormGradient {
   RowStatistics statistics;
   bool adds;
   std::int64_t rows, columns;
-  float* partials;  // (blocks, 2, columns)
+  float* partials;  // (blocks, 2, columns): dw, db; with the residual's sums (blocks, 4, columns)
+};
+
+// What a thread adds up of its columns: dw, db [, the input's gradient before and after].
+template <class Element, bool residual_sums>
+struct ThreadSums {
+  static constexpr int count = residual_sums ? 4 : 2;
+  float of[count][pack_size<Element>];
 };
 
 // Sums over a row of g and of g xhat.
@@ -77,13 +94,12 @@ __device__ inline void add_pack(RowSums& sums, const Words& dy_words, const Word
   }
 }
 
-// The gradient of a pack of the input, and what the pack adds to dw and db.
-template <class Element>
+// The gradient of a pack of the input, and what the pack adds to the sums.
+template <class Element, bool residual_sums>
 __device__ inline Words finish_pack(const RowSums& means, const Words& dy_words,
                                     const Words& x_words, const Words& w_words,
                                     const Words& old_words, bool adds, float mean, float rstd,
-                                    float (&dw)[pack_size<Element>],
-                                    float (&db)[pack_size<Element>]) {
+                                    ThreadSums<Element, residual_sums>& sums) {
   constexpr int size = pack_size<Element>;
   float dy[size], x[size], w[size], dx[size];
   unpack<Element>(dy_words, dy);
@@ -92,26 +108,37 @@ __device__ inline Words finish_pack(const RowSums& means, const Words& dy_words,
   SPILLWAY_UNROLL
   for (int i = 0; i < size; ++i) {
     const float xhat = (x[i] - mean) * rstd;
-    dw[i] += dy[i] * xhat;
-    db[i] += dy[i];
+    sums.of[0][i] += dy[i] * xhat;
+    sums.of[1][i] += dy[i];
     dx[i] = (dy[i] * w[i] - means.g - xhat * means.g_xhat) * rstd;
   }
-  if (adds) {
+  if (residual_sums || adds) {
     float old[size];
     unpack<Element>(old_words, old);
     SPILLWAY_UNROLL
-    for (int i = 0; i < size; ++i) dx[i] += old[i];
+    for (int i = 0; i < size; ++i) {
+      dx[i] += old[i];
+      if constexpr (residual_sums) sums.of[2][i] += old[i];
+    }
   }
-  return pack<Element>(dx);
+  const Words result = pack<Element>(dx);
+  if constexpr (residual_sums) {
+    unpack<Element>(result, dx);  // as it is stored
+    SPILLWAY_UNROLL
+    for (int i = 0; i < size; ++i) sums.of[3][i] += dx[i];
+  }
+  return result;
 }
 
 // Blocks (team size, teams). Team k of all of a grid takes rows k, k + all, ..; `at_once` of them
 // at a time. A thread has `held` packs of a row.
-template <class Element, int held, int at_once>
-__global__ void __launch_bounds__(most_threads, held == 1 ? 2 : 1)
+template <class Element, int held, int at_once, bool residual_sums>
+__global__ void __launch_bounds__(most_threads_of(held, residual_sums),
+                                  held == 1 || residual_sums ? 2 : 1)
     backward_kernel(NormGradient<Element> norm) {
   constexpr int size = pack_size<Element>;
-  constexpr bool keeps_weight = held < 4;  // or reads it again, for want of registers
+  // Or it is read again, for want of registers.
+  constexpr bool keeps_weight = held < (residual_sums ? 2 : 4);
   __shared__ RowSums of_warps[2][most_warps][at_once];
   const int packs = static_cast<int>(norm.columns / size);
   const float count = static_cast<float>(norm.columns);
@@ -119,7 +146,7 @@ __global__ void __launch_bounds__(most_threads, held == 1 ? 2 : 1)
   const std::int64_t team = block_x() * static_cast<int>(blockDim.y) + thread_y();
 
   Words w[held] = {};
-  float dw[held][size] = {}, db[held][size] = {};
+  ThreadSums<Element, residual_sums> column_sums[held] = {};
   SPILLWAY_UNROLL
   for (int k = 0; k < held; ++k) {
     const int at = thread_x() + k * threads_x();
@@ -148,7 +175,8 @@ __global__ void __launch_bounds__(most_threads, held == 1 ? 2 : 1)
         if (at >= packs) continue;
         dy[r][k] = load_words(norm.output_gradient + row * norm.columns + at * size);
         x[r][k] = load_words(norm.input + row * norm.columns + at * size);
-        if (norm.adds) old[r][k] = load_words(norm.input_gradient + row * norm.columns + at * size);
+        if (residual_sums || norm.adds)
+          old[r][k] = load_words(norm.input_gradient + row * norm.columns + at * size);
       }
     }
     RowSums sums[at_once] = {};
@@ -170,34 +198,35 @@ __global__ void __launch_bounds__(most_threads, held == 1 ? 2 : 1)
       for (int k = 0; k < held; ++k) {
         const int at = thread_x() + k * threads_x();
         if (at >= packs) continue;
-        store_words(norm.input_gradient + row * norm.columns + at * size,
-                    finish_pack<Element>(means, dy[r][k], x[r][k], weight(k), old[r][k], norm.adds,
-                                         mean[r], rstd[r], dw[k], db[k]));
+        store_words(
+            norm.input_gradient + row * norm.columns + at * size,
+            finish_pack<Element, residual_sums>(means, dy[r][k], x[r][k], weight(k), old[r][k],
+                                                norm.adds, mean[r], rstd[r], column_sums[k]));
       }
     }
   }
 
-  // The block's teams, in order; in dynamic shared memory (2, columns) where there are several.
-  float* const partial = norm.partials + block_x() * 2 * norm.columns;
+  // The block's teams, in order; in dynamic shared memory (sums, columns) where there are several.
+  constexpr int sums_per_column = ThreadSums<Element, residual_sums>::count;
+  float* const partial = norm.partials + block_x() * sums_per_column * norm.columns;
   auto* const shared = reinterpret_cast<float*>(dynamic_shared());
   const int last = static_cast<int>(blockDim.y) - 1;
   for (int from = 0; from <= last; ++from) {
     if (thread_y() == from) {
+      float* const to = from == last ? partial : shared;
       SPILLWAY_UNROLL
       for (int k = 0; k < held; ++k) {
         const int at = thread_x() + k * threads_x();
         if (at >= packs) continue;
         SPILLWAY_UNROLL
-        for (int i = 0; i < size; ++i) {
-          const std::int64_t column = at * size + i;
-          float sum_w = dw[k][i], sum_b = db[k][i];
-          if (from > 0) {
-            sum_w += shared[column];
-            sum_b += shared[norm.columns + column];
+        for (int which = 0; which < sums_per_column; ++which) {
+          SPILLWAY_UNROLL
+          for (int i = 0; i < size; ++i) {
+            const std::int64_t column = which * norm.columns + at * size + i;
+            float sum = column_sums[k].of[which][i];
+            if (from > 0) sum += shared[column];
+            to[column] = sum;
           }
-          float* const to = from == last ? partial : shared;
-          to[column] = sum_w;
-          to[norm.columns + column] = sum_b;
         }
       }
     }
@@ -229,48 +258,78 @@ __global__ void __launch_bounds__(most_threads, 2) wide_kernel(NormGradient<Elem
     for (int at = thread_x(); at < packs; at += threads_x()) {
       float* const to_w = partial + at * size;
       float* const to_b = to_w + norm.columns;
-      float dw[size] = {}, db[size] = {};
+      ThreadSums<Element, false> own = {};
       if (row >= static_cast<std::int64_t>(gridDim.x)) {
         for (int i = 0; i < size; ++i) {
-          dw[i] = to_w[i];
-          db[i] = to_b[i];
+          own.of[0][i] = to_w[i];
+          own.of[1][i] = to_b[i];
         }
       }
       Words old = {};
       if (norm.adds) old = load_words(norm.input_gradient + begin + at * size);
-      const Words dx = finish_pack<Element>(
+      const Words dx = finish_pack<Element, false>(
           means, load_words(norm.output_gradient + begin + at * size),
           load_words(norm.input + begin + at * size), load_words(norm.weight + at * size), old,
-          norm.adds, mean, rstd, dw, db);
+          norm.adds, mean, rstd, own);
       store_words(norm.input_gradient + begin + at * size, dx);
       for (int i = 0; i < size; ++i) {
-        to_w[i] = dw[i];
-        to_b[i] = db[i];
+        to_w[i] = own.of[0][i];
+        to_b[i] = own.of[1][i];
       }
     }
   }
 }
 
 // Packs of a row in a thread's registers; 0: too many.
-int packs_held(std::int64_t packs) {
-  for (const int held : {1, 2, 4})
-    if (packs <= held * most_threads) return held;
+int packs_held(std::int64_t packs, bool residual_sums) {
+  for (const int held : {1, 2, 4}) {
+    if (held == 4 && residual_sums) break;
+    if (packs <= held * most_threads_of(held, residual_sums)) return held;
+  }
   return 0;
+}
+
+template <class Element, bool residual_sums>
+void start(const NormGradient<Element>& norm, const RowBlocks& blocks, cudaStream_t stream) {
+  const Launch shape{
+      dim3(grid_size(blocks.blocks)),
+      dim3(static_cast<unsigned>(blocks.team), static_cast<unsigned>(blocks.teams)),
+      blocks.teams > 1
+          ? static_cast<std::size_t>(ThreadSums<Element, residual_sums>::count * norm.columns) *
+                sizeof(float)
+          : 0};
+  const auto start_kernel = [&](void (*kernel)(NormGradient<Element>)) {
+    launch("norm_backward", kernel, shape, stream, norm);
+  };
+  switch (blocks.held) {
+    case 1:
+      return start_kernel(backward_kernel<Element, 1, 2, residual_sums>);
+    case 2:
+      return start_kernel(backward_kernel<Element, 2, 1, residual_sums>);
+    default:
+      break;
+  }
+  if constexpr (!residual_sums) {
+    start_kernel(blocks.held == 4 ? backward_kernel<Element, 4, 1, false> : wide_kernel<Element>);
+  }
 }
 
 }  // namespace
 
-RowBlocks norm_backward_blocks(std::int64_t rows, std::int64_t packs) {
+RowBlocks norm_backward_blocks(std::int64_t rows, std::int64_t packs, bool residual_sums) {
   constexpr std::int64_t multiprocessors = 132;
   constexpr std::int64_t rows_of_team = 2;  // at least, or few blocks would do what many can
   RowBlocks blocks;
-  const std::int64_t held = packs_held(packs);
-  blocks.team = std::min<std::int64_t>(
-      divide_up(divide_up(packs, std::max<std::int64_t>(held, 1)), warp_size) * warp_size,
-      most_threads);
-  blocks.teams = held == 1 ? most_threads / blocks.team : 1;
+  blocks.held = packs_held(packs, residual_sums);
+  if (blocks.held == 0 && residual_sums) return {};
+  const std::int64_t most = most_threads_of(blocks.held, residual_sums);
+  const std::int64_t held = std::max(blocks.held, 1);
+  blocks.team = std::min(divide_up(divide_up(packs, held), warp_size) * warp_size, most);
+  blocks.teams = blocks.held == 1 ? most / blocks.team : 1;
   // What registers let a multiprocessor hold.
-  const std::int64_t threads = held == 1 ? 2 * most_threads : held == 2 ? 512 : most_threads;
+  const std::int64_t threads = blocks.held == 1   ? (residual_sums ? 672 : 2 * most)
+                               : blocks.held == 2 ? 512
+                                                  : most;
   const std::int64_t at_once = multiprocessors * (threads / (blocks.team * blocks.teams));
   blocks.blocks = std::clamp(rows / (rows_of_team * blocks.teams), std::int64_t{1}, at_once);
   return blocks;
@@ -279,49 +338,44 @@ RowBlocks norm_backward_blocks(std::int64_t rows, std::int64_t packs) {
 template <class Element, class Gradient>
 void norm_backward(const Element* output_gradient, const Element* input, const Element* weight,
                    const RowStatistics& statistics, Element* input_gradient, bool adds,
-                   Gradient* weight_gradient, Gradient* bias_gradient, bool overwrites,
-                   std::int64_t rows, std::int64_t columns, const Workspace& workspace,
-                   cudaStream_t stream) {
+                   const NormSums<Gradient>& sums, std::int64_t rows, std::int64_t columns,
+                   const Workspace& workspace, cudaStream_t stream) {
   SPILLWAY_ASSERT(columns % 8 == 0 && columns > 0 && columns < (1 << 30));
   SPILLWAY_ASSERT(!adds || input_gradient != input);
+  SPILLWAY_ASSERT((sums.before != nullptr) == (sums.after != nullptr));
+  SPILLWAY_ASSERT(sums.before == nullptr || adds);
   require_rows(statistics, rows);
   const std::int64_t packs = columns / pack_size<Element>;
-  const RowBlocks blocks = norm_backward_blocks(rows, packs);
-  const std::int64_t width = 2 * columns;
-  SPILLWAY_ASSERT(static_cast<std::size_t>(blocks.blocks * width) * sizeof(float) <=
+  const bool wants_residual = sums.before != nullptr;
+  const bool in_passing = wants_residual && packs_held(packs, true) != 0;
+  if (wants_residual && !in_passing) {
+    column_sums<Element>(input_gradient, sums.before, sums.overwrites, rows, columns, workspace,
+                         stream);
+  }
+  const RowBlocks blocks = norm_backward_blocks(rows, packs, in_passing);
+  const int outputs = in_passing ? 4 : 2;
+  SPILLWAY_ASSERT(static_cast<std::size_t>(blocks.blocks * outputs * columns) * sizeof(float) <=
                   workspace.bytes);
   auto* const partials = reinterpret_cast<float*>(workspace.data);
   if (rows > 0) {
     const NormGradient<Element> norm{
         output_gradient, input, weight, input_gradient, statistics, adds, rows, columns, partials};
-    const Launch shape{
-        dim3(grid_size(blocks.blocks)),
-        dim3(static_cast<unsigned>(blocks.team), static_cast<unsigned>(blocks.teams)),
-        blocks.teams > 1 ? static_cast<std::size_t>(width) * sizeof(float) : 0};
-    const auto start = [&](void (*kernel)(NormGradient<Element>)) {
-      launch("norm_backward", kernel, shape, stream, norm);
-    };
-    switch (packs_held(packs)) {
-      case 1:
-        start(backward_kernel<Element, 1, 2>);
-        break;
-      case 2:
-        start(backward_kernel<Element, 2, 1>);
-        break;
-      case 4:
-        start(backward_kernel<Element, 4, 1>);
-        break;
-      default:
-        start(wide_kernel<Element>);
-    }
+    in_passing ? start<Element, true>(norm, blocks, stream)
+               : start<Element, false>(norm, blocks, stream);
   }
-  add_partials<Gradient>(partials, rows > 0 ? blocks.blocks : 0,
-                         {weight_gradient, bias_gradient, columns, overwrites}, stream);
+  add_partials<Gradient>(
+      partials, rows > 0 ? blocks.blocks : 0,
+      {{sums.weight, sums.bias, sums.before, sums.after}, outputs, columns, sums.overwrites},
+      stream);
+  if (wants_residual && !in_passing) {
+    column_sums<Element>(input_gradient, sums.after, sums.overwrites, rows, columns, workspace,
+                         stream);
+  }
 }
 
-#define SPILLWAY_NORM_BACKWARD(Element, Gradient)                                               \
-  template void norm_backward(const Element*, const Element*, const Element*,                   \
-                              const RowStatistics&, Element*, bool, Gradient*, Gradient*, bool, \
+#define SPILLWAY_NORM_BACKWARD(Element, Gradient)                                              \
+  template void norm_backward(const Element*, const Element*, const Element*,                  \
+                              const RowStatistics&, Element*, bool, const NormSums<Gradient>&, \
                               std::int64_t, std::int64_t, const Workspace&, cudaStream_t);
 SPILLWAY_NORM_BACKWARD(float, float)
 SPILLWAY_NORM_BACKWARD(float, bf16)

@@ -1,9 +1,10 @@
 // Sums over rows, of partial sums, and of losses.
 //
 // column_sums reads x once (2 bytes of an element in bf16) and leaves 4 bytes per column and chunk
-// of rows, 176 chunks of 768 columns at the most: 0.3 % of the traffic for 65,536 rows.
+// of rows: 2112 tiles of 256 columns at the most, 2.2 MB, which stay in the L2 cache.
 #include <algorithm>
 
+#include "exec/cuda/column_tiles.hpp"
 #include "exec/cuda/device_math.hpp"
 #include "exec/cuda/kernels.hpp"
 #include "exec/cuda/partials.hpp"
@@ -14,17 +15,16 @@ namespace {
 
 // ---- column sums ----
 
-constexpr int row_warps = 8;  // rows that a block reads side by side
 constexpr int in_flight = 4;  // loads of a thread
 
-// Blocks (32, row_warps) at (tile of 32 packs, chunk of rows): partials (chunks, columns).
+// Partials (chunks, columns).
 template <class Element>
 __global__ void __launch_bounds__(warp_size* row_warps)
     column_sums_kernel(const Element* __restrict__ x, float* __restrict__ partials,
                        std::int64_t rows, std::int64_t columns, std::int64_t chunk_rows) {
-  constexpr int size = pack_size<Element>, tile = warp_size * size;
-  __shared__ __align__(16) float sums[row_warps][tile];
-  const std::int64_t column = block_x() * tile + thread_x() * size;
+  constexpr int size = pack_size<Element>;
+  __shared__ __align__(16) TileSums<Element> sums;
+  const std::int64_t column = block_x() * tile_columns<Element> + thread_x() * size;
   const std::int64_t begin = block_y() * chunk_rows;
   const std::int64_t end = begin + chunk_rows < rows ? begin + chunk_rows : rows;
   float sum[size] = {};
@@ -46,20 +46,7 @@ __global__ void __launch_bounds__(warp_size* row_warps)
       }
     }
   }
-  store_words(&sums[thread_y()][thread_x() * size], pack<float>({sum[0], sum[1], sum[2], sum[3]}));
-  if constexpr (size == 8) {
-    store_words(&sums[thread_y()][thread_x() * size + 4],
-                pack<float>({sum[4], sum[5], sum[6], sum[7]}));
-  }
-  __syncthreads();
-  for (int at = thread_y() * warp_size + thread_x(); at < tile; at += warp_size * row_warps) {
-    const std::int64_t to = block_x() * tile + at;
-    if (to >= columns) continue;
-    float total = sums[0][at];
-    SPILLWAY_UNROLL
-    for (int warp = 1; warp < row_warps; ++warp) total += sums[warp][at];
-    partials[block_y() * columns + to] = total;
-  }
+  add_up_tile<Element>(sum, sums, partials + block_y() * columns, columns);
 }
 
 // ---- partial sums ----
@@ -83,8 +70,12 @@ __global__ void __launch_bounds__(warp_size* groups)
   if (thread_y() > 0 || column >= width) return;
   SPILLWAY_UNROLL
   for (int group = 1; group < groups; ++group) sum += sums[group][thread_x()];
-  Gradient* const to = column < outputs.columns ? outputs.first + column
-                                                : outputs.second + (column - outputs.columns);
+  Gradient* to = outputs.to[0] + column;
+  SPILLWAY_UNROLL
+  for (int k = 1; k < ColumnOutputs<Gradient>::most; ++k) {
+    const std::int64_t first = k * outputs.columns;
+    if (column >= first) to = outputs.to[k] + (column - first);
+  }
   *to = from_float<Gradient>(outputs.overwrites ? sum : to_float(*to) + sum);
 }
 
@@ -111,35 +102,41 @@ __global__ void __launch_bounds__(loss_threads)
 template <class Gradient>
 void add_partials(const float* partials, std::int64_t count, const ColumnOutputs<Gradient>& outputs,
                   cudaStream_t stream) {
-  const std::int64_t width = outputs.second != nullptr ? 2 * outputs.columns : outputs.columns;
+  SPILLWAY_ASSERT(outputs.count >= 1 && outputs.count <= outputs.most);
+  const std::int64_t width = outputs.count * outputs.columns;
   const Launch shape{dim3(grid_size(divide_up(width, warp_size))), dim3(warp_size, groups)};
   launch("add_partials", add_partials_kernel<Gradient>, shape, stream, partials, count, width,
          outputs);
 }
 
-std::int64_t column_sum_chunks(std::int64_t rows, std::int64_t tiles) {
-  constexpr std::int64_t at_once = 132 * 4;  // four blocks on each of 132 multiprocessors
-  const std::int64_t most = std::max<std::int64_t>(1, at_once / tiles);
-  return std::clamp(rows / (row_warps * in_flight), std::int64_t{1}, most);
+RowChunks row_chunks(std::int64_t rows, std::int64_t columns, int pack) {
+  // Four blocks on each of 132 multiprocessors, four times over, so that it matters little where
+  // there are fewer multiprocessors; and no chunks of a few rows only.
+  constexpr std::int64_t most_blocks = 132 * 4 * 4, grid = row_warps * in_flight;
+  RowChunks cut;
+  cut.tiles = divide_up(columns, warp_size * pack);
+  const std::int64_t most = std::max<std::int64_t>(1, most_blocks / cut.tiles);
+  const std::int64_t wanted = std::clamp<std::int64_t>(rows / grid, 1, most);
+  cut.rows = std::max(grid, divide_up(divide_up(rows, wanted), grid) * grid);
+  cut.chunks = divide_up(rows, cut.rows);
+  return cut;
 }
 
 template <class Element, class Gradient>
 void column_sums(const Element* x, Gradient* sums, bool overwrites, std::int64_t rows,
                  std::int64_t columns, const Workspace& workspace, cudaStream_t stream) {
   SPILLWAY_ASSERT(columns % 8 == 0 && columns > 0 && on_16_bytes(x));
-  const std::int64_t tiles = divide_up(columns, warp_size * pack_size<Element>);
-  const std::int64_t chunk_rows =
-      divide_up(std::max<std::int64_t>(rows, 1), column_sum_chunks(rows, tiles));
-  const std::int64_t chunks = divide_up(rows, chunk_rows);  // none of them is empty
-  SPILLWAY_ASSERT(static_cast<std::size_t>(chunks * columns) * sizeof(float) <= workspace.bytes);
+  const RowChunks cut = row_chunks(rows, columns, pack_size<Element>);
+  SPILLWAY_ASSERT(static_cast<std::size_t>(cut.chunks * columns) * sizeof(float) <=
+                  workspace.bytes);
   auto* const partials = reinterpret_cast<float*>(workspace.data);
   if (rows > 0) {
-    const Launch shape{dim3(grid_size(tiles), static_cast<unsigned>(chunks)),
+    const Launch shape{dim3(grid_size(cut.tiles), static_cast<unsigned>(cut.chunks)),
                        dim3(warp_size, row_warps)};
     launch("column_sums", column_sums_kernel<Element>, shape, stream, x, partials, rows, columns,
-           chunk_rows);
+           cut.rows);
   }
-  add_partials<Gradient>(partials, chunks, {sums, nullptr, columns, overwrites}, stream);
+  add_partials<Gradient>(partials, cut.chunks, {{sums}, 1, columns, overwrites}, stream);
 }
 
 void sum_losses(const double* token_losses, double* losses, std::int64_t sequences, std::int64_t t,

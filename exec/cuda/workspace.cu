@@ -15,10 +15,12 @@ std::size_t workspace_bytes(std::int64_t widest_columns, std::int64_t unit_eleme
   // A narrower tensor may be cut into more blocks, and so leave more.
   for (std::int64_t columns = 8; columns <= widest_columns; columns += 8) {
     for (const std::int64_t size : {pack_size<float>, pack_size<bf16>}) {
-      const RowBlocks norm = norm_backward_blocks(any_rows, columns / size);
-      const std::int64_t chunks = column_sum_chunks(any_rows, divide_up(columns, warp_size * size));
-      most = std::max({most, norm.blocks * 2 * columns * std::int64_t{sizeof(float)},
-                       chunks * columns * std::int64_t{sizeof(float)}});
+      const auto at_most = [&](std::int64_t partial_sums) {
+        most = std::max(most, partial_sums * columns * std::int64_t{sizeof(float)});
+      };
+      at_most(2 * norm_backward_blocks(any_rows, columns / size, false).blocks);
+      at_most(4 * norm_backward_blocks(any_rows, columns / size, true).blocks);
+      at_most(row_chunks(any_rows, columns, size).chunks);
     }
   }
   return static_cast<std::size_t>(divide_up(most, 256) * 256);

@@ -174,7 +174,8 @@ TEMPLATE_TEST_CASE("A row of equal numbers is normalised to the bias", "[sanitiz
 
 namespace {
 
-enum class Into { fresh, adds, input };  // where the input's gradient goes
+// Where the input's gradient goes; residual: it adds, and what was there and is there is summed up.
+enum class Into { fresh, adds, residual, input };
 
 struct Expected {
   std::vector<double> dx, dx_slack, dw, dw_slack, db, db_slack;
@@ -218,40 +219,67 @@ Expected backward(const NormCase<T>& c, const std::vector<T>& dy, const std::vec
   return e;
 }
 
+// sums (columns) = [old +] the sum of x (rows, columns) over rows.
+template <class T, class Gradient>
+void check_row_sums(const std::vector<Gradient>& sums, const std::vector<T>& x,
+                    const std::vector<Gradient>* old) {
+  const std::size_t width = sums.size();
+  std::vector<double> expected(width), slack(width);
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const double value = static_cast<double>(to_float(x[i]));
+    expected[i % width] += value;
+    slack[i % width] += depth * fp32_rounding * std::fabs(value);
+  }
+  if (old != nullptr)
+    for (std::size_t i = 0; i < width; ++i) expected[i] += static_cast<double>(to_float((*old)[i]));
+  CHECK(worst_of_bound(sums, expected, [&](std::size_t i) { return slack[i]; }) <= 1);
+}
+
 template <class T, class Gradient>
 void check_backward(const Shape& shape, Into into, bool overwrites) {
   const auto seed = static_cast<std::uint64_t>(shape.columns * 3 + shape.rows());
   INFO("rows " << shape.rows() << " columns " << shape.columns << " into " << static_cast<int>(into)
                << " overwrites " << overwrites << " element " << sizeof(T) << " gradient "
                << sizeof(Gradient) << " seed " << seed);
+  const bool residual = into == Into::residual, adds = residual || into == Into::adds;
   const NormCase<T> c(shape, seed);
   NormDevice<T> device(c);
   device.run(NormParts::statistics);
   const auto dy = random_normal<T>(c.x.size(), 0.5f, seed + 3);
   const auto old_dx = random_normal<T>(c.x.size(), 2, seed + 4);
   const auto old_w = random_normal<Gradient>(shape.width(), 1, seed + 5),
-             old_b = random_normal<Gradient>(shape.width(), 1, seed + 6);
+             old_b = random_normal<Gradient>(shape.width(), 1, seed + 6),
+             old_before = random_normal<Gradient>(shape.width(), 1, seed + 7),
+             old_after = random_normal<Gradient>(shape.width(), 1, seed + 8);
   DeviceArray<T> output_gradient(dy), other(c.x.size());
   DeviceArray<T>& dx = into == Into::input ? device.x : other;
-  DeviceArray<Gradient> dw(shape.width()), db(shape.width());
+  DeviceArray<Gradient> dw(shape.width()), db(shape.width()), before(shape.width()),
+      after(shape.width());
+  NormSums<Gradient> sums{dw.data(), db.data(), overwrites};
+  if (residual) {
+    sums.before = before.data();
+    sums.after = after.data();
+  }
   DeviceArray<std::byte> memory(workspace_bytes(shape.columns, 0));
   const auto run = [&] {
     device.x.upload(c.x);
-    if (into == Into::adds) dx.upload(old_dx);
+    if (adds) dx.upload(old_dx);
     if (!overwrites) {
       dw.upload(old_w);
       db.upload(old_b);
+      before.upload(old_before);
+      after.upload(old_after);
     }
     norm_backward(output_gradient.data(), device.x.data(), device.weight.data(),
-                  device.statistics(), dx.data(), into == Into::adds, dw.data(), db.data(),
-                  overwrites, shape.rows(), shape.columns, Workspace{memory.data(), memory.size()},
-                  device.stream);
+                  device.statistics(), dx.data(), adds, sums, shape.rows(), shape.columns,
+                  Workspace{memory.data(), memory.size()}, device.stream);
     static_cast<void>(memory.download());  // checks its guards
-    return bytes_of(dx.download(), dw.download(), db.download());
+    return bytes_of(dx.download(), dw.download(), db.download(), before.download(),
+                    after.download());
   };
   run();
   Expected e = backward(c, dy, device.mean.download(), device.rstd.download());
-  if (into == Into::adds) {
+  if (adds) {
     for (std::size_t i = 0; i < e.dx.size(); ++i) {
       e.dx[i] += static_cast<double>(to_float(old_dx[i]));
       e.dx_slack[i] += fp32_rounding * std::fabs(e.dx[i]);
@@ -264,6 +292,11 @@ void check_backward(const Shape& shape, Into into, bool overwrites) {
     }
   }
   CHECK(worst_of_bound(dx.download(), e.dx, [&](std::size_t i) { return e.dx_slack[i]; }) <= 1);
+  if (residual) {
+    check_row_sums(before.download(), old_dx, overwrites ? nullptr : &old_before);
+    // Of what is stored, not of what was rounded to it.
+    check_row_sums(after.download(), dx.download(), overwrites ? nullptr : &old_after);
+  }
   CHECK(worst_of_bound(dw.download(), e.dw, [&](std::size_t i) { return e.dw_slack[i]; }) <= 1);
   CHECK(worst_of_bound(db.download(), e.db, [&](std::size_t i) { return e.db_slack[i]; }) <= 1);
   if (shape.columns <= 1600) require_repeatable(run);
@@ -280,10 +313,50 @@ TEST_CASE("Layer norm's gradients on the GPU follow their equations") {
   }
 }
 
+TEST_CASE("Layer norm's gradients on the GPU, and the sums of the residual's in passing") {
+  for (const Shape& shape : shapes()) {
+    check_backward<float, float>(shape, Into::residual, true);
+    check_backward<bf16, float>(shape, Into::residual, false);
+    check_backward<bf16, bf16>(shape, Into::residual, true);
+    check_backward<float, bf16>(shape, Into::residual, false);
+  }
+}
+
+TEST_CASE("Layer norm's gradients on the GPU: the residual's sums change no other bit") {
+  // Other blocks have other sums of columns, to fp32 rounding; the gradient of the input is the
+  // same.
+  using T = bf16;
+  for (const std::int64_t columns : {64, 1600, 4096, 4104}) {
+    const NormCase<T> c({1, 37, columns, 37}, 3);
+    NormDevice<T> device(c);
+    device.run(NormParts::statistics);
+    const auto old = random_normal<T>(c.x.size(), 1, 4);
+    const DeviceArray<T> dy(random_normal<T>(c.x.size(), 1, 5));
+    DeviceArray<T> alone(old), summed(old);
+    const DeviceArray<float> sums(4 * c.shape.width());
+    const DeviceArray<std::byte> memory(workspace_bytes(columns, 0));
+    const auto run = [&](DeviceArray<T>& dx, const NormSums<float>& to) {
+      norm_backward(dy.data(), device.x.data(), device.weight.data(), device.statistics(),
+                    dx.data(), true, to, c.shape.rows(), columns,
+                    Workspace{memory.data(), memory.size()}, device.stream);
+    };
+    float* const at = sums.data();
+    run(alone, {at, at + columns, true});
+    run(summed, {at, at + columns, true, at + 2 * columns, at + 3 * columns});
+    INFO("columns " << columns);
+    CHECK(same_bits(alone.download(), summed.download()));
+    sums.download();
+    memory.download();
+  }
+}
+
 TEST_CASE("Layer norm's gradients on the GPU with more rows than its teams take at once") {
   check_backward<bf16, float>({5, 333, 64, 400}, Into::adds, false);
   check_backward<float, float>({1, 701, 264, 701}, Into::input, true);
   check_backward<bf16, float>({1, 301, 12'296, 301}, Into::fresh, true);
+  check_backward<bf16, float>({5, 333, 64, 400}, Into::residual, false);
+  check_backward<float, bf16>({1, 701, 264, 701}, Into::residual, true);
+  check_backward<bf16, float>({1, 571, 2568, 571}, Into::residual, true);
 }
 
 TEST_CASE("Layer norm's gradients on the GPU, with every kernel there is", "[sanitizer]") {
@@ -291,5 +364,6 @@ TEST_CASE("Layer norm's gradients on the GPU, with every kernel there is", "[san
   for (const std::int64_t columns : {264, 4096, 12'288, 20'480}) {
     check_backward<bf16, float>({1, 3, columns, 3}, Into::adds, false);
     check_backward<float, bf16>({1, 3, columns, 3}, Into::fresh, true);
+    check_backward<bf16, bf16>({1, 3, columns, 3}, Into::residual, false);
   }
 }
