@@ -142,8 +142,8 @@ __global__ void __launch_bounds__(most_threads_of(held, residual_sums),
   __shared__ RowSums of_warps[2][most_warps][at_once];
   const int packs = static_cast<int>(norm.columns / size);
   const float count = static_cast<float>(norm.columns);
-  const auto teams = static_cast<std::int64_t>(gridDim.x) * static_cast<int>(blockDim.y);
-  const std::int64_t team = block_x() * static_cast<int>(blockDim.y) + thread_y();
+  const int rows = static_cast<int>(norm.rows), teams = static_cast<int>(gridDim.x * blockDim.y);
+  const int team = static_cast<int>(blockIdx.x * blockDim.y) + thread_y();
 
   Words w[held] = {};
   ThreadSums<Element, residual_sums> column_sums[held] = {};
@@ -157,14 +157,14 @@ __global__ void __launch_bounds__(most_threads_of(held, residual_sums),
   };
   int turn = 0;
   // As often for every team: they meet at barriers.
-  for (std::int64_t first = 0; first < norm.rows; first += at_once * teams, turn ^= 1) {
+  for (int first = 0; first < rows; first += at_once * teams, turn ^= 1) {
     Words dy[at_once][held], x[at_once][held], old[at_once][held];
     float mean[at_once] = {}, rstd[at_once] = {};
     bool active[at_once];
     SPILLWAY_UNROLL
     for (int r = 0; r < at_once; ++r) {
-      const std::int64_t row = first + r * teams + team;
-      active[r] = row < norm.rows;
+      const int row = first + r * teams + team;
+      active[r] = row < rows;
       if (!active[r]) continue;
       const std::int64_t at_row = place_of_row(norm.statistics, row);
       mean[r] = norm.statistics.mean[at_row];
@@ -173,8 +173,9 @@ __global__ void __launch_bounds__(most_threads_of(held, residual_sums),
       for (int k = 0; k < held; ++k) {
         const int at = thread_x() + k * threads_x();
         if (at >= packs) continue;
-        dy[r][k] = load_words(norm.output_gradient + row * norm.columns + at * size);
-        x[r][k] = load_words(norm.input + row * norm.columns + at * size);
+        const std::int64_t here = row * norm.columns + at * size;
+        dy[r][k] = load_words(norm.output_gradient + here);
+        x[r][k] = load_words(norm.input + here);
         if (residual_sums || norm.adds)
           old[r][k] = load_words(norm.input_gradient + row * norm.columns + at * size);
       }
@@ -221,11 +222,14 @@ __global__ void __launch_bounds__(most_threads_of(held, residual_sums),
         SPILLWAY_UNROLL
         for (int which = 0; which < sums_per_column; ++which) {
           SPILLWAY_UNROLL
-          for (int i = 0; i < size; ++i) {
-            const std::int64_t column = which * norm.columns + at * size + i;
-            float sum = column_sums[k].of[which][i];
-            if (from > 0) sum += shared[column];
-            to[column] = sum;
+          for (int first = 0; first < size; first += pack_size<float>) {
+            const int column = (which * packs + at) * size + first;
+            float sum[pack_size<float>], before[pack_size<float>] = {};
+            if (from > 0) unpack<float>(load_words(shared + column), before);
+            SPILLWAY_UNROLL
+            for (int i = 0; i < pack_size<float>; ++i)
+              sum[i] = column_sums[k].of[which][first + i] + before[i];
+            store_words(to + column, pack<float>(sum));
           }
         }
       }
@@ -345,6 +349,7 @@ void norm_backward(const Element* output_gradient, const Element* input, const E
   SPILLWAY_ASSERT((sums.before != nullptr) == (sums.after != nullptr));
   SPILLWAY_ASSERT(sums.before == nullptr || adds);
   require_rows(statistics, rows);
+  SPILLWAY_ASSERT(rows <= 1 << 30);  // the kernels count in 32 bits
   const std::int64_t packs = columns / pack_size<Element>;
   const bool wants_residual = sums.before != nullptr;
   const bool in_passing = wants_residual && packs_held(packs, true) != 0;

@@ -315,11 +315,11 @@ TEST_CASE("Layer norm's gradients on the GPU follow their equations") {
 
 TEST_CASE("Layer norm's gradients on the GPU, and the sums of the residual's in passing") {
   for (const Shape& shape : shapes()) {
-    check_backward<float, float>(shape, Into::residual, true);
     check_backward<bf16, float>(shape, Into::residual, false);
-    check_backward<bf16, bf16>(shape, Into::residual, true);
-    check_backward<float, bf16>(shape, Into::residual, false);
+    check_backward<float, bf16>(shape, Into::residual, true);
   }
+  check_backward<float, float>({3, 11, 264, 70}, Into::residual, false);
+  check_backward<bf16, bf16>({3, 5, 1600, 33}, Into::residual, true);
 }
 
 TEST_CASE("Layer norm's gradients on the GPU: the residual's sums change no other bit") {
