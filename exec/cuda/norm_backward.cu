@@ -176,8 +176,7 @@ __global__ void __launch_bounds__(most_threads_of(held, residual_sums),
         const std::int64_t here = row * norm.columns + at * size;
         dy[r][k] = load_words(norm.output_gradient + here);
         x[r][k] = load_words(norm.input + here);
-        if (residual_sums || norm.adds)
-          old[r][k] = load_words(norm.input_gradient + row * norm.columns + at * size);
+        if (residual_sums || norm.adds) old[r][k] = load_words(norm.input_gradient + here);
       }
     }
     RowSums sums[at_once] = {};
