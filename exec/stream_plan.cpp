@@ -47,8 +47,9 @@ StreamPlan::StreamPlan(const Schedule& schedule, Streams& streams, const std::ve
 
   std::vector<std::vector<TaskId>> waits(tasks.size());
   notifies_.assign(tasks.size(), false);
-  std::array<TaskId, lane_count> last_of_lane;
+  std::array<TaskId, lane_count> last_of_lane, last_update;
   last_of_lane.fill(none);
+  last_update.fill(none);
   bool one_stream = true;
   for (TaskId id = 0; id < tasks.size(); ++id) {
     const Lane lane = tasks[id].lane;
@@ -57,6 +58,13 @@ StreamPlan::StreamPlan(const Schedule& schedule, Streams& streams, const std::ve
     TaskId& last = last_of_lane[static_cast<std::size_t>(lane)];
     if (last != none && tasks[last].step != tasks[id].step) notifies_[last] = true;
     last = id;
+    // What counts for an earlier step must not be heard of with the rest of its own: that may have
+    // to wait until the earlier one is reported and committed.
+    if (tasks[id].update >= 0 && tasks[id].update != tasks[id].step) {
+      TaskId& late = last_update[static_cast<std::size_t>(lane)];
+      if (late != none && tasks[late].update != tasks[id].update) notifies_[late] = true;
+      late = id;
+    }
     if (!guarded.empty() && guarded[id]) notifies_[id] = true;
     for (const TaskId next : schedule.successors(id)) {
       if (!is_stream(tasks[next].lane)) {
@@ -66,8 +74,10 @@ StreamPlan::StreamPlan(const Schedule& schedule, Streams& streams, const std::ve
       }
     }
   }
-  for (const TaskId last : last_of_lane) {
-    if (last != none) notifies_[last] = true;
+  for (const auto& lasts : {last_of_lane, last_update}) {
+    for (const TaskId last : lasts) {
+      if (last != none) notifies_[last] = true;
+    }
   }
   wait_begins_.push_back(0);
   for (const auto& of_task : waits) {

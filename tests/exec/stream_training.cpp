@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 
@@ -109,6 +110,7 @@ Watchdog::Watchdog(std::chrono::seconds limit)
               changed_.wait_for(lock, limit_, [&] { return closing_ || number_ != before; });
           if (moved) continue;
           std::fprintf(stderr, "hangs: %s\n", what_.c_str());
+          std::signal(SIGABRT, SIG_DFL);
           std::abort();
         }
       }) {}
