@@ -30,7 +30,7 @@ class StreamRecord {
 
   // Relaxed: they order nothing.
   std::atomic<std::int64_t> works{0};    // pieces of work begun
-  std::atomic<std::int64_t> calls{0};    // that issue something
+  std::atomic<std::int64_t> calls{0};    // that may fail
   std::atomic<std::int64_t> waits{0};    // of one lane for a mark
   std::atomic<std::int64_t> notices{0};  // delivered
   std::atomic<std::int64_t> graphs{0}, replays{0};

@@ -29,9 +29,9 @@ std::string to_text(std::uint64_t seed) {
                      seed);
 }
 
-void Numbers::add(const StepResult& step) {
+void Numbers::add(const StepResult& step, bool with_norm) {
   steps.push_back(fmt::format("step {} loss {:a} norm {:a} skipped {}", step.step, step.loss,
-                              step.gradient_norm, step.skipped_unit));
+                              with_norm ? step.gradient_norm : 0, step.skipped_unit));
 }
 
 std::string difference(const Numbers& a, const Numbers& b, std::size_t from) {
@@ -93,11 +93,12 @@ const std::vector<std::string>& stream_policies() {
   return all;
 }
 
-Numbers train_all(const TrainingOptions& options) {
+Numbers train_all(const TrainingOptions& options, bool with_norms) {
   Training training(options);
   Numbers numbers;
   numbers.weights_hash =
-      training.run([&](const StepResult& step) { numbers.add(step); }, nullptr).weights_hash;
+      training.run([&](const StepResult& step) { numbers.add(step, with_norms); }, nullptr)
+          .weights_hash;
   return numbers;
 }
 

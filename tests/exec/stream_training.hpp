@@ -29,7 +29,9 @@ struct Numbers {
   std::vector<std::string> steps;
   std::uint64_t weights_hash = 0;
 
-  void add(const StepResult& step);
+  // Norms of pieces are added up piece by piece: with another policy, and no clipping, they may
+  // differ by a rounding.
+  void add(const StepResult& step, bool with_norm = true);
 };
 // The first step that differs; empty when all is equal. Steps are compared from global step `from`
 // on, which is where `b` begins.
@@ -44,7 +46,7 @@ TrainingOptions random_problem(const Workbench& bench, std::mt19937_64& random);
 const std::vector<std::string>& stream_policies();
 
 // Trains from start to end on the device that the options say.
-Numbers train_all(const TrainingOptions& options);
+Numbers train_all(const TrainingOptions& options, bool with_norms = true);
 
 // Ends the program, with what it was told was going on, when that takes minutes: a test that hangs
 // then says which.

@@ -80,6 +80,7 @@ class ThreadStreams : public Streams {
 
   Issuer& issuer(Lane lane) { return *issuers_[static_cast<std::size_t>(lane)]; }
   void require(bool kept, const char* call, const std::string& rule);
+  void count_call(const char* call);
   Issuer& enter(Lane lane, const char* call);
   void require_nothing_runs(const char* call);
   StreamMark& mark(std::size_t index, const char* call);
@@ -101,7 +102,7 @@ class ThreadStreams : public Streams {
   std::deque<StagedText> texts_;
   std::vector<Graph> graphs_;
   // By step: tasks issued whose times were not read; relaxed.
-  static constexpr std::size_t steps_kept = 8;
+  static constexpr std::size_t steps_kept = 16;
   std::array<std::atomic<int>, steps_kept> unread_{};
   std::vector<int> step_of_mark_;             // -1: replayed
   std::atomic<const void*> reader_{nullptr};  // the thread that reads times
