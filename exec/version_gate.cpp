@@ -48,14 +48,19 @@ void VersionGate::reported(std::int64_t version) {
 }
 
 void VersionGate::leave(std::int64_t version, std::uint32_t parts) {
-  std::atomic<std::uint32_t>& left = left_[static_cast<std::size_t>(version) % in_flight];
-  const std::uint32_t count = left.fetch_add(parts, std::memory_order_acq_rel) + parts;
+  // Sequentially consistent, so that of two threads that complete two versions at the same time one
+  // sees what both did.
+  const std::uint32_t count = left(version).fetch_add(parts) + parts;
   SPILLWAY_ASSERT(count <= parts_, "a part of the state was written twice in one step");
   if (count < parts_) return;
-  SPILLWAY_ASSERT(whole_.load() == version - 1, "versions of the state become whole in order");
-  left.store(0, std::memory_order_relaxed);
-  whole_.store(version, std::memory_order_release);
-  changed();
+  bool advanced = false;
+  std::int64_t whole = whole_.load();
+  while (left(whole + 1).load() == parts_) {
+    if (!whole_.compare_exchange_weak(whole, whole + 1)) continue;
+    left(++whole).store(0);
+    advanced = true;
+  }
+  if (advanced) changed();
 }
 
 std::int64_t VersionGate::request_stop(std::int64_t at_least) {

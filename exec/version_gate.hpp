@@ -39,7 +39,9 @@ class VersionGate {
   // Whether `version` will become whole: it counts as begun from here on, unless a stop before it
   // was agreed on. For whoever promises it before its first writer has entered.
   bool begin(std::int64_t version);
-  // `parts`: how many parts of the version it wrote.
+  // `parts`: how many parts of the version it wrote. Who tells of a lane may be later than who
+  // tells of another: the last writer of a version may leave after that of the next one, and both
+  // become whole then.
   void leave(std::int64_t version, std::uint32_t parts = 1);
   // The step that makes `version` has been reported.
   void reported(std::int64_t version);
@@ -76,7 +78,12 @@ class VersionGate {
   bool durable_;
   // Twice the latest version begun; odd once a stop is requested.
   std::atomic<std::int64_t> begun_;
-  static constexpr std::size_t in_flight = 4;  // versions that writers may be at work on at once
+  // Parts written, by version. Writers are at work on four versions at most; a few more, because
+  // the counter of a version that is whole is cleared a moment after.
+  static constexpr std::size_t in_flight = 8;
+  std::atomic<std::uint32_t>& left(std::int64_t version) {
+    return left_[static_cast<std::size_t>(version) % in_flight];
+  }
   std::array<std::atomic<std::uint32_t>, in_flight> left_{};
   std::atomic<std::int64_t> whole_, reported_;
   std::atomic<std::int64_t> committed_epoch_;

@@ -104,6 +104,33 @@ TEST_CASE("the first version after a commit point waits for the commit") {
   CHECK(next.result.get());
 }
 
+TEST_CASE("a version is whole once all its parts and those before it are, whoever tells first") {
+  VersionGate gate({4, 0, 0, 10}, 2, false);
+  for (const std::int64_t version : {1, 2, 2, 3, 3}) gate.leave(version);
+  CHECK(gate.whole_version() == 0);
+  gate.leave(1);
+  CHECK(gate.whole_version() == 3);
+  gate.leave(4, 2);
+  CHECK(gate.whole_version() == 4);
+}
+
+TEST_CASE("no version is lost between threads that complete versions at the same time") {
+  constexpr std::int64_t versions = 5000;
+  constexpr std::uint32_t parts = 3;
+  VersionGate gate({versions, 0, 0, versions}, parts, false);
+  std::vector<std::thread> lanes;
+  for (std::uint32_t part = 0; part < parts; ++part) {
+    lanes.emplace_back([&] {
+      for (std::int64_t version = 1; version <= versions; ++version) {
+        while (version > gate.whole_version() + 3) std::this_thread::yield();
+        gate.leave(version);
+      }
+    });
+  }
+  for (std::thread& lane : lanes) lane.join();
+  CHECK(gate.whole_version() == versions);
+}
+
 TEST_CASE("within one epoch nothing waits, and without durability nothing ever does") {
   VersionGate gate({4, 0, 0, 10}, 1, true);
   for (std::int64_t version = 1; version <= 4; ++version) {
