@@ -235,31 +235,31 @@ void tell_stories(std::optional<Trouble> only, std::uint64_t count) {
 }  // namespace
 
 TEST_CASE("Streams: a training that is stopped at any moment goes on exactly", "[streams]") {
-  tell_stories(Trouble::stop, 12);
+  tell_stories(Trouble::stop, 6);
 }
 
 TEST_CASE("Streams: a device that fails at any moment ends training, which goes on exactly",
           "[streams]") {
-  tell_stories(Trouble::device, 8);
+  tell_stories(Trouble::device, 5);
 }
 
 TEST_CASE("Streams: a call that fails at any moment ends training, which goes on exactly",
           "[streams]") {
-  tell_stories(Trouble::call, 8);
+  tell_stories(Trouble::call, 5);
 }
 
 TEST_CASE("Streams: a drive that fails at any moment ends training, which goes on exactly",
           "[streams]") {
-  tell_stories(Trouble::drive, 8);
+  tell_stories(Trouble::drive, 5);
 }
 
 TEST_CASE("Streams: a gradient that is not finite ends training, which goes on exactly",
           "[streams]") {
-  tell_stories(Trouble::gradient, 8);
+  tell_stories(Trouble::gradient, 5);
 }
 
 TEST_CASE("Streams: one trouble after another, and every step is exact", "[streams]") {
-  tell_stories(std::nullopt, 12);
+  tell_stories(std::nullopt, 6);
 }
 
 TEST_CASE("Streams: a step that is left out is the one the blocking device leaves out",
