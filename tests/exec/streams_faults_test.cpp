@@ -110,12 +110,14 @@ class Story {
   bool with_norms() const { return options_.problem.workload.needs_norms(); }
 
   void choose_policy() {
-    if (random_() % 2 == 0) {
+    const std::uint64_t kind = random_() % 4;
+    if (kind >= 2) {
       const RandomPolicyOptions policy{random_(), true, true};
       options_.make_policy = [policy] { return make_random_policy(policy); };
     } else {
       options_.make_policy = {};
-      options_.policy = stream_policies()[random_() % stream_policies().size()];
+      options_.policy = kind == 0 ? "resident"  // replayed as graphs
+                                  : stream_policies()[random_() % stream_policies().size()];
     }
   }
 

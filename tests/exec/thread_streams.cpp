@@ -34,6 +34,7 @@ ThreadStreams::ThreadStreams(StreamRecord& record, StreamOptions options,
       options_(std::move(options)),
       perform_(std::move(perform)),
       arenas_(arenas),
+      caller_pauses_(~options_.seed, options_.most_delay_us),
       shared_{record, [this](const StreamWork& work) { this->perform(work); }, {}} {
   for (int lane = 0; lane < lane_count; ++lane) {
     if (!lanes().contains(static_cast<Lane>(lane))) continue;
@@ -200,6 +201,7 @@ void ThreadStreams::set_clock() {
 Streams::Times ThreadStreams::times(std::size_t index) {
   require(!ThreadLane::in_notice(), "times", "a notice does not call the device");
   require(is_or_becomes_this(reader_), "times", "one thread reads times");
+  if (caller_pauses_.one_in(8)) caller_pauses_.pause();
   count_call("times");
   StreamMark& one = mark(index, "times");
   const std::uint32_t recorded = one.recorded.load(std::memory_order_relaxed);

@@ -97,6 +97,7 @@ class ThreadStreams : public Streams {
   const StreamOptions options_;
   const std::function<void(const StreamWork&)> perform_;
   const std::array<std::span<std::byte>, 2> arenas_;
+  Pauses caller_pauses_;  // of whoever reads times
   std::vector<std::span<std::byte>> registered_;
   std::deque<StreamMark> marks_;
   std::deque<StagedText> texts_;
