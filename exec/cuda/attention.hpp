@@ -15,10 +15,17 @@
 
 namespace spillway::cuda {
 
+// Which instructions multiply bf16: those every GPU from 8.0 on has, or Hopper's own, which are for
+// compute capability 9.0 and heads of 64 and 128 (for others this means the former).
+// attention_choice.hpp says which to take. They differ in the order of sums: either way a result
+// has the same bits every time, but not those of the other way.
+enum class AttentionKernels { mma_sync, wgmma };
+
 struct AttentionSizes {
   std::int64_t sequences = 0, tokens = 0, channels = 0, heads = 0;
   // log-sum-exp of (sequence, head, query) at sequence * statistics_stride + head * tokens + query.
   std::int64_t statistics_stride = 0;
+  AttentionKernels kernels = AttentionKernels::mma_sync;
 };
 
 // Throws InputError when the head size is none it computes.

@@ -17,6 +17,7 @@
 // 32 queries per warp, not 16, because every fragment of K and V then feeds two products: with 16,
 // reading them would take longer than the products. With head size 64 and below the warp keeps its
 // Q in registers; above, there is no room.
+#include "exec/cuda/attention_hopper.hpp"
 #include "exec/cuda/attention_tiles.hpp"
 
 namespace spillway::cuda {
@@ -299,6 +300,8 @@ void attention_forward<bf16>(const AttentionSizes& sizes, const bf16* qkv, bf16*
   require_attention_head(sizes.channels, sizes.heads);
   if (sizes.sequences == 0 || sizes.tokens == 0) return;
   if (output == nullptr && log_sum_exp == nullptr) return;
+  if (hopper_computes(sizes))
+    return attention_forward_hopper(sizes, qkv, output, log_sum_exp, stream);
   const ForwardTensors tensors{qkv, output, log_sum_exp};
   with_padded_head(sizes.channels / sizes.heads, [&](auto padded) {
     constexpr int head_size = decltype(padded)::value;

@@ -19,7 +19,7 @@
 namespace emulator {
 namespace {
 
-enum class State : std::uint8_t { ready, at_barrier, in_exchange, ended };
+enum class State : std::uint8_t { ready, at_barrier, in_exchange, asleep, ended };
 
 struct Thread {
   uint3 index{};
@@ -82,6 +82,9 @@ class Block {
   void barrier(const std::source_location& where);
   const void* exchange(unsigned mask, const void* deposit, std::size_t bytes,
                        const std::source_location& where);
+  void sleep_on(const void* key, const std::source_location& where);
+  void wake(const void* key);
+  std::uint64_t next_random() { return random_.next(); }
   int lane() const { return static_cast<int>(current_ % warp_lanes); }
   unsigned lanes() const {
     const std::size_t count = threads_.size() - current_ / warp_lanes * warp_lanes;
@@ -122,7 +125,8 @@ class Block {
   std::size_t ready_begin_ = 0, ready_count_ = 0;
   bool newest_first_ = false;
   std::vector<unsigned> waiting_lanes_;  // per warp
-  std::deque<Result> results_;           // never move: lanes are reading them
+  std::map<const void*, std::vector<std::size_t>> sleepers_;
+  std::deque<Result> results_;  // never move: lanes are reading them
   std::vector<int> free_results_;
   std::string failure_;
 };
@@ -231,6 +235,7 @@ void Block::run(const uint3& index) {
   for (std::size_t i = 0; i < order_.size(); ++i) push_ready(order_[(i + offset) % order_.size()]);
   for (Thread& thread : threads_) thread.result = -1;
   std::fill(waiting_lanes_.begin(), waiting_lanes_.end(), 0u);
+  sleepers_.clear();
   free_results_.resize(results_.size());
   std::iota(free_results_.begin(), free_results_.end(), 0);
 
@@ -317,6 +322,26 @@ void Block::barrier(const std::source_location& where) {
   go_on();
 }
 
+void Block::sleep_on(const void* key, const std::source_location& where) {
+  Thread& self = threads_[current_];
+  self.state = State::asleep;
+  self.where = where;
+  sleepers_[key].push_back(current_);
+  go_on();
+}
+
+void Block::wake(const void* key) {
+  const auto found = sleepers_.find(key);
+  if (found == sleepers_.end()) return;
+  std::vector<std::size_t> threads = std::move(found->second);
+  sleepers_.erase(found);
+  random_.shuffle(threads);
+  for (const std::size_t thread : threads) {
+    threads_[thread].state = State::ready;
+    push_ready(thread);
+  }
+}
+
 const void* Block::exchange(unsigned mask, const void* deposit, std::size_t bytes,
                             const std::source_location& where) {
   const std::size_t warp = current_ / warp_lanes;
@@ -396,6 +421,9 @@ std::string Block::who_waits() const {
       case State::at_barrier:
         places["wait for the block at " + text(one.where)].push_back(thread);
         break;
+      case State::asleep:
+        places["wait for others at " + text(one.where)].push_back(thread);
+        break;
       case State::in_exchange: {
         std::array<char, 16> mask{};
         std::snprintf(mask.data(), mask.size(), "%08x", one.mask);
@@ -449,6 +477,11 @@ const void* exchange(unsigned mask, const void* deposit, std::size_t bytes,
                      const std::source_location& where) {
   return in_kernel().exchange(mask, deposit, bytes, where);
 }
+void sleep_on(const void* key, const std::source_location& where) {
+  in_kernel().sleep_on(key, where);
+}
+void wake(const void* key) { in_kernel().wake(key); }
+std::uint64_t next_random() { return in_kernel().next_random(); }
 int lane_index() { return in_kernel().lane(); }
 unsigned existing_lanes() { return in_kernel().lanes(); }
 void fail_thread(const std::string& what) {

@@ -45,6 +45,11 @@ void block_barrier(const std::source_location& where);
 constexpr std::size_t exchange_bytes = 64;
 const void* exchange(unsigned mask, const void* deposit, std::size_t bytes,
                      const std::source_location& where);
+// The calling thread waits until another of its block calls wake() with the same key.
+void sleep_on(const void* key, const std::source_location& where);
+void wake(const void* key);
+// The next number of the block's own generator, which follows from the launch's seed.
+std::uint64_t next_random();
 // The calling thread's place in its warp, and the lanes that this has: fewer than 32 at the end of
 // a block whose size is no multiple.
 int lane_index();

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tests/emulator/block.hpp"
+#include "tests/emulator/proxy.hpp"
 
 namespace emulator {
 
@@ -124,6 +125,7 @@ void copy_wait(int groups) {
       } else {
         std::memcpy(copy.to, copy.from, copy.bytes);
       }
+      copied_to_shared(copy.to, copy.bytes);
     }
   }
 }

@@ -1,0 +1,217 @@
+// What the kernels of attention for Hopper share: tiles that wgmma reads, the warps that fill them,
+// and the order of work.
+//
+// A block has one warpgroup that copies (producers) and two or three that compute (consumers), and
+// stays on its SM: it takes work, a block of queries or keys of a head, from a list that is known
+// beforehand, so that the copies for the next work overlap the end of this one. Producers and
+// consumers meet at barriers in shared memory; warpgroups of consumers go their own way.
+//
+// There are 4 buffers for tiles, one for each warp of the producers: tile t of a block's whole run
+// is made of parts 0 and 1 (K and V, say) and lies in the buffers 2 (t % 2) and 2 (t % 2) + 1. A
+// warp waits until its buffer is free, copies, waits until its copies have arrived, makes them
+// visible to the tensor cores, and says that the buffer is full.
+#pragma once
+
+#include "exec/cuda/attention_tiles.hpp"
+#include "exec/cuda/warpgroup.hpp"
+
+namespace spillway::cuda {
+
+constexpr int producer_warps = 4;
+constexpr int swizzled_row_bytes = 128, swizzled_columns = 64, swizzled_bytes = 1024;
+
+// `Rows` rows of a head as the tensor cores read them: 64 columns after the other, each a column of
+// rows of 128 bytes with 128-byte swizzle. One tile serves as operand with the head's columns as
+// inner dimension ("K-major"), and with the rows as inner dimension ("MN-major").
+template <int HeadSize, int Rows>
+struct SwizzledTile {
+  static_assert(HeadSize % swizzled_columns == 0 && Rows % 8 == 0);
+  static constexpr int column_bytes = Rows * swizzled_row_bytes;  // of 64 columns
+  static constexpr int bytes = HeadSize / swizzled_columns * column_bytes;
+  static constexpr int steps_along_head = HeadSize / 16, steps_along_rows = Rows / 16;
+
+  // Rows from `tile` on are rows (left) or columns (right) of the operand; step s takes columns 16
+  // s to 16 s + 15.
+  __device__ static std::uint64_t along_head(SharedAddress tile) {
+    return matrix_descriptor(tile, 16, swizzled_bytes);
+  }
+  __device__ static constexpr std::uint32_t head_step(int step) {
+    return static_cast<std::uint32_t>(step / 4 * column_bytes + step % 4 * 32);
+  }
+  // Right operand: its rows are the tile's; step s takes rows 16 s to 16 s + 15.
+  __device__ static std::uint64_t along_rows(SharedAddress tile) {
+    return matrix_descriptor(tile, column_bytes, swizzled_bytes);
+  }
+  __device__ static constexpr std::uint32_t row_step(int step) {
+    return static_cast<std::uint32_t>(step * 16 * swizzled_row_bytes);
+  }
+};
+
+// A warp starts to copy `Count` rows of a head to rows `first` and on of a tile, 4 rows x 128 bytes
+// at a time. `data` is the first of them, `stride` the elements from row to row; of rows from the
+// `valid`-th on, zeros are written. The tile begins on 1024 bytes.
+template <int HeadSize, int Rows, int Count>
+__device__ inline void copy_swizzled(SharedAddress tile, int first, const bf16* data, int stride,
+                                     int valid) {
+  static_assert(Count % 8 == 0);
+  const int lane = static_cast<int>(threadIdx.x) % warp_size;
+  const int piece = lane % 8, row = lane / 8;
+  // Row r's piece p lies in place p ^ (r % 8): r % 8 is `row`, then row + 4, and so on.
+  const int even = row * swizzled_row_bytes + (piece ^ row) * 16;
+  const int odd = (row + 4) * swizzled_row_bytes + (piece ^ (row + 4)) * 16;
+  data += row * static_cast<std::int64_t>(stride) + piece * 8;
+  valid -= row;
+  SPILLWAY_UNROLL
+  for (int column = 0; column < HeadSize / swizzled_columns; ++column) {
+    SharedAddress to = tile + column * SwizzledTile<HeadSize, Rows>::column_bytes +
+                       first * swizzled_row_bytes + even;
+    const bf16* source = data + column * swizzled_columns;
+#ifdef __CUDACC__
+#pragma unroll 2
+#endif
+    for (int i = 0; i < Count; i += 8) {
+      copy_async_16(to, source, i < valid);
+      source += 4 * static_cast<std::int64_t>(stride);
+      copy_async_16(to + (odd - even), source, i + 4 < valid);
+      source += 4 * static_cast<std::int64_t>(stride);
+      to += swizzled_bytes;
+    }
+  }
+}
+
+// The thread's copies so far have arrived, and whoever waits for `full` next sees them.
+__device__ inline void publish_copies(SharedAddress full) {
+  copy_commit();
+  copy_wait<0>();
+  fence_for_products();
+  barrier_arrive(full);
+}
+
+// The warp has no more use for a buffer.
+__device__ inline void release_buffer(SharedAddress empty) {
+  __syncwarp();
+  if (threadIdx.x % warp_size == 0) barrier_arrive(empty);
+}
+
+// Barriers of the 4 buffers and of 2 for what stays through a work (its queries, or its keys).
+struct BlockBarriers {
+  SharedAddress first;
+  static constexpr int bytes = 12 * shared_barrier_bytes;
+  __device__ SharedAddress full(int buffer) const { return first + shared_barrier_bytes * buffer; }
+  __device__ SharedAddress empty(int buffer) const { return full(4 + buffer); }
+  __device__ SharedAddress work_full(int buffer) const { return full(8 + buffer); }
+  __device__ SharedAddress work_empty(int buffer) const { return full(10 + buffer); }
+
+  // By all threads of the block.
+  __device__ void init(int consumer_groups) const {
+    if (threadIdx.x == 0) {
+      for (int buffer = 0; buffer < 4; ++buffer) {
+        barrier_init(full(buffer), warp_size);
+        barrier_init(empty(buffer), 4 * consumer_groups);
+      }
+      for (int buffer = 0; buffer < 2; ++buffer) {
+        barrier_init(work_full(buffer), warpgroup_size);
+        barrier_init(work_empty(buffer), 4 * consumer_groups);
+      }
+    }
+    __syncthreads();
+  }
+};
+
+// The first address on 1024 bytes in dynamic shared memory, which has room for that.
+constexpr int alignment_room = swizzled_bytes;
+__device__ inline int offset_of_tiles() {
+  const std::uint32_t begin = shared_window(shared_address(dynamic_shared()));
+  return static_cast<int>((swizzled_bytes - begin % swizzled_bytes) % swizzled_bytes);
+}
+
+// The list of work: `heads` (of all sequences) times `blocks` of rows. The heads whose tensors fit
+// in the L2 cache together follow each other; among them, the blocks with the most work come first.
+struct WorkOrder {
+  int heads, blocks, heads_at_once;
+  __host__ __device__ int size() const { return heads * blocks; }
+};
+struct Work {
+  int head, turn;  // of all sequences; 0 is the block with the most work
+};
+__device__ inline Work work_at(const WorkOrder& order, int index) {
+  const int of_group = order.heads_at_once * order.blocks;
+  const int group = index / of_group, place = index % of_group;
+  const int first = group * order.heads_at_once;
+  const int heads =
+      order.heads - first < order.heads_at_once ? order.heads - first : order.heads_at_once;
+  return {first + place % heads, place / heads};
+}
+
+// `bytes_per_head`: what the works of a head read in common.
+inline WorkOrder work_order(const AttentionSizes& sizes, int rows, std::int64_t bytes_per_head) {
+  constexpr std::int64_t cache_bytes = 16 << 20;  // of the 50 MB of a Hopper, in two halves
+  const std::int64_t heads = sizes.sequences * sizes.heads;
+  const std::int64_t at_once = cache_bytes / bytes_per_head;
+  return {static_cast<int>(heads), static_cast<int>((sizes.tokens + rows - 1) / rows),
+          static_cast<int>(at_once < 1       ? 1
+                           : at_once < heads ? at_once
+                                             : heads)};
+}
+
+// One block for each multiprocessor of the current device, or fewer where there is less work.
+inline Launch work_launch(const WorkOrder& order, int threads, int shared_bytes) {
+  int device = 0, multiprocessors = 0;
+  SPILLWAY_CUDA(cudaGetDevice(&device));
+  SPILLWAY_CUDA(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device));
+  Launch shape;
+  shape.grid =
+      dim3(static_cast<unsigned>(order.size() < multiprocessors ? order.size() : multiprocessors));
+  shape.block = dim3(static_cast<unsigned>(threads));
+  shape.shared_bytes = static_cast<std::size_t>(shared_bytes);
+  return shape;
+}
+
+// Where `head` of all sequences lies.
+__device__ inline HeadPlace head_place(const AttentionNumbers& numbers, int head) {
+  HeadPlace place;
+  place.sequence = head / numbers.heads;
+  place.head = head % numbers.heads;
+  place.stride = 3 * static_cast<std::int64_t>(numbers.channels);
+  const std::int64_t first_row = static_cast<std::int64_t>(place.sequence) * numbers.tokens;
+  place.qkv = first_row * place.stride + place.head * numbers.head_size;
+  place.output = first_row * numbers.channels + place.head * numbers.head_size;
+  place.statistics = place.sequence * numbers.statistics_stride +
+                     static_cast<std::int64_t>(place.head) * numbers.tokens;
+  place.dots = static_cast<std::int64_t>(head) * numbers.tokens;
+  return place;
+}
+
+// A warp writes its 16 rows of a warpgroup's sums, times `factor` and rounded, to global memory,
+// through its own 16 rows of a tile (`row` is the first; `tile` a pointer), which nobody else uses.
+template <int HeadSize, int Rows>
+__device__ inline void write_sums(std::byte* tile, int row, const WarpgroupSums<HeadSize>& sums,
+                                  const float (&factor)[2], bf16* to, std::int64_t stride,
+                                  int rows) {
+  const int lane = static_cast<int>(threadIdx.x) % warp_size;
+  std::byte* const own = tile + row * swizzled_row_bytes;
+  SPILLWAY_UNROLL
+  for (int half = 0; half < 2; ++half) {
+    const int r = lane / 4 + 8 * half;
+    SPILLWAY_UNROLL
+    for (int j = 0; j < HeadSize / 8; ++j) {
+      const int at = j / 8 * SwizzledTile<HeadSize, Rows>::column_bytes + r * swizzled_row_bytes +
+                     (j % 8 ^ lane / 4) * 16 + lane % 4 * 4;
+      *reinterpret_cast<std::uint32_t*>(own + at) = pack_bf16(
+          sums.sum[4 * j + 2 * half] * factor[half], sums.sum[4 * j + 2 * half + 1] * factor[half]);
+    }
+  }
+  __syncwarp();
+  SPILLWAY_UNROLL
+  for (int part = 0; part < HeadSize / 16; ++part) {
+    const int r = lane / 8 + 4 * (part % 4), column = part / 4;
+    if (r < rows) {
+      const int at = column * SwizzledTile<HeadSize, Rows>::column_bytes + r * swizzled_row_bytes +
+                     (lane % 8 ^ r % 8) * 16;
+      *reinterpret_cast<uint4*>(to + r * stride + column * swizzled_columns + lane % 8 * 8) =
+          *reinterpret_cast<const uint4*>(own + at);
+    }
+  }
+}
+
+}  // namespace spillway::cuda
