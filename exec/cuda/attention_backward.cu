@@ -26,6 +26,7 @@
 // `keys` with head size 128 is limited by reading Q and dO: two sums of 32 x 128 per warp would be
 // all the registers there are, so a warp has 16 keys, and each fragment feeds one row of products.
 #include "exec/cuda/attention_backward.hpp"
+#include "exec/cuda/attention_hopper.hpp"
 #include "exec/cuda/attention_tiles.hpp"
 
 namespace spillway::cuda {
@@ -93,8 +94,9 @@ void attention_backward<bf16>(const AttentionSizes& sizes, const bf16* qkv, cons
   with_padded_head(sizes.channels / sizes.heads, [&](auto padded) {
     launch_dots<decltype(padded)::value>(sizes, tensors, stream);
   });
-  attention_backward_keys(sizes, tensors, stream);
-  attention_backward_queries(sizes, tensors, stream);
+  const bool hopper = hopper_computes(sizes);
+  (hopper ? attention_keys_hopper : attention_backward_keys)(sizes, tensors, stream);
+  (hopper ? attention_queries_hopper : attention_backward_queries)(sizes, tensors, stream);
 }
 
 }  // namespace spillway::cuda

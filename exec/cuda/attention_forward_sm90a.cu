@@ -19,8 +19,9 @@ struct ForwardShape {
   static constexpr int threads = (1 + groups) * warpgroup_size;
   static constexpr int queries = groups * 64;
   // Of the 64 K registers of a multiprocessor.
-  static constexpr int producer_registers = groups == 3 ? 32 : 64;
+  static constexpr int producer_registers = groups == 3 ? 32 : 56;
   static constexpr int consumer_registers = groups == 3 ? 160 : 224;
+  static_assert(registers_suffice(groups, producer_registers, consumer_registers));
   using Queries = SwizzledTile<HeadSize, queries>;
   using Keys = SwizzledTile<HeadSize, keys>;
   static constexpr int buffers = 2 * Queries::bytes;  // where those of keys and values begin
@@ -87,11 +88,8 @@ __device__ inline bool online_softmax(WarpgroupSums<keys>& scores, float scale_l
   return any_in_warp(raised);
 }
 
-struct Probabilities {
-  Matrices step[keys / 16];
-};
 __device__ inline void round_probabilities(const WarpgroupSums<keys>& scores,
-                                           Probabilities& rounded) {
+                                           LeftOperands<keys>& rounded) {
   SPILLWAY_UNROLL
   for (int step = 0; step < keys / 16; ++step) {
     const float* s = scores.sum + 8 * step;
@@ -146,7 +144,6 @@ __device__ void consume(std::byte* memory, SharedAddress tiles, const BlockBarri
   const int group = uniform_in_warp(static_cast<int>(threadIdx.x) / warpgroup_size) - 1;
   const int warp = uniform_in_warp(static_cast<int>(threadIdx.x) / warp_size) % 4;
   const int lane = static_cast<int>(threadIdx.x) % warp_size;
-  const float scale_log2 = numbers.scale * log2_of_e;
   int tile = 0, turn = 0;  // tile: since the block began
   const auto k_buffer = [&](int t) { return t % 2 * 2; };
   const auto wait_full = [&](int t, int part) {
@@ -172,7 +169,7 @@ __device__ void consume(std::byte* memory, SharedAddress tiles, const BlockBarri
     if (tiles_own > 0) {
       WarpgroupSums<keys> scores;
       WarpgroupSums<HeadSize> outputs;
-      Probabilities probabilities;
+      LeftOperands<keys> probabilities;
       RunningRows rows{{-INFINITY, -INFINITY}, {0.0f, 0.0f}};
       float factor[2];
       const auto multiply_scores = [&](int t) {
@@ -208,7 +205,7 @@ __device__ void consume(std::byte* memory, SharedAddress tiles, const BlockBarri
       keep(scores);
       release(tile, 0);
       mask(0);
-      online_softmax(scores, scale_log2, rows, factor);
+      online_softmax(scores, numbers.scale_log2, rows, factor);
       round_probabilities(scores, probabilities);
       for (int t = 1; t < tiles_own; ++t) {
         wait_full(tile + t, 0);
@@ -226,7 +223,7 @@ __device__ void consume(std::byte* memory, SharedAddress tiles, const BlockBarri
         keep(scores);
         release(tile + t, 0);
         mask(t);
-        const bool raised = online_softmax(scores, scale_log2, rows, factor);
+        const bool raised = online_softmax(scores, numbers.scale_log2, rows, factor);
         if constexpr (HasOutput) {
           products_wait<0>();
           keep(outputs);
@@ -260,7 +257,7 @@ __device__ void consume(std::byte* memory, SharedAddress tiles, const BlockBarri
         const int query = warp_query + 8 * half + lane / 4;
         if (tensors.log_sum_exp != nullptr && lane % 4 == 0 && query < numbers.tokens) {
           tensors.log_sum_exp[place.statistics + query] =
-              fmaf(rows.maximum[half], scale_log2, log2f(sum)) * ln_of_2;
+              fmaf(rows.maximum[half], numbers.scale_log2, log2f(sum)) * ln_of_2;
         }
       }
       if constexpr (HasOutput) {

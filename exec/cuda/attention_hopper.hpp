@@ -16,4 +16,10 @@ inline bool hopper_computes(const AttentionSizes& sizes) {
 void attention_forward_hopper(const AttentionSizes& sizes, const bf16* qkv, bf16* output,
                               float* log_sum_exp, cudaStream_t stream);
 
+// The k and v columns of qkv_gradient; its q columns. As in attention_backward.hpp.
+void attention_keys_hopper(const AttentionSizes& sizes, const BackwardTensors<bf16>& tensors,
+                           cudaStream_t stream);
+void attention_queries_hopper(const AttentionSizes& sizes, const BackwardTensors<bf16>& tensors,
+                              cudaStream_t stream);
+
 }  // namespace spillway::cuda

@@ -13,14 +13,17 @@ namespace spillway::cuda {
 struct AttentionNumbers {
   int tokens, heads, head_size, channels;
   std::int64_t statistics_stride;
-  float scale;  // 1 / sqrt(head size)
+  float scale;       // 1 / sqrt(head size)
+  float scale_log2;  // times log2(e)
 };
 
 inline AttentionNumbers attention_numbers(const AttentionSizes& sizes) {
   const auto head_size = static_cast<double>(sizes.channels / sizes.heads);
+  const auto scale = static_cast<float>(1.0 / std::sqrt(head_size));
   return {static_cast<int>(sizes.tokens), static_cast<int>(sizes.heads),
           static_cast<int>(head_size),    static_cast<int>(sizes.channels),
-          sizes.statistics_stride,        static_cast<float>(1.0 / std::sqrt(head_size))};
+          sizes.statistics_stride,        scale,
+          scale * 1.44269504088896341f};
 }
 
 template <class Element>

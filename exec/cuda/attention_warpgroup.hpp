@@ -20,6 +20,15 @@ namespace spillway::cuda {
 constexpr int producer_warps = 4;
 constexpr int swizzled_row_bytes = 128, swizzled_columns = 64, swizzled_bytes = 1024;
 
+// Whether warpgroups can have so many registers per thread: a block starts with the same number for
+// all, a multiple of 8 that the compiler takes from __launch_bounds__(threads, 1), and what
+// producers give back must cover what consumers ask for, or these would wait forever.
+constexpr bool registers_suffice(int consumer_groups, int of_producers, int of_consumers) {
+  constexpr int of_multiprocessor = 65536;
+  const int at_start = of_multiprocessor / ((1 + consumer_groups) * warpgroup_size) / 8 * 8;
+  return of_producers + consumer_groups * of_consumers <= (1 + consumer_groups) * at_start;
+}
+
 // `Rows` rows of a head as the tensor cores read them: 64 columns after the other, each a column of
 // rows of 128 bytes with 128-byte swizzle. One tile serves as operand with the head's columns as
 // inner dimension ("K-major"), and with the rows as inner dimension ("MN-major").
@@ -45,6 +54,12 @@ struct SwizzledTile {
   __device__ static constexpr std::uint32_t row_step(int step) {
     return static_cast<std::uint32_t>(step * 16 * swizzled_row_bytes);
   }
+};
+
+// Sums of 64 x Columns, rounded: what they are as left operands, 16 columns a step.
+template <int Columns>
+struct LeftOperands {
+  Matrices step[Columns / 16];
 };
 
 // A warp starts to copy `Count` rows of a head to rows `first` and on of a tile, 4 rows x 128 bytes
@@ -188,7 +203,7 @@ template <int HeadSize, int Rows>
 __device__ inline void write_sums(std::byte* tile, int row, const WarpgroupSums<HeadSize>& sums,
                                   const float (&factor)[2], bf16* to, std::int64_t stride,
                                   int rows) {
-  const int lane = static_cast<int>(threadIdx.x) % warp_size;
+  const int lane = lane_anew();
   std::byte* const own = tile + row * swizzled_row_bytes;
   SPILLWAY_UNROLL
   for (int half = 0; half < 2; ++half) {

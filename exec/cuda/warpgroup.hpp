@@ -55,6 +55,18 @@ struct WarpgroupSums {
 // `value` is the same in all lanes of the warp, and the compiler may know.
 __device__ inline int uniform_in_warp(int value) { return __shfl_sync(0xffffffffu, value, 0); }
 
+// The thread's place in its warp, read anew: the compiler keeps nothing made of it in registers
+// across a loop that has none to spare.
+__device__ inline int lane_anew() {
+#ifdef __CUDACC__
+  unsigned lane;
+  asm volatile("mov.u32 %0, %%laneid;" : "=r"(lane));
+  return static_cast<int>(lane);
+#else
+  return static_cast<int>(threadIdx.x % warp_size);
+#endif
+}
+
 // What a descriptor's address field and offsets are made of: 18 bits, without the lowest 4.
 __device__ inline std::uint64_t descriptor_field(std::uint32_t bytes) {
   return (bytes & 0x3ffffu) >> 4;
