@@ -29,6 +29,7 @@ struct GpuTiming {
   // The same work done by others, in turn with it; empty where there is none.
   std::string reference;
   std::vector<double> reference_seconds;
+  std::string note;  // what the reader should know; often empty
 };
 
 enum class GpuBenchSize : std::uint8_t {

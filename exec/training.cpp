@@ -119,6 +119,7 @@ std::vector<std::string> Training::warnings() const {
   std::vector<std::string> all = executor_->warnings();
   if (const SsdStore* const store = training_store_->store())
     all.insert(all.begin(), store->warnings().begin(), store->warnings().end());
+  for (std::string& warning : device_->warnings()) all.push_back(std::move(warning));
   std::sort(all.begin(), all.end());
   all.erase(std::unique(all.begin(), all.end()), all.end());
   return all;

@@ -133,7 +133,12 @@ std::vector<SpeedFigure> gpu_attention_figures(const GpuUnderTest& gpu,
   const SpeedFigure peak = figure_of(measured->matmul_peak());
   std::vector<SpeedFigure> figures;
   for (const GpuTiming& timing : measured->attention()) {
-    SpeedFigure& figure = figures.emplace_back(figure_of(timing));
+    SpeedFigure own = figure_of(timing);
+    SpeedFigure& figure = figures.emplace_back(own);
+    figure.note = timing.note;
+    if (!own.ratios.empty())
+      figure.note = fmt::format("{:.2f} times as fast as {}", own.ratio(), timing.reference);
+    figure.ratios.clear();
     hold_to(figure, timing, peak, least_of_peak);
   }
   return figures;

@@ -8,6 +8,7 @@
 #include <memory>
 #include <vector>
 
+#include "exec/cuda/attention_choice.hpp"
 #include "exec/cuda/bf16.hpp"
 #include "exec/gpu_bench.hpp"
 
@@ -78,6 +79,7 @@ class BenchRunner {
 std::vector<GpuTiming> time_memory_bound(BenchRunner& runner);
 std::vector<GpuTiming> time_matmuls(BenchRunner& runner);
 GpuTiming time_matmul_peak(BenchRunner& runner);
-std::vector<GpuTiming> time_attention(BenchRunner& runner);
+// With the kernels of `choice`; where those are Hopper's, in turn with the others as reference.
+std::vector<GpuTiming> time_attention(BenchRunner& runner, const AttentionChoice& choice);
 
 }  // namespace spillway::cuda

@@ -30,8 +30,10 @@ std::vector<AttentionShape> shapes_of(const BenchRunner& runner) {
   return shapes;
 }
 
-void time_shape(BenchRunner& runner, const AttentionShape& shape, std::vector<GpuTiming>& timings) {
+void time_shape(BenchRunner& runner, const AttentionChoice& choice, const AttentionShape& shape,
+                std::vector<GpuTiming>& timings) {
   AttentionSizes sizes;
+  sizes.kernels = choice.kernels;
   sizes.sequences = shape.sequences;
   sizes.tokens = shape.tokens;
   sizes.channels = shape.channels;
@@ -47,32 +49,42 @@ void time_shape(BenchRunner& runner, const AttentionShape& shape, std::vector<Gp
   const double t = static_cast<double>(sizes.tokens);
   const double flops =
       static_cast<double>(sizes.sequences) * 4 * t * t / 2 * static_cast<double>(sizes.channels);
-  const std::string what = fmt::format("{} sequences of {} tokens, {} heads of {}, causal, bf16",
-                                       sizes.sequences, sizes.tokens, sizes.heads, shape.head_size);
+  const std::string what =
+      fmt::format("{} sequences of {} tokens, {} heads of {}, causal, bf16, {}", sizes.sequences,
+                  sizes.tokens, sizes.heads, shape.head_size, name_of(choice.kernels));
+  AttentionSizes other = sizes;
+  other.kernels = AttentionKernels::mma_sync;
+  const bool has_other = choice.kernels != other.kernels;
+  const auto time = [&](GpuTiming timing, auto call) {
+    timing.what = what;
+    timing.note = choice.warning;
+    if (has_other) timing.reference = fmt::format("with {}", name_of(other.kernels));
+    const auto with = [&](const AttentionSizes& chosen) {
+      return [&](std::int64_t, cudaStream_t stream) { call(chosen, stream); };
+    };
+    runner.time(timing, with(sizes), has_other ? BenchCall(with(other)) : BenchCall());
+    timings.push_back(std::move(timing));
+  };
   GpuTiming forward;
   forward.name = fmt::format("attention/forward-d{}-t{}", shape.head_size, sizes.tokens);
-  forward.what = what;
   forward.flops = flops;
-  runner.time(forward, [&](std::int64_t, cudaStream_t stream) {
-    attention_forward(sizes, qkv.data(), output.data(), log_sum_exp.data(), stream);
+  time(std::move(forward), [&](const AttentionSizes& chosen, cudaStream_t stream) {
+    attention_forward(chosen, qkv.data(), output.data(), log_sum_exp.data(), stream);
   });
-  timings.push_back(std::move(forward));
   GpuTiming backward;
   backward.name = fmt::format("attention/backward-d{}-t{}", shape.head_size, sizes.tokens);
-  backward.what = what;
   backward.flops = backward_factor * flops;
-  runner.time(backward, [&](std::int64_t, cudaStream_t stream) {
-    attention_backward(sizes, qkv.data(), output.data(), log_sum_exp.data(), output_gradient.data(),
-                       qkv_gradient.data(), dots.data(), stream);
+  time(std::move(backward), [&](const AttentionSizes& chosen, cudaStream_t stream) {
+    attention_backward(chosen, qkv.data(), output.data(), log_sum_exp.data(),
+                       output_gradient.data(), qkv_gradient.data(), dots.data(), stream);
   });
-  timings.push_back(std::move(backward));
 }
 
 }  // namespace
 
-std::vector<GpuTiming> time_attention(BenchRunner& runner) {
+std::vector<GpuTiming> time_attention(BenchRunner& runner, const AttentionChoice& choice) {
   std::vector<GpuTiming> timings;
-  for (const AttentionShape& shape : shapes_of(runner)) time_shape(runner, shape, timings);
+  for (const AttentionShape& shape : shapes_of(runner)) time_shape(runner, choice, shape, timings);
   return timings;
 }
 

@@ -70,13 +70,21 @@ std::string open_device(int device) {
   return fmt::format("cuda ({})", properties.name);
 }
 
+// fp32 has kernels of its own.
+AttentionChoice attention_for(const Problem& problem) {
+  const ModelSpec& model = problem.model;
+  if (problem.workload.precision == Precision::fp32 || model.heads <= 0) return {};
+  return choose_attention({model.hidden / model.heads});
+}
+
 std::variant<GptCuda<float>, GptCuda<bf16>> make_gpt(const Problem& problem, std::byte* workspace,
-                                                     cudaStream_t stream) {
+                                                     cudaStream_t stream,
+                                                     AttentionKernels attention) {
   using Gpt = std::variant<GptCuda<float>, GptCuda<bf16>>;
   const GptWorkspace carved = GptWorkspace::carve(problem, workspace);
   if (problem.workload.precision == Precision::fp32)
     return Gpt(std::in_place_type<GptCuda<float>>, problem, carved, stream);
-  return Gpt(std::in_place_type<GptCuda<bf16>>, problem, carved, stream);
+  return Gpt(std::in_place_type<GptCuda<bf16>>, problem, carved, stream, attention);
 }
 
 }  // namespace
@@ -120,6 +128,7 @@ CudaDevice::CudaDevice(const Problem& problem, std::uint64_t gpu_bytes, std::uin
     : problem_(problem),
       options_(options),
       name_(open_device(options.device)),
+      attention_(attention_for(problem)),
       host_(host_bytes, "host memory"),
       host_registration_(pin_memory(host_.span())),
       arena_(take(gpu_bytes, "the schedule")),
@@ -127,7 +136,8 @@ CudaDevice::CudaDevice(const Problem& problem, std::uint64_t gpu_bytes, std::uin
       arena_bytes_(gpu_bytes),
       parts_(layout(problem)),
       streams_(options.device),
-      gpt_(make_gpt(problem, reserved_.get() + parts_.gpt, streams_.stream(Lane::gpu_compute))),
+      gpt_(make_gpt(problem, reserved_.get() + parts_.gpt, streams_.stream(Lane::gpu_compute),
+                    attention_.kernels)),
       host_optimizer_(problem, options.threads),
       block_ranges_(ranges_of(block_layout(problem.model))),
       embedding_ranges_(ranges_of(embedding_layout(problem.model))),
@@ -142,6 +152,11 @@ CudaDevice::~CudaDevice() {
   static_cast<void>(cudaSetDevice(options_.device));
   static_cast<void>(cudaDeviceSynchronize());
   if (transfers_ != nullptr) static_cast<void>(cudaStreamDestroy(transfers_));
+}
+
+std::vector<std::string> CudaDevice::warnings() const {
+  if (attention_.warning.empty()) return {};
+  return {attention_.warning};
 }
 
 std::string CudaDevice::name() const { return name_; }

@@ -13,6 +13,7 @@
 #include <variant>
 
 #include "exec/arena.hpp"
+#include "exec/cuda/attention_choice.hpp"
 #include "exec/cuda/cuda_streams.hpp"
 #include "exec/cuda/gpt_cuda.hpp"
 #include "exec/cuda/kernels.hpp"
@@ -46,6 +47,7 @@ class CudaDevice : public Device {
   void download(std::uint64_t offset, std::span<std::byte> to) override;
   void compute(const Task& task, const Operands& operands) override;
   void copy(Lane lane, std::byte* to, const std::byte* from, std::uint64_t bytes) override;
+  std::vector<std::string> warnings() const override;
   Streams* streams() override { return &streams_; }
   std::uint64_t highest_written(Tier tier) const override;
 
@@ -73,6 +75,7 @@ class CudaDevice : public Device {
   Problem problem_;
   CudaDeviceOptions options_;
   std::string name_;
+  AttentionChoice attention_;  // before anything else is taken on the device
   Arena host_;
   std::shared_ptr<void> host_registration_;
   Memory arena_, reserved_;

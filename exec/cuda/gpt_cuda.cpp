@@ -84,10 +84,11 @@ GptWorkspace GptWorkspace::carve(const Problem& problem, std::byte* memory) {
 
 template <class Element>
 GptCuda<Element>::GptCuda(const Problem& problem, const GptWorkspace& workspace,
-                          cudaStream_t stream)
+                          cudaStream_t stream, AttentionKernels attention)
     : problem_(supported(problem)),
       workspace_(workspace),
       stream_(stream),
+      attention_(attention),
       matmul_(workspace.matmul),
       b_(problem.workload.micro_batch),
       s_(problem.workload.sequences_at_once),
@@ -142,7 +143,7 @@ typename GptCuda<Element>::Activations GptCuda<Element>::activations(
 
 template <class Element>
 AttentionSizes GptCuda<Element>::attention_sizes() const {
-  return {s_, t_, c_, heads_, (4 + heads_) * t_};
+  return {s_, t_, c_, heads_, (4 + heads_) * t_, attention_};
 }
 
 template <class Element>

@@ -59,7 +59,8 @@ class GptCuda {
  public:
   // Throws InputError unless the problem is a GPT of shapes that the kernels compute, MachineError
   // when CUDA's libraries cannot be set up.
-  GptCuda(const Problem& problem, const GptWorkspace& workspace, cudaStream_t stream);
+  GptCuda(const Problem& problem, const GptWorkspace& workspace, cudaStream_t stream,
+          AttentionKernels attention = AttentionKernels::mma_sync);
 
   // text.tokens -> output (b, T, C). `parameters`: the embedding unit.
   void embed_forward(const Element* parameters, const Text& text, Element* output);
@@ -175,6 +176,7 @@ class GptCuda {
   Problem problem_;
   GptWorkspace workspace_;
   cudaStream_t stream_;
+  AttentionKernels attention_;
   Matmul matmul_;
   std::int64_t b_, s_, t_, c_, f_, v_, heads_;  // micro-batch, sequences at once, tokens, channels,
                                                 // feed-forward width, vocabulary, heads

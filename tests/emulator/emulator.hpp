@@ -67,6 +67,8 @@ struct Machine {
   int major = 9, minor = 0;
   // Of a multiprocessor. A block may have 1 KB less.
   std::size_t shared_bytes = 228 * 1024;
+  // False: its wgmma takes descriptors otherwise than documented (the swizzle does nothing).
+  bool wgmma_works = true;
   std::string name = "emulated GPU";
 };
 void set_machine(const Machine& machine);

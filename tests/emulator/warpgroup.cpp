@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "tests/emulator/block.hpp"
+#include "tests/emulator/calls.hpp"
 #include "tests/emulator/proxy.hpp"
 
 namespace emulator {
@@ -30,6 +31,7 @@ constexpr std::uint32_t poison = 0x7fc0dead;  // a NaN
 struct Descriptor {
   std::uint32_t address, leading, stride;
   unsigned swizzle;  // bits of the pattern: 0 none, 1: 32, 2: 64, 3: 128 bytes
+  std::uint32_t swaps;
 
   explicit Descriptor(std::uint64_t bits) {
     const auto field = [&](int shift) {
@@ -44,6 +46,7 @@ struct Descriptor {
     if ((bits & meaning) != 0) fail_thread("wgmma: bits of a descriptor that mean nothing are set");
     const std::array<unsigned, 4> pattern{0, 3, 2, 1};
     swizzle = pattern[bits >> 62];
+    swaps = machine().wgmma_works ? (1u << swizzle) - 1 : 0;
   }
 
   std::uint32_t at(int major, int step, bool transposed) const {
@@ -62,7 +65,7 @@ struct Descriptor {
       place += k % 8 * 2 + row / 8 * stride + row % 8 * width * 16;
       place += k / 8 * (swizzle == 0 ? leading : 16);
     }
-    return place ^ ((place >> 7 & (width - 1)) << 4);
+    return place ^ ((place >> 7 & swaps) << 4);
   }
 };
 
