@@ -11,7 +11,7 @@
 #include <string_view>
 
 #include "base/errors.hpp"
-#include "exec/cuda/attention_hopper.hpp"
+#include "exec/cuda/launch.hpp"
 
 namespace spillway::cuda {
 

@@ -49,7 +49,7 @@ constexpr int warpgroup_size = 128;
 // 64 x Columns sums over a warpgroup.
 template <int Columns>
 struct WarpgroupSums {
-  float sum[Columns / 2];
+  float sum[static_cast<std::size_t>(Columns / 2)];
 };
 
 // `value` is the same in all lanes of the warp, and the compiler may know.
@@ -63,7 +63,7 @@ __device__ inline int lane_anew() {
   asm volatile("mov.u32 %0, %%laneid;" : "=r"(lane));
   return static_cast<int>(lane);
 #else
-  return static_cast<int>(threadIdx.x % warp_size);
+  return static_cast<int>(threadIdx.x) % warp_size;
 #endif
 }
 

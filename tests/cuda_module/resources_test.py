@@ -1,6 +1,7 @@
 """What the kernels of the CUDA module take of a multiprocessor: resources_test.py MODULE.
 
-Each kernel, as it was compiled for each architecture, can be launched with the largest block it may be launched with
+Kernels for sm_90a start with the registers per thread that their warpgroups then share out (setmaxnreg): with fewer, those
+that ask for more would wait for ever. Each kernel, as it was compiled for each architecture, can be launched with the largest block it may be launched with
 (__launch_bounds__), asks for no more shared memory of fixed size than a block has, and keeps its variables in registers.
 A kernel that breaks the first of these compiles, and CUDA refuses to launch it.
 
@@ -83,8 +84,11 @@ def kernels(image):
     return found
 
 
-def faults(kernel):
+def faults(kernel, shares_registers=False):
     """What CUDA would refuse, or what would make it slow; in words."""
+    at_start = REGISTERS_OF_BLOCK // kernel["threads"] // 8 * 8
+    if shares_registers and kernel["registers"] != at_start:
+        yield f"starts with {kernel['registers']} registers per thread, its warpgroups share out {at_start}"
     of_warp = -(-32 * kernel["registers"] // REGISTERS_AT_ONCE) * REGISTERS_AT_ONCE
     registers = of_warp * -(-kernel["threads"] // 32)
     if registers > REGISTERS_OF_BLOCK:
@@ -99,19 +103,24 @@ class Resources(unittest.TestCase):
     path = pathlib.Path()
 
     def test_every_kernel_can_be_launched_and_keeps_its_variables_in_registers(self):
-        wrong, count, bounded = [], 0, 0
+        wrong, count, bounded, sharing = [], 0, 0, 0
         for architecture, image in cubins(section(self.path.read_bytes(), b".nv_fatbin")):
             for name, kernel in kernels(image).items():
                 count += 1
                 bounded += kernel["threads"] < THREADS_OF_BLOCK
-                wrong += [f"sm_{architecture} {name}: {fault}" for fault in faults(kernel)]
+                shares = "hopper_kernel" in name
+                sharing += shares
+                wrong += [f"sm_{architecture} {name}: {fault}" for fault in faults(kernel, shares)]
         self.assertGreater(count, 50)  # or they were not found
         self.assertGreater(bounded, count // 2)
+        self.assertEqual(sharing, 8)
         self.assertEqual(wrong, [])
 
     def test_what_is_too_much_would_be_found(self):
         fits = {"registers": 168, "threads": 384, "stack": 8, "shared": 48 * 1024}
         self.assertEqual(list(faults(fits)), [])
+        self.assertEqual(list(faults(fits, True)), [])
+        self.assertIn("share", next(faults({**fits, "registers": 160}, True)))
         for change, word in (({"threads": 416}, "take"), ({"registers": 169}, "take"), ({"stack": 40}, "fit"),
                              ({"shared": 50 * 1024}, "shared")):
             (fault,) = faults({**fits, **change})

@@ -84,6 +84,10 @@ class Block {
                        const std::source_location& where);
   void sleep_on(const void* key, const std::source_location& where);
   void wake(const void* key);
+  void dawdle() {
+    push_ready(current_);
+    go_on();
+  }
   std::uint64_t next_random() { return random_.next(); }
   int lane() const { return static_cast<int>(current_ % warp_lanes); }
   unsigned lanes() const {
@@ -481,6 +485,7 @@ void sleep_on(const void* key, const std::source_location& where) {
   in_kernel().sleep_on(key, where);
 }
 void wake(const void* key) { in_kernel().wake(key); }
+void dawdle() { in_kernel().dawdle(); }
 std::uint64_t next_random() { return in_kernel().next_random(); }
 int lane_index() { return in_kernel().lane(); }
 unsigned existing_lanes() { return in_kernel().lanes(); }

@@ -48,6 +48,8 @@ const void* exchange(unsigned mask, const void* deposit, std::size_t bytes,
 // The calling thread waits until another of its block calls wake() with the same key.
 void sleep_on(const void* key, const std::source_location& where);
 void wake(const void* key);
+// Others of the block that are ready may run first.
+void dawdle();
 // The next number of the block's own generator, which follows from the launch's seed.
 std::uint64_t next_random();
 // The calling thread's place in its warp, and the lanes that this has: fewer than 32 at the end of

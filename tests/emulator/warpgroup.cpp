@@ -383,6 +383,8 @@ void barrier_arrive(const unsigned char* barrier) {
 void barrier_wait(const unsigned char* barrier, int parity) {
   SharedBarrier* const awaited = shared_barrier(barrier, false);
   while (awaited->phase % 2 == parity) sleep_on(awaited, std::source_location::current());
+  // Whoever waits next has the more reason to.
+  for (std::uint64_t times = next_random() % 8; times > 0; --times) dawdle();
 }
 
 void named_barrier(int number, int threads) {
