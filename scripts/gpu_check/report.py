@@ -116,7 +116,8 @@ def figures_table(facts):
             held = f"{bound}, {'met' if target['met'] else '**missed**'}"
         else:
             held = ""
-        rows.append((code(figure["name"]), figure["what"], f"{number(figure['value'])} {figure['unit']}",
+        what = "; ".join(text for text in (figure["what"], figure.get("note", "")) if text)
+        rows.append((code(figure["name"]), what, f"{number(figure['value'])} {figure['unit']}",
                      number(figure["roofline"]), number(figure["ratio"]), held))
     if not rows:
         return []

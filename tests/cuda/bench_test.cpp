@@ -61,7 +61,15 @@ TEST_CASE("CUDA bench: each matrix product is held against a bare one of its sha
 }
 
 TEST_CASE("CUDA bench: attention both ways is held against the largest rate of a product") {
-  check_figures(gpu_attention_figures(test::gpu_under_test(), tiny()),
+  const GpuUnderTest gpu = test::gpu_under_test();
+  const auto figures = gpu_attention_figures(gpu, tiny());
+  // It says which kernels ran; on a Hopper, also how they compare with those for every GPU.
+  const bool is_hopper = gpu.info.major == 9 && gpu.info.minor == 0;
+  for (const SpeedFigure& figure : figures) {
+    CHECK_THAT(figure.what, Catch::Contains(is_hopper ? "wgmma" : "mma.sync"));
+    CHECK((figure.note.find("times as fast as with mma.sync") != std::string::npos) == is_hopper);
+  }
+  check_figures(figures,
                 {"gpu/attention/forward-d64-t32", "gpu/attention/backward-d64-t32",
                  "gpu/attention/forward-d128-t32", "gpu/attention/backward-d128-t32"},
                 0.50);
