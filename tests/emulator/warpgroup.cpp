@@ -20,6 +20,7 @@ namespace emulator {
 namespace {
 
 constexpr int inner = 16, warp_rows = 16;
+constexpr std::size_t left_rows = 64;
 constexpr std::size_t unit = 16;              // bytes that a layout moves together
 constexpr std::uint32_t poison = 0x7fc0dead;  // a NaN
 
@@ -69,14 +70,16 @@ struct Descriptor {
   }
 };
 
+using Row = std::array<double, inner>;
+
 // One instruction as one warp runs it.
 struct WarpProduct {
   int columns = 0, warp = 0;  // of its warpgroup
   bool left_shared = false, left_transposed = false, right_transposed = false, was_read = false;
   std::uint64_t left = 0, right = 0;
   std::array<std::array<std::uint32_t, 4>, warp_lanes> registers{};
-  std::array<std::array<double, inner>, warp_rows> rows{};
-  std::vector<std::array<double, inner>> right_columns;
+  // The left operand's 64 rows (in registers: this warp's only), then the right one's columns.
+  std::vector<Row> operands;
   int taken = 0;  // by how many lanes
 };
 
@@ -164,32 +167,45 @@ double element(BlockState& block, std::uint32_t window_address) {
   return static_cast<double>(std::bit_cast<float>(std::uint32_t{bits} << 16));
 }
 
-void read_operands(WarpProduct& product) {
-  if (product.was_read) return;
-  product.was_read = true;
+std::vector<Row> read_operands(const WarpProduct& product) {
   BlockState& block = state();
   const Descriptor right(product.right);
-  product.right_columns.resize(static_cast<std::size_t>(product.columns));
-  for (int column = 0; column < product.columns; ++column)
+  std::vector<Row> operands(left_rows + static_cast<std::size_t>(product.columns));
+  for (int column = 0; column < product.columns; ++column) {
+    Row& to = operands[left_rows + static_cast<std::size_t>(column)];
     for (int k = 0; k < inner; ++k)
-      product.right_columns[static_cast<std::size_t>(column)][static_cast<std::size_t>(k)] =
+      to[static_cast<std::size_t>(k)] =
           element(block, right.at(column, k, product.right_transposed));
-  for (int row = 0; row < warp_rows; ++row) {
-    for (int k = 0; k < inner; ++k) {
-      double& to = product.rows[static_cast<std::size_t>(row)][static_cast<std::size_t>(k)];
-      if (product.left_shared) {
-        to = element(block, Descriptor(product.left)
-                                .at(warp_rows * product.warp + row, k, product.left_transposed));
-      } else {
-        // Registers a0, a1: columns 2 (l % 4) and the next of rows l / 4 and l / 4 + 8; a2, a3: 8
-        // columns further.
-        const auto lane = static_cast<std::size_t>(row % 8 * 4 + k % 8 / 2);
-        const auto part = static_cast<std::size_t>(row / 8 + k / 8 * 2);
-        const std::uint32_t bits = product.registers[lane][part] >> (16 * (k % 2)) & 0xffffu;
-        to = static_cast<double>(std::bit_cast<float>(bits << 16));
-      }
+  }
+  if (product.left_shared) {
+    const Descriptor left(product.left);
+    for (std::size_t row = 0; row < left_rows; ++row)
+      for (int k = 0; k < inner; ++k)
+        operands[row][static_cast<std::size_t>(k)] =
+            element(block, left.at(static_cast<int>(row), k, product.left_transposed));
+    return operands;
+  }
+  for (std::size_t row = 0; row < warp_rows; ++row) {
+    for (std::size_t k = 0; k < inner; ++k) {
+      // Registers a0, a1: columns 2 (l % 4) and the next of rows l / 4 and l / 4 + 8; a2, a3: 8
+      // columns further.
+      const std::size_t lane = row % 8 * 4 + k % 8 / 2, part = row / 8 + k / 8 * 2;
+      const std::uint32_t bits = product.registers[lane][part] >> (16 * (k % 2)) & 0xffffu;
+      operands[warp_rows * static_cast<std::size_t>(product.warp) + row][k] =
+          static_cast<double>(std::bit_cast<float>(bits << 16));
     }
   }
+  return operands;
+}
+
+// Once, when the first lane waits. The ISA does not say when, or by which warp, what of an operand
+// is read: all of it has to stay as it is from the start to the wait.
+void read_again(WarpProduct& product) {
+  if (product.was_read) return;
+  product.was_read = true;
+  const std::vector<Row> now = read_operands(product);
+  if (std::memcmp(now.data(), product.operands.data(), now.size() * sizeof(Row)) != 0)
+    fail_thread("wgmma: an operand in shared memory changed before the wait for its product");
 }
 
 void finish(const Pending& pending) {
@@ -198,15 +214,17 @@ void finish(const Pending& pending) {
                   pending.product->registers[static_cast<std::size_t>(lane_index())].data(),
                   sizeof pending.product->registers[0]) != 0)
     fail_thread("wgmma: registers of the left operand changed before its wait");
-  read_operands(*pending.product);
+  read_again(*pending.product);
   const int lane = lane_index();
   for (int i = 0; i < pending.sums->columns / 2; ++i) {
-    const auto row = static_cast<std::size_t>(lane / 4 + i / 2 % 2 * 8);
+    const auto row =
+        static_cast<std::size_t>(warp_rows * pending.product->warp + lane / 4 + i / 2 % 2 * 8);
     const auto column = static_cast<std::size_t>(i / 4 * 8 + 2 * (lane % 4) + i % 2);
     float& value = pending.sums->value[static_cast<std::size_t>(i)];
     double sum = pending.accumulate ? static_cast<double>(value) : 0.0;
-    for (std::size_t k = 0; k < inner; ++k)
-      sum += pending.product->rows[row][k] * pending.product->right_columns[column][k];
+    const Row &left = pending.product->operands[row],
+              &right = pending.product->operands[left_rows + column];
+    for (std::size_t k = 0; k < inner; ++k) sum += left[k] * right[k];
     value = static_cast<float>(sum);
   }
   Accumulation& sums = *pending.sums;
@@ -279,7 +297,7 @@ void start_product(float* sums, int columns, const Start& start) {
     std::vector<Logged>& log = block.warpgroups[warp / 4];
     if (number == log.size()) log.push_back(mine);
     if (log[number] != mine) fail_thread("wgmma: warps of a warpgroup start different products");
-    if (next_random() % 2 == 0) read_operands(*product);
+    product->operands = read_operands(*product);
     products.push_back(product);
   }
   const std::shared_ptr<WarpProduct> product = products[number - block.dropped[warp]];
@@ -322,6 +340,9 @@ void products_commit() {
 }
 
 void products_wait(int groups) {
+  // Now and then a warp falls far behind the others of its warpgroup.
+  if (next_random() % 256 == 0)
+    for (int times = 0; times < 400; ++times) dawdle();
   exchange(full_mask, nullptr, 0, std::source_location::current());
   ThreadProducts& thread = state().threads[thread_index()];
   thread.begun = false;

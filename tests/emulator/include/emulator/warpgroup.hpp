@@ -2,12 +2,12 @@
 // way as there.
 //
 // Products are those of warps: each warp of a warpgroup computes its own 16 of 64 rows when it gets
-// there, and nothing but barriers keeps the four together (the ISA promises no more). An operand in
-// shared memory is read when the product is started or when it is waited for, as a seed decides;
-// sums are NaN from the start of a product to its wait. Ends the launch: a product without
-// products_begin() after the last wait; lanes of a warp, or warps of a warpgroup, that start
-// different products; sums or registers of the left operand that changed before the wait; operands
-// outside of shared memory, or copied there without fence_for_products(); a base offset.
+// there, and nothing but barriers keeps the four together (the ISA promises no more). Sums are NaN
+// from the start of a product to its wait. Ends the launch: a product without products_begin()
+// after the last wait; lanes of a warp, or warps of a warpgroup, that start different products;
+// operands in shared memory, sums, or registers of the left operand that change between start and
+// wait; operands outside of shared memory, or copied there without fence_for_products(); a base
+// offset.
 #pragma once
 
 #include <cstdint>
