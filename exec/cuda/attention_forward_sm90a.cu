@@ -233,6 +233,8 @@ __device__ void consume(std::byte* memory, SharedAddress tiles, const BlockBarri
         mask(t);
         const bool raised = online_softmax(scores, numbers.scale_log2, rows, factor);
         if constexpr (HasOutput) {
+          computed_here(rows.sum[0]);
+          computed_here(rows.sum[1]);
           products_wait<0>();
           keep(outputs);
           release(tile + t - 1, 1);

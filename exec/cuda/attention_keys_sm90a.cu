@@ -204,6 +204,8 @@ __device__ void consume(std::byte* memory, SharedAddress tiles, const BlockBarri
         };
         probabilities(scores, statistics(0), numbers.scale_log2, first_query < group_key + 63,
                       group_key + 16 * warp + lane / 4, first_query + 2 * (lane % 4));
+        // With heads of 64, registers do not suffice; half of the exponentials come before anyway.
+        if constexpr (HeadSize == 128) computed_here(scores.sum[queries / 2 - 1]);
         products_wait<0>();
         keep(gradients);
         score_gradients(scores, gradients, statistics(1), p, ds);

@@ -171,6 +171,7 @@ __device__ void consume(std::byte* memory, SharedAddress tiles, const BlockBarri
       // Keys beyond the last token are in the future of every query there is.
       probabilities(scores, offset, numbers.scale_log2, tile * keys + keys - 1 > group_query,
                     warp_query + lane / 4, tile * keys + 2 * (lane % 4));
+      computed_here(scores.sum[keys / 2 - 1]);
       products_wait<0>();
       keep(gradients);
       release(ring, 1);

@@ -128,6 +128,13 @@ __device__ inline void keep([[maybe_unused]] WarpgroupSums<Columns>& sums) {
 #endif
 }
 
+// For a number that is never negative: a branch that is never taken, behind which the compiler
+// cannot move what `value` is made of. Before a wait it keeps arithmetic that is meant to run
+// beside products from being done after them.
+__device__ inline void computed_here(float value) {
+  if (value < 0.0f) __trap();
+}
+
 #ifdef __CUDACC__
 // The operands of the instructions below: 32 or 64 sums, %0 and up.
 #define SPILLWAY_4_SUMS(s, i) "+f"(s[i]), "+f"(s[i + 1]), "+f"(s[i + 2]), "+f"(s[i + 3])
