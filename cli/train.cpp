@@ -293,8 +293,10 @@ Preparation prepare(CLI::App& command, Options& options) {
   training.threads = options.threads;
   if (device.gpu) {
     training.backend = TrainingRecord::cuda_backend;
+    training.attention = attention_to_train_with(point);
     training.make_device = [problem = plan.problem,
-                            cuda = CudaOptions{device.gpu->id, options.threads}](
+                            cuda =
+                                CudaOptions{device.gpu->id, options.threads, training.attention}](
                                std::uint64_t gpu_bytes, std::uint64_t host_bytes) {
       return make_cuda_device(problem, gpu_bytes, host_bytes, cuda);
     };

@@ -5,11 +5,13 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <cstdlib>
 #include <sstream>
 #include <string_view>
 
 #include "base/errors.hpp"
 #include "base/units.hpp"
+#include "exec/cuda_module.hpp"
 
 namespace spillway::cli {
 
@@ -97,6 +99,12 @@ void check_backend(const Problem& problem, bool cuda) {
                                  problem.workload.sequences_at_once),
                      "leave it out");
   }
+}
+
+std::string attention_to_train_with(const std::optional<ResumePoint>& point) {
+  const std::string wanted = cuda_attention();
+  if (!point || std::getenv("SPILLWAY_CUDA_ATTENTION") != nullptr) return wanted;
+  return TrainingRecord::parse(point->record.identity.training).attention;
 }
 
 void require_room(const ModelSpec& model, const fs::path& folder) {

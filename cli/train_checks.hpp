@@ -2,11 +2,13 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "exec/commit_points.hpp"
 #include "exec/executor.hpp"
+#include "exec/training.hpp"
 #include "policies/problem.hpp"
 
 namespace spillway::cli {
@@ -23,6 +25,10 @@ Durability parse_durability(const std::string& text);
 
 // Throws InputError for what the backend (that of the CPU, or CUDA's) cannot train.
 void check_backend(const Problem& problem, bool cuda);
+
+// The kernels of attention that CUDA trains with: a resumed training goes on with those it has.
+// Where the environment asks for others, these, and resuming is refused later. Throws InputError.
+std::string attention_to_train_with(const std::optional<ResumePoint>& point);
 
 // The weights are written at the end; that there is no room for them must not show after hours of
 // training. Throws MachineError.

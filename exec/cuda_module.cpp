@@ -109,6 +109,15 @@ bool cuda_driver_present() {
   return driver != nullptr;
 }
 
+std::string cuda_attention() {
+  const char* const value = std::getenv("SPILLWAY_CUDA_ATTENTION");
+  const std::string wanted = value == nullptr || *value == 0 ? "mma" : value;
+  if (wanted == "mma" || wanted == "wgmma") return wanted;
+  throw InputError(
+      fmt::format("SPILLWAY_CUDA_ATTENTION={}: there are no such kernels of attention", wanted),
+      "mma: those for every GPU; wgmma: those for Hopper");
+}
+
 std::uint64_t cuda_free_bytes(int device) {
   return module_function<std::uint64_t(int)>("spillway_cuda_free_bytes")(device);
 }

@@ -42,9 +42,15 @@ bool cuda_driver_present();
 // GPU memory that is free now, once CUDA itself has taken what it needs. Throws MachineError.
 std::uint64_t cuda_free_bytes(int device);
 
+// Which kernels compute attention, by the environment's SPILLWAY_CUDA_ATTENTION: "mma", which is
+// also what is taken where it says nothing, or "wgmma" (exec/cuda/attention_choice.hpp). Throws
+// InputError when it says something else.
+std::string cuda_attention();
+
 struct CudaOptions {
   int device = 0;   // as nvidia-smi numbers them
   int threads = 1;  // of the optimizer on the CPU
+  std::string attention = cuda_attention();
 };
 
 // Bytes of GPU memory that training takes beside what the schedule plans. Throws MachineError where

@@ -10,7 +10,6 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <vector>
 
 #include "exec/adam.hpp"
 #include "policies/schedule.hpp"
@@ -61,8 +60,6 @@ class Device {
   // Host to GPU (lane pcie.h2d) or back (pcie.d2h).
   virtual void copy(Lane lane, std::byte* to, const std::byte* from, std::uint64_t bytes) = 0;
 
-  // What does not work here as it should, for the user to read.
-  virtual std::vector<std::string> warnings() const { return {}; }
   // The lanes that are streams; null: none are.
   virtual Streams* streams() { return nullptr; }
   // One past the highest byte ever written in the arena of a tier, where the device can tell: for

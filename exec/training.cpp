@@ -69,12 +69,17 @@ Training::Training(TrainingOptions options) : options_(std::move(options)) {
                     remainder_ ? remainder_->use(tier).peak_bytes : 0);
   };
 
-  TrainingRecord record{
-      problem.model,       problem.workload,
-      options_.seed,       options_.optimizer,
-      dataset_->size(),    XXH3_64bits(dataset_->corpus().data(), dataset_->size()),
-      options_.backend,    {},
-      schedule_->policy(), options_.steps};
+  TrainingRecord record{problem.model,
+                        problem.workload,
+                        options_.seed,
+                        options_.optimizer,
+                        dataset_->size(),
+                        XXH3_64bits(dataset_->corpus().data(), dataset_->size()),
+                        options_.backend,
+                        options_.attention,
+                        {},
+                        schedule_->policy(),
+                        options_.steps};
   for (const auto& path : options_.data) record.data.push_back(std::filesystem::absolute(path));
   if (options_.resume) {
     require_same_numbers(TrainingRecord::parse(options_.resume->record.identity.training), record);
@@ -119,7 +124,6 @@ std::vector<std::string> Training::warnings() const {
   std::vector<std::string> all = executor_->warnings();
   if (const SsdStore* const store = training_store_->store())
     all.insert(all.begin(), store->warnings().begin(), store->warnings().end());
-  for (std::string& warning : device_->warnings()) all.push_back(std::move(warning));
   std::sort(all.begin(), all.end());
   all.erase(std::unique(all.begin(), all.end()), all.end());
   return all;

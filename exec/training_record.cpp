@@ -14,11 +14,13 @@ namespace {
 using nlohmann::ordered_json;
 
 constexpr const char* sequences_at_once = "--sequences-at-once";
+constexpr const char* attention_kernels = "SPILLWAY_CUDA_ATTENTION";
 
 // By the option that sets it, for messages.
 ordered_json numbers_of(const TrainingRecord& r) {
   const OptimizerSettings& o = r.optimizer;
   return {{"--device", r.backend},
+          {attention_kernels, r.attention},
           {"--model", model_to_toml(r.model)},
           {"--batch", r.workload.batch},
           {"--micro-batch", r.workload.micro_batch},
@@ -75,6 +77,7 @@ TrainingRecord TrainingRecord::parse(const std::string& text) {
     r.workload.sequence = n.at("--sequence");
     r.workload.sequences_at_once = n.value(sequences_at_once, std::int64_t{1});
     r.backend = n.value("--device", cpu_backend);
+    r.attention = n.value(attention_kernels, usual_attention);
     r.workload.precision = static_cast<Precision>(n.at("--precision").get<int>());
     r.workload.gradient = static_cast<GradientWidth>(n.at("--gradient-bits").get<int>());
     r.workload.clip = parse_gradient_clip("--gradient-clip", n.at("--gradient-clip"));

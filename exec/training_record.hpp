@@ -21,6 +21,8 @@ struct TrainingRecord {
   std::uint64_t data_bytes = 0, data_hash = 0;  // XXH3 of all text, in order
   // Whose arithmetic it is: "cpu" or "cuda". Sums are added up in other orders.
   std::string backend = cpu_backend;
+  // Of the backend cuda: which kernels of attention (cuda_attention() in exec/cuda_module.hpp).
+  std::string attention = usual_attention;
   // Decide time and place only: a resumed training may have others.
   std::vector<std::filesystem::path> data;  // absolute
   std::string policy;                       // settled
@@ -28,6 +30,7 @@ struct TrainingRecord {
 
   static constexpr const char* cpu_backend = "cpu";
   static constexpr const char* cuda_backend = "cuda";
+  static constexpr const char* usual_attention = "mma";
 
   std::string to_json() const;
   // What a record of an earlier version does not say is as it was then: the CPU backend, one

@@ -4,11 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <random>
-#include <string_view>
 
 #include "base/errors.hpp"
 #include "exec/cuda/launch.hpp"
@@ -18,6 +16,7 @@ namespace spillway::cuda {
 namespace {
 
 constexpr const char* variable = "SPILLWAY_CUDA_ATTENTION";
+constexpr const char* without = "unset it: then the kernels for every GPU compute attention";
 
 // Device memory for the check.
 template <class T>
@@ -69,7 +68,12 @@ struct CheckInputs {
 struct CheckResults {
   std::vector<bf16> output, qkv_gradient;
   std::vector<float> log_sum_exp;
+  bool parts_agree = false;  // forward for one of its results alone has the bits of both
 };
+template <class T>
+bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
+}
 
 // Forward, and backward from what that saved; all sequences have the same text.
 CheckResults run_both_ways(const AttentionSizes& sizes, const CheckInputs& inputs) {
@@ -91,13 +95,23 @@ CheckResults run_both_ways(const AttentionSizes& sizes, const CheckInputs& input
   attention_backward(sizes, qkv.data(), output.data(), log_sum_exp.data(), output_gradient.data(),
                      qkv_gradient.data(), dots.data(), nullptr);
   SPILLWAY_CUDA(cudaDeviceSynchronize());
-  return {output.download(), qkv_gradient.download(), log_sum_exp.download()};
+  CheckResults results{output.download(), qkv_gradient.download(), log_sum_exp.download()};
+  output.fill({nan});
+  log_sum_exp.fill({std::numeric_limits<float>::quiet_NaN()});
+  attention_forward(sizes, qkv.data(), output.data(), nullptr, nullptr);
+  attention_forward(sizes, qkv.data(), static_cast<bf16*>(nullptr), log_sum_exp.data(), nullptr);
+  SPILLWAY_CUDA(cudaDeviceSynchronize());
+  results.parts_agree = same_bits(output.download(), results.output) &&
+                        same_bits(log_sum_exp.download(), results.log_sum_exp);
+  return results;
 }
 
 double value_of(bf16 number) { return static_cast<double>(to_float(number)); }
 double value_of(float number) { return static_cast<double>(number); }
 
-// |a - b| / |b| over columns [first, first + columns) of b's rows of `width`; NaN if any is.
+// |a - b| / |b| over columns [first, first + columns) of b's rows of `width`; NaN if any is, and
+// infinite where a single number is off by more than roundings: by 2^-5 of itself and of what b's
+// numbers are by their root mean square.
 template <class T>
 double relative_distance(const std::vector<T>& a, const std::vector<T>& b, std::size_t width,
                          std::size_t first, std::size_t columns) {
@@ -107,6 +121,15 @@ double relative_distance(const std::vector<T>& a, const std::vector<T>& b, std::
       const double x = value_of(a[i]), y = value_of(b[i]);
       differences += (x - y) * (x - y);
       squares += y * y;
+    }
+  }
+  const double typical =
+      std::sqrt(squares * static_cast<double>(width) / static_cast<double>(b.size() * columns));
+  for (std::size_t row = 0; row < b.size(); row += width) {
+    for (std::size_t i = row + first; i < row + first + columns; ++i) {
+      const double x = value_of(a[i]), y = value_of(b[i]);
+      if (std::abs(x - y) > 0x1p-5 * (std::abs(y) + typical))
+        return std::numeric_limits<double>::infinity();
     }
   }
   return std::sqrt(differences / squares);
@@ -126,18 +149,6 @@ int attribute(cudaDeviceAttr which) {
   SPILLWAY_CUDA(cudaGetDevice(&device));
   SPILLWAY_CUDA(cudaDeviceGetAttribute(&value, which, device));
   return value;
-}
-
-// The device as it was before a kernel failed on it.
-void recover(int device, const std::string& failure) {
-  cudaGetLastError();
-  if (cudaDeviceSynchronize() == cudaSuccess) return;
-  static_cast<void>(cudaDeviceReset());
-  static_cast<void>(cudaSetDevice(device));
-  cudaGetLastError();
-  if (cudaFree(nullptr) == cudaSuccess && cudaDeviceSynchronize() == cudaSuccess) return;
-  throw MachineError("the GPU cannot be used after a kernel of attention failed on it: " + failure,
-                     fmt::format("start again with {}=mma", variable));
 }
 
 }  // namespace
@@ -166,7 +177,7 @@ std::string check_hopper_attention(std::int64_t head_size) {
   const CheckResults results = run_both_ways(sizes, inputs);
 
   // Both ways round probabilities, gradients of scores and results to bf16, mostly to the same
-  // numbers; one wrong element among these would already be more than 2^-8 of all.
+  // numbers.
   constexpr double limit = 0x1p-8;
   struct Part {
     const char* name;
@@ -190,47 +201,44 @@ std::string check_hopper_attention(std::int64_t head_size) {
   if (!repeats(results.output, elements) || !repeats(results.qkv_gradient, 3 * elements) ||
       !repeats(results.log_sum_exp, static_cast<std::size_t>(sizes.statistics_stride)))
     return fmt::format("heads of {}: equal sequences have different results", head_size);
+  if (!results.parts_agree)
+    return fmt::format("heads of {}: output or log-sum-exp alone have other bits", head_size);
   return "";
 }
 
-AttentionChoice choose_attention(const std::vector<std::int64_t>& head_sizes) {
-  const char* const value = std::getenv(variable);
-  const std::string_view wanted = value == nullptr ? "" : value;
-  if (wanted != "" && wanted != "mma" && wanted != "wgmma") {
-    throw InputError(fmt::format("{}={}: there are no such kernels", variable, wanted),
-                     "mma: those for every GPU; wgmma: those for Hopper; unset: what is best");
+bool is_hopper() {
+  return attribute(cudaDevAttrComputeCapabilityMajor) == 9 &&
+         attribute(cudaDevAttrComputeCapabilityMinor) == 0;
+}
+
+AttentionKernels choose_attention(const std::string& wanted,
+                                  const std::vector<std::int64_t>& head_sizes) {
+  if (wanted != "wgmma") return AttentionKernels::mma_sync;
+  if (!is_hopper()) {
+    throw InputError(
+        fmt::format("{}=wgmma: these kernels are for compute capability 9.0, this GPU has {}.{}",
+                    variable, attribute(cudaDevAttrComputeCapabilityMajor),
+                    attribute(cudaDevAttrComputeCapabilityMinor)),
+        without);
   }
-  const int major = attribute(cudaDevAttrComputeCapabilityMajor);
-  const int minor = attribute(cudaDevAttrComputeCapabilityMinor);
-  const bool is_hopper = major == 9 && minor == 0;
-  if (wanted == "wgmma") {
-    if (is_hopper) return {AttentionKernels::wgmma, ""};
-    throw InputError(fmt::format("{}=wgmma: these kernels are for compute capability 9.0, this GPU "
-                                 "has {}.{}",
-                                 variable, major, minor),
-                     "unset it");
-  }
-  if (wanted == "mma" || !is_hopper) return {};
-  bool taken = false;
   for (const std::int64_t head_size : head_sizes) {
-    if (head_size != 64 && head_size != 128) continue;
-    taken = true;
-    int device = 0;
-    SPILLWAY_CUDA(cudaGetDevice(&device));
+    if (head_size != 64 && head_size != 128) {
+      throw InputError(fmt::format("{}=wgmma: these kernels compute heads of 64 and of 128, not "
+                                   "of {}",
+                                   variable, head_size),
+                       without);
+    }
     std::string failure;
     try {
       failure = check_hopper_attention(head_size);
     } catch (const MachineError& error) {
       failure = fmt::format("heads of {}: {}", head_size, error.what());
-      recover(device, failure);
     }
     if (failure.empty()) continue;
-    return {AttentionKernels::mma_sync,
-            fmt::format("attention's kernels for Hopper did not pass their check on this GPU ({}); "
-                        "using those for every GPU, which are slower",
-                        failure)};
+    throw MachineError(
+        "attention's kernels for Hopper did not pass their check on this GPU: " + failure, without);
   }
-  return {taken ? AttentionKernels::wgmma : AttentionKernels::mma_sync, ""};
+  return AttentionKernels::wgmma;
 }
 
 }  // namespace spillway::cuda

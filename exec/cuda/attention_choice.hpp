@@ -1,5 +1,8 @@
-// Which kernels of attention a device gets: those with Hopper's own matrix instructions where the
-// GPU is one and they prove right on it, else those that every GPU from 8.0 on can run.
+// Which kernels of attention a device gets: those that every GPU from 8.0 on can run, or, where
+// they are asked for, those with Hopper's own matrix instructions, once they have proved right on
+// it.
+//
+// They are not the default: their first run on a real GPU is still to come.
 #pragma once
 
 #include <cstdint>
@@ -10,28 +13,22 @@
 
 namespace spillway::cuda {
 
-struct AttentionChoice {
-  AttentionKernels kernels = AttentionKernels::mma_sync;
-  std::string warning;  // why Hopper's were not taken although they could be; else empty
-};
+// For attention of bf16 with heads of these sizes on the current device. `wanted`: "mma" or
+// "wgmma". For the latter a small text goes through both kinds, forward and backward: they must
+// agree within roundings, and a sequence must have the same bits wherever it lies. That needs some
+// 150 MB of GPU memory, once. Throws InputError where the device or a size of head is not one for
+// them, MachineError where they do not pass.
+AttentionKernels choose_attention(const std::string& wanted,
+                                  const std::vector<std::int64_t>& head_sizes);
 
-// For attention of bf16 with heads of these sizes on the current device. Where the device has
-// compute capability 9.0 and a size is one that Hopper's kernels compute, a small text goes through
-// both kinds, forward and backward: if they agree within roundings, and a sequence has the same
-// bits wherever it lies, Hopper's are taken. That needs some 150 MB of GPU memory for some 20 ms,
-// and has to come before any other use of the device: where a kernel fails on it, the device is
-// reset.
-//
-// SPILLWAY_CUDA_ATTENTION=mma or =wgmma decides instead; nothing is checked then. Throws InputError
-// when it says something else, or wgmma where the GPU has none; MachineError when the device cannot
-// be used after a failure.
-AttentionChoice choose_attention(const std::vector<std::int64_t>& head_sizes);
+// Whether the current device has compute capability 9.0.
+bool is_hopper();
 
 // "wgmma" or "mma.sync".
 const char* name_of(AttentionKernels kernels);
 
 // What is wrong with Hopper's kernels for heads of this size (64 or 128) on the current device;
-// empty when nothing is. Throws MachineError where CUDA fails.
+// empty when nothing is. Throws MachineError where CUDA fails: the device is of no use then.
 std::string check_hopper_attention(std::int64_t head_size);
 
 }  // namespace spillway::cuda

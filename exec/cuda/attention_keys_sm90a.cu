@@ -5,8 +5,7 @@
 // the diagonal on. Scores are transposed (keys are rows), so that probabilities and gradients of
 // scores become left operands in registers:
 //   S = K Q^T,  dP = V dO^T,  P = exp(S),  dS = P (dP - D),  dV += P dO,  dK += dS Q.
-// The scores of the next tile are started together with dV and dK of this one, and dP runs while
-// exponentials are computed.
+// dP runs while exponentials are computed; dV and dK have to be done before the next scores.
 #include "exec/cuda/attention_hopper.hpp"
 #include "exec/cuda/attention_warpgroup.hpp"
 

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <optional>
 #include <random>
 #include <type_traits>
 
@@ -37,13 +36,11 @@ cudaDeviceProp properties_of(int device) {
 
 class CudaBench : public GpuBench {
  public:
-  explicit CudaBench(const GpuBenchOptions& options) : options_(options) {
-    runner_.emplace(options);
-  }
+  explicit CudaBench(const GpuBenchOptions& options) : runner_(options) {}
 
   GpuInfo info() override {
-    SPILLWAY_CUDA(cudaSetDevice(runner_->device()));
-    const cudaDeviceProp properties = properties_of(runner_->device());
+    SPILLWAY_CUDA(cudaSetDevice(runner_.device()));
+    const cudaDeviceProp properties = properties_of(runner_.device());
     std::size_t free = 0, total = 0;
     SPILLWAY_CUDA(cudaMemGetInfo(&free, &total));
     GpuInfo info;
@@ -58,32 +55,26 @@ class CudaBench : public GpuBench {
   }
 
   GpuTiming copy() override {
-    const std::size_t bytes = runner_->tiny() ? 4096 : 4 * runner_->beyond_cache();
+    const std::size_t bytes = runner_.tiny() ? 4096 : 4 * runner_.beyond_cache();
     const BenchArray<float> from(bytes / sizeof(float), 1.0f), to(bytes / sizeof(float), 1.0f);
     GpuTiming timing;
     timing.name = "copy";
     timing.what = fmt::format("device to device, {}", format_bytes(static_cast<double>(bytes)));
     timing.bytes = 2 * static_cast<double>(bytes);
-    runner_->time(timing, [&](std::int64_t, cudaStream_t stream) {
+    runner_.time(timing, [&](std::int64_t, cudaStream_t stream) {
       SPILLWAY_CUDA(
           cudaMemcpyAsync(to.data(), from.data(), bytes, cudaMemcpyDeviceToDevice, stream));
     });
     return timing;
   }
 
-  GpuTiming matmul_peak() override { return time_matmul_peak(*runner_); }
-  std::vector<GpuTiming> memory_bound() override { return time_memory_bound(*runner_); }
-  std::vector<GpuTiming> matmuls() override { return time_matmuls(*runner_); }
-  std::vector<GpuTiming> attention() override {
-    runner_.reset();  // choosing comes before other uses of the device
-    const AttentionChoice choice = choose_attention({64, 128});
-    runner_.emplace(options_);
-    return time_attention(*runner_, choice);
-  }
+  GpuTiming matmul_peak() override { return time_matmul_peak(runner_); }
+  std::vector<GpuTiming> memory_bound() override { return time_memory_bound(runner_); }
+  std::vector<GpuTiming> matmuls() override { return time_matmuls(runner_); }
+  std::vector<GpuTiming> attention() override { return time_attention(runner_); }
 
  private:
-  GpuBenchOptions options_;
-  std::optional<BenchRunner> runner_;
+  BenchRunner runner_;
 };
 
 }  // namespace

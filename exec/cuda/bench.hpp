@@ -80,6 +80,6 @@ std::vector<GpuTiming> time_memory_bound(BenchRunner& runner);
 std::vector<GpuTiming> time_matmuls(BenchRunner& runner);
 GpuTiming time_matmul_peak(BenchRunner& runner);
 // With the kernels of `choice`; where those are Hopper's, in turn with the others as reference.
-std::vector<GpuTiming> time_attention(BenchRunner& runner, const AttentionChoice& choice);
+std::vector<GpuTiming> time_attention(BenchRunner& runner);
 
 }  // namespace spillway::cuda

@@ -30,10 +30,10 @@ std::vector<AttentionShape> shapes_of(const BenchRunner& runner) {
   return shapes;
 }
 
-void time_shape(BenchRunner& runner, const AttentionChoice& choice, const AttentionShape& shape,
+void time_shape(BenchRunner& runner, AttentionKernels kernels, const AttentionShape& shape,
                 std::vector<GpuTiming>& timings) {
   AttentionSizes sizes;
-  sizes.kernels = choice.kernels;
+  sizes.kernels = kernels;
   sizes.sequences = shape.sequences;
   sizes.tokens = shape.tokens;
   sizes.channels = shape.channels;
@@ -51,13 +51,12 @@ void time_shape(BenchRunner& runner, const AttentionChoice& choice, const Attent
       static_cast<double>(sizes.sequences) * 4 * t * t / 2 * static_cast<double>(sizes.channels);
   const std::string what =
       fmt::format("{} sequences of {} tokens, {} heads of {}, causal, bf16, {}", sizes.sequences,
-                  sizes.tokens, sizes.heads, shape.head_size, name_of(choice.kernels));
+                  sizes.tokens, sizes.heads, shape.head_size, name_of(kernels));
   AttentionSizes other = sizes;
   other.kernels = AttentionKernels::mma_sync;
-  const bool has_other = choice.kernels != other.kernels;
+  const bool has_other = kernels != other.kernels;
   const auto time = [&](GpuTiming timing, auto call) {
     timing.what = what;
-    timing.note = choice.warning;
     if (has_other) timing.reference = fmt::format("with {}", name_of(other.kernels));
     const auto with = [&](const AttentionSizes& chosen) {
       return [&](std::int64_t, cudaStream_t stream) { call(chosen, stream); };
@@ -82,9 +81,11 @@ void time_shape(BenchRunner& runner, const AttentionChoice& choice, const Attent
 
 }  // namespace
 
-std::vector<GpuTiming> time_attention(BenchRunner& runner, const AttentionChoice& choice) {
+// On a Hopper its own kernels beside the usual ones, whatever training uses.
+std::vector<GpuTiming> time_attention(BenchRunner& runner) {
   std::vector<GpuTiming> timings;
-  for (const AttentionShape& shape : shapes_of(runner)) time_shape(runner, choice, shape, timings);
+  const AttentionKernels kernels = choose_attention(is_hopper() ? "wgmma" : "mma", {64, 128});
+  for (const AttentionShape& shape : shapes_of(runner)) time_shape(runner, kernels, shape, timings);
   return timings;
 }
 

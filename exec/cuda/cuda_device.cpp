@@ -70,11 +70,12 @@ std::string open_device(int device) {
   return fmt::format("cuda ({})", properties.name);
 }
 
-// fp32 has kernels of its own.
-AttentionChoice attention_for(const Problem& problem) {
+AttentionKernels attention_for(const Problem& problem, const std::string& wanted) {
   const ModelSpec& model = problem.model;
-  if (problem.workload.precision == Precision::fp32 || model.heads <= 0) return {};
-  return choose_attention({model.hidden / model.heads});
+  if (wanted == "wgmma" && problem.workload.precision == Precision::fp32)
+    throw InputError("SPILLWAY_CUDA_ATTENTION=wgmma: these kernels compute in bf16, not in fp32",
+                     "unset it");
+  return choose_attention(wanted, {model.hidden / std::max<std::int64_t>(1, model.heads)});
 }
 
 std::variant<GptCuda<float>, GptCuda<bf16>> make_gpt(const Problem& problem, std::byte* workspace,
@@ -128,7 +129,7 @@ CudaDevice::CudaDevice(const Problem& problem, std::uint64_t gpu_bytes, std::uin
     : problem_(problem),
       options_(options),
       name_(open_device(options.device)),
-      attention_(attention_for(problem)),
+      attention_(attention_for(problem, options.attention)),
       host_(host_bytes, "host memory"),
       host_registration_(pin_memory(host_.span())),
       arena_(take(gpu_bytes, "the schedule")),
@@ -137,7 +138,7 @@ CudaDevice::CudaDevice(const Problem& problem, std::uint64_t gpu_bytes, std::uin
       parts_(layout(problem)),
       streams_(options.device),
       gpt_(make_gpt(problem, reserved_.get() + parts_.gpt, streams_.stream(Lane::gpu_compute),
-                    attention_.kernels)),
+                    attention_)),
       host_optimizer_(problem, options.threads),
       block_ranges_(ranges_of(block_layout(problem.model))),
       embedding_ranges_(ranges_of(embedding_layout(problem.model))),
@@ -152,11 +153,6 @@ CudaDevice::~CudaDevice() {
   static_cast<void>(cudaSetDevice(options_.device));
   static_cast<void>(cudaDeviceSynchronize());
   if (transfers_ != nullptr) static_cast<void>(cudaStreamDestroy(transfers_));
-}
-
-std::vector<std::string> CudaDevice::warnings() const {
-  if (attention_.warning.empty()) return {};
-  return {attention_.warning};
 }
 
 std::string CudaDevice::name() const { return name_; }

@@ -25,8 +25,9 @@
 namespace spillway::cuda {
 
 struct CudaDeviceOptions {
-  int device = 0;   // as nvidia-smi numbers them (the program sets CUDA_DEVICE_ORDER)
-  int threads = 1;  // of the optimizer on the CPU
+  int device = 0;                 // as nvidia-smi numbers them (the program sets CUDA_DEVICE_ORDER)
+  int threads = 1;                // of the optimizer on the CPU
+  std::string attention = "mma";  // or "wgmma": attention_choice.hpp
 };
 
 class CudaDevice : public Device {
@@ -47,7 +48,6 @@ class CudaDevice : public Device {
   void download(std::uint64_t offset, std::span<std::byte> to) override;
   void compute(const Task& task, const Operands& operands) override;
   void copy(Lane lane, std::byte* to, const std::byte* from, std::uint64_t bytes) override;
-  std::vector<std::string> warnings() const override;
   Streams* streams() override { return &streams_; }
   std::uint64_t highest_written(Tier tier) const override;
 
@@ -75,7 +75,7 @@ class CudaDevice : public Device {
   Problem problem_;
   CudaDeviceOptions options_;
   std::string name_;
-  AttentionChoice attention_;  // before anything else is taken on the device
+  AttentionKernels attention_;  // before anything else is taken on the device
   Arena host_;
   std::shared_ptr<void> host_registration_;
   Memory arena_, reserved_;

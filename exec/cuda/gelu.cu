@@ -49,16 +49,18 @@ __global__ void __launch_bounds__(threads)
   }
 }
 
-// d/dx (x s(2u)) = s + x s (1 - s) 2u'. v becomes y.
+// d/dx (x s(2u)) = s + x s (1 - s) 2u'. v becomes y. Each operation is rounded on its own, so that
+// the bits are those of every kernel that this is a part of.
 template <class Element>
 __device__ inline void backward_pack(float (&v)[pack_size<Element>],
                                      float (&g)[pack_size<Element>]) {
   SPILLWAY_UNROLL
   for (int i = 0; i < pack_size<Element>; ++i) {
     const float s = gate<Element>(v[i]);
-    const float steep = (v[i] * v[i] * (3.0f * cubic) + 1.0f) * slope;
-    g[i] = g[i] * (s + v[i] * s * (1.0f - s) * steep);
-    v[i] = multiply(v[i], s);
+    const float y = multiply(v[i], s);
+    const float steep = multiply(add(multiply(multiply(v[i], v[i]), 3.0f * cubic), 1.0f), slope);
+    g[i] = multiply(g[i], add(s, multiply(multiply(y, add(1.0f, -s)), steep)));
+    v[i] = y;
   }
 }
 

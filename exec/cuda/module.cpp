@@ -40,7 +40,7 @@ spillway::Device* spillway_cuda_make_device(const spillway::Problem* problem,
                                             std::uint64_t gpu_bytes, std::uint64_t host_bytes,
                                             const spillway::CudaOptions* options) {
   return new spillway::cuda::CudaDevice(*problem, gpu_bytes, host_bytes,
-                                        {options->device, options->threads});
+                                        {options->device, options->threads, options->attention});
 }
 
 spillway::GpuBench* spillway_cuda_make_bench(const spillway::GpuBenchOptions* options) {

@@ -69,6 +69,21 @@ def architecture(gpu):
     return gpu["compute_capability"].replace(".", "") + "-real"
 
 
+def is_hopper(gpu):
+    """Whether attention has kernels of its own there, which SPILLWAY_CUDA_ATTENTION=wgmma asks for."""
+    return bool(gpu) and gpu["compute_capability"] == "9.0"
+
+
+class HopperAttention:
+    """Within `with`, programs compute attention by them."""
+
+    def __enter__(self):
+        os.environ["SPILLWAY_CUDA_ATTENTION"] = "wgmma"
+
+    def __exit__(self, *_):
+        del os.environ["SPILLWAY_CUDA_ATTENTION"]
+
+
 def memory_bytes():
     """What programs may take now."""
     match = re.search(r"^MemAvailable:\s+(\d+)", pathlib.Path("/proc/meminfo").read_text(), re.MULTILINE)

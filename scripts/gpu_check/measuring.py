@@ -63,6 +63,9 @@ def bench(session, place):
     for model, batch, micro_batches in RESIDENT:
         session.step(f"mfu {model}", lambda model=model, batch=batch, micro_batches=micro_batches: mfu(
             session, place, model, batch, micro_batches), needs=90)
+        if machine.is_hopper(place.gpu):
+            session.step(f"mfu {model} with wgmma", lambda model=model, batch=batch, micro_batches=micro_batches: mfu_with_wgmma(
+                session, place, model, batch, micro_batches), needs=90)
     model = main_model(session, place)
     session.step(f"calibrate {model}", lambda: calibrate(session, place, model), needs=150)
 
@@ -95,9 +98,15 @@ def palm_flops_per_token(shape, sequence):
     return 6 * shape["parameters"] + 12 * shape["layers"] * shape["hidden"] * sequence
 
 
-def mfu(session, place, model, batch, micro_batches):
+def mfu_with_wgmma(session, place, model, batch, micro_batches):
+    """With attention's kernels for Hopper."""
+    with machine.HopperAttention():
+        return mfu(session, place, model, batch, micro_batches, " with wgmma")
+
+
+def mfu(session, place, model, batch, micro_batches, how=""):
     """A resident run: tokens a second of the median step, the first half not counted."""
-    run, finished, job = session.out / "runs" / f"mfu-{model}", None, None
+    run, finished, job = session.out / "runs" / f"mfu-{model}{how}".replace(" ", "-"), None, None
     for micro_batch in micro_batches:
         job = Job(model, "resident", batch, micro_batch, SEQUENCE, host_memory=place.host_memory)
         finished = train(session, job, run, RESIDENT_STEPS, 300, extra=("--durability", "off"))
@@ -111,12 +120,12 @@ def mfu(session, place, model, batch, micro_batches):
     seconds = median([step["step_seconds"] for step in read_events(run)[1][RESIDENT_STEPS // 2:]])
     shape, tokens = shape_of(session, model), job.batch * SEQUENCE
     peak = machine.peak_tflops(place.gpu["name"])
-    row = {"model": model, "batch": job.batch, "micro_batch": job.micro_batch, "sequence": SEQUENCE, "step_seconds": seconds,
+    row = {"model": model + how, "batch": job.batch, "micro_batch": job.micro_batch, "sequence": SEQUENCE, "step_seconds": seconds,
            "tokens_per_second": tokens / seconds, "peak_tflops": peak,
            "tflops": model_flops_per_token(shape, SEQUENCE) * tokens / seconds / 1e12,
            "palm_tflops": palm_flops_per_token(shape, SEQUENCE) * tokens / seconds / 1e12,
            "command": command}
-    session.facts["mfu"] = [other for other in session.facts.get("mfu", []) if other["model"] != model] + [row]
+    session.facts["mfu"] = [other for other in session.facts.get("mfu", []) if other["model"] != row["model"]] + [row]
     share = f"MFU {row['tflops'] / peak:.1%}" if peak else "no MFU: the peak of this GPU is not known"
     return f"{row['tokens_per_second']:.0f} tokens/s, {row['tflops']:.0f} TFLOP/s, {share}"
 

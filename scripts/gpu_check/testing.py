@@ -76,32 +76,40 @@ def test(session):
     session.step("cuda tests", run_ctest)
     session.step("no gpu", lambda: no_gpu(session))
     session.step("policies", lambda: policies(session))
+    if machine.is_hopper(session.summary.get("gpu")):
+        session.step("policies with wgmma", lambda: policies_with_wgmma(session))
     session.step("resume", lambda: resume(session))
     session.step("parity", lambda: parity(session))
     for tool in ("memcheck", "racecheck"):
         session.step(tool, lambda tool=tool: sanitize(session, tool, tests / "tests_cuda_gpu"))
 
 
-def tiny(policy, **options):
-    return Job("gpt-tiny", policy, 4, 2, 64, **options)
+def tiny(policy, sequence=64, **options):
+    return Job("gpt-tiny", policy, 4, 2, sequence, **options)
 
 
-def policies(session):
+def policies_with_wgmma(session):
+    """The same with attention's kernels for Hopper: heads of 64, and several tiles."""
+    with machine.HopperAttention():
+        return policies(session, "policies_wgmma", 320, ("--set", "model.heads=2"))
+
+
+def policies(session, fact="policies", sequence=64, extra=()):
     """Every policy with the least memory it runs in: the same losses and weights as the resident run, bit for bit.
 
     greedysnake adds up micro-batches in another order, so it is held to that without its snake."""
     rows, reference = [], None
     for policy in POLICIES:
-        job = tiny("greedysnake:snake=off" if policy == "greedysnake" else policy)
+        job = tiny("greedysnake:snake=off" if policy == "greedysnake" else policy, sequence)
         run = session.out / "runs" / f"tiny-{policy}"
-        train_tight(session, job, run, POLICY_STEPS, 120)
+        train_tight(session, job, run, POLICY_STEPS, 120, extra)
         if session.dry:
             continue
         result = losses(run)
         reference = reference or result
         rows.append({"policy": job.policy, "gpu_memory": job.gpu_memory, "host_memory": job.host_memory, "steps": POLICY_STEPS,
                      "final_loss": result[0][-1], "weights_hash": result[1], "same": result == reference})
-    session.facts["policies"] = rows
+    session.facts[fact] = rows
     different = [row["policy"] for row in rows if not row["same"]]
     if different:
         raise Failure(f"other losses or weights than resident: {', '.join(different)}")

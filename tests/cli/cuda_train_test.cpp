@@ -1,4 +1,5 @@
 // spillway train --device cuda, as a user runs it, on the emulated GPU.
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cstdlib>
 #include <filesystem>
@@ -97,6 +98,41 @@ TEST_CASE("a training on a GPU that was stopped goes on where it was") {
   INFO(resumed.err);
   REQUIRE(resumed.exit_code == 0);
   CHECK(recorded_losses(part / "run") == expected);
+}
+
+TEST_CASE("SPILLWAY_CUDA_ATTENTION is part of what a training is, and kept when it is resumed") {
+  const EmulatedGpu gpu;
+  const auto weights = [](const std::vector<std::string>& words) {
+    const Outcome outcome = run(words);
+    INFO(outcome.err);
+    REQUIRE(outcome.exit_code == 0);
+    return outcome.json_lines().back().at("weights_hash").get<std::string>();
+  };
+  // Heads of 64, and more tokens than a tile of keys.
+  const std::vector<std::string> more = {
+      "--set", "model.hidden=64", "--set", "model.heads=1", "--sequences-at-once",
+      "1",     "--durability",    "step",  "--keep-store",  "--json"};
+  const TemporaryFolder usual, straight, stopped;
+  const auto words = [&](const TemporaryFolder& folder, const std::string& steps) {
+    std::vector<std::string> all = cuda_training(folder, "zero-infinity", more, steps);
+    *std::next(std::find(all.begin(), all.end(), "--sequence")) = "140";
+    return all;
+  };
+  const std::string expected_usual = weights(words(usual, "2"));
+  setenv("SPILLWAY_CUDA_ATTENTION", "wgmma", 1);
+  const std::string expected = weights(words(straight, "2"));
+  CHECK(expected != expected_usual);
+  weights(words(stopped, "1"));
+  const std::vector<std::string> resume = {"train",   "--resume", "--run",        stopped / "run",
+                                           "--steps", "2",        "--keep-store", "--json"};
+  setenv("SPILLWAY_CUDA_ATTENTION", "mma", 1);
+  const Outcome refused = run(resume);
+  CHECK(refused.exit_code == 2);
+  CHECK_THAT(refused.err, Catch::Contains("SPILLWAY_CUDA_ATTENTION is mma, but the training"));
+  setenv("SPILLWAY_CUDA_ATTENTION", "quick", 1);
+  CHECK(run(resume).exit_code == 2);
+  unsetenv("SPILLWAY_CUDA_ATTENTION");
+  CHECK(weights(resume) == expected);
 }
 
 }  // namespace

@@ -4,53 +4,37 @@
 
 #include "base/errors.hpp"
 #include "exec/cuda/attention_choice.hpp"
-#include "exec/cuda/launch.hpp"
+#include "exec/cuda_module.hpp"
 
 namespace spillway::cuda {
 namespace {
 
-bool on_hopper() {
-  int device = 0, major = 0, minor = 0;
-  SPILLWAY_CUDA(cudaGetDevice(&device));
-  SPILLWAY_CUDA(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
-  SPILLWAY_CUDA(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
-  return major == 9 && minor == 0;
-}
-
-class Variable {
- public:
-  explicit Variable(const char* value) { setenv("SPILLWAY_CUDA_ATTENTION", value, 1); }
-  ~Variable() { unsetenv("SPILLWAY_CUDA_ATTENTION"); }
-};
-
 TEST_CASE("Hopper's kernels of attention pass their own check on a Hopper") {
-  if (!on_hopper()) return;
+  if (!is_hopper()) return;
   for (const std::int64_t head_size : {64, 128}) CHECK(check_hopper_attention(head_size) == "");
 }
 
-TEST_CASE("A Hopper gets its own kernels of attention for heads of 64 and 128") {
-  const auto expected = on_hopper() ? AttentionKernels::wgmma : AttentionKernels::mma_sync;
-  const AttentionChoice choice = choose_attention({128});
-  CHECK(choice.kernels == expected);
-  CHECK(choice.warning == "");
-  CHECK(choose_attention({16, 96}).kernels == AttentionKernels::mma_sync);
+TEST_CASE("Hopper's kernels of attention are for a Hopper, and heads of 64 and 128") {
+  CHECK(choose_attention("mma", {64}) == AttentionKernels::mma_sync);
+  CHECK(choose_attention("mma", {40}) == AttentionKernels::mma_sync);
+  CHECK_THROWS_AS(choose_attention("wgmma", {96}), InputError);
+  if (is_hopper()) {
+    CHECK(choose_attention("wgmma", {128}) == AttentionKernels::wgmma);
+  } else {
+    CHECK_THROWS_AS(choose_attention("wgmma", {128}), InputError);
+  }
 }
 
 TEST_CASE("SPILLWAY_CUDA_ATTENTION decides which kernels of attention there are") {
-  {
-    const Variable mma("mma");
-    CHECK(choose_attention({64}).kernels == AttentionKernels::mma_sync);
+  unsetenv("SPILLWAY_CUDA_ATTENTION");
+  CHECK(cuda_attention() == "mma");
+  for (const char* value : {"mma", "wgmma"}) {
+    setenv("SPILLWAY_CUDA_ATTENTION", value, 1);
+    CHECK(cuda_attention() == value);
   }
-  {
-    const Variable wgmma("wgmma");
-    if (on_hopper()) {
-      CHECK(choose_attention({64}).kernels == AttentionKernels::wgmma);
-    } else {
-      CHECK_THROWS_AS(choose_attention({64}), InputError);
-    }
-  }
-  const Variable other("fast");
-  CHECK_THROWS_WITH(choose_attention({64}), Catch::Contains("SPILLWAY_CUDA_ATTENTION=fast"));
+  setenv("SPILLWAY_CUDA_ATTENTION", "fast", 1);
+  CHECK_THROWS_WITH(cuda_attention(), Catch::Contains("SPILLWAY_CUDA_ATTENTION=fast"));
+  unsetenv("SPILLWAY_CUDA_ATTENTION");
 }
 
 }  // namespace

@@ -11,19 +11,20 @@
 namespace spillway::test {
 
 // The same training on the CUDA backend, as the problem is now: its precision is kept.
-inline TrainingOptions on_cuda(TrainingOptions options) {
+inline TrainingOptions on_cuda(TrainingOptions options, const std::string& attention = "mma") {
   options.problem.machine.gpu.is_cpu = false;
-  options.make_device = [problem = options.problem, threads = options.threads](
+  options.attention = attention;
+  options.make_device = [problem = options.problem, threads = options.threads, attention](
                             std::uint64_t gpu_bytes, std::uint64_t host_bytes) {
     return std::make_unique<cuda::CudaDevice>(problem, gpu_bytes, host_bytes,
-                                              cuda::CudaDeviceOptions{0, threads});
+                                              cuda::CudaDeviceOptions{0, threads, attention});
   };
   return options;
 }
 
-inline TrainingOptions in_bf16(TrainingOptions options) {
+inline TrainingOptions in_bf16(TrainingOptions options, const std::string& attention = "mma") {
   options.problem.workload.precision = Precision::bf16;
-  return on_cuda(options);
+  return on_cuda(options, attention);
 }
 
 struct Trained {

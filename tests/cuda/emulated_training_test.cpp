@@ -55,34 +55,6 @@ TEST_CASE("CUDA emulated: the host never waits for the device inside a step") {
   }
 }
 
-TEST_CASE("CUDA emulated: a Hopper trains with its own attention, or with a warning without it") {
-  const Workbench bench(test::folder_for_many_runs());
-  TrainingOptions o = bench.options("resident", 1, 64, 2);
-  o.problem.model.heads = o.problem.model.kv_heads = 1;
-  o.steps = 5;
-  o = in_bf16(o);
-  const auto run = [&](std::size_t warnings) {
-    emulator::reset_counts();
-    Training training(o);
-    CHECK(training.warnings().size() == warnings);
-    emulator::reset_counts();
-    return training.run([](const StepResult&) {}, nullptr).final_loss;
-  };
-  emulator::reset();
-  const double own = run(0);
-  CHECK(emulator::count("kernel attention_queries_hopper") > 0);
-  CHECK(emulator::count("kernel attention_queries") == 0);
-  emulator::Machine machine;
-  machine.wgmma_works = false;
-  emulator::set_machine(machine);
-  const double other = run(1);
-  CHECK(emulator::count("kernel attention_queries_hopper") == 0);
-  CHECK(emulator::count("kernel attention_queries") > 0);
-  // Sums in another order: the same within roundings of bf16.
-  CHECK(own == Approx(other).epsilon(0.01));
-  emulator::reset();
-}
-
 TEST_CASE("CUDA emulated: steps of a schedule on the GPU alone are replayed as graphs") {
   const Workbench bench(test::folder_for_many_runs());
   std::int64_t ignored = 0;

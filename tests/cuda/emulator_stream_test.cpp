@@ -216,11 +216,14 @@ TEST_CASE("the time between events is that between the moments the streams reach
   Event first, last, untimed(cudaEventDisableTiming), never;
   float elapsed = -1;
   const auto sleep = [](void*) { std::this_thread::sleep_for(std::chrono::milliseconds(20)); };
-  REQUIRE(cudaEventRecord(first, stream) == cudaSuccess);
-  REQUIRE(cudaLaunchHostFunc(stream, sleep, nullptr) == cudaSuccess);
-  REQUIRE(cudaEventRecord(last, stream) == cudaSuccess);
-  REQUIRE(cudaEventRecord(untimed, stream) == cudaSuccess);
-  CHECK(cudaEventElapsedTime(&elapsed, first, last) == cudaErrorNotReady);
+  {
+    const emulator::Hold hold(stream);
+    REQUIRE(cudaEventRecord(first, stream) == cudaSuccess);
+    REQUIRE(cudaLaunchHostFunc(stream, sleep, nullptr) == cudaSuccess);
+    REQUIRE(cudaEventRecord(last, stream) == cudaSuccess);
+    REQUIRE(cudaEventRecord(untimed, stream) == cudaSuccess);
+    CHECK(cudaEventElapsedTime(&elapsed, first, last) == cudaErrorNotReady);
+  }
   REQUIRE(cudaEventSynchronize(last) == cudaSuccess);
   REQUIRE(cudaEventElapsedTime(&elapsed, first, last) == cudaSuccess);
   CHECK(elapsed >= 20.0f);  // at least what lay between, however slow the machine

@@ -124,12 +124,6 @@ void fail_device(cudaError_t code, const std::string& text) {
   state().failure_text = text;
 }
 
-void forget_failure() {
-  std::lock_guard lock(state().mutex);
-  state().failure = cudaSuccess;
-  state().failure_text.clear();
-}
-
 cudaError_t device_state() {
   std::lock_guard lock(state().mutex);
   return state().failure;

@@ -32,7 +32,5 @@ bool kernel_ordered_to_fail(const std::string& name, cudaError_t& code);
 void fail_device(cudaError_t code, const std::string& text);
 // cudaSuccess as long as it did not.
 cudaError_t device_state();
-// As resetting the device does; memory and streams stay here.
-void forget_failure();
 
 }  // namespace emulator

@@ -141,10 +141,10 @@ cudaError_t cudaSetDeviceFlags(unsigned) {
   return call("cudaSetDeviceFlags", [] { return cudaSuccess; });
 }
 cudaError_t cudaDeviceReset() {
-  emulator::count_one("cudaDeviceReset");
-  emulator::drain_all();
-  emulator::forget_failure();
-  return cudaSuccess;
+  return call("cudaDeviceReset", [] {
+    emulator::drain_all();
+    return emulator::device_state();
+  });
 }
 cudaError_t cudaDriverGetVersion(int* version) {
   emulator::count_one("cudaDriverGetVersion");

@@ -30,6 +30,7 @@ std::string older(const TrainingRecord& record) {
   ordered_json json = ordered_json::parse(record.to_json());
   json["numbers"].erase("--device");
   json["numbers"].erase("--sequences-at-once");
+  json["numbers"].erase("SPILLWAY_CUDA_ATTENTION");
   return json.dump();
 }
 
@@ -40,6 +41,7 @@ TEST_CASE("a record is read as it was written") {
   record.backend = TrainingRecord::cuda_backend;
   record.workload.precision = Precision::bf16;
   record.workload.sequences_at_once = 2;
+  record.attention = "wgmma";
   const TrainingRecord read = TrainingRecord::parse(record.to_json());
   CHECK(read.to_json() == record.to_json());
   CHECK(read.backend == "cuda");
@@ -70,6 +72,9 @@ TEST_CASE("what decides the numbers and differs is named as it is given") {
   for (const auto& [change, message, hint] : std::vector<Difference>{
            {[](TrainingRecord& r) { r.backend = TrainingRecord::cuda_backend; },
             "--device is cuda, but the training to go on with has cpu", "go on with --device cpu"},
+           {[](TrainingRecord& r) { r.attention = "wgmma"; },
+            "SPILLWAY_CUDA_ATTENTION is wgmma, but the training to go on with has mma",
+            "leave the option out"},
            {[](TrainingRecord& r) { r.workload.precision = Precision::bf16; },
             "--precision is bf16, but the training to go on with has fp32", "leave the option out"},
            {[](TrainingRecord& r) { r.workload.sequences_at_once = 4; },
