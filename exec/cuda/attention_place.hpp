@@ -43,18 +43,23 @@ struct HeadPlace {
   std::int64_t statistics, dots;
 };
 
-__device__ inline HeadPlace head_place(const AttentionNumbers& numbers) {
+// Of `head` of all sequences.
+__device__ inline HeadPlace head_place(const AttentionNumbers& numbers, int head) {
   HeadPlace place;
-  place.sequence = static_cast<int>(blockIdx.x) / numbers.heads;
-  place.head = static_cast<int>(blockIdx.x) % numbers.heads;
+  place.sequence = head / numbers.heads;
+  place.head = head % numbers.heads;
   place.stride = 3 * static_cast<std::int64_t>(numbers.channels);
   const std::int64_t first_row = static_cast<std::int64_t>(place.sequence) * numbers.tokens;
   place.qkv = first_row * place.stride + place.head * numbers.head_size;
   place.output = first_row * numbers.channels + place.head * numbers.head_size;
   place.statistics = place.sequence * numbers.statistics_stride +
                      static_cast<std::int64_t>(place.head) * numbers.tokens;
-  place.dots = static_cast<std::int64_t>(blockIdx.x) * numbers.tokens;
+  place.dots = static_cast<std::int64_t>(head) * numbers.tokens;
   return place;
+}
+// Of the block's own.
+__device__ inline HeadPlace head_place(const AttentionNumbers& numbers) {
+  return head_place(numbers, static_cast<int>(blockIdx.x));
 }
 
 // A block for `rows` queries or keys of a head: heads run fastest, so that the blocks that are

@@ -182,21 +182,6 @@ inline Launch work_launch(const WorkOrder& order, int threads, int shared_bytes)
   return shape;
 }
 
-// Where `head` of all sequences lies.
-__device__ inline HeadPlace head_place(const AttentionNumbers& numbers, int head) {
-  HeadPlace place;
-  place.sequence = head / numbers.heads;
-  place.head = head % numbers.heads;
-  place.stride = 3 * static_cast<std::int64_t>(numbers.channels);
-  const std::int64_t first_row = static_cast<std::int64_t>(place.sequence) * numbers.tokens;
-  place.qkv = first_row * place.stride + place.head * numbers.head_size;
-  place.output = first_row * numbers.channels + place.head * numbers.head_size;
-  place.statistics = place.sequence * numbers.statistics_stride +
-                     static_cast<std::int64_t>(place.head) * numbers.tokens;
-  place.dots = static_cast<std::int64_t>(head) * numbers.tokens;
-  return place;
-}
-
 // A warp writes its 16 rows of a warpgroup's sums, times `factor` and rounded, to global memory,
 // through its own 16 rows of a tile (`row` is the first; `tile` a pointer), which nobody else uses.
 template <int HeadSize, int Rows>

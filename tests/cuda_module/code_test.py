@@ -33,8 +33,8 @@ def section(image, name):
     return b""
 
 
-def pieces(code):
-    """The names of what each container holds: {"sm_80", "compute_90"}."""
+def containers(code):
+    """The entries of each container: kind, architecture, flags, contents."""
     at = 0
     while at + CONTAINER.size <= len(code):
         magic, _, header_bytes, bytes_left = CONTAINER.unpack_from(code, at)
@@ -42,15 +42,20 @@ def pieces(code):
             at += 8  # padding
             continue
         at += header_bytes
-        end, names = at + bytes_left, set()
+        end, entries = at + bytes_left, []
         while at < end:
             kind, _, entry_header, entry_bytes, *_, architecture = ENTRY.unpack_from(code, at)
-            if kind in (PTX, MACHINE_CODE):
-                (flags,) = struct.unpack_from("<Q", code, at + FLAGS_AT) if entry_header >= FLAGS_AT + 8 else (0,)
-                names.add(f"{'sm' if kind == MACHINE_CODE else 'compute'}_{architecture}"
-                          f"{'a' if flags & FOR_ONE_ARCHITECTURE else ''}")
+            (flags,) = struct.unpack_from("<Q", code, at + FLAGS_AT) if entry_header >= FLAGS_AT + 8 else (0,)
+            entries.append((kind, architecture, flags, code[at + entry_header:at + entry_header + entry_bytes]))
             at += entry_header + entry_bytes
-        yield names
+        yield entries
+
+
+def pieces(code):
+    """The names of what each container holds: {"sm_80", "compute_90"}."""
+    for entries in containers(code):
+        yield {f"{'sm' if kind == MACHINE_CODE else 'compute'}_{architecture}{'a' if flags & FOR_ONE_ARCHITECTURE else ''}"
+               for kind, architecture, flags, _ in entries if kind in (PTX, MACHINE_CODE)}
 
 
 def names_of(architecture):

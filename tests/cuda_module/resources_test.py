@@ -1,9 +1,10 @@
 """What the kernels of the CUDA module take of a multiprocessor: resources_test.py MODULE.
 
-Kernels for sm_90a start with the registers per thread that their warpgroups then share out (setmaxnreg): with fewer, those
-that ask for more would wait for ever. Each kernel, as it was compiled for each architecture, can be launched with the largest block it may be launched with
+Each kernel, as it was compiled for each architecture, can be launched with the largest block it may be launched with
 (__launch_bounds__), asks for no more shared memory of fixed size than a block has, and keeps its variables in registers.
-A kernel that breaks the first of these compiles, and CUDA refuses to launch it.
+A kernel that breaks the first of these compiles, and CUDA refuses to launch it. Kernels for sm_90a start with the
+registers per thread that their warpgroups then share out (setmaxnreg): with fewer, those that ask for more would wait
+for ever.
 
 Machine code is an ELF file in the module (code_test.py finds it). Its sections .nv.info have attributes one after the
 other: format, number, then a value of 16 bits or, in format 4, as many bytes.
@@ -15,7 +16,7 @@ import sys
 import unittest
 
 sys.dont_write_bytecode = True
-from code_test import CONTAINER, ENTRY, MACHINE_CODE, MAGIC, section  # noqa: E402
+from code_test import MACHINE_CODE, containers, section  # noqa: E402
 
 MAX_THREADS, FRAME_SIZE, REGISTERS = 0x05, 0x11, 0x2F  # numbers of attributes
 SYMBOLS = 2  # type of a section
@@ -28,19 +29,10 @@ MOST_STACK = 32
 
 def cubins(code):
     """The architecture and the ELF file of each piece of machine code."""
-    at = 0
-    while at + CONTAINER.size <= len(code):
-        magic, _, header_bytes, bytes_left = CONTAINER.unpack_from(code, at)
-        if magic != MAGIC:
-            at += 8  # padding
-            continue
-        at += header_bytes
-        end = at + bytes_left
-        while at < end:
-            kind, _, entry_header, entry_bytes, *_, architecture = ENTRY.unpack_from(code, at)
+    for entries in containers(code):
+        for kind, architecture, _, contents in entries:
             if kind == MACHINE_CODE:
-                yield architecture, code[at + entry_header:at + entry_header + entry_bytes]
-            at += entry_header + entry_bytes
+                yield architecture, contents
 
 
 def text_at(image, begin):
