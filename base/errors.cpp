@@ -7,6 +7,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "base/text.hpp"
+
 namespace spillway {
 
 InputError::InputError(const std::string& file, int line, const std::string& what, std::string hint)
@@ -54,7 +56,7 @@ MachineError MachineError::from_errno(const std::string& what, int error_number,
 
 void bug(const char* condition, const char* file, int line, const std::string& detail) {
   std::fprintf(stderr, "spillway: internal error: %s is false at %s:%d%s%s\n", condition, file,
-               line, detail.empty() ? "" : ": ", detail.c_str());
+               line, detail.empty() ? "" : ": ", printable(detail).c_str());
   std::abort();
 }
 

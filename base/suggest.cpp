@@ -37,11 +37,17 @@ std::string_view after_last_dot(std::string_view name) { return name.substr(name
 std::vector<std::string> near_names(std::string_view name, const std::vector<std::string>& known) {
   const std::size_t limit = std::max<std::size_t>(2, name.size() / 3);
   std::vector<std::pair<std::size_t, std::string>> found;
+  // Names whose lengths differ by more than the limit are not compared letter by letter: a file may
+  // have a key of megabytes.
+  const auto distance_to = [&](std::string_view other) {
+    const std::size_t shorter = std::min(name.size(), other.size());
+    const std::size_t longer = std::max(name.size(), other.size());
+    return longer - shorter > limit ? longer : edit_distance(name, other);
+  };
+  const bool has_section = name.find('.') != std::string_view::npos;
   for (const std::string& candidate : known) {
-    std::size_t distance = edit_distance(name, candidate);
-    if (name.find('.') == std::string_view::npos) {
-      distance = std::min(distance, edit_distance(name, after_last_dot(candidate)));
-    }
+    std::size_t distance = distance_to(candidate);
+    if (!has_section) distance = std::min(distance, distance_to(after_last_dot(candidate)));
     if (distance <= limit && distance < name.size()) found.emplace_back(distance, candidate);
   }
   std::stable_sort(found.begin(), found.end(),

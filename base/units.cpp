@@ -54,6 +54,15 @@ std::size_t skip_digits(std::string_view text, std::size_t at) {
   return at;
 }
 
+// What was meant is not guessed: 8 may be bytes or gigabytes.
+[[noreturn]] void fail_without_unit(const Quantity& quantity, std::string_view text,
+                                    std::string_view number) {
+  std::string_view unit = quantity.example;
+  while (is_digit(unit.front()) || unit.front() == '.') unit.remove_prefix(1);
+  throw InputError(fmt::format("\"{}\" is not {}: the unit is missing", text, quantity.what),
+                   fmt::format("write the unit, for example \"{}{}\"", number, unit));
+}
+
 // A number as written: the exponent is kept apart, so that a decimal prefix only adds to it and the
 // value is rounded once ("160.35T" is the double nearest to 160.35e12).
 struct Number {
@@ -81,7 +90,7 @@ Number take_number(const Quantity& quantity, std::string_view whole, std::string
   if (exponent_end == sign) return number;
   const char* first = text.data() + (sign == 2 && text[1] == '+' ? 2 : 1);
   const auto [_, error] = std::from_chars(first, text.data() + exponent_end, number.exponent);
-  if (error != std::errc() || std::abs(number.exponent) > 1000) {
+  if (error != std::errc() || number.exponent < -1000 || number.exponent > 1000) {
     fail(quantity, whole, "the exponent is out of range");
   }
   text.remove_prefix(exponent_end);
@@ -100,7 +109,7 @@ std::pair<Number, Scale> split(const Quantity& quantity, std::string_view whole)
   for (const auto& [unit, scale] : quantity.units) {
     if (text == unit) return {number, scale};
   }
-  if (text.empty()) fail(quantity, whole, "the unit is missing");
+  if (text.empty()) fail_without_unit(quantity, whole, number.mantissa);
   fail(quantity, whole, fmt::format("\"{}\" is not one of its units", text));
 }
 
@@ -110,11 +119,10 @@ double to_double(const Quantity& quantity, std::string_view whole, const Number&
       fmt::format("{}e{}", number.mantissa, number.exponent + scale.power_of_ten);
   double value = 0;
   const auto [_, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error == std::errc::result_out_of_range || !std::isfinite(value)) {
-    fail(quantity, whole, "it is out of range");
-  }
-  SPILLWAY_ASSERT(error == std::errc(), text);
-  return std::ldexp(value, scale.power_of_two);
+  SPILLWAY_ASSERT(error == std::errc() || error == std::errc::result_out_of_range, text);
+  value = std::ldexp(value, scale.power_of_two);
+  if (error != std::errc() || !std::isfinite(value)) fail(quantity, whole, "it is out of range");
+  return value;
 }
 
 double parse_double(const Quantity& quantity, std::string_view text) {
@@ -170,11 +178,8 @@ std::string format_prefixed(double value, int decimals, const char* unit) {
 }  // namespace
 
 std::uint64_t parse_bytes(std::string_view text) {
-  static const Quantity quantity = [] {
-    Quantity q = prefixed("a size in bytes", "24GB", {"B"}, true);
-    q.units.push_back({"", {}});
-    return q;
-  }();
+  static const Quantity quantity = prefixed("a size in bytes", "24GB", {"B"}, true);
+  if (text == "0") return 0;  // as many in any unit
   return parse_whole(quantity, text, std::numeric_limits<std::uint64_t>::max());
 }
 

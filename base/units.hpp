@@ -1,7 +1,9 @@
 // Quantities as people write them: "24GB", "21GB/s", "160TFLOPS", "10us".
 //
 // Decimal prefixes are powers of 1000 (GB = 1e9), binary ones powers of 1024 (GiB = 2^30).
-// A parse failure throws InputError that names the text, what was expected, and an example.
+// The unit is required, for bytes too: 8 may be bytes or
+// gigabytes; 0 is 0. A parse failure throws InputError that names the text, what was expected, and
+// an example.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +12,7 @@
 
 namespace spillway {
 
-std::uint64_t parse_bytes(std::string_view text);       // "64MB", "1.5 GiB", "4096B", "4096"
+std::uint64_t parse_bytes(std::string_view text);       // "64MB", "1.5 GiB", "4096B"
 double parse_bytes_per_second(std::string_view text);   // "800MB/s", "21GB/s"
 double parse_flops_per_second(std::string_view text);   // "160TFLOPS", "95GFLOPS"
 double parse_params_per_second(std::string_view text);  // "1.2Gparam/s"

@@ -13,6 +13,7 @@
 #include "base/units.hpp"
 #include "cli/bench_figures.hpp"
 #include "cli/commands.hpp"
+#include "cli/output.hpp"
 #include "experiments/speed.hpp"
 
 namespace spillway::cli {
@@ -96,7 +97,7 @@ void list_tests(const Options& options) {
     if (options.json) continue;
     fmt::print("{:<28} {}{}\n", test.name, test.what, test.on_request ? " (only when named)" : "");
   }
-  if (options.json) fmt::print("{}\n", ordered_json{{"tests", all}, {"figures", figures}}.dump(2));
+  if (options.json) fmt::print("{}\n", to_text(ordered_json{{"tests", all}, {"figures", figures}}));
 }
 
 FigureOptions figure_options(const Options& options) {
@@ -149,7 +150,8 @@ void run(const Options& options) {
     }
   }
   const ordered_json measured = run_figures(selection.figures, figures, options.json);
-  if (options.json) fmt::print("{}\n", ordered_json{{"tests", all}, {"figures", measured}}.dump(2));
+  if (options.json)
+    fmt::print("{}\n", to_text(ordered_json{{"tests", all}, {"figures", measured}}));
 }
 
 }  // namespace

@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <charconv>
-#include <chrono>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -11,8 +10,8 @@
 #include "base/errors.hpp"
 #include "base/units.hpp"
 #include "cli/commands.hpp"
+#include "cli/measure_machine.hpp"
 #include "cli/output.hpp"
-#include "cli/progress.hpp"
 #include "experiments/calibrate.hpp"
 #include "experiments/gpu_under_test.hpp"
 
@@ -127,19 +126,10 @@ void run(const Options& options) {
   check_output_path("--out", options.out);
   if (options.device == "cuda") calibration.gpu = open_gpu(options.gpu, options.threads);
 
-  Progress progress(!options.quiet);
-  const auto began = std::chrono::steady_clock::now();
-  const auto show = [&](const std::string& what, int done, int all) {
-    const double used =
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
-    const std::string eta = done > 2 ? "  ETA " + format_clock(used / done * (all - done)) : "";
-    progress.show(fmt::format("measuring {}/{}: {}{}", done + 1, all, what, eta));
-  };
   const auto note = [&](const std::string& text) {
-    if (!options.quiet) fmt::print(stderr, "note: {}\n", text);
+    if (!options.quiet) print_error(fmt::format("note: {}\n", text));
   };
-  const Machine machine = calibrate(calibration, show, note);
-  progress.finish();
+  const Machine machine = calibrate(calibration, measuring_progress(options.quiet), note);
   write_file(options.out, machine_to_toml(machine));
   if (!options.quiet) print_summary(machine, options.out);
 }

@@ -7,7 +7,9 @@
 namespace spillway::cli {
 
 // Exit codes: see DESIGN in docs/. 0 ok, 1 the run failed, 2 bad usage or input, 3 does not fit.
+// 130 Ctrl-C.
 inline constexpr int exit_ok = 0, exit_failed = 1, exit_input = 2, exit_does_not_fit = 3;
+inline constexpr int exit_interrupted = 130;
 
 void add_calibrate(CLI::App& app, int& exit_code);
 void add_estimate(CLI::App& app, int& exit_code);

@@ -8,9 +8,10 @@
 #include "base/units.hpp"
 #include "cli/commands.hpp"
 #include "cli/explanation_text.hpp"
+#include "cli/output.hpp"
+#include "cli/plan_text.hpp"
 #include "cli/problem_options.hpp"
-#include "experiments/evaluate.hpp"
-#include "sim/result_json.hpp"
+#include "cli/run_options.hpp"
 
 namespace spillway::cli {
 
@@ -18,6 +19,7 @@ namespace {
 
 struct Options {
   ProblemOptions problem;
+  RunOptions run;
   std::vector<std::string> policies;
   bool json = false;
 };
@@ -34,58 +36,123 @@ std::string why_not(const Schedule& schedule) {
   return text;
 }
 
-void print_table(const std::vector<Evaluation>& all) {
-  const Problem& problem = all.front().schedule.problem();
+bool drives_matter(const SimulationResult& result) {
+  const auto bytes = [&](Lane lane) { return result.lanes[static_cast<std::size_t>(lane)].bytes; };
+  return bytes(Lane::ssd_read) + bytes(Lane::ssd_write) > 0;
+}
+
+std::string why_not(const Candidate& candidate) {
+  const std::string memory = why_not(candidate.evaluation.schedule);
+  if (!memory.empty()) return memory;
+  const Machine& machine = candidate.evaluation.schedule.problem().machine;
+  return fmt::format("with durability, ssd needs {} of {}",
+                     format_bytes(static_cast<double>(candidate.wear.store.all())),
+                     format_bytes(static_cast<double>(machine.ssd.capacity)));
+}
+
+// What stands behind the rows that `--policy auto` goes by.
+std::string mark(const Candidates& candidates, std::size_t row) {
+  const bool is_fastest = candidates.fastest == row, is_chosen = candidates.chosen == row;
+  if (is_fastest && is_chosen) return "  <- fastest";
+  if (is_fastest) return "  <- fastest; auto takes another";
+  if (is_chosen)
+    return fmt::format("  <- auto: within {:g} % of the fastest, and writes least",
+                       100 * auto_margin);
+  return "";
+}
+
+std::string life_text(const Wear& wear) {
+  if (!wear.drive_years()) return "";
+  return fmt::format("{:.3g} years", *wear.drive_years());
+}
+
+void print_table(const Candidates& candidates) {
+  const std::vector<Candidate>& all = candidates.all;
+  const Problem& problem = all.front().evaluation.schedule.problem();
   fmt::print("{} on {}: {} sequences of {} tokens a step\n", problem.model.name,
              problem.machine.name, problem.workload.batch, problem.workload.sequence);
+  fmt::print("{}\n", assumptions_text(problem, all.front().evaluation.schedule.steps()));
   std::size_t width = 0;
-  for (const Evaluation& one : all) width = std::max(width, one.schedule.policy().size());
-  fmt::print("{:<{}} {:>5} {:>10} {:>10} {:>8} {:<13} {:>6} {:>10} {:>10} {:>10} {:>11}  {}\n",
+  for (const Candidate& one : all) width = std::max(width, one.evaluation.schedule.policy().size());
+  const bool with_run = all.front().wear.steps.has_value();
+  const bool with_life = all.front().wear.rated_bytes > 0;
+  const auto extra = [&](const char* run, const char* life) {
+    return (with_run ? fmt::format(" {:>10}", run) : "") +
+           (with_life ? fmt::format(" {:>12}", life) : "");
+  };
+  fmt::print("{:<{}} {:>5} {:>10} {:>10} {:>8} {:<13} {:>6} {:>10} {:>10} {:>10} {:>11}{}  {}\n",
              "policy", width, "micro", "step", "tokens/s", "TFLOPS", "bound by", "of it", "gpu",
-             "host", "ssd", "ssd written", "the gpu waits most for");
-  const auto best = fastest(all);
+             "host", "ssd", "ssd written", extra("whole run", "drives last"),
+             "the gpu waits most for");
   for (std::size_t i = 0; i < all.size(); ++i) {
-    const Schedule& schedule = all[i].schedule;
+    const Schedule& schedule = all[i].evaluation.schedule;
+    const Wear& wear = all[i].wear;
     const auto peak = [&](Tier tier) {
       return format_bytes(static_cast<double>(schedule.use(tier).peak_bytes));
     };
-    if (!all[i].result) {
+    if (!all[i].evaluation.result) {
       fmt::print("{:<{}} {:>5} does not fit: {}\n", schedule.policy(), width,
-                 schedule.problem().workload.micro_batch, why_not(schedule));
+                 schedule.problem().workload.micro_batch, why_not(all[i]));
       continue;
     }
-    const SimulationResult& r = *all[i].result;
+    const SimulationResult& r = *all[i].evaluation.result;
+    const std::string ssd = problem.machine.ssd.count > 0
+                                ? format_bytes(static_cast<double>(wear.store.all()))
+                                : peak(Tier::ssd);
     fmt::print(
-        "{:<{}} {:>5} {:>10} {:>10.1f} {:>8.3g} {:<13} {:>4.0f} % {:>10} {:>10} {:>10} {:>11}  "
-        "{}{}\n",
+        "{:<{}} {:>5} {:>10} {:>10.1f} {:>8.3g} {:<13} {:>4.0f} % {:>10} {:>10} {:>10} {:>11}{}  "
+        "{}{}{}\n",
         schedule.policy(), width, schedule.problem().workload.micro_batch,
         format_seconds(r.step_seconds), r.tokens_per_second, r.model_tflops, r.bound_by,
-        100 * r.efficiency, peak(Tier::gpu), peak(Tier::host), peak(Tier::ssd),
-        format_bytes(r.ssd_bytes_written_per_step), longest_stall_text(explain(schedule, r)),
-        best == i ? "  <- fastest" : "");
+        100 * r.efficiency, peak(Tier::gpu), peak(Tier::host), ssd,
+        format_bytes(wear.bytes_per_step()),
+        extra(format_bytes(wear.run_bytes().value_or(0)).c_str(), life_text(wear).c_str()),
+        longest_stall_text(explain(schedule, r)),
+        drives_matter(r) && problem.machine.ssd.extrapolated() ? "  extrapolated" : "",
+        mark(candidates, i));
   }
+  for (const Refusal& refusal : candidates.refused)
+    fmt::print("{:<{}} cannot run this: {}\n", refusal.policy, width, refusal.reason);
+  fmt::print("{}", trainable_text(problem.model));
+  const std::string note = extrapolation_text(problem.machine);
+  if (!note.empty()) fmt::print("{}\n", note);
+}
+
+nlohmann::ordered_json to_json(const Candidates& candidates) {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const Candidate& one : candidates.all) {
+    const Evaluation& evaluation = one.evaluation;
+    std::optional<Explanation> explanation;
+    if (evaluation.result) explanation = explain(evaluation.schedule, *evaluation.result);
+    list.push_back(to_json(one, explanation ? &*explanation : nullptr));
+  }
+  nlohmann::ordered_json json = {{"policies", std::move(list)}};
+  const auto policy_of = [&](const std::optional<std::size_t>& index) {
+    return index ? nlohmann::ordered_json(candidates.all[*index].evaluation.schedule.policy())
+                 : nlohmann::ordered_json();
+  };
+  json["fastest"] = policy_of(candidates.fastest);
+  json["auto"] = policy_of(candidates.chosen);
+  for (const Refusal& refusal : candidates.refused)
+    json["refused"].push_back({{"policy", refusal.policy}, {"reason", refusal.reason}});
+  return json;
 }
 
 void run(const Options& options, int& exit_code) {
   const Problem problem = options.problem.problem();
-  const auto all = evaluate_policies(problem, options.problem.chooses_micro_batch(),
-                                     options.policies, options.problem.evaluation(problem));
+  const WholeRun whole = options.run.whole_run(problem.workload);
+  std::vector<std::string> policies = options.policies;
+  if (policies.empty()) policies.emplace_back("auto");
+  const Candidates candidates =
+      evaluate_as_asked(options.problem, problem, policies, whole, default_steps);
   if (options.json) {
-    nlohmann::ordered_json list = nlohmann::ordered_json::array();
-    for (const Evaluation& one : all) {
-      std::optional<Explanation> explanation;
-      if (one.result) explanation = explain(one.schedule, *one.result);
-      list.push_back(to_json(one.schedule, one.result ? &*one.result : nullptr,
-                             one.schedule_seconds, one.simulate_seconds,
-                             explanation ? &*explanation : nullptr));
-    }
-    fmt::print("{}\n", nlohmann::ordered_json{{"policies", list}}.dump(2));
+    fmt::print("{}\n", to_text(to_json(candidates)));
   } else {
-    print_table(all);
+    print_table(candidates);
   }
-  if (!fastest(all)) {
+  if (!candidates.fastest) {
     exit_code = exit_does_not_fit;
-    all.back().schedule.require_fit();
+    fail_to_fit(candidates, options.problem, problem, policies, whole, default_steps);
   }
 }
 
@@ -95,9 +162,10 @@ void add_compare(CLI::App& app, int& exit_code) {
   CLI::App* command = app.add_subcommand("compare", "simulate all policies side by side");
   auto options = std::make_shared<Options>();
   options->problem.add_to(*command, true);
+  options->run.add_to(*command);
   command
       ->add_option("--policy", options->policies,
-                   "compare these policies instead of all; may be repeated")
+                   "compare these policies instead of all that auto chooses among; may be repeated")
       ->allow_extra_args(false);
   command->add_flag("--json", options->json, "print one JSON object (docs/metrics.md)");
   command->callback([options, &exit_code] { run(*options, exit_code); });

@@ -5,6 +5,7 @@
 
 #include "base/units.hpp"
 #include "cli/commands.hpp"
+#include "cli/output.hpp"
 #include "policies/machine.hpp"
 #include "policies/model.hpp"
 #include "policies/policy.hpp"
@@ -32,7 +33,7 @@ void list_policies(bool json) {
                  option.help);
     }
   }
-  if (json) fmt::print("{}\n", ordered_json{{"policies", all}}.dump(2));
+  if (json) fmt::print("{}\n", to_text(ordered_json{{"policies", all}}));
 }
 
 void list_models(bool json) {
@@ -57,7 +58,7 @@ void list_models(bool json) {
                                  : fmt::format("{:.2f}M", parameters / 1e6),
                model.layers, model.hidden, model.heads, model.vocabulary, model.source);
   }
-  if (json) fmt::print("{}\n", ordered_json{{"models", all}}.dump(2));
+  if (json) fmt::print("{}\n", to_text(ordered_json{{"models", all}}));
 }
 
 void list_machines(bool json) {
@@ -82,7 +83,7 @@ void list_machines(bool json) {
         format_bytes(static_cast<double>(machine.ssd.capacity)),
         format_bytes_per_second(machine.ssd.read), format_bytes_per_second(machine.ssd.write));
   }
-  if (json) fmt::print("{}\n", ordered_json{{"machines", all}}.dump(2));
+  if (json) fmt::print("{}\n", to_text(ordered_json{{"machines", all}}));
 }
 
 }  // namespace

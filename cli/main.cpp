@@ -10,12 +10,17 @@
 #include <exception>
 #include <new>
 #include <sstream>
+#include <string_view>
 #include <system_error>
 
 #include "base/errors.hpp"
 #include "base/suggest.hpp"
+#include "base/text.hpp"
 #include "cli/commands.hpp"
+#include "cli/number_check.hpp"
 #include "cli/output.hpp"
+#include "cli/plan_text.hpp"
+#include "cli/stop_signals.hpp"
 
 namespace {
 
@@ -25,9 +30,9 @@ int complain(const std::string& what, const std::string& hint, int code) {
   const bool colour = isatty(STDERR_FILENO) != 0;
   const auto style =
       colour ? fmt::emphasis::bold | fg(fmt::terminal_color::red) : fmt::text_style();
-  std::string text = fmt::format(style, "spillway: ") + what + "\n";
-  if (!hint.empty()) text += "  hint: " + hint + "\n";
-  cli::print_error(text);
+  std::string text = fmt::format(style, "spillway: ") + printable_lines(what) + "\n";
+  if (!hint.empty()) text += "  hint: " + printable_lines(hint) + "\n";
+  cli::print_error_as_is(text);
   return code;
 }
 
@@ -56,6 +61,7 @@ void build(CLI::App& app, int& exit_code) {
   for (CLI::App* command : commands(app)) {
     for (CLI::Option* option : command->get_options()) {
       if (option->get_expected_max() == 1) option->take_last();
+      cli::check_numbers(*option);
     }
   }
 }
@@ -118,27 +124,61 @@ void parse_and_run(CLI::App& app, int argc, char** argv) {
   cli::flush_output();
 }
 
+// Ctrl-C ends the program at once, with the code that a shell gives it; training asks for more
+// (cli/stop_signals.hpp). What runs in the background of a script is not asked.
+void end_on_interrupt() {
+  struct sigaction before {};
+  if (::sigaction(SIGINT, nullptr, &before) != 0 || before.sa_handler == SIG_IGN) return;
+  std::signal(SIGINT, [](int) {
+    constexpr std::string_view message = "\nspillway: interrupted\n";
+    static_cast<void>(!::write(STDERR_FILENO, message.data(), message.size()));
+    ::_exit(cli::exit_interrupted);
+  });
+}
+
+// Whoever reads has enough: what was computed for them alone was computed. Training was not done
+// for its output.
+int end_without_reader(const CLI::App& app, int exit_code) {
+  const std::vector<CLI::App*> parsed = app.get_subcommands();
+  if (parsed.empty() || parsed.front()->get_name() != "train") return exit_code;
+  return complain(
+      "training has ended: nobody reads its output any more",
+      "what is committed can be gone on from: spillway train --resume, with the --run "
+      "that was given or shown; to train on without a reader, add --quiet or write to a "
+      "file",
+      cli::exit_failed);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   cli::reserve_standard_descriptors();
+  end_on_interrupt();
   std::signal(SIGPIPE,
-              SIG_IGN);  // a reader that has ended is an error of ours to report, not a death
+              SIG_IGN);  // a reader that has ended is ours to notice, not a death
   CLI::App app{
       "Finds the fastest way to train a language model that does not fit in GPU memory, and trains "
       "it that way."};
   int exit_code = cli::exit_ok;
   try {
+    cli::guard_standard_output();
     build(app, exit_code);
     parse_and_run(app, argc, argv);
     return exit_code;
+  } catch (const cli::ReaderGone&) {
+    return end_without_reader(app, exit_code);
   } catch (const CLI::ParseError& error) {
     return complain_of_usage(app, error);
   } catch (const InputError& error) {
     const char* help = "see `spillway --help` and docs/";
     return complain(error.what(), error.hint().empty() ? help : error.hint(), cli::exit_input);
+  } catch (const DoesNotFit& error) {
+    return complain(error.what(), remedies_text(error.remedies(), cli::flag_text),
+                    cli::exit_does_not_fit);
   } catch (const FitError& error) {
     return complain(error.what(), error.hint(), cli::exit_does_not_fit);
+  } catch (const cli::Interrupted& error) {
+    return complain(error.what(), error.hint(), error.exit_code());
   } catch (const Error& error) {
     return complain(error.what(), error.hint(), cli::exit_failed);
   } catch (const std::bad_alloc&) {

@@ -64,7 +64,7 @@ void run(const Options& options) {
   if (options.json) {
     nlohmann::ordered_json list = nlohmann::ordered_json::array();
     for (const PaperResult& result : results) list.push_back(to_json(result));
-    fmt::print("{}\n", nlohmann::ordered_json{{"papers", list}}.dump(2));
+    fmt::print("{}\n", to_text(nlohmann::ordered_json{{"papers", list}}));
   }
   if (!options.markdown.empty()) write_file(options.markdown, accuracy_markdown(results));
 }

@@ -42,10 +42,9 @@ void ProblemOptions::add_to(CLI::App& command, bool machine_required) {
   auto* option = command.add_option("--machine", machine,
                                     "built-in machine (`spillway machines`) or a TOML file");
   if (machine_required) option->required();
-  command
-      .add_option("--set", settings,
-                  "override a key of the machine or the model, e.g. ssd.count=6, model.layers=48")
-      ->allow_extra_args(false);
+  command.add_option("--set", settings,
+                     "override keys of the machine or the model, e.g. --set ssd.count=6 "
+                     "model.layers=48");
   command.add_option("--batch", batch, "sequences per step")->capture_default_str();
   command.add_option("--micro-batch", micro_batch,
                      "sequences per micro-batch; default: the fastest that fits");
@@ -78,7 +77,11 @@ Machine ProblemOptions::limited(Machine result) const {
   const auto limit = [&](const char* option, const char* key, const std::string& text,
                          std::uint64_t& bytes) {
     if (text.empty()) return;
-    bytes = parse_bytes(text);
+    try {
+      bytes = parse_bytes(text);
+    } catch (const InputError& error) {
+      throw InputError(fmt::format("{} {}: {}", option, text, error.what()), error.hint());
+    }
     if (bytes == 0)
       throw InputError(fmt::format("{} {}: there must be some memory", option, text),
                        "leave it out for what there is, or give a size such as 24GB");
@@ -86,7 +89,25 @@ Machine ProblemOptions::limited(Machine result) const {
   };
   limit("--gpu-memory", "gpu.memory", gpu_memory, result.gpu.memory);
   limit("--host-memory", "host.memory", host_memory, result.host.memory);
+  if (!host_memory.empty()) result.host.reserved = 0;  // the limit is what the policy may use
   return result;
+}
+
+// The last one of a key is the one that holds.
+std::vector<std::string> ProblemOptions::overrides() const {
+  std::vector<std::string> all = settings;
+  if (!gpu_memory.empty()) all.push_back("gpu.memory=" + gpu_memory);
+  if (!host_memory.empty()) all.push_back("host.memory=" + host_memory);
+  std::vector<std::string> holding;
+  for (std::string& one : all) {
+    const std::string key = one.substr(0, one.find('=') + 1);
+    holding.erase(
+        std::remove_if(holding.begin(), holding.end(),
+                       [&](const std::string& before) { return before.rfind(key, 0) == 0; }),
+        holding.end());
+    holding.push_back(std::move(one));
+  }
+  return holding;
 }
 
 std::optional<bool> ProblemOptions::machine_is_cpu() const {
@@ -94,9 +115,35 @@ std::optional<bool> ProblemOptions::machine_is_cpu() const {
   return load_machine(machine, settings_of(settings, false)).gpu.is_cpu;
 }
 
-EvaluateOne ProblemOptions::evaluation(const Problem& problem) const {
-  const Machine& on = problem.machine;
-  return sequences_at_once ? evaluate : evaluation_on(on);
+EvaluateOne ProblemOptions::evaluation(const Problem& problem, Activity& activity) const {
+  const EvaluateOne one =
+      sequences_at_once ? EvaluateOne(evaluate) : evaluation_on(problem.machine);
+  return [one, &activity](const Problem& tried, const std::string& policy, int steps) {
+    activity.say(
+        fmt::format("simulating {} with micro-batches of {}", policy, tried.workload.micro_batch));
+    return one(tried, policy, steps);
+  };
+}
+
+std::string assumptions_text(const Problem& problem, int steps) {
+  const Workload& workload = problem.workload;
+  std::string text = workload.precision == Precision::bf16 ? "bf16" : "fp32";
+  if (workload.gradient != GradientWidth::automatic)
+    text += fmt::format(", {}-bit gradients", 8 * problem.gradient_bytes());
+  if (workload.clip.scope != ClipScope::off)
+    text += ", gradient clipping " + to_string(workload.clip);
+  if (steps > 0) text += fmt::format(", {} steps simulated", steps);
+  if (!problem.overrides.empty())
+    text += fmt::format("; set by hand: {}", fmt::join(problem.overrides, ", "));
+  return text;
+}
+
+std::string extrapolation_text(const Machine& machine) {
+  if (!machine.ssd.extrapolated()) return "";
+  const auto& known = machine.ssd.by_count;
+  return fmt::format(
+      "extrapolated: machine {} knows its bandwidths with {} to {} drives, not with {}",
+      machine.name, known.begin()->first, known.rbegin()->first, machine.ssd.count);
 }
 
 Problem ProblemOptions::problem() const {
@@ -109,6 +156,7 @@ Problem ProblemOptions::problem() const {
                      "name a machine, or use --gpu-memory and --host-memory");
   }
   problem.machine = limited(problem.machine);
+  problem.overrides = overrides();
   Workload& workload = problem.workload;
   require_positive("--batch", batch, "sequences per step, e.g. --batch 8");
   if (micro_batch)

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/progress.hpp"
 #include "experiments/evaluate.hpp"
 #include "policies/problem.hpp"
 
@@ -32,11 +33,20 @@ struct ProblemOptions {
   bool chooses_micro_batch() const { return !micro_batch; }
   // Whether --machine describes one where the CPU stands in for a GPU; empty without --machine.
   std::optional<bool> machine_is_cpu() const;
+  // What is set by hand in place of what the files say, KEY=VALUE.
+  std::vector<std::string> overrides() const;
   // How a policy is evaluated: on a GPU that was measured as it will be trained on, with as many
   // sequences at once as fit, unless --sequences-at-once is given.
-  EvaluateOne evaluation(const Problem& problem) const;
+  // `activity` is told of each one.
+  EvaluateOne evaluation(const Problem& problem, Activity& activity) const;
   // --gpu-memory, --host-memory and --set, applied to a machine.
   Machine limited(Machine machine) const;
 };
+
+// What figures rest on beside model, machine, batch and policy, in words: "bf16, 6 steps simulated;
+// set by hand: ssd.count=6". `steps` 0: not said.
+std::string assumptions_text(const Problem& problem, int steps);
+// "extrapolated: ..." where the machine file has no measurement of so many drives; else empty.
+std::string extrapolation_text(const Machine& machine);
 
 }  // namespace spillway::cli

@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <utility>
 
+#include "base/text.hpp"
 #include "cli/output.hpp"
 
 namespace spillway::cli {
@@ -15,6 +17,7 @@ namespace {
 
 constexpr std::chrono::milliseconds redraw_every{100};
 constexpr std::chrono::seconds plain_line_every{5};
+constexpr std::chrono::seconds worth_a_word{2};
 
 std::size_t terminal_width() {
   winsize size{};
@@ -39,8 +42,8 @@ void Progress::show(const std::string& line, bool important) {
   if (!important && now - last_ < pause) return;
   last_ = now;
   if (terminal_) {
-    const std::string text = line.substr(0, terminal_width() - 1);
-    print_error(fmt::format("\r{:<{}}", text, shown_width_));
+    const std::string text = printable(line).substr(0, terminal_width() - 1);
+    print_error_as_is(fmt::format("\r{:<{}}", text, shown_width_));
     shown_width_ = text.size();
     open_ = true;
   } else {
@@ -53,6 +56,41 @@ void Progress::finish() {
   print_error("\n");
   open_ = false;
   shown_width_ = 0;
+}
+
+void Progress::clear() {
+  if (!open_) return;
+  print_error_as_is(fmt::format("\r{:{}}\r", "", shown_width_));
+  open_ = false;
+  shown_width_ = 0;
+}
+
+Activity::Activity(std::string what) : what_(std::move(what)), watcher_([this] { watch(); }) {}
+
+Activity::~Activity() {
+  {
+    const std::lock_guard lock(mutex_);
+    over_ = true;
+  }
+  ended_.notify_one();
+  watcher_.join();
+}
+
+void Activity::say(std::string what) {
+  const std::lock_guard lock(mutex_);
+  what_ = std::move(what);
+}
+
+void Activity::watch() {
+  const auto began = std::chrono::steady_clock::now();
+  Progress progress(true);
+  std::unique_lock lock(mutex_);
+  for (auto pause = std::chrono::milliseconds(worth_a_word);
+       !ended_.wait_for(lock, pause, [this] { return over_; }); pause = redraw_every) {
+    const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - began;
+    progress.show(fmt::format("{} ... {}", what_, format_clock(passed.count())));
+  }
+  progress.clear();
 }
 
 std::string format_clock(double seconds) {

@@ -3,7 +3,10 @@
 #pragma once
 
 #include <chrono>
+#include <condition_variable>
+#include <mutex>
 #include <string>
+#include <thread>
 
 namespace spillway::cli {
 
@@ -17,6 +20,8 @@ class Progress {
   void show(const std::string& line, bool important = false);
   // Ends the rewritten line, so that what is printed next starts on a line of its own.
   void finish();
+  // Takes the rewritten line away.
+  void clear();
 
  private:
   bool enabled_;
@@ -24,6 +29,29 @@ class Progress {
   bool open_ = false;
   std::size_t shown_width_ = 0;
   std::chrono::steady_clock::time_point last_;
+};
+
+// What the program is doing and for how long, while it does: said once it takes longer than two
+// seconds, on a thread of its own, so that one long call shows, too. Gone without a trace from a
+// terminal once this goes.
+class Activity {
+ public:
+  explicit Activity(std::string what);
+  ~Activity();
+  Activity(const Activity&) = delete;
+  Activity& operator=(const Activity&) = delete;
+
+  // From now on it does something else.
+  void say(std::string what);
+
+ private:
+  void watch();
+
+  std::mutex mutex_;
+  std::condition_variable ended_;
+  bool over_ = false;
+  std::string what_;
+  std::thread watcher_;
 };
 
 // "1:02:03", "4:05", "0:07"

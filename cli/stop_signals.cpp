@@ -16,24 +16,40 @@ namespace spillway::cli {
 
 namespace {
 
-// What a signal handler may touch: an eventfd that the watcher reads, and a flag.
+// What a signal handler may touch: an eventfd that the watcher reads, the signal that came first,
+// and what the program does.
 std::atomic<int> wake_descriptor{-1};
-std::atomic<bool> signalled{false};
+std::atomic<int> signalled{0};
+std::atomic<StopSignals::Phase> phase{StopSignals::Phase::preparing};
 
 void wake(std::uint64_t count) {
   static_cast<void>(!::write(wake_descriptor.load(), &count, sizeof(count)));
 }
 
+constexpr std::string_view message_in(StopSignals::Phase now) {
+  switch (now) {
+    case StopSignals::Phase::preparing:
+      return "\ninterrupted: this ends before training begins; once more ends it at once\n";
+    case StopSignals::Phase::training_with_commits:
+      return "\ninterrupted: training ends after the running step, once that is committed; once "
+             "more ends it at once, back to its last commit\n";
+    case StopSignals::Phase::training:
+      return "\ninterrupted: training ends after the running step; once more ends it at once, and "
+             "what this run has trained is lost\n";
+    case StopSignals::Phase::finishing:
+      return "\ninterrupted: training has ended, what it gave is being written; once more ends "
+             "this "
+             "at once\n";
+  }
+  return "";
+}
+
 void on_signal(int signal) {
-  constexpr std::string_view message =
-      "\ninterrupted: training ends after the running step, once that is committed; once more ends "
-      "it at "
-      "once, back to its last commit\n";
   const int error_number = errno;
-  signalled = true;
+  signalled = signal;
   std::signal(SIGINT, SIG_DFL);
   std::signal(SIGTERM, SIG_DFL);
-  static_cast<void>(signal);
+  const std::string_view message = message_in(phase);
   static_cast<void>(!::write(STDERR_FILENO, message.data(), message.size()));
   wake(1);
   errno = error_number;
@@ -59,12 +75,20 @@ StopSignals::~StopSignals() {
   ::close(wake_descriptor.exchange(-1));
 }
 
-bool StopSignals::came() { return signalled.load(); }
+bool StopSignals::came() { return signalled.load() != 0; }
+
+int StopSignals::exit_code() { return came() ? 128 + signalled.load() : 0; }
+
+void StopSignals::check(const std::string& during, const std::string& hint) {
+  if (came()) throw Interrupted("interrupted " + during, hint, exit_code());
+}
+
+void StopSignals::enter(Phase now) { phase = now; }
 
 void StopSignals::on_stop(std::function<void()> listener) {
   const std::lock_guard lock(mutex_);
   listener_ = std::move(listener);
-  if (listener_ && signalled && !told_) {
+  if (listener_ && came() && !told_) {
     told_ = true;
     listener_();
   }

@@ -1,12 +1,27 @@
 // Ctrl-C and SIGTERM while training: the first one asks for a stop after the running step, the
-// second one ends the program at once.
+// second one ends the program at once. A program that was stopped ends with 128 + the signal's
+// number, as shells have it: 130 for Ctrl-C, 143 for SIGTERM.
 #pragma once
 
 #include <functional>
 #include <mutex>
+#include <string>
 #include <thread>
 
+#include "base/errors.hpp"
+
 namespace spillway::cli {
+
+// The run was stopped by a signal before there was anything to keep.
+class Interrupted : public Error {
+ public:
+  Interrupted(const std::string& what, std::string hint, int exit_code)
+      : Error(what, std::move(hint)), exit_code_(exit_code) {}
+  int exit_code() const { return exit_code_; }
+
+ private:
+  int exit_code_;
+};
 
 class StopSignals {
  public:
@@ -18,6 +33,16 @@ class StopSignals {
 
   // A signal has come.
   static bool came();
+  // 128 + the number of the first signal; 0 where none has come.
+  static int exit_code();
+  // Throws Interrupted if a signal has come: "interrupted WHILE".
+  static void check(const std::string& during, const std::string& hint);
+
+  // What the program does, for what the signal handler says: nothing yet that could be kept,
+  // training with or without commits, or writing down what was trained.
+  enum class Phase { preparing, training_with_commits, training, finishing };
+  static void enter(Phase phase);
+
   // Called on a thread of its own when the first signal comes; at once if it has come already.
   // Empty: nobody is called from the return on.
   void on_stop(std::function<void()> listener);

@@ -12,8 +12,7 @@
 #include "cli/commands.hpp"
 #include "cli/output.hpp"
 #include "cli/progress.hpp"
-#include "cli/run_folder.hpp"
-#include "cli/saved_run.hpp"
+#include "exec/run_folder.hpp"
 #include "exec/store_check.hpp"
 #include "exec/training_record.hpp"
 
@@ -31,23 +30,16 @@ struct Options {
 
 std::string size_text(std::uint64_t bytes) { return format_bytes(static_cast<double>(bytes)); }
 
-// Of a run's folder, or of the first directory of a stripe set.
-std::vector<StoreLocation> stores_of(const fs::path& folder) {
-  if (!fs::is_directory(folder)) {
-    throw InputError(fmt::format("{} is not a folder", folder.string()),
-                     "name the folder of a run, or the first of its --ssd directories");
-  }
-  if (fs::exists(folder / saved_run_file)) {
-    const SavedRun run = SavedRun::load(folder);
-    if (run.store) return {*run.store};
-    throw InputError(fmt::format("the run in {} has no store {}", folder.string(),
-                                 run.complete ? "any more: it is complete" : "yet"),
-                     run.complete ? "its weights are there; --keep-store keeps the optimizer state"
-                                  : "nothing was committed: start it again, or `train --resume`");
-  }
-  std::vector<StoreLocation> found = find_stores(folder);
+bool is_run(const fs::path& folder) {
+  std::error_code ignored;
+  return fs::exists(fs::symlink_status(folder / saved_run_file, ignored));
+}
+
+// What lies in the first directory of a stripe set.
+std::vector<StoreLocation> stores_in(const fs::path& directory) {
+  std::vector<StoreLocation> found = find_stores(Directory(directory).path());
   if (found.empty()) {
-    throw InputError(fmt::format("there is no store in {}", folder.string()),
+    throw InputError(fmt::format("there is no store in {}", directory.string()),
                      "name the folder of a run, or the first of its --ssd directories");
   }
   return found;
@@ -55,13 +47,14 @@ std::vector<StoreLocation> stores_of(const fs::path& folder) {
 
 struct Inspection {
   ResumePoint point;
+  std::string also_of;  // another run's folder that claims it
   TrainingRecord training;
   bool verified = false;
   std::vector<BadChunk> bad;
 };
 
-Inspection inspect(const StoreLocation& location, const Options& options) {
-  Inspection result{find_resume_point(location), {}, false, {}};
+Inspection inspect(ResumePoint point, std::string also_of, const Options& options) {
+  Inspection result{std::move(point), std::move(also_of), {}, false, {}};
   result.training = TrainingRecord::parse(result.point.record.identity.training);
   if (options.no_verify || result.point.record.version == 0) return result;
   Progress progress(!options.json);
@@ -95,6 +88,9 @@ ordered_json to_json(const Inspection& i) {
                          {"micro_batch", i.training.workload.micro_batch},
                          {"sequence", i.training.workload.sequence}}},
                        {"store_bytes", record.identity.store_bytes}};
+  json["run"] = i.point.run.id;
+  json["generation"] = i.point.location.generation;
+  if (!i.also_of.empty()) json["also_of"] = i.also_of;
   json["directories"] = ordered_json::array();
   for (const fs::path& directory : i.point.location.directories)
     json["directories"].push_back(directory.string());
@@ -122,6 +118,9 @@ void print(const Inspection& i) {
              t.workload.micro_batch, t.workload.sequence, t.seed);
   for (const fs::path& directory : i.point.location.directories)
     fmt::print("  {}\n", directory.string());
+  fmt::print("  of {}\n", to_text(i.point.run.home));
+  if (!i.also_of.empty())
+    fmt::print("  note: the folder {} claims this state as well\n", i.also_of);
   const auto bytes = bytes_by_tier(record);
   fmt::print(
       "  {} on disk; optimizer state of {} that rests on the ssd, {} in host memory, {} in "
@@ -139,10 +138,18 @@ void print(const Inspection& i) {
 }
 
 int run_inspect(const Options& options) {
+  std::vector<Inspection> inspections;
+  if (is_run(options.folder)) {
+    const Directory folder(options.folder);
+    StateOfRun state = find_state(folder, SavedRun::load(folder));
+    inspections.push_back(inspect(std::move(state.point), std::move(state.also_of), options));
+  } else {
+    for (const StoreLocation& location : stores_in(options.folder))
+      inspections.push_back(inspect(find_resume_point(location), "", options));
+  }
   std::size_t bad = 0;
   ordered_json json = {{"stores", ordered_json::array()}};
-  for (const StoreLocation& location : stores_of(options.folder)) {
-    const Inspection inspection = inspect(location, options);
+  for (const Inspection& inspection : inspections) {
     bad += inspection.bad.size();
     if (options.json) {
       json["stores"].push_back(to_json(inspection));
@@ -150,7 +157,7 @@ int run_inspect(const Options& options) {
       print(inspection);
     }
   }
-  if (options.json) fmt::print("{}\n", json.dump());
+  if (options.json) fmt::print("{}\n", to_text(json));
   if (bad == 0) return exit_ok;
   throw MachineError(fmt::format("{} chunk{} of the committed state cannot be read or do not match "
                                  "their checksum",
@@ -158,29 +165,71 @@ int run_inspect(const Options& options) {
                      "check the drive (smartctl -a); this training cannot go on from this commit");
 }
 
-void run_remove(const Options& options) {
-  for (const StoreLocation& location : stores_of(options.folder)) {
-    for (std::size_t i = 0; i < location.directories.size(); ++i) {
-      const fs::path stripe = store_file(location.directories[i], i, location.generation);
-      if (fs::exists(stripe)) continue;
-      throw InputError(fmt::format("{} is missing: nothing was removed", stripe.string()),
+// Removes the files of one store, all of them or none.
+void remove_store(const StoreLocation& location, const RunId& run, bool by_directory) {
+  for (std::size_t i = 0; i < location.directories.size(); ++i) {
+    const fs::path stripe = store_file(location.directories[i], i, location.generation);
+    std::error_code ignored;
+    const auto refuse = [&](const std::string& what) {
+      throw InputError(fmt::format("{} {}: nothing was removed", stripe.string(), what),
                        "is its drive mounted? A store goes as a whole; if the rest of it is lost, "
                        "delete its files by hand: spillway-store-*, spillway-commit*");
-    }
-    const std::vector<fs::path> files = files_of(location);
-    std::vector<StoreFile> held;  // throws where a run holds one
-    for (const fs::path& file : files) held.emplace_back(file);
-    for (StoreFile& file : held) file.set_keep(true);
-    for (const fs::path& file : files) {
-      remove_file(file);
-      fmt::print("removed {}\n", file.string());
-    }
+    };
+    if (!fs::exists(fs::symlink_status(stripe, ignored))) refuse("is missing");
+    const std::optional<StoreHeader> header = read_header(stripe);
+    if (!header || header->run.id != run || header->generation != location.generation)
+      refuse("is not of this store");
+    // Of a run's folder it was asked before whose each file is.
+    if (by_directory && i > 0 && header->first_directory != location.directories[0].string())
+      refuse(
+          fmt::format("belongs to a store whose first directory is {}", header->first_directory));
   }
-  if (!fs::exists(fs::path(options.folder) / saved_run_file)) return;
-  SavedRun run = SavedRun::load(options.folder);
-  run.store.reset();
-  if (!run.complete) run.not_resumable = "its store was removed";
-  run.save(options.folder);
+  const std::vector<fs::path> files = files_of(location);
+  remove_files(location, run);
+  for (const fs::path& file : files) fmt::print("removed {}\n", file.string());
+}
+
+// A copy of a store's first directory names the other directories of the original.
+void require_no_copy(const StoreLocation& location) {
+  if (location.directories.size() == 1) return;
+  const fs::path file = record_file(location.directories[0], location.generation);
+  const Directory directory(location.directories[0]);
+  const auto found = directory.status(file.filename().string());
+  const std::optional<StoreHeader> header = read_header(file);
+  if (found && header && header->inode == found->st_ino) return;
+  throw InputError(
+      fmt::format("{} was copied here: where its other stripes are is not known", file.string()),
+      "name the run's folder instead, or delete the files by hand");
+}
+
+void run_remove(const Options& options) {
+  if (!is_run(options.folder)) {
+    for (const StoreLocation& location : stores_in(options.folder)) {
+      require_no_copy(location);
+      const std::optional<StoreHeader> header =
+          read_header(record_file(location.directories[0], location.generation));
+      SPILLWAY_ASSERT(header.has_value());
+      remove_store(location, header->run.id, true);
+    }
+    return;
+  }
+  RunFolder folder = RunFolder::open(options.folder);
+  const StateOfRun state = [&] {
+    try {
+      return find_state(folder.directory(), folder.saved());
+    } catch (const InputError& error) {
+      throw InputError(fmt::format("{}: nothing was removed", error.what()), error.hint());
+    }
+  }();
+  if (!state.also_of.empty()) {
+    throw InputError(fmt::format("the state in {} belongs to {}, too: nothing was removed",
+                                 state.point.location.directories[0].string(), state.also_of),
+                     fmt::format("remove it with `spillway store remove` of that folder"));
+  }
+  remove_store(state.point.location, state.point.run.id, false);
+  folder.saved().store.reset();
+  folder.saved().not_resumable = "its store was removed on purpose";
+  folder.save();
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // spillway sweep: every combination of settings, in parallel, resumable.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -10,6 +11,7 @@
 
 #include "base/errors.hpp"
 #include "cli/commands.hpp"
+#include "cli/output.hpp"
 #include "cli/progress.hpp"
 #include "experiments/result_file.hpp"
 #include "experiments/sweep.hpp"
@@ -57,13 +59,60 @@ std::string plural(std::size_t count, const char* thing) {
   return fmt::format("{} {}{}", count, thing, count == 1 ? "" : "s");
 }
 
+// Why points are invalid, the most frequent reasons first.
+struct Reason {
+  std::string why, hint;
+  std::size_t points = 0;
+};
+
+void count_reason(std::vector<Reason>& reasons, const std::string& why, const std::string& hint) {
+  const auto known = std::find_if(reasons.begin(), reasons.end(),
+                                  [&](const Reason& one) { return one.why == why; });
+  if (known == reasons.end()) {
+    reasons.push_back({why, hint, 1});
+  } else {
+    ++known->points;
+  }
+}
+
+std::vector<Reason> reasons_of(const SweepPlan& plan) {
+  std::vector<Reason> reasons;
+  for (const SweepPoint& point : plan.points) {
+    if (!point.invalid.empty()) count_reason(reasons, point.invalid, point.hint);
+  }
+  return reasons;
+}
+
+std::vector<Reason> reasons_of(const SweepTable& table) {
+  std::vector<Reason> reasons;
+  for (const auto& row : table.rows) {
+    if (row[table.find("status")] != "invalid") continue;
+    count_reason(reasons, row[table.find("reason")], row[table.find("hint")]);
+  }
+  return reasons;
+}
+
+std::string text_of(std::vector<Reason> reasons) {
+  constexpr std::size_t most_reasons = 5;
+  std::stable_sort(reasons.begin(), reasons.end(),
+                   [](const Reason& a, const Reason& b) { return a.points > b.points; });
+  std::string text;
+  for (std::size_t i = 0; i < std::min(reasons.size(), most_reasons); ++i) {
+    text += fmt::format("  {}: {}{}\n", plural(reasons[i].points, "point"), reasons[i].why,
+                        reasons[i].hint.empty() ? "" : " (" + reasons[i].hint + ")");
+  }
+  if (reasons.size() > most_reasons)
+    text += fmt::format("  and {} more\n", plural(reasons.size() - most_reasons, "reason"));
+  return text;
+}
+
 // What will be run, said before it is.
 void announce(const SweepPlan& plan, const SweepRun& run, const SweepState& state) {
   std::string text = fmt::format("{}: {}", plan.file.name, plural(plan.points.size(), "point"));
   if (plan.left_out > 0) text += fmt::format(", {} more left out by skip rules", plan.left_out);
   if (plan.same > 0) text += fmt::format(", {} more the same as one of these", plan.same);
   if (plan.invalid() > 0) text += fmt::format(", {} with invalid settings", plan.invalid());
-  text += "\n";
+  text += "\n" + text_of(reasons_of(plan));
   if (state.damaged > 0) {
     text +=
         fmt::format("{} torn or damaged in the journals, dropped\n", plural(state.damaged, "line"));
@@ -119,6 +168,9 @@ std::vector<std::string> draw_plots(const SweepPlan& plan, const SweepOutcome& o
 
 nlohmann::ordered_json to_json(const SweepPlan& plan, const SweepOutcome& outcome,
                                const std::vector<std::string>& plots) {
+  nlohmann::ordered_json reasons = nlohmann::ordered_json::array();
+  for (const Reason& one : reasons_of(outcome.table))
+    reasons.push_back({{"reason", one.why}, {"hint", one.hint}, {"points", one.points}});
   return {{"name", plan.file.name},
           {"points", plan.points.size()},
           {"run", outcome.run},
@@ -126,6 +178,7 @@ nlohmann::ordered_json to_json(const SweepPlan& plan, const SweepOutcome& outcom
           {"ok", outcome.ok},
           {"does_not_fit", outcome.does_not_fit},
           {"invalid", outcome.invalid},
+          {"invalid_because", reasons},
           {"results", outcome.missing == 0 ? nlohmann::ordered_json(outcome.csv.string())
                                            : nlohmann::ordered_json(nullptr)},
           {"plots", plots}};
@@ -144,11 +197,23 @@ void print_outcome(const SweepPlan& plan, const SweepOutcome& outcome) {
   }
   fmt::print("{}: {} ok, {} not fitting, {} invalid\n", outcome.csv.string(), outcome.ok,
              outcome.does_not_fit, outcome.invalid);
+  // Those that only showed when they were tried.
+  std::vector<Reason> found = reasons_of(outcome.table);
+  for (const Reason& known : reasons_of(plan)) {
+    found.erase(std::remove_if(found.begin(), found.end(),
+                               [&](const Reason& one) { return one.why == known.why; }),
+                found.end());
+  }
+  fmt::print("{}", text_of(std::move(found)));
 }
 
 void run(const Options& options) {
-  const SweepPlan plan = plan_sweep(load_sweep(options.file), this_program());
-  check_plots(plan);
+  const SweepPlan plan = [&] {
+    Activity activity("checking all points");
+    SweepPlan all = plan_sweep(load_sweep(options.file), this_program());
+    check_plots(all);
+    return all;
+  }();
   const bool plots = !options.no_plots && !plan.file.plots.empty();
   if (plots) require_gnuplot();
   SweepRun sweep = run_of(options);
@@ -161,9 +226,12 @@ void run(const Options& options) {
   const SweepOutcome outcome = run_sweep(plan, sweep, std::move(state));
   progress.finish();
   std::vector<std::string> drawn;
-  if (plots && outcome.missing == 0) drawn = draw_plots(plan, outcome, sweep.folder / "plots");
+  if (plots && outcome.missing == 0) {
+    Activity activity("drawing pictures");
+    drawn = draw_plots(plan, outcome, sweep.folder / "plots");
+  }
   if (options.json) {
-    fmt::print("{}\n", to_json(plan, outcome, drawn).dump(2));
+    fmt::print("{}\n", cli::to_text(to_json(plan, outcome, drawn)));
   } else {
     print_outcome(plan, outcome);
     for (const std::string& path : drawn) fmt::print("{}\n", path);

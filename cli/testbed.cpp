@@ -62,7 +62,7 @@ void list_configurations(const std::vector<TestbedConfiguration>& all, bool json
     }
   }
   if (json) {
-    fmt::print("{}\n", ordered_json{{"configurations", list}}.dump(2));
+    fmt::print("{}\n", to_text(ordered_json{{"configurations", list}}));
   } else {
     fmt::print("{} configurations\n", all.size());
   }
@@ -219,7 +219,7 @@ class Testbed {
     if (options_.json) {
       ordered_json rows = ordered_json::array();
       for (const TestbedRow& row : rows_) rows.push_back(to_json(row));
-      fmt::print("{}\n", ordered_json{{"summary", to_json(summary)}, {"rows", rows}}.dump(2));
+      fmt::print("{}\n", to_text(ordered_json{{"summary", to_json(summary)}, {"rows", rows}}));
     } else {
       print_summary(summary);
       fmt::print("{} rows: {}\n", rows_.size(), (out / "results.csv").string());

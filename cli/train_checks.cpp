@@ -3,15 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <cstdlib>
 #include <sstream>
-#include <string_view>
 
 #include "base/errors.hpp"
 #include "base/units.hpp"
 #include "exec/cuda_module.hpp"
+#include "experiments/candidates.hpp"
 
 namespace spillway::cli {
 
@@ -61,33 +60,9 @@ std::vector<fs::path> ssd_directories(const std::string& option) {
   return directories;
 }
 
-Durability parse_durability(const std::string& text) {
-  Durability durability{DurabilityMode::on, 0};
-  if (text.empty()) return durability;
-  constexpr std::string_view interval = "interval=";
-  if (text == "off") {
-    durability.mode = DurabilityMode::off;
-  } else if (text == "step") {
-    durability.interval = 1;
-  } else if (text.rfind(interval, 0) == 0) {
-    const char* const begin = text.data() + interval.size();
-    const char* const end = text.data() + text.size();
-    const auto [rest, error] = std::from_chars(begin, end, durability.interval);
-    if (error != std::errc() || rest != end || durability.interval < 1)
-      throw InputError(fmt::format("--durability {}: not a positive number of steps", text),
-                       "example: --durability interval=20");
-  } else {
-    throw InputError(fmt::format("--durability {} is not step, interval=N or off", text),
-                     "leave it out for the most that costs next to nothing");
-  }
-  return durability;
-}
-
 void check_backend(const Problem& problem, bool cuda) {
-  if (problem.model.architecture != Architecture::gpt) {
-    throw InputError(fmt::format("{} is not a GPT, the only architecture that can be trained",
-                                 problem.model.name),
-                     "simulate it, or train one of the GPT models (`spillway models`)");
+  if (const std::optional<std::string> why_not = why_not_trainable(problem.model)) {
+    throw InputError(*why_not, "simulate it, or train one of the GPT models (`spillway models`)");
   }
   if (cuda) return;
   if (problem.workload.precision != Precision::fp32) {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "exec/commit_points.hpp"
+#include "cli/run_options.hpp"
 #include "exec/executor.hpp"
 #include "exec/training.hpp"
 #include "policies/problem.hpp"
@@ -19,9 +19,6 @@ void check_optimizer(const OptimizerSettings& settings);
 // The directories of `--ssd DIR[,DIR]`; empty when the option was not given. Throws InputError when
 // one is missing.
 std::vector<std::filesystem::path> ssd_directories(const std::string& option);
-
-// What `--durability step|interval=N|off` says; empty: the default. Throws InputError.
-Durability parse_durability(const std::string& text);
 
 // Throws InputError for what the backend (that of the CPU, or CUDA's) cannot train.
 void check_backend(const Problem& problem, bool cuda);

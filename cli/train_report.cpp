@@ -6,8 +6,13 @@
 
 #include <cerrno>
 #include <cmath>
+#include <span>
+#include <sstream>
+#include <string_view>
 
 #include "base/errors.hpp"
+#include "base/new_file.hpp"
+#include "base/text.hpp"
 #include "base/units.hpp"
 #include "cli/output.hpp"
 
@@ -23,46 +28,76 @@ std::string event_line(const nlohmann::ordered_json& event) {
     // What is not finite is null, as in all JSON.
     const bool all_digits =
         (key == "loss" || key == "final_loss") && std::isfinite(value.get<double>());
-    line += fmt::format("{}\"{}\":{}", line.empty() ? "" : ",", key,
-                        all_digits ? fmt::format("{:#.17g}", value.get<double>()) : value.dump());
+    line += fmt::format(
+        "{}\"{}\":{}", line.empty() ? "" : ",", key,
+        all_digits ? fmt::format("{:#.17g}", value.get<double>())
+                   : value.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
   }
   return "{" + line + "}";
 }
 
 }  // namespace
 
-Events::Events(const std::filesystem::path& file, bool to_output, std::int64_t first_step,
-               bool durable)
-    : path_(file), to_output_(to_output) {
+namespace {
+
+// What stays of the events written before.
+std::string events_before(const std::string& text, std::int64_t first_step) {
+  constexpr std::size_t longest_line = std::size_t{1} << 20;
   std::string kept;
-  std::ifstream before(first_step > 0 ? file : std::filesystem::path());
-  for (std::string line; std::getline(before, line);) {
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.size() > longest_line || nested_deeper(line, most_nesting)) continue;
     const auto event = nlohmann::json::parse(line, nullptr, false);
-    if (!event.is_object()) continue;  // a line that a crash has cut
-    const std::string name = event.value("event", "");
-    const std::int64_t step = event.value("step", std::int64_t{0});
+    if (!event.is_object() || !event.contains("event")) continue;  // a line that a crash has cut
+    const auto number = event.find("step");
+    const std::int64_t step =
+        number != event.end() && number->is_number_integer() ? number->get<std::int64_t>() : 0;
     // A step event counts from 0, a commit says how many steps are done.
-    if ((name == "step" && step >= first_step) || (name == "commit" && step > first_step)) continue;
+    if ((event["event"] == "step" && step >= first_step) ||
+        (event["event"] == "commit" && step > first_step))
+      continue;
     kept += line + "\n";
   }
-  before.close();
-  if (first_step > 0) {
-    const std::filesystem::path next = file.string() + ".new";
-    write_file(next.string(), kept);
-    std::filesystem::rename(next, file);
-  }
-  file_.open(file, first_step > 0 ? std::ios::app : std::ios::out);
-  if (durable) descriptor_ = FileDescriptor(::open(file.c_str(), O_WRONLY | O_CLOEXEC));
+  return kept;
+}
+
+const ReplaceOnly& only_metrics() {
+  static const ReplaceOnly only = {"the metrics of a run", [](std::span<const std::byte> head) {
+                                     const std::string_view text(
+                                         reinterpret_cast<const char*>(head.data()), head.size());
+                                     return text.starts_with("{\"event\":");
+                                   }};
+  return only;
+}
+
+}  // namespace
+
+Events::Events(const Directory& folder, const std::string& name, bool to_output,
+               std::int64_t first_step, bool durable)
+    : path_(folder.path_of(name)), to_output_(to_output), durable_(durable) {
+  constexpr std::uint64_t longest = std::uint64_t{1} << 30;
+  const std::string before =
+      first_step > 0 ? events_before(folder.read(name, longest).value_or(""), first_step) : "";
+  NewFile next({folder, name}, 0666, &only_metrics());
+  next.write(std::as_bytes(std::span(before)));
+  next.commit();
+  auto file = folder.open(name, O_WRONLY | O_APPEND, FileUse::change);
+  if (!file) throw MachineError(path_.string() + " is gone", "was it removed just now?");
+  file_ = std::move(*file);
 }
 
 void Events::write(const nlohmann::ordered_json& event) {
   const std::string line = event_line(event);
-  file_ << line << '\n';
-  file_.flush();
-  const bool synced = !file_ || !descriptor_.valid() || event.at("event") != "step" ||
-                      ::fdatasync(descriptor_.get()) == 0;
-  if (!synced) throw MachineError::from_errno(fmt::format("cannot sync {}", path_.string()), errno);
-  if (!file_) throw MachineError::from_errno(fmt::format("cannot write {}", path_.string()), errno);
+  const std::string text = line + "\n";
+  for (std::string_view left = text; !left.empty();) {
+    const ssize_t count = ::write(file_.get(), left.data(), left.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0)
+      throw MachineError::from_errno(fmt::format("cannot write {}", path_.string()), errno);
+    left.remove_prefix(static_cast<std::size_t>(count));
+  }
+  if (durable_ && event.at("event") == "step" && ::fdatasync(file_.get()) != 0)
+    throw MachineError::from_errno(fmt::format("cannot sync {}", path_.string()), errno);
   if (!to_output_) return;
   fmt::print("{}\n", line);
   flush_output();

@@ -3,12 +3,11 @@
 
 #include <array>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "base/directory.hpp"
 #include "cli/progress.hpp"
 #include "exec/executor.hpp"
-#include "exec/file_descriptor.hpp"
 #include "policies/schedule.hpp"
 
 namespace spillway::cli {
@@ -21,15 +20,15 @@ class Events {
   // crash, are dropped; what is before them stays.
   // `durable`: what is written has reached the drive when write() returns, so that no step is
   // committed whose event a power cut could lose.
-  Events(const std::filesystem::path& file, bool to_output, std::int64_t first_step = 0,
-         bool durable = false);
+  // Throws InputError when something else lies under that name.
+  Events(const Directory& folder, const std::string& name, bool to_output,
+         std::int64_t first_step = 0, bool durable = false);
   void write(const nlohmann::ordered_json& event);
 
  private:
   std::filesystem::path path_;
-  std::ofstream file_;
-  FileDescriptor descriptor_;  // of the same file, to sync it; none where that is not asked for
-  bool to_output_;
+  FileDescriptor file_;
+  bool to_output_, durable_;
 };
 
 // Step, loss, speed, time left, and what each link carries.

@@ -1,6 +1,7 @@
 // spillway validate: predicted against measured, for a recorded trace.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -8,6 +9,8 @@
 #include "base/errors.hpp"
 #include "base/units.hpp"
 #include "cli/commands.hpp"
+#include "cli/output.hpp"
+#include "cli/progress.hpp"
 #include "experiments/validate.hpp"
 #include "traces/perfetto.hpp"
 
@@ -122,14 +125,30 @@ void check(const Options& options) {
   }
 }
 
+// Settings are as many as follow --set, and the trace may follow them: it is the one that sets
+// nothing.
+void take_trace_from_settings(Options& options) {
+  const auto sets_nothing = [](const std::string& text) {
+    return text.find('=') == std::string::npos;
+  };
+  const auto trace = std::find_if(options.settings.begin(), options.settings.end(), sets_nothing);
+  if (options.trace.empty() && trace != options.settings.end()) {
+    options.trace = *trace;
+    options.settings.erase(trace);
+  }
+  if (options.trace.empty()) throw CLI::RequiredError("trace");
+}
+
 void run(const Options& options) {
   check(options);
-  const Trace trace = read_trace(options.trace);
   std::optional<Machine> machine;
   if (!options.machine.empty()) machine = load_machine(options.machine, options.settings);
-  const Validation validation = validate_trace(trace, options.trace, machine);
+  const Validation validation = [&] {
+    Activity activity("reading the trace and simulating its schedule");
+    return validate_trace(read_trace(options.trace), options.trace, machine);
+  }();
   if (options.json) {
-    fmt::print("{}\n", to_json(validation).dump(2));
+    fmt::print("{}\n", to_text(to_json(validation)));
   } else {
     print_report(validation, options.trace);
   }
@@ -141,13 +160,16 @@ void add_validate(CLI::App& app, int&) {
   CLI::App* command =
       app.add_subcommand("validate", "simulate the schedule of a recorded trace and compare");
   auto options = std::make_shared<Options>();
-  command->add_option("trace", options->trace, "a trace written by `spillway train`")->required();
+  command->add_option("trace", options->trace, "a trace written by `spillway train`; required");
   command->add_option("--machine", options->machine,
                       "use these rates instead of those recorded in the trace");
-  command->add_option("--set", options->settings, "override a key of --machine")
-      ->allow_extra_args(false);
+  command->add_option("--set", options->settings,
+                      "override keys of --machine, e.g. --set ssd.count=6 host.memory=256GB");
   command->add_flag("--json", options->json, "print one JSON object");
-  command->callback([options] { run(*options); });
+  command->callback([options] {
+    take_trace_from_settings(*options);
+    run(*options);
+  });
 }
 
 }  // namespace spillway::cli

@@ -6,15 +6,13 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
-#include <limits>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "base/errors.hpp"
 #include "base/units.hpp"
+#include "exec/available_memory.hpp"
 
 namespace spillway {
 
@@ -22,7 +20,6 @@ namespace {
 
 constexpr std::uint64_t page_bytes = 4096;
 constexpr std::uint64_t huge_page_bytes = std::uint64_t{2} << 20;
-constexpr std::uint64_t unknown = std::numeric_limits<std::uint64_t>::max();
 
 constexpr std::array<std::byte, page_bytes> poison_page = [] {
   std::array<std::byte, page_bytes> page{};
@@ -34,38 +31,6 @@ constexpr const char* remedy =
     "lower --host-memory and --gpu-memory (the latter only costs host memory on the CPU device), "
     "end "
     "other programs, or raise the limits (`ulimit -v`, the container's memory limit)";
-
-// The number after `key` in a file of "key value" lines; `unknown` when absent.
-std::uint64_t value_after(const std::filesystem::path& file, const std::string& key) {
-  std::ifstream in(file);
-  std::string word;
-  while (in >> word) {
-    std::uint64_t value = 0;
-    if (word == key && in >> value) return value;
-  }
-  return unknown;
-}
-
-// What the memory limits of this process's cgroup and its parents leave. File-backed pages can be
-// reclaimed, so only anonymous memory counts as used.
-std::uint64_t cgroup_available() {
-  std::ifstream membership("/proc/self/cgroup");
-  std::string line, group;
-  while (std::getline(membership, line)) {
-    if (line.starts_with("0::/")) group = line.substr(4);
-  }
-  const std::filesystem::path root = "/sys/fs/cgroup";
-  std::uint64_t available = unknown;
-  for (std::filesystem::path folder = root / group;; folder = folder.parent_path()) {
-    std::ifstream limit_file(folder / "memory.max");
-    std::uint64_t limit = 0;
-    if (limit_file >> limit) {  // the word "max" is no number: no limit
-      const std::uint64_t used = value_after(folder / "memory.stat", "anon");
-      available = std::min(available, used >= limit ? 0 : limit - used);
-    }
-    if (folder == root || !folder.has_relative_path()) return available;
-  }
-}
 
 std::byte* map_aligned(std::uint64_t bytes, const std::string& what) {
   // Map more than needed, then give back both ends around the aligned part.
@@ -104,11 +69,6 @@ void fill_in_parallel(std::byte* data, std::uint64_t bytes) {
 }
 
 }  // namespace
-
-std::uint64_t available_memory() {
-  const std::uint64_t kibibytes = value_after("/proc/meminfo", "MemAvailable:");
-  return std::min(kibibytes == unknown ? unknown : kibibytes * 1024, cgroup_available());
-}
 
 Arena::Arena(std::uint64_t bytes, const std::string& purpose) {
   if (bytes == 0) return;

@@ -42,8 +42,4 @@ class Arena {
   std::uint64_t bytes_ = 0;
 };
 
-// Bytes that can be taken now: MemAvailable of /proc/meminfo, or what the cgroup (v2) leaves if
-// less. The largest uint64 when the system does not say.
-std::uint64_t available_memory();
-
 }  // namespace spillway

@@ -13,19 +13,6 @@
 
 namespace spillway {
 
-enum class DurabilityMode : std::uint8_t {
-  off,  // one copy, no commits: half the space, and nothing to resume from
-  on    // commits every `interval` steps, at the last step, and when stopped
-};
-
-struct Durability {
-  DurabilityMode mode = DurabilityMode::off;
-  // Steps. 0: every step where a commit writes no state twice, else every automatic_interval.
-  std::int64_t interval = 0;
-  static constexpr std::int64_t automatic_interval = 50;
-  bool on() const { return mode == DurabilityMode::on; }
-};
-
 struct CommitPoints {
   std::int64_t interval = 1;
   std::int64_t base_version = 0;  // what training starts from

@@ -7,79 +7,27 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cerrno>
 #include <cstring>
 
+#include "base/directory.hpp"
 #include "base/errors.hpp"
-#include "exec/file_descriptor.hpp"
+#include "exec/byte_stream.hpp"
 #include "exec/io_transfer.hpp"
+#include "exec/store_header.hpp"
 
 namespace spillway {
 
 namespace {
-
-static_assert(std::endian::native == std::endian::little, "records are little-endian");
 
 constexpr std::array<char, 16> magic = {'S', 'P', 'I', 'L', 'L', 'W', 'A', 'Y',
                                         ' ', 'C', 'O', 'M', 'M', 'I', 'T', '\0'};
 constexpr std::size_t checksum_at = magic.size();
 constexpr std::size_t length_at = checksum_at + sizeof(std::uint64_t);
 constexpr std::size_t body_at = length_at + sizeof(std::uint64_t);
-constexpr std::uint32_t format = 1;
+constexpr std::uint32_t format = 2;
 
-// Appends to a slot, or only counts where there is none.
-class Writer {
- public:
-  explicit Writer(std::span<std::byte> slot) : slot_(slot) {}
-  template <typename T>
-  void put(const T& value) {
-    bytes(&value, sizeof(value));
-  }
-  void text(const std::string& value) {
-    put(std::uint64_t{value.size()});
-    bytes(value.data(), value.size());
-  }
-  std::size_t size() const { return size_; }
-
- private:
-  void bytes(const void* from, std::size_t count) {
-    if (!slot_.empty()) {
-      SPILLWAY_ASSERT(size_ + count <= slot_.size(), "the record outgrew its slot");
-      std::memcpy(slot_.data() + size_, from, count);
-    }
-    size_ += count;
-  }
-  std::span<std::byte> slot_;
-  std::size_t size_ = 0;
-};
-
-// Reads a body whose checksum matched: what does not add up is our bug, or a later format.
-class Reader {
- public:
-  explicit Reader(std::span<const std::byte> body) : body_(body) {}
-  template <typename T>
-  T get() {
-    T value;
-    SPILLWAY_ASSERT(at_ + sizeof(value) <= body_.size(), "a record that ends early");
-    std::memcpy(&value, body_.data() + at_, sizeof(value));
-    at_ += sizeof(value);
-    return value;
-  }
-  std::string text() {
-    const auto size = static_cast<std::size_t>(get<std::uint64_t>());
-    SPILLWAY_ASSERT(size <= body_.size() - at_, "a record that ends early");
-    std::string value(reinterpret_cast<const char*>(body_.data()) + at_, size);
-    at_ += size;
-    return value;
-  }
-
- private:
-  std::span<const std::byte> body_;
-  std::size_t at_ = 0;
-};
-
-void write_body(Writer& out, const StoreIdentity& identity, const ChunkTable& chunks,
+void write_body(ByteWriter& out, const StoreIdentity& identity, const ChunkTable& chunks,
                 std::int64_t version, std::int64_t epoch) {
   out.put(format);
   out.put(version);
@@ -113,6 +61,47 @@ void write_body(Writer& out, const StoreIdentity& identity, const ChunkTable& ch
   }
 }
 
+// Whether what a record says of places holds together: a checksum proves only that it is as it was
+// written.
+bool is_sound(const CommitRecord& record) {
+  const StoreIdentity& identity = record.identity;
+  constexpr std::int64_t most_steps = std::int64_t{1} << 53;
+  constexpr std::uint64_t most_chunks = std::uint64_t{1} << 26;  // 64 TB in stripes of 1 MiB
+  if (record.version < 0 || record.version > most_steps || record.epoch < 0 ||
+      record.epoch > most_steps || identity.stripe_bytes == 0 ||
+      identity.stripe_bytes % io_alignment != 0 || identity.directories.empty() ||
+      identity.directories.size() > most_directories ||
+      identity.store_bytes / identity.stripe_bytes > most_chunks) {
+    return false;
+  }
+  for (std::size_t i = 0; i < identity.parts.size(); ++i) {
+    const StatePart& part = identity.parts[i];
+    const std::uint64_t begin = part.address[static_cast<std::size_t>(record.copy())];
+    if (part.elements > identity.store_bytes / 12 || begin % io_alignment != 0 ||
+        begin > identity.store_bytes || part.bytes() > identity.store_bytes - begin) {
+      return false;
+    }
+    std::uint64_t at = begin;
+    for (const CommitRecord::Chunk& chunk : record.chunks[i]) {
+      if (chunk.end <= at || chunk.end > identity.store_bytes || chunk.end % io_alignment != 0)
+        return false;
+      at = chunk.end;
+    }
+    if (record.version > 0 &&
+        (at < begin + part.bytes() || at - begin - part.bytes() >= io_alignment))
+      return false;
+  }
+  return true;
+}
+
+// Of a slot, from its first `body_at` bytes: where its record ends; there, where it has none.
+std::uint64_t bytes_in_use(std::span<const std::byte> start) {
+  std::uint64_t length = 0;
+  std::memcpy(&length, start.data() + length_at, sizeof(length));
+  const bool is_record = std::memcmp(start.data(), magic.data(), magic.size()) == 0;
+  return is_record && length < std::uint64_t{1} << 40 ? body_at + length : body_at;
+}
+
 std::uint64_t checksum_of(std::span<const std::byte> slot, std::size_t body_bytes) {
   return ChunkTable::checksum(slot.subspan(length_at, sizeof(std::uint64_t) + body_bytes));
 }
@@ -122,7 +111,7 @@ std::uint64_t checksum_of(std::span<const std::byte> slot, std::size_t body_byte
 std::uint64_t record_slot_bytes(const StoreIdentity& identity, const ChunkTable& chunks) {
   std::size_t largest = 0;
   for (const std::int64_t epoch : {0, 1}) {
-    Writer count({});
+    ByteWriter count({});
     write_body(count, identity, chunks, 1, epoch);
     largest = std::max(largest, count.size());
   }
@@ -132,7 +121,7 @@ std::uint64_t record_slot_bytes(const StoreIdentity& identity, const ChunkTable&
 void encode_record(const StoreIdentity& identity, const ChunkTable& chunks, std::int64_t version,
                    std::int64_t epoch, std::span<std::byte> slot) {
   SPILLWAY_ASSERT(slot.size() > body_at);
-  Writer out(slot.subspan(body_at));
+  ByteWriter out(slot.subspan(body_at));
   write_body(out, identity, chunks, version, epoch);
   const std::uint64_t length = out.size();
   std::fill(slot.begin() + static_cast<std::ptrdiff_t>(body_at + length), slot.end(), std::byte{0});
@@ -149,7 +138,7 @@ std::optional<CommitRecord> decode_record(std::span<const std::byte> slot) {
   std::memcpy(&length, slot.data() + length_at, sizeof(length));
   if (length > slot.size() - body_at || checksum_of(slot, length) != sum) return {};
 
-  Reader in(slot.subspan(body_at, length));
+  ByteReader in(slot.subspan(body_at, length));
   if (const auto found = in.get<std::uint32_t>(); found != format) {
     throw InputError(
         fmt::format("a commit record of format {}; this version reads {}", found, format),
@@ -162,54 +151,64 @@ std::optional<CommitRecord> decode_record(std::span<const std::byte> slot) {
   identity.stripe_bytes = in.get<std::uint64_t>();
   identity.store_bytes = in.get<std::uint64_t>();
   identity.training = in.text();
-  identity.directories.resize(in.get<std::uint64_t>());
+  identity.directories.resize(in.count(sizeof(std::uint64_t)));
   for (std::string& directory : identity.directories) directory = in.text();
-  identity.parts.resize(in.get<std::uint64_t>());
+  constexpr std::size_t least_part_bytes = 53;  // of what follows, without chunks
+  identity.parts.resize(in.count(least_part_bytes));
   for (StatePart& part : identity.parts) {
     part.unit = in.get<std::int32_t>();
     part.first_element = in.get<std::uint64_t>();
     part.elements = in.get<std::uint64_t>();
-    part.tier = static_cast<Tier>(in.get<std::uint8_t>());
+    const auto tier = in.get<std::uint8_t>();
+    if (tier >= tier_count) return {};
+    part.tier = static_cast<Tier>(tier);
     part.offset = in.get<std::uint64_t>();
     part.address = in.get<std::array<std::uint64_t, 2>>();
     std::vector<CommitRecord::Chunk>& chunks = record.chunks.emplace_back();
-    chunks.resize(in.get<std::uint64_t>());
+    chunks.resize(in.count(2 * sizeof(std::uint64_t)));
     for (CommitRecord::Chunk& chunk : chunks) {
       chunk.end = in.get<std::uint64_t>();
       chunk.sum = in.get<std::uint64_t>();
     }
   }
+  if (!in.good() || !is_sound(record)) return {};
   return record;
 }
 
 std::optional<CommitRecord> read_newest_record(const std::filesystem::path& file) {
-  const FileDescriptor descriptor(::open(file.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!descriptor.valid()) {
-    if (errno == ENOENT) {
-      throw InputError(
-          "there is no commit record " + file.string(),
-          "name the folder of a run that commits (any --durability but off), or its first "
-          "SSD directory");
-    }
-    throw MachineError::from_errno("cannot open " + file.string(), errno);
+  const auto descriptor =
+      Directory(file.parent_path()).open(file.filename().string(), O_RDONLY, FileUse::read);
+  if (!descriptor) {
+    throw InputError(
+        "there is no commit record " + file.string(),
+        "name the folder of a run that commits (any --durability but off), or its first "
+        "SSD directory");
   }
   struct stat status {};
-  if (::fstat(descriptor.get(), &status) != 0) {
+  if (::fstat(descriptor->get(), &status) != 0) {
     throw MachineError::from_errno("cannot look at " + file.string(), errno);
   }
-  std::vector<std::byte> bytes(static_cast<std::size_t>(status.st_size));
-  for (std::size_t done = 0; done < bytes.size();) {
-    const ssize_t got = ::pread(descriptor.get(), bytes.data() + done, bytes.size() - done,
-                                static_cast<off_t>(done));
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) throw MachineError::from_errno("cannot read " + file.string(), errno);
-    if (got == 0) break;
-    done += static_cast<std::size_t>(got);
-  }
-  const std::span<const std::byte> all(bytes);
+  constexpr std::uint64_t most_bytes = std::uint64_t{16} << 30;  // for 500 TB of state
+  const auto size = static_cast<std::uint64_t>(status.st_size);
+  if (size <= store_header_bytes || size > most_bytes) return {};
+  const std::uint64_t slot_bytes = (size - store_header_bytes) / 2;
   std::optional<CommitRecord> newest;
-  for (const std::size_t slot : {std::size_t{0}, bytes.size() / 2}) {
-    std::optional<CommitRecord> record = decode_record(all.subspan(slot, bytes.size() / 2));
+  std::vector<std::byte> slot;
+  for (const std::uint64_t index : {std::uint64_t{0}, std::uint64_t{1}}) {
+    // The beginning says how long the record is: a file may be large and hold nothing.
+    slot.assign(std::min<std::uint64_t>(slot_bytes, body_at), std::byte{0});
+    std::uint64_t done = 0;
+    while (done < slot.size()) {
+      const ssize_t got =
+          ::pread(descriptor->get(), slot.data() + done, slot.size() - done,
+                  static_cast<off_t>(store_header_bytes + index * slot_bytes + done));
+      if (got < 0 && errno == EINTR) continue;
+      if (got < 0) throw MachineError::from_errno("cannot read " + file.string(), errno);
+      if (got == 0) break;
+      done += static_cast<std::uint64_t>(got);
+      if (done == body_at) slot.resize(std::min(slot_bytes, bytes_in_use(slot)));
+    }
+    std::optional<CommitRecord> record = decode_record(std::span(slot).first(done));
     if (record && (!newest || record->epoch > newest->epoch)) newest = std::move(record);
   }
   return newest;

@@ -1,8 +1,8 @@
 // The record that makes a step count: which version of the optimizer state is whole, where its
 // parts lie, the checksum of every chunk of them, and what else a resumed training needs.
 //
-// A file of two slots of equal size; commits take turns (slot = epoch mod 2), so that a torn write
-// never hurts the record before. In a slot, little-endian:
+// A file of a header (exec/store_header.hpp) and two slots of equal size; commits take turns (slot
+// = epoch mod 2), so that a torn write never hurts the record before. In a slot, little-endian:
 //
 //   "SPILLWAY COMMIT" and a zero byte; XXH3 (64 bit) of all that follows; length of the body; body
 //
@@ -23,8 +23,10 @@ namespace spillway {
 
 // What does not change from commit to commit.
 struct StoreIdentity {
-  std::string training;                  // JSON: model, workload, data, seed, optimizer, policy
-  std::vector<std::string> directories;  // absolute, in stripe order
+  std::string training;  // JSON: model, workload, data, seed, optimizer, policy
+  // Where the stripes were when it was committed, in their order: absolute. They may have been
+  // moved.
+  std::vector<std::string> directories;
   std::uint64_t stripe_bytes = 0;
   std::uint64_t store_bytes = 0;
   std::vector<StatePart> parts;
@@ -54,12 +56,12 @@ std::uint64_t record_slot_bytes(const StoreIdentity& identity, const ChunkTable&
 void encode_record(const StoreIdentity& identity, const ChunkTable& chunks, std::int64_t version,
                    std::int64_t epoch, std::span<std::byte> slot);
 
-// Nothing when the slot holds no whole record.
+// Nothing when the slot holds no whole record, or one that contradicts itself.
 std::optional<CommitRecord> decode_record(std::span<const std::byte> slot);
 
-// The newest whole record of a file of two slots; nothing when there is none. Throws MachineError
-// when the file cannot be read, InputError when it does not exist or is of a later version of
-// Spillway.
+// The newest whole record of a file; nothing when there is none. Throws MachineError when the file
+// cannot be read, InputError when it does not exist, is a link or no regular file, or its records
+// are of another version of Spillway.
 std::optional<CommitRecord> read_newest_record(const std::filesystem::path& file);
 
 }  // namespace spillway

@@ -1,19 +1,20 @@
 #include "exec/dataset.hpp"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
+#include <unistd.h>
 #include <xxhash.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstring>
 #include <utility>
 
 #include "base/errors.hpp"
+#include "base/file_descriptor.hpp"
 #include "base/units.hpp"
-#include "exec/file_descriptor.hpp"
+#include "exec/available_memory.hpp"
+#include "exec/text_content.hpp"
 
 namespace spillway {
 
@@ -21,110 +22,99 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const char* hint_for(const std::error_code& error) {
-  if (error == std::errc::permission_denied)
-    return "check the permissions of the file and its folders";
-  return "check the spelling of the path";
-}
+// Of a file: enough to tell what it is.
+constexpr std::size_t first_look = 64 << 10, block_bytes = 4 << 20;
 
-[[noreturn]] void refuse(const fs::path& path, const std::error_code& error) {
-  throw InputError("cannot read " + path.string() + ": " + error.message(), hint_for(error));
-}
-
-// All regular files at and below `path`.
-void collect(const fs::path& path, std::vector<fs::path>& files) {
-  std::error_code error;
-  const fs::file_status status = fs::status(path, error);
-  if (!fs::exists(status)) {
-    refuse(path, error ? error : std::make_error_code(std::errc::no_such_file_or_directory));
-  }
-  if (fs::is_regular_file(status)) {
-    files.push_back(path.lexically_normal());
-    return;
-  }
-  if (!fs::is_directory(status)) {
-    throw InputError(path.string() + " is neither a file nor a folder",
-                     "name text files or folders");
-  }
-  fs::path current = path;  // to name the folder that cannot be entered
-  fs::recursive_directory_iterator entry(path, error);
-  for (; !error && entry != fs::recursive_directory_iterator(); entry.increment(error)) {
-    current = entry->path();
-    std::error_code ignored;  // a dangling link is no regular file
-    if (entry->is_regular_file(ignored)) files.push_back(current.lexically_normal());
-  }
-  if (error) refuse(current, error);
-}
-
-// Appends the file to `corpus`; at most `most` bytes, so a file that keeps growing cannot fill the
-// memory. Returns false when there were more.
-bool append_file(const fs::path& path, std::uint64_t most, std::vector<std::uint8_t>& corpus) {
-  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!file.valid()) refuse(path, std::error_code(errno, std::generic_category()));
-  struct stat status {};
-  if (::fstat(file.get(), &status) != 0) {
-    refuse(path, std::error_code(errno, std::generic_category()));
-  }
+// Appends to `corpus` what an open file holds, and returns what it is where that is no text (unless
+// `binary`); what was appended then goes again. At most `most` + 1 bytes are read, so that a file
+// that keeps growing cannot fill the memory.
+std::string append_file(const FileDescriptor& file, const fs::path& path, std::uint64_t most,
+                        bool binary, std::vector<std::uint8_t>& corpus) {
   const std::size_t begin = corpus.size();
+  TextContent content;
   std::size_t end = begin;
-  std::size_t room =
-      static_cast<std::size_t>(status.st_size) + 1;  // + 1 to meet the end of the file
-  while (true) {
-    room = std::min<std::uint64_t>(room, most + 1 - (end - begin));
-    if (room == 0) return false;
-    corpus.resize(end + room);
-    const ssize_t count = ::read(file.get(), corpus.data() + end, room);
+  while (end - begin <= most) {
+    const std::size_t wanted =
+        std::min<std::uint64_t>(end == begin ? first_look : block_bytes, most + 1 - (end - begin));
+    corpus.resize(end + wanted);
+    const ssize_t count = ::read(file.get(), corpus.data() + end, wanted);
     if (count < 0 && errno == EINTR) continue;
-    if (count < 0) refuse(path, std::error_code(errno, std::generic_category()));
-    end += static_cast<std::size_t>(count);
-    if (count == 0) break;
-    room = std::max<std::size_t>(room - static_cast<std::size_t>(count), 1 << 16);
+    if (count < 0) refuse_to_read(path, errno);
+    const auto bytes = static_cast<std::size_t>(count);
+    if (!binary) content.add({corpus.data() + end, bytes});
+    end += bytes;
+    if (bytes == 0) break;
+    if (!content.not_text().empty()) break;  // the rest need not be read
   }
-  corpus.resize(end);
-  return true;
+  const std::string not_text = content.not_text();
+  corpus.resize(not_text.empty() ? end : begin);
+  return not_text;
 }
 
-std::uint64_t size_of(const fs::path& path) {
-  std::error_code error;
-  const std::uint64_t bytes = fs::file_size(path, error);
-  if (error) refuse(path, error);
-  return bytes;
+std::uint64_t size_of(const FileDescriptor& file, const fs::path& path) {
+  struct stat status {};
+  if (::fstat(file.get(), &status) != 0) refuse_to_read(path, errno);
+  return static_cast<std::uint64_t>(status.st_size);
 }
 
 }  // namespace
 
-Dataset::Dataset(const std::vector<fs::path>& paths, std::uint64_t seed, std::uint64_t memory_limit)
+Dataset::Dataset(const std::vector<fs::path>& paths, std::uint64_t seed, std::uint64_t memory_limit,
+                 bool binary)
     : seed_(seed) {
   if (paths.empty()) throw InputError("no training data", "name files or folders with --data");
-  std::vector<fs::path> found;
-  for (const fs::path& path : paths) collect(path, found);
-  std::sort(found.begin(), found.end());
-  found.erase(std::unique(found.begin(), found.end()), found.end());
-  if (found.empty()) {
-    throw InputError("there is no file in " + paths.front().string(),
-                     "name a folder with text files");
-  }
-  const auto refuse_size = [&](double bytes) {
-    throw InputError(fmt::format("the training data has {}{}, the limit is {}", format_bytes(bytes),
-                                 found.size() > 1 ? fmt::format(" in {} files", found.size())
-                                                  : " in " + found.front().string(),
-                                 format_bytes(static_cast<double>(memory_limit))),
-                     "the text is held in memory: name fewer or smaller files");
-  };
+  const std::vector<TextFile> found = find_text_files(paths, skipped_);
   std::uint64_t total = 0;
-  for (const fs::path& path : found) total += size_of(path);
-  if (total > memory_limit) refuse_size(static_cast<double>(total));
-  corpus_.reserve(total + 1);
-  for (const fs::path& path : found) {
-    const std::uint64_t begin = corpus_.size();
-    if (!append_file(path, memory_limit - begin, corpus_)) {
-      refuse_size(static_cast<double>(corpus_.size()));
-    }
-    files_.push_back({path, begin, corpus_.size() - begin});
+  for (const TextFile& file : found) total += std::min(file.bytes(), memory_limit);
+  corpus_.reserve(std::min({total, memory_limit, available_memory() / 2}) + 1);
+  for (const TextFile& file : found) read(file, memory_limit, binary);
+  if (files_.empty()) {
+    const std::string skipped = skipped_.text();
+    throw InputError("there is no file in " + paths.front().string() +
+                         (skipped.empty() ? "" : " that is text: " + skipped),
+                     skipped.empty()
+                         ? "name a folder with text files"
+                         : "name the text in it; --binary-data takes files that are no text as "
+                           "bytes, and what is hidden is taken where it is named");
   }
   if (corpus_.empty()) {
     throw InputError("the training data is empty: " + describe(), "name files with text in them");
   }
+}
+
+void Dataset::read(const TextFile& file, std::uint64_t memory_limit, bool binary) {
+  std::string not_text;
+  const FileDescriptor descriptor = file.open(not_text);
+  if (!descriptor.valid()) {
+    if (file.named())
+      throw InputError(file.path().string() + " is not a file but " + not_text,
+                       "name text files or folders");
+    return skipped_.add(file.path(), not_text);
+  }
+  const std::uint64_t begin = corpus_.size(), room = memory_limit - begin;
+  const std::uint64_t size = size_of(descriptor, file.path());
+  // Of what is too large only the beginning is read: it may be no text at all.
+  const std::uint64_t most = size > room ? first_look : room;
+  not_text = append_file(descriptor, file.path(), most, binary, corpus_);
+  if (!not_text.empty()) {
+    if (file.named()) {
+      throw InputError(
+          file.path().string() + " is " + not_text + ", not text",
+          "unpack or convert it and name the text; --binary-data takes it as bytes, as it is");
+    }
+    return skipped_.add(file.path(), not_text);
+  }
+  const std::uint64_t bytes =
+      std::max<std::uint64_t>(corpus_.size() - begin, size > room ? size : 0);
+  files_.push_back({file.path(), begin, bytes});
+  if (bytes <= room) return;
+  throw InputError(
+      fmt::format("the training data has {}{}, the limit is {}",
+                  format_bytes(static_cast<double>(begin + bytes)),
+                  files_.size() > 1 ? fmt::format(" or more, up to {}", file.path().string())
+                                    : " in " + file.path().string(),
+                  format_bytes(static_cast<double>(memory_limit))),
+      "the text is held in memory: name fewer or smaller files");
 }
 
 std::string Dataset::describe() const {

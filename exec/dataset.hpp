@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "exec/text_files.hpp"
+
 namespace spillway {
 
 struct DatasetFile {
@@ -23,12 +25,13 @@ class Dataset {
  public:
   static constexpr std::uint64_t default_memory_limit = std::uint64_t{4} << 30;
 
-  // Reads `paths`: files, and folders with all regular files below them. The files are sorted by
-  // path and each is taken once, so the order of the arguments does not matter. Throws InputError
-  // naming the path: missing, unreadable, neither file nor folder, nothing to read, or more than
-  // memory_limit bytes.
+  // Reads `paths`: text files, and folders with all text files below them (find_text_files() says
+  // which). The files are sorted by path and each is taken once, so the order of the arguments does
+  // not matter. What is not text (exec/text_content.hpp) is skipped in a folder and refused where
+  // it is named; `binary` takes all files as they are. Throws InputError naming the path: missing,
+  // unreadable, neither file nor folder, no text, nothing to read, or more than memory_limit bytes.
   Dataset(const std::vector<std::filesystem::path>& paths, std::uint64_t seed,
-          std::uint64_t memory_limit = default_memory_limit);
+          std::uint64_t memory_limit = default_memory_limit, bool binary = false);
 
   // Throws InputError when sequences of T tokens cannot be cut (T + 1 bytes are needed), or when a
   // byte is not a token of a model with this vocabulary.
@@ -46,12 +49,15 @@ class Dataset {
   std::uint64_t size() const { return corpus_.size(); }  // bytes
   std::span<const std::uint8_t> corpus() const { return corpus_; }
   const std::vector<DatasetFile>& files() const { return files_; }
+  const SkippedFiles& skipped() const { return skipped_; }
 
  private:
+  void read(const TextFile& file, std::uint64_t memory_limit, bool binary);
   std::string describe() const;  // "corpus.txt" or "12 files from data"
 
   std::uint64_t seed_;
   std::vector<DatasetFile> files_;
+  SkippedFiles skipped_;
   std::vector<std::uint8_t> corpus_;
 };
 

@@ -49,8 +49,8 @@ std::string hint_for(int error_number) {
 Striping::Place Striping::locate(std::uint64_t offset) const {
   const std::uint64_t stripe = offset / stripe_bytes;
   const std::uint64_t inside = offset % stripe_bytes;
-  return {static_cast<std::uint32_t>(stripe % files), stripe / files * stripe_bytes + inside,
-          stripe_bytes - inside};
+  return {static_cast<std::uint32_t>(stripe % files),
+          begin + stripe / files * stripe_bytes + inside, stripe_bytes - inside};
 }
 
 std::uint64_t Striping::file_bytes(std::uint32_t file, std::uint64_t total) const {

@@ -28,10 +28,12 @@ namespace spillway {
 
 inline constexpr std::uint64_t io_alignment = 4096;  // of offsets, lengths and memory, for O_DIRECT
 
-// Byte offsets of one address space, laid round-robin over files in runs of stripe_bytes.
+// Byte offsets of one address space, laid round-robin over files in runs of stripe_bytes, after
+// `begin` bytes of each file that are not part of it.
 struct Striping {
   std::uint64_t stripe_bytes = 0;
   std::uint32_t files = 1;
+  std::uint64_t begin = 0;
 
   struct Place {
     std::uint32_t file = 0;
@@ -39,7 +41,7 @@ struct Striping {
     std::uint64_t contiguous = 0;  // bytes from here to the end of the stripe
   };
   Place locate(std::uint64_t offset) const;
-  // Bytes of file `file` when the address space is `total` bytes long.
+  // Bytes of file `file` after `begin`, when the address space is `total` bytes long.
   std::uint64_t file_bytes(std::uint32_t file, std::uint64_t total) const;
 };
 

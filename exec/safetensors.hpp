@@ -14,7 +14,8 @@
 #include <string>
 #include <vector>
 
-#include "exec/file_descriptor.hpp"
+#include "base/file_descriptor.hpp"
+#include "base/new_file.hpp"
 
 namespace spillway {
 
@@ -28,13 +29,13 @@ struct SafetensorsTensor {
 using SafetensorsSource =
     std::function<void(std::size_t tensor, std::uint64_t offset, std::span<std::byte> piece)>;
 
-// Writes PATH.partial, syncs it and renames it to `path`: an old file stays whole until the new one
-// is. Throws InputError (no such folder), MachineError (disk full, I/O error); then, and when
-// `source` throws, PATH.partial is removed. Names are distinct.
-void write_safetensors(const std::filesystem::path& path,
-                       const std::vector<SafetensorsTensor>& tensors,
+// Writes a new file (base/new_file.hpp) that takes the name `path` once it is complete and synced:
+// an old file stays whole until then. Throws InputError (no such folder; a link, or a file that is
+// not `only`, lies there), MachineError (disk full, I/O error). Names are distinct.
+void write_safetensors(const FilePlace& place, const std::vector<SafetensorsTensor>& tensors,
                        const SafetensorsSource& source,
-                       const std::map<std::string, std::string>& metadata = {});
+                       const std::map<std::string, std::string>& metadata = {},
+                       const ReplaceOnly* only = nullptr);
 
 // An open file whose header has been checked: valid JSON of at most 100 MB, names distinct, sizes
 // that agree with shapes, data without holes and overlaps up to the end of the file.

@@ -79,12 +79,13 @@ void SafetensorsFile::refuse(const std::string& what) const {
 }
 
 SafetensorsFile::SafetensorsFile(std::filesystem::path path)
-    : path_(std::move(path)), file_(::open(path_.c_str(), O_RDONLY | O_CLOEXEC)) {
+    : path_(std::move(path)), file_(::open(path_.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC)) {
   struct stat status {};
   if (!file_.valid() || ::fstat(file_.get(), &status) != 0) {
     throw InputError("cannot read " + path_.string() + ": " + std::strerror(errno),
                      "check the spelling of the path and its permissions");
   }
+  if (!S_ISREG(status.st_mode)) refuse("it is no regular file");
   const auto file_bytes = static_cast<std::uint64_t>(status.st_size);
   std::uint64_t length = 0;
   if (file_bytes < sizeof length || !read_all(file_.get(), 0, &length, sizeof length)) {

@@ -1,5 +1,6 @@
 // The `ssd` tier: one address space striped over any number of directories, one file in each, no
-// RAID; and beside the first of them, where asked for, a small file for commit records.
+// RAID; and beside the first of them, where asked for, a small file for commit records. Every file
+// begins with a header that says whose it is (exec/store_header.hpp).
 //
 // All blocks are reserved at construction, so that a full disk shows before the first step. Lanes
 // transfer through a Channel each. A write is durable only after sync().
@@ -29,7 +30,16 @@ struct SsdStoreOptions {
   bool keep = false;  // leave the files behind at the end
   bool reuse =
       false;  // open the files of an earlier run (kept, or left by a crash), contents unchanged
-  int generation = 0;  // 0 or 1: two stores may lie in one directory while one becomes the other
+  // Whose the files are, for their headers. The generation counts the stores that a run has had;
+  // two of them may lie in one directory while one becomes the other.
+  RunIdentity run;
+  std::uint64_t generation = 0;
+  bool durable = false;  // it will hold commits: nobody else replaces its files lightly
+  // Called for each file that is there and is not empty, before anything is written; throws where
+  // it must not be replaced (null header: it is no file of a store). By default files that hold no
+  // commits, left by a run that crashed, may be.
+  std::function<void(const std::filesystem::path& file, const StoreHeader* header)>
+      require_replaceable;
   std::uint64_t record_bytes = 0;  // of the file for commit records; 0: there is none
   // Checksums of the whole address space, which must outlive the store; null: nothing is checked.
   ChunkTable* chunks = nullptr;
@@ -38,10 +48,16 @@ struct SsdStoreOptions {
       make_io_uring;
 };
 
-// The files of a store, by directory: what a run creates and a later one finds.
+// The files of a store, by directory: what a run creates and a later one finds. Generations take
+// turns with two names.
+std::string stripe_name(std::size_t index, std::uint64_t generation);
+std::string record_name(std::uint64_t generation);
 std::filesystem::path store_file(const std::filesystem::path& directory, std::size_t index,
-                                 int generation);
-std::filesystem::path record_file(const std::filesystem::path& first_directory, int generation);
+                                 std::uint64_t generation);
+std::filesystem::path record_file(const std::filesystem::path& first_directory,
+                                  std::uint64_t generation);
+// Throws InputError for a file that is no store's, or that holds, or is to hold, commits.
+void require_no_commits(const std::filesystem::path& file, const StoreHeader* header);
 
 class SsdStore {
  public:
@@ -49,10 +65,11 @@ class SsdStore {
   class Channel;
 
   // A store of `bytes` (rounded up to 4096) in the files DIRECTORY[i]/spillway-store-<i>.bin, zero
-  // unless reused. A file of that name that no run holds (left by a crash) is replaced. On failure
-  // nothing that was created stays. Throws InputError (no or missing directory, bad option),
-  // MachineError (not enough room, in use by another run, other sizes than to be reused,
-  // permissions).
+  // unless reused. A file of that name that no run holds is replaced where
+  // Options::require_replaceable lets it. On failure nothing that was created stays. Throws
+  // InputError (no or missing directory, bad option, a file that is not to be replaced, or another
+  // run's that is to be reused), MachineError (not enough room, in use by another run, other sizes
+  // than to be reused, permissions).
   SsdStore(const std::vector<std::filesystem::path>& directories, std::uint64_t bytes,
            Options options = {});
   // Where files are removed: the record first, and the first stripe last, so that what a crash
@@ -74,13 +91,15 @@ class SsdStore {
   const std::vector<std::string>& warnings() const { return warnings_; }
 
  private:
-  using Plan = std::vector<std::pair<std::filesystem::path, std::uint64_t>>;  // path, bytes
+  using Plan = std::vector<PlannedFile>;
+  StoreHeader header_of(std::size_t file) const;
   void reserve(const Plan& plan);
   void open_again(const Plan& plan);
   void use_direct();
 
   Options options_;
   std::uint64_t bytes_ = 0;
+  std::string first_directory_;
   Striping striping_;
   std::vector<StoreFile> files_;  // of the stripes, then that of the commit records
   std::vector<std::string> warnings_;
@@ -101,7 +120,8 @@ class SsdStore::Channel {
   void write(std::uint64_t offset, const std::byte* from, std::uint64_t bytes);
   // Returns when all writes completed so far, by any channel, are durable.
   void sync();
-  // The same for the file of commit records: bytes [offset, offset + bytes), all multiples of 4096.
+  // The same for the file of commit records: bytes [offset, offset + bytes) after its header, all
+  // multiples of 4096.
   void read_record(std::uint64_t offset, std::byte* to, std::uint64_t bytes);
   void write_record(std::uint64_t offset, const std::byte* from, std::uint64_t bytes);
   void sync_record();

@@ -14,7 +14,34 @@ constexpr std::uint64_t piece_bytes = std::uint64_t{4} << 20;  // at least a str
 std::uint64_t record_bytes_of(const std::filesystem::path& file) {
   std::error_code error;
   const std::uintmax_t bytes = std::filesystem::file_size(file, error);
-  return error ? 0 : bytes;
+  return error || bytes < store_header_bytes ? 0 : bytes - store_header_bytes;
+}
+
+// Before memory is taken for a table of as many chunks as the record speaks of.
+void require_stripes(const StoreIdentity& identity,
+                     const std::vector<std::filesystem::path>& directories,
+                     std::uint64_t generation) {
+  const Striping striping{identity.stripe_bytes, static_cast<std::uint32_t>(directories.size())};
+  const std::uint64_t bytes =
+      (identity.store_bytes + io_alignment - 1) / io_alignment * io_alignment;
+  for (std::uint32_t i = 0; i < striping.files; ++i) {
+    const std::uint64_t wanted = store_header_bytes + striping.file_bytes(i, bytes);
+    const std::string name = stripe_name(i, generation);
+    const Directory directory(directories[i]);
+    const auto found = directory.status(name);
+    if (!found) {
+      throw InputError(
+          "there is no SSD store to go on with: " + directory.path_of(name).string() +
+              " is missing",
+          "check that its drive is mounted; the SSD directories of the run are needed, "
+          "all and in the same order");
+    }
+    if (static_cast<std::uint64_t>(found->st_size) == wanted) continue;
+    throw MachineError(
+        directory.path_of(name).string() + " has " + std::to_string(found->st_size) +
+            " bytes, and the commit record speaks of " + std::to_string(wanted),
+        "the file is damaged, or its copy was not finished: restore it from a backup");
+  }
 }
 
 }  // namespace
@@ -97,14 +124,15 @@ bool adopt_checksums(const CommitRecord& record, ChunkTable& chunks) {
 }
 
 OpenStore open_store(const CommitRecord& record,
-                     const std::vector<std::filesystem::path>& directories, int generation,
-                     const SsdStoreOptions& options) {
+                     const std::vector<std::filesystem::path>& directories,
+                     std::uint64_t generation, const SsdStoreOptions& options) {
   const StoreIdentity& identity = record.identity;
   if (directories.size() != identity.directories.size()) {
     throw InputError("the store is striped over " + std::to_string(identity.directories.size()) +
                          " directories, not " + std::to_string(directories.size()),
                      "name all of them, in the order of the run that wrote it");
   }
+  require_stripes(identity, directories, generation);
   std::vector<std::uint64_t> boundaries;
   for (std::size_t i = 0; i < record.chunks.size(); ++i) {
     boundaries.push_back(identity.parts[i].address[static_cast<std::size_t>(record.copy())]);
@@ -113,7 +141,11 @@ OpenStore open_store(const CommitRecord& record,
   OpenStore open;
   open.chunks = std::make_unique<ChunkTable>(std::move(boundaries), identity.stripe_bytes,
                                              identity.store_bytes);
-  SPILLWAY_ASSERT(adopt_checksums(record, *open.chunks), "the table is cut as the record says");
+  if (!adopt_checksums(record, *open.chunks)) {
+    throw InputError(record_file(directories[0], generation).string() +
+                         " cuts the state into chunks as no run does",
+                     "the file is damaged: restore it from a backup");
+  }
   SsdStoreOptions with = options;
   with.stripe_bytes = identity.stripe_bytes;
   with.reuse = with.keep = true;

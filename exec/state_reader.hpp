@@ -33,15 +33,16 @@ class StateReader {
   std::uint64_t piece_begin_ = 0, piece_end_ = 0;  // in the store
 };
 
-// The store that a record describes, opened as it is. `directories`: where its stripes are now.
-// `chunks`: filled with the record's checksums. Throws InputError, MachineError.
+// The store that a record describes, opened as it is. `directories`: where its stripes are now;
+// `options.run`: whose they are. `chunks`: filled with the record's checksums. Throws InputError,
+// MachineError.
 struct OpenStore {
   std::unique_ptr<ChunkTable> chunks;
   std::unique_ptr<SsdStore> store;
 };
 OpenStore open_store(const CommitRecord& record,
-                     const std::vector<std::filesystem::path>& directories, int generation,
-                     const SsdStoreOptions& options = {});
+                     const std::vector<std::filesystem::path>& directories,
+                     std::uint64_t generation, const SsdStoreOptions& options);
 
 // Sets the checksums of the record's parts; false (and nothing set) where the table is cut
 // differently.

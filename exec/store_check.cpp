@@ -12,11 +12,13 @@ namespace fs = std::filesystem;
 
 std::vector<StoreLocation> find_stores(const fs::path& directory) {
   std::vector<StoreLocation> found;
-  for (const int generation : {0, 1}) {
-    const fs::path file = record_file(directory, generation);
+  for (const std::uint64_t turn : {std::uint64_t{0}, std::uint64_t{1}}) {
+    const fs::path file = record_file(directory, turn);
     std::error_code ignored;
-    if (!fs::exists(file, ignored)) continue;
-    StoreLocation location{{directory}, generation};
+    if (!fs::exists(fs::symlink_status(file, ignored))) continue;
+    const std::optional<StoreHeader> header = read_header(file);
+    if (!header) continue;
+    StoreLocation location{{directory}, header->generation};
     if (const auto record = read_newest_record(file)) {
       const auto& names = record->identity.directories;
       location.directories.assign(names.begin(), names.end());
@@ -30,7 +32,10 @@ std::vector<StoreLocation> find_stores(const fs::path& directory) {
 std::vector<BadChunk> check_store(
     const ResumePoint& point, const std::function<void(std::uint64_t, std::uint64_t)>& progress) {
   const CommitRecord& record = point.record;
-  const OpenStore open = open_store(record, point.location.directories, point.location.generation);
+  SsdStoreOptions with;
+  with.run = point.run;
+  const OpenStore open =
+      open_store(record, point.location.directories, point.location.generation, with);
   SsdStore::Channel channel(*open.store);
   std::uint64_t total = 0, done = 0;
   for (const auto& chunks : record.chunks) {

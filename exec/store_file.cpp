@@ -25,41 +25,26 @@ namespace {
 
 std::string bytes_text(std::uint64_t bytes) { return format_bytes(static_cast<double>(bytes)); }
 
-// Whether the path still leads to the open file: another run may have removed it before we got the
-// lock.
-bool is_linked(int descriptor, const std::filesystem::path& path) {
-  struct stat opened {};
-  struct stat named {};
-  return ::fstat(descriptor, &opened) == 0 && ::stat(path.c_str(), &named) == 0 &&
-         opened.st_dev == named.st_dev && opened.st_ino == named.st_ino;
-}
-
-// The file's blocks and its name survive a power cut from here on.
-void make_durable(int descriptor, const std::filesystem::path& path) {
-  const FileDescriptor folder(
-      ::open(path.parent_path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  // EINVAL: a file system whose folders cannot be synced, and need not be.
-  if (::fsync(descriptor) != 0 ||
-      (folder.valid() && ::fsync(folder.get()) != 0 && errno != EINVAL)) {
-    throw MachineError::from_errno("cannot sync " + path.string(), errno);
-  }
-}
-
 }  // namespace
 
-StoreFile::StoreFile(std::filesystem::path path) : path_(std::move(path)) {
+StoreFile::StoreFile(Directory directory, std::string name, Open open)
+    : directory_(std::move(directory)), name_(std::move(name)), path_(directory_.path_of(name_)) {
   constexpr int attempts = 200;  // with 10 ms between them
   for (int attempt = 0; attempt < attempts; ++attempt) {
-    FileDescriptor opened(::open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
-    const bool created = opened.valid();
-    if (!created && errno == EEXIST) {
-      opened = FileDescriptor(::open(path_.c_str(), O_RDWR | O_CLOEXEC));
-      if (!opened.valid() && errno == ENOENT) continue;  // removed in between
+    std::optional<FileDescriptor> opened;
+    if (open == Open::or_new) opened = directory_.create(name_, 0600);
+    const bool created = opened.has_value();
+    if (!created) opened = directory_.open(name_, O_RDWR, FileUse::change);
+    if (!opened && open == Open::or_new) continue;  // removed in between
+    if (!opened) {
+      throw InputError(
+          path().string() + " is missing",
+          "check that its drive is mounted; the SSD directories of the run are needed, "
+          "all and in the same order");
     }
-    if (!opened.valid()) throw MachineError::from_errno("cannot open " + path_.string(), errno);
-    if (::flock(opened.get(), LOCK_EX | LOCK_NB) != 0) {
+    if (::flock(opened->get(), LOCK_EX | LOCK_NB) != 0) {
       if (errno != EWOULDBLOCK) {
-        throw MachineError::from_errno("cannot lock " + path_.string(), errno,
+        throw MachineError::from_errno("cannot lock " + path().string(), errno,
                                        "the store needs a local file system with flock");
       }
       // A run that was killed a moment ago lets go once the kernel has closed its io_uring.
@@ -67,15 +52,15 @@ StoreFile::StoreFile(std::filesystem::path path) : path_(std::move(path)) {
         std::this_thread::sleep_for(std::chrono::milliseconds(10));
         continue;
       }
-      throw MachineError(path_.string() + " is in use by another run",
+      throw MachineError(path().string() + " is in use by another run",
                          "wait until it ends, or give this run directories of its own");
     }
-    if (!is_linked(opened.get(), path_)) continue;
-    descriptor_ = std::move(opened);
+    descriptor_ = std::move(*opened);
     keep_ = !created;
-    return;
+    if (is_linked()) return;
+    descriptor_ = FileDescriptor();  // another run removed it before the lock was ours
   }
-  throw MachineError("cannot lock " + path_.string() + ": it keeps being removed",
+  throw MachineError("cannot lock " + path().string() + ": it keeps being removed",
                      "give this run directories of its own");
 }
 
@@ -83,45 +68,81 @@ StoreFile::~StoreFile() {
   if (!descriptor_.valid()) return;
   // Removed before the lock is given back, so that no other run's file is hit. Emptied and unlocked
   // by hand, because the kernel may hold the open file for a moment longer on behalf of a closed
-  // io_uring.
-  if (!keep_) {
-    ::unlink(path_.c_str());
-    static_cast<void>(::ftruncate(descriptor_.get(), 0));
+  // io_uring. Only a file that is still its directory's, and has no other name, is emptied.
+  if (!keep_ && directory_.leads_to(name_, descriptor_.get())) {
+    directory_.remove(name_);
+    struct stat status {};
+    if (::fstat(descriptor_.get(), &status) == 0 && status.st_nlink == 0)
+      static_cast<void>(::ftruncate(descriptor_.get(), 0));
   }
   ::flock(descriptor_.get(), LOCK_UN);
 }
 
-void StoreFile::allocate(std::uint64_t bytes) {
-  if (::ftruncate(descriptor_.get(), 0) != 0) {
-    throw MachineError::from_errno("cannot empty " + path_.string(), errno);
+std::optional<StoreHeader> StoreFile::header() const {
+  return read_header(descriptor_.get(), path());
+}
+
+bool StoreFile::is_empty() const {
+  struct stat status {};
+  if (::fstat(descriptor_.get(), &status) != 0) {
+    throw MachineError::from_errno("cannot look at " + path().string(), errno);
   }
-  int error_number = bytes == 0 ? 0 : EINTR;
+  return status.st_size == 0;
+}
+
+void StoreFile::set_header(const StoreHeader& header) {
+  write_header(descriptor_.get(), path(), header);
+}
+
+void StoreFile::allocate(std::uint64_t bytes, const StoreHeader& header) {
+  SPILLWAY_ASSERT(is_empty() || this->header(), "a file that is not a store's is not emptied");
+  if (::ftruncate(descriptor_.get(), 0) != 0) {
+    throw MachineError::from_errno("cannot empty " + path().string(), errno);
+  }
+  // Durable before the blocks are: a file of some size without a header would be nobody's.
+  set_header(header);
+  int error_number = EINTR;
   while (error_number == EINTR) {
-    error_number = ::posix_fallocate(descriptor_.get(), 0, static_cast<off_t>(bytes));
+    error_number =
+        ::posix_fallocate(descriptor_.get(), 0, static_cast<off_t>(store_header_bytes + bytes));
   }
   if (error_number != 0) {
     throw MachineError::from_errno(
-        fmt::format("cannot reserve {} for {}", bytes_text(bytes), path_.string()), error_number);
+        fmt::format("cannot reserve {} for {}", bytes_text(bytes), path().string()), error_number);
   }
-  make_durable(descriptor_.get(), path_);
+  // The file's blocks and its name survive a power cut from here on.
+  if (::fsync(descriptor_.get()) != 0) {
+    throw MachineError::from_errno("cannot sync " + path().string(), errno);
+  }
+  directory_.sync();
 }
+
+bool StoreFile::is_linked() const { return directory_.leads_to(name_, descriptor_.get()); }
 
 void StoreFile::require_size(std::uint64_t bytes) const {
   struct stat status {};
   if (::fstat(descriptor_.get(), &status) != 0) {
-    throw MachineError::from_errno("cannot look at " + path_.string(), errno);
+    throw MachineError::from_errno("cannot look at " + path().string(), errno);
   }
-  if (static_cast<std::uint64_t>(status.st_size) == bytes) return;
+  const std::uint64_t size = static_cast<std::uint64_t>(status.st_size);
+  if (size == store_header_bytes + bytes) return;
   throw MachineError(
-      fmt::format("{} holds {} bytes where this run's store has {}", path_.string(), status.st_size,
-                  bytes),
+      fmt::format("{} holds {} bytes where this run's store has {}", path().string(), size,
+                  store_header_bytes + bytes),
       "resume with the model, policy and SSD directories (in the same order) of the first run, or "
       "start afresh");
 }
 
 void StoreFile::require_linked() const {
-  if (is_linked(descriptor_.get(), path_)) return;
-  throw MachineError(path_.string() + " is gone from its directory while in use",
+  // By its path as well: a drive that was unmounted with its files open still has them.
+  struct stat opened {};
+  struct stat named {};
+  if (is_linked() && ::fstat(descriptor_.get(), &opened) == 0 &&
+      ::stat(path().c_str(), &named) == 0 && opened.st_dev == named.st_dev &&
+      opened.st_ino == named.st_ino) {
+    return;
+  }
+  throw MachineError(path().string() + " is gone from its directory while in use",
                      "was it removed, or its drive unmounted? what is written to it now would be "
                      "lost: mount the drive again, then go on from the last commit with --resume");
 }
@@ -143,7 +164,7 @@ std::optional<std::string> StoreFile::try_direct() {
   return std::string(std::strerror(error_number));
 }
 
-void require_free_space(const std::vector<std::pair<std::filesystem::path, std::uint64_t>>& files) {
+void require_free_space(const std::vector<PlannedFile>& files) {
   struct Volume {
     std::uint64_t needed = 0;
     std::uint64_t available = 0;
@@ -152,30 +173,26 @@ void require_free_space(const std::vector<std::pair<std::filesystem::path, std::
   };
   std::string last;
   std::map<dev_t, Volume> volumes;  // directories on one file system share its room
-  for (const auto& [path, bytes] : files) {
-    const std::string directory = path.parent_path().string();
+  for (const PlannedFile& file : files) {
+    const std::string directory = file.directory.path().string();
     struct stat status {};
-    if (::stat(directory.c_str(), &status) != 0 || !S_ISDIR(status.st_mode)) {
-      throw InputError("SSD directory " + directory + " does not exist",
-                       "create it, or check that the drive is mounted");
+    struct statvfs space {};
+    if (::fstat(file.directory.descriptor(), &status) != 0 ||
+        ::fstatvfs(file.directory.descriptor(), &space) != 0) {
+      throw MachineError::from_errno("cannot look at the free space of " + directory, errno);
     }
     Volume& volume = volumes[status.st_dev];
     if (volume.directories.empty()) {
-      struct statvfs space {};
-      if (::statvfs(directory.c_str(), &space) != 0) {
-        throw MachineError::from_errno("cannot look at the free space of " + directory, errno);
-      }
       volume.known = space.f_blocks > 0;  // ramfs and some network file systems do not say
       volume.available = std::uint64_t{space.f_bavail} * space.f_frsize;
     }
     if (directory != last)
       volume.directories += (volume.directories.empty() ? "" : ", ") + directory;
     last = directory;
-    volume.needed += bytes;
-    struct stat existing {};
-    if (::stat(path.c_str(), &existing) == 0) {
-      volume.available += static_cast<std::uint64_t>(existing.st_blocks) * 512;  // st_blocks: 512 B
-    }
+    volume.needed += store_header_bytes + file.bytes;
+    if (const auto existing = file.directory.status(file.name))
+      volume.available +=
+          static_cast<std::uint64_t>(existing->st_blocks) * 512;  // st_blocks: 512 B
   }
   for (const auto& [device, volume] : volumes) {
     if (!volume.known || volume.needed <= volume.available) continue;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/errors.hpp"
+#include "policies/durability.hpp"
 
 namespace spillway {
 
@@ -82,6 +83,10 @@ StoreLayout::StoreLayout(std::span<const Schedule* const> schedules, bool durabl
       }
     }
   }
+  // What predictions say of space and writes.
+  const StoreBytes predicted = store_bytes(schedules, durable);
+  SPILLWAY_ASSERT(bytes_ == predicted.address_space() &&
+                  captured_bytes_ == predicted.memory_copies);
 }
 
 std::vector<std::int32_t> parts_of_homes(const Schedule& schedule,

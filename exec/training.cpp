@@ -62,7 +62,8 @@ Training::Training(TrainingOptions options) : options_(std::move(options)) {
     remainder_ = std::make_unique<Schedule>(build(schedule_->policy(), rest));
     remainder_->require_fit();
   }
-  dataset_ = std::make_unique<Dataset>(options_.data, options_.seed);
+  dataset_ = std::make_unique<Dataset>(options_.data, options_.seed, Dataset::default_memory_limit,
+                                       options_.binary_data);
   dataset_->require(problem.workload.sequence, problem.model.vocabulary);
   const auto most = [&](Tier tier) {
     return std::max(schedule_->use(tier).peak_bytes,
@@ -84,10 +85,14 @@ Training::Training(TrainingOptions options) : options_(std::move(options)) {
   if (options_.resume) {
     require_same_numbers(TrainingRecord::parse(options_.resume->record.identity.training), record);
   }
+  const RunIdentity run = options_.run      ? *options_.run
+                          : options_.resume ? options_.resume->run
+                                            : homeless_run();
   std::vector<const Schedule*> schedules = {schedule_.get()};
   if (remainder_) schedules.push_back(remainder_.get());
+  store_bytes_ = spillway::store_bytes(schedules, options_.durability.on());
   training_store_ = std::make_unique<TrainingStore>(
-      schedules, TrainingStoreOptions{options_.ssd, options_.durability.on(), record.to_json(),
+      schedules, TrainingStoreOptions{options_.ssd, options_.durability.on(), record.to_json(), run,
                                       options_.overwrite, options_.resume, options_.stripe_bytes,
                                       options_.make_ring});
   const std::uint64_t gpu_bytes = most(Tier::gpu) + options_.guard_bytes,
@@ -100,7 +105,8 @@ Training::Training(TrainingOptions options) : options_(std::move(options)) {
   version_ = first;
   std::int64_t interval = options_.durability.interval;
   if (interval == 0)
-    interval = training_store_->captured_bytes() > 0 ? Durability::automatic_interval : 1;
+    interval =
+        spillway::commit_interval(store_bytes_, problem, options_.predicted_step_seconds).steps;
   // No more than there are steps, so that nothing overflows.
   interval = std::min(interval, options_.steps);
   gate_ = std::make_unique<VersionGate>(
@@ -188,7 +194,16 @@ std::uint64_t Training::highest_written(Tier tier) const {
   return device_->highest_written(tier);
 }
 
-void Training::export_model(const std::filesystem::path& path) {
+const ReplaceOnly& only_an_export() {
+  static const ReplaceOnly only = {"weights of Spillway's", [](std::span<const std::byte> head) {
+                                     const std::string_view text(
+                                         reinterpret_cast<const char*>(head.data()), head.size());
+                                     return text.find("\"producer\":\"spillway\"") < 256;
+                                   }};
+  return only;
+}
+
+void Training::export_model(const FilePlace& place) {
   const ModelSpec& model = options_.problem.model;
   struct Place {
     std::int64_t unit;
@@ -217,7 +232,7 @@ void Training::export_model(const std::filesystem::path& path) {
   std::vector<float> unit_values, tensor_values;
   std::int64_t loaded = -1;
   write_safetensors(
-      path, tensors,
+      place, tensors,
       [&](std::size_t index, std::uint64_t offset, std::span<std::byte> piece) {
         const auto& [unit, tensor] = places[index];
         if (unit != loaded) {
@@ -243,7 +258,7 @@ void Training::export_model(const std::filesystem::path& path) {
         std::memcpy(piece.data(), reinterpret_cast<const std::byte*>(tensor_values.data()) + offset,
                     piece.size());
       },
-      {{"format", "pt"}});
+      {{"format", "pt"}, {"producer", "spillway"}}, &only_an_export());
   keep_store(version_ < options_.steps || options_.keep_store);
 }
 

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "base/new_file.hpp"
 #include "exec/committer.hpp"
 #include "exec/dataset.hpp"
 #include "exec/device.hpp"
@@ -22,6 +23,7 @@
 #include "exec/training_record.hpp"
 #include "exec/training_store.hpp"
 #include "exec/version_gate.hpp"
+#include "policies/durability.hpp"
 #include "policies/policy.hpp"
 #include "traces/trace.hpp"
 
@@ -35,13 +37,18 @@ struct TrainingOptions {
   std::int64_t steps = 100;
   std::uint64_t seed = 1;
   std::vector<std::filesystem::path> data;
+  bool binary_data = false;                // files of any kind are data, not only text
   std::vector<std::filesystem::path> ssd;  // directories of the ssd tier
   OptimizerSettings optimizer;
   int threads = 1;  // of matrix products, and as many of the optimizer: changes time, no number
   Durability durability;  // off: nothing to resume from
+  // Where it is known: what the default interval between commits goes by. It changes no number.
+  double predicted_step_seconds = 0;
   // Goes on from here: what decides the numbers must be as it was. `steps` counts from the very
   // first step.
   std::optional<ResumePoint> resume;
+  // Whose the store is; nothing: that of the training that is resumed, or of one without a folder.
+  std::optional<RunIdentity> run;
   // A resumed training may have all its steps behind it: then only its weights are wanted.
   bool may_be_done = false;
   bool overwrite = false;   // replace another committed training that lies in the directories
@@ -119,6 +126,8 @@ class Training {
   }
   // With keep_store: the store is removed after all, when this ends.
   void discard_store() { keep_store(false); }
+  // The space of the store and what fills it.
+  const StoreBytes& store_bytes() const { return store_bytes_; }
   // Bytes that each commit copies to the store because that state rests in memory.
   std::uint64_t bytes_copied_per_commit() const { return training_store_->captured_bytes(); }
 
@@ -130,7 +139,7 @@ class Training {
 
   // Writes the trained fp32 weights as Hugging Face GPT-2 safetensors. Where that fails, what was
   // committed is kept.
-  void export_model(const std::filesystem::path& path);
+  void export_model(const FilePlace& place);
 
  private:
   TrainingOptions options_;
@@ -146,7 +155,11 @@ class Training {
   std::unique_ptr<Committer> committer_;  // null: nothing is committed
   std::unique_ptr<Throttle> throttle_;    // null where nothing is throttled
   std::unique_ptr<Executor> executor_;
+  StoreBytes store_bytes_;
   std::int64_t version_ = 0;  // of the state now
 };
+
+// What export_model replaces: weights that Spillway wrote.
+const ReplaceOnly& only_an_export();
 
 }  // namespace spillway

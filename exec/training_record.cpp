@@ -2,9 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <charconv>
 #include <nlohmann/json.hpp>
 
 #include "base/errors.hpp"
+#include "base/text.hpp"
+#include "policies/json_number.hpp"
 #include "policies/model.hpp"
 
 namespace spillway {
@@ -42,6 +45,27 @@ ordered_json numbers_of(const TrainingRecord& r) {
           {"the hash of --data", fmt::format("{:016x}", r.data_hash)}};
 }
 
+// The value of `all` whose number this is.
+template <class Enum>
+Enum one_of(std::initializer_list<Enum> all, std::int64_t number) {
+  for (const Enum value : all) {
+    if (static_cast<std::int64_t>(value) == number) return value;
+  }
+  throw InputError(
+      fmt::format("a commit record that cannot be read: no setting has the number {}", number),
+      "use the version of Spillway that wrote it");
+}
+
+// From 16 hexadecimal digits.
+std::uint64_t hash_of(const std::string& digits) {
+  std::uint64_t hash = 0;
+  const char* const end = digits.data() + digits.size();
+  const auto [stop, error] = std::from_chars(digits.data(), end, hash, 16);
+  if (error == std::errc() && stop == end) return hash;
+  throw InputError("a commit record that cannot be read: the hash of --data is not a number",
+                   "use the version of Spillway that wrote it");
+}
+
 // As it is given on the command line.
 std::string shown(const std::string& name, const ordered_json& value) {
   if (name == "--precision") return value == static_cast<int>(Precision::bf16) ? "bf16" : "fp32";
@@ -67,34 +91,41 @@ std::string TrainingRecord::to_json() const {
 }
 
 TrainingRecord TrainingRecord::parse(const std::string& text) {
+  const std::string place = "a commit record that cannot be read";
   try {
+    if (nested_deeper(text, most_nesting))
+      throw InputError("a commit record whose training is nested too deeply",
+                       "the file is damaged: restore it from a backup");
     const ordered_json json = ordered_json::parse(text);
     const ordered_json& n = json.at("numbers");
+    const auto count = [&](const char* key) { return whole_number<std::int64_t>(n, key, place); };
     TrainingRecord r;
     r.model = parse_model(n.at("--model"), "commit record (model)");
-    r.workload.batch = n.at("--batch");
-    r.workload.micro_batch = n.at("--micro-batch");
-    r.workload.sequence = n.at("--sequence");
-    r.workload.sequences_at_once = n.value(sequences_at_once, std::int64_t{1});
+    r.workload.batch = count("--batch");
+    r.workload.micro_batch = count("--micro-batch");
+    r.workload.sequence = count("--sequence");
+    r.workload.sequences_at_once = n.contains(sequences_at_once) ? count(sequences_at_once) : 1;
     r.backend = n.value("--device", cpu_backend);
     r.attention = n.value(attention_kernels, usual_attention);
-    r.workload.precision = static_cast<Precision>(n.at("--precision").get<int>());
-    r.workload.gradient = static_cast<GradientWidth>(n.at("--gradient-bits").get<int>());
+    r.workload.precision = one_of({Precision::bf16, Precision::fp32}, count("--precision"));
+    r.workload.gradient =
+        one_of({GradientWidth::automatic, GradientWidth::bits16, GradientWidth::bits32},
+               count("--gradient-bits"));
     r.workload.clip = parse_gradient_clip("--gradient-clip", n.at("--gradient-clip"));
     r.workload.on_nonfinite = parse_on_nonfinite("--on-nonfinite", n.at("--on-nonfinite"));
-    r.seed = n.at("--seed");
+    r.seed = whole_number<std::uint64_t>(n, "--seed", place);
     r.optimizer.learning_rate = n.at("--learning-rate");
     r.optimizer.beta1 = n.at("--beta1");
     r.optimizer.beta2 = n.at("--beta2");
     r.optimizer.epsilon = n.at("epsilon");
     r.optimizer.weight_decay = n.at("--weight-decay");
-    r.optimizer.warmup_steps = n.at("--warmup");
-    r.optimizer.decay_steps = n.at("--decay-steps");
-    r.data_bytes = n.at("the size of --data in bytes");
-    r.data_hash = std::stoull(n.at("the hash of --data").get<std::string>(), nullptr, 16);
+    r.optimizer.warmup_steps = count("--warmup");
+    r.optimizer.decay_steps = count("--decay-steps");
+    r.data_bytes = whole_number<std::uint64_t>(n, "the size of --data in bytes", place);
+    r.data_hash = hash_of(n.at("the hash of --data"));
     for (const ordered_json& path : json.at("data")) r.data.emplace_back(path.get<std::string>());
     r.policy = json.at("policy");
-    r.steps = json.at("steps");
+    r.steps = whole_number<std::int64_t>(json, "steps", place);
     return r;
   } catch (const nlohmann::json::exception& error) {
     throw InputError(fmt::format("a commit record that cannot be read: {}", error.what()),

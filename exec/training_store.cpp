@@ -1,16 +1,12 @@
 #include "exec/training_store.hpp"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <fstream>
 
 #include "base/errors.hpp"
-#include "exec/file_descriptor.hpp"
 #include "exec/training_record.hpp"
+#include "policies/gpt_layout.hpp"
 
 namespace spillway {
 
@@ -52,49 +48,43 @@ bool share_a_folder(const StoreLocation& a, const StoreLocation& b) {
   });
 }
 
-// Who a stripe belongs to stands beside it: the first directory of its stripe set.
-fs::path owner_file(const fs::path& directory, std::size_t index, int generation) {
-  return fs::path(store_file(directory, index, generation)).replace_extension(".owner");
-}
-
-std::optional<fs::path> owner_of(const fs::path& directory, std::size_t index, int generation) {
-  std::ifstream in(owner_file(directory, index, generation));
-  std::string path;
-  if (!std::getline(in, path) || path.empty()) return {};
-  return path;
-}
-
-// Nothing is committed there, or an earlier state of this very training.
-bool is_ours(const fs::path& file, const TrainingStoreOptions& options) {
-  const std::optional<CommitRecord> record = read_newest_record(file);
-  if (!record || record->version == 0) return true;
-  return options.resume && same_training(record->identity.training, options.training) &&
-         record->version <= options.resume->record.version;
-}
-
-// Refuses to write over a committed training, unless it is an earlier state of this very one.
-void require_free(const StoreLocation& location, const TrainingStoreOptions& options) {
-  const fs::path file = record_file(location.directories[0], location.generation);
-  if (options.overwrite) return;
-  for (std::size_t i = 1; i < location.directories.size(); ++i) {
-    const std::optional<fs::path> owner = owner_of(location.directories[i], i, location.generation);
-    if (!owner || same_folder(*owner, location.directories[0])) continue;
-    const fs::path theirs = record_file(*owner, location.generation);
-    if (!fs::exists(theirs) || is_ours(theirs, options)) continue;
-    throw InputError(
-        fmt::format("{} belongs to another training, whose first SSD directory is {}",
-                    store_file(location.directories[i], i, location.generation).string(),
-                    owner->string()),
-        "remove that training's store (`spillway store remove`), name other --ssd directories, or "
-        "--overwrite it if it is of no use any more");
+// Steps committed to the store that a stripe or a record belongs to; nothing where that cannot be
+// seen, because its first directory is not there.
+std::optional<std::int64_t> steps_committed(const fs::path& file, const StoreHeader& header) {
+  const fs::path first = header.kind == StoreHeader::Kind::commits || header.index == 0
+                             ? file.parent_path()
+                             : fs::path(header.first_directory);
+  const auto belongs = [&](const fs::path& other) {
+    std::error_code ignored;
+    if (!fs::exists(other, ignored)) return false;
+    const std::optional<StoreHeader> found = read_header(other);
+    return found && found->run.id == header.run.id && found->generation == header.generation;
+  };
+  const fs::path records = record_file(first, header.generation);
+  if (belongs(records)) {
+    const std::optional<CommitRecord> record = read_newest_record(records);
+    return record ? record->version : 0;
   }
-  if (!fs::exists(file) || is_ours(file, options)) return;
-  const std::optional<CommitRecord> record = read_newest_record(file);
-  throw InputError(
-      fmt::format("{} holds another training, committed at step {}",
-                  location.directories[0].string(), record->version),
-      "go on with it (--resume with its --run), remove it (`spillway store remove`), or name other "
-      "--ssd directories");
+  // Its record is the first of a store's files to be removed and the last to be made, its first
+  // stripe the other way round.
+  if (file == store_file(first, 0, header.generation)) return 0;
+  if (belongs(store_file(first, 0, header.generation))) return 0;
+  return {};
+}
+
+// Whether the elements of all units are in the parts, once each.
+bool covers(const std::vector<StatePart>& parts, const ModelSpec& model) {
+  std::size_t i = 0;
+  for (std::int64_t unit = 0; unit <= model.layers; ++unit) {
+    const auto elements = static_cast<std::uint64_t>(unit_elements(model, unit));
+    for (std::uint64_t at = 0; at < elements; ++i) {
+      if (i == parts.size() || parts[i].unit != unit || parts[i].first_element != at ||
+          parts[i].elements == 0)
+        return false;
+      at += parts[i].elements;
+    }
+  }
+  return i == parts.size();
 }
 
 }  // namespace
@@ -103,36 +93,42 @@ std::vector<fs::path> files_of(const StoreLocation& location) {
   std::vector<fs::path> files;
   const auto add = [&](const fs::path& file) {
     std::error_code ignored;
-    if (fs::exists(file, ignored)) files.push_back(file);
+    if (fs::exists(fs::symlink_status(file, ignored))) files.push_back(file);
   };
   if (location.directories.empty()) return files;
   add(record_file(location.directories[0], location.generation));
-  for (std::size_t i = location.directories.size(); i > 0; --i) {
+  for (std::size_t i = location.directories.size(); i > 0; --i)
     add(store_file(location.directories[i - 1], i - 1, location.generation));
-    add(owner_file(location.directories[i - 1], i - 1, location.generation));
-  }
   return files;
 }
 
-void remove_file(const fs::path& file) {
-  std::error_code ignored;
-  fs::remove(file, ignored);
-}
-
-void remove_files(const StoreLocation& location) {
-  for (const fs::path& file : files_of(location)) remove_file(file);
+void remove_files(const StoreLocation& location, const RunId& run) {
+  for (const fs::path& path : files_of(location)) {
+    StoreFile file(Directory(path.parent_path()), path.filename().string(),
+                   StoreFile::Open::existing);
+    const std::optional<StoreHeader> header = file.header();
+    if (header && header->run.id == run && header->generation == location.generation)
+      file.set_keep(false);
+  }
 }
 
 ResumePoint find_resume_point(const StoreLocation& location) {
   SPILLWAY_ASSERT(!location.directories.empty());
   const fs::path file = record_file(location.directories[0], location.generation);
   std::optional<CommitRecord> record = read_newest_record(file);
-  if (!record) {
+  const std::optional<StoreHeader> header = record ? read_header(file) : std::nullopt;
+  if (!record || !header) {
     throw InputError(fmt::format("{} holds no whole commit record", file.string()),
                      "the training ended before its first commit, or the file is damaged: start "
                      "the training again");
   }
-  return {location, std::move(*record)};
+  const TrainingRecord training = TrainingRecord::parse(record->identity.training);
+  if (!covers(record->identity.parts, training.model)) {
+    throw InputError(fmt::format("{} does not describe the state of the model {} that it names",
+                                 file.string(), training.model.name),
+                     "the file is damaged: restore it from a backup");
+  }
+  return {location, std::move(*record), header->run};
 }
 
 TrainingStore::TrainingStore(std::span<const Schedule* const> schedules,
@@ -169,23 +165,18 @@ TrainingStore::TrainingStore(std::span<const Schedule* const> schedules,
   create();
 }
 
-TrainingStore::~TrainingStore() {
-  if (!store_ || store_->options().keep) return;
-  for (std::size_t i = 1; i < location_.directories.size(); ++i) {
-    remove_file(owner_file(location_.directories[i], i, location_.generation));
-  }
-}
-
 // Whether the committed state lies exactly where this training wants it.
 bool TrainingStore::opens_again() {
   if (!options_.resume || !options_.durable) return false;
-  const auto& [location, record] = *options_.resume;
+  const StoreLocation& location = options_.resume->location;
+  const CommitRecord& record = options_.resume->record;
   const StoreIdentity& old = record.identity;
   std::error_code error;
-  if (record.version == 0 || absolute(location.directories) != location_.directories ||
+  if (options_.resume->foreign || record.version == 0 ||
+      absolute(location.directories) != location_.directories ||
       old.stripe_bytes != identity_.stripe_bytes || old.store_bytes != identity_.store_bytes ||
       old.parts != identity_.parts ||
-      record_slot_bytes(identity_, *chunks_) * 2 !=
+      store_header_bytes + record_slot_bytes(identity_, *chunks_) * 2 !=
           fs::file_size(record_file(location.directories[0], location.generation), error)) {
     return false;
   }
@@ -198,6 +189,11 @@ void TrainingStore::create() {
   with.make_ring = options_.make_ring;
   with.stripe_bytes = identity_.stripe_bytes;
   if (options_.durable) with.record_bytes = 2 * record_slot_bytes(identity_, *chunks_);
+  with.run = options_.run;
+  with.durable = options_.durable;
+  with.require_replaceable = [this](const fs::path& file, const StoreHeader* header) {
+    require_replaceable(file, header);
+  };
   in_place_ = opens_again();
   if (in_place_) {
     location_.generation = options_.resume->location.generation;
@@ -206,11 +202,20 @@ void TrainingStore::create() {
     previous_.reset();
   } else {
     if (previous_) {
-      if (share_a_folder(*previous_, location_)) location_.generation = 1 - previous_->generation;
+      if (options_.resume->foreign) {
+        if (share_a_folder(*previous_, location_)) {
+          throw InputError(
+              fmt::format("{} has the store of {}, which this run is a copy of",
+                          previous_->directories[0].string(), to_text(options_.resume->run.home)),
+              "a copy needs SSD directories of its own: name others with --ssd");
+        }
+      } else {
+        location_.generation = previous_->generation + 1;
+      }
       // Held from here on: nobody else goes on with it, and nothing is written over it.
       if (base_version_ > 0) open_previous();
     }
-    require_free(location_, options_);
+    require_alone();
   }
   with.generation = location_.generation;
   if (!options_.durable) remove_stale_record();
@@ -218,55 +223,91 @@ void TrainingStore::create() {
   if (in_place_) {
     require_newest(*options_.resume);
     remove_unfinished_move();
-  } else {
-    mark_owner();
+  }
+}
+
+// Called by the store for each file that is in its way.
+void TrainingStore::require_replaceable(const fs::path& file, const StoreHeader* header) const {
+  if (header == nullptr) require_no_commits(file, header);
+  if (options_.overwrite || !header->durable) return;
+  const std::optional<std::int64_t> steps = steps_committed(file, *header);
+  if (steps == 0) return;  // nothing that could be lost
+  const Relation owner = relation(header->run.home, options_.run.home, header->run.id);
+  if (header->run.id == options_.run.id && owner != Relation::copied &&
+      owner != Relation::unknown) {
+    if (header->generation <= location_.generation) return;  // an earlier store of this run
+    throw InputError(
+        fmt::format("{} is of a later store of this run than its folder knows of", file.string()),
+        "was the run's folder put back from a backup without its SSD directories? Name other "
+        "--ssd directories, or --overwrite it if it is of no use any more");
+  }
+  if (!steps) {
+    throw InputError(
+        fmt::format("{} belongs to another training, of {}, whose first SSD directory is {}",
+                    file.string(), to_text(header->run.home), header->first_directory),
+        "that directory is not there: is its drive mounted? Name other --ssd directories, or "
+        "--overwrite it if it is of no use any more");
+  }
+  if (header->index > 0) {
+    throw InputError(
+        fmt::format("{} belongs to another training, whose first SSD directory is {}",
+                    file.string(), header->first_directory),
+        "remove that training's store (`spillway store remove`), name other --ssd directories, or "
+        "--overwrite it if it is of no use any more");
+  }
+  throw InputError(
+      fmt::format("{} holds another training, committed at step {} (of {})",
+                  file.parent_path().string(), *steps, to_text(header->run.home)),
+      "go on with it (--resume with its --run), remove it (`spillway store remove`), or name other "
+      "--ssd directories");
+}
+
+// Refuses directories with another training's store under the name that this one does not use.
+void TrainingStore::require_alone() const {
+  for (std::size_t i = 0; i < location_.directories.size(); ++i) {
+    const fs::path file = store_file(location_.directories[i], i, location_.generation + 1);
+    std::error_code ignored;
+    if (!fs::exists(fs::symlink_status(file, ignored))) continue;
+    const std::optional<StoreHeader> header = read_header(file);
+    if (header && header->run.id != options_.run.id) require_replaceable(file, &*header);
   }
 }
 
 // A record without its stripes would keep others away for nothing.
 void TrainingStore::remove_stale_record() const {
-  const fs::path file = record_file(location_.directories[0], location_.generation);
-  if (!fs::exists(file)) return;
-  StoreFile held(file);  // throws where a run is at work with it
-  held.set_keep(false);
+  const fs::path path = record_file(location_.directories[0], location_.generation);
+  std::error_code ignored;
+  if (!fs::exists(fs::symlink_status(path, ignored))) return;
+  StoreFile file(Directory(path.parent_path()), path.filename().string(),
+                 StoreFile::Open::existing);
+  if (!file.is_empty()) {
+    const std::optional<StoreHeader> header = file.header();
+    require_replaceable(path, header ? &*header : nullptr);
+  }
+  file.set_keep(false);
 }
 
 void TrainingStore::open_previous() {
   SsdStoreOptions with;
   with.make_ring = options_.make_ring;
+  with.run = options_.resume->run;
   old_ = open_store(options_.resume->record, previous_->directories, previous_->generation, with);
   require_newest(*options_.resume);
 }
 
-// Where this store was made from another one in the same place, and nobody lived to remove that.
-void TrainingStore::remove_unfinished_move() {
-  StoreLocation other{location_.directories, 1 - location_.generation};
-  const fs::path file = record_file(other.directories[0], other.generation);
-  if (!fs::exists(file)) return;
-  const std::optional<CommitRecord> record = read_newest_record(file);
-  if (!record || !same_training(record->identity.training, options_.training) ||
-      record->version > base_version_) {
-    return;
-  }
-  const auto& names = record->identity.directories;
-  other.directories.assign(names.begin(), names.end());
-  remove_files(other);
-}
-
-void TrainingStore::mark_owner() const {
-  for (std::size_t i = 1; i < location_.directories.size(); ++i) {
-    const fs::path file = owner_file(location_.directories[i], i, location_.generation);
-    if (!options_.durable) {
-      remove_file(file);
-      continue;
+// Where this store was made from another one in the same place, or another one from this, and
+// nobody lived to remove what was left over. Only in the directories of this store: where a record
+// says that others are may be another run's place by now.
+void TrainingStore::remove_unfinished_move() const {
+  for (const std::uint64_t generation : {location_.generation - 1, location_.generation + 1}) {
+    const StoreLocation other{location_.directories, generation};
+    const fs::path file = record_file(other.directories[0], generation);
+    std::error_code ignored;
+    if (fs::exists(fs::symlink_status(file, ignored))) {
+      const std::optional<CommitRecord> record = read_newest_record(file);
+      if (record && record->version > base_version_) return;
     }
-    const FileDescriptor out(::open(file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
-    const std::string line = location_.directories[0].string() + "\n";
-    if (!out.valid() ||
-        ::write(out.get(), line.data(), line.size()) != static_cast<ssize_t>(line.size()) ||
-        ::fsync(out.get()) != 0) {
-      throw MachineError::from_errno("cannot write " + file.string(), errno);
-    }
+    remove_files(other, options_.run.id);
   }
 }
 
@@ -305,8 +346,14 @@ void TrainingStore::fill(const Schedule& schedule, Device& device, const StateVa
 void TrainingStore::remove_previous() {
   if (!previous_) return;
   if (options_.durable) store_->set_keep(true);  // now it is the only one
-  remove_files(*previous_);
-  old_ = {};
+  if (options_.resume->foreign) {
+    old_ = {};
+  } else if (old_.store) {
+    old_.store->set_keep(false);
+    old_ = {};
+  } else {
+    remove_files(*previous_, options_.run.id);
+  }
   previous_.reset();
 }
 

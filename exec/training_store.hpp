@@ -16,29 +16,28 @@
 #include "exec/ssd_store.hpp"
 #include "exec/state_reader.hpp"
 #include "exec/store_layout.hpp"
+#include "exec/store_location.hpp"
 
 namespace spillway {
-
-// Where the files of a store are.
-struct StoreLocation {
-  std::vector<std::filesystem::path> directories;  // in stripe order
-  int generation = 0;
-  bool operator==(const StoreLocation&) const = default;
-};
 
 // A committed training: its store and the newest record in it.
 struct ResumePoint {
   StoreLocation location;
   CommitRecord record;
+  RunIdentity run;  // whose store it is
+  // It is another run's, which keeps it: it is read, and neither changed nor removed.
+  bool foreign = false;
 };
 
-// Throws InputError when there is no store or nothing was committed to it.
+// Throws InputError when there is no store, nothing was committed to it, or what it says of itself
+// does not hold together.
 ResumePoint find_resume_point(const StoreLocation& location);
 
 struct TrainingStoreOptions {
   std::vector<std::filesystem::path> directories;
   bool durable = false;
   std::string training;    // JSON, for the record
+  RunIdentity run;         // whose the files are
   bool overwrite = false;  // replace a committed training that lies in the directories
   std::optional<ResumePoint> resume;
   std::uint64_t stripe_bytes = SsdStoreOptions{}.stripe_bytes;
@@ -52,7 +51,6 @@ class TrainingStore {
   // Reserves or opens the files. Throws InputError (other training in the directories, missing
   // files), MachineError (no room, in use).
   TrainingStore(std::span<const Schedule* const> schedules, TrainingStoreOptions options);
-  ~TrainingStore();
   TrainingStore(const TrainingStore&) = delete;
   TrainingStore& operator=(const TrainingStore&) = delete;
 
@@ -81,8 +79,9 @@ class TrainingStore {
   void create();
   void open_previous();
   void remove_stale_record() const;
-  void remove_unfinished_move();
-  void mark_owner() const;
+  void remove_unfinished_move() const;
+  void require_replaceable(const std::filesystem::path& file, const StoreHeader* header) const;
+  void require_alone() const;
   StateAtRest at_rest(const Schedule& schedule, Device& device);
 
   TrainingStoreOptions options_;
@@ -98,9 +97,11 @@ class TrainingStore {
   OpenStore old_;  // the previous store, held until it is removed
 };
 
-// The files of a store that are there, in the order in which to remove them: the first stripe last.
+// The files of a store that are there, in the order in which to remove them: the record first, the
+// first stripe last.
 std::vector<std::filesystem::path> files_of(const StoreLocation& location);
-void remove_files(const StoreLocation& location);
-void remove_file(const std::filesystem::path& file);  // if it is there
+// Removes those of them that are the run's, of that generation, and in nobody's use. Throws
+// MachineError where one is in use.
+void remove_files(const StoreLocation& location, const RunId& run);
 
 }  // namespace spillway

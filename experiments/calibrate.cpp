@@ -11,9 +11,11 @@
 #include "base/errors.hpp"
 #include "exec/adam.hpp"
 #include "exec/arena.hpp"
+#include "exec/available_memory.hpp"
 #include "exec/clipping.hpp"
 #include "exec/crew.hpp"
 #include "exec/executor.hpp"
+#include "experiments/calibrate_briefly.hpp"
 #include "experiments/calibrate_gpu.hpp"
 #include "experiments/drive_bench.hpp"
 #include "experiments/kernel_bench.hpp"
@@ -25,9 +27,9 @@ namespace spillway {
 namespace {
 
 constexpr std::uint64_t mebi = 1 << 20;
-constexpr std::uint64_t arena_bytes =
-    96 * mebi;                   // beyond a last-level cache, so that copies come from memory
-constexpr int link_figures = 7;  // copies, optimizer, norm, waking
+// Beyond a last-level cache, so that copies come from memory.
+constexpr std::uint64_t usual_arena_bytes = 96 * mebi, brief_arena_bytes = 64 * mebi;
+constexpr int host_figures = 7;  // copies, optimizer, norm, waking
 
 // Hands out runs of an arena in turn, so that each sample works on memory not touched just before.
 class Rotation {
@@ -48,24 +50,26 @@ class Rotation {
 
 class Calibration {
  public:
-  Calibration(const CalibrationOptions& options, const CalibrationProgress& progress)
+  Calibration(const CalibrationOptions& options, const CalibrationProgress& progress,
+              const CalibrationNote& note)
       : options_(options),
         progress_(progress),
-        rule_{options.samples, 2, options.most_seconds_per_figure},
-        host_(arena_bytes, "the host side of copies"),
-        gpu_(arena_bytes, "the gpu side of copies") {}
+        note_(note),
+        rule_(sampling_rule(options, 2)),
+        host_(options.brief ? brief_arena_bytes : usual_arena_bytes, "the host side of copies"),
+        gpu_(host_.size(), "the gpu side of copies") {}
 
   Machine run() {
     describe();
     planned_ = kernels_per_problem * static_cast<int>(options_.micro_batches.size()) +
-               link_figures + (options_.ssd.empty() ? 0 : drive_figures);
+               host_figures + (options_.ssd.empty() ? 0 : drive_figures(options_.brief));
     kernels();
     copies();
     optimizer();
     wake_up();
     if (!options_.ssd.empty()) {
-      measure_drives(options_.ssd, rule_, host_, machine_,
-                     [this](const std::string& what) { next(what); });
+      measure_drives_of(
+          options_, rule_, host_, machine_, [this](const std::string& what) { next(what); }, note_);
     }
     return machine_;
   }
@@ -91,13 +95,13 @@ class Calibration {
   }
 
   void kernels() {
-    for (const std::int64_t micro_batch : options_.micro_batches) {
-      Problem problem;
-      problem.model = options_.model;
-      problem.machine = machine_;
-      problem.workload = {micro_batch, micro_batch, options_.sequence, Precision::fp32,
-                          GradientWidth::automatic};
-      problem.validate();
+    std::vector<Problem> problems;
+    for (const std::int64_t micro_batch : options_.micro_batches)
+      problems.push_back(problem_of(micro_batch));
+    if (options_.brief) problems = brief_problems(std::move(problems), options_.threads);
+    planned_ -=
+        kernels_per_problem * static_cast<int>(options_.micro_batches.size() - problems.size());
+    for (const Problem& problem : problems) {
       for (KernelTime& time : time_kernels(
                problem, rule_, [this](const std::string& what) { next(what); }, options_.threads)) {
         if (time.kind == to_string(TaskKind::forward)) {
@@ -107,6 +111,16 @@ class Calibration {
       }
     }
     source("gpu.flops", "the fastest measured block forward; kernels are timed by shape");
+  }
+
+  Problem problem_of(std::int64_t micro_batch) const {
+    Problem problem;
+    problem.model = options_.model;
+    problem.machine = machine_;
+    problem.workload = {micro_batch, micro_batch, options_.sequence, Precision::fp32,
+                        GradientWidth::automatic};
+    problem.validate();
+    return problem;
   }
 
   void copies() {
@@ -218,6 +232,7 @@ class Calibration {
 
   const CalibrationOptions& options_;
   const CalibrationProgress& progress_;
+  const CalibrationNote& note_;
   SamplingRule rule_;
   Arena host_, gpu_;
   Machine machine_;
@@ -229,7 +244,7 @@ class Calibration {
 Machine calibrate(const CalibrationOptions& options, const CalibrationProgress& progress,
                   const CalibrationNote& note) {
   if (options.gpu) return calibrate_gpu(options, progress, note);
-  return Calibration(options, progress).run();
+  return Calibration(options, progress, note).run();
 }
 
 }  // namespace spillway

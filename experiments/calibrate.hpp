@@ -38,6 +38,11 @@ struct CalibrationOptions {
   int threads = 1;  // of matrix products and of the optimizer, as training will have
   int samples = 11;
   double most_seconds_per_figure = 3;  // a slow figure is given fewer samples, but never under ten
+  // Seconds in the place of minutes: few samples (`samples` and most_seconds_per_figure do not
+  // count), smaller test files; on the CPU kernels of as many micro-batches, from the smallest up,
+  // as a few seconds allow, at smaller shapes where even one would take longer. A drive that cannot
+  // be measured is left out, with a note.
+  bool brief = false;
   // What to measure in the place of the CPU backend, which has fp32 only; and how it will train:
   std::optional<GpuUnderTest> gpu;
   Precision precision = Precision::fp32;

@@ -10,6 +10,8 @@
 #include "base/errors.hpp"
 #include "base/units.hpp"
 #include "exec/arena.hpp"
+#include "exec/available_memory.hpp"
+#include "experiments/calibrate_briefly.hpp"
 #include "experiments/drive_bench.hpp"
 #include "experiments/link_bench.hpp"
 #include "experiments/train_device.hpp"
@@ -37,7 +39,7 @@ class GpuCalibration {
         gpu_(*options_.gpu),
         progress_(progress),
         note_(note),
-        rule_{options.samples, warm_up, options.most_seconds_per_figure} {}
+        rule_(sampling_rule(options, warm_up)) {}
 
   Machine run() {
     describe();
@@ -50,14 +52,16 @@ class GpuCalibration {
                   [this](const std::string& what) { next(what); });
     if (!options_.ssd.empty()) {
       const Arena memory(drive_memory, "reads and writes of the SSD");
-      measure_drives(options_.ssd, rule_, memory, machine_,
-                     [this](const std::string& what) { next(what); });
+      measure_drives_of(
+          options_, rule_, memory, machine_, [this](const std::string& what) { next(what); },
+          note_);
     }
     return machine_;
   }
 
  private:
   static CalibrationOptions with_cache_bytes(CalibrationOptions options) {
+    if (options.brief) options.gpu_sizes = brief_gpu_sizes;
     std::uint64_t& bytes = options.gpu_sizes.cache_bytes;
     if (bytes == 0) bytes = 3 * options.gpu->info.l2_bytes;
     bytes = std::max(bytes, least_cache_bytes) / buffer_alignment * buffer_alignment;
@@ -105,7 +109,7 @@ class GpuCalibration {
                      "--sequences-at-once, or end other programs on the GPU (nvidia-smi lists "
                      "them)");
     }
-    planned_ += link_figures(options_) + (options_.ssd.empty() ? 0 : drive_figures);
+    planned_ += link_figures(options_) + (options_.ssd.empty() ? 0 : drive_figures(options_.brief));
   }
 
   Problem problem_of(std::int64_t micro_batch, GradientWidth width) const {

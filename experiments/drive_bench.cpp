@@ -9,16 +9,22 @@
 #include <memory>
 #include <set>
 
+#include "base/errors.hpp"
 #include "base/units.hpp"
 #include "exec/executor.hpp"
 #include "exec/ssd_store.hpp"
+#include "experiments/scratch_folder.hpp"
 
 namespace spillway {
 
 namespace {
 
 constexpr std::uint64_t mebi = 1 << 20;
-constexpr std::uint64_t store_bytes = 256 * mebi;
+constexpr std::uint64_t usual_store_bytes = 256 * mebi, brief_store_bytes = 64 * mebi;
+// Of single reads and writes.
+const std::vector<std::uint64_t> usual_sizes = {mebi / 4, mebi, 4 * mebi, 16 * mebi},
+                                 brief_sizes = {mebi / 4, 4 * mebi, 16 * mebi};
+constexpr int other_figures = 3;  // filling the test file, and reads and writes beside one another
 
 // A run of so many requests of one stripe each keeps the deepest queue full.
 constexpr std::uint64_t deep_run_bytes = executor_queue_depth * mebi;
@@ -31,22 +37,22 @@ double thread_cpu_seconds() {
   return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) / 1e9;
 }
 
-// A folder of its own in each directory, for a store beside the one that is open there.
-class Subfolders {
+// A folder of its own in each directory: a directory may hold the store of a training.
+class TestFolders {
  public:
-  explicit Subfolders(const std::vector<std::filesystem::path>& directories) {
+  explicit TestFolders(const std::vector<std::filesystem::path>& directories) {
     for (const auto& directory : directories) {
-      paths.push_back(directory / "spillway-calibrate");
-      std::filesystem::create_directories(paths.back());
+      if (!std::filesystem::is_directory(directory)) {
+        throw InputError(directory.string() + ": there is no such directory",
+                         "create it, or check that the drive is mounted");
+      }
+      paths.push_back(folders_.emplace_back(directory).path());
     }
   }
-  ~Subfolders() {
-    std::error_code ignored;
-    for (const auto& path : paths) std::filesystem::remove(path, ignored);
-  }
-  Subfolders(const Subfolders&) = delete;
-  Subfolders& operator=(const Subfolders&) = delete;
   std::vector<std::filesystem::path> paths;
+
+ private:
+  std::vector<ScratchFolder> folders_;
 };
 
 // Fills in machine.ssd.by_queue_depth: bandwidths of long runs at a few depths, as shares of that
@@ -54,7 +60,7 @@ class Subfolders {
 void measure_depths(const std::vector<std::filesystem::path>& directories, const SamplingRule& rule,
                     const Arena& memory, Machine& machine,
                     const std::function<void(const std::string&)>& next) {
-  const Subfolders folders(directories);
+  const TestFolders folders(directories);
   std::map<std::int64_t, Machine::Ssd::Row> rates;
   for (const std::int64_t depth : depths) {
     next(fmt::format("SSD at queue depth {}", depth));
@@ -89,19 +95,26 @@ void measure_depths(const std::vector<std::filesystem::path>& directories, const
 
 }  // namespace
 
-void measure_drives(const std::vector<std::filesystem::path>& directories, const SamplingRule& rule,
-                    const Arena& memory, Machine& machine,
+int drive_figures(bool brief) {
+  return other_figures +
+         static_cast<int>(brief ? brief_sizes.size() : usual_sizes.size() + std::size(depths));
+}
+
+void measure_drives(const std::vector<std::filesystem::path>& directories, bool brief,
+                    const SamplingRule& rule, const Arena& memory, Machine& machine,
                     const std::function<void(const std::string&)>& next) {
+  const std::uint64_t store_bytes = brief ? brief_store_bytes : usual_store_bytes;
   const auto keep = [&](KernelTime time) -> const KernelTime& {
     return machine.kernels.emplace_back(std::move(time));
   };
   const auto source = [&](const char* key, const char* text) { machine.sources[key] = text; };
-  const auto rotate = [](std::uint64_t& at, std::uint64_t bytes) {
+  const auto rotate = [store_bytes](std::uint64_t& at, std::uint64_t bytes) {
     const std::uint64_t offset = at;
     at = at + 2 * bytes > store_bytes ? 0 : at + bytes;
     return offset;
   };
-  const SsdStore store(directories, store_bytes);
+  const TestFolders folders(directories);
+  const SsdStore store(folders.paths, store_bytes);
   SsdStore::Channel channel(store);
   channel.register_memory(memory.span());
   // Blocks that were never written may be read faster than the drive reads: write all of them
@@ -114,7 +127,7 @@ void measure_drives(const std::vector<std::filesystem::path>& directories, const
   std::vector<std::pair<double, double>> reads, writes;
   const double cpu_before = thread_cpu_seconds();
   const std::int64_t wall_before = now_ns();
-  for (const std::uint64_t bytes : {mebi / 4, mebi, 4 * mebi, 16 * mebi}) {
+  for (const std::uint64_t bytes : brief ? brief_sizes : usual_sizes) {
     std::uint64_t at = 0;
     next(fmt::format("SSD reads and writes of {}", format_bytes(static_cast<double>(bytes))));
     const std::string shape = fmt::format("bytes={},depth={}", bytes, store.options().queue_depth);
@@ -138,7 +151,7 @@ void measure_drives(const std::vector<std::filesystem::path>& directories, const
   machine.ssd.read_latency_ns = static_cast<std::int64_t>(read.latency_seconds * 1e9) + wake_ns;
   machine.ssd.write_latency_ns = static_cast<std::int64_t>(write.latency_seconds * 1e9) + wake_ns;
 
-  measure_depths(directories, rule, memory, machine, next);
+  if (!brief) measure_depths(directories, rule, memory, machine, next);
 
   // Reads while another lane writes, and the other way round.
   constexpr std::uint64_t bytes = 4 * mebi;

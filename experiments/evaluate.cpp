@@ -38,9 +38,13 @@ Evaluation evaluate_on_gpu(Problem problem, const std::string& policy, int steps
   return evaluate(problem, policy, steps);
 }
 
+bool is_measured_gpu(const Machine& machine) {
+  return !machine.gpu.is_cpu && !machine.kernels.empty();
+}
+
 EvaluateOne evaluation_on(const Machine& machine) {
-  if (machine.gpu.is_cpu || machine.kernels.empty()) return evaluate;
-  return evaluate_on_gpu;
+  if (is_measured_gpu(machine)) return evaluate_on_gpu;
+  return evaluate;
 }
 
 std::vector<std::int64_t> micro_batch_candidates(std::int64_t batch) {
@@ -64,60 +68,58 @@ std::vector<std::int64_t> smaller_micro_batches(std::int64_t batch) {
 
 }  // namespace
 
+namespace {
+
+// How much of the memory that a schedule needs is not there, as the largest share of a tier's.
+double shortage(const Schedule& schedule) {
+  double largest = 0;
+  for (const Tier tier : {Tier::gpu, Tier::host, Tier::ssd}) {
+    const TierUse& use = schedule.use(tier);
+    if (use.peak_bytes <= use.capacity_bytes) continue;
+    largest = std::max(largest, static_cast<double>(use.peak_bytes) /
+                                    std::max(1.0, static_cast<double>(use.capacity_bytes)));
+  }
+  return largest;
+}
+
+}  // namespace
+
 Evaluation evaluate_best_micro_batch(Problem problem, const std::string& policy, int steps,
                                      const EvaluateOne& evaluate_one) {
   std::optional<Evaluation> best;
   std::exception_ptr refused;
+  std::uint64_t tasks_tried = 0;
   const auto attempt = [&](std::int64_t micro_batch) {
     problem.workload.micro_batch = micro_batch;
     try {
       Evaluation one = evaluate_one(problem, policy, steps);
+      tasks_tried += one.schedule.tasks().size();
       const bool better =
           !best || (one.result && (!best->result || one.result->tokens_per_second >
                                                         best->result->tokens_per_second));
-      if (better || !best->result) best = std::move(one);
+      // Of those that do not fit, the one that lacks least.
+      if (better || (!best->result && shortage(one.schedule) < shortage(best->schedule)))
+        best = std::move(one);
     } catch (const InputError&) {
       // A cut that does not go with the other settings, such as 16-bit gradients with several
       // micro-batches: the next one may.
       if (!refused) refused = std::current_exception();
     }
   };
-  for (const std::int64_t micro_batch : micro_batch_candidates(problem.workload.batch))
+  const std::vector<std::int64_t> candidates = micro_batch_candidates(problem.workload.batch);
+  for (const std::int64_t micro_batch : candidates) {
+    // Where nothing fits yet, the smallest one has the best chance.
+    if (tasks_tried > most_tasks_tried && (best->result || micro_batch != candidates.back()))
+      continue;
     attempt(micro_batch);
+  }
   // Many micro-batches gain nothing, but may be the only ones that fit.
   for (const std::int64_t micro_batch : smaller_micro_batches(problem.workload.batch)) {
-    if (best && best->result) break;
+    if ((best && best->result) || tasks_tried > most_tasks_tried) break;
     attempt(micro_batch);
   }
   if (!best) std::rethrow_exception(refused);
   return std::move(*best);
-}
-
-std::vector<Evaluation> evaluate_policies(const Problem& problem, bool choose_micro_batch,
-                                          const std::vector<std::string>& policies,
-                                          const EvaluateOne& evaluate_one) {
-  std::vector<std::string> names = policies;
-  if (names.empty()) {
-    for (const PolicyInfo& info : builtin_policies()) names.push_back(info.name);
-  }
-  std::vector<Evaluation> all;
-  for (const std::string& name : names) {
-    all.push_back(choose_micro_batch
-                      ? evaluate_best_micro_batch(problem, name, default_steps, evaluate_one)
-                      : evaluate_one(problem, name, default_steps));
-  }
-  return all;
-}
-
-std::optional<std::size_t> fastest(const std::vector<Evaluation>& evaluations) {
-  std::optional<std::size_t> best;
-  for (std::size_t i = 0; i < evaluations.size(); ++i) {
-    if (!evaluations[i].result) continue;
-    if (!best ||
-        evaluations[i].result->tokens_per_second > evaluations[*best].result->tokens_per_second)
-      best = i;
-  }
-  return best;
 }
 
 }  // namespace spillway

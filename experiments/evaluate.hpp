@@ -33,8 +33,11 @@ Evaluation evaluate_on_gpu(Problem problem, const std::string& policy, int steps
 using EvaluateOne =
     std::function<Evaluation(const Problem& problem, const std::string& policy, int steps)>;
 
-// How to evaluate on this machine: evaluate_on_gpu where its file was measured on a GPU by
-// calibrate, whose kernels are timed that way.
+// Whether the machine's file was measured on a GPU by calibrate.
+bool is_measured_gpu(const Machine& machine);
+
+// How to evaluate on this machine: evaluate_on_gpu where it was measured, because its kernels are
+// timed that way.
 EvaluateOne evaluation_on(const Machine& machine);
 
 // The micro-batches worth a try: divisors of the batch, the largest first, that make at most
@@ -42,6 +45,9 @@ EvaluateOne evaluation_on(const Machine& machine);
 // nothing.
 inline constexpr std::int64_t most_micro_batches = 256;
 std::vector<std::int64_t> micro_batch_candidates(std::int64_t batch);
+// Schedules of so many tasks together take some ten seconds to build and simulate: then the best so
+// far is the answer.
+inline constexpr std::uint64_t most_tasks_tried = 4'000'000;
 
 // The same with the micro-batch that gives the most tokens/s among the candidates for which
 // it fits; where none does, with the largest smaller divisor that fits; with the smallest one, and
@@ -50,14 +56,5 @@ std::vector<std::int64_t> micro_batch_candidates(std::int64_t batch);
 Evaluation evaluate_best_micro_batch(Problem problem, const std::string& policy,
                                      int steps = default_steps,
                                      const EvaluateOne& evaluate_one = evaluate);
-
-// All built-in policies (or those named), in their order. A policy that cannot run this problem at
-// all throws; one that does not fit is listed without a result.
-std::vector<Evaluation> evaluate_policies(const Problem& problem, bool choose_micro_batch,
-                                          const std::vector<std::string>& policies = {},
-                                          const EvaluateOne& evaluate_one = evaluate);
-
-// Index of the evaluation with the most tokens/s; none: nothing fits.
-std::optional<std::size_t> fastest(const std::vector<Evaluation>& evaluations);
 
 }  // namespace spillway

@@ -152,11 +152,17 @@ std::string subtitle(const Schedule& schedule, const SimulationResult& result,
   const Problem& problem = schedule.problem();
   const double seconds = static_cast<double>(window.end_ns - window.begin_ns) * 1e-9;
   return fmt::format(
-      "{}{}, batch {} in {} micro-batch{} of {}, sequence {}; step {} of {}, {}; {:.0f} tokens/s",
+      "{}{}, batch {} in {} micro-batch{} of {}, sequence {}, {}; step {} of {}, {}; {:.0f} "
+      "tokens/s{}{}",
       options_of(schedule.policy()), problem.machine.name, problem.workload.batch,
       problem.workload.micro_batches(), problem.workload.micro_batches() == 1 ? "" : "es",
-      problem.workload.micro_batch, problem.workload.sequence, window.step + 1, schedule.steps(),
-      format_seconds(seconds), result.tokens_per_second);
+      problem.workload.micro_batch, problem.workload.sequence,
+      problem.workload.precision == Precision::bf16 ? "bf16" : "fp32", window.step + 1,
+      schedule.steps(), format_seconds(seconds), result.tokens_per_second,
+      problem.overrides.empty()
+          ? ""
+          : fmt::format("; set by hand: {}", fmt::join(problem.overrides, ", ")),
+      problem.machine.ssd.extrapolated() || result.extrapolated ? "; extrapolated" : "");
 }
 
 }  // namespace

@@ -13,6 +13,8 @@
 #include <sstream>
 
 #include "base/errors.hpp"
+#include "base/text.hpp"
+#include "experiments/scratch_folder.hpp"
 #include "traces/file_sink.hpp"
 
 extern char** environ;
@@ -36,30 +38,6 @@ const std::string& template_text(const std::string& name) {
   }
   bug("there is a template of this name", __FILE__, __LINE__, name);
 }
-
-// A folder of its own, removed with what is in it.
-class ScratchFolder {
- public:
-  ScratchFolder() {
-    std::string name = (fs::temp_directory_path() / "spillway-plot-XXXXXX").string();
-    if (::mkdtemp(name.data()) == nullptr) {
-      throw MachineError::from_errno(name + ": cannot create a temporary folder", errno);
-    }
-    path_ = name;
-  }
-  ~ScratchFolder() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  ScratchFolder(const ScratchFolder&) = delete;
-  ScratchFolder& operator=(const ScratchFolder&) = delete;
-
-  fs::path operator/(const std::string& name) const { return path_ / name; }
-  const fs::path& path() const { return path_; }
-
- private:
-  fs::path path_;
-};
 
 std::string contents_of(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
@@ -124,20 +102,20 @@ std::string Picture::script() const {
 }
 
 void require_gnuplot() {
-  const ScratchFolder folder;
+  const ScratchFolder folder(fs::temp_directory_path());
   if (run_gnuplot(folder.path(), {"--version"}) != 0) {
     throw MachineError("gnuplot does not run", install_hint);
   }
 }
 
 std::string draw(const Picture& picture, const std::string& format) {
-  const ScratchFolder folder;
-  write(folder / (picture.name + ".gp"), picture.script());
-  write(folder / (picture.name + ".dat"), picture.data);
+  const ScratchFolder folder(fs::temp_directory_path());
+  write(folder.path() / (picture.name + ".gp"), picture.script());
+  write(folder.path() / (picture.name + ".dat"), picture.data);
   const int status = run_gnuplot(
       folder.path(), {"-e", "format='" + format + "'; output='picture'", picture.name + ".gp"});
-  std::string bytes = contents_of(folder / "picture");
-  const std::string messages = contents_of(folder / "messages");
+  std::string bytes = contents_of(folder.path() / "picture");
+  const std::string messages = contents_of(folder.path() / "messages");
   if (status != 0 || !is_whole(bytes, format)) {
     std::istringstream lines(messages);
     std::string line, last;
@@ -155,7 +133,7 @@ std::string draw(const Picture& picture, const std::string& format) {
 
 std::string gnuplot_text(const std::string& text) {
   std::string out = "'";
-  for (const char c : text) {
+  for (const char c : printable_lines(text)) {
     if (c == '\n') {
       out += "'.\"\\n\".'";
     } else if (c == '\'') {

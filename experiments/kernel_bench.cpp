@@ -25,7 +25,7 @@ constexpr std::size_t most_random = std::size_t{1} << 22;
 // On streams: tasks that only load the GPU, and how many of all follow one another in place.
 constexpr double most_loads = 4000;
 constexpr std::size_t turns_in_place = 16;
-constexpr int least_samples = 10, most_samples = 2000;
+constexpr int most_samples = 2000;
 // That take turns there.
 constexpr std::size_t blocks_on_streams = 2;
 
@@ -298,8 +298,8 @@ class KernelBench {
         std::clamp(load_seconds_ / seconds, static_cast<double>(rule_.warm_up), most_loads));
     const double left = rule_.most_seconds / seconds - static_cast<double>(loads);
     const auto samples = static_cast<std::size_t>(
-        std::clamp(left, static_cast<double>(least_samples),
-                   static_cast<double>(std::clamp(rule_.samples, least_samples, most_samples))));
+        std::clamp(left, static_cast<double>(rule_.least),
+                   static_cast<double>(std::clamp(rule_.samples, rule_.least, most_samples))));
     return run_in_a_row(task, loads, samples);
   }
 

@@ -9,8 +9,6 @@ namespace spillway {
 
 namespace {
 
-constexpr int least_samples = 10;
-
 using Clock = std::chrono::steady_clock;
 
 std::int64_t quantile(std::vector<std::int64_t>& sorted, double q) {
@@ -33,12 +31,12 @@ std::vector<std::int64_t> collect_ns(const SamplingRule& rule,
                                      const std::function<std::int64_t()>& measure) {
   std::vector<std::int64_t> samples;
   const auto began = Clock::now();
-  for (int i = 0; i < rule.warm_up + std::max(rule.samples, least_samples); ++i) {
+  for (int i = 0; i < rule.warm_up + std::max(rule.samples, rule.least); ++i) {
     const std::int64_t time = measure();
-    if (i < rule.warm_up) continue;
-    samples.push_back(time);
     const double used = std::chrono::duration<double>(Clock::now() - began).count();
-    if (static_cast<int>(samples.size()) >= least_samples && used > rule.most_seconds) break;
+    if (i < rule.warm_up && (rule.least > 1 || used <= rule.most_seconds)) continue;
+    samples.push_back(time);
+    if (static_cast<int>(samples.size()) >= rule.least && used > rule.most_seconds) break;
   }
   return samples;
 }

@@ -17,7 +17,8 @@ namespace spillway {
 struct SamplingRule {
   int samples = 11;
   int warm_up = 2;
-  double most_seconds = 3;  // stop after ten samples when this is used up
+  double most_seconds = 3;  // stop after `least` samples when this is used up
+  int least = 10;           // a single one may be the first warm-up, where that took too long
 };
 
 // Times `work` again and again; `prepare` (may be empty) runs before each, untimed.

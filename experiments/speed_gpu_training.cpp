@@ -9,6 +9,7 @@
 
 #include "base/errors.hpp"
 #include "exec/arena.hpp"
+#include "exec/available_memory.hpp"
 #include "exec/training.hpp"
 #include "experiments/scratch_folder.hpp"
 #include "experiments/speed_gpu.hpp"
@@ -54,6 +55,7 @@ std::vector<double> train(const GpuUnderTest& gpu, const Problem& problem, int s
   options.policy = "resident";
   options.steps = steps;
   options.data = {text};
+  options.binary_data = true;
   options.make_device = [&](std::uint64_t gpu_bytes, std::uint64_t host_bytes) {
     return gpu.make_device(problem, gpu_bytes, host_bytes);
   };

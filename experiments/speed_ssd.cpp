@@ -14,11 +14,11 @@
 #include <thread>
 
 #include "base/errors.hpp"
+#include "base/file_descriptor.hpp"
 #include "base/units.hpp"
 #include "exec/arena.hpp"
 #include "exec/chunk_table.hpp"
 #include "exec/executor.hpp"
-#include "exec/file_descriptor.hpp"
 #include "exec/ssd_store.hpp"
 #include "experiments/fio.hpp"
 #include "experiments/scratch_folder.hpp"
@@ -29,7 +29,7 @@ namespace spillway {
 namespace {
 
 constexpr std::uint64_t mebi = 1 << 20;
-constexpr std::uint64_t store_bytes = 1024 * mebi;
+constexpr std::uint64_t bench_bytes = 1024 * mebi;
 constexpr std::uint64_t task_bytes = 64 * mebi;  // of one read or write task, about one layer
 
 double seconds_since(std::int64_t start_ns) {
@@ -92,8 +92,8 @@ struct BenchFiles {
 class OwnLanes {
  public:
   explicit OwnLanes(const BenchFiles& files)
-      : chunks_({}, SsdStoreOptions{}.stripe_bytes, store_bytes),
-        store_(files.own, store_bytes, with_checksums(chunks_)),
+      : chunks_({}, SsdStoreOptions{}.stripe_bytes, bench_bytes),
+        store_(files.own, bench_bytes, with_checksums(chunks_)),
         memory_(2 * task_bytes, "transfers of the benchmark") {
     // As fio's: nothing a drive could shrink.
     std::mt19937_64 random(1);
@@ -108,7 +108,7 @@ class OwnLanes {
   void fill(const SsdStore& store) const {
     SsdStore::Channel channel(store);
     channel.register_memory(memory_.span());
-    for (std::uint64_t at = 0; at < store_bytes; at += task_bytes)
+    for (std::uint64_t at = 0; at < bench_bytes; at += task_bytes)
       channel.write(at, memory_.data(), task_bytes);
     channel.sync();
   }
@@ -132,11 +132,11 @@ class OwnLanes {
       };
     };
     if (pattern == DrivePattern::mixed) {
-      const auto rates = run_at_once({lane(DrivePattern::read, 0, store_bytes / 2),
-                                      lane(DrivePattern::write, store_bytes / 2, store_bytes)});
+      const auto rates = run_at_once({lane(DrivePattern::read, 0, bench_bytes / 2),
+                                      lane(DrivePattern::write, bench_bytes / 2, bench_bytes)});
       return {rates[0], rates[1]};
     }
-    const double rate = run_at_once({lane(pattern, 0, store_bytes)}).front();
+    const double rate = run_at_once({lane(pattern, 0, bench_bytes)}).front();
     return pattern == DrivePattern::read ? DriveRates{rate, 0} : DriveRates{0, rate};
   }
 
@@ -165,7 +165,7 @@ class PlainThreads {
   }
 
   DriveRates run(DrivePattern pattern, double seconds) const {
-    const std::uint64_t half = store_bytes / files_.size() / 2 / block_;  // blocks of a file
+    const std::uint64_t half = bench_bytes / files_.size() / 2 / block_;  // blocks of a file
     std::atomic<std::uint64_t> next_read{0}, next_write{0};
     const auto lane = [&](bool reads, unsigned index, std::uint64_t first, std::uint64_t count) {
       return std::function<double()>([&, reads, index, first, count] {
@@ -212,13 +212,13 @@ class PlainThreads {
 std::vector<SpeedFigure> measure_ssd_lanes(const FigureOptions& options) {
   const BenchFiles files(options.ssd);
   const OwnLanes own(files);
-  const SsdStore rival_store(files.rival, store_bytes);
+  const SsdStore rival_store(files.rival, bench_bytes);
   own.fill(rival_store);
   const SsdStore::Options& settings = own.store().options();
   const auto version = fio_version();
   FioJob job;
   job.files = rival_store.files();
-  job.bytes = store_bytes;
+  job.bytes = bench_bytes;
   job.block_bytes = settings.stripe_bytes;
   job.depth = settings.queue_depth;
   job.seconds = options.seconds;

@@ -8,6 +8,7 @@
 
 #include "base/errors.hpp"
 #include "base/suggest.hpp"
+#include "base/text.hpp"
 #include "policies/field_reader.hpp"
 
 namespace spillway {
@@ -59,7 +60,8 @@ class Reader {
       return a.first->source().begin < b.first->source().begin;
     });
     for (const auto& [key, node] : parts) read_top(std::string(key->str()), *key, *node);
-    if (file_.name.empty()) file_.name = std::filesystem::path(file_.origin).stem().string();
+    if (file_.name.empty())
+      file_.name = printable(std::filesystem::path(file_.origin).stem().string());
     return std::move(file_);
   }
 
@@ -103,15 +105,22 @@ class Reader {
     return all;
   }
 
+  // Names, labels and values stand in tables and pictures.
+  std::string shown(const toml::value<std::string>& text, const std::string& key) const {
+    if (const auto found = find_unprintable(text.get()))
+      fail(place(text), fmt::format("{} holds {}", key, *found), "write it without");
+    return text.get();
+  }
+
   std::string text_of(const toml::node& node, const std::string& key) const {
-    if (const auto* text = node.as_string()) return text->get();
+    if (const auto* text = node.as_string()) return shown(*text, key);
     fail(place(node), fmt::format("{} is not a string", key),
          fmt::format("write for example {} = \"tokens_per_second\"", key));
   }
 
   // A number, a string, true or false, as the command line takes it.
   std::string value_of(const toml::node& node, const std::string& key) const {
-    if (const auto* text = node.as_string()) return text->get();
+    if (const auto* text = node.as_string()) return shown(*text, key);
     if (const auto* integer = node.as_integer()) return std::to_string(integer->get());
     if (const auto* real = node.as_floating_point()) return fmt::format("{}", real->get());
     if (const auto* flag = node.as_boolean()) {

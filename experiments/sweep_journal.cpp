@@ -8,11 +8,11 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <fstream>
-#include <sstream>
+#include <optional>
 #include <string_view>
 #include <vector>
 
+#include "base/directory.hpp"
 #include "base/errors.hpp"
 
 namespace spillway {
@@ -46,13 +46,16 @@ bool read_line(std::string_view line, SweepResults& results) {
 }
 
 std::string contents_of(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  if (file && file.peek() != std::ifstream::traits_type::eof()) text << file.rdbuf();
-  if (!file.is_open() || file.bad()) {
-    throw MachineError::from_errno(path.string() + ": cannot read", errno != 0 ? errno : EIO);
-  }
-  return std::move(text).str();
+  constexpr std::uint64_t longest = std::uint64_t{4} << 30;
+  return Directory(path.parent_path()).read(path.filename().string(), longest).value_or("");
+}
+
+// Whether a file is a journal, as far as its first line says: nothing else is cut or written to.
+bool is_journal(const std::string& text) {
+  SweepResults ignored;
+  const std::size_t end = text.find('\n');
+  return end == std::string::npos ? text.size() < payload_at || text[identity_digits] == ' '
+                                  : read_line(std::string_view(text).substr(0, end), ignored);
 }
 
 }  // namespace
@@ -90,7 +93,12 @@ SweepJournal::SweepJournal(const fs::path& folder, const std::string& name)
     throw MachineError::from_errno(path_.parent_path().string() + ": cannot create the folder",
                                    error.value());
   }
-  file_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  const Directory parts(path_.parent_path());
+  const std::string file_name = path_.filename().string();
+  std::optional<FileDescriptor> opened = parts.create(file_name, 0666);
+  if (!opened) opened = parts.open(file_name, O_RDWR, FileUse::change);
+  if (!opened) fail("cannot open", ENOENT);
+  file_ = ::fcntl(opened->get(), F_DUPFD_CLOEXEC, 0);
   if (file_ < 0) fail("cannot open", errno);
   if (::flock(file_, LOCK_EX | LOCK_NB) != 0) {
     const int error_number = errno;
@@ -102,6 +110,12 @@ SweepJournal::SweepJournal(const fs::path& folder, const std::string& name)
   }
   // From the end of the last whole line on, everything is written anew.
   const std::string text = contents_of(path_);
+  if (!is_journal(text)) {
+    ::close(file_);
+    file_ = -1;
+    throw InputError(path_.string(), 0, "is not the journal of a sweep: it is left as it is",
+                     "remove it, or name another --out");
+  }
   const std::size_t end = text.rfind('\n');
   length_ = end == std::string::npos ? 0 : static_cast<std::int64_t>(end) + 1;
   if (::ftruncate(file_, length_) != 0) {

@@ -10,6 +10,7 @@
 
 #include "base/errors.hpp"
 #include "base/suggest.hpp"
+#include "base/text.hpp"
 #include "experiments/plot_axis.hpp"
 #include "policies/policy.hpp"
 
@@ -19,7 +20,7 @@ namespace {
 
 using Row = std::vector<std::string>;
 constexpr double not_there = std::numeric_limits<double>::quiet_NaN();
-constexpr std::size_t note_width = 84, most_series = 24;
+constexpr std::size_t note_width = 84, most_series = 24, most_labels = 100;
 
 struct Series {
   std::string name;
@@ -45,7 +46,7 @@ class Plotter {
     picture.variables.emplace_back("legend_at", legend_at());
     const std::string title = request_.title.empty() ? plan_.file.name : request_.title;
     picture.variables.emplace_back("title_text", title_of(title, settings()));
-    const std::string note = missing_note();
+    const std::string note = missing_note() + extrapolated_note();
     picture.variables.emplace_back(
         "note_text", gnuplot_text(note.empty() ? "" : "\n" + small_text(note, note_width)));
     return picture;
@@ -153,6 +154,13 @@ class Plotter {
         known->rows.push_back(row);
       }
     }
+    const std::size_t labels = request_.kind == "phases" ? rows_.size()
+                               : x_is_quantity_          ? 0
+                                                         : x_texts_.size();
+    if (labels > most_labels) {
+      fail(fmt::format("{} labels are too many to read", labels),
+           "narrow it down, e.g. where = { policy = \"greedysnake\" }");
+    }
     if (series_.size() > most_series) {
       fail(fmt::format("{} series are too many to tell apart", series_.size()),
            "narrow it down, e.g. where = { policy = \"greedysnake\" }");
@@ -226,11 +234,24 @@ class Plotter {
     return text;
   }
 
-  // "No result (see the table): resident; zero-infinity, fuyou at host memory 48GB to 256GB."
+  // "No result (see the table): resident; zero-infinity, fuyou at host memory 48GB to 256GB. "
   std::string missing_note() const {
+    return note_of("No result (see the table): ", [&](const Row& row) { return !has_result(row); });
+  }
+
+  std::string extrapolated_note() const {
+    const std::size_t column = table_.find("extrapolated");
+    if (column >= table_.columns.size()) return "";
+    return note_of("Extrapolated, beyond what the machine file has measured: ",
+                   [&](const Row& row) { return row[column] == "true"; });
+  }
+
+  // Names the points of the picture for which this holds; empty: it does for none.
+  template <class Holds>
+  std::string note_of(const std::string& begin, const Holds& holds) const {
     std::vector<std::pair<std::string, std::string>> notes;  // where, names
     for (const Series& one : series_) {
-      const std::optional<std::string> where = missing_at(one);
+      const std::optional<std::string> where = places_of(one, holds);
       if (!where) continue;
       const auto same = std::find_if(notes.begin(), notes.end(),
                                      [&](const auto& note) { return note.first == *where; });
@@ -242,29 +263,30 @@ class Plotter {
     }
     std::string text;
     for (const auto& [where, names] : notes) {
-      text += (text.empty() ? "No result (see the table): " : "; ") + names + where;
+      text += (text.empty() ? begin : "; ") + names + where;
     }
-    return text.empty() ? text : text + ".";
+    return text.empty() ? text : text + ". ";
   }
 
-  // Where a series has gaps: "" is everywhere, nothing is nowhere.
-  std::optional<std::string> missing_at(const Series& series) const {
-    std::vector<std::string> missing;
+  // Where in a series this holds: "" is everywhere, nothing is nowhere.
+  template <class Holds>
+  std::optional<std::string> places_of(const Series& series, const Holds& holds) const {
+    std::vector<std::string> places;
     std::size_t first = 0, last = 0;
     for (std::size_t i = 0; i < series.rows.size(); ++i) {
-      if (has_result(*series.rows[i])) continue;
-      if (missing.empty()) first = i;
+      if (!holds(*series.rows[i])) continue;
+      if (places.empty()) first = i;
       last = i;
-      missing.push_back(x_ ? (*series.rows[i])[*x_] : "");
+      places.push_back(x_ ? (*series.rows[i])[*x_] : "");
     }
-    if (missing.empty()) return std::nullopt;
-    if (!x_ || missing.size() == series.rows.size()) return "";
+    if (places.empty()) return std::nullopt;
+    if (!x_ || places.size() == series.rows.size()) return "";
     const std::string of =
         request_.x == "model" || request_.x == "policy" ? "" : setting_label(request_.x) + " ";
-    const bool is_run = missing.size() > 2 && last - first + 1 == missing.size();
-    return " at " + of +
-           (is_run ? missing.front() + " to " + missing.back()
-                   : fmt::format("{}", fmt::join(missing, ", ")));
+    const bool is_run = places.size() > 2 && last - first + 1 == places.size();
+    return (series.name.empty() ? "at " : " at ") + of +
+           (is_run ? places.front() + " to " + places.back()
+                   : fmt::format("{}", fmt::join(places, ", ")));
   }
 
   std::string axis_label(const std::string& own, const std::string& name,
@@ -346,7 +368,7 @@ class Plotter {
     if (!x_is_quantity_) {
       std::string list;
       for (std::size_t i = 0; i < x_texts_.size(); ++i) {
-        list += fmt::format("{}\"{}\" {}", i == 0 ? "" : ", ", escaped(x_texts_[i]), i + 1);
+        list += fmt::format("{}{} {}", i == 0 ? "" : ", ", tick_text(x_texts_[i]), i + 1);
       }
       return fmt::format("set xtics ({})", list);
     }
@@ -354,13 +376,24 @@ class Plotter {
     return xs.size() <= most_ticks ? set_ticks("x", xs) : "";
   }
 
-  // Inside double quotes inside an evaluated string.
-  static std::string escaped(const std::string& text) {
-    std::string out;
-    for (const char c : unmarked(text)) {
+  // A quoted text inside an evaluated string. gnuplot runs what stands in backquotes there, and
+  // cannot read four single quotes in a row: hence double quotes, and a backquote by its number.
+  static std::string quoted_text(const std::string& text) {
+    std::string out = "\"";
+    for (const char c : unmarked(printable(text))) {
+      if (c == '`') {
+        out += "\\140";
+        continue;
+      }
       if (c == '"' || c == '\\') out += '\\';
       out += c;
     }
+    return out + "\"";
+  }
+  // The same as the label of a tick, which is a format for its number.
+  static std::string tick_text(const std::string& text) {
+    std::string out;
+    for (const char c : quoted_text(text)) out += c == '%' ? std::string("%%") : std::string(1, c);
     return out;
   }
 
@@ -377,7 +410,7 @@ class Plotter {
         for (const Row* row : one.rows) {
           if (x_ && (*row)[*x_] != group) continue;
           ++place;
-          tics += fmt::format("{}\"{}\" {}", tics.empty() ? "" : ", ", escaped(one.name), place);
+          tics += fmt::format("{}{} {}", tics.empty() ? "" : ", ", tick_text(one.name), place);
           double total = 0;
           std::string cells;
           for (const std::size_t c : phases) {
@@ -391,9 +424,9 @@ class Plotter {
         }
       }
       if (!group.empty()) {
-        labels += fmt::format(
-            "set label \"{}\" at first {}, graph 1.0 center offset 0, -0.6 font \",15\"; ",
-            escaped(group), (first + place) / 2);
+        labels +=
+            fmt::format("set label {} at first {}, graph 1.0 center offset 0, -0.6 font \",15\"; ",
+                        quoted_text(group), (first + place) / 2);
         if (group != x_texts_.back()) {
           labels += fmt::format(
               "set arrow from first {0}, graph 0 to first {0}, graph 1 nohead linewidth 0.8 "
@@ -426,19 +459,6 @@ class Plotter {
 };
 
 }  // namespace
-
-void check_plots(const SweepPlan& plan) {
-  const auto require_axis = [&](const PlotRequest& plot, const std::string& key) {
-    if (std::find(plan.keys.begin(), plan.keys.end(), key) != plan.keys.end()) return;
-    throw InputError(plot.place, 0,
-                     fmt::format("plot {} names {}, which is no axis", plot.name, key),
-                     unknown_name_hint(key, plan.keys));
-  };
-  for (const PlotRequest& plot : plan.file.plots) {
-    if (!plot.x.empty()) require_axis(plot, plot.x);
-    for (const auto& [key, values] : plot.where) require_axis(plot, key);
-  }
-}
 
 Picture plot_of(const SweepPlan& plan, const SweepTable& table, const PlotRequest& request) {
   return Plotter(plan, table, request).picture();

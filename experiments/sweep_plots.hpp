@@ -12,7 +12,9 @@
 
 namespace spillway {
 
-// Throws InputError, before anything is run: a column x, or a key under `where`, that is no axis.
+// Draws every picture with stand-ins for the results. Throws InputError, before anything is run: a
+// column x, or a key under `where`, that is no axis, values under `where` that no valid point has,
+// a column that no result has or that holds no numbers, too many series or labels.
 void check_plots(const SweepPlan& plan);
 
 // Throws InputError: a column that is not in the table or holds no numbers, no row with a result.

@@ -224,7 +224,10 @@ ResolvedSettings SettingsResolver::resolve(const SweepSettings& settings) {
   workload.batch = default_batch;
   workload.sequence = std::min(resolved.model->positions, default_longest_sequence);
   workload.precision = resolved.machine->gpu.is_cpu ? Precision::fp32 : Precision::bf16;
-  for (const auto& [key, value] : settings) read_workload(key, value, resolved);
+  for (const auto& [key, value] : settings) {
+    read_workload(key, value, resolved);
+    if (is_machine_key(key) || is_model_key(key)) resolved.overrides.push_back(key + "=" + value);
+  }
   if (resolved.best_micro_batch) workload.micro_batch = workload.batch;
   resolved.policy = policy_text(settings);
   resolved.problem().validate();

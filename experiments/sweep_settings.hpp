@@ -38,7 +38,9 @@ struct ResolvedSettings {
   int steps = 0;
   std::string identity;  // 32 hexadecimal digits: equal for equal settings, whatever their spelling
 
-  Problem problem() const { return {*model, *machine, workload}; }
+  std::vector<std::string> overrides;  // Problem::overrides
+
+  Problem problem() const { return {*model, *machine, workload, overrides}; }
 };
 
 // Turns settings into problems; machines and models that many points share are read once. One

@@ -1,5 +1,7 @@
 #include "experiments/throttled_machine.hpp"
 
+#include "base/errors.hpp"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -100,7 +102,12 @@ Machine throttled_machine(const Machine& base, const ThrottleRates& throttle) {
 
 ThrottleRates recorded_throttle(const Trace& trace) {
   const std::string* text = trace.find_metadata("throttle");
-  return text ? parse_throttle(nlohmann::json::parse(*text).get<std::string>()) : ThrottleRates{};
+  if (text == nullptr) return {};
+  const auto throttle = nlohmann::json::parse(*text);
+  if (!throttle.is_string()) {
+    throw InputError("damaged metadata: throttle is not a string", "record the trace again");
+  }
+  return parse_throttle(throttle.get<std::string>());
 }
 
 }  // namespace spillway

@@ -7,14 +7,18 @@
 #include <set>
 
 #include "base/errors.hpp"
-#include "exec/arena.hpp"
-#include "experiments/evaluate.hpp"
+#include "exec/available_memory.hpp"
+#include "experiments/candidates.hpp"
+#include "experiments/hints.hpp"
 
 namespace spillway {
 
 namespace {
 
 namespace fs = std::filesystem;
+
+// A hint is verified with as long a schedule as training begins with.
+constexpr int steps_to_verify = 10;
 
 // This computer, as far as memory goes: the CPU backend shares what is available between the two
 // tiers.
@@ -36,6 +40,28 @@ Machine machine_at_hand(Machine machine, const std::vector<fs::path>& ssd, bool 
     machine.ssd.count += 1;
   }
   return machine;
+}
+
+// This computer's rates, as measured, and its limits.
+Machine measured_at_hand(Machine measured, const Machine& limits, const std::vector<fs::path>& ssd,
+                         bool cuda) {
+  const Machine here = machine_at_hand(limits, ssd, cuda);
+  measured.name = here.name;
+  measured.gpu.memory = here.gpu.memory;
+  measured.host.memory = here.host.memory;
+  // A drive that was not measured has no rates: nothing can be planned on it.
+  measured.ssd.capacity = measured.ssd.count > 0 ? here.ssd.capacity : 0;
+  for (const char* key : {"gpu.memory", "host.memory", "ssd.capacity"}) {
+    const auto given = limits.sources.find(key);
+    measured.sources[key] =
+        given != limits.sources.end() ? given->second : "what this computer has";
+  }
+  return measured;
+}
+
+std::vector<std::int64_t> micro_batches_of(const Problem& problem, bool choose) {
+  if (choose) return micro_batch_candidates(problem.workload.batch);
+  return {problem.workload.micro_batch};
 }
 
 void limit_gpu(Problem& problem, const TrainHardware& hardware) {
@@ -71,22 +97,31 @@ std::int64_t largest_micro_batch(Problem problem, const std::string& policy,
 }
 
 EvaluateOne evaluation_on(const TrainHardware& hardware, std::uint64_t gpu_limit) {
-  if (!hardware.cuda) return evaluate;
   return [&hardware, gpu_limit](const Problem& problem, const std::string& policy, int steps) {
+    if (hardware.before_each) hardware.before_each();
+    if (!hardware.cuda) return evaluate(problem, policy, steps);
     return evaluate(settled(problem, hardware, gpu_limit), policy, steps);
   };
 }
 
-// A limit can be raised by an option, the drives at hand cannot: another hint where only they are
-// too small.
-void require_fit_on_drives(const Problem& problem, const std::string& policy) {
-  const Schedule schedule = build_schedule(problem, policy, 2);
+// Throws where the plan does not fit. A limit can be raised by an option, the drives at hand
+// cannot: another hint where only they are too small. Whether they have room for second copies,
+// too, shows when the store is made.
+void require_fit_at_hand(const Problem& problem, const FitQuestion& question) {
+  Schedule schedule = build_schedule(problem, question.policies[0], 2);
+  if (schedule.fits()) return;
+  const auto fits = [&](Tier tier) {
+    return schedule.use(tier).peak_bytes <= schedule.use(tier).capacity_bytes;
+  };
+  if (!fits(Tier::gpu) || !fits(Tier::host)) {
+    const Wear wear = wear_of(schedule, nullptr, {question.durability, {}});
+    Candidates candidates;
+    candidates.all.push_back({{std::move(schedule), std::nullopt, 0, 0}, wear});
+    fail_to_fit(candidates, question);
+  }
   try {
     schedule.require_fit();
   } catch (const FitError& error) {
-    for (const Tier tier : {Tier::gpu, Tier::host}) {
-      if (schedule.use(tier).peak_bytes > schedule.use(tier).capacity_bytes) throw;
-    }
     throw FitError(error.what(),
                    "free space there, name more or other directories with --ssd DIR[,DIR], or a "
                    "policy that keeps state in host memory");
@@ -97,36 +132,41 @@ void require_fit_on_drives(const Problem& problem, const std::string& policy) {
 
 TrainPlan plan_training(Problem problem, bool choose_micro_batch, const std::string& policy,
                         bool machine_unknown, const std::vector<fs::path>& ssd,
-                        const TrainHardware& hardware) {
+                        const TrainHardware& hardware, const WholeRun& run) {
   const std::uint64_t gpu_limit = problem.machine.gpu.memory;
-  if (machine_unknown) {
-    if (policy == "auto") {
+  FitQuestion question;
+  question.choose_micro_batch = choose_micro_batch;
+  question.policies = policies_named(policy);
+  // On drives that nobody has described only the store knows what is free.
+  question.durability = machine_unknown ? Durability{} : run.durability;
+  question.steps = steps_to_verify;
+  question.settle = [&hardware](Problem& tried) {
+    tried = settled(tried, hardware, tried.machine.gpu.memory);
+  };
+  if (machine_unknown && policy == "auto") {
+    if (!hardware.measure) {
       throw InputError("--policy auto needs a machine file to compare the policies on",
                        "run `spillway calibrate --out machine.toml` and add --machine "
                        "machine.toml, or name a policy");
     }
+    problem.machine =
+        measured_at_hand(hardware.measure(problem, micro_batches_of(problem, choose_micro_batch)),
+                         problem.machine, ssd, hardware.cuda);
+  } else if (machine_unknown) {
     problem.machine = machine_at_hand(problem.machine, ssd, hardware.cuda);
+    question.problem = problem;
     if (choose_micro_batch)
       problem.workload.micro_batch = largest_micro_batch(problem, policy, hardware, gpu_limit);
     problem = settled(problem, hardware, gpu_limit);
-    require_fit_on_drives(problem, policy);
+    require_fit_at_hand(problem, question);
     return {problem, policy, std::nullopt};
   }
-  std::vector<std::string> policies;
-  if (policy != "auto") {
-    policies.push_back(policy);
-  } else {
-    for (const PolicyInfo& info : builtin_policies()) policies.push_back(info.name);
-    policies.emplace_back("fuyou:swap=auto");  // its default is what was published, not the fastest
-  }
-  const std::vector<Evaluation> all =
-      evaluate_policies(problem, choose_micro_batch, policies, evaluation_on(hardware, gpu_limit));
-  const auto best = fastest(all);
-  if (!best) {
-    all.back().schedule.require_fit();
-    bug("a schedule without a result does not fit", __FILE__, __LINE__);
-  }
-  const Evaluation& chosen = all[*best];
+  question.problem = problem;
+  const Candidates candidates =
+      evaluate_candidates(problem, choose_micro_batch, question.policies, run, default_steps,
+                          evaluation_on(hardware, gpu_limit));
+  if (!candidates.chosen) fail_to_fit(candidates, question);
+  const Evaluation& chosen = candidates.all[*candidates.chosen].evaluation;
   TrainPlan plan{chosen.schedule.problem(), chosen.schedule.policy(), chosen.result->step_seconds};
   // What the file describes is not what trains.
   if (problem.machine.gpu.is_cpu == hardware.cuda) plan.predicted_step_seconds.reset();

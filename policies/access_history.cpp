@@ -157,10 +157,27 @@ AccessHistory::Place AccessHistory::add(std::uint64_t begin, std::uint64_t end, 
   return place;
 }
 
+// Adds the bytes of a place as several places of few runs each.
+void AccessHistory::add_in_pieces(Bytes old) {
+  for (std::size_t first = 0; first < old.runs.size(); first += few_runs) {
+    const std::size_t last = std::min(first + few_runs, old.runs.size());
+    const auto run = [&](std::size_t k) {
+      return old.runs.begin() + static_cast<std::ptrdiff_t>(k);
+    };
+    add(first == 0 ? old.begin : run(first)->begin,
+        last == old.runs.size() ? old.end : run(last)->begin, Runs(run(first), run(last)));
+  }
+}
+
 // Cuts [begin, end) out of the places that hold some of it.
 AccessHistory::Place AccessHistory::take(std::uint64_t begin, std::uint64_t end) {
-  auto it = by_begin_.upper_bound(begin);
-  if (it != by_begin_.begin() && places_[std::prev(it)->second].end > begin) --it;
+  const auto first_place = [&] {
+    const auto above = by_begin_.upper_bound(begin);
+    const bool starts_before =
+        above != by_begin_.begin() && places_[std::prev(above)->second].end > begin;
+    return starts_before ? std::prev(above) : above;
+  };
+  auto it = first_place();
   Runs taken;
   while (it != by_begin_.end() && it->first < end) {
     const Place place = it->second;
@@ -169,6 +186,13 @@ AccessHistory::Place AccessHistory::take(std::uint64_t begin, std::uint64_t end)
     unused_.push_back(place);
     if (old.together) hand_down(old);
     operations_ += old.runs.size() + 1;
+    if (old.runs.size() > few_runs && (old.begin < begin || old.end > end)) {
+      // Cut piece by piece, as a large free region is, it would be copied for every piece.
+      const std::uint64_t from = std::max(old.begin, begin);
+      add_in_pieces(std::move(old));
+      it = std::prev(by_begin_.upper_bound(from));
+      continue;
+    }
     split(old.runs, begin);
     const auto to = split(old.runs, end);
     const auto from = std::partition_point(old.runs.begin(), to,

@@ -75,8 +75,10 @@ class AccessHistory {
   void hand_down(Bytes& bytes);
   Runs::iterator split(Runs& runs, std::uint64_t at);
   Place add(std::uint64_t begin, std::uint64_t end, Runs runs);
+  void add_in_pieces(Bytes old);
   Place take(std::uint64_t begin, std::uint64_t end);
 
+  static constexpr std::size_t few_runs = 8;
   std::vector<Bytes> places_;
   std::vector<Place> unused_;
   std::map<std::uint64_t, Place> by_begin_;

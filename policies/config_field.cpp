@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "base/suggest.hpp"
+#include "base/text.hpp"
 #include "base/units.hpp"
 
 namespace spillway {
@@ -77,9 +78,22 @@ Field rate_field(std::string key, double& value, const char* example, const char
 
 }  // namespace
 
+void require_printable(const std::string& text) {
+  // A text of several lines is one by any other.
+  std::string one_line = text;
+  std::replace_if(
+      one_line.begin(), one_line.end(), [](char c) { return c == '\n' || c == '\t'; }, ' ');
+  if (const auto found = find_unprintable(one_line)) {
+    throw InputError("the text holds " + *found, "write it without, in UTF-8");
+  }
+}
+
 Field text_field(std::string key, std::string& value, std::string example) {
   Field field = make_field(std::move(key), Field::Form::text, "\"" + example + "\"");
-  field.set = [&value](const std::string& text) { value = text; };
+  field.set = [&value](const std::string& text) {
+    require_printable(text);
+    value = text;
+  };
   field.get = [&value] { return value; };
   return field;
 }

@@ -28,6 +28,10 @@ struct Field {
   std::function<std::string()> get;
 };
 
+// Throws InputError without a place: a terminal would not show all of the text as it is. Line
+// breaks and tabs are fine.
+void require_printable(const std::string& text);
+
 Field text_field(std::string key, std::string& value, std::string example);
 Field flag_field(std::string key, bool& value);
 Field count_field(std::string key, std::int64_t& value);        // a whole number

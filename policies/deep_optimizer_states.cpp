@@ -11,6 +11,7 @@
 // The authors copy master, m and v of a sub-group apart; here they are one copy per tensor. A
 // block's gradient is one buffer: it stays on the GPU as long as one of its tensors does.
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <utility>
 
@@ -47,19 +48,31 @@ class DeepOptimizerStates : public Policy {
         "deep-optimizer-states",
         "Deep Optimizer States (Middleware 2024), ZeRO-3 with optimizer states in host memory",
         "every k-th sub-group is updated on the GPU while the CPU updates the others",
-        {{"stride", "auto",
+        {{"stride",
+          "auto",
           "auto | 2 or more | off: one in so many sub-groups is updated on the GPU; auto: so many "
-          "that CPU and PCIe take equally long; off: none"},
-         {"sub_group_size", "1e8", "elements updated at a time, in whole tensors"},
-         {"staging", "single",
+          "that CPU and PCIe take equally long; off: none",
+          {"off"}},
+         {"sub_group_size", "1e8", "elements updated at a time, in whole tensors", {"1e7"}},
+         {"staging",
+          "single",
           "single | double: GPU buffers for the state of a sub-group; with two, one arrives while "
-          "another leaves"},
-         {"gradients", "async",
+          "another leaves",
+          {"single"}},
+         {"gradients",
+          "async",
           "async: those of CPU sub-groups leave in the background of backward | sync: into "
           "pageable "
-          "memory while the host thread waits, as in DeepSpeed before"},
-         {"checkpoints", "gpu", "gpu | host: where activations between blocks wait for backward"},
-         {"recompute", "full", "full: recompute whole blocks | needed: only what backward needs"}}};
+          "memory while the host thread waits, as in DeepSpeed before",
+          {"sync"}},
+         {"checkpoints",
+          "gpu",
+          "gpu | host: where activations between blocks wait for backward",
+          {"host"}},
+         {"recompute",
+          "full",
+          "full: recompute whole blocks | needed: only what backward needs",
+          {"full"}}}};
   }
 
   void setup(Program& program) override {
@@ -134,7 +147,7 @@ class DeepOptimizerStates : public Policy {
     };
     HostGradient mine{tensor, {take(BufferKind::gradient), {}}};
     if (tensor.unit == state_->embedding()) mine.where.head = take(BufferKind::head_gradient);
-    host_gradients_.push_back(mine);
+    host_gradients_[tensor.unit].push_back(mine);
   }
 
   Gradients part_of(const Gradients& whole, const TensorRun& tensor) const {
@@ -148,8 +161,9 @@ class DeepOptimizerStates : public Policy {
   void send_gradients(Program& program, int unit) const {
     if (!in_background_) program.barrier({Lane::gpu_compute}, {Lane::pcie_d2h});
     const HostMemory memory = in_background_ ? HostMemory::pinned : HostMemory::pageable;
-    for (const HostGradient& to : host_gradients_) {
-      if (to.tensor.unit != unit) continue;
+    const auto leaving = host_gradients_.find(unit);
+    const std::vector<HostGradient> none_leave;
+    for (const HostGradient& to : leaving == host_gradients_.end() ? none_leave : leaving->second) {
       const Gradients from = part_of(gradients_[static_cast<std::size_t>(unit)], to.tensor);
       program.copy(from.gradient, to.where.gradient, unit, -1, memory);
       if (from.head.valid()) program.copy(from.head, to.where.head, unit, -1, memory);
@@ -190,10 +204,10 @@ class DeepOptimizerStates : public Policy {
   void update_on_cpu(Program& program, std::size_t g, int step) {
     std::vector<std::pair<int, ModelState::Runs>> mine_updated;
     for (const TensorRun& tensor : groups_[g]) {
-      const auto mine = std::find_if(
-          host_gradients_.begin(), host_gradients_.end(), [&](const HostGradient& one) {
-            return one.tensor.unit == tensor.unit && one.tensor.first == tensor.first;
-          });
+      const std::vector<HostGradient>& of_unit = host_gradients_.at(tensor.unit);
+      const auto mine = std::find_if(of_unit.begin(), of_unit.end(), [&](const HostGradient& one) {
+        return one.tensor.first == tensor.first;
+      });
       const ModelState::Update update =
           state_->begin_update(tensor.unit, tensor.first, tensor.elements);
       const ModelState::Runs fresh =
@@ -223,10 +237,11 @@ class DeepOptimizerStates : public Policy {
 
   std::vector<SubGroup> groups_;
   std::optional<ModelState> state_;
-  std::vector<Slice> staging_;                // GPU memory for the state of a sub-group
-  std::vector<HostGradient> host_gradients_;  // of the tensors that the CPU updates
-  std::vector<Gradients> gradients_;          // on the GPU, by unit
-  std::vector<ModelState::Update> arrived_;   // of the GPU sub-group to come, in staging
+  std::vector<Slice> staging_;  // GPU memory for the state of a sub-group
+  // By unit: of the tensors that the CPU updates.
+  std::map<int, std::vector<HostGradient>> host_gradients_;
+  std::vector<Gradients> gradients_;         // on the GPU, by unit
+  std::vector<ModelState::Update> arrived_;  // of the GPU sub-group to come, in staging
   // Updated by the CPU and not yet sent to the GPU, with their units.
   std::vector<std::pair<int, ModelState::Runs>> fresh_;
   std::vector<ModelState::Update> updated_;  // of the last one, not yet sent home

@@ -105,6 +105,11 @@ std::vector<std::uint32_t> DependencyGraph::critical_path(std::span<const std::i
   const Csr graph = make_graph(count + 1, edges);
   const auto weight = boost::make_function_property_map<Csr::edge_descriptor>(
       [&](const auto& edge) { return -weights[boost::target(edge, graph) - 1]; });
+  // Measured weights are from a file: their sum may be beyond what a distance holds.
+  const auto add = [](std::int64_t a, std::int64_t b) {
+    std::int64_t sum = 0;
+    return __builtin_add_overflow(a, b, &sum) ? std::numeric_limits<std::int64_t>::min() : sum;
+  };
   std::vector<std::int64_t> distance(count + 1);
   std::vector<std::uint32_t> parent(count + 1);
   const auto index = boost::get(boost::vertex_index, graph);
@@ -113,7 +118,8 @@ std::vector<std::uint32_t> DependencyGraph::critical_path(std::span<const std::i
       boost::weight_map(weight)
           .distance_map(boost::make_iterator_property_map(distance.begin(), index))
           .predecessor_map(boost::make_iterator_property_map(parent.begin(), index))
-          .distance_inf(std::numeric_limits<std::int64_t>::max()));
+          .distance_inf(std::numeric_limits<std::int64_t>::max())
+          .distance_combine(add));
   auto last = static_cast<std::uint32_t>(std::min_element(distance.begin() + 1, distance.end()) -
                                          distance.begin());
   std::vector<std::uint32_t> path;

@@ -16,6 +16,10 @@ struct FieldProblem {
   std::string hint;
 };
 
+// What is wrong with the name of a model or a machine: it is shown in tables and pictures, and
+// files are named by it.
+std::optional<FieldProblem> find_bad_name(const std::string& name);
+
 // The first problem found, or nothing.
 std::optional<FieldProblem> find_problem(const ModelSpec& model);
 std::optional<FieldProblem> find_problem(const Machine& machine);

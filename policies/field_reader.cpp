@@ -1,19 +1,27 @@
 #include "policies/field_reader.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <sstream>
+#include <string_view>
 #include <utility>
 
+#include "base/file_descriptor.hpp"
 #include "base/suggest.hpp"
 
 namespace spillway {
 
 namespace {
+
+// Of a machine, model or sweep file. Devices go on for ever.
+constexpr std::size_t most_file_bytes = std::size_t{16} << 20;
 
 const char* name_of(toml::node_type type) {
   switch (type) {
@@ -37,6 +45,45 @@ const char* name_of(toml::node_type type) {
       break;
   }
   return "nothing";
+}
+
+// Behind the string that begins at `at`, of one line or of several; the end of the text where it is
+// not closed.
+std::size_t after_string(const std::string& text, std::size_t at) {
+  const char quote = text[at];
+  const bool several_lines = text.compare(at, 3, std::string(3, quote)) == 0;
+  const std::string close(several_lines ? 3 : 1, quote);
+  for (at += close.size(); at < text.size(); ++at) {
+    if (text.compare(at, close.size(), close) == 0) return at + close.size();
+    if (text[at] == '\n' && !several_lines) return at;
+    if (text[at] == '\\' && quote == '"') ++at;
+  }
+  return text.size();
+}
+
+// The line of a key of more than most_key_parts parts; nothing where there is none. toml++ reads
+// such keys into tables within tables, and takes these apart by recursion: enough dots would
+// overflow the stack.
+constexpr int most_key_parts = 16;
+std::optional<int> line_of_deep_key(const std::string& text) {
+  int line = 1, parts = 1;
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    const char c = text[at];
+    if (c == '"' || c == '\'') {
+      const std::size_t end = after_string(text, at);
+      line += static_cast<int>(std::count(text.begin() + static_cast<std::ptrdiff_t>(at),
+                                          text.begin() + static_cast<std::ptrdiff_t>(end), '\n'));
+      at = end - 1;
+    } else if (c == '#') {
+      at = std::min(text.find('\n', at), text.size()) - 1;
+    } else if (c == '.') {
+      if (++parts > most_key_parts) return line;
+    } else if (std::string_view("\n=,[]{}").find(c) != std::string_view::npos) {
+      parts = 1;
+      if (c == '\n') ++line;
+    }
+  }
+  return std::nullopt;
 }
 
 // The text of a scalar, if it has the field's form.
@@ -64,6 +111,10 @@ std::string value_of(const Field& field) {
 }  // namespace
 
 toml::table parse_toml(const std::string& text, const std::string& origin) {
+  if (const auto line = line_of_deep_key(text)) {
+    throw InputError(origin, *line, fmt::format("a key has more than {} parts", most_key_parts),
+                     "docs/machine-files.md describes machine and model files");
+  }
   try {
     return toml::parse(text, origin);
   } catch (const toml::parse_error& error) {
@@ -86,15 +137,32 @@ std::optional<std::string> read_named_file(const std::string& name_or_path) {
   if (std::filesystem::is_directory(name_or_path, ignored)) {
     throw InputError(name_or_path, 0, "is a directory", "name a TOML file in it");
   }
-  std::ifstream file(name_or_path, std::ios::binary);
-  std::ostringstream text;
-  // Inserting an empty stream buffer sets failbit on `text`: an empty file is not an error.
-  if (file && file.peek() != std::ifstream::traits_type::eof()) text << file.rdbuf();
-  if (file.bad() || !file.is_open()) {
-    throw InputError(name_or_path, 0, fmt::format("cannot read: {}", std::strerror(errno)),
+  const auto refuse = [&](int error_number) {
+    throw InputError(name_or_path, 0, fmt::format("cannot read: {}", std::strerror(error_number)),
                      "check the spelling and the permissions of the path");
+  };
+  // Does not wait for the other end of a FIFO, or for who holds a lease on the file.
+  const FileDescriptor file(::open(name_or_path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  struct stat status {};
+  if (!file.valid() || ::fstat(file.get(), &status) != 0) refuse(errno);
+  if (!S_ISREG(status.st_mode)) {
+    throw InputError(name_or_path, 0, "is no regular file", "name a TOML file");
   }
-  return text.str();
+  std::string text, piece(64 * 1024, '\0');
+  while (text.size() <= most_file_bytes) {
+    const ssize_t count = ::read(file.get(), piece.data(), piece.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) refuse(errno);
+    if (count == 0) break;
+    text.append(piece, 0, static_cast<std::size_t>(count));
+  }
+  if (text.size() > most_file_bytes) {
+    throw InputError(name_or_path, 0,
+                     fmt::format("holds more than {} MiB, which no file of settings does",
+                                 most_file_bytes >> 20),
+                     "name a TOML file");
+  }
+  return text;
 }
 
 std::string quoted(const std::string& text) {
@@ -166,6 +234,16 @@ void FieldReader::set(const Field& field, const std::string& text, const std::st
   places_[field.key] = place;
 }
 
+void FieldReader::set_source(const std::string& key, const std::string& text,
+                             const std::string& place) {
+  try {
+    require_printable(text);
+  } catch (const InputError& error) {
+    throw InputError(place, 0, fmt::format("{}: source: {}", key, error.what()), error.hint());
+  }
+  (*sources_)[key] = text;
+}
+
 const toml::node& FieldReader::unwrap(const Field& field, const toml::table& table) {
   const std::string name = field.key.substr(field.key.find('.') + 1);
   for (const auto& [key, node] : table) {
@@ -175,7 +253,7 @@ const toml::node& FieldReader::unwrap(const Field& field, const toml::table& tab
         throw InputError(place, 0, fmt::format("{}: source is not a string", field.key),
                          "write for example source = \"datasheet, page 3\"");
       }
-      (*sources_)[field.key] = node.as_string()->get();
+      set_source(field.key, node.as_string()->get(), place);
     } else if (key.str() != "value") {
       throw InputError(place, 0, fmt::format("unknown key {}.{}", field.key, key.str()),
                        "known: value, source");

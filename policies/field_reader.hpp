@@ -62,6 +62,7 @@ class FieldReader {
   const std::string& locate(const std::string& key) const;
   // The value in { value = ..., source = "..." }, with the source put away.
   const toml::node& unwrap(const Field& field, const toml::table& table);
+  void set_source(const std::string& key, const std::string& text, const std::string& place);
   void set(const Field& field, const std::string& text, const std::string& place);
 
   std::vector<Field> fields_;

@@ -96,29 +96,43 @@ class Fuyou : public Policy {
         {{"optimizer", "optimized",
           "optimized: in backward, reading ahead, all under the GPU's work | naive: in backward, "
           "one group at a time, the GPU waiting for it | serial: after backward"},
-         {"checkpoints_ssd", "auto",
+         {"checkpoints_ssd",
+          "auto",
           "fraction of the activations that wait in host memory, those between blocks and those "
-          "swapped, that overflows to the SSD; auto: the least that fits"},
-         {"recompute", "full",
+          "swapped, that overflows to the SSD; auto: the least that fits",
+          {"auto", "1"}},
+         {"recompute",
+          "full",
           "with swap=none, full: recompute whole blocks | needed: only what backward needs, as "
-          "with any other swap"},
-         {"swap", "none",
+          "with any other swap",
+          {"full"}},
+         {"swap",
+          "none",
           "activations inside blocks that leave the GPU in forward and come back, instead of being "
           "recomputed: none: as the published measurements look | auto: by the paper's cost model, "
           "as long as the step gets faster, which it does at large batches | all | a fraction of "
-          "their bytes | bytes per micro-batch, e.g. 60GiB"},
-         {"group", "block",
+          "their bytes | bytes per micro-batch, e.g. 60GiB",
+          {"none", "all"}},
+         {"group",
+          "block",
           "what the optimizer updates at a time: block | a number of elements, 7e8 in the authors' "
-          "code"},
-         {"state_buffers", "2",
-          "groups whose optimizer state is in host memory at once, 1 to 16; naive has one"},
-         {"forward_ahead", "1",
+          "code",
+          {"1e8", "1e7"}},
+         {"state_buffers",
+          "2",
+          "groups whose optimizer state is in host memory at once, 1 to 16; naive has one",
+          {"1"}},
+         {"forward_ahead",
+          "1",
           "blocks of parameters fetched to the GPU ahead of forward, 0 to 16 (the authors' code: "
-          "three pieces that make one block)"},
-         {"backward_ahead", "1",
+          "three pieces that make one block)",
+          {"0"}},
+         {"backward_ahead",
+          "1",
           "the same in backward (the authors' code: 0, which costs time that the paper's figures "
-          "do not show)"},
-         {"activations_ahead", "1", "blocks whose activations come back ahead, 0 to 16"}}};
+          "do not show)",
+          {"0"}},
+         {"activations_ahead", "1", "blocks whose activations come back ahead, 0 to 16", {"0"}}}};
   }
 
   std::vector<PolicyOptions> placements() const override {
@@ -182,7 +196,8 @@ class Fuyou : public Policy {
   };
 
   static bool is_complete(const OptimizerGroup& group, const std::vector<Gradient>& gradients) {
-    return std::all_of(group.begin(), group.end(), [&](const OptimizerPart& part) {
+    // From the last one, which is what is missing longest.
+    return std::all_of(group.rbegin(), group.rend(), [&](const OptimizerPart& part) {
       return gradients[static_cast<std::size_t>(part.unit)].own.valid();
     });
   }

@@ -63,15 +63,13 @@ class Glpk {
     glp_set_row_bnds(problem_.get(), at, GLP_UP, 0, row.bound / largest);
     glp_set_mat_row(problem_.get(), at, count, index, value);
   }
-  // Whether there is an optimum.
+  // Whether there is an optimum that the simplex method finds: numbers far apart can defeat it.
   bool solve() {
     glp_smcp settings;
     glp_init_smcp(&settings);
     settings.msg_lev = GLP_MSG_OFF;
     settings.tol_bnd = settings.tol_dj = 1e-9;
-    const int result = glp_simplex(problem_.get(), &settings);
-    SPILLWAY_ASSERT(result == 0, "the simplex method ends");
-    return glp_get_status(problem_.get()) == GLP_OPT;
+    return glp_simplex(problem_.get(), &settings) == 0 && glp_get_status(problem_.get()) == GLP_OPT;
   }
   double value(int column) const { return glp_get_col_prim(problem_.get(), column); }
 

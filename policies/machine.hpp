@@ -68,6 +68,7 @@ struct Machine {
   struct Ssd {
     std::int64_t count = 0;      // drives; 0: none
     std::uint64_t capacity = 0;  // bytes, all drives
+    std::uint64_t tbw = 0;       // bytes that one drive is rated to be written; 0: not known
     double read = 0, write = 0;  // bytes/s with `count` drives
     double total = 0;            // mixed cap (law capped); 0: max(read, write)
     SsdLaw law = SsdLaw::capped;
@@ -86,6 +87,9 @@ struct Machine {
 
     // read, write and total as they are with queue_depth requests in flight.
     Row at_queue_depth() const;
+    // Whether the bandwidths are guessed from the table of drives: it has no row for so many, nor
+    // rows on both sides, and nobody has given them.
+    bool extrapolated() const;
   } ssd;
 
   std::vector<KernelTime> kernels;             // measured kernels; empty for datasheet machines

@@ -13,6 +13,8 @@ namespace spillway {
 
 namespace {
 
+constexpr double most_in_flight = 1e9;
+
 std::vector<Field> fields_of(std::int64_t& count, Machine::Ssd::Row& row) {
   return {count_field("count", count), bandwidth_field("read", row.read),
           bandwidth_field("write", row.write), bandwidth_field("total", row.total)};
@@ -97,6 +99,10 @@ void read_by_queue_depth(const toml::node& node, const std::string& origin, Mach
     for (const auto& [key, value] : *table) reader.read("", key, value);
     for (const char* key : {"depth", "read", "write"}) reader.require(key);
     if (!(depth > 0)) reader.fail({"depth", "it is zero", "rows begin at one request in flight"});
+    if (depth > most_in_flight) {
+      reader.fail({"depth", fmt::format("{} requests in flight are too many", depth),
+                   "give what the row was measured with, e.g. 32"});
+    }
     const auto check_share = [&](const char* key, double share, bool may_be_left_out) {
       if (share > 1 || (share == 0 && !may_be_left_out)) {
         reader.fail({key, fmt::format("{} is not a share of ssd.{}", share, key),
@@ -134,6 +140,11 @@ void read_kernels(const toml::node& node, const std::string& origin,
 void read_sources(const toml::node& node, const std::string& origin, const std::string& prefix,
                   Sources& sources) {
   if (const auto* text = node.as_string(); text && !prefix.empty()) {
+    try {
+      require_printable(text->get());
+    } catch (const InputError& error) {
+      throw InputError(place_of(node.source(), origin), 0, error.what(), error.hint());
+    }
     sources[prefix] = text->get();
     return;
   }

@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <utility>
 
 #include "base/errors.hpp"
@@ -52,6 +54,7 @@ std::vector<Field> fields_of(Machine& machine) {
       count_field("ssd.count", ssd.count),
       count_field("ssd.queue_depth", ssd.queue_depth),
       bytes_field("ssd.capacity", ssd.capacity),
+      bytes_field("ssd.tbw", ssd.tbw),
       bandwidth_field("ssd.read", ssd.read),
       bandwidth_field("ssd.write", ssd.write),
       bandwidth_field("ssd.total", ssd.total),
@@ -111,8 +114,10 @@ void apply_overrides(const std::vector<std::string>& overrides, FieldReader& rea
     ssd.read = ssd.write = ssd.total = 0;
     rescale_queue_depths(ssd, before);
     if (before > 0) {
-      ssd.capacity =
-          ssd.capacity / static_cast<std::uint64_t>(before) * static_cast<std::uint64_t>(ssd.count);
+      // One that is out of range stays so, and is refused with all others.
+      if (__builtin_mul_overflow(ssd.capacity / static_cast<std::uint64_t>(before),
+                                 static_cast<std::uint64_t>(ssd.count), &ssd.capacity))
+        ssd.capacity = std::numeric_limits<std::uint64_t>::max();
       machine.sources["ssd.capacity"] =
           fmt::format("{} drives of the size of the file's {}", ssd.count, before);
     }
@@ -133,7 +138,12 @@ void fill_from_table(const FieldReader& reader, Machine& machine) {
   Machine::Ssd& ssd = machine.ssd;
   if (ssd.by_count.empty() || ssd.count == 0) return;
   const Machine::Ssd::Row row = bandwidth_with(ssd, ssd.count);
-  const std::string source = fmt::format("ssd.by_count at {} drives", ssd.count);
+  const std::int64_t least = ssd.by_count.begin()->first, most = ssd.by_count.rbegin()->first;
+  const std::string source =
+      ssd.count < least || ssd.count > most
+          ? fmt::format("extrapolated to {} drives: ssd.by_count has {} to {}", ssd.count, least,
+                        most)
+          : fmt::format("ssd.by_count at {} drives", ssd.count);
   const auto fill = [&](const char* key, double& value, double tabulated) {
     if (reader.given(key)) return;
     value = tabulated;
@@ -153,6 +163,11 @@ void fill_adam_rates(const FieldReader& reader, Machine& machine) {
     const double cores = host.adam_cores > 0 ? host.adam_cores : host.cores;
     host.adam_params_per_second =
         std::min(cores * params_per_core_second, host.bandwidth / host.adam_bytes_per_param);
+    if (!std::isfinite(host.adam_params_per_second)) {
+      reader.fail({"host.adam_rate", "what follows from the other keys of host is infinite",
+                   "give host.cores, host.bandwidth and host.adam_bytes_per_param of a machine "
+                   "that there is"});
+    }
     machine.sources["host.adam_rate"] =
         "derived: min(cores x 1.2 Gparam/s, host.bandwidth / host.adam_bytes_per_param)";
   }

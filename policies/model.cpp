@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "base/errors.hpp"
+#include "base/text.hpp"
 #include "policies/field_problem.hpp"
 
 namespace spillway {
@@ -23,7 +24,9 @@ std::int64_t block_matrix_elements(const ModelSpec& model) {
   return query_and_output + key_and_value + feed_forward;
 }
 
-// Largest sizes accepted; with them no count below overflows 64 bits.
+// Largest sizes accepted; with them no count of parameters overflows 64 bits. Policies keep up to
+// some thousand bytes for each parameter (slots, rounded to powers of two): fewer parameters yet.
+constexpr std::int64_t most_parameters = 100'000'000'000'000;
 struct Range {
   const char* key;
   std::int64_t value;
@@ -31,7 +34,7 @@ struct Range {
 };
 
 std::vector<Range> ranges(const ModelSpec& model) {
-  return {{"layers", model.layers, 100'000},
+  return {{"layers", model.layers, 5'000},
           {"hidden", model.hidden, 1'000'000},
           {"heads", model.heads, 1'000'000},
           {"kv_heads", model.kv_heads, 1'000'000},
@@ -50,6 +53,18 @@ std::string divisors_near(std::int64_t number, std::int64_t near) {
 }
 
 }  // namespace
+
+std::optional<FieldProblem> find_bad_name(const std::string& name) {
+  constexpr std::size_t longest = 200;
+  const char* hint = "use letters, digits, -, _, . and blanks";
+  if (const auto found = find_unprintable(name))
+    return FieldProblem{"name", "it holds " + *found, hint};
+  if (name.size() > longest) {
+    return FieldProblem{"name", fmt::format("it has {} bytes, more than {}", name.size(), longest),
+                        "give it a shorter name"};
+  }
+  return std::nullopt;
+}
 
 std::int64_t ModelSpec::block_parameters() const {
   const std::int64_t matrices = block_matrix_elements(*this);
@@ -91,6 +106,7 @@ double ModelSpec::forward_flops(std::int64_t sequences, std::int64_t tokens_per_
 
 std::optional<FieldProblem> find_problem(const ModelSpec& model) {
   if (model.name.empty()) return FieldProblem{"name", "it is empty", "give the model a name"};
+  if (auto problem = find_bad_name(model.name)) return problem;
   for (const auto& [key, value, limit] : ranges(model)) {
     if (value >= 1 && value <= limit) continue;
     return FieldProblem{key, fmt::format("{} is outside 1 .. {}", value, limit), ""};
@@ -114,6 +130,15 @@ std::optional<FieldProblem> find_problem(const ModelSpec& model) {
     return FieldProblem{"kv_heads",
                         fmt::format("{} does not divide heads = {}", model.kv_heads, model.heads),
                         fmt::format("use {}", divisors_near(model.heads, model.kv_heads))};
+  }
+  if (model.parameters() > most_parameters) {
+    return FieldProblem{
+        "layers",
+        fmt::format("{} layers of {} parameters and {} more make {:.3g} parameters, more than the "
+                    "{:.0g} that a model may have",
+                    model.layers, model.block_parameters(), model.embedding_parameters(),
+                    static_cast<double>(model.parameters()), static_cast<double>(most_parameters)),
+        "take fewer layers, or a smaller hidden, ffn or vocabulary"};
   }
   return std::nullopt;
 }

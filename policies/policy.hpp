@@ -14,6 +14,9 @@ struct PolicyOption {
   std::string name;
   std::string default_value;
   std::string help;  // values and meaning
+  // Values that take less memory somewhere, the gentlest first: what is tried where a plan does not
+  // fit.
+  std::vector<std::string> frugal = {};
 };
 
 struct PolicyInfo {
@@ -55,6 +58,10 @@ std::unique_ptr<Policy> make_policy(const std::string& text);
 
 // The canonical text: defaults left out, options in the order of PolicyInfo.
 std::string canonical_policy(const std::string& text);
+
+// `text` with one of its options set anew, canonical.
+std::string with_policy_option(const std::string& text, const std::string& option,
+                               const std::string& value);
 
 // setup, `steps` steps, epilogue, finish; options left at auto are settled so that it fits, if any
 // setting does (the schedule's policy() names them). Does not throw when nothing fits: see

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "base/errors.hpp"
+#include "base/units.hpp"
 
 namespace spillway {
 
@@ -28,6 +29,46 @@ std::string nearest_parts(const char* option, std::int64_t whole, std::int64_t p
   std::int64_t above = part;
   while (whole % above != 0) ++above;
   return fmt::format("{0} {1} or {0} {2}", option, below, above);
+}
+
+// The largest divisor of `whole` that is at most `most`, which is at least 1.
+std::int64_t largest_divisor(std::int64_t whole, std::int64_t most) {
+  std::int64_t best = 1;
+  for (std::int64_t one = 1; one * one <= whole; ++one) {
+    if (whole % one != 0) continue;
+    for (const std::int64_t divisor : {one, whole / one}) {
+      if (divisor <= most) best = std::max(best, divisor);
+    }
+  }
+  return best;
+}
+
+// Bytes of all activations of a step, were all kept at once, and of the scratch of its largest
+// task: above what any policy keeps. As doubles, which do not overflow.
+double most_activation_bytes(const Problem& problem) {
+  const ModelSpec& model = problem.model;
+  const Workload& workload = problem.workload;
+  const auto real = [](std::int64_t count) { return static_cast<double>(count); };
+  const double tokens = real(workload.batch) * real(workload.sequence);
+  const double rows = real(std::min<std::int64_t>(workload.sequence, 4096));
+  const double of_token = 16 * real(model.hidden) + 6 * real(model.ffn) + 2 * real(model.heads) + 8;
+  const double head = tokens * real(model.vocabulary) +
+                      8 * 4096 * (real(model.vocabulary) + 2 * real(model.hidden) + 2);
+  return 8 * (tokens * (real(model.layers) + 2) * of_token + tokens * rows + head);
+}
+
+// Above this sums of sizes would leave 64 bits; nothing that can be built comes near.
+void require_countable(const Problem& problem) {
+  constexpr double most_bytes = 1e18;
+  const double bytes = most_activation_bytes(problem);
+  if (bytes <= most_bytes) return;
+  const Workload& workload = problem.workload;
+  throw InputError(
+      fmt::format("{} sequences of {} tokens through {} layers of hidden size {} make up to {} of "
+                  "activations, more than the {} that sizes are held to",
+                  workload.batch, workload.sequence, problem.model.layers, problem.model.hidden,
+                  format_bytes(bytes), format_bytes(most_bytes)),
+      "a smaller batch, shorter sequences, or a smaller model");
 }
 
 void check_gradient_width(const Workload& workload) {
@@ -61,9 +102,10 @@ std::uint64_t Problem::gradient_bytes() const {
 void Problem::use_gpu_sequences_at_once(std::int64_t given) {
   constexpr std::int64_t most_elements = std::int64_t{1} << 25;
   const std::int64_t of_one = workload.sequence * model.hidden;
-  std::int64_t sequences = std::clamp<std::int64_t>(
-      most_elements / std::max<std::int64_t>(of_one, 1), 1, workload.micro_batch);
-  while (workload.micro_batch % sequences != 0) --sequences;
+  std::int64_t sequences =
+      largest_divisor(workload.micro_batch,
+                      std::clamp<std::int64_t>(most_elements / std::max<std::int64_t>(of_one, 1), 1,
+                                               workload.micro_batch));
   if (given > 0) sequences = given;
   workload.sequences_at_once = sequences;
   const bool sums_up = sequences < workload.micro_batch;
@@ -94,6 +136,7 @@ void Problem::validate() const {
                      fmt::format("use --sequence {} or less, or --set model.positions={}",
                                  model.positions, workload.sequence));
   }
+  require_countable(*this);
   check_gradient_width(workload);
   const GradientClip& clip = workload.clip;
   if (clip.scope != ClipScope::off && !(clip.limit > 0 && std::isfinite(clip.limit))) {

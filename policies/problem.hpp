@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "policies/gradient_clip.hpp"
 #include "policies/machine.hpp"
@@ -50,6 +51,9 @@ struct Problem {
   ModelSpec model;
   Machine machine;
   Workload workload;
+  // What was set by hand in place of what the model's and the machine's files say, KEY=VALUE: shown
+  // beside every result.
+  std::vector<std::string> overrides = {};
 
   // Bytes per element.
   std::uint64_t parameter_bytes() const { return workload.precision == Precision::bf16 ? 2 : 4; }

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/errors.hpp"
+#include "base/units.hpp"
 
 namespace spillway {
 
@@ -34,6 +35,25 @@ Hop hop(Tier from, Tier to) {
 
 }  // namespace
 
+void Program::fail_too_large(Tier tier, std::uint64_t bytes, BufferKind kind) const {
+  if (bytes <= most_buffer_bytes) fail_too_long();
+  throw InputError(
+      fmt::format("a buffer for {} in the {} tier takes {}, more than the {} that "
+                  "sizes are held to",
+                  to_string(kind), to_string(tier), format_bytes(static_cast<double>(bytes)),
+                  format_bytes(static_cast<double>(most_buffer_bytes))),
+      "a smaller model or micro-batch, or smaller sizes in the policy's options");
+}
+
+void Program::fail_too_long() const {
+  throw InputError(
+      fmt::format("the schedule has more than {} tasks, the most that are built: {} "
+                  "layers, {} micro-batches, and what the policy's options cut small",
+                  most_tasks, problem_.model.layers, problem_.workload.micro_batches()),
+      "larger micro-batches, fewer steps at a time, or larger sizes in the policy's "
+      "options");
+}
+
 Program::Program(const Problem& problem, Recording recording)
     : problem_(problem), recording_(recording) {
   problem_.validate();
@@ -51,6 +71,7 @@ void Program::at(int step, Phase phase) {
 
 Slice Program::buffer(Tier tier, std::uint64_t bytes, BufferKind kind, int layer, int micro_batch) {
   SPILLWAY_ASSERT(bytes > 0);
+  if (bytes > most_buffer_bytes || buffers_.size() >= most_tasks) fail_too_large(tier, bytes, kind);
   BufferInfo info;
   info.kind = kind;
   info.tier = tier;
@@ -91,7 +112,8 @@ void Program::require_saved(Slice saved, std::uint8_t mask, const char* what) {
 
 inline TaskId Program::emit(Task& task, std::initializer_list<Access> accesses) {
   const TaskId id = next_task_++;
-  SPILLWAY_ASSERT(id != none && !plan_);
+  SPILLWAY_ASSERT(!plan_);
+  if (id >= most_tasks) fail_too_long();
   const auto first_access = static_cast<std::uint32_t>(accesses_.size());
   for (const Access& one : accesses) {
     if (one.buffer == none) continue;  // an optional operand that is absent

@@ -34,6 +34,11 @@ enum class Recording : std::uint8_t {
   lifetimes  // only of buffers, for live_peaks(): faster, to try out where model states go
 };
 
+// Longer schedules, and larger buffers, are refused: InputError. A schedule of as many tasks takes
+// some 7 GB to build and simulate.
+inline constexpr TaskId most_tasks = 30'000'000;
+inline constexpr std::uint64_t most_buffer_bytes = 1'000'000'000'000'000'000;
+
 class Program {
  public:
   explicit Program(const Problem& problem, Recording recording = Recording::all);
@@ -121,6 +126,8 @@ class Program {
 
  private:
   TaskId emit(Task& task, std::initializer_list<Access> accesses);
+  [[noreturn]] void fail_too_long() const;
+  [[noreturn]] void fail_too_large(Tier tier, std::uint64_t bytes, BufferKind kind) const;
   Task compute_task(TaskKind kind, int layer, int micro_batch) const;
   void require_tier(Slice slice, Tier tier, const char* what) const;
   void require_saved(Slice saved, std::uint8_t mask, const char* what);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <sstream>
 
 #include "base/errors.hpp"
@@ -80,28 +81,6 @@ std::string to_text(const PolicyInfo& info, const PolicyOptions& options) {
   return info.name + text;
 }
 
-// A schedule lists every task of every micro-batch: say so before it takes all memory. A visit is
-// one unit on one micro-batch; it makes about 12 tasks (policies/README.md: memory per task).
-void require_length(const Problem& problem, int steps) {
-  constexpr std::int64_t most_visits = 4'000'000;
-  constexpr double bytes_per_visit = 12 * 250;
-  const std::int64_t per_micro_batch = (problem.model.layers + 2) * steps;
-  const std::int64_t visits = per_micro_batch * problem.workload.micro_batches();
-  if (visits <= most_visits) return;
-  throw InputError(
-      fmt::format("{} micro-batches of {} through {} layers in {} steps make too long a schedule: "
-                  "it and its simulation would take about {} of memory, more than the {} that "
-                  "schedules are held to",
-                  problem.workload.micro_batches(), problem.workload.micro_batch,
-                  problem.model.layers, steps,
-                  format_bytes(static_cast<double>(visits) * bytes_per_visit),
-                  format_bytes(static_cast<double>(most_visits) * bytes_per_visit)),
-      per_micro_batch > most_visits
-          ? "fewer steps at a time"
-          : fmt::format("a larger --micro-batch: {} or more; or fewer steps at a time",
-                        problem.workload.batch * per_micro_batch / most_visits + 1));
-}
-
 Program emit(const Problem& problem, Policy& policy, int steps,
              Recording recording = Recording::all) {
   policy.check(problem);
@@ -119,6 +98,55 @@ Program emit(const Problem& problem, Policy& policy, int steps,
 Program emit(const Problem& problem, const Parsed& parsed, int steps,
              Recording recording = Recording::all) {
   return emit(problem, *parsed.factory(parsed.options), steps, recording);
+}
+
+// A schedule lists every task of every micro-batch: longer ones are refused before they are built,
+// for they take minutes and all memory (policies/README.md: 250 bytes a task).
+constexpr double most_tasks_built = 12e6;
+
+void require_length(const Problem& problem, int steps, double tasks) {
+  if (tasks <= most_tasks_built) return;
+  constexpr double bytes_per_task = 250;
+  const Workload& workload = problem.workload;
+  const double per_micro_batch = tasks / static_cast<double>(workload.micro_batches());
+  const auto fewer = static_cast<std::int64_t>(most_tasks_built / per_micro_batch);
+  throw InputError(
+      fmt::format("{} micro-batches of {} through {} layers in {} steps make too long a schedule: "
+                  "some {:.0f} million tasks, more than the {:.0f} million that are built; it and "
+                  "its simulation would take about {} of memory",
+                  workload.micro_batches(), workload.micro_batch, problem.model.layers, steps,
+                  std::ceil(tasks / 1e6), most_tasks_built / 1e6,
+                  format_bytes(tasks * bytes_per_task)),
+      fewer < 1 ? "fewer steps at a time, or fewer layers"
+                : fmt::format("a larger --micro-batch: {} or more; or fewer steps at a time",
+                              (workload.batch + fewer - 1) / fewer));
+}
+
+// A visit is one unit on one micro-batch; most policies make about 12 tasks of it.
+double tasks_at_first_sight(const Problem& problem, int steps) {
+  return 12.0 * static_cast<double>(problem.model.layers + 2) * steps *
+         static_cast<double>(problem.workload.micro_batches());
+}
+
+// The tasks of the policy's schedule, from those of a few layers and micro-batches: they grow with
+// both, and with the product.
+double expected_tasks(const Problem& problem, const Parsed& parsed, int steps) {
+  const std::int64_t micro_batches = problem.workload.micro_batches();
+  const std::int64_t few = micro_batches > 1 ? 2 : 1;  // one alone may have narrower gradients
+  const auto tasks = [&](std::int64_t layers, std::int64_t parts) {
+    Problem small = problem;
+    small.model.layers = layers;
+    small.workload.batch = parts * problem.workload.micro_batch;
+    return static_cast<double>(emit(small, parsed, 1, Recording::lifetimes).task_count());
+  };
+  const auto with_layers = [&](std::int64_t parts) {
+    const double two = tasks(2, parts);
+    return two + (tasks(4, parts) - two) / 2 * static_cast<double>(problem.model.layers - 2);
+  };
+  const double least = with_layers(few);
+  if (micro_batches <= few) return steps * least;
+  const double more = with_layers(few + 1) - least;
+  return steps * (least + more * static_cast<double>(micro_batches - few));
 }
 
 bool fits(const Machine& machine, const TierBytes& bytes, Tier tier) {
@@ -144,11 +172,14 @@ class Settler {
         last_(alternatives_.size() - 1) {}
 
   Schedule build() {
+    // Ordinary schedules are far from too long.
+    if (problem_.model.layers > 4 && tasks_at_first_sight(problem_, steps_) > most_tasks_built / 20)
+      require_length(problem_, steps_, expected_tasks(problem_, with(0), steps_));
     // Most often the gaps between buffers do not matter; trials go on only where they do.
     std::size_t chosen = first_that_may_fit({Tier::gpu, Tier::host});
     Program program = full(chosen);
     while (chosen < last_ && !fit(program.plan_memory().extent, {Tier::gpu, Tier::host})) {
-      chosen = first_that_fits(chosen + 1, {Tier::gpu, Tier::host});
+      chosen = first_that_fits(after(chosen), {Tier::gpu, Tier::host});
       program = full(chosen);
     }
     if (last_ > 0 && !fit(program.plan_memory().extent, {Tier::gpu})) {
@@ -175,10 +206,16 @@ class Settler {
     return std::all_of(tiers.begin(), tiers.end(),
                        [&](Tier tier) { return fits(problem_.machine, bytes, tier); });
   }
-  Program full(std::size_t k) const { return emit(problem_, with(k), steps_); }
+  Program full(std::size_t k) {
+    Program program = emit(problem_, with(k), steps_);
+    tasks_tried_ += program.task_count();
+    return program;
+  }
   // A trial of two steps and the epilogue is close to the peaks of longer schedules.
-  Program trial(std::size_t k, Recording recording) const {
-    return emit(problem_, with(k), std::min(steps_, 2), recording);
+  Program trial(std::size_t k, Recording recording) {
+    Program program = emit(problem_, with(k), std::min(steps_, 2), recording);
+    tasks_tried_ += program.task_count();
+    return program;
   }
   const TierBytes& live(std::size_t k) {
     const auto [entry, is_new] = live_.try_emplace(k);
@@ -202,10 +239,16 @@ class Settler {
     return from;
   }
   // Gaps between buffers come on top, more of them in one alternative than in another: the first
-  // one at or after `from` whose placed buffers fit in a trial.
-  std::size_t first_that_fits(std::size_t from, Tiers tiers) const {
-    while (from < last_ && !fit(trial(from, Recording::all).plan_memory().extent, tiers)) ++from;
+  // one at or after `from` whose placed buffers fit in a trial. Of schedules so long that trying
+  // one by one takes seconds, half of what is left is passed over at a time.
+  std::size_t first_that_fits(std::size_t from, Tiers tiers) {
+    while (from < last_ && !fit(trial(from, Recording::all).plan_memory().extent, tiers))
+      from = after(from);
     return from;
+  }
+  std::size_t after(std::size_t k) const {
+    constexpr std::uint64_t most_tasks_tried = 4'000'000;
+    return k + (tasks_tried_ < most_tasks_tried ? 1 : (last_ - k + 1) / 2);
   }
 
   const Problem& problem_;
@@ -214,6 +257,7 @@ class Settler {
   std::vector<PolicyOptions> alternatives_;
   std::size_t last_;
   std::map<std::size_t, TierBytes> live_;  // of trials, by alternative
+  std::uint64_t tasks_tried_ = 0;
 };
 
 }  // namespace
@@ -235,16 +279,24 @@ std::string canonical_policy(const std::string& text) {
   return to_text(parsed.info, parsed.options);
 }
 
+std::string with_policy_option(const std::string& text, const std::string& option,
+                               const std::string& value) {
+  Parsed parsed = parse(text);
+  parsed.options[option] = value;
+  parsed.factory(parsed.options);  // rejects bad values
+  return to_text(parsed.info, parsed.options);
+}
+
 Schedule build_schedule(const Problem& problem, const std::string& policy, int steps) {
   const Parsed parsed = parse(policy);
   problem.validate();
-  require_length(problem, steps);
+  require_length(problem, steps, tasks_at_first_sight(problem, steps));
   return Settler(problem, parsed, steps).build();
 }
 
 Schedule build_schedule(const Problem& problem, Policy& policy, int steps) {
   problem.validate();
-  require_length(problem, steps);
+  require_length(problem, steps, tasks_at_first_sight(problem, steps));
   return emit(problem, policy, steps).finish(policy.info().name, steps);
 }
 

@@ -24,10 +24,12 @@ class Resident : public Policy {
     return {"resident",
             "no offload: the usual way to train a model that fits",
             "parameters, gradients, optimizer state and activations stay in GPU memory",
-            {{"recompute", "off",
+            {{"recompute",
+              "off",
               "off: keep all activations | needed: keep one checkpoint per block, recompute what "
               "backward needs | "
-              "full: recompute whole blocks"}}};
+              "full: recompute whole blocks",
+              {"needed", "full"}}}};
   }
 
   void setup(Program& program) override {

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/errors.hpp"
+#include "policies/json_number.hpp"
 #include "policies/policy.hpp"
 
 namespace spillway {
@@ -74,6 +75,7 @@ Trace make_trace(const Schedule& schedule, const std::string& source) {
                    {"gradient_clip", to_string(workload.clip)},
                    {"on_nonfinite", to_string(workload.on_nonfinite)},
                    {"sequences_at_once", workload.sequences_at_once}});
+  set("overrides", problem.overrides);
   set("model", model_to_toml(problem.model));
   set("limits", {{"gpu", problem.machine.gpu.memory},
                  {"host", problem.machine.host.memory},
@@ -93,15 +95,19 @@ Schedule rebuild_schedule(const Trace& trace, const std::string& origin) {
       problem.machine = parse_machine(field(trace, "machine", origin), origin + " (machine)");
     }
     const json limits = field(trace, "limits", origin);
-    problem.machine.gpu.memory = limits.at("gpu");
-    problem.machine.host.memory = limits.at("host");
-    problem.machine.ssd.capacity = limits.at("ssd");
+    const std::string place = origin + ": damaged metadata";
+    problem.machine.gpu.memory = whole_number<std::uint64_t>(limits, "gpu", place);
+    problem.machine.host.memory = whole_number<std::uint64_t>(limits, "host", place);
+    problem.machine.ssd.capacity = whole_number<std::uint64_t>(limits, "ssd", place);
     problem.machine.gpu.is_cpu = limits.at("gpu_is_cpu");
     const json workload = field(trace, "workload", origin);
-    problem.workload.batch = workload.at("batch");
-    problem.workload.micro_batch = workload.at("micro_batch");
-    problem.workload.sequence = workload.at("sequence");
-    problem.workload.sequences_at_once = workload.value("sequences_at_once", std::int64_t{1});
+    problem.workload.batch = whole_number<std::int64_t>(workload, "batch", place);
+    problem.workload.micro_batch = whole_number<std::int64_t>(workload, "micro_batch", place);
+    problem.workload.sequence = whole_number<std::int64_t>(workload, "sequence", place);
+    if (workload.contains("sequences_at_once")) {
+      problem.workload.sequences_at_once =
+          whole_number<std::int64_t>(workload, "sequences_at_once", place);
+    }
     problem.workload.precision =
         choice<Precision>(workload.at("precision"), "precision",
                           {{"fp32", Precision::fp32}, {"bf16", Precision::bf16}}, origin);
@@ -116,7 +122,7 @@ Schedule rebuild_schedule(const Trace& trace, const std::string& origin) {
     problem.workload.on_nonfinite = parse_on_nonfinite(origin + ": damaged metadata: on_nonfinite",
                                                        workload.value("on_nonfinite", "stop"));
     policy = field(trace, "policy", origin);
-    steps = field(trace, "steps", origin);
+    steps = whole_number<int>(json{{"steps", field(trace, "steps", origin)}}, "steps", place);
     fingerprint = field(trace, "fingerprint", origin);
   } catch (const json::exception& error) {
     throw InputError(fmt::format("{}: damaged metadata: {}", origin, error.what()),

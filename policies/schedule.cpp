@@ -46,42 +46,40 @@ bool Schedule::fits() const {
 
 namespace {
 
-const char* remedy(Tier tier) {
+const char* key(Tier tier) {
   switch (tier) {
     case Tier::gpu:
-      return "a smaller --micro-batch, a policy that offloads more, or more GPU memory";
+      return "gpu.memory";
     case Tier::host:
-      return "a policy that uses the SSD, or more of the state on the SSD, or more host memory";
+      return "host.memory";
     case Tier::ssd:
-      return "a larger SSD, or a policy that keeps state in host memory";
+      return "ssd.capacity";
   }
   SPILLWAY_ASSERT(false);
 }
 
-const char* setting(Tier tier) {
-  switch (tier) {
-    case Tier::gpu:
-      return "--gpu-memory ";
-    case Tier::host:
-      return "--host-memory ";
-    case Tier::ssd:
-      return "--set ssd.capacity=";
-  }
-  SPILLWAY_ASSERT(false);
-}
-
-// All options that are needed, as they can be added to the command.
+// The keys of the machine that are too small, with what this schedule needs of them.
 std::string settings_that_fit(const Schedule& schedule) {
+  const Machine& machine = schedule.problem().machine;
   std::string text;
   for (const Tier tier : {Tier::gpu, Tier::host, Tier::ssd}) {
     const TierUse& use = schedule.use(tier);
     if (use.peak_bytes <= use.capacity_bytes) continue;
-    text += fmt::format("{}{}B ", setting(tier), use.peak_bytes);
-    const Machine::Ssd& ssd = schedule.problem().machine.ssd;
-    if (tier == Tier::ssd && ssd.count == 0 && ssd.read == 0)
-      text += "with ssd.count, ssd.read and ssd.write of some drives ";
+    const std::uint64_t reserved = tier == Tier::host ? machine.host.reserved : 0;
+    text +=
+        fmt::format("{}{} = {}B", text.empty() ? "" : ", ", key(tier), use.peak_bytes + reserved);
+    if (tier == Tier::ssd && machine.ssd.count == 0 && machine.ssd.read == 0)
+      text += " with ssd.count, ssd.read and ssd.write of some drives";
   }
   return text;
+}
+
+// " (256 GB less the 56 GB of host.reserved)"
+std::string reserve(const Machine& machine, Tier tier) {
+  if (tier != Tier::host || machine.host.reserved == 0) return "";
+  return fmt::format(" ({} less the {} of host.reserved)",
+                     format_bytes(static_cast<double>(machine.host.memory + machine.host.reserved)),
+                     format_bytes(static_cast<double>(machine.host.reserved)));
 }
 
 std::string layer_name(const Problem& problem, std::int32_t layer) {
@@ -150,14 +148,14 @@ void Schedule::require_fit() const {
     if (used.peak_bytes <= used.capacity_bytes) continue;
     throw FitError(
         fmt::format("{} with policy {} does not fit in {} memory: it needs {} ({} bytes), {} more "
-                    "than the {} there is; "
+                    "than the {} there is{}; "
                     "largest at the peak: {}",
                     data_->problem.model.name, data_->policy, to_string(tier),
                     format_bytes(static_cast<double>(used.peak_bytes)), used.peak_bytes,
                     format_bytes(static_cast<double>(used.peak_bytes - used.capacity_bytes)),
                     format_bytes(static_cast<double>(used.capacity_bytes)),
-                    largest_live(*this, tier)),
-        fmt::format("{}would make it fit; or {}", settings_that_fit(*this), remedy(tier)));
+                    reserve(data_->problem.machine, tier), largest_live(*this, tier)),
+        settings_that_fit(*this) + " would make it fit");
   }
 }
 

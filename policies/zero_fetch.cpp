@@ -45,6 +45,7 @@ ParameterFetch::ParameterFetch(Program& program, const ModelState& state,
 void ParameterFetch::begin_micro_step() {
   next_ = 0;
   available_ = 0;
+  in_flight_ = 0;
   reads_under_way_ = false;
   std::fill(slot_used_.begin(), slot_used_.end(), false);
   residence_.assign(kept_.size(), std::vector<Residence>(tensors_.size()));
@@ -65,6 +66,7 @@ Slice ParameterFetch::fetch(int block, bool backward) {
     const std::size_t position = (backward ? 2 * blocks - 1 - b : b) * tensors_.size() + t;
     next_ = std::max(next_, position + 1);
     program_.barrier({Lane::pcie_h2d});
+    if (here.in_flight) in_flight_ -= elements(use);
     here.in_flight = false;
     look_ahead(use);
     release(use);
@@ -138,21 +140,16 @@ void ParameterFetch::prefetch_to_gpu(const Use& current) {
     if (program_.tier(at_rest(use)) == Tier::ssd && !here.host.valid()) return;
     copy_to_gpu(use);
     here.in_flight = true;
+    in_flight_ += elements(use);
     prefetched += elements(use);
   }
 }
 
 void ParameterFetch::prefetch_from_ssd(const Use& current) {
-  std::uint64_t in_flight = 0;
-  for (const auto& block : residence_) {
-    for (std::size_t t = 0; t < block.size(); ++t) {
-      if (block[t].in_flight) in_flight += tensors_[t].elements;
-    }
-  }
   std::uint64_t considered = 0;
   for (std::size_t k = next_; k < trace_.size(); ++k) {
     const Use& use = trace_[k];
-    if (considered > 2 * in_flight || free_slot() == no_slot || ends_look_ahead(current, use)) {
+    if (considered > 2 * in_flight_ || free_slot() == no_slot || ends_look_ahead(current, use)) {
       return;
     }
     Residence& here = residence(use);

@@ -97,6 +97,7 @@ class ParameterFetch {
   std::vector<std::vector<Residence>> residence_;  // by block and tensor
   std::array<std::vector<Slice>, 2> gpu_;          // by direction and block
   std::uint64_t available_ = 0;                    // elements on the GPU
+  std::uint64_t in_flight_ = 0;  // elements prefetched to the GPU and not yet used
   bool reads_under_way_ = false;
 };
 

@@ -11,7 +11,9 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <map>
 #include <optional>
+#include <tuple>
 
 #include "base/errors.hpp"
 #include "policies/builtin.hpp"
@@ -67,33 +69,64 @@ class ZeroInfinity : public Policy {
         "ZeRO-Infinity (SC 2021), as DeepSpeed with parameters and optimizer on NVMe",
         "all model states on the SSD; horizontal micro-batches; the optimizer is a phase of its "
         "own",
-        {{"pipeline_read", "off", "on: the next sub-group is read while one is updated | off"},
-         {"pipeline_write", "off", "on: a sub-group is written while the next is updated | off"},
-         {"sub_group_size", "1e9", "elements the optimizer updates at a time, in whole tensors"},
-         {"buffer_count", "auto",
+        {{"pipeline_read",
+          "off",
+          "on: the next sub-group is read while one is updated | off",
+          {"off"}},
+         {"pipeline_write",
+          "off",
+          "on: a sub-group is written while the next is updated | off",
+          {"off"}},
+         {"sub_group_size",
+          "1e9",
+          "elements the optimizer updates at a time, in whole tensors",
+          {"1e8", "1e7"}},
+         {"buffer_count",
+          "auto",
           "slots of host memory for the optimizer, each of one sub-group in fp32; auto: 4, and 4 "
-          "more for each pipeline"},
-         {"gradients", "ssd",
-          "ssd: written to the SSD in the last micro-batch and read back | host: kept there"},
-         {"gradient_bytes", "4",
+          "more for each pipeline",
+          {"4"}},
+         {"gradients",
+          "ssd",
+          "ssd: written to the SSD in the last micro-batch and read back | host: kept there",
+          {"ssd"}},
+         {"gradient_bytes",
+          "4",
           "4 | 2: bytes per gradient on the SSD; DeepSpeed's code writes fp32, the papers count "
-          "16 bit (32-bit sums stay 4)"},
-         {"parameters", "ssd", "ssd | host | gpu: where the 16-bit parameters rest"},
-         {"max_in_cpu", "0",
+          "16 bit (32-bit sums stay 4)",
+          {"2"}},
+         {"parameters",
+          "ssd",
+          "ssd | host | gpu: where the 16-bit parameters rest",
+          {"host", "ssd"}},
+         {"max_in_cpu",
+          "0",
           "the first so many elements of parameters rest in host memory instead of the SSD "
-          "(DeepSpeed: 1e9)"},
-         {"param_buffer_count", "5", "slots of host memory for parameters read from the SSD"},
-         {"param_buffer_size", "auto",
+          "(DeepSpeed: 1e9)",
+          {"0"}},
+         {"param_buffer_count",
+          "5",
+          "slots of host memory for parameters read from the SSD",
+          {"2", "1"}},
+         {"param_buffer_size",
+          "auto",
           "elements of such a slot, which holds one tensor; auto: the largest tensor (DeepSpeed: "
-          "1e8)"},
-         {"param_persistence_threshold", "0",
+          "1e8)",
+          {"auto"}},
+         {"param_persistence_threshold",
+          "0",
           "blocks of fewer elements stay on the GPU; a block is one buffer there, so that single "
-          "small tensors (DeepSpeed: below 1e5) move with their block"},
-         {"pinned_rounding", "on",
-          "on: pinned buffers take a power of two of host memory, as PyTorch pins | off"},
-         {"overflow_check", "on",
+          "small tensors (DeepSpeed: below 1e5) move with their block",
+          {"0"}},
+         {"pinned_rounding",
+          "on",
+          "on: pinned buffers take a power of two of host memory, as PyTorch pins | off",
+          {"off"}},
+         {"overflow_check",
+          "on",
           "on: host memory for the temporaries of fp16's overflow check, a byte per parameter | "
-          "off"}}};
+          "off",
+          {"off"}}}};
     for (PolicyOption& option : zero_pass_options("pageable")) {
       info.options.push_back(std::move(option));
     }
@@ -236,7 +269,7 @@ class ZeroInfinity : public Policy {
       const BufferKind kind = head ? BufferKind::head_gradient : BufferKind::gradient;
       const Slice ssd = program.buffer(Tier::ssd, slot.bytes, kind, unit).part(0, slot.bytes);
       leaving_.push_back({slot, ssd, unit});
-      on_ssd_.push_back({unit, tensor.first, head, ssd});
+      on_ssd_[{unit, tensor.first, head}] = ssd;
     }
   }
 
@@ -298,13 +331,10 @@ class ZeroInfinity : public Policy {
                                                              : pass_->host_accumulator(tensor.unit);
       return whole.part(tensor.first * width, tensor.elements * width);
     }
-    const auto found = std::find_if(on_ssd_.begin(), on_ssd_.end(), [&](const OnSsd& one) {
-      return one.unit == tensor.unit && one.first == tensor.first && one.head == head;
-    });
-    SPILLWAY_ASSERT(found != on_ssd_.end());
-    const Slice here = slot.part(used, found->where.bytes);
+    const Slice there = on_ssd_.at({tensor.unit, tensor.first, head});
+    const Slice here = slot.part(used, there.bytes);
     used += here.bytes;
-    program.copy(found->where, here, tensor.unit);
+    program.copy(there, here, tensor.unit);
     return here.part(0, tensor.elements * width);
   }
 
@@ -322,13 +352,6 @@ class ZeroInfinity : public Policy {
     for (const TensorUpdate& one : updates) state_->bring_state_home(one.update);
     if (!pipeline_write_ || g + 1 == groups_.size()) program.barrier({Lane::ssd_write});
   }
-
-  struct OnSsd {
-    int unit = 0;
-    std::uint64_t first = 0;
-    bool head = false;
-    Slice where;
-  };
 
   bool pipeline_read_ = false, pipeline_write_ = false;
   bool gradients_on_ssd_ = true, pinned_rounding_ = true, overflow_check_ = true;
@@ -351,7 +374,8 @@ class ZeroInfinity : public Policy {
   std::size_t slots_filled_ = 0;  // and not yet written
   std::uint64_t used_of_slot_ = 0;
   std::vector<Leaving> leaving_;
-  std::vector<OnSsd> on_ssd_;
+  // By unit, first element, and whether it is the head's: gradients on the SSD.
+  std::map<std::tuple<int, std::uint64_t, bool>, Slice> on_ssd_;
   std::array<std::vector<TensorUpdate>, 2> reading_;
 };
 

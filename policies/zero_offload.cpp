@@ -39,10 +39,15 @@ class ZeroOffload : public Policy {
         "zero-offload",
         "ZeRO-Offload (USENIX ATC 2021), as DeepSpeed's offload_optimizer=cpu",
         "optimizer state and gradients in host memory; AdamW on the CPU after backward",
-        {{"parameters", "auto",
+        {{"parameters",
+          "auto",
           "gpu | host | auto: where the 16-bit parameters rest; auto is gpu while they take at "
-          "most half of it"},
-         {"sub_group_size", "1e9", "elements the optimizer updates at a time, in whole tensors"},
+          "most half of it",
+          {"host"}},
+         {"sub_group_size",
+          "1e9",
+          "elements the optimizer updates at a time, in whole tensors",
+          {"1e8", "1e7"}},
          {"gradient_bytes", "4",
           "4: the complete gradient crosses PCIe once more in fp32, as DeepSpeed's code does | 2: "
           "it does not, as the paper counts"}}};

@@ -1,6 +1,10 @@
 #include "policies/zero_pass.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+
+#include "base/errors.hpp"
 
 namespace spillway {
 
@@ -33,8 +37,18 @@ ZeroPass::ZeroPass(Program& program, ModelState& state, const ZeroPassOptions& o
   if (options.cpu_passes) state.count_passes(deepspeed_pass_bytes(problem));
   const std::uint64_t beyond = whole_micro_batch ? autograd_bytes(problem) : 0;
   if (beyond > 0) program.persistent(Tier::gpu, beyond, BufferKind::scratch);
+  constexpr std::uint64_t most_pieces = 1'000'000;
   const auto grid = static_cast<std::uint64_t>(element_alignment);
   const std::uint64_t bucket = std::max(options.reduce_bucket / grid * grid, grid);
+  const std::uint64_t pieces =
+      (state.elements(0) + bucket - 1) / bucket * static_cast<std::uint64_t>(blocks_);
+  if (pieces > most_pieces) {
+    throw InputError(
+        fmt::format("reduce_bucket_size={}: gradients in pieces of {} elements are too "
+                    "many: {} for the blocks of model {}, more than {}",
+                    options.reduce_bucket, bucket, pieces, problem.model.name, most_pieces),
+        "make the bucket larger, or leave the option out");
+  }
   const std::uint64_t bytes = std::min(bucket, state.elements(0)) * problem.gradient_bytes();
   bucket_ = program.persistent(Tier::gpu, bytes, BufferKind::gradient).part(0, bytes);
   for (int block = 0; block < blocks_; ++block) {
@@ -157,21 +171,35 @@ std::uint8_t deepspeed_pass_bytes(const Problem& problem) {
 
 std::vector<PolicyOption> zero_pass_options(const char* checkpoints_default) {
   return {
-      {"checkpoints", checkpoints_default,
+      {"checkpoints",
+       checkpoints_default,
        "where activations between blocks wait for backward: gpu | host: pinned, copied in the "
        "background | pageable: copied through the driver's buffer while the host thread waits, as "
-       "DeepSpeed did until 2026"},
-      {"recompute", "full", "full: recompute whole blocks | needed: only what backward needs"},
-      {"prefetch_bucket_size", "5e7",
-       "elements of parameters copied to the GPU ahead of use; 0 turns off reading ahead, too"},
-      {"max_live_parameters", "1e9", "elements on the GPU beyond which nothing is prefetched"},
-      {"max_reuse_distance", "auto",
+       "DeepSpeed did until 2026",
+       {"host"}},
+      {"recompute",
+       "full",
+       "full: recompute whole blocks | needed: only what backward needs",
+       {"needed", "full"}},
+      {"prefetch_bucket_size",
+       "5e7",
+       "elements of parameters copied to the GPU ahead of use; 0 turns off reading ahead, too",
+       {"1e6", "0"}},
+      {"max_live_parameters",
+       "1e9",
+       "elements on the GPU beyond which nothing is prefetched",
+       {"1e7", "0"}},
+      {"max_reuse_distance",
+       "auto",
        "a tensor that is used again within so many elements stays on the GPU; auto: 1e9, or 0 "
-       "where that does not fit"},
-      {"reduce_bucket_size", "5e8", "elements of gradients that leave the GPU together"},
-      {"working_memory", "micro-batch",
+       "where that does not fit",
+       {"0"}},
+      {"reduce_bucket_size", "5e8", "elements of gradients that leave the GPU together", {"1e7"}},
+      {"working_memory",
+       "micro-batch",
        "GPU memory for activations inside a block: micro-batch: of the whole micro-batch, as "
-       "PyTorch needs | sequence: of one sequence, as Spillway's kernels need"},
+       "PyTorch needs | sequence: of one sequence, as Spillway's kernels need",
+       {"sequence"}},
       {"cpu_passes", "on",
        "on: the CPU also unscales, clips and checks gradients and casts parameters, in passes of "
        "their own, as DeepSpeed does | off: AdamW does it all, as in Spillway"}};

@@ -22,6 +22,12 @@ have() { command -v "$1" >/dev/null 2>&1; }
 # at_least MINIMUM VERSION: whether VERSION is no older.
 at_least() { [[ $(printf '%s\n%s\n' "$1" "$2" | sort -V | head -n 1) == "$1" ]]; }
 
+# Whether there is an NVIDIA GPU that its driver can use.
+have_gpu() { [[ -e /dev/nvidia0 ]] || { have nvidia-smi && nvidia-smi --list-gpus 2>/dev/null | grep -q '^GPU '; }; }
+
+# Whether scripts/build will find a CUDA compiler.
+have_cuda_compiler() { [[ -n ${CUDACXX:-} ]] || have nvcc || [[ -x /usr/local/cuda/bin/nvcc ]]; }
+
 # The comment at the top of a script is its help.
 print_help() { sed -n '2,/^[^#]/ s/^# \{0,1\}//p' "$1"; }
 

@@ -98,7 +98,6 @@ class CostModel {
   std::int64_t latency_ns(const Task& task, Work work) const;
   Demand with_cores(Demand demand, double cores_at_full_rate) const;
 
-  const Problem& problem_;
   const Machine& machine_;
   const Machine::Ssd::Row ssd_rates_;  // bytes/s at the machine's queue depth
   const double width_factor_;
@@ -112,8 +111,7 @@ class CostModel {
 };
 
 CostModel::CostModel(const Problem& problem)
-    : problem_(problem),
-      machine_(problem.machine),
+    : machine_(problem.machine),
       ssd_rates_(problem.machine.ssd.at_queue_depth()),
       width_factor_(adam_width_factor(problem)),
       kernels_(problem) {
@@ -366,6 +364,27 @@ void copy_edges(const Schedule& schedule, ActivityGraph& graph) {
                                   schedule.predecessor_counts().end());
 }
 
+// Time is counted in whole nanoseconds of 64 bits: refuses what would take years. A task alone
+// takes its latency, and its work at its own rate or at that of the slowest resource it needs.
+void require_countable_time(const Schedule& schedule, const ActivityGraph& graph) {
+  constexpr double most_seconds = 1e8;
+  std::vector<double> rates;
+  for (const Demand& demand : graph.demands) rates.push_back(full_rate(graph.resources, demand));
+  double seconds = 0;
+  for (const Activity& activity : graph.activities) {
+    seconds += static_cast<double>(activity.latency_ns) * 1e-9;
+    if (activity.amount > 0) seconds += activity.amount / rates[activity.demand];
+  }
+  if (seconds <= most_seconds) return;
+  const Problem& problem = schedule.problem();
+  throw InputError(
+      fmt::format("{} steps of model {} are {:.3g} years of work on machine {}: longer than the {} "
+                  "years that are simulated",
+                  schedule.steps(), problem.model.name, seconds / (365.25 * 86400),
+                  problem.machine.name, std::floor(most_seconds / (365.25 * 86400))),
+      "look for a rate of the machine that is too low, or take a smaller batch or model");
+}
+
 }  // namespace
 
 CostedSchedule cost_schedule(const Schedule& schedule) {
@@ -374,6 +393,7 @@ CostedSchedule cost_schedule(const Schedule& schedule) {
   costed.graph.activities.reserve(schedule.tasks().size());
   for (const Task& task : schedule.tasks()) costed.graph.activities.push_back(model.cost(task));
   model.move_into(costed);
+  require_countable_time(schedule, costed.graph);
   for (int lane = 0; lane < lane_count; ++lane) {
     costed.graph.lanes.push_back({to_string(static_cast<Lane>(lane)), LaneOrder::index, 1});
   }

@@ -26,6 +26,7 @@ Json workload_json(const Workload& workload) {
           {"micro_batch", workload.micro_batch},
           {"micro_batches", workload.micro_batches()},
           {"sequence", workload.sequence},
+          {"precision", workload.precision == Precision::bf16 ? "bf16" : "fp32"},
           {"gradient_clip", to_string(workload.clip)},
           {"on_nonfinite", to_string(workload.on_nonfinite)}};
 }
@@ -102,6 +103,8 @@ Json to_json(const Schedule& schedule, const SimulationResult* result, double sc
   json["model"] = problem.model.name;
   json["machine"] = problem.machine.name;
   json["workload"] = workload_json(problem.workload);
+  json["steps"] = schedule.steps();
+  json["overrides"] = problem.overrides;
   json["fits"] = schedule.fits();
   json["memory"] = memory_json(schedule);
   if (result != nullptr) {
@@ -118,7 +121,9 @@ Json to_json(const Schedule& schedule, const SimulationResult* result, double sc
   json["tasks"] = schedule.tasks().size();
   json["schedule_seconds"] = schedule_seconds;
   json["simulate_seconds"] = result != nullptr ? Json(simulate_seconds) : Json(nullptr);
-  if (result != nullptr && result->extrapolated) json["extrapolated"] = true;
+  const bool drives = problem.machine.ssd.extrapolated();
+  if (result != nullptr && (result->extrapolated || drives)) json["extrapolated"] = true;
+  if (drives) json["drives_extrapolated"] = true;
   return json;
 }
 

@@ -1,8 +1,5 @@
-// A file that appears whole or not at all.
-//
-// Bytes go to `path`.partial-PID; commit() syncs that file, renames it to `path` and syncs the
-// directory. Without commit() the destructor removes it. A path that is no regular file (a device,
-// a pipe) is written in place, since a rename would replace it. One thread at a time.
+// Text that appears under its name whole or not at all (base/new_file.hpp), compressed if asked.
+// Without commit() nothing is changed. One thread at a time.
 #pragma once
 
 #include <zlib.h>
@@ -10,14 +7,17 @@
 #include <string>
 #include <string_view>
 
+#include "base/new_file.hpp"
+
 namespace spillway {
 
 class FileSink {
  public:
   enum class Compression { none, gzip };
 
-  // Throws MachineError when the file cannot be created.
-  FileSink(const std::string& path, Compression compression);
+  // Throws InputError when there must be no such file (a link, a file that is not `only`),
+  // MachineError when it cannot be created.
+  FileSink(const FilePlace& place, Compression compression, const ReplaceOnly* only = nullptr);
   ~FileSink();
   FileSink(const FileSink&) = delete;
   FileSink& operator=(const FileSink&) = delete;
@@ -29,14 +29,9 @@ class FileSink {
 
  private:
   [[noreturn]] void fail(const std::string& what, int error_number) const;
-  void finish_compression();
-  void sync_and_close();
 
-  std::string path_;       // as the user named it, for messages
-  std::string target_;     // with symbolic links resolved
-  std::string temporary_;  // equals target_ when written in place
-  bool in_place_ = false;
-  int file_ = -1;
+  std::string path_;  // as the user named it, for messages
+  NewFile file_;
   gzFile compressor_ = nullptr;
 };
 

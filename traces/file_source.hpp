@@ -6,8 +6,9 @@
 namespace spillway::trace_format {
 
 // The file's bytes, decompressed where its first bytes say gzip.
-// Throws InputError where there is no such file or its compressed data is damaged or cut off;
-// MachineError with the errno where it cannot be read.
+// Throws InputError where there is no such file, where its compressed data is damaged or cut off,
+// and where it holds more than any trace, before that fills the memory; MachineError with the errno
+// where it cannot be read.
 std::string read_whole_file(const std::string& path);
 
 }  // namespace spillway::trace_format

@@ -74,6 +74,10 @@ constexpr unsigned needed_by_span =
     bit(Field::micro_batch) | bit(Field::bytes) | bit(Field::flops) | bit(Field::params);
 constexpr unsigned needed_by_sample = bit(Field::name) | bit(Field::ts) | bit(Field::bytes);
 
+// Of objects and arrays within each other. Metadata is handed on as JSON, and others read it by
+// recursion.
+constexpr std::size_t most_depth = 100;
+
 struct Event {
   unsigned present = 0;  // bits of Field
   std::string ph, name, kind, phase;
@@ -158,6 +162,7 @@ class Reader {
   }
 
   bool enter(bool object) {
+    if (places_.size() >= most_depth) fail(fmt::format("nested more than {} deep", most_depth));
     places_.push_back(inner_place(object));
     return true;
   }
@@ -178,6 +183,8 @@ class Reader {
         return Place::events;
       case Place::header:
         return !object && names_of(key_) != nullptr ? Place::names : Place::skipped;
+      case Place::names:
+        fail("a name must be a string");
       case Place::metadata:
       case Place::metadata_value:
         capture(object ? "{" : "[");
@@ -259,9 +266,15 @@ class Reader {
            "use the Spillway that wrote it, or record it again");
     }
     header_seen_ = true;
-    const auto index = [](const std::vector<std::string>& names, Indices& indices) {
-      for (std::size_t i = 0; i < names.size(); ++i)
-        indices.emplace(names[i], static_cast<std::uint16_t>(i));
+    for (const auto* names : {&trace_.lanes, &trace_.kinds, &trace_.phases, &trace_.tiers}) {
+      constexpr std::size_t most = std::numeric_limits<std::uint16_t>::max();
+      if (names->size() > most) fail(fmt::format("a list of more than {} names", most));
+    }
+    const auto index = [this](const std::vector<std::string>& names, Indices& indices) {
+      for (std::size_t i = 0; i < names.size(); ++i) {
+        if (!indices.emplace(names[i], static_cast<std::uint16_t>(i)).second)
+          fail(fmt::format("two kinds, phases or tiers are called \"{}\"", names[i]));
+      }
     };
     index(trace_.kinds, kinds_);
     index(trace_.phases, phases_);

@@ -171,11 +171,41 @@ class Writer {
   bool first_event_ = true;
 };
 
+// As much of the beginning as `head` holds, decompressed where it is gzip.
+std::string beginning_of(std::span<const std::byte> head) {
+  const auto* const bytes = reinterpret_cast<const char*>(head.data());
+  const bool compressed = head.size() > 2 && bytes[0] == '\x1f' && bytes[1] == '\x8b';
+  if (!compressed) return {bytes, head.size()};
+  std::string text(4096, '\0');
+  z_stream stream{};
+  constexpr int gzip_window = 15 + 16;
+  if (::inflateInit2(&stream, gzip_window) != Z_OK) return {};
+  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(bytes));
+  stream.avail_in = static_cast<unsigned>(head.size());
+  stream.next_out = reinterpret_cast<Bytef*>(text.data());
+  stream.avail_out = static_cast<unsigned>(text.size());
+  ::inflate(&stream, Z_SYNC_FLUSH);
+  text.resize(text.size() - stream.avail_out);
+  ::inflateEnd(&stream);
+  return text;
+}
+
 }  // namespace
 
-void write_trace(const Trace& trace, const std::string& path) {
-  FileSink sink(path,
-                path.ends_with(".gz") ? FileSink::Compression::gzip : FileSink::Compression::none);
+const ReplaceOnly& only_a_trace() {
+  static const ReplaceOnly only = {
+      "a trace of Spillway's", [](std::span<const std::byte> head) {
+        return beginning_of(head).find(fmt::format("\"spillway\":{{\"format\":\"{}\"",
+                                                   trace_format::name)) != std::string::npos;
+      }};
+  return only;
+}
+
+void write_trace(const Trace& trace, const FilePlace& place) {
+  FileSink sink(
+      place,
+      place.path.extension() == ".gz" ? FileSink::Compression::gzip : FileSink::Compression::none,
+      &only_a_trace());
   Writer(trace, sink).write();
   sink.commit();
 }

@@ -39,9 +39,9 @@ class Job:
         """To what the program says would fit. False where it says nothing new."""
         changed = False
         for option, name in (("--gpu-memory", "gpu_memory"), ("--host-memory", "host_memory")):
-            match = re.search(option + r" (\d+)B", text)
-            if match and match.group(0).split()[1] != getattr(self, name):
-                setattr(self, name, match.group(1) + "B")
+            match = re.search(option + r" ([\d.]+[kMGTP]?B)", text)
+            if match and match.group(1) != getattr(self, name):
+                setattr(self, name, match.group(1))
                 changed = True
         return changed
 

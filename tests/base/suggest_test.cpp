@@ -26,6 +26,15 @@ TEST_CASE("near names: a name without its section is found in every section that
   CHECK(near_names("ssd.flops", known) == Names{"gpu.flops"});
 }
 
+TEST_CASE(
+    "near names: there are none of a name of sixteen megabytes, which is not compared with each") {
+  const Names known(50, std::string(20, 'x'));
+  CHECK(near_names(std::string(std::size_t{16} << 20, 'x'), known).empty());
+  // Lengths that differ by as much as is allowed are compared.
+  CHECK(near_names("abcdef", {"abcd", "abc", "abcdefgh", "abcdefghi"}) ==
+        Names{"abcd", "abcdefgh"});
+}
+
 TEST_CASE("the hint asks about near names, else lists what is known") {
   CHECK(unknown_name_hint("hots", {"host", "gpu"}) == "did you mean host?");
   CHECK(unknown_name_hint("memory", {"gpu.memory", "host.memory"}) ==

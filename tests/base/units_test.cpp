@@ -26,7 +26,6 @@ InputError error_of(Parse parse, const std::string& text) {
 }  // namespace
 
 TEST_CASE("bytes: decimal prefixes are powers of 1000, binary ones of 1024") {
-  CHECK(parse_bytes("4096") == 4096);
   CHECK(parse_bytes("4096B") == 4096);
   CHECK(parse_bytes("64MB") == 64'000'000);
   CHECK(parse_bytes("64kB") == 64'000);
@@ -48,9 +47,9 @@ TEST_CASE("bytes: the E of an exabyte is a prefix, an e before digits an exponen
 }
 
 TEST_CASE("bytes: whole numbers are exact up to 2^64 - 1, one more is too large") {
-  CHECK(parse_bytes("18446744073709551615") == std::numeric_limits<std::uint64_t>::max());
-  CHECK(parse_bytes("9007199254740993") == 9007199254740993);  // 2^53 + 1 is no double
-  CHECK_THROWS_AS(parse_bytes("18446744073709551616"), InputError);
+  CHECK(parse_bytes("18446744073709551615B") == std::numeric_limits<std::uint64_t>::max());
+  CHECK(parse_bytes("9007199254740993B") == 9007199254740993);  // 2^53 + 1 is no double
+  CHECK_THROWS_AS(parse_bytes("18446744073709551616B"), InputError);
   CHECK_THROWS_AS(parse_bytes("18446744074GB"), InputError);
   CHECK_THROWS_AS(parse_bytes("18.446744073709551616EB"), InputError);
   CHECK_THROWS_AS(parse_bytes("16384PiB"), InputError);
@@ -62,6 +61,17 @@ TEST_CASE("bytes: a fraction of a larger unit rounds to the nearest byte, of a b
   CHECK(parse_bytes("1.0B") == 1);
   CHECK_THROWS_AS(parse_bytes("1.5B"), InputError);
   CHECK_THROWS_AS(parse_bytes("1.5"), InputError);
+}
+
+TEST_CASE("bytes: a number without a unit may be bytes or gigabytes, and is neither, but for 0") {
+  for (const char* text : {"8", "4096", " 8 ", "1e9", "0.0"}) {
+    INFO("text \"" << text << "\"");
+    CHECK_THROWS_AS(parse_bytes(text), InputError);
+  }
+  const InputError error = error_of(parse_bytes, "8");
+  CHECK(std::string(error.what()) == "\"8\" is not a size in bytes: the unit is missing");
+  CHECK(error.hint() == "write the unit, for example \"8GB\"");
+  CHECK(error_of(parse_bytes_per_second, "21").hint() == "write the unit, for example \"21GB/s\"");
 }
 
 TEST_CASE("bytes: nothing but a number and a unit") {
@@ -86,8 +96,9 @@ TEST_CASE("an error names the text, what was expected, why, and an example") {
         "\"21\" is not a bandwidth: the unit is missing");
   CHECK(error_of(parse_bytes_per_second, "21GB").hint() == "write for example \"21GB/s\"");
   CHECK(error_of(parse_flops_per_second, "1TF").hint() == "write for example \"160TFLOPS\"");
-  CHECK(error_of(parse_params_per_second, "1").hint() == "write for example \"1.2Gparam/s\"");
-  CHECK(error_of(parse_nanoseconds, "5").hint() == "write for example \"10us\"");
+  CHECK(error_of(parse_params_per_second, "1").hint() ==
+        "write the unit, for example \"1Gparam/s\"");
+  CHECK(error_of(parse_nanoseconds, "5").hint() == "write the unit, for example \"5us\"");
   CHECK(std::string(error_of(parse_nanoseconds, "x").what()) ==
         "\"x\" is not a time: it does not start with a number");
 }
@@ -111,6 +122,8 @@ TEST_CASE("a rate with a wrong unit or out of range is refused") {
   CHECK_THROWS_AS(parse_bytes_per_second("21GBps"), InputError);
   CHECK_THROWS_AS(parse_bytes_per_second("1e308GB/s"), InputError);
   CHECK_THROWS_AS(parse_bytes_per_second("1e-400B/s"), InputError);
+  CHECK_THROWS_AS(parse_bytes_per_second("1e300PiB/s"), InputError);  // infinite with its prefix
+  CHECK_THROWS_AS(parse_bytes_per_second("1e-2147483648B/s"), InputError);  // the least int
   CHECK_THROWS_AS(parse_flops_per_second("160 TFLOP"), InputError);
   CHECK_THROWS_AS(parse_flops_per_second("160GB/s"), InputError);
   CHECK_THROWS_AS(parse_params_per_second("1.2G"), InputError);

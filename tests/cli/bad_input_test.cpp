@@ -72,7 +72,7 @@ TEST_CASE("Names that are not built in are named, with those that are") {
 TEST_CASE("Numbers out of range are refused, each with what would do") {
   check_all({{{"--batch", "0"}, "--batch 0", "--batch 8"},
              {{"--batch", "-3"}, "--batch -3", "--batch 8"},
-             {{"--batch", "99999999999999999999"}, "batch", "whole number"},
+             {{"--batch", "99999999999999999999"}, "is out of range", "simulate --help"},
              {{"--micro-batch", "0"}, "--micro-batch 0", "divisor"},
              {{"--micro-batch", "-1"}, "--micro-batch -1", "divisor"},
              {{"--batch", "8", "--micro-batch", "3"},
@@ -144,10 +144,13 @@ TEST_CASE(
                                                   {calibrate, "--out"},
                                                   {tiny_training(folder), "--trace"}}) {
     INFO(command.front() << " " << option);
-    check_refusal(run(command + Words{option, missing}), 2, option + " " + missing + ": the folder",
+    check_refusal(
+        run(command + Words{option, missing}), 2,
+        option + " " + missing + ": " + folder / "missing" + ": there is no such directory",
+        "create it");
+    check_refusal(run(command + Words{option, file + "/t.json"}), 2, "there is no such directory",
                   "create it");
-    check_refusal(run(command + Words{option, file + "/t.json"}), 2, "does not exist", "create it");
-    check_refusal(run(command + Words{option, folder.path().string()}), 2, "this is a folder",
+    check_refusal(run(command + Words{option, folder.path().string()}), 2, "this is a directory",
                   "name a file in it");
   }
   for (const char* option : {"--trace", "--dot"}) {

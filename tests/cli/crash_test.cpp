@@ -36,7 +36,7 @@ std::string recorded_weights(const std::string& run) {
 
 }  // namespace
 
-TEST_CASE("a run that is killed at random times until it is complete misses no step") {
+TEST_CASE("a run that is killed at random times until it is complete misses no step", "[slow]") {
   const std::uint64_t seed = std::random_device{}();
   INFO("seed " << seed);
   std::mt19937_64 random(seed);
@@ -81,12 +81,13 @@ TEST_CASE("a run that is killed at random times until it is complete misses no s
       break;
     }
     // The last kill may have come when all was done, and only the process still there.
-    if (last.exit_code == 2) CHECK_THAT(last.err, Catch::Contains("is complete"));
+    if (last.exit_code == 2)
+      CHECK_THAT(last.err, Catch::Contains("larger --steps") || Catch::Contains("already"));
     INFO(last.err);
     REQUIRE((last.exit_code == 0 || last.exit_code == 2));
     CHECK(recorded_losses(file) == whole);
     CHECK(recorded_weights(file) == weights);
-    CHECK(fs::is_empty(folder / "run/ssd"));
+    CHECK(run({"store", "inspect", folder / "run"}).exit_code == 0);
   }
   CHECK(kills > 0);
 }
@@ -112,10 +113,8 @@ TEST_CASE("a line of the metrics that a crash has cut, and a run.json half repla
 
 TEST_CASE("a run killed after its last commit gives its weights when it is resumed") {
   const TemporaryFolder folder;
-  const Words arguments =
-      tiny_training(folder) +
-      Words{"--json",      "--steps", "5", "--policy", "greedysnake:optimizer_ssd=1,snake=off",
-            "--keep-store"};
+  const Words arguments = tiny_training(folder) + Words{"--json", "--steps", "5", "--policy",
+                                                        "greedysnake:optimizer_ssd=1,snake=off"};
   const Outcome whole = run(arguments);
   REQUIRE(whole.exit_code == 0);
   // As it was before it said that it is complete.

@@ -88,19 +88,44 @@ TEST_CASE("train --device cuda says what it trains on, in JSON too") {
   CHECK(lines.back()["event"] == "end");
 }
 
+TEST_CASE("train --policy auto without a machine file measures the GPU, once", "[slow]") {
+  const EmulatedGpu gpu;
+  const TemporaryFolder first, second, third, cache;
+  const KeptMeasurements kept(cache / "kept");
+  const auto start_of = [](std::vector<std::string> words, const std::string& device) {
+    *std::next(std::find(words.begin(), words.end(), "--device")) = device;
+    const Outcome outcome = run(words);
+    INFO(outcome.err);
+    REQUIRE(outcome.exit_code == 0);
+    return outcome.json_lines().front();
+  };
+  const auto rates = start_of(cuda_training(first, "auto", {"--json"}, "2"), "cuda");
+  CHECK(rates["rates"]["measured_seconds"] > 0.0);
+  CHECK(rates["predicted_step_seconds"] > 0.0);
+  CHECK_THAT(read_file(first.path() / "run/machine.toml"), Catch::Contains("on emulated GPU"));
+  const auto again = start_of(cuda_training(second, "auto", {"--json"}, "2"), "cuda");
+  CHECK(again["rates"]["measured_seconds"] == 0.0);
+  CHECK(again["policy"] == rates["policy"]);
+  // The CPU of this computer is another device.
+  const auto cpu = start_of(cuda_training(third, "auto", {"--json"}, "2"), "cpu");
+  CHECK(cpu["rates"]["measured_seconds"] > 0.0);
+  CHECK(cpu["rates"]["kept_in"] != rates["rates"]["kept_in"]);
+}
+
 TEST_CASE("a training on a GPU that was stopped goes on where it was") {
   const EmulatedGpu gpu;
   const TemporaryFolder whole, part;
   const std::string policy = "greedysnake:optimizer_ssd=1";
   const auto expected = losses_of(cuda_training(whole, policy), whole);
-  losses_of(cuda_training(part, policy, {"--keep-store"}, "3"), part);
+  losses_of(cuda_training(part, policy, {}, "3"), part);
   const Outcome resumed = run({"train", "--resume", "--run", part / "run", "--steps", "6"});
   INFO(resumed.err);
   REQUIRE(resumed.exit_code == 0);
   CHECK(recorded_losses(part / "run") == expected);
 }
 
-TEST_CASE("SPILLWAY_CUDA_ATTENTION is part of what a training is, and kept when it is resumed") {
+TEST_CASE("SPILLWAY_CUDA_ATTENTION is part of what a training is, and kept when it is resumed",
+          "[slow]") {
   const EmulatedGpu gpu;
   const auto weights = [](const std::vector<std::string>& words) {
     const Outcome outcome = run(words);
@@ -111,7 +136,7 @@ TEST_CASE("SPILLWAY_CUDA_ATTENTION is part of what a training is, and kept when 
   // Heads of 64, and more tokens than a tile of keys.
   const std::vector<std::string> more = {
       "--set", "model.hidden=64", "--set", "model.heads=1", "--sequences-at-once",
-      "1",     "--durability",    "step",  "--keep-store",  "--json"};
+      "1",     "--durability",    "step",  "--json"};
   const TemporaryFolder usual, straight, stopped;
   const auto words = [&](const TemporaryFolder& folder, const std::string& steps) {
     std::vector<std::string> all = cuda_training(folder, "zero-infinity", more, steps);
@@ -123,8 +148,8 @@ TEST_CASE("SPILLWAY_CUDA_ATTENTION is part of what a training is, and kept when 
   const std::string expected = weights(words(straight, "2"));
   CHECK(expected != expected_usual);
   weights(words(stopped, "1"));
-  const std::vector<std::string> resume = {"train",   "--resume", "--run",        stopped / "run",
-                                           "--steps", "2",        "--keep-store", "--json"};
+  const std::vector<std::string> resume = {"train",   "--resume", "--run", stopped / "run",
+                                           "--steps", "2",        "--json"};
   setenv("SPILLWAY_CUDA_ATTENTION", "mma", 1);
   const Outcome refused = run(resume);
   CHECK(refused.exit_code == 2);

@@ -62,6 +62,62 @@ TEST_CASE(
   }
 }
 
+namespace {
+
+// The settings of every change that a hint names: "A would make it fit; or B (a note); or C".
+std::vector<Words> all_settings_in_hint(const Outcome& outcome) {
+  std::string hint = lines_of(outcome.err).back();
+  const std::string start = "  hint: ", claim = " would make it fit", next = "; or ";
+  REQUIRE(hint.rfind(start, 0) == 0);
+  hint = hint.substr(start.size()) + next;
+  REQUIRE(hint.find(claim) != std::string::npos);
+  hint.erase(hint.find(claim), claim.size());
+  std::vector<Words> all;
+  for (std::size_t at = 0, end; (end = hint.find(next, at)) != std::string::npos;
+       at = end + next.size()) {
+    std::istringstream words(hint.substr(at, std::min(end, hint.find(" (", at)) - at));
+    Words settings;
+    for (std::string word; words >> word;) settings.push_back(word);
+    all.push_back(settings);
+  }
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("Every change that a hint names is one the command takes, and makes it fit", "[slow]") {
+  // The reserve of 56 GB makes 200 GB of 256 GB, which is too little; 286 GB suffice where 382 GB
+  // were asked for. And too little of everything else.
+  const Words large = {"--model",  "gpt-65b",       "--machine", "rtx4090-12ssd",
+                       "--policy", "zero-infinity", "--batch",   "32"};
+  const std::vector<Words> commands = {
+      large + Words{"--set", "ssd.count=4", "--set", "host.memory=256GB"},
+      large + Words{"--set", "ssd.capacity=1.2TB"}, large + Words{"--set", "ssd.count=0"},
+      large + Words{"--micro-batch", "32", "--gpu-memory", "12GB"},
+      Words{"--model", "gpt-175b", "--machine", "a100-80gb", "--policy", "auto", "--batch", "4",
+            "--host-memory", "100GB"}};
+  for (const Words& command : commands) {
+    const Words arguments = Words{"estimate"} + command;
+    INFO(Catch::StringMaker<Words>::convert(arguments));
+    const Outcome outcome = run(arguments);
+    INFO(outcome.err);
+    REQUIRE(outcome.exit_code == 3);
+    for (const Words& settings : all_settings_in_hint(outcome)) {
+      INFO(Catch::StringMaker<Words>::convert(settings));
+      const Outcome helped = run(arguments + settings);
+      INFO(helped.err);
+      CHECK(helped.exit_code == 0);
+    }
+  }
+  const Outcome reserved = run(Words{"estimate"} + commands[0]);
+  CHECK_THAT(reserved.err, Catch::Contains("(256.00 GB less the 56.00 GB of host.reserved)"));
+  CHECK_THAT(reserved.err, Catch::Contains("of which host.reserved keeps 56GB"));
+  CHECK_THAT(reserved.err, !Catch::Contains("a policy that uses the SSD"));
+  const Outcome copies = run(Words{"estimate"} + commands[1]);
+  CHECK_THAT(copies.err, Catch::Contains("with durability its store needs"));
+  CHECK_THAT(copies.err, Catch::Contains("--durability off"));
+}
+
 TEST_CASE("compare fails only if no policy fits, and still shows the table") {
   const Words command = Words{"compare", "--machine", "testbed"} + tiny_problem();
   const Outcome none = run(command + Words{"--gpu-memory", "100KB"});

@@ -13,9 +13,8 @@ namespace {
 Words keys(const nlohmann::ordered_json& object) {
   Words names;
   for (const auto& [key, value] : object.items()) names.push_back(key);
-  // Only there, and last, where kernel times were not measured at this shape.
-  if (!names.empty() && names.back() == "extrapolated" && object["extrapolated"] == true)
-    names.pop_back();
+  // Only there where kernel times were not measured at this shape.
+  if (object.value("extrapolated", false)) std::erase(names, "extrapolated");
   return names;
 }
 
@@ -27,6 +26,8 @@ const Words result_keys = {"policy",
                            "model",
                            "machine",
                            "workload",
+                           "steps",
+                           "overrides",
                            "fits",
                            "memory",
                            "step_seconds",
@@ -43,7 +44,10 @@ const Words result_keys = {"policy",
                            "stalls",
                            "tasks",
                            "schedule_seconds",
-                           "simulate_seconds"};
+                           "simulate_seconds",
+                           "durability",
+                           "wear",
+                           "trainable"};
 
 Words simulation(const char* command) {
   return Words{command, "--machine", "testbed", "--policy", "zero-infinity", "--json"} +
@@ -80,7 +84,11 @@ void check_result(const json& result) {
     CHECK(lane["busy_fraction"] <= 1.0);
     CHECK(lane["bytes"].is_number_integer());
   }
-  CHECK(result["ssd_bytes_written_per_step"] == result["lanes"]["ssd.write"]["bytes"]);
+  // All state rests on the ssd: a commit writes its record and nothing else.
+  CHECK(result["durability"]["bytes_copied_per_commit"] == 0);
+  CHECK(result["ssd_bytes_written_per_step"] ==
+        result["lanes"]["ssd.write"]["bytes"].get<std::int64_t>() +
+            result["wear"]["commit_bytes_per_step"].get<std::int64_t>());
   CHECK(result["tasks"] > 0);
 }
 
@@ -96,7 +104,7 @@ TEST_CASE("simulate and estimate --json print exactly the documented keys") {
     const json result = outcome.json();
     CHECK(result["memory"].size() == 3);
     CHECK(result["memory"]["gpu"].size() == 2);
-    CHECK(result["workload"].size() == 6);
+    CHECK(result["workload"].size() == 7);
     CHECK(result["phases"].size() == 3);
     check_result(result);
     CHECK(result["critical_path"].is_null() == (command == std::string("estimate")));
@@ -145,9 +153,9 @@ TEST_CASE("simulate is deterministic, but for the time it takes itself") {
 TEST_CASE("compare --json holds one such object for each policy") {
   const Outcome outcome = run(Words{"compare", "--machine", "testbed", "--json"} + tiny_problem());
   REQUIRE(outcome.exit_code == 0);
-  CHECK(keys_of_output(outcome) == Words{"policies"});
+  CHECK(keys_of_output(outcome) == Words{"policies", "fastest", "auto"});
   const nlohmann::ordered_json list = nlohmann::ordered_json::parse(outcome.out)["policies"];
-  CHECK(list.size() == run({"policies", "--json"}).json()["policies"].size());
+  CHECK(list.size() == run({"policies", "--json"}).json()["policies"].size() + 1);
   for (const auto& result : list) CHECK(keys(result) == result_keys);
 
   const json chosen = run(Words{"compare", "--machine", "testbed", "--json", "--policy", "resident",

@@ -26,6 +26,8 @@ namespace {
 
 constexpr std::chrono::seconds longest_run{60};
 
+std::optional<std::string> kept_measurements;
+
 // Replaces a descriptor of the child by a file. Only what may be called between fork and exec.
 void redirect(int descriptor, const char* path, int flags) {
   const int opened = ::open(path, flags, 0600);
@@ -98,6 +100,9 @@ std::vector<nlohmann::json> Outcome::json_lines() const {
   return all;
 }
 
+KeptMeasurements::KeptMeasurements(const std::string& path) { kept_measurements = path; }
+KeptMeasurements::~KeptMeasurements() { kept_measurements.reset(); }
+
 Program::Program(const std::vector<std::string>& arguments, Output output) {
   std::vector<std::string> words = {SPILLWAY_PROGRAM};
   words.insert(words.end(), arguments.begin(), arguments.end());
@@ -107,10 +112,12 @@ Program::Program(const std::vector<std::string>& arguments, Output output) {
   const std::string out = files_ / "out", err = files_ / "err";
   // What is tested here is the program with the CPU backend, also on a machine with a GPU.
   ::setenv("CUDA_VISIBLE_DEVICES", "", 1);
+  ::setenv("XDG_CACHE_HOME", kept_measurements.value_or(files_ / "cache").c_str(), 1);
   child_ = ::fork();
   if (child_ < 0) throw std::runtime_error("cannot fork");
   if (child_ == 0) {
     ::setpgid(0, 0);
+    ::signal(SIGINT, SIG_DFL);  // ignored where the tests run in the background
     redirect(STDIN_FILENO, "/dev/null", O_RDONLY);
     redirect(STDERR_FILENO, err.c_str(), O_WRONLY | O_CREAT | O_TRUNC);
     set_output(output, out.c_str());
@@ -127,6 +134,8 @@ Program::~Program() {
 }
 
 std::string Program::output() const { return read_file(files_.path() / "out"); }
+
+std::string Program::errors() const { return read_file(files_.path() / "err"); }
 
 void Program::send(int signal) const { ::kill(child_, signal); }
 

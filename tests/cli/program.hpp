@@ -49,6 +49,16 @@ class SmallDisk {
   std::string why_not_;
 };
 
+// While it lives, programs keep what they measure for next time below `path`; else each of them has
+// an empty place of its own.
+class KeptMeasurements {
+ public:
+  explicit KeptMeasurements(const std::string& path);
+  ~KeptMeasurements();
+  KeptMeasurements(const KeptMeasurements&) = delete;
+  KeptMeasurements& operator=(const KeptMeasurements&) = delete;
+};
+
 // What standard output of the program is.
 enum class Output { file, full_device, pipe_without_reader, closed };
 
@@ -72,6 +82,7 @@ class Program {
 
   // Standard output so far.
   std::string output() const;
+  std::string errors() const;  // standard error so far
   void send(int signal) const;
   bool running();
   // Waits for its end; kills it after a minute.

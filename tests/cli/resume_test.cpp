@@ -55,10 +55,16 @@ TEST_CASE("a killed run goes on with --resume and nothing else, to the same loss
   REQUIRE(rest.exit_code == 0);
   CHECK(recorded_losses(folder / "run") == recorded_losses(folder / "whole"));
   CHECK(rest.json_lines().back()["weights_hash"] == whole.json_lines().back()["weights_hash"]);
-  // Nothing is left of the store, and it says so.
+  // Its state stays, until it is removed on purpose.
+  check_refusal(run({"train", "--resume", "--run", folder / "run"}), 2, "at step 40 already",
+                "larger --steps");
+  const Outcome last = run(
+      {"train", "--resume", "--run", folder / "run", "--steps", "41", "--json", "--remove-store"});
+  INFO(last.err);
+  REQUIRE(last.exit_code == 0);
   CHECK(fs::is_empty(folder / "run/ssd"));
-  check_refusal(run({"train", "--resume", "--run", folder / "run"}), 2, "is complete",
-                "--keep-store");
+  check_refusal(run({"train", "--resume", "--run", folder / "run", "--steps", "50"}), 2,
+                "removed on purpose", "another run");
 }
 
 TEST_CASE("Ctrl-C finishes the running step and commits it") {
@@ -66,12 +72,18 @@ TEST_CASE("Ctrl-C finishes the running step and commits it") {
   const Outcome stopped =
       ended_by(tiny_training(folder) + all_on_ssd + Words{"--steps", "5000"}, 2, SIGINT);
   INFO(stopped.err);
-  REQUIRE(stopped.exit_code == 0);
+  REQUIRE(stopped.exit_code == 130);
   const std::vector<json> events = stopped.json_lines();
   CHECK(events.back()["interrupted"] == true);
   const std::int64_t steps = events.back()["steps"];
   CHECK(steps < 5000);
-  CHECK(events[events.size() - 2] == json{{"event", "commit"}, {"step", steps}});
+  CHECK(events.back()["committed_step"] == steps);
+  const std::string kept = "stopped after " + std::to_string(steps) + " of 5000 steps; step " +
+                           std::to_string(steps) + " is committed in " + folder / "run/ssd" +
+                           "\n  to go on: spillway train --resume --run " + folder / "run" + "\n";
+  CHECK_THAT(stopped.err, Catch::EndsWith(kept));
+  CHECK(events[events.size() - 2]["event"] == "commit");
+  CHECK(events[events.size() - 2]["step"] == steps);
   const Outcome inspected = run({"store", "inspect", folder / "run", "--json"});
   REQUIRE(inspected.exit_code == 0);
   const json store = inspected.json()["stores"][0];
@@ -81,11 +93,11 @@ TEST_CASE("Ctrl-C finishes the running step and commits it") {
   CHECK(store["state_bytes"]["ssd"] > 0);
 }
 
-TEST_CASE("a finished run that kept its store can be trained further") {
+TEST_CASE("a finished run can be trained further") {
   const TemporaryFolder folder;
   const Words arguments = tiny_training(folder) + all_on_ssd;
   const Outcome whole = run(arguments + Words{"--steps", "7", "--run", folder / "whole"});
-  REQUIRE(run(arguments + Words{"--steps", "4", "--keep-store"}).exit_code == 0);
+  REQUIRE(run(arguments + Words{"--steps", "4"}).exit_code == 0);
   check_refusal(run({"train", "--resume", "--run", folder / "run"}), 2, "at step 4 already",
                 "larger --steps");
   const Outcome more =
@@ -97,9 +109,7 @@ TEST_CASE("a finished run that kept its store can be trained further") {
 
 TEST_CASE("what one --resume is given holds for the next") {
   const TemporaryFolder folder;
-  REQUIRE(
-      run(tiny_training(folder) + all_on_ssd + Words{"--steps", "4", "--keep-store"}).exit_code ==
-      0);
+  REQUIRE(run(tiny_training(folder) + all_on_ssd + Words{"--steps", "4"}).exit_code == 0);
   // More steps, another policy and a limit that it needs.
   const Words resume = {"train", "--resume", "--run", folder / "run", "--json"};
   const Outcome killed =
@@ -109,7 +119,7 @@ TEST_CASE("what one --resume is given holds for the next") {
   REQUIRE(killed.signal == SIGKILL);
   const Outcome again = ended_by(resume, 3, SIGINT);
   INFO(again.err);
-  REQUIRE(again.exit_code == 0);
+  REQUIRE(again.exit_code == 130);
   const json start = again.json_lines().front();
   CHECK(start["steps"] == 5000);
   CHECK_THAT(start["policy"].get<std::string>(), Catch::StartsWith("zero-offload"));
@@ -124,11 +134,17 @@ TEST_CASE("a run without commits, or whose store was removed, is not begun anew 
       ended_by(tiny_training(folder) + Words{"--policy", "resident", "--durability", "off",
                                              "--json", "--steps", "100000"},
                1, SIGINT, "\"event\":\"step\"");
-  REQUIRE(stopped.exit_code == 0);
+  REQUIRE(stopped.exit_code == 130);
+  CHECK(stopped.json_lines().back()["committed_step"].is_null());
+  CHECK_THAT(
+      stopped.err,
+      Catch::Contains("with --durability off there is nothing to resume from") &&
+          Catch::EndsWith("the weights so far are in " + folder / "run/model.safetensors" + "\n"));
+  CHECK(fs::exists(folder / "run/model.safetensors"));
   check_refusal(run(resume), 2, "--durability off", "start another run");
   fs::remove_all(folder / "run");
   REQUIRE(ended_by(tiny_training(folder) + all_on_ssd + Words{"--steps", "5000"}, 2, SIGINT)
-              .exit_code == 0);
+              .exit_code == 130);
   const std::size_t steps = recorded_losses(folder / "run").size();
   REQUIRE(run({"store", "remove", folder / "run"}).exit_code == 0);
   check_refusal(run(resume), 2, "its store was removed", "start another run");
@@ -139,7 +155,7 @@ TEST_CASE("a store is removed as a whole or not at all") {
   const TemporaryFolder folder;
   for (const char* name : {"a", "b"}) fs::create_directory(folder / name);
   REQUIRE(run(tiny_training(folder) + all_on_ssd +
-              Words{"--steps", "3", "--keep-store", "--ssd", folder / "a" + "," + folder / "b"})
+              Words{"--steps", "3", "--ssd", folder / "a" + "," + folder / "b"})
               .exit_code == 0);
   fs::rename(folder / "b", folder / "away");
   check_refusal(run({"store", "remove", folder / "run"}), 2, "nothing was removed", "mounted");
@@ -152,21 +168,19 @@ TEST_CASE("a store is removed as a whole or not at all") {
 
 TEST_CASE("a flipped bit in committed state is found, named, and never trained on") {
   const TemporaryFolder folder;
-  REQUIRE(
-      run(tiny_training(folder) + all_on_ssd + Words{"--steps", "4", "--keep-store"}).exit_code ==
-      0);
+  REQUIRE(run(tiny_training(folder) + all_on_ssd + Words{"--steps", "4"}).exit_code == 0);
   const std::string file = folder / "run/ssd/spillway-store-0.bin";
   {
     // Version 4 lies in the first copies, which begin the file.
     std::fstream store(file, std::ios::in | std::ios::out | std::ios::binary);
-    store.seekg(4099);
+    store.seekg(8192 + 4099);
     const char byte = static_cast<char>(store.get() ^ 4);
-    store.seekp(4099);
+    store.seekp(8192 + 4099);
     store.put(byte);
   }
   const Outcome inspected = run({"store", "inspect", folder / "run"});
   CHECK(inspected.exit_code == 1);
-  CHECK_THAT(inspected.out, Catch::Contains(file) && Catch::Contains("offset 0"));
+  CHECK_THAT(inspected.out, Catch::Contains(file) && Catch::Contains("offset 8192"));
   const Outcome resumed = run({"train", "--resume", "--run", folder / "run", "--steps", "9"});
   check_complaint(resumed, 1, "are not what was written there", "smartctl");
   REQUIRE(run({"store", "remove", folder / "run"}).exit_code == 0);
@@ -186,7 +200,7 @@ TEST_CASE("what cannot be resumed says why") {
                 "name the folder of a run");
   // Changed text, seed, shape: not the same training.
   const Words arguments = tiny_training(folder) + all_on_ssd;
-  REQUIRE(run(arguments + Words{"--steps", "4", "--keep-store"}).exit_code == 0);
+  REQUIRE(run(arguments + Words{"--steps", "4"}).exit_code == 0);
   const Words again = {"train", "--resume", "--run", folder / "run", "--steps", "9"};
   check_refusal(run(again + Words{"--seed", "7"}), 2, "--seed is 7", "leave the option out");
   check_refusal(run(again + Words{"--batch", "4"}), 2, "--batch is 4", "leave the option out");

@@ -65,7 +65,9 @@ TEST_CASE("A sweep writes one row a point, in axis order, with reasons where the
   CHECK(outcome.exit_code == 0);
   // The number of points comes first.
   CHECK_THAT(outcome.out,
-             Catch::StartsWith("small: 18 points, 6 with invalid settings\n18 to run"));
+             Catch::StartsWith("small: 18 points, 6 with invalid settings\n"
+                               "  6 points: micro-batch 4 does not divide batch 6 (use "
+                               "--micro-batch 3 or --micro-batch 6)\n18 to run"));
   CHECK_THAT(outcome.err, Catch::Contains("18/18 points, 100 %"));
   const Words lines = lines_of(results(out));
   REQUIRE(lines.size() == 19);
@@ -235,6 +237,99 @@ TEST_CASE("Bad sweeps and options are refused before anything is written") {
   }
   check_refusal(run(sweep(good, out) + Words{"--jobs", "-1"}), 2, "--jobs -1", "one job a core");
   CHECK(folder.listing() == Words{"bad.toml", "good.toml", "plot.toml"});
+}
+
+TEST_CASE("Why points are invalid is said on the terminal, also what shows only in their turn") {
+  const TemporaryFolder folder;
+  // 16-bit gradients go with one micro-batch only; a million micro-batches are too many.
+  const std::string file =
+      folder.write("s.toml",
+                   "[fixed]\nmodel = \"gpt-tiny\"\nmachine = \"testbed\"\nsequence = 16\npolicy = "
+                   "\"resident\"\n[[axis]]\nbatch = [2, 1000000]\nmicro_batch = [2, 1]\n");
+  const Outcome outcome = run(sweep(file, folder / "out"));
+  CHECK(outcome.exit_code == 0);
+  CHECK_THAT(outcome.out, Catch::Contains("1 ok, 0 not fitting, 1 invalid\n  1 point: 1000000 "
+                                          "micro-batches of 1 through 4 layers in 6 steps make too "
+                                          "long a schedule"));
+  const nlohmann::json json = summary(sweep(file, folder / "out"));
+  REQUIRE(json["invalid_because"].size() == 1);
+  CHECK(json["invalid_because"][0]["points"] == 1);
+}
+
+TEST_CASE("A sweep is checked whole before its first point: series, labels, columns") {
+  if (!has_gnuplot()) {
+    WARN("there is no gnuplot");
+    return;
+  }
+  const TemporaryFolder folder;
+  const auto refused = [&](const std::string& plot, const std::string& message) {
+    const std::string text =
+        "[fixed]\nmodel = \"gpt-tiny\"\nmachine = \"testbed\"\nsequence = 16\n"
+        "policy = \"resident\"\n"
+        "[[axis]]\nbatch = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]\n"
+        "[[axis]]\n\"model.layers\" = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]\n"
+        "[[axis]]\n\"host.memory\" = [\"1GB\", \"2GB\"]\n[[plot]]\n";
+    check_refusal(run(sweep(folder.write("s.toml", text + plot), folder / "out")), 2, message, "");
+    CHECK(folder.listing() == Words{"s.toml"});
+  };
+  refused("kind = \"lines\"\nx = \"host.memory\"\n", "plot lines: 120 series are too many");
+  refused("kind = \"lines\"\nx = \"batch\"\ny = \"tokens_per_secnd\"\n",
+          "there is no column tokens_per_secnd");
+  refused("kind = \"lines\"\nx = \"batch\"\ny = \"bound_by\"\nwhere = { \"model.layers\" = 1 }\n",
+          "bound_by holds no numbers");
+  refused("kind = \"phases\"\nx = \"batch\"\n", "240 labels are too many");
+  refused("kind = \"lines\"\nx = \"batch\"\nwhere = { \"model.layers\" = 11 }\n",
+          "no point that it draws");
+  refused("kind = \"lines\"\nx = \"batch\"\ntitle = \"a\\u001b[2Jb\"\n",
+          "title holds the control character U+001B");
+}
+
+TEST_CASE("What stands in a sweep file is shown in pictures, never run by a shell") {
+  if (!has_gnuplot()) {
+    WARN("there is no gnuplot");
+    return;
+  }
+  const TemporaryFolder folder;
+  const std::string ran = folder / "ran";
+  const std::string name = "`touch ran` %s 'q' \\\"d\\\" $(touch ran)";
+  const std::string axis = "m`touch ran`%s'q'.toml";
+  folder.write(axis,
+               "[[model]]\nname = \"`touch ran`\"\nlayers = 1\nhidden = 32\nheads = 2\n"
+               "vocabulary = 256\npositions = 64\n");
+  const std::string file = folder.write(
+      "s.toml", "name = \"" + name +
+                    "\"\n[fixed]\nmachine = \"testbed\"\nsequence = 16\npolicy = \"resident\"\n"
+                    "[[axis]]\nmodel = [\"" +
+                    (folder / axis) +
+                    "\", \"gpt-tiny\"]\n[[axis]]\nbatch = [2, 4]\n"
+                    "[[plot]]\nkind = \"phases\"\nx = \"batch\"\n"
+                    "[[plot]]\nkind = \"phases\"\nname = \"turned\"\nx = \"model\"\n"
+                    "[[plot]]\nkind = \"lines\"\nx = \"model\"\ntitle = \"" +
+                    name + "\"\n");
+  const Outcome outcome = run(sweep(file, folder / "out"));
+  INFO(outcome.err);
+  CHECK(outcome.exit_code == 0);
+  for (const auto& entry : fs::recursive_directory_iterator(folder.path()))
+    CHECK(entry.path().filename() != "ran");
+}
+
+TEST_CASE("Beyond the drives that a machine file knows, rows and pictures say extrapolated") {
+  const TemporaryFolder folder;
+  const std::string file = folder.write(
+      "s.toml",
+      "[fixed]\nmodel = \"gpt-tiny\"\nmachine = \"rtx4090-12ssd\"\nsequence = 16\nbatch = 2\n"
+      "policy = \"zero-infinity\"\n[[axis]]\n\"ssd.count\" = [4, 12, 13, 24]\n"
+      "[[plot]]\nkind = \"lines\"\nx = \"ssd.count\"\n");
+  const Words plots = has_gnuplot() ? Words{} : Words{"--no-plots"};
+  REQUIRE(run(sweep(file, folder / "out") + plots).exit_code == 0);
+  const Words lines = lines_of(results(folder / "out"));
+  REQUIRE(lines.size() == 5);
+  CHECK_THAT(lines[0], Catch::Contains(",extrapolated,drives_extrapolated"));
+  CHECK_THAT(lines[2], !Catch::Contains("true,true"));
+  CHECK_THAT(lines[3], Catch::Contains("true,true"));
+  if (!has_gnuplot()) return;
+  const std::string script = read_file(folder.path() / "out" / "plots" / "lines.gp");
+  CHECK_THAT(script, Catch::Contains("Extrapolated") && Catch::Contains("13, 24"));
 }
 
 TEST_CASE("Pictures are drawn as SVG and PNG, the same bytes every time") {

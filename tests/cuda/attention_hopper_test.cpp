@@ -37,7 +37,7 @@ TEST_CASE("Attention on Hopper is that of fp64 within its roundings") {
   for (const AttentionCase& c : cases()) check_forward<bf16>(c, Way::fast);
 }
 
-TEST_CASE("Attention's gradients on Hopper are those of fp64 within its roundings") {
+TEST_CASE("Attention's gradients on Hopper are those of fp64 within its roundings", "[slow]") {
   for (const AttentionCase& c : cases()) check_backward<bf16>(c, Way::fast);
 }
 
@@ -98,7 +98,8 @@ TEST_CASE("Attention on Hopper without an output, or without a log-sum-exp, has 
 }
 
 // In any order of threads, and however many sequences there are beside it.
-TEST_CASE("Attention on Hopper gives a sequence the same bytes whatever runs beside it, and when") {
+TEST_CASE("Attention on Hopper gives a sequence the same bytes whatever runs beside it, and when",
+          "[slow]") {
   for (const std::int64_t head_size : {64, 128}) {
     const AttentionCase both = hopper_case(2, 200, 2, head_size, 4);
     INFO(both.name());

@@ -57,7 +57,7 @@ std::set<std::string> kernels_of_the_sources() {
 
 CATCH_REGISTER_LISTENER(NamesKernels)
 
-TEST_CASE("CUDA emulated: every kernel is launched by a test that sanitizers are given") {
+TEST_CASE("CUDA emulated: every kernel is launched by a test that sanitizers are given", "[slow]") {
   const std::string program = std::filesystem::read_symlink("/proc/self/exe");
   const std::string command = std::string(wish) + "=1 '" + program + "' '[sanitizer]'";
   std::set<std::string> launched;

@@ -34,7 +34,7 @@ std::map<std::string, std::int64_t> calls_of_run(const TrainingOptions& options,
   return emulator::counts();
 }
 
-TEST_CASE("CUDA emulated: the host never waits for the device inside a step") {
+TEST_CASE("CUDA emulated: the host never waits for the device inside a step", "[slow]") {
   const Workbench bench(test::folder_for_many_runs());
   for (const PolicyInfo& policy : builtin_policies()) {
     INFO(policy.name);
@@ -69,7 +69,7 @@ TEST_CASE("CUDA emulated: steps of a schedule on the GPU alone are replayed as g
   CHECK(calls_of_run(o, ignored).count("cudaGraphLaunch") == 0);
 }
 
-TEST_CASE("CUDA emulated: a slow and uneven GPU changes no number") {
+TEST_CASE("CUDA emulated: a slow and uneven GPU changes no number", "[slow]") {
   const Workbench bench(test::folder_for_many_runs());
   const test::Losses expected = train(small(bench, "resident", 5)).losses;
   for (const std::uint64_t seed : {1u, 2u, 3u}) {

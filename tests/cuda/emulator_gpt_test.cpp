@@ -49,7 +49,7 @@ TEST_CASE("GptCuda: after one step, the next only launches kernels, products and
   const Fresh fresh;
   Case test;
   test.step.enqueue();
-  const StepResult first = test.step.result();
+  const ModelStepResult first = test.step.result();
   emulator::reset_counts();
   test.step.enqueue();
   const std::vector<std::string> may = {
@@ -72,7 +72,7 @@ TEST_CASE("GptCuda: the order in which threads and blocks run changes no bit") {
   const Fresh fresh;
   Case test;
   test.step.enqueue();
-  const StepResult expected = test.step.result();
+  const ModelStepResult expected = test.step.result();
   for (const std::uint64_t seed : {1u, 2u, 3u}) {
     INFO("seed " << seed);
     emulator::seed(seed);

@@ -22,7 +22,7 @@ struct Case {
     return options;
   }
   template <class Element>
-  StepResult run(std::uint8_t mask, const DeviceArray<std::byte>& workspace) const {
+  ModelStepResult run(std::uint8_t mask, const DeviceArray<std::byte>& workspace) const {
     GptStep<Element> step(problem, workspace, parameters, tokens, targets, saving(mask));
     step.enqueue();
     return step.result();
@@ -45,12 +45,12 @@ void check_masks(std::int64_t sequences_at_once, const std::vector<std::uint8_t>
        << ", " << sequences_at_once << " sequences at once");
   const Case test = small_case<Element>(sequences_at_once);
   const DeviceArray<std::byte> workspace(gpt_workspace_bytes(test.problem));
-  const StepResult saved = test.template run<Element>(saved_all, workspace);
+  const ModelStepResult saved = test.template run<Element>(saved_all, workspace);
   CHECK(std::isfinite(saved.loss));
   CHECK(saved.memory_respected);
   for (const std::uint8_t mask : masks) {
     INFO("available " << int{mask});
-    const StepResult result = test.template run<Element>(mask, workspace);
+    const ModelStepResult result = test.template run<Element>(mask, workspace);
     CHECK(same_bits(result, saved));
     CHECK(result.memory_respected);
   }
@@ -94,7 +94,7 @@ TEST_CASE("GptCuda: a step leaves nothing behind that another would see") {
   GptStep<bf16> step(test.problem, workspace, test.parameters, test.tokens, test.targets,
                      test.saving(saved_qkv));
   step.enqueue();
-  const StepResult first = step.result();
+  const ModelStepResult first = step.result();
   const std::size_t shapes = step.gpt().shapes();
   CHECK(shapes > 0);
   step.enqueue();
@@ -108,7 +108,7 @@ TEST_CASE("GptCuda: a step captured into a graph has the bits of one that was no
   GptStep<bf16> step(test.problem, workspace, test.parameters, test.tokens, test.targets,
                      test.saving(saved_none));
   step.enqueue();
-  const StepResult eager = step.result();
+  const ModelStepResult eager = step.result();
 
   cudaGraph_t graph = nullptr;
   cudaGraphExec_t captured = nullptr;

@@ -48,7 +48,7 @@ void check_unit(const std::vector<TensorLayout>& layout, const std::vector<float
   }
 }
 
-void check_step(const Problem& problem, const StepResult& cuda, const StepResult& cpu,
+void check_step(const Problem& problem, const ModelStepResult& cuda, const ModelStepResult& cpu,
                 double bound) {
   CHECK(cuda.memory_respected);
   REQUIRE(cuda.token_losses.size() == cpu.token_losses.size());
@@ -95,10 +95,10 @@ template <class Element>
 void check_against_cpu(const GptCase& test, std::int64_t sequences_at_once) {
   constexpr bool exact = std::is_same_v<Element, float>;
   INFO((exact ? "fp32" : "bf16") << ", " << sequences_at_once << " sequences at once");
-  const StepResult cpu =
+  const ModelStepResult cpu =
       run_step(test.problem, rounded_units<Element>(test.parameters), test.tokens, test.targets);
   const Problem problem = in_precision_of<Element>(test.problem, sequences_at_once);
-  const StepResult cuda =
+  const ModelStepResult cuda =
       run_cuda_step<Element>(problem, test.parameters, test.tokens, test.targets);
   check_step(problem, cuda, cpu, exact ? fp32_bound : bf16_bound);
 }

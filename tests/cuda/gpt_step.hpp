@@ -119,9 +119,9 @@ class GptStep {
 
   // Waits; losses and gradients of what was enqueued last. Fails the test where memory beyond a
   // buffer, or a parameter, was written.
-  StepResult result() {
+  ModelStepResult result() {
     stream_.wait();
-    StepResult result;
+    ModelStepResult result;
     for (const double loss : losses_.wait()) result.loss += loss;
     result.loss /= static_cast<double>(problem_.workload.tokens_per_step());
     result.token_losses = token_losses_.download();
@@ -246,14 +246,14 @@ class GptStep {
 };
 
 template <class Element>
-StepResult run_cuda_step(const Problem& problem, const Units& parameters,
-                         const std::vector<std::int32_t>& tokens,
-                         const std::vector<std::int32_t>& targets,
-                         const StepOptions& options = {}) {
+ModelStepResult run_cuda_step(const Problem& problem, const Units& parameters,
+                              const std::vector<std::int32_t>& tokens,
+                              const std::vector<std::int32_t>& targets,
+                              const StepOptions& options = {}) {
   const DeviceArray<std::byte> workspace(gpt_workspace_bytes(problem));
   GptStep<Element> step(problem, workspace, parameters, tokens, targets, options);
   step.enqueue();
-  const StepResult result = step.result();
+  const ModelStepResult result = step.result();
   workspace.download();
   return result;
 }

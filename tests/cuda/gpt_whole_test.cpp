@@ -56,7 +56,7 @@ class Distances {
 };
 
 // Gradients by name; the token table's is the sum of what its two uses contribute.
-void add_gradients(Distances& distances, const Problem& problem, const StepResult& step,
+void add_gradients(Distances& distances, const Problem& problem, const ModelStepResult& step,
                    const Fp64Step& expected, double bound) {
   for (std::size_t unit = 0; unit < step.gradients.size(); ++unit) {
     const bool embedding = unit + 1 == step.gradients.size();
@@ -87,7 +87,7 @@ Distances cuda_distances(const GptCase& test, std::int64_t sequences_at_once,
   CHECK(rows > (least_chunks - 1) * step.gpt().head_rows());
   step.keep_logits();
   step.enqueue();
-  const StepResult result = step.result();
+  const ModelStepResult result = step.result();
   const std::vector<float> logits = step.logits();
   REQUIRE(logits.size() == expected.logits.size());
 

@@ -23,7 +23,8 @@ TrainingOptions options_of(const Workbench& bench, const std::string& policy,
   return test::in_bf16(o, attention);
 }
 
-TEST_CASE("CUDA on a Hopper: policies agree with its own attention, and stopping changes nothing") {
+TEST_CASE("CUDA on a Hopper: policies agree with its own attention, and stopping changes nothing",
+          "[slow]") {
   if (!cuda::is_hopper()) return;
   const Workbench bench(test::folder_for_many_runs());
   const Trained resident = train(options_of(bench, "resident", "wgmma"));

@@ -56,7 +56,8 @@ TEST_CASE("CUDA: a few steps with states on the drive are those of resident", "[
   CHECK(difference(losses("resident"), losses("zero-infinity")) == "");
 }
 
-TEST_CASE("CUDA: policies agree where one micro-batch makes 16-bit gradients, and with clipping") {
+TEST_CASE("CUDA: policies agree where one micro-batch makes 16-bit gradients, and with clipping",
+          "[slow]") {
   const Workbench bench(test::folder_for_many_runs());
   const auto scope = GENERATE(ClipScope::off, ClipScope::global, ClipScope::layer);
   const auto options = [&](const std::string& policy) {
@@ -75,8 +76,8 @@ TEST_CASE("CUDA: policies agree where one micro-batch makes 16-bit gradients, an
   }
 }
 
-TEST_CASE(
-    "CUDA: the loss in fp32 is the CPU backend's to fp32 rounding, in bf16 to bf16 rounding") {
+TEST_CASE("CUDA: the loss in fp32 is the CPU backend's to fp32 rounding, in bf16 to bf16 rounding",
+          "[slow]") {
   const Workbench bench(test::folder_for_many_runs());
   TrainingOptions o = bench.options("resident", 2, 32, 2);
   o.steps = 50;
@@ -106,7 +107,8 @@ TEST_CASE("CUDA: steps replayed as graphs have the numbers of steps issued task 
   CHECK(difference(replayed.losses, train(o).losses) == "");
 }
 
-TEST_CASE("CUDA: a trace has every task once, in the lane's order, after what it waits for") {
+TEST_CASE("CUDA: a trace has every task once, in the lane's order, after what it waits for",
+          "[slow]") {
   const Workbench bench(test::folder_for_many_runs());
   const auto policy = GENERATE(as<std::string>{}, "resident", "greedysnake", "zero-infinity");
   INFO(policy);
@@ -154,7 +156,7 @@ TEST_CASE("CUDA: a trace has every task once, in the lane's order, after what it
   if (policy != "resident") CHECK(to_host > none);
 }
 
-TEST_CASE("CUDA: a stopped training resumes bit for bit, under another policy") {
+TEST_CASE("CUDA: a stopped training resumes bit for bit, under another policy", "[slow]") {
   const Workbench bench(test::folder_for_many_runs());
   const auto policy = GENERATE(as<std::string>{}, "greedysnake:snake=off,optimizer_ssd=1",
                                "zero-infinity", "fuyou");

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "exec/available_memory.hpp"
 #include "tests/exec/io_test_support.hpp"
 
 using namespace spillway;

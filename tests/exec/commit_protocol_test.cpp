@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "exec/commit_record.hpp"
+#include "exec/store_header.hpp"
 #include "exec/version_gate.hpp"
 #include "tests/exec/io_test_support.hpp"
 
@@ -324,18 +325,18 @@ TEST_CASE("of two whole records the newest counts, of a torn one the other, of n
     return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   };
   const std::string four = text(sample.slot(8, 4)), five = text(sample.slot(9, 5));
-  const std::string nothing(four.size(), '\0');
-  write_file(file, four + five);
+  const std::string nothing(four.size(), '\0'), header(store_header_bytes, '\0');
+  write_file(file, header + four + five);
   CHECK(read_newest_record(file)->version == 9);
-  write_file(file, five + four);
+  write_file(file, header + five + four);
   CHECK(read_newest_record(file)->version == 9);
   std::string torn = five;
   torn[100] = static_cast<char>(torn[100] ^ 1);
-  write_file(file, four + torn);
+  write_file(file, header + four + torn);
   CHECK(read_newest_record(file)->version == 8);
-  write_file(file, nothing + five);
+  write_file(file, header + nothing + five);
   CHECK(read_newest_record(file)->version == 9);
-  write_file(file, nothing + torn);
+  write_file(file, header + nothing + torn);
   CHECK_FALSE(read_newest_record(file).has_value());
   write_file(file, "");
   CHECK_FALSE(read_newest_record(file).has_value());
@@ -346,13 +347,13 @@ TEST_CASE("of two whole records the newest counts, of a torn one the other, of n
 TEST_CASE("a record of a later format is said to be one") {
   const Sample sample;
   std::vector<std::byte> slot = sample.slot(9, 5);
-  slot[32] = std::byte{2};  // the format, which begins the body; and the checksum that fits
+  slot[32] = std::byte{3};  // the format, which begins the body; and the checksum that fits
   std::uint64_t body = 0;
   std::memcpy(&body, slot.data() + 24, sizeof(body));
   const std::uint64_t sum = ChunkTable::checksum(std::span(slot).subspan(24, 8 + body));
   std::memcpy(slot.data() + 16, &sum, sizeof(sum));
   CHECK_THAT(message_of<InputError>([&] { decode_record(slot); }),
-             Catch::Contains("format 2; this version reads 1") && Catch::Contains("version of"));
+             Catch::Contains("format 3; this version reads 2") && Catch::Contains("version of"));
 }
 
 // -- the table

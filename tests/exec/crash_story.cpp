@@ -317,7 +317,7 @@ class Story {
     }
     most_requests_ = std::max(most_requests_, diary.requests);
     if (diary.generation < 0) return;  // nobody knows of its store, if it has one
-    location_ = StoreLocation{one.training.ssd, diary.generation};
+    location_ = StoreLocation{one.training.ssd, static_cast<std::uint64_t>(diary.generation)};
     interval_ = one.training.durability.interval;
     committed_ = std::max(base, diary.committed);
     reported_ = diary.reported;

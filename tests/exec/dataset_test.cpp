@@ -32,6 +32,13 @@ bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
+// Takes files of any kind.
+Dataset of_bytes(const std::filesystem::path& path, std::uint64_t seed) {
+  return Dataset({path}, seed, Dataset::default_memory_limit, true);
+}
+
+std::string text_of(const Dataset& data) { return {data.corpus().begin(), data.corpus().end()}; }
+
 // A folder with one file of `bytes` bytes in which every position is recognisable by its
 // neighbours.
 struct Corpus {
@@ -58,7 +65,7 @@ TEST_CASE("files of folders are concatenated in sorted order, each once") {
   ::mkfifo((folder / "fifo").c_str(), 0600);
   const std::string expected = "DDDZBBBB";
   const Dataset data({folder.path()}, 1);
-  CHECK(std::string(data.corpus().begin(), data.corpus().end()) == expected);
+  CHECK(text_of(data) == expected);
   REQUIRE(data.files().size() == 5);
   CHECK(data.files()[1].path == folder / "a/z.txt");
   CHECK(data.files()[1].first_byte == 3);
@@ -66,12 +73,12 @@ TEST_CASE("files of folders are concatenated in sorted order, each once") {
 
   // Neither the order of the arguments nor naming a file twice makes a difference.
   const Dataset again({folder / "b.txt", folder.path(), folder / "a/../b.txt"}, 1);
-  CHECK(std::string(again.corpus().begin(), again.corpus().end()) == expected);
+  CHECK(text_of(again) == expected);
 }
 
 TEST_CASE("targets are the bytes after the tokens, and every token is a byte of the corpus") {
   const Corpus corpus(10'000);
-  const Dataset data({corpus.folder.path()}, 3);
+  const Dataset data = of_bytes(corpus.folder.path(), 3);
   const std::int64_t length = 33;
   const Batch drawn = batch(data, 5, 0, 20, length);
   for (std::size_t row = 0; row < 20; ++row) {
@@ -91,7 +98,7 @@ TEST_CASE("targets are the bytes after the tokens, and every token is a byte of 
 
 TEST_CASE("a batch depends on seed, step and sequence index, not on how it is asked for") {
   const Corpus corpus(100'000);
-  const Dataset data({corpus.folder.path()}, 11);
+  const Dataset data = of_bytes(corpus.folder.path(), 11);
   const Batch whole = batch(data, 4, 0, 12, 16);
   for (const std::int64_t micro_batch : {1, 2, 3, 4, 6}) {
     Batch joined;
@@ -102,8 +109,8 @@ TEST_CASE("a batch depends on seed, step and sequence index, not on how it is as
     }
     CHECK(joined == whole);
   }
-  CHECK(batch(Dataset({corpus.folder.path()}, 11), 4, 0, 12, 16) == whole);
-  CHECK_FALSE(batch(Dataset({corpus.folder.path()}, 12), 4, 0, 12, 16) == whole);
+  CHECK(batch(of_bytes(corpus.folder.path(), 11), 4, 0, 12, 16) == whole);
+  CHECK_FALSE(batch(of_bytes(corpus.folder.path(), 12), 4, 0, 12, 16) == whole);
   CHECK_FALSE(batch(data, 5, 0, 12, 16) == whole);
   CHECK_FALSE(batch(data, 4, 1, 12, 16) == whole);
 }
@@ -114,7 +121,7 @@ TEST_CASE("the sequences of a seed never change from one version to the next") {
   std::string text;
   for (int i = 0; i < 256; ++i) text.push_back(static_cast<char>(i));
   write_file(folder / "text", text);
-  const Dataset data({folder.path()}, 42);
+  const Dataset data = of_bytes(folder.path(), 42);
   CHECK(batch(data, 0, 0, 4, 1).tokens == std::vector<std::int32_t>{114, 41, 79, 111});
   CHECK(batch(data, 1000, 7, 4, 1).tokens == std::vector<std::int32_t>{186, 83, 124, 164});
 }

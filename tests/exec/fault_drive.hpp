@@ -28,7 +28,7 @@
 #include <utility>
 #include <vector>
 
-#include "exec/file_descriptor.hpp"
+#include "base/file_descriptor.hpp"
 #include "tests/exec/faulty_ring.hpp"
 
 namespace spillway::test {

@@ -35,7 +35,7 @@ struct Bench {
   }
   // All blocks as the files hold them, which are all that is left when the power is gone.
   std::vector<std::byte> in_files() const {
-    const Striping striping{2 * block, 2};
+    const Striping striping{2 * block, 2, store_header_bytes};
     const std::array files{read_file(store->files()[0]), read_file(store->files()[1])};
     std::vector<std::byte> all(blocks * block);
     for (std::uint64_t offset = 0; offset < all.size(); offset += block) {

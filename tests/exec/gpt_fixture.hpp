@@ -84,7 +84,7 @@ class Guarded {
   std::vector<float> data_;
 };
 
-struct StepResult {
+struct ModelStepResult {
   double loss = 0;                   // mean over the tokens of the step
   std::vector<double> token_losses;  // (B, T)
   Units gradients;                   // what backward and embed_backward sum up
@@ -99,10 +99,10 @@ struct StepOptions {
   const std::vector<float>* head_parameters = nullptr;  // null: the embedding unit, as it should be
 };
 
-inline StepResult run_step(const Problem& problem, const Units& parameters,
-                           const std::vector<std::int32_t>& tokens,
-                           const std::vector<std::int32_t>& targets,
-                           const StepOptions& options = {}) {
+inline ModelStepResult run_step(const Problem& problem, const Units& parameters,
+                                const std::vector<std::int32_t>& tokens,
+                                const std::vector<std::int32_t>& targets,
+                                const StepOptions& options = {}) {
   const GptCpu gpt(problem, options.variant);
   const auto layers = static_cast<std::size_t>(problem.model.layers);
   const std::int64_t b = problem.workload.micro_batch, t = problem.workload.sequence;
@@ -112,7 +112,7 @@ inline StepResult run_step(const Problem& problem, const Units& parameters,
       options.head_parameters != nullptr ? *options.head_parameters : parameters[layers];
 
   constexpr float nan = std::numeric_limits<float>::quiet_NaN();
-  StepResult result;
+  ModelStepResult result;
   result.gradients = empty_units(problem.model, nan);  // the first micro-batch must overwrite this
   result.head_gradient.assign(parameters[layers].size(), nan);
   result.token_losses.resize(tokens.size());
@@ -156,7 +156,7 @@ inline bool same_bits(const std::vector<float>& a, const std::vector<float>& b) 
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
-inline bool same_bits(const StepResult& a, const StepResult& b) {
+inline bool same_bits(const ModelStepResult& a, const ModelStepResult& b) {
   if (a.token_losses != b.token_losses || a.loss != b.loss) return false;
   for (std::size_t unit = 0; unit < a.gradients.size(); ++unit)
     if (!same_bits(a.gradients[unit], b.gradients[unit])) return false;

@@ -89,7 +89,7 @@ TEST_CASE("Every gradient equals the central difference of the loss") {
 
   StepOptions options;
   options.head_parameters = &head_parameters;
-  const StepResult result = run_step(problem, parameters, tokens, targets, options);
+  const ModelStepResult result = run_step(problem, parameters, tokens, targets, options);
   const auto loss = [&] { return run_step(problem, parameters, tokens, targets, options).loss; };
 
   for (std::size_t layer = 0; layer < 2; ++layer) {
@@ -115,7 +115,7 @@ TEST_CASE("A gradient accumulator has zeros wherever nothing contributes") {
   Problem problem = gpt_problem(13, 1, 8, 2, 6, 2, 1);
   problem.model.positions = 9;
   const Units parameters = random_parameters(problem.model, 1);
-  const StepResult result =
+  const ModelStepResult result =
       run_step(problem, parameters, random_tokens(problem, 2), random_tokens(problem, 3));
   const auto zeros = [](const std::vector<float>& unit, std::int64_t from, std::int64_t to) {
     for (std::int64_t i = from; i < to; ++i)

@@ -21,7 +21,7 @@ struct Case {
         parameters(random_parameters(p.model, 5)),
         tokens(random_tokens(p, 6)),
         targets(random_tokens(p, 7)) {}
-  StepResult run(const StepOptions& options = {}) const {
+  ModelStepResult run(const StepOptions& options = {}) const {
     return run_step(problem, parameters, tokens, targets, options);
   }
 };
@@ -35,7 +35,7 @@ Case odd_sizes() { return Case(gpt_problem(37, 2, 24, 3, 70, 4, 2)); }
 TEST_CASE("Gradients and losses are bit-identical for every cut into micro-batches") {
   Case test = odd_sizes();
   test.problem.workload.micro_batch = 4;
-  const StepResult whole = test.run();
+  const ModelStepResult whole = test.run();
   CHECK(std::isfinite(whole.loss));
   for (const std::int64_t micro_batch : {1, 2}) {
     test.problem.workload.micro_batch = micro_batch;
@@ -48,14 +48,14 @@ TEST_CASE("Gradients are bit-identical for every choice of saved activations") {
   // All 256 masks: every subset a policy could choose; 0 means that forward saves nothing.
   // Two sequences of 9 tokens: a tensor's second sequence starts at no multiple of anything.
   const Case test(gpt_problem(11, 1, 8, 2, 9, 2, 2));
-  const StepResult saved = test.run();
+  const ModelStepResult saved = test.run();
   CHECK(saved.memory_respected);
   for (int mask = 0; mask < 256; ++mask) {
     INFO("available " << mask);
     StepOptions options;
     options.available = static_cast<std::uint8_t>(mask);
     options.recomputes_output = mask % 2 == 0;
-    const StepResult result = test.run(options);
+    const ModelStepResult result = test.run(options);
     CHECK(same_bits(result, saved));
     CHECK(result.memory_respected);
   }
@@ -63,14 +63,14 @@ TEST_CASE("Gradients are bit-identical for every choice of saved activations") {
 
 TEST_CASE("Recomputation and memory hold for two chunks of attention and odd sizes") {
   const Case test = odd_sizes();
-  const StepResult saved = test.run();
+  const ModelStepResult saved = test.run();
   CHECK(saved.memory_respected);
   for (const int mask : {0x00, 0x7f, 0xfb, 0x20 | 0x04, 0xff & ~0x40, 0x80}) {
     INFO("available " << mask);
     StepOptions options;
     options.available = static_cast<std::uint8_t>(mask);
     options.recomputes_output = mask % 2 == 0;
-    const StepResult result = test.run(options);
+    const ModelStepResult result = test.run(options);
     CHECK(same_bits(result, saved));
     CHECK(result.memory_respected);
   }
@@ -78,13 +78,13 @@ TEST_CASE("Recomputation and memory hold for two chunks of attention and odd siz
 
 TEST_CASE("The CPU works sequence by sequence, however many a GPU would work on at once") {
   Case test = odd_sizes();
-  const StepResult one = test.run();
+  const ModelStepResult one = test.run();
   test.problem.workload.sequences_at_once = 2;
   for (const int mask : {0xff, 0x00, 0x24}) {
     INFO("available " << mask);
     StepOptions options;
     options.available = static_cast<std::uint8_t>(mask);
-    const StepResult result = test.run(options);
+    const ModelStepResult result = test.run(options);
     CHECK(same_bits(result, one));
     CHECK(result.memory_respected);
   }
@@ -94,7 +94,7 @@ TEST_CASE("Gradients are bit-identical for every kernel variant") {
   const Case test = odd_sizes();
   StepOptions options;
   options.variant = CpuVariant::plain;
-  const StepResult plain = test.run(options);
+  const ModelStepResult plain = test.run(options);
   for (const CpuVariant variant : {CpuVariant::avx2, CpuVariant::avx512}) {
     if (!cpu_variant_available(variant)) continue;
     options.variant = variant;
@@ -107,7 +107,7 @@ TEST_CASE("The head works in chunks of tokens where the logits of a sequence wou
   // 64 MB of logits hold 16 of the 40 tokens at this vocabulary, so there are three chunks.
   const Case test(gpt_problem(1 << 20, 1, 2, 1, 40, 1, 1));
   REQUIRE(head_chunk_tokens(test.problem) == 16);
-  const StepResult result = test.run();
+  const ModelStepResult result = test.run();
   CHECK(result.memory_respected);
   // Sum of the gradient of the logits over the vocabulary is zero for every token, so with all rows
   // of the table summed, sum_v dwte[v] = sum_tokens (sum_v dlogits[v]) norm = 0.
@@ -124,10 +124,10 @@ TEST_CASE("The head works in chunks of tokens where the logits of a sequence wou
 
 TEST_CASE("The loss of a token depends on its target and on no later token") {
   Case test = odd_sizes();
-  const StepResult before = test.run();
+  const ModelStepResult before = test.run();
   test.targets[5] = (test.targets[5] + 1) % 37;
   test.tokens[30] = (test.tokens[30] + 1) % 37;
-  const StepResult after = test.run();
+  const ModelStepResult after = test.run();
   for (std::size_t i = 0; i < 280; ++i) {
     INFO("token " << i);
     const bool changes = i == 5 || (i >= 30 && i < 70);

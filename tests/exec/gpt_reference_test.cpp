@@ -13,7 +13,7 @@ TEST_CASE("Token losses and gradients agree with PyTorch to fp32 rounding") {
   // 1e-5.
   const PyTorchReference reference;
   const Problem problem = reference.problem();
-  const StepResult result =
+  const ModelStepResult result =
       run_step(problem, reference_parameters(reference, problem.model),
                reference.tensor<std::int32_t>("tokens"), reference.tensor<std::int32_t>("targets"));
 
@@ -59,7 +59,7 @@ TEST_CASE("Ten AdamW steps give PyTorch's losses") {
   const auto losses = reference.tensor<double>("step_losses");
   REQUIRE(losses.size() == 10);
   for (const double expected : losses) {
-    const StepResult result = run_step(problem, copy, tokens, targets);
+    const ModelStepResult result = run_step(problem, copy, tokens, targets);
     INFO("step " << adam.t);
     CHECK(result.loss == Approx(expected).epsilon(1e-5));
     for (std::size_t unit = 0; unit < parameters.size(); ++unit) {

@@ -7,8 +7,8 @@
 #include <cerrno>
 
 #include "base/errors.hpp"
+#include "base/file_descriptor.hpp"
 #include "exec/arena.hpp"
-#include "exec/file_descriptor.hpp"
 
 namespace spillway::test {
 

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "exec/arena.hpp"
+#include "exec/available_memory.hpp"
 #include "tests/exec/io_test_support.hpp"
 
 using namespace spillway;
@@ -40,6 +41,11 @@ void fill_random(std::byte* to, std::uint64_t bytes, std::mt19937_64& random) {
 
 bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
+}
+
+// Of a file of a store, after its header.
+std::string contents(const std::filesystem::path& file) {
+  return read_file(file).substr(store_header_bytes);
 }
 
 // A soft resource limit, lowered for as long as this lives.
@@ -137,8 +143,8 @@ TEST_CASE("stripes go round the files, and the files go away with the store") {
     channel.sync();
     // Stripes AB | CD | E: the first and third in file 0, the second in file 1.
     const auto run = [](char letter) { return std::string(block, letter); };
-    CHECK(read_file(store.files()[0]) == run('A') + run('B') + run('E'));
-    CHECK(read_file(store.files()[1]) == run('C') + run('D'));
+    CHECK(contents(store.files()[0]) == run('A') + run('B') + run('E'));
+    CHECK(contents(store.files()[1]) == run('C') + run('D'));
   }
   CHECK(holds_nothing(folder.path()));
   CHECK(holds_nothing(other.path()));
@@ -157,7 +163,7 @@ TEST_CASE("a kept store is read again by the next run, and only with the same sh
   options.reuse = true;
   {
     const auto other_size = [&] { SsdStore({folder.path()}, 2 * mebibyte, options); };
-    CHECK(contains(message_of<MachineError>(other_size), "holds 1048576 bytes"));
+    CHECK(contains(message_of<MachineError>(other_size), "holds 1056768 bytes"));
     const auto other_folders = [&] { SsdStore({folder.path(), folder.path()}, mebibyte, options); };
     CHECK(contains(message_of<InputError>(other_folders), "spillway-store-1.bin is missing"));
   }
@@ -173,9 +179,86 @@ TEST_CASE("a kept store is read again by the next run, and only with the same sh
 
 TEST_CASE("a file left by a crash is replaced by zeros") {
   const TemporaryFolder folder;
-  write_file(folder / "spillway-store-0.bin", std::string(3 * mebibyte, 'x'));
+  const Arena memory(mebibyte);
+  std::memset(memory.data(), 'x', mebibyte);
+  {
+    SsdStore::Options options;
+    options.keep = true;
+    const SsdStore left({folder.path()}, 3 * mebibyte, options);
+    SsdStore::Channel(left).write(0, memory.data(), mebibyte);
+  }
   const SsdStore store({folder.path()}, mebibyte);
-  CHECK(read_file(store.files()[0]) == std::string(mebibyte, '\0'));
+  CHECK(contents(store.files()[0]) == std::string(mebibyte, '\0'));
+}
+
+TEST_CASE("a file that is not the store's is neither written, emptied nor removed") {
+  const TemporaryFolder folder, elsewhere;
+  const std::string precious(3 * mebibyte, 'x');
+  const std::filesystem::path stripe = folder / "spillway-store-0.bin";
+  const auto refusal = [&](bool reuse) {
+    SsdStore::Options options;
+    options.reuse = reuse;
+    return message_of<InputError>([&] { SsdStore({folder.path()}, mebibyte, options); });
+  };
+  for (const bool reuse : {false, true}) {
+    INFO("to go on with a store: " << reuse);
+    // A file of the user's under the store's name.
+    write_file(stripe, precious);
+    CHECK(contains(refusal(reuse), "spillway-store-0.bin is not a file of"));
+    CHECK(read_file(stripe) == precious);
+    std::filesystem::remove(stripe);
+    // A symbolic link to one, and a dangling one that would make a file elsewhere.
+    write_file(elsewhere / "precious", precious);
+    for (const char* target : {"precious", "absent"}) {
+      std::filesystem::create_symlink(elsewhere / target, stripe);
+      CHECK(contains(refusal(reuse), "is a symbolic link"));
+      CHECK(std::filesystem::is_symlink(stripe));
+      std::filesystem::remove(stripe);
+    }
+    CHECK(read_file(elsewhere / "precious") == precious);
+    CHECK(!std::filesystem::exists(elsewhere / "absent"));
+    // A FIFO, which would hang whoever opens it, and a directory.
+    REQUIRE(::mkfifo(stripe.c_str(), 0600) == 0);
+    CHECK(contains(refusal(reuse), "is a FIFO, not a file"));
+    std::filesystem::remove(stripe);
+    std::filesystem::create_directory(stripe);
+    CHECK(contains(refusal(reuse), "is a directory, not a file"));
+    std::filesystem::remove(stripe);
+  }
+  // A store of ours that has a second name: a backup made of hard links.
+  SsdStore::Options options;
+  options.keep = true;
+  { const SsdStore store({folder.path()}, mebibyte, options); }
+  const std::string before = read_file(stripe);
+  std::filesystem::create_hard_link(stripe, elsewhere / "backup");
+  for (const bool reuse : {false, true})
+    CHECK(contains(refusal(reuse), "has 2 names (hard links)"));
+  CHECK(read_file(elsewhere / "backup") == before);
+}
+
+TEST_CASE("a name that becomes a link while the store is in use leads its removal nowhere") {
+  const TemporaryFolder folder, elsewhere;
+  write_file(elsewhere / "precious", "text");
+  const std::filesystem::path stripe = folder / "spillway-store-0.bin";
+  {
+    const SsdStore store({folder.path()}, mebibyte);
+    std::filesystem::remove(stripe);
+    std::filesystem::create_symlink(elsewhere / "precious", stripe);
+    CHECK_THROWS_AS(store.require_files(), MachineError);
+  }
+  CHECK(read_file(elsewhere / "precious") == "text");
+  CHECK(std::filesystem::is_symlink(stripe));
+}
+
+TEST_CASE("the files of a store are for their user alone") {
+  const TemporaryFolder folder;
+  SsdStore::Options options;
+  options.record_bytes = 8192;
+  const SsdStore store({folder.path()}, mebibyte, options);
+  for (const std::filesystem::path& file : store.files()) {
+    CHECK((std::filesystem::status(file).permissions() & std::filesystem::perms::all) ==
+          (std::filesystem::perms::owner_read | std::filesystem::perms::owner_write));
+  }
 }
 
 TEST_CASE("two runs cannot share a store") {
@@ -227,7 +310,7 @@ TEST_CASE("directories on one small file system share its room") {
   // 3 MiB fit; 6 MiB do not, though 3 MiB in each of two directories would, looked at one by one.
   const Paths twice = {disk.path(), disk.path()};
   const std::string message = message_of<MachineError>([&] { SsdStore(twice, 6 * mebibyte); });
-  CHECK(contains(message, "the SSD store needs 6.29 MB, has 4.19 MB in"));
+  CHECK(contains(message, "the SSD store needs 6.31 MB, has 4.19 MB in"));
   CHECK(holds_nothing(disk.path()));
   const SsdStore store(twice, 3 * mebibyte);
   const auto reserved = std::filesystem::space(disk.path()).available;
@@ -255,8 +338,8 @@ TEST_CASE("bad directories and options are the user's input") {
   const TemporaryFolder folder;
   CHECK(contains(message_of<InputError>([] { SsdStore({}, mebibyte); }), "no directory"));
   const auto missing = [&] { SsdStore({folder / "nowhere"}, mebibyte); };
-  CHECK(
-      contains(message_of<InputError>(missing), (folder / "nowhere").string() + " does not exist"));
+  CHECK(contains(message_of<InputError>(missing),
+                 (folder / "nowhere").string() + ": there is no such directory"));
   write_file(folder / "file", "text");
   CHECK_THROWS_AS(SsdStore({folder / "file"}, mebibyte), InputError);
   CHECK_THROWS_AS(SsdStore({folder.path()}, mebibyte, with_stripe(1000)), InputError);

@@ -283,7 +283,8 @@ TEST_CASE("what lies in a directory is found, and a chunk that was changed is na
   const StatePart& part = point.record.identity.parts[0];
   const fs::path file = store_file(found[0].directories[0], 0, found[0].generation);
   // The first stripe is as long as all that is stored here.
-  const std::uint64_t at = part.address[static_cast<std::size_t>(point.record.copy())];
+  const std::uint64_t at =
+      store_header_bytes + part.address[static_cast<std::size_t>(point.record.copy())];
   std::string bytes = read_file(file);
   REQUIRE(at < bytes.size());
   bytes[at] = static_cast<char>(bytes[at] ^ 1);
@@ -295,6 +296,21 @@ TEST_CASE("what lies in a directory is found, and a chunk that was changed is na
   CHECK(bad[0].unit == part.unit);
   CHECK(bad[0].file == file);
   CHECK(bad[0].offset == at);
+}
+
+TEST_CASE("a forged record whose chunks cross the store's own boundaries is refused") {
+  const Workbench bench(folder_for_many_runs());
+  TrainingOptions options = durable(bench, on_ssd);
+  options.stripe_bytes = 8192;  // several chunks a part
+  const Ended head = train(options, 3);
+  ResumePoint point = find_resume_point(head.location);
+  auto& parts = point.record.chunks;
+  const auto long_one = std::find_if(parts.begin(), parts.end(),
+                                     [](const auto& chunks) { return chunks.size() > 1; });
+  REQUIRE(long_one != parts.end());
+  long_one->erase(long_one->begin());  // the second one now begins where the first did
+  CHECK_THAT(message_of<InputError>([&] { check_store(point, [](auto, auto) {}); }),
+             Catch::Contains("as no run does"));
 }
 
 }  // namespace

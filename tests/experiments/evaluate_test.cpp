@@ -3,7 +3,6 @@
 #include <catch2/catch.hpp>
 
 #include "base/errors.hpp"
-#include "experiments/train_plan.hpp"
 
 namespace spillway {
 namespace {
@@ -65,42 +64,6 @@ TEST_CASE("machine files measured on a GPU are evaluated as GPUs train") {
   CHECK(at_once() == 12);
   problem.machine.gpu.is_cpu = true;
   CHECK(at_once() == 1);
-}
-
-TEST_CASE("what does not fit is listed without a result, and never chosen") {
-  Problem problem = gpt13b(8);
-  const auto all = evaluate_policies(problem, true);
-  REQUIRE(all.size() == builtin_policies().size());
-  const auto best = fastest(all);
-  REQUIRE(best);
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    CHECK(all[i].result.has_value() == all[i].schedule.fits());
-    if (all[i].result)
-      CHECK(all[i].result->tokens_per_second <= all[*best].result->tokens_per_second);
-  }
-  CHECK_FALSE(all[0].schedule.fits());  // resident: 13B parameters, 16 bytes each, in 24 GB
-  problem.machine.gpu.memory = std::uint64_t{1} << 20;
-  CHECK_FALSE(fastest(evaluate_policies(problem, false)));
-}
-
-TEST_CASE("a training plan settles policy, micro-batch and prediction") {
-  Problem problem = gpt13b(8);
-  problem.workload.gradient = GradientWidth::bits32;
-  TrainHardware gpu;
-  gpu.cuda = true;
-  const TrainPlan plan = plan_training(problem, true, "auto", false, {}, gpu);
-  const auto all = evaluate_policies(problem, true);
-  const Evaluation& best = all[*fastest(all)];
-  CHECK(plan.policy == best.schedule.policy());
-  CHECK(plan.problem.workload.micro_batch == best.schedule.problem().workload.micro_batch);
-  REQUIRE(plan.predicted_step_seconds);
-  CHECK(*plan.predicted_step_seconds == best.result->step_seconds);
-  // A file that describes a GPU predicts nothing of the CPU.
-  CHECK_FALSE(plan_training(problem, true, "auto", false, {}).predicted_step_seconds);
-  // Without a machine file there is nothing to predict with.
-  CHECK_THROWS_AS(plan_training(problem, true, "auto", true, {}), InputError);
-  problem.machine.gpu.memory = std::uint64_t{1} << 20;
-  CHECK_THROWS_AS(plan_training(problem, false, "fuyou", false, {}), FitError);
 }
 
 }  // namespace

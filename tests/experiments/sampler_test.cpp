@@ -34,6 +34,16 @@ TEST_CASE("at least ten samples are taken after the warm-up, whatever is asked")
   CHECK(sample_ns(rule, [] {}).size() == 25);
 }
 
+TEST_CASE("where one sample is enough, work that takes long is done once") {
+  SamplingRule rule{5, 1, 0, 1};
+  int worked = 0;
+  CHECK(sample_ns(rule, [&] { ++worked; }).size() == 1);
+  CHECK(worked == 1);  // the first one counts: there was no time to warm up
+  rule.most_seconds = 100;
+  CHECK(sample_ns(rule, [&] { ++worked; }).size() == 5);
+  CHECK(worked == 7);
+}
+
 TEST_CASE("the fit finds latency and rate of an exact line, and stays sane off it") {
   // y = 50 us + x / (2 GB/s)
   std::vector<std::pair<double, double>> points;

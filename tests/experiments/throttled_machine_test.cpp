@@ -3,6 +3,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "base/errors.hpp"
 #include "policies/policy.hpp"
 #include "policies/program.hpp"
 #include "sim/simulate.hpp"
@@ -98,6 +99,11 @@ TEST_CASE("A trace says what it was throttled to") {
   CHECK_FALSE(recorded_throttle(trace).any());
   trace.set_metadata("throttle", "\"h2d=1GB/s\"");
   CHECK(recorded_throttle(trace) == parse_throttle("h2d=1GB/s"));
+  for (const char* damaged : {"5", "null", "[\"h2d=1GB/s\"]", "\"h2d\""}) {
+    INFO("throttle is " << damaged);
+    trace.set_metadata("throttle", damaged);
+    CHECK_THROWS_AS(recorded_throttle(trace), InputError);
+  }
 }
 
 }  // namespace spillway

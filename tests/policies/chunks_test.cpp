@@ -63,3 +63,11 @@ TEST_CASE("a schedule of too many micro-batches is refused before it takes all m
   CHECK_THROWS_WITH(build_schedule(problem, "greedysnake", 4),
                     Catch::Contains("too long a schedule") && Catch::Contains("of memory"));
 }
+
+TEST_CASE(
+    "a policy with many tasks a layer is refused by its own number of them, before it is built") {
+  // Tensor by tensor, with reads and barriers: four times as many tasks as fuyou's.
+  const Problem deep = tiny_problem(5'000, 1);
+  CHECK_THROWS_WITH(build_schedule(deep, "zero-infinity", 100),
+                    Catch::Contains("too long a schedule") && Catch::Contains("million tasks"));
+}

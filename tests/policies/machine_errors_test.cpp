@@ -229,3 +229,32 @@ TEST_CASE("option --set: every error names the override") {
               "12");
   check_error(set("ssd.by_count=3"), "--set ssd.by_count=3: unknown key ssd.by_count", "ssd.count");
 }
+
+TEST_CASE("numbers that no machine has are refused where they stand") {
+  const std::string hint = "check the number and its unit";
+  check_error(with("10TFLOPS", "1e-300FLOPS"),
+              "m.toml:4:9: gpu.flops: 1e-300 is outside 1 .. 1e+21", hint);
+  check_error(with("12GB/s", "1e300B/s"), "m.toml:7:7: pcie.h2d: 1e+300 is outside", hint);
+  check_error(with("8GB", "17EB"), "m.toml:3:10: gpu.memory: 1.7e+19 is outside 0 .. 1e+18", hint);
+  check_error(with("cores = 8", "cores = 1e300"), "m.toml:12:9: host.cores: 1e+300", hint);
+  check_error(with("count = 1\nread = \"1GB/s\"", "count = 1\nread = \"1e-9B/s\""),
+              "m.toml:", hint);
+  check_error(with("median_ns = 12", "median_ns = 9000000000000000000"), "m.toml:", hint);
+  check_error(set("pcie.latency=9000000000s"), "--set pcie.latency=9000000000s: pcie.latency",
+              hint);
+  // The capacity grows with the drives, beyond what can be counted.
+  check_error(set("ssd.count=9000000000000000000"), "m.toml:", hint);
+}
+
+TEST_CASE("names and texts of a machine that a terminal would obey or hide are refused") {
+  check_error(with("\"m\"", "\"m\\u001b[2J\""),
+              "m.toml:1:8: name: the text holds the control character U+001B", "UTF-8");
+  check_error(with("\"m\"", "\"a\\nb\""), "m.toml:1:8: name: it holds the control character U+000A",
+              "letters, digits");
+  check_error(with("\"m\"", "\"m\\u202e\""), "m.toml:1:8: name: the text holds the invisible", "");
+  check_error(with("\"m\"", "\"" + std::string(201, 'm') + "\""), "m.toml:1:8: name: it has 201",
+              "shorter");
+  check_error(with("[gpu]", "description = \"\\u200b\"\n[gpu]"), "m.toml:2:15: description: the",
+              "");
+  CHECK_NOTHROW(with("[gpu]", "description = \"two\\nlines, größe\"\n[gpu]")());
+}

@@ -135,7 +135,8 @@ TEST_CASE("a model written as TOML reads back the same") {
     check_equal(parse_model(model_to_toml(model), "written"), model);
   }
   ModelSpec odd = load_model("llama2-70b");
-  odd.name = "quote \" backslash \\ newline \n tab \t bell \a delete \x7f umlaut \xc3\xbc";
+  odd.name = "quote \" backslash \\ umlaut \xc3\xbc";
+  odd.source = "quote \" backslash \\ newline \n tab \t umlaut \xc3\xbc";
   check_equal(parse_model(model_to_toml(odd), "written"), odd);
 }
 
@@ -168,7 +169,7 @@ TEST_CASE("errors of --set name it, and the key that was meant") {
               "12");
   check_error(set("layers=1.5"), "--set model.layers=1.5: layers: \"1.5\" is not a whole", "12");
   check_error(set("layers="), "--set model.layers=: layers: \"\" is not a whole number", "12");
-  check_error(set("layers=0"), "--set model.layers=0: layers: 0 is outside 1 .. 100000", "");
+  check_error(set("layers=0"), "--set model.layers=0: layers: 0 is outside 1 .. 5000", "");
   check_error(set("heads=48"), "--set model.heads=48: heads: 48 heads do not divide hidden = 5120",
               "use 40 or 64 heads");
   check_error(set("architecture=lama"),
@@ -248,4 +249,13 @@ TEST_CASE("validate names the model and the field") {
   model.positions = 0;
   check_error([&] { model.validate(); }, "model gpt-tiny: positions: 0 is outside 1 .. 100000000",
               "");
+}
+
+TEST_CASE("a model of more parameters than are planned for is refused, each size being in range") {
+  check_error(
+      [] {
+        load_model("gpt-tiny", {"layers=5000", "hidden=1000000"});
+      },
+      "--set model.layers=5000: layers: 5000 layers of 12000013000000 parameters and ",
+      "fewer layers");
 }

@@ -108,3 +108,27 @@ TEST_CASE("the model is checked too") {
   check_error([&] { broken.validate(); },
               "model gpt-tiny: heads: 3 heads do not divide hidden = 128", "use 2 or 4 heads");
 }
+
+TEST_CASE("activations beyond what bytes can count are refused, whatever makes them so many") {
+  Problem large = problem(100'000'000, 100'000'000);
+  large.model.positions = large.workload.sequence = 100'000'000;
+  check_error([&] { large.validate(); }, "100000000 sequences of 100000000 tokens through 4 layers",
+              "smaller batch");
+  // What is trained in earnest is far below: 412 billion parameters, 4 million tokens a step.
+  Problem real = problem(2048, 8);
+  real.model = load_model("gpt-412b");
+  real.model.positions = real.workload.sequence = 2048;
+  CHECK_NOTHROW(real.validate());
+}
+
+TEST_CASE(
+    "sequences at once are the largest divisor that fits, found at once for any micro-batch") {
+  Problem one = problem(99'999'989, 99'999'989);  // a prime
+  one.model.hidden = 1;
+  one.workload.sequence = 1;
+  one.use_gpu_sequences_at_once();
+  CHECK(one.workload.sequences_at_once == 1);
+  one.workload.micro_batch = one.workload.batch = 100'000'000;
+  one.use_gpu_sequences_at_once();
+  CHECK(one.workload.sequences_at_once == 25'000'000);  // at most 2^25
+}

@@ -2,6 +2,8 @@
 #include <catch2/catch.hpp>
 
 #include <algorithm>
+#include <string>
+#include <tuple>
 
 #include "base/errors.hpp"
 #include "policies/policy.hpp"
@@ -153,4 +155,23 @@ TEST_CASE("Another schedule than the recorded one is refused") {
   Trace steps = recorded();
   steps.set_metadata("steps", "3");
   check_error([&] { rebuild_schedule(steps, "run.json"); }, expected, "another version");
+}
+
+TEST_CASE("a trace whose numbers are none of ours is damaged, and says which") {
+  for (const auto& [key, from, to, what] :
+       {std::tuple{"limits", "\"gpu\":", "\"gpu\":1e300,\"x\":", "gpu is 1e+300"},
+        {"limits", "\"host\":", "\"host\":-1,\"x\":", "host is -1"},
+        {"workload", "\"batch\":", "\"batch\":2.5,\"x\":", "batch is 2.5"},
+        {"workload", "\"micro_batch\":", "\"micro_batch\":\"2\",\"x\":", "micro_batch is string"},
+        {"workload", "\"sequence\":", "\"sequence\":[[]],\"x\":", "sequence is array"}}) {
+    Trace trace = recorded();
+    std::string text = *trace.find_metadata(key);
+    text.replace(text.find(from), std::string(from).size(), to);
+    trace.set_metadata(key, text);
+    check_error([&] { rebuild_schedule(trace, "t.json"); },
+                std::string("t.json: damaged metadata: ") + what + ", not a whole number", "");
+  }
+  Trace trace = recorded();
+  trace.set_metadata("steps", "99999999999999999999");
+  check_error([&] { rebuild_schedule(trace, "t.json"); }, "t.json: damaged metadata: steps is", "");
 }

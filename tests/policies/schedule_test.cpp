@@ -220,11 +220,11 @@ namespace {
 
 // Gives the problem the memory that the hint of a FitError asks for.
 void apply(const std::string& hint, Problem& problem) {
-  const std::regex option("(--gpu-memory |--host-memory |--set ssd\\.capacity=)(\\d+)B");
+  const std::regex option("(gpu\\.memory|host\\.memory|ssd\\.capacity) = (\\d+)B");
   int found = 0;
   for (std::sregex_iterator it(hint.begin(), hint.end(), option), end; it != end; ++it, ++found) {
     const std::uint64_t bytes = std::stoull((*it)[2]);
-    const char which = (*it)[1].str()[2];  // --gpu, --host, --set
+    const char which = (*it)[1].str()[0];
     if (which == 'g') problem.machine.gpu.memory = bytes;
     if (which == 'h') problem.machine.host.memory = bytes;
     if (which == 's') problem.machine.ssd.capacity = bytes;
@@ -276,4 +276,19 @@ TEST_CASE(
       }
     }
   }
+}
+
+TEST_CASE("the critical path of times whose sum no number holds is the whole path all the same") {
+  const Schedule schedule = build_schedule(tiny_problem(2, 1), "resident", 1);
+  // One forward and one backward of a block that take 190 years each: one after the other, 380.
+  std::vector<std::int64_t> weights(schedule.tasks().size(), 0);
+  std::vector<TaskId> slow;
+  for (const TaskKind kind : {TaskKind::forward, TaskKind::backward}) {
+    TaskId id = 0;
+    while (schedule.tasks()[id].kind != kind) ++id;
+    weights[id] = 6'000'000'000'000'000'000;
+    slow.push_back(id);
+  }
+  const std::vector<TaskId> path = schedule.critical_path(weights);
+  for (const TaskId id : slow) CHECK(std::count(path.begin(), path.end(), id) == 1);
 }

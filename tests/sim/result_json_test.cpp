@@ -30,6 +30,8 @@ TEST_CASE("The JSON object has every key, in the documented order") {
                            "model",
                            "machine",
                            "workload",
+                           "steps",
+                           "overrides",
                            "fits",
                            "memory",
                            "step_seconds",
@@ -47,8 +49,8 @@ TEST_CASE("The JSON object has every key, in the documented order") {
                            "tasks",
                            "schedule_seconds",
                            "simulate_seconds"});
-  CHECK(keys(json["workload"]) ==
-        Keys{"batch", "micro_batch", "micro_batches", "sequence", "gradient_clip", "on_nonfinite"});
+  CHECK(keys(json["workload"]) == Keys{"batch", "micro_batch", "micro_batches", "sequence",
+                                       "precision", "gradient_clip", "on_nonfinite"});
   CHECK(keys(json["memory"]) == Keys{"gpu", "host", "ssd"});
   CHECK(keys(json["memory"]["gpu"]) == Keys{"peak_bytes", "capacity_bytes"});
   CHECK(keys(json["phases"]) == Keys{"forward", "backward", "optimizer"});

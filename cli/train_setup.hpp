@@ -1,0 +1,30 @@
+// Everything that `train` settles before the first step: what it goes on from, on which device,
+// with which plan, in which folder.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include <memory>
+#include <string>
+
+#include "cli/measure_machine.hpp"
+#include "cli/train_options.hpp"
+#include "exec/run_folder.hpp"
+#include "exec/training.hpp"
+#include "experiments/train_plan.hpp"
+
+namespace spillway::cli {
+
+struct Preparation {
+  TrainPlan plan;
+  RunFolder folder;
+  TrainingOptions training;
+  std::string why_cpu;  // where the user left the choice to the program
+  std::string other_machine;
+  std::shared_ptr<MeasuredRates> rates;
+};
+
+// Throws InputError, FitError, MachineError; the folder of a new run is then gone again.
+Preparation prepare(CLI::App& command, TrainOptions& options);
+
+}  // namespace spillway::cli
