@@ -30,6 +30,9 @@ constexpr std::string_view message_in(StopSignals::Phase now) {
   switch (now) {
     case StopSignals::Phase::preparing:
       return "\ninterrupted: this ends before training begins; once more ends it at once\n";
+    case StopSignals::Phase::planning:
+      return "\nspillway: interrupted before the first step\n"
+             "  hint: nothing was trained, and what was there is as it was\n";
     case StopSignals::Phase::training_with_commits:
       return "\ninterrupted: training ends after the running step, once that is committed; once "
              "more ends it at once, back to its last commit\n";
@@ -51,6 +54,7 @@ void on_signal(int signal) {
   std::signal(SIGTERM, SIG_DFL);
   const std::string_view message = message_in(phase);
   static_cast<void>(!::write(STDERR_FILENO, message.data(), message.size()));
+  if (phase == StopSignals::Phase::planning) ::_exit(128 + signal);
   wake(1);
   errno = error_number;
 }
@@ -83,7 +87,11 @@ void StopSignals::check(const std::string& during, const std::string& hint) {
   if (came()) throw Interrupted("interrupted " + during, hint, exit_code());
 }
 
-void StopSignals::enter(Phase now) { phase = now; }
+void StopSignals::enter(Phase now) {
+  phase = now;
+  if (now == Phase::planning)
+    check("before the first step", "nothing was trained, and nothing is left behind");
+}
 
 void StopSignals::on_stop(std::function<void()> listener) {
   const std::lock_guard lock(mutex_);

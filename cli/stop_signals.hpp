@@ -38,9 +38,11 @@ class StopSignals {
   // Throws Interrupted if a signal has come: "interrupted WHILE".
   static void check(const std::string& during, const std::string& hint);
 
-  // What the program does, for what the signal handler says: nothing yet that could be kept,
-  // training with or without commits, or writing down what was trained.
-  enum class Phase { preparing, training_with_commits, training, finishing };
+  // What the program does, for what the signal handler says: preparing, with things to be put back;
+  // planning, with none, so that the first signal ends the program at once; training with or
+  // without commits; or writing down what was trained. Entering `planning` throws Interrupted if a
+  // signal has come.
+  enum class Phase { preparing, planning, training_with_commits, training, finishing };
   static void enter(Phase phase);
 
   // Called on a thread of its own when the first signal comes; at once if it has come already.

@@ -90,9 +90,6 @@ DeviceChoice choose_device(TrainOptions& options, const ThrottleRates& throttle,
 
 TrainHardware hardware_of(const DeviceChoice& choice, const ProblemOptions& options) {
   TrainHardware hardware;
-  hardware.before_each = [] {
-    StopSignals::check("before the first step", "nothing was trained, and nothing is left behind");
-  };
   if (!choice.gpu) return hardware;
   hardware.cuda = true;
   hardware.choose_sequences_at_once = !options.sequences_at_once;
@@ -138,14 +135,29 @@ Preparation prepare(CLI::App& command, TrainOptions& options) {
   std::vector<fs::path> drives = ssd_directories(options.ssd);
   const bool drives_given = !drives.empty();
   if (!drives_given) drives.push_back(nearest_existing(options.run.empty() ? "." : options.run));
+  // What can be refused at once is, before anything takes long.
+  if (!resumed && !options.run.empty()) RunFolder::require_new(options.run);
+  std::vector<fs::path> data(options.data.begin(), options.data.end());
+  if (data.empty()) data = default_text();
+  auto dataset = std::make_shared<const Dataset>(data, options.seed, Dataset::default_memory_limit,
+                                                 options.binary_data);
+  dataset->require(problem.workload.sequence, problem.model.vocabulary);
   TrainHardware hardware = hardware_of(device, options.problem);
   const auto rates = std::make_shared<MeasuredRates>();
-  hardware.measure =
-      measure_this_machine({drives, options.threads, device.gpu, throttle, options.quiet}, rates);
+  hardware.measure = [measure = measure_this_machine(
+                          {drives, options.threads, device.gpu, throttle, options.quiet}, rates)](
+                         const Problem& of, const std::vector<std::int64_t>& micro_batches) {
+    StopSignals::enter(StopSignals::Phase::preparing);  // there are files to be removed
+    Machine measured = measure(of, micro_batches);
+    StopSignals::enter(StopSignals::Phase::planning);
+    return measured;
+  };
   Activity planning("choosing how to train");
+  StopSignals::enter(StopSignals::Phase::planning);
   TrainPlan plan =
       plan_training(problem, options.problem.chooses_micro_batch(), options.policy,
                     options.problem.machine.empty(), drives, hardware, {durability, options.steps});
+  StopSignals::enter(StopSignals::Phase::preparing);
   RunFolder folder =
       resumed ? std::move(*resumed) : RunFolder::create(options.run, plan.problem.model.name);
   folder.saved().options = std::move(saved_options);
@@ -170,9 +182,9 @@ Preparation prepare(CLI::App& command, TrainOptions& options) {
   }
   training.throttle = throttle;
   training.predicted_step_seconds = plan.predicted_step_seconds.value_or(0);
-  for (const std::string& path : options.data) training.data.emplace_back(path);
-  if (options.data.empty()) training.data = default_text();
+  training.data = std::move(data);
   training.binary_data = options.binary_data;
+  training.dataset = std::move(dataset);
   training.durability = durability;
   training.resume = std::move(point);
   training.overwrite = options.overwrite;

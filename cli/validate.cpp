@@ -10,8 +10,10 @@
 #include "base/units.hpp"
 #include "cli/commands.hpp"
 #include "cli/output.hpp"
+#include "cli/problem_options.hpp"
 #include "cli/progress.hpp"
 #include "experiments/validate.hpp"
+#include "sim/result_json.hpp"
 #include "traces/perfetto.hpp"
 
 namespace spillway::cli {
@@ -53,6 +55,9 @@ ordered_json to_json(const Validation& v) {
   return {{"policy", v.schedule.policy()},
           {"model", v.schedule.problem().model.name},
           {"machine", v.schedule.problem().machine.name},
+          {"workload", spillway::to_json(v.schedule.problem().workload)},
+          {"steps", v.schedule.steps()},
+          {"overrides", v.schedule.problem().overrides},
           {"predicted_step_seconds", c.predicted.median_seconds},
           {"measured_step_seconds", c.measured.median_seconds},
           {"error", c.error},
@@ -69,6 +74,7 @@ ordered_json to_json(const Validation& v) {
 void print_report(const Validation& v, const std::string& path) {
   const TraceComparison& c = v.comparison;
   fmt::print("{}: {} with policy {}\n", path, v.schedule.problem().model.name, v.schedule.policy());
+  fmt::print("{}\n", assumptions_text(v.schedule.problem(), v.schedule.steps()));
   fmt::print(
       "step       predicted {:>10}   measured {:>10}   error {:+.1f} %   (median of {} step{}{})\n",
       format_seconds(c.predicted.median_seconds), format_seconds(c.measured.median_seconds),
@@ -145,7 +151,7 @@ void run(const Options& options) {
   if (!options.machine.empty()) machine = load_machine(options.machine, options.settings);
   const Validation validation = [&] {
     Activity activity("reading the trace and simulating its schedule");
-    return validate_trace(read_trace(options.trace), options.trace, machine);
+    return validate_trace(read_trace(options.trace), options.trace, machine, options.settings);
   }();
   if (options.json) {
     fmt::print("{}\n", to_text(to_json(validation)));

@@ -37,6 +37,12 @@ fs::path make_new_folder(const fs::path& parent, const std::string& name) {
                    "name one with --run");
 }
 
+void require_empty(const Directory& folder) {
+  if (folder.is_empty()) return;
+  throw InputError(fmt::format("--run {}: the folder is not empty", folder.path().string()),
+                   "each run has a folder of its own: name a new one, or remove this one");
+}
+
 // With links resolved: a link in a run's folder may lead to the state of another one.
 bool is_really_inside(const fs::path& directory, const fs::path& folder) {
   std::error_code error;
@@ -62,18 +68,24 @@ void RunFolder::enter(bool take_over, bool anew) {
   home_ = home_of(*directory_, here_);
 }
 
+void RunFolder::require_new(const std::string& path) {
+  std::error_code ignored;
+  if (!fs::exists(path, ignored)) return;
+  if (!fs::is_directory(path, ignored))
+    throw InputError(fmt::format("--run {}: this is not a folder", path), "name a new folder");
+  require_empty(Directory(path));
+}
+
 RunFolder RunFolder::create(const std::string& path, const std::string& name,
                             const Surroundings& here) {
   const fs::path existing = nearest_existing(path.empty() ? fs::path("runs") : fs::path(path));
   fs::path folder = path;
   if (path.empty()) {
-    folder = make_new_folder(
-        "runs", fmt::format("{}-{:%Y%m%d-%H%M%S}", name, fmt::localtime(std::time(nullptr))));
+    folder = make_new_folder("runs", fmt::format("{}-{:%Y%m%d-%H%M%S}", file_name_from(name),
+                                                 fmt::localtime(std::time(nullptr))));
   } else {
+    require_new(path);
     std::error_code error;
-    if (fs::exists(folder, error) && !fs::is_directory(folder, error)) {
-      throw InputError(fmt::format("--run {}: this is not a folder", path), "name a new folder");
-    }
     fs::create_directories(folder, error);
     if (error) {
       throw InputError(fmt::format("--run {}: {}", path, error.message()),
@@ -83,10 +95,7 @@ RunFolder RunFolder::create(const std::string& path, const std::string& name,
   RunFolder run(folder, here);
   run.existing_ = existing;
   run.directory_.emplace(folder);
-  if (!run.directory_->is_empty()) {
-    throw InputError(fmt::format("--run {}: the folder is not empty", folder.string()),
-                     "each run has a folder of its own: name a new one, or remove this one");
-  }
+  require_empty(*run.directory_);
   // It was empty: what is in it from now on is of this run.
   run.keep_ = false;
   run.enter(false, true);

@@ -44,10 +44,12 @@ struct ResumeState {
 
 class RunFolder {
  public:
-  // Creates `path`, or a folder of its own in runs/, named after `name` and the time. Throws
-  // InputError when `path` is there and not empty, or cannot be created.
+  // Creates `path`, or a folder of its own in runs/, named after `name` (which may come from a
+  // file) and the time. Throws InputError when `path` is there and not empty, or cannot be created.
   static RunFolder create(const std::string& path, const std::string& name,
                           const Surroundings& here = this_computer());
+  // Throws InputError where create() would because of what is there. Changes nothing.
+  static void require_new(const std::string& path);
   // The folder of an earlier run, to go on in: it stays whatever happens. Throws InputError when it
   // holds no run, MachineError when a run is at work in it.
   static RunFolder open(const std::string& path, bool take_over = false,

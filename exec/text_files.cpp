@@ -10,7 +10,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <optional>
+#include <set>
 #include <system_error>
+#include <utility>
 
 #include "base/errors.hpp"
 #include "exec/text_content.hpp"
@@ -237,12 +239,14 @@ FileDescriptor TextFile::open(std::string& why_not) const {
 
 std::vector<TextFile> find_text_files(const std::vector<fs::path>& paths, SkippedFiles& skipped) {
   std::vector<TextFile> files;
+  std::set<std::pair<dev_t, ino_t>> folders;  // each is walked once, also where it is named twice
   for (const fs::path& path : paths) {
     struct stat status {};
     if (::stat(path.c_str(), &status) != 0) refuse_to_read(path, errno);
     if (S_ISREG(status.st_mode)) {
       files.emplace_back(path.lexically_normal(), size_in(status));
     } else if (S_ISDIR(status.st_mode)) {
+      if (!folders.insert({status.st_dev, status.st_ino}).second) continue;
       Walk(path, files, skipped).run();
     } else {
       throw InputError(fmt::format("{} is neither a file nor a folder but {}", path.string(),

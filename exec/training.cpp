@@ -62,8 +62,11 @@ Training::Training(TrainingOptions options) : options_(std::move(options)) {
     remainder_ = std::make_unique<Schedule>(build(schedule_->policy(), rest));
     remainder_->require_fit();
   }
-  dataset_ = std::make_unique<Dataset>(options_.data, options_.seed, Dataset::default_memory_limit,
-                                       options_.binary_data);
+  dataset_ = options_.dataset;
+  if (!dataset_) {
+    dataset_ = std::make_shared<const Dataset>(options_.data, options_.seed,
+                                               Dataset::default_memory_limit, options_.binary_data);
+  }
   dataset_->require(problem.workload.sequence, problem.model.vocabulary);
   const auto most = [&](Tier tier) {
     return std::max(schedule_->use(tier).peak_bytes,

@@ -38,6 +38,7 @@ struct TrainingOptions {
   std::uint64_t seed = 1;
   std::vector<std::filesystem::path> data;
   bool binary_data = false;                // files of any kind are data, not only text
+  std::shared_ptr<const Dataset> dataset;  // what `data` holds, where it has been read already
   std::vector<std::filesystem::path> ssd;  // directories of the ssd tier
   OptimizerSettings optimizer;
   int threads = 1;  // of matrix products, and as many of the optimizer: changes time, no number
@@ -148,7 +149,7 @@ class Training {
 
   std::unique_ptr<Schedule> schedule_;   // of the usual length
   std::unique_ptr<Schedule> remainder_;  // of what is left at the end; null if nothing is
-  std::unique_ptr<Dataset> dataset_;
+  std::shared_ptr<const Dataset> dataset_;
   std::unique_ptr<TrainingStore> training_store_;
   std::unique_ptr<Device> device_;
   std::unique_ptr<VersionGate> gate_;

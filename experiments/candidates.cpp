@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <exception>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -70,11 +71,22 @@ Candidates evaluate_candidates(const Problem& problem, bool choose_micro_batch,
   Candidates candidates;
   std::exception_ptr refused;
   for (const std::string& policy : policies) canonical_policy(policy);  // no typing errors
-  for (const std::string& policy : policies) {
+  std::uint64_t tasks_left = most_tasks_tried;
+  for (std::size_t i = 0; i < policies.size(); ++i) {
+    const std::string& policy = policies[i];
+    if (tasks_left == 0) {
+      candidates.refused.push_back(
+          {policy, fmt::format("not tried: the plans before it took all of the {} million tasks "
+                               "that are tried for one answer; ask for this policy alone",
+                               most_tasks_tried / 1'000'000)});
+      continue;
+    }
     try {
       Evaluation evaluation =
-          choose_micro_batch ? evaluate_best_micro_batch(problem, policy, steps, evaluate_durable)
+          choose_micro_batch ? evaluate_best_micro_batch(problem, policy, steps, evaluate_durable,
+                                                         tasks_left / (policies.size() - i))
                              : evaluate_durable(problem, policy, steps);
+      tasks_left -= std::min(tasks_left, evaluation.tasks);
       const SimulationResult* result = evaluation.result ? &*evaluation.result : nullptr;
       Wear wear = wear_of(evaluation.schedule, result, run);
       candidates.all.push_back({std::move(evaluation), wear});

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <exception>
+#include <utility>
 
 #include "base/errors.hpp"
 
@@ -24,12 +25,14 @@ class Stopwatch {
 
 Evaluation evaluate(const Problem& problem, const std::string& policy, int steps) {
   const Stopwatch building;
-  Evaluation evaluation{build_schedule(problem, policy, steps), std::nullopt, 0, 0};
+  Evaluation evaluation{build_schedule(problem, policy, steps), std::nullopt, 0, 0, 0};
   evaluation.schedule_seconds = building.seconds();
+  evaluation.tasks = evaluation.schedule.tasks_emitted();
   if (!evaluation.schedule.fits()) return evaluation;
   const Stopwatch simulating;
   evaluation.result = simulate(evaluation.schedule);
   evaluation.simulate_seconds = simulating.seconds();
+  evaluation.tasks += evaluation.schedule.tasks().size();
   return evaluation;
 }
 
@@ -66,10 +69,6 @@ std::vector<std::int64_t> smaller_micro_batches(std::int64_t batch) {
   return smaller;
 }
 
-}  // namespace
-
-namespace {
-
 // How much of the memory that a schedule needs is not there, as the largest share of a tier's.
 double shortage(const Schedule& schedule) {
   double largest = 0;
@@ -82,44 +81,99 @@ double shortage(const Schedule& schedule) {
   return largest;
 }
 
+// The search of evaluate_best_micro_batch().
+class MicroBatchSearch {
+ public:
+  MicroBatchSearch(Problem problem, const std::string& policy, int steps,
+                   const EvaluateOne& evaluate_one, std::uint64_t most_tasks)
+      : problem_(std::move(problem)),
+        policy_(policy),
+        steps_(steps),
+        evaluate_one_(evaluate_one),
+        most_tasks_(most_tasks) {}
+
+  Evaluation best() {
+    const std::int64_t batch = problem_.workload.batch;
+    for (const std::int64_t micro_batch : micro_batch_candidates(batch)) attempt(micro_batch);
+    // Many micro-batches gain nothing, but may be the only ones that fit.
+    for (const std::int64_t micro_batch : smaller_micro_batches(batch)) {
+      if (best_) break;
+      attempt(micro_batch);
+    }
+    if (!best_ && nearest_) best_ = nearest_in_full();
+    if (!best_) std::rethrow_exception(refused_);
+    best_->tasks = tasks_;
+    return std::move(*best_);
+  }
+
+ private:
+  // Until one fits, short schedules tell which do not: longer ones need no less memory.
+  void attempt(std::int64_t micro_batch) {
+    if (!best_) {
+      std::optional<Evaluation> trial =
+          evaluate(micro_batch, std::min(steps_, trial_steps), most_tasks_);
+      if (!trial) return;
+      if (!trial->result) return keep_if_nearest(std::move(*trial));
+    }
+    // The first that seems to fit may be long: it is an answer, which others only improve on.
+    std::optional<Evaluation> one = evaluate(
+        micro_batch, steps_, best_ ? most_tasks_ : std::max(most_tasks_, most_tasks_tried));
+    if (!one) return;
+    if (!one->result) return keep_if_nearest(std::move(*one));
+    if (!best_ || one->result->tokens_per_second > best_->result->tokens_per_second)
+      best_ = std::move(one);
+  }
+
+  // Nothing: more tasks than are left, or a cut that does not go with the other settings, such as
+  // 16-bit gradients with several micro-batches. The next one may.
+  std::optional<Evaluation> evaluate(std::int64_t micro_batch, int steps,
+                                     std::uint64_t most_tasks) {
+    const auto visits = static_cast<double>(problem_.workload.batch / micro_batch * steps);
+    const double expected = static_cast<double>(tasks_) + visits * tasks_of_visit_;
+    const bool has_answer = best_ || nearest_;
+    if (has_answer && expected > static_cast<double>(most_tasks)) return {};
+    problem_.workload.micro_batch = micro_batch;
+    try {
+      Evaluation one = evaluate_one_(problem_, policy_, steps);
+      tasks_ += one.tasks;
+      tasks_of_visit_ = static_cast<double>(one.tasks) / visits;
+      return one;
+    } catch (const InputError&) {
+      if (!refused_) refused_ = std::current_exception();
+      return {};
+    }
+  }
+
+  void keep_if_nearest(Evaluation one) {
+    if (!nearest_ || shortage(one.schedule) < shortage(nearest_->schedule))
+      nearest_ = std::move(one);
+  }
+  // With all steps, unless that is too long.
+  Evaluation nearest_in_full() {
+    if (nearest_->schedule.steps() == steps_) return std::move(*nearest_);
+    std::optional<Evaluation> whole = evaluate(nearest_->schedule.problem().workload.micro_batch,
+                                               steps_, std::max(most_tasks_, most_tasks_tried));
+    return std::move(whole ? *whole : *nearest_);
+  }
+
+  static constexpr int trial_steps = 1;
+
+  Problem problem_;
+  const std::string& policy_;
+  const int steps_;
+  const EvaluateOne& evaluate_one_;
+  const std::uint64_t most_tasks_;
+  std::uint64_t tasks_ = 0;                   // of all that was evaluated
+  double tasks_of_visit_ = 0;                 // of a micro-batch in a step, as far as is known
+  std::optional<Evaluation> best_, nearest_;  // that fits; that lacks least of those that do not
+  std::exception_ptr refused_;
+};
+
 }  // namespace
 
 Evaluation evaluate_best_micro_batch(Problem problem, const std::string& policy, int steps,
-                                     const EvaluateOne& evaluate_one) {
-  std::optional<Evaluation> best;
-  std::exception_ptr refused;
-  std::uint64_t tasks_tried = 0;
-  const auto attempt = [&](std::int64_t micro_batch) {
-    problem.workload.micro_batch = micro_batch;
-    try {
-      Evaluation one = evaluate_one(problem, policy, steps);
-      tasks_tried += one.schedule.tasks().size();
-      const bool better =
-          !best || (one.result && (!best->result || one.result->tokens_per_second >
-                                                        best->result->tokens_per_second));
-      // Of those that do not fit, the one that lacks least.
-      if (better || (!best->result && shortage(one.schedule) < shortage(best->schedule)))
-        best = std::move(one);
-    } catch (const InputError&) {
-      // A cut that does not go with the other settings, such as 16-bit gradients with several
-      // micro-batches: the next one may.
-      if (!refused) refused = std::current_exception();
-    }
-  };
-  const std::vector<std::int64_t> candidates = micro_batch_candidates(problem.workload.batch);
-  for (const std::int64_t micro_batch : candidates) {
-    // Where nothing fits yet, the smallest one has the best chance.
-    if (tasks_tried > most_tasks_tried && (best->result || micro_batch != candidates.back()))
-      continue;
-    attempt(micro_batch);
-  }
-  // Many micro-batches gain nothing, but may be the only ones that fit.
-  for (const std::int64_t micro_batch : smaller_micro_batches(problem.workload.batch)) {
-    if ((best && best->result) || tasks_tried > most_tasks_tried) break;
-    attempt(micro_batch);
-  }
-  if (!best) std::rethrow_exception(refused);
-  return std::move(*best);
+                                     const EvaluateOne& evaluate_one, std::uint64_t most_tasks) {
+  return MicroBatchSearch(std::move(problem), policy, steps, evaluate_one, most_tasks).best();
 }
 
 }  // namespace spillway

@@ -16,6 +16,7 @@ struct Evaluation {
   std::optional<SimulationResult> result;  // absent when it does not fit
   double schedule_seconds = 0;             // real time it took to build the schedule
   double simulate_seconds = 0;             // and to simulate it
+  std::uint64_t tasks = 0;  // emitted and simulated for it, and for what was tried before it
 };
 
 // Steps that are simulated unless asked otherwise: three to fill the pipeline and to settle where
@@ -45,16 +46,17 @@ EvaluateOne evaluation_on(const Machine& machine);
 // nothing.
 inline constexpr std::int64_t most_micro_batches = 256;
 std::vector<std::int64_t> micro_batch_candidates(std::int64_t batch);
-// Schedules of so many tasks together take some ten seconds to build and simulate: then the best so
-// far is the answer.
-inline constexpr std::uint64_t most_tasks_tried = 4'000'000;
+// So many tasks together take some ten seconds to emit and to simulate: Evaluation::tasks of one
+// answer, whatever it takes to find it.
+inline constexpr std::uint64_t most_tasks_tried = 8'000'000;
 
 // The same with the micro-batch that gives the most tokens/s among the candidates for which
-// it fits; where none does, with the largest smaller divisor that fits; with the smallest one, and
-// no result, when none fits. Cuts that the other settings do not go with are left out; throws
-// InputError when all are.
+// it fits; where none does, with the largest smaller divisor that fits; with the one that lacks
+// least, and no result, when none fits. Cuts that the other settings do not go with are left out;
+// throws InputError when all are. Once `most_tasks` have been tried, the best so far is the answer.
 Evaluation evaluate_best_micro_batch(Problem problem, const std::string& policy,
                                      int steps = default_steps,
-                                     const EvaluateOne& evaluate_one = evaluate);
+                                     const EvaluateOne& evaluate_one = evaluate,
+                                     std::uint64_t most_tasks = most_tasks_tried);
 
 }  // namespace spillway

@@ -12,8 +12,8 @@ namespace {
 // Bounds, so that a hint takes seconds: schedules built to find one remedy, and their tasks: of one
 // schedule, as far as that shows before it is built, of one remedy, and of all.
 constexpr int most_trials = 120;
-constexpr std::int64_t most_tasks_of_trial = 800'000, most_tasks_of_remedy = 2'000'000,
-                       most_tasks_of_all = 6'000'000;
+constexpr std::int64_t most_tasks_of_trial = 800'000, most_tasks_of_remedy = 4'000'000,
+                       most_tasks_of_all = 10'000'000;
 constexpr std::int64_t tasks_per_visit = 12;  // of a layer by a micro-batch, at the least
 // One step is close to the peaks of more; what is found is verified with as many as asked for.
 constexpr int trial_steps = 1;
@@ -82,7 +82,7 @@ std::optional<Need> FitTrials::need(Problem problem, const Way& way, bool durabl
   try {
     if (question_.settle) question_.settle(problem);
     const Schedule schedule = build_schedule(problem, way.policy, steps);
-    const auto built = static_cast<std::int64_t>(schedule.tasks().size());
+    const auto built = static_cast<std::int64_t>(schedule.tasks_emitted());
     tasks_left_ -= built;
     tasks_ += built;
     return need_of(schedule, durable);

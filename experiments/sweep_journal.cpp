@@ -7,6 +7,7 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <optional>
 #include <string_view>
@@ -50,12 +51,15 @@ std::string contents_of(const fs::path& path) {
   return Directory(path.parent_path()).read(path.filename().string(), longest).value_or("");
 }
 
-// Whether a file is a journal, as far as its first line says: nothing else is cut or written to.
-bool is_journal(const std::string& text) {
-  SweepResults ignored;
-  const std::size_t end = text.find('\n');
-  return end == std::string::npos ? text.size() < payload_at || text[identity_digits] == ' '
-                                  : read_line(std::string_view(text).substr(0, end), ignored);
+// Whether a file is a journal, as far as it begins like one, be it empty, torn or damaged: nothing
+// else is cut or written to.
+bool is_journal(std::string_view text) {
+  for (std::size_t i = 0; i < std::min(text.size(), payload_at); ++i) {
+    const bool is_space = i == identity_digits || i == payload_at - 1;
+    if (is_space ? text[i] != ' ' : std::isxdigit(static_cast<unsigned char>(text[i])) == 0)
+      return false;
+  }
+  return true;
 }
 
 }  // namespace

@@ -98,7 +98,6 @@ std::int64_t largest_micro_batch(Problem problem, const std::string& policy,
 
 EvaluateOne evaluation_on(const TrainHardware& hardware, std::uint64_t gpu_limit) {
   return [&hardware, gpu_limit](const Problem& problem, const std::string& policy, int steps) {
-    if (hardware.before_each) hardware.before_each();
     if (!hardware.cuda) return evaluate(problem, policy, steps);
     return evaluate(settled(problem, hardware, gpu_limit), policy, steps);
   };
@@ -116,7 +115,7 @@ void require_fit_at_hand(const Problem& problem, const FitQuestion& question) {
   if (!fits(Tier::gpu) || !fits(Tier::host)) {
     const Wear wear = wear_of(schedule, nullptr, {question.durability, {}});
     Candidates candidates;
-    candidates.all.push_back({{std::move(schedule), std::nullopt, 0, 0}, wear});
+    candidates.all.push_back({{std::move(schedule), std::nullopt, 0, 0, 0}, wear});
     fail_to_fit(candidates, question);
   }
   try {

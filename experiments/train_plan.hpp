@@ -34,8 +34,6 @@ struct TrainHardware {
   // Empty: `auto` is refused then.
   std::function<Machine(const Problem&, const std::vector<std::int64_t>& micro_batches)> measure =
       {};
-  // Called before each policy is tried; may throw to end that. May be empty.
-  std::function<void()> before_each = {};
 };
 
 // `policy` may be "auto": the choice of evaluate_candidates() on problem.machine. With

@@ -1,6 +1,7 @@
 #include "experiments/validate.hpp"
 
 #include <algorithm>
+#include <array>
 #include <map>
 
 #include "base/errors.hpp"
@@ -63,7 +64,8 @@ std::vector<CriticalShare> critical_paths(const Schedule& schedule, const Trace&
 }  // namespace
 
 Validation validate_trace(const Trace& measured, const std::string& origin,
-                          const std::optional<Machine>& machine) {
+                          const std::optional<Machine>& machine,
+                          const std::vector<std::string>& set_by_hand) {
   Schedule schedule = rebuild_schedule(measured, origin);
   if (!machine && schedule.problem().machine.gpu.flops == 0) {
     throw InputError(
@@ -77,6 +79,14 @@ Validation validate_trace(const Trace& measured, const std::string& origin,
     rates.host.memory = problem.machine.host.memory;
     rates.ssd.capacity = problem.machine.ssd.capacity;
     problem.machine = std::move(rates);
+    const auto is_kept = [](const std::string& setting) {
+      const std::array<const char*, 4> kept = {"model.",
+                                               "gpu.memory=", "host.memory=", "ssd.capacity="};
+      return std::any_of(kept.begin(), kept.end(),
+                         [&](const char* key) { return setting.starts_with(key); });
+    };
+    std::erase_if(problem.overrides, [&](const std::string& one) { return !is_kept(one); });
+    problem.overrides.insert(problem.overrides.end(), set_by_hand.begin(), set_by_hand.end());
     schedule = build_schedule(problem, schedule.policy(), schedule.steps());
   }
   SimulationResult predicted = simulate(schedule);

@@ -26,9 +26,10 @@ struct Validation {
 };
 
 // Simulates the schedule of `measured` on the machine its metadata names or, if given, with the
-// rates of `machine` (memory limits stay as recorded, and so does the throttle of the run). Throws
-// InputError for a trace that was not written by a run.
+// rates of `machine`, some of them `set_by_hand` (memory limits stay as recorded, and so does the
+// throttle of the run). Throws InputError for a trace that was not written by a run.
 Validation validate_trace(const Trace& measured, const std::string& origin,
-                          const std::optional<Machine>& machine = {});
+                          const std::optional<Machine>& machine = {},
+                          const std::vector<std::string>& set_by_hand = {});
 
 }  // namespace spillway

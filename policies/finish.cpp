@@ -104,7 +104,7 @@ const MemoryUse& Program::plan_memory() {
   return plan_->use;
 }
 
-Schedule Program::finish(std::string policy, int steps) && {
+Schedule Program::finish(std::string policy, int steps, std::uint64_t tasks_of_trials) && {
   const MemoryUse use = plan_memory();
   auto data = std::make_shared<Schedule::Data>();
   Dependencies dependencies(accesses_, buffers_, plan_->blocks);
@@ -129,6 +129,7 @@ Schedule Program::finish(std::string policy, int steps) && {
   data->problem = std::move(problem_);
   data->policy = std::move(policy);
   data->steps = steps;
+  data->tasks_emitted = tasks_of_trials + tasks_.size();
   data->operations = use.operations + dependencies.operations();
   data->tasks = std::move(tasks_);
   data->accesses = std::move(accesses_);

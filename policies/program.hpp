@@ -121,8 +121,8 @@ class Program {
   // what the schedule will use.
   const MemoryUse& plan_memory();
   // Plans memory, derives dependencies. Does not throw when it does not fit: see
-  // Schedule::require_fit.
-  Schedule finish(std::string policy, int steps) &&;
+  // Schedule::require_fit. `tasks_of_trials`: emitted before to settle what the policy left open.
+  Schedule finish(std::string policy, int steps, std::uint64_t tasks_of_trials = 0) &&;
 
  private:
   TaskId emit(Task& task, std::initializer_list<Access> accesses);

@@ -102,7 +102,7 @@ Program emit(const Problem& problem, const Parsed& parsed, int steps,
 
 // A schedule lists every task of every micro-batch: longer ones are refused before they are built,
 // for they take minutes and all memory (policies/README.md: 250 bytes a task).
-constexpr double most_tasks_built = 12e6;
+constexpr double most_tasks_built = 8e6;
 
 void require_length(const Problem& problem, int steps, double tasks) {
   if (tasks <= most_tasks_built) return;
@@ -174,7 +174,9 @@ class Settler {
   Schedule build() {
     // Ordinary schedules are far from too long.
     if (problem_.model.layers > 4 && tasks_at_first_sight(problem_, steps_) > most_tasks_built / 20)
-      require_length(problem_, steps_, expected_tasks(problem_, with(0), steps_));
+      require_length(problem_, steps_,
+                     std::max(expected_tasks(problem_, with(0), steps_),
+                              expected_tasks(problem_, with(last_), steps_)));
     // Most often the gaps between buffers do not matter; trials go on only where they do.
     std::size_t chosen = first_that_may_fit({Tier::gpu, Tier::host});
     Program program = full(chosen);
@@ -191,7 +193,8 @@ class Settler {
         chosen = instead;
       }
     }
-    return std::move(program).finish(to_text(parsed_.info, with(chosen).options), steps_);
+    const std::uint64_t trials = tasks_tried_ - program.task_count();
+    return std::move(program).finish(to_text(parsed_.info, with(chosen).options), steps_, trials);
   }
 
  private:

@@ -14,12 +14,19 @@ namespace {
 
 using nlohmann::json;
 
+constexpr std::size_t most_field_bytes = std::size_t{16} << 20;  // of a model with all its kernels
+
 json field(const Trace& trace, const std::string& key, const std::string& origin) {
   const std::string* text = trace.find_metadata(key);
   if (!text) {
     throw InputError(
         fmt::format("{}: the trace does not say its {}", origin, key),
         "only traces written by `spillway train` or `spillway simulate --trace` can be validated");
+  }
+  if (text->size() > most_field_bytes) {
+    throw InputError(fmt::format("{}: damaged metadata: {} holds more than {} MiB", origin, key,
+                                 most_field_bytes >> 20),
+                     "record the trace again");
   }
   return json::parse(*text);
 }
@@ -121,6 +128,7 @@ Schedule rebuild_schedule(const Trace& trace, const std::string& origin) {
                                                 workload.value("gradient_clip", "off"));
     problem.workload.on_nonfinite = parse_on_nonfinite(origin + ": damaged metadata: on_nonfinite",
                                                        workload.value("on_nonfinite", "stop"));
+    if (trace.find_metadata("overrides")) problem.overrides = field(trace, "overrides", origin);
     policy = field(trace, "policy", origin);
     steps = whole_number<int>(json{{"steps", field(trace, "steps", origin)}}, "steps", place);
     fingerprint = field(trace, "fingerprint", origin);

@@ -35,6 +35,7 @@ std::span<const Access> Schedule::accesses(const Task& task) const {
   return {data_->accesses.data() + task.first_access, task.access_count};
 }
 
+std::uint64_t Schedule::tasks_emitted() const { return data_->tasks_emitted; }
 std::uint64_t Schedule::build_operations() const { return data_->operations; }
 
 const TierUse& Schedule::use(Tier tier) const { return data_->use[static_cast<std::size_t>(tier)]; }

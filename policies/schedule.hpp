@@ -67,6 +67,9 @@ class Schedule {
   // A 64-bit hash of everything above: equal schedules have equal fingerprints.
   std::uint64_t fingerprint() const;
 
+  // Tasks that were emitted to build it, also in trials of what its policy left open: what emission
+  // took.
+  std::uint64_t tasks_emitted() const;
   // Elementary steps of planning memory and deriving dependencies: what building took, but for
   // emission, whatever the machine it ran on.
   std::uint64_t build_operations() const;

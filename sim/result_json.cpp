@@ -21,16 +21,6 @@ Json memory_json(const Schedule& schedule) {
   return memory;
 }
 
-Json workload_json(const Workload& workload) {
-  return {{"batch", workload.batch},
-          {"micro_batch", workload.micro_batch},
-          {"micro_batches", workload.micro_batches()},
-          {"sequence", workload.sequence},
-          {"precision", workload.precision == Precision::bf16 ? "bf16" : "fp32"},
-          {"gradient_clip", to_string(workload.clip)},
-          {"on_nonfinite", to_string(workload.on_nonfinite)}};
-}
-
 Json lanes_json(const SimulationResult& result) {
   Json lanes;
   for (int l = 0; l < lane_count; ++l) {
@@ -95,6 +85,16 @@ Json stalls_json(const Explanation& explanation) {
 
 }  // namespace
 
+Json to_json(const Workload& workload) {
+  return {{"batch", workload.batch},
+          {"micro_batch", workload.micro_batch},
+          {"micro_batches", workload.micro_batches()},
+          {"sequence", workload.sequence},
+          {"precision", workload.precision == Precision::bf16 ? "bf16" : "fp32"},
+          {"gradient_clip", to_string(workload.clip)},
+          {"on_nonfinite", to_string(workload.on_nonfinite)}};
+}
+
 Json to_json(const Schedule& schedule, const SimulationResult* result, double schedule_seconds,
              double simulate_seconds, const Explanation* explanation) {
   const Problem& problem = schedule.problem();
@@ -102,7 +102,7 @@ Json to_json(const Schedule& schedule, const SimulationResult* result, double sc
   json["policy"] = schedule.policy();
   json["model"] = problem.model.name;
   json["machine"] = problem.machine.name;
-  json["workload"] = workload_json(problem.workload);
+  json["workload"] = to_json(problem.workload);
   json["steps"] = schedule.steps();
   json["overrides"] = problem.overrides;
   json["fits"] = schedule.fits();

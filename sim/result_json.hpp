@@ -13,5 +13,7 @@ namespace spillway {
 nlohmann::ordered_json to_json(const Schedule& schedule, const SimulationResult* result,
                                double schedule_seconds, double simulate_seconds,
                                const Explanation* explanation = nullptr);
+// Its "workload".
+nlohmann::ordered_json to_json(const Workload& workload);
 
 }  // namespace spillway

@@ -5,7 +5,7 @@ import shutil
 
 from . import machine
 from .session import FAILED, Failure, Skip, last_words
-from .training import DOES_NOT_FIT, POLICIES, Job, least_limits, median, read_events, train
+from .training import DOES_NOT_FIT, POLICIES, Job, bytes_of, least_limits, median, read_events, train
 
 SEQUENCE = 1024
 MOST_TRACE_BYTES = 1000000  # what the repository takes as one file
@@ -205,8 +205,8 @@ def predict_and_train(session, place, job, name, level, steps):
         need_machine_file(session, job)
         least_limits(session, job, settings_of(session, place))
     else:
-        job.gpu_memory = megabytes(int(place.gpu_memory[:-2]) * 1e6 / 4)
-        job.host_memory = megabytes(int(place.host_memory[:-2]) * 1e6 / 2)
+        job.gpu_memory = megabytes(bytes_of(place.gpu_memory) / 4)
+        job.host_memory = megabytes(bytes_of(place.host_memory) / 2)
     return train_and_compare(session, place, job, name, level, steps)
 
 

@@ -43,17 +43,6 @@ def number(value):
     return "" if value is None else f"{value:.4g}"
 
 
-def size(text):
-    """25051136B as 25.05 MB; the exact limit is in the command."""
-    if not text[:-1].isdigit():
-        return text
-    count = int(text[:-1])
-    for unit, bytes_of in (("GB", 1e9), ("MB", 1e6)):
-        if count >= bytes_of:
-            return f"{count / bytes_of:.4g} {unit}"
-    return f"{count} B"
-
-
 def commands(numbered):
     """Full commands below a table, by the number of their row."""
     return [f"{index}. {code(command)}" for index, command in numbered] + [""] if numbered else []
@@ -85,7 +74,7 @@ def steps_table(summary):
 
 
 def policies_table(facts):
-    rows = [(row["policy"], size(row["gpu_memory"]), size(row["host_memory"]), f"{row['final_loss']:.9g}", code(row["weights_hash"]),
+    rows = [(row["policy"], row["gpu_memory"], row["host_memory"], f"{row['final_loss']:.9g}", code(row["weights_hash"]),
              "yes" if row["same"] else "**no**") for row in facts.get("policies", [])]
     if not rows:
         return []
@@ -145,7 +134,7 @@ def validation_table(facts):
                     "of the bound", "busiest lane"), cells)
     lanes = sorted({lane for row in rows for lane in row["lanes"]})
     lines += table(("", "gpu memory", "host memory", *lanes),
-                   [(index, size(row["gpu_memory"]), size(row["host_memory"]),
+                   [(index, row["gpu_memory"], row["host_memory"],
                      *(percent(row["lanes"].get(lane)) for lane in lanes)) for index, row in enumerate(rows, 1)])
     return lines + commands([(index, row["command"]) for index, row in enumerate(rows, 1)])
 

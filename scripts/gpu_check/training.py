@@ -46,6 +46,12 @@ class Job:
         return changed
 
 
+def bytes_of(size):
+    """The bytes of a size as the program writes it: 25.1MB."""
+    number, prefix = re.fullmatch(r"([\d.]+)([kMGTP]?)B", size).groups()
+    return float(number) * 1000.0 ** " kMGTP".index(prefix or " ")
+
+
 def text(session):
     """What is trained on: a copy of the sources. The program's default is the sources themselves, and somebody may edit
     them between a run and its resumption."""

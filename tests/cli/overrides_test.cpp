@@ -79,6 +79,15 @@ TEST_CASE("What was set by hand, the precision and the steps are in all JSON and
                           Catch::Contains("gpu.memory=1GB"));
   const Outcome validated = run({"validate", trace});
   INFO(validated.err);
+  CHECK_THAT(validated.out, Catch::Contains("fp32, 4 steps simulated; " + in_words));
+  const nlohmann::json report = run({"validate", trace, "--json"}).json();
+  CHECK(report["overrides"] == as_list);
+  CHECK(report["workload"] == simulated["workload"]);
+  CHECK(report["steps"] == 4);
+  // Another machine: the rates that were set by hand are its own, the limits are as recorded.
+  CHECK(run({"validate", trace, "--json", "--machine", "testbed", "--set", "ssd.read=1GB/s"})
+            .json()["overrides"] ==
+        nlohmann::json{"model.layers=3", "host.memory=2GB", "gpu.memory=1GB", "ssd.read=1GB/s"});
   for (const nlohmann::json& one :
        run(Words{"compare", "--json"} + problem + set_by_hand).json()["policies"])
     CHECK(one["overrides"] == as_list);

@@ -20,29 +20,9 @@
 #include <thread>
 
 #include "base/errors.hpp"
+#include "tests/temporary_folder.hpp"
 
 namespace spillway::test {
-
-class TemporaryFolder {
- public:
-  explicit TemporaryFolder(
-      const std::filesystem::path& where = std::filesystem::temp_directory_path()) {
-    std::string name = (where / "spillway-test-XXXXXX").string();
-    if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp failed");
-    path_ = name;
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  const std::filesystem::path& path() const { return path_; }
-  std::filesystem::path operator/(const std::string& name) const { return path_ / name; }
-
- private:
-  std::filesystem::path path_;
-};
 
 // A file system of its own in a temporary folder; needs the right to mount.
 class SmallFilesystem {

@@ -143,6 +143,7 @@ TEST_CASE("many skipped files are counted, and the first are named") {
   CHECK(data.skipped().count == 20);
   CHECK(data.skipped().first.size() == SkippedFiles::most_named);
   CHECK_THAT(data.skipped().text(), Catch::EndsWith(", ..."));
+  CHECK(Dataset({folder.path(), folder / ".", folder.path()}, 1).skipped().count == 20);
 }
 
 TEST_CASE("folders without end are left at some depth") {

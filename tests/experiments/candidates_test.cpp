@@ -124,6 +124,25 @@ TEST_CASE("a candidate that cannot run the problem is listed apart, with the rea
       InputError);
 }
 
+TEST_CASE(
+    "candidates share what is tried for one answer, and those it does not suffice for say so") {
+  const std::vector<std::string> policies = {"zero-offload", "fuyou", "greedysnake"};
+  const auto evaluated_with = [&](std::uint64_t tasks_of_one) {
+    return evaluate_candidates(gpt13b(8), false, policies, no_commits, 2,
+                               [&](const Problem& problem, const std::string& policy, int steps) {
+                                 Evaluation one = evaluate(problem, policy, steps);
+                                 one.tasks = tasks_of_one;
+                                 return one;
+                               });
+  };
+  CHECK(evaluated_with(most_tasks_tried / 3).refused.empty());
+  const Candidates some = evaluated_with(most_tasks_tried / 2 + 1);
+  CHECK(some.all.size() == 2);
+  REQUIRE(some.refused.size() == 1);
+  CHECK(some.refused[0].policy == "greedysnake");
+  CHECK_THAT(some.refused[0].reason, Catch::Contains("not tried"));
+}
+
 TEST_CASE("a model that can only be simulated says so") {
   Problem problem = gpt13b(8);
   problem.model = load_model("llama-7b");

@@ -81,17 +81,6 @@ TEST_CASE("policies that use a drive that could not be measured are not chosen")
   CHECK(build_schedule(plan.problem, plan.policy, 2).use(Tier::ssd).peak_bytes == 0);
 }
 
-TEST_CASE("planning can be ended between two policies") {
-  struct Stop {};
-  TrainHardware hardware;
-  int tried = 0;
-  hardware.before_each = [&] {
-    if (++tried == 3) throw Stop();
-  };
-  hardware.measure = [](const Problem&, const std::vector<std::int64_t>&) { return rates(); };
-  CHECK_THROWS_AS(plan_training(tiny_problem(), true, "auto", true, here, hardware), Stop);
-}
-
 TEST_CASE("without a way to measure, auto asks for a machine file") {
   CHECK_THROWS_AS(plan_training(tiny_problem(), true, "auto", true, here), InputError);
 }

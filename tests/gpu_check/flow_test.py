@@ -109,7 +109,7 @@ class Flow(unittest.TestCase):
         rows = session.facts["policies"]
         self.assertEqual([row["policy"].split(":")[0] for row in rows], list(training.POLICIES))
         self.assertTrue(all(row["same"] for row in rows))
-        needs = {row["policy"]: int(row["gpu_memory"][:-1]) for row in rows}
+        needs = {row["policy"]: training.bytes_of(row["gpu_memory"]) for row in rows}
         self.assertLess(needs["fuyou"], needs["resident"])  # it was the least, and not one limit for all
 
     def test_a_killed_run_is_resumed_and_compared(self):

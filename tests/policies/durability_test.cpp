@@ -90,7 +90,7 @@ TEST_CASE("without a predicted step or a described drive the interval rests on t
   // The rate of a GPU that is described counts.
   problem.machine.gpu.flops = 2e11;
   CHECK(commit_interval(bytes, problem, 0).steps ==
-        static_cast<std::int64_t>(std::ceil(std::sqrt(2 * 86'400.0) / (step / 2))));
+        static_cast<std::int64_t>(std::ceil(std::sqrt(2 * 86'400.0) / (step / 20))));
 }
 
 TEST_CASE("every frugal value of a policy's option is one it takes") {

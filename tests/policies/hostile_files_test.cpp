@@ -1,13 +1,18 @@
 // Files that nobody wrote by accident: what they say is refused, at the place where they say it,
 // and takes neither the stack nor the memory.
+#include <sys/stat.h>
+
 #include <catch2/catch.hpp>
 
+#include <filesystem>
+#include <fstream>
 #include <limits>
 #include <string>
 
 #include "policies/machine.hpp"
 #include "policies/model.hpp"
 #include "tests/policies/input_error.hpp"
+#include "tests/temporary_folder.hpp"
 
 using namespace spillway;
 
@@ -87,6 +92,17 @@ TEST_CASE("a depth of requests that no drive has is refused, since other drives 
 }
 
 TEST_CASE("a file of settings that has no end is not read to its end") {
-  check_error([] { load_machine("/dev/zero"); }, "/dev/zero: holds more than 16 MiB", "TOML");
-  check_error([] { load_model("/dev/zero"); }, "/dev/zero: holds more than 16 MiB", "TOML");
+  check_error([] { load_machine("/dev/zero"); }, "/dev/zero: is no regular file", "TOML");
+  check_error([] { load_model("/dev/zero"); }, "/dev/zero: is no regular file", "TOML");
+
+  // Nobody writes to the FIFO: a read would wait for ever.
+  const test::TemporaryFolder folder;
+  const std::string fifo = (folder / "fifo").string();
+  REQUIRE(::mkfifo(fifo.c_str(), 0600) == 0);
+  check_error([&] { load_machine(fifo); }, fifo + ": is no regular file", "TOML");
+
+  const std::string large = (folder / "large.toml").string();
+  std::ofstream(large) << machine;
+  std::filesystem::resize_file(large, std::uintmax_t{1} << 40);  // a hole: takes no space
+  check_error([&] { load_machine(large); }, large + ": holds more than 16 MiB", "TOML");
 }
