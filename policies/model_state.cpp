@@ -13,6 +13,18 @@ std::uint64_t fraction_of(std::uint64_t elements, double fraction) {
   return std::min(elements, static_cast<std::uint64_t>(std::llround(cells)) * grid);
 }
 
+namespace {
+
+// The first run that holds something at or after `first`. Runs of a unit are in ascending order and
+// apart; there may be as many as there are groups, so none is looked for one by one.
+auto run_at(const ModelState::Runs& runs, std::uint64_t first) {
+  return std::partition_point(runs.begin(), runs.end(), [&](const ModelState::Run& run) {
+    return run.first + run.elements <= first;
+  });
+}
+
+}  // namespace
+
 ModelState::ModelState(Program& program) : program_(program) {
   const auto count = static_cast<std::size_t>(program.problem().model.layers) + 1;
   parameters_.resize(count);
@@ -34,7 +46,9 @@ void ModelState::place(BufferKind kind, int unit, std::uint64_t first, std::uint
   const Slice where = program_.persistent(tier, bytes, kind, unit).part(0, bytes);
   program_.home(kind, unit, first, elements, where);
   auto& runs = kind == BufferKind::parameters ? parameters_ : optimizer_;
-  runs[static_cast<std::size_t>(unit)].push_back({first, elements, where});
+  Runs& of_unit = runs[static_cast<std::size_t>(unit)];
+  SPILLWAY_ASSERT(run_at(of_unit, first) == of_unit.end(), "parts are placed in ascending order");
+  of_unit.push_back({first, elements, where});
 }
 
 void ModelState::place_parameters(int unit, std::uint64_t first, std::uint64_t elements,
@@ -52,9 +66,10 @@ void ModelState::place_optimizer(int unit, std::uint64_t first, std::uint64_t el
   const std::uint64_t ssd = std::min(elements - gpu, fraction_of(elements, placement.ssd));
   const auto place_cut = [&](std::uint64_t from, std::uint64_t count, Tier tier) {
     const std::uint64_t to = from + count;
-    for (const Run& run : parameters_[static_cast<std::size_t>(unit)]) {
-      const std::uint64_t begin = std::max(from, run.first);
-      const std::uint64_t end = std::min(to, run.first + run.elements);
+    const Runs& runs = parameters_[static_cast<std::size_t>(unit)];
+    for (auto run = run_at(runs, from); run != runs.end() && run->first < to; ++run) {
+      const std::uint64_t begin = std::max(from, run->first);
+      const std::uint64_t end = std::min(to, run->first + run->elements);
       if (begin < end) place(BufferKind::optimizer_state, unit, begin, end - begin, tier);
     }
   };
@@ -67,11 +82,12 @@ ModelState::Runs ModelState::stage_parameters(int unit, std::uint64_t first,
                                               std::uint64_t elements) {
   const std::uint64_t width = element_bytes(BufferKind::parameters);
   Runs staged;
-  for (const Run& run : parameters_[static_cast<std::size_t>(unit)]) {
-    const std::uint64_t begin = std::max(first, run.first);
-    const std::uint64_t end = std::min(first + elements, run.first + run.elements);
+  const Runs& runs = parameters_[static_cast<std::size_t>(unit)];
+  for (auto run = run_at(runs, first); run != runs.end() && run->first < first + elements; ++run) {
+    const std::uint64_t begin = std::max(first, run->first);
+    const std::uint64_t end = std::min(first + elements, run->first + run->elements);
     if (begin >= end) continue;
-    Slice where = run.where.part((begin - run.first) * width, (end - begin) * width);
+    Slice where = run->where.part((begin - run->first) * width, (end - begin) * width);
     if (program_.tier(where) == Tier::ssd) {
       const Slice staging = program_.buffer(Tier::host, where.bytes, BufferKind::parameters, unit)
                                 .part(0, where.bytes);
@@ -104,19 +120,20 @@ ModelState::Update ModelState::begin_update(int unit, std::uint64_t first, std::
                                             Slice slot) {
   Update update{unit, first, elements, {}};
   std::uint64_t used = 0;  // of the slot
-  for (const Run& run : optimizer_[static_cast<std::size_t>(unit)]) {
-    if (run.first < first || run.first >= first + elements) continue;
-    SPILLWAY_ASSERT(run.first + run.elements <= first + elements, "an update takes whole runs");
-    Slice where = run.where;
+  const Runs& runs = optimizer_[static_cast<std::size_t>(unit)];
+  for (auto run = run_at(runs, first); run != runs.end() && run->first < first + elements; ++run) {
+    SPILLWAY_ASSERT(first <= run->first && run->first + run->elements <= first + elements,
+                    "an update takes whole runs");
+    Slice where = run->where;
     if (program_.tier(where) == Tier::ssd) {
-      const std::uint64_t bytes = run.where.bytes;
+      const std::uint64_t bytes = run->where.bytes;
       where = slot.valid() ? slot.part(used, bytes)
                            : program_.buffer(Tier::host, bytes, BufferKind::optimizer_state, unit)
                                  .part(0, bytes);
       used += bytes;
-      program_.copy(run.where, where, unit);
+      program_.copy(run->where, where, unit);
     }
-    update.state.push_back({run.first, run.elements, where});
+    update.state.push_back({run->first, run->elements, where});
   }
   return update;
 }
@@ -144,10 +161,8 @@ ModelState::Runs ModelState::finish_update(const Update& update, Slice gradient,
 Slice ModelState::parameters_home(int unit, const Run& run) const {
   const std::uint64_t width = element_bytes(BufferKind::parameters);
   const Runs& runs = parameters_[static_cast<std::size_t>(unit)];
-  const auto owner = std::find_if(runs.begin(), runs.end(), [&](const Run& one) {
-    return one.first <= run.first && run.first < one.first + one.elements;
-  });
-  SPILLWAY_ASSERT(owner != runs.end() &&
+  const auto owner = run_at(runs, run.first);
+  SPILLWAY_ASSERT(owner != runs.end() && owner->first <= run.first &&
                   run.first + run.elements <= owner->first + owner->elements);
   return owner->where.part((run.first - owner->first) * width, run.elements * width);
 }
@@ -183,10 +198,11 @@ void ModelState::bring_parameters_home(int unit, const Runs& updated) {
 
 void ModelState::bring_state_home(const Update& update) {
   for (const Run& state : update.state) {
-    for (const Run& at_rest : optimizer_[static_cast<std::size_t>(update.unit)]) {
-      if (at_rest.first == state.first && at_rest.where.buffer.id != state.where.buffer.id) {
-        program_.copy(state.where, at_rest.where, update.unit);
-      }
+    const Runs& runs = optimizer_[static_cast<std::size_t>(update.unit)];
+    const auto at_rest = run_at(runs, state.first);
+    if (at_rest != runs.end() && at_rest->first == state.first &&
+        at_rest->where.buffer.id != state.where.buffer.id) {
+      program_.copy(state.where, at_rest->where, update.unit);
     }
   }
 }

@@ -55,7 +55,8 @@ TEST_CASE("Long schedules are refused before they are built, with what would do"
           model("model.layers=10")),
       2, "too long a schedule: some 86400 million tasks, more than the 8 million",
       "a larger --micro-batch");
-  check_refusal(run(Words{"simulate", "--policy", "resident", "--batch", "1", "--steps", "1000"} +
+  check_refusal(run(Words{"simulate", "--policy", "resident", "--batch", "1", "--steps", "1000",
+                          "--gpu-memory", "100GB"} +
                     model("model.layers=5000")),
                 2, "too long a schedule", "fewer steps");
   check_refusal(
@@ -150,6 +151,11 @@ TEST_CASE("Ctrl-C ends what takes long with 130, after a word on what is being d
 }
 
 TEST_CASE("Absurd settings at random end in an answer or a refusal with a hint", "[slow]") {
+  // Tens of thousands of groups of optimizer state, which hints are looked for with.
+  CHECK(run({"estimate", "--model", "gpt-tiny", "--machine", "rtx4090-12ssd", "--policy", "fuyou",
+             "--batch", "3", "--sequence", "1000", "--set", "model.heads=1", "model.layers=7",
+             "model.hidden=1000000", "model.positions=1000000"})
+            .exit_code == 3);
   const unsigned seed = std::random_device{}();
   INFO("seed " << seed);
   std::mt19937 random(seed);

@@ -40,18 +40,18 @@ TEST_CASE("a batch with a large prime factor still finds the micro-batch that fi
   CHECK(best.schedule.problem().workload.micro_batch == 1);
 }
 
-TEST_CASE(
-    "a search ends near its number of tasks, with what it has by then, and the same each time") {
-  Problem problem = gpt13b(256);
-  for (const char* policy : {"resident", "zero-infinity", "fuyou", "greedysnake"}) {
+TEST_CASE("a search ends near its number of tasks, with what it has by then, always the same") {
+  const Problem problem = gpt13b(256);
+  for (const char* policy : {"zero-infinity", "fuyou", "greedysnake"}) {
     INFO(policy);
+    constexpr std::uint64_t most = 200'000;
     const Evaluation all = evaluate_best_micro_batch(problem, policy, 3);
-    constexpr std::uint64_t most = 100'000;
     const Evaluation some = evaluate_best_micro_batch(problem, policy, 3, evaluate, most);
     CHECK(all.tasks > 2 * most);
     CHECK(some.tasks < 2 * most);
-    CHECK(some.result.has_value() == all.result.has_value());
-    if (some.result) CHECK(some.result->tokens_per_second <= all.result->tokens_per_second);
+    REQUIRE(all.result);
+    REQUIRE(some.result);
+    CHECK(some.result->tokens_per_second <= all.result->tokens_per_second);
     const Evaluation again = evaluate_best_micro_batch(problem, policy, 3, evaluate, most);
     CHECK(again.schedule.fingerprint() == some.schedule.fingerprint());
   }
