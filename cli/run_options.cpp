@@ -27,6 +27,9 @@ Durability parse_durability(const std::string& text) {
     const char* const begin = text.data() + interval.size();
     const char* const end = text.data() + text.size();
     const auto [rest, error] = std::from_chars(begin, end, durability.interval);
+    if (error == std::errc::result_out_of_range)
+      throw InputError(fmt::format("--durability {}: out of range: it is too large", text),
+                       "example: --durability interval=20");
     if (error != std::errc() || rest != end || durability.interval < 1)
       throw InputError(fmt::format("--durability {}: not a positive number of steps", text),
                        "example: --durability interval=20");

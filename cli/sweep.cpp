@@ -25,7 +25,7 @@ namespace fs = std::filesystem;
 
 struct Options {
   std::string file, out, shard;
-  int jobs = 0;
+  std::optional<std::int64_t> jobs;
   bool json = false, no_plots = false;
 };
 
@@ -46,12 +46,12 @@ SweepRun run_of(const Options& options) {
                      "name a folder; it is created where there is none");
   }
   if (!options.shard.empty()) run.shard = parse_shard(options.shard);
-  if (options.jobs < 0 || options.jobs > 4096) {
-    throw InputError(fmt::format("--jobs {} is not in 1 .. 4096", options.jobs),
+  if (options.jobs && (*options.jobs < 1 || *options.jobs > 4096)) {
+    throw InputError(fmt::format("--jobs {} is not in 1 .. 4096", *options.jobs),
                      "leave it out for one job a core");
   }
-  run.jobs = options.jobs > 0 ? options.jobs
-                              : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  run.jobs =
+      static_cast<int>(options.jobs.value_or(std::max(1u, std::thread::hardware_concurrency())));
   return run;
 }
 

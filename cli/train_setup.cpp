@@ -48,8 +48,13 @@ std::optional<ResumePoint> resume(CLI::App& command, TrainOptions& options, RunF
                                      done == total);
                      }});
   progress.finish();
-  if (!state.note.empty() && !options.quiet) print_error(state.note + "\n");
   apply_saved(command, saved.options);
+  if (!state.note.empty() && !options.quiet) {
+    // A copy may come from somebody else.
+    const std::string text =
+        options.data.empty() ? "" : fmt::format("; its text: {}", fmt::join(options.data, ", "));
+    print_error(state.note + text + "\n");
+  }
   if (!state.point) return {};  // it ended before its first commit: from the beginning
   const ResumePoint& point = *state.point;
   const TrainingRecord record = TrainingRecord::parse(point.record.identity.training);

@@ -131,18 +131,21 @@ std::string draw(const Picture& picture, const std::string& format) {
   return bytes;
 }
 
+// gnuplot runs what stands in backquotes between double quotes, and cannot read four single quotes
+// in a row: hence double quotes, and a backquote by its number.
 std::string gnuplot_text(const std::string& text) {
-  std::string out = "'";
+  std::string out = "\"";
   for (const char c : printable_lines(text)) {
     if (c == '\n') {
-      out += "'.\"\\n\".'";
-    } else if (c == '\'') {
-      out += "''";
+      out += "\\n";
+    } else if (c == '`') {
+      out += "\\140";
     } else {
+      if (c == '"' || c == '\\') out += '\\';
       out += c;
     }
   }
-  return out + "'";
+  return out + "\"";
 }
 
 std::string unmarked(const std::string& text) {
@@ -154,7 +157,7 @@ std::string unmarked(const std::string& text) {
   return out;
 }
 
-// Read by Picture::script: "[2] = ['a', 'b']".
+// Read by Picture::script: [2] = ["a", "b"].
 std::string text_array(const std::vector<std::string>& texts) {
   std::string out;
   for (const std::string& text : texts) out += (out.empty() ? "" : ", ") + gnuplot_text(text);

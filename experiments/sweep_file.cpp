@@ -15,6 +15,8 @@ namespace spillway {
 
 namespace {
 
+constexpr std::size_t most_plots = 100, longest_plot_name = 100;
+
 struct Entry {
   std::string key;
   const toml::node* node = nullptr;
@@ -283,6 +285,14 @@ class Reader {
         plot.name.front() == '.') {
       fail(plot.place, fmt::format("{} cannot be the name of a picture", plot.name),
            "use letters, digits, - and _");
+    }
+    if (plot.name.size() > longest_plot_name) {
+      fail(plot.place, fmt::format("the name of a picture has {} characters", plot.name.size()),
+           fmt::format("{} are enough", longest_plot_name));
+    }
+    if (file_.plots.size() == most_plots) {
+      fail(plot.place, fmt::format("more than {} pictures of one sweep", most_plots),
+           "sweep again into the same --out with other pictures: no point is run twice");
     }
     for (const PlotRequest& other : file_.plots) {
       if (other.name == plot.name) {

@@ -376,19 +376,9 @@ class Plotter {
     return xs.size() <= most_ticks ? set_ticks("x", xs) : "";
   }
 
-  // A quoted text inside an evaluated string. gnuplot runs what stands in backquotes there, and
-  // cannot read four single quotes in a row: hence double quotes, and a backquote by its number.
+  // All of a text, without markup.
   static std::string quoted_text(const std::string& text) {
-    std::string out = "\"";
-    for (const char c : unmarked(printable(text))) {
-      if (c == '`') {
-        out += "\\140";
-        continue;
-      }
-      if (c == '"' || c == '\\') out += '\\';
-      out += c;
-    }
-    return out + "\"";
+    return gnuplot_text(unmarked(printable(text)));
   }
   // The same as the label of a tick, which is a format for its number.
   static std::string tick_text(const std::string& text) {

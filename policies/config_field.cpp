@@ -28,6 +28,10 @@ Number parse_number(const std::string& text, const char* what, const char* examp
   Number value{};
   const char* end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data(), end, value);
+  if (error == std::errc::result_out_of_range) {
+    throw InputError(fmt::format("\"{}\" is out of range", text),
+                     fmt::format("write for example {}", example));
+  }
   bool good = error == std::errc() && stop == end;
   if constexpr (std::is_floating_point_v<Number>) good = good && std::isfinite(value);
   if (!good || value < 0) {

@@ -107,6 +107,21 @@ TEST_CASE("Whole numbers that are too large are out of range in every command th
   }
 }
 
+TEST_CASE("Numbers that are parts of options are out of range, too") {
+  const std::string large = "99999999999999999999";
+  const Words estimate = {"estimate", "--policy", "resident"};
+  check_refusal(run(estimate + model("ssd.count=" + large)), 2, "out of range", "12");
+  check_refusal(
+      run(estimate + model("model.layers=1") + Words{"--durability", "interval=" + large}), 2,
+      "out of range", "interval=20");
+  const TemporaryFolder folder;
+  const std::string file = folder.write("s.toml",
+                                        "[fixed]\nmodel = \"gpt-tiny\"\nmachine = \"testbed\"\n"
+                                        "sequence = 16\nbatch = 2\npolicy = \"resident\"\n");
+  check_refusal(run({"sweep", file, "--out", folder / "out", "--jobs", "0"}), 2, "not in 1 .. 4096",
+                "one job a core");
+}
+
 TEST_CASE("A size without its unit is refused with what to write") {
   const Words problem =
       Words{"simulate", "--machine", "testbed", "--policy", "resident"} + tiny_problem();

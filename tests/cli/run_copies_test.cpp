@@ -57,7 +57,8 @@ TEST_CASE("a copied run goes on with its own state, and leaves the original alon
     shell(way + " " + folder / "run" + " " + folder / "backup");
     const Outcome copy = run(resume(folder / "backup") + Words{"--steps", "6"});
     CHECK(end_of(copy)["weights_hash"] == hash);
-    CHECK_THAT(copy.err, Catch::Contains("a copy of") && Catch::Contains("a run of its own"));
+    CHECK_THAT(copy.err, Catch::Contains("a copy of") && Catch::Contains("a run of its own") &&
+                             Catch::Contains("its text: " + folder / "text.txt"));
     CHECK(committed(folder / "backup") == 6);
     CHECK(committed(folder / "run") == 3);
     // Also where it moves its state elsewhere, or removes it.

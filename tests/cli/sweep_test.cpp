@@ -282,6 +282,12 @@ TEST_CASE("A sweep is checked whole before its first point: series, labels, colu
           "no point that it draws");
   refused("kind = \"lines\"\nx = \"batch\"\ntitle = \"a\\u001b[2Jb\"\n",
           "title holds the control character U+001B");
+  refused("kind = \"lines\"\nx = \"batch\"\nname = \"" + std::string(300, 'n') + "\"\n",
+          "the name of a picture has 300 characters");
+  const std::string plot = "kind = \"lines\"\nx = \"batch\"\nname = \"p";
+  std::string many = plot + "\"\n";
+  for (int i = 0; i < 100; ++i) many += "[[plot]]\n" + plot + std::to_string(i) + "\"\n";
+  refused(many, "more than 100 pictures of one sweep");
 }
 
 TEST_CASE("What stands in a sweep file is shown in pictures, never run by a shell") {
@@ -309,6 +315,19 @@ TEST_CASE("What stands in a sweep file is shown in pictures, never run by a shel
   const Outcome outcome = run(sweep(file, folder / "out"));
   INFO(outcome.err);
   CHECK(outcome.exit_code == 0);
+  for (const std::string title : {"'", "''a''''b", "\\\\", "a\\\""}) {
+    INFO(title);
+    const std::string quotes = folder.write(
+        "q.toml",
+        "[fixed]\nmodel = \"gpt-tiny\"\nmachine = \"testbed\"\nsequence = 16\npolicy = "
+        "\"resident\"\n[[axis]]\nbatch = [2, 4]\n[[plot]]\nkind = \"lines\"\nx = \"batch\"\n"
+        "title = \"" +
+            title + "\"\n");
+    const Outcome drawn = run(sweep(quotes, folder / "quotes"));
+    INFO(drawn.err);
+    CHECK(drawn.exit_code == 0);
+    fs::remove_all(folder / "quotes");
+  }
   for (const auto& entry : fs::recursive_directory_iterator(folder.path()))
     CHECK(entry.path().filename() != "ran");
 }
