@@ -9,31 +9,22 @@
 #include "exec/ssd_store.hpp"
 #include "policies/policy.hpp"
 #include "sim/simulate.hpp"
+#include "tests/temporary_folder.hpp"
 
 namespace spillway {
 namespace {
 
 namespace fs = std::filesystem;
 
-class Folder {
- public:
-  Folder() {
-    std::string pattern = (fs::temp_directory_path() / "spillway-calibrate-XXXXXX").string();
-    path = mkdtemp(pattern.data());
-  }
-  ~Folder() { fs::remove_all(path); }
-  fs::path path;
-};
-
 TEST_CASE(
     "a calibrated machine has every figure with its samples, and prices every policy without "
     "guessing") {
-  const Folder folder;
+  const test::TemporaryFolder folder;
   CalibrationOptions options;
   options.model = load_model("gpt-tiny", {"hidden=32", "layers=2"});
   options.sequence = 32;
   options.micro_batches = {1, 2, 4};
-  options.ssd = {folder.path};
+  options.ssd = {folder.path()};
   options.most_seconds_per_figure = 0.2;
   int last = -1, all = 0;
   const Machine machine = calibrate(options, [&](const std::string& what, int done, int planned) {
@@ -44,7 +35,7 @@ TEST_CASE(
     all = planned;
   });
   CHECK(last + 1 == all);
-  CHECK(fs::is_empty(folder.path));  // test files are gone
+  CHECK(fs::is_empty(folder.path()));  // test files are gone
 
   for (const double rate : {machine.gpu.flops, machine.pcie.h2d, machine.pcie.d2h,
                             machine.host.bandwidth, machine.host.adam_params_per_second,

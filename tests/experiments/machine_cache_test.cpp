@@ -10,20 +10,12 @@
 #include <fstream>
 #include <iterator>
 
+#include "tests/temporary_folder.hpp"
+
 namespace spillway {
 namespace {
 
 namespace fs = std::filesystem;
-
-class Folder {
- public:
-  Folder() {
-    std::string pattern = (fs::temp_directory_path() / "spillway-cache-XXXXXX").string();
-    path = mkdtemp(pattern.data());
-  }
-  ~Folder() { fs::remove_all(path); }
-  fs::path path;
-};
 
 std::string contents(const fs::path& file) {
   std::ifstream in(file, std::ios::binary);
@@ -39,14 +31,14 @@ Machine some_machine() { return load_machine("testbed"); }
 }  // namespace
 
 TEST_CASE("what is kept is what is loaded, for this identity and no other") {
-  const Folder folder;
-  const MachineCache cache(folder.path / "cache/spillway", "spillway 1\nthis device\n");
+  const test::TemporaryFolder folder;
+  const MachineCache cache(folder / "cache/spillway", "spillway 1\nthis device\n");
   CHECK_FALSE(cache.load());
   REQUIRE(cache.keep(some_machine()).empty());
   REQUIRE(cache.load());
   CHECK(machine_to_toml(*cache.load()) == machine_to_toml(some_machine()));
   for (const char* other : {"spillway 2\nthis device\n", "spillway 1\nanother device\n", ""}) {
-    const MachineCache elsewhere(folder.path / "cache/spillway", other);
+    const MachineCache elsewhere(folder / "cache/spillway", other);
     CHECK(elsewhere.file() != cache.file());
     CHECK_FALSE(elsewhere.load());
     // Not even where the file's name says so.
@@ -57,15 +49,15 @@ TEST_CASE("what is kept is what is loaded, for this identity and no other") {
   struct stat status {};
   REQUIRE(::stat(cache.file().c_str(), &status) == 0);
   CHECK((status.st_mode & 07777) == 0600);
-  REQUIRE(::stat((folder.path / "cache/spillway").c_str(), &status) == 0);
+  REQUIRE(::stat((folder / "cache/spillway").c_str(), &status) == 0);
   CHECK((status.st_mode & 07777) == 0700);
-  for (const auto& entry : fs::directory_iterator(folder.path / "cache/spillway"))
+  for (const auto& entry : fs::directory_iterator(folder / "cache/spillway"))
     CHECK(entry.path().filename().string().starts_with("machine-"));
 }
 
 TEST_CASE("a kept machine that is damaged at any byte, cut or grown is not loaded") {
-  const Folder folder;
-  const MachineCache cache(folder.path / "spillway", "identity");
+  const test::TemporaryFolder folder;
+  const MachineCache cache(folder / "spillway", "identity");
   REQUIRE(cache.keep(some_machine()).empty());
   const std::string whole = contents(cache.file());
   for (std::size_t at = 0; at < whole.size(); at += at < 200 ? 1 : 41) {
@@ -86,16 +78,16 @@ TEST_CASE("a kept machine that is damaged at any byte, cut or grown is not loade
 }
 
 TEST_CASE("a cache is never read or written through a link, a pipe or another's file") {
-  const Folder folder;
-  const fs::path precious = folder.path / "precious";
+  const test::TemporaryFolder folder;
+  const fs::path precious = folder / "precious";
   overwrite(precious, "precious");
-  const MachineCache cache(folder.path / "spillway", "identity");
+  const MachineCache cache(folder / "spillway", "identity");
   REQUIRE(cache.keep(some_machine()).empty());
   const std::string whole = contents(cache.file());
   // The file is a link: not followed, and replaced by a file.
   fs::remove(cache.file());
-  overwrite(folder.path / "copy", whole);
-  fs::create_symlink(folder.path / "copy", cache.file());
+  overwrite(folder / "copy", whole);
+  fs::create_symlink(folder / "copy", cache.file());
   CHECK_FALSE(cache.load());
   fs::remove(cache.file());
   fs::create_symlink(precious, cache.file());
@@ -104,7 +96,7 @@ TEST_CASE("a cache is never read or written through a link, a pipe or another's 
   CHECK_FALSE(fs::is_symlink(cache.file()));
   CHECK(cache.load());
   // So is a link in the way of what is written first.
-  const fs::path next = folder.path / "spillway" /
+  const fs::path next = folder / "spillway" /
                         ("." + cache.file().filename().string() + "." + std::to_string(::getpid()));
   fs::create_symlink(precious, next);
   CHECK(cache.keep(some_machine()).empty());
@@ -117,35 +109,35 @@ TEST_CASE("a cache is never read or written through a link, a pipe or another's 
   REQUIRE(::mkfifo(cache.file().c_str(), 0600) == 0);
   CHECK_FALSE(cache.load());
   // A folder that is a link is not used at all.
-  const MachineCache linked(folder.path / "link", "identity");
-  fs::create_directory(folder.path / "target");
-  fs::create_directory_symlink(folder.path / "target", folder.path / "link");
+  const MachineCache linked(folder / "link", "identity");
+  fs::create_directory(folder / "target");
+  fs::create_directory_symlink(folder / "target", folder / "link");
   CHECK_FALSE(linked.keep(some_machine()).empty());
   CHECK_FALSE(linked.load());
-  CHECK(fs::is_empty(folder.path / "target"));
+  CHECK(fs::is_empty(folder / "target"));
 }
 
 TEST_CASE("of many kept machines the oldest go, and nothing else does") {
-  const Folder folder;
-  const MachineCache first(folder.path, "identity");
+  const test::TemporaryFolder folder;
+  const MachineCache first(folder.path(), "identity");
   REQUIRE(first.keep(some_machine()).empty());
   fs::last_write_time(first.file(), fs::file_time_type::clock::now() - std::chrono::hours(1));
-  overwrite(folder.path / "notes.txt", "precious");
-  overwrite(folder.path / "machine-of-mine.toml", "precious");
+  overwrite(folder / "notes.txt", "precious");
+  overwrite(folder / "machine-of-mine.toml", "precious");
   for (std::size_t i = 0; i < MachineCache::most_files; ++i) {
     CHECK(fs::exists(first.file()));
-    REQUIRE(MachineCache(folder.path, std::to_string(i)).keep(some_machine()).empty());
+    REQUIRE(MachineCache(folder.path(), std::to_string(i)).keep(some_machine()).empty());
   }
   CHECK_FALSE(fs::exists(first.file()));
-  CHECK(MachineCache(folder.path, "0").load());
-  CHECK(fs::exists(folder.path / "notes.txt"));
-  CHECK(fs::exists(folder.path / "machine-of-mine.toml"));
+  CHECK(MachineCache(folder.path(), "0").load());
+  CHECK(fs::exists(folder / "notes.txt"));
+  CHECK(fs::exists(folder / "machine-of-mine.toml"));
 }
 
 TEST_CASE("a cache that cannot be written says why") {
-  const Folder folder;
-  overwrite(folder.path / "file", "");
-  const MachineCache cache(folder.path / "file/spillway", "identity");
+  const test::TemporaryFolder folder;
+  overwrite(folder / "file", "");
+  const MachineCache cache(folder / "file/spillway", "identity");
   CHECK_THAT(cache.keep(some_machine()), Catch::Contains("file/spillway: Not a directory"));
   CHECK_FALSE(cache.load());
 }

@@ -41,9 +41,9 @@ std::string variable(const Picture& picture, const std::string& name) {
 TEST_CASE("a series for each policy, quantities in one unit, gaps where nothing fits") {
   const Picture picture = Example().picture();
   CHECK(picture.data == "1 10\n2 20\n4 40\n\n\n1 NaN\n2 NaN\n4 5\n\n\n");
-  CHECK(variable(picture, "series_names") == "[2] = ['greedysnake', 'fuyou']");
-  CHECK(variable(picture, "x_label") == "'host memory (GB)'");
-  CHECK(variable(picture, "x_tics") == "'set xtics (\"1\" 1, \"2\" 2, \"4\" 4)'");
+  CHECK(variable(picture, "series_names") == R"([2] = ["greedysnake", "fuyou"])");
+  CHECK(variable(picture, "x_label") == R"x("host memory (GB)")x");
+  CHECK(variable(picture, "x_tics") == R"x("set xtics (\"1\" 1, \"2\" 2, \"4\" 4)")x");
   CHECK_THAT(variable(picture, "note_text"), Catch::Contains("fuyou at host memory 1GB, 2GB."));
 }
 
@@ -59,7 +59,7 @@ TEST_CASE("a policy has the same line in every picture") {
 
 TEST_CASE("the title shows names as they are, whatever marks they hold") {
   CHECK_THAT(variable(Example().picture(), "title_text"),
-             Catch::StartsWith("'{/:Bold it''s\\_ours}'"));
+             Catch::StartsWith(R"("{/:Bold it's\\_ours}\n)"));
 }
 
 TEST_CASE("pictures of columns that are not there, or of nothing, are errors with their place") {

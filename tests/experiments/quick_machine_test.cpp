@@ -11,21 +11,12 @@
 #include "experiments/machine_cache.hpp"
 #include "policies/policy.hpp"
 #include "sim/simulate.hpp"
+#include "tests/temporary_folder.hpp"
 
 namespace spillway {
 namespace {
 
 namespace fs = std::filesystem;
-
-class Folder {
- public:
-  Folder() {
-    std::string pattern = (fs::temp_directory_path() / "spillway-quick-XXXXXX").string();
-    path = mkdtemp(pattern.data());
-  }
-  ~Folder() { fs::remove_all(path); }
-  fs::path path;
-};
 
 QuickMachineRequest small_request(const fs::path& drive) {
   QuickMachineRequest request;
@@ -66,18 +57,18 @@ Problem problem_of(const char* model, std::int64_t micro_batch, std::int64_t seq
 }  // namespace
 
 TEST_CASE("a machine measured briefly prices every policy at the shapes that will be trained") {
-  const Folder drive, cache;
-  std::ofstream(drive.path / "spillway-store-0.bin") << "the store of a training";
-  const QuickMachineRequest request = small_request(drive.path);
-  const Measurement first = measure(request, cache.path / "c");
+  const test::TemporaryFolder drive, cache;
+  std::ofstream(drive / "spillway-store-0.bin") << "the store of a training";
+  const QuickMachineRequest request = small_request(drive.path());
+  const Measurement first = measure(request, cache / "c");
   CHECK(first.begun == 1);
   CHECK(first.figures > 10);
   CHECK(first.result.measured_now);
   CHECK(first.result.not_kept == "");
   CHECK(fs::exists(first.result.kept_in));
   // What was on the drive is as it was, and there is nothing else.
-  CHECK(std::distance(fs::directory_iterator(drive.path), {}) == 1);
-  CHECK(fs::file_size(drive.path / "spillway-store-0.bin") == 23);
+  CHECK(std::distance(fs::directory_iterator(drive.path()), {}) == 1);
+  CHECK(fs::file_size(drive / "spillway-store-0.bin") == 23);
 
   Problem problem;
   problem.model = request.model;
@@ -91,20 +82,20 @@ TEST_CASE("a machine measured briefly prices every policy at the shapes that wil
     }
   }
 
-  const Measurement again = measure(request, cache.path / "c");
+  const Measurement again = measure(request, cache / "c");
   CHECK(again.begun + again.figures == 0);
   CHECK_FALSE(again.result.measured_now);
   CHECK(machine_to_toml(again.result.machine) == machine_to_toml(first.result.machine));
 
   // Damaged: measured anew, and whole again.
   std::ofstream(first.result.kept_in, std::ios::app) << "gpu.flops = 1e30\n";
-  CHECK(measure(request, cache.path / "c").result.measured_now);
-  CHECK_FALSE(measure(request, cache.path / "c").result.measured_now);
+  CHECK(measure(request, cache / "c").result.measured_now);
+  CHECK_FALSE(measure(request, cache / "c").result.measured_now);
 }
 
 TEST_CASE("what identifies a measurement: program, computer, device, drives, kernels, threads") {
-  const Folder drive, root;
-  const QuickMachineRequest request = small_request(drive.path);
+  const test::TemporaryFolder drive, root;
+  const QuickMachineRequest request = small_request(drive.path());
   std::set<std::string> all = {identity_of(request)};
   CHECK(identity_of(request) == *all.begin());
   CHECK_THAT(identity_of(request), Catch::Contains(SPILLWAY_VERSION));
@@ -124,22 +115,22 @@ TEST_CASE("what identifies a measurement: program, computer, device, drives, ker
   differs([](auto& r) { r.micro_batches = {1}; });
   // Another folder of the same drive, and more layers, take the same time.
   QuickMachineRequest same = request;
-  same.drives = {drive.path.parent_path()};
+  same.drives = {drive.path().parent_path()};
   same.model.layers = 7;
   CHECK(identity_of(same) == identity_of(request));
   // Another computer.
-  CHECK(all.insert(identity_of(request, root.path)).second);
-  fs::create_directory(root.path / "etc");
-  std::ofstream(root.path / "etc/machine-id") << "0123456789abcdef\n";
-  CHECK(all.insert(identity_of(request, root.path)).second);
+  CHECK(all.insert(identity_of(request, root.path())).second);
+  fs::create_directory(root / "etc");
+  std::ofstream(root / "etc/machine-id") << "0123456789abcdef\n";
+  CHECK(all.insert(identity_of(request, root.path())).second);
 }
 
 TEST_CASE("a drive that cannot be measured is left out, told, and not kept") {
-  const Folder drive, cache;
+  const test::TemporaryFolder drive, cache;
   const QuickMachineRequest request = small_request("/proc");
   std::string told;
   const QuickMachine machine = quick_machine(
-      request, cache.path / "c", [] {}, [](const std::string&, int, int) {},
+      request, cache / "c", [] {}, [](const std::string&, int, int) {},
       [&](const std::string& text) { told += text; });
   CHECK_THAT(told, Catch::Contains("the drive could not be measured"));
   CHECK(machine.machine.ssd.count == 0);
@@ -149,16 +140,16 @@ TEST_CASE("a drive that cannot be measured is left out, told, and not kept") {
 }
 
 TEST_CASE("what is thrown while measuring comes out, and leaves nothing") {
-  const Folder drive, cache;
+  const test::TemporaryFolder drive, cache;
   struct Stop {};
-  const QuickMachineRequest request = small_request(drive.path);
+  const QuickMachineRequest request = small_request(drive.path());
   for (const int after : {0, 5, 20}) {
     const auto stop = [&](const std::string&, int done, int) {
       if (done == after) throw Stop();
     };
-    CHECK_THROWS_AS(quick_machine(request, cache.path / "c", [] {}, stop, {}), Stop);
-    CHECK(fs::is_empty(drive.path));
-    CHECK_FALSE(fs::exists(cache.path / "c"));
+    CHECK_THROWS_AS(quick_machine(request, cache / "c", [] {}, stop, {}), Stop);
+    CHECK(fs::is_empty(drive.path()));
+    CHECK_FALSE(fs::exists(cache / "c"));
   }
 }
 

@@ -9,27 +9,15 @@
 
 #include "experiments/fio.hpp"
 #include "experiments/speed_gpu.hpp"
+#include "tests/temporary_folder.hpp"
 
 using namespace spillway;
 
 namespace {
 
-class Folder {
- public:
-  Folder() {
-    std::string name = (std::filesystem::temp_directory_path() / "figures-XXXXXX").string();
-    REQUIRE(::mkdtemp(name.data()) != nullptr);
-    path = name;
-  }
-  ~Folder() { std::filesystem::remove_all(path); }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  std::filesystem::path path;
-};
-
-FigureOptions shortest(const Folder& folder) {
+FigureOptions shortest(const test::TemporaryFolder& folder) {
   FigureOptions options;
-  options.ssd = {folder.path};
+  options.ssd = {folder.path()};
   options.rounds = 1;
   options.seconds = 0.05;
   return options;
@@ -66,9 +54,9 @@ TEST_CASE("fio reports the direction that was asked for, and both of a mix") {
     WARN("skipped: fio is not installed");
     return;
   }
-  const Folder folder;
+  const test::TemporaryFolder folder;
   FioJob job;
-  job.files = {folder.path / "a b:c"};  // names with blanks and colons, too
+  job.files = {folder / "a b:c"};  // names with blanks and colons, too
   job.bytes = 16 << 20;
   job.block_bytes = 1 << 20;
   job.depth = 4;
@@ -86,7 +74,7 @@ TEST_CASE("fio reports the direction that was asked for, and both of a mix") {
 }
 
 TEST_CASE("The bench of the executor has a figure for every way of waiting") {
-  const Folder folder;
+  const test::TemporaryFolder folder;
   const auto figures = measure_executor(shortest(folder));
   std::vector<std::string> names;
   for (const SpeedFigure& figure : figures) {
@@ -99,13 +87,13 @@ TEST_CASE("The bench of the executor has a figure for every way of waiting") {
 }
 
 TEST_CASE("The bench of training leaves nothing behind and reports a share of the step") {
-  const Folder folder;
+  const test::TemporaryFolder folder;
   const auto figures = measure_training(shortest(folder));
   REQUIRE(figures.size() == 1);
   CHECK(figures[0].value > 0);
   CHECK(figures[0].value <= 100);
   CHECK(figures[0].ratio() == Approx(figures[0].value / 100));
-  CHECK(std::filesystem::is_empty(folder.path));
+  CHECK(std::filesystem::is_empty(folder.path()));
 }
 
 TEST_CASE("FLOPs of training a token of GPT-2 124M at T = 1024 are 6 N + 6 L C T") {

@@ -12,30 +12,14 @@
 #include "policies/machine.hpp"
 #include "policies/model.hpp"
 #include "tests/policies/input_error.hpp"
+#include "tests/policies/machine_text.hpp"
 #include "tests/temporary_folder.hpp"
 
 using namespace spillway;
 
 namespace {
 
-const std::string machine = R"(name = "m"
-[gpu]
-memory = "8GB"
-flops = "10TFLOPS"
-memory_bandwidth = "280GB/s"
-[pcie]
-h2d = "12GB/s"
-d2h = "11GB/s"
-[host]
-memory = "32GB"
-bandwidth = "56GB/s"
-cores = 8
-[ssd]
-count = 2
-capacity = "1TB"
-read = "3GB/s"
-write = "2GB/s"
-)";
+const std::string machine = small_machine + small_drives;
 
 std::string repeated(const std::string& text, int times) {
   std::string all;

@@ -5,30 +5,14 @@
 
 #include "policies/machine.hpp"
 #include "tests/policies/input_error.hpp"
+#include "tests/policies/machine_text.hpp"
 
 using namespace spillway;
 
 namespace {
 
 // Line numbers in the expectations below are lines of this text.
-const std::string file = R"(name = "m"
-[gpu]
-memory = "8GB"
-flops = "10TFLOPS"
-memory_bandwidth = "280GB/s"
-[pcie]
-h2d = "12GB/s"
-d2h = "11GB/s"
-[host]
-memory = "32GB"
-bandwidth = "56GB/s"
-cores = 8
-[ssd]
-count = 2
-capacity = "1TB"
-read = "3GB/s"
-write = "2GB/s"
-[[ssd.by_count]]
+const std::string file = small_machine + small_drives + R"([[ssd.by_count]]
 count = 1
 read = "1GB/s"
 write = "1GB/s"
@@ -223,8 +207,8 @@ TEST_CASE("option --set: every error names the override") {
               "true or false");
   check_error(set("host.cores=8 cores"), "--set host.cores=8 cores: host.cores: \"8 cores\" is not",
               "0.5");
-  check_error(set("host.cores=1e999"), "--set host.cores=1e999: host.cores: \"1e999\" is not",
-              "0.5");
+  check_error(set("host.cores=1e999"),
+              "--set host.cores=1e999: host.cores: \"1e999\" is out of range", "0.5");
   check_error(set("ssd.count=-1"), "--set ssd.count=-1: ssd.count: \"-1\" is not a whole number",
               "12");
   check_error(set("ssd.by_count=3"), "--set ssd.by_count=3: unknown key ssd.by_count", "ssd.count");
