@@ -124,9 +124,10 @@ void NewFile::commit() {
   if (is_device()) return;
   directory_.rename(temporary_, name_);
   temporary_.clear();
-  // The name is durable once the directory is. A directory that cannot be synced has no such
+  // The name is durable once the directory is. A file system that cannot sync one has no such
   // promise to give: no failure of the caller's.
-  static_cast<void>(::fsync(directory_.descriptor()));
+  if (::fsync(directory_.descriptor()) != 0 && errno == EIO)
+    throw MachineError::from_errno(path().string() + ": cannot make its name durable", errno);
 }
 
 }  // namespace spillway

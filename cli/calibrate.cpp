@@ -44,6 +44,17 @@ struct Defaults {
 constexpr Defaults cpu_defaults{"gpt-small", "fp32", 8, 256},
     cuda_defaults{"gpt2-124m", "bf16", 16, 1024};
 
+const std::string first_line = "# Measured by `spillway calibrate`, which replaces this file.\n";
+
+const ReplaceOnly& only_a_calibration() {
+  static const ReplaceOnly only = {
+      "a machine file of `spillway calibrate`", [](std::span<const std::byte> head) {
+        return head.size() >= first_line.size() &&
+               std::memcmp(head.data(), first_line.data(), first_line.size()) == 0;
+      }};
+  return only;
+}
+
 void print_summary(const Machine& m, const std::string& out) {
   fmt::print("{}: {:.0f} cores, kernels up to {}\n", m.name, m.host.cores,
              format_flops_per_second(m.gpu.flops));
@@ -123,14 +134,14 @@ void run(const Options& options) {
                        "create it, or check that the drive is mounted");
     }
   }
-  check_output_path("--out", options.out);
+  check_output_path("--out", options.out, &only_a_calibration());
   if (options.device == "cuda") calibration.gpu = open_gpu(options.gpu, options.threads);
 
   const auto note = [&](const std::string& text) {
     if (!options.quiet) print_error(fmt::format("note: {}\n", text));
   };
   const Machine machine = calibrate(calibration, measuring_progress(options.quiet), note);
-  write_file(options.out, machine_to_toml(machine));
+  write_file(options.out, first_line + machine_to_toml(machine), &only_a_calibration());
   if (!options.quiet) print_summary(machine, options.out);
 }
 

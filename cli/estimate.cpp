@@ -43,7 +43,8 @@ void run(const Options& options, int& exit_code) {
   const WholeRun whole = options.run.whole_run(problem.workload);
   const Candidates candidates =
       evaluate_as_asked(options.problem, problem, {options.policy}, whole, default_steps);
-  const Candidate& candidate = candidates.all[candidates.chosen.value_or(0)];
+  const Candidate& candidate = candidates.chosen ? candidates.all[*candidates.chosen]
+                                                 : nearest(candidates, whole.durability);
   if (options.json) {
     fmt::print("{}\n", to_text(to_json(candidate)));
   } else {

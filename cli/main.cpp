@@ -136,19 +136,6 @@ void end_on_interrupt() {
   });
 }
 
-// Whoever reads has enough: what was computed for them alone was computed. Training was not done
-// for its output.
-int end_without_reader(const CLI::App& app, int exit_code) {
-  const std::vector<CLI::App*> parsed = app.get_subcommands();
-  if (parsed.empty() || parsed.front()->get_name() != "train") return exit_code;
-  return complain(
-      "training has ended: nobody reads its output any more",
-      "what is committed can be gone on from: spillway train --resume, with the --run "
-      "that was given or shown; to train on without a reader, add --quiet or write to a "
-      "file",
-      cli::exit_failed);
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -166,7 +153,7 @@ int main(int argc, char** argv) {
     parse_and_run(app, argc, argv);
     return exit_code;
   } catch (const cli::ReaderGone&) {
-    return end_without_reader(app, exit_code);
+    return exit_code;
   } catch (const CLI::ParseError& error) {
     return complain_of_usage(app, error);
   } catch (const InputError& error) {

@@ -31,6 +31,8 @@ std::size_t unfinished_bytes(std::string_view text) {
   return 0;
 }
 
+bool outlives_reader = false;
+
 // The stream that takes the place of `stdout`: spells out what a terminal would not show.
 class GuardedOutput {
  public:
@@ -57,7 +59,7 @@ class GuardedOutput {
     while (!text.empty()) {
       const ssize_t count = ::write(STDOUT_FILENO, text.data(), text.size());
       if (count < 0 && errno == EINTR) continue;
-      if (count < 0) return false;
+      if (count < 0) return errno == EPIPE && outlives_reader;
       text.remove_prefix(static_cast<std::size_t>(count));
     }
     return true;
@@ -92,6 +94,8 @@ void fail_output(int error_number) {
   throw MachineError::from_errno("cannot write to standard output", error_number, hint);
 }
 
+void outlive_reader() { outlives_reader = true; }
+
 void flush_output() {
   errno = 0;
   const bool failed_before = std::ferror(stdout) != 0;
@@ -120,8 +124,8 @@ void check_output_path(const std::string& option, const std::string& path,
   }
 }
 
-void write_file(const FilePlace& place, const std::string& text) {
-  FileSink sink(place, FileSink::Compression::none);
+void write_file(const FilePlace& place, const std::string& text, const ReplaceOnly* only) {
+  FileSink sink(place, FileSink::Compression::none, only);
   sink.write(text);
   sink.commit();
 }

@@ -23,6 +23,9 @@ void guard_standard_output();
 // and nothing that is left to say would be read.
 struct ReaderGone {};
 
+// From here on that matters even less: what nobody reads is dropped, and the program goes on.
+void outlive_reader();
+
 // Throws MachineError when something printed to standard output did not get there; ReaderGone when
 // nobody reads it any more.
 void flush_output();
@@ -45,6 +48,6 @@ void check_output_path(const std::string& option, const std::string& path,
                        const ReplaceOnly* only = nullptr);
 
 // Throws InputError, MachineError; a regular file at `path` is then as it was.
-void write_file(const FilePlace& place, const std::string& text);
+void write_file(const FilePlace& place, const std::string& text, const ReplaceOnly* only = nullptr);
 
 }  // namespace spillway::cli

@@ -132,7 +132,7 @@ std::string assumptions_text(const Problem& problem, int steps) {
     text += fmt::format(", {}-bit gradients", 8 * problem.gradient_bytes());
   if (workload.clip.scope != ClipScope::off)
     text += ", gradient clipping " + to_string(workload.clip);
-  if (steps > 0) text += fmt::format(", {} steps simulated", steps);
+  if (steps > 0) text += fmt::format(", {} step{} simulated", steps, steps == 1 ? "" : "s");
   if (!problem.overrides.empty())
     text += fmt::format("; set by hand: {}", fmt::join(problem.overrides, ", "));
   return text;

@@ -36,9 +36,20 @@ std::string extension_of(const std::string& path) {
   return std::filesystem::path(path).extension().string();
 }
 
+// As gnuplot begins them.
+const ReplaceOnly& only_a_picture() {
+  static const ReplaceOnly only = {
+      "a picture", [](std::span<const std::byte> head) {
+        const std::string_view text(reinterpret_cast<const char*>(head.data()), head.size());
+        return text.starts_with("\x89PNG\r\n") ||
+               (text.starts_with("<?xml") && text.find("<svg") != text.npos);
+      }};
+  return only;
+}
+
 void check_gantt(const std::string& path) {
   if (path.empty()) return;
-  check_output_path("--gantt", path);
+  check_output_path("--gantt", path, &only_a_picture());
   if (extension_of(path) != ".svg" && extension_of(path) != ".png") {
     throw InputError(fmt::format("--gantt {}: neither .svg nor .png", path),
                      "name a picture, e.g. --gantt step.svg");
@@ -98,7 +109,8 @@ void run_simulate(const Options& options, int& exit_code) {
   const WholeRun run{parse_durability(options.durability), {}};
   const Candidates candidates =
       evaluate_as_asked(options.problem, problem, {options.policy}, run, options.steps);
-  const Candidate& candidate = candidates.all[candidates.chosen.value_or(0)];
+  const Candidate& candidate = candidates.chosen ? candidates.all[*candidates.chosen]
+                                                 : nearest(candidates, run.durability);
   const Evaluation& evaluation = candidate.evaluation;
   const Schedule& schedule = evaluation.schedule;
   const SimulationResult* result = evaluation.result ? &*evaluation.result : nullptr;

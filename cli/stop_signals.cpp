@@ -32,7 +32,7 @@ constexpr std::string_view message_in(StopSignals::Phase now) {
       return "\ninterrupted: this ends before training begins; once more ends it at once\n";
     case StopSignals::Phase::planning:
       return "\nspillway: interrupted before the first step\n"
-             "  hint: nothing was trained, and what was there is as it was\n";
+             "  hint: nothing was trained\n";
     case StopSignals::Phase::training_with_commits:
       return "\ninterrupted: training ends after the running step, once that is committed; once "
              "more ends it at once, back to its last commit\n";

@@ -165,8 +165,8 @@ int run_inspect(const Options& options) {
                      "check the drive (smartctl -a); this training cannot go on from this commit");
 }
 
-// Removes the files of one store, all of them or none.
-void remove_store(const StoreLocation& location, const RunId& run, bool by_directory) {
+// Throws InputError where a file of the store is missing, or is another's.
+void require_all(const StoreLocation& location, const RunId& run, bool by_directory) {
   for (std::size_t i = 0; i < location.directories.size(); ++i) {
     const fs::path stripe = store_file(location.directories[i], i, location.generation);
     std::error_code ignored;
@@ -184,9 +184,11 @@ void remove_store(const StoreLocation& location, const RunId& run, bool by_direc
       refuse(
           fmt::format("belongs to a store whose first directory is {}", header->first_directory));
   }
-  const std::vector<fs::path> files = files_of(location);
-  remove_files(location, run);
-  for (const fs::path& file : files) fmt::print("removed {}\n", file.string());
+}
+
+void remove_store(const StoreLocation& location, const RunId& run) {
+  for (const fs::path& file : remove_files(location, run))
+    fmt::print("removed {}\n", file.string());
 }
 
 // A copy of a store's first directory names the other directories of the original.
@@ -209,11 +211,22 @@ void run_remove(const Options& options) {
       const std::optional<StoreHeader> header =
           read_header(record_file(location.directories[0], location.generation));
       SPILLWAY_ASSERT(header.has_value());
-      remove_store(location, header->run.id, true);
+      require_all(location, header->run.id, true);
+      remove_store(location, header->run.id);
     }
     return;
   }
   RunFolder folder = RunFolder::open(options.folder);
+  if (folder.saved().store && !folder.saved().not_resumable.empty()) {
+    // What a removal has left that was broken off.
+    for (const RunId& run : folder.saved().store_ids()) {
+      for (const fs::path& file : remove_files(*folder.saved().store, run))
+        fmt::print("removed {}\n", file.string());
+    }
+    folder.saved().store.reset();
+    folder.save();
+    return;
+  }
   const StateOfRun state = [&] {
     try {
       return find_state(folder.directory(), folder.saved());
@@ -226,9 +239,12 @@ void run_remove(const Options& options) {
                                  state.point.location.directories[0].string(), state.also_of),
                      fmt::format("remove it with `spillway store remove` of that folder"));
   }
-  remove_store(state.point.location, state.point.run.id, false);
-  folder.saved().store.reset();
+  require_all(state.point.location, state.point.run.id, false);
+  folder.saved().store = state.point.location;
   folder.saved().not_resumable = "its store was removed on purpose";
+  folder.save();
+  remove_store(state.point.location, state.point.run.id);
+  folder.saved().store.reset();
   folder.save();
 }
 

@@ -45,6 +45,17 @@ SweepRun run_of(const Options& options) {
     throw InputError(fmt::format("--out {}: this is a file", options.out),
                      "name a folder; it is created where there is none");
   }
+  for (const fs::path& part : {run.folder / "parts", run.folder / "plots"}) {
+    if (!fs::is_symlink(part, ignored)) continue;
+    throw InputError(fmt::format("--out {}: {} is a symbolic link", options.out, part.string()),
+                     "remove the link, or name a new folder");
+  }
+  if (fs::is_directory(run.folder, ignored) && !fs::is_empty(run.folder, ignored) &&
+      !holds_journals(run.folder)) {
+    throw InputError(
+        fmt::format("--out {}: the folder is not empty, and holds no sweep", options.out),
+        "name a new folder, or that of an earlier sweep");
+  }
   if (!options.shard.empty()) run.shard = parse_shard(options.shard);
   if (options.jobs && (*options.jobs < 1 || *options.jobs > 4096)) {
     throw InputError(fmt::format("--jobs {} is not in 1 .. 4096", *options.jobs),

@@ -9,6 +9,7 @@
 #include "cli/commands.hpp"
 #include "cli/output.hpp"
 #include "cli/plan_text.hpp"
+#include "cli/progress.hpp"
 #include "cli/stop_signals.hpp"
 #include "cli/stopped_run.hpp"
 #include "cli/train_checks.hpp"
@@ -40,20 +41,24 @@ void finish(Training& training, RunFolder& folder, bool stopped, bool remove_sto
   saved.complete = !stopped;
   folder.save();
   if (stopped || (durable && !remove_store)) return;
-  if (!durable) training.remove_previous_store();  // kept until now
-  training.discard_store();
-  saved.store.reset();
+  // First, so that `store remove` can end what is broken off.
   saved.not_resumable = durable ? "its store was removed on purpose (--remove-store)"
                                 : "its last steps were made with --durability off";
   folder.save();
+  if (!durable) training.remove_previous_store();  // kept until now
+  training.discard_store();
 }
 
 void run(CLI::App& command, TrainOptions& options, int& exit_code) {
+  outlive_reader();  // `train ... | head` trains to its end
   StopSignals signals;
   auto [plan, run_folder, training_options, why_cpu, other_machine, rates] =
       prepare(command, options);
   if (!options.no_export) require_new_file(run_folder.place(RunFolder::weights), &only_an_export());
-  Training training(training_options);
+  Training training = [&options = training_options] {
+    const Activity activity("setting up memory and store");
+    return Training(options);
+  }();
   if (!options.no_export) require_room(plan.problem.model, run_folder.path());
   StopSignals::check(
       "before the first step",

@@ -4,6 +4,7 @@
 
 #include "base/units.hpp"
 #include "cli/output.hpp"
+#include "cli/stopped_run.hpp"
 #include "cli/train_notes.hpp"
 #include "cli/train_wear.hpp"
 
@@ -84,6 +85,7 @@ void announce(const Training& training, const TrainPlan& plan, const fs::path& r
              schedule.problem().workload.sequence,
              format_bytes(static_cast<double>(training.dataset().size())),
              training.dataset().files().size(), training.dataset().files().size() == 1 ? "" : "s");
+  for (const std::string& path : shown_data(training.dataset())) fmt::print("    {}\n", path);
   if (training.dataset().skipped().count > 0)
     fmt::print("  {}\n", training.dataset().skipped().text());
   const Workload& workload = schedule.problem().workload;
@@ -116,14 +118,16 @@ void announce_end(const Training& training, const TrainingResult& result, const 
           ? fmt::format("loss {:.4f} to {:.4f}", result.first_loss, result.final_loss)
           : "all of them done before";
   fmt::print("{} steps, {}, weights {:016x}\n", result.steps, losses, result.weights_hash);
-  fmt::print("trace: {}   (opens in https://ui.perfetto.dev; `spillway validate {}`)\n",
-             trace.string(), trace.string());
+  const bool has_rates = training.schedule().problem().machine.gpu.flops > 0;
+  fmt::print("trace: {}   (opens in https://ui.perfetto.dev{})\n", trace.string(),
+             has_rates ? "; `spillway validate " + shell_word(trace.string()) + "`" : "");
   if (exported) fmt::print("weights: {}\n", run.file(RunFolder::weights).string());
   if (stopped || !run.saved().store) return;
   fmt::print("state: {} on disk, at step {}\n",
              format_bytes(static_cast<double>(training.store()->size())), result.steps);
-  fmt::print("  to go on:   spillway train --resume --run {} --steps MORE\n", run.path().string());
-  fmt::print("  to free it: spillway store remove {}\n", run.path().string());
+  fmt::print("  to go on:   spillway train --resume --run {} --steps MORE\n",
+             shell_word(run.path().string()));
+  fmt::print("  to free it: spillway store remove {}\n", shell_word(run.path().string()));
 }
 
 }  // namespace spillway::cli

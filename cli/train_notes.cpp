@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "base/errors.hpp"
+#include "base/text.hpp"
 #include "cli/stopped_run.hpp"
 
 namespace spillway::cli {
@@ -12,12 +13,26 @@ namespace spillway::cli {
 namespace fs = std::filesystem;
 using nlohmann::ordered_json;
 
+std::vector<std::string> shown_data(const Dataset& data) {
+  constexpr std::size_t most = 3;
+  std::vector<std::string> shown;
+  for (const DatasetFile& file : data.files()) {
+    if (shown.size() == most) {
+      shown.push_back(fmt::format("... and {} more", data.files().size() - most));
+      break;
+    }
+    shown.push_back(printable(file.path.string()));
+  }
+  return shown;
+}
+
 ordered_json data_json(const Dataset& data) {
   ordered_json first = ordered_json::array();
   for (const SkippedFiles::One& one : data.skipped().first)
     first.push_back({{"path", one.shown()}, {"reason", one.reason}});
   return {{"files", data.files().size()},
           {"bytes", data.size()},
+          {"shown", shown_data(data)},
           {"skipped", {{"files", data.skipped().count}, {"first", first}}}};
 }
 

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "exec/dataset.hpp"
 #include "policies/machine.hpp"
@@ -12,6 +13,10 @@
 namespace spillway::cli {
 
 // Files, bytes, and what was skipped with the first few reasons.
+// The first files of the text, and how many more there are: a resumed run takes them from its
+// folder, which may come from somebody else.
+std::vector<std::string> shown_data(const Dataset& data);
+
 nlohmann::ordered_json data_json(const Dataset& data);
 
 // In one line, what it means that a machine file (`machine`) describes a GPU and the CPU trains, or

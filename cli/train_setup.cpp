@@ -141,7 +141,7 @@ Preparation prepare(CLI::App& command, TrainOptions& options) {
   const bool drives_given = !drives.empty();
   if (!drives_given) drives.push_back(nearest_existing(options.run.empty() ? "." : options.run));
   // What can be refused at once is, before anything takes long.
-  if (!resumed && !options.run.empty()) RunFolder::require_new(options.run);
+  if (!resumed) RunFolder::require_new(options.run);
   std::vector<fs::path> data(options.data.begin(), options.data.end());
   if (data.empty()) data = default_text();
   auto dataset = std::make_shared<const Dataset>(data, options.seed, Dataset::default_memory_limit,

@@ -188,9 +188,13 @@ std::optional<CommitRecord> read_newest_record(const std::filesystem::path& file
   if (::fstat(descriptor->get(), &status) != 0) {
     throw MachineError::from_errno("cannot look at " + file.string(), errno);
   }
-  constexpr std::uint64_t most_bytes = std::uint64_t{16} << 30;  // for 500 TB of state
+  constexpr std::uint64_t most_bytes = std::uint64_t{2} << 30;  // for 60 TB of state
   const auto size = static_cast<std::uint64_t>(status.st_size);
   if (size <= store_header_bytes || size > most_bytes) return {};
+  // Checksums cannot be compressed: a large file that takes next to no space is not of ours.
+  constexpr std::uint64_t large = std::uint64_t{64} << 20, least_share = 64, block_bytes = 512;
+  const std::uint64_t allocated = static_cast<std::uint64_t>(status.st_blocks) * block_bytes;
+  if (size > large && allocated < size / least_share) return {};
   const std::uint64_t slot_bytes = (size - store_header_bytes) / 2;
   std::optional<CommitRecord> newest;
   std::vector<std::byte> slot;

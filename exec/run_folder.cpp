@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <ctime>
 #include <utility>
 
@@ -70,6 +71,12 @@ void RunFolder::enter(bool take_over, bool anew) {
 
 void RunFolder::require_new(const std::string& path) {
   std::error_code ignored;
+  const fs::path existing = nearest_existing(path.empty() ? fs::path("runs") : fs::path(path));
+  if (fs::is_directory(existing, ignored) && ::access(existing.c_str(), W_OK | X_OK) != 0) {
+    throw InputError(fmt::format("no folder for the run can be made in {}: {}", existing.string(),
+                                 std::strerror(errno)),
+                     "name one with --run");
+  }
   if (!fs::exists(path, ignored)) return;
   if (!fs::is_directory(path, ignored))
     throw InputError(fmt::format("--run {}: this is not a folder", path), "name a new folder");
@@ -99,9 +106,22 @@ RunFolder RunFolder::create(const std::string& path, const std::string& name,
   // It was empty: what is in it from now on is of this run.
   run.keep_ = false;
   run.enter(false, true);
+  run.make_name_durable();
   run.saved_.id = new_run_id();
   run.saved_.home = run.home_;
   return run;
+}
+
+// The names of all folders that were made for the run.
+void RunFolder::make_name_durable() const {
+  for (fs::path folder = fs::absolute(path_).lexically_normal(); folder != existing_;
+       folder = folder.parent_path()) {
+    if (!folder.has_filename()) continue;  // a trailing slash
+    const FileDescriptor parent(
+        ::open(folder.parent_path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (parent.valid() && ::fsync(parent.get()) != 0 && errno == EIO)
+      throw MachineError::from_errno("cannot make " + folder.string() + " durable", errno);
+  }
 }
 
 RunFolder RunFolder::open(const std::string& path, bool take_over, const Surroundings& here) {
@@ -198,8 +218,9 @@ ResumeState RunFolder::resume(const ResumeRequest& request) {
   const auto inside = [&](const fs::path& directory) {
     return is_really_inside(directory, directory_->path());
   };
-  const auto& directories = saved_.store->directories;
-  const StoreLocation location = find_store(*saved_.store, saved_.store_ids(), request.ssd);
+  const StoreLocation location =
+      find_store(*saved_.store, saved_.store_ids(), request.ssd, request.take_over);
+  const auto& directories = location.directories;  // not where they were written down to be
   return std::all_of(directories.begin(), directories.end(), inside)
              ? resume_inside(location, request)
              : resume_outside(location, request);
@@ -263,7 +284,8 @@ ResumeState RunFolder::resume_outside(StoreLocation location, const ResumeReques
   const std::optional<RunHome> other = claimed_by(location, home_, here_);
   const RunHome owner = other.value_or(state.point->run.home);
   const bool claimed = !is_own || other;
-  if (!claimed || (request.take_over && is_own)) {
+  if (!claimed || request.take_over) {
+    if (!is_own) saved_.former_ids.push_back(std::exchange(saved_.store_of, RunId()));
     make_own(location);
     state.point->run = identity();
     return state;
@@ -274,8 +296,8 @@ ResumeState RunFolder::resume_outside(StoreLocation location, const ResumeReques
     throw InputError(
         fmt::format("the state in {} belongs to two runs: {} and {}",
                     location.directories[0].string(), to_text(owner), to_text(home_)),
-        "give this run --ssd directories of its own, to be filled from there; or, where it alone "
-        "is to go on, add --take-over");
+        "give this run --ssd directories of its own, to be filled from there; or, where it is the "
+        "first one, moved here, or it alone is to go on, add --take-over");
   }
   state.point->foreign = true;
   if (is_own) {
@@ -289,13 +311,13 @@ ResumeState RunFolder::resume_outside(StoreLocation location, const ResumeReques
 }
 
 StateOfRun find_state(const Directory& folder, const SavedRun& run, const Surroundings& here) {
-  if (!run.store) {
+  if (!run.store || !run.not_resumable.empty()) {
     throw InputError(fmt::format("the run in {} has no store {}", folder.path().string(),
                                  run.complete ? "any more" : "yet"),
                      run.complete ? "its weights are there"
                                   : "nothing was committed: start it again, or `train --resume`");
   }
-  StateOfRun state{find_resume_point(find_store(*run.store, run.store_ids(), {})), ""};
+  StateOfRun state{find_resume_point(find_store(*run.store, run.store_ids(), {}, false)), ""};
   const auto& directories = state.point.location.directories;
   const bool inside = std::all_of(directories.begin(), directories.end(), [&](const fs::path& d) {
     return is_really_inside(d, folder.path());

@@ -93,6 +93,7 @@ class RunFolder {
  private:
   RunFolder(std::filesystem::path path, const Surroundings& here);
   void enter(bool take_over, bool anew);
+  void make_name_durable() const;
   ResumeState resume_inside(StoreLocation location, const ResumeRequest& request);
   ResumeState resume_outside(StoreLocation location, const ResumeRequest& request);
   void make_own(const StoreLocation& location);

@@ -62,7 +62,9 @@ SavedRun parse_saved_run(const std::string& text, const fs::path& folder,
   try {
     if (nested_deeper(text, most_nesting)) throw InputError("its values are nested too deeply");
     const ordered_json json = ordered_json::parse(text);
-    if (json.value("format", 1) != format) {
+    const int written =
+        json.contains("format") ? whole_number<int>(json, "format", origin + " is damaged") : 1;
+    if (written != format) {
       throw InputError(fmt::format("{} was written by another version of Spillway", origin),
                        "go on with the run by the version that began it; this one reads its "
                        "weights (model.safetensors), but not its state");

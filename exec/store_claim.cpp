@@ -69,7 +69,7 @@ std::optional<std::uint64_t> generation_there(const std::vector<fs::path>& place
 }  // namespace
 
 StoreLocation find_store(const StoreLocation& written_down, const std::vector<RunId>& ids,
-                         const std::vector<fs::path>& given) {
+                         const std::vector<fs::path>& given, bool take_over) {
   std::vector<fs::path> places = written_down.directories;
   for (const fs::path& directory : given) {
     std::error_code error;
@@ -77,19 +77,25 @@ StoreLocation find_store(const StoreLocation& written_down, const std::vector<Ru
     places.push_back(error ? directory : canonical);
   }
   if (auto found = gather(places, written_down.generation, ids)) return *found;
-  // Where a run was killed after it had made its next store the only one, its folder knows of the
-  // one before; where a folder was put back from a backup, too.
+  // A folder that was put back from a backup knows of a store before the one in its directories.
   for (const std::uint64_t turn : {std::uint64_t{0}, std::uint64_t{1}}) {
     const auto generation = generation_there(places, turn, ids);
     if (!generation || *generation <= written_down.generation) continue;
-    if (auto found = gather(places, *generation, ids)) {
-      try {
-        find_resume_point(*found);
-        return *found;
-      } catch (const InputError&) {
-        continue;  // it was being made
-      }
+    const auto found = gather(places, *generation, ids);
+    std::int64_t step = 0;
+    try {
+      if (!found) continue;
+      step = find_resume_point(*found).record.version;
+    } catch (const InputError&) {
+      continue;  // it was being made
     }
+    if (take_over || gather(written_down.directories, *generation, ids)) return *found;
+    // Elsewhere it may be what a move that was broken off has left, and older than the state.
+    throw InputError(
+        fmt::format("the store in {} is at step {}, and the run's folder does not know of it: its "
+                    "own was in {}",
+                    found->directories[0].string(), step, written_down.directories[0].string()),
+        "is its drive mounted? If what was there is lost, add --take-over to go on from this one");
   }
   for (const std::uint64_t turn : {std::uint64_t{0}, std::uint64_t{1}}) {
     const auto generation = generation_there(places, turn, ids);
@@ -126,9 +132,9 @@ bool is_claimed(const fs::path& file, const RunHome& home, const Surroundings& h
   switch (relation(header->run.home, home, header->run.id)) {
     case Relation::same:
     case Relation::put_back:
-    case Relation::moved:
       return false;
     case Relation::copied:
+    case Relation::moved:  // or a copy, and the original was renamed
       return true;
     case Relation::unknown:
       // Nobody on another computer can reach a drive of this one.

@@ -16,12 +16,14 @@ namespace spillway {
 
 // Where the store of a run is, whose files have one of these ids: where it was written down, or,
 // where a drive is mounted under another name, in `given`. The stripes are recognised by what their
-// headers say, whatever the order of the directories. Throws InputError when it is not there, or an
-// older one is.
+// headers say, whatever the order of the directories. A later store in `given` that the run does
+// not know of may be what a broken move left: it is found with `take_over` only. Throws InputError
+// when it is not there, or an older one is.
 StoreLocation find_store(const StoreLocation& written_down, const std::vector<RunId>& ids,
-                         const std::vector<std::filesystem::path>& given);
+                         const std::vector<std::filesystem::path>& given, bool take_over);
 
-// Another folder than `home` that files of the store may belong to; nothing where there is none.
+// Another folder than `home` that files of the store may belong to, be it that it cannot be seen
+// any more; nothing where there is none.
 std::optional<RunHome> claimed_by(const StoreLocation& location, const RunHome& home,
                                   const Surroundings& here);
 

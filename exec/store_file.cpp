@@ -29,7 +29,7 @@ std::string bytes_text(std::uint64_t bytes) { return format_bytes(static_cast<do
 
 StoreFile::StoreFile(Directory directory, std::string name, Open open)
     : directory_(std::move(directory)), name_(std::move(name)), path_(directory_.path_of(name_)) {
-  constexpr int attempts = 200;  // with 10 ms between them
+  constexpr int attempts = 300;  // with 10 ms between them
   for (int attempt = 0; attempt < attempts; ++attempt) {
     std::optional<FileDescriptor> opened;
     if (open == Open::or_new) opened = directory_.create(name_, 0600);
@@ -134,16 +134,20 @@ void StoreFile::require_size(std::uint64_t bytes) const {
 }
 
 void StoreFile::require_linked() const {
-  // By its path as well: a drive that was unmounted with its files open still has them.
-  struct stat opened {};
-  struct stat named {};
-  if (is_linked() && ::fstat(descriptor_.get(), &opened) == 0 &&
-      ::stat(path().c_str(), &named) == 0 && opened.st_dev == named.st_dev &&
-      opened.st_ino == named.st_ino) {
-    return;
-  }
+  // By its path as well: a drive that was unmounted with its files open still has them. Where the
+  // directory was moved, the kernel knows its path now.
+  const auto leads_here = [&](const fs::path& file) {
+    struct stat opened {};
+    struct stat named {};
+    return ::fstat(descriptor_.get(), &opened) == 0 && ::stat(file.c_str(), &named) == 0 &&
+           opened.st_dev == named.st_dev && opened.st_ino == named.st_ino;
+  };
+  std::error_code error;
+  const fs::path directory_now =
+      fs::read_symlink(fmt::format("/proc/self/fd/{}", directory_.descriptor()), error);
+  if (is_linked() && (leads_here(path()) || (!error && leads_here(directory_now / name_)))) return;
   throw MachineError(path().string() + " is gone from its directory while in use",
-                     "was it removed, or its drive unmounted? what is written to it now would be "
+                     "was it removed, or its drive unmounted? What is written to it now would be "
                      "lost: mount the drive again, then go on from the last commit with --resume");
 }
 

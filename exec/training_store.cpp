@@ -102,14 +102,17 @@ std::vector<fs::path> files_of(const StoreLocation& location) {
   return files;
 }
 
-void remove_files(const StoreLocation& location, const RunId& run) {
+std::vector<fs::path> remove_files(const StoreLocation& location, const RunId& run) {
+  std::vector<fs::path> removed;
   for (const fs::path& path : files_of(location)) {
     StoreFile file(Directory(path.parent_path()), path.filename().string(),
                    StoreFile::Open::existing);
     const std::optional<StoreHeader> header = file.header();
-    if (header && header->run.id == run && header->generation == location.generation)
-      file.set_keep(false);
+    if (!header || header->run.id != run || header->generation != location.generation) continue;
+    file.set_keep(false);
+    removed.push_back(path);
   }
+  return removed;
 }
 
 ResumePoint find_resume_point(const StoreLocation& location) {

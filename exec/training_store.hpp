@@ -102,6 +102,6 @@ class TrainingStore {
 std::vector<std::filesystem::path> files_of(const StoreLocation& location);
 // Removes those of them that are the run's, of that generation, and in nobody's use. Throws
 // MachineError where one is in use.
-void remove_files(const StoreLocation& location, const RunId& run);
+std::vector<std::filesystem::path> remove_files(const StoreLocation& location, const RunId& run);
 
 }  // namespace spillway

@@ -102,9 +102,14 @@ Candidates evaluate_candidates(const Problem& problem, bool choose_micro_batch,
 
 void require_fit(const Candidate& candidate) {
   const Schedule& schedule = candidate.evaluation.schedule;
-  schedule.require_fit();
   const Problem& problem = schedule.problem();
   const StoreBytes& store = candidate.wear.store;
+  const auto fits = [&](Tier tier) {
+    return schedule.use(tier).peak_bytes <= schedule.use(tier).capacity_bytes;
+  };
+  // The tier alone may be too large, too: the message is of all of the store.
+  const bool has_copies = store.second_copies + store.memory_copies > 0;
+  if (!fits(Tier::gpu) || !fits(Tier::host) || !has_copies) schedule.require_fit();
   if (fits_drives(store, problem.machine)) return;
   const auto text = [](std::uint64_t bytes) { return format_bytes(static_cast<double>(bytes)); };
   throw FitError(

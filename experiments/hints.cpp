@@ -281,18 +281,22 @@ DoesNotFit::DoesNotFit(const std::string& what, std::vector<Remedy> remedies)
                                    })),
       remedies_(std::move(remedies)) {}
 
-void fail_to_fit(const Candidates& candidates, const FitQuestion& question) {
+const Candidate& nearest(const Candidates& candidates, const Durability& durability) {
   const Candidate* nearest = nullptr;
   double least = 0;
   for (const Candidate& candidate : candidates.all) {
-    const Need need = need_of(candidate.evaluation.schedule, question.durability.on());
+    const Need need = need_of(candidate.evaluation.schedule, durability.on());
     if (nearest && need.overshoot() >= least) continue;
     nearest = &candidate;
     least = need.overshoot();
   }
   SPILLWAY_ASSERT(nearest != nullptr);
+  return *nearest;
+}
+
+void fail_to_fit(const Candidates& candidates, const FitQuestion& question) {
   try {
-    require_fit(*nearest);
+    require_fit(nearest(candidates, question.durability));
   } catch (const FitError& error) {
     throw DoesNotFit(error.what(), find_remedies(question));
   }

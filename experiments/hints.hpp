@@ -46,7 +46,9 @@ class DoesNotFit : public FitError {
 std::string remedies_text(const std::vector<Remedy>& remedies,
                           const std::function<std::string(const Change&)>& write);
 
-// Throws DoesNotFit for the candidate that lacks least. Call it where none of them fits.
+// The candidate that lacks least.
+const Candidate& nearest(const Candidates& candidates, const Durability& durability);
+// Throws DoesNotFit for the nearest candidate. Call it where none of them fits.
 [[noreturn]] void fail_to_fit(const Candidates& candidates, const FitQuestion& question);
 
 }  // namespace spillway

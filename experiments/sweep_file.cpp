@@ -282,7 +282,7 @@ class Reader {
     if (plot.name.empty()) plot.name = plot.kind;
     if (plot.name.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
                                     "-_.") != std::string::npos ||
-        plot.name.front() == '.') {
+        plot.name.front() == '.' || plot.name.front() == '-') {
       fail(plot.place, fmt::format("{} cannot be the name of a picture", plot.name),
            "use letters, digits, - and _");
     }

@@ -64,6 +64,14 @@ bool is_journal(std::string_view text) {
 
 }  // namespace
 
+bool holds_journals(const fs::path& folder) {
+  std::error_code error;
+  fs::directory_iterator parts(folder / parts_folder, error);
+  return !error && std::all_of(begin(parts), end(parts), [](const fs::directory_entry& entry) {
+    return entry.path().extension() == extension;
+  });
+}
+
 SweepResults read_journals(const fs::path& folder, std::size_t* damaged) {
   SweepResults results;
   std::vector<fs::path> paths;

@@ -22,6 +22,9 @@ using SweepResults = std::unordered_map<std::string, std::string>;  // identity 
 // counts the lines that were dropped. Throws MachineError.
 SweepResults read_journals(const std::filesystem::path& folder, std::size_t* damaged = nullptr);
 
+// Whether the folder is that of a sweep: results and pictures in it are written over.
+bool holds_journals(const std::filesystem::path& folder);
+
 class SweepJournal {
  public:
   // Creates the folder and the journal, or goes on with it; a torn end is cut off. Throws

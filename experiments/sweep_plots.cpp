@@ -159,11 +159,11 @@ class Plotter {
                                                          : x_texts_.size();
     if (labels > most_labels) {
       fail(fmt::format("{} labels are too many to read", labels),
-           "narrow it down, e.g. where = { policy = \"greedysnake\" }");
+           "narrow it down to some values of an axis, e.g. where = { batch = 8 }");
     }
     if (series_.size() > most_series) {
       fail(fmt::format("{} series are too many to tell apart", series_.size()),
-           "narrow it down, e.g. where = { policy = \"greedysnake\" }");
+           "narrow it down to some values of an axis, e.g. where = { batch = 8 }");
     }
   }
 

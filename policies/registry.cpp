@@ -104,6 +104,12 @@ Program emit(const Problem& problem, const Parsed& parsed, int steps,
 // for they take minutes and all memory (policies/README.md: 250 bytes a task).
 constexpr double most_tasks_built = 8e6;
 
+// The least divisor of `whole` that is at least `least`.
+std::int64_t divisor_from(std::int64_t whole, std::int64_t least) {
+  while (whole % least != 0) ++least;
+  return least;
+}
+
 void require_length(const Problem& problem, int steps, double tasks) {
   if (tasks <= most_tasks_built) return;
   constexpr double bytes_per_task = 250;
@@ -118,8 +124,8 @@ void require_length(const Problem& problem, int steps, double tasks) {
                   std::ceil(tasks / 1e6), most_tasks_built / 1e6,
                   format_bytes(tasks * bytes_per_task)),
       fewer < 1 ? "fewer steps at a time, or fewer layers"
-                : fmt::format("a larger --micro-batch: {} or more; or fewer steps at a time",
-                              (workload.batch + fewer - 1) / fewer));
+                : fmt::format("a larger --micro-batch: {} or more",
+                              divisor_from(workload.batch, (workload.batch + fewer - 1) / fewer)));
 }
 
 // A visit is one unit on one micro-batch; most policies make about 12 tasks of it.

@@ -175,11 +175,13 @@ TEST_CASE("what --data skips is told, in JSON too, and --binary-data takes it, a
   const Outcome told = run(words);
   INFO(told.err);
   REQUIRE(told.exit_code == 0);
-  CHECK_THAT(told.out, Catch::Contains("in 1 file\n  3 skipped: " + folder / "data/.hidden" +
-                                       " (hidden), " + folder / "data/pipe" + " (a named pipe), " +
+  CHECK_THAT(told.out, Catch::Contains("in 1 file\n    " + folder / "data/text.txt" +
+                                       "\n  3 skipped: " + folder / "data/.hidden" + " (hidden), " +
+                                       folder / "data/pipe" + " (a named pipe), " +
                                        folder / "data/archive.zip" + " (a zip archive)\n"));
   const json start = start_of(run(words + Words{"--json", "--run", folder / "again"}));
   CHECK(start["data"]["files"] == 1);
+  CHECK(start["data"]["shown"] == json{folder / "data/text.txt"});
   CHECK(start["data"]["bytes"] == fs::file_size(folder / "data/text.txt"));
   CHECK(start["data"]["skipped"]["files"] == 3);
   CHECK(start["data"]["skipped"]["first"].size() == 3);

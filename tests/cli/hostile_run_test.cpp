@@ -144,6 +144,49 @@ TEST_CASE("A commit record of a terabyte is refused") {
   }
 }
 
+TEST_CASE("A trace of 20 GB is refused before it is read, as is a record with nothing in it") {
+  const TemporaryFolder folder;
+  const std::string large = folder.write("large.json", "{");
+  fs::resize_file(large, std::uintmax_t{20} << 30);
+  check_refusal(run({"validate", large}), 2, "holds more than 2 GiB", "train");
+  train(tiny_training(folder) + on_ssd);
+  const std::string record = folder / "run/ssd/spillway-commit.bin";
+  // Both slots say that they are as long as the file allows.
+  constexpr std::uintmax_t bytes = std::uintmax_t{1} << 30;
+  const std::string head = read_file(record).substr(0, 16384);
+  fs::resize_file(record, bytes);
+  const Outcome outcome = run({"store", "inspect", folder / "run"});
+  INFO(outcome.err);
+  CHECK(outcome.exit_code == 2);
+}
+
+TEST_CASE("What a removal of a store that was broken off has left can be removed") {
+  const TemporaryFolder folder;
+  train(tiny_training(folder) + on_ssd);
+  const auto files = [&] { return std::distance(fs::directory_iterator(folder / "run/ssd"), {}); };
+  REQUIRE(files() == 2);
+  // As a crash leaves it after the first file.
+  forge(folder / "run",
+        [](json& saved) { saved["not_resumable"] = "its store was removed on purpose"; });
+  fs::remove(folder / "run/ssd/spillway-commit.bin");
+  check_refusal(run(resume(folder / "run") + Words{"--steps", "4"}), 2, "removed on purpose", "");
+  CHECK(run({"store", "remove", folder / "run"}).exit_code == 0);
+  CHECK(files() == 0);
+}
+
+TEST_CASE("A resumed run says which text it trains on") {
+  const TemporaryFolder folder;
+  train(tiny_training(folder) + on_ssd);
+  const std::string secret = folder.write("secret.txt", std::string(4000, 's'));
+  forge(folder / "run", [&](json& saved) {
+    saved["store"] = nullptr;
+    saved["options"]["data"] = {secret};
+  });
+  const Outcome outcome = run({"train", "--resume", "--run", folder / "run"});
+  INFO(outcome.err);
+  CHECK_THAT(outcome.out, Catch::Contains("    " + secret));
+}
+
 TEST_CASE("A FIFO in the place of any file that is read is refused, not waited for") {
   const TemporaryFolder folder;
   const std::string fifo = folder / "fifo.toml";
@@ -196,6 +239,12 @@ TEST_CASE("A sweep appends to its own journal only") {
   }
   fs::remove(journal);
   CHECK(run(sweep).exit_code == 0);
+  // Results and pictures take the place of a sweep's only.
+  fs::create_directory(folder / "mine");
+  folder.write("mine/results.csv", precious);
+  check_refusal(run({"sweep", file, "--out", folder / "mine"}), 2, "holds no sweep",
+                "a new folder");
+  CHECK(read_file(folder / "mine/results.csv") == precious);
 }
 
 TEST_CASE(
@@ -215,21 +264,20 @@ TEST_CASE(
     CHECK(contents(folder / "theirs") == before);
     return outcome;
   };
-  SECTION("without a store it goes on") {
-    const Outcome outcome = train_replaced({"--policy", "resident", "--durability", "off"});
+  for (const Words& how : {Words{"--policy", "resident", "--durability", "off"},
+                           Words{"--policy", "zero-infinity", "--durability", "step"}}) {
+    const Outcome outcome = train_replaced(how);
     INFO(outcome.err);
     CHECK(outcome.exit_code == 0);
     for (const std::string& name : outputs) CHECK(fs::exists(folder / "moved" + "/" + name));
     CHECK(recorded_losses(folder / "moved").size() == 40);
-  }
-  SECTION("with one it ends, as where a drive was unmounted, and can go on from there") {
-    const Outcome outcome = train_replaced({"--policy", "zero-infinity", "--durability", "step"});
-    check_complaint(outcome, 1, "is gone from its directory while in use", "--resume");
-    const Outcome resumed = run(resume(folder / "moved"));
+    const bool durable = how.back() == "step";
+    const Outcome resumed = run(resume(folder / "moved") + Words{"--steps", "42"});
     INFO(resumed.err);
-    CHECK(resumed.exit_code == 0);
-    CHECK(recorded_losses(folder / "moved").size() == 40);
+    CHECK(resumed.exit_code == (durable ? 0 : 2));
     CHECK(contents(folder / "theirs") == before);
+    fs::remove(folder / "run");
+    fs::remove_all(folder / "moved");
   }
 }
 

@@ -108,9 +108,50 @@ TEST_CASE("state outside of the folder that two runs claim is refused with both 
   shell("cp -r " + folder / "run" + " " + folder / "heir");
   end_of(run(resume(folder / "heir") + Words{"--steps", "4", "--take-over"}));
   check_refusal(run(resume(folder / "run") + Words{"--steps", "6"}), 2, folder / "heir", "--ssd");
-  // Once that is gone there is only one.
-  shell("mv " + folder / "heir" + " " + folder / "heir2 && rm -r " + folder / "heir2");
+  // Once that is gone there is only one; but it may have been renamed.
+  shell("mv " + folder / "heir" + " " + folder / "heir2");
+  check_refusal(run(resume(folder / "run") + Words{"--steps", "6"}), 2, folder / "heir",
+                "--take-over");
+  check_refusal(run({"store", "remove", folder / "run"}), 2, "nothing was removed",
+                "of that folder");
+  CHECK(committed(folder / "heir2") == 4);
+  shell("rm -r " + folder / "heir2");
+  CHECK(end_of(run(resume(folder / "run") +
+                   Words{"--steps", "6", "--take-over"}))["weights_hash"] == hash);
+}
+
+TEST_CASE("a copy without its state does not take that of the original") {
+  const TemporaryFolder folder;
+  const Words arguments = tiny_training(folder) + on_ssd;
+  const std::string hash = hash_of_whole(folder, arguments);
+  end_of(run(arguments + Words{"--steps", "3"}));
+  shell("cp -r " + folder / "run" + " " + folder / "copy && rm -r " + folder / "copy/ssd");
+  const Words there = {"--ssd", folder / "run/ssd", "--steps", "6"};
+  check_refusal(run(resume(folder / "copy") + there), 2, "belongs to two runs", "--ssd");
+  CHECK(committed(folder / "run") == 3);
+  // Filled from there, into directories of its own: it can only be told where both are.
   CHECK(end_of(run(resume(folder / "run") + Words{"--steps", "6"}))["weights_hash"] == hash);
+}
+
+TEST_CASE("a copy that could not be filled can still take over, once the original is gone") {
+  const TemporaryFolder folder;
+  fs::create_directory(folder / "a");
+  const SmallDisk disk(folder.path() / "small", "100k");
+  if (!disk.mounted()) {
+    WARN(disk.why_not());
+    return;
+  }
+  const Words arguments =
+      tiny_training(folder) + Words{"--policy", "resident", "--no-export", "--json"};
+  const std::string hash = hash_of_whole(folder, arguments);
+  end_of(run(arguments + Words{"--steps", "3", "--ssd", folder / "a"}));
+  shell("cp -r " + folder / "run" + " " + folder / "twin");
+  CHECK(run(resume(folder / "twin") + Words{"--steps", "6", "--ssd", folder / "small"}).exit_code ==
+        1);
+  shell("rm -r " + folder / "run");
+  CHECK(end_of(run(resume(folder / "twin") +
+                   Words{"--steps", "6", "--take-over"}))["weights_hash"] == hash);
+  CHECK(committed(folder / "twin") == 6);
 }
 
 TEST_CASE("SSD directories that are mounted under other names, in any order, are recognised") {

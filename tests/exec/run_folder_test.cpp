@@ -146,6 +146,30 @@ TEST_CASE("a crash while a copy becomes a run of its own leaves it able to go on
   CHECK(SavedRun::load(Directory(copy)).former_ids.empty());
 }
 
+TEST_CASE("a later store that the folder does not know of is taken where it says so only") {
+  const Workbench bench(folder_for_many_runs());
+  const fs::path run = bench.root() / "run", elsewhere = bench.root() / "elsewhere";
+  begin(bench, run, {bench.root() / "ssd-a"}, this_computer());
+  // What a move to another directory leaves that is broken off before run.json knows of it.
+  fs::create_directory(elsewhere);
+  for (const auto& [from, to] : {std::pair(stripe_name(0, 0), stripe_name(0, 1)),
+                                 std::pair(record_name(0), record_name(1))}) {
+    fs::copy_file(bench.root() / "ssd-a" / from, elsewhere / to);
+    const auto file = Directory(elsewhere).open(to, O_RDWR, FileUse::change);
+    StoreHeader header = *read_header(file->get(), to);
+    header.generation = 1;
+    write_header(file->get(), to, header);
+  }
+  fs::rename(bench.root() / "ssd-a", bench.root() / "unmounted");
+  const auto go_on = [&](bool take_over) {
+    RunFolder folder = RunFolder::open(run.string());
+    return folder.resume({{elsewhere}, take_over, {}}).point->location.generation;
+  };
+  CHECK_THAT(message_of<InputError>([&] { go_on(false); }),
+             Catch::Contains("does not know of it") && Catch::Contains("--take-over"));
+  CHECK(go_on(true) == 1);
+}
+
 TEST_CASE("what a killed run was writing goes when its folder is opened, and nothing else") {
   const Workbench bench(folder_for_many_runs());
   const fs::path run = bench.root() / "run";
