@@ -109,8 +109,8 @@ void run_simulate(const Options& options, int& exit_code) {
   const WholeRun run{parse_durability(options.durability), {}};
   const Candidates candidates =
       evaluate_as_asked(options.problem, problem, {options.policy}, run, options.steps);
-  const Candidate& candidate = candidates.chosen ? candidates.all[*candidates.chosen]
-                                                 : nearest(candidates, run.durability);
+  const Candidate& candidate =
+      candidates.chosen ? candidates.all[*candidates.chosen] : nearest(candidates, run.durability);
   const Evaluation& evaluation = candidate.evaluation;
   const Schedule& schedule = evaluation.schedule;
   const SimulationResult* result = evaluation.result ? &*evaluation.result : nullptr;

@@ -75,7 +75,7 @@ void RunFolder::require_new(const std::string& path) {
   if (fs::is_directory(existing, ignored) && ::access(existing.c_str(), W_OK | X_OK) != 0) {
     throw InputError(fmt::format("no folder for the run can be made in {}: {}", existing.string(),
                                  std::strerror(errno)),
-                     "name one with --run");
+                     "name a folder that can be written: --run DIR");
   }
   if (!fs::exists(path, ignored)) return;
   if (!fs::is_directory(path, ignored))

@@ -142,10 +142,13 @@ void StoreFile::require_linked() const {
     return ::fstat(descriptor_.get(), &opened) == 0 && ::stat(file.c_str(), &named) == 0 &&
            opened.st_dev == named.st_dev && opened.st_ino == named.st_ino;
   };
-  std::error_code error;
-  const fs::path directory_now =
-      fs::read_symlink(fmt::format("/proc/self/fd/{}", directory_.descriptor()), error);
-  if (is_linked() && (leads_here(path()) || (!error && leads_here(directory_now / name_)))) return;
+  const auto leads_here_now = [&] {
+    std::error_code error;
+    const fs::path directory =
+        fs::read_symlink(fmt::format("/proc/self/fd/{}", directory_.descriptor()), error);
+    return !error && leads_here(directory / name_);
+  };
+  if (is_linked() && (leads_here(path()) || leads_here_now())) return;
   throw MachineError(path().string() + " is gone from its directory while in use",
                      "was it removed, or its drive unmounted? What is written to it now would be "
                      "lost: mount the drive again, then go on from the last commit with --resume");

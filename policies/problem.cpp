@@ -18,7 +18,8 @@ constexpr std::int64_t largest_count = 100'000'000;
 void require_count(const char* name, std::int64_t value) {
   if (value >= 1 && value <= largest_count) return;
   throw InputError(fmt::format("{} = {} is outside 1 .. {}", name, value, largest_count),
-                   fmt::format("give {} as a whole number from 1 to {}", name, largest_count));
+                   value < 1 ? fmt::format("give {} as a whole number of at least 1", name)
+                             : fmt::format("give {} as {} at the most", name, largest_count));
 }
 
 // The divisors of `whole` on both sides of the part of it that was asked for with `option`.

@@ -54,12 +54,28 @@ TEST_CASE("A machine file that cannot be written leaves the old one") {
     WARN("skipped: " << disk.why_not());
     return;
   }
-  const std::string machine = folder.write("disk/machine.toml", "precious");
+  const std::string old = "# Measured by `spillway calibrate`, which replaces this file.\nprecious";
+  const std::string machine = folder.write("disk/machine.toml", old);
   const Outcome outcome = run({"calibrate", "--model", "gpt-tiny", "--batch", "1", "--sequence",
                                "16", "--samples", "10", "--ssd", "", "--quiet", "--out", machine});
   check_refusal(outcome, 1, "machine.toml: cannot write: No space left on device", "disk is full");
-  CHECK(read_file(machine) == "precious");
+  CHECK(read_file(machine) == old);
   CHECK(folder.listing() == Words{"disk", "disk/machine.toml"});
+}
+
+TEST_CASE("Neither calibrate nor a picture takes the place of another file") {
+  const TemporaryFolder folder;
+  const std::string machine = folder.write("machine.toml", "edited by hand");
+  check_refusal(run({"calibrate", "--model", "gpt-tiny", "--batch", "1", "--sequence", "16",
+                     "--ssd", "", "--quiet", "--out", machine}),
+                2, "is not a machine file of `spillway calibrate`", "another file");
+  CHECK(read_file(machine) == "edited by hand");
+  const std::string picture = folder.write("step.svg", "drawn by hand");
+  check_refusal(
+      run(Words{"simulate", "--machine", "testbed", "--policy", "resident", "--gantt", picture} +
+          tiny_problem()),
+      2, "is not a picture", "another file");
+  CHECK(read_file(picture) == "drawn by hand");
 }
 
 TEST_CASE("calibrate refuses what it cannot measure, before it measures anything") {
