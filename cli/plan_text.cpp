@@ -98,10 +98,12 @@ std::string wear_text(const Wear& wear, const Machine& machine, const std::strin
   }
   if (wear.run_bytes()) {
     std::string whole =
-        fmt::format("{} written in {} steps", format_bytes(*wear.run_bytes()), *wear.steps);
+        fmt::format("{} written in {} step{}{}", format_bytes(*wear.run_bytes()), *wear.steps,
+                    *wear.steps == 1 ? "" : "s",
+                    wear.first_step > 0 ? fmt::format(", from step {} on", wear.first_step) : "");
     if (wear.step_seconds)
       whole += ", " + long_time(*wear.step_seconds * static_cast<double>(*wear.steps));
-    line("whole run", whole);
+    line(wear.first_step > 0 ? "still to do" : "whole run", whole);
   }
   if (wear.rated_bytes > 0) {
     std::string life = "rated for " + format_bytes(wear.rated_bytes);

@@ -9,7 +9,7 @@
 
 namespace spillway::cli {
 
-// `steps`: of the whole training, those of runs before it included.
+// Of what is still to be done. `steps`: of the whole training, those of runs before it included.
 Wear wear_of(const Training& training, const TrainPlan& plan, std::int64_t steps);
 
 // Counts what one run writes: the state it begins with, its steps, its commits.
@@ -24,7 +24,7 @@ class WriteCount {
 
  private:
   const Training& training_;
-  std::uint64_t bytes_ = 0, by_commits_ = 0;
+  std::uint64_t bytes_, by_commits_ = 0;
 };
 
 }  // namespace spillway::cli

@@ -37,15 +37,8 @@ std::optional<double> Wear::bytes_per_day() const {
 
 std::optional<double> Wear::run_bytes() const {
   if (!steps) return {};
-  double bytes =
-      static_cast<double>(store.first_fill) + schedule_bytes * static_cast<double>(*steps);
-  if (commit_every > 0) {
-    // The last step is committed whatever the interval; before the first one there is but a record.
-    const double commits =
-        std::ceil(static_cast<double>(*steps) / static_cast<double>(commit_every));
-    bytes += commits * static_cast<double>(store.written_by_commit()) +
-             static_cast<double>(store.records) / 2;
-  }
+  double bytes = start_bytes + schedule_bytes * static_cast<double>(*steps);
+  bytes += static_cast<double>(commits) * static_cast<double>(store.written_by_commit());
   return bytes;
 }
 
@@ -61,10 +54,18 @@ std::optional<double> Wear::share_of_rating() const {
   return *all / rated_bytes;
 }
 
+std::int64_t commits_in(std::int64_t first_step, std::int64_t steps, std::int64_t every) {
+  if (every == 0) return 0;
+  const std::int64_t end = first_step + steps;
+  return end / every - first_step / every + (steps > 0 && end % every != 0 ? 1 : 0);
+}
+
 Wear wear_of(const Schedule& schedule, const SimulationResult* result, const WholeRun& run) {
   const Problem& problem = schedule.problem();
   Wear wear;
   wear.store = store_bytes(schedule, run.durability.on());
+  wear.start_bytes = static_cast<double>(wear.store.first_fill);
+  if (run.durability.on()) wear.start_bytes += static_cast<double>(wear.store.records) / 2;
   wear.schedule_bytes =
       result != nullptr ? result->ssd_bytes_written_per_step : written_by_mean_step(schedule);
   if (result != nullptr) wear.step_seconds = result->step_seconds;
@@ -74,8 +75,12 @@ Wear wear_of(const Schedule& schedule, const SimulationResult* result, const Who
     const CommitInterval interval =
         commit_interval(wear.store, problem, wear.step_seconds.value_or(0));
     wear.commit_every = run.durability.interval > 0 ? run.durability.interval : interval.steps;
-    // The last step is committed in any case.
-    if (wear.steps) wear.commit_every = std::min(wear.commit_every, *wear.steps);
+    if (wear.steps) {
+      wear.commits = commits_in(0, *wear.steps, wear.commit_every);
+      // The last step is committed in any case.
+      wear.commit_every =
+          std::clamp<std::int64_t>(wear.commit_every, 1, std::max<std::int64_t>(*wear.steps, 1));
+    }
     wear.commit_cost_seconds = interval.cost_seconds;
   }
   return wear;

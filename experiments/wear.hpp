@@ -22,10 +22,13 @@ struct Wear {
   StoreBytes store;
   std::int64_t commit_every = 0;   // steps; 0: nothing is committed
   double commit_cost_seconds = 0;  // for which one commit takes the drives' write bandwidth
+  double start_bytes = 0;          // written before the first step
   double schedule_bytes = 0;       // written by a steady step
   std::optional<double> step_seconds;
-  std::optional<std::int64_t> steps;
-  double rated_bytes = 0;  // of all drives; 0: not known
+  std::optional<std::int64_t> steps;  // still to be made
+  std::int64_t first_step = 0;        // of a run that goes on
+  std::int64_t commits = 0;           // in these steps, the last one in any case
+  double rated_bytes = 0;             // of all drives; 0: not known
 
   double commit_bytes_per_step() const;
   double bytes_per_step() const { return schedule_bytes + commit_bytes_per_step(); }
@@ -34,6 +37,9 @@ struct Wear {
   std::optional<double> drive_years() const;      // at this rate, day and night; nothing: no wear
   std::optional<double> share_of_rating() const;  // that the run uses up
 };
+
+// Commits in `steps` steps from first_step on: after every multiple of `every`, and after the last.
+std::int64_t commits_in(std::int64_t first_step, std::int64_t steps, std::int64_t every);
 
 // `result` may be null: then the bytes of a step are the mean over the schedule's.
 Wear wear_of(const Schedule& schedule, const SimulationResult* result, const WholeRun& run);

@@ -151,6 +151,18 @@ TEST_CASE("train tells what it will write before it starts, and counts what it w
   CHECK(all >= steps + commits);
   // As told before the first step, to the few kilobytes by which records differ.
   CHECK(static_cast<double>(all) == Approx(wear["run_bytes"].get<double>()).epsilon(0.01));
+  // A run that goes on tells what is still to do.
+  for (const char* more : {"7", "8"}) {
+    const std::vector<json> further =
+        run({"train", "--resume", "--run", folder / "run", "--steps", more, "--json"}).json_lines();
+    const json& left = further.front()["wear"];
+    CHECK(left["steps"] ==
+          further.back()["steps"].get<int>() - further.front()["first_step"].get<int>());
+    CHECK(further.back()["ssd_bytes_written"].get<double>() ==
+          Approx(left["run_bytes"].get<double>()).epsilon(0.01));
+  }
+  CHECK_THAT(run({"train", "--resume", "--run", folder / "run", "--steps", "9"}).out,
+             Catch::Contains("still to do") && Catch::Contains("in 1 step, from step 8 on"));
   std::filesystem::remove_all(folder / "run");
   const Outcome text = run(training);
   CHECK_THAT(text.out, Catch::Contains("ssd written") && Catch::Contains("whole run") &&

@@ -35,6 +35,15 @@ TEST_CASE("bytes a day count commits where no step writes anything") {
   CHECK(off.commit_every == 0);
 }
 
+TEST_CASE("commits come after every multiple of the interval, and after the last step") {
+  CHECK(commits_in(0, 5, 2) == 3);   // 2, 4, 5
+  CHECK(commits_in(5, 2, 2) == 2);   // 6, 7
+  CHECK(commits_in(7, 1, 10) == 1);  // 8
+  CHECK(commits_in(0, 20, 10) == 2);
+  CHECK(commits_in(3, 0, 2) == 0);
+  CHECK(commits_in(0, 7, 0) == 0);
+}
+
 TEST_CASE("a run writes its first state, its steps and its commits") {
   const Schedule schedule = build_schedule(small("a100-80gb"), "zero-infinity", 4);
   const SimulationResult result = simulate(schedule);
