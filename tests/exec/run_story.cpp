@@ -305,6 +305,9 @@ class Story {
     fs::remove_all(run.folder);
     fs::rename(backup, run.folder);
     if (run.inside) run.committed = then.committed;
+    // Its state knows it as the folder in that place: renamed before it goes on, it could be a
+    // copy.
+    if (!run.inside) run.copy = true;
     count("put back", false);
   }
 

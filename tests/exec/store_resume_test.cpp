@@ -236,6 +236,16 @@ TEST_CASE("weights that cannot be written leave the committed state where it is"
   CHECK(files_of(location).empty());
 }
 
+// Gives every file of the folder another end of its name.
+void rename_files(const fs::path& folder, const std::string& from, const std::string& to) {
+  std::vector<fs::path> files;
+  for (const auto& entry : fs::directory_iterator(folder)) files.push_back(entry.path());
+  for (const fs::path& file : files) {
+    const std::string name = file.string();
+    fs::rename(file, name.substr(0, name.size() - from.size()) + to);
+  }
+}
+
 TEST_CASE("a directory that vanishes stops committed training with a message, as a missing one") {
   const Workbench bench(folder_for_many_runs());
   for (const char* policy : {"resident", on_ssd}) {
@@ -248,7 +258,7 @@ TEST_CASE("a directory that vanishes stops committed training with a message, as
         Training training(options);
         training.run(
             [&](const StepResult& step) {
-              if (step.step == 4) fs::rename(bench.root() / which, bench.root() / "gone");
+              if (step.step == 4) rename_files(bench.root() / which, "", ".away");
             },
             nullptr, [&](std::int64_t version) { committed = version; });
       });
@@ -262,7 +272,7 @@ TEST_CASE("a directory that vanishes stops committed training with a message, as
         Training training(options);
       });
       CHECK_THAT(missing, Catch::Contains(which));
-      fs::rename(bench.root() / "gone", bench.root() / which);
+      rename_files(bench.root() / which, ".away", "");
       options.resume = find_resume_point(location);
       CHECK(options.resume->record.version >= committed);
       CHECK(train(options).steps == 12);
