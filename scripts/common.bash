@@ -23,7 +23,7 @@ have() { command -v "$1" >/dev/null 2>&1; }
 at_least() { [[ $(printf '%s\n%s\n' "$1" "$2" | sort -V | head -n 1) == "$1" ]]; }
 
 # Whether there is an NVIDIA GPU that its driver can use.
-have_gpu() { [[ -e /dev/nvidia0 ]] || { have nvidia-smi && nvidia-smi --list-gpus 2>/dev/null | grep -q '^GPU '; }; }
+have_gpu() { [[ -e /dev/nvidia0 ]] || { have nvidia-smi && nvidia-smi --list-gpus 2>/dev/null | grep '^GPU ' >/dev/null; }; }
 
 # Whether scripts/build will find a CUDA compiler.
 have_cuda_compiler() { [[ -n ${CUDACXX:-} ]] || have nvcc || [[ -x /usr/local/cuda/bin/nvcc ]]; }
