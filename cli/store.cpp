@@ -14,6 +14,7 @@
 #include "cli/progress.hpp"
 #include "exec/run_folder.hpp"
 #include "exec/store_check.hpp"
+#include "exec/store_claim.hpp"
 #include "exec/training_record.hpp"
 
 namespace spillway::cli {
@@ -218,7 +219,13 @@ void run_remove(const Options& options) {
   }
   RunFolder folder = RunFolder::open(options.folder);
   if (folder.saved().store && !folder.saved().not_resumable.empty()) {
-    // What a removal has left that was broken off.
+    // What a removal has left that was broken off, unless run.json names the state of another.
+    const auto other = claimed_by(*folder.saved().store, folder.identity().home, this_computer());
+    if (other) {
+      throw InputError(fmt::format("the state in {} belongs to {}: nothing was removed",
+                                   folder.saved().store->directories[0].string(), to_text(*other)),
+                       "remove it with `spillway store remove` of that folder");
+    }
     for (const RunId& run : folder.saved().store_ids()) {
       for (const fs::path& file : remove_files(*folder.saved().store, run))
         fmt::print("removed {}\n", file.string());

@@ -122,7 +122,7 @@ void announce_end(const Training& training, const TrainingResult& result, const 
   fmt::print("trace: {}   (opens in https://ui.perfetto.dev{})\n", trace.string(),
              has_rates ? "; `spillway validate " + shell_word(trace.string()) + "`" : "");
   if (exported) fmt::print("weights: {}\n", run.file(RunFolder::weights).string());
-  if (stopped || !run.saved().store) return;
+  if (stopped || !run.saved().store || !run.saved().not_resumable.empty()) return;
   fmt::print("state: {} on disk, at step {}\n",
              format_bytes(static_cast<double>(training.store()->size())), result.steps);
   fmt::print("  to go on:   spillway train --resume --run {} --steps MORE\n",

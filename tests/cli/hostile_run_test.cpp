@@ -82,6 +82,14 @@ TEST_CASE("A folder that names the state of another run as its own cannot use or
     forge(forged, [&](json& saved) { saved["store"]["directories"] = {folder / "run/ssd"}; });
     refused();
   }
+  SECTION("by its path, as what a removal has left") {
+    forge(forged, [&](json& saved) {
+      saved["store"]["directories"] = {folder / "run/ssd"};
+      saved["not_resumable"] = "its store was removed on purpose";
+    });
+    check_refusal(run({"store", "remove", forged}), 2, "nothing was removed", "store remove");
+    CHECK(contents(folder / "run/ssd") == before);
+  }
   SECTION("by a link in the folder") {
     fs::create_directory_symlink(folder / "run/ssd", forged + "/ssd");
     refused();
@@ -158,6 +166,17 @@ TEST_CASE("A trace of 20 GB is refused before it is read, as is a record with no
   const Outcome outcome = run({"store", "inspect", folder / "run"});
   INFO(outcome.err);
   CHECK(outcome.exit_code == 2);
+}
+
+TEST_CASE("Where the store is removed at the end, nothing is said of state on disk") {
+  const TemporaryFolder folder;
+  const Outcome kept = run(tiny_training(folder) + Words{"--no-export"});
+  CHECK_THAT(kept.out, Catch::Contains("to free it"));
+  const Outcome removed = run(tiny_training(folder) +
+                              Words{"--no-export", "--run", folder / "other", "--remove-store"});
+  INFO(removed.err);
+  CHECK(removed.exit_code == 0);
+  CHECK_THAT(removed.out, !Catch::Contains("to free it"));
 }
 
 TEST_CASE("What a removal of a store that was broken off has left can be removed") {
