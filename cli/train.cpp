@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "base/errors.hpp"
 #include "cli/commands.hpp"
@@ -52,13 +53,14 @@ void finish(Training& training, RunFolder& folder, bool stopped, bool remove_sto
 void run(CLI::App& command, TrainOptions& options, int& exit_code) {
   outlive_reader();  // `train ... | head` trains to its end
   StopSignals signals;
-  auto [plan, run_folder, training_options, why_cpu, other_machine, rates] =
+  auto [plan, run_folder, training_options, why_cpu, other_machine, rates, listener] =
       prepare(command, options);
   if (!options.no_export) require_new_file(run_folder.place(RunFolder::weights), &only_an_export());
-  Training training = [&options = training_options] {
-    const Activity activity("setting up memory and store");
-    return Training(options);
-  }();
+  std::optional<Activity> activity(std::in_place, "setting up memory and store");
+  *listener = [&activity](const std::string& text) { activity->say(text); };
+  Training training(training_options);
+  *listener = {};
+  activity.reset();
   if (!options.no_export) require_room(plan.problem.model, run_folder.path());
   StopSignals::check(
       "before the first step",
@@ -88,6 +90,8 @@ void run(CLI::App& command, TrainOptions& options, int& exit_code) {
     announce(training, plan, run_folder.path());
     fmt::print("  {} steps, {}\n", options.steps, assumptions_text(plan.problem, 0));
     if (rates->known) fmt::print("  {}\n", rates->text());
+    if (const std::string text = training.host_memory_text(); !text.empty())
+      fmt::print("  {}\n", text);
     if (!other_machine.empty())
       fmt::print("  {}\n", other_machine);
     else if (!why_cpu.empty())

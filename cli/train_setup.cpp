@@ -175,13 +175,18 @@ Preparation prepare(CLI::App& command, TrainOptions& options) {
   training.ssd = drives;
   training.optimizer = options.optimizer;
   training.threads = options.threads;
+  const auto listener = std::make_shared<std::function<void(const std::string&)>>();
   if (device.gpu) {
     training.backend = TrainingRecord::cuda_backend;
     training.attention = attention_to_train_with(point);
-    training.make_device = [problem = plan.problem,
-                            cuda =
-                                CudaOptions{device.gpu->id, options.threads, training.attention}](
-                               std::uint64_t gpu_bytes, std::uint64_t host_bytes) {
+    training.place =
+        place_beside(numa_node_of_pci(device.gpu->pci_bus), numa_nodes(), options.threads);
+    CudaOptions cuda{device.gpu->id, options.threads, training.attention};
+    cuda.say = [listener](const std::string& text) {
+      if (*listener) (*listener)(text);
+    };
+    training.make_device = [problem = plan.problem, cuda](std::uint64_t gpu_bytes,
+                                                          std::uint64_t host_bytes) {
       return make_cuda_device(problem, gpu_bytes, host_bytes, cuda);
     };
   }
@@ -206,7 +211,8 @@ Preparation prepare(CLI::App& command, TrainOptions& options) {
           options.problem.machine.empty()
               ? ""
               : other_machine_note(problem.machine, device.gpu.has_value(), device.why),
-          rates};
+          rates,
+          listener};
 }
 
 }  // namespace spillway::cli

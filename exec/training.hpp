@@ -19,6 +19,7 @@
 #include "exec/dataset.hpp"
 #include "exec/device.hpp"
 #include "exec/executor.hpp"
+#include "exec/host_place.hpp"
 #include "exec/model_access.hpp"
 #include "exec/training_record.hpp"
 #include "exec/training_store.hpp"
@@ -60,6 +61,7 @@ struct TrainingOptions {
   // CPU.
   std::function<std::unique_ptr<Device>(std::uint64_t gpu_bytes, std::uint64_t host_bytes)>
       make_device;
+  HostPlace place;  // of host memory and of all threads that training starts
   // Whose arithmetic that device has, for the record: a resumed training has the same.
   std::string backend = TrainingRecord::cpu_backend;
   std::string attention = TrainingRecord::usual_attention;  // of the backend cuda
@@ -97,6 +99,10 @@ class Training {
   const Schedule& schedule() const { return *schedule_; }
   std::vector<std::string> warnings() const;
   std::string device_name() const { return device_->name(); }
+  // How the host tier's memory was set up, in words; empty where there is nothing to say.
+  std::string host_memory_text() const;
+  std::optional<HostMemorySetup> host_memory_setup() const { return device_->host_memory_setup(); }
+  const HostPlace& place() const { return options_.place; }
   const Throttle* throttle() const { return throttle_.get(); }
   const Dataset& dataset() const { return *dataset_; }
 
