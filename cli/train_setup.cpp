@@ -133,7 +133,7 @@ Preparation prepare(CLI::App& command, TrainOptions& options) {
   const Durability durability = parse_durability(options.durability);
   const ThrottleRates throttle = parse_throttle(options.throttle);
   const DeviceChoice device = choose_device(options, throttle, point);
-  Problem problem = options.problem.problem();
+  Problem problem = options.problem.problem(device.gpu.has_value());
   check_backend(problem, device.gpu.has_value());
   if (!options.problem.machine.empty())
     problem.machine = throttled_machine(problem.machine, throttle);

@@ -18,7 +18,7 @@ struct CudaGpu {
   std::string name;
   std::uint64_t memory_bytes = 0;
   int major = 0, minor = 0;  // compute capability
-  std::string pci_bus;       // "0000:3b:00.0"
+  std::string pci_bus = {};  // "0000:3b:00.0"
   // bf16 on tensor cores came with 8.0 (Ampere).
   bool usable() const { return major >= 8; }
 };

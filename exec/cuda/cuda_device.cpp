@@ -10,6 +10,7 @@
 #include "base/units.hpp"
 #include "exec/cuda/launch.hpp"
 #include "exec/cuda/pinned_memory.hpp"
+#include "policies/gpu_workspaces.hpp"
 
 namespace spillway::cuda {
 
@@ -125,7 +126,11 @@ CudaDevice::Reserved CudaDevice::layout(const Problem& problem) {
   return parts;
 }
 
-std::uint64_t CudaDevice::reserved_bytes(const Problem& problem) { return layout(problem).bytes; }
+std::uint64_t CudaDevice::reserved_bytes(const Problem& problem) {
+  const std::uint64_t planned = gpu_workspace_bytes(problem);
+  SPILLWAY_ASSERT(layout(problem).bytes <= planned, fmt::format("{}", layout(problem).bytes));
+  return planned;
+}
 
 CudaDevice::Memory CudaDevice::take(std::uint64_t bytes, const char* what) {
   void* memory = nullptr;

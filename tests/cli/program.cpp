@@ -193,6 +193,17 @@ void check_refusal(const Outcome& outcome, int exit_code, const std::string& mes
   CHECK(lines_of(outcome.err).size() == 2);
 }
 
+std::vector<std::string> settings_in_hint(const Outcome& outcome) {
+  const std::string hint = lines_of(outcome.err).back(), start = "  hint: ";
+  const std::size_t end = hint.find(" would make it fit");
+  REQUIRE(hint.rfind(start, 0) == 0);
+  REQUIRE(end != std::string::npos);
+  std::istringstream words(hint.substr(start.size(), end - start.size()));
+  std::vector<std::string> settings;
+  for (std::string word; words >> word;) settings.push_back(word);
+  return settings;
+}
+
 std::vector<std::string> lines_of(const std::string& text) {
   std::vector<std::string> lines;
   std::istringstream stream(text);

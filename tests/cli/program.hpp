@@ -107,6 +107,9 @@ void check_complaint(const Outcome& outcome, int exit_code, const std::string& m
 void check_refusal(const Outcome& outcome, int exit_code, const std::string& message,
                    const std::string& hint);
 
+// The options of `  hint: --gpu-memory 29351936B ... would make it fit; or ...`: the first remedy.
+std::vector<std::string> settings_in_hint(const Outcome& outcome);
+
 std::vector<std::string> lines_of(const std::string& text);
 std::string read_file(const std::filesystem::path& path);
 std::vector<std::string> operator+(std::vector<std::string> left,
