@@ -76,7 +76,7 @@ TEST_CASE("train --device cuda trains in bf16, under every placement with the sa
   for (const auto& [step, loss] : fp32) CHECK(loss == Approx(expected.at(step)).epsilon(0.02));
 }
 
-TEST_CASE("--gpu-memory limits workspaces, too, and the hint that raises it counts them") {
+TEST_CASE("The limit of GPU memory counts workspaces, and so does the hint that raises it") {
   const EmulatedGpu gpu;
   const TemporaryFolder folder;
   // Less than the workspaces alone.

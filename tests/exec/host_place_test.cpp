@@ -47,7 +47,7 @@ TEST_CASE("Memory and threads go to the GPU's node where that node has enough CP
   CHECK_THAT(place.text, Contains("on NUMA node 1, beside the GPU"));
 }
 
-TEST_CASE("More threads than the GPU's node has CPUs stay on all nodes; memory does not") {
+TEST_CASE("More threads than the GPU's node has CPUs stay on all nodes, and only memory is bound") {
   const HostPlace place = place_beside(0, two_sockets, 5);
   CHECK(place.node == 0);
   CHECK(place.cpus.empty());
@@ -73,7 +73,7 @@ TEST_CASE("The nodes of this computer have the CPUs that this thread may use") {
   CHECK(cpus == own_cpus());
 }
 
-TEST_CASE("Threads started in a place stay there; the thread that started them goes back") {
+TEST_CASE("Threads started in a place stay there, and the thread that started them goes back") {
   const std::vector<int> before = own_cpus();
   const int last = before.back();
   std::vector<int> inside, of_started;
