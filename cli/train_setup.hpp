@@ -22,6 +22,7 @@ struct Preparation {
   std::string why_cpu;  // where the user left the choice to the program
   std::string other_machine;
   std::shared_ptr<MeasuredRates> rates;
+  IoChoice io;  // of the store, where there is one
 };
 
 // Throws InputError, FitError, MachineError; the folder of a new run is then gone again.
