@@ -31,9 +31,10 @@ constexpr std::uint64_t deep_run_bytes = executor_queue_depth * mebi;
 // Shallower queues than the executor's, and the executor's own, to which the others are compared.
 constexpr std::int64_t depths[] = {1, 4, 16, executor_queue_depth};
 
-double thread_cpu_seconds() {
+// Of the whole program: reads and writes may be the work of several threads.
+double cpu_seconds() {
   timespec time{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
   return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) / 1e9;
 }
 
@@ -138,7 +139,7 @@ void measure_drives(const std::vector<std::filesystem::path>& directories, const
   channel.sync();
 
   std::vector<std::pair<double, double>> reads, writes;
-  const double cpu_before = thread_cpu_seconds();
+  const double cpu_before = cpu_seconds();
   const std::int64_t wall_before = now_ns();
   for (const std::uint64_t bytes : brief ? brief_sizes : usual_sizes) {
     std::uint64_t at = 0;
@@ -156,7 +157,8 @@ void measure_drives(const std::vector<std::filesystem::path>& directories, const
                                                     })))));
   }
   const double wall = static_cast<double>(now_ns() - wall_before) / 1e9;
-  machine.ssd.cores = std::clamp((thread_cpu_seconds() - cpu_before) / wall, 0.01, 1.0);
+  machine.ssd.cores =
+      std::clamp((cpu_seconds() - cpu_before) / wall, 0.01, std::max(1.0, machine.host.cores));
   const LatencyAndRate read = fit_latency_and_rate(reads), write = fit_latency_and_rate(writes);
   machine.ssd.read = read.rate;
   machine.ssd.write = write.rate;

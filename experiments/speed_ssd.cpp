@@ -211,14 +211,14 @@ class PlainThreads {
 // One who takes part in a round: our lanes over some ring, or a rival.
 using Runner = std::function<DriveRates(DrivePattern)>;
 
-// What each of them reached in each round, in bytes per second. They take turns within a round, and
-// the order is turned from round to round: a drive that others use is faster now and slower then.
+// What each of them reached in each round, in bytes per second. They take turns within a round, in
+// every other round the other way round: a drive that others use is faster now and slower then.
 std::vector<std::vector<DriveRates>> take_turns(const std::vector<Runner>& runners,
                                                 DrivePattern pattern, int rounds) {
   std::vector<std::vector<DriveRates>> reached(runners.size());
   for (int round = 0; round < rounds; ++round) {
     for (std::size_t turn = 0; turn < runners.size(); ++turn) {
-      const std::size_t who = (turn + static_cast<std::size_t>(round)) % runners.size();
+      const std::size_t who = round % 2 == 0 ? turn : runners.size() - 1 - turn;
       reached[who].push_back(runners[who](pattern));
     }
   }

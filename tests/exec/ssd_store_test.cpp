@@ -256,10 +256,9 @@ TEST_CASE("the files of a store are for their user alone", "[store]") {
 }
 
 TEST_CASE("two runs cannot share a store", "[store]") {
-  const IoMethod ring = GENERATE(from_range(rings()));
   const TemporaryFolder folder, other;
   {
-    const SsdStore store({folder.path()}, mebibyte, over(ring));
+    const SsdStore store({folder.path()}, mebibyte);
     const Arena memory(block);
     SsdStore::Channel channel(store);
     std::memset(memory.data(), 5, block);
