@@ -150,7 +150,8 @@ TEST_CASE(
   check_refusal(run({"train", "--io", "aio"}), 2, "--io", "train --help");
 }
 
-TEST_CASE("calibrate measures the drive through the ring that it names in the machine file") {
+TEST_CASE("calibrate measures the drive through the ring that it names in the machine file",
+          "[slow]") {
   const TemporaryFolder folder;
   std::filesystem::create_directory(folder / "ssd");
   const RefusedIoUring refused_io_uring(EPERM);
