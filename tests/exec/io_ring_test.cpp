@@ -355,7 +355,8 @@ TEST_CASE("where no thread can be started there is no ring, where some can there
     WARN("skipped: only root can become a user with a limit of threads of its own");
     return;
   }
-  CHECK(some.said.find("only 3 of 8 threads for reads and writes") == 0);
+  // The thread sanitizer has a thread of its own.
+  CHECK_THAT(some.said, Catch::Matches("only [123] of 8 threads for reads and writes .*"));
   const ChildEnd none = ring_of_a_user_with(1);
   CHECK_FALSE(none.finished);
   CHECK(none.uncaught.find("cannot start a thread") == 0);
