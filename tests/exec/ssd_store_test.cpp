@@ -4,15 +4,19 @@
 
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <optional>
 #include <random>
+#include <stdexcept>
 #include <vector>
 
 #include "exec/arena.hpp"
 #include "exec/available_memory.hpp"
 #include "tests/exec/io_test_support.hpp"
 #include "tests/exec/rings.hpp"
+#include "tests/refused_calls.hpp"
 
 using namespace spillway;
 using namespace spillway::test;
@@ -368,6 +372,27 @@ TEST_CASE("a file system without unbuffered I/O works through the page cache, wi
   CHECK(contains(store.warnings()[0], "unbuffered I/O is not possible"));
   const Arena memory(mebibyte), back(mebibyte);
   SsdStore::Channel channel(store);
+  channel.write(0, memory.data(), mebibyte);
+  channel.sync();
+  channel.read(0, back.data(), mebibyte);
+  CHECK(std::memcmp(memory.data(), back.data(), mebibyte) == 0);
+}
+
+TEST_CASE(
+    "a file system that takes O_DIRECT and refuses the transfer is used through the page cache",
+    "[store]") {
+  const IoMethod ring = GENERATE(from_range(rings()));
+  INFO(to_string(ring));
+  const TemporaryFolder folder;
+  std::optional<SsdStore> store;
+  on_thread([&] {  // where the first unbuffered read fails
+    if (!refuse_call(SYS_pread64, EINVAL)) throw std::runtime_error("no seccomp filters here");
+    store.emplace(Paths{folder.path()}, mebibyte, over(ring));
+  });
+  REQUIRE(store->warnings().size() == 1);
+  CHECK(contains(store->warnings()[0], "unbuffered I/O is not possible (Invalid argument)"));
+  const Arena memory(mebibyte), back(mebibyte);
+  SsdStore::Channel channel(*store);
   channel.write(0, memory.data(), mebibyte);
   channel.sync();
   channel.read(0, back.data(), mebibyte);
