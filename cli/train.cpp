@@ -53,7 +53,7 @@ void finish(Training& training, RunFolder& folder, bool stopped, bool remove_sto
 void run(CLI::App& command, TrainOptions& options, int& exit_code) {
   outlive_reader();  // `train ... | head` trains to its end
   StopSignals signals;
-  auto [plan, run_folder, training_options, why_cpu, other_machine, rates, listener] =
+  auto [plan, run_folder, training_options, why_cpu, other_machine, rates, listener, io] =
       prepare(command, options);
   if (!options.no_export) require_new_file(run_folder.place(RunFolder::weights), &only_an_export());
   std::optional<Activity> activity(std::in_place, "setting up memory and store");
@@ -82,12 +82,14 @@ void run(CLI::App& command, TrainOptions& options, int& exit_code) {
     write_file(run_folder.place(RunFolder::machine), machine_to_toml(plan.problem.machine));
   write_file(run_folder.place(RunFolder::model), model_to_toml(plan.problem.model));
   ordered_json start = start_event(training, plan, options, run_folder.path());
+  start["io"] = training.store() ? io_json(io) : ordered_json();
   if (!other_machine.empty()) start["note"] = other_machine;
   if (rates->known) start["rates"] = rates->json();
   events.write(start);
   const bool talks = !options.json && !options.quiet;
   if (talks) {
     announce(training, plan, run_folder.path());
+    if (training.store()) fmt::print("  {}\n", io_line(io));
     fmt::print("  {} steps, {}\n", options.steps, assumptions_text(plan.problem, 0));
     if (rates->known) fmt::print("  {}\n", rates->text());
     if (const std::string text = training.host_memory_text(); !text.empty())

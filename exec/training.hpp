@@ -65,9 +65,8 @@ struct TrainingOptions {
   // Whose arithmetic that device has, for the record: a resumed training has the same.
   std::string backend = TrainingRecord::cpu_backend;
   std::string attention = TrainingRecord::usual_attention;  // of the backend cuda
-  // For tests: makes the rings of all I/O.
-  std::function<std::unique_ptr<IoRing>(std::span<const int> files, unsigned depth)> make_ring =
-      make_io_uring;
+  // Makes the rings of all I/O: changes time, neither a number nor what is on the drives.
+  RingFactory make_ring = make_usual_ring;
   // Memory taken beyond the planned peaks of the gpu and host tiers, which nothing may touch: for
   // tests.
   std::uint64_t guard_bytes = 0;

@@ -59,6 +59,16 @@ class KeptMeasurements {
   KeptMeasurements& operator=(const KeptMeasurements&) = delete;
 };
 
+// While it lives, programs are refused io_uring with this errno, as a container's seccomp profile
+// does. Where the kernel takes no such filter, they end at once with exit code 126.
+class RefusedIoUring {
+ public:
+  explicit RefusedIoUring(unsigned error_number);
+  ~RefusedIoUring();
+  RefusedIoUring(const RefusedIoUring&) = delete;
+  RefusedIoUring& operator=(const RefusedIoUring&) = delete;
+};
+
 // What standard output of the program is.
 enum class Output { file, full_device, pipe_without_reader, closed };
 
