@@ -96,12 +96,13 @@ def palm_flops_per_token(shape, sequence):
     return 6 * shape["parameters"] + 12 * shape["layers"] * shape["hidden"] * sequence
 
 
-def mfu(session, place, name, model, batch, micro_batches, steps, sequence, hopper=False):
+def mfu(session, place, name, model, batch, micro_batches, steps, sequence, settings=(), hopper=False):
     """A resident run with the largest micro-batch that fits: tokens a second of the median step, the first half not counted."""
     run, finished, job = session.out / "runs" / name.replace(" ", "-"), None, None
+    extra = ("--durability", "off", *(word for setting in settings for word in ("--set", setting)))
     for micro_batch in micro_batches:
         job = Job(model, "resident", batch, micro_batch, sequence, host_memory=place.host_memory)
-        finished = train(session, job, run, steps, 300, extra=("--durability", "off"))
+        finished = train(session, job, run, steps, 300, extra)
         command = session.commands[-1]
         if session.dry or finished.code != DOES_NOT_FIT:
             break

@@ -100,8 +100,9 @@ class Parts:
     def do_torch(self, _, words=()):
         return measuring.torch(self.session, *words)
 
-    def do_mfu(self, part, model, batch, micro_batches, steps):
-        return measuring.mfu(self.session, self.place(), part.name, model, batch, micro_batches, steps, self.sizes.sequence, part.hopper)
+    def do_mfu(self, part, model, batch, micro_batches, steps, settings=()):
+        return measuring.mfu(self.session, self.place(), part.name, model, batch, micro_batches, steps, self.sizes.sequence, settings,
+                             part.hopper)
 
     # --- was it predicted? ---
 

@@ -15,6 +15,7 @@ class Part:
     seconds: float  # expected
     limit: float  # after so many it is ended
     always: bool = False  # in every call, for the next call may find another machine
+    needed: bool = False  # by others, so that it keeps its place after a kill
     hopper: bool = False  # with attention's kernels for Hopper, and on a Hopper only
     arguments: dict = dataclasses.field(default_factory=dict)
 
@@ -58,7 +59,7 @@ def load(other=None):
 def part_of(words, stage):
     seconds = words["seconds"]
     return Part(words["name"], stage, words["do"], seconds, words.get("limit", 2 * seconds + 30), words.get("always", False),
-                words.get("hopper", False), words.get("with", {}))
+                words.get("needed", False), words.get("hopper", False), words.get("with", {}))
 
 
 def clock(seconds):

@@ -12,6 +12,7 @@ import subprocess
 
 from . import machine
 from .session import Failure, Skip, last_words, unpack
+from .training import Job, train
 
 PRESET = "cuda"
 TARGETS = ("spillway", "spillway_cuda", "tests_cuda_gpu")  # what needs a GPU, and nothing else
@@ -97,13 +98,7 @@ def try_out(session, model, steps):
     version = session.run(session.spillway("--version"), 30, note=False)
     if version.code != 0:
         raise Failure("it does not start: " + why_not(session.program, version))
-    run = session.out / "runs" / "start"
-    if not session.dry:
-        shutil.rmtree(run, ignore_errors=True)
-        run.parent.mkdir(parents=True, exist_ok=True)
-    finished = session.run(session.spillway(
-        "train", "--device", "cuda", "--model", model, "--policy", "resident", "--batch", 4, "--micro-batch", 2, "--sequence", 64,
-        "--steps", steps, "--seed", 7, "--data", text(session), "--run", run, "--no-export", "--quiet"), 120)
+    finished = train(session, Job(model, "resident", 4, 2, 64), session.out / "runs" / "start", steps, 120)
     if session.dry:
         return ""
     if finished.code != 0:
@@ -138,18 +133,6 @@ def why_not(program, finished):
     missing = re.findall(r"^\s*(\S+) => not found|(\S+: version `\S+' not found)", listed.stdout + listed.stderr, re.MULTILINE)
     names = list(dict.fromkeys(one or other for one, other in missing))
     return said + (f" (missing: {', '.join(names)})" if names else "")
-
-
-def text(session):
-    """What is trained on: a copy of the sources or the one that the bundle brings. The program's default is the sources
-    themselves, and somebody may edit them between a run and its resumption."""
-    path = session.out / "text"
-    if not session.dry and not path.exists():
-        root = pathlib.Path(__file__).resolve().parent.parent.parent
-        brought = root / "text"
-        sources = [brought] if brought.exists() else sorted([*root.glob("docs/*.md"), *root.glob("*/*.hpp"), *root.glob("*/*.cpp")])
-        path.write_bytes(b"".join(source.read_bytes() for source in sources))
-    return path
 
 
 # --- built here ---

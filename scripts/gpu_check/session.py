@@ -117,8 +117,8 @@ class Session:
     # --- parts ---
 
     def order(self, parts):
-        """That of the plan; what a killed call was at comes last, for it may have been the reason."""
-        return sorted(parts, key=lambda part: bool((self.entry(part.name) or {}).get("kills")) and not part.always)
+        """That of the plan; what a killed call was at comes last, for it may have been the reason, unless others need it."""
+        return sorted(parts, key=lambda part: bool((self.entry(part.name) or {}).get("kills")) and not part.needed)
 
     def due(self, part):
         """What passed is not done again; what failed, and what was skipped, is. What was under way in two calls that

@@ -9,7 +9,7 @@ import xml.sax.saxutils
 
 from . import machine
 from .programs import tests_of
-from .session import Failure, Skip, last_words
+from .session import Failure, OutOfTime, Skip, last_words
 from .training import POLICIES, Job, losses, train, train_tight
 from .verdicts import BF16_TOLERANCE, FP32_TOLERANCE
 
@@ -66,9 +66,11 @@ def tests(session, tag, also=""):
         raise Skip(f"no test is tagged {tags}")
     try:
         ended = session.run(words, 0.75 * session.part_left())  # what hangs leaves time to try the others alone
-        how = f"exit code {ended.code}" if ended.code else ""
+        how, left = f"exit code {ended.code}" if ended.code else "", None
     except Failure as failure:
-        how = str(failure)
+        how, left = str(failure), None
+    except OutOfTime as out_of_time:
+        how, left = str(out_of_time), out_of_time
     results = parse_results(session.last.out)
     facts = {"of": len(names), "passed": [], "failed": {}, "unreached": []}
     for name in names:
@@ -81,6 +83,9 @@ def tests(session, tag, also=""):
             facts["unreached"].append(name)
     session.facts.setdefault("tests", {})[tag] = facts
     session.save()
+    if left:  # what was done is noted; the next call does all of them again
+        facts["passed"] = len(facts["passed"])
+        raise left
     if facts["failed"] or facts["unreached"]:
         try_alone(session, program, facts)
     facts["passed"] = len(facts["passed"])

@@ -1,10 +1,10 @@
 """`spillway train` as gpu-check uses it: its command, its limits, what it wrote."""
 
 import json
+import pathlib
 import re
 import shutil
 
-from .programs import text
 from .session import Failure, Skip, last_words
 
 # One of each policy there is, with its defaults; a test holds this list to `spillway policies`.
@@ -50,6 +50,18 @@ def bytes_of(size):
     """The bytes of a size as the program writes it: 25.1MB."""
     number, prefix = re.fullmatch(r"([\d.]+)([kMGTP]?)B", size).groups()
     return float(number) * 1000.0 ** " kMGTP".index(prefix or " ")
+
+
+def text(session):
+    """What is trained on: a copy of the sources or the one that the bundle brings. The program's default is the sources
+    themselves, and somebody may edit them between a run and its resumption."""
+    path = session.out / "text"
+    if not session.dry and not path.exists():
+        root = pathlib.Path(__file__).resolve().parent.parent.parent
+        brought = root / "text"
+        sources = [brought] if brought.exists() else sorted([*root.glob("docs/*.md"), *root.glob("*/*.hpp"), *root.glob("*/*.cpp")])
+        path.write_bytes(b"".join(source.read_bytes() for source in sources))
+    return path
 
 
 def train(session, job, run, steps, limit, extra=(), threads=1, watch=None, note=True):

@@ -44,6 +44,14 @@ class Planned(unittest.TestCase):
         self.assertGreaterEqual(large["batch"], 64)
         self.assertGreaterEqual(large["micro_batches"][0], 32)
 
+    def test_what_others_need_is_marked(self):
+        """The program, and the machine files that runs are predicted with."""
+        parts = plan.load().parts
+        self.assertEqual([one.name for one in parts if one.needed], ["machine", "start", "build", "calibrate", "calibrate large"])
+        for which, users in (("calibrate", "run"), ("calibrate large", "large")):
+            place = [one.name for one in parts].index(which)
+            self.assertTrue(all(index > place for index, one in enumerate(parts) if one.do == users))
+
     def test_times_are_sums_of_what_comes_before(self):
         seconds = [at for at, _ in plan.times(plan.load())]
         self.assertEqual(seconds[:4], [0, 40, 100, 100])
@@ -56,6 +64,7 @@ class Planned(unittest.TestCase):
         self.assertEqual(set(tiny.sizes), set(full.sizes))
         for one, other in zip(tiny.parts, full.parts):
             self.assertLessEqual(set(other.arguments), set(one.arguments), one.name)
+            self.assertEqual((one.always, one.needed), (other.always, other.needed), one.name)
 
     def test_shapes_are_those_of_the_bench(self):
         """shapes.py and the C++ that measures."""
@@ -120,6 +129,8 @@ class Remembered(Case):
                          "commands": [], "kills": kills - 1})
             session = self.session()  # the next call
             self.assertEqual([one.name for one in session.order(order)], ["after", "culprit"])
+            needed = [part("culprit", needed=True), part("after")]
+            self.assertEqual([one.name for one in session.order(needed)], ["culprit", "after"])
             self.assertGreaterEqual(session.spent(), 7 * kills)  # nobody knows how long it took
             self.assertEqual(session.result_of("culprit"), LEFT if kills == 1 else FAILED)
         for one in session.order(order):
