@@ -52,8 +52,11 @@ def find_gpu():
     if not tool:
         return ask_driver() or (None, "nvidia-smi was not found, and there is no driver's library that lists a GPU")
     query = "name,compute_cap,memory.total,memory.free,driver_version"
-    answer = subprocess.run([tool, f"--query-gpu={query}", "--format=csv,noheader,nounits"], capture_output=True,
-                            text=True, check=False)
+    try:
+        answer = subprocess.run([tool, f"--query-gpu={query}", "--format=csv,noheader,nounits"], capture_output=True,
+                                text=True, check=False, timeout=60)
+    except subprocess.TimeoutExpired:
+        return ask_driver() or (None, "nvidia-smi does not answer")
     line = answer.stdout.splitlines()[0] if answer.stdout.strip() else ""
     words = [word.strip() for word in line.split(",")]
     if answer.returncode != 0 or len(words) != 5:

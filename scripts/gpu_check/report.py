@@ -121,9 +121,10 @@ def figures_table(facts):
         else:
             held = ""
         what = "; ".join(text for text in (figure["what"], figure.get("note", "")) if text)
+        best = figure.get("best_of_eight")
         rate, backend = torch.get(figure["name"].removeprefix("gpu/"), (None, ""))
         rows.append((code(figure["name"]), what, f"{number(figure['value'])} {figure['unit']}",
-                     number(figure["roofline"]), number(figure["ratio"]), number(figure.get("best_of_eight")), held,
+                     number(figure["roofline"]), number(figure["ratio"]), f"{number(best['ratio'])} ({best['what']})" if best else "", held,
                      f"{number(rate)} ({backend.lower().replace('_attention', '')})" if rate else ""))
     if not rows:
         return []

@@ -64,15 +64,27 @@ def tests(session, tag, also=""):
     names = test_names(program, tags, session.environment)
     if not names:
         raise Skip(f"no test is tagged {tags}")
+    how, left = "", None
     try:
         ended = session.run(words, 0.75 * session.part_left())  # what hangs leaves time to try the others alone
-        how, left = f"exit code {ended.code}" if ended.code else "", None
+        how = f"exit code {ended.code}" if ended.code else ""
     except Failure as failure:
-        how, left = str(failure), None
-    except OutOfTime as out_of_time:
+        how = str(failure)
+    except OutOfTime as out_of_time:  # what was done is noted; the next call does all of them again
         how, left = str(out_of_time), out_of_time
-    results = parse_results(session.last.out)
-    facts = {"of": len(names), "passed": [], "failed": {}, "unreached": []}
+    facts = sort_out(names, parse_results(session.last.out), how)
+    session.facts.setdefault("tests", {})[tag] = facts
+    if left:
+        raise left
+    if facts["failed"] or facts["unreached"]:
+        session.save()
+        try_alone(session, program, facts)
+    return judge(facts, how)
+
+
+def sort_out(names, results, how):
+    """Which tests passed, which failed and why, and which the process did not come to."""
+    facts = {"of": len(names), "passed": [], "failed": {}, "unreached": [], "alone": []}
     for name in names:
         passed, _, why = results.get(name, (None, 0, ""))
         if passed:
@@ -81,27 +93,23 @@ def tests(session, tag, also=""):
             facts["failed"][name] = why or how
         else:
             facts["unreached"].append(name)
-    session.facts.setdefault("tests", {})[tag] = facts
-    session.save()
-    if left:  # what was done is noted; the next call does all of them again
-        facts["passed"] = len(facts["passed"])
-        raise left
-    if facts["failed"] or facts["unreached"]:
-        try_alone(session, program, facts)
-    facts["passed"] = len(facts["passed"])
-    if facts["failed"] or facts["unreached"]:
-        first = next(iter(facts["failed"].items()), (facts["unreached"] or [""])[:1])
-        raise Failure(f"{len(facts['failed'])} of {len(names)} tests failed, {len(facts['unreached'])} were not reached: {': '.join(first)}")
+    return facts
+
+
+def judge(facts, how):
+    count, failed, unreached, alone = facts["of"], facts["failed"], facts["unreached"], facts["alone"]
+    if failed or unreached:
+        first = ": ".join(next(iter(failed.items()))) if failed else unreached[0]
+        raise Failure(f"{len(failed)} of {count} tests failed, {len(unreached)} were not reached: {first}")
+    if alone:
+        raise Failure(f"{count} tests passed, {len(alone)} of them only alone: {alone[0]}")
     if how:
-        raise Failure(f"all {len(names)} tests passed, but {how}: {last_words(session.last)[:200]}")
-    if facts.get("alone"):
-        raise Failure(f"{len(names)} tests passed, {len(facts['alone'])} of them only alone: {facts['alone'][0]}")
-    return f"{len(names)} test{'s'[:len(names) > 1]} passed"
+        raise Failure(f"all {count} tests passed, but the process ended with {how}")
+    return f"{count} test{'s'[:count > 1]} passed"
 
 
 def try_alone(session, program, facts):
     """Each in a process of its own, as many as the part's time allows."""
-    facts["alone"] = []
     for name in [*facts["failed"], *facts["unreached"]][:MOST_ALONE]:
         if session.part_left() < 1:
             return

@@ -7,17 +7,27 @@ medians of samples between events on the GPU; each sample is enough calls to las
   torch_bench.py [--tiny] [--device cpu]      tiny shapes and another device, to try the script itself
 """
 
+import importlib.util
 import json
 import pathlib
 import statistics
 import sys
 import time
 
-sys.dont_write_bytecode = True
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-
-import shapes  # noqa: E402
+del sys.path[0]  # this folder: PyTorch imports much, and shall not find our modules
 import torch  # noqa: E402
+
+
+def beside(name):
+    """A module of this folder."""
+    spec = importlib.util.spec_from_file_location(name, pathlib.Path(__file__).resolve().parent / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+sys.dont_write_bytecode = True
+shapes = beside("shapes")
 
 SAMPLES, SAMPLE_SECONDS = 7, 0.005
 BACKENDS = ("FLASH_ATTENTION", "CUDNN_ATTENTION", "EFFICIENT_ATTENTION")

@@ -43,7 +43,7 @@ def of_torch(facts, prefix):
 def of_best_bare(figure):
     """A product's rate of that of the best of the algorithms that were tried bare; of the first where no other was tried."""
     best = figure.get("best_of_eight")
-    return figure["ratio"] if best is None else best
+    return best["ratio"] if best else figure["ratio"]
 
 
 class Verdicts:
@@ -118,7 +118,7 @@ class Verdicts:
 
     def products(self):
         figures = self.figures("gpu/matmul/")
-        tried = [figure for figure in figures if "best_of_eight" in figure]
+        tried = [figure for figure in figures if figure.get("best_of_eight")]
         more = "" if not figures or tried else " (of the first algorithm: no others were tried)"
         self.worst("matrix products, of the best bare cuBLASLt algorithm", LEAST_OF_BARE,
                    {figure["name"]: of_best_bare(figure) for figure in figures}, "bench gpu/matmul", more)

@@ -48,7 +48,8 @@ if [[ " $* " == *" --list-test-names-only "* ]]; then printf 'first, of all\\nse
         session = self.set_up_tests(f"""[[ $1 == '[matmul][small]' ]] || exit 9
 echo '{xml_of("first, of all", "")}{xml_of("second", "")}{xml_of("third", "")}'""")
         self.assertEqual(self.do(session, "tests", lambda: testing.tests(session, "matmul", "[small]")), PASSED, self.said)
-        self.assertEqual(session.facts["tests"]["matmul"], {"of": 3, "passed": 3, "failed": {}, "unreached": []})
+        self.assertEqual(session.facts["tests"]["matmul"], {
+            "of": 3, "passed": ["first, of all", "second", "third"], "failed": {}, "unreached": [], "alone": []})
 
     def test_what_fails_after_another_is_tried_alone(self):
         """The first test ends the process in the second, as a fault on the device would; alone, the third is good."""
@@ -60,14 +61,14 @@ echo '{xml_of("first, of all", "")}{xml_of("second", "")}{xml_of("third", "")}'"
 esac""")
         self.assertEqual(self.do(session, "tests", lambda: testing.tests(session, "kernels")), FAILED)
         self.assertIn("1 of 3 tests failed, 0 were not reached: second: alone, too: kernels.cpp:7: 1 == 2", self.said[-1])
-        self.assertEqual(session.facts["tests"]["kernels"]["passed"], 2)
+        self.assertEqual(session.facts["tests"]["kernels"]["passed"], ["first, of all", "third"])
         self.assertEqual(session.facts["tests"]["kernels"]["alone"], ["third"])
 
     def test_tests_that_hang_leave_what_was_done_before(self):
         session = self.set_up_tests(f"echo '{xml_of('first, of all', '')}{xml_of('second', '', ended=False)}'; sleep 100")
         self.assertEqual(self.do(session, "tests", lambda: testing.tests(session, "step"), seconds=1, limit=1.4), FAILED)
         facts = session.facts["tests"]["step"]
-        self.assertEqual((facts["passed"], list(facts["failed"]), facts["unreached"]), (1, ["second"], ["third"]))
+        self.assertEqual((facts["passed"], list(facts["failed"]), facts["unreached"]), (["first, of all"], ["second"], ["third"]))
 
     def test_names_with_signs_of_catch2_are_quoted(self):
         self.assertEqual(testing.catch_name("a, b [c] *d"), "a\\, b \\[c\\] \\*d")
