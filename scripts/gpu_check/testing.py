@@ -15,6 +15,7 @@ from .verdicts import BF16_TOLERANCE, FP32_TOLERANCE
 
 # Tags of tests/cuda; a test with none of them is of "rest".
 TAGS = ("matmul", "kernels", "attention", "step", "policies", "resume", "hopper")
+GROUP_SHARE = 0.75  # of a part's time limit: a test that hangs leaves time to try the others alone
 ALONE_SECONDS, MOST_ALONE = 60, 6  # tests that failed among others are tried alone
 
 
@@ -66,7 +67,7 @@ def tests(session, tag, also=""):
         raise Skip(f"no test is tagged {tags}")
     how, left = "", None
     try:
-        ended = session.run(words, 0.75 * session.part_left())  # what hangs leaves time to try the others alone
+        ended = session.run(words, GROUP_SHARE * session.part_left())
         how = f"exit code {ended.code}" if ended.code else ""
     except Failure as failure:
         how = str(failure)

@@ -13,7 +13,8 @@ import unittest.mock
 
 from helpers import GPU, HERE, Case
 
-from gpu_check import machine, measuring, packs, predicting, programs, report, testing, training
+from gpu_check import machine, measuring, packs, plan, predicting, programs, report, testing, training
+from gpu_check.parts import Parts
 from gpu_check.session import FAILED, PASSED, SKIPPED
 
 EMULATED = ""  # the module of an emulated GPU
@@ -64,11 +65,18 @@ esac""")
         self.assertEqual(session.facts["tests"]["kernels"]["passed"], ["first, of all", "third"])
         self.assertEqual(session.facts["tests"]["kernels"]["alone"], ["third"])
 
-    def test_tests_that_hang_leave_what_was_done_before(self):
-        session = self.set_up_tests(f"echo '{xml_of('first, of all', '')}{xml_of('second', '', ended=False)}'; sleep 100")
-        self.assertEqual(self.do(session, "tests", lambda: testing.tests(session, "step"), seconds=1, limit=1.4), FAILED)
+    def test_one_that_hangs_costs_the_others_nothing(self):
+        """The second hangs, among others and alone; the third passes alone."""
+        session = self.set_up_tests(f"""case $1 in
+  '[step]') echo '{xml_of("first, of all", "")}{xml_of("second", "", ended=False)}'; sleep 100 ;;
+  second) sleep 100 ;;
+  third) echo '{xml_of("third", "")}' ;;
+esac""")
+        with unittest.mock.patch.multiple(testing, GROUP_SHARE=0.1, ALONE_SECONDS=2):
+            self.assertEqual(self.do(session, "tests", lambda: testing.tests(session, "step"), limit=20), FAILED)
         facts = session.facts["tests"]["step"]
-        self.assertEqual((facts["passed"], list(facts["failed"]), facts["unreached"]), (["first, of all"], ["second"], ["third"]))
+        self.assertEqual((facts["passed"], list(facts["failed"]), facts["alone"]), (["first, of all", "third"], ["second"], ["third"]))
+        self.assertIn("alone, too: took longer than", facts["failed"]["second"])
 
     def test_names_with_signs_of_catch2_are_quoted(self):
         self.assertEqual(testing.catch_name("a, b [c] *d"), "a\\, b \\[c\\] \\*d")
@@ -109,6 +117,51 @@ echo 'spillway: --device cuda: there is no CUDA GPU here: the CUDA module cannot
         self.assertNotIn(str(folder), os.environ.get("LD_LIBRARY_PATH", ""))
         self.environment(LD_LIBRARY_PATH=folder)
         self.assertEqual(machine.find_library("libcublasLt.so.98"), str(folder / "libcublasLt.so.98"))
+
+    def parts(self, script, **given):
+        """Those of a call on a machine where scripts/build is `script`, in a repository of its own."""
+        root = self.folder / "root"
+        (root / "scripts").mkdir(parents=True)
+        (root / "scripts" / "build").write_text(f"#!/bin/bash\n{script}")
+        (root / "scripts" / "build").chmod(0o755)
+        session = self.session()
+        found = programs.Programs(root, self.folder, **given)
+        return Parts(session, found, plan.load(HERE / "tiny_plan.json"), GPU, self.folder / "ssd", "400MB")
+
+    BUILDS = f"""echo "$* $CMAKE_ARGUMENTS" >{{asked}}
+mkdir -p "${{{{0%/*}}}}/../build/cuda/tests"; cp {HERE}/stand_in/spillway "${{{{0%/*}}}}/../build/cuda/"
+"""
+
+    def first_parts(self, parts):
+        found = plan.load(HERE / "tiny_plan.json").parts
+        for one in found[:5]:  # machine, start, build, sanitizer, no gpu
+            parts.do(one)
+        return {name: parts.session.result_of(name) for name in ("start", "build", "no gpu")}
+
+    def test_what_was_built_elsewhere_and_does_not_start_is_built_here(self):
+        broken = self.folder / "prebuilt"
+        broken.mkdir()
+        (broken / "MANIFEST").write_text("prebuilt 1\ncommit abc\n")
+        (broken / "spillway").write_text("#!/bin/bash\necho './spillway: version `GLIBC_2.99 not found' >&2; exit 1\n")
+        (broken / "spillway").chmod(0o755)
+        asked = self.folder / "asked"
+        parts = self.parts(self.BUILDS.format(asked=asked), prebuilt=broken)
+        self.assertEqual(self.first_parts(parts), {"start": FAILED, "build": PASSED, "no gpu": PASSED}, self.said)
+        self.assertIn("GLIBC_2.99", parts.session.entry("start")["note"])
+        self.assertEqual(parts.session.program, self.folder / "root" / "build" / "cuda" / "spillway")
+        self.assertIn("built here: gpt-tiny trains on the GPU", parts.session.entry("build")["note"])
+        words = asked.read_text()
+        self.assertTrue(words.startswith("cuda spillway spillway_cuda") and "CMAKE_CUDA_ARCHITECTURES=90-real" in words, words)
+
+    def test_without_a_program_brought_along_one_is_built_and_nothing_failed(self):
+        parts = self.parts(self.BUILDS.format(asked=self.folder / "asked"))
+        self.assertEqual(self.first_parts(parts), {"start": SKIPPED, "build": PASSED, "no gpu": PASSED}, self.said)
+
+    def test_where_nothing_starts_the_other_parts_say_so(self):
+        parts = self.parts("echo 'CMake Error: no compiler' >&2; exit 1")
+        self.assertEqual(self.first_parts(parts), {"start": SKIPPED, "build": FAILED, "no gpu": SKIPPED}, self.said)
+        self.assertIn("CMake Error: no compiler", parts.session.entry("build")["note"])
+        self.assertEqual(parts.session.entry("no gpu")["note"], "no program starts here")
 
     def test_as_many_compilers_as_processors_unless_a_limit_says_otherwise(self):
         """1.5 GB each; what is free at the moment is not asked."""
