@@ -49,7 +49,7 @@ class Session:
     """`seconds` are those of this call, `budget` those of all calls together."""
 
     def __init__(self, out, seconds, program, budget=float("inf"), dry=False, only="*", speak=print, saved=None):
-        self.out, self.program, self.dry, self.speak = pathlib.Path(out), program, dry, speak
+        self.out, self.program, self.dry, self.speak = pathlib.Path(out), pathlib.Path(program), dry, speak
         self.seconds, self.began = seconds, time.monotonic()
         self.deadline, self.part_deadline = self.began + seconds, None
         self.budget, self.only = budget, only
@@ -180,8 +180,10 @@ class Session:
 
     def plain(self, argv):
         """The command as a person would type it: without this machine's paths."""
-        text = shlex.join(str(word) for word in argv)
-        return text.replace(str(self.program), "spillway").replace(str(self.out) + "/", "OUT/")
+        text = shlex.join(str(word) for word in argv).replace(str(self.program), "spillway").replace(str(self.out) + "/", "OUT/")
+        for folder in (self.program.parent / "tests", self.program.parent, pathlib.Path(__file__).parent):
+            text = text.replace(f"{folder}/", "")
+        return text
 
     def run(self, argv, limit, env=None, note=True, watch=None, ours=True):
         """Runs a command for at most `limit` seconds, and no longer than the part and this call have.

@@ -2,6 +2,7 @@
 
 import os
 import re
+import sys
 import tarfile
 import time
 import unittest
@@ -157,6 +158,14 @@ class Remembered(Case):
                               ("one\n\ntwo\n\n", "two"), ("", "it printed nothing")):
             self.assertEqual(last_words(Finished(1, "", printed)), line)
 
+    def test_commands_are_noted_as_a_person_would_type_them(self):
+        session = self.session()
+        program, here = session.program, ROOT / "scripts" / "gpu_check"
+        for argv, text in (([program, "train", "--run", self.folder / "runs" / "a b"], "spillway train --run 'OUT/runs/a b'"),
+                           ([program.parent / "tests_cuda_gpu", "[step]"], "tests_cuda_gpu '[step]'"),
+                           ([program.parent / "tests" / "tests_cuda_gpu"], "tests_cuda_gpu"), (["python3", here / "a.py"], "python3 a.py")):
+            self.assertEqual(session.plain(argv), text)
+
     def test_only_names_parts_and_those_that_start_the_program_go_along(self):
         session, done = self.session(only="mfu*"), []
         for name, more in (("start", {"always": True}), ("tests", {}), ("mfu a", {})):
@@ -238,4 +247,4 @@ class Packed(Case):
 
 
 if __name__ == "__main__":
-    unittest.main(verbosity=2)
+    unittest.main(argv=sys.argv[:1], verbosity=2)
