@@ -112,7 +112,7 @@ def is_hopper(gpu):
 def memory_bytes():
     """What programs may take now."""
     match = re.search(r"^MemAvailable:\s+(\d+)", pathlib.Path("/proc/meminfo").read_text(), re.MULTILINE)
-    return int(match.group(1)) * 1024
+    return int(match.group(1)) * 1024 if match else os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 GROW_STEP, GROW_MARGIN = 1 << 30, 1 << 30

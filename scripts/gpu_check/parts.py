@@ -11,6 +11,7 @@ class Parts:
         self.session, self.programs, self.gpu, self.drive, self.host_memory = session, found, gpu, drive, host_memory
         self.sizes = predicting.Sizes(plan.sizes)
         self.starts = session.dry  # whether a program was seen to train in this call
+        self.grown = False
 
     def do(self, part):
         """Does a part; one for Hopper with its kernels of attention. Nothing but the first parts goes without a program."""
@@ -36,6 +37,14 @@ class Parts:
 
     def place(self):
         return measuring.Machine(self.session, self.gpu, self.drive, self.host_memory)
+
+    def roomy_place(self):
+        """With the host memory that was promised, which some machines give only to who uses it."""
+        if self.host_memory and not self.grown and not self.session.dry:
+            there = machine.grow_memory(int(self.host_memory[:-2]) * 1.1e6)
+            self.session.speak(f"   {there / 1e9:.0f} GB of host memory, of which runs may take {self.host_memory}")
+            self.grown = True
+        return self.place()
 
     # --- does it start? ---
 
@@ -107,10 +116,10 @@ class Parts:
     # --- was it predicted? ---
 
     def do_calibrate(self, _, which):
-        return predicting.calibrate(self.session, self.place(), self.sizes, which)
+        return predicting.calibrate(self.session, self.roomy_place(), self.sizes, which)
 
     def do_run(self, part, policy, batch, level):
-        return predicting.run(self.session, self.place(), self.sizes, part.name, policy, batch, level)
+        return predicting.run(self.session, self.roomy_place(), self.sizes, part.name, policy, batch, level)
 
     def do_large(self, part, policy):
-        return predicting.large(self.session, self.place(), self.sizes, part.name, policy)
+        return predicting.large(self.session, self.roomy_place(), self.sizes, part.name, policy)

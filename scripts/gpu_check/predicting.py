@@ -34,11 +34,13 @@ def machine_file(session, model):
 
 
 def calibrate(session, place, sizes, which):
+    """For the runs to come."""
+    model = main_model(session, place, sizes) if which == "models" else large_job(session, place, sizes, "greedysnake").model
+    return calibrate_model(session, place, sizes, model)
+
+
+def calibrate_model(session, place, sizes, model):
     """Measures kernels of the model that runs will train, copies, the optimizer and the drive: OUT/machine-MODEL.toml."""
-    if which == "models":
-        model = main_model(session, place, sizes)
-    else:
-        model = large_job(session, place, sizes, "greedysnake").model
     path = machine_file(session, model)
     session.succeed(session.spillway("calibrate", "--device", "cuda", "--model", model, "--micro-batches", sizes.micro_batch,
                                      "--sequence", sizes.sequence, "--ssd", place.ssd, "--threads", threads(), "--out", path,
@@ -51,9 +53,9 @@ def need_machine_file(session, job):
         raise Skip("nothing to predict with: there is no " + job.machine.name)
 
 
-def settings_of(session, place):
-    """What the drive holds now, whatever it held when it was measured."""
-    return ("--set", f"ssd.capacity={megabytes(place.disk() * 0.9)}")
+def settings_of(place):
+    """What the drive holds now, whatever it held when it was measured; without commits, which take as much again."""
+    return ("--set", f"ssd.capacity={megabytes(place.disk() * 0.9)}", "--durability", "off")
 
 
 def run(session, place, sizes, name, policy, batch, level):
@@ -63,7 +65,7 @@ def run(session, place, sizes, name, policy, batch, level):
     job = Job(model, policy, batch, sizes.micro_batch, sizes.sequence, machine=machine_file(session, model))
     need_machine_file(session, job)
     if level == "tight":
-        least_limits(session, job, settings_of(session, place))
+        least_limits(session, job, settings_of(place))
     else:
         states = STATE_BYTES * (1e9 if session.dry else shape_of(session, model)["parameters"])
         job.gpu_memory = megabytes(min(states * ROOMY_GPU_SHARE, bytes_of(place.gpu_memory)))
@@ -80,7 +82,7 @@ def train_and_compare(session, place, job, name, level, steps):
         shutil.rmtree(drive, ignore_errors=True)  # of a call that was killed
         drive.mkdir(parents=True)
     try:
-        extra = (*settings_of(session, place), "--durability", "off", "--ssd", drive, "--trace", trace)
+        extra = (*settings_of(place), "--ssd", drive, "--trace", trace)
         finished = train(session, job, folder, steps, 570, extra, threads())
         # On the GPU it may need a little more than was estimated for the machine file; a roomy limit may be too small, too.
         while finished.code == DOES_NOT_FIT and job.raise_limits(finished.err):
@@ -95,7 +97,7 @@ def train_and_compare(session, place, job, name, level, steps):
         raise Failure(f"exit code {finished.code}: {last_words(finished)}")
     compared = session.succeed(session.spillway("validate", trace, "--json"), 120)
     described = session.succeed(session.spillway(
-        "simulate", *Job(**{**vars(job), "machine": folder / "machine.toml"}).words(), "--json"), 120, note=False)
+        "simulate", *Job(**{**vars(job), "machine": folder / "machine.toml"}).words(), "--durability", "off", "--json"), 120, note=False)
     if session.dry:
         return ""
     row = row_of(job, name, level, steps, command, compared.json("validate"), described.json("simulate"))
@@ -132,12 +134,14 @@ def large_job(session, place, sizes, policy):
             return job
         # Whether it fits is the same on any machine of these sizes, calibrated or not.
         question = Job(**{**vars(job), "machine": "h200"})
-        if session.question("estimate", *question.words(), *settings_of(session, place), "--json").code == 0:
+        if session.question("estimate", *question.words(), *settings_of(place), "--json").code == 0:
             return job
     raise Skip(f"no large model fits {place.disk() / 1e9:.0f} GB of drive and {place.host_memory} of host memory")
 
 
 def large(session, place, sizes, name, policy):
+    """What a policy keeps on the drive decides which model is the largest, so that it may not be the one that was calibrated."""
     job = large_job(session, place, sizes, policy)
-    need_machine_file(session, job)
+    if not session.dry and not job.machine.exists():
+        calibrate_model(session, place, sizes, job.model)
     return train_and_compare(session, place, job, name, sizes.large_gpu_memory, sizes.steps)

@@ -81,6 +81,15 @@ class DryRun(unittest.TestCase):
             answer = output(self.program, "estimate", *job, "--machine", "h200", "--json")
             self.assertIn(answer.returncode, (0, training.DOES_NOT_FIT), f"{job}: {answer.stderr}")
 
+    def test_the_largest_model_fits_a_machine_of_128_gb_with_a_drive_of_64(self):
+        """With what runs may take of them, and without commits, which would need the drive twice."""
+        sizes = plan.load().sizes
+        job = training.Job(sizes["large_models"][0], "greedysnake", sizes["large_batch"], sizes["micro_batch"], sizes["sequence"],
+                           gpu_memory=sizes["large_gpu_memory"], host_memory="90GB", machine="h200")
+        for durability, code in (("off", 0), ("step", training.DOES_NOT_FIT)):
+            answer = output(self.program, "estimate", *job.words(), "--set", "ssd.capacity=45GB", "--durability", durability)
+            self.assertEqual(answer.returncode, code, answer.stdout + answer.stderr)
+
     def test_the_bundle_the_gpu_and_the_processors_reach_the_build(self):
         (pathlib.Path(self.folder.name) / "include" / "catch2").mkdir(parents=True)
         (pathlib.Path(self.folder.name) / "include" / "catch2" / "catch.hpp").write_text("")  # without it, no tests are built
