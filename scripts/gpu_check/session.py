@@ -5,6 +5,7 @@ OUT/summary.json, which is written before and after every part, and packed (pack
 more than the part under way. A part that was under way when a call was killed is tried once more, after all others.
 """
 
+import ctypes
 import fnmatch
 import json
 import os
@@ -243,6 +244,17 @@ class Session:
         return Finished(done.returncode, done.stdout, done.stderr)
 
 
+LIBC = ctypes.CDLL(None)  # loaded here, for little may be done between fork and exec
+PR_SET_PDEATHSIG = 1
+
+
+def own_group():
+    """Of a process that is about to become a command: all its processes can be ended, and it ends with gpu-check, even
+    where that is killed, for the next call needs the GPU."""
+    os.setpgrp()
+    LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 def finish(argv, seconds, environment, folder, watch=None):
     """Runs a command, all of whose processes are ended after so many seconds. Its words go to files first, so that it
     never waits for a reader, and so that they are there whatever becomes of it."""
@@ -250,7 +262,7 @@ def finish(argv, seconds, environment, folder, watch=None):
     ended = time.monotonic() + seconds
     with open(out_path, "wb") as out, open(err_path, "wb") as err:
         process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=environment,
-                                   preexec_fn=os.setpgrp)
+                                   preexec_fn=own_group)
         try:
             while process.poll() is None and time.monotonic() < ended:
                 if watch:

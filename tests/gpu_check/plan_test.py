@@ -1,7 +1,9 @@
 """The plan is what is promised, sessions keep to their times, and what is packed stays within its limits."""
 
 import os
+import pathlib
 import re
+import subprocess
 import sys
 import tarfile
 import time
@@ -149,6 +151,28 @@ class Remembered(Case):
         self.do(session, "children", lambda: session.run(["sh", "-c", f"(sleep 1.5; touch {flag}) & sleep 100"], 1))
         time.sleep(1)
         self.assertFalse(flag.exists())
+
+    def test_a_command_ends_with_the_call_that_was_killed(self):
+        """A call that runs `sleep`, whose number it learns from the log."""
+        code = f"""import sys; sys.path.insert(0, {str(ROOT / 'scripts')!r})
+from gpu_check.session import Session
+from gpu_check.plan import Part
+session = Session({str(self.folder)!r}, 60, "spillway")
+session.do(Part("part", "right", "part", 5, 60), lambda: session.run(["sh", "-c", "echo $$; exec sleep 100"], 60))"""
+        call = subprocess.Popen([sys.executable, "-c", code])
+        said = self.folder / "logs" / "stdout"
+        while not said.exists() or not said.read_text().strip():
+            self.assertIsNone(call.poll())
+            time.sleep(0.02)
+        command = pathlib.Path("/proc") / said.read_text().strip()
+        self.assertTrue(command.exists())
+        call.kill()
+        call.wait()
+        for _ in range(500):  # it is ended by the kernel, soon
+            if not command.exists():
+                return
+            time.sleep(0.02)
+        self.fail("the command goes on")
 
     def test_the_line_that_says_what_went_wrong(self):
         for printed, line in (("a\nspillway: no such model\n  hint: b\n", "no such model"),
