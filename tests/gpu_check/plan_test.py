@@ -168,8 +168,11 @@ session.do(Part("part", "right", "part", 5, 60), lambda: session.run(["sh", "-c"
         self.assertTrue(command.exists())
         call.kill()
         call.wait()
-        for _ in range(500):  # it is ended by the kernel, soon
-            if not command.exists():
+        for _ in range(500):  # it is ended by the kernel, soon; nobody may be there to take note of its end
+            try:
+                if (command / "stat").read_text().rsplit(")", 1)[1].split()[0] == "Z":
+                    return
+            except OSError:
                 return
             time.sleep(0.02)
         self.fail("the command goes on")
