@@ -82,7 +82,8 @@ for code in (cuda.cuInit(0), cuda.cuDeviceGet(ctypes.byref(device), 0), cuda.cuD
 text = name.value.decode()
 if not text.startswith("NVIDIA"):
     text = "NVIDIA " + text
-print(f"{text},{major.value}.{minor.value},{total.value >> 20},{free.value >> 20},for CUDA {version.value // 1000}.{version.value // 10 % 100}")
+print(f"{text},{major.value}.{minor.value},{total.value >> 20},{free.value >> 20},"
+      f"for CUDA {version.value // 1000}.{version.value // 10 % 100}")
 """
 
 

@@ -113,8 +113,8 @@ def mfu(session, place, name, model, batch, micro_batches, steps, sequence, sett
     seconds = median([step["step_seconds"] for step in read_events(run)[1][steps // 2:]])
     shape, tokens = shape_of(session, model), job.batch * sequence
     peak = machine.peak_tflops(place.gpu["name"])
-    row = {"model": model + (" with wgmma" if hopper else ""), "batch": job.batch, "micro_batch": job.micro_batch, "sequence": sequence,
-           "step_seconds": seconds, "tokens_per_second": tokens / seconds, "peak_tflops": peak,
+    row = {"model": model + (" with wgmma" if hopper else ""), "batch": job.batch, "micro_batch": job.micro_batch,
+           "sequence": sequence, "step_seconds": seconds, "tokens_per_second": tokens / seconds, "peak_tflops": peak,
            "tflops": model_flops_per_token(shape, sequence) * tokens / seconds / 1e12,
            "palm_tflops": palm_flops_per_token(shape, sequence) * tokens / seconds / 1e12,
            "command": command}

@@ -110,8 +110,8 @@ class Parts:
         return measuring.torch(self.session, *words)
 
     def do_mfu(self, part, model, batch, micro_batches, steps, settings=()):
-        return measuring.mfu(self.session, self.place(), part.name, model, batch, micro_batches, steps, self.sizes.sequence, settings,
-                             part.hopper)
+        return measuring.mfu(self.session, self.place(), part.name, model, batch, micro_batches, steps, self.sizes.sequence,
+                             settings, part.hopper)
 
     # --- was it predicted? ---
 

@@ -96,8 +96,8 @@ def train_and_compare(session, place, job, name, level, steps):
     if finished.code != 0:
         raise Failure(f"exit code {finished.code}: {last_words(finished)}")
     compared = session.succeed(session.spillway("validate", trace, "--json"), 120)
-    described = session.succeed(session.spillway(
-        "simulate", *Job(**{**vars(job), "machine": folder / "machine.toml"}).words(), "--durability", "off", "--json"), 120, note=False)
+    same = Job(**{**vars(job), "machine": folder / "machine.toml"})
+    described = session.succeed(session.spillway("simulate", *same.words(), "--durability", "off", "--json"), 120, note=False)
     if session.dry:
         return ""
     row = row_of(job, name, level, steps, command, compared.json("validate"), described.json("simulate"))

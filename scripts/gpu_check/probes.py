@@ -76,6 +76,8 @@ def said(facts, gpu, host):
     """In one line, for the one who reads along."""
     limit = f", {facts['cgroup_memory'] / 1e9:.0f} GB allowed" if facts["cgroup_memory"] else ""
     quota = f" ({facts['cgroup_cores']:g} allowed)" if facts["cgroup_cores"] else ""
-    return (f"{gpu['name']}, driver {gpu['driver']}; {host['cores']} cores{quota}, {host['memory_available_gb']} GB of memory free{limit}; "
-            f"{facts['disk_free_gb']:g} GB of drive free ({facts['disk_kind']}), O_DIRECT {facts['direct_io']}, io_uring {facts['io_uring']}; "
-            f"PyTorch {facts['torch'] or 'none'}; without {', '.join(name for name, path in facts['tools'].items() if not path) or 'nothing'}")
+    without = ", ".join(name for name, path in facts["tools"].items() if not path)
+    return (f"{gpu['name']}, driver {gpu['driver']}; {host['cores']} cores{quota}, "
+            f"{host['memory_available_gb']} GB of memory free{limit}; {facts['disk_free_gb']:g} GB of drive free "
+            f"({facts['disk_kind']}), O_DIRECT {facts['direct_io']}, io_uring {facts['io_uring']}; PyTorch {facts['torch'] or 'none'}"
+            + (f"; without {without}" if without else ""))

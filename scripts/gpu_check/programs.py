@@ -187,10 +187,11 @@ def build(session, programs, gpu):
 
 def advice(bundle, nvcc):
     """What is missing here, and how to do without."""
-    said = "" if nvcc else "; there is no nvcc: name one as CUDACXX, or bring a program built elsewhere (scripts/gpu-bundle --prebuilt)"
+    said = "" if nvcc else ("; there is no nvcc: name one as CUDACXX, or bring a program built elsewhere "
+                            "(scripts/gpu-bundle --prebuilt)")
     missing = missing_headers(bundle)
     if missing:
-        said += (f"; missing here: {', '.join(missing)}: make a folder of them where there is a network (scripts/gpu-bundle FILE.tgz) and "
-                 "give it as --bundle FILE.tgz; the program alone: "
+        said += (f"; missing here: {', '.join(missing)}: make a folder of them where there is a network "
+                 "(scripts/gpu-bundle FILE.tgz) and give it as --bundle FILE.tgz; the program alone: "
                  "CMAKE_ARGUMENTS=-DSPILLWAY_TESTS=OFF scripts/build cuda spillway spillway_cuda")
     return said

@@ -78,8 +78,8 @@ def parts_table(summary):
     rows = []
     for part in summary["parts"]:
         if part["stage"] in ("start", "right") or part["result"] != PASSED:
-            command = part["commands"][0] if part["commands"] else ""
-            rows.append((part["stage"], part["name"], part["result"], f"{part['seconds']:g}", part["note"], code(command) if command else ""))
+            command = code(part["commands"][0]) if part["commands"] else ""
+            rows.append((part["stage"], part["name"], part["result"], f"{part['seconds']:g}", part["note"], command))
     return ["#### Checks", ""] + table(("stage", "part", "result", "s", "note", "command"), rows) if rows else []
 
 
@@ -122,13 +122,15 @@ def figures_table(facts):
             held = ""
         what = "; ".join(text for text in (figure["what"], figure.get("note", "")) if text)
         best = figure.get("best_of_eight")
+        of_best = f"{number(best['ratio'])} ({best['what']})" if best else ""
         rate, backend = torch.get(figure["name"].removeprefix("gpu/"), (None, ""))
         rows.append((code(figure["name"]), what, f"{number(figure['value'])} {figure['unit']}",
-                     number(figure["roofline"]), number(figure["ratio"]), f"{number(best['ratio'])} ({best['what']})" if best else "", held,
+                     number(figure["roofline"]), number(figure["ratio"]), of_best, held,
                      f"{number(rate)} ({backend.lower().replace('_attention', '')})" if rate else ""))
     if not rows:
         return []
-    return ["#### Kernels and training beside what the GPU gives", "", code("spillway bench gpu") + ", PyTorch in the same minutes", ""] + table(
+    head = ["#### Kernels and training beside what the GPU gives", "", code("spillway bench gpu") + ", PyTorch in the same minutes", ""]
+    return head + table(
         ("figure", "what", "value", "held against", "ratio", "of the best algorithm", "target", "PyTorch, TFLOP/s"), rows)
 
 

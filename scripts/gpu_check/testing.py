@@ -15,6 +15,7 @@ from .verdicts import BF16_TOLERANCE, FP32_TOLERANCE
 
 # Tags of tests/cuda; a test with none of them is of "rest".
 TAGS = ("matmul", "kernels", "attention", "step", "policies", "resume", "hopper")
+AS_XML = ("--reporter", "xml", "--durations", "yes")  # written as it goes, so that it says what a process had done that died
 GROUP_SHARE = 0.75  # of a part's time limit: a test that hangs leaves time to try the others alone
 ALONE_SECONDS, MOST_ALONE = 60, 6  # tests that failed among others are tried alone
 
@@ -32,18 +33,26 @@ def test_names(program, tags, environment=None):
     return [line.strip() for line in listed.stdout.splitlines() if line.strip()]
 
 
+# What failed in a test, where, as Catch2's XML has it.
+WRONG = re.compile(r'<Expression success="false"[^>]*filename="([^"]*)" line="(\d+)".*?<Expanded>(.*?)</Expanded>', re.DOTALL)
+THROWN = re.compile(r'<(?:Exception|FatalErrorCondition)[^>]*filename="([^"]*)" line="(\d+)"[^>]*>(.*?)</', re.DOTALL)
+OVERALL = re.compile(r'<OverallResult success="(true|false)"(?: durationInSeconds="([^"]*)")?')
+
+
+def plain(text):
+    return " ".join(xml.sax.saxutils.unescape(text, {"&quot;": '"', "&apos;": "'"}).split())
+
+
 def parse_results(text):
     """What Catch2's XML says of each test: {name: (passed, seconds, first words of what failed)}; of one that had begun when
     the process ended, passed is None."""
     results = {}
-    unescape = {"&quot;": '"', "&apos;": "'"}
     for chunk in re.split(r"(?=<TestCase )", text)[1:]:
-        name = xml.sax.saxutils.unescape(re.match(r'<TestCase name="([^"]*)"', chunk).group(1), unescape)
-        overall = re.search(r'<OverallResult success="(true|false)"(?: durationInSeconds="([^"]*)")?', chunk)
-        said = re.search(r'<Expression success="false"[^>]*filename="([^"]*)" line="(\d+)".*?<Expanded>\s*(.*?)\s*</Expanded>', chunk, re.DOTALL)
-        said = said or re.search(r'<(?:Exception|FatalErrorCondition)[^>]*filename="([^"]*)" line="(\d+)"[^>]*>\s*(.*?)\s*</', chunk, re.DOTALL)
-        why = f"{said.group(1).rsplit('/', 1)[-1]}:{said.group(2)}: {' '.join(xml.sax.saxutils.unescape(said.group(3), unescape).split())[:160]}" if said else ""
-        results[name] = (overall.group(1) == "true" if overall else None, float(overall.group(2) or 0) if overall else 0.0, why)
+        name = plain(re.match(r'<TestCase name="([^"]*)"', chunk).group(1))
+        overall, said, why = OVERALL.search(chunk), WRONG.search(chunk) or THROWN.search(chunk), ""
+        if said:
+            why = f"{said.group(1).rsplit('/', 1)[-1]}:{said.group(2)}: {plain(said.group(3))[:160]}"
+        results[name] = (overall.group(1) == "true", float(overall.group(2) or 0), why) if overall else (None, 0.0, why)
     return results
 
 
@@ -56,7 +65,7 @@ def tests(session, tag, also=""):
     """The tests with a tag in one process; what failed there once more, each alone: after a fault on the device all that
     follows in a process fails, too."""
     program, tags = tests_of(session), pattern(tag, also)
-    words = [program, tags, "--reporter", "xml", "--durations", "yes"]
+    words = [program, tags, *AS_XML]
     if session.dry:
         session.run(words, 600)
         return ""
@@ -117,7 +126,7 @@ def try_alone(session, program, facts):
         if name in facts["unreached"]:
             facts["unreached"].remove(name)
         try:
-            finished = session.run([program, catch_name(name), "--reporter", "xml", "--durations", "yes"], ALONE_SECONDS, note=False)
+            finished = session.run([program, catch_name(name), *AS_XML], ALONE_SECONDS, note=False)
         except Failure as failure:
             facts["failed"][name] = f"alone, too: {failure}"
             continue
@@ -251,8 +260,8 @@ SMALLEST = "Column sums of no rows are zero, or leave what there was"
 
 
 def sanitizer_words(tool, program, tests_to_run):
-    return [machine.find_tool("compute-sanitizer") or "compute-sanitizer", "--tool", tool, *OUR_KERNELS, *NO_CALLS, "--error-exitcode", 99,
-            program, tests_to_run, "--reporter", "xml", "--durations", "yes"]
+    return [machine.find_tool("compute-sanitizer") or "compute-sanitizer", "--tool", tool, *OUR_KERNELS, *NO_CALLS,
+            "--error-exitcode", 99, program, tests_to_run, *AS_XML]
 
 
 def sanitizer_works(session):
@@ -296,7 +305,7 @@ def sanitize(session, tool, tags, fact):
     done = {name for name, (passed, _, _) in parse_results(finished.out).items() if passed is not None}
     missing = [name for name in names if name not in done]
     session.facts[fact] = {"tests": len(names) - len(missing), "of": len(names), "clean": finished.code == 0}
-    found = [line for line in re.findall(r"^========= .*", text, re.MULTILINE) if not line.startswith("========= COMPUTE-SANITIZER")]
+    found = [line for line in re.findall(r"^========= .*", text, re.MULTILINE) if "= COMPUTE-SANITIZER" not in line]
     if finished.code == 99 or (late and len(found) > 1):
         raise Failure(f"{found[-1] if found else 'errors'} (the first of them: {found[0] if found else 'see the log'})")
     if late:

@@ -71,9 +71,9 @@ def train(session, job, run, steps, limit, extra=(), threads=1, watch=None, note
     if not session.dry and "--resume" not in extra:
         shutil.rmtree(run, ignore_errors=True)
         run.parent.mkdir(parents=True, exist_ok=True)
-    return session.run(session.spillway("train", "--device", job.device, *job.words(), "--steps", steps, "--seed", 7,
-                                        "--threads", threads, "--data", text(session), "--run", run, "--no-export", "--quiet", *extra),
-                       limit, watch=watch, note=note)
+    words = session.spillway("train", "--device", job.device, *job.words(), "--steps", steps, "--seed", 7, "--threads", threads,
+                             "--data", text(session), "--run", run, "--no-export", "--quiet", *extra)
+    return session.run(words, limit, watch=watch, note=note)
 
 
 def train_tight(session, job, run, steps, limit, extra=()):

@@ -63,10 +63,13 @@ class Verdicts:
         part = self.parts.get(name)
         self.add(sentence, target, part["note"] if part else "", False if part and part["result"] == FAILED else None)
 
+    def judged(self, name):
+        return self.parts.get(name, {}).get("result") in (PASSED, FAILED)
+
     def by_part(self, sentence, target, name):
         """The part itself is the check."""
         part = self.parts.get(name)
-        if part and part["result"] in (PASSED, FAILED):
+        if self.judged(name):
             self.add(sentence, target, part["note"], part["result"] == PASSED)
         else:
             self.add(sentence, target, f"skipped: {part['note']}" if part and part["result"] == SKIPPED else "", None)
@@ -140,7 +143,8 @@ class Verdicts:
         off = {f"{row['name']}, {row['busiest']}": row["lanes"][row["busiest"]] - row["simulated"][row["busiest"]] for row in rows}
         worst = max(off, key=lambda name: abs(off[name]))
         enough = sum(abs(value) <= MOST_BUSY_DIFFERENCE + 1e-9 for value in off.values())
-        return self.add(sentence, target, f"{enough} of {len(off)} runs; worst {100 * off[worst]:+.1f} points: {worst}", enough == len(off))
+        return self.add(sentence, target, f"{enough} of {len(off)} runs; worst {100 * off[worst]:+.1f} points: {worst}",
+                        enough == len(off))
 
     def errors(self):
         """By policy: each has to be predicted, not all of them on average."""
@@ -158,17 +162,19 @@ class Verdicts:
 
 def verdicts(summary):
     made = Verdicts(summary)
-    made.by_part("a small model trains on the GPU", "it does", "build" if made.parts.get("build", {}).get("result") in (PASSED, FAILED) else "start")
+    made.by_part("a small model trains on the GPU", "it does", "build" if made.judged("build") else "start")
     made.tests()
-    for name, sentence in (("tests hopper", "attention's kernels for Hopper, beside references"), ("policies with wgmma", "losses and weights under every policy, with them")):
+    for name, sentence, target in (
+            ("tests hopper", "attention's kernels for Hopper, beside references", "no test fails"),
+            ("policies with wgmma", "losses and weights under every policy, with them", "the same bits")):
         if name in made.parts:
-            made.by_part(sentence, "no test fails" if name.startswith("tests") else "the same bits", name)
+            made.by_part(sentence, target, name)
     made.losses("bf16", BF16_TOLERANCE)
     made.losses("fp32", FP32_TOLERANCE)
     made.by_part("losses and weights under every policy", "the same bits", "policies")
     made.by_part("losses and weights after a kill and --resume", "the same bits", "resume")
     for tool in ("memcheck", "racecheck"):
-        done = f"{tool} all" if made.parts.get(f"{tool} all", {}).get("result") in (PASSED, FAILED) else tool
+        done = f"{tool} all" if made.judged(f"{tool} all") else tool
         made.by_part(f"compute-sanitizer {tool}, {'every kernel' if done != tool else 'a few kernels'}", "no errors", done)
     made.by_part("--device cuda where there is no GPU", "says so in one line", "no gpu")
     for model, (least, most) in EXPECTED_MFU.items():
