@@ -3,8 +3,8 @@
   results.tgz      summary.json, report.md, machine files, the ends of the logs
   traces-1.tgz ... traces, in the order in which they were made; a new one begins where the last one is full
 
-A file is written beside its place and then moved there, so nobody ever sees half of one; at most 7 are in place, which
-leaves room for the one being written. What finds no room is named in results.tgz (summary.json, "left_out").
+A file is written beside its place and then moved there, so nobody ever sees half of one; at most 7 of 50 MB together are
+in place, which leaves room for the one being written. What finds no room is named in results.tgz (summary.json, "left_out").
 """
 
 import io
@@ -14,8 +14,8 @@ import tempfile
 
 from .session import unpack
 
-MOST_FILES, MOST_BYTES, ALL_BYTES = 8, 15_500_000, 62_000_000
-LOG_END, LOGS_BYTES = 400_000, 40_000_000  # of a log, and of all of them, before they are packed
+MOST_FILES, MOST_BYTES, ALL_BYTES = 8, 15_500_000, 50_000_000
+LOG_END, LOGS_BYTES = 400_000, 12_000_000  # of a log, and of all of them
 
 
 def write(session, folder):
