@@ -97,8 +97,9 @@ def add_text(archive, name, text):
 
 
 def restore(source, folder):
-    """Unpacks a folder of packs, or one of them, into what OUT was."""
-    archives = sorted(source.glob("*.tgz")) if source.is_dir() else [source]
+    """Unpacks a folder of packs, or one of them, into what OUT was. Folders in it are those of several calls, in the order
+    of their names; what a later one has counts."""
+    archives = sorted(source.rglob("*.tgz")) if source.is_dir() else [source]
     with tempfile.TemporaryDirectory(dir=folder) as work:
         for archive in archives:
             unpack(archive, work)

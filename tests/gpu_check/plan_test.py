@@ -3,6 +3,7 @@
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -276,6 +277,23 @@ class Packed(Case):
         for name in ("summary.json", "machine-a.toml", "traces/a.json.gz", "logs/good.log"):
             self.assertEqual((other / name).read_bytes(), (self.folder / name).read_bytes(), name)
         self.assertEqual(sorted(path.name for path in other.iterdir()), ["logs", "machine-a.toml", "summary.json", "traces"])
+
+    def test_packs_of_several_calls_are_put_together(self):
+        """The second call had the first one's results.tgz only: its own trace has the name of another file of the first."""
+        brought = self.folder / "brought"
+        self.write("traces/a.json.gz", 1000)
+        self.pack()
+        shutil.copytree(self.folder / "packed", brought / "call-1")
+        (self.folder / "traces" / "a.json.gz").unlink()
+        self.write("traces/b.json.gz", 1000)
+        (self.folder / "machine-b.toml").write_text("b = 1\n")
+        self.pack()
+        shutil.copytree(self.folder / "packed", brought / "call-2")
+        other = self.folder / "other"
+        other.mkdir()
+        packs.restore(brought, other)
+        self.assertEqual(sorted(path.name for path in (other / "traces").iterdir()), ["a.json.gz", "b.json.gz"])
+        self.assertTrue((other / "machine-b.toml").exists())
 
 
 if __name__ == "__main__":
