@@ -4,7 +4,7 @@ import json
 import pathlib
 
 from . import machine
-from .session import Failure, OutOfTime, Skip, last_words
+from .session import LONG, Failure, OutOfTime, Skip, last_words
 from .training import DOES_NOT_FIT, Job, bytes_of, median, read_events, train
 
 TORCH_BENCH = pathlib.Path(__file__).resolve().parent / "torch_bench.py"
@@ -41,7 +41,7 @@ class Machine:
 def bench(session, place, name):
     """One group of figures of `spillway bench`."""
     extra = ("--ssd", place.ssd) if name == "ssd" else ()
-    finished = session.succeed(session.spillway("bench", name, *extra, "--json"), 600)
+    finished = session.succeed(session.spillway("bench", name, *extra, "--json"), LONG)
     if session.dry:
         return ""
     figures = finished.json(f"spillway bench {name}")["figures"]
@@ -55,11 +55,11 @@ def torch(session, *words):
     """PyTorch at the shapes of the bench. Every figure counts, also where the others did not come."""
     argv = ["python3", TORCH_BENCH, *words]
     if session.dry:
-        session.run(argv, 600, ours=False)
+        session.run(argv, LONG, ours=False)
         return ""
     why = ""
     try:
-        finished = session.run(argv, 600, ours=False)
+        finished = session.run(argv, LONG, ours=False)
         if finished.code != 0:
             why = f"exit code {finished.code}: {last_words(finished)}"
     except (Failure, OutOfTime) as failure:
@@ -102,7 +102,7 @@ def mfu(session, place, name, model, batch, micro_batches, steps, sequence, sett
     extra = ("--durability", "off", *(word for setting in settings for word in ("--set", setting)))
     for micro_batch in micro_batches:
         job = Job(model, "resident", batch, micro_batch, sequence, host_memory=place.host_memory)
-        finished = train(session, job, run, steps, 300, extra)
+        finished = train(session, job, run, steps, LONG, extra)
         command = session.commands[-1]
         if session.dry or finished.code != DOES_NOT_FIT:
             break

@@ -3,7 +3,7 @@
 import shutil
 
 from .measuring import megabytes, shape_of, threads
-from .session import Failure, Skip, file_name, last_words
+from .session import LONG, Failure, Skip, file_name, last_words
 from .training import DOES_NOT_FIT, Job, bytes_of, least_limits, train
 
 # Bytes a parameter: bf16 parameters and gradients, fp32 masters and two moments.
@@ -44,7 +44,7 @@ def calibrate_model(session, place, sizes, model):
     path = machine_file(session, model)
     session.succeed(session.spillway("calibrate", "--device", "cuda", "--model", model, "--micro-batches", sizes.micro_batch,
                                      "--sequence", sizes.sequence, "--ssd", place.ssd, "--threads", threads(), "--out", path,
-                                     "--quiet"), 570)
+                                     "--quiet"), LONG)
     return path.name
 
 
@@ -83,10 +83,10 @@ def train_and_compare(session, place, job, name, level, steps):
         drive.mkdir(parents=True)
     try:
         extra = (*settings_of(place), "--ssd", drive, "--trace", trace)
-        finished = train(session, job, folder, steps, 570, extra, threads())
+        finished = train(session, job, folder, steps, LONG, extra, threads())
         # On the GPU it may need a little more than was estimated for the machine file; a roomy limit may be too small, too.
         while finished.code == DOES_NOT_FIT and job.raise_limits(finished.err):
-            finished = train(session, job, folder, steps, 570, extra, threads())
+            finished = train(session, job, folder, steps, LONG, extra, threads())
         command = session.commands[-1]
     finally:
         if not session.dry:
@@ -95,9 +95,9 @@ def train_and_compare(session, place, job, name, level, steps):
         raise Skip("does not fit: " + last_words(finished))
     if finished.code != 0:
         raise Failure(f"exit code {finished.code}: {last_words(finished)}")
-    compared = session.succeed(session.spillway("validate", trace, "--json"), 120)
+    compared = session.succeed(session.spillway("validate", trace, "--json"), LONG)
     same = Job(**{**vars(job), "machine": folder / "machine.toml"})
-    described = session.succeed(session.spillway("simulate", *same.words(), "--durability", "off", "--json"), 120, note=False)
+    described = session.succeed(session.spillway("simulate", *same.words(), "--durability", "off", "--json"), LONG, note=False)
     if session.dry:
         return ""
     row = row_of(job, name, level, steps, command, compared.json("validate"), described.json("simulate"))

@@ -11,7 +11,7 @@ import shutil
 import subprocess
 
 from . import machine
-from .session import Failure, Skip, last_words, unpack
+from .session import LONG, Failure, Skip, last_words, unpack
 from .training import Job, train
 
 PRESET = "cuda"
@@ -98,7 +98,7 @@ def try_out(session, model, steps):
     version = session.run(session.spillway("--version"), 30, note=False)
     if version.code != 0:
         raise Failure("it does not start: " + why_not(session.program, version))
-    finished = train(session, Job(model, "resident", 4, 2, 64), session.out / "runs" / "start", steps, 120)
+    finished = train(session, Job(model, "resident", 4, 2, 64), session.out / "runs" / "start", steps, LONG)
     if session.dry:
         return ""
     if finished.code != 0:
@@ -179,7 +179,7 @@ def build(session, programs, gpu):
     without_tests = any("catch2" in header for header in missing_headers(bundle))  # scripts/build leaves them out then
     # As a person would type it.
     words = ["env", *(f"{name}={value}" for name, value in settings.items())]
-    finished = session.run([*words, script, PRESET, *TARGETS[:2 if without_tests else 3]], 585)
+    finished = session.run([*words, script, PRESET, *TARGETS[:2 if without_tests else 3]], LONG)
     if finished.code != 0:
         raise Failure(f"exit code {finished.code}: {last_words(finished)}{advice(bundle, nvcc)}")
     session.program = programs.built()

@@ -18,6 +18,7 @@ import time
 
 PASSED, FAILED, SKIPPED, LEFT, RUNNING = "passed", "FAILED", "skipped", "left", "running"
 FORMAT = 2
+LONG = 600  # seconds: more than any part has, whose own limit ends a command
 MOST_KILLS = 2  # of calls in which one part was under way
 
 
@@ -177,7 +178,7 @@ class Session:
 
     def part_left(self):
         """Of the time limit of the part under way."""
-        return self.part_deadline - time.monotonic() if self.part_deadline else 600
+        return self.part_deadline - time.monotonic() if self.part_deadline else LONG
 
     def plain(self, argv):
         """The command as a person would type it: without this machine's paths."""

@@ -9,7 +9,7 @@ import xml.sax.saxutils
 
 from . import machine
 from .programs import tests_of
-from .session import Failure, OutOfTime, Skip, last_words
+from .session import LONG, Failure, OutOfTime, Skip, last_words
 from .training import POLICIES, Job, losses, train, train_tight
 from .verdicts import BF16_TOLERANCE, FP32_TOLERANCE
 
@@ -67,7 +67,7 @@ def tests(session, tag, also=""):
     program, tags = tests_of(session), pattern(tag, also)
     words = [program, tags, *AS_XML]
     if session.dry:
-        session.run(words, 600)
+        session.run(words, LONG)
         return ""
     if not program.exists():
         raise Skip(f"there is no {program}")
@@ -156,7 +156,7 @@ def policies(session, length, steps, settings=(), hopper=False):
     for policy in POLICIES:
         job = tiny("greedysnake:snake=off" if policy == "greedysnake" else policy, length)
         run = session.out / "runs" / f"tiny-{policy}"
-        train_tight(session, job, run, steps, 120, extra)
+        train_tight(session, job, run, steps, LONG, extra)
         if session.dry:
             continue
         result = losses(run)
@@ -182,7 +182,7 @@ def resume(session, steps, commits_before):
     """A run that is killed and resumed gives the losses and weights of one that was not."""
     runs = session.out / "runs"
     durable = ("--durability", "step")
-    train_tight(session, tiny("fuyou", 64), runs / "straight", steps, 120, durable)
+    train_tight(session, tiny("fuyou", 64), runs / "straight", steps, LONG, durable)
     job = tiny("fuyou", 64, gpu_memory="32MB", host_memory="64MB")
 
     def kill(process):
@@ -190,13 +190,13 @@ def resume(session, steps, commits_before):
             os.killpg(process.pid, signal.SIGKILL)
             time.sleep(0.05)
 
-    finished = train(session, job, runs / "killed", steps, 120, durable, watch=kill)
+    finished = train(session, job, runs / "killed", steps, LONG, durable, watch=kill)
     before = commits(runs / "killed")
     if not session.dry and finished.code == 0:
         raise Failure(f"it ended before it could be killed, after {before} commits")
     if not session.dry and finished.code != -signal.SIGKILL:
         raise Failure(last_words(finished))
-    session.succeed(session.spillway("train", "--resume", "--run", runs / "killed", "--device", job.device, "--quiet"), 120)
+    session.succeed(session.spillway("train", "--resume", "--run", runs / "killed", "--device", job.device, "--quiet"), LONG)
     if session.dry:
         return ""
     same = losses(runs / "straight") == losses(runs / "killed")
@@ -212,7 +212,7 @@ def parity(session, model, length, steps):
     for name, device, precision in (("cpu", "cpu", "fp32"), ("bf16", "cuda", "bf16"), ("fp32", "cuda", "fp32")):
         job = Job(model, "resident", 4, 2, length, gpu_memory="2GB", host_memory="2GB", device=device, precision=precision)
         run = session.out / "runs" / f"parity-{name}"
-        finished = train(session, job, run, steps, 180, threads=max(1, machine.cores() // 2))
+        finished = train(session, job, run, steps, LONG, threads=max(1, machine.cores() // 2))
         if finished.code != 0:
             raise Failure(last_words(finished))
         if not session.dry:
@@ -288,7 +288,7 @@ def sanitize(session, tool, tags, fact):
     program = tests_of(session)
     words = sanitizer_words(tool, program, tags)
     if session.dry:
-        session.run(words, 600)
+        session.run(words, LONG)
         return ""
     if not machine.find_tool("compute-sanitizer"):
         raise Skip("compute-sanitizer is not installed")
@@ -296,7 +296,7 @@ def sanitize(session, tool, tags, fact):
     if not names:
         raise Failure(f"{program.name} lists no test that is tagged {tags}")
     try:
-        finished, late = session.run(words, 600), ""
+        finished, late = session.run(words, LONG), ""
     except Failure as failure:
         finished, late = session.last, str(failure)
     text = finished.out + finished.err
