@@ -13,6 +13,7 @@
 #include "base/units.hpp"
 #include "cli/bench_figures.hpp"
 #include "cli/commands.hpp"
+#include "cli/io_option.hpp"
 #include "cli/output.hpp"
 #include "experiments/speed.hpp"
 
@@ -26,6 +27,7 @@ struct Options {
   std::vector<std::string> names;
   double seconds = 0.3;
   std::string ssd = ".";
+  IoOption io;
   int rounds = 7;
   std::optional<int> gpu;
   bool list = false, json = false, quick = false;
@@ -113,6 +115,7 @@ FigureOptions figure_options(const Options& options) {
   }
   if (result.ssd.empty())
     throw InputError("--ssd names no directory", "directories on the drives to measure");
+  result.io = options.io.choose();
   result.rounds = options.rounds;
   result.gpu = options.gpu;
   result.quick = options.quick;
@@ -163,6 +166,7 @@ void add_bench(CLI::App& app, int&) {
                       "tests, or groups of them such as `engine`; without any, all of them");
   command->add_option("--ssd", options->ssd, "directories on the drives to measure: DIR[,DIR]")
       ->capture_default_str();
+  options->io.add_to(*command);
   command->add_option("--rounds", options->rounds, "how often a figure and its roofline take turns")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();

@@ -10,6 +10,7 @@
 #include "base/errors.hpp"
 #include "base/units.hpp"
 #include "cli/commands.hpp"
+#include "cli/io_option.hpp"
 #include "cli/measure_machine.hpp"
 #include "cli/output.hpp"
 #include "experiments/calibrate.hpp"
@@ -28,6 +29,7 @@ struct Options {
   std::int64_t sequences_at_once = 0;
   std::optional<int> gpu;
   std::string ssd = ".";
+  IoOption io;
   int threads = 1, samples = 11;
   bool quiet = false;
 };
@@ -55,7 +57,7 @@ const ReplaceOnly& only_a_calibration() {
   return only;
 }
 
-void print_summary(const Machine& m, const std::string& out) {
+void print_summary(const Machine& m, const IoChoice& io, const std::string& out) {
   fmt::print("{}: {:.0f} cores, kernels up to {}\n", m.name, m.host.cores,
              format_flops_per_second(m.gpu.flops));
   fmt::print("  copies       to the gpu tier {}, back {}; memory {}\n",
@@ -67,9 +69,11 @@ void print_summary(const Machine& m, const std::string& out) {
                format_bytes(static_cast<double>(m.gpu.memory)), m.gpu.adam_params_per_second / 1e9,
                format_seconds(static_cast<double>(m.gpu.launch_ns) / 1e9));
   }
-  if (m.ssd.count > 0)
+  if (m.ssd.count > 0) {
     fmt::print("  ssd          read {}, write {}, both {}\n", format_bytes_per_second(m.ssd.read),
                format_bytes_per_second(m.ssd.write), format_bytes_per_second(m.ssd.total));
+    fmt::print("  {}\n", io_line(io));
+  }
   fmt::print("{} measurements with their samples are in {}\n", m.kernels.size(), out);
 }
 
@@ -121,6 +125,7 @@ CalibrationOptions calibration_of(const Options& options) {
   if (options.samples < 10)
     throw InputError("--samples must be at least 10", "fewer do not make a median to rely on");
   calibration.micro_batches = micro_batches_of(options, options.batch.value_or(defaults.batch));
+  calibration.io = options.io.choose();
   return calibration;
 }
 
@@ -142,7 +147,7 @@ void run(const Options& options) {
   };
   const Machine machine = calibrate(calibration, measuring_progress(options.quiet), note);
   write_file(options.out, first_line + machine_to_toml(machine), &only_a_calibration());
-  if (!options.quiet) print_summary(machine, options.out);
+  if (!options.quiet) print_summary(machine, calibration.io, options.out);
 }
 
 }  // namespace
@@ -176,6 +181,7 @@ void add_calibrate(CLI::App& app, int&) {
       ->add_option("--ssd", options->ssd,
                    "directories on the drives to measure, separated by commas")
       ->capture_default_str();
+  options->io.add_to(*command);
   command->add_option("--threads", options->threads, "as `train` will be given")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();

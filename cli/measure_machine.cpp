@@ -66,6 +66,7 @@ std::function<Machine(const Problem&, const std::vector<std::int64_t>&)> measure
     request.micro_batches = micro_batches;
     request.threads = options.threads;
     request.drives = options.drives;
+    request.io = options.io;
     request.device = device_text(options.gpu);
     if (options.gpu) {
       request.gpu = [id = options.gpu->id, threads = options.threads] {

@@ -32,6 +32,7 @@ struct MeasuredRates {
 
 struct MeasureOptions {
   std::vector<std::filesystem::path> drives;
+  IoChoice io;  // of the drives
   int threads = 1;
   std::optional<CudaGpu> gpu;
   ThrottleRates throttle;

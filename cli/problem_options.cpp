@@ -6,6 +6,7 @@
 
 #include "base/errors.hpp"
 #include "base/units.hpp"
+#include "policies/gpu_workspaces.hpp"
 
 namespace spillway::cli {
 
@@ -69,7 +70,8 @@ void ProblemOptions::add_to(CLI::App& command, bool machine_required) {
                   "stop | skip: what a gradient with NaN or Inf does: training ends, or the step's "
                   "update is left out")
       ->capture_default_str();
-  command.add_option("--gpu-memory", gpu_memory, "limit of the gpu tier, e.g. 64MB");
+  command.add_option("--gpu-memory", gpu_memory,
+                     "limit of GPU memory, workspaces included, e.g. 24GB");
   command.add_option("--host-memory", host_memory, "limit of the host tier, e.g. 256MB");
 }
 
@@ -146,7 +148,7 @@ std::string extrapolation_text(const Machine& machine) {
       machine.name, known.begin()->first, known.rbegin()->first, machine.ssd.count);
 }
 
-Problem ProblemOptions::problem() const {
+Problem ProblemOptions::problem(std::optional<bool> on_gpu) const {
   Problem problem;
   problem.model = load_model(model, settings_of(settings, true));
   if (!machine.empty()) {
@@ -191,6 +193,10 @@ Problem ProblemOptions::problem() const {
   workload.clip = parse_gradient_clip("--gradient-clip", gradient_clip);
   workload.on_nonfinite = parse_on_nonfinite("--on-nonfinite", on_nonfinite);
   problem.validate();
+  if (on_gpu.value_or(!machine.empty() && !problem.machine.gpu.is_cpu)) {
+    if (!gpu_memory.empty()) problem.machine.gpu.limit = problem.machine.gpu.memory;
+    leave_room_for_workspaces(problem);
+  }
   return problem;
 }
 

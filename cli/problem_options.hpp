@@ -28,8 +28,9 @@ struct ProblemOptions {
 
   // Adds the options to a subcommand. `machine_required`: --machine must be given.
   void add_to(CLI::App& command, bool machine_required);
-  // Throws InputError. Without --micro-batch the micro-batch is the batch.
-  Problem problem() const;
+  // Throws InputError. Without --micro-batch the micro-batch is the batch. `on_gpu`: what computes
+  // is a GPU, of which --gpu-memory limits all; by default what the machine describes.
+  Problem problem(std::optional<bool> on_gpu = {}) const;
   bool chooses_micro_batch() const { return !micro_batch; }
   // Whether --machine describes one where the CPU stands in for a GPU; empty without --machine.
   std::optional<bool> machine_is_cpu() const;

@@ -29,8 +29,9 @@ bool among(const std::vector<std::string>& names, const std::string& name) {
 }
 
 bool is_kept(const std::string& option) {
-  static const std::vector<std::string> never = {
-      "help", "resume", "run", "json", "quiet", "overwrite", "trace", "take-over", "remove-store"};
+  static const std::vector<std::string> never = {"help",         "resume",    "run",   "json",
+                                                 "quiet",        "overwrite", "trace", "take-over",
+                                                 "remove-store", "io"};
   return !among(never, option);
 }
 

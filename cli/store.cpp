@@ -10,6 +10,7 @@
 #include "base/errors.hpp"
 #include "base/units.hpp"
 #include "cli/commands.hpp"
+#include "cli/io_option.hpp"
 #include "cli/output.hpp"
 #include "cli/progress.hpp"
 #include "exec/run_folder.hpp"
@@ -27,6 +28,7 @@ using nlohmann::ordered_json;
 struct Options {
   std::string folder;
   bool json = false, no_verify = false;
+  IoOption io;
 };
 
 std::string size_text(std::uint64_t bytes) { return format_bytes(static_cast<double>(bytes)); }
@@ -59,10 +61,13 @@ Inspection inspect(ResumePoint point, std::string also_of, const Options& option
   result.training = TrainingRecord::parse(result.point.record.identity.training);
   if (options.no_verify || result.point.record.version == 0) return result;
   Progress progress(!options.json);
-  result.bad = check_store(result.point, [&](std::uint64_t done, std::uint64_t total) {
-    progress.show(fmt::format("checking {} of {}", size_text(done), size_text(total)),
-                  done == total);
-  });
+  result.bad = check_store(
+      result.point,
+      [&](std::uint64_t done, std::uint64_t total) {
+        progress.show(fmt::format("checking {} of {}", size_text(done), size_text(total)),
+                      done == total);
+      },
+      options.io.choose().make_ring);
   progress.finish();
   result.verified = true;
   return result;
@@ -270,6 +275,7 @@ void add_store(CLI::App& app, int& exit_code) {
         ->required();
   }
   inspect->add_flag("--no-verify", options->no_verify, "do not read the state itself");
+  options->io.add_to(*inspect);
   inspect->add_flag("--json", options->json, "print one JSON object");
   inspect->callback([options, &exit_code] { exit_code = run_inspect(*options); });
   remove->callback([options] { run_remove(*options); });

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "base/errors.hpp"
 #include "cli/commands.hpp"
@@ -52,13 +53,14 @@ void finish(Training& training, RunFolder& folder, bool stopped, bool remove_sto
 void run(CLI::App& command, TrainOptions& options, int& exit_code) {
   outlive_reader();  // `train ... | head` trains to its end
   StopSignals signals;
-  auto [plan, run_folder, training_options, why_cpu, other_machine, rates] =
+  auto [plan, run_folder, training_options, why_cpu, other_machine, rates, listener, io] =
       prepare(command, options);
   if (!options.no_export) require_new_file(run_folder.place(RunFolder::weights), &only_an_export());
-  Training training = [&options = training_options] {
-    const Activity activity("setting up memory and store");
-    return Training(options);
-  }();
+  std::optional<Activity> activity(std::in_place, "setting up memory and store");
+  *listener = [&activity](const std::string& text) { activity->say(text); };
+  Training training(training_options);
+  *listener = {};
+  activity.reset();
   if (!options.no_export) require_room(plan.problem.model, run_folder.path());
   StopSignals::check(
       "before the first step",
@@ -80,14 +82,18 @@ void run(CLI::App& command, TrainOptions& options, int& exit_code) {
     write_file(run_folder.place(RunFolder::machine), machine_to_toml(plan.problem.machine));
   write_file(run_folder.place(RunFolder::model), model_to_toml(plan.problem.model));
   ordered_json start = start_event(training, plan, options, run_folder.path());
+  start["io"] = training.store() ? io_json(io) : ordered_json();
   if (!other_machine.empty()) start["note"] = other_machine;
   if (rates->known) start["rates"] = rates->json();
   events.write(start);
   const bool talks = !options.json && !options.quiet;
   if (talks) {
     announce(training, plan, run_folder.path());
+    if (training.store()) fmt::print("  {}\n", io_line(io));
     fmt::print("  {} steps, {}\n", options.steps, assumptions_text(plan.problem, 0));
     if (rates->known) fmt::print("  {}\n", rates->text());
+    if (const std::string text = training.host_memory_text(); !text.empty())
+      fmt::print("  {}\n", text);
     if (!other_machine.empty())
       fmt::print("  {}\n", other_machine);
     else if (!why_cpu.empty())

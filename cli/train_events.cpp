@@ -56,6 +56,13 @@ ordered_json start_event(const Training& training, const TrainPlan& plan,
        {{"commit_every", training.commit_interval()},
         {"bytes_copied_per_commit", training.bytes_copied_per_commit()}}}};
   add_wear(event, wear_of(training, plan, options.steps), problem.machine);
+  if (const auto setup = training.host_memory_setup()) {
+    const int node = training.place().node;
+    event["host_memory"] = {{"bytes", setup->bytes},
+                            {"take_seconds", setup->take_seconds},
+                            {"pin_seconds", setup->pin_seconds},
+                            {"numa_node", node < 0 ? ordered_json() : ordered_json(node)}};
+  }
   if (training.throttle()) event["throttle"] = to_text(training.throttle()->rates());
   return event;
 }

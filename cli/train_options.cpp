@@ -33,6 +33,7 @@ void add_train_options(CLI::App& parser, TrainOptions& options) {
   command->add_option("--steps", options.steps, "optimizer steps")->capture_default_str();
   command->add_option("--ssd", options.ssd,
                       "directories of the ssd tier, separated by commas; default: RUN/ssd");
+  options.io.add_to(*command);
   command->add_option("--run", options.run,
                       "folder for metrics, trace and weights; default: runs/MODEL-TIME");
   command->add_option("--seed", options.seed, "seed of initial weights and data order")

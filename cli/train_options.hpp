@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/io_option.hpp"
 #include "cli/problem_options.hpp"
 #include "exec/executor.hpp"
 
@@ -23,6 +24,7 @@ struct TrainOptions {
   std::uint64_t seed = 1;
   int threads = 1;
   OptimizerSettings optimizer;
+  IoOption io;
   bool json = false, quiet = false, no_export = false;
   bool resume = false, overwrite = false, take_over = false, remove_store = false;
   bool binary_data = false;

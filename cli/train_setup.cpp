@@ -26,7 +26,8 @@ namespace fs = std::filesystem;
 
 // What `--resume` goes on from: the options of the run where none are given now, and its last
 // commit, if there is one yet.
-std::optional<ResumePoint> resume(CLI::App& command, TrainOptions& options, RunFolder& folder) {
+std::optional<ResumePoint> resume(CLI::App& command, TrainOptions& options, RunFolder& folder,
+                                  const IoChoice& io) {
   const SavedRun& saved = folder.saved();
   if (!saved.not_resumable.empty()) {
     throw InputError(fmt::format("--resume: there is nothing to go on from in {}: {}", options.run,
@@ -46,7 +47,8 @@ std::optional<ResumePoint> resume(CLI::App& command, TrainOptions& options, RunF
                                                  format_bytes(static_cast<double>(done)),
                                                  format_bytes(static_cast<double>(total))),
                                      done == total);
-                     }});
+                     },
+                     io.make_ring});
   progress.finish();
   apply_saved(command, saved.options);
   if (!state.note.empty() && !options.quiet) {
@@ -118,12 +120,13 @@ Preparation prepare(CLI::App& command, TrainOptions& options) {
   std::optional<RunFolder> resumed;
   std::optional<ResumePoint> point;
   SavedOptions saved_options = given(command);
+  const IoChoice io = options.io.choose();
   if (options.resume) {
     if (options.run.empty())
       throw InputError("--resume needs to know which run to go on with", "--run DIR");
     check(options);
     resumed.emplace(RunFolder::open(options.run, options.take_over));
-    point = resume(command, options, *resumed);
+    point = resume(command, options, *resumed, io);
     // What is given anew holds from here on, also for a later --resume.
     saved_options.merge(SavedOptions(resumed->saved().options));
   }
@@ -133,7 +136,7 @@ Preparation prepare(CLI::App& command, TrainOptions& options) {
   const Durability durability = parse_durability(options.durability);
   const ThrottleRates throttle = parse_throttle(options.throttle);
   const DeviceChoice device = choose_device(options, throttle, point);
-  Problem problem = options.problem.problem();
+  Problem problem = options.problem.problem(device.gpu.has_value());
   check_backend(problem, device.gpu.has_value());
   if (!options.problem.machine.empty())
     problem.machine = throttled_machine(problem.machine, throttle);
@@ -149,14 +152,15 @@ Preparation prepare(CLI::App& command, TrainOptions& options) {
   dataset->require(problem.workload.sequence, problem.model.vocabulary);
   TrainHardware hardware = hardware_of(device, options.problem);
   const auto rates = std::make_shared<MeasuredRates>();
-  hardware.measure = [measure = measure_this_machine(
-                          {drives, options.threads, device.gpu, throttle, options.quiet}, rates)](
-                         const Problem& of, const std::vector<std::int64_t>& micro_batches) {
-    StopSignals::enter(StopSignals::Phase::preparing);  // there are files to be removed
-    Machine measured = measure(of, micro_batches);
-    StopSignals::enter(StopSignals::Phase::planning);
-    return measured;
-  };
+  hardware.measure =
+      [measure = measure_this_machine(
+           {drives, io, options.threads, device.gpu, throttle, options.quiet}, rates)](
+          const Problem& of, const std::vector<std::int64_t>& micro_batches) {
+        StopSignals::enter(StopSignals::Phase::preparing);  // there are files to be removed
+        Machine measured = measure(of, micro_batches);
+        StopSignals::enter(StopSignals::Phase::planning);
+        return measured;
+      };
   Activity planning("choosing how to train");
   StopSignals::enter(StopSignals::Phase::planning);
   TrainPlan plan =
@@ -173,15 +177,21 @@ Preparation prepare(CLI::App& command, TrainOptions& options) {
   training.steps = options.steps;
   training.seed = options.seed;
   training.ssd = drives;
+  training.make_ring = io.make_ring;
   training.optimizer = options.optimizer;
   training.threads = options.threads;
+  const auto listener = std::make_shared<std::function<void(const std::string&)>>();
   if (device.gpu) {
     training.backend = TrainingRecord::cuda_backend;
     training.attention = attention_to_train_with(point);
-    training.make_device = [problem = plan.problem,
-                            cuda =
-                                CudaOptions{device.gpu->id, options.threads, training.attention}](
-                               std::uint64_t gpu_bytes, std::uint64_t host_bytes) {
+    training.place =
+        place_beside(numa_node_of_pci(device.gpu->pci_bus), numa_nodes(), options.threads);
+    CudaOptions cuda{device.gpu->id, options.threads, training.attention};
+    cuda.say = [listener](const std::string& text) {
+      if (*listener) (*listener)(text);
+    };
+    training.make_device = [problem = plan.problem, cuda](std::uint64_t gpu_bytes,
+                                                          std::uint64_t host_bytes) {
       return make_cuda_device(problem, gpu_bytes, host_bytes, cuda);
     };
   }
@@ -206,7 +216,9 @@ Preparation prepare(CLI::App& command, TrainOptions& options) {
           options.problem.machine.empty()
               ? ""
               : other_machine_note(problem.machine, device.gpu.has_value(), device.why),
-          rates};
+          rates,
+          listener,
+          io};
 }
 
 }  // namespace spillway::cli

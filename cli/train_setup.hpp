@@ -22,6 +22,9 @@ struct Preparation {
   std::string why_cpu;  // where the user left the choice to the program
   std::string other_machine;
   std::shared_ptr<MeasuredRates> rates;
+  // Where the device says what takes long while it is made; nothing listens until this is set.
+  std::shared_ptr<std::function<void(const std::string&)>> listener;
+  IoChoice io;  // of the store, where there is one
 };
 
 // Throws InputError, FitError, MachineError; the folder of a new run is then gone again.

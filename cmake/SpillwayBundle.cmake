@@ -50,6 +50,7 @@ spillway_bundled(ZLIB::ZLIB LIBRARY libz.so.1)
 spillway_bundled(Boost::context LIBRARY libboost_context.a)
 spillway_bundled(PkgConfig::xxhash LIBRARY libxxhash.a)
 spillway_bundled(PkgConfig::liburing LIBRARY liburing.a)
+spillway_bundled(PkgConfig::numa LIBRARY libnuma.a)
 spillway_bundled(PkgConfig::openblas LIBRARY libopenblas.so.0)
 
 # With an old-style RPATH the folder is searched for what libglpk itself needs, too.

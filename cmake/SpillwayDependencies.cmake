@@ -15,5 +15,6 @@ find_package(tomlplusplus REQUIRED)
 find_package(CLI11 REQUIRED)
 pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET libxxhash)
 pkg_check_modules(liburing REQUIRED IMPORTED_TARGET liburing)
+pkg_check_modules(numa REQUIRED IMPORTED_TARGET numa)
 pkg_check_modules(openblas REQUIRED IMPORTED_TARGET openblas)
 find_library(GLPK_LIBRARY glpk REQUIRED)  # no pkg-config file; its header is in the usual place

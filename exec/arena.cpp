@@ -2,13 +2,10 @@
 
 #include <sys/mman.h>
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <thread>
 #include <utility>
-#include <vector>
 
 #include "base/errors.hpp"
 #include "base/units.hpp"
@@ -53,24 +50,12 @@ void fill(std::byte* from, std::uint64_t bytes) {
   }
 }
 
-// First touch costs a page fault and a clear: share it between cores where there is much of it.
-void fill_in_parallel(std::byte* data, std::uint64_t bytes) {
-  constexpr std::uint64_t worth_a_thread = std::uint64_t{1} << 30;
-  const std::uint64_t threads =
-      std::min({bytes / worth_a_thread, std::uint64_t{std::thread::hardware_concurrency()},
-                std::uint64_t{16}});
-  if (threads < 2) return fill(data, bytes);
-  const std::uint64_t share =
-      (bytes / threads + huge_page_bytes - 1) / huge_page_bytes * huge_page_bytes;
-  std::vector<std::jthread> workers;
-  for (std::uint64_t first = 0; first < bytes; first += share) {
-    workers.emplace_back([=] { fill(data + first, std::min(share, bytes - first)); });
-  }
-}
+// First touch costs a page fault and a clear: threads share it where there is much of it.
+constexpr unsigned most_fill_threads = 16;
 
 }  // namespace
 
-Arena::Arena(std::uint64_t bytes, const std::string& purpose) {
+Arena::Arena(std::uint64_t bytes, const std::string& purpose, const MemoryProgress& progress) {
   if (bytes == 0) return;
   const std::string what =
       "cannot take " + format_bytes(static_cast<double>(bytes)) + " of " + purpose;
@@ -85,7 +70,9 @@ Arena::Arena(std::uint64_t bytes, const std::string& purpose) {
   bytes_ = bytes;
   ::madvise(data_, bytes_, MADV_HUGEPAGE);  // a wish: refused where huge pages are switched off
   ::madvise(data_, bytes_, MADV_DONTDUMP);  // a core dump of the model states helps nobody
-  fill_in_parallel(data_, bytes_);
+  in_pieces(
+      span(), most_fill_threads,
+      [](std::span<std::byte> piece) { fill(piece.data(), piece.size()); }, progress);
 }
 
 Arena::Arena(Arena&& other) noexcept

@@ -12,6 +12,8 @@
 #include <span>
 #include <string>
 
+#include "exec/memory_pieces.hpp"
+
 namespace spillway {
 
 class Arena {
@@ -19,8 +21,9 @@ class Arena {
   Arena() = default;  // empty
   // `bytes` is rounded up to 4096; `purpose` is named in errors ("host memory"). Throws
   // MachineError when the machine cannot give it. The start is aligned to 2 MiB, and huge pages are
-  // asked for.
-  explicit Arena(std::uint64_t bytes, const std::string& purpose = "memory");
+  // asked for. `progress` is told how much has been touched.
+  explicit Arena(std::uint64_t bytes, const std::string& purpose = "memory",
+                 const MemoryProgress& progress = {});
   Arena(Arena&& other) noexcept;
   Arena& operator=(Arena&& other) noexcept;
   ~Arena();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -17,6 +18,7 @@ struct CudaGpu {
   std::string name;
   std::uint64_t memory_bytes = 0;
   int major = 0, minor = 0;  // compute capability
+  std::string pci_bus = {};  // "0000:3b:00.0"
   // bf16 on tensor cores came with 8.0 (Ampere).
   bool usable() const { return major >= 8; }
 };
@@ -51,6 +53,9 @@ struct CudaOptions {
   int device = 0;   // as nvidia-smi numbers them
   int threads = 1;  // of the optimizer on the CPU
   std::string attention = cuda_attention();
+  // Told what takes long while the device is made: "pinning host memory: 12 of 96 GB". May be
+  // empty; calls come from any thread, one at a time.
+  std::function<void(const std::string&)> say = {};
 };
 
 // Bytes of GPU memory that training takes beside what the schedule plans. Throws MachineError where

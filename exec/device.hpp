@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -43,6 +44,12 @@ struct Operands {
   double* gradient_square_sum = nullptr;
 };
 
+// How long it took to take the host tier's memory and to page-lock it.
+struct HostMemorySetup {
+  std::uint64_t bytes = 0;
+  double take_seconds = 0, pin_seconds = 0;
+};
+
 class Device {
  public:
   virtual ~Device() = default;
@@ -62,6 +69,8 @@ class Device {
 
   // The lanes that are streams; null: none are.
   virtual Streams* streams() { return nullptr; }
+  // Nothing where the host tier's memory is not page-locked.
+  virtual std::optional<HostMemorySetup> host_memory_setup() const { return {}; }
   // One past the highest byte ever written in the arena of a tier, where the device can tell: for
   // tests of the memory plan.
   virtual std::uint64_t highest_written(Tier) const { return 0; }

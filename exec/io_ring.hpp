@@ -1,18 +1,18 @@
-// The kernel side of the SSD store, behind an interface small enough to have a twin.
+// The kernel side of the SSD store, behind an interface small enough to have twins.
 //
 // A ring takes requests, hands them to the kernel together, and gives back completions in any
 // order. What to do about short transfers, EAGAIN or EIO is not its business: exec/io_transfer.hpp
-// decides that, over the real ring and over a test's ring that injects faults alike.
+// decides that, over io_uring (exec/io_uring.hpp), over threads with pread and pwrite
+// (exec/io_threads.hpp) and over a test's ring that injects faults alike.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
-
-#include "base/errors.hpp"
 
 namespace spillway {
 
@@ -45,8 +45,9 @@ class IoRing {
   virtual void submit_now() {}
   // Takes the completions that are there, at most completions.size(). Returns how many.
   virtual std::size_t reap(std::span<IoCompletion> completions) = 0;
-  // Lets the machine catch its breath before retry number `attempt` (from 1).
-  virtual void pause(unsigned attempt) = 0;
+  // Lets the machine catch its breath before retry number `attempt` (from 1): 10 us doubling to 1
+  // ms.
+  virtual void pause(unsigned attempt);
   // Tells the kernel that this memory will be used again and again, which saves mapping it each
   // time. An optimisation: where the kernel refuses, a warning is added and transfers work without
   // it.
@@ -54,13 +55,8 @@ class IoRing {
   virtual const std::vector<std::string>& warnings() const = 0;
 };
 
-// An io_uring of `depth` requests over these open files, to be used only by the thread that makes
-// it (the kernel then completes requests on this thread, when it asks: SINGLE_ISSUER |
-// DEFER_TASKRUN, Linux 6.1; older kernels get COOP_TASKRUN or no flags). Throws MachineError when
-// io_uring is not to be had.
-std::unique_ptr<IoRing> make_io_uring(std::span<const int> files, unsigned depth);
-
-// What it means that io_uring_setup failed with `error_number`, with a remedy.
-MachineError io_uring_setup_error(int error_number);
+// Makes a ring of `depth` requests over open files, to be used only by the thread that makes it.
+using RingFactory =
+    std::function<std::unique_ptr<IoRing>(std::span<const int> files, unsigned depth)>;
 
 }  // namespace spillway

@@ -209,8 +209,8 @@ void IoTransfer::submit() {
   const bool may_pass = result == -EAGAIN || result == -EBUSY;
   if (may_pass && ++submit_failures_ <= most_stalls) return ring_.pause(submit_failures_);
   broken_ = true;
-  throw MachineError::from_errno("io_uring does not accept requests for " + names_.front(), -result,
-                                 hint_for(-result));
+  throw MachineError::from_errno("the kernel does not accept requests for " + names_.front(),
+                                 -result, hint_for(-result));
 }
 
 void IoTransfer::complete(const IoCompletion& completion) {

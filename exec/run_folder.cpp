@@ -252,7 +252,7 @@ ResumeState RunFolder::resume_inside(StoreLocation location, const ResumeRequest
   if (now != Relation::same) {
     const std::string original = to_text(saved_.home);
     require_whole(find_resume_point(location), request.progress,
-                  fmt::format("a copy of {}", original));
+                  fmt::format("a copy of {}", original), request.make_ring);
     if (now == Relation::copied)
       state.note = fmt::format("a copy of {}: from here on a run of its own", original);
     // Under a new id, whether or not the other folder is there: there may be more copies.

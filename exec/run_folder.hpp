@@ -34,6 +34,7 @@ struct ResumeRequest {
   bool take_over = false;                  // state that another folder claims
   // Of checking a copy: bytes checked so far and in all; may be empty.
   std::function<void(std::uint64_t, std::uint64_t)> progress;
+  RingFactory make_ring = make_usual_ring;  // that it is read through
 };
 
 struct ResumeState {

@@ -179,12 +179,12 @@ std::vector<std::filesystem::path> SsdStore::files() const {
   return result;
 }
 
-SsdStore::Channel::Channel(const SsdStore& store)
+SsdStore::Channel::Channel(const SsdStore& store, const RingFactory& make_ring)
     : store_bytes_(store.bytes_),
       stripe_files_(store.striping_.files),
       record_bytes_(store.options_.record_bytes),
       thread_(std::this_thread::get_id()),
-      ring_(store.options_.make_ring(descriptors(store.files_), store.options_.queue_depth)),
+      ring_(make_ring(descriptors(store.files_), store.options_.queue_depth)),
       transfer_(*ring_, store.options_.queue_depth, store.striping_, names(store.files_),
                 store.options_.chunks) {}
 

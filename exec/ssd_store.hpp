@@ -17,6 +17,7 @@
 #include <thread>
 #include <vector>
 
+#include "exec/io_choice.hpp"
 #include "exec/io_transfer.hpp"
 #include "exec/store_file.hpp"
 
@@ -43,9 +44,8 @@ struct SsdStoreOptions {
   std::uint64_t record_bytes = 0;  // of the file for commit records; 0: there is none
   // Checksums of the whole address space, which must outlive the store; null: nothing is checked.
   ChunkTable* chunks = nullptr;
-  // Makes the ring of a channel; tests put one in between that fails.
-  std::function<std::unique_ptr<IoRing>(std::span<const int> files, unsigned depth)> make_ring =
-      make_io_uring;
+  // Makes the ring of a channel (exec/io_choice.hpp); tests put one in between that fails.
+  RingFactory make_ring = make_usual_ring;
 };
 
 // The files of a store, by directory: what a run creates and a later one finds. Generations take
@@ -105,13 +105,15 @@ class SsdStore {
   std::vector<std::string> warnings_;
 };
 
-// One lane's way to the store, with an io_uring of its own. Made, used and registered with memory
+// One lane's way to the store, with a ring of its own. Made, used and registered with memory
 // on one and the same thread; the counters and nothing else may be read from others. Must not
 // outlive the store.
 class SsdStore::Channel {
  public:
-  // Throws MachineError when io_uring is not available.
-  explicit Channel(const SsdStore& store);
+  // Throws MachineError when no such ring can be made.
+  explicit Channel(const SsdStore& store) : Channel(store, store.options_.make_ring) {}
+  // Through another ring than the store's own.
+  Channel(const SsdStore& store, const RingFactory& make_ring);
 
   // Both block until all `bytes` have been transferred, and allocate nothing. `offset`, `bytes` and
   // the address are multiples of 4096, and the run lies inside the store. Throw MachineError with

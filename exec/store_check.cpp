@@ -29,11 +29,13 @@ std::vector<StoreLocation> find_stores(const fs::path& directory) {
   return found;
 }
 
-std::vector<BadChunk> check_store(
-    const ResumePoint& point, const std::function<void(std::uint64_t, std::uint64_t)>& progress) {
+std::vector<BadChunk> check_store(const ResumePoint& point,
+                                  const std::function<void(std::uint64_t, std::uint64_t)>& progress,
+                                  const RingFactory& make_ring) {
   const CommitRecord& record = point.record;
   SsdStoreOptions with;
   with.run = point.run;
+  with.make_ring = make_ring;
   const OpenStore open =
       open_store(record, point.location.directories, point.location.generation, with);
   SsdStore::Channel channel(*open.store);

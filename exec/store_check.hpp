@@ -25,9 +25,11 @@ struct BadChunk {
 };
 
 // Reads every chunk of the committed state and compares its checksum. `progress` is called with the
-// bytes checked so far and in all. Throws InputError, MachineError when the store cannot be opened
-// (it is in use by a run, a directory is missing).
-std::vector<BadChunk> check_store(
-    const ResumePoint& point, const std::function<void(std::uint64_t, std::uint64_t)>& progress);
+// bytes checked so far and in all, `make_ring` makes the ring it is read through. Throws
+// InputError, MachineError when the store cannot be opened (it is in use by a run, a directory is
+// missing).
+std::vector<BadChunk> check_store(const ResumePoint& point,
+                                  const std::function<void(std::uint64_t, std::uint64_t)>& progress,
+                                  const RingFactory& make_ring = make_usual_ring);
 
 }  // namespace spillway

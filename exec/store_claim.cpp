@@ -180,12 +180,14 @@ void give_store(const StoreLocation& location, const std::vector<RunId>& from,
 
 void require_whole(const ResumePoint& point,
                    const std::function<void(std::uint64_t, std::uint64_t)>& progress,
-                   const std::string& what) {
+                   const std::string& what, const RingFactory& make_ring) {
   if (point.record.version == 0) return;
-  const std::vector<BadChunk> bad =
-      check_store(point, [&](std::uint64_t done, std::uint64_t total) {
+  const std::vector<BadChunk> bad = check_store(
+      point,
+      [&](std::uint64_t done, std::uint64_t total) {
         if (progress) progress(done, total);
-      });
+      },
+      make_ring);
   if (bad.empty()) return;
   throw InputError(fmt::format("{} is not whole: {} piece{} of its state do{} not match the commit "
                                "record, the first in {}",

@@ -37,6 +37,6 @@ void give_store(const StoreLocation& location, const std::vector<RunId>& from,
 // cannot be read or does not match its checksum.
 void require_whole(const ResumePoint& point,
                    const std::function<void(std::uint64_t, std::uint64_t)>& progress,
-                   const std::string& what);
+                   const std::string& what, const RingFactory& make_ring = make_usual_ring);
 
 }  // namespace spillway

@@ -23,6 +23,8 @@ namespace spillway {
 
 namespace {
 
+namespace fs = std::filesystem;
+
 std::string bytes_text(std::uint64_t bytes) { return format_bytes(static_cast<double>(bytes)); }
 
 }  // namespace

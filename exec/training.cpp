@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "base/errors.hpp"
+#include "base/units.hpp"
 #include "exec/cpu_device.hpp"
 #include "exec/model_access.hpp"
 #include "exec/safetensors.hpp"
@@ -40,6 +41,7 @@ Schedule build_usual(const Build& build, const std::string& policy, std::int64_t
 }  // namespace
 
 Training::Training(TrainingOptions options) : options_(std::move(options)) {
+  const OnNode placed(options_.place);
   const Problem& problem = options_.problem;
   if (options_.steps < 1) throw InputError("--steps must be at least 1");
   if (options_.durability.interval < 0)
@@ -136,6 +138,22 @@ std::vector<std::string> Training::warnings() const {
   std::sort(all.begin(), all.end());
   all.erase(std::unique(all.begin(), all.end()), all.end());
   return all;
+}
+
+std::string Training::host_memory_text() const {
+  const std::optional<HostMemorySetup> setup = device_->host_memory_setup();
+  if (!setup || setup->bytes == 0) return "";
+  std::string text = fmt::format("{} of host memory: taken in {:.1f} s, pinned in {:.1f} s",
+                                 format_bytes(static_cast<double>(setup->bytes)),
+                                 setup->take_seconds, setup->pin_seconds);
+  if (!options_.place.text.empty()) text += "; " + options_.place.text;
+  if (options_.place.node < 0) return text;
+  const std::optional<double> share = share_on_node(device_->host_memory(), options_.place.node);
+  constexpr double nearly_all = 0.99;
+  if (share && *share < nearly_all)
+    text += fmt::format("; only {:.0f} % of it lies there, since the node has no more free",
+                        100 * *share);
+  return text;
 }
 
 ModelAccess Training::access() {

@@ -19,6 +19,7 @@
 #include "exec/dataset.hpp"
 #include "exec/device.hpp"
 #include "exec/executor.hpp"
+#include "exec/host_place.hpp"
 #include "exec/model_access.hpp"
 #include "exec/training_record.hpp"
 #include "exec/training_store.hpp"
@@ -60,12 +61,12 @@ struct TrainingOptions {
   // CPU.
   std::function<std::unique_ptr<Device>(std::uint64_t gpu_bytes, std::uint64_t host_bytes)>
       make_device;
+  HostPlace place;  // of host memory and of all threads that training starts
   // Whose arithmetic that device has, for the record: a resumed training has the same.
   std::string backend = TrainingRecord::cpu_backend;
   std::string attention = TrainingRecord::usual_attention;  // of the backend cuda
-  // For tests: makes the rings of all I/O.
-  std::function<std::unique_ptr<IoRing>(std::span<const int> files, unsigned depth)> make_ring =
-      make_io_uring;
+  // Makes the rings of all I/O: changes time, neither a number nor what is on the drives.
+  RingFactory make_ring = make_usual_ring;
   // Memory taken beyond the planned peaks of the gpu and host tiers, which nothing may touch: for
   // tests.
   std::uint64_t guard_bytes = 0;
@@ -97,6 +98,10 @@ class Training {
   const Schedule& schedule() const { return *schedule_; }
   std::vector<std::string> warnings() const;
   std::string device_name() const { return device_->name(); }
+  // How the host tier's memory was set up, in words; empty where there is nothing to say.
+  std::string host_memory_text() const;
+  std::optional<HostMemorySetup> host_memory_setup() const { return device_->host_memory_setup(); }
+  const HostPlace& place() const { return options_.place; }
   const Throttle* throttle() const { return throttle_.get(); }
   const Dataset& dataset() const { return *dataset_; }
 

@@ -41,9 +41,8 @@ struct TrainingStoreOptions {
   bool overwrite = false;  // replace a committed training that lies in the directories
   std::optional<ResumePoint> resume;
   std::uint64_t stripe_bytes = SsdStoreOptions{}.stripe_bytes;
-  // For tests: makes the rings of all channels.
-  std::function<std::unique_ptr<IoRing>(std::span<const int> files, unsigned depth)> make_ring =
-      make_io_uring;
+  // Makes the rings of all channels.
+  RingFactory make_ring = make_usual_ring;
 };
 
 class TrainingStore {

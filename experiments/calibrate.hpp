@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "exec/io_choice.hpp"
 #include "experiments/gpu_under_test.hpp"
 #include "policies/problem.hpp"
 
@@ -35,6 +36,7 @@ struct CalibrationOptions {
   std::int64_t sequence = 256;
   std::vector<std::int64_t> micro_batches;
   std::vector<std::filesystem::path> ssd;  // directories of the ssd tier; one drive each
+  IoChoice io = usual_io();                // how they are read and written
   int threads = 1;  // of matrix products and of the optimizer, as training will have
   int samples = 11;
   double most_seconds_per_figure = 3;  // a slow figure is given fewer samples, but never under ten
@@ -57,7 +59,7 @@ using CalibrationProgress = std::function<void(const std::string& what, int done
 using CalibrationNote = std::function<void(const std::string& text)>;
 
 // Micro-batches that the memory of a GPU, or of its host, has no room for are left out, with a
-// note. Throws MachineError when something cannot be measured (no room on the SSD, no io_uring),
+// note. Throws MachineError when something cannot be measured (no room on the SSD, no I/O),
 // FitError where no micro-batch fits, InputError for what the backend does not compute.
 Machine calibrate(const CalibrationOptions& options, const CalibrationProgress& progress,
                   const CalibrationNote& note = {});

@@ -95,10 +95,11 @@ void measure_drives_of(const CalibrationOptions& options, const SamplingRule& ru
                        const Arena& memory, Machine& machine,
                        const std::function<void(const std::string&)>& next,
                        const CalibrationNote& note) {
-  if (!options.brief) return measure_drives(options.ssd, false, rule, memory, machine, next);
+  if (!options.brief)
+    return measure_drives(options.ssd, options.io, false, rule, memory, machine, next);
   const std::vector<KernelTime> kernels = machine.kernels;
   try {
-    measure_drives(options.ssd, true, rule, memory, machine, next);
+    measure_drives(options.ssd, options.io, true, rule, memory, machine, next);
   } catch (const MachineError& error) {
     machine.kernels = kernels;
     machine.ssd = {};

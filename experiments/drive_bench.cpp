@@ -31,9 +31,10 @@ constexpr std::uint64_t deep_run_bytes = executor_queue_depth * mebi;
 // Shallower queues than the executor's, and the executor's own, to which the others are compared.
 constexpr std::int64_t depths[] = {1, 4, 16, executor_queue_depth};
 
-double thread_cpu_seconds() {
+// Of the whole program: reads and writes may be the work of several threads.
+double cpu_seconds() {
   timespec time{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
   return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) / 1e9;
 }
 
@@ -55,18 +56,27 @@ class TestFolders {
   std::vector<ScratchFolder> folders_;
 };
 
+// How the files of a store are read and written, in a few words.
+std::string way_of(const SsdStore& store, const IoChoice& io) {
+  return fmt::format("{} {}", store.warnings().empty() ? "O_DIRECT" : "page cache,",
+                     name_of(io, store.options().queue_depth));
+}
+
 // Fills in machine.ssd.by_queue_depth: bandwidths of long runs at a few depths, as shares of that
 // at the executor's own depth.
-void measure_depths(const std::vector<std::filesystem::path>& directories, const SamplingRule& rule,
-                    const Arena& memory, Machine& machine,
+void measure_depths(const std::vector<std::filesystem::path>& directories, const IoChoice& io,
+                    const SamplingRule& rule, const Arena& memory, Machine& machine,
                     const std::function<void(const std::string&)>& next) {
   const TestFolders folders(directories);
   std::map<std::int64_t, Machine::Ssd::Row> rates;
+  std::string way;
   for (const std::int64_t depth : depths) {
     next(fmt::format("SSD at queue depth {}", depth));
     SsdStoreOptions options;
     options.queue_depth = static_cast<unsigned>(depth);
+    options.make_ring = io.make_ring;
     const SsdStore store(folders.paths, 2 * deep_run_bytes, options);
+    way = way_of(store, io);  // the deepest queue comes last
     SsdStore::Channel lane(store);
     lane.register_memory(memory.span());
     std::uint64_t at = 0;
@@ -89,7 +99,7 @@ void measure_depths(const std::vector<std::filesystem::path>& directories, const
         std::min(1.0, row.read / full.read), std::min(1.0, row.write / full.write), 0};
   }
   machine.sources["ssd.by_queue_depth"] =
-      fmt::format("O_DIRECT io_uring, runs of {}, against depth {}",
+      fmt::format("{}, runs of {}, against depth {}", way,
                   format_bytes(static_cast<double>(deep_run_bytes)), executor_queue_depth);
 }
 
@@ -100,21 +110,25 @@ int drive_figures(bool brief) {
          static_cast<int>(brief ? brief_sizes.size() : usual_sizes.size() + std::size(depths));
 }
 
-void measure_drives(const std::vector<std::filesystem::path>& directories, bool brief,
-                    const SamplingRule& rule, const Arena& memory, Machine& machine,
+void measure_drives(const std::vector<std::filesystem::path>& directories, const IoChoice& io,
+                    bool brief, const SamplingRule& rule, const Arena& memory, Machine& machine,
                     const std::function<void(const std::string&)>& next) {
   const std::uint64_t store_bytes = brief ? brief_store_bytes : usual_store_bytes;
   const auto keep = [&](KernelTime time) -> const KernelTime& {
     return machine.kernels.emplace_back(std::move(time));
   };
-  const auto source = [&](const char* key, const char* text) { machine.sources[key] = text; };
+  const auto source = [&](const char* key, const std::string& text) {
+    machine.sources[key] = text;
+  };
   const auto rotate = [store_bytes](std::uint64_t& at, std::uint64_t bytes) {
     const std::uint64_t offset = at;
     at = at + 2 * bytes > store_bytes ? 0 : at + bytes;
     return offset;
   };
   const TestFolders folders(directories);
-  const SsdStore store(folders.paths, store_bytes);
+  SsdStoreOptions options;
+  options.make_ring = io.make_ring;
+  const SsdStore store(folders.paths, store_bytes, options);
   SsdStore::Channel channel(store);
   channel.register_memory(memory.span());
   // Blocks that were never written may be read faster than the drive reads: write all of them
@@ -125,7 +139,7 @@ void measure_drives(const std::vector<std::filesystem::path>& directories, bool 
   channel.sync();
 
   std::vector<std::pair<double, double>> reads, writes;
-  const double cpu_before = thread_cpu_seconds();
+  const double cpu_before = cpu_seconds();
   const std::int64_t wall_before = now_ns();
   for (const std::uint64_t bytes : brief ? brief_sizes : usual_sizes) {
     std::uint64_t at = 0;
@@ -143,7 +157,8 @@ void measure_drives(const std::vector<std::filesystem::path>& directories, bool 
                                                     })))));
   }
   const double wall = static_cast<double>(now_ns() - wall_before) / 1e9;
-  machine.ssd.cores = std::clamp((thread_cpu_seconds() - cpu_before) / wall, 0.01, 1.0);
+  machine.ssd.cores =
+      std::clamp((cpu_seconds() - cpu_before) / wall, 0.01, std::max(1.0, machine.host.cores));
   const LatencyAndRate read = fit_latency_and_rate(reads), write = fit_latency_and_rate(writes);
   machine.ssd.read = read.rate;
   machine.ssd.write = write.rate;
@@ -151,7 +166,7 @@ void measure_drives(const std::vector<std::filesystem::path>& directories, bool 
   machine.ssd.read_latency_ns = static_cast<std::int64_t>(read.latency_seconds * 1e9) + wake_ns;
   machine.ssd.write_latency_ns = static_cast<std::int64_t>(write.latency_seconds * 1e9) + wake_ns;
 
-  if (!brief) measure_depths(directories, rule, memory, machine, next);
+  if (!brief) measure_depths(directories, io, rule, memory, machine, next);
 
   // Reads while another lane writes, and the other way round.
   constexpr std::uint64_t bytes = 4 * mebi;
@@ -193,8 +208,9 @@ void measure_drives(const std::vector<std::filesystem::path>& directories, bool 
       continue;
     machine.ssd.capacity += std::filesystem::space(directory).available;
   }
-  source("ssd.read", "O_DIRECT io_uring, 256 KiB to 16 MiB, one lane");
-  source("ssd.write", "O_DIRECT io_uring, 256 KiB to 16 MiB, one lane");
+  const std::string single = way_of(store, io) + ", 256 KiB to 16 MiB, one lane";
+  source("ssd.read", single);
+  source("ssd.write", single);
   source("ssd.total", "reads beside writes plus writes beside reads, 4 MiB each");
   source("ssd.capacity", "free space when calibrated");
 }

@@ -7,18 +7,20 @@
 #include <vector>
 
 #include "exec/arena.hpp"
+#include "exec/io_choice.hpp"
 #include "experiments/sampler.hpp"
 #include "policies/machine.hpp"
 
 namespace spillway {
 
-// Fills in machine.ssd: reads and writes alone by size and by queue depth, and mixed; with all
-// samples. `brief`: a smaller test file, and no queue depths but the executor's. `memory` (at least
-// 64 MiB) is what is written and read into. `next` is told what comes, drive_figures(brief) times.
-// Test files are in a folder of their own in each directory: what is there before stays as it is.
-// Throws MachineError where the store cannot be made or fails; nothing is left in the directories.
-void measure_drives(const std::vector<std::filesystem::path>& directories, bool brief,
-                    const SamplingRule& rule, const Arena& memory, Machine& machine,
+// Fills in machine.ssd, through rings of `io`: reads and writes alone by size and by queue depth,
+// and mixed; with all samples. `brief`: a smaller test file, and no queue depths but the
+// executor's. `memory` (at least 64 MiB) is what is written and read into. `next` is told what
+// comes, drive_figures(brief) times. Test files are in a folder of their own in each directory:
+// what is there before stays as it is. Throws MachineError where the store cannot be made or fails;
+// nothing is left in the directories.
+void measure_drives(const std::vector<std::filesystem::path>& directories, const IoChoice& io,
+                    bool brief, const SamplingRule& rule, const Arena& memory, Machine& machine,
                     const std::function<void(const std::string&)>& next);
 
 int drive_figures(bool brief);

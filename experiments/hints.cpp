@@ -185,7 +185,10 @@ class Search {
     static constexpr std::array<const char*, tier_count> keys = {"gpu.memory", "host.memory",
                                                                  "ssd.capacity"};
     for (std::size_t t = 0; t < sizes.size(); ++t) {
-      if (sizes[t] != before[t]) changes.push_back({keys[t], size_text(sizes[t])});
+      if (sizes[t] == before[t]) continue;
+      const std::uint64_t beside = t == 0 ? machine.gpu.workspaces : 0;
+      changes.push_back(
+          {keys[t], size_text(beside > 0 ? rounded(sizes[t] + beside, true) : sizes[t])});
     }
     if (sizes[2] != before[2] && machine.ssd.count == 0) {
       changes.push_back({"ssd.count", "1"});

@@ -16,7 +16,8 @@
 namespace spillway {
 
 // `setting` is micro_batch, policy, durability, or a key of a machine file, where host.memory is
-// the host tier: what the policy may use, without host.reserved.
+// the host tier: what the policy may use, without host.reserved. gpu.memory includes the workspaces
+// of training on a GPU where the question's machine says how much these are.
 struct Change {
   std::string setting, value;
   bool operator==(const Change&) const = default;

@@ -72,6 +72,7 @@ CalibrationOptions calibration_of(const QuickMachineRequest& request) {
   if (request.gpu && all.size() > most_micro_batches_on_gpu)
     all = {all.front(), all[all.size() / 2], all.back()};
   options.ssd = request.drives;
+  options.io = request.io;
   options.threads = request.threads;
   options.precision = request.workload.precision;
   options.sequences_at_once = request.workload.sequences_at_once;
@@ -91,7 +92,8 @@ std::string identity_of(const QuickMachineRequest& request, const fs::path& root
                   std::thread::hardware_concurrency(), processor(root));
   text += fmt::format("device {}, {} threads\n", request.device, request.threads);
   for (const fs::path& drive : request.drives)
-    text += fmt::format("drive {}\n", drive_of(drive, root));
+    text += fmt::format("drive {}, {}\n", drive_of(drive, root),
+                        name_of(request.io, executor_queue_depth));
   const ModelSpec& m = request.model;
   const Workload& w = request.workload;
   const char* const attention = std::getenv("SPILLWAY_CUDA_ATTENTION");

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "exec/io_choice.hpp"
 #include "experiments/statistics.hpp"
 
 namespace spillway {
@@ -34,6 +35,7 @@ struct SpeedFigure {
 
 struct FigureOptions {
   std::vector<std::filesystem::path> ssd = {"."};  // directories to measure
+  IoChoice io = usual_io();                        // how they are read and written
   int rounds = 7;
   double seconds = 0.5;    // of each sample, about
   std::optional<int> gpu;  // which CUDA GPU; the first that can be used

@@ -1,5 +1,5 @@
-// The lanes of the SSD store against fio: the same file system, block size, depth and O_DIRECT, in
-// turn.
+// The lanes of the SSD store against fio, and over threads against over io_uring: the same file
+// system, block size, depth and O_DIRECT, in turn.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
@@ -115,11 +115,12 @@ class OwnLanes {
 
   const SsdStore& store() const { return store_; }
 
-  DriveRates run(DrivePattern pattern, double seconds) const {
-    const auto lane = [this, seconds](DrivePattern direction, std::uint64_t begin,
-                                      std::uint64_t end) -> std::function<double()> {
-      return [this, seconds, direction, begin, end] {
-        SsdStore::Channel channel(store_);
+  // Through rings of `io`.
+  DriveRates run(const IoChoice& io, DrivePattern pattern, double seconds) const {
+    const auto lane = [this, &io, seconds](DrivePattern direction, std::uint64_t begin,
+                                           std::uint64_t end) -> std::function<double()> {
+      return [this, &io, seconds, direction, begin, end] {
+        SsdStore::Channel channel(store_, io.make_ring);
         channel.register_memory(memory_.span());
         const bool reads = direction == DrivePattern::read;
         std::byte* const memory = memory_.data() + (reads ? 0 : task_bytes);
@@ -207,6 +208,44 @@ class PlainThreads {
   Arena memory_;
 };
 
+// One who takes part in a round: our lanes over some ring, or a rival.
+using Runner = std::function<DriveRates(DrivePattern)>;
+
+// What each of them reached in each round, in bytes per second. They take turns within a round, in
+// every other round the other way round: a drive that others use is faster now and slower then.
+std::vector<std::vector<DriveRates>> take_turns(const std::vector<Runner>& runners,
+                                                DrivePattern pattern, int rounds) {
+  std::vector<std::vector<DriveRates>> reached(runners.size());
+  for (int round = 0; round < rounds; ++round) {
+    for (std::size_t turn = 0; turn < runners.size(); ++turn) {
+      const std::size_t who = round % 2 == 0 ? turn : runners.size() - 1 - turn;
+      reached[who].push_back(runners[who](pattern));
+    }
+  }
+  return reached;
+}
+
+// Fills in value, roofline and ratios.
+void compare(SpeedFigure& figure, const std::vector<DriveRates>& own,
+             const std::vector<DriveRates>& rival) {
+  std::vector<double> values, rooflines;
+  for (std::size_t round = 0; round < own.size(); ++round) {
+    values.push_back(own[round].total() / 1e9);
+    rooflines.push_back(rival[round].total() / 1e9);
+    figure.ratios.push_back(values.back() / rooflines.back());
+  }
+  figure.value = median(values);
+  figure.roofline = median(rooflines);
+}
+
+std::string what_of(DrivePattern pattern, const SsdStore& store, const IoChoice& io) {
+  const SsdStoreOptions& settings = store.options();
+  return fmt::format("{} of the SSD lane{}, requests of {}, depth {}, {}", to_string(pattern),
+                     pattern == DrivePattern::mixed ? "s, both at once" : "",
+                     format_bytes(static_cast<double>(settings.stripe_bytes)), settings.queue_depth,
+                     to_text(io, settings.queue_depth));
+}
+
 }  // namespace
 
 std::vector<SpeedFigure> measure_ssd_lanes(const FigureOptions& options) {
@@ -215,7 +254,9 @@ std::vector<SpeedFigure> measure_ssd_lanes(const FigureOptions& options) {
   const SsdStore rival_store(files.rival, bench_bytes);
   own.fill(rival_store);
   const SsdStore::Options& settings = own.store().options();
-  const auto version = fio_version();
+  const bool uring_works = usual_io().method == IoMethod::uring;
+  const IoChoice uring = usual_io(), threads = choose_io(IoMethod::threads);
+  const auto version = uring_works ? fio_version() : std::nullopt;
   FioJob job;
   job.files = rival_store.files();
   job.bytes = bench_bytes;
@@ -224,46 +265,54 @@ std::vector<SpeedFigure> measure_ssd_lanes(const FigureOptions& options) {
   job.seconds = options.seconds;
   std::unique_ptr<PlainThreads> plain;
   if (!version) plain = std::make_unique<PlainThreads>(job.files, job.block_bytes, job.depth);
-  const auto rival = [&](DrivePattern pattern) {
-    return plain ? plain->run(pattern, options.seconds) : run_fio(job, pattern);
+
+  const auto lanes = [&](const IoChoice& io) -> Runner {
+    return [&](DrivePattern pattern) { return own.run(io, pattern, options.seconds); };
   };
+  std::vector<Runner> runners = {lanes(options.io), [&](DrivePattern pattern) {
+                                   return plain ? plain->run(pattern, options.seconds)
+                                                : run_fio(job, pattern);
+                                 }};
+  // The other of the two ways, where there are two.
+  const bool own_is_uring = options.io.method == IoMethod::uring;
+  if (uring_works) runners.push_back(lanes(own_is_uring ? threads : uring));
 
   std::vector<SpeedFigure> figures;
   constexpr DrivePattern patterns[] = {DrivePattern::read, DrivePattern::write,
                                        DrivePattern::mixed};
   const bool direct = own.store().warnings().empty();
   for (const DrivePattern pattern : patterns) {
+    const auto reached = take_turns(runners, pattern, options.rounds);
     SpeedFigure figure;
     figure.name = fmt::format("ssd/{}", to_string(pattern));
-    figure.what = fmt::format("{} of the SSD lane{}, requests of {}, depth {}", to_string(pattern),
-                              pattern == DrivePattern::mixed ? "s, both at once" : "",
-                              format_bytes(static_cast<double>(job.block_bytes)), job.depth);
+    figure.what = what_of(pattern, own.store(), options.io);
     figure.unit = "GB/s";
     figure.roofline_what =
         version ? *version + ", files of the same size beside them, io_uring, O_DIRECT"
                 : fmt::format("{} threads of pread and pwrite", job.depth);
+    compare(figure, reached[0], reached[1]);
     if (version && direct) figure.target = 0.95;
-    if (!version) figure.note = "fio is not installed (apt-get install fio): no target";
-    if (!direct) figure.note = own.store().warnings().front();
-    std::vector<double> values, rooflines;
-    DriveRates last_own, last_rival;
-    for (int round = 0; round < options.rounds; ++round) {
-      const bool own_first = round % 2 == 0;
-      if (own_first) last_own = own.run(pattern, options.seconds);
-      last_rival = rival(pattern);
-      if (!own_first) last_own = own.run(pattern, options.seconds);
-      values.push_back(last_own.total() / 1e9);
-      rooflines.push_back(last_rival.total() / 1e9);
-      figure.ratios.push_back(values.back() / rooflines.back());
+    if (!version) {
+      figure.note = uring_works ? "fio is not installed (apt-get install fio): no target"
+                                : "fio works through io_uring here, which is refused: no target";
     }
-    figure.value = median(values);
-    figure.roofline = median(rooflines);
+    if (!direct) figure.note = own.store().warnings().front();
     if (pattern == DrivePattern::mixed && figure.note.empty()) {
+      const DriveRates &last_own = reached[0].back(), &last_rival = reached[1].back();
       figure.note = fmt::format(
           "last round: {:.2f} read + {:.2f} written, roofline {:.2f} + {:.2f}", last_own.read / 1e9,
           last_own.write / 1e9, last_rival.read / 1e9, last_rival.write / 1e9);
     }
     figures.push_back(std::move(figure));
+    if (!uring_works) continue;
+    SpeedFigure both;
+    both.name = fmt::format("ssd/{}-threads", to_string(pattern));
+    both.what = what_of(pattern, own.store(), threads);
+    both.unit = "GB/s";
+    both.roofline_what = "the same lanes over io_uring";
+    compare(both, reached[own_is_uring ? 2 : 0], reached[own_is_uring ? 0 : 2]);
+    both.target = 0.85;
+    figures.push_back(std::move(both));
   }
   return figures;
 }

@@ -62,6 +62,7 @@ std::vector<SpeedFigure> measure_training(const FigureOptions& options) {
   }
   TrainingOptions run = ssd_bound_run(options);
   run.data = {text};
+  run.make_ring = options.io.make_ring;
   std::vector<ScratchFolder> drives;
   for (const auto& directory : options.ssd) {
     drives.emplace_back(directory);

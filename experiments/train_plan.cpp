@@ -48,6 +48,8 @@ Machine measured_at_hand(Machine measured, const Machine& limits, const std::vec
   const Machine here = machine_at_hand(limits, ssd, cuda);
   measured.name = here.name;
   measured.gpu.memory = here.gpu.memory;
+  measured.gpu.workspaces = here.gpu.workspaces;
+  measured.gpu.limit = here.gpu.limit;
   measured.host.memory = here.host.memory;
   // A drive that was not measured has no rates: nothing can be planned on it.
   measured.ssd.capacity = measured.ssd.count > 0 ? here.ssd.capacity : 0;

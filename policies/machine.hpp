@@ -38,7 +38,10 @@ struct Machine {
 
   struct Gpu {
     bool is_cpu = false;  // the CPU backend stands in: compute and copies use host cores and DRAM
-    std::uint64_t memory = 0;     // usable bytes
+    std::uint64_t memory = 0;  // usable bytes, of the schedule
+    // Training on a GPU takes so many bytes beside `memory` (gpu_workspaces.hpp), and was told to
+    // take `limit` at most in all. 0: not known, not told. No keys of the file.
+    std::uint64_t workspaces = 0, limit = 0;
     double flops = 0;             // sustained matrix FLOP/s (peak x efficiency)
     double memory_bandwidth = 0;  // bytes/s; 0: not modelled
     double adam_params_per_second = 0;

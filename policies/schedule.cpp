@@ -66,7 +66,9 @@ std::string settings_that_fit(const Schedule& schedule) {
   for (const Tier tier : {Tier::gpu, Tier::host, Tier::ssd}) {
     const TierUse& use = schedule.use(tier);
     if (use.peak_bytes <= use.capacity_bytes) continue;
-    const std::uint64_t reserved = tier == Tier::host ? machine.host.reserved : 0;
+    const std::uint64_t reserved = tier == Tier::host  ? machine.host.reserved
+                                   : tier == Tier::gpu ? machine.gpu.workspaces
+                                                       : 0;
     text +=
         fmt::format("{}{} = {}B", text.empty() ? "" : ", ", key(tier), use.peak_bytes + reserved);
     if (tier == Tier::ssd && machine.ssd.count == 0 && machine.ssd.read == 0)
@@ -77,10 +79,16 @@ std::string settings_that_fit(const Schedule& schedule) {
 
 // " (256 GB less the 56 GB of host.reserved)"
 std::string reserve(const Machine& machine, Tier tier) {
-  if (tier != Tier::host || machine.host.reserved == 0) return "";
-  return fmt::format(" ({} less the {} of host.reserved)",
-                     format_bytes(static_cast<double>(machine.host.memory + machine.host.reserved)),
-                     format_bytes(static_cast<double>(machine.host.reserved)));
+  const auto less = [](std::uint64_t all, std::uint64_t reserved, const char* what) {
+    return fmt::format(" ({} less the {} of {})", format_bytes(static_cast<double>(all)),
+                       format_bytes(static_cast<double>(reserved)), what);
+  };
+  const Machine::Host& host = machine.host;
+  if (tier == Tier::host && host.reserved > 0)
+    return less(host.memory + host.reserved, host.reserved, "host.reserved");
+  if (tier == Tier::gpu && machine.gpu.limit > 0)
+    return less(machine.gpu.limit, machine.gpu.workspaces, "workspaces");
+  return "";
 }
 
 std::string layer_name(const Problem& problem, std::int32_t layer) {

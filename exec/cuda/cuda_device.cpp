@@ -3,11 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 
 #include "base/errors.hpp"
 #include "base/units.hpp"
 #include "exec/cuda/launch.hpp"
+#include "exec/cuda/pinned_memory.hpp"
+#include "policies/gpu_workspaces.hpp"
 
 namespace spillway::cuda {
 
@@ -88,6 +91,28 @@ std::variant<GptCuda<float>, GptCuda<bf16>> make_gpt(const Problem& problem, std
   return Gpt(std::in_place_type<GptCuda<bf16>>, problem, carved, stream, attention);
 }
 
+// The result of `work`, whose time is added to `seconds`.
+template <class Work>
+auto timed(double& seconds, const Work& work) {
+  const auto began = std::chrono::steady_clock::now();
+  auto result = work();
+  seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+  return result;
+}
+
+// Says "WHAT: 12 of 96 GB, 9 s left", the time by the pace so far.
+MemoryProgress progress_of(const std::function<void(const std::string&)>& say, const char* what) {
+  if (!say) return {};
+  return [say, what, began = std::chrono::steady_clock::now()](std::uint64_t done,
+                                                               std::uint64_t total) {
+    const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - began;
+    const double left = passed.count() * static_cast<double>(total - done) /
+                        std::max(1.0, static_cast<double>(done));
+    say(fmt::format("{}: {} of {}, {:.0f} s left", what, format_bytes(static_cast<double>(done)),
+                    format_bytes(static_cast<double>(total)), left));
+  };
+}
+
 }  // namespace
 
 CudaDevice::Reserved CudaDevice::layout(const Problem& problem) {
@@ -101,7 +126,11 @@ CudaDevice::Reserved CudaDevice::layout(const Problem& problem) {
   return parts;
 }
 
-std::uint64_t CudaDevice::reserved_bytes(const Problem& problem) { return layout(problem).bytes; }
+std::uint64_t CudaDevice::reserved_bytes(const Problem& problem) {
+  const std::uint64_t planned = gpu_workspace_bytes(problem);
+  SPILLWAY_ASSERT(layout(problem).bytes <= planned, fmt::format("{}", layout(problem).bytes));
+  return planned;
+}
 
 CudaDevice::Memory CudaDevice::take(std::uint64_t bytes, const char* what) {
   void* memory = nullptr;
@@ -130,8 +159,16 @@ CudaDevice::CudaDevice(const Problem& problem, std::uint64_t gpu_bytes, std::uin
       options_(options),
       name_(open_device(options.device)),
       attention_(attention_for(problem, options.attention)),
-      host_(host_bytes, "host memory"),
-      host_registration_(pin_memory(host_.span())),
+      host_(timed(host_setup_.take_seconds,
+                  [&] {
+                    return Arena(host_bytes, "host memory",
+                                 progress_of(options.say, "taking host memory"));
+                  })),
+      host_registration_(timed(host_setup_.pin_seconds,
+                               [&] {
+                                 return pin_memory(host_.span(),
+                                                   progress_of(options.say, "pinning host memory"));
+                               })),
       arena_(take(gpu_bytes, "the schedule")),
       reserved_(take(reserved_bytes(problem), "workspaces")),
       arena_bytes_(gpu_bytes),
@@ -146,6 +183,7 @@ CudaDevice::CudaDevice(const Problem& problem, std::uint64_t gpu_bytes, std::uin
       workspace_(GptWorkspace::carve(problem, reserved_.get() + parts_.gpt).kernels),
       staging_(staging_bytes, "staging for the GPU"),
       staging_registration_(pin_memory(staging_.span())) {
+  host_setup_.bytes = host_.size();
   SPILLWAY_CUDA(cudaStreamCreateWithFlags(&transfers_, cudaStreamNonBlocking));
 }
 

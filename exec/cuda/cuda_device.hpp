@@ -7,6 +7,7 @@
 
 #include <cuda_runtime.h>
 
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -28,6 +29,7 @@ struct CudaDeviceOptions {
   int device = 0;                 // as nvidia-smi numbers them (the program sets CUDA_DEVICE_ORDER)
   int threads = 1;                // of the optimizer on the CPU
   std::string attention = "mma";  // or "wgmma": attention_choice.hpp
+  std::function<void(const std::string&)> say = {};  // CudaOptions::say
 };
 
 class CudaDevice : public Device {
@@ -49,6 +51,7 @@ class CudaDevice : public Device {
   void compute(const Task& task, const Operands& operands) override;
   void copy(Lane lane, std::byte* to, const std::byte* from, std::uint64_t bytes) override;
   Streams* streams() override { return &streams_; }
+  std::optional<HostMemorySetup> host_memory_setup() const override { return host_setup_; }
   std::uint64_t highest_written(Tier tier) const override;
 
  private:
@@ -76,6 +79,7 @@ class CudaDevice : public Device {
   CudaDeviceOptions options_;
   std::string name_;
   AttentionKernels attention_;  // before anything else is taken on the device
+  HostMemorySetup host_setup_;
   Arena host_;
   std::shared_ptr<void> host_registration_;
   Memory arena_, reserved_;

@@ -11,6 +11,7 @@
 #include "base/errors.hpp"
 #include "base/units.hpp"
 #include "exec/cuda/launch.hpp"
+#include "exec/cuda/pinned_memory.hpp"
 #include "exec/cuda/token_order.hpp"
 #include "exec/executor.hpp"
 
@@ -21,30 +22,6 @@ namespace {
 constexpr auto watch_interval = std::chrono::milliseconds(200);
 
 }  // namespace
-
-std::shared_ptr<void> pin_memory(std::span<std::byte> memory) {
-  if (memory.empty()) return nullptr;
-  const cudaError_t result = cudaHostRegister(memory.data(), memory.size(),
-                                              cudaHostRegisterPortable | cudaHostRegisterMapped);
-  if (result != cudaSuccess) {
-    cudaGetLastError();  // not sticky: later calls are not to report it again
-    throw MachineError(
-        fmt::format("cannot pin {} of host memory: {} ({}) in cudaHostRegister",
-                    format_bytes(static_cast<double>(memory.size())), cudaGetErrorName(result),
-                    cudaGetErrorString(result)),
-        "raise the limit of locked memory (`ulimit -l unlimited`, or LimitMEMLOCK of the service "
-        "or container), or lower --host-memory");
-  }
-  std::shared_ptr<void> registration(
-      memory.data(), [](void* data) { static_cast<void>(cudaHostUnregister(data)); });
-  void* on_device = nullptr;
-  SPILLWAY_CUDA(cudaHostGetDevicePointer(&on_device, memory.data(), 0));
-  if (on_device != memory.data()) {
-    throw MachineError("the GPU sees pinned host memory at other addresses than the host does",
-                       "this platform is not supported: use --device cpu");
-  }
-  return registration;
-}
 
 CudaStreams::CudaStreams(int device) : device_(device) {
   use_device();

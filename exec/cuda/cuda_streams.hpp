@@ -80,10 +80,6 @@ class CudaStreams : public Streams {
   std::thread watcher_;
 };
 
-// Registers host memory with CUDA, so that copies are asynchronous and kernels reach it at the same
-// address. Throws MachineError, with how to raise the limit, where that is refused.
-std::shared_ptr<void> pin_memory(std::span<std::byte> memory);
-
 // Of a text of `rows` tokens, as stage_text() lays it out: where each array begins, in int32s.
 struct TextLayout {
   std::int64_t rows;

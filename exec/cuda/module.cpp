@@ -1,4 +1,6 @@
 // What the program looks up in the loaded module by name (exec/cuda_module.cpp).
+#include <fmt/format.h>
+
 #include "exec/cuda/bench.hpp"
 #include "exec/cuda/cuda_device.hpp"
 #include "exec/cuda/launch.hpp"
@@ -18,8 +20,10 @@ void spillway_cuda_list(std::vector<spillway::CudaGpu>* gpus) {
   for (int device = 0; device < count; ++device) {
     cudaDeviceProp properties;
     SPILLWAY_CUDA(cudaGetDeviceProperties(&properties, device));
-    gpus->push_back(
-        {device, properties.name, properties.totalGlobalMem, properties.major, properties.minor});
+    gpus->push_back({device, properties.name, properties.totalGlobalMem, properties.major,
+                     properties.minor,
+                     fmt::format("{:04x}:{:02x}:{:02x}.0", properties.pciDomainID,
+                                 properties.pciBusID, properties.pciDeviceID)});
   }
 }
 
@@ -39,8 +43,9 @@ std::uint64_t spillway_cuda_reserved_bytes(const spillway::Problem* problem) {
 spillway::Device* spillway_cuda_make_device(const spillway::Problem* problem,
                                             std::uint64_t gpu_bytes, std::uint64_t host_bytes,
                                             const spillway::CudaOptions* options) {
-  return new spillway::cuda::CudaDevice(*problem, gpu_bytes, host_bytes,
-                                        {options->device, options->threads, options->attention});
+  return new spillway::cuda::CudaDevice(
+      *problem, gpu_bytes, host_bytes,
+      {options->device, options->threads, options->attention, options->say});
 }
 
 spillway::GpuBench* spillway_cuda_make_bench(const spillway::GpuBenchOptions* options) {

@@ -22,7 +22,7 @@ COMPILER_BYTES = 1_500_000_000  # of memory, one compiler
 HEADERS = (("boost/graph/compressed_sparse_row_graph.hpp", "libboost-dev"), ("catch2/catch.hpp", "catch2"),
            ("CLI/CLI.hpp", "libcli11-dev"), ("fmt/format.h", "libfmt-dev"), ("glpk.h", "libglpk-dev"),
            ("cblas.h", "libopenblas-pthread-dev"), ("toml++/toml.h", "libtomlplusplus-dev"), ("liburing.h", "liburing-dev"),
-           ("xxhash.h", "libxxhash-dev"), ("nlohmann/json.hpp", "nlohmann-json3-dev"), ("zlib.h", "zlib1g-dev"))
+           ("numa.h", "libnuma-dev"), ("xxhash.h", "libxxhash-dev"), ("nlohmann/json.hpp", "nlohmann-json3-dev"), ("zlib.h", "zlib1g-dev"))
 
 
 class Programs:

@@ -36,7 +36,8 @@ std::string recorded_weights(const std::string& run) {
 
 }  // namespace
 
-TEST_CASE("a run that is killed at random times until it is complete misses no step", "[slow]") {
+TEST_CASE("a run that is killed at random times until it is complete misses no step",
+          "[store][slow]") {
   const std::uint64_t seed = std::random_device{}();
   INFO("seed " << seed);
   std::mt19937_64 random(seed);
@@ -92,7 +93,8 @@ TEST_CASE("a run that is killed at random times until it is complete misses no s
   CHECK(kills > 0);
 }
 
-TEST_CASE("a line of the metrics that a crash has cut, and a run.json half replaced, do no harm") {
+TEST_CASE("a line of the metrics that a crash has cut, and a run.json half replaced, do no harm",
+          "[store]") {
   const TemporaryFolder folder;
   const Words arguments = training(folder) + Words{"--policy", "greedysnake:optimizer_ssd=1"};
   REQUIRE(run(arguments + Words{"--run", folder / "whole"}).exit_code == 0);
@@ -111,7 +113,7 @@ TEST_CASE("a line of the metrics that a crash has cut, and a run.json half repla
   CHECK(recorded_losses(folder / "run") == recorded_losses(folder / "whole"));
 }
 
-TEST_CASE("a run killed after its last commit gives its weights when it is resumed") {
+TEST_CASE("a run killed after its last commit gives its weights when it is resumed", "[store]") {
   const TemporaryFolder folder;
   const Words arguments = tiny_training(folder) + Words{"--json", "--steps", "5", "--policy",
                                                         "greedysnake:optimizer_ssd=1,snake=off"};

@@ -18,8 +18,7 @@ struct EmulatedGpu {
   ~EmulatedGpu() { unsetenv("SPILLWAY_CUDA_MODULE"); }
 };
 
-// Six steps of a model that is quick to emulate; beside --gpu-memory's part for the schedule lie
-// workspaces of a fixed size.
+// Six steps of a model that is quick to emulate.
 std::vector<std::string> cuda_training(const TemporaryFolder& folder, const std::string& policy,
                                        const std::vector<std::string>& more = {},
                                        const std::string& steps = "6") {
@@ -75,6 +74,25 @@ TEST_CASE("train --device cuda trains in bf16, under every placement with the sa
   const auto fp32 = losses_of(cuda_training(wide, "resident", {"--precision", "fp32"}), wide);
   CHECK(fp32 != expected);
   for (const auto& [step, loss] : fp32) CHECK(loss == Approx(expected.at(step)).epsilon(0.02));
+}
+
+TEST_CASE("The limit of GPU memory counts workspaces, and so does the hint that raises it") {
+  const EmulatedGpu gpu;
+  const TemporaryFolder folder;
+  // Less than the workspaces alone.
+  auto words = cuda_training(folder, "resident", {}, "1");
+  *std::next(std::find(words.begin(), words.end(), "--gpu-memory")) = "20MB";
+  const Outcome outcome = run(words);
+  check_complaint(outcome, 3, "does not fit in gpu memory", "would make it fit");
+  CHECK_THAT(outcome.err,
+             Catch::Contains("(20 MB less the ") && Catch::Contains(" of workspaces)"));
+  const auto settings = settings_in_hint(outcome);
+  REQUIRE(settings.size() == 2);
+  REQUIRE(settings[0] == "--gpu-memory");
+  *std::next(std::find(words.begin(), words.end(), "--gpu-memory")) = settings[1];
+  const Outcome helped = run(words);
+  INFO(helped.err);
+  CHECK(helped.exit_code == 0);
 }
 
 TEST_CASE("train --device cuda says what it trains on, in JSON too") {

@@ -7,22 +7,6 @@
 using namespace spillway::test;
 using Words = std::vector<std::string>;
 
-namespace {
-
-// The options of `  hint: --gpu-memory 29351936B ... would make it fit; or ...`.
-Words settings_in_hint(const Outcome& outcome) {
-  const std::string hint = lines_of(outcome.err).back(), start = "  hint: ";
-  const std::size_t end = hint.find(" would make it fit");
-  REQUIRE(hint.rfind(start, 0) == 0);
-  REQUIRE(end != std::string::npos);
-  std::istringstream words(hint.substr(start.size(), end - start.size()));
-  Words settings;
-  for (std::string word; words >> word;) settings.push_back(word);
-  return settings;
-}
-
-}  // namespace
-
 TEST_CASE("The setting that the hint names makes it fit") {
   const TemporaryFolder folder;
   const Words on_testbed =

@@ -47,7 +47,8 @@ std::map<std::string, std::string> contents(const fs::path& folder) {
 
 }  // namespace
 
-TEST_CASE("What run.json says of what to write over, to remove or to take is not obeyed") {
+TEST_CASE("What run.json says of what to write over, to remove or to take is not obeyed",
+          "[store]") {
   const TemporaryFolder folder;
   const std::string thesis = folder.write("thesis.json", precious);
   train(tiny_training(folder) + on_ssd);
@@ -64,7 +65,8 @@ TEST_CASE("What run.json says of what to write over, to remove or to take is not
   CHECK(fs::exists(folder / "run/ssd/spillway-store-0.bin"));
 }
 
-TEST_CASE("A folder that names the state of another run as its own cannot use or remove it") {
+TEST_CASE("A folder that names the state of another run as its own cannot use or remove it",
+          "[store]") {
   const TemporaryFolder folder;
   train(tiny_training(folder) + on_ssd);
   const auto before = contents(folder / "run/ssd");
@@ -116,7 +118,7 @@ TEST_CASE("A folder that names the state of another run as its own cannot use or
   }
 }
 
-TEST_CASE("run.json that is nested without end, or no text at all, is refused") {
+TEST_CASE("run.json that is nested without end, or no text at all, is refused", "[store]") {
   const TemporaryFolder folder;
   train(tiny_training(folder) + on_ssd);
   const std::string place = folder / "run/run.json";
@@ -141,7 +143,7 @@ TEST_CASE("run.json that is nested without end, or no text at all, is refused") 
   CHECK(fs::exists(folder / "run/ssd/spillway-store-0.bin"));
 }
 
-TEST_CASE("A commit record of a terabyte is refused") {
+TEST_CASE("A commit record of a terabyte is refused", "[store]") {
   const TemporaryFolder folder;
   train(tiny_training(folder) + on_ssd);
   fs::resize_file(folder / "run/ssd/spillway-commit.bin", std::uintmax_t{1} << 40);
@@ -152,7 +154,8 @@ TEST_CASE("A commit record of a terabyte is refused") {
   }
 }
 
-TEST_CASE("A trace of 20 GB is refused before it is read, as is a record with nothing in it") {
+TEST_CASE("A trace of 20 GB is refused before it is read, as is a record with nothing in it",
+          "[store]") {
   const TemporaryFolder folder;
   const std::string large = folder.write("large.json", "{");
   fs::resize_file(large, std::uintmax_t{20} << 30);
@@ -168,7 +171,7 @@ TEST_CASE("A trace of 20 GB is refused before it is read, as is a record with no
   CHECK(outcome.exit_code == 2);
 }
 
-TEST_CASE("Where the store is removed at the end, nothing is said of state on disk") {
+TEST_CASE("Where the store is removed at the end, nothing is said of state on disk", "[store]") {
   const TemporaryFolder folder;
   const Outcome kept = run(tiny_training(folder) + Words{"--no-export"});
   CHECK_THAT(kept.out, Catch::Contains("to free it"));
@@ -179,7 +182,7 @@ TEST_CASE("Where the store is removed at the end, nothing is said of state on di
   CHECK_THAT(removed.out, !Catch::Contains("to free it"));
 }
 
-TEST_CASE("What a removal of a store that was broken off has left can be removed") {
+TEST_CASE("What a removal of a store that was broken off has left can be removed", "[store]") {
   const TemporaryFolder folder;
   train(tiny_training(folder) + on_ssd);
   const auto files = [&] { return std::distance(fs::directory_iterator(folder / "run/ssd"), {}); };
@@ -193,7 +196,7 @@ TEST_CASE("What a removal of a store that was broken off has left can be removed
   CHECK(files() == 0);
 }
 
-TEST_CASE("A resumed run says which text it trains on") {
+TEST_CASE("A resumed run says which text it trains on", "[store]") {
   const TemporaryFolder folder;
   train(tiny_training(folder) + on_ssd);
   const std::string secret = folder.write("secret.txt", std::string(4000, 's'));
@@ -206,7 +209,7 @@ TEST_CASE("A resumed run says which text it trains on") {
   CHECK_THAT(outcome.out, Catch::Contains("    " + secret));
 }
 
-TEST_CASE("A FIFO in the place of any file that is read is refused, not waited for") {
+TEST_CASE("A FIFO in the place of any file that is read is refused, not waited for", "[store]") {
   const TemporaryFolder folder;
   const std::string fifo = folder / "fifo.toml";
   REQUIRE(::mkfifo(fifo.c_str(), 0600) == 0);
@@ -226,7 +229,7 @@ TEST_CASE("A FIFO in the place of any file that is read is refused, not waited f
   }
 }
 
-TEST_CASE("A sweep appends to its own journal only") {
+TEST_CASE("A sweep appends to its own journal only", "[store]") {
   const TemporaryFolder folder;
   const std::string file = folder.write(
       "s.toml",
@@ -266,8 +269,8 @@ TEST_CASE("A sweep appends to its own journal only") {
   CHECK(read_file(folder / "mine/results.csv") == precious);
 }
 
-TEST_CASE(
-    "A run whose folder is replaced by a link while it trains writes to its own folder only") {
+TEST_CASE("A run whose folder is replaced by a link while it trains writes to its own folder only",
+          "[store]") {
   const TemporaryFolder folder;
   const Words outputs = {"run.json", "metrics.jsonl", "model.safetensors", "trace.json.gz"};
   fs::create_directory(folder / "theirs");
@@ -300,7 +303,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("The name of a model leads a run nowhere but below runs/") {
+TEST_CASE("The name of a model leads a run nowhere but below runs/", "[store]") {
   const TemporaryFolder folder;
   fs::create_directory(folder / "work");
   const std::string text = folder.write("t.txt", std::string(3000, 'a'));

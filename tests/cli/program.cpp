@@ -17,6 +17,7 @@
 #include <stdexcept>
 #include <thread>
 #include "test_paths.hpp"
+#include "tests/refused_calls.hpp"
 
 namespace spillway::test {
 
@@ -27,6 +28,7 @@ namespace {
 constexpr std::chrono::seconds longest_run{60};
 
 std::optional<std::string> kept_measurements;
+std::optional<unsigned> io_uring_refusal;
 
 // Replaces a descriptor of the child by a file. Only what may be called between fork and exec.
 void redirect(int descriptor, const char* path, int flags) {
@@ -103,6 +105,9 @@ std::vector<nlohmann::json> Outcome::json_lines() const {
 KeptMeasurements::KeptMeasurements(const std::string& path) { kept_measurements = path; }
 KeptMeasurements::~KeptMeasurements() { kept_measurements.reset(); }
 
+RefusedIoUring::RefusedIoUring(unsigned error_number) { io_uring_refusal = error_number; }
+RefusedIoUring::~RefusedIoUring() { io_uring_refusal.reset(); }
+
 Program::Program(const std::vector<std::string>& arguments, Output output) {
   std::vector<std::string> words = {SPILLWAY_PROGRAM};
   words.insert(words.end(), arguments.begin(), arguments.end());
@@ -121,6 +126,7 @@ Program::Program(const std::vector<std::string>& arguments, Output output) {
     redirect(STDIN_FILENO, "/dev/null", O_RDONLY);
     redirect(STDERR_FILENO, err.c_str(), O_WRONLY | O_CREAT | O_TRUNC);
     set_output(output, out.c_str());
+    if (io_uring_refusal && !refuse_io_uring(*io_uring_refusal)) ::_exit(126);
     ::execv(argv.front(), argv.data());
     ::_exit(127);
   }
@@ -191,6 +197,17 @@ void check_refusal(const Outcome& outcome, int exit_code, const std::string& mes
   INFO("standard error:\n" << outcome.err);
   CHECK(outcome.out.empty());
   CHECK(lines_of(outcome.err).size() == 2);
+}
+
+std::vector<std::string> settings_in_hint(const Outcome& outcome) {
+  const std::string hint = lines_of(outcome.err).back(), start = "  hint: ";
+  const std::size_t end = hint.find(" would make it fit");
+  REQUIRE(hint.rfind(start, 0) == 0);
+  REQUIRE(end != std::string::npos);
+  std::istringstream words(hint.substr(start.size(), end - start.size()));
+  std::vector<std::string> settings;
+  for (std::string word; words >> word;) settings.push_back(word);
+  return settings;
 }
 
 std::vector<std::string> lines_of(const std::string& text) {

@@ -59,6 +59,16 @@ class KeptMeasurements {
   KeptMeasurements& operator=(const KeptMeasurements&) = delete;
 };
 
+// While it lives, programs are refused io_uring with this errno, as a container's seccomp profile
+// does. Where the kernel takes no such filter, they end at once with exit code 126.
+class RefusedIoUring {
+ public:
+  explicit RefusedIoUring(unsigned error_number);
+  ~RefusedIoUring();
+  RefusedIoUring(const RefusedIoUring&) = delete;
+  RefusedIoUring& operator=(const RefusedIoUring&) = delete;
+};
+
 // What standard output of the program is.
 enum class Output { file, full_device, pipe_without_reader, closed };
 
@@ -106,6 +116,9 @@ void check_complaint(const Outcome& outcome, int exit_code, const std::string& m
 // The same, and nothing else at all: no output, no other line on standard error.
 void check_refusal(const Outcome& outcome, int exit_code, const std::string& message,
                    const std::string& hint);
+
+// The options of `  hint: --gpu-memory 29351936B ... would make it fit; or ...`: the first remedy.
+std::vector<std::string> settings_in_hint(const Outcome& outcome);
 
 std::vector<std::string> lines_of(const std::string& text);
 std::string read_file(const std::filesystem::path& path);

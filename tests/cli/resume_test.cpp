@@ -38,7 +38,8 @@ Outcome ended_by(const Words& arguments, std::size_t count_of, int signal,
 
 }  // namespace
 
-TEST_CASE("a killed run goes on with --resume and nothing else, to the same losses and weights") {
+TEST_CASE("a killed run goes on with --resume and nothing else, to the same losses and weights",
+          "[store]") {
   const TemporaryFolder folder;
   const Words arguments = tiny_training(folder) + all_on_ssd + Words{"--steps", "40"};
   const Outcome whole = run(arguments + Words{"--run", folder / "whole"});
@@ -67,7 +68,7 @@ TEST_CASE("a killed run goes on with --resume and nothing else, to the same loss
                 "removed on purpose", "another run");
 }
 
-TEST_CASE("Ctrl-C finishes the running step and commits it") {
+TEST_CASE("Ctrl-C finishes the running step and commits it", "[store]") {
   const TemporaryFolder folder;
   const Outcome stopped =
       ended_by(tiny_training(folder) + all_on_ssd + Words{"--steps", "5000"}, 2, SIGINT);
@@ -93,7 +94,7 @@ TEST_CASE("Ctrl-C finishes the running step and commits it") {
   CHECK(store["state_bytes"]["ssd"] > 0);
 }
 
-TEST_CASE("a finished run can be trained further") {
+TEST_CASE("a finished run can be trained further", "[store]") {
   const TemporaryFolder folder;
   const Words arguments = tiny_training(folder) + all_on_ssd;
   const Outcome whole = run(arguments + Words{"--steps", "7", "--run", folder / "whole"});
@@ -107,7 +108,7 @@ TEST_CASE("a finished run can be trained further") {
   CHECK(more.json_lines().back()["weights_hash"] == whole.json_lines().back()["weights_hash"]);
 }
 
-TEST_CASE("what one --resume is given holds for the next") {
+TEST_CASE("what one --resume is given holds for the next", "[store]") {
   const TemporaryFolder folder;
   REQUIRE(run(tiny_training(folder) + all_on_ssd + Words{"--steps", "4"}).exit_code == 0);
   // More steps, another policy and a limit that it needs.
@@ -127,7 +128,8 @@ TEST_CASE("what one --resume is given holds for the next") {
   CHECK(start["durability"]["commit_every"] == 2);
 }
 
-TEST_CASE("a run without commits, or whose store was removed, is not begun anew by --resume") {
+TEST_CASE("a run without commits, or whose store was removed, is not begun anew by --resume",
+          "[store]") {
   const TemporaryFolder folder;
   const Words resume = {"train", "--resume", "--run", folder / "run"};
   const Outcome stopped =
@@ -151,7 +153,7 @@ TEST_CASE("a run without commits, or whose store was removed, is not begun anew 
   CHECK(recorded_losses(folder / "run").size() == steps);
 }
 
-TEST_CASE("a store is removed as a whole or not at all") {
+TEST_CASE("a store is removed as a whole or not at all", "[store]") {
   const TemporaryFolder folder;
   for (const char* name : {"a", "b"}) fs::create_directory(folder / name);
   REQUIRE(run(tiny_training(folder) + all_on_ssd +
@@ -166,7 +168,7 @@ TEST_CASE("a store is removed as a whole or not at all") {
   CHECK(fs::is_empty(folder / "b"));
 }
 
-TEST_CASE("a flipped bit in committed state is found, named, and never trained on") {
+TEST_CASE("a flipped bit in committed state is found, named, and never trained on", "[store]") {
   const TemporaryFolder folder;
   REQUIRE(run(tiny_training(folder) + all_on_ssd + Words{"--steps", "4"}).exit_code == 0);
   const std::string file = folder / "run/ssd/spillway-store-0.bin";
@@ -187,7 +189,7 @@ TEST_CASE("a flipped bit in committed state is found, named, and never trained o
   CHECK_FALSE(fs::exists(file));
 }
 
-TEST_CASE("what cannot be resumed says why") {
+TEST_CASE("what cannot be resumed says why", "[store]") {
   const TemporaryFolder folder;
   check_refusal(run({"train", "--resume"}), 2, "which run", "--run DIR");
   check_refusal(run({"train", "--resume", "--run", folder / "absent"}), 2, "there is no run",

@@ -47,7 +47,7 @@ std::string hash_of_whole(const TemporaryFolder& folder, const Words& arguments)
 
 }  // namespace
 
-TEST_CASE("a copied run goes on with its own state, and leaves the original alone") {
+TEST_CASE("a copied run goes on with its own state, and leaves the original alone", "[store]") {
   const TemporaryFolder folder;
   const Words arguments = tiny_training(folder) + on_ssd;
   const std::string hash = hash_of_whole(folder, arguments);
@@ -72,7 +72,8 @@ TEST_CASE("a copied run goes on with its own state, and leaves the original alon
   CHECK(end_of(run(resume(folder / "run") + Words{"--steps", "6"}))["weights_hash"] == hash);
 }
 
-TEST_CASE("a run that was moved, or put back from a backup, goes on and can be inspected") {
+TEST_CASE("a run that was moved, or put back from a backup, goes on and can be inspected",
+          "[store]") {
   const TemporaryFolder folder;
   const Words arguments = tiny_training(folder) + on_ssd;
   const std::string hash = hash_of_whole(folder, arguments);
@@ -87,7 +88,7 @@ TEST_CASE("a run that was moved, or put back from a backup, goes on and can be i
   CHECK(end_of(run(resume(folder / "renamed") + Words{"--steps", "6"}))["weights_hash"] == hash);
 }
 
-TEST_CASE("state outside of the folder that two runs claim is refused with both names") {
+TEST_CASE("state outside of the folder that two runs claim is refused with both names", "[store]") {
   const TemporaryFolder folder;
   for (const char* name : {"a", "b", "own"}) fs::create_directory(folder / name);
   const Words arguments = tiny_training(folder) + on_ssd;
@@ -120,7 +121,7 @@ TEST_CASE("state outside of the folder that two runs claim is refused with both 
                    Words{"--steps", "6", "--take-over"}))["weights_hash"] == hash);
 }
 
-TEST_CASE("a copy without its state does not take that of the original") {
+TEST_CASE("a copy without its state does not take that of the original", "[store]") {
   const TemporaryFolder folder;
   const Words arguments = tiny_training(folder) + on_ssd;
   const std::string hash = hash_of_whole(folder, arguments);
@@ -133,7 +134,8 @@ TEST_CASE("a copy without its state does not take that of the original") {
   CHECK(end_of(run(resume(folder / "run") + Words{"--steps", "6"}))["weights_hash"] == hash);
 }
 
-TEST_CASE("a copy that could not be filled can still take over, once the original is gone") {
+TEST_CASE("a copy that could not be filled can still take over, once the original is gone",
+          "[store]") {
   const TemporaryFolder folder;
   fs::create_directory(folder / "a");
   const SmallDisk disk(folder.path() / "small", "100k");
@@ -154,7 +156,8 @@ TEST_CASE("a copy that could not be filled can still take over, once the origina
   CHECK(committed(folder / "twin") == 6);
 }
 
-TEST_CASE("SSD directories that are mounted under other names, in any order, are recognised") {
+TEST_CASE("SSD directories that are mounted under other names, in any order, are recognised",
+          "[store]") {
   const TemporaryFolder folder;
   for (const char* name : {"a", "b"}) fs::create_directory(folder / name);
   const Words arguments = tiny_training(folder) + on_ssd;
@@ -174,7 +177,8 @@ TEST_CASE("SSD directories that are mounted under other names, in any order, are
   CHECK(committed(folder / "run") == 6);
 }
 
-TEST_CASE("a folder that was copied while its run was at work is refused, or goes on exactly") {
+TEST_CASE("a folder that was copied while its run was at work is refused, or goes on exactly",
+          "[store]") {
   const TemporaryFolder folder;
   const Words arguments = tiny_training(folder) + on_ssd;
   const Outcome whole = run(arguments + Words{"--steps", "30", "--run", folder / "whole"});
@@ -209,7 +213,8 @@ TEST_CASE("a folder that was copied while its run was at work is refused, or goe
   CHECK(committed(folder / "run") == 30);
 }
 
-TEST_CASE("no file of a run is opened through a link, and none but its own is written over") {
+TEST_CASE("no file of a run is opened through a link, and none but its own is written over",
+          "[store]") {
   const TemporaryFolder folder;
   const Words arguments = tiny_training(folder) + on_ssd;
   const std::string thesis = folder.write("thesis.txt", "years of work");
@@ -261,7 +266,7 @@ TEST_CASE("no file of a run is opened through a link, and none but its own is wr
   CHECK(untouched());
 }
 
-TEST_CASE("state is for its user alone, everything else as the umask says") {
+TEST_CASE("state is for its user alone, everything else as the umask says", "[store]") {
   const TemporaryFolder folder;
   end_of(run(tiny_training(folder) +
              Words{"--policy", "greedysnake:optimizer_ssd=1,snake=off", "--json", "--steps", "2"}));
@@ -282,7 +287,7 @@ TEST_CASE("state is for its user alone, everything else as the umask says") {
   }
 }
 
-TEST_CASE("two runs that begin in the same second have folders of their own") {
+TEST_CASE("two runs that begin in the same second have folders of their own", "[store]") {
   const TemporaryFolder folder;
   const fs::path before = fs::current_path();
   fs::current_path(folder.path());

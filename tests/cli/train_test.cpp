@@ -60,7 +60,7 @@ TEST_CASE("train --json prints start, steps and end, one object a line") {
   CHECK(json::parse(commits.back())["step"] == 3);
   CHECK(keys(lines[0]) == Words{"event", "model", "policy", "device", "steps", "workload",
                                 "overrides", "memory", "predicted_step_seconds", "seed", "data",
-                                "run", "first_step", "durability", "wear"});
+                                "run", "first_step", "durability", "wear", "io"});
   const json start = json::parse(lines[0]);
   CHECK(start["event"] == "start");
   CHECK(start["policy"] == "zero-infinity");

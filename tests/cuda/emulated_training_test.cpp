@@ -6,6 +6,7 @@
 #include "base/errors.hpp"
 #include "exec/cuda/cuda_streams.hpp"
 #include "exec/stream_plan.hpp"
+#include "policies/gpu_workspaces.hpp"
 #include "tests/cuda/cuda_training.hpp"
 #include "tests/emulator/emulator.hpp"
 
@@ -53,6 +54,18 @@ TEST_CASE("CUDA emulated: the host never waits for the device inside a step", "[
     CHECK(more_calls.count("pageable copy") == 0);
     CHECK(more_calls.at("cudaLaunchHostFunc") > calls.at("cudaLaunchHostFunc"));
   }
+}
+
+TEST_CASE("CUDA emulated: a limit of GPU memory holds for all that training takes there") {
+  const Workbench bench(test::folder_for_many_runs());
+  TrainingOptions o = small(bench, "zero-infinity", 2);
+  o.problem.machine.gpu.limit = 128'000'000;
+  leave_room_for_workspaces(o.problem);
+  const std::size_t before = emulator::device_bytes();
+  const Training training(in_bf16(o));
+  const std::size_t taken = emulator::device_bytes() - before;
+  CHECK(taken <= 128'000'000);
+  CHECK(taken >= training.schedule().use(Tier::gpu).peak_bytes + gpu_workspace_bytes(o.problem));
 }
 
 TEST_CASE("CUDA emulated: steps of a schedule on the GPU alone are replayed as graphs") {

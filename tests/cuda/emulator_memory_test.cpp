@@ -82,11 +82,16 @@ TEST_CASE("copies check the direction, and that both ends lie within one allocat
   CHECK(cudaMemcpy(device, host.data(), 64, cudaMemcpyDeviceToDevice) == cudaErrorInvalidValue);
   CHECK(cudaMemcpy(device + 1, host.data(), 64, cudaMemcpyHostToDevice) == cudaErrorInvalidValue);
   CHECK(cudaMemset(device + 32, 0, 33) == cudaErrorInvalidValue);
-  // Two registrations side by side are two.
+  // Two registrations side by side are one to a copy, unless the machine says otherwise.
   REQUIRE(cudaHostRegister(host.data(), 32, cudaHostRegisterDefault) == cudaSuccess);
   CHECK(cudaHostRegister(host.data() + 31, 8, cudaHostRegisterDefault) ==
         cudaErrorHostMemoryAlreadyRegistered);
   REQUIRE(cudaHostRegister(host.data() + 32, 32, cudaHostRegisterDefault) == cudaSuccess);
+  CHECK(cudaMemcpyAsync(device, host.data(), 33, cudaMemcpyHostToDevice) == cudaSuccess);
+  CHECK(cudaMemcpyAsync(device, host.data(), 65, cudaMemcpyHostToDevice) == cudaErrorInvalidValue);
+  emulator::Machine machine;
+  machine.copies_cross_registrations = false;
+  emulator::set_machine(machine);
   CHECK(cudaMemcpyAsync(device, host.data(), 33, cudaMemcpyHostToDevice) == cudaErrorInvalidValue);
   CHECK(cudaMemcpyAsync(device, host.data(), 32, cudaMemcpyHostToDevice) == cudaSuccess);
   CHECK(cudaHostUnregister(host.data()) == cudaSuccess);

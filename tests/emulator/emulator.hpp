@@ -69,6 +69,8 @@ struct Machine {
   std::size_t shared_bytes = 228 * 1024;
   // False: its wgmma takes descriptors otherwise than documented (the swizzle does nothing).
   bool wgmma_works = true;
+  // False: a copy of host memory that several calls of cudaHostRegister cover is an invalid value.
+  bool copies_cross_registrations = true;
   std::string name = "emulated GPU";
 };
 void set_machine(const Machine& machine);

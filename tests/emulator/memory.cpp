@@ -162,6 +162,20 @@ cudaError_t finish(cudaError_t enqueued) {
   return device_state();
 }
 
+// Bytes from the begin of the area to where memory of its kind ends: host memory that was
+// registered by several calls, one piece after the other, is one where the machine copies across
+// them. With the mutex held.
+std::size_t contiguous_bytes(std::map<std::uintptr_t, Area>::iterator area) {
+  std::size_t bytes = area->second.bytes;
+  if (area->second.owner != Owner::host_registered || !machine().copies_cross_registrations)
+    return bytes;
+  for (auto next = std::next(area); next != areas().by_begin.end(); ++next) {
+    if (next->first != area->first + bytes || next->second.owner != Owner::host_registered) break;
+    bytes += next->second.bytes;
+  }
+  return bytes;
+}
+
 }  // namespace
 
 Place place_of(const void* pointer, std::size_t bytes) {
@@ -169,7 +183,7 @@ Place place_of(const void* pointer, std::size_t bytes) {
   const std::uintptr_t begin = address(pointer);
   const auto area = area_of(begin);
   if (area != areas().by_begin.end()) {
-    if (bytes > area->second.bytes - (begin - area->first)) return Place::invalid;
+    if (bytes > contiguous_bytes(area) - (begin - area->first)) return Place::invalid;
     return area->second.owner == Owner::device ? Place::device : Place::pinned;
   }
   const auto next = areas().by_begin.lower_bound(begin);

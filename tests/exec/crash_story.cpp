@@ -14,6 +14,7 @@
 #include "exec/store_check.hpp"
 #include "tests/exec/child.hpp"
 #include "tests/exec/fault_drive.hpp"
+#include "tests/exec/rings.hpp"
 #include "tests/policies/random_policy.hpp"
 
 namespace spillway::test {
@@ -33,7 +34,8 @@ struct Incarnation {
   std::string policy;                     // for messages
   std::uint64_t seed = 0;                 // of its drive
   FaultPlan plan;                         // of its drive
-  bool has_drive = false;                 // else io_uring itself
+  bool has_drive = false;                 // else the machine's own
+  bool over_threads = false;              // rings of threads; else what io_uring does
   std::optional<std::uint64_t> kill_at;   // what it says n times is the last it says, more or less
   std::chrono::microseconds kill_late{};  // after that
   std::int64_t stop_at = -1;              // a stop is requested once so many steps are reported
@@ -102,7 +104,10 @@ void live(Incarnation incarnation, const std::function<void(const std::string&)>
   const std::shared_ptr<void> at_end(nullptr, [&](void*) {
     if (drive.has_struck()) write("struck\n");
   });
-  if (incarnation.has_drive) incarnation.training.make_ring = drive.factory();
+  incarnation.training.make_ring =
+      incarnation.has_drive
+          ? drive.rings(incarnation.over_threads)
+          : factory_of(incarnation.over_threads ? IoMethod::threads : IoMethod::uring);
   Training training(incarnation.training);
   say(fmt::format("first {}\n", training.first_step()));
   if (training.commit_interval() > 0) {
@@ -192,6 +197,7 @@ class Story {
     if (chance(0.05)) training.durability = {};
     one.seed = random_();
     one.has_drive = chance(0.7);
+    one.over_threads = chance(0.5);
     if (chance(0.3)) one.plan.chances = {0.1, 0.05, 0.05, 0.05, 0.05};
     if (chance(0.3)) one.plan.most_latency = std::chrono::microseconds(100);
     if (chance(0.3)) one.plan.sync_latency = std::chrono::milliseconds(3);
@@ -326,6 +332,7 @@ class Story {
 
   void count(const Incarnation& one, const Diary& diary) {
     ++(one.plan.once ? moments_.power_cuts : moments_.kills);
+    moments_.over_threads += one.over_threads;
     ++moments_.of_policy[policy_.empty() ? "random" : policy_];
     if (!location_ && diary.generation < 0) ++moments_.before_first_commit;
     if (!diary.constructed) ++moments_.starting;
@@ -338,6 +345,7 @@ class Story {
                 ? fmt::format(", a commit every {} steps", one.training.durability.interval)
                 : ", no commits";
     text += fmt::format(", runs of {} steps", one.training.steps_per_run);
+    if (one.over_threads) text += ", over threads";
     if (one.plan.once) {
       text += fmt::format(", {} at request {}, {}", to_string(one.plan.once->fault),
                           one.plan.once->at_request, static_cast<int>(one.plan.once->where));

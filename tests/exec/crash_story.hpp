@@ -29,6 +29,7 @@ enum class Trouble : std::uint8_t {
 struct Moments {
   std::uint64_t stories = 0;
   std::uint64_t power_cuts = 0, kills = 0;  // SIGKILL either way
+  std::uint64_t over_threads = 0;           // of these, with rings of threads
   std::uint64_t before_first_commit = 0;    // of the training: it starts anew
   std::uint64_t starting = 0;               // in the constructor: filling, moving, committing anew
   std::map<std::string, std::uint64_t> of_policy;

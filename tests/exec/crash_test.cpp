@@ -35,9 +35,9 @@ void kill_at_moments(std::uint64_t count) {
   }
   const Moments& moments = stories.moments();
   std::string text = fmt::format(
-      "{} moments in {} trainings: {} power cuts, {} kills; {} before the first commit, {} while "
-      "starting",
-      moments.all(), moments.stories, moments.power_cuts, moments.kills,
+      "{} moments in {} trainings: {} power cuts, {} kills, {} of them over threads; {} before the "
+      "first commit, {} while starting",
+      moments.all(), moments.stories, moments.power_cuts, moments.kills, moments.over_threads,
       moments.before_first_commit, moments.starting);
   for (const auto& [policy, times] : moments.of_policy)
     text += fmt::format("\n  {:4} {}", times, policy);
@@ -47,6 +47,8 @@ void kill_at_moments(std::uint64_t count) {
   // Of every kind there were some.
   CHECK(moments.power_cuts > wanted / 5);
   CHECK(moments.kills > wanted / 20);
+  CHECK(moments.over_threads > wanted / 5);
+  CHECK(moments.over_threads < moments.all() - wanted / 5);
   if (wanted < 200) return;
   CHECK(moments.before_first_commit > 0);
   CHECK(moments.starting > 0);
@@ -59,11 +61,13 @@ void kill_at_moments(std::uint64_t count) {
 
 }  // namespace
 
-TEST_CASE("training that is killed again and again ends with the numbers of one that is not") {
+TEST_CASE("training that is killed again and again ends with the numbers of one that is not",
+          "[store]") {
   kill_at_moments(moments_by_default);
 }
 
-TEST_CASE("committed training on a drive that fails goes on exactly, or stops and says where") {
+TEST_CASE("committed training on a drive that fails goes on exactly, or stops and says where",
+          "[store]") {
   const std::uint64_t by_default = moments_by_default / 2;
   const std::uint64_t wanted = from_environment("SPILLWAY_TEST_MOMENTS", by_default);
   std::uint64_t seed = from_environment("SPILLWAY_TEST_SEED", std::random_device{}());
@@ -82,7 +86,7 @@ TEST_CASE("committed training on a drive that fails goes on exactly, or stops an
   CHECK(moments.stopped < moments.faults);
 }
 
-TEST_CASE("training that is killed two thousand times", "[nightly]") {
+TEST_CASE("training that is killed two thousand times", "[store][nightly]") {
   kill_at_moments(moments_by_night);
 }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "exec/training.hpp"
+#include "tests/exec/rings.hpp"
 #include "tests/exec/training_support.hpp"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -57,18 +58,21 @@ double cpu_seconds() {
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
-TEST_CASE("after start-up neither lanes nor commits allocate, over several runs of a schedule") {
+TEST_CASE("after start-up neither lanes nor commits allocate, over several runs of a schedule",
+          "[store]") {
   if (!SPILLWAY_COUNTS_ALLOCATIONS) {
     WARN("skipped: sanitizers have an allocator of their own");
     return;
   }
   const Workbench bench;
+  const IoMethod ring = GENERATE(from_range(test::rings()));
   for (const char* policy :
        {"greedysnake:optimizer_ssd=1,checkpoints_ssd=1,parameters_ssd=0.5,alpha=0.3",
         "zero-infinity:pipeline_read=on,pipeline_write=on,max_reuse_distance=0", "fuyou",
         "deep-optimizer-states"}) {
-    INFO(policy);
+    INFO(policy << " over " << test::to_string(ring));
     TrainingOptions options = bench.options(policy);
+    options.make_ring = test::factory_of(ring);
     options.durability = {DurabilityMode::on, 2};
     options.steps = 20;
     options.steps_per_run = 5;
@@ -88,9 +92,10 @@ TEST_CASE("after start-up neither lanes nor commits allocate, over several runs 
   }
 }
 
-TEST_CASE("lanes that wait use no processor time") {
+TEST_CASE("lanes that wait use no processor time", "[store]") {
   const Workbench bench;
   TrainingOptions options = bench.options("fuyou");
+  options.make_ring = test::factory_of(GENERATE(from_range(test::rings())));
   options.steps = 3;
   Training training(options);
   double used = 0;

@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "base/errors.hpp"
+#include "exec/io_threads.hpp"
 
 namespace spillway::test {
 
@@ -104,7 +105,7 @@ class FaultDrive::Ring final : public FaultInjector {
 FaultDrive::FaultDrive(std::uint64_t seed, FaultPlan plan) : plan_(plan), random_(seed) {}
 FaultDrive::~FaultDrive() = default;
 
-FaultDrive::RingFactory FaultDrive::factory() {
+RingFactory FaultDrive::factory() {
   return [this](std::span<const int> files, unsigned) -> std::unique_ptr<IoRing> {
     std::uint64_t seed = 0;
     {
@@ -113,6 +114,36 @@ FaultDrive::RingFactory FaultDrive::factory() {
     }
     return std::make_unique<Ring>(*this, seed, files);
   };
+}
+
+RingFactory FaultDrive::threads() {
+  return [this](std::span<const int> descriptors, unsigned depth) {
+    std::vector<File*> files;
+    for (const int descriptor : descriptors) files.push_back(open(descriptor));
+    return make_io_threads(
+        [this, files](const IoRequest& request) {
+          return disturbed(*files[request.file], request, request.file + 1 == files.size());
+        },
+        depth);
+  };
+}
+
+// What FaultInjector does above the drive where rings are its own.
+std::int32_t FaultDrive::disturbed(File& file, const IoRequest& request, bool last_file) {
+  std::size_t bytes = request.bytes;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto hit = [&](double probability) {
+      const bool now = chance(probability);
+      faults_ += now;
+      return now;
+    };
+    if (hit(plan_.chances.interrupted)) return -EINTR;
+    if (hit(plan_.chances.again)) return -EAGAIN;
+    if (bytes > 0 && hit(plan_.chances.short_transfer))
+      bytes = std::max<std::size_t>(random_() % bytes, 1);
+  }
+  return transfer(file, request, bytes, last_file);
 }
 
 FaultDrive::File* FaultDrive::open(int descriptor) {

@@ -1,10 +1,12 @@
 // A drive that fails, below the store: real files behind rings that inject faults, and a volatile
 // cache that a power cut empties.
 //
-// One FaultDrive serves all rings of a process, from any threads; give factory() to whatever makes
-// rings (SsdStoreOptions::make_ring, TrainingOptions::make_ring). What happens follows from the
-// seed, but for the order in which threads come. Requests are numbered from 0 over all rings, as
-// the drive does them, so that one fault, or the power cut, can be put at any of them.
+// One FaultDrive serves all rings of a process, from any threads; give factory(), whose rings do
+// what io_uring may, or threads(), whose rings are Spillway's own (exec/io_threads.hpp) over this
+// drive, to whatever makes rings (SsdStoreOptions::make_ring, TrainingOptions::make_ring). What
+// happens follows from the seed, but for the order in which threads come. Requests are numbered
+// from 0 over all rings, as the drive does them, so that one fault, or the power cut, can be put at
+// any of them.
 //
 // With a volatile cache, what is written stays in memory until a sync of its file, as in a drive's
 // own cache: reads see it, a sync puts it into the file. When power is cut, each write since the
@@ -74,16 +76,16 @@ struct FaultPlan {
 
 class FaultDrive {
  public:
-  using RingFactory =
-      std::function<std::unique_ptr<IoRing>(std::span<const int> files, unsigned depth)>;
-
   explicit FaultDrive(std::uint64_t seed, FaultPlan plan = {});
   ~FaultDrive();
   FaultDrive(const FaultDrive&) = delete;
   FaultDrive& operator=(const FaultDrive&) = delete;
 
-  // Makes rings of this drive, which must outlive them.
+  // Make rings of this drive, which must outlive them.
   RingFactory factory();
+  RingFactory threads();
+  // The one or the other.
+  RingFactory rings(bool over_threads) { return over_threads ? threads() : factory(); }
 
   // Power goes: what survives is written to the files, and all requests fail with EIO from here on.
   void lose_power();
@@ -103,6 +105,7 @@ class FaultDrive {
 
   File* open(int descriptor);
   std::int32_t transfer(File& file, const IoRequest& request, std::size_t bytes, bool last_file);
+  std::int32_t disturbed(File& file, const IoRequest& request, bool last_file);
   // What one request is up against.
   struct Target {
     std::uint64_t number = 0;

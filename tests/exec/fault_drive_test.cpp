@@ -23,12 +23,13 @@ constexpr std::uint64_t blocks = 32;
 
 // A store of 32 blocks in two directories, in stripes of two blocks, on a drive of its own.
 struct Bench {
-  explicit Bench(std::uint64_t seed, FaultPlan plan = {}) : drive(seed, plan) {
+  explicit Bench(std::uint64_t seed, FaultPlan plan = {}, bool over_threads = false)
+      : drive(seed, plan) {
     SsdStoreOptions options;
     options.stripe_bytes = 2 * block;
     options.queue_depth = 8;
     options.keep = true;
-    options.make_ring = drive.factory();
+    options.make_ring = drive.rings(over_threads);
     std::filesystem::create_directories(folder / "a");
     std::filesystem::create_directories(folder / "b");
     store.emplace(std::vector{folder / "a", folder / "b"}, blocks * block, options);
@@ -84,8 +85,9 @@ std::vector<std::byte> after_power_loss(std::uint64_t seed,
 
 }  // namespace
 
-TEST_CASE("reads see what is in the drive's cache, the file has it after a sync and not before") {
-  Bench bench(1, volatile_plan());
+TEST_CASE("reads see what is in the drive's cache, the file has it after a sync and not before",
+          "[store]") {
+  Bench bench(1, volatile_plan(), GENERATE(false, true));
   SsdStore::Channel channel(*bench.store);
   const Arena memory(blocks * block), back(blocks * block);
   fill(memory, 0, blocks, 7);
@@ -103,7 +105,8 @@ TEST_CASE("reads see what is in the drive's cache, the file has it after a sync 
   CHECK(std::memcmp(files.data(), memory.data(), blocks * block) == 0);
 }
 
-TEST_CASE("after a power cut each sector holds what was synced, or something written since") {
+TEST_CASE("after a power cut each sector holds what was synced, or something written since",
+          "[store]") {
   const std::uint64_t first = std::random_device{}();
   INFO("first seed " << first);
   std::size_t all_lost = 0, all_there = 0, torn = 0, older_survived = 0;
@@ -138,7 +141,7 @@ TEST_CASE("after a power cut each sector holds what was synced, or something wri
   CHECK(older_survived > 100);
 }
 
-TEST_CASE("a seed of the failing drive says what is lost") {
+TEST_CASE("a seed of the failing drive says what is lost", "[store]") {
   CHECK(after_power_loss(11) == after_power_loss(11));
   std::vector<std::vector<std::byte>> outcomes;
   for (std::uint64_t seed = 0; seed < 5; ++seed) {
@@ -153,13 +156,13 @@ TEST_CASE("a seed of the failing drive says what is lost") {
         outcomes.end());
 }
 
-TEST_CASE("without power nothing works, and a cut in a child leaves what was synced") {
+TEST_CASE("without power nothing works, and a cut in a child leaves what was synced", "[store]") {
   FaultPlan plan = volatile_plan();
   // Requests 0 .. 15 write the 16 stripes, 16 and 17 sync both files.
   plan.once = FaultPlan::Once{Fault::power_cut, 20};
   const std::uint64_t seed = std::random_device{}();
   INFO("seed " << seed);
-  Bench bench(seed, plan);
+  Bench bench(seed, plan, GENERATE(false, true));
   const ChildEnd end = run_in_child(
       [&](const auto& say) {
         SsdStore::Channel channel(*bench.store);
@@ -187,7 +190,7 @@ TEST_CASE("without power nothing works, and a cut in a child leaves what was syn
   CHECK_THROWS_AS(channel.read(0, memory.data(), block), MachineError);
 }
 
-TEST_CASE("a child that hangs is ended, one that fails says how") {
+TEST_CASE("a child that hangs is ended, one that fails says how", "[store]") {
   const ChildEnd hangs = run_in_child(
       [](const auto& say) {
         say("waiting");
@@ -203,16 +206,17 @@ TEST_CASE("a child that hangs is ended, one that fails says how") {
   CHECK(run_in_child([](const auto&) {}, std::chrono::seconds(60)).finished);
 }
 
-TEST_CASE("one fault strikes once, at the request it is put at") {
+TEST_CASE("one fault strikes once, at the request it is put at", "[store]") {
+  const bool over_threads = GENERATE(false, true);
   const Arena memory(blocks * block), back(blocks * block);
   fill(memory, 0, blocks, 9);
   for (const Fault fault :
        {Fault::io_error, Fault::no_space, Fault::short_transfer, Fault::interrupted, Fault::again,
         Fault::flipped_read, Fault::flipped_write}) {
-    INFO(to_string(fault));
+    INFO(to_string(fault) << (over_threads ? ", over threads" : ""));
     FaultPlan plan;
     plan.once = FaultPlan::Once{fault, fault == Fault::flipped_read ? 17u : 5u};
-    Bench bench(1, plan);
+    Bench bench(1, plan, over_threads);
     SsdStore::Channel channel(*bench.store);
     const auto write = [&] { channel.write(0, memory.data(), blocks * block); };
     if (fault == Fault::io_error || fault == Fault::no_space) {
@@ -234,14 +238,14 @@ TEST_CASE("one fault strikes once, at the request it is put at") {
   }
 }
 
-TEST_CASE("several lanes on one failing drive: each reads what it wrote") {
+TEST_CASE("several lanes on one failing drive: each reads what it wrote", "[store]") {
   const std::uint64_t seed = std::random_device{}();
   INFO("seed " << seed);
   FaultPlan plan = volatile_plan();
   plan.chances = {0.2, 0.1, 0.1, 0.2, 0.2};
   plan.cache_bytes = 8 * block;  // most leaves it without a sync
   plan.most_latency = std::chrono::microseconds(50);
-  Bench bench(seed, plan);
+  Bench bench(seed, plan, GENERATE(false, true));
   constexpr std::uint64_t lanes = 4, share = blocks / lanes;
   std::array<std::size_t, lanes> mismatches{};
   std::vector<std::thread> threads;

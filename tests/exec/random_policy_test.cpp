@@ -12,6 +12,7 @@
 
 #include "tests/exec/bf16_device.hpp"
 #include "tests/exec/fault_drive.hpp"
+#include "tests/exec/rings.hpp"
 #include "tests/exec/training_support.hpp"
 
 namespace spillway::test {
@@ -76,8 +77,8 @@ class Baselines {
   std::map<Key, Losses> losses_;
 };
 
-// Every other seed over a drive that does all that a kernel may, the others over io_uring. Every
-// third one commits its steps.
+// Every other seed over a drive that does all that a kernel may, the others over the machine's own;
+// of either, every other one over threads. Every third seed commits its steps.
 Losses train_at_random(TrainingOptions options, const RandomPolicyOptions& policy) {
   if (policy.seed % 3 == 0)
     options.durability = {DurabilityMode::on, static_cast<std::int64_t>(1 + policy.seed / 3 % 4)};
@@ -85,13 +86,17 @@ Losses train_at_random(TrainingOptions options, const RandomPolicyOptions& polic
   FaultPlan plan;
   plan.chances = {0.1, 0.05, 0.05, 0.05, 0.05};
   FaultDrive drive(policy.seed, plan);
-  if (policy.seed % 2 == 1) options.make_ring = drive.factory();
+  const bool over_threads = policy.seed / 2 % 2 == 1;
+  options.make_ring = policy.seed % 2 == 1
+                          ? drive.rings(over_threads)
+                          : factory_of(over_threads ? IoMethod::threads : IoMethod::uring);
   return train_within_plan(options);
 }
 
 }  // namespace
 
-TEST_CASE("any legal choice of a policy leaves every loss and every weight as resident has them") {
+TEST_CASE("any legal choice of a policy leaves every loss and every weight as resident has them",
+          "[store]") {
   const Workbench bench(folder_for_many_runs());
   Baselines resident(bench);
   const std::uint64_t first = from_environment("SPILLWAY_TEST_SEED", std::random_device{}());
@@ -109,7 +114,7 @@ TEST_CASE("any legal choice of a policy leaves every loss and every weight as re
 // at most 4 terms, AdamW's normalised step makes that a few ulp of the learning rate 1e-3 in a
 // weight, and 12 steps of it move a loss of order 1 by less than 1e-4 of itself (see "snake order
 // agrees to fp32 rounding").
-TEST_CASE("micro-batches added in any order agree with resident to fp32 rounding") {
+TEST_CASE("micro-batches added in any order agree with resident to fp32 rounding", "[store]") {
   const Workbench bench(folder_for_many_runs());
   Baselines resident(bench);
   const std::uint64_t first = from_environment("SPILLWAY_TEST_SEED", std::random_device{}());
@@ -129,7 +134,8 @@ TEST_CASE("micro-batches added in any order agree with resident to fp32 rounding
 
 // From one policy to the next, none of which places or orders anything as the one before: each run
 // is stopped after some step and goes on from its commit.
-TEST_CASE("a training that is stopped and goes on under one random policy after another is exact") {
+TEST_CASE("a training that is stopped and goes on under one random policy after another is exact",
+          "[store]") {
   const Workbench bench(folder_for_many_runs());
   Baselines resident(bench);
   const std::uint64_t first = from_environment("SPILLWAY_TEST_SEED", std::random_device{}());

@@ -83,7 +83,7 @@ void check_tail(const Outcome& whole, const Outcome& tail) {
   CHECK(tail.hash == whole.hash);
 }
 
-TEST_CASE("durability changes no number, and every step is committed in order") {
+TEST_CASE("durability changes no number, and every step is committed in order", "[store]") {
   const Workbench bench;
   const Outcome plain = train(undisturbed(bench));
   for (const std::string& policy : policies()) {
@@ -101,7 +101,8 @@ TEST_CASE("durability changes no number, and every step is committed in order") 
 }
 
 TEST_CASE(
-    "a stop ends after the running step, which is committed, and resuming goes on bit for bit") {
+    "a stop ends after the running step, which is committed, and resuming goes on bit for bit",
+    "[store]") {
   const Workbench bench;
   const Outcome whole = train(undisturbed(bench));
   for (const std::string& policy : policies()) {
@@ -122,7 +123,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("a training goes on under another policy, placement and stripe set") {
+TEST_CASE("a training goes on under another policy, placement and stripe set", "[store]") {
   const Workbench bench;
   const Outcome whole = train(undisturbed(bench));
   const auto& all = policies();
@@ -146,7 +147,7 @@ TEST_CASE("a training goes on under another policy, placement and stripe set") {
   check_tail(whole, train(options));
 }
 
-TEST_CASE("a resumed training must have the same numbers") {
+TEST_CASE("a resumed training must have the same numbers", "[store]") {
   const Workbench bench;
   TrainingOptions options = durable(bench, "fuyou");
   const Outcome head = train(options, 3);
@@ -173,7 +174,8 @@ TEST_CASE("a resumed training must have the same numbers") {
   CHECK(train(other).losses.size() == 60);
 }
 
-TEST_CASE("a store reached by another name is not written over by what is resumed from it") {
+TEST_CASE("a store reached by another name is not written over by what is resumed from it",
+          "[store]") {
   const Workbench bench;
   TrainingOptions options = durable(bench, "fuyou");
   options.ssd = {bench.root() / "ssd-a"};
@@ -187,7 +189,7 @@ TEST_CASE("a store reached by another name is not written over by what is resume
   CHECK(tail.location.generation == 1);
 }
 
-TEST_CASE("a stripe that belongs to another training is left alone") {
+TEST_CASE("a stripe that belongs to another training is left alone", "[store]") {
   const Workbench bench;
   for (const char* name : {"first", "other"}) fs::create_directory(bench.root() / name);
   TrainingOptions options = durable(bench, "fuyou");
@@ -213,7 +215,8 @@ TEST_CASE("a stripe that belongs to another training is left alone") {
   CHECK(rest.first == kept.steps);
 }
 
-TEST_CASE("commits write what rests in memory and a record, and nothing where all is on the ssd") {
+TEST_CASE("commits write what rests in memory and a record, and nothing where all is on the ssd",
+          "[store]") {
   const Workbench bench;
   for (const bool on_ssd : {true, false}) {
     TrainingOptions options =

@@ -40,7 +40,8 @@ void begin(const Workbench& bench, const fs::path& run, const std::vector<fs::pa
 
 }  // namespace
 
-TEST_CASE("a run at work on another computer is not joined, nor one that ended there in silence") {
+TEST_CASE("a run at work on another computer is not joined, nor one that ended there in silence",
+          "[store]") {
   const Workbench bench(folder_for_many_runs());
   const fs::path run = bench.root() / "run";
   begin(bench, run, {}, computer("here", true));
@@ -65,7 +66,7 @@ TEST_CASE("a run at work on another computer is not joined, nor one that ended t
   open_on(computer("there", true), false);
 }
 
-TEST_CASE("a folder is opened by one run at a time, which is named to the others") {
+TEST_CASE("a folder is opened by one run at a time, which is named to the others", "[store]") {
   const Workbench bench(folder_for_many_runs());
   const fs::path run = bench.root() / "run";
   begin(bench, run, {}, this_computer());
@@ -76,7 +77,8 @@ TEST_CASE("a folder is opened by one run at a time, which is named to the others
 }
 
 TEST_CASE(
-    "state outside of its folder is not taken from a run of another computer, where both see it") {
+    "state outside of its folder is not taken from a run of another computer, where both see it",
+    "[store]") {
   const Workbench bench(folder_for_many_runs());
   const fs::path run = bench.root() / "run", copy = bench.root() / "copy";
   begin(bench, run, {bench.root() / "ssd-a", bench.root() / "ssd-b"}, computer("there", true));
@@ -92,7 +94,7 @@ TEST_CASE(
   CHECK(go_on(computer("here", false), false) == 3);
 }
 
-TEST_CASE("a folder is the same, put back, moved, copied or on another computer") {
+TEST_CASE("a folder is the same, put back, moved, copied or on another computer", "[store]") {
   const Workbench bench(folder_for_many_runs());
   const Surroundings here = this_computer();
   const fs::path run = bench.root() / "run", copy = bench.root() / "copy";
@@ -115,7 +117,7 @@ TEST_CASE("a folder is the same, put back, moved, copied or on another computer"
   CHECK(relation(home, home_of(copy, here), id) == Relation::moved);
 }
 
-TEST_CASE("a crash while a copy becomes a run of its own leaves it able to go on") {
+TEST_CASE("a crash while a copy becomes a run of its own leaves it able to go on", "[store]") {
   const Workbench bench(folder_for_many_runs());
   const fs::path run = bench.root() / "run", copy = bench.root() / "copy";
   begin(bench, run, {}, this_computer());
@@ -146,7 +148,8 @@ TEST_CASE("a crash while a copy becomes a run of its own leaves it able to go on
   CHECK(SavedRun::load(Directory(copy)).former_ids.empty());
 }
 
-TEST_CASE("a later store that the folder does not know of is taken where it says so only") {
+TEST_CASE("a later store that the folder does not know of is taken where it says so only",
+          "[store]") {
   const Workbench bench(folder_for_many_runs());
   const fs::path run = bench.root() / "run", elsewhere = bench.root() / "elsewhere";
   begin(bench, run, {bench.root() / "ssd-a"}, this_computer());
@@ -170,7 +173,8 @@ TEST_CASE("a later store that the folder does not know of is taken where it says
   CHECK(go_on(true) == 1);
 }
 
-TEST_CASE("what a killed run was writing goes when its folder is opened, and nothing else") {
+TEST_CASE("what a killed run was writing goes when its folder is opened, and nothing else",
+          "[store]") {
   const Workbench bench(folder_for_many_runs());
   const fs::path run = bench.root() / "run";
   begin(bench, run, {}, this_computer());

@@ -21,9 +21,12 @@ void tell(std::uint64_t first, std::uint64_t count) {
   std::cerr << count << " stories from seed " << first << ": " << text << "\n";
 }
 
-TEST_CASE("runs that are copied, moved, linked, killed and resumed lose nothing") { tell(1, 20); }
+TEST_CASE("runs that are copied, moved, linked, killed and resumed lose nothing", "[store]") {
+  tell(1, 20);
+}
 
-TEST_CASE("200 stories of runs that are copied, moved, linked, killed and resumed", "[slow]") {
+TEST_CASE("200 stories of runs that are copied, moved, linked, killed and resumed",
+          "[store][slow]") {
   tell(1000, 200);
 }
 

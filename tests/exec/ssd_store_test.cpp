@@ -1,20 +1,22 @@
 #include "exec/ssd_store.hpp"
 
-#include <linux/filter.h>
-#include <linux/seccomp.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <optional>
 #include <random>
+#include <stdexcept>
 #include <vector>
 
 #include "exec/arena.hpp"
 #include "exec/available_memory.hpp"
 #include "tests/exec/io_test_support.hpp"
+#include "tests/exec/rings.hpp"
+#include "tests/refused_calls.hpp"
 
 using namespace spillway;
 using namespace spillway::test;
@@ -26,11 +28,14 @@ constexpr std::uint64_t mebibyte = std::uint64_t{1} << 20;
 
 using Paths = std::vector<std::filesystem::path>;
 
-SsdStore::Options with_stripe(std::uint64_t stripe_bytes) {
+// Each test that transfers anything does it over every ring.
+SsdStore::Options with_stripe(std::uint64_t stripe_bytes, IoMethod ring) {
   SsdStore::Options options;
   options.stripe_bytes = stripe_bytes;
+  options.make_ring = factory_of(ring);
   return options;
 }
+SsdStore::Options over(IoMethod ring) { return with_stripe(mebibyte, ring); }
 
 void fill_random(std::byte* to, std::uint64_t bytes, std::mt19937_64& random) {
   for (std::uint64_t i = 0; i < bytes; i += 8) {
@@ -66,28 +71,15 @@ class LoweredLimit {
   rlimit before_{};
 };
 
-// From here on io_uring_setup fails with `error_number` on this thread, as under a container's
-// profile.
-void deny_io_uring(unsigned error_number) {
-  sock_filter program[] = {
-      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_io_uring_setup, 0, 1),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | error_number),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-  };
-  sock_fprog filter{4, program};
-  if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
-      ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) != 0) {
-    throw std::runtime_error("no seccomp filters here");
-  }
-}
-
 }  // namespace
 
-TEST_CASE("what is written to the store is read back: random runs over 1 to 3 directories") {
+TEST_CASE("what is written to the store is read back: random runs over 1 to 3 directories",
+          "[store]") {
   const std::uint64_t seed = std::random_device{}();
   INFO("seed " << seed);
   std::mt19937_64 random(seed);
+  const IoMethod ring = GENERATE(from_range(rings()));
+  INFO(to_string(ring));
   const bool direct = GENERATE(true, false);
   const bool registered = GENERATE(true, false);
   const std::size_t directories = GENERATE(1u, 2u, 3u);
@@ -95,7 +87,7 @@ TEST_CASE("what is written to the store is read back: random runs over 1 to 3 di
   Paths paths;
   for (std::size_t i = 0; i < directories; ++i) paths.push_back(folders[i].path());
 
-  SsdStore::Options options = with_stripe(block * (1 + random() % 16));
+  SsdStore::Options options = with_stripe(block * (1 + random() % 16), ring);
   options.direct = direct;
   options.queue_depth = static_cast<unsigned>(1 + random() % 32);
   const std::uint64_t blocks = 300;
@@ -128,10 +120,11 @@ TEST_CASE("what is written to the store is read back: random runs over 1 to 3 di
   CHECK(channel.bytes_written() == written);
 }
 
-TEST_CASE("stripes go round the files, and the files go away with the store") {
+TEST_CASE("stripes go round the files, and the files go away with the store", "[store]") {
+  const IoMethod ring = GENERATE(from_range(rings()));
   const TemporaryFolder folder, other;
   {
-    const SsdStore store({folder.path(), other.path()}, 5 * block, with_stripe(2 * block));
+    const SsdStore store({folder.path(), other.path()}, 5 * block, with_stripe(2 * block, ring));
     REQUIRE(store.files() ==
             Paths{folder / "spillway-store-0.bin", other / "spillway-store-1.bin"});
     const Arena memory(5 * block);
@@ -150,9 +143,11 @@ TEST_CASE("stripes go round the files, and the files go away with the store") {
   CHECK(holds_nothing(other.path()));
 }
 
-TEST_CASE("a kept store is read again by the next run, and only with the same shape") {
+TEST_CASE("a kept store is read again by the next run, and only with the same shape", "[store]") {
   const TemporaryFolder folder;
-  SsdStore::Options options;
+  // What one kind of ring has written, any other reads.
+  SsdStore::Options options = over(GENERATE(from_range(rings())));
+  const IoMethod reader = GENERATE(from_range(rings()));
   options.keep = true;
   const Arena memory(mebibyte);
   std::memset(memory.data(), 42, mebibyte);
@@ -168,6 +163,7 @@ TEST_CASE("a kept store is read again by the next run, and only with the same sh
     CHECK(contains(message_of<InputError>(other_folders), "spillway-store-1.bin is missing"));
   }
   options.keep = false;
+  options.make_ring = factory_of(reader);
   {
     const SsdStore store({folder.path()}, mebibyte, options);
     const Arena back(mebibyte);
@@ -177,12 +173,13 @@ TEST_CASE("a kept store is read again by the next run, and only with the same sh
   CHECK(holds_nothing(folder.path()));
 }
 
-TEST_CASE("a file left by a crash is replaced by zeros") {
+TEST_CASE("a file left by a crash is replaced by zeros", "[store]") {
+  const IoMethod ring = GENERATE(from_range(rings()));
   const TemporaryFolder folder;
   const Arena memory(mebibyte);
   std::memset(memory.data(), 'x', mebibyte);
   {
-    SsdStore::Options options;
+    SsdStore::Options options = over(ring);
     options.keep = true;
     const SsdStore left({folder.path()}, 3 * mebibyte, options);
     SsdStore::Channel(left).write(0, memory.data(), mebibyte);
@@ -191,7 +188,7 @@ TEST_CASE("a file left by a crash is replaced by zeros") {
   CHECK(contents(store.files()[0]) == std::string(mebibyte, '\0'));
 }
 
-TEST_CASE("a file that is not the store's is neither written, emptied nor removed") {
+TEST_CASE("a file that is not the store's is neither written, emptied nor removed", "[store]") {
   const TemporaryFolder folder, elsewhere;
   const std::string precious(3 * mebibyte, 'x');
   const std::filesystem::path stripe = folder / "spillway-store-0.bin";
@@ -236,7 +233,8 @@ TEST_CASE("a file that is not the store's is neither written, emptied nor remove
   CHECK(read_file(elsewhere / "backup") == before);
 }
 
-TEST_CASE("a name that becomes a link while the store is in use leads its removal nowhere") {
+TEST_CASE("a name that becomes a link while the store is in use leads its removal nowhere",
+          "[store]") {
   const TemporaryFolder folder, elsewhere;
   write_file(elsewhere / "precious", "text");
   const std::filesystem::path stripe = folder / "spillway-store-0.bin";
@@ -250,7 +248,7 @@ TEST_CASE("a name that becomes a link while the store is in use leads its remova
   CHECK(std::filesystem::is_symlink(stripe));
 }
 
-TEST_CASE("the files of a store are for their user alone") {
+TEST_CASE("the files of a store are for their user alone", "[store]") {
   const TemporaryFolder folder;
   SsdStore::Options options;
   options.record_bytes = 8192;
@@ -261,7 +259,7 @@ TEST_CASE("the files of a store are for their user alone") {
   }
 }
 
-TEST_CASE("two runs cannot share a store") {
+TEST_CASE("two runs cannot share a store", "[store]") {
   const TemporaryFolder folder, other;
   {
     const SsdStore store({folder.path()}, mebibyte);
@@ -290,7 +288,7 @@ TEST_CASE("two runs cannot share a store") {
   CHECK(store.size() == mebibyte);
 }
 
-TEST_CASE("a store larger than the disk is refused before anything is created") {
+TEST_CASE("a store larger than the disk is refused before anything is created", "[store]") {
   const TemporaryFolder folder;
   const auto two_exbibytes = [&] { SsdStore({folder.path()}, std::uint64_t{1} << 61); };
   const std::string message = message_of<MachineError>(two_exbibytes);
@@ -301,7 +299,7 @@ TEST_CASE("a store larger than the disk is refused before anything is created") 
   CHECK(holds_nothing(folder.path()));
 }
 
-TEST_CASE("directories on one small file system share its room") {
+TEST_CASE("directories on one small file system share its room", "[store]") {
   const SmallFilesystem disk("tmpfs", "size=4m");
   if (!disk.mounted()) {
     WARN("skipped: " << disk.reason());
@@ -317,7 +315,7 @@ TEST_CASE("directories on one small file system share its room") {
   CHECK(reserved <= mebibyte);  // real blocks were taken
 }
 
-TEST_CASE("when reserving fails half-way, nothing stays behind") {
+TEST_CASE("when reserving fails half-way, nothing stays behind", "[store]") {
   const TemporaryFolder folder, other;
   std::string message;
   {
@@ -334,7 +332,7 @@ TEST_CASE("when reserving fails half-way, nothing stays behind") {
   CHECK(holds_nothing(other.path()));
 }
 
-TEST_CASE("bad directories and options are the user's input") {
+TEST_CASE("bad directories and options are the user's input", "[store]") {
   const TemporaryFolder folder;
   CHECK(contains(message_of<InputError>([] { SsdStore({}, mebibyte); }), "no directory"));
   const auto missing = [&] { SsdStore({folder / "nowhere"}, mebibyte); };
@@ -342,14 +340,16 @@ TEST_CASE("bad directories and options are the user's input") {
                  (folder / "nowhere").string() + ": there is no such directory"));
   write_file(folder / "file", "text");
   CHECK_THROWS_AS(SsdStore({folder / "file"}, mebibyte), InputError);
-  CHECK_THROWS_AS(SsdStore({folder.path()}, mebibyte, with_stripe(1000)), InputError);
-  CHECK_THROWS_AS(SsdStore({folder.path()}, mebibyte, with_stripe(0)), InputError);
+  CHECK_THROWS_AS(SsdStore({folder.path()}, mebibyte, with_stripe(1000, IoMethod::threads)),
+                  InputError);
+  CHECK_THROWS_AS(SsdStore({folder.path()}, mebibyte, with_stripe(0, IoMethod::threads)),
+                  InputError);
   SsdStore::Options no_queue;
   no_queue.queue_depth = 0;
   CHECK_THROWS_AS(SsdStore({folder.path()}, mebibyte, no_queue), InputError);
 }
 
-TEST_CASE("a directory without write permission is the machine's") {
+TEST_CASE("a directory without write permission is the machine's", "[store]") {
   const TemporaryFolder folder;
   std::filesystem::permissions(
       folder.path(), std::filesystem::perms::owner_read | std::filesystem::perms::owner_exec);
@@ -359,26 +359,51 @@ TEST_CASE("a directory without write permission is the machine's") {
   CHECK(contains(message, "check the permissions"));
 }
 
-TEST_CASE("a file system without unbuffered I/O works through the page cache, with a warning") {
+TEST_CASE("a file system without unbuffered I/O works through the page cache, with a warning",
+          "[store]") {
+  const IoMethod ring = GENERATE(from_range(rings()));
   const SmallFilesystem disk("ramfs", "");
   if (!disk.mounted()) {
     WARN("skipped: " << disk.reason());
     return;
   }
-  const SsdStore store({disk.path()}, mebibyte);
+  const SsdStore store({disk.path()}, mebibyte, over(ring));
   REQUIRE(store.warnings().size() == 1);
   CHECK(contains(store.warnings()[0], "unbuffered I/O is not possible"));
   const Arena memory(mebibyte), back(mebibyte);
   SsdStore::Channel channel(store);
   channel.write(0, memory.data(), mebibyte);
+  channel.sync();
   channel.read(0, back.data(), mebibyte);
   CHECK(std::memcmp(memory.data(), back.data(), mebibyte) == 0);
 }
 
-TEST_CASE("channels of two threads work side by side") {
+TEST_CASE(
+    "a file system that takes O_DIRECT and refuses the transfer is used through the page cache",
+    "[store]") {
+  const IoMethod ring = GENERATE(from_range(rings()));
+  INFO(to_string(ring));
+  const TemporaryFolder folder;
+  std::optional<SsdStore> store;
+  on_thread([&] {  // where the first unbuffered read fails
+    if (!refuse_call(SYS_pread64, EINVAL)) throw std::runtime_error("no seccomp filters here");
+    store.emplace(Paths{folder.path()}, mebibyte, over(ring));
+  });
+  REQUIRE(store->warnings().size() == 1);
+  CHECK(contains(store->warnings()[0], "unbuffered I/O is not possible (Invalid argument)"));
+  const Arena memory(mebibyte), back(mebibyte);
+  SsdStore::Channel channel(*store);
+  channel.write(0, memory.data(), mebibyte);
+  channel.sync();
+  channel.read(0, back.data(), mebibyte);
+  CHECK(std::memcmp(memory.data(), back.data(), mebibyte) == 0);
+}
+
+TEST_CASE("channels of two threads work side by side", "[store]") {
   const TemporaryFolder folder;
   const std::uint64_t half = 4 * mebibyte;
-  const SsdStore store({folder.path()}, 2 * half, with_stripe(64 * 1024));
+  const IoMethod ring = GENERATE(from_range(rings()));
+  const SsdStore store({folder.path()}, 2 * half, with_stripe(64 * 1024, ring));
   const Arena memory(2 * half), back(2 * half);
   std::mt19937_64 random(1);
   fill_random(memory.data(), 2 * half, random);
@@ -394,30 +419,11 @@ TEST_CASE("channels of two threads work side by side") {
   CHECK(std::memcmp(memory.data(), back.data(), 2 * half) == 0);
 }
 
-TEST_CASE("where io_uring is switched off, the error says how to allow it") {
+TEST_CASE("without locked memory, transfers work unregistered and a warning says so", "[store]") {
+  const IoMethod ring = GENERATE(from_range(rings()));
+  INFO(to_string(ring));
   const TemporaryFolder folder;
-  const SsdStore store({folder.path()}, mebibyte);
-  const std::string denied = message_of<MachineError>([&] {
-    on_thread([&] {
-      deny_io_uring(EPERM);
-      SsdStore::Channel channel(store);
-    });
-  });
-  CHECK(contains(denied, "cannot set up io_uring: Operation not permitted"));
-  CHECK(contains(denied, "kernel.io_uring_disabled"));
-  CHECK(contains(denied, "seccomp"));
-  const std::string absent = message_of<MachineError>([&] {
-    on_thread([&] {
-      deny_io_uring(ENOSYS);
-      SsdStore::Channel channel(store);
-    });
-  });
-  CHECK(contains(absent, "this kernel has no io_uring"));
-}
-
-TEST_CASE("without locked memory, transfers work unregistered and a warning says so") {
-  const TemporaryFolder folder;
-  const SsdStore store({folder.path()}, mebibyte);
+  const SsdStore store({folder.path()}, mebibyte, over(ring));
   const Arena memory(16 * mebibyte), back(mebibyte);
   std::vector<std::string> warnings;
   {
@@ -430,19 +436,22 @@ TEST_CASE("without locked memory, transfers work unregistered and a warning says
       channel.read(0, back.data(), mebibyte);
     });
   }
-  REQUIRE(warnings.size() == 1);
-  CHECK(contains(warnings[0], "ulimit -l"));
+  // Threads lock no memory.
+  REQUIRE(warnings.size() == (ring == IoMethod::uring ? 1 : 0));
+  if (ring == IoMethod::uring) CHECK(contains(warnings[0], "ulimit -l"));
   CHECK(std::memcmp(memory.data(), back.data(), mebibyte) == 0);
 }
 
-TEST_CASE("memory over 1 GiB is registered in pieces, and a transfer may cross them", "[slow]") {
+TEST_CASE("memory over 1 GiB is registered in pieces, and a transfer may cross them",
+          "[store][slow]") {
   const std::uint64_t gibibyte = std::uint64_t{1} << 30;
   if (available_memory() < 3 * gibibyte) {
     WARN("skipped: less than 3 GiB of memory available");
     return;
   }
+  const IoMethod ring = GENERATE(from_range(rings()));
   const TemporaryFolder folder;
-  const SsdStore store({folder.path()}, 4 * mebibyte);
+  const SsdStore store({folder.path()}, 4 * mebibyte, over(ring));
   const Arena memory(gibibyte + 8 * mebibyte), back(4 * mebibyte);
   std::byte* across = memory.data() + gibibyte - 2 * mebibyte - 8 * block;
   std::mt19937_64 random(1);

@@ -8,6 +8,7 @@
 #include "exec/store_check.hpp"
 #include "exec/training.hpp"
 #include "tests/exec/io_test_support.hpp"
+#include "tests/exec/rings.hpp"
 #include "tests/exec/training_support.hpp"
 
 namespace spillway::test {
@@ -39,9 +40,10 @@ Ended train(const TrainingOptions& options, std::int64_t stop_at = -1) {
   return {result.steps, result.weights_hash, training.store_location()};
 }
 
-// Notes what is asked of the drive, in order, over all rings.
+// Notes what is asked of the drive, in order, over all rings of a kind.
 class Notes {
  public:
+  explicit Notes(IoMethod rings) : make_(factory_of(rings)) {}
   struct Note {
     IoKind kind;
     bool record;  // the file of records, which is a ring's last
@@ -58,7 +60,7 @@ class Notes {
   class Ring final : public IoRing {
    public:
     Ring(Notes& notes, std::span<const int> files, unsigned depth)
-        : notes_(notes), files_(files.size()), ring_(make_io_uring(files, depth)) {}
+        : notes_(notes), files_(files.size()), ring_(notes.make_(files, depth)) {}
     void queue(const IoRequest& request) override {
       {
         const std::lock_guard lock(notes_.mutex_);
@@ -79,14 +81,16 @@ class Notes {
     std::size_t files_;
     std::unique_ptr<IoRing> ring_;
   };
+  const RingFactory make_;
   std::mutex mutex_;
 };
 
-TEST_CASE("a record that may be in the drive's cache only is made durable before it is relied on") {
+TEST_CASE("a record that may be in the drive's cache only is made durable before it is relied on",
+          "[store]") {
   const Workbench bench(folder_for_many_runs());
   TrainingOptions options = durable(bench, on_ssd);
   options.resume = find_resume_point(train(options, 3).location);
-  Notes notes;
+  Notes notes(GENERATE(from_range(rings())));
   options.make_ring = notes.factory();
   train(options);
   bool synced = false;
@@ -97,12 +101,14 @@ TEST_CASE("a record that may be in the drive's cache only is made durable before
   CHECK(synced);
 }
 
-TEST_CASE("every record is written by turns after a sync of all stripes, and then synced") {
+TEST_CASE("every record is written by turns after a sync of all stripes, and then synced",
+          "[store]") {
   const Workbench bench(folder_for_many_runs());
+  const IoMethod ring = GENERATE(from_range(rings()));
   for (const char* policy : {"resident", on_ssd}) {
-    INFO(policy);
+    INFO(policy << " over " << to_string(ring));
     TrainingOptions options = durable(bench, policy);
-    Notes notes;
+    Notes notes(ring);
     options.make_ring = notes.factory();
     train(options);
     int stripes_synced = 0, records = 0;
@@ -126,7 +132,7 @@ TEST_CASE("every record is written by turns after a sync of all stripes, and the
   }
 }
 
-TEST_CASE("a stripe of another training is not overwritten, unless asked for") {
+TEST_CASE("a stripe of another training is not overwritten, unless asked for", "[store]") {
   const Workbench bench(folder_for_many_runs());
   TrainingOptions options = durable(bench, on_ssd);
   const Ended other = train(options, 3);
@@ -141,7 +147,8 @@ TEST_CASE("a stripe of another training is not overwritten, unless asked for") {
   CHECK(train(mine).steps == 12);
 }
 
-TEST_CASE("a training that goes on without commits leaves the last one alone until it is done") {
+TEST_CASE("a training that goes on without commits leaves the last one alone until it is done",
+          "[store]") {
   const Workbench bench(folder_for_many_runs());
   const std::uint64_t hash = train(durable(bench, "resident")).hash;
   for (const char* policy : {"resident", on_ssd}) {
@@ -164,7 +171,8 @@ TEST_CASE("a training that goes on without commits leaves the last one alone unt
   }
 }
 
-TEST_CASE("a training with all its steps behind it can be opened for its weights, also moved") {
+TEST_CASE("a training with all its steps behind it can be opened for its weights, also moved",
+          "[store]") {
   const Workbench bench(folder_for_many_runs());
   TrainingOptions options = durable(bench, on_ssd);
   options.keep_store = true;
@@ -185,7 +193,7 @@ TEST_CASE("a training with all its steps behind it can be opened for its weights
              Catch::Contains("larger --steps"));
 }
 
-TEST_CASE("a training that failed, or was never run, goes on from its last commit") {
+TEST_CASE("a training that failed, or was never run, goes on from its last commit", "[store]") {
   const Workbench bench(folder_for_many_runs());
   const std::uint64_t hash = train(durable(bench, "resident")).hash;
   for (const char* policy : {"resident", on_ssd}) {
@@ -216,7 +224,7 @@ TEST_CASE("a training that failed, or was never run, goes on from its last commi
   }
 }
 
-TEST_CASE("weights that cannot be written leave the committed state where it is") {
+TEST_CASE("weights that cannot be written leave the committed state where it is", "[store]") {
   const Workbench bench(folder_for_many_runs());
   TrainingOptions options = durable(bench, on_ssd);
   StoreLocation location;
@@ -246,7 +254,8 @@ void rename_files(const fs::path& folder, const std::string& from, const std::st
   }
 }
 
-TEST_CASE("a directory that vanishes stops committed training with a message, as a missing one") {
+TEST_CASE("a directory that vanishes stops committed training with a message, as a missing one",
+          "[store]") {
   const Workbench bench(folder_for_many_runs());
   for (const char* policy : {"resident", on_ssd}) {
     for (const char* which : {"ssd-a", "ssd-b"}) {
@@ -280,7 +289,7 @@ TEST_CASE("a directory that vanishes stops committed training with a message, as
   }
 }
 
-TEST_CASE("what lies in a directory is found, and a chunk that was changed is named") {
+TEST_CASE("what lies in a directory is found, and a chunk that was changed is named", "[store]") {
   const Workbench bench(folder_for_many_runs());
   TrainingOptions options = durable(bench, on_ssd);
   const Ended head = train(options, 3);
@@ -308,7 +317,7 @@ TEST_CASE("what lies in a directory is found, and a chunk that was changed is na
   CHECK(bad[0].offset == at);
 }
 
-TEST_CASE("a forged record whose chunks cross the store's own boundaries is refused") {
+TEST_CASE("a forged record whose chunks cross the store's own boundaries is refused", "[store]") {
   const Workbench bench(folder_for_many_runs());
   TrainingOptions options = durable(bench, on_ssd);
   options.stripe_bytes = 8192;  // several chunks a part

@@ -145,7 +145,7 @@ class Story {
       options = spoiled(options, {static_cast<int>(random_() % units), moment / 10});
     }
     FaultDrive drive(random_(), plan);
-    options.make_ring = drive.factory();
+    options.make_ring = drive.rings(random_() % 2 == 0);
     StreamRecord record;
     try {
       training_ = std::make_unique<Training>(on_streams(options, record, streams));
@@ -240,36 +240,36 @@ void tell_stories(std::optional<Trouble> only, std::uint64_t count) {
 
 }  // namespace
 
-TEST_CASE("Streams: a training that is stopped at any moment goes on exactly", "[streams]") {
+TEST_CASE("Streams: a training that is stopped at any moment goes on exactly", "[store][streams]") {
   tell_stories(Trouble::stop, 6);
 }
 
 TEST_CASE("Streams: a device that fails at any moment ends training, which goes on exactly",
-          "[streams]") {
+          "[store][streams]") {
   tell_stories(Trouble::device, 5);
 }
 
 TEST_CASE("Streams: a call that fails at any moment ends training, which goes on exactly",
-          "[streams]") {
+          "[store][streams]") {
   tell_stories(Trouble::call, 5);
 }
 
 TEST_CASE("Streams: a drive that fails at any moment ends training, which goes on exactly",
-          "[streams]") {
+          "[store][streams]") {
   tell_stories(Trouble::drive, 5);
 }
 
 TEST_CASE("Streams: a gradient that is not finite ends training, which goes on exactly",
-          "[streams]") {
+          "[store][streams]") {
   tell_stories(Trouble::gradient, 5);
 }
 
-TEST_CASE("Streams: one trouble after another, and every step is exact", "[streams]") {
+TEST_CASE("Streams: one trouble after another, and every step is exact", "[store][streams]") {
   tell_stories(std::nullopt, 6);
 }
 
 TEST_CASE("Streams: a step that is left out is the one the blocking device leaves out",
-          "[streams]") {
+          "[store][streams]") {
   const Workbench bench(folder_for_many_runs());
   Watchdog watchdog;
   const std::uint64_t seed = Seeds(1).first;

@@ -59,7 +59,7 @@ TEST_CASE("Streams: any legal choice of a policy has the numbers of the device t
     plan.chances = {0.1, 0.05, 0.05, 0.05, 0.05};
     plan.most_latency = std::chrono::microseconds(random() % 2 * 100);
     FaultDrive drive(seed, plan);
-    if (random() % 2 == 0) options.make_ring = drive.factory();
+    if (random() % 2 == 0) options.make_ring = drive.rings(random() % 2 == 0);
     check_on_streams(options, {.seed = random(), .most_delay_us = random() % 4 == 0 ? 0 : 100});
   }
 }

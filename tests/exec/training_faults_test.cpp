@@ -9,6 +9,7 @@
 
 #include "tests/exec/child.hpp"
 #include "tests/exec/fault_drive.hpp"
+#include "tests/exec/rings.hpp"
 #include "tests/exec/training_support.hpp"
 
 namespace spillway::test {
@@ -36,8 +37,8 @@ TrainingOptions options_of(const Workbench& bench, const std::string& policy) {
 }
 
 // All of a training's losses, to the bit, as text.
-std::string train_to_text(TrainingOptions options, FaultDrive& drive) {
-  options.make_ring = drive.factory();
+std::string train_to_text(TrainingOptions options, FaultDrive& drive, bool over_threads) {
+  options.make_ring = drive.rings(over_threads);
   std::string text;
   Training training(std::move(options));
   const TrainingResult result = training.run(
@@ -58,7 +59,7 @@ class Baselines {
     const auto [entry, is_new] = runs_.try_emplace(policy);
     if (is_new) {
       FaultDrive drive(0);
-      entry->second.losses = train_to_text(options_of(bench_, policy), drive);
+      entry->second.losses = train_to_text(options_of(bench_, policy), drive, false);
       entry->second.requests = drive.requests();
     }
     return entry->second;
@@ -71,11 +72,11 @@ class Baselines {
 
 // In a process of its own, so that a hang is seen.
 ChildEnd train_in_child(const Workbench& bench, const std::string& policy, std::uint64_t seed,
-                        const FaultPlan& plan) {
+                        const FaultPlan& plan, bool over_threads) {
   return run_in_child(
       [&](const auto& say) {
         FaultDrive drive(seed, plan);
-        say(train_to_text(options_of(bench, policy), drive));
+        say(train_to_text(options_of(bench, policy), drive, over_threads));
       },
       limit);
 }
@@ -96,7 +97,8 @@ void check_failure(const std::string& message) {
 
 }  // namespace
 
-TEST_CASE("one fault at a random request: training goes on exactly, or stops and says where") {
+TEST_CASE("one fault at a random request: training goes on exactly, or stops and says where",
+          "[store]") {
   const Workbench bench(folder_for_many_runs());
   Baselines undisturbed(bench);
   const std::uint64_t seed = std::random_device{}();
@@ -113,9 +115,10 @@ TEST_CASE("one fault at a random request: training goes on exactly, or stops and
     FaultPlan plan;
     plan.once = FaultPlan::Once{faults[static_cast<std::size_t>(round) % faults.size()],
                                 random() % expected.requests};
-    INFO("round " << round << ": " << policy << ", " << to_string(plan.once->fault)
-                  << " at request " << plan.once->at_request);
-    const ChildEnd end = train_in_child(bench, policy, random(), plan);
+    const bool over_threads = random() % 2 == 0;
+    INFO("round " << round << ": " << policy << (over_threads ? ", over threads, " : ", ")
+                  << to_string(plan.once->fault) << " at request " << plan.once->at_request);
+    const ChildEnd end = train_in_child(bench, policy, random(), plan, over_threads);
     REQUIRE_FALSE(end.timed_out);
     REQUIRE(end.signal == 0);
     if (end.finished) {
@@ -132,11 +135,12 @@ TEST_CASE("one fault at a random request: training goes on exactly, or stops and
   CHECK(went_on > 0);
 }
 
-TEST_CASE("a drive that is slow, short and busy all the time changes no loss") {
+TEST_CASE("a drive that is slow, short and busy all the time changes no loss", "[store]") {
   const Workbench bench(folder_for_many_runs());
   Baselines undisturbed(bench);
   const std::uint64_t seed = std::random_device{}();
   INFO("seed " << seed);
+  const bool over_threads = GENERATE(false, true);
   for (const char* policy : policies) {
     for (const bool volatile_cache : {false, true}) {
       FaultPlan plan;
@@ -144,8 +148,9 @@ TEST_CASE("a drive that is slow, short and busy all the time changes no loss") {
       plan.volatile_cache = volatile_cache;
       plan.cache_bytes = 1 << 20;
       plan.most_latency = std::chrono::microseconds(200);
-      INFO(policy << (volatile_cache ? ", with a volatile cache" : ""));
-      const ChildEnd end = train_in_child(bench, policy, seed, plan);
+      INFO(policy << (volatile_cache ? ", with a volatile cache" : "")
+                  << (over_threads ? ", over threads" : ""));
+      const ChildEnd end = train_in_child(bench, policy, seed, plan, over_threads);
       REQUIRE_FALSE(end.timed_out);
       CHECK(end.uncaught == "");
       CHECK(end.said == undisturbed.of(policy).losses);
@@ -153,14 +158,17 @@ TEST_CASE("a drive that is slow, short and busy all the time changes no loss") {
   }
 }
 
-TEST_CASE("a directory of the ssd tier that vanishes: exact, or stopped with a message") {
+TEST_CASE("a directory of the ssd tier that vanishes: exact, or stopped with a message",
+          "[store]") {
   const Workbench bench;
   Baselines undisturbed(bench);
+  const IoMethod ring = GENERATE(from_range(rings()));
   for (const char* policy : policies) {
-    INFO(policy);
+    INFO(policy << " over " << to_string(ring));
     const ChildEnd end = run_in_child(
         [&](const auto& say) {
           TrainingOptions options = options_of(bench, policy);
+          options.make_ring = factory_of(ring);
           options.ssd = {bench.root() / "ssd-a", bench.root() / "vanishes"};
           std::filesystem::create_directories(options.ssd[1]);
           const std::filesystem::path vanishes = options.ssd[1];

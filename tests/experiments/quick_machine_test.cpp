@@ -107,6 +107,8 @@ TEST_CASE("what identifies a measurement: program, computer, device, drives, ker
   differs([](auto& r) { r.device = "GPU 0: some name"; });
   differs([](auto& r) { r.threads = 2; });
   differs([](auto& r) { r.drives = {"/proc"}; });
+  if (usual_io().method == IoMethod::uring)
+    differs([](auto& r) { r.io = choose_io(IoMethod::threads); });
   differs([](auto& r) { r.drives.push_back(r.drives[0]); });
   differs([](auto& r) { r.model.hidden *= 2; });
   differs([](auto& r) { r.workload.sequence *= 2; });
