@@ -26,6 +26,10 @@ endif()
 set(CMAKE_CXX_EXTENSIONS OFF)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+# Libraries in a folder lib beside a program are taken first, so that scripts/gpu-bundle --prebuilt can bring them along.
+# With an old-style RPATH, what those libraries themselves need is looked for there, too.
+list(PREPEND CMAKE_BUILD_RPATH "$ORIGIN/lib")
+add_link_options(-Wl,--disable-new-dtags)
 if(SPILLWAY_SANITIZE)
   # With sanitizers g++ 12 takes parts of std::regex for uninitialized.
   target_compile_options(spillway_options INTERFACE -fsanitize=${SPILLWAY_SANITIZE} -fno-omit-frame-pointer -g

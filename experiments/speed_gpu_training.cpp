@@ -76,10 +76,12 @@ void write_text(const std::filesystem::path& path) {
 
 }  // namespace
 
+// The targets are the lower ends of what docs/cuda.md counts on; scripts/gpu_check/verdicts.py has
+// them, too, and a test holds them together.
 std::vector<GpuTrainingShape> gpu_training_shapes(bool quick) {
   std::vector<GpuTrainingShape> shapes = {
-      {load_model("gpt2-124m", {}), 1024, {64, 32, 16, 8, 4}, quick ? 20 : 60, 0.45}};
-  if (!quick) shapes.push_back({load_model("gpt2-1.5b", {}), 1024, {32, 16, 8, 4, 2, 1}, 24, 0.50});
+      {load_model("gpt2-124m", {}), 1024, {64, 32, 16, 8, 4}, quick ? 20 : 60, 0.40}};
+  if (!quick) shapes.push_back({load_model("gpt2-1.5b", {}), 1024, {32, 16, 8, 4, 2, 1}, 24, 0.46});
   return shapes;
 }
 

@@ -8,17 +8,18 @@ import datetime
 import json
 import pathlib
 import shutil
-import tarfile
 import tempfile
 
 from .machine import folder_name
-from .session import FORMAT, Failure, unpack
+from .packs import restore
+from .session import FORMAT, PASSED, Failure
 from .training import median
-from .verdicts import MISSED, verdicts
+from .verdicts import MISSED, best_of_torch, verdicts
 
 BEGIN = "<!-- made by scripts/gpu-report: begin -->"
 END = "<!-- made by scripts/gpu-report: end -->"
 NOTHING = "No figure of a real GPU is recorded yet."
+MOST_TRACE_BYTES = 1000000  # what the repository takes as one file
 
 
 def today():
@@ -49,12 +50,21 @@ def commands(numbered):
 
 
 def heading(summary):
-    gpu, host = summary["gpu"], summary["host"]
-    return [f"### {gpu['name']}", "",
-            f"{gpu['name']} ({gpu['memory_mib']} MiB, compute capability {gpu['compute_capability']}), driver {gpu['driver']}, "
-            f"CUDA {summary['nvcc'] or 'unknown'}; {host['cpu']}, {host['cores']} processors, "
-            f"{host['memory_available_gb']} GB of host memory free; {host['system']}, kernel {host['kernel']}; "
-            f"{summary['date']}.", ""]
+    gpu, host, facts = summary["gpu"], summary["host"], summary["facts"]
+    lines = [f"### {gpu['name']}", "",
+             f"{gpu['name']} ({gpu['memory_mib']} MiB, compute capability {gpu['compute_capability']}), driver {gpu['driver']}, "
+             f"CUDA {summary['nvcc'] or 'unknown'}; {host['cpu']}, {host['cores']} processors, "
+             f"{host['memory_available_gb']} GB of host memory free; {host['system']}, kernel {host['kernel']}; "
+             f"{summary['date']}.", ""]
+    machine, libraries = facts.get("machine"), facts.get("libraries", {})
+    if machine:
+        limits = [f"{machine['cgroup_memory'] / 1e9:.0f} GB of memory"] if machine["cgroup_memory"] else []
+        limits += [f"{machine['cgroup_cores']:g} processors"] if machine["cgroup_cores"] else []
+        lines += [f"Drive: {machine['disk_free_gb']:g} GB free, {machine['disk_kind']}; O_DIRECT {machine['direct_io']}, "
+                  f"io_uring {machine['io_uring']}; container limits: {', '.join(limits) or 'none'}; cuBLASLt "
+                  f"{libraries.get('cublaslt_version') or 'unknown'}; PyTorch {machine['torch'] or 'none'}; compute-sanitizer: "
+                  f"{facts.get('sanitizer', 'not tried')}.", ""]
+    return lines
 
 
 def verdicts_table(summary):
@@ -63,14 +73,19 @@ def verdicts_table(summary):
     return ["#### What is held to", "", "Figures are for an H200.", ""] + table(("", "target", "measured", ""), rows)
 
 
-def steps_table(summary):
-    """Build and tests; what measures has tables of its own, and is here only if it did not pass."""
+def parts_table(summary):
+    """What checks; what measures has tables of its own, and is here only if it did not pass."""
     rows = []
-    for step in summary["steps"]:
-        if step["part"] in ("build", "test") or step["result"] != "passed":
-            command = step["commands"][0] if step["commands"] else ""
-            rows.append((step["part"], step["name"], step["result"], step["note"], code(command) if command else ""))
-    return ["#### Checks", ""] + table(("part", "step", "result", "note", "command"), rows) if rows else []
+    for part in summary["parts"]:
+        if part["stage"] in ("start", "right") or part["result"] != PASSED:
+            command = code(part["commands"][0]) if part["commands"] else ""
+            rows.append((part["stage"], part["name"], part["result"], f"{part['seconds']:g}", part["note"], command))
+    return ["#### Checks", ""] + table(("stage", "part", "result", "s", "note", "command"), rows) if rows else []
+
+
+def failures_table(facts):
+    rows = [(tag, name, why) for tag, group in facts.get("tests", {}).items() for name, why in group["failed"].items()]
+    return ["#### Tests that failed", ""] + table(("tag", "test", "why"), rows) if rows else []
 
 
 def policies_table(facts):
@@ -97,7 +112,7 @@ def mfu_table(facts):
 
 
 def figures_table(facts):
-    rows = []
+    rows, torch = [], best_of_torch(facts)
     for figure in facts.get("figures", []):
         target = figure.get("target")
         if target:
@@ -106,12 +121,17 @@ def figures_table(facts):
         else:
             held = ""
         what = "; ".join(text for text in (figure["what"], figure.get("note", "")) if text)
+        best = figure.get("best_of_eight")
+        of_best = f"{number(best['ratio'])} ({best['what']})" if best else ""
+        rate, backend = torch.get(figure["name"].removeprefix("gpu/"), (None, ""))
         rows.append((code(figure["name"]), what, f"{number(figure['value'])} {figure['unit']}",
-                     number(figure["roofline"]), number(figure["ratio"]), held))
+                     number(figure["roofline"]), number(figure["ratio"]), of_best, held,
+                     f"{number(rate)} ({backend.lower().replace('_attention', '')})" if rate else ""))
     if not rows:
         return []
-    return ["#### Kernels and training beside what the GPU gives", "", code("spillway bench gpu"), ""] + table(
-        ("figure", "what", "value", "held against", "ratio", "target"), rows)
+    head = ["#### Kernels and training beside what the GPU gives", "", code("spillway bench gpu") + ", PyTorch in the same minutes", ""]
+    return head + table(
+        ("figure", "what", "value", "held against", "ratio", "of the best algorithm", "target", "PyTorch, TFLOP/s"), rows)
 
 
 def validation_table(facts):
@@ -129,9 +149,9 @@ def validation_table(facts):
                       number(row["predicted"]), number(row["measured"]),
                       f"{100 * row['error']:+.1f} %" + (" (extrapolated)" if row["extrapolated"] else ""),
                       row["bound_by"] or "", percent(row["of_bound"]),
-                      f"{row['busiest']} {percent(row['lanes'][row['busiest']])}"))
+                      f"{row['busiest']} {percent(row['lanes'][row['busiest']])}", percent(row["simulated"][row["busiest"]])))
     lines += table(("", "model", "policy", "batch", "limits", "predicted, s", "measured, s", "error", "bound by",
-                    "of the bound", "busiest lane"), cells)
+                    "of the bound", "busiest lane", "simulated"), cells)
     lanes = sorted({lane for row in rows for lane in row["lanes"]})
     lines += table(("", "gpu memory", "host memory", *lanes),
                    [(index, row["gpu_memory"], row["host_memory"],
@@ -141,8 +161,10 @@ def validation_table(facts):
 
 def markdown(summary):
     facts = summary["facts"]
-    lines = heading(summary) + verdicts_table(summary) + steps_table(summary) + policies_table(facts)
+    lines = heading(summary) + verdicts_table(summary) + parts_table(summary) + failures_table(facts) + policies_table(facts)
     lines += figures_table(facts) + mfu_table(facts) + validation_table(facts)
+    if summary.get("left_out"):
+        lines += ["Left out of the packed results: " + "; ".join(summary["left_out"]) + ".", ""]
     return "\n".join(lines)
 
 
@@ -150,43 +172,41 @@ def markdown(summary):
 
 
 def write(out, summary):
-    """OUT/report.md, and OUT/results.tgz with all that is to be kept."""
+    """OUT/report.md."""
     if "gpu" in summary:
-        (out / "report.md").write_text(markdown(summary))
-    with tarfile.open(out / "results.tgz.part", "w:gz") as archive:
-        for path in result_files(out):
-            archive.add(path, arcname=f"results/{path.relative_to(out)}")
-    (out / "results.tgz.part").replace(out / "results.tgz")
-
-
-def result_files(out):
-    """Logs travel too, cut to their ends: the machine may be gone when somebody asks."""
-    names = [out / "summary.json", out / "report.md"]
-    names += sorted(out.glob("machine-*.toml")) + sorted(out.glob("traces/*.json.gz")) + sorted(out.glob("logs/*.log"))
-    return [path for path in names if path.exists() and path.stat().st_size < 1000000]
+        fresh = out / "report.md.part"
+        fresh.write_text(markdown(summary))
+        fresh.replace(out / "report.md")
 
 
 # --- at home ---
 
 
 def collect(root, source):
-    """Results of OUT or of results.tgz into traces/recorded/GPU, and into the tables of docs/gpu.md."""
-    if source.is_file():
+    """Results of OUT or of what was packed into traces/recorded/GPU, and into the tables of docs/gpu.md."""
+    if source.is_file() or not (source / "summary.json").exists():
         with tempfile.TemporaryDirectory() as folder:
-            unpack(source, folder)
-            return collect(root, pathlib.Path(folder) / "results")
+            restore(source, pathlib.Path(folder))
+            return take_over(root, pathlib.Path(folder), source)
+    return take_over(root, source, source)
+
+
+def take_over(root, folder, source):
     try:
-        summary = json.loads((source / "summary.json").read_text())
+        summary = json.loads((folder / "summary.json").read_text())
     except (OSError, ValueError) as error:
         raise Failure(f"{source}: no summary.json of gpu-check: {error}") from error
     if summary.get("format") != FORMAT or "gpu" not in summary:
-        raise Failure(f"{source}/summary.json is of another version of gpu-check, or of a build without a GPU")
+        raise Failure(f"{source}: its summary.json is of another version of gpu-check, or of a call that saw no GPU")
     target = root / "traces" / "recorded" / folder_name(summary["gpu"]["name"])
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
     (target / "summary.json").write_text(json.dumps(summary, indent=1) + "\n")
-    for path in [*sorted(source.glob("machine-*.toml")), *sorted(source.glob("traces/*.json.gz"))]:
-        shutil.copyfile(path, target / path.name)
+    for path in [*sorted(folder.glob("machine-*.toml")), *sorted(folder.glob("traces/*.json.gz"))]:
+        if path.stat().st_size < MOST_TRACE_BYTES:
+            shutil.copyfile(path, target / path.name)
+        else:
+            print(f"{path.name} is not recorded: {path.stat().st_size / 1e6:.1f} MB is more than the repository takes as one file")
     refresh(root)
     return target
 

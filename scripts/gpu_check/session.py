@@ -1,9 +1,11 @@
-"""A session of gpu-check: steps that are done once, each with a time limit, remembered in a folder.
+"""A session of gpu-check: parts of the plan that are done once, each with a time limit, remembered in a folder.
 
-A step is a function that runs commands. What it found out goes into `facts`, what became of it into `steps`;
-both are written to OUT/summary.json after every step, so that a call that is ended loses one step at most.
+A part is a function that runs commands. What it found out goes into `facts`, what became of it into `parts`; both are in
+OUT/summary.json, which is written before and after every part, and packed (packs.py). So a call that is killed loses no
+more than the part under way. A part that was under way when a call was killed is tried once more, after all others.
 """
 
+import ctypes
 import fnmatch
 import json
 import os
@@ -14,8 +16,10 @@ import subprocess
 import tarfile
 import time
 
-PASSED, FAILED, SKIPPED, LEFT = "passed", "FAILED", "skipped", "left"
-FORMAT = 1
+PASSED, FAILED, SKIPPED, LEFT, RUNNING = "passed", "FAILED", "skipped", "left", "running"
+FORMAT = 2
+LONG = 600  # seconds: more than any part has, whose own limit ends a command
+MOST_KILLS = 2  # of calls in which one part was under way
 
 
 class Failure(Exception):
@@ -23,18 +27,18 @@ class Failure(Exception):
 
 
 class Skip(Exception):
-    """The step cannot be done here; the message says why."""
+    """The part cannot be done here; the message says why."""
 
 
 class OutOfTime(Exception):
-    """The time of this call is used up; the step is done by the next call."""
+    """The time of this call is used up; the part is done by the next call."""
 
 
 class Finished:
     """What a command left behind."""
 
-    def __init__(self, code=0, out="", err=""):
-        self.code, self.out, self.err = code, out, err
+    def __init__(self, code=0, out="", err="", late=False):
+        self.code, self.out, self.err, self.late = code, out, err, late
 
     def json(self, what):
         try:
@@ -44,16 +48,22 @@ class Finished:
 
 
 class Session:
-    def __init__(self, out, seconds, program, dry=False, only="*", speak=print):
-        self.out, self.program, self.dry, self.speak = pathlib.Path(out), program, dry, speak
-        self.seconds, self.deadline = seconds, time.monotonic() + seconds
-        self.part, self.only = "", only
-        self.commands, self.log = [], None
+    """`seconds` are those of this call, `budget` those of all calls together."""
+
+    def __init__(self, out, seconds, program, budget=float("inf"), dry=False, only="*", speak=print, saved=None):
+        self.out, self.program, self.dry, self.speak = pathlib.Path(out), pathlib.Path(program), dry, speak
+        self.seconds, self.began = seconds, time.monotonic()
+        self.deadline, self.part_deadline = self.began + seconds, None
+        self.budget, self.only = budget, only
+        self.saved = saved or (lambda: None)  # called after every part
+        self.commands, self.log, self.last = [], None, Finished()
+        self.environment = {}  # of the commands of ours
         self.help_texts = {}
-        self.summary = {"format": FORMAT, "steps": [], "facts": {}}
+        self.summary = {"format": FORMAT, "parts": [], "facts": {}, "spent_seconds": 0}
         if not dry:
             (self.out / "logs").mkdir(parents=True, exist_ok=True)
             self.load()
+        self.spent_before = self.summary["spent_seconds"]
 
     # --- what is remembered ---
 
@@ -71,124 +81,143 @@ class Session:
             known = {}
         if known.get("format") == FORMAT:
             self.summary = known
+        for entry in self.summary["parts"]:
+            if entry["result"] == RUNNING:
+                entry["kills"] = entry.get("kills", 0) + 1
+                entry["result"] = LEFT if entry["kills"] < MOST_KILLS else FAILED
+                entry["note"] = f"it was under way when a call was killed ({entry['kills']} of {MOST_KILLS})"
+                self.summary["spent_seconds"] += entry["expected"]
+
+    def spent(self):
+        return self.spent_before + time.monotonic() - self.began
 
     def save(self):
         if self.dry:
             return
+        self.summary["spent_seconds"] = round(self.spent(), 1)
         part = self.out / "summary.json.part"
         part.write_text(json.dumps(self.summary, indent=1) + "\n")
         part.replace(self.out / "summary.json")
 
-    def forget(self, part):
-        """The steps of this part are done again."""
-        self.summary["steps"] = [step for step in self.summary["steps"] if step["part"] != part]
-        self.save()
+    def entry(self, name):
+        return next((entry for entry in self.summary["parts"] if entry["name"] == name), None)
 
     def result_of(self, name):
-        for step in self.summary["steps"]:
-            if step["name"] == name:
-                return step["result"]
-        return None
+        entry = self.entry(name)
+        return entry and entry["result"]
 
-    def of_part(self, part):
-        return [step for step in self.summary["steps"] if step["part"] == part]
+    def put(self, entry):
+        """In the place of the last one of its name; else at the end."""
+        parts = self.summary["parts"]
+        places = [index for index, other in enumerate(parts) if other["name"] == entry["name"]]
+        if places:
+            parts[places[0]] = entry
+        else:
+            parts.append(entry)
+        self.save()
 
-    # --- steps ---
+    # --- parts ---
 
-    def step(self, name, function, always=False, needs=5):
-        """Does `function` unless an earlier call did. What failed, and what was skipped, is tried again.
+    def order(self, parts):
+        """That of the plan; what a killed call was at comes last, for it may have been the reason, unless others need it."""
+        return sorted(parts, key=lambda part: bool((self.entry(part.name) or {}).get("kills")) and not part.needed)
 
-        With less than `needs` seconds left it is not begun, unless this call never had more."""
-        if not always and (self.result_of(name) == PASSED or not fnmatch.fnmatch(name, self.only)):
+    def due(self, part):
+        """What passed is not done again; what failed, and what was skipped, is. What was under way in two calls that
+        were killed is not tried a third time."""
+        known = self.entry(part.name) or {}
+        wanted = fnmatch.fnmatch(part.name, self.only) and known.get("result") != PASSED
+        return part.always or (wanted and known.get("kills", 0) < MOST_KILLS)
+
+    def do(self, part, function):
+        """Does `function` if it is due. With less time left than it is expected to take it is not begun, unless this call
+        never had more."""
+        if not self.due(part):
             return
         if self.dry:
-            self.speak(f"# {self.part}: {name}")
             try:
                 function()
             except Skip as skip:
                 self.speak(f"# skipped: {skip}")
             return
         self.commands, began = [], time.monotonic()
-        self.log = open(self.out / "logs" / (name.replace(" ", "-").replace("/", "-") + ".log"), "w")
+        self.part_deadline = began + part.limit
+        kills = (self.entry(part.name) or {}).get("kills", 0)
+        entry = {"stage": part.stage, "name": part.name, "result": RUNNING, "seconds": 0, "expected": part.seconds, "note": "",
+                 "commands": [], "kills": kills}
         result, note = PASSED, ""
-        try:
-            if self.time_left() < max(5, min(needs, 0.9 * self.seconds)):
-                raise OutOfTime("no time was left" if self.time_left() < 5 else "too little time was left")
-            note = function() or ""
-        except OutOfTime as error:
-            result, note = LEFT, str(error)
-        except Skip as error:
-            result, note = SKIPPED, str(error)
-        except Failure as error:
-            result, note = FAILED, str(error)
-        except OSError as error:
-            result, note = FAILED, f"{error.strerror}: {error.filename}"
-        finally:
-            self.log.close()
+        with open(self.out / "logs" / (file_name(part.name) + ".log"), "w") as self.log:
+            try:
+                if self.time_left() < max(min(5, 0.9 * self.seconds), min(part.seconds, 0.9 * self.seconds)):
+                    raise OutOfTime("too little time was left")
+                self.put(entry)
+                note = function() or ""
+            except OutOfTime as error:
+                result, note = LEFT, str(error)
+            except Skip as error:
+                result, note = SKIPPED, str(error)
+            except Failure as error:
+                result, note = FAILED, str(error)
+            except OSError as error:
+                result, note = FAILED, f"{error.strerror}: {error.filename}"
+            except Exception as error:  # pylint: disable=broad-except
+                # An answer in another form than expected, say: it costs its own part only.
+                result, note = FAILED, f"{type(error).__name__}: {error}"
+        self.part_deadline = None
         seconds = round(time.monotonic() - began, 1)
-        entry = {"part": self.part, "name": name, "result": result, "seconds": seconds, "note": note,
-                 "commands": list(dict.fromkeys(self.commands))[:12]}
-        others = [step for step in self.summary["steps"] if step["name"] != name]
-        self.summary["steps"] = others + [entry]
-        self.save()
-        self.speak(f"   {result:<8} {name} ({seconds:g} s){': ' + note if note else ''}")
+        self.put({**entry, "result": result, "seconds": seconds, "note": note,
+                  "commands": list(dict.fromkeys(self.commands))[:12]})
+        self.saved()
+        self.speak(f"   {result:<8} {part.name} ({seconds:g} s){': ' + note if note else ''}")
 
     # --- commands ---
 
     def time_left(self):
-        return self.deadline - time.monotonic()
+        """Of this call and of all of them."""
+        return min(self.deadline - time.monotonic(), self.budget - self.spent())
+
+    def part_left(self):
+        """Of the time limit of the part under way."""
+        return self.part_deadline - time.monotonic() if self.part_deadline else LONG
 
     def plain(self, argv):
         """The command as a person would type it: without this machine's paths."""
-        text = shlex.join(str(word) for word in argv)
-        return text.replace(str(self.program), "spillway").replace(str(self.out) + "/", "OUT/")
+        text = shlex.join(str(word) for word in argv).replace(str(self.program), "spillway").replace(str(self.out) + "/", "OUT/")
+        for folder in (self.program.parent / "tests", self.program.parent, pathlib.Path(__file__).parent):
+            text = text.replace(f"{folder}/", "")
+        return text
 
-    def run(self, argv, limit, env=None, note=True, watch=None):
-        """Runs a command for at most `limit` seconds, and no longer than this call has.
+    def run(self, argv, limit, env=None, note=True, watch=None, ours=True):
+        """Runs a command for at most `limit` seconds, and no longer than the part and this call have.
 
-        Returns what it printed, whatever its exit code. `watch`, called every 5 ms with the process, may
-        end it. With `note`, the command stands beside the figures of the step.
+        Returns what it printed, whatever its exit code; it is in `last`, too, where this ends in an exception. `watch`,
+        called every 5 ms with the process, may end it. With `note`, the command stands beside the figures of the part.
+        `ours` are commands that need the libraries that the program needs.
         """
         argv = [str(word) for word in argv]
         if note:
             self.commands.append(self.plain(argv))
         if self.dry:
-            self.speak(shlex.join(argv))
+            self.speak("  " + shlex.join(argv))
             return Finished()
-        allowed = min(limit, self.time_left())
-        if allowed < 1:
+        self.last = Finished()
+        part_left = self.part_left()
+        allowed = min(limit, part_left, self.time_left())
+        if allowed < 1 and self.time_left() < 1:
             raise OutOfTime("no time was left")
+        if allowed < 1:
+            raise Failure("the part's time limit was used up before its last command")
         self.log.write(f"$ {shlex.join(argv)}\n")
         self.log.flush()
-        out_path, err_path = self.out / "logs" / "stdout", self.out / "logs" / "stderr"
-        ended = time.monotonic() + allowed
-        with open(out_path, "wb") as out, open(err_path, "wb") as err:
-            process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=out, stderr=err,
-                                       env={**os.environ, **(env or {})}, preexec_fn=os.setpgrp)
-            try:
-                while process.poll() is None:
-                    if time.monotonic() > ended:
-                        break
-                    if watch:
-                        watch(process)
-                    try:
-                        process.wait(0.005 if watch else 0.2)
-                    except subprocess.TimeoutExpired:
-                        pass
-            finally:
-                late = process.poll() is None
-                if late:
-                    os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
-        finished = Finished(process.returncode, out_path.read_text(errors="replace"),
-                            err_path.read_text(errors="replace"))
-        self.log.write(f"{finished.out}{finished.err}-> {'ended' if late else finished.code}\n\n")
+        environment = {**os.environ, **(self.environment if ours else {}), **(env or {})}
+        self.last = finish(argv, allowed, environment, self.out / "logs", watch)
+        self.log.write(f"{self.last.out}{self.last.err}-> {'ended' if self.last.late else self.last.code}\n\n")
         self.log.flush()
-        if late and allowed < limit:
+        if self.last.late and allowed < min(limit, part_left):
             raise OutOfTime(f"it needs more than the {allowed:.0f} s that were left")
-        if late:
-            raise Failure(f"took longer than {limit} s: {argv[0]}")
-        return finished
+        if self.last.late:
+            raise Failure(f"took longer than {allowed:.0f} s: {argv[0]}")
+        return self.last
 
     def succeed(self, argv, limit, **options):
         """Runs a command that has to end with exit code 0."""
@@ -203,29 +232,59 @@ class Session:
     def supports(self, command, option):
         """Whether `spillway COMMAND` of this build has the option."""
         if command not in self.help_texts:
-            self.help_texts[command] = self.ask(command, "--help")
+            self.help_texts[command] = self.question(command, "--help").out
         return option in self.help_texts[command].replace(",", " ").replace("=", " ").split()
 
-    def speed_tests(self):
-        """The names that `spillway bench` of this build knows."""
-        try:
-            listed = json.loads(self.ask("bench", "--list", "--json"))
-        except ValueError:
-            return []
-        return [test["name"] for kind in listed.values() for test in kind]
-
-    def ask(self, *words):
-        """What the program says of itself; asked in a dry run, too."""
-        return self.question(*words).out
-
     def question(self, *words):
-        """Runs the program for an answer, outside of any step."""
+        """Asks the program about itself, in a dry run, too; not noted."""
         try:
             done = subprocess.run([str(word) for word in (self.program, *words)], capture_output=True, text=True,
-                                  check=False)
-        except OSError as error:
+                                  check=False, env={**os.environ, **self.environment}, timeout=60)
+        except (OSError, subprocess.TimeoutExpired) as error:
             return Finished(127, "", str(error))
         return Finished(done.returncode, done.stdout, done.stderr)
+
+
+LIBC = ctypes.CDLL(None)  # loaded here, for little may be done between fork and exec
+PR_SET_PDEATHSIG = 1
+
+
+def own_group():
+    """Of a process that is about to become a command: all its processes can be ended, and it ends with gpu-check, even
+    where that is killed, for the next call needs the GPU."""
+    os.setpgrp()
+    LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def finish(argv, seconds, environment, folder, watch=None):
+    """Runs a command, all of whose processes are ended after so many seconds. Its words go to files first, so that it
+    never waits for a reader, and so that they are there whatever becomes of it."""
+    out_path, err_path = folder / "stdout", folder / "stderr"
+    ended = time.monotonic() + seconds
+    with open(out_path, "wb") as out, open(err_path, "wb") as err:
+        process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=environment,
+                                   preexec_fn=own_group)
+        try:
+            while process.poll() is None and time.monotonic() < ended:
+                if watch:
+                    watch(process)
+                try:
+                    process.wait(0.005 if watch else 0.2)
+                except subprocess.TimeoutExpired:
+                    pass
+        finally:
+            late = process.poll() is None
+            if late:
+                os.killpg(process.pid, signal.SIGKILL)
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                pass  # it hangs in the driver, where no signal reaches it: the others can still be tried
+    return Finished(process.returncode, out_path.read_text(errors="replace"), err_path.read_text(errors="replace"), late)
+
+
+def file_name(part):
+    return part.replace(" ", "-").replace("/", "-")
 
 
 def unpack(archive, folder):
@@ -242,8 +301,8 @@ def last_words(finished):
     lines = [line for line in (finished.err + "\n" + finished.out).splitlines() if line.strip()]
     for line in lines:
         if line.startswith("spillway: "):
-            return line[len("spillway: "):]
+            return line[len("spillway: "):].strip()
     for line in lines:
-        if "error:" in line.lower():  # the first of a compiler's
+        if "error" in line.lower() and ": " in line:  # the first of a compiler's, or the loader's
             return line.strip()
     return lines[-1].strip() if lines else "it printed nothing"

@@ -53,12 +53,13 @@ def bytes_of(size):
 
 
 def text(session):
-    """What is trained on: a copy of the sources. The program's default is the sources themselves, and somebody may edit
-    them between a run and its resumption."""
+    """What is trained on: a copy of the sources or the one that the bundle brings. The program's default is the sources
+    themselves, and somebody may edit them between a run and its resumption."""
     path = session.out / "text"
     if not session.dry and not path.exists():
         root = pathlib.Path(__file__).resolve().parent.parent.parent
-        sources = sorted([*root.glob("docs/*.md"), *root.glob("*/*.hpp"), *root.glob("*/*.cpp")])
+        brought = root / "text"
+        sources = [brought] if brought.exists() else sorted([*root.glob("docs/*.md"), *root.glob("*/*.hpp"), *root.glob("*/*.cpp")])
         path.write_bytes(b"".join(source.read_bytes() for source in sources))
     return path
 
@@ -70,9 +71,9 @@ def train(session, job, run, steps, limit, extra=(), threads=1, watch=None, note
     if not session.dry and "--resume" not in extra:
         shutil.rmtree(run, ignore_errors=True)
         run.parent.mkdir(parents=True, exist_ok=True)
-    return session.run(session.spillway("train", "--device", job.device, *job.words(), "--steps", steps, "--seed", 7,
-                                        "--threads", threads, "--data", text(session), "--run", run, "--no-export", "--quiet", *extra),
-                       limit, watch=watch, note=note)
+    words = session.spillway("train", "--device", job.device, *job.words(), "--steps", steps, "--seed", 7, "--threads", threads,
+                             "--data", text(session), "--run", run, "--no-export", "--quiet", *extra)
+    return session.run(words, limit, watch=watch, note=note)
 
 
 def train_tight(session, job, run, steps, limit, extra=()):

@@ -19,11 +19,13 @@ std::vector<AttentionCase> cases() {
   return all;
 }
 
-TEST_CASE("Attention's gradients of bf16 on tensor cores are those of fp64 within roundings") {
+TEST_CASE("Attention's gradients of bf16 on tensor cores are those of fp64 within roundings",
+          "[attention]") {
   for (const AttentionCase& c : cases()) check_backward<bf16>(c, Way::fast);
 }
 
-TEST_CASE("Plain attention's gradients are those of fp64 within roundings, for fp32 and bf16") {
+TEST_CASE("Plain attention's gradients are those of fp64 within roundings, for fp32 and bf16",
+          "[attention]") {
   for (const AttentionCase& c : cases()) {
     check_backward<float>(c, Way::fast);  // which is the plain way
     if (c.sizes.tokens < 100) check_backward<bf16>(c, Way::plain);
@@ -31,14 +33,15 @@ TEST_CASE("Plain attention's gradients are those of fp64 within roundings, for f
 }
 
 // Every kernel of the backward pass in several tiles: small enough for a sanitizer.
-TEST_CASE("Attention's gradients of a small text, with every kernel there is", "[sanitizer]") {
+TEST_CASE("Attention's gradients of a small text, with every kernel there is",
+          "[attention][sanitizer][few]") {
   for (const std::int64_t head_size : {16, 32, 64, 96, 128})
     check_backward<bf16>(attention_case(1, 130, 1, head_size, 3), Way::fast);
   check_backward<bf16>(attention_case(2, 70, 2, 40), Way::plain);
   check_backward<float>(attention_case(2, 70, 2, 40), Way::plain);
 }
 
-TEST_CASE("Attention's gradients take large and small scores") {
+TEST_CASE("Attention's gradients take large and small scores", "[attention]") {
   for (const double magnitude : {0.03, 8.0, 24.0}) {
     for (const std::int64_t head_size : {16, 64, 128}) {
       const AttentionCase c = attention_case(1, 130, 2, head_size, 3, magnitude);
@@ -48,7 +51,7 @@ TEST_CASE("Attention's gradients take large and small scores") {
   }
 }
 
-TEST_CASE("Attention's gradients have the same bytes in any order of threads") {
+TEST_CASE("Attention's gradients have the same bytes in any order of threads", "[attention]") {
   for (const std::int64_t head_size : {24, 64, 128}) {
     const AttentionCase c = attention_case(1, 200, 2, head_size);
     INFO(c.name());

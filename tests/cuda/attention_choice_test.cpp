@@ -9,12 +9,13 @@
 namespace spillway::cuda {
 namespace {
 
-TEST_CASE("Hopper's kernels of attention pass their own check on a Hopper") {
+TEST_CASE("Hopper's kernels of attention pass their own check on a Hopper", "[hopper]") {
   if (!is_hopper()) return;
   for (const std::int64_t head_size : {64, 128}) CHECK(check_hopper_attention(head_size) == "");
 }
 
-TEST_CASE("Hopper's kernels of attention are for a Hopper, and heads of 64 and 128") {
+TEST_CASE("Hopper's kernels of attention are for a Hopper, and heads of 64 and 128",
+          "[attention]") {
   CHECK(choose_attention("mma", {64}) == AttentionKernels::mma_sync);
   CHECK(choose_attention("mma", {40}) == AttentionKernels::mma_sync);
   CHECK_THROWS_AS(choose_attention("wgmma", {96}), InputError);
@@ -25,7 +26,7 @@ TEST_CASE("Hopper's kernels of attention are for a Hopper, and heads of 64 and 1
   }
 }
 
-TEST_CASE("SPILLWAY_CUDA_ATTENTION decides which kernels of attention there are") {
+TEST_CASE("SPILLWAY_CUDA_ATTENTION decides which kernels of attention there are", "[attention]") {
   unsetenv("SPILLWAY_CUDA_ATTENTION");
   CHECK(cuda_attention() == "mma");
   for (const char* value : {"mma", "wgmma"}) {

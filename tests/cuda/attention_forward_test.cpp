@@ -23,11 +23,12 @@ std::vector<AttentionCase> cases() {
   return all;
 }
 
-TEST_CASE("Attention of bf16 on tensor cores is that of fp64 within its roundings") {
+TEST_CASE("Attention of bf16 on tensor cores is that of fp64 within its roundings", "[attention]") {
   for (const AttentionCase& c : cases()) check_forward<bf16>(c, Way::fast);
 }
 
-TEST_CASE("Plain attention is that of fp64 within its roundings, for fp32 and bf16") {
+TEST_CASE("Plain attention is that of fp64 within its roundings, for fp32 and bf16",
+          "[attention]") {
   for (const AttentionCase& c : cases()) {
     check_forward<float>(c, Way::fast);  // which is the plain way
     if (c.sizes.tokens < 100) check_forward<bf16>(c, Way::plain);
@@ -35,7 +36,7 @@ TEST_CASE("Plain attention is that of fp64 within its roundings, for fp32 and bf
 }
 
 // Every kernel of the forward pass in several tiles: small enough for a sanitizer.
-TEST_CASE("Attention of a small text, with every kernel there is", "[sanitizer]") {
+TEST_CASE("Attention of a small text, with every kernel there is", "[attention][sanitizer][few]") {
   for (const std::int64_t head_size : {16, 32, 64, 96, 128})
     check_forward<bf16>(attention_case(1, 130, 1, head_size, 3), Way::fast);
   check_forward<bf16>(attention_case(2, 70, 2, 40), Way::plain);
@@ -44,7 +45,7 @@ TEST_CASE("Attention of a small text, with every kernel there is", "[sanitizer]"
 
 // With scores of +-10^3 all weight is on one key, and exponents that are not taken relative to the
 // maximum would overflow; with scores of 10^-3 the output is close to a mean.
-TEST_CASE("Attention takes large and small scores") {
+TEST_CASE("Attention takes large and small scores", "[attention]") {
   for (const double magnitude : {0.03, 16.0, 40.0}) {
     for (const std::int64_t head_size : {16, 64, 128}) {
       const AttentionCase c = attention_case(1, 130, 2, head_size, 3, magnitude);
@@ -56,7 +57,7 @@ TEST_CASE("Attention takes large and small scores") {
 
 // Keys whose scores rise from tile to tile make every tile raise the running maximum; keys whose
 // scores rise slowly stay within what the maximum may lag behind.
-TEST_CASE("Attention follows a maximum that rises with the keys") {
+TEST_CASE("Attention follows a maximum that rises with the keys", "[attention]") {
   for (const double rise : {0.02, 0.5}) {
     const AttentionCase c = attention_case(1, 200, 1, 64);
     INFO("rise " << rise << " per key, " << c.name());
@@ -80,7 +81,7 @@ TEST_CASE("Attention follows a maximum that rises with the keys") {
 // What a GPU with other tensor cores could do differently, it may do: both ways are within the
 // bound of the exact result, so they are within twice that of each other. Closer than chance would
 // have it, they are not asked to be.
-TEST_CASE("Attention on tensor cores is close to its plain twin") {
+TEST_CASE("Attention on tensor cores is close to its plain twin", "[attention]") {
   for (const std::int64_t head_size : {40, 64, 128}) {
     const AttentionCase c = attention_case(2, 130, 2, head_size);
     INFO(c.name());
@@ -94,7 +95,8 @@ TEST_CASE("Attention on tensor cores is close to its plain twin") {
   }
 }
 
-TEST_CASE("Attention without an output, or without a log-sum-exp, has the bits it has with both") {
+TEST_CASE("Attention without an output, or without a log-sum-exp, has the bits it has with both",
+          "[attention]") {
   const auto check_parts = [](const AttentionCase& c, auto element, Way way) {
     using Element = decltype(element);
     INFO(c.name() << ", " << sizeof(Element) << " bytes, "
@@ -117,7 +119,7 @@ TEST_CASE("Attention without an output, or without a log-sum-exp, has the bits i
   }
 }
 
-TEST_CASE("Attention gives the same bytes in any order of threads") {
+TEST_CASE("Attention gives the same bytes in any order of threads", "[attention]") {
   for (const std::int64_t head_size : {24, 64, 128}) {
     const AttentionCase c = attention_case(1, 200, 2, head_size);
     INFO(c.name());
@@ -136,7 +138,7 @@ TEST_CASE("Attention gives the same bytes in any order of threads") {
 }
 
 // A sequence's result depends on that sequence alone: computing two at once is computing each.
-TEST_CASE("Attention of several sequences is that of each, bit for bit") {
+TEST_CASE("Attention of several sequences is that of each, bit for bit", "[attention]") {
   const AttentionCase both = attention_case(2, 70, 2, 64, 4);
   AttentionCase one = both;
   one.sizes.sequences = 1;
@@ -153,7 +155,7 @@ TEST_CASE("Attention of several sequences is that of each, bit for bit") {
   CHECK(same_bits(apart, together.output));
 }
 
-TEST_CASE("Heads attention cannot compute are refused by name") {
+TEST_CASE("Heads attention cannot compute are refused by name", "[attention]") {
   CHECK_NOTHROW(require_attention_head(768, 12));
   CHECK_NOTHROW(require_attention_head(128, 1));
   CHECK_THROWS_AS(require_attention_head(1024, 4), InputError);  // 256

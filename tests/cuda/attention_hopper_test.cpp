@@ -33,16 +33,18 @@ std::vector<AttentionCase> cases() {
   return all;
 }
 
-TEST_CASE("Attention on Hopper is that of fp64 within its roundings") {
+TEST_CASE("Attention on Hopper is that of fp64 within its roundings", "[hopper]") {
   for (const AttentionCase& c : cases()) check_forward<bf16>(c, Way::fast);
 }
 
-TEST_CASE("Attention's gradients on Hopper are those of fp64 within its roundings", "[slow]") {
+TEST_CASE("Attention's gradients on Hopper are those of fp64 within its roundings",
+          "[hopper][slow]") {
   for (const AttentionCase& c : cases()) check_backward<bf16>(c, Way::fast);
 }
 
 // Small enough for a sanitizer; every kernel, in several tiles.
-TEST_CASE("Attention of a small text on Hopper, with every kernel there is", "[sanitizer]") {
+TEST_CASE("Attention of a small text on Hopper, with every kernel there is",
+          "[hopper][sanitizer]") {
   for (const std::int64_t head_size : {64, 128}) {
     const AttentionCase c = hopper_case(2, 200, 1, head_size, 3);
     check_forward<bf16>(c, Way::fast);
@@ -50,7 +52,7 @@ TEST_CASE("Attention of a small text on Hopper, with every kernel there is", "[s
   }
 }
 
-TEST_CASE("Attention on Hopper takes large and small scores") {
+TEST_CASE("Attention on Hopper takes large and small scores", "[hopper]") {
   for (const double magnitude : {0.03, 16.0, 40.0}) {
     for (const std::int64_t head_size : {64, 128}) {
       const AttentionCase c = hopper_case(1, 200, 2, head_size, 3, magnitude);
@@ -61,7 +63,7 @@ TEST_CASE("Attention on Hopper takes large and small scores") {
 }
 
 // Keys whose scores rise make every tile raise the running maximum.
-TEST_CASE("Attention on Hopper follows a maximum that rises with the keys") {
+TEST_CASE("Attention on Hopper follows a maximum that rises with the keys", "[hopper]") {
   for (const double rise : {0.02, 0.5}) {
     const AttentionCase c = hopper_case(1, 390, 1, 64);
     INFO("rise " << rise << " per key, " << c.name());
@@ -82,7 +84,8 @@ TEST_CASE("Attention on Hopper follows a maximum that rises with the keys") {
   }
 }
 
-TEST_CASE("Attention on Hopper without an output, or without a log-sum-exp, has the same bits") {
+TEST_CASE("Attention on Hopper without an output, or without a log-sum-exp, has the same bits",
+          "[hopper]") {
   for (const std::int64_t head_size : {64, 128}) {
     const AttentionCase c = hopper_case(2, 200, 1, head_size, 7);
     INFO(c.name());
@@ -99,7 +102,7 @@ TEST_CASE("Attention on Hopper without an output, or without a log-sum-exp, has 
 
 // In any order of threads, and however many sequences there are beside it.
 TEST_CASE("Attention on Hopper gives a sequence the same bytes whatever runs beside it, and when",
-          "[slow]") {
+          "[hopper][slow]") {
   for (const std::int64_t head_size : {64, 128}) {
     const AttentionCase both = hopper_case(2, 200, 2, head_size, 4);
     INFO(both.name());
@@ -131,7 +134,8 @@ TEST_CASE("Attention on Hopper gives a sequence the same bytes whatever runs bes
 }
 
 // Heads of other sizes are computed by the other kernels, whichever are asked for.
-TEST_CASE("Asking for Hopper's kernels with heads they do not compute gets the others") {
+TEST_CASE("Asking for Hopper's kernels with heads they do not compute gets the others",
+          "[hopper]") {
   AttentionCase c = hopper_case(1, 70, 2, 80);
   const AttentionInputs<bf16> inputs(c);
   const auto asked = run_forward(c, inputs.qkv, Way::fast);

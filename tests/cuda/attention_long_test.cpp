@@ -34,7 +34,7 @@ double relative_distance(const std::vector<bf16>& a, const std::vector<bf16>& b,
 // 4133 / 64 tiles: one left out, masked wrongly or taken twice would be several times more.
 constexpr double limit = 0x1p-8;
 
-TEST_CASE("Attention of long sequences on tensor cores is that of the plain twin") {
+TEST_CASE("Attention of long sequences on tensor cores is that of the plain twin", "[attention]") {
   for (const std::int64_t tokens : long_sequences()) {
     for (const std::int64_t head_size : {64, 80, 128}) {
       const AttentionCase c = attention_case(1, tokens, 3, head_size);

@@ -59,7 +59,7 @@ void check_masks(std::int64_t sequences_at_once, const std::vector<std::uint8_t>
 
 }  // namespace
 
-TEST_CASE("GptCuda: gradients are bit-identical for every choice of saved activations") {
+TEST_CASE("GptCuda: gradients are bit-identical for every choice of saved activations", "[step]") {
   // Nothing, each tensor alone, all but each, and some others at random: of the 256 subsets a
   // policy could choose.
   const std::uint64_t seed = 20261121;
@@ -81,13 +81,13 @@ TEST_CASE("GptCuda: gradients are bit-identical for every choice of saved activa
   }
 }
 
-TEST_CASE("GptCuda: all choices of saved activations are bit-identical", "[slow]") {
+TEST_CASE("GptCuda: all choices of saved activations are bit-identical", "[step][slow]") {
   std::vector<std::uint8_t> masks;
   for (int mask = 0; mask < 256; ++mask) masks.push_back(static_cast<std::uint8_t>(mask));
   check_masks<bf16>(2, masks);
 }
 
-TEST_CASE("GptCuda: a step leaves nothing behind that another would see") {
+TEST_CASE("GptCuda: a step leaves nothing behind that another would see", "[step]") {
   // The second step's first micro-batch starts the sums anew, and no product meets a new shape.
   const Case test = small_case<bf16>(2);
   const DeviceArray<std::byte> workspace(gpt_workspace_bytes(test.problem));
@@ -102,7 +102,7 @@ TEST_CASE("GptCuda: a step leaves nothing behind that another would see") {
   CHECK(step.gpt().shapes() == shapes);
 }
 
-TEST_CASE("GptCuda: a step captured into a graph has the bits of one that was not") {
+TEST_CASE("GptCuda: a step captured into a graph has the bits of one that was not", "[step]") {
   const Case test = small_case<bf16>(2);
   const DeviceArray<std::byte> workspace(gpt_workspace_bytes(test.problem));
   GptStep<bf16> step(test.problem, workspace, test.parameters, test.tokens, test.targets,

@@ -105,7 +105,7 @@ void check_against_cpu(const GptCase& test, std::int64_t sequences_at_once) {
 
 }  // namespace
 
-TEST_CASE("GptCuda: losses and all gradients are the CPU's, for groups of any size") {
+TEST_CASE("GptCuda: losses and all gradients are the CPU's, for groups of any size", "[step]") {
   // Two micro-batches of four sequences, two layers, three heads of 8, a token table of 37 rows,
   // which the head takes for 64.
   const GptCase test = make_gpt_case(gpt_problem(37, 2, 24, 3, 20, 8, 4));
@@ -115,13 +115,13 @@ TEST_CASE("GptCuda: losses and all gradients are the CPU's, for groups of any si
   }
 }
 
-TEST_CASE("GptCuda: attention in several tiles, with a head of 64") {
+TEST_CASE("GptCuda: attention in several tiles, with a head of 64", "[step]") {
   const GptCase test = make_gpt_case(gpt_problem(67, 1, 64, 1, 70, 2, 2));
   check_against_cpu<float>(test, 2);
   check_against_cpu<bf16>(test, 2);
 }
 
-TEST_CASE("GptCuda: one micro-batch in bf16 has bf16 gradients") {
+TEST_CASE("GptCuda: one micro-batch in bf16 has bf16 gradients", "[step]") {
   // Whose roundings, once a group, are as those of the activations.
   const GptCase test = make_gpt_case(gpt_problem(37, 1, 16, 2, 12, 4, 4));
   const Problem problem = in_precision_of<bf16>(test.problem, 2);
@@ -130,14 +130,14 @@ TEST_CASE("GptCuda: one micro-batch in bf16 has bf16 gradients") {
   check_against_cpu<bf16>(test, 4);
 }
 
-TEST_CASE("GptCuda: a token table that nothing follows is not read beyond its end") {
+TEST_CASE("GptCuda: a token table that nothing follows is not read beyond its end", "[step]") {
   // (67 + 16) x 24 + 2 x 24 = 2040 elements, padded to 2048; 128 rows would be 3072.
   const GptCase test = make_gpt_case(gpt_problem(67, 1, 24, 3, 16, 2, 2));
   check_against_cpu<float>(test, 1);
   check_against_cpu<bf16>(test, 2);
 }
 
-TEST_CASE("GptCuda: the head's chunks fill the scratch planned for it, and no more") {
+TEST_CASE("GptCuda: the head's chunks fill the scratch planned for it, and no more", "[step]") {
   // The rows of the head are as many as fit, or all; beyond 128 a multiple of 128.
   const auto shape_of = [](Problem problem) {
     const DeviceArray<std::byte> workspace(gpt_workspace_bytes(problem));
@@ -153,20 +153,20 @@ TEST_CASE("GptCuda: the head's chunks fill the scratch planned for it, and no mo
   CHECK(shape_of(in_precision_of<bf16>(gpt_problem(37, 1, 24, 3, 20, 4, 4), 1)).first <= 80);
 }
 
-TEST_CASE("GptCuda: one step of a small model", "[sanitizer]") {
+TEST_CASE("GptCuda: one step of a small model", "[step][sanitizer][few]") {
   const GptCase test = make_gpt_case(gpt_problem(37, 1, 24, 3, 20, 4, 2));
   check_against_cpu<float>(test, 2);
   check_against_cpu<bf16>(test, 2);
 }
 
-TEST_CASE("GptCuda: a NaN in the weights reaches the loss") {
+TEST_CASE("GptCuda: a NaN in the weights reaches the loss", "[step]") {
   GptCase test = make_gpt_case(gpt_problem(37, 1, 16, 2, 12, 2, 2));
   test.parameters[0][100] = std::numeric_limits<float>::quiet_NaN();
   const Problem problem = in_precision_of<bf16>(test.problem, 2);
   CHECK(std::isnan(run_cuda_step<bf16>(problem, test.parameters, test.tokens, test.targets).loss));
 }
 
-TEST_CASE("GptCuda accepts GPT models of widths it can compute") {
+TEST_CASE("GptCuda accepts GPT models of widths it can compute", "[step]") {
   const auto make = [](const Problem& problem) {
     const DeviceArray<std::byte> workspace(gpt_workspace_bytes(problem));
     const TestStream stream;

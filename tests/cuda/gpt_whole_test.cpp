@@ -103,8 +103,8 @@ Distances cuda_distances(const GptCase& test, std::int64_t sequences_at_once,
 
 }  // namespace
 
-TEMPLATE_TEST_CASE("GptCuda: logits, loss and all gradients of a step are those of fp64", "", float,
-                   bf16) {
+TEMPLATE_TEST_CASE("GptCuda: logits, loss and all gradients of a step are those of fp64", "[step]",
+                   float, bf16) {
   // Two micro-batches of four sequences of 70 tokens: two tiles of attention, and chunks of the
   // head that end within sequences. A token table of 211 rows, a prime.
   const GptCase test = make_gpt_case(gpt_problem(211, 2, 48, 2, 70, 8, 4));
@@ -117,7 +117,8 @@ TEMPLATE_TEST_CASE("GptCuda: logits, loss and all gradients of a step are those 
   check(4, 1);
 }
 
-TEMPLATE_TEST_CASE("GptCuda: logits, loss and all gradients of PyTorch's GPT-2", "", float, bf16) {
+TEMPLATE_TEST_CASE("GptCuda: logits, loss and all gradients of PyTorch's GPT-2", "[step]", float,
+                   bf16) {
   const PyTorchReference reference;
   const Problem problem = reference.problem();
   const GptCase test{problem, reference_parameters(reference, problem.model),
@@ -128,7 +129,7 @@ TEMPLATE_TEST_CASE("GptCuda: logits, loss and all gradients of PyTorch's GPT-2",
   CHECK(distances.agree());
 }
 
-TEST_CASE("The GPT-2 in fp64 that the GPU is held to is PyTorch's") {
+TEST_CASE("The GPT-2 in fp64 that the GPU is held to is PyTorch's", "[step]") {
   // What PyTorch computed in fp64 is stored in fp32, losses in fp64.
   const PyTorchReference reference;
   const Problem problem = reference.problem();

@@ -24,7 +24,7 @@ TrainingOptions options_of(const Workbench& bench, const std::string& policy,
 }
 
 TEST_CASE("CUDA on a Hopper: policies agree with its own attention, and stopping changes nothing",
-          "[slow]") {
+          "[hopper][slow]") {
   if (!cuda::is_hopper()) return;
   const Workbench bench(test::folder_for_many_runs());
   const Trained resident = train(options_of(bench, "resident", "wgmma"));
@@ -57,7 +57,7 @@ TEST_CASE("CUDA on a Hopper: policies agree with its own attention, and stopping
   CHECK_THROWS_WITH(train(o), Catch::Contains("SPILLWAY_CUDA_ATTENTION is mma"));
 }
 
-TEST_CASE("CUDA on a Hopper: what its attention does not compute is refused") {
+TEST_CASE("CUDA on a Hopper: what its attention does not compute is refused", "[hopper]") {
   if (!cuda::is_hopper()) return;
   const Workbench bench(test::folder_for_many_runs());
   TrainingOptions o = options_of(bench, "resident", "wgmma");

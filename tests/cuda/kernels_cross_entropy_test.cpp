@@ -69,7 +69,7 @@ void check(const Rows& shape, float size, float scale) {
 
 }  // namespace
 
-TEMPLATE_TEST_CASE("Cross entropy on the GPU: losses and gradients", "", float, bf16) {
+TEMPLATE_TEST_CASE("Cross entropy on the GPU: losses and gradients", "[kernels]", float, bf16) {
   using T = TestType;
   check<T>({1, 1, 8}, 1, 1);
   check<T>({3, 5, 8}, 3, 0.125f);
@@ -82,18 +82,18 @@ TEMPLATE_TEST_CASE("Cross entropy on the GPU: losses and gradients", "", float, 
   check<T>({1, just, just}, 1, 1e-3f);
 }
 
-TEMPLATE_TEST_CASE("Cross entropy on the GPU of a row too large for shared memory", "", float,
-                   bf16) {
+TEMPLATE_TEST_CASE("Cross entropy on the GPU of a row too large for shared memory", "[kernels]",
+                   float, bf16) {
   check<TestType>({1, 128'250, 128'256}, 4, 1e-3f);
 }
 
 TEMPLATE_TEST_CASE("Cross entropy on the GPU of a few rows, in and beyond shared memory",
-                   "[sanitizer]", float, bf16) {
+                   "[kernels][sanitizer]", float, bf16) {
   check<TestType>({3, 1003, 1008}, 3, 1e-3f);
   check<TestType>({1, 128'250, 128'256}, 4, 1e-3f);
 }
 
-TEST_CASE("Cross entropy on the GPU of one token, worked out by hand") {
+TEST_CASE("Cross entropy on the GPU of one token, worked out by hand", "[kernels]") {
   // logits (0, ln 2, ln 5): probabilities 1/8, 2/8, 5/8; target 1: loss ln 4, gradient (1, -6,
   // 5)/8.
   std::vector<float> x = {0.0f, std::log(2.0f), std::log(5.0f), 9, 9, 9, 9, 9};
@@ -110,8 +110,8 @@ TEST_CASE("Cross entropy on the GPU of one token, worked out by hand") {
   for (std::size_t i = 3; i < 8; ++i) CHECK(gradient[i] == 0);
 }
 
-TEMPLATE_TEST_CASE("Cross entropy on the GPU: -infinity is probability 0, NaN shows", "", float,
-                   bf16) {
+TEMPLATE_TEST_CASE("Cross entropy on the GPU: -infinity is probability 0, NaN shows", "[kernels]",
+                   float, bf16) {
   using T = TestType;
   const float infinity = std::numeric_limits<float>::infinity();
   const std::size_t n = 1600;

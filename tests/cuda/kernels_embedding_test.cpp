@@ -9,8 +9,8 @@
 using namespace spillway;
 using namespace spillway::cuda;
 
-TEMPLATE_TEST_CASE("The embedding on the GPU is the sum of two rows, rounded once", "[sanitizer]",
-                   float, bf16) {
+TEMPLATE_TEST_CASE("The embedding on the GPU is the sum of two rows, rounded once",
+                   "[kernels][sanitizer]", float, bf16) {
   using T = TestType;
   const std::int32_t vocabulary = 37;
   for (const std::int64_t columns : {8, 64, 768, 1600, 4096}) {
@@ -143,20 +143,22 @@ void check_texts() {
 
 }  // namespace
 
-TEST_CASE("The embedding's gradients on the GPU are sums over the rows of a token and a position") {
+TEST_CASE("The embedding's gradients on the GPU are sums over the rows of a token and a position",
+          "[kernels]") {
   check_texts<float, float>();
   check_texts<bf16, float>();
   check_texts<bf16, bf16>();
   check_texts<float, bf16>();
 }
 
-TEST_CASE("The embedding's gradient on the GPU where all rows are of one token") {
+TEST_CASE("The embedding's gradient on the GPU where all rows are of one token", "[kernels]") {
   // Lengths around the borders between the ways to sum a run, and more rows than one round of them.
   for (const std::int64_t t : {31, 32, 33, 511, 512, 513, 1100})
     check_backward<bf16, float>({1, t, 40, 4, 1});
 }
 
-TEST_CASE("The embedding's gradients on the GPU of short, middling and long runs", "[sanitizer]") {
+TEST_CASE("The embedding's gradients on the GPU of short, middling and long runs",
+          "[kernels][sanitizer][few]") {
   // Token 3 has nearly all of 45, and of 1040 rows.
   check_backward<bf16, float>({3, 15, 72, 20, 0.8});
   check_backward<float, bf16>({4, 260, 40, 20, 0.7});

@@ -100,12 +100,12 @@ void check_backward(std::int64_t rows, std::int64_t columns, bool makes_y, bool 
 
 }  // namespace
 
-TEMPLATE_TEST_CASE("GELU on the GPU follows the tanh formula", "", float, bf16) {
+TEMPLATE_TEST_CASE("GELU on the GPU follows the tanh formula", "[kernels]", float, bf16) {
   for (const std::size_t n : {8u, 16u, 2056u, 8192u, 8200u, 100'000u}) check_forward<TestType>(n);
 }
 
-TEMPLATE_TEST_CASE("GELU's gradient on the GPU is the formula's slope times the gradient", "",
-                   float, bf16) {
+TEMPLATE_TEST_CASE("GELU's gradient on the GPU is the formula's slope times the gradient",
+                   "[kernels]", float, bf16) {
   // Parts of tiles, of 128 or 256 columns, and of chunks, of a multiple of 32 rows.
   using T = TestType;
   check_backward<T, float>(1, 8, false, true);
@@ -116,12 +116,13 @@ TEMPLATE_TEST_CASE("GELU's gradient on the GPU is the formula's slope times the 
   check_backward<T, float>(301, 136, true, true);
 }
 
-TEST_CASE("GELU's gradient on the GPU with more rows than chunks of the least size") {
+TEST_CASE("GELU's gradient on the GPU with more rows than chunks of the least size", "[kernels]") {
   // 2112 blocks of 1 tile: the chunks grow from 32 rows to 64.
   check_backward<bf16, float>(2113 * 32 + 5, 8, true, true);
 }
 
-TEST_CASE("GELU's gradient on the GPU of no rows leaves the sums, or makes them zero") {
+TEST_CASE("GELU's gradient on the GPU of no rows leaves the sums, or makes them zero",
+          "[kernels]") {
   const DeviceArray<float> sums(random_normal<float>(16, 1, 1)), x(8);
   const auto before = sums.download();
   const DeviceArray<std::byte> memory(workspace_bytes(16, 0));
@@ -137,14 +138,14 @@ TEST_CASE("GELU's gradient on the GPU of no rows leaves the sums, or makes them 
 }
 
 TEMPLATE_TEST_CASE("GELU on the GPU, forward and backward, of a block and a part of one",
-                   "[sanitizer]", float, bf16) {
+                   "[kernels][sanitizer]", float, bf16) {
   using T = TestType;
   check_forward<T>(8200);
   check_backward<T, float>(35, 264, true, false);
   check_backward<T, bf16>(9, 136, false, true);
 }
 
-TEMPLATE_TEST_CASE("GELU on the GPU keeps NaN, and is x or 0 far out", "", float, bf16) {
+TEMPLATE_TEST_CASE("GELU on the GPU keeps NaN, and is x or 0 far out", "[kernels]", float, bf16) {
   using T = TestType;
   std::vector<T> x(8, from_float<T>(0.0f));
   x[1] = from_float<T>(std::nanf(""));

@@ -96,7 +96,7 @@ struct NormDevice {
 
 }  // namespace
 
-TEMPLATE_TEST_CASE("Layer norm on the GPU follows its equation", "", float, bf16) {
+TEMPLATE_TEST_CASE("Layer norm on the GPU follows its equation", "[kernels]", float, bf16) {
   using T = TestType;
   for (const Shape& shape : shapes()) {
     const auto seed = static_cast<std::uint64_t>(shape.columns);
@@ -138,8 +138,8 @@ TEMPLATE_TEST_CASE("Layer norm on the GPU follows its equation", "", float, bf16
   }
 }
 
-TEMPLATE_TEST_CASE("The parts of a layer norm on the GPU have the bits of the whole", "", float,
-                   bf16) {
+TEMPLATE_TEST_CASE("The parts of a layer norm on the GPU have the bits of the whole", "[kernels]",
+                   float, bf16) {
   using T = TestType;
   for (const Shape& shape : shapes()) {
     INFO("rows " << shape.rows() << " columns " << shape.columns);
@@ -159,7 +159,8 @@ TEMPLATE_TEST_CASE("The parts of a layer norm on the GPU have the bits of the wh
   }
 }
 
-TEMPLATE_TEST_CASE("A row of equal numbers is normalised to the bias", "[sanitizer]", float, bf16) {
+TEMPLATE_TEST_CASE("A row of equal numbers is normalised to the bias", "[kernels][sanitizer]",
+                   float, bf16) {
   // The deviation is 0 and rstd = 1 / sqrt(epsilon): finite.
   using T = TestType;
   NormCase<T> c({1, 2, 768, 2}, 1);
@@ -304,7 +305,7 @@ void check_backward(const Shape& shape, Into into, bool overwrites) {
 
 }  // namespace
 
-TEST_CASE("Layer norm's gradients on the GPU follow their equations") {
+TEST_CASE("Layer norm's gradients on the GPU follow their equations", "[kernels]") {
   for (const Shape& shape : shapes()) {
     check_backward<float, float>(shape, Into::fresh, true);
     check_backward<bf16, float>(shape, Into::adds, false);
@@ -313,7 +314,8 @@ TEST_CASE("Layer norm's gradients on the GPU follow their equations") {
   }
 }
 
-TEST_CASE("Layer norm's gradients on the GPU, and the sums of the residual's in passing") {
+TEST_CASE("Layer norm's gradients on the GPU, and the sums of the residual's in passing",
+          "[kernels]") {
   for (const Shape& shape : shapes()) {
     check_backward<bf16, float>(shape, Into::residual, false);
     check_backward<float, bf16>(shape, Into::residual, true);
@@ -322,7 +324,8 @@ TEST_CASE("Layer norm's gradients on the GPU, and the sums of the residual's in 
   check_backward<bf16, bf16>({3, 5, 1600, 33}, Into::residual, true);
 }
 
-TEST_CASE("Layer norm's gradients on the GPU with more rows than its teams take at once") {
+TEST_CASE("Layer norm's gradients on the GPU with more rows than its teams take at once",
+          "[kernels]") {
   check_backward<bf16, float>({5, 333, 64, 400}, Into::adds, false);
   check_backward<float, float>({1, 701, 264, 701}, Into::input, true);
   check_backward<bf16, float>({1, 301, 12'296, 301}, Into::fresh, true);
@@ -331,7 +334,8 @@ TEST_CASE("Layer norm's gradients on the GPU with more rows than its teams take 
   check_backward<bf16, float>({1, 571, 2568, 571}, Into::residual, true);
 }
 
-TEST_CASE("Layer norm's gradients on the GPU, with every kernel there is", "[sanitizer]") {
+TEST_CASE("Layer norm's gradients on the GPU, with every kernel there is",
+          "[kernels][sanitizer][few]") {
   // Rows that 1, 2 and 4 packs a thread hold, and one that is too wide for that.
   for (const std::int64_t columns : {264, 4096, 12'288, 20'480}) {
     check_backward<bf16, float>({1, 3, columns, 3}, Into::adds, false);

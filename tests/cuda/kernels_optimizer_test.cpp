@@ -160,14 +160,14 @@ void check_pieces() {
 
 }  // namespace
 
-TEST_CASE("AdamW on the GPU has the bits of the CPU's") {
+TEST_CASE("AdamW on the GPU has the bits of the CPU's", "[kernels]") {
   check_pieces<float, float>();
   check_pieces<float, bf16>();
   check_pieces<bf16, float>();
   check_pieces<bf16, bf16>();
 }
 
-TEST_CASE("AdamW on the GPU of one piece with padding", "[sanitizer]") {
+TEST_CASE("AdamW on the GPU of one piece with padding", "[kernels][sanitizer][few]") {
   const Piece piece{0, 6144, {tensor(0, 3000, true), tensor(4096, 2000, false)}};
   check<float, float>(piece, true, usual, 31);
   check<float, bf16>(piece, true, usual, 32);
@@ -175,7 +175,8 @@ TEST_CASE("AdamW on the GPU of one piece with padding", "[sanitizer]") {
   check<bf16, bf16>(piece, true, usual, 34);
 }
 
-TEST_CASE("AdamW on the GPU: the sum of squares does not depend on the order of threads") {
+TEST_CASE("AdamW on the GPU: the sum of squares does not depend on the order of threads",
+          "[kernels]") {
   const Piece piece{0, 50'000, {tensor(0, 50'000, true)}};
   const State<bf16, bf16> state(50'000, 9);
   require_repeatable([&] {
@@ -185,7 +186,8 @@ TEST_CASE("AdamW on the GPU: the sum of squares does not depend on the order of 
   });
 }
 
-TEST_CASE("An update left out on the GPU writes parameters from masters, padding zero, no more") {
+TEST_CASE("An update left out on the GPU writes parameters from masters, padding zero, no more",
+          "[kernels]") {
   const Piece piece{0, 6144, {tensor(0, 3000, true), tensor(4096, 2048, false)}};
   const State<float, bf16> state(6144, 4);
   Update<float, bf16> gpu(state, numbers_of(usual, true));
@@ -243,7 +245,7 @@ void check_use(const Workload& workload, const std::vector<double>& norms, int u
 
 }  // namespace
 
-TEST_CASE("What clipping makes of a gradient on the GPU has the bits of the CPU's") {
+TEST_CASE("What clipping makes of a gradient on the GPU has the bits of the CPU's", "[kernels]") {
   const std::uint64_t seed = 21;
   INFO("seed " << seed);
   std::mt19937_64 random(seed);
@@ -274,7 +276,7 @@ TEST_CASE("What clipping makes of a gradient on the GPU has the bits of the CPU'
 }
 
 TEST_CASE("What clipping makes of a gradient on the GPU, of fewer and more units than a warp",
-          "[sanitizer]") {
+          "[kernels][sanitizer]") {
   Workload workload;
   workload.clip = {ClipScope::global, 0.1};
   for (const std::size_t count : {1u, 33u}) check_use(workload, std::vector<double>(count, 2.0), 0);

@@ -54,7 +54,7 @@ void check_column_sums(std::int64_t rows, std::int64_t columns, bool overwrites)
 
 }  // namespace
 
-TEST_CASE("Column sums on the GPU, of any shape, added to or overwriting") {
+TEST_CASE("Column sums on the GPU, of any shape, added to or overwriting", "[kernels]") {
   const std::pair<std::int64_t, std::int64_t> shapes[] = {{1, 8},      {3, 64},    {33, 768},
                                                           {257, 1600}, {64, 4104}, {2000, 8}};
   for (const auto& [rows, columns] : shapes) {
@@ -65,14 +65,14 @@ TEST_CASE("Column sums on the GPU, of any shape, added to or overwriting") {
   }
 }
 
-TEST_CASE("Column sums on the GPU of a few shapes", "[sanitizer]") {
+TEST_CASE("Column sums on the GPU of a few shapes", "[kernels][sanitizer][few]") {
   check_column_sums<bf16, float>(33, 768, false);
   check_column_sums<float, float>(257, 72, true);
   check_column_sums<bf16, bf16>(3, 64, true);
   check_column_sums<float, bf16>(3, 64, false);
 }
 
-TEST_CASE("Column sums of no rows are zero, or leave what there was") {
+TEST_CASE("Column sums of no rows are zero, or leave what there was", "[kernels]") {
   const std::vector<float> old = random_normal<float>(16, 1, 1);
   DeviceArray<float> sums(old), x(8);
   DeviceArray<std::byte> memory(workspace_bytes(16, 0));
@@ -83,7 +83,7 @@ TEST_CASE("Column sums of no rows are zero, or leave what there was") {
   CHECK(sums.download() == std::vector<float>(16, 0.0f));
 }
 
-TEST_CASE("The losses of a sequence are summed in fp64", "[sanitizer]") {
+TEST_CASE("The losses of a sequence are summed in fp64", "[kernels][sanitizer]") {
   // Off by at most T roundings of 2^-53; positive numbers, so relative.
   for (const std::int64_t t : {1, 5, 256, 1000}) {
     const std::int64_t sequences = 3;
@@ -140,7 +140,8 @@ void check_squares(std::vector<Gradient> first, std::vector<Gradient> other, boo
 
 }  // namespace
 
-TEMPLATE_TEST_CASE("The sum of squares on the GPU has the bits of the CPU's", "", float, bf16) {
+TEMPLATE_TEST_CASE("The sum of squares on the GPU has the bits of the CPU's", "[kernels]", float,
+                   bf16) {
   using T = TestType;
   for (const std::size_t n : {0u, 1u, 31u, 33u, 2047u, 2048u, 2049u, 16'384u, 50'001u}) {
     for (const bool two : {false, true}) {
@@ -153,26 +154,27 @@ TEMPLATE_TEST_CASE("The sum of squares on the GPU has the bits of the CPU's", ""
   }
 }
 
-TEMPLATE_TEST_CASE("The sum of squares on the GPU of two groups of blocks", "[sanitizer]", float,
-                   bf16) {
+TEMPLATE_TEST_CASE("The sum of squares on the GPU of two groups of blocks", "[kernels][sanitizer]",
+                   float, bf16) {
   const std::size_t n = 131'072 + 3;
   check_squares<TestType>(random_normal<TestType>(n, 1, 8), random_normal<TestType>(n, 1, 9), true);
 }
 
-TEST_CASE("The sum of squares on the GPU: whole groups of blocks, and one more or less") {
+TEST_CASE("The sum of squares on the GPU: whole groups of blocks, and one more or less",
+          "[kernels]") {
   // 64 blocks of 2048 elements are a group.
   for (const std::size_t n : {131'071u, 131'072u, 131'073u, 262'144u, 1'000'003u})
     check_squares<float>(random_normal<float>(n, 1, n), random_normal<float>(n, 1, 1), true);
 }
 
 TEST_CASE("The sum of squares on the GPU: more groups than its last stage takes at once",
-          "[slow]") {
+          "[kernels][slow]") {
   // 512 groups are one round; here are one and a piece.
   const std::size_t n = 512 * 131'072 + 3 * 131'072 + 17 * 2048 + 5;
   check_squares<bf16>(random_normal<bf16>(n, 1, 3), std::vector<bf16>(n), false);
 }
 
-TEST_CASE("The sum of squares on the GPU shows NaN and infinity wherever they are") {
+TEST_CASE("The sum of squares on the GPU shows NaN and infinity wherever they are", "[kernels]") {
   const float infinity = std::numeric_limits<float>::infinity();
   for (const std::size_t at : {0u, 2047u, 5000u}) {
     for (const float bad : {std::nanf(""), infinity, -infinity}) {

@@ -156,7 +156,7 @@ void for_all_sizes(const Check& check) {
 
 }  // namespace
 
-TEMPLATE_TEST_CASE("linear: y = x w^T, with bias, residual and stride", "", float, bf16) {
+TEMPLATE_TEST_CASE("linear: y = x w^T, with bias, residual and stride", "[matmul]", float, bf16) {
   for_all_sizes([](Products& with, const Sizes& shape, std::int64_t gap) {
     for (const bool biased : {false, true}) {
       for (const bool residual : {false, true}) {
@@ -167,13 +167,13 @@ TEMPLATE_TEST_CASE("linear: y = x w^T, with bias, residual and stride", "", floa
   });
 }
 
-TEMPLATE_TEST_CASE("input_gradient: dx = dy w", "", float, bf16) {
+TEMPLATE_TEST_CASE("input_gradient: dx = dy w", "[matmul]", float, bf16) {
   for_all_sizes([](Products& with, const Sizes& shape, std::int64_t gap) {
     check_input_gradient<TestType>(with, shape, gap);
   });
 }
 
-TEST_CASE("weight_gradient: dw = or += dy^T x, in fp32 and bf16") {
+TEST_CASE("weight_gradient: dw = or += dy^T x, in fp32 and bf16", "[matmul]") {
   for_all_sizes([](Products& with, const Sizes& shape, std::int64_t gap) {
     for (const bool overwrites : {true, false}) {
       INFO((overwrites ? "overwrites" : "adds"));
@@ -184,8 +184,8 @@ TEST_CASE("weight_gradient: dw = or += dy^T x, in fp32 and bf16") {
   });
 }
 
-TEST_CASE(
-    "A product's bits do not depend on where its operands lie, and one plan serves them all") {
+TEST_CASE("A product's bits do not depend on where its operands lie, and one plan serves them all",
+          "[matmul]") {
   // As a tensor of a group of sequences lies 0, 1 or 2 groups behind the start of a buffer: on no
   // more than the 16 bytes that its own size divides by.
   Products with;
@@ -209,7 +209,8 @@ TEST_CASE(
   }
 }
 
-TEMPLATE_TEST_CASE("Products of one small shape, every kind", "[sanitizer]", float, bf16) {
+TEMPLATE_TEST_CASE("Products of one small shape, every kind", "[matmul][sanitizer][few]", float,
+                   bf16) {
   Products with;
   const Sizes shape{24, 40, 16};
   check_linear<TestType>(with, shape, true, true, 8);
@@ -218,7 +219,7 @@ TEMPLATE_TEST_CASE("Products of one small shape, every kind", "[sanitizer]", flo
   check_weight_gradient<TestType, TestType>(with, shape, true, 0);
 }
 
-TEST_CASE("A product that was made before can be captured into a graph") {
+TEST_CASE("A product that was made before can be captured into a graph", "[matmul]") {
   // The replay computes with what lies there then: w = 2 w gives y = 2 y, exactly.
   Products with;
   const DeviceArray<bf16> x(random_normal<bf16>(16 * 32, 1.0f, 1)), y(16 * 8),

@@ -37,7 +37,7 @@ void check_order(const std::vector<std::int32_t>& tokens) {
 
 }  // namespace
 
-TEST_CASE("order_tokens sorts rows by token, stably, and finds the runs") {
+TEST_CASE("order_tokens sorts rows by token, stably, and finds the runs", "[kernels]") {
   check_order({7});
   check_order({3, 3, 3});
   check_order({2, 0, 2, 1, 0, 2});
@@ -47,7 +47,7 @@ TEST_CASE("order_tokens sorts rows by token, stably, and finds the runs") {
     check_order({top, 0, 5, top, 5, top - 1, 0});
 }
 
-TEST_CASE("order_tokens sorts random texts") {
+TEST_CASE("order_tokens sorts random texts", "[kernels]") {
   const std::uint64_t seed = 17;
   INFO("seed " << seed);
   std::mt19937_64 random(seed);

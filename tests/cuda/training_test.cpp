@@ -26,7 +26,7 @@ std::string in_common_order(const PolicyInfo& policy) {
   return policy.name == "greedysnake" ? "greedysnake:snake=off" : policy.name;
 }
 
-TEST_CASE("CUDA: every policy trains in bf16 bit-identically to resident") {
+TEST_CASE("CUDA: every policy trains in bf16 bit-identically to resident", "[policies]") {
   const Workbench bench(test::folder_for_many_runs());
   const auto options = [&](const std::string& policy) {
     TrainingOptions o = bench.options(policy, 2, 32, 2);
@@ -45,7 +45,8 @@ TEST_CASE("CUDA: every policy trains in bf16 bit-identically to resident") {
   }
 }
 
-TEST_CASE("CUDA: a few steps with states on the drive are those of resident", "[sanitizer]") {
+TEST_CASE("CUDA: a few steps with states on the drive are those of resident",
+          "[policies][sanitizer]") {
   const Workbench bench(test::folder_for_many_runs());
   const auto losses = [&](const char* policy) {
     TrainingOptions o = bench.options(policy, 2, 32, 2);
@@ -57,7 +58,7 @@ TEST_CASE("CUDA: a few steps with states on the drive are those of resident", "[
 }
 
 TEST_CASE("CUDA: policies agree where one micro-batch makes 16-bit gradients, and with clipping",
-          "[slow]") {
+          "[policies][slow]") {
   const Workbench bench(test::folder_for_many_runs());
   const auto scope = GENERATE(ClipScope::off, ClipScope::global, ClipScope::layer);
   const auto options = [&](const std::string& policy) {
@@ -77,7 +78,7 @@ TEST_CASE("CUDA: policies agree where one micro-batch makes 16-bit gradients, an
 }
 
 TEST_CASE("CUDA: the loss in fp32 is the CPU backend's to fp32 rounding, in bf16 to bf16 rounding",
-          "[slow]") {
+          "[policies][slow]") {
   const Workbench bench(test::folder_for_many_runs());
   TrainingOptions o = bench.options("resident", 2, 32, 2);
   o.steps = 50;
@@ -97,7 +98,8 @@ TEST_CASE("CUDA: the loss in fp32 is the CPU backend's to fp32 rounding, in bf16
   CHECK(worst > 0);
 }
 
-TEST_CASE("CUDA: steps replayed as graphs have the numbers of steps issued task by task") {
+TEST_CASE("CUDA: steps replayed as graphs have the numbers of steps issued task by task",
+          "[policies]") {
   const Workbench bench(test::folder_for_many_runs());
   TrainingOptions o = bench.options("resident", 2, 32, 2);
   o.steps = 12;
@@ -108,7 +110,7 @@ TEST_CASE("CUDA: steps replayed as graphs have the numbers of steps issued task 
 }
 
 TEST_CASE("CUDA: a trace has every task once, in the lane's order, after what it waits for",
-          "[slow]") {
+          "[policies][slow]") {
   const Workbench bench(test::folder_for_many_runs());
   const auto policy = GENERATE(as<std::string>{}, "resident", "greedysnake", "zero-infinity");
   INFO(policy);
@@ -156,7 +158,7 @@ TEST_CASE("CUDA: a trace has every task once, in the lane's order, after what it
   if (policy != "resident") CHECK(to_host > none);
 }
 
-TEST_CASE("CUDA: a stopped training resumes bit for bit, under another policy", "[slow]") {
+TEST_CASE("CUDA: a stopped training resumes bit for bit, under another policy", "[resume][slow]") {
   const Workbench bench(test::folder_for_many_runs());
   const auto policy = GENERATE(as<std::string>{}, "greedysnake:snake=off,optimizer_ssd=1",
                                "zero-infinity", "fuyou");
@@ -197,7 +199,7 @@ TEST_CASE("CUDA: a stopped training resumes bit for bit, under another policy", 
   CHECK(difference(whole.losses, all) == "");
 }
 
-TEST_CASE("CUDA: a loss that is not finite ends training with the layer's name") {
+TEST_CASE("CUDA: a loss that is not finite ends training with the layer's name", "[policies]") {
   const Workbench bench(test::folder_for_many_runs());
   TrainingOptions o = bench.options("resident", 2, 32, 2);
   o.optimizer.learning_rate = 1e30;

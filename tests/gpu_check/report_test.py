@@ -10,7 +10,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tarfile
 import tempfile
 import unittest
 
@@ -18,8 +17,8 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(HERE.parent.parent / "scripts"))
 
-from gpu_check import machine, measuring, report, verdicts  # noqa: E402
-from gpu_check.session import Failure  # noqa: E402
+from gpu_check import machine, measuring, packs, report, verdicts  # noqa: E402
+from gpu_check.session import Failure, Session  # noqa: E402
 
 SAMPLE = HERE / "sample"
 
@@ -38,24 +37,22 @@ class Report(unittest.TestCase):
     def test_the_tables_of_the_sample(self):
         self.assertEqual(report.markdown(self.summary()).rstrip() + "\n", (SAMPLE / "report.md").read_text())
 
-    def test_what_an_archive_brings_is_collected_and_stays(self):
+    def test_what_packed_files_bring_is_collected_and_stays(self):
         out = self.root / "out"
         (out / "traces").mkdir(parents=True)
         shutil.copy(SAMPLE / "summary.json", out)
         (out / "machine-gpt2-774m.toml").write_text('name = "sample"\n')
         (out / "traces" / "a.json.gz").write_bytes(b"trace")
-        (out / "traces" / "huge.json.gz").write_bytes(bytes(1000001))
+        (out / "traces" / "huge.json.gz").write_bytes(os.urandom(1000001))  # comes home, and is too large for the repository
         report.write(out, self.summary())
-        with tarfile.open(out / "results.tgz") as archive:
-            self.assertEqual(archive.getnames(), ["results/summary.json", "results/report.md",
-                                                  "results/machine-gpt2-774m.toml", "results/traces/a.json.gz"])
-        for source in (out / "results.tgz", out):
+        packs.write(Session(out, 60, "spillway"), out / "packed")
+        for source in (out / "packed", out):
             target = report.collect(self.root, source)
             self.assertEqual(target, self.root / "traces" / "recorded" / "nvidia-sample-80gb")
-            self.assertTrue((target / "a.json.gz").exists())
+            self.assertEqual(sorted(path.name for path in target.iterdir()), ["a.json.gz", "machine-gpt2-774m.toml", "summary.json"])
         text = self.document.read_text()
         self.assertTrue(text.startswith("Text before.\n") and text.endswith("\nText after.\n"))
-        self.assertIn(report.markdown(self.summary()).rstrip(), text)
+        self.assertIn("| 1 | gpt2-124m | 64 in 32 | 1024 |", text)
         self.assertNotIn(report.NOTHING, text)
 
     def test_tables_that_are_not_those_of_the_results_are_found(self):
@@ -88,67 +85,86 @@ class Report(unittest.TestCase):
         def parity(**losses):
             return lambda summary: summary["facts"]["parity"].update(losses)
 
-        def figure(name, ratio):
-            return lambda summary: summary["facts"]["figures"][0].update(name=name, ratio=ratio)
+        def product(ratio, **best):
+            return lambda summary: summary["facts"]["figures"].__setitem__(0, {
+                **{key: value for key, value in summary["facts"]["figures"][0].items() if key != "best_of_eight"}, "ratio": ratio, **best})
 
-        def all_runs(**values):
-            return lambda summary: [row.update(values) for row in summary["facts"]["validation"]]
+        def attention(value):
+            return lambda summary: summary["facts"]["figures"][1].update(value=value)
+
+        def copied(ratio):
+            return lambda summary: [one.update(ratio=ratio) for one in summary["facts"]["figures"] if one["name"].startswith("gpu/kernel")]
 
         def busy(share):
-            return all_runs(lanes={"gpu.compute": share, "ssd.read": 0.9}, bound_by="gpu.compute", busiest="gpu.compute")
+            """The lane that the simulation has busy for 95 %, and another that is busier than it was simulated to be."""
+            return lambda summary: [row.update(lanes={"gpu.compute": 0.99, "ssd.read": share}, simulated={"gpu.compute": 0.5, "ssd.read": 0.95},
+                                               busiest="ssd.read") for row in summary["facts"]["validation"]]
 
         def errors(*values):
-            return lambda summary: [row.update(error=error) for row, error in zip(summary["facts"]["validation"], values)]
+            """Of the two runs of greedysnake, and of all others far off."""
+            return lambda summary: [row.update(error=error) for row, error in zip(summary["facts"]["validation"], (1, 1, *values))]
 
         for sentence, met, missed in (
-                ("resident gpt2-124m", mfu(0, 450), mfu(0, 449)), ("resident gpt2-1.5b", mfu(1, 500), mfu(1, 499)),
+                ("resident gpt2-124m", mfu(0, 400), mfu(0, 399)), ("resident gpt2-1.5b", mfu(1, 460), mfu(1, 459)),
                 ("losses in bf16", parity(bf16=0.01), parity(bf16=0.0101)),
                 ("losses in fp32", parity(fp32=0.0005), parity(fp32=0.00051)),
-                ("matrix products, of", figure("gpu/matmul/a", 0.9), figure("gpu/matmul/a", 0.899)),
-                ("attention, of the peak", figure("gpu/attention/a", 0.5), figure("gpu/attention/a", 0.499)),
-                ("bottleneck is busy", busy(0.92), busy(0.919)),
-                ("of the schedule's bound", all_runs(of_bound=0.9), all_runs(of_bound=0.899)),
-                ("beside measured: median", errors(0.05, -0.05, 0.05, 0.09), errors(0.051, -0.051, 0.051, 0.051)),
-                ("beside measured: worst", errors(0.1, 0, 0, 0), errors(0, -0.101, 0, 0))):
+                # Where the best of eight algorithms was tried, that counts, and else the first.
+                ("matrix products, of", product(0.8, best_of_eight={"ratio": 0.9}), product(1.0, best_of_eight={"ratio": 0.899})),
+                ("matrix products, of", product(0.9, best_of_eight=None), product(0.899)),
+                # PyTorch's best is 400 TFLOP/s.
+                ("attention, of PyTorch's", attention(340), attention(339)),
+                ("kernels that memory bounds", copied(0.85), copied(0.849)),
+                ("the busiest lane", busy(0.9), busy(0.899)), ("the busiest lane", busy(1.0), busy(1.001)),
+                ("beside measured: greedysnake", errors(0.05, -0.05), errors(0.051, -0.051)),
+                ("beside measured: greedysnake", errors(0.1, 0), errors(0, -0.101))):
             self.assertEqual(self.verdict(sentence, met), verdicts.MET, sentence)
             self.assertEqual(self.verdict(sentence, missed), verdicts.MISSED, sentence)
-        self.assertEqual(self.verdict("kernels that memory bounds"), verdicts.MISSED)
-        self.assertEqual(self.verdict("kernels that memory bounds", lambda summary: summary["facts"]["figures"][1].update(
-            ratio=0.85)), verdicts.MET)
+
+    def test_without_pytorch_its_attention_is_not_measured(self):
+        def failed(summary):
+            del summary["facts"]["torch"]
+            next(entry for entry in summary["parts"] if entry["name"] == "torch").update(result="FAILED", note="it broke")
+
+        self.assertEqual(self.verdict("attention, of PyTorch's", failed), verdicts.UNKNOWN)
 
     def test_what_failed_is_missed_and_what_did_not_run_is_not_measured(self):
         def result(name, value):
-            return lambda summary: [step.update(result=value) for step in summary["steps"] if step["name"] == name]
+            return lambda summary: [entry.update(result=value) for entry in summary["parts"] if entry["name"] == name]
 
-        for sentence, name in (("under every policy", "policies"), ("--resume", "resume"), ("memcheck", "memcheck"),
-                               ("every kernel, logits", "cuda tests"), ("racecheck", "racecheck")):
+        def all_passed(summary):
+            for entry in summary["parts"]:
+                entry["result"] = "passed"
+
+        for sentence, name in (("under every policy", "policies"), ("--resume", "resume"), ("memcheck", "memcheck"), ("racecheck", "racecheck")):
             self.assertEqual(self.verdict(sentence, result(name, "passed")), verdicts.MET)
             self.assertEqual(self.verdict(sentence, result(name, "FAILED")), verdicts.MISSED)
             for other in ("left", "skipped"):
                 self.assertEqual(self.verdict(sentence, result(name, other)), verdicts.UNKNOWN)
-
-        def large_run_failed(summary):
-            summary["facts"]["validation"].pop()
-            summary["steps"].append({"part": "validate", "name": "large fuyou", "result": "FAILED", "note": "exit code 5"})
-
-        self.assertEqual(self.verdict("of the schedule's bound", large_run_failed), verdicts.MISSED)
-        for row in verdicts.verdicts({"steps": [], "facts": {}}):
+        # Each group of tests counts, and one that was not run is not taken for one that passed.
+        self.assertEqual(self.verdict("every kernel, logits", all_passed), verdicts.MET)
+        for tag in verdicts.TESTS:
+            for value, verdict in (("FAILED", verdicts.MISSED), ("left", verdicts.UNKNOWN), ("skipped", verdicts.UNKNOWN)):
+                self.assertEqual(self.verdict("every kernel, logits", lambda summary, tag=tag, value=value: (
+                    all_passed(summary), result(f"tests {tag}", value)(summary))), verdict, tag)
+        for row in verdicts.verdicts({"parts": [], "facts": {}}):
             self.assertEqual((row["verdict"], row["measured"]), (verdicts.UNKNOWN, ""))
 
     def test_a_missed_figure_is_a_failure_only_when_that_is_asked_for(self):
         out = self.root / "out"
         out.mkdir()
         summary = self.summary()
-        for step in summary["steps"]:
-            step["result"] = "passed"
+        for entry in summary["parts"]:
+            entry["result"] = "passed"
         (out / "summary.json").write_text(json.dumps(summary))
-        words = [HERE.parent.parent / "scripts" / "gpu-check", "--part", "test", "--only", "nothing", "--out", out,
-                 "--program", HERE / "stand_in" / "spillway"]
+        (self.root / "plan.json").write_text('{"only": ["no gpu"]}')  # nothing but to conclude from what is there
+        words = [HERE.parent.parent / "scripts" / "gpu-check", "--plan", self.root / "plan.json", "--out", out, "--minutes", "60"]
+        summary["parts"].append({**summary["parts"][0], "name": "no gpu"})
+        (out / "summary.json").write_text(json.dumps(summary))
         tools = {**os.environ, "PATH": f"{HERE / 'stand_in'}:{os.environ['PATH']}"}
         for more, code in (([], 0), (["--strict"], 1)):
             answer = subprocess.run([*words, *more], env=tools, capture_output=True, text=True, check=False)
             self.assertEqual(answer.returncode, code, answer.stdout + answer.stderr)
-            self.assertRegex(answer.stdout, r"resident gpt2-124m, T = 1024: MFU +>= 45 % +missed +42.1 %")
+            self.assertRegex(answer.stdout, r"offloaded: the busiest lane, beside its simulation +within 5 points +missed +2 of 3 runs")
 
     def test_other_formats_are_refused(self):
         summary = self.summary()
@@ -171,6 +187,16 @@ class Report(unittest.TestCase):
                            ("NVIDIA H200 NVL", 835.5), ("NVIDIA H100 NVL", 835.5), ("NVIDIA H100", None),
                            ("NVIDIA GeForce RTX 4090 D", None), ("NVIDIA GeForce RTX 4090 Laptop GPU", None)):
             self.assertEqual(machine.peak_tflops(name), peak, name)
+
+    def test_what_is_held_to_is_the_lower_end_of_what_is_expected(self):
+        """In docs/cuda.md, here, and in `spillway bench gpu/training`."""
+        root = pathlib.Path(__file__).parents[2]
+        source = (root / "experiments/speed_gpu_training.cpp").read_text()
+        held = {name: float(least) for name, least in re.findall(r'load_model\("([^"]+)".*?(0\.[0-9]+)\}', source, re.DOTALL)}
+        self.assertEqual(held, {model: least for model, (least, _) in verdicts.EXPECTED_MFU.items()})
+        said = re.search(r"\*\*(\d+) to (\d+) % is expected of the 124M, (\d+) to (\d+) % of the 1.5B\*\*", (root / "docs/cuda.md").read_text())
+        self.assertEqual([int(word) for word in said.groups()],
+                         [round(100 * share) for model in ("gpt2-124m", "gpt2-1.5b") for share in verdicts.EXPECTED_MFU[model]])
 
     def test_peaks_are_those_of_bench_gpu(self):
         text = (pathlib.Path(__file__).parents[2] / "experiments/speed_gpu.cpp").read_text()
