@@ -49,6 +49,24 @@ class Hold {
   cudaStream_t stream_;
 };
 
+// Copies between host and device go through one engine for each direction, whatever their streams:
+// one at a time, in the order in which their streams come to them. While a HoldCopies lives, the
+// engine is busy, as with a large copy that takes long: copies only queue up.
+enum class CopyDirection : std::uint8_t { to_device, from_device };
+class HoldCopies {
+ public:
+  explicit HoldCopies(CopyDirection direction);
+  ~HoldCopies();
+  HoldCopies(const HoldCopies&) = delete;
+  HoldCopies& operator=(const HoldCopies&) = delete;
+
+ private:
+  CopyDirection direction_;
+};
+// Returns when the stream has done all of its work, or a copy of it stands in the queue of an
+// engine: whether it does. While the engine is held, it stays there.
+bool waits_for_copies(cudaStream_t stream);
+
 // --- Failures.
 // The n-th call of `name` from now on (1: the next) does nothing and returns `code`. Names of
 // cuBLASLt's functions return CUBLAS_STATUS of the number of `code`.

@@ -13,6 +13,7 @@
 
 #include "tests/emulator/calls.hpp"
 #include "tests/emulator/capture.hpp"
+#include "tests/emulator/copy_engine.hpp"
 #include "tests/emulator/stream.hpp"
 
 namespace emulator {
@@ -136,6 +137,11 @@ cudaError_t enqueue_copy(void* to, const void* from, std::size_t bytes, cudaMemc
     const auto* begin = static_cast<const unsigned char*>(from);
     copy.run = [to, staged = std::vector<unsigned char>(begin, begin + bytes)](std::uint64_t) {
       std::memcpy(to, staged.data(), staged.size());
+    };
+  }
+  if (CopyEngine* const engine = engine_between(source, target)) {
+    copy.run = [engine, run = std::move(copy.run)](std::uint64_t seed) {
+      engine->run([&] { run(seed); });
     };
   }
   if (const cudaError_t error = submit(*stream, std::move(copy))) return error;
