@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <vector>
 
 namespace emulator {
 
@@ -77,12 +78,32 @@ void fail_kernel(const std::string& name, int nth, cudaError_t code = cudaErrorL
 // What went wrong on the device, in words; empty when nothing did.
 std::string device_failure();
 
+// --- What is launched, without running it. While one of these lives, nothing that is enqueued is
+// done, and every address counts as device memory: so that the launches of a model can be looked at
+// that no memory here could hold.
+struct LaunchRecord {
+  std::string name;    // as launch() was told
+  const void* kernel;  // its address
+  dim3 grid, block;
+  std::size_t shared_bytes;  // dynamic
+};
+class RecordLaunches {
+ public:
+  RecordLaunches();
+  ~RecordLaunches();
+  RecordLaunches(const RecordLaunches&) = delete;
+  RecordLaunches& operator=(const RecordLaunches&) = delete;
+  // What was launched since the last call.
+  std::vector<LaunchRecord> take();
+};
+
 // --- The machine.
 struct Machine {
   bool driver = true;  // false: cudaErrorInsufficientDriver, as where none is installed
   int devices = 1;
   std::size_t memory_bytes = std::size_t{8} << 30;
   int major = 9, minor = 0;
+  int multiprocessors = 4;
   // Of a multiprocessor. A block may have 1 KB less.
   std::size_t shared_bytes = 228 * 1024;
   // False: its wgmma takes descriptors otherwise than documented (the swizzle does nothing).

@@ -171,6 +171,7 @@ cudaError_t finish(cudaError_t enqueued) {
 }  // namespace
 
 Place place_of(const void* pointer, std::size_t bytes) {
+  if (recording()) return Place::device;
   std::lock_guard lock(areas().mutex);
   const std::uintptr_t begin = address(pointer);
   const auto area = area_of(begin);

@@ -66,6 +66,7 @@ CUstream_st* find_stream(cudaStream_t handle) {
 }
 
 cudaError_t submit(CUstream_st& stream, Operation operation) {
+  if (recording()) return cudaSuccess;
   bool captured = false;
   const cudaError_t error = capture_operation(stream, operation, captured);
   if (captured || error != cudaSuccess) return error;
