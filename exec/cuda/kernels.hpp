@@ -22,8 +22,10 @@ struct Workspace {
   std::byte* data = nullptr;  // 256-byte aligned
   std::size_t bytes = 0;
 };
-// Enough for every call below on tensors up to these sizes. `unit_elements`: of the largest unit.
-std::size_t workspace_bytes(std::int64_t widest_columns, std::int64_t unit_elements);
+// Enough for every call below on tensors up to these sizes. `norm_columns`: of rows that are
+// normed; `unit_elements`: of the largest unit.
+std::size_t workspace_bytes(std::int64_t norm_columns, std::int64_t widest_columns,
+                            std::int64_t unit_elements);
 
 // Mean and reciprocal deviation of rows, as they lie in the `statistics` tensor of
 // policies/gpt_layout.hpp: those of row (sequence, token) at sequence * stride + token.
