@@ -41,7 +41,8 @@ class KernelRows {
   explicit KernelRows(BenchRunner& runner)
       : runner_(runner),
         s_(sizes_of(runner)),
-        workspace_memory_(workspace_bytes(std::max(4 * s_.columns, s_.vocabulary), s_.n), 0.0f),
+        workspace_memory_(
+            workspace_bytes(s_.columns, std::max(4 * s_.columns, s_.vocabulary), s_.n), 0.0f),
         workspace_{reinterpret_cast<std::byte*>(workspace_memory_.data()),
                    workspace_memory_.size()} {}
 

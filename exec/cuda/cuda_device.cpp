@@ -238,7 +238,8 @@ void CudaDevice::copy(Lane lane, std::byte* to, const std::byte* from, std::uint
       streams_.stream(lane)));
 }
 
-// Brings what the task needs of the text to the GPU, before it on the same stream.
+// Brings what the task needs of the text to the GPU, before it on the same stream, and not by a
+// copy, which would wait for those of layers (text.cu).
 Text CudaDevice::stage(const Task& task, const Operands& o) {
   const TextLayout at{problem_.workload.micro_batch * problem_.workload.sequence};
   const auto* const host = reinterpret_cast<const std::int32_t*>(o.text);
@@ -250,9 +251,7 @@ Text CudaDevice::stage(const Task& task, const Operands& o) {
   } else if (task.kind == TaskKind::embed_backward) {
     end = at.targets();
   }
-  SPILLWAY_CUDA(cudaMemcpyAsync(device + first, host + first,
-                                static_cast<std::size_t>(end - first) * sizeof(std::int32_t),
-                                cudaMemcpyHostToDevice, streams_.stream(task.lane)));
+  fetch_text(host + first, device + first, end - first, streams_.stream(task.lane));
   Text text;
   text.tokens = device + at.tokens();
   text.targets = device + at.targets();

@@ -59,7 +59,8 @@ void require_backward_fits(const Problem& problem) {
 std::size_t kernel_workspace_bytes(const Problem& problem) {
   const ModelSpec& model = problem.model;
   return cuda::workspace_bytes(
-      wide_columns(model), std::max(unit_elements(model, 0), unit_elements(model, model.layers)));
+      model.hidden, wide_columns(model),
+      std::max(unit_elements(model, 0), unit_elements(model, model.layers)));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The kernels that memory bounds: embedding, layer norm, GELU, sums, cross entropy, AdamW.
+// The kernels that memory bounds: text, embedding, layer norm, GELU, sums, cross entropy, AdamW.
 //
 // Element is float or bf16 (parameters and activations), Gradient is float or bf16 (what gradients
 // of parameters are summed up in); arithmetic is fp32, sums of squares and losses are fp64. All are
@@ -22,8 +22,10 @@ struct Workspace {
   std::byte* data = nullptr;  // 256-byte aligned
   std::size_t bytes = 0;
 };
-// Enough for every call below on tensors up to these sizes. `unit_elements`: of the largest unit.
-std::size_t workspace_bytes(std::int64_t widest_columns, std::int64_t unit_elements);
+// Enough for every call below on tensors up to these sizes. `norm_columns`: of rows that are
+// normed; `unit_elements`: of the largest unit.
+std::size_t workspace_bytes(std::int64_t norm_columns, std::int64_t widest_columns,
+                            std::int64_t unit_elements);
 
 // Mean and reciprocal deviation of rows, as they lie in the `statistics` tensor of
 // policies/gpt_layout.hpp: those of row (sequence, token) at sequence * stride + token.
@@ -33,6 +35,12 @@ struct RowStatistics {
   std::int64_t tokens = 0;  // T
   std::int64_t stride = 0;  // floats between one sequence's and the next's
 };
+
+// to (count; device) = host (count; pinned): tokens, targets and their order, with no copy engine.
+// Both start on 16 bytes, and count is a multiple of text_alignment.
+constexpr std::int64_t text_alignment = 4;
+void fetch_text(const std::int32_t* host, std::int32_t* to, std::int64_t count,
+                cudaStream_t stream);
 
 // output (rows, columns) = token_table[tokens[row]] + position_table[row % T].
 template <class Element>

@@ -94,7 +94,7 @@ struct Update {
         parameters(s.parameters.size()),
         numbers(std::vector<AdamNumbers>{with}),
         squares(1),
-        memory(workspace_bytes(8, static_cast<std::int64_t>(s.master.size()))) {}
+        memory(workspace_bytes(8, 8, static_cast<std::int64_t>(s.master.size()))) {}
   void run(const Piece& piece, bool two) {
     adamw(master.data(), m.data(), v.data(), gradient.data(), two ? second.data() : nullptr,
           parameters.data(), piece.first, piece.elements, ranges_of(piece.layout), numbers.data(),

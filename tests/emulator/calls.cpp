@@ -30,6 +30,8 @@ struct State {
   Machine machine;
   std::atomic<std::uint64_t> seed{0}, delay_seed{0};
   std::atomic<int> longest_delay_us{0};
+  std::atomic<bool> recording{false};
+  std::vector<LaunchRecord> launches;
 };
 
 // Lives as long as threads of streams do.
@@ -117,6 +119,13 @@ void run_host_function(void (*function)(void*), void* data) {
   in_host_function = false;
 }
 
+bool recording() { return state().recording; }
+
+void record_launch(LaunchRecord launch) {
+  std::lock_guard lock(state().mutex);
+  state().launches.push_back(std::move(launch));
+}
+
 void fail_device(cudaError_t code, const std::string& text) {
   std::lock_guard lock(state().mutex);
   if (state().failure != cudaSuccess) return;
@@ -185,6 +194,16 @@ void fail_kernel(const std::string& name, int nth, cudaError_t code) {
 std::string device_failure() {
   std::lock_guard lock(state().mutex);
   return state().failure_text;
+}
+
+RecordLaunches::RecordLaunches() { state().recording = true; }
+RecordLaunches::~RecordLaunches() {
+  state().recording = false;
+  static_cast<void>(take());
+}
+std::vector<LaunchRecord> RecordLaunches::take() {
+  std::lock_guard lock(state().mutex);
+  return std::exchange(state().launches, {});
 }
 
 void set_machine(const Machine& machine) {

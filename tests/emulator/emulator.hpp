@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <vector>
 
 namespace emulator {
 
@@ -49,6 +50,24 @@ class Hold {
   cudaStream_t stream_;
 };
 
+// Copies between host and device go through one engine for each direction, whatever their streams:
+// one at a time, in the order in which their streams come to them. While a HoldCopies lives, the
+// engine is busy, as with a large copy that takes long: copies only queue up.
+enum class CopyDirection : std::uint8_t { to_device, from_device };
+class HoldCopies {
+ public:
+  explicit HoldCopies(CopyDirection direction);
+  ~HoldCopies();
+  HoldCopies(const HoldCopies&) = delete;
+  HoldCopies& operator=(const HoldCopies&) = delete;
+
+ private:
+  CopyDirection direction_;
+};
+// Returns when the stream has done all of its work, or a copy of it stands in the queue of an
+// engine: whether it does. While the engine is held, it stays there.
+bool waits_for_copies(cudaStream_t stream);
+
 // --- Failures.
 // The n-th call of `name` from now on (1: the next) does nothing and returns `code`. Names of
 // cuBLASLt's functions return CUBLAS_STATUS of the number of `code`.
@@ -59,12 +78,32 @@ void fail_kernel(const std::string& name, int nth, cudaError_t code = cudaErrorL
 // What went wrong on the device, in words; empty when nothing did.
 std::string device_failure();
 
+// --- What is launched, without running it. While one of these lives, nothing that is enqueued is
+// done, and every address counts as device memory: so that the launches of a model can be looked at
+// that no memory here could hold.
+struct LaunchRecord {
+  std::string name;    // as launch() was told
+  const void* kernel;  // its address
+  dim3 grid, block;
+  std::size_t shared_bytes;  // dynamic
+};
+class RecordLaunches {
+ public:
+  RecordLaunches();
+  ~RecordLaunches();
+  RecordLaunches(const RecordLaunches&) = delete;
+  RecordLaunches& operator=(const RecordLaunches&) = delete;
+  // What was launched since the last call.
+  std::vector<LaunchRecord> take();
+};
+
 // --- The machine.
 struct Machine {
   bool driver = true;  // false: cudaErrorInsufficientDriver, as where none is installed
   int devices = 1;
   std::size_t memory_bytes = std::size_t{8} << 30;
   int major = 9, minor = 0;
+  int multiprocessors = 4;
   // Of a multiprocessor. A block may have 1 KB less.
   std::size_t shared_bytes = 228 * 1024;
   // False: its wgmma takes descriptors otherwise than documented (the swizzle does nothing).
