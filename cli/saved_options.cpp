@@ -30,7 +30,8 @@ bool among(const std::vector<std::string>& names, const std::string& name) {
 
 bool is_kept(const std::string& option) {
   static const std::vector<std::string> never = {
-      "help", "resume", "run", "json", "quiet", "overwrite", "trace", "take-over", "remove-store"};
+      "help",      "resume", "run",       "json",         "quiet",
+      "overwrite", "trace",  "take-over", "remove-store", "retune-matmul"};
   return !among(never, option);
 }
 

@@ -62,7 +62,10 @@ struct TrainingOptions {
       make_device;
   // Whose arithmetic that device has, for the record: a resumed training has the same.
   std::string backend = TrainingRecord::cpu_backend;
-  std::string attention = TrainingRecord::usual_attention;  // of the backend cuda
+  // Of the backend cuda:
+  std::string attention = TrainingRecord::usual_attention;
+  std::string gelu_backward = TrainingRecord::usual_gelu_backward;
+  bool tunes_products = false;
   // For tests: makes the rings of all I/O.
   std::function<std::unique_ptr<IoRing>(std::span<const int> files, unsigned depth)> make_ring =
       make_io_uring;

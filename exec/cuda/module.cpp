@@ -39,8 +39,10 @@ std::uint64_t spillway_cuda_reserved_bytes(const spillway::Problem* problem) {
 spillway::Device* spillway_cuda_make_device(const spillway::Problem* problem,
                                             std::uint64_t gpu_bytes, std::uint64_t host_bytes,
                                             const spillway::CudaOptions* options) {
-  return new spillway::cuda::CudaDevice(*problem, gpu_bytes, host_bytes,
-                                        {options->device, options->threads, options->attention});
+  return new spillway::cuda::CudaDevice(
+      *problem, gpu_bytes, host_bytes,
+      {options->device, options->threads, options->attention, options->gelu_backward,
+       options->tunes_products, options->recorded_algorithms});
 }
 
 spillway::GpuBench* spillway_cuda_make_bench(const spillway::GpuBenchOptions* options) {
