@@ -86,10 +86,19 @@ Training::Training(TrainingOptions options) : options_(std::move(options)) {
                         {},
                         schedule_->policy(),
                         options_.steps};
+  record.gelu_backward = options_.gelu_backward;
+  record.tunes_products = options_.tunes_products;
   for (const auto& path : options_.data) record.data.push_back(std::filesystem::absolute(path));
   if (options_.resume) {
     require_same_numbers(TrainingRecord::parse(options_.resume->record.identity.training), record);
   }
+  // Before the store, whose records say by which algorithms the device computes.
+  const std::uint64_t gpu_bytes = most(Tier::gpu) + options_.guard_bytes,
+                      host_bytes = most(Tier::host) + options_.guard_bytes;
+  device_ = options_.make_device
+                ? options_.make_device(gpu_bytes, host_bytes)
+                : std::make_unique<CpuDevice>(problem, gpu_bytes, host_bytes, options_.threads);
+  record.algorithms = device_->algorithms();
   const RunIdentity run = options_.run      ? *options_.run
                           : options_.resume ? options_.resume->run
                                             : homeless_run();
@@ -100,11 +109,6 @@ Training::Training(TrainingOptions options) : options_(std::move(options)) {
       schedules, TrainingStoreOptions{options_.ssd, options_.durability.on(), record.to_json(), run,
                                       options_.overwrite, options_.resume, options_.stripe_bytes,
                                       options_.make_ring});
-  const std::uint64_t gpu_bytes = most(Tier::gpu) + options_.guard_bytes,
-                      host_bytes = most(Tier::host) + options_.guard_bytes;
-  device_ = options_.make_device
-                ? options_.make_device(gpu_bytes, host_bytes)
-                : std::make_unique<CpuDevice>(problem, gpu_bytes, host_bytes, options_.threads);
   training_store_->fill(*schedule_, *device_, initial_state(problem.model, options_.seed));
 
   version_ = first;

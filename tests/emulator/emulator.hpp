@@ -23,6 +23,7 @@ void reset();
 //   "kernel NAME"       a kernel of this name was run, also as part of a graph
 //   "pageable copy"     cudaMemcpyAsync with host memory that is not pinned, which is not
 //                       asynchronous
+//   "product by algorithm N"   a matrix product was computed, N: its rank in cuBLASLt's heuristics
 //   "nvtx push", "nvtx pop", "nvtx mark"
 std::int64_t count(const std::string& name);
 std::map<std::string, std::int64_t> counts();
@@ -38,6 +39,10 @@ void seed(std::uint64_t value);
 // --- Time. Streams run as soon as they can; with `longest_us` every operation first waits for a
 // random time up to it.
 void delay_streams(std::uint64_t seed, int longest_us);
+// From now on events tell the time of a clock that stands still but for matrix products: each moves
+// it on by what its algorithm takes, by rank of cuBLASLt's heuristics (0: the first); those that
+// are not named take the time of 0. An empty map: events tell the time again.
+void set_product_times(const std::map<int, double>& microseconds);
 // While one of these lives, the stream begins nothing new.
 class Hold {
  public:
@@ -111,6 +116,7 @@ struct Machine {
   // False: a copy of host memory that several calls of cudaHostRegister cover is an invalid value.
   bool copies_cross_registrations = true;
   std::string name = "emulated GPU";
+  std::size_t cublaslt_version = 130000;
 };
 void set_machine(const Machine& machine);
 // Device memory in use.

@@ -31,6 +31,8 @@ std::string older(const TrainingRecord& record) {
   json["numbers"].erase("--device");
   json["numbers"].erase("--sequences-at-once");
   json["numbers"].erase("SPILLWAY_CUDA_ATTENTION");
+  json["numbers"].erase("GELU's backward");
+  json["numbers"].erase("tuning of matrix products");
   return json.dump();
 }
 
@@ -42,11 +44,34 @@ TEST_CASE("a record is read as it was written") {
   record.workload.precision = Precision::bf16;
   record.workload.sequences_at_once = 2;
   record.attention = "wgmma";
+  record.gelu_backward = "dgelu";
+  record.tunes_products = true;
+  record.algorithms = "a library\na shape 00\n";
   const TrainingRecord read = TrainingRecord::parse(record.to_json());
   CHECK(read.to_json() == record.to_json());
   CHECK(read.backend == "cuda");
   CHECK(read.workload.precision == Precision::bf16);
   CHECK(read.workload.sequences_at_once == 2);
+  CHECK(read.gelu_backward == "dgelu");
+  CHECK(read.tunes_products);
+  CHECK(read.algorithms == record.algorithms);
+}
+
+TEST_CASE("how GELU's backward is computed, and whether products are tuned, decide the numbers") {
+  const TrainingRecord record = some_record();
+  TrainingRecord other = record;
+  other.gelu_backward = "dgelu";
+  CHECK_THROWS_WITH(require_same_numbers(record, other),
+                    Catch::Contains("GELU's backward is dgelu, but the training") &&
+                        Catch::Contains("has kernel"));
+  other = record;
+  other.tunes_products = true;
+  CHECK_THROWS_WITH(require_same_numbers(record, other),
+                    Catch::Contains("tuning of matrix products is on, but the training"));
+  // Which algorithms these are the device makes sure of, to which they are given.
+  other = record;
+  other.algorithms = "others";
+  CHECK_NOTHROW(require_same_numbers(record, other));
 }
 
 TEST_CASE("a record of an earlier version is the CPU backend's, one sequence at a time") {
@@ -56,6 +81,9 @@ TEST_CASE("a record of an earlier version is the CPU backend's, one sequence at 
   const TrainingRecord read = TrainingRecord::parse(before);
   CHECK(read.backend == "cpu");
   CHECK(read.workload.sequences_at_once == 1);
+  CHECK(read.gelu_backward == "kernel");
+  CHECK_FALSE(read.tunes_products);
+  CHECK(read.algorithms.empty());
   CHECK_NOTHROW(require_same_numbers(read, record));
   CHECK(same_training(before, record.to_json()));
   TrainingRecord on_gpu = record;
