@@ -34,7 +34,7 @@ struct TrainingRecord {
 
   std::string to_json() const;
   // What a record of an earlier version does not say is as it was then: the CPU backend, one
-  // sequence at a time. Throws InputError when it is not what to_json writes.
+  // sequence at a time, moments in fp32. Throws InputError when it is not what to_json writes.
   static TrainingRecord parse(const std::string& json);
 };
 
