@@ -136,7 +136,7 @@ std::string assumptions_text(const Problem& problem, int steps) {
   std::string text = workload.precision == Precision::bf16 ? "bf16" : "fp32";
   if (workload.gradient != GradientWidth::automatic)
     text += fmt::format(", {}-bit gradients", 8 * problem.gradient_bytes());
-  if (workload.moments == Moments::bf16) text += ", bf16 moments";
+  if (workload.moments == MomentWidth::bf16) text += ", bf16 moments";
   if (workload.clip.scope != ClipScope::off)
     text += ", gradient clipping " + to_string(workload.clip);
   if (steps > 0) text += fmt::format(", {} step{} simulated", steps, steps == 1 ? "" : "s");

@@ -90,7 +90,7 @@ void announce(const Training& training, const TrainPlan& plan, const fs::path& r
   if (training.dataset().skipped().count > 0)
     fmt::print("  {}\n", training.dataset().skipped().text());
   const Workload& workload = schedule.problem().workload;
-  if (workload.moments == Moments::bf16) fmt::print("  AdamW's moments in bf16\n");
+  if (workload.moments == MomentWidth::bf16) fmt::print("  AdamW's moments in bf16\n");
   if (workload.precision == Precision::bf16)
     fmt::print("  bf16, {} at once\n",
                workload.sequences_at_once == 1

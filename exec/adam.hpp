@@ -5,9 +5,9 @@
 //   p = p (1 - lr weight_decay) - lr / (1 - beta1^t) * m / (sqrt(v) / sqrt(1 - beta2^t) + epsilon)
 //
 // Masters are fp32; Gradient, Parameter and Moment are float or bf16 each: what is added up of the
-// gradient and the update itself are fp32, and parameters are the masters, rounded. Moments in bf16
-// are widened, the parameter is made of the new ones before they are rounded, and they are rounded
-// stochastically, by bits that are a function of seed, step, unit and element
+// gradient and the update itself are fp32, and parameters are the masters, rounded. MomentWidth in
+// bf16 are widened, the parameter is made of the new ones before they are rounded, and they are
+// rounded stochastically, by bits that are a function of seed, step, unit and element
 // (exec/stochastic_rounding.hpp). An element's result depends on that element alone, so a unit may
 // be updated in pieces of any size and order, on any variant, with the same bits.
 #pragma once

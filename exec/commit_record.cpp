@@ -30,14 +30,15 @@ constexpr std::uint32_t format = 2, format_with_moments = 3;
 
 void write_body(ByteWriter& out, const StoreIdentity& identity, const ChunkTable& chunks,
                 std::int64_t version, std::int64_t epoch) {
-  const Moments moments = identity.parts.empty() ? Moments::fp32 : identity.parts[0].moments;
-  out.put(moments == Moments::fp32 ? format : format_with_moments);
+  const MomentWidth moments =
+      identity.parts.empty() ? MomentWidth::fp32 : identity.parts[0].moments;
+  out.put(moments == MomentWidth::fp32 ? format : format_with_moments);
   out.put(version);
   out.put(epoch);
   out.put(identity.stripe_bytes);
   out.put(identity.store_bytes);
   out.text(identity.training);
-  if (moments != Moments::fp32) out.put(static_cast<std::uint8_t>(moment_bytes(moments)));
+  if (moments != MomentWidth::fp32) out.put(static_cast<std::uint8_t>(moment_bytes(moments)));
   out.put(std::uint64_t{identity.directories.size()});
   for (const std::string& directory : identity.directories) out.text(directory);
   out.put(std::uint64_t{identity.parts.size()});
@@ -157,10 +158,10 @@ std::optional<CommitRecord> decode_record(std::span<const std::byte> slot) {
   identity.stripe_bytes = in.get<std::uint64_t>();
   identity.store_bytes = in.get<std::uint64_t>();
   identity.training = in.text();
-  Moments moments = Moments::fp32;
+  MomentWidth moments = MomentWidth::fp32;
   if (found == format_with_moments) {
-    if (in.get<std::uint8_t>() != moment_bytes(Moments::bf16)) return {};
-    moments = Moments::bf16;
+    if (in.get<std::uint8_t>() != moment_bytes(MomentWidth::bf16)) return {};
+    moments = MomentWidth::bf16;
   }
   identity.directories.resize(in.count(sizeof(std::uint64_t)));
   for (std::string& directory : identity.directories) directory = in.text();

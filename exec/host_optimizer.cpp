@@ -62,8 +62,8 @@ void HostOptimizer::update_as(const Task& task, const Operands& o) const {
 
 template <class Gradient, class Parameter>
 void HostOptimizer::update_parameters(const Task& task, const Operands& operands) const {
-  workload_.moments == Moments::fp32 ? update_as<Gradient, Parameter, float>(task, operands)
-                                     : update_as<Gradient, Parameter, bf16>(task, operands);
+  workload_.moments == MomentWidth::fp32 ? update_as<Gradient, Parameter, float>(task, operands)
+                                         : update_as<Gradient, Parameter, bf16>(task, operands);
 }
 
 void HostOptimizer::update(const Task& task, const Operands& operands) const {

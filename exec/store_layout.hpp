@@ -24,11 +24,11 @@ struct StatePart {
   std::int32_t unit = 0;
   std::uint64_t first_element = 0;
   std::uint64_t elements = 0;
-  Moments moments = Moments::fp32;
   Tier tier = Tier::ssd;
   std::uint64_t offset = 0;  // in the tier's arena, where it rests while training
   // In the store, by copy. Equal where there is one copy only; unused without a store.
   std::array<std::uint64_t, 2> address{};
+  MomentWidth moments = MomentWidth::fp32;
 
   std::uint64_t bytes() const { return elements * state_bytes(moments); }
   // Of one value of the master weights (moment 0), first (1) or second (2) moments, and where the

@@ -114,7 +114,7 @@ TrainingRecord TrainingRecord::parse(const std::string& text) {
         one_of({GradientWidth::automatic, GradientWidth::bits16, GradientWidth::bits32},
                count("--gradient-bits"));
     r.workload.moments =
-        parse_moments(moments_option, n.value(moments_option, to_string(Moments::fp32)));
+        parse_moments(moments_option, n.value(moments_option, to_string(MomentWidth::fp32)));
     r.workload.clip = parse_gradient_clip("--gradient-clip", n.at("--gradient-clip"));
     r.workload.on_nonfinite = parse_on_nonfinite("--on-nonfinite", n.at("--on-nonfinite"));
     r.seed = whole_number<std::uint64_t>(n, "--seed", place);

@@ -236,7 +236,7 @@ ResolvedSettings SettingsResolver::resolve(const SweepSettings& settings) {
   // Settings at their defaults leave no mark, so that results of before there was a choice stay
   // valid.
   std::string choices;
-  if (workload.moments != Moments::fp32)
+  if (workload.moments != MomentWidth::fp32)
     choices = fmt::format("moments {}\n", to_string(workload.moments));
   if (workload.needs_norms())
     choices += fmt::format("clip {} nonfinite {}\n", to_string(workload.clip),

@@ -10,15 +10,17 @@
 
 namespace spillway {
 
-enum class Moments : std::uint8_t { fp32, bf16 };
+enum class MomentWidth : std::uint8_t { fp32, bf16 };
 
-const char* to_string(Moments moments);  // "fp32", "bf16"
+const char* to_string(MomentWidth moments);  // "fp32", "bf16"
 // The inverse. Throws InputError whose message begins with `name`, e.g. "--moments".
-Moments parse_moments(const std::string& name, const std::string& text);
+MomentWidth parse_moments(const std::string& name, const std::string& text);
 
 // Bytes of one moment of one parameter.
-constexpr std::uint64_t moment_bytes(Moments moments) { return moments == Moments::bf16 ? 2 : 4; }
+constexpr std::uint64_t moment_bytes(MomentWidth moments) {
+  return moments == MomentWidth::bf16 ? 2 : 4;
+}
 // Bytes of the optimizer state of one parameter: fp32 master weight and both moments.
-constexpr std::uint64_t state_bytes(Moments moments) { return 4 + 2 * moment_bytes(moments); }
+constexpr std::uint64_t state_bytes(MomentWidth moments) { return 4 + 2 * moment_bytes(moments); }
 
 }  // namespace spillway

@@ -101,7 +101,7 @@ std::uint64_t Problem::gradient_bytes() const {
 }
 
 double Problem::adam_share_of_fp32() const {
-  const std::uint64_t fp32 = 2 * spillway::state_bytes(Moments::fp32);
+  const std::uint64_t fp32 = 2 * spillway::state_bytes(MomentWidth::fp32);
   return static_cast<double>(adam_bytes()) /
          static_cast<double>(fp32 + gradient_bytes() + parameter_bytes());
 }

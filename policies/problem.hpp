@@ -30,7 +30,7 @@ struct Workload {
   std::int64_t sequence = 1024;  // T, tokens per sequence
   Precision precision = Precision::bf16;
   GradientWidth gradient = GradientWidth::automatic;
-  Moments moments = Moments::fp32;
+  MomentWidth moments = MomentWidth::fp32;
   GradientClip clip = {};
   OnNonFinite on_nonfinite = OnNonFinite::stop;
   // Sequences of a micro-batch that a compute task of the GPU works on at once: its scratch holds

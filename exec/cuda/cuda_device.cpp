@@ -277,7 +277,7 @@ void CudaDevice::optimizer(const Task& task, const Operands& o) {
           o.gradient_square_sum, workspace_, stream);
   };
   const auto run_with = [&](auto* parameters) {
-    if (problem_.workload.moments == Moments::bf16) {
+    if (problem_.workload.moments == MomentWidth::bf16) {
       run(parameters, reinterpret_cast<bf16*>(master + elements));
     } else {
       run(parameters, master + elements);

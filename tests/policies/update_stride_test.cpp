@@ -20,6 +20,11 @@ TEST_CASE("The stride of Deep Optimizer States: k = 1 + U_c (24 / B + 1 / U_g)")
   CHECK(best_stride(update_rates(problem, false)) == 2);
   // With two staging buffers both ways run at once: 1 + 1.9 (0.24 + 0.01).
   CHECK(ideal_stride(update_rates(problem, true)) == Approx(1.475));
+  // With 8 bytes of state in place of 12, and AdamW's own 20 in place of 28 (24 + 2 + 2):
+  // 1 + 1.9 x 28/20 (0.32 + 0.01 x 20/28) = 1.8702.
+  problem.workload.moments = MomentWidth::bf16;
+  CHECK(ideal_stride(update_rates(problem, false)) == Approx(1.8702).epsilon(1e-6));
+  problem.workload.moments = MomentWidth::fp32;
   // A link that both ways share takes 24 bytes' time all the same.
   machine.pcie.total = 50e9;
   CHECK(ideal_stride(update_rates(problem, true)) == Approx(1.931));
