@@ -64,7 +64,7 @@ TEST_CASE("a run with --moments bf16 is resumed with them, and not with others")
                 "leave the option out");
   const Outcome inspected = run({"store", "inspect", folder / "run", "--json"});
   INFO(inspected.err);
-  CHECK(inspected.json()["stores"][0]["moments"] == "bf16");
+  CHECK(inspected.json()["stores"][0]["workload"]["moments"] == "bf16");
   const Outcome rest = run(resume + Words{"--json", "--policy", "fuyou"});
   INFO(rest.err);
   REQUIRE(rest.exit_code == 0);
