@@ -12,6 +12,7 @@ constexpr int vectors = lanes / width;  // vectors that hold them
 
 using Floats = float __attribute__((vector_size(sizeof(float) * width)));
 using Bits = std::uint32_t __attribute__((vector_size(sizeof(float) * width)));
+using Signed = std::int32_t __attribute__((vector_size(sizeof(float) * width)));
 using Unaligned = float __attribute__((vector_size(sizeof(float) * width), aligned(4), may_alias));
 using Bf16s = std::uint16_t __attribute__((vector_size(sizeof(std::uint16_t) * width)));
 using UnalignedBf16s = std::uint16_t
@@ -81,14 +82,14 @@ SPILLWAY_INLINE Bits noise_of(const NoiseKey& unit, std::uint32_t first) {
   Bits lane = {};
   for (int j = 0; j < width; ++j) lane[j] = static_cast<std::uint32_t>(j);
   const Bits element = lane + first;
-  return mixed(mixed(element ^ unit.a) ^ unit.b);
+  return mixed(element ^ unit.a) ^ unit.b;
 }
+// Of results of arithmetic: NaN is quiet, and so still NaN without its lower half.
 SPILLWAY_INLINE Bf16s rounded_stochastically(const Floats& x, const Bits& noise) {
   Bits bits;
   std::memcpy(&bits, &x, sizeof bits);
-  const Bits magnitude = bits & 0x7fffffffu;
-  const Bits rounded = magnitude < 0x7f7f0000u ? bits + noise : bits;
-  return packed((magnitude > 0x7f800000u ? rounded | 0x400000u : rounded) >> 16);
+  const Signed magnitude = reinterpret_cast<Signed>(bits & 0x7fffffffu);
+  return packed((magnitude < 0x7f7f0000 ? bits + noise : bits) >> 16);
 }
 
 struct Full {

@@ -54,9 +54,10 @@ SPILLWAY_HOST_DEVICE inline NoiseKey unit_noise_key(NoiseKey step, std::uint32_t
   return {mixed(step.a ^ place), mixed(step.b + place)};
 }
 
-// Of one element, by the lower half of its number.
+// Of one element, by the lower half of its number. The key's first half decides which elements get
+// which bits of a step; its second half makes those of one element even and independent over steps.
 SPILLWAY_HOST_DEVICE inline std::uint32_t element_noise(NoiseKey unit, std::uint32_t element) {
-  return mixed(mixed(element ^ unit.a) ^ unit.b);
+  return mixed(element ^ unit.a) ^ unit.b;
 }
 SPILLWAY_HOST_DEVICE inline std::uint32_t noise_of_m(std::uint32_t noise) {
   return noise & 0xffffu;

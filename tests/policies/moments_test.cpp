@@ -59,7 +59,7 @@ TEST_CASE("Moments are fp32 unless asked for, and named as they are given") {
               "bf16: 8");
 }
 
-TEST_CASE("State takes 12 or 8 bytes a parameter; AdamW moves it both ways, and the gradient") {
+TEST_CASE("State takes 12 or 8 bytes a parameter, and AdamW moves it both ways") {
   Problem problem = tiny_problem(1, 1);  // one micro-batch: 16-bit gradients
   CHECK(problem.state_bytes() == 12);
   CHECK(problem.adam_bytes() == 24 + 2 + 2);
