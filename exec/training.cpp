@@ -42,6 +42,7 @@ Schedule build_usual(const Build& build, const std::string& policy, std::int64_t
 
 Training::Training(TrainingOptions options) : options_(std::move(options)) {
   const OnNode placed(options_.place);
+  options_.optimizer.seed = options_.seed;
   const Problem& problem = options_.problem;
   if (options_.steps < 1) throw InputError("--steps must be at least 1");
   if (options_.durability.interval < 0)

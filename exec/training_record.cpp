@@ -17,6 +17,7 @@ namespace {
 using nlohmann::ordered_json;
 
 constexpr const char* sequences_at_once = "--sequences-at-once";
+constexpr const char* moments_option = "--moments";
 constexpr const char* attention_kernels = "SPILLWAY_CUDA_ATTENTION";
 constexpr const char* backward_of_gelu = "GELU's backward";
 constexpr const char* tuning_of_products = "tuning of matrix products";
@@ -35,6 +36,7 @@ ordered_json numbers_of(const TrainingRecord& r) {
           {sequences_at_once, r.workload.sequences_at_once},
           {"--precision", static_cast<int>(r.workload.precision)},
           {"--gradient-bits", static_cast<int>(r.workload.gradient)},
+          {moments_option, to_string(r.workload.moments)},
           {"--gradient-clip", to_string(r.workload.clip)},
           {"--on-nonfinite", to_string(r.workload.on_nonfinite)},
           {"--seed", r.seed},
@@ -119,6 +121,8 @@ TrainingRecord TrainingRecord::parse(const std::string& text) {
     r.workload.gradient =
         one_of({GradientWidth::automatic, GradientWidth::bits16, GradientWidth::bits32},
                count("--gradient-bits"));
+    r.workload.moments =
+        parse_moments(moments_option, n.value(moments_option, to_string(MomentWidth::fp32)));
     r.workload.clip = parse_gradient_clip("--gradient-clip", n.at("--gradient-clip"));
     r.workload.on_nonfinite = parse_on_nonfinite("--on-nonfinite", n.at("--on-nonfinite"));
     r.seed = whole_number<std::uint64_t>(n, "--seed", place);

@@ -42,8 +42,8 @@ struct TrainingRecord {
 
   std::string to_json() const;
   // What a record of an earlier version does not say is as it was then: the CPU backend, one
-  // sequence at a time, no algorithms recorded. Throws InputError when it is not what to_json
-  // writes.
+  // sequence at a time, moments in fp32, no algorithms recorded. Throws InputError when it is not
+  // what to_json writes.
   static TrainingRecord parse(const std::string& json);
 };
 

@@ -308,18 +308,24 @@ void CudaDevice::optimizer(const Task& task, const Operands& o) {
                  stream);
   const auto elements = static_cast<std::int64_t>(task.params);
   auto* const master = reinterpret_cast<float*>(o.optimizer_state);
-  const auto run = [&](auto* parameters) {
-    adamw(master, master + elements, master + 2 * elements,
-          reinterpret_cast<const Gradient*>(o.gradient),
-          reinterpret_cast<const Gradient*>(o.head_gradient), parameters,
+  const auto run = [&](auto* parameters, auto* moments) {
+    adamw(master, moments, moments + elements, reinterpret_cast<const Gradient*>(o.gradient),
+          reinterpret_cast<const Gradient*>(o.head_gradient), parameters, task.layer,
           static_cast<std::int64_t>(task.first_element), elements,
           task.layer == problem_.model.layers ? embedding_ranges_ : block_ranges_, numbers,
           o.gradient_square_sum, workspace_, stream);
   };
+  const auto run_with = [&](auto* parameters) {
+    if (problem_.workload.moments == MomentWidth::bf16) {
+      run(parameters, reinterpret_cast<bf16*>(master + elements));
+    } else {
+      run(parameters, master + elements);
+    }
+  };
   if (problem_.parameter_bytes() == 2) {
-    run(reinterpret_cast<bf16*>(o.parameters));
+    run_with(reinterpret_cast<bf16*>(o.parameters));
   } else {
-    run(reinterpret_cast<float*>(o.parameters));
+    run_with(reinterpret_cast<float*>(o.parameters));
   }
 }
 

@@ -15,6 +15,7 @@
 #include <cstdint>
 
 #include "exec/cuda/bf16.hpp"
+#include "exec/stochastic_rounding.hpp"
 
 namespace spillway::cuda {
 
@@ -128,6 +129,7 @@ void sum_of_squares(const Gradient* gradient, const Gradient* second, std::int64
 struct AdamNumbers {
   float decay_factor, beta1, one_minus_beta1, beta2, one_minus_beta2, inverse_root_correction2,
       epsilon, step_size, gradient_factor;
+  NoiseKey noise;     // of the step
   std::int32_t skip;  // not 0: the update is left out, parameters are written from the masters
 };
 enum class ClipKind : std::int32_t { off, global, layer };
@@ -153,12 +155,13 @@ struct UnitRanges {
 };
 // AdamW on elements [first_element, first_element + elements) of a unit; pointers are to the first
 // of these. Bit for bit what adamw_update_unit() of exec/adam.hpp makes of them (every operation
-// rounded on its own). second may be null. The sum of squares of the gradient before the factor, in
-// an order of its own, goes to `squares` (pinned host memory); 0 when skipped.
-template <class Gradient, class Element>
-void adamw(float* master, float* m, float* v, const Gradient* gradient, const Gradient* second,
-           Element* parameters, std::int64_t first_element, std::int64_t elements,
-           const UnitRanges& ranges, const AdamNumbers* numbers, double* squares,
-           const Workspace& workspace, cudaStream_t stream);
+// rounded on its own). second may be null; Moment is float or bf16. The sum of squares of the
+// gradient before the factor, in an order of its own, goes to `squares` (pinned host memory); 0
+// when skipped.
+template <class Gradient, class Element, class Moment>
+void adamw(float* master, Moment* m, Moment* v, const Gradient* gradient, const Gradient* second,
+           Element* parameters, std::int32_t unit, std::int64_t first_element,
+           std::int64_t elements, const UnitRanges& ranges, const AdamNumbers* numbers,
+           double* squares, const Workspace& workspace, cudaStream_t stream);
 
 }  // namespace spillway::cuda

@@ -44,7 +44,7 @@ TEST_CASE("CUDA bench: each kernel that memory bounds is held against a copy") {
        "gpu/kernel/norm-forward", "gpu/kernel/norm-backward", "gpu/kernel/norm-backward-residual",
        "gpu/kernel/gelu-forward", "gpu/kernel/gelu-backward", "gpu/kernel/gelu-backward-forward",
        "gpu/kernel/cross-entropy", "gpu/kernel/column-sums", "gpu/kernel/sum-of-squares",
-       "gpu/kernel/adamw"},
+       "gpu/kernel/adamw", "gpu/kernel/adamw-bf16-moments"},
       0.85);
   // ratio = rate / rate of the copy
   for (const SpeedFigure& figure : figures) {

@@ -29,6 +29,7 @@ TrainingRecord some_record() {
 std::string older(const TrainingRecord& record) {
   ordered_json json = ordered_json::parse(record.to_json());
   json["numbers"].erase("--device");
+  json["numbers"].erase("--moments");
   json["numbers"].erase("--sequences-at-once");
   json["numbers"].erase("SPILLWAY_CUDA_ATTENTION");
   json["numbers"].erase("GELU's backward");
@@ -43,6 +44,7 @@ TEST_CASE("a record is read as it was written") {
   record.backend = TrainingRecord::cuda_backend;
   record.workload.precision = Precision::bf16;
   record.workload.sequences_at_once = 2;
+  record.workload.moments = MomentWidth::bf16;
   record.attention = "wgmma";
   record.gelu_backward = "dgelu";
   record.tunes_products = true;
@@ -55,6 +57,7 @@ TEST_CASE("a record is read as it was written") {
   CHECK(read.gelu_backward == "dgelu");
   CHECK(read.tunes_products);
   CHECK(read.algorithms == record.algorithms);
+  CHECK(read.workload.moments == MomentWidth::bf16);
 }
 
 TEST_CASE("how GELU's backward is computed, and whether products are tuned, decide the numbers") {
@@ -74,7 +77,8 @@ TEST_CASE("how GELU's backward is computed, and whether products are tuned, deci
   CHECK_NOTHROW(require_same_numbers(record, other));
 }
 
-TEST_CASE("a record of an earlier version is the CPU backend's, one sequence at a time") {
+TEST_CASE(
+    "a record of an earlier version is the CPU backend's, one sequence at a time, fp32 moments") {
   const TrainingRecord record = some_record();
   const std::string before = older(record);
   REQUIRE(before != record.to_json());
@@ -84,6 +88,7 @@ TEST_CASE("a record of an earlier version is the CPU backend's, one sequence at 
   CHECK(read.gelu_backward == "kernel");
   CHECK_FALSE(read.tunes_products);
   CHECK(read.algorithms.empty());
+  CHECK(read.workload.moments == MomentWidth::fp32);
   CHECK_NOTHROW(require_same_numbers(read, record));
   CHECK(same_training(before, record.to_json()));
   TrainingRecord on_gpu = record;
@@ -111,6 +116,8 @@ TEST_CASE("what decides the numbers and differs is named as it is given") {
            {[](TrainingRecord& r) { r.workload.gradient = GradientWidth::bits32; },
             "--gradient-bits is 32, but the training to go on with has auto",
             "leave the option out"},
+           {[](TrainingRecord& r) { r.workload.moments = MomentWidth::bf16; },
+            "--moments is bf16, but the training to go on with has fp32", "leave the option out"},
            {[](TrainingRecord& r) { r.seed = 7; }, "--seed is 7", "leave the option out"}}) {
     const TrainingRecord before = some_record();
     TrainingRecord now = before;
