@@ -130,7 +130,6 @@ std::vector<cublasLtMatmulAlgo_t> MatmulPlan::candidates(int most) const {
   const cublasStatus_t status =
       cublasLtMatmulAlgoGetHeuristic(library_, operation_.get(), a_.get(), b_.get(), c_.get(),
                                      d_.get(), preference.get(), most, found.data(), &count);
-  if (status == CUBLAS_STATUS_NOT_SUPPORTED) return {};
   require_product(status, "cublasLtMatmulAlgoGetHeuristic", shape_);
   std::vector<cublasLtMatmulAlgo_t> algorithms;
   for (int i = 0; i < count; ++i) {
