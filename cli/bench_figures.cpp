@@ -22,6 +22,11 @@ ordered_json to_json(const SpeedFigure& figure) {
   if (figure.target > 0)
     target = {{has_roofline(figure) ? "least_ratio" : "most", figure.target},
               {"met", figure.met()}};
+  ordered_json best_of_eight = nullptr;
+  if (figure.best_of_eight > 0)
+    best_of_eight = {{"value", figure.best_of_eight},
+                     {"ratio", figure.best_of_eight_ratio},
+                     {"what", figure.best_of_eight_what}};
   return {{"name", figure.name},
           {"what", figure.what},
           {"unit", figure.unit},
@@ -30,6 +35,7 @@ ordered_json to_json(const SpeedFigure& figure) {
           {"roofline_what", known(has_roofline(figure), figure.roofline_what)},
           {"ratio", known(!figure.ratios.empty(), figure.ratio())},
           {"ratios", figure.ratios},
+          {"best_of_eight", best_of_eight},
           {"target", target},
           {"note", figure.note}};
 }
@@ -57,6 +63,11 @@ void print_row(const SpeedFigure& figure) {
                                 : "missed");
   fmt::print("    {}\n", figure.what);
   if (has_roofline(figure)) fmt::print("    roofline: {}\n", figure.roofline_what);
+  if (figure.best_of_eight > 0) {
+    fmt::print("    best of the first eight bare: {:.2f} {}, {:.3f} of it reached ({})\n",
+               figure.best_of_eight, figure.unit, figure.best_of_eight_ratio,
+               figure.best_of_eight_what);
+  }
   if (!figure.note.empty()) fmt::print("    {}\n", figure.note);
   flush_output();
 }

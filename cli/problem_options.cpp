@@ -61,6 +61,12 @@ void ProblemOptions::add_to(CLI::App& command, bool machine_required) {
                   "16 | 32 | auto: width of the gradient handed to the optimizer")
       ->capture_default_str();
   command
+      .add_option(
+          "--moments", moments,
+          "fp32 | bf16: AdamW's moments; with bf16, stochastically rounded, optimizer state "
+          "takes 8 bytes a parameter instead of 12")
+      ->capture_default_str();
+  command
       .add_option("--gradient-clip", gradient_clip,
                   "off | global=LIMIT | layer=LIMIT: 2-norm of the whole gradient, or of each "
                   "layer's, at most")
@@ -132,6 +138,7 @@ std::string assumptions_text(const Problem& problem, int steps) {
   std::string text = workload.precision == Precision::bf16 ? "bf16" : "fp32";
   if (workload.gradient != GradientWidth::automatic)
     text += fmt::format(", {}-bit gradients", 8 * problem.gradient_bytes());
+  if (workload.moments == MomentWidth::bf16) text += ", bf16 moments";
   if (workload.clip.scope != ClipScope::off)
     text += ", gradient clipping " + to_string(workload.clip);
   if (steps > 0) text += fmt::format(", {} step{} simulated", steps, steps == 1 ? "" : "s");
@@ -190,6 +197,7 @@ Problem ProblemOptions::problem(std::optional<bool> on_gpu) const {
   else if (gradient != "auto")
     throw InputError(fmt::format("--gradient-bits {} is not 16, 32 or auto", gradient),
                      "leave it out, or use one of these");
+  workload.moments = parse_moments("--moments", moments);
   workload.clip = parse_gradient_clip("--gradient-clip", gradient_clip);
   workload.on_nonfinite = parse_on_nonfinite("--on-nonfinite", on_nonfinite);
   problem.validate();

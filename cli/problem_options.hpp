@@ -22,7 +22,7 @@ struct ProblemOptions {
   std::optional<std::int64_t> sequence;           // else the model's positions, at most 1024
   std::optional<std::int64_t> sequences_at_once;  // else 1, or what the subcommand chooses
   std::string precision;  // "": fp32 where the CPU stands in for a GPU, else bf16
-  std::string gradient = "auto";
+  std::string gradient = "auto", moments = "fp32";
   std::string gradient_clip = "off", on_nonfinite = "stop";
   std::string gpu_memory, host_memory;
 

@@ -29,9 +29,9 @@ bool among(const std::vector<std::string>& names, const std::string& name) {
 }
 
 bool is_kept(const std::string& option) {
-  static const std::vector<std::string> never = {"help",         "resume",    "run",   "json",
-                                                 "quiet",        "overwrite", "trace", "take-over",
-                                                 "remove-store", "io"};
+  static const std::vector<std::string> never = {
+      "help",  "resume",    "run",          "json", "quiet",        "overwrite",
+      "trace", "take-over", "remove-store", "io",   "retune-matmul"};
   return !among(never, option);
 }
 

@@ -92,7 +92,8 @@ ordered_json to_json(const Inspection& i) {
                        {"workload",
                         {{"batch", i.training.workload.batch},
                          {"micro_batch", i.training.workload.micro_batch},
-                         {"sequence", i.training.workload.sequence}}},
+                         {"sequence", i.training.workload.sequence},
+                         {"moments", to_string(i.training.workload.moments)}}},
                        {"store_bytes", record.identity.store_bytes}};
   json["run"] = i.point.run.id;
   json["generation"] = i.point.location.generation;
@@ -130,9 +131,9 @@ void print(const Inspection& i) {
   const auto bytes = bytes_by_tier(record);
   fmt::print(
       "  {} on disk; optimizer state of {} that rests on the ssd, {} in host memory, {} in "
-      "gpu memory\n",
+      "gpu memory{}\n",
       size_text(record.identity.store_bytes), size_text(bytes[2]), size_text(bytes[1]),
-      size_text(bytes[0]));
+      size_text(bytes[0]), t.workload.moments == MomentWidth::bf16 ? ", moments in bf16" : "");
   if (record.version == 0) {
     fmt::print("  no step is done: the state follows from the seed\n");
   } else if (i.verified && i.bad.empty()) {

@@ -42,6 +42,7 @@ ordered_json start_event(const Training& training, const TrainPlan& plan,
         {"sequence", problem.workload.sequence},
         {"sequences_at_once", problem.workload.sequences_at_once},
         {"precision", problem.workload.precision == Precision::bf16 ? "bf16" : "fp32"},
+        {"moments", to_string(problem.workload.moments)},
         {"gradient_clip", to_string(problem.workload.clip)},
         {"on_nonfinite", to_string(problem.workload.on_nonfinite)}}},
       {"overrides", problem.overrides},
@@ -96,6 +97,7 @@ void announce(const Training& training, const TrainPlan& plan, const fs::path& r
   if (training.dataset().skipped().count > 0)
     fmt::print("  {}\n", training.dataset().skipped().text());
   const Workload& workload = schedule.problem().workload;
+  if (workload.moments == MomentWidth::bf16) fmt::print("  AdamW's moments in bf16\n");
   if (workload.precision == Precision::bf16)
     fmt::print("  bf16, {} at once\n",
                workload.sequences_at_once == 1

@@ -13,6 +13,9 @@ void check(const TrainOptions& options) {
   if (options.steps < 1)
     throw InputError(fmt::format("--steps {}: not a positive number", options.steps),
                      "optimizer steps, e.g. --steps 100");
+  if (options.retune_matmul && !options.resume)
+    throw InputError("--retune-matmul goes with --resume: a new training tunes anyway",
+                     "leave it out");
   check_optimizer(options.optimizer);
   check_output_path("--trace", options.trace, &only_a_trace());
 }
@@ -55,6 +58,21 @@ void add_train_options(CLI::App& parser, TrainOptions& options) {
       ->add_option("--threads", options.threads,
                    "threads for matrix products, and as many for the optimizer")
       ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
+  command
+      ->add_option("--tune-matmul", options.tune_matmul,
+                   "on: before training, try several algorithms for each matrix product of the GPU "
+                   "and take the fastest of those with equal bits; off: take cuBLASLt's first")
+      ->check(CLI::IsMember({"on", "off"}))
+      ->capture_default_str();
+  command->add_flag("--retune-matmul", options.retune_matmul,
+                    "with --resume: choose these algorithms anew, for another GPU or other CUDA "
+                    "libraries; from there on numbers agree to rounding only");
+  command
+      ->add_option("--gelu-backward", options.gelu_backward,
+                   "what computes GELU's backward on the GPU: kernel | dgelu | dgelu-bgrad "
+                   "(cuBLASLt's epilogues); auto: what the machine file says, else kernel")
+      ->check(CLI::IsMember({"auto", "kernel", "dgelu", "dgelu-bgrad"}))
       ->capture_default_str();
   command->add_option("--throttle", options.throttle,
                       "make the CPU backend as slow as another machine, e.g. h2d=2GB/s,d2h=2GB/s,"

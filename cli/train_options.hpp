@@ -28,6 +28,8 @@ struct TrainOptions {
   bool json = false, quiet = false, no_export = false;
   bool resume = false, overwrite = false, take_over = false, remove_store = false;
   bool binary_data = false;
+  std::string tune_matmul = "on", gelu_backward = "auto";
+  bool retune_matmul = false;
 };
 
 // Adds the options to the subcommand.

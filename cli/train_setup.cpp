@@ -11,6 +11,7 @@
 #include "cli/progress.hpp"
 #include "cli/saved_options.hpp"
 #include "cli/stop_signals.hpp"
+#include "cli/train_algorithms.hpp"
 #include "cli/train_checks.hpp"
 #include "cli/train_notes.hpp"
 #include "exec/cuda_module.hpp"
@@ -138,6 +139,7 @@ Preparation prepare(CLI::App& command, TrainOptions& options) {
   const DeviceChoice device = choose_device(options, throttle, point);
   Problem problem = options.problem.problem(device.gpu.has_value());
   check_backend(problem, device.gpu.has_value());
+  if (!device.gpu) refuse_without_gpu(command);
   if (!options.problem.machine.empty())
     problem.machine = throttled_machine(problem.machine, throttle);
   std::vector<fs::path> drives = ssd_directories(options.ssd);
@@ -182,18 +184,13 @@ Preparation prepare(CLI::App& command, TrainOptions& options) {
   training.threads = options.threads;
   const auto listener = std::make_shared<std::function<void(const std::string&)>>();
   if (device.gpu) {
-    training.backend = TrainingRecord::cuda_backend;
-    training.attention = attention_to_train_with(point);
     training.place =
         place_beside(numa_node_of_pci(device.gpu->pci_bus), numa_nodes(), options.threads);
-    CudaOptions cuda{device.gpu->id, options.threads, training.attention};
+    CudaOptions cuda = cuda_options(command, options, plan.problem, *device.gpu, point);
     cuda.say = [listener](const std::string& text) {
       if (*listener) (*listener)(text);
     };
-    training.make_device = [problem = plan.problem, cuda](std::uint64_t gpu_bytes,
-                                                          std::uint64_t host_bytes) {
-      return make_cuda_device(problem, gpu_bytes, host_bytes, cuda);
-    };
+    train_on(cuda, plan.problem, training);
   }
   training.throttle = throttle;
   training.predicted_step_seconds = plan.predicted_step_seconds.value_or(0);

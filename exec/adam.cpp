@@ -8,6 +8,14 @@
 
 namespace spillway {
 
+namespace {
+
+// Elements of a unit, from a multiple of as many on, that a kernel rounds the moments of by one
+// key.
+constexpr std::int64_t elements_of_a_key = std::int64_t{1} << 32;
+
+}  // namespace
+
 AdamConstants adam_constants(const AdamStep& step) {
   SPILLWAY_ASSERT(step.t >= 1);
   const double rate = step.learning_rate, beta1 = step.beta1, beta2 = step.beta2;
@@ -23,31 +31,36 @@ AdamConstants adam_constants(const AdamStep& step) {
   constants.epsilon = step.epsilon;
   constants.step_size = static_cast<float>(rate / (1.0 - std::pow(beta1, t)));
   constants.gradient_factor = step.gradient_factor;
+  constants.noise = step_noise_key(step.seed, step.t);
   return constants;
 }
 
-template <class Gradient, class Parameter>
-double adamw_update(float* master, float* m, float* v, const Gradient* gradient,
-                    const std::type_identity_t<Gradient>* second_gradient,
+template <class Gradient, class Parameter, class Moment>
+double adamw_update(float* master, Moment* m, std::type_identity_t<Moment>* v,
+                    const Gradient* gradient, const std::type_identity_t<Gradient>* second_gradient,
                     Parameter* parameters_out, std::int64_t n, const AdamStep& step,
                     CpuVariant variant) {
-  return cpu_kernels(variant).adam<Gradient, Parameter>()(master, m, v, gradient, second_gradient,
-                                                          parameters_out, n, adam_constants(step));
+  SPILLWAY_ASSERT(n <= elements_of_a_key);
+  return cpu_kernels(variant).adam<Gradient, Parameter, Moment>()(
+      master, m, v, gradient, second_gradient, parameters_out, n, adam_constants(step),
+      {static_cast<std::uint32_t>(step.unit), 0});
 }
 
-template <class Gradient, class Parameter>
-double adamw_update_unit(float* master, float* m, float* v, const Gradient* gradient,
+template <class Gradient, class Parameter, class Moment>
+double adamw_update_unit(float* master, Moment* m, std::type_identity_t<Moment>* v,
+                         const Gradient* gradient,
                          const std::type_identity_t<Gradient>* second_gradient,
                          Parameter* parameters_out, std::int64_t first_element,
                          std::int64_t elements, const std::vector<TensorLayout>& layout,
                          const AdamStep& step, CpuVariant variant) {
-  const AdamKernel<Gradient, Parameter> adamw = cpu_kernels(variant).adam<Gradient, Parameter>();
+  const auto adamw = cpu_kernels(variant).adam<Gradient, Parameter, Moment>();
   const AdamConstants decaying = adam_constants(step);
   AdamConstants plain = decaying;
   plain.decay_factor = 1.0f;
 
   const auto pad = [&](std::int64_t from, std::int64_t to) {  // offsets from first_element
-    for (float* buffer : {master, m, v}) std::fill(buffer + from, buffer + to, 0.0f);
+    std::fill(master + from, master + to, 0.0f);
+    for (Moment* moment : {m, v}) std::fill(moment + from, moment + to, Moment{});
     std::fill(parameters_out + from, parameters_out + to, Parameter{});
   };
   double squares = 0;
@@ -58,17 +71,23 @@ double adamw_update_unit(float* master, float* m, float* v, const Gradient* grad
         std::min(tensor.offset + tensor.rows * tensor.columns - first_element, elements);
     if (begin >= end) continue;
     pad(done, begin);
-    squares += adamw(master + begin, m + begin, v + begin, gradient + begin,
-                     second_gradient != nullptr ? second_gradient + begin : nullptr,
-                     parameters_out + begin, end - begin, tensor.decay ? decaying : plain);
-    done = end;
+    for (std::int64_t at = begin; at < end; at = done) {
+      const std::int64_t element = first_element + at;
+      done = std::min(end, at + elements_of_a_key - element % elements_of_a_key);
+      squares +=
+          adamw(master + at, m + at, v + at, gradient + at,
+                second_gradient != nullptr ? second_gradient + at : nullptr, parameters_out + at,
+                done - at, tensor.decay ? decaying : plain,
+                {static_cast<std::uint32_t>(step.unit), static_cast<std::uint64_t>(element)});
+    }
   }
   pad(done, elements);
   return squares;
 }
 
-template <class Gradient, class Parameter>
-double adamw_update_unit(Crew& crew, float* master, float* m, float* v, const Gradient* gradient,
+template <class Gradient, class Parameter, class Moment>
+double adamw_update_unit(Crew& crew, float* master, Moment* m, std::type_identity_t<Moment>* v,
+                         const Gradient* gradient,
                          const std::type_identity_t<Gradient>* second_gradient,
                          Parameter* parameters_out, std::int64_t first_element,
                          std::int64_t elements, const std::vector<TensorLayout>& layout,
@@ -94,21 +113,26 @@ double adamw_update_unit(Crew& crew, float* master, float* m, float* v, const Gr
   return sum;
 }
 
-#define SPILLWAY_INSTANTIATE(Gradient, Parameter)                                                 \
-  template double adamw_update(float*, float*, float*, const Gradient*,                           \
-                               const std::type_identity_t<Gradient>*, Parameter*, std::int64_t,   \
-                               const AdamStep&, CpuVariant);                                      \
-  template double adamw_update_unit(                                                              \
-      float*, float*, float*, const Gradient*, const std::type_identity_t<Gradient>*, Parameter*, \
-      std::int64_t, std::int64_t, const std::vector<TensorLayout>&, const AdamStep&, CpuVariant); \
-  template double adamw_update_unit(Crew&, float*, float*, float*, const Gradient*,               \
-                                    const std::type_identity_t<Gradient>*, Parameter*,            \
-                                    std::int64_t, std::int64_t, const std::vector<TensorLayout>&, \
-                                    const AdamStep&, CpuVariant);
+#define SPILLWAY_INSTANTIATE(Gradient, Parameter, Moment)                                       \
+  template double adamw_update(float*, Moment*, std::type_identity_t<Moment>*, const Gradient*, \
+                               const std::type_identity_t<Gradient>*, Parameter*, std::int64_t, \
+                               const AdamStep&, CpuVariant);                                    \
+  template double adamw_update_unit(                                                            \
+      float*, Moment*, std::type_identity_t<Moment>*, const Gradient*,                          \
+      const std::type_identity_t<Gradient>*, Parameter*, std::int64_t, std::int64_t,            \
+      const std::vector<TensorLayout>&, const AdamStep&, CpuVariant);                           \
+  template double adamw_update_unit(                                                            \
+      Crew&, float*, Moment*, std::type_identity_t<Moment>*, const Gradient*,                   \
+      const std::type_identity_t<Gradient>*, Parameter*, std::int64_t, std::int64_t,            \
+      const std::vector<TensorLayout>&, const AdamStep&, CpuVariant);
 
-SPILLWAY_INSTANTIATE(float, float)
-SPILLWAY_INSTANTIATE(float, bf16)
-SPILLWAY_INSTANTIATE(bf16, float)
-SPILLWAY_INSTANTIATE(bf16, bf16)
+#define SPILLWAY_INSTANTIATE_BOTH(Gradient, Parameter) \
+  SPILLWAY_INSTANTIATE(Gradient, Parameter, float)     \
+  SPILLWAY_INSTANTIATE(Gradient, Parameter, bf16)
+
+SPILLWAY_INSTANTIATE_BOTH(float, float)
+SPILLWAY_INSTANTIATE_BOTH(float, bf16)
+SPILLWAY_INSTANTIATE_BOTH(bf16, float)
+SPILLWAY_INSTANTIATE_BOTH(bf16, bf16)
 
 }  // namespace spillway

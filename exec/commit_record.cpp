@@ -25,20 +25,25 @@ constexpr std::array<char, 16> magic = {'S', 'P', 'I', 'L', 'L', 'W', 'A', 'Y',
 constexpr std::size_t checksum_at = magic.size();
 constexpr std::size_t length_at = checksum_at + sizeof(std::uint64_t);
 constexpr std::size_t body_at = length_at + sizeof(std::uint64_t);
-constexpr std::uint32_t format = 2;
+// All moments are fp32, or `format_with_moments`, where the record says how wide they are.
+constexpr std::uint32_t format = 2, format_with_moments = 3;
 
 void write_body(ByteWriter& out, const StoreIdentity& identity, const ChunkTable& chunks,
                 std::int64_t version, std::int64_t epoch) {
-  out.put(format);
+  const MomentWidth moments =
+      identity.parts.empty() ? MomentWidth::fp32 : identity.parts[0].moments;
+  out.put(moments == MomentWidth::fp32 ? format : format_with_moments);
   out.put(version);
   out.put(epoch);
   out.put(identity.stripe_bytes);
   out.put(identity.store_bytes);
   out.text(identity.training);
+  if (moments != MomentWidth::fp32) out.put(static_cast<std::uint8_t>(moment_bytes(moments)));
   out.put(std::uint64_t{identity.directories.size()});
   for (const std::string& directory : identity.directories) out.text(directory);
   out.put(std::uint64_t{identity.parts.size()});
   for (const StatePart& part : identity.parts) {
+    SPILLWAY_ASSERT(part.moments == moments);
     out.put(part.unit);
     out.put(part.first_element);
     out.put(part.elements);
@@ -77,8 +82,9 @@ bool is_sound(const CommitRecord& record) {
   for (std::size_t i = 0; i < identity.parts.size(); ++i) {
     const StatePart& part = identity.parts[i];
     const std::uint64_t begin = part.address[static_cast<std::size_t>(record.copy())];
-    if (part.elements > identity.store_bytes / 12 || begin % io_alignment != 0 ||
-        begin > identity.store_bytes || part.bytes() > identity.store_bytes - begin) {
+    if (part.elements > identity.store_bytes / state_bytes(part.moments) ||
+        begin % io_alignment != 0 || begin > identity.store_bytes ||
+        part.bytes() > identity.store_bytes - begin) {
       return false;
     }
     std::uint64_t at = begin;
@@ -139,10 +145,11 @@ std::optional<CommitRecord> decode_record(std::span<const std::byte> slot) {
   if (length > slot.size() - body_at || checksum_of(slot, length) != sum) return {};
 
   ByteReader in(slot.subspan(body_at, length));
-  if (const auto found = in.get<std::uint32_t>(); found != format) {
-    throw InputError(
-        fmt::format("a commit record of format {}; this version reads {}", found, format),
-        "use the version of Spillway that wrote it");
+  const auto found = in.get<std::uint32_t>();
+  if (found != format && found != format_with_moments) {
+    throw InputError(fmt::format("a commit record of format {}; this version reads {} and {}",
+                                 found, format, format_with_moments),
+                     "use the version of Spillway that wrote it");
   }
   CommitRecord record;
   record.version = in.get<std::int64_t>();
@@ -151,6 +158,11 @@ std::optional<CommitRecord> decode_record(std::span<const std::byte> slot) {
   identity.stripe_bytes = in.get<std::uint64_t>();
   identity.store_bytes = in.get<std::uint64_t>();
   identity.training = in.text();
+  MomentWidth moments = MomentWidth::fp32;
+  if (found == format_with_moments) {
+    if (in.get<std::uint8_t>() != moment_bytes(MomentWidth::bf16)) return {};
+    moments = MomentWidth::bf16;
+  }
   identity.directories.resize(in.count(sizeof(std::uint64_t)));
   for (std::string& directory : identity.directories) directory = in.text();
   constexpr std::size_t least_part_bytes = 53;  // of what follows, without chunks
@@ -159,6 +171,7 @@ std::optional<CommitRecord> decode_record(std::span<const std::byte> slot) {
     part.unit = in.get<std::int32_t>();
     part.first_element = in.get<std::uint64_t>();
     part.elements = in.get<std::uint64_t>();
+    part.moments = moments;
     const auto tier = in.get<std::uint8_t>();
     if (tier >= tier_count) return {};
     part.tier = static_cast<Tier>(tier);

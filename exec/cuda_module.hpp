@@ -4,9 +4,11 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "base/errors.hpp"
 #include "exec/device.hpp"
 #include "exec/gpu_bench.hpp"
 #include "policies/problem.hpp"
@@ -53,9 +55,26 @@ struct CudaOptions {
   int device = 0;   // as nvidia-smi numbers them
   int threads = 1;  // of the optimizer on the CPU
   std::string attention = cuda_attention();
+  // What computes GELU's backward: "kernel", "dgelu" or "dgelu-bgrad" (exec/cuda/gelu_choice.hpp).
+  std::string gelu_backward = "kernel";
+  // Tries several algorithms for every matrix product before training, and takes the fastest of
+  // those with equal bits; else the one that cuBLASLt's heuristics put first.
+  bool tunes_products = true;
+  // Of a training that goes on: Device::algorithms() as it was recorded, which is used again
+  // instead. Empty where nothing was: then each start asks the heuristics, as was done before
+  // there were records.
+  std::optional<std::string> recorded_algorithms = {};
   // Told what takes long while the device is made: "pinning host memory: 12 of 96 GB". May be
   // empty; calls come from any thread, one at a time.
   std::function<void(const std::string&)> say = {};
+};
+
+// The algorithms recorded with a training cannot be used on this GPU, or with this cuBLASLt.
+class RecordedAlgorithmsRefused : public InputError {
+ public:
+  explicit RecordedAlgorithmsRefused(const std::string& why)
+      : InputError("the training cannot go on bit for bit: " + why,
+                   "go on with a GPU and libraries of the kind that it was trained with") {}
 };
 
 // Bytes of GPU memory that training takes beside what the schedule plans. Throws MachineError where

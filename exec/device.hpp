@@ -67,6 +67,11 @@ class Device {
   // Host to GPU (lane pcie.h2d) or back (pcie.d2h).
   virtual void copy(Lane lane, std::byte* to, const std::byte* from, std::uint64_t bytes) = 0;
 
+  // By which algorithms it computes, where a device made at another time may choose others:
+  // recorded with a training, and given to the device of the one that goes on. Empty: it has no
+  // choice.
+  virtual std::string algorithms() const { return ""; }
+
   // The lanes that are streams; null: none are.
   virtual Streams* streams() { return nullptr; }
   // Nothing where the host tier's memory is not page-locked.

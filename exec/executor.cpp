@@ -29,8 +29,11 @@ AdamStep OptimizerSettings::at(std::int64_t step) const {
                                               static_cast<double>(decay_steps - warmup_steps));
     rate *= 0.1 + 0.9 * 0.5 * (1 + std::cos(std::numbers::pi * progress));
   }
-  return {static_cast<float>(rate),    static_cast<float>(beta1),        static_cast<float>(beta2),
-          static_cast<float>(epsilon), static_cast<float>(weight_decay), step + 1};
+  AdamStep adam{static_cast<float>(rate),         static_cast<float>(beta1),
+                static_cast<float>(beta2),        static_cast<float>(epsilon),
+                static_cast<float>(weight_decay), step + 1};
+  adam.seed = seed;
+  return adam;
 }
 
 namespace {

@@ -39,7 +39,8 @@ struct OptimizerSettings {
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, weight_decay = 0.01;
   std::int64_t warmup_steps = 0;
   std::int64_t decay_steps =
-      0;  // 0: constant after warm-up; else cosine, reaching a tenth at this step
+      0;                   // 0: constant after warm-up; else cosine, reaching a tenth at this step
+  std::uint64_t seed = 0;  // of the rounding of moments in bf16: the training's
 
   AdamStep at(std::int64_t step) const;  // step counts from 0
 };

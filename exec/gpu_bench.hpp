@@ -29,7 +29,16 @@ struct GpuTiming {
   // The same work done by others, in turn with it; empty where there is none.
   std::string reference;
   std::vector<double> reference_seconds;
+  // Where the reference is cuBLASLt's first algorithm: the fastest of its first eight, in turn with
+  // both.
+  std::string best;
+  std::vector<double> best_seconds;
   std::string note;  // what the reader should know; often empty
+};
+
+// The second half of a feed-forward network, as its backward pass meets it in bf16.
+struct GeluShape {
+  std::int64_t rows = 0, hidden = 0, ffn = 0;
 };
 
 enum class GpuBenchSize : std::uint8_t {
@@ -58,6 +67,10 @@ class GpuBench {
   virtual std::vector<GpuTiming> memory_bound() = 0;
   // The matrix products of GPT-2s through Matmul, beside bare cuBLASLt products of the same shapes.
   virtual std::vector<GpuTiming> matmuls() = 0;
+  // Each way to compute GELU's backward, with the product before it, by the names of
+  // gpu.gelu_backward in machine files: "kernel", and in turn with it those of cuBLASLt's epilogues
+  // that give equal bits each time.
+  virtual std::vector<GpuTiming> gelu_backward(const GeluShape& shape) = 0;
   // Causal attention, both ways. FLOPs of D = head size, H heads: per sequence 4 T^2 / 2 D H
   // forward, 2.5 times that backward.
   virtual std::vector<GpuTiming> attention() = 0;

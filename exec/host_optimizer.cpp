@@ -35,10 +35,11 @@ HostOptimizer::HostOptimizer(const Problem& problem, int threads, CpuVariant var
   cpu_kernels(variant);  // whether there is such a variant
 }
 
-template <class Gradient, class Parameter>
+template <class Gradient, class Parameter, class Moment>
 void HostOptimizer::update_as(const Task& task, const Operands& o) const {
   const auto elements = static_cast<std::int64_t>(task.params);
   float* const master = reinterpret_cast<float*>(o.optimizer_state);
+  Moment* const moments = reinterpret_cast<Moment*>(master + elements);
   Parameter* const parameters = reinterpret_cast<Parameter*>(o.parameters);
   const GradientUse use = gradient_use(workload_, o.norms, task.layer);
   if (use.skip) {
@@ -48,23 +49,30 @@ void HostOptimizer::update_as(const Task& task, const Operands& o) const {
   }
   AdamStep adam = o.adam;
   adam.gradient_factor = use.factor;
+  adam.unit = task.layer;
   // Some policies update on two lanes at a time. The threads are for one of them; the result does
   // not depend on which.
   const std::unique_lock crew(crew_mutex_, std::try_to_lock);
   *o.gradient_square_sum = adamw_update_unit(
-      crew ? crew_ : alone_, master, master + elements, master + 2 * elements,
+      crew ? crew_ : alone_, master, moments, moments + elements,
       reinterpret_cast<const Gradient*>(o.gradient),
       reinterpret_cast<const Gradient*>(o.head_gradient), parameters,
       static_cast<std::int64_t>(task.first_element), elements, layout(task), adam, variant_);
 }
 
+template <class Gradient, class Parameter>
+void HostOptimizer::update_parameters(const Task& task, const Operands& operands) const {
+  workload_.moments == MomentWidth::fp32 ? update_as<Gradient, Parameter, float>(task, operands)
+                                         : update_as<Gradient, Parameter, bf16>(task, operands);
+}
+
 void HostOptimizer::update(const Task& task, const Operands& operands) const {
   if (wide_gradient_) {
-    wide_parameters_ ? update_as<float, float>(task, operands)
-                     : update_as<float, bf16>(task, operands);
+    wide_parameters_ ? update_parameters<float, float>(task, operands)
+                     : update_parameters<float, bf16>(task, operands);
   } else {
-    wide_parameters_ ? update_as<bf16, float>(task, operands)
-                     : update_as<bf16, bf16>(task, operands);
+    wide_parameters_ ? update_parameters<bf16, float>(task, operands)
+                     : update_parameters<bf16, bf16>(task, operands);
   }
 }
 

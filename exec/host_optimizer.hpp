@@ -2,8 +2,8 @@
 // device, and gpu.compute of the CPU's own.
 //
 // Gradients are as wide as Problem::gradient_bytes() says (fp32 or bf16), parameters as
-// parameter_bytes(); the state is fp32. An update has the same bits whatever the pieces, the
-// threads and the CPU's vectors.
+// parameter_bytes(), moments as the workload says; masters are fp32. An update has the same bits
+// whatever the pieces, the threads and the CPU's vectors.
 #pragma once
 
 #include <cstdint>
@@ -35,6 +35,8 @@ class HostOptimizer {
 
  private:
   template <class Gradient, class Parameter>
+  void update_parameters(const Task& task, const Operands& operands) const;
+  template <class Gradient, class Parameter, class Moment>
   void update_as(const Task& task, const Operands& operands) const;
   template <class Gradient>
   void gradient_norm_as(const Task& task, const Operands& operands) const;

@@ -309,11 +309,29 @@ SPILLWAY_INLINE HalfDoubles high_half(const Floats& x) {
 #endif
 }
 
-template <class Gradient, class Parameter>
-double adamw(float* master, float* m, float* v, const Gradient* gradient,
+// The parameters are made of the moments as they are computed; what is kept of these is rounded.
+template <class At>
+SPILLWAY_INLINE void store_moments(const At& at, float* m, float* v, const Floats& new_m,
+                                   const Floats& new_v, const NoiseKey&, std::uint32_t) {
+  at.store(m, new_m);
+  at.store(v, new_v);
+}
+template <class At>
+SPILLWAY_INLINE void store_moments(const At& at, bf16* m, bf16* v, const Floats& new_m,
+                                   const Floats& new_v, const NoiseKey& key, std::uint32_t first) {
+  const Bits noise = noise_of(key, first + static_cast<std::uint32_t>(at.i));
+  at.store(m, rounded_stochastically(new_m, noise & 0xffffu));
+  at.store(v, rounded_stochastically(new_v, noise >> 16));
+}
+
+template <class Gradient, class Parameter, class Moment>
+double adamw(float* master, Moment* m, Moment* v, const Gradient* gradient,
              const Gradient* second_gradient, Parameter* parameters_out, std::int64_t n,
-             const AdamConstants& constants) {
+             const AdamConstants& constants, NoisePlace place) {
   const AdamConstants c = constants;
+  const NoiseKey key =
+      unit_noise_key(c.noise, place.unit, static_cast<std::uint32_t>(place.first_element >> 32));
+  const auto first_element = static_cast<std::uint32_t>(place.first_element);
   HalfDoubles low[vectors] = {}, high[vectors] = {};
   // Updates a vector of elements and returns their new parameters.
   const auto update = [&](auto at, int k) __attribute__((always_inline)) {
@@ -327,8 +345,7 @@ double adamw(float* master, float* m, float* v, const Gradient* gradient,
     const Floats new_v = at.load(v) * c.beta2 + g * g * c.one_minus_beta2;
     const Floats denominator = square_root(new_v) * c.inverse_root_correction2 + c.epsilon;
     const Floats p = at.load(master) * c.decay_factor - new_m / denominator * c.step_size;
-    at.store(m, new_m);
-    at.store(v, new_v);
+    store_moments(at, m, v, new_m, new_v, key, first_element);
     at.store(master, p);
     return p;
   };
@@ -384,10 +401,10 @@ const CpuKernels table = {SPILLWAY_KERNEL_NAME,
                           cross_entropy,
                           sum_of_squares<float>,
                           sum_of_squares<bf16>,
-                          adamw<float, float>,
-                          adamw<float, bf16>,
-                          adamw<bf16, float>,
-                          adamw<bf16, bf16>,
+                          {adamw<float, float, float>, adamw<float, float, bf16>},
+                          {adamw<float, bf16, float>, adamw<float, bf16, bf16>},
+                          {adamw<bf16, float, float>, adamw<bf16, float, bf16>},
+                          {adamw<bf16, bf16, float>, adamw<bf16, bf16, bf16>},
                           round_to_bf16};
 
 }  // namespace spillway::SPILLWAY_KERNEL_VARIANT

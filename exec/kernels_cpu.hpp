@@ -5,14 +5,15 @@
 // 16 partial sums (element i goes to lane i mod 16) that are added up in one fixed order, and exp
 // is the same polynomial everywhere. Kernels take plain pointers, any alignment, and allocate
 // nothing. Numbers are fp32; gradients and parameters handed over at the end of a step may be bf16,
-// which is widened when read and rounded to nearest even when written.
+// which is widened when read and rounded to nearest even when written, and so may AdamW's moments,
+// which are rounded stochastically.
 // "(rows, columns)" arrays are row-major and dense; `attention_*` rows are `stride` apart.
 #pragma once
 
 #include <cstdint>
 #include <type_traits>
 
-#include "exec/bf16.hpp"
+#include "exec/stochastic_rounding.hpp"
 
 namespace spillway {
 
@@ -27,6 +28,7 @@ struct AdamConstants {
   float epsilon = 0;                     //
   float step_size = 0;                   // learning_rate / (1 - beta1^t)
   float gradient_factor = 1;             // of gradient clipping
+  NoiseKey noise;                        // of the step, for moments in bf16
 };
 
 // The rows of scores (rows, keys) of one attention head: query `first_query + i` in row i sees keys
@@ -36,10 +38,23 @@ struct AttentionRows {
   std::int64_t rows, keys, first_query;
 };
 
-template <class Gradient, class Parameter>
-using AdamKernel = double (*)(float* master, float* m, float* v, const Gradient* gradient,
+// Which elements a run of them are, for the rounding of moments in bf16: constants.noise becomes
+// the unit's, and the run ends before the next multiple of 2^32.
+struct NoisePlace {
+  std::uint32_t unit = 0;
+  std::uint64_t first_element = 0;
+};
+
+template <class Gradient, class Parameter, class Moment>
+using AdamKernel = double (*)(float* master, Moment* m, Moment* v, const Gradient* gradient,
                               const Gradient* second_gradient, Parameter* parameters_out,
-                              std::int64_t n, const AdamConstants& constants);
+                              std::int64_t n, const AdamConstants& constants, NoisePlace place);
+// By the width of the moments.
+template <class Gradient, class Parameter>
+struct AdamKernels {
+  AdamKernel<Gradient, Parameter, float> with_fp32;
+  AdamKernel<Gradient, Parameter, bf16> with_bf16;
+};
 
 struct CpuKernels {
   const char* name;
@@ -101,10 +116,10 @@ struct CpuKernels {
   double (*sum_of_squares_bf16)(const bf16* x, const bf16* second, std::int64_t n);
 
   // AdamW on n elements, in place; returns the sum of squares of the gradient before it is clipped.
-  AdamKernel<float, float> adamw;
-  AdamKernel<float, bf16> adamw_to_bf16;
-  AdamKernel<bf16, float> adamw_from_bf16;
-  AdamKernel<bf16, bf16> adamw_bf16;
+  AdamKernels<float, float> adamw;
+  AdamKernels<float, bf16> adamw_to_bf16;
+  AdamKernels<bf16, float> adamw_from_bf16;
+  AdamKernels<bf16, bf16> adamw_bf16;
 
   // y = x.
   void (*round_to_bf16)(const float* x, bf16* y, std::int64_t n);
@@ -116,8 +131,16 @@ struct CpuKernels {
   double sum_squares(const bf16* x, const bf16* second, std::int64_t n) const {
     return sum_of_squares_bf16(x, second, n);
   }
+  template <class Gradient, class Parameter, class Moment>
+  AdamKernel<Gradient, Parameter, Moment> adam() const {
+    if constexpr (std::is_same_v<Moment, float>) {
+      return adam_of<Gradient, Parameter>().with_fp32;
+    } else {
+      return adam_of<Gradient, Parameter>().with_bf16;
+    }
+  }
   template <class Gradient, class Parameter>
-  AdamKernel<Gradient, Parameter> adam() const {
+  const AdamKernels<Gradient, Parameter>& adam_of() const {
     if constexpr (std::is_same_v<Gradient, float>) {
       if constexpr (std::is_same_v<Parameter, float>) {
         return adamw;

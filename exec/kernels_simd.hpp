@@ -12,6 +12,7 @@ constexpr int vectors = lanes / width;  // vectors that hold them
 
 using Floats = float __attribute__((vector_size(sizeof(float) * width)));
 using Bits = std::uint32_t __attribute__((vector_size(sizeof(float) * width)));
+using Signed = std::int32_t __attribute__((vector_size(sizeof(float) * width)));
 using Unaligned = float __attribute__((vector_size(sizeof(float) * width), aligned(4), may_alias));
 using Bf16s = std::uint16_t __attribute__((vector_size(sizeof(std::uint16_t) * width)));
 using UnalignedBf16s = std::uint16_t
@@ -35,14 +36,8 @@ SPILLWAY_INLINE Floats widened(const Bf16s& x) {
 #endif
 }
 
-// fp32 to bf16 as to_bf16() of exec/bf16.hpp: to nearest, ties to even, NaN quiet. Not by
-// AVX512_BF16, which takes denormals for zeros.
-SPILLWAY_INLINE Bf16s narrowed(const Floats& x) {
-  Bits bits;
-  std::memcpy(&bits, &x, sizeof bits);
-  const Bits rounded = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
-  const Bits quiet = bits >> 16 | 0x40u;
-  const Bits result = (bits & 0x7fffffffu) > 0x7f800000u ? quiet : rounded;
+// The lower halves of all elements, which have nothing in their upper halves.
+SPILLWAY_INLINE Bf16s packed(const Bits& result) {
 #if SPILLWAY_KERNEL_WIDTH == 16
   return reinterpret_cast<Bf16s>(
       _mm512_maskz_cvtepi32_epi16(0xffff, reinterpret_cast<__m512i>(result)));
@@ -64,6 +59,39 @@ SPILLWAY_INLINE Bf16s narrowed(const Floats& x) {
 #endif
 }
 
+// fp32 to bf16 as to_bf16() of exec/bf16.hpp: to nearest, ties to even, NaN quiet. Not by
+// AVX512_BF16, which takes denormals for zeros.
+SPILLWAY_INLINE Bf16s narrowed(const Floats& x) {
+  Bits bits;
+  std::memcpy(&bits, &x, sizeof bits);
+  const Bits rounded = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
+  const Bits quiet = bits >> 16 | 0x40u;
+  return packed((bits & 0x7fffffffu) > 0x7f800000u ? quiet : rounded);
+}
+
+// The functions of exec/stochastic_rounding.hpp, for a vector of elements.
+SPILLWAY_INLINE Bits mixed(Bits x) {
+  x ^= x >> 16;
+  x *= 0x7feb352du;
+  x ^= x >> 15;
+  x *= 0x846ca68bu;
+  return x ^ x >> 16;
+}
+// Of `width` elements from `first` on.
+SPILLWAY_INLINE Bits noise_of(const NoiseKey& unit, std::uint32_t first) {
+  Bits lane = {};
+  for (int j = 0; j < width; ++j) lane[j] = static_cast<std::uint32_t>(j);
+  const Bits element = lane + first;
+  return mixed(element ^ unit.a) ^ unit.b;
+}
+// Of results of arithmetic: NaN is quiet, and so still NaN without its lower half.
+SPILLWAY_INLINE Bf16s rounded_stochastically(const Floats& x, const Bits& noise) {
+  Bits bits;
+  std::memcpy(&bits, &x, sizeof bits);
+  const Signed magnitude = reinterpret_cast<Signed>(bits & 0x7fffffffu);
+  return packed((magnitude < 0x7f7f0000 ? bits + noise : bits) >> 16);
+}
+
 struct Full {
   std::int64_t i;
   SPILLWAY_INLINE Floats load(const float* p) const {
@@ -75,8 +103,9 @@ struct Full {
   SPILLWAY_INLINE Floats load(const bf16* p) const {
     return widened(*reinterpret_cast<const UnalignedBf16s*>(p + i));
   }
-  SPILLWAY_INLINE void store(bf16* p, const Floats& v) const {
-    *reinterpret_cast<UnalignedBf16s*>(p + i) = narrowed(v);
+  SPILLWAY_INLINE void store(bf16* p, const Floats& v) const { store(p, narrowed(v)); }
+  SPILLWAY_INLINE void store(bf16* p, const Bf16s& v) const {
+    *reinterpret_cast<UnalignedBf16s*>(p + i) = v;
   }
   // Past the caches; p is aligned to a vector. See finish_streams.
   SPILLWAY_INLINE void stream(float* p, const Floats& v) const {
@@ -116,10 +145,8 @@ struct Partial {
     std::memcpy(&v, p + i, bytes() / 2);
     return widened(v);
   }
-  SPILLWAY_INLINE void store(bf16* p, const Floats& v) const {
-    const Bf16s narrow = narrowed(v);
-    std::memcpy(p + i, &narrow, bytes() / 2);
-  }
+  SPILLWAY_INLINE void store(bf16* p, const Floats& v) const { store(p, narrowed(v)); }
+  SPILLWAY_INLINE void store(bf16* p, const Bf16s& v) const { std::memcpy(p + i, &v, bytes() / 2); }
   SPILLWAY_INLINE Floats masked(const Floats& v) const {
     Floats result = {};
     std::memcpy(&result, &v, bytes());

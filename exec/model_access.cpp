@@ -3,7 +3,9 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
+#include <numeric>
 #include <thread>
 #include <vector>
 
@@ -21,32 +23,37 @@ constexpr std::uint64_t piece_bytes = std::uint64_t{4} << 20;
 // Values of a home in bf16: enough for all processors to draw a part of them.
 constexpr std::uint64_t rounded_at_once = std::uint64_t{1} << 20;
 
-// Values [from, to) of a home, which holds [parameters] or [master | m | v].
-void fill(const HomePart& home, const StateValues& values, std::uint64_t from, std::uint64_t to,
-          float* out) {
-  while (from < to) {
-    const std::uint64_t element = from % home.elements;
-    const std::uint64_t count = std::min(home.elements - element, to - from);
-    values(home.unit, static_cast<int>(from / home.elements), home.first_element + element, count,
-           out);
-    from += count;
-    out += count;
+// `count` values of a home from element `from` of it on, as they rest: fp32, or rounded to bf16
+// where a value has two bytes.
+void fill(const HomePart& home, int moment, std::uint64_t width, const StateValues& values,
+          std::uint64_t from, std::uint64_t count, std::byte* out) {
+  const auto draw = [&](std::uint64_t at, std::uint64_t some, float* to) {
+    values(home.unit, moment, home.first_element + at, some, to);
+  };
+  if (width == sizeof(float)) return draw(from, count, reinterpret_cast<float*>(out));
+  SPILLWAY_ASSERT(width == sizeof(bf16));
+  const CpuKernels& kernels = cpu_kernels(best_cpu_variant());
+  std::vector<float> exact(std::min(rounded_at_once, count));
+  for (std::uint64_t done = 0; done < count; done += rounded_at_once) {
+    const std::uint64_t some = std::min(rounded_at_once, count - done);
+    draw(from + done, some, exact.data());
+    kernels.round_to_bf16(exact.data(), reinterpret_cast<bf16*>(out + done * width),
+                          static_cast<std::int64_t>(some));
   }
 }
 
-// The same as they rest: fp32, or rounded to bf16 where a value has two bytes.
-void fill_bytes(const HomePart& home, std::uint64_t width, const StateValues& values,
-                std::uint64_t from, std::uint64_t to, std::byte* out) {
-  if (width == sizeof(float)) return fill(home, values, from, to, reinterpret_cast<float*>(out));
-  SPILLWAY_ASSERT(width == sizeof(bf16));
-  const CpuKernels& kernels = cpu_kernels(best_cpu_variant());
-  std::vector<float> exact(std::min(rounded_at_once, to - from));
-  for (; from < to; from += rounded_at_once) {
-    const std::uint64_t count = std::min(rounded_at_once, to - from);
-    fill(home, values, from, from + count, exact.data());
-    kernels.round_to_bf16(exact.data(), reinterpret_cast<bf16*>(out),
-                          static_cast<std::int64_t>(count));
-    out += count * width;
+// Bytes [from, to) of a home, which holds [parameters] or [master | m | v], the latter `widths`
+// bytes each.
+void fill_bytes(const HomePart& home, std::span<const std::uint64_t> widths,
+                const StateValues& values, std::uint64_t from, std::uint64_t to, std::byte* out) {
+  std::uint64_t begin = 0;
+  for (std::size_t moment = 0; moment < widths.size(); ++moment) {
+    const std::uint64_t width = widths[moment], end = begin + home.elements * width;
+    const std::uint64_t first = std::max(from, begin), last = std::min(to, end);
+    if (first < last)
+      fill(home, static_cast<int>(moment), width, values, (first - begin) / width,
+           (last - first) / width, out + (first - from));
+    begin = end;
   }
 }
 
@@ -105,15 +112,19 @@ void ModelAccess::for_pieces(const Place& place, std::uint64_t bytes, const Take
 void ModelAccess::write_home(std::size_t index, const StateValues& values) {
   const HomePart& home = state_.schedule.homes()[index];
   const bool is_state = home.kind == BufferKind::optimizer_state;
-  const std::uint64_t width =
-      is_state ? sizeof(float) : state_.schedule.problem().parameter_bytes();
-  const std::uint64_t count = (is_state ? 3 : 1) * home.elements;
-  SPILLWAY_ASSERT(home.where.bytes == count * width);
+  const Problem& problem = state_.schedule.problem();
+  const std::uint64_t moment = moment_bytes(problem.workload.moments);
+  const std::array<std::uint64_t, 3> all = {is_state ? sizeof(float) : problem.parameter_bytes(),
+                                            moment, moment};
+  const auto widths = std::span(all).first(is_state ? 3 : 1);
+  const std::uint64_t all_bytes =
+      home.elements * std::accumulate(widths.begin(), widths.end(), std::uint64_t{0});
+  SPILLWAY_ASSERT(home.where.bytes == all_bytes);
   const Place place = place_of(index);
-  if (place.memory) return fill_bytes(home, width, values, 0, count, place.memory);
-  for_pieces(place, count * width, [&](std::uint64_t at, std::uint64_t bytes) {
-    const std::uint64_t from = (at - place.address) / width;
-    fill_bytes(home, width, values, from, from + bytes / width, staging_.data());
+  if (place.memory) return fill_bytes(home, widths, values, 0, all_bytes, place.memory);
+  for_pieces(place, all_bytes, [&](std::uint64_t at, std::uint64_t bytes) {
+    const std::uint64_t from = at - place.address;
+    fill_bytes(home, widths, values, from, from + bytes, staging_.data());
     if (place.tier == Tier::gpu) {
       state_.device.upload(at, {staging_.data(), bytes});
     } else {

@@ -45,8 +45,8 @@ class ModelAccess {
     all,
     not_on_ssd_optimizer_state  // those that a store opened again does not hold already
   };
-  // Writes these values to every home: optimizer state, and parameters, which equal the masters,
-  // rounded to bf16 where the problem's parameters are.
+  // Writes these values to every home: optimizer state, and parameters, which equal the masters;
+  // rounded to bf16 (to nearest) where the problem's parameters or moments are.
   void write(const StateValues& values, Homes homes = Homes::all);
 
   // Copies optimizer state that rests in memory to copy `copy` in the store.

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/errors.hpp"
+#include "exec/bf16.hpp"
 
 namespace spillway {
 
@@ -95,11 +96,16 @@ void StateReader::read(std::int64_t unit, int moment, std::uint64_t first, std::
                     "every element is in a part");
     const std::uint64_t inside = first - part->first_element;
     std::uint64_t bytes = 0;
-    const std::byte* const from =
-        load(static_cast<std::size_t>(part - parts.begin()),
-             (static_cast<std::uint64_t>(moment) * part->elements + inside) * sizeof(float), bytes);
-    const std::uint64_t take = std::min({count, bytes / sizeof(float), part->elements - inside});
-    std::memcpy(to, from, take * sizeof(float));
+    const std::uint64_t width = part->width(moment);
+    const std::byte* const from = load(static_cast<std::size_t>(part - parts.begin()),
+                                       part->begin(moment) + inside * width, bytes);
+    const std::uint64_t take = std::min({count, bytes / width, part->elements - inside});
+    if (width == sizeof(float)) {
+      std::memcpy(to, from, take * sizeof(float));
+    } else {
+      const auto* const narrow = reinterpret_cast<const bf16*>(from);
+      std::transform(narrow, narrow + take, to, [](bf16 value) { return to_float(value); });
+    }
     to += take;
     first += take;
     count -= take;

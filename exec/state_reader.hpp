@@ -20,7 +20,7 @@ class StateReader {
   StateReader(const SsdStore& store, const CommitRecord& record, const ChunkTable& chunks);
 
   // Elements [first, first + count) of a unit's master weights (moment 0), first (1) or second (2)
-  // moments.
+  // moments, which are widened where they are kept in bf16.
   void read(std::int64_t unit, int moment, std::uint64_t first, std::uint64_t count, float* to);
 
  private:

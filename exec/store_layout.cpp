@@ -21,6 +21,7 @@ std::vector<StatePart> parts_of(const Schedule& schedule) {
     part.unit = home.unit;
     part.first_element = home.first_element;
     part.elements = home.elements;
+    part.moments = schedule.problem().workload.moments;
     part.tier = buffer.tier;
     part.offset = buffer.offset + home.where.offset;
     SPILLWAY_ASSERT(home.where.bytes == part.bytes());

@@ -19,7 +19,7 @@
 
 namespace spillway {
 
-// A home of optimizer state: [master | m | v] of a run of elements, fp32.
+// A home of optimizer state: [master | m | v] of a run of elements, the masters in fp32.
 struct StatePart {
   std::int32_t unit = 0;
   std::uint64_t first_element = 0;
@@ -28,8 +28,15 @@ struct StatePart {
   std::uint64_t offset = 0;  // in the tier's arena, where it rests while training
   // In the store, by copy. Equal where there is one copy only; unused without a store.
   std::array<std::uint64_t, 2> address{};
+  MomentWidth moments = MomentWidth::fp32;
 
-  std::uint64_t bytes() const { return elements * 12; }
+  std::uint64_t bytes() const { return elements * state_bytes(moments); }
+  // Of one value of the master weights (moment 0), first (1) or second (2) moments, and where the
+  // first of them is, from the part's begin.
+  std::uint64_t width(int moment) const { return moment == 0 ? 4 : moment_bytes(moments); }
+  std::uint64_t begin(int moment) const {
+    return elements * (moment == 0 ? 0 : moment == 1 ? 4 : 4 + moment_bytes(moments));
+  }
   bool operator==(const StatePart&) const = default;
 };
 

@@ -42,6 +42,7 @@ Schedule build_usual(const Build& build, const std::string& policy, std::int64_t
 
 Training::Training(TrainingOptions options) : options_(std::move(options)) {
   const OnNode placed(options_.place);
+  options_.optimizer.seed = options_.seed;
   const Problem& problem = options_.problem;
   if (options_.steps < 1) throw InputError("--steps must be at least 1");
   if (options_.durability.interval < 0)
@@ -86,10 +87,19 @@ Training::Training(TrainingOptions options) : options_(std::move(options)) {
                         {},
                         schedule_->policy(),
                         options_.steps};
+  record.gelu_backward = options_.gelu_backward;
+  record.tunes_products = options_.tunes_products;
   for (const auto& path : options_.data) record.data.push_back(std::filesystem::absolute(path));
   if (options_.resume) {
     require_same_numbers(TrainingRecord::parse(options_.resume->record.identity.training), record);
   }
+  // Before the store, whose records say by which algorithms the device computes.
+  const std::uint64_t gpu_bytes = most(Tier::gpu) + options_.guard_bytes,
+                      host_bytes = most(Tier::host) + options_.guard_bytes;
+  device_ = options_.make_device
+                ? options_.make_device(gpu_bytes, host_bytes)
+                : std::make_unique<CpuDevice>(problem, gpu_bytes, host_bytes, options_.threads);
+  record.algorithms = device_->algorithms();
   const RunIdentity run = options_.run      ? *options_.run
                           : options_.resume ? options_.resume->run
                                             : homeless_run();
@@ -100,11 +110,6 @@ Training::Training(TrainingOptions options) : options_(std::move(options)) {
       schedules, TrainingStoreOptions{options_.ssd, options_.durability.on(), record.to_json(), run,
                                       options_.overwrite, options_.resume, options_.stripe_bytes,
                                       options_.make_ring});
-  const std::uint64_t gpu_bytes = most(Tier::gpu) + options_.guard_bytes,
-                      host_bytes = most(Tier::host) + options_.guard_bytes;
-  device_ = options_.make_device
-                ? options_.make_device(gpu_bytes, host_bytes)
-                : std::make_unique<CpuDevice>(problem, gpu_bytes, host_bytes, options_.threads);
   training_store_->fill(*schedule_, *device_, initial_state(problem.model, options_.seed));
 
   version_ = first;

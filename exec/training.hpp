@@ -64,7 +64,10 @@ struct TrainingOptions {
   HostPlace place;  // of host memory and of all threads that training starts
   // Whose arithmetic that device has, for the record: a resumed training has the same.
   std::string backend = TrainingRecord::cpu_backend;
-  std::string attention = TrainingRecord::usual_attention;  // of the backend cuda
+  // Of the backend cuda:
+  std::string attention = TrainingRecord::usual_attention;
+  std::string gelu_backward = TrainingRecord::usual_gelu_backward;
+  bool tunes_products = false;
   // Makes the rings of all I/O: changes time, neither a number nor what is on the drives.
   RingFactory make_ring = make_usual_ring;
   // Memory taken beyond the planned peaks of the gpu and host tiers, which nothing may touch: for

@@ -17,13 +17,18 @@ namespace {
 using nlohmann::ordered_json;
 
 constexpr const char* sequences_at_once = "--sequences-at-once";
+constexpr const char* moments_option = "--moments";
 constexpr const char* attention_kernels = "SPILLWAY_CUDA_ATTENTION";
+constexpr const char* backward_of_gelu = "GELU's backward";
+constexpr const char* tuning_of_products = "tuning of matrix products";
 
 // By the option that sets it, for messages.
 ordered_json numbers_of(const TrainingRecord& r) {
   const OptimizerSettings& o = r.optimizer;
   return {{"--device", r.backend},
           {attention_kernels, r.attention},
+          {backward_of_gelu, r.gelu_backward},
+          {tuning_of_products, r.tunes_products ? "on" : "off"},
           {"--model", model_to_toml(r.model)},
           {"--batch", r.workload.batch},
           {"--micro-batch", r.workload.micro_batch},
@@ -31,6 +36,7 @@ ordered_json numbers_of(const TrainingRecord& r) {
           {sequences_at_once, r.workload.sequences_at_once},
           {"--precision", static_cast<int>(r.workload.precision)},
           {"--gradient-bits", static_cast<int>(r.workload.gradient)},
+          {moments_option, to_string(r.workload.moments)},
           {"--gradient-clip", to_string(r.workload.clip)},
           {"--on-nonfinite", to_string(r.workload.on_nonfinite)},
           {"--seed", r.seed},
@@ -87,6 +93,7 @@ std::string TrainingRecord::to_json() const {
   for (const std::filesystem::path& path : data) json["data"].push_back(path.string());
   json["policy"] = policy;
   json["steps"] = steps;
+  if (!algorithms.empty()) json["algorithms"] = algorithms;
   return json.dump();
 }
 
@@ -107,10 +114,15 @@ TrainingRecord TrainingRecord::parse(const std::string& text) {
     r.workload.sequences_at_once = n.contains(sequences_at_once) ? count(sequences_at_once) : 1;
     r.backend = n.value("--device", cpu_backend);
     r.attention = n.value(attention_kernels, usual_attention);
+    r.gelu_backward = n.value(backward_of_gelu, usual_gelu_backward);
+    r.tunes_products = n.value(tuning_of_products, "off") == "on";
+    r.algorithms = json.value("algorithms", "");
     r.workload.precision = one_of({Precision::bf16, Precision::fp32}, count("--precision"));
     r.workload.gradient =
         one_of({GradientWidth::automatic, GradientWidth::bits16, GradientWidth::bits32},
                count("--gradient-bits"));
+    r.workload.moments =
+        parse_moments(moments_option, n.value(moments_option, to_string(MomentWidth::fp32)));
     r.workload.clip = parse_gradient_clip("--gradient-clip", n.at("--gradient-clip"));
     r.workload.on_nonfinite = parse_on_nonfinite("--on-nonfinite", n.at("--on-nonfinite"));
     r.seed = whole_number<std::uint64_t>(n, "--seed", place);

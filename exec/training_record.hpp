@@ -27,14 +27,23 @@ struct TrainingRecord {
   std::vector<std::filesystem::path> data;  // absolute
   std::string policy;                       // settled
   std::int64_t steps = 0;
+  // Of the backend cuda, and decide the numbers, too: what computes GELU's backward, and whether
+  // the algorithms of matrix products were tried out or taken as they come (CudaOptions in
+  // exec/cuda_module.hpp).
+  std::string gelu_backward = usual_gelu_backward;
+  bool tunes_products = false;
+  // Device::algorithms() of the device that trains; a training that goes on gives them to its own.
+  std::string algorithms = {};
 
   static constexpr const char* cpu_backend = "cpu";
   static constexpr const char* cuda_backend = "cuda";
   static constexpr const char* usual_attention = "mma";
+  static constexpr const char* usual_gelu_backward = "kernel";
 
   std::string to_json() const;
   // What a record of an earlier version does not say is as it was then: the CPU backend, one
-  // sequence at a time. Throws InputError when it is not what to_json writes.
+  // sequence at a time, moments in fp32, no algorithms recorded. Throws InputError when it is not
+  // what to_json writes.
   static TrainingRecord parse(const std::string& json);
 };
 

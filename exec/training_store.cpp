@@ -72,14 +72,14 @@ std::optional<std::int64_t> steps_committed(const fs::path& file, const StoreHea
   return {};
 }
 
-// Whether the elements of all units are in the parts, once each.
-bool covers(const std::vector<StatePart>& parts, const ModelSpec& model) {
+// Whether the elements of all units are in the parts, once each, as wide as the training has them.
+bool covers(const std::vector<StatePart>& parts, const ModelSpec& model, MomentWidth moments) {
   std::size_t i = 0;
   for (std::int64_t unit = 0; unit <= model.layers; ++unit) {
     const auto elements = static_cast<std::uint64_t>(unit_elements(model, unit));
     for (std::uint64_t at = 0; at < elements; ++i) {
       if (i == parts.size() || parts[i].unit != unit || parts[i].first_element != at ||
-          parts[i].elements == 0)
+          parts[i].elements == 0 || parts[i].moments != moments)
         return false;
       at += parts[i].elements;
     }
@@ -126,7 +126,7 @@ ResumePoint find_resume_point(const StoreLocation& location) {
                      "the training again");
   }
   const TrainingRecord training = TrainingRecord::parse(record->identity.training);
-  if (!covers(record->identity.parts, training.model)) {
+  if (!covers(record->identity.parts, training.model, training.workload.moments)) {
     throw InputError(fmt::format("{} does not describe the state of the model {} that it names",
                                  file.string(), training.model.name),
                      "the file is damaged: restore it from a backup");

@@ -14,6 +14,7 @@
 #include "experiments/calibrate_briefly.hpp"
 #include "experiments/drive_bench.hpp"
 #include "experiments/link_bench.hpp"
+#include "experiments/statistics.hpp"
 #include "experiments/train_device.hpp"
 #include "policies/program.hpp"
 
@@ -46,6 +47,7 @@ class GpuCalibration {
     require_memory();
     plan();
     memory();
+    if (chooses_gelu_backward()) gelu_backward();
     for (const Part& part : parts_) kernels(part);
     source("gpu.flops", "the fastest measured block forward; kernels are timed by shape");
     measure_links(parts_.front().problem, options_, rule_, machine_,
@@ -109,7 +111,8 @@ class GpuCalibration {
                      "--sequences-at-once, or end other programs on the GPU (nvidia-smi lists "
                      "them)");
     }
-    planned_ += link_figures(options_) + (options_.ssd.empty() ? 0 : drive_figures(options_.brief));
+    planned_ += (chooses_gelu_backward() ? 1 : 0) + link_figures(options_) +
+                (options_.ssd.empty() ? 0 : drive_figures(options_.brief));
   }
 
   Problem problem_of(std::int64_t micro_batch, GradientWidth width) const {
@@ -142,6 +145,40 @@ class GpuCalibration {
       return text(needed.gpu + reserved, "GPU memory, beside a margin for CUDA", free);
     if (needed.host > host) return text(needed.host, "host memory", host);
     return "";
+  }
+
+  // Ways to compute GELU's backward round otherwise, so what trains with this file must not choose
+  // by what is the faster that day: the file says which it is. A brief measurement is made anew
+  // from time to time, so it leaves the usual one.
+  bool chooses_gelu_backward() const {
+    return !options_.brief && options_.precision == Precision::bf16;
+  }
+
+  void gelu_backward() {
+    constexpr double least_gain = 0.03;
+    next("GELU's backward");
+    const Workload& workload = parts_.back().problem.workload;
+    const GeluShape shape{workload.sequences_at_once * workload.sequence, options_.model.hidden,
+                          options_.model.ffn};
+    GpuBenchOptions bench;
+    bench.rounds = options_.samples;
+    bench.seconds = options_.gpu_sizes.load_seconds / 5;
+    std::string all;
+    double usual = 0, least = 0;
+    for (const GpuTiming& timing : gpu_.make_bench(bench)->gelu_backward(shape)) {
+      const double seconds = median(timing.seconds);
+      all += fmt::format("{}{} {}", all.empty() ? "" : ", ", timing.name, format_seconds(seconds));
+      if (usual == 0) usual = least = seconds;
+      if (seconds >= least || seconds >= (1 - least_gain) * usual) continue;
+      least = seconds;
+      machine_.gpu.gelu_backward = timing.name;
+    }
+    for (Part& part : parts_) part.problem.machine.gpu.gelu_backward = machine_.gpu.gelu_backward;
+    source(
+        "gpu.gelu_backward",
+        fmt::format("with the product before it, {} rows of {} and {} columns, on {} ({}.{}): {}",
+                    shape.rows, shape.hidden, shape.ffn, gpu_.info.name, gpu_.info.major,
+                    gpu_.info.minor, all));
   }
 
   void kernels(const Part& part) {

@@ -15,7 +15,11 @@ GpuUnderTest open_gpu(std::optional<int> number, int threads) {
   gpu.reserved_bytes = cuda_reserved_bytes;
   gpu.make_device = [device, threads](const Problem& problem, std::uint64_t gpu_bytes,
                                       std::uint64_t host_bytes) {
-    return make_cuda_device(problem, gpu_bytes, host_bytes, {device, threads});
+    CudaOptions options;
+    options.device = device;
+    options.threads = threads;
+    options.gelu_backward = problem.machine.gpu.gelu_backward;
+    return make_cuda_device(problem, gpu_bytes, host_bytes, options);
   };
   gpu.make_bench = [device](GpuBenchOptions options) {
     options.device = device;

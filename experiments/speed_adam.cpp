@@ -22,30 +22,32 @@ namespace {
 
 constexpr std::int64_t elements = std::int64_t{16} << 20;  // five streams: far beyond all caches
 
-// How wide the gradient and the parameters are; master, m and v are fp32.
+// How wide the gradient, the parameters and the moments are; the master is fp32.
 struct Widths {
   const char* name;  // in the figure's
   const char* what;
-  bool narrow_gradient, narrow_parameters;  // bf16, not fp32
+  bool narrow_gradient, narrow_parameters, narrow_moments;  // bf16, not fp32
 
   // Master, m, v read and written, the gradient read, the parameters written.
   double bytes_per_parameter() const {
-    return 4 * 3 * 2 + (narrow_gradient ? 2 : 4) + (narrow_parameters ? 2 : 4);
+    return 4 * 2 + (narrow_moments ? 2 : 4) * 2 * 2 + (narrow_gradient ? 2 : 4) +
+           (narrow_parameters ? 2 : 4);
   }
 };
 
 struct Arrays {
-  float *master, *m, *v;
-  std::byte *gradient, *parameters;
-  bool narrow_gradient, narrow_parameters;
+  float* master;
+  std::byte *m, *v, *gradient, *parameters;
+  bool narrow_gradient, narrow_parameters, narrow_moments;
   Arrays from(std::int64_t first) const {
     return {master + first,
-            m + first,
-            v + first,
+            m + first * (narrow_moments ? 2 : 4),
+            v + first * (narrow_moments ? 2 : 4),
             gradient + first * (narrow_gradient ? 2 : 4),
             parameters + first * (narrow_parameters ? 2 : 4),
             narrow_gradient,
-            narrow_parameters};
+            narrow_parameters,
+            narrow_moments};
   }
 };
 
@@ -63,6 +65,16 @@ Vector& at(std::byte* stream, std::int64_t byte) {
 #define SPILLWAY_WIDEST
 #endif
 
+inline __attribute__((always_inline)) void add_to_moments(const Arrays& s, std::int64_t i,
+                                                          const Vector& g, const Vector& h) {
+  const std::int64_t width = s.narrow_moments ? 2 : 4;
+  at(s.m, i * width) = at(s.m, i * width) + g;
+  at(s.v, i * width) = at(s.v, i * width) + g;
+  if (s.narrow_moments) return;
+  at(s.m, i * 4 + 64) = at(s.m, i * 4 + 64) + h;
+  at(s.v, i * 4 + 64) = at(s.v, i * 4 + 64) + h;
+}
+
 // n a multiple of 32, as below: of a narrow stream that is one vector, of a wide one two. Two
 // values in bf16 are added like one in fp32: what counts is that they are read.
 SPILLWAY_WIDEST void stream_plain(const Arrays& s, std::int64_t n) {
@@ -70,10 +82,7 @@ SPILLWAY_WIDEST void stream_plain(const Arrays& s, std::int64_t n) {
     const Vector g = at(s.gradient, i * (s.narrow_gradient ? 2 : 4));
     const Vector h = s.narrow_gradient ? g : at(s.gradient, i * 4 + 64);
     const Vector p = at(s.master, i) + g, q = at(s.master, i + 16) + h;
-    at(s.m, i) = at(s.m, i) + g;
-    at(s.m, i + 16) = at(s.m, i + 16) + h;
-    at(s.v, i) = at(s.v, i) + g;
-    at(s.v, i + 16) = at(s.v, i + 16) + h;
+    add_to_moments(s, i, g, h);
     at(s.master, i) = p;
     at(s.master, i + 16) = q;
     at(s.parameters, i * (s.narrow_parameters ? 2 : 4)) = p;
@@ -88,10 +97,7 @@ SPILLWAY_WIDEST void stream_past_caches(const Arrays& s, std::int64_t n) {
     const Vector g = at(s.gradient, i * (s.narrow_gradient ? 2 : 4));
     const Vector h = s.narrow_gradient ? g : at(s.gradient, i * 4 + 64);
     const Vector p = at(s.master, i) + g, q = at(s.master, i + 16) + h;
-    at(s.m, i) = at(s.m, i) + g;
-    at(s.m, i + 16) = at(s.m, i + 16) + h;
-    at(s.v, i) = at(s.v, i) + g;
-    at(s.v, i + 16) = at(s.v, i + 16) + h;
+    add_to_moments(s, i, g, h);
     at(s.master, i) = p;
     at(s.master, i + 16) = q;
     float* const to = reinterpret_cast<float*>(s.parameters + i * (s.narrow_parameters ? 2 : 4));
@@ -124,12 +130,13 @@ double rate(Crew& crew, const Arrays& s, const Body& body) {
   return static_cast<double>(elements) / seconds / 1e9;
 }
 
-template <class Gradient, class Parameter>
+template <class Gradient, class Parameter, class Moment = float>
 void update(const CpuKernels& kernels, const Arrays& s, std::int64_t n,
             const AdamConstants& constants) {
-  kernels.adam<Gradient, Parameter>()(s.master, s.m, s.v,
-                                      reinterpret_cast<const Gradient*>(s.gradient), nullptr,
-                                      reinterpret_cast<Parameter*>(s.parameters), n, constants);
+  kernels.adam<Gradient, Parameter, Moment>()(
+      s.master, reinterpret_cast<Moment*>(s.m), reinterpret_cast<Moment*>(s.v),
+      reinterpret_cast<const Gradient*>(s.gradient), nullptr,
+      reinterpret_cast<Parameter*>(s.parameters), n, constants, {});
 }
 
 SpeedFigure measure(const FigureOptions& options, const Widths& widths, const Arrays& s,
@@ -144,6 +151,8 @@ SpeedFigure measure(const FigureOptions& options, const Widths& widths, const Ar
       update<bf16, bf16>(kernels, part, n, constants);
     else if (s.narrow_parameters)
       update<float, bf16>(kernels, part, n, constants);
+    else if (s.narrow_moments)
+      update<float, float, bf16>(kernels, part, n, constants);
     else
       update<float, float>(kernels, part, n, constants);
   };
@@ -185,22 +194,25 @@ std::vector<SpeedFigure> measure_adam(const FigureOptions& options) {
   float* const first = reinterpret_cast<float*>(memory.data());
   const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   std::vector<SpeedFigure> figures;
-  // What the three kinds of training hand over: fp32; bf16 with the gradients of several
-  // micro-batches added up in fp32; bf16 with the gradient of one.
-  for (const Widths& widths : {Widths{"", "fp32", false, false},
-                               Widths{"bf16-parameters-", "bf16 parameters", false, true},
-                               Widths{"bf16-", "bf16 gradient and parameters", true, true}}) {
+  // What the kinds of training hand over: fp32; bf16 with the gradients of several
+  // micro-batches added up in fp32; bf16 with the gradient of one; fp32 with the moments in bf16.
+  for (const Widths& widths :
+       {Widths{"", "fp32", false, false, false},
+        Widths{"bf16-parameters-", "bf16 parameters", false, true, false},
+        Widths{"bf16-", "bf16 gradient and parameters", true, true, false},
+        Widths{"bf16-moments-", "fp32 but bf16 moments", false, false, true}}) {
     std::fill_n(first, 3 * elements, 1e-3f);
     // The largest bf16 below 1e-3, once or twice in each four bytes: as fp32 it is the same,
     // nearly.
     std::fill_n(reinterpret_cast<std::uint32_t*>(first + 3 * elements), 2 * elements, 0x3a833a83u);
     const Arrays s{first,
-                   first + elements,
-                   first + 2 * elements,
+                   memory.data() + elements * 4,
+                   memory.data() + 2 * elements * 4,
                    memory.data() + 3 * elements * 4,
                    memory.data() + 4 * elements * 4,
                    widths.narrow_gradient,
-                   widths.narrow_parameters};
+                   widths.narrow_parameters,
+                   widths.narrow_moments};
     figures.push_back(measure(options, widths, s, 1));
     if (cores > 1) figures.push_back(measure(options, widths, s, cores));
   }

@@ -24,7 +24,9 @@ bool SpeedFigure::met() const {
 
 std::vector<FigureTest> figure_tests() {
   std::vector<FigureTest> tests = {
-      {"ssd", "the lanes of the SSD store against fio, in turn on the same drives",
+      {"ssd",
+       "the lanes of the SSD store against fio, and over threads against over io_uring, in turn on "
+       "the same drives",
        measure_ssd_lanes},
       {"adam", "AdamW against memory streaming with the same reads and writes", measure_adam},
       {"executor", "tasks that do nothing: what running one costs beside its work",

@@ -26,7 +26,12 @@ struct SpeedFigure {
   double roofline = 0;         // median over the rounds, same unit; 0: not known
   std::vector<double> ratios;  // value / roofline of each round
   double target = 0;           // least ratio to reach; most value where there is no roofline
-  std::string note;            // what the reader should know; may be empty
+  // Of a matrix product: the fastest of cuBLASLt's first eight bare algorithms, where the roofline
+  // is the first. Same unit; 0: not measured.
+  double best_of_eight = 0;
+  double best_of_eight_ratio = 0;  // value / that, median over the rounds
+  std::string best_of_eight_what;
+  std::string note;  // what the reader should know; may be empty
 
   double ratio() const;  // median of ratios; 0: not known
   // Whether the target is reached; true as well where there is nothing to hold the figure to.

@@ -35,7 +35,30 @@ SpeedFigure figure_of(const GpuTiming& timing) {
     for (std::size_t round = 0; round < timing.seconds.size(); ++round)
       figure.ratios.push_back(timing.reference_seconds[round] / timing.seconds[round]);
   }
+  if (!timing.best_seconds.empty()) {
+    figure.best_of_eight = median(rates(amount, timing.best_seconds));
+    figure.best_of_eight_what = timing.best;
+    std::vector<double> ratios;
+    for (std::size_t round = 0; round < timing.seconds.size(); ++round)
+      ratios.push_back(timing.best_seconds[round] / timing.seconds[round]);
+    figure.best_of_eight_ratio = median(ratios);
+  }
   return figure;
+}
+
+// The ways to compute GELU's backward, against the usual one. They round otherwise, so there is no
+// target: `spillway calibrate` chooses among them.
+void add_gelu_figures(GpuBench& measured, const GpuBenchOptions& bench,
+                      std::vector<SpeedFigure>& figures) {
+  std::vector<GeluShape> shapes = {{16 * 1024, 768, 4 * 768}, {16 * 1024, 1600, 4 * 1600}};
+  if (bench.size == GpuBenchSize::quick) shapes.erase(shapes.begin());
+  if (bench.size == GpuBenchSize::tiny) shapes = {{16, 32, 128}};
+  for (const GeluShape& shape : shapes) {
+    for (const GpuTiming& timing : measured.gelu_backward(shape)) {
+      SpeedFigure& figure = figures.emplace_back(figure_of(timing));
+      figure.name = fmt::format("gpu/matmul/gelu-backward-{}-c{}", timing.name, shape.hidden);
+    }
+  }
 }
 
 void hold_to(SpeedFigure& figure, const GpuTiming& timing, const SpeedFigure& roofline,
@@ -124,6 +147,7 @@ std::vector<SpeedFigure> gpu_matmul_figures(const GpuUnderTest& gpu, const GpuBe
   }
   for (const GpuTiming& timing : measured->matmuls())
     figures.emplace_back(figure_of(timing)).target = least_of_bare;
+  add_gelu_figures(*measured, bench, figures);
   return figures;
 }
 

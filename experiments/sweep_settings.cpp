@@ -86,6 +86,8 @@ bool read_workload(const std::string& key, const std::string& text, ResolvedSett
     workload.gradient = text == "16"   ? GradientWidth::bits16
                         : text == "32" ? GradientWidth::bits32
                                        : GradientWidth::automatic;
+  } else if (key == "moments") {
+    workload.moments = parse_moments(key, text);
   } else if (key == "gradient_clip") {
     workload.clip = parse_gradient_clip(key, text);
   } else if (key == "on_nonfinite") {
@@ -126,9 +128,9 @@ std::string hash_of(const std::string& text) {
 }
 
 std::vector<std::string> sweep_keys() {
-  std::vector<std::string> keys = {"model",         "machine",      "policy",    "batch",
-                                   "micro_batch",   "sequence",     "precision", "gradient_bits",
-                                   "gradient_clip", "on_nonfinite", "steps"};
+  std::vector<std::string> keys = {"model",       "machine",       "policy",       "batch",
+                                   "micro_batch", "sequence",      "precision",    "gradient_bits",
+                                   "moments",     "gradient_clip", "on_nonfinite", "steps"};
   for (const std::string& key : names_of_machine()) {
     if (is_setting(key)) keys.push_back(key);
   }
@@ -233,16 +235,18 @@ ResolvedSettings SettingsResolver::resolve(const SweepSettings& settings) {
   resolved.problem().validate();
   // Settings at their defaults leave no mark, so that results of before there was a choice stay
   // valid.
-  std::string gradients;
+  std::string choices;
+  if (workload.moments != MomentWidth::fp32)
+    choices = fmt::format("moments {}\n", to_string(workload.moments));
   if (workload.needs_norms())
-    gradients = fmt::format("clip {} nonfinite {}\n", to_string(workload.clip),
-                            to_string(workload.on_nonfinite));
+    choices += fmt::format("clip {} nonfinite {}\n", to_string(workload.clip),
+                           to_string(workload.on_nonfinite));
   resolved.identity = hash_of(fmt::format(
       "{}\n{}\nbatch {} micro-batch {} sequence {} precision {} gradient {} steps {}\n{}\n{}",
       known_model.text, known_machine.text, workload.batch,
       resolved.best_micro_batch ? "best" : std::to_string(workload.micro_batch), workload.sequence,
       static_cast<int>(workload.precision), static_cast<int>(workload.gradient), resolved.steps,
-      resolved.policy, gradients));
+      resolved.policy, choices));
   return resolved;
 }
 

@@ -2,8 +2,8 @@
 // steps.
 //
 // Keys are those of the command line: `model`, `machine`, `policy`, `batch`, `micro_batch`,
-// `sequence`, `precision`, `gradient_bits`, `steps`; any key of a machine ("ssd.count") or of a
-// model
+// `sequence`, `precision`, `gradient_bits`, `moments`, `steps`; any key of a machine ("ssd.count")
+// or of a model
 // ("model.layers"); any option of a policy ("greedysnake.alpha"). docs/sweep.md explains each.
 #pragma once
 

@@ -9,8 +9,6 @@ namespace spillway {
 
 namespace {
 
-constexpr std::uint64_t state_bytes = 12;  // master, m, v
-
 // Calls `use(from, to)` for what two runs have in common, if anything.
 template <class Use>
 void overlap(std::uint64_t from, std::uint64_t to, std::uint64_t first, std::uint64_t elements,
@@ -27,6 +25,7 @@ BlockStates::BlockStates(Program& program, const BlockStateOptions& options)
       units_(static_cast<int>(program.problem().model.layers)),
       elements_(static_cast<std::uint64_t>(unit_elements(program.problem().model, 0))),
       parameter_bytes_(program.problem().parameter_bytes()),
+      state_bytes_(program.problem().state_bytes()),
       gradient_bytes_(program.problem().gradient_bytes()),
       checkpoint_bytes_(checkpoint_bytes(program.problem())) {
   size_[delayed] = fraction_of(elements_, options.alpha);
@@ -85,7 +84,7 @@ void BlockStates::make_turns() {
 }
 
 std::uint64_t BlockStates::optimizer_turn_bytes() const {
-  return std::max(optimizer_ssd_[delayed], optimizer_ssd_[rest]) * state_bytes;
+  return std::max(optimizer_ssd_[delayed], optimizer_ssd_[rest]) * state_bytes_;
 }
 
 Slice BlockStates::stage(std::uint64_t bytes, BufferKind kind, int unit) {
@@ -158,8 +157,8 @@ BlockStates::Segments BlockStates::cut_chunk(Part part, int chunk,
     s.optimizer_on_ssd = low >= state_cut;
     s.parameters_at = parameter_bytes_ *
                       (s.parameters_on_ssd ? ssd_before + low - parameters_cut : low - ssd_before);
-    s.optimizer_at = state_bytes * (s.optimizer_on_ssd ? state_ssd_before + low - state_cut
-                                                       : low - state_ssd_before);
+    s.optimizer_at = state_bytes_ * (s.optimizer_on_ssd ? state_ssd_before + low - state_cut
+                                                        : low - state_ssd_before);
     segments.push_back(s);
   }
   return segments;
@@ -175,8 +174,8 @@ void BlockStates::make_homes(int unit) {
         buffer(Tier::host, (all - on_ssd) * parameter_bytes_, parameters, unit, true);
     places.parameters_ssd = buffer(Tier::ssd, on_ssd * parameter_bytes_, parameters, unit, true);
     places.optimizer_host =
-        buffer(Tier::host, (all - state_on_ssd) * state_bytes, state, unit, true);
-    places.optimizer_ssd = buffer(Tier::ssd, state_on_ssd * state_bytes, state, unit, true);
+        buffer(Tier::host, (all - state_on_ssd) * state_bytes_, state, unit, true);
+    places.optimizer_ssd = buffer(Tier::ssd, state_on_ssd * state_bytes_, state, unit, true);
     for (const Segments& chunk : segments_[part]) {
       for (const Segment& s : chunk) {
         program_.home(parameters, unit, s.first, s.elements,
@@ -184,7 +183,7 @@ void BlockStates::make_homes(int unit) {
                           .part(s.parameters_at, s.elements * parameter_bytes_));
         program_.home(state, unit, s.first, s.elements,
                       (s.optimizer_on_ssd ? places.optimizer_ssd : places.optimizer_host)
-                          .part(s.optimizer_at, s.elements * state_bytes));
+                          .part(s.optimizer_at, s.elements * state_bytes_));
       }
     }
   }
@@ -351,7 +350,7 @@ void BlockStates::update(int unit, Part part, int chunk) {
     if (s.optimizer_on_ssd) places.optimizer_updated = true;
     const Slice result = s.parameters_on_ssd ? places.staged_parameters : places.parameters_host;
     program_.optimizer(unit, s.first, s.elements, gradient, {},
-                       state.part(s.optimizer_at, s.elements * state_bytes),
+                       state.part(s.optimizer_at, s.elements * state_bytes_),
                        result.part(s.parameters_at, s.elements * parameter_bytes_), step);
   }
   if (chunk + 1 < options_.chunks) return;

@@ -124,7 +124,7 @@ class BlockStates {
   BlockStateOptions options_;
   int units_ = 0;
   std::uint64_t elements_ = 0;
-  std::uint64_t parameter_bytes_ = 0, gradient_bytes_ = 0, checkpoint_bytes_ = 0;
+  std::uint64_t parameter_bytes_ = 0, state_bytes_ = 0, gradient_bytes_ = 0, checkpoint_bytes_ = 0;
   std::array<std::uint64_t, parts> size_{}, parameters_ssd_{}, optimizer_ssd_{};  // elements
   std::array<std::vector<Segments>, parts> segments_;  // by chunk; alike for all blocks
   std::vector<std::array<Places, parts>> places_;      // by unit

@@ -77,7 +77,7 @@ class DeepOptimizerStates : public Policy {
 
   void setup(Program& program) override {
     const Problem& problem = program.problem();
-    if (!stride_) stride_ = best_stride(update_rates(problem.machine, double_staging_));
+    if (!stride_) stride_ = best_stride(update_rates(problem, double_staging_));
     groups_ = sub_groups(problem.model, sub_group_size_);
     state_.emplace(program);
     for (int unit = 0; unit < state_->units(); ++unit) {
@@ -88,7 +88,7 @@ class DeepOptimizerStates : public Policy {
     }
     std::uint64_t largest = 0;
     for (std::size_t g = 0; g < groups_.size(); ++g) {
-      if (on_gpu(g)) largest = std::max(largest, elements_of(groups_[g]) * 12);
+      if (on_gpu(g)) largest = std::max(largest, elements_of(groups_[g]) * problem.state_bytes());
       for (const TensorRun& tensor : groups_[g]) {
         if (!on_gpu(g)) take_gradients(program, tensor);
       }

@@ -146,6 +146,7 @@ class Fuyou : public Policy {
   void setup(Program& program) override {
     const Problem& problem = program.problem();
     state_.emplace(program);
+    state_bytes_ = problem.state_bytes();
     groups_ = optimizer_groups(problem.model, most_elements_);
     for (int unit = 0; unit < state_->units(); ++unit) {
       state_->place_parameters(
@@ -159,7 +160,8 @@ class Fuyou : public Policy {
     }
     for (const std::uint64_t elements : most) {
       if (elements == 0) continue;  // fewer groups than places
-      slots_.push_back(program.persistent(Tier::host, elements * 12, BufferKind::optimizer_state));
+      slots_.push_back(
+          program.persistent(Tier::host, elements * state_bytes_, BufferKind::optimizer_state));
     }
     pass_.host_accumulator = [this](int unit) { return state_->gradient_buffer(Tier::host, unit); };
     pass_.saves = saved_tensors(problem);
@@ -209,8 +211,8 @@ class Fuyou : public Policy {
     Updates updates;
     for (const OptimizerPart& part : groups_[g]) {
       updates.push_back(state_->begin_update(part.unit, part.first, part.elements,
-                                             slot.part(used, part.elements * 12)));
-      used += part.elements * 12;
+                                             slot.part(used, part.elements * state_bytes_)));
+      used += part.elements * state_bytes_;
     }
     return updates;
   }
@@ -308,7 +310,7 @@ class Fuyou : public Policy {
   Pipeline pipeline_ = Pipeline::optimized;
   bool overflow_auto_ = true;
   Swap swap_;
-  std::uint64_t most_elements_ = 0;
+  std::uint64_t most_elements_ = 0, state_bytes_ = 0;
   std::size_t places_ = 2;
   HorizontalOptions pass_;
   std::optional<ModelState> state_;

@@ -55,6 +55,7 @@ GreedySnakeInputs greedysnake_inputs(const Problem& problem) {
   in.unit_parameters = static_cast<double>(unit);
   in.device_bytes = static_cast<double>(problem.parameter_bytes());
   in.gradient_bytes = static_cast<double>(problem.gradient_bytes());
+  in.moment_bytes = static_cast<double>(moment_bytes(workload.moments));
   in.activation_elements = static_cast<double>(activation) / in.device_bytes;
 
   Task task;
@@ -80,9 +81,9 @@ GreedySnakeInputs greedysnake_inputs(const Problem& problem) {
                                     sum({2 * unit * width, 2 * unit * gradient, embedding * width,
                                          2 * embedding * gradient, 6 * activation, working}));
   // And in host memory: the embedding's optimizer state, gradients and updated parameters.
-  in.host_memory =
-      std::max(0.0, static_cast<double>(machine.host.memory) -
-                        sum({12 * embedding, 2 * embedding * gradient, embedding * width}));
+  in.host_memory = std::max(0.0, static_cast<double>(machine.host.memory) -
+                                     sum({problem.state_bytes() * embedding,
+                                          2 * embedding * gradient, embedding * width}));
   in.pcie = std::min(needed(problem, machine.pcie.h2d, "pcie.h2d"),
                      needed(problem, machine.pcie.d2h, "pcie.d2h"));
   if (machine.pcie.total > 0) in.pcie = std::min(in.pcie, machine.pcie.total);
@@ -96,6 +97,7 @@ GreedySnakeInputs greedysnake_inputs(const Problem& problem) {
     in.adam_rate =
         std::min(in.adam_rate, machine.host.bandwidth / machine.host.adam_bytes_per_param);
   }
+  in.adam_rate /= problem.adam_share_of_fp32();
   return in;
 }
 

@@ -99,6 +99,7 @@ void require_inputs(const GreedySnakeInputs& in, int micro_batches, double alpha
   need("bytes per parameter", in.device_bytes);
   need("bytes per gradient", in.gradient_bytes);
   need("bytes per master weight", in.master_bytes);
+  need("bytes per moment", in.moment_bytes);
   need("the number of moments", in.adam_states);
   if (in.ssd_law == SsdLaw::capped) need("the SSD's rate for reads and writes", in.ssd_total);
   need("the number of micro-batches", micro_batches);
@@ -143,8 +144,8 @@ std::optional<GreedySnakePlan> solve_greedysnake(const GreedySnakeInputs& in, in
   require_inputs(in, micro_batches, alpha);
   const double M = micro_batches, L = in.units, P = in.unit_parameters, W = in.gpus;
   const double d = in.device_bytes, q = in.gradient_bytes, m = in.master_bytes;
-  const double state = m * (in.adam_states + 1);         // bytes per element
-  const double checkpoint = in.activation_elements * d;  // bytes of one micro-batch
+  const double state = m + in.adam_states * in.moment_bytes;  // bytes per element
+  const double checkpoint = in.activation_elements * d;       // bytes of one micro-batch
   const double inner = std::max(M - 4, 0.0), edge = std::min(M, 4.0);
   const double most_of_update = std::max(alpha, 1 - alpha);
 

@@ -33,6 +33,7 @@ struct GreedySnakeInputs {
   double device_bytes = 2;             // d, bytes per parameter and activation element
   double gradient_bytes = 4;           // q, of the gradient accumulator
   double master_bytes = 4;             // m
+  double moment_bytes = 4;             // bytes per Adam moment; the authors' is m
   double adam_states = 2;              // k
   // How reads and writes share the drives; simplex (times add) is the authors' model. With
   // `capped`, `ssd_total` bytes/s bound both together.

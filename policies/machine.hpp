@@ -47,6 +47,9 @@ struct Machine {
     double adam_params_per_second = 0;
     std::int64_t launch_ns = 0;  // per compute task
     double cores = 0;            // host cores a compute task keeps busy (CPU backend); 0: one
+    // What computes GELU's backward in training on it: "kernel", "dgelu" or "dgelu-bgrad"
+    // (docs/cuda.md). Part of the numbers of a training.
+    std::string gelu_backward = "kernel";
   } gpu;
 
   struct Pcie {

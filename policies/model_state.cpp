@@ -36,7 +36,8 @@ std::uint64_t ModelState::elements(int unit) const {
 }
 
 std::uint64_t ModelState::element_bytes(BufferKind kind) const {
-  return kind == BufferKind::optimizer_state ? 12 : program_.problem().parameter_bytes();
+  const Problem& problem = program_.problem();
+  return kind == BufferKind::optimizer_state ? problem.state_bytes() : problem.parameter_bytes();
 }
 
 void ModelState::place(BufferKind kind, int unit, std::uint64_t first, std::uint64_t elements,

@@ -70,8 +70,8 @@ class ModelState {
     std::uint64_t first = 0, elements = 0;
     Runs state;
   };
-  // `slot` (may be invalid): host memory to read into, at least 12 bytes per element, instead of a
-  // buffer for the occasion; a read into it waits for whatever used it before.
+  // `slot` (may be invalid): host memory to read into, at least Problem::state_bytes() per element,
+  // instead of a buffer for the occasion; a read into it waits for whatever used it before.
   Update begin_update(int unit, std::uint64_t first, std::uint64_t elements, Slice slot = {});
   Update begin_update(int unit) { return begin_update(unit, 0, elements(unit)); }
   // `updated` (may be empty) is called between AdamW and what brings the results home.

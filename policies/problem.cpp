@@ -100,6 +100,12 @@ std::uint64_t Problem::gradient_bytes() const {
   return workload.precision == Precision::bf16 && workload.micro_batches() == 1 ? 2 : 4;
 }
 
+double Problem::adam_share_of_fp32() const {
+  const std::uint64_t fp32 = 2 * spillway::state_bytes(MomentWidth::fp32);
+  return static_cast<double>(adam_bytes()) /
+         static_cast<double>(fp32 + gradient_bytes() + parameter_bytes());
+}
+
 void Problem::use_gpu_sequences_at_once(std::int64_t given) {
   constexpr std::int64_t most_elements = std::int64_t{1} << 25;
   const std::int64_t of_one = workload.sequence * model.hidden;

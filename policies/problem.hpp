@@ -9,11 +9,12 @@
 #include "policies/gradient_clip.hpp"
 #include "policies/machine.hpp"
 #include "policies/model.hpp"
+#include "policies/moments.hpp"
 
 namespace spillway {
 
 enum class Precision : std::uint8_t {
-  bf16,  // 16-bit parameters and activations, fp32 master, moments and accumulation
+  bf16,  // 16-bit parameters and activations, fp32 master and accumulation
   fp32   // everything fp32: what the CPU backend computes in
 };
 
@@ -29,6 +30,7 @@ struct Workload {
   std::int64_t sequence = 1024;  // T, tokens per sequence
   Precision precision = Precision::bf16;
   GradientWidth gradient = GradientWidth::automatic;
+  MomentWidth moments = MomentWidth::fp32;
   GradientClip clip = {};
   OnNonFinite on_nonfinite = OnNonFinite::stop;
   // Sequences of a micro-batch that a compute task of the GPU works on at once: its scratch holds
@@ -60,6 +62,14 @@ struct Problem {
   std::uint64_t activation_bytes() const { return parameter_bytes(); }
   std::uint64_t gradient_bytes()
       const;  // of the gradient handed to the optimizer and of its accumulator
+  std::uint64_t state_bytes() const { return spillway::state_bytes(workload.moments); }
+  // What AdamW reads and writes: the state both ways, the gradient, the parameter.
+  std::uint64_t adam_bytes() const {
+    return 2 * state_bytes() + gradient_bytes() + parameter_bytes();
+  }
+  // The same over what it is with fp32 moments, by which the rates of machine files are: the time
+  // of an update goes with it.
+  double adam_share_of_fp32() const;
 
   // Throws InputError: batch not divisible, sequence longer than the model's positions, ...
   void validate() const;

@@ -91,7 +91,7 @@ Slice Program::persistent(Tier tier, std::uint64_t bytes, BufferKind kind, int l
 void Program::home(BufferKind kind, int unit, std::uint64_t first_element, std::uint64_t elements,
                    Slice where) {
   const std::uint64_t element =
-      kind == BufferKind::optimizer_state ? 12 : problem_.parameter_bytes();
+      kind == BufferKind::optimizer_state ? problem_.state_bytes() : problem_.parameter_bytes();
   SPILLWAY_ASSERT(where.bytes == elements * element);
   SPILLWAY_ASSERT(buffers_[where.buffer.id].persistent);
   homes_.push_back({kind, unit, first_element, elements, where});
@@ -276,7 +276,7 @@ TaskId Program::optimizer(int unit, std::uint64_t first_element, std::uint64_t e
   if (head_gradient.valid()) require_tier(head_gradient, where, "optimizer head gradient");
   SPILLWAY_ASSERT(gradient.bytes == elements * problem_.gradient_bytes());
   SPILLWAY_ASSERT(parameters.bytes == elements * problem_.parameter_bytes());
-  SPILLWAY_ASSERT(optimizer_state.bytes == elements * 12);
+  SPILLWAY_ASSERT(optimizer_state.bytes == elements * problem_.state_bytes());
   Task task;
   task.kind = TaskKind::optimizer;
   task.lane = where == Tier::gpu ? Lane::gpu_compute : Lane::cpu_optimizer;

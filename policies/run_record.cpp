@@ -79,6 +79,7 @@ Trace make_trace(const Schedule& schedule, const std::string& source) {
                    {"sequence", workload.sequence},
                    {"precision", workload.precision == Precision::fp32 ? "fp32" : "bf16"},
                    {"gradient", to_text(workload.gradient)},
+                   {"moments", to_string(workload.moments)},
                    {"gradient_clip", to_string(workload.clip)},
                    {"on_nonfinite", to_string(workload.on_nonfinite)},
                    {"sequences_at_once", workload.sequences_at_once}});
@@ -124,6 +125,8 @@ Schedule rebuild_schedule(const Trace& trace, const std::string& origin) {
                                                        {"32", GradientWidth::bits32}},
                                                       origin);
     // Absent from traces of before there was a choice.
+    problem.workload.moments =
+        parse_moments(origin + ": damaged metadata: moments", workload.value("moments", "fp32"));
     problem.workload.clip = parse_gradient_clip(origin + ": damaged metadata: gradient_clip",
                                                 workload.value("gradient_clip", "off"));
     problem.workload.on_nonfinite = parse_on_nonfinite(origin + ": damaged metadata: on_nonfinite",

@@ -25,8 +25,9 @@ struct HomePart {
   std::int32_t unit = 0;
   std::uint64_t first_element = 0;
   std::uint64_t elements = 0;
-  Slice where;  // parameters: elements * parameter_bytes; optimizer_state: elements * 12 as [master
-                // | m | v]
+  // parameters: elements * parameter_bytes(); optimizer_state: elements * state_bytes(), as [master
+  // | m | v]
+  Slice where;
 };
 
 struct TierUse {

@@ -119,7 +119,7 @@ SwapModel swap_model(const Problem& problem, double host_available_bytes) {
   const double in_blocks = static_cast<double>(model.layers * model.block_parameters());
   const double all = static_cast<double>(model.parameters());
   result.parameter_bytes = in_blocks * static_cast<double>(problem.parameter_bytes());
-  result.state_bytes = 12 * all;
+  result.state_bytes = static_cast<double>(problem.state_bytes()) * all;
   result.gradient_bytes = all * static_cast<double>(problem.gradient_bytes());
   result.host_available_bytes = std::max(0.0, host_available_bytes);
   result.inter_block_bytes = paper_inter_block_bytes(problem);

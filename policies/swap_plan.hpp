@@ -61,7 +61,7 @@ struct SwapModel {
   double ssd_total = 0;      // law capped: both together
   SsdLaw law = SsdLaw::simplex;     // the paper's: times add
   double parameter_bytes = 0;       // 2P in 16 bits
-  double state_bytes = 0;           // 12P
+  double state_bytes = 0;           // 12P; 8P with 16-bit moments
   double gradient_bytes = 0;        // 2P
   double host_available_bytes = 0;  // MEM_avail
   double inter_block_bytes = 0;     // A_interBlock

@@ -76,7 +76,7 @@ enum class BufferKind : std::uint8_t {
   parameters,           // of a unit, parameter_bytes per element
   gradient,             // accumulator of a unit
   head_gradient,        // the embedding unit's second accumulator: what the tied head contributes
-  optimizer_state,      // [master | m | v], fp32, of a run of elements
+  optimizer_state,      // [master | m | v] of a run of elements; moments fp32 or bf16
   checkpoint,           // (b, T, C) between blocks
   saved,                // tensors inside one block, of one micro-batch (saved_layout)
   activation_gradient,  // (b, T, C)

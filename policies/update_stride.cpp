@@ -7,18 +7,21 @@ namespace spillway {
 
 namespace {
 
-constexpr double state_bytes = 12;
-constexpr double gpu_adam_bytes = 28;  // of GPU memory per parameter
+constexpr double gpu_adam_bytes = 28;  // of GPU memory per parameter, with fp32 moments
 constexpr double largest_stride = 1e6;
 
 }  // namespace
 
-UpdateRates update_rates(const Machine& machine, bool double_staging) {
+UpdateRates update_rates(const Problem& problem, bool double_staging) {
+  const Machine& machine = problem.machine;
+  const auto state_bytes = static_cast<double>(problem.state_bytes());
   UpdateRates rates;
   rates.cpu = machine.host.adam_params_per_second;
   rates.gpu = machine.gpu.adam_params_per_second > 0
                   ? machine.gpu.adam_params_per_second
                   : machine.gpu.memory_bandwidth / gpu_adam_bytes;
+  rates.cpu /= problem.adam_share_of_fp32();
+  rates.gpu /= problem.adam_share_of_fp32();
   const Machine::Pcie& pcie = machine.pcie;
   if (pcie.h2d <= 0 || pcie.d2h <= 0) return rates;
   const double in = state_bytes / pcie.h2d, out = state_bytes / pcie.d2h;

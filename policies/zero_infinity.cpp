@@ -35,14 +35,13 @@ class ZeroInfinity : public Policy {
     pipeline_write_ = read.on_off("pipeline_write");
     sub_group_size_ = read.elements("sub_group_size", 1);
     const std::uint64_t needed = 4 * sets();
-    buffer_count_ = read.is_auto("buffer_count")
-                        ? needed
-                        : static_cast<std::uint64_t>(read.count("buffer_count", 4, 1024));
-    if (buffer_count_ < needed) {
+    if (!read.is_auto("buffer_count"))
+      buffer_count_ = static_cast<std::uint64_t>(read.count("buffer_count", 4, 1024));
+    if (buffer_count_ && *buffer_count_ < needed) {
       throw InputError(
           fmt::format("policy zero-infinity: option buffer_count={} is less than the {} that the "
                       "pipeline needs",
-                      buffer_count_, needed),
+                      *buffer_count_, needed),
           "4, and 4 more for each of pipeline_read and pipeline_write; or leave it at auto");
     }
     gradients_on_ssd_ = read.choice("gradients", {"ssd", "host"}) == 0;
@@ -84,7 +83,7 @@ class ZeroInfinity : public Policy {
          {"buffer_count",
           "auto",
           "slots of host memory for the optimizer, each of one sub-group in fp32; auto: 4, and 4 "
-          "more for each pipeline",
+          "more for each pipeline (with 16-bit moments 3)",
           {"4"}},
          {"gradients",
           "ssd",
@@ -141,6 +140,7 @@ class ZeroInfinity : public Policy {
   void setup(Program& program) override {
     const ModelSpec& model = program.problem().model;
     groups_ = sub_groups(model, sub_group_size_);
+    state_bytes_ = program.problem().state_bytes();
     state_.emplace(program);
     place(model);
     const std::vector<Slice> slots = take_host_memory(program);
@@ -175,6 +175,10 @@ class ZeroInfinity : public Policy {
   }
 
  private:
+  // Slots that hold what is read of a sub-group: master and moments (12 bytes an element, 8 with
+  // 16-bit moments) and the gradient.
+  std::uint64_t slots_of_set() const { return state_bytes_ / slot_element_bytes + 1; }
+
   std::size_t sets() const {
     return 1 + std::size_t{pipeline_read_} + std::size_t{pipeline_write_};
   }
@@ -207,6 +211,7 @@ class ZeroInfinity : public Policy {
   std::vector<Slice> take_host_memory(Program& program) {
     const Problem& problem = program.problem();
     const std::uint64_t slot = slot_elements() * slot_element_bytes;
+    const std::uint64_t slot_count = buffer_count_.value_or(slots_of_set() * sets());
     const std::uint64_t tensor = largest_tensor(problem.model);
     const std::uint64_t param_slot =
         param_buffer_size_.value_or(tensor) * problem.parameter_bytes();
@@ -221,7 +226,7 @@ class ZeroInfinity : public Policy {
     std::uint64_t beyond = overflow_check_ ? parameters : 0;
     if (pinned_rounding_) {
       const auto rounding = [](std::uint64_t bytes) { return std::bit_ceil(bytes) - bytes; };
-      beyond += rounding(parameters * problem.gradient_bytes()) + buffer_count_ * rounding(slot);
+      beyond += rounding(parameters * problem.gradient_bytes()) + slot_count * rounding(slot);
       if (reads_parameters) beyond += param_buffer_count_ * rounding(param_slot);
     }
     if (beyond > 0) program.persistent(Tier::host, beyond, BufferKind::scratch);
@@ -231,15 +236,15 @@ class ZeroInfinity : public Policy {
     };
     slots_.clear();
     for (std::size_t k = 0; k < sets(); ++k) {
-      const Slice set = take(4 * slot, BufferKind::optimizer_state);
+      const Slice set = take(slots_of_set() * slot, BufferKind::optimizer_state);
       sets_.push_back(set);
-      for (std::uint64_t s = 0; s < 4; ++s) slots_.push_back(set.part(s * slot, slot));
+      for (std::uint64_t s = 0; s < slots_of_set(); ++s) slots_.push_back(set.part(s * slot, slot));
     }
     if (gradients_on_ssd_) {
       const std::uint64_t width = std::max(problem.gradient_bytes(), gradient_bytes_);
       head_slot_ = take(state_->elements(state_->embedding()) * width, BufferKind::head_gradient);
     }
-    while (slots_.size() < buffer_count_) slots_.push_back(take(slot, BufferKind::gradient));
+    while (slots_.size() < slot_count) slots_.push_back(take(slot, BufferKind::gradient));
     std::vector<Slice> param_slots;
     for (std::size_t k = 0; reads_parameters && k < param_buffer_count_; ++k) {
       param_slots.push_back(take(param_slot, BufferKind::parameters));
@@ -306,17 +311,18 @@ class ZeroInfinity : public Policy {
     auto& updates = reading_[g % 2];
     updates.clear();
     for (const TensorRun& tensor : groups_[g]) {
-      const Slice slot = set.part(used, tensor.elements * 12);
+      const Slice slot = set.part(used, tensor.elements * state_bytes_);
       used += slot.bytes;
       updates.push_back(
           {state_->begin_update(tensor.unit, tensor.first, tensor.elements, slot), {}, {}});
     }
     if (!pipeline_read_) program.barrier({Lane::ssd_read});
-    const Slice fourth = set.part(3 * slots_[0].bytes, slots_[0].bytes);
+    const std::uint64_t slot_bytes = slots_[0].bytes;
+    const Slice last = set.part((slots_of_set() - 1) * slot_bytes, slot_bytes);
     used = 0;
     for (std::size_t k = 0; k < updates.size(); ++k) {
       const TensorRun& tensor = groups_[g][k];
-      updates[k].gradient = gradient_in_host(program, tensor, false, fourth, used);
+      updates[k].gradient = gradient_in_host(program, tensor, false, last, used);
       if (tensor.unit != state_->embedding()) continue;
       std::uint64_t used_of_head = tensor.first * std::max(gradient_width, gradient_bytes_);
       updates[k].head_gradient = gradient_in_host(program, tensor, true, head_slot_, used_of_head);
@@ -357,7 +363,8 @@ class ZeroInfinity : public Policy {
   bool gradients_on_ssd_ = true, pinned_rounding_ = true, overflow_check_ = true;
   bool settles_reuse_ = true, whole_micro_batch_ = true;
   Tier parameters_ = Tier::ssd;
-  std::uint64_t sub_group_size_ = 0, buffer_count_ = 0, gradient_bytes_ = 4;
+  std::uint64_t sub_group_size_ = 0, gradient_bytes_ = 4, state_bytes_ = 0;
+  std::optional<std::uint64_t> buffer_count_;
   std::uint64_t persistence_threshold_ = 0, max_in_cpu_ = 0;
   std::size_t param_buffer_count_ = 0;
   std::optional<std::uint64_t> param_buffer_size_;  // elements
@@ -368,7 +375,7 @@ class ZeroInfinity : public Policy {
   std::optional<ZeroPass> pass_;
   std::vector<Slice> slots_;   // of one sub-group in fp32
   Slice head_slot_;            // the embedding's second gradient
-  std::vector<Slice> sets_;    // of four slots in a row: master, m, v and gradient
+  std::vector<Slice> sets_;    // of slots in a row: master, m, v, and then the gradient
   std::array<Slice, 2> kept_;  // gradients=host: the embedding's, and its head's
   std::size_t next_slot_ = 0;
   std::size_t slots_filled_ = 0;  // and not yet written

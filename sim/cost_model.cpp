@@ -62,7 +62,8 @@ std::optional<Work> work_of(const Task& task) {
 
 // What AdamW moves per parameter of the problem, over what it moved when it was measured: master, m
 // and v read and written, the gradient read, the parameter written. A machine without a measurement
-// does not say how wide its gradients were; on the CPU backend all is fp32.
+// does not say how wide its gradients were, and on the CPU backend they are fp32 like all else: of
+// these rates it is known only that the moments were fp32.
 double adam_width_factor(const Problem& problem) {
   const Machine& machine = problem.machine;
   const bool measured =
@@ -70,9 +71,8 @@ double adam_width_factor(const Problem& problem) {
       std::any_of(machine.kernels.begin(), machine.kernels.end(), [](const KernelTime& kernel) {
         return kernel.kind == to_string(TaskKind::optimizer);
       });
-  if (!measured) return 1;
-  return static_cast<double>(24 + problem.gradient_bytes() + problem.parameter_bytes()) /
-         machine.host.adam_bytes_per_param;
+  if (!measured) return problem.adam_share_of_fp32();
+  return static_cast<double>(problem.adam_bytes()) / machine.host.adam_bytes_per_param;
 }
 
 class CostModel {

@@ -91,6 +91,7 @@ Json to_json(const Workload& workload) {
           {"micro_batches", workload.micro_batches()},
           {"sequence", workload.sequence},
           {"precision", workload.precision == Precision::bf16 ? "bf16" : "fp32"},
+          {"moments", to_string(workload.moments)},
           {"gradient_clip", to_string(workload.clip)},
           {"on_nonfinite", to_string(workload.on_nonfinite)}};
 }

@@ -11,9 +11,10 @@
 //   products            840 clocks              1680
 //   shared memory       4 warps x 16 KB: 512    4 warps x (8 KB of Q + 32 KB): 1280
 //   exponentials        8192 at 16 per clock: 512, beside the other block's products
-//   shared memory held  54 KB, 2 blocks per SM  102 KB, 2 blocks per SM
+//   shared memory held  36 KB, 2 blocks per SM  102 KB, 2 blocks per SM
 // Where a second block of head size 128 does not fit (an A100; GPUs of 8.6 and 8.9 have room for
-// only one in any case), tiles are of 32 keys.
+// only one in any case), tiles are of 32 keys. With head size 64 and below two blocks fit on every
+// GPU, since Q, once in registers, leaves its shared memory to K and V.
 // 32 queries per warp, not 16, because every fragment of K and V then feeds two products: with 16,
 // reading them would take longer than the products. With head size 64 and below the warp keeps its
 // Q in registers; above, there is no room.
@@ -34,7 +35,11 @@ struct ForwardShape {
   static constexpr bool q_in_registers = HeadSize <= 64;
   static constexpr int q_bytes = Tile<HeadSize>::bytes(queries);
   static constexpr int k_bytes = Tile<HeadSize>::bytes(Keys);
-  static constexpr int shared_bytes = q_bytes + 2 * 2 * k_bytes;
+  // Q that is held in registers lies, until it is there, where the second stage of K and V comes.
+  static constexpr int first_stage = q_in_registers ? 0 : q_bytes;
+  static constexpr int q_place = q_in_registers ? 2 * k_bytes : 0;
+  static constexpr int shared_bytes = first_stage + 2 * 2 * k_bytes;
+  static_assert(q_place + q_bytes <= shared_bytes);
 };
 
 // The running softmax of a warp's rows; [m][half] is row 16 m + 8 half + lane / 4, and the four
@@ -132,8 +137,9 @@ __global__ void __launch_bounds__(threads, 2)
   const std::int64_t stride = 3 * static_cast<std::int64_t>(numbers.channels);
   const bf16* q = tensors.qkv + sequence * stride * numbers.tokens + head * numbers.head_size;
 
-  bf16* const q_shared = reinterpret_cast<bf16*>(dynamic_shared());
-  const SharedAddress q_tile = shared_address(q_shared), stages = q_tile + Shape::q_bytes;
+  bf16* const q_shared = reinterpret_cast<bf16*>(dynamic_shared() + Shape::q_place);
+  const SharedAddress q_tile = shared_address(q_shared);
+  const SharedAddress stages = shared_address(dynamic_shared()) + Shape::first_stage;
   const auto copy_keys = [&](int tile) {
     const SharedAddress stage = stages + tile % 2 * 2 * Shape::k_bytes;
     const int first = tile * Keys;
@@ -179,6 +185,7 @@ __global__ void __launch_bounds__(threads, 2)
           for (int step = 0; step < k_steps; ++step)
             q_kept[m][step] = load_matrices(q_rows + 16 * m * row_bytes + 32 * step);
         }
+        __syncthreads();  // before the next tile takes the place of Q
       }
     }
     if (tile + 1 < tiles) copy_keys(tile + 1);
@@ -268,7 +275,8 @@ __global__ void __launch_bounds__(threads, 2)
     }
   }
   if constexpr (HasOutput) {
-    // Only the warp itself ever read its rows of the Q tile.
+    // Only the warp itself ever read its rows of the Q tile; but for what came to lie there.
+    if constexpr (Shape::q_in_registers) __syncthreads();
     const std::int64_t row = static_cast<std::int64_t>(sequence) * numbers.tokens + warp_query;
     write_rows<HeadSize, m_tiles>(
         q_shared + warp * 16 * m_tiles * Tile<HeadSize>::row_elements, outputs, reciprocal,

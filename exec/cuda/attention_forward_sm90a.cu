@@ -116,8 +116,7 @@ __device__ void produce(SharedAddress tiles, const BlockBarriers& barriers,
   const SharedAddress buffer = tiles + Shape::buffers + warp * Shape::Keys::bytes;
   const int stride = 3 * numbers.channels;
   int tile = 0, turn = 0;  // tile: since the block began
-  for (int index = static_cast<int>(blockIdx.x); index < order.size();
-       index += static_cast<int>(gridDim.x), ++turn) {
+  for (int index; (index = work_index(order, turn)) < order.size(); ++turn) {
     const Work work = work_at(order, index);
     const int first_query = (order.blocks - 1 - work.turn) * Shape::queries;
     const bf16* data = tensors.qkv + head_place(numbers, work.head).qkv;
@@ -159,8 +158,7 @@ __device__ void consume(std::byte* memory, SharedAddress tiles, const BlockBarri
   };
   const auto release = [&](int t, int part) { release_buffer(barriers.empty(k_buffer(t) + part)); };
 
-  for (int index = static_cast<int>(blockIdx.x); index < order.size();
-       index += static_cast<int>(gridDim.x), ++turn) {
+  for (int index; (index = work_index(order, turn)) < order.size(); ++turn) {
     const Work work = work_at(order, index);
     const int first_query = (order.blocks - 1 - work.turn) * Shape::queries;
     const int group_query = first_query + 64 * group;
@@ -314,9 +312,11 @@ template <int HeadSize>
 void launch_forward(const AttentionSizes& sizes, const ForwardTensors& tensors,
                     cudaStream_t stream) {
   using Shape = ForwardShape<HeadSize>;
+  const int multiprocessors = multiprocessor_count();
   const WorkOrder order =
-      work_order(sizes, Shape::queries, sizes.tokens * HeadSize * 2 * std::int64_t{sizeof(bf16)});
-  const Launch shape = work_launch(order, Shape::threads, Shape::shared_bytes);
+      work_order(sizes, Shape::queries, sizes.tokens * HeadSize * 2 * std::int64_t{sizeof(bf16)},
+                 multiprocessors);
+  const Launch shape = work_launch(order, multiprocessors, Shape::threads, Shape::shared_bytes);
   const AttentionNumbers numbers = attention_numbers(sizes);
   if (tensors.output != nullptr) {
     launch("attention_forward_hopper", attention_forward_hopper_kernel<HeadSize, true>, shape,

@@ -45,8 +45,7 @@ __device__ void produce(SharedAddress tiles, const BlockBarriers& barriers,
   const int stride = 3 * numbers.channels;
   const int end = (numbers.tokens + Shape::queries - 1) / Shape::queries;
   int ring = 0, turn = 0;  // ring: tiles since the block began
-  for (int index = static_cast<int>(blockIdx.x); index < order.size();
-       index += static_cast<int>(gridDim.x), ++turn) {
+  for (int index; (index = work_index(order, turn)) < order.size(); ++turn) {
     const Work work = work_at(order, index);
     const HeadPlace place = head_place(numbers, work.head);
     const int first_key = work.turn * block_keys;  // early keys are seen by most queries
@@ -143,8 +142,7 @@ __device__ void consume(std::byte* memory, SharedAddress tiles, const BlockBarri
     release_buffer(barriers.empty(buffer_of(r, 1)));
   };
 
-  for (int index = static_cast<int>(blockIdx.x); index < order.size();
-       index += static_cast<int>(gridDim.x), ++turn) {
+  for (int index; (index = work_index(order, turn)) < order.size(); ++turn) {
     const Work work = work_at(order, index);
     const int first_key = work.turn * block_keys, group_key = first_key + 64 * group;
     const int first_tile = first_key / queries;
@@ -257,11 +255,13 @@ __global__ void __launch_bounds__(threads, 1)
 template <int HeadSize>
 void launch_keys(const AttentionSizes& sizes, const BackwardTensors<bf16>& tensors,
                  cudaStream_t stream) {
+  const int multiprocessors = multiprocessor_count();
   const WorkOrder order =
-      work_order(sizes, block_keys, sizes.tokens * (HeadSize * 2 * std::int64_t{sizeof(bf16)} + 8));
+      work_order(sizes, block_keys, sizes.tokens * (HeadSize * 2 * std::int64_t{sizeof(bf16)} + 8),
+                 multiprocessors);
   launch("attention_keys_hopper", attention_keys_hopper_kernel<HeadSize>,
-         work_launch(order, threads, KeysShape<HeadSize>::shared_bytes), stream, tensors,
-         attention_numbers(sizes), order);
+         work_launch(order, multiprocessors, threads, KeysShape<HeadSize>::shared_bytes), stream,
+         tensors, attention_numbers(sizes), order);
 }
 
 }  // namespace

@@ -38,8 +38,7 @@ __device__ void produce(SharedAddress tiles, const BlockBarriers& barriers,
   const SharedAddress buffer = tiles + Shape::buffers + warp * Shape::Keys::bytes;
   const int stride = 3 * numbers.channels;
   int ring = 0, turn = 0;  // ring: tiles since the block began
-  for (int index = static_cast<int>(blockIdx.x); index < order.size();
-       index += static_cast<int>(gridDim.x), ++turn) {
+  for (int index; (index = work_index(order, turn)) < order.size(); ++turn) {
     const Work work = work_at(order, index);
     const HeadPlace place = head_place(numbers, work.head);
     const int first_query = (order.blocks - 1 - work.turn) * block_queries;
@@ -117,8 +116,7 @@ __device__ void consume(std::byte* memory, SharedAddress tiles, const BlockBarri
     return tiles + Shape::buffers + buffer_of(r, part) * Keys::bytes;
   };
 
-  for (int index = static_cast<int>(blockIdx.x); index < order.size();
-       index += static_cast<int>(gridDim.x), ++turn) {
+  for (int index; (index = work_index(order, turn)) < order.size(); ++turn) {
     const Work work = work_at(order, index);
     const HeadPlace place = head_place(numbers, work.head);
     const int first_query = (order.blocks - 1 - work.turn) * block_queries;
@@ -229,11 +227,13 @@ __global__ void __launch_bounds__(threads, 1)
 template <int HeadSize>
 void launch_queries(const AttentionSizes& sizes, const BackwardTensors<bf16>& tensors,
                     cudaStream_t stream) {
+  const int multiprocessors = multiprocessor_count();
   const WorkOrder order =
-      work_order(sizes, block_queries, sizes.tokens * HeadSize * 2 * std::int64_t{sizeof(bf16)});
+      work_order(sizes, block_queries, sizes.tokens * HeadSize * 2 * std::int64_t{sizeof(bf16)},
+                 multiprocessors);
   launch("attention_queries_hopper", attention_queries_hopper_kernel<HeadSize>,
-         work_launch(order, threads, QueriesShape<HeadSize>::shared_bytes), stream, tensors,
-         attention_numbers(sizes), order);
+         work_launch(order, multiprocessors, threads, QueriesShape<HeadSize>::shared_bytes), stream,
+         tensors, attention_numbers(sizes), order);
 }
 
 }  // namespace

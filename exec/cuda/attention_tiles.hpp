@@ -111,15 +111,4 @@ void with_padded_head(std::int64_t head_size, Body body) {
   return body(std::integral_constant<int, 128>{});
 }
 
-// How many blocks of `bytes` each fit in the shared memory of a multiprocessor of the current
-// device.
-inline int blocks_that_fit(int bytes) {
-  constexpr int of_system = 1024;  // per block
-  int device = 0, available = 0;
-  SPILLWAY_CUDA(cudaGetDevice(&device));
-  SPILLWAY_CUDA(
-      cudaDeviceGetAttribute(&available, cudaDevAttrMaxSharedMemoryPerMultiprocessor, device));
-  return available / (bytes + of_system);
-}
-
 }  // namespace spillway::cuda

@@ -12,6 +12,7 @@
 // visible to the tensor cores, and says that the buffer is full.
 #pragma once
 
+#include "exec/cuda/attention_order.hpp"
 #include "exec/cuda/attention_tiles.hpp"
 #include "exec/cuda/warpgroup.hpp"
 
@@ -140,40 +141,14 @@ __device__ inline int offset_of_tiles() {
   return static_cast<int>((swizzled_bytes - begin % swizzled_bytes) % swizzled_bytes);
 }
 
-// The list of work: `heads` (of all sequences) times `blocks` of rows. The heads whose tensors fit
-// in the L2 cache together follow each other; among them, the blocks with the most work come first.
-struct WorkOrder {
-  int heads, blocks, heads_at_once;
-  __host__ __device__ int size() const { return heads * blocks; }
-};
-struct Work {
-  int head, turn;  // of all sequences; 0 is the block with the most work
-};
-__device__ inline Work work_at(const WorkOrder& order, int index) {
-  const int of_group = order.heads_at_once * order.blocks;
-  const int group = index / of_group, place = index % of_group;
-  const int first = group * order.heads_at_once;
-  const int heads =
-      order.heads - first < order.heads_at_once ? order.heads - first : order.heads_at_once;
-  return {first + place % heads, place / heads};
+// What this block does in a round.
+__device__ inline int work_index(const WorkOrder& order, int round) {
+  return work_index(order, round, static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x));
 }
 
-// `bytes_per_head`: what the works of a head read in common.
-inline WorkOrder work_order(const AttentionSizes& sizes, int rows, std::int64_t bytes_per_head) {
-  constexpr std::int64_t cache_bytes = 16 << 20;  // of the 50 MB of a Hopper, in two halves
-  const std::int64_t heads = sizes.sequences * sizes.heads;
-  const std::int64_t at_once = cache_bytes / bytes_per_head;
-  return {static_cast<int>(heads), static_cast<int>((sizes.tokens + rows - 1) / rows),
-          static_cast<int>(at_once < 1       ? 1
-                           : at_once < heads ? at_once
-                                             : heads)};
-}
-
-// One block for each multiprocessor of the current device, or fewer where there is less work.
-inline Launch work_launch(const WorkOrder& order, int threads, int shared_bytes) {
-  int device = 0, multiprocessors = 0;
-  SPILLWAY_CUDA(cudaGetDevice(&device));
-  SPILLWAY_CUDA(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device));
+// One block for each multiprocessor, or fewer where there is less work.
+inline Launch work_launch(const WorkOrder& order, int multiprocessors, int threads,
+                          int shared_bytes) {
   Launch shape;
   shape.grid =
       dim3(static_cast<unsigned>(order.size() < multiprocessors ? order.size() : multiprocessors));

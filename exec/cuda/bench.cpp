@@ -71,6 +71,9 @@ class CudaBench : public GpuBench {
   GpuTiming matmul_peak() override { return time_matmul_peak(runner_); }
   std::vector<GpuTiming> memory_bound() override { return time_memory_bound(runner_); }
   std::vector<GpuTiming> matmuls() override { return time_matmuls(runner_); }
+  std::vector<GpuTiming> gelu_backward(const GeluShape& shape) override {
+    return time_gelu_backward(runner_, shape);
+  }
   std::vector<GpuTiming> attention() override { return time_attention(runner_); }
 
  private:
@@ -180,15 +183,23 @@ std::int64_t BenchRunner::calls_per_round(const BenchCall& call) {
   return tiny() ? 1 : std::clamp<std::int64_t>(calls, 1, most_calls);
 }
 
-void BenchRunner::time(GpuTiming& timing, const BenchCall& call, const BenchCall& reference) {
+void BenchRunner::time(GpuTiming& timing, const BenchCall& call, const BenchCall& reference,
+                       const BenchCall& best) {
   SPILLWAY_CUDA(cudaSetDevice(options_.device));
   const std::int64_t calls = calls_per_round(call);
   const std::int64_t references = reference ? calls_per_round(reference) : 0;
+  const std::int64_t bests = best ? calls_per_round(best) : 0;
   row(call, calls);  // the GPU's clocks settle
   for (int round = 0; round < options_.rounds; ++round) {
     timing.seconds.push_back(row(call, calls));
     if (reference) timing.reference_seconds.push_back(row(reference, references));
+    if (best) timing.best_seconds.push_back(row(best, bests));
   }
+}
+
+double BenchRunner::time_once(const BenchCall& call) {
+  SPILLWAY_CUDA(cudaSetDevice(options_.device));
+  return row(call, calls_per_round(call));
 }
 
 std::unique_ptr<GpuBench> make_bench(const GpuBenchOptions& options) {

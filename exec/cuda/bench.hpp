@@ -53,8 +53,12 @@ class BenchRunner {
   BenchRunner(const BenchRunner&) = delete;
   BenchRunner& operator=(const BenchRunner&) = delete;
 
-  // Fills in timing.seconds, and timing.reference_seconds with `reference` in turn with it.
-  void time(GpuTiming& timing, const BenchCall& call, const BenchCall& reference = {});
+  // Fills in timing.seconds, and timing.reference_seconds and .best_seconds with `reference` and
+  // `best` in turn with it.
+  void time(GpuTiming& timing, const BenchCall& call, const BenchCall& reference = {},
+            const BenchCall& best = {});
+  // Seconds of a call, by one round: for choosing among several.
+  double time_once(const BenchCall& call);
   bool tiny() const { return options_.size == GpuBenchSize::tiny; }
   bool quick() const { return options_.size == GpuBenchSize::quick; }
   int device() const { return options_.device; }
@@ -79,6 +83,7 @@ class BenchRunner {
 std::vector<GpuTiming> time_memory_bound(BenchRunner& runner);
 std::vector<GpuTiming> time_matmuls(BenchRunner& runner);
 GpuTiming time_matmul_peak(BenchRunner& runner);
+std::vector<GpuTiming> time_gelu_backward(BenchRunner& runner, const GeluShape& shape);
 // With the kernels of `choice`; where those are Hopper's, in turn with the others as reference.
 std::vector<GpuTiming> time_attention(BenchRunner& runner);
 

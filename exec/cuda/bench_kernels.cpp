@@ -41,7 +41,8 @@ class KernelRows {
   explicit KernelRows(BenchRunner& runner)
       : runner_(runner),
         s_(sizes_of(runner)),
-        workspace_memory_(workspace_bytes(std::max(4 * s_.columns, s_.vocabulary), s_.n), 0.0f),
+        workspace_memory_(
+            workspace_bytes(s_.columns, std::max(4 * s_.columns, s_.vocabulary), s_.n), 0.0f),
         workspace_{reinterpret_cast<std::byte*>(workspace_memory_.data()),
                    workspace_memory_.size()} {}
 
@@ -220,15 +221,21 @@ class KernelRows {
     UnitRanges ranges;
     ranges.range[0] = {0, s_.n, true};
     ranges.count = 1;
-    add("adamw", fmt::format("{} parameters, bf16, fp32 gradients", s_.n),
-        static_cast<double>(s_.n) * (6 * sizeof(float) + gradient + element),
-        [&](std::int64_t turn, cudaStream_t stream) {
-          float* const master = of(state, turn);
-          adamw<float, bf16>(master, master + s_.n, master + 2 * s_.n, of(gradients, turn), nullptr,
-                             of(parameters, turn), 0, s_.n, ranges,
-                             reinterpret_cast<const AdamNumbers*>(staged.data()), squares.data(),
-                             workspace_, stream);
-        });
+    const auto rows = [&](const char* name, const char* what, auto moment) {
+      using Moment = decltype(moment);
+      add(name, fmt::format("{} parameters, bf16, fp32 gradients{}", s_.n, what),
+          static_cast<double>(s_.n) * (2 * sizeof(float) + 4 * sizeof(Moment) + gradient + element),
+          [&](std::int64_t turn, cudaStream_t stream) {
+            float* const master = of(state, turn);
+            auto* const moments = reinterpret_cast<Moment*>(master + s_.n);
+            adamw(master, moments, moments + s_.n, of(gradients, turn),
+                  static_cast<const float*>(nullptr), of(parameters, turn), 0, 0, s_.n, ranges,
+                  reinterpret_cast<const AdamNumbers*>(staged.data()), squares.data(), workspace_,
+                  stream);
+          });
+    };
+    rows("adamw", "", float{});
+    rows("adamw-bf16-moments", ", bf16 moments", bf16{});
   }
 
   BenchRunner& runner_;

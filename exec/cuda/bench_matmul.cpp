@@ -3,11 +3,13 @@
 // no epilogue and no accumulation; and the largest rate of such a product.
 //
 // The bare one is what cuBLASLt's heuristics put first, with the same workspace, free to add parts
-// of a sum up in any order.
+// of a sum up in any order; and beside it the fastest of their first eight, whatever its bits.
 #include <cublasLt.h>
 #include <fmt/format.h>
 
+#include <array>
 #include <functional>
+#include <limits>
 #include <type_traits>
 
 #include "base/errors.hpp"
@@ -53,19 +55,23 @@ class BareProduct {
     cublasLtMatmulPreference_t preference = nullptr;
     REQUIRE_CUBLAS(cublasLtMatmulPreferenceCreate(&preference));
     const auto bytes = static_cast<std::uint64_t>(Matmul::workspace_bytes);
-    cublasLtMatmulHeuristicResult_t best{};
+    std::array<cublasLtMatmulHeuristicResult_t, MatmulTuning::most_candidates> offered{};
     int found = 0;
     cublasStatus_t status = cublasLtMatmulPreferenceSetAttribute(
         preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &bytes, sizeof bytes);
     if (status == CUBLAS_STATUS_SUCCESS) {
-      status = cublasLtMatmulAlgoGetHeuristic(library_, operation_, a_, b_, d_, d_, preference, 1,
-                                              &best, &found);
+      status =
+          cublasLtMatmulAlgoGetHeuristic(library_, operation_, a_, b_, d_, d_, preference,
+                                         static_cast<int>(offered.size()), offered.data(), &found);
     }
     cublasLtMatmulPreferenceDestroy(preference);
     require(status, "cublasLtMatmulAlgoGetHeuristic");
-    require(found == 1 ? best.state : CUBLAS_STATUS_NOT_SUPPORTED,
+    for (int i = 0; i < found; ++i) {
+      const cublasLtMatmulHeuristicResult_t& one = offered[static_cast<std::size_t>(i)];
+      if (one.state == CUBLAS_STATUS_SUCCESS) algorithms_.push_back(one.algo);
+    }
+    require(algorithms_.empty() ? CUBLAS_STATUS_NOT_SUPPORTED : CUBLAS_STATUS_SUCCESS,
             "cublasLtMatmulAlgoGetHeuristic found no algorithm");
-    algorithm_ = best.algo;
   }
   ~BareProduct() {
     for (const cublasLtMatrixLayout_t one : {a_, b_, d_}) {
@@ -77,10 +83,15 @@ class BareProduct {
   BareProduct(const BareProduct&) = delete;
   BareProduct& operator=(const BareProduct&) = delete;
 
-  void run(const void* a, const void* b, void* d, cudaStream_t stream) const {
+  // In the order of the heuristics.
+  const std::vector<cublasLtMatmulAlgo_t>& algorithms() const { return algorithms_; }
+
+  void run(std::size_t algorithm, const void* a, const void* b, void* d,
+           cudaStream_t stream) const {
     const float one = 1, zero = 0;
     REQUIRE_CUBLAS(cublasLtMatmul(library_, operation_, &one, a, a_, b, b_, &zero, d, d_, d, d_,
-                                  &algorithm_, workspace_.data(), Matmul::workspace_bytes, stream));
+                                  &algorithms_[algorithm], workspace_.data(),
+                                  Matmul::workspace_bytes, stream));
   }
 
  private:
@@ -96,7 +107,7 @@ class BareProduct {
   cublasLtHandle_t library_ = nullptr;
   cublasLtMatmulDesc_t operation_ = nullptr;
   cublasLtMatrixLayout_t a_ = nullptr, b_ = nullptr, d_ = nullptr;
-  cublasLtMatmulAlgo_t algorithm_{};
+  std::vector<cublasLtMatmulAlgo_t> algorithms_;
 };
 
 // x (rows, in) to y (rows, out).
@@ -140,7 +151,11 @@ class Products {
         bias_(size(1, shape.out), 0.02f),
         w_gradient_(size(shape.out, shape.in), 0.0f),
         workspace_(Matmul::workspace_bytes, 0.0f),
-        matmul_(reinterpret_cast<std::byte*>(workspace_.data())) {}
+        tuning_memory_(MatmulTuning::memory_bytes, 0.0f),
+        tuning_(bytes(tuning_memory_), bytes(workspace_), runner.stream()),
+        matmul_(bytes(workspace_)) {
+    matmul_.tune(&tuning_);
+  }
 
   void run(std::vector<GpuTiming>& timings) {
     const std::int64_t rows = shape_.rows, in = shape_.in, out = shape_.out;
@@ -156,9 +171,7 @@ class Products {
                            shape_.residual ? residual_.data() : nullptr, y_.data(), rows, in, out,
                            0, stream);
           },
-          [&](std::int64_t, cudaStream_t stream) {
-            bare.run(w_.data(), x_.data(), y_.data(), stream);
-          });
+          bare, w_.data(), x_.data(), y_.data());
     }
     {
       const BareProduct bare(CUBLAS_OP_N, w, CUBLAS_OP_N, y, x);
@@ -167,9 +180,7 @@ class Products {
           [&](std::int64_t, cudaStream_t stream) {
             matmul_.input_gradient(y_.data(), w_.data(), x_.data(), rows, in, out, out, stream);
           },
-          [&](std::int64_t, cudaStream_t stream) {
-            bare.run(w_.data(), y_.data(), x_.data(), stream);
-          });
+          bare, w_.data(), y_.data(), x_.data());
     }
     const BareProduct bare(CUBLAS_OP_N, x, CUBLAS_OP_T, y, w_gradient);
     add(
@@ -178,17 +189,31 @@ class Products {
           matmul_.weight_gradient(y_.data(), x_.data(), w_gradient_.data(), false, rows, in, out,
                                   out, stream);
         },
-        [&](std::int64_t, cudaStream_t stream) {
-          bare.run(x_.data(), y_.data(), w_gradient_.data(), stream);
-        });
+        bare, x_.data(), y_.data(), w_gradient_.data());
   }
 
  private:
   static std::size_t size(std::int64_t rows, std::int64_t columns) {
     return static_cast<std::size_t>(rows * columns);
   }
+  static std::byte* bytes(const BenchArray<unsigned char>& array) {
+    return reinterpret_cast<std::byte*>(array.data());
+  }
+  // By one round each.
+  std::size_t fastest_of(const BareProduct& bare, const void* a, const void* b, void* d) {
+    std::size_t fastest = 0;
+    double least = std::numeric_limits<double>::infinity();
+    for (std::size_t i = 0; i < bare.algorithms().size(); ++i) {
+      const double seconds = runner_.time_once(
+          [&](std::int64_t, cudaStream_t stream) { bare.run(i, a, b, d, stream); });
+      if (seconds >= least) continue;
+      least = seconds;
+      fastest = i;
+    }
+    return fastest;
+  }
   void add(const char* suffix, std::vector<GpuTiming>& timings, const BenchCall& call,
-           const BenchCall& bare) {
+           const BareProduct& bare, const void* a, const void* b, void* d) {
     GpuTiming timing;
     timing.name = "matmul/" + shape_.name + suffix;
     timing.what = fmt::format("{} rows, {} to {}, bf16{}{}", shape_.rows, shape_.in, shape_.out,
@@ -197,7 +222,16 @@ class Products {
     timing.flops = 2 * static_cast<double>(shape_.rows) * static_cast<double>(shape_.in) *
                    static_cast<double>(shape_.out);
     timing.reference = "bare cuBLASLt, same shape";
-    runner_.time(timing, call, bare);
+    const std::size_t fastest = fastest_of(bare, a, b, d);
+    timing.best = fmt::format("number {} of {}: {}", fastest + 1, bare.algorithms().size(),
+                              describe(bare.algorithms()[fastest]));
+    const auto by = [&](std::size_t algorithm) {
+      return [&bare, algorithm, a, b, d](std::int64_t, cudaStream_t stream) {
+        bare.run(algorithm, a, b, d, stream);
+      };
+    };
+    call(0, runner_.stream());  // tunes, which is not to be timed
+    runner_.time(timing, call, by(0), by(fastest));
     timings.push_back(std::move(timing));
   }
 
@@ -205,7 +239,8 @@ class Products {
   const Shape& shape_;
   BenchArray<bf16> x_, w_, y_, residual_, bias_;
   BenchArray<float> w_gradient_;
-  BenchArray<unsigned char> workspace_;
+  BenchArray<unsigned char> workspace_, tuning_memory_;
+  MatmulTuning tuning_;
   Matmul matmul_;
 };
 
@@ -222,7 +257,7 @@ GpuTiming time_matmul_peak(BenchRunner& runner) {
   timing.what = fmt::format("bare cuBLASLt, {0} x {0} x {0}, bf16, random numbers", n);
   timing.flops = 2 * static_cast<double>(n) * static_cast<double>(n) * static_cast<double>(n);
   runner.time(timing, [&](std::int64_t, cudaStream_t stream) {
-    product.run(a.data(), b.data(), d.data(), stream);
+    product.run(0, a.data(), b.data(), d.data(), stream);
   });
   return timing;
 }

@@ -13,10 +13,11 @@ constexpr int tile_columns = warp_size* pack_size<Element>;
 template <class Element>
 using TileSums = float[row_warps][tile_columns<Element>];  // in shared memory
 
-// Adds up the warps' sums of the tile, in order, to `partials` (columns) of the block's chunk.
-template <class Element>
+// Adds up the warps' sums of the tile, in order, and calls store(column, sum) for each of its
+// columns.
+template <class Element, class Store>
 __device__ inline void add_up_tile(const float (&sum)[pack_size<Element>], TileSums<Element>& sums,
-                                   float* partials, std::int64_t columns) {
+                                   std::int64_t columns, Store store) {
   constexpr int size = pack_size<Element>, tile = tile_columns<Element>;
   float* const own = &sums[thread_y()][thread_x() * size];
   store_words(own, pack<float>({sum[0], sum[1], sum[2], sum[3]}));
@@ -28,8 +29,16 @@ __device__ inline void add_up_tile(const float (&sum)[pack_size<Element>], TileS
     float total = sums[0][at];
     SPILLWAY_UNROLL
     for (int warp = 1; warp < row_warps; ++warp) total += sums[warp][at];
-    partials[column] = total;
+    store(column, total);
   }
+}
+
+// The same, to `partials` (columns) of the block's chunk.
+template <class Element>
+__device__ inline void add_up_tile(const float (&sum)[pack_size<Element>], TileSums<Element>& sums,
+                                   float* partials, std::int64_t columns) {
+  add_up_tile<Element>(sum, sums, columns,
+                       [&](std::int64_t column, float total) { partials[column] = total; });
 }
 
 }  // namespace spillway::cuda

@@ -5,8 +5,10 @@
 // Then the threads' maxima and sums are put together, and the gradient written. Between the two the
 // row waits in shared memory (101 KB for 50,304 columns of bf16: two blocks to a multiprocessor of
 // compute capability 9.0), so that one read and one write of a logit (4 bytes in bf16) are all that
-// is moved. A row too large for shared memory is read again, mostly from the L2 cache: 6 bytes of a
-// logit, and the same bits.
+// is moved. Where two such rows do not fit on a multiprocessor (GPUs of 8.0 have 164 KB, those of
+// 8.6 and 8.9 100 KB), one block alone would leave it idle while it waits for memory or for its own
+// threads: the row is read again, mostly from the L2 cache, 6 bytes of a logit, and the bits are
+// the same.
 #include <cfloat>
 
 #include "exec/cuda/device_math.hpp"
@@ -16,7 +18,7 @@ namespace spillway::cuda {
 
 namespace {
 
-constexpr int threads = 512;
+constexpr int threads = 768;  // two blocks are all that a multiprocessor of 1536 threads runs
 constexpr int warps = threads / warp_size;
 constexpr int in_flight = 4;
 
@@ -144,13 +146,6 @@ __global__ void __launch_bounds__(threads, 2) cross_entropy_kernel(Rows<Element>
   }
 }
 
-std::size_t most_shared_bytes() {
-  int device = 0, bytes = 0;
-  SPILLWAY_CUDA(cudaGetDevice(&device));
-  SPILLWAY_CUDA(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
-  return static_cast<std::size_t>(bytes);
-}
-
 }  // namespace
 
 template <class Element>
@@ -160,13 +155,13 @@ void cross_entropy(Element* logits, std::int64_t stride, std::int64_t vocabulary
   SPILLWAY_ASSERT(stride % 8 == 0 && stride < (1 << 30) && on_16_bytes(logits));
   SPILLWAY_ASSERT(vocabulary > 0 && vocabulary <= stride);
   if (rows == 0) return;
-  constexpr std::size_t of_kernel = 2 * warps * sizeof(float);  // shared memory of fixed size
+  constexpr int of_kernel = 2 * warps * static_cast<int>(sizeof(float));  // of fixed size
   const Rows<Element> all{logits, stride, vocabulary, targets, scale, token_losses};
   const std::int64_t packs = divide_up(vocabulary, pack_size<Element>);
-  const std::size_t bytes = static_cast<std::size_t>(packs) * sizeof(Words);
+  const auto bytes = static_cast<std::int64_t>(sizeof(Words)) * packs;
   Launch shape{dim3(grid_size(rows)), dim3(threads)};
-  if (bytes + of_kernel <= most_shared_bytes()) {
-    shape.shared_bytes = bytes;
+  if (blocks_that_fit(bytes + of_kernel) >= 2) {
+    shape.shared_bytes = static_cast<std::size_t>(bytes);
     // Else the caches may be left more of it, and one block of two find no room.
     SPILLWAY_CUDA(
         cudaFuncSetAttribute(reinterpret_cast<const void*>(cross_entropy_kernel<Element, true>),

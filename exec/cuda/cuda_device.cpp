@@ -17,8 +17,6 @@ namespace spillway::cuda {
 namespace {
 
 constexpr std::uint64_t staging_bytes = std::uint64_t{16} << 20;
-// bf16 and fp32 made of it are NaN: what is used before it was written shows.
-constexpr int poison = 0xff;
 
 static_assert(sizeof(AdamConstants) == offsetof(AdamNumbers, skip),
               "the host stages the one, kernels read the other");
@@ -83,12 +81,14 @@ AttentionKernels attention_for(const Problem& problem, const std::string& wanted
 
 std::variant<GptCuda<float>, GptCuda<bf16>> make_gpt(const Problem& problem, std::byte* workspace,
                                                      cudaStream_t stream,
-                                                     AttentionKernels attention) {
+                                                     AttentionKernels attention,
+                                                     GeluBackward gelu_backward) {
   using Gpt = std::variant<GptCuda<float>, GptCuda<bf16>>;
   const GptWorkspace carved = GptWorkspace::carve(problem, workspace);
   if (problem.workload.precision == Precision::fp32)
-    return Gpt(std::in_place_type<GptCuda<float>>, problem, carved, stream);
-  return Gpt(std::in_place_type<GptCuda<bf16>>, problem, carved, stream, attention);
+    return Gpt(std::in_place_type<GptCuda<float>>, problem, carved, stream,
+               AttentionKernels::mma_sync, gelu_backward);
+  return Gpt(std::in_place_type<GptCuda<bf16>>, problem, carved, stream, attention, gelu_backward);
 }
 
 // The result of `work`, whose time is added to `seconds`.
@@ -175,7 +175,7 @@ CudaDevice::CudaDevice(const Problem& problem, std::uint64_t gpu_bytes, std::uin
       parts_(layout(problem)),
       streams_(options.device),
       gpt_(make_gpt(problem, reserved_.get() + parts_.gpt, streams_.stream(Lane::gpu_compute),
-                    attention_)),
+                    attention_, gelu_backward_of(options.gelu_backward))),
       host_optimizer_(problem, options.threads),
       block_ranges_(ranges_of(block_layout(problem.model))),
       embedding_ranges_(ranges_of(embedding_layout(problem.model))),
@@ -184,13 +184,15 @@ CudaDevice::CudaDevice(const Problem& problem, std::uint64_t gpu_bytes, std::uin
       staging_(staging_bytes, "staging for the GPU"),
       staging_registration_(pin_memory(staging_.span())) {
   host_setup_.bytes = host_.size();
-  SPILLWAY_CUDA(cudaStreamCreateWithFlags(&transfers_, cudaStreamNonBlocking));
+  cudaStream_t transfers = nullptr;
+  SPILLWAY_CUDA(cudaStreamCreateWithFlags(&transfers, cudaStreamNonBlocking));
+  transfers_.reset(transfers);
+  algorithms_ = settle_algorithms();
 }
 
 CudaDevice::~CudaDevice() {
   static_cast<void>(cudaSetDevice(options_.device));
   static_cast<void>(cudaDeviceSynchronize());
-  if (transfers_ != nullptr) static_cast<void>(cudaStreamDestroy(transfers_));
 }
 
 std::string CudaDevice::name() const { return name_; }
@@ -207,10 +209,10 @@ void CudaDevice::transfer(std::byte* device, std::byte* host, std::uint64_t byte
     std::byte* const from_or_to = device + done;
     if (!down) std::memcpy(staging_.data(), host + done, piece);
     SPILLWAY_CUDA(down ? cudaMemcpyAsync(staging_.data(), from_or_to, piece, cudaMemcpyDeviceToHost,
-                                         transfers_)
+                                         transfers_.get())
                        : cudaMemcpyAsync(from_or_to, staging_.data(), piece, cudaMemcpyHostToDevice,
-                                         transfers_));
-    SPILLWAY_CUDA(cudaStreamSynchronize(transfers_));
+                                         transfers_.get()));
+    SPILLWAY_CUDA(cudaStreamSynchronize(transfers_.get()));
     if (down) std::memcpy(host + done, staging_.data(), piece);
     done += piece;
   }
@@ -238,7 +240,8 @@ void CudaDevice::copy(Lane lane, std::byte* to, const std::byte* from, std::uint
       streams_.stream(lane)));
 }
 
-// Brings what the task needs of the text to the GPU, before it on the same stream.
+// Brings what the task needs of the text to the GPU, before it on the same stream, and not by a
+// copy, which would wait for those of layers (text.cu).
 Text CudaDevice::stage(const Task& task, const Operands& o) {
   const TextLayout at{problem_.workload.micro_batch * problem_.workload.sequence};
   const auto* const host = reinterpret_cast<const std::int32_t*>(o.text);
@@ -250,9 +253,7 @@ Text CudaDevice::stage(const Task& task, const Operands& o) {
   } else if (task.kind == TaskKind::embed_backward) {
     end = at.targets();
   }
-  SPILLWAY_CUDA(cudaMemcpyAsync(device + first, host + first,
-                                static_cast<std::size_t>(end - first) * sizeof(std::int32_t),
-                                cudaMemcpyHostToDevice, streams_.stream(task.lane)));
+  fetch_text(host + first, device + first, end - first, streams_.stream(task.lane));
   Text text;
   text.tokens = device + at.tokens();
   text.targets = device + at.targets();
@@ -307,18 +308,24 @@ void CudaDevice::optimizer(const Task& task, const Operands& o) {
                  stream);
   const auto elements = static_cast<std::int64_t>(task.params);
   auto* const master = reinterpret_cast<float*>(o.optimizer_state);
-  const auto run = [&](auto* parameters) {
-    adamw(master, master + elements, master + 2 * elements,
-          reinterpret_cast<const Gradient*>(o.gradient),
-          reinterpret_cast<const Gradient*>(o.head_gradient), parameters,
+  const auto run = [&](auto* parameters, auto* moments) {
+    adamw(master, moments, moments + elements, reinterpret_cast<const Gradient*>(o.gradient),
+          reinterpret_cast<const Gradient*>(o.head_gradient), parameters, task.layer,
           static_cast<std::int64_t>(task.first_element), elements,
           task.layer == problem_.model.layers ? embedding_ranges_ : block_ranges_, numbers,
           o.gradient_square_sum, workspace_, stream);
   };
+  const auto run_with = [&](auto* parameters) {
+    if (problem_.workload.moments == MomentWidth::bf16) {
+      run(parameters, reinterpret_cast<bf16*>(master + elements));
+    } else {
+      run(parameters, master + elements);
+    }
+  };
   if (problem_.parameter_bytes() == 2) {
-    run(reinterpret_cast<bf16*>(o.parameters));
+    run_with(reinterpret_cast<bf16*>(o.parameters));
   } else {
-    run(reinterpret_cast<float*>(o.parameters));
+    run_with(reinterpret_cast<float*>(o.parameters));
   }
 }
 

@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <variant>
 
@@ -29,6 +30,10 @@ struct CudaDeviceOptions {
   int device = 0;                 // as nvidia-smi numbers them (the program sets CUDA_DEVICE_ORDER)
   int threads = 1;                // of the optimizer on the CPU
   std::string attention = "mma";  // or "wgmma": attention_choice.hpp
+  // As in CudaOptions (exec/cuda_module.hpp).
+  std::string gelu_backward = "kernel";
+  bool tunes_products = true;
+  std::optional<std::string> recorded_algorithms = {};
   std::function<void(const std::string&)> say = {};  // CudaOptions::say
 };
 
@@ -50,6 +55,7 @@ class CudaDevice : public Device {
   void download(std::uint64_t offset, std::span<std::byte> to) override;
   void compute(const Task& task, const Operands& operands) override;
   void copy(Lane lane, std::byte* to, const std::byte* from, std::uint64_t bytes) override;
+  std::string algorithms() const override { return algorithms_; }
   Streams* streams() override { return &streams_; }
   std::optional<HostMemorySetup> host_memory_setup() const override { return host_setup_; }
   std::uint64_t highest_written(Tier tier) const override;
@@ -59,6 +65,11 @@ class CudaDevice : public Device {
     void operator()(std::byte* memory) const { static_cast<void>(cudaFree(memory)); }
   };
   using Memory = std::unique_ptr<std::byte, FreeMemory>;
+  struct DestroyStream {
+    void operator()(cudaStream_t stream) const { static_cast<void>(cudaStreamDestroy(stream)); }
+  };
+  // bf16 and fp32 made of it are NaN: what is used before it was written shows.
+  static constexpr int poison = 0xff;
   // The parts of the second allocation.
   struct Reserved {
     std::size_t gpt, text, numbers, bytes;
@@ -74,6 +85,9 @@ class CudaDevice : public Device {
   template <class Gradient>
   void gradient_norm(const Task& task, const Operands& operands);
   void transfer(std::byte* device, std::byte* host, std::uint64_t bytes, bool down);
+  // Settles by which algorithm each matrix product is computed, in memory that training has not
+  // begun to use, and says so as text.
+  std::string settle_algorithms();
 
   Problem problem_;
   CudaDeviceOptions options_;
@@ -96,7 +110,8 @@ class CudaDevice : public Device {
   std::mutex transfer_mutex_;
   Arena staging_;
   std::shared_ptr<void> staging_registration_;
-  cudaStream_t transfers_ = nullptr;
+  std::unique_ptr<CUstream_st, DestroyStream> transfers_;
+  std::string algorithms_;
 };
 
 }  // namespace spillway::cuda

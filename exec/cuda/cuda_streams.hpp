@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "exec/cuda/kernels.hpp"
 #include "exec/streams.hpp"
 
 namespace spillway::cuda {
@@ -80,15 +81,21 @@ class CudaStreams : public Streams {
   std::thread watcher_;
 };
 
-// Of a text of `rows` tokens, as stage_text() lays it out: where each array begins, in int32s.
+// Of a text of `rows` tokens, as stage_text() lays it out: where each array begins, in int32s, on
+// multiples of what fetch_text() fetches at once.
 struct TextLayout {
   std::int64_t rows;
   std::int64_t tokens() const { return 0; }
-  std::int64_t order_rows() const { return rows; }
-  std::int64_t order_begins() const { return 2 * rows; }
-  std::int64_t order_runs() const { return 3 * rows + 1; }
-  std::int64_t targets() const { return 3 * rows + 2; }
-  std::int64_t size() const { return 4 * rows + 2; }
+  std::int64_t order_rows() const { return aligned(rows); }
+  std::int64_t order_begins() const { return 2 * aligned(rows); }
+  std::int64_t order_runs() const { return order_begins() + rows + 1; }
+  std::int64_t targets() const { return aligned(order_runs() + 1); }
+  std::int64_t size() const { return targets() + aligned(rows); }
+
+ private:
+  static std::int64_t aligned(std::int64_t count) {
+    return (count + text_alignment - 1) / text_alignment * text_alignment;
+  }
 };
 
 }  // namespace spillway::cuda

@@ -16,6 +16,7 @@
 #ifdef __CUDACC__
 #define SPILLWAY_UNROLL _Pragma("unroll")
 #else
+#include <emulator/warpgroup.hpp>
 #define SPILLWAY_UNROLL
 #endif
 
@@ -134,6 +135,18 @@ __device__ inline float reciprocal(float x) {
   }
 #else
   return 1.0f / x;
+#endif
+}
+
+// ---- waiting ----
+
+// Some warps of a block, `threads` in all, wait for each other, and for no others. `number`: which
+// group of warps it is, 0 to 14.
+__device__ inline void warps_barrier(int number, int threads) {
+#ifdef __CUDACC__
+  asm volatile("bar.sync %0, %1;" ::"r"(number + 1), "r"(threads) : "memory");  // 0: __syncthreads
+#else
+  ::emulator::named_barrier(number + 1, threads);
 #endif
 }
 

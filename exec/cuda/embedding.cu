@@ -15,6 +15,7 @@
 // and the groups are added up in a fixed order.
 #include <algorithm>
 
+#include "exec/cuda/column_tiles.hpp"
 #include "exec/cuda/device_math.hpp"
 #include "exec/cuda/kernels.hpp"
 
@@ -25,40 +26,44 @@ namespace {
 constexpr int threads = 256;
 constexpr int warps = threads / warp_size;
 
-// A warp per row.
+constexpr int packs_of_lane = 4;
+constexpr int slice_packs = packs_of_lane * warp_size;
+
+// A warp per row and slice of 128 packs.
 template <class Element>
 __global__ void __launch_bounds__(threads)
     forward_kernel(const Element* __restrict__ token_table,
                    const Element* __restrict__ position_table,
                    const std::int32_t* __restrict__ tokens, Element* __restrict__ output,
-                   std::int64_t rows, std::int64_t t, std::int64_t columns) {
-  constexpr int size = pack_size<Element>, in_flight = 4;
-  const std::int64_t row = block_x() * warps + thread_x() / warp_size;
+                   std::int64_t rows, std::int64_t t, std::int64_t columns, int slices) {
+  constexpr int size = pack_size<Element>;
+  const auto item = static_cast<std::uint32_t>(block_x() * warps + thread_x() / warp_size);
+  const std::int64_t row = item / static_cast<std::uint32_t>(slices);
   if (row >= rows) return;
-  const int lane = thread_x() % warp_size, packs = static_cast<int>(columns / size);
+  const int slice = static_cast<int>(item % static_cast<std::uint32_t>(slices));
+  const int first = slice * slice_packs + thread_x() % warp_size;
+  const int packs = static_cast<int>(columns / size);
   const auto position = static_cast<std::uint32_t>(row) % static_cast<std::uint32_t>(t);
   const Element* const of_token = token_table + tokens[row] * columns;
   const Element* const of_position = position_table + position * columns;
-  for (int first = lane; first < packs; first += in_flight * warp_size) {
-    Words a[in_flight], b[in_flight];
+  Words a[packs_of_lane], b[packs_of_lane];
+  SPILLWAY_UNROLL
+  for (int k = 0; k < packs_of_lane; ++k) {
+    const int at = first + k * warp_size;
+    if (at >= packs) continue;
+    a[k] = load_words(of_token + at * size);
+    b[k] = load_words(of_position + at * size);
+  }
+  SPILLWAY_UNROLL
+  for (int k = 0; k < packs_of_lane; ++k) {
+    const int at = first + k * warp_size;
+    if (at >= packs) continue;
+    float x[size], y[size];
+    unpack<Element>(a[k], x);
+    unpack<Element>(b[k], y);
     SPILLWAY_UNROLL
-    for (int k = 0; k < in_flight; ++k) {
-      const int at = first + k * warp_size;
-      if (at >= packs) continue;
-      a[k] = load_words(of_token + at * size);
-      b[k] = load_words(of_position + at * size);
-    }
-    SPILLWAY_UNROLL
-    for (int k = 0; k < in_flight; ++k) {
-      const int at = first + k * warp_size;
-      if (at >= packs) continue;
-      float x[size], y[size];
-      unpack<Element>(a[k], x);
-      unpack<Element>(b[k], y);
-      SPILLWAY_UNROLL
-      for (int i = 0; i < size; ++i) x[i] = add(x[i], y[i]);
-      store_words(output + row * columns + at * size, pack<Element>(x));
-    }
+    for (int i = 0; i < size; ++i) x[i] = add(x[i], y[i]);
+    store_words(output + row * columns + at * size, pack<Element>(x));
   }
 }
 
@@ -89,27 +94,32 @@ __device__ inline void add_words(float (&sum)[pack_size<Element>], const Words& 
   for (int i = 0; i < pack_size<Element>; ++i) sum[i] = add(sum[i], x[i]);
 }
 
-// A thread per pack of the position table: over the sequences, in order.
+// A block of row_warps warps per 32 packs of the position table: each takes every row_warps-th
+// sequence, and they are added up in order.
 template <class Element, class Gradient>
-__global__ void __launch_bounds__(threads)
+__global__ void __launch_bounds__(warp_size* row_warps)
     position_kernel(const Element* __restrict__ output_gradient, Gradient* position_gradient,
                     std::int64_t sequences, std::int64_t elements) {
-  constexpr int size = pack_size<Element>, in_flight = 8;
-  const std::int64_t at = (block_x() * threads + thread_x()) * size;
-  if (at >= elements) return;
+  constexpr int size = pack_size<Element>, in_flight = 4;
+  __shared__ __align__(16) TileSums<Element> sums;
+  const std::int64_t at = (block_x() * warp_size + thread_x()) * size;
   float sum[size] = {};
-  for (std::int64_t first = 0; first < sequences; first += in_flight) {
+  for (std::int64_t first = thread_y(); first < sequences && at < elements;
+       first += in_flight * row_warps) {
     Words words[in_flight];
     SPILLWAY_UNROLL
     for (int k = 0; k < in_flight; ++k) {
-      if (first + k < sequences)
-        words[k] = load_words(output_gradient + (first + k) * elements + at);
+      if (first + k * row_warps < sequences)
+        words[k] = load_words(output_gradient + (first + k * row_warps) * elements + at);
     }
     SPILLWAY_UNROLL
     for (int k = 0; k < in_flight; ++k)
-      if (first + k < sequences) add_words<Element>(sum, words[k]);
+      if (first + k * row_warps < sequences) add_words<Element>(sum, words[k]);
   }
-  add_to(position_gradient + at, sum);
+  add_up_tile<Element>(sum, sums, elements, [&](std::int64_t element, float total) {
+    Gradient* const to = position_gradient + element;
+    *to = from_float<Gradient>(add(to_float(*to), total));
+  });
 }
 
 template <class Element, class Gradient>
@@ -162,12 +172,12 @@ __global__ void __launch_bounds__(threads, 3)
 // take a row each, `packs` wide, and of every thread `in_flight` rows are on their way.
 struct Middle {
   static constexpr int more_than = short_run, most = 512, packs = 32, groups = 8, in_flight = 8;
-  static constexpr unsigned most_blocks = 256;
+  static constexpr std::int64_t most_blocks = 8192;
 };
 struct Long {
   static constexpr int more_than = Middle::most, most = 0x7fffffff, packs = 4, groups = 128,
                        in_flight = 4;
-  static constexpr unsigned most_blocks = 64;
+  static constexpr std::int64_t most_blocks = 4096;
 };
 template <class Class>
 constexpr int threads_of = Class::packs* Class::groups;
@@ -255,9 +265,10 @@ void start_runs(const TokenRuns<Element, Gradient>& all, std::int64_t rows, cuda
   const std::int64_t most_runs = rows / (Class::more_than + 1);  // of this class
   if (most_runs == 0) return;
   const std::int64_t slices = divide_up(all.columns, width_of<Class, Element>);
-  const auto blocks = std::min(static_cast<unsigned>(most_runs), Class::most_blocks);
+  const std::int64_t blocks =
+      std::min(most_runs, std::max<std::int64_t>(1, Class::most_blocks / slices));
   launch("embed_backward", runs_kernel<Class, Element, Gradient>,
-         {dim3(grid_size(slices), blocks), dim3(threads_of<Class>)}, stream, all);
+         {dim3(grid_size(slices), grid_size(blocks)), dim3(threads_of<Class>)}, stream, all);
 }
 
 }  // namespace
@@ -268,9 +279,11 @@ void embed_forward(const Element* token_table, const Element* position_table,
                    std::int64_t columns, cudaStream_t stream) {
   SPILLWAY_ASSERT(columns % 8 == 0 && columns < (1 << 30) && rows < 0x7fffffff && t > 0);
   if (rows == 0) return;
-  const Launch shape{dim3(grid_size(divide_up(rows, warps))), dim3(threads)};
+  const std::int64_t slices = divide_up(columns / pack_size<Element>, slice_packs);
+  SPILLWAY_ASSERT(rows * slices < 0x7fffffff);
+  const Launch shape{dim3(grid_size(divide_up(rows * slices, warps))), dim3(threads)};
   launch("embed_forward", forward_kernel<Element>, shape, stream, token_table, position_table,
-         tokens, output, rows, t, columns);
+         tokens, output, rows, t, columns, static_cast<int>(slices));
 }
 
 template <class Element, class Gradient>
@@ -283,15 +296,15 @@ void embed_backward(const std::int32_t* tokens, const TokenOrder& order,
   if (rows == 0) return;
   const std::int64_t packs = columns / pack_size<Element>;
   launch("embed_backward", position_kernel<Element, Gradient>,
-         {dim3(grid_size(divide_up(t * packs, threads))), dim3(threads)}, stream, output_gradient,
-         position_gradient, sequences, t * columns);
+         {dim3(grid_size(divide_up(t * packs, warp_size))), dim3(warp_size, row_warps)}, stream,
+         output_gradient, position_gradient, sequences, t * columns);
 
-  // How many runs there are the device alone knows: grids that fill it go through them. What is
-  // added up in which order does not depend on the grid.
+  // How many runs there are the device alone knows: grids of many times what any GPU runs at once
+  // go through them. What is added up in which order does not depend on the grid.
   const TokenRuns<Element, Gradient> all{tokens, order, output_gradient, token_gradient, columns};
   const std::int64_t slices = divide_up(packs, warp_size);
   SPILLWAY_ASSERT(rows * slices < 0x7fffffff);
-  const std::int64_t most_blocks = 132 * 8;
+  constexpr std::int64_t most_blocks = 8192;
   launch("embed_backward", short_runs_kernel<Element, Gradient>,
          {dim3(grid_size(std::min(divide_up(rows * slices, warps), most_blocks))), dim3(threads)},
          stream, all, static_cast<int>(slices));

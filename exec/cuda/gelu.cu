@@ -15,7 +15,7 @@ namespace spillway::cuda {
 namespace {
 
 constexpr int threads = 256;
-constexpr int packs_per_thread = 4;  // loads in flight
+constexpr int packs_per_thread = 2;  // loads in flight
 constexpr int rows_in_flight = 2;    // backward: of each of the inputs
 
 constexpr float slope = 1.5957691216057308f;  // 2 sqrt(2 / pi)

@@ -59,7 +59,12 @@ void require_backward_fits(const Problem& problem) {
 std::size_t kernel_workspace_bytes(const Problem& problem) {
   const ModelSpec& model = problem.model;
   return cuda::workspace_bytes(
-      wide_columns(model), std::max(unit_elements(model, 0), unit_elements(model, model.layers)));
+      model.hidden, wide_columns(model),
+      std::max(unit_elements(model, 0), unit_elements(model, model.layers)));
+}
+
+std::size_t bias_sum_bytes(const Problem& problem) {
+  return static_cast<std::size_t>(problem.model.ffn) * problem.activation_bytes();
 }
 
 }  // namespace
@@ -68,7 +73,7 @@ std::uint64_t gpt_workspace_bytes(const Problem& problem) {
   const auto rows =
       static_cast<std::uint64_t>(problem.workload.micro_batch * problem.workload.sequence);
   return round_up(Matmul::workspace_bytes, 256) + round_up(kernel_workspace_bytes(problem), 256) +
-         round_up(rows * sizeof(double), 256);
+         round_up(bias_sum_bytes(problem), 256) + round_up(rows * sizeof(double), 256);
 }
 
 GptWorkspace GptWorkspace::carve(const Problem& problem, std::byte* memory) {
@@ -78,17 +83,21 @@ GptWorkspace GptWorkspace::carve(const Problem& problem, std::byte* memory) {
   memory += round_up(Matmul::workspace_bytes, 256);
   workspace.kernels = {memory, kernel_workspace_bytes(problem)};
   memory += round_up(workspace.kernels.bytes, 256);
+  workspace.bias_sums = memory;
+  memory += round_up(bias_sum_bytes(problem), 256);
   workspace.token_losses = reinterpret_cast<double*>(memory);
   return workspace;
 }
 
 template <class Element>
 GptCuda<Element>::GptCuda(const Problem& problem, const GptWorkspace& workspace,
-                          cudaStream_t stream, AttentionKernels attention)
+                          cudaStream_t stream, AttentionKernels attention,
+                          GeluBackward gelu_backward)
     : problem_(supported(problem)),
       workspace_(workspace),
       stream_(stream),
       attention_(attention),
+      gelu_backward_(gelu_backward),
       matmul_(workspace.matmul),
       b_(problem.workload.micro_batch),
       s_(problem.workload.sequences_at_once),
@@ -273,10 +282,12 @@ void GptCuda<Element>::backward_feed_forward(const Element* parameters, const Ac
   Gradient* g = gradient;
   Element *dy = activation_gradient, *dfc = scratch.wide, *dln2 = scratch.narrow;
   const std::int64_t rows = s_ * t_;
-  matmul_.input_gradient<Element>(dy, p + block_.fc_projection_weight, dfc, rows, f_, c_, 0,
-                                  stream_);
-  gelu_backward<Element>(a.fc, dfc, needs_gelu ? a.gelu : nullptr, g + block_.fc_bias, overwrites,
-                         rows, f_, workspace_.kernels, stream_);
+  gelu_backward_by<Element, Gradient>(
+      gelu_backward_, matmul_,
+      {dy, p + block_.fc_projection_weight, a.fc, dfc, needs_gelu ? a.gelu : nullptr,
+       g + block_.fc_bias, overwrites, reinterpret_cast<Element*>(workspace_.bias_sums), rows, c_,
+       f_},
+      workspace_.kernels, stream_);
   matmul_.weight_gradient<Element>(dy, a.gelu, g + block_.fc_projection_weight, overwrites, rows,
                                    f_, c_, 0, stream_);
   matmul_.weight_gradient<Element>(dfc, a.ln2, g + block_.fc_weight, overwrites, rows, c_, f_, 0,
@@ -331,5 +342,17 @@ void GptCuda<Element>::embed_backward(const Text& text, const Element* activatio
 
 template class GptCuda<float>;
 template class GptCuda<bf16>;
+
+#define SPILLWAY_BLOCK_BACKWARD(Element, Gradient)                                               \
+  template void GptCuda<Element>::backward_feed_forward(                                         \
+      const Element*, const GptCuda<Element>::Activations&, bool, Element*, Gradient*, bool,     \
+      const GptCuda<Element>::BackwardScratch&);                                                 \
+  template void GptCuda<Element>::backward_attention(                                            \
+      const Element*, const Element*, const GptCuda<Element>::Activations&, Element*, Gradient*, \
+      bool, const GptCuda<Element>::BackwardScratch&);
+SPILLWAY_BLOCK_BACKWARD(float, float)
+SPILLWAY_BLOCK_BACKWARD(bf16, float)
+SPILLWAY_BLOCK_BACKWARD(bf16, bf16)
+#undef SPILLWAY_BLOCK_BACKWARD
 
 }  // namespace spillway::cuda

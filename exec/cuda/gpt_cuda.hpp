@@ -9,7 +9,8 @@
 // keep most where a group is the whole micro-batch.
 //
 // Which activations are saved and which recomputed changes no bit: each tensor is computed in one
-// way only, from stored tensors, by the same algorithm wherever it lies.
+// way only, from stored tensors, by the same algorithm wherever it lies. rehearse() settles these
+// algorithms before the first step.
 //
 // Pointers are to device memory unless said otherwise, buffers are the caller's, start on 256
 // bytes, hold what the schedule planned, and do not overlap. Calls enqueue on the stream and
@@ -25,6 +26,7 @@
 
 #include "exec/cuda/attention.hpp"
 #include "exec/cuda/bf16.hpp"
+#include "exec/cuda/gelu_choice.hpp"
 #include "exec/cuda/kernels.hpp"
 #include "exec/cuda/launch.hpp"
 #include "exec/cuda/matmul.hpp"
@@ -38,6 +40,7 @@ namespace spillway::cuda {
 struct GptWorkspace {
   std::byte* matmul = nullptr;  // Matmul::workspace_bytes
   Workspace kernels;
+  std::byte* bias_sums = nullptr;  // ffn elements: what gelu_backward_by() sums up
   double* token_losses = nullptr;  // (b, T), of the latest head
 
   // Carves `memory`: gpt_workspace_bytes(problem) bytes, 256-byte aligned.
@@ -60,7 +63,8 @@ class GptCuda {
   // Throws InputError unless the problem is a GPT of shapes that the kernels compute, MachineError
   // when CUDA's libraries cannot be set up.
   GptCuda(const Problem& problem, const GptWorkspace& workspace, cudaStream_t stream,
-          AttentionKernels attention = AttentionKernels::mma_sync);
+          AttentionKernels attention = AttentionKernels::mma_sync,
+          GeluBackward gelu_backward = GeluBackward::kernel);
 
   // text.tokens -> output (b, T, C). `parameters`: the embedding unit.
   void embed_forward(const Element* parameters, const Text& text, Element* output);
@@ -101,6 +105,13 @@ class GptCuda {
   std::int64_t logits_stride() const { return head_.stride; }
   // How many shapes of matrix products have been met (Matmul::shapes).
   std::size_t shapes() const { return matmul_.shapes(); }
+
+  // Makes every matrix product that training makes once, so that none is met for the first time
+  // later, in rehearsal_bytes() of memory of any contents, on 256 bytes. Waits for the stream. To
+  // be used with matmul().use() or .tune().
+  std::uint64_t rehearsal_bytes();
+  void rehearse(std::byte* memory);
+  Matmul& matmul() { return matmul_; }
 
  private:
   // How the head cuts a micro-batch.
@@ -173,10 +184,15 @@ class GptCuda {
                   Gradient* head_gradient, bool overwrites, std::int64_t rows, double* token_losses,
                   std::byte* scratch);
 
+  // Bytes that they take; of null, nothing is done.
+  std::uint64_t rehearse_block(std::byte* memory, bool adds);
+  std::uint64_t rehearse_head(std::byte* memory, std::int64_t rows, bool adds);
+
   Problem problem_;
   GptWorkspace workspace_;
   cudaStream_t stream_;
   AttentionKernels attention_;
+  GeluBackward gelu_backward_;
   Matmul matmul_;
   std::int64_t b_, s_, t_, c_, f_, v_, heads_;  // micro-batch, sequences at once, tokens, channels,
                                                 // feed-forward width, vocabulary, heads

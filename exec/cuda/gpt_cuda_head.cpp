@@ -142,5 +142,12 @@ void GptCuda<Element>::head_chunk(const Element* parameters, const std::int32_t*
 SPILLWAY_HEAD(float)
 SPILLWAY_HEAD(bf16)
 #undef SPILLWAY_HEAD
+#define SPILLWAY_HEAD_CHUNK(Element, Gradient)                                              \
+  template void GptCuda<Element>::head_chunk(const Element*, const std::int32_t*, Element*, \
+                                             Gradient*, bool, std::int64_t, double*, std::byte*);
+SPILLWAY_HEAD_CHUNK(float, float)
+SPILLWAY_HEAD_CHUNK(bf16, float)
+SPILLWAY_HEAD_CHUNK(bf16, bf16)
+#undef SPILLWAY_HEAD_CHUNK
 
 }  // namespace spillway::cuda

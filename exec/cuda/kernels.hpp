@@ -1,4 +1,4 @@
-// The kernels that memory bounds: embedding, layer norm, GELU, sums, cross entropy, AdamW.
+// The kernels that memory bounds: text, embedding, layer norm, GELU, sums, cross entropy, AdamW.
 //
 // Element is float or bf16 (parameters and activations), Gradient is float or bf16 (what gradients
 // of parameters are summed up in); arithmetic is fp32, sums of squares and losses are fp64. All are
@@ -15,6 +15,7 @@
 #include <cstdint>
 
 #include "exec/cuda/bf16.hpp"
+#include "exec/stochastic_rounding.hpp"
 
 namespace spillway::cuda {
 
@@ -22,8 +23,10 @@ struct Workspace {
   std::byte* data = nullptr;  // 256-byte aligned
   std::size_t bytes = 0;
 };
-// Enough for every call below on tensors up to these sizes. `unit_elements`: of the largest unit.
-std::size_t workspace_bytes(std::int64_t widest_columns, std::int64_t unit_elements);
+// Enough for every call below on tensors up to these sizes. `norm_columns`: of rows that are
+// normed; `unit_elements`: of the largest unit.
+std::size_t workspace_bytes(std::int64_t norm_columns, std::int64_t widest_columns,
+                            std::int64_t unit_elements);
 
 // Mean and reciprocal deviation of rows, as they lie in the `statistics` tensor of
 // policies/gpt_layout.hpp: those of row (sequence, token) at sequence * stride + token.
@@ -33,6 +36,12 @@ struct RowStatistics {
   std::int64_t tokens = 0;  // T
   std::int64_t stride = 0;  // floats between one sequence's and the next's
 };
+
+// to (count; device) = host (count; pinned): tokens, targets and their order, with no copy engine.
+// Both start on 16 bytes, and count is a multiple of text_alignment.
+constexpr std::int64_t text_alignment = 4;
+void fetch_text(const std::int32_t* host, std::int32_t* to, std::int64_t count,
+                cudaStream_t stream);
 
 // output (rows, columns) = token_table[tokens[row]] + position_table[row % T].
 template <class Element>
@@ -120,6 +129,7 @@ void sum_of_squares(const Gradient* gradient, const Gradient* second, std::int64
 struct AdamNumbers {
   float decay_factor, beta1, one_minus_beta1, beta2, one_minus_beta2, inverse_root_correction2,
       epsilon, step_size, gradient_factor;
+  NoiseKey noise;     // of the step
   std::int32_t skip;  // not 0: the update is left out, parameters are written from the masters
 };
 enum class ClipKind : std::int32_t { off, global, layer };
@@ -145,12 +155,13 @@ struct UnitRanges {
 };
 // AdamW on elements [first_element, first_element + elements) of a unit; pointers are to the first
 // of these. Bit for bit what adamw_update_unit() of exec/adam.hpp makes of them (every operation
-// rounded on its own). second may be null. The sum of squares of the gradient before the factor, in
-// an order of its own, goes to `squares` (pinned host memory); 0 when skipped.
-template <class Gradient, class Element>
-void adamw(float* master, float* m, float* v, const Gradient* gradient, const Gradient* second,
-           Element* parameters, std::int64_t first_element, std::int64_t elements,
-           const UnitRanges& ranges, const AdamNumbers* numbers, double* squares,
-           const Workspace& workspace, cudaStream_t stream);
+// rounded on its own). second may be null; Moment is float or bf16. The sum of squares of the
+// gradient before the factor, in an order of its own, goes to `squares` (pinned host memory); 0
+// when skipped.
+template <class Gradient, class Element, class Moment>
+void adamw(float* master, Moment* m, Moment* v, const Gradient* gradient, const Gradient* second,
+           Element* parameters, std::int32_t unit, std::int64_t first_element,
+           std::int64_t elements, const UnitRanges& ranges, const AdamNumbers* numbers,
+           double* squares, const Workspace& workspace, cudaStream_t stream);
 
 }  // namespace spillway::cuda

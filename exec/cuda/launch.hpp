@@ -25,6 +25,17 @@ constexpr int warp_size = 32;
 // included: dynamic memory beyond this raises the limit, so those may take up to 8 KB beside it.
 constexpr std::size_t shared_without_asking = 40 * 1024;
 
+// How many blocks of `bytes` of shared memory each, dynamic and of fixed size, a multiprocessor of
+// the current device has room for.
+inline std::int64_t blocks_that_fit(std::int64_t bytes) {
+  constexpr std::int64_t of_system = 1024;  // per block
+  int device = 0, available = 0;
+  check(cudaGetDevice(&device), "cudaGetDevice");
+  check(cudaDeviceGetAttribute(&available, cudaDevAttrMaxSharedMemoryPerMultiprocessor, device),
+        "cudaDeviceGetAttribute");
+  return available / (bytes + of_system);
+}
+
 struct Launch {
   dim3 grid;
   dim3 block;

@@ -45,7 +45,8 @@ spillway::Device* spillway_cuda_make_device(const spillway::Problem* problem,
                                             const spillway::CudaOptions* options) {
   return new spillway::cuda::CudaDevice(
       *problem, gpu_bytes, host_bytes,
-      {options->device, options->threads, options->attention, options->say});
+      {options->device, options->threads, options->attention, options->gelu_backward,
+       options->tunes_products, options->recorded_algorithms, options->say});
 }
 
 spillway::GpuBench* spillway_cuda_make_bench(const spillway::GpuBenchOptions* options) {

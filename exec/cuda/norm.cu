@@ -157,7 +157,7 @@ void norm_forward(const Element* input, const Element* weight, const Element* bi
     start<Element, 3>(norm, warp_size, stream);
   } else if (packs <= 4 * warp_size) {
     start<Element, 4>(norm, warp_size, stream);
-  } else if (packs <= 2 * 128) {
+  } else if (packs <= 2 * most_threads) {
     start<Element, 2>(norm, team(2), stream);
   } else if (packs <= 4 * most_threads) {
     start<Element, 4>(norm, team(4), stream);

@@ -7,9 +7,15 @@
 // adds up the blocks. Moves the ideal (dy and x read, dx written: 6 bytes of an element in bf16, 8
 // where it adds), and 16 bytes per column and block, which stay in the L2 cache.
 //
+// A block has all the threads that registers let a multiprocessor hold, in as many teams as these
+// make, which do not wait for each other: so there are no more blocks, and partial sums, than
+// multiprocessors need to be evenly busy. 512 blocks are 4 to 7 rounds of 80 to 142
+// multiprocessors, of which at most 11 % is idle (tests/cuda/emulated_waves_test.cpp); how many
+// there are does not follow from the GPU, nor does what is added up in which order.
+//
 // The residual's gradient, read and written where it adds, is summed up in passing, too: two more
 // sums, and so as many more registers, for which there are fewer threads. Their loads on the way
-// (672 threads of a multiprocessor, 64 KB) are still three times what hides the latency of 3.2
+// (640 threads of a multiprocessor, 60 KB) are still three times what hides the latency of 3.2
 // TB/s. Rows of more than 512 packs (4096 columns of bf16) would leave too few threads, and get two
 // passes of their own.
 #include <algorithm>
@@ -23,12 +29,16 @@ namespace spillway::cuda {
 
 namespace {
 
-constexpr int most_threads = 384;
-constexpr int most_warps = most_threads / warp_size;
-// Of a block whose threads hold so many packs of a row each.
-constexpr int most_threads_of(int held, bool residual_sums) {
-  return !residual_sums ? most_threads : held == 1 ? 320 : 256;
+// Of a team, and of a block, whose threads hold so many packs of a row each.
+constexpr int widest_team(int held, bool residual_sums) {
+  return !residual_sums ? 384 : held == 1 ? 320 : 256;
 }
+constexpr int most_threads_of(int held, bool residual_sums) {
+  if (held == 1) return residual_sums ? 640 : 768;
+  return held == 2 ? 512 : 384;
+}
+constexpr int most_warps = most_threads_of(1, false) / warp_size;
+constexpr int wide_threads = widest_team(0, false);  // of rows that are not held
 
 template <class Element>
 struct NormGradient {
@@ -65,7 +75,7 @@ __device__ inline void add_over_team(RowSums (&sums)[count],
     SPILLWAY_UNROLL
     for (int k = 0; k < count; ++k) of_warps[first + thread_x() / warp_size][k] = sums[k];
   }
-  __syncthreads();
+  warps_barrier(thread_y(), threads_x());
   SPILLWAY_UNROLL
   for (int k = 0; k < count; ++k) sums[k] = of_warps[first][k];
   for (int warp = 1; warp < warps; ++warp) {
@@ -133,8 +143,7 @@ __device__ inline Words finish_pack(const RowSums& means, const Words& dy_words,
 // Blocks (team size, teams). Team k of all of a grid takes rows k, k + all, ..; `at_once` of them
 // at a time. A thread has `held` packs of a row.
 template <class Element, int held, int at_once, bool residual_sums>
-__global__ void __launch_bounds__(most_threads_of(held, residual_sums),
-                                  held == 1 || residual_sums ? 2 : 1)
+__global__ void __launch_bounds__(most_threads_of(held, residual_sums), 1)
     backward_kernel(NormGradient<Element> norm) {
   constexpr int size = pack_size<Element>;
   // Or it is read again, for want of registers.
@@ -156,7 +165,6 @@ __global__ void __launch_bounds__(most_threads_of(held, residual_sums),
     return keeps_weight ? w[k] : load_words(norm.weight + (thread_x() + k * threads_x()) * size);
   };
   int turn = 0;
-  // As often for every team: they meet at barriers.
   for (int first = 0; first < rows; first += at_once * teams, turn ^= 1) {
     Words dy[at_once][held], x[at_once][held], old[at_once][held];
     float mean[at_once] = {}, rstd[at_once] = {};
@@ -240,7 +248,7 @@ __global__ void __launch_bounds__(most_threads_of(held, residual_sums),
 // Rows too wide for registers: one block has a row, reads it twice, and keeps dw and db in its
 // partial sums.
 template <class Element>
-__global__ void __launch_bounds__(most_threads, 2) wide_kernel(NormGradient<Element> norm) {
+__global__ void __launch_bounds__(wide_threads, 2) wide_kernel(NormGradient<Element> norm) {
   constexpr int size = pack_size<Element>;
   __shared__ RowSums of_warps[2][most_warps][1];
   const int packs = static_cast<int>(norm.columns / size);
@@ -287,7 +295,7 @@ __global__ void __launch_bounds__(most_threads, 2) wide_kernel(NormGradient<Elem
 int packs_held(std::int64_t packs, bool residual_sums) {
   for (const int held : {1, 2, 4}) {
     if (held == 4 && residual_sums) break;
-    if (packs <= held * most_threads_of(held, residual_sums)) return held;
+    if (packs <= held * widest_team(held, residual_sums)) return held;
   }
   return 0;
 }
@@ -320,21 +328,18 @@ void start(const NormGradient<Element>& norm, const RowBlocks& blocks, cudaStrea
 }  // namespace
 
 RowBlocks norm_backward_blocks(std::int64_t rows, std::int64_t packs, bool residual_sums) {
-  constexpr std::int64_t multiprocessors = 132;
-  constexpr std::int64_t rows_of_team = 2;  // at least, or few blocks would do what many can
   RowBlocks blocks;
   blocks.held = packs_held(packs, residual_sums);
   if (blocks.held == 0 && residual_sums) return {};
-  const std::int64_t most = most_threads_of(blocks.held, residual_sums);
   const std::int64_t held = std::max(blocks.held, 1);
-  blocks.team = std::min(divide_up(divide_up(packs, held), warp_size) * warp_size, most);
-  blocks.teams = blocks.held == 1 ? most / blocks.team : 1;
-  // What registers let a multiprocessor hold.
-  const std::int64_t threads = blocks.held == 1   ? (residual_sums ? 672 : 2 * most)
-                               : blocks.held == 2 ? 512
-                                                  : most;
-  const std::int64_t at_once = multiprocessors * (threads / (blocks.team * blocks.teams));
-  blocks.blocks = std::clamp(rows / (rows_of_team * blocks.teams), std::int64_t{1}, at_once);
+  blocks.team = std::min<std::int64_t>(divide_up(divide_up(packs, held), warp_size) * warp_size,
+                                       widest_team(blocks.held, residual_sums));
+  blocks.teams = blocks.held == 0 ? 1 : most_threads_of(blocks.held, residual_sums) / blocks.team;
+  // As many rows as a team has on the way at a time, or few blocks would do what many can.
+  const std::int64_t rows_of_team = blocks.held == 1 ? 2 : 1;
+  // Of rows that are not held, two blocks run side by side.
+  const std::int64_t most = blocks.held == 0 ? 1024 : 512;
+  blocks.blocks = std::clamp(rows / (rows_of_team * blocks.teams), std::int64_t{1}, most);
   return blocks;
 }
 

@@ -3,7 +3,8 @@
 //
 // adamw moves the ideal: master, m and v read and written (24 bytes of an element), the gradient
 // read (4 or 2, twice with a second) and the parameter written (4 or 2): 30 bytes with fp32
-// gradients and bf16 parameters. 8 elements to a thread at a time: 7 loads of 16 bytes in flight.
+// gradients and bf16 parameters; 22 with moments in bf16, which are rounded stochastically
+// (exec/stochastic_rounding.hpp). 8 elements to a thread at a time: 7 loads of 16 bytes in flight.
 #include "exec/cuda/device_math.hpp"
 #include "exec/cuda/kernels.hpp"
 #include "exec/cuda/partials.hpp"
@@ -58,11 +59,13 @@ constexpr int warps = threads / warp_size;
 constexpr int group = 8;  // elements of a thread at a time
 static_assert(adamw_block % (threads * group) == 0);
 
-template <class Gradient, class Element>
+template <class Gradient, class Element, class Moment>
 struct Update {
-  float *master, *m, *v;
+  float* master;
+  Moment *m, *v;
   const Gradient *gradient, *second;
   Element* parameters;
+  std::int32_t unit;
   std::int64_t first_element, elements;
   UnitRanges ranges;
   const AdamNumbers* numbers;
@@ -121,9 +124,27 @@ __device__ inline Cover cover(const UnitRanges& ranges, std::int64_t at) {
   return cover;
 }
 
-template <class Gradient, class Element>
-__device__ inline void update_group(const Update<Gradient, Element>& u, const AdamNumbers& c,
-                                    std::int64_t at, double& squares) {
+// What is kept of new moments. A group begins on a multiple of 8: the upper halves of its elements'
+// numbers are alike.
+template <class Moment>
+__device__ inline void round_moments(NoiseKey step, std::int32_t unit, std::int64_t first,
+                                     float (&m)[group], float (&v)[group]) {
+  if constexpr (sizeof(Moment) == sizeof(bf16)) {
+    const NoiseKey key = unit_noise_key(step, static_cast<std::uint32_t>(unit),
+                                        static_cast<std::uint32_t>(first >> 32));
+    SPILLWAY_UNROLL
+    for (int i = 0; i < group; ++i) {
+      const std::uint32_t noise =
+          element_noise(key, static_cast<std::uint32_t>(first) + static_cast<std::uint32_t>(i));
+      m[i] = to_float(round_stochastically(m[i], noise_of_m(noise)));
+      v[i] = to_float(round_stochastically(v[i], noise_of_v(noise)));
+    }
+  }
+}
+
+template <class Gradient, class Element, class Moment>
+__device__ inline void update_group(const Update<Gradient, Element, Moment>& u,
+                                    const AdamNumbers& c, std::int64_t at, double& squares) {
   const std::int64_t left = u.elements - at;
   float p[group], m[group], v[group], g[group];
   load_group(u.gradient + at, left, g);
@@ -153,6 +174,7 @@ __device__ inline void update_group(const Update<Gradient, Element>& u, const Ad
     const float decay_factor = (which.decays >> i & 1) != 0 ? c.decay_factor : 1.0f;
     p[i] = subtract(multiply(p[i], decay_factor), multiply(divide(m[i], denominator), c.step_size));
   }
+  round_moments<Moment>(c.noise, u.unit, u.first_element + at, m, v);
   store_group(u.m + at, left, m);
   store_group(u.v + at, left, v);
   store_group(u.master + at, left, p);
@@ -160,8 +182,8 @@ __device__ inline void update_group(const Update<Gradient, Element>& u, const Ad
 }
 
 // The parameters alone, from the masters: what is done where an update is left out.
-template <class Gradient, class Element>
-__device__ inline void copy_group(const Update<Gradient, Element>& u, std::int64_t at) {
+template <class Gradient, class Element, class Moment>
+__device__ inline void copy_group(const Update<Gradient, Element, Moment>& u, std::int64_t at) {
   float p[group];
   load_group(u.master + at, u.elements - at, p);
   const Cover which = cover(u.ranges, u.first_element + at);
@@ -171,8 +193,8 @@ __device__ inline void copy_group(const Update<Gradient, Element>& u, std::int64
   store_group(u.parameters + at, u.elements - at, p);
 }
 
-template <class Gradient, class Element>
-__global__ void __launch_bounds__(threads) adamw_kernel(Update<Gradient, Element> u) {
+template <class Gradient, class Element, class Moment>
+__global__ void __launch_bounds__(threads) adamw_kernel(Update<Gradient, Element, Moment> u) {
   __shared__ double sums[warps];
   const AdamNumbers numbers = *u.numbers;
   double squares = 0;
@@ -218,45 +240,43 @@ void prepare_update(const AdamNumbers* from, const ClipRule& rule, const double*
          count, own, to);
 }
 
-template <class Gradient, class Element>
-void adamw(float* master, float* m, float* v, const Gradient* gradient, const Gradient* second,
-           Element* parameters, std::int64_t first_element, std::int64_t elements,
-           const UnitRanges& ranges, const AdamNumbers* numbers, double* squares,
-           const Workspace& workspace, cudaStream_t stream) {
+template <class Gradient, class Element, class Moment>
+void adamw(float* master, Moment* m, Moment* v, const Gradient* gradient, const Gradient* second,
+           Element* parameters, std::int32_t unit, std::int64_t first_element,
+           std::int64_t elements, const UnitRanges& ranges, const AdamNumbers* numbers,
+           double* squares, const Workspace& workspace, cudaStream_t stream) {
   for (const void* p : {static_cast<const void*>(master), static_cast<const void*>(m),
                         static_cast<const void*>(v), static_cast<const void*>(gradient),
                         static_cast<const void*>(second), static_cast<const void*>(parameters)}) {
     SPILLWAY_ASSERT(on_16_bytes(p));
   }
+  SPILLWAY_ASSERT(first_element % group == 0);
   SPILLWAY_ASSERT(ranges.count >= 0 && ranges.count <= UnitRanges::most);
   const std::int64_t blocks = divide_up(elements, adamw_block);
   SPILLWAY_ASSERT(static_cast<std::size_t>(blocks) * sizeof(double) <= workspace.bytes);
-  const Update<Gradient, Element> update{master,
-                                         m,
-                                         v,
-                                         gradient,
-                                         second,
-                                         parameters,
-                                         first_element,
-                                         elements,
-                                         ranges,
-                                         numbers,
-                                         reinterpret_cast<double*>(workspace.data)};
+  const Update<Gradient, Element, Moment> update{
+      master,   m,          v,       gradient,
+      second,   parameters, unit,    first_element,
+      elements, ranges,     numbers, reinterpret_cast<double*>(workspace.data)};
   if (elements > 0) {
-    launch("adamw", adamw_kernel<Gradient, Element>, {dim3(grid_size(blocks)), dim3(threads)},
-           stream, update);
+    launch("adamw", adamw_kernel<Gradient, Element, Moment>,
+           {dim3(grid_size(blocks)), dim3(threads)}, stream, update);
   }
   launch("adamw", add_squares_kernel, {dim3(1), dim3(sum_threads)}, stream, update.partials, blocks,
          squares);
 }
 
-#define SPILLWAY_ADAMW(Gradient, Element)                                                         \
-  template void adamw(float*, float*, float*, const Gradient*, const Gradient*, Element*,         \
-                      std::int64_t, std::int64_t, const UnitRanges&, const AdamNumbers*, double*, \
-                      const Workspace&, cudaStream_t);
-SPILLWAY_ADAMW(float, float)
-SPILLWAY_ADAMW(float, bf16)
-SPILLWAY_ADAMW(bf16, float)
-SPILLWAY_ADAMW(bf16, bf16)
+#define SPILLWAY_ADAMW(Gradient, Element, Moment)                                           \
+  template void adamw(float*, Moment*, Moment*, const Gradient*, const Gradient*, Element*, \
+                      std::int32_t, std::int64_t, std::int64_t, const UnitRanges&,          \
+                      const AdamNumbers*, double*, const Workspace&, cudaStream_t);
+SPILLWAY_ADAMW(float, float, float)
+SPILLWAY_ADAMW(float, bf16, float)
+SPILLWAY_ADAMW(bf16, float, float)
+SPILLWAY_ADAMW(bf16, bf16, float)
+SPILLWAY_ADAMW(float, float, bf16)
+SPILLWAY_ADAMW(float, bf16, bf16)
+SPILLWAY_ADAMW(bf16, float, bf16)
+SPILLWAY_ADAMW(bf16, bf16, bf16)
 
 }  // namespace spillway::cuda

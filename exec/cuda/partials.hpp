@@ -23,7 +23,7 @@ template <class Gradient>
 void add_partials(const float* partials, std::int64_t count, const ColumnOutputs<Gradient>& outputs,
                   cudaStream_t stream);
 
-// How norm_backward cuts its rows: into blocks that fill a GPU of 132 multiprocessors at once.
+// How norm_backward cuts its rows into blocks.
 struct RowBlocks {
   std::int64_t blocks = 0;  // partial sums per column
   std::int64_t team = 0;    // threads that share a row
@@ -43,6 +43,6 @@ RowChunks row_chunks(std::int64_t rows, std::int64_t columns, int pack);
 
 // Elements per partial sum of squares: the CPU's blocks, and those of AdamW.
 constexpr int squares_block = 2048;
-constexpr int adamw_block = 4096;
+constexpr int adamw_block = 2048;
 
 }  // namespace spillway::cuda

@@ -8,7 +8,8 @@
 
 namespace spillway::cuda {
 
-std::size_t workspace_bytes(std::int64_t widest_columns, std::int64_t unit_elements) {
+std::size_t workspace_bytes(std::int64_t norm_columns, std::int64_t widest_columns,
+                            std::int64_t unit_elements) {
   constexpr std::int64_t any_rows = std::int64_t{1} << 40;
   std::int64_t most = divide_up(unit_elements, squares_block) * std::int64_t{sizeof(double)};
   static_assert(adamw_block >= squares_block);
@@ -18,8 +19,10 @@ std::size_t workspace_bytes(std::int64_t widest_columns, std::int64_t unit_eleme
       const auto at_most = [&](std::int64_t partial_sums) {
         most = std::max(most, partial_sums * columns * std::int64_t{sizeof(float)});
       };
-      at_most(2 * norm_backward_blocks(any_rows, columns / size, false).blocks);
-      at_most(4 * norm_backward_blocks(any_rows, columns / size, true).blocks);
+      if (columns <= norm_columns) {
+        at_most(2 * norm_backward_blocks(any_rows, columns / size, false).blocks);
+        at_most(4 * norm_backward_blocks(any_rows, columns / size, true).blocks);
+      }
       at_most(row_chunks(any_rows, columns, size).chunks);
     }
   }

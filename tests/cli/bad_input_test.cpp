@@ -86,6 +86,7 @@ TEST_CASE("Numbers out of range are refused, each with what would do") {
              {{"--steps", "0"}, "--steps 0", "leave it out"},
              {{"--steps", "-1"}, "--steps -1", "leave it out"},
              {{"--precision", "fp64"}, "fp64", "bf16"},
+             {{"--moments", "fp16"}, "--moments fp16: neither fp32 nor bf16", "8, the moments"},
              {{"--gradient-bits", "8"}, "--gradient-bits 8 is not 16, 32 or auto", "leave it out"},
              {{"--gpu-memory", "64MX"}, "\"64MX\" is not a size in bytes", "24GB"},
              {{"--host-memory", "much"}, "\"much\" is not a size in bytes", "24GB"}},

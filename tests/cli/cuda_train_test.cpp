@@ -142,6 +142,80 @@ TEST_CASE("a training on a GPU that was stopped goes on where it was") {
   CHECK(recorded_losses(part / "run") == expected);
 }
 
+TEST_CASE("algorithms of matrix products are kept, or chosen anew where the user says so") {
+  const EmulatedGpu gpu;
+  const TemporaryFolder whole, part;
+  const auto expected = losses_of(cuda_training(whole, "zero-infinity"), whole);
+  losses_of(cuda_training(part, "zero-infinity", {"--durability", "step"}, "3"), part);
+  const std::vector<std::string> resume = {"train",      "--resume", "--run",
+                                           part / "run", "--steps",  "6"};
+  // As after an update of CUDA's libraries.
+  setenv("SPILLWAY_EMULATED_CUBLASLT", "140100", 1);
+  const Outcome refused = run(resume);
+  CHECK(refused.exit_code == 2);
+  CHECK_THAT(refused.err, Catch::Contains("cannot go on bit for bit") &&
+                              Catch::Contains("140100") && Catch::Contains("--retune-matmul"));
+  const Outcome anew = run(resume + std::vector<std::string>{"--retune-matmul"});
+  INFO(anew.err);
+  CHECK(anew.exit_code == 0);
+  CHECK(recorded_losses(part / "run") == expected);  // the emulated library's bits are the same
+  // What was chosen anew is what is recorded from there on; the option is not kept.
+  const Outcome again = run({"train", "--resume", "--run", part / "run", "--steps", "7"});
+  INFO(again.err);
+  CHECK(again.exit_code == 0);
+  unsetenv("SPILLWAY_EMULATED_CUBLASLT");
+  CHECK(run({"train", "--resume", "--run", part / "run", "--steps", "8"}).exit_code == 2);
+}
+
+TEST_CASE("what tunes products and what computes GELU backward are part of what a training is") {
+  const EmulatedGpu gpu;
+  const TemporaryFolder folder;
+  losses_of(cuda_training(
+                folder, "zero-infinity",
+                {"--tune-matmul", "off", "--gelu-backward", "dgelu", "--durability", "step"}, "2"),
+            folder);
+  const std::vector<std::string> resume = {"train",        "--resume", "--run",
+                                           folder / "run", "--steps",  "4"};
+  const auto refused = [&](const std::vector<std::string>& more, const char* why) {
+    const Outcome outcome = run(resume + more);
+    CHECK(outcome.exit_code == 2);
+    CHECK_THAT(outcome.err, Catch::Contains(why));
+  };
+  refused({"--tune-matmul", "on"}, "tuning of matrix products is on, but the training");
+  refused({"--gelu-backward", "kernel"}, "GELU's backward is kernel, but the training");
+  const Outcome goes_on = run(resume);
+  INFO(goes_on.err);
+  CHECK(goes_on.exit_code == 0);
+}
+
+TEST_CASE("GELU's backward is computed as the machine file says") {
+  const EmulatedGpu gpu;
+  const TemporaryFolder by_option, by_file;
+  const auto expected =
+      losses_of(cuda_training(by_option, "resident", {"--gelu-backward", "dgelu"}), by_option);
+  const auto words =
+      cuda_training(by_file, "resident", {"--machine", "h200", "--set", "gpu.gelu_backward=dgelu"});
+  CHECK(losses_of(words, by_file) == expected);
+  const TemporaryFolder usual;
+  CHECK(losses_of(cuda_training(usual, "resident"), usual) != expected);
+}
+
+TEST_CASE("options of how a GPU computes are refused where none does, or where they do nothing") {
+  const TemporaryFolder folder;
+  const std::vector<std::string> on_cpu = {"train", "--model",      "gpt-tiny", "--device", "cpu",
+                                           "--run", folder / "run", "--steps",  "1"};
+  for (const std::vector<std::string>& more :
+       {std::vector<std::string>{"--tune-matmul", "off"}, {"--gelu-backward", "kernel"}}) {
+    const Outcome outcome = run(on_cpu + more);
+    CHECK(outcome.exit_code == 2);
+    CHECK_THAT(outcome.err, Catch::Contains(more.front() + ": the CPU backend has no choice"));
+  }
+  const Outcome alone = run(on_cpu + std::vector<std::string>{"--retune-matmul"});
+  CHECK(alone.exit_code == 2);
+  CHECK_THAT(alone.err, Catch::Contains("goes with --resume"));
+  CHECK(run(on_cpu + std::vector<std::string>{"--tune-matmul", "maybe"}).exit_code == 2);
+}
+
 TEST_CASE("SPILLWAY_CUDA_ATTENTION is part of what a training is, and kept when it is resumed",
           "[slow]") {
   const EmulatedGpu gpu;

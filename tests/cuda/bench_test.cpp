@@ -7,6 +7,9 @@
 #include "base/errors.hpp"
 #include "experiments/speed_gpu.hpp"
 #include "tests/cuda/measured_gpu.hpp"
+#ifdef SPILLWAY_EMULATED_GPU
+#include "tests/emulator/emulator.hpp"
+#endif
 
 namespace spillway {
 namespace {
@@ -41,7 +44,7 @@ TEST_CASE("CUDA bench: each kernel that memory bounds is held against a copy") {
        "gpu/kernel/norm-forward", "gpu/kernel/norm-backward", "gpu/kernel/norm-backward-residual",
        "gpu/kernel/gelu-forward", "gpu/kernel/gelu-backward", "gpu/kernel/gelu-backward-forward",
        "gpu/kernel/cross-entropy", "gpu/kernel/column-sums", "gpu/kernel/sum-of-squares",
-       "gpu/kernel/adamw"},
+       "gpu/kernel/adamw", "gpu/kernel/adamw-bf16-moments"},
       0.85);
   // ratio = rate / rate of the copy
   for (const SpeedFigure& figure : figures) {
@@ -56,9 +59,52 @@ TEST_CASE("CUDA bench: each matrix product is held against a bare one of its sha
     for (const char* way : {"", "-dx", "-dw"})
       names.insert(std::string("gpu/matmul/") + name + "-c32" + way);
   }
-  check_figures(figures, names, 0.90);
-  CHECK(figures.size() == names.size());
+  std::vector<SpeedFigure> products, ways;
+  for (const SpeedFigure& figure : figures)
+    (figure.name.find("gelu-backward") == std::string::npos ? products : ways).push_back(figure);
+  check_figures(products, names, 0.90);
+  CHECK(products.size() == names.size());
+  // Each also beside the best of the first eight bare ones: value / best is near ratio.
+  for (const SpeedFigure& figure : products) {
+    INFO(figure.name);
+    if (figure.roofline_what.empty()) continue;
+    CHECK(figure.best_of_eight > 0);
+    CHECK(figure.best_of_eight_ratio > 0);
+    CHECK_THAT(figure.best_of_eight_what, Catch::Contains("algorithm"));
+  }
+  // GELU's backward in each way that the library has, beside the usual one.
+  std::set<std::string> found;
+  for (const SpeedFigure& figure : ways) {
+    found.insert(figure.name);
+    CHECK(figure.value > 0);
+    CHECK(figure.target == 0);
+    CHECK(figure.ratios.empty() == (figure.name == "gpu/matmul/gelu-backward-kernel-c32"));
+  }
+  CHECK(found.count("gpu/matmul/gelu-backward-kernel-c32") == 1);
+#ifdef SPILLWAY_EMULATED_GPU
+  CHECK(found.count("gpu/matmul/gelu-backward-dgelu-c32") == 1);
+  CHECK(found.count("gpu/matmul/gelu-backward-dgelu-bgrad-c32") == 1);
+#endif
 }
+
+#ifdef SPILLWAY_EMULATED_GPU
+TEST_CASE("CUDA bench: the best of eight bare products is the fastest, whatever its bits") {
+  // The third of the heuristics, which splits the sum in two, takes a quarter of the first's time.
+  emulator::reset();
+  emulator::set_product_times({{0, 100}, {2, 25}});
+  const auto figures = gpu_matmul_figures(test::gpu_under_test(), tiny());
+  emulator::reset();
+  for (const SpeedFigure& figure : figures) {
+    if (figure.name != "gpu/matmul/fc-c32") continue;
+    CHECK_THAT(figure.best_of_eight_what,
+               Catch::Contains("number 3 of 7: algorithm 2") && Catch::Contains("split-K 2"));
+    CHECK(figure.best_of_eight == Approx(4 * figure.roofline));
+    CHECK(figure.best_of_eight_ratio == Approx(0.25));  // ours must have the first's bits
+    return;
+  }
+  FAIL("no figure of fc");
+}
+#endif
 
 TEST_CASE("CUDA bench: attention both ways is held against the largest rate of a product") {
   const GpuUnderTest gpu = test::gpu_under_test();

@@ -2,6 +2,7 @@
 #include "experiments/calibrate.hpp"
 
 #include <catch2/catch.hpp>
+#include <map>
 
 #include "base/errors.hpp"
 #include "policies/policy.hpp"
@@ -86,6 +87,54 @@ TEST_CASE(
       CHECK_FALSE(simulate(build_schedule(problem, policy, 4)).extrapolated);
     }
   }
+}
+
+// Its ways to compute GELU's backward take the times given; all else is the device's.
+class BenchWithGelu : public GpuBench {
+ public:
+  BenchWithGelu(std::unique_ptr<GpuBench> real, std::map<std::string, double> seconds)
+      : real_(std::move(real)), seconds_(std::move(seconds)) {}
+  GpuInfo info() override { return real_->info(); }
+  GpuTiming copy() override { return real_->copy(); }
+  GpuTiming matmul_peak() override { return real_->matmul_peak(); }
+  std::vector<GpuTiming> memory_bound() override { return real_->memory_bound(); }
+  std::vector<GpuTiming> matmuls() override { return real_->matmuls(); }
+  std::vector<GpuTiming> attention() override { return real_->attention(); }
+  std::vector<GpuTiming> gelu_backward(const GeluShape& shape) override {
+    CHECK(shape.rows == 16);  // two sequences of 8 at once
+    CHECK(shape.ffn == 128);
+    std::vector<GpuTiming> timings;
+    for (const char* name : {"kernel", "dgelu", "dgelu-bgrad"}) {
+      if (seconds_.count(name) == 0) continue;
+      timings.emplace_back().name = name;
+      timings.back().seconds = {seconds_.at(name)};
+    }
+    return timings;
+  }
+
+ private:
+  std::unique_ptr<GpuBench> real_;
+  std::map<std::string, double> seconds_;
+};
+
+TEST_CASE("CUDA: the machine file says by what GELU's backward is computed, as it was measured") {
+  // The fastest, where it takes at least 3 % less time than the kernel.
+  const auto chosen = [](std::map<std::string, double> seconds) {
+    CalibrationOptions options = small_calibration();
+    options.micro_batches = {2};
+    options.gpu->make_bench = [seconds](const GpuBenchOptions& bench) {
+      return std::make_unique<BenchWithGelu>(cuda::make_bench(bench), seconds);
+    };
+    const Machine machine = calibrate(options, [](const std::string&, int, int) {});
+    CHECK_THAT(machine.sources.at("gpu.gelu_backward"), Catch::Contains("kernel 100 us"));
+    const Machine read = parse_machine(machine_to_toml(machine), "round trip");
+    CHECK(read.gpu.gelu_backward == machine.gpu.gelu_backward);
+    return read.gpu.gelu_backward;
+  };
+  CHECK(chosen({{"kernel", 100e-6}, {"dgelu", 80e-6}, {"dgelu-bgrad", 90e-6}}) == "dgelu");
+  CHECK(chosen({{"kernel", 100e-6}, {"dgelu", 98e-6}, {"dgelu-bgrad", 96e-6}}) == "dgelu-bgrad");
+  CHECK(chosen({{"kernel", 100e-6}, {"dgelu", 98e-6}, {"dgelu-bgrad", 120e-6}}) == "kernel");
+  CHECK(chosen({{"kernel", 100e-6}}) == "kernel");
 }
 
 TEST_CASE("CUDA: kernels are measured as they will run: sequences at once, precision") {

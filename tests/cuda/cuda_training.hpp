@@ -10,21 +10,35 @@
 
 namespace spillway::test {
 
-// The same training on the CUDA backend, as the problem is now: its precision is kept.
-inline TrainingOptions on_cuda(TrainingOptions options, const std::string& attention = "mma") {
+// How a training computes on the CUDA backend.
+struct CudaChoices {
+  std::string attention = "mma", gelu_backward = "kernel";
+  bool tunes_products = true;
+};
+
+// The same training on the CUDA backend, as the problem is now: its precision is kept. Where it is
+// to go on from a commit, with the algorithms that are recorded there.
+inline TrainingOptions on_cuda(TrainingOptions options, const CudaChoices& choices = {}) {
   options.problem.machine.gpu.is_cpu = false;
-  options.attention = attention;
-  options.make_device = [problem = options.problem, threads = options.threads, attention](
-                            std::uint64_t gpu_bytes, std::uint64_t host_bytes) {
-    return std::make_unique<cuda::CudaDevice>(problem, gpu_bytes, host_bytes,
-                                              cuda::CudaDeviceOptions{0, threads, attention});
+  options.attention = choices.attention;
+  options.gelu_backward = choices.gelu_backward;
+  options.tunes_products = choices.tunes_products;
+  cuda::CudaDeviceOptions device{0, options.threads, choices.attention, choices.gelu_backward,
+                                 choices.tunes_products};
+  if (options.resume) {
+    device.recorded_algorithms =
+        TrainingRecord::parse(options.resume->record.identity.training).algorithms;
+  }
+  options.make_device = [problem = options.problem, device](std::uint64_t gpu_bytes,
+                                                            std::uint64_t host_bytes) {
+    return std::make_unique<cuda::CudaDevice>(problem, gpu_bytes, host_bytes, device);
   };
   return options;
 }
 
-inline TrainingOptions in_bf16(TrainingOptions options, const std::string& attention = "mma") {
+inline TrainingOptions in_bf16(TrainingOptions options, const CudaChoices& choices = {}) {
   options.problem.workload.precision = Precision::bf16;
-  return on_cuda(options, attention);
+  return on_cuda(options, choices);
 }
 
 struct Trained {

@@ -82,6 +82,29 @@ TEST_CASE("CUDA emulated: steps of a schedule on the GPU alone are replayed as g
   CHECK(calls_of_run(o, ignored).count("cudaGraphLaunch") == 0);
 }
 
+TEST_CASE("CUDA emulated: nothing is copied but what the schedule copies") {
+  const Workbench bench(test::folder_for_many_runs());
+  for (const std::string policy : {"resident", "zero-infinity", "greedysnake", "fuyou"}) {
+    INFO(policy);
+    // Of five steps more, in one schedule each: what is beside them (weights at the end) is equal.
+    std::int64_t copies[2], tasks[2];
+    for (const int more : {0, 1}) {
+      TrainingOptions o = small(bench, policy, 5 + 5 * more);
+      o.steps_per_run = static_cast<int>(o.steps);
+      Training training(o);
+      tasks[more] = 0;
+      for (const Task& task : training.schedule().tasks())
+        tasks[more] += task.lane == Lane::pcie_h2d || task.lane == Lane::pcie_d2h;
+      emulator::reset_counts();
+      training.run([](const StepResult&) {}, nullptr);
+      copies[more] = emulator::count("cudaMemcpyAsync");
+    }
+    // Texts, losses, norms and AdamW's constants are read and written by kernels where they lie.
+    CHECK(copies[1] - copies[0] == tasks[1] - tasks[0]);
+    CHECK((tasks[1] > tasks[0]) == (policy != "resident"));
+  }
+}
+
 TEST_CASE("CUDA emulated: a slow and uneven GPU changes no number", "[slow]") {
   const Workbench bench(test::folder_for_many_runs());
   const test::Losses expected = train(small(bench, "resident", 5)).losses;

@@ -18,7 +18,7 @@ namespace {
 using Catch::Matchers::Contains;
 
 template <class... Parameters, class... Arguments>
-std::string run(void (*kernel)(Parameters...), const Launch& shape, Arguments... arguments) {
+std::string run_warps(void (*kernel)(Parameters...), const Launch& shape, Arguments... arguments) {
   cudaLaunchConfig_t config{};
   config.gridDim = shape.grid;
   config.blockDim = shape.block;
@@ -47,7 +47,7 @@ TEST_CASE("ldmatrix gives lane l columns 2 (l % 4) and the next of row l / 4 of 
   emulator::reset();
   std::vector<std::uint32_t> out(128);
   for (const bool transposed : {false, true}) {
-    CHECK(run(load_kernel, one_warp, out.data(), transposed).empty());
+    CHECK(run_warps(load_kernel, one_warp, out.data(), transposed).empty());
     for (std::uint32_t lane = 0; lane < 32; ++lane) {
       for (std::uint32_t matrix = 0; matrix < 4; ++matrix) {
         const std::uint32_t near = lane / 4, far = 2 * (lane % 4);
@@ -96,7 +96,7 @@ TEST_CASE("mma multiplies fragments laid out as the PTX ISA says: c += a b") {
         expected[8 * row + column] += a[16 * row + k] * b[8 * k + column];
     }
   }
-  CHECK(run(product_kernel, one_warp, a.data(), b.data(), c.data()).empty());
+  CHECK(run_warps(product_kernel, one_warp, a.data(), b.data(), c.data()).empty());
   CHECK(c == expected);
 }
 
@@ -125,7 +125,7 @@ TEST_CASE(
   emulator::reset();
   alignas(16) const float from[4] = {1, 2, 3, 4};
   std::vector<float> seen(24);
-  CHECK(run(copy_kernel, one_warp, from, seen.data()).empty());
+  CHECK(run_warps(copy_kernel, one_warp, from, seen.data()).empty());
   for (std::size_t i = 0; i < 8; ++i) CHECK(std::isnan(seen[i]));
   for (std::size_t i = 0; i < 4; ++i) {
     CHECK(seen[8 + i] == from[i]);
@@ -135,7 +135,7 @@ TEST_CASE(
   }
 }
 
-__global__ void stray_kernel(int offset, bool copies) {
+__global__ void stray_copy_kernel(int offset, bool copies) {
   const SharedAddress at = shared_address(dynamic_shared()) + offset;
   if (copies) {
     copy_async_16(at, nullptr, false);
@@ -147,12 +147,12 @@ __global__ void stray_kernel(int offset, bool copies) {
 TEST_CASE("an address that is not aligned, or outside of shared memory, ends the launch") {
   for (const bool copies : {false, true}) {
     emulator::reset();
-    CHECK_THAT(run(stray_kernel, one_warp, 8, copies), Contains("no multiple of 16"));
+    CHECK_THAT(run_warps(stray_copy_kernel, one_warp, 8, copies), Contains("no multiple of 16"));
     emulator::reset();
-    CHECK_THAT(run(stray_kernel, one_warp, 1024, copies),
+    CHECK_THAT(run_warps(stray_copy_kernel, one_warp, 1024, copies),
                Contains("16 bytes at offset 1024 of 1024 bytes"));
     emulator::reset();
-    CHECK(run(stray_kernel, one_warp, 1008, copies).empty());
+    CHECK(run_warps(stray_copy_kernel, one_warp, 1008, copies).empty());
   }
   emulator::reset();
 }

@@ -68,7 +68,7 @@ class GptStep {
   // `workspace`: gpt_workspace_bytes(problem), which many steps may use, one after the other.
   GptStep(const Problem& problem, const DeviceArray<std::byte>& workspace, const Units& parameters,
           const std::vector<std::int32_t>& tokens, const std::vector<std::int32_t>& targets,
-          const StepOptions& options = {})
+          const StepOptions& options = {}, GeluBackward gelu_backward = GeluBackward::kernel)
       : problem_(problem),
         options_(options),
         layers_(static_cast<std::size_t>(problem.model.layers)),
@@ -80,7 +80,7 @@ class GptStep {
         token_losses_(tokens.size()),
         losses_(static_cast<std::size_t>(problem.workload.batch)),
         carved_(GptWorkspace::carve(problem, workspace.data())),
-        gpt_(problem, carved_, stream_) {
+        gpt_(problem, carved_, stream_, AttentionKernels::mma_sync, gelu_backward) {
     for (std::size_t unit = 0; unit <= layers_; ++unit) {
       given_.push_back(rounded<Element>(parameters[unit]));
       parameters_.emplace_back(given_.back());

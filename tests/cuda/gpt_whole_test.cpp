@@ -76,13 +76,15 @@ void add_gradients(Distances& distances, const Problem& problem, const ModelStep
 
 template <class Element>
 Distances cuda_distances(const GptCase& test, std::int64_t sequences_at_once,
-                         std::int64_t least_chunks) {
+                         std::int64_t least_chunks,
+                         GeluBackward gelu_backward = GeluBackward::kernel) {
   constexpr bool exact = std::is_same_v<Element, float>;
   const Problem problem = in_precision_of<Element>(test.problem, sequences_at_once);
   const Fp64Step expected =
       run_fp64_step(problem, rounded_units<Element>(test.parameters), test.tokens, test.targets);
   const DeviceArray<std::byte> workspace(gpt_workspace_bytes(problem));
-  GptStep<Element> step(problem, workspace, test.parameters, test.tokens, test.targets);
+  GptStep<Element> step(problem, workspace, test.parameters, test.tokens, test.targets, {},
+                        gelu_backward);
   const std::int64_t rows = problem.workload.micro_batch * problem.workload.sequence;
   CHECK(rows > (least_chunks - 1) * step.gpt().head_rows());
   step.keep_logits();
@@ -115,6 +117,20 @@ TEMPLATE_TEST_CASE("GptCuda: logits, loss and all gradients of a step are those 
   };
   check(1, 3);
   check(4, 1);
+}
+
+TEMPLATE_TEST_CASE("GptCuda: gradients are those of fp64 with GELU's slope in the product",
+                   "[step]", float, bf16) {
+  // As many roundings as with the kernel, but one less of each gradient; the sums of a bias are
+  // rounded once a group more. Groups of one and of several sequences, in two micro-batches.
+  const GptCase test = make_gpt_case(gpt_problem(53, 1, 48, 2, 20, 8, 4));
+  for (const GeluBackward how : {GeluBackward::dgelu, GeluBackward::dgelu_bgrad}) {
+    for (const std::int64_t at_once : {1, 4}) {
+      const auto distances = cuda_distances<TestType>(test, at_once, 1, how);
+      INFO(name_of(how) << ", " << at_once << " sequences at once\n" << distances.table());
+      CHECK(distances.agree());
+    }
+  }
 }
 
 TEMPLATE_TEST_CASE("GptCuda: logits, loss and all gradients of PyTorch's GPT-2", "[step]", float,

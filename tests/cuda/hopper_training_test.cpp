@@ -20,7 +20,7 @@ TrainingOptions options_of(const Workbench& bench, const std::string& policy,
   o.problem.model.heads = o.problem.model.kv_heads = 1;
   o.problem.workload.sequence = 140;
   o.steps = 3;
-  return test::in_bf16(o, attention);
+  return test::in_bf16(o, {attention});
 }
 
 TEST_CASE("CUDA on a Hopper: policies agree with its own attention, and stopping changes nothing",
@@ -62,10 +62,10 @@ TEST_CASE("CUDA on a Hopper: what its attention does not compute is refused", "[
   const Workbench bench(test::folder_for_many_runs());
   TrainingOptions o = options_of(bench, "resident", "wgmma");
   o.problem.model.heads = o.problem.model.kv_heads = 4;
-  CHECK_THROWS_AS(train(test::in_bf16(o, "wgmma")), InputError);
+  CHECK_THROWS_AS(train(test::in_bf16(o, {"wgmma"})), InputError);
   o = options_of(bench, "resident", "wgmma");
   o.problem.workload.precision = Precision::fp32;
-  CHECK_THROWS_AS(train(test::on_cuda(o, "wgmma")), InputError);
+  CHECK_THROWS_AS(train(test::on_cuda(o, {"wgmma"})), InputError);
 }
 
 }  // namespace

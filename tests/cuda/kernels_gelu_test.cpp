@@ -60,7 +60,7 @@ void check_backward(std::int64_t rows, std::int64_t columns, bool makes_y, bool 
   const DeviceArray<T> at(x);
   DeviceArray<T> gradient(n), y(n), expected_y(n);
   DeviceArray<Gradient> sums(width);
-  const DeviceArray<std::byte> memory(workspace_bytes(columns, 0));
+  const DeviceArray<std::byte> memory(workspace_bytes(8, columns, 0));
   TestStream stream;
   const auto run = [&] {
     gradient.upload(g);
@@ -125,7 +125,7 @@ TEST_CASE("GELU's gradient on the GPU of no rows leaves the sums, or makes them 
           "[kernels]") {
   const DeviceArray<float> sums(random_normal<float>(16, 1, 1)), x(8);
   const auto before = sums.download();
-  const DeviceArray<std::byte> memory(workspace_bytes(16, 0));
+  const DeviceArray<std::byte> memory(workspace_bytes(8, 16, 0));
   TestStream stream;
   const auto run = [&](bool overwrites) {
     gelu_backward<float, float>(x.data(), x.data(), nullptr, sums.data(), overwrites, 0, 16,

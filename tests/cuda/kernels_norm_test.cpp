@@ -261,7 +261,7 @@ void check_backward(const Shape& shape, Into into, bool overwrites) {
     sums.before = before.data();
     sums.after = after.data();
   }
-  DeviceArray<std::byte> memory(workspace_bytes(shape.columns, 0));
+  DeviceArray<std::byte> memory(workspace_bytes(shape.columns, shape.columns, 0));
   const auto run = [&] {
     device.x.upload(c.x);
     if (adds) dx.upload(old_dx);

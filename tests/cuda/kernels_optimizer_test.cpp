@@ -18,7 +18,7 @@ AdamNumbers numbers_of(const AdamStep& step, bool skip = false) {
   return {c.decay_factor, c.beta1,           c.one_minus_beta1,
           c.beta2,        c.one_minus_beta2, c.inverse_root_correction2,
           c.epsilon,      c.step_size,       c.gradient_factor,
-          skip ? 1 : 0};
+          c.noise,        skip ? 1 : 0};
 }
 
 UnitRanges ranges_of(const std::vector<TensorLayout>& layout) {
@@ -45,20 +45,21 @@ std::vector<T> values(std::size_t n, std::uint64_t seed) {
   return result;
 }
 
-template <class Gradient, class Element>
+template <class Gradient, class Element, class Moment = float>
 struct State {
-  std::vector<float> master, m, v;
+  std::vector<float> master;
+  std::vector<Moment> m, v;
   std::vector<Gradient> gradient, second;
   std::vector<Element> parameters;
 
   State(std::size_t n, std::uint64_t seed)
       : master(values<float>(n, seed)),
-        m(values<float>(n, seed + 1)),
-        v(values<float>(n, seed + 2)),
+        m(values<Moment>(n, seed + 1)),
+        v(values<Moment>(n, seed + 2)),
         gradient(values<Gradient>(n, seed + 3)),
         second(values<Gradient>(n, seed + 4)),
         parameters(n, from_float<Element>(std::nanf(""))) {
-    for (float& x : v) x = std::fabs(x);
+    for (Moment& x : v) x = from_float<Moment>(std::fabs(to_float(x)));
   }
 };
 
@@ -72,12 +73,13 @@ TensorLayout tensor(std::int64_t offset, std::int64_t elements, bool decay) {
   return {"", 1, elements, offset, decay};
 }
 
-const AdamStep usual{3e-4f, 0.9f, 0.95f, 1e-8f, 0.1f, 7};
+const AdamStep usual{3e-4f, 0.9f, 0.95f, 1e-8f, 0.1f, 7, 1, 12345, 3};
 
 // One update on the GPU.
-template <class Gradient, class Element>
+template <class Gradient, class Element, class Moment = float>
 struct Update {
-  DeviceArray<float> master, m, v;
+  DeviceArray<float> master;
+  DeviceArray<Moment> m, v;
   DeviceArray<Gradient> gradient, second;
   DeviceArray<Element> parameters;
   DeviceArray<AdamNumbers> numbers;
@@ -85,7 +87,7 @@ struct Update {
   DeviceArray<std::byte> memory;
   TestStream stream;
 
-  Update(const State<Gradient, Element>& s, const AdamNumbers& with)
+  Update(const State<Gradient, Element, Moment>& s, const AdamNumbers& with)
       : master(s.master),
         m(s.m),
         v(s.v),
@@ -94,24 +96,25 @@ struct Update {
         parameters(s.parameters.size()),
         numbers(std::vector<AdamNumbers>{with}),
         squares(1),
-        memory(workspace_bytes(8, static_cast<std::int64_t>(s.master.size()))) {}
+        memory(workspace_bytes(8, 8, static_cast<std::int64_t>(s.master.size()))) {}
   void run(const Piece& piece, bool two) {
     adamw(master.data(), m.data(), v.data(), gradient.data(), two ? second.data() : nullptr,
-          parameters.data(), piece.first, piece.elements, ranges_of(piece.layout), numbers.data(),
-          squares.data(), Workspace{memory.data(), memory.size()}, stream);
+          parameters.data(), usual.unit, piece.first, piece.elements, ranges_of(piece.layout),
+          numbers.data(), squares.data(), Workspace{memory.data(), memory.size()}, stream);
     static_cast<void>(memory.download());  // checks its guards
   }
 };
 
 // The GPU's masters, moments and parameters have the bits of the CPU's; the sum of squares, in
 // another order, agrees to 1e-12.
-template <class Gradient, class Element>
-void check(const Piece& piece, bool two, const AdamStep& step, std::uint64_t seed) {
+template <class Gradient, class Element, class Moment>
+void check_with(const Piece& piece, bool two, const AdamStep& step, std::uint64_t seed) {
   INFO("first " << piece.first << " elements " << piece.elements << " tensors "
                 << piece.layout.size() << " second " << two << " gradient " << sizeof(Gradient)
-                << " parameter " << sizeof(Element) << " seed " << seed);
-  State<Gradient, Element> cpu(static_cast<std::size_t>(piece.elements), seed);
-  Update<Gradient, Element> gpu(cpu, numbers_of(step));
+                << " parameter " << sizeof(Element) << " moment " << sizeof(Moment) << " seed "
+                << seed);
+  State<Gradient, Element, Moment> cpu(static_cast<std::size_t>(piece.elements), seed);
+  Update<Gradient, Element, Moment> gpu(cpu, numbers_of(step));
   for (int repeat = 0; repeat < 2; ++repeat) {
     gpu.run(piece, two);
     const double squares =
@@ -124,6 +127,12 @@ void check(const Piece& piece, bool two, const AdamStep& step, std::uint64_t see
     CHECK(same_bits(gpu.parameters.download(), cpu.parameters));
     CHECK(gpu.squares.wait()[0] == Approx(squares).epsilon(1e-12));
   }
+}
+
+template <class Gradient, class Element>
+void check(const Piece& piece, bool two, const AdamStep& step, std::uint64_t seed) {
+  check_with<Gradient, Element, float>(piece, two, step, seed);
+  check_with<Gradient, Element, bf16>(piece, two, step, seed + 500);
 }
 
 template <class Gradient, class Element>
@@ -149,7 +158,7 @@ void check_pieces() {
       check<Gradient, Element>({6144, 2048, {tensor(0, 6000, true)}}, two, step, ++seed);
     }
   }
-  // Far into a unit of 8 billion elements: offsets beyond 32 bits.
+  // Far into a unit of 8 billion elements: offsets beyond 32 bits, other bits to round with.
   const std::int64_t far = std::int64_t{3} << 31;
   check<Gradient, Element>({far,
                             6144,
@@ -189,8 +198,8 @@ TEST_CASE("AdamW on the GPU: the sum of squares does not depend on the order of 
 TEST_CASE("An update left out on the GPU writes parameters from masters, padding zero, no more",
           "[kernels]") {
   const Piece piece{0, 6144, {tensor(0, 3000, true), tensor(4096, 2048, false)}};
-  const State<float, bf16> state(6144, 4);
-  Update<float, bf16> gpu(state, numbers_of(usual, true));
+  const State<float, bf16, bf16> state(6144, 4);
+  Update<float, bf16, bf16> gpu(state, numbers_of(usual, true));
   gpu.run(piece, false);
   CHECK(same_bits(gpu.master.download(), state.master));
   CHECK(same_bits(gpu.m.download(), state.m));
@@ -241,6 +250,8 @@ void check_use(const Workload& workload, const std::vector<double>& norms, int u
   CHECK(got.inverse_root_correction2 == expected.inverse_root_correction2);
   CHECK(got.epsilon == expected.epsilon);
   CHECK(got.step_size == expected.step_size);
+  CHECK(got.noise.a == expected.noise.a);
+  CHECK(got.noise.b == expected.noise.b);
 }
 
 }  // namespace

@@ -28,7 +28,7 @@ void check_column_sums(std::int64_t rows, std::int64_t columns, bool overwrites)
   const auto old = random_normal<Gradient>(width, 3, seed + 1);
   DeviceArray<Element> input(x);
   DeviceArray<Gradient> sums(width);
-  DeviceArray<std::byte> memory(workspace_bytes(columns, 0));
+  DeviceArray<std::byte> memory(workspace_bytes(8, columns, 0));
   TestStream stream;
   const auto run = [&] {
     if (!overwrites) sums.upload(old);
@@ -75,7 +75,7 @@ TEST_CASE("Column sums on the GPU of a few shapes", "[kernels][sanitizer][few]")
 TEST_CASE("Column sums of no rows are zero, or leave what there was", "[kernels]") {
   const std::vector<float> old = random_normal<float>(16, 1, 1);
   DeviceArray<float> sums(old), x(8);
-  DeviceArray<std::byte> memory(workspace_bytes(16, 0));
+  DeviceArray<std::byte> memory(workspace_bytes(8, 16, 0));
   TestStream stream;
   column_sums(x.data(), sums.data(), false, 0, 16, workspace_of(memory), stream);
   CHECK(same_bits(sums.download(), old));
@@ -115,7 +115,7 @@ void check_squares(std::vector<Gradient> first, std::vector<Gradient> other, boo
   DeviceArray<Gradient> gradient(first), second(other);
   DeviceArray<double> result(1);
   PinnedArray<double> report(1);
-  DeviceArray<std::byte> memory(workspace_bytes(8, static_cast<std::int64_t>(n)));
+  DeviceArray<std::byte> memory(workspace_bytes(8, 8, static_cast<std::int64_t>(n)));
   TestStream stream;
   sum_of_squares(gradient.data(), two ? second.data() : nullptr, static_cast<std::int64_t>(n),
                  result.data(), report.data(), workspace_of(memory), stream);

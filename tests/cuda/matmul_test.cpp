@@ -122,6 +122,48 @@ void check_input_gradient(Products& with, const Sizes& shape, std::int64_t gap) 
   CHECK(expected.worst(dx.download()) <= 1);
 }
 
+// y = x/2 (1 + tanh u), u = sqrt(2/pi) (x + 0.044715 x^3): its derivative.
+double gelu_slope(double x) {
+  const double root = std::sqrt(2 / std::acos(-1.0));
+  const double t = std::tanh(root * (x + 0.044715 * x * x * x));
+  return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * root * (1 + 3 * 0.044715 * x * x);
+}
+
+// GELU's slope in fp32 is off by no more than 4e-6 max(1, |z|), as our own kernel is held to; its
+// largest value is 1.13. The sums are those of what was not rounded yet, and are rounded to T.
+template <class T>
+void check_gelu_gradient(Products& with, const Sizes& shape, bool takes_sums) {
+  const auto [rows, in, out] = shape;
+  const Matrix<T> dy(rows, out, out, 1), w(out, in, in, 2), z(rows, in, in, 3);
+  const DeviceArray<T> dx(size(rows * in)), sums(size(in));
+  with.matmul.gelu_gradient<T>(dy.device.data(), w.device.data(), z.device.data(), dx.data(),
+                               takes_sums ? sums.data() : nullptr, rows, in, out, with.stream);
+  std::vector<double> expected(size(rows * in)), slack(size(rows * in)), expected_sums(size(in)),
+      sums_slack(size(in));
+  for (std::int64_t row = 0; row < rows; ++row) {
+    for (std::int64_t i = 0; i < in; ++i) {
+      double value = 0, terms = 0;
+      for (std::int64_t o = 0; o < out; ++o) {
+        value += dy(row, o) * w(o, i);
+        terms += std::fabs(dy(row, o) * w(o, i));
+      }
+      const double x = z(row, i), slope = gelu_slope(x);
+      const std::size_t at = size(row * in + i);
+      expected[at] = value * slope;
+      slack[at] = static_cast<double>(out + 2) * fp32_rounding * terms * 1.13 +
+                  4e-6 * std::fabs(value) * std::max(1.0, std::fabs(x));
+      expected_sums[size(i)] += expected[at];
+      sums_slack[size(i)] +=
+          slack[at] + static_cast<double>(rows) * fp32_rounding * std::fabs(expected[at]);
+    }
+  }
+  CHECK(worst_of_bound(dx.download(), expected, [&](std::size_t i) { return slack[i]; }) <= 1);
+  CHECK(same_bits(z.device.download(), z.host));
+  if (!takes_sums) return;
+  CHECK(worst_of_bound(sums.download(), expected_sums,
+                       [&](std::size_t i) { return sums_slack[i]; }) <= 1);
+}
+
 template <class T, class Gradient>
 void check_weight_gradient(Products& with, const Sizes& shape, bool overwrites, std::int64_t gap) {
   const auto [rows, in, out] = shape;
@@ -171,6 +213,16 @@ TEMPLATE_TEST_CASE("input_gradient: dx = dy w", "[matmul]", float, bf16) {
   for_all_sizes([](Products& with, const Sizes& shape, std::int64_t gap) {
     check_input_gradient<TestType>(with, shape, gap);
   });
+}
+
+TEMPLATE_TEST_CASE("gelu_gradient: dx = (dy w) gelu'(z), with sums of its rows and without",
+                   "[matmul]", float, bf16) {
+  Products with;
+  for (const Sizes& shape : sizes) {
+    INFO("rows " << shape[0] << ", in " << shape[1] << ", out " << shape[2]);
+    for (const bool takes_sums : {false, true})
+      check_gelu_gradient<TestType>(with, shape, takes_sums);
+  }
 }
 
 TEST_CASE("weight_gradient: dw = or += dy^T x, in fp32 and bf16", "[matmul]") {

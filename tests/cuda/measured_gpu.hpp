@@ -14,8 +14,9 @@ inline GpuUnderTest gpu_under_test(int threads = 1) {
   gpu.reserved_bytes = cuda::CudaDevice::reserved_bytes;
   gpu.make_device = [threads](const Problem& problem, std::uint64_t gpu_bytes,
                               std::uint64_t host_bytes) {
-    return std::make_unique<cuda::CudaDevice>(problem, gpu_bytes, host_bytes,
-                                              cuda::CudaDeviceOptions{0, threads});
+    return std::make_unique<cuda::CudaDevice>(
+        problem, gpu_bytes, host_bytes,
+        cuda::CudaDeviceOptions{0, threads, "mma", problem.machine.gpu.gelu_backward});
   };
   gpu.make_bench = [](const GpuBenchOptions& options) { return cuda::make_bench(options); };
   return gpu;

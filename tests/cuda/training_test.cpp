@@ -45,6 +45,41 @@ TEST_CASE("CUDA: every policy trains in bf16 bit-identically to resident", "[pol
   }
 }
 
+// Policies update some or all elements on the CPU, in pieces of their own: the moments are rounded
+// by the same bits everywhere. Where several micro-batches make 32-bit gradients, and where one
+// makes 16-bit ones.
+TEST_CASE("CUDA: with bf16 moments every policy trains bit-identically to resident", "[policies]") {
+  const Workbench bench(test::folder_for_many_runs());
+  for (const int micro_batches : {2, 1}) {
+    const auto options = [&](const std::string& policy, MomentWidth moments = MomentWidth::bf16) {
+      TrainingOptions o = bench.options(policy, 2, 32, micro_batches);
+      o.steps = 5;
+      o.problem.workload.moments = moments;
+      return in_bf16(o);
+    };
+    const Trained resident = train(options("resident"));
+    CHECK(difference(resident.losses, train(options("resident", MomentWidth::fp32)).losses) != "");
+    std::vector<std::string> policies = {"deep-optimizer-states:stride=2,sub_group_size=1"};
+    for (const PolicyInfo& policy : builtin_policies()) policies.push_back(in_common_order(policy));
+    for (const std::string& policy : policies) {
+      INFO(policy << ", " << micro_batches << " micro-batches");
+      CHECK(difference(resident.losses, train(options(policy)).losses) == "");
+    }
+  }
+}
+
+TEST_CASE("CUDA: steps with bf16 moments replayed as graphs are those issued task by task",
+          "[policies]") {
+  const Workbench bench(test::folder_for_many_runs());
+  TrainingOptions o = bench.options("resident", 2, 32, 2);
+  o.steps = 12;
+  o.problem.workload.moments = MomentWidth::bf16;
+  o = in_bf16(o);
+  const Trained replayed = train(o);
+  o.steps_per_run = 1;  // a schedule of one step is not replayed
+  CHECK(difference(replayed.losses, train(o).losses) == "");
+}
+
 TEST_CASE("CUDA: a few steps with states on the drive are those of resident",
           "[policies][sanitizer]") {
   const Workbench bench(test::folder_for_many_runs());

@@ -30,6 +30,10 @@ struct State {
   Machine machine;
   std::atomic<std::uint64_t> seed{0}, delay_seed{0};
   std::atomic<int> longest_delay_us{0};
+  std::atomic<bool> recording{false};
+  std::vector<LaunchRecord> launches;
+  std::map<int, double> product_times;  // microseconds, by algorithm
+  std::int64_t product_clock_ns = 0;
 };
 
 // Lives as long as threads of streams do.
@@ -117,6 +121,13 @@ void run_host_function(void (*function)(void*), void* data) {
   in_host_function = false;
 }
 
+bool recording() { return state().recording; }
+
+void record_launch(LaunchRecord launch) {
+  std::lock_guard lock(state().mutex);
+  state().launches.push_back(std::move(launch));
+}
+
 void fail_device(cudaError_t code, const std::string& text) {
   std::lock_guard lock(state().mutex);
   if (state().failure != cudaSuccess) return;
@@ -133,6 +144,22 @@ std::uint64_t current_seed() { return state().seed; }
 std::uint64_t delay_seed() { return state().delay_seed; }
 int longest_delay_us() { return state().longest_delay_us; }
 
+void count_product(int algorithm) {
+  count_one("product by algorithm " + std::to_string(algorithm));
+  std::lock_guard lock(state().mutex);
+  const auto& times = state().product_times;
+  if (times.empty()) return;
+  const auto own = times.find(algorithm);
+  state().product_clock_ns +=
+      static_cast<std::int64_t>(1e3 * (own != times.end() ? own->second : times.at(0)));
+}
+
+std::optional<std::int64_t> product_clock_ns() {
+  std::lock_guard lock(state().mutex);
+  if (state().product_times.empty()) return {};
+  return state().product_clock_ns;
+}
+
 // --- emulator.hpp
 
 void reset() {
@@ -145,6 +172,7 @@ void reset() {
   state().machine = Machine{};
   state().seed = 0;
   state().longest_delay_us = 0;
+  state().product_times.clear();
   last_error = cudaSuccess;
 }
 
@@ -177,6 +205,11 @@ void delay_streams(std::uint64_t seed, int longest_us) {
   state().longest_delay_us = longest_us;
 }
 
+void set_product_times(const std::map<int, double>& microseconds) {
+  std::lock_guard lock(state().mutex);
+  state().product_times = microseconds;
+}
+
 void fail(const std::string& name, int nth, cudaError_t code) { order_failure(name, nth, code); }
 void fail_kernel(const std::string& name, int nth, cudaError_t code) {
   order_failure("kernel " + name, nth, code);
@@ -185,6 +218,16 @@ void fail_kernel(const std::string& name, int nth, cudaError_t code) {
 std::string device_failure() {
   std::lock_guard lock(state().mutex);
   return state().failure_text;
+}
+
+RecordLaunches::RecordLaunches() { state().recording = true; }
+RecordLaunches::~RecordLaunches() {
+  state().recording = false;
+  static_cast<void>(take());
+}
+std::vector<LaunchRecord> RecordLaunches::take() {
+  std::lock_guard lock(state().mutex);
+  return std::exchange(state().launches, {});
 }
 
 void set_machine(const Machine& machine) {

@@ -24,6 +24,10 @@ cudaError_t call(const char* name, Body&& body) {
   return leave(error == cudaSuccess ? body() : error);
 }
 
+// Whether a RecordLaunches lives; writes a launch down.
+bool recording();
+void record_launch(LaunchRecord launch);
+
 void count_one(const std::string& name);
 // Counts a kernel that is about to run; whether a test asked for it to fail.
 bool kernel_ordered_to_fail(const std::string& name, cudaError_t& code);

@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 
 #include "tests/emulator/calls.hpp"
+#include "tests/emulator/cublaslt_algorithm.hpp"
 #include "tests/emulator/cublaslt_product.hpp"
 #include "tests/emulator/stream.hpp"
 
@@ -17,16 +19,8 @@ namespace emulator {
 namespace {
 
 constexpr std::size_t workspace_wanted = 64 * 1024, workspace_alignment = 256;
-
-// What of an algorithm lies where in its data.
-enum Slot : std::size_t {
-  problem_slot,
-  workspace_slot,
-  alignment_a,
-  alignment_b,
-  alignment_c,
-  alignment_d
-};
+constexpr std::size_t auxiliary_alignment = 16;
+constexpr int algorithm_not_there = 6;
 
 template <class T>
 cublasStatus_t set(T& field, const void* value, std::size_t bytes) {
@@ -80,7 +74,12 @@ const char* cublasLtGetStatusName(cublasStatus_t status) {
   return "<unknown>";
 }
 const char* cublasLtGetStatusString(cublasStatus_t status) { return cublasLtGetStatusName(status); }
-std::size_t cublasLtGetVersion() { return 130000; }
+std::size_t cublasLtGetVersion() {
+  // For tests of the whole program, which cannot ask the emulator.
+  if (const char* const version = std::getenv("SPILLWAY_EMULATED_CUBLASLT"))
+    return std::strtoull(version, nullptr, 10);
+  return machine().cublaslt_version;
+}
 
 cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
   if (const cublasStatus_t status = enter_library("cublasLtCreate")) return status;
@@ -235,18 +234,46 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle,
   Sizes sizes{};
   if (const cublasStatus_t status = check_problem(*descriptor, *a, *b, *c, *d, sizes))
     return status;
-  cublasLtMatmulHeuristicResult_t& result = results[0];
-  result = {};
-  result.workspaceSize = std::min<std::size_t>(preference->workspace_bytes, workspace_wanted);
-  result.state = CUBLAS_STATUS_SUCCESS;
-  result.wavesCount = 1;
-  result.algo.data[problem_slot] = fingerprint(*descriptor, *a, *b, *c, *d);
-  result.algo.data[workspace_slot] = result.workspaceSize;
-  result.algo.data[alignment_a] = preference->alignment_a;
-  result.algo.data[alignment_b] = preference->alignment_b;
-  result.algo.data[alignment_c] = preference->alignment_c;
-  result.algo.data[alignment_d] = preference->alignment_d;
-  *returned = 1;
+  for (int algorithm = 0; algorithm < algorithm_count && *returned < requested; ++algorithm) {
+    if (!offered(algorithm, sizes.k, preference->reductions)) continue;
+    cublasLtMatmulHeuristicResult_t& result = results[(*returned)++];
+    result = {};
+    result.workspaceSize = std::min<std::size_t>(preference->workspace_bytes, workspace_wanted);
+    // One that the real library may list and not have.
+    result.state =
+        algorithm == algorithm_not_there ? CUBLAS_STATUS_NOT_SUPPORTED : CUBLAS_STATUS_SUCCESS;
+    result.wavesCount = 1;
+    result.algo.data[problem_slot] = fingerprint(*descriptor, *a, *b, *c, *d);
+    result.algo.data[workspace_slot] = result.workspaceSize;
+    result.algo.data[alignment_a] = preference->alignment_a;
+    result.algo.data[alignment_b] = preference->alignment_b;
+    result.algo.data[alignment_c] = preference->alignment_c;
+    result.algo.data[alignment_d] = preference->alignment_d;
+    result.algo.data[number_slot] = static_cast<std::uint64_t>(algorithm);
+  }
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatmulDesc_t descriptor,
+                                       cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                       cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                       const cublasLtMatmulAlgo_t* algorithm,
+                                       cublasLtMatmulHeuristicResult_t* result) {
+  if (const cublasStatus_t status = enter_library("cublasLtMatmulAlgoCheck")) return status;
+  for (const void* needed : {static_cast<const void*>(handle), static_cast<const void*>(descriptor),
+                             static_cast<const void*>(a), static_cast<const void*>(b),
+                             static_cast<const void*>(c), static_cast<const void*>(d),
+                             static_cast<const void*>(algorithm), static_cast<const void*>(result)})
+    if (needed == nullptr) return CUBLAS_STATUS_INVALID_VALUE;
+  Sizes sizes{};
+  if (const cublasStatus_t status = check_problem(*descriptor, *a, *b, *c, *d, sizes))
+    return status;
+  if (algorithm->data[problem_slot] != fingerprint(*descriptor, *a, *b, *c, *d))
+    return CUBLAS_STATUS_INVALID_VALUE;
+  if (algorithm->data[number_slot] >= algorithm_count) return CUBLAS_STATUS_NOT_SUPPORTED;
+  result->workspaceSize = algorithm->data[workspace_slot];  // algo stays as it is
+  result->state = CUBLAS_STATUS_SUCCESS;
+  result->wavesCount = 1;
   return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -255,8 +282,12 @@ cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t* 
                                                     void* value, std::size_t bytes,
                                                     std::size_t* written) {
   if (algorithm == nullptr || value == nullptr) return CUBLAS_STATUS_INVALID_VALUE;
-  // Everything is zero but the number of parts that k is split into.
-  const std::uint32_t number = attribute == CUBLASLT_ALGO_CONFIG_SPLITK_NUM ? 1 : 0;
+  const auto algorithm_number = static_cast<int>(algorithm->data[number_slot]);
+  const std::uint32_t number = attribute == CUBLASLT_ALGO_CONFIG_ID
+                                   ? static_cast<std::uint32_t>(algorithm_number)
+                               : attribute == CUBLASLT_ALGO_CONFIG_SPLITK_NUM
+                                   ? static_cast<std::uint32_t>(order_of(algorithm_number).parts)
+                                   : 0;
   if (bytes < sizeof number) return CUBLAS_STATUS_INVALID_VALUE;
   std::memcpy(value, &number, sizeof number);
   if (written != nullptr) *written = sizeof number;
@@ -302,9 +333,11 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
   const bool reads_c = product.reads_c();
   if (reads_c && c == nullptr) return CUBLAS_STATUS_INVALID_VALUE;
   if (c == d && product.c.leading != product.d.leading) return CUBLAS_STATUS_INVALID_VALUE;
-  if ((has_bias(*descriptor) || sums_inputs(*descriptor)) && descriptor->bias == nullptr)
+  if ((has_bias(*descriptor) || sums_inputs(*descriptor) || sums_result(*descriptor)) &&
+      descriptor->bias == nullptr)
     return CUBLAS_STATUS_INVALID_VALUE;
-  if (has_auxiliary(*descriptor) && descriptor->auxiliary == nullptr)
+  if (has_auxiliary(*descriptor) &&
+      (descriptor->auxiliary == nullptr || !aligned(descriptor->auxiliary, auxiliary_alignment)))
     return CUBLAS_STATUS_INVALID_VALUE;
   if (algorithm != nullptr) {
     if (algorithm->data[problem_slot] !=
@@ -320,6 +353,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
          !aligned(workspace, workspace_alignment)))
       return CUBLAS_STATUS_INVALID_VALUE;
     product.workspace = static_cast<std::byte*>(workspace);
+    product.algorithm = static_cast<int>(algorithm->data[number_slot]);
   }
   if (!product.reachable()) {
     fail_device(cudaErrorIllegalAddress, "a matrix of cublasLtMatmul is not in device memory");

@@ -3,12 +3,15 @@
 #include <algorithm>
 #include <cmath>
 #include <utility>
+#include <vector>
 
 #include "exec/cuda/bf16.hpp"
 #include "tests/emulator/calls.hpp"
+#include "tests/emulator/cublaslt_algorithm.hpp"
 #include "tests/emulator/gemm.hpp"
 #include "tests/emulator/memory.hpp"
 #include "tests/emulator/random.hpp"
+#include "tests/emulator/settings.hpp"
 
 namespace emulator {
 namespace {
@@ -43,7 +46,44 @@ float gelu(float x) {
   return 0.5f * x * (1.0f + std::tanh(0.7978845608028654f * (x + 0.044715f * x * x * x)));
 }
 
+// y = x (1 + tanh u) / 2 with u = a (x + b x^3).
+float gelu_slope(float x) {
+  constexpr float a = 0.7978845608028654f, b = 0.044715f;
+  const float tanh = std::tanh(a * (x + b * x * x * x));
+  return 0.5f * (1.0f + tanh) + 0.5f * x * (1.0f - tanh * tanh) * (a * (1.0f + 3.0f * b * x * x));
+}
+
 bool has_gelu(const Descriptor& d) { return (d.epilogue & CUBLASLT_EPILOGUE_GELU) != 0; }
+bool has_gelu_slope(const Descriptor& d) { return (d.epilogue & 64u) != 0; }
+
+// Calls store(i, j, product) for every element of the product, added up as the algorithm does it.
+void multiply(const Sizes& sizes, const Operand& a, const Operand& b, Order order,
+              const std::function<void(std::int64_t, std::int64_t, float)>& store) {
+  // Of the products [first, first + count), the last one first if the order is backwards.
+  const auto part = [&](std::int64_t first, std::int64_t count, const auto& take) {
+    const std::int64_t begin = order.backwards ? first + count - 1 : first;
+    const auto from = [&](Operand operand, std::int64_t Operand::*step) {
+      operand.data = static_cast<const std::byte*>(operand.data) +
+                     begin * operand.*step * (operand.bf16 ? 2 : 4);
+      if (order.backwards) operand.*step = -(operand.*step);
+      return operand;
+    };
+    gemm(sizes.m, sizes.n, count, from(a, &Operand::column_step), from(b, &Operand::row_step),
+         take);
+  };
+  if (order.parts == 1) return part(0, sizes.k, store);
+  std::vector<float> sums(static_cast<std::size_t>(sizes.m * sizes.n));
+  const auto sum = [&](std::int64_t i, std::int64_t j) -> float& {
+    return sums[static_cast<std::size_t>(j * sizes.m + i)];
+  };
+  for (int p = 0; p < order.parts; ++p) {
+    const std::int64_t first = sizes.k * p / order.parts, end = sizes.k * (p + 1) / order.parts;
+    part(first, end - first,
+         [&](std::int64_t i, std::int64_t j, float product) { sum(i, j) += product; });
+  }
+  for (std::int64_t j = 0; j < sizes.n; ++j)
+    for (std::int64_t i = 0; i < sizes.m; ++i) store(i, j, sum(i, j));
+}
 
 // Whether all of the matrix lies in memory that the device can reach.
 bool lies_on_device(const Layout& layout, const void* data) {
@@ -62,6 +102,7 @@ bool lies_on_device(const Layout& layout, const void* data) {
 
 bool has_bias(const Descriptor& d) { return (d.epilogue & CUBLASLT_EPILOGUE_BIAS) != 0; }
 bool has_auxiliary(const Descriptor& d) { return (d.epilogue & 128u) != 0; }
+bool sums_result(const Descriptor& d) { return d.epilogue == CUBLASLT_EPILOGUE_DGELU_BGRAD; }
 bool sums_inputs(const Descriptor& d) {
   return d.epilogue == CUBLASLT_EPILOGUE_BGRADA || d.epilogue == CUBLASLT_EPILOGUE_BGRADB;
 }
@@ -103,6 +144,8 @@ cublasStatus_t check_problem(const Descriptor& descriptor, const Layout& a, cons
     case CUBLASLT_EPILOGUE_GELU_BIAS:
     case CUBLASLT_EPILOGUE_GELU_AUX:
     case CUBLASLT_EPILOGUE_GELU_AUX_BIAS:
+    case CUBLASLT_EPILOGUE_DGELU:
+    case CUBLASLT_EPILOGUE_DGELU_BGRAD:
     case CUBLASLT_EPILOGUE_BGRADA:
     case CUBLASLT_EPILOGUE_BGRADB:
       break;
@@ -133,12 +176,20 @@ std::uint64_t fingerprint(const Descriptor& descriptor, const Layout& a, const L
   return value;
 }
 
+Layout Product::auxiliary() const {
+  Layout layout = d;
+  layout.leading = descriptor.auxiliary_leading;
+  return layout;
+}
+
 bool Product::reachable() const {
   return lies_on_device(a, a_data) && lies_on_device(b, b_data) && lies_on_device(d, d_data) &&
-         (!reads_c() || lies_on_device(c, c_data));
+         (!reads_c() || lies_on_device(c, c_data)) &&
+         (!has_auxiliary(descriptor) || lies_on_device(auxiliary(), descriptor.auxiliary));
 }
 
 void Product::run(std::uint64_t seed) const {
+  count_product(algorithm);
   const auto mark = static_cast<std::byte>(seed);
   std::fill_n(workspace, workspace_bytes, mark);
   for (std::int32_t batch = 0; batch < d.batches; ++batch) run_batch(batch);
@@ -160,15 +211,26 @@ void Product::run_batch(std::int64_t batch) const {
   const Operand places = operand(d, result, false);
   const bool bf16 = places.bf16;
   const Operand bias{batch_data(d, descriptor.bias, 0), bf16, 1, descriptor.bias_batch_stride};
-  gemm(sizes.m, sizes.n, sizes.k, left, right, [&](std::int64_t i, std::int64_t j, float product) {
-    float value = scale * product;
-    if (keep != 0) value += keep * added.at(i, j);
-    if (has_bias(descriptor)) value += bias.at(i, batch);
-    if (has_auxiliary(descriptor))
-      store(bf16, descriptor.auxiliary, i + j * descriptor.auxiliary_leading, value);
-    if (has_gelu(descriptor)) value = gelu(value);
-    store(bf16, result, i * places.row_step + j * places.column_step, value);
-  });
+  const Operand auxiliary{descriptor.auxiliary, bf16, 1, descriptor.auxiliary_leading};
+  std::vector<float> result_sums(static_cast<std::size_t>(sizes.m));
+  multiply(sizes, left, right, order_of(algorithm),
+           [&](std::int64_t i, std::int64_t j, float product) {
+             float value = scale * product;
+             if (keep != 0) value += keep * added.at(i, j);
+             if (has_bias(descriptor)) value += bias.at(i, batch);
+             if (has_gelu_slope(descriptor)) {
+               value *= gelu_slope(auxiliary.at(i, j));
+             } else if (has_auxiliary(descriptor)) {
+               store(bf16, descriptor.auxiliary, i + j * descriptor.auxiliary_leading, value);
+             }
+             if (has_gelu(descriptor)) value = gelu(value);
+             result_sums[static_cast<std::size_t>(i)] += value;
+             store(bf16, result, i * places.row_step + j * places.column_step, value);
+           });
+  if (sums_result(descriptor)) {
+    for (std::int64_t i = 0; i < sizes.m; ++i)
+      store(bf16, descriptor.bias, i, result_sums[static_cast<std::size_t>(i)]);
+  }
   if (!sums_inputs(descriptor)) return;
   // The sum of op(A) over columns, or of op(B) over rows.
   const bool of_a = descriptor.epilogue == CUBLASLT_EPILOGUE_BGRADA;

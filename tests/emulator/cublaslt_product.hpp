@@ -57,6 +57,7 @@ std::uint64_t fingerprint(const Descriptor& descriptor, const Layout& a, const L
 bool has_bias(const Descriptor& descriptor);
 bool has_auxiliary(const Descriptor& descriptor);
 bool sums_inputs(const Descriptor& descriptor);
+bool sums_result(const Descriptor& descriptor);  // over columns: the gradient of a bias
 
 struct Product {
   Descriptor descriptor;
@@ -68,6 +69,7 @@ struct Product {
   const float *device_alpha, *device_beta;  // null: alpha and beta
   std::byte* workspace;
   std::size_t workspace_bytes;
+  int algorithm;  // cublaslt_algorithm.hpp
 
   // Whether all matrices lie in memory that the device can reach.
   bool reachable() const;
@@ -76,6 +78,7 @@ struct Product {
   bool reads_c() const { return device_beta != nullptr || beta != 0; }
 
  private:
+  Layout auxiliary() const;
   void run_batch(std::int64_t batch) const;
 };
 

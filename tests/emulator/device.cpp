@@ -82,6 +82,10 @@ cudaError_t launch(const cudaLaunchConfig_t& config, const void* kernel,
       std::snprintf(text, sizeof text, "%p", kernel);
       name = text;
     }
+    if (recording()) {
+      record_launch({name, kernel, config.gridDim, config.blockDim, config.dynamicSmemBytes});
+      return cudaSuccess;
+    }
     Grid grid{std::move(name), config.gridDim, config.blockDim, config.dynamicSmemBytes, 0};
     return submit(*stream, {[grid = std::move(grid), body = std::move(body)](std::uint64_t seed) {
       Grid seeded = grid;
@@ -181,7 +185,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
     std::copy(blocks, blocks + 3, properties->maxGridSize);
     properties->major = machine.major;
     properties->minor = machine.minor;
-    properties->multiProcessorCount = 4;
+    properties->multiProcessorCount = machine.multiprocessors;
     properties->asyncEngineCount = 3;
     properties->concurrentKernels = properties->unifiedAddressing = properties->canMapHostMemory =
         properties->canUseHostPointerForRegisteredMem = properties->hostRegisterSupported = 1;
@@ -207,7 +211,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
         *value = emulator::warp_lanes;
         break;
       case cudaDevAttrMultiProcessorCount:
-        *value = 4;
+        *value = emulator::machine().multiprocessors;
         break;
       case cudaDevAttrIntegrated:
       case cudaDevAttrPageableMemoryAccess:

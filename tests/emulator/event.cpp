@@ -2,10 +2,12 @@
 #include <cuda_runtime_api.h>
 
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "tests/emulator/calls.hpp"
 #include "tests/emulator/capture.hpp"
+#include "tests/emulator/settings.hpp"
 #include "tests/emulator/stream.hpp"
 
 namespace emulator {
@@ -60,7 +62,9 @@ cudaError_t record(cudaEvent_t handle, cudaStream_t on, unsigned flags) {
 }  // namespace
 
 void Record::finish() {
-  time = std::chrono::steady_clock::now();
+  const std::optional<std::int64_t> of_products = product_clock_ns();
+  time = of_products ? std::chrono::steady_clock::time_point(std::chrono::nanoseconds(*of_products))
+                     : std::chrono::steady_clock::now();
   done.store(true, std::memory_order_release);
   done.notify_all();
 }

@@ -13,6 +13,7 @@
 
 #include "tests/emulator/calls.hpp"
 #include "tests/emulator/capture.hpp"
+#include "tests/emulator/copy_engine.hpp"
 #include "tests/emulator/stream.hpp"
 
 namespace emulator {
@@ -138,6 +139,11 @@ cudaError_t enqueue_copy(void* to, const void* from, std::size_t bytes, cudaMemc
       std::memcpy(to, staged.data(), staged.size());
     };
   }
+  if (CopyEngine* const engine = engine_between(source, target)) {
+    copy.run = [engine, run = std::move(copy.run)](std::uint64_t seed) {
+      engine->run([&] { run(seed); });
+    };
+  }
   if (const cudaError_t error = submit(*stream, std::move(copy))) return error;
   if (writes_pageable && !stream->capture) {
     drain(*stream);
@@ -179,6 +185,7 @@ std::size_t contiguous_bytes(std::map<std::uintptr_t, Area>::iterator area) {
 }  // namespace
 
 Place place_of(const void* pointer, std::size_t bytes) {
+  if (recording()) return Place::device;
   std::lock_guard lock(areas().mutex);
   const std::uintptr_t begin = address(pointer);
   const auto area = area_of(begin);

@@ -66,6 +66,7 @@ CUstream_st* find_stream(cudaStream_t handle) {
 }
 
 cudaError_t submit(CUstream_st& stream, Operation operation) {
+  if (recording()) return cudaSuccess;
   bool captured = false;
   const cudaError_t error = capture_operation(stream, operation, captured);
   if (captured || error != cudaSuccess) return error;
@@ -145,7 +146,27 @@ void CUstream_st::hold(int change) {
   changed_.notify_all();
 }
 
+void CUstream_st::stands_in_queue(bool does) {
+  {
+    std::lock_guard lock(mutex_);
+    in_queue_ = does;
+  }
+  changed_.notify_all();
+}
+
+bool CUstream_st::wait_until_idle_or_in_queue() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return in_queue_ || completed_ == issued_; });
+  return in_queue_;
+}
+
+namespace {
+thread_local CUstream_st* stream_of_this_thread = nullptr;
+}  // namespace
+CUstream_st* CUstream_st::of_this_thread() { return stream_of_this_thread; }
+
 void CUstream_st::serve() {
+  stream_of_this_thread = this;
   std::unique_lock lock(mutex_);
   for (;;) {
     changed_.wait(lock, [&] { return (!queue_.empty() && holds_ == 0) || closing_; });

@@ -55,6 +55,10 @@ struct CUstream_st {
   bool idle();
   std::uint64_t issued();
   void hold(int change);
+  // A copy of it joins the queue of a copy engine, or leaves it.
+  void stands_in_queue(bool does);
+  bool wait_until_idle_or_in_queue();    // whether it is in one
+  static CUstream_st* of_this_thread();  // whose work this thread runs
 
   const unsigned flags;
   const bool legacy;  // the default stream
@@ -72,7 +76,7 @@ struct CUstream_st {
   std::deque<emulator::Operation> queue_;
   std::uint64_t issued_ = 0, completed_ = 0;
   int holds_ = 0;
-  bool closing_ = false;
+  bool closing_ = false, in_queue_ = false;
   std::thread thread_;
 };
 

@@ -347,13 +347,14 @@ TEST_CASE("of two whole records the newest counts, of a torn one the other, of n
 TEST_CASE("a record of a later format is said to be one") {
   const Sample sample;
   std::vector<std::byte> slot = sample.slot(9, 5);
-  slot[32] = std::byte{3};  // the format, which begins the body; and the checksum that fits
+  slot[32] = std::byte{4};  // the format, which begins the body; and the checksum that fits
   std::uint64_t body = 0;
   std::memcpy(&body, slot.data() + 24, sizeof(body));
   const std::uint64_t sum = ChunkTable::checksum(std::span(slot).subspan(24, 8 + body));
   std::memcpy(slot.data() + 16, &sum, sizeof(sum));
-  CHECK_THAT(message_of<InputError>([&] { decode_record(slot); }),
-             Catch::Contains("format 3; this version reads 2") && Catch::Contains("version of"));
+  CHECK_THAT(
+      message_of<InputError>([&] { decode_record(slot); }),
+      Catch::Contains("format 4; this version reads 2 and 3") && Catch::Contains("version of"));
 }
 
 // -- the table

@@ -25,6 +25,7 @@ namespace fs = std::filesystem;
 
 constexpr std::chrono::seconds limit(12);  // an incarnation takes tens of milliseconds
 constexpr std::int64_t steps = 12;
+constexpr MomentWidth widths[] = {MomentWidth::fp32, MomentWidth::bf16};  // of AdamW's moments
 
 std::uint64_t bits(double value) { return std::bit_cast<std::uint64_t>(value); }
 
@@ -130,9 +131,10 @@ void live(Incarnation incarnation, const std::function<void(const std::string&)>
 // The choices of a story, and where its training stands.
 class Story {
  public:
-  Story(const Workbench& bench, const Losses& undisturbed, std::uint64_t seed, Trouble trouble,
-        Moments& moments)
+  Story(const Workbench& bench, MomentWidth width, const Losses& undisturbed, std::uint64_t seed,
+        Trouble trouble, Moments& moments)
       : bench_(bench),
+        width_(width),
         undisturbed_(undisturbed),
         trouble_(trouble),
         random_(seed),
@@ -186,6 +188,7 @@ class Story {
       training.policy = "resident";
       training.make_policy = [random] { return make_random_policy(random); };
     }
+    training.problem.workload.moments = width_;
     training.steps = steps;
     training.ssd = directories_;
     training.guard_bytes = 0;
@@ -357,6 +360,7 @@ class Story {
   }
 
   const Workbench& bench_;
+  const MomentWidth width_;
   const Losses& undisturbed_;
   const Trouble trouble_;
   std::mt19937_64 random_;
@@ -393,11 +397,16 @@ const std::vector<std::string>& crash_policies() {
 CrashStories::CrashStories() : bench_(folder_for_many_runs()) {
   TrainingOptions options = bench_.options("resident", 2, 16, 2);
   options.steps = steps;
-  undisturbed_ = train_within_plan(options);
+  for (const MomentWidth width : widths) {
+    options.problem.workload.moments = width;
+    undisturbed_[static_cast<std::size_t>(width)] = train_within_plan(options);
+  }
 }
 
 void CrashStories::tell(std::uint64_t seed, Trouble trouble) {
-  Story(bench_, undisturbed_, seed, trouble, moments_).tell();
+  const MomentWidth width = widths[seed / 3 % std::size(widths)];
+  Story(bench_, width, undisturbed_[static_cast<std::size_t>(width)], seed, trouble, moments_)
+      .tell();
 }
 
 }  // namespace spillway::test

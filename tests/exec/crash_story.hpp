@@ -9,6 +9,7 @@
 // the end comes.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -55,7 +56,7 @@ class CrashStories {
 
  private:
   Workbench bench_;
-  Losses undisturbed_;
+  std::array<Losses, 2> undisturbed_;  // by MomentWidth
   Moments moments_;
 };
 

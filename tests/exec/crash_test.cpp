@@ -47,8 +47,8 @@ void kill_at_moments(std::uint64_t count) {
   // Of every kind there were some.
   CHECK(moments.power_cuts > wanted / 5);
   CHECK(moments.kills > wanted / 20);
-  CHECK(moments.over_threads > wanted / 5);
-  CHECK(moments.over_threads < moments.all() - wanted / 5);
+  CHECK(moments.over_threads > wanted / 8);
+  CHECK(moments.over_threads < moments.all() - wanted / 8);
   if (wanted < 200) return;
   CHECK(moments.before_first_commit > 0);
   CHECK(moments.starting > 0);

@@ -15,13 +15,15 @@
 namespace spillway {
 namespace {
 
-Problem small_problem(Precision precision, GradientWidth gradient) {
+Problem small_problem(Precision precision, GradientWidth gradient,
+                      MomentWidth moments = MomentWidth::fp32) {
   Problem problem;
   problem.model = load_model("gpt-tiny", {"layers=2", "hidden=32", "heads=4"});
   problem.workload.batch = problem.workload.micro_batch = 2;
   problem.workload.sequence = 16;
   problem.workload.precision = precision;
   problem.workload.gradient = gradient;
+  problem.workload.moments = moments;
   return problem;
 }
 
@@ -69,7 +71,9 @@ struct Update {
     task.kind = TaskKind::optimizer;
     task.layer = unit;
     task.params = n;
-    state = stored(values(3 * n, 0.1f), 4);
+    state = stored(values(n, 0.1f), 4);
+    const Bytes moments = stored(values(2 * n, 0.1f), moment_bytes(problem.workload.moments));
+    state.insert(state.end(), moments.begin(), moments.end());
     gradient = stored(values(n, 1), problem.gradient_bytes());
     if (unit == problem.model.layers)
       head_gradient = stored(values(n, 1), problem.gradient_bytes());
@@ -87,27 +91,36 @@ struct Update {
     return o;
   }
   std::vector<float> master() const {
-    Bytes first(state.begin(), state.begin() + static_cast<std::ptrdiff_t>(state.size() / 3));
+    Bytes first(state.begin(), state.begin() + static_cast<std::ptrdiff_t>(4 * task.params));
     return loaded(first, 4);
   }
 };
 
-const std::pair<Precision, GradientWidth> widths[] = {{Precision::fp32, GradientWidth::bits32},
-                                                      {Precision::bf16, GradientWidth::bits32},
-                                                      {Precision::bf16, GradientWidth::bits16}};
+struct Widths {
+  Precision precision;
+  GradientWidth gradient;
+  MomentWidth moments;
+};
+constexpr Widths widths[] = {{Precision::fp32, GradientWidth::bits32, MomentWidth::fp32},
+                             {Precision::bf16, GradientWidth::bits32, MomentWidth::fp32},
+                             {Precision::bf16, GradientWidth::bits16, MomentWidth::fp32},
+                             {Precision::fp32, GradientWidth::bits32, MomentWidth::bf16},
+                             {Precision::bf16, GradientWidth::bits32, MomentWidth::bf16},
+                             {Precision::bf16, GradientWidth::bits16, MomentWidth::bf16}};
 
 }  // namespace
 
 TEST_CASE("An update follows the problem's widths: parameters are the masters, rounded") {
-  for (const auto& [precision, width] : widths) {
-    const Problem problem = small_problem(precision, width);
+  for (const auto& [precision, width, moments] : widths) {
+    const Problem problem = small_problem(precision, width, moments);
     const HostOptimizer optimizer(problem);
     for (const std::int32_t unit : {0, 2}) {
       INFO("unit " << unit << ", parameters of " << problem.parameter_bytes()
-                   << " bytes, gradients of " << problem.gradient_bytes());
+                   << " bytes, gradients of " << problem.gradient_bytes() << ", moments "
+                   << to_string(moments));
       Update update(problem, unit, 4);
-      // The same in fp32 throughout, from the gradient as it is.
-      const Problem exact_problem = small_problem(Precision::fp32, GradientWidth::bits32);
+      // The same in fp32 throughout but the moments, from the gradient as it is.
+      const Problem exact_problem = small_problem(Precision::fp32, GradientWidth::bits32, moments);
       Update exact(exact_problem, unit, 4);
       exact.gradient = stored(loaded(update.gradient, problem.gradient_bytes()), 4);
       exact.head_gradient = stored(loaded(update.head_gradient, problem.gradient_bytes()), 4);
@@ -121,8 +134,8 @@ TEST_CASE("An update follows the problem's widths: parameters are the masters, r
 }
 
 TEST_CASE("The norm of a unit is that of its gradients' sum, and clipping scales by it") {
-  for (const auto& [precision, width] : widths) {
-    Problem problem = small_problem(precision, width);
+  for (const auto& [precision, width, moments] : widths) {
+    Problem problem = small_problem(precision, width, moments);
     problem.workload.clip = {ClipScope::layer, 0.25};
     const HostOptimizer optimizer(problem);
     Update update(problem, 2, 6);
@@ -144,15 +157,20 @@ TEST_CASE("The norm of a unit is that of its gradients' sum, and clipping scales
     update.norms = {norm};
     optimizer.update(update.task, update.operands());
     const float factor = clip_factor(std::sqrt(norm), 0.25);
-    const std::vector<float> state = loaded(update.state, 4);
     CHECK(factor < 0.1f);
-    CHECK(state[a.size()] == (a[0] + b[0]) * factor);
+    const Bytes kept(update.state.begin() + static_cast<std::ptrdiff_t>(4 * a.size()),
+                     update.state.end());
+    const float exact = (a[0] + b[0]) * factor;
+    const float m = loaded(kept, moment_bytes(moments))[0];
+    // A bf16 is one of the two neighbours: less than 2^-7 away.
+    if (moments == MomentWidth::fp32) CHECK(m == exact);
+    CHECK(std::fabs(m - exact) < std::ldexp(exact, -7));
   }
 }
 
 TEST_CASE("A step that is left out changes no state, and writes the parameters all the same") {
-  for (const auto& [precision, width] : widths) {
-    Problem problem = small_problem(precision, width);
+  for (const auto& [precision, width, moments] : widths) {
+    Problem problem = small_problem(precision, width, moments);
     problem.workload.on_nonfinite = OnNonFinite::skip;
     const HostOptimizer optimizer(problem);
     Update update(problem, 0, 8);
@@ -198,7 +216,8 @@ TEST_CASE("the norm of a gradient has the same bits whatever the threads") {
 
 TEST_CASE("Two lanes update at once, with threads to share, and each as if alone") {
   // Units of several pieces, so that the threads have something to share.
-  Problem problem = small_problem(Precision::bf16, GradientWidth::bits16);
+  const MomentWidth moments = GENERATE(MomentWidth::fp32, MomentWidth::bf16);
+  Problem problem = small_problem(Precision::bf16, GradientWidth::bits16, moments);
   problem.model = load_model("gpt-tiny", {"layers=2", "hidden=256", "heads=4"});
   const HostOptimizer alone(problem, 1), shared(problem, 3);
   constexpr int rounds = 20;

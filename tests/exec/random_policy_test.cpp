@@ -49,6 +49,7 @@ class Baselines {
     const GradientClip clips[] = {{}, {ClipScope::global, 0.1}, {ClipScope::layer, 0.1}};
     o.problem.workload.clip = clips[random() % 3];
     if (random() % 4 == 0) o.problem.workload.on_nonfinite = OnNonFinite::skip;
+    if (random() % 3 == 0) o.problem.workload.moments = MomentWidth::bf16;
     o.guard_bytes = 1 << 16;
     // Now and then more than one run of the schedule, the last one shorter.
     o.steps = seed % 8 == 0 ? 7 : 3;
@@ -65,14 +66,14 @@ class Baselines {
     const Workload& w = o.problem.workload;
     const auto [entry, is_new] =
         losses_.try_emplace({o.problem.model.layers, o.problem.model.hidden, w.batch, w.micro_batch,
-                             w.sequence, o.steps, to_string(w.clip), w.precision});
+                             w.sequence, o.steps, to_string(w.clip), w.precision, w.moments});
     if (is_new) entry->second = train_within_plan(o);
     return entry->second;
   }
 
  private:
   using Key = std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t,
-                         std::int64_t, std::string, Precision>;
+                         std::int64_t, std::string, Precision, MomentWidth>;
   const Workbench& bench_;
   std::map<Key, Losses> losses_;
 };

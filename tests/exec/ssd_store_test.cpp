@@ -385,8 +385,8 @@ TEST_CASE(
   INFO(to_string(ring));
   const TemporaryFolder folder;
   std::optional<SsdStore> store;
-  on_thread([&] {  // where the first unbuffered read fails
-    if (!refuse_call(SYS_pread64, EINVAL)) throw std::runtime_error("no seccomp filters here");
+  on_thread([&] {  // where the first unbuffered read, of one block, fails
+    if (!refuse_pread_of(block, EINVAL)) throw std::runtime_error("no seccomp filters here");
     store.emplace(Paths{folder.path()}, mebibyte, over(ring));
   });
   REQUIRE(store->warnings().size() == 1);

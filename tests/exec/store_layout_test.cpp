@@ -9,11 +9,12 @@ using namespace spillway;
 using namespace spillway::test;
 
 TEST_CASE("the store is as large as predictions say, to the byte, under every policy") {
-  for (const std::string& policy : policy_settings()) {
+  for (const auto& [policy, moments] : every_policy_with_every_moments()) {
     for (const int layers : {1, 3}) {
       for (const Precision precision : {Precision::bf16, Precision::fp32}) {
-        INFO(policy << ", " << layers << " layers");
-        const Problem problem = tiny_problem(layers, 1, precision);
+        INFO(policy << ", " << layers << " layers, moments " << to_string(moments));
+        Problem problem = tiny_problem(layers, 1, precision);
+        problem.workload.moments = moments;
         const Schedule schedule = build_schedule(problem, policy, 4);
         const Schedule remainder = build_schedule(problem, schedule.policy(), 3);
         const std::vector<const Schedule*> both = {&schedule, &remainder};

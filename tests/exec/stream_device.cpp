@@ -73,6 +73,7 @@ AdamStep StreamDevice::step_of(const AdamConstants& constants) {
 
 TrainingOptions on_streams(TrainingOptions options, StreamRecord& record, StreamOptions streams) {
   const auto make = options.make_device;
+  options.optimizer.seed = options.seed;
   options.make_device = [make, problem = options.problem, settings = options.optimizer, &record,
                          streams](std::uint64_t gpu, std::uint64_t host) {
     auto arithmetic = make ? make(gpu, host) : std::make_unique<CpuDevice>(problem, gpu, host);

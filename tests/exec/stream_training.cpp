@@ -58,6 +58,7 @@ TrainingOptions random_problem(const Workbench& bench, std::mt19937_64& random) 
   const GradientClip clips[] = {{}, {ClipScope::global, 0.1}, {ClipScope::layer, 0.1}};
   workload.clip = clips[random() % 3];
   if (random() % 4 == 0) workload.on_nonfinite = OnNonFinite::skip;
+  if (random() % 3 == 0) workload.moments = MomentWidth::bf16;
   o.guard_bytes = 1 << 16;
   // Runs of a few steps, of one step, or one run with all of them; the last one may be shorter.
   o.steps = between(4, 9);

@@ -47,6 +47,19 @@ TEST_CASE("a training record with numbers that are none of ours is refused, each
   CHECK_THAT(refusal(changed), Contains("--seed is -1, not a whole number from 0"));
 }
 
+TEST_CASE("a training record with moments that there are not is refused") {
+  for (const json& value : {json("fp16"), json(""), json("BF16")}) {
+    json changed = sound();
+    changed["numbers"]["--moments"] = value;
+    CHECK_THAT(refusal(changed), Contains("neither fp32 nor bf16"));
+  }
+  for (const json& value : {json(2), json(nullptr), json::array()}) {
+    json changed = sound();
+    changed["numbers"]["--moments"] = value;
+    CHECK_THAT(refusal(changed), Contains("cannot be read"));
+  }
+}
+
 TEST_CASE("a training record with a setting that there is not is refused") {
   for (const char* key : {"--precision", "--gradient-bits"}) {
     for (const int value : {-1, 3, 255, 256}) {

@@ -29,8 +29,11 @@ TrainingRecord some_record() {
 std::string older(const TrainingRecord& record) {
   ordered_json json = ordered_json::parse(record.to_json());
   json["numbers"].erase("--device");
+  json["numbers"].erase("--moments");
   json["numbers"].erase("--sequences-at-once");
   json["numbers"].erase("SPILLWAY_CUDA_ATTENTION");
+  json["numbers"].erase("GELU's backward");
+  json["numbers"].erase("tuning of matrix products");
   return json.dump();
 }
 
@@ -41,21 +44,51 @@ TEST_CASE("a record is read as it was written") {
   record.backend = TrainingRecord::cuda_backend;
   record.workload.precision = Precision::bf16;
   record.workload.sequences_at_once = 2;
+  record.workload.moments = MomentWidth::bf16;
   record.attention = "wgmma";
+  record.gelu_backward = "dgelu";
+  record.tunes_products = true;
+  record.algorithms = "a library\na shape 00\n";
   const TrainingRecord read = TrainingRecord::parse(record.to_json());
   CHECK(read.to_json() == record.to_json());
   CHECK(read.backend == "cuda");
   CHECK(read.workload.precision == Precision::bf16);
   CHECK(read.workload.sequences_at_once == 2);
+  CHECK(read.gelu_backward == "dgelu");
+  CHECK(read.tunes_products);
+  CHECK(read.algorithms == record.algorithms);
+  CHECK(read.workload.moments == MomentWidth::bf16);
 }
 
-TEST_CASE("a record of an earlier version is the CPU backend's, one sequence at a time") {
+TEST_CASE("how GELU's backward is computed, and whether products are tuned, decide the numbers") {
+  const TrainingRecord record = some_record();
+  TrainingRecord other = record;
+  other.gelu_backward = "dgelu";
+  CHECK_THROWS_WITH(require_same_numbers(record, other),
+                    Catch::Contains("GELU's backward is dgelu, but the training") &&
+                        Catch::Contains("has kernel"));
+  other = record;
+  other.tunes_products = true;
+  CHECK_THROWS_WITH(require_same_numbers(record, other),
+                    Catch::Contains("tuning of matrix products is on, but the training"));
+  // Which algorithms these are the device makes sure of, to which they are given.
+  other = record;
+  other.algorithms = "others";
+  CHECK_NOTHROW(require_same_numbers(record, other));
+}
+
+TEST_CASE(
+    "a record of an earlier version is the CPU backend's, one sequence at a time, fp32 moments") {
   const TrainingRecord record = some_record();
   const std::string before = older(record);
   REQUIRE(before != record.to_json());
   const TrainingRecord read = TrainingRecord::parse(before);
   CHECK(read.backend == "cpu");
   CHECK(read.workload.sequences_at_once == 1);
+  CHECK(read.gelu_backward == "kernel");
+  CHECK_FALSE(read.tunes_products);
+  CHECK(read.algorithms.empty());
+  CHECK(read.workload.moments == MomentWidth::fp32);
   CHECK_NOTHROW(require_same_numbers(read, record));
   CHECK(same_training(before, record.to_json()));
   TrainingRecord on_gpu = record;
@@ -83,6 +116,8 @@ TEST_CASE("what decides the numbers and differs is named as it is given") {
            {[](TrainingRecord& r) { r.workload.gradient = GradientWidth::bits32; },
             "--gradient-bits is 32, but the training to go on with has auto",
             "leave the option out"},
+           {[](TrainingRecord& r) { r.workload.moments = MomentWidth::bf16; },
+            "--moments is bf16, but the training to go on with has fp32", "leave the option out"},
            {[](TrainingRecord& r) { r.seed = 7; }, "--seed is 7", "leave the option out"}}) {
     const TrainingRecord before = some_record();
     TrainingRecord now = before;

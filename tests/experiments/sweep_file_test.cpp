@@ -80,6 +80,7 @@ TEST_CASE("a point is known by what its settings mean, not by how they are writt
         "policy = \"greedysnake:alpha=0.5\"\n\"host.memory\" = \"2GB\"\nbatch = 4\n",
         "policy = \"greedysnake:alpha=0.5\"\n\"host.memory\" = \"2GB\"\nsteps = 4\n",
         "policy = \"greedysnake:alpha=0.5\"\n\"host.memory\" = \"2GB\"\nprecision = \"bf16\"\n",
+        "policy = \"greedysnake:alpha=0.5\"\n\"host.memory\" = \"2GB\"\nmoments = \"bf16\"\n",
         "policy = \"greedysnake:alpha=0.5\"\n\"host.memory\" = \"2GB\"\n\"model.layers\" = 3\n",
         "policy = \"greedysnake:alpha=0.5\"\n\"host.memory\" = \"2GB\"\nmicro_batch = 8\n"}) {
     INFO(other);
@@ -126,6 +127,8 @@ TEST_CASE("what is wrong in a sweep file is named with its place") {
       {"host.memory = \"much\"\n", "s.toml:4:15: host.memory: \"much\" is not a size", "24GB"},
       {"gpu.flops = 160\n", "s.toml:4:13: gpu.flops: \"160\" is not a compute rate", "TFLOPS"},
       {"precision = \"fp64\"\n", "s.toml:4:13: precision: precision = fp64", "fp32"},
+      {"moments = 16\n", "s.toml:4:11: moments: moments 16: neither fp32 nor bf16",
+       "8, the moments"},
       {"batch = [1, 2]\n", "s.toml:4:9: batch has a list of values under [fixed]", "[[axis]]"},
       {"batch = 2\n[[axis]]\nbatch = [1, 2]\n", "s.toml:6:1: batch is set here and at s.toml:4:1",
        "keep one"},

@@ -144,6 +144,7 @@ Workload workload_of(const ModelSpec& model, Choices& choices) {
       static_cast<std::int64_t>(1 + choices.below(static_cast<std::uint64_t>(model.positions)));
   workload.precision = choices.one_in(2) ? Precision::fp32 : Precision::bf16;
   workload.gradient = static_cast<GradientWidth>(choices.below(3));
+  workload.moments = choices.one_in(2) ? MomentWidth::bf16 : MomentWidth::fp32;
   if (choices.one_in(3)) {
     workload.clip = {choices.one_in(2) ? ClipScope::global : ClipScope::layer, 1};
   }

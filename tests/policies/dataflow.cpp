@@ -269,7 +269,8 @@ class SymbolicRun {
     reads_norms(task);
     Value state{Held::optimizer_state, task.layer, task.update, -1, 0,
                 task.first_element,    task.params};
-    const Access& access = operand(Role::optimizer_state, task.params * 12, tier);
+    const Access& access =
+        operand(Role::optimizer_state, task.params * problem_.state_bytes(), tier);
     reads(access, state, 0);
     ++state.version;
     writes(access, state, 0);
@@ -390,7 +391,8 @@ std::string find_home_error(const Schedule& schedule) {
     const bool states = home.kind == BufferKind::optimizer_state;
     if (!states && home.kind != BufferKind::parameters) return "a home of something else";
     if (!buffer.persistent) return "a home that does not last";
-    if (home.where.bytes != home.elements * (states ? 12 : problem.parameter_bytes()))
+    if (home.where.bytes !=
+        home.elements * (states ? problem.state_bytes() : problem.parameter_bytes()))
       return "a home of another size";
     if (home.where.offset + home.where.bytes > buffer.bytes) return "a home beyond its buffer";
     if (!parts[{home.kind, home.unit}].emplace(home.first_element, home.elements).second)

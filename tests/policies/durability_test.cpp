@@ -11,11 +11,12 @@ using namespace spillway::test;
 
 namespace {
 
-// 12 bytes an element: [master | m | v] in fp32.
-std::uint64_t state_bytes(const Schedule& schedule) {
+// 12 bytes an element: [master | m | v] in fp32; 8 with moments in bf16.
+std::uint64_t bytes_of_state(const Schedule& schedule) {
+  const std::uint64_t each = schedule.problem().workload.moments == MomentWidth::fp32 ? 12 : 8;
   std::uint64_t bytes = 0;
   for (const HomePart& home : schedule.homes()) {
-    if (home.kind == BufferKind::optimizer_state) bytes += home.elements * 12;
+    if (home.kind == BufferKind::optimizer_state) bytes += home.elements * each;
   }
   return bytes;
 }
@@ -23,9 +24,11 @@ std::uint64_t state_bytes(const Schedule& schedule) {
 }  // namespace
 
 TEST_CASE("a durable store holds two copies of all optimizer state, wherever it rests") {
-  for (const std::string& policy : policy_settings()) {
-    INFO(policy);
-    const Schedule schedule = build_schedule(tiny_problem(3, 1), policy, 2);
+  for (const auto& [policy, moments] : every_policy_with_every_moments()) {
+    INFO(policy << ", " << to_string(moments));
+    Problem problem = tiny_problem(3, 1);
+    problem.workload.moments = moments;
+    const Schedule schedule = build_schedule(problem, policy, 2);
     const StoreBytes off = store_bytes(schedule, false);
     CHECK(off.address_space() == schedule.use(Tier::ssd).peak_bytes);
     CHECK(off.all() == off.address_space());
@@ -35,7 +38,7 @@ TEST_CASE("a durable store holds two copies of all optimizer state, wherever it 
     CHECK(on.tier == off.tier);
     // State on the ssd has its first copy in the tier, state in memory has both beside it.
     const std::uint64_t in_memory = on.memory_copies / 2;
-    CHECK(on.second_copies + in_memory == state_bytes(schedule));
+    CHECK(on.second_copies + in_memory == bytes_of_state(schedule));
     CHECK(on.captured() == in_memory);
     CHECK(on.records > 0);
     CHECK(on.all() == on.tier + on.second_copies + on.memory_copies + on.records);

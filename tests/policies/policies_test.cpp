@@ -138,6 +138,7 @@ Problem random_problem(std::mt19937& random) {
   problem.workload.micro_batch = between(1, 3);
   problem.workload.batch = problem.workload.micro_batch * between(1, 9);
   problem.workload.gradient = random() % 2 ? GradientWidth::bits32 : GradientWidth::automatic;
+  problem.workload.moments = random() % 2 ? MomentWidth::bf16 : MomentWidth::fp32;
   if (random() % 4 == 0) {
     problem.model.architecture = Architecture::llama;
     problem.model.kv_heads = 1;

@@ -20,6 +20,7 @@ Problem problem_of(std::mt19937_64& random) {
   Problem problem =
       tiny_problem(between(1, 5), between(1, 6), random() % 2 ? Precision::bf16 : Precision::fp32);
   problem.workload.gradient = random() % 2 ? GradientWidth::bits32 : GradientWidth::automatic;
+  problem.workload.moments = random() % 2 ? MomentWidth::bf16 : MomentWidth::fp32;
   const GradientClip clips[] = {{}, {ClipScope::global, 1}, {ClipScope::layer, 1}};
   problem.workload.clip = clips[random() % 3];
   if (random() % 4 == 0) problem.workload.on_nonfinite = OnNonFinite::skip;

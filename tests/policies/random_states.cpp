@@ -29,7 +29,8 @@ RandomStates::RandomStates(Program& program, Moves& moves)
   for (int unit = 0; unit < count; ++unit) cut(unit);
   std::uint64_t most = 0;
   for (const Unit& unit : units_) {
-    for (const Segment& segment : unit.segments) most = std::max(most, segment.elements * 12);
+    for (const Segment& segment : unit.segments)
+      most = std::max(most, segment.elements * program_.problem().state_bytes());
   }
   if (dice_.chance(0.3)) moves_.use_slots(1 + dice_.below(4), most);
 }
@@ -83,7 +84,7 @@ void RandomStates::cut(int unit) {
   }
   for (Segment& segment : one.segments) {
     const Tier tier = random_tier(state_ssd_, state_gpu_);
-    const std::uint64_t bytes = segment.elements * 12;
+    const std::uint64_t bytes = segment.elements * program_.problem().state_bytes();
     segment.state = {BufferKind::optimizer_state, unit, -1, bytes, {}, {}, true};
     segment.state.home =
         program_.persistent(tier, bytes, BufferKind::optimizer_state, unit).part(0, bytes);

@@ -41,6 +41,7 @@ void check_same(const Schedule& built, const Schedule& rebuilt) {
   CHECK(a.workload.sequence == b.workload.sequence);
   CHECK(a.workload.precision == b.workload.precision);
   CHECK(a.workload.gradient == b.workload.gradient);
+  CHECK(a.workload.moments == b.workload.moments);
   CHECK(a.machine.gpu.is_cpu == b.machine.gpu.is_cpu);
 }
 
@@ -54,6 +55,8 @@ TEST_CASE("A trace of any policy gives its schedule back") {
         Problem problem = problem_on(load_machine("testbed"));
         problem.workload.precision = precision;
         problem.workload.gradient = width;
+        problem.workload.moments =
+            width == GradientWidth::bits32 ? MomentWidth::bf16 : MomentWidth::fp32;
         const Schedule schedule = build_schedule(problem, policy, 3);
         const Schedule rebuilt = rebuild_schedule(make_trace(schedule, "executor"), "run.json");
         check_same(schedule, rebuilt);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "policies/gpt_layout.hpp"
@@ -94,6 +95,16 @@ inline std::vector<std::string> policy_settings() {
       "greedysnake:barriers=code,alpha=1,optimizer_ssd=1,checkpoints_ssd=1,parameters_ssd=1,"
       "recompute=needed",
   };
+}
+
+// Each of them with either width of AdamW's moments.
+inline std::vector<std::pair<std::string, MomentWidth>> every_policy_with_every_moments() {
+  std::vector<std::pair<std::string, MomentWidth>> all;
+  for (const std::string& policy : policy_settings()) {
+    for (const MomentWidth moments : {MomentWidth::fp32, MomentWidth::bf16})
+      all.emplace_back(policy, moments);
+  }
+  return all;
 }
 
 inline constexpr int layer_grid[] = {1, 2, 3, 7};

@@ -276,6 +276,39 @@ TEST_CASE("Measured optimizers take time by what they move: 24 bytes, a gradient
   CHECK(times(Precision::fp32, GradientWidth::bits32) == on_cpu);
 }
 
+TEST_CASE("With bf16 moments AdamW takes time by the bytes it moves, and so much less of DRAM") {
+  // 1.536e6 parameters at 1e9 per s on the CPU and 1e10 on the GPU, rates of fp32 moments. In bf16
+  // 28 bytes a parameter (24 + 2 + 2) become 20 (16 + 2 + 2); in fp32 32 become 24.
+  Machine machine = round_machine();
+  const auto times = [&](Precision precision) {
+    Problem problem = small_problem(machine);
+    problem.workload.precision = precision;
+    problem.workload.gradient =
+        precision == Precision::bf16 ? GradientWidth::bits16 : GradientWidth::bits32;
+    problem.workload.moments = MomentWidth::bf16;
+    Tasks tasks(problem);
+    const TaskId host = tasks.optimizer(Tier::host, 1536000);
+    const TaskId gpu = tasks.optimizer(Tier::gpu, 1536000);
+    const SimulationResult result = simulate(tasks.finish());
+    return std::pair(seconds(result, host), seconds(result, gpu));
+  };
+  const auto check = [](std::pair<double, double> found, double factor) {
+    CHECK(found.first == Approx(factor * 1.536e-3).margin(1e-9));
+    CHECK(found.second == Approx(factor * 1.536e-4).margin(1e-9));
+  };
+  check(times(Precision::bf16), 20.0 / 28);
+  check(times(Precision::fp32), 24.0 / 32);
+  // Measured with 32-bit gradients, 16-bit parameters and fp32 moments: 30 bytes.
+  machine.host.adam_bytes_per_param = 30;
+  machine.kernels.push_back({"optimizer", "params=1024", 0, 1000, 0, {1000}});
+  check(times(Precision::bf16), 20.0 / 30);
+  check(times(Precision::fp32), 24.0 / 30);
+  // DRAM of 30e8 bytes/s holds 1e8 parameters a second with 30 bytes each; with 20, half as many
+  // more.
+  machine.host.bandwidth = 30e8;
+  CHECK(times(Precision::bf16).first == Approx(20.0 / 30 * 1.536e-2).margin(1e-8));
+}
+
 TEST_CASE("Without a rate of its own, the GPU's optimizer moves 28 bytes per parameter") {
   Machine machine = round_machine();
   machine.gpu.adam_params_per_second = 0;  // 1e12 / 28 params/s

@@ -86,8 +86,8 @@ struct Tasks {
       return slice;
     };
     return program.optimizer(0, 0, params, run(params * problem.gradient_bytes()), {},
-                             run(params * 12), run(params * problem.parameter_bytes()), 0,
-                             pass_bytes);
+                             run(params * problem.state_bytes()),
+                             run(params * problem.parameter_bytes()), 0, pass_bytes);
   }
   Schedule finish(int steps = 1) { return std::move(program).finish("by hand", steps); }
 

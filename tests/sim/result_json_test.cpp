@@ -50,7 +50,7 @@ TEST_CASE("The JSON object has every key, in the documented order") {
                            "schedule_seconds",
                            "simulate_seconds"});
   CHECK(keys(json["workload"]) == Keys{"batch", "micro_batch", "micro_batches", "sequence",
-                                       "precision", "gradient_clip", "on_nonfinite"});
+                                       "precision", "moments", "gradient_clip", "on_nonfinite"});
   CHECK(keys(json["memory"]) == Keys{"gpu", "host", "ssd"});
   CHECK(keys(json["memory"]["gpu"]) == Keys{"peak_bytes", "capacity_bytes"});
   CHECK(keys(json["phases"]) == Keys{"forward", "backward", "optimizer"});
