@@ -183,7 +183,7 @@ def resume(session, steps, commits_before):
     runs = session.out / "runs"
     durable = ("--durability", "step")
     train_tight(session, tiny("fuyou", 64), runs / "straight", steps, LONG, durable)
-    job = tiny("fuyou", 64, gpu_memory="32MB", host_memory="64MB")
+    job = tiny("fuyou", 64, gpu_memory="256MB", host_memory="256MB")
 
     def kill(process):
         if commits(runs / "killed") >= commits_before:

@@ -303,7 +303,7 @@ exec {HERE}/stand_in/spillway "$@"
         session = self.session()
         session.summary.update({"gpu": GPU, "host": machine.describe_host(), "nvcc": "13.0", "date": "2026-01-02"})
         place = measuring.Machine(session, GPU, self.folder / "ssd", "400MB")
-        sizes = predicting.Sizes({"models": ["gpt-tiny"], "large_models": ["gpt-tiny"], "large_gpu_memory": "24MB", "large_batch": 4,
+        sizes = predicting.Sizes({"models": ["gpt-tiny"], "large_models": ["gpt-tiny"], "large_gpu_memory": "96MB", "large_batch": 4,
                                   "sequence": 32, "micro_batch": 2, "steps": 3})
         for name, function in (("calibrate", lambda: predicting.calibrate(session, place, sizes, "models")),
                                ("fuyou tight", lambda: predicting.run(session, place, sizes, "fuyou tight", "fuyou", 4, "tight")),
