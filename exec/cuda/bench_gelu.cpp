@@ -24,7 +24,7 @@ class GeluWays {
         sums_(size(1, shape.ffn), 1.0f),
         fc_bias_(size(1, shape.ffn), 0.0f),
         workspace_(Matmul::workspace_bytes, 0.0f),
-        kernel_workspace_(cuda::workspace_bytes(shape.ffn, 1), 0.0f),
+        kernel_workspace_(cuda::workspace_bytes(shape.hidden, shape.ffn, 1), 0.0f),
         tuning_memory_(MatmulTuning::memory_bytes, 0.0f),
         tuning_(bytes(tuning_memory_), bytes(workspace_), runner.stream()),
         matmul_(bytes(workspace_)) {

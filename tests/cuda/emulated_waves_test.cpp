@@ -87,7 +87,7 @@ class Steps {
     keep(recorder, all_rows);
     const std::int64_t elements = unit_elements(problem.model, 0);
     auto* const floats = reinterpret_cast<float*>(nowhere(9));
-    adamw(floats, floats, floats, tensor(8), static_cast<bf16*>(nullptr), tensor(3), 0, elements,
+    adamw(floats, floats, floats, tensor(8), static_cast<bf16*>(nullptr), tensor(3), 0, 0, elements,
           {}, nullptr, losses, workspace.kernels, nullptr);
     sum_of_squares(tensor(8), static_cast<bf16*>(nullptr), elements, losses, losses,
                    workspace.kernels, nullptr);

@@ -19,7 +19,7 @@ std::size_t size(std::int64_t n) { return static_cast<std::size_t>(n); }
 template <class T, class Gradient>
 struct Ways {
   TestStream stream;
-  DeviceArray<std::byte> workspace{Matmul::workspace_bytes}, kernels{workspace_bytes(f, 0)};
+  DeviceArray<std::byte> workspace{Matmul::workspace_bytes}, kernels{workspace_bytes(c, f, 0)};
   Matmul matmul{workspace.data()};
   std::vector<T> dy_values = random_normal<T>(size(rows * c), 0.1f, 1);
   std::vector<T> w_values = random_normal<T>(size(c * f), 0.3f, 2);
