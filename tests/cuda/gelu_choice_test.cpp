@@ -84,7 +84,7 @@ constexpr GeluBackward all_ways[] = {GeluBackward::kernel, GeluBackward::dgelu,
 
 }  // namespace
 
-TEST_CASE("Every way to compute GELU's backward gives its gradient and the bias's") {
+TEST_CASE("Every way to compute GELU's backward gives its gradient and the bias's", "[matmul]") {
   for (const GeluBackward how : all_ways) {
     for (const bool overwrites : {true, false}) {
       check_way<float, float>(how, overwrites);
@@ -94,7 +94,8 @@ TEST_CASE("Every way to compute GELU's backward gives its gradient and the bias'
   }
 }
 
-TEST_CASE("GELU's output, where it is wanted, has forward's bits and changes no others") {
+TEST_CASE("GELU's output, where it is wanted, has forward's bits and changes no others",
+          "[matmul]") {
   for (const GeluBackward how : all_ways) {
     INFO(name_of(how));
     Ways<bf16, float> without, with;
@@ -107,14 +108,15 @@ TEST_CASE("GELU's output, where it is wanted, has forward's bits and changes no 
   }
 }
 
-TEST_CASE("Epilogues do not round what GELU's slope is taken times, so they have other bits") {
+TEST_CASE("Epilogues do not round what GELU's slope is taken times, so they have other bits",
+          "[matmul]") {
   Ways<bf16, float> kernel, fused;
   kernel.run(GeluBackward::kernel, false, true);
   fused.run(GeluBackward::dgelu, false, true);
   CHECK_FALSE(same_bits(kernel.dfc.download(), fused.dfc.download()));
 }
 
-TEST_CASE("GELU's backward is named as machine files name it") {
+TEST_CASE("GELU's backward is named as machine files name it", "[matmul]") {
   for (const GeluBackward how : all_ways) CHECK(gelu_backward_of(name_of(how)) == how);
   CHECK_THROWS_AS(gelu_backward_of("fused"), InputError);
 }
