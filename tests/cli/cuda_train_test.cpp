@@ -85,7 +85,7 @@ TEST_CASE("The limit of GPU memory counts workspaces, and so does the hint that 
   const Outcome outcome = run(words);
   check_complaint(outcome, 3, "does not fit in gpu memory", "would make it fit");
   CHECK_THAT(outcome.err,
-             Catch::Contains("(20 MB less the ") && Catch::Contains(" of workspaces)"));
+             Catch::Contains("(20.00 MB less the ") && Catch::Contains(" of workspaces)"));
   const auto settings = settings_in_hint(outcome);
   REQUIRE(settings.size() == 2);
   REQUIRE(settings[0] == "--gpu-memory");

@@ -59,7 +59,7 @@ BLOCKS = (
     ("backward_kernel<bf16, 1, 2, true>", 576, 12288, (1, 1, 1)),  # norm
     ("backward_kernel<bf16, false>", 256, 0, (4, 4, 4)),  # GELU
     ("column_sums_kernel<bf16>", 256, 0, (5, 5, 5)),
-    ("adamw_kernel<bf16, bf16>", 256, 0, (3, 3, 3)),
+    ("adamw_kernel<bf16, bf16, float>", 256, 0, (3, 3, 3)),
 )
 
 
