@@ -32,6 +32,10 @@ std::string why_not(const Schedule& schedule) {
     text += fmt::format("{}{} needs {} of {}", text.empty() ? "" : ", ", to_string(tier),
                         format_bytes(static_cast<double>(use.peak_bytes)),
                         format_bytes(static_cast<double>(use.capacity_bytes)));
+    const Machine::Gpu& gpu = schedule.problem().machine.gpu;
+    if (tier == Tier::gpu && gpu.limit > 0)
+      text += fmt::format(" beside {} of workspaces",
+                          format_bytes(static_cast<double>(gpu.workspaces)));
   }
   return text;
 }

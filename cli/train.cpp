@@ -5,6 +5,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 
 #include "base/errors.hpp"
 #include "cli/commands.hpp"
@@ -102,7 +103,13 @@ void run(CLI::App& command, TrainOptions& options, int& exit_code) {
     if (training.first_step() > 0) fmt::print("  going on from step {}\n", training.first_step());
     flush_output();
   }
-  for (const std::string& warning : training.warnings()) print_error("warning: " + warning + "\n");
+  std::set<std::string> warned;
+  // Also after training, whose lanes open the drives and meet what is wrong with them.
+  const auto warn = [&] {
+    for (const std::string& warning : training.warnings())
+      if (warned.insert(warning).second) print_error("warning: " + warning + "\n");
+  };
+  warn();
 
   WriteCount written(training);
   run_folder.keep();
@@ -137,6 +144,7 @@ void run(CLI::App& command, TrainOptions& options, int& exit_code) {
   signals.on_stop({});
   StopSignals::enter(StopSignals::Phase::finishing);
   line.finish();
+  warn();
   if (training.throttle()) {
     for (const std::string& warning : training.throttle()->warnings())
       print_error("warning: " + warning + "\n");

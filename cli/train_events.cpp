@@ -62,6 +62,7 @@ ordered_json start_event(const Training& training, const TrainPlan& plan,
     event["host_memory"] = {{"bytes", setup->bytes},
                             {"take_seconds", setup->take_seconds},
                             {"pin_seconds", setup->pin_seconds},
+                            {"pinned_pieces", setup->pinned_pieces},
                             {"numa_node", node < 0 ? ordered_json() : ordered_json(node)}};
   }
   if (training.throttle()) event["throttle"] = to_text(training.throttle()->rates());

@@ -191,6 +191,7 @@ Preparation prepare(CLI::App& command, TrainOptions& options) {
       if (*listener) (*listener)(text);
     };
     train_on(cuda, plan.problem, training);
+    training.retunes_products = options.retune_matmul;
   }
   training.throttle = throttle;
   training.predicted_step_seconds = plan.predicted_step_seconds.value_or(0);

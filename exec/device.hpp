@@ -48,6 +48,7 @@ struct Operands {
 struct HostMemorySetup {
   std::uint64_t bytes = 0;
   double take_seconds = 0, pin_seconds = 0;
+  std::size_t pinned_pieces = 0;  // each by a call of its own, several at a time
 };
 
 class Device {

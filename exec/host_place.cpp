@@ -92,9 +92,11 @@ OnNode::OnNode(const HostPlace& place) {
   before_->nodes.reset(numa_allocate_nodemask());
   const Mask wanted(numa_allocate_nodemask());
   numa_bitmask_setbit(wanted.get(), static_cast<unsigned>(place.node));
-  // Containers often refuse both calls. Memory is then taken where its first touch runs.
+  // Containers often refuse both calls. Memory is then taken where its first touch runs. A policy
+  // that the user has chosen (numactl) is kept.
   before_->policy_set = get_mempolicy(&before_->policy, before_->nodes->maskp,
                                       before_->nodes->size + 1, nullptr, 0) == 0 &&
+                        (before_->policy == MPOL_DEFAULT || before_->policy == MPOL_LOCAL) &&
                         set_mempolicy(MPOL_PREFERRED, wanted->maskp, wanted->size + 1) == 0;
   if (place.cpus.empty()) return;
   Mask cpus(numa_allocate_cpumask());
@@ -107,9 +109,7 @@ OnNode::~OnNode() {
   if (!before_) return;
   if (before_->cpus) static_cast<void>(numa_sched_setaffinity(0, before_->cpus.get()));
   if (!before_->policy_set) return;
-  const bool is_default = before_->policy == MPOL_DEFAULT;
-  static_cast<void>(set_mempolicy(before_->policy, is_default ? nullptr : before_->nodes->maskp,
-                                  is_default ? 0 : before_->nodes->size + 1));
+  static_cast<void>(set_mempolicy(before_->policy, nullptr, 0));
 }
 
 std::optional<double> share_on_node(std::span<const std::byte> memory, int node) {

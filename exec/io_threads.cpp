@@ -93,13 +93,11 @@ void IoThreads::start(unsigned count) {
   try {
     while (threads_.size() < count) threads_.emplace_back([this] { work(); });
   } catch (const std::system_error& error) {
-    if (threads_.empty()) {
-      throw MachineError::from_errno(
-          "cannot start a thread for reads and writes", error.code().value(),
-          "raise the limit of processes and threads (`ulimit -u`, or the container's pids limit)");
-    }
     warnings_.push_back(fmt::format(
-        "only {} of {} threads for reads and writes could be started ({}); transfers may be slower",
+        "only {} of {} threads for reads and writes could be started ({}), so that transfers may "
+        "be "
+        "slower: raise the limit of processes and threads (`ulimit -u`, or the container's pids "
+        "limit)",
         threads_.size(), count, error.code().message()));
   }
 }
@@ -111,6 +109,7 @@ void IoThreads::end() {
   }
   work_comes_.notify_all();
   for (std::thread& thread : threads_) thread.join();
+  while (!waiting_.empty()) call_(waiting_.pop());  // where there are no threads
 }
 
 void IoThreads::work() {
@@ -149,6 +148,12 @@ int IoThreads::submit_and_wait() {
   const int count = hand_over();
   if (outstanding_ == 0) return count;
   std::unique_lock lock(mutex_);
+  if (threads_.empty()) {  // none could be started: the ring's user does one request itself
+    if (!finished_.empty()) return count;
+    const IoRequest request = waiting_.pop();
+    finished_.push({request.tag, call_(request)});
+    return count;
+  }
   while (finished_.empty()) {
     user_waits_ = true;
     work_is_done_.wait(lock);

@@ -18,8 +18,9 @@ namespace spillway {
 // Threads of a ring of this depth.
 unsigned io_threads_of(unsigned depth);
 
-// A ring of `depth` requests over these open files. Throws MachineError where not even one thread
-// can be started; where only some can, a warning says so.
+// A ring of `depth` requests over these open files. Where only some threads can be started a
+// warning says so; where none can, the thread that uses the ring does its requests itself, one by
+// one.
 std::unique_ptr<IoRing> make_io_threads(std::span<const int> files, unsigned depth);
 
 // Does one request, and returns the bytes transferred or -errno. Called by several threads at once.

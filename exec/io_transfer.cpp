@@ -33,8 +33,7 @@ std::string hint_for(int error_number) {
     case EINVAL:
     case EOPNOTSUPP:
       return "the file system may not support unbuffered I/O on 4096-byte blocks: name a directory "
-             "on "
-             "another one, or switch direct I/O off";
+             "on another one";
     case EFAULT:
       return "the memory cannot be used for I/O by this kernel";
     case EAGAIN:

@@ -38,6 +38,22 @@ Schedule build_usual(const Build& build, const std::string& policy, std::int64_t
   return longer.fits() ? longer : schedule;
 }
 
+// The record as commits carry it. The store makes room for it before the device is there, which
+// adds the algorithms it computes by: a GPU's record is filled up with blanks to a length that does
+// not depend on them.
+std::string text_of(const TrainingRecord& record) {
+  if (record.backend != TrainingRecord::cuda_backend) return record.to_json();
+  constexpr std::size_t room_for_algorithms = std::size_t{24} << 10, unit = std::size_t{32} << 10;
+  TrainingRecord without = record;
+  without.algorithms.clear();
+  const std::size_t length =
+      (without.to_json().size() + room_for_algorithms + unit - 1) / unit * unit;
+  std::string text = record.to_json();
+  SPILLWAY_ASSERT(text.size() <= length, std::to_string(text.size()));
+  text.resize(length, ' ');
+  return text;
+}
+
 }  // namespace
 
 Training::Training(TrainingOptions options) : options_(std::move(options)) {
@@ -91,15 +107,10 @@ Training::Training(TrainingOptions options) : options_(std::move(options)) {
   record.tunes_products = options_.tunes_products;
   for (const auto& path : options_.data) record.data.push_back(std::filesystem::absolute(path));
   if (options_.resume) {
-    require_same_numbers(TrainingRecord::parse(options_.resume->record.identity.training), record);
+    TrainingRecord before = TrainingRecord::parse(options_.resume->record.identity.training);
+    if (options_.retunes_products) before.tunes_products = record.tunes_products;
+    require_same_numbers(before, record);
   }
-  // Before the store, whose records say by which algorithms the device computes.
-  const std::uint64_t gpu_bytes = most(Tier::gpu) + options_.guard_bytes,
-                      host_bytes = most(Tier::host) + options_.guard_bytes;
-  device_ = options_.make_device
-                ? options_.make_device(gpu_bytes, host_bytes)
-                : std::make_unique<CpuDevice>(problem, gpu_bytes, host_bytes, options_.threads);
-  record.algorithms = device_->algorithms();
   const RunIdentity run = options_.run      ? *options_.run
                           : options_.resume ? options_.resume->run
                                             : homeless_run();
@@ -107,9 +118,18 @@ Training::Training(TrainingOptions options) : options_(std::move(options)) {
   if (remainder_) schedules.push_back(remainder_.get());
   store_bytes_ = spillway::store_bytes(schedules, options_.durability.on());
   training_store_ = std::make_unique<TrainingStore>(
-      schedules, TrainingStoreOptions{options_.ssd, options_.durability.on(), record.to_json(), run,
+      schedules, TrainingStoreOptions{options_.ssd, options_.durability.on(), text_of(record), run,
                                       options_.overwrite, options_.resume, options_.stripe_bytes,
                                       options_.make_ring});
+  // After the store, which may refuse its drives: what can be refused at once is, before memory is
+  // taken and algorithms are tried.
+  const std::uint64_t gpu_bytes = most(Tier::gpu) + options_.guard_bytes,
+                      host_bytes = most(Tier::host) + options_.guard_bytes;
+  device_ = options_.make_device
+                ? options_.make_device(gpu_bytes, host_bytes)
+                : std::make_unique<CpuDevice>(problem, gpu_bytes, host_bytes, options_.threads);
+  record.algorithms = device_->algorithms();
+  training_store_->set_training(text_of(record));
   training_store_->fill(*schedule_, *device_, initial_state(problem.model, options_.seed));
 
   version_ = first;
@@ -148,16 +168,16 @@ std::vector<std::string> Training::warnings() const {
 std::string Training::host_memory_text() const {
   const std::optional<HostMemorySetup> setup = device_->host_memory_setup();
   if (!setup || setup->bytes == 0) return "";
-  std::string text = fmt::format("{} of host memory: taken in {:.1f} s, pinned in {:.1f} s",
-                                 format_bytes(static_cast<double>(setup->bytes)),
-                                 setup->take_seconds, setup->pin_seconds);
+  std::string text = fmt::format(
+      "{} of host memory: taken in {:.1f} s, pinned in {:.1f} s, {}",
+      format_bytes(static_cast<double>(setup->bytes)), setup->take_seconds, setup->pin_seconds,
+      setup->pinned_pieces > 1 ? fmt::format("in {} pieces", setup->pinned_pieces) : "by one call");
   if (!options_.place.text.empty()) text += "; " + options_.place.text;
   if (options_.place.node < 0) return text;
   const std::optional<double> share = share_on_node(device_->host_memory(), options_.place.node);
   constexpr double nearly_all = 0.99;
   if (share && *share < nearly_all)
-    text += fmt::format("; only {:.0f} % of it lies there, since the node has no more free",
-                        100 * *share);
+    text += fmt::format("; only {:.0f} % of it lies there", 100 * *share);
   return text;
 }
 

@@ -68,6 +68,7 @@ struct TrainingOptions {
   std::string attention = TrainingRecord::usual_attention;
   std::string gelu_backward = TrainingRecord::usual_gelu_backward;
   bool tunes_products = false;
+  bool retunes_products = false;  // a resumed training need not have it as it was
   // Makes the rings of all I/O: changes time, neither a number nor what is on the drives.
   RingFactory make_ring = make_usual_ring;
   // Memory taken beyond the planned peaks of the gpu and host tiers, which nothing may touch: for

@@ -19,8 +19,8 @@ using nlohmann::ordered_json;
 constexpr const char* sequences_at_once = "--sequences-at-once";
 constexpr const char* moments_option = "--moments";
 constexpr const char* attention_kernels = "SPILLWAY_CUDA_ATTENTION";
-constexpr const char* backward_of_gelu = "GELU's backward";
-constexpr const char* tuning_of_products = "tuning of matrix products";
+constexpr const char* backward_of_gelu = "--gelu-backward";
+constexpr const char* tuning_of_products = "--tune-matmul";
 
 // By the option that sets it, for messages.
 ordered_json numbers_of(const TrainingRecord& r) {

@@ -168,6 +168,11 @@ TrainingStore::TrainingStore(std::span<const Schedule* const> schedules,
   create();
 }
 
+void TrainingStore::set_training(std::string text) {
+  SPILLWAY_ASSERT(text.size() == identity_.training.size());
+  identity_.training = std::move(text);
+}
+
 // Whether the committed state lies exactly where this training wants it.
 bool TrainingStore::opens_again() {
   if (!options_.resume || !options_.durable) return false;

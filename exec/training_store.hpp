@@ -64,6 +64,10 @@ class TrainingStore {
   // Bytes a commit copies from memory to the store, because they rest there.
   std::uint64_t captured_bytes() const { return captured_bytes_; }
 
+  // What records say of the training from here on, in a text as long as that of the options. Before
+  // anything is committed.
+  void set_training(std::string text);
+
   // Puts the states where the schedule wants them, initial or resumed, and commits them if that is
   // needed.
   void fill(const Schedule& schedule, Device& device, const StateValues& initial);

@@ -43,6 +43,7 @@ class GpuCalibration {
         rule_(sampling_rule(options, warm_up)) {}
 
   Machine run() {
+    const OnNode placed(gpu_.place);
     describe();
     require_memory();
     plan();

@@ -9,8 +9,10 @@ GpuUnderTest open_gpu(std::optional<int> number, int threads) {
   DeviceRequest request;
   request.device = "cuda";
   request.gpu = number;
-  const int device = choose_device(request).gpu->id;
+  const CudaGpu chosen = *choose_device(request).gpu;
+  const int device = chosen.id;
   GpuUnderTest gpu;
+  gpu.place = place_beside(numa_node_of_pci(chosen.pci_bus), numa_nodes(), threads);
   gpu.info = make_gpu_bench(GpuBenchOptions{.device = device})->info();
   gpu.reserved_bytes = cuda_reserved_bytes;
   gpu.make_device = [device, threads](const Problem& problem, std::uint64_t gpu_bytes,

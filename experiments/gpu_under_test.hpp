@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "exec/gpu_bench.hpp"
+#include "exec/host_place.hpp"
 #include "experiments/kernel_bench.hpp"
 
 namespace spillway {
@@ -17,6 +18,7 @@ struct GpuUnderTest {
   std::function<std::uint64_t(const Problem& problem)> reserved_bytes;
   MakeDevice make_device;
   std::function<std::unique_ptr<GpuBench>(const GpuBenchOptions& options)> make_bench;
+  HostPlace place = {};  // beside the GPU, as training has it
 };
 
 // GPU number `gpu` as nvidia-smi counts, or the first that can be used, with so many threads for

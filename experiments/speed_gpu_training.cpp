@@ -53,6 +53,7 @@ std::vector<double> train(const GpuUnderTest& gpu, const Problem& problem, int s
   TrainingOptions options;
   options.problem = problem;
   options.policy = "resident";
+  options.backend = TrainingRecord::cuda_backend;
   options.steps = steps;
   options.data = {text};
   options.binary_data = true;

@@ -18,10 +18,11 @@ std::uint64_t gpu_workspace_bytes(const Problem& problem) {
       std::max(unit_elements(model, 0), unit_elements(model, model.layers)));
   const auto tokens =
       static_cast<std::uint64_t>(problem.workload.micro_batch * problem.workload.sequence);
-  constexpr std::uint64_t bytes_of_token = 24;  // tokens, targets, their order, losses
+  // Tokens, targets, their order, losses, and targets again while algorithms are tried.
+  constexpr std::uint64_t bytes_of_token = 28;
   const std::uint64_t bytes = matrix_products +
                               std::max(least_partials, partials_of_column * columns) + row +
-                              elements / 256 + bytes_of_token * tokens + mebi / 16;
+                              elements / 256 + bytes_of_token * tokens + mebi / 4;
   return (bytes + 4095) / 4096 * 4096;
 }
 

@@ -9,7 +9,7 @@
 namespace spillway {
 
 // Bytes of the CUDA backend's workspaces (exec/cuda/cuda_device.hpp takes exactly these): matrix
-// products, partial sums of kernels, the text and losses of a micro-batch. It grows by 24 bytes per
+// products, partial sums of kernels, the text and losses of a micro-batch. It grows by 28 bytes per
 // token of a micro-batch; else by the model's width alone.
 std::uint64_t gpu_workspace_bytes(const Problem& problem);
 

@@ -126,9 +126,20 @@ CudaDevice::Reserved CudaDevice::layout(const Problem& problem) {
   return parts;
 }
 
+// Of the workspaces, what lies behind the arena, for when algorithms are tried in it: a task's
+// operands are in any schedule's plan, but not the tuning's own memory, the targets and what
+// alignment adds.
+std::uint64_t CudaDevice::rehearsal_bytes(const Problem& problem) {
+  constexpr std::uint64_t for_alignment = std::uint64_t{64} << 10;
+  const auto tokens =
+      static_cast<std::uint64_t>(problem.workload.micro_batch * problem.workload.sequence);
+  return aligned(MatmulTuning::memory_bytes + for_alignment + sizeof(std::int32_t) * tokens);
+}
+
 std::uint64_t CudaDevice::reserved_bytes(const Problem& problem) {
   const std::uint64_t planned = gpu_workspace_bytes(problem);
-  SPILLWAY_ASSERT(layout(problem).bytes <= planned, fmt::format("{}", layout(problem).bytes));
+  SPILLWAY_ASSERT(layout(problem).bytes + rehearsal_bytes(problem) <= planned,
+                  fmt::format("{}", layout(problem).bytes));
   return planned;
 }
 
@@ -169,8 +180,8 @@ CudaDevice::CudaDevice(const Problem& problem, std::uint64_t gpu_bytes, std::uin
                                  return pin_memory(host_.span(),
                                                    progress_of(options.say, "pinning host memory"));
                                })),
-      arena_(take(gpu_bytes, "the schedule")),
-      reserved_(take(reserved_bytes(problem), "workspaces")),
+      arena_(take(gpu_bytes + rehearsal_bytes(problem), "the schedule")),
+      reserved_(take(reserved_bytes(problem) - rehearsal_bytes(problem), "workspaces")),
       arena_bytes_(gpu_bytes),
       parts_(layout(problem)),
       streams_(options.device),
@@ -182,8 +193,9 @@ CudaDevice::CudaDevice(const Problem& problem, std::uint64_t gpu_bytes, std::uin
       clip_(rule_of(problem.workload)),
       workspace_(GptWorkspace::carve(problem, reserved_.get() + parts_.gpt).kernels),
       staging_(staging_bytes, "staging for the GPU"),
-      staging_registration_(pin_memory(staging_.span())) {
+      staging_registration_(pin_memory(staging_.span()).registration) {
   host_setup_.bytes = host_.size();
+  host_setup_.pinned_pieces = host_registration_.pieces;
   cudaStream_t transfers = nullptr;
   SPILLWAY_CUDA(cudaStreamCreateWithFlags(&transfers, cudaStreamNonBlocking));
   transfers_.reset(transfers);

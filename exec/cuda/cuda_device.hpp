@@ -2,7 +2,8 @@
 // pinned; gpu.compute and the copy lanes are streams.
 //
 // What the backend needs beyond the arena (workspaces of kernels and matrix products, staged text)
-// is one more allocation whose size is known beforehand: reserved_bytes().
+// is one more allocation, and a little behind the arena; its size is known beforehand:
+// reserved_bytes().
 #pragma once
 
 #include <cuda_runtime.h>
@@ -20,6 +21,7 @@
 #include "exec/cuda/gpt_cuda.hpp"
 #include "exec/cuda/kernels.hpp"
 #include "exec/cuda/matmul.hpp"
+#include "exec/cuda/pinned_memory.hpp"
 #include "exec/device.hpp"
 #include "exec/host_optimizer.hpp"
 #include "policies/problem.hpp"
@@ -75,6 +77,7 @@ class CudaDevice : public Device {
     std::size_t gpt, text, numbers, bytes;
   };
   static Reserved layout(const Problem& problem);
+  static std::uint64_t rehearsal_bytes(const Problem& problem);
   static Memory take(std::uint64_t bytes, const char* what);
 
   Text stage(const Task& task, const Operands& operands);
@@ -95,7 +98,7 @@ class CudaDevice : public Device {
   AttentionKernels attention_;  // before anything else is taken on the device
   HostMemorySetup host_setup_;
   Arena host_;
-  std::shared_ptr<void> host_registration_;
+  PinnedMemory host_registration_;
   Memory arena_, reserved_;
   std::uint64_t arena_bytes_;
   Reserved parts_;

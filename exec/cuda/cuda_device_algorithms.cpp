@@ -14,9 +14,11 @@ std::string CudaDevice::settle_algorithms() {
   if (recorded && recorded->empty()) return "";
   const auto settle = [&](auto& gpt) {
     const std::uint64_t bytes = gpt.rehearsal_bytes() + MatmulTuning::memory_bytes;
-    // Any schedule has more memory planned than a task needs, but for what alignment adds.
-    const Memory beside =
-        bytes > arena_bytes_ ? take(bytes, "choosing how to compute matrix products") : Memory();
+    // A schedule's arena, with what lies behind it, has room for it. What is made for the
+    // measurement of one kernel may have less.
+    const Memory beside = bytes > arena_bytes_ + rehearsal_bytes(problem_)
+                              ? take(bytes, "choosing how to compute matrix products")
+                              : Memory();
     std::byte* const memory = beside ? beside.get() : arena_.get();
     std::byte* const workspace = GptWorkspace::carve(problem_, reserved_.get() + parts_.gpt).matmul;
     MatmulTuning tuning(memory, workspace, streams_.stream(Lane::gpu_compute));

@@ -194,7 +194,7 @@ void CudaStreams::stage_text(const std::int32_t* tokens, const std::int32_t* tar
 
 std::shared_ptr<void> CudaStreams::register_memory(std::span<std::byte> memory) {
   use_device();
-  return pin_memory(memory);
+  return pin_memory(memory).registration;
 }
 
 void CudaStreams::on_failure(std::function<void(std::exception_ptr)> listener) {

@@ -3,6 +3,7 @@
 #include <cuda_runtime.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <mutex>
 #include <vector>
 
@@ -46,6 +47,8 @@ class Registration {
     pieces_.clear();
   }
 
+  std::size_t pieces() const { return pieces_.size(); }
+
   void require_same_addresses() const {
     for (std::byte* const piece : pieces_) {
       void* on_device = nullptr;
@@ -83,25 +86,37 @@ bool copies_cross(std::byte* border) {
 
 }  // namespace
 
-std::shared_ptr<void> pin_memory(std::span<std::byte> memory, const MemoryProgress& progress,
-                                 std::uint64_t piece_bytes) {
-  if (memory.empty()) return nullptr;
+PinnedMemory pin_memory(std::span<std::byte> memory, const MemoryProgress& progress,
+                        std::uint64_t piece_bytes) {
+  if (memory.empty()) return {};
   int device = 0;
   SPILLWAY_CUDA(cudaGetDevice(&device));
   auto registration = std::make_shared<Registration>();
+  std::uint64_t done = 0;
+  if (memory.size() > piece_bytes) {
+    const std::uint64_t second = std::min<std::uint64_t>(piece_bytes, memory.size() - piece_bytes);
+    registration->add(memory.first(piece_bytes));
+    registration->add(memory.subspan(piece_bytes, second));
+    done = piece_bytes + second;
+    if (!copies_cross(memory.data() + piece_bytes)) {
+      registration->release();
+      piece_bytes = memory.size();
+      done = 0;
+    }
+    if (progress) progress(done, memory.size());
+  }
   in_pieces(
-      memory, most_threads,
+      memory.subspan(done), most_threads,
       [&](std::span<std::byte> piece) {
         SPILLWAY_CUDA(cudaSetDevice(device));  // the current device belongs to a thread
         registration->add(piece);
       },
-      progress, piece_bytes);
-  if (memory.size() > piece_bytes && !copies_cross(memory.data() + piece_bytes)) {
-    registration->release();
-    registration->add(memory);
-  }
+      [&](std::uint64_t more, std::uint64_t) {
+        if (progress) progress(done + more, memory.size());
+      },
+      piece_bytes);
   registration->require_same_addresses();
-  return registration;
+  return {registration, registration->pieces()};
 }
 
 }  // namespace spillway::cuda

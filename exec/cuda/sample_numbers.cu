@@ -50,16 +50,17 @@ __global__ void __launch_bounds__(sample_threads)
     fill_kernel(Element* data, MatmulOperand operand, SampleNumbers numbers, std::int64_t step) {
   const std::int64_t count = operand.rows * operand.columns;
   const bool over_rows = numbers.over == SummedOver::rows;
-  const std::int64_t half = (over_rows ? operand.rows : operand.columns) / 2;
+  const std::int64_t terms = over_rows ? operand.rows : operand.columns;
   for (std::int64_t i = block_x() * sample_threads + thread_x(); i < count; i += step) {
     const std::int64_t row = i % operand.rows, column = i / operand.rows;
     std::int64_t summed = over_rows ? row : column;
     const std::int64_t other = over_rows ? column : row;
     float sign = 1;
-    if (numbers.repeats && summed >= half) {
+    const std::int64_t mirrored = terms - 1 - summed;
+    if (numbers.repeats && summed >= mirrored) {
       if (numbers.negated) sign = -1;
-      summed -= half;
-      if (summed >= half) sign = 0;  // the one that is left of an odd number
+      if (summed == mirrored) sign = 0;  // the middle one of an odd number
+      summed = mirrored;
     }
     const std::uint64_t bits = mixed(mixed(numbers.seed ^ static_cast<std::uint64_t>(other) << 32) ^
                                      static_cast<std::uint64_t>(summed));

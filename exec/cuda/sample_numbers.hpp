@@ -17,9 +17,11 @@ enum class SummedOver : std::uint8_t { rows, columns };
 // The same numbers again for the same arguments.
 struct SampleNumbers {
   std::uint64_t seed = 0;
-  // The second half of what is summed over repeats the first, and is its negative if `negated`. So
-  // the product of one operand that repeats and one that is negated is zero but for the roundings
-  // on the way: what is left of it says in which order it was added up, and how.
+  // The second half of what is summed over repeats the first, last one first, and is its negative
+  // if `negated`. So the product of one operand that repeats and one that is negated is zero but
+  // for the roundings on the way: what is left of it says in which order it was added up, and how.
+  // The second half goes backwards so that an algorithm which adds up both halves by themselves
+  // does not round them alike, which would leave nothing.
   bool repeats = false, negated = false;
   SummedOver over = SummedOver::rows;
 };

@@ -181,8 +181,8 @@ TEST_CASE("what tunes products and what computes GELU backward are part of what 
     CHECK(outcome.exit_code == 2);
     CHECK_THAT(outcome.err, Catch::Contains(why));
   };
-  refused({"--tune-matmul", "on"}, "tuning of matrix products is on, but the training");
-  refused({"--gelu-backward", "kernel"}, "GELU's backward is kernel, but the training");
+  refused({"--tune-matmul", "on"}, "--tune-matmul is on, but the training");
+  refused({"--gelu-backward", "kernel"}, "--gelu-backward is kernel, but the training");
   const Outcome goes_on = run(resume);
   INFO(goes_on.err);
   CHECK(goes_on.exit_code == 0);

@@ -20,6 +20,7 @@ struct CudaChoices {
 // to go on from a commit, with the algorithms that are recorded there.
 inline TrainingOptions on_cuda(TrainingOptions options, const CudaChoices& choices = {}) {
   options.problem.machine.gpu.is_cpu = false;
+  options.backend = TrainingRecord::cuda_backend;
   options.attention = choices.attention;
   options.gelu_backward = choices.gelu_backward;
   options.tunes_products = choices.tunes_products;

@@ -62,8 +62,10 @@ std::set<int> algorithms_of(Tuned<T>& tuned) {
 }
 
 template <class T>
-std::set<int> chosen(const std::map<int, double>& microseconds) {
+std::set<int> chosen(const std::map<int, double>& microseconds,
+                     const emulator::Machine& machine = {}) {
   emulator::reset();
+  emulator::set_machine(machine);
   emulator::set_product_times(microseconds);
   Tuned<T> tuned;
   tuned.matmul.tune(&tuned.tuning);
@@ -117,6 +119,15 @@ TEMPLATE_TEST_CASE("A product is tuned to the fastest algorithm with the bits of
   // Two per cent less time is within what measurements scatter by.
   CHECK(chosen<TestType>({{0, 100}, {1, 98}, {2, 10}, {3, 99}, {7, 98}}) == Set{0});
   CHECK(chosen<TestType>({{0, 100}, {3, 96}}) == Set{3});
+}
+
+TEMPLATE_TEST_CASE("Halves that are added up otherwise show, also where the first splits in two",
+                   "", float, bf16) {
+  emulator::Machine machine;
+  machine.first_product_splits = true;
+  // 2 has the halves of the first, each backwards: ten times as fast, and not taken.
+  CHECK(chosen<TestType>({{0, 100}, {1, 80}, {2, 10}, {3, 10}, {4, 10}, {5, 10}, {7, 10}},
+                         machine) == std::set<int>{1});
 }
 
 TEST_CASE("A small product, whose few rounded results might agree by chance, is not mistaken") {

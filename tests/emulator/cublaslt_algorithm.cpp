@@ -1,8 +1,11 @@
 #include "tests/emulator/cublaslt_algorithm.hpp"
 
+#include "tests/emulator/calls.hpp"
+
 namespace emulator {
 
 Order order_of(int algorithm) {
+  if (machine().first_product_splits && algorithm <= 2) return {2, algorithm == 2};
   switch (algorithm) {
     case 2:
       return {2, false};

@@ -113,6 +113,9 @@ struct Machine {
   std::size_t shared_bytes = 228 * 1024;
   // False: its wgmma takes descriptors otherwise than documented (the swizzle does nothing).
   bool wgmma_works = true;
+  // cuBLASLt's algorithms 0 and 1 add up both halves of a sum by themselves, and 2 does so
+  // backwards.
+  bool first_product_splits = false;
   // False: a copy of host memory that several calls of cudaHostRegister cover is an invalid value.
   bool copies_cross_registrations = true;
   std::string name = "emulated GPU";
@@ -121,5 +124,7 @@ struct Machine {
 void set_machine(const Machine& machine);
 // Device memory in use.
 std::size_t device_bytes();
+// The most that was in use since this was last asked.
+std::size_t most_device_bytes();
 
 }  // namespace emulator

@@ -9,6 +9,7 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/emulator/calls.hpp"
@@ -36,7 +37,7 @@ struct Area {
 struct Areas {
   std::mutex mutex;
   std::map<std::uintptr_t, Area> by_begin;  // they do not overlap
-  std::size_t device_bytes = 0;
+  std::size_t device_bytes = 0, most_device_bytes = 0;
 };
 Areas& areas() {
   static auto* one = new Areas;
@@ -71,6 +72,7 @@ cudaError_t allocate(void** pointer, std::size_t bytes, Owner owner) {
   std::memset(data, poison_value, bytes);
   areas().by_begin[address(data)] = {bytes, owner};
   if (owner == Owner::device) areas().device_bytes += bytes;
+  areas().most_device_bytes = std::max(areas().most_device_bytes, areas().device_bytes);
   *pointer = data;
   return cudaSuccess;
 }
@@ -202,6 +204,11 @@ Place place_of(const void* pointer, std::size_t bytes) {
 std::size_t device_bytes() {
   std::lock_guard lock(areas().mutex);
   return areas().device_bytes;
+}
+
+std::size_t most_device_bytes() {
+  std::lock_guard lock(areas().mutex);
+  return std::exchange(areas().most_device_bytes, areas().device_bytes);
 }
 
 }  // namespace emulator

@@ -169,7 +169,12 @@ TEST_CASE("a resumed training must have the same numbers", "[store]") {
   CHECK_THAT(refused(other), Catch::Contains("larger --steps"));
   // And a new training does not write over it.
   other = durable(bench, "fuyou");
+  // What the drives refuse is refused before the device takes any memory.
+  other.make_device = [](std::uint64_t, std::uint64_t) -> std::unique_ptr<Device> {
+    throw std::logic_error("the device was made first");
+  };
   CHECK_THAT(refused(other), Catch::Contains("holds another training, committed at step"));
+  other.make_device = {};
   other.overwrite = true;
   CHECK(train(other).losses.size() == 60);
 }

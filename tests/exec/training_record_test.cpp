@@ -32,8 +32,8 @@ std::string older(const TrainingRecord& record) {
   json["numbers"].erase("--moments");
   json["numbers"].erase("--sequences-at-once");
   json["numbers"].erase("SPILLWAY_CUDA_ATTENTION");
-  json["numbers"].erase("GELU's backward");
-  json["numbers"].erase("tuning of matrix products");
+  json["numbers"].erase("--gelu-backward");
+  json["numbers"].erase("--tune-matmul");
   return json.dump();
 }
 
@@ -65,12 +65,12 @@ TEST_CASE("how GELU's backward is computed, and whether products are tuned, deci
   TrainingRecord other = record;
   other.gelu_backward = "dgelu";
   CHECK_THROWS_WITH(require_same_numbers(record, other),
-                    Catch::Contains("GELU's backward is dgelu, but the training") &&
+                    Catch::Contains("--gelu-backward is dgelu, but the training") &&
                         Catch::Contains("has kernel"));
   other = record;
   other.tunes_products = true;
   CHECK_THROWS_WITH(require_same_numbers(record, other),
-                    Catch::Contains("tuning of matrix products is on, but the training"));
+                    Catch::Contains("--tune-matmul is on, but the training"));
   // Which algorithms these are the device makes sure of, to which they are given.
   other = record;
   other.algorithms = "others";
