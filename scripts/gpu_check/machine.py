@@ -103,6 +103,7 @@ def architecture(gpu):
 
 
 HOPPER_ATTENTION = {"SPILLWAY_CUDA_ATTENTION": "wgmma"}
+WITH_WGMMA = " with wgmma"  # after the names of figures that were measured so
 
 
 def is_hopper(gpu):

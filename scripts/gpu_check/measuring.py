@@ -38,13 +38,15 @@ class Machine:
         return bytes_of(self.host_memory)
 
 
-def bench(session, place, name):
-    """One group of figures of `spillway bench`."""
+def bench(session, place, name, hopper=False):
+    """One group of figures of `spillway bench`; those with attention's kernels for Hopper beside those without."""
     extra = ("--ssd", place.ssd) if name == "ssd" else ()
     finished = session.succeed(session.spillway("bench", name, *extra, "--json"), LONG)
     if session.dry:
         return ""
     figures = finished.json(f"spillway bench {name}")["figures"]
+    for figure in figures:
+        figure["name"] += machine.WITH_WGMMA if hopper else ""
     names = {figure["name"] for figure in figures}
     session.facts["figures"] = [figure for figure in session.facts.get("figures", []) if figure["name"] not in names] + figures
     missed = [figure["name"] for figure in figures if figure.get("target") and not figure["target"]["met"]]
@@ -113,7 +115,7 @@ def mfu(session, place, name, model, batch, micro_batches, steps, sequence, sett
     seconds = median([step["step_seconds"] for step in read_events(run)[1][steps // 2:]])
     shape, tokens = shape_of(session, model), job.batch * sequence
     peak = machine.peak_tflops(place.gpu["name"])
-    row = {"model": model + (" with wgmma" if hopper else ""), "batch": job.batch, "micro_batch": job.micro_batch,
+    row = {"model": model + (machine.WITH_WGMMA if hopper else ""), "batch": job.batch, "micro_batch": job.micro_batch,
            "sequence": sequence, "step_seconds": seconds, "tokens_per_second": tokens / seconds, "peak_tflops": peak,
            "tflops": model_flops_per_token(shape, sequence) * tokens / seconds / 1e12,
            "palm_tflops": palm_flops_per_token(shape, sequence) * tokens / seconds / 1e12,

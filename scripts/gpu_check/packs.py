@@ -26,7 +26,7 @@ def write(session, folder):
     packs, left_out = share_out(traces)
     for number, paths in enumerate(packs, 1):
         target = folder / f"traces-{number}.tgz"
-        if names_of(target) != [f"results/traces/{path.name}" for path in paths]:
+        if members_of(target) != [(f"results/traces/{path.name}", *looks_of(path.stat())) for path in paths]:
             pack(target, [(path, f"results/traces/{path.name}") for path in paths])
     logs, too_many = ends_of_logs(out)
     session.summary["left_out"] = left_out + too_many
@@ -53,13 +53,17 @@ def share_out(paths):
     return packs, left_out
 
 
-def names_of(archive):
-    """None where there is none, or no whole one."""
+def members_of(archive):
+    """(name, size, when it was made) of each; None where there is no archive, or no whole one."""
     try:
         with tarfile.open(archive) as opened:
-            return opened.getnames()
+            return [(member.name, member.size, round(member.mtime, 3)) for member in opened]
     except (OSError, EOFError, tarfile.TarError):
         return None
+
+
+def looks_of(stat):
+    return stat.st_size, round(stat.st_mtime, 3)
 
 
 def ends_of_logs(out):

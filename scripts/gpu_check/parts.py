@@ -103,8 +103,8 @@ class Parts:
 
     # --- is it fast? ---
 
-    def do_bench(self, _, name):
-        return measuring.bench(self.session, self.place(), name)
+    def do_bench(self, part, name):
+        return measuring.bench(self.session, self.place(), name, part.hopper)
 
     def do_torch(self, _, words=()):
         return measuring.torch(self.session, *words)

@@ -18,6 +18,7 @@ class Part:
     needed: bool = False  # by others, so that it keeps its place after a kill
     hopper: bool = False  # with attention's kernels for Hopper, and on a Hopper only
     arguments: dict = dataclasses.field(default_factory=dict)
+    spare: bool = False  # only if time is left
 
 
 @dataclasses.dataclass
@@ -50,7 +51,7 @@ def load(other=None):
     wanted = changes.get("only", names)
     stages = []
     for stage in described["stages"]:
-        parts = [part_of({**part, **changes.get("parts", {}).get(part["name"], {})}, stage["name"])
+        parts = [part_of({**part, **changes.get("parts", {}).get(part["name"], {})}, stage)
                  for part in stage["parts"] if part["name"] in wanted]
         stages.append(Stage(stage["name"], stage["minutes"], stage["about"], parts))
     return Plan({**described["sizes"], **changes.get("sizes", {})}, stages)
@@ -58,8 +59,8 @@ def load(other=None):
 
 def part_of(words, stage):
     seconds = words["seconds"]
-    return Part(words["name"], stage, words["do"], seconds, words.get("limit", 2 * seconds + 30), words.get("always", False),
-                words.get("needed", False), words.get("hopper", False), words.get("with", {}))
+    return Part(words["name"], stage["name"], words["do"], seconds, words.get("limit", 2 * seconds + 30), words.get("always", False),
+                words.get("needed", False), words.get("hopper", False), words.get("with", {}), stage["minutes"] is None)
 
 
 def clock(seconds):

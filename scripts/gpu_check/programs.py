@@ -11,18 +11,20 @@ import shutil
 import subprocess
 
 from . import machine
-from .session import LONG, Failure, Skip, last_words, unpack
+from .session import LONG, Failure, Skip, last_words, unpack_once
 from .training import Job, train
 
 PRESET = "cuda"
 TARGETS = ("spillway", "spillway_cuda", "tests_cuda_gpu")  # what needs a GPU, and nothing else
 COMPILER_BYTES = 1_500_000_000  # of memory, one compiler
 
-# A header of each library, and the Debian package that has it.
-HEADERS = (("boost/graph/compressed_sparse_row_graph.hpp", "libboost-dev"), ("catch2/catch.hpp", "catch2"),
-           ("CLI/CLI.hpp", "libcli11-dev"), ("fmt/format.h", "libfmt-dev"), ("glpk.h", "libglpk-dev"),
-           ("cblas.h", "libopenblas-pthread-dev"), ("toml++/toml.h", "libtomlplusplus-dev"), ("liburing.h", "liburing-dev"),
-           ("numa.h", "libnuma-dev"), ("xxhash.h", "libxxhash-dev"), ("nlohmann/json.hpp", "nlohmann-json3-dev"), ("zlib.h", "zlib1g-dev"))
+# A header of each library, the library itself where it is more than headers, and the Debian package that has both.
+LIBRARIES = (("boost/graph/compressed_sparse_row_graph.hpp", None, "libboost-dev"), ("catch2/catch.hpp", None, "catch2"),
+             ("CLI/CLI.hpp", None, "libcli11-dev"), ("fmt/format.h", "libfmt", "libfmt-dev"), ("glpk.h", "libglpk", "libglpk-dev"),
+             ("cblas.h", "libopenblas", "libopenblas-pthread-dev"), ("toml++/toml.h", None, "libtomlplusplus-dev"),
+             ("liburing.h", "liburing", "liburing-dev"), ("numa.h", "libnuma", "libnuma-dev"), ("xxhash.h", "libxxhash", "libxxhash-dev"),
+             ("nlohmann/json.hpp", None, "nlohmann-json3-dev"), ("zlib.h", "libz", "zlib1g-dev"))
+HEADERS_IN_BUNDLE = ("libfmt",)  # of which a bundle has the headers only
 
 
 class Programs:
@@ -49,14 +51,12 @@ class Programs:
         """That of the prebuilt program; a .tgz is unpacked into OUT."""
         if self.prebuilt.is_dir():
             return self.prebuilt
-        target = self.out / "prebuilt"
-        if not dry and not list(target.glob("*/MANIFEST")):
-            shutil.rmtree(target, ignore_errors=True)
-            unpack(self.prebuilt, target)
-        found = list(target.glob("*/MANIFEST"))
-        if not found and not dry:
+        if dry:
+            return self.out / "prebuilt" / "gpu-prebuilt"
+        found = unpack_once(self.prebuilt, self.out / "prebuilt")
+        if not found:
             raise Failure(f"{self.prebuilt} is no archive of scripts/gpu-bundle --prebuilt: it holds no MANIFEST")
-        return found[0].parent if found else target / "gpu-prebuilt"
+        return found
 
 
 def tests_of(session):
@@ -144,23 +144,44 @@ def jobs(cores, limit):
     return max(1, min(cores, int(limit // COMPILER_BYTES))) if limit else cores
 
 
-def missing_headers(bundle):
-    folders = [pathlib.Path(bundle) / "include"] if bundle else [pathlib.Path("/usr/include"), pathlib.Path("/usr/local/include"),
-                                                                 *pathlib.Path("/usr/include").glob("*-linux-gnu")]
+def roots(bundle):
+    return [pathlib.Path(bundle)] if bundle else [pathlib.Path("/usr"), pathlib.Path("/usr/local")]
+
+
+def missing_here(bundle):
+    """What a build needs and does not find: headers and libraries, each with its package."""
+    missing = []
+    for header, library, package in LIBRARIES:
+        if not has_header(bundle, header):
+            missing.append(f"{header} ({package})")
+        if library and not (bundle and library in HEADERS_IN_BUNDLE) and not has_library(bundle, library):
+            missing.append(f"{library}.so or {library}.a ({package})")
+    return missing
+
+
+def has_header(bundle, header):
+    folders = [root / "include" for root in roots(bundle)]
+    folders += [found for folder in folders for found in folder.glob("*-linux-gnu")]
+    return any((found / header).exists() for folder in folders for found in (folder, folder / "openblas-pthread"))
+
+
+def has_library(bundle, library):
+    """One to link with: installed, that is libglpk.so or libglpk.a; in a bundle libglpk.so.40, too."""
+    folders = [root / name for root in roots(bundle) for name in ("lib", "lib64")]
+    folders += [found for folder in folders for found in folder.glob("*-linux-gnu")]
     folders += [folder / "openblas-pthread" for folder in folders]
-    return [f"{header} ({package})" for header, package in HEADERS if not any((folder / header).exists() for folder in folders)]
+    patterns = [f"{library}.a", f"{library}.so"] + ([f"{library}.so.*"] if bundle else [])
+    return any(any(folder.glob(pattern)) for folder in folders for pattern in patterns)
 
 
 def unpack_bundle(session, bundle):
     """A folder as it is; a .tgz unpacked into OUT/bundle."""
     if not bundle or not bundle.is_file() or session.dry:
         return bundle
-    target = session.out / "bundle"
-    unpack(bundle, target)
-    folders = [path.parent for path in target.rglob("MANIFEST")]
-    if not folders:
+    found = unpack_once(bundle, session.out / "bundle")
+    if not found:
         raise Failure(f"{bundle} is no archive of scripts/gpu-bundle: it holds no MANIFEST")
-    return folders[0]
+    return found
 
 
 def build(session, programs, gpu):
@@ -176,7 +197,7 @@ def build(session, programs, gpu):
     nvcc = machine.find_tool("nvcc")
     if nvcc and not shutil.which("nvcc") and "CUDACXX" not in os.environ:
         settings["CUDACXX"] = nvcc  # CMake looks on PATH alone
-    without_tests = any("catch2" in header for header in missing_headers(bundle))  # scripts/build leaves them out then
+    without_tests = not has_header(bundle, "catch2/catch.hpp")  # scripts/build leaves them out then
     # As a person would type it.
     words = ["env", *(f"{name}={value}" for name, value in settings.items())]
     finished = session.run([*words, script, PRESET, *TARGETS[:2 if without_tests else 3]], LONG)
@@ -189,7 +210,7 @@ def advice(bundle, nvcc):
     """What is missing here, and how to do without."""
     said = "" if nvcc else ("; there is no nvcc: name one as CUDACXX, or bring a program built elsewhere "
                             "(scripts/gpu-bundle --prebuilt)")
-    missing = missing_headers(bundle)
+    missing = missing_here(bundle)
     if missing:
         said += (f"; missing here: {', '.join(missing)}: make a folder of them where there is a network "
                  "(scripts/gpu-bundle FILE.tgz) and give it as --bundle FILE.tgz; the program alone: "

@@ -14,7 +14,7 @@ from .machine import folder_name
 from .packs import restore
 from .session import FORMAT, PASSED, Failure
 from .training import median
-from .verdicts import MISSED, best_of_torch, verdicts
+from .verdicts import MISSED, best_of_torch, torch_name, verdicts
 
 BEGIN = "<!-- made by scripts/gpu-report: begin -->"
 END = "<!-- made by scripts/gpu-report: end -->"
@@ -123,7 +123,7 @@ def figures_table(facts):
         what = "; ".join(text for text in (figure["what"], figure.get("note", "")) if text)
         best = figure.get("best_of_eight")
         of_best = f"{number(best['ratio'])} ({best['what']})" if best else ""
-        rate, backend = torch.get(figure["name"].removeprefix("gpu/"), (None, ""))
+        rate, backend = torch.get(torch_name(figure), (None, ""))
         rows.append((code(figure["name"]), what, f"{number(figure['value'])} {figure['unit']}",
                      number(figure["roofline"]), number(figure["ratio"]), of_best, held,
                      f"{number(rate)} ({backend.lower().replace('_attention', '')})" if rate else ""))

@@ -2,15 +2,18 @@
 
 A part is a function that runs commands. What it found out goes into `facts`, what became of it into `parts`; both are in
 OUT/summary.json, which is written before and after every part, and packed (packs.py). So a call that is killed loses no
-more than the part under way. A part that was under way when a call was killed is tried once more, after all others.
+more than the part under way. What was not tried yet comes first; a part that was under way when a call was killed is tried
+once more after that, and last comes again what failed.
 """
 
 import ctypes
 import fnmatch
+import hashlib
 import json
 import os
 import pathlib
 import shlex
+import shutil
 import signal
 import subprocess
 import tarfile
@@ -20,6 +23,7 @@ PASSED, FAILED, SKIPPED, LEFT, RUNNING = "passed", "FAILED", "skipped", "left", 
 FORMAT = 2
 LONG = 600  # seconds: more than any part has, whose own limit ends a command
 MOST_KILLS = 2  # of calls in which one part was under way
+LAST = 4  # rank of a part that failed
 
 
 class Failure(Exception):
@@ -81,12 +85,10 @@ class Session:
             known = {}
         if known.get("format") == FORMAT:
             self.summary = known
-        for entry in self.summary["parts"]:
+        for index, entry in enumerate(self.summary["parts"]):
             if entry["result"] == RUNNING:
-                entry["kills"] = entry.get("kills", 0) + 1
-                entry["result"] = LEFT if entry["kills"] < MOST_KILLS else FAILED
-                entry["note"] = f"it was under way when a call was killed ({entry['kills']} of {MOST_KILLS})"
                 self.summary["spent_seconds"] += entry["expected"]
+                self.summary["parts"][index] = killed(entry)
 
     def spent(self):
         return self.spent_before + time.monotonic() - self.began
@@ -119,8 +121,31 @@ class Session:
     # --- parts ---
 
     def order(self, parts):
-        """That of the plan; what a killed call was at comes last, for it may have been the reason, unless others need it."""
-        return sorted(parts, key=lambda part: bool((self.entry(part.name) or {}).get("kills")) and not part.needed)
+        """By rank, and in each as in the plan. No part is begun as long as another call can do what this one left of a
+        lower rank: the minutes are for that."""
+        ranks = {part.name: self.rank(part) for part in parts}  # before any of them is done in this call
+        for part in sorted(parts, key=lambda part: ranks[part.name]):
+            if self.another_call_helps(parts, [other for other in parts if ranks[other.name] < ranks[part.name]]):
+                return
+            yield part
+
+    def rank(self, part):
+        """0 for what was not tried yet; what a killed call was at comes after that, for it may have been the reason; then
+        what is done if time is left; last what failed, for it would fail again. What others need keeps its place."""
+        known = self.entry(part.name) or {}
+        if part.needed:
+            return 0
+        return LAST if known.get("result") == FAILED else 2 * part.spare + bool(known.get("kills"))
+
+    def another_call_helps(self, parts, among=None):
+        """Whether one of the parts that was left fits into the minutes that are left, after what every call begins with."""
+        room = self.budget - self.spent() - sum(part.seconds for part in parts if part.always)
+        return any(self.result_of(part.name) == LEFT and self.due(part) and (0 if part.always else self.least(part)) <= room
+                   for part in (parts if among is None else among))
+
+    def least(self, part):
+        """The seconds that have to be left for a part to be begun: what it is expected to take, unless no call has so much."""
+        return max(min(5, 0.9 * self.seconds), min(part.seconds, 0.9 * self.seconds))
 
     def due(self, part):
         """What passed is not done again; what failed, and what was skipped, is. What was under way in two calls that
@@ -142,15 +167,16 @@ class Session:
             return
         self.commands, began = [], time.monotonic()
         self.part_deadline = began + part.limit
-        kills = (self.entry(part.name) or {}).get("kills", 0)
+        before = self.entry(part.name) or {}
         entry = {"stage": part.stage, "name": part.name, "result": RUNNING, "seconds": 0, "expected": part.seconds, "note": "",
-                 "commands": [], "kills": kills}
+                 "commands": [], "kills": before.get("kills", 0)}
+        known = before if before.get("result") in (PASSED, FAILED) else None  # in an earlier call, and it is done again
         result, note = PASSED, ""
         with open(self.out / "logs" / (file_name(part.name) + ".log"), "w") as self.log:
             try:
-                if self.time_left() < max(min(5, 0.9 * self.seconds), min(part.seconds, 0.9 * self.seconds)):
+                if self.time_left() < self.least(part):
                     raise OutOfTime("too little time was left")
-                self.put(entry)
+                self.put({**entry, "before": known} if known else entry)
                 note = function() or ""
             except OutOfTime as error:
                 result, note = LEFT, str(error)
@@ -165,8 +191,8 @@ class Session:
                 result, note = FAILED, f"{type(error).__name__}: {error}"
         self.part_deadline = None
         seconds = round(time.monotonic() - began, 1)
-        self.put({**entry, "result": result, "seconds": seconds, "note": note,
-                  "commands": list(dict.fromkeys(self.commands))[:12]})
+        ended = {**entry, "result": result, "seconds": seconds, "note": note, "commands": list(dict.fromkeys(self.commands))[:12]}
+        self.put(known if known and result == LEFT else ended)  # for want of time, nothing new was learnt
         self.saved()
         self.speak(f"   {result:<8} {part.name} ({seconds:g} s){': ' + note if note else ''}")
 
@@ -281,6 +307,29 @@ def finish(argv, seconds, environment, folder, watch=None):
             except subprocess.TimeoutExpired:
                 pass  # it hangs in the driver, where no signal reaches it: the others can still be tried
     return Finished(process.returncode, out_path.read_text(errors="replace"), err_path.read_text(errors="replace"), late)
+
+
+def killed(entry):
+    """What becomes of a part that was under way when a call was killed. One that was done again keeps its result."""
+    kills = entry.get("kills", 0) + 1
+    if "before" in entry:
+        return {**entry["before"], "kills": kills}
+    return {**entry, "kills": kills, "result": LEFT if kills < MOST_KILLS else FAILED,
+            "note": f"it was under way when a call was killed ({kills} of {MOST_KILLS})"}
+
+
+def unpack_once(archive, folder):
+    """The folder in the archive's that has its MANIFEST; None: there is none. Each archive has a folder of its own, named by
+    its digest, which is there only when it is whole, so that neither an older archive nor a kill leaves its files for this
+    one's; those of others are removed."""
+    target = folder / hashlib.sha256(archive.read_bytes()).hexdigest()[:16]
+    if not target.exists():
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        fresh = folder / "part"
+        unpack(archive, fresh)
+        fresh.replace(target)
+    return next((path.parent for path in sorted(target.glob("*/MANIFEST"))), None)
 
 
 def file_name(part):

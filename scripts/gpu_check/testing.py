@@ -266,7 +266,7 @@ def sanitizer_words(tool, program, tests_to_run):
 
 def sanitizer_works(session):
     """Some machines refuse it: said once, before minutes are spent on it."""
-    words = sanitizer_words("memcheck", tests_of(session), SMALLEST)
+    words = sanitizer_words("memcheck", tests_of(session), catch_name(SMALLEST))
     if session.dry:
         session.run(words, 60)
         return ""
@@ -275,11 +275,14 @@ def sanitizer_works(session):
         raise Skip("compute-sanitizer is not installed")
     finished = session.run(words, 60)
     refused = re.search(r"^.*not supported.*$", finished.out + finished.err, re.MULTILINE)
-    session.facts["sanitizer"] = refused.group().strip() if refused else "works" if finished.code == 0 else last_words(finished)
+    done = [name for name, (passed, _, _) in parse_results(finished.out).items() if passed is not None]
     if refused:
+        session.facts["sanitizer"] = refused.group().strip()
         raise Skip(f"this machine refuses compute-sanitizer: {session.facts['sanitizer']}")
-    if finished.code != 0:
+    if finished.code != 0 or not done:
+        session.facts["sanitizer"] = last_words(finished) if finished.code != 0 else f'no test ended: "{SMALLEST}"'
         raise Failure(session.facts["sanitizer"])
+    session.facts["sanitizer"] = "works"
     return "compute-sanitizer works here"
 
 

@@ -13,7 +13,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(ROOT / "scripts"))
 
-from gpu_check import plan, training  # noqa: E402
+from gpu_check import plan, testing, training  # noqa: E402
 
 
 def output(*words):
@@ -57,6 +57,14 @@ class DryRun(unittest.TestCase):
             for word in words:
                 if word.startswith("--"):
                     self.assertIn(word, known[words[0]], shlex.join(words))
+
+    def test_the_test_that_compute_sanitizer_is_tried_with_is_there(self):
+        """One that needs no more than a kernel."""
+        found = [tags for path in (ROOT / "tests" / "cuda").glob("*.cpp")
+                 for name, tags in re.findall(r'TEST_CASE\("([^"]+)",\s*"([^"]*)"\)', path.read_text()) if name == testing.SMALLEST]
+        self.assertEqual(found, ["[kernels]"])
+        asked = [shlex.split(line) for line in self.lines if " --tool memcheck " in line]
+        self.assertIn(testing.catch_name(testing.SMALLEST), asked[0])
 
     def test_models_and_policies_are_those_of_the_program(self):
         policies = [policy["name"] for policy in json.loads(output(self.program, "policies", "--json").stdout)["policies"]]

@@ -13,7 +13,7 @@ import unittest.mock
 
 from helpers import GPU, HERE, Case
 
-from gpu_check import machine, measuring, packs, plan, predicting, programs, report, testing, training
+from gpu_check import machine, measuring, packs, plan, predicting, programs, report, session, testing, training
 from gpu_check.parts import Parts
 from gpu_check.session import FAILED, PASSED, SKIPPED
 
@@ -167,15 +167,60 @@ mkdir -p "${{{{0%/*}}}}/../build/cuda/tests"; cp {HERE}/stand_in/spillway "${{{{
         """1.5 GB each; what is free at the moment is not asked."""
         self.assertEqual([programs.jobs(16, limit) for limit in (None, 128e9, 8e9, 1e9)], [16, 16, 5, 1])
 
-    def test_headers_that_are_missing_are_named_with_their_package(self):
-        (self.folder / "include" / "fmt").mkdir(parents=True)
-        (self.folder / "include" / "fmt" / "format.h").write_text("")
-        missing = programs.missing_headers(self.folder)
-        self.assertNotIn("fmt/format.h (libfmt-dev)", missing)
-        self.assertIn("liburing.h (liburing-dev)", missing)
+    def test_headers_and_libraries_that_are_missing_are_named_with_their_package(self):
+        """A bundle with the headers of two and the libraries of two: libfmt is of headers only there, libglpk has a version."""
+        for name in ("include/fmt/format.h", "include/liburing.h", "lib/libglpk.so.40", "lib/libnuma.a"):
+            (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (self.folder / name).write_text("")
+        missing = programs.missing_here(self.folder)
+        self.assertFalse([line for line in missing if "fmt" in line], missing)
+        self.assertEqual([line for line in missing if "uring" in line], ["liburing.so or liburing.a (liburing-dev)"])
+        self.assertEqual([line for line in missing if "glpk" in line or "numa" in line],
+                         ["glpk.h (libglpk-dev)", "numa.h (libnuma-dev)"])
         said = programs.advice(self.folder, None)
-        for words in ("there is no nvcc", "liburing.h (liburing-dev)", "--bundle FILE.tgz", "-DSPILLWAY_TESTS=OFF"):
+        for words in ("there is no nvcc", "liburing.so or liburing.a (liburing-dev)", "--bundle FILE.tgz", "-DSPILLWAY_TESTS=OFF"):
             self.assertIn(words, said)
+
+    def test_an_installed_library_is_one_that_can_be_linked(self):
+        """libglpk.so.40 comes with a program that was built elsewhere; libglpk.so with libglpk-dev."""
+        folder = self.folder / "lib" / "x86_64-linux-gnu"
+        folder.mkdir(parents=True)
+        with unittest.mock.patch.object(programs, "roots", lambda bundle: [self.folder]):
+            for name, there in (("libglpk.so.40", False), ("libglpk.so", True)):
+                (folder / name).write_text("")
+                self.assertEqual(programs.has_library(None, "libglpk"), there, name)
+
+    def archive(self, name, content, folder="gpu-prebuilt"):
+        """A .tgz as scripts/gpu-bundle --prebuilt makes it."""
+        source = self.folder / "source" / folder
+        source.mkdir(parents=True, exist_ok=True)
+        (source / "MANIFEST").write_text("prebuilt 1\n")
+        (source / "spillway").write_text(content)
+        packs.pack(self.folder / name, [(source, folder)])
+        return self.folder / name
+
+    def test_a_newer_program_takes_the_place_of_an_older_one(self):
+        """In the same OUT; by what is in the archive, whatever its name. One that is there is not unpacked again."""
+        old, new = self.archive("old.tgz", "old"), self.archive("new.tgz", "new")
+        for archive, content in ((old, "old"), (new, "new"), (old, "old")):
+            found = programs.Programs(self.folder, self.folder, prebuilt=archive)
+            self.assertEqual(found.first().read_text(), content)
+            self.assertEqual(len(list((self.folder / "prebuilt").iterdir())), 1)
+        found.first().write_text("tried")
+        self.assertEqual(found.first().read_text(), "tried")
+
+    def test_a_program_that_was_unpacked_by_half_is_unpacked_again(self):
+        """The call is killed while it unpacks, when the MANIFEST is there and the program is not."""
+        archive = self.archive("prebuilt.tgz", "whole")
+
+        def half(_, folder):
+            (folder / "gpu-prebuilt").mkdir(parents=True)
+            (folder / "gpu-prebuilt" / "MANIFEST").write_text("prebuilt 1\n")
+            raise KeyboardInterrupt
+
+        with unittest.mock.patch.object(session, "unpack", half), self.assertRaises(KeyboardInterrupt):
+            programs.Programs(self.folder, self.folder, prebuilt=archive).first()
+        self.assertEqual(programs.Programs(self.folder, self.folder, prebuilt=archive).first().read_text(), "whole")
 
     def test_a_sanitizer_that_finds_something_is_a_failure(self):
         """Two tests with the tag, one with a comma in its name. The tool ends with 99 where a test is bad, and with 0 where
@@ -207,6 +252,22 @@ echo '{xml_of("a, b", "")}'; [[ $MOOD == unreached ]] || echo '{xml_of("good", "
         self.assertEqual(self.do(session, "probe", lambda: testing.sanitizer_works(session)), SKIPPED)
         self.assertIn("this machine refuses compute-sanitizer: ========= Error: Device not supported", self.said[-1])
 
+    def test_the_sanitizer_works_where_it_ran_a_test(self):
+        """The test is asked for by its name, whose comma would mean "or"; a tool that ends well without it says nothing."""
+        tests = self.stand_in("tests_cuda_gpu", f"""
+[[ $1 == 'Column sums of no rows are zero\\, or leave what there was' ]] || exit 0
+[[ $MOOD == none ]] || echo '{xml_of("Column sums of no rows are zero, or leave what there was", "")}'""")
+        self.stand_in("compute-sanitizer", 'exec "${@:9}"')
+        self.environment(PATH=f"{self.folder}/tools:{os.environ['PATH']}", MOOD="good")
+        session = self.session()
+        session.program = tests.parent / "spillway"
+        probe = lambda: testing.sanitizer_works(session)  # noqa: E731
+        self.assertEqual(self.do(session, "good", probe), PASSED, self.said)
+        self.assertEqual(session.facts["sanitizer"], "works")
+        self.environment(MOOD="none")
+        self.assertEqual(self.do(session, "none", probe), FAILED)
+        self.assertIn('no test ended: "Column sums of no rows are zero', self.said[-1])
+
     def test_no_gpu_is_said_in_one_line(self):
         message = "spillway: --device cuda: there is no CUDA GPU here: cudaErrorNoDevice"
         for text, result in ((f"echo '{message}' >&2; echo '  hint: use --device cpu' >&2; exit 4", PASSED),
@@ -215,6 +276,17 @@ echo '{xml_of("a, b", "")}'; [[ $MOOD == unreached ]] || echo '{xml_of("good", "
             session = self.session()
             session.program = self.stand_in("spillway", f'[[ -z ${{CUDA_VISIBLE_DEVICES-unset}} ]] || exit 9\n{text}\n')
             self.assertEqual(self.do(session, "no gpu", lambda: testing.no_gpu(session), always=True), result, self.said)
+
+    def test_both_kinds_of_attention_have_figures_of_their_own(self):
+        """The program follows the environment, as training does."""
+        parts = self.parts("exit 1")
+        parts.session.program, parts.starts = self.stand_in("spillway", """
+echo '{"figures": [{"name": "gpu/attention/a", "what": "'${SPILLWAY_CUDA_ATTENTION:-mma}'"}]}'"""), True
+        for one in plan.load(HERE / "tiny_plan.json").parts:
+            if one.name.startswith("bench gpu/attention"):
+                parts.do(one)
+        self.assertEqual([(figure["name"], figure["what"]) for figure in parts.session.facts["figures"]],
+                         [("gpu/attention/a", "mma"), ("gpu/attention/a with wgmma", "wgmma")])
 
     def test_a_pytorch_that_breaks_off_leaves_the_figures_before(self):
         """A line cut in half is none; one that was not done is counted."""

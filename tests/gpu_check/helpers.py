@@ -1,5 +1,7 @@
 """What the tests of gpu-check share: the modules under test, stand-ins, and a Session with parts of any name."""
 
+import importlib.machinery
+import importlib.util
 import os
 import pathlib
 import shutil
@@ -16,6 +18,24 @@ from gpu_check.plan import Part  # noqa: E402
 from gpu_check.session import Session  # noqa: E402
 
 GPU = {"name": "NVIDIA Stand-in", "compute_capability": "9.0", "memory_mib": 1000, "free_mib": 500, "driver": "1"}
+
+
+class Clock:
+    """In place of the module `time`, where nobody is to wait."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def monotonic(self):
+        return self.now
+
+
+def script():
+    """scripts/gpu-check as a module."""
+    loader = importlib.machinery.SourceFileLoader("gpu_check_script", str(ROOT / "scripts" / "gpu-check"))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("gpu_check_script", loader))
+    loader.exec_module(module)
+    return module
 
 
 def part(name, seconds=5, limit=None, **more):

@@ -1,5 +1,8 @@
 """The plan is what is promised, sessions keep to their times, and what is packed stays within its limits."""
 
+import contextlib
+import io
+import math
 import os
 import pathlib
 import re
@@ -11,11 +14,13 @@ import time
 import unittest
 import unittest.mock
 
-from helpers import HERE, ROOT, Case, part
+from helpers import HERE, ROOT, Case, Clock, part, script
 
-from gpu_check import packs, plan, shapes
+from gpu_check import packs, plan, session as sessions, shapes
 from gpu_check.parts import Parts
-from gpu_check.session import FAILED, LEFT, PASSED, RUNNING, Finished, last_words
+from gpu_check.session import FAILED, LEFT, PASSED, RUNNING, Failure, Finished, OutOfTime, last_words
+
+MINUTES, CALL_MINUTES = 30, 9.5  # of a lent machine
 
 
 class Planned(unittest.TestCase):
@@ -30,6 +35,9 @@ class Planned(unittest.TestCase):
             for one in stage.parts:
                 self.assertGreaterEqual(one.limit, one.seconds)
                 self.assertLess(one.limit, 600, one.name)  # a lent machine's calls end after ten minutes
+        first = [one for stage in stages[:4] for one in stage.parts]
+        calls = math.ceil(MINUTES / CALL_MINUTES)
+        self.assertLessEqual(sum(one.seconds * (calls if one.always else 1) for one in first), 60 * MINUTES)
 
     def test_every_part_has_a_name_of_its_own_and_something_to_do(self):
         parts = plan.load().parts
@@ -41,8 +49,9 @@ class Planned(unittest.TestCase):
         """The groups of tests in the order in which one rests on the other, Hopper's last; then both kinds of attention."""
         names = [one.name for one in plan.load().parts]
         wanted = ["machine", "start", "build", "tests matmul", "tests kernels", "tests attention", "tests step", "tests policies",
-                  "tests resume", "tests hopper", "mfu gpt2-124m", "mfu gpt2-124m with wgmma", "bench gpu/matmul", "torch", "mfu gpt2-1.5b",
-                  "calibrate", "zero-infinity roomy", "large greedysnake", "memcheck"]
+                  "tests resume", "tests hopper", "mfu gpt2-124m", "mfu gpt2-124m with wgmma", "bench gpu/matmul",
+                  "bench gpu/attention", "torch", "bench gpu/attention with wgmma", "mfu gpt2-1.5b", "calibrate",
+                  "zero-infinity roomy", "large greedysnake", "memcheck"]
         self.assertEqual([name for name in names if name in wanted], wanted)
         large = next(one for one in plan.load().parts if one.name == "mfu gpt2-1.5b").arguments
         self.assertGreaterEqual(large["batch"], 64)
@@ -58,7 +67,7 @@ class Planned(unittest.TestCase):
 
     def test_times_are_sums_of_what_comes_before(self):
         seconds = [at for at, _ in plan.times(plan.load())]
-        self.assertEqual(seconds[:4], [0, 40, 100, 100])
+        self.assertEqual(seconds[:4], [0, 20, 50, 50])
         self.assertEqual([plan.clock(value) for value in (0, 61, 605)], ["0:00", "1:01", "10:05"])
 
     def test_the_tiny_plan_changes_sizes_and_leaves_nothing_out(self):
@@ -88,6 +97,116 @@ class Planned(unittest.TestCase):
         self.assertEqual((shapes.HEADS, shapes.TOKENS), ((64, 128), (1024, 2048, 4096)))
         # 32 sequences of 1024 tokens, 32 heads of 64: 4 T^2 / 2 D H S.
         self.assertEqual(shapes.attention_flops(32, 32, 1024, 64), 32 * 2 * 1024 * 1024 * 2048)
+
+
+class Simulated(Case):
+    """Calls of a lent machine by a clock that does not run: parts take what they are expected to, and those that fail nearly
+    all that they may."""
+
+    parts = plan.load().parts
+    wanted = [one.name for one in parts if one.stage != "more"]
+
+    def setUp(self):
+        super().setUp()
+        self.clock, self.done, self.script, self.minutes = Clock(), [], script(), MINUTES
+        patch = unittest.mock.patch.object(sessions, "time", self.clock)
+        patch.start()
+        self.addCleanup(patch.stop)
+
+    def spend(self, session, one, fails):
+        takes, allowed = (0.9 * one.limit if fails else one.seconds), session.time_left()
+        self.clock.now += min(takes, allowed)
+        if takes > allowed:
+            raise OutOfTime("the call is over")
+        self.done.append(one.name)
+        if fails:
+            raise Failure("it does not hold")
+
+    def call(self, failing=()):
+        """Its exit code."""
+        session = self.session(60 * CALL_MINUTES, budget=60 * self.minutes)
+        session.facts["tests"] = {}
+        for one in session.order(self.parts):
+            session.do(one, lambda one=one: self.spend(session, one, one.name in failing))
+        with contextlib.redirect_stdout(io.StringIO()):
+            return self.script.conclude(session, self.parts, self.folder / "packed", False)
+
+    def calls(self, failing=()):
+        """Exit codes of as many as are asked for."""
+        codes = [self.call(failing)]
+        while codes[-1] == self.script.UNFINISHED:
+            self.assertLess(len(codes), 10)
+            codes.append(self.call(failing))
+        return codes
+
+    def test_where_all_goes_as_expected_all_stages_but_the_last_are_done_in_the_minutes(self):
+        codes = self.calls()
+        self.assertEqual(codes, [75, 75, 75, 3])
+        session = self.session()
+        self.assertEqual([name for name in self.wanted if session.result_of(name) != PASSED], [])
+        self.assertLessEqual(session.spent(), 60 * MINUTES)
+
+    def test_what_fails_is_not_repeated_before_all_else_was_tried(self):
+        """Five parts of the stage `right` that fail would take most of each call. Half an hour is too little for all others;
+        where there is more they are done, and a call after that repeats what failed."""
+        failing = ["tests matmul", "tests kernels", "tests attention", "tests step", "tests policies"]
+        for self.minutes in (MINUTES, 3 * MINUTES):
+            shutil.rmtree(self.folder)
+            self.done.clear()
+            self.assertEqual(self.calls(failing)[-1], 1)
+            self.call(failing)
+            first_repeated = next((place for place, name in enumerate(self.done) if name in failing and name in self.done[:place]), None)
+            before = self.done[:first_repeated]
+            for name in self.wanted if first_repeated else ("mfu gpt2-1.5b", "torch", "parity", "calibrate", "deep-optimizer-states roomy"):
+                self.assertIn(name, before)
+            self.assertEqual(first_repeated is not None, self.minutes > MINUTES)
+
+    def test_what_failed_is_repeated_once_nothing_else_is_left(self):
+        session = self.session()
+        for name, result in (("bad", FAILED), ("good", PASSED), ("long", LEFT)):
+            session.put({"stage": "right", "name": name, "result": result, "seconds": 1, "note": ""})
+        parts = [part("bad"), part("good"), part("long", seconds=60), part("new")]
+        self.assertEqual([one.name for one in session.order(parts)], ["good", "long", "new"])
+        session.budget = 50  # of which the long one needs more
+        self.assertEqual([one.name for one in session.order(parts)], ["good", "long", "new", "bad"])
+        session.budget, parts[0].needed = 600, True
+        self.assertEqual([one.name for one in session.order(parts)], ["bad", "good", "long", "new"])
+
+    def test_another_call_is_asked_for_only_where_it_can_do_more(self):
+        """A part of 180 s was left. Each call begins with 50 s of others, so 230 s have to be left of the minutes."""
+        for spent, code in ((1500, 75), (1580, 3), (1675, 3), (1799, 3)):
+            session = self.session(60 * CALL_MINUTES, budget=60 * MINUTES)
+            session.summary["parts"] = [{"stage": "predicted", "name": "large greedysnake", "result": LEFT, "seconds": 0, "note": ""}]
+            session.spent_before = spent
+            with contextlib.redirect_stdout(io.StringIO()):
+                self.assertEqual(self.script.conclude(session, self.parts, self.folder / "packed", False), code, spent)
+
+    def test_what_passed_stays_so_where_there_is_no_time_to_do_it_again(self):
+        """Also where the call that did it again was killed."""
+        self.do(self.session(), "start", lambda: "it starts", always=True)
+        session = self.session(budget=3)
+        self.do(session, "start", lambda: self.fail("there is no time"), always=True)
+        self.assertEqual(session.entry("start")["note"], "it starts")
+        session = self.session()
+
+        def kill():
+            raise KeyboardInterrupt
+
+        with self.assertRaises(KeyboardInterrupt):
+            self.do(session, "start", kill, always=True)
+        self.assertEqual(session.result_of("start"), RUNNING)
+        self.assertEqual(self.session().result_of("start"), PASSED)
+
+    def test_what_failed_stays_so_where_there_is_no_time_to_do_it_again(self):
+        def fail():
+            raise Failure("it does not hold")
+
+        self.do(self.session(), "bad", fail)
+        self.assertEqual(self.do(self.session(budget=3), "bad", lambda: self.fail("there is no time")), FAILED)
+        self.assertEqual(self.session().entry("bad")["note"], "it does not hold")
+        self.assertEqual(self.do(self.session(), "bad", lambda: "it holds"), PASSED)
+        # What passed and fails in a later call has failed, for that one may be on another machine.
+        self.assertEqual(self.do(self.session(), "bad", fail, always=True), FAILED)
 
 
 class Remembered(Case):
@@ -255,6 +374,16 @@ class Packed(Case):
         self.write("traces/b.json.gz", 1000)
         self.pack()
         self.assertEqual(self.packed()["traces-1.tgz"], ["results/traces/a.json.gz", "results/traces/b.json.gz"])
+
+    def test_a_trace_that_was_made_again_is_packed_again(self):
+        """With the same size, with another, and with none of it changed."""
+        for content in (b"first", b"again", b"a longer one"):
+            (self.folder / "traces").mkdir(exist_ok=True)
+            (self.folder / "traces" / "a.json.gz").write_bytes(content)
+            self.pack()
+            with tarfile.open(self.folder / "packed" / "traces-1.tgz") as archive:
+                self.assertEqual(archive.extractfile("results/traces/a.json.gz").read(), content)
+            time.sleep(0.01)
 
     def test_long_logs_travel_by_their_ends(self):
         (self.folder / "logs").mkdir()

@@ -120,6 +120,26 @@ class Report(unittest.TestCase):
             self.assertEqual(self.verdict(sentence, met), verdicts.MET, sentence)
             self.assertEqual(self.verdict(sentence, missed), verdicts.MISSED, sentence)
 
+    def test_attention_is_held_to_by_the_better_of_its_kinds(self):
+        """The kind whose worst shape is better; PyTorch's best is 400 TFLOP/s at the first."""
+        def wgmma(*values, mma=200):
+            def change(summary):
+                figures, best = summary["facts"]["figures"], {"name": "attention/other", "backend": "FLASH", "tflops": 100}
+                summary["facts"]["torch"]["figures"].append(best)
+                figures[1]["value"] = mma
+                figures += [{**figures[1], "name": f"{name} with wgmma", "value": value}
+                            for name, value in zip((figures[1]["name"], "gpu/attention/other"), values)]
+            return change
+
+        for change, verdict in ((wgmma(340, 85), verdicts.MET), (wgmma(399, 84), verdicts.MISSED),
+                                (wgmma(399, 84, mma=340), verdicts.MET), (wgmma(190, 100, mma=339), verdicts.MISSED)):
+            self.assertEqual(self.verdict("attention, of PyTorch's", change), verdict)
+        summary = self.summary()
+        wgmma(360, 85)(summary)
+        row = next(row for row in verdicts.verdicts(summary) if "attention, of PyTorch's" in row["sentence"])
+        self.assertEqual(row["measured"], "2 of 2; worst 85 %: gpu/attention/other with wgmma")
+        self.assertRegex(report.markdown(summary), r"other with wgmma`.*100 \(flash\)")
+
     def test_without_pytorch_its_attention_is_not_measured(self):
         def failed(summary):
             del summary["facts"]["torch"]
