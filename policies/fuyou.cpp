@@ -143,98 +143,46 @@ class Fuyou : public Policy {
     return all;
   }
 
-  void setup(Program& program) override {
-    const Problem& problem = program.problem();
-    state_.emplace(program);
-    state_bytes_ = problem.state_bytes();
-    groups_ = optimizer_groups(problem.model, most_elements_);
-    for (int unit = 0; unit < state_->units(); ++unit) {
-      state_->place_parameters(
-          unit, unit == state_->embedding() ? Placement{.gpu = 1} : Placement{.ssd = 1});
+  bool derives() const override { return true; }
+  Plan plan(const Problem& problem) const override {
+    Plan plan;
+    plan.parameters.rest = plan.optimizer_state.rest = {.ssd = 1};
+    plan.parameters.gpu_ahead = static_cast<int>(pass_.gpu_ahead);
+    plan.parameters.backward_gpu_ahead = static_cast<int>(*pass_.backward_gpu_ahead);
+    plan.gradients.on_gpu = false;
+    plan.optimizer_state.ahead = static_cast<int>(places_) - 1;
+    plan.optimizer_state.slots = static_cast<int>(places_);
+    plan.checkpoints.rest = {.host = 1 - pass_.checkpoints_on_ssd, .ssd = pass_.checkpoints_on_ssd};
+    plan.checkpoints.gpu_ahead = static_cast<int>(pass_.activations_gpu_ahead);
+    plan.saved.saves = saved_tensors(problem);
+    plan.saved.slots = std::max(static_cast<int>(pass_.activations_gpu_ahead) + 1, 2);
+    plan.saved.recomputes_output = pass_.recomputes_output;
+    plan.optimizer.blocking = pipeline_ == Pipeline::naive;
+    if (most_elements_ > 0) {
+      plan.optimizer.group = UpdateGroup::at_most;
+      plan.optimizer.elements = most_elements_;
     }
-    std::vector<std::uint64_t> most(places_, 0);
-    for (std::size_t g = 0; g < groups_.size(); ++g) {
-      for (const OptimizerPart& part : groups_[g])
-        state_->place_optimizer(part.unit, part.first, part.elements, {.ssd = 1});
-      most[g % places_] = std::max(most[g % places_], elements_of(groups_[g]));
-    }
-    for (const std::uint64_t elements : most) {
-      if (elements == 0) continue;  // fewer groups than places
-      slots_.push_back(
-          program.persistent(Tier::host, elements * state_bytes_, BufferKind::optimizer_state));
-    }
-    pass_.host_accumulator = [this](int unit) { return state_->gradient_buffer(Tier::host, unit); };
-    pass_.saves = saved_tensors(problem);
-    pass_.places = saved_places(program, pass_);
+    return plan;
   }
 
-  void emit_step(Program& program, int step) override {
-    LookAhead<Updates> updates(groups_.size(), places_ - 1,
-                               [&](std::size_t g) { return begin(g); });
-    std::vector<Gradient> gradients(static_cast<std::size_t>(state_->units()));
-    std::size_t done = 0;
-    const auto run_complete = [&] {
-      while (done < groups_.size() && is_complete(groups_[done], gradients)) {
-        update(program, step, updates, done, gradients);
-        ++done;
+  void step(Step& step) const override {
+    for (const int m : step.ascending()) {
+      const bool last = m + 1 == step.micro_batches();
+      for (const int layer : step.upward()) step.forward(layer, m);
+      for (const int layer : step.downward()) {
+        step.backward(layer, m);
+        if (last && pipeline_ != Pipeline::serial) step.update(layer);
       }
-    };
-    emit_horizontal_pass(program, *state_, step, pass_,
-                         [&](int unit, Slice gradient, Slice head_gradient) {
-                           gradients[static_cast<std::size_t>(unit)] = {gradient, head_gradient};
-                           if (pipeline_ != Pipeline::serial) run_complete();
-                         });
-    if (pipeline_ != Pipeline::serial) return;
-    program.at(step, Phase::optimizer);
-    program.barrier();
-    run_complete();
-    program.barrier();
+    }
+    if (pipeline_ == Pipeline::serial) {
+      step.wait();
+      for (const int layer : step.downward()) step.update(layer);
+    }
+    step.update(step.embedding());
+    if (pipeline_ == Pipeline::serial) step.wait();
   }
 
  private:
-  using Updates = std::vector<ModelState::Update>;  // by part of a group
-  struct Gradient {
-    Slice own, head;
-  };
-
-  static bool is_complete(const OptimizerGroup& group, const std::vector<Gradient>& gradients) {
-    // From the last one, which is what is missing longest.
-    return std::all_of(group.rbegin(), group.rend(), [&](const OptimizerPart& part) {
-      return gradients[static_cast<std::size_t>(part.unit)].own.valid();
-    });
-  }
-
-  // Reads the state of a group into its place, which the group `places_` before it must have left.
-  Updates begin(std::size_t g) {
-    const Slice slot = slots_[g % places_];
-    std::uint64_t used = 0;
-    Updates updates;
-    for (const OptimizerPart& part : groups_[g]) {
-      updates.push_back(state_->begin_update(part.unit, part.first, part.elements,
-                                             slot.part(used, part.elements * state_bytes_)));
-      used += part.elements * state_bytes_;
-    }
-    return updates;
-  }
-
-  void update(Program& program, int step, LookAhead<Updates>& updates, std::size_t g,
-              const std::vector<Gradient>& gradients) {
-    // The naive handler runs on the thread that launches the GPU's work, which waits for the read
-    // and for AdamW; the write goes on under the next group's backward, and the next read waits
-    // for it.
-    const auto wait = [&] {
-      if (pipeline_ == Pipeline::naive) program.barrier();
-    };
-    wait();
-    for (const ModelState::Update& one : updates.at(g)) {
-      const Gradient& gradient = gradients[static_cast<std::size_t>(one.unit)];
-      const auto part_of = [&](Slice whole) {
-        return whole.valid() ? state_->gradient_part(whole, one.first, one.elements) : Slice{};
-      };
-      state_->finish_update(one, part_of(gradient.own), part_of(gradient.head), step, wait);
-    }
-  }
-
   // By block, what forward saves for backward.
   std::vector<std::uint8_t> saved_tensors(const Problem& problem) const {
     const std::int64_t blocks = problem.model.layers;
@@ -263,6 +211,17 @@ class Fuyou : public Policy {
         blocks);
   }
 
+  // Bytes of optimizer state in host memory.
+  double state_slots(const Problem& problem) const {
+    std::vector<std::uint64_t> most(places_, 0);
+    const auto groups = optimizer_groups(problem.model, most_elements_);
+    for (std::size_t g = 0; g < groups.size(); ++g)
+      most[g % places_] = std::max(most[g % places_], elements_of(groups[g]));
+    double bytes = 0;
+    for (const std::uint64_t elements : most) bytes += static_cast<double>(elements * problem.state_bytes());
+    return bytes;
+  }
+
   // Host memory first for parameters on their way, optimizer state and gradients (MEM_avail).
   double host_memory_left(const Problem& problem) const {
     const auto block = static_cast<double>(unit_elements(problem.model, 0));
@@ -271,7 +230,7 @@ class Fuyou : public Policy {
     const bool keeps_gradients = problem.workload.micro_batches() > 1 ||
                                  pipeline_ == Pipeline::serial || problem.workload.updates_wait();
     double used = 0;
-    for (const Slice& slot : slots_) used += static_cast<double>(slot.bytes);
+    used += state_slots(problem);
     const auto staged = static_cast<double>(pass_.host_ahead + pass_.gpu_ahead + 1);
     used += (staged + static_cast<double>(places_)) * block * width;
     used += (keeps_gradients ? static_cast<double>(problem.model.layers) : 3.0) * block * gradient;
@@ -310,12 +269,9 @@ class Fuyou : public Policy {
   Pipeline pipeline_ = Pipeline::optimized;
   bool overflow_auto_ = true;
   Swap swap_;
-  std::uint64_t most_elements_ = 0, state_bytes_ = 0;
+  std::uint64_t most_elements_ = 0;
   std::size_t places_ = 2;
   HorizontalOptions pass_;
-  std::optional<ModelState> state_;
-  std::vector<OptimizerGroup> groups_;
-  std::vector<Slice> slots_;  // places for optimizer state in host memory
 };
 
 }  // namespace

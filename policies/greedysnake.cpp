@@ -113,6 +113,36 @@ class GreedySnake : public Policy {
     return all;
   }
 
+  bool derives() const override { return !bulk_synchronous_; }
+  Plan plan(const Problem& problem) const override {
+    const double state_ssd = optimizer_ssd_.value_or(0), parameters_ssd = parameters_ssd_.value_or(0);
+    const double checkpoints_ssd = checkpoints_ssd_.value_or(0);
+    Plan plan;
+    plan.parameters.rest = {.host = 1 - parameters_ssd, .ssd = parameters_ssd};
+    plan.optimizer_state.rest = {.host = 1 - state_ssd, .ssd = state_ssd};
+    plan.checkpoints.rest = {.host = 1 - checkpoints_ssd, .ssd = checkpoints_ssd};
+    plan.checkpoints.host_ahead = static_cast<int>(problem.workload.micro_batches());
+    plan.activation_gradients.on_gpu = gradients_gpu_.value_or(0);
+    plan.saved.saves.assign(static_cast<std::size_t>(problem.model.layers), saved_none);
+    plan.saved.saves.back() = saved_all;
+    plan.saved.recomputes_output = options_.recomputes_output;
+    return plan;
+  }
+
+  void step(Step& step) const override {
+    const double alpha = alpha_.value_or(0);
+    const auto order = [&](int layer) { return options_.snake ? step.snake(layer) : step.ascending(); };
+    for (const int layer : step.upward()) {
+      step.update(layer, {0, alpha});
+      for (const int m : order(layer)) step.forward(layer, m);
+    }
+    for (const int layer : step.downward()) {
+      for (const int m : order(layer)) step.backward(layer, m);
+      step.update(layer, {alpha, 1});
+    }
+    step.update(step.embedding());
+  }
+
   void setup(Program& program) override {
     options_.checkpoints_ssd = checkpoints_ssd_.value_or(0);
     options_.gradients_gpu = gradients_gpu_.value_or(0);

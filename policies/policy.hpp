@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "policies/movement/plan.hpp"
+#include "policies/movement/step.hpp"
 #include "policies/program.hpp"
 
 namespace spillway {
@@ -41,10 +43,13 @@ class Policy {
   virtual std::vector<PolicyOptions> placements() const { return {{}}; }
   // The same where they depend on the problem; build_schedule asks for these.
   virtual std::vector<PolicyOptions> placements_for(const Problem&) const { return placements(); }
-  // Where each model state lives. Called once, first.
-  virtual void setup(Program& program) = 0;
-  // One training step, in program order.
-  virtual void emit_step(Program& program, int step) = 0;
+  // Where everything rests, how far ahead it is fetched, what is kept for backward.
+  virtual Plan plan(const Problem&) const { return {}; }
+  // The order of work of one step.
+  virtual void step(Step&) const {}
+  virtual bool derives() const { return false; }
+  virtual void setup(Program&) {}
+  virtual void emit_step(Program&, int) {}
   // Brings every parameter up to date after the last step.
   virtual void emit_epilogue(Program&) {}
 };

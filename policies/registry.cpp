@@ -9,6 +9,7 @@
 #include "base/errors.hpp"
 #include "base/units.hpp"
 #include "policies/builtin.hpp"
+#include "policies/movement/residency.hpp"
 #include "policies/policy.hpp"
 
 namespace spillway {
@@ -85,6 +86,17 @@ Program emit(const Problem& problem, Policy& policy, int steps,
              Recording recording = Recording::all) {
   policy.check(problem);
   Program program(problem, recording);
+  if (policy.derives()) {
+    const Plan plan = policy.plan(problem);
+    Step step(problem, plan);
+    for (int s = 0; s < steps; ++s) {
+      step.begin(s);
+      policy.step(step);
+      step.end();
+    }
+    emit_work(program, plan, step.finish());
+    return program;
+  }
   policy.setup(program);
   for (int step = 0; step < steps; ++step) {
     policy.emit_step(program, step);

@@ -17,7 +17,7 @@ class Resident : public Policy {
     const OptionReader read(about, options);
     const int recompute = read.choice("recompute", {"off", "needed", "full"});
     saves_ = recompute == 0;
-    pass_.recomputes_output = recompute == 2;
+    recomputes_output_ = recompute == 2;
   }
 
   PolicyInfo info() const override {
@@ -32,34 +32,27 @@ class Resident : public Policy {
               {"needed", "full"}}}};
   }
 
-  void setup(Program& program) override {
-    state_.emplace(program);
-    if (saves_) {
-      pass_.saves.assign(static_cast<std::size_t>(program.problem().model.layers), saved_all);
-    }
-    for (int unit = 0; unit < state_->units(); ++unit) {
-      state_->place_parameters(unit, {.gpu = 1});
-      state_->place_optimizer(unit, {.gpu = 1});
-    }
+  bool derives() const override { return true; }
+  Plan plan(const Problem& problem) const override {
+    Plan plan;
+    plan.parameters.rest = plan.optimizer_state.rest = plan.checkpoints.rest = {.gpu = 1};
+    plan.optimizer.gpu_stride = 1;
+    plan.saved.recomputes_output = recomputes_output_;
+    if (saves_) plan.saved.saves.assign(static_cast<std::size_t>(problem.model.layers), saved_all);
+    return plan;
   }
 
-  void emit_step(Program& program, int step) override {
-    std::vector<std::pair<Slice, Slice>> gradients(static_cast<std::size_t>(state_->units()));
-    emit_horizontal_pass(program, *state_, step, pass_,
-                         [&](int unit, Slice gradient, Slice head_gradient) {
-                           gradients[static_cast<std::size_t>(unit)] = {gradient, head_gradient};
-                         });
-    program.at(step, Phase::optimizer);
-    for (int unit = 0; unit < state_->units(); ++unit) {
-      const auto& [gradient, head_gradient] = gradients[static_cast<std::size_t>(unit)];
-      state_->finish_update(state_->begin_update(unit), gradient, head_gradient, step);
+  void step(Step& step) const override {
+    for (const int m : step.ascending()) {
+      for (const int layer : step.upward()) step.forward(layer, m);
+      for (const int layer : step.downward()) step.backward(layer, m);
     }
+    for (const int layer : step.upward()) step.update(layer);
+    step.update(step.embedding());
   }
 
  private:
-  bool saves_ = true;
-  HorizontalOptions pass_;
-  std::optional<ModelState> state_;
+  bool saves_ = true, recomputes_output_ = false;
 };
 
 }  // namespace

@@ -1,0 +1,310 @@
+#include "policies/movement/activations.hpp"
+
+#include <algorithm>
+
+#include "base/errors.hpp"
+
+namespace spillway {
+
+namespace {
+
+// The share `fraction` of `of`, to the nearest whole.
+int share(double fraction, int of) {
+  return of <= 0 ? 0 : static_cast<int>(fraction * of + 0.5);
+}
+
+}  // namespace
+
+Activations::Activations(Program& program, const Plan& plan, const Work& work,
+                         const Timetable& times)
+    : program_(program),
+      plan_(plan),
+      work_(work),
+      times_(times),
+      layers_(static_cast<int>(program.problem().model.layers)),
+      micro_batches_(static_cast<int>(program.problem().workload.micro_batches())),
+      checkpoint_bytes_(checkpoint_bytes(program.problem())),
+      checkpoints_(index(layers_, 0)),
+      gradients_(static_cast<std::size_t>(micro_batches_)) {
+  const Problem& problem = program.problem();
+  for (int layer = 0; layer < layers_; ++layer)
+    layouts_.push_back(saved_layout(problem, saves(layer), problem.workload.micro_batch));
+  const auto saves_nothing = [](const auto& layout) { return layout.empty(); };
+  if (!std::all_of(layouts_.begin(), layouts_.end(), saves_nothing)) saved_.resize(index(layers_, 0));
+  if (plan.checkpoints.rest.ssd > 0) place_on_ssd();
+  if (plan.saved.slots == 0) return;
+  std::uint64_t most = 0;
+  for (int layer = 0; layer < layers_; ++layer)
+    most = std::max(most, saved_bytes(problem, saves(layer)));
+  for (int slot = 0; most > 0 && slot < std::min(plan.saved.slots, layers_); ++slot)
+    slots_.push_back(program.persistent(Tier::gpu, most, BufferKind::saved));
+}
+
+// Where several micro-batches of a layer run in a row, the inner ones rest on the SSD: those at the
+// ends of the row are used again first, or still on their way. Where they run one by one, the
+// layers that were first do: backward uses them last (Ratel, ICDE 2025, section IV-D). A tensor goes as a whole.
+void Activations::place_on_ssd() {
+  const double fraction = plan_.checkpoints.rest.ssd;
+  items_on_ssd_.assign(index(layers_, 0), 0);
+  bool in_rows = false;
+  for (const Turn& turn : times_.turns()) {
+    if (turn.step > 0 || turn.backward) break;
+    in_rows = in_rows || turn.end - turn.begin > 1;
+  }
+  if (in_rows) {
+    const int margin = plan_.checkpoints.margin;
+    for (int layer = 0; layer + 1 < layers_; ++layer) {
+      for (int m = 0; m < micro_batches_; ++m) {
+        const VisitId made = times_.forward(0, std::max(0, layer - 1), m);
+        const Turn& turn = times_.turns()[times_.turn_of(made)];
+        const int position = static_cast<int>(made - turn.begin);
+        const int inner = static_cast<int>(turn.end - turn.begin) - 2 * margin;
+        if (position >= margin && position < margin + share(fraction, inner))
+          items_on_ssd_[index(layer, m)] = static_cast<std::uint8_t>(
+              1 + layouts_[static_cast<std::size_t>(layer)].size());
+      }
+    }
+    return;
+  }
+  std::vector<std::pair<int, double>> items;  // layer, bytes
+  double all = 0;
+  for (int layer = 0; layer + 1 < layers_; ++layer) {
+    items.emplace_back(layer, static_cast<double>(checkpoint_bytes_));
+    for (const SavedLayout& tensor : layouts_[static_cast<std::size_t>(layer)])
+      items.emplace_back(layer, static_cast<double>(tensor.bytes));
+  }
+  for (const auto& [layer, bytes] : items) all += bytes;
+  double before = 0;
+  for (const auto& [layer, bytes] : items) {
+    if (before + bytes / 2 > fraction * all) break;
+    for (int m = 0; m < micro_batches_; ++m) ++items_on_ssd_[index(layer, m)];
+    before += bytes;
+  }
+}
+
+Slice Activations::gpu_buffer(BufferKind kind, int layer, int micro_batch) {
+  return program_.buffer(Tier::gpu, checkpoint_bytes_, kind, layer, micro_batch);
+}
+
+bool Activations::gradient_stays(int micro_batch) const {
+  const int on_gpu = share(plan_.activation_gradients.on_gpu, micro_batches_);
+  // Those at the ends of a row are handed from layer to layer anyway.
+  return (micro_batch + micro_batches_ - 1) % micro_batches_ < on_gpu;
+}
+
+// -- results --------------------------------------------------------------------------------------
+
+Slice Activations::make_input(VisitId v) {
+  const Visit& visit = work_.visits[v];
+  return make_checkpoint(v, 0, visit.micro_batch);
+}
+
+Slice Activations::make_output(VisitId v) {
+  const Visit& visit = work_.visits[v];
+  if (visit.kind == VisitKind::forward)
+    return make_checkpoint(v, visit.layer + 1, visit.micro_batch);
+  Tensor& gradient = gradients_[micro_batch(v)];
+  gradient = {};
+  gradient.gpu = gpu_buffer(BufferKind::checkpoint, visit.layer + 1, visit.micro_batch);
+  return gradient.gpu;
+}
+
+Slice Activations::make_checkpoint(VisitId v, int layer, int m) {
+  Tensor& made = checkpoints_[index(layer, m)];
+  made = {};
+  made.gpu = gpu_buffer(BufferKind::checkpoint, layer, m);
+  const int step = work_.visits[v].step;
+  const VisitId forward = times_.forward(step, layer, m), backward = times_.backward(step, layer, m);
+  if (!stays(v, forward) || !stays(forward, backward))
+    leaving_.push_back({What::checkpoint, layer, m, v, made.gpu});
+  return made.gpu;
+}
+
+Slice Activations::make_saved(VisitId v) {
+  const Visit& visit = work_.visits[v];
+  const std::uint8_t mask = saves(visit.layer);
+  if (mask == saved_none) return {};
+  Saved& made = saved_[index(visit.layer, visit.micro_batch)];
+  made = {};
+  made.gpu = saved_memory(visit.layer, visit.micro_batch);
+  if (!stays(v, times_.backward(visit.step, visit.layer, visit.micro_batch)))
+    leaving_.push_back({What::saved, visit.layer, visit.micro_batch, v, made.gpu});
+  return made.gpu;
+}
+
+Slice Activations::saved_memory(int layer, int m) {
+  const std::uint64_t bytes = saved_bytes(program_.problem(), saves(layer));
+  if (slots_.empty()) return program_.buffer(Tier::gpu, bytes, BufferKind::saved, layer, m);
+  return slots_[static_cast<std::size_t>(layer) % slots_.size()].part(0, bytes);
+}
+
+Slice Activations::saved(VisitId v) const {
+  const Visit& visit = work_.visits[v];
+  if (saves(visit.layer) == saved_none) return {};
+  return saved_[index(visit.layer, visit.micro_batch)].gpu;
+}
+
+// -- leaving the GPU ------------------------------------------------------------------------------
+
+void Activations::leave(VisitId v) {
+  while (!leaving_.empty() && (v == no_visit || leaving_.front().made < v)) send(0);
+  if (v == no_visit) return;
+  const Visit& visit = work_.visits[v];
+  if (visit.kind != VisitKind::forward) {
+    const VisitId next =
+        visit.layer == 0 ? no_visit
+                         : times_.backward(visit.step, visit.layer - 1, visit.micro_batch);
+    Tensor& gradient = gradients_[micro_batch(v)];
+    if (next != no_visit && !gradient_stays(visit.micro_batch) && next != v + 1) {
+      leaving_.push_back({What::gradient, visit.layer - 1, visit.micro_batch, v, gradient.gpu});
+      gradient.gpu = {};
+    }
+    // Nobody needs them any more.
+    checkpoints_[index(visit.layer, visit.micro_batch)] = {};
+    if (!saved_.empty()) saved_[index(visit.layer, visit.micro_batch)] = {};
+    return;
+  }
+  const VisitId backward = times_.backward(visit.step, visit.layer, visit.micro_batch);
+  Tensor& input = checkpoints_[index(visit.layer, visit.micro_batch)];
+  if (!stays(v, backward)) input.gpu = {};
+  if (input.ssd.valid() && !is_read_by(v, backward)) input.host = {};
+}
+
+void Activations::send_if_leaving(What what, int layer, int micro_batch) {
+  for (std::size_t k = 0; k < leaving_.size(); ++k) {
+    const Leaving& one = leaving_[k];
+    if (one.what == what && one.layer == layer && one.micro_batch == micro_batch) return send(k);
+  }
+}
+
+void Activations::send(std::size_t k) {
+  const Leaving one = leaving_[k];
+  leaving_.erase(leaving_.begin() + static_cast<std::ptrdiff_t>(k));
+  const int step = work_.visits[one.made].step;
+  if (one.what == What::gradient) {
+    gradients_[static_cast<std::size_t>(one.micro_batch)].host =
+        to_host(one.gpu, BufferKind::activation_gradient, -1, one.micro_batch);
+    return;
+  }
+  const std::size_t on_ssd = items_on_ssd(one.layer, one.micro_batch);
+  const VisitId backward = times_.backward(step, one.layer, one.micro_batch);
+  if (one.what == What::checkpoint) {
+    Tensor& tensor = checkpoints_[index(one.layer, one.micro_batch)];
+    tensor.host = to_host(one.gpu, BufferKind::checkpoint, one.layer, one.micro_batch);
+    const VisitId forward = times_.forward(step, one.layer, one.micro_batch);
+    if (on_ssd == 0 || is_read_by(forward, backward)) return;
+    tensor.ssd = to_ssd(tensor.host, BufferKind::checkpoint, one.layer, one.micro_batch);
+    if (forward <= one.made) tensor.host = {};
+    return;
+  }
+  Saved& saved = saved_[index(one.layer, one.micro_batch)];
+  for (const SavedLayout& part : layouts_[static_cast<std::size_t>(one.layer)]) {
+    Tensor tensor;
+    tensor.host = to_host(one.gpu.part(part.offset, part.bytes), BufferKind::saved, one.layer,
+                          one.micro_batch);
+    saved.parts.push_back(tensor);
+    if (saved.parts.size() >= on_ssd || is_read_by(one.made, backward)) continue;
+    saved.parts.back().ssd = to_ssd(tensor.host, BufferKind::saved, one.layer, one.micro_batch);
+    saved.parts.back().host = {};
+  }
+  saved.gpu = {};
+}
+
+Slice Activations::to_host(Slice from, BufferKind kind, int layer, int micro_batch) {
+  const Slice host = program_.buffer(Tier::host, from.bytes, kind, layer, micro_batch);
+  program_.copy(from, host, layer, micro_batch);
+  return host;
+}
+
+Slice Activations::to_ssd(Slice from, BufferKind kind, int layer, int micro_batch) {
+  const Slice ssd = program_.buffer(Tier::ssd, from.bytes, kind, layer, micro_batch);
+  program_.copy(from, ssd, layer, micro_batch);
+  return ssd;
+}
+
+// -- coming back ----------------------------------------------------------------------------------
+
+void Activations::fetch(VisitId v) {
+  const auto end = static_cast<VisitId>(work_.visits.size());
+  const auto gpu_ahead = static_cast<VisitId>(plan_.checkpoints.gpu_ahead);
+  const auto host_ahead = static_cast<VisitId>(plan_.checkpoints.host_ahead);
+  for (; next_read_ < end && next_read_ <= v + gpu_ahead + host_ahead; ++next_read_)
+    read_for(next_read_);
+  const auto waits = [&](VisitId visit) { return !fetch_for(visit, v); };
+  late_.erase(std::remove_if(late_.begin(), late_.end(), [&](VisitId visit) { return !waits(visit); }),
+              late_.end());
+  for (; next_fetch_ < end && next_fetch_ <= v + gpu_ahead; ++next_fetch_) {
+    if (waits(next_fetch_)) late_.push_back(next_fetch_);
+  }
+}
+
+void Activations::read(Tensor& tensor, BufferKind kind, int layer, int micro_batch) {
+  if (!tensor.ssd.valid() || tensor.host.valid()) return;
+  tensor.host = program_.buffer(Tier::host, tensor.ssd.bytes, kind, layer, micro_batch);
+  program_.copy(tensor.ssd, tensor.host, layer, micro_batch);
+}
+
+void Activations::read_for(VisitId v) {
+  const Visit& visit = work_.visits[v];
+  if (visit.kind != VisitKind::backward) return;
+  const std::size_t at = index(visit.layer, visit.micro_batch);
+  read(checkpoints_[at], BufferKind::checkpoint, visit.layer, visit.micro_batch);
+  if (saved_.empty()) return;
+  for (Tensor& part : saved_[at].parts)
+    read(part, BufferKind::saved, visit.layer, visit.micro_batch);
+}
+
+// What visit `v` needs and is not on the GPU; false where some of it is still to be made, by a visit
+// from `now` on.
+bool Activations::fetch_for(VisitId v, VisitId now) {
+  const Visit& visit = work_.visits[v];
+  const int l = visit.layer, m = visit.micro_batch;
+  const std::size_t at = index(l, m);
+  const auto bring = [&](Tensor& tensor, BufferKind kind) {
+    read(tensor, kind, l, m);
+    SPILLWAY_ASSERT(tensor.host.valid(), "an activation that is needed is somewhere");
+    tensor.gpu = gpu_buffer(kind, l, m);
+    program_.copy(tensor.host, tensor.gpu, l, m);
+  };
+  if (visit.kind != VisitKind::backward) {
+    if (l == 0) return true;
+    const VisitId made = times_.forward(visit.step, l - 1, m);
+    if (made >= now) return stays(made, v);
+    if (checkpoints_[at].gpu.valid() && stays(made, v)) return true;
+    send_if_leaving(What::checkpoint, l, m);
+    bring(checkpoints_[at], BufferKind::checkpoint);
+    return true;
+  }
+  const VisitId forward = times_.forward(visit.step, l, m);
+  const VisitId above = times_.backward(visit.step, l + 1, m);
+  const bool input_stays = stays(forward, v);
+  const bool gradient_is_there = gradient_stays(m) || above + 1 == v;
+  if (forward >= now || (above >= now && !gradient_is_there)) return false;
+  if (!input_stays) {
+    send_if_leaving(What::checkpoint, l, m);
+    if (!checkpoints_[at].gpu.valid()) bring(checkpoints_[at], BufferKind::checkpoint);
+  }
+  if (saves(l) != saved_none && !input_stays) {
+    send_if_leaving(What::saved, l, m);
+    if (!saved_[at].gpu.valid()) {
+      saved_[at].gpu = saved_memory(l, m);
+      std::size_t k = 0;
+      for (const SavedLayout& part : layouts_[static_cast<std::size_t>(l)]) {
+        Tensor& tensor = saved_[at].parts[k++];
+        read(tensor, BufferKind::saved, l, m);
+        program_.copy(tensor.host, saved_[at].gpu.part(part.offset, part.bytes), l, m);
+      }
+    }
+  }
+  if (!gradient_is_there) {
+    send_if_leaving(What::gradient, l, m);
+    Tensor& gradient = gradients_[static_cast<std::size_t>(m)];
+    if (!gradient.gpu.valid()) {
+      bring(gradient, BufferKind::activation_gradient);
+      gradient.host = {};
+    }
+  }
+  return true;
+}
+
+}  // namespace spillway

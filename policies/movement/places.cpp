@@ -1,0 +1,122 @@
+#include "policies/movement/places.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include "base/errors.hpp"
+
+namespace spillway {
+
+namespace {
+
+struct Range {
+  std::uint64_t first = 0, elements = 0;
+  bool delayed = false;
+};
+
+// The updates of a unit, ascending; together they are the unit.
+std::vector<std::vector<Range>> ranges_by_unit(const Problem& problem, const Work& work) {
+  std::vector<std::vector<Range>> all(static_cast<std::size_t>(problem.model.layers) + 1);
+  for (const Update& update : work.updates) {
+    // What the end of the program applies says nothing about when.
+    const bool delayed = update.gradient_step < update.step && update.step < work.steps;
+    for (std::uint32_t r = 0; r < update.range_count; ++r) {
+      const UpdateRange& range = work.ranges[update.first_range + r];
+      all[static_cast<std::size_t>(range.unit)].push_back({range.first, range.elements, delayed});
+    }
+  }
+  for (std::vector<Range>& ranges : all) {
+    std::sort(ranges.begin(), ranges.end(), [](const Range& a, const Range& b) {
+      return std::tuple(a.first, a.elements, !a.delayed) < std::tuple(b.first, b.elements, !b.delayed);
+    });
+    const auto alike = [](const Range& a, const Range& b) {
+      return a.first == b.first && a.elements == b.elements;
+    };
+    ranges.erase(std::unique(ranges.begin(), ranges.end(), alike), ranges.end());
+    for (std::size_t r = 1; r < ranges.size(); ++r) {
+      SPILLWAY_ASSERT(ranges[r].first == ranges[r - 1].first + ranges[r - 1].elements,
+                      "a policy cuts a unit the same way in every step");
+    }
+  }
+  return all;
+}
+
+// Ends of the shares of `elements` in gpu, host and ssd memory.
+std::array<std::uint64_t, 3> cuts(std::uint64_t elements, const Share& share) {
+  const std::uint64_t gpu = on_grid(elements, share.gpu);
+  const std::uint64_t ssd = std::min(elements - gpu, on_grid(elements, share.ssd));
+  return {gpu, elements - ssd, elements};
+}
+
+Tier memory_of(const std::array<std::uint64_t, 3>& ends, std::uint64_t at) {
+  return at < ends[0] ? Tier::gpu : at < ends[1] ? Tier::host : Tier::ssd;
+}
+
+Pieces cut(const std::vector<Range>& ranges, const Share& parameters, const Share& state) {
+  Pieces pieces;
+  for (const Range& range : ranges) {
+    const auto of_parameters = cuts(range.elements, parameters);
+    const auto of_state = cuts(range.elements, state);
+    std::vector<std::uint64_t> ends(of_parameters.begin(), of_parameters.end());
+    ends.insert(ends.end(), of_state.begin(), of_state.end());
+    std::sort(ends.begin(), ends.end());
+    std::uint64_t done = 0;
+    for (const std::uint64_t end : ends) {
+      if (end == done) continue;
+      Piece piece;
+      piece.first = range.first + done;
+      piece.elements = end - done;
+      piece.parameters_at = memory_of(of_parameters, done);
+      piece.state_at = memory_of(of_state, done);
+      piece.delayed = range.delayed;
+      pieces.push_back(piece);
+      done = end;
+    }
+  }
+  return pieces;
+}
+
+}  // namespace
+
+std::vector<Pieces> place_model_states(Program& program, const Plan& plan, const Work& work) {
+  const Problem& problem = program.problem();
+  const int layers = static_cast<int>(problem.model.layers);
+  const std::uint64_t parameter_bytes = problem.parameter_bytes(), state_bytes = problem.state_bytes();
+  const auto ranges = ranges_by_unit(problem, work);
+  std::vector<Pieces> all;
+  for (int unit = 0; unit <= layers; ++unit) {
+    const bool embedding = unit == layers;
+    const Share state = embedding ? plan.optimizer_state.embedding.value_or(plan.optimizer_state.rest)
+                                  : plan.optimizer_state.rest;
+    Pieces pieces = cut(ranges[static_cast<std::size_t>(unit)],
+                        embedding ? Share{.gpu = 1} : plan.parameters.rest, state);
+    // One buffer in each memory for each kind.
+    std::array<std::uint64_t, tier_count> parameters{}, states{};
+    for (const Piece& piece : pieces) {
+      parameters[static_cast<std::size_t>(piece.parameters_at)] += piece.elements * parameter_bytes;
+      states[static_cast<std::size_t>(piece.state_at)] += piece.elements * state_bytes;
+    }
+    std::array<Slice, tier_count> parameters_in, states_in;
+    for (std::size_t tier = 0; tier < tier_count; ++tier) {
+      const auto take = [&](std::uint64_t bytes, BufferKind kind) {
+        return bytes == 0 ? Slice{} : program.persistent(static_cast<Tier>(tier), bytes, kind, unit);
+      };
+      parameters_in[tier] = take(parameters[tier], BufferKind::parameters);
+      states_in[tier] = take(states[tier], BufferKind::optimizer_state);
+    }
+    for (Piece& piece : pieces) {
+      Slice& of_parameters = parameters_in[static_cast<std::size_t>(piece.parameters_at)];
+      Slice& of_state = states_in[static_cast<std::size_t>(piece.state_at)];
+      piece.parameters = of_parameters.part(0, piece.elements * parameter_bytes);
+      piece.state = of_state.part(0, piece.elements * state_bytes);
+      of_parameters.offset += piece.parameters.bytes;
+      of_state.offset += piece.state.bytes;
+      program.home(BufferKind::parameters, unit, piece.first, piece.elements, piece.parameters);
+      program.home(BufferKind::optimizer_state, unit, piece.first, piece.elements, piece.state);
+    }
+    all.push_back(std::move(pieces));
+  }
+  return all;
+}
+
+}  // namespace spillway

@@ -1,0 +1,94 @@
+// A plan: what a policy decides for one problem, as a value. Where tensors rest, how far ahead they
+// are fetched, what is kept for backward, how the optimizer takes the model. What is computed in
+// which order is said by Policy::step; every copy follows from both (residency.hpp).
+//
+// Distances are counted in visits and in turns. A visit is one layer on one micro-batch, forward or
+// backward; the last layer's forward and backward of a micro-batch are one visit. A turn is a row of
+// visits to the same layer.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "policies/gpt_layout.hpp"
+#include "policies/problem.hpp"
+
+namespace spillway {
+
+// Fractions of a tensor by memory, in this order from its first element; they add up to 1.
+struct Share {
+  double gpu = 0, host = 0, ssd = 0;
+  bool operator==(const Share&) const = default;
+};
+
+// What the optimizer takes at a time.
+enum class UpdateGroup : std::uint8_t {
+  calls,    // what each Step::update names
+  at_most,  // as many calls in a row as have `elements`; a larger one is cut into equal parts
+  tensors   // whole tensors, until there are `elements` (DeepSpeed's sub-groups)
+};
+
+// Which memory is used beyond what a plan needs.
+enum class Retention : std::uint8_t {
+  never,   // a tensor leaves the GPU after its use unless the next visit uses it
+  nearest  // what is used soonest stays, as much as memory holds
+};
+
+struct Plan {
+  // 16-bit parameters. Those of the embedding are always on the GPU.
+  struct {
+    Share rest{.host = 1};
+    int host_ahead = 2;  // turns between a read from the SSD and the copy to the GPU
+    int gpu_ahead = 1;   // turns between the copy to the GPU and the use
+    std::optional<int> backward_gpu_ahead;  // of uses in backward; empty: gpu_ahead
+  } parameters;
+
+  // Accumulators. Where a micro-batch leaves the sum for the next one.
+  struct {
+    bool on_gpu = true;
+  } gradients;
+
+  // fp32 master weights and moments.
+  struct {
+    Share rest{.host = 1};
+    std::optional<Share> embedding;  // empty: as rest
+    int ahead = 1;                   // updates between a read from the SSD and the use
+    int slots = 0;  // so many buffers in host memory take turns; 0: a buffer for each occasion
+  } optimizer_state;
+
+  // The inputs of layers, between forward and backward.
+  struct {
+    Share rest{.host = 1};  // gpu: 0 or 1
+    int host_ahead = 2;     // visits between a read from the SSD and the copy to the GPU
+    int gpu_ahead = 1;      // visits between the copy to the GPU and the use
+    // Micro-batches at each end of a layer's turn whose inputs are never on the SSD.
+    int margin = 2;
+  } checkpoints;
+
+  // Gradients of activations, between a layer's backward and the next one's.
+  struct {
+    double on_gpu = 0;  // fraction of the micro-batches whose gradient stays there
+  } activation_gradients;
+
+  // What forward saves inside layers: by layer, a mask of SavedTensor. It rests where checkpoints do.
+  struct {
+    std::vector<std::uint8_t> saves;
+    int slots = 0;  // GPU buffers that layers take in turns; 0: a buffer for each occasion
+    bool recomputes_output = true;  // where nothing is saved, recomputation re-runs the whole layer
+  } saved;
+
+  struct {
+    int gpu_stride = 0;  // every so many updates one runs on the GPU: 0 none, 1 all
+    // The thread that starts the GPU's work runs the optimizer: both wait for each other.
+    bool blocking = false;
+    UpdateGroup group = UpdateGroup::calls;
+    std::uint64_t elements = 0;
+  } optimizer;
+
+  Retention retention = Retention::never;
+};
+
+}  // namespace spillway

@@ -1,0 +1,193 @@
+#include "policies/movement/step.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/errors.hpp"
+#include "policies/gpt_layout.hpp"
+#include "policies/zero_tensors.hpp"
+
+namespace spillway {
+
+std::uint64_t on_grid(std::uint64_t elements, double fraction) {
+  const auto grid = static_cast<std::uint64_t>(element_alignment);
+  const double cells = static_cast<double>(elements / grid) * fraction;
+  return std::min(elements, static_cast<std::uint64_t>(std::llround(cells)) * grid);
+}
+
+Step::Step(const Problem& problem, const Plan& plan)
+    : problem_(problem),
+      plan_(plan),
+      layers_(static_cast<int>(problem.model.layers)),
+      micro_batches_(static_cast<int>(problem.workload.micro_batches())),
+      up_(static_cast<std::size_t>(micro_batches_)),
+      down_(static_cast<std::size_t>(micro_batches_)),
+      done_(static_cast<std::size_t>(layers_)),
+      gradients_(static_cast<std::size_t>(layers_) + 1) {}
+
+void Step::fail(const char* call, int layer, int micro_batch, const std::string& why) const {
+  bug("the order of work that a policy says", __FILE__, __LINE__,
+      fmt::format("step {}: {} of layer {}, micro-batch {}: {}", step_, call, layer, micro_batch,
+                  why));
+}
+
+void Step::begin(int step) {
+  step_ = step;
+  std::fill(up_.begin(), up_.end(), 0);
+  std::fill(down_.begin(), down_.end(), layers_ - 1);
+  std::fill(done_.begin(), done_.end(), 0);
+}
+
+void Step::end() {
+  close_group();
+  for (int m = 0; m < micro_batches_; ++m) {
+    if (down_[static_cast<std::size_t>(m)] >= 0)
+      fail("backward", down_[static_cast<std::size_t>(m)], m, "it is missing");
+  }
+  ++work_.steps;
+}
+
+void Step::add(VisitKind kind, int layer, int micro_batch) {
+  Visit visit;
+  visit.kind = kind;
+  visit.step = step_;
+  visit.layer = layer;
+  visit.micro_batch = micro_batch;
+  if (kind != VisitKind::forward) {
+    int& done = done_[static_cast<std::size_t>(layer)];
+    visit.starts_sum = done == 0;
+    visit.completes_sum = ++done == micro_batches_;
+    if (visit.starts_sum) start_sum(layer, micro_batch);
+    if (visit.completes_sum) gradients_[static_cast<std::size_t>(layer)] = {step_, {}, 0};
+    if (layer == 0 && visit.completes_sum)
+      gradients_[static_cast<std::size_t>(embedding())] = {step_, {}, 0};
+  }
+  work_.visits.push_back(visit);
+}
+
+void Step::start_sum(int layer, int micro_batch) {
+  const auto applied = [&](int unit) {
+    const Gradient& gradient = gradients_[static_cast<std::size_t>(unit)];
+    return gradient.step < 0 || gradient.applied == elements(unit);
+  };
+  if (!applied(layer)) fail("backward", layer, micro_batch, "its last gradient was not applied");
+  if (layer + 1 == layers_ && !applied(embedding()))
+    fail("backward", layer, micro_batch, "the embedding's last gradient was not applied");
+}
+
+std::uint64_t Step::elements(int unit) const {
+  return static_cast<std::uint64_t>(unit_elements(problem_.model, unit));
+}
+
+void Step::forward(int layer, int micro_batch) {
+  int& next = up_[static_cast<std::size_t>(micro_batch)];
+  if (next != layer) fail("forward", layer, micro_batch, fmt::format("layer {} is next", next));
+  ++next;
+  if (layer + 1 < layers_) add(VisitKind::forward, layer, micro_batch);
+}
+
+void Step::backward(int layer, int micro_batch) {
+  int& next = down_[static_cast<std::size_t>(micro_batch)];
+  if (up_[static_cast<std::size_t>(micro_batch)] != layers_)
+    fail("backward", layer, micro_batch, "its forward is not complete");
+  if (next != layer) fail("backward", layer, micro_batch, fmt::format("layer {} is next", next));
+  --next;
+  add(layer + 1 == layers_ ? VisitKind::last_layer : VisitKind::backward, layer, micro_batch);
+}
+
+void Step::update(int unit, Portion portion) {
+  const Gradient& gradient = gradients_[static_cast<std::size_t>(unit)];
+  const std::uint64_t first = on_grid(elements(unit), portion.from);
+  const std::uint64_t last = on_grid(elements(unit), portion.to);
+  if (gradient.step < 0 || first == last) return;
+  const bool begun = unit < layers_ && done_[static_cast<std::size_t>(unit)] > 0;
+  if (gradient.step < step_ && begun)
+    fail("update", unit, -1, "backward has begun the next gradient");
+  for (const auto& [from, to] : gradient.parts) {
+    if (first < to && from < last) fail("update", unit, -1, "a part of it was updated already");
+  }
+  apply(unit, first, last - first);
+}
+
+void Step::apply(int unit, std::uint64_t first, std::uint64_t count) {
+  Gradient& gradient = gradients_[static_cast<std::size_t>(unit)];
+  gradient.parts.emplace_back(first, first + count);
+  gradient.applied += count;
+  switch (plan_.optimizer.group) {
+    case UpdateGroup::calls:
+      add_range({unit, first, count}, gradient.step);
+      close_group();
+      return;
+    case UpdateGroup::tensors:
+      for (const TensorRun& tensor : unit_tensors(problem_.model, unit)) {
+        const std::uint64_t from = std::max(first, tensor.first);
+        const std::uint64_t to = std::min(first + count, tensor.first + tensor.elements);
+        if (from >= to) continue;
+        add_range({unit, from, to - from}, gradient.step);
+        if (group_elements_ >= plan_.optimizer.elements) close_group();
+      }
+      return;
+    case UpdateGroup::at_most:
+      break;
+  }
+  const std::uint64_t most = plan_.optimizer.elements;
+  if (group_elements_ + count > most) close_group();
+  const std::uint64_t pieces = (count + most - 1) / most;
+  const auto grid = static_cast<std::uint64_t>(element_alignment);
+  const std::uint64_t size =
+      std::max<std::uint64_t>(1, (count / grid + pieces - 1) / pieces) * grid;
+  for (std::uint64_t at = 0; at < count; at += size) {
+    if (at > 0) close_group();
+    add_range({unit, first + at, std::min(size, count - at)}, gradient.step);
+  }
+}
+
+void Step::add_range(const UpdateRange& range, int gradient_step) {
+  if (group_elements_ > 0 && group_gradient_step_ != gradient_step) close_group();
+  if (group_elements_ == 0) group_begin_ = work_.ranges.size();
+  group_gradient_step_ = gradient_step;
+  group_at_ = static_cast<VisitId>(work_.visits.size());
+  work_.ranges.push_back(range);
+  group_elements_ += range.elements;
+}
+
+void Step::close_group() {
+  if (group_elements_ == 0) return;
+  Update update;
+  update.step = step_;
+  update.gradient_step = group_gradient_step_;
+  update.at = group_at_;
+  update.first_range = static_cast<std::uint32_t>(group_begin_);
+  update.range_count = static_cast<std::uint32_t>(work_.ranges.size() - group_begin_);
+  work_.updates.push_back(update);
+  group_elements_ = 0;
+}
+
+void Step::wait() {
+  close_group();
+  work_.waits.push_back({step_, static_cast<VisitId>(work_.visits.size()),
+                         static_cast<std::uint32_t>(work_.updates.size())});
+}
+
+Work Step::finish() {
+  step_ = work_.steps;
+  for (int unit = 0; unit <= layers_; ++unit) {
+    Gradient& gradient = gradients_[static_cast<std::size_t>(unit)];
+    if (gradient.step < 0) continue;
+    std::sort(gradient.parts.begin(), gradient.parts.end());
+    std::vector<std::pair<std::uint64_t, std::uint64_t>> missing;
+    std::uint64_t done = 0;
+    for (const auto& [from, to] : gradient.parts) {
+      if (from > done) missing.emplace_back(done, from - done);
+      done = to;
+    }
+    if (done < elements(unit)) missing.emplace_back(done, elements(unit) - done);
+    for (const auto& [first, count] : missing) apply(unit, first, count);
+  }
+  close_group();
+  return std::move(work_);
+}
+
+}  // namespace spillway

@@ -1,0 +1,159 @@
+// Step: the order of work of one training step, as a policy says it. No copy, no buffer, no edge.
+//
+// The order is a sequential program: what a call needs has been computed by the calls before it. The
+// embedding runs with layer 0 and the loss with the last layer, whose forward waits for its backward.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "policies/movement/plan.hpp"
+#include "policies/problem.hpp"
+#include "policies/task.hpp"
+
+namespace spillway {
+
+// Part of a unit's elements, by fraction.
+struct Portion {
+  double from = 0, to = 1;
+};
+
+// Integers from `first` on, `count` of them, up or down.
+class Sequence {
+ public:
+  class Iterator {
+   public:
+    Iterator(int value, int by) : value_(value), by_(by) {}
+    int operator*() const { return value_; }
+    Iterator& operator++() {
+      value_ += by_;
+      return *this;
+    }
+    bool operator!=(const Iterator& other) const { return value_ != other.value_; }
+
+   private:
+    int value_, by_;
+  };
+  Sequence(int first, int count, bool down) : first_(first), count_(count), by_(down ? -1 : 1) {}
+  Iterator begin() const { return {first_, by_}; }
+  Iterator end() const { return {first_ + by_ * count_, by_}; }
+
+ private:
+  int first_, count_, by_;
+};
+
+// One layer on one micro-batch.
+enum class VisitKind : std::uint8_t {
+  forward,
+  backward,
+  last_layer  // forward, loss and backward of the last layer
+};
+struct Visit {
+  VisitKind kind = VisitKind::forward;
+  bool starts_sum = false;     // the first backward of the layer in this step
+  bool completes_sum = false;  // the last one
+  std::int32_t step = 0;
+  std::int32_t layer = 0;
+  std::int32_t micro_batch = 0;
+};
+using VisitId = std::uint32_t;
+
+// A run of a unit's elements that an update takes.
+struct UpdateRange {
+  int unit = 0;
+  std::uint64_t first = 0, elements = 0;
+  bool operator==(const UpdateRange&) const = default;
+};
+
+// What the optimizer takes at a time, and where in the order: before visit `at`.
+struct Update {
+  int step = 0;           // in which it was called
+  int gradient_step = 0;  // whose gradient it applies
+  VisitId at = 0;
+  std::uint32_t first_range = 0, range_count = 0;
+};
+
+struct HostWait {
+  int step = 0;
+  VisitId at = 0;
+  std::uint32_t updates_before = 0;
+};
+
+// The whole program: all steps, then the updates that were not yet applied.
+struct Work {
+  std::vector<Visit> visits;
+  std::vector<Update> updates;  // in order
+  std::vector<UpdateRange> ranges;
+  std::vector<HostWait> waits;
+  int steps = 0;
+};
+
+class Step {
+ public:
+  Step(const Problem& problem, const Plan& plan);
+
+  const Problem& problem() const { return problem_; }
+  const Plan& plan() const { return plan_; }
+  int layers() const { return layers_; }
+  int micro_batches() const { return micro_batches_; }
+  int embedding() const { return layers_; }  // the unit after the layers
+
+  Sequence upward() const { return {0, layers_, false}; }
+  Sequence downward() const { return {layers_ - 1, layers_, true}; }
+  Sequence ascending() const { return {0, micro_batches_, false}; }
+  // Micro-batches of a layer in an order that turns at every layer: ascending in even layers.
+  Sequence snake(int layer) const {
+    const bool down = layer % 2 == 1;
+    return {down ? micro_batches_ - 1 : 0, micro_batches_, down};
+  }
+
+  void forward(int layer, int micro_batch);
+  void backward(int layer, int micro_batch);
+  // Applies the gradient of a part of a unit: of this step once it is complete, else of the step
+  // before. Nothing where there is none. An update may be emitted before its place in this order, as
+  // soon as its gradient allows.
+  void update(int unit, Portion portion = {});
+  // The host thread waits for everything before, and starts nothing that comes after until then.
+  void wait();
+
+  // Between steps; `finish` applies what gradients are left.
+  void begin(int step);
+  void end();
+  Work finish();
+
+ private:
+  // The last complete gradient of a unit.
+  struct Gradient {
+    int step = -1;  // none yet
+    std::vector<std::pair<std::uint64_t, std::uint64_t>> parts;  // updated with it: from, to
+    std::uint64_t applied = 0;                                   // elements of those
+  };
+  void add(VisitKind kind, int layer, int micro_batch);
+  void start_sum(int layer, int micro_batch);
+  void apply(int unit, std::uint64_t first, std::uint64_t count);
+  void add_range(const UpdateRange& range, int gradient_step);
+  void close_group();
+  std::uint64_t elements(int unit) const;
+  [[noreturn]] void fail(const char* call, int layer, int micro_batch, const std::string& why) const;
+
+  const Problem& problem_;
+  const Plan& plan_;
+  int layers_, micro_batches_;
+  Work work_;
+  int step_ = 0;
+  std::vector<int> up_, down_;       // by micro-batch: the next layer of forward, of backward
+  std::vector<int> done_;            // by layer: backwards in this step
+  std::vector<Gradient> gradients_;  // by unit
+  // What the optimizer takes next, from range group_begin_ on; none while it has no elements.
+  std::size_t group_begin_ = 0;
+  std::uint64_t group_elements_ = 0;
+  int group_gradient_step_ = 0;
+  VisitId group_at_ = 0;
+};
+
+// `fraction` of `elements`, on the element grid.
+std::uint64_t on_grid(std::uint64_t elements, double fraction);
+
+}  // namespace spillway
