@@ -129,4 +129,4 @@ class Result:
 
     @staticmethod
     def worst(rows):
-        return f"{rows[0].time_ratio:.4f}: {rows[0].setting.name}" if rows else ""
+        return f"{rows[0].time_ratio:.6f}: {rows[0].setting.name}" if rows else ""

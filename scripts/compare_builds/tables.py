@@ -15,6 +15,11 @@ def ratio_text(value):
     return "inf" if math.isinf(value) else f"{value:.4f}"
 
 
+def exact(value):
+    """For lists of what is above a limit: a ratio just above 1 must not look like 1."""
+    return "inf" if math.isinf(value) else f"{value:.6f}"
+
+
 def gigabytes(count):
     return f"{count / 1e9:.3f}"
 
@@ -76,9 +81,9 @@ def summary(result):
         "## Limits\n\n" + "\n".join(f"* exceeded: {line}" for line in exceeded) + "\n" if exceeded
         else "## Limits\n\nAll are held.\n",
         listing("Largest ratios of step time", [row for row in worst if row.time_ratio > 1],
-                lambda row: f"{ratio_text(row.time_ratio)}: {row.setting.name}"),
+                lambda row: f"{exact(row.time_ratio)}: {row.setting.name}"),
         *(listing(f"Peak of {tier} memory above the limit", result.larger(tier),
-                  lambda row, tier=tier: f"{ratio_text(row.peak_ratio(tier))}: {row.setting.name}") for tier in TIERS),
+                  lambda row, tier=tier: f"{exact(row.peak_ratio(tier))}: {row.setting.name}") for tier in TIERS),
         listing("Fits the old program only", result.lost(), lambda row: f"{row.setting.name}: {row.new.message}"),
         listing("Fits the new program only", result.gained(), lambda row: f"{row.setting.name}: {row.old.message}"),
         listing("The old program fails", [row for row in result.rows if row.old.failed],
@@ -89,7 +94,7 @@ def summary(result):
     for name in result.variants:
         parts.append(variant_summary(result, name))
         parts.append(listing(f"{name} slower than new", result.variant_slower(name),
-                             lambda row, name=name: f"{ratio_text(row.variant_ratio(name))}: {row.setting.name}"))
+                             lambda row, name=name: f"{exact(row.variant_ratio(name))}: {row.setting.name}"))
         parts.append(listing(f"Does not fit with {name}", result.variant_lost(name),
                              lambda row, name=name: f"{row.setting.name}: {row.variants[name].message}"))
     return "\n".join(part for part in parts if part)

@@ -98,9 +98,9 @@ class Compare(unittest.TestCase):
         self.stand_in("old")
         self.stand_in("new", {"second": (10.3, 1000), "first:x=1": (9.7, 1000), "first:x=2": (9.7, 1000)})
         self.assertEqual(self.compare(), 1, self.said)
-        self.assertIn("exceeded: 2 settings above 1.02 in step time, the worst 1.0300: a m B1/auto T second", self.said)
+        self.assertIn("exceeded: 2 settings above 1.02 in step time, the worst 1.030000: a m B1/auto T second", self.said)
         self.assertNotIn("geometric mean of step times is", self.said)
-        self.assertIn("* 1.0300: a m B2/auto T second", self.said)
+        self.assertIn("* 1.030000: a m B2/auto T second", self.said)
         self.assertEqual(self.compare("--time-limit", "1.04"), 0, self.said)
 
     def test_a_mean_that_is_worse_is_told_though_each_setting_is_within_its_limit(self):
@@ -115,7 +115,7 @@ class Compare(unittest.TestCase):
         self.stand_in("new", {"second": (10.0, 1021)})
         self.assertEqual(self.compare(), 1, self.said)
         self.assertIn("exceeded: 2 settings above 1.02 in the peak of gpu memory", self.said)
-        self.assertIn("* 1.0210: a m B1/auto T second", self.said)
+        self.assertIn("* 1.021000: a m B1/auto T second", self.said)
 
     def test_fits_that_are_lost_or_gained_and_failures_are_named(self):
         self.stand_in("old", {"first:x=1": (None, 2000)})
@@ -150,7 +150,7 @@ class Compare(unittest.TestCase):
         self.stand_in("new", {"second:keep=all": (9.0, 1500), "first:x=1": (10.0, 1000), "first:x=1,keep=all": (11.0, 1000)})
         self.assertEqual(self.compare("--variant", "kept=keep=all"), 1, self.said)
         self.assertIn("exceeded: 2 settings above 1 in the step time of kept to that of new", self.said)
-        self.assertIn("* 1.1000: a m B1/auto T first:x=1", self.said)
+        self.assertIn("* 1.100000: a m B1/auto T first:x=1", self.said)
         self.assertNotIn("peak of gpu memory", self.said)
         row = self.rows()["a m B1/auto T second"]
         self.assertEqual((row["step_ratio"], row["step_ratio_kept"], row["gpu_peak_bytes_kept"]), ("1.0", "0.9", "1500"))
