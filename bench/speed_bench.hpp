@@ -3,7 +3,7 @@
 
 #include <benchmark/benchmark.h>
 
-#include "experiments/speed.hpp"
+#include "experiments/speed/speed.hpp"
 
 namespace spillway::bench {
 

@@ -11,11 +11,11 @@
 
 #include "base/errors.hpp"
 #include "base/units.hpp"
-#include "cli/bench_figures.hpp"
 #include "cli/commands.hpp"
-#include "cli/io_option.hpp"
-#include "cli/output.hpp"
-#include "experiments/speed.hpp"
+#include "cli/options/io_option.hpp"
+#include "cli/text/bench_figures.hpp"
+#include "cli/text/output.hpp"
+#include "experiments/speed/speed.hpp"
 
 namespace spillway::cli {
 

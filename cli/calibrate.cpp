@@ -10,11 +10,11 @@
 #include "base/errors.hpp"
 #include "base/units.hpp"
 #include "cli/commands.hpp"
-#include "cli/io_option.hpp"
-#include "cli/measure_machine.hpp"
-#include "cli/output.hpp"
-#include "experiments/calibrate.hpp"
-#include "experiments/gpu_under_test.hpp"
+#include "cli/options/io_option.hpp"
+#include "cli/text/output.hpp"
+#include "cli/train/measure_machine.hpp"
+#include "experiments/calibrate/calibrate.hpp"
+#include "experiments/calibrate/gpu_under_test.hpp"
 
 namespace spillway::cli {
 

@@ -7,11 +7,11 @@
 
 #include "base/units.hpp"
 #include "cli/commands.hpp"
-#include "cli/explanation_text.hpp"
-#include "cli/output.hpp"
-#include "cli/plan_text.hpp"
-#include "cli/problem_options.hpp"
-#include "cli/run_options.hpp"
+#include "cli/options/problem_options.hpp"
+#include "cli/options/run_options.hpp"
+#include "cli/text/explanation_text.hpp"
+#include "cli/text/output.hpp"
+#include "cli/text/plan_text.hpp"
 
 namespace spillway::cli {
 

@@ -5,10 +5,10 @@
 
 #include "base/units.hpp"
 #include "cli/commands.hpp"
-#include "cli/output.hpp"
-#include "policies/machine.hpp"
-#include "policies/model.hpp"
-#include "policies/policy.hpp"
+#include "cli/text/output.hpp"
+#include "policies/common/policy.hpp"
+#include "policies/machine/machine.hpp"
+#include "policies/model/model.hpp"
 
 namespace spillway::cli {
 

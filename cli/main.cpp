@@ -17,10 +17,10 @@
 #include "base/suggest.hpp"
 #include "base/text.hpp"
 #include "cli/commands.hpp"
-#include "cli/number_check.hpp"
-#include "cli/output.hpp"
-#include "cli/plan_text.hpp"
+#include "cli/options/number_check.hpp"
 #include "cli/stop_signals.hpp"
+#include "cli/text/output.hpp"
+#include "cli/text/plan_text.hpp"
 
 namespace {
 

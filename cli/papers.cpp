@@ -6,9 +6,9 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.hpp"
-#include "cli/output.hpp"
-#include "cli/progress.hpp"
-#include "experiments/paper_report.hpp"
+#include "cli/text/output.hpp"
+#include "cli/text/progress.hpp"
+#include "experiments/papers/paper_report.hpp"
 
 namespace spillway::cli {
 

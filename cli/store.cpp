@@ -10,13 +10,13 @@
 #include "base/errors.hpp"
 #include "base/units.hpp"
 #include "cli/commands.hpp"
-#include "cli/io_option.hpp"
-#include "cli/output.hpp"
-#include "cli/progress.hpp"
-#include "exec/run_folder.hpp"
-#include "exec/store_check.hpp"
-#include "exec/store_claim.hpp"
-#include "exec/training_record.hpp"
+#include "cli/options/io_option.hpp"
+#include "cli/text/output.hpp"
+#include "cli/text/progress.hpp"
+#include "exec/run/run_folder.hpp"
+#include "exec/run/training_record.hpp"
+#include "exec/store/store_check.hpp"
+#include "exec/store/store_claim.hpp"
 
 namespace spillway::cli {
 

@@ -11,11 +11,11 @@
 
 #include "base/errors.hpp"
 #include "cli/commands.hpp"
-#include "cli/output.hpp"
-#include "cli/progress.hpp"
-#include "experiments/result_file.hpp"
-#include "experiments/sweep.hpp"
-#include "experiments/sweep_plots.hpp"
+#include "cli/text/output.hpp"
+#include "cli/text/progress.hpp"
+#include "experiments/sweep/result_file.hpp"
+#include "experiments/sweep/sweep.hpp"
+#include "experiments/sweep/sweep_plots.hpp"
 
 namespace spillway::cli {
 

@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "base/errors.hpp"
-#include "sim/kernel_times.hpp"
+#include "policies/cost/kernel_times.hpp"
 
 namespace spillway {
 

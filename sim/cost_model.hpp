@@ -17,7 +17,7 @@
 // Tasks; alone, each takes latency + amount / rate:
 //
 //   compute      gpu.launch + FLOPs / gpu.flops; where the machine file has measured kernels,
-//                gpu.launch + the kernel's time (sim/kernel_times.hpp).
+//                gpu.launch + the kernel's time (policies/cost/kernel_times.hpp).
 //                The embedding is bound by memory: bytes / gpu.memory_bandwidth (0 if not given)
 //   h2d, d2h     pcie.latency + bytes / pcie rate; 1 byte of DRAM per byte
 //                with pageable host memory pcie.pageable_h2d, _d2h and 3 bytes of DRAM per byte
@@ -55,7 +55,7 @@
 // Fairness there is by cores, for the operating system gives every thread the same share of them.
 #pragma once
 
-#include "policies/schedule.hpp"
+#include "policies/schedule/schedule.hpp"
 #include "sim/engine.hpp"
 
 namespace spillway {

@@ -3,7 +3,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 
-#include "policies/schedule.hpp"
+#include "policies/schedule/schedule.hpp"
 #include "sim/explanation.hpp"
 
 namespace spillway {

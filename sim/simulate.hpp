@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "policies/schedule.hpp"
+#include "policies/schedule/schedule.hpp"
 
 namespace spillway {
 

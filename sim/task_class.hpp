@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "policies/schedule.hpp"
+#include "policies/schedule/schedule.hpp"
 
 namespace spillway {
 

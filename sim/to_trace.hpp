@@ -1,7 +1,7 @@
 // A simulated schedule as a trace: the same record that the executor writes.
 #pragma once
 
-#include "policies/schedule.hpp"
+#include "policies/schedule/schedule.hpp"
 #include "sim/simulate.hpp"
 #include "traces/trace.hpp"
 

@@ -12,7 +12,7 @@
 #include "policies/movement/plan.hpp"
 #include "policies/movement/step.hpp"
 #include "policies/movement/timetable.hpp"
-#include "policies/program.hpp"
+#include "policies/schedule/program.hpp"
 
 namespace spillway {
 

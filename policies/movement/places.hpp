@@ -6,7 +6,7 @@
 
 #include "policies/movement/plan.hpp"
 #include "policies/movement/step.hpp"
-#include "policies/program.hpp"
+#include "policies/schedule/program.hpp"
 
 namespace spillway {
 

@@ -13,8 +13,8 @@
 #include <string>
 #include <vector>
 
-#include "policies/gpt_layout.hpp"
-#include "policies/problem.hpp"
+#include "policies/model/gpt_layout.hpp"
+#include "policies/workload/problem.hpp"
 
 namespace spillway {
 

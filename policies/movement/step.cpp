@@ -6,8 +6,8 @@
 #include <cmath>
 
 #include "base/errors.hpp"
-#include "policies/gpt_layout.hpp"
-#include "policies/zero_tensors.hpp"
+#include "policies/model/gpt_layout.hpp"
+#include "policies/model/tensors.hpp"
 
 namespace spillway {
 

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "policies/movement/plan.hpp"
-#include "policies/problem.hpp"
-#include "policies/task.hpp"
+#include "policies/workload/problem.hpp"
+#include "policies/schedule/task.hpp"
 
 namespace spillway {
 

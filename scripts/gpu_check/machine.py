@@ -11,7 +11,7 @@ import time
 
 # Dense bf16 with fp32 accumulation, TFLOP/s: the peak that MFU is a fraction of. From NVIDIA's datasheets (half of
 # the figure "with sparsity") and, for the RTX 4090, the Ada whitepaper. By the whole name that the driver gives, for
-# variants of a GPU differ; as in experiments/speed_gpu.cpp, and a test holds them together.
+# variants of a GPU differ; as in experiments/speed/speed_gpu.cpp, and a test holds them together.
 PEAKS = {
     "B200": 2250.0,
     "GH200 120GB": 989.5,

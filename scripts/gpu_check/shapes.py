@@ -1,4 +1,4 @@
-"""The shapes that `spillway bench gpu` measures, for what is held against it in the same minutes. exec/cuda/bench_matmul.cpp
+"""The shapes that `spillway bench gpu` measures, for what is held against it in the same minutes. exec/cuda/bench/bench_matmul.cpp
 and bench_attention.cpp have them, too; a test holds them together."""
 
 HEADS = (64, 128)

@@ -59,7 +59,9 @@ def text(session):
     if not session.dry and not path.exists():
         root = pathlib.Path(__file__).resolve().parent.parent.parent
         brought = root / "text"
-        sources = [brought] if brought.exists() else sorted([*root.glob("docs/*.md"), *root.glob("*/*.hpp"), *root.glob("*/*.cpp")])
+        folders = ("base", "traces", "policies", "sim", "exec", "experiments", "cli")
+        ours = [*root.glob("docs/*.md"), *(path for folder in folders for path in (root / folder).rglob("*.[ch]pp"))]
+        sources = [brought] if brought.exists() else sorted(ours)
         path.write_bytes(b"".join(source.read_bytes() for source in sources))
     return path
 

@@ -22,8 +22,8 @@
 #include <type_traits>
 #include <vector>
 
-#include "exec/cuda/bf16.hpp"
-#include "exec/cuda/launch.hpp"
+#include "exec/cuda/device/launch.hpp"
+#include "exec/cuda/kernels/bf16.hpp"
 #ifdef SPILLWAY_EMULATED_GPU
 #include "tests/emulator/emulator.hpp"
 #endif

@@ -6,7 +6,7 @@ A kernel that breaks the first of these compiles, and CUDA refuses to launch it.
 registers per thread that their warpgroups then share out (setmaxnreg): with fewer, those that ask for more would wait
 for ever.
 
-resources.txt beside this file has a bound for each: what tests/cuda/emulated_waves_test.cpp, which has no module, goes by. No
+resources.txt beside this file has a bound for each: what tests/cuda/device/emulated_waves_test.cpp, which has no module, goes by. No
 kernel of the module may take more than it says, or be missing there. --write writes it anew from the module. And as many
 blocks of a kernel run side by side on a multiprocessor as BLOCKS says at least; the table is printed.
 

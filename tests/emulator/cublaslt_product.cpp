@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "exec/cuda/bf16.hpp"
+#include "exec/cuda/kernels/bf16.hpp"
 #include "tests/emulator/calls.hpp"
 #include "tests/emulator/cublaslt_algorithm.hpp"
 #include "tests/emulator/gemm.hpp"

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "exec/cuda/bf16.hpp"
+#include "exec/cuda/kernels/bf16.hpp"
 
 namespace emulator {
 namespace {

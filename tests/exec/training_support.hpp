@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "exec/training.hpp"
+#include "exec/run/training.hpp"
 
 namespace spillway::test {
 

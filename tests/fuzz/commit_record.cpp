@@ -1,13 +1,13 @@
 // Commit records. The first byte says how the rest becomes a slot: as it is, or as a body that gets
 // the magic, the length and the checksum that belong to it, so that mutations reach what reads the
 // body.
-#include "exec/commit_record.hpp"
+#include "exec/store/commit_record.hpp"
 
 #include <algorithm>
 #include <cstring>
 #include <vector>
 
-#include "exec/training_record.hpp"
+#include "exec/run/training_record.hpp"
 #include "tests/fuzz/fuzz.hpp"
 
 using namespace spillway;

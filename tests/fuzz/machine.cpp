@@ -1,10 +1,10 @@
 // Machine files: any text, read as TOML, written and read again, and a small training simulated on
 // it. A line "#set KEY=VALUE" is given as `--set` as well.
-#include "policies/machine.hpp"
+#include "policies/machine/machine.hpp"
 
 #include <cmath>
 
-#include "policies/policy.hpp"
+#include "policies/common/policy.hpp"
 #include "sim/simulate.hpp"
 #include "tests/fuzz/fuzz.hpp"
 #include "tests/fuzz/settings.hpp"

@@ -1,6 +1,6 @@
 // Model files: any text, read as TOML, written and read again. A line "#set KEY=VALUE" is given as
 // `--set model.KEY=VALUE` as well.
-#include "policies/model.hpp"
+#include "policies/model/model.hpp"
 
 #include <cmath>
 

@@ -1,5 +1,5 @@
 // Policy texts: "greedysnake:alpha=0.2,snake=off" and anything else.
-#include "policies/policy.hpp"
+#include "policies/common/policy.hpp"
 
 #include "tests/fuzz/fuzz.hpp"
 

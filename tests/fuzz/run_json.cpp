@@ -1,5 +1,5 @@
 // run.json of a run's folder: any bytes, read, written and read again.
-#include "exec/saved_run.hpp"
+#include "exec/run/saved_run.hpp"
 #include "tests/fuzz/fuzz.hpp"
 
 using namespace spillway;

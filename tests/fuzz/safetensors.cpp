@@ -1,6 +1,6 @@
 // Safetensors files. Input that begins with '{' is a header of JSON up to a zero byte and then the
 // data, and gets the length of the header in front; other input is a whole file.
-#include "exec/safetensors.hpp"
+#include "exec/data/safetensors.hpp"
 
 #include <algorithm>
 #include <cmath>

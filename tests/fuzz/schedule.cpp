@@ -2,7 +2,7 @@
 // with random options (or the policy of tests/policies that makes any legal choice), a few steps.
 // What is built must be a schedule, must end when it is simulated, and must be built again from its
 // trace.
-#include "policies/schedule.hpp"
+#include "policies/schedule/schedule.hpp"
 
 #include <array>
 #include <cmath>
@@ -10,8 +10,8 @@
 #include <optional>
 #include <vector>
 
-#include "policies/policy.hpp"
-#include "policies/run_record.hpp"
+#include "policies/common/policy.hpp"
+#include "policies/common/run_record.hpp"
 #include "sim/simulate.hpp"
 #include "sim/to_trace.hpp"
 #include "tests/fuzz/fuzz.hpp"

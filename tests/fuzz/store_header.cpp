@@ -1,12 +1,12 @@
 // Headers of a store's files. After 'b' the body of a header, which gets the magic, the length and
 // the checksum that belong to it; else a slot as it is.
-#include "exec/store_header.hpp"
+#include "exec/store/store_header.hpp"
 
 #include <algorithm>
 #include <cstring>
 #include <vector>
 
-#include "exec/chunk_table.hpp"
+#include "exec/store/chunk_table.hpp"
 #include "tests/fuzz/fuzz.hpp"
 
 using namespace spillway;

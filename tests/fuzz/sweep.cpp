@@ -1,10 +1,10 @@
 // Sweep files: any text, read as TOML; where it comes to few points, they are planned.
-#include "experiments/sweep_file.hpp"
+#include "experiments/sweep/sweep_file.hpp"
 
 #include <set>
 #include <string>
 
-#include "experiments/sweep_points.hpp"
+#include "experiments/sweep/sweep_points.hpp"
 #include "tests/fuzz/fuzz.hpp"
 
 using namespace spillway;

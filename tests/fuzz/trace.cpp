@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "experiments/validate.hpp"
+#include "experiments/validate/validate.hpp"
 #include "tests/fuzz/fuzz.hpp"
 #include "tests/fuzz/traces.hpp"
 #include "traces/compare.hpp"

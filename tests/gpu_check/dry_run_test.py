@@ -60,7 +60,7 @@ class DryRun(unittest.TestCase):
 
     def test_the_test_that_compute_sanitizer_is_tried_with_is_there(self):
         """One that needs no more than a kernel."""
-        found = [tags for path in (ROOT / "tests" / "cuda").glob("*.cpp")
+        found = [tags for path in (ROOT / "tests" / "cuda").rglob("*.cpp")
                  for name, tags in re.findall(r'TEST_CASE\("([^"]+)",\s*"([^"]*)"\)', path.read_text()) if name == testing.SMALLEST]
         self.assertEqual(found, ["[kernels]"])
         asked = [shlex.split(line) for line in self.lines if " --tool memcheck " in line]

@@ -81,14 +81,14 @@ class Planned(unittest.TestCase):
 
     def test_shapes_are_those_of_the_bench(self):
         """shapes.py and the C++ that measures."""
-        matmul = (ROOT / "exec/cuda/bench_matmul.cpp").read_text()
+        matmul = (ROOT / "exec/cuda/bench/bench_matmul.cpp").read_text()
         rows = re.search(r"rows = 16 \* 1024, vocabulary = (\d+), head_rows = (\d+);", matmul)
         self.assertEqual((shapes.ROWS, str(shapes.VOCABULARY), str(shapes.HEAD_ROWS)), (16 * 1024, *rows.groups()))
         widths = re.findall(r"add\((\d+), rows, vocabulary, head_rows\)", matmul)
         self.assertEqual([int(width) for width in widths], list(shapes.WIDTHS))
         self.assertEqual(re.findall(r'named\("([a-z-]+)"\)', matmul),
                          [name.rsplit("-c", 1)[0] for name, *_ in shapes.products(1, 1, 1, 1)])
-        attention = (ROOT / "exec/cuda/bench_attention.cpp").read_text()
+        attention = (ROOT / "exec/cuda/bench/bench_attention.cpp").read_text()
         self.assertIn("channels = 2048;", attention)
         self.assertIn("tokens_at_once = 32 * 1024;", attention)
         self.assertEqual((shapes.WIDTH, shapes.TOKENS_AT_ONCE), (2048, 32 * 1024))

@@ -211,7 +211,7 @@ class Report(unittest.TestCase):
     def test_what_is_held_to_is_the_lower_end_of_what_is_expected(self):
         """In docs/cuda.md, here, and in `spillway bench gpu/training`."""
         root = pathlib.Path(__file__).parents[2]
-        source = (root / "experiments/speed_gpu_training.cpp").read_text()
+        source = (root / "experiments/speed/speed_gpu_training.cpp").read_text()
         held = {name: float(least) for name, least in re.findall(r'load_model\("([^"]+)".*?(0\.[0-9]+)\}', source, re.DOTALL)}
         self.assertEqual(held, {model: least for model, (least, _) in verdicts.EXPECTED_MFU.items()})
         said = re.search(r"\*\*(\d+) to (\d+) % is expected of the 124M, (\d+) to (\d+) % of the 1.5B\*\*", (root / "docs/cuda.md").read_text())
@@ -219,7 +219,7 @@ class Report(unittest.TestCase):
                          [round(100 * share) for model in ("gpt2-124m", "gpt2-1.5b") for share in verdicts.EXPECTED_MFU[model]])
 
     def test_peaks_are_those_of_bench_gpu(self):
-        text = (pathlib.Path(__file__).parents[2] / "experiments/speed_gpu.cpp").read_text()
+        text = (pathlib.Path(__file__).parents[2] / "experiments/speed/speed_gpu.cpp").read_text()
         table = re.search(r"Known known\[\] = \{(.*?)\};", text, re.DOTALL).group(1)
         known = {name: float(peak) for name, peak in re.findall(r'\{"([^"]+)", ([0-9.]+)e12\}', table)}
         self.assertEqual(known, machine.PEAKS)

@@ -8,7 +8,7 @@
 #include <tuple>
 #include <vector>
 
-#include "policies/gpt_layout.hpp"
+#include "policies/model/gpt_layout.hpp"
 #include "tests/policies/shadow_memory.hpp"
 
 namespace spillway::test {

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "policies/schedule.hpp"
+#include "policies/schedule/schedule.hpp"
 
 namespace spillway::test {
 

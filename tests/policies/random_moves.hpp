@@ -7,7 +7,7 @@
 #include <random>
 #include <vector>
 
-#include "policies/program.hpp"
+#include "policies/schedule/program.hpp"
 
 namespace spillway::test {
 

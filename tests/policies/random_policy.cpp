@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/errors.hpp"
-#include "policies/gpt_layout.hpp"
+#include "policies/model/gpt_layout.hpp"
 #include "tests/policies/random_moves.hpp"
 #include "tests/policies/random_states.hpp"
 

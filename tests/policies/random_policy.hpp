@@ -17,7 +17,7 @@
 #include <functional>
 #include <memory>
 
-#include "policies/policy.hpp"
+#include "policies/common/policy.hpp"
 
 namespace spillway::test {
 

@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "base/errors.hpp"
-#include "policies/gpt_layout.hpp"
+#include "policies/model/gpt_layout.hpp"
 
 namespace spillway::test {
 

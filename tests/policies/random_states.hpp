@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "policies/program.hpp"
+#include "policies/schedule/program.hpp"
 #include "tests/policies/random_moves.hpp"
 
 namespace spillway::test {

@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
-#include "policies/gpt_layout.hpp"
-#include "policies/policy.hpp"
+#include "policies/common/policy.hpp"
+#include "policies/model/gpt_layout.hpp"
 
 namespace spillway::test {
 

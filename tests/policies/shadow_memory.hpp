@@ -6,7 +6,7 @@
 #include <map>
 #include <string>
 
-#include "policies/task.hpp"
+#include "policies/schedule/task.hpp"
 
 namespace spillway::test {
 

@@ -5,8 +5,8 @@
 
 #include <cmath>
 
-#include "policies/policy.hpp"
-#include "policies/swap_plan.hpp"
+#include "policies/common/policy.hpp"
+#include "policies/fuyou/swap_plan.hpp"
 #include "sim/simulate.hpp"
 
 using namespace spillway;

@@ -4,7 +4,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "policies/greedysnake_lp.hpp"
+#include "policies/greedysnake/greedysnake_lp.hpp"
 #include "sim/simulate.hpp"
 #include "tests/sim/problems.hpp"
 

@@ -1,7 +1,7 @@
 // Phases add up what the GPU does, also where micro-batches run forward and backward in turn.
 #include <catch2/catch.hpp>
 
-#include "policies/policy.hpp"
+#include "policies/common/policy.hpp"
 #include "sim/simulate.hpp"
 
 using namespace spillway;

@@ -1,8 +1,8 @@
 // Small problems with round numbers, for the tests of the cost model and of simulate().
 #pragma once
 
-#include "policies/policy.hpp"
-#include "policies/program.hpp"
+#include "policies/common/policy.hpp"
+#include "policies/schedule/program.hpp"
 
 namespace spillway::test {
 

@@ -1,7 +1,7 @@
 """Trains a GPT with DeepSpeed's ZeRO-Infinity (stage 3, parameters and optimizer on an SSD) on the CPU.
 
 The same work as `spillway train`: weights from a model.safetensors that Spillway wrote, the same
-sequences (the rule of exec/dataset.hpp), AdamW, fp32, no dropout. Writes a JSON file with the seconds,
+sequences (the rule of exec/data/dataset.hpp), AdamW, fp32, no dropout. Writes a JSON file with the seconds,
 the loss, the bytes read and written and the resident memory of every step.
 """
 
@@ -144,7 +144,7 @@ class Gpt(torch.nn.Module):
 
 
 class Text:
-    """Batches by the rule of exec/dataset.hpp: a sequence starts at XXH3(step, sequence) mod starts."""
+    """Batches by the rule of exec/data/dataset.hpp: a sequence starts at XXH3(step, sequence) mod starts."""
 
     def __init__(self, path, seed):
         self.corpus = numpy.fromfile(path, dtype=numpy.uint8)

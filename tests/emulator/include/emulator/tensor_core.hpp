@@ -1,5 +1,5 @@
-// The instructions of exec/cuda/tensor_core.hpp, emulated: what a warp does together goes through
-// one exchange of its 32 lanes. Called by threads of a kernel, the same way as there.
+// The instructions of exec/cuda/attention/tensor_core.hpp, emulated: what a warp does together goes
+// through one exchange of its 32 lanes. Called by threads of a kernel, the same way as there.
 //
 // Layouts are those of the PTX ISA: "Warp-level matrix load instruction: ldmatrix", "Matrix
 // Fragments for mma.m16n8k16 with floating point type". Shared memory is the block's dynamic one;

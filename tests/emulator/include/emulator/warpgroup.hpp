@@ -1,5 +1,5 @@
-// The instructions of exec/cuda/warpgroup.hpp, emulated. Called by threads of a kernel, the same
-// way as there.
+// The instructions of exec/cuda/attention/warpgroup.hpp, emulated. Called by threads of a kernel,
+// the same way as there.
 //
 // Products are those of warps: each warp of a warpgroup computes its own 16 of 64 rows when it gets
 // there, and nothing but barriers keeps the four together (the ISA promises no more). Sums are NaN

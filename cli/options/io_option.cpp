@@ -1,0 +1,50 @@
+#include "cli/options/io_option.hpp"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/errors.hpp"
+#include "exec/io/io_threads.hpp"
+#include "policies/machine/machine.hpp"
+
+namespace spillway::cli {
+
+void IoOption::add_to(CLI::App& command) {
+  command
+      .add_option(
+          "--io", text_,
+          "auto | threads | uring: read and write the drives with io_uring, or with threads "
+          "and pread and pwrite; auto: io_uring where it is to be had. Changes time only")
+      ->check(CLI::IsMember({"auto", "threads", "uring"}))
+      ->capture_default_str();
+}
+
+IoChoice IoOption::choose() const {
+  if (text_ == "threads") return choose_io(IoMethod::threads);
+  if (text_ == "auto") return usual_io();
+  try {
+    return choose_io(IoMethod::uring);
+  } catch (const MachineError& error) {
+    throw MachineError(fmt::format("--io uring: {}", error.what()),
+                       error.hint() + (error.hint().empty() ? "" : "; ") +
+                           "without --io, or with --io threads, threads do the same work");
+  }
+}
+
+namespace {
+
+constexpr auto depth = static_cast<unsigned>(executor_queue_depth);
+
+}  // namespace
+
+std::string io_line(const IoChoice& io) { return "I/O: " + to_text(io, depth); }
+
+nlohmann::ordered_json io_json(const IoChoice& io) {
+  if (io.method == IoMethod::uring) return {{"method", "io_uring"}};
+  nlohmann::ordered_json json = {{"method", "threads"}, {"threads", io_threads_of(depth)}};
+  if (!io.io_uring_refused.empty()) json["io_uring_refused"] = io.io_uring_refused;
+  return json;
+}
+
+}  // namespace spillway::cli

@@ -1,0 +1,87 @@
+#include "cli/options/run_options.hpp"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cmath>
+#include <string_view>
+
+#include "base/errors.hpp"
+
+namespace spillway::cli {
+
+const char* const durability_help =
+    "step: every step can be resumed; interval=N: every N steps; off: none, and half the space on "
+    "the SSD; default: step where all optimizer state rests on the SSD, else by the time and the "
+    "wear that commits cost (docs/store.md)";
+
+Durability parse_durability(const std::string& text) {
+  Durability durability{DurabilityMode::on, 0};
+  if (text.empty()) return durability;
+  constexpr std::string_view interval = "interval=";
+  if (text == "off") {
+    durability.mode = DurabilityMode::off;
+  } else if (text == "step") {
+    durability.interval = 1;
+  } else if (text.rfind(interval, 0) == 0) {
+    const char* const begin = text.data() + interval.size();
+    const char* const end = text.data() + text.size();
+    const auto [rest, error] = std::from_chars(begin, end, durability.interval);
+    if (error == std::errc::result_out_of_range)
+      throw InputError(fmt::format("--durability {}: out of range: it is too large", text),
+                       "example: --durability interval=20");
+    if (error != std::errc() || rest != end || durability.interval < 1)
+      throw InputError(fmt::format("--durability {}: not a positive number of steps", text),
+                       "example: --durability interval=20");
+  } else {
+    throw InputError(fmt::format("--durability {} is not step, interval=N or off", text),
+                     "leave it out for the most that costs next to nothing");
+  }
+  return durability;
+}
+
+double parse_tokens(const std::string& text) {
+  const auto fail = [&]() -> double {
+    throw InputError(fmt::format("--tokens {}: not a number of tokens from 1 to 1e18", text),
+                     "examples: --tokens 300B, --tokens 1.5T, --tokens 2e9");
+  };
+  double tokens = 0;
+  const char* const end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, tokens);
+  if (error != std::errc()) return fail();
+  const std::string_view unit(rest, static_cast<std::size_t>(end - rest));
+  if (unit == "k" || unit == "K") {
+    tokens *= 1e3;
+  } else if (unit == "M") {
+    tokens *= 1e6;
+  } else if (unit == "B" || unit == "G") {
+    tokens *= 1e9;
+  } else if (unit == "T") {
+    tokens *= 1e12;
+  } else if (!unit.empty()) {
+    return fail();
+  }
+  return tokens >= 1 && tokens <= 1e18 ? tokens : fail();
+}
+
+void RunOptions::add_to(CLI::App& command) {
+  command.add_option("--durability", durability, durability_help);
+  auto* count = command.add_option("--steps", steps,
+                                   "optimizer steps of the whole training: what it writes, and how "
+                                   "much of the drives' life that takes");
+  command.add_option("--tokens", tokens, "the same in tokens, e.g. 300B")->excludes(count);
+}
+
+WholeRun RunOptions::whole_run(const Workload& workload) const {
+  WholeRun run{parse_durability(durability), steps};
+  if (steps && *steps < 1)
+    throw InputError(fmt::format("--steps {}: not a positive number", *steps),
+                     "steps of the whole training, e.g. --steps 10000");
+  if (!tokens.empty()) {
+    run.steps = static_cast<std::int64_t>(
+        std::ceil(parse_tokens(tokens) / static_cast<double>(workload.tokens_per_step())));
+  }
+  return run;
+}
+
+}  // namespace spillway::cli

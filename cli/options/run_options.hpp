@@ -1,0 +1,32 @@
+// The options that say how a training is kept safe and how long it is: what decides its wear.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include <optional>
+#include <string>
+
+#include "experiments/plan/wear.hpp"
+
+namespace spillway::cli {
+
+// What `--durability step|interval=N|off` says; empty: the default. Throws InputError.
+Durability parse_durability(const std::string& text);
+
+// The help text of that option.
+extern const char* const durability_help;
+
+// A number of tokens as people write it: "300B", "1.5T", "2e9". Throws InputError.
+double parse_tokens(const std::string& text);
+
+struct RunOptions {
+  std::string durability;
+  std::optional<std::int64_t> steps;
+  std::string tokens;
+
+  // Adds --durability, --steps and --tokens, of the whole training.
+  void add_to(CLI::App& command);
+  WholeRun whole_run(const Workload& workload) const;
+};
+
+}  // namespace spillway::cli

@@ -1,0 +1,157 @@
+#include "cli/text/plan_text.hpp"
+
+#include <fmt/format.h>
+
+#include "base/units.hpp"
+#include "cli/text/progress.hpp"
+
+namespace spillway::cli {
+
+namespace {
+
+std::string bytes_text(std::uint64_t bytes) { return format_bytes(static_cast<double>(bytes)); }
+
+// "2.3 h", "12 days", "1.4 years"
+std::string long_time(double seconds) {
+  if (seconds < 120) return format_seconds(seconds);
+  if (seconds < 3600) return fmt::format("{:.1f} min", seconds / 60);
+  if (seconds < 86'400) return fmt::format("{:.1f} h", seconds / 3600);
+  if (seconds < seconds_per_year) return fmt::format("{:.1f} days", seconds / 86'400);
+  return fmt::format("{:.3g} years", seconds / seconds_per_year);
+}
+
+std::string commits_text(const Wear& wear) {
+  if (wear.commit_every == 0) return "none: nothing can be resumed";
+  std::string text =
+      wear.commit_every == 1 ? "every step" : fmt::format("every {} steps", wear.commit_every);
+  if (wear.step_seconds && wear.commit_every > 1)
+    text += fmt::format(" ({})",
+                        long_time(static_cast<double>(wear.commit_every) * *wear.step_seconds));
+  if (wear.store.captured() == 0) return text + ", at no extra writes of state";
+  return text + fmt::format(", each writes {} of optimizer state that rests in memory",
+                            bytes_text(wear.store.captured()));
+}
+
+std::vector<std::string> each_named(const std::vector<std::string>& policies) {
+  std::vector<std::string> all;
+  for (const std::string& policy : policies) {
+    for (const std::string& one : policies_named(policy)) all.push_back(one);
+  }
+  return all;
+}
+
+}  // namespace
+
+std::string header_text(const Candidate& candidate) {
+  const Schedule& schedule = candidate.evaluation.schedule;
+  const Problem& problem = schedule.problem();
+  std::string text = fmt::format(
+      "{} on {}, policy {}\n  {} sequences of {} tokens a step, {} micro-batch{} of {}\n  {}\n",
+      problem.model.name, problem.machine.name, schedule.policy(), problem.workload.batch,
+      problem.workload.sequence, problem.workload.micro_batches(),
+      problem.workload.micro_batches() == 1 ? "" : "es", problem.workload.micro_batch,
+      assumptions_text(problem, schedule.steps()));
+  const std::string note = extrapolation_text(problem.machine);
+  if (!note.empty()) text += fmt::format("  {}\n", note);
+  return text;
+}
+
+std::string memory_text(const Candidate& candidate) {
+  const Schedule& schedule = candidate.evaluation.schedule;
+  const Machine& machine = schedule.problem().machine;
+  const StoreBytes& store = candidate.wear.store;
+  std::string text;
+  for (const Tier tier : {Tier::gpu, Tier::host, Tier::ssd}) {
+    const TierUse& use = schedule.use(tier);
+    const bool whole_store = tier == Tier::ssd && machine.ssd.count > 0;
+    const std::uint64_t peak = whole_store ? store.all() : use.peak_bytes;
+    text += fmt::format("  {:<5} {:>10} of {:>10}{}", to_string(tier), bytes_text(peak),
+                        bytes_text(use.capacity_bytes),
+                        peak > use.capacity_bytes ? "   does not fit" : "");
+    if (whole_store && store.second_copies + store.memory_copies > 0) {
+      text += fmt::format("   ({} of it copies of optimizer state for commits)",
+                          bytes_text(store.second_copies + store.memory_copies));
+    }
+    if (tier == Tier::host && machine.host.reserved > 0)
+      text += fmt::format("   (host.reserved keeps {})", bytes_text(machine.host.reserved));
+    text += "\n";
+  }
+  return text;
+}
+
+std::string wear_text(const Wear& wear, const Machine& machine, const std::string& margin,
+                      int width) {
+  std::string text;
+  const auto line = [&](const char* label, const std::string& what) {
+    text += fmt::format("{}{:<{}}{}\n", margin, label, width, what);
+  };
+  std::string written = format_bytes(wear.bytes_per_step()) + " a step";
+  if (wear.bytes_per_day())
+    written += fmt::format(", {} a day", format_bytes(*wear.bytes_per_day()));
+  if (wear.commit_bytes_per_step() > 0)
+    written += fmt::format(" ({} a step by commits)", format_bytes(wear.commit_bytes_per_step()));
+  line("ssd written", written);
+  line("commits", commits_text(wear));
+  if (wear.commit_every > 0 && machine.ssd.count == 0) {
+    line("", fmt::format("{} on a drive that the machine file does not describe",
+                         bytes_text(wear.store.all())));
+  }
+  if (wear.run_bytes()) {
+    std::string whole =
+        fmt::format("{} written in {} step{}{}", format_bytes(*wear.run_bytes()), *wear.steps,
+                    *wear.steps == 1 ? "" : "s",
+                    wear.first_step > 0 ? fmt::format(", from step {} on", wear.first_step) : "");
+    if (wear.step_seconds)
+      whole += ", " + long_time(*wear.step_seconds * static_cast<double>(*wear.steps));
+    line(wear.first_step > 0 ? "still to do" : "whole run", whole);
+  }
+  if (wear.rated_bytes > 0) {
+    std::string life = "rated for " + format_bytes(wear.rated_bytes);
+    if (wear.drive_years())
+      life += fmt::format(": {} at this rate", long_time(*wear.drive_years() * seconds_per_year));
+    if (wear.share_of_rating())
+      life += fmt::format("; this run takes {:.2g} % of it", 100 * *wear.share_of_rating());
+    line("drives", life);
+  }
+  return text;
+}
+
+std::string trainable_text(const ModelSpec& model) {
+  const std::optional<std::string> why_not = why_not_trainable(model);
+  return why_not ? fmt::format("note: simulated only: {}\n", *why_not) : "";
+}
+
+std::string flag_text(const Change& change) {
+  const auto& [setting, value] = change;
+  if (setting == "micro_batch") return "--micro-batch " + value;
+  if (setting == "policy") return "--policy " + value;
+  if (setting == "durability") return "--durability " + value;
+  if (setting == "gpu.memory") return "--gpu-memory " + value;
+  if (setting == "host.memory") return "--host-memory " + value;
+  return "--set " + setting + "=" + value;
+}
+
+Candidates evaluate_as_asked(const ProblemOptions& options, const Problem& problem,
+                             const std::vector<std::string>& policies, const WholeRun& run,
+                             int steps) {
+  Activity activity("building the schedule");
+  return evaluate_candidates(problem, options.chooses_micro_batch(), each_named(policies), run,
+                             steps, options.evaluation(problem, activity));
+}
+
+void fail_to_fit(const Candidates& candidates, const ProblemOptions& options,
+                 const Problem& problem, const std::vector<std::string>& policies,
+                 const WholeRun& run, int steps) {
+  FitQuestion question;
+  question.problem = problem;
+  question.choose_micro_batch = options.chooses_micro_batch();
+  question.policies = each_named(policies);
+  question.durability = run.durability;
+  question.steps = steps;
+  if (!options.sequences_at_once && is_measured_gpu(problem.machine))
+    question.settle = [](Problem& settled) { settled.use_gpu_sequences_at_once(); };
+  Activity activity("looking for what would fit");
+  spillway::fail_to_fit(candidates, question);
+}
+
+}  // namespace spillway::cli

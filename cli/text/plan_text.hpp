@@ -1,0 +1,35 @@
+// One plan in words: its memory, its store, what it writes; and what to type where it does not fit.
+#pragma once
+
+#include <string>
+
+#include "cli/options/problem_options.hpp"
+#include "experiments/plan/candidates.hpp"
+#include "experiments/plan/hints.hpp"
+
+namespace spillway::cli {
+
+// "gpt-65b on rtx4090-12ssd, policy ..." and the workload, a line each.
+std::string header_text(const Candidate& candidate);
+// Peak and capacity of every tier, a line each; of the ssd tier with the store's second copies.
+std::string memory_text(const Candidate& candidate);
+// "ssd written", "commits", "whole run" and "drives", each where there is something to say.
+// `margin` is put before every line; `width` is that of the labels.
+std::string wear_text(const Wear& wear, const Machine& machine, const std::string& margin = "",
+                      int width = 13);
+// A line where the model can be simulated only; else empty.
+std::string trainable_text(const ModelSpec& model);
+
+// The option that makes a change: "--host-memory 287GB".
+std::string flag_text(const Change& change);
+
+// Evaluates `policies`, of which `auto` is all candidates.
+Candidates evaluate_as_asked(const ProblemOptions& options, const Problem& problem,
+                             const std::vector<std::string>& policies, const WholeRun& run,
+                             int steps);
+// Throws DoesNotFit for what evaluate_as_asked(), with the same arguments, found to fit nowhere.
+[[noreturn]] void fail_to_fit(const Candidates& candidates, const ProblemOptions& options,
+                              const Problem& problem, const std::vector<std::string>& policies,
+                              const WholeRun& run, int steps);
+
+}  // namespace spillway::cli

@@ -1,0 +1,143 @@
+#include "cli/train/train_events.hpp"
+
+#include <fmt/format.h>
+
+#include "base/units.hpp"
+#include "cli/text/output.hpp"
+#include "cli/train/stopped_run.hpp"
+#include "cli/train/train_notes.hpp"
+#include "cli/train/train_wear.hpp"
+
+namespace spillway::cli {
+
+namespace fs = std::filesystem;
+using nlohmann::ordered_json;
+
+namespace {
+
+ordered_json memory_json(const Schedule& schedule) {
+  ordered_json memory;
+  for (const Tier tier : {Tier::gpu, Tier::host, Tier::ssd}) {
+    memory[to_string(tier)] = {{"peak_bytes", schedule.use(tier).peak_bytes},
+                               {"capacity_bytes", schedule.use(tier).capacity_bytes}};
+  }
+  return memory;
+}
+
+}  // namespace
+
+ordered_json start_event(const Training& training, const TrainPlan& plan,
+                         const TrainOptions& options, const fs::path& run) {
+  const Problem& problem = training.schedule().problem();
+  ordered_json event = {
+      {"event", "start"},
+      {"model", problem.model.name},
+      {"policy", training.schedule().policy()},
+      {"device", training.device_name()},
+      {"steps", options.steps},
+      {"workload",
+       {{"batch", problem.workload.batch},
+        {"micro_batch", problem.workload.micro_batch},
+        {"micro_batches", problem.workload.micro_batches()},
+        {"sequence", problem.workload.sequence},
+        {"sequences_at_once", problem.workload.sequences_at_once},
+        {"precision", problem.workload.precision == Precision::bf16 ? "bf16" : "fp32"},
+        {"moments", to_string(problem.workload.moments)},
+        {"gradient_clip", to_string(problem.workload.clip)},
+        {"on_nonfinite", to_string(problem.workload.on_nonfinite)}}},
+      {"overrides", problem.overrides},
+      {"memory", memory_json(training.schedule())},
+      {"predicted_step_seconds",
+       plan.predicted_step_seconds ? ordered_json(*plan.predicted_step_seconds) : ordered_json()},
+      {"seed", options.seed},
+      {"data", data_json(training.dataset())},
+      {"run", run.string()},
+      {"first_step", training.first_step()},
+      {"durability",
+       {{"commit_every", training.commit_interval()},
+        {"bytes_copied_per_commit", training.bytes_copied_per_commit()}}}};
+  add_wear(event, wear_of(training, plan, options.steps), problem.machine);
+  if (const auto setup = training.host_memory_setup()) {
+    const int node = training.place().node;
+    event["host_memory"] = {{"bytes", setup->bytes},
+                            {"take_seconds", setup->take_seconds},
+                            {"pin_seconds", setup->pin_seconds},
+                            {"pinned_pieces", setup->pinned_pieces},
+                            {"numa_node", node < 0 ? ordered_json() : ordered_json(node)}};
+  }
+  if (training.throttle()) event["throttle"] = to_text(training.throttle()->rates());
+  return event;
+}
+
+ordered_json step_event(const StepResult& step, double tokens, const ModelSpec& model) {
+  ordered_json event = {{"event", "step"},
+                        {"step", step.step},
+                        {"loss", step.loss},
+                        {"tokens_per_second", tokens / step.seconds},
+                        {"step_seconds", step.seconds},
+                        {"grad_norm", step.gradient_norm},
+                        {"ssd_bytes_read", step.ssd_bytes_read},
+                        {"ssd_bytes_written", step.ssd_bytes_written}};
+  if (step.skipped_unit >= 0) {
+    event["skipped"] = true;
+    event["layer"] = unit_name(model, step.skipped_unit);
+  }
+  return event;
+}
+
+void announce(const Training& training, const TrainPlan& plan, const fs::path& run) {
+  const Schedule& schedule = training.schedule();
+  fmt::print("{} with policy {} on {}\n", schedule.problem().model.name, schedule.policy(),
+             training.device_name());
+  fmt::print("  batch {} in micro-batches of {}, {} tokens a sequence; text: {} in {} file{}\n",
+             schedule.problem().workload.batch, schedule.problem().workload.micro_batch,
+             schedule.problem().workload.sequence,
+             format_bytes(static_cast<double>(training.dataset().size())),
+             training.dataset().files().size(), training.dataset().files().size() == 1 ? "" : "s");
+  for (const std::string& path : shown_data(training.dataset())) fmt::print("    {}\n", path);
+  if (training.dataset().skipped().count > 0)
+    fmt::print("  {}\n", training.dataset().skipped().text());
+  const Workload& workload = schedule.problem().workload;
+  if (workload.moments == MomentWidth::bf16) fmt::print("  AdamW's moments in bf16\n");
+  if (workload.precision == Precision::bf16)
+    fmt::print("  bf16, {} at once\n",
+               workload.sequences_at_once == 1
+                   ? "1 sequence"
+                   : fmt::format("{} sequences", workload.sequences_at_once));
+  for (const Tier tier : {Tier::gpu, Tier::host, Tier::ssd}) {
+    const bool has_store = tier == Tier::ssd && training.store() != nullptr;
+    const std::uint64_t bytes =
+        has_store ? training.store()->size() : schedule.use(tier).peak_bytes;
+    fmt::print(
+        "  {:<4} {:>10} of {}{}\n", to_string(tier), format_bytes(static_cast<double>(bytes)),
+        format_bytes(static_cast<double>(schedule.use(tier).capacity_bytes)),
+        bytes > schedule.use(tier).peak_bytes ? "   with copies of optimizer state for commits"
+                                              : "");
+  }
+  if (training.throttle()) fmt::print("  throttled to {}\n", to_text(training.throttle()->rates()));
+  if (plan.predicted_step_seconds)
+    fmt::print("  predicted: {} a step\n", format_seconds(*plan.predicted_step_seconds));
+  fmt::print("  run folder: {}\n", run.string());
+  flush_output();
+}
+
+void announce_end(const Training& training, const TrainingResult& result, const RunFolder& run,
+                  const fs::path& trace, bool exported, bool stopped) {
+  const std::string losses =
+      result.steps > training.first_step()
+          ? fmt::format("loss {:.4f} to {:.4f}", result.first_loss, result.final_loss)
+          : "all of them done before";
+  fmt::print("{} steps, {}, weights {:016x}\n", result.steps, losses, result.weights_hash);
+  const bool has_rates = training.schedule().problem().machine.gpu.flops > 0;
+  fmt::print("trace: {}   (opens in https://ui.perfetto.dev{})\n", trace.string(),
+             has_rates ? "; `spillway validate " + shell_word(trace.string()) + "`" : "");
+  if (exported) fmt::print("weights: {}\n", run.file(RunFolder::weights).string());
+  if (stopped || !run.saved().store || !run.saved().not_resumable.empty()) return;
+  fmt::print("state: {} on disk, at step {}\n",
+             format_bytes(static_cast<double>(training.store()->size())), result.steps);
+  fmt::print("  to go on:   spillway train --resume --run {} --steps MORE\n",
+             shell_word(run.path().string()));
+  fmt::print("  to free it: spillway store remove {}\n", shell_word(run.path().string()));
+}
+
+}  // namespace spillway::cli

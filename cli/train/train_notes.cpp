@@ -1,0 +1,75 @@
+#include "cli/train/train_notes.hpp"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "base/errors.hpp"
+#include "base/text.hpp"
+#include "cli/train/stopped_run.hpp"
+
+namespace spillway::cli {
+
+namespace fs = std::filesystem;
+using nlohmann::ordered_json;
+
+std::vector<std::string> shown_data(const Dataset& data) {
+  constexpr std::size_t most = 3;
+  std::vector<std::string> shown;
+  for (const DatasetFile& file : data.files()) {
+    if (shown.size() == most) {
+      shown.push_back(fmt::format("... and {} more", data.files().size() - most));
+      break;
+    }
+    shown.push_back(printable(file.path.string()));
+  }
+  return shown;
+}
+
+ordered_json data_json(const Dataset& data) {
+  ordered_json first = ordered_json::array();
+  for (const SkippedFiles::One& one : data.skipped().first)
+    first.push_back({{"path", one.shown()}, {"reason", one.reason}});
+  return {{"files", data.files().size()},
+          {"bytes", data.size()},
+          {"shown", shown_data(data)},
+          {"skipped", {{"files", data.skipped().count}, {"first", first}}}};
+}
+
+std::string other_machine_note(const Machine& machine, bool trains_on_gpu,
+                               const std::string& why_cpu) {
+  if (machine.gpu.is_cpu != trains_on_gpu) return "";
+  if (trains_on_gpu) {
+    return fmt::format(
+        "--machine {} describes a computer without a GPU: its limits hold, the GPU trains, and no "
+        "step time is predicted, for its rates are a CPU's",
+        machine.name);
+  }
+  return fmt::format(
+      "--machine {} describes a GPU: its limits hold, the CPU trains{}, and no step time is "
+      "predicted, for its rates are a GPU's",
+      machine.name, why_cpu.empty() ? "" : " (" + why_cpu + ")");
+}
+
+void refuse_model_of_run(const std::string& model) {
+  std::error_code ignored;
+  const fs::path path(model);
+  if (!fs::exists(path, ignored)) return;
+  const bool is_folder = fs::is_directory(path, ignored);
+  const fs::path folder = is_folder                ? path
+                          : path.has_parent_path() ? path.parent_path()
+                                                   : fs::path(".");
+  if (!fs::is_regular_file(folder / "run.json", ignored)) return;
+  const fs::path shape = is_folder ? folder / "model.toml" : path;
+  const std::string run = shell_word(
+      fs::absolute(folder).lexically_normal() == fs::current_path(ignored) ? "." : folder.string());
+  throw InputError(
+      fmt::format("--model {} is {} an earlier run: only the shape of its model, not what it has "
+                  "learned",
+                  model, is_folder ? "the folder of" : "in the folder of"),
+      fmt::format("to go on with that run: spillway train --resume --run {}; to start anew from "
+                  "random weights: cp {} my-model.toml, and --model my-model.toml",
+                  run, shell_word(shape.string())));
+}
+
+}  // namespace spillway::cli

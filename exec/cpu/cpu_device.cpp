@@ -1,0 +1,64 @@
+#include "exec/cpu/cpu_device.hpp"
+
+#include <cstring>
+
+#include "base/errors.hpp"
+#include "exec/cpu/blas_threads.hpp"
+
+namespace spillway {
+
+namespace {
+
+float* floats(std::byte* bytes) { return reinterpret_cast<float*>(bytes); }
+
+}  // namespace
+
+CpuDevice::CpuDevice(const Problem& problem, std::uint64_t gpu_bytes, std::uint64_t host_bytes,
+                     int threads)
+    : gpt_(problem),
+      optimizer_(problem, threads),
+      gpu_(gpu_bytes, "the arena that stands in for GPU memory"),
+      host_(host_bytes, "host memory") {
+  use_blas_threads(threads);
+}
+
+std::string CpuDevice::name() const { return std::string("cpu (") + gpt_.kernels().name + ")"; }
+
+void CpuDevice::compute(const Task& task, const Operands& o) {
+  switch (task.kind) {
+    case TaskKind::embed_forward:
+      gpt_.embed_forward(floats(o.parameters), o.tokens, floats(o.output));
+      return;
+    case TaskKind::forward:
+      gpt_.block_forward(floats(o.parameters), floats(o.input), floats(o.output), o.saved,
+                         task.saves, o.scratch);
+      return;
+    case TaskKind::head:
+      gpt_.head(floats(o.parameters), o.targets, floats(o.activation_gradient),
+                floats(o.head_gradient), task.first_micro_batch, o.losses, o.scratch);
+      return;
+    case TaskKind::backward:
+      gpt_.block_backward(floats(o.parameters), floats(o.input), o.saved, task.available,
+                          task.recomputes_output, floats(o.activation_gradient), floats(o.gradient),
+                          task.first_micro_batch, o.scratch);
+      return;
+    case TaskKind::embed_backward:
+      gpt_.embed_backward(o.tokens, floats(o.activation_gradient), floats(o.gradient),
+                          task.first_micro_batch);
+      return;
+    case TaskKind::optimizer:
+      optimizer_.update(task, o);
+      return;
+    case TaskKind::gradient_norm:
+      optimizer_.gradient_norm(task, o);
+      return;
+    default:
+      bug("a compute task", __FILE__, __LINE__, to_string(task.kind));
+  }
+}
+
+void CpuDevice::copy(Lane, std::byte* to, const std::byte* from, std::uint64_t bytes) {
+  std::memcpy(to, from, bytes);
+}
+
+}  // namespace spillway

@@ -1,0 +1,99 @@
+#include "exec/cpu/gpt_init.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <numbers>
+#include <string_view>
+
+#include "policies/model/gpt_layout.hpp"
+
+namespace spillway {
+
+namespace {
+
+using Words = std::array<std::uint32_t, 4>;
+
+// Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011).
+Words philox(Words counter, std::uint64_t key) {
+  auto key0 = static_cast<std::uint32_t>(key), key1 = static_cast<std::uint32_t>(key >> 32);
+  for (int round = 0; round < 10; ++round) {
+    const std::uint64_t product0 = std::uint64_t{0xD2511F53u} * counter[0];
+    const std::uint64_t product1 = std::uint64_t{0xCD9E8D57u} * counter[2];
+    counter = {static_cast<std::uint32_t>(product1 >> 32) ^ counter[1] ^ key0,
+               static_cast<std::uint32_t>(product1),
+               static_cast<std::uint32_t>(product0 >> 32) ^ counter[3] ^ key1,
+               static_cast<std::uint32_t>(product0)};
+    key0 += 0x9E3779B9u;
+    key1 += 0xBB67AE85u;
+  }
+  return counter;
+}
+
+// Standard normal values 4i .. 4i+3 of a unit, by Box and Muller in double.
+std::array<double, 4> normals(std::uint64_t seed, std::int64_t unit, std::int64_t i) {
+  const auto index = static_cast<std::uint64_t>(i);
+  const Words words =
+      philox({static_cast<std::uint32_t>(index), static_cast<std::uint32_t>(index >> 32),
+              static_cast<std::uint32_t>(unit), 0},
+             seed);
+  std::array<double, 4> values{};
+  for (std::size_t pair = 0; pair < 4; pair += 2) {
+    const double uniform = (static_cast<double>(words[pair]) + 0.5) * 0x1p-32;  // in (0, 1)
+    const double angle = 2 * std::numbers::pi * static_cast<double>(words[pair + 1]) * 0x1p-32;
+    const double radius = std::sqrt(-2 * std::log(uniform));
+    values[pair] = radius * std::cos(angle);
+    values[pair + 1] = radius * std::sin(angle);
+  }
+  return values;
+}
+
+double standard_deviation(const TensorLayout& tensor, const ModelSpec& model) {
+  constexpr double usual = 0.02;
+  const bool into_residual =
+      tensor.name == "attn.c_proj.weight" || tensor.name == "mlp.c_proj.weight";
+  return into_residual ? usual / std::sqrt(2.0 * static_cast<double>(model.layers)) : usual;
+}
+
+// Elements [begin, end) of the unit, all in one tensor; values points to element `begin`.
+void fill_normal(std::uint64_t seed, std::int64_t unit, std::int64_t begin, std::int64_t end,
+                 double deviation, float* values) {
+  for (std::int64_t group = begin / 4; group * 4 < end; ++group) {
+    const auto four = normals(seed, unit, group);
+    for (std::int64_t element = std::max(begin, group * 4); element < std::min(end, group * 4 + 4);
+         ++element) {
+      values[element - begin] =
+          static_cast<float>(deviation * four[static_cast<std::size_t>(element - group * 4)]);
+    }
+  }
+}
+
+bool is_norm_weight(std::string_view name) {
+  return name.starts_with("ln_") && name.ends_with(".weight");
+}
+
+}  // namespace
+
+void initial_values(const ModelSpec& model, std::int64_t unit, std::uint64_t seed,
+                    std::int64_t first_element, std::int64_t elements, float* values) {
+  std::fill_n(values, elements, 0.0f);
+  const auto layout = unit < model.layers ? block_layout(model) : embedding_layout(model);
+  for (const TensorLayout& tensor : layout) {
+    const std::int64_t begin = std::max(tensor.offset, first_element);
+    const std::int64_t end =
+        std::min(tensor.offset + tensor.rows * tensor.columns, first_element + elements);
+    if (begin >= end) continue;
+    float* part = values + (begin - first_element);
+    if (is_norm_weight(tensor.name)) {
+      std::fill_n(part, end - begin, 1.0f);
+    } else if (tensor.rows > 1) {
+      fill_normal(seed, unit, begin, end, standard_deviation(tensor, model), part);
+    }
+  }
+}
+
+void initial_values(const ModelSpec& model, std::int64_t unit, std::uint64_t seed, float* values) {
+  initial_values(model, unit, seed, 0, unit_elements(model, unit), values);
+}
+
+}  // namespace spillway

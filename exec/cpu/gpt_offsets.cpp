@@ -1,0 +1,33 @@
+#include "exec/cpu/gpt_offsets.hpp"
+
+#include "base/errors.hpp"
+
+namespace spillway {
+
+namespace {
+
+std::int64_t offset_of(const std::vector<TensorLayout>& layout, const char* name) {
+  for (const TensorLayout& tensor : layout)
+    if (tensor.name == name) return tensor.offset;
+  bug("tensor in layout", __FILE__, __LINE__, name);
+}
+
+}  // namespace
+
+BlockOffsets block_offsets(const ModelSpec& model) {
+  const auto block = block_layout(model);
+  return {offset_of(block, "ln_1.weight"),        offset_of(block, "ln_1.bias"),
+          offset_of(block, "attn.c_attn.weight"), offset_of(block, "attn.c_attn.bias"),
+          offset_of(block, "attn.c_proj.weight"), offset_of(block, "attn.c_proj.bias"),
+          offset_of(block, "ln_2.weight"),        offset_of(block, "ln_2.bias"),
+          offset_of(block, "mlp.c_fc.weight"),    offset_of(block, "mlp.c_fc.bias"),
+          offset_of(block, "mlp.c_proj.weight"),  offset_of(block, "mlp.c_proj.bias")};
+}
+
+EmbeddingOffsets embedding_offsets(const ModelSpec& model) {
+  const auto embedding = embedding_layout(model);
+  return {offset_of(embedding, "wte.weight"), offset_of(embedding, "wpe.weight"),
+          offset_of(embedding, "ln_f.weight"), offset_of(embedding, "ln_f.bias")};
+}
+
+}  // namespace spillway

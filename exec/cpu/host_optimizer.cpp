@@ -1,0 +1,95 @@
+#include "exec/cpu/host_optimizer.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "exec/cpu/adam.hpp"
+#include "exec/run/clipping.hpp"
+
+namespace spillway {
+
+namespace {
+
+void write_parameters(const CpuKernels&, const float* master, float* parameters, std::int64_t n) {
+  std::memcpy(parameters, master, static_cast<std::size_t>(n) * sizeof(float));
+}
+void write_parameters(const CpuKernels& kernels, const float* master, bf16* parameters,
+                      std::int64_t n) {
+  kernels.round_to_bf16(master, parameters, n);
+}
+
+}  // namespace
+
+HostOptimizer::HostOptimizer(const Problem& problem, int threads, CpuVariant variant)
+    : workload_(problem.workload),
+      wide_gradient_(problem.gradient_bytes() == sizeof(float)),
+      wide_parameters_(problem.parameter_bytes() == sizeof(float)),
+      layers_(problem.model.layers),
+      block_elements_(unit_elements(problem.model, 0)),
+      embedding_elements_(unit_elements(problem.model, problem.model.layers)),
+      block_layout_(block_layout(problem.model)),
+      embedding_layout_(embedding_layout(problem.model)),
+      variant_(variant),
+      crew_(threads),
+      sums_(static_cast<std::size_t>(square_sums(std::max(block_elements_, embedding_elements_)))) {
+  cpu_kernels(variant);  // whether there is such a variant
+}
+
+template <class Gradient, class Parameter, class Moment>
+void HostOptimizer::update_as(const Task& task, const Operands& o) const {
+  const auto elements = static_cast<std::int64_t>(task.params);
+  float* const master = reinterpret_cast<float*>(o.optimizer_state);
+  Moment* const moments = reinterpret_cast<Moment*>(master + elements);
+  Parameter* const parameters = reinterpret_cast<Parameter*>(o.parameters);
+  const GradientUse use = gradient_use(workload_, o.norms, task.layer);
+  if (use.skip) {
+    write_parameters(cpu_kernels(variant_), master, parameters, elements);
+    *o.gradient_square_sum = 0;
+    return;
+  }
+  AdamStep adam = o.adam;
+  adam.gradient_factor = use.factor;
+  adam.unit = task.layer;
+  // Some policies update on two lanes at a time. The threads are for one of them; the result does
+  // not depend on which.
+  const std::unique_lock crew(crew_mutex_, std::try_to_lock);
+  *o.gradient_square_sum = adamw_update_unit(
+      crew ? crew_ : alone_, master, moments, moments + elements,
+      reinterpret_cast<const Gradient*>(o.gradient),
+      reinterpret_cast<const Gradient*>(o.head_gradient), parameters,
+      static_cast<std::int64_t>(task.first_element), elements, layout(task), adam, variant_);
+}
+
+template <class Gradient, class Parameter>
+void HostOptimizer::update_parameters(const Task& task, const Operands& operands) const {
+  workload_.moments == MomentWidth::fp32 ? update_as<Gradient, Parameter, float>(task, operands)
+                                         : update_as<Gradient, Parameter, bf16>(task, operands);
+}
+
+void HostOptimizer::update(const Task& task, const Operands& operands) const {
+  if (wide_gradient_) {
+    wide_parameters_ ? update_parameters<float, float>(task, operands)
+                     : update_parameters<float, bf16>(task, operands);
+  } else {
+    wide_parameters_ ? update_parameters<bf16, float>(task, operands)
+                     : update_parameters<bf16, bf16>(task, operands);
+  }
+}
+
+template <class Gradient>
+void HostOptimizer::gradient_norm_as(const Task& task, const Operands& o) const {
+  const auto* const gradient = reinterpret_cast<const Gradient*>(o.gradient);
+  const auto* const second = reinterpret_cast<const Gradient*>(o.head_gradient);
+  const std::int64_t elements = task.layer == layers_ ? embedding_elements_ : block_elements_;
+  const std::unique_lock crew(crew_mutex_, std::try_to_lock);
+  const double squares = crew ? sum_of_squares(crew_, sums_, gradient, second, elements, variant_)
+                              : cpu_kernels(variant_).sum_squares(gradient, second, elements);
+  o.norms.front() = squares;
+  *o.gradient_square_sum = squares;
+}
+
+void HostOptimizer::gradient_norm(const Task& task, const Operands& operands) const {
+  wide_gradient_ ? gradient_norm_as<float>(task, operands) : gradient_norm_as<bf16>(task, operands);
+}
+
+}  // namespace spillway

@@ -1,0 +1,166 @@
+// The elementwise and row-wise kernels of the CPU backend, compiled three times (portable, AVX2,
+// AVX-512) and chosen at run time.
+//
+// All variants give bit-identical results: no fused multiply-add, every sum over a row is kept in
+// 16 partial sums (element i goes to lane i mod 16) that are added up in one fixed order, and exp
+// is the same polynomial everywhere. Kernels take plain pointers, any alignment, and allocate
+// nothing. Numbers are fp32; gradients and parameters handed over at the end of a step may be bf16,
+// which is widened when read and rounded to nearest even when written, and so may AdamW's moments,
+// which are rounded stochastically.
+// "(rows, columns)" arrays are row-major and dense; `attention_*` rows are `stride` apart.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include "exec/cpu/stochastic_rounding.hpp"
+
+namespace spillway {
+
+enum class CpuVariant : std::uint8_t { plain, avx2, avx512 };
+
+// One AdamW step with everything that does not depend on the element worked out; see adam.hpp.
+struct AdamConstants {
+  float decay_factor = 1;                // 1 - learning_rate * weight_decay
+  float beta1 = 0, one_minus_beta1 = 1;  //
+  float beta2 = 0, one_minus_beta2 = 1;  //
+  float inverse_root_correction2 = 1;    // 1 / sqrt(1 - beta2^t)
+  float epsilon = 0;                     //
+  float step_size = 0;                   // learning_rate / (1 - beta1^t)
+  float gradient_factor = 1;             // of gradient clipping
+  NoiseKey noise;                        // of the step, for moments in bf16
+};
+
+// The rows of scores (rows, keys) of one attention head: query `first_query + i` in row i sees keys
+// 0 .. first_query + i; what lies beyond is written as zero.
+struct AttentionRows {
+  float* scores;
+  std::int64_t rows, keys, first_query;
+};
+
+// Which elements a run of them are, for the rounding of moments in bf16: constants.noise becomes
+// the unit's, and the run ends before the next multiple of 2^32.
+struct NoisePlace {
+  std::uint32_t unit = 0;
+  std::uint64_t first_element = 0;
+};
+
+template <class Gradient, class Parameter, class Moment>
+using AdamKernel = double (*)(float* master, Moment* m, Moment* v, const Gradient* gradient,
+                              const Gradient* second_gradient, Parameter* parameters_out,
+                              std::int64_t n, const AdamConstants& constants, NoisePlace place);
+// By the width of the moments.
+template <class Gradient, class Parameter>
+struct AdamKernels {
+  AdamKernel<Gradient, Parameter, float> with_fp32;
+  AdamKernel<Gradient, Parameter, bf16> with_bf16;
+};
+
+struct CpuKernels {
+  const char* name;
+
+  // y = exp(x); below -87.3 gives 0; about 2 units in the last place; NaN stays NaN.
+  void (*exponential)(const float* x, float* y, std::int64_t n);
+  // out = a + b (out may be a or b).
+  void (*add)(const float* a, const float* b, float* out, std::int64_t n);
+  // Every row of out (rows, columns) = row; what a GEMM with beta = 1 then adds to: the bias.
+  void (*fill_rows)(const float* row, float* out, std::int64_t rows, std::int64_t columns);
+  // Every row of out (rows, columns) = the row of x + row: a residual and a bias, before such a
+  // GEMM.
+  void (*add_to_rows)(const float* x, const float* row, float* out, std::int64_t rows,
+                      std::int64_t columns);
+  // sums (columns) += the rows of x, in order.
+  void (*add_column_sums)(const float* x, float* sums, std::int64_t rows, std::int64_t columns);
+
+  // Layer norm, epsilon 1e-5: per-row mean and 1 / sqrt(variance + epsilon); then the normalised
+  // rows.
+  void (*norm_statistics)(const float* x, float* mean, float* rstd, std::int64_t rows,
+                          std::int64_t columns);
+  void (*norm_apply)(const float* x, const float* mean, const float* rstd, const float* weight,
+                     const float* bias, float* y, std::int64_t rows, std::int64_t columns);
+  // weight_gradient, bias_gradient (columns) += ; x_gradient (rows, columns) += or =, by
+  // `overwrite`.
+  void (*norm_backward)(const float* y_gradient, const float* x, const float* mean,
+                        const float* rstd, const float* weight, float* x_gradient, bool overwrite,
+                        float* weight_gradient, float* bias_gradient, std::int64_t rows,
+                        std::int64_t columns);
+
+  // GELU, tanh approximation: y = x / (1 + exp(-2u)), u = sqrt(2/pi) (x + 0.044715 x^3).
+  void (*gelu_forward)(const float* x, float* y, std::int64_t n);
+  void (*gelu_backward)(const float* x, float* gradient, std::int64_t n);  // gradient *= dy/dx
+
+  // scores -> exp(scores - row maximum); its row sums; log-sum-exp of every row.
+  void (*attention_softmax)(AttentionRows rows, float* row_sums, float* log_sum_exp);
+  // scores -> probabilities exp(scores - log_sum_exp).
+  void (*attention_probabilities)(AttentionRows rows, const float* log_sum_exp);
+  // gradient of probabilities -> gradient of scores: p (g - row_dots) scale, in place in
+  // `gradient`.
+  void (*attention_score_gradient)(AttentionRows probabilities, float* gradient,
+                                   const float* row_dots, float scale);
+  // Row i of x (rows, columns) /= divisors[i]; rows are `stride` apart.
+  void (*divide_rows)(float* x, const float* divisors, std::int64_t rows, std::int64_t columns,
+                      std::int64_t stride);
+  // dots[i] = row i of a . row i of b; rows are `stride` apart in both.
+  void (*row_dots)(const float* a, const float* b, float* dots, std::int64_t rows,
+                   std::int64_t columns, std::int64_t stride);
+
+  // Cross entropy of one token: returns log(sum exp(logits)) - logits[target], and replaces the
+  // logits by (softmax - onehot) * scale.
+  double (*cross_entropy)(float* logits, std::int32_t target, std::int64_t n, float scale);
+
+  // The sum of squares of x + second (n); second may be null. In fp64, by blocks of 2048 elements
+  // from the first on, each of them in 32 partial sums; blocks are added up in order in groups of
+  // 64, and so are the groups: not finite only where an element is not. bf16 is added in fp32: the
+  // sum is that of the widened elements, bit by bit. exec/run/clipping.hpp has it by several
+  // threads.
+  double (*sum_of_squares)(const float* x, const float* second, std::int64_t n);
+  double (*sum_of_squares_bf16)(const bf16* x, const bf16* second, std::int64_t n);
+
+  // AdamW on n elements, in place; returns the sum of squares of the gradient before it is clipped.
+  AdamKernels<float, float> adamw;
+  AdamKernels<float, bf16> adamw_to_bf16;
+  AdamKernels<bf16, float> adamw_from_bf16;
+  AdamKernels<bf16, bf16> adamw_bf16;
+
+  // y = x.
+  void (*round_to_bf16)(const float* x, bf16* y, std::int64_t n);
+
+  // The same, by type.
+  double sum_squares(const float* x, const float* second, std::int64_t n) const {
+    return sum_of_squares(x, second, n);
+  }
+  double sum_squares(const bf16* x, const bf16* second, std::int64_t n) const {
+    return sum_of_squares_bf16(x, second, n);
+  }
+  template <class Gradient, class Parameter, class Moment>
+  AdamKernel<Gradient, Parameter, Moment> adam() const {
+    if constexpr (std::is_same_v<Moment, float>) {
+      return adam_of<Gradient, Parameter>().with_fp32;
+    } else {
+      return adam_of<Gradient, Parameter>().with_bf16;
+    }
+  }
+  template <class Gradient, class Parameter>
+  const AdamKernels<Gradient, Parameter>& adam_of() const {
+    if constexpr (std::is_same_v<Gradient, float>) {
+      if constexpr (std::is_same_v<Parameter, float>) {
+        return adamw;
+      } else {
+        return adamw_to_bf16;
+      }
+    } else if constexpr (std::is_same_v<Parameter, float>) {
+      return adamw_from_bf16;
+    } else {
+      return adamw_bf16;
+    }
+  }
+};
+
+// Whether this program holds the variant and this CPU can run it. `plain` always.
+bool cpu_variant_available(CpuVariant variant);
+// The fastest available one.
+CpuVariant best_cpu_variant();
+// Throws MachineError when it is not available.
+const CpuKernels& cpu_kernels(CpuVariant variant);
+
+}  // namespace spillway

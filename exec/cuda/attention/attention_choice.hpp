@@ -1,0 +1,34 @@
+// Which kernels of attention a device gets: those that every GPU from 8.0 on can run, or, where
+// they are asked for, those with Hopper's own matrix instructions, once they have proved right on
+// it.
+//
+// They are not the default: their first run on a real GPU is still to come.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "exec/cuda/attention/attention.hpp"
+
+namespace spillway::cuda {
+
+// For attention of bf16 with heads of these sizes on the current device. `wanted`: "mma" or
+// "wgmma". For the latter a small text goes through both kinds, forward and backward: they must
+// agree within roundings, and a sequence must have the same bits wherever it lies. That needs some
+// 150 MB of GPU memory, once. Throws InputError where the device or a size of head is not one for
+// them, MachineError where they do not pass.
+AttentionKernels choose_attention(const std::string& wanted,
+                                  const std::vector<std::int64_t>& head_sizes);
+
+// Whether the current device has compute capability 9.0.
+bool is_hopper();
+
+// "wgmma" or "mma.sync".
+const char* name_of(AttentionKernels kernels);
+
+// What is wrong with Hopper's kernels for heads of this size (64 or 128) on the current device;
+// empty when nothing is. Throws MachineError where CUDA fails: the device is of no use then.
+std::string check_hopper_attention(std::int64_t head_size);
+
+}  // namespace spillway::cuda

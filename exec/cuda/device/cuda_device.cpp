@@ -1,0 +1,352 @@
+#include "exec/cuda/device/cuda_device.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+
+#include "base/errors.hpp"
+#include "base/units.hpp"
+#include "exec/cuda/device/launch.hpp"
+#include "exec/cuda/device/pinned_memory.hpp"
+#include "policies/machine/gpu_workspaces.hpp"
+
+namespace spillway::cuda {
+
+namespace {
+
+constexpr std::uint64_t staging_bytes = std::uint64_t{16} << 20;
+
+static_assert(sizeof(AdamConstants) == offsetof(AdamNumbers, skip),
+              "the host stages the one, kernels read the other");
+
+std::size_t aligned(std::size_t bytes) { return (bytes + 255) / 256 * 256; }
+
+UnitRanges ranges_of(const std::vector<TensorLayout>& layout) {
+  UnitRanges ranges;
+  SPILLWAY_ASSERT(layout.size() <= UnitRanges::most);
+  for (const TensorLayout& tensor : layout) {
+    ranges.range[ranges.count++] = {tensor.offset, tensor.offset + tensor.rows * tensor.columns,
+                                    tensor.decay};
+  }
+  return ranges;
+}
+
+ClipRule rule_of(const Workload& workload) {
+  ClipRule rule;
+  rule.limit = workload.clip.limit;
+  rule.skips_nonfinite = workload.on_nonfinite == OnNonFinite::skip;
+  switch (workload.clip.scope) {
+    case ClipScope::off:
+      rule.kind = ClipKind::off;
+      break;
+    case ClipScope::global:
+      rule.kind = ClipKind::global;
+      break;
+    case ClipScope::layer:
+      rule.kind = ClipKind::layer;
+      break;
+  }
+  return rule;
+}
+
+// Makes `device` this thread's, before the first allocation.
+std::string open_device(int device) {
+  int count = 0;  // left unwritten on error
+  SPILLWAY_CUDA(cudaGetDeviceCount(&count));
+  if (device < 0 || device >= count) {
+    throw InputError(
+        fmt::format("--gpu {}: there are {} CUDA devices, numbered from 0", device, count),
+        "choose one of those that nvidia-smi lists");
+  }
+  SPILLWAY_CUDA(cudaSetDevice(device));
+  cudaDeviceProp properties;
+  SPILLWAY_CUDA(cudaGetDeviceProperties(&properties, device));
+  if (properties.major < 8) {
+    throw InputError(fmt::format("{} has compute capability {}.{}; bf16 needs 8.0 or later",
+                                 properties.name, properties.major, properties.minor),
+                     "use a GPU of the Ampere generation or later, or --device cpu");
+  }
+  return fmt::format("cuda ({})", properties.name);
+}
+
+AttentionKernels attention_for(const Problem& problem, const std::string& wanted) {
+  const ModelSpec& model = problem.model;
+  if (wanted == "wgmma" && problem.workload.precision == Precision::fp32)
+    throw InputError("SPILLWAY_CUDA_ATTENTION=wgmma: these kernels compute in bf16, not in fp32",
+                     "unset it");
+  return choose_attention(wanted, {model.hidden / std::max<std::int64_t>(1, model.heads)});
+}
+
+std::variant<GptCuda<float>, GptCuda<bf16>> make_gpt(const Problem& problem, std::byte* workspace,
+                                                     cudaStream_t stream,
+                                                     AttentionKernels attention,
+                                                     GeluBackward gelu_backward) {
+  using Gpt = std::variant<GptCuda<float>, GptCuda<bf16>>;
+  const GptWorkspace carved = GptWorkspace::carve(problem, workspace);
+  if (problem.workload.precision == Precision::fp32)
+    return Gpt(std::in_place_type<GptCuda<float>>, problem, carved, stream,
+               AttentionKernels::mma_sync, gelu_backward);
+  return Gpt(std::in_place_type<GptCuda<bf16>>, problem, carved, stream, attention, gelu_backward);
+}
+
+// The result of `work`, whose time is added to `seconds`.
+template <class Work>
+auto timed(double& seconds, const Work& work) {
+  const auto began = std::chrono::steady_clock::now();
+  auto result = work();
+  seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+  return result;
+}
+
+// Says "WHAT: 12 of 96 GB, 9 s left", the time by the pace so far.
+MemoryProgress progress_of(const std::function<void(const std::string&)>& say, const char* what) {
+  if (!say) return {};
+  return [say, what, began = std::chrono::steady_clock::now()](std::uint64_t done,
+                                                               std::uint64_t total) {
+    const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - began;
+    const double left = passed.count() * static_cast<double>(total - done) /
+                        std::max(1.0, static_cast<double>(done));
+    say(fmt::format("{}: {} of {}, {:.0f} s left", what, format_bytes(static_cast<double>(done)),
+                    format_bytes(static_cast<double>(total)), left));
+  };
+}
+
+}  // namespace
+
+CudaDevice::Reserved CudaDevice::layout(const Problem& problem) {
+  const std::int64_t rows = problem.workload.micro_batch * problem.workload.sequence;
+  Reserved parts{};
+  parts.gpt = 0;
+  parts.text = aligned(gpt_workspace_bytes(problem));
+  parts.numbers = parts.text +
+                  aligned(static_cast<std::size_t>(TextLayout{rows}.size()) * sizeof(std::int32_t));
+  parts.bytes = parts.numbers + aligned(sizeof(AdamNumbers));
+  return parts;
+}
+
+// Of the workspaces, what lies behind the arena, for when algorithms are tried in it: a task's
+// operands are in any schedule's plan, but not the tuning's own memory, the targets and what
+// alignment adds.
+std::uint64_t CudaDevice::rehearsal_bytes(const Problem& problem) {
+  constexpr std::uint64_t for_alignment = std::uint64_t{64} << 10;
+  const auto tokens =
+      static_cast<std::uint64_t>(problem.workload.micro_batch * problem.workload.sequence);
+  return aligned(MatmulTuning::memory_bytes + for_alignment + sizeof(std::int32_t) * tokens);
+}
+
+std::uint64_t CudaDevice::reserved_bytes(const Problem& problem) {
+  const std::uint64_t planned = gpu_workspace_bytes(problem);
+  SPILLWAY_ASSERT(layout(problem).bytes + rehearsal_bytes(problem) <= planned,
+                  fmt::format("{}", layout(problem).bytes));
+  return planned;
+}
+
+CudaDevice::Memory CudaDevice::take(std::uint64_t bytes, const char* what) {
+  void* memory = nullptr;
+  const cudaError_t result = cudaMalloc(&memory, std::max<std::uint64_t>(bytes, 256));
+  if (result != cudaSuccess) {
+    cudaGetLastError();
+    std::size_t free = 0, total = 0;
+    static_cast<void>(cudaMemGetInfo(&free, &total));
+    throw MachineError(
+        fmt::format("cannot take {} of GPU memory for {}: {} of {} are free ({} in cudaMalloc)",
+                    format_bytes(static_cast<double>(bytes)), what,
+                    format_bytes(static_cast<double>(free)),
+                    format_bytes(static_cast<double>(total)), cudaGetErrorName(result)),
+        "lower --gpu-memory, or end other programs on the GPU (nvidia-smi lists them)");
+  }
+  Memory taken(static_cast<std::byte*>(memory));
+  SPILLWAY_CUDA(cudaMemset(memory, poison, bytes));
+  // The lanes' streams do not wait for the default one, which fills it.
+  SPILLWAY_CUDA(cudaDeviceSynchronize());
+  return taken;
+}
+
+CudaDevice::CudaDevice(const Problem& problem, std::uint64_t gpu_bytes, std::uint64_t host_bytes,
+                       const CudaDeviceOptions& options)
+    : problem_(problem),
+      options_(options),
+      name_(open_device(options.device)),
+      attention_(attention_for(problem, options.attention)),
+      host_(timed(host_setup_.take_seconds,
+                  [&] {
+                    return Arena(host_bytes, "host memory",
+                                 progress_of(options.say, "taking host memory"));
+                  })),
+      host_registration_(timed(host_setup_.pin_seconds,
+                               [&] {
+                                 return pin_memory(host_.span(),
+                                                   progress_of(options.say, "pinning host memory"));
+                               })),
+      arena_(take(gpu_bytes + rehearsal_bytes(problem), "the schedule")),
+      reserved_(take(reserved_bytes(problem) - rehearsal_bytes(problem), "workspaces")),
+      arena_bytes_(gpu_bytes),
+      parts_(layout(problem)),
+      streams_(options.device),
+      gpt_(make_gpt(problem, reserved_.get() + parts_.gpt, streams_.stream(Lane::gpu_compute),
+                    attention_, gelu_backward_of(options.gelu_backward))),
+      host_optimizer_(problem, options.threads),
+      block_ranges_(ranges_of(block_layout(problem.model))),
+      embedding_ranges_(ranges_of(embedding_layout(problem.model))),
+      clip_(rule_of(problem.workload)),
+      workspace_(GptWorkspace::carve(problem, reserved_.get() + parts_.gpt).kernels),
+      staging_(staging_bytes, "staging for the GPU"),
+      staging_registration_(pin_memory(staging_.span()).registration) {
+  host_setup_.bytes = host_.size();
+  host_setup_.pinned_pieces = host_registration_.pieces;
+  cudaStream_t transfers = nullptr;
+  SPILLWAY_CUDA(cudaStreamCreateWithFlags(&transfers, cudaStreamNonBlocking));
+  transfers_.reset(transfers);
+  algorithms_ = settle_algorithms();
+}
+
+CudaDevice::~CudaDevice() {
+  static_cast<void>(cudaSetDevice(options_.device));
+  static_cast<void>(cudaDeviceSynchronize());
+}
+
+std::string CudaDevice::name() const { return name_; }
+
+std::span<std::byte> CudaDevice::gpu_memory() { return {arena_.get(), arena_bytes_}; }
+
+// -- upload and download, beside the lanes --
+
+void CudaDevice::transfer(std::byte* device, std::byte* host, std::uint64_t bytes, bool down) {
+  const std::lock_guard lock(transfer_mutex_);
+  SPILLWAY_CUDA(cudaSetDevice(options_.device));
+  for (std::uint64_t done = 0; done < bytes;) {
+    const std::uint64_t piece = std::min<std::uint64_t>(bytes - done, staging_.size());
+    std::byte* const from_or_to = device + done;
+    if (!down) std::memcpy(staging_.data(), host + done, piece);
+    SPILLWAY_CUDA(down ? cudaMemcpyAsync(staging_.data(), from_or_to, piece, cudaMemcpyDeviceToHost,
+                                         transfers_.get())
+                       : cudaMemcpyAsync(from_or_to, staging_.data(), piece, cudaMemcpyHostToDevice,
+                                         transfers_.get()));
+    SPILLWAY_CUDA(cudaStreamSynchronize(transfers_.get()));
+    if (down) std::memcpy(host + done, staging_.data(), piece);
+    done += piece;
+  }
+}
+
+void CudaDevice::upload(std::uint64_t offset, std::span<const std::byte> from) {
+  SPILLWAY_ASSERT(offset + from.size() <= arena_bytes_);
+  transfer(arena_.get() + offset, const_cast<std::byte*>(from.data()), from.size(), false);
+}
+
+void CudaDevice::download(std::uint64_t offset, std::span<std::byte> to) {
+  SPILLWAY_ASSERT(offset + to.size() <= arena_bytes_);
+  transfer(arena_.get() + offset, to.data(), to.size(), true);
+}
+
+std::uint64_t CudaDevice::highest_written(Tier tier) const {
+  return tier == Tier::host ? host_.highest_written() : 0;
+}
+
+// -- tasks --
+
+void CudaDevice::copy(Lane lane, std::byte* to, const std::byte* from, std::uint64_t bytes) {
+  SPILLWAY_CUDA(cudaMemcpyAsync(
+      to, from, bytes, lane == Lane::pcie_h2d ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost,
+      streams_.stream(lane)));
+}
+
+// Brings what the task needs of the text to the GPU, before it on the same stream, and not by a
+// copy, which would wait for those of layers (text.cu).
+Text CudaDevice::stage(const Task& task, const Operands& o) {
+  const TextLayout at{problem_.workload.micro_batch * problem_.workload.sequence};
+  const auto* const host = reinterpret_cast<const std::int32_t*>(o.text);
+  auto* const device = reinterpret_cast<std::int32_t*>(reserved_.get() + parts_.text);
+  std::int64_t first = at.tokens(), end = at.order_rows();
+  if (task.kind == TaskKind::head) {
+    first = at.targets();
+    end = at.size();
+  } else if (task.kind == TaskKind::embed_backward) {
+    end = at.targets();
+  }
+  fetch_text(host + first, device + first, end - first, streams_.stream(task.lane));
+  Text text;
+  text.tokens = device + at.tokens();
+  text.targets = device + at.targets();
+  text.order = {device + at.order_rows(), device + at.order_begins(), device + at.order_runs()};
+  return text;
+}
+
+template <class Element>
+void CudaDevice::compute_with(GptCuda<Element>& gpt, const Task& task, const Operands& o) {
+  const auto elements = [](std::byte* bytes) { return reinterpret_cast<Element*>(bytes); };
+  switch (task.kind) {
+    case TaskKind::embed_forward:
+      return gpt.embed_forward(elements(o.parameters), stage(task, o), elements(o.output));
+    case TaskKind::forward:
+      return gpt.block_forward(elements(o.parameters), elements(o.input), elements(o.output),
+                               o.saved, task.saves, o.scratch);
+    case TaskKind::head:
+      return gpt.head(elements(o.parameters), stage(task, o), elements(o.activation_gradient),
+                      o.head_gradient, task.first_micro_batch, o.losses, o.scratch);
+    case TaskKind::backward:
+      return gpt.block_backward(elements(o.parameters), elements(o.input), o.saved, task.available,
+                                task.recomputes_output, elements(o.activation_gradient), o.gradient,
+                                task.first_micro_batch, o.scratch);
+    case TaskKind::embed_backward:
+      return gpt.embed_backward(stage(task, o), elements(o.activation_gradient), o.gradient,
+                                task.first_micro_batch);
+    default:
+      bug("a compute task", __FILE__, __LINE__, to_string(task.kind));
+  }
+}
+
+void CudaDevice::compute(const Task& task, const Operands& o) {
+  const bool narrow = problem_.gradient_bytes() == 2;
+  if (task.lane == Lane::cpu_optimizer) {
+    return task.kind == TaskKind::optimizer ? host_optimizer_.update(task, o)
+                                            : host_optimizer_.gradient_norm(task, o);
+  }
+  if (task.kind == TaskKind::optimizer)
+    return narrow ? optimizer<bf16>(task, o) : optimizer<float>(task, o);
+  if (task.kind == TaskKind::gradient_norm)
+    return narrow ? gradient_norm<bf16>(task, o) : gradient_norm<float>(task, o);
+  std::visit([&](auto& gpt) { compute_with(gpt, task, o); }, gpt_);
+}
+
+template <class Gradient>
+void CudaDevice::optimizer(const Task& task, const Operands& o) {
+  const cudaStream_t stream = streams_.stream(task.lane);
+  const auto count = static_cast<std::int64_t>(o.norms.size());
+  auto* const numbers = reinterpret_cast<AdamNumbers*>(reserved_.get() + parts_.numbers);
+  prepare_update(reinterpret_cast<const AdamNumbers*>(o.adam_constants), clip_,
+                 count > 0 ? o.norms.data() : nullptr, count, count > 1 ? task.layer : 0, numbers,
+                 stream);
+  const auto elements = static_cast<std::int64_t>(task.params);
+  auto* const master = reinterpret_cast<float*>(o.optimizer_state);
+  const auto run = [&](auto* parameters, auto* moments) {
+    adamw(master, moments, moments + elements, reinterpret_cast<const Gradient*>(o.gradient),
+          reinterpret_cast<const Gradient*>(o.head_gradient), parameters, task.layer,
+          static_cast<std::int64_t>(task.first_element), elements,
+          task.layer == problem_.model.layers ? embedding_ranges_ : block_ranges_, numbers,
+          o.gradient_square_sum, workspace_, stream);
+  };
+  const auto run_with = [&](auto* parameters) {
+    if (problem_.workload.moments == MomentWidth::bf16) {
+      run(parameters, reinterpret_cast<bf16*>(master + elements));
+    } else {
+      run(parameters, master + elements);
+    }
+  };
+  if (problem_.parameter_bytes() == 2) {
+    run_with(reinterpret_cast<bf16*>(o.parameters));
+  } else {
+    run_with(reinterpret_cast<float*>(o.parameters));
+  }
+}
+
+template <class Gradient>
+void CudaDevice::gradient_norm(const Task& task, const Operands& o) {
+  sum_of_squares(reinterpret_cast<const Gradient*>(o.gradient),
+                 reinterpret_cast<const Gradient*>(o.head_gradient),
+                 unit_elements(problem_.model, task.layer), o.norms.data(), o.gradient_square_sum,
+                 workspace_, streams_.stream(task.lane));
+}
+
+}  // namespace spillway::cuda

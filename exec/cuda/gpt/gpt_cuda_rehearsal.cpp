@@ -1,0 +1,105 @@
+// Makes every matrix product of a step once, before training, so that each has its algorithm.
+//
+// It runs the very code that tasks run, on memory that nobody uses yet, so that shapes, alignments
+// and the order in which shapes are met are those of training; there is no list of them to keep.
+// What is computed on the way is of no use to anybody.
+#include <algorithm>
+
+#include "base/errors.hpp"
+#include "exec/cuda/gpt/gpt_cuda.hpp"
+
+namespace spillway::cuda {
+
+namespace {
+
+// Takes parts of `memory` one after the other, each on 256 bytes; of null, only counts.
+class Carver {
+ public:
+  explicit Carver(std::byte* memory) : memory_(memory) {}
+  template <class T>
+  T* take(std::uint64_t count) {
+    std::byte* const part = memory_ + used_;
+    used_ += (count * sizeof(T) + 255) / 256 * 256;
+    return reinterpret_cast<T*>(part);
+  }
+  std::uint64_t used() const { return used_; }
+
+ private:
+  std::byte* memory_;
+  std::uint64_t used_ = 0;
+};
+
+std::uint64_t count_of(std::int64_t n) { return static_cast<std::uint64_t>(n); }
+
+}  // namespace
+
+// A group of sequences through a block, forward and backward.
+template <class Element>
+std::uint64_t GptCuda<Element>::rehearse_block(std::byte* memory, bool adds) {
+  const std::int64_t unit = unit_elements(problem_.model, 0);
+  Carver carver(memory);
+  const auto* const parameters = carver.take<Element>(count_of(unit));
+  const auto* const input = carver.take<Element>(count_of(s_ * t_ * c_));
+  auto* const output = carver.take<Element>(count_of(s_ * t_ * c_));
+  auto* const gradient = carver.take<std::byte>(count_of(unit) * problem_.gradient_bytes());
+  auto* const scratch = carver.take<std::byte>(backward_scratch_bytes(problem_, saved_none));
+  if (memory == nullptr) return carver.used();
+  const BackwardScratch parts = carve_backward(scratch, saved_none);
+  const Activations a = activations(parts.recomputed);
+  with_gradient(gradient, [&](auto* sums) {
+    compute_activations(parameters, input, saved_none, a);
+    compute_output(parameters, a, output);
+    backward_feed_forward(parameters, a, false, output, sums, !adds, parts);
+    backward_attention(parameters, input, a, output, sums, !adds, parts);
+  });
+  return carver.used();
+}
+
+// `rows` rows of a micro-batch through the head.
+template <class Element>
+std::uint64_t GptCuda<Element>::rehearse_head(std::byte* memory, std::int64_t rows, bool adds) {
+  const std::int64_t unit = unit_elements(problem_.model, problem_.model.layers);
+  Carver carver(memory);
+  const auto* const parameters = carver.take<Element>(count_of(unit));
+  auto* const hidden = carver.take<Element>(count_of(b_ * t_ * c_));
+  auto* const gradient = carver.take<std::byte>(count_of(unit) * problem_.gradient_bytes());
+  auto* const targets = carver.take<std::int32_t>(count_of(rows));
+  auto* const scratch = carver.take<std::byte>(head_scratch_bytes(problem_));
+  if (memory == nullptr) return carver.used();
+  SPILLWAY_CUDA(
+      cudaMemsetAsync(targets, 0, static_cast<std::size_t>(rows) * sizeof(std::int32_t), stream_));
+  with_gradient(gradient, [&](auto* sums) {
+    head_chunk(parameters, targets, hidden, sums, !adds, rows, workspace_.token_losses, scratch);
+  });
+  return carver.used();
+}
+
+template <class Element>
+std::uint64_t GptCuda<Element>::rehearsal_bytes() {
+  return std::max(rehearse_block(nullptr, false), rehearse_head(nullptr, head_.rows, false));
+}
+
+template <class Element>
+void GptCuda<Element>::rehearse(std::byte* memory) {
+  SPILLWAY_ASSERT(memory != nullptr);
+  const bool several = problem_.workload.micro_batches() > 1;
+  // The first contribution to a gradient overwrites, all others add.
+  rehearse_block(memory, false);
+  if (several || b_ > s_) rehearse_block(memory, true);
+  const std::int64_t all = b_ * t_, last = all % head_.rows;
+  rehearse_head(memory, head_.rows, false);
+  if (several || all >= 2 * head_.rows) rehearse_head(memory, head_.rows, true);
+  if (last > 0) rehearse_head(memory, last, true);
+  SPILLWAY_CUDA(cudaStreamSynchronize(stream_));
+}
+
+#define SPILLWAY_REHEARSAL(Element)                                                       \
+  template std::uint64_t GptCuda<Element>::rehearse_block(std::byte*, bool);              \
+  template std::uint64_t GptCuda<Element>::rehearse_head(std::byte*, std::int64_t, bool); \
+  template std::uint64_t GptCuda<Element>::rehearsal_bytes();                             \
+  template void GptCuda<Element>::rehearse(std::byte*);
+SPILLWAY_REHEARSAL(float)
+SPILLWAY_REHEARSAL(bf16)
+#undef SPILLWAY_REHEARSAL
+
+}  // namespace spillway::cuda

@@ -1,0 +1,111 @@
+#include "exec/run/clipping.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "base/errors.hpp"
+#include "policies/model/gpt_layout.hpp"
+
+namespace spillway {
+
+template <class Gradient>
+double sum_of_squares(Crew& crew, std::span<double> sums, const Gradient* x,
+                      const std::type_identity_t<Gradient>* second, std::int64_t n,
+                      CpuVariant variant) {
+  const CpuKernels& kernels = cpu_kernels(variant);
+  const auto pieces = static_cast<std::size_t>(square_sums(n));
+  SPILLWAY_ASSERT(sums.size() >= pieces);
+  crew.run(static_cast<std::int64_t>(pieces), [&](std::int64_t piece) {
+    const std::int64_t at = piece * square_sum_elements;
+    sums[static_cast<std::size_t>(piece)] = kernels.sum_squares(
+        x + at, second != nullptr ? second + at : nullptr, std::min(square_sum_elements, n - at));
+  });
+  const std::span<const double> done = sums.first(pieces);
+  return std::accumulate(done.begin(), done.end(), 0.0);
+}
+
+template double sum_of_squares(Crew&, std::span<double>, const float*, const float*, std::int64_t,
+                               CpuVariant);
+template double sum_of_squares(Crew&, std::span<double>, const bf16*, const bf16*, std::int64_t,
+                               CpuVariant);
+
+float clip_factor(double norm, double limit) {
+  return static_cast<float>(std::min(1.0, limit / (norm + 1e-6)));
+}
+
+GradientUse gradient_use(const Workload& workload, std::span<const double> squares, int unit) {
+  if (squares.empty()) return {};
+  const auto finite = [](double value) { return std::isfinite(value); };
+  if (workload.on_nonfinite == OnNonFinite::skip &&
+      !std::all_of(squares.begin(), squares.end(), finite)) {
+    return {true, 0};
+  }
+  switch (workload.clip.scope) {
+    case ClipScope::off:
+      return {};
+    case ClipScope::global: {
+      const double sum = std::accumulate(squares.begin(), squares.end(), 0.0);
+      return {false, clip_factor(std::sqrt(sum), workload.clip.limit)};
+    }
+    case ClipScope::layer: {
+      const double own = squares[squares.size() == 1 ? 0 : static_cast<std::size_t>(unit)];
+      return {false, clip_factor(std::sqrt(own), workload.clip.limit)};
+    }
+  }
+  SPILLWAY_ASSERT(false);
+}
+
+std::vector<std::vector<TaskId>> gradient_tasks(const Schedule& schedule) {
+  const TaskKind telling =
+      schedule.problem().workload.needs_norms() ? TaskKind::gradient_norm : TaskKind::optimizer;
+  std::vector<std::vector<TaskId>> by_step(static_cast<std::size_t>(schedule.steps()));
+  const auto tasks = schedule.tasks();
+  for (TaskId id = 0; id < tasks.size(); ++id) {
+    if (tasks[id].kind == telling)
+      by_step[static_cast<std::size_t>(tasks[id].update)].push_back(id);
+  }
+  for (auto& step : by_step) {
+    std::stable_sort(step.begin(), step.end(),
+                     [&](TaskId a, TaskId b) { return tasks[a].layer < tasks[b].layer; });
+  }
+  return by_step;
+}
+
+StepGradient step_gradient(const Schedule& schedule, std::span<const TaskId> tasks,
+                           std::span<const double> squares) {
+  const int embedding = static_cast<int>(schedule.problem().model.layers);
+  StepGradient result;
+  double sum = 0;
+  for (std::size_t k = 0; k < tasks.size();) {
+    const int unit = schedule.tasks()[tasks[k]].layer;
+    double of_unit = 0;
+    for (; k < tasks.size() && schedule.tasks()[tasks[k]].layer == unit; ++k)
+      of_unit += squares[tasks[k]];
+    sum += of_unit;
+    // The last block that has any, and the embedding only where no block has.
+    if (!std::isfinite(of_unit) && (unit < embedding || result.nonfinite_unit < 0))
+      result.nonfinite_unit = unit;
+  }
+  result.norm = std::sqrt(sum);
+  return result;
+}
+
+void require_finite_gradient(const Schedule& schedule, const Task& task, double squares,
+                             std::int64_t step, std::span<const double> losses) {
+  const Problem& problem = schedule.problem();
+  if (std::isfinite(squares) || problem.workload.on_nonfinite != OnNonFinite::stop) return;
+  const std::string gradient = fmt::format("the gradient of {} holds NaN or Inf at step {}",
+                                           unit_name(problem.model, task.layer), step);
+  const double loss = std::accumulate(losses.begin(), losses.end(), 0.0) /
+                      static_cast<double>(problem.workload.tokens_per_step());
+  throw MachineError(
+      std::isfinite(loss) ? gradient
+                          : fmt::format("the loss is {} at step {}: {}", loss, step, gradient),
+      "training has diverged: use a smaller --learning-rate, a longer --warmup or --gradient-clip; "
+      "--on-nonfinite skip leaves such steps out");
+}
+
+}  // namespace spillway

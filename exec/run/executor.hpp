@@ -1,0 +1,159 @@
+// The executor: runs a schedule for real, one thread per lane, and records what happened.
+//
+// A lane's thread takes its tasks in program order. It waits until all predecessors of the next one
+// are done (a counter per task, a futex per lane: no lock, nothing polled), runs it, and counts its
+// successors down. What a schedule needs is allocated when it is prepared; running it allocates
+// nothing. A failure on any lane stops all lanes and is rethrown to the caller.
+//
+// A run executes a whole schedule: `schedule.steps()` training steps and the epilogue, after which
+// every home holds current values. Training is a sequence of runs of the same policy. A stop ends a
+// run after the current step: all of that step's updates are done and none of a later one is
+// begun (exec/store/version_gate.hpp).
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include "exec/cpu/throttle.hpp"
+#include "exec/data/dataset.hpp"
+#include "exec/run/device.hpp"
+#include "exec/store/committer.hpp"
+#include "exec/store/ssd_store.hpp"
+#include "exec/store/store_layout.hpp"
+#include "exec/store/version_gate.hpp"
+#include "policies/schedule/schedule.hpp"
+#include "traces/trace.hpp"
+
+namespace spillway {
+
+// AdamW and its learning-rate schedule: linear warm-up, then constant or cosine to a tenth.
+struct OptimizerSettings {
+  double learning_rate = 1e-3;
+  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, weight_decay = 0.01;
+  std::int64_t warmup_steps = 0;
+  std::int64_t decay_steps =
+      0;                   // 0: constant after warm-up; else cosine, reaching a tenth at this step
+  std::uint64_t seed = 0;  // of the rounding of moments in bf16: the training's
+
+  AdamStep at(std::int64_t step) const;  // step counts from 0
+};
+
+struct StepResult {
+  std::int64_t step = 0;     // global
+  double loss = 0;           // mean over the step's tokens
+  double gradient_norm = 0;  // before clipping
+  // Whose gradient was not finite, so that the step's update was left out; -1: it was applied.
+  int skipped_unit = -1;
+  double seconds = 0;  // since the end of the step before (of the run's start, for its first)
+  std::uint64_t ssd_bytes_read = 0, ssd_bytes_written = 0;
+};
+
+// What keeps the optimizer state safe while it is overwritten; all outlive the executor. Without a
+// gate, runs cannot be stopped, and the store has one copy of everything.
+struct StateSafety {
+  VersionGate* gate = nullptr;
+  Committer* committer = nullptr;      // null: nothing is committed
+  std::span<const StatePart> parts{};  // of the state at rest
+};
+
+class Executor {
+ public:
+  // `store` may be null when no schedule uses the ssd tier. Device, store and dataset outlive the
+  // executor. So does `throttle`, which makes tasks as slow as on another machine; null: none.
+  Executor(Device& device, SsdStore* store, const Dataset& dataset, OptimizerSettings settings,
+           StateSafety safety = {}, Throttle* throttle = nullptr);
+  ~Executor();
+  Executor(const Executor&) = delete;
+  Executor& operator=(const Executor&) = delete;
+
+  // Allocates what running `schedule` needs, once; run() does so otherwise. The schedule outlives
+  // the executor.
+  void prepare(const Schedule& schedule);
+
+  // Runs all of `schedule`, its first step being global step `first_step`, or up to a requested
+  // stop. Returns the number of steps done. `report` is called in step order on the calling thread
+  // as soon as a step's loss and gradient norm are known. Spans of what was run are appended to
+  // `trace` (if not null) as segment `segment`, times counted from the construction of the
+  // executor.
+  int run(const Schedule& schedule, std::int64_t first_step,
+          const std::function<void(const StepResult&)>& report, Trace* trace = nullptr,
+          int segment = 0);
+
+  // Called on the thread that runs, with the steps that are durable now, after they were reported.
+  void on_commit(std::function<void(std::int64_t)> listener) { on_commit_ = std::move(listener); }
+
+  // Between runs: blocks until `version`, a commit point, is durable, and announces it.
+  void wait_for_commit(std::int64_t version);
+
+  // Ends training after the step that is running now; from any thread, also before a run. Needs a
+  // gate.
+  void request_stop();
+
+  // Highest end of any bytes a task touched so far, per tier: what the memory planner calls the
+  // peak.
+  std::uint64_t highest_use(Tier tier) const {
+    return highest_use_[static_cast<std::size_t>(tier)];
+  }
+  // Things the I/O lanes could not do as they should (from their channels).
+  std::vector<std::string> warnings() const;
+
+ private:
+  struct Run;    // what running a schedule needs (exec/run/executor_run.hpp)
+  struct Lanes;  // the threads
+
+  void lane_main(Lane lane);
+  void work(Run& run, Lane lane, SsdStore::Channel* channel);
+  bool enter(const Run& run, TaskId id);
+  void leave(const Run& run, TaskId id);
+  void release(Run& run, TaskId id, LaneSet lanes);
+  void check_gradient(const Run& run, TaskId id) const;
+  void execute(Run& run, TaskId id, SsdStore::Channel* channel);
+  bool wait_until_ready(const Run& run, TaskId id);
+  void count_down(Run& run, TaskId id);
+  // Lanes that are streams (exec/run/executor_streams.cpp).
+  void issue(Run& run, Lane lane);
+  bool issue_tasks(Run& run, Lane lane, std::size_t& issued);
+  bool replay_step(Run& run, Lane lane, int step);
+  bool wait_for_slot(const Run& run, Lane lane, int step);
+  void issue_work(Run& run, TaskId id);
+  void notify(Run& run, TaskId id);
+  void stream_operands(Run& run, TaskId id, Operands& operands);
+  void stage_text(Run& run, int step, std::int64_t micro_batch);
+  static void work_done(void* notice);
+  void steps_collected(Run& run, int steps);
+  void fail(std::exception_ptr error);
+  void end_lanes();
+  void wake_caller();
+  bool stop_is_complete() const;
+  void announce_commit(std::int64_t done);
+  std::byte* address(const Run& run, const Access& access) const;
+  Operands operands(Run& run, TaskId id);
+  void append_spans(const Run& run, Trace& trace, int segment) const;
+
+  Device& device_;
+  SsdStore* store_;
+  const Dataset& dataset_;
+  OptimizerSettings settings_;
+  StateSafety safety_;
+  Throttle* throttle_;
+  Streams* streams_;  // null: no lane is one
+  std::int64_t start_ns_;
+  std::array<std::uint64_t, tier_count> highest_use_{};
+  std::vector<std::unique_ptr<Run>> runs_;  // by schedule
+  std::atomic<std::int64_t> next_step_{0};  // the first step that is not reported yet
+  std::function<void(std::int64_t)> on_commit_;
+  std::int64_t announced_ = 0;  // the last commit that was
+  std::unique_ptr<Lanes> lanes_;
+};
+
+// Monotonic clock in nanoseconds.
+std::int64_t now_ns();
+
+}  // namespace spillway

@@ -1,0 +1,124 @@
+#include "exec/run/executor_run.hpp"
+
+#include <algorithm>
+
+#include "exec/run/clipping.hpp"
+
+namespace spillway {
+
+Executor::Run::Run(const Schedule& s, std::span<const StatePart> parts, Streams* device)
+    : schedule(s),
+      waiting_for(s.tasks().size()),
+      start_ns(s.tasks().size()),
+      end_ns(s.tasks().size()),
+      gradient_square_sums(s.tasks().size(), 0.0),
+      open_tasks(static_cast<std::size_t>(s.steps())),
+      last_end_ns(static_cast<std::size_t>(s.steps())),
+      tasks_of_step_(static_cast<std::size_t>(s.steps())),
+      gradients_of_step_(gradient_tasks(s)),
+      bytes_read_(static_cast<std::size_t>(s.steps())),
+      bytes_written_(static_cast<std::size_t>(s.steps())) {
+  if (!parts.empty()) state = state_accesses(s, parts);
+  const auto tasks = s.tasks();
+  const Workload& workload = s.problem().workload;
+  for (TaskId id = 0; id < tasks.size(); ++id) {
+    const Task& task = tasks[id];
+    by_lane[index_of(task.lane)].push_back(id);
+    for (const int step : steps_of(task)) tasks_of_step_[static_cast<std::size_t>(step)]++;
+    if (task.step >= s.steps()) continue;
+    const auto step = static_cast<std::size_t>(task.step);
+    if (task.kind == TaskKind::read) bytes_read_[step] += task.bytes;
+    if (task.kind == TaskKind::write) bytes_written_[step] += task.bytes;
+  }
+  losses.resize(static_cast<std::size_t>(s.steps() * workload.batch), 0.0);
+  tokens.resize(static_cast<std::size_t>(workload.micro_batch * workload.sequence));
+  targets.resize(tokens.size());
+  step_begins.assign(static_cast<std::size_t>(s.steps()) + 2, 0);
+  for (TaskId id = 0; id < tasks.size(); ++id)
+    step_begins[static_cast<std::size_t>(tasks[id].step) + 1] = id + 1;
+  for (std::size_t step = 1; step < step_begins.size(); ++step)
+    step_begins[step] = std::max(step_begins[step], step_begins[step - 1]);
+  if (device == nullptr) return;
+  std::vector<bool> guarded(state.size());
+  for (std::size_t id = 0; id < state.size(); ++id) guarded[id] = state[id].writes > 0;
+  streams = std::make_unique<StreamPlan>(s, *device, guarded);
+  notice_of.assign(tasks.size(), none);
+  for (int lane = 0; lane < lane_count; ++lane) {
+    const auto& list = by_lane[static_cast<std::size_t>(lane)];
+    for (std::size_t i = 0; i < list.size(); ++i) {
+      if (!streams->is_stream(static_cast<Lane>(lane)) || !streams->notifies(list[i])) continue;
+      notice_of[list[i]] = static_cast<std::uint32_t>(notices.size());
+      notices.push_back({nullptr, this, static_cast<Lane>(lane), i + 1});
+    }
+  }
+}
+
+void Executor::Run::reset(std::int64_t first) {
+  first_step = first;
+  for (TaskId id = 0; id < waiting_for.size(); ++id) {
+    waiting_for[id].store(schedule.predecessor_counts()[id], std::memory_order_relaxed);
+  }
+  std::fill(start_ns.begin(), start_ns.end(), 0);
+  std::fill(end_ns.begin(), end_ns.end(), 0);
+  std::fill(losses.begin(), losses.end(), 0.0);
+  for (std::size_t step = 0; step < open_tasks.size(); ++step) {
+    open_tasks[step].store(tasks_of_step_[step], std::memory_order_relaxed);
+    last_end_ns[step] = 0;
+  }
+  tokens_step = tokens_micro_batch = -1;
+  lanes_left.store(lane_count);
+  if (streams) streams->reset();
+}
+
+void Executor::Run::collect(int step, Streams* device) {
+  const auto s = static_cast<std::size_t>(step);
+  std::int64_t last = 0;
+  for (TaskId id = step_begins[s]; id < step_begins[s + 1]; ++id) {
+    if (end_ns[id] == done_unread) {
+      const Streams::Times times = device->times(streams->mark(schedule.tasks()[id], id));
+      start_ns[id] = times.start_ns;
+      end_ns[id] = times.end_ns;
+    }
+    last = std::max(last, end_ns[id]);
+  }
+  if (step >= schedule.steps()) return;
+  last_end_ns[s] = last;
+  if (!streams) return;
+  const std::span<const double> from = streams->losses(step);
+  std::copy(from.begin(), from.end(),
+            losses.begin() + static_cast<std::ptrdiff_t>(s * from.size()));
+}
+
+std::span<const double> Executor::Run::losses_of(int step) const {
+  if (streams) return streams->losses(step);
+  const auto batch = static_cast<std::size_t>(schedule.problem().workload.batch);
+  return std::span(losses).subspan(static_cast<std::size_t>(step) * batch, batch);
+}
+
+Executor::Run::Steps Executor::Run::steps_of(const Task& task) const {
+  Steps steps{{task.step, task.update}, 0};
+  if (task.step < schedule.steps()) steps.count = 1;
+  if (task.update >= 0 && task.update != task.step) steps.values[steps.count++] = task.update;
+  return steps;
+}
+
+StepResult Executor::Run::result(int step, std::int64_t began_ns) const {
+  const auto s = static_cast<std::size_t>(step);
+  const Workload& workload = schedule.problem().workload;
+  const auto batch = static_cast<std::size_t>(workload.batch);
+  StepResult result;
+  result.step = first_step + step;
+  for (std::size_t i = 0; i < batch; ++i) result.loss += losses[s * batch + i];
+  result.loss /= static_cast<double>(workload.tokens_per_step());
+  const StepGradient gradient =
+      step_gradient(schedule, gradients_of_step_[s], gradient_square_sums);
+  result.gradient_norm = gradient.norm;
+  result.skipped_unit = gradient.nonfinite_unit;
+  const std::int64_t before = step == 0 ? began_ns : last_end_ns[s - 1];
+  result.seconds = static_cast<double>(last_end_ns[s] - before) / 1e9;
+  result.ssd_bytes_read = bytes_read_[s];
+  result.ssd_bytes_written = bytes_written_[s];
+  return result;
+}
+
+}  // namespace spillway

@@ -1,0 +1,208 @@
+#include "exec/run/model_access.hpp"
+
+#include <xxhash.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <numeric>
+#include <thread>
+#include <vector>
+
+#include "base/errors.hpp"
+#include "exec/cpu/gpt_init.hpp"
+#include "exec/cpu/kernels_cpu.hpp"
+#include "exec/store/committer.hpp"
+
+namespace spillway {
+
+namespace {
+
+// Pieces are small, so that a model of any size is written and read in this much memory.
+constexpr std::uint64_t piece_bytes = std::uint64_t{4} << 20;
+// Values of a home in bf16: enough for all processors to draw a part of them.
+constexpr std::uint64_t rounded_at_once = std::uint64_t{1} << 20;
+
+// `count` values of a home from element `from` of it on, as they rest: fp32, or rounded to bf16
+// where a value has two bytes.
+void fill(const HomePart& home, int moment, std::uint64_t width, const StateValues& values,
+          std::uint64_t from, std::uint64_t count, std::byte* out) {
+  const auto draw = [&](std::uint64_t at, std::uint64_t some, float* to) {
+    values(home.unit, moment, home.first_element + at, some, to);
+  };
+  if (width == sizeof(float)) return draw(from, count, reinterpret_cast<float*>(out));
+  SPILLWAY_ASSERT(width == sizeof(bf16));
+  const CpuKernels& kernels = cpu_kernels(best_cpu_variant());
+  std::vector<float> exact(std::min(rounded_at_once, count));
+  for (std::uint64_t done = 0; done < count; done += rounded_at_once) {
+    const std::uint64_t some = std::min(rounded_at_once, count - done);
+    draw(from + done, some, exact.data());
+    kernels.round_to_bf16(exact.data(), reinterpret_cast<bf16*>(out + done * width),
+                          static_cast<std::int64_t>(some));
+  }
+}
+
+// Bytes [from, to) of a home, which holds [parameters] or [master | m | v], the latter `widths`
+// bytes each.
+void fill_bytes(const HomePart& home, std::span<const std::uint64_t> widths,
+                const StateValues& values, std::uint64_t from, std::uint64_t to, std::byte* out) {
+  std::uint64_t begin = 0;
+  for (std::size_t moment = 0; moment < widths.size(); ++moment) {
+    const std::uint64_t width = widths[moment], end = begin + home.elements * width;
+    const std::uint64_t first = std::max(from, begin), last = std::min(to, end);
+    if (first < last)
+      fill(home, static_cast<int>(moment), width, values, (first - begin) / width,
+           (last - first) / width, out + (first - from));
+    begin = end;
+  }
+}
+
+}  // namespace
+
+StateValues initial_state(const ModelSpec& model, std::uint64_t seed) {
+  return [&model, seed](std::int64_t unit, int moment, std::uint64_t first, std::uint64_t count,
+                        float* to) {
+    if (moment == 0) {
+      // Every value comes from its place alone, so all processors may draw at once.
+      constexpr std::uint64_t worth_a_thread = 1 << 16;  // over a millisecond
+      const std::uint64_t threads = std::clamp<std::uint64_t>(
+          count / worth_a_thread, 1, std::max(1u, std::thread::hardware_concurrency()));
+      const std::uint64_t share = (count / threads + 3) / 4 * 4;
+      std::vector<std::jthread> others;
+      const auto draw = [&](std::uint64_t from, std::uint64_t end) {
+        initial_values(model, unit, seed, static_cast<std::int64_t>(first + from),
+                       static_cast<std::int64_t>(end - from), to + from);
+      };
+      for (std::uint64_t from = share; from < count; from += share)
+        others.emplace_back(draw, from, std::min(count, from + share));
+      draw(0, std::min(count, share));
+    } else {
+      std::fill_n(to, count, 0.0f);
+    }
+  };
+}
+
+ModelAccess::ModelAccess(const StateAtRest& state, int copy)
+    : state_(state),
+      copy_(copy),
+      part_of_home_(parts_of_homes(state.schedule, state.parts)),
+      staging_(piece_bytes, "staging for model states") {
+  if (state.store) channel_ = std::make_unique<SsdStore::Channel>(*state.store);
+}
+
+ModelAccess::Place ModelAccess::place_of(std::size_t index) const {
+  const HomePart& home = state_.schedule.homes()[index];
+  const BufferInfo& buffer = state_.schedule.buffers()[home.where.buffer.id];
+  const std::uint64_t offset = buffer.offset + home.where.offset;
+  if (buffer.tier == Tier::host) return {buffer.tier, state_.device.host_memory().data() + offset};
+  const std::int32_t part = part_of_home_[index];
+  if (buffer.tier == Tier::gpu || part < 0) return {buffer.tier, nullptr, offset};
+  return {buffer.tier, nullptr,
+          state_.parts[static_cast<std::size_t>(part)].address[static_cast<std::size_t>(copy_)]};
+}
+
+template <class Take>
+void ModelAccess::for_pieces(const Place& place, std::uint64_t bytes, const Take& take) {
+  if (place.tier == Tier::ssd)
+    return for_chunk_runs(*state_.chunks, place.address, bytes, staging_.size(), take);
+  for (std::uint64_t done = 0; done < bytes; done += staging_.size())
+    take(place.address + done, std::min(staging_.size(), bytes - done));
+}
+
+void ModelAccess::write_home(std::size_t index, const StateValues& values) {
+  const HomePart& home = state_.schedule.homes()[index];
+  const bool is_state = home.kind == BufferKind::optimizer_state;
+  const Problem& problem = state_.schedule.problem();
+  const std::uint64_t moment = moment_bytes(problem.workload.moments);
+  const std::array<std::uint64_t, 3> all = {is_state ? sizeof(float) : problem.parameter_bytes(),
+                                            moment, moment};
+  const auto widths = std::span(all).first(is_state ? 3 : 1);
+  const std::uint64_t all_bytes =
+      home.elements * std::accumulate(widths.begin(), widths.end(), std::uint64_t{0});
+  SPILLWAY_ASSERT(home.where.bytes == all_bytes);
+  const Place place = place_of(index);
+  if (place.memory) return fill_bytes(home, widths, values, 0, all_bytes, place.memory);
+  for_pieces(place, all_bytes, [&](std::uint64_t at, std::uint64_t bytes) {
+    const std::uint64_t from = at - place.address;
+    fill_bytes(home, widths, values, from, from + bytes, staging_.data());
+    if (place.tier == Tier::gpu) {
+      state_.device.upload(at, {staging_.data(), bytes});
+    } else {
+      channel_->write(at, staging_.data(), bytes);
+    }
+  });
+}
+
+void ModelAccess::write(const StateValues& values, Homes homes) {
+  for (std::size_t i = 0; i < state_.schedule.homes().size(); ++i) {
+    const HomePart& home = state_.schedule.homes()[i];
+    const Tier tier = state_.schedule.buffers()[home.where.buffer.id].tier;
+    if (homes == Homes::not_on_ssd_optimizer_state && tier == Tier::ssd &&
+        home.kind == BufferKind::optimizer_state) {
+      continue;
+    }
+    write_home(i, values);
+  }
+}
+
+void ModelAccess::capture(int copy) {
+  capture_memory(*channel_, state_.parts, *state_.chunks, state_.device, copy, staging_);
+}
+
+void ModelAccess::commit(const StoreIdentity& identity, std::int64_t version, std::int64_t epoch) {
+  commit_now(*channel_, identity, *state_.chunks, version, epoch);
+}
+
+void ModelAccess::read_master(
+    std::int64_t unit, const std::function<void(std::uint64_t, std::span<const float>)>& take) {
+  const auto all = state_.schedule.homes();
+  std::vector<std::size_t> homes;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (all[i].unit == unit && all[i].kind == BufferKind::optimizer_state) homes.push_back(i);
+  }
+  std::sort(homes.begin(), homes.end(), [&](std::size_t a, std::size_t b) {
+    return all[a].first_element < all[b].first_element;
+  });
+  for (const std::size_t index : homes) {
+    const HomePart& home = all[index];
+    const Place place = place_of(index);
+    const auto give = [&](const std::byte* from, std::uint64_t first, std::uint64_t count) {
+      take(home.first_element + first, {reinterpret_cast<const float*>(from), count});
+    };
+    const std::uint64_t masters = home.elements * sizeof(float);
+    if (place.memory) {
+      give(place.memory, 0, home.elements);
+      continue;
+    }
+    // On the ssd the last chunk may hold the first of the moments too.
+    const std::uint64_t end = place.address + masters;
+    const bool on_gpu = place.tier == Tier::gpu;
+    for_pieces(place, on_gpu ? masters : home.where.bytes,
+               [&](std::uint64_t at, std::uint64_t bytes) {
+                 if (at >= end) return;
+                 if (on_gpu) {
+                   state_.device.download(at, {staging_.data(), bytes});
+                 } else {
+                   channel_->read(at, staging_.data(), bytes);
+                 }
+                 give(staging_.data(), (at - place.address) / sizeof(float),
+                      (std::min(end, at + bytes) - at) / sizeof(float));
+               });
+  }
+}
+
+std::uint64_t ModelAccess::weights_hash() {
+  struct Deleter {
+    void operator()(XXH3_state_t* state) const { XXH3_freeState(state); }
+  };
+  const std::unique_ptr<XXH3_state_t, Deleter> hash(XXH3_createState());
+  XXH3_64bits_reset(hash.get());
+  for (std::int64_t unit = 0; unit <= state_.schedule.problem().model.layers; ++unit) {
+    read_master(unit, [&](std::uint64_t, std::span<const float> values) {
+      XXH3_64bits_update(hash.get(), values.data(), values.size_bytes());
+    });
+  }
+  return XXH3_64bits_digest(hash.get());
+}
+
+}  // namespace spillway

@@ -1,0 +1,88 @@
+// Reading and writing the model states where they rest between runs: initial or resumed values,
+// weights hash, export.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+
+#include "exec/run/arena.hpp"
+#include "exec/run/device.hpp"
+#include "exec/store/commit_record.hpp"
+#include "exec/store/ssd_store.hpp"
+#include "exec/store/store_layout.hpp"
+#include "policies/schedule/schedule.hpp"
+
+namespace spillway {
+
+// Where the states are: the homes of a schedule, in this memory and in this store. All outlive
+// whoever holds it.
+struct StateAtRest {
+  const Schedule& schedule;
+  Device& device;
+  SsdStore* store = nullptr;           // null when nothing rests on the ssd
+  const ChunkTable* chunks = nullptr;  // of the store
+  std::span<const StatePart> parts{};  // of the optimizer state, in the store
+};
+
+// `count` values of a unit from element `first` on: master weights (moment 0), first (1) or second
+// (2) moments.
+using StateValues = std::function<void(std::int64_t unit, int moment, std::uint64_t first,
+                                       std::uint64_t count, float* to)>;
+
+// Master weights drawn from the seed (exec/cpu/gpt_init.hpp), zero moments.
+StateValues initial_state(const ModelSpec& model, std::uint64_t seed);
+
+// Used on one thread, while no run is in progress.
+class ModelAccess {
+ public:
+  // `copy`: which copy of optimizer state on the ssd is the current one.
+  explicit ModelAccess(const StateAtRest& state, int copy = 0);
+
+  // Which homes to write.
+  enum class Homes : std::uint8_t {
+    all,
+    not_on_ssd_optimizer_state  // those that a store opened again does not hold already
+  };
+  // Writes these values to every home: optimizer state, and parameters, which equal the masters;
+  // rounded to bf16 (to nearest) where the problem's parameters or moments are.
+  void write(const StateValues& values, Homes homes = Homes::all);
+
+  // Copies optimizer state that rests in memory to copy `copy` in the store.
+  void capture(int copy);
+  // Commits what was written and captured (exec/store/commit_record.hpp).
+  void commit(const StoreIdentity& identity, std::int64_t version, std::int64_t epoch);
+
+  // The fp32 master weights of a unit in order: `take(first_element, values)` per piece; padding
+  // included.
+  void read_master(std::int64_t unit,
+                   const std::function<void(std::uint64_t, std::span<const float>)>& take);
+
+  // XXH3 of all master weights in unit order: equal for bit-identical models, whatever the
+  // placement.
+  std::uint64_t weights_hash();
+
+ private:
+  // Where a home begins: in host memory, at an address in the store, or at an offset in the gpu
+  // tier, which is read and written through the device.
+  struct Place {
+    Tier tier = Tier::host;
+    std::byte* memory = nullptr;
+    std::uint64_t address = 0;
+  };
+  Place place_of(std::size_t home) const;  // by its index
+  // Calls take(address, bytes) for pieces, each no larger than the staging, of a place that is not
+  // in host memory.
+  template <class Take>
+  void for_pieces(const Place& place, std::uint64_t bytes, const Take& take);
+  void write_home(std::size_t home, const StateValues& values);
+
+  StateAtRest state_;
+  int copy_;
+  std::vector<std::int32_t> part_of_home_;
+  std::unique_ptr<SsdStore::Channel> channel_;
+  Arena staging_;
+};
+
+}  // namespace spillway

@@ -1,0 +1,311 @@
+#include "exec/run/training.hpp"
+
+#include <fmt/format.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "base/errors.hpp"
+#include "base/units.hpp"
+#include "exec/cpu/cpu_device.hpp"
+#include "exec/data/safetensors.hpp"
+#include "exec/run/model_access.hpp"
+#include "exec/run/training_record.hpp"
+#include "policies/common/run_record.hpp"
+
+namespace spillway {
+
+namespace {
+
+using Build = std::function<Schedule(const std::string& policy, int steps)>;
+
+// The schedule that is run again and again for `left` steps.
+Schedule build_usual(const Build& build, const std::string& policy, std::int64_t left, int chosen) {
+  const int fewest = chosen > 0 ? chosen : Training::fewest_steps_per_run;
+  const int few = static_cast<int>(std::min<std::int64_t>(fewest, left));
+  Schedule schedule = build(policy, few);
+  schedule.require_fit();
+  if (chosen > 0) return schedule;
+  const std::size_t per_step = schedule.tasks().size() / static_cast<std::size_t>(few) + 1;
+  const auto more = static_cast<int>(
+      std::min<std::int64_t>({Training::most_steps_per_run, left,
+                              static_cast<std::int64_t>(Training::tasks_per_run / per_step)}));
+  if (more <= few) return schedule;
+  // The settled policy: what fits for a few steps is not settled anew.
+  Schedule longer = build(schedule.policy(), more);
+  return longer.fits() ? longer : schedule;
+}
+
+// The record as commits carry it. The store makes room for it before the device is there, which
+// adds the algorithms it computes by: a GPU's record is filled up with blanks to a length that does
+// not depend on them.
+std::string text_of(const TrainingRecord& record) {
+  if (record.backend != TrainingRecord::cuda_backend) return record.to_json();
+  constexpr std::size_t room_for_algorithms = std::size_t{24} << 10, unit = std::size_t{32} << 10;
+  TrainingRecord without = record;
+  without.algorithms.clear();
+  const std::size_t length =
+      (without.to_json().size() + room_for_algorithms + unit - 1) / unit * unit;
+  std::string text = record.to_json();
+  SPILLWAY_ASSERT(text.size() <= length, std::to_string(text.size()));
+  text.resize(length, ' ');
+  return text;
+}
+
+}  // namespace
+
+Training::Training(TrainingOptions options) : options_(std::move(options)) {
+  const OnNode placed(options_.place);
+  options_.optimizer.seed = options_.seed;
+  const Problem& problem = options_.problem;
+  if (options_.steps < 1) throw InputError("--steps must be at least 1");
+  if (options_.durability.interval < 0)
+    throw InputError("--durability interval=N: N must be at least 1");
+  const std::int64_t first = options_.resume ? options_.resume->record.version : 0;
+  const std::int64_t left = options_.steps - first;
+  if (left < (options_.resume && options_.may_be_done ? 0 : 1)) {
+    throw InputError(
+        fmt::format("the training is at step {} already, and --steps is {}", first, options_.steps),
+        "to train on, give a larger --steps");
+  }
+  const Build build = [&](const std::string& policy, int steps) {
+    if (!options_.make_policy) return build_schedule(problem, policy, steps);
+    return build_schedule(problem, *options_.make_policy(), steps);
+  };
+  schedule_ = std::make_unique<Schedule>(
+      build_usual(build, options_.policy, std::max<std::int64_t>(left, 1), options_.steps_per_run));
+  if (const int rest = static_cast<int>(left % schedule_->steps()); rest > 0) {
+    // The settled policy, so that the state rests where the first schedule leaves it.
+    remainder_ = std::make_unique<Schedule>(build(schedule_->policy(), rest));
+    remainder_->require_fit();
+  }
+  dataset_ = options_.dataset;
+  if (!dataset_) {
+    dataset_ = std::make_shared<const Dataset>(options_.data, options_.seed,
+                                               Dataset::default_memory_limit, options_.binary_data);
+  }
+  dataset_->require(problem.workload.sequence, problem.model.vocabulary);
+  const auto most = [&](Tier tier) {
+    return std::max(schedule_->use(tier).peak_bytes,
+                    remainder_ ? remainder_->use(tier).peak_bytes : 0);
+  };
+
+  TrainingRecord record{problem.model,
+                        problem.workload,
+                        options_.seed,
+                        options_.optimizer,
+                        dataset_->size(),
+                        XXH3_64bits(dataset_->corpus().data(), dataset_->size()),
+                        options_.backend,
+                        options_.attention,
+                        {},
+                        schedule_->policy(),
+                        options_.steps};
+  record.gelu_backward = options_.gelu_backward;
+  record.tunes_products = options_.tunes_products;
+  for (const auto& path : options_.data) record.data.push_back(std::filesystem::absolute(path));
+  if (options_.resume) {
+    TrainingRecord before = TrainingRecord::parse(options_.resume->record.identity.training);
+    if (options_.retunes_products) before.tunes_products = record.tunes_products;
+    require_same_numbers(before, record);
+  }
+  const RunIdentity run = options_.run      ? *options_.run
+                          : options_.resume ? options_.resume->run
+                                            : homeless_run();
+  std::vector<const Schedule*> schedules = {schedule_.get()};
+  if (remainder_) schedules.push_back(remainder_.get());
+  store_bytes_ = spillway::store_bytes(schedules, options_.durability.on());
+  training_store_ = std::make_unique<TrainingStore>(
+      schedules, TrainingStoreOptions{options_.ssd, options_.durability.on(), text_of(record), run,
+                                      options_.overwrite, options_.resume, options_.stripe_bytes,
+                                      options_.make_ring});
+  // After the store, which may refuse its drives: what can be refused at once is, before memory is
+  // taken and algorithms are tried.
+  const std::uint64_t gpu_bytes = most(Tier::gpu) + options_.guard_bytes,
+                      host_bytes = most(Tier::host) + options_.guard_bytes;
+  device_ = options_.make_device
+                ? options_.make_device(gpu_bytes, host_bytes)
+                : std::make_unique<CpuDevice>(problem, gpu_bytes, host_bytes, options_.threads);
+  record.algorithms = device_->algorithms();
+  training_store_->set_training(text_of(record));
+  training_store_->fill(*schedule_, *device_, initial_state(problem.model, options_.seed));
+
+  version_ = first;
+  std::int64_t interval = options_.durability.interval;
+  if (interval == 0)
+    interval =
+        spillway::commit_interval(store_bytes_, problem, options_.predicted_step_seconds).steps;
+  // No more than there are steps, so that nothing overflows.
+  interval = std::min(interval, options_.steps);
+  gate_ = std::make_unique<VersionGate>(
+      CommitPoints{interval, first, training_store_->base_epoch(), options_.steps},
+      static_cast<std::uint32_t>(training_store_->parts().size()), options_.durability.on());
+  SsdStore* const store = training_store_->store();
+  if (options_.durability.on()) {
+    committer_ = std::make_unique<Committer>(*store, training_store_->identity(),
+                                             *training_store_->chunks(), *device_, *gate_);
+  }
+  if (options_.throttle.any()) throttle_ = std::make_unique<Throttle>(options_.throttle);
+  executor_ = std::make_unique<Executor>(
+      *device_, store, *dataset_, options_.optimizer,
+      StateSafety{gate_.get(), committer_.get(), training_store_->parts()}, throttle_.get());
+  for (const Schedule* schedule : schedules) executor_->prepare(*schedule);
+}
+
+Training::~Training() = default;
+
+std::vector<std::string> Training::warnings() const {
+  std::vector<std::string> all = executor_->warnings();
+  if (const SsdStore* const store = training_store_->store())
+    all.insert(all.begin(), store->warnings().begin(), store->warnings().end());
+  std::sort(all.begin(), all.end());
+  all.erase(std::unique(all.begin(), all.end()), all.end());
+  return all;
+}
+
+std::string Training::host_memory_text() const {
+  const std::optional<HostMemorySetup> setup = device_->host_memory_setup();
+  if (!setup || setup->bytes == 0) return "";
+  std::string text = fmt::format(
+      "{} of host memory: taken in {:.1f} s, pinned in {:.1f} s, {}",
+      format_bytes(static_cast<double>(setup->bytes)), setup->take_seconds, setup->pin_seconds,
+      setup->pinned_pieces > 1 ? fmt::format("in {} pieces", setup->pinned_pieces) : "by one call");
+  if (!options_.place.text.empty()) text += "; " + options_.place.text;
+  if (options_.place.node < 0) return text;
+  const std::optional<double> share = share_on_node(device_->host_memory(), options_.place.node);
+  constexpr double nearly_all = 0.99;
+  if (share && *share < nearly_all)
+    text += fmt::format("; only {:.0f} % of it lies there", 100 * *share);
+  return text;
+}
+
+ModelAccess Training::access() {
+  return ModelAccess({*schedule_, *device_, training_store_->store(), training_store_->chunks(),
+                      training_store_->parts()},
+                     gate_->points().copy_of(version_));
+}
+
+TrainingResult Training::run(const std::function<void(const StepResult&)>& report, Trace* trace,
+                             const std::function<void(std::int64_t)>& committed) {
+  if (trace) {
+    *trace = make_trace(*schedule_, "executor");
+    trace->set_metadata("seed", std::to_string(options_.seed));
+    if (throttle_) trace->set_metadata("throttle", '"' + to_text(options_.throttle) + '"');
+    trace->spans.reserve(
+        std::min(most_spans, static_cast<std::size_t>(options_.steps) * schedule_->tasks().size()));
+  }
+  TrainingResult result;
+  result.steps = version_;
+  const std::int64_t first = version_;
+  const auto take = [&](const StepResult& step) {
+    const bool skipped = step.skipped_unit >= 0;
+    if (!std::isfinite(step.loss) && !skipped) {
+      throw MachineError(
+          fmt::format("the loss is {} at step {}", step.loss, step.step),
+          "training has diverged: use a smaller --learning-rate or a longer --warmup");
+    }
+    if (step.step == first) result.first_loss = step.loss;
+    if (std::isfinite(step.loss)) result.final_loss = step.loss;
+    report(step);
+  };
+  executor_->on_commit(committed);
+  // From here on the state is worth more than the space it takes.
+  if (committer_) training_store_->store()->set_keep(true);
+  int segment = 0;
+  bool stopped = false;
+  while (version_ < options_.steps && !stopped) {
+    const bool whole = options_.steps - version_ >= schedule_->steps();
+    const Schedule& schedule = whole ? *schedule_ : *remainder_;
+    const bool record =
+        trace && whole && trace->spans.size() + schedule.tasks().size() <= most_spans;
+    version_ += executor_->run(schedule, version_, take, record ? trace : nullptr, segment++);
+    stopped = gate_->stop_version() >= 0 && version_ >= gate_->stop_version();
+  }
+  if (committer_) executor_->wait_for_commit(version_);
+  result.steps = version_;
+  result.weights_hash = access().weights_hash();
+  // Only now nothing that can fail needs it any more.
+  keep_store(version_ < options_.steps || options_.keep_store);
+  return result;
+}
+
+void Training::keep_store(bool keep) {
+  if (SsdStore* const store = training_store_->store()) store->set_keep(committer_ && keep);
+}
+
+std::uint64_t Training::highest_written(Tier tier) const {
+  SPILLWAY_ASSERT(tier != Tier::ssd);
+  return device_->highest_written(tier);
+}
+
+const ReplaceOnly& only_an_export() {
+  static const ReplaceOnly only = {"weights of Spillway's", [](std::span<const std::byte> head) {
+                                     const std::string_view text(
+                                         reinterpret_cast<const char*>(head.data()), head.size());
+                                     return text.find("\"producer\":\"spillway\"") < 256;
+                                   }};
+  return only;
+}
+
+void Training::export_model(const FilePlace& place) {
+  const ModelSpec& model = options_.problem.model;
+  struct Place {
+    std::int64_t unit;
+    TensorLayout tensor;
+  };
+  std::vector<Place> places;
+  std::vector<SafetensorsTensor> tensors;
+  const auto add = [&](std::int64_t unit, const std::string& prefix, const TensorLayout& tensor) {
+    places.push_back({unit, tensor});
+    const bool is_vector = tensor.rows == 1;
+    // Conv1D weights of Hugging Face's GPT-2 are [in, out]: transposed on the way out.
+    const bool is_conv = unit < model.layers && !is_vector;
+    tensors.push_back(
+        {prefix + tensor.name, is_vector ? std::vector<std::int64_t>{tensor.columns}
+                               : is_conv ? std::vector<std::int64_t>{tensor.columns, tensor.rows}
+                                         : std::vector<std::int64_t>{tensor.rows, tensor.columns}});
+  };
+  for (const TensorLayout& tensor : embedding_layout(model))
+    add(model.layers, "transformer.", tensor);
+  for (std::int64_t l = 0; l < model.layers; ++l) {
+    for (const TensorLayout& tensor : block_layout(model))
+      add(l, fmt::format("transformer.h.{}.", l), tensor);
+  }
+  keep_store(true);  // the weights may find no room: they are then still there to be had
+  ModelAccess states = access();
+  std::vector<float> unit_values, tensor_values;
+  std::int64_t loaded = -1;
+  write_safetensors(
+      place, tensors,
+      [&](std::size_t index, std::uint64_t offset, std::span<std::byte> piece) {
+        const auto& [unit, tensor] = places[index];
+        if (unit != loaded) {
+          unit_values.resize(static_cast<std::size_t>(unit_elements(model, unit)));
+          states.read_master(unit, [&](std::uint64_t first, std::span<const float> values) {
+            std::copy(values.begin(), values.end(),
+                      unit_values.begin() + static_cast<std::ptrdiff_t>(first));
+          });
+          loaded = unit;
+        }
+        if (offset == 0) {
+          const auto first = unit_values.begin() + tensor.offset;
+          tensor_values.assign(first, first + tensor.rows * tensor.columns);
+          if (unit < model.layers && tensor.rows > 1) {
+            for (std::int64_t r = 0; r < tensor.rows; ++r) {
+              for (std::int64_t c = 0; c < tensor.columns; ++c) {
+                tensor_values[static_cast<std::size_t>(c * tensor.rows + r)] =
+                    first[r * tensor.columns + c];
+              }
+            }
+          }
+        }
+        std::memcpy(piece.data(), reinterpret_cast<const std::byte*>(tensor_values.data()) + offset,
+                    piece.size());
+      },
+      {{"format", "pt"}, {"producer", "spillway"}}, &only_an_export());
+  keep_store(version_ < options_.steps || options_.keep_store);
+}
+
+}  // namespace spillway

@@ -1,0 +1,175 @@
+// Training from start to end: everything that is needed is taken before the first step, then the
+// schedule is run again and again until all steps are done, or a stop is requested.
+//
+// With durability on, finished steps are committed to the store beside training
+// (exec/store/committer.hpp), and a later training goes on from the last commit, bit for bit, under
+// any policy.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/new_file.hpp"
+#include "exec/data/dataset.hpp"
+#include "exec/run/device.hpp"
+#include "exec/run/executor.hpp"
+#include "exec/run/host_place.hpp"
+#include "exec/run/model_access.hpp"
+#include "exec/run/training_record.hpp"
+#include "exec/store/committer.hpp"
+#include "exec/store/training_store.hpp"
+#include "exec/store/version_gate.hpp"
+#include "policies/common/policy.hpp"
+#include "policies/workload/durability.hpp"
+#include "traces/trace.hpp"
+
+namespace spillway {
+
+struct TrainingOptions {
+  Problem problem;  // machine.gpu.memory and machine.host.memory are the limits to keep
+  std::string policy;
+  // A policy that is not built in, instead of `policy`: a fresh object each time it is called.
+  std::function<std::unique_ptr<Policy>()> make_policy;
+  std::int64_t steps = 100;
+  std::uint64_t seed = 1;
+  std::vector<std::filesystem::path> data;
+  bool binary_data = false;                // files of any kind are data, not only text
+  std::shared_ptr<const Dataset> dataset;  // what `data` holds, where it has been read already
+  std::vector<std::filesystem::path> ssd;  // directories of the ssd tier
+  OptimizerSettings optimizer;
+  int threads = 1;  // of matrix products, and as many of the optimizer: changes time, no number
+  Durability durability;  // off: nothing to resume from
+  // Where it is known: what the default interval between commits goes by. It changes no number.
+  double predicted_step_seconds = 0;
+  // Goes on from here: what decides the numbers must be as it was. `steps` counts from the very
+  // first step.
+  std::optional<ResumePoint> resume;
+  // Whose the store is; nothing: that of the training that is resumed, or of one without a folder.
+  std::optional<RunIdentity> run;
+  // A resumed training may have all its steps behind it: then only its weights are wanted.
+  bool may_be_done = false;
+  bool overwrite = false;   // replace another committed training that lies in the directories
+  bool keep_store = false;  // also once all steps are done, so that --steps can be raised later
+  int steps_per_run = 0;    // of the schedule that is run again and again; 0: chosen
+  std::uint64_t stripe_bytes = SsdStoreOptions{}.stripe_bytes;  // over the directories of `ssd`
+  // Makes the device, with arenas of (at least) these sizes for the gpu and host tiers; empty: the
+  // CPU.
+  std::function<std::unique_ptr<Device>(std::uint64_t gpu_bytes, std::uint64_t host_bytes)>
+      make_device;
+  HostPlace place;  // of host memory and of all threads that training starts
+  // Whose arithmetic that device has, for the record: a resumed training has the same.
+  std::string backend = TrainingRecord::cpu_backend;
+  // Of the backend cuda:
+  std::string attention = TrainingRecord::usual_attention;
+  std::string gelu_backward = TrainingRecord::usual_gelu_backward;
+  bool tunes_products = false;
+  bool retunes_products = false;  // a resumed training need not have it as it was
+  // Makes the rings of all I/O: changes time, neither a number nor what is on the drives.
+  RingFactory make_ring = make_usual_ring;
+  // Memory taken beyond the planned peaks of the gpu and host tiers, which nothing may touch: for
+  // tests.
+  std::uint64_t guard_bytes = 0;
+  // Rates of another machine to keep; what it does not give is as fast as this machine.
+  ThrottleRates throttle = {};
+};
+
+struct TrainingResult {
+  std::int64_t steps = 0;                 // done in all, by this run and those before it
+  double first_loss = 0, final_loss = 0;  // of this run; 0 where it had no steps left
+  std::uint64_t weights_hash = 0;
+};
+
+class Training {
+ public:
+  // Steps of the schedule that is run again and again: as many as make about tasks_per_run tasks,
+  // within these bounds. Between two runs all lanes come to rest once.
+  static constexpr int fewest_steps_per_run = 10, most_steps_per_run = 100;
+  static constexpr std::size_t tasks_per_run = 100'000;
+  // Spans kept for the trace at most; what comes after is not recorded.
+  static constexpr std::size_t most_spans = 200'000;
+
+  // Builds the schedule, checks that it fits, takes memory, reserves the ssd tier, reads the data,
+  // writes the initial or resumed state and commits it. Throws FitError, InputError, MachineError
+  // before anything is left behind.
+  explicit Training(TrainingOptions options);
+  ~Training();
+
+  const Schedule& schedule() const { return *schedule_; }
+  std::vector<std::string> warnings() const;
+  std::string device_name() const { return device_->name(); }
+  // How the host tier's memory was set up, in words; empty where there is nothing to say.
+  std::string host_memory_text() const;
+  std::optional<HostMemorySetup> host_memory_setup() const { return device_->host_memory_setup(); }
+  const HostPlace& place() const { return options_.place; }
+  const Throttle* throttle() const { return throttle_.get(); }
+  const Dataset& dataset() const { return *dataset_; }
+
+  // Trains. `report` is called after each step, `committed` (may be empty) with the number of steps
+  // that are durable, both on this thread. `trace` may be null. A loss that is not finite ends it
+  // with a MachineError that names the step.
+  TrainingResult run(const std::function<void(const StepResult&)>& report, Trace* trace,
+                     const std::function<void(std::int64_t)>& committed = {});
+
+  // Ends the training after the step that is running now, which is committed; from any thread.
+  void request_stop() { executor_->request_stop(); }
+
+  // The step that training starts with: 0, or where it was resumed.
+  std::int64_t first_step() const { return training_store_->base_version(); }
+  // The store, where there is one, and the one that was resumed from while that is still there.
+  const SsdStore* store() const { return training_store_->store(); }
+  const StoreLocation& store_location() const { return training_store_->location(); }
+  const std::optional<StoreLocation>& previous_store() const { return training_store_->previous(); }
+  // Once it is written down where the store is now: removes the files of the one before.
+  void remove_previous_store() { training_store_->remove_previous(); }
+  // Steps between commits; 0: nothing is committed.
+  std::int64_t commit_interval() const {
+    return options_.durability.on() ? gate_->points().interval : 0;
+  }
+  // Bytes that commits have written so far beside the schedule's own.
+  std::uint64_t bytes_written_by_commits() const {
+    return committer_ ? committer_->bytes_written() : 0;
+  }
+  // With keep_store: the store is removed after all, when this ends.
+  void discard_store() { keep_store(false); }
+  // The space of the store and what fills it.
+  const StoreBytes& store_bytes() const { return store_bytes_; }
+  // Bytes that each commit copies to the store because that state rests in memory.
+  std::uint64_t bytes_copied_per_commit() const { return training_store_->captured_bytes(); }
+
+  // The highest byte any task touched per tier, for comparison with the plan's peak.
+  std::uint64_t highest_use(Tier tier) const { return executor_->highest_use(tier); }
+  // The same, found in the arenas themselves (gpu and host tiers): one past the last byte ever
+  // written; 0 where the device cannot tell.
+  std::uint64_t highest_written(Tier tier) const;
+
+  // Writes the trained fp32 weights as Hugging Face GPT-2 safetensors. Where that fails, what was
+  // committed is kept.
+  void export_model(const FilePlace& place);
+
+ private:
+  TrainingOptions options_;
+  ModelAccess access();
+  void keep_store(bool keep);
+
+  std::unique_ptr<Schedule> schedule_;   // of the usual length
+  std::unique_ptr<Schedule> remainder_;  // of what is left at the end; null if nothing is
+  std::shared_ptr<const Dataset> dataset_;
+  std::unique_ptr<TrainingStore> training_store_;
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<VersionGate> gate_;
+  std::unique_ptr<Committer> committer_;  // null: nothing is committed
+  std::unique_ptr<Throttle> throttle_;    // null where nothing is throttled
+  std::unique_ptr<Executor> executor_;
+  StoreBytes store_bytes_;
+  std::int64_t version_ = 0;  // of the state now
+};
+
+// What export_model replaces: weights that Spillway wrote.
+const ReplaceOnly& only_an_export();
+
+}  // namespace spillway

@@ -1,0 +1,57 @@
+// What a commit record says of the training it belongs to, beside the state: everything that a
+// resumed training must have in common with it to go on bit for bit, and what it had chosen.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "exec/run/executor.hpp"
+#include "policies/workload/problem.hpp"
+
+namespace spillway {
+
+struct TrainingRecord {
+  // Decide the numbers: a resumed training has the same.
+  ModelSpec model;
+  Workload workload;
+  std::uint64_t seed = 0;
+  OptimizerSettings optimizer;
+  std::uint64_t data_bytes = 0, data_hash = 0;  // XXH3 of all text, in order
+  // Whose arithmetic it is: "cpu" or "cuda". Sums are added up in other orders.
+  std::string backend = cpu_backend;
+  // Of the backend cuda: which kernels of attention (cuda_attention() in exec/run/cuda_module.hpp).
+  std::string attention = usual_attention;
+  // Decide time and place only: a resumed training may have others.
+  std::vector<std::filesystem::path> data;  // absolute
+  std::string policy;                       // settled
+  std::int64_t steps = 0;
+  // Of the backend cuda, and decide the numbers, too: what computes GELU's backward, and whether
+  // the algorithms of matrix products were tried out or taken as they come (CudaOptions in
+  // exec/run/cuda_module.hpp).
+  std::string gelu_backward = usual_gelu_backward;
+  bool tunes_products = false;
+  // Device::algorithms() of the device that trains; a training that goes on gives them to its own.
+  std::string algorithms = {};
+
+  static constexpr const char* cpu_backend = "cpu";
+  static constexpr const char* cuda_backend = "cuda";
+  static constexpr const char* usual_attention = "mma";
+  static constexpr const char* usual_gelu_backward = "kernel";
+
+  std::string to_json() const;
+  // What a record of an earlier version does not say is as it was then: the CPU backend, one
+  // sequence at a time, moments in fp32, no algorithms recorded. Throws InputError when it is not
+  // what to_json writes.
+  static TrainingRecord parse(const std::string& json);
+};
+
+// Throws InputError naming the first thing that decides the numbers and differs: "--seed is 2, but
+// the training to go on with has 1".
+void require_same_numbers(const TrainingRecord& committed, const TrainingRecord& now);
+
+// Whether two records (JSON) are of one training, by what decides the numbers.
+bool same_training(const std::string& a, const std::string& b);
+
+}  // namespace spillway

@@ -1,0 +1,368 @@
+#include "exec/store/training_store.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/errors.hpp"
+#include "exec/run/training_record.hpp"
+#include "policies/model/gpt_layout.hpp"
+
+namespace spillway {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+std::vector<fs::path> absolute(const std::vector<fs::path>& directories) {
+  std::vector<fs::path> result;
+  for (const fs::path& directory : directories) {
+    std::error_code error;
+    const fs::path canonical = fs::canonical(directory, error);
+    result.push_back(error ? fs::absolute(directory) : canonical);
+  }
+  return result;
+}
+
+// A run that held the store until a moment ago may have committed more. Call it with the files
+// locked.
+void require_newest(const ResumePoint& point) {
+  const ResumePoint now = find_resume_point(point.location);
+  if (now.record.epoch == point.record.epoch && now.record.version == point.record.version) return;
+  throw MachineError(
+      fmt::format("another run has committed step {} to {} meanwhile", now.record.version,
+                  point.location.directories[0].string()),
+      "let one run at a time go on with it; to go on from that step, --resume again");
+}
+
+// The same folder, however it is reached (links, bind mounts).
+bool same_folder(const fs::path& a, const fs::path& b) {
+  std::error_code error;
+  return a == b || (fs::equivalent(a, b, error) && !error);
+}
+
+bool share_a_folder(const StoreLocation& a, const StoreLocation& b) {
+  return std::any_of(a.directories.begin(), a.directories.end(), [&](const fs::path& one) {
+    return std::any_of(b.directories.begin(), b.directories.end(),
+                       [&](const fs::path& other) { return same_folder(one, other); });
+  });
+}
+
+// Steps committed to the store that a stripe or a record belongs to; nothing where that cannot be
+// seen, because its first directory is not there.
+std::optional<std::int64_t> steps_committed(const fs::path& file, const StoreHeader& header) {
+  const fs::path first = header.kind == StoreHeader::Kind::commits || header.index == 0
+                             ? file.parent_path()
+                             : fs::path(header.first_directory);
+  const auto belongs = [&](const fs::path& other) {
+    std::error_code ignored;
+    if (!fs::exists(other, ignored)) return false;
+    const std::optional<StoreHeader> found = read_header(other);
+    return found && found->run.id == header.run.id && found->generation == header.generation;
+  };
+  const fs::path records = record_file(first, header.generation);
+  if (belongs(records)) {
+    const std::optional<CommitRecord> record = read_newest_record(records);
+    return record ? record->version : 0;
+  }
+  // Its record is the first of a store's files to be removed and the last to be made, its first
+  // stripe the other way round.
+  if (file == store_file(first, 0, header.generation)) return 0;
+  if (belongs(store_file(first, 0, header.generation))) return 0;
+  return {};
+}
+
+// Whether the elements of all units are in the parts, once each, as wide as the training has them.
+bool covers(const std::vector<StatePart>& parts, const ModelSpec& model, MomentWidth moments) {
+  std::size_t i = 0;
+  for (std::int64_t unit = 0; unit <= model.layers; ++unit) {
+    const auto elements = static_cast<std::uint64_t>(unit_elements(model, unit));
+    for (std::uint64_t at = 0; at < elements; ++i) {
+      if (i == parts.size() || parts[i].unit != unit || parts[i].first_element != at ||
+          parts[i].elements == 0 || parts[i].moments != moments)
+        return false;
+      at += parts[i].elements;
+    }
+  }
+  return i == parts.size();
+}
+
+}  // namespace
+
+std::vector<fs::path> files_of(const StoreLocation& location) {
+  std::vector<fs::path> files;
+  const auto add = [&](const fs::path& file) {
+    std::error_code ignored;
+    if (fs::exists(fs::symlink_status(file, ignored))) files.push_back(file);
+  };
+  if (location.directories.empty()) return files;
+  add(record_file(location.directories[0], location.generation));
+  for (std::size_t i = location.directories.size(); i > 0; --i)
+    add(store_file(location.directories[i - 1], i - 1, location.generation));
+  return files;
+}
+
+std::vector<fs::path> remove_files(const StoreLocation& location, const RunId& run) {
+  std::vector<fs::path> removed;
+  for (const fs::path& path : files_of(location)) {
+    StoreFile file(Directory(path.parent_path()), path.filename().string(),
+                   StoreFile::Open::existing);
+    const std::optional<StoreHeader> header = file.header();
+    if (!header || header->run.id != run || header->generation != location.generation) continue;
+    file.set_keep(false);
+    removed.push_back(path);
+  }
+  return removed;
+}
+
+ResumePoint find_resume_point(const StoreLocation& location) {
+  SPILLWAY_ASSERT(!location.directories.empty());
+  const fs::path file = record_file(location.directories[0], location.generation);
+  std::optional<CommitRecord> record = read_newest_record(file);
+  const std::optional<StoreHeader> header = record ? read_header(file) : std::nullopt;
+  if (!record || !header) {
+    throw InputError(fmt::format("{} holds no whole commit record", file.string()),
+                     "the training ended before its first commit, or the file is damaged: start "
+                     "the training again");
+  }
+  const TrainingRecord training = TrainingRecord::parse(record->identity.training);
+  if (!covers(record->identity.parts, training.model, training.workload.moments)) {
+    throw InputError(fmt::format("{} does not describe the state of the model {} that it names",
+                                 file.string(), training.model.name),
+                     "the file is damaged: restore it from a backup");
+  }
+  return {location, std::move(*record), header->run};
+}
+
+TrainingStore::TrainingStore(std::span<const Schedule* const> schedules,
+                             TrainingStoreOptions options)
+    : options_(std::move(options)) {
+  const StoreLayout layout(schedules, options_.durable);
+  identity_.training = options_.training;
+  identity_.stripe_bytes = options_.stripe_bytes;
+  identity_.store_bytes = layout.bytes();
+  identity_.parts.assign(layout.parts().begin(), layout.parts().end());
+  boundaries_ = layout.boundaries();
+  captured_bytes_ = layout.captured_bytes() / 2;
+  if (options_.resume) {
+    base_version_ = options_.resume->record.version;
+    previous_ = options_.resume->location;
+  }
+  if (layout.bytes() == 0) {
+    if (previous_ && base_version_ > 0) open_previous();
+    return;
+  }
+  if (options_.directories.empty()) {
+    throw InputError(
+        fmt::format("policy {} {}, but no directory is given for it", schedules[0]->policy(),
+                    schedules[0]->use(Tier::ssd).peak_bytes > 0 ? "uses the ssd tier"
+                                                                : "is to commit to an SSD"),
+        "--ssd DIR[,DIR]: directories on the drives to use");
+  }
+  location_.directories = absolute(options_.directories);
+  for (const fs::path& directory : location_.directories) {
+    identity_.directories.push_back(directory.string());
+  }
+  chunks_ =
+      std::make_unique<ChunkTable>(boundaries_, identity_.stripe_bytes, identity_.store_bytes);
+  create();
+}
+
+void TrainingStore::set_training(std::string text) {
+  SPILLWAY_ASSERT(text.size() == identity_.training.size());
+  identity_.training = std::move(text);
+}
+
+// Whether the committed state lies exactly where this training wants it.
+bool TrainingStore::opens_again() {
+  if (!options_.resume || !options_.durable) return false;
+  const StoreLocation& location = options_.resume->location;
+  const CommitRecord& record = options_.resume->record;
+  const StoreIdentity& old = record.identity;
+  std::error_code error;
+  if (options_.resume->foreign || record.version == 0 ||
+      absolute(location.directories) != location_.directories ||
+      old.stripe_bytes != identity_.stripe_bytes || old.store_bytes != identity_.store_bytes ||
+      old.parts != identity_.parts ||
+      store_header_bytes + record_slot_bytes(identity_, *chunks_) * 2 !=
+          fs::file_size(record_file(location.directories[0], location.generation), error)) {
+    return false;
+  }
+  return adopt_checksums(record, *chunks_);
+}
+
+void TrainingStore::create() {
+  SsdStoreOptions with;
+  with.chunks = chunks_.get();
+  with.make_ring = options_.make_ring;
+  with.stripe_bytes = identity_.stripe_bytes;
+  if (options_.durable) with.record_bytes = 2 * record_slot_bytes(identity_, *chunks_);
+  with.run = options_.run;
+  with.durable = options_.durable;
+  with.require_replaceable = [this](const fs::path& file, const StoreHeader* header) {
+    require_replaceable(file, header);
+  };
+  in_place_ = opens_again();
+  if (in_place_) {
+    location_.generation = options_.resume->location.generation;
+    base_epoch_ = options_.resume->record.epoch;
+    with.reuse = with.keep = true;
+    previous_.reset();
+  } else {
+    if (previous_) {
+      if (options_.resume->foreign) {
+        if (share_a_folder(*previous_, location_)) {
+          throw InputError(
+              fmt::format("{} has the store of {}, which this run is a copy of",
+                          previous_->directories[0].string(), to_text(options_.resume->run.home)),
+              "a copy needs SSD directories of its own: name others with --ssd");
+        }
+      } else {
+        location_.generation = previous_->generation + 1;
+      }
+      // Held from here on: nobody else goes on with it, and nothing is written over it.
+      if (base_version_ > 0) open_previous();
+    }
+    require_alone();
+  }
+  with.generation = location_.generation;
+  if (!options_.durable) remove_stale_record();
+  store_ = std::make_unique<SsdStore>(location_.directories, identity_.store_bytes, with);
+  if (in_place_) {
+    require_newest(*options_.resume);
+    remove_unfinished_move();
+  }
+}
+
+// Called by the store for each file that is in its way.
+void TrainingStore::require_replaceable(const fs::path& file, const StoreHeader* header) const {
+  if (header == nullptr) require_no_commits(file, header);
+  if (options_.overwrite || !header->durable) return;
+  const std::optional<std::int64_t> steps = steps_committed(file, *header);
+  if (steps == 0) return;  // nothing that could be lost
+  const Relation owner = relation(header->run.home, options_.run.home, header->run.id);
+  if (header->run.id == options_.run.id && owner != Relation::copied &&
+      owner != Relation::unknown) {
+    if (header->generation <= location_.generation) return;  // an earlier store of this run
+    throw InputError(
+        fmt::format("{} is of a later store of this run than its folder knows of", file.string()),
+        "was the run's folder put back from a backup without its SSD directories? Name other "
+        "--ssd directories, or --overwrite it if it is of no use any more");
+  }
+  if (!steps) {
+    throw InputError(
+        fmt::format("{} belongs to another training, of {}, whose first SSD directory is {}",
+                    file.string(), to_text(header->run.home), header->first_directory),
+        "that directory is not there: is its drive mounted? Name other --ssd directories, or "
+        "--overwrite it if it is of no use any more");
+  }
+  if (header->index > 0) {
+    throw InputError(
+        fmt::format("{} belongs to another training, whose first SSD directory is {}",
+                    file.string(), header->first_directory),
+        "remove that training's store (`spillway store remove`), name other --ssd directories, or "
+        "--overwrite it if it is of no use any more");
+  }
+  throw InputError(
+      fmt::format("{} holds another training, committed at step {} (of {})",
+                  file.parent_path().string(), *steps, to_text(header->run.home)),
+      "go on with it (--resume with its --run), remove it (`spillway store remove`), or name other "
+      "--ssd directories");
+}
+
+// Refuses directories with another training's store under the name that this one does not use.
+void TrainingStore::require_alone() const {
+  for (std::size_t i = 0; i < location_.directories.size(); ++i) {
+    const fs::path file = store_file(location_.directories[i], i, location_.generation + 1);
+    std::error_code ignored;
+    if (!fs::exists(fs::symlink_status(file, ignored))) continue;
+    const std::optional<StoreHeader> header = read_header(file);
+    if (header && header->run.id != options_.run.id) require_replaceable(file, &*header);
+  }
+}
+
+// A record without its stripes would keep others away for nothing.
+void TrainingStore::remove_stale_record() const {
+  const fs::path path = record_file(location_.directories[0], location_.generation);
+  std::error_code ignored;
+  if (!fs::exists(fs::symlink_status(path, ignored))) return;
+  StoreFile file(Directory(path.parent_path()), path.filename().string(),
+                 StoreFile::Open::existing);
+  if (!file.is_empty()) {
+    const std::optional<StoreHeader> header = file.header();
+    require_replaceable(path, header ? &*header : nullptr);
+  }
+  file.set_keep(false);
+}
+
+void TrainingStore::open_previous() {
+  SsdStoreOptions with;
+  with.make_ring = options_.make_ring;
+  with.run = options_.resume->run;
+  old_ = open_store(options_.resume->record, previous_->directories, previous_->generation, with);
+  require_newest(*options_.resume);
+}
+
+// Where this store was made from another one in the same place, or another one from this, and
+// nobody lived to remove what was left over. Only in the directories of this store: where a record
+// says that others are may be another run's place by now.
+void TrainingStore::remove_unfinished_move() const {
+  for (const std::uint64_t generation : {location_.generation - 1, location_.generation + 1}) {
+    const StoreLocation other{location_.directories, generation};
+    const fs::path file = record_file(other.directories[0], generation);
+    std::error_code ignored;
+    if (fs::exists(fs::symlink_status(file, ignored))) {
+      const std::optional<CommitRecord> record = read_newest_record(file);
+      if (record && record->version > base_version_) return;
+    }
+    remove_files(other, options_.run.id);
+  }
+}
+
+StateAtRest TrainingStore::at_rest(const Schedule& schedule, Device& device) {
+  return {schedule, device, store_.get(), chunks_.get(), identity_.parts};
+}
+
+void TrainingStore::fill(const Schedule& schedule, Device& device, const StateValues& initial) {
+  ModelAccess access(at_rest(schedule, device), static_cast<int>(base_epoch_ & 1));
+  if (base_version_ == 0) {
+    access.write(initial);
+    if (options_.durable) access.commit(identity_, 0, 0);
+  } else {
+    const CommitRecord& record = options_.resume->record;
+    if (in_place_) {
+      // The run before may have been killed with its last record in the drive's cache only; what
+      // the record before that refers to is overwritten from here on.
+      SsdStore::Channel channel(*store_);
+      channel.sync();
+      channel.sync_record();
+    }
+    StateReader reader(in_place_ ? *store_ : *old_.store, record,
+                       in_place_ ? *chunks_ : *old_.chunks);
+    access.write(
+        [&](std::int64_t unit, int moment, std::uint64_t first, std::uint64_t count, float* to) {
+          reader.read(unit, moment, first, count, to);
+        },
+        in_place_ ? ModelAccess::Homes::not_on_ssd_optimizer_state : ModelAccess::Homes::all);
+    if (options_.durable && !in_place_) {
+      access.capture(static_cast<int>(base_epoch_ & 1));
+      access.commit(identity_, base_version_, base_epoch_);
+    }
+  }
+}
+
+void TrainingStore::remove_previous() {
+  if (!previous_) return;
+  if (options_.durable) store_->set_keep(true);  // now it is the only one
+  if (options_.resume->foreign) {
+    old_ = {};
+  } else if (old_.store) {
+    old_.store->set_keep(false);
+    old_ = {};
+  } else {
+    remove_files(*previous_, options_.run.id);
+  }
+  previous_.reset();
+}
+
+}  // namespace spillway

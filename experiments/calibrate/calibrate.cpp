@@ -1,0 +1,250 @@
+#include "experiments/calibrate/calibrate.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <thread>
+
+#include "base/errors.hpp"
+#include "exec/cpu/adam.hpp"
+#include "exec/cpu/crew.hpp"
+#include "exec/run/arena.hpp"
+#include "exec/run/available_memory.hpp"
+#include "exec/run/clipping.hpp"
+#include "exec/run/executor.hpp"
+#include "experiments/calibrate/calibrate_briefly.hpp"
+#include "experiments/calibrate/calibrate_gpu.hpp"
+#include "experiments/calibrate/drive_bench.hpp"
+#include "experiments/calibrate/kernel_bench.hpp"
+#include "experiments/calibrate/sampler.hpp"
+#include "policies/schedule/program.hpp"
+
+namespace spillway {
+
+namespace {
+
+constexpr std::uint64_t mebi = 1 << 20;
+// Beyond a last-level cache, so that copies come from memory.
+constexpr std::uint64_t usual_arena_bytes = 96 * mebi, brief_arena_bytes = 64 * mebi;
+constexpr int host_figures = 7;  // copies, optimizer, norm, waking
+
+// Hands out runs of an arena in turn, so that each sample works on memory not touched just before.
+class Rotation {
+ public:
+  Rotation(const Arena& arena, std::uint64_t bytes) : arena_(arena), bytes_(bytes) {}
+  std::byte* next() {
+    if (at_ + bytes_ > arena_.size()) at_ = 0;
+    std::byte* const taken = arena_.data() + at_;
+    at_ += bytes_;
+    return taken;
+  }
+
+ private:
+  const Arena& arena_;
+  std::uint64_t bytes_;
+  std::uint64_t at_ = 0;
+};
+
+class Calibration {
+ public:
+  Calibration(const CalibrationOptions& options, const CalibrationProgress& progress,
+              const CalibrationNote& note)
+      : options_(options),
+        progress_(progress),
+        note_(note),
+        rule_(sampling_rule(options, 2)),
+        host_(options.brief ? brief_arena_bytes : usual_arena_bytes, "the host side of copies"),
+        gpu_(host_.size(), "the gpu side of copies") {}
+
+  Machine run() {
+    describe();
+    planned_ = kernels_per_problem * static_cast<int>(options_.micro_batches.size()) +
+               host_figures + (options_.ssd.empty() ? 0 : drive_figures(options_.brief));
+    kernels();
+    copies();
+    optimizer();
+    wake_up();
+    if (!options_.ssd.empty()) {
+      measure_drives_of(
+          options_, rule_, host_, machine_, [this](const std::string& what) { next(what); }, note_);
+    }
+    return machine_;
+  }
+
+ private:
+  void next(const std::string& what) { progress_(what, done_++, planned_); }
+  void source(const char* key, const std::string& text) { machine_.sources[key] = text; }
+  const KernelTime& keep(KernelTime time) { return machine_.kernels.emplace_back(std::move(time)); }
+
+  void describe() {
+    char name[256] = "this machine";
+    gethostname(name, sizeof(name) - 1);
+    machine_.name = name;
+    machine_.description =
+        fmt::format("measured by spillway calibrate {} with the CPU backend", SPILLWAY_VERSION);
+    machine_.gpu.is_cpu = true;
+    const std::uint64_t available = available_memory();
+    machine_.gpu.memory = available / 4 / buffer_alignment * buffer_alignment;
+    machine_.host.memory = available / 2 / buffer_alignment * buffer_alignment;
+    machine_.host.cores = static_cast<double>(std::max(1u, std::thread::hardware_concurrency()));
+    source("gpu.memory", "a quarter of the memory available when calibrated");
+    source("host.memory", "half of the memory available when calibrated");
+  }
+
+  void kernels() {
+    std::vector<Problem> problems;
+    for (const std::int64_t micro_batch : options_.micro_batches)
+      problems.push_back(problem_of(micro_batch));
+    if (options_.brief) problems = brief_problems(std::move(problems), options_.threads);
+    planned_ -=
+        kernels_per_problem * static_cast<int>(options_.micro_batches.size() - problems.size());
+    for (const Problem& problem : problems) {
+      for (KernelTime& time : time_kernels(
+               problem, rule_, [this](const std::string& what) { next(what); }, options_.threads)) {
+        if (time.kind == to_string(TaskKind::forward)) {
+          machine_.gpu.flops = std::max(machine_.gpu.flops, time.flops / seconds_of(time));
+        }
+        keep(std::move(time));
+      }
+    }
+    source("gpu.flops", "the fastest measured block forward; kernels are timed by shape");
+  }
+
+  Problem problem_of(std::int64_t micro_batch) const {
+    Problem problem;
+    problem.model = options_.model;
+    problem.machine = machine_;
+    problem.workload = {micro_batch, micro_batch, options_.sequence, Precision::fp32,
+                        GradientWidth::automatic};
+    problem.validate();
+    return problem;
+  }
+
+  void copies() {
+    machine_.pcie.h2d = one_way("h2d", host_, gpu_);
+    machine_.pcie.d2h = one_way("d2h", gpu_, host_);
+    // Both ways at once, on two threads: what the memory gives in all.
+    constexpr std::uint64_t bytes = 8 * mebi;
+    next("copies both ways at once");
+    Rotation from(host_, bytes), to(gpu_, bytes), back_from(gpu_, bytes), back_to(host_, bytes);
+    const KernelTime& both = keep(kernel_time(
+        "h2d", fmt::format("bytes={},beside=d2h", bytes), 0,
+        beside([&] { std::memcpy(back_to.next(), back_from.next(), bytes); },
+               [&] {
+                 return sample_ns(rule_, [&] { std::memcpy(to.next(), from.next(), bytes); });
+               })));
+    machine_.host.bandwidth = std::max(2 * 2 * static_cast<double>(bytes) / seconds_of(both),
+                                       2 * std::max(machine_.pcie.h2d, machine_.pcie.d2h));
+    source("host.bandwidth", "two threads copying at once, each byte read and written");
+  }
+
+  double one_way(const char* kind, const Arena& source_arena, const Arena& target_arena) {
+    next(fmt::format("copies {}", kind));
+    std::vector<std::pair<double, double>> points;
+    for (const std::uint64_t bytes : {mebi / 16, mebi, 4 * mebi, 16 * mebi}) {
+      Rotation from(source_arena, bytes), to(target_arena, bytes);
+      const KernelTime& time =
+          keep(kernel_time(kind, fmt::format("bytes={}", bytes), 0,
+                           sample_ns(rule_, [&] { std::memcpy(to.next(), from.next(), bytes); })));
+      points.emplace_back(static_cast<double>(bytes), seconds_of(time));
+    }
+    const LatencyAndRate fit = fit_latency_and_rate(points);
+    machine_.pcie.latency_ns =
+        std::max(machine_.pcie.latency_ns, static_cast<std::int64_t>(fit.latency_seconds * 1e9));
+    source(kind == std::string("h2d") ? "pcie.h2d" : "pcie.d2h",
+           "memcpy of 64 KiB to 16 MiB on one thread");
+    return fit.rate;
+  }
+
+  void optimizer() {
+    constexpr std::int64_t elements = 1 << 20;
+    constexpr std::uint64_t state_bytes = 5 * elements * 4;  // master, m, v, gradient, parameters
+    const TensorLayout tensor{"sample", 1024, elements / 1024, 0, true};
+    AdamStep step;
+    std::memset(host_.data(), 0, host_.size());
+    Crew crew(options_.threads);
+    Rotation state(host_, state_bytes);
+    const auto update = [&] {
+      float* const p = reinterpret_cast<float*>(state.next());
+      adamw_update_unit(crew, p, p + elements, p + 2 * elements, p + 3 * elements, nullptr,
+                        p + 4 * elements, 0, elements, {tensor}, step);
+    };
+    next("optimizer");
+    const KernelTime& alone = keep(
+        kernel_time("optimizer", fmt::format("params={}", elements), 0, sample_ns(rule_, update)));
+    machine_.host.adam_params_per_second = machine_.gpu.adam_params_per_second =
+        static_cast<double>(elements) / seconds_of(alone);
+    machine_.host.adam_cores = options_.threads;
+    machine_.host.adam_bytes_per_param =
+        28 + 4;  // fp32: master, m, v read and written, gradient read, parameter written
+    source("host.adam_rate",
+           fmt::format("AdamW, threads: {}, 2^20 elements, memory not in cache", options_.threads));
+    next("gradient norm");
+    double squares = 0;
+    std::vector<double> sums(static_cast<std::size_t>(square_sums(gradient_norm_sample)));
+    keep(kernel_time(
+        to_string(TaskKind::gradient_norm), gradient_norm_shape(), 0, sample_ns(rule_, [&] {
+          squares += sum_of_squares(crew, sums, reinterpret_cast<const float*>(state.next()),
+                                    nullptr, gradient_norm_sample);
+        })));
+    SPILLWAY_ASSERT(squares >= 0);  // used, so that it is computed
+    next("optimizer beside copies");
+    constexpr std::uint64_t bytes = 8 * mebi;
+    Rotation from(gpu_, bytes);
+    std::vector<std::byte> target(bytes);
+    keep(kernel_time("optimizer", fmt::format("params={},beside=copies", elements), 0,
+                     beside([&] { std::memcpy(target.data(), from.next(), bytes); },
+                            [&] { return sample_ns(rule_, update); })));
+  }
+
+  // From the end of a task on one lane to the start of the next on another: a futex round trip,
+  // halved.
+  void wake_up() {
+    next("waking a lane");
+    std::atomic<std::uint32_t> ping{0}, pong{0};
+    constexpr std::uint32_t rounds = 2000;
+    std::thread other([&] {
+      for (std::uint32_t i = 0; i < rounds; ++i) {
+        ping.wait(i);
+        pong.fetch_add(1);
+        pong.notify_one();
+      }
+    });
+    std::vector<std::int64_t> samples;
+    for (std::uint32_t i = 0; i < rounds; ++i) {
+      const std::int64_t start = now_ns();
+      ping.fetch_add(1);
+      ping.notify_one();
+      pong.wait(i);
+      samples.push_back((now_ns() - start) / 2);
+    }
+    other.join();
+    samples.erase(samples.begin(), samples.begin() + rounds / 2);
+    samples.resize(101);
+    const KernelTime& time = keep(kernel_time("barrier", "waking a waiting lane", 0, samples));
+    machine_.gpu.launch_ns = time.median_ns;
+    machine_.pcie.latency_ns += time.median_ns;
+    source("gpu.launch", "half a round trip between two waiting threads");
+  }
+
+  const CalibrationOptions& options_;
+  const CalibrationProgress& progress_;
+  const CalibrationNote& note_;
+  SamplingRule rule_;
+  Arena host_, gpu_;
+  Machine machine_;
+  int done_ = 0, planned_ = 0;
+};
+
+}  // namespace
+
+Machine calibrate(const CalibrationOptions& options, const CalibrationProgress& progress,
+                  const CalibrationNote& note) {
+  if (options.gpu) return calibrate_gpu(options, progress, note);
+  return Calibration(options, progress, note).run();
+}
+
+}  // namespace spillway

@@ -1,0 +1,112 @@
+#include "experiments/calibrate/calibrate_briefly.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/errors.hpp"
+#include "exec/run/available_memory.hpp"
+#include "experiments/calibrate/drive_bench.hpp"
+#include "experiments/calibrate/kernel_bench.hpp"
+
+namespace spillway {
+
+namespace {
+
+constexpr int brief_samples = 5;
+constexpr double brief_seconds_per_figure = 0.05;
+// Work of all kernels, each run once: some seconds on a slow core.
+constexpr double brief_flops_per_thread = 2e11;
+// Elements of a block and of the embedding, which are made at random.
+constexpr std::int64_t most_elements = std::int64_t{1} << 26;
+
+double flops_of_kernels(const Problem& problem) {
+  const Workload& w = problem.workload;
+  // Two passes forward; backward with all kept, and twice with everything recomputed.
+  return 10 * problem.model.block_forward_flops(w.micro_batch, w.sequence) +
+         3 * problem.model.head_forward_flops(w.micro_batch, w.sequence);
+}
+
+bool elements_fit(const ModelSpec& model) {
+  return std::max(model.block_parameters(), model.embedding_parameters()) <= most_elements;
+}
+
+// Whether its kernels may be timed where `flops` may be spent.
+bool is_brief(const Problem& problem, double flops) {
+  if (!elements_fit(problem.model)) return false;
+  if (flops_of_kernels(problem) > flops) return false;
+  const StreamKernelMemory memory = stream_kernel_memory(problem);  // somewhat more than it takes
+  return memory.gpu + memory.host <= available_memory() / 2;
+}
+
+// Half of what can be halved: micro-batch, then tokens, then the width of the model. False where
+// nothing can.
+bool halve(Problem& problem) {
+  Workload& workload = problem.workload;
+  ModelSpec& model = problem.model;
+  const auto narrow = [&] {
+    if (model.heads < 2 || model.kv_heads < 2 || model.ffn < 2) return false;
+    const std::int64_t head = model.hidden / model.heads;
+    model.heads /= 2;
+    model.kv_heads = model.architecture == Architecture::gpt ? model.heads : model.kv_heads / 2;
+    model.hidden = head * model.heads;
+    model.ffn = model.architecture == Architecture::gpt ? 4 * model.hidden : model.ffn / 2;
+    return true;
+  };
+  if (!elements_fit(model)) return narrow();
+  if (workload.micro_batch > 1) {
+    workload.micro_batch /= 2;
+    workload.batch = workload.micro_batch;
+  } else if (workload.sequence > 1) {
+    workload.sequence /= 2;
+  } else {
+    return narrow();
+  }
+  return true;
+}
+
+}  // namespace
+
+SamplingRule sampling_rule(const CalibrationOptions& options, int warm_up) {
+  if (options.brief) return {brief_samples, 1, brief_seconds_per_figure, 1};
+  return {options.samples, warm_up, options.most_seconds_per_figure};
+}
+
+std::vector<Problem> brief_problems(std::vector<Problem> problems, int threads) {
+  SPILLWAY_ASSERT(!problems.empty(), "micro-batches to measure");
+  std::sort(problems.begin(), problems.end(), [](const Problem& a, const Problem& b) {
+    return a.workload.micro_batch < b.workload.micro_batch;
+  });
+  double flops = brief_flops_per_thread * threads;
+  std::vector<Problem> brief;
+  for (const Problem& problem : problems) {
+    if (!is_brief(problem, flops)) break;
+    flops -= flops_of_kernels(problem);
+    brief.push_back(problem);
+  }
+  if (!brief.empty()) return brief;
+  Problem smaller = problems.front();
+  while (!is_brief(smaller, flops) && halve(smaller)) {
+  }
+  return {smaller};
+}
+
+void measure_drives_of(const CalibrationOptions& options, const SamplingRule& rule,
+                       const Arena& memory, Machine& machine,
+                       const std::function<void(const std::string&)>& next,
+                       const CalibrationNote& note) {
+  if (!options.brief)
+    return measure_drives(options.ssd, options.io, false, rule, memory, machine, next);
+  const std::vector<KernelTime> kernels = machine.kernels;
+  try {
+    measure_drives(options.ssd, options.io, true, rule, memory, machine, next);
+  } catch (const MachineError& error) {
+    machine.kernels = kernels;
+    machine.ssd = {};
+    if (note)
+      note(fmt::format("the drive could not be measured, and policies that use it are left out: {}",
+                       error.what()));
+  }
+}
+
+}  // namespace spillway

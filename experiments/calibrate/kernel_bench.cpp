@@ -1,0 +1,401 @@
+#include "experiments/calibrate/kernel_bench.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <random>
+
+#include "base/errors.hpp"
+#include "exec/cpu/bf16.hpp"
+#include "exec/cpu/cpu_device.hpp"
+#include "exec/cpu/gpt_init.hpp"
+#include "experiments/calibrate/stream_timer.hpp"
+#include "policies/schedule/program.hpp"
+
+namespace spillway {
+
+namespace {
+
+// More than the caches of one core and its share of the last level.
+constexpr std::uint64_t cpu_cache_bytes = std::uint64_t{64} << 20;
+// Random numbers are made once for so many elements, and repeated.
+constexpr std::size_t most_random = std::size_t{1} << 22;
+// On streams: tasks that only load the GPU, and how many of all follow one another in place.
+constexpr double most_loads = 4000;
+constexpr std::size_t turns_in_place = 16;
+constexpr int most_samples = 2000;
+// That take turns there.
+constexpr std::size_t blocks_on_streams = 2;
+
+// The kernels of a compute task that policies emit, as tasks with everything that decides their
+// shape; with `groups` also backward passes that recompute one group of tensors. Where gradients
+// are 16 bits wide there is one micro-batch, which overwrites them; else those that add to a sum
+// are taken, for most do.
+std::vector<Task> kernel_tasks(const Problem& problem, bool groups) {
+  const Workload& w = problem.workload;
+  const double block = problem.model.block_forward_flops(w.micro_batch, w.sequence);
+  std::vector<Task> tasks;
+  const auto add = [&](TaskKind kind, double flops) -> Task& {
+    Task task;
+    task.kind = kind;
+    task.lane = Lane::gpu_compute;
+    task.flops = flops;
+    task.layer = 0;
+    task.micro_batch = 0;
+    task.first_micro_batch = problem.gradient_bytes() == 2 && kind != TaskKind::embed_forward &&
+                             kind != TaskKind::forward;
+    return tasks.emplace_back(task);
+  };
+  const auto backward = [&](std::uint8_t available, bool output) -> Task& {
+    Task& task = add(TaskKind::backward, 2 * block + recompute_flops(problem, available, output));
+    task.available = available;
+    task.recomputes_output = output;
+    return task;
+  };
+  add(TaskKind::embed_forward, 0);
+  add(TaskKind::forward, block);
+  add(TaskKind::forward, block).saves = saved_all;
+  add(TaskKind::head, 3 * problem.model.head_forward_flops(w.micro_batch, w.sequence));
+  backward(saved_all, false);
+  if (groups) {
+    for (const std::uint8_t group : recompute_groups)
+      backward(static_cast<std::uint8_t>(saved_all & ~group), false);
+  }
+  backward(saved_none, false);
+  backward(saved_none, true);
+  add(TaskKind::embed_backward, 0);
+  return tasks;
+}
+
+// Takes runs of bytes from a tier's memory, or only counts them.
+class Carver {
+ public:
+  explicit Carver(std::byte* memory) : memory_(memory) {}
+  std::byte* take(std::uint64_t bytes) {
+    std::byte* const taken = memory_ == nullptr ? nullptr : memory_ + used_;
+    used_ += (bytes + buffer_alignment - 1) / buffer_alignment * buffer_alignment;
+    return taken;
+  }
+  std::uint64_t used() const { return used_; }
+
+ private:
+  std::byte* memory_;
+  std::uint64_t used_ = 0;
+};
+
+// What a block has for itself. On streams, two blocks take turns as layers do in training: what one
+// works on has left the caches when its turn comes again.
+struct BlockMemory {
+  std::byte *parameters = nullptr, *gradient = nullptr, *saved = nullptr;
+};
+
+// What the kernels of one micro-batch work on.
+struct Memory {
+  std::vector<BlockMemory> blocks;
+  std::byte *embedding, *input, *output, *hidden, *scratch;
+  std::byte *host_input, *host_upstream, *host_text, *host_losses, *host_squares;
+
+  Memory(const Problem& problem, std::uint64_t text_bytes, std::size_t block_count, Carver& gpu,
+         Carver& host)
+      : blocks(block_count) {
+    const std::uint64_t activations = checkpoint_bytes(problem);
+    for (BlockMemory& block : blocks) {
+      block.parameters = gpu.take(parameter_bytes(problem, 0));
+      block.gradient = gpu.take(gradient_bytes(problem));
+      block.saved = gpu.take(saved_bytes(problem, saved_all));
+    }
+    embedding = gpu.take(parameter_bytes(problem, problem.model.layers));
+    for (std::byte** buffer : {&input, &output, &hidden}) *buffer = gpu.take(activations);
+    scratch = gpu.take(scratch_bytes(problem));
+    for (std::byte** buffer : {&host_input, &host_upstream}) *buffer = host.take(activations);
+    host_text = host.take(text_bytes);
+    host_losses = host.take(static_cast<std::uint64_t>(problem.workload.micro_batch) * 8);
+    host_squares = host.take(8);
+  }
+
+  static std::uint64_t parameter_bytes(const Problem& problem, std::int64_t unit) {
+    return static_cast<std::uint64_t>(unit_elements(problem.model, unit)) *
+           problem.parameter_bytes();
+  }
+  static std::uint64_t gradient_bytes(const Problem& problem) {
+    return static_cast<std::uint64_t>(
+               std::max(unit_elements(problem.model, 0),
+                        unit_elements(problem.model, problem.model.layers))) *
+           problem.gradient_bytes();
+  }
+  static std::uint64_t scratch_bytes(const Problem& problem) {
+    return std::max({forward_scratch_bytes(problem, saved_none),
+                     forward_scratch_bytes(problem, saved_all),
+                     backward_scratch_bytes(problem, saved_none),
+                     backward_scratch_bytes(problem, saved_all), head_scratch_bytes(problem)});
+  }
+};
+
+// Values as the device takes them.
+std::vector<std::byte> as_elements(const std::vector<float>& values, std::uint64_t element_bytes) {
+  std::vector<std::byte> bytes(values.size() * element_bytes);
+  if (element_bytes == sizeof(float)) {
+    std::memcpy(bytes.data(), values.data(), bytes.size());
+  } else {
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const bf16 narrow = to_bf16(values[i]);
+      std::memcpy(bytes.data() + 2 * i, &narrow, sizeof narrow);
+    }
+  }
+  return bytes;
+}
+
+void fill(std::byte* to, std::uint64_t bytes, const std::vector<std::byte>& pattern) {
+  for (std::uint64_t at = 0; at < bytes; at += pattern.size())
+    std::memcpy(to + at, pattern.data(), std::min<std::uint64_t>(pattern.size(), bytes - at));
+}
+
+std::uint64_t text_bytes_bound(const Problem& problem) {
+  // Tokens, their order in two arrays, and targets.
+  return static_cast<std::uint64_t>(problem.workload.micro_batch * problem.workload.sequence) * 16 +
+         buffer_alignment;
+}
+
+// Times every kernel of one micro-batch on buffers of its own.
+class KernelBench {
+ public:
+  // `on_streams`: whether the device has streams; `load_seconds`: how long it is kept busy with a
+  // kernel before its times count.
+  KernelBench(const Problem& problem, const SamplingRule& rule, const MakeDevice& make_device,
+              bool on_streams, double load_seconds)
+      : problem_(problem),
+        rule_(rule),
+        load_seconds_(load_seconds),
+        block_count_(on_streams ? blocks_on_streams : 1),
+        device_(make(problem, make_device, block_count_)),
+        memory_(carve(problem, *device_, block_count_)) {
+    SPILLWAY_ASSERT(on_streams == (device_->streams() != nullptr));
+    if (on_streams) {
+      timer_.emplace(*device_);
+    } else {
+      elsewhere_ = Arena(cpu_cache_bytes, "cooling the caches");
+    }
+    write_values();
+    write_text();
+  }
+
+  KernelTime time(const Task& task) {
+    if (task.kind == TaskKind::backward && task.available != saved_none) save(task.available);
+    return kernel_time(to_string(task.kind), kernel_shape(problem_, task), task.flops,
+                       timer_ ? sample_on_streams(task) : sample_on_cpu(task));
+  }
+
+ private:
+  static std::unique_ptr<Device> make(const Problem& problem, const MakeDevice& make_device,
+                                      std::size_t block_count) {
+    Carver gpu(nullptr), host(nullptr);
+    const Memory counted(problem, text_bytes_bound(problem), block_count, gpu, host);
+    static_cast<void>(counted);
+    return make_device(problem, gpu.used(), host.used());
+  }
+
+  static Memory carve(const Problem& problem, Device& device, std::size_t block_count) {
+    Carver gpu(device.gpu_memory().data()), host(device.host_memory().data());
+    return Memory(problem, text_bytes_bound(problem), block_count, gpu, host);
+  }
+
+  void upload(std::byte* to, const std::vector<float>& values, std::uint64_t element_bytes) {
+    device_->upload(static_cast<std::uint64_t>(to - device_->gpu_memory().data()),
+                    as_elements(values, element_bytes));
+  }
+
+  void write_values() {
+    const auto parameters = [&](std::int64_t unit) {
+      std::vector<float> values(static_cast<std::size_t>(unit_elements(problem_.model, unit)));
+      initial_values(problem_.model, unit, 1, values.data());
+      return values;
+    };
+    const std::vector<float> block = parameters(0),
+                             zeros(Memory::gradient_bytes(problem_) / sizeof(float));
+    for (const BlockMemory& one : memory_.blocks) {
+      upload(one.parameters, block, problem_.parameter_bytes());
+      upload(one.gradient, zeros, sizeof(float));
+    }
+    upload(memory_.embedding, parameters(problem_.model.layers), problem_.parameter_bytes());
+    std::mt19937_64 random(7);
+    std::normal_distribution<float> normal(0.0f, 1.0f);
+    const std::uint64_t bytes = checkpoint_bytes(problem_);
+    std::vector<float> values(std::min(bytes / problem_.activation_bytes(), most_random));
+    for (float& value : values) value = normal(random);
+    fill(memory_.host_input, bytes, as_elements(values, problem_.activation_bytes()));
+    device_->upload(static_cast<std::uint64_t>(memory_.input - device_->gpu_memory().data()),
+                    {memory_.host_input, bytes});
+    for (float& value : values) value = 1e-3f * normal(random);
+    fill(memory_.host_upstream, bytes, as_elements(values, problem_.activation_bytes()));
+  }
+
+  void write_text() {
+    std::mt19937_64 random(11);
+    std::uniform_int_distribution<std::int32_t> token(
+        0, static_cast<std::int32_t>(problem_.model.vocabulary - 1));
+    const std::int64_t rows = problem_.workload.micro_batch * problem_.workload.sequence;
+    for (std::int64_t i = 0; i < rows; ++i) tokens_.push_back(token(random));
+    if (!timer_) return;
+    Streams& streams = timer_->streams();
+    SPILLWAY_ASSERT(streams.text_bytes(rows) <= text_bytes_bound(problem_));
+    streams.stage_text(tokens_.data(), tokens_.data(), rows, memory_.host_text);
+  }
+
+  Operands operands(const Task& task, std::size_t turn = 0) const {
+    const bool is_block = task.kind == TaskKind::forward || task.kind == TaskKind::backward;
+    const bool uses_saved = task.saves != saved_none || task.available != saved_none;
+    const BlockMemory& block = memory_.blocks[turn % memory_.blocks.size()];
+    Operands o;
+    o.parameters = is_block ? block.parameters : memory_.embedding;
+    o.gradient = o.head_gradient = block.gradient;
+    o.input = memory_.input;
+    o.output = memory_.output;
+    o.saved = uses_saved ? block.saved : nullptr;
+    o.activation_gradient = memory_.hidden;
+    o.scratch = memory_.scratch;
+    o.tokens = o.targets = tokens_.data();
+    o.text = timer_ ? memory_.host_text : nullptr;
+    o.losses = reinterpret_cast<double*>(memory_.host_losses);
+    o.gradient_square_sum = reinterpret_cast<double*>(memory_.host_squares);
+    return o;
+  }
+
+  // Makes the activations that a backward pass finds.
+  void save(std::uint8_t mask) {
+    Task task;
+    task.kind = TaskKind::forward;
+    task.lane = Lane::gpu_compute;
+    task.layer = task.micro_batch = 0;
+    task.saves = mask;
+    for (std::size_t turn = 0; turn < memory_.blocks.size(); ++turn)
+      device_->compute(task, operands(task, turn));
+    if (timer_) timer_->finish();
+  }
+
+  // In-place operands start from the same values each time.
+  const std::byte* start_of(const Task& task) const {
+    return task.kind == TaskKind::head ? memory_.host_input : memory_.host_upstream;
+  }
+
+  std::vector<std::int64_t> sample_on_cpu(const Task& task) {
+    const Operands o = operands(task);
+    return sample_ns(
+        rule_, [&] { device_->compute(task, o); },
+        [&] {
+          cool_caches();
+          std::memcpy(memory_.hidden, start_of(task), checkpoint_bytes(problem_));
+        });
+  }
+
+  // Task after task, as in training: issued ahead as far as the host gets, at the clocks that the
+  // GPU keeps up under this load.
+  std::vector<std::int64_t> sample_on_streams(const Task& task) {
+    const double seconds =
+        std::max(1e-9 * static_cast<double>(run_in_a_row(task, 0, 2).back()), 1e-7);
+    const auto loads = static_cast<std::size_t>(
+        std::clamp(load_seconds_ / seconds, static_cast<double>(rule_.warm_up), most_loads));
+    const double left = rule_.most_seconds / seconds - static_cast<double>(loads);
+    const auto samples = static_cast<std::size_t>(
+        std::clamp(left, static_cast<double>(rule_.least),
+                   static_cast<double>(std::clamp(rule_.samples, rule_.least, most_samples))));
+    return run_in_a_row(task, loads, samples);
+  }
+
+  std::vector<std::int64_t> run_in_a_row(const Task& task, std::size_t loads, std::size_t samples) {
+    timer_->clear();
+    for (std::size_t turn = 0; turn < loads; ++turn) {
+      // Values that were worked on in place again and again would leave the range of numbers.
+      if (turn % turns_in_place == 0) restart(task);
+      device_->compute(task, operands(task, turn));
+    }
+    restart(task);
+    std::vector<std::size_t> pieces;
+    for (std::size_t turn = loads; turn < loads + samples; ++turn)
+      pieces.push_back(timer_->issue_task(task, operands(task, turn)));
+    timer_->finish();
+    std::vector<std::int64_t> times;
+    for (const std::size_t piece : pieces) times.push_back(timer_->duration(piece));
+    return times;
+  }
+
+  // Brings the values that the task works on in place, between two tasks.
+  void restart(const Task& task) {
+    Task nothing;
+    nothing.lane = Lane::gpu_compute;
+    timer_->wait(Lane::pcie_h2d, timer_->issue(nothing, [] {}));
+    timer_->wait(Lane::gpu_compute, timer_->issue_copy(Lane::pcie_h2d, memory_.hidden,
+                                                       start_of(task), checkpoint_bytes(problem_)));
+  }
+
+  // In training a layer's operands were last touched a whole pass ago, or written by another core:
+  // not in this core's caches. Timing a kernel on operands it used just before makes it up to 15 %
+  // too fast.
+  void cool_caches() {
+    std::uint64_t* const words = reinterpret_cast<std::uint64_t*>(elsewhere_.data());
+    for (std::uint64_t i = 0; i < elsewhere_.size() / 8; i += 8) words[i] += 1;
+  }
+
+  const Problem& problem_;
+  const SamplingRule& rule_;
+  double load_seconds_;
+  std::size_t block_count_;
+  std::unique_ptr<Device> device_;
+  Memory memory_;
+  std::optional<StreamTimer> timer_;  // of a device with streams
+  Arena elsewhere_;
+  std::vector<std::int32_t> tokens_;
+};
+
+std::vector<KernelTime> time_tasks(const Problem& problem, const std::vector<Task>& tasks,
+                                   const std::function<void(const std::string&)>& before,
+                                   KernelBench& bench) {
+  std::vector<KernelTime> times;
+  for (const Task& task : tasks) {
+    before(fmt::format("{} of {} x {} tokens", to_string(task.kind), problem.workload.micro_batch,
+                       problem.workload.sequence));
+    times.push_back(bench.time(task));
+  }
+  return times;
+}
+
+}  // namespace
+
+std::vector<KernelTime> time_kernels(const Problem& problem, const SamplingRule& rule,
+                                     const std::function<void(const std::string&)>& before,
+                                     int threads) {
+  const MakeDevice cpu = [threads](const Problem& p, std::uint64_t gpu, std::uint64_t host) {
+    return std::make_unique<CpuDevice>(p, gpu, host, threads);
+  };
+  KernelBench bench(problem, rule, cpu, false, 0);
+  std::vector<KernelTime> times = time_tasks(problem, kernel_tasks(problem, false), before, bench);
+  SPILLWAY_ASSERT(times.size() == kernels_per_problem);
+  return times;
+}
+
+StreamKernelMemory stream_kernel_memory(const Problem& problem) {
+  Carver gpu(nullptr), host(nullptr);
+  const Memory counted(problem, text_bytes_bound(problem), blocks_on_streams, gpu, host);
+  static_cast<void>(counted);
+  return {gpu.used(), host.used()};
+}
+
+std::vector<Task> stream_kernel_tasks(const Problem& problem, std::set<std::string>& known) {
+  std::vector<Task> tasks = kernel_tasks(problem, true);
+  std::erase_if(tasks, [&](const Task& task) {
+    const std::string name = to_string(task.kind) + (" " + kernel_shape(problem, task));
+    return !known.insert(name).second;
+  });
+  return tasks;
+}
+
+std::vector<KernelTime> time_stream_kernels(const Problem& problem, const std::vector<Task>& tasks,
+                                            const SamplingRule& rule,
+                                            const std::function<void(const std::string&)>& before,
+                                            const MakeDevice& make_device, double load_seconds) {
+  KernelBench bench(problem, rule, make_device, true, load_seconds);
+  return time_tasks(problem, tasks, before, bench);
+}
+
+}  // namespace spillway

@@ -1,0 +1,51 @@
+// Times the compute kernels of a device at the shapes that policies use.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "exec/run/device.hpp"
+#include "experiments/calibrate/sampler.hpp"
+#include "policies/schedule/task.hpp"
+#include "policies/workload/problem.hpp"
+
+namespace spillway {
+
+// Makes a device for a problem, with arenas of (at least) these sizes.
+using MakeDevice = std::function<std::unique_ptr<Device>(
+    const Problem& problem, std::uint64_t gpu_bytes, std::uint64_t host_bytes)>;
+
+// Every kernel of one micro-batch of `problem` (fp32) on the CPU backend with so many threads for
+// matrix products, each on operands that are not in the caches. `before` is told what is measured
+// next. Kernels per problem: kernels_per_problem.
+std::vector<KernelTime> time_kernels(const Problem& problem, const SamplingRule& rule,
+                                     const std::function<void(const std::string&)>& before,
+                                     int threads = 1);
+
+inline constexpr int kernels_per_problem = 8;
+
+// The kernels to be measured on a device with streams, as tasks: those above, and backward passes
+// that recompute one group of tensors each (recompute_groups). Those named in `known` by kind and
+// shape are left out, the others are named there. With 16-bit gradients they are those of the first
+// micro-batch, for there is no other; with 32-bit ones, of those that follow it.
+std::vector<Task> stream_kernel_tasks(const Problem& problem, std::set<std::string>& known);
+
+// Bytes of the arenas that timing them takes.
+struct StreamKernelMemory {
+  std::uint64_t gpu = 0, host = 0;
+};
+StreamKernelMemory stream_kernel_memory(const Problem& problem);
+
+// Times them by the device's own clock, one after the other as in training, with two blocks taking
+// turns. For `load_seconds` before, the device is kept busy with the same kernel: what its clocks
+// and its power allow then is what training will find.
+std::vector<KernelTime> time_stream_kernels(const Problem& problem, const std::vector<Task>& tasks,
+                                            const SamplingRule& rule,
+                                            const std::function<void(const std::string&)>& before,
+                                            const MakeDevice& make_device, double load_seconds);
+
+}  // namespace spillway

@@ -1,0 +1,353 @@
+// Reading the TOML of a paper. Errors name file:line:column.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <utility>
+
+#include "base/errors.hpp"
+#include "base/suggest.hpp"
+#include "experiments/papers/paper.hpp"
+#include "policies/machine/field_reader.hpp"
+
+namespace spillway {
+
+namespace embedded {
+const std::vector<std::pair<std::string, std::string>>& paper_files();
+}
+
+namespace {
+
+constexpr std::array<std::pair<const char*, Quantity>, 6> quantities = {
+    {{"step_seconds", Quantity::step_seconds},
+     {"forward_seconds", Quantity::forward_seconds},
+     {"backward_seconds", Quantity::backward_seconds},
+     {"optimizer_seconds", Quantity::optimizer_seconds},
+     {"tokens_per_second", Quantity::tokens_per_second},
+     {"tflops", Quantity::tflops}}};
+
+// A table of the file, read key by key; keys nobody asked for are errors.
+class Section {
+ public:
+  Section(const toml::table& table, std::string name, const std::string& origin)
+      : table_(table), name_(std::move(name)), origin_(origin) {}
+
+  [[noreturn]] void fail(const toml::node& at, const std::string& what,
+                         const std::string& hint) const {
+    throw InputError(place_of(at.source(), origin_), 0, what, hint);
+  }
+  const toml::node* find(const char* key) {
+    known_.push_back(key);
+    return table_.get(key);
+  }
+  const toml::node& need(const char* key) {
+    const toml::node* node = find(key);
+    if (!node) fail(table_, fmt::format("{} lacks {}", name_, key), "see experiments/papers/");
+    return *node;
+  }
+  std::string text(const char* key, const std::string& otherwise) {
+    const toml::node* node = find(key);
+    return node ? text_of(key, *node) : otherwise;
+  }
+  std::string text(const char* key) { return text_of(key, need(key)); }
+  std::int64_t count(const char* key, std::int64_t otherwise) {
+    const toml::node* node = find(key);
+    if (!node) return otherwise;
+    const auto* number = node->as_integer();
+    if (!number || number->get() < 1)
+      fail(*node, fmt::format("{} is not a whole number above zero", key), "for example 32");
+    return number->get();
+  }
+  double number(const char* key, double otherwise) {
+    const toml::node* node = find(key);
+    if (!node) return otherwise;
+    const auto value = node->value<double>();
+    if (!value || !(*value > 0))
+      fail(*node, fmt::format("{} is not a number above zero", key), "for example 1.96");
+    return *value;
+  }
+  std::vector<std::string> texts(const char* key) {
+    std::vector<std::string> all;
+    for_each(key, [&](const toml::node& element) { all.push_back(scalar(key, element)); });
+    return all;
+  }
+  template <class Use>
+  void for_each(const char* key, Use use) {
+    const toml::node* node = find(key);
+    if (!node) return;
+    const toml::array* array = node->as_array();
+    if (!array) fail(*node, fmt::format("{} is not a list", key), "write [ ... ]");
+    for (const toml::node& element : *array) use(element);
+  }
+  template <class Use>
+  void for_each_table(const char* key, Use use) {
+    for_each(key, [&](const toml::node& element) {
+      const toml::table* one = element.as_table();
+      if (!one)
+        fail(element, fmt::format("{} is not a list of tables", key),
+             fmt::format("write [[{}]]", key));
+      Section section(*one, key, origin_);
+      use(section);
+      section.finish();
+    });
+  }
+  // A string, or a number as its text.
+  std::string scalar(const char* key, const toml::node& node) const {
+    if (const auto* text = node.as_string()) return text->get();
+    if (const auto* whole = node.as_integer()) return std::to_string(whole->get());
+    if (const auto* real = node.as_floating_point()) return fmt::format("{}", real->get());
+    fail(node, fmt::format("{} holds neither a number nor a string", key), "for example 32");
+  }
+  void finish() const {
+    for (const auto& [key, value] : table_) {
+      const std::string name(key.str());
+      if (std::find(known_.begin(), known_.end(), name) != known_.end()) continue;
+      fail(value, fmt::format("unknown key {} in {}", name, name_),
+           unknown_name_hint(name, known_));
+    }
+  }
+  const toml::table& table() const { return table_; }
+
+ private:
+  std::string text_of(const char* key, const toml::node& node) const {
+    const auto* text = node.as_string();
+    if (!text) fail(node, fmt::format("{} is not a string", key), "write \"...\"");
+    return text->get();
+  }
+
+  const toml::table& table_;
+  std::string name_;
+  const std::string& origin_;
+  std::vector<std::string> known_;
+};
+
+Quantity read_quantity(Section& section) {
+  const std::string name = section.text("quantity", "step_seconds");
+  std::vector<std::string> names;
+  for (const auto& [known, quantity] : quantities) {
+    if (name == known) return quantity;
+    names.emplace_back(known);
+  }
+  section.fail(section.need("quantity"), fmt::format("unknown quantity '{}'", name),
+               unknown_name_hint(name, names));
+}
+
+GradientWidth read_gradient(Section& section) {
+  const std::string bits = section.text("gradient_bits", "auto");
+  if (bits == "auto") return GradientWidth::automatic;
+  if (bits == "16") return GradientWidth::bits16;
+  if (bits == "32") return GradientWidth::bits32;
+  section.fail(section.need("gradient_bits"), fmt::format("gradient_bits '{}'", bits),
+               "use \"auto\", \"16\" or \"32\"");
+}
+
+PublishedValue read_value(Section& section, const toml::node& node) {
+  PublishedValue value;
+  value.given = true;
+  if (const auto number = node.value<double>(); number && !node.is_boolean()) {
+    if (!(*number > 0)) section.fail(node, "a published number is not above zero", "");
+    value.number = *number;
+    return value;
+  }
+  const auto text = node.value<std::string>();
+  if (text == "fits") return value;
+  if (text == "does not fit") {
+    value.fits = false;
+    return value;
+  }
+  if (text == "-") {
+    value.given = false;
+    return value;
+  }
+  section.fail(node, "published holds something else than a number",
+               "a number, \"fits\", \"does not fit\", or \"-\" where the paper shows none");
+}
+
+PaperSystem read_system(Section& section, const PaperExperiment& experiment) {
+  PaperSystem system;
+  system.name = section.text("name");
+  system.policy = section.text("policy");
+  system.gradient = read_gradient(section);
+  system.settings = section.texts("settings");
+  section.need("published");
+  section.for_each("published", [&](const toml::node& node) {
+    system.published.push_back(read_value(section, node));
+  });
+  if (system.published.size() != experiment.values.size()) {
+    section.fail(section.need("published"),
+                 fmt::format("{} published values for {} of {}", system.published.size(),
+                             experiment.values.size(), experiment.axis),
+                 "give one for each; \"-\" where the paper shows none");
+  }
+  for (const std::string& at : section.texts("fitted")) {
+    const auto found = std::find(experiment.values.begin(), experiment.values.end(), at);
+    if (found == experiment.values.end()) {
+      section.fail(section.need("fitted"), fmt::format("{} is no value of the axis", at),
+                   unknown_name_hint(at, experiment.values));
+    }
+    system.published[static_cast<std::size_t>(found - experiment.values.begin())].fitted = true;
+  }
+  return system;
+}
+
+PaperExperiment read_experiment(Section& section) {
+  PaperExperiment e;
+  e.name = section.text("name");
+  e.title = section.text("title");
+  e.figure = section.text("figure");
+  e.quantity = read_quantity(section);
+  e.flops_per_token = section.number("flops_per_token", 0);
+  if (e.quantity == Quantity::tflops && e.flops_per_token == 0) section.need("flops_per_token");
+  e.axis = section.text("axis");
+  section.need("values");
+  e.values = section.texts("values");
+  e.model = e.axis == "model" ? section.text("model", "") : section.text("model");
+  e.batch = section.count("batch", 1);
+  e.sequence = section.count("sequence", 1024);
+  e.micro_batch = section.count("micro_batch", 0);
+  e.settings = section.texts("settings");
+  section.need("system");
+  section.for_each_table("system", [&](Section& one) { e.systems.push_back(read_system(one, e)); });
+  return e;
+}
+
+PaperRatio read_ratio(Section& section) {
+  PaperRatio ratio;
+  ratio.name = section.text("name");
+  ratio.figure = section.text("figure");
+  ratio.model = section.text("model");
+  ratio.sequence = section.count("sequence", 1024);
+  ratio.micro_batch = section.count("micro_batch", 1);
+  ratio.faster = section.text("faster");
+  ratio.slower = section.text("slower");
+  ratio.gradient = read_gradient(section);
+  ratio.settings = section.texts("settings");
+  section.need("published");
+  ratio.published = section.number("published", 0);
+  section.for_each_table("assumption", [&](Section& one) {
+    PaperAssumption assumption;
+    assumption.label = one.text("label");
+    assumption.settings = one.texts("settings");
+    assumption.faster = one.text("faster", "");
+    assumption.slower = one.text("slower", "");
+    assumption.sequence = one.count("sequence", 0);
+    assumption.micro_batch = one.count("micro_batch", 0);
+    assumption.gradient =
+        one.table().contains("gradient_bits") ? read_gradient(one) : ratio.gradient;
+    ratio.assumptions.push_back(std::move(assumption));
+  });
+  return ratio;
+}
+
+std::string stem(const std::string& file) { return file.substr(0, file.rfind('.')); }
+
+bool is_paper(const std::string& text) { return text.find("[paper]") != std::string::npos; }
+
+std::vector<Paper> read_builtin_papers() {
+  std::vector<Paper> papers;
+  for (const auto& [file, text] : embedded::paper_files()) {
+    if (!is_paper(text)) continue;  // a machine or a model of some paper
+    papers.push_back(parse_paper(text, file, ""));
+    SPILLWAY_ASSERT(papers.back().name == stem(file), file);
+  }
+  return papers;
+}
+
+// The text of a file beside the paper's, if `name` is one.
+std::optional<std::pair<std::string, std::string>> beside(const Paper& paper,
+                                                          const std::string& name) {
+  if (std::filesystem::path(name).extension() != ".toml") return std::nullopt;
+  if (paper.folder.empty()) {
+    for (const auto& [file, text] : embedded::paper_files()) {
+      if (file == name) return std::pair(file, text);
+    }
+    throw InputError(fmt::format("paper {}: there is no file {}", paper.name, name));
+  }
+  const std::string path = (std::filesystem::path(paper.folder) / name).string();
+  if (auto text = read_named_file(path)) return std::pair(path, *text);
+  return std::nullopt;
+}
+
+}  // namespace
+
+const char* to_string(Quantity quantity) {
+  for (const auto& [name, known] : quantities) {
+    if (known == quantity) return name;
+  }
+  SPILLWAY_ASSERT(false);
+}
+
+const char* unit_of(Quantity quantity) {
+  switch (quantity) {
+    case Quantity::step_seconds:
+    case Quantity::forward_seconds:
+    case Quantity::backward_seconds:
+    case Quantity::optimizer_seconds:
+      return "s";
+    case Quantity::tokens_per_second:
+      return "tokens/s";
+    case Quantity::tflops:
+      return "TFLOPS";
+  }
+  SPILLWAY_ASSERT(false);
+}
+
+Paper parse_paper(const std::string& toml_text, const std::string& origin,
+                  const std::string& folder) {
+  const toml::table document = parse_toml(toml_text, origin);
+  Section top(document, "the file", origin);
+  const toml::table* head = top.need("paper").as_table();
+  if (!head) throw InputError(origin, 0, "paper is not a table", "begin with a line [paper]");
+  Section about(*head, "paper", origin);
+  Paper paper;
+  paper.folder = folder;
+  paper.name = about.text("name");
+  paper.title = about.text("title");
+  paper.citation = about.text("citation");
+  paper.machine = about.text("machine");
+  paper.constants = about.text("constants");
+  paper.notes = about.texts("notes");
+  about.finish();
+  top.for_each_table("experiment",
+                     [&](Section& one) { paper.experiments.push_back(read_experiment(one)); });
+  top.for_each_table("ratio", [&](Section& one) { paper.ratios.push_back(read_ratio(one)); });
+  top.finish();
+  return paper;
+}
+
+const std::vector<Paper>& builtin_papers() {
+  static const std::vector<Paper> papers = read_builtin_papers();
+  return papers;
+}
+
+Paper load_paper(const std::string& name_or_path) {
+  std::vector<std::string> names;
+  for (const Paper& paper : builtin_papers()) {
+    if (paper.name == name_or_path) return paper;
+    names.push_back(paper.name);
+  }
+  if (const auto text = read_named_file(name_or_path)) {
+    const auto folder = std::filesystem::path(name_or_path).parent_path().string();
+    return parse_paper(*text, name_or_path, folder.empty() ? "." : folder);
+  }
+  throw InputError(fmt::format("unknown paper {}", name_or_path),
+                   unknown_name_hint(name_or_path, names) + "; a path of a TOML file works too");
+}
+
+Machine paper_machine(const Paper& paper, const std::vector<std::string>& settings) {
+  if (const auto file = beside(paper, paper.machine))
+    return parse_machine(file->second, file->first, settings);
+  return load_machine(paper.machine, settings);
+}
+
+ModelSpec paper_model(const Paper& paper, const std::string& model,
+                      const std::vector<std::string>& settings) {
+  if (const auto file = beside(paper, model))
+    return parse_model(file->second, file->first, settings);
+  return load_model(model, settings);
+}
+
+}  // namespace spillway

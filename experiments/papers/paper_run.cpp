@@ -1,0 +1,327 @@
+#include "experiments/papers/paper_run.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "base/errors.hpp"
+#include "experiments/plan/evaluate.hpp"
+
+namespace spillway {
+
+namespace {
+
+// Numbers of micro-batches that are tried for saturation, and the gain that still counts.
+constexpr std::int64_t most_saturation_micro_batches = 128;
+constexpr double saturation_gain = 0.01;
+
+// "policy" or "policy:a=b" with one option more.
+std::string with_option(const std::string& policy, const std::string& option) {
+  return policy + (policy.find(':') == std::string::npos ? ":" : ",") + option;
+}
+
+std::int64_t parse_count(const std::string& text, const std::string& axis) {
+  std::size_t used = 0;
+  std::int64_t value = 0;
+  try {
+    value = std::stoll(text, &used);
+  } catch (const std::exception&) {
+    used = 0;
+  }
+  if (used != text.size() || value < 1)
+    throw InputError(fmt::format("{} '{}' is not a whole number above zero", axis, text));
+  return value;
+}
+
+struct Split {
+  std::vector<std::string> machine, model;
+};
+Split split(std::initializer_list<const std::vector<std::string>*> lists) {
+  static const std::string prefix = "model.";
+  Split all;
+  for (const auto* list : lists) {
+    for (const std::string& setting : *list) {
+      if (setting.rfind(prefix, 0) == 0)
+        all.model.push_back(setting.substr(prefix.size()));
+      else
+        all.machine.push_back(setting);
+    }
+  }
+  return all;
+}
+
+struct Point {
+  Problem problem;
+  std::string policy;
+};
+
+Point point_of(const Paper& paper, const PaperExperiment& experiment, const PaperSystem& system,
+               const std::string& at) {
+  Point point;
+  point.policy = system.policy;
+  std::string model = experiment.model;
+  std::vector<std::string> setting;
+  Workload& workload = point.problem.workload;
+  workload.batch = experiment.batch;
+  workload.sequence = experiment.sequence;
+  workload.gradient = system.gradient;
+  std::int64_t micro_batch = experiment.micro_batch;
+  static const std::string option = "option.";
+  if (experiment.axis == "batch")
+    workload.batch = parse_count(at, "batch");
+  else if (experiment.axis == "sequence")
+    workload.sequence = parse_count(at, "sequence");
+  else if (experiment.axis == "micro_batch")
+    micro_batch = parse_count(at, "micro_batch");
+  else if (experiment.axis == "model")
+    model = at;
+  else if (experiment.axis.rfind(option, 0) == 0)
+    point.policy = with_option(point.policy, experiment.axis.substr(option.size()) + "=" + at);
+  else
+    setting.push_back(experiment.axis + "=" + at);
+  workload.micro_batch = micro_batch > 0 ? micro_batch : workload.batch;
+  const Split settings = split({&experiment.settings, &system.settings, &setting});
+  point.problem.model = paper_model(paper, model, settings.model);
+  point.problem.machine = paper_machine(paper, settings.machine);
+  point.problem.validate();
+  return point;
+}
+
+double quantity_of(const SimulationResult& result, const PaperExperiment& experiment) {
+  switch (experiment.quantity) {
+    case Quantity::step_seconds:
+      return result.step_seconds;
+    case Quantity::forward_seconds:
+      return result.phases.forward;
+    case Quantity::backward_seconds:
+      return result.phases.backward;
+    case Quantity::optimizer_seconds:
+      return result.phases.optimizer;
+    case Quantity::tokens_per_second:
+      return result.tokens_per_second;
+    case Quantity::tflops:
+      return result.tokens_per_second * experiment.flops_per_token * 1e-12;
+  }
+  SPILLWAY_ASSERT(false);
+}
+
+Saturation saturate(Problem problem, const std::string& policy) {
+  struct Try {
+    std::int64_t micro_batches;
+    double seconds, rate;
+  };
+  std::vector<Try> tries;
+  const std::int64_t micro_batch = problem.workload.micro_batch;
+  bool gains = true;
+  for (std::int64_t m = 1; m <= most_saturation_micro_batches && gains; m *= 2) {
+    problem.workload.batch = m * micro_batch;
+    const Evaluation one = evaluate(problem, policy);
+    const Try now{m, one.result ? one.result->step_seconds : 0,
+                  one.result ? one.result->tokens_per_second : 0};
+    gains = tries.empty() || now.rate > tries.back().rate * (1 + saturation_gain);
+    tries.push_back(now);
+  }
+  Saturation result;
+  if (gains && tries.size() > 1 && tries.back().rate > 0) {
+    const Try &last = tries.back(), &before = tries[tries.size() - 2];
+    const std::int64_t more = (last.micro_batches - before.micro_batches) * micro_batch;
+    result.tokens_per_second =
+        static_cast<double>(more * problem.workload.sequence) / (last.seconds - before.seconds);
+    result.micro_batches = last.micro_batches;
+    result.limit = true;
+    return result;
+  }
+  for (const Try& one : tries)
+    result.tokens_per_second = std::max(result.tokens_per_second, one.rate);
+  for (const Try& one : tries) {
+    if (result.tokens_per_second == 0 ||
+        one.rate * (1 + saturation_gain) < result.tokens_per_second)
+      continue;
+    result.micro_batches = one.micro_batches;
+    break;
+  }
+  return result;
+}
+
+RatioRow ratio_row(const Paper& paper, const PaperRatio& ratio, const PaperAssumption& assumed) {
+  const auto saturated = [&](const std::string& policy) {
+    const Split settings = split({&ratio.settings, &assumed.settings});
+    Problem problem;
+    problem.model = paper_model(paper, ratio.model, settings.model);
+    problem.machine = paper_machine(paper, settings.machine);
+    problem.workload.sequence = assumed.sequence > 0 ? assumed.sequence : ratio.sequence;
+    problem.workload.micro_batch =
+        assumed.micro_batch > 0 ? assumed.micro_batch : ratio.micro_batch;
+    problem.workload.gradient = assumed.gradient;
+    return saturate(problem, policy);
+  };
+  RatioRow row;
+  row.label = assumed.label;
+  row.faster = saturated(assumed.faster.empty() ? ratio.faster : assumed.faster);
+  row.slower = saturated(assumed.slower.empty() ? ratio.slower : assumed.slower);
+  if (row.faster.micro_batches > 0 && row.slower.micro_batches > 0)
+    row.ratio = row.faster.tokens_per_second / row.slower.tokens_per_second;
+  return row;
+}
+
+// What an error is about, before what is wrong.
+template <class Work>
+auto naming(const std::string& where, Work work) {
+  try {
+    return work();
+  } catch (const InputError& error) {
+    throw InputError(where + ": " + error.what(), error.hint());
+  }
+}
+
+class Run {
+ public:
+  Run(const Paper& paper, const PaperProgress& progress) : paper_(paper), progress_(progress) {
+    for (const PaperExperiment& e : paper.experiments) {
+      for (const PaperSystem& system : e.systems)
+        total_ += static_cast<std::size_t>(
+            std::count_if(system.published.begin(), system.published.end(),
+                          [](const PublishedValue& value) { return value.given; }));
+    }
+    for (const PaperRatio& ratio : paper.ratios) total_ += 1 + ratio.assumptions.size();
+  }
+
+  PaperResult run() {
+    PaperResult result;
+    result.paper = paper_;
+    for (const PaperExperiment& experiment : paper_.experiments)
+      result.experiments.push_back(run(experiment));
+    for (const PaperRatio& ratio : paper_.ratios) result.ratios.push_back(run(ratio));
+    return result;
+  }
+
+ private:
+  ExperimentResult run(const PaperExperiment& experiment) {
+    ExperimentResult result;
+    for (const PaperSystem& system : experiment.systems) {
+      SystemResult one{system.name, system.policy, {}, {}};
+      for (std::size_t i = 0; i < experiment.values.size(); ++i)
+        one.points.push_back(run(experiment, system, i));
+      one.errors = errors_of(one.points);
+      result.systems.push_back(std::move(one));
+    }
+    result.ordering = ordering_of(result.systems, experiment.quantity);
+    return result;
+  }
+
+  PaperPoint run(const PaperExperiment& experiment, const PaperSystem& system, std::size_t i) {
+    PaperPoint point;
+    point.at = experiment.values[i];
+    point.published = system.published[i];
+    if (!point.published.given) return point;
+    const std::string where = fmt::format("{}, {}, {}, {} {}", paper_.name, experiment.name,
+                                          system.name, experiment.axis, point.at);
+    announce(where);
+    naming(where, [&] {
+      const Point asked = point_of(paper_, experiment, system, point.at);
+      const Evaluation one = evaluate(asked.problem, asked.policy);
+      point.fits = one.result.has_value();
+      if (one.result) point.simulated = quantity_of(*one.result, experiment);
+    });
+    return point;
+  }
+
+  std::vector<RatioRow> run(const PaperRatio& ratio) {
+    std::vector<RatioRow> rows;
+    PaperAssumption stated;
+    stated.label = "as stated";
+    stated.gradient = ratio.gradient;
+    std::vector<PaperAssumption> all = {stated};
+    all.insert(all.end(), ratio.assumptions.begin(), ratio.assumptions.end());
+    for (const PaperAssumption& assumption : all) {
+      const std::string where =
+          fmt::format("{}, {}, {}", paper_.name, ratio.name, assumption.label);
+      announce(where);
+      rows.push_back(naming(where, [&] { return ratio_row(paper_, ratio, assumption); }));
+    }
+    return rows;
+  }
+
+  void announce(const std::string& what) {
+    if (progress_) progress_(done_, total_, what);
+    ++done_;
+  }
+
+  const Paper& paper_;
+  const PaperProgress& progress_;
+  std::size_t done_ = 0, total_ = 0;
+};
+
+}  // namespace
+
+std::optional<double> PaperPoint::error() const {
+  if (!simulated || !published.number) return std::nullopt;
+  return *simulated / *published.number - 1;
+}
+
+SystemErrors errors_of(const std::vector<PaperPoint>& points) {
+  SystemErrors errors;
+  for (const PaperPoint& point : points) {
+    if (point.published.given) {
+      ++errors.fits_known;
+      if (point.fits == point.published.fits) ++errors.fits_as_published;
+    }
+    if (const auto error = point.error(); error && point.published.fitted) {
+      ++errors.fitted;
+      errors.fitted_mean += std::abs(*error);
+    }
+    if (!point.is_prediction()) continue;
+    const double error = *point.error();
+    errors.mean += std::abs(error);
+    ++errors.predictions;
+    if (errors.worst_at.empty() || std::abs(error) > std::abs(errors.worst)) {
+      errors.worst = error;
+      errors.worst_at = point.at;
+    }
+  }
+  if (errors.predictions > 0) errors.mean /= errors.predictions;
+  if (errors.fitted > 0) errors.fitted_mean /= errors.fitted;
+  return errors;
+}
+
+Ordering ordering_of(const std::vector<SystemResult>& systems, Quantity quantity) {
+  const bool less_is_better =
+      quantity != Quantity::tokens_per_second && quantity != Quantity::tflops;
+  constexpr double worst = std::numeric_limits<double>::infinity();
+  const auto cost = [&](bool fits, const std::optional<double>& number) {
+    if (!fits) return worst;
+    return less_is_better ? *number : -*number;
+  };
+  const auto known = [](const PaperPoint& point) {
+    return point.published.given && (point.published.number || !point.published.fits);
+  };
+  Ordering ordering;
+  for (std::size_t a = 0; a < systems.size(); ++a) {
+    for (std::size_t b = a + 1; b < systems.size(); ++b) {
+      for (std::size_t i = 0; i < systems[a].points.size(); ++i) {
+        const PaperPoint &p = systems[a].points[i], &q = systems[b].points[i];
+        if (!known(p) || !known(q)) continue;
+        const double published_p = cost(p.published.fits, p.published.number);
+        const double published_q = cost(q.published.fits, q.published.number);
+        if (published_p == published_q) continue;  // both did not fit
+        const double simulated_p = cost(p.fits, p.simulated);
+        const double simulated_q = cost(q.fits, q.simulated);
+        ++ordering.pairs;
+        if (simulated_p == simulated_q) continue;
+        if ((published_p < published_q) == (simulated_p < simulated_q))
+          ++ordering.concordant;
+        else
+          ++ordering.discordant;
+      }
+    }
+  }
+  return ordering;
+}
+
+PaperResult run_paper(const Paper& paper, const PaperProgress& progress) {
+  return Run(paper, progress).run();
+}
+
+}  // namespace spillway

@@ -1,0 +1,149 @@
+#include "experiments/plan/candidates.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <exception>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "base/errors.hpp"
+#include "base/units.hpp"
+#include "sim/result_json.hpp"
+
+namespace spillway {
+
+namespace {
+
+// A schedule whose store is too large for the drives has no result.
+EvaluateOne with_durability(const EvaluateOne& evaluate_one, const Durability& durability) {
+  return [&evaluate_one, durability](const Problem& problem, const std::string& policy, int steps) {
+    Evaluation evaluation = evaluate_one(problem, policy, steps);
+    const Schedule& schedule = evaluation.schedule;
+    if (!fits_drives(store_bytes(schedule, durability.on()), schedule.problem().machine))
+      evaluation.result.reset();
+    return evaluation;
+  };
+}
+
+}  // namespace
+
+void choose(Candidates& candidates) {
+  const auto seconds = [&](std::size_t i) {
+    return candidates.all[i].evaluation.result->step_seconds;
+  };
+  const auto each = [&](const auto& take) {
+    for (std::size_t i = 0; i < candidates.all.size(); ++i) {
+      if (candidates.all[i].evaluation.result) take(i);
+    }
+  };
+  candidates.fastest = candidates.chosen = std::nullopt;
+  each([&](std::size_t i) {
+    if (!candidates.fastest || seconds(i) < seconds(*candidates.fastest)) candidates.fastest = i;
+  });
+  if (!candidates.fastest) return;
+  const double slowest = seconds(*candidates.fastest) * (1 + auto_margin);
+  const auto rank = [&](std::size_t i) {
+    return std::pair(candidates.all[i].wear.bytes_per_step(), seconds(i));
+  };
+  candidates.chosen = candidates.fastest;
+  each([&](std::size_t i) {
+    if (seconds(i) <= slowest && rank(i) < rank(*candidates.chosen)) candidates.chosen = i;
+  });
+}
+
+std::vector<std::string> candidate_policies() {
+  std::vector<std::string> policies;
+  for (const PolicyInfo& info : builtin_policies()) policies.push_back(info.name);
+  policies.emplace_back("fuyou:swap=auto");  // its default is what was published, not the fastest
+  return policies;
+}
+
+std::vector<std::string> policies_named(const std::string& policy) {
+  if (policy == "auto") return candidate_policies();
+  return {policy};
+}
+
+Candidates evaluate_candidates(const Problem& problem, bool choose_micro_batch,
+                               const std::vector<std::string>& policies, const WholeRun& run,
+                               int steps, const EvaluateOne& evaluate_one) {
+  const EvaluateOne evaluate_durable = with_durability(evaluate_one, run.durability);
+  Candidates candidates;
+  std::exception_ptr refused;
+  for (const std::string& policy : policies) canonical_policy(policy);  // no typing errors
+  std::uint64_t tasks_left = most_tasks_tried;
+  for (std::size_t i = 0; i < policies.size(); ++i) {
+    const std::string& policy = policies[i];
+    if (tasks_left == 0) {
+      candidates.refused.push_back(
+          {policy, fmt::format("not tried: the plans before it took all of the {} million tasks "
+                               "that are tried for one answer; ask for this policy alone",
+                               most_tasks_tried / 1'000'000)});
+      continue;
+    }
+    try {
+      Evaluation evaluation =
+          choose_micro_batch ? evaluate_best_micro_batch(problem, policy, steps, evaluate_durable,
+                                                         tasks_left / (policies.size() - i))
+                             : evaluate_durable(problem, policy, steps);
+      tasks_left -= std::min(tasks_left, evaluation.tasks);
+      const SimulationResult* result = evaluation.result ? &*evaluation.result : nullptr;
+      Wear wear = wear_of(evaluation.schedule, result, run);
+      candidates.all.push_back({std::move(evaluation), wear});
+    } catch (const InputError& error) {
+      if (!refused) refused = std::current_exception();
+      candidates.refused.push_back({policy, error.what()});
+    }
+  }
+  if (candidates.all.empty()) std::rethrow_exception(refused);
+  choose(candidates);
+  return candidates;
+}
+
+void require_fit(const Candidate& candidate) {
+  const Schedule& schedule = candidate.evaluation.schedule;
+  const Problem& problem = schedule.problem();
+  const StoreBytes& store = candidate.wear.store;
+  const auto fits = [&](Tier tier) {
+    return schedule.use(tier).peak_bytes <= schedule.use(tier).capacity_bytes;
+  };
+  // The tier alone may be too large, too: the message is of all of the store.
+  const bool has_copies = store.second_copies + store.memory_copies > 0;
+  if (!fits(Tier::gpu) || !fits(Tier::host) || !has_copies) schedule.require_fit();
+  if (fits_drives(store, problem.machine)) return;
+  const auto text = [](std::uint64_t bytes) { return format_bytes(static_cast<double>(bytes)); };
+  throw FitError(
+      fmt::format("{} with policy {} does not fit in ssd memory: with durability its store needs "
+                  "{} ({} bytes), {} more than the {} there is: {} of the ssd tier, {} second "
+                  "copies of optimizer state on the drives, {} copies of optimizer state in memory",
+                  problem.model.name, schedule.policy(), text(store.all()), store.all(),
+                  text(store.all() - problem.machine.ssd.capacity),
+                  text(problem.machine.ssd.capacity), text(store.tier), text(store.second_copies),
+                  text(store.memory_copies)),
+      fmt::format("durability off needs {}, and nothing can be resumed then; or larger drives: "
+                  "ssd.capacity = {}B",
+                  text(store.tier), store.all()));
+}
+
+std::optional<std::string> why_not_trainable(const ModelSpec& model) {
+  if (model.architecture == Architecture::gpt) return {};
+  return fmt::format("{} is not a GPT, the only architecture that can be trained", model.name);
+}
+
+nlohmann::ordered_json to_json(const Candidate& candidate, const Explanation* explanation) {
+  const Evaluation& evaluation = candidate.evaluation;
+  nlohmann::ordered_json json =
+      to_json(evaluation.schedule, evaluation.result ? &*evaluation.result : nullptr,
+              evaluation.schedule_seconds, evaluation.simulate_seconds, explanation);
+  const Problem& problem = evaluation.schedule.problem();
+  const bool simulated = evaluation.result.has_value();
+  json["fits"] = simulated;
+  add_wear(json, candidate.wear, problem.machine);
+  if (!simulated) json["ssd_bytes_written_per_step"] = json["wear"] = nullptr;
+  const std::optional<std::string> why_not = why_not_trainable(problem.model);
+  json["trainable"] = !why_not;
+  if (why_not) json["trainable_reason"] = *why_not;
+  return json;
+}
+
+}  // namespace spillway

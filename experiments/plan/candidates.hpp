@@ -1,0 +1,63 @@
+// The plans that `compare` shows and `--policy auto` chooses among, wherever it is given, and the
+// choice itself.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "experiments/plan/evaluate.hpp"
+#include "experiments/plan/wear.hpp"
+#include "sim/explanation.hpp"
+
+namespace spillway {
+
+// Every built-in policy as published, and those of their variants that may be faster.
+std::vector<std::string> candidate_policies();
+
+// What `--policy` names: one policy, or all candidates where it is `auto`.
+std::vector<std::string> policies_named(const std::string& policy);
+
+struct Candidate {
+  Evaluation evaluation;  // no result: it does not fit memory, or its store does not fit the drives
+  Wear wear;
+};
+
+// A candidate that cannot run the problem at all.
+struct Refusal {
+  std::string policy, reason;
+};
+
+struct Candidates {
+  std::vector<Candidate> all;  // in the order asked for
+  std::vector<Refusal> refused;
+  std::optional<std::size_t> fastest;  // none: nothing fits
+  std::optional<std::size_t> chosen;   // writes least among those within auto_margin of the fastest
+};
+
+// `auto` gives up this much of the least step time for fewer writes.
+inline constexpr double auto_margin = 0.03;
+
+// Sets `fastest` and `chosen`.
+void choose(Candidates& candidates);
+
+// Evaluates `policies`. With `choose_micro_batch` each has the micro-batch at which it is fastest.
+// Throws InputError when none can run the problem, or when one is no policy at all.
+Candidates evaluate_candidates(const Problem& problem, bool choose_micro_batch,
+                               const std::vector<std::string>& policies, const WholeRun& run,
+                               int steps = default_steps,
+                               const EvaluateOne& evaluate_one = evaluate);
+
+// Throws the FitError of a candidate that does not fit: memory or, naming durability, the drives.
+void require_fit(const Candidate& candidate);
+
+// Why Spillway can simulate a model and not train it; nothing: it can.
+std::optional<std::string> why_not_trainable(const ModelSpec& model);
+
+// The JSON object of a candidate: that of the simulation, durability, wear, and whether it can be
+// trained.
+nlohmann::ordered_json to_json(const Candidate& candidate,
+                               const Explanation* explanation = nullptr);
+
+}  // namespace spillway

@@ -1,0 +1,179 @@
+#include "experiments/plan/evaluate.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <exception>
+#include <utility>
+
+#include "base/errors.hpp"
+
+namespace spillway {
+
+namespace {
+
+class Stopwatch {
+ public:
+  double seconds() const {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count();
+  }
+
+ private:
+  std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
+};
+
+}  // namespace
+
+Evaluation evaluate(const Problem& problem, const std::string& policy, int steps) {
+  const Stopwatch building;
+  Evaluation evaluation{build_schedule(problem, policy, steps), std::nullopt, 0, 0, 0};
+  evaluation.schedule_seconds = building.seconds();
+  evaluation.tasks = evaluation.schedule.tasks_emitted();
+  if (!evaluation.schedule.fits()) return evaluation;
+  const Stopwatch simulating;
+  evaluation.result = simulate(evaluation.schedule);
+  evaluation.simulate_seconds = simulating.seconds();
+  evaluation.tasks += evaluation.schedule.tasks().size();
+  return evaluation;
+}
+
+Evaluation evaluate_on_gpu(Problem problem, const std::string& policy, int steps) {
+  problem.use_gpu_sequences_at_once();
+  return evaluate(problem, policy, steps);
+}
+
+bool is_measured_gpu(const Machine& machine) {
+  return !machine.gpu.is_cpu && !machine.kernels.empty();
+}
+
+EvaluateOne evaluation_on(const Machine& machine) {
+  if (is_measured_gpu(machine)) return evaluate_on_gpu;
+  return evaluate;
+}
+
+std::vector<std::int64_t> micro_batch_candidates(std::int64_t batch) {
+  std::vector<std::int64_t> candidates;
+  for (std::int64_t parts = 1; parts <= std::min(batch, most_micro_batches); ++parts) {
+    if (batch % parts == 0) candidates.push_back(batch / parts);
+  }
+  return candidates;
+}
+
+namespace {
+
+// The divisors of the batch below the candidates, the largest first.
+std::vector<std::int64_t> smaller_micro_batches(std::int64_t batch) {
+  std::vector<std::int64_t> smaller;
+  for (std::int64_t size = batch / (most_micro_batches + 1); size >= 1; --size) {
+    if (batch % size == 0) smaller.push_back(size);
+  }
+  return smaller;
+}
+
+// How much of the memory that a schedule needs is not there, as the largest share of a tier's.
+double shortage(const Schedule& schedule) {
+  double largest = 0;
+  for (const Tier tier : {Tier::gpu, Tier::host, Tier::ssd}) {
+    const TierUse& use = schedule.use(tier);
+    if (use.peak_bytes <= use.capacity_bytes) continue;
+    largest = std::max(largest, static_cast<double>(use.peak_bytes) /
+                                    std::max(1.0, static_cast<double>(use.capacity_bytes)));
+  }
+  return largest;
+}
+
+// The search of evaluate_best_micro_batch().
+class MicroBatchSearch {
+ public:
+  MicroBatchSearch(Problem problem, const std::string& policy, int steps,
+                   const EvaluateOne& evaluate_one, std::uint64_t most_tasks)
+      : problem_(std::move(problem)),
+        policy_(policy),
+        steps_(steps),
+        evaluate_one_(evaluate_one),
+        most_tasks_(most_tasks) {}
+
+  Evaluation best() {
+    const std::int64_t batch = problem_.workload.batch;
+    for (const std::int64_t micro_batch : micro_batch_candidates(batch)) attempt(micro_batch);
+    // Many micro-batches gain nothing, but may be the only ones that fit.
+    for (const std::int64_t micro_batch : smaller_micro_batches(batch)) {
+      if (best_) break;
+      attempt(micro_batch);
+    }
+    if (!best_ && nearest_) best_ = nearest_in_full();
+    if (!best_) std::rethrow_exception(refused_);
+    best_->tasks = tasks_;
+    return std::move(*best_);
+  }
+
+ private:
+  // Until one fits, short schedules tell which do not: longer ones need no less memory.
+  void attempt(std::int64_t micro_batch) {
+    if (!best_) {
+      std::optional<Evaluation> trial =
+          evaluate(micro_batch, std::min(steps_, trial_steps), most_tasks_);
+      if (!trial) return;
+      if (!trial->result) return keep_if_nearest(std::move(*trial));
+    }
+    // The first that seems to fit may be long: it is an answer, which others only improve on.
+    std::optional<Evaluation> one = evaluate(
+        micro_batch, steps_, best_ ? most_tasks_ : std::max(most_tasks_, most_tasks_tried));
+    if (!one) return;
+    if (!one->result) return keep_if_nearest(std::move(*one));
+    if (!best_ || one->result->tokens_per_second > best_->result->tokens_per_second)
+      best_ = std::move(one);
+  }
+
+  // Nothing: more tasks than are left, or a cut that does not go with the other settings, such as
+  // 16-bit gradients with several micro-batches. The next one may.
+  std::optional<Evaluation> evaluate(std::int64_t micro_batch, int steps,
+                                     std::uint64_t most_tasks) {
+    const auto visits = static_cast<double>(problem_.workload.batch / micro_batch * steps);
+    const double expected = static_cast<double>(tasks_) + visits * tasks_of_visit_;
+    const bool has_answer = best_ || nearest_;
+    if (has_answer && expected > static_cast<double>(most_tasks)) return {};
+    problem_.workload.micro_batch = micro_batch;
+    try {
+      Evaluation one = evaluate_one_(problem_, policy_, steps);
+      tasks_ += one.tasks;
+      tasks_of_visit_ = static_cast<double>(one.tasks) / visits;
+      return one;
+    } catch (const InputError&) {
+      if (!refused_) refused_ = std::current_exception();
+      return {};
+    }
+  }
+
+  void keep_if_nearest(Evaluation one) {
+    if (!nearest_ || shortage(one.schedule) < shortage(nearest_->schedule))
+      nearest_ = std::move(one);
+  }
+  // With all steps, unless that is too long.
+  Evaluation nearest_in_full() {
+    if (nearest_->schedule.steps() == steps_) return std::move(*nearest_);
+    std::optional<Evaluation> whole = evaluate(nearest_->schedule.problem().workload.micro_batch,
+                                               steps_, std::max(most_tasks_, most_tasks_tried));
+    return std::move(whole ? *whole : *nearest_);
+  }
+
+  static constexpr int trial_steps = 1;
+
+  Problem problem_;
+  const std::string& policy_;
+  const int steps_;
+  const EvaluateOne& evaluate_one_;
+  const std::uint64_t most_tasks_;
+  std::uint64_t tasks_ = 0;                   // of all that was evaluated
+  double tasks_of_visit_ = 0;                 // of a micro-batch in a step, as far as is known
+  std::optional<Evaluation> best_, nearest_;  // that fits; that lacks least of those that do not
+  std::exception_ptr refused_;
+};
+
+}  // namespace
+
+Evaluation evaluate_best_micro_batch(Problem problem, const std::string& policy, int steps,
+                                     const EvaluateOne& evaluate_one, std::uint64_t most_tasks) {
+  return MicroBatchSearch(std::move(problem), policy, steps, evaluate_one, most_tasks).best();
+}
+
+}  // namespace spillway

@@ -1,0 +1,78 @@
+// Trials of whether a plan fits: schedules that are built within bounds, so that looking for what
+// would fit takes seconds.
+#pragma once
+
+#include <array>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "experiments/plan/evaluate.hpp"
+#include "policies/workload/durability.hpp"
+
+namespace spillway {
+
+// What does not fit: one policy, or all that were tried.
+struct FitQuestion {
+  Problem problem;
+  bool choose_micro_batch = false;
+  std::vector<std::string> policies;
+  Durability durability;
+  int steps = default_steps;
+  // Makes of a problem what is built; empty: nothing.
+  std::function<void(Problem&)> settle;
+};
+
+// By tier.
+using Sizes = std::array<std::uint64_t, tier_count>;
+
+Sizes sizes_of(const Machine& machine);
+// Where there were no drives and the ssd tier gets some bytes, there is one.
+void set_sizes(Machine& machine, const Sizes& sizes);
+// Rounded to three digits, up or down: 286,123,456,789 up is 287 GB.
+std::uint64_t rounded(std::uint64_t bytes, bool up);
+
+// One way to run the training, apart from the machine's sizes.
+struct Way {
+  std::string policy;
+  std::int64_t micro_batch = 1;
+};
+
+// What a schedule with its store needs of each tier, and what there is.
+struct Need {
+  Sizes bytes{}, capacity{};
+  std::string settled;  // the policy with its options settled
+  // By how much more, relative to what there is, summed over the tiers.
+  double overshoot() const;
+  bool fits() const { return overshoot() == 0; }
+};
+Need need_of(const Schedule& schedule, bool durable);
+
+class FitTrials {
+ public:
+  explicit FitTrials(const FitQuestion& question) : question_(question) {}
+
+  // From here on as many trials again as one remedy may take, while the bound on all of them lasts.
+  void begin_remedy();
+
+  // By a schedule of a few steps. Nothing where the way cannot be run, or the trials are used up.
+  std::optional<Need> trial(const Problem& problem, const Way& way, bool durable);
+  // Verified with as many steps as the question has.
+  bool fits(const Problem& problem, const Way& way, bool durable);
+  // The least sizes, rounded up, with which the way fits; those of tiers that suffice stay.
+  // Verified.
+  std::optional<Sizes> least_sizes(const Way& way);
+
+ private:
+  std::optional<Need> need(Problem problem, const Way& way, bool durable, int steps);
+  std::optional<Need> need_with(const Sizes& sizes, const Way& way, int steps);
+  bool raise(Sizes& sizes, const Way& way, int steps);
+  void lower(Sizes& sizes, const Way& way, int steps);
+
+  const FitQuestion& question_;
+  int trials_left_ = 0;
+  std::int64_t tasks_left_ = 0, tasks_ = 0;
+};
+
+}  // namespace spillway

@@ -1,0 +1,309 @@
+#include "experiments/plan/hints.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <optional>
+
+#include "base/units.hpp"
+
+namespace spillway {
+
+namespace {
+
+constexpr std::size_t most_remedies = 5;
+
+std::string size_text(std::uint64_t bytes) {
+  static constexpr std::array<const char*, 6> prefixes = {"", "k", "M", "G", "T", "P"};
+  std::size_t prefix = 0;
+  double value = static_cast<double>(bytes);
+  for (; value >= 1000 && prefix + 1 < prefixes.size(); ++prefix) value /= 1000;
+  return fmt::format("{:g}{}B", value, prefixes[prefix]);
+}
+
+class Search {
+ public:
+  explicit Search(const FitQuestion& question) : question_(question), trials_(question) {}
+
+  std::vector<Remedy> all() {
+    const bool one_policy = question_.policies.size() == 1;
+    stage(&Search::scan);
+    stage(&Search::try_micro_batches);
+    if (one_policy) stage(&Search::try_options);
+    stage(&Search::try_without_durability);
+    stage(&Search::try_sizes);
+    if (one_policy) stage(&Search::try_other_policies);
+    if (remedies_.empty() && one_policy) stage(&Search::try_options_and_sizes);
+    return std::move(remedies_);
+  }
+
+ private:
+  void stage(void (Search::*look)()) {
+    trials_.begin_remedy();
+    (this->*look)();
+  }
+
+  bool durable() const { return question_.durability.on(); }
+  std::optional<Need> trial(const Way& way) {
+    return trials_.trial(question_.problem, way, durable());
+  }
+  bool fits(const Way& way) { return trials_.fits(question_.problem, way, durable()); }
+
+  void add(std::vector<Change> changes, std::string note = "") {
+    if (!changes.empty()) remedies_.push_back({std::move(changes), std::move(note)});
+  }
+  // A micro-batch that was chosen is not named: it will be chosen again.
+  void add_way(const Way& way, std::vector<Change> changes, std::string note = "") {
+    if (!question_.choose_micro_batch && way.micro_batch != question_.problem.workload.micro_batch)
+      changes.push_back({"micro_batch", std::to_string(way.micro_batch)});
+    add(std::move(changes), std::move(note));
+  }
+
+  std::vector<std::int64_t> micro_batches() const {
+    const Workload& workload = question_.problem.workload;
+    if (!question_.choose_micro_batch) return {workload.micro_batch};
+    return divisors(workload.batch);
+  }
+  static std::vector<std::int64_t> divisors(std::int64_t batch) {
+    std::vector<std::int64_t> sizes = micro_batch_candidates(batch);
+    if (sizes.back() != 1) sizes.push_back(1);
+    return sizes;
+  }
+
+  // Every way the question allows, those that lack least first.
+  void scan() {
+    for (const std::string& policy : question_.policies) {
+      for (const std::int64_t micro_batch : micro_batches()) {
+        const Way way{canonical_policy(policy), micro_batch};
+        const std::optional<Need> found = trial(way);
+        if (found) ways_.push_back({*found, way});
+      }
+    }
+    std::stable_sort(ways_.begin(), ways_.end(), [](const auto& a, const auto& b) {
+      return a.first.overshoot() < b.first.overshoot();
+    });
+    if (ways_.size() > 3) ways_.resize(3);
+  }
+
+  void try_micro_batches() {
+    if (question_.choose_micro_batch) return;
+    const Workload& workload = question_.problem.workload;
+    std::vector<std::int64_t> sizes = divisors(workload.batch);
+    // The largest of the smaller ones, then the smallest of the larger ones.
+    const auto larger = std::stable_partition(
+        sizes.begin(), sizes.end(), [&](std::int64_t size) { return size < workload.micro_batch; });
+    std::reverse(larger, sizes.end());
+    for (const std::string& policy : question_.policies) {
+      for (const std::int64_t size : sizes) {
+        if (size == workload.micro_batch || !fits({policy, size})) continue;
+        return add({{"micro_batch", std::to_string(size)}});
+      }
+    }
+  }
+
+  // The policy's own options: one that is enough, else as many as it takes.
+  void try_options() {
+    for (const auto& [need, way] : ways_) {
+      const std::vector<OptionValue> helpful = helpful_options(need, way);
+      if (helpful.empty()) continue;
+      // Options left at auto are settled anew, unless that does not do.
+      for (const std::string& base : {way.policy, need.settled}) {
+        std::string changed = base;
+        for (const auto& [option, value] : helpful)
+          changed = with_policy_option(changed, option, value);
+        if (fits({changed, way.micro_batch})) return add_way(way, {{"policy", changed}});
+      }
+    }
+  }
+
+  using OptionValue = std::pair<std::string, std::string>;
+
+  // Frugal values of the options of a settled policy: one that makes it fit by itself, where there
+  // is one; else those that each leave less lacking than the ones before.
+  std::vector<OptionValue> helpful_options(const Need& need, const Way& way) {
+    std::vector<std::pair<double, OptionValue>> single;
+    for (const PolicyOption& option : make_policy(need.settled)->info().options) {
+      for (const std::string& value : option.frugal) {
+        const std::optional<double> lacks = lacking_with(need.settled, {option.name, value}, way);
+        if (!lacks || *lacks >= need.overshoot()) continue;
+        if (*lacks == 0) return {{option.name, value}};
+        single.push_back({*lacks, {option.name, value}});
+      }
+    }
+    std::stable_sort(single.begin(), single.end(),
+                     [](const auto& a, const auto& b) { return a.first < b.first; });
+    std::vector<OptionValue> all;
+    std::string policy = need.settled;
+    double least = need.overshoot();
+    for (const auto& [ignored, change] : single) {
+      const std::optional<double> lacks = lacking_with(policy, change, way);
+      if (least == 0 || !lacks || *lacks >= least) continue;
+      least = *lacks;
+      policy = with_policy_option(policy, change.first, change.second);
+      all.push_back(change);
+    }
+    return all;
+  }
+
+  // What is still lacking with an option changed; nothing where that is no change, or not possible.
+  std::optional<double> lacking_with(const std::string& policy, const OptionValue& change,
+                                     const Way& way) {
+    try {
+      const std::string changed = with_policy_option(policy, change.first, change.second);
+      if (changed == policy) return {};
+      const std::optional<Need> found = trial({changed, way.micro_batch});
+      return found ? std::optional(found->overshoot()) : std::nullopt;
+    } catch (const InputError&) {
+      return {};  // a value that does not go with another option
+    }
+  }
+
+  void try_without_durability() {
+    if (!durable()) return;
+    for (const auto& [need, way] : ways_) {
+      if (!trials_.fits(question_.problem, way, false)) continue;
+      return add_way(way, {{"durability", "off"}}, "nothing can be resumed then");
+    }
+  }
+
+  void try_other_policies() {
+    const std::string base = question_.policies[0];
+    const std::string name = base.substr(0, base.find(':'));
+    for (const std::string& other : candidate_policies()) {
+      if (other.substr(0, other.find(':')) == name) continue;
+      for (const std::int64_t micro_batch : micro_batches()) {
+        if (fits({other, micro_batch})) return add({{"policy", other}});
+      }
+    }
+  }
+
+  std::vector<Change> size_changes(const Sizes& sizes) const {
+    const Machine& machine = question_.problem.machine;
+    const Sizes before = sizes_of(machine);
+    std::vector<Change> changes;
+    static constexpr std::array<const char*, tier_count> keys = {"gpu.memory", "host.memory",
+                                                                 "ssd.capacity"};
+    for (std::size_t t = 0; t < sizes.size(); ++t) {
+      if (sizes[t] == before[t]) continue;
+      const std::uint64_t beside = t == 0 ? machine.gpu.workspaces : 0;
+      changes.push_back(
+          {keys[t], size_text(beside > 0 ? rounded(sizes[t] + beside, true) : sizes[t])});
+    }
+    if (sizes[2] != before[2] && machine.ssd.count == 0) {
+      changes.push_back({"ssd.count", "1"});
+      changes.push_back({"ssd.read", "2GB/s"});
+      changes.push_back({"ssd.write", "2GB/s"});
+    }
+    return changes;
+  }
+
+  void try_sizes() {
+    std::optional<Sizes> least;
+    const Way* with = nullptr;
+    const Sizes before = sizes_of(question_.problem.machine);
+    const auto growth = [&](const Sizes& sizes) {
+      double sum = 0;
+      for (std::size_t t = 0; t < sizes.size(); ++t)
+        sum += static_cast<double>(sizes[t]) / std::max(1.0, static_cast<double>(before[t]));
+      return sum;
+    };
+    for (const auto& [need, way] : ways_) {
+      const std::optional<Sizes> sizes = trials_.least_sizes(way);
+      if (!sizes || (least && growth(*least) <= growth(*sizes))) continue;
+      least = sizes;
+      with = &way;
+    }
+    if (least) add_sizes(*least, *with, {});
+  }
+
+  // Both, where neither is enough by itself.
+  void try_options_and_sizes() {
+    for (const auto& [need, way] : ways_) {
+      Way changed = way;
+      for (const auto& [option, value] : helpful_options(need, way))
+        changed.policy = with_policy_option(changed.policy, option, value);
+      const std::optional<Sizes> sizes = trials_.least_sizes(changed);
+      if (sizes) return add_sizes(*sizes, changed, {{"policy", changed.policy}});
+    }
+  }
+
+  void add_sizes(const Sizes& sizes, const Way& way, std::vector<Change> changes) {
+    const Machine::Host& host = question_.problem.machine.host;
+    const bool more_host = sizes[1] > host.memory;
+    std::string note;
+    if (more_host && host.reserved > 0) {
+      note =
+          fmt::format("{} installed, of which host.reserved keeps {}",
+                      size_text(rounded(sizes[1] + host.reserved, true)), size_text(host.reserved));
+    }
+    const std::vector<Change> more = size_changes(sizes);
+    std::vector<Change> with = changes;
+    with.insert(with.end(), more.begin(), more.end());
+    add_way(way, with, note);
+    // Perhaps the reserve alone stands in the way.
+    if (more.size() != 1 || !more_host || sizes[1] > host.memory + host.reserved) return;
+    changes.push_back(
+        {"host.reserved", size_text(rounded(host.memory + host.reserved - sizes[1], false))});
+    add_way(way, changes, "if the system can do with so little");
+  }
+
+  const FitQuestion& question_;
+  FitTrials trials_;
+  std::vector<std::pair<Need, Way>> ways_;  // with what each needs
+  std::vector<Remedy> remedies_;
+};
+
+}  // namespace
+
+std::vector<Remedy> find_remedies(const FitQuestion& question) {
+  std::vector<Remedy> remedies = Search(question).all();
+  if (remedies.size() > most_remedies) remedies.resize(most_remedies);
+  return remedies;
+}
+
+std::string remedies_text(const std::vector<Remedy>& remedies,
+                          const std::function<std::string(const Change&)>& write) {
+  if (remedies.empty())
+    return "no other micro-batch, policy option, policy or size that was tried makes it fit";
+  std::string text;
+  for (const Remedy& remedy : remedies) {
+    std::string one;
+    for (const Change& change : remedy.changes) one += (one.empty() ? "" : " ") + write(change);
+    const bool is_first = text.empty();
+    text += (is_first ? "" : "; or ") + one + (is_first ? " would make it fit" : "");
+    if (!remedy.note.empty()) text += fmt::format(" ({})", remedy.note);
+  }
+  return text;
+}
+
+DoesNotFit::DoesNotFit(const std::string& what, std::vector<Remedy> remedies)
+    : FitError(what, remedies_text(remedies,
+                                   [](const Change& change) {
+                                     return change.setting + " = " + change.value;
+                                   })),
+      remedies_(std::move(remedies)) {}
+
+const Candidate& nearest(const Candidates& candidates, const Durability& durability) {
+  const Candidate* nearest = nullptr;
+  double least = 0;
+  for (const Candidate& candidate : candidates.all) {
+    const Need need = need_of(candidate.evaluation.schedule, durability.on());
+    if (nearest && need.overshoot() >= least) continue;
+    nearest = &candidate;
+    least = need.overshoot();
+  }
+  SPILLWAY_ASSERT(nearest != nullptr);
+  return *nearest;
+}
+
+void fail_to_fit(const Candidates& candidates, const FitQuestion& question) {
+  try {
+    require_fit(nearest(candidates, question.durability));
+  } catch (const FitError& error) {
+    throw DoesNotFit(error.what(), find_remedies(question));
+  }
+  bug("a plan without a result fits", __FILE__, __LINE__);
+}
+
+}  // namespace spillway

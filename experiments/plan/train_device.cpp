@@ -1,0 +1,82 @@
+#include "experiments/plan/train_device.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/errors.hpp"
+
+namespace spillway {
+
+namespace {
+
+std::string too_old(const CudaGpu& gpu) {
+  return fmt::format("GPU {} ({}) has compute capability {}.{}, and 8.0 or later is needed", gpu.id,
+                     gpu.name, gpu.major, gpu.minor);
+}
+
+// The one that is asked for, or the first that can be used.
+DeviceChoice demanded(const DeviceRequest& request, const CudaDevices& devices) {
+  if (devices.gpus.empty()) {
+    throw InputError("--device cuda: there is no CUDA GPU here: " + devices.text,
+                     request.began_on_gpu
+                         ? "the training to go on with began on a GPU: resume it where "
+                           "there is one"
+                         : "use --device cpu");
+  }
+  if (request.gpu) {
+    for (const CudaGpu& gpu : devices.gpus) {
+      if (gpu.id != *request.gpu) continue;
+      if (!gpu.usable())
+        throw InputError("--gpu: " + too_old(gpu), "choose another one, or use --device cpu");
+      return {gpu, ""};
+    }
+    std::string there;
+    for (const CudaGpu& gpu : devices.gpus)
+      there += fmt::format("{}{} ({})", there.empty() ? "" : ", ", gpu.id, gpu.name);
+    throw InputError(fmt::format("--gpu {}: there is no such GPU; found {}", *request.gpu, there),
+                     "give the number of one of these");
+  }
+  for (const CudaGpu& gpu : devices.gpus)
+    if (gpu.usable()) return {gpu, ""};
+  throw InputError("--device cuda: " + too_old(devices.gpus.front()), "use --device cpu");
+}
+
+}  // namespace
+
+DeviceChoice choose_device(const DeviceRequest& request, const std::function<CudaDevices()>& find,
+                           const std::function<bool()>& driver_present) {
+  const bool automatic = request.device == "auto";
+  if (!automatic && request.device != "cpu" && request.device != "cuda") {
+    throw InputError(fmt::format("--device {} is neither cpu nor cuda nor auto", request.device),
+                     "use --device cpu");
+  }
+  if (request.device == "cpu") {
+    if (request.gpu)
+      throw InputError(fmt::format("--gpu {} does not go with --device cpu", *request.gpu),
+                       "leave one of them out");
+    return {};
+  }
+  const bool wants_gpu = !automatic || request.gpu;
+  if (request.throttled) {
+    if (wants_gpu)
+      throw InputError("--throttle makes the CPU backend slower, not a GPU",
+                       "use --device cpu, or leave --throttle out");
+    return {};
+  }
+  if (wants_gpu) return demanded(request, find());
+  if (request.machine_is_cpu.value_or(false)) return {};
+  if (!driver_present()) return {{}, "no NVIDIA driver (libcuda.so.1) is installed"};
+  const CudaDevices devices = find();
+  for (const CudaGpu& gpu : devices.gpus)
+    if (gpu.usable()) return {gpu, ""};
+  return {{}, devices.gpus.empty() ? devices.text : too_old(devices.gpus.front())};
+}
+
+std::uint64_t gpu_tier_bytes(std::uint64_t free, std::uint64_t reserved) {
+  const std::uint64_t margin = (std::uint64_t{256} << 20) + free / 64;
+  const std::uint64_t taken = reserved + margin;
+  return free > taken ? free - taken : 1;  // 0 would be no limit
+}
+
+}  // namespace spillway

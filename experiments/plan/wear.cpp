@@ -1,0 +1,122 @@
+#include "experiments/plan/wear.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+namespace spillway {
+
+namespace {
+
+constexpr double seconds_per_day = 86'400;
+
+double written_by_mean_step(const Schedule& schedule) {
+  double bytes = 0;
+  for (const Task& task : schedule.tasks()) {
+    if (task.lane == Lane::ssd_write) bytes += static_cast<double>(task.bytes);
+  }
+  return bytes / schedule.steps();
+}
+
+// The space that counts against the ssd tier's capacity.
+std::uint64_t counted_bytes(const StoreBytes& store, const Machine& machine) {
+  return machine.ssd.count > 0 ? store.all() : store.tier;
+}
+
+}  // namespace
+
+double Wear::commit_bytes_per_step() const {
+  if (commit_every == 0) return 0;
+  return static_cast<double>(store.written_by_commit()) / static_cast<double>(commit_every);
+}
+
+std::optional<double> Wear::bytes_per_day() const {
+  if (!step_seconds) return {};
+  return bytes_per_step() * seconds_per_day / *step_seconds;
+}
+
+std::optional<double> Wear::run_bytes() const {
+  if (!steps) return {};
+  double bytes = start_bytes + schedule_bytes * static_cast<double>(*steps);
+  bytes += static_cast<double>(commits) * static_cast<double>(store.written_by_commit());
+  return bytes;
+}
+
+std::optional<double> Wear::drive_years() const {
+  const std::optional<double> daily = bytes_per_day();
+  if (rated_bytes == 0 || !daily || *daily == 0) return {};
+  return rated_bytes / *daily * seconds_per_day / seconds_per_year;
+}
+
+std::optional<double> Wear::share_of_rating() const {
+  const std::optional<double> all = run_bytes();
+  if (rated_bytes == 0 || !all) return {};
+  return *all / rated_bytes;
+}
+
+std::int64_t commits_in(std::int64_t first_step, std::int64_t steps, std::int64_t every) {
+  if (every == 0) return 0;
+  const std::int64_t end = first_step + steps;
+  return end / every - first_step / every + (steps > 0 && end % every != 0 ? 1 : 0);
+}
+
+Wear wear_of(const Schedule& schedule, const SimulationResult* result, const WholeRun& run) {
+  const Problem& problem = schedule.problem();
+  Wear wear;
+  wear.store = store_bytes(schedule, run.durability.on());
+  wear.start_bytes = static_cast<double>(wear.store.first_fill);
+  if (run.durability.on()) wear.start_bytes += static_cast<double>(wear.store.records) / 2;
+  wear.schedule_bytes =
+      result != nullptr ? result->ssd_bytes_written_per_step : written_by_mean_step(schedule);
+  if (result != nullptr) wear.step_seconds = result->step_seconds;
+  wear.steps = run.steps;
+  wear.rated_bytes = rated_bytes(problem.machine);
+  if (run.durability.on()) {
+    const CommitInterval interval =
+        commit_interval(wear.store, problem, wear.step_seconds.value_or(0));
+    wear.commit_every = run.durability.interval > 0 ? run.durability.interval : interval.steps;
+    if (wear.steps) {
+      wear.commits = commits_in(0, *wear.steps, wear.commit_every);
+      // The last step is committed in any case.
+      wear.commit_every =
+          std::clamp<std::int64_t>(wear.commit_every, 1, std::max<std::int64_t>(*wear.steps, 1));
+    }
+    wear.commit_cost_seconds = interval.cost_seconds;
+  }
+  return wear;
+}
+
+bool fits_drives(const StoreBytes& store, const Machine& machine) {
+  return counted_bytes(store, machine) <= machine.ssd.capacity;
+}
+
+void add_wear(nlohmann::ordered_json& json, const Wear& wear, const Machine& machine) {
+  const auto whole = [](const std::optional<double>& value) {
+    return value ? nlohmann::ordered_json(std::llround(std::min(*value, 9e18)))
+                 : nlohmann::ordered_json();
+  };
+  const auto number = [](const std::optional<double>& value) {
+    return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json();
+  };
+  if (json.contains("memory"))
+    json["memory"]["ssd"]["peak_bytes"] = counted_bytes(wear.store, machine);
+  if (json.contains("ssd_bytes_written_per_step"))
+    json["ssd_bytes_written_per_step"] = whole(wear.bytes_per_step());
+  json["durability"] = {{"commit_every", wear.commit_every},
+                        {"bytes_copied_per_commit", wear.store.captured()},
+                        {"commit_cost_seconds", wear.commit_cost_seconds},
+                        {"store_bytes", wear.store.all()},
+                        {"second_copies_bytes", wear.store.second_copies},
+                        {"memory_copies_bytes", wear.store.memory_copies}};
+  json["wear"] = {
+      {"bytes_per_step", whole(wear.bytes_per_step())},
+      {"commit_bytes_per_step", whole(wear.commit_bytes_per_step())},
+      {"bytes_per_day", whole(wear.bytes_per_day())},
+      {"steps", wear.steps ? nlohmann::ordered_json(*wear.steps) : nlohmann::ordered_json()},
+      {"run_bytes", whole(wear.run_bytes())},
+      {"rated_bytes", wear.rated_bytes > 0 ? whole(wear.rated_bytes) : nlohmann::ordered_json()},
+      {"drive_years", number(wear.drive_years())},
+      {"share_of_rating", number(wear.share_of_rating())}};
+}
+
+}  // namespace spillway

@@ -1,0 +1,55 @@
+// What a training writes to the drives, all in all: its steps, its commits, its beginning; and how
+// long the drives last at that (docs/metrics.md).
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+
+#include "policies/workload/durability.hpp"
+#include "sim/simulate.hpp"
+
+namespace spillway {
+
+// What the user says of the training as a whole. The default is that of `train`.
+struct WholeRun {
+  Durability durability = {DurabilityMode::on, 0};
+  std::optional<std::int64_t> steps;  // of the whole training; nothing: not said
+};
+
+// A plan of the training that nobody has given a step time for has no `step_seconds`.
+struct Wear {
+  StoreBytes store;
+  std::int64_t commit_every = 0;   // steps; 0: nothing is committed
+  double commit_cost_seconds = 0;  // for which one commit takes the drives' write bandwidth
+  double start_bytes = 0;          // written before the first step
+  double schedule_bytes = 0;       // written by a steady step
+  std::optional<double> step_seconds;
+  std::optional<std::int64_t> steps;  // still to be made
+  std::int64_t first_step = 0;        // of a run that goes on
+  std::int64_t commits = 0;           // in these steps, the last one in any case
+  double rated_bytes = 0;             // of all drives; 0: not known
+
+  double commit_bytes_per_step() const;
+  double bytes_per_step() const { return schedule_bytes + commit_bytes_per_step(); }
+  std::optional<double> bytes_per_day() const;
+  std::optional<double> run_bytes() const;        // of all `steps`
+  std::optional<double> drive_years() const;      // at this rate, day and night; nothing: no wear
+  std::optional<double> share_of_rating() const;  // that the run uses up
+};
+
+// Commits in `steps` steps from first_step on: after every multiple of `every`, and after the last.
+std::int64_t commits_in(std::int64_t first_step, std::int64_t steps, std::int64_t every);
+
+// `result` may be null: then the bytes of a step are the mean over the schedule's.
+Wear wear_of(const Schedule& schedule, const SimulationResult* result, const WholeRun& run);
+
+// Whether the store, with second copies and records, fits the drives. Where the machine has none
+// (commits then go to a drive that nobody has described), whether the ssd tier is empty.
+bool fits_drives(const StoreBytes& store, const Machine& machine);
+
+// Adds "durability" and "wear" to the object of one plan, and makes its memory.ssd.peak_bytes and
+// its ssd_bytes_written_per_step those of the whole store and of all writes. Either may be missing.
+void add_wear(nlohmann::ordered_json& json, const Wear& wear, const Machine& machine);
+
+}  // namespace spillway

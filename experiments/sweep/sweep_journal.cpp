@@ -1,0 +1,183 @@
+#include "experiments/sweep/sweep_journal.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cerrno>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "base/directory.hpp"
+#include "base/errors.hpp"
+
+namespace spillway {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr std::chrono::seconds sync_every{2};
+constexpr std::size_t identity_digits = 32, checksum_digits = 16;
+constexpr std::size_t payload_at = identity_digits + 1 + checksum_digits + 1;
+constexpr const char* parts_folder = "parts";
+constexpr const char* extension = ".journal";
+
+std::string checksum(std::string_view identity, std::string_view json) {
+  const std::uint64_t hash =
+      XXH3_64bits_withSeed(json.data(), json.size(), XXH3_64bits(identity.data(), identity.size()));
+  return fmt::format("{:016x}", hash);
+}
+
+// Reads one line, without its end, into `results`; false where it is damaged.
+bool read_line(std::string_view line, SweepResults& results) {
+  if (line.size() < payload_at || line[identity_digits] != ' ' || line[payload_at - 1] != ' ') {
+    return false;
+  }
+  const std::string_view identity = line.substr(0, identity_digits);
+  const std::string_view json = line.substr(payload_at);
+  if (line.substr(identity_digits + 1, checksum_digits) != checksum(identity, json)) return false;
+  results.emplace(identity, json);
+  return true;
+}
+
+std::string contents_of(const fs::path& path) {
+  constexpr std::uint64_t longest = std::uint64_t{4} << 30;
+  return Directory(path.parent_path()).read(path.filename().string(), longest).value_or("");
+}
+
+// Whether a file is a journal, as far as it begins like one, be it empty, torn or damaged: nothing
+// else is cut or written to.
+bool is_journal(std::string_view text) {
+  for (std::size_t i = 0; i < std::min(text.size(), payload_at); ++i) {
+    const bool is_space = i == identity_digits || i == payload_at - 1;
+    if (is_space ? text[i] != ' ' : std::isxdigit(static_cast<unsigned char>(text[i])) == 0)
+      return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+bool holds_journals(const fs::path& folder) {
+  std::error_code error;
+  fs::directory_iterator parts(folder / parts_folder, error);
+  return !error && std::all_of(begin(parts), end(parts), [](const fs::directory_entry& entry) {
+    return entry.path().extension() == extension;
+  });
+}
+
+SweepResults read_journals(const fs::path& folder, std::size_t* damaged) {
+  SweepResults results;
+  std::vector<fs::path> paths;
+  std::error_code error;
+  const fs::path parts = folder / parts_folder;
+  if (!fs::exists(parts, error)) return results;
+  for (const auto& entry : fs::directory_iterator(parts, error)) {
+    if (entry.path().extension() == extension) paths.push_back(entry.path());
+  }
+  if (error) throw MachineError::from_errno(parts.string() + ": cannot read", error.value());
+  std::sort(paths.begin(), paths.end());
+  std::size_t dropped = 0;
+  for (const fs::path& path : paths) {
+    const std::string text = contents_of(path);
+    std::size_t begin = 0;
+    for (std::size_t end = text.find('\n'); end != std::string::npos;
+         begin = end + 1, end = text.find('\n', begin)) {
+      if (!read_line(std::string_view(text).substr(begin, end - begin), results)) ++dropped;
+    }
+    if (begin < text.size()) ++dropped;
+  }
+  if (damaged != nullptr) *damaged = dropped;
+  return results;
+}
+
+SweepJournal::SweepJournal(const fs::path& folder, const std::string& name)
+    : path_(folder / parts_folder / (name + extension)), synced_(std::chrono::steady_clock::now()) {
+  std::error_code error;
+  fs::create_directories(path_.parent_path(), error);
+  if (error) {
+    throw MachineError::from_errno(path_.parent_path().string() + ": cannot create the folder",
+                                   error.value());
+  }
+  const Directory parts(path_.parent_path());
+  const std::string file_name = path_.filename().string();
+  std::optional<FileDescriptor> opened = parts.create(file_name, 0666);
+  if (!opened) opened = parts.open(file_name, O_RDWR, FileUse::change);
+  if (!opened) fail("cannot open", ENOENT);
+  file_ = ::fcntl(opened->get(), F_DUPFD_CLOEXEC, 0);
+  if (file_ < 0) fail("cannot open", errno);
+  if (::flock(file_, LOCK_EX | LOCK_NB) != 0) {
+    const int error_number = errno;
+    ::close(file_);
+    file_ = -1;
+    if (error_number != EWOULDBLOCK) fail("cannot lock", error_number);
+    throw InputError(path_.string(), 0, "another sweep is writing here",
+                     "wait for it, name another --out, or run shards: --shard 1/2, --shard 2/2");
+  }
+  // From the end of the last whole line on, everything is written anew.
+  const std::string text = contents_of(path_);
+  if (!is_journal(text)) {
+    ::close(file_);
+    file_ = -1;
+    throw InputError(path_.string(), 0, "is not the journal of a sweep: it is left as it is",
+                     "remove it, or name another --out");
+  }
+  const std::size_t end = text.rfind('\n');
+  length_ = end == std::string::npos ? 0 : static_cast<std::int64_t>(end) + 1;
+  if (::ftruncate(file_, length_) != 0) {
+    const int error_number = errno;
+    ::close(file_);
+    file_ = -1;
+    fail("cannot cut off a torn line", error_number);
+  }
+}
+
+SweepJournal::~SweepJournal() {
+  if (file_ < 0) return;
+  (void)::fdatasync(file_);
+  ::close(file_);
+}
+
+void SweepJournal::fail(const std::string& what, int error_number) const {
+  throw MachineError::from_errno(path_.string() + ": " + what, error_number);
+}
+
+void SweepJournal::append(const std::string& identity, const std::string& json) {
+  SPILLWAY_ASSERT(identity.size() == identity_digits && json.find('\n') == std::string::npos);
+  const std::string line = identity + " " + checksum(identity, json) + " " + json + "\n";
+  const std::lock_guard lock(mutex_);
+  std::string_view rest = line;
+  std::int64_t at = length_;
+  while (!rest.empty()) {
+    const ssize_t written = ::pwrite(file_, rest.data(), rest.size(), at);
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) {
+      const int error_number = written < 0 ? errno : ENOSPC;
+      // Should this fail too, the next run drops the torn line.
+      (void)!::ftruncate(file_, length_);
+      fail("cannot write", error_number);
+    }
+    rest.remove_prefix(static_cast<std::size_t>(written));
+    at += written;
+  }
+  length_ = at;
+  if (std::chrono::steady_clock::now() - synced_ >= sync_every) sync_locked();
+}
+
+void SweepJournal::sync() {
+  const std::lock_guard lock(mutex_);
+  sync_locked();
+}
+
+void SweepJournal::sync_locked() {
+  if (::fdatasync(file_) != 0) fail("cannot make the results durable", errno);
+  synced_ = std::chrono::steady_clock::now();
+}
+
+}  // namespace spillway

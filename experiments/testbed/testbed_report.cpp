@@ -1,0 +1,210 @@
+#include "experiments/testbed/testbed_report.hpp"
+
+#include <fmt/format.h>
+#include <sched.h>
+#include <sys/utsname.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <thread>
+
+#include "base/units.hpp"
+
+namespace spillway {
+
+namespace {
+
+using Text = std::string;
+
+template <class... Values>
+void add(Text& text, fmt::format_string<Values...> format, Values&&... values) {
+  fmt::format_to(std::back_inserter(text), format, std::forward<Values>(values)...);
+}
+
+std::string percent(double share) { return fmt::format("{:.2f} %", 100 * share); }
+std::string signed_percent(double share) { return fmt::format("{:+.2f} %", 100 * share); }
+
+// Milliseconds, with the digits that a comparison needs.
+std::string milliseconds(double seconds) { return fmt::format("{:.1f}", seconds * 1e3); }
+
+void add_targets(Text& text, const TestbedSummary& s) {
+  const auto verdict = [](bool held) { return held ? "held" : "**missed**"; };
+  double worst = 1;
+  std::size_t regimes = 0;
+  for (const RegimeSummary& regime : s.regimes) {
+    if (!regime.throttled) continue;
+    worst = std::min(worst, regime.order.tau());
+    ++regimes;
+  }
+  add(text, "| target | measured | |\n|---|---|---|\n");
+  if (s.throttled.count > 0) {
+    add(text,
+        "| step-time error, median over {} throttled configurations: at most {} | {} | {} |\n",
+        s.throttled.count, percent(target_median), percent(s.throttled.median),
+        verdict(s.throttled.median <= target_median));
+    add(text, "| 95th percentile: at most {} | {} (largest {}) | {} |\n", percent(target_p95),
+        percent(s.throttled.p95), percent(s.throttled.largest),
+        verdict(s.throttled.p95 <= target_p95));
+    add(text,
+        "| Kendall's tau of predicted and measured order in each of {} regimes: at least {} | "
+        "{:.3f} in the worst | {} |\n",
+        regimes, target_tau, worst, verdict(worst >= target_tau));
+  }
+  if (s.unthrottled.count > 0) {
+    add(text,
+        "| unthrottled, {} configurations on the real drive, median: at most {} | {} (95th "
+        "percentile {}) | {} |\n",
+        s.unthrottled.count, percent(target_median_unthrottled), percent(s.unthrottled.median),
+        percent(s.unthrottled.p95), verdict(s.unthrottled.median <= target_median_unthrottled));
+  }
+  add(text, "\n");
+}
+
+void add_regimes(Text& text, const TestbedSummary& s) {
+  add(text, "## By regime\n\n");
+  add(text,
+      "| regime | configurations | median | 95th | largest | bias | tau | pairs | tied | tau, no "
+      "ties |\n");
+  add(text, "|---|---|---|---|---|---|---|---|---|---|\n");
+  for (const RegimeSummary& r : s.regimes) {
+    add(text, "| {} | {} | {} | {} | {} | {} | {:.3f} | {} | {} | {:.3f} |\n", r.regime,
+        r.errors.count, percent(r.errors.median), percent(r.errors.p95), percent(r.errors.largest),
+        signed_percent(r.errors.bias), r.order.tau(), r.order.pairs(), r.order.tied,
+        r.strict.tau());
+  }
+  add(text, R"(
+* *median*, *95th*, *largest*: of |predicted / measured - 1| over the regime's configurations (nearest rank); *bias*: median with
+  its sign, positive where the prediction is too slow.
+* *tau*: (concordant - discordant) / pairs, over pairs of policies at the same batch. A pair is *tied*, and left out, where the
+  measured step times differ by no more than {}, or by no more than the steps of either run scatter: there is no order
+  to predict. *tau, no ties*: every pair counts, be the difference a nanosecond.
+
+)",
+      percent(least_resolution));
+}
+
+void add_kinds(Text& text, const TestbedSummary& s) {
+  if (s.kinds.empty()) return;
+  add(text,
+      "## By kind of task\n\nAll tasks of a kind in a step added up, over the throttled "
+      "configurations that have any. A measured\ntask counts from when its thread is awake, a "
+      "little "
+      "after the moment from which its time is modelled.\n\n");
+  add(text, "| kind | configurations | median error | 95th | bias | share of all task time |\n");
+  add(text, "|---|---|---|---|---|---|\n");
+  double all = 0;
+  for (const KindSummary& kind : s.kinds) all += kind.measured_seconds;
+  for (const KindSummary& kind : s.kinds) {
+    add(text, "| {} | {} | {} | {} | {} | {:.2f} % |\n", kind.kind, kind.errors.count,
+        percent(kind.errors.median), percent(kind.errors.p95), signed_percent(kind.errors.bias),
+        100 * kind.measured_seconds / all);
+  }
+  add(text, "\n");
+}
+
+void add_rows(Text& text, const TestbedRegime& regime, const std::vector<TestbedRow>& rows) {
+  add(text, "### {}\n\n", regime.name);
+  if (regime.throttled()) {
+    add(text, "{}: `{}`.\n\n", regime.description, regime.throttle);
+  } else {
+    add(text, "{}.\n\n", regime.description);
+  }
+  add(text,
+      "| policy | batch | predicted, ms | measured, ms | error | scatter | overrun | runs |\n");
+  add(text, "|---|---|---|---|---|---|---|---|\n");
+  for (const TestbedRow& row : rows) {
+    if (row.regime != regime.name) continue;
+    add(text, "| {} | {} | {} | {} | {} | {} | {} | {} |\n", row.policy, row.batch,
+        milliseconds(row.predicted_seconds), milliseconds(row.measured_seconds),
+        signed_percent(row.error()), percent(row.scatter),
+        regime.throttled() ? percent(row.late) : "-", row.runs);
+  }
+  add(text, "\n");
+}
+
+void add_machine(Text& text, const TestbedCircumstances& c) {
+  const Machine& m = c.machine;
+  add(text, "## The machine\n\n{}. {}. {}.\n\nCalibrated once, before the first configuration:\n\n",
+      c.processor, c.system, c.load);
+  add(text, "| | |\n|---|---|\n");
+  add(text, "| fastest block forward | {} |\n", format_flops_per_second(m.gpu.flops));
+  add(text, "| memcpy | {} there, {} back; memory {} |\n", format_bytes_per_second(m.pcie.h2d),
+      format_bytes_per_second(m.pcie.d2h), format_bytes_per_second(m.host.bandwidth));
+  add(text, "| AdamW | {:.2f} Gparam/s |\n", m.host.adam_params_per_second / 1e9);
+  add(text, "| drive | reads {}, writes {}, both {} |\n", format_bytes_per_second(m.ssd.read),
+      format_bytes_per_second(m.ssd.write), format_bytes_per_second(m.ssd.total));
+  add(text, "| waking a lane | {} |\n", format_seconds(static_cast<double>(m.gpu.launch_ns) / 1e9));
+}
+
+}  // namespace
+
+std::string testbed_markdown(const std::vector<TestbedRegime>& regimes,
+                             const std::vector<TestbedRow>& rows,
+                             const TestbedCircumstances& circumstances) {
+  const TestbedSummary s = summarize(rows);
+  Text text = "# Predicted against measured\n\n";
+  add(text,
+      R"(Every policy, on machines that are not there: the CPU backend keeps the rates of a throttle, trains for real, and the steps it
+takes are held against the simulator's. The machine file is calibrated once and the throttle's rates are laid over it as they are;
+no configuration is fitted. Written by
+
+```
+{}
+```
+
+[experiments/testbed](../experiments/testbed/README.md) holds the regimes and says what is done.
+
+)",
+      circumstances.command);
+  add_targets(text, s);
+  add_regimes(text, s);
+  add_kinds(text, s);
+  add(text, "## Every configuration\n\n");
+  add(text,
+      R"(*measured*: the median of the steady steps of a run. *scatter*: (80th percentile - 20th) / median of them. *overrun*: time that
+real work took beyond the time of the machine stood for / that time, over all lanes: this machine was too slow there. Where scatter and overrun
+come to more than {} the run is made again, up to the *runs* shown, and the least disturbed one counts; the prediction has no
+part in that.
+
+)",
+      percent(most_disturbance));
+  for (const TestbedRegime& regime : regimes) {
+    const bool any = std::any_of(rows.begin(), rows.end(),
+                                 [&](const TestbedRow& row) { return row.regime == regime.name; });
+    if (any) add_rows(text, regime, rows);
+  }
+  add_machine(text, circumstances);
+  return text;
+}
+
+double load_average() {
+  double load = 0;
+  return getloadavg(&load, 1) == 1 ? load : 0;
+}
+
+TestbedCircumstances these_circumstances() {
+  TestbedCircumstances c;
+  std::string model = "an unknown processor";
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    if (line.rfind("model name", 0) != 0) continue;
+    model = line.substr(line.find(':') + 2);
+    break;
+  }
+  const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
+  c.processor = fmt::format("{} core{} of {}", cores, cores == 1 ? "" : "s", model);
+  utsname system{};
+  uname(&system);
+  const int scheduling = sched_getscheduler(0);
+  sched_param parameters{};
+  if (scheduling == SCHED_FIFO && sched_getparam(0, &parameters) == 0)
+    c.command = fmt::format("chrt --fifo {} ", parameters.sched_priority);
+  c.system =
+      fmt::format("{} {}, threads at {} priority", system.sysname, system.release,
+                  scheduling == SCHED_FIFO || scheduling == SCHED_RR ? "real-time" : "normal");
+  return c;
+}
+
+}  // namespace spillway

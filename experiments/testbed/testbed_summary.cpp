@@ -1,0 +1,174 @@
+#include "experiments/testbed/testbed_summary.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "experiments/calibrate/statistics.hpp"
+
+namespace spillway {
+
+namespace {
+
+// The pairs of policies of one regime, batch by batch.
+KendallTau order_of(const std::vector<TestbedRow>& rows, const std::string& regime, bool strict) {
+  std::map<std::int64_t, std::vector<RankedTime>> by_batch;
+  for (const TestbedRow& row : rows) {
+    if (row.regime != regime) continue;
+    const double resolution = strict ? 0 : std::max(least_resolution, row.scatter);
+    by_batch[row.batch].push_back({row.predicted_seconds, row.measured_seconds, resolution});
+  }
+  KendallTau tau;
+  for (const auto& [batch, times] : by_batch) count_pairs(times, tau);
+  return tau;
+}
+
+std::vector<KindSummary> kinds_of(const std::vector<TestbedRow>& rows) {
+  std::vector<KindSummary> kinds;
+  std::vector<std::vector<double>> errors;
+  for (const TestbedRow& row : rows) {
+    if (!row.throttled) continue;
+    for (const KindSeconds& seconds : row.kinds) {
+      if (!(seconds.measured > 0) || seconds.kind == "barrier") continue;
+      auto kind = std::find_if(kinds.begin(), kinds.end(),
+                               [&](const KindSummary& k) { return k.kind == seconds.kind; });
+      if (kind == kinds.end()) {
+        kinds.push_back({seconds.kind, {}, 0, 0});
+        errors.emplace_back();
+        kind = kinds.end() - 1;
+      }
+      errors[static_cast<std::size_t>(kind - kinds.begin())].push_back(
+          seconds.predicted / seconds.measured - 1);
+      kind->predicted_seconds += seconds.predicted;
+      kind->measured_seconds += seconds.measured;
+    }
+  }
+  for (std::size_t i = 0; i < kinds.size(); ++i) kinds[i].errors = summarize(std::move(errors[i]));
+  std::stable_sort(kinds.begin(), kinds.end(), [](const KindSummary& a, const KindSummary& b) {
+    return a.measured_seconds > b.measured_seconds;
+  });
+  return kinds;
+}
+
+nlohmann::ordered_json to_json(const ErrorSummary& errors) {
+  return {{"configurations", errors.count},
+          {"median", errors.median},
+          {"p95", errors.p95},
+          {"largest", errors.largest},
+          {"bias", errors.bias}};
+}
+
+nlohmann::ordered_json to_json(const KendallTau& tau) {
+  return {{"tau", tau.tau()},
+          {"concordant", tau.concordant},
+          {"discordant", tau.discordant},
+          {"predicted_equal", tau.predicted_equal},
+          {"tied", tau.tied}};
+}
+
+}  // namespace
+
+ErrorSummary summarize(std::vector<double> signed_errors) {
+  ErrorSummary summary;
+  summary.count = signed_errors.size();
+  if (signed_errors.empty()) return summary;
+  summary.bias = median(signed_errors);
+  for (double& error : signed_errors) error = std::abs(error);
+  std::sort(signed_errors.begin(), signed_errors.end());
+  summary.median = median(signed_errors);
+  const auto rank =
+      static_cast<std::size_t>(std::ceil(0.95 * static_cast<double>(signed_errors.size()) - 1e-9));
+  summary.p95 = signed_errors[rank - 1];
+  summary.largest = signed_errors.back();
+  return summary;
+}
+
+double KendallTau::tau() const {
+  if (pairs() == 0) return 1;
+  return (static_cast<double>(concordant) - static_cast<double>(discordant)) /
+         static_cast<double>(pairs());
+}
+
+void count_pairs(std::span<const RankedTime> times, KendallTau& tau) {
+  for (std::size_t i = 0; i < times.size(); ++i) {
+    for (std::size_t j = i + 1; j < times.size(); ++j) {
+      const RankedTime &a = times[i], &b = times[j];
+      const double measured = a.measured - b.measured, predicted = a.predicted - b.predicted;
+      const double resolution =
+          std::max(a.resolution, b.resolution) * std::max(a.measured, b.measured);
+      if (std::abs(measured) <= resolution) {
+        tau.tied += 1;
+      } else if (predicted == 0) {
+        tau.predicted_equal += 1;
+      } else if ((predicted > 0) == (measured > 0)) {
+        tau.concordant += 1;
+      } else {
+        tau.discordant += 1;
+      }
+    }
+  }
+}
+
+TestbedSummary summarize(const std::vector<TestbedRow>& rows) {
+  TestbedSummary summary;
+  std::vector<double> throttled, unthrottled;
+  std::vector<std::vector<double>> by_regime;
+  for (const TestbedRow& row : rows) {
+    (row.throttled ? throttled : unthrottled).push_back(row.error());
+    auto regime = std::find_if(summary.regimes.begin(), summary.regimes.end(),
+                               [&](const RegimeSummary& r) { return r.regime == row.regime; });
+    if (regime == summary.regimes.end()) {
+      summary.regimes.push_back({row.regime, row.throttled, {}, {}, {}});
+      by_regime.emplace_back();
+      regime = summary.regimes.end() - 1;
+    }
+    by_regime[static_cast<std::size_t>(regime - summary.regimes.begin())].push_back(row.error());
+  }
+  summary.throttled = summarize(std::move(throttled));
+  summary.unthrottled = summarize(std::move(unthrottled));
+  for (std::size_t i = 0; i < summary.regimes.size(); ++i) {
+    RegimeSummary& regime = summary.regimes[i];
+    regime.errors = summarize(std::move(by_regime[i]));
+    regime.order = order_of(rows, regime.regime, false);
+    regime.strict = order_of(rows, regime.regime, true);
+  }
+  summary.kinds = kinds_of(rows);
+  return summary;
+}
+
+bool TestbedSummary::held() const {
+  const bool ordered = std::all_of(regimes.begin(), regimes.end(), [](const RegimeSummary& regime) {
+    return !regime.throttled || regime.order.tau() >= target_tau;
+  });
+  return ordered && throttled.median <= target_median && throttled.p95 <= target_p95 &&
+         unthrottled.median <= target_median_unthrottled;
+}
+
+bool TestbedSummary::complete() const {
+  return static_cast<int>(throttled.count) >= fewest_configurations && unthrottled.count > 0;
+}
+
+nlohmann::ordered_json to_json(const TestbedSummary& summary) {
+  nlohmann::ordered_json regimes = nlohmann::ordered_json::array();
+  for (const RegimeSummary& regime : summary.regimes) {
+    regimes.push_back({{"regime", regime.regime},
+                       {"throttled", regime.throttled},
+                       {"errors", to_json(regime.errors)},
+                       {"order", to_json(regime.order)},
+                       {"order_without_ties", to_json(regime.strict)}});
+  }
+  nlohmann::ordered_json kinds;
+  for (const KindSummary& kind : summary.kinds) {
+    kinds[kind.kind] = {{"errors", to_json(kind.errors)},
+                        {"predicted_seconds", kind.predicted_seconds},
+                        {"measured_seconds", kind.measured_seconds}};
+  }
+  return {{"held", summary.complete() ? nlohmann::ordered_json(summary.held()) : nullptr},
+          {"throttled", to_json(summary.throttled)},
+          {"unthrottled", to_json(summary.unthrottled)},
+          {"regimes", regimes},
+          {"kinds", kinds}};
+}
+
+}  // namespace spillway

@@ -1,0 +1,82 @@
+// What the rows of a testbed say: errors of the prediction, and whether it orders the policies as
+// the measurement does.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "experiments/testbed/testbed_run.hpp"
+
+namespace spillway {
+
+// Absolute relative errors.
+struct ErrorSummary {
+  std::size_t count = 0;
+  double median = 0;  // 0.03: three per cent
+  double p95 = 0;     // nearest rank: the ceil(0.95 n)-th smallest
+  double largest = 0;
+  double bias = 0;  // median of the signed errors; above zero: predicted too slow
+};
+ErrorSummary summarize(std::vector<double> signed_errors);
+
+// Kendall's rank correlation of predicted and measured times, over pairs of policies at one batch:
+//
+//   tau = (concordant - discordant) / (concordant + discordant + predicted_equal)
+//
+// A pair whose measured times differ by no more than their resolution is no order to be predicted:
+// it is `tied` and left out. A pair predicted to be exactly equal whose measured times do differ
+// counts against the prediction, by standing in the denominator alone.
+struct KendallTau {
+  std::size_t concordant = 0, discordant = 0, predicted_equal = 0, tied = 0;
+  std::size_t pairs() const { return concordant + discordant + predicted_equal; }
+  double tau() const;  // 1 where no pair is left
+};
+
+struct RankedTime {
+  double predicted = 0, measured = 0;
+  double resolution = 0;  // relative: what two measurements of the same may differ by
+};
+// Adds the pairs of one group to `tau`. Two measurements are tied where they differ by no more than
+// the larger resolution of both, times the longer of both.
+void count_pairs(std::span<const RankedTime> times, KendallTau& tau);
+
+// Step times nearer than this are not told apart, even where the steps of a run scatter less: runs
+// of the same configuration differ by as much.
+inline constexpr double least_resolution = 0.01;
+
+struct RegimeSummary {
+  std::string regime;
+  bool throttled = false;
+  ErrorSummary errors;
+  KendallTau order;   // with ties as above
+  KendallTau strict;  // with a resolution of zero: every pair counts
+};
+
+struct KindSummary {
+  std::string kind;
+  ErrorSummary errors;  // over the configurations that have tasks of it
+  double predicted_seconds = 0, measured_seconds = 0;  // a step, summed over configurations
+};
+
+struct TestbedSummary {
+  ErrorSummary throttled, unthrottled;
+  std::vector<RegimeSummary> regimes;  // in the order of the rows
+  std::vector<KindSummary> kinds;      // of throttled rows, most measured seconds first
+
+  // The targets: over throttled rows median <= 3 %, 95th percentile <= 8 %, tau >= 0.9 in every
+  // regime; over unthrottled ones median <= 8 %. Vacuously true of no rows.
+  bool held() const;
+  // Whether there are rows enough to speak of the targets: 60 throttled ones, and some unthrottled.
+  bool complete() const;
+};
+inline constexpr int fewest_configurations = 60;
+inline constexpr double target_median = 0.03, target_p95 = 0.08, target_tau = 0.9;
+inline constexpr double target_median_unthrottled = 0.08;
+
+TestbedSummary summarize(const std::vector<TestbedRow>& rows);
+
+nlohmann::ordered_json to_json(const TestbedSummary& summary);
+
+}  // namespace spillway

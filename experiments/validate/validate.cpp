@@ -1,0 +1,99 @@
+#include "experiments/validate/validate.hpp"
+
+#include <algorithm>
+#include <array>
+#include <map>
+
+#include "base/errors.hpp"
+#include "experiments/testbed/throttled_machine.hpp"
+#include "policies/common/policy.hpp"
+#include "policies/common/run_record.hpp"
+#include "sim/to_trace.hpp"
+
+namespace spillway {
+
+namespace {
+
+// Time by kind on the critical path of one run of the schedule, tasks weighing `weights`, per step.
+std::map<std::string, double> critical_seconds(const Schedule& schedule,
+                                               std::span<const std::int64_t> weights) {
+  std::map<std::string, double> seconds;
+  for (const TaskId id : schedule.critical_path(weights)) {
+    seconds[to_string(schedule.tasks()[id].kind)] +=
+        static_cast<double>(weights[id]) / 1e9 / schedule.steps();
+  }
+  return seconds;
+}
+
+// Durations by task: the median over the segments that recorded it.
+std::vector<std::int64_t> durations(const Schedule& schedule, const Trace& trace) {
+  std::vector<std::vector<std::int64_t>> samples(schedule.tasks().size());
+  for (const Span& span : trace.spans) {
+    if (span.task < samples.size()) samples[span.task].push_back(span.end_ns - span.start_ns);
+  }
+  std::vector<std::int64_t> medians(samples.size(), 0);
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    auto& s = samples[i];
+    if (s.empty()) continue;
+    std::nth_element(s.begin(), s.begin() + static_cast<std::ptrdiff_t>(s.size() / 2), s.end());
+    medians[i] = s[s.size() / 2];
+  }
+  return medians;
+}
+
+std::vector<CriticalShare> critical_paths(const Schedule& schedule, const Trace& predicted,
+                                          const Trace& measured) {
+  std::map<std::string, CriticalShare> shares;
+  for (const auto& [kind, seconds] : critical_seconds(schedule, durations(schedule, predicted))) {
+    shares[kind].predicted_seconds = seconds;
+  }
+  for (const auto& [kind, seconds] : critical_seconds(schedule, durations(schedule, measured))) {
+    shares[kind].measured_seconds = seconds;
+  }
+  std::vector<CriticalShare> list;
+  for (auto& [kind, share] : shares) {
+    share.kind = kind;
+    if (share.predicted_seconds > 0 || share.measured_seconds > 0) list.push_back(share);
+  }
+  std::stable_sort(list.begin(), list.end(), [](const CriticalShare& a, const CriticalShare& b) {
+    return a.measured_seconds > b.measured_seconds;
+  });
+  return list;
+}
+
+}  // namespace
+
+Validation validate_trace(const Trace& measured, const std::string& origin,
+                          const std::optional<Machine>& machine,
+                          const std::vector<std::string>& set_by_hand) {
+  Schedule schedule = rebuild_schedule(measured, origin);
+  if (!machine && schedule.problem().machine.gpu.flops == 0) {
+    throw InputError(
+        origin + ": recorded without a machine file, so there are no rates to predict with",
+        "name one: --machine machine.toml (from `spillway calibrate --out machine.toml`)");
+  }
+  if (machine) {
+    Problem problem = schedule.problem();
+    Machine rates = throttled_machine(*machine, recorded_throttle(measured));
+    rates.gpu.memory = problem.machine.gpu.memory;
+    rates.host.memory = problem.machine.host.memory;
+    rates.ssd.capacity = problem.machine.ssd.capacity;
+    problem.machine = std::move(rates);
+    const auto is_kept = [](const std::string& setting) {
+      const std::array<const char*, 4> kept = {"model.",
+                                               "gpu.memory=", "host.memory=", "ssd.capacity="};
+      return std::any_of(kept.begin(), kept.end(),
+                         [&](const char* key) { return setting.starts_with(key); });
+    };
+    std::erase_if(problem.overrides, [&](const std::string& one) { return !is_kept(one); });
+    problem.overrides.insert(problem.overrides.end(), set_by_hand.begin(), set_by_hand.end());
+    schedule = build_schedule(problem, schedule.policy(), schedule.steps());
+  }
+  SimulationResult predicted = simulate(schedule);
+  const Trace predicted_trace = to_trace(schedule, predicted);
+  TraceComparison comparison = compare_traces(predicted_trace, measured);
+  std::vector<CriticalShare> critical = critical_paths(schedule, predicted_trace, measured);
+  return {std::move(schedule), std::move(predicted), std::move(comparison), std::move(critical)};
+}
+
+}  // namespace spillway

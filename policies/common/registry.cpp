@@ -1,0 +1,324 @@
+// The built-in policies: one line each.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <sstream>
+
+#include "base/errors.hpp"
+#include "base/units.hpp"
+#include "policies/common/builtin.hpp"
+#include "policies/common/policy.hpp"
+#include "policies/movement/residency.hpp"
+
+namespace spillway {
+
+namespace {
+
+using Factory = std::unique_ptr<Policy> (*)(const PolicyOptions&);
+
+constexpr std::array factories = {make_resident,      make_zero_offload,
+                                  make_zero_infinity, make_deep_optimizer_states,
+                                  make_fuyou,         make_greedysnake};
+
+struct Parsed {
+  Factory factory = nullptr;
+  PolicyInfo info;
+  PolicyOptions options;
+};
+
+std::string names_of(const std::vector<PolicyOption>& options) {
+  std::string names;
+  for (const PolicyOption& option : options)
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", option.name);
+  return names.empty() ? "it has none" : names;
+}
+
+Parsed parse(const std::string& text) {
+  const std::size_t colon = text.find(':');
+  const std::string name = text.substr(0, colon);
+  Parsed parsed;
+  std::string known;
+  for (const Factory factory : factories) {
+    PolicyInfo info = factory({})->info();
+    known += fmt::format("{}{}", known.empty() ? "" : ", ", info.name);
+    if (info.name == name) {
+      parsed.factory = factory;
+      parsed.info = std::move(info);
+    }
+  }
+  if (!parsed.factory)
+    throw InputError(fmt::format("unknown policy '{}'", name), "policies: " + known);
+  if (colon == std::string::npos) return parsed;
+  std::istringstream list(text.substr(colon + 1));
+  for (std::string item; std::getline(list, item, ',');) {
+    const std::size_t equals = item.find('=');
+    if (equals == std::string::npos || equals == 0) {
+      throw InputError(fmt::format("policy {}: '{}' is not OPTION=VALUE", name, item),
+                       "example: greedysnake:alpha=0.2,snake=off");
+    }
+    const std::string key = item.substr(0, equals);
+    const auto is_key = [&](const PolicyOption& option) { return option.name == key; };
+    if (std::none_of(parsed.info.options.begin(), parsed.info.options.end(), is_key)) {
+      throw InputError(fmt::format("policy {} has no option '{}'", name, key),
+                       "its options: " + names_of(parsed.info.options));
+    }
+    if (!parsed.options.emplace(key, item.substr(equals + 1)).second) {
+      throw InputError(fmt::format("policy {}: option '{}' is given twice", name, key),
+                       "give it once");
+    }
+  }
+  return parsed;
+}
+
+std::string to_text(const PolicyInfo& info, const PolicyOptions& options) {
+  std::string text;
+  for (const PolicyOption& option : info.options) {
+    const auto it = options.find(option.name);
+    if (it == options.end() || it->second == option.default_value) continue;
+    text += fmt::format("{}{}={}", text.empty() ? ":" : ",", option.name, it->second);
+  }
+  return info.name + text;
+}
+
+Program emit(const Problem& problem, Policy& policy, int steps,
+             Recording recording = Recording::all) {
+  policy.check(problem);
+  Program program(problem, recording);
+  if (policy.derives()) {
+    const Plan plan = policy.plan(problem);
+    Step step(problem, plan);
+    for (int s = 0; s < steps; ++s) {
+      step.begin(s);
+      policy.step(step);
+      step.end();
+    }
+    emit_work(program, plan, step.finish());
+    return program;
+  }
+  policy.setup(program);
+  for (int step = 0; step < steps; ++step) {
+    policy.emit_step(program, step);
+    if (step == 0) program.expect_steps(steps);
+  }
+  program.at(steps, Phase::epilogue);
+  policy.emit_epilogue(program);
+  return program;
+}
+
+Program emit(const Problem& problem, const Parsed& parsed, int steps,
+             Recording recording = Recording::all) {
+  return emit(problem, *parsed.factory(parsed.options), steps, recording);
+}
+
+// A schedule lists every task of every micro-batch: longer ones are refused before they are built,
+// for they take minutes and all memory (policies/README.md: 250 bytes a task).
+constexpr double most_tasks_built = 8e6;
+
+// The least divisor of `whole` that is at least `least`.
+std::int64_t divisor_from(std::int64_t whole, std::int64_t least) {
+  while (whole % least != 0) ++least;
+  return least;
+}
+
+void require_length(const Problem& problem, int steps, double tasks) {
+  if (tasks <= most_tasks_built) return;
+  constexpr double bytes_per_task = 250;
+  const Workload& workload = problem.workload;
+  const double per_micro_batch = tasks / static_cast<double>(workload.micro_batches());
+  const auto fewer = static_cast<std::int64_t>(most_tasks_built / per_micro_batch);
+  throw InputError(
+      fmt::format("{} micro-batches of {} through {} layers in {} steps make too long a schedule: "
+                  "some {:.0f} million tasks, more than the {:.0f} million that are built; it and "
+                  "its simulation would take about {} of memory",
+                  workload.micro_batches(), workload.micro_batch, problem.model.layers, steps,
+                  std::ceil(tasks / 1e6), most_tasks_built / 1e6,
+                  format_bytes(tasks * bytes_per_task)),
+      fewer < 1 ? "fewer steps at a time, or fewer layers"
+                : fmt::format("a larger --micro-batch: {} or more",
+                              divisor_from(workload.batch, (workload.batch + fewer - 1) / fewer)));
+}
+
+// A visit is one unit on one micro-batch; most policies make about 12 tasks of it.
+double tasks_at_first_sight(const Problem& problem, int steps) {
+  return 12.0 * static_cast<double>(problem.model.layers + 2) * steps *
+         static_cast<double>(problem.workload.micro_batches());
+}
+
+// The tasks of the policy's schedule, from those of a few layers and micro-batches: they grow with
+// both, and with the product.
+double expected_tasks(const Problem& problem, const Parsed& parsed, int steps) {
+  const std::int64_t micro_batches = problem.workload.micro_batches();
+  const std::int64_t few = micro_batches > 1 ? 2 : 1;  // one alone may have narrower gradients
+  const auto tasks = [&](std::int64_t layers, std::int64_t parts) {
+    Problem small = problem;
+    small.model.layers = layers;
+    small.workload.batch = parts * problem.workload.micro_batch;
+    return static_cast<double>(emit(small, parsed, 1, Recording::lifetimes).task_count());
+  };
+  const auto with_layers = [&](std::int64_t parts) {
+    const double two = tasks(2, parts);
+    return two + (tasks(4, parts) - two) / 2 * static_cast<double>(problem.model.layers - 2);
+  };
+  const double least = with_layers(few);
+  if (micro_batches <= few) return steps * least;
+  const double more = with_layers(few + 1) - least;
+  return steps * (least + more * static_cast<double>(micro_batches - few));
+}
+
+bool fits(const Machine& machine, const TierBytes& bytes, Tier tier) {
+  switch (tier) {
+    case Tier::gpu:
+      return bytes[0] <= machine.gpu.memory;
+    case Tier::host:
+      return bytes[1] <= machine.host.memory;
+    case Tier::ssd:
+      return bytes[2] <= machine.ssd.capacity;
+  }
+  SPILLWAY_ASSERT(false);
+}
+
+// Settles the options that are left at auto.
+class Settler {
+ public:
+  Settler(const Problem& problem, const Parsed& parsed, int steps)
+      : problem_(problem),
+        parsed_(parsed),
+        steps_(steps),
+        alternatives_(parsed.factory(parsed.options)->placements_for(problem)),
+        last_(alternatives_.size() - 1) {}
+
+  Schedule build() {
+    // Ordinary schedules are far from too long.
+    if (problem_.model.layers > 4 && tasks_at_first_sight(problem_, steps_) > most_tasks_built / 20)
+      require_length(problem_, steps_,
+                     std::max(expected_tasks(problem_, with(0), steps_),
+                              expected_tasks(problem_, with(last_), steps_)));
+    // Most often the gaps between buffers do not matter; trials go on only where they do.
+    std::size_t chosen = first_that_may_fit({Tier::gpu, Tier::host});
+    Program program = full(chosen);
+    while (chosen < last_ && !fit(program.plan_memory().extent, {Tier::gpu, Tier::host})) {
+      chosen = first_that_fits(after(chosen), {Tier::gpu, Tier::host});
+      program = full(chosen);
+    }
+    if (last_ > 0 && !fit(program.plan_memory().extent, {Tier::gpu})) {
+      // No alternative fits the GPU: no reason to use more of the ssd than host memory asks for.
+      const std::size_t instead = first_that_fits(first_that_may_fit({Tier::host}), {Tier::host});
+      Program other = full(instead);
+      if (other.plan_memory().extent[0] <= program.plan_memory().extent[0]) {
+        program = std::move(other);
+        chosen = instead;
+      }
+    }
+    const std::uint64_t trials = tasks_tried_ - program.task_count();
+    return std::move(program).finish(to_text(parsed_.info, with(chosen).options), steps_, trials);
+  }
+
+ private:
+  using Tiers = std::initializer_list<Tier>;
+
+  Parsed with(std::size_t k) const {
+    Parsed one = parsed_;
+    for (const auto& [key, value] : alternatives_[k]) one.options[key] = value;
+    return one;
+  }
+  bool fit(const TierBytes& bytes, Tiers tiers) const {
+    return std::all_of(tiers.begin(), tiers.end(),
+                       [&](Tier tier) { return fits(problem_.machine, bytes, tier); });
+  }
+  Program full(std::size_t k) {
+    Program program = emit(problem_, with(k), steps_);
+    tasks_tried_ += program.task_count();
+    return program;
+  }
+  // A trial of two steps and the epilogue is close to the peaks of longer schedules.
+  Program trial(std::size_t k, Recording recording) {
+    Program program = emit(problem_, with(k), std::min(steps_, 2), recording);
+    tasks_tried_ += program.task_count();
+    return program;
+  }
+  const TierBytes& live(std::size_t k) {
+    const auto [entry, is_new] = live_.try_emplace(k);
+    if (is_new) entry->second = trial(k, Recording::lifetimes).live_peaks();
+    return entry->second;
+  }
+
+  // The first alternative whose live bytes fit `tiers`; the last one if none does. From one to the
+  // next fewer bytes are live in memory and more on the ssd, so that bisection finds it (if the ssd
+  // is too small for it, it is for all that come after).
+  std::size_t first_that_may_fit(Tiers tiers) {
+    std::size_t from = 0, to = last_;
+    while (from < to) {
+      const std::size_t middle = (from + to) / 2;
+      if (fit(live(middle), tiers)) {
+        to = middle;
+      } else {
+        from = middle + 1;
+      }
+    }
+    return from;
+  }
+  // Gaps between buffers come on top, more of them in one alternative than in another: the first
+  // one at or after `from` whose placed buffers fit in a trial. Of schedules so long that trying
+  // one by one takes seconds, half of what is left is passed over at a time.
+  std::size_t first_that_fits(std::size_t from, Tiers tiers) {
+    while (from < last_ && !fit(trial(from, Recording::all).plan_memory().extent, tiers))
+      from = after(from);
+    return from;
+  }
+  std::size_t after(std::size_t k) const {
+    constexpr std::uint64_t most_tasks_tried = 4'000'000;
+    return k + (tasks_tried_ < most_tasks_tried ? 1 : (last_ - k + 1) / 2);
+  }
+
+  const Problem& problem_;
+  const Parsed& parsed_;
+  int steps_;
+  std::vector<PolicyOptions> alternatives_;
+  std::size_t last_;
+  std::map<std::size_t, TierBytes> live_;  // of trials, by alternative
+  std::uint64_t tasks_tried_ = 0;
+};
+
+}  // namespace
+
+std::vector<PolicyInfo> builtin_policies() {
+  std::vector<PolicyInfo> all;
+  for (const Factory factory : factories) all.push_back(factory({})->info());
+  return all;
+}
+
+std::unique_ptr<Policy> make_policy(const std::string& text) {
+  const Parsed parsed = parse(text);
+  return parsed.factory(parsed.options);
+}
+
+std::string canonical_policy(const std::string& text) {
+  const Parsed parsed = parse(text);
+  parsed.factory(parsed.options);  // rejects bad values
+  return to_text(parsed.info, parsed.options);
+}
+
+std::string with_policy_option(const std::string& text, const std::string& option,
+                               const std::string& value) {
+  Parsed parsed = parse(text);
+  parsed.options[option] = value;
+  parsed.factory(parsed.options);  // rejects bad values
+  return to_text(parsed.info, parsed.options);
+}
+
+Schedule build_schedule(const Problem& problem, const std::string& policy, int steps) {
+  const Parsed parsed = parse(policy);
+  problem.validate();
+  require_length(problem, steps, tasks_at_first_sight(problem, steps));
+  return Settler(problem, parsed, steps).build();
+}
+
+Schedule build_schedule(const Problem& problem, Policy& policy, int steps) {
+  problem.validate();
+  require_length(problem, steps, tasks_at_first_sight(problem, steps));
+  return emit(problem, policy, steps).finish(policy.info().name, steps);
+}
+
+}  // namespace spillway

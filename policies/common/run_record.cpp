@@ -1,0 +1,151 @@
+#include "policies/common/run_record.hpp"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/errors.hpp"
+#include "policies/common/policy.hpp"
+#include "policies/workload/json_number.hpp"
+
+namespace spillway {
+
+namespace {
+
+using nlohmann::json;
+
+constexpr std::size_t most_field_bytes = std::size_t{16} << 20;  // of a model with all its kernels
+
+json field(const Trace& trace, const std::string& key, const std::string& origin) {
+  const std::string* text = trace.find_metadata(key);
+  if (!text) {
+    throw InputError(
+        fmt::format("{}: the trace does not say its {}", origin, key),
+        "only traces written by `spillway train` or `spillway simulate --trace` can be validated");
+  }
+  if (text->size() > most_field_bytes) {
+    throw InputError(fmt::format("{}: damaged metadata: {} holds more than {} MiB", origin, key,
+                                 most_field_bytes >> 20),
+                     "record the trace again");
+  }
+  return json::parse(*text);
+}
+
+const char* to_text(GradientWidth width) {
+  switch (width) {
+    case GradientWidth::automatic:
+      return "auto";
+    case GradientWidth::bits16:
+      return "16";
+    case GradientWidth::bits32:
+      return "32";
+  }
+  SPILLWAY_ASSERT(false);
+}
+
+// One of `choices`, by its text.
+template <class Value>
+Value choice(const json& text, const char* key,
+             std::initializer_list<std::pair<const char*, Value>> choices,
+             const std::string& origin) {
+  for (const auto& [name, value] : choices) {
+    if (text == name) return value;
+  }
+  throw InputError(fmt::format("{}: damaged metadata: workload.{} is {}", origin, key, text.dump()),
+                   "record the trace again");
+}
+
+}  // namespace
+
+Trace make_trace(const Schedule& schedule, const std::string& source) {
+  Trace trace;
+  for (int i = 0; i < lane_count; ++i) trace.lanes.emplace_back(to_string(static_cast<Lane>(i)));
+  for (int i = 0; i < task_kind_count; ++i)
+    trace.kinds.emplace_back(to_string(static_cast<TaskKind>(i)));
+  for (int i = 0; i < phase_count; ++i) trace.phases.emplace_back(to_string(static_cast<Phase>(i)));
+  for (int i = 0; i < tier_count; ++i) trace.tiers.emplace_back(to_string(static_cast<Tier>(i)));
+  const Problem& problem = schedule.problem();
+  const Workload& workload = problem.workload;
+  const auto set = [&](const char* key, const json& value) {
+    trace.set_metadata(key, value.dump());
+  };
+  set("source", source);
+  set("version", SPILLWAY_VERSION);
+  set("policy", schedule.policy());
+  set("steps", schedule.steps());
+  set("fingerprint", fmt::format("{:016x}", schedule.fingerprint()));
+  set("workload", {{"batch", workload.batch},
+                   {"micro_batch", workload.micro_batch},
+                   {"sequence", workload.sequence},
+                   {"precision", workload.precision == Precision::fp32 ? "fp32" : "bf16"},
+                   {"gradient", to_text(workload.gradient)},
+                   {"moments", to_string(workload.moments)},
+                   {"gradient_clip", to_string(workload.clip)},
+                   {"on_nonfinite", to_string(workload.on_nonfinite)},
+                   {"sequences_at_once", workload.sequences_at_once}});
+  set("overrides", problem.overrides);
+  set("model", model_to_toml(problem.model));
+  set("limits", {{"gpu", problem.machine.gpu.memory},
+                 {"host", problem.machine.host.memory},
+                 {"ssd", problem.machine.ssd.capacity},
+                 {"gpu_is_cpu", problem.machine.gpu.is_cpu}});
+  if (problem.machine.gpu.flops > 0) set("machine", machine_to_toml(problem.machine));
+  return trace;
+}
+
+Schedule rebuild_schedule(const Trace& trace, const std::string& origin) {
+  Problem problem;
+  std::string policy, fingerprint;
+  int steps = 0;
+  try {
+    problem.model = parse_model(field(trace, "model", origin), origin + " (model)");
+    if (trace.find_metadata("machine")) {
+      problem.machine = parse_machine(field(trace, "machine", origin), origin + " (machine)");
+    }
+    const json limits = field(trace, "limits", origin);
+    const std::string place = origin + ": damaged metadata";
+    problem.machine.gpu.memory = whole_number<std::uint64_t>(limits, "gpu", place);
+    problem.machine.host.memory = whole_number<std::uint64_t>(limits, "host", place);
+    problem.machine.ssd.capacity = whole_number<std::uint64_t>(limits, "ssd", place);
+    problem.machine.gpu.is_cpu = limits.at("gpu_is_cpu");
+    const json workload = field(trace, "workload", origin);
+    problem.workload.batch = whole_number<std::int64_t>(workload, "batch", place);
+    problem.workload.micro_batch = whole_number<std::int64_t>(workload, "micro_batch", place);
+    problem.workload.sequence = whole_number<std::int64_t>(workload, "sequence", place);
+    if (workload.contains("sequences_at_once")) {
+      problem.workload.sequences_at_once =
+          whole_number<std::int64_t>(workload, "sequences_at_once", place);
+    }
+    problem.workload.precision =
+        choice<Precision>(workload.at("precision"), "precision",
+                          {{"fp32", Precision::fp32}, {"bf16", Precision::bf16}}, origin);
+    problem.workload.gradient = choice<GradientWidth>(workload.at("gradient"), "gradient",
+                                                      {{"auto", GradientWidth::automatic},
+                                                       {"16", GradientWidth::bits16},
+                                                       {"32", GradientWidth::bits32}},
+                                                      origin);
+    // Absent from traces of before there was a choice.
+    problem.workload.moments =
+        parse_moments(origin + ": damaged metadata: moments", workload.value("moments", "fp32"));
+    problem.workload.clip = parse_gradient_clip(origin + ": damaged metadata: gradient_clip",
+                                                workload.value("gradient_clip", "off"));
+    problem.workload.on_nonfinite = parse_on_nonfinite(origin + ": damaged metadata: on_nonfinite",
+                                                       workload.value("on_nonfinite", "stop"));
+    if (trace.find_metadata("overrides")) problem.overrides = field(trace, "overrides", origin);
+    policy = field(trace, "policy", origin);
+    steps = whole_number<int>(json{{"steps", field(trace, "steps", origin)}}, "steps", place);
+    fingerprint = field(trace, "fingerprint", origin);
+  } catch (const json::exception& error) {
+    throw InputError(fmt::format("{}: damaged metadata: {}", origin, error.what()),
+                     "record the trace again");
+  }
+  Schedule schedule = build_schedule(problem, policy, steps);
+  if (fmt::format("{:016x}", schedule.fingerprint()) != fingerprint) {
+    throw InputError(fmt::format("{}: policy {} now writes another schedule than the recorded one",
+                                 origin, policy),
+                     "the trace is from another version of spillway: record it again");
+  }
+  return schedule;
+}
+
+}  // namespace spillway

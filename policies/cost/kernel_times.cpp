@@ -1,0 +1,175 @@
+#include "policies/cost/kernel_times.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <limits>
+
+#include "base/errors.hpp"
+#include "policies/schedule/program.hpp"
+
+namespace spillway {
+
+namespace {
+
+// Everything about a task that its time can depend on within one problem.
+std::uint64_t key_of(const Task& task) {
+  return static_cast<std::uint64_t>(task.kind) << 24 |
+         static_cast<std::uint64_t>(task.available) << 16 |
+         static_cast<std::uint64_t>(task.saves) << 8 |
+         static_cast<std::uint64_t>(task.recomputes_output) << 1 |
+         static_cast<std::uint64_t>(task.first_micro_batch);
+}
+
+// The sample nearest in FLOPs by ratio; of `kind` only, unless that is empty.
+const KernelTime* nearest(const Machine& machine, const std::string& kind, double flops) {
+  const KernelTime* best = nullptr;
+  double best_distance = std::numeric_limits<double>::infinity();
+  for (const KernelTime& kernel : machine.kernels) {
+    if (!(kernel.flops > 0) || kernel.median_ns <= 0 || (!kind.empty() && kernel.kind != kind))
+      continue;
+    const double distance = std::abs(std::log(kernel.flops / flops));
+    if (distance < best_distance) {
+      best = &kernel;
+      best_distance = distance;
+    }
+  }
+  return best;
+}
+
+double seconds_of(const KernelTime& kernel) { return static_cast<double>(kernel.median_ns) * 1e-9; }
+
+}  // namespace
+
+KernelTimes::KernelTimes(const Problem& problem) : problem_(problem) {
+  for (const KernelTime& kernel : problem.machine.kernels) {
+    if (kernel.median_ns > 0) measured_.emplace(std::pair(kernel.kind, kernel.shape), &kernel);
+  }
+}
+
+KernelEstimate KernelTimes::estimate(const Task& task) {
+  const auto [entry, is_new] = known_.try_emplace(key_of(task));
+  if (is_new) entry->second = look_up(task);
+  return entry->second;
+}
+
+double KernelTimes::gradient_norm_rate(Lane lane) const {
+  double rate = 0, most_bytes = 0;
+  const std::string prefix = gradient_norm_shape(lane, 0);
+  const std::size_t number = prefix.size() - 1;
+  for (const auto& [key, kernel] : measured_) {
+    if (key.first != to_string(TaskKind::gradient_norm)) continue;
+    if (key.second.compare(0, number, prefix, 0, number) != 0) continue;
+    const double bytes = std::strtod(key.second.c_str() + number, nullptr);
+    if (bytes <= most_bytes) continue;
+    most_bytes = bytes;
+    rate = bytes / seconds_of(*kernel);
+  }
+  if (rate > 0 || (lane == Lane::gpu_compute && !problem_.machine.gpu.is_cpu)) return rate;
+  const auto found = measured_.find({to_string(TaskKind::gradient_norm), gradient_norm_shape()});
+  if (found == measured_.end()) return 0;
+  return static_cast<double>(gradient_norm_sample * 4) / seconds_of(*found->second);
+}
+
+KernelEstimate KernelTimes::look_up(const Task& task) const {
+  if (const KernelTime* exact = measured(task)) return {seconds_of(*exact), false};
+  if (const auto inside = between(task)) return {*inside, false};
+  if (const auto parts = by_groups(task)) return {*parts, false};
+  return {extrapolate(task), true};
+}
+
+const KernelTime* KernelTimes::measured(const Task& task) const {
+  const auto found = measured_.find({to_string(task.kind), kernel_shape(problem_, task)});
+  return found != measured_.end() ? found->second : nullptr;
+}
+
+// Blocks and the head work on one group of sequences after another on a GPU: each takes what a
+// micro-batch of as many does.
+std::optional<double> KernelTimes::by_groups(const Task& task) const {
+  const Workload& workload = problem_.workload;
+  const bool in_groups = task.kind == TaskKind::forward || task.kind == TaskKind::backward ||
+                         task.kind == TaskKind::head;
+  const std::int64_t at_once = workload.sequences_at_once;
+  if (!in_groups || problem_.machine.gpu.is_cpu || at_once == workload.micro_batch) return {};
+  Problem group;
+  group.model = problem_.model;
+  group.machine.name = problem_.machine.name;
+  group.machine.kernels = problem_.machine.kernels;
+  group.workload = workload;
+  group.workload.batch = group.workload.micro_batch = at_once;
+  group.workload.gradient =
+      problem_.gradient_bytes() == 2 ? GradientWidth::bits16 : GradientWidth::bits32;
+  const KernelTimes times(group);
+  const double groups = static_cast<double>(workload.micro_batch / at_once);
+  if (const KernelTime* exact = times.measured(task)) return groups * seconds_of(*exact);
+  if (const auto inside = times.between(task)) return groups * *inside;
+  return {};
+}
+
+// The time of a block that keeps some of its tensors.
+std::optional<double> KernelTimes::between(const Task& task) const {
+  Task nothing_kept = task, all_kept = task;
+  double share = 0;  // of the way from keeping nothing to keeping all
+  if (task.kind == TaskKind::forward) {
+    nothing_kept.saves = saved_none;
+    all_kept.saves = saved_all;
+    share = static_cast<double>(saved_bytes(problem_, task.saves)) /
+            static_cast<double>(saved_bytes(problem_, saved_all));
+  } else if (task.kind == TaskKind::backward) {
+    nothing_kept.available = saved_none;
+    all_kept.available = saved_all;
+    all_kept.recomputes_output = false;
+  } else {
+    return std::nullopt;
+  }
+  const KernelTime* nothing = measured(nothing_kept);
+  const KernelTime* everything = measured(all_kept);
+  if (nothing == nullptr || everything == nullptr) return std::nullopt;
+  if (task.kind == TaskKind::backward)
+    share = 1 - recompute_share(task, all_kept, seconds_of(*everything));
+  return seconds_of(*nothing) + share * (seconds_of(*everything) - seconds_of(*nothing));
+}
+
+// Of what recomputing everything takes: each group of tensors that is not available costs what it
+// costs when it alone is missing, for each is computed once, from the ones before it.
+double KernelTimes::recompute_share(const Task& task, const Task& all_kept,
+                                    double all_seconds) const {
+  double missing = 0, sum = 0;
+  for (const std::uint8_t group : recompute_groups) {
+    Task one = all_kept;
+    one.available = static_cast<std::uint8_t>(saved_all & ~group);
+    const KernelTime* const time = measured(one);
+    if (time == nullptr) {
+      sum = 0;
+      break;
+    }
+    const double seconds = std::max(0.0, seconds_of(*time) - all_seconds);
+    sum += seconds;
+    if ((task.available & group) != group) missing += seconds;
+  }
+  if (sum > 0 && !task.recomputes_output) return missing / sum;
+  const bool output = task.recomputes_output;
+  return recompute_flops(problem_, task.available, output) /
+         recompute_flops(problem_, saved_none, output);
+}
+
+double KernelTimes::extrapolate(const Task& task) const {
+  const Machine& machine = problem_.machine;
+  if (task.flops > 0) {
+    const KernelTime* sample = nearest(machine, to_string(task.kind), task.flops);
+    if (sample == nullptr) sample = nearest(machine, "", task.flops);
+    if (sample != nullptr)
+      return task.flops / sample->flops * static_cast<double>(sample->median_ns) * 1e-9;
+    if (machine.gpu.flops > 0) return task.flops / machine.gpu.flops;
+    throw InputError(fmt::format("machine {}: nothing says how long {} takes", machine.name,
+                                 to_string(task.kind)),
+                     "run `spillway calibrate`, or give gpu.flops");
+  }
+  const double bandwidth =
+      machine.gpu.memory_bandwidth > 0 ? machine.gpu.memory_bandwidth : machine.host.bandwidth;
+  return bandwidth > 0 ? static_cast<double>(task.bytes) / bandwidth : 0;
+}
+
+}  // namespace spillway

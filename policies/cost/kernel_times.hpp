@@ -1,0 +1,56 @@
+// How long a compute task runs, from measured kernels.
+//
+// Exact: the median of the kernel measured at the task's kind and shape (kernel_shape()). A
+// block that saves or recomputes some of its tensors lies between the ones that do all and nothing,
+// if these two were measured: by the bytes saved; by what recomputing each group of tensors alone
+// takes (recompute_groups), or, if that was not measured, by the FLOPs recomputed. On a GPU that
+// works on a part of the micro-batch at once, blocks and the head take what micro-batches of that
+// size take together. Where no such shape was measured, the time is extrapolated by FLOP rate from
+// the measured kernel that is nearest in FLOPs: of the same kind if there is one, else of any kind;
+// with no kernels at all from gpu.flops. Tasks without FLOPs (embedding) are then timed by the
+// bytes they touch. An extrapolated time is a guess and is marked as one.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "policies/schedule/task.hpp"
+#include "policies/workload/problem.hpp"
+
+namespace spillway {
+
+struct KernelEstimate {
+  double seconds = 0;
+  bool extrapolated = false;
+};
+
+class KernelTimes {
+ public:
+  // Keeps a reference to the problem.
+  explicit KernelTimes(const Problem& problem);
+  // The task must be a compute task other than the optimizer. Throws InputError where nothing tells
+  // the time.
+  KernelEstimate estimate(const Task& task);
+  // Bytes per second at which the norm of a gradient is taken on that lane; 0: not measured.
+  double gradient_norm_rate(Lane lane) const;
+
+ private:
+  KernelEstimate look_up(const Task& task) const;
+  const KernelTime* measured(const Task& task) const;
+  std::optional<double> between(const Task& task) const;
+  std::optional<double> by_groups(const Task& task) const;
+  double recompute_share(const Task& task, const Task& all_kept, double all_seconds) const;
+  double extrapolate(const Task& task) const;
+
+  const Problem& problem_;
+  std::map<std::pair<std::string, std::string>, const KernelTime*> measured_;  // by (kind, shape)
+  std::unordered_map<std::uint64_t, KernelEstimate>
+      known_;  // what a schedule asks for, thousands of times each
+};
+
+}  // namespace spillway

@@ -1,0 +1,253 @@
+#include "policies/fuyou/swap_plan.hpp"
+
+#include <algorithm>
+#include <limits>
+
+namespace spillway {
+
+namespace {
+
+// Of one block, before it is repeated for all of them.
+struct Operator {
+  const char* name;
+  std::uint8_t tensors;
+  double flops, bytes;
+};
+
+std::vector<SwapOperator> in_every_block(const std::vector<Operator>& operators,
+                                         std::int64_t blocks) {
+  std::vector<SwapOperator> all;
+  for (const Operator& one : operators) {
+    for (int block = 0; block < blocks; ++block)
+      all.push_back({one.name, block, one.tensors, one.flops, one.bytes});
+  }
+  return all;
+}
+
+double tokens_of(const Problem& problem) {
+  return static_cast<double>(problem.workload.micro_batch * problem.workload.sequence);
+}
+
+double seconds(double amount, double rate) { return rate > 0 ? amount / rate : 0; }
+
+// FLOP/s of matrix products: the machine's, or the best that was measured.
+double gpu_flops_of(const Machine& machine) {
+  double best = machine.gpu.flops;
+  if (best > 0) return best;
+  for (const KernelTime& kernel : machine.kernels) {
+    if (kernel.median_ns > 0)
+      best = std::max(best, kernel.flops / (static_cast<double>(kernel.median_ns) * 1e-9));
+  }
+  return best;
+}
+
+}  // namespace
+
+std::vector<SwapOperator> swap_operators(const Problem& problem) {
+  const double tokens = tokens_of(problem);
+  std::vector<Operator> operators = {{"attn-proj", saved_residual, 0, 0},
+                                     {"qkv", saved_qkv, 0, 0},
+                                     {"fc", saved_fc, 0, 0},
+                                     {"attention", saved_attention | saved_statistics, 0, 0},
+                                     {"norm-1", saved_ln1, 0, 0},
+                                     {"norm-2", saved_ln2, 0, 0},
+                                     {"gelu", saved_gelu, 0, 0}};
+  const auto layout = saved_layout(problem, saved_all, problem.workload.micro_batch);
+  const double nothing_kept = recompute_flops(problem, saved_none, false);
+  for (Operator& one : operators) {
+    one.flops = nothing_kept - recompute_flops(problem, one.tensors, false);
+    for (const SavedLayout& tensor : layout) {
+      if ((one.tensors & tensor.tensor) == 0) continue;
+      const std::uint64_t width =
+          tensor.tensor == saved_statistics ? 4 : problem.activation_bytes();
+      one.bytes += tokens * static_cast<double>(tensor.width) * static_cast<double>(width);
+    }
+  }
+  return in_every_block(operators, problem.model.layers);
+}
+
+std::vector<SwapOperator> paper_swap_operators(const Problem& problem) {
+  const double tokens = tokens_of(problem);
+  const double h = static_cast<double>(problem.model.hidden);
+  const double s = static_cast<double>(problem.workload.sequence);
+  const double one = tokens * h * static_cast<double>(problem.activation_bytes());  // 2 s b h
+  const double product = 2 * tokens * h * h;  // of an output of width h
+  return in_every_block({{"mlp-proj", saved_none, 4 * product, one},
+                         {"attn-proj", saved_residual, product, one},
+                         {"qkv", saved_qkv, 3 * product, 3 * one},
+                         {"fc", saved_fc, 4 * product, 4 * one},
+                         {"attention", saved_attention, 4 * tokens * s * h, one},
+                         {"norms", saved_ln1 | saved_ln2, 0, 2 * one},
+                         {"gelu", saved_gelu, 0, 4 * one}},
+                        problem.model.layers);
+}
+
+double paper_inter_block_bytes(const Problem& problem) {
+  return tokens_of(problem) * static_cast<double>(problem.model.hidden * problem.model.layers) *
+         static_cast<double>(problem.activation_bytes());
+}
+
+double offload_benefit(const SwapOperator& one) {
+  return one.bytes > 0 ? one.flops / one.bytes : std::numeric_limits<double>::infinity();
+}
+
+std::vector<SwapOperator> by_benefit(std::vector<SwapOperator> operators) {
+  std::stable_sort(operators.begin(), operators.end(),
+                   [](const SwapOperator& a, const SwapOperator& b) {
+                     return offload_benefit(a) > offload_benefit(b);
+                   });
+  return operators;
+}
+
+SwapModel swap_model(const Problem& problem, double host_available_bytes) {
+  const ModelSpec& model = problem.model;
+  const Machine& machine = problem.machine;
+  const Workload& workload = problem.workload;
+  const double blocks = static_cast<double>(model.layers);
+  SwapModel result;
+  result.forward_flops =
+      blocks * model.block_forward_flops(workload.micro_batch, workload.sequence);
+  result.head_flops = 3 * model.head_forward_flops(workload.micro_batch, workload.sequence);
+  result.gpu_flops = gpu_flops_of(machine);
+  result.link = std::min(machine.pcie.h2d, machine.pcie.d2h);
+  const Machine::Ssd::Row ssd = machine.ssd.at_queue_depth();
+  result.ssd_read = ssd.read;
+  result.ssd_write = ssd.write;
+  result.ssd_total = ssd.total > 0 ? ssd.total : std::max(ssd.read, ssd.write);
+  result.law = machine.ssd.law;
+  // The embedding's parameters stay on the GPU; its optimizer state does not.
+  const double in_blocks = static_cast<double>(model.layers * model.block_parameters());
+  const double all = static_cast<double>(model.parameters());
+  result.parameter_bytes = in_blocks * static_cast<double>(problem.parameter_bytes());
+  result.state_bytes = static_cast<double>(problem.state_bytes()) * all;
+  result.gradient_bytes = all * static_cast<double>(problem.gradient_bytes());
+  result.host_available_bytes = std::max(0.0, host_available_bytes);
+  result.inter_block_bytes = paper_inter_block_bytes(problem);
+  result.micro_batches = static_cast<int>(workload.micro_batches());
+  return result;
+}
+
+double spilled_bytes(const SwapModel& model, double swapped) {
+  return std::clamp(swapped - model.host_available_bytes, 0.0, swapped);
+}
+
+double ssd_seconds(const SwapModel& model, double read, double written) {
+  const double reading = seconds(read, model.ssd_read);
+  const double writing = seconds(written, model.ssd_write);
+  switch (model.law) {
+    case SsdLaw::simplex:
+      return reading + writing;
+    case SsdLaw::duplex:
+      return std::max(reading, writing);
+    case SsdLaw::capped:
+      return std::max({reading, writing, seconds(read + written, model.ssd_total)});
+  }
+  return reading + writing;
+}
+
+double forward_seconds(const SwapModel& model, double swapped) {
+  return std::max({seconds(model.forward_flops, model.gpu_flops), seconds(swapped, model.link),
+                   seconds(model.parameter_bytes, model.link),
+                   ssd_seconds(model, model.parameter_bytes, spilled_bytes(model, swapped))});
+}
+
+double backward_seconds(const SwapModel& model, double swapped, double recomputed_flops,
+                        OptimizerOverlap overlap) {
+  const double read = model.parameter_bytes + spilled_bytes(model, swapped) +
+                      (overlap == OptimizerOverlap::all ? model.state_bytes : 0);
+  const double written =
+      overlap == OptimizerOverlap::nothing ? 0 : model.state_bytes + model.parameter_bytes;
+  // Of several micro-batches, gradients come back to be added to.
+  const double returning = model.micro_batches > 1 ? model.gradient_bytes : 0;
+  return std::max(
+      {seconds(2 * model.forward_flops + recomputed_flops + model.head_flops, model.gpu_flops),
+       seconds(model.gradient_bytes, model.link),
+       seconds(model.parameter_bytes + swapped + returning, model.link),
+       ssd_seconds(model, read, written)});
+}
+
+double step_seconds(const SwapModel& model, double swapped, double recomputed_flops) {
+  const double forward = forward_seconds(model, swapped);
+  const double others =
+      backward_seconds(model, swapped, recomputed_flops, OptimizerOverlap::nothing);
+  double last = backward_seconds(model, swapped, recomputed_flops, model.overlap);
+  if (model.overlap == OptimizerOverlap::writes) last += ssd_seconds(model, model.state_bytes, 0);
+  if (model.overlap == OptimizerOverlap::nothing)
+    last += ssd_seconds(model, model.state_bytes, model.state_bytes + model.parameter_bytes);
+  return model.micro_batches * forward + (model.micro_batches - 1) * others + last;
+}
+
+double recomputed_flops(const std::vector<SwapOperator>& in_order, double all_recomputed_flops,
+                        double swapped) {
+  double flops = all_recomputed_flops;
+  for (const SwapOperator& one : in_order) {
+    if (swapped < one.bytes) return flops - one.flops * swapped / one.bytes;
+    flops -= one.flops;
+    swapped -= one.bytes;
+  }
+  return flops;
+}
+
+std::vector<SwapPoint> swap_curve(const SwapModel& model, const std::vector<SwapOperator>& in_order,
+                                  double all_recomputed_flops) {
+  SwapPoint at{model.inter_block_bytes, all_recomputed_flops, 0};
+  at.seconds = step_seconds(model, at.swapped, at.recomputed_flops);
+  std::vector<SwapPoint> curve = {at};
+  for (const SwapOperator& one : in_order) {
+    at.swapped += one.bytes;
+    at.recomputed_flops -= one.flops;
+    at.seconds = step_seconds(model, at.swapped, at.recomputed_flops);
+    curve.push_back(at);
+  }
+  return curve;
+}
+
+SwapCase swap_case(const std::vector<SwapPoint>& curve) {
+  const auto least = std::min_element(
+      curve.begin(), curve.end(),
+      [](const SwapPoint& a, const SwapPoint& b) { return a.seconds < b.seconds; });
+  if (least == curve.begin()) return SwapCase::inter_block;
+  return least->recomputed_flops > curve.back().recomputed_flops ? SwapCase::between
+                                                                 : SwapCase::everything;
+}
+
+std::vector<SwapOperator> choose_swaps(const SwapModel& model,
+                                       const std::vector<SwapOperator>& in_order, double swapped,
+                                       double all_recomputed_flops) {
+  std::vector<SwapOperator> chosen;
+  double flops = all_recomputed_flops;
+  double least = swapped >= model.inter_block_bytes ? step_seconds(model, swapped, flops)
+                                                    : std::numeric_limits<double>::infinity();
+  for (const SwapOperator& one : in_order) {
+    const bool is_enough = swapped >= model.inter_block_bytes;
+    swapped += one.bytes;
+    flops -= one.flops;
+    const double time = step_seconds(model, swapped, flops);
+    if (time >= least && is_enough) break;
+    least = std::min(least, time);
+    chosen.push_back(one);
+  }
+  return chosen;
+}
+
+std::vector<SwapOperator> swaps_within(const std::vector<SwapOperator>& in_order, double bytes) {
+  std::vector<SwapOperator> chosen;
+  for (const SwapOperator& one : in_order) {
+    bytes -= one.bytes;
+    if (bytes < -0.5) break;  // sums of such numbers differ in their last digits
+    chosen.push_back(one);
+  }
+  return chosen;
+}
+
+std::vector<std::uint8_t> swap_masks(const std::vector<SwapOperator>& swapped,
+                                     std::int64_t blocks) {
+  std::vector<std::uint8_t> masks(static_cast<std::size_t>(blocks), saved_none);
+  for (const SwapOperator& one : swapped) {
+    std::uint8_t& mask = masks[static_cast<std::size_t>(one.block)];
+    mask = static_cast<std::uint8_t>(mask | one.tensors);
+  }
+  return masks;
+}
+
+}  // namespace spillway

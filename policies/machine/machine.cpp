@@ -1,0 +1,215 @@
+#include "policies/machine/machine.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+#include <set>
+#include <utility>
+
+#include "base/errors.hpp"
+#include "policies/machine/field_problem.hpp"
+#include "policies/machine/machine_drives.hpp"
+
+namespace spillway {
+
+namespace {
+
+using Row = Machine::Ssd::Row;
+
+// Linear between rows, in proportion to the first row below it, the last row beyond it.
+template <class Key>
+Row interpolate(const std::map<Key, Row>& table, Key at) {
+  SPILLWAY_ASSERT(!table.empty() && at >= 0);
+  const auto above = table.lower_bound(at);
+  if (above == table.end()) return table.rbegin()->second;
+  // Below the first row the table starts at nothing.
+  const bool first = above == table.begin();
+  const Key low_key = first ? Key{} : std::prev(above)->first;
+  const Row low = first ? Row{} : std::prev(above)->second;
+  const Row& high = above->second;
+  if (at == above->first) return high;
+  const double share =
+      static_cast<double>(at - low_key) / static_cast<double>(above->first - low_key);
+  const auto between = [share](double a, double b) { return a + (b - a) * share; };
+  return {between(low.read, high.read), between(low.write, high.write),
+          between(low.total, high.total)};
+}
+
+}  // namespace
+
+Row bandwidth_with(const Machine::Ssd& ssd, std::int64_t count) {
+  return interpolate(ssd.by_count, count);
+}
+
+Row Machine::Ssd::at_queue_depth() const {
+  if (by_queue_depth.empty()) return {read, write, total};
+  std::map<double, Row> shares = by_queue_depth;
+  for (auto& [depth, row] : shares) {
+    if (row.total == 0) row.total = std::max(row.read, row.write);
+  }
+  const Row share = interpolate(shares, static_cast<double>(queue_depth));
+  return {read * share.read, write * share.write, total * share.total};
+}
+
+bool Machine::Ssd::extrapolated() const {
+  if (count == 0 || by_count.empty()) return false;
+  if (count >= by_count.begin()->first && count <= by_count.rbegin()->first) return false;
+  const Row row = interpolate(by_count, count);
+  return read == row.read || write == row.write;
+}
+
+void rescale_queue_depths(Machine::Ssd& ssd, std::int64_t count_before) {
+  if (count_before <= 0 || ssd.count <= 0) return;
+  const double scale = static_cast<double>(ssd.count) / static_cast<double>(count_before);
+  std::map<double, Row> moved;
+  for (const auto& [depth, row] : ssd.by_queue_depth) moved.emplace(depth * scale, row);
+  ssd.by_queue_depth = std::move(moved);
+}
+
+namespace {
+
+std::optional<FieldProblem> find_zero(const Machine& machine) {
+  struct Positive {
+    const char* key;
+    double value;
+    const char* example;
+  };
+  std::vector<Positive> positive = {
+      {"gpu.memory", static_cast<double>(machine.gpu.memory), "24GB"},
+      {"gpu.flops", machine.gpu.flops, "160TFLOPS"},
+      {"gpu.adam_rate", machine.gpu.adam_params_per_second, "30Gparam/s"},
+      {"pcie.h2d", machine.pcie.h2d, "21GB/s"},
+      {"pcie.d2h", machine.pcie.d2h, "21GB/s"},
+      {"host.memory", static_cast<double>(machine.host.memory), "256GB"},
+      {"host.bandwidth", machine.host.bandwidth, "150GB/s"},
+      {"host.cores", machine.host.cores, "32"},
+      {"host.adam_rate", machine.host.adam_params_per_second, "5Gparam/s"},
+      {"host.adam_bytes_per_param", machine.host.adam_bytes_per_param, "28"},
+  };
+  if (machine.ssd.count == 0 && machine.ssd.capacity > 0) {
+    return FieldProblem{"ssd.capacity", "there is no drive that could have it: ssd.count is 0",
+                        "leave it out, or give the drives' number and rates"};
+  }
+  if (machine.ssd.count > 0) {
+    positive.push_back({"ssd.capacity", static_cast<double>(machine.ssd.capacity), "4TB"});
+    positive.push_back({"ssd.read", machine.ssd.read, "7GB/s"});
+    positive.push_back({"ssd.write", machine.ssd.write, "4GB/s"});
+  }
+  for (const auto& [key, value, example] : positive) {
+    if (!(value > 0))
+      return FieldProblem{key, "it is zero", fmt::format("give for example {}", example)};
+  }
+  return std::nullopt;
+}
+
+// What no machine has, and what no sum or quotient of the simulator overflows with: a value of 0 is
+// one that is not given.
+struct Range {
+  std::string key;
+  double value, least, most;
+};
+constexpr double least_rate = 1, most_rate = 1e21;  // a second
+constexpr double most_bytes = 1e18, most_ns = 1e12;
+
+std::vector<Range> rates_of(const Machine& machine) {
+  const Machine::Ssd& ssd = machine.ssd;
+  std::vector<Range> ranges;
+  const auto rate = [&](const char* key, double value) {
+    ranges.push_back({key, value, least_rate, most_rate});
+  };
+  rate("gpu.flops", machine.gpu.flops);
+  rate("gpu.memory_bandwidth", machine.gpu.memory_bandwidth);
+  rate("gpu.adam_rate", machine.gpu.adam_params_per_second);
+  rate("pcie.h2d", machine.pcie.h2d);
+  rate("pcie.d2h", machine.pcie.d2h);
+  rate("pcie.total", machine.pcie.total);
+  rate("pcie.pageable_h2d", machine.pcie.pageable_h2d);
+  rate("pcie.pageable_d2h", machine.pcie.pageable_d2h);
+  rate("host.bandwidth", machine.host.bandwidth);
+  rate("host.adam_rate", machine.host.adam_params_per_second);
+  rate("ssd.read", ssd.read);
+  rate("ssd.write", ssd.write);
+  rate("ssd.total", ssd.total);
+  for (const auto& [count, row] : ssd.by_count) {
+    for (const double value : {row.read, row.write, row.total}) rate("ssd.by_count", value);
+    ranges.push_back({"ssd.by_count", static_cast<double>(count), 1, 1e6});
+  }
+  return ranges;
+}
+
+std::vector<Range> ranges_of(const Machine& machine) {
+  std::vector<Range> ranges = rates_of(machine);
+  const auto at_most = [&](const char* key, auto value, double most) {
+    ranges.push_back({key, static_cast<double>(value), 0, most});
+  };
+  at_most("gpu.memory", machine.gpu.memory, most_bytes);
+  at_most("host.memory", machine.host.memory, most_bytes);
+  at_most("host.reserved", machine.host.reserved, most_bytes);
+  at_most("ssd.capacity", machine.ssd.capacity, most_bytes);
+  at_most("gpu.launch", machine.gpu.launch_ns, most_ns);
+  at_most("pcie.latency", machine.pcie.latency_ns, most_ns);
+  at_most("host.sync", machine.host.sync_ns, most_ns);
+  at_most("host.wake", machine.host.wake_ns, most_ns);
+  at_most("ssd.read_latency", machine.ssd.read_latency_ns, most_ns);
+  at_most("ssd.write_latency", machine.ssd.write_latency_ns, most_ns);
+  ranges.push_back({"host.cores", machine.host.cores, 1e-3, 1e6});
+  ranges.push_back({"gpu.cores", machine.gpu.cores, 1e-6, 1e6});
+  ranges.push_back({"host.adam_cores", machine.host.adam_cores, 1e-6, 1e6});
+  ranges.push_back({"ssd.cores", machine.ssd.cores, 1e-6, 1e6});
+  ranges.push_back({"host.adam_bytes_per_param", machine.host.adam_bytes_per_param, 1, 1e6});
+  for (const auto& [depth, shares] : machine.ssd.by_queue_depth) {
+    ranges.push_back({"ssd.by_queue_depth", depth, 1e-9, 1e12});
+    for (const double share : {shares.read, shares.write, shares.total})
+      ranges.push_back({"ssd.by_queue_depth", share, 1e-9, 1});
+  }
+  for (const KernelTime& kernel : machine.kernels) {
+    ranges.push_back({"kernel", kernel.flops, 1, 1e24});
+    at_most("kernel", kernel.median_ns, 1e15);
+  }
+  return ranges;
+}
+
+std::optional<FieldProblem> find_out_of_range(const Machine& machine) {
+  for (const auto& [key, value, least, most] : ranges_of(machine)) {
+    if (value == 0 || (value >= least && value <= most)) continue;
+    return FieldProblem{key, fmt::format("{:g} is outside {:g} .. {:g}", value, least, most),
+                        "no machine is like that: check the number and its unit"};
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<FieldProblem> find_problem(const Machine& machine) {
+  if (machine.name.empty()) return FieldProblem{"name", "it is empty", "give the machine a name"};
+  if (auto problem = find_bad_name(machine.name)) return problem;
+  if (auto problem = find_zero(machine)) return problem;
+  if (auto problem = find_out_of_range(machine)) return problem;
+  const auto too_many = [&](const char* key, double cores) -> std::optional<FieldProblem> {
+    if (cores <= machine.host.cores) return std::nullopt;
+    return FieldProblem{key,
+                        fmt::format("{} is more than host.cores = {}", cores, machine.host.cores),
+                        "lower it, or raise host.cores"};
+  };
+  if (auto problem = too_many("gpu.cores", machine.gpu.cores)) return problem;
+  if (auto problem = too_many("host.adam_cores", machine.host.adam_cores)) return problem;
+  if (auto problem = too_many("ssd.cores", machine.ssd.cores)) return problem;
+  if (machine.ssd.count > 1'000'000) {
+    return FieldProblem{"ssd.count", fmt::format("{} drives are too many", machine.ssd.count), ""};
+  }
+  const std::int64_t depth = machine.ssd.queue_depth;
+  if (depth < 1 || depth > deepest_queue) {
+    return FieldProblem{
+        "ssd.queue_depth", fmt::format("{} requests are not possible", depth),
+        fmt::format("give 1 to {}; the executor has {}", deepest_queue, executor_queue_depth)};
+  }
+  if (depth != executor_queue_depth && machine.ssd.by_queue_depth.empty()) {
+    return FieldProblem{
+        "ssd.queue_depth", fmt::format("nothing is known of the drives at depth {}", depth),
+        "add [[ssd.by_queue_depth]] rows to the file; `spillway calibrate` measures them"};
+  }
+  return std::nullopt;
+}
+
+}  // namespace spillway

@@ -1,0 +1,123 @@
+// The machine to train on: capacities, rates, latencies, each with a source.
+//
+// Read from TOML (docs/machine-files.md); rates are bytes/s, times integer nanoseconds. What the
+// numbers cost a task is the simulator's business (sim/cost_model.hpp).
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace spillway {
+
+// How reads and writes share the drives.
+enum class SsdLaw : std::uint8_t {
+  simplex,  // times add: bytes_r / R + bytes_w / W <= t
+  duplex,   // independent
+  capped    // read <= R, write <= W, read + write <= RW
+};
+
+// How many requests a lane of the executor keeps in flight (SsdStoreOptions::queue_depth).
+inline constexpr std::int64_t executor_queue_depth = 32;
+inline constexpr std::int64_t deepest_queue = 4096;
+
+// One measured kernel: the time of a task kind at an exact shape, with its raw samples.
+struct KernelTime {
+  std::string kind;   // task kind name, e.g. "forward", "backward", "optimizer"
+  std::string shape;  // exact shape key, see kernel_shape() in policies/schedule/program.hpp
+  double flops = 0;   // work of the sample, for interpolation between shapes
+  std::int64_t median_ns = 0;
+  double spread = 0;  // (p80 - p20) / median
+  std::vector<std::int64_t> samples_ns;
+};
+
+struct Machine {
+  std::string name;
+  std::string description;
+
+  struct Gpu {
+    bool is_cpu = false;  // the CPU backend stands in: compute and copies use host cores and DRAM
+    std::uint64_t memory = 0;  // usable bytes, of the schedule
+    // Training on a GPU takes so many bytes beside `memory` (gpu_workspaces.hpp), and was told to
+    // take `limit` at most in all. 0: not known, not told. No keys of the file.
+    std::uint64_t workspaces = 0, limit = 0;
+    double flops = 0;             // sustained matrix FLOP/s (peak x efficiency)
+    double memory_bandwidth = 0;  // bytes/s; 0: not modelled
+    double adam_params_per_second = 0;
+    std::int64_t launch_ns = 0;  // per compute task
+    double cores = 0;            // host cores a compute task keeps busy (CPU backend); 0: one
+    // What computes GELU's backward in training on it: "kernel", "dgelu" or "dgelu-bgrad"
+    // (docs/cuda.md). Part of the numbers of a training.
+    std::string gelu_backward = "kernel";
+  } gpu;
+
+  struct Pcie {
+    double h2d = 0, d2h = 0;                    // bytes/s each way, pinned
+    double total = 0;                           // both ways together; 0: duplex, independent
+    double pageable_h2d = 0, pageable_d2h = 0;  // bytes/s, host memory not pinned; 0: as pinned
+    std::int64_t latency_ns = 0;                // per copy
+  } pcie;
+
+  struct Host {
+    std::uint64_t memory = 0;    // usable bytes: what the file gives, less `reserved`
+    std::uint64_t reserved = 0;  // bytes of it for the system and for what cannot be pinned
+    double bandwidth = 0;        // DRAM bytes/s, reads + writes
+    double cores = 0;
+    double adam_params_per_second = 0;
+    double adam_bytes_per_param = 28;  // DRAM traffic of the CPU optimizer
+    double adam_cores = 0;             // cores it keeps busy; 0: all
+    std::int64_t sync_ns = 0;          // per barrier: the host thread wakes and submits anew
+    std::int64_t wake_ns = 0;  // per task of the CPU beside a GPU: a thread learns of its data
+  } host;
+
+  struct Ssd {
+    std::int64_t count = 0;      // drives; 0: none
+    std::uint64_t capacity = 0;  // bytes, all drives
+    std::uint64_t tbw = 0;       // bytes that one drive is rated to be written; 0: not known
+    double read = 0, write = 0;  // bytes/s with `count` drives
+    double total = 0;            // mixed cap (law capped); 0: max(read, write)
+    SsdLaw law = SsdLaw::capped;
+    std::int64_t read_latency_ns = 0, write_latency_ns = 0;
+    double cores = 0;  // host cores a running transfer keeps busy (CPU backend)
+    // Bandwidths by number of drives {count -> read, write, total}, interpolated; may be empty.
+    struct Row {
+      double read = 0, write = 0, total = 0;
+    };
+    std::map<std::int64_t, Row> by_count;
+    // Requests that a lane keeps in flight, over all drives.
+    std::int64_t queue_depth = executor_queue_depth;
+    // Shares of read, write and total (0 < share <= 1; total 0: the larger of both) by requests in
+    // flight, interpolated; may be empty.
+    std::map<double, Row> by_queue_depth;
+
+    // read, write and total as they are with queue_depth requests in flight.
+    Row at_queue_depth() const;
+    // Whether the bandwidths are guessed from the table of drives: it has no row for so many, nor
+    // rows on both sides, and nobody has given them.
+    bool extrapolated() const;
+  } ssd;
+
+  std::vector<KernelTime> kernels;             // measured kernels; empty for datasheet machines
+  std::map<std::string, std::string> sources;  // dotted key -> where the number is from
+};
+
+// Built-in machines (from machines/*.toml, embedded), in a stable order.
+const std::vector<Machine>& builtin_machines();
+
+// A built-in name or the path of a TOML file; `overrides` are the KEY=VALUE of --set, e.g.
+// "ssd.count=6" (bandwidths follow by_count), "host.memory=256GB". Throws InputError with
+// file:line.
+Machine load_machine(const std::string& name_or_path,
+                     const std::vector<std::string>& overrides = {});
+Machine parse_machine(const std::string& toml_text, const std::string& origin,
+                      const std::vector<std::string>& overrides = {});
+std::string machine_to_toml(const Machine& machine);
+
+// The keys that overrides may set, in the order of docs/machine-files.md.
+std::vector<std::string> machine_keys();
+// Whether `value` is of the form that `key` takes, e.g. "ssd.count", "6". Throws InputError,
+// without a place, where it is not, and where there is no such key.
+void check_machine_setting(const std::string& key, const std::string& value);
+
+}  // namespace spillway

@@ -1,0 +1,19 @@
+// SSD bandwidth by the number of drives and by queue depth. Internal to policies/.
+#pragma once
+
+#include <cstdint>
+
+#include "policies/machine/machine.hpp"
+
+namespace spillway {
+
+// Bandwidths with `count` drives from the table `by_count`, which is not empty: linear between
+// rows, in proportion to the first row below it, the last row beyond it (the ceiling of the links,
+// not of the drives).
+Machine::Ssd::Row bandwidth_with(const Machine::Ssd& ssd, std::int64_t count);
+
+// Moves the rows of by_queue_depth from `count_before` drives to ssd.count: what a drive delivers
+// depends on the requests it has itself, so twice the drives need twice the requests.
+void rescale_queue_depths(Machine::Ssd& ssd, std::int64_t count_before);
+
+}  // namespace spillway

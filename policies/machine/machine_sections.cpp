@@ -1,0 +1,189 @@
+// The parts of a machine file that are lists: drives, queue depths, kernels, sources.
+#include "policies/machine/machine_sections.hpp"
+
+#include <fmt/format.h>
+
+#include <iterator>
+#include <utility>
+
+#include "base/errors.hpp"
+#include "policies/schedule/task.hpp"
+
+namespace spillway {
+
+namespace {
+
+constexpr double most_in_flight = 1e9;
+
+std::vector<Field> fields_of(std::int64_t& count, Machine::Ssd::Row& row) {
+  return {count_field("count", count), bandwidth_field("read", row.read),
+          bandwidth_field("write", row.write), bandwidth_field("total", row.total)};
+}
+
+std::vector<Field> fields_of(double& depth, Machine::Ssd::Row& shares) {
+  return {number_field("depth", depth), number_field("read", shares.read),
+          number_field("write", shares.write), number_field("total", shares.total)};
+}
+
+std::vector<Field> fields_of(KernelTime& kernel) {
+  std::vector<std::pair<std::string, std::string>> kinds;
+  for (int kind = 0; kind < task_kind_count; ++kind) {
+    const std::string name = to_string(static_cast<TaskKind>(kind));
+    kinds.emplace_back(name, name);
+  }
+  return {choice_field("kind", kernel.kind, std::move(kinds)),
+          text_field("shape", kernel.shape, "gpt,C128,NH4,F512,V256,b4,T128,fp32,saved00"),
+          number_field("flops", kernel.flops), count_field("median_ns", kernel.median_ns),
+          number_field("spread", kernel.spread)};
+}
+
+// A list of tables, [[NAME]].
+std::vector<const toml::table*> tables_of(const toml::node& node, const std::string& name,
+                                          const std::string& origin) {
+  const toml::array* array = node.as_array();
+  if (!array || !array->is_homogeneous(toml::node_type::table)) {
+    throw InputError(place_of(node.source(), origin), 0,
+                     fmt::format("{} is not a list of tables", name),
+                     fmt::format("write [[{}]] with two brackets", name));
+  }
+  std::vector<const toml::table*> tables;
+  for (const toml::node& element : *array) tables.push_back(element.as_table());
+  return tables;
+}
+
+std::vector<std::int64_t> read_samples(const toml::node& node, const std::string& origin) {
+  const toml::array* array = node.as_array();
+  std::vector<std::int64_t> samples;
+  for (std::size_t i = 0; array && i < array->size(); ++i) {
+    const auto* sample = (*array)[i].as_integer();
+    if (!sample || sample->get() < 0) {
+      throw InputError(place_of((*array)[i].source(), origin), 0,
+                       "samples_ns: a sample is not a whole number of nanoseconds",
+                       "write for example samples_ns = [120345, 119870]");
+    }
+    samples.push_back(sample->get());
+  }
+  if (!array) {
+    throw InputError(place_of(node.source(), origin), 0, "samples_ns is not an array",
+                     "write for example samples_ns = [120345, 119870]");
+  }
+  return samples;
+}
+
+}  // namespace
+
+void read_by_count(const toml::node& node, const std::string& origin, Machine::Ssd& ssd) {
+  for (const toml::table* table : tables_of(node, "ssd.by_count", origin)) {
+    const std::string place = place_of(table->source(), origin);
+    std::int64_t count = 0;
+    Machine::Ssd::Row row;
+    FieldReader reader(fields_of(count, row), origin, place, nullptr);
+    for (const auto& [key, value] : *table) reader.read("", key, value);
+    for (const char* key : {"count", "read", "write"}) reader.require(key);
+    if (count < 1) reader.fail({"count", "it is zero", "rows begin at one drive"});
+    if (!(row.read > 0)) reader.fail({"read", "it is zero", "give for example \"4.2GB/s\""});
+    if (!(row.write > 0)) reader.fail({"write", "it is zero", "give for example \"4.2GB/s\""});
+    if (!ssd.by_count.emplace(count, row).second) {
+      reader.fail(
+          {"count", fmt::format("there are two rows for {} drives", count), "keep one of them"});
+    }
+  }
+}
+
+void read_by_queue_depth(const toml::node& node, const std::string& origin, Machine::Ssd& ssd) {
+  for (const toml::table* table : tables_of(node, "ssd.by_queue_depth", origin)) {
+    double depth = 0;
+    Machine::Ssd::Row shares;
+    FieldReader reader(fields_of(depth, shares), origin, place_of(table->source(), origin),
+                       nullptr);
+    for (const auto& [key, value] : *table) reader.read("", key, value);
+    for (const char* key : {"depth", "read", "write"}) reader.require(key);
+    if (!(depth > 0)) reader.fail({"depth", "it is zero", "rows begin at one request in flight"});
+    if (depth > most_in_flight) {
+      reader.fail({"depth", fmt::format("{} requests in flight are too many", depth),
+                   "give what the row was measured with, e.g. 32"});
+    }
+    const auto check_share = [&](const char* key, double share, bool may_be_left_out) {
+      if (share > 1 || (share == 0 && !may_be_left_out)) {
+        reader.fail({key, fmt::format("{} is not a share of ssd.{}", share, key),
+                     "give more than 0 and at most 1, the full bandwidth"});
+      }
+    };
+    check_share("read", shares.read, false);
+    check_share("write", shares.write, false);
+    check_share("total", shares.total, true);
+    if (!ssd.by_queue_depth.emplace(depth, shares).second) {
+      reader.fail(
+          {"depth", fmt::format("there are two rows for depth {}", depth), "keep one of them"});
+    }
+  }
+}
+
+void read_kernels(const toml::node& node, const std::string& origin,
+                  std::vector<KernelTime>& kernels) {
+  for (const toml::table* table : tables_of(node, "kernel", origin)) {
+    KernelTime kernel;
+    FieldReader reader(fields_of(kernel), origin, place_of(table->source(), origin), nullptr);
+    for (const auto& [key, value] : *table) {
+      if (key.str() == "samples_ns") {
+        kernel.samples_ns = read_samples(value, origin);
+      } else {
+        reader.read("", key, value);
+      }
+    }
+    for (const char* key : {"kind", "shape", "median_ns"}) reader.require(key);
+    kernels.push_back(std::move(kernel));
+  }
+}
+
+// [sources]: nested tables are dotted keys.
+void read_sources(const toml::node& node, const std::string& origin, const std::string& prefix,
+                  Sources& sources) {
+  if (const auto* text = node.as_string(); text && !prefix.empty()) {
+    try {
+      require_printable(text->get());
+    } catch (const InputError& error) {
+      throw InputError(place_of(node.source(), origin), 0, error.what(), error.hint());
+    }
+    sources[prefix] = text->get();
+    return;
+  }
+  const toml::table* table = node.as_table();
+  if (!table) {
+    throw InputError(place_of(node.source(), origin), 0, "a source is not a string",
+                     "write under [sources]: \"ssd.by_count\" = \"measured with fio\"");
+  }
+  for (const auto& [key, value] : *table) {
+    const std::string name(key.str());
+    read_sources(value, origin, prefix.empty() ? name : prefix + "." + name, sources);
+  }
+}
+
+void write_by_count(const Machine::Ssd& ssd, std::string& text) {
+  for (const auto& [drives, bandwidths] : ssd.by_count) {
+    std::int64_t count = drives;
+    Machine::Ssd::Row row = bandwidths;
+    text += "\n[[ssd.by_count]]\n";
+    for (const Field& field : fields_of(count, row)) text += to_toml(field.key, field);
+  }
+}
+
+void write_by_queue_depth(const Machine::Ssd& ssd, std::string& text) {
+  for (const auto& [requests, row] : ssd.by_queue_depth) {
+    double depth = requests;
+    Machine::Ssd::Row shares = row;
+    text += "\n[[ssd.by_queue_depth]]\n";
+    for (const Field& field : fields_of(depth, shares)) text += to_toml(field.key, field);
+  }
+}
+
+void write_kernels(const std::vector<KernelTime>& kernels, std::string& text) {
+  for (KernelTime kernel : kernels) {
+    text += "\n[[kernel]]\n";
+    for (const Field& field : fields_of(kernel)) text += to_toml(field.key, field);
+    fmt::format_to(std::back_inserter(text), "samples_ns = [{}]\n",
+                   fmt::join(kernel.samples_ns, ", "));
+  }
+}
+
+}  // namespace spillway

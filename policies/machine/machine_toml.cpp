@@ -1,0 +1,290 @@
+// Machine files (docs/machine-files.md): TOML to Machine and back, and --set.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "base/errors.hpp"
+#include "base/suggest.hpp"
+#include "policies/machine/field_reader.hpp"
+#include "policies/machine/machine.hpp"
+#include "policies/machine/machine_drives.hpp"
+#include "policies/machine/machine_sections.hpp"
+
+namespace spillway {
+
+namespace embedded {
+const std::vector<std::pair<std::string, std::string>>& machine_files();  // machines/*.toml
+}
+
+namespace {
+
+std::vector<Field> fields_of(Machine& machine) {
+  Machine::Gpu& gpu = machine.gpu;
+  Machine::Pcie& pcie = machine.pcie;
+  Machine::Host& host = machine.host;
+  Machine::Ssd& ssd = machine.ssd;
+  return {
+      text_field("name", machine.name, "my-machine"),
+      text_field("description", machine.description, "the workstation under the desk"),
+      flag_field("gpu.is_cpu", gpu.is_cpu),
+      bytes_field("gpu.memory", gpu.memory),
+      flops_field("gpu.flops", gpu.flops),
+      bandwidth_field("gpu.memory_bandwidth", gpu.memory_bandwidth),
+      params_per_second_field("gpu.adam_rate", gpu.adam_params_per_second),
+      nanoseconds_field("gpu.launch", gpu.launch_ns),
+      number_field("gpu.cores", gpu.cores),
+      choice_field("gpu.gelu_backward", gpu.gelu_backward,
+                   {{"kernel", std::string("kernel")},
+                    {"dgelu", std::string("dgelu")},
+                    {"dgelu-bgrad", std::string("dgelu-bgrad")}}),
+      bandwidth_field("pcie.h2d", pcie.h2d),
+      bandwidth_field("pcie.d2h", pcie.d2h),
+      bandwidth_field("pcie.total", pcie.total),
+      bandwidth_field("pcie.pageable_h2d", pcie.pageable_h2d),
+      bandwidth_field("pcie.pageable_d2h", pcie.pageable_d2h),
+      nanoseconds_field("pcie.latency", pcie.latency_ns),
+      bytes_field("host.memory", host.memory),
+      bytes_field("host.reserved", host.reserved),
+      bandwidth_field("host.bandwidth", host.bandwidth),
+      number_field("host.cores", host.cores),
+      params_per_second_field("host.adam_rate", host.adam_params_per_second),
+      number_field("host.adam_bytes_per_param", host.adam_bytes_per_param),
+      number_field("host.adam_cores", host.adam_cores),
+      nanoseconds_field("host.sync", host.sync_ns),
+      nanoseconds_field("host.wake", host.wake_ns),
+      count_field("ssd.count", ssd.count),
+      count_field("ssd.queue_depth", ssd.queue_depth),
+      bytes_field("ssd.capacity", ssd.capacity),
+      bytes_field("ssd.tbw", ssd.tbw),
+      bandwidth_field("ssd.read", ssd.read),
+      bandwidth_field("ssd.write", ssd.write),
+      bandwidth_field("ssd.total", ssd.total),
+      choice_field(
+          "ssd.law", ssd.law,
+          {{"simplex", SsdLaw::simplex}, {"duplex", SsdLaw::duplex}, {"capped", SsdLaw::capped}}),
+      nanoseconds_field("ssd.read_latency", ssd.read_latency_ns),
+      nanoseconds_field("ssd.write_latency", ssd.write_latency_ns),
+      number_field("ssd.cores", ssd.cores)};
+}
+
+void read_document(const toml::table& document, FieldReader& reader, Machine& machine) {
+  for (const auto& [key, value] : document) {
+    const std::string name(key.str());
+    if (name == "kernel") {
+      read_kernels(value, reader.origin(), machine.kernels);
+    } else if (name == "sources") {
+      read_sources(value, reader.origin(), "", machine.sources);
+    } else if (name == "gpu" || name == "pcie" || name == "host" || name == "ssd") {
+      const toml::table* table = value.as_table();
+      if (!table) {
+        throw InputError(place_of(value.source(), reader.origin()), 0,
+                         fmt::format("{} is not a table", name),
+                         fmt::format("write [{}], and its keys on the lines below", name));
+      }
+      reader.begin_section(name, place_of(table->source(), reader.origin()));
+      for (const auto& [inner, node] : *table) {
+        if (name == "ssd" && inner.str() == "by_count") {
+          read_by_count(node, reader.origin(), machine.ssd);
+        } else if (name == "ssd" && inner.str() == "by_queue_depth") {
+          read_by_queue_depth(node, reader.origin(), machine.ssd);
+        } else {
+          reader.read(name + ".", inner, node);
+        }
+      }
+    } else {
+      reader.read("", key, value);
+    }
+  }
+}
+
+bool is_count(const std::string& assignment) { return assignment.rfind("ssd.count=", 0) == 0; }
+
+// `--set ssd.count=N` comes first: with other drives the file's bandwidths no longer hold (the
+// table of drives gives new ones, or further --set do), and the capacity grows or shrinks with the
+// drives.
+void apply_overrides(const std::vector<std::string>& overrides, FieldReader& reader,
+                     Machine& machine) {
+  Machine::Ssd& ssd = machine.ssd;
+  const std::int64_t before = ssd.count;
+  for (const std::string& assignment : overrides) {
+    if (is_count(assignment)) reader.override_with(assignment, "");
+  }
+  const bool changed = ssd.count != before;
+  if (changed) {
+    for (const char* key : {"ssd.read", "ssd.write", "ssd.total"}) reader.forget(key);
+    ssd.read = ssd.write = ssd.total = 0;
+    rescale_queue_depths(ssd, before);
+    if (before > 0) {
+      // One that is out of range stays so, and is refused with all others.
+      if (__builtin_mul_overflow(ssd.capacity / static_cast<std::uint64_t>(before),
+                                 static_cast<std::uint64_t>(ssd.count), &ssd.capacity))
+        ssd.capacity = std::numeric_limits<std::uint64_t>::max();
+      machine.sources["ssd.capacity"] =
+          fmt::format("{} drives of the size of the file's {}", ssd.count, before);
+    }
+  }
+  for (const std::string& assignment : overrides) {
+    if (!is_count(assignment)) reader.override_with(assignment, "");
+  }
+  const bool bandwidths_known =
+      !ssd.by_count.empty() || (reader.given("ssd.read") && reader.given("ssd.write"));
+  if (changed && ssd.count > 0 && !bandwidths_known) {
+    reader.fail({"ssd.count", fmt::format("no bandwidths are known for {} drives", ssd.count),
+                 "set ssd.read and ssd.write too, or add [[ssd.by_count]] rows to the file"});
+  }
+}
+
+// Bandwidths that are left to the table of drives.
+void fill_from_table(const FieldReader& reader, Machine& machine) {
+  Machine::Ssd& ssd = machine.ssd;
+  if (ssd.by_count.empty() || ssd.count == 0) return;
+  const Machine::Ssd::Row row = bandwidth_with(ssd, ssd.count);
+  const std::int64_t least = ssd.by_count.begin()->first, most = ssd.by_count.rbegin()->first;
+  const std::string source =
+      ssd.count < least || ssd.count > most
+          ? fmt::format("extrapolated to {} drives: ssd.by_count has {} to {}", ssd.count, least,
+                        most)
+          : fmt::format("ssd.by_count at {} drives", ssd.count);
+  const auto fill = [&](const char* key, double& value, double tabulated) {
+    if (reader.given(key)) return;
+    value = tabulated;
+    machine.sources[key] = source;
+  };
+  fill("ssd.read", ssd.read, row.read);
+  fill("ssd.write", ssd.write, row.write);
+  fill("ssd.total", ssd.total, row.total);
+}
+
+// Adam streams its state through memory, so memory bandwidth sets its rate; a core does 1.2e9
+// parameters a second at best (measured on one core of an AMD EPYC, Zen 4, with AVX-512).
+void fill_adam_rates(const FieldReader& reader, Machine& machine) {
+  constexpr double params_per_core_second = 1.2e9, gpu_bytes_per_param = 28;
+  Machine::Host& host = machine.host;
+  if (!reader.given("host.adam_rate")) {
+    const double cores = host.adam_cores > 0 ? host.adam_cores : host.cores;
+    host.adam_params_per_second =
+        std::min(cores * params_per_core_second, host.bandwidth / host.adam_bytes_per_param);
+    if (!std::isfinite(host.adam_params_per_second)) {
+      reader.fail({"host.adam_rate", "what follows from the other keys of host is infinite",
+                   "give host.cores, host.bandwidth and host.adam_bytes_per_param of a machine "
+                   "that there is"});
+    }
+    machine.sources["host.adam_rate"] =
+        "derived: min(cores x 1.2 Gparam/s, host.bandwidth / host.adam_bytes_per_param)";
+  }
+  if (!reader.given("gpu.adam_rate")) {
+    if (!(machine.gpu.memory_bandwidth > 0)) {
+      reader.fail({"gpu.adam_rate",
+                   "it is missing, and so is gpu.memory_bandwidth, from which it would follow",
+                   "add memory_bandwidth = \"1000GB/s\" under [gpu]"});
+    }
+    machine.gpu.adam_params_per_second = machine.gpu.memory_bandwidth / gpu_bytes_per_param;
+    machine.sources["gpu.adam_rate"] = "derived: gpu.memory_bandwidth / 28 bytes per parameter";
+  }
+}
+
+void require_keys(const FieldReader& reader, const Machine& machine) {
+  for (const char* key : {"name", "gpu.memory", "gpu.flops", "pcie.h2d", "pcie.d2h", "host.memory",
+                          "host.bandwidth", "host.cores"}) {
+    reader.require(key);
+  }
+  if (machine.ssd.count == 0) return;
+  reader.require("ssd.capacity");
+  if (!machine.ssd.by_count.empty()) return;
+  reader.require("ssd.read");
+  reader.require("ssd.write");
+}
+
+// name of a built-in machine = its file's name without .toml.
+std::string stem(const std::string& file) { return file.substr(0, file.rfind('.')); }
+
+std::vector<Machine> read_builtin_machines() {
+  std::vector<Machine> machines;
+  for (const auto& [file, text] : embedded::machine_files()) {
+    machines.push_back(parse_machine(text, file));
+    SPILLWAY_ASSERT(machines.back().name == stem(file), file);
+  }
+  return machines;
+}
+
+}  // namespace
+
+const std::vector<Machine>& builtin_machines() {
+  static const std::vector<Machine> machines = read_builtin_machines();
+  return machines;
+}
+
+Machine load_machine(const std::string& name_or_path, const std::vector<std::string>& overrides) {
+  std::vector<std::string> names;
+  for (const auto& [file, text] : embedded::machine_files()) {
+    if (stem(file) == name_or_path) return parse_machine(text, file, overrides);
+    names.push_back(stem(file));
+  }
+  if (const auto text = read_named_file(name_or_path)) {
+    return parse_machine(*text, name_or_path, overrides);
+  }
+  throw InputError(fmt::format("unknown machine {}", name_or_path),
+                   unknown_name_hint(name_or_path, names) + "; a path of a TOML file works too");
+}
+
+Machine parse_machine(const std::string& toml_text, const std::string& origin,
+                      const std::vector<std::string>& overrides) {
+  const toml::table document = parse_toml(toml_text, origin);
+  Machine machine;
+  FieldReader reader(fields_of(machine), origin, origin + ":1:1", &machine.sources);
+  read_document(document, reader, machine);
+  apply_overrides(overrides, reader, machine);
+  require_keys(reader, machine);
+  fill_from_table(reader, machine);
+  fill_adam_rates(reader, machine);
+  if (const auto problem = find_problem(machine)) reader.fail(*problem);
+  if (machine.host.reserved >= machine.host.memory) {
+    reader.fail(
+        {"host.reserved", "it leaves nothing of host.memory", "give less than host.memory"});
+  }
+  machine.host.memory -= machine.host.reserved;
+  return machine;
+}
+
+std::vector<std::string> machine_keys() {
+  Machine scratch;
+  return keys_of(fields_of(scratch));
+}
+
+void check_machine_setting(const std::string& key, const std::string& value) {
+  Machine scratch;
+  set_field(fields_of(scratch), key, value);
+}
+
+std::string machine_to_toml(const Machine& machine) {
+  Machine copy = machine;  // fields bind to variables that `set` could change
+  copy.host.memory += copy.host.reserved;
+  Sources other = machine.sources;
+  std::string text, section;
+  for (const Field& field : fields_of(copy)) {
+    const std::size_t dot = field.key.find('.');
+    const std::string name = dot == std::string::npos ? field.key : field.key.substr(dot + 1);
+    if (dot != std::string::npos && field.key.substr(0, dot) != section) {
+      section = field.key.substr(0, dot);
+      text += "\n[" + section + "]\n";
+    }
+    const auto source = other.find(field.key);
+    if (source == other.end()) {
+      text += to_toml(name, field);
+    } else {
+      text += to_toml(name, field, source->second);
+      other.erase(source);
+    }
+  }
+  write_by_count(machine.ssd, text);
+  write_by_queue_depth(machine.ssd, text);
+  write_kernels(machine.kernels, text);
+  if (!other.empty()) text += "\n[sources]\n";
+  for (const auto& [key, source] : other) text += quoted(key) + " = " + quoted(source) + "\n";
+  return text;
+}
+
+}  // namespace spillway

@@ -1,0 +1,153 @@
+// Model files: a list of [[model]] tables (docs/machine-files.md).
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "base/errors.hpp"
+#include "base/suggest.hpp"
+#include "policies/machine/field_reader.hpp"
+#include "policies/model/model.hpp"
+
+namespace spillway {
+
+namespace embedded {
+const std::vector<std::pair<std::string, std::string>>& model_files();  // models/*.toml
+}
+
+namespace {
+
+constexpr const char* set_prefix = "model.";
+
+std::vector<Field> fields_of(ModelSpec& model) {
+  return {text_field("name", model.name, "my-model"),
+          choice_field("architecture", model.architecture,
+                       {{"gpt", Architecture::gpt}, {"llama", Architecture::llama}}),
+          count_field("layers", model.layers),
+          count_field("hidden", model.hidden),
+          count_field("heads", model.heads),
+          count_field("kv_heads", model.kv_heads),
+          count_field("ffn", model.ffn),
+          count_field("vocabulary", model.vocabulary),
+          count_field("positions", model.positions),
+          text_field("source", model.source, "paper, table 1")};
+}
+
+ModelSpec read_model(const toml::table& table, const std::string& origin,
+                     const std::vector<std::string>& overrides) {
+  ModelSpec model;
+  FieldReader reader(fields_of(model), origin, place_of(table.source(), origin), nullptr);
+  for (const auto& [key, value] : table) reader.read("", key, value);
+  for (const std::string& assignment : overrides) reader.override_with(assignment, set_prefix);
+  for (const char* key : {"name", "layers", "hidden", "heads", "vocabulary", "positions"}) {
+    reader.require(key);
+  }
+  if (!reader.given("kv_heads")) model.kv_heads = model.heads;
+  if (!reader.given("ffn")) {
+    if (model.architecture == Architecture::llama) reader.require("ffn");
+    // Out of range values of hidden are reported below, not multiplied.
+    model.ffn = model.hidden <= 1'000'000 ? 4 * model.hidden : model.hidden;
+  }
+  if (const auto problem = find_problem(model)) reader.fail(*problem);
+  return model;
+}
+
+// The [[model]] tables of a document, at least one.
+std::vector<const toml::table*> model_tables(const toml::table& document,
+                                             const std::string& origin) {
+  for (const auto& [key, _] : document) {
+    if (key.str() == "model") continue;
+    throw InputError(place_of(key.source(), origin), 0,
+                     fmt::format("unknown key {} outside [[model]]", key.str()),
+                     "put the keys of a model under a line [[model]]");
+  }
+  const toml::node* node = document.get("model");
+  if (!node) throw InputError(origin, 0, "there is no model", "begin with a line [[model]]");
+  const toml::array* array = node->as_array();
+  if (!array || !array->is_homogeneous(toml::node_type::table)) {
+    throw InputError(place_of(node->source(), origin), 0, "model is not a list of tables",
+                     "write [[model]] with two brackets");
+  }
+  std::vector<const toml::table*> tables;
+  for (const toml::node& element : *array) tables.push_back(element.as_table());
+  return tables;
+}
+
+ModelSpec load_builtin(const std::string& name, const std::vector<std::string>& overrides) {
+  for (const auto& [file, text] : embedded::model_files()) {
+    const toml::table document = parse_toml(text, file);
+    for (const toml::table* table : model_tables(document, file)) {
+      if ((*table)["name"].value<std::string>() == name) return read_model(*table, file, overrides);
+    }
+  }
+  bug("a built-in model is in its file", __FILE__, __LINE__, name);
+}
+
+std::vector<ModelSpec> read_builtin_models() {
+  std::vector<ModelSpec> models;
+  for (const auto& [file, text] : embedded::model_files()) {
+    const toml::table document = parse_toml(text, file);
+    for (const toml::table* table : model_tables(document, file)) {
+      models.push_back(read_model(*table, file, {}));
+    }
+  }
+  return models;
+}
+
+}  // namespace
+
+const std::vector<ModelSpec>& builtin_models() {
+  static const std::vector<ModelSpec> models = read_builtin_models();
+  return models;
+}
+
+ModelSpec parse_model(const std::string& toml_text, const std::string& origin,
+                      const std::vector<std::string>& overrides) {
+  const toml::table document = parse_toml(toml_text, origin);
+  const std::vector<const toml::table*> tables = model_tables(document, origin);
+  if (tables.size() > 1) {
+    throw InputError(place_of(tables[1]->source(), origin), 0,
+                     fmt::format("there are {} models", tables.size()),
+                     "keep the one [[model]] to be used in a file of its own");
+  }
+  return read_model(*tables.front(), origin, overrides);
+}
+
+ModelSpec load_model(const std::string& name_or_path, const std::vector<std::string>& overrides) {
+  std::vector<std::string> names;
+  for (const ModelSpec& model : builtin_models()) {
+    if (model.name == name_or_path) return load_builtin(name_or_path, overrides);
+    names.push_back(model.name);
+  }
+  if (const auto text = read_named_file(name_or_path)) {
+    return parse_model(*text, name_or_path, overrides);
+  }
+  throw InputError(fmt::format("unknown model {}", name_or_path),
+                   unknown_name_hint(name_or_path, names) + "; a path of a TOML file works too");
+}
+
+std::vector<std::string> model_keys() {
+  ModelSpec scratch;
+  return keys_of(fields_of(scratch));
+}
+
+void check_model_setting(const std::string& key, const std::string& value) {
+  ModelSpec scratch;
+  set_field(fields_of(scratch), key, value);
+}
+
+std::string model_to_toml(const ModelSpec& model) {
+  ModelSpec copy = model;  // fields bind to variables that `set` could change
+  std::string text = "[[model]]\n";
+  for (const Field& field : fields_of(copy)) {
+    // What follows from the other keys is left out, so that --set model.hidden works on a written
+    // file too.
+    const bool derived = model.architecture == Architecture::gpt &&
+                         ((field.key == "kv_heads" && model.kv_heads == model.heads) ||
+                          (field.key == "ffn" && model.ffn == 4 * model.hidden));
+    if (derived) continue;
+    text += to_toml(field.key, field);
+  }
+  return text;
+}
+
+}  // namespace spillway

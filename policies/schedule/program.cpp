@@ -1,0 +1,394 @@
+#include "policies/schedule/program.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/errors.hpp"
+#include "base/units.hpp"
+
+namespace spillway {
+
+namespace {
+
+std::uint64_t round_up(std::uint64_t bytes) {
+  return (bytes + buffer_alignment - 1) / buffer_alignment * buffer_alignment;
+}
+
+Access access(Slice slice, Role role, Mode mode) {
+  return {slice.buffer.id, role, mode, slice.offset, slice.bytes};
+}
+
+struct Hop {
+  TaskKind kind;
+  Lane lane;
+};
+
+Hop hop(Tier from, Tier to) {
+  if (from == Tier::host && to == Tier::gpu) return {TaskKind::h2d, Lane::pcie_h2d};
+  if (from == Tier::gpu && to == Tier::host) return {TaskKind::d2h, Lane::pcie_d2h};
+  if (from == Tier::ssd && to == Tier::host) return {TaskKind::read, Lane::ssd_read};
+  if (from == Tier::host && to == Tier::ssd) return {TaskKind::write, Lane::ssd_write};
+  bug("a copy is one hop along ssd - host - gpu", __FILE__, __LINE__,
+      fmt::format("{} to {}", to_string(from), to_string(to)));
+}
+
+}  // namespace
+
+void Program::fail_too_large(Tier tier, std::uint64_t bytes, BufferKind kind) const {
+  if (bytes <= most_buffer_bytes) fail_too_long();
+  throw InputError(
+      fmt::format("a buffer for {} in the {} tier takes {}, more than the {} that "
+                  "sizes are held to",
+                  to_string(kind), to_string(tier), format_bytes(static_cast<double>(bytes)),
+                  format_bytes(static_cast<double>(most_buffer_bytes))),
+      "a smaller model or micro-batch, or smaller sizes in the policy's options");
+}
+
+void Program::fail_too_long() const {
+  throw InputError(
+      fmt::format("the schedule has more than {} tasks, the most that are built: {} "
+                  "layers, {} micro-batches, and what the policy's options cut small",
+                  most_tasks, problem_.model.layers, problem_.workload.micro_batches()),
+      "larger micro-batches, fewer steps at a time, or larger sizes in the policy's "
+      "options");
+}
+
+Program::Program(const Problem& problem, Recording recording)
+    : problem_(problem), recording_(recording) {
+  problem_.validate();
+  const ModelSpec& model = problem_.model;
+  const Workload& workload = problem_.workload;
+  costs_.forward_flops = model.block_forward_flops(workload.micro_batch, workload.sequence);
+  costs_.head_flops = 3 * model.head_forward_flops(workload.micro_batch, workload.sequence);
+  costs_.head_scratch = head_scratch_bytes(problem_);
+}
+
+void Program::at(int step, Phase phase) {
+  step_ = step;
+  phase_ = phase;
+}
+
+Slice Program::buffer(Tier tier, std::uint64_t bytes, BufferKind kind, int layer, int micro_batch) {
+  SPILLWAY_ASSERT(bytes > 0);
+  if (bytes > most_buffer_bytes || buffers_.size() >= most_tasks) fail_too_large(tier, bytes, kind);
+  BufferInfo info;
+  info.kind = kind;
+  info.tier = tier;
+  info.layer = layer;
+  info.micro_batch = micro_batch;
+  info.bytes = round_up(bytes);
+  buffers_.push_back(info);
+  return {{static_cast<BufferId>(buffers_.size() - 1)}, 0, info.bytes};
+}
+
+Slice Program::persistent(Tier tier, std::uint64_t bytes, BufferKind kind, int layer) {
+  const Slice slice = buffer(tier, bytes, kind, layer);
+  buffers_.back().persistent = true;
+  return slice;
+}
+
+void Program::home(BufferKind kind, int unit, std::uint64_t first_element, std::uint64_t elements,
+                   Slice where) {
+  const std::uint64_t element =
+      kind == BufferKind::optimizer_state ? problem_.state_bytes() : problem_.parameter_bytes();
+  SPILLWAY_ASSERT(where.bytes == elements * element);
+  SPILLWAY_ASSERT(buffers_[where.buffer.id].persistent);
+  homes_.push_back({kind, unit, first_element, elements, where});
+}
+
+inline void Program::require_tier(Slice slice, Tier tier, const char* what) const {
+  SPILLWAY_ASSERT(slice.valid(), what);
+  SPILLWAY_ASSERT(buffers_[slice.buffer.id].tier == tier, what);
+  SPILLWAY_ASSERT(slice.offset + slice.bytes <= buffers_[slice.buffer.id].bytes, what);
+}
+
+void Program::require_saved(Slice saved, std::uint8_t mask, const char* what) {
+  SPILLWAY_ASSERT(saved.valid() == (mask != saved_none), what);
+  if (!saved.valid()) return;
+  require_tier(saved, Tier::gpu, what);
+  SPILLWAY_ASSERT(saved.bytes == costs_of(mask).saved, what);
+}
+
+inline TaskId Program::emit(Task& task, std::initializer_list<Access> accesses) {
+  const TaskId id = next_task_++;
+  SPILLWAY_ASSERT(!plan_);
+  if (id >= most_tasks) fail_too_long();
+  const auto first_access = static_cast<std::uint32_t>(accesses_.size());
+  for (const Access& one : accesses) {
+    if (one.buffer == none) continue;  // an optional operand that is absent
+    BufferInfo& buffer = buffers_[one.buffer];
+    if (buffer.first_use == none) buffer.first_use = id;
+    buffer.last_use = id;
+    if (recording_ == Recording::all) accesses_.push_back(one);
+  }
+  if (recording_ != Recording::all) return id;
+  task.step = step_;
+  task.phase = phase_;
+  task.first_access = first_access;
+  task.access_count = static_cast<std::uint8_t>(accesses_.size() - first_access);
+  tasks_.push_back(task);
+  return id;
+}
+
+// A task of the GPU; layer L is the embedding unit.
+inline Task Program::compute_task(TaskKind kind, int layer, int micro_batch) const {
+  Task task;
+  task.kind = kind;
+  task.lane = Lane::gpu_compute;
+  task.layer = layer;
+  task.micro_batch = micro_batch;
+  return task;
+}
+
+const Program::MaskCosts& Program::costs_of(std::uint8_t mask) {
+  MaskCosts& costs = costs_.by_mask[mask];
+  if (!costs.known) {
+    costs = {true,
+             saved_bytes(problem_, mask),
+             forward_scratch_bytes(problem_, mask),
+             backward_scratch_bytes(problem_, mask),
+             {recompute_flops(problem_, mask, false), recompute_flops(problem_, mask, true)}};
+  }
+  return costs;
+}
+
+void Program::expect_steps(int steps) {
+  const auto make_room = [&](auto& list) {
+    // What the first step has more or less of than the others hardly matters.
+    list.reserve(list.size() * static_cast<std::size_t>(std::max(1, steps)) * 21 / 20);
+  };
+  make_room(tasks_);
+  make_room(accesses_);
+  make_room(buffers_);
+}
+
+TaskId Program::copy(Slice from, Slice to, int layer, int micro_batch, HostMemory memory) {
+  SPILLWAY_ASSERT(from.bytes == to.bytes && from.bytes > 0);
+  const Hop move = hop(tier(from), tier(to));
+  require_tier(from, tier(from), "copy source");
+  require_tier(to, tier(to), "copy destination");
+  Task task;
+  task.kind = move.kind;
+  const bool over_pcie = move.kind == TaskKind::h2d || move.kind == TaskKind::d2h;
+  task.lane = over_pcie && one_copy_lane_ ? Lane::pcie_h2d : move.lane;
+  task.pageable = over_pcie && memory == HostMemory::pageable;
+  task.layer = layer;
+  task.micro_batch = micro_batch;
+  task.bytes = from.bytes;
+  return emit(task,
+              {access(from, Role::source, Mode::read), access(to, Role::destination, Mode::write)});
+}
+
+TaskId Program::embed_forward(int micro_batch, Slice parameters, Slice output) {
+  require_tier(parameters, Tier::gpu, "embed_forward parameters");
+  require_tier(output, Tier::gpu, "embed_forward output");
+  Task task =
+      compute_task(TaskKind::embed_forward, static_cast<int>(problem_.model.layers), micro_batch);
+  task.bytes = 3 * output.bytes;  // two rows gathered, one written, per token
+  return emit(task, {access(parameters, Role::parameters, Mode::read),
+                     access(output, Role::output, Mode::write)});
+}
+
+TaskId Program::forward(int layer, int micro_batch, Slice parameters, Slice input, Slice output,
+                        Slice saved, std::uint8_t saves) {
+  require_tier(parameters, Tier::gpu, "forward parameters");
+  require_tier(input, Tier::gpu, "forward input");
+  require_tier(output, Tier::gpu, "forward output");
+  if (!saved.valid()) saves = saved_none;
+  require_saved(saved, saves, "forward saved");
+  Task task = compute_task(TaskKind::forward, layer, micro_batch);
+  task.saves = saves;
+  task.flops = costs_.forward_flops;
+  Slice scratch;
+  if (const auto bytes = costs_of(saves).forward_scratch; bytes > 0) {
+    scratch = buffer(Tier::gpu, bytes, BufferKind::scratch, layer, micro_batch);
+  }
+  return emit(
+      task, {access(parameters, Role::parameters, Mode::read),
+             access(input, Role::input, Mode::read), access(output, Role::output, Mode::write),
+             access(saved, Role::saved, Mode::write), access(scratch, Role::scratch, Mode::write)});
+}
+
+TaskId Program::head(int micro_batch, Slice parameters, Slice hidden, Slice head_gradient,
+                     bool first_micro_batch) {
+  require_tier(parameters, Tier::gpu, "head parameters");
+  require_tier(hidden, Tier::gpu, "head hidden");
+  require_tier(head_gradient, Tier::gpu, "head gradient");
+  Task task = compute_task(TaskKind::head, static_cast<int>(problem_.model.layers), micro_batch);
+  task.first_micro_batch = first_micro_batch;
+  task.flops = costs_.head_flops;
+  const Slice scratch =
+      buffer(Tier::gpu, costs_.head_scratch, BufferKind::scratch, task.layer, micro_batch);
+  const Mode sum = first_micro_batch ? Mode::write : Mode::read_write;
+  return emit(task, {access(parameters, Role::parameters, Mode::read),
+                     access(hidden, Role::activation_gradient, Mode::read_write),
+                     access(head_gradient, Role::head_gradient, sum),
+                     access(scratch, Role::scratch, Mode::write)});
+}
+
+TaskId Program::backward(int layer, int micro_batch, Slice parameters, Slice input, Slice saved,
+                         std::uint8_t available, Slice activation_gradient, Slice gradient,
+                         bool first_micro_batch, bool recomputes_output) {
+  require_tier(parameters, Tier::gpu, "backward parameters");
+  require_tier(input, Tier::gpu, "backward input");
+  require_tier(activation_gradient, Tier::gpu, "backward activation gradient");
+  require_tier(gradient, Tier::gpu, "backward gradient");
+  require_saved(saved, available, "backward saved");
+  Task task = compute_task(TaskKind::backward, layer, micro_batch);
+  task.available = available;
+  task.first_micro_batch = first_micro_batch;
+  task.recomputes_output = recomputes_output;
+  const MaskCosts& costs = costs_of(available);
+  task.flops = 2 * costs_.forward_flops + costs.recompute_flops[recomputes_output ? 1 : 0];
+  const Slice scratch =
+      buffer(Tier::gpu, costs.backward_scratch, BufferKind::scratch, layer, micro_batch);
+  const Mode sum = first_micro_batch ? Mode::write : Mode::read_write;
+  return emit(task,
+              {access(parameters, Role::parameters, Mode::read),
+               access(input, Role::input, Mode::read), access(saved, Role::saved, Mode::read),
+               access(activation_gradient, Role::activation_gradient, Mode::read_write),
+               access(gradient, Role::gradient, sum), access(scratch, Role::scratch, Mode::write)});
+}
+
+TaskId Program::embed_backward(int micro_batch, Slice activation_gradient, Slice gradient,
+                               bool first_micro_batch) {
+  require_tier(activation_gradient, Tier::gpu, "embed_backward activation gradient");
+  require_tier(gradient, Tier::gpu, "embed_backward gradient");
+  Task task =
+      compute_task(TaskKind::embed_backward, static_cast<int>(problem_.model.layers), micro_batch);
+  task.first_micro_batch = first_micro_batch;
+  // One row read, two rows added to, per token; and the whole accumulator cleared at the start of
+  // the sum.
+  task.bytes = 5 * activation_gradient.bytes + (first_micro_batch ? gradient.bytes : 0);
+  const Mode sum = first_micro_batch ? Mode::write : Mode::read_write;
+  return emit(task, {access(activation_gradient, Role::activation_gradient, Mode::read),
+                     access(gradient, Role::gradient, sum)});
+}
+
+TaskId Program::optimizer(int unit, std::uint64_t first_element, std::uint64_t elements,
+                          Slice gradient, Slice head_gradient, Slice optimizer_state,
+                          Slice parameters, int update, std::uint8_t pass_bytes) {
+  const Tier where = tier(optimizer_state);
+  SPILLWAY_ASSERT(where != Tier::ssd);
+  require_tier(gradient, where, "optimizer gradient");
+  require_tier(parameters, where, "optimizer parameters");
+  if (head_gradient.valid()) require_tier(head_gradient, where, "optimizer head gradient");
+  SPILLWAY_ASSERT(gradient.bytes == elements * problem_.gradient_bytes());
+  SPILLWAY_ASSERT(parameters.bytes == elements * problem_.parameter_bytes());
+  SPILLWAY_ASSERT(optimizer_state.bytes == elements * problem_.state_bytes());
+  Task task;
+  task.kind = TaskKind::optimizer;
+  task.lane = where == Tier::gpu ? Lane::gpu_compute : Lane::cpu_optimizer;
+  task.layer = unit;
+  task.update = update;
+  task.params = elements;
+  task.first_element = first_element;
+  task.pass_bytes = pass_bytes;
+  return emit(task, {access(gradient, Role::gradient, Mode::read),
+                     access(head_gradient, Role::head_gradient, Mode::read),
+                     access(optimizer_state, Role::optimizer_state, Mode::read_write),
+                     access(parameters, Role::parameters, Mode::write),
+                     access(norms_for(unit, update), Role::norms, Mode::read)});
+}
+
+void Program::gradient_complete(int unit, Slice gradient, Slice head_gradient) {
+  if (!problem_.workload.needs_norms()) return;
+  const auto units = static_cast<std::size_t>(problem_.model.layers) + 1;
+  const auto index = static_cast<std::size_t>(unit);
+  Norms& norms = norms_[static_cast<std::size_t>(step_ % 2)];
+  if (norms.step != step_) {
+    const std::uint64_t bytes = units * norm_slot_bytes;
+    norms = {step_, buffer(Tier::host, bytes, BufferKind::norms).part(0, bytes),
+             std::vector<bool>(units, false)};
+  }
+  SPILLWAY_ASSERT(!norms.known[index], "the gradient of a unit is complete once a step");
+  norms.known[index] = true;
+  const Tier where = tier(gradient);
+  SPILLWAY_ASSERT(where != Tier::ssd);
+  require_tier(gradient, where, "complete gradient");
+  SPILLWAY_ASSERT(gradient.bytes ==
+                  static_cast<std::uint64_t>(unit_elements(problem_.model, unit)) *
+                      problem_.gradient_bytes());
+  SPILLWAY_ASSERT(head_gradient.valid() == (index + 1 == units), "the embedding unit has two");
+  if (head_gradient.valid()) require_tier(head_gradient, where, "complete head gradient");
+  Task task;
+  task.kind = TaskKind::gradient_norm;
+  task.lane = where == Tier::gpu ? Lane::gpu_compute : Lane::cpu_optimizer;
+  task.layer = unit;
+  task.update = step_;
+  task.bytes = gradient.bytes + head_gradient.bytes;
+  emit(task, {access(gradient, Role::gradient, Mode::read),
+              access(head_gradient, Role::head_gradient, Mode::read),
+              access(norms.slots.part(index * norm_slot_bytes, norm_slot_bytes), Role::norms,
+                     Mode::write)});
+}
+
+// What an update has to know: the norm of its own unit's gradient, or those of all.
+Slice Program::norms_for(int unit, int update) const {
+  if (!problem_.workload.needs_norms()) return {};
+  const Norms& norms = norms_[static_cast<std::size_t>(update % 2)];
+  const auto index = static_cast<std::size_t>(unit);
+  SPILLWAY_ASSERT(norms.step == update && norms.known[index],
+                  "gradient_complete comes before the update that applies the gradient");
+  if (!updates_wait()) return norms.slots.part(index * norm_slot_bytes, norm_slot_bytes);
+  SPILLWAY_ASSERT(std::find(norms.known.begin(), norms.known.end(), false) == norms.known.end(),
+                  "where updates wait, gradient_complete of all units comes before the first");
+  return norms.slots;
+}
+
+TaskId Program::barrier(LaneSet waits_for, LaneSet holds) {
+  Task task;
+  task.kind = TaskKind::barrier;
+  task.waits_for = waits_for;
+  task.holds = holds;
+  task.lane = Lane::host_sync;
+  return emit(task, {});
+}
+
+std::string gradient_norm_shape() { return fmt::format("elements={}", gradient_norm_sample); }
+
+std::string gradient_norm_shape(Lane lane, std::uint64_t bytes) {
+  return fmt::format("{},bytes={}", to_string(lane), bytes);
+}
+
+std::string kernel_shape(const Problem& problem, const Task& task) {
+  switch (task.kind) {
+    case TaskKind::embed_forward:
+    case TaskKind::forward:
+    case TaskKind::head:
+    case TaskKind::backward:
+    case TaskKind::embed_backward:
+      break;
+    default:
+      return "";
+  }
+  const ModelSpec& model = problem.model;
+  const Workload& workload = problem.workload;
+  std::string shape =
+      fmt::format("{},C{},NH{},KV{},F{}", model.architecture == Architecture::gpt ? "gpt" : "llama",
+                  model.hidden, model.heads, model.kv_heads, model.ffn);
+  const bool is_block = task.kind == TaskKind::forward || task.kind == TaskKind::backward;
+  if (!is_block) shape += fmt::format(",V{},P{}", model.vocabulary, model.positions);
+  shape += fmt::format(",b{},T{},{}", workload.micro_batch, workload.sequence,
+                       workload.precision == Precision::fp32 ? "fp32" : "bf16");
+  const bool in_groups = is_block || task.kind == TaskKind::head;
+  if (in_groups && workload.sequences_at_once != 1)
+    shape += fmt::format(",s{}", workload.sequences_at_once);
+  const bool makes_gradients =
+      task.kind != TaskKind::embed_forward && task.kind != TaskKind::forward;
+  if (makes_gradients && problem.gradient_bytes() == 2) shape += ",g16";
+  if (task.kind == TaskKind::forward) {
+    // Everything and nothing have names of their own, so that measurements stay valid.
+    shape += task.saves == saved_none ? ",keeps-nothing" : ",saves";
+    if (task.saves != saved_none && task.saves != saved_all)
+      shape += fmt::format("{:02x}", task.saves);
+  }
+  if (task.kind == TaskKind::backward) {
+    shape += fmt::format(",saved{:02x}{}", task.available,
+                         task.recomputes_output ? ",recomputes-output" : "");
+  }
+  return shape;
+}
+
+}  // namespace spillway

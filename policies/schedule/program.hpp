@@ -1,0 +1,186 @@
+// Program: what a policy writes to. Emit tasks in program order; dependencies and memory are
+// derived.
+//
+// Sequential task flow: a task declares the bytes it reads and writes, and `finish` derives
+// read-after-write, write-after-read and write-after-write edges from them, at the granularity of
+// byte ranges in each tier's arena, so that reuse of memory is just another write. A transient
+// buffer is allocated at the task that first touches it and given back after its last. Persistent
+// buffers live throughout. Emission order is prefetch order: what is emitted earlier on its lane
+// starts earlier.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <initializer_list>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "policies/model/gpt_layout.hpp"
+#include "policies/schedule/buffer_planner.hpp"
+#include "policies/schedule/schedule.hpp"
+#include "policies/schedule/task.hpp"
+#include "policies/workload/problem.hpp"
+
+namespace spillway {
+
+// The host's side of a copy over PCIe: pinned memory, which the GPU reaches by itself, or ordinary
+// memory, which the driver copies through a pinned buffer of its own (pcie.pageable_h2d, _d2h).
+enum class HostMemory : std::uint8_t { pinned, pageable };
+
+// What is kept of the tasks that are emitted.
+enum class Recording : std::uint8_t {
+  all,
+  lifetimes  // only of buffers, for live_peaks(): faster, to try out where model states go
+};
+
+// Longer schedules, and larger buffers, are refused: InputError. A schedule of as many tasks takes
+// some 7 GB to build and simulate.
+inline constexpr TaskId most_tasks = 30'000'000;
+inline constexpr std::uint64_t most_buffer_bytes = 1'000'000'000'000'000'000;
+
+class Program {
+ public:
+  explicit Program(const Problem& problem, Recording recording = Recording::all);
+
+  const Problem& problem() const { return problem_; }
+
+  // The place of the tasks that follow.
+  void at(int step, Phase phase);
+  int step() const { return step_; }
+
+  // -- buffers -----------------------------------------------------------------------------------
+  // A new transient buffer; `bytes` is rounded up to buffer_alignment.
+  Slice buffer(Tier tier, std::uint64_t bytes, BufferKind kind, int layer = -1,
+               int micro_batch = -1);
+  // A buffer that lives through the whole schedule.
+  Slice persistent(Tier tier, std::uint64_t bytes, BufferKind kind, int layer = -1);
+  Tier tier(Slice slice) const { return buffers_[slice.buffer.id].tier; }
+  // Declares that the elements of a unit rest in `where`; every element of every unit needs a
+  // parameters home and an optimizer_state home, exactly once.
+  void home(BufferKind kind, int unit, std::uint64_t first_element, std::uint64_t elements,
+            Slice where);
+
+  // -- moving bytes ------------------------------------------------------------------------------
+  // One hop: host->gpu h2d, gpu->host d2h, ssd->host read, host->ssd write. Sizes must be equal.
+  TaskId copy(Slice from, Slice to, int layer = -1, int micro_batch = -1,
+              HostMemory memory = HostMemory::pinned);
+  // From here on, copies both ways over PCIe queue on the lane pcie.h2d, as on one CUDA stream.
+  void use_one_copy_lane() { one_copy_lane_ = true; }
+
+  // -- compute, on gpu.compute; every slice must be in the gpu tier ------------------------------
+  TaskId embed_forward(int micro_batch, Slice parameters, Slice output);
+  // Keeps the tensors of `saves` (a mask of SavedTensor) in `saved`, laid out by saved_layout; with
+  // an invalid `saved` nothing but the output.
+  TaskId forward(int layer, int micro_batch, Slice parameters, Slice input, Slice output,
+                 Slice saved = {}, std::uint8_t saves = saved_all);
+  // Final norm, logits, loss and their gradients. `hidden` holds (b, T, C) and, afterwards, its
+  // gradient.
+  TaskId head(int micro_batch, Slice parameters, Slice hidden, Slice head_gradient,
+              bool first_micro_batch);
+  // `activation_gradient` holds dL/d(output) and, afterwards, dL/d(input). `saved` holds the
+  // tensors of `available` (a mask of SavedTensor), and no others; the rest is recomputed from
+  // `input`; with `recomputes_output` the block's output too, which nothing needs but which
+  // frameworks that re-run the whole block pay for.
+  TaskId backward(int layer, int micro_batch, Slice parameters, Slice input, Slice saved,
+                  std::uint8_t available, Slice activation_gradient, Slice gradient,
+                  bool first_micro_batch, bool recomputes_output);
+  TaskId embed_backward(int micro_batch, Slice activation_gradient, Slice gradient,
+                        bool first_micro_batch);
+
+  // AdamW on elements [first_element, first_element + elements) of a unit: lane cpu.optimizer with
+  // all slices in host memory, or gpu.compute with all in the gpu tier. `gradient` (and
+  // `head_gradient`, for the embedding unit) cover just these elements. `update` is the step whose
+  // gradient is applied. `pass_bytes`: DRAM bytes per element of passes beside AdamW, for the time
+  // only.
+  TaskId optimizer(int unit, std::uint64_t first_element, std::uint64_t elements, Slice gradient,
+                   Slice head_gradient, Slice optimizer_state, Slice parameters, int update,
+                   std::uint8_t pass_bytes = 0);
+
+  // The gradient of a unit is complete: summed over all micro-batches, the embedding unit's
+  // together with its `head_gradient`. Call it once per unit and step, before the updates that
+  // apply it. Where the workload clips or skips this emits gradient_norm, on gpu.compute with
+  // slices in GPU memory, on cpu.optimizer in host memory; otherwise nothing.
+  void gradient_complete(int unit, Slice gradient, Slice head_gradient = {});
+  // Whether this has to be said of all units before the step's first optimizer is emitted (else
+  // before the unit's own): an update then waits for the norm of the whole gradient.
+  bool updates_wait() const { return problem_.workload.updates_wait(); }
+
+  // What was emitted before on the lanes `waits_for` ends before anything emitted after on the
+  // lanes `holds` starts; barriers keep their order among themselves, as on a host thread that
+  // waits.
+  TaskId barrier(LaneSet waits_for = LaneSet::all(), LaneSet holds = LaneSet::all());
+
+  // -- result ------------------------------------------------------------------------------------
+  std::size_t task_count() const { return next_task_; }
+  // Makes room for `steps` times what has been emitted so far: call it after one step.
+  void expect_steps(int steps);
+  // Most bytes live at one point of the program, by tier: what no placement can do without.
+  TierBytes live_peaks() const;
+  // Places all buffers (nothing may be emitted afterwards) and says what that takes of each tier:
+  // what the schedule will use.
+  const MemoryUse& plan_memory();
+  // Plans memory, derives dependencies. Does not throw when it does not fit: see
+  // Schedule::require_fit. `tasks_of_trials`: emitted before to settle what the policy left open.
+  Schedule finish(std::string policy, int steps, std::uint64_t tasks_of_trials = 0) &&;
+
+ private:
+  TaskId emit(Task& task, std::initializer_list<Access> accesses);
+  [[noreturn]] void fail_too_long() const;
+  [[noreturn]] void fail_too_large(Tier tier, std::uint64_t bytes, BufferKind kind) const;
+  Task compute_task(TaskKind kind, int layer, int micro_batch) const;
+  void require_tier(Slice slice, Tier tier, const char* what) const;
+  void require_saved(Slice saved, std::uint8_t mask, const char* what);
+
+  Problem problem_;
+  Recording recording_;
+  bool one_copy_lane_ = false;
+  int step_ = 0;
+  Phase phase_ = Phase::forward;
+  TaskId next_task_ = 0;
+  std::vector<Task> tasks_;
+  std::vector<Access> accesses_;
+  std::vector<BufferInfo> buffers_;
+  std::vector<HomePart> homes_;
+  std::optional<MemoryPlan> plan_;  // once memory is planned
+
+  // Of a block with these tensors saved.
+  struct MaskCosts {
+    bool known = false;
+    std::uint64_t saved = 0, forward_scratch = 0, backward_scratch = 0;
+    std::array<double, 2> recompute_flops{};  // without and with the output
+  };
+  // Of one micro-batch; the same for all tasks of a kind.
+  struct Costs {
+    double forward_flops = 0, head_flops = 0;
+    std::uint64_t head_scratch = 0;
+    std::array<MaskCosts, saved_all + 1> by_mask;
+  };
+  const MaskCosts& costs_of(std::uint8_t mask);
+  Slice norms_for(int unit, int update) const;
+  Costs costs_;
+
+  // The sums of squares of one step's gradient, by unit.
+  struct Norms {
+    int step = -1;
+    Slice slots;
+    std::vector<bool> known;
+  };
+  // By step modulo 2: an update may be delayed into the next step.
+  std::array<Norms, 2> norms_;
+};
+
+// The exact-shape key under which a compute task's time is measured and looked up, e.g.
+// "gpt,C128,NH4,F512,V256,b4,T128,fp32,saved00"; ",s4" after the precision where blocks and
+// the head work on 4 sequences at once, ",g16" where gradients are made that are 16 bits wide.
+// Empty for tasks timed by rate (copies, I/O, optimizer).
+std::string kernel_shape(const Problem& problem, const Task& task);
+
+// The norm of a gradient is timed by rate, too: that of the CPU backend is measured on so many
+// elements, under this key.
+inline constexpr std::int64_t gradient_norm_sample = 1 << 20;
+std::string gradient_norm_shape();
+// That of a device whose lanes are not alike: on the lane, of a unit's gradient of so many bytes.
+std::string gradient_norm_shape(Lane lane, std::uint64_t bytes);
+
+}  // namespace spillway

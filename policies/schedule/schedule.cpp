@@ -1,0 +1,234 @@
+#include "policies/schedule/schedule.hpp"
+
+#include <fmt/format.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <bit>
+
+#include "base/errors.hpp"
+#include "base/units.hpp"
+#include "policies/schedule/schedule_data.hpp"
+
+namespace spillway {
+
+Schedule::Schedule(std::shared_ptr<const Data> data) : data_(std::move(data)) {}
+
+const Problem& Schedule::problem() const { return data_->problem; }
+const std::string& Schedule::policy() const { return data_->policy; }
+int Schedule::steps() const { return data_->steps; }
+std::span<const Task> Schedule::tasks() const { return data_->tasks; }
+std::span<const BufferInfo> Schedule::buffers() const { return data_->buffers; }
+std::span<const HomePart> Schedule::homes() const { return data_->homes; }
+std::size_t Schedule::edge_count() const { return data_->graph->edge_count(); }
+std::span<const TaskId> Schedule::successors(TaskId task) const {
+  return data_->graph->successors(task);
+}
+Schedule::Successors Schedule::successors() const {
+  return {data_->graph->begins(), data_->graph->all_successors()};
+}
+std::span<const std::uint32_t> Schedule::predecessor_counts() const {
+  return data_->predecessor_counts;
+}
+
+std::span<const Access> Schedule::accesses(const Task& task) const {
+  return {data_->accesses.data() + task.first_access, task.access_count};
+}
+
+std::uint64_t Schedule::tasks_emitted() const { return data_->tasks_emitted; }
+std::uint64_t Schedule::build_operations() const { return data_->operations; }
+
+const TierUse& Schedule::use(Tier tier) const { return data_->use[static_cast<std::size_t>(tier)]; }
+
+bool Schedule::fits() const {
+  return std::all_of(data_->use.begin(), data_->use.end(),
+                     [](const TierUse& use) { return use.peak_bytes <= use.capacity_bytes; });
+}
+
+namespace {
+
+const char* key(Tier tier) {
+  switch (tier) {
+    case Tier::gpu:
+      return "gpu.memory";
+    case Tier::host:
+      return "host.memory";
+    case Tier::ssd:
+      return "ssd.capacity";
+  }
+  SPILLWAY_ASSERT(false);
+}
+
+// The keys of the machine that are too small, with what this schedule needs of them.
+std::string settings_that_fit(const Schedule& schedule) {
+  const Machine& machine = schedule.problem().machine;
+  std::string text;
+  for (const Tier tier : {Tier::gpu, Tier::host, Tier::ssd}) {
+    const TierUse& use = schedule.use(tier);
+    if (use.peak_bytes <= use.capacity_bytes) continue;
+    const std::uint64_t reserved = tier == Tier::host  ? machine.host.reserved
+                                   : tier == Tier::gpu ? machine.gpu.workspaces
+                                                       : 0;
+    text +=
+        fmt::format("{}{} = {}B", text.empty() ? "" : ", ", key(tier), use.peak_bytes + reserved);
+    if (tier == Tier::ssd && machine.ssd.count == 0 && machine.ssd.read == 0)
+      text += " with ssd.count, ssd.read and ssd.write of some drives";
+  }
+  return text;
+}
+
+// " (256 GB less the 56 GB of host.reserved)"
+std::string reserve(const Machine& machine, Tier tier) {
+  const auto less = [](std::uint64_t all, std::uint64_t reserved, const char* what) {
+    return fmt::format(" ({} less the {} of {})", format_bytes(static_cast<double>(all)),
+                       format_bytes(static_cast<double>(reserved)), what);
+  };
+  const Machine::Host& host = machine.host;
+  if (tier == Tier::host && host.reserved > 0)
+    return less(host.memory + host.reserved, host.reserved, "host.reserved");
+  if (tier == Tier::gpu && machine.gpu.limit > 0)
+    return less(machine.gpu.limit, machine.gpu.workspaces, "workspaces");
+  return "";
+}
+
+std::string layer_name(const Problem& problem, std::int32_t layer) {
+  if (layer < 0) return "";
+  if (layer == problem.model.layers) return " embedding";
+  return fmt::format(" layer {}", layer);
+}
+
+// "3 x parameters layer (1.2 GB each)": the largest groups of buffers live where the tier is
+// fullest.
+std::string largest_live(const Schedule& schedule, Tier tier) {
+  const auto buffers = schedule.buffers();
+  std::vector<std::int64_t> change(schedule.tasks().size() + 1, 0);
+  const auto in_tier = [&](const BufferInfo& b) {
+    return b.tier == tier && !b.persistent && b.first_use != none;
+  };
+  for (const BufferInfo& b : buffers) {
+    if (!in_tier(b)) continue;
+    change[b.first_use] += static_cast<std::int64_t>(b.bytes);
+    change[b.last_use + 1] -= static_cast<std::int64_t>(b.bytes);
+  }
+  std::int64_t live = 0, most = -1;
+  TaskId fullest = 0;
+  for (TaskId t = 0; t < schedule.tasks().size(); ++t) {
+    live += change[t];
+    if (live > most) {
+      most = live;
+      fullest = t;
+    }
+  }
+  struct Group {
+    std::uint64_t bytes = 0;
+    int count = 0;
+  };
+  std::array<Group, buffer_kind_count> groups;
+  for (const BufferInfo& b : buffers) {
+    if (b.tier != tier) continue;
+    if (!b.persistent && (b.first_use == none || b.first_use > fullest || b.last_use < fullest))
+      continue;
+    Group& group = groups[static_cast<std::size_t>(b.kind)];
+    group.bytes += b.bytes;
+    ++group.count;
+  }
+  std::vector<int> order;
+  for (int k = 0; k < buffer_kind_count; ++k) {
+    if (groups[static_cast<std::size_t>(k)].count > 0) order.push_back(k);
+  }
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
+    return groups[static_cast<std::size_t>(a)].bytes > groups[static_cast<std::size_t>(b)].bytes;
+  });
+  std::string text;
+  for (std::size_t i = 0; i < std::min<std::size_t>(3, order.size()); ++i) {
+    const Group& group = groups[static_cast<std::size_t>(order[i])];
+    text += fmt::format(
+        "{}{} {} in {} buffer{}", i ? ", " : "", format_bytes(static_cast<double>(group.bytes)),
+        to_string(static_cast<BufferKind>(order[i])), group.count, group.count == 1 ? "" : "s");
+  }
+  return text;
+}
+
+}  // namespace
+
+void Schedule::require_fit() const {
+  for (const Tier tier : {Tier::gpu, Tier::host, Tier::ssd}) {
+    const TierUse& used = use(tier);
+    if (used.peak_bytes <= used.capacity_bytes) continue;
+    throw FitError(
+        fmt::format("{} with policy {} does not fit in {} memory: it needs {} ({} bytes), {} more "
+                    "than the {} there is{}; "
+                    "largest at the peak: {}",
+                    data_->problem.model.name, data_->policy, to_string(tier),
+                    format_bytes(static_cast<double>(used.peak_bytes)), used.peak_bytes,
+                    format_bytes(static_cast<double>(used.peak_bytes - used.capacity_bytes)),
+                    format_bytes(static_cast<double>(used.capacity_bytes)),
+                    reserve(data_->problem.machine, tier), largest_live(*this, tier)),
+        settings_that_fit(*this) + " would make it fit");
+  }
+}
+
+std::uint64_t Schedule::fingerprint() const {
+  struct Deleter {
+    void operator()(XXH3_state_t* state) const { XXH3_freeState(state); }
+  };
+  const std::unique_ptr<XXH3_state_t, Deleter> hash(XXH3_createState());
+  XXH3_64bits_reset(hash.get());
+  const auto add = [&](const auto&... values) {
+    const std::array<std::uint64_t, sizeof...(values)> words = {
+        static_cast<std::uint64_t>(values)...};
+    XXH3_64bits_update(hash.get(), words.data(), sizeof(words));
+  };
+  for (TaskId id = 0; id < data_->tasks.size(); ++id) {
+    const Task& t = data_->tasks[id];
+    add(t.kind, t.lane, t.phase, t.available, t.first_micro_batch, t.saves, t.recomputes_output,
+        t.pageable, t.pass_bytes, t.waits_for.bits(), t.holds.bits(), t.step, t.layer,
+        t.micro_batch, t.update, t.bytes, std::bit_cast<std::uint64_t>(t.flops), t.params,
+        t.first_element);
+    for (const Access& a : accesses(t)) add(a.buffer, a.role, a.mode, a.offset, a.bytes);
+    for (const TaskId s : successors(id)) add(s);
+  }
+  for (const BufferInfo& b : data_->buffers)
+    add(b.kind, b.tier, b.persistent, b.bytes, b.offset, b.first_use, b.last_use);
+  for (const HomePart& h : data_->homes) {
+    add(h.kind, h.unit, h.first_element, h.elements, h.where.buffer.id, h.where.offset);
+  }
+  return XXH3_64bits_digest(hash.get());
+}
+
+std::string Schedule::describe(TaskId id) const {
+  const Task& t = data_->tasks[id];
+  std::string text = to_string(t.kind);
+  if (t.kind == TaskKind::h2d || t.kind == TaskKind::d2h || t.kind == TaskKind::read ||
+      t.kind == TaskKind::write) {
+    const Access& source = accesses(t)[0];
+    text += fmt::format(" {}", to_string(data_->buffers[source.buffer].kind));
+  }
+  text += layer_name(data_->problem, t.layer);
+  if (t.micro_batch >= 0) text += fmt::format(" micro-batch {}", t.micro_batch);
+  return text + fmt::format(" step {}", t.step);
+}
+
+std::vector<TaskId> Schedule::critical_path(std::span<const std::int64_t> weights) const {
+  std::vector<std::pair<TaskId, TaskId>> lane_edges;
+  std::array<TaskId, lane_count> last;
+  last.fill(none);
+  for (TaskId id = 0; id < data_->tasks.size(); ++id) {
+    TaskId& before = last[static_cast<std::size_t>(data_->tasks[id].lane)];
+    if (before != none) lane_edges.emplace_back(before, id);
+    before = id;
+  }
+  return data_->graph->critical_path(weights, lane_edges);
+}
+
+void Schedule::write_dot(std::ostream& out) const {
+  static constexpr std::array<const char*, lane_count> colors = {
+      "#f0e442", "#56b4e9", "#0072b2", "#009e73", "#d55e00", "#cc79a7", "#dddddd"};
+  data_->graph->write_dot(
+      out, [&](TaskId id) { return describe(id) + "\n" + to_string(data_->tasks[id].lane); },
+      [&](TaskId id) {
+        return std::string(colors[static_cast<std::size_t>(data_->tasks[id].lane)]);
+      });
+}
+
+}  // namespace spillway

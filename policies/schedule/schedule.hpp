@@ -1,0 +1,93 @@
+// A finished schedule: tasks with derived dependencies, buffers with offsets, peaks per tier.
+//
+// Immutable. Tasks are numbered in program order and every edge points forward, so task order is a
+// topological order and no schedule can deadlock. A lane runs its tasks in order, one after the
+// other, so edges between two tasks of a lane are left out, and so is an edge from a task that an
+// earlier task of the same lane has waited for, or for a later one than that.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <ostream>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "policies/schedule/task.hpp"
+#include "policies/workload/problem.hpp"
+
+namespace spillway {
+
+// Where a run of a unit's elements lies at rest (before the first and after the last task).
+struct HomePart {
+  BufferKind kind = BufferKind::parameters;  // parameters or optimizer_state
+  std::int32_t unit = 0;
+  std::uint64_t first_element = 0;
+  std::uint64_t elements = 0;
+  // parameters: elements * parameter_bytes(); optimizer_state: elements * state_bytes(), as [master
+  // | m | v]
+  Slice where;
+};
+
+struct TierUse {
+  std::uint64_t peak_bytes = 0;       // extent of the arena: highest end of any buffer
+  std::uint64_t live_peak_bytes = 0;  // most bytes live at one point of the program
+  std::uint64_t capacity_bytes = 0;
+};
+
+class Schedule {
+ public:
+  struct Data;  // built by Program::finish
+  explicit Schedule(std::shared_ptr<const Data> data);
+
+  const Problem& problem() const;
+  const std::string& policy() const;  // canonical text, e.g. "greedysnake:alpha=0.2"
+  int steps() const;
+
+  std::span<const Task> tasks() const;
+  std::span<const Access> accesses(const Task& task) const;
+  std::span<const BufferInfo> buffers() const;
+  std::span<const TaskId> successors(TaskId task) const;  // ascending
+  // The same of all tasks: those of task t are all[begins[t] .. begins[t + 1]).
+  struct Successors {
+    std::span<const std::uint32_t> begins;
+    std::span<const TaskId> all;
+  };
+  Successors successors() const;
+  std::span<const std::uint32_t> predecessor_counts() const;  // edges into each task
+  std::size_t edge_count() const;
+  std::span<const HomePart> homes() const;
+
+  const TierUse& use(Tier tier) const;
+  bool fits() const;
+  // Throws FitError: tier, shortfall, largest buffers live at the peak, a setting that would make
+  // it fit.
+  void require_fit() const;
+
+  // A 64-bit hash of everything above: equal schedules have equal fingerprints.
+  std::uint64_t fingerprint() const;
+
+  // Tasks that were emitted to build it, also in trials of what its policy left open: what emission
+  // took.
+  std::uint64_t tasks_emitted() const;
+  // Elementary steps of planning memory and deriving dependencies: what building took, but for
+  // emission, whatever the machine it ran on.
+  std::uint64_t build_operations() const;
+
+  // "forward layer 3 micro-batch 1 step 0"
+  std::string describe(TaskId task) const;
+
+  // Tasks on the longest path when task t takes weights[t] (lane order counts as an edge), in
+  // order.
+  std::vector<TaskId> critical_path(std::span<const std::int64_t> weights) const;
+
+  void write_dot(std::ostream& out) const;  // Graphviz
+  void write_explain(
+      std::ostream& out) const;  // for people: state placement, then one steady step lane by lane
+
+ private:
+  std::shared_ptr<const Data> data_;
+};
+
+}  // namespace spillway

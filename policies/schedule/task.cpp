@@ -1,0 +1,107 @@
+#include "policies/schedule/task.hpp"
+
+#include "base/errors.hpp"
+
+namespace spillway {
+
+const char* to_string(Tier tier) {
+  switch (tier) {
+    case Tier::gpu:
+      return "gpu";
+    case Tier::host:
+      return "host";
+    case Tier::ssd:
+      return "ssd";
+  }
+  SPILLWAY_ASSERT(false);
+}
+
+const char* to_string(Lane lane) {
+  switch (lane) {
+    case Lane::gpu_compute:
+      return "gpu.compute";
+    case Lane::pcie_h2d:
+      return "pcie.h2d";
+    case Lane::pcie_d2h:
+      return "pcie.d2h";
+    case Lane::ssd_read:
+      return "ssd.read";
+    case Lane::ssd_write:
+      return "ssd.write";
+    case Lane::cpu_optimizer:
+      return "cpu.optimizer";
+    case Lane::host_sync:
+      return "host.sync";
+  }
+  SPILLWAY_ASSERT(false);
+}
+
+const char* to_string(TaskKind kind) {
+  switch (kind) {
+    case TaskKind::embed_forward:
+      return "embed_forward";
+    case TaskKind::forward:
+      return "forward";
+    case TaskKind::head:
+      return "head";
+    case TaskKind::backward:
+      return "backward";
+    case TaskKind::embed_backward:
+      return "embed_backward";
+    case TaskKind::optimizer:
+      return "optimizer";
+    case TaskKind::h2d:
+      return "h2d";
+    case TaskKind::d2h:
+      return "d2h";
+    case TaskKind::read:
+      return "read";
+    case TaskKind::write:
+      return "write";
+    case TaskKind::barrier:
+      return "barrier";
+    case TaskKind::gradient_norm:
+      return "gradient_norm";
+  }
+  SPILLWAY_ASSERT(false);
+}
+
+const char* to_string(Phase phase) {
+  switch (phase) {
+    case Phase::forward:
+      return "forward";
+    case Phase::backward:
+      return "backward";
+    case Phase::optimizer:
+      return "optimizer";
+    case Phase::epilogue:
+      return "epilogue";
+  }
+  SPILLWAY_ASSERT(false);
+}
+
+const char* to_string(BufferKind kind) {
+  switch (kind) {
+    case BufferKind::parameters:
+      return "parameters";
+    case BufferKind::gradient:
+      return "gradient";
+    case BufferKind::head_gradient:
+      return "head_gradient";
+    case BufferKind::optimizer_state:
+      return "optimizer_state";
+    case BufferKind::checkpoint:
+      return "checkpoint";
+    case BufferKind::saved:
+      return "saved";
+    case BufferKind::activation_gradient:
+      return "activation_gradient";
+    case BufferKind::scratch:
+      return "scratch";
+    case BufferKind::norms:
+      return "norms";
+  }
+  SPILLWAY_ASSERT(false);
+}
+
+}  // namespace spillway

@@ -1,0 +1,95 @@
+#include "policies/workload/durability.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/errors.hpp"
+
+namespace spillway {
+
+namespace {
+
+constexpr std::uint64_t block = 4096, stripe = std::uint64_t{1} << 20;
+// In a record: the training's description; of a part its place, and of a chunk its end and sum.
+constexpr std::uint64_t record_head = 3072, record_part = 56, record_chunk = 16;
+
+std::uint64_t record_bytes(std::span<const HomePart> homes) {
+  std::uint64_t bytes = record_head;
+  for (const HomePart& home : homes) {
+    if (home.kind != BufferKind::optimizer_state) continue;
+    bytes += record_part + (home.where.bytes / stripe + 1) * record_chunk;
+  }
+  return (bytes + block - 1) / block * block;
+}
+
+// Of drives that have a size but no rates, the size is what happens to be free on them.
+bool is_described(const Machine::Ssd& ssd) { return ssd.count > 0 && ssd.write > 0; }
+
+double rated_or_assumed(const Machine& machine) {
+  const double rated = rated_bytes(machine);
+  if (rated > 0) return rated;
+  namespace assumed = commit_assumptions;
+  return assumed::rewrites * (is_described(machine.ssd) ? static_cast<double>(machine.ssd.capacity)
+                                                        : assumed::drive_bytes);
+}
+
+double assumed_step_seconds(const Problem& problem) {
+  const Machine::Gpu& gpu = problem.machine.gpu;
+  const double assumed = gpu.is_cpu ? commit_assumptions::cpu_flops : commit_assumptions::gpu_flops;
+  return 3 * problem.model.forward_flops(problem.workload.batch, problem.workload.sequence) /
+         (gpu.flops > 0 ? gpu.flops : assumed);
+}
+
+}  // namespace
+
+StoreBytes store_bytes(std::span<const Schedule* const> schedules, bool durable) {
+  SPILLWAY_ASSERT(!schedules.empty());
+  StoreBytes bytes;
+  for (const Schedule* schedule : schedules)
+    bytes.tier = std::max(bytes.tier, schedule->use(Tier::ssd).peak_bytes);
+  const Schedule& first = *schedules[0];
+  for (const HomePart& home : first.homes()) {
+    const bool on_ssd = first.buffers()[home.where.buffer.id].tier == Tier::ssd;
+    if (on_ssd) bytes.first_fill += home.where.bytes;
+    if (!durable || home.kind != BufferKind::optimizer_state) continue;
+    if (on_ssd) {
+      bytes.second_copies += home.where.bytes;
+    } else {
+      bytes.memory_copies += 2 * home.where.bytes;
+    }
+  }
+  if (durable) bytes.records = 2 * record_bytes(first.homes());
+  return bytes;
+}
+
+StoreBytes store_bytes(const Schedule& schedule, bool durable) {
+  const Schedule* const one = &schedule;
+  return store_bytes(std::span(&one, 1), durable);
+}
+
+double rated_bytes(const Machine& machine) {
+  return static_cast<double>(machine.ssd.tbw) * static_cast<double>(machine.ssd.count);
+}
+
+CommitInterval commit_interval(const StoreBytes& bytes, const Problem& problem,
+                               double step_seconds) {
+  namespace assumed = commit_assumptions;
+  if (!(step_seconds > 0)) step_seconds = assumed_step_seconds(problem);
+  CommitInterval interval;
+  interval.seconds = step_seconds;
+  if (bytes.captured() == 0) return interval;
+  const auto captured = static_cast<double>(bytes.captured());
+  const Machine::Ssd& ssd = problem.machine.ssd;
+  interval.cost_seconds = captured / (is_described(ssd) ? ssd.write : assumed::write_rate);
+  const double least_lost =
+      std::sqrt(2 * interval.cost_seconds * assumed::seconds_between_failures);
+  const double wear_rate =
+      rated_or_assumed(problem.machine) / (assumed::years_of_drive_life * seconds_per_year);
+  const double steps = std::ceil(std::max(least_lost, captured / wear_rate) / step_seconds);
+  constexpr double most = 1e15;  // steps; nobody gets there, and products of it stay whole
+  interval.steps = static_cast<std::int64_t>(std::clamp(steps, 1.0, most));
+  interval.seconds = static_cast<double>(interval.steps) * step_seconds;
+  return interval;
+}
+
+}  // namespace spillway

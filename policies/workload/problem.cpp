@@ -1,0 +1,156 @@
+#include "policies/workload/problem.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/errors.hpp"
+#include "base/units.hpp"
+
+namespace spillway {
+
+namespace {
+
+// A sequence count or length beyond this is a slip of the keyboard; products stay far below 2^63.
+constexpr std::int64_t largest_count = 100'000'000;
+
+void require_count(const char* name, std::int64_t value) {
+  if (value >= 1 && value <= largest_count) return;
+  throw InputError(fmt::format("{} = {} is outside 1 .. {}", name, value, largest_count),
+                   value < 1 ? fmt::format("give {} as a whole number of at least 1", name)
+                             : fmt::format("give {} as {} at the most", name, largest_count));
+}
+
+// The divisors of `whole` on both sides of the part of it that was asked for with `option`.
+std::string nearest_parts(const char* option, std::int64_t whole, std::int64_t part) {
+  std::int64_t below = std::min(whole, part);
+  while (whole % below != 0) --below;
+  if (part >= whole) return fmt::format("{} {}", option, below);
+  std::int64_t above = part;
+  while (whole % above != 0) ++above;
+  return fmt::format("{0} {1} or {0} {2}", option, below, above);
+}
+
+// The largest divisor of `whole` that is at most `most`, which is at least 1.
+std::int64_t largest_divisor(std::int64_t whole, std::int64_t most) {
+  std::int64_t best = 1;
+  for (std::int64_t one = 1; one * one <= whole; ++one) {
+    if (whole % one != 0) continue;
+    for (const std::int64_t divisor : {one, whole / one}) {
+      if (divisor <= most) best = std::max(best, divisor);
+    }
+  }
+  return best;
+}
+
+// Bytes of all activations of a step, were all kept at once, and of the scratch of its largest
+// task: above what any policy keeps. As doubles, which do not overflow.
+double most_activation_bytes(const Problem& problem) {
+  const ModelSpec& model = problem.model;
+  const Workload& workload = problem.workload;
+  const auto real = [](std::int64_t count) { return static_cast<double>(count); };
+  const double tokens = real(workload.batch) * real(workload.sequence);
+  const double rows = real(std::min<std::int64_t>(workload.sequence, 4096));
+  const double of_token = 16 * real(model.hidden) + 6 * real(model.ffn) + 2 * real(model.heads) + 8;
+  const double head = tokens * real(model.vocabulary) +
+                      8 * 4096 * (real(model.vocabulary) + 2 * real(model.hidden) + 2);
+  return 8 * (tokens * (real(model.layers) + 2) * of_token + tokens * rows + head);
+}
+
+// Above this sums of sizes would leave 64 bits; nothing that can be built comes near.
+void require_countable(const Problem& problem) {
+  constexpr double most_bytes = 1e18;
+  const double bytes = most_activation_bytes(problem);
+  if (bytes <= most_bytes) return;
+  const Workload& workload = problem.workload;
+  throw InputError(
+      fmt::format("{} sequences of {} tokens through {} layers of hidden size {} make up to {} of "
+                  "activations, more than the {} that sizes are held to",
+                  workload.batch, workload.sequence, problem.model.layers, problem.model.hidden,
+                  format_bytes(bytes), format_bytes(most_bytes)),
+      "a smaller batch, shorter sequences, or a smaller model");
+}
+
+void check_gradient_width(const Workload& workload) {
+  if (workload.gradient != GradientWidth::bits16) return;
+  if (workload.precision == Precision::fp32) {
+    throw InputError("16-bit gradients do not go with fp32 training",
+                     "use 32-bit gradients, or bf16 precision");
+  }
+  if (workload.micro_batches() > 1) {
+    throw InputError(
+        fmt::format("16-bit gradients do not go with {} micro-batches: their sum is kept in fp32",
+                    workload.micro_batches()),
+        fmt::format("use 32-bit gradients, or --micro-batch {}", workload.batch));
+  }
+}
+
+}  // namespace
+
+std::uint64_t Problem::gradient_bytes() const {
+  switch (workload.gradient) {
+    case GradientWidth::bits16:
+      return 2;
+    case GradientWidth::bits32:
+      return 4;
+    case GradientWidth::automatic:
+      break;
+  }
+  return workload.precision == Precision::bf16 && workload.micro_batches() == 1 ? 2 : 4;
+}
+
+double Problem::adam_share_of_fp32() const {
+  const std::uint64_t fp32 = 2 * spillway::state_bytes(MomentWidth::fp32);
+  return static_cast<double>(adam_bytes()) /
+         static_cast<double>(fp32 + gradient_bytes() + parameter_bytes());
+}
+
+void Problem::use_gpu_sequences_at_once(std::int64_t given) {
+  constexpr std::int64_t most_elements = std::int64_t{1} << 25;
+  const std::int64_t of_one = workload.sequence * model.hidden;
+  std::int64_t sequences =
+      largest_divisor(workload.micro_batch,
+                      std::clamp<std::int64_t>(most_elements / std::max<std::int64_t>(of_one, 1), 1,
+                                               workload.micro_batch));
+  if (given > 0) sequences = given;
+  workload.sequences_at_once = sequences;
+  const bool sums_up = sequences < workload.micro_batch;
+  if (sums_up && workload.gradient == GradientWidth::automatic && gradient_bytes() == 2)
+    workload.gradient = GradientWidth::bits32;
+}
+
+void Problem::validate() const {
+  model.validate();
+  require_count("batch", workload.batch);
+  require_count("micro-batch", workload.micro_batch);
+  require_count("sequence", workload.sequence);
+  if (workload.batch % workload.micro_batch != 0) {
+    throw InputError(fmt::format("micro-batch {} does not divide batch {}", workload.micro_batch,
+                                 workload.batch),
+                     "use " + nearest_parts("--micro-batch", workload.batch, workload.micro_batch));
+  }
+  require_count("sequences-at-once", workload.sequences_at_once);
+  if (workload.micro_batch % workload.sequences_at_once != 0) {
+    throw InputError(fmt::format("{} sequences at once do not divide a micro-batch of {}",
+                                 workload.sequences_at_once, workload.micro_batch),
+                     "use " + nearest_parts("--sequences-at-once", workload.micro_batch,
+                                            workload.sequences_at_once));
+  }
+  if (workload.sequence > model.positions) {
+    throw InputError(fmt::format("sequence {} is longer than the {} positions of model {}",
+                                 workload.sequence, model.positions, model.name),
+                     fmt::format("use --sequence {} or less, or --set model.positions={}",
+                                 model.positions, workload.sequence));
+  }
+  require_countable(*this);
+  check_gradient_width(workload);
+  const GradientClip& clip = workload.clip;
+  if (clip.scope != ClipScope::off && !(clip.limit > 0 && std::isfinite(clip.limit))) {
+    throw InputError(
+        fmt::format("gradient clipping {}: the limit is not a number above 0", to_string(clip)),
+        "give a limit such as global=1.0, or off");
+  }
+}
+
+}  // namespace spillway

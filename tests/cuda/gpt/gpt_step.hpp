@@ -1,0 +1,261 @@
+// A whole training step on GptCuda with everything resident: the twin of
+// tests/exec/cpu/gpt_fixture.hpp, whose problems, parameters and results it shares.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <type_traits>
+#include <vector>
+
+#include "exec/cuda/gpt/gpt_cuda.hpp"
+#include "exec/cuda/gpt/token_order.hpp"
+#include "tests/cuda/device_memory.hpp"
+#include "tests/exec/cpu/gpt_fixture.hpp"
+
+namespace spillway::cuda {
+
+// The same problem in the precision of Element.
+template <class Element>
+Problem in_precision_of(Problem problem, std::int64_t sequences_at_once) {
+  problem.workload.precision = std::is_same_v<Element, float> ? Precision::fp32 : Precision::bf16;
+  problem.workload.sequences_at_once = sequences_at_once;
+  return problem;
+}
+
+template <class Element>
+std::vector<Element> rounded(const std::vector<float>& values) {
+  std::vector<Element> result;
+  for (const float value : values) result.push_back(from_float<Element>(value));
+  return result;
+}
+
+// What rounding parameters to Element makes of them.
+template <class Element>
+Units rounded_units(Units units) {
+  for (auto& unit : units)
+    for (float& value : unit) value = to_float(from_float<Element>(value));
+  return units;
+}
+
+// A step's model and text.
+struct GptCase {
+  Problem problem;  // in fp32, for the CPU
+  Units parameters;
+  std::vector<std::int32_t> tokens, targets;
+};
+// Matrices of wider models are smaller, so that activations are of the same size for all.
+inline GptCase make_gpt_case(const Problem& problem, std::uint64_t seed = 5) {
+  GptCase test{problem, random_parameters(problem.model, seed), random_tokens(problem, seed + 1),
+               random_tokens(problem, seed + 2)};
+  const float factor = std::min(1.0f, std::sqrt(24.0f / static_cast<float>(problem.model.hidden)));
+  for (std::size_t layer = 0; layer + 1 < test.parameters.size(); ++layer) {
+    for (const TensorLayout& tensor : block_layout(problem.model)) {
+      if (!tensor.decay) continue;
+      float* const values = test.parameters[layer].data() + tensor.offset;
+      std::for_each(values, values + tensor.rows * tensor.columns, [&](float& w) { w *= factor; });
+    }
+  }
+  return test;
+}
+
+// All device memory of a step, each buffer of just the size that a schedule plans, poisoned, and
+// between guards.
+template <class Element>
+class GptStep {
+ public:
+  // `workspace`: gpt_workspace_bytes(problem), which many steps may use, one after the other.
+  GptStep(const Problem& problem, const DeviceArray<std::byte>& workspace, const Units& parameters,
+          const std::vector<std::int32_t>& tokens, const std::vector<std::int32_t>& targets,
+          const StepOptions& options = {}, GeluBackward gelu_backward = GeluBackward::kernel)
+      : problem_(problem),
+        options_(options),
+        layers_(static_cast<std::size_t>(problem.model.layers)),
+        rows_(static_cast<std::size_t>(problem.workload.micro_batch * problem.workload.sequence)),
+        forward_scratch_(forward_scratch_bytes(problem, options.available)),
+        head_scratch_(head_scratch_bytes(problem)),
+        backward_scratch_(backward_scratch_bytes(problem, options.available)),
+        activation_gradient_(activation()),
+        token_losses_(tokens.size()),
+        losses_(static_cast<std::size_t>(problem.workload.batch)),
+        carved_(GptWorkspace::carve(problem, workspace.data())),
+        gpt_(problem, carved_, stream_, AttentionKernels::mma_sync, gelu_backward) {
+    for (std::size_t unit = 0; unit <= layers_; ++unit) {
+      given_.push_back(rounded<Element>(parameters[unit]));
+      parameters_.emplace_back(given_.back());
+      gradients_.emplace_back(given_.back().size() * problem.gradient_bytes());
+    }
+    head_gradient_ = std::make_unique<Bytes>(gradients_.back().size());
+    for (std::size_t layer = 0; layer <= layers_; ++layer) x_.emplace_back(activation());
+    for (std::size_t layer = 0; layer < layers_; ++layer)
+      saved_.emplace_back(saved_bytes(problem, options.available));
+    for (std::size_t first = 0; first < tokens.size(); first += rows_)
+      texts_.emplace_back(tokens.data() + first, targets.data() + first, rows_);
+  }
+
+  // Enqueues one step and returns.
+  void enqueue() {
+    const std::int64_t micro_batches = problem_.workload.micro_batches();
+    for (std::int64_t m = 0; m < micro_batches; ++m) enqueue_micro_batch(m);
+  }
+  // From now on, logits are kept of every chunk of the head.
+  void keep_logits() {
+    logits_ = std::make_unique<DeviceArray<Element>>(
+        token_losses_.size() * static_cast<std::size_t>(gpt_.logits_stride()));
+  }
+  // Those of the latest step, (B T, V); what follows them in their rows is left out.
+  std::vector<float> logits() const {
+    const std::vector<Element> all = logits_->download();
+    const auto stride = static_cast<std::size_t>(gpt_.logits_stride());
+    const auto v = static_cast<std::size_t>(problem_.model.vocabulary);
+    std::vector<float> values;
+    for (std::size_t i = 0; i < all.size(); ++i)
+      if (i % stride < v) values.push_back(to_float(all[i]));
+    return values;
+  }
+  TestStream& stream() { return stream_; }
+  const GptCuda<Element>& gpt() const { return gpt_; }
+
+  // Waits; losses and gradients of what was enqueued last. Fails the test where memory beyond a
+  // buffer, or a parameter, was written.
+  ModelStepResult result() {
+    stream_.wait();
+    ModelStepResult result;
+    for (const double loss : losses_.wait()) result.loss += loss;
+    result.loss /= static_cast<double>(problem_.workload.tokens_per_step());
+    result.token_losses = token_losses_.download();
+    for (const Bytes& gradient : gradients_) result.gradients.push_back(floats(gradient));
+    result.head_gradient = floats(*head_gradient_);
+    for (const Bytes* scratch : {&forward_scratch_, &head_scratch_, &backward_scratch_})
+      scratch->download();
+    for (const auto& x : x_) x.download();
+    for (const auto& saved : saved_) saved.download();
+    activation_gradient_.download();
+    for (std::size_t unit = 0; unit <= layers_; ++unit)
+      result.memory_respected &= same_bits(parameters_at(unit).download(), given_[unit]);
+    return result;
+  }
+
+ private:
+  using Bytes = DeviceArray<std::byte>;
+  struct DeviceText {
+    DeviceText(const std::int32_t* host_tokens, const std::int32_t* host_targets, std::size_t rows)
+        : tokens(std::vector(host_tokens, host_tokens + rows)),
+          targets(std::vector(host_targets, host_targets + rows)),
+          sorted(rows),
+          begins(rows + 1),
+          runs(1) {
+      std::vector<std::int32_t> order(rows), starts(rows + 1), count(1);
+      order_tokens(host_tokens, static_cast<std::int64_t>(rows), order.data(), starts.data(),
+                   count.data());
+      sorted.upload(order);
+      begins.upload(starts);
+      runs.upload(count);
+    }
+    Text text() const {
+      return {tokens.data(), targets.data(), {sorted.data(), begins.data(), runs.data()}};
+    }
+    DeviceArray<std::int32_t> tokens, targets, sorted, begins, runs;
+  };
+
+  std::size_t activation() const { return rows_ * static_cast<std::size_t>(problem_.model.hidden); }
+  template <class Array>
+  static Array& at(std::list<Array>& list, std::size_t i) {
+    return *std::next(list.begin(), static_cast<std::ptrdiff_t>(i));
+  }
+  DeviceArray<Element>& parameters_at(std::size_t unit) { return at(parameters_, unit); }
+
+  void enqueue_micro_batch(std::int64_t m) {
+    const bool first = m == 0;
+    const Text text = at(texts_, static_cast<std::size_t>(m)).text();
+    const std::uint8_t mask = options_.available;
+    const auto saved = [&](std::size_t layer) {
+      return mask != saved_none ? at(saved_, layer).data() : nullptr;
+    };
+    const auto x = [&](std::size_t layer) { return at(x_, layer).data(); };
+    const Element* const embedding = parameters_at(layers_).data();
+    gpt_.embed_forward(embedding, text, x(0));
+    for (std::size_t layer = 0; layer < layers_; ++layer) {
+      gpt_.block_forward(parameters_at(layer).data(), x(layer), x(layer + 1), saved(layer), mask,
+                         forward_scratch_.data());
+    }
+    if (logits_ != nullptr) enqueue_logits(m);
+    Element* const dx = activation_gradient_.data();
+    copy(dx, x(layers_), activation() * sizeof(Element));
+    gpt_.head(embedding, text, dx, head_gradient_->data(), first,
+              losses_.data() + m * problem_.workload.micro_batch, head_scratch_.data());
+    copy(token_losses_.data() + static_cast<std::size_t>(m) * rows_, carved_.token_losses,
+         rows_ * sizeof(double));
+    for (std::size_t layer = layers_; layer-- > 0;) {
+      gpt_.block_backward(parameters_at(layer).data(), x(layer), saved(layer), mask,
+                          options_.recomputes_output, dx, at(gradients_, layer).data(), first,
+                          backward_scratch_.data());
+    }
+    gpt_.embed_backward(text, dx, at(gradients_, layers_).data(), first);
+  }
+  // Of the chunks that the head cuts a micro-batch into, the last one smaller.
+  void enqueue_logits(std::int64_t m) {
+    const auto all = static_cast<std::int64_t>(rows_);
+    const std::int64_t stride = gpt_.logits_stride();
+    for (std::int64_t first = 0; first < all; first += gpt_.head_rows()) {
+      const std::int64_t rows = std::min(gpt_.head_rows(), all - first);
+      const Element* const logits = gpt_.logits(
+          parameters_at(layers_).data(), at(x_, layers_).data() + first * problem_.model.hidden,
+          rows, head_scratch_.data());
+      copy(logits_->data() + (m * all + first) * stride, logits,
+           static_cast<std::size_t>(rows * stride) * sizeof(Element));
+    }
+  }
+  void copy(void* to, const void* from, std::size_t bytes) {
+    SPILLWAY_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream_));
+  }
+  std::vector<float> floats(const Bytes& gradient) const {
+    const std::vector<std::byte> bytes = gradient.download();
+    std::vector<float> values;
+    for (std::size_t i = 0; i < bytes.size(); i += problem_.gradient_bytes()) {
+      float value = 0;
+      if (problem_.gradient_bytes() == sizeof(bf16)) {
+        bf16 narrow{};
+        std::memcpy(&narrow, bytes.data() + i, sizeof narrow);
+        value = to_float(narrow);
+      } else {
+        std::memcpy(&value, bytes.data() + i, sizeof value);
+      }
+      values.push_back(value);
+    }
+    return values;
+  }
+
+  Problem problem_;
+  StepOptions options_;
+  std::size_t layers_, rows_;  // rows of a micro-batch
+  TestStream stream_;
+  Bytes forward_scratch_, head_scratch_, backward_scratch_;
+  DeviceArray<Element> activation_gradient_;
+  DeviceArray<double> token_losses_;
+  PinnedArray<double> losses_;
+  std::vector<std::vector<Element>> given_;  // the parameters, rounded
+  std::list<DeviceArray<Element>> parameters_, x_;
+  std::list<Bytes> gradients_, saved_;
+  std::unique_ptr<Bytes> head_gradient_;
+  std::unique_ptr<DeviceArray<Element>> logits_;  // (B T, stride), where they are kept
+  std::list<DeviceText> texts_;
+  GptWorkspace carved_;
+  GptCuda<Element> gpt_;
+};
+
+template <class Element>
+ModelStepResult run_cuda_step(const Problem& problem, const Units& parameters,
+                              const std::vector<std::int32_t>& tokens,
+                              const std::vector<std::int32_t>& targets,
+                              const StepOptions& options = {}) {
+  const DeviceArray<std::byte> workspace(gpt_workspace_bytes(problem));
+  GptStep<Element> step(problem, workspace, parameters, tokens, targets, options);
+  step.enqueue();
+  const ModelStepResult result = step.result();
+  workspace.download();
+  return result;
+}
+
+}  // namespace spillway::cuda

@@ -1,0 +1,93 @@
+#include "experiments/calibrate/calibrate.hpp"
+
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <filesystem>
+
+#include "base/errors.hpp"
+#include "exec/store/ssd_store.hpp"
+#include "policies/common/policy.hpp"
+#include "sim/simulate.hpp"
+#include "tests/temporary_folder.hpp"
+
+namespace spillway {
+namespace {
+
+namespace fs = std::filesystem;
+
+TEST_CASE(
+    "a calibrated machine has every figure with its samples, and prices every policy without "
+    "guessing") {
+  const test::TemporaryFolder folder;
+  CalibrationOptions options;
+  options.model = load_model("gpt-tiny", {"hidden=32", "layers=2"});
+  options.sequence = 32;
+  options.micro_batches = {1, 2, 4};
+  options.ssd = {folder.path()};
+  options.most_seconds_per_figure = 0.2;
+  int last = -1, all = 0;
+  const Machine machine = calibrate(options, [&](const std::string& what, int done, int planned) {
+    CHECK_FALSE(what.empty());
+    CHECK(done == last + 1);  // progress moves one by one, and the total does not change under way
+    if (last >= 0) CHECK(planned == all);
+    last = done;
+    all = planned;
+  });
+  CHECK(last + 1 == all);
+  CHECK(fs::is_empty(folder.path()));  // test files are gone
+
+  for (const double rate : {machine.gpu.flops, machine.pcie.h2d, machine.pcie.d2h,
+                            machine.host.bandwidth, machine.host.adam_params_per_second,
+                            machine.ssd.read, machine.ssd.write, machine.ssd.total}) {
+    CHECK(rate > 0);
+  }
+  CHECK(machine.gpu.is_cpu);
+  for (const KernelTime& time : machine.kernels) {
+    INFO(time.kind << " " << time.shape);
+    CHECK(time.samples_ns.size() >= 10);
+    CHECK(time.median_ns > 0);
+  }
+  // The table of queue depths ends with the executor's own depth and the full bandwidth.
+  REQUIRE(machine.ssd.by_queue_depth.size() >= 3);
+  CHECK(machine.ssd.by_queue_depth.begin()->first == 1);
+  CHECK(machine.ssd.by_queue_depth.rbegin()->first == SsdStoreOptions{}.queue_depth);
+  CHECK(machine.ssd.by_queue_depth.rbegin()->second.read == 1);
+  CHECK(machine.ssd.queue_depth == SsdStoreOptions{}.queue_depth);
+  CHECK(machine.ssd.at_queue_depth().write == machine.ssd.write);
+  for (const auto& [depth, row] : machine.ssd.by_queue_depth) {
+    INFO("depth " << depth);
+    CHECK((row.read > 0 && row.read <= 1 && row.write > 0 && row.write <= 1));
+  }
+  // The file holds all of it.
+  CHECK(machine_to_toml(parse_machine(machine_to_toml(machine), "round trip")) ==
+        machine_to_toml(machine));
+
+  Problem problem;
+  problem.model = options.model;
+  problem.machine = machine;
+  for (const std::int64_t micro_batch : options.micro_batches) {
+    problem.workload = {4, micro_batch, 32, Precision::fp32, GradientWidth::automatic};
+    for (const char* policy :
+         {"resident", "resident:recompute=needed", "zero-offload", "zero-infinity", "fuyou",
+          "greedysnake", "fuyou:swap=auto", "fuyou:swap=0.4", "fuyou:recompute=needed"}) {
+      INFO(policy << " " << micro_batch);
+      CHECK_FALSE(simulate(build_schedule(problem, policy, 4)).extrapolated);
+    }
+  }
+}
+
+TEST_CASE("what cannot be measured is an error that says what") {
+  CalibrationOptions options;
+  options.model = load_model("gpt-tiny", {"hidden=32", "layers=1"});
+  options.sequence = 16;
+  options.micro_batches = {1};
+  options.most_seconds_per_figure = 0;
+  options.ssd = {"/nonexistent/folder"};
+  CHECK_THROWS_AS(calibrate(options, [](const std::string&, int, int) {}), InputError);
+  options.model = load_model("llama-7b");
+  CHECK_THROWS_AS(calibrate(options, [](const std::string&, int, int) {}), InputError);
+}
+
+}  // namespace
+}  // namespace spillway

@@ -1,0 +1,58 @@
+// Which kernels are timed, and what memory that takes: known without a device.
+#include "experiments/calibrate/kernel_bench.hpp"
+
+#include <catch2/catch.hpp>
+
+#include "policies/schedule/program.hpp"
+
+namespace spillway {
+namespace {
+
+Problem problem_with(GradientWidth gradient, std::int64_t micro_batch = 2) {
+  Problem problem;
+  problem.model = load_model("gpt-tiny");
+  problem.workload.batch = problem.workload.micro_batch = micro_batch;
+  problem.workload.sequence = 16;
+  problem.workload.precision = Precision::bf16;
+  problem.workload.gradient = gradient;
+  return problem;
+}
+
+TEST_CASE("Kernels of 16-bit gradients are timed as those of the only micro-batch: overwriting") {
+  std::set<std::string> known;
+  const auto makes_gradients = [](const Task& task) {
+    return task.kind == TaskKind::head || task.kind == TaskKind::backward ||
+           task.kind == TaskKind::embed_backward;
+  };
+  // Of several micro-batches, all but one add to a sum.
+  const auto wide = stream_kernel_tasks(problem_with(GradientWidth::bits32), known);
+  CHECK_FALSE(wide.empty());
+  for (const Task& task : wide) CHECK_FALSE(task.first_micro_batch);
+  const auto narrow = stream_kernel_tasks(problem_with(GradientWidth::bits16), known);
+  CHECK_FALSE(narrow.empty());
+  for (const Task& task : narrow) {
+    INFO(to_string(task.kind));
+    CHECK(makes_gradients(task));  // the others are known from before
+    CHECK(task.first_micro_batch);
+  }
+  known.clear();
+  for (const Task& task : stream_kernel_tasks(problem_with(GradientWidth::bits16), known)) {
+    INFO(to_string(task.kind));
+    CHECK(task.first_micro_batch == makes_gradients(task));
+  }
+}
+
+TEST_CASE("Memory to time kernels in: two blocks with all they keep, and more") {
+  const Problem problem = problem_with(GradientWidth::bits32);
+  const StreamKernelMemory memory = stream_kernel_memory(problem);
+  const auto block = static_cast<std::uint64_t>(unit_elements(problem.model, 0));
+  CHECK(memory.gpu > 2 * (block * (2 + 4) + saved_bytes(problem, saved_all)));
+  CHECK(memory.host >= 2 * checkpoint_bytes(problem));
+  // Activations go with the micro-batch, parameters do not.
+  const StreamKernelMemory larger = stream_kernel_memory(problem_with(GradientWidth::bits32, 64));
+  CHECK(larger.gpu > memory.gpu);
+  CHECK(larger.gpu < 32 * memory.gpu);
+}
+
+}  // namespace
+}  // namespace spillway

@@ -1,0 +1,87 @@
+#include "experiments/plan/evaluate.hpp"
+
+#include <catch2/catch.hpp>
+
+#include "base/errors.hpp"
+
+namespace spillway {
+namespace {
+
+Problem gpt13b(std::int64_t batch) {
+  Problem problem;
+  problem.model = load_model("gpt-13b");
+  problem.machine = load_machine("rtx4090-12ssd");
+  problem.workload = {batch, batch, 1024, Precision::bf16, GradientWidth::automatic};
+  return problem;
+}
+
+TEST_CASE("the best micro-batch is the one that a look at every divisor finds") {
+  Problem problem = gpt13b(12);
+  for (const char* policy : {"zero-infinity", "fuyou", "greedysnake"}) {
+    double most = 0;
+    for (const std::int64_t micro_batch : {1, 2, 3, 4, 6, 12}) {
+      problem.workload.micro_batch = micro_batch;
+      const Evaluation one = evaluate(problem, policy);
+      if (one.result) most = std::max(most, one.result->tokens_per_second);
+    }
+    const Evaluation best = evaluate_best_micro_batch(problem, policy);
+    INFO(policy);
+    REQUIRE(best.result);
+    CHECK(best.result->tokens_per_second == most);
+  }
+}
+
+TEST_CASE("a batch with a large prime factor still finds the micro-batch that fits") {
+  // 521 is prime: its only parts are 1 and 521, and 521 sequences at once do not fit.
+  Problem problem = gpt13b(521);
+  REQUIRE_FALSE(evaluate(problem, "zero-offload").result);
+  const Evaluation best = evaluate_best_micro_batch(problem, "zero-offload", 2);
+  REQUIRE(best.result);
+  CHECK(best.schedule.problem().workload.micro_batch == 1);
+}
+
+TEST_CASE("a search ends near its number of tasks, with what it has by then, always the same") {
+  const Problem problem = gpt13b(256);
+  for (const char* policy : {"zero-infinity", "fuyou", "greedysnake"}) {
+    INFO(policy);
+    constexpr std::uint64_t most = 200'000;
+    const Evaluation all = evaluate_best_micro_batch(problem, policy, 3);
+    const Evaluation some = evaluate_best_micro_batch(problem, policy, 3, evaluate, most);
+    CHECK(all.tasks > 2 * most);
+    CHECK(some.tasks < 2 * most);
+    REQUIRE(all.result);
+    REQUIRE(some.result);
+    CHECK(some.result->tokens_per_second <= all.result->tokens_per_second);
+    const Evaluation again = evaluate_best_micro_batch(problem, policy, 3, evaluate, most);
+    CHECK(again.schedule.fingerprint() == some.schedule.fingerprint());
+  }
+}
+
+TEST_CASE("micro-batches that the gradient's width does not go with are left out") {
+  // 16-bit gradients cannot be summed: one micro-batch only.
+  Problem problem = gpt13b(8);
+  problem.workload.gradient = GradientWidth::bits16;
+  const Evaluation best = evaluate_best_micro_batch(problem, "greedysnake");
+  REQUIRE(best.result);
+  CHECK(best.schedule.problem().workload.micro_batch == 8);
+}
+
+TEST_CASE("machine files measured on a GPU are evaluated as GPUs train") {
+  Problem problem;
+  problem.model = load_model("gpt-tiny");
+  problem.machine = load_machine("h200");
+  problem.workload = {12, 12, 64, Precision::bf16, GradientWidth::automatic};
+  const auto at_once = [&] {
+    return evaluation_on(problem.machine)(problem, "resident", 2)
+        .schedule.problem()
+        .workload.sequences_at_once;
+  };
+  CHECK(at_once() == 1);  // from a datasheet: as the papers' frameworks are modelled
+  problem.machine.kernels.push_back({"forward", "some shape", 1, 1, 0, {1}});
+  CHECK(at_once() == 12);
+  problem.machine.gpu.is_cpu = true;
+  CHECK(at_once() == 1);
+}
+
+}  // namespace
+}  // namespace spillway

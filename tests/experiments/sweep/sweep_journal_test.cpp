@@ -1,0 +1,107 @@
+// Journals: nothing that was written is lost, nothing torn is believed.
+#include "experiments/sweep/sweep_journal.hpp"
+
+#include <catch2/catch.hpp>
+
+#include <fstream>
+
+#include "tests/policies/input_error.hpp"
+#include "tests/temporary_folder.hpp"
+
+namespace spillway {
+namespace {
+
+namespace fs = std::filesystem;
+
+fs::path journal_in(const test::TemporaryFolder& folder) {
+  return folder / "parts" / "all.journal";
+}
+
+const std::string one(32, '1'), two(32, '2'), three(32, '3');
+
+void add(const fs::path& path, const std::string& text) {
+  std::ofstream(path, std::ios::binary | std::ios::app) << text;
+}
+
+TEST_CASE("what is appended is read back, from all journals of a folder") {
+  const test::TemporaryFolder folder;
+  CHECK(read_journals(folder.path()).empty());
+  {
+    SweepJournal all(folder.path(), "all"), shard(folder.path(), "shard-1-of-2");
+    all.append(one, R"({"a":1})");
+    shard.append(two, R"({"a":2})");
+  }
+  std::size_t damaged = 99;
+  CHECK(read_journals(folder.path(), &damaged) ==
+        SweepResults{{one, R"({"a":1})"}, {two, R"({"a":2})"}});
+  CHECK(damaged == 0);
+}
+
+TEST_CASE("cut off anywhere, a journal gives its whole lines, and goes on after them") {
+  const test::TemporaryFolder folder;
+  {
+    SweepJournal journal(folder.path(), "all");
+    journal.append(one, R"({"a":1})");
+    journal.append(two, R"({"a":2})");
+  }
+  const auto whole = fs::file_size(journal_in(folder));
+  const auto line = whole / 2;
+  for (auto length = line; length < whole; ++length) {
+    fs::resize_file(journal_in(folder), length);
+    INFO("cut at " << length << " of " << whole);
+    std::size_t damaged = 99;
+    CHECK(read_journals(folder.path(), &damaged) == SweepResults{{one, R"({"a":1})"}});
+    CHECK(damaged == (length > line ? 1 : 0));
+    SweepJournal journal(folder.path(), "all");
+    CHECK(fs::file_size(journal_in(folder)) == line);
+    journal.append(two, R"({"a":2})");
+    CHECK(read_journals(folder.path(), &damaged).size() == 2);
+    CHECK(damaged == 0);
+  }
+}
+
+TEST_CASE("a line with a byte changed is dropped, the others stay") {
+  const test::TemporaryFolder folder;
+  {
+    SweepJournal journal(folder.path(), "all");
+    for (const std::string& identity : {one, two, three}) journal.append(identity, R"({"a":7})");
+  }
+  const auto line = static_cast<std::streamoff>(fs::file_size(journal_in(folder)) / 3);
+  for (std::streamoff at = line; at < 2 * line - 1; ++at) {
+    std::fstream file(journal_in(folder), std::ios::in | std::ios::out | std::ios::binary);
+    file.seekg(at);
+    const char before = static_cast<char>(file.get());
+    file.seekp(at);
+    file.put(static_cast<char>(before ^ 1));
+    file.close();
+    std::size_t damaged = 0;
+    const SweepResults results = read_journals(folder.path(), &damaged);
+    INFO("byte " << at);
+    CHECK(results.count(one) == 1);
+    CHECK(results.count(two) == 0);
+    CHECK(results.count(three) == 1);
+    CHECK(damaged >= 1);
+    std::fstream back(journal_in(folder), std::ios::in | std::ios::out | std::ios::binary);
+    back.seekp(at);
+    back.put(before);
+  }
+}
+
+TEST_CASE("lines that are none of ours are dropped") {
+  const test::TemporaryFolder folder;
+  { SweepJournal(folder.path(), "all").append(one, "{}"); }
+  add(journal_in(folder), "\nnonsense\n" + std::string(200, 'x') + "\n");
+  std::size_t damaged = 0;
+  CHECK(read_journals(folder.path(), &damaged).size() == 1);
+  CHECK(damaged == 3);
+}
+
+TEST_CASE("two writers of one journal are refused") {
+  const test::TemporaryFolder folder;
+  const SweepJournal first(folder.path(), "all");
+  check_error([&] { SweepJournal(folder.path(), "all"); },
+              journal_in(folder).string() + ": another sweep is writing here", "--shard");
+}
+
+}  // namespace
+}  // namespace spillway

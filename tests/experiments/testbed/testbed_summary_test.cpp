@@ -1,0 +1,150 @@
+// What the testbed's rows say: medians, percentiles, Kendall's tau, the report.
+#include "experiments/testbed/testbed_summary.hpp"
+
+#include <catch2/catch.hpp>
+#include <nlohmann/json.hpp>
+
+#include "experiments/testbed/testbed_report.hpp"
+
+namespace spillway {
+namespace {
+
+TestbedRow row(const std::string& regime, const std::string& policy, std::int64_t batch,
+               double predicted, double measured, double scatter = 0) {
+  TestbedRow r;
+  r.regime = regime;
+  r.policy = policy;
+  r.throttled = regime != "unthrottled";
+  r.batch = batch;
+  r.micro_batch = 2;
+  r.predicted_seconds = predicted;
+  r.measured_seconds = measured;
+  r.scatter = scatter;
+  r.steps = 5;
+  r.runs = 1;
+  r.kinds = {{"forward", predicted / 2, measured / 4}, {"h2d", 0.01, 0.01}};
+  return r;
+}
+
+KendallTau tau_of(const std::vector<RankedTime>& times) {
+  KendallTau tau;
+  count_pairs(times, tau);
+  return tau;
+}
+
+}  // namespace
+
+TEST_CASE("The 95th percentile is the ceil(0.95 n)-th smallest, and the bias keeps the sign") {
+  std::vector<double> errors;
+  for (int i = 1; i <= 40; ++i) errors.push_back(-i / 100.0);
+  const ErrorSummary s = summarize(errors);
+  CHECK(s.count == 40);
+  CHECK(s.median == Approx(0.205));
+  CHECK(s.bias == Approx(-0.205));
+  CHECK(s.p95 == Approx(0.38));  // ceil(38) = 38
+  CHECK(s.largest == Approx(0.40));
+  CHECK(summarize(std::vector<double>{0.5}).p95 == 0.5);
+  CHECK(summarize(std::vector<double>{}).count == 0);
+}
+
+TEST_CASE(
+    "Kendall's tau is 1 for the same order, -1 for the reverse, and (C - D) / pairs between") {
+  CHECK(tau_of({{1, 10, 0}, {2, 20, 0}, {3, 30, 0}}).tau() == 1);
+  CHECK(tau_of({{3, 10, 0}, {2, 20, 0}, {1, 30, 0}}).tau() == -1);
+  // 1 2 3 4 against 1 3 2 4: one of six pairs is the wrong way round.
+  const KendallTau one_wrong = tau_of({{1, 1, 0}, {2, 3, 0}, {3, 2, 0}, {4, 4, 0}});
+  CHECK(one_wrong.concordant == 5);
+  CHECK(one_wrong.discordant == 1);
+  CHECK(one_wrong.tau() == Approx(4.0 / 6));
+}
+
+TEST_CASE("Pairs measured alike are left out, pairs only predicted alike count against it") {
+  // 100 and 100.5 differ by less than 1 % of the longer: whatever is predicted of them.
+  const KendallTau tied = tau_of({{2, 100, 0.01}, {1, 100.5, 0.01}, {3, 200, 0.01}});
+  CHECK(tied.tied == 1);
+  CHECK(tied.pairs() == 2);
+  CHECK(tied.tau() == 1);
+  const KendallTau equal = tau_of({{1, 100, 0.01}, {1, 150, 0.01}, {2, 200, 0.01}});
+  CHECK(equal.predicted_equal == 1);
+  CHECK(equal.tau() == Approx(2.0 / 3));
+  CHECK(tau_of({{1, 1, 0}}).tau() == 1);  // no pair: nothing is out of order
+}
+
+TEST_CASE("Policies are ranked at the same batch only, and runs that scatter are told apart less") {
+  // Across batches the order is reversed; within each it is right.
+  std::vector<TestbedRow> rows = {row("mixed", "a", 2, 1.0, 5.0), row("mixed", "b", 2, 1.1, 5.5),
+                                  row("mixed", "a", 4, 2.0, 2.0), row("mixed", "b", 4, 2.2, 2.2)};
+  TestbedSummary s = summarize(rows);
+  REQUIRE(s.regimes.size() == 1);
+  CHECK(s.regimes[0].order.concordant == 2);
+  CHECK(s.regimes[0].order.tau() == 1);
+  // 5 % apart, with steps that scatter by 6 %, in the wrong order: tied, but not without ties.
+  rows = {row("mixed", "a", 2, 1.1, 1.00, 0.06), row("mixed", "b", 2, 1.0, 1.05)};
+  s = summarize(rows);
+  CHECK(s.regimes[0].order.tied == 1);
+  CHECK(s.regimes[0].order.tau() == 1);
+  CHECK(s.regimes[0].strict.tau() == -1);
+}
+
+TEST_CASE("The targets hold or are missed, each by itself") {
+  const std::vector<TestbedRow> good = {row("mixed", "a", 2, 1.00, 1.01),
+                                        row("mixed", "b", 2, 2.00, 1.99),
+                                        row("unthrottled", "a", 2, 1.06, 1.00)};
+  CHECK(summarize(good).held());
+  auto rows = good;
+  rows[0].predicted_seconds = 1.10;  // 95th percentile: 8.9 %
+  CHECK_FALSE(summarize(rows).held());
+  rows = good;
+  std::swap(rows[0].predicted_seconds, rows[1].predicted_seconds);  // the order
+  CHECK_FALSE(summarize(rows).held());
+  rows = good;
+  rows[2].predicted_seconds = 1.09;  // unthrottled, over 8 %
+  CHECK_FALSE(summarize(rows).held());
+}
+
+TEST_CASE("Kinds are summed over throttled configurations, most time first") {
+  const TestbedSummary s = summarize(
+      {row("mixed", "a", 2, 1, 1), row("mixed", "b", 2, 2, 2), row("unthrottled", "a", 2, 8, 8)});
+  REQUIRE(s.kinds.size() == 2);
+  CHECK(s.kinds[0].kind == "forward");
+  CHECK(s.kinds[0].errors.count == 2);
+  CHECK(s.kinds[0].errors.bias == Approx(1));  // half the step predicted, a quarter measured
+  CHECK(s.kinds[0].measured_seconds == Approx(0.75));
+}
+
+TEST_CASE("A row survives JSON, and a table has a line for each and a column for every kind") {
+  std::vector<TestbedRow> rows = {row("mixed", "fuyou:swap=auto", 2, 1.0 / 3, 0.34, 0.02),
+                                  row("mixed", "zero-infinity:pipeline_read=on,x=1", 4, 1, 1)};
+  rows[1].kinds.push_back({"read", 0.25, 0.5});
+  for (const TestbedRow& r : rows)
+    CHECK(to_json(row_from_json(to_json(r))).dump() == to_json(r).dump());
+  const std::string csv = to_csv(rows);
+  CHECK_THAT(csv, Catch::StartsWith("regime,policy,throttled,batch,") &&
+                      Catch::Contains("kinds.read.measured") &&
+                      Catch::Contains("\"zero-infinity:pipeline_read=on,x=1\""));
+  CHECK(std::count(csv.begin(), csv.end(), '\n') == 3);
+}
+
+TEST_CASE("The report shows targets, every regime, kind and configuration, and how it was made") {
+  TestbedRegime regime;
+  regime.name = "mixed";
+  regime.description = "all alike";
+  regime.throttle = "h2d=1GB/s";
+  regime.rates = parse_throttle(regime.throttle);
+  TestbedCircumstances c;
+  c.command = "spillway testbed --quick";
+  c.processor = "8 cores of a test";
+  c.machine = load_machine("testbed");
+  const std::string text = testbed_markdown(
+      {regime}, {row("mixed", "a", 2, 1.00, 1.01), row("mixed", "b", 2, 2.30, 2.00)}, c);
+  using Catch::Contains;
+  CHECK_THAT(text, Contains("spillway testbed --quick") && Contains("8 cores of a test"));
+  CHECK_THAT(text,
+             Contains("over 2 throttled configurations: at most 3.00 % | 8.00 % | **missed**"));
+  CHECK_THAT(text, Contains("| 1.000 in the worst | held |"));
+  CHECK_THAT(text, Contains("`h2d=1GB/s`"));
+  CHECK_THAT(text, Contains("| b | 2 | 2300.0 | 2000.0 | +15.00 % |"));
+  CHECK_THAT(text, !Contains("unthrottled,"));  // there were none
+}
+
+}  // namespace spillway

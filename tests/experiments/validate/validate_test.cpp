@@ -1,0 +1,81 @@
+#include "experiments/validate/validate.hpp"
+
+#include <catch2/catch.hpp>
+
+#include "base/errors.hpp"
+#include "policies/common/policy.hpp"
+#include "policies/common/run_record.hpp"
+#include "sim/to_trace.hpp"
+
+namespace spillway {
+namespace {
+
+Schedule tiny_schedule(const std::string& policy) {
+  Problem problem;
+  problem.model = load_model("gpt-tiny");
+  problem.machine = load_machine("testbed");
+  problem.workload = {8, 2, 64, Precision::fp32, GradientWidth::automatic};
+  return build_schedule(problem, policy, 5);
+}
+
+// A trace as if the machine had done exactly what the simulator says.
+Trace simulated_trace(const Schedule& schedule) {
+  Trace trace = to_trace(schedule, simulate(schedule));
+  trace.metadata = make_trace(schedule, "executor").metadata;
+  return trace;
+}
+
+TEST_CASE("a trace that is the prediction itself has no error at all") {
+  for (const PolicyInfo& policy : builtin_policies()) {
+    const Schedule schedule = tiny_schedule(policy.name);
+    const Validation v = validate_trace(simulated_trace(schedule), "trace");
+    INFO(policy.name);
+    CHECK(v.schedule.fingerprint() == schedule.fingerprint());
+    CHECK(v.comparison.error == 0);
+    for (const Quantity& kind : v.comparison.kinds) CHECK(kind.error == 0);
+    CHECK_FALSE(v.comparison.first_divergence);
+    CHECK(v.comparison.matched_tasks == schedule.tasks().size());
+    for (const CriticalShare& share : v.critical_path)
+      CHECK(share.predicted_seconds == share.measured_seconds);
+  }
+}
+
+TEST_CASE("a machine twice as fast predicts half the time, and the report says so") {
+  const Schedule schedule = tiny_schedule("resident");
+  const Trace measured = simulated_trace(schedule);
+  Machine fast = schedule.problem().machine;
+  fast.gpu.flops *= 2;
+  fast.gpu.memory = 0;  // limits stay as recorded: this must not matter
+  fast.gpu.memory_bandwidth *= 2;
+  fast.gpu.launch_ns = 0;
+  const Validation v = validate_trace(measured, "trace", fast);
+  const auto backward = std::find_if(v.comparison.kinds.begin(), v.comparison.kinds.end(),
+                                     [](const Quantity& kind) { return kind.name == "backward"; });
+  REQUIRE(backward != v.comparison.kinds.end());
+  CHECK(backward->error == Approx(-0.5).margin(0.01));
+  REQUIRE(v.comparison.first_divergence);
+}
+
+TEST_CASE("a trace without its run's record, or without rates, is refused with what to do") {
+  const Schedule schedule = tiny_schedule("fuyou");
+  Trace bare = simulated_trace(schedule);
+  bare.metadata.clear();
+  CHECK_THROWS_AS(validate_trace(bare, "bare.json"), InputError);
+
+  Trace other = simulated_trace(schedule);
+  other.set_metadata("fingerprint", "\"0123456789abcdef\"");
+  CHECK_THROWS_AS(validate_trace(other, "other.json"), InputError);
+
+  Problem no_rates = schedule.problem();
+  no_rates.machine = {};
+  no_rates.machine.gpu.is_cpu = true;
+  no_rates.machine.gpu.memory = no_rates.machine.host.memory = no_rates.machine.ssd.capacity =
+      1 << 30;
+  Trace unknown = simulated_trace(schedule);
+  unknown.metadata = make_trace(build_schedule(no_rates, "fuyou", 5), "executor").metadata;
+  CHECK_THROWS_AS(validate_trace(unknown, "unknown.json"), InputError);
+  CHECK_NOTHROW(validate_trace(unknown, "unknown.json", load_machine("testbed")));
+}
+
+}  // namespace
+}  // namespace spillway

@@ -1,0 +1,205 @@
+// Where model states rest: fractions of the tiers, and what auto makes of the memory there is.
+#include <fmt/format.h>
+
+#include <catch2/catch.hpp>
+#include <map>
+
+#include "policies/common/model_state.hpp"
+#include "tests/policies/dataflow.hpp"
+#include "tests/policies/schedules.hpp"
+
+using namespace spillway;
+using namespace spillway::test;
+
+namespace {
+
+std::string with(const std::string& policy, const PolicyOptions& options) {
+  std::string text = policy;
+  char separator = policy.find(':') == std::string::npos ? ':' : ',';
+  for (const auto& [name, value] : options) {
+    text += fmt::format("{}{}={}", separator, name, value);
+    separator = ',';
+  }
+  return text;
+}
+
+}  // namespace
+
+TEST_CASE("Options left at auto take the least of the SSD that fits") {
+  for (const std::string policy : {"greedysnake", "greedysnake:alpha=0.5,parameters_ssd=0.3",
+                                   "fuyou", "fuyou:optimizer=naive"}) {
+    const std::vector<PolicyOptions> placements = make_policy(policy)->placements();
+    // Many sequences in fuyou's micro-batch, so that checkpoints count.
+    Problem problem = policy[0] == 'f' ? tiny_problem(7, 1) : tiny_problem(4, 8);
+    if (policy[0] == 'f') problem.workload.batch = problem.workload.micro_batch = 128;
+    std::vector<Schedule> alternatives;
+    for (const PolicyOptions& options : placements)
+      alternatives.push_back(build_schedule(problem, with(policy, options), 2));
+    const std::uint64_t most = alternatives.front().use(Tier::host).peak_bytes;
+    const std::uint64_t least = alternatives.back().use(Tier::host).peak_bytes;
+    REQUIRE(least < most);
+    for (int k = 0; k <= 16; ++k) {
+      problem.machine.host.memory = least + (most - least) * static_cast<std::uint64_t>(k) / 16;
+      INFO(policy << " in " << problem.machine.host.memory << " bytes of host memory, of " << least
+                  << " to " << most);
+      const Schedule chosen = build_schedule(problem, policy, 2);
+      CHECK(chosen.fits());
+      std::size_t expected = 0;
+      while (alternatives[expected].use(Tier::host).peak_bytes > problem.machine.host.memory)
+        ++expected;
+      CHECK(chosen.policy() == alternatives[expected].policy());
+      // With no more of the SSD than that, the answer is the same; with less, nothing fits.
+      Problem scarce = problem;
+      scarce.machine.ssd.capacity = chosen.use(Tier::ssd).peak_bytes;
+      CHECK(build_schedule(scarce, policy, 2).policy() == chosen.policy());
+    }
+  }
+}
+
+TEST_CASE("A machine without an SSD runs what fits without one") {
+  Problem problem = tiny_problem(4, 8);
+  problem.machine.ssd = {};
+  const Schedule schedule = build_schedule(problem, "greedysnake", 3);
+  CHECK(schedule.fits());
+  CHECK(schedule.use(Tier::ssd).peak_bytes == 0);
+  CHECK(schedule.policy() == "greedysnake:optimizer_ssd=0,checkpoints_ssd=0,parameters_ssd=0");
+  // Fuyou's states rest on the SSD whatever its options: no more than them is asked for.
+  problem.machine.ssd = {};
+  CHECK(build_schedule(problem, "fuyou", 3).policy() == "fuyou:checkpoints_ssd=0");
+}
+
+TEST_CASE("zero-offload keeps parameters in host memory where the GPU has no room for them") {
+  const std::string streaming = "zero-offload:max_reuse_distance=0";
+  // Many sequences: activations take most of the GPU's memory, parameters less than half.
+  Problem problem = tiny_problem(7, 1);
+  problem.model = load_model("gpt2-124m", {"layers=7"});
+  problem.workload.sequence = 64;
+  problem.workload.batch = problem.workload.micro_batch = 64;
+  const std::uint64_t enough = build_schedule(problem, with(streaming, {{"parameters", "host"}}), 2)
+                                   .use(Tier::gpu)
+                                   .peak_bytes;
+  const std::uint64_t more = build_schedule(problem, with(streaming, {{"parameters", "gpu"}}), 2)
+                                 .use(Tier::gpu)
+                                 .peak_bytes;
+  REQUIRE(enough < more);
+  problem.machine.gpu.memory = enough;
+  CHECK(build_schedule(problem, streaming, 2).fits());
+  CHECK(build_schedule(problem, streaming, 2).policy() ==
+        "zero-offload:parameters=host,max_reuse_distance=0");
+  problem.machine.gpu.memory = more;
+  CHECK(build_schedule(problem, streaming, 2).policy() == streaming);
+  CHECK(build_schedule(problem, streaming, 2).use(Tier::gpu).peak_bytes == more);
+}
+
+TEST_CASE("Delaying nothing updates in the same step, delaying all in the next") {
+  for (const auto& [alpha, delay] : {std::pair{"0", 0}, std::pair{"1", 1}}) {
+    const Schedule schedule =
+        build_schedule(tiny_problem(3, 2), fmt::format("greedysnake:alpha={}", alpha), 3);
+    std::map<std::pair<int, int>, std::uint64_t> updated;  // by block and step, elements
+    for (const Task& task : schedule.tasks()) {
+      if (task.kind != TaskKind::optimizer || task.layer == 3) continue;
+      updated[{task.layer, task.update}] += task.params;
+      CHECK(task.step - task.update == delay);
+    }
+    CHECK(updated.size() == 3 * 3);
+    for (const auto& [key, elements] : updated) CHECK(elements == 7 * 2048);
+  }
+}
+
+TEST_CASE(
+    "Runs of elements are cut on the grid, in the order GPU, host, SSD, and cover the unit once") {
+  // 7 cells of 2048 elements; a fraction is rounded to whole cells, halves up, and the SSD's gives
+  // way.
+  struct Case {
+    Placement placement;
+    std::uint64_t gpu, host, ssd;
+  };
+  for (const Case& c :
+       {Case{{1, 0, 0}, 7, 0, 0}, Case{{0, 1, 0}, 0, 7, 0}, Case{{0, 0, 1}, 0, 0, 7},
+        Case{{0, 0.5, 0.5}, 0, 3, 4}, Case{{0.5, 0, 0.5}, 4, 0, 3},
+        Case{{0.5, 0.25, 0.25}, 4, 1, 2}, Case{{0, 0.95, 0.05}, 0, 7, 0},
+        Case{{0, 0.92, 0.08}, 0, 6, 1}, Case{{0.1, 0.8, 0.1}, 1, 5, 1}}) {
+    Program program(tiny_problem(1, 1));
+    ModelState state(program);
+    state.place_parameters(0, c.placement);
+    state.place_optimizer(0, c.placement);
+    state.place_parameters(1, {.gpu = 1});
+    state.place_optimizer(1, {.host = 1});
+    const Schedule schedule = std::move(program).finish("by hand", 0);
+    CHECK(find_home_error(schedule) == "");
+    std::uint64_t cells[tier_count] = {};
+    int last_tier = 0;
+    for (const HomePart& home : schedule.homes()) {
+      if (home.unit != 0 || home.kind != BufferKind::parameters) continue;
+      const int tier = static_cast<int>(schedule.buffers()[home.where.buffer.id].tier);
+      CHECK(tier >= last_tier);
+      last_tier = tier;
+      cells[tier] += home.elements / 2048;
+    }
+    INFO(c.placement.gpu << " " << c.placement.host << " " << c.placement.ssd);
+    CHECK(cells[0] == c.gpu);
+    CHECK(cells[1] == c.host);
+    CHECK(cells[2] == c.ssd);
+  }
+}
+
+TEST_CASE("Staging part of a run takes just these elements") {
+  // One run of 7 cells on the SSD; cells 2, 3 and 4 of it, 2 bytes an element.
+  Program program(tiny_problem(1, 1));
+  ModelState state(program);
+  state.place_parameters(0, {.ssd = 1});
+  const ModelState::Runs staged = state.stage_parameters(0, 2 * 2048, 3 * 2048);
+  REQUIRE(staged.size() == 1);
+  CHECK(staged[0].first == 2 * 2048);
+  CHECK(staged[0].elements == 3 * 2048);
+  CHECK(program.tier(staged[0].where) == Tier::host);
+  const Schedule schedule = std::move(program).finish("by hand", 0);
+  REQUIRE(schedule.tasks().size() == 1);
+  CHECK(schedule.tasks()[0].kind == TaskKind::read);
+  CHECK(schedule.accesses(schedule.tasks()[0])[0].offset == 2 * 2048 * 2);
+  CHECK(schedule.accesses(schedule.tasks()[0])[0].bytes == 3 * 2048 * 2);
+}
+
+TEST_CASE("Placements go from nothing to everything on the SSD, a little at a time") {
+  for (const std::string policy : {"fuyou", "greedysnake"}) {
+    const std::vector<PolicyOptions> placements = make_policy(policy)->placements();
+    for (const auto& [name, value] : placements.front()) CHECK(value == "0");
+    for (const auto& [name, value] : placements.back()) CHECK(value == "1");
+    for (std::size_t k = 1; k < placements.size(); ++k) {
+      double raised = 0;
+      for (const auto& [name, value] : placements[k]) {
+        const double by = std::stod(value) - std::stod(placements[k - 1].at(name));
+        CHECK(by >= 0);
+        raised += by;
+      }
+      CHECK(raised > 0);
+      CHECK(raised < 0.101);
+    }
+  }
+  CHECK(make_policy("greedysnake:optimizer_ssd=0,checkpoints_ssd=0.5,parameters_ssd=1")
+            ->placements() == std::vector<PolicyOptions>{{}});
+  CHECK(make_policy("fuyou:checkpoints_ssd=0.5")->placements() == std::vector<PolicyOptions>{{}});
+}
+
+TEST_CASE("A GPU that is too small is no reason to ask for more of the SSD") {
+  Problem problem = tiny_problem(4, 8);
+  problem.machine.ssd = {};
+  problem.machine.gpu.memory = 4096;
+  const Schedule schedule = build_schedule(problem, "greedysnake", 2);
+  CHECK(!schedule.fits());
+  CHECK(schedule.use(Tier::ssd).peak_bytes == 0);
+  // Nor does it hide what host memory asks for.
+  problem.machine.ssd.capacity = plenty;
+  problem.machine.host.memory = schedule.use(Tier::host).peak_bytes * 3 / 4;
+  const Schedule less = build_schedule(problem, "greedysnake", 2);
+  CHECK(less.use(Tier::host).peak_bytes <= problem.machine.host.memory);
+}
+
+TEST_CASE("Fractions of a run, on the element grid") {
+  CHECK(fraction_of(7 * 2048, 0) == 0);
+  CHECK(fraction_of(7 * 2048, 1) == 7 * 2048);
+  CHECK(fraction_of(7 * 2048, 0.5) == 4 * 2048);
+  CHECK(fraction_of(7 * 2048, 0.07) == 0);
+  CHECK(fraction_of(7 * 2048, 0.08) == 2048);
+  CHECK(fraction_of(std::uint64_t{2048} << 30, 0.25) == std::uint64_t{512} << 30);
+}

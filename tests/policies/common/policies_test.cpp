@@ -1,0 +1,278 @@
+// Every policy, over settings, layers, micro-batches and memory: no race, and every task reads what
+// it must.
+#include <fmt/format.h>
+
+#include <catch2/catch.hpp>
+
+#include <functional>
+#include <random>
+
+#include "policies/common/horizontal.hpp"
+#include "tests/policies/check_schedule.hpp"
+#include "tests/policies/input_error.hpp"
+#include "tests/policies/schedules.hpp"
+
+using namespace spillway;
+using namespace spillway::test;
+
+TEST_CASE("Every policy's schedule is free of races and computes what it must") {
+  for (const Precision precision : {Precision::bf16, Precision::fp32}) {
+    for (const int layers : layer_grid) {
+      for (const int micro_batches : micro_batch_grid) {
+        const Problem problem = tiny_problem(layers, micro_batches, precision);
+        for (const std::string& policy : policy_settings()) {
+          INFO(policy << ", " << layers << " layers, " << micro_batches << " micro-batches, "
+                      << (precision == Precision::bf16 ? "bf16" : "fp32"));
+          check_schedule(build_schedule(problem, policy, 3));
+        }
+      }
+    }
+  }
+}
+
+namespace {
+
+// Everything on the GPU, and AdamW on `unit_of(unit)` with the gradient of `unit`, for all that are
+// given.
+std::string error_when_updating(const std::function<std::vector<int>(int unit)>& units_of) {
+  Program program(tiny_problem(2, 2));
+  ModelState state(program);
+  for (int unit = 0; unit < state.units(); ++unit) {
+    state.place_parameters(unit, {.gpu = 1});
+    state.place_optimizer(unit, {.gpu = 1});
+  }
+  const HorizontalOptions pass;
+  for (int step = 0; step < 2; ++step) {
+    emit_horizontal_pass(program, state, step, pass, [&](int unit, Slice gradient, Slice head) {
+      for (const int other : units_of(unit)) {
+        state.finish_update(state.begin_update(other), gradient, head, step);
+      }
+    });
+  }
+  return find_dataflow_error(std::move(program).finish("by hand", 2));
+}
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE(
+    "The check of what is computed finds an update left out, done twice, or with another's "
+    "gradient") {
+  using Units = std::vector<int>;
+  CHECK(error_when_updating([](int unit) { return Units{unit}; }) == "");
+  CHECK(contains(error_when_updating([](int unit) { return unit == 1 ? Units{} : Units{unit}; }),
+                 "forward layer 1 micro-batch 0 step 1: byte"));
+  CHECK(contains(error_when_updating([](int unit) {
+                   return unit == 1 ? Units{1, 1} : Units{unit};
+                 }),
+                 "optimizer layer 1 step 0: byte"));
+  CHECK(
+      contains(error_when_updating([](int unit) { return unit == 2 ? Units{2} : Units{1 - unit}; }),
+               "optimizer layer 0 step 0: byte"));
+}
+
+namespace {
+
+// A setting of a random policy: every option is left out, or gets a value its help names.
+std::string random_policy(std::mt19937& random) {
+  const auto one_of = [&](std::vector<std::string> values) {
+    return values[random() % values.size()];
+  };
+  const auto fraction = [&] {
+    return fmt::format("{:g}", static_cast<double>(random() % 1001) / 1000);
+  };
+  const auto maybe_auto = [&] { return random() % 2 ? std::string("auto") : fraction(); };
+  const auto recompute = [&] { return ",recompute=" + one_of({"full", "needed"}); };
+  const auto zero_pass = [&] {
+    return ",checkpoints=" + one_of({"gpu", "host", "pageable"}) + recompute() +
+           fmt::format(",prefetch_bucket_size={},max_live_parameters={},max_reuse_distance={}",
+                       random() % 3 * 5000, 1 + random() % 40000, random() % 100000) +
+           fmt::format(",reduce_bucket_size={}", 1 + random() % 40000);
+  };
+  switch (random() % 6) {
+    case 0:
+      return "resident:recompute=" + one_of({"off", "needed", "full"});
+    case 1:
+      return "zero-offload:parameters=" + one_of({"auto", "gpu", "host"}) + zero_pass() +
+             ",sub_group_size=" + one_of({"1", "5000", "1e9"}) +
+             ",gradient_bytes=" + one_of({"4", "2"});
+    case 2:
+      return "zero-infinity:pipeline_read=" + one_of({"on", "off"}) +
+             ",pipeline_write=" + one_of({"on", "off"}) + ",gradients=" + one_of({"ssd", "host"}) +
+             ",gradient_bytes=" + one_of({"4", "2"}) +
+             ",parameters=" + one_of({"ssd", "ssd", "host", "gpu"}) +
+             ",max_in_cpu=" + one_of({"0", "20000"}) +
+             fmt::format(",param_buffer_count={},sub_group_size={},buffer_count={}",
+                         1 + random() % 9, 1 + random() % 30000, 12 + random() % 4) +
+             ",pinned_rounding=" + one_of({"on", "off"}) + zero_pass();
+    case 3:
+      return "deep-optimizer-states:stride=" + one_of({"auto", "off", "2", "3", "7"}) +
+             ",staging=" + one_of({"single", "double"}) +
+             ",gradients=" + one_of({"async", "sync"}) + ",checkpoints=" + one_of({"gpu", "host"}) +
+             fmt::format(",sub_group_size={}", 1 + random() % 30000) + recompute();
+    case 4:
+      return "fuyou:optimizer=" + one_of({"optimized", "naive", "serial"}) +
+             ",checkpoints_ssd=" + maybe_auto() + recompute() +
+             ",swap=" + one_of({"auto", "none", "all", fraction(), "10KiB", "1MB"}) +
+             ",group=" + one_of({"block", "2048", "9e3", "5e4"}) +
+             fmt::format(
+                 ",state_buffers={},forward_ahead={},backward_ahead={},activations_ahead={}",
+                 1 + random() % 4, random() % 3, random() % 3, random() % 3);
+    default:
+      return "greedysnake:alpha=" + fraction() + ",snake=" + one_of({"on", "off"}) +
+             ",barriers=" + one_of({"none", "code"}) + ",gradients_gpu=" + maybe_auto() +
+             ",optimizer_ssd=" + maybe_auto() + ",checkpoints_ssd=" + maybe_auto() +
+             ",parameters_ssd=" + maybe_auto() + recompute();
+  }
+}
+
+Problem random_problem(std::mt19937& random) {
+  const auto between = [&](int low, int high) {
+    return low + static_cast<int>(random() % static_cast<unsigned>(high - low + 1));
+  };
+  Problem problem =
+      tiny_problem(between(1, 6), between(1, 9), random() % 2 ? Precision::bf16 : Precision::fp32);
+  problem.workload.micro_batch = between(1, 3);
+  problem.workload.batch = problem.workload.micro_batch * between(1, 9);
+  problem.workload.gradient = random() % 2 ? GradientWidth::bits32 : GradientWidth::automatic;
+  problem.workload.moments = random() % 2 ? MomentWidth::bf16 : MomentWidth::fp32;
+  if (random() % 4 == 0) {
+    problem.model.architecture = Architecture::llama;
+    problem.model.kv_heads = 1;
+    problem.model.ffn = between(40, 400);
+  }
+  return problem;
+}
+
+}  // namespace
+
+TEST_CASE("Random policies on random problems are free of races and compute what they must") {
+  for (unsigned seed = 1; seed <= 400; ++seed) {
+    std::mt19937 random(seed);
+    Problem problem = random_problem(random);
+    const std::string policy = random_policy(random);
+    const int steps = 1 + static_cast<int>(random() % 4);
+    INFO("seed " << seed << ": " << policy << ", " << problem.model.layers << " layers, "
+                 << problem.workload.micro_batches() << " micro-batches, " << steps << " steps");
+    const Schedule roomy = build_schedule(problem, policy, steps);
+    check_schedule(roomy);
+    // With less host memory than that, options left at auto take another value.
+    problem.machine.host.memory = roomy.use(Tier::host).peak_bytes * (50 + random() % 50) / 100;
+    const Schedule tight = build_schedule(problem, policy, steps);
+    check_schedule(tight);
+  }
+}
+
+TEST_CASE("A schedule fits in exactly the memory it says it needs, and in no less") {
+  for (const int micro_batches : {1, 2, 5}) {
+    for (const std::string& policy : policy_settings()) {
+      INFO(policy << ", " << micro_batches << " micro-batches");
+      const Schedule roomy = build_schedule(tiny_problem(3, micro_batches), policy, 3);
+      const Problem tight = tightened(roomy);
+      const Schedule fitted = build_schedule(tight, roomy.policy(), 3);
+      CHECK(fitted.fits());
+      check_schedule(fitted);
+      if (policy.rfind("zero-offload", 0) != 0) {  // its parameters=auto looks at the GPU's memory
+        CHECK(fitted.fingerprint() == roomy.fingerprint());
+      }
+      Problem less = tight;
+      for (std::uint64_t* memory :
+           {&less.machine.gpu.memory, &less.machine.host.memory, &less.machine.ssd.capacity}) {
+        if (*memory == 0) continue;
+        *memory -= 1;
+        const Schedule short_of_one = build_schedule(less, fitted.policy(), 3);
+        *memory += 1;
+        if (short_of_one.fits()) {  // an option left at auto took another value, and says so
+          CHECK(short_of_one.policy() != fitted.policy());
+          CHECK(make_policy(fitted.policy())->placements().size() > 1);
+          continue;
+        }
+        CHECK_THROWS_AS(short_of_one.require_fit(), FitError);
+      }
+    }
+  }
+}
+
+TEST_CASE(
+    "The canonical text leaves defaults out, in the order of the options, and names the same "
+    "schedule") {
+  CHECK(canonical_policy("greedysnake:snake=off,alpha=0.5") == "greedysnake:alpha=0.5,snake=off");
+  CHECK(canonical_policy("greedysnake:alpha=0.25,snake=on") == "greedysnake");
+  CHECK(canonical_policy("fuyou:") == "fuyou");
+  for (const std::string& policy : policy_settings()) {
+    INFO(policy);
+    CHECK(canonical_policy(canonical_policy(policy)) == canonical_policy(policy));
+    const Problem problem = tiny_problem(3, 5);
+    const Schedule schedule = build_schedule(problem, policy, 2);
+    CHECK(canonical_policy(schedule.policy()) == schedule.policy());
+    const Schedule again = build_schedule(problem, schedule.policy(), 2);
+    CHECK(again.policy() == schedule.policy());
+    CHECK(again.fingerprint() == schedule.fingerprint());
+    CHECK(build_schedule(problem, canonical_policy(policy), 2).fingerprint() ==
+          schedule.fingerprint());
+  }
+}
+
+TEST_CASE("What is wrong with a policy's text is said, with what would be right") {
+  const auto rejects = [](const std::string& text, const std::string& what,
+                          const std::string& hint) {
+    INFO(text);
+    check_error([&] { make_policy(text); }, what, hint);
+    check_error([&] { canonical_policy(text); }, what, hint);
+    check_error([&] { build_schedule(tiny_problem(1, 1), text, 1); }, what, hint);
+  };
+  rejects("greedysnak", "unknown policy 'greedysnak'", "greedysnake");
+  rejects("", "unknown policy ''",
+          "resident, zero-offload, zero-infinity, deep-optimizer-states, fuyou, greedysnake");
+  rejects("fuyou:alpha=0.2", "policy fuyou has no option 'alpha'",
+          "optimizer, checkpoints_ssd, recompute, swap, group, state_buffers");
+  rejects("fuyou:optimizer", "policy fuyou: 'optimizer' is not OPTION=VALUE",
+          "greedysnake:alpha=0.2,snake=off");
+  rejects("fuyou:=naive", "policy fuyou: '=naive' is not OPTION=VALUE", "");
+  rejects("fuyou:recompute=full,recompute=full", "policy fuyou: option 'recompute' is given twice",
+          "once");
+  rejects("fuyou:optimizer=fast",
+          "policy fuyou: option optimizer=fast is not one of optimized | naive | serial", "naive");
+  rejects("greedysnake:snake=yes", "policy greedysnake: option snake=yes is not on or off", "on:");
+  for (const char* value : {"1.5", "-0.1", "nan", "inf", "", "0.5x", " 0.5", "1e400"}) {
+    rejects(fmt::format("greedysnake:alpha={}", value),
+            fmt::format("policy greedysnake: option alpha={} is not a number from 0 to 1", value),
+            "fraction");
+  }
+  for (const char* value : {"some", "1.5", "-0.5", "nan", "", "5", "GiB", "10 GiBs"}) {
+    rejects(fmt::format("fuyou:swap={}", value),
+            fmt::format("policy fuyou: option swap={} is not auto, none, all, a number", value),
+            "60GiB");
+  }
+  for (const char* value : {"", "0", "2047", "-1e9", "nan", "inf", "1e99", "layer"}) {
+    rejects(fmt::format("fuyou:group={}", value),
+            fmt::format("policy fuyou: option group={} is not block or a number", value), "7e8");
+  }
+  for (const char* value : {"-1", "1025", "2.5", "", "99999999999"}) {
+    rejects(fmt::format("zero-infinity:param_buffer_count={}", value),
+            fmt::format("policy zero-infinity: option param_buffer_count={} is not a whole number "
+                        "from 1 to 1024",
+                        value),
+            "slots");
+  }
+}
+
+TEST_CASE(
+    "Every option of every policy has a default that it accepts, and rejects nonsense with its "
+    "help") {
+  for (const PolicyInfo& info : builtin_policies()) {
+    CHECK(!info.paper.empty());
+    CHECK(!info.idea.empty());
+    for (const PolicyOption& option : info.options) {
+      INFO(info.name << " " << option.name);
+      CHECK(canonical_policy(info.name + ":" + option.name + "=" + option.default_value) ==
+            info.name);
+      check_error([&] { make_policy(info.name + ":" + option.name + "=nonsense"); },
+                  fmt::format("policy {}: option {}=nonsense is not ", info.name, option.name),
+                  option.help);
+    }
+  }
+}
