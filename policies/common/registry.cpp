@@ -82,6 +82,13 @@ std::string to_text(const PolicyInfo& info, const PolicyOptions& options) {
   return info.name + text;
 }
 
+}  // namespace
+
+Plan Policy::plan(const Problem&) const { return {}; }
+void Policy::step(Step&) const {}
+
+namespace {
+
 Program emit(const Problem& problem, Policy& policy, int steps,
              Recording recording = Recording::all) {
   policy.check(problem);

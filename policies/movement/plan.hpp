@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "policies/model/gpt_layout.hpp"
+#include "policies/schedule/task.hpp"
 #include "policies/workload/problem.hpp"
 
 namespace spillway {
@@ -38,7 +39,8 @@ enum class Retention : std::uint8_t {
 };
 
 struct Plan {
-  // 16-bit parameters. Those of the embedding are always on the GPU.
+  // 16-bit parameters. Those of the embedding are always on the GPU. Nothing is fetched for a step
+  // before it begins.
   struct {
     Share rest{.host = 1};
     int host_ahead = 2;  // turns between a read from the SSD and the copy to the GPU
@@ -49,6 +51,8 @@ struct Plan {
   // Accumulators. Where a micro-batch leaves the sum for the next one.
   struct {
     bool on_gpu = true;
+    // Where what the loss adds to the embedding's gradient waits for backward's end: gpu or host.
+    Tier head_waits = Tier::host;
   } gradients;
 
   // fp32 master weights and moments.
