@@ -118,12 +118,14 @@ class GreedySnake : public Policy {
   bool derives() const override { return !bulk_synchronous_; }
   Plan plan(const Problem& problem) const override {
     const double state_ssd = optimizer_ssd_.value_or(0), parameters_ssd = parameters_ssd_.value_or(0);
-    const double checkpoints_ssd = checkpoints_ssd_.value_or(0);
     Plan plan;
+    const auto micro_batches = static_cast<int>(problem.workload.micro_batches());
+    const bool has_inner = micro_batches > 2 * plan.checkpoints.margin;
+    const double checkpoints_ssd = has_inner ? checkpoints_ssd_.value_or(0) : 0;
     plan.parameters.rest = {.host = 1 - parameters_ssd, .ssd = parameters_ssd};
     plan.optimizer_state.rest = {.host = 1 - state_ssd, .ssd = state_ssd};
     plan.checkpoints.rest = {.host = 1 - checkpoints_ssd, .ssd = checkpoints_ssd};
-    plan.checkpoints.host_ahead = static_cast<int>(problem.workload.micro_batches());
+    plan.checkpoints.host_ahead = micro_batches;
     plan.activation_gradients.on_gpu = gradients_gpu_.value_or(0);
     plan.saved.saves.assign(static_cast<std::size_t>(problem.model.layers), saved_none);
     plan.saved.saves.back() = saved_all;

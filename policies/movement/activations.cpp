@@ -9,8 +9,13 @@ namespace spillway {
 namespace {
 
 // The share `fraction` of `of`, to the nearest whole.
-int share(double fraction, int of) {
-  return of <= 0 ? 0 : static_cast<int>(fraction * of + 0.5);
+int share(double fraction, int of) { return of <= 0 ? 0 : static_cast<int>(fraction * of + 0.5); }
+
+// Whether some gradient waits for the next step.
+bool has_delayed_updates(const Work& work) {
+  return std::any_of(work.updates.begin(), work.updates.end(), [&](const Update& update) {
+    return update.gradient_step < update.step && update.step < work.steps;
+  });
 }
 
 }  // namespace
@@ -30,7 +35,8 @@ Activations::Activations(Program& program, const Plan& plan, const Work& work,
   for (int layer = 0; layer < layers_; ++layer)
     layouts_.push_back(saved_layout(problem, saves(layer), problem.workload.micro_batch));
   const auto saves_nothing = [](const auto& layout) { return layout.empty(); };
-  if (!std::all_of(layouts_.begin(), layouts_.end(), saves_nothing)) saved_.resize(index(layers_, 0));
+  if (!std::all_of(layouts_.begin(), layouts_.end(), saves_nothing))
+    saved_.resize(index(layers_, 0));
   const Turn& first = times.turns().front();
   whole_rows_ = static_cast<int>(first.end - first.begin) == micro_batches_;
   if (plan.checkpoints.rest.ssd > 0) place_on_ssd();
@@ -60,13 +66,14 @@ bool Activations::is_inner(int layer, int m) const {
 
 // Where several micro-batches of a layer run in a row, the inner ones rest on the SSD: those at the
 // ends of the row are used again first, or still on their way. Where they run one by one, the
-// layers that were first do: backward uses them last (Ratel, ICDE 2025, section IV-D). A tensor goes
-// as a whole.
+// layers that were first do: backward uses them last (Ratel, ICDE 2025, section IV-D). A tensor
+// goes as a whole.
 void Activations::place_on_ssd() {
   items_on_ssd_.assign(index(layers_, 0), 0);
-  const bool in_rows = std::any_of(times_.turns().begin(), times_.turns().end(), [](const Turn& turn) {
-    return turn.step == 0 && !turn.backward && turn.end - turn.begin > 1;
-  });
+  const bool in_rows =
+      std::any_of(times_.turns().begin(), times_.turns().end(), [](const Turn& turn) {
+        return turn.step == 0 && !turn.backward && turn.end - turn.begin > 1;
+      });
   if (in_rows) {
     for (int layer = 0; layer + 1 < layers_; ++layer) {
       const std::size_t items = 1 + layouts_[static_cast<std::size_t>(layer)].size();
@@ -95,7 +102,7 @@ void Activations::place_on_ssd() {
 // One buffer a layer, so that what is dead together can be lent together.
 void Activations::take_resting_places() {
   const bool leaves = plan_.checkpoints.rest.gpu == 0;
-  if (!whole_rows_ || !leaves || micro_batches_ == 1) return;
+  if (!whole_rows_ || !leaves || (micro_batches_ == 1 && !has_delayed_updates(work_))) return;
   resting_places_.resize(static_cast<std::size_t>(layers_));
   places_.resize(index(layers_, 0));
   for (int layer = 1; layer < layers_; ++layer) {
@@ -104,8 +111,8 @@ void Activations::take_resting_places() {
       if (!is_inner(layer, m)) resting.push_back(m);
     }
     Slice& all = resting_places_[static_cast<std::size_t>(layer)];
-    all = program_.persistent(Tier::host, resting.size() * checkpoint_bytes_, BufferKind::checkpoint,
-                              layer);
+    all = program_.persistent(Tier::host, resting.size() * checkpoint_bytes_,
+                              BufferKind::checkpoint, layer);
     for (std::size_t k = 0; k < resting.size(); ++k)
       places_[index(layer, resting[k])] = all.part(k * checkpoint_bytes_, checkpoint_bytes_);
   }
@@ -149,7 +156,8 @@ Slice Activations::make_checkpoint(VisitId v, int layer, int m) {
   made = {};
   made.gpu = gpu_buffer(BufferKind::checkpoint, layer, m);
   const int step = work_.visits[v].step;
-  const VisitId forward = times_.forward(step, layer, m), backward = times_.backward(step, layer, m);
+  const VisitId forward = times_.forward(step, layer, m),
+                backward = times_.backward(step, layer, m);
   if (!stays(v, forward) || !stays(forward, backward))
     leaving_.push_back({What::checkpoint, layer, m, v, made.gpu});
   return made.gpu;
@@ -186,9 +194,9 @@ void Activations::leave(VisitId v) {
   if (v == no_visit) return;
   const Visit& visit = work_.visits[v];
   if (visit.kind != VisitKind::forward) {
-    const VisitId next =
-        visit.layer == 0 ? no_visit
-                         : times_.backward(visit.step, visit.layer - 1, visit.micro_batch);
+    const VisitId next = visit.layer == 0
+                             ? no_visit
+                             : times_.backward(visit.step, visit.layer - 1, visit.micro_batch);
     Tensor& gradient = gradients_[micro_batch(v)];
     if (next != no_visit && !gradient_stays(visit.micro_batch) && next != v + 1) {
       leaving_.push_back({What::gradient, visit.layer - 1, visit.micro_batch, v, gradient.gpu});
@@ -295,8 +303,8 @@ void Activations::read_for(VisitId v) {
     read(part, BufferKind::saved, visit.layer, visit.micro_batch);
 }
 
-// What visit `v` needs and is not on the GPU; false where some of it is still to be made, by a visit
-// from `now` on.
+// What visit `v` needs and is not on the GPU; false where some of it is still to be made, by a
+// visit from `now` on.
 bool Activations::fetch_for(VisitId v, VisitId now) {
   const Visit& visit = work_.visits[v];
   const int l = visit.layer, m = visit.micro_batch;

@@ -27,7 +27,8 @@ std::vector<std::vector<Range>> ranges_by_unit(const Problem& problem, const Wor
   }
   for (std::vector<Range>& ranges : all) {
     std::sort(ranges.begin(), ranges.end(), [](const Range& a, const Range& b) {
-      return std::tuple(a.first, a.elements, !a.delayed) < std::tuple(b.first, b.elements, !b.delayed);
+      return std::tuple(a.first, a.elements, !a.delayed) <
+             std::tuple(b.first, b.elements, !b.delayed);
     });
     const auto alike = [](const Range& a, const Range& b) {
       return a.first == b.first && a.elements == b.elements;
@@ -126,7 +127,8 @@ struct Lenders {
   std::uint64_t in_inputs = 0, in_parameters = 0, alone = 0;
 };
 
-Lenders lenders_of(const Problem& problem, const Pieces& pieces, const Pieces* above, Slice inputs) {
+Lenders lenders_of(const Problem& problem, const Pieces& pieces, const Pieces* above,
+                   Slice inputs) {
   const std::uint64_t width = problem.gradient_bytes();
   const std::uint64_t all = delayed_elements(pieces, [](const Piece&) { return true; });
   Lenders lenders;
@@ -207,8 +209,9 @@ std::vector<Pieces> place_model_states(Program& program, const Plan& plan, const
   std::vector<Lenders> lenders(static_cast<std::size_t>(layers));
   for (int unit = 0; unit <= layers; ++unit) {
     const bool embedding = unit == layers;
-    const Share state = embedding ? plan.optimizer_state.embedding.value_or(plan.optimizer_state.rest)
-                                  : plan.optimizer_state.rest;
+    const Share state = embedding
+                            ? plan.optimizer_state.embedding.value_or(plan.optimizer_state.rest)
+                            : plan.optimizer_state.rest;
     all.push_back(cut(ranges[static_cast<std::size_t>(unit)],
                       embedding ? Share{.gpu = 1} : plan.parameters.rest, state));
   }
@@ -216,10 +219,9 @@ std::vector<Pieces> place_model_states(Program& program, const Plan& plan, const
     const bool is_last = unit + 1 == layers;
     Pieces& pieces = all[static_cast<std::size_t>(unit)];
     Lenders& mine = lenders[static_cast<std::size_t>(unit)];
-    mine = lends && !is_last
-               ? lenders_of(problem, pieces, &all[static_cast<std::size_t>(unit) + 1],
-                            activations.resting_place(unit + 1))
-               : lenders_of(problem, pieces, nullptr, {});
+    mine = lends && !is_last ? lenders_of(problem, pieces, &all[static_cast<std::size_t>(unit) + 1],
+                                          activations.resting_place(unit + 1))
+                             : lenders_of(problem, pieces, nullptr, {});
     cut_delayed(pieces, mine.in_inputs);
     cut_delayed(pieces, mine.in_inputs + mine.in_parameters);
   }

@@ -11,14 +11,14 @@
 
 namespace spillway {
 
-// A run of a unit's elements whose parameters rest in one memory, whose optimizer state rests in one
-// memory, and which one update takes.
+// A run of a unit's elements whose parameters rest in one memory, whose optimizer state rests in
+// one memory, and which one update takes.
 struct Piece {
   std::uint64_t first = 0, elements = 0;
   Tier parameters_at = Tier::host, state_at = Tier::host;
-  bool delayed = false;  // its update takes the gradient of the step before
-  Slice parameters, state;            // at rest
-  Slice waiting;  // delayed: where in host memory its gradient waits for the next step
+  bool delayed = false;     // its update takes the gradient of the step before
+  Slice parameters, state;  // at rest
+  Slice waiting;            // delayed: where in host memory its gradient waits for the next step
   Slice fresh_parameters, fresh_state;  // in host memory, of what rests on the SSD; else invalid
   std::uint64_t end() const { return first + elements; }
 };

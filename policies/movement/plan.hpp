@@ -3,8 +3,8 @@
 // which order is said by Policy::step; every copy follows from both (residency.hpp).
 //
 // Distances are counted in visits and in turns. A visit is one layer on one micro-batch, forward or
-// backward; the last layer's forward and backward of a micro-batch are one visit. A turn is a row of
-// visits to the same layer.
+// backward; the last layer's forward and backward of a micro-batch are one visit. A turn is a row
+// of visits to the same layer.
 #pragma once
 
 #include <cstddef>
@@ -77,7 +77,8 @@ struct Plan {
     double on_gpu = 0;  // fraction of the micro-batches whose gradient stays there
   } activation_gradients;
 
-  // What forward saves inside layers: by layer, a mask of SavedTensor. It rests where checkpoints do.
+  // What forward saves inside layers: by layer, a mask of SavedTensor. It rests where checkpoints
+  // do.
   struct {
     std::vector<std::uint8_t> saves;
     int slots = 0;  // GPU buffers that layers take in turns; 0: a buffer for each occasion

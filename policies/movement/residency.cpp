@@ -48,10 +48,14 @@ class Emission {
       compute(v);
       activations_.fetch_after(v);
       activations_.leave(v);
-      gradients_leave(v);
       if (v + 1 == work_.visits.size() || work_.visits[v + 1].step != visit.step)
         at(visit.step, Phase::optimizer);
+      gradients_leave(v);
       run_events(after(v), visit.step);
+      own_gradient_leaves(v);
+      run_events(after_own_gradient(v), visit.step);
+      if (visit.layer == 0 && visit.completes_sum) leave_embedding();
+      run_events(after_embedding(v), visit.step);
     }
     const auto end = static_cast<VisitId>(work_.visits.size());
     now_ = end;
@@ -79,8 +83,9 @@ class Emission {
     return program_.buffer(tier, bytes, kind, unit).part(0, bytes);
   }
 
-  // -- parameters ----------------------------------------------------------------------------------
-  // Parameters on their way to the GPU for one use: whole, of which the first elements arrived.
+  // -- parameters
+  // ---------------------------------------------------------------------------------- Parameters
+  // on their way to the GPU for one use: whole, of which the first elements arrived.
   struct Arriving {
     Slice whole;
     std::uint64_t arrived = 0;
@@ -205,8 +210,7 @@ class Emission {
     Slice source;
     std::uint64_t begin = from;
     const auto flush = [&] {
-      if (source.valid())
-        program_.copy(source, gpu.part(begin * width, source.bytes), unit);
+      if (source.valid()) program_.copy(source, gpu.part(begin * width, source.bytes), unit);
     };
     const Pieces& pieces = units_[index(unit)];
     auto piece = std::partition_point(pieces.begin(), pieces.end(),
@@ -234,7 +238,8 @@ class Emission {
     return parameters_[index(unit)];
   }
 
-  // -- compute -------------------------------------------------------------------------------------
+  // -- compute
+  // -------------------------------------------------------------------------------------
   void compute(VisitId v) {
     const Visit& visit = work_.visits[v];
     const int l = visit.layer, m = visit.micro_batch;
@@ -256,15 +261,14 @@ class Emission {
     const Slice gradient = accumulator(visit);
     const Slice saved = activations_.saved(v);
     program_.backward(l, m, weights, activations_.input(v), saved,
-                      saved.valid() ? activations_.saves(l) : saved_none,
-                      activations_.gradient(v), gradient, visit.starts_sum,
-                      !saved.valid() && plan_.saved.recomputes_output);
+                      saved.valid() ? activations_.saves(l) : saved_none, activations_.gradient(v),
+                      gradient, visit.starts_sum, !saved.valid() && plan_.saved.recomputes_output);
     if (visit.completes_sum) program_.gradient_complete(l, gradient);
     if (l > 0) return;
     Gradient& whole = gradients_[index(embedding())];
     if (visit.starts_sum)
-      whole.gpu = gradient_buffer(Tier::gpu, embedding(), elements(embedding()),
-                                  BufferKind::gradient);
+      whole.gpu =
+          gradient_buffer(Tier::gpu, embedding(), elements(embedding()), BufferKind::gradient);
     program_.embed_backward(m, activations_.gradient(v), whole.gpu, visit.starts_sum);
   }
   Slice embed(VisitId v) {
@@ -273,15 +277,16 @@ class Emission {
     return input;
   }
 
-  // -- gradients of parameters ---------------------------------------------------------------------
-  // In host memory, for one update or several: what waits for the next step is apart from the rest.
+  // -- gradients of parameters
+  // --------------------------------------------------------------------- In host memory, for one
+  // update or several: what waits for the next step is apart from the rest.
   struct HostGradient {
     std::uint64_t first = 0, elements = 0;
     Slice own, head;
   };
   struct Gradient {
     int step = -1;
-    Slice gpu, head;         // accumulators on the GPU; invalid: in host memory, or not begun
+    Slice gpu, head;  // accumulators on the GPU; invalid: in host memory, or not begun
     std::vector<HostGradient> host;
     std::uint64_t waiting = 0;  // elements that were not applied yet
     std::vector<std::pair<std::uint64_t, std::uint64_t>> applied;  // from, to
@@ -311,14 +316,12 @@ class Emission {
     Gradient& gradient = gradients_[index(visit.layer)];
     if (visit.starts_sum) begin_gradient(visit.layer, visit.step);
     if (!gradient.gpu.valid())
-      gradient.gpu = gradient_buffer(Tier::gpu, visit.layer, elements(visit.layer),
-                                     BufferKind::gradient);
+      gradient.gpu =
+          gradient_buffer(Tier::gpu, visit.layer, elements(visit.layer), BufferKind::gradient);
     return gradient.gpu;
   }
 
-  bool sums_on_gpu() const {
-    return plan_.gradients.on_gpu;
-  }
+  bool sums_on_gpu() const { return plan_.gradients.on_gpu; }
   // The sum of the micro-batches before, one visit ahead.
   void fetch_gradient(VisitId v) {
     for (const VisitId use : {v, v + 1}) {
@@ -328,11 +331,10 @@ class Emission {
       Gradient& gradient = gradients_[index(visit.layer)];
       if (gradient.gpu.valid() || gradient.host.empty()) continue;
       leave_now(visit.layer);
-      gradient.gpu = gradient_buffer(Tier::gpu, visit.layer, elements(visit.layer),
-                                     BufferKind::gradient);
+      gradient.gpu =
+          gradient_buffer(Tier::gpu, visit.layer, elements(visit.layer), BufferKind::gradient);
       for (const HostGradient& part : gradient.host) {
-        program_.copy(part.own,
-                      gradient.gpu.part(part.first * gradient_bytes(), part.own.bytes),
+        program_.copy(part.own, gradient.gpu.part(part.first * gradient_bytes(), part.own.bytes),
                       visit.layer);
       }
     }
@@ -367,7 +369,8 @@ class Emission {
   }
 
   // Elements [from, to) of a unit's sum leave the GPU.
-  void copy_out(int unit, std::uint64_t from, std::uint64_t to, Slice gpu, Slice HostGradient::*where) {
+  void copy_out(int unit, std::uint64_t from, std::uint64_t to, Slice gpu,
+                Slice HostGradient::*where) {
     take_host_gradients(unit);
     const std::uint64_t width = gradient_bytes();
     for (const HostGradient& part : gradients_[index(unit)].host) {
@@ -379,7 +382,7 @@ class Emission {
     }
   }
 
-  // What leaves because of visit v, and what is leaving under it.
+  // What is leaving under visit v.
   void gradients_leave(VisitId v) {
     for (std::size_t k = 0; k < leaving_.size();) {
       Leaving& one = leaving_[k];
@@ -390,14 +393,11 @@ class Emission {
         ++k;
       }
     }
+  }
+  // What starts to leave because of visit v: at once where no visit follows under which it could.
+  void own_gradient_leaves(VisitId v) {
     const Visit& visit = work_.visits[v];
-    if (visit.kind == VisitKind::forward) return;
-    if (plan_.optimizer.gpu_stride == 1) {
-      const Gradient& whole = gradients_[index(embedding())];
-      if (visit.layer == 0 && visit.completes_sum)
-        program_.gradient_complete(embedding(), whole.gpu, whole.head);
-      return;
-    }
+    if (visit.kind == VisitKind::forward || plan_.optimizer.gpu_stride == 1) return;
     const bool leaves = visit.completes_sum || !sums_on_gpu();
     const bool used_next = v + 1 < work_.visits.size() &&
                            work_.visits[v + 1].kind != VisitKind::forward &&
@@ -417,10 +417,10 @@ class Emission {
     if (visit.kind == VisitKind::last_layer && visit.completes_sum &&
         plan_.gradients.head_waits == Tier::host)
       leave_head();
-    if (visit.layer == 0 && visit.completes_sum) leave_embedding();
   }
   void advance(Leaving& one, std::uint64_t part, std::uint64_t of) {
-    const std::uint64_t to = on_grid(elements(one.unit), static_cast<double>(part) / static_cast<double>(of));
+    const std::uint64_t to =
+        on_grid(elements(one.unit), static_cast<double>(part) / static_cast<double>(of));
     if (to > one.done) copy_out(one.unit, one.done, to, one.gpu, &HostGradient::own);
     one.done = std::max(one.done, to);
   }
@@ -438,11 +438,11 @@ class Emission {
   }
   void leave_embedding() {
     Gradient& gradient = gradients_[index(embedding())];
-    const bool on_gpu = plan_.gradients.head_waits == Tier::gpu;
-    if (on_gpu) {
-      program_.gradient_complete(embedding(), gradient.gpu, gradient.head);
-      leave_head();
-    }
+    const bool updates_on_gpu = plan_.optimizer.gpu_stride == 1;
+    const bool on_gpu = updates_on_gpu || plan_.gradients.head_waits == Tier::gpu;
+    if (on_gpu) program_.gradient_complete(embedding(), gradient.gpu, gradient.head);
+    if (updates_on_gpu) return;
+    if (on_gpu) leave_head();
     copy_out(embedding(), 0, elements(embedding()), gradient.gpu, &HostGradient::own);
     // Both sums are in one buffer each: the embedding has no delayed part apart.
     if (!on_gpu)
@@ -450,7 +450,8 @@ class Emission {
                                  gradient.host.front().head);
   }
 
-  // -- the optimizer -------------------------------------------------------------------------------
+  // -- the optimizer
+  // -------------------------------------------------------------------------------
   void take_state_slots() {
     if (plan_.optimizer_state.slots == 0) return;
     const auto count = static_cast<std::size_t>(plan_.optimizer_state.slots);
@@ -464,8 +465,9 @@ class Emission {
       slot = std::max(slot, bytes);
     }
     for (const std::uint64_t bytes : most) {
-      state_slots_.push_back(bytes == 0 ? Slice{} : program_.persistent(Tier::host, bytes,
-                                                                        BufferKind::optimizer_state));
+      state_slots_.push_back(
+          bytes == 0 ? Slice{}
+                     : program_.persistent(Tier::host, bytes, BufferKind::optimizer_state));
     }
   }
 
@@ -475,9 +477,8 @@ class Emission {
     for (std::uint32_t r = 0; r < update.range_count; ++r) {
       const UpdateRange& range = work_.ranges[update.first_range + r];
       Pieces& pieces = units_[index(range.unit)];
-      auto piece = std::partition_point(pieces.begin(), pieces.end(), [&](const Piece& one) {
-        return one.end() <= range.first;
-      });
+      auto piece = std::partition_point(pieces.begin(), pieces.end(),
+                                        [&](const Piece& one) { return one.end() <= range.first; });
       for (; piece != pieces.end() && piece->first < range.first + range.elements; ++piece)
         act(range.unit, *piece);
     }
@@ -566,14 +567,13 @@ class Emission {
                          piece.parameters, one.gradient_step);
       return;
     }
-    const HostGradient& host = *std::find_if(
-        gradient.host.begin(), gradient.host.end(), [&](const HostGradient& part) {
+    const HostGradient& host =
+        *std::find_if(gradient.host.begin(), gradient.host.end(), [&](const HostGradient& part) {
           return piece.first >= part.first && piece.first < part.first + part.elements;
         });
     const auto part = [&](Slice whole) {
-      return whole.valid()
-                 ? whole.part((piece.first - host.first) * width, piece.elements * width)
-                 : whole;
+      return whole.valid() ? whole.part((piece.first - host.first) * width, piece.elements * width)
+                           : whole;
     };
     const Slice state = piece.state_at == Tier::ssd ? piece.fresh_state : piece.state;
     SPILLWAY_ASSERT(state.valid(), "optimizer state is in host memory before it is updated");
@@ -611,10 +611,10 @@ class Emission {
   Timetable times_;
   Activations activations_;
   std::vector<Pieces> units_;
-  std::vector<Slice> parameters_;    // by layer, on the GPU
-  std::deque<Arriving> arriving_;    // for the uses from next_use_ on
-  std::vector<Gradient> gradients_;  // by unit
-  std::vector<Leaving> leaving_;     // oldest first
+  std::vector<Slice> parameters_;             // by layer, on the GPU
+  std::deque<Arriving> arriving_;             // for the uses from next_use_ on
+  std::vector<Gradient> gradients_;           // by unit
+  std::vector<Leaving> leaving_;              // oldest first
   std::size_t next_read_ = 0, next_use_ = 0;  // in Timetable::fetches
   std::vector<OptimizerEvent> updates_;
   std::size_t next_event_ = 0, next_state_ = 0, updated_ = 0;

@@ -1,7 +1,8 @@
 // Step: the order of work of one training step, as a policy says it. No copy, no buffer, no edge.
 //
-// The order is a sequential program: what a call needs has been computed by the calls before it. The
-// embedding runs with layer 0 and the loss with the last layer, whose forward waits for its backward.
+// The order is a sequential program: what a call needs has been computed by the calls before it.
+// The embedding runs with layer 0 and the loss with the last layer, whose forward waits for its
+// backward.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +11,8 @@
 #include <vector>
 
 #include "policies/movement/plan.hpp"
-#include "policies/workload/problem.hpp"
 #include "policies/schedule/task.hpp"
+#include "policies/workload/problem.hpp"
 
 namespace spillway {
 
@@ -112,8 +113,8 @@ class Step {
   void forward(int layer, int micro_batch);
   void backward(int layer, int micro_batch);
   // Applies the gradient of a part of a unit: of this step once it is complete, else of the step
-  // before. Nothing where there is none. An update may be emitted before its place in this order, as
-  // soon as its gradient allows.
+  // before. Nothing where there is none. An update may be emitted before its place in this order,
+  // as soon as its gradient allows.
   void update(int unit, Portion portion = {});
   // The host thread waits for everything before, and starts nothing that comes after until then.
   void wait();
@@ -126,7 +127,7 @@ class Step {
  private:
   // The last complete gradient of a unit.
   struct Gradient {
-    int step = -1;  // none yet
+    int step = -1;                                               // none yet
     std::vector<std::pair<std::uint64_t, std::uint64_t>> parts;  // updated with it: from, to
     std::uint64_t applied = 0;                                   // elements of those
   };
@@ -136,7 +137,8 @@ class Step {
   void add_range(const UpdateRange& range, int gradient_step);
   void close_group();
   std::uint64_t elements(int unit) const;
-  [[noreturn]] void fail(const char* call, int layer, int micro_batch, const std::string& why) const;
+  [[noreturn]] void fail(const char* call, int layer, int micro_batch,
+                         const std::string& why) const;
 
   const Problem& problem_;
   const Plan& plan_;

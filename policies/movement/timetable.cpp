@@ -30,8 +30,8 @@ void Timetable::find_turns() {
     if (visit.completes_sum)
       complete_[static_cast<std::size_t>(visit.step * layers_ + visit.layer)] = v;
     last_visit_[static_cast<std::size_t>(visit.step)] = v;
-    const bool continues = !turns_.empty() && turns_.back().layer == visit.layer &&
-                           turns_.back().step == visit.step;
+    const bool continues =
+        !turns_.empty() && turns_.back().layer == visit.layer && turns_.back().step == visit.step;
     if (!continues)
       turns_.push_back({v, v, visit.layer, visit.step, visit.kind != VisitKind::forward});
     turns_.back().end = v + 1;
@@ -74,8 +74,8 @@ void Timetable::find_fetches() {
     VisitId& read_at = read_at_[static_cast<std::size_t>(turn.step * layers_ + turn.layer)];
     if (read_at == no_visit) read_at = fetch.read_at;
     std::int64_t& last = last_turn[static_cast<std::size_t>(turn.layer)];
-    const bool still_there = last >= 0 && at - last <= ahead &&
-                             turns_[static_cast<std::size_t>(last)].step == turn.step;
+    const bool still_there =
+        last >= 0 && at - last <= ahead && turns_[static_cast<std::size_t>(last)].step == turn.step;
     last = at;
     if (!still_there) fetches_.push_back(fetch);
   }
@@ -84,15 +84,17 @@ void Timetable::find_fetches() {
 // The moment from which on all gradients of an update are in the memory where it runs.
 Moment Timetable::available(const Update& update, bool on_gpu) const {
   if (problem_.workload.updates_wait())
-    return after(last_visit_[static_cast<std::size_t>(update.gradient_step)]);
+    return after_embedding(last_visit_[static_cast<std::size_t>(update.gradient_step)]);
   Moment latest = 0;
   for (std::uint32_t r = 0; r < update.range_count; ++r) {
     const int unit = work_.ranges[update.first_range + r].unit;
     const int layer = unit == layers_ ? 0 : unit;
     const VisitId complete =
         complete_[static_cast<std::size_t>(update.gradient_step * layers_ + layer)];
-    const Window window = unit == layers_ || on_gpu ? Window{} : leaving_window(complete);
-    latest = std::max(latest, window.begin == window.end ? after(complete) : after(window.end - 1));
+    const Window window = leaving_window(complete);
+    latest = std::max(latest, unit == layers_                        ? after_embedding(complete)
+                              : on_gpu || window.begin == window.end ? after_own_gradient(complete)
+                                                                     : after(window.end - 1));
   }
   return latest;
 }
@@ -121,7 +123,8 @@ void Timetable::place_updates() {
   Moment floor = 0, latest = 0;  // of the last wait; of the updates since
   std::size_t wait = 0;
   const auto add_waits = [&](std::size_t updates_before) {
-    for (; wait < work_.waits.size() && work_.waits[wait].updates_before <= updates_before; ++wait) {
+    for (; wait < work_.waits.size() && work_.waits[wait].updates_before <= updates_before;
+         ++wait) {
       OptimizerEvent event;
       event.is_wait = true;
       event.step = work_.waits[wait].step;
@@ -142,22 +145,21 @@ void Timetable::place_updates() {
     const int stride = plan_.optimizer.gpu_stride;
     event.on_gpu = stride > 0 && (event.in_step + 1) % static_cast<std::uint32_t>(stride) == 0;
     const Moment there = available(update, event.on_gpu), here = before(update.at);
-    event.moment = here >= there                               ? std::max(there, std::min(here, needed))
+    event.moment = here >= there                      ? std::max(there, std::min(here, needed))
                    : problem_.workload.updates_wait() ? std::max(there, needed)
-                                                               : there;
+                                                      : there;
     event.moment = std::max(event.moment, floor);
     latest = std::max(latest, event.moment);
-    const VisitId visit = std::min(event.moment / 2, end - 1);
+    const VisitId visit = std::min(event.moment / moments_of_visit, end - 1);
     const Turn& turn = turns_[turn_of_[visit]];
-    const Moment lead = 2 * (turn.end - turn.begin);
+    const Moment lead = moments_of_visit * (turn.end - turn.begin);
     event.earliest_read = std::max(floor, event.moment > lead ? event.moment - lead : 0);
     events_.push_back(event);
   }
   add_waits(work_.updates.size());
-  std::stable_sort(events_.begin(), events_.end(),
-                   [](const OptimizerEvent& a, const OptimizerEvent& b) {
-                     return a.moment < b.moment;
-                   });
+  std::stable_sort(
+      events_.begin(), events_.end(),
+      [](const OptimizerEvent& a, const OptimizerEvent& b) { return a.moment < b.moment; });
 }
 
 }  // namespace spillway

@@ -1,5 +1,5 @@
-// When everything happens, in visits: turns, the fetches of parameters that they need, and the place
-// of every update. Worked out before the first task is emitted.
+// When everything happens, in visits: turns, the fetches of parameters that they need, and the
+// place of every update. Worked out before the first task is emitted.
 #pragma once
 
 #include <cstdint>
@@ -23,23 +23,27 @@ struct Turn {
 // Parameters that a turn needs and that are not on the GPU since the turn before.
 struct ParameterFetch {
   std::int32_t unit = 0;
-  VisitId use = 0;                         // the first visit that needs them
-  VisitId read_at = 0;                     // from the SSD to host memory, before this visit
-  VisitId copy_begin = 0, copy_end = 0;    // to the GPU, a piece before each of these visits
+  VisitId use = 0;                       // the first visit that needs them
+  VisitId read_at = 0;                   // from the SSD to host memory, before this visit
+  VisitId copy_begin = 0, copy_end = 0;  // to the GPU, a piece before each of these visits
 };
 
-// A point between tasks: before visit v (2 v) or after it (2 v + 1).
+// A point between tasks: before a visit; after it, once the gradients that left under it have left;
+// once the layer's own gradient has left, too, where that is at once; and once the embedding's has.
 using Moment = std::uint32_t;
-inline constexpr Moment before(VisitId visit) { return 2 * visit; }
-inline constexpr Moment after(VisitId visit) { return 2 * visit + 1; }
+inline constexpr Moment moments_of_visit = 4;
+inline constexpr Moment before(VisitId visit) { return moments_of_visit * visit; }
+inline constexpr Moment after(VisitId visit) { return before(visit) + 1; }
+inline constexpr Moment after_own_gradient(VisitId visit) { return before(visit) + 2; }
+inline constexpr Moment after_embedding(VisitId visit) { return before(visit) + 3; }
 
 // An update or a wait, in order of emission.
 struct OptimizerEvent {
   Moment moment = 0;
-  std::int32_t step = 0;       // in which the policy said it
-  Moment earliest_read = 0;    // of optimizer state
-  std::uint32_t update = 0;    // in Work::updates; a wait has none
-  std::uint32_t in_step = 0;   // its number among the updates of its gradient's step
+  std::int32_t step = 0;      // in which the policy said it
+  Moment earliest_read = 0;   // of optimizer state
+  std::uint32_t update = 0;   // in Work::updates; a wait has none
+  std::uint32_t in_step = 0;  // its number among the updates of its gradient's step
   bool is_wait = false;
   bool on_gpu = false;
 };
@@ -60,8 +64,8 @@ class Timetable {
   VisitId backward(int step, int layer, int micro_batch) const {
     return backward_[index(step, layer, micro_batch)];
   }
-  // The visits under which a gradient that leaves the GPU after `visit` does so: the next turn, if it
-  // is backward, too. Empty at the end of a step.
+  // The visits under which a gradient that leaves the GPU after `visit` does so: the next turn, if
+  // it is backward, too. Empty at the end of a step.
   struct Window {
     VisitId begin = 0, end = 0;
   };
@@ -86,12 +90,12 @@ class Timetable {
   const Work& work_;
   int layers_, micro_batches_;
   std::vector<Turn> turns_;
-  std::vector<std::uint32_t> turn_of_;         // by visit
-  std::vector<VisitId> forward_, backward_;    // by step, layer, micro-batch
-  std::vector<VisitId> complete_;              // by step, layer: the visit that completes its gradient
-  std::vector<VisitId> last_visit_;            // by step
+  std::vector<std::uint32_t> turn_of_;       // by visit
+  std::vector<VisitId> forward_, backward_;  // by step, layer, micro-batch
+  std::vector<VisitId> complete_;    // by step, layer: the visit that completes its gradient
+  std::vector<VisitId> last_visit_;  // by step
   std::vector<ParameterFetch> fetches_;
-  std::vector<VisitId> read_at_;               // by step, layer: of the parameters of its first turn
+  std::vector<VisitId> read_at_;  // by step, layer: of the parameters of its first turn
   std::vector<OptimizerEvent> events_;
 };
 
