@@ -130,6 +130,8 @@ std::int64_t divisor_from(std::int64_t whole, std::int64_t least) {
 }
 
 void require_length(const Problem& problem, int steps, double tasks) {
+  if (steps < 1)
+    throw InputError(fmt::format("a schedule of {} steps", steps), "it takes one step at least");
   if (tasks <= most_tasks_built) return;
   constexpr double bytes_per_task = 250;
   const Workload& workload = problem.workload;

@@ -29,6 +29,12 @@ class Emission {
     for (const OptimizerEvent& event : times_.events()) {
       if (!event.is_wait) updates_.push_back(event);
     }
+    // Not what the step before has not written yet.
+    const auto of_step = std::count_if(
+        updates_.begin(), updates_.end(),
+        [&](const OptimizerEvent& event) { return work.updates[event.update].gradient_step == 0; });
+    state_ahead_ = static_cast<std::size_t>(
+        std::clamp<std::ptrdiff_t>(plan.optimizer_state.ahead, 0, of_step - 1));
     take_state_slots();
   }
 
@@ -456,12 +462,12 @@ class Emission {
     if (plan_.optimizer_state.slots == 0) return;
     const auto count = static_cast<std::size_t>(plan_.optimizer_state.slots);
     std::vector<std::uint64_t> most(count, 0);
-    for (const OptimizerEvent& event : updates_) {
+    for (std::size_t u = 0; u < updates_.size(); ++u) {
       std::uint64_t bytes = 0;
-      for_pieces(event, [&](int, Piece& piece) {
+      for_pieces(updates_[u], [&](int, Piece& piece) {
         if (piece.state_at == Tier::ssd) bytes += piece.state.bytes;
       });
-      std::uint64_t& slot = most[event.in_step % count];
+      std::uint64_t& slot = most[u % count];
       slot = std::max(slot, bytes);
     }
     for (const std::uint64_t bytes : most) {
@@ -485,15 +491,15 @@ class Emission {
   }
 
   void read_state(Moment now) {
-    const auto ahead = static_cast<std::size_t>(plan_.optimizer_state.ahead);
-    while (next_state_ < updates_.size() && next_state_ < updated_ + ahead &&
+    while (next_state_ < updates_.size() && next_state_ < updated_ + state_ahead_ &&
            updates_[next_state_].earliest_read <= now) {
-      read_state_of(updates_[next_state_++]);
+      read_next_state();
     }
   }
-  void read_state_of(const OptimizerEvent& event) {
+  void read_next_state() {
+    const OptimizerEvent& event = updates_[next_state_++];
     if (!state_slots_.empty()) {
-      Slice slot = state_slots_[event.in_step % state_slots_.size()];
+      Slice slot = state_slots_[(next_state_ - 1) % state_slots_.size()];
       for_pieces(event, [&](int unit, Piece& piece) {
         if (piece.state_at != Tier::ssd) return;
         piece.fresh_state = slot.part(0, piece.state.bytes);
@@ -541,7 +547,7 @@ class Emission {
     const bool blocks = plan_.optimizer.blocking;
     if (blocks) program_.barrier();
     write_back();
-    while (next_state_ <= updated_) read_state_of(updates_[next_state_++]);
+    while (next_state_ <= updated_) read_next_state();
     ++updated_;
     read_state(event.moment);
     const Update& one = work_.updates[event.update];
@@ -618,6 +624,7 @@ class Emission {
   std::size_t next_read_ = 0, next_use_ = 0;  // in Timetable::fetches
   std::vector<OptimizerEvent> updates_;
   std::size_t next_event_ = 0, next_state_ = 0, updated_ = 0;
+  std::size_t state_ahead_ = 0;  // updates
   std::vector<Slice> state_slots_;
   OptimizerEvent written_;
   bool has_written_ = false;
