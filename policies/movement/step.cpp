@@ -135,6 +135,14 @@ void Step::apply(int unit, std::uint64_t first, std::uint64_t count) {
   const std::uint64_t most = plan_.optimizer.elements;
   if (group_elements_ + count > most) close_group();
   const std::uint64_t pieces = (count + most - 1) / most;
+  constexpr std::uint64_t most_groups = 1'000'000;
+  if (work_.updates.size() + pieces > most_groups) {
+    throw InputError(
+        fmt::format("groups of {} elements are too many for the {} parameters of model {}: more "
+                    "than {}",
+                    most, problem_.model.parameters(), problem_.model.name, most_groups),
+        "make groups larger, or leave the option out");
+  }
   const auto grid = static_cast<std::uint64_t>(element_alignment);
   const std::uint64_t size =
       std::max<std::uint64_t>(1, (count / grid + pieces - 1) / pieces) * grid;
