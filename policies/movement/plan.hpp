@@ -94,6 +94,7 @@ struct Plan {
   } optimizer;
 
   Retention retention = Retention::never;
+  std::uint64_t spare_gpu_bytes = 0;  // with nearest: GPU memory for what is kept
 };
 
 }  // namespace spillway

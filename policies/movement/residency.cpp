@@ -405,10 +405,7 @@ class Emission {
     const Visit& visit = work_.visits[v];
     if (visit.kind == VisitKind::forward || plan_.optimizer.gpu_stride == 1) return;
     const bool leaves = visit.completes_sum || !sums_on_gpu();
-    const bool used_next = v + 1 < work_.visits.size() &&
-                           work_.visits[v + 1].kind != VisitKind::forward &&
-                           work_.visits[v + 1].layer == visit.layer && !visit.completes_sum;
-    if (leaves && !used_next) {
+    if (leaves && (visit.completes_sum || !times_.retained().gradient(v))) {
       Gradient& gradient = gradients_[index(visit.layer)];
       const Timetable::Window window = times_.leaving_window(v);
       Leaving one{visit.layer, gradient.gpu, window.begin, window.end, 0};

@@ -147,6 +147,7 @@ class Step {
   int step_ = 0;
   std::vector<int> up_, down_;       // by micro-batch: the next layer of forward, of backward
   std::vector<int> done_;            // by layer: backwards in this step
+  std::vector<bool> begun_;          // by layer: whether its forward was called in this step
   std::vector<Gradient> gradients_;  // by unit
   // What the optimizer takes next, from range group_begin_ on; none while it has no elements.
   std::size_t group_begin_ = 0;
