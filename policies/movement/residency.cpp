@@ -49,7 +49,7 @@ class Emission {
       at(visit.step, visit.kind == VisitKind::backward ? Phase::backward : Phase::forward);
       write_back();
       run_events(before(v), visit.step);
-      read_state(before(v));
+      read_state(before(v), updated_);
       fetch(v);
       compute(v);
       activations_.fetch_after(v);
@@ -459,12 +459,12 @@ class Emission {
     if (plan_.optimizer_state.slots == 0) return;
     const auto count = static_cast<std::size_t>(plan_.optimizer_state.slots);
     std::vector<std::uint64_t> most(count, 0);
-    for (std::size_t u = 0; u < updates_.size(); ++u) {
+    for (const OptimizerEvent& event : updates_) {
       std::uint64_t bytes = 0;
-      for_pieces(updates_[u], [&](int, Piece& piece) {
+      for_pieces(event, [&](int, Piece& piece) {
         if (piece.state_at == Tier::ssd) bytes += piece.state.bytes;
       });
-      std::uint64_t& slot = most[u % count];
+      std::uint64_t& slot = most[event.in_step % count];
       slot = std::max(slot, bytes);
     }
     for (const std::uint64_t bytes : most) {
@@ -487,16 +487,21 @@ class Emission {
     }
   }
 
-  void read_state(Moment now) {
-    while (next_state_ < updates_.size() && next_state_ < updated_ + state_ahead_ &&
-           updates_[next_state_].earliest_read <= now) {
-      read_next_state();
+  // Reads ahead of update `current`, and not into slots that the step before still uses.
+  void read_state(Moment now, std::size_t current) {
+    const auto step_of = [&](std::size_t u) {
+      return work_.updates[updates_[u].update].gradient_step;
+    };
+    for (; next_state_ < updates_.size() && next_state_ < updated_ + state_ahead_;
+         read_next_state()) {
+      if (updates_[next_state_].earliest_read > now) return;
+      if (!state_slots_.empty() && step_of(next_state_) != step_of(current)) return;
     }
   }
   void read_next_state() {
     const OptimizerEvent& event = updates_[next_state_++];
     if (!state_slots_.empty()) {
-      Slice slot = state_slots_[(next_state_ - 1) % state_slots_.size()];
+      Slice slot = state_slots_[event.in_step % state_slots_.size()];
       for_pieces(event, [&](int unit, Piece& piece) {
         if (piece.state_at != Tier::ssd) return;
         piece.fresh_state = slot.part(0, piece.state.bytes);
@@ -546,7 +551,7 @@ class Emission {
     write_back();
     while (next_state_ <= updated_) read_next_state();
     ++updated_;
-    read_state(event.moment);
+    read_state(event.moment, updated_ - 1);
     const Update& one = work_.updates[event.update];
     for_pieces(event, [&](int unit, Piece& piece) { update(unit, piece, event.on_gpu, one); });
     if (blocks) program_.barrier();
