@@ -120,6 +120,7 @@ Program emit(const Problem& problem, Policy& policy, int steps,
   if (policy.derives()) {
     Plan plan = policy.plan(problem);
     if (spare) plan = with_spare(problem, plan, *spare);
+    check_plan(problem, plan);
     Step step(problem, plan);
     for (int s = 0; s < steps; ++s) {
       step.begin(s);
