@@ -1,7 +1,7 @@
 // The machine to train on: capacities, rates, latencies, each with a source.
 //
 // Read from TOML (docs/machine-files.md); rates are bytes/s, times integer nanoseconds. What the
-// numbers cost a task is the simulator's business (sim/cost_model.hpp).
+// numbers cost a task is written in policies/cost/costs.hpp.
 #pragma once
 
 #include <cstdint>

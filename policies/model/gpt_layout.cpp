@@ -168,4 +168,17 @@ double recompute_flops(const Problem& problem, std::uint8_t available, bool outp
   return flops;
 }
 
+double forward_flops(const Problem& problem) {
+  return problem.model.block_forward_flops(problem.workload.micro_batch, problem.workload.sequence);
+}
+
+double backward_flops(const Problem& problem, std::uint8_t available, bool output) {
+  return 2 * forward_flops(problem) + recompute_flops(problem, available, output);
+}
+
+double head_flops(const Problem& problem) {
+  return 3 *
+         problem.model.head_forward_flops(problem.workload.micro_batch, problem.workload.sequence);
+}
+
 }  // namespace spillway

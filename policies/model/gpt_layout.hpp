@@ -106,5 +106,10 @@ std::int64_t head_chunk_tokens(const Problem& problem);
 // the block's output (the down-projection), which nothing needs but which frameworks that re-run
 // the whole block pay for: nothing available and `output` is one whole block forward.
 double recompute_flops(const Problem& problem, std::uint8_t available, bool output);
+// FLOPs of the tasks of one micro-batch: a block's forward; its backward, with what it recomputes;
+// the head, forward and backward.
+double forward_flops(const Problem& problem);
+double backward_flops(const Problem& problem, std::uint8_t available, bool output);
+double head_flops(const Problem& problem);
 
 }  // namespace spillway
