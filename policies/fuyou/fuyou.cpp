@@ -201,7 +201,7 @@ class Fuyou : public Policy {
       case Swap::Kind::automatic:
         break;
     }
-    SwapModel model = swap_model(problem, host_memory_left(problem));
+    SwapModel model = swap_model(problem, Costs(problem), host_memory_left(problem));
     model.overlap = problem.workload.updates_wait()    ? OptimizerOverlap::nothing
                     : pipeline_ == Pipeline::optimized ? OptimizerOverlap::all
                     : pipeline_ == Pipeline::naive     ? OptimizerOverlap::writes

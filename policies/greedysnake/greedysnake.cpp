@@ -110,7 +110,7 @@ class GreedySnake : public Policy {
   std::vector<PolicyOptions> placements_for(const Problem& problem) const override {
     std::vector<PolicyOptions> all = by_model_ ? modelled(problem) : placements();
     if (alpha_ || by_model_) return all;
-    const auto plan = plan_for(problem, greedysnake_inputs(problem));
+    const auto plan = plan_for(problem, greedysnake_inputs(problem, Costs(problem)));
     for (PolicyOptions& one : all) one["alpha"] = fmt::format("{:g}", plan ? plan->alpha : 0);
     return all;
   }
@@ -186,7 +186,7 @@ class GreedySnake : public Policy {
   // What the model chooses for this memory, then for less and less of it: it counts memory by the
   // buffers of the authors' program, and the schedule has others.
   std::vector<PolicyOptions> modelled(const Problem& problem) const {
-    GreedySnakeInputs inputs = greedysnake_inputs(problem);
+    GreedySnakeInputs inputs = greedysnake_inputs(problem, Costs(problem));
     inputs.stash_may_grow = true;
     inputs.checkpoints_ssd = checkpoints_ssd_;
     inputs.parameters_ssd = parameters_ssd_;
