@@ -11,6 +11,7 @@
 #include "base/units.hpp"
 #include "policies/common/builtin.hpp"
 #include "policies/common/policy.hpp"
+#include "policies/cost/costs.hpp"
 #include "policies/movement/residency.hpp"
 #include "policies/movement/spare.hpp"
 
@@ -108,7 +109,7 @@ std::string to_text(const PolicyInfo& info, const PolicyOptions& options) {
 
 }  // namespace
 
-Plan Policy::plan(const Problem&) const { return {}; }
+Plan Policy::plan(const Problem&, const Costs&) const { return {}; }
 void Policy::step(Step&) const {}
 
 namespace {
@@ -118,7 +119,7 @@ Program emit(const Problem& problem, Policy& policy, int steps,
   policy.check(problem);
   Program program(problem, recording);
   if (policy.derives()) {
-    Plan plan = policy.plan(problem);
+    Plan plan = policy.plan(problem, Costs(problem));
     if (spare) plan = with_spare(problem, plan, *spare);
     check_plan(problem, plan);
     Step step(problem, plan);

@@ -116,7 +116,7 @@ class GreedySnake : public Policy {
   }
 
   bool derives() const override { return !bulk_synchronous_; }
-  Plan plan(const Problem& problem) const override {
+  Plan plan(const Problem& problem, const Costs&) const override {
     const double state_ssd = optimizer_ssd_.value_or(0), parameters_ssd = parameters_ssd_.value_or(0);
     Plan plan;
     const auto micro_batches = static_cast<int>(problem.workload.micro_batches());

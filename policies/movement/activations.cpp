@@ -12,7 +12,7 @@ namespace {
 int share(double fraction, int of) { return of <= 0 ? 0 : static_cast<int>(fraction * of + 0.5); }
 
 // Whether some gradient waits for the next step.
-bool has_delayed_updates(const Work& work) {
+bool has_delayed_updates(const OrderOfWork& work) {
   return std::any_of(work.updates.begin(), work.updates.end(), [&](const Update& update) {
     return update.gradient_step < update.step && update.step < work.steps;
   });
@@ -20,7 +20,7 @@ bool has_delayed_updates(const Work& work) {
 
 }  // namespace
 
-Activations::Activations(Program& program, const Plan& plan, const Work& work,
+Activations::Activations(Program& program, const Plan& plan, const OrderOfWork& work,
                          const Timetable& times)
     : program_(program),
       plan_(plan),

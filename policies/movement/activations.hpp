@@ -18,7 +18,7 @@ namespace spillway {
 
 class Activations {
  public:
-  Activations(Program& program, const Plan& plan, const Work& work, const Timetable& times);
+  Activations(Program& program, const Plan& plan, const OrderOfWork& work, const Timetable& times);
 
   // Host memory in which the inputs of a layer rest, where all micro-batches of a layer run in a
   // row: dead from the layer's backward to the next forward of the layer below. Else invalid.
@@ -105,7 +105,7 @@ class Activations {
 
   Program& program_;
   const Plan& plan_;
-  const Work& work_;
+  const OrderOfWork& work_;
   const Uses& uses_;
   const Retained& retained_;
   int layers_, micro_batches_;

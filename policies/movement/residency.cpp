@@ -16,7 +16,7 @@ constexpr std::size_t index(int unit) { return static_cast<std::size_t>(unit); }
 
 class Emission {
  public:
-  Emission(Program& program, const Plan& plan, const Work& work)
+  Emission(Program& program, const Plan& plan, const OrderOfWork& work)
       : program_(program),
         plan_(plan),
         work_(work),
@@ -614,7 +614,7 @@ class Emission {
 
   Program& program_;
   const Plan& plan_;
-  const Work& work_;
+  const OrderOfWork& work_;
   int layers_;
   Timetable times_;
   Activations activations_;
@@ -637,7 +637,7 @@ class Emission {
 
 }  // namespace
 
-void emit_work(Program& program, const Plan& plan, const Work& work) {
+void emit_work(Program& program, const Plan& plan, const OrderOfWork& work) {
   Emission(program, plan, work).emit();
 }
 

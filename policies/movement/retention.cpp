@@ -5,7 +5,8 @@
 
 namespace spillway {
 
-Retained::Retained(const Problem& problem, const Plan& plan, const Work& work, const Uses& uses)
+Retained::Retained(const Problem& problem, const Plan& plan, const OrderOfWork& work,
+                   const Uses& uses)
     : problem_(problem),
       plan_(plan),
       work_(work),

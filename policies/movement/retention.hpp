@@ -17,7 +17,7 @@ namespace spillway {
 
 class Retained {
  public:
-  Retained(const Problem& problem, const Plan& plan, const Work& work, const Uses& uses);
+  Retained(const Problem& problem, const Plan& plan, const OrderOfWork& work, const Uses& uses);
 
   // Whether on the GPU after visit v there stays, until its next use,
   bool parameters(VisitId v) const { return has(v, parameters_bit); }  // of the layer, in this step
@@ -56,7 +56,7 @@ class Retained {
 
   const Problem& problem_;
   const Plan& plan_;
-  const Work& work_;
+  const OrderOfWork& work_;
   const Uses& uses_;
   int layers_;
   bool rests_ = false;               // activations rest on the GPU

@@ -181,7 +181,7 @@ void Step::wait() {
                          static_cast<std::uint32_t>(work_.updates.size())});
 }
 
-Work Step::finish() {
+OrderOfWork Step::finish() {
   step_ = work_.steps;
   for (int unit = 0; unit <= layers_; ++unit) {
     Gradient& gradient = gradients_[static_cast<std::size_t>(unit)];

@@ -4,7 +4,7 @@
 
 namespace spillway {
 
-Timetable::Timetable(const Problem& problem, const Plan& plan, const Work& work)
+Timetable::Timetable(const Problem& problem, const Plan& plan, const OrderOfWork& work)
     : problem_(problem),
       plan_(plan),
       work_(work),

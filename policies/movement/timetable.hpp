@@ -34,7 +34,7 @@ struct OptimizerEvent {
   Moment moment = 0;
   std::int32_t step = 0;      // in which the policy said it
   Moment earliest_read = 0;   // of optimizer state
-  std::uint32_t update = 0;   // in Work::updates; a wait has none
+  std::uint32_t update = 0;   // in OrderOfWork::updates; a wait has none
   std::uint32_t in_step = 0;  // its number among the updates of its gradient's step
   bool is_wait = false;
   bool on_gpu = false;
@@ -42,7 +42,7 @@ struct OptimizerEvent {
 
 class Timetable {
  public:
-  Timetable(const Problem& problem, const Plan& plan, const Work& work);
+  Timetable(const Problem& problem, const Plan& plan, const OrderOfWork& work);
   Timetable(const Timetable&) = delete;
   Timetable& operator=(const Timetable&) = delete;
 
@@ -66,7 +66,7 @@ class Timetable {
 
   const Problem& problem_;
   const Plan& plan_;
-  const Work& work_;
+  const OrderOfWork& work_;
   int layers_;
   Uses uses_;
   Retained retained_;

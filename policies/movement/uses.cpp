@@ -2,7 +2,7 @@
 
 namespace spillway {
 
-Uses::Uses(const Problem& problem, const Work& work)
+Uses::Uses(const Problem& problem, const OrderOfWork& work)
     : layers_(static_cast<int>(problem.model.layers)),
       micro_batches_(static_cast<int>(problem.workload.micro_batches())),
       forward_(index(work.steps, 0, 0), no_visit),

@@ -20,7 +20,7 @@ struct Turn {
 
 class Uses {
  public:
-  Uses(const Problem& problem, const Work& work);
+  Uses(const Problem& problem, const OrderOfWork& work);
 
   const std::vector<Turn>& turns() const { return turns_; }
   std::uint32_t turn_of(VisitId visit) const { return turn_of_[visit]; }
