@@ -190,7 +190,8 @@ class Emission {
     }
     upload(fetch.unit, arriving.arrived, to, arriving.whole);
     arriving.arrived = to;
-    if (to < elements(fetch.unit) || is_read_by_now(fetch.unit, f + 1)) return;
+    if (to < elements(fetch.unit)) return;
+    if (plan_.retention == Retention::nearest && is_read_by_now(fetch.unit, f + 1)) return;
     for (Piece& piece : units_[index(fetch.unit)]) piece.fresh_parameters = {};
   }
   void use_parameters() {
@@ -530,8 +531,8 @@ class Emission {
       const OptimizerEvent& event = events[next_event_];
       if (event.moment > now || event.step > step) return;
       if (event.is_wait) {
-        program_.barrier();
         write_back();
+        program_.barrier();
       } else {
         update(event);
       }
