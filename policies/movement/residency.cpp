@@ -38,6 +38,8 @@ class Emission {
     take_state_slots();
   }
 
+  std::uint64_t kept_bytes() const { return times_.retained().kept_bytes(); }
+
   void emit() {
     for (VisitId v = 0; v < work_.visits.size(); ++v) {
       const Visit& visit = work_.visits[v];
@@ -638,8 +640,10 @@ class Emission {
 
 }  // namespace
 
-void emit_work(Program& program, const Plan& plan, const OrderOfWork& work) {
-  Emission(program, plan, work).emit();
+std::uint64_t emit_work(Program& program, const Plan& plan, const OrderOfWork& work) {
+  Emission emission(program, plan, work);
+  emission.emit();
+  return emission.kept_bytes();
 }
 
 }  // namespace spillway
