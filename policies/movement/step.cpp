@@ -26,7 +26,8 @@ Step::Step(const Problem& problem, const Plan& plan)
       down_(static_cast<std::size_t>(micro_batches_)),
       done_(static_cast<std::size_t>(layers_)),
       begun_(static_cast<std::size_t>(layers_)),
-      gradients_(static_cast<std::size_t>(layers_) + 1) {}
+      gradients_(static_cast<std::size_t>(layers_) + 1),
+      cuts_(static_cast<std::size_t>(layers_) + 1) {}
 
 void Step::fail(const char* call, int layer, int micro_batch, const std::string& why) const {
   bug("the order of work that a policy says", __FILE__, __LINE__,
@@ -104,13 +105,22 @@ void Step::update(int unit, Portion portion) {
   const Gradient& gradient = gradients_[static_cast<std::size_t>(unit)];
   const std::uint64_t first = on_grid(elements(unit), portion.from);
   const std::uint64_t last = on_grid(elements(unit), portion.to);
-  if (gradient.step < 0 || first == last) return;
+  if (first == last) return;
+  note_cut(unit, first);
+  note_cut(unit, last);
+  if (gradient.step < 0) return;
   if (gradient.step < step_ && begun_[static_cast<std::size_t>(unit == layers_ ? 0 : unit)])
     fail("update", unit, -1, "forward has begun with the parameters as they were before");
   for (const auto& [from, to] : gradient.parts) {
     if (first < to && from < last) fail("update", unit, -1, "a part of it was updated already");
   }
   apply(unit, first, last - first);
+}
+
+void Step::note_cut(int unit, std::uint64_t element) {
+  std::vector<std::uint64_t>& cuts = cuts_[static_cast<std::size_t>(unit)];
+  const auto at = std::lower_bound(cuts.begin(), cuts.end(), element);
+  if (at == cuts.end() || *at != element) cuts.insert(at, element);
 }
 
 void Step::apply(int unit, std::uint64_t first, std::uint64_t count) {
@@ -194,7 +204,16 @@ OrderOfWork Step::finish() {
       done = to;
     }
     if (done < elements(unit)) missing.emplace_back(done, elements(unit) - done);
-    for (const auto& [first, count] : missing) apply(unit, first, count);
+    // In the parts in which the policy names it.
+    for (auto [first, count] : missing) {
+      for (const std::uint64_t cut : cuts_[static_cast<std::size_t>(unit)]) {
+        if (cut <= first || cut >= first + count) continue;
+        apply(unit, first, cut - first);
+        count -= cut - first;
+        first = cut;
+      }
+      apply(unit, first, count);
+    }
   }
   close_group();
   return std::move(work_);

@@ -132,6 +132,7 @@ class Step {
     std::uint64_t applied = 0;                                   // elements of those
   };
   void add(VisitKind kind, int layer, int micro_batch);
+  void note_cut(int unit, std::uint64_t element);
   void start_sum(int layer, int micro_batch);
   void apply(int unit, std::uint64_t first, std::uint64_t count);
   void add_range(const UpdateRange& range, int gradient_step);
@@ -149,6 +150,7 @@ class Step {
   std::vector<int> done_;            // by layer: backwards in this step
   std::vector<bool> begun_;          // by layer: whether its forward was called in this step
   std::vector<Gradient> gradients_;  // by unit
+  std::vector<std::vector<std::uint64_t>> cuts_;  // by unit: where its updates begin, ascending
   // What the optimizer takes next, from range group_begin_ on; none while it has no elements.
   std::size_t group_begin_ = 0;
   std::uint64_t group_elements_ = 0;

@@ -126,7 +126,8 @@ void Timetable::place_updates() {
     const int stride = plan_.optimizer.gpu_stride;
     event.on_gpu = stride > 0 && (event.in_step + 1) % static_cast<std::uint32_t>(stride) == 0;
     const Moment there = available(update, event.on_gpu), here = before(update.at);
-    event.moment = here >= there                      ? std::max(there, std::min(here, needed))
+    event.moment = here >= there
+                       ? std::max(there, plan_.optimizer.early ? std::min(here, needed) : here)
                    : problem_.workload.updates_wait() ? std::max(there, needed)
                                                       : there;
     event.moment = std::max(event.moment, floor);
