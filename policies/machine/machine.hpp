@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "policies/workload/backend.hpp"
+
 namespace spillway {
 
 // How reads and writes share the drives.
@@ -97,6 +99,9 @@ struct Machine {
     // rows on both sides, and nobody has given them.
     bool extrapolated() const;
   } ssd;
+
+  // What the rates are of.
+  Backend backend() const { return gpu.is_cpu ? Backend::cpu : Backend::cuda; }
 
   std::vector<KernelTime> kernels;             // measured kernels; empty for datasheet machines
   std::map<std::string, std::string> sources;  // dotted key -> where the number is from
