@@ -116,10 +116,10 @@ TEST_CASE("every option that moves bytes or time leaves the numbers alone") {
         "greedysnake:snake=off,alpha=0.25,optimizer_ssd=0.3,parameters_ssd=1,checkpoints_ssd=1,"
         "recompute=needed",
         "greedysnake:snake=off,gradients_gpu=0.5",
-        "greedysnake:snake=off,barriers=code",
-        "greedysnake:snake=off,barriers=code,alpha=1,gradients_gpu=1",
-        "greedysnake:snake=off,barriers=code,alpha=0.4,optimizer_ssd=0.6,parameters_ssd=0.5",
-        "greedysnake:snake=off,barriers=code,alpha=0,optimizer_ssd=1,parameters_ssd=1"}) {
+        "greedysnake:snake=off,updates=micro-batch",
+        "greedysnake:snake=off,updates=micro-batch,alpha=1,gradients_gpu=1",
+        "greedysnake:snake=off,updates=micro-batch,alpha=0.4,optimizer_ssd=0.6,parameters_ssd=0.5",
+        "greedysnake:snake=off,updates=micro-batch,alpha=0,optimizer_ssd=1,parameters_ssd=1"}) {
     options.policy = policy;
     check_identical(resident, train(options), policy);
   }
@@ -163,8 +163,8 @@ TEST_CASE("snake order agrees to fp32 rounding") {
   const Outcome undelayed = train(bench.options("greedysnake:alpha=0"));
   for (const char* policy :
        {"greedysnake:alpha=0.4,optimizer_ssd=0.7,parameters_ssd=0.2",
-        "greedysnake:alpha=0.7,barriers=code",
-        "greedysnake:alpha=0.3,barriers=code,optimizer_ssd=1,parameters_ssd=1"}) {
+        "greedysnake:alpha=0.7,updates=micro-batch",
+        "greedysnake:alpha=0.3,updates=micro-batch,optimizer_ssd=1,parameters_ssd=1"}) {
     check_identical(undelayed, train(bench.options(policy)), policy);
   }
 }
