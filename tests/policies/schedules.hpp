@@ -88,13 +88,18 @@ inline std::vector<std::string> policy_settings() {
       "needed",
       "greedysnake:gradients_gpu=0.5",
       "greedysnake:gradients_gpu=1,snake=off",
-      "greedysnake:barriers=code",
-      "greedysnake:barriers=code,alpha=0,snake=off",
-      "greedysnake:barriers=code,alpha=1,gradients_gpu=0.4",
-      "greedysnake:barriers=code,alpha=0.3,optimizer_ssd=1,checkpoints_ssd=1,parameters_ssd=1",
-      "greedysnake:barriers=code,alpha=0.4,optimizer_ssd=0.37,checkpoints_ssd=0.5,"
+      "greedysnake:updates=micro-batch",
+      "greedysnake:retention=nearest",
+      "greedysnake:retention=nearest,optimizer_ssd=0.6,checkpoints_ssd=0.5,parameters_ssd=1,alpha=0.4",
+      "fuyou:retention=nearest",
+      "fuyou:retention=nearest,swap=all,checkpoints_ssd=0.5,activations_ahead=2",
+      "resident:retention=nearest",
+      "greedysnake:updates=micro-batch,alpha=0,snake=off",
+      "greedysnake:updates=micro-batch,alpha=1,gradients_gpu=0.4",
+      "greedysnake:updates=micro-batch,alpha=0.3,optimizer_ssd=1,checkpoints_ssd=1,parameters_ssd=1",
+      "greedysnake:updates=micro-batch,alpha=0.4,optimizer_ssd=0.37,checkpoints_ssd=0.5,"
       "parameters_ssd=0.71,gradients_gpu=1,snake=off",
-      "greedysnake:barriers=code,alpha=1,optimizer_ssd=1,checkpoints_ssd=1,parameters_ssd=1,"
+      "greedysnake:updates=micro-batch,alpha=1,optimizer_ssd=1,checkpoints_ssd=1,parameters_ssd=1,"
       "recompute=needed",
   };
 }
