@@ -77,7 +77,7 @@ class DeepOptimizerStates : public Policy {
 
   void setup(Program& program) override {
     const Problem& problem = program.problem();
-    if (!stride_) stride_ = best_stride(update_rates(problem, double_staging_));
+    if (!stride_) stride_ = best_stride(update_rates(problem, Costs(problem), double_staging_));
     groups_ = sub_groups(problem.model, sub_group_size_);
     state_.emplace(program);
     for (int unit = 0; unit < state_->units(); ++unit) {

@@ -110,13 +110,13 @@ class GreedySnake : public Policy {
   std::vector<PolicyOptions> placements_for(const Problem& problem) const override {
     std::vector<PolicyOptions> all = by_model_ ? modelled(problem) : placements();
     if (alpha_ || by_model_) return all;
-    const auto plan = plan_for(problem, greedysnake_inputs(problem));
+    const auto plan = plan_for(problem, greedysnake_inputs(problem, Costs(problem)));
     for (PolicyOptions& one : all) one["alpha"] = fmt::format("{:g}", plan ? plan->alpha : 0);
     return all;
   }
 
   bool derives() const override { return !bulk_synchronous_; }
-  Plan plan(const Problem& problem) const override {
+  Plan plan(const Problem& problem, const Costs&) const override {
     const double state_ssd = optimizer_ssd_.value_or(0), parameters_ssd = parameters_ssd_.value_or(0);
     Plan plan;
     const auto micro_batches = static_cast<int>(problem.workload.micro_batches());
@@ -186,7 +186,7 @@ class GreedySnake : public Policy {
   // What the model chooses for this memory, then for less and less of it: it counts memory by the
   // buffers of the authors' program, and the schedule has others.
   std::vector<PolicyOptions> modelled(const Problem& problem) const {
-    GreedySnakeInputs inputs = greedysnake_inputs(problem);
+    GreedySnakeInputs inputs = greedysnake_inputs(problem, Costs(problem));
     inputs.stash_may_grow = true;
     inputs.checkpoints_ssd = checkpoints_ssd_;
     inputs.parameters_ssd = parameters_ssd_;

@@ -18,7 +18,7 @@ namespace spillway {
 
 class Activations {
  public:
-  Activations(Program& program, const Plan& plan, const Work& work, const Timetable& times);
+  Activations(Program& program, const Plan& plan, const OrderOfWork& work, const Timetable& times);
 
   // Host memory in which the inputs of a layer rest, where all micro-batches of a layer run in a
   // row: dead from the layer's backward to the next forward of the layer below. Else invalid.
@@ -79,11 +79,7 @@ class Activations {
   }
   void place_on_ssd();
   Slice make_checkpoint(VisitId v, int layer, int micro_batch);
-  Slice saved_memory(int layer, int micro_batch);
-  // Whether what is made or used by visit `from` is still on the GPU when visit `to` uses it.
-  bool stays(VisitId from, VisitId to) const {
-    return plan_.checkpoints.rest.gpu > 0 || to <= from + 1;
-  }
+  Slice saved_memory(int layer, int micro_batch, bool is_kept);
   bool gradient_stays(int micro_batch) const;
   // Whether what backward visit `use` needs would be read from the SSD by visit v.
   bool is_read_by(VisitId v, VisitId use) const {
@@ -109,8 +105,9 @@ class Activations {
 
   Program& program_;
   const Plan& plan_;
-  const Work& work_;
-  const Timetable& times_;
+  const OrderOfWork& work_;
+  const Uses& uses_;
+  const Retained& retained_;
   int layers_, micro_batches_;
   std::uint64_t checkpoint_bytes_;
   std::vector<Tensor> checkpoints_;  // by layer and micro-batch: inputs

@@ -15,7 +15,7 @@ struct Range {
 };
 
 // The updates of a unit, ascending; together they are the unit.
-std::vector<std::vector<Range>> ranges_by_unit(const Problem& problem, const Work& work) {
+std::vector<std::vector<Range>> ranges_by_unit(const Problem& problem, const OrderOfWork& work) {
   std::vector<std::vector<Range>> all(static_cast<std::size_t>(problem.model.layers) + 1);
   for (const Update& update : work.updates) {
     // What the end of the program applies says nothing about when.
@@ -104,7 +104,7 @@ std::uint64_t delayed_elements(const Pieces& pieces, const Counted& counted) {
 }
 
 // Whether every delayed update of a layer comes right before that of the layer above.
-bool ascends(const Work& work) {
+bool ascends(const OrderOfWork& work) {
   int last = -1, step = -1;
   for (const Update& update : work.updates) {
     if (update.gradient_step == update.step || update.step >= work.steps) continue;
@@ -199,7 +199,7 @@ void place_waiting(Program& program, int unit, Pieces& pieces, const Pieces* abo
 
 }  // namespace
 
-std::vector<Pieces> place_model_states(Program& program, const Plan& plan, const Work& work,
+std::vector<Pieces> place_model_states(Program& program, const Plan& plan, const OrderOfWork& work,
                                        const Activations& activations) {
   const Problem& problem = program.problem();
   const int layers = static_cast<int>(problem.model.layers);

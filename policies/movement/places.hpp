@@ -31,7 +31,7 @@ using Pieces = std::vector<Piece>;
 // inputs of the layer above, whose backward is over and which are made anew later, then under the
 // delayed parameters of the layer above, which the update after this one will write. What neither
 // holds has memory of its own. (GreedySnake, arXiv 2512.17570, and its first author's public code.)
-std::vector<Pieces> place_model_states(Program& program, const Plan& plan, const Work& work,
+std::vector<Pieces> place_model_states(Program& program, const Plan& plan, const OrderOfWork& work,
                                        const Activations& activations);
 
 }  // namespace spillway

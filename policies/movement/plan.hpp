@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "policies/model/gpt_layout.hpp"
@@ -94,6 +95,21 @@ struct Plan {
   } optimizer;
 
   Retention retention = Retention::never;
+  std::uint64_t spare_gpu_bytes = 0;  // with nearest: GPU memory for what is kept
 };
+
+// The text of a plan names every field that is not as in Plan{}, in the order above:
+// "parameters.rest=host:0.5+ssd:0.5 parameters.gpu_ahead=2 checkpoints.rest=gpu:1"; "" is Plan{}
+// itself.
+std::string to_text(const Plan& plan);
+// Throws InputError for an unknown field (with near names) or a value outside of its domain.
+Plan parse_plan(const std::string& text);
+// Equal plans have equal hashes, on every machine.
+std::uint64_t hash_of(const Plan& plan);
+// Fields and their domains, for people: "parameters.gpu_ahead", "a number from 0 to 64".
+std::vector<std::pair<std::string, std::string>> plan_fields();
+// Throws InputError where a field is outside of its domain, or where the plan is for another number
+// of layers.
+void check_plan(const Problem& problem, const Plan& plan);
 
 }  // namespace spillway

@@ -16,7 +16,7 @@ constexpr std::size_t index(int unit) { return static_cast<std::size_t>(unit); }
 
 class Emission {
  public:
-  Emission(Program& program, const Plan& plan, const Work& work)
+  Emission(Program& program, const Plan& plan, const OrderOfWork& work)
       : program_(program),
         plan_(plan),
         work_(work),
@@ -49,7 +49,7 @@ class Emission {
       at(visit.step, visit.kind == VisitKind::backward ? Phase::backward : Phase::forward);
       write_back();
       run_events(before(v), visit.step);
-      read_state(before(v));
+      read_state(before(v), updated_);
       fetch(v);
       compute(v);
       activations_.fetch_after(v);
@@ -190,7 +190,8 @@ class Emission {
     }
     upload(fetch.unit, arriving.arrived, to, arriving.whole);
     arriving.arrived = to;
-    if (to < elements(fetch.unit) || is_read_by_now(fetch.unit, f + 1)) return;
+    if (to < elements(fetch.unit)) return;
+    if (plan_.retention == Retention::nearest && is_read_by_now(fetch.unit, f + 1)) return;
     for (Piece& piece : units_[index(fetch.unit)]) piece.fresh_parameters = {};
   }
   void use_parameters() {
@@ -405,10 +406,7 @@ class Emission {
     const Visit& visit = work_.visits[v];
     if (visit.kind == VisitKind::forward || plan_.optimizer.gpu_stride == 1) return;
     const bool leaves = visit.completes_sum || !sums_on_gpu();
-    const bool used_next = v + 1 < work_.visits.size() &&
-                           work_.visits[v + 1].kind != VisitKind::forward &&
-                           work_.visits[v + 1].layer == visit.layer && !visit.completes_sum;
-    if (leaves && !used_next) {
+    if (leaves && (visit.completes_sum || !times_.retained().gradient(v))) {
       Gradient& gradient = gradients_[index(visit.layer)];
       const Timetable::Window window = times_.leaving_window(v);
       Leaving one{visit.layer, gradient.gpu, window.begin, window.end, 0};
@@ -462,12 +460,12 @@ class Emission {
     if (plan_.optimizer_state.slots == 0) return;
     const auto count = static_cast<std::size_t>(plan_.optimizer_state.slots);
     std::vector<std::uint64_t> most(count, 0);
-    for (std::size_t u = 0; u < updates_.size(); ++u) {
+    for (const OptimizerEvent& event : updates_) {
       std::uint64_t bytes = 0;
-      for_pieces(updates_[u], [&](int, Piece& piece) {
+      for_pieces(event, [&](int, Piece& piece) {
         if (piece.state_at == Tier::ssd) bytes += piece.state.bytes;
       });
-      std::uint64_t& slot = most[u % count];
+      std::uint64_t& slot = most[event.in_step % count];
       slot = std::max(slot, bytes);
     }
     for (const std::uint64_t bytes : most) {
@@ -490,16 +488,21 @@ class Emission {
     }
   }
 
-  void read_state(Moment now) {
-    while (next_state_ < updates_.size() && next_state_ < updated_ + state_ahead_ &&
-           updates_[next_state_].earliest_read <= now) {
-      read_next_state();
+  // Reads ahead of update `current`, and not into slots that the step before still uses.
+  void read_state(Moment now, std::size_t current) {
+    const auto step_of = [&](std::size_t u) {
+      return work_.updates[updates_[u].update].gradient_step;
+    };
+    for (; next_state_ < updates_.size() && next_state_ < updated_ + state_ahead_;
+         read_next_state()) {
+      if (updates_[next_state_].earliest_read > now) return;
+      if (!state_slots_.empty() && step_of(next_state_) != step_of(current)) return;
     }
   }
   void read_next_state() {
     const OptimizerEvent& event = updates_[next_state_++];
     if (!state_slots_.empty()) {
-      Slice slot = state_slots_[(next_state_ - 1) % state_slots_.size()];
+      Slice slot = state_slots_[event.in_step % state_slots_.size()];
       for_pieces(event, [&](int unit, Piece& piece) {
         if (piece.state_at != Tier::ssd) return;
         piece.fresh_state = slot.part(0, piece.state.bytes);
@@ -528,8 +531,8 @@ class Emission {
       const OptimizerEvent& event = events[next_event_];
       if (event.moment > now || event.step > step) return;
       if (event.is_wait) {
-        program_.barrier();
         write_back();
+        program_.barrier();
       } else {
         update(event);
       }
@@ -549,7 +552,7 @@ class Emission {
     write_back();
     while (next_state_ <= updated_) read_next_state();
     ++updated_;
-    read_state(event.moment);
+    read_state(event.moment, updated_ - 1);
     const Update& one = work_.updates[event.update];
     for_pieces(event, [&](int unit, Piece& piece) { update(unit, piece, event.on_gpu, one); });
     if (blocks) program_.barrier();
@@ -612,7 +615,7 @@ class Emission {
 
   Program& program_;
   const Plan& plan_;
-  const Work& work_;
+  const OrderOfWork& work_;
   int layers_;
   Timetable times_;
   Activations activations_;
@@ -635,7 +638,7 @@ class Emission {
 
 }  // namespace
 
-void emit_work(Program& program, const Plan& plan, const Work& work) {
+void emit_work(Program& program, const Plan& plan, const OrderOfWork& work) {
   Emission(program, plan, work).emit();
 }
 

@@ -22,6 +22,6 @@
 namespace spillway {
 
 // Emits the tasks of `work`, whose steps a policy has said under `plan`.
-void emit_work(Program& program, const Plan& plan, const Work& work);
+void emit_work(Program& program, const Plan& plan, const OrderOfWork& work);
 
 }  // namespace spillway

@@ -83,7 +83,7 @@ struct HostWait {
 };
 
 // The whole program: all steps, then the updates that were not yet applied.
-struct Work {
+struct OrderOfWork {
   std::vector<Visit> visits;
   std::vector<Update> updates;  // in order
   std::vector<UpdateRange> ranges;
@@ -122,7 +122,7 @@ class Step {
   // Between steps; `finish` applies what gradients are left.
   void begin(int step);
   void end();
-  Work finish();
+  OrderOfWork finish();
 
  private:
   // The last complete gradient of a unit.
@@ -143,10 +143,11 @@ class Step {
   const Problem& problem_;
   const Plan& plan_;
   int layers_, micro_batches_;
-  Work work_;
+  OrderOfWork work_;
   int step_ = 0;
   std::vector<int> up_, down_;       // by micro-batch: the next layer of forward, of backward
   std::vector<int> done_;            // by layer: backwards in this step
+  std::vector<bool> begun_;          // by layer: whether its forward was called in this step
   std::vector<Gradient> gradients_;  // by unit
   // What the optimizer takes next, from range group_begin_ on; none while it has no elements.
   std::size_t group_begin_ = 0;

@@ -149,7 +149,11 @@ MemoryPlan plan_memory(std::span<const Task> tasks, std::span<const Access> acce
 MemoryPlan plan_memory(std::span<const Task> tasks, std::span<const Access> accesses,
                        std::vector<BufferInfo>& buffers) {
   MemoryPlan plan = plan_memory(tasks, accesses, buffers, Layout::from_beginning);
-  if (plan.use.extent == plan.use.live_peak) return plan;
+  // Hardly anything is lost between buffers.
+  const auto is_tight = [&](std::size_t tier) {
+    return plan.use.extent[tier] - plan.use.live_peak[tier] <= plan.use.live_peak[tier] / 256;
+  };
+  if (is_tight(0) && is_tight(1) && is_tight(2)) return plan;
   std::vector<BufferInfo> others = buffers;
   const MemoryPlan other = plan_memory(tasks, accesses, others, Layout::from_both_ends);
   plan.use.operations += other.use.operations;

@@ -165,7 +165,7 @@ void ZeroPass::hand_over(std::vector<Pending>& bucket, int m, const ZeroBoundary
 }
 
 std::uint8_t deepspeed_pass_bytes(const Problem& problem) {
-  if (problem.machine.gpu.is_cpu || problem.workload.precision != Precision::bf16) return 0;
+  if (problem.backend() == Backend::cpu || problem.parameter_bytes() != 2) return 0;
   return 8 + 6 + 3 + 1 + 6;
 }
 
