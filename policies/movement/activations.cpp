@@ -111,6 +111,7 @@ void Activations::take_resting_places() {
     for (int m = 0; m < micro_batches_; ++m) {
       if (!is_inner(layer, m)) resting.push_back(m);
     }
+    if (resting.empty()) continue;
     Slice& all = resting_places_[static_cast<std::size_t>(layer)];
     all = program_.persistent(Tier::host, resting.size() * checkpoint_bytes_,
                               BufferKind::checkpoint, layer);

@@ -26,7 +26,8 @@ Step::Step(const Problem& problem, const Plan& plan)
       down_(static_cast<std::size_t>(micro_batches_)),
       done_(static_cast<std::size_t>(layers_)),
       begun_(static_cast<std::size_t>(layers_)),
-      gradients_(static_cast<std::size_t>(layers_) + 1) {}
+      gradients_(static_cast<std::size_t>(layers_) + 1),
+      cuts_(static_cast<std::size_t>(layers_) + 1) {}
 
 void Step::fail(const char* call, int layer, int micro_batch, const std::string& why) const {
   bug("the order of work that a policy says", __FILE__, __LINE__,
@@ -104,7 +105,10 @@ void Step::update(int unit, Portion portion) {
   const Gradient& gradient = gradients_[static_cast<std::size_t>(unit)];
   const std::uint64_t first = on_grid(elements(unit), portion.from);
   const std::uint64_t last = on_grid(elements(unit), portion.to);
-  if (gradient.step < 0 || first == last) return;
+  if (first == last) return;
+  cuts_[static_cast<std::size_t>(unit)].push_back(first);
+  cuts_[static_cast<std::size_t>(unit)].push_back(last);
+  if (gradient.step < 0) return;
   if (gradient.step < step_ && begun_[static_cast<std::size_t>(unit == layers_ ? 0 : unit)])
     fail("update", unit, -1, "forward has begun with the parameters as they were before");
   for (const auto& [from, to] : gradient.parts) {
@@ -186,14 +190,19 @@ OrderOfWork Step::finish() {
   for (int unit = 0; unit <= layers_; ++unit) {
     Gradient& gradient = gradients_[static_cast<std::size_t>(unit)];
     if (gradient.step < 0) continue;
-    std::sort(gradient.parts.begin(), gradient.parts.end());
+    // In the parts that the steps named: a unit is cut the same way in every step.
+    std::vector<std::uint64_t>& cuts = cuts_[static_cast<std::size_t>(unit)];
+    cuts.insert(cuts.end(), {0, elements(unit)});
+    std::sort(cuts.begin(), cuts.end());
+    cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
     std::vector<std::pair<std::uint64_t, std::uint64_t>> missing;
-    std::uint64_t done = 0;
-    for (const auto& [from, to] : gradient.parts) {
-      if (from > done) missing.emplace_back(done, from - done);
-      done = to;
+    for (std::size_t c = 1; c < cuts.size(); ++c) {
+      const auto is_applied = [&](const auto& part) {
+        return part.first < cuts[c] && cuts[c - 1] < part.second;
+      };
+      if (std::none_of(gradient.parts.begin(), gradient.parts.end(), is_applied))
+        missing.emplace_back(cuts[c - 1], cuts[c] - cuts[c - 1]);
     }
-    if (done < elements(unit)) missing.emplace_back(done, elements(unit) - done);
     for (const auto& [first, count] : missing) apply(unit, first, count);
   }
   close_group();

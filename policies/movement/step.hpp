@@ -149,6 +149,7 @@ class Step {
   std::vector<int> done_;            // by layer: backwards in this step
   std::vector<bool> begun_;          // by layer: whether its forward was called in this step
   std::vector<Gradient> gradients_;  // by unit
+  std::vector<std::vector<std::uint64_t>> cuts_;  // by unit: ends of the parts that are updated
   // What the optimizer takes next, from range group_begin_ on; none while it has no elements.
   std::size_t group_begin_ = 0;
   std::uint64_t group_elements_ = 0;

@@ -45,7 +45,7 @@ void split(Dice& dice, double& first, double& second) {
   second = 1 - first;
 }
 
-Plan random_plan(Dice& dice, const Problem& problem) {
+Plan random_plan(Dice& dice, const Problem& problem, bool one_by_one) {
   const auto layers = static_cast<std::size_t>(problem.model.layers);
   const int micro_batches = static_cast<int>(problem.workload.micro_batches());
   Plan plan;
@@ -86,8 +86,13 @@ Plan random_plan(Dice& dice, const Problem& problem) {
                                                               std::uint64_t{saved_all} + 1)));
   }
   if (dice.chance(0.2)) plan.saved.saves.clear();
-  if (dice.chance(0.3)) plan.saved.slots = dice.between(1, 4);
+  if (one_by_one && plan.checkpoints.rest.gpu == 0 && dice.chance(0.7))
+    plan.saved.slots = std::max(2, plan.checkpoints.gpu_ahead + 1) + dice.between(0, 2);
   plan.saved.recomputes_output = dice.chance(0.5);
+  if (dice.chance(0.5)) {
+    plan.retention = Retention::nearest;
+    plan.spare_gpu_bytes = dice.below(1 << dice.between(10, 22));
+  }
   return plan;
 }
 
@@ -114,7 +119,7 @@ class RandomPolicy : public Policy {
 
   // Called once for each program, before its first step: from here on choices are those of the
   // seed.
-  Plan plan(const Problem& problem) const override {
+  Plan plan(const Problem& problem, const Costs&) const override {
     dice_ = Dice(options_.seed);
     layers_ = static_cast<int>(problem.model.layers);
     micro_batches_ = static_cast<int>(problem.workload.micro_batches());
@@ -125,7 +130,7 @@ class RandomPolicy : public Policy {
     waits_ = dice_.habit() / 5;
     cut_units();
     waiting_.clear();
-    return random_plan(dice_, problem);
+    return random_plan(dice_, problem, order_ == Order::horizontal && !changes_order_);
   }
 
   void step(Step& step) const override {
