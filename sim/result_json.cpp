@@ -16,7 +16,8 @@ Json memory_json(const Schedule& schedule) {
   for (const Tier tier : {Tier::gpu, Tier::host, Tier::ssd}) {
     const TierUse& use = schedule.use(tier);
     memory[to_string(tier)] = {{"peak_bytes", use.peak_bytes},
-                               {"capacity_bytes", use.capacity_bytes}};
+                               {"capacity_bytes", use.capacity_bytes},
+                               {"kept_bytes", use.kept_bytes}};
   }
   return memory;
 }

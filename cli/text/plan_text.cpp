@@ -72,6 +72,8 @@ std::string memory_text(const Candidate& candidate) {
       text += fmt::format("   ({} of it copies of optimizer state for commits)",
                           bytes_text(store.second_copies + store.memory_copies));
     }
+    if (use.kept_bytes > 0)
+      text += fmt::format("   ({} of it kept because memory is left)", bytes_text(use.kept_bytes));
     if (tier == Tier::host && machine.host.reserved > 0)
       text += fmt::format("   (host.reserved keeps {})", bytes_text(machine.host.reserved));
     text += "\n";

@@ -120,7 +120,12 @@ Program emit(const Problem& problem, Policy& policy, int steps,
   Program program(problem, recording);
   if (policy.derives()) {
     Plan plan = policy.plan(problem, Costs(problem));
-    if (spare) plan = with_spare(problem, plan, *spare);
+    TierBytes kept{};
+    if (spare) {
+      PlanWithSpare with = with_spare(problem, std::move(plan), *spare);
+      plan = std::move(with.plan);
+      kept[1] = with.kept_in_host;
+    }
     check_plan(problem, plan);
     Step step(problem, plan);
     for (int s = 0; s < steps; ++s) {
@@ -128,7 +133,8 @@ Program emit(const Problem& problem, Policy& policy, int steps,
       policy.step(step);
       step.end();
     }
-    emit_work(program, plan, step.finish());
+    kept[0] = emit_work(program, plan, step.finish());
+    program.set_kept(kept);
     return program;
   }
   policy.setup(program);

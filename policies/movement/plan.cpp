@@ -219,6 +219,7 @@ void for_fields(PlanType& plan, const Field& field) {
   field("saved.recomputes_output", plan.saved.recomputes_output, OnOff{});
   field("optimizer.gpu_stride", plan.optimizer.gpu_stride, ahead);
   field("optimizer.blocking", plan.optimizer.blocking, OnOff{});
+  field("optimizer.early", plan.optimizer.early, OnOff{});
   field("optimizer.group", plan.optimizer.group,
         Choice<UpdateGroup>{{{UpdateGroup::calls, "calls"},
                              {UpdateGroup::at_most, "at_most"},

@@ -92,6 +92,9 @@ struct Plan {
     int gpu_stride = 0;  // every so many updates one runs on the GPU: 0 none, 1 all
     // The thread that starts the GPU's work runs the optimizer: both wait for each other.
     bool blocking = false;
+    // Updates whose gradient is there long before run as early as their parameters would be read
+    // from the SSD; else where the order of work has them.
+    bool early = true;
     UpdateGroup group = UpdateGroup::calls;
     std::uint64_t elements = 0;
   } optimizer;

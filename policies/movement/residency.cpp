@@ -38,6 +38,8 @@ class Emission {
     take_state_slots();
   }
 
+  std::uint64_t kept_bytes() const { return times_.retained().kept_bytes(); }
+
   void emit() {
     for (VisitId v = 0; v < work_.visits.size(); ++v) {
       const Visit& visit = work_.visits[v];
@@ -507,9 +509,7 @@ class Emission {
     }
   }
   // Whether what the step before made of an update's optimizer state has been written.
-  bool is_state_home(std::size_t u) const {
-    return state_after_[u] + (has_written_ ? 1 : 0) <= updated_;
-  }
+  bool is_state_home(std::size_t u) const { return state_after_[u] <= written_back_; }
   void read_state(Moment now, std::size_t current) {
     const auto step_of = [&](std::size_t u) {
       return work_.updates[updates_[u].update].gradient_step;
@@ -565,6 +565,7 @@ class Emission {
     activations_.leave(no_visit);
     at(step, Phase::optimizer);
     run_events(before(v), step);
+    write_back();
   }
 
   void update(const OptimizerEvent& event) {
@@ -632,6 +633,7 @@ class Emission {
       if (piece.parameters_at == Tier::gpu || !is_read_by_now(unit, next_use_))
         piece.fresh_parameters = {};
     });
+    written_back_ = updated_;
   }
 
   Program& program_;
@@ -647,7 +649,7 @@ class Emission {
   std::vector<Leaving> leaving_;              // oldest first
   std::size_t next_read_ = 0, next_use_ = 0;  // in Timetable::fetches
   std::vector<OptimizerEvent> updates_;
-  std::size_t next_event_ = 0, next_state_ = 0, updated_ = 0;
+  std::size_t next_event_ = 0, next_state_ = 0, updated_ = 0, written_back_ = 0;
   std::size_t state_ahead_ = 0;           // updates
   std::vector<std::size_t> state_after_;  // by update
   std::vector<Slice> state_slots_;
@@ -660,8 +662,10 @@ class Emission {
 
 }  // namespace
 
-void emit_work(Program& program, const Plan& plan, const OrderOfWork& work) {
-  Emission(program, plan, work).emit();
+std::uint64_t emit_work(Program& program, const Plan& plan, const OrderOfWork& work) {
+  Emission emission(program, plan, work);
+  emission.emit();
+  return emission.kept_bytes();
 }
 
 }  // namespace spillway

@@ -88,6 +88,7 @@ void Step::forward(int layer, int micro_batch) {
   int& next = up_[static_cast<std::size_t>(micro_batch)];
   if (next != layer) fail("forward", layer, micro_batch, fmt::format("layer {} is next", next));
   ++next;
+  if (!begun_[static_cast<std::size_t>(layer)]) close_group_of(layer);
   begun_[static_cast<std::size_t>(layer)] = true;
   if (layer + 1 < layers_) add(VisitKind::forward, layer, micro_batch);
 }
@@ -106,8 +107,9 @@ void Step::update(int unit, Portion portion) {
   const std::uint64_t first = on_grid(elements(unit), portion.from);
   const std::uint64_t last = on_grid(elements(unit), portion.to);
   if (first == last) return;
-  cuts_[static_cast<std::size_t>(unit)].push_back(first);
-  cuts_[static_cast<std::size_t>(unit)].push_back(last);
+  note_cut(unit, first);
+  note_cut(unit, last);
+  if (gradient.step < step_) work_.delayed.push_back({step_, {unit, first, last - first}});
   if (gradient.step < 0) return;
   if (gradient.step < step_ && begun_[static_cast<std::size_t>(unit == layers_ ? 0 : unit)])
     fail("update", unit, -1, "forward has begun with the parameters as they were before");
@@ -115,6 +117,12 @@ void Step::update(int unit, Portion portion) {
     if (first < to && from < last) fail("update", unit, -1, "a part of it was updated already");
   }
   apply(unit, first, last - first);
+}
+
+void Step::note_cut(int unit, std::uint64_t element) {
+  std::vector<std::uint64_t>& cuts = cuts_[static_cast<std::size_t>(unit)];
+  const auto at = std::lower_bound(cuts.begin(), cuts.end(), element);
+  if (at == cuts.end() || *at != element) cuts.insert(at, element);
 }
 
 void Step::apply(int unit, std::uint64_t first, std::uint64_t count) {
@@ -179,6 +187,16 @@ void Step::close_group() {
   group_elements_ = 0;
 }
 
+// The forward of a layer uses what updates before it made: no more joins them.
+void Step::close_group_of(int layer) {
+  if (group_elements_ == 0) return;
+  const auto begin = work_.ranges.begin() + static_cast<std::ptrdiff_t>(group_begin_);
+  const bool holds = std::any_of(begin, work_.ranges.end(), [&](const UpdateRange& range) {
+    return range.unit == layer || (layer == 0 && range.unit == layers_);
+  });
+  if (holds) close_group();
+}
+
 void Step::wait() {
   close_group();
   work_.waits.push_back({step_, static_cast<VisitId>(work_.visits.size()),
@@ -190,20 +208,24 @@ OrderOfWork Step::finish() {
   for (int unit = 0; unit <= layers_; ++unit) {
     Gradient& gradient = gradients_[static_cast<std::size_t>(unit)];
     if (gradient.step < 0) continue;
-    // In the parts that the steps named: a unit is cut the same way in every step.
-    std::vector<std::uint64_t>& cuts = cuts_[static_cast<std::size_t>(unit)];
-    cuts.insert(cuts.end(), {0, elements(unit)});
-    std::sort(cuts.begin(), cuts.end());
-    cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
+    std::sort(gradient.parts.begin(), gradient.parts.end());
     std::vector<std::pair<std::uint64_t, std::uint64_t>> missing;
-    for (std::size_t c = 1; c < cuts.size(); ++c) {
-      const auto is_applied = [&](const auto& part) {
-        return part.first < cuts[c] && cuts[c - 1] < part.second;
-      };
-      if (std::none_of(gradient.parts.begin(), gradient.parts.end(), is_applied))
-        missing.emplace_back(cuts[c - 1], cuts[c] - cuts[c - 1]);
+    std::uint64_t done = 0;
+    for (const auto& [from, to] : gradient.parts) {
+      if (from > done) missing.emplace_back(done, from - done);
+      done = to;
     }
-    for (const auto& [first, count] : missing) apply(unit, first, count);
+    if (done < elements(unit)) missing.emplace_back(done, elements(unit) - done);
+    // In the parts in which the policy names it.
+    for (auto [first, count] : missing) {
+      for (const std::uint64_t cut : cuts_[static_cast<std::size_t>(unit)]) {
+        if (cut <= first || cut >= first + count) continue;
+        apply(unit, first, cut - first);
+        count -= cut - first;
+        first = cut;
+      }
+      apply(unit, first, count);
+    }
   }
   close_group();
   return std::move(work_);

@@ -129,7 +129,8 @@ void Timetable::place_updates() {
     const Moment wanted =
         wait < work_.waits.size() ? std::min(needed, before(work_.waits[wait].at)) : needed;
     const Moment there = available(update, event.on_gpu), here = before(update.at);
-    event.moment = here >= there                      ? std::max(there, std::min(here, needed))
+    event.moment = here >= there
+                       ? std::max(there, plan_.optimizer.early ? std::min(here, needed) : here)
                    : problem_.workload.updates_wait() ? std::max(there, wanted)
                                                       : there;
     event.moment = std::max(event.moment, floor);

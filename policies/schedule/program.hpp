@@ -111,6 +111,9 @@ class Program {
   // waits.
   TaskId barrier(LaneSet waits_for = LaneSet::all(), LaneSet holds = LaneSet::all());
 
+  // Bytes by tier that hold something only because memory was left over (TierUse::kept_bytes).
+  void set_kept(const TierBytes& kept) { kept_ = kept; }
+
   // -- result ------------------------------------------------------------------------------------
   std::size_t task_count() const { return next_task_; }
   // Makes room for `steps` times what has been emitted so far: call it after one step.
@@ -142,6 +145,7 @@ class Program {
   std::vector<Access> accesses_;
   std::vector<BufferInfo> buffers_;
   std::vector<HomePart> homes_;
+  TierBytes kept_{};
   std::optional<MemoryPlan> plan_;  // once memory is planned
 
   // Of a block with these tensors saved.

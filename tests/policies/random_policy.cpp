@@ -69,6 +69,7 @@ Plan random_plan(Dice& dice, const Problem& problem, bool one_by_one) {
   if (dice.chance(0.5)) plan.optimizer_state.slots = dice.between(1, 4);
   plan.optimizer.gpu_stride = all_on_gpu ? 1 : 0;
   plan.optimizer.blocking = dice.chance(0.2);
+  plan.optimizer.early = dice.chance(0.5);
   plan.optimizer.group = static_cast<UpdateGroup>(dice.below(3));
   plan.optimizer.elements = element_alignment * (1 + dice.below(20));
 

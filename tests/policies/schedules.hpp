@@ -89,14 +89,15 @@ inline std::vector<std::string> combined_settings() {
       "needed",
       "greedysnake:gradients_gpu=0.5",
       "greedysnake:gradients_gpu=1,snake=off",
-      "greedysnake:barriers=code",
-      "greedysnake:barriers=code,alpha=0,snake=off",
-      "greedysnake:barriers=code,alpha=1,gradients_gpu=0.4",
-      "greedysnake:barriers=code,alpha=0.3,optimizer_ssd=1,checkpoints_ssd=1,parameters_ssd=1",
-      "greedysnake:barriers=code,alpha=0.4,optimizer_ssd=0.37,checkpoints_ssd=0.5,"
+      "greedysnake:updates=micro-batch",
+      "greedysnake:updates=micro-batch,alpha=0,snake=off",
+      "greedysnake:updates=micro-batch,alpha=1,gradients_gpu=0.4",
+      "greedysnake:updates=micro-batch,alpha=0.3,optimizer_ssd=1,checkpoints_ssd=1,"
+      "parameters_ssd=1",
+      "greedysnake:updates=micro-batch,alpha=0.4,optimizer_ssd=0.37,checkpoints_ssd=0.5,"
       "parameters_ssd=0.71,gradients_gpu=1,snake=off",
-      "greedysnake:barriers=code,alpha=1,optimizer_ssd=1,checkpoints_ssd=1,parameters_ssd=1,"
-      "recompute=needed",
+      "greedysnake:updates=micro-batch,alpha=1,optimizer_ssd=1,checkpoints_ssd=1,"
+      "parameters_ssd=1,recompute=needed",
   };
 }
 

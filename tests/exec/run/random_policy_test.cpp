@@ -21,7 +21,7 @@ namespace {
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 constexpr int seeds_by_default = 60;
 #else
-constexpr int seeds_by_default = 300;
+constexpr int seeds_by_default = 500;
 #endif
 
 // SPILLWAY_TEST_SEEDS: how many; SPILLWAY_TEST_SEED: the first one, to repeat a failure.
