@@ -82,7 +82,9 @@ struct Plan {
   // do.
   struct {
     std::vector<std::uint8_t> saves;
-    int slots = 0;  // GPU buffers that layers take in turns; 0: a buffer for each occasion
+    // GPU buffers that layers take in turns, for orders that take one micro-batch through all
+    // layers before the next; 0: a buffer for each occasion.
+    int slots = 0;
     bool recomputes_output = true;  // where nothing is saved, recomputation re-runs the whole layer
   } saved;
 

@@ -29,12 +29,12 @@ class Emission {
     for (const OptimizerEvent& event : times_.events()) {
       if (!event.is_wait) updates_.push_back(event);
     }
-    // Not what the step before has not written yet.
-    const auto of_step = std::count_if(
-        updates_.begin(), updates_.end(),
-        [&](const OptimizerEvent& event) { return work.updates[event.update].gradient_step == 0; });
-    state_ahead_ = static_cast<std::size_t>(
-        std::clamp<std::ptrdiff_t>(plan.optimizer_state.ahead, 0, of_step - 1));
+    find_state_reads();
+    state_ahead_ = static_cast<std::size_t>(plan.optimizer_state.ahead);
+    // One slot holds what is being updated.
+    if (plan.optimizer_state.slots > 0)
+      state_ahead_ =
+          std::min(state_ahead_, static_cast<std::size_t>(plan.optimizer_state.slots) - 1);
     take_state_slots();
   }
 
@@ -51,6 +51,7 @@ class Emission {
       at(visit.step, visit.kind == VisitKind::backward ? Phase::backward : Phase::forward);
       write_back();
       run_events(before(v), visit.step);
+      write_back();  // visit v may use the parameters
       read_state(before(v), updated_);
       fetch(v);
       compute(v);
@@ -491,13 +492,31 @@ class Emission {
   }
 
   // Reads ahead of update `current`, and not into slots that the step before still uses.
+  // By update, how many updates come before the one that its optimizer state was last changed by,
+  // that one included.
+  void find_state_reads() {
+    std::vector<std::vector<std::size_t>> last;
+    for (const Pieces& pieces : units_) last.emplace_back(pieces.size(), 0);
+    for (std::size_t u = 0; u < updates_.size(); ++u) {
+      std::size_t after = 0;
+      for_pieces(updates_[u], [&](int unit, Piece& piece) {
+        std::size_t& changed =
+            last[index(unit)][static_cast<std::size_t>(&piece - units_[index(unit)].data())];
+        after = std::max(after, changed);
+        changed = u + 1;
+      });
+      state_after_.push_back(after);
+    }
+  }
+  // Whether what the step before made of an update's optimizer state has been written.
+  bool is_state_home(std::size_t u) const { return state_after_[u] <= written_back_; }
   void read_state(Moment now, std::size_t current) {
     const auto step_of = [&](std::size_t u) {
       return work_.updates[updates_[u].update].gradient_step;
     };
     for (; next_state_ < updates_.size() && next_state_ < updated_ + state_ahead_;
          read_next_state()) {
-      if (updates_[next_state_].earliest_read > now) return;
+      if (updates_[next_state_].earliest_read > now || !is_state_home(next_state_)) return;
       if (!state_slots_.empty() && step_of(next_state_) != step_of(current)) return;
     }
   }
@@ -546,6 +565,7 @@ class Emission {
     activations_.leave(no_visit);
     at(step, Phase::optimizer);
     run_events(before(v), step);
+    write_back();
   }
 
   void update(const OptimizerEvent& event) {
@@ -613,6 +633,7 @@ class Emission {
       if (piece.parameters_at == Tier::gpu || !is_read_by_now(unit, next_use_))
         piece.fresh_parameters = {};
     });
+    written_back_ = updated_;
   }
 
   Program& program_;
@@ -628,8 +649,9 @@ class Emission {
   std::vector<Leaving> leaving_;              // oldest first
   std::size_t next_read_ = 0, next_use_ = 0;  // in Timetable::fetches
   std::vector<OptimizerEvent> updates_;
-  std::size_t next_event_ = 0, next_state_ = 0, updated_ = 0;
-  std::size_t state_ahead_ = 0;  // updates
+  std::size_t next_event_ = 0, next_state_ = 0, updated_ = 0, written_back_ = 0;
+  std::size_t state_ahead_ = 0;           // updates
+  std::vector<std::size_t> state_after_;  // by update
   std::vector<Slice> state_slots_;
   OptimizerEvent written_;
   bool has_written_ = false;

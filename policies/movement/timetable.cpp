@@ -125,10 +125,13 @@ void Timetable::place_updates() {
     event.in_step = in_step[static_cast<std::size_t>(update.gradient_step)]++;
     const int stride = plan_.optimizer.gpu_stride;
     event.on_gpu = stride > 0 && (event.in_step + 1) % static_cast<std::uint32_t>(stride) == 0;
+    // The next wait waits for it.
+    const Moment wanted =
+        wait < work_.waits.size() ? std::min(needed, before(work_.waits[wait].at)) : needed;
     const Moment there = available(update, event.on_gpu), here = before(update.at);
     event.moment = here >= there
                        ? std::max(there, plan_.optimizer.early ? std::min(here, needed) : here)
-                   : problem_.workload.updates_wait() ? std::max(there, needed)
+                   : problem_.workload.updates_wait() ? std::max(there, wanted)
                                                       : there;
     event.moment = std::max(event.moment, floor);
     latest = std::max(latest, event.moment);
