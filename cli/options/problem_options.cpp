@@ -6,6 +6,7 @@
 
 #include "base/errors.hpp"
 #include "base/units.hpp"
+#include "policies/framework/framework.hpp"
 #include "policies/machine/gpu_workspaces.hpp"
 
 namespace spillway::cli {
@@ -81,6 +82,14 @@ void ProblemOptions::add_to(CLI::App& command, bool machine_required) {
   command.add_option("--host-memory", host_memory, "limit of the host tier, e.g. 256MB");
 }
 
+void ProblemOptions::add_framework_to(CLI::App& command) {
+  command
+      .add_option("--framework", framework,
+                  "program whose waits, copies and memory are laid over the schedule (`spillway "
+                  "frameworks`) or a TOML file; overrides follow: NAME:KEY=VALUE,...")
+      ->capture_default_str();
+}
+
 Machine ProblemOptions::limited(Machine result) const {
   const auto limit = [&](const char* option, const char* key, const std::string& text,
                          std::uint64_t& bytes) {
@@ -141,6 +150,7 @@ std::string assumptions_text(const Problem& problem, int steps) {
   if (workload.moments == MomentWidth::bf16) text += ", bf16 moments";
   if (workload.clip.scope != ClipScope::off)
     text += ", gradient clipping " + to_string(workload.clip);
+  if (problem.framework != own_framework) text += ", as run by " + problem.framework;
   if (steps > 0) text += fmt::format(", {} step{} simulated", steps, steps == 1 ? "" : "s");
   if (!problem.overrides.empty())
     text += fmt::format("; set by hand: {}", fmt::join(problem.overrides, ", "));
@@ -166,6 +176,8 @@ Problem ProblemOptions::problem(std::optional<bool> on_gpu) const {
   }
   problem.machine = limited(problem.machine);
   problem.overrides = overrides();
+  load_framework(framework);  // rejects an unknown one
+  problem.framework = framework;
   Workload& workload = problem.workload;
   require_positive("--batch", batch, "sequences per step, e.g. --batch 8");
   if (micro_batch)

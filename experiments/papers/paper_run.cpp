@@ -61,6 +61,7 @@ Point point_of(const Paper& paper, const PaperExperiment& experiment, const Pape
                const std::string& at) {
   Point point;
   point.policy = system.policy;
+  point.problem.framework = system.framework;
   std::string model = experiment.model;
   std::vector<std::string> setting;
   Workload& workload = point.problem.workload;
@@ -146,7 +147,7 @@ Saturation saturate(Problem problem, const std::string& policy) {
 }
 
 RatioRow ratio_row(const Paper& paper, const PaperRatio& ratio, const PaperAssumption& assumed) {
-  const auto saturated = [&](const std::string& policy) {
+  const auto saturated = [&](const std::string& policy, const std::string& framework) {
     const Split settings = split({&ratio.settings, &assumed.settings});
     Problem problem;
     problem.model = paper_model(paper, ratio.model, settings.model);
@@ -155,12 +156,18 @@ RatioRow ratio_row(const Paper& paper, const PaperRatio& ratio, const PaperAssum
     problem.workload.micro_batch =
         assumed.micro_batch > 0 ? assumed.micro_batch : ratio.micro_batch;
     problem.workload.gradient = assumed.gradient;
+    problem.framework = framework;
     return saturate(problem, policy);
   };
   RatioRow row;
   row.label = assumed.label;
-  row.faster = saturated(assumed.faster.empty() ? ratio.faster : assumed.faster);
-  row.slower = saturated(assumed.slower.empty() ? ratio.slower : assumed.slower);
+  const auto or_else = [](const std::string& text, const std::string& other) {
+    return text.empty() ? other : text;
+  };
+  row.faster = saturated(or_else(assumed.faster, ratio.faster),
+                         or_else(assumed.faster_framework, ratio.faster_framework));
+  row.slower = saturated(or_else(assumed.slower, ratio.slower),
+                         or_else(assumed.slower_framework, ratio.slower_framework));
   if (row.faster.micro_batches > 0 && row.slower.micro_batches > 0)
     row.ratio = row.faster.tokens_per_second / row.slower.tokens_per_second;
   return row;
@@ -201,7 +208,7 @@ class Run {
   ExperimentResult run(const PaperExperiment& experiment) {
     ExperimentResult result;
     for (const PaperSystem& system : experiment.systems) {
-      SystemResult one{system.name, system.policy, {}, {}};
+      SystemResult one{system.name, system.policy, system.framework, {}, {}};
       for (std::size_t i = 0; i < experiment.values.size(); ++i)
         one.points.push_back(run(experiment, system, i));
       one.errors = errors_of(one.points);

@@ -10,6 +10,7 @@
 #include "base/units.hpp"
 #include "policies/common/builtin.hpp"
 #include "policies/common/policy.hpp"
+#include "policies/framework/lay_over.hpp"
 #include "policies/movement/residency.hpp"
 
 namespace spillway {
@@ -82,8 +83,7 @@ std::string to_text(const PolicyInfo& info, const PolicyOptions& options) {
   return info.name + text;
 }
 
-Program emit(const Problem& problem, Policy& policy, int steps,
-             Recording recording = Recording::all) {
+Program emit_bare(const Problem& problem, Policy& policy, int steps, Recording recording) {
   policy.check(problem);
   Program program(problem, recording);
   if (policy.derives()) {
@@ -104,6 +104,16 @@ Program emit(const Problem& problem, Policy& policy, int steps,
   }
   program.at(steps, Phase::epilogue);
   policy.emit_epilogue(program);
+  return program;
+}
+
+// With what the problem's framework adds, which takes a whole program to know.
+Program emit(const Problem& problem, Policy& policy, int steps,
+             Recording recording = Recording::all) {
+  if (problem.framework == own_framework) return emit_bare(problem, policy, steps, recording);
+  const Framework framework = load_framework(problem.framework);
+  Program program = emit_bare(problem, policy, steps, Recording::all);
+  lay_over(program, framework);
   return program;
 }
 

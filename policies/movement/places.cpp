@@ -84,12 +84,18 @@ std::vector<Pieces> place_model_states(Program& program, const Plan& plan, const
   const std::uint64_t parameter_bytes = problem.parameter_bytes(), state_bytes = problem.state_bytes();
   const auto ranges = ranges_by_unit(problem, work);
   std::vector<Pieces> all;
+  std::uint64_t in_host = 0;
   for (int unit = 0; unit <= layers; ++unit) {
     const bool embedding = unit == layers;
     const Share state = embedding ? plan.optimizer_state.embedding.value_or(plan.optimizer_state.rest)
                                   : plan.optimizer_state.rest;
     Pieces pieces = cut(ranges[static_cast<std::size_t>(unit)],
                         embedding ? Share{.gpu = 1} : plan.parameters.rest, state);
+    for (Piece& piece : pieces) {
+      if (embedding || piece.parameters_at != Tier::ssd) continue;
+      if (in_host + piece.elements <= plan.parameters.first_in_host) piece.parameters_at = Tier::host;
+      in_host += piece.elements;
+    }
     // One buffer in each memory for each kind.
     std::array<std::uint64_t, tier_count> parameters{}, states{};
     for (const Piece& piece : pieces) {

@@ -18,6 +18,8 @@ struct Piece {
   bool delayed = false;  // its update takes the gradient of the step before
   Slice parameters, state;            // at rest
   Slice fresh_parameters, fresh_state;  // in host memory, of what rests on the SSD; else invalid
+  // Of what rests on the SSD until the update: there, and in host memory.
+  Slice gradient_on_ssd, head_on_ssd, fresh_gradient, fresh_head;
   std::uint64_t end() const { return first + elements; }
 };
 using Pieces = std::vector<Piece>;

@@ -37,6 +37,14 @@ enum class Retention : std::uint8_t {
   nearest  // what is used soonest stays, as much as memory holds
 };
 
+// Parameters that are fetched tensor by tensor (parameter_window.hpp). Numbers of elements.
+struct ParameterAhead {
+  std::uint64_t bucket = 50'000'000;  // copied to the GPU ahead of use; 0: nothing is fetched ahead
+  std::uint64_t most_on_gpu = 1'000'000'000;     // beyond it nothing is copied ahead
+  std::uint64_t reuse_distance = 1'000'000'000;  // what is used again within it stays
+  int most_in_host = 5;                          // tensors that were read from the SSD
+};
+
 struct Plan {
   // 16-bit parameters. Those of the embedding are always on the GPU.
   struct {
@@ -44,11 +52,21 @@ struct Plan {
     int host_ahead = 2;  // turns between a read from the SSD and the copy to the GPU
     int gpu_ahead = 1;   // turns between the copy to the GPU and the use
     std::optional<int> backward_gpu_ahead;  // of uses in backward; empty: gpu_ahead
+    std::optional<ParameterAhead> by_tensor;  // instead of the distances above
+    std::uint64_t first_in_host = 0;  // the first so many elements of the layers rest in host memory,
+                                      // by whole tensors, wherever the others rest
   } parameters;
 
   // Accumulators. Where a micro-batch leaves the sum for the next one.
   struct {
     bool on_gpu = true;
+    int gpu_ahead = 1;  // visits between the copy of a sum to the GPU and its use
+    // So many elements leave together, when the next layer's would be more; 0: each layer's on its own,
+    // under the next turn.
+    std::uint64_t bucket = 0;
+    // Complete gradients rest on the SSD until they are applied; they pass through the host memory of
+    // the optimizer's slots, and need a bucket.
+    bool on_ssd = false;
   } gradients;
 
   // fp32 master weights and moments.
@@ -57,6 +75,9 @@ struct Plan {
     std::optional<Share> embedding;  // empty: as rest
     int ahead = 1;                   // updates between a read from the SSD and the use
     int slots = 0;  // so many buffers in host memory take turns; 0: a buffer for each occasion
+    // Results are written right after the update; else what they hold back is written before the next.
+    bool writes_at_once = false;
+    bool writes_behind = false;  // nothing waits for a write before the next update
   } optimizer_state;
 
   // The inputs of layers, between forward and backward.
@@ -84,6 +105,8 @@ struct Plan {
     int gpu_stride = 0;  // every so many updates one runs on the GPU: 0 none, 1 all
     // The thread that starts the GPU's work runs the optimizer: both wait for each other.
     bool blocking = false;
+    // All updates of a step come in a row, after its backward, and nothing of them before.
+    bool own_phase = false;
     UpdateGroup group = UpdateGroup::calls;
     std::uint64_t elements = 0;
   } optimizer;

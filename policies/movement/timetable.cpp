@@ -148,7 +148,10 @@ void Timetable::place_updates() {
     const VisitId visit = std::min(event.moment / 2, end - 1);
     const Turn& turn = turns_[turn_of_[visit]];
     const Moment lead = 2 * (turn.end - turn.begin);
-    event.earliest_read = std::max(floor, event.moment > lead ? event.moment - lead : 0);
+    event.earliest_read =
+        plan_.optimizer.own_phase
+            ? event.moment
+            : std::max(floor, event.moment > lead ? event.moment - lead : 0);
     events_.push_back(event);
   }
   add_waits(work_.updates.size());

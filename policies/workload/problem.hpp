@@ -56,6 +56,9 @@ struct Problem {
   // What was set by hand in place of what the model's and the machine's files say, KEY=VALUE: shown
   // beside every result.
   std::vector<std::string> overrides = {};
+  // The program whose habits are laid over the schedule, in simulation only: a name or file of
+  // policies/framework/, with overrides. Ours has none.
+  std::string framework = "spillway";
 
   // Bytes per element.
   std::uint64_t parameter_bytes() const { return workload.precision == Precision::bf16 ? 2 : 4; }
