@@ -5,6 +5,7 @@
 
 #include "base/errors.hpp"
 #include "policies/movement/activations.hpp"
+#include "policies/movement/parameter_window.hpp"
 #include "policies/movement/places.hpp"
 #include "policies/movement/timetable.hpp"
 
@@ -30,6 +31,8 @@ class Emission {
       if (!event.is_wait) updates_.push_back(event);
     }
     take_state_slots();
+    if (plan.parameters.by_tensor)
+      window_.emplace(program, *plan.parameters.by_tensor, times_, units_);
   }
 
   void emit() {
@@ -39,8 +42,11 @@ class Emission {
       if (visit.step != step_) {
         end_step(visit.step - 1, v);
         if (visit.step == 1) program_.expect_steps(work_.steps);
+        program_.point(HostPoint::step);
       }
       at(visit.step, visit.kind == VisitKind::backward ? Phase::backward : Phase::forward);
+      if (times_.turns()[times_.turn_of(v)].begin == v) program_.point(HostPoint::turn);
+      program_.point(HostPoint::visit);
       write_back();
       run_events(before(v), visit.step);
       read_state(before(v));
@@ -94,6 +100,7 @@ class Emission {
   }
 
   void fetch(VisitId v) {
+    if (window_) return fetch_by_tensor(v);
     const auto& fetches = times_.fetches();
     for (; next_read_ < fetches.size() && fetches[next_read_].read_at <= v; ++next_read_)
       read_parameters(fetches[next_read_]);
@@ -106,6 +113,13 @@ class Emission {
                          static_cast<double>(fetches[f].copy_end - fetches[f].copy_begin);
       copy_parameters(f, on_grid(elements(fetches[f].unit), share));
     }
+  }
+
+  void fetch_by_tensor(VisitId v) {
+    activations_.fetch(v);
+    const auto layer = index(work_.visits[v].layer);
+    if (!rests_on_gpu(units_[layer])) parameters_[layer] = window_->use(v);
+    fetch_gradient(v);
   }
 
   // Whether an update that comes before the use has not been emitted yet: its result is what is
@@ -312,13 +326,15 @@ class Emission {
   }
   // The sum of the micro-batches before, one visit ahead.
   void fetch_gradient(VisitId v) {
-    for (const VisitId use : {v, v + 1}) {
+    const auto ahead = static_cast<VisitId>(plan_.gradients.gpu_ahead);
+    for (VisitId use = v; use <= v + ahead; ++use) {
       if (use >= work_.visits.size()) continue;
       const Visit& visit = work_.visits[use];
       if (visit.kind == VisitKind::forward || visit.starts_sum) continue;
       Gradient& gradient = gradients_[index(visit.layer)];
       if (gradient.gpu.valid() || gradient.host.empty()) continue;
       leave_now(visit.layer);
+      if (is_in_bucket(visit.layer)) leave_together();
       gradient.gpu = gradient_buffer(Tier::gpu, visit.layer, elements(visit.layer),
                                      BufferKind::gradient);
       for (const HostGradient& part : gradient.host) {
@@ -361,6 +377,7 @@ class Emission {
 
   // What leaves because of visit v, and what is leaving under it.
   void gradients_leave(VisitId v) {
+    if (plan_.gradients.bucket > 0) return gradients_leave_in_buckets(work_.visits[v]);
     for (std::size_t k = 0; k < leaving_.size();) {
       Leaving& one = leaving_[k];
       if (v >= one.begin) advance(one, v + 1 - one.begin, one.end - one.begin);
@@ -418,19 +435,100 @@ class Emission {
     program_.gradient_complete(embedding(), gradient.host.front().own, gradient.host.front().head);
   }
 
+  // Gradients that leave the GPU when there are enough of them.
+  bool is_in_bucket(int unit) const {
+    return std::any_of(bucket_.begin(), bucket_.end(),
+                       [&](const Leaving& one) { return one.unit == unit; });
+  }
+  void gradients_leave_in_buckets(const Visit& visit) {
+    if (visit.kind == VisitKind::forward) return;
+    const std::uint64_t size = elements(visit.layer);
+    if (!bucket_.empty() && bucket_elements_ + size > plan_.gradients.bucket) leave_together();
+    Gradient& gradient = gradients_[index(visit.layer)];
+    bucket_.push_back({visit.layer, gradient.gpu, 0, 0, 0});
+    bucket_elements_ += size;
+    bucket_is_complete_ = visit.completes_sum;
+    if (!visit.completes_sum) gradient.gpu = {};
+    if (visit.layer > 0) return;
+    const Gradient& whole = gradients_[index(embedding())];
+    if (visit.completes_sum) program_.gradient_complete(embedding(), whole.gpu, whole.head);
+    leave_together();
+    if (!visit.completes_sum) return;
+    program_.point(HostPoint::gradients_leave);
+    leave_complete(embedding(), whole.gpu, whole.head);
+    write_staged();
+  }
+  void leave_together() {
+    if (bucket_is_complete_) program_.point(HostPoint::gradients_leave);
+    for (const Leaving& one : bucket_) {
+      if (bucket_is_complete_) leave_complete(one.unit, one.gpu, {});
+      else copy_out(one.unit, 0, elements(one.unit), one.gpu, &HostGradient::own);
+    }
+    if (bucket_is_complete_) write_staged();
+    bucket_.clear();
+    bucket_elements_ = 0;
+  }
+  void leave_complete(int unit, Slice gpu, Slice head) {
+    if (!plan_.gradients.on_ssd) {
+      copy_out(unit, 0, elements(unit), gpu, &HostGradient::own);
+      if (head.valid()) copy_out(unit, 0, elements(unit), head, &HostGradient::head);
+      return;
+    }
+    stage(unit, gpu, BufferKind::gradient, &Piece::gradient_on_ssd);
+    if (head.valid()) stage(unit, head, BufferKind::head_gradient, &Piece::head_on_ssd);
+  }
+  // To the SSD by way of the slots of optimizer state, which are free in backward: piece after piece in one
+  // slot after the other.
+  void stage(int unit, Slice gpu, BufferKind kind, Slice Piece::*home) {
+    Slice ssd = program_.buffer(Tier::ssd, gpu.bytes, kind, unit).part(0, gpu.bytes);
+    for (Piece& piece : units_[index(unit)]) {
+      const std::uint64_t bytes = piece.elements * gradient_bytes();
+      const Slice host = staging(bytes);
+      program_.copy(gpu.part(piece.first * gradient_bytes(), bytes), host, unit);
+      piece.*home = ssd.part(0, bytes);
+      ssd.offset += bytes;
+      staged_.push_back({host, piece.*home, unit});
+    }
+  }
+  // When all slots were filled, they are written first.
+  Slice staging(std::uint64_t bytes) {
+    if (stage_used_ + bytes > state_slots_[stage_].bytes) {
+      stage_ = (stage_ + 1) % state_slots_.size();
+      stage_used_ = 0;
+      if (++stages_filled_ == state_slots_.size()) {
+        write_staged();
+        program_.point(HostPoint::gradients_leave);
+      }
+    }
+    const Slice host = state_slots_[stage_].part(stage_used_, bytes);
+    stage_used_ += bytes;
+    return host;
+  }
+  void write_staged() {
+    program_.point(HostPoint::gradients_left);
+    for (const Staged& one : staged_) program_.copy(one.host, one.ssd, one.unit);
+    staged_.clear();
+    stages_filled_ = 0;
+  }
+
   // -- the optimizer -------------------------------------------------------------------------------
   void take_state_slots() {
     if (plan_.optimizer_state.slots == 0) return;
     const auto count = static_cast<std::size_t>(plan_.optimizer_state.slots);
     std::vector<std::uint64_t> most(count, 0);
+    const bool with_gradients = plan_.gradients.on_ssd;
     for (const OptimizerEvent& event : updates_) {
       std::uint64_t bytes = 0;
-      for_pieces(event, [&](int, Piece& piece) {
+      for_pieces(event, [&](int unit, Piece& piece) {
         if (piece.state_at == Tier::ssd) bytes += piece.state.bytes;
+        if (with_gradients)
+          bytes += piece.elements * gradient_bytes() * (unit == embedding() ? 2 : 1);
       });
       std::uint64_t& slot = most[event.in_step % count];
       slot = std::max(slot, bytes);
     }
+    // Any gradient passes through any of them.
+    if (with_gradients) most.assign(count, *std::max_element(most.begin(), most.end()));
     for (const std::uint64_t bytes : most) {
       state_slots_.push_back(bytes == 0 ? Slice{} : program_.persistent(Tier::host, bytes,
                                                                         BufferKind::optimizer_state));
@@ -467,6 +565,7 @@ class Emission {
         slot.offset += piece.state.bytes;
         program_.copy(piece.state, piece.fresh_state, unit);
       });
+      if (plan_.gradients.on_ssd) read_gradients_of(event, slot);
       return;
     }
     const Update& update = work_.updates[event.update];
@@ -481,6 +580,19 @@ class Emission {
            &Piece::fresh_state, BufferKind::optimizer_state,
            [](const Piece& piece) { return piece.state_at == Tier::ssd; });
     }
+  }
+
+  void read_gradients_of(const OptimizerEvent& event, Slice slot) {
+    for_pieces(event, [&](int unit, Piece& piece) {
+      const auto read_into = [&](Slice Piece::*fresh, Slice ssd) {
+        if (!ssd.valid()) return;
+        piece.*fresh = slot.part(0, ssd.bytes);
+        slot.offset += ssd.bytes;
+        program_.copy(ssd, piece.*fresh, unit);
+      };
+      read_into(&Piece::fresh_gradient, piece.gradient_on_ssd);
+      read_into(&Piece::fresh_head, piece.head_on_ssd);
+    });
   }
 
   void run_events(Moment now, int step) {
@@ -501,7 +613,9 @@ class Emission {
     if (step < 0) return;
     activations_.leave(no_visit);
     at(step, Phase::optimizer);
+    if (plan_.optimizer.own_phase) program_.point(HostPoint::optimizer_begins);
     run_events(before(v), step);
+    if (plan_.optimizer.own_phase) program_.point(HostPoint::optimizer_ends);
   }
 
   void update(const OptimizerEvent& event) {
@@ -509,14 +623,17 @@ class Emission {
     if (blocks) program_.barrier();
     write_back();
     while (next_state_ <= updated_) read_state_of(updates_[next_state_++]);
+    program_.point(HostPoint::update_due);
     ++updated_;
     read_state(event.moment);
     const Update& one = work_.updates[event.update];
     for_pieces(event, [&](int unit, Piece& piece) { update(unit, piece, event.on_gpu, one); });
     if (blocks) program_.barrier();
+    program_.point(HostPoint::updated);
     written_ = event;
     has_written_ = true;
-    if (!blocks && plan_.optimizer_state.slots == 0) write_back();
+    const bool at_once = plan_.optimizer_state.slots == 0 || plan_.optimizer_state.writes_at_once;
+    if (!blocks && at_once) write_back();
   }
 
   void update(int unit, Piece& piece, bool on_gpu, const Update& one) {
@@ -534,15 +651,7 @@ class Emission {
                          piece.parameters, one.gradient_step);
       return;
     }
-    const HostGradient& host = *std::find_if(
-        gradient.host.begin(), gradient.host.end(), [&](const HostGradient& part) {
-          return piece.first >= part.first && piece.first < part.first + part.elements;
-        });
-    const auto part = [&](Slice whole) {
-      return whole.valid()
-                 ? whole.part((piece.first - host.first) * width, piece.elements * width)
-                 : whole;
-    };
+    const HostGradient operands = in_host(gradient, piece);
     const Slice state = piece.state_at == Tier::ssd ? piece.fresh_state : piece.state;
     SPILLWAY_ASSERT(state.valid(), "optimizer state is in host memory before it is updated");
     Slice result = piece.parameters;
@@ -552,8 +661,24 @@ class Emission {
           program_.buffer(Tier::host, bytes, BufferKind::parameters, unit).part(0, bytes);
       result = piece.fresh_parameters;
     }
-    program_.optimizer(unit, piece.first, piece.elements, part(host.own), part(host.head), state,
-                       result, one.gradient_step);
+    program_.optimizer(unit, piece.first, piece.elements, operands.own, operands.head, state, result,
+                       one.gradient_step);
+  }
+  // The gradient of a piece.
+  HostGradient in_host(const Gradient& gradient, const Piece& piece) const {
+    if (piece.fresh_gradient.valid())
+      return {piece.first, piece.elements, piece.fresh_gradient, piece.fresh_head};
+    const HostGradient& whole = *std::find_if(
+        gradient.host.begin(), gradient.host.end(), [&](const HostGradient& part) {
+          return piece.first >= part.first && piece.first < part.first + part.elements;
+        });
+    const std::uint64_t width = gradient_bytes();
+    const auto part = [&](Slice slice) {
+      return slice.valid()
+                 ? slice.part((piece.first - whole.first) * width, piece.elements * width)
+                 : slice;
+    };
+    return {piece.first, piece.elements, part(whole.own), part(whole.head)};
   }
 
   // What the last update changed goes home.
@@ -564,12 +689,14 @@ class Emission {
       if (!written_.on_gpu && piece.parameters_at != Tier::host)
         program_.copy(piece.fresh_parameters, piece.parameters, unit);
     });
+    program_.point(HostPoint::parameters_sent);
     for_pieces(written_, [&](int unit, Piece& piece) {
       if (piece.fresh_state.valid()) program_.copy(piece.fresh_state, piece.state, unit);
       piece.fresh_state = {};
-      if (piece.parameters_at == Tier::gpu || !is_read_by_now(unit, next_use_))
+      if (window_ || piece.parameters_at == Tier::gpu || !is_read_by_now(unit, next_use_))
         piece.fresh_parameters = {};
     });
+    if (!plan_.optimizer_state.writes_behind) program_.point(HostPoint::state_sent);
   }
 
   Program& program_;
@@ -579,11 +706,22 @@ class Emission {
   Timetable times_;
   std::vector<Pieces> units_;
   Activations activations_;
+  std::optional<ParameterWindow> window_;
   std::vector<Slice> parameters_;    // by layer, on the GPU
   std::deque<Arriving> arriving_;    // for the uses from next_use_ on
   std::vector<Gradient> gradients_;  // by unit
   std::vector<Leaving> leaving_;     // oldest first
   bool head_leaves_ = false;
+  std::vector<Leaving> bucket_;  // gradients that leave together
+  std::uint64_t bucket_elements_ = 0;
+  bool bucket_is_complete_ = false;
+  struct Staged {
+    Slice host, ssd;
+    int unit = 0;
+  };
+  std::vector<Staged> staged_;  // gradients on their way to the SSD
+  std::size_t stage_ = 0, stages_filled_ = 0;  // in state_slots_
+  std::uint64_t stage_used_ = 0;
   std::size_t next_read_ = 0, next_use_ = 0;  // in Timetable::fetches
   std::vector<OptimizerEvent> updates_;
   std::size_t next_event_ = 0, next_state_ = 0, updated_ = 0;
