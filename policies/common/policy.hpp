@@ -6,11 +6,12 @@
 #include <string>
 #include <vector>
 
-#include "policies/movement/plan.hpp"
-#include "policies/movement/step.hpp"
 #include "policies/schedule/program.hpp"
 
 namespace spillway {
+
+struct Plan;
+class Step;
 
 struct PolicyOption {
   std::string name;
@@ -44,9 +45,9 @@ class Policy {
   // The same where they depend on the problem; build_schedule asks for these.
   virtual std::vector<PolicyOptions> placements_for(const Problem&) const { return placements(); }
   // Where everything rests, how far ahead it is fetched, what is kept for backward.
-  virtual Plan plan(const Problem&) const { return {}; }
+  virtual Plan plan(const Problem& problem) const;
   // The order of work of one step.
-  virtual void step(Step&) const {}
+  virtual void step(Step& step) const;
   virtual bool derives() const { return false; }
   virtual void setup(Program&) {}
   virtual void emit_step(Program&, int) {}

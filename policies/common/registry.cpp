@@ -83,6 +83,13 @@ std::string to_text(const PolicyInfo& info, const PolicyOptions& options) {
   return info.name + text;
 }
 
+}  // namespace
+
+Plan Policy::plan(const Problem&) const { return {}; }
+void Policy::step(Step&) const {}
+
+namespace {
+
 Program emit_bare(const Problem& problem, Policy& policy, int steps, Recording recording) {
   policy.check(problem);
   Program program(problem, recording);

@@ -5,6 +5,8 @@
 #include "policies/common/builtin.hpp"
 #include "policies/common/horizontal.hpp"
 #include "policies/common/options.hpp"
+#include "policies/movement/plan.hpp"
+#include "policies/movement/step.hpp"
 
 namespace spillway {
 

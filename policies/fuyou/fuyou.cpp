@@ -20,6 +20,8 @@
 #include "policies/common/horizontal.hpp"
 #include "policies/common/look_ahead.hpp"
 #include "policies/common/options.hpp"
+#include "policies/movement/plan.hpp"
+#include "policies/movement/step.hpp"
 #include "policies/fuyou/optimizer_groups.hpp"
 #include "policies/fuyou/swap_plan.hpp"
 
@@ -149,7 +151,7 @@ class Fuyou : public Policy {
     plan.parameters.rest = plan.optimizer_state.rest = {.ssd = 1};
     plan.parameters.gpu_ahead = static_cast<int>(pass_.gpu_ahead);
     plan.parameters.backward_gpu_ahead = static_cast<int>(*pass_.backward_gpu_ahead);
-    plan.gradients.on_gpu = false;
+    plan.gradients = {.on_gpu = false, .head_waits = Tier::gpu};
     plan.optimizer_state.ahead = static_cast<int>(places_) - 1;
     plan.optimizer_state.slots = static_cast<int>(places_);
     plan.checkpoints.rest = {.host = 1 - pass_.checkpoints_on_ssd, .ssd = pass_.checkpoints_on_ssd};

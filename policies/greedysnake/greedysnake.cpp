@@ -11,6 +11,8 @@
 
 #include "policies/common/builtin.hpp"
 #include "policies/common/options.hpp"
+#include "policies/movement/plan.hpp"
+#include "policies/movement/step.hpp"
 #include "policies/greedysnake/greedysnake_lp.hpp"
 #include "policies/greedysnake/vertical.hpp"
 

@@ -31,7 +31,10 @@ Activations::Activations(Program& program, const Plan& plan, const Work& work,
     layouts_.push_back(saved_layout(problem, saves(layer), problem.workload.micro_batch));
   const auto saves_nothing = [](const auto& layout) { return layout.empty(); };
   if (!std::all_of(layouts_.begin(), layouts_.end(), saves_nothing)) saved_.resize(index(layers_, 0));
+  const Turn& first = times.turns().front();
+  whole_rows_ = static_cast<int>(first.end - first.begin) == micro_batches_;
   if (plan.checkpoints.rest.ssd > 0) place_on_ssd();
+  take_resting_places();
   if (plan.saved.slots == 0) return;
   std::uint64_t most = 0;
   for (int layer = 0; layer < layers_; ++layer)
@@ -40,28 +43,35 @@ Activations::Activations(Program& program, const Plan& plan, const Work& work,
     slots_.push_back(program.persistent(Tier::gpu, most, BufferKind::saved));
 }
 
+// The place in its row at which the input of a layer is made.
+int Activations::position(int layer, int m) const {
+  const VisitId made = times_.forward(0, std::max(0, layer - 1), m);
+  return static_cast<int>(made - times_.turns()[times_.turn_of(made)].begin);
+}
+
+bool Activations::is_inner(int layer, int m) const {
+  const int margin = plan_.checkpoints.margin;
+  const VisitId made = times_.forward(0, std::max(0, layer - 1), m);
+  const Turn& turn = times_.turns()[times_.turn_of(made)];
+  const int inner = static_cast<int>(turn.end - turn.begin) - 2 * margin;
+  const int at = position(layer, m);
+  return at >= margin && at < margin + share(plan_.checkpoints.rest.ssd, inner);
+}
+
 // Where several micro-batches of a layer run in a row, the inner ones rest on the SSD: those at the
 // ends of the row are used again first, or still on their way. Where they run one by one, the
-// layers that were first do: backward uses them last (Ratel, ICDE 2025, section IV-D). A tensor goes as a whole.
+// layers that were first do: backward uses them last (Ratel, ICDE 2025, section IV-D). A tensor goes
+// as a whole.
 void Activations::place_on_ssd() {
-  const double fraction = plan_.checkpoints.rest.ssd;
   items_on_ssd_.assign(index(layers_, 0), 0);
-  bool in_rows = false;
-  for (const Turn& turn : times_.turns()) {
-    if (turn.step > 0 || turn.backward) break;
-    in_rows = in_rows || turn.end - turn.begin > 1;
-  }
+  const bool in_rows = std::any_of(times_.turns().begin(), times_.turns().end(), [](const Turn& turn) {
+    return turn.step == 0 && !turn.backward && turn.end - turn.begin > 1;
+  });
   if (in_rows) {
-    const int margin = plan_.checkpoints.margin;
     for (int layer = 0; layer + 1 < layers_; ++layer) {
+      const std::size_t items = 1 + layouts_[static_cast<std::size_t>(layer)].size();
       for (int m = 0; m < micro_batches_; ++m) {
-        const VisitId made = times_.forward(0, std::max(0, layer - 1), m);
-        const Turn& turn = times_.turns()[times_.turn_of(made)];
-        const int position = static_cast<int>(made - turn.begin);
-        const int inner = static_cast<int>(turn.end - turn.begin) - 2 * margin;
-        if (position >= margin && position < margin + share(fraction, inner))
-          items_on_ssd_[index(layer, m)] = static_cast<std::uint8_t>(
-              1 + layouts_[static_cast<std::size_t>(layer)].size());
+        if (is_inner(layer, m)) items_on_ssd_[index(layer, m)] = static_cast<std::uint8_t>(items);
       }
     }
     return;
@@ -76,10 +86,35 @@ void Activations::place_on_ssd() {
   for (const auto& [layer, bytes] : items) all += bytes;
   double before = 0;
   for (const auto& [layer, bytes] : items) {
-    if (before + bytes / 2 > fraction * all) break;
+    if (before + bytes / 2 > plan_.checkpoints.rest.ssd * all) break;
     for (int m = 0; m < micro_batches_; ++m) ++items_on_ssd_[index(layer, m)];
     before += bytes;
   }
+}
+
+// One buffer a layer, so that what is dead together can be lent together.
+void Activations::take_resting_places() {
+  const bool leaves = plan_.checkpoints.rest.gpu == 0;
+  if (!whole_rows_ || !leaves || micro_batches_ == 1) return;
+  resting_places_.resize(static_cast<std::size_t>(layers_));
+  places_.resize(index(layers_, 0));
+  for (int layer = 1; layer < layers_; ++layer) {
+    std::vector<int> resting;
+    for (int m = 0; m < micro_batches_; ++m) {
+      if (!is_inner(layer, m)) resting.push_back(m);
+    }
+    Slice& all = resting_places_[static_cast<std::size_t>(layer)];
+    all = program_.persistent(Tier::host, resting.size() * checkpoint_bytes_, BufferKind::checkpoint,
+                              layer);
+    for (std::size_t k = 0; k < resting.size(); ++k)
+      places_[index(layer, resting[k])] = all.part(k * checkpoint_bytes_, checkpoint_bytes_);
+  }
+}
+
+bool Activations::is_peak(VisitId v) const {
+  const Visit& visit = work_.visits[v];
+  return visit.kind == VisitKind::last_layer && visit.completes_sum && layers_ > 1 &&
+         (saves(layers_ - 1) & ~saves(layers_ - 2)) != 0;
 }
 
 Slice Activations::gpu_buffer(BufferKind kind, int layer, int micro_batch) {
@@ -190,7 +225,13 @@ void Activations::send(std::size_t k) {
   const VisitId backward = times_.backward(step, one.layer, one.micro_batch);
   if (one.what == What::checkpoint) {
     Tensor& tensor = checkpoints_[index(one.layer, one.micro_batch)];
-    tensor.host = to_host(one.gpu, BufferKind::checkpoint, one.layer, one.micro_batch);
+    const std::size_t at = index(one.layer, one.micro_batch);
+    if (!places_.empty() && places_[at].valid()) {
+      tensor.host = places_[at];
+      program_.copy(one.gpu, tensor.host, one.layer, one.micro_batch);
+    } else {
+      tensor.host = to_host(one.gpu, BufferKind::checkpoint, one.layer, one.micro_batch);
+    }
     const VisitId forward = times_.forward(step, one.layer, one.micro_batch);
     if (on_ssd == 0 || is_read_by(forward, backward)) return;
     tensor.ssd = to_ssd(tensor.host, BufferKind::checkpoint, one.layer, one.micro_batch);
@@ -224,17 +265,17 @@ Slice Activations::to_ssd(Slice from, BufferKind kind, int layer, int micro_batc
 
 // -- coming back ----------------------------------------------------------------------------------
 
-void Activations::fetch(VisitId v) {
+void Activations::fetch(VisitId v) { fetch_until(v, !is_peak(v)); }
+
+void Activations::fetch_until(VisitId v, bool ahead) {
   const auto end = static_cast<VisitId>(work_.visits.size());
-  const auto gpu_ahead = static_cast<VisitId>(plan_.checkpoints.gpu_ahead);
-  const auto host_ahead = static_cast<VisitId>(plan_.checkpoints.host_ahead);
-  for (; next_read_ < end && next_read_ <= v + gpu_ahead + host_ahead; ++next_read_)
-    read_for(next_read_);
-  const auto waits = [&](VisitId visit) { return !fetch_for(visit, v); };
-  late_.erase(std::remove_if(late_.begin(), late_.end(), [&](VisitId visit) { return !waits(visit); }),
-              late_.end());
-  for (; next_fetch_ < end && next_fetch_ <= v + gpu_ahead; ++next_fetch_) {
-    if (waits(next_fetch_)) late_.push_back(next_fetch_);
+  const VisitId on_gpu = v + (ahead ? static_cast<VisitId>(plan_.checkpoints.gpu_ahead) : 0);
+  const VisitId in_host = on_gpu + static_cast<VisitId>(plan_.checkpoints.host_ahead);
+  for (; next_read_ < end && next_read_ <= in_host; ++next_read_) read_for(next_read_);
+  const auto arrives = [&](VisitId visit) { return fetch_for(visit, v); };
+  late_.erase(std::remove_if(late_.begin(), late_.end(), arrives), late_.end());
+  for (; next_fetch_ < end && next_fetch_ <= on_gpu; ++next_fetch_) {
+    if (!arrives(next_fetch_)) late_.push_back(next_fetch_);
   }
 }
 

@@ -20,8 +20,19 @@ class Activations {
  public:
   Activations(Program& program, const Plan& plan, const Work& work, const Timetable& times);
 
-  // Before visit v: what it and the visits after it need is fetched.
+  // Host memory in which the inputs of a layer rest, where all micro-batches of a layer run in a row:
+  // dead from the layer's backward to the next forward of the layer below. Else invalid.
+  Slice resting_place(int layer) const {
+    return resting_places_.empty() ? Slice{} : resting_places_[static_cast<std::size_t>(layer)];
+  }
+
+  // Before visit v: what it and the visits after it need is fetched. Where the last layer keeps more
+  // than the others, its last visit is where most GPU memory is in use: what comes after it is
+  // fetched once it is done.
   void fetch(VisitId v);
+  void fetch_after(VisitId v) {
+    if (is_peak(v)) fetch_until(v, true);
+  }
   // After visit v: what the visit before it made leaves. no_visit: everything that has to.
   void leave(VisitId v);
 
@@ -77,6 +88,11 @@ class Activations {
     return use <= v + static_cast<VisitId>(plan_.checkpoints.gpu_ahead) +
                       static_cast<VisitId>(plan_.checkpoints.host_ahead);
   }
+  bool is_peak(VisitId v) const;
+  void fetch_until(VisitId v, bool ahead);
+  void take_resting_places();
+  int position(int layer, int micro_batch) const;
+  bool is_inner(int layer, int micro_batch) const;
   void read_for(VisitId v);
   bool fetch_for(VisitId v, VisitId now);
   void send(std::size_t k);
@@ -101,6 +117,9 @@ class Activations {
   std::vector<std::vector<SavedLayout>> layouts_;  // by layer: what it saves
   std::vector<std::uint8_t> items_on_ssd_;  // by layer and micro-batch: of the checkpoint and then
                                             // what is saved, how many rest on the SSD
+  bool whole_rows_ = false;                 // all micro-batches of a layer run in a row
+  std::vector<Slice> resting_places_;       // by layer
+  std::vector<Slice> places_;               // by layer and micro-batch: its part of them, or invalid
   std::vector<Slice> slots_;                // GPU memory for what is saved, by turns
   std::vector<Leaving> leaving_;            // made by the last visits, oldest first
   std::vector<VisitId> late_;               // visits whose operands did not exist when they were due

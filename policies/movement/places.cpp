@@ -76,51 +76,165 @@ Pieces cut(const std::vector<Range>& ranges, const Share& parameters, const Shar
   return pieces;
 }
 
+// Cuts the delayed pieces again where `elements` of them, counted from the first, end.
+void cut_delayed(Pieces& pieces, std::uint64_t elements) {
+  for (std::size_t p = 0; p < pieces.size(); ++p) {
+    if (!pieces[p].delayed) continue;
+    if (elements == 0) return;
+    if (elements < pieces[p].elements) {
+      Piece after = pieces[p];
+      after.first += elements;
+      after.elements -= elements;
+      pieces[p].elements = elements;
+      pieces.insert(pieces.begin() + static_cast<std::ptrdiff_t>(p) + 1, after);
+      return;
+    }
+    elements -= pieces[p].elements;
+  }
+}
+
+template <class Counted>
+std::uint64_t delayed_elements(const Pieces& pieces, const Counted& counted) {
+  std::uint64_t elements = 0;
+  for (const Piece& piece : pieces) {
+    if (piece.delayed && counted(piece)) elements += piece.elements;
+  }
+  return elements;
+}
+
+// Whether every delayed update of a layer comes right before that of the layer above.
+bool ascends(const Work& work) {
+  int last = -1, step = -1;
+  for (const Update& update : work.updates) {
+    if (update.gradient_step == update.step || update.step >= work.steps) continue;
+    const int unit = work.ranges[update.first_range].unit;
+    if (update.step == step && unit != last + 1) return false;
+    last = unit;
+    step = update.step;
+  }
+  return step >= 0;
+}
+
+std::uint64_t whole_cells(std::uint64_t elements) {
+  constexpr auto grid = static_cast<std::uint64_t>(element_alignment);
+  return elements / grid * grid;
+}
+
+// Where the delayed gradients of a layer wait, in this order: elements by lender.
+struct Lenders {
+  Slice inputs;  // of the layer above
+  std::uint64_t in_inputs = 0, in_parameters = 0, alone = 0;
+};
+
+Lenders lenders_of(const Problem& problem, const Pieces& pieces, const Pieces* above, Slice inputs) {
+  const std::uint64_t width = problem.gradient_bytes();
+  const std::uint64_t all = delayed_elements(pieces, [](const Piece&) { return true; });
+  Lenders lenders;
+  lenders.inputs = inputs;
+  lenders.in_inputs = std::min(all, whole_cells(inputs.bytes / width));
+  if (above) {
+    const std::uint64_t parameters = delayed_elements(
+        *above, [](const Piece& piece) { return piece.parameters_at == Tier::host; });
+    lenders.in_parameters = std::min(all - lenders.in_inputs,
+                                     whole_cells(parameters * problem.parameter_bytes() / width));
+  }
+  lenders.alone = all - lenders.in_inputs - lenders.in_parameters;
+  return lenders;
+}
+
+// One buffer in each memory for each kind.
+void take_homes(Program& program, int unit, Pieces& pieces) {
+  const std::uint64_t parameter_bytes = program.problem().parameter_bytes();
+  const std::uint64_t state_bytes = program.problem().state_bytes();
+  std::array<std::uint64_t, tier_count> parameters{}, states{};
+  for (const Piece& piece : pieces) {
+    parameters[static_cast<std::size_t>(piece.parameters_at)] += piece.elements * parameter_bytes;
+    states[static_cast<std::size_t>(piece.state_at)] += piece.elements * state_bytes;
+  }
+  std::array<Slice, tier_count> parameters_in, states_in;
+  for (std::size_t tier = 0; tier < tier_count; ++tier) {
+    const auto take = [&](std::uint64_t bytes, BufferKind kind) {
+      return bytes == 0 ? Slice{} : program.persistent(static_cast<Tier>(tier), bytes, kind, unit);
+    };
+    parameters_in[tier] = take(parameters[tier], BufferKind::parameters);
+    states_in[tier] = take(states[tier], BufferKind::optimizer_state);
+  }
+  for (Piece& piece : pieces) {
+    Slice& of_parameters = parameters_in[static_cast<std::size_t>(piece.parameters_at)];
+    Slice& of_state = states_in[static_cast<std::size_t>(piece.state_at)];
+    piece.parameters = of_parameters.part(0, piece.elements * parameter_bytes);
+    piece.state = of_state.part(0, piece.elements * state_bytes);
+    of_parameters.offset += piece.parameters.bytes;
+    of_state.offset += piece.state.bytes;
+    program.home(BufferKind::parameters, unit, piece.first, piece.elements, piece.parameters);
+    program.home(BufferKind::optimizer_state, unit, piece.first, piece.elements, piece.state);
+  }
+}
+
+void place_waiting(Program& program, int unit, Pieces& pieces, const Pieces* above,
+                   const Lenders& lenders) {
+  const std::uint64_t width = program.problem().gradient_bytes();
+  Slice parameters, alone;
+  if (above) {
+    for (const Piece& piece : *above) {
+      if (piece.delayed && piece.parameters_at == Tier::host && !parameters.valid())
+        parameters = piece.parameters;
+    }
+  }
+  if (lenders.alone > 0)
+    alone = program.persistent(Tier::host, lenders.alone * width, BufferKind::gradient, unit);
+  std::uint64_t done = 0;
+  for (Piece& piece : pieces) {
+    if (!piece.delayed) continue;
+    const std::uint64_t in_lent = lenders.in_inputs + lenders.in_parameters;
+    const std::uint64_t bytes = piece.elements * width;
+    piece.waiting = done < lenders.in_inputs ? lenders.inputs.part(done * width, bytes)
+                    : done < in_lent ? parameters.part((done - lenders.in_inputs) * width, bytes)
+                                     : alone.part((done - in_lent) * width, bytes);
+    done += piece.elements;
+  }
+}
+
 }  // namespace
 
-std::vector<Pieces> place_model_states(Program& program, const Plan& plan, const Work& work) {
+std::vector<Pieces> place_model_states(Program& program, const Plan& plan, const Work& work,
+                                       const Activations& activations) {
   const Problem& problem = program.problem();
   const int layers = static_cast<int>(problem.model.layers);
-  const std::uint64_t parameter_bytes = problem.parameter_bytes(), state_bytes = problem.state_bytes();
   const auto ranges = ranges_by_unit(problem, work);
+  const bool lends = ascends(work);
   std::vector<Pieces> all;
   std::uint64_t in_host = 0;
+  std::vector<Lenders> lenders(static_cast<std::size_t>(layers));
   for (int unit = 0; unit <= layers; ++unit) {
     const bool embedding = unit == layers;
     const Share state = embedding ? plan.optimizer_state.embedding.value_or(plan.optimizer_state.rest)
                                   : plan.optimizer_state.rest;
-    Pieces pieces = cut(ranges[static_cast<std::size_t>(unit)],
-                        embedding ? Share{.gpu = 1} : plan.parameters.rest, state);
-    for (Piece& piece : pieces) {
+    all.push_back(cut(ranges[static_cast<std::size_t>(unit)],
+                      embedding ? Share{.gpu = 1} : plan.parameters.rest, state));
+    for (Piece& piece : all.back()) {
       if (embedding || piece.parameters_at != Tier::ssd) continue;
-      if (in_host + piece.elements <= plan.parameters.first_in_host) piece.parameters_at = Tier::host;
+      if (in_host + piece.elements <= plan.parameters.first_in_host)
+        piece.parameters_at = Tier::host;
       in_host += piece.elements;
     }
-    // One buffer in each memory for each kind.
-    std::array<std::uint64_t, tier_count> parameters{}, states{};
-    for (const Piece& piece : pieces) {
-      parameters[static_cast<std::size_t>(piece.parameters_at)] += piece.elements * parameter_bytes;
-      states[static_cast<std::size_t>(piece.state_at)] += piece.elements * state_bytes;
-    }
-    std::array<Slice, tier_count> parameters_in, states_in;
-    for (std::size_t tier = 0; tier < tier_count; ++tier) {
-      const auto take = [&](std::uint64_t bytes, BufferKind kind) {
-        return bytes == 0 ? Slice{} : program.persistent(static_cast<Tier>(tier), bytes, kind, unit);
-      };
-      parameters_in[tier] = take(parameters[tier], BufferKind::parameters);
-      states_in[tier] = take(states[tier], BufferKind::optimizer_state);
-    }
-    for (Piece& piece : pieces) {
-      Slice& of_parameters = parameters_in[static_cast<std::size_t>(piece.parameters_at)];
-      Slice& of_state = states_in[static_cast<std::size_t>(piece.state_at)];
-      piece.parameters = of_parameters.part(0, piece.elements * parameter_bytes);
-      piece.state = of_state.part(0, piece.elements * state_bytes);
-      of_parameters.offset += piece.parameters.bytes;
-      of_state.offset += piece.state.bytes;
-      program.home(BufferKind::parameters, unit, piece.first, piece.elements, piece.parameters);
-      program.home(BufferKind::optimizer_state, unit, piece.first, piece.elements, piece.state);
-    }
-    all.push_back(std::move(pieces));
+  }
+  for (int unit = 0; unit < layers; ++unit) {
+    const bool is_last = unit + 1 == layers;
+    Pieces& pieces = all[static_cast<std::size_t>(unit)];
+    Lenders& mine = lenders[static_cast<std::size_t>(unit)];
+    mine = lends && !is_last
+               ? lenders_of(problem, pieces, &all[static_cast<std::size_t>(unit) + 1],
+                            activations.resting_place(unit + 1))
+               : lenders_of(problem, pieces, nullptr, {});
+    cut_delayed(pieces, mine.in_inputs);
+    cut_delayed(pieces, mine.in_inputs + mine.in_parameters);
+  }
+  for (int unit = 0; unit <= layers; ++unit)
+    take_homes(program, unit, all[static_cast<std::size_t>(unit)]);
+  for (int unit = 0; unit < layers; ++unit) {
+    const auto at = static_cast<std::size_t>(unit);
+    place_waiting(program, unit, all[at], unit + 1 < layers ? &all[at + 1] : nullptr, lenders[at]);
   }
   return all;
 }

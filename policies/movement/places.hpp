@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "policies/movement/activations.hpp"
 #include "policies/movement/plan.hpp"
 #include "policies/movement/step.hpp"
 #include "policies/schedule/program.hpp"
@@ -17,6 +18,7 @@ struct Piece {
   Tier parameters_at = Tier::host, state_at = Tier::host;
   bool delayed = false;  // its update takes the gradient of the step before
   Slice parameters, state;            // at rest
+  Slice waiting;  // delayed: where in host memory its gradient waits for the next step
   Slice fresh_parameters, fresh_state;  // in host memory, of what rests on the SSD; else invalid
   // Of what rests on the SSD until the update: there, and in host memory.
   Slice gradient_on_ssd, head_on_ssd, fresh_gradient, fresh_head;
@@ -26,6 +28,12 @@ using Pieces = std::vector<Piece>;
 
 // Cuts every unit along the updates of `work` and the shares of `plan`, and gives every piece its
 // homes. By unit.
-std::vector<Pieces> place_model_states(Program& program, const Plan& plan, const Work& work);
+//
+// A gradient that is applied in the next step waits where host memory is dead until then: under the
+// inputs of the layer above, whose backward is over and which are made anew later, then under the
+// delayed parameters of the layer above, which the update after this one will write. What neither
+// holds has memory of its own. (GreedySnake, arXiv 2512.17570, and its first author's public code.)
+std::vector<Pieces> place_model_states(Program& program, const Plan& plan, const Work& work,
+                                       const Activations& activations);
 
 }  // namespace spillway

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "policies/model/gpt_layout.hpp"
+#include "policies/schedule/task.hpp"
 #include "policies/workload/problem.hpp"
 
 namespace spillway {
@@ -46,7 +47,8 @@ struct ParameterAhead {
 };
 
 struct Plan {
-  // 16-bit parameters. Those of the embedding are always on the GPU.
+  // 16-bit parameters. Those of the embedding are always on the GPU. Nothing is fetched for a step
+  // before it begins.
   struct {
     Share rest{.host = 1};
     int host_ahead = 2;  // turns between a read from the SSD and the copy to the GPU
@@ -67,6 +69,8 @@ struct Plan {
     // Complete gradients rest on the SSD until they are applied; they pass through the host memory of
     // the optimizer's slots, and need a bucket.
     bool on_ssd = false;
+    // Where what the loss adds to the embedding's gradient waits for backward's end: gpu or host.
+    Tier head_waits = Tier::host;
   } gradients;
 
   // fp32 master weights and moments.

@@ -23,8 +23,8 @@ class Emission {
         work_(work),
         layers_(static_cast<int>(program.problem().model.layers)),
         times_(program.problem(), plan, work),
-        units_(place_model_states(program, plan, work)),
         activations_(program, plan, work, times_),
+        units_(place_model_states(program, plan, work, activations_)),
         parameters_(index(layers_)),
         gradients_(index(layers_) + 1) {
     for (const OptimizerEvent& event : times_.events()) {
@@ -52,6 +52,7 @@ class Emission {
       read_state(before(v));
       fetch(v);
       compute(v);
+      activations_.fetch_after(v);
       activations_.leave(v);
       gradients_leave(v);
       if (v + 1 == work_.visits.size() || work_.visits[v + 1].step != visit.step)
@@ -105,10 +106,18 @@ class Emission {
     for (; next_read_ < fetches.size() && fetches[next_read_].read_at <= v; ++next_read_)
       read_parameters(fetches[next_read_]);
     if (next_use_ < fetches.size() && fetches[next_use_].use == v) use_parameters();
+    copy_ahead(v, true);
     activations_.fetch(v);
     fetch_gradient(v);
+    copy_ahead(v, false);
+  }
+  // Parameters for later turns: a whole layer before the activations that the same visit needs, a
+  // piece of one after them.
+  void copy_ahead(VisitId v, bool whole) {
+    const auto& fetches = times_.fetches();
     for (std::size_t f = next_use_; f < fetches.size() && fetches[f].copy_begin <= v; ++f) {
       if (v >= fetches[f].copy_end || is_stale(fetches[f])) continue;
+      if ((fetches[f].copy_end - fetches[f].copy_begin == 1) != whole) continue;
       const auto share = static_cast<double>(v + 1 - fetches[f].copy_begin) /
                          static_cast<double>(fetches[f].copy_end - fetches[f].copy_begin);
       copy_parameters(f, on_grid(elements(fetches[f].unit), share));
@@ -352,10 +361,21 @@ class Emission {
     for (std::size_t p = 0; p < pieces.size();) {
       HostGradient part;
       part.first = pieces[p].first;
-      const bool delayed = pieces[p].delayed;
-      for (; p < pieces.size() && pieces[p].delayed == delayed; ++p)
-        part.elements += pieces[p].elements;
-      part.own = gradient_buffer(Tier::host, unit, part.elements, BufferKind::gradient);
+      part.own = pieces[p].waiting;
+      const auto continues = [&](const Piece& piece) {
+        if (!part.own.valid() || !piece.waiting.valid())
+          return part.own.valid() == piece.waiting.valid();
+        return piece.waiting.buffer.id == part.own.buffer.id &&
+               piece.waiting.offset == part.own.offset + part.elements * gradient_bytes();
+      };
+      do {
+        part.elements += pieces[p++].elements;
+      } while (p < pieces.size() && continues(pieces[p]));
+      if (part.own.valid()) {
+        part.own.bytes = part.elements * gradient_bytes();
+      } else {
+        part.own = gradient_buffer(Tier::host, unit, part.elements, BufferKind::gradient);
+      }
       if (unit == embedding())
         part.head = gradient_buffer(Tier::host, unit, part.elements, BufferKind::head_gradient);
       gradient.host.push_back(part);
@@ -388,7 +408,13 @@ class Emission {
       }
     }
     const Visit& visit = work_.visits[v];
-    if (visit.kind == VisitKind::forward || plan_.optimizer.gpu_stride == 1) return;
+    if (visit.kind == VisitKind::forward) return;
+    if (plan_.optimizer.gpu_stride == 1) {
+      const Gradient& whole = gradients_[index(embedding())];
+      if (visit.layer == 0 && visit.completes_sum)
+        program_.gradient_complete(embedding(), whole.gpu, whole.head);
+      return;
+    }
     const bool leaves = visit.completes_sum || !sums_on_gpu();
     const bool used_next = v + 1 < work_.visits.size() &&
                            work_.visits[v + 1].kind != VisitKind::forward &&
@@ -405,8 +431,9 @@ class Emission {
       }
       if (!visit.completes_sum) gradient.gpu = {};
     }
-    if (visit.kind == VisitKind::last_layer && visit.completes_sum) head_leaves_ = true;
-    else if (head_leaves_) leave_head();
+    if (visit.kind == VisitKind::last_layer && visit.completes_sum &&
+        plan_.gradients.head_waits == Tier::host)
+      leave_head();
     if (visit.layer == 0 && visit.completes_sum) leave_embedding();
   }
   void advance(Leaving& one, std::uint64_t part, std::uint64_t of) {
@@ -423,16 +450,21 @@ class Emission {
     }
   }
   void leave_head() {
-    head_leaves_ = false;
     copy_out(embedding(), 0, elements(embedding()), gradients_[index(embedding())].head,
              &HostGradient::head);
   }
   void leave_embedding() {
-    if (head_leaves_) leave_head();
     Gradient& gradient = gradients_[index(embedding())];
+    const bool on_gpu = plan_.gradients.head_waits == Tier::gpu;
+    if (on_gpu) {
+      program_.gradient_complete(embedding(), gradient.gpu, gradient.head);
+      leave_head();
+    }
     copy_out(embedding(), 0, elements(embedding()), gradient.gpu, &HostGradient::own);
     // Both sums are in one buffer each: the embedding has no delayed part apart.
-    program_.gradient_complete(embedding(), gradient.host.front().own, gradient.host.front().head);
+    if (!on_gpu)
+      program_.gradient_complete(embedding(), gradient.host.front().own,
+                                 gradient.host.front().head);
   }
 
   // Gradients that leave the GPU when there are enough of them.
@@ -704,14 +736,13 @@ class Emission {
   const Work& work_;
   int layers_;
   Timetable times_;
-  std::vector<Pieces> units_;
   Activations activations_;
   std::optional<ParameterWindow> window_;
+  std::vector<Pieces> units_;
   std::vector<Slice> parameters_;    // by layer, on the GPU
   std::deque<Arriving> arriving_;    // for the uses from next_use_ on
   std::vector<Gradient> gradients_;  // by unit
   std::vector<Leaving> leaving_;     // oldest first
-  bool head_leaves_ = false;
   std::vector<Leaving> bucket_;  // gradients that leave together
   std::uint64_t bucket_elements_ = 0;
   bool bucket_is_complete_ = false;

@@ -53,22 +53,24 @@ Timetable::Window Timetable::leaving_window(VisitId visit) const {
 void Timetable::find_fetches() {
   std::vector<std::int64_t> last_turn(static_cast<std::size_t>(layers_), -1);
   read_at_.assign(static_cast<std::size_t>(work_.steps * layers_), no_visit);
-  const auto begin_of = [&](std::int64_t turn) {
-    return turns_[static_cast<std::size_t>(std::max<std::int64_t>(0, turn))].begin;
-  };
+  std::int64_t first_of_step = 0;
   for (std::size_t t = 0; t < turns_.size(); ++t) {
     const Turn& turn = turns_[t];
     const auto at = static_cast<std::int64_t>(t);
+    if (t == 0 || turns_[t - 1].step != turn.step) first_of_step = at;
+    const auto turn_before = [&](int distance) -> const Turn& {
+      return turns_[static_cast<std::size_t>(std::max(first_of_step, at - distance))];
+    };
     const int ahead = turn.backward
                           ? plan_.parameters.backward_gpu_ahead.value_or(plan_.parameters.gpu_ahead)
                           : plan_.parameters.gpu_ahead;
     ParameterFetch fetch;
     fetch.unit = turn.layer;
     fetch.use = turn.begin;
-    fetch.read_at = begin_of(at - ahead - plan_.parameters.host_ahead);
-    fetch.copy_begin = begin_of(at - ahead);
-    fetch.copy_end = ahead == 0 ? turn.begin : turns_[static_cast<std::size_t>(
-                                                   std::max<std::int64_t>(0, at - ahead))].end;
+    fetch.read_at = turn_before(ahead + plan_.parameters.host_ahead).begin;
+    const Turn& above = turn_before(ahead);  // the copies hide under its visits
+    fetch.copy_begin = above.begin;
+    fetch.copy_end = above.begin == turn.begin ? turn.begin : above.end;
     VisitId& read_at = read_at_[static_cast<std::size_t>(turn.step * layers_ + turn.layer)];
     if (read_at == no_visit) read_at = fetch.read_at;
     std::int64_t& last = last_turn[static_cast<std::size_t>(turn.layer)];
