@@ -122,10 +122,16 @@ class Layer {
     if (framework_.accumulators) {
       const std::uint64_t flat = parameters * width_, live = live_peak(Tier::host, summed);
       const std::uint64_t all = layer_elements() * width_ + pinned(flat) - flat;
-      take(Tier::host, all - std::min(all, live));
+      if (live < all) take_accumulators(all - live, live == 0);
     }
     take_parameter_slots(live_peak(Tier::host, read));
     take_optimizer_slots(staged);
+  }
+
+  // `whole`: the schedule has none of them, for there is one micro-batch.
+  void take_accumulators(std::uint64_t bytes, bool whole) {
+    const Slice taken = program_.persistent(Tier::host, bytes, BufferKind::scratch);
+    if (whole) accumulators_ = taken;
   }
 
   void take_parameter_slots(std::uint64_t live) {
@@ -140,7 +146,12 @@ class Layer {
     const std::uint64_t elements = largest_update();
     if (!framework_.optimizer_slots || live == 0 || elements == 0) return;
     const std::uint64_t set = problem_.state_bytes() / fp32_bytes + 1;  // of slots: state, gradient
-    const auto sets = std::max<std::uint64_t>(1, live / (elements * problem_.state_bytes()));
+    std::uint64_t sets = 0;  // persistent buffers, or as many as the live bytes are
+    for (BufferId id = 0; id < staged.size(); ++id) {
+      if (staged[id] && again_.buffers()[id].persistent) ++sets;
+    }
+    if (sets == 0)
+      sets = std::max<std::uint64_t>(1, live / (elements * problem_.state_bytes()));
     const std::uint64_t slots =
         std::max(sets * set, static_cast<std::uint64_t>(framework_.least_optimizer_slots));
     const auto embedding = static_cast<std::uint64_t>(
@@ -208,20 +219,35 @@ class Layer {
     task.pageable = (framework_.pageable_checkpoints && is_checkpoint_copy(accesses)) ||
                     (framework_.pageable_gradients && gradient && out);
     if (task.pageable) again_.barrier({Lane::gpu_compute}, {task.lane});
-    const bool to_accumulator = task.layer < problem_.model.layers;
-    const bool once_more = out && gradient && leaves_ && framework_.accumulators && to_accumulator;
-    if (once_more) again_.emit(task, accesses);
-    if (out && gradient && to_accumulator && is_first_ && framework_.gradients_return)
-      come_back(task, accesses);
+    const bool of_layer = gradient && out && task.layer < problem_.model.layers;
+    const bool returns = of_layer && is_first_ && framework_.gradients_return;
+    if (of_layer && leaves_ && framework_.accumulators) {
+      std::vector<Access> first(accesses.begin(), accesses.end());
+      if (accumulators_.valid()) first[1] = in_accumulators(first[1].bytes);
+      again_.emit(task, first);
+      if (returns) come_back(task, first[1]);
+    } else if (returns) {
+      again_.emit(task, accesses);
+      come_back(task, accesses[1]);
+      if (task.pageable) again_.barrier({task.lane}, LaneSet::all());
+      return;
+    }
     if (out && gradient && leaves_) task.bytes = task.bytes / width_ * wide_;
     again_.emit(task, accesses);
     if (task.pageable) again_.barrier({task.lane}, LaneSet::all());
   }
 
+  // A place for a gradient of so many bytes: one after the other, round and round.
+  Access in_accumulators(std::uint64_t bytes) {
+    if (accumulators_used_ + bytes > accumulators_.bytes) accumulators_used_ = 0;
+    const Access place = {accumulators_.buffer.id, Role::destination, Mode::write,
+                          accumulators_used_, bytes};
+    accumulators_used_ += bytes;
+    return place;
+  }
   // The gradient that was just sent comes back to the GPU, in pieces of the bucket.
-  void come_back(Task task, std::span<const Access> sent) {
+  void come_back(Task task, const Access& host) {
     if (!bucket_.valid()) return;
-    const Access host = sent[1];
     task.kind = TaskKind::h2d;
     task.lane = Lane::pcie_h2d;
     for (std::uint64_t at = 0; at < host.bytes; at += bucket_.bytes) {
@@ -240,6 +266,8 @@ class Layer {
   Rewriting again_;
   std::uint64_t width_, wide_;  // bytes of a gradient in the schedule, and of one that leaves
   Slice bucket_;
+  Slice accumulators_;  // in host memory, where the schedule has none
+  std::uint64_t accumulators_used_ = 0;
   bool leaves_ = false;    // gradients that are complete are leaving
   bool is_first_ = false;  // the last backward began the sum of its layer
 };

@@ -35,6 +35,23 @@ ParameterWindow::ParameterWindow(Program& program, const ParameterAhead& ahead,
     used_before_[t + 1] = used_before_[t] + times_used * pieces(t).back().end();
     before = t;
   }
+  take_slots();
+}
+
+// Each of the largest tensor that rests on the SSD.
+void ParameterWindow::take_slots() {
+  std::uint64_t most = 0;
+  for (const Pieces& unit : units_) {
+    for (const Piece& piece : unit) {
+      if (piece.parameters_at == Tier::ssd) most = std::max(most, piece.parameters.bytes);
+    }
+  }
+  for (int slot = 0; most > 0 && slot < ahead_.most_in_host; ++slot)
+    slots_.push_back(program_.persistent(Tier::host, most, BufferKind::parameters));
+}
+
+std::size_t ParameterWindow::free_slot() const {
+  return static_cast<std::size_t>(std::find(taken_.begin(), taken_.end(), false) - taken_.begin());
 }
 
 void ParameterWindow::begin_micro_batch(std::uint32_t first) {
@@ -49,7 +66,7 @@ void ParameterWindow::begin_micro_batch(std::uint32_t first) {
   }
   next_ = 0;
   on_gpu_ = in_flight_ = 0;
-  in_host_ = 0;
+  taken_.assign(slots_.size(), false);
   reads_under_way_ = false;
   for (std::size_t unit = 0; unit < units_.size(); ++unit)
     residence_[unit].assign(units_[unit].size(), {});
@@ -77,6 +94,15 @@ Slice ParameterWindow::use(VisitId v) {
     drop(use);
   }
   return whole;
+}
+
+void ParameterWindow::use_again(VisitId v) {
+  const std::uint32_t t = times_.turn_of(v);
+  for (std::uint32_t p = 0; p < pieces(t).size(); ++p) {
+    if (begins_with_norm({t, p})) look_ahead({t, p});
+    program_.point(HostPoint::parameters_due);
+    look_ahead({t, p});
+  }
 }
 
 bool ParameterWindow::begins_with_norm(const Use& use) const {
@@ -138,7 +164,7 @@ void ParameterWindow::read_ahead(const Use& current) {
   std::uint64_t considered = 0;
   for (std::size_t k = next_; k < trace_.size(); ++k) {
     const Use& use = trace_[k];
-    if (considered > 2 * in_flight_ || in_host_ == ahead_.most_in_host ||
+    if (considered > 2 * in_flight_ || free_slot() == slots_.size() ||
         ends_look_ahead(current, use))
       return;
     Residence& here = residence(use);
@@ -165,20 +191,19 @@ void ParameterWindow::copy(const Use& use) {
 
 void ParameterWindow::read(const Use& use) {
   const Piece& tensor = piece(use);
-  SPILLWAY_ASSERT(in_host_ < ahead_.most_in_host, "a tensor is read ahead of the one that is needed");
-  ++in_host_;
-  const int layer = turn(use.turn).layer;
-  const Slice host =
-      program_.buffer(Tier::host, tensor.parameters.bytes, BufferKind::parameters, layer)
-          .part(0, tensor.parameters.bytes);
-  residence(use).host = host;
-  program_.copy(tensor.parameters, host, layer);
+  const std::size_t slot = free_slot();
+  SPILLWAY_ASSERT(slot < slots_.size(), "a tensor is read ahead of the one that is needed");
+  taken_[slot] = true;
+  Residence& here = residence(use);
+  here.slot = slot;
+  here.host = slots_[slot].part(0, tensor.parameters.bytes);
+  program_.copy(tensor.parameters, here.host, turn(use.turn).layer);
   reads_under_way_ = true;
 }
 
 void ParameterWindow::drop(const Use& use) {
   Residence& here = residence(use);
-  if (here.host.valid()) --in_host_;
+  if (here.host.valid()) taken_[here.slot] = false;
   here.host = {};
   if (is_kept(use.turn, use.piece)) return;
   here.on_gpu = false;

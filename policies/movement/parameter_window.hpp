@@ -31,6 +31,9 @@ class ParameterWindow {
 
   // All parameters of the layer of visit `v` in GPU memory. In order of visits.
   Slice use(VisitId v);
+  // After visit `v` of the last layer, which was a forward and a backward: the second of both looks
+  // ahead, too.
+  void use_again(VisitId v);
 
  private:
   struct Use {
@@ -40,6 +43,7 @@ class ParameterWindow {
   // Of a tensor, now.
   struct Residence {
     Slice host;              // read from the SSD and not dropped yet
+    std::size_t slot = 0;    // of it
     bool on_gpu = false;
     bool in_flight = false;  // copied ahead and not used yet
   };
@@ -66,6 +70,8 @@ class ParameterWindow {
   void copy(const Use& use);
   void read(const Use& use);
   void drop(const Use& use);
+  void take_slots();
+  std::size_t free_slot() const;
 
   Program& program_;
   const ParameterAhead& ahead_;
@@ -81,7 +87,8 @@ class ParameterWindow {
   std::vector<Slice> gpu_;                           // by unit, for the use in gpu_turn_
   std::vector<std::uint32_t> gpu_turn_;
   std::uint64_t on_gpu_ = 0, in_flight_ = 0;  // elements
-  int in_host_ = 0;                           // tensors that were read and not dropped
+  std::vector<Slice> slots_;                  // host memory for a tensor each
+  std::vector<bool> taken_;                   // by slot
   bool reads_under_way_ = false;
 };
 

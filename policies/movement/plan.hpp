@@ -43,7 +43,7 @@ struct ParameterAhead {
   std::uint64_t bucket = 50'000'000;  // copied to the GPU ahead of use; 0: nothing is fetched ahead
   std::uint64_t most_on_gpu = 1'000'000'000;     // beyond it nothing is copied ahead
   std::uint64_t reuse_distance = 1'000'000'000;  // what is used again within it stays
-  int most_in_host = 5;                          // tensors that were read from the SSD
+  int most_in_host = 5;  // tensors that were read from the SSD, in as many slots
 };
 
 struct Plan {

@@ -52,6 +52,8 @@ class Emission {
       read_state(before(v));
       fetch(v);
       compute(v);
+      if (window_ && visit.kind == VisitKind::last_layer && !rests_on_gpu(units_[index(visit.layer)]))
+        window_->use_again(v);
       activations_.fetch_after(v);
       activations_.leave(v);
       gradients_leave(v);
