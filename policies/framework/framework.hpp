@@ -30,8 +30,8 @@ struct Framework {
   // GPU memory for so many elements of gradients, at most a layer's.
   std::int64_t gpu_bucket = 0;
   // Optimizer state that comes from the SSD, and gradients on their way, have these slots of host memory,
-  // each of one update's elements in fp32: so many for each update that is in host memory at once, as
-  // many as its state and gradient need, and so many at least. 0: what the schedule takes.
+  // each of one update's elements in fp32: so many for each update that is in host memory at once as
+  // its state and gradient need, and so many at least.
   bool optimizer_slots = false;
   std::int64_t least_optimizer_slots = 0;
   // Slots of host memory for parameters read from the SSD, each of the largest tensor. 0: what the

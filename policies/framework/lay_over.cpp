@@ -154,9 +154,7 @@ class Layer {
       sets = std::max<std::uint64_t>(1, live / (elements * problem_.state_bytes()));
     const std::uint64_t slots =
         std::max(sets * set, static_cast<std::uint64_t>(framework_.least_optimizer_slots));
-    const auto embedding = static_cast<std::uint64_t>(
-        unit_elements(problem_.model, static_cast<int>(problem_.model.layers)));
-    const std::uint64_t all = slots * pinned(elements * fp32_bytes) + embedding * wide_;
+    const std::uint64_t all = slots * pinned(elements * fp32_bytes);
     take(Tier::host, all - std::min(all, live));
   }
 

@@ -15,27 +15,38 @@ ParameterWindow::ParameterWindow(Program& program, const ParameterAhead& ahead,
       units_(units),
       residence_(units.size()),
       gpu_(units.size()),
-      gpu_turn_(units.size(), no_turn) {
+      gpu_stay_(units.size(), no_stay) {
   const ModelSpec& model = program.problem().model;
   const std::size_t feed_forward = model.architecture == Architecture::gpt ? 2 : 4;
   const std::vector<TensorRun> tensors = unit_tensors(model, 0);
   if (feed_forward < tensors.size()) second_norm_ = tensors[feed_forward].first;
-  const auto count = static_cast<std::uint32_t>(times.turns().size());
-  previous_.assign(count, no_turn);
-  following_.assign(count, no_turn);
-  used_before_.assign(count + std::size_t{1}, 0);
-  std::vector<std::uint32_t> last(units.size(), no_turn);
-  for (std::uint32_t t = 0; t < count; ++t) {
-    if (t > 0 && !turn(t).backward && turn(t - 1).backward) last.assign(units.size(), no_turn);
-    std::uint32_t& before = last[static_cast<std::size_t>(turn(t).layer)];
-    previous_[t] = before;
-    if (before != no_turn) following_[before] = t;
-    // In backward twice, to recompute and to differentiate.
-    const std::uint64_t times_used = !turn(t).backward ? 1 : before == no_turn ? 3 : 2;
-    used_before_[t + 1] = used_before_[t] + times_used * pieces(t).back().end();
-    before = t;
-  }
+  find_stays();
   take_slots();
+}
+
+void ParameterWindow::find_stays() {
+  std::vector<bool> visited(units_.size(), false);  // by layer: in this micro-batch
+  for (const Turn& turn : times_.turns()) {
+    const auto layer = static_cast<std::size_t>(turn.layer);
+    stay_of_.push_back(static_cast<std::uint32_t>(stays_.size()));
+    if (!visited[layer]) stays_.push_back({turn.layer, false});
+    if (turn.backward) stays_.push_back({turn.layer, true});
+    visited[layer] = !turn.backward;
+  }
+  const auto count = static_cast<std::uint32_t>(stays_.size());
+  previous_.assign(count, no_stay);
+  following_.assign(count, no_stay);
+  used_before_.assign(count + std::size_t{1}, 0);
+  std::vector<std::uint32_t> last(units_.size(), no_stay);
+  for (std::uint32_t s = 0; s < count; ++s) {
+    if (begins(s)) last.assign(units_.size(), no_stay);
+    std::uint32_t& before = last[static_cast<std::size_t>(stays_[s].layer)];
+    previous_[s] = before;
+    if (before != no_stay) following_[before] = s;
+    // In backward twice, to recompute and to differentiate.
+    used_before_[s + 1] = used_before_[s] + (stays_[s].backward ? 2 : 1) * pieces(s).back().end();
+    before = s;
+  }
 }
 
 // Each of the largest tensor that rests on the SSD.
@@ -56,9 +67,8 @@ std::size_t ParameterWindow::free_slot() const {
 
 void ParameterWindow::begin_micro_batch(std::uint32_t first) {
   trace_.clear();
-  const auto count = static_cast<std::uint32_t>(times_.turns().size());
-  for (end_ = first; end_ < count; ++end_) {
-    if (end_ > first && !turn(end_).backward && turn(end_ - 1).backward) break;
+  const auto count = static_cast<std::uint32_t>(stays_.size());
+  for (end_ = first; end_ < count && (end_ == first || !begins(end_)); ++end_) {
     const Pieces& all = pieces(end_);
     for (std::uint32_t p = 0; p < all.size(); ++p) {
       if (all[p].parameters_at != Tier::gpu) trace_.push_back({end_, p});
@@ -72,20 +82,19 @@ void ParameterWindow::begin_micro_batch(std::uint32_t first) {
     residence_[unit].assign(units_[unit].size(), {});
 }
 
-Slice ParameterWindow::use(VisitId v) {
-  const std::uint32_t t = times_.turn_of(v);
-  const auto unit = static_cast<std::size_t>(turn(t).layer);
-  if (t == now_) return gpu_[unit];
-  if (now_ == no_turn || t == end_) begin_micro_batch(t);
-  now_ = t;
-  const Slice whole = gpu_memory(t);
-  for (std::uint32_t p = 0; p < pieces(t).size(); ++p) {
-    const Use use{t, p};
+Slice ParameterWindow::use_in(std::uint32_t stay) {
+  const auto unit = static_cast<std::size_t>(stays_[stay].layer);
+  if (stay <= now_ && now_ != no_stay) return gpu_[unit];
+  if (now_ == no_stay || stay == end_) begin_micro_batch(stay);
+  now_ = stay;
+  const Slice whole = gpu_memory(stay);
+  for (std::uint32_t p = 0; p < pieces(stay).size(); ++p) {
+    const Use use{stay, p};
     if (begins_with_norm(use)) look_ahead(use);
     Residence& here = residence(use);
     if (!here.on_gpu) copy(use);
     while (next_ < trace_.size() &&
-           (trace_[next_].turn < t || (trace_[next_].turn == t && trace_[next_].piece <= p)))
+           (trace_[next_].stay < stay || (trace_[next_].stay == stay && trace_[next_].piece <= p)))
       ++next_;
     program_.point(HostPoint::parameters_due);
     if (here.in_flight) in_flight_ -= elements(use);
@@ -96,39 +105,30 @@ Slice ParameterWindow::use(VisitId v) {
   return whole;
 }
 
-void ParameterWindow::use_again(VisitId v) {
-  const std::uint32_t t = times_.turn_of(v);
-  for (std::uint32_t p = 0; p < pieces(t).size(); ++p) {
-    if (begins_with_norm({t, p})) look_ahead({t, p});
-    program_.point(HostPoint::parameters_due);
-    look_ahead({t, p});
-  }
-}
-
 bool ParameterWindow::begins_with_norm(const Use& use) const {
   return use.piece == 0 || (second_norm_ > 0 && piece(use).first == second_norm_);
 }
 
-bool ParameterWindow::is_kept(std::uint32_t t, std::uint32_t piece) const {
-  const std::uint32_t again = following_[t];
-  if (again == no_turn) return false;
-  const Pieces& own = pieces(t);
-  const std::uint64_t between = used_before_[again] - used_before_[t + 1];
+bool ParameterWindow::is_kept(std::uint32_t s, std::uint32_t piece) const {
+  const std::uint32_t again = following_[s];
+  if (again == no_stay) return false;
+  const Pieces& own = pieces(s);
+  const std::uint64_t between = used_before_[again] - used_before_[s + 1];
   return own.back().end() - own[piece].elements + between < ahead_.reuse_distance;
 }
 
 // A buffer for each use, unless something is kept from one to the next.
-Slice ParameterWindow::gpu_memory(std::uint32_t t) {
-  const auto unit = static_cast<std::size_t>(turn(t).layer);
-  if (gpu_turn_[unit] == t) return gpu_[unit];
-  const std::uint32_t before = previous_[t];
+Slice ParameterWindow::gpu_memory(std::uint32_t s) {
+  const auto unit = static_cast<std::size_t>(stays_[s].layer);
+  if (gpu_stay_[unit] == s) return gpu_[unit];
+  const std::uint32_t before = previous_[s];
   bool keeps = false;
-  for (std::uint32_t p = 0; before != no_turn && p < pieces(t).size(); ++p)
+  for (std::uint32_t p = 0; before != no_stay && p < pieces(s).size(); ++p)
     keeps = keeps || is_kept(before, p);
-  gpu_turn_[unit] = t;
+  gpu_stay_[unit] = s;
   if (keeps) return gpu_[unit];
   const std::uint64_t bytes = units_[unit].back().end() * program_.problem().parameter_bytes();
-  gpu_[unit] = program_.buffer(Tier::gpu, bytes, BufferKind::parameters, turn(t).layer).part(0, bytes);
+  gpu_[unit] = program_.buffer(Tier::gpu, bytes, BufferKind::parameters, stays_[s].layer).part(0, bytes);
   return gpu_[unit];
 }
 
@@ -140,8 +140,8 @@ void ParameterWindow::look_ahead(const Use& current) {
 
 // What is dropped after a use that is still to come is fetched again only then.
 bool ParameterWindow::ends_look_ahead(const Use& current, const Use& use) const {
-  const std::uint32_t before = previous_[use.turn];
-  return before != no_turn && before >= current.turn && !is_kept(before, use.piece);
+  const std::uint32_t before = previous_[use.stay];
+  return before != no_stay && before >= current.stay && !is_kept(before, use.piece);
 }
 
 void ParameterWindow::copy_ahead(const Use& current) {
@@ -182,9 +182,9 @@ void ParameterWindow::copy(const Use& use) {
     reads_under_way_ = false;
   }
   const std::uint64_t width = program_.problem().parameter_bytes();
-  const Slice gpu = gpu_memory(use.turn);
+  const Slice gpu = gpu_memory(use.stay);
   program_.copy(tensor.parameters_at == Tier::ssd ? here.host : tensor.parameters,
-                gpu.part(tensor.first * width, tensor.elements * width), turn(use.turn).layer);
+                gpu.part(tensor.first * width, tensor.elements * width), stays_[use.stay].layer);
   here.on_gpu = true;
   on_gpu_ += tensor.elements;
 }
@@ -197,7 +197,7 @@ void ParameterWindow::read(const Use& use) {
   Residence& here = residence(use);
   here.slot = slot;
   here.host = slots_[slot].part(0, tensor.parameters.bytes);
-  program_.copy(tensor.parameters, here.host, turn(use.turn).layer);
+  program_.copy(tensor.parameters, here.host, stays_[use.stay].layer);
   reads_under_way_ = true;
 }
 
@@ -205,7 +205,7 @@ void ParameterWindow::drop(const Use& use) {
   Residence& here = residence(use);
   if (here.host.valid()) taken_[here.slot] = false;
   here.host = {};
-  if (is_kept(use.turn, use.piece)) return;
+  if (is_kept(use.stay, use.piece)) return;
   here.on_gpu = false;
   on_gpu_ -= elements(use);
 }

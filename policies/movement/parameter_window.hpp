@@ -30,14 +30,18 @@ class ParameterWindow {
                   const std::vector<Pieces>& units);
 
   // All parameters of the layer of visit `v` in GPU memory. In order of visits.
-  Slice use(VisitId v);
-  // After visit `v` of the last layer, which was a forward and a backward: the second of both looks
-  // ahead, too.
-  void use_again(VisitId v);
+  Slice use(VisitId v) { return use_in(stay_of_[times_.turn_of(v)]); }
+  // Between forward and backward of the last layer, which are visit `v` together: those for backward.
+  Slice use_again(VisitId v) { return use_in(stay_of_[times_.turn_of(v)] + 1); }
 
  private:
+  // A turn, or the forward or the backward of one that has both.
+  struct Stay {
+    std::int32_t layer = 0;
+    bool backward = false;
+  };
   struct Use {
-    std::uint32_t turn = 0;
+    std::uint32_t stay = 0;
     std::uint32_t piece = 0;
   };
   // Of a tensor, now.
@@ -47,22 +51,27 @@ class ParameterWindow {
     bool on_gpu = false;
     bool in_flight = false;  // copied ahead and not used yet
   };
-  static constexpr std::uint32_t no_turn = 0xffffffffu;
+  static constexpr std::uint32_t no_stay = 0xffffffffu;
 
-  const Turn& turn(std::uint32_t t) const { return times_.turns()[t]; }
-  const Pieces& pieces(std::uint32_t t) const {
-    return units_[static_cast<std::size_t>(turn(t).layer)];
+  const Pieces& pieces(std::uint32_t stay) const {
+    return units_[static_cast<std::size_t>(stays_[stay].layer)];
   }
-  const Piece& piece(const Use& use) const { return pieces(use.turn)[use.piece]; }
+  const Piece& piece(const Use& use) const { return pieces(use.stay)[use.piece]; }
   std::uint64_t elements(const Use& use) const { return piece(use).elements; }
   Residence& residence(const Use& use) {
-    return residence_[static_cast<std::size_t>(turn(use.turn).layer)][use.piece];
+    return residence_[static_cast<std::size_t>(stays_[use.stay].layer)][use.piece];
   }
 
+  // Whether stay `s` is the first of a micro-batch.
+  bool begins(std::uint32_t s) const {
+    return s == 0 || (!stays_[s].backward && stays_[s - 1].backward);
+  }
+  Slice use_in(std::uint32_t stay);
+  void find_stays();
   void begin_micro_batch(std::uint32_t first);
-  bool is_kept(std::uint32_t turn, std::uint32_t piece) const;
+  bool is_kept(std::uint32_t stay, std::uint32_t piece) const;
   bool begins_with_norm(const Use& use) const;
-  Slice gpu_memory(std::uint32_t turn);
+  Slice gpu_memory(std::uint32_t stay);
   void look_ahead(const Use& current);
   void copy_ahead(const Use& current);
   void read_ahead(const Use& current);
@@ -78,14 +87,16 @@ class ParameterWindow {
   const Timetable& times_;
   const std::vector<Pieces>& units_;
   std::uint64_t second_norm_ = 0;  // the element of a layer that its second norm stands before
-  std::vector<std::uint32_t> previous_, following_;  // by turn: of the same layer and micro-batch
-  std::vector<std::uint64_t> used_before_;           // elements, in all turns before one
-  std::uint32_t now_ = no_turn, end_ = 0;            // turns of this micro-batch: up to end_
+  std::vector<Stay> stays_;
+  std::vector<std::uint32_t> stay_of_;               // by turn: the first of it
+  std::vector<std::uint32_t> previous_, following_;  // by stay: of the same layer and micro-batch
+  std::vector<std::uint64_t> used_before_;           // elements, in all stays before one
+  std::uint32_t now_ = no_stay, end_ = 0;            // stays of this micro-batch: up to end_
   std::vector<Use> trace_;                           // of this micro-batch
   std::size_t next_ = 0;                             // the first that was not copied yet
   std::vector<std::vector<Residence>> residence_;    // by unit and piece
-  std::vector<Slice> gpu_;                           // by unit, for the use in gpu_turn_
-  std::vector<std::uint32_t> gpu_turn_;
+  std::vector<Slice> gpu_;                           // by unit, for the use in gpu_stay_
+  std::vector<std::uint32_t> gpu_stay_;
   std::uint64_t on_gpu_ = 0, in_flight_ = 0;  // elements
   std::vector<Slice> slots_;                  // host memory for a tensor each
   std::vector<bool> taken_;                   // by slot

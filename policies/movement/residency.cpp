@@ -52,8 +52,6 @@ class Emission {
       read_state(before(v));
       fetch(v);
       compute(v);
-      if (window_ && visit.kind == VisitKind::last_layer && !rests_on_gpu(units_[index(visit.layer)]))
-        window_->use_again(v);
       activations_.fetch_after(v);
       activations_.leave(v);
       gradients_leave(v);
@@ -254,7 +252,7 @@ class Emission {
   void compute(VisitId v) {
     const Visit& visit = work_.visits[v];
     const int l = visit.layer, m = visit.micro_batch;
-    const Slice weights = parameters_of(l);
+    Slice weights = parameters_of(l);
     if (visit.kind != VisitKind::backward) {
       const Slice input = l == 0 ? embed(v) : activations_.input(v);
       const Slice output = activations_.make_output(v);
@@ -268,6 +266,7 @@ class Emission {
         whole.head = gradient_buffer(Tier::gpu, embedding(), elements(embedding()),
                                      BufferKind::head_gradient);
       program_.head(m, resting(embedding()), output, whole.head, visit.starts_sum);
+      if (window_ && !rests_on_gpu(units_[index(l)])) weights = window_->use_again(v);
     }
     const Slice gradient = accumulator(visit);
     const Slice saved = activations_.saved(v);
@@ -553,13 +552,16 @@ class Emission {
     const bool with_gradients = plan_.gradients.on_ssd;
     for (const OptimizerEvent& event : updates_) {
       std::uint64_t bytes = 0;
-      for_pieces(event, [&](int unit, Piece& piece) {
+      for_pieces(event, [&](int, Piece& piece) {
         if (piece.state_at == Tier::ssd) bytes += piece.state.bytes;
-        if (with_gradients)
-          bytes += piece.elements * gradient_bytes() * (unit == embedding() ? 2 : 1);
+        if (with_gradients) bytes += piece.elements * gradient_bytes();
       });
       std::uint64_t& slot = most[event.in_step % count];
       slot = std::max(slot, bytes);
+    }
+    if (with_gradients) {
+      const std::uint64_t bytes = elements(embedding()) * gradient_bytes();
+      head_slot_ = program_.persistent(Tier::host, bytes, BufferKind::head_gradient, embedding());
     }
     // Any gradient passes through any of them.
     if (with_gradients) most.assign(count, *std::max_element(most.begin(), most.end()));
@@ -618,14 +620,12 @@ class Emission {
 
   void read_gradients_of(const OptimizerEvent& event, Slice slot) {
     for_pieces(event, [&](int unit, Piece& piece) {
-      const auto read_into = [&](Slice Piece::*fresh, Slice ssd) {
-        if (!ssd.valid()) return;
-        piece.*fresh = slot.part(0, ssd.bytes);
-        slot.offset += ssd.bytes;
-        program_.copy(ssd, piece.*fresh, unit);
-      };
-      read_into(&Piece::fresh_gradient, piece.gradient_on_ssd);
-      read_into(&Piece::fresh_head, piece.head_on_ssd);
+      piece.fresh_gradient = slot.part(0, piece.gradient_on_ssd.bytes);
+      slot.offset += piece.gradient_on_ssd.bytes;
+      program_.copy(piece.gradient_on_ssd, piece.fresh_gradient, unit);
+      if (!piece.head_on_ssd.valid()) return;
+      piece.fresh_head = head_slot_.part(piece.first * gradient_bytes(), piece.head_on_ssd.bytes);
+      program_.copy(piece.head_on_ssd, piece.fresh_head, unit);
     });
   }
 
@@ -759,6 +759,7 @@ class Emission {
   std::vector<OptimizerEvent> updates_;
   std::size_t next_event_ = 0, next_state_ = 0, updated_ = 0;
   std::vector<Slice> state_slots_;
+  Slice head_slot_;  // what the loss adds to the embedding's gradient, from the SSD
   OptimizerEvent written_;
   bool has_written_ = false;
   int step_ = -1;
