@@ -64,7 +64,7 @@ void print_summary(const Machine& m, const IoChoice& io, const std::string& out)
              format_bytes_per_second(m.pcie.h2d), format_bytes_per_second(m.pcie.d2h),
              format_bytes_per_second(m.host.bandwidth));
   fmt::print("  optimizer    {:.2f} Gparam/s\n", m.host.adam_params_per_second / 1e9);
-  if (!m.gpu.is_cpu) {
+  if (m.backend() == Backend::cuda) {
     fmt::print("  gpu          {} usable, optimizer {:.2f} Gparam/s, {} from task to task\n",
                format_bytes(static_cast<double>(m.gpu.memory)), m.gpu.adam_params_per_second / 1e9,
                format_seconds(static_cast<double>(m.gpu.launch_ns) / 1e9));
@@ -113,7 +113,7 @@ CalibrationOptions calibration_of(const Options& options) {
   calibration.threads = options.threads;
   calibration.precision = precision == "bf16" ? Precision::bf16 : Precision::fp32;
   calibration.sequences_at_once = options.sequences_at_once;
-  if (!is_cuda && calibration.precision != Precision::fp32)
+  if (!computes_in(is_cuda ? Backend::cuda : Backend::cpu, calibration.precision))
     throw InputError("--precision bf16: the CPU backend computes in fp32",
                      "use --precision fp32, or --device cuda");
   if (!is_cuda && options.gpu)

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "sim/causes.hpp"
-#include "sim/cost_model.hpp"
+#include "sim/costed_schedule.hpp"
 #include "sim/steady_state.hpp"
 #include "sim/task_class.hpp"
 

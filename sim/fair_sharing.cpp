@@ -40,18 +40,6 @@ void check(std::span<const Resource> resources, const Demand& demand, std::size_
 
 }  // namespace
 
-Demand& Demand::uses(std::uint32_t resource, double per_unit) {
-  if (per_unit == 0) return *this;
-  for (Usage& usage : usages) {
-    if (usage.resource != resource) continue;
-    usage.per_unit += per_unit;
-    return *this;
-  }
-  usages.push_back({resource, per_unit});
-  usage_count = static_cast<std::uint32_t>(usages.size());
-  return *this;
-}
-
 void check_demands(std::span<const Resource> resources, std::span<const Demand> demands) {
   for (const Resource& resource : resources) {
     if (resource.capacity >= 0) continue;
@@ -59,13 +47,6 @@ void check_demands(std::span<const Resource> resources, std::span<const Demand> 
                                  resource.capacity));
   }
   for (std::size_t d = 0; d < demands.size(); ++d) check(resources, demands[d], d);
-}
-
-double full_rate(std::span<const Resource> resources, const Demand& demand) {
-  double rate = demand.rate_cap;
-  for (const Usage& usage : demand.usages)
-    rate = std::min(rate, resources[usage.resource].capacity / usage.per_unit);
-  return rate;
 }
 
 FairSharing::FairSharing(std::span<const Resource> resources, std::span<const Demand> demands,

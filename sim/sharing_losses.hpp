@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "sim/cost_model.hpp"
+#include "sim/costed_schedule.hpp"
 #include "sim/simulate.hpp"
 
 namespace spillway {

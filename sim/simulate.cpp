@@ -1,7 +1,7 @@
 #include "sim/simulate.hpp"
 
 #include "base/errors.hpp"
-#include "sim/cost_model.hpp"
+#include "sim/costed_schedule.hpp"
 #include "sim/steady_state.hpp"
 
 namespace spillway {

@@ -2,7 +2,7 @@
 // tasks.
 #pragma once
 
-#include "sim/cost_model.hpp"
+#include "sim/costed_schedule.hpp"
 #include "sim/simulate.hpp"
 
 namespace spillway {

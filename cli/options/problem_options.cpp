@@ -134,9 +134,9 @@ std::vector<std::string> ProblemOptions::overrides() const {
   return holding;
 }
 
-std::optional<bool> ProblemOptions::machine_is_cpu() const {
+std::optional<Backend> ProblemOptions::machine_backend() const {
   if (machine.empty()) return {};
-  return load_machine(machine, settings_of(settings, SettingOf::machine)).gpu.is_cpu;
+  return load_machine(machine, settings_of(settings, SettingOf::machine)).backend();
 }
 
 EvaluateOne ProblemOptions::evaluation(const Problem& problem, Activity& activity) const {
@@ -205,7 +205,7 @@ Problem ProblemOptions::problem(std::optional<bool> on_gpu) const {
       sequence.value_or(std::min(problem.model.positions, default_longest_sequence));
   if (precision.empty()) {
     workload.precision =
-        problem.machine.gpu.is_cpu || machine.empty() ? Precision::fp32 : Precision::bf16;
+        usual_precision(machine.empty() ? Backend::cpu : problem.machine.backend());
   } else if (precision == "fp32" || precision == "bf16") {
     workload.precision = precision == "fp32" ? Precision::fp32 : Precision::bf16;
   } else {
@@ -223,7 +223,7 @@ Problem ProblemOptions::problem(std::optional<bool> on_gpu) const {
   workload.clip = parse_gradient_clip("--gradient-clip", gradient_clip);
   workload.on_nonfinite = parse_on_nonfinite("--on-nonfinite", on_nonfinite);
   problem.validate();
-  if (on_gpu.value_or(!machine.empty() && !problem.machine.gpu.is_cpu)) {
+  if (on_gpu.value_or(!machine.empty() && problem.machine.backend() == Backend::cuda)) {
     if (!gpu_memory.empty()) problem.machine.gpu.limit = problem.machine.gpu.memory;
     leave_room_for_workspaces(problem);
   }

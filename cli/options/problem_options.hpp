@@ -36,7 +36,7 @@ struct ProblemOptions {
   Problem problem(std::optional<bool> on_gpu = {}) const;
   bool chooses_micro_batch() const { return !micro_batch; }
   // Whether --machine describes one where the CPU stands in for a GPU; empty without --machine.
-  std::optional<bool> machine_is_cpu() const;
+  std::optional<Backend> machine_backend() const;
   // What is set by hand in place of what the files say, KEY=VALUE.
   std::vector<std::string> overrides() const;
   // How a policy is evaluated: on a GPU that was measured as it will be trained on, with as many

@@ -65,7 +65,7 @@ void check_backend(const Problem& problem, bool cuda) {
     throw InputError(*why_not, "simulate it, or train one of the GPT models (`spillway models`)");
   }
   if (cuda) return;
-  if (problem.workload.precision != Precision::fp32) {
+  if (!computes_in(Backend::cpu, problem.workload.precision)) {
     throw InputError("--precision bf16: the CPU backend computes in fp32 only",
                      "add --precision fp32");
   }

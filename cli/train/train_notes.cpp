@@ -38,7 +38,7 @@ ordered_json data_json(const Dataset& data) {
 
 std::string other_machine_note(const Machine& machine, bool trains_on_gpu,
                                const std::string& why_cpu) {
-  if (machine.gpu.is_cpu != trains_on_gpu) return "";
+  if ((machine.backend() == Backend::cuda) == trains_on_gpu) return "";
   if (trains_on_gpu) {
     return fmt::format(
         "--machine {} describes a computer without a GPU: its limits hold, the GPU trains, and no "

@@ -91,7 +91,7 @@ DeviceChoice choose_device(TrainOptions& options, const ThrottleRates& throttle,
                    TrainingRecord::cuda_backend;
   const DeviceChoice choice =
       spillway::choose_device({options.device, options.gpu, throttle.any(),
-                               options.problem.machine_is_cpu(), began_on_gpu});
+                               options.problem.machine_backend(), began_on_gpu});
   if (options.problem.precision.empty()) options.problem.precision = choice.gpu ? "bf16" : "fp32";
   return choice;
 }

@@ -20,9 +20,10 @@ const Problem& supported(const Problem& problem) {
         fmt::format("the CPU backend trains GPT models only, not '{}'", problem.model.name),
         "simulate this model, or train one of the GPT models");
   }
-  if (problem.workload.precision != Precision::fp32)
+  if (!computes_in(Backend::cpu, problem.workload.precision))
     throw InputError("the CPU backend computes in fp32 only", "set the precision to fp32");
   problem.validate();
+  SPILLWAY_ASSERT(problem.backend() == Backend::cpu, "planned for another backend");
   return problem;
 }
 

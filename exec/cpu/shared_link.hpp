@@ -6,7 +6,7 @@
 //   rate_i = own_i * min(1, total / (R + W))
 //
 // which is the max-min fair share the simulator gives to drives of the law `capped`
-// (sim/cost_model.hpp). Times are nanoseconds of any one clock; nothing here waits or locks.
+// (policies/cost/costs.hpp). Times are nanoseconds of any one clock; nothing here waits or locks.
 #pragma once
 
 #include <array>

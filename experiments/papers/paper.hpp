@@ -51,7 +51,7 @@ struct PaperExperiment {
   std::int64_t batch = 1, sequence = 1024;
   std::int64_t micro_batch = 0;     // 0: the whole batch at once
   std::string axis;                 // "batch", "sequence", "micro_batch", "model", a key of --set,
-                                    // or "option.NAME" of the policies
+                                    // "option.NAME" of the policies, or "framework.KEY" of theirs
   std::vector<std::string> values;  // along the axis
   std::vector<std::string> settings;  // for all systems
   std::vector<PaperSystem> systems;

@@ -69,7 +69,7 @@ Point point_of(const Paper& paper, const PaperExperiment& experiment, const Pape
   workload.sequence = experiment.sequence;
   workload.gradient = system.gradient;
   std::int64_t micro_batch = experiment.micro_batch;
-  static const std::string option = "option.";
+  static const std::string option = "option.", framework = "framework.";
   if (experiment.axis == "batch")
     workload.batch = parse_count(at, "batch");
   else if (experiment.axis == "sequence")
@@ -80,6 +80,9 @@ Point point_of(const Paper& paper, const PaperExperiment& experiment, const Pape
     model = at;
   else if (experiment.axis.rfind(option, 0) == 0)
     point.policy = with_option(point.policy, experiment.axis.substr(option.size()) + "=" + at);
+  else if (experiment.axis.rfind(framework, 0) == 0)
+    point.problem.framework =
+        with_option(point.problem.framework, experiment.axis.substr(framework.size()) + "=" + at);
   else
     setting.push_back(experiment.axis + "=" + at);
   workload.micro_batch = micro_batch > 0 ? micro_batch : workload.batch;

@@ -42,7 +42,7 @@ Evaluation evaluate_on_gpu(Problem problem, const std::string& policy, int steps
 }
 
 bool is_measured_gpu(const Machine& machine) {
-  return !machine.gpu.is_cpu && !machine.kernels.empty();
+  return machine.backend() == Backend::cuda && !machine.kernels.empty();
 }
 
 EvaluateOne evaluation_on(const Machine& machine) {

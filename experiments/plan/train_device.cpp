@@ -65,7 +65,7 @@ DeviceChoice choose_device(const DeviceRequest& request, const std::function<Cud
     return {};
   }
   if (wants_gpu) return demanded(request, find());
-  if (request.machine_is_cpu.value_or(false)) return {};
+  if (request.machine == Backend::cpu) return {};
   if (!driver_present()) return {{}, "no NVIDIA driver (libcuda.so.1) is installed"};
   const CudaDevices devices = find();
   for (const CudaGpu& gpu : devices.gpus)

@@ -7,16 +7,17 @@
 #include <string>
 
 #include "exec/run/cuda_module.hpp"
+#include "policies/workload/backend.hpp"
 
 namespace spillway {
 
 // What the user asks for, and what speaks for one or the other.
 struct DeviceRequest {
-  std::string device = "auto";         // auto, cpu or cuda
-  std::optional<int> gpu;              // --gpu: as nvidia-smi numbers them
-  bool throttled = false;              // only the CPU backend can be as slow as another machine
-  std::optional<bool> machine_is_cpu;  // what the machine file describes; empty: there is none
-  bool began_on_gpu = false;           // a training that is resumed: it stays there
+  std::string device = "auto";     // auto, cpu or cuda
+  std::optional<int> gpu;          // --gpu: as nvidia-smi numbers them
+  bool throttled = false;          // only the CPU backend can be as slow as another machine
+  std::optional<Backend> machine;  // of the machine file; empty: there is none
+  bool began_on_gpu = false;       // a training that is resumed: it stays there
 };
 
 struct DeviceChoice {

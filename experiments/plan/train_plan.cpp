@@ -24,7 +24,6 @@ constexpr int steps_to_verify = 10;
 // tiers.
 Machine machine_at_hand(Machine machine, const std::vector<fs::path>& ssd, bool cuda) {
   machine.name = "this machine";
-  machine.gpu.is_cpu = !cuda;
   const std::uint64_t available = available_memory();
   if (machine.gpu.memory == 0) machine.gpu.memory = available / 4;
   if (machine.host.memory == 0) machine.host.memory = available / (cuda ? 2 : 4);
@@ -135,6 +134,7 @@ TrainPlan plan_training(Problem problem, bool choose_micro_batch, const std::str
                         bool machine_unknown, const std::vector<fs::path>& ssd,
                         const TrainHardware& hardware, const WholeRun& run) {
   const std::uint64_t gpu_limit = problem.machine.gpu.memory;
+  problem.trains_on = hardware.cuda ? Backend::cuda : Backend::cpu;
   FitQuestion question;
   question.choose_micro_batch = choose_micro_batch;
   question.policies = policies_named(policy);
@@ -170,7 +170,7 @@ TrainPlan plan_training(Problem problem, bool choose_micro_batch, const std::str
   const Evaluation& chosen = candidates.all[*candidates.chosen].evaluation;
   TrainPlan plan{chosen.schedule.problem(), chosen.schedule.policy(), chosen.result->step_seconds};
   // What the file describes is not what trains.
-  if (problem.machine.gpu.is_cpu == hardware.cuda) plan.predicted_step_seconds.reset();
+  if (problem.machine.backend() != problem.backend()) plan.predicted_step_seconds.reset();
   return plan;
 }
 

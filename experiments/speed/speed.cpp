@@ -10,7 +10,7 @@
 #include "base/suggest.hpp"
 #include "experiments/calibrate/statistics.hpp"
 #include "policies/common/policy.hpp"
-#include "sim/cost_model.hpp"
+#include "sim/costed_schedule.hpp"
 #include "sim/simulate.hpp"
 #include "sim/workloads.hpp"
 

@@ -22,7 +22,6 @@ TrainingOptions ssd_bound_run(const FigureOptions& figure) {
   Problem& problem = options.problem;
   problem.model = load_model("gpt-small", {"layers=8", "hidden=512", "heads=8"});
   problem.machine = load_machine("testbed", {});
-  problem.machine.gpu.is_cpu = true;
   problem.machine.gpu.memory = std::uint64_t{256} << 20;
   problem.machine.host.memory = std::uint64_t{512} << 20;
   problem.machine.ssd.capacity = std::uint64_t{8} << 30;

@@ -230,7 +230,7 @@ ResolvedSettings SettingsResolver::resolve(const SweepSettings& settings) {
   Workload& workload = resolved.workload;
   workload.batch = default_batch;
   workload.sequence = std::min(resolved.model->positions, default_longest_sequence);
-  workload.precision = resolved.machine->gpu.is_cpu ? Precision::fp32 : Precision::bf16;
+  workload.precision = usual_precision(resolved.machine->backend());
   for (const auto& [key, value] : settings) {
     read_workload(key, value, resolved);
     if (is_machine_key(key) || is_model_key(key)) resolved.overrides.push_back(key + "=" + value);

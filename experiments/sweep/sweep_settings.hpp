@@ -41,7 +41,7 @@ struct ResolvedSettings {
 
   std::vector<std::string> overrides;  // Problem::overrides
 
-  Problem problem() const { return {*model, *machine, workload, overrides, framework}; }
+  Problem problem() const { return {*model, *machine, workload, overrides, {}, framework}; }
 };
 
 // Turns settings into problems; machines and models that many points share are read once. One

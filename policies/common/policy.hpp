@@ -10,6 +10,7 @@
 
 namespace spillway {
 
+class Costs;
 struct Plan;
 class Step;
 
@@ -45,7 +46,7 @@ class Policy {
   // The same where they depend on the problem; build_schedule asks for these.
   virtual std::vector<PolicyOptions> placements_for(const Problem&) const { return placements(); }
   // Where everything rests, how far ahead it is fetched, what is kept for backward.
-  virtual Plan plan(const Problem& problem) const;
+  virtual Plan plan(const Problem& problem, const Costs& costs) const;
   // The order of work of one step.
   virtual void step(Step& step) const;
   virtual bool derives() const { return false; }

@@ -4,14 +4,17 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <optional>
 #include <sstream>
 
 #include "base/errors.hpp"
 #include "base/units.hpp"
 #include "policies/common/builtin.hpp"
 #include "policies/common/policy.hpp"
+#include "policies/cost/costs.hpp"
 #include "policies/framework/lay_over.hpp"
 #include "policies/movement/residency.hpp"
+#include "policies/movement/spare.hpp"
 
 namespace spillway {
 
@@ -29,6 +32,21 @@ struct Parsed {
   PolicyOptions options;
 };
 
+// Every policy's.
+const PolicyOption retention_option = {
+    "retention",
+    "never",
+    "never: a tensor leaves the GPU after its use, as in the papers' programs | nearest: memory "
+    "that "
+    "is left over keeps what is used soonest, on the GPU and in host memory",
+    {"never"}};
+
+PolicyInfo info_of(const Policy& policy) {
+  PolicyInfo info = policy.info();
+  info.options.push_back(retention_option);
+  return info;
+}
+
 std::string names_of(const std::vector<PolicyOption>& options) {
   std::string names;
   for (const PolicyOption& option : options)
@@ -42,7 +60,7 @@ Parsed parse(const std::string& text) {
   Parsed parsed;
   std::string known;
   for (const Factory factory : factories) {
-    PolicyInfo info = factory({})->info();
+    PolicyInfo info = info_of(*factory({}));
     known += fmt::format("{}{}", known.empty() ? "" : ", ", info.name);
     if (info.name == name) {
       parsed.factory = factory;
@@ -70,6 +88,13 @@ Parsed parse(const std::string& text) {
                        "give it once");
     }
   }
+  const auto retention = parsed.options.find(retention_option.name);
+  if (retention != parsed.options.end() && retention->second != "never" &&
+      retention->second != "nearest") {
+    throw InputError(fmt::format("policy {}: option retention={} is not never or nearest", name,
+                                 retention->second),
+                     retention_option.help);
+  }
   return parsed;
 }
 
@@ -85,16 +110,19 @@ std::string to_text(const PolicyInfo& info, const PolicyOptions& options) {
 
 }  // namespace
 
-Plan Policy::plan(const Problem&) const { return {}; }
+Plan Policy::plan(const Problem&, const Costs&) const { return {}; }
 void Policy::step(Step&) const {}
 
 namespace {
 
-Program emit_bare(const Problem& problem, Policy& policy, int steps, Recording recording) {
+Program emit_bare(const Problem& problem, Policy& policy, int steps, Recording recording,
+                  const std::optional<TierBytes>& spare) {
   policy.check(problem);
   Program program(problem, recording);
   if (policy.derives()) {
-    const Plan plan = policy.plan(problem);
+    Plan plan = policy.plan(problem, Costs(problem));
+    if (spare) plan = with_spare(problem, plan, *spare);
+    check_plan(problem, plan);
     Step step(problem, plan);
     for (int s = 0; s < steps; ++s) {
       step.begin(s);
@@ -116,17 +144,18 @@ Program emit_bare(const Problem& problem, Policy& policy, int steps, Recording r
 
 // With what the problem's framework adds, which takes a whole program to know.
 Program emit(const Problem& problem, Policy& policy, int steps,
-             Recording recording = Recording::all) {
-  if (problem.framework == own_framework) return emit_bare(problem, policy, steps, recording);
+             Recording recording = Recording::all, const std::optional<TierBytes>& spare = {}) {
+  if (problem.framework == own_framework)
+    return emit_bare(problem, policy, steps, recording, spare);
   const Framework framework = load_framework(problem.framework);
-  Program program = emit_bare(problem, policy, steps, Recording::all);
+  Program program = emit_bare(problem, policy, steps, Recording::all, spare);
   lay_over(program, framework);
   return program;
 }
 
 Program emit(const Problem& problem, const Parsed& parsed, int steps,
-             Recording recording = Recording::all) {
-  return emit(problem, *parsed.factory(parsed.options), steps, recording);
+             Recording recording = Recording::all, const std::optional<TierBytes>& spare = {}) {
+  return emit(problem, *parsed.factory(parsed.options), steps, recording, spare);
 }
 
 // A schedule lists every task of every micro-batch: longer ones are refused before they are built,
@@ -140,6 +169,8 @@ std::int64_t divisor_from(std::int64_t whole, std::int64_t least) {
 }
 
 void require_length(const Problem& problem, int steps, double tasks) {
+  if (steps < 1)
+    throw InputError(fmt::format("a schedule of {} steps", steps), "it takes one step at least");
   if (tasks <= most_tasks_built) return;
   constexpr double bytes_per_task = 250;
   const Workload& workload = problem.workload;
@@ -196,6 +227,11 @@ bool fits(const Machine& machine, const TierBytes& bytes, Tier tier) {
   SPILLWAY_ASSERT(false);
 }
 
+bool keeps_nearest(const Parsed& parsed) {
+  const auto found = parsed.options.find(retention_option.name);
+  return found != parsed.options.end() && found->second == "nearest";
+}
+
 // Settles the options that are left at auto.
 class Settler {
  public:
@@ -228,6 +264,7 @@ class Settler {
         chosen = instead;
       }
     }
+    if (keeps_nearest(parsed_)) use_spare(program, chosen);
     const std::uint64_t trials = tasks_tried_ - program.task_count();
     return std::move(program).finish(to_text(parsed_.info, with(chosen).options), steps_, trials);
   }
@@ -244,8 +281,25 @@ class Settler {
     return std::all_of(tiers.begin(), tiers.end(),
                        [&](Tier tier) { return fits(problem_.machine, bytes, tier); });
   }
-  Program full(std::size_t k) {
-    Program program = emit(problem_, with(k), steps_);
+  // The same schedule with what it leaves of GPU and host memory put to use: all of it or, since
+  // what is kept longer fits less well beside the rest, as much as does.
+  void use_spare(Program& program, std::size_t chosen) {
+    const TierBytes used = program.plan_memory().extent;
+    const TierBytes capacity = {problem_.machine.gpu.memory, problem_.machine.host.memory, 0};
+    if (used[0] > capacity[0] || used[1] > capacity[1]) return;
+    for (const double share : {1.0, 0.95, 0.85, 0.7, 0.5, 0.25}) {
+      TierBytes spare{};
+      for (std::size_t tier = 0; tier < 2; ++tier)
+        spare[tier] =
+            static_cast<std::uint64_t>(share * static_cast<double>(capacity[tier] - used[tier]));
+      Program other = full(chosen, spare);
+      if (!fit(other.plan_memory().extent, {Tier::gpu, Tier::host})) continue;
+      program = std::move(other);
+      return;
+    }
+  }
+  Program full(std::size_t k, const std::optional<TierBytes>& spare = {}) {
+    Program program = emit(problem_, with(k), steps_, Recording::all, spare);
     tasks_tried_ += program.task_count();
     return program;
   }
@@ -302,7 +356,7 @@ class Settler {
 
 std::vector<PolicyInfo> builtin_policies() {
   std::vector<PolicyInfo> all;
-  for (const Factory factory : factories) all.push_back(factory({})->info());
+  for (const Factory factory : factories) all.push_back(info_of(*factory({})));
   return all;
 }
 

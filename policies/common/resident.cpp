@@ -35,7 +35,7 @@ class Resident : public Policy {
   }
 
   bool derives() const override { return true; }
-  Plan plan(const Problem& problem) const override {
+  Plan plan(const Problem& problem, const Costs&) const override {
     Plan plan;
     plan.parameters.rest = plan.optimizer_state.rest = plan.checkpoints.rest = {.gpu = 1};
     plan.optimizer.gpu_stride = 1;

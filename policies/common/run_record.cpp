@@ -51,7 +51,7 @@ Value choice(const json& text, const char* key,
   for (const auto& [name, value] : choices) {
     if (text == name) return value;
   }
-  throw InputError(fmt::format("{}: damaged metadata: workload.{} is {}", origin, key, text.dump()),
+  throw InputError(fmt::format("{}: damaged metadata: {} is {}", origin, key, text.dump()),
                    "record the trace again");
 }
 
@@ -89,7 +89,7 @@ Trace make_trace(const Schedule& schedule, const std::string& source) {
   set("limits", {{"gpu", problem.machine.gpu.memory},
                  {"host", problem.machine.host.memory},
                  {"ssd", problem.machine.ssd.capacity},
-                 {"gpu_is_cpu", problem.machine.gpu.is_cpu}});
+                 {"backend", to_string(problem.backend())}});
   if (problem.machine.gpu.flops > 0) set("machine", machine_to_toml(problem.machine));
   return trace;
 }
@@ -108,7 +108,8 @@ Schedule rebuild_schedule(const Trace& trace, const std::string& origin) {
     problem.machine.gpu.memory = whole_number<std::uint64_t>(limits, "gpu", place);
     problem.machine.host.memory = whole_number<std::uint64_t>(limits, "host", place);
     problem.machine.ssd.capacity = whole_number<std::uint64_t>(limits, "ssd", place);
-    problem.machine.gpu.is_cpu = limits.at("gpu_is_cpu");
+    problem.trains_on = choice<Backend>(limits.at("backend"), "limits.backend",
+                                        {{"cpu", Backend::cpu}, {"cuda", Backend::cuda}}, origin);
     const json workload = field(trace, "workload", origin);
     problem.workload.batch = whole_number<std::int64_t>(workload, "batch", place);
     problem.workload.micro_batch = whole_number<std::int64_t>(workload, "micro_batch", place);
@@ -118,9 +119,9 @@ Schedule rebuild_schedule(const Trace& trace, const std::string& origin) {
           whole_number<std::int64_t>(workload, "sequences_at_once", place);
     }
     problem.workload.precision =
-        choice<Precision>(workload.at("precision"), "precision",
+        choice<Precision>(workload.at("precision"), "workload.precision",
                           {{"fp32", Precision::fp32}, {"bf16", Precision::bf16}}, origin);
-    problem.workload.gradient = choice<GradientWidth>(workload.at("gradient"), "gradient",
+    problem.workload.gradient = choice<GradientWidth>(workload.at("gradient"), "workload.gradient",
                                                       {{"auto", GradientWidth::automatic},
                                                        {"16", GradientWidth::bits16},
                                                        {"32", GradientWidth::bits32}},

@@ -49,10 +49,15 @@ KernelTimes::KernelTimes(const Problem& problem) : problem_(problem) {
   }
 }
 
-KernelEstimate KernelTimes::estimate(const Task& task) {
+KernelEstimate KernelTimes::estimate(const Task& task) const {
   const auto [entry, is_new] = known_.try_emplace(key_of(task));
   if (is_new) entry->second = look_up(task);
   return entry->second;
+}
+
+bool KernelTimes::any() const {
+  return std::any_of(measured_.begin(), measured_.end(),
+                     [](const auto& one) { return one.second->flops > 0; });
 }
 
 double KernelTimes::gradient_norm_rate(Lane lane) const {

@@ -29,13 +29,16 @@ struct KernelEstimate {
   bool extrapolated = false;
 };
 
+// Remembers what it was asked: not for several threads at once.
 class KernelTimes {
  public:
   // Keeps a reference to the problem.
   explicit KernelTimes(const Problem& problem);
   // The task must be a compute task other than the optimizer. Throws InputError where nothing tells
   // the time.
-  KernelEstimate estimate(const Task& task);
+  KernelEstimate estimate(const Task& task) const;
+  // Whether some kernel with FLOPs was measured.
+  bool any() const;
   // Bytes per second at which the norm of a gradient is taken on that lane; 0: not measured.
   double gradient_norm_rate(Lane lane) const;
 
@@ -49,8 +52,8 @@ class KernelTimes {
 
   const Problem& problem_;
   std::map<std::pair<std::string, std::string>, const KernelTime*> measured_;  // by (kind, shape)
-  std::unordered_map<std::uint64_t, KernelEstimate>
-      known_;  // what a schedule asks for, thousands of times each
+  // What a schedule asks for, thousands of times each.
+  mutable std::unordered_map<std::uint64_t, KernelEstimate> known_;
 };
 
 }  // namespace spillway

@@ -7,27 +7,19 @@ namespace spillway {
 
 namespace {
 
-constexpr double gpu_adam_bytes = 28;  // of GPU memory per parameter, with fp32 moments
 constexpr double largest_stride = 1e6;
 
 }  // namespace
 
-UpdateRates update_rates(const Problem& problem, bool double_staging) {
-  const Machine& machine = problem.machine;
-  const auto state_bytes = static_cast<double>(problem.state_bytes());
+UpdateRates update_rates(const Problem& problem, const Costs& costs, bool double_staging) {
   UpdateRates rates;
-  rates.cpu = machine.host.adam_params_per_second;
-  rates.gpu = machine.gpu.adam_params_per_second > 0
-                  ? machine.gpu.adam_params_per_second
-                  : machine.gpu.memory_bandwidth / gpu_adam_bytes;
-  rates.cpu /= problem.adam_share_of_fp32();
-  rates.gpu /= problem.adam_share_of_fp32();
-  const Machine::Pcie& pcie = machine.pcie;
-  if (pcie.h2d <= 0 || pcie.d2h <= 0) return rates;
-  const double in = state_bytes / pcie.h2d, out = state_bytes / pcie.d2h;
-  rates.pcie_seconds = double_staging ? std::max(in, out) : in + out;
-  if (pcie.total > 0)
-    rates.pcie_seconds = std::max(rates.pcie_seconds, 2 * state_bytes / pcie.total);
+  rates.cpu = costs.updates_per_second(Lane::cpu_optimizer);
+  rates.gpu = costs.updates_per_second(Lane::gpu_compute);
+  const LinkRates links = costs.links();
+  if (links.h2d <= 0 || links.d2h <= 0) return rates;
+  const auto bytes = static_cast<double>(problem.state_bytes());
+  rates.pcie_seconds = double_staging ? links.seconds(bytes, bytes)
+                                      : links.seconds(bytes, 0) + links.seconds(0, bytes);
   return rates;
 }
 

@@ -6,7 +6,7 @@
 // that one parameter's state takes over PCIe. Both sides are equal at k = 1 + U_c (B + 1 / U_g).
 #pragma once
 
-#include "policies/workload/problem.hpp"
+#include "policies/cost/costs.hpp"
 
 namespace spillway {
 
@@ -16,11 +16,11 @@ struct UpdateRates {
   double pcie_seconds = 0;  // B, per parameter
 };
 
-// The rates of a problem on its machine. S bytes of state a parameter go each way (12; 8 with
+// The rates of a problem as they cost. S bytes of state a parameter go each way (12; 8 with
 // 16-bit moments): one after the other through a single staging buffer, 2 S / bandwidth where both
 // ways are alike; at the same time with two, S / bandwidth (unless the ways share the link). A rate
 // that the machine does not give is 0.
-UpdateRates update_rates(const Problem& problem, bool double_staging);
+UpdateRates update_rates(const Problem& problem, const Costs& costs, bool double_staging);
 
 double ideal_stride(const UpdateRates& rates);                          // k, not rounded
 double seconds_per_parameter(const UpdateRates& rates, double stride);  // of the whole update

@@ -185,8 +185,8 @@ class Layer {
         is_first_ = task.first_micro_batch;
         break;
       case TaskKind::optimizer:
-        if (task.lane == Lane::cpu_optimizer && !problem_.machine.gpu.is_cpu &&
-            problem_.workload.precision == Precision::bf16)
+        if (task.lane == Lane::cpu_optimizer && problem_.backend() != Backend::cpu &&
+            problem_.parameter_bytes() == 2)
           task.pass_bytes = static_cast<std::uint8_t>(framework_.cpu_pass_bytes);
         break;
       case TaskKind::read:

@@ -30,17 +30,6 @@ double tokens_of(const Problem& problem) {
 
 double seconds(double amount, double rate) { return rate > 0 ? amount / rate : 0; }
 
-// FLOP/s of matrix products: the machine's, or the best that was measured.
-double gpu_flops_of(const Machine& machine) {
-  double best = machine.gpu.flops;
-  if (best > 0) return best;
-  for (const KernelTime& kernel : machine.kernels) {
-    if (kernel.median_ns > 0)
-      best = std::max(best, kernel.flops / (static_cast<double>(kernel.median_ns) * 1e-9));
-  }
-  return best;
-}
-
 }  // namespace
 
 std::vector<SwapOperator> swap_operators(const Problem& problem) {
@@ -99,22 +88,20 @@ std::vector<SwapOperator> by_benefit(std::vector<SwapOperator> operators) {
   return operators;
 }
 
-SwapModel swap_model(const Problem& problem, double host_available_bytes) {
+SwapModel swap_model(const Problem& problem, const Costs& costs, double host_available_bytes) {
   const ModelSpec& model = problem.model;
-  const Machine& machine = problem.machine;
-  const Workload& workload = problem.workload;
-  const double blocks = static_cast<double>(model.layers);
   SwapModel result;
-  result.forward_flops =
-      blocks * model.block_forward_flops(workload.micro_batch, workload.sequence);
-  result.head_flops = 3 * model.head_forward_flops(workload.micro_batch, workload.sequence);
-  result.gpu_flops = gpu_flops_of(machine);
-  result.link = std::min(machine.pcie.h2d, machine.pcie.d2h);
-  const Machine::Ssd::Row ssd = machine.ssd.at_queue_depth();
-  result.ssd_read = ssd.read;
-  result.ssd_write = ssd.write;
-  result.ssd_total = ssd.total > 0 ? ssd.total : std::max(ssd.read, ssd.write);
-  result.law = machine.ssd.law;
+  if (costs.knows(Work::compute)) {
+    const auto blocks = static_cast<double>(model.layers);
+    const double backward = costs.backward_seconds(saved_all, false);
+    const double recomputing = costs.backward_seconds(saved_none, false) - backward;
+    result.gpu_forward = blocks * costs.forward_seconds();
+    result.gpu_backward = blocks * backward;
+    result.gpu_head = costs.head_seconds();
+    result.gpu_flops = seconds(recompute_flops(problem, saved_none, false), recomputing);
+  }
+  result.link = costs.links().one_way();
+  result.drives = costs.drives();
   // The embedding's parameters stay on the GPU; its optimizer state does not.
   const double in_blocks = static_cast<double>(model.layers * model.block_parameters());
   const double all = static_cast<double>(model.parameters());
@@ -123,7 +110,7 @@ SwapModel swap_model(const Problem& problem, double host_available_bytes) {
   result.gradient_bytes = all * static_cast<double>(problem.gradient_bytes());
   result.host_available_bytes = std::max(0.0, host_available_bytes);
   result.inter_block_bytes = paper_inter_block_bytes(problem);
-  result.micro_batches = static_cast<int>(workload.micro_batches());
+  result.micro_batches = static_cast<int>(problem.workload.micro_batches());
   return result;
 }
 
@@ -131,24 +118,10 @@ double spilled_bytes(const SwapModel& model, double swapped) {
   return std::clamp(swapped - model.host_available_bytes, 0.0, swapped);
 }
 
-double ssd_seconds(const SwapModel& model, double read, double written) {
-  const double reading = seconds(read, model.ssd_read);
-  const double writing = seconds(written, model.ssd_write);
-  switch (model.law) {
-    case SsdLaw::simplex:
-      return reading + writing;
-    case SsdLaw::duplex:
-      return std::max(reading, writing);
-    case SsdLaw::capped:
-      return std::max({reading, writing, seconds(read + written, model.ssd_total)});
-  }
-  return reading + writing;
-}
-
 double forward_seconds(const SwapModel& model, double swapped) {
-  return std::max({seconds(model.forward_flops, model.gpu_flops), seconds(swapped, model.link),
+  return std::max({model.gpu_forward, seconds(swapped, model.link),
                    seconds(model.parameter_bytes, model.link),
-                   ssd_seconds(model, model.parameter_bytes, spilled_bytes(model, swapped))});
+                   model.drives.seconds(model.parameter_bytes, spilled_bytes(model, swapped))});
 }
 
 double backward_seconds(const SwapModel& model, double swapped, double recomputed_flops,
@@ -159,11 +132,10 @@ double backward_seconds(const SwapModel& model, double swapped, double recompute
       overlap == OptimizerOverlap::nothing ? 0 : model.state_bytes + model.parameter_bytes;
   // Of several micro-batches, gradients come back to be added to.
   const double returning = model.micro_batches > 1 ? model.gradient_bytes : 0;
-  return std::max(
-      {seconds(2 * model.forward_flops + recomputed_flops + model.head_flops, model.gpu_flops),
-       seconds(model.gradient_bytes, model.link),
-       seconds(model.parameter_bytes + swapped + returning, model.link),
-       ssd_seconds(model, read, written)});
+  return std::max({model.gpu_backward + seconds(recomputed_flops, model.gpu_flops) + model.gpu_head,
+                   seconds(model.gradient_bytes, model.link),
+                   seconds(model.parameter_bytes + swapped + returning, model.link),
+                   model.drives.seconds(read, written)});
 }
 
 double step_seconds(const SwapModel& model, double swapped, double recomputed_flops) {
@@ -171,9 +143,9 @@ double step_seconds(const SwapModel& model, double swapped, double recomputed_fl
   const double others =
       backward_seconds(model, swapped, recomputed_flops, OptimizerOverlap::nothing);
   double last = backward_seconds(model, swapped, recomputed_flops, model.overlap);
-  if (model.overlap == OptimizerOverlap::writes) last += ssd_seconds(model, model.state_bytes, 0);
+  if (model.overlap == OptimizerOverlap::writes) last += model.drives.seconds(model.state_bytes, 0);
   if (model.overlap == OptimizerOverlap::nothing)
-    last += ssd_seconds(model, model.state_bytes, model.state_bytes + model.parameter_bytes);
+    last += model.drives.seconds(model.state_bytes, model.state_bytes + model.parameter_bytes);
   return model.micro_batches * forward + (model.micro_batches - 1) * others + last;
 }
 

@@ -5,15 +5,16 @@
 // Algorithm 1. Every function here is one of them and depends on its arguments alone. A "layer" of
 // the paper is an operator inside a block; its output is swapped as a whole or not at all.
 //
-// A rate of 0 means not given, and limits nothing. Bytes and FLOPs are of one micro-batch.
+// A rate or a time of 0 means not given, and limits nothing. Bytes and FLOPs are of one
+// micro-batch.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "policies/cost/costs.hpp"
 #include "policies/model/gpt_layout.hpp"
-#include "policies/workload/problem.hpp"
 
 namespace spillway {
 
@@ -50,32 +51,28 @@ enum class OptimizerOverlap : std::uint8_t {
   nothing  // it comes after backward
 };
 
-// What equations 2 to 5 know of a step.
+// What equations 2 to 5 know of a step. Times of the GPU are of one micro-batch.
 struct SwapModel {
-  double forward_flops = 0;  // FLOP_f
-  double head_flops = 0;     // of the head, forward and backward; in backward (not in the paper)
-  double gpu_flops = 0;      // THP_G, FLOP/s
-  double link = 0;           // BW_G: PCIe, one direction, bytes/s
-  double ssd_read = 0;       // BW_S2M
-  double ssd_write = 0;      // BW_M2S
-  double ssd_total = 0;      // law capped: both together
-  SsdLaw law = SsdLaw::simplex;     // the paper's: times add
-  double parameter_bytes = 0;       // 2P in 16 bits
-  double state_bytes = 0;           // 12P; 8P with 16-bit moments
-  double gradient_bytes = 0;        // 2P
+  double gpu_forward = 0;      // FLOP_f / THP_G, seconds
+  double gpu_backward = 0;     // 2 FLOP_f / THP_G, seconds: where nothing is recomputed
+  double gpu_head = 0;         // of the head, forward and backward; in backward (not in the paper)
+  double gpu_flops = 0;        // THP_G, FLOP/s, of what is recomputed
+  double link = 0;             // BW_G: PCIe, one direction, bytes/s
+  DriveRates drives;           // BW_S2M, BW_M2S; the paper's law: times add
+  double parameter_bytes = 0;  // 2P in 16 bits
+  double state_bytes = 0;      // 12P; 8P with 16-bit moments
+  double gradient_bytes = 0;   // 2P
   double host_available_bytes = 0;  // MEM_avail
   double inter_block_bytes = 0;     // A_interBlock
   int micro_batches = 1;            // the paper's: 1; with more, each has its T_f and T_b
   OptimizerOverlap overlap = OptimizerOverlap::all;
 };
-SwapModel swap_model(const Problem& problem, double host_available_bytes);
+SwapModel swap_model(const Problem& problem, const Costs& costs, double host_available_bytes);
 
 // Eq. 3: the bytes alpha A_G2M that do not fit into host memory, 0 <= alpha <= 1.
 double spilled_bytes(const SwapModel& model, double swapped);
 // Eq. 2: T_f.
 double forward_seconds(const SwapModel& model, double swapped);
-// The last term of Eq. 5: how long the SSDs are busy with reads and writes.
-double ssd_seconds(const SwapModel& model, double read, double written);
 // Eq. 5: T_b, with the optimizer's traffic under it: all of it (of the last micro-batch), what it
 // writes, or none.
 double backward_seconds(const SwapModel& model, double swapped, double recomputed_flops,

@@ -110,20 +110,22 @@ class GreedySnake : public Policy {
   std::vector<PolicyOptions> placements_for(const Problem& problem) const override {
     std::vector<PolicyOptions> all = by_model_ ? modelled(problem) : placements();
     if (alpha_ || by_model_) return all;
-    const auto plan = plan_for(problem, greedysnake_inputs(problem));
+    const auto plan = plan_for(problem, greedysnake_inputs(problem, Costs(problem)));
     for (PolicyOptions& one : all) one["alpha"] = fmt::format("{:g}", plan ? plan->alpha : 0);
     return all;
   }
 
   bool derives() const override { return !bulk_synchronous_; }
-  Plan plan(const Problem& problem) const override {
+  Plan plan(const Problem& problem, const Costs&) const override {
     const double state_ssd = optimizer_ssd_.value_or(0), parameters_ssd = parameters_ssd_.value_or(0);
-    const double checkpoints_ssd = checkpoints_ssd_.value_or(0);
     Plan plan;
+    const auto micro_batches = static_cast<int>(problem.workload.micro_batches());
+    const bool has_inner = micro_batches > 2 * plan.checkpoints.margin;
+    const double checkpoints_ssd = has_inner ? checkpoints_ssd_.value_or(0) : 0;
     plan.parameters.rest = {.host = 1 - parameters_ssd, .ssd = parameters_ssd};
     plan.optimizer_state.rest = {.host = 1 - state_ssd, .ssd = state_ssd};
     plan.checkpoints.rest = {.host = 1 - checkpoints_ssd, .ssd = checkpoints_ssd};
-    plan.checkpoints.host_ahead = static_cast<int>(problem.workload.micro_batches());
+    plan.checkpoints.host_ahead = micro_batches;
     plan.activation_gradients.on_gpu = gradients_gpu_.value_or(0);
     plan.saved.saves.assign(static_cast<std::size_t>(problem.model.layers), saved_none);
     plan.saved.saves.back() = saved_all;
@@ -184,7 +186,7 @@ class GreedySnake : public Policy {
   // What the model chooses for this memory, then for less and less of it: it counts memory by the
   // buffers of the authors' program, and the schedule has others.
   std::vector<PolicyOptions> modelled(const Problem& problem) const {
-    GreedySnakeInputs inputs = greedysnake_inputs(problem);
+    GreedySnakeInputs inputs = greedysnake_inputs(problem, Costs(problem));
     inputs.stash_may_grow = true;
     inputs.checkpoints_ssd = checkpoints_ssd_;
     inputs.parameters_ssd = parameters_ssd_;

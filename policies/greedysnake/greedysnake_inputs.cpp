@@ -1,36 +1,19 @@
 // The inputs of GreedySnake's linear program, from a problem.
-#include <fmt/format.h>
-
 #include <algorithm>
+#include <string>
 
 #include "base/errors.hpp"
 #include "policies/greedysnake/greedysnake_lp.hpp"
 #include "policies/model/gpt_layout.hpp"
-#include "policies/schedule/program.hpp"
 
 namespace spillway {
 
 namespace {
 
-double needed(const Problem& problem, double rate, const char* key) {
-  if (rate > 0) return rate;
-  throw InputError(
-      fmt::format("machine {}: placing by GreedySnake's model needs {}, which is not given",
-                  problem.machine.name, key),
-      fmt::format("give it in the machine file, or with --set {}=..., or use placement=least",
-                  key));
-}
-
-// A task as the schedule has it: measured at this very shape where the machine was, else by FLOPs.
-double seconds(const Problem& problem, const Task& task) {
-  const std::string shape = kernel_shape(problem, task);
-  for (const KernelTime& kernel : problem.machine.kernels) {
-    if (kernel.kind == to_string(task.kind) && kernel.shape == shape && kernel.median_ns > 0)
-      return static_cast<double>(kernel.median_ns) * 1e-9;
-  }
-  if (task.flops == 0) return 0;
-  return task.flops / needed(problem, problem.machine.gpu.flops, "gpu.flops") +
-         static_cast<double>(problem.machine.gpu.launch_ns) * 1e-9;
+// Another placement can do without the rates that these inputs need.
+[[noreturn]] void fail_without(const InputError& missing) {
+  throw InputError(std::string("placing by GreedySnake's model: ") + missing.what(),
+                   missing.hint() + ", or use placement=least");
 }
 
 double sum(std::initializer_list<std::uint64_t> bytes) {
@@ -41,11 +24,9 @@ double sum(std::initializer_list<std::uint64_t> bytes) {
 
 }  // namespace
 
-GreedySnakeInputs greedysnake_inputs(const Problem& problem) {
+GreedySnakeInputs greedysnake_inputs(const Problem& problem, const Costs& costs) {
   const ModelSpec& model = problem.model;
   const Machine& machine = problem.machine;
-  const Workload& workload = problem.workload;
-  const std::int64_t b = workload.micro_batch, t = workload.sequence;
   const auto unit = static_cast<std::uint64_t>(unit_elements(model, 0));
   const auto embedding = static_cast<std::uint64_t>(unit_elements(model, model.layers));
   const std::uint64_t activation = checkpoint_bytes(problem);
@@ -55,21 +36,8 @@ GreedySnakeInputs greedysnake_inputs(const Problem& problem) {
   in.unit_parameters = static_cast<double>(unit);
   in.device_bytes = static_cast<double>(problem.parameter_bytes());
   in.gradient_bytes = static_cast<double>(problem.gradient_bytes());
-  in.moment_bytes = static_cast<double>(moment_bytes(workload.moments));
+  in.moment_bytes = static_cast<double>(moment_bytes(problem.workload.moments));
   in.activation_elements = static_cast<double>(activation) / in.device_bytes;
-
-  Task task;
-  task.kind = TaskKind::forward;
-  task.flops = model.block_forward_flops(b, t);
-  in.forward_seconds = seconds(problem, task);
-  task.kind = TaskKind::backward;
-  task.recomputes_output = true;
-  task.flops = 2 * model.block_forward_flops(b, t) + recompute_flops(problem, saved_none, true);
-  in.backward_seconds = std::max(0.0, seconds(problem, task) - in.forward_seconds);
-  task.recomputes_output = false;
-  task.kind = TaskKind::head;
-  task.flops = 3 * model.head_forward_flops(b, t);
-  in.other_seconds = seconds(problem, task);
 
   // What is in GPU memory whatever the placement: parameters and gradients of two units, the
   // embedding's with both its gradients, activations and scratch of the running tasks.
@@ -84,20 +52,21 @@ GreedySnakeInputs greedysnake_inputs(const Problem& problem) {
   in.host_memory = std::max(0.0, static_cast<double>(machine.host.memory) -
                                      sum({problem.state_bytes() * embedding,
                                           2 * embedding * gradient, embedding * width}));
-  in.pcie = std::min(needed(problem, machine.pcie.h2d, "pcie.h2d"),
-                     needed(problem, machine.pcie.d2h, "pcie.d2h"));
-  if (machine.pcie.total > 0) in.pcie = std::min(in.pcie, machine.pcie.total);
-  const Machine::Ssd::Row ssd = machine.ssd.at_queue_depth();
-  in.ssd_read = needed(problem, ssd.read, "ssd.read");
-  in.ssd_write = needed(problem, ssd.write, "ssd.write");
-  in.ssd_law = machine.ssd.law;
-  in.ssd_total = ssd.total > 0 ? ssd.total : std::max(ssd.read, ssd.write);
-  in.adam_rate = needed(problem, machine.host.adam_params_per_second, "host.adam_rate");
-  if (machine.host.bandwidth > 0 && machine.host.adam_bytes_per_param > 0) {
-    in.adam_rate =
-        std::min(in.adam_rate, machine.host.bandwidth / machine.host.adam_bytes_per_param);
+  try {
+    in.forward_seconds = costs.forward_seconds();
+    in.backward_seconds =
+        std::max(0.0, costs.backward_seconds(saved_none, true) - in.forward_seconds);
+    in.other_seconds = costs.head_seconds();
+    in.pcie = std::min(costs.rate(Work::h2d), costs.rate(Work::d2h));
+    in.ssd_read = costs.rate(Work::read);
+    in.ssd_write = costs.rate(Work::write);
+    (void)costs.rate(Work::cpu_optimizer);
+  } catch (const InputError& missing) {
+    fail_without(missing);
   }
-  in.adam_rate /= problem.adam_share_of_fp32();
+  in.ssd_law = costs.drives().law;
+  in.ssd_total = costs.drives().total;
+  in.adam_rate = costs.updates_per_second(Lane::cpu_optimizer);
   return in;
 }
 

@@ -13,7 +13,7 @@
 #include <optional>
 #include <vector>
 
-#include "policies/workload/problem.hpp"
+#include "policies/cost/costs.hpp"
 
 namespace spillway {
 
@@ -73,9 +73,9 @@ struct GreedySnakeSearch {
 };
 GreedySnakeSearch search_greedysnake(const GreedySnakeInputs& inputs, int most = 4096);
 
-// The inputs for a problem: shapes of its model, times from the machine's measured kernels where
-// it has them and from its FLOP/s elsewhere, memory less what the schedule of policy greedysnake
-// keeps there whatever the placement. Throws InputError where the machine lacks a rate.
-GreedySnakeInputs greedysnake_inputs(const Problem& problem);
+// The inputs for a problem: shapes of its model, times and rates as they cost, memory less what the
+// schedule of policy greedysnake keeps there whatever the placement. Throws InputError where the
+// machine lacks a rate.
+GreedySnakeInputs greedysnake_inputs(const Problem& problem, const Costs& costs);
 
 }  // namespace spillway

@@ -1,13 +1,15 @@
 // The machine to train on: capacities, rates, latencies, each with a source.
 //
 // Read from TOML (docs/machine-files.md); rates are bytes/s, times integer nanoseconds. What the
-// numbers cost a task is the simulator's business (sim/cost_model.hpp).
+// numbers cost a task is written in policies/cost/costs.hpp.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <string>
 #include <vector>
+
+#include "policies/workload/backend.hpp"
 
 namespace spillway {
 
@@ -97,6 +99,9 @@ struct Machine {
     // rows on both sides, and nobody has given them.
     bool extrapolated() const;
   } ssd;
+
+  // What the rates are of.
+  Backend backend() const { return gpu.is_cpu ? Backend::cpu : Backend::cuda; }
 
   std::vector<KernelTime> kernels;             // measured kernels; empty for datasheet machines
   std::map<std::string, std::string> sources;  // dotted key -> where the number is from

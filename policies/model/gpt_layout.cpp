@@ -107,22 +107,14 @@ std::uint64_t checkpoint_bytes(const Problem& problem) {
 }
 
 std::uint64_t forward_scratch_bytes(const Problem& problem, std::uint8_t saves) {
-  // The CPU backend's attention scores lie where GELU's output will, wherever that is.
   return saved_bytes(problem, static_cast<std::uint8_t>(~saves),
                      problem.workload.sequences_at_once);
 }
 
 std::uint64_t backward_scratch_bytes(const Problem& problem, std::uint8_t available) {
-  const ModelSpec& model = problem.model;
-  const std::int64_t t = problem.workload.sequence, c = model.hidden;
-  // Gradients of a sequence alive at once. CPU (fp32): of fc and then, in its place, of qkv; one of
-  // width C; scores and their gradient for a chunk of queries. GPU: of fc (and GELU, in place), of
-  // qkv, three of width C.
-  const std::int64_t elements =
-      problem.workload.precision == Precision::fp32
-          ? t * (std::max(model.ffn, 3 * c) + c) + 2 * std::min(attention_chunk_rows, t) * t
-          : t * (model.ffn + 3 * c + 3 * c);
   const std::int64_t sequences = problem.workload.sequences_at_once;
+  const std::int64_t elements =
+      gradient_scratch_elements(problem.backend(), problem.model, problem.workload.sequence);
   const std::uint64_t gradients =
       round_up(unsigned_of(sequences * elements) * problem.activation_bytes(), buffer_alignment);
   return saved_bytes(problem, static_cast<std::uint8_t>(~available), sequences) + gradients;
@@ -166,6 +158,19 @@ double recompute_flops(const Problem& problem, std::uint8_t available, bool outp
   }
   if (output) flops += 2 * tokens * c * static_cast<double>(model.ffn);
   return flops;
+}
+
+double forward_flops(const Problem& problem) {
+  return problem.model.block_forward_flops(problem.workload.micro_batch, problem.workload.sequence);
+}
+
+double backward_flops(const Problem& problem, std::uint8_t available, bool output) {
+  return 2 * forward_flops(problem) + recompute_flops(problem, available, output);
+}
+
+double head_flops(const Problem& problem) {
+  return 3 *
+         problem.model.head_forward_flops(problem.workload.micro_batch, problem.workload.sequence);
 }
 
 }  // namespace spillway

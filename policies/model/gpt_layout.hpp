@@ -21,8 +21,6 @@ namespace spillway {
 
 inline constexpr std::int64_t element_alignment = 2048;  // elements
 inline constexpr std::uint64_t buffer_alignment = 4096;  // bytes, every buffer in every tier
-inline constexpr std::int64_t attention_chunk_rows =
-    64;  // queries whose scores the CPU backend holds at a time
 
 struct TensorLayout {
   std::string name;  // Hugging Face GPT-2 names without the layer prefix, e.g. "attn.c_attn.weight"
@@ -90,7 +88,7 @@ std::uint64_t checkpoint_bytes(const Problem& problem);
 // Workload::sequences_at_once:
 //   forward         the tensors it does not save, of S sequences
 //   backward        the tensors that are not available, of S sequences, plus the gradients of S
-//                   sequences
+//                   sequences (gradient_scratch_elements(), as the backend needs them)
 //   head            for the rows of one chunk, fp32: logits (V), the norm's output and its gradient
 //                   (2 C), and two statistics; as often as sequences are worked on at once, up to
 //                   8 times. A backend whose rows are narrower fits more of them
@@ -106,5 +104,10 @@ std::int64_t head_chunk_tokens(const Problem& problem);
 // the block's output (the down-projection), which nothing needs but which frameworks that re-run
 // the whole block pay for: nothing available and `output` is one whole block forward.
 double recompute_flops(const Problem& problem, std::uint8_t available, bool output);
+// FLOPs of the tasks of one micro-batch: a block's forward; its backward, with what it recomputes;
+// the head, forward and backward.
+double forward_flops(const Problem& problem);
+double backward_flops(const Problem& problem, std::uint8_t available, bool output);
+double head_flops(const Problem& problem);
 
 }  // namespace spillway

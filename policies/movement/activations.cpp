@@ -9,18 +9,24 @@ namespace spillway {
 namespace {
 
 // The share `fraction` of `of`, to the nearest whole.
-int share(double fraction, int of) {
-  return of <= 0 ? 0 : static_cast<int>(fraction * of + 0.5);
+int share(double fraction, int of) { return of <= 0 ? 0 : static_cast<int>(fraction * of + 0.5); }
+
+// Whether some gradient waits for the next step.
+bool has_delayed_updates(const OrderOfWork& work) {
+  return std::any_of(work.updates.begin(), work.updates.end(), [&](const Update& update) {
+    return update.gradient_step < update.step && update.step < work.steps;
+  });
 }
 
 }  // namespace
 
-Activations::Activations(Program& program, const Plan& plan, const Work& work,
+Activations::Activations(Program& program, const Plan& plan, const OrderOfWork& work,
                          const Timetable& times)
     : program_(program),
       plan_(plan),
       work_(work),
-      times_(times),
+      uses_(times.uses()),
+      retained_(times.retained()),
       layers_(static_cast<int>(program.problem().model.layers)),
       micro_batches_(static_cast<int>(program.problem().workload.micro_batches())),
       checkpoint_bytes_(checkpoint_bytes(program.problem())),
@@ -30,8 +36,9 @@ Activations::Activations(Program& program, const Plan& plan, const Work& work,
   for (int layer = 0; layer < layers_; ++layer)
     layouts_.push_back(saved_layout(problem, saves(layer), problem.workload.micro_batch));
   const auto saves_nothing = [](const auto& layout) { return layout.empty(); };
-  if (!std::all_of(layouts_.begin(), layouts_.end(), saves_nothing)) saved_.resize(index(layers_, 0));
-  const Turn& first = times.turns().front();
+  if (!std::all_of(layouts_.begin(), layouts_.end(), saves_nothing))
+    saved_.resize(index(layers_, 0));
+  const Turn& first = times.uses().turns().front();
   whole_rows_ = static_cast<int>(first.end - first.begin) == micro_batches_;
   if (plan.checkpoints.rest.ssd > 0) place_on_ssd();
   take_resting_places();
@@ -45,14 +52,14 @@ Activations::Activations(Program& program, const Plan& plan, const Work& work,
 
 // The place in its row at which the input of a layer is made.
 int Activations::position(int layer, int m) const {
-  const VisitId made = times_.forward(0, std::max(0, layer - 1), m);
-  return static_cast<int>(made - times_.turns()[times_.turn_of(made)].begin);
+  const VisitId made = uses_.forward(0, std::max(0, layer - 1), m);
+  return static_cast<int>(made - uses_.turns()[uses_.turn_of(made)].begin);
 }
 
 bool Activations::is_inner(int layer, int m) const {
   const int margin = plan_.checkpoints.margin;
-  const VisitId made = times_.forward(0, std::max(0, layer - 1), m);
-  const Turn& turn = times_.turns()[times_.turn_of(made)];
+  const VisitId made = uses_.forward(0, std::max(0, layer - 1), m);
+  const Turn& turn = uses_.turns()[uses_.turn_of(made)];
   const int inner = static_cast<int>(turn.end - turn.begin) - 2 * margin;
   const int at = position(layer, m);
   return at >= margin && at < margin + share(plan_.checkpoints.rest.ssd, inner);
@@ -60,13 +67,14 @@ bool Activations::is_inner(int layer, int m) const {
 
 // Where several micro-batches of a layer run in a row, the inner ones rest on the SSD: those at the
 // ends of the row are used again first, or still on their way. Where they run one by one, the
-// layers that were first do: backward uses them last (Ratel, ICDE 2025, section IV-D). A tensor goes
-// as a whole.
+// layers that were first do: backward uses them last (Ratel, ICDE 2025, section IV-D). A tensor
+// goes as a whole.
 void Activations::place_on_ssd() {
   items_on_ssd_.assign(index(layers_, 0), 0);
-  const bool in_rows = std::any_of(times_.turns().begin(), times_.turns().end(), [](const Turn& turn) {
-    return turn.step == 0 && !turn.backward && turn.end - turn.begin > 1;
-  });
+  const bool in_rows =
+      std::any_of(uses_.turns().begin(), uses_.turns().end(), [](const Turn& turn) {
+        return turn.step == 0 && !turn.backward && turn.end - turn.begin > 1;
+      });
   if (in_rows) {
     for (int layer = 0; layer + 1 < layers_; ++layer) {
       const std::size_t items = 1 + layouts_[static_cast<std::size_t>(layer)].size();
@@ -95,7 +103,7 @@ void Activations::place_on_ssd() {
 // One buffer a layer, so that what is dead together can be lent together.
 void Activations::take_resting_places() {
   const bool leaves = plan_.checkpoints.rest.gpu == 0;
-  if (!whole_rows_ || !leaves || micro_batches_ == 1) return;
+  if (!whole_rows_ || !leaves || (micro_batches_ == 1 && !has_delayed_updates(work_))) return;
   resting_places_.resize(static_cast<std::size_t>(layers_));
   places_.resize(index(layers_, 0));
   for (int layer = 1; layer < layers_; ++layer) {
@@ -104,8 +112,8 @@ void Activations::take_resting_places() {
       if (!is_inner(layer, m)) resting.push_back(m);
     }
     Slice& all = resting_places_[static_cast<std::size_t>(layer)];
-    all = program_.persistent(Tier::host, resting.size() * checkpoint_bytes_, BufferKind::checkpoint,
-                              layer);
+    all = program_.persistent(Tier::host, resting.size() * checkpoint_bytes_,
+                              BufferKind::checkpoint, layer);
     for (std::size_t k = 0; k < resting.size(); ++k)
       places_[index(layer, resting[k])] = all.part(k * checkpoint_bytes_, checkpoint_bytes_);
   }
@@ -148,9 +156,11 @@ Slice Activations::make_checkpoint(VisitId v, int layer, int m) {
   Tensor& made = checkpoints_[index(layer, m)];
   made = {};
   made.gpu = gpu_buffer(BufferKind::checkpoint, layer, m);
-  const int step = work_.visits[v].step;
-  const VisitId forward = times_.forward(step, layer, m), backward = times_.backward(step, layer, m);
-  if (!stays(v, forward) || !stays(forward, backward))
+  const VisitId forward = uses_.forward(work_.visits[v].step, layer, m);
+  const bool until_forward = forward == v || retained_.output(v);
+  const bool until_backward =
+      work_.visits[forward].kind == VisitKind::last_layer || retained_.input(forward);
+  if (!until_forward || !until_backward)
     leaving_.push_back({What::checkpoint, layer, m, v, made.gpu});
   return made.gpu;
 }
@@ -161,15 +171,17 @@ Slice Activations::make_saved(VisitId v) {
   if (mask == saved_none) return {};
   Saved& made = saved_[index(visit.layer, visit.micro_batch)];
   made = {};
-  made.gpu = saved_memory(visit.layer, visit.micro_batch);
-  if (!stays(v, times_.backward(visit.step, visit.layer, visit.micro_batch)))
+  const bool is_kept = visit.kind == VisitKind::forward && retained_.saved(v);
+  made.gpu = saved_memory(visit.layer, visit.micro_batch, is_kept);
+  if (visit.kind == VisitKind::forward && !is_kept)
     leaving_.push_back({What::saved, visit.layer, visit.micro_batch, v, made.gpu});
   return made.gpu;
 }
 
-Slice Activations::saved_memory(int layer, int m) {
+Slice Activations::saved_memory(int layer, int m, bool is_kept) {
   const std::uint64_t bytes = saved_bytes(program_.problem(), saves(layer));
-  if (slots_.empty()) return program_.buffer(Tier::gpu, bytes, BufferKind::saved, layer, m);
+  if (slots_.empty() || is_kept)
+    return program_.buffer(Tier::gpu, bytes, BufferKind::saved, layer, m);
   return slots_[static_cast<std::size_t>(layer) % slots_.size()].part(0, bytes);
 }
 
@@ -186,11 +198,9 @@ void Activations::leave(VisitId v) {
   if (v == no_visit) return;
   const Visit& visit = work_.visits[v];
   if (visit.kind != VisitKind::forward) {
-    const VisitId next =
-        visit.layer == 0 ? no_visit
-                         : times_.backward(visit.step, visit.layer - 1, visit.micro_batch);
     Tensor& gradient = gradients_[micro_batch(v)];
-    if (next != no_visit && !gradient_stays(visit.micro_batch) && next != v + 1) {
+    if (visit.layer > 0 && !gradient_stays(visit.micro_batch) &&
+        !retained_.activation_gradient(v)) {
       leaving_.push_back({What::gradient, visit.layer - 1, visit.micro_batch, v, gradient.gpu});
       gradient.gpu = {};
     }
@@ -199,9 +209,9 @@ void Activations::leave(VisitId v) {
     if (!saved_.empty()) saved_[index(visit.layer, visit.micro_batch)] = {};
     return;
   }
-  const VisitId backward = times_.backward(visit.step, visit.layer, visit.micro_batch);
+  const VisitId backward = uses_.backward(visit.step, visit.layer, visit.micro_batch);
   Tensor& input = checkpoints_[index(visit.layer, visit.micro_batch)];
-  if (!stays(v, backward)) input.gpu = {};
+  if (!retained_.input(v)) input.gpu = {};
   if (input.ssd.valid() && !is_read_by(v, backward)) input.host = {};
 }
 
@@ -222,7 +232,7 @@ void Activations::send(std::size_t k) {
     return;
   }
   const std::size_t on_ssd = items_on_ssd(one.layer, one.micro_batch);
-  const VisitId backward = times_.backward(step, one.layer, one.micro_batch);
+  const VisitId backward = uses_.backward(step, one.layer, one.micro_batch);
   if (one.what == What::checkpoint) {
     Tensor& tensor = checkpoints_[index(one.layer, one.micro_batch)];
     const std::size_t at = index(one.layer, one.micro_batch);
@@ -232,7 +242,7 @@ void Activations::send(std::size_t k) {
     } else {
       tensor.host = to_host(one.gpu, BufferKind::checkpoint, one.layer, one.micro_batch);
     }
-    const VisitId forward = times_.forward(step, one.layer, one.micro_batch);
+    const VisitId forward = uses_.forward(step, one.layer, one.micro_batch);
     if (on_ssd == 0 || is_read_by(forward, backward)) return;
     tensor.ssd = to_ssd(tensor.host, BufferKind::checkpoint, one.layer, one.micro_batch);
     if (forward <= one.made) tensor.host = {};
@@ -295,8 +305,8 @@ void Activations::read_for(VisitId v) {
     read(part, BufferKind::saved, visit.layer, visit.micro_batch);
 }
 
-// What visit `v` needs and is not on the GPU; false where some of it is still to be made, by a visit
-// from `now` on.
+// What visit `v` needs and is not on the GPU; false where some of it is still to be made, by a
+// visit from `now` on.
 bool Activations::fetch_for(VisitId v, VisitId now) {
   const Visit& visit = work_.visits[v];
   const int l = visit.layer, m = visit.micro_batch;
@@ -309,26 +319,25 @@ bool Activations::fetch_for(VisitId v, VisitId now) {
   };
   if (visit.kind != VisitKind::backward) {
     if (l == 0) return true;
-    const VisitId made = times_.forward(visit.step, l - 1, m);
-    if (made >= now) return stays(made, v);
-    if (checkpoints_[at].gpu.valid() && stays(made, v)) return true;
+    const VisitId made = uses_.forward(visit.step, l - 1, m);
+    if (retained_.output(made)) return true;
+    if (made >= now) return false;
     send_if_leaving(What::checkpoint, l, m);
     bring(checkpoints_[at], BufferKind::checkpoint);
     return true;
   }
-  const VisitId forward = times_.forward(visit.step, l, m);
-  const VisitId above = times_.backward(visit.step, l + 1, m);
-  const bool input_stays = stays(forward, v);
-  const bool gradient_is_there = gradient_stays(m) || above + 1 == v;
+  const VisitId forward = uses_.forward(visit.step, l, m);
+  const VisitId above = uses_.backward(visit.step, l + 1, m);
+  const bool gradient_is_there = gradient_stays(m) || retained_.activation_gradient(above);
   if (forward >= now || (above >= now && !gradient_is_there)) return false;
-  if (!input_stays) {
+  if (!retained_.input(forward)) {
     send_if_leaving(What::checkpoint, l, m);
     if (!checkpoints_[at].gpu.valid()) bring(checkpoints_[at], BufferKind::checkpoint);
   }
-  if (saves(l) != saved_none && !input_stays) {
+  if (saves(l) != saved_none && !retained_.saved(forward)) {
     send_if_leaving(What::saved, l, m);
     if (!saved_[at].gpu.valid()) {
-      saved_[at].gpu = saved_memory(l, m);
+      saved_[at].gpu = saved_memory(l, m, false);
       std::size_t k = 0;
       for (const SavedLayout& part : layouts_[static_cast<std::size_t>(l)]) {
         Tensor& tensor = saved_[at].parts[k++];

@@ -1,9 +1,9 @@
 // Activations on their way from forward to backward, and their gradients between layers.
 //
-// The input of every layer (a checkpoint) is used in forward and again in backward, what forward saves
-// inside a layer in backward alone, the gradient of an activation by one layer after the other. What
-// the next visit uses stays on the GPU. All else leaves it once, one visit after it was made, and comes
-// back `ahead` of its use.
+// The input of every layer (a checkpoint) is used in forward and again in backward, what forward
+// saves inside a layer in backward alone, the gradient of an activation by one layer after the
+// other. What the next visit uses stays on the GPU. All else leaves it once, one visit after it was
+// made, and comes back `ahead` of its use.
 #pragma once
 
 #include <cstdint>
@@ -18,16 +18,16 @@ namespace spillway {
 
 class Activations {
  public:
-  Activations(Program& program, const Plan& plan, const Work& work, const Timetable& times);
+  Activations(Program& program, const Plan& plan, const OrderOfWork& work, const Timetable& times);
 
-  // Host memory in which the inputs of a layer rest, where all micro-batches of a layer run in a row:
-  // dead from the layer's backward to the next forward of the layer below. Else invalid.
+  // Host memory in which the inputs of a layer rest, where all micro-batches of a layer run in a
+  // row: dead from the layer's backward to the next forward of the layer below. Else invalid.
   Slice resting_place(int layer) const {
     return resting_places_.empty() ? Slice{} : resting_places_[static_cast<std::size_t>(layer)];
   }
 
-  // Before visit v: what it and the visits after it need is fetched. Where the last layer keeps more
-  // than the others, its last visit is where most GPU memory is in use: what comes after it is
+  // Before visit v: what it and the visits after it need is fetched. Where the last layer keeps
+  // more than the others, its last visit is where most GPU memory is in use: what comes after it is
   // fetched once it is done.
   void fetch(VisitId v);
   void fetch_after(VisitId v) {
@@ -42,7 +42,9 @@ class Activations {
   Slice make_output(VisitId v);  // the input of the next layer, or of the loss
   Slice make_saved(VisitId v);   // invalid where the layer saves nothing
   Slice saved(VisitId v) const;
-  Slice gradient(VisitId v) const { return gradients_[micro_batch(v)].gpu; }  // of the output, in place
+  Slice gradient(VisitId v) const {
+    return gradients_[micro_batch(v)].gpu;
+  }  // of the output, in place
 
   std::uint8_t saves(int layer) const {
     return plan_.saved.saves.empty() ? saved_none
@@ -77,11 +79,7 @@ class Activations {
   }
   void place_on_ssd();
   Slice make_checkpoint(VisitId v, int layer, int micro_batch);
-  Slice saved_memory(int layer, int micro_batch);
-  // Whether what is made or used by visit `from` is still on the GPU when visit `to` uses it.
-  bool stays(VisitId from, VisitId to) const {
-    return plan_.checkpoints.rest.gpu > 0 || to <= from + 1;
-  }
+  Slice saved_memory(int layer, int micro_batch, bool is_kept);
   bool gradient_stays(int micro_batch) const;
   // Whether what backward visit `use` needs would be read from the SSD by visit v.
   bool is_read_by(VisitId v, VisitId use) const {
@@ -107,22 +105,23 @@ class Activations {
 
   Program& program_;
   const Plan& plan_;
-  const Work& work_;
-  const Timetable& times_;
+  const OrderOfWork& work_;
+  const Uses& uses_;
+  const Retained& retained_;
   int layers_, micro_batches_;
   std::uint64_t checkpoint_bytes_;
-  std::vector<Tensor> checkpoints_;                // by layer and micro-batch: inputs
-  std::vector<Saved> saved_;                       // by layer and micro-batch, where anything is saved
-  std::vector<Tensor> gradients_;                  // by micro-batch
+  std::vector<Tensor> checkpoints_;  // by layer and micro-batch: inputs
+  std::vector<Saved> saved_;         // by layer and micro-batch, where anything is saved
+  std::vector<Tensor> gradients_;    // by micro-batch
   std::vector<std::vector<SavedLayout>> layouts_;  // by layer: what it saves
   std::vector<std::uint8_t> items_on_ssd_;  // by layer and micro-batch: of the checkpoint and then
                                             // what is saved, how many rest on the SSD
   bool whole_rows_ = false;                 // all micro-batches of a layer run in a row
   std::vector<Slice> resting_places_;       // by layer
-  std::vector<Slice> places_;               // by layer and micro-batch: its part of them, or invalid
-  std::vector<Slice> slots_;                // GPU memory for what is saved, by turns
-  std::vector<Leaving> leaving_;            // made by the last visits, oldest first
-  std::vector<VisitId> late_;               // visits whose operands did not exist when they were due
+  std::vector<Slice> places_;     // by layer and micro-batch: its part of them, or invalid
+  std::vector<Slice> slots_;      // GPU memory for what is saved, by turns
+  std::vector<Leaving> leaving_;  // made by the last visits, oldest first
+  std::vector<VisitId> late_;     // visits whose operands did not exist when they were due
   VisitId next_fetch_ = 0, next_read_ = 0;
 };
 

@@ -8,10 +8,10 @@
 namespace spillway {
 
 ParameterWindow::ParameterWindow(Program& program, const ParameterAhead& ahead,
-                                 const Timetable& times, const std::vector<Pieces>& units)
+                                 const Uses& uses, const std::vector<Pieces>& units)
     : program_(program),
       ahead_(ahead),
-      times_(times),
+      uses_(uses),
       units_(units),
       residence_(units.size()),
       gpu_(units.size()),
@@ -26,7 +26,7 @@ ParameterWindow::ParameterWindow(Program& program, const ParameterAhead& ahead,
 
 void ParameterWindow::find_stays() {
   std::vector<bool> visited(units_.size(), false);  // by layer: in this micro-batch
-  for (const Turn& turn : times_.turns()) {
+  for (const Turn& turn : uses_.turns()) {
     const auto layer = static_cast<std::size_t>(turn.layer);
     stay_of_.push_back(static_cast<std::uint32_t>(stays_.size()));
     if (!visited[layer]) stays_.push_back({turn.layer, false});

@@ -18,7 +18,7 @@
 
 #include "policies/movement/places.hpp"
 #include "policies/movement/plan.hpp"
-#include "policies/movement/timetable.hpp"
+#include "policies/movement/uses.hpp"
 #include "policies/schedule/program.hpp"
 
 namespace spillway {
@@ -26,13 +26,13 @@ namespace spillway {
 class ParameterWindow {
  public:
   // `units`: by unit, with the homes of parameters; a piece is a tensor. All outlive the window.
-  ParameterWindow(Program& program, const ParameterAhead& ahead, const Timetable& times,
+  ParameterWindow(Program& program, const ParameterAhead& ahead, const Uses& uses,
                   const std::vector<Pieces>& units);
 
   // All parameters of the layer of visit `v` in GPU memory. In order of visits.
-  Slice use(VisitId v) { return use_in(stay_of_[times_.turn_of(v)]); }
+  Slice use(VisitId v) { return use_in(stay_of_[uses_.turn_of(v)]); }
   // Between forward and backward of the last layer, which are visit `v` together: those for backward.
-  Slice use_again(VisitId v) { return use_in(stay_of_[times_.turn_of(v)] + 1); }
+  Slice use_again(VisitId v) { return use_in(stay_of_[uses_.turn_of(v)] + 1); }
 
  private:
   // A turn, or the forward or the backward of one that has both.
@@ -84,7 +84,7 @@ class ParameterWindow {
 
   Program& program_;
   const ParameterAhead& ahead_;
-  const Timetable& times_;
+  const Uses& uses_;
   const std::vector<Pieces>& units_;
   std::uint64_t second_norm_ = 0;  // the element of a layer that its second norm stands before
   std::vector<Stay> stays_;

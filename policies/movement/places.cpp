@@ -15,7 +15,7 @@ struct Range {
 };
 
 // The updates of a unit, ascending; together they are the unit.
-std::vector<std::vector<Range>> ranges_by_unit(const Problem& problem, const Work& work) {
+std::vector<std::vector<Range>> ranges_by_unit(const Problem& problem, const OrderOfWork& work) {
   std::vector<std::vector<Range>> all(static_cast<std::size_t>(problem.model.layers) + 1);
   for (const Update& update : work.updates) {
     // What the end of the program applies says nothing about when.
@@ -27,7 +27,8 @@ std::vector<std::vector<Range>> ranges_by_unit(const Problem& problem, const Wor
   }
   for (std::vector<Range>& ranges : all) {
     std::sort(ranges.begin(), ranges.end(), [](const Range& a, const Range& b) {
-      return std::tuple(a.first, a.elements, !a.delayed) < std::tuple(b.first, b.elements, !b.delayed);
+      return std::tuple(a.first, a.elements, !a.delayed) <
+             std::tuple(b.first, b.elements, !b.delayed);
     });
     const auto alike = [](const Range& a, const Range& b) {
       return a.first == b.first && a.elements == b.elements;
@@ -103,7 +104,7 @@ std::uint64_t delayed_elements(const Pieces& pieces, const Counted& counted) {
 }
 
 // Whether every delayed update of a layer comes right before that of the layer above.
-bool ascends(const Work& work) {
+bool ascends(const OrderOfWork& work) {
   int last = -1, step = -1;
   for (const Update& update : work.updates) {
     if (update.gradient_step == update.step || update.step >= work.steps) continue;
@@ -126,7 +127,8 @@ struct Lenders {
   std::uint64_t in_inputs = 0, in_parameters = 0, alone = 0;
 };
 
-Lenders lenders_of(const Problem& problem, const Pieces& pieces, const Pieces* above, Slice inputs) {
+Lenders lenders_of(const Problem& problem, const Pieces& pieces, const Pieces* above,
+                   Slice inputs) {
   const std::uint64_t width = problem.gradient_bytes();
   const std::uint64_t all = delayed_elements(pieces, [](const Piece&) { return true; });
   Lenders lenders;
@@ -197,7 +199,7 @@ void place_waiting(Program& program, int unit, Pieces& pieces, const Pieces* abo
 
 }  // namespace
 
-std::vector<Pieces> place_model_states(Program& program, const Plan& plan, const Work& work,
+std::vector<Pieces> place_model_states(Program& program, const Plan& plan, const OrderOfWork& work,
                                        const Activations& activations) {
   const Problem& problem = program.problem();
   const int layers = static_cast<int>(problem.model.layers);
@@ -208,8 +210,9 @@ std::vector<Pieces> place_model_states(Program& program, const Plan& plan, const
   std::vector<Lenders> lenders(static_cast<std::size_t>(layers));
   for (int unit = 0; unit <= layers; ++unit) {
     const bool embedding = unit == layers;
-    const Share state = embedding ? plan.optimizer_state.embedding.value_or(plan.optimizer_state.rest)
-                                  : plan.optimizer_state.rest;
+    const Share state = embedding
+                            ? plan.optimizer_state.embedding.value_or(plan.optimizer_state.rest)
+                            : plan.optimizer_state.rest;
     all.push_back(cut(ranges[static_cast<std::size_t>(unit)],
                       embedding ? Share{.gpu = 1} : plan.parameters.rest, state));
     for (Piece& piece : all.back()) {
@@ -223,10 +226,9 @@ std::vector<Pieces> place_model_states(Program& program, const Plan& plan, const
     const bool is_last = unit + 1 == layers;
     Pieces& pieces = all[static_cast<std::size_t>(unit)];
     Lenders& mine = lenders[static_cast<std::size_t>(unit)];
-    mine = lends && !is_last
-               ? lenders_of(problem, pieces, &all[static_cast<std::size_t>(unit) + 1],
-                            activations.resting_place(unit + 1))
-               : lenders_of(problem, pieces, nullptr, {});
+    mine = lends && !is_last ? lenders_of(problem, pieces, &all[static_cast<std::size_t>(unit) + 1],
+                                          activations.resting_place(unit + 1))
+                             : lenders_of(problem, pieces, nullptr, {});
     cut_delayed(pieces, mine.in_inputs);
     cut_delayed(pieces, mine.in_inputs + mine.in_parameters);
   }

@@ -3,14 +3,15 @@
 // which order is said by Policy::step; every copy follows from both (residency.hpp).
 //
 // Distances are counted in visits and in turns. A visit is one layer on one micro-batch, forward or
-// backward; the last layer's forward and backward of a micro-batch are one visit. A turn is a row of
-// visits to the same layer.
+// backward; the last layer's forward and backward of a micro-batch are one visit. A turn is a row
+// of visits to the same layer.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "policies/model/gpt_layout.hpp"
@@ -54,7 +55,8 @@ struct Plan {
     int host_ahead = 2;  // turns between a read from the SSD and the copy to the GPU
     int gpu_ahead = 1;   // turns between the copy to the GPU and the use
     std::optional<int> backward_gpu_ahead;  // of uses in backward; empty: gpu_ahead
-    std::optional<ParameterAhead> by_tensor;  // instead of the distances above
+    bool by_tensor = false;  // fetched as `tensors` says, instead of the distances above
+    ParameterAhead tensors;
     std::uint64_t first_in_host = 0;  // the first so many elements of the layers rest in host memory,
                                       // by whole tensors, wherever the others rest
   } parameters;
@@ -79,9 +81,14 @@ struct Plan {
     std::optional<Share> embedding;  // empty: as rest
     int ahead = 1;                   // updates between a read from the SSD and the use
     int slots = 0;  // so many buffers in host memory take turns; 0: a buffer for each occasion
-    // Results are written right after the update; else what they hold back is written before the next.
+    // Results leave right after their update, whatever the slots; else with slots before the next one.
     bool writes_at_once = false;
-    bool writes_behind = false;  // nothing waits for a write before the next update
+    // Results leave while the next update runs: after it was started or, at once, with nothing that
+    // waits for them.
+    bool writes_behind = false;
+    // Where some updates run on the GPU and state rests in host memory: so many buffers on the GPU, each
+    // for one update, take turns. State arrives as soon as the update before on the GPU is done.
+    int gpu_slots = 1;
   } optimizer_state;
 
   // The inputs of layers, between forward and backward.
@@ -98,7 +105,8 @@ struct Plan {
     double on_gpu = 0;  // fraction of the micro-batches whose gradient stays there
   } activation_gradients;
 
-  // What forward saves inside layers: by layer, a mask of SavedTensor. It rests where checkpoints do.
+  // What forward saves inside layers: by layer, a mask of SavedTensor. It rests where checkpoints
+  // do.
   struct {
     std::vector<std::uint8_t> saves;
     int slots = 0;  // GPU buffers that layers take in turns; 0: a buffer for each occasion
@@ -116,6 +124,21 @@ struct Plan {
   } optimizer;
 
   Retention retention = Retention::never;
+  std::uint64_t spare_gpu_bytes = 0;  // with nearest: GPU memory for what is kept
 };
+
+// The text of a plan names every field that is not as in Plan{}, in the order above:
+// "parameters.rest=host:0.5+ssd:0.5 parameters.gpu_ahead=2 checkpoints.rest=gpu:1"; "" is Plan{}
+// itself.
+std::string to_text(const Plan& plan);
+// Throws InputError for an unknown field (with near names) or a value outside of its domain.
+Plan parse_plan(const std::string& text);
+// Equal plans have equal hashes, on every machine.
+std::uint64_t hash_of(const Plan& plan);
+// Fields and their domains, for people: "parameters.gpu_ahead", "a number from 0 to 64".
+std::vector<std::pair<std::string, std::string>> plan_fields();
+// Throws InputError where a field is outside of its domain, or where the plan is for another number
+// of layers.
+void check_plan(const Problem& problem, const Plan& plan);
 
 }  // namespace spillway

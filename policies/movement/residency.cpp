@@ -17,7 +17,7 @@ constexpr std::size_t index(int unit) { return static_cast<std::size_t>(unit); }
 
 class Emission {
  public:
-  Emission(Program& program, const Plan& plan, const Work& work)
+  Emission(Program& program, const Plan& plan, const OrderOfWork& work)
       : program_(program),
         plan_(plan),
         work_(work),
@@ -30,9 +30,16 @@ class Emission {
     for (const OptimizerEvent& event : times_.events()) {
       if (!event.is_wait) updates_.push_back(event);
     }
+    // Not what the step before has not written yet.
+    const auto of_step = std::count_if(
+        updates_.begin(), updates_.end(),
+        [&](const OptimizerEvent& event) { return work.updates[event.update].gradient_step == 0; });
+    state_ahead_ = static_cast<std::size_t>(
+        std::clamp<std::ptrdiff_t>(plan.optimizer_state.ahead, 0, of_step - 1));
     take_state_slots();
+    if (plan.optimizer.gpu_stride > 1) take_gpu_state_slots();
     if (plan.parameters.by_tensor)
-      window_.emplace(program, *plan.parameters.by_tensor, times_, units_);
+      window_.emplace(program, plan.parameters.tensors, times_.uses(), units_);
   }
 
   void emit() {
@@ -45,19 +52,24 @@ class Emission {
         program_.point(HostPoint::step);
       }
       at(visit.step, visit.kind == VisitKind::backward ? Phase::backward : Phase::forward);
-      if (times_.turns()[times_.turn_of(v)].begin == v) program_.point(HostPoint::turn);
+      if (times_.uses().turns()[times_.uses().turn_of(v)].begin == v) program_.point(HostPoint::turn);
       program_.point(HostPoint::visit);
       write_back();
       run_events(before(v), visit.step);
-      read_state(before(v));
+      read_state(before(v), updated_);
       fetch(v);
       compute(v);
       activations_.fetch_after(v);
       activations_.leave(v);
-      gradients_leave(v);
       if (v + 1 == work_.visits.size() || work_.visits[v + 1].step != visit.step)
         at(visit.step, Phase::optimizer);
+      gradients_leave(v);
       run_events(after(v), visit.step);
+      own_gradient_leaves(v);
+      run_events(after_own_gradient(v), visit.step);
+      if (visit.layer == 0 && visit.completes_sum && plan_.gradients.bucket == 0)
+        leave_embedding();
+      run_events(after_embedding(v), visit.step);
     }
     const auto end = static_cast<VisitId>(work_.visits.size());
     now_ = end;
@@ -85,8 +97,9 @@ class Emission {
     return program_.buffer(tier, bytes, kind, unit).part(0, bytes);
   }
 
-  // -- parameters ----------------------------------------------------------------------------------
-  // Parameters on their way to the GPU for one use: whole, of which the first elements arrived.
+  // -- parameters
+  // ---------------------------------------------------------------------------------- Parameters
+  // on their way to the GPU for one use: whole, of which the first elements arrived.
   struct Arriving {
     Slice whole;
     std::uint64_t arrived = 0;
@@ -219,8 +232,7 @@ class Emission {
     Slice source;
     std::uint64_t begin = from;
     const auto flush = [&] {
-      if (source.valid())
-        program_.copy(source, gpu.part(begin * width, source.bytes), unit);
+      if (source.valid()) program_.copy(source, gpu.part(begin * width, source.bytes), unit);
     };
     const Pieces& pieces = units_[index(unit)];
     auto piece = std::partition_point(pieces.begin(), pieces.end(),
@@ -248,7 +260,8 @@ class Emission {
     return parameters_[index(unit)];
   }
 
-  // -- compute -------------------------------------------------------------------------------------
+  // -- compute
+  // -------------------------------------------------------------------------------------
   void compute(VisitId v) {
     const Visit& visit = work_.visits[v];
     const int l = visit.layer, m = visit.micro_batch;
@@ -271,15 +284,14 @@ class Emission {
     const Slice gradient = accumulator(visit);
     const Slice saved = activations_.saved(v);
     program_.backward(l, m, weights, activations_.input(v), saved,
-                      saved.valid() ? activations_.saves(l) : saved_none,
-                      activations_.gradient(v), gradient, visit.starts_sum,
-                      !saved.valid() && plan_.saved.recomputes_output);
+                      saved.valid() ? activations_.saves(l) : saved_none, activations_.gradient(v),
+                      gradient, visit.starts_sum, !saved.valid() && plan_.saved.recomputes_output);
     if (visit.completes_sum) program_.gradient_complete(l, gradient);
     if (l > 0) return;
     Gradient& whole = gradients_[index(embedding())];
     if (visit.starts_sum)
-      whole.gpu = gradient_buffer(Tier::gpu, embedding(), elements(embedding()),
-                                  BufferKind::gradient);
+      whole.gpu =
+          gradient_buffer(Tier::gpu, embedding(), elements(embedding()), BufferKind::gradient);
     program_.embed_backward(m, activations_.gradient(v), whole.gpu, visit.starts_sum);
   }
   Slice embed(VisitId v) {
@@ -288,15 +300,16 @@ class Emission {
     return input;
   }
 
-  // -- gradients of parameters ---------------------------------------------------------------------
-  // In host memory, for one update or several: what waits for the next step is apart from the rest.
+  // -- gradients of parameters
+  // --------------------------------------------------------------------- In host memory, for one
+  // update or several: what waits for the next step is apart from the rest.
   struct HostGradient {
     std::uint64_t first = 0, elements = 0;
     Slice own, head;
   };
   struct Gradient {
     int step = -1;
-    Slice gpu, head;         // accumulators on the GPU; invalid: in host memory, or not begun
+    Slice gpu, head;  // accumulators on the GPU; invalid: in host memory, or not begun
     std::vector<HostGradient> host;
     std::uint64_t waiting = 0;  // elements that were not applied yet
     std::vector<std::pair<std::uint64_t, std::uint64_t>> applied;  // from, to
@@ -326,14 +339,12 @@ class Emission {
     Gradient& gradient = gradients_[index(visit.layer)];
     if (visit.starts_sum) begin_gradient(visit.layer, visit.step);
     if (!gradient.gpu.valid())
-      gradient.gpu = gradient_buffer(Tier::gpu, visit.layer, elements(visit.layer),
-                                     BufferKind::gradient);
+      gradient.gpu =
+          gradient_buffer(Tier::gpu, visit.layer, elements(visit.layer), BufferKind::gradient);
     return gradient.gpu;
   }
 
-  bool sums_on_gpu() const {
-    return plan_.gradients.on_gpu;
-  }
+  bool sums_on_gpu() const { return plan_.gradients.on_gpu; }
   // The sum of the micro-batches before, one visit ahead.
   void fetch_gradient(VisitId v) {
     const auto ahead = static_cast<VisitId>(plan_.gradients.gpu_ahead);
@@ -345,11 +356,10 @@ class Emission {
       if (gradient.gpu.valid() || gradient.host.empty()) continue;
       leave_now(visit.layer);
       if (is_in_bucket(visit.layer)) leave_together();
-      gradient.gpu = gradient_buffer(Tier::gpu, visit.layer, elements(visit.layer),
-                                     BufferKind::gradient);
+      gradient.gpu =
+          gradient_buffer(Tier::gpu, visit.layer, elements(visit.layer), BufferKind::gradient);
       for (const HostGradient& part : gradient.host) {
-        program_.copy(part.own,
-                      gradient.gpu.part(part.first * gradient_bytes(), part.own.bytes),
+        program_.copy(part.own, gradient.gpu.part(part.first * gradient_bytes(), part.own.bytes),
                       visit.layer);
       }
     }
@@ -360,10 +370,15 @@ class Emission {
     if (!gradient.host.empty()) return;
     const Pieces& pieces = units_[index(unit)];
     for (std::size_t p = 0; p < pieces.size();) {
+      if (pieces[p].updates_on_gpu) {
+        ++p;
+        continue;
+      }
       HostGradient part;
       part.first = pieces[p].first;
       part.own = pieces[p].waiting;
       const auto continues = [&](const Piece& piece) {
+        if (piece.updates_on_gpu) return false;
         if (!part.own.valid() || !piece.waiting.valid())
           return part.own.valid() == piece.waiting.valid();
         return piece.waiting.buffer.id == part.own.buffer.id &&
@@ -384,7 +399,8 @@ class Emission {
   }
 
   // Elements [from, to) of a unit's sum leave the GPU.
-  void copy_out(int unit, std::uint64_t from, std::uint64_t to, Slice gpu, Slice HostGradient::*where) {
+  void copy_out(int unit, std::uint64_t from, std::uint64_t to, Slice gpu,
+                Slice HostGradient::*where) {
     take_host_gradients(unit);
     const std::uint64_t width = gradient_bytes();
     for (const HostGradient& part : gradients_[index(unit)].host) {
@@ -396,7 +412,7 @@ class Emission {
     }
   }
 
-  // What leaves because of visit v, and what is leaving under it.
+  // What is leaving under visit v.
   void gradients_leave(VisitId v) {
     if (plan_.gradients.bucket > 0) return gradients_leave_in_buckets(work_.visits[v]);
     for (std::size_t k = 0; k < leaving_.size();) {
@@ -408,19 +424,14 @@ class Emission {
         ++k;
       }
     }
+  }
+  // What starts to leave because of visit v: at once where no visit follows under which it could.
+  void own_gradient_leaves(VisitId v) {
     const Visit& visit = work_.visits[v];
-    if (visit.kind == VisitKind::forward) return;
-    if (plan_.optimizer.gpu_stride == 1) {
-      const Gradient& whole = gradients_[index(embedding())];
-      if (visit.layer == 0 && visit.completes_sum)
-        program_.gradient_complete(embedding(), whole.gpu, whole.head);
-      return;
-    }
+    if (visit.kind == VisitKind::forward || plan_.optimizer.gpu_stride == 1) return;
+    if (plan_.gradients.bucket > 0) return;
     const bool leaves = visit.completes_sum || !sums_on_gpu();
-    const bool used_next = v + 1 < work_.visits.size() &&
-                           work_.visits[v + 1].kind != VisitKind::forward &&
-                           work_.visits[v + 1].layer == visit.layer && !visit.completes_sum;
-    if (leaves && !used_next) {
+    if (leaves && (visit.completes_sum || !times_.retained().gradient(v))) {
       Gradient& gradient = gradients_[index(visit.layer)];
       const Timetable::Window window = times_.leaving_window(v);
       Leaving one{visit.layer, gradient.gpu, window.begin, window.end, 0};
@@ -435,10 +446,10 @@ class Emission {
     if (visit.kind == VisitKind::last_layer && visit.completes_sum &&
         plan_.gradients.head_waits == Tier::host)
       leave_head();
-    if (visit.layer == 0 && visit.completes_sum) leave_embedding();
   }
   void advance(Leaving& one, std::uint64_t part, std::uint64_t of) {
-    const std::uint64_t to = on_grid(elements(one.unit), static_cast<double>(part) / static_cast<double>(of));
+    const std::uint64_t to =
+        on_grid(elements(one.unit), static_cast<double>(part) / static_cast<double>(of));
     if (to > one.done) copy_out(one.unit, one.done, to, one.gpu, &HostGradient::own);
     one.done = std::max(one.done, to);
   }
@@ -456,11 +467,11 @@ class Emission {
   }
   void leave_embedding() {
     Gradient& gradient = gradients_[index(embedding())];
-    const bool on_gpu = plan_.gradients.head_waits == Tier::gpu;
-    if (on_gpu) {
-      program_.gradient_complete(embedding(), gradient.gpu, gradient.head);
-      leave_head();
-    }
+    const bool updates_on_gpu = plan_.optimizer.gpu_stride == 1;
+    const bool on_gpu = updates_on_gpu || plan_.gradients.head_waits == Tier::gpu;
+    if (on_gpu) program_.gradient_complete(embedding(), gradient.gpu, gradient.head);
+    if (updates_on_gpu) return;
+    if (on_gpu) leave_head();
     copy_out(embedding(), 0, elements(embedding()), gradient.gpu, &HostGradient::own);
     // Both sums are in one buffer each: the embedding has no delayed part apart.
     if (!on_gpu)
@@ -566,8 +577,9 @@ class Emission {
     // Any gradient passes through any of them.
     if (with_gradients) most.assign(count, *std::max_element(most.begin(), most.end()));
     for (const std::uint64_t bytes : most) {
-      state_slots_.push_back(bytes == 0 ? Slice{} : program_.persistent(Tier::host, bytes,
-                                                                        BufferKind::optimizer_state));
+      state_slots_.push_back(
+          bytes == 0 ? Slice{}
+                     : program_.persistent(Tier::host, bytes, BufferKind::optimizer_state));
     }
   }
 
@@ -577,22 +589,26 @@ class Emission {
     for (std::uint32_t r = 0; r < update.range_count; ++r) {
       const UpdateRange& range = work_.ranges[update.first_range + r];
       Pieces& pieces = units_[index(range.unit)];
-      auto piece = std::partition_point(pieces.begin(), pieces.end(), [&](const Piece& one) {
-        return one.end() <= range.first;
-      });
+      auto piece = std::partition_point(pieces.begin(), pieces.end(),
+                                        [&](const Piece& one) { return one.end() <= range.first; });
       for (; piece != pieces.end() && piece->first < range.first + range.elements; ++piece)
         act(range.unit, *piece);
     }
   }
 
-  void read_state(Moment now) {
-    const auto ahead = static_cast<std::size_t>(plan_.optimizer_state.ahead);
-    while (next_state_ < updates_.size() && next_state_ < updated_ + ahead &&
-           updates_[next_state_].earliest_read <= now) {
-      read_state_of(updates_[next_state_++]);
+  // Reads ahead of update `current`, and not into slots that the step before still uses.
+  void read_state(Moment now, std::size_t current) {
+    const auto step_of = [&](std::size_t u) {
+      return work_.updates[updates_[u].update].gradient_step;
+    };
+    for (; next_state_ < updates_.size() && next_state_ < updated_ + state_ahead_;
+         read_next_state()) {
+      if (updates_[next_state_].earliest_read > now) return;
+      if (!state_slots_.empty() && step_of(next_state_) != step_of(current)) return;
     }
   }
-  void read_state_of(const OptimizerEvent& event) {
+  void read_next_state() {
+    const OptimizerEvent& event = updates_[next_state_++];
     if (!state_slots_.empty()) {
       Slice slot = state_slots_[event.in_step % state_slots_.size()];
       for_pieces(event, [&](int unit, Piece& piece) {
@@ -649,25 +665,37 @@ class Emission {
     at(step, Phase::optimizer);
     if (plan_.optimizer.own_phase) program_.point(HostPoint::optimizer_begins);
     run_events(before(v), step);
-    if (plan_.optimizer.own_phase) program_.point(HostPoint::optimizer_ends);
+    if (!plan_.optimizer.own_phase) return;
+    write_back();
+    state_leaves_gpu();
+    program_.point(HostPoint::optimizer_ends);
   }
 
   void update(const OptimizerEvent& event) {
     const bool blocks = plan_.optimizer.blocking;
+    // What the update before changed leaves under this one.
+    const bool behind =
+        plan_.optimizer_state.writes_behind && !plan_.optimizer_state.writes_at_once;
     if (blocks) program_.barrier();
-    write_back();
-    while (next_state_ <= updated_) read_state_of(updates_[next_state_++]);
+    if (!behind) write_back();
+    while (next_state_ <= updated_) read_next_state();
     program_.point(HostPoint::update_due);
+    exchange_gpu_state(event);
     ++updated_;
-    read_state(event.moment);
+    read_state(event.moment, updated_ - 1);
     const Update& one = work_.updates[event.update];
     for_pieces(event, [&](int unit, Piece& piece) { update(unit, piece, event.on_gpu, one); });
     if (blocks) program_.barrier();
     program_.point(HostPoint::updated);
+    if (event.on_gpu && !gpu_state_slots_.empty()) {
+      updated_on_gpu_ = event;
+      return;
+    }
+    if (behind) write_back();
     written_ = event;
     has_written_ = true;
     const bool at_once = plan_.optimizer_state.slots == 0 || plan_.optimizer_state.writes_at_once;
-    if (!blocks && at_once) write_back();
+    if (!blocks && at_once && !behind) write_back();
   }
 
   void update(int unit, Piece& piece, bool on_gpu, const Update& one) {
@@ -681,7 +709,8 @@ class Emission {
         return whole.valid() ? whole.part(piece.first * width, piece.elements * width) : whole;
       };
       program_.optimizer(unit, piece.first, piece.elements, part(gradient.gpu),
-                         part(unit == embedding() ? gradient.head : Slice{}), piece.state,
+                         part(unit == embedding() ? gradient.head : Slice{}),
+                         piece.state_at == Tier::gpu ? piece.state : piece.fresh_state,
                          piece.parameters, one.gradient_step);
       return;
     }
@@ -715,6 +744,51 @@ class Emission {
     return {piece.first, piece.elements, part(whole.own), part(whole.head)};
   }
 
+  // Optimizer state of updates on the GPU that rests in host memory.
+  void take_gpu_state_slots() {
+    std::uint64_t most = 0;
+    for (const OptimizerEvent& event : updates_) {
+      if (!event.on_gpu) continue;
+      std::uint64_t bytes = 0;
+      for_pieces(event, [&](int, Piece& piece) {
+        piece.updates_on_gpu = true;
+        if (piece.state_at == Tier::host) bytes += piece.state.bytes;
+      });
+      most = std::max(most, bytes);
+    }
+    for (int slot = 0; most > 0 && slot < plan_.optimizer_state.gpu_slots; ++slot)
+      gpu_state_slots_.push_back(
+          program_.persistent(Tier::gpu, most, BufferKind::optimizer_state));
+  }
+  // When the updates between two on the GPU begin, the state of the first leaves and that of the second
+  // arrives; in this order where there is memory for one.
+  void exchange_gpu_state(const OptimizerEvent& event) {
+    const auto stride = static_cast<std::size_t>(plan_.optimizer.gpu_stride);
+    if (gpu_state_slots_.empty() || event.in_step % stride != 0) return;
+    if (gpu_state_slots_.size() == 1) state_leaves_gpu();
+    const std::size_t next = updated_ + stride - 1;
+    const auto step_of = [&](std::size_t u) {
+      return work_.updates[updates_[u].update].gradient_step;
+    };
+    if (next < updates_.size() && step_of(next) == step_of(updated_)) {
+      Slice slot = gpu_state_slots_[arrivals_++ % gpu_state_slots_.size()];
+      for_pieces(updates_[next], [&](int unit, Piece& piece) {
+        piece.fresh_state = slot.part(0, piece.state.bytes);
+        slot.offset += piece.state.bytes;
+        program_.copy(piece.state, piece.fresh_state, unit);
+      });
+    }
+    if (gpu_state_slots_.size() > 1) state_leaves_gpu();
+  }
+  void state_leaves_gpu() {
+    if (!updated_on_gpu_) return;
+    for_pieces(*updated_on_gpu_, [&](int unit, Piece& piece) {
+      program_.copy(piece.fresh_state, piece.state, unit);
+      piece.fresh_state = {};
+    });
+    updated_on_gpu_.reset();
+  }
+
   // What the last update changed goes home.
   void write_back() {
     if (!has_written_) return;
@@ -735,30 +809,34 @@ class Emission {
 
   Program& program_;
   const Plan& plan_;
-  const Work& work_;
+  const OrderOfWork& work_;
   int layers_;
   Timetable times_;
   Activations activations_;
   std::optional<ParameterWindow> window_;
   std::vector<Pieces> units_;
-  std::vector<Slice> parameters_;    // by layer, on the GPU
-  std::deque<Arriving> arriving_;    // for the uses from next_use_ on
-  std::vector<Gradient> gradients_;  // by unit
-  std::vector<Leaving> leaving_;     // oldest first
-  std::vector<Leaving> bucket_;  // gradients that leave together
+  std::vector<Slice> parameters_;     // by layer, on the GPU
+  std::deque<Arriving> arriving_;     // for the uses from next_use_ on
+  std::vector<Gradient> gradients_;   // by unit
+  std::vector<Leaving> leaving_;      // oldest first
+  std::vector<Leaving> bucket_;       // gradients that leave together
   std::uint64_t bucket_elements_ = 0;
   bool bucket_is_complete_ = false;
   struct Staged {
     Slice host, ssd;
     int unit = 0;
   };
-  std::vector<Staged> staged_;  // gradients on their way to the SSD
+  std::vector<Staged> staged_;                 // gradients on their way to the SSD
   std::size_t stage_ = 0, stages_filled_ = 0;  // in state_slots_
   std::uint64_t stage_used_ = 0;
   std::size_t next_read_ = 0, next_use_ = 0;  // in Timetable::fetches
   std::vector<OptimizerEvent> updates_;
   std::size_t next_event_ = 0, next_state_ = 0, updated_ = 0;
+  std::size_t state_ahead_ = 0;  // updates
   std::vector<Slice> state_slots_;
+  std::vector<Slice> gpu_state_slots_;
+  std::size_t arrivals_ = 0;                      // in gpu_state_slots_
+  std::optional<OptimizerEvent> updated_on_gpu_;  // whose state is still there
   Slice head_slot_;  // what the loss adds to the embedding's gradient, from the SSD
   OptimizerEvent written_;
   bool has_written_ = false;
@@ -769,7 +847,7 @@ class Emission {
 
 }  // namespace
 
-void emit_work(Program& program, const Plan& plan, const Work& work) {
+void emit_work(Program& program, const Plan& plan, const OrderOfWork& work) {
   Emission(program, plan, work).emit();
 }
 

@@ -25,6 +25,7 @@ Step::Step(const Problem& problem, const Plan& plan)
       up_(static_cast<std::size_t>(micro_batches_)),
       down_(static_cast<std::size_t>(micro_batches_)),
       done_(static_cast<std::size_t>(layers_)),
+      begun_(static_cast<std::size_t>(layers_)),
       gradients_(static_cast<std::size_t>(layers_) + 1) {}
 
 void Step::fail(const char* call, int layer, int micro_batch, const std::string& why) const {
@@ -38,6 +39,7 @@ void Step::begin(int step) {
   std::fill(up_.begin(), up_.end(), 0);
   std::fill(down_.begin(), down_.end(), layers_ - 1);
   std::fill(done_.begin(), done_.end(), 0);
+  std::fill(begun_.begin(), begun_.end(), false);
 }
 
 void Step::end() {
@@ -85,6 +87,7 @@ void Step::forward(int layer, int micro_batch) {
   int& next = up_[static_cast<std::size_t>(micro_batch)];
   if (next != layer) fail("forward", layer, micro_batch, fmt::format("layer {} is next", next));
   ++next;
+  begun_[static_cast<std::size_t>(layer)] = true;
   if (layer + 1 < layers_) add(VisitKind::forward, layer, micro_batch);
 }
 
@@ -102,9 +105,8 @@ void Step::update(int unit, Portion portion) {
   const std::uint64_t first = on_grid(elements(unit), portion.from);
   const std::uint64_t last = on_grid(elements(unit), portion.to);
   if (gradient.step < 0 || first == last) return;
-  const bool begun = unit < layers_ && done_[static_cast<std::size_t>(unit)] > 0;
-  if (gradient.step < step_ && begun)
-    fail("update", unit, -1, "backward has begun the next gradient");
+  if (gradient.step < step_ && begun_[static_cast<std::size_t>(unit == layers_ ? 0 : unit)])
+    fail("update", unit, -1, "forward has begun with the parameters as they were before");
   for (const auto& [from, to] : gradient.parts) {
     if (first < to && from < last) fail("update", unit, -1, "a part of it was updated already");
   }
@@ -135,6 +137,14 @@ void Step::apply(int unit, std::uint64_t first, std::uint64_t count) {
   const std::uint64_t most = plan_.optimizer.elements;
   if (group_elements_ + count > most) close_group();
   const std::uint64_t pieces = (count + most - 1) / most;
+  constexpr std::uint64_t most_groups = 1'000'000;
+  if (work_.updates.size() + pieces > most_groups) {
+    throw InputError(
+        fmt::format("groups of {} elements are too many for the {} parameters of model {}: more "
+                    "than {}",
+                    most, problem_.model.parameters(), problem_.model.name, most_groups),
+        "make groups larger, or leave the option out");
+  }
   const auto grid = static_cast<std::uint64_t>(element_alignment);
   const std::uint64_t size =
       std::max<std::uint64_t>(1, (count / grid + pieces - 1) / pieces) * grid;
@@ -171,7 +181,7 @@ void Step::wait() {
                          static_cast<std::uint32_t>(work_.updates.size())});
 }
 
-Work Step::finish() {
+OrderOfWork Step::finish() {
   step_ = work_.steps;
   for (int unit = 0; unit <= layers_; ++unit) {
     Gradient& gradient = gradients_[static_cast<std::size_t>(unit)];

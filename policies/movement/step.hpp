@@ -1,7 +1,8 @@
 // Step: the order of work of one training step, as a policy says it. No copy, no buffer, no edge.
 //
-// The order is a sequential program: what a call needs has been computed by the calls before it. The
-// embedding runs with layer 0 and the loss with the last layer, whose forward waits for its backward.
+// The order is a sequential program: what a call needs has been computed by the calls before it.
+// The embedding runs with layer 0 and the loss with the last layer, whose forward waits for its
+// backward.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +11,8 @@
 #include <vector>
 
 #include "policies/movement/plan.hpp"
-#include "policies/workload/problem.hpp"
 #include "policies/schedule/task.hpp"
+#include "policies/workload/problem.hpp"
 
 namespace spillway {
 
@@ -82,7 +83,7 @@ struct HostWait {
 };
 
 // The whole program: all steps, then the updates that were not yet applied.
-struct Work {
+struct OrderOfWork {
   std::vector<Visit> visits;
   std::vector<Update> updates;  // in order
   std::vector<UpdateRange> ranges;
@@ -112,8 +113,8 @@ class Step {
   void forward(int layer, int micro_batch);
   void backward(int layer, int micro_batch);
   // Applies the gradient of a part of a unit: of this step once it is complete, else of the step
-  // before. Nothing where there is none. An update may be emitted before its place in this order, as
-  // soon as its gradient allows.
+  // before. Nothing where there is none. An update may be emitted before its place in this order,
+  // as soon as its gradient allows.
   void update(int unit, Portion portion = {});
   // The host thread waits for everything before, and starts nothing that comes after until then.
   void wait();
@@ -121,12 +122,12 @@ class Step {
   // Between steps; `finish` applies what gradients are left.
   void begin(int step);
   void end();
-  Work finish();
+  OrderOfWork finish();
 
  private:
   // The last complete gradient of a unit.
   struct Gradient {
-    int step = -1;  // none yet
+    int step = -1;                                               // none yet
     std::vector<std::pair<std::uint64_t, std::uint64_t>> parts;  // updated with it: from, to
     std::uint64_t applied = 0;                                   // elements of those
   };
@@ -136,15 +137,17 @@ class Step {
   void add_range(const UpdateRange& range, int gradient_step);
   void close_group();
   std::uint64_t elements(int unit) const;
-  [[noreturn]] void fail(const char* call, int layer, int micro_batch, const std::string& why) const;
+  [[noreturn]] void fail(const char* call, int layer, int micro_batch,
+                         const std::string& why) const;
 
   const Problem& problem_;
   const Plan& plan_;
   int layers_, micro_batches_;
-  Work work_;
+  OrderOfWork work_;
   int step_ = 0;
   std::vector<int> up_, down_;       // by micro-batch: the next layer of forward, of backward
   std::vector<int> done_;            // by layer: backwards in this step
+  std::vector<bool> begun_;          // by layer: whether its forward was called in this step
   std::vector<Gradient> gradients_;  // by unit
   // What the optimizer takes next, from range group_begin_ on; none while it has no elements.
   std::size_t group_begin_ = 0;

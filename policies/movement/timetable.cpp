@@ -4,46 +4,23 @@
 
 namespace spillway {
 
-Timetable::Timetable(const Problem& problem, const Plan& plan, const Work& work)
+Timetable::Timetable(const Problem& problem, const Plan& plan, const OrderOfWork& work)
     : problem_(problem),
       plan_(plan),
       work_(work),
       layers_(static_cast<int>(problem.model.layers)),
-      micro_batches_(static_cast<int>(problem.workload.micro_batches())) {
-  find_turns();
+      uses_(problem, work),
+      retained_(problem, plan, work, uses_) {
   find_fetches();
   place_updates();
 }
 
-void Timetable::find_turns() {
-  const std::size_t cells = index(work_.steps, 0, 0);
-  forward_.assign(cells, no_visit);
-  backward_.assign(cells, no_visit);
-  complete_.assign(static_cast<std::size_t>(work_.steps * layers_), no_visit);
-  last_visit_.assign(static_cast<std::size_t>(work_.steps), 0);
-  turn_of_.reserve(work_.visits.size());
-  for (VisitId v = 0; v < work_.visits.size(); ++v) {
-    const Visit& visit = work_.visits[v];
-    const std::size_t at = index(visit.step, visit.layer, visit.micro_batch);
-    if (visit.kind != VisitKind::backward) forward_[at] = v;
-    if (visit.kind != VisitKind::forward) backward_[at] = v;
-    if (visit.completes_sum)
-      complete_[static_cast<std::size_t>(visit.step * layers_ + visit.layer)] = v;
-    last_visit_[static_cast<std::size_t>(visit.step)] = v;
-    const bool continues = !turns_.empty() && turns_.back().layer == visit.layer &&
-                           turns_.back().step == visit.step;
-    if (!continues)
-      turns_.push_back({v, v, visit.layer, visit.step, visit.kind != VisitKind::forward});
-    turns_.back().end = v + 1;
-    turn_of_.push_back(static_cast<std::uint32_t>(turns_.size() - 1));
-  }
-}
-
 Timetable::Window Timetable::leaving_window(VisitId visit) const {
-  const std::uint32_t next = turn_of_[visit] + 1;
-  if (visit + 1 < turns_[turn_of_[visit]].end) return {visit + 1, visit + 2};
-  if (next >= turns_.size() || turns_[next].step != work_.visits[visit].step) return {};
-  const Turn& turn = turns_[next];
+  const std::uint32_t next = uses_.turn_of(visit) + 1;
+  const std::vector<Turn>& turns = uses_.turns();
+  if (visit + 1 < turns[next - 1].end) return {visit + 1, visit + 2};
+  if (next >= turns.size() || turns[next].step != work_.visits[visit].step) return {};
+  const Turn& turn = turns[next];
   // Until the first gradient of the turn is complete or leaves, too.
   return {turn.begin, turn.end};
 }
@@ -53,13 +30,14 @@ Timetable::Window Timetable::leaving_window(VisitId visit) const {
 void Timetable::find_fetches() {
   std::vector<std::int64_t> last_turn(static_cast<std::size_t>(layers_), -1);
   read_at_.assign(static_cast<std::size_t>(work_.steps * layers_), no_visit);
+  const std::vector<Turn>& turns = uses_.turns();
   std::int64_t first_of_step = 0;
-  for (std::size_t t = 0; t < turns_.size(); ++t) {
-    const Turn& turn = turns_[t];
+  for (std::size_t t = 0; t < turns.size(); ++t) {
+    const Turn& turn = turns[t];
     const auto at = static_cast<std::int64_t>(t);
-    if (t == 0 || turns_[t - 1].step != turn.step) first_of_step = at;
+    if (t == 0 || turns[t - 1].step != turn.step) first_of_step = at;
     const auto turn_before = [&](int distance) -> const Turn& {
-      return turns_[static_cast<std::size_t>(std::max(first_of_step, at - distance))];
+      return turns[static_cast<std::size_t>(std::max(first_of_step, at - distance))];
     };
     const int ahead = turn.backward
                           ? plan_.parameters.backward_gpu_ahead.value_or(plan_.parameters.gpu_ahead)
@@ -74,8 +52,12 @@ void Timetable::find_fetches() {
     VisitId& read_at = read_at_[static_cast<std::size_t>(turn.step * layers_ + turn.layer)];
     if (read_at == no_visit) read_at = fetch.read_at;
     std::int64_t& last = last_turn[static_cast<std::size_t>(turn.layer)];
-    const bool still_there = last >= 0 && at - last <= ahead &&
-                             turns_[static_cast<std::size_t>(last)].step == turn.step;
+    bool still_there = false;
+    if (last >= 0) {
+      const Turn& before = turns[static_cast<std::size_t>(last)];
+      still_there =
+          before.step == turn.step && (at - last <= ahead || retained_.parameters(before.end - 1));
+    }
     last = at;
     if (!still_there) fetches_.push_back(fetch);
   }
@@ -84,15 +66,16 @@ void Timetable::find_fetches() {
 // The moment from which on all gradients of an update are in the memory where it runs.
 Moment Timetable::available(const Update& update, bool on_gpu) const {
   if (problem_.workload.updates_wait())
-    return after(last_visit_[static_cast<std::size_t>(update.gradient_step)]);
+    return after_embedding(uses_.last_visit(update.gradient_step));
   Moment latest = 0;
   for (std::uint32_t r = 0; r < update.range_count; ++r) {
     const int unit = work_.ranges[update.first_range + r].unit;
     const int layer = unit == layers_ ? 0 : unit;
-    const VisitId complete =
-        complete_[static_cast<std::size_t>(update.gradient_step * layers_ + layer)];
-    const Window window = unit == layers_ || on_gpu ? Window{} : leaving_window(complete);
-    latest = std::max(latest, window.begin == window.end ? after(complete) : after(window.end - 1));
+    const VisitId complete = uses_.complete(update.gradient_step, layer);
+    const Window window = leaving_window(complete);
+    latest = std::max(latest, unit == layers_                        ? after_embedding(complete)
+                              : on_gpu || window.begin == window.end ? after_own_gradient(complete)
+                                                                     : after(window.end - 1));
   }
   return latest;
 }
@@ -104,7 +87,7 @@ VisitId Timetable::next_read(const Update& update) const {
     const int unit = work_.ranges[update.first_range + r].unit;
     const int layer = unit == layers_ ? 0 : unit;
     for (int step = update.gradient_step + 1; step < work_.steps; ++step) {
-      if (forward(step, layer, 0) == no_visit) continue;
+      if (uses_.forward(step, layer, 0) == no_visit) continue;
       soonest = std::min(soonest, read_at_[static_cast<std::size_t>(step * layers_ + layer)]);
       break;
     }
@@ -121,7 +104,8 @@ void Timetable::place_updates() {
   Moment floor = 0, latest = 0;  // of the last wait; of the updates since
   std::size_t wait = 0;
   const auto add_waits = [&](std::size_t updates_before) {
-    for (; wait < work_.waits.size() && work_.waits[wait].updates_before <= updates_before; ++wait) {
+    for (; wait < work_.waits.size() && work_.waits[wait].updates_before <= updates_before;
+         ++wait) {
       OptimizerEvent event;
       event.is_wait = true;
       event.step = work_.waits[wait].step;
@@ -142,14 +126,14 @@ void Timetable::place_updates() {
     const int stride = plan_.optimizer.gpu_stride;
     event.on_gpu = stride > 0 && (event.in_step + 1) % static_cast<std::uint32_t>(stride) == 0;
     const Moment there = available(update, event.on_gpu), here = before(update.at);
-    event.moment = here >= there                               ? std::max(there, std::min(here, needed))
+    event.moment = here >= there                      ? std::max(there, std::min(here, needed))
                    : problem_.workload.updates_wait() ? std::max(there, needed)
-                                                               : there;
+                                                      : there;
     event.moment = std::max(event.moment, floor);
     latest = std::max(latest, event.moment);
-    const VisitId visit = std::min(event.moment / 2, end - 1);
-    const Turn& turn = turns_[turn_of_[visit]];
-    const Moment lead = 2 * (turn.end - turn.begin);
+    const VisitId visit = std::min(event.moment / moments_of_visit, end - 1);
+    const Turn& turn = uses_.turns()[uses_.turn_of(visit)];
+    const Moment lead = moments_of_visit * (turn.end - turn.begin);
     event.earliest_read =
         plan_.optimizer.own_phase
             ? event.moment
@@ -157,10 +141,9 @@ void Timetable::place_updates() {
     events_.push_back(event);
   }
   add_waits(work_.updates.size());
-  std::stable_sort(events_.begin(), events_.end(),
-                   [](const OptimizerEvent& a, const OptimizerEvent& b) {
-                     return a.moment < b.moment;
-                   });
+  std::stable_sort(
+      events_.begin(), events_.end(),
+      [](const OptimizerEvent& a, const OptimizerEvent& b) { return a.moment < b.moment; });
 }
 
 }  // namespace spillway

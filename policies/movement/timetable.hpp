@@ -1,81 +1,64 @@
-// When everything happens, in visits: turns, the fetches of parameters that they need, and the place
-// of every update. Worked out before the first task is emitted.
+// When everything happens, in visits: turns, the fetches of parameters that they need, and the
+// place of every update. Worked out before the first task is emitted.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
 #include "policies/movement/plan.hpp"
+#include "policies/movement/retention.hpp"
 #include "policies/movement/step.hpp"
+#include "policies/movement/uses.hpp"
 
 namespace spillway {
-
-inline constexpr VisitId no_visit = 0xffffffffu;
-
-// A row of visits to one layer in one step.
-struct Turn {
-  VisitId begin = 0, end = 0;
-  std::int32_t layer = 0;
-  std::int32_t step = 0;
-  bool backward = false;
-};
 
 // Parameters that a turn needs and that are not on the GPU since the turn before.
 struct ParameterFetch {
   std::int32_t unit = 0;
-  VisitId use = 0;                         // the first visit that needs them
-  VisitId read_at = 0;                     // from the SSD to host memory, before this visit
-  VisitId copy_begin = 0, copy_end = 0;    // to the GPU, a piece before each of these visits
+  VisitId use = 0;                       // the first visit that needs them
+  VisitId read_at = 0;                   // from the SSD to host memory, before this visit
+  VisitId copy_begin = 0, copy_end = 0;  // to the GPU, a piece before each of these visits
 };
 
-// A point between tasks: before visit v (2 v) or after it (2 v + 1).
+// A point between tasks: before a visit; after it, once the gradients that left under it have left;
+// once the layer's own gradient has left, too, where that is at once; and once the embedding's has.
 using Moment = std::uint32_t;
-inline constexpr Moment before(VisitId visit) { return 2 * visit; }
-inline constexpr Moment after(VisitId visit) { return 2 * visit + 1; }
+inline constexpr Moment moments_of_visit = 4;
+inline constexpr Moment before(VisitId visit) { return moments_of_visit * visit; }
+inline constexpr Moment after(VisitId visit) { return before(visit) + 1; }
+inline constexpr Moment after_own_gradient(VisitId visit) { return before(visit) + 2; }
+inline constexpr Moment after_embedding(VisitId visit) { return before(visit) + 3; }
 
 // An update or a wait, in order of emission.
 struct OptimizerEvent {
   Moment moment = 0;
-  std::int32_t step = 0;       // in which the policy said it
-  Moment earliest_read = 0;    // of optimizer state
-  std::uint32_t update = 0;    // in Work::updates; a wait has none
-  std::uint32_t in_step = 0;   // its number among the updates of its gradient's step
+  std::int32_t step = 0;      // in which the policy said it
+  Moment earliest_read = 0;   // of optimizer state
+  std::uint32_t update = 0;   // in OrderOfWork::updates; a wait has none
+  std::uint32_t in_step = 0;  // its number among the updates of its gradient's step
   bool is_wait = false;
   bool on_gpu = false;
 };
 
 class Timetable {
  public:
-  Timetable(const Problem& problem, const Plan& plan, const Work& work);
+  Timetable(const Problem& problem, const Plan& plan, const OrderOfWork& work);
+  Timetable(const Timetable&) = delete;
+  Timetable& operator=(const Timetable&) = delete;
 
-  const std::vector<Turn>& turns() const { return turns_; }
-  std::uint32_t turn_of(VisitId visit) const { return turn_of_[visit]; }
+  const Uses& uses() const { return uses_; }
+  const Retained& retained() const { return retained_; }
   const std::vector<ParameterFetch>& fetches() const { return fetches_; }
   const std::vector<OptimizerEvent>& events() const { return events_; }
 
-  // When layer `layer` runs on a micro-batch in a step; no_visit where that is not in the program.
-  VisitId forward(int step, int layer, int micro_batch) const {
-    return forward_[index(step, layer, micro_batch)];
-  }
-  VisitId backward(int step, int layer, int micro_batch) const {
-    return backward_[index(step, layer, micro_batch)];
-  }
-  // The visits under which a gradient that leaves the GPU after `visit` does so: the next turn, if it
-  // is backward, too. Empty at the end of a step.
+  // The visits under which a gradient that leaves the GPU after `visit` does so: the next turn, if
+  // it is backward, too. Empty at the end of a step.
   struct Window {
     VisitId begin = 0, end = 0;
   };
   Window leaving_window(VisitId visit) const;
 
  private:
-  std::size_t index(int step, int layer, int micro_batch) const {
-    const auto layers = static_cast<std::size_t>(layers_);
-    const auto micro_batches = static_cast<std::size_t>(micro_batches_);
-    return (static_cast<std::size_t>(step) * layers + static_cast<std::size_t>(layer)) *
-               micro_batches +
-           static_cast<std::size_t>(micro_batch);
-  }
-  void find_turns();
   void find_fetches();
   void place_updates();
   Moment available(const Update& update, bool on_gpu) const;
@@ -83,15 +66,12 @@ class Timetable {
 
   const Problem& problem_;
   const Plan& plan_;
-  const Work& work_;
-  int layers_, micro_batches_;
-  std::vector<Turn> turns_;
-  std::vector<std::uint32_t> turn_of_;         // by visit
-  std::vector<VisitId> forward_, backward_;    // by step, layer, micro-batch
-  std::vector<VisitId> complete_;              // by step, layer: the visit that completes its gradient
-  std::vector<VisitId> last_visit_;            // by step
+  const OrderOfWork& work_;
+  int layers_;
+  Uses uses_;
+  Retained retained_;
   std::vector<ParameterFetch> fetches_;
-  std::vector<VisitId> read_at_;               // by step, layer: of the parameters of its first turn
+  std::vector<VisitId> read_at_;  // by step, layer: of the parameters of its first turn
   std::vector<OptimizerEvent> events_;
 };
 

@@ -9,10 +9,16 @@ namespace {
 
 constexpr std::size_t index_of(Tier tier) { return static_cast<std::size_t>(tier); }
 
+// Model states on their way come and go in a few sizes, turn by turn, and what lasts longer and is
+// of other sizes can cut their memory to pieces. So both are tried: all of a tier from its
+// beginning, or model states on their way from its end.
+enum class Layout : std::uint8_t { from_beginning, from_both_ends };
+constexpr std::size_t ends = 2;
+
 class BufferPlanner {
  public:
-  explicit BufferPlanner(std::vector<BufferInfo>& buffers)
-      : buffers_(buffers), blocks_(buffers.size(), MemoryPlanner::no_block) {
+  BufferPlanner(std::vector<BufferInfo>& buffers, Layout layout)
+      : buffers_(buffers), layout_(layout), blocks_(buffers.size(), MemoryPlanner::no_block) {
     for (BufferId id = 0; id < buffers_.size(); ++id) {
       if (buffers_[id].persistent) place(id);
     }
@@ -30,14 +36,14 @@ class BufferPlanner {
   // The first task of a buffer.
   void begin(BufferId id) {
     BufferInfo& buffer = buffers_[id];
-    Placed& placed = placed_[index_of(buffer.tier)];
+    Placed& placed = placed_[end_of(buffer)];
     const std::size_t at = placed.now.size();
     placed.now.push_back(id);
     if (at < placed.before.size()) {
       const BufferId before = placed.before[at];
       const BufferInfo& alike = buffers_[before];
       if (alike.bytes == buffer.bytes && alike.kind == buffer.kind) {
-        MemoryPlanner& tier = tiers_[index_of(buffer.tier)];
+        MemoryPlanner& tier = from_end_[end_of(buffer)];
         blocks_[id] = tier.allocate_at(alike.offset, buffer.bytes, blocks_[before]);
         if (blocks_[id] != MemoryPlanner::no_block) {
           buffer.offset = alike.offset;
@@ -50,15 +56,26 @@ class BufferPlanner {
   }
 
   // Its last task.
-  void end(BufferId id) { tiers_[index_of(buffers_[id].tier)].release(blocks_[id]); }
+  void end(BufferId id) {
+    const BufferInfo& buffer = buffers_[id];
+    from_end_[end_of(buffer)].release(blocks_[id]);
+  }
 
   bool is_placed(BufferId id) const { return blocks_[id] != MemoryPlanner::no_block; }
 
   MemoryPlan plan() && {
     MemoryUse use;
-    for (std::size_t tier = 0; tier < tiers_.size(); ++tier) {
-      use.extent[tier] = tiers_[tier].extent();
-      use.operations += tiers_[tier].operations();
+    for (std::size_t tier = 0; tier < tier_count; ++tier) {
+      use.extent[tier] = extent_[tier];
+      for (std::size_t end = 0; end < ends; ++end)
+        use.operations += from_end_[tier * ends + end].operations();
+    }
+    for (BufferId id = 0; id < buffers_.size(); ++id) {
+      const std::size_t end = end_of(buffers_[id]);
+      if (end % ends != 0)  // counted from the end
+        buffers_[id].offset = extent_[end / ends] - buffers_[id].offset - buffers_[id].bytes;
+      if (is_placed(id))
+        blocks_[id] = static_cast<MemoryPlanner::Block>(blocks_[id] * ends + end % ends);
     }
     use.live_peak = live_peak_;
     return {use, std::move(blocks_)};
@@ -67,14 +84,25 @@ class BufferPlanner {
  private:
   void place(BufferId id) {
     BufferInfo& buffer = buffers_[id];
-    MemoryPlanner& tier = tiers_[index_of(buffer.tier)];
+    MemoryPlanner& tier = from_end_[end_of(buffer)];
     blocks_[id] = tier.allocate(buffer.bytes);
     buffer.offset = tier.offset(blocks_[id]);
     note_peak(buffer.tier);
   }
   void note_peak(Tier tier) {
     std::uint64_t& peak = live_peak_[index_of(tier)];
-    peak = std::max(peak, tiers_[index_of(tier)].live_bytes());
+    peak = std::max(peak, from_end_[index_of(tier) * ends].live_bytes() +
+                              from_end_[index_of(tier) * ends + 1].live_bytes());
+    std::uint64_t& extent = extent_[index_of(tier)];
+    extent = std::max(extent, from_end_[index_of(tier) * ends].top() +
+                                  from_end_[index_of(tier) * ends + 1].top());
+  }
+
+  // Which end of which tier a buffer is placed from.
+  std::size_t end_of(const BufferInfo& buffer) const {
+    const bool on_its_way = !buffer.persistent && (buffer.kind == BufferKind::parameters ||
+                                                   buffer.kind == BufferKind::optimizer_state);
+    return index_of(buffer.tier) * ends + (on_its_way && layout_ == Layout::from_both_ends ? 1 : 0);
   }
 
   struct Placed {
@@ -82,18 +110,21 @@ class BufferPlanner {
   };
 
   std::vector<BufferInfo>& buffers_;
+  Layout layout_;
   std::vector<MemoryPlanner::Block> blocks_;  // by buffer
-  std::array<MemoryPlanner, tier_count> tiers_;
-  TierBytes live_peak_{};
-  std::array<Placed, tier_count> placed_;
+  std::array<MemoryPlanner, tier_count * ends> from_end_;
+  TierBytes live_peak_{}, extent_{};
+  std::array<Placed, tier_count * ends> placed_;
   int step_ = 0;
 };
 
 }  // namespace
 
+namespace {
+
 MemoryPlan plan_memory(std::span<const Task> tasks, std::span<const Access> accesses,
-                       std::vector<BufferInfo>& buffers) {
-  BufferPlanner planner(buffers);
+                       std::vector<BufferInfo>& buffers, Layout layout) {
+  BufferPlanner planner(buffers, layout);
   for (TaskId id = 0; id < tasks.size(); ++id) {
     const Task& task = tasks[id];
     const auto touched = accesses.subspan(task.first_access, task.access_count);
@@ -111,6 +142,32 @@ MemoryPlan plan_memory(std::span<const Task> tasks, std::span<const Access> acce
     }
   }
   return std::move(planner).plan();
+}
+
+}  // namespace
+
+MemoryPlan plan_memory(std::span<const Task> tasks, std::span<const Access> accesses,
+                       std::vector<BufferInfo>& buffers) {
+  MemoryPlan plan = plan_memory(tasks, accesses, buffers, Layout::from_beginning);
+  // Hardly anything is lost between buffers.
+  const auto is_tight = [&](std::size_t tier) {
+    return plan.use.extent[tier] - plan.use.live_peak[tier] <= plan.use.live_peak[tier] / 256;
+  };
+  if (is_tight(0) && is_tight(1) && is_tight(2)) return plan;
+  std::vector<BufferInfo> others = buffers;
+  const MemoryPlan other = plan_memory(tasks, accesses, others, Layout::from_both_ends);
+  plan.use.operations += other.use.operations;
+  std::array<bool, tier_count> is_better{};
+  for (std::size_t tier = 0; tier < tier_count; ++tier) {
+    is_better[tier] = other.use.extent[tier] < plan.use.extent[tier];
+    if (is_better[tier]) plan.use.extent[tier] = other.use.extent[tier];
+  }
+  for (BufferId id = 0; id < buffers.size(); ++id) {
+    if (!is_better[index_of(buffers[id].tier)]) continue;
+    buffers[id].offset = others[id].offset;
+    plan.blocks[id] = other.blocks[id];
+  }
+  return plan;
 }
 
 TierBytes live_peaks(std::size_t tasks, std::span<const BufferInfo> buffers) {

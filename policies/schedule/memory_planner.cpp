@@ -88,6 +88,7 @@ void MemoryPlanner::release(Block block) {
 
 MemoryPlanner::Block MemoryPlanner::give(Block block) {
   blocks_[block].state = State::given;
+  raise_top(block);
   live_ += blocks_[block].bytes;
   return block;
 }
@@ -116,6 +117,7 @@ MemoryPlanner::Block MemoryPlanner::add_block(std::uint64_t offset, std::uint64_
 // The block's bytes belong to the one before from now on.
 void MemoryPlanner::remove_block(Block block) {
   BlockInfo& info = blocks_[block];
+  if (top_ == block) top_ = info.before;
   blocks_[info.before].after = info.after;
   (info.after != no_block ? blocks_[info.after].before : last_) = info.before;
   by_offset_.erase(info.offset);

@@ -31,6 +31,11 @@ class MemoryPlanner {
 
   std::uint64_t offset(Block block) const { return blocks_[block].offset; }
   std::uint64_t extent() const { return extent_; }    // highest end ever given
+  // Highest end of what is given and not yet taken back.
+  std::uint64_t top() {
+    while (top_ != no_block && blocks_[top_].state != State::given) top_ = blocks_[top_].before;
+    return top_ == no_block ? 0 : blocks_[top_].offset + blocks_[top_].bytes;
+  }
   std::uint64_t live_bytes() const { return live_; }  // given and not yet taken back
   // Blocks looked at so far: what the time of all calls is proportional to, but for look-ups.
   std::uint64_t operations() const { return operations_; }
@@ -59,6 +64,9 @@ class MemoryPlanner {
   void add_free(Block block);
   void take_free(Block block);
   std::uint32_t bin_of(std::uint64_t bytes);
+  void raise_top(Block block) {
+    if (top_ == no_block || blocks_[block].offset >= blocks_[top_].offset) top_ = block;
+  }
   void resize(Block block, std::uint64_t bytes) {
     blocks_[block].bytes = bytes;
     blocks_[block].bin = no_bin;
@@ -81,6 +89,7 @@ class MemoryPlanner {
   std::uint64_t extent_ = 0;
   std::uint64_t live_ = 0;
   std::uint64_t operations_ = 0;
+  Block top_ = no_block;  // at or above the highest that is given
 };
 
 }  // namespace spillway

@@ -65,10 +65,8 @@ void Program::fail_too_long() const {
 Program::Program(const Problem& problem, Recording recording)
     : problem_(problem), recording_(recording) {
   problem_.validate();
-  const ModelSpec& model = problem_.model;
-  const Workload& workload = problem_.workload;
-  costs_.forward_flops = model.block_forward_flops(workload.micro_batch, workload.sequence);
-  costs_.head_flops = 3 * model.head_forward_flops(workload.micro_batch, workload.sequence);
+  costs_.forward_flops = forward_flops(problem_);
+  costs_.head_flops = head_flops(problem_);
   costs_.head_scratch = head_scratch_bytes(problem_);
 }
 
@@ -156,7 +154,7 @@ const Program::MaskCosts& Program::costs_of(std::uint8_t mask) {
              saved_bytes(problem_, mask),
              forward_scratch_bytes(problem_, mask),
              backward_scratch_bytes(problem_, mask),
-             {recompute_flops(problem_, mask, false), recompute_flops(problem_, mask, true)}};
+             {backward_flops(problem_, mask, false), backward_flops(problem_, mask, true)}};
   }
   return costs;
 }
@@ -248,7 +246,7 @@ TaskId Program::backward(int layer, int micro_batch, Slice parameters, Slice inp
   task.first_micro_batch = first_micro_batch;
   task.recomputes_output = recomputes_output;
   const MaskCosts& costs = costs_of(available);
-  task.flops = 2 * costs_.forward_flops + costs.recompute_flops[recomputes_output ? 1 : 0];
+  task.flops = costs.backward_flops[recomputes_output ? 1 : 0];
   const Slice scratch =
       buffer(Tier::gpu, costs.backward_scratch, BufferKind::scratch, layer, micro_batch);
   const Mode sum = first_micro_batch ? Mode::write : Mode::read_write;

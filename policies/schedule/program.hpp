@@ -179,17 +179,17 @@ class Program {
   struct MaskCosts {
     bool known = false;
     std::uint64_t saved = 0, forward_scratch = 0, backward_scratch = 0;
-    std::array<double, 2> recompute_flops{};  // without and with the output
+    std::array<double, 2> backward_flops{};  // recomputing the output, too: the second
   };
   // Of one micro-batch; the same for all tasks of a kind.
-  struct Costs {
+  struct TaskSizes {
     double forward_flops = 0, head_flops = 0;
     std::uint64_t head_scratch = 0;
     std::array<MaskCosts, saved_all + 1> by_mask;
   };
   const MaskCosts& costs_of(std::uint8_t mask);
   Slice norms_for(int unit, int update) const;
-  Costs costs_;
+  TaskSizes costs_;
 
   // The sums of squares of one step's gradient, by unit.
   struct Norms {

@@ -34,10 +34,12 @@ double rated_or_assumed(const Machine& machine) {
 }
 
 double assumed_step_seconds(const Problem& problem) {
-  const Machine::Gpu& gpu = problem.machine.gpu;
-  const double assumed = gpu.is_cpu ? commit_assumptions::cpu_flops : commit_assumptions::gpu_flops;
+  namespace assumed = commit_assumptions;
+  const double given = problem.machine.gpu.flops;
+  const double of_backend =
+      problem.backend() == Backend::cpu ? assumed::cpu_flops : assumed::gpu_flops;
   return 3 * problem.model.forward_flops(problem.workload.batch, problem.workload.sequence) /
-         (gpu.flops > 0 ? gpu.flops : assumed);
+         (given > 0 ? given : of_backend);
 }
 
 }  // namespace

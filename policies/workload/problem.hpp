@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,13 +11,9 @@
 #include "policies/model/model.hpp"
 #include "policies/workload/gradient_clip.hpp"
 #include "policies/workload/moments.hpp"
+#include "policies/workload/precision.hpp"
 
 namespace spillway {
-
-enum class Precision : std::uint8_t {
-  bf16,  // 16-bit parameters and activations, fp32 master and accumulation
-  fp32   // everything fp32: what the CPU backend computes in
-};
 
 enum class GradientWidth : std::uint8_t {
   automatic,  // 16 bit where one micro-batch makes the gradient (nothing is summed), else 32 bit
@@ -56,9 +53,15 @@ struct Problem {
   // What was set by hand in place of what the model's and the machine's files say, KEY=VALUE: shown
   // beside every result.
   std::vector<std::string> overrides = {};
+  // The backend that trains, where that need not be the one of the machine: a machine file may
+  // describe another computer.
+  std::optional<Backend> trains_on = {};
   // The program whose habits are laid over the schedule, in simulation only: a name or file of
   // policies/framework/, with overrides. Ours has none.
   std::string framework = "spillway";
+
+  // The backend that schedules are planned for.
+  Backend backend() const { return trains_on.value_or(machine.backend()); }
 
   // Bytes per element.
   std::uint64_t parameter_bytes() const { return workload.precision == Precision::bf16 ? 2 : 4; }

@@ -84,7 +84,7 @@ class ZeroInfinity : public Policy {
   }
 
   bool derives() const override { return true; }
-  Plan plan(const Problem& problem) const override {
+  Plan plan(const Problem& problem, const Costs&) const override {
     Plan plan = plan_;
     if (static_cast<std::uint64_t>(unit_elements(problem.model, 0)) < stays_below_)
       plan.parameters.rest = {.gpu = 1};

@@ -51,7 +51,7 @@ class ZeroOffload : public Policy {
   }
 
   bool derives() const override { return true; }
-  Plan plan(const Problem& problem) const override {
+  Plan plan(const Problem& problem, const Costs&) const override {
     const double bytes = static_cast<double>(problem.model.parameters()) *
                          static_cast<double>(problem.parameter_bytes());
     const double most = parameters_share * static_cast<double>(problem.machine.gpu.memory);

@@ -42,10 +42,12 @@ Plan zero_plan(const OptionReader& read, int most_in_host) {
   if (!read.is_auto("max_reuse_distance"))
     ahead.reuse_distance = read.elements("max_reuse_distance");
   ahead.most_in_host = most_in_host;
-  plan.parameters.by_tensor = ahead;
+  plan.parameters.by_tensor = true;
+  plan.parameters.tensors = ahead;
   plan.parameters.host_ahead = plan.parameters.gpu_ahead = 0;
   plan.gradients.on_gpu = false;
   plan.gradients.gpu_ahead = 0;
+  plan.gradients.head_waits = Tier::gpu;
   plan.gradients.bucket = read.elements("reduce_bucket_size", 1);
   if (read.choice("checkpoints", {"gpu", "host"}) == 0) plan.checkpoints.rest = {.gpu = 1};
   plan.activation_gradients.on_gpu = 1;

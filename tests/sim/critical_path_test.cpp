@@ -4,7 +4,7 @@
 #include <catch2/catch.hpp>
 
 #include "sim/explanation.hpp"
-#include "tests/sim/problems.hpp"
+#include "tests/policies/cost/problems.hpp"
 
 using namespace spillway;
 using namespace spillway::test;

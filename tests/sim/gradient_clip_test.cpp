@@ -2,9 +2,9 @@
 #include <catch2/catch.hpp>
 
 #include "policies/model/gpt_layout.hpp"
-#include "sim/cost_model.hpp"
+#include "sim/costed_schedule.hpp"
 #include "sim/simulate.hpp"
-#include "tests/sim/problems.hpp"
+#include "tests/policies/cost/problems.hpp"
 
 using namespace spillway;
 using namespace spillway::test;

@@ -6,7 +6,7 @@
 
 #include "policies/greedysnake/greedysnake_lp.hpp"
 #include "sim/simulate.hpp"
-#include "tests/sim/problems.hpp"
+#include "tests/policies/cost/problems.hpp"
 
 using namespace spillway;
 using namespace spillway::test;
@@ -55,7 +55,8 @@ Problem problem_of_row(const Row& row) {
 }
 
 GreedySnakePlan plan_of_row(const Row& row) {
-  GreedySnakeInputs in = greedysnake_inputs(problem_of_row(row));
+  const Problem problem = problem_of_row(row);
+  GreedySnakeInputs in = greedysnake_inputs(problem, Costs(problem));
   in.host_memory = 4e11;
   in.gpu_memory = row.gpu_memory;
   return best_alpha(in, row.micro_batches).value();

@@ -2,8 +2,8 @@
 
 #include <catch2/catch.hpp>
 
-#include "sim/cost_model.hpp"
-#include "tests/sim/problems.hpp"
+#include "sim/costed_schedule.hpp"
+#include "tests/policies/cost/problems.hpp"
 #include "tests/sim/random_problems.hpp"
 
 using namespace spillway;

@@ -5,7 +5,7 @@
 #include <map>
 
 #include "sim/explanation.hpp"
-#include "tests/sim/problems.hpp"
+#include "tests/policies/cost/problems.hpp"
 #include "tests/sim/random_problems.hpp"
 
 using namespace spillway;

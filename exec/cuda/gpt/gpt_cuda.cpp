@@ -33,27 +33,23 @@ const Problem& supported(const Problem& problem) {
                      "choose multiples of 8 (of 64, to be fast)");
   }
   require_attention_head(model.hidden, model.heads);
+  SPILLWAY_ASSERT(problem.backend() == Backend::cuda, "planned for another backend");
   return problem;
 }
 
 // Elements of the widest and of the second gradient that backward holds of a token.
 std::int64_t wide_columns(const ModelSpec& model) { return std::max(model.ffn, 3 * model.hidden); }
 
-// The dots of attention lie behind these two, in what is planned for gradients.
-void require_backward_fits(const Problem& problem) {
+// The dots of attention lie behind these two, in what is planned for gradients: three of width C,
+// where there are at most C heads.
+void check_backward_fits(const Problem& problem) {
   const auto tokens =
       static_cast<std::uint64_t>(problem.workload.sequences_at_once * problem.workload.sequence);
   const auto columns =
       static_cast<std::uint64_t>(wide_columns(problem.model) + problem.model.hidden);
   const auto heads = static_cast<std::uint64_t>(problem.model.heads);
-  if (tokens * (columns * problem.activation_bytes() + heads * sizeof(float)) <=
-      backward_scratch_bytes(problem, saved_all))
-    return;
-  throw InputError(
-      fmt::format("{} heads are too many for sequences of {} tokens in fp32 on the GPU",
-                  problem.model.heads, problem.workload.sequence),
-      fmt::format("use sequences of at least {} tokens, at most {} heads, or bf16",
-                  (problem.model.heads + 1) / 2, 2 * attention_chunk_rows));
+  SPILLWAY_ASSERT(tokens * (columns * problem.activation_bytes() + heads * sizeof(float)) <=
+                  backward_scratch_bytes(problem, saved_all));
 }
 
 std::size_t kernel_workspace_bytes(const Problem& problem) {
@@ -108,7 +104,7 @@ GptCuda<Element>::GptCuda(const Problem& problem, const GptWorkspace& workspace,
       heads_(problem.model.heads),
       head_(head_shape(problem)) {
   SPILLWAY_ASSERT(problem.parameter_bytes() == sizeof(Element));
-  require_backward_fits(problem);
+  check_backward_fits(problem);
   block_ = block_offsets(problem.model);
   embedding_ = embedding_offsets(problem.model);
   for (const SavedLayout& saved : saved_layout(problem, saved_all, 1))

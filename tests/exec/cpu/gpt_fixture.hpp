@@ -99,10 +99,11 @@ struct StepOptions {
   const std::vector<float>* head_parameters = nullptr;  // null: the embedding unit, as it should be
 };
 
-inline ModelStepResult run_step(const Problem& problem, const Units& parameters,
+inline ModelStepResult run_step(Problem problem, const Units& parameters,
                                 const std::vector<std::int32_t>& tokens,
                                 const std::vector<std::int32_t>& targets,
                                 const StepOptions& options = {}) {
+  problem.trains_on = Backend::cpu;
   const GptCpu gpt(problem, options.variant);
   const auto layers = static_cast<std::size_t>(problem.model.layers);
   const std::int64_t b = problem.workload.micro_batch, t = problem.workload.sequence;

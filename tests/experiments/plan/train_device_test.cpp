@@ -56,9 +56,9 @@ TEST_CASE("auto loads no CUDA libraries where nothing speaks for a GPU") {
   DeviceRequest request;
   CHECK_FALSE(choose_device(request, fail, no_driver).gpu);
   CHECK_THAT(choose_device(request, fail, no_driver).why, Catch::Contains("libcuda.so.1"));
-  request.machine_is_cpu = true;  // what was calibrated is the CPU
+  request.machine = Backend::cpu;  // what was calibrated is the CPU
   CHECK_FALSE(choose_device(request, fail, driver).gpu);
-  request.machine_is_cpu = false;
+  request.machine = Backend::cuda;
   CHECK_THROWS_AS(choose_device(request, fail, driver), std::runtime_error);
   request.throttled = true;
   CHECK_FALSE(choose_device(request, fail, driver).gpu);
@@ -70,7 +70,7 @@ TEST_CASE("auto loads no CUDA libraries where nothing speaks for a GPU") {
 TEST_CASE("a GPU that is asked for is taken, or is refused with the reason") {
   DeviceRequest request;
   request.device = "cuda";
-  request.machine_is_cpu = true;
+  request.machine = Backend::cpu;
   const CudaDevices devices = found({old_gpu, first_gpu, second_gpu});
   CHECK(choose(request, devices).gpu->id == 1);
   request.gpu = 2;
@@ -125,7 +125,7 @@ TEST_CASE("the sequences computed at once follow from the shape, not from memory
       const TrainPlan plan = plan_training(problem, false, policy, true, {}, gpu);
       CHECK(plan.problem.workload.sequences_at_once == 12);
       CHECK(plan.problem.machine.gpu.memory == memory);
-      CHECK_FALSE(plan.problem.machine.gpu.is_cpu);
+      CHECK(plan.problem.backend() == Backend::cuda);
     }
     gpu.choose_sequences_at_once = false;
     CHECK(plan_training(problem, false, "resident", true, {}, gpu)

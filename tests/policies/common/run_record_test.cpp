@@ -42,7 +42,7 @@ void check_same(const Schedule& built, const Schedule& rebuilt) {
   CHECK(a.workload.precision == b.workload.precision);
   CHECK(a.workload.gradient == b.workload.gradient);
   CHECK(a.workload.moments == b.workload.moments);
-  CHECK(a.machine.gpu.is_cpu == b.machine.gpu.is_cpu);
+  CHECK(a.backend() == b.backend());
 }
 
 }  // namespace
@@ -69,7 +69,7 @@ TEST_CASE("A trace of any policy gives its schedule back") {
 TEST_CASE("A trace of a run on a machine of unknown rates gives its schedule back") {
   // What `train` knows without a machine file: limits only. They decide what auto means.
   Problem problem = tiny_problem(4, 8);
-  problem.machine.gpu.is_cpu = true;
+  problem.trains_on = Backend::cpu;
   problem.machine.host.memory =
       build_schedule(problem, "greedysnake:optimizer_ssd=0.5,checkpoints_ssd=0,parameters_ssd=0", 2)
           .use(Tier::host)
@@ -134,7 +134,7 @@ TEST_CASE("Damaged fields of the workload and the limits are refused") {
         Damage{"workload", "\"sequence\":16", "\"sequence\":\"16\""},
         Damage{"workload", "\"bf16\"", "\"fp8\""}, Damage{"workload", "\"auto\"", "\"8\""},
         Damage{"workload", "\"batch\"", "\"bitch\""}, Damage{"limits", "\"gpu\"", "\"gnu\""},
-        Damage{"limits", "false", "1"}}) {
+        Damage{"limits", "\"cuda\"", "\"tpu\""}, Damage{"limits", "\"cuda\"", "1"}}) {
     INFO(damage.key << ": " << damage.from << " becomes " << damage.to);
     Problem problem = tiny_problem(3, 2);
     Trace trace = make_trace(build_schedule(problem, "greedysnake", 2), "executor");

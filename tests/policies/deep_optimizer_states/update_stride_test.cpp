@@ -16,30 +16,30 @@ TEST_CASE("The stride of Deep Optimizer States: k = 1 + U_c (24 / B + 1 / U_g)")
   machine.gpu.adam_params_per_second = 100e9;
   machine.pcie.h2d = machine.pcie.d2h = 50e9;
   // 1 + 1.9 (0.48 + 0.01) = 1.931: the authors' best is 2.
-  CHECK(ideal_stride(update_rates(problem, false)) == Approx(1.931));
-  CHECK(best_stride(update_rates(problem, false)) == 2);
+  CHECK(ideal_stride(update_rates(problem, Costs(problem), false)) == Approx(1.931));
+  CHECK(best_stride(update_rates(problem, Costs(problem), false)) == 2);
   // With two staging buffers both ways run at once: 1 + 1.9 (0.24 + 0.01).
-  CHECK(ideal_stride(update_rates(problem, true)) == Approx(1.475));
+  CHECK(ideal_stride(update_rates(problem, Costs(problem), true)) == Approx(1.475));
   // With 8 bytes of state in place of 12, and AdamW's own 20 in place of 28 (24 + 2 + 2):
   // 1 + 1.9 x 28/20 (0.32 + 0.01 x 20/28) = 1.8702.
   problem.workload.moments = MomentWidth::bf16;
-  CHECK(ideal_stride(update_rates(problem, false)) == Approx(1.8702).epsilon(1e-6));
+  CHECK(ideal_stride(update_rates(problem, Costs(problem), false)) == Approx(1.8702).epsilon(1e-6));
   problem.workload.moments = MomentWidth::fp32;
   // A link that both ways share takes 24 bytes' time all the same.
   machine.pcie.total = 50e9;
-  CHECK(ideal_stride(update_rates(problem, true)) == Approx(1.931));
+  CHECK(ideal_stride(update_rates(problem, Costs(problem), true)) == Approx(1.931));
   machine.pcie.total = 0;
   // PCIe 3 and a fast CPU: 1 + 4.5 (2 + 0.01) = 10.045.
   machine.pcie.h2d = machine.pcie.d2h = 12e9;
   machine.host.adam_params_per_second = 4.5e9;
-  CHECK(ideal_stride(update_rates(problem, false)) == Approx(10.045));
-  CHECK(best_stride(update_rates(problem, false)) == 10);
+  CHECK(ideal_stride(update_rates(problem, Costs(problem), false)) == Approx(10.045));
+  CHECK(best_stride(update_rates(problem, Costs(problem), false)) == 10);
   // GPU's rate from its memory's: 28 bytes a parameter.
   machine.gpu.adam_params_per_second = 0;
   machine.gpu.memory_bandwidth = 2800e9;
-  CHECK(update_rates(problem, false).gpu == Approx(100e9));
+  CHECK(update_rates(problem, Costs(problem), false).gpu == Approx(100e9));
   machine.host.adam_params_per_second = 0;
-  CHECK(best_stride(update_rates(problem, false)) == 2);
+  CHECK(best_stride(update_rates(problem, Costs(problem), false)) == 2);
 }
 
 TEST_CASE("The best stride takes the least time of all whole strides from 2") {

@@ -36,10 +36,11 @@ double sum(const std::vector<SwapOperator>& operators, double SwapOperator::*wha
 // 13B on twelve SSDs in the paper's round numbers: P = 13e9, 20 GB/s each way, 21 GB/s of PCIe.
 SwapModel round_numbers() {
   SwapModel model;
-  model.forward_flops = 950e12;
+  model.gpu_forward = 950.0 / 160;  // 950e12 FLOPs at 160e12 a second
+  model.gpu_backward = 2 * model.gpu_forward;
   model.gpu_flops = 160e12;
   model.link = 21e9;
-  model.ssd_read = model.ssd_write = 20e9;
+  model.drives = {20e9, 20e9};
   model.parameter_bytes = model.gradient_bytes = 2 * 13e9;
   model.state_bytes = 12 * 13e9;
   model.host_available_bytes = 600e9;
@@ -49,13 +50,12 @@ SwapModel round_numbers() {
 // A step and operators whose every quantity is random, some of them 0.
 struct Random {
   explicit Random(unsigned seed) : random(seed) {
-    model.forward_flops = between(1, 1000);
+    model.gpu_forward = between(0.1, 100);
+    model.gpu_backward = between(0.1, 200);
     model.gpu_flops = between(1, 20);
     model.link = between(1, 30);
-    model.ssd_read = between(1, 30);
-    model.ssd_write = between(1, 30);
-    model.ssd_total = between(1, 30);
-    model.law = static_cast<SsdLaw>(random() % 3);
+    model.drives = {between(1, 30), between(1, 30), between(1, 30),
+                    static_cast<SsdLaw>(random() % 3)};
     model.parameter_bytes = between(0, 100);
     model.state_bytes = between(0, 100);
     model.gradient_bytes = between(0, 100);
@@ -178,13 +178,13 @@ TEST_CASE("Eq. 2: forward is as long as the longest of GPU, swapping, parameters
   SwapModel model = round_numbers();
   CHECK(forward_seconds(model, 0) == Approx(950.0 / 160));
   CHECK(forward_seconds(model, 210e9) == Approx(210.0 / 21));
-  model.forward_flops = 0;
+  model.gpu_forward = model.gpu_backward = 0;
   CHECK(forward_seconds(model, 0) == Approx(26.0 / 20));  // 2P / BW_S2M > 2P / BW_G
-  model.ssd_read = 52e9;
+  model.drives.read = 52e9;
   CHECK(forward_seconds(model, 0) == Approx(26.0 / 21));
   model.host_available_bytes = 100e9;  // 200e9 swapped, 100e9 of it spilled
   CHECK(forward_seconds(model, 200e9) == Approx(200.0 / 21));
-  model.ssd_write = 5e9;
+  model.drives.write = 5e9;
   CHECK(forward_seconds(model, 200e9) == Approx(26.0 / 52 + 100.0 / 5));
 }
 
@@ -201,32 +201,20 @@ TEST_CASE(
 
 TEST_CASE("Eq. 5: with P = 13e9 and SSDs of 20 GB/s each way, their term is 18.2 s") {
   SwapModel model = round_numbers();
-  model.forward_flops = 0;
+  model.gpu_forward = model.gpu_backward = 0;
   CHECK(backward_seconds(model, 0, 0, all) == Approx(18.2));  // 14P/20e9 + 14P/20e9
   CHECK(backward_seconds(model, 0, 0, nothing_of_it) == Approx(26.0 / 20));
-  model.ssd_write = 10e9;
+  model.drives.write = 10e9;
   CHECK(backward_seconds(model, 0, 0, all) == Approx(9.1 + 18.2));
   model.host_available_bytes = 50e9;  // 90e9 swapped, 40e9 spilled: read back
   CHECK(backward_seconds(model, 90e9, 0, all) == Approx((182.0 + 40) / 20 + 18.2));
   model = round_numbers();
   CHECK(backward_seconds(model, 0, 3200e12, all) == Approx((2 * 950.0 + 3200) / 160));
-  model.ssd_read = model.ssd_write = 1e15;
+  model.drives.read = model.drives.write = 1e15;
   CHECK(backward_seconds(model, 0, 0, all) == Approx(2 * 950.0 / 160));
   CHECK(backward_seconds(model, 400e9, 0, all) == Approx((26.0 + 400) / 21));
   model.gradient_bytes = 600e9;
   CHECK(backward_seconds(model, 400e9, 0, all) == Approx(600.0 / 21));
-}
-
-TEST_CASE("The SSD's law: times add, are independent, or share a cap") {
-  SwapModel model;
-  model.ssd_read = 20;
-  model.ssd_write = 10;
-  model.ssd_total = 16;
-  CHECK(ssd_seconds(model, 100, 40) == Approx(5 + 4));
-  model.law = SsdLaw::duplex;
-  CHECK(ssd_seconds(model, 100, 40) == Approx(5));
-  model.law = SsdLaw::capped;
-  CHECK(ssd_seconds(model, 100, 40) == Approx(140.0 / 16));
 }
 
 TEST_CASE("Eq. 1: T_f + T_b, where the optimizer counts in the last backward, or beside it") {
@@ -237,7 +225,8 @@ TEST_CASE("Eq. 1: T_f + T_b, where the optimizer counts in the last backward, or
   CHECK(step_seconds(model, 0, 0) == Approx(forward + gpu + 26 * 13.0 / 20));
   model.overlap = OptimizerOverlap::writes;  // 12P read beside it
   CHECK(step_seconds(model, 0, 0) == Approx(forward + gpu + 12 * 13.0 / 20));
-  model.gpu_flops = 1e18;  // 2P read and 14P written take longer than the GPU, which is instant
+  model.gpu_forward = model.gpu_backward =
+      1e-4;  // 2P read and 14P written take longer than the GPU, which is instant
   CHECK(step_seconds(model, 0, 0) == Approx(2 * 13.0 / 20 + 16 * 13.0 / 20 + 12 * 13.0 / 20));
   model = round_numbers();
   model.micro_batches = 3;
@@ -305,9 +294,10 @@ TEST_CASE(
 TEST_CASE(
     "The three cases: Ratel's 13B at batch 24 and 48 on six SSDs, and where the GPU is slow") {
   const auto which = [](const Problem& problem) {
-    const SwapModel model = swap_model(problem, 600e9);
+    const SwapModel model = swap_model(problem, Costs(problem), 600e9);
     return swap_case(
-        swap_curve(model, by_benefit(paper_swap_operators(problem)), model.forward_flops));
+        swap_curve(model, by_benefit(paper_swap_operators(problem)),
+                   static_cast<double>(problem.model.layers) * forward_flops(problem)));
   };
   CHECK(which(paper_problem("gpt-13b", 24, {"ssd.count=6"})) == SwapCase::inter_block);
   CHECK(which(paper_problem("gpt-13b", 48, {"ssd.count=6"})) == SwapCase::between);

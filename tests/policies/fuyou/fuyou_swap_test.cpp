@@ -219,7 +219,7 @@ TEST_CASE(
   CHECK(swapped(paper_problem(64, {"gpu.flops=1000TFLOPS"})) == 0);
   // One whole tensor of one block, or nothing: as the masks show; and it is Algorithm 1's choice.
   const Problem problem = paper_problem(64);
-  const SwapModel model = swap_model(problem, 1e15);
+  const SwapModel model = swap_model(problem, Costs(problem), 1e15);
   const auto chosen =
       choose_swaps(model, by_benefit(swap_operators(problem)), model.inter_block_bytes,
                    40 * recompute_flops(problem, saved_none, false));

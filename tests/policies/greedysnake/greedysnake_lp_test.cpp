@@ -194,7 +194,7 @@ TEST_CASE("The inputs of GreedySnake's model follow from model, machine and work
   problem.model = load_model("gpt-65b");
   problem.machine = load_machine("a100-80gb", {"gpu.flops=200TFLOPS", "gpu.launch=0s"});
   problem.workload = {16, 2, 2048, Precision::bf16, GradientWidth::automatic};
-  const GreedySnakeInputs in = greedysnake_inputs(problem);
+  const GreedySnakeInputs in = greedysnake_inputs(problem, Costs(problem));
   CHECK(in.units == 80);
   CHECK(in.unit_parameters == Approx(12.0 * 8192 * 8192 + 13 * 8192).epsilon(1e-5));
   CHECK(in.activation_elements == 2 * 2048 * 8192);
@@ -207,7 +207,7 @@ TEST_CASE("The inputs of GreedySnake's model follow from model, machine and work
   // moves 16 + 4 + 2 bytes in place of 24 + 4 + 2, is faster by as much.
   Problem narrow = problem;
   narrow.workload.moments = MomentWidth::bf16;
-  const GreedySnakeInputs less = greedysnake_inputs(narrow);
+  const GreedySnakeInputs less = greedysnake_inputs(narrow, Costs(narrow));
   CHECK(in.moment_bytes == 4);
   CHECK(less.moment_bytes == 2);
   CHECK(less.host_memory - in.host_memory ==
@@ -220,7 +220,7 @@ TEST_CASE("The inputs of GreedySnake's model follow from model, machine and work
   Task task;
   task.kind = TaskKind::forward;
   problem.machine.kernels.push_back({"forward", kernel_shape(problem, task), 1, 50'000'000, 0, {}});
-  CHECK(greedysnake_inputs(problem).forward_seconds == 0.05);
+  CHECK(greedysnake_inputs(problem, Costs(problem)).forward_seconds == 0.05);
   problem.machine.ssd.write = 0;
-  CHECK_THROWS_WITH(greedysnake_inputs(problem), Catch::Contains("ssd.write"));
+  CHECK_THROWS_WITH(greedysnake_inputs(problem, Costs(problem)), Catch::Contains("ssd.write"));
 }

@@ -35,18 +35,37 @@ TEST_CASE("scratch holds what is not saved, of the sequences worked on at once")
 }
 
 TEST_CASE("backward's scratch holds the gradients of the sequences worked on at once as well") {
-  // T = 16, C = 32, F = 128, so a sequence's gradients are, in bf16, T (F + 6 C) elements of 2
-  // bytes, and in fp32 T (F + C) + 2 T T elements of 4 bytes.
-  for (const std::int64_t s : {1, 2, 8}) {
-    const auto sequences = static_cast<std::uint64_t>(s);
-    const Problem bf16 = at_once(s, Precision::bf16), fp32 = at_once(s, Precision::fp32);
-    CHECK(backward_scratch_bytes(bf16, saved_all) == page(sequences * 2 * 16 * (128 + 6 * 32)));
-    CHECK(backward_scratch_bytes(fp32, saved_all) ==
-          page(sequences * 4 * (16 * (128 + 32) + 2 * 16 * 16)));
-    CHECK(backward_scratch_bytes(bf16, saved_qkv) ==
-          backward_scratch_bytes(bf16, saved_all) +
-              saved_bytes(bf16, static_cast<std::uint8_t>(~saved_qkv), s));
+  // T = 16, C = 32, F = 128, so a sequence's gradients are T (F + 6 C) elements on the CUDA
+  // backend, and T (F + C) + 2 T T on the CPU backend, whatever the precision.
+  for (const Precision precision : {Precision::bf16, Precision::fp32}) {
+    for (const std::int64_t s : {1, 2, 8}) {
+      const std::uint64_t elements =
+          static_cast<std::uint64_t>(s) * (precision == Precision::bf16 ? 2 : 4);
+      Problem problem = at_once(s, precision);
+      problem.trains_on = Backend::cuda;
+      CHECK(backward_scratch_bytes(problem, saved_all) == page(elements * 16 * (128 + 6 * 32)));
+      CHECK(backward_scratch_bytes(problem, saved_qkv) ==
+            backward_scratch_bytes(problem, saved_all) +
+                saved_bytes(problem, static_cast<std::uint8_t>(~saved_qkv), s));
+      problem.trains_on = Backend::cpu;
+      CHECK(backward_scratch_bytes(problem, saved_all) ==
+            page(elements * (16 * (128 + 32) + 2 * 16 * 16)));
+    }
   }
+}
+
+TEST_CASE("the backend is the machine's, unless another one trains") {
+  Problem problem;
+  CHECK(problem.backend() == Backend::cuda);
+  problem.machine.gpu.is_cpu = true;
+  CHECK(problem.backend() == Backend::cpu);
+  problem.trains_on = Backend::cuda;
+  CHECK(problem.backend() == Backend::cuda);
+  CHECK(problem.machine.backend() == Backend::cpu);
+  CHECK(usual_precision(Backend::cpu) == Precision::fp32);
+  for (const Backend backend : {Backend::cpu, Backend::cuda})
+    CHECK(computes_in(backend, usual_precision(backend)));
+  CHECK_FALSE(computes_in(Backend::cpu, Precision::bf16));
 }
 
 TEST_CASE("the head's scratch grows with the sequences worked on at once, up to 8 of them") {

@@ -1,0 +1,158 @@
+// What a task, a copy, a request takes on a machine: the one place that knows. Policies and the
+// tuner ask how long one takes alone; the simulator lets those that run at once share the
+// resources.
+//
+// Resources: gpu (seconds), cores, dram (bytes/s), pcie.h2d, pcie.d2h, and pcie.total where the
+// machine limits both ways together; for the SSDs by the machine's law (bytes/s):
+//
+//   capped    ssd.read <= R, ssd.write <= W, ssd.total <= RW, which defaults to max(R, W)
+//             (SimGrid's disk model)
+//   duplex    ssd.read <= R, ssd.write <= W
+//   simplex   ssd.time <= 1 s/s: a byte read takes 1/R of it, a byte written 1/W
+//             (times of reads and writes add up, as in GreedySnake's linear program)
+//
+// R, W and RW are those of the machine at its queue depth (docs/machine-files.md).
+//
+// A machine built without host.bandwidth or host.cores (0; files must give them) is not limited by
+// them.
+//
+// Tasks; alone, each takes latency + amount / rate:
+//
+//   compute      gpu.launch + FLOPs / gpu.flops; where the machine file has measured kernels,
+//                gpu.launch + the kernel's time (kernel_times.hpp).
+//                The embedding is bound by memory: bytes / gpu.memory_bandwidth (0 if not given)
+//   h2d, d2h     pcie.latency + bytes / pcie rate; 1 byte of DRAM per byte
+//                with pageable host memory pcie.pageable_h2d, _d2h and 3 bytes of DRAM per byte
+//   read, write  ssd latency + bytes / ssd rate; 1 byte of DRAM per byte, so that a byte bounced
+//                between SSD and GPU costs two
+//   optimizer    on cpu.optimizer: params / host.adam_rate; adam_bytes_per_param of DRAM each;
+//                a task with pass_bytes takes that much more of both, in proportion.
+//                28 are: fp32 master, m and v read and written (24), 16-bit gradient read and
+//                parameter written (2 + 2). Keeps host.adam_cores busy (0: all). Starts host.wake
+//                late: a thread of the host learns that its data is there.
+//                On gpu.compute: gpu.launch + params / gpu.adam_rate, or memory_bandwidth / 28.
+//                Where the machine file has measured optimizers of a GPU machine, both rates are of
+//                an AdamW that moves adam_bytes_per_param, and both times (and the DRAM) go with
+//                the bytes that the problem's moves: 24 (16 with moments in bf16) + its gradient's
+//                + its parameter's. Elsewhere they go with these bytes over those with fp32 moments
+//   norm         of a gradient, on either lane: the optimizer's latency there + bytes / rate; on
+//                the host 1 byte of DRAM per byte. The rate is the measured one, else that at which
+//                AdamW passes over its bytes, on a GPU 28 per parameter
+//   barrier      host.sync
+//
+// Fairness: equal bytes per second of what is shared; so the CPU optimizer weighs
+// 1 / adam_bytes_per_param.
+//
+// With gpu.is_cpu the CPU backend stands in for the GPU, and everything runs on the host's cores:
+//
+//   compute      gpu.launch + the measured kernel, extrapolated where there is none; gpu.cores
+//                (0: one; less than one where compute is throttled, for the core sleeps meanwhile)
+//   h2d, d2h     a memcpy: 2 bytes of DRAM per byte (read and written); 1 core while it copies at
+//                full speed. A link slower than one core copies (bandwidth / 2 / cores) is
+//                throttled: the core sleeps the rest of the time and is not charged for it
+//   read, write  ssd.cores while running
+//   optimizer    gpu.launch + params / rate; adam_cores (0: one), on either lane
+//
+// Fairness there is by cores, for the operating system gives every thread the same share of them.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "policies/cost/demand.hpp"
+#include "policies/cost/kernel_times.hpp"
+#include "policies/cost/link_rates.hpp"
+
+namespace spillway {
+
+// What sets the rate of a task; in units per second of
+enum class Work : std::uint8_t {
+  compute,        // seconds of compute
+  gpu_optimizer,  // parameters, at the machine's rate
+  cpu_optimizer,
+  gpu_norm,  // bytes, as all below
+  cpu_norm,
+  h2d,
+  d2h,
+  pageable_h2d,
+  pageable_d2h,
+  read,
+  write,
+  nothing  // a barrier: it has a latency, and no rate
+};
+inline constexpr std::size_t work_count = 11;  // nothing is none
+
+struct TaskCost {
+  Work work = Work::nothing;
+  double amount = 0;  // units of that work
+  std::int64_t latency_ns = 0;
+  bool extrapolated = false;  // a compute time that was not measured at its shape
+};
+
+// The costs of a problem on its machine. Remembers compute times: not for several threads at once.
+class Costs {
+ public:
+  // Keeps a reference to the problem.
+  explicit Costs(const Problem& problem);
+  Costs(const Costs&) = delete;
+  Costs& operator=(const Costs&) = delete;
+
+  // Throws InputError where nothing tells the time of a compute task.
+  TaskCost of(const Task& task) const;
+
+  const std::vector<Resource>& resources() const { return resources_; }
+  // How that work draws on the resources. Throws InputError where the machine file does not give
+  // the rate.
+  Demand demand(Work work) const;
+
+  // Whether the machine file says how fast that work is.
+  bool knows(Work work) const { return missing_key(work) == nullptr; }
+  // Of that work alone. Throws InputError where it is not known.
+  double rate(Work work) const { return full_rate(resources_, demand(work)); }
+  // Of a task alone, with its latency. Throws InputError where it is not known.
+  double seconds(const Task& task) const;
+
+  // The tasks of one micro-batch: a block's forward that saves nothing; its backward, which
+  // recomputes what is not `available`, and the block's output only where it is told to; the head,
+  // forward and backward.
+  double forward_seconds() const;
+  double backward_seconds(std::uint8_t available, bool recomputes_output) const;
+  double head_seconds() const;
+
+  // What follows has rates of 0 where the machine file does not give them.
+  // Parameters per second that the problem's AdamW updates alone, on gpu.compute or cpu.optimizer.
+  double updates_per_second(Lane lane) const;
+  LinkRates links() const;
+  DriveRates drives() const;
+
+ private:
+  std::uint32_t resource(const char* name, double capacity);
+  const char* missing_key(Work work) const;
+  [[noreturn]] void fail_without(const char* key) const;
+  Demand copy_demand(double rate, std::uint32_t link) const;
+  Demand pageable_demand(double rate, Demand pinned) const;
+  Demand ssd_demand(bool is_read) const;
+  Demand optimizer_demand(double rate, bool on_gpu_lane) const;
+  Demand norm_demand(bool on_gpu_lane) const;
+  double optimizer_cores() const;
+  double gpu_optimizer_rate() const;
+  double norm_rate(bool on_gpu_lane) const;
+  bool times_kernels() const;
+  KernelEstimate compute_time(const Task& task) const;
+  double optimizer_factor(const Task& task, Work work) const;
+  std::int64_t latency_ns(Work work) const;
+  Demand with_cores(Demand demand, double cores_at_full_rate) const;
+  double known_rate(Work work) const { return knows(work) ? rate(work) : 0; }
+
+  const Problem& problem_;
+  const Machine& machine_;
+  const Machine::Ssd::Row ssd_rates_;  // bytes/s at the machine's queue depth
+  const double width_factor_;
+  KernelTimes kernels_;
+  std::vector<Resource> resources_;
+  std::uint32_t gpu_, cores_, dram_, h2d_, d2h_, pcie_total_, ssd_read_, ssd_write_, ssd_total_,
+      ssd_time_;
+};
+
+}  // namespace spillway

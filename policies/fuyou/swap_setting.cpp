@@ -1,0 +1,117 @@
+#include "policies/fuyou/swap_setting.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+
+#include "base/errors.hpp"
+#include "base/units.hpp"
+#include "policies/fuyou/optimizer_groups.hpp"
+
+namespace spillway {
+
+namespace {
+
+std::optional<double> number(const std::string& text) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+// Bytes of host memory that hold optimizer state on its way.
+double state_slot_bytes(const Problem& problem, const Plan& plan) {
+  const auto slots = static_cast<std::size_t>(plan.optimizer_state.slots);
+  const bool grouped = plan.optimizer.group == UpdateGroup::at_most;
+  const auto groups = optimizer_groups(problem.model, grouped ? plan.optimizer.elements : 0);
+  std::vector<std::uint64_t> most(slots, 0);
+  for (std::size_t g = 0; g < groups.size(); ++g)
+    most[g % slots] = std::max(most[g % slots], elements_of(groups[g]));
+  double bytes = 0;
+  for (const std::uint64_t elements : most)
+    bytes += static_cast<double>(elements * problem.state_bytes());
+  return bytes;
+}
+
+// Host memory first for parameters on their way, optimizer state and gradients (MEM_avail).
+double host_memory_left(const Problem& problem, const Plan& plan, OptimizerOverlap overlap) {
+  const auto layer = static_cast<double>(unit_elements(problem.model, 0));
+  const auto width = static_cast<double>(problem.parameter_bytes());
+  const auto gradient = static_cast<double>(problem.gradient_bytes());
+  const bool keeps_gradients =
+      problem.workload.micro_batches() > 1 || overlap == OptimizerOverlap::nothing;
+  const int staged = plan.parameters.host_ahead + plan.parameters.gpu_ahead + 1;
+  const double used =
+      state_slot_bytes(problem, plan) + (staged + plan.optimizer_state.slots) * layer * width +
+      (keeps_gradients ? static_cast<double>(problem.model.layers) : 3.0) * layer * gradient;
+  return static_cast<double>(problem.machine.host.memory) - used;
+}
+
+// The operators, in their order, that can be kept of each layer within the GPU memory that the rest
+// of the step leaves: as many layers' worth as the plan has slots for them.
+std::vector<SwapOperator> that_fit_gpu(const Problem& problem, const Plan& plan,
+                                       const std::vector<SwapOperator>& operators) {
+  const ModelSpec& model = problem.model;
+  const auto layer = static_cast<double>(unit_elements(model, 0));
+  const auto embedding = static_cast<double>(unit_elements(model, model.layers));
+  const auto width = static_cast<double>(problem.parameter_bytes());
+  const auto gradient = static_cast<double>(problem.gradient_bytes());
+  const int ahead =
+      std::max(plan.parameters.gpu_ahead, plan.parameters.backward_gpu_ahead.value_or(0));
+  const auto scratch = static_cast<double>(
+      std::max(backward_scratch_bytes(problem, saved_none), head_scratch_bytes(problem)));
+  const double rest = embedding * (width + gradient) + (ahead + 1) * layer * width +
+                      3 * layer * gradient + scratch +
+                      4 * static_cast<double>(checkpoint_bytes(problem));
+  const double most =
+      (static_cast<double>(problem.machine.gpu.memory) - rest) / std::max(plan.saved.slots, 1);
+  std::vector<double> used(static_cast<std::size_t>(model.layers), 0);
+  std::vector<SwapOperator> fitting;
+  for (const SwapOperator& one : operators) {
+    double& bytes = used[static_cast<std::size_t>(one.block)];
+    if (bytes + one.bytes > most) continue;
+    bytes += one.bytes;
+    fitting.push_back(one);
+  }
+  return fitting;
+}
+
+}  // namespace
+
+Swap read_swap(const OptionReader& read) {
+  const std::string& text = read.text("swap");
+  if (text == "auto") return {};
+  if (text == "none") return {Swap::Kind::none, 0};
+  if (text == "all") return {Swap::Kind::fraction, 1};
+  if (const auto fraction = number(text); fraction && *fraction >= 0 && *fraction <= 1)
+    return {Swap::Kind::fraction, *fraction};
+  try {
+    if (!number(text)) return {Swap::Kind::bytes, static_cast<double>(parse_bytes(text))};
+  } catch (const InputError&) {
+  }
+  read.reject("swap", "auto, none, all, a number from 0 to 1, or a size with its unit");
+}
+
+std::vector<std::uint8_t> swapped_tensors(const Problem& problem, const Costs& costs,
+                                          const Plan& plan, const Swap& swap,
+                                          OptimizerOverlap overlap) {
+  if (swap.kind == Swap::Kind::none) return {};
+  const std::int64_t layers = problem.model.layers;
+  const std::vector<SwapOperator> operators = by_benefit(swap_operators(problem));
+  if (swap.kind == Swap::Kind::bytes)
+    return swap_masks(swaps_within(operators, swap.amount), layers);
+  if (swap.kind == Swap::Kind::fraction) {
+    double all = 0;
+    for (const SwapOperator& one : operators) all += one.bytes;
+    return swap_masks(swaps_within(operators, swap.amount * all), layers);
+  }
+  SwapModel model = swap_model(problem, costs, host_memory_left(problem, plan, overlap));
+  model.overlap = overlap;
+  const double recomputed =
+      static_cast<double>(layers) * recompute_flops(problem, saved_none, false);
+  return swap_masks(choose_swaps(model, that_fit_gpu(problem, plan, operators),
+                                 model.inter_block_bytes, recomputed),
+                    layers);
+}
+
+}  // namespace spillway

@@ -1,0 +1,29 @@
+// The setting `swap` of policy fuyou: which activations inside layers are swapped rather than
+// recomputed, within the memory that the rest of a plan leaves.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "policies/common/options.hpp"
+#include "policies/cost/costs.hpp"
+#include "policies/fuyou/swap_plan.hpp"
+#include "policies/movement/plan.hpp"
+
+namespace spillway {
+
+// swap=auto | none | all | 0.5 | 60GiB
+struct Swap {
+  enum class Kind : std::uint8_t { automatic, none, fraction, bytes } kind = Kind::automatic;
+  double amount = 0;
+};
+Swap read_swap(const OptionReader& read);
+
+// By layer, the mask of what forward saves for backward; empty with swap=none. `plan` is complete
+// but for that; `overlap` says what of the optimizer runs under backward.
+std::vector<std::uint8_t> swapped_tensors(const Problem& problem, const Costs& costs,
+                                          const Plan& plan, const Swap& swap,
+                                          OptimizerOverlap overlap);
+
+}  // namespace spillway

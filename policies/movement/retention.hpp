@@ -1,0 +1,70 @@
+// Retention: which tensors stay on the GPU between two uses.
+//
+// What the next visit uses always stays. With Retention::nearest so does what is used soonest, as
+// far as memory that is left over holds it: one walk over the program that holds everything until
+// its next use and, while that is too much, lets go what is used furthest in the future (Belady,
+// 1966).
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "policies/movement/plan.hpp"
+#include "policies/movement/step.hpp"
+#include "policies/movement/uses.hpp"
+
+namespace spillway {
+
+class Retained {
+ public:
+  Retained(const Problem& problem, const Plan& plan, const OrderOfWork& work, const Uses& uses);
+
+  // Whether on the GPU after visit v there stays, until its next use,
+  bool parameters(VisitId v) const { return has(v, parameters_bit); }  // of the layer, in this step
+  bool input(VisitId v) const { return rests_ || has(v, input_bit); }  // of forward, until backward
+  bool output(VisitId v) const {
+    return rests_ || has(v, output_bit);
+  }                                                                    // of forward, until forward
+  bool saved(VisitId v) const { return rests_ || has(v, saved_bit); }  // of forward, until backward
+  bool activation_gradient(VisitId v) const { return has(v, activation_gradient_bit); }
+  bool gradient(VisitId v) const {
+    return has(v, gradient_bit);
+  }  // the sum of micro-batches so far
+
+  // Most bytes that are on the GPU only because they are used again.
+  std::uint64_t kept_bytes() const { return kept_; }
+
+ private:
+  enum Bit : std::uint8_t {
+    parameters_bit = 1,
+    input_bit = 2,
+    output_bit = 4,
+    saved_bit = 8,
+    activation_gradient_bit = 16,
+    gradient_bit = 32
+  };
+  struct Gap {  // between two uses
+    VisitId from = 0, to = 0;
+    Bit what = parameters_bit;
+    std::uint64_t bytes = 0;
+  };
+  bool has(VisitId v, Bit bit) const { return (stays_[v] & bit) != 0; }
+  template <class Act>
+  void for_gaps(VisitId v, const Act& act) const;
+  VisitId next_sum(VisitId v) const;
+  void keep_nearest();
+
+  const Problem& problem_;
+  const Plan& plan_;
+  const OrderOfWork& work_;
+  const Uses& uses_;
+  int layers_;
+  bool rests_ = false;               // activations rest on the GPU
+  std::vector<std::uint8_t> stays_;  // by visit
+  std::vector<VisitId> next_turn_;  // by turn: the first visit of the layer's next turn in the step
+  std::uint64_t checkpoint_bytes_ = 0, parameter_bytes_ = 0, gradient_bytes_ = 0;
+  std::vector<std::uint64_t> saved_bytes_;  // by layer
+  std::uint64_t kept_ = 0;
+};
+
+}  // namespace spillway

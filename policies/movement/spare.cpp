@@ -1,0 +1,37 @@
+#include "policies/movement/spare.hpp"
+
+#include <algorithm>
+
+namespace spillway {
+
+namespace {
+
+// Moves up to `spare` of the `bytes` that a whole share stands for from the SSD to host memory.
+void lift(Share& share, double bytes, double& spare) {
+  if (share.ssd <= 0 || bytes <= 0) return;
+  const double moved = std::min(share.ssd, spare / bytes);
+  share.ssd -= moved;
+  share.host += moved;
+  spare -= moved * bytes;
+}
+
+}  // namespace
+
+Plan with_spare(const Problem& problem, Plan plan, const TierBytes& spare) {
+  plan.retention = Retention::nearest;
+  plan.spare_gpu_bytes = spare[0];
+  const std::int64_t layers = problem.model.layers;
+  const double elements = static_cast<double>(layers * unit_elements(problem.model, 0));
+  const double embedding = static_cast<double>(unit_elements(problem.model, layers));
+  double host = static_cast<double>(spare[1]);
+  lift(plan.parameters.rest, elements * static_cast<double>(problem.parameter_bytes()), host);
+  const auto state_bytes = static_cast<double>(problem.state_bytes());
+  if (plan.optimizer_state.embedding) {
+    lift(plan.optimizer_state.rest, elements * state_bytes, host);
+  } else {
+    lift(plan.optimizer_state.rest, (elements + embedding) * state_bytes, host);
+  }
+  return plan;
+}
+
+}  // namespace spillway

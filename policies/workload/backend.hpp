@@ -1,0 +1,37 @@
+// Which backend trains, and what its kernels need: what one of them needs and the other does not is
+// stated here, beside its name, and asked for through Problem::backend().
+#pragma once
+
+#include <cstdint>
+
+#include "policies/workload/precision.hpp"
+
+namespace spillway {
+
+struct ModelSpec;
+
+enum class Backend : std::uint8_t {
+  cpu,  // exec/cpu: OpenBLAS; its GPU memory is an arena of host memory
+  cuda  // exec/cuda: cuBLASLt and own kernels
+};
+const char* to_string(Backend backend);  // "cpu"
+
+// What the backend computes in unless told otherwise, and whether it can compute in that at all.
+Precision usual_precision(Backend backend);
+bool computes_in(Backend backend, Precision precision);
+
+// Elements of scratch that a block's backward takes for the gradients of one sequence of T tokens,
+// beside the tensors it recomputes. With C channels, F of them in the feed-forward:
+//
+//   cpu    T max(F, 3 C)     of fc and then, in its place, of qkv
+//          T C               one gradient of width C
+//          2 min(R, T) T     attention's scores and their gradient, for R queries at a time
+//   cuda   T F               of fc (and GELU, in place)
+//          3 T C             of qkv
+//          3 T C             three gradients of width C; the dots of attention lie among them
+std::int64_t gradient_scratch_elements(Backend backend, const ModelSpec& model,
+                                       std::int64_t sequence);
+// R: queries whose scores the CPU backend holds at a time.
+inline constexpr std::int64_t attention_chunk_rows = 64;
+
+}  // namespace spillway

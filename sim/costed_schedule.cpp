@@ -1,0 +1,93 @@
+#include "sim/costed_schedule.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cmath>
+
+#include "base/errors.hpp"
+#include "policies/cost/costs.hpp"
+
+namespace spillway {
+
+namespace {
+
+void copy_edges(const Schedule& schedule, ActivityGraph& graph) {
+  const Schedule::Successors successors = schedule.successors();
+  graph.successor_offsets.assign(successors.begins.begin(), successors.begins.end());
+  graph.successors.assign(successors.all.begin(), successors.all.end());
+  graph.predecessor_counts.assign(schedule.predecessor_counts().begin(),
+                                  schedule.predecessor_counts().end());
+}
+
+// The demands of the graph: those of the works that its tasks do, in order of their first task.
+class DemandsOfWorks {
+ public:
+  DemandsOfWorks(const Costs& costs, ActivityGraph& graph) : costs_(costs), graph_(graph) {
+    index_.fill(none);
+  }
+  std::uint32_t index_of(Work work) {
+    std::uint32_t& index = index_[static_cast<std::size_t>(work)];
+    if (index == none) {
+      index = static_cast<std::uint32_t>(graph_.demands.size());
+      graph_.demands.push_back(costs_.demand(work));
+    }
+    return index;
+  }
+
+ private:
+  const Costs& costs_;
+  ActivityGraph& graph_;
+  std::array<std::uint32_t, work_count> index_;
+};
+
+// Time is counted in whole nanoseconds of 64 bits: refuses what would take years. A task alone
+// takes its latency, and its work at its own rate or at that of the slowest resource it needs.
+void require_countable_time(const Schedule& schedule, const ActivityGraph& graph) {
+  constexpr double most_seconds = 1e8;
+  std::vector<double> rates;
+  for (const Demand& demand : graph.demands) rates.push_back(full_rate(graph.resources, demand));
+  double seconds = 0;
+  for (const Activity& activity : graph.activities) {
+    seconds += static_cast<double>(activity.latency_ns) * 1e-9;
+    if (activity.amount > 0) seconds += activity.amount / rates[activity.demand];
+  }
+  if (seconds <= most_seconds) return;
+  const Problem& problem = schedule.problem();
+  throw InputError(
+      fmt::format("{} steps of model {} are {:.3g} years of work on machine {}: longer than the {} "
+                  "years that are simulated",
+                  schedule.steps(), problem.model.name, seconds / (365.25 * 86400),
+                  problem.machine.name, std::floor(most_seconds / (365.25 * 86400))),
+      "look for a rate of the machine that is too low, or take a smaller batch or model");
+}
+
+}  // namespace
+
+CostedSchedule cost_schedule(const Schedule& schedule) {
+  const Costs costs(schedule.problem());
+  CostedSchedule costed;
+  ActivityGraph& graph = costed.graph;
+  graph.resources = costs.resources();
+  DemandsOfWorks demands(costs, graph);
+  graph.activities.reserve(schedule.tasks().size());
+  for (const Task& task : schedule.tasks()) {
+    const TaskCost cost = costs.of(task);
+    Activity activity;
+    activity.lane = static_cast<std::uint32_t>(task.lane);
+    activity.latency_ns = cost.latency_ns;
+    activity.amount = cost.amount;
+    if (cost.work != Work::nothing) activity.demand = demands.index_of(cost.work);
+    costed.extrapolated = costed.extrapolated || cost.extrapolated;
+    graph.activities.push_back(activity);
+  }
+  require_countable_time(schedule, graph);
+  for (int lane = 0; lane < lane_count; ++lane) {
+    graph.lanes.push_back({to_string(static_cast<Lane>(lane)), LaneOrder::index, 1});
+  }
+  copy_edges(schedule, graph);
+  graph.describe = [schedule](std::uint32_t task) { return schedule.describe(task); };
+  return costed;
+}
+
+}  // namespace spillway
