@@ -134,8 +134,7 @@ Schedule rebuild_schedule(const Trace& trace, const std::string& origin) {
     problem.workload.on_nonfinite = parse_on_nonfinite(origin + ": damaged metadata: on_nonfinite",
                                                        workload.value("on_nonfinite", "stop"));
     // Absent from traces of before there were any.
-    if (trace.find_metadata("framework"))
-      problem.framework = field(trace, "framework", origin);
+    if (trace.find_metadata("framework")) problem.framework = field(trace, "framework", origin);
     if (trace.find_metadata("overrides")) problem.overrides = field(trace, "overrides", origin);
     policy = field(trace, "policy", origin);
     steps = whole_number<int>(json{{"steps", field(trace, "steps", origin)}}, "steps", place);

@@ -12,8 +12,8 @@
 #include <utility>
 #include <vector>
 
-#include "policies/common/model_state.hpp"
 #include "policies/common/policy.hpp"
+#include "policies/movement/step.hpp"
 #include "tests/policies/schedules.hpp"
 
 namespace spillway::test {

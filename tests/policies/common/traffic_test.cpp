@@ -6,8 +6,8 @@
 
 #include <fmt/format.h>
 
-#include "policies/common/model_state.hpp"
 #include "policies/common/policy.hpp"
+#include "policies/movement/step.hpp"
 #include "tests/policies/common/traffic.hpp"
 
 using namespace spillway;
@@ -90,8 +90,8 @@ struct OnSsd {
   std::uint64_t delayed = 0, rest = 0;
 };
 OnSsd on_ssd(std::uint64_t elements, double alpha, double fraction) {
-  const std::uint64_t delayed = fraction_of(elements, alpha);
-  return {fraction_of(delayed, fraction), fraction_of(elements - delayed, fraction)};
+  const std::uint64_t delayed = on_grid(elements, alpha);
+  return {on_grid(delayed, fraction), on_grid(elements - delayed, fraction)};
 }
 
 // Vertical. Parameters are fetched for U blocks going up and U-1 going down (the last runs once), a
@@ -114,7 +114,7 @@ Traffic vertical(const Symbols& s, const Fractions& f) {
   const std::uint64_t moved = turns ? s.M - 1 : s.M;
   const OnSsd state_ssd = on_ssd(s.P, f.alpha, f.optimizer),
               parameters_ssd = on_ssd(s.P, f.alpha, f.parameters);
-  const std::uint64_t embedding_ssd = fraction_of(s.E, f.optimizer);
+  const std::uint64_t embedding_ssd = on_grid(s.E, f.optimizer);
   const std::uint64_t inner =
       s.M > 4 ? static_cast<std::uint64_t>(f.checkpoints * static_cast<double>(s.M - 4) + 0.5) : 0;
   // Going down, block U-1's are still on the GPU and block U-2's in host memory.
