@@ -123,7 +123,7 @@ std::string random_policy(std::mt19937& random) {
   const auto maybe_auto = [&] { return random() % 2 ? std::string("auto") : fraction(); };
   const auto recompute = [&] { return ",recompute=" + one_of({"full", "needed"}); };
   const auto zero_pass = [&] {
-    return ",checkpoints=" + one_of({"gpu", "host", "pageable"}) + recompute() +
+    return ",checkpoints=" + one_of({"gpu", "host"}) + recompute() +
            fmt::format(",prefetch_bucket_size={},max_live_parameters={},max_reuse_distance={}",
                        random() % 3 * 5000, 1 + random() % 40000, random() % 100000) +
            fmt::format(",reduce_bucket_size={}", 1 + random() % 40000);
@@ -133,21 +133,19 @@ std::string random_policy(std::mt19937& random) {
       return "resident:recompute=" + one_of({"off", "needed", "full"});
     case 1:
       return "zero-offload:parameters=" + one_of({"auto", "gpu", "host"}) + zero_pass() +
-             ",sub_group_size=" + one_of({"1", "5000", "1e9"}) +
-             ",gradient_bytes=" + one_of({"4", "2"});
+             ",sub_group_size=" + one_of({"1", "5000", "1e9"});
     case 2:
       return "zero-infinity:pipeline_read=" + one_of({"on", "off"}) +
              ",pipeline_write=" + one_of({"on", "off"}) + ",gradients=" + one_of({"ssd", "host"}) +
-             ",gradient_bytes=" + one_of({"4", "2"}) +
              ",parameters=" + one_of({"ssd", "ssd", "host", "gpu"}) +
              ",max_in_cpu=" + one_of({"0", "20000"}) +
-             fmt::format(",param_buffer_count={},sub_group_size={},buffer_count={}",
-                         1 + random() % 9, 1 + random() % 30000, 12 + random() % 4) +
-             ",pinned_rounding=" + one_of({"on", "off"}) + zero_pass();
+             fmt::format(",param_buffer_count={},sub_group_size={}", 1 + random() % 9,
+                         1 + random() % 30000) +
+             zero_pass();
     case 3:
       return "deep-optimizer-states:stride=" + one_of({"auto", "off", "2", "3", "7"}) +
              ",staging=" + one_of({"single", "double"}) +
-             ",gradients=" + one_of({"async", "sync"}) + ",checkpoints=" + one_of({"gpu", "host"}) +
+             ",checkpoints=" + one_of({"gpu", "host"}) +
              fmt::format(",sub_group_size={}", 1 + random() % 30000) + recompute();
     case 4:
       return "fuyou:optimizer=" + one_of({"optimized", "naive", "serial"}) +
