@@ -147,7 +147,7 @@ double CostModel::needed(double rate, const char* key) const {
   if (rate > 0) return rate;
   throw InputError(
       fmt::format("machine {}: the schedule needs {}, which is not given", machine_.name, key),
-      fmt::format("give it in the machine file, or with --set {}=...", key));
+      "give it in the machine file, or as " + Setting{key, "..."});
 }
 
 // Adds the host cores that a task keeps busy while it runs at its full rate, and on a CPU machine

@@ -17,8 +17,7 @@ double needed(const Problem& problem, double rate, const char* key) {
   throw InputError(
       fmt::format("machine {}: placing by GreedySnake's model needs {}, which is not given",
                   problem.machine.name, key),
-      fmt::format("give it in the machine file, or with --set {}=..., or use placement=least",
-                  key));
+      "give it in the machine file, or as " + Setting{key, "..."} + ", or use placement=least");
 }
 
 // A task as the schedule has it: measured at this very shape where the machine was, else by FLOPs.

@@ -6,7 +6,7 @@
 #include <set>
 
 #include "base/errors.hpp"
-#include "experiments/plan/train_plan.hpp"
+#include "experiments/train/train_plan.hpp"
 
 namespace spillway {
 namespace {

@@ -1,10 +1,10 @@
 // Which device trains, whatever this machine has: GPUs are made up.
-#include "experiments/plan/train_device.hpp"
+#include "experiments/train/train_device.hpp"
 
 #include <catch2/catch.hpp>
 
 #include "base/errors.hpp"
-#include "experiments/plan/train_plan.hpp"
+#include "experiments/train/train_plan.hpp"
 #include "policies/common/policy.hpp"
 
 namespace spillway {

@@ -1,4 +1,4 @@
-#include "experiments/plan/train_plan.hpp"
+#include "experiments/train/train_plan.hpp"
 
 #include <catch2/catch.hpp>
 #include <filesystem>
