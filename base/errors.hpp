@@ -21,14 +21,18 @@ class Error : public std::runtime_error {
  public:
   // what() spells settings plainly; whoever shows the error may write them otherwise.
   Error(Message what, Message hint)
-      : std::runtime_error(what.text()), what_(std::move(what)), advice_(std::move(hint)) {}
+      : std::runtime_error(what.text()),
+        what_(std::move(what)),
+        advice_(std::move(hint)),
+        hint_(advice_.text()) {}
   const Message& message() const { return what_; }
   // What the user can do about it; may be empty. hint() spells settings plainly.
   const Message& advice() const { return advice_; }
-  std::string hint() const { return advice_.text(); }
+  const std::string& hint() const { return hint_; }
 
  private:
   Message what_, advice_;
+  std::string hint_;
 };
 
 class InputError : public Error {

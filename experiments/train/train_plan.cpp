@@ -123,9 +123,9 @@ void require_fit_at_hand(const Problem& problem, const FitQuestion& question) {
   try {
     schedule.require_fit();
   } catch (const FitError& error) {
-    throw FitError(error.what(), "free space there, name more or other directories with " +
-                                     Setting{"ssd", "DIR[,DIR]"} +
-                                     ", or a policy that keeps state in host memory");
+    throw FitError(error.message(), "free space there, name more or other directories with " +
+                                        Setting{"ssd", "DIR[,DIR]"} +
+                                        ", or a policy that keeps state in host memory");
   }
 }
 
