@@ -163,7 +163,8 @@ std::vector<SpeedTest> find_speed_tests(const std::vector<std::string>& names,
       const bool near = !near_names(name, known).empty();
       throw InputError(fmt::format("unknown speed test {}", name),
                        near ? Message(unknown_name_hint(name, known))
-                            : Setting{"list"} + " names them, `engine` means all of engine/");
+                            : "spillway bench " + Setting{"list"} +
+                                  " names them, `engine` means all of engine/");
     }
   }
   for (const SpeedTest& test : all) {

@@ -166,7 +166,7 @@ TEST_CASE("a resumed training must have the same numbers", "[store]") {
   CHECK_THAT(refused(other), Catch::Contains("model is"));
   other = options;
   other.steps = 3;
-  CHECK_THAT(refused(other), Catch::Contains("larger --steps"));
+  CHECK_THAT(refused(other), Catch::Contains("larger steps"));
   // And a new training does not write over it.
   other = durable(bench, "fuyou");
   // What the drives refuse is refused before the device takes any memory.
