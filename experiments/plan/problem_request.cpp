@@ -1,0 +1,89 @@
+#include "experiments/plan/problem_request.hpp"
+
+#include <algorithm>
+
+#include "base/errors.hpp"
+#include "base/units.hpp"
+#include "policies/machine/gpu_workspaces.hpp"
+
+namespace spillway {
+
+namespace {
+
+// Of all overrides, those of the model without "model." before them, or those of the machine.
+std::vector<std::string> overrides_of(const std::vector<std::string>& all, bool of_model) {
+  const std::string prefix = "model.";
+  std::vector<std::string> selected;
+  for (const std::string& one : all) {
+    if (one.find('=') == std::string::npos) {
+      throw InputError(Setting{"set", one} + ": expected KEY=VALUE",
+                       "example: " + Setting{"set", "host.memory=256GB"});
+    }
+    const bool is_model = one.rfind(prefix, 0) == 0;
+    if (is_model == of_model) selected.push_back(is_model ? one.substr(prefix.size()) : one);
+  }
+  return selected;
+}
+
+}  // namespace
+
+Machine ProblemRequest::limited(Machine result) const {
+  const auto limit = [&](const char* key, const std::string& text, std::uint64_t& bytes) {
+    if (text.empty()) return;
+    try {
+      bytes = parse_bytes(text);
+    } catch (const InputError& error) {
+      throw InputError(Setting{key, text} + ": " + error.message(), error.advice());
+    }
+    if (bytes == 0)
+      throw InputError(Setting{key, text} + ": there must be some memory",
+                       "leave it out for what there is, or give a size such as 24GB");
+    result.sources[key] = "a limit set by hand";
+  };
+  limit("gpu.memory", gpu_memory, result.gpu.memory);
+  limit("host.memory", host_memory, result.host.memory);
+  if (!host_memory.empty()) result.host.reserved = 0;  // the limit is what the policy may use
+  return result;
+}
+
+std::vector<std::string> ProblemRequest::set_by_hand() const {
+  std::vector<std::string> all = overrides;
+  if (!gpu_memory.empty()) all.push_back("gpu.memory=" + gpu_memory);
+  if (!host_memory.empty()) all.push_back("host.memory=" + host_memory);
+  std::vector<std::string> holding;
+  for (std::string& one : all) {
+    const std::string key = one.substr(0, one.find('=') + 1);
+    std::erase_if(holding, [&](const std::string& before) { return before.rfind(key, 0) == 0; });
+    holding.push_back(std::move(one));
+  }
+  return holding;
+}
+
+std::optional<Backend> ProblemRequest::machine_backend() const {
+  if (machine.empty()) return {};
+  return load_machine(machine, overrides_of(overrides, false)).backend();
+}
+
+Problem ProblemRequest::problem(std::optional<bool> on_gpu) const {
+  Problem problem;
+  problem.model = load_model(model, overrides_of(overrides, true));
+  if (!machine.empty()) {
+    problem.machine = load_machine(machine, overrides_of(overrides, false));
+  } else if (!overrides_of(overrides, false).empty()) {
+    throw InputError(
+        Setting{"set"} + " of a machine's key needs " + Setting{"machine"},
+        "name a machine, or use " + Setting{"gpu.memory"} + " and " + Setting{"host.memory"});
+  }
+  problem.machine = limited(problem.machine);
+  problem.overrides = set_by_hand();
+  const Backend backend = machine.empty() ? Backend::cpu : problem.machine.backend();
+  problem.workload = read_workload(workload, problem.model, usual_precision(backend));
+  problem.validate();
+  if (on_gpu.value_or(!machine.empty() && backend == Backend::cuda)) {
+    if (!gpu_memory.empty()) problem.machine.gpu.limit = problem.machine.gpu.memory;
+    leave_room_for_workspaces(problem);
+  }
+  return problem;
+}
+
+}  // namespace spillway
