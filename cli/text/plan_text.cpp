@@ -123,16 +123,6 @@ std::string trainable_text(const ModelSpec& model) {
   return why_not ? fmt::format("note: simulated only: {}\n", *why_not) : "";
 }
 
-std::string flag_text(const Change& change) {
-  const auto& [setting, value] = change;
-  if (setting == "micro_batch") return "--micro-batch " + value;
-  if (setting == "policy") return "--policy " + value;
-  if (setting == "durability") return "--durability " + value;
-  if (setting == "gpu.memory") return "--gpu-memory " + value;
-  if (setting == "host.memory") return "--host-memory " + value;
-  return "--set " + setting + "=" + value;
-}
-
 Candidates evaluate_as_asked(const ProblemOptions& options, const Problem& problem,
                              const std::vector<std::string>& policies, const WholeRun& run,
                              int steps) {
@@ -150,7 +140,7 @@ void fail_to_fit(const Candidates& candidates, const ProblemOptions& options,
   question.policies = each_named(policies);
   question.durability = run.durability;
   question.steps = steps;
-  if (!options.sequences_at_once && is_measured_gpu(problem.machine))
+  if (options.chooses_sequences_at_once() && is_measured_gpu(problem.machine))
     question.settle = [](Problem& settled) { settled.use_gpu_sequences_at_once(); };
   Activity activity("looking for what would fit");
   spillway::fail_to_fit(candidates, question);

@@ -178,9 +178,11 @@ void require_length(const Problem& problem, int steps, double tasks) {
                   workload.micro_batches(), workload.micro_batch, problem.model.layers, steps,
                   std::ceil(tasks / 1e6), most_tasks_built / 1e6,
                   format_bytes(tasks * bytes_per_task)),
-      fewer < 1 ? "fewer steps at a time, or fewer layers"
-                : fmt::format("a larger --micro-batch: {} or more",
-                              divisor_from(workload.batch, (workload.batch + fewer - 1) / fewer)));
+      fewer < 1
+          ? Message("fewer steps at a time, or fewer layers")
+          : Message("a larger ") + Setting{"micro_batch"} +
+                fmt::format(": {} or more",
+                            divisor_from(workload.batch, (workload.batch + fewer - 1) / fewer)));
 }
 
 // A visit is one unit on one micro-batch; most policies make about 12 tasks of it.

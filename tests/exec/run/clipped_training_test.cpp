@@ -223,7 +223,7 @@ TEST_CASE("A gradient that is not finite stops every policy, which names the lay
       FAIL_CHECK("training went on");
     } catch (const MachineError& error) {
       CHECK(error.what() == fmt::format("the gradient of {} holds NaN or Inf at step 3", name));
-      CHECK(error.hint().find("--on-nonfinite skip") != std::string::npos);
+      CHECK(error.hint().find("on_nonfinite = skip") != std::string::npos);
     }
   };
   for (const GradientClip& clip : {off, tight, by_layer}) {

@@ -231,7 +231,7 @@ TEST_CASE("a training does not go on with moments of another width, and says whi
       Training training(options);
       FAIL_CHECK("accepted");
     } catch (const InputError& error) {
-      CHECK(error.what() == fmt::format("--moments is {}, but the training to go on with has {}",
+      CHECK(error.what() == fmt::format("moments is {}, but the training to go on with has {}",
                                         to_string(other), to_string(first)));
       CHECK_THAT(error.hint(), Catch::Contains("leave the option out"));
     }

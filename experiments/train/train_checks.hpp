@@ -1,4 +1,4 @@
-// What `train` refuses before anything is planned, allocated or written.
+// What a training refuses before anything is planned, allocated or written.
 #pragma once
 
 #include <filesystem>
@@ -6,19 +6,18 @@
 #include <string>
 #include <vector>
 
-#include "cli/options/run_options.hpp"
-#include "exec/run/executor.hpp"
 #include "exec/run/training.hpp"
+#include "experiments/train/train_settings.hpp"
 #include "policies/workload/problem.hpp"
 
-namespace spillway::cli {
+namespace spillway {
 
 // Throws InputError for a setting no training can use.
-void check_optimizer(const OptimizerSettings& settings);
+void check_settings(const TrainSettings& settings);
 
-// The directories of `--ssd DIR[,DIR]`; empty when the option was not given. Throws InputError when
+// Of paths separated by commas; empty where there are none. Throws InputError when
 // one is missing.
-std::vector<std::filesystem::path> ssd_directories(const std::string& option);
+std::vector<std::filesystem::path> ssd_directories(const std::string& text);
 
 // Throws InputError for what the backend (that of the CPU, or CUDA's) cannot train.
 void check_backend(const Problem& problem, bool cuda);
@@ -31,4 +30,4 @@ std::string attention_to_train_with(const std::optional<ResumePoint>& point);
 // training. Throws MachineError.
 void require_room(const ModelSpec& model, const std::filesystem::path& folder);
 
-}  // namespace spillway::cli
+}  // namespace spillway

@@ -1,4 +1,4 @@
-#include "experiments/plan/train_plan.hpp"
+#include "experiments/train/train_plan.hpp"
 
 #include <catch2/catch.hpp>
 #include <filesystem>
@@ -54,13 +54,13 @@ TEST_CASE("auto without a machine file takes measured rates, and the limits of t
   // Limits that are set hold; a micro-batch that is given is the one that is measured.
   Problem limited = tiny_problem();
   limited.machine.gpu.memory = limited.machine.host.memory = 64'000'000;
-  limited.machine.sources["gpu.memory"] = "--gpu-memory";
+  limited.machine.sources["gpu.memory"] = "a limit set by hand";
   limited.workload.micro_batch = 2;
   const TrainPlan within = plan_training(limited, false, "auto", true, here, hardware);
   CHECK(asked == std::vector<std::int64_t>{2});
   CHECK(within.problem.machine.gpu.memory == 64'000'000);
   CHECK(within.problem.machine.host.memory == 64'000'000);
-  CHECK(within.problem.machine.sources.at("gpu.memory") == "--gpu-memory");
+  CHECK(within.problem.machine.sources.at("gpu.memory") == "a limit set by hand");
 
   // A policy that is named needs no rates.
   asked.clear();

@@ -1,6 +1,6 @@
-#include "cli/train/train_wear.hpp"
+#include "experiments/train/training_wear.hpp"
 
-namespace spillway::cli {
+namespace spillway {
 
 namespace {
 
@@ -37,4 +37,4 @@ std::uint64_t WriteCount::by_commit() {
   return by_commits_ - before;
 }
 
-}  // namespace spillway::cli
+}  // namespace spillway

@@ -4,10 +4,10 @@
 #include <cstdint>
 
 #include "exec/run/training.hpp"
-#include "experiments/plan/train_plan.hpp"
 #include "experiments/plan/wear.hpp"
+#include "experiments/train/train_plan.hpp"
 
-namespace spillway::cli {
+namespace spillway {
 
 // Of what is still to be done. `steps`: of the whole training, those of runs before it included.
 Wear wear_of(const Training& training, const TrainPlan& plan, std::int64_t steps);
@@ -27,4 +27,4 @@ class WriteCount {
   std::uint64_t bytes_, by_commits_ = 0;
 };
 
-}  // namespace spillway::cli
+}  // namespace spillway

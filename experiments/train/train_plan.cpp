@@ -1,4 +1,4 @@
-#include "experiments/plan/train_plan.hpp"
+#include "experiments/train/train_plan.hpp"
 
 #include <fmt/format.h>
 #include <sys/stat.h>
@@ -122,9 +122,9 @@ void require_fit_at_hand(const Problem& problem, const FitQuestion& question) {
   try {
     schedule.require_fit();
   } catch (const FitError& error) {
-    throw FitError(error.what(),
-                   "free space there, name more or other directories with --ssd DIR[,DIR], or a "
-                   "policy that keeps state in host memory");
+    throw FitError(error.message(), "free space there, name more or other directories with " +
+                                        Setting{"ssd", "DIR[,DIR]"} +
+                                        ", or a policy that keeps state in host memory");
   }
 }
 
@@ -146,9 +146,10 @@ TrainPlan plan_training(Problem problem, bool choose_micro_batch, const std::str
   };
   if (machine_unknown && policy == "auto") {
     if (!hardware.measure) {
-      throw InputError("--policy auto needs a machine file to compare the policies on",
-                       "run `spillway calibrate --out machine.toml` and add --machine "
-                       "machine.toml, or name a policy");
+      throw InputError(
+          Setting{"policy", "auto"} + " needs a machine file to compare the policies on",
+          "measure one (`spillway calibrate`) and add " + Setting{"machine", "machine.toml"} +
+              ", or name a policy");
     }
     problem.machine =
         measured_at_hand(hardware.measure(problem, micro_batches_of(problem, choose_micro_batch)),
@@ -182,8 +183,9 @@ std::vector<fs::path> default_text() {
     if (fs::exists(root / name)) paths.push_back(root / name);
   }
   if (paths.empty()) {
-    throw InputError("Spillway's own text is not where it was built",
-                     "name text to train on: --data FILE or --data FOLDER");
+    throw InputError(
+        "Spillway's own text is not where it was built",
+        "name text to train on: " + Setting{"data", "FILE"} + " or " + Setting{"data", "FOLDER"});
   }
   return paths;
 }

@@ -1,10 +1,10 @@
 // Which device trains, whatever this machine has: GPUs are made up.
-#include "experiments/plan/train_device.hpp"
+#include "experiments/train/train_device.hpp"
 
 #include <catch2/catch.hpp>
 
 #include "base/errors.hpp"
-#include "experiments/plan/train_plan.hpp"
+#include "experiments/train/train_plan.hpp"
 #include "policies/common/policy.hpp"
 
 namespace spillway {
@@ -78,23 +78,23 @@ TEST_CASE("a GPU that is asked for is taken, or is refused with the reason") {
   request.device = "auto";  // naming one asks for it
   CHECK(choose(request, devices).gpu->id == 2);
   request.gpu = 3;
-  refused(request, devices, "--gpu 3: there is no such GPU; found 0 (Old), 1 (First), 2 (Second)",
+  refused(request, devices, "gpu = 3: there is no such GPU; found 0 (Old), 1 (First), 2 (Second)",
           "number of one of these");
   request.gpu = 0;
-  refused(request, devices, "compute capability 7.5", "--device cpu");
+  refused(request, devices, "compute capability 7.5", "device = cpu");
   request.gpu.reset();
   request.device = "cuda";
-  refused(request, no_devices(), "--device cuda: there is no CUDA GPU here: cudaErrorNoDevice",
-          "--device cpu");
-  refused(request, found({old_gpu}), "compute capability 7.5", "--device cpu");
+  refused(request, no_devices(), "device = cuda: there is no CUDA GPU here: cudaErrorNoDevice",
+          "device = cpu");
+  refused(request, found({old_gpu}), "compute capability 7.5", "device = cpu");
   request.began_on_gpu = true;
   refused(request, no_devices(), "there is no CUDA GPU here", "resume it where there is one");
   request.throttled = true;
-  refused(request, devices, "--throttle makes the CPU backend slower", "--device cpu");
+  refused(request, devices, "throttle makes the CPU backend slower", "device = cpu");
   request = {};
   request.device = "cpu";
   request.gpu = 0;
-  refused(request, devices, "--gpu 0 does not go with --device cpu", "leave one of them out");
+  refused(request, devices, "gpu = 0 does not go with device = cpu", "leave one of them out");
 }
 
 TEST_CASE("the gpu tier gets what is free, less what the backend reserves and a margin") {
