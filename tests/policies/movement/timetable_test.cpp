@@ -17,8 +17,9 @@ namespace {
 
 std::string turns_of(const Problem& problem, const Order& order) {
   const OrderOfWork work = work_of(problem, {}, 1, order);
+  const Uses uses(problem, work);
   std::string text;
-  for (const Turn& turn : Uses(problem, work).turns())
+  for (const Turn& turn : uses.turns())
     text += fmt::format("{}{}:{}-{} ", turn.backward ? 'B' : 'F', turn.layer, turn.begin, turn.end);
   return text;
 }
