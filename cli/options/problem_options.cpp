@@ -6,6 +6,7 @@
 
 #include "base/errors.hpp"
 #include "base/units.hpp"
+#include "policies/framework/framework.hpp"
 #include "policies/machine/gpu_workspaces.hpp"
 
 namespace spillway::cli {
@@ -14,19 +15,26 @@ namespace {
 
 constexpr std::int64_t default_longest_sequence = 1024;
 
-// --set takes "model.KEY=VALUE" for the model and "gpu.", "pcie.", "host.", "ssd." keys for the
-// machine.
-std::vector<std::string> settings_of(const std::vector<std::string>& all, bool of_model) {
-  const std::string prefix = "model.";
+// --set takes "model.KEY=VALUE" for the model, "framework.KEY=VALUE" for the framework, and "gpu.",
+// "pcie.", "host.", "ssd." keys for the machine.
+enum class SettingOf : std::uint8_t { model, machine, framework };
+std::vector<std::string> settings_of(const std::vector<std::string>& all, SettingOf of) {
+  const auto prefix_of = [](const std::string& setting) -> std::string {
+    for (const char* prefix : {"model.", "framework."}) {
+      if (setting.rfind(prefix, 0) == 0) return prefix;
+    }
+    return "";
+  };
+  const std::string wanted = of == SettingOf::model       ? "model."
+                             : of == SettingOf::framework ? "framework."
+                                                          : "";
   std::vector<std::string> selected;
   for (const std::string& setting : all) {
     if (setting.find('=') == std::string::npos) {
       throw InputError(fmt::format("--set {}: expected KEY=VALUE", setting),
                        "example: --set host.memory=256GB");
     }
-    const bool is_model = setting.rfind(prefix, 0) == 0;
-    if (is_model == of_model)
-      selected.push_back(is_model ? setting.substr(prefix.size()) : setting);
+    if (prefix_of(setting) == wanted) selected.push_back(setting.substr(wanted.size()));
   }
   return selected;
 }
@@ -44,7 +52,7 @@ void ProblemOptions::add_to(CLI::App& command, bool machine_required) {
                                     "built-in machine (`spillway machines`) or a TOML file");
   if (machine_required) option->required();
   command.add_option("--set", settings,
-                     "override keys of the machine or the model, e.g. --set ssd.count=6 "
+                     "override keys of the machine, the model or the framework, e.g. --set ssd.count=6 "
                      "model.layers=48");
   command.add_option("--batch", batch, "sequences per step")->capture_default_str();
   command.add_option("--micro-batch", micro_batch,
@@ -79,6 +87,14 @@ void ProblemOptions::add_to(CLI::App& command, bool machine_required) {
   command.add_option("--gpu-memory", gpu_memory,
                      "limit of GPU memory, workspaces included, e.g. 24GB");
   command.add_option("--host-memory", host_memory, "limit of the host tier, e.g. 256MB");
+}
+
+void ProblemOptions::add_framework_to(CLI::App& command) {
+  command
+      .add_option("--framework", framework,
+                  "program whose waits, copies and memory are laid over the schedule (`spillway "
+                  "frameworks`) or a TOML file; overrides follow: NAME:KEY=VALUE,...")
+      ->capture_default_str();
 }
 
 Machine ProblemOptions::limited(Machine result) const {
@@ -120,7 +136,7 @@ std::vector<std::string> ProblemOptions::overrides() const {
 
 std::optional<Backend> ProblemOptions::machine_backend() const {
   if (machine.empty()) return {};
-  return load_machine(machine, settings_of(settings, false)).backend();
+  return load_machine(machine, settings_of(settings, SettingOf::machine)).backend();
 }
 
 EvaluateOne ProblemOptions::evaluation(const Problem& problem, Activity& activity) const {
@@ -141,6 +157,7 @@ std::string assumptions_text(const Problem& problem, int steps) {
   if (workload.moments == MomentWidth::bf16) text += ", bf16 moments";
   if (workload.clip.scope != ClipScope::off)
     text += ", gradient clipping " + to_string(workload.clip);
+  if (problem.framework != own_framework) text += ", as run by " + problem.framework;
   if (steps > 0) text += fmt::format(", {} step{} simulated", steps, steps == 1 ? "" : "s");
   if (!problem.overrides.empty())
     text += fmt::format("; set by hand: {}", fmt::join(problem.overrides, ", "));
@@ -157,15 +174,20 @@ std::string extrapolation_text(const Machine& machine) {
 
 Problem ProblemOptions::problem(std::optional<bool> on_gpu) const {
   Problem problem;
-  problem.model = load_model(model, settings_of(settings, true));
+  problem.model = load_model(model, settings_of(settings, SettingOf::model));
   if (!machine.empty()) {
-    problem.machine = load_machine(machine, settings_of(settings, false));
-  } else if (!settings_of(settings, false).empty()) {
+    problem.machine = load_machine(machine, settings_of(settings, SettingOf::machine));
+  } else if (!settings_of(settings, SettingOf::machine).empty()) {
     throw InputError("--set of a machine's key needs --machine",
                      "name a machine, or use --gpu-memory and --host-memory");
   }
   problem.machine = limited(problem.machine);
   problem.overrides = overrides();
+  problem.framework = framework;
+  for (const std::string& setting : settings_of(settings, SettingOf::framework))
+    problem.framework +=
+        (problem.framework.find(':') == std::string::npos ? ":" : ",") + setting;
+  load_framework(problem.framework);  // rejects an unknown one
   Workload& workload = problem.workload;
   require_positive("--batch", batch, "sequences per step, e.g. --batch 8");
   if (micro_batch)

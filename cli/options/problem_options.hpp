@@ -25,9 +25,12 @@ struct ProblemOptions {
   std::string gradient = "auto", moments = "fp32";
   std::string gradient_clip = "off", on_nonfinite = "stop";
   std::string gpu_memory, host_memory;
+  std::string framework = "spillway";
 
   // Adds the options to a subcommand. `machine_required`: --machine must be given.
   void add_to(CLI::App& command, bool machine_required);
+  // --framework, of subcommands that simulate.
+  void add_framework_to(CLI::App& command);
   // Throws InputError. Without --micro-batch the micro-batch is the batch. `on_gpu`: what computes
   // is a GPU, of which --gpu-memory limits all; by default what the machine describes.
   Problem problem(std::optional<bool> on_gpu = {}) const;

@@ -9,6 +9,7 @@
 #include "base/errors.hpp"
 #include "base/suggest.hpp"
 #include "experiments/plan/evaluate.hpp"
+#include "policies/framework/framework.hpp"
 #include "policies/common/policy.hpp"
 
 namespace spillway {
@@ -90,6 +91,9 @@ bool read_workload(const std::string& key, const std::string& text, ResolvedSett
     workload.moments = parse_moments(key, text);
   } else if (key == "gradient_clip") {
     workload.clip = parse_gradient_clip(key, text);
+  } else if (key == "framework") {
+    load_framework(text);
+    into.framework = text;
   } else if (key == "on_nonfinite") {
     workload.on_nonfinite = parse_on_nonfinite(key, text);
   } else {
@@ -130,7 +134,8 @@ std::string hash_of(const std::string& text) {
 std::vector<std::string> sweep_keys() {
   std::vector<std::string> keys = {"model",       "machine",       "policy",       "batch",
                                    "micro_batch", "sequence",      "precision",    "gradient_bits",
-                                   "moments",     "gradient_clip", "on_nonfinite", "steps"};
+                                   "moments",     "gradient_clip", "on_nonfinite", "steps",
+                                   "framework"};
   for (const std::string& key : names_of_machine()) {
     if (is_setting(key)) keys.push_back(key);
   }
@@ -241,6 +246,8 @@ ResolvedSettings SettingsResolver::resolve(const SweepSettings& settings) {
   if (workload.needs_norms())
     choices += fmt::format("clip {} nonfinite {}\n", to_string(workload.clip),
                            to_string(workload.on_nonfinite));
+  if (resolved.framework != own_framework)
+    choices += fmt::format("framework {}\n", resolved.framework);
   resolved.identity = hash_of(fmt::format(
       "{}\n{}\nbatch {} micro-batch {} sequence {} precision {} gradient {} steps {}\n{}\n{}",
       known_model.text, known_machine.text, workload.batch,

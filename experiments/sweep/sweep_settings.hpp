@@ -2,7 +2,7 @@
 // steps.
 //
 // Keys are those of the command line: `model`, `machine`, `policy`, `batch`, `micro_batch`,
-// `sequence`, `precision`, `gradient_bits`, `moments`, `steps`; any key of a machine ("ssd.count")
+// `framework`, `sequence`, `precision`, `gradient_bits`, `moments`, `steps`; any key of a machine ("ssd.count")
 // or of a model
 // ("model.layers"); any option of a policy ("greedysnake.alpha"). docs/sweep.md explains each.
 #pragma once
@@ -35,12 +35,13 @@ struct ResolvedSettings {
   Workload workload;
   bool best_micro_batch = false;  // workload.micro_batch is to be chosen
   std::string policy;             // canonical text
+  std::string framework = "spillway";
   int steps = 0;
   std::string identity;  // 32 hexadecimal digits: equal for equal settings, whatever their spelling
 
   std::vector<std::string> overrides;  // Problem::overrides
 
-  Problem problem() const { return {*model, *machine, workload, overrides}; }
+  Problem problem() const { return {*model, *machine, workload, overrides, {}, framework}; }
 };
 
 // Turns settings into problems; machines and models that many points share are read once. One

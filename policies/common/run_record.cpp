@@ -72,6 +72,7 @@ Trace make_trace(const Schedule& schedule, const std::string& source) {
   set("source", source);
   set("version", SPILLWAY_VERSION);
   set("policy", schedule.policy());
+  set("framework", problem.framework);
   set("steps", schedule.steps());
   set("fingerprint", fmt::format("{:016x}", schedule.fingerprint()));
   set("workload", {{"batch", workload.batch},
@@ -132,6 +133,8 @@ Schedule rebuild_schedule(const Trace& trace, const std::string& origin) {
                                                 workload.value("gradient_clip", "off"));
     problem.workload.on_nonfinite = parse_on_nonfinite(origin + ": damaged metadata: on_nonfinite",
                                                        workload.value("on_nonfinite", "stop"));
+    // Absent from traces of before there were any.
+    if (trace.find_metadata("framework")) problem.framework = field(trace, "framework", origin);
     if (trace.find_metadata("overrides")) problem.overrides = field(trace, "overrides", origin);
     policy = field(trace, "policy", origin);
     steps = whole_number<int>(json{{"steps", field(trace, "steps", origin)}}, "steps", place);

@@ -77,11 +77,10 @@ class GreedySnake : public Policy {
           {"full"}}}};
   }
 
-  std::vector<PolicyOptions> placements_for(const Problem& problem) const override {
+  std::vector<PolicyOptions> placements(const Problem& problem) const override {
     return by_model_ ? modelled_placements(problem, shares_) : least_placements(problem, shares_);
   }
 
-  bool derives() const override { return true; }
   Plan plan(const Problem& problem, const Costs&) const override {
     const auto micro_batches = static_cast<int>(problem.workload.micro_batches());
     const auto rest = [](double ssd) { return Share{.host = 1 - ssd, .ssd = ssd}; };
@@ -89,6 +88,7 @@ class GreedySnake : public Policy {
     plan.parameters.rest = rest(shares_.parameters_ssd.value_or(0));
     plan.optimizer_state.rest = rest(shares_.optimizer_ssd.value_or(0));
     if (in_parts_) plan.optimizer_state.ahead = micro_batches;
+    if (!in_parts_) plan.optimizer_state.slots = 2;
     plan.optimizer.early = !in_parts_;
     // Of the micro-batches between the ends of a layer's row.
     if (micro_batches > 2 * plan.checkpoints.margin)

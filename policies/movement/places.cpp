@@ -211,6 +211,7 @@ std::vector<Pieces> place_model_states(Program& program, const Plan& plan, const
   // The layer above is over when a layer's backward begins.
   const bool lends = ascends(work) && activations.has_whole_rows();
   std::vector<Pieces> all;
+  std::uint64_t in_host = 0;
   std::vector<Lenders> lenders(static_cast<std::size_t>(layers));
   for (int unit = 0; unit <= layers; ++unit) {
     const bool embedding = unit == layers;
@@ -222,6 +223,12 @@ std::vector<Pieces> place_model_states(Program& program, const Plan& plan, const
     // The GPU's updates take gradients where they are.
     if (plan.optimizer.gpu_stride == 1) {
       for (Piece& piece : all.back()) piece.delayed = false;
+    }
+    for (Piece& piece : all.back()) {
+      if (embedding || piece.parameters_at != Tier::ssd) continue;
+      if (in_host + piece.elements <= plan.parameters.first_in_host)
+        piece.parameters_at = Tier::host;
+      in_host += piece.elements;
     }
   }
   for (int unit = 0; unit < layers; ++unit) {

@@ -138,7 +138,9 @@ void Timetable::place_updates() {
     const VisitId visit = std::min(event.moment / moments_of_visit, end - 1);
     const Turn& turn = uses_.turns()[uses_.turn_of(visit)];
     const Moment lead = moments_of_visit * (turn.end - turn.begin);
-    event.earliest_read = std::max(floor, event.moment > lead ? event.moment - lead : 0);
+    event.earliest_read = plan_.optimizer.own_phase
+                              ? event.moment
+                              : std::max(floor, event.moment > lead ? event.moment - lead : 0);
     events_.push_back(event);
   }
   add_waits(work_.updates.size());

@@ -22,15 +22,15 @@ constexpr const char* policies[] = {
     "resident:recompute=full",
     "zero-offload",
     "zero-offload:parameters=gpu",
-    "zero-offload:parameters=host,checkpoints=pageable,gradient_bytes=2,sub_group_size=5000",
+    "zero-offload:parameters=host,checkpoints=host,sub_group_size=5000",
     "zero-infinity",
     "zero-infinity:pipeline_read=on,pipeline_write=on,sub_group_size=5000,max_reuse_distance=0",
     "zero-infinity:pipeline_write=on,gradients=host,max_in_cpu=20000,max_reuse_distance=20000",
-    "zero-infinity:parameters=gpu,checkpoints=host,gradient_bytes=2",
+    "zero-infinity:parameters=gpu,checkpoints=host",
     "zero-infinity:parameters=host,prefetch_bucket_size=0,max_reuse_distance=0",
     "deep-optimizer-states",
     "deep-optimizer-states:stride=2,sub_group_size=1,checkpoints=host",
-    "deep-optimizer-states:stride=off,gradients=sync",
+    "deep-optimizer-states:stride=off",
     "fuyou",
     "fuyou:optimizer=serial",
     "fuyou:optimizer=naive,swap=0.3,checkpoints_ssd=1",
@@ -39,7 +39,7 @@ constexpr const char* policies[] = {
     "greedysnake:snake=off,alpha=0.25,optimizer_ssd=0.3,parameters_ssd=1,checkpoints_ssd=1",
     "greedysnake:snake=off,alpha=1,optimizer_ssd=0.5,parameters_ssd=0.5,recompute=needed",
     "greedysnake:snake=off,gradients_gpu=0.5",
-    "greedysnake:snake=off,barriers=code,alpha=0.4,optimizer_ssd=0.6,parameters_ssd=0.5"};
+    "greedysnake:snake=off,updates=micro-batch,alpha=0.4,optimizer_ssd=0.6,parameters_ssd=0.5"};
 
 // Each device knows the problem it is made for.
 TrainingOptions in_bf16(TrainingOptions options) {

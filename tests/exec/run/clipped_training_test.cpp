@@ -29,7 +29,7 @@ constexpr const char* policies[] = {
     "zero-infinity:pipeline_read=on,pipeline_write=on,sub_group_size=5000,max_reuse_distance=0",
     "zero-infinity:gradients=host",
     "deep-optimizer-states:stride=2,sub_group_size=1",
-    "deep-optimizer-states:stride=off,gradients=sync",
+    "deep-optimizer-states:stride=off",
     "fuyou",
     "fuyou:optimizer=naive",
     "fuyou:optimizer=serial,group=4e4",
@@ -38,8 +38,8 @@ constexpr const char* policies[] = {
     "greedysnake:snake=off,alpha=1,optimizer_ssd=0.5,parameters_ssd=0.5",
     "greedysnake:snake=off,alpha=0.4,optimizer_ssd=0.6,parameters_ssd=1,checkpoints_ssd=1",
     "greedysnake:snake=off,alpha=0,optimizer_ssd=1,parameters_ssd=1",
-    "greedysnake:snake=off,barriers=code,alpha=0.4,optimizer_ssd=0.6,parameters_ssd=0.5",
-    "greedysnake:snake=off,barriers=code,alpha=0,optimizer_ssd=1,parameters_ssd=1"};
+    "greedysnake:snake=off,updates=micro-batch,alpha=0.4,optimizer_ssd=0.6,parameters_ssd=0.5",
+    "greedysnake:snake=off,updates=micro-batch,alpha=0,optimizer_ssd=1,parameters_ssd=1"};
 
 // A device that spoils one element of a unit's gradient in one step, or leaves one update out.
 class MeddlingDevice : public Device {

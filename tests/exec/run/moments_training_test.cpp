@@ -31,17 +31,17 @@ const std::vector<std::string>& policies() {
       policies.push_back(one.name == "greedysnake" ? "greedysnake:snake=off" : one.name);
     for (const char* const more :
          {"zero-offload:parameters=host,sub_group_size=5000",
-          "zero-infinity:pipeline_read=on,pipeline_write=on,sub_group_size=5000,"
+          "zero-infinity:pipeline_read=on,pipeline_write=on,sub_group_size=5000"
           "max_reuse_distance=0",
-          "zero-infinity:pipeline_read=on,sub_group_size=1,buffer_count=9,reduce_bucket_size=1",
-          "zero-infinity:gradients=host", "deep-optimizer-states:stride=off,gradients=sync",
+          "zero-infinity:pipeline_read=on,sub_group_size=1,reduce_bucket_size=1",
+          "zero-infinity:gradients=host", "deep-optimizer-states:stride=off",
           "deep-optimizer-states:stride=2,sub_group_size=1",
           "deep-optimizer-states:stride=3,sub_group_size=5000,staging=double",
           "fuyou:optimizer=serial", "fuyou:optimizer=naive,group=5e3",
           "fuyou:swap=0.5,checkpoints_ssd=0.5,group=2048,state_buffers=3",
           "greedysnake:snake=off,alpha=0.5,optimizer_ssd=1",
           "greedysnake:snake=off,alpha=0.25,optimizer_ssd=0.3,parameters_ssd=1,checkpoints_ssd=1",
-          "greedysnake:snake=off,barriers=code,alpha=0.4,optimizer_ssd=0.6,parameters_ssd=0.5"})
+          "greedysnake:snake=off,updates=micro-batch,alpha=0.4,optimizer_ssd=0.6,parameters_ssd=0.5"})
       policies.push_back(more);
     return policies;
   }();
