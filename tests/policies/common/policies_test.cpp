@@ -283,7 +283,8 @@ TEST_CASE("What is wrong with a policy's text is said, with what would be right"
   }
   for (const char* value : {"", "0", "2047", "-1e9", "nan", "inf", "1e99", "layer"}) {
     rejects(fmt::format("fuyou:group={}", value),
-            fmt::format("policy fuyou: option group={} is not block or a number", value), "7e8");
+            fmt::format("policy fuyou: option group={} is not a whole number of elements", value),
+            "7e8");
   }
   for (const char* value : {"-1", "1025", "2.5", "", "99999999999"}) {
     rejects(fmt::format("zero-infinity:param_buffer_count={}", value),

