@@ -51,9 +51,10 @@ void ProblemOptions::add_to(CLI::App& command, bool machine_required) {
   auto* option = command.add_option("--machine", machine,
                                     "built-in machine (`spillway machines`) or a TOML file");
   if (machine_required) option->required();
-  command.add_option("--set", settings,
-                     "override keys of the machine, the model or the framework, e.g. --set ssd.count=6 "
-                     "model.layers=48");
+  command.add_option(
+      "--set", settings,
+      "override keys of the machine, the model or the framework, e.g. --set ssd.count=6 "
+      "model.layers=48");
   command.add_option("--batch", batch, "sequences per step")->capture_default_str();
   command.add_option("--micro-batch", micro_batch,
                      "sequences per micro-batch; default: the fastest that fits");
@@ -185,8 +186,7 @@ Problem ProblemOptions::problem(std::optional<bool> on_gpu) const {
   problem.overrides = overrides();
   problem.framework = framework;
   for (const std::string& setting : settings_of(settings, SettingOf::framework))
-    problem.framework +=
-        (problem.framework.find(':') == std::string::npos ? ":" : ",") + setting;
+    problem.framework += (problem.framework.find(':') == std::string::npos ? ":" : ",") + setting;
   load_framework(problem.framework);  // rejects an unknown one
   Workload& workload = problem.workload;
   require_positive("--batch", batch, "sequences per step, e.g. --batch 8");

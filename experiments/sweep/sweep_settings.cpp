@@ -9,8 +9,8 @@
 #include "base/errors.hpp"
 #include "base/suggest.hpp"
 #include "experiments/plan/evaluate.hpp"
-#include "policies/framework/framework.hpp"
 #include "policies/common/policy.hpp"
+#include "policies/framework/framework.hpp"
 
 namespace spillway {
 

@@ -7,8 +7,8 @@
 
 namespace spillway {
 
-ParameterWindow::ParameterWindow(Program& program, const ParameterAhead& ahead,
-                                 const Uses& uses, const std::vector<Pieces>& units)
+ParameterWindow::ParameterWindow(Program& program, const ParameterAhead& ahead, const Uses& uses,
+                                 const std::vector<Pieces>& units)
     : program_(program),
       ahead_(ahead),
       uses_(uses),
@@ -128,7 +128,8 @@ Slice ParameterWindow::gpu_memory(std::uint32_t s) {
   gpu_stay_[unit] = s;
   if (keeps) return gpu_[unit];
   const std::uint64_t bytes = units_[unit].back().end() * program_.problem().parameter_bytes();
-  gpu_[unit] = program_.buffer(Tier::gpu, bytes, BufferKind::parameters, stays_[s].layer).part(0, bytes);
+  gpu_[unit] =
+      program_.buffer(Tier::gpu, bytes, BufferKind::parameters, stays_[s].layer).part(0, bytes);
   return gpu_[unit];
 }
 

@@ -1,14 +1,17 @@
 // Parameters that are fetched tensor by tensor, as far ahead as a number of elements.
 //
 // For each tensor in order of use
-//   1. it is copied to the GPU if it is not there, after it was read if it is not in host memory either;
+//   1. it is copied to the GPU if it is not there, after it was read if it is not in host memory
+//   either;
 //   2. the tensors that follow are copied, up to a bucket of elements, up to the first one that is
 //      still on the SSD;
-//   3. the tensors that follow are read, until the elements looked at exceed twice those on their way to
+//   3. the tensors that follow are read, until the elements looked at exceed twice those on their
+//   way to
 //      the GPU, or as many tensors are in host memory as there may be;
 //   4. after its use it is dropped, unless it is used again within the reuse distance.
-// A layer's norms are operators, too, whose parameters come with the matrix that follows: 2 and 3 happen
-// when one is reached. What a micro-batch leaves behind is dropped: each begins without parameters.
+// A layer's norms are operators, too, whose parameters come with the matrix that follows: 2 and 3
+// happen when one is reached. A micro-batch begins without parameters, but for those of the layer that
+// the one before ended with.
 //
 // Source: DeepSpeed 0.19.6, partitioned_param_coordinator.py and partitioned_param_swapper.py.
 #pragma once
@@ -31,7 +34,8 @@ class ParameterWindow {
 
   // All parameters of the layer of visit `v` in GPU memory. In order of visits.
   Slice use(VisitId v) { return use_in(stay_of_[uses_.turn_of(v)]); }
-  // Between forward and backward of the last layer, which are visit `v` together: those for backward.
+  // Between forward and backward of the last layer, which are visit `v` together: those for
+  // backward.
   Slice use_again(VisitId v) { return use_in(stay_of_[uses_.turn_of(v)] + 1); }
 
  private:
@@ -46,8 +50,8 @@ class ParameterWindow {
   };
   // Of a tensor, now.
   struct Residence {
-    Slice host;              // read from the SSD and not dropped yet
-    std::size_t slot = 0;    // of it
+    Slice host;            // read from the SSD and not dropped yet
+    std::size_t slot = 0;  // of it
     bool on_gpu = false;
     bool in_flight = false;  // copied ahead and not used yet
   };

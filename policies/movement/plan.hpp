@@ -57,19 +57,19 @@ struct Plan {
     std::optional<int> backward_gpu_ahead;  // of uses in backward; empty: gpu_ahead
     bool by_tensor = false;  // fetched as `tensors` says, instead of the distances above
     ParameterAhead tensors;
-    std::uint64_t first_in_host = 0;  // the first so many elements of the layers rest in host memory,
-                                      // by whole tensors, wherever the others rest
+    std::uint64_t first_in_host = 0;  // the first so many elements of the layers rest in host
+                                      // memory, by whole tensors, wherever the others rest
   } parameters;
 
   // Accumulators. Where a micro-batch leaves the sum for the next one.
   struct {
     bool on_gpu = true;
     int gpu_ahead = 1;  // visits between the copy of a sum to the GPU and its use
-    // So many elements leave together, when the next layer's would be more; 0: each layer's on its own,
-    // under the next turn.
+    // So many elements leave together, when the next layer's would be more; 0: each layer's on its
+    // own, under the next turn.
     std::uint64_t bucket = 0;
-    // Complete gradients rest on the SSD until they are applied; they pass through the host memory of
-    // the optimizer's slots, and need a bucket.
+    // Complete gradients rest on the SSD until they are applied; they pass through the host memory
+    // of the optimizer's slots, and need a bucket.
     bool on_ssd = false;
     // Where what the loss adds to the embedding's gradient waits for backward's end: gpu or host.
     Tier head_waits = Tier::host;
@@ -81,13 +81,15 @@ struct Plan {
     std::optional<Share> embedding;  // empty: as rest
     int ahead = 1;                   // updates between a read from the SSD and the use
     int slots = 0;  // so many buffers in host memory take turns; 0: a buffer for each occasion
-    // Results leave right after their update, whatever the slots; else with slots before the next one.
+    // Results leave right after their update, whatever the slots; else with slots before the next
+    // one.
     bool writes_at_once = false;
     // Results leave while the next update runs: after it was started or, at once, with nothing that
     // waits for them.
     bool writes_behind = false;
-    // Where some updates run on the GPU and state rests in host memory: so many buffers on the GPU, each
-    // for one update, take turns. State arrives as soon as the update before on the GPU is done.
+    // Where some updates run on the GPU and state rests in host memory: so many buffers on the GPU,
+    // each for one update, take turns. State arrives as soon as the update before on the GPU is
+    // done.
     int gpu_slots = 1;
   } optimizer_state;
 

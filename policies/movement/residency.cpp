@@ -52,7 +52,8 @@ class Emission {
         program_.point(HostPoint::step);
       }
       at(visit.step, visit.kind == VisitKind::backward ? Phase::backward : Phase::forward);
-      if (times_.uses().turns()[times_.uses().turn_of(v)].begin == v) program_.point(HostPoint::turn);
+      if (times_.uses().turns()[times_.uses().turn_of(v)].begin == v)
+        program_.point(HostPoint::turn);
       program_.point(HostPoint::visit);
       write_back();
       run_events(before(v), visit.step);
@@ -61,15 +62,13 @@ class Emission {
       compute(v);
       activations_.fetch_after(v);
       activations_.leave(v);
-      const bool ends_step =
-          v + 1 == work_.visits.size() || work_.visits[v + 1].step != visit.step;
+      const bool ends_step = v + 1 == work_.visits.size() || work_.visits[v + 1].step != visit.step;
       if (ends_step && !plan_.optimizer.own_phase) at(visit.step, Phase::optimizer);
       gradients_leave(v);
       run_events(after(v), visit.step);
       own_gradient_leaves(v);
       run_events(after_own_gradient(v), visit.step);
-      if (visit.layer == 0 && visit.completes_sum && plan_.gradients.bucket == 0)
-        leave_embedding();
+      if (visit.layer == 0 && visit.completes_sum && plan_.gradients.bucket == 0) leave_embedding();
       run_events(after_embedding(v), visit.step);
     }
     const auto end = static_cast<VisitId>(work_.visits.size());
@@ -506,8 +505,10 @@ class Emission {
   void leave_together() {
     if (bucket_is_complete_) program_.point(HostPoint::gradients_leave);
     for (const Leaving& one : bucket_) {
-      if (bucket_is_complete_) leave_complete(one.unit, one.gpu, {});
-      else copy_out(one.unit, 0, elements(one.unit), one.gpu, &HostGradient::own);
+      if (bucket_is_complete_)
+        leave_complete(one.unit, one.gpu, {});
+      else
+        copy_out(one.unit, 0, elements(one.unit), one.gpu, &HostGradient::own);
     }
     if (bucket_is_complete_) write_staged();
     bucket_.clear();
@@ -522,8 +523,8 @@ class Emission {
     stage(unit, gpu, BufferKind::gradient, &Piece::gradient_on_ssd);
     if (head.valid()) stage(unit, head, BufferKind::head_gradient, &Piece::head_on_ssd);
   }
-  // To the SSD by way of the slots of optimizer state, which are free in backward: piece after piece in one
-  // slot after the other.
+  // To the SSD by way of the slots of optimizer state, which are free in backward: piece after
+  // piece in one slot after the other.
   void stage(int unit, Slice gpu, BufferKind kind, Slice Piece::*home) {
     Slice ssd = program_.buffer(Tier::ssd, gpu.bytes, kind, unit).part(0, gpu.bytes);
     for (Piece& piece : units_[index(unit)]) {
@@ -535,8 +536,8 @@ class Emission {
       staged_.push_back({host, piece.*home, unit});
     }
   }
-  // A slot is some stages, each with room for the elements of an update in fp32. When all were filled, they
-  // are written first.
+  // A slot is some stages, each with room for the elements of an update in fp32. When all were
+  // filled, they are written first.
   Slice staging(std::uint64_t bytes) {
     const std::uint64_t room = bytes / gradient_bytes() * 4;
     const std::size_t stages_of_slot = state_slots_.front().bytes / stage_bytes_;
@@ -560,7 +561,8 @@ class Emission {
     stages_filled_ = 0;
   }
 
-  // -- the optimizer -------------------------------------------------------------------------------
+  // -- the optimizer
+  // -------------------------------------------------------------------------------
   void take_state_slots() {
     if (plan_.optimizer_state.slots == 0) return;
     const auto count = static_cast<std::size_t>(plan_.optimizer_state.slots);
@@ -732,22 +734,21 @@ class Emission {
           program_.buffer(Tier::host, bytes, BufferKind::parameters, unit).part(0, bytes);
       result = piece.fresh_parameters;
     }
-    program_.optimizer(unit, piece.first, piece.elements, operands.own, operands.head, state, result,
-                       one.gradient_step);
+    program_.optimizer(unit, piece.first, piece.elements, operands.own, operands.head, state,
+                       result, one.gradient_step);
   }
   // The gradient of a piece.
   HostGradient in_host(const Gradient& gradient, const Piece& piece) const {
     if (piece.fresh_gradient.valid())
       return {piece.first, piece.elements, piece.fresh_gradient, piece.fresh_head};
-    const HostGradient& whole = *std::find_if(
-        gradient.host.begin(), gradient.host.end(), [&](const HostGradient& part) {
+    const HostGradient& whole =
+        *std::find_if(gradient.host.begin(), gradient.host.end(), [&](const HostGradient& part) {
           return piece.first >= part.first && piece.first < part.first + part.elements;
         });
     const std::uint64_t width = gradient_bytes();
     const auto part = [&](Slice slice) {
-      return slice.valid()
-                 ? slice.part((piece.first - whole.first) * width, piece.elements * width)
-                 : slice;
+      return slice.valid() ? slice.part((piece.first - whole.first) * width, piece.elements * width)
+                           : slice;
     };
     return {piece.first, piece.elements, part(whole.own), part(whole.head)};
   }
@@ -765,11 +766,10 @@ class Emission {
       most = std::max(most, bytes);
     }
     for (int slot = 0; most > 0 && slot < plan_.optimizer_state.gpu_slots; ++slot)
-      gpu_state_slots_.push_back(
-          program_.persistent(Tier::gpu, most, BufferKind::optimizer_state));
+      gpu_state_slots_.push_back(program_.persistent(Tier::gpu, most, BufferKind::optimizer_state));
   }
-  // When the updates between two on the GPU begin, the state of the first leaves and that of the second
-  // arrives; in this order where there is memory for one.
+  // When the updates between two on the GPU begin, the state of the first leaves and that of the
+  // second arrives; in this order where there is memory for one.
   void exchange_gpu_state(const OptimizerEvent& event) {
     const auto stride = static_cast<std::size_t>(plan_.optimizer.gpu_stride);
     if (gpu_state_slots_.empty() || event.in_step % stride != 0) return;
@@ -823,11 +823,11 @@ class Emission {
   Activations activations_;
   std::optional<ParameterWindow> window_;
   std::vector<Pieces> units_;
-  std::vector<Slice> parameters_;     // by layer, on the GPU
-  std::deque<Arriving> arriving_;     // for the uses from next_use_ on
-  std::vector<Gradient> gradients_;   // by unit
-  std::vector<Leaving> leaving_;      // oldest first
-  std::vector<Leaving> bucket_;       // gradients that leave together
+  std::vector<Slice> parameters_;    // by layer, on the GPU
+  std::deque<Arriving> arriving_;    // for the uses from next_use_ on
+  std::vector<Gradient> gradients_;  // by unit
+  std::vector<Leaving> leaving_;     // oldest first
+  std::vector<Leaving> bucket_;      // gradients that leave together
   std::uint64_t bucket_elements_ = 0;
   bool bucket_is_complete_ = false;
   struct Staged {
