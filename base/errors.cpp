@@ -11,10 +11,9 @@
 
 namespace spillway {
 
-InputError::InputError(const std::string& file, int line, const std::string& what, std::string hint)
-    : Error(
-          line > 0 ? fmt::format("{}:{}: {}", file, line, what) : fmt::format("{}: {}", file, what),
-          std::move(hint)) {}
+InputError::InputError(const std::string& file, int line, const Message& what, Message hint)
+    : Error(Message(line > 0 ? fmt::format("{}:{}: ", file, line) : file + ": ") + what,
+            std::move(hint)) {}
 
 namespace {
 
@@ -49,9 +48,9 @@ const char* remedy(int error_number) {
 
 }  // namespace
 
-MachineError MachineError::from_errno(const std::string& what, int error_number, std::string hint) {
+MachineError MachineError::from_errno(const Message& what, int error_number, Message hint) {
   if (hint.empty()) hint = remedy(error_number);
-  return MachineError(what + ": " + std::strerror(error_number), std::move(hint));
+  return MachineError(what + (std::string(": ") + std::strerror(error_number)), std::move(hint));
 }
 
 void bug(const char* condition, const char* file, int line, const std::string& detail) {

@@ -5,45 +5,54 @@
 //   MachineError your machine: what failed, the errno or library code, a remedy  exit code 1
 //   bug()        our bug: a broken invariant; stays on in release builds         abort
 //
-// Library code throws; only cli/ prints and chooses the exit code.
+// Library code throws, and names settings, not flags (base/message.hpp); only cli/ prints and
+// chooses the exit code.
 #pragma once
 
 #include <stdexcept>
 #include <string>
+#include <utility>
+
+#include "base/message.hpp"
 
 namespace spillway {
 
 class Error : public std::runtime_error {
  public:
-  Error(const std::string& what, std::string hint)
-      : std::runtime_error(what), hint_(std::move(hint)) {}
-  // What the user can do about it; may be empty.
+  // what() spells settings plainly; whoever shows the error may write them otherwise.
+  Error(Message what, Message hint)
+      : std::runtime_error(what.text()),
+        what_(std::move(what)),
+        advice_(std::move(hint)),
+        hint_(advice_.text()) {}
+  const Message& message() const { return what_; }
+  // What the user can do about it; may be empty. hint() spells settings plainly.
+  const Message& advice() const { return advice_; }
   const std::string& hint() const { return hint_; }
 
  private:
+  Message what_, advice_;
   std::string hint_;
 };
 
 class InputError : public Error {
  public:
-  explicit InputError(const std::string& what, std::string hint = "")
-      : Error(what, std::move(hint)) {}
+  explicit InputError(Message what, Message hint = {}) : Error(std::move(what), std::move(hint)) {}
   // `file:line: what`; line 0 leaves the line out.
-  InputError(const std::string& file, int line, const std::string& what, std::string hint = "");
+  InputError(const std::string& file, int line, const Message& what, Message hint = {});
 };
 
 class FitError : public Error {
  public:
-  explicit FitError(const std::string& what, std::string hint = "")
-      : Error(what, std::move(hint)) {}
+  explicit FitError(Message what, Message hint = {}) : Error(std::move(what), std::move(hint)) {}
 };
 
 class MachineError : public Error {
  public:
-  explicit MachineError(const std::string& what, std::string hint = "")
-      : Error(what, std::move(hint)) {}
+  explicit MachineError(Message what, Message hint = {})
+      : Error(std::move(what), std::move(hint)) {}
   // Appends the meaning of `error_number` (an errno) and, where one is known, a remedy.
-  static MachineError from_errno(const std::string& what, int error_number, std::string hint = "");
+  static MachineError from_errno(const Message& what, int error_number, Message hint = {});
 };
 
 // Reports a broken invariant of Spillway itself and aborts.

@@ -19,14 +19,15 @@
 #include "cli/commands.hpp"
 #include "cli/options/number_check.hpp"
 #include "cli/stop_signals.hpp"
+#include "cli/text/flags.hpp"
 #include "cli/text/output.hpp"
-#include "cli/text/plan_text.hpp"
 
 namespace {
 
 using namespace spillway;
 
-int complain(const std::string& what, const std::string& hint, int code) {
+int complain(const Message& message, const Message& advice, int code) {
+  const std::string what = cli::flags_in(message), hint = cli::flags_in(advice);
   const bool colour = isatty(STDERR_FILENO) != 0;
   const auto style =
       colour ? fmt::emphasis::bold | fg(fmt::terminal_color::red) : fmt::text_style();
@@ -157,17 +158,15 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return complain_of_usage(app, error);
   } catch (const InputError& error) {
-    const char* help = "see `spillway --help` and docs/";
-    return complain(error.what(), error.hint().empty() ? help : error.hint(), cli::exit_input);
-  } catch (const DoesNotFit& error) {
-    return complain(error.what(), remedies_text(error.remedies(), cli::flag_text),
-                    cli::exit_does_not_fit);
+    const Message help = "see `spillway --help` and docs/";
+    return complain(error.message(), error.advice().empty() ? help : error.advice(),
+                    cli::exit_input);
   } catch (const FitError& error) {
-    return complain(error.what(), error.hint(), cli::exit_does_not_fit);
+    return complain(error.message(), error.advice(), cli::exit_does_not_fit);
   } catch (const cli::Interrupted& error) {
-    return complain(error.what(), error.hint(), error.exit_code());
+    return complain(error.message(), error.advice(), error.exit_code());
   } catch (const Error& error) {
-    return complain(error.what(), error.hint(), cli::exit_failed);
+    return complain(error.message(), error.advice(), cli::exit_failed);
   } catch (const std::bad_alloc&) {
     return complain("out of memory", "close other programs, or lower the memory limits given",
                     cli::exit_failed);

@@ -66,7 +66,9 @@ void run(const Options& options) {
     for (const PaperResult& result : results) list.push_back(to_json(result));
     fmt::print("{}\n", to_text(nlohmann::ordered_json{{"papers", list}}));
   }
-  if (!options.markdown.empty()) write_file(options.markdown, accuracy_markdown(results));
+  if (!options.markdown.empty())
+    write_file(options.markdown,
+               accuracy_markdown(results, "spillway papers --markdown docs/accuracy.md"));
 }
 
 }  // namespace

@@ -17,6 +17,7 @@
 #include "exec/run/training_record.hpp"
 #include "exec/store/store_check.hpp"
 #include "exec/store/store_claim.hpp"
+#include "sim/result_json.hpp"
 
 namespace spillway::cli {
 
@@ -89,11 +90,7 @@ ordered_json to_json(const Inspection& i) {
                        {"policy", i.training.policy},
                        {"steps", i.training.steps},
                        {"seed", i.training.seed},
-                       {"workload",
-                        {{"batch", i.training.workload.batch},
-                         {"micro_batch", i.training.workload.micro_batch},
-                         {"sequence", i.training.workload.sequence},
-                         {"moments", to_string(i.training.workload.moments)}}},
+                       {"workload", to_json(i.training.workload)},
                        {"store_bytes", record.identity.store_bytes}};
   json["run"] = i.point.run.id;
   json["generation"] = i.point.location.generation;
@@ -244,7 +241,7 @@ void run_remove(const Options& options) {
     try {
       return find_state(folder.directory(), folder.saved());
     } catch (const InputError& error) {
-      throw InputError(fmt::format("{}: nothing was removed", error.what()), error.hint());
+      throw InputError(error.message() + ": nothing was removed", error.advice());
     }
   }();
   if (!state.also_of.empty()) {

@@ -14,13 +14,13 @@
 #include "cli/commands.hpp"
 #include "cli/text/output.hpp"
 #include "cli/text/progress.hpp"
-#include "cli/train/train_checks.hpp"
 #include "exec/run/training.hpp"
 #include "experiments/calibrate/calibrate.hpp"
-#include "experiments/plan/train_plan.hpp"
 #include "experiments/sweep/sweep_journal.hpp"
 #include "experiments/sweep/sweep_settings.hpp"
 #include "experiments/testbed/testbed_report.hpp"
+#include "experiments/train/train_checks.hpp"
+#include "experiments/train/train_plan.hpp"
 
 namespace spillway::cli {
 

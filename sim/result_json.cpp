@@ -3,6 +3,8 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "policies/workload/workload_json.hpp"
+
 namespace spillway {
 
 namespace {
@@ -16,7 +18,8 @@ Json memory_json(const Schedule& schedule) {
   for (const Tier tier : {Tier::gpu, Tier::host, Tier::ssd}) {
     const TierUse& use = schedule.use(tier);
     memory[to_string(tier)] = {{"peak_bytes", use.peak_bytes},
-                               {"capacity_bytes", use.capacity_bytes}};
+                               {"capacity_bytes", use.capacity_bytes},
+                               {"kept_bytes", use.kept_bytes}};
   }
   return memory;
 }
@@ -86,14 +89,13 @@ Json stalls_json(const Explanation& explanation) {
 }  // namespace
 
 Json to_json(const Workload& workload) {
-  return {{"batch", workload.batch},
-          {"micro_batch", workload.micro_batch},
-          {"micro_batches", workload.micro_batches()},
-          {"sequence", workload.sequence},
-          {"precision", workload.precision == Precision::bf16 ? "bf16" : "fp32"},
-          {"moments", to_string(workload.moments)},
-          {"gradient_clip", to_string(workload.clip)},
-          {"on_nonfinite", to_string(workload.on_nonfinite)}};
+  const Json fields = workload_json(workload);
+  Json json;
+  for (const auto& [key, value] : fields.items()) {
+    json[key] = value;
+    if (key == "micro_batch") json["micro_batches"] = workload.micro_batches();
+  }
+  return json;
 }
 
 Json to_json(const Schedule& schedule, const SimulationResult* result, double schedule_seconds,

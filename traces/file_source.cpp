@@ -22,7 +22,7 @@ constexpr std::size_t any_ratio_up_to = std::size_t{64} << 20;
 constexpr std::size_t most_ratio = 200;  // traces are compressed some 15 times, zeros 1000 times
 
 constexpr const char* give_a_trace =
-    "give a file that `spillway simulate` or `spillway train` wrote with --trace";
+    "give a trace that `spillway simulate` or `spillway train` wrote";
 
 // Why a file of which this much is read is no trace; null: nothing says so yet.
 const char* find_excess(const std::string& text, z_off_t file_bytes) {

@@ -158,7 +158,7 @@ class Reader {
 
   [[noreturn]] void fail_foreign() const {
     fail("not a trace of Spillway",
-         "give a file that `spillway simulate` or `spillway train` wrote with --trace");
+         "give a trace that `spillway simulate` or `spillway train` wrote");
   }
 
   bool enter(bool object) {

@@ -26,8 +26,8 @@ IoChoice IoOption::choose() const {
   try {
     return choose_io(IoMethod::uring);
   } catch (const MachineError& error) {
-    throw MachineError(fmt::format("--io uring: {}", error.what()),
-                       error.hint() + (error.hint().empty() ? "" : "; ") +
+    throw MachineError("--io uring: " + error.message(),
+                       error.advice() + (error.advice().empty() ? "" : "; ") +
                            "without --io, or with --io threads, threads do the same work");
   }
 }

@@ -15,31 +15,6 @@ const char* const durability_help =
     "the SSD; default: step where all optimizer state rests on the SSD, else by the time and the "
     "wear that commits cost (docs/store.md)";
 
-Durability parse_durability(const std::string& text) {
-  Durability durability{DurabilityMode::on, 0};
-  if (text.empty()) return durability;
-  constexpr std::string_view interval = "interval=";
-  if (text == "off") {
-    durability.mode = DurabilityMode::off;
-  } else if (text == "step") {
-    durability.interval = 1;
-  } else if (text.rfind(interval, 0) == 0) {
-    const char* const begin = text.data() + interval.size();
-    const char* const end = text.data() + text.size();
-    const auto [rest, error] = std::from_chars(begin, end, durability.interval);
-    if (error == std::errc::result_out_of_range)
-      throw InputError(fmt::format("--durability {}: out of range: it is too large", text),
-                       "example: --durability interval=20");
-    if (error != std::errc() || rest != end || durability.interval < 1)
-      throw InputError(fmt::format("--durability {}: not a positive number of steps", text),
-                       "example: --durability interval=20");
-  } else {
-    throw InputError(fmt::format("--durability {} is not step, interval=N or off", text),
-                     "leave it out for the most that costs next to nothing");
-  }
-  return durability;
-}
-
 double parse_tokens(const std::string& text) {
   const auto fail = [&]() -> double {
     throw InputError(fmt::format("--tokens {}: not a number of tokens from 1 to 1e18", text),

@@ -10,9 +10,6 @@
 
 namespace spillway::cli {
 
-// What `--durability step|interval=N|off` says; empty: the default. Throws InputError.
-Durability parse_durability(const std::string& text);
-
 // The help text of that option.
 extern const char* const durability_help;
 

@@ -120,7 +120,7 @@ void check_output_path(const std::string& option, const std::string& path,
   try {
     require_new_file(path, only);
   } catch (const InputError& error) {
-    throw InputError(fmt::format("{} {}: {}", option, path, error.what()), error.hint());
+    throw InputError(fmt::format("{} {}: ", option, path) + error.message(), error.advice());
   }
 }
 

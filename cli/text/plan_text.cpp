@@ -72,6 +72,8 @@ std::string memory_text(const Candidate& candidate) {
       text += fmt::format("   ({} of it copies of optimizer state for commits)",
                           bytes_text(store.second_copies + store.memory_copies));
     }
+    if (use.kept_bytes > 0)
+      text += fmt::format("   ({} of it kept because memory is left)", bytes_text(use.kept_bytes));
     if (tier == Tier::host && machine.host.reserved > 0)
       text += fmt::format("   (host.reserved keeps {})", bytes_text(machine.host.reserved));
     text += "\n";
@@ -121,16 +123,6 @@ std::string trainable_text(const ModelSpec& model) {
   return why_not ? fmt::format("note: simulated only: {}\n", *why_not) : "";
 }
 
-std::string flag_text(const Change& change) {
-  const auto& [setting, value] = change;
-  if (setting == "micro_batch") return "--micro-batch " + value;
-  if (setting == "policy") return "--policy " + value;
-  if (setting == "durability") return "--durability " + value;
-  if (setting == "gpu.memory") return "--gpu-memory " + value;
-  if (setting == "host.memory") return "--host-memory " + value;
-  return "--set " + setting + "=" + value;
-}
-
 Candidates evaluate_as_asked(const ProblemOptions& options, const Problem& problem,
                              const std::vector<std::string>& policies, const WholeRun& run,
                              int steps) {
@@ -148,7 +140,7 @@ void fail_to_fit(const Candidates& candidates, const ProblemOptions& options,
   question.policies = each_named(policies);
   question.durability = run.durability;
   question.steps = steps;
-  if (!options.sequences_at_once && is_measured_gpu(problem.machine))
+  if (options.chooses_sequences_at_once() && is_measured_gpu(problem.machine))
     question.settle = [](Problem& settled) { settled.use_gpu_sequences_at_once(); };
   Activity activity("looking for what would fit");
   spillway::fail_to_fit(candidates, question);

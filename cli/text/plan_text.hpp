@@ -20,14 +20,12 @@ std::string wear_text(const Wear& wear, const Machine& machine, const std::strin
 // A line where the model can be simulated only; else empty.
 std::string trainable_text(const ModelSpec& model);
 
-// The option that makes a change: "--host-memory 287GB".
-std::string flag_text(const Change& change);
-
 // Evaluates `policies`, of which `auto` is all candidates.
 Candidates evaluate_as_asked(const ProblemOptions& options, const Problem& problem,
                              const std::vector<std::string>& policies, const WholeRun& run,
                              int steps);
-// Throws DoesNotFit for what evaluate_as_asked(), with the same arguments, found to fit nowhere.
+// Throws FitError, with remedies, for what evaluate_as_asked(), with the same arguments, found to
+// fit nowhere.
 [[noreturn]] void fail_to_fit(const Candidates& candidates, const ProblemOptions& options,
                               const Problem& problem, const std::vector<std::string>& policies,
                               const WholeRun& run, int steps);

@@ -7,9 +7,6 @@
 #include "cli/stop_signals.hpp"
 #include "cli/text/output.hpp"
 #include "cli/text/progress.hpp"
-#include "experiments/calibrate/machine_cache.hpp"
-#include "experiments/calibrate/quick_machine.hpp"
-#include "experiments/testbed/throttled_machine.hpp"
 
 namespace spillway::cli {
 
@@ -19,12 +16,6 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point began) {
   return std::chrono::duration<double>(Clock::now() - began).count();
-}
-
-std::string device_text(const std::optional<CudaGpu>& gpu) {
-  if (!gpu) return "cpu";
-  return fmt::format("GPU {}: {}, {} bytes, compute capability {}.{}", gpu->id, gpu->name,
-                     gpu->memory_bytes, gpu->major, gpu->minor);
 }
 
 }  // namespace
@@ -40,55 +31,17 @@ CalibrationProgress measuring_progress(bool quiet) {
   };
 }
 
-std::string MeasuredRates::text() const {
-  if (!known) return "";
-  const std::string kept = kept_in.empty() ? "" : ", kept in " + kept_in.string();
-  return seconds > 0 ? fmt::format("rates of this machine: measured in {:.1f} s{}", seconds, kept)
-                     : fmt::format("rates of this machine: measured before{}", kept);
+std::string rates_text(const MeasuredRates& rates) {
+  const std::string kept = rates.kept_in.empty() ? "" : ", kept in " + rates.kept_in.string();
+  return rates.seconds > 0
+             ? fmt::format("rates of this machine: measured in {:.1f} s{}", rates.seconds, kept)
+             : fmt::format("rates of this machine: measured before{}", kept);
 }
 
-nlohmann::ordered_json MeasuredRates::json() const {
-  nlohmann::ordered_json rates;
-  if (!known) return rates;
-  rates["measured_seconds"] = seconds;
-  rates["kept_in"] = nullptr;
-  if (!kept_in.empty()) rates["kept_in"] = kept_in.string();
-  return rates;
-}
-
-std::function<Machine(const Problem&, const std::vector<std::int64_t>&)> measure_this_machine(
-    const MeasureOptions& options, std::shared_ptr<MeasuredRates> rates) {
-  return [options, rates = std::move(rates)](const Problem& problem,
-                                             const std::vector<std::int64_t>& micro_batches) {
-    QuickMachineRequest request;
-    request.model = problem.model;
-    request.workload = problem.workload;
-    request.micro_batches = micro_batches;
-    request.threads = options.threads;
-    request.drives = options.drives;
-    request.io = options.io;
-    request.device = device_text(options.gpu);
-    if (options.gpu) {
-      request.gpu = [id = options.gpu->id, threads = options.threads] {
-        return open_gpu(id, threads);
-      };
-    }
-    const auto say = [&](const std::string& text) {
-      if (!options.quiet) print_error(text + "\n");
-    };
-    const auto began = Clock::now();
-    const QuickMachine found = quick_machine(
-        request, user_cache_folder(),
-        [&] {
-          say("--policy auto: measuring this machine for some seconds, once for this model and "
-              "batch (`spillway calibrate` does it thoroughly)");
-        },
-        measuring_progress(options.quiet), [&](const std::string& text) { say("note: " + text); });
-    if (!found.not_kept.empty())
-      say("note: the rates are not kept for next time: " + found.not_kept);
-    *rates = {true, found.measured_now ? seconds_since(began) : 0, found.kept_in};
-    return throttled_machine(found.machine, options.throttle);
-  };
+nlohmann::ordered_json rates_json(const MeasuredRates& rates) {
+  nlohmann::ordered_json json = {{"measured_seconds", rates.seconds}, {"kept_in", nullptr}};
+  if (!rates.kept_in.empty()) json["kept_in"] = rates.kept_in.string();
+  return json;
 }
 
 }  // namespace spillway::cli

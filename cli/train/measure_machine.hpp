@@ -1,18 +1,10 @@
-// `train --policy auto` without a machine file: this computer is measured for a few seconds, or was
-// before.
+// What is said while this computer is measured, and of the rates that were found.
 #pragma once
 
-#include <filesystem>
-#include <functional>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
-#include <vector>
 
-#include "exec/cpu/throttle_rates.hpp"
-#include "exec/run/cuda_module.hpp"
-#include "experiments/calibrate/calibrate.hpp"
-#include "experiments/plan/train_plan.hpp"
+#include "experiments/train/measured_rates.hpp"
 
 namespace spillway::cli {
 
@@ -20,27 +12,8 @@ namespace spillway::cli {
 // A signal to stop ends it: StopSignals::check().
 CalibrationProgress measuring_progress(bool quiet);
 
-// Where the rates of a training come from, when no machine file says.
-struct MeasuredRates {
-  bool known = false;
-  double seconds = 0;  // that it took; 0: they were kept from before
-  std::filesystem::path kept_in;
-
-  std::string text() const;
-  nlohmann::ordered_json json() const;
-};
-
-struct MeasureOptions {
-  std::vector<std::filesystem::path> drives;
-  IoChoice io;  // of the drives
-  int threads = 1;
-  std::optional<CudaGpu> gpu;
-  ThrottleRates throttle;
-  bool quiet = false;
-};
-
-// What TrainHardware::measure is; fills in `rates` when it is called.
-std::function<Machine(const Problem&, const std::vector<std::int64_t>&)> measure_this_machine(
-    const MeasureOptions& options, std::shared_ptr<MeasuredRates> rates);
+// Where rates that are known come from.
+std::string rates_text(const MeasuredRates& rates);
+nlohmann::ordered_json rates_json(const MeasuredRates& rates);
 
 }  // namespace spillway::cli

@@ -7,18 +7,22 @@
 #include <optional>
 #include <set>
 
-#include "base/errors.hpp"
+#include "base/units.hpp"
 #include "cli/commands.hpp"
 #include "cli/stop_signals.hpp"
+#include "cli/text/flags.hpp"
 #include "cli/text/output.hpp"
 #include "cli/text/plan_text.hpp"
 #include "cli/text/progress.hpp"
+#include "cli/train/given_settings.hpp"
+#include "cli/train/measure_machine.hpp"
 #include "cli/train/stopped_run.hpp"
-#include "cli/train/train_checks.hpp"
 #include "cli/train/train_events.hpp"
+#include "cli/train/train_notes.hpp"
+#include "cli/train/train_options.hpp"
 #include "cli/train/train_report.hpp"
-#include "cli/train/train_setup.hpp"
-#include "cli/train/train_wear.hpp"
+#include "experiments/train/training_job.hpp"
+#include "experiments/train/training_wear.hpp"
 #include "traces/perfetto.hpp"
 
 namespace spillway::cli {
@@ -28,81 +32,114 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::ordered_json;
 
-// From here on it is known where the state is now.
-void remember_store(Training& training, RunFolder& folder) {
-  if (training.commit_interval() == 0) return;
-  folder.remember_store(training.store_location());
-  training.remove_previous_store();
+// What a training says while it is prepared.
+class Preparation {
+ public:
+  explicit Preparation(const TrainOptions& options)
+      : quiet_(options.quiet), checking_(!options.json && !options.quiet) {}
+
+  TrainListener listener() {
+    TrainListener listener;
+    listener.enter = [](TrainListener::Stage stage) {
+      StopSignals::enter(stage == TrainListener::Stage::planning ? StopSignals::Phase::planning
+                                                                 : StopSignals::Phase::preparing);
+    };
+    listener.doing = [this](const std::string& what) {
+      if (!activity_) activity_.emplace(what);
+      activity_->say(what);
+    };
+    listener.note = [this](const Message& text) {
+      if (!quiet_) print_error(flags_in(text) + "\n");
+    };
+    listener.checking = [this](std::uint64_t done, std::uint64_t total) {
+      checking_.show(
+          fmt::format("checking the copy: {} of {}", format_bytes(static_cast<double>(done)),
+                      format_bytes(static_cast<double>(total))),
+          done == total);
+      if (done == total) checking_.finish();
+    };
+    listener.measuring = measuring_progress(quiet_);
+    return listener;
+  }
+  void end() { activity_.reset(); }
+
+ private:
+  bool quiet_;
+  Progress checking_;
+  std::optional<Activity> activity_;
+};
+
+TrainRequest request_of(const CLI::App& command, const TrainOptions& options) {
+  TrainRequest request;
+  request.settings = settings_given(command);
+  request.run = options.run;
+  request.resume = options.resume;
+  request.take_over = options.take_over;
+  request.retune_matmul = options.retune_matmul;
+  request.overwrite = options.overwrite;
+  request.remove_store = options.remove_store;
+  request.trace = options.trace;
+  request.io = options.io.choose();
+  return request;
 }
 
-// All is written. The state stays, so that the run can go on, unless it is not wanted any more:
-// then it goes only after it is known that nobody needs it.
-void finish(Training& training, RunFolder& folder, bool stopped, bool remove_store) {
-  const bool durable = training.commit_interval() > 0;
-  SavedRun& saved = folder.saved();
-  saved.complete = !stopped;
-  folder.save();
-  if (stopped || (durable && !remove_store)) return;
-  // First, so that `store remove` can end what is broken off.
-  saved.not_resumable = durable ? "its store was removed on purpose (--remove-store)"
-                                : "its last steps were made with --durability off";
-  folder.save();
-  if (!durable) training.remove_previous_store();  // kept until now
-  training.discard_store();
+void tell_start(const TrainingJob& job, const std::string& other_machine) {
+  const Training& training = job.training();
+  announce(training, job.plan(), job.folder().path());
+  if (training.store()) fmt::print("  {}\n", io_line(job.io()));
+  fmt::print("  {} steps, {}\n", job.settings().steps, assumptions_text(job.plan().problem, 0));
+  if (job.rates().known) fmt::print("  {}\n", rates_text(job.rates()));
+  if (const std::string text = training.host_memory_text(); !text.empty())
+    fmt::print("  {}\n", text);
+  const bool worth_a_reason = !job.chose_device() || cuda_driver_present();
+  if (!other_machine.empty())
+    fmt::print("  {}\n", other_machine);
+  else if (worth_a_reason && !job.device().why.empty())
+    fmt::print("  on the CPU: {}\n", job.device().why);
+  fmt::print("{}", wear_text(wear_of(training, job.plan(), job.settings().steps),
+                             job.plan().problem.machine, "  "));
+  if (training.first_step() > 0) fmt::print("  going on from step {}\n", training.first_step());
+  flush_output();
 }
 
 void run(CLI::App& command, TrainOptions& options, int& exit_code) {
   outlive_reader();  // `train ... | head` trains to its end
   StopSignals signals;
-  auto [plan, run_folder, training_options, why_cpu, other_machine, rates, listener, io] =
-      prepare(command, options);
-  if (!options.no_export) require_new_file(run_folder.place(RunFolder::weights), &only_an_export());
-  std::optional<Activity> activity(std::in_place, "setting up memory and store");
-  *listener = [&activity](const std::string& text) { activity->say(text); };
-  Training training(training_options);
-  *listener = {};
-  activity.reset();
-  if (!options.no_export) require_room(plan.problem.model, run_folder.path());
+  check_output_path("--trace", options.trace, &only_a_trace());
+  if (!options.resume) {
+    if (options.problem.model.empty()) throw CLI::RequiredError("--model");
+    refuse_model_of_run(options.problem.model);
+  }
+  Preparation preparation(options);
+  TrainingJob job(request_of(command, options), preparation.listener());
+  preparation.end();
+  job.open();
+  preparation.end();
+  Training& training = job.training();
+  const TrainPlan& plan = job.plan();
+  const RunFolder& folder = job.folder();
+  const TrainSettings& settings = job.settings();
   StopSignals::check(
       "before the first step",
       options.resume ? "the run is as it was" : "nothing was trained, and nothing is left behind");
 
-  const FilePlace trace_place =
-      !options.trace.empty() ? FilePlace(options.trace)
-      : training.first_step() == 0
-          ? run_folder.place(RunFolder::trace)
-          : run_folder.place(fmt::format("trace-from-step-{}.json.gz", training.first_step()));
-  require_new_file(trace_place, &only_a_trace());  // not only after all steps
   const fs::path trace_shown = !options.trace.empty()
                                    ? fs::path(options.trace)
-                                   : run_folder.file(trace_place.path.filename().string());
-  Events events(run_folder.directory(), RunFolder::metrics, options.json, training.first_step(),
+                                   : folder.file(job.trace_place().path.filename().string());
+  Events events(folder.directory(), RunFolder::metrics, options.json, training.first_step(),
                 training.commit_interval() > 0);
-  // Without a machine file there are limits but no rates: nothing that could be read as a machine.
-  if (!options.problem.machine.empty() || rates->known)
-    write_file(run_folder.place(RunFolder::machine), machine_to_toml(plan.problem.machine));
-  write_file(run_folder.place(RunFolder::model), model_to_toml(plan.problem.model));
-  ordered_json start = start_event(training, plan, options, run_folder.path());
-  start["io"] = training.store() ? io_json(io) : ordered_json();
+  const std::string other_machine =
+      settings.problem.machine.empty()
+          ? ""
+          : other_machine_note(plan.problem.machine, job.device().gpu.has_value(),
+                               job.device().why);
+  ordered_json start = start_event(job);
+  start["io"] = training.store() ? io_json(job.io()) : ordered_json();
   if (!other_machine.empty()) start["note"] = other_machine;
-  if (rates->known) start["rates"] = rates->json();
+  if (job.rates().known) start["rates"] = rates_json(job.rates());
   events.write(start);
   const bool talks = !options.json && !options.quiet;
-  if (talks) {
-    announce(training, plan, run_folder.path());
-    if (training.store()) fmt::print("  {}\n", io_line(io));
-    fmt::print("  {} steps, {}\n", options.steps, assumptions_text(plan.problem, 0));
-    if (rates->known) fmt::print("  {}\n", rates->text());
-    if (const std::string text = training.host_memory_text(); !text.empty())
-      fmt::print("  {}\n", text);
-    if (!other_machine.empty())
-      fmt::print("  {}\n", other_machine);
-    else if (!why_cpu.empty())
-      fmt::print("  on the CPU: {}\n", why_cpu);
-    fmt::print("{}", wear_text(wear_of(training, plan, options.steps), plan.problem.machine, "  "));
-    if (training.first_step() > 0) fmt::print("  going on from step {}\n", training.first_step());
-    flush_output();
-  }
+  if (talks) tell_start(job, other_machine);
   std::set<std::string> warned;
   // Also after training, whose lanes open the drives and meet what is wrong with them.
   const auto warn = [&] {
@@ -112,32 +149,18 @@ void run(CLI::App& command, TrainOptions& options, int& exit_code) {
   warn();
 
   WriteCount written(training);
-  run_folder.keep();
-  remember_store(training, run_folder);
+  job.begin();
   StopSignals::enter(training.commit_interval() > 0 ? StopSignals::Phase::training_with_commits
                                                     : StopSignals::Phase::training);
-  signals.on_stop([&] { training.request_stop(); });
-  StepLine line(options.steps, training.schedule(), talks);
-  Trace trace;
+  signals.on_stop([&] { job.request_stop(); });
+  StepLine line(settings.steps, training.schedule(), talks);
   const double tokens = static_cast<double>(plan.problem.workload.tokens_per_step());
-  std::int64_t skipped_steps = 0, skipped_in_a_row = 0;
-  constexpr std::int64_t most_skipped_in_a_row = 100;
-  const TrainingResult result = training.run(
+  const TrainingResult result = job.train(
       [&](const StepResult& step) {
-        if (step.skipped_unit >= 0) ++skipped_steps;
-        skipped_in_a_row = step.skipped_unit >= 0 ? skipped_in_a_row + 1 : 0;
-        if (skipped_in_a_row == most_skipped_in_a_row) {
-          throw MachineError(
-              fmt::format("{} steps in a row had a gradient that is not finite, up to "
-                          "step {}: nothing is learned any more",
-                          most_skipped_in_a_row, step.step),
-              "use a smaller --learning-rate, a longer --warmup, or look at the text");
-        }
         events.write(step_event(step, tokens, plan.problem.model));
         written.add(step);
         line.show(step);
       },
-      &trace,
       [&](std::int64_t step) {
         events.write({{"event", "commit"}, {"step", step}, {"bytes_written", written.by_commit()}});
       });
@@ -149,30 +172,26 @@ void run(CLI::App& command, TrainOptions& options, int& exit_code) {
     for (const std::string& warning : training.throttle()->warnings())
       print_error("warning: " + warning + "\n");
   }
-  // The weights first: nothing that follows can lose them.
-  if (!options.no_export) training.export_model(run_folder.place(RunFolder::weights));
-  const bool stopped = result.steps < options.steps;
+  job.export_weights();
   const StoppedRun left =
-      stopped_run(result, training, options.steps, run_folder.path(),
-                  options.no_export ? fs::path() : run_folder.file(RunFolder::weights));
+      stopped_run(result, training, settings.steps, folder.path(),
+                  settings.no_export ? fs::path() : folder.file(RunFolder::weights));
   ordered_json end = {{"event", "end"}, {"steps", result.steps}};
   if (result.steps > training.first_step()) end["final_loss"] = result.final_loss;
   end["weights_hash"] = fmt::format("{:016x}", result.weights_hash);
-  if (stopped) {
+  if (job.stopped()) {
     end["interrupted"] = true;
     end["committed_step"] = left.committed ? ordered_json(*left.committed) : ordered_json();
   }
-  if (skipped_steps > 0) end["skipped_steps"] = skipped_steps;
+  if (job.skipped_steps() > 0) end["skipped_steps"] = job.skipped_steps();
   if (training.commit_interval() > 0)
     end["commit_bytes_written"] = training.bytes_written_by_commits();
   end["ssd_bytes_written"] = written.all();
   events.write(end);
-  write_trace(trace, trace_place);
-  finish(training, run_folder, stopped, options.remove_store);
-  if (talks) {
-    announce_end(training, result, run_folder, trace_shown, !options.no_export, stopped);
-  }
-  if (!stopped) return;
+  job.finish();
+  if (talks)
+    announce_end(training, result, folder, trace_shown, !settings.no_export, job.stopped());
+  if (!job.stopped()) return;
   print_error(what_was_kept(left));
   exit_code = StopSignals::exit_code();
 }

@@ -6,7 +6,8 @@
 #include "cli/text/output.hpp"
 #include "cli/train/stopped_run.hpp"
 #include "cli/train/train_notes.hpp"
-#include "cli/train/train_wear.hpp"
+#include "experiments/train/training_wear.hpp"
+#include "sim/result_json.hpp"
 
 namespace spillway::cli {
 
@@ -26,37 +27,30 @@ ordered_json memory_json(const Schedule& schedule) {
 
 }  // namespace
 
-ordered_json start_event(const Training& training, const TrainPlan& plan,
-                         const TrainOptions& options, const fs::path& run) {
+ordered_json start_event(const TrainingJob& job) {
+  const Training& training = job.training();
+  const TrainPlan& plan = job.plan();
+  const TrainSettings& settings = job.settings();
   const Problem& problem = training.schedule().problem();
   ordered_json event = {
       {"event", "start"},
       {"model", problem.model.name},
       {"policy", training.schedule().policy()},
       {"device", training.device_name()},
-      {"steps", options.steps},
-      {"workload",
-       {{"batch", problem.workload.batch},
-        {"micro_batch", problem.workload.micro_batch},
-        {"micro_batches", problem.workload.micro_batches()},
-        {"sequence", problem.workload.sequence},
-        {"sequences_at_once", problem.workload.sequences_at_once},
-        {"precision", problem.workload.precision == Precision::bf16 ? "bf16" : "fp32"},
-        {"moments", to_string(problem.workload.moments)},
-        {"gradient_clip", to_string(problem.workload.clip)},
-        {"on_nonfinite", to_string(problem.workload.on_nonfinite)}}},
+      {"steps", settings.steps},
+      {"workload", to_json(problem.workload)},
       {"overrides", problem.overrides},
       {"memory", memory_json(training.schedule())},
       {"predicted_step_seconds",
        plan.predicted_step_seconds ? ordered_json(*plan.predicted_step_seconds) : ordered_json()},
-      {"seed", options.seed},
+      {"seed", settings.seed},
       {"data", data_json(training.dataset())},
-      {"run", run.string()},
+      {"run", job.folder().path().string()},
       {"first_step", training.first_step()},
       {"durability",
        {{"commit_every", training.commit_interval()},
         {"bytes_copied_per_commit", training.bytes_copied_per_commit()}}}};
-  add_wear(event, wear_of(training, plan, options.steps), problem.machine);
+  add_wear(event, wear_of(training, plan, settings.steps), problem.machine);
   if (const auto setup = training.host_memory_setup()) {
     const int node = training.place().node;
     event["host_memory"] = {{"bytes", setup->bytes},

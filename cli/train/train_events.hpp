@@ -4,16 +4,12 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "cli/train/train_options.hpp"
-#include "exec/run/run_folder.hpp"
-#include "exec/run/training.hpp"
-#include "experiments/plan/train_plan.hpp"
+#include "experiments/train/training_job.hpp"
 
 namespace spillway::cli {
 
 // The events `start` and `step` of metrics.jsonl (docs/train.md).
-nlohmann::ordered_json start_event(const Training& training, const TrainPlan& plan,
-                                   const TrainOptions& options, const std::filesystem::path& run);
+nlohmann::ordered_json start_event(const TrainingJob& job);
 nlohmann::ordered_json step_event(const StepResult& step, double tokens, const ModelSpec& model);
 
 // The same for people, on standard output.

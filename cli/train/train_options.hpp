@@ -3,39 +3,27 @@
 
 #include <CLI/CLI.hpp>
 
-#include <cstdint>
-#include <optional>
 #include <string>
-#include <vector>
 
 #include "cli/options/io_option.hpp"
 #include "cli/options/problem_options.hpp"
-#include "exec/run/executor.hpp"
+#include "experiments/train/train_settings.hpp"
 
 namespace spillway::cli {
 
 struct TrainOptions {
+  // Filled in by the parser, which checks them so; a training is given their texts
+  // (given_settings.hpp), because a resumed run adds to these.
   ProblemOptions problem;
-  std::string policy = "auto";
-  std::vector<std::string> data;
-  std::string ssd, run, trace, device = "auto", durability, throttle;
-  std::optional<int> gpu;
-  std::int64_t steps = 100;
-  std::uint64_t seed = 1;
-  int threads = 1;
-  OptimizerSettings optimizer;
+  TrainSettings settings;
+  std::string run, trace;
   IoOption io;
-  bool json = false, quiet = false, no_export = false;
+  bool json = false, quiet = false;
   bool resume = false, overwrite = false, take_over = false, remove_store = false;
-  bool binary_data = false;
-  std::string tune_matmul = "on", gelu_backward = "auto";
   bool retune_matmul = false;
 };
 
 // Adds the options to the subcommand.
 void add_train_options(CLI::App& command, TrainOptions& options);
-
-// Throws InputError for what no training can use.
-void check(const TrainOptions& options);
 
 }  // namespace spillway::cli

@@ -27,7 +27,7 @@ constexpr Key keys[] = {{"h2d", &ThrottleRates::h2d, bandwidth_field},
                         {"gpu.optimizer", &ThrottleRates::gpu_optimizer, params_per_second_field},
                         {"optimizer", &ThrottleRates::optimizer, params_per_second_field}};
 
-constexpr const char* example = "write for example --throttle h2d=2GB/s,d2h=2GB/s,ssd.read=800MB/s";
+constexpr const char* example = "write for example h2d=2GB/s,d2h=2GB/s,ssd.read=800MB/s";
 
 void set(ThrottleRates& rates, const std::string& name, const std::string& value) {
   std::vector<Field> fields;

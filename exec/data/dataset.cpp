@@ -62,7 +62,8 @@ std::uint64_t size_of(const FileDescriptor& file, const fs::path& path) {
 Dataset::Dataset(const std::vector<fs::path>& paths, std::uint64_t seed, std::uint64_t memory_limit,
                  bool binary)
     : seed_(seed) {
-  if (paths.empty()) throw InputError("no training data", "name files or folders with --data");
+  if (paths.empty())
+    throw InputError("no training data", "name files or folders: " + Setting{"data"});
   const std::vector<TextFile> found = find_text_files(paths, skipped_);
   std::uint64_t total = 0;
   for (const TextFile& file : found) total += std::min(file.bytes(), memory_limit);
@@ -73,9 +74,10 @@ Dataset::Dataset(const std::vector<fs::path>& paths, std::uint64_t seed, std::ui
     throw InputError("there is no file in " + paths.front().string() +
                          (skipped.empty() ? "" : " that is text: " + skipped),
                      skipped.empty()
-                         ? "name a folder with text files"
-                         : "name the text in it; --binary-data takes files that are no text as "
-                           "bytes, and what is hidden is taken where it is named");
+                         ? Message("name a folder with text files")
+                         : "name the text in it; " + Setting{"binary_data"} +
+                               " takes files that are no text as bytes, and what is hidden is "
+                               "taken where it is named");
   }
   if (corpus_.empty()) {
     throw InputError("the training data is empty: " + describe(), "name files with text in them");
@@ -98,9 +100,9 @@ void Dataset::read(const TextFile& file, std::uint64_t memory_limit, bool binary
   not_text = append_file(descriptor, file.path(), most, binary, corpus_);
   if (!not_text.empty()) {
     if (file.named()) {
-      throw InputError(
-          file.path().string() + " is " + not_text + ", not text",
-          "unpack or convert it and name the text; --binary-data takes it as bytes, as it is");
+      throw InputError(file.path().string() + " is " + not_text + ", not text",
+                       "unpack or convert it and name the text; " + Setting{"binary_data"} +
+                           " takes it as bytes, as it is");
     }
     return skipped_.add(file.path(), not_text);
   }
@@ -125,14 +127,15 @@ std::string Dataset::describe() const {
 void Dataset::require(std::int64_t sequence, std::int64_t vocabulary) const {
   if (sequence < 1) {
     throw InputError(fmt::format("a sequence of {} tokens is not possible", sequence),
-                     "choose a --sequence of 1 or more");
+                     "choose a " + Setting{"sequence"} + " of 1 or more");
   }
   if (corpus_.size() < static_cast<std::uint64_t>(sequence) + 1) {
     throw InputError(
         fmt::format("the training data has {} bytes, a sequence of {} tokens needs {}: {}",
                     corpus_.size(), sequence, sequence + 1, describe()),
-        fmt::format("name more data, or choose --sequence {} or less",
-                    std::max<std::size_t>(corpus_.size(), 2) - 1));
+        "name more data, or choose " +
+            Setting{"sequence", std::to_string(std::max<std::size_t>(corpus_.size(), 2) - 1)} +
+            " or less");
   }
   if (vocabulary > 255) return;
   const auto beyond = std::find_if(corpus_.begin(), corpus_.end(),

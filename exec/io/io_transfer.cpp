@@ -275,8 +275,8 @@ void IoTransfer::throw_failure() const {
         fmt::format("{}: the {} bytes at offset {} are not what was written there", file,
                     request.bytes, request.file_offset),
         "the drive, its cable or the memory corrupts data: check it (smartctl -a, memtest); "
-        "`spillway store inspect` says whether the last commit is whole, to go on from with "
-        "--resume");
+        "`spillway store inspect` says whether the last commit is whole, to go on from with " +
+            Setting{"resume"});
   }
   if (failure_.error_number == file_ended) {
     throw MachineError(

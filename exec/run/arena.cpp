@@ -24,16 +24,17 @@ constexpr std::array<std::byte, page_bytes> poison_page = [] {
   return page;
 }();
 
-constexpr const char* remedy =
-    "lower --host-memory and --gpu-memory (the latter only costs host memory on the CPU device), "
-    "end "
-    "other programs, or raise the limits (`ulimit -v`, the container's memory limit)";
+Message remedy() {
+  return "lower " + Setting{"host.memory"} + " and " + Setting{"gpu.memory"} +
+         " (the latter only costs host memory on the CPU device), end other programs, or raise the "
+         "limits (`ulimit -v`, the container's memory limit)";
+}
 
 std::byte* map_aligned(std::uint64_t bytes, const std::string& what) {
   // Map more than needed, then give back both ends around the aligned part.
   const std::uint64_t mapped = bytes + huge_page_bytes;
   void* start = ::mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (start == MAP_FAILED) throw MachineError::from_errno(what, errno, remedy);
+  if (start == MAP_FAILED) throw MachineError::from_errno(what, errno, remedy());
   const auto address = reinterpret_cast<std::uintptr_t>(start);
   const std::uintptr_t aligned =
       (address + huge_page_bytes - 1) / huge_page_bytes * huge_page_bytes;
@@ -63,7 +64,7 @@ Arena::Arena(std::uint64_t bytes, const std::string& purpose, const MemoryProgre
   const std::uint64_t available = available_memory();
   if (bytes > available) {
     throw MachineError(
-        what + ": " + format_bytes(static_cast<double>(available)) + " are available", remedy);
+        what + ": " + format_bytes(static_cast<double>(available)) + " are available", remedy());
   }
   bytes = (bytes + page_bytes - 1) / page_bytes * page_bytes;
   data_ = map_aligned(bytes, what);

@@ -101,11 +101,12 @@ void require_finite_gradient(const Schedule& schedule, const Task& task, double 
                                            unit_name(problem.model, task.layer), step);
   const double loss = std::accumulate(losses.begin(), losses.end(), 0.0) /
                       static_cast<double>(problem.workload.tokens_per_step());
-  throw MachineError(
-      std::isfinite(loss) ? gradient
-                          : fmt::format("the loss is {} at step {}: {}", loss, step, gradient),
-      "training has diverged: use a smaller --learning-rate, a longer --warmup or --gradient-clip; "
-      "--on-nonfinite skip leaves such steps out");
+  throw MachineError(std::isfinite(loss)
+                         ? gradient
+                         : fmt::format("the loss is {} at step {}: {}", loss, step, gradient),
+                     "training has diverged: use a smaller " + Setting{"learning_rate"} +
+                         ", a longer " + Setting{"warmup"} + " or " + Setting{"gradient_clip"} +
+                         "; " + Setting{"on_nonfinite", "skip"} + " leaves such steps out");
 }
 
 }  // namespace spillway

@@ -43,8 +43,9 @@ struct Close {
 void* module_for_good() {
   static void* const module = open_module();
   if (module == nullptr) {
-    throw MachineError("the CUDA module " + module_path().string() + " cannot be loaded",
-                       "build with a CUDA toolkit (nvcc on PATH), or use --device cpu");
+    throw MachineError(
+        "the CUDA module " + module_path().string() + " cannot be loaded",
+        "build with a CUDA toolkit (nvcc on PATH), or use " + Setting{"device", "cpu"});
   }
   return module;
 }

@@ -35,12 +35,12 @@ fs::path make_new_folder(const fs::path& parent, const std::string& name) {
   }
   throw InputError(fmt::format("cannot create a folder for the run in {}: {}", parent.string(),
                                error ? error.message() : "all names are taken"),
-                   "name one with --run");
+                   "name one: " + Setting{"run"});
 }
 
 void require_empty(const Directory& folder) {
   if (folder.is_empty()) return;
-  throw InputError(fmt::format("--run {}: the folder is not empty", folder.path().string()),
+  throw InputError(Setting{"run", folder.path().string()} + ": the folder is not empty",
                    "each run has a folder of its own: name a new one, or remove this one");
 }
 
@@ -75,11 +75,11 @@ void RunFolder::require_new(const std::string& path) {
   if (fs::is_directory(existing, ignored) && ::access(existing.c_str(), W_OK | X_OK) != 0) {
     throw InputError(fmt::format("no folder for the run can be made in {}: {}", existing.string(),
                                  std::strerror(errno)),
-                     "name a folder that can be written: --run DIR");
+                     "name a folder that can be written: " + Setting{"run", "DIR"});
   }
   if (!fs::exists(path, ignored)) return;
   if (!fs::is_directory(path, ignored))
-    throw InputError(fmt::format("--run {}: this is not a folder", path), "name a new folder");
+    throw InputError(Setting{"run", path} + ": this is not a folder", "name a new folder");
   require_empty(Directory(path));
 }
 
@@ -95,7 +95,7 @@ RunFolder RunFolder::create(const std::string& path, const std::string& name,
     std::error_code error;
     fs::create_directories(folder, error);
     if (error) {
-      throw InputError(fmt::format("--run {}: {}", path, error.message()),
+      throw InputError(Setting{"run", path} + Message(": " + error.message()),
                        "name a folder that can be written");
     }
   }
@@ -128,7 +128,7 @@ RunFolder RunFolder::open(const std::string& path, bool take_over, const Surroun
   std::error_code ignored;
   if (!fs::exists(fs::symlink_status(fs::path(path) / saved_run_file, ignored))) {
     throw InputError(fmt::format("there is no run in {} ({} is missing)", path, saved_run_file),
-                     "name the folder of a run: --run DIR");
+                     "name the folder of a run: " + Setting{"run", "DIR"});
   }
   RunFolder run(path, here);
   run.directory_.emplace(path);
@@ -296,8 +296,10 @@ ResumeState RunFolder::resume_outside(StoreLocation location, const ResumeReques
     throw InputError(
         fmt::format("the state in {} belongs to two runs: {} and {}",
                     location.directories[0].string(), to_text(owner), to_text(home_)),
-        "give this run --ssd directories of its own, to be filled from there; or, where it is the "
-        "first one, moved here, or it alone is to go on, add --take-over");
+        "give this run " + Setting{"ssd"} +
+            " directories of its own, to be filled from there; or, where it is the first one, "
+            "moved here, or it alone is to go on, add " +
+            Setting{"take_over"});
   }
   state.point->foreign = true;
   if (is_own) {
@@ -312,10 +314,11 @@ ResumeState RunFolder::resume_outside(StoreLocation location, const ResumeReques
 
 StateOfRun find_state(const Directory& folder, const SavedRun& run, const Surroundings& here) {
   if (!run.store || !run.not_resumable.empty()) {
-    throw InputError(fmt::format("the run in {} has no store {}", folder.path().string(),
-                                 run.complete ? "any more" : "yet"),
-                     run.complete ? "its weights are there"
-                                  : "nothing was committed: start it again, or `train --resume`");
+    throw InputError(
+        fmt::format("the run in {} has no store {}", folder.path().string(),
+                    run.complete ? "any more" : "yet"),
+        run.complete ? Message("its weights are there")
+                     : "nothing was committed: start it again, or go on with " + Setting{"resume"});
   }
   StateOfRun state{find_resume_point(find_store(*run.store, run.store_ids(), {}, false)), ""};
   const auto& directories = state.point.location.directories;

@@ -61,7 +61,7 @@ RunLock::RunLock(const Directory& folder, const Surroundings& here, bool take_ov
         fmt::format("the run in {} is at work on another computer, or ended there without saying "
                     "so: {}",
                     folder.path().string(), one_line(holder)),
-        "where that run has surely ended, add --take-over");
+        "where that run has surely ended, add " + Setting{"take_over"});
   }
   const std::string text = holder_text(here);
   if (::ftruncate(file->get(), 0) != 0 ||

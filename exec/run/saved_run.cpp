@@ -19,7 +19,7 @@ using nlohmann::ordered_json;
 
 namespace {
 
-constexpr int format = 2;
+constexpr int format = 3;
 constexpr std::uint64_t longest_file = std::uint64_t{16} << 20;
 constexpr const char* path_option = "ssd";  // the only option whose paths may lie in the folder
 
@@ -65,9 +65,12 @@ SavedRun parse_saved_run(const std::string& text, const fs::path& folder,
     const int written =
         json.contains("format") ? whole_number<int>(json, "format", origin + " is damaged") : 1;
     if (written != format) {
-      throw InputError(fmt::format("{} was written by another version of Spillway", origin),
-                       "go on with the run by the version that began it; this one reads its "
-                       "weights (model.safetensors), but not its state");
+      throw InputError(
+          fmt::format("{} was written by {} version of Spillway: it is of format {}, and this "
+                      "version reads format {}",
+                      origin, written < format ? "an earlier" : "a later", written, format),
+          "go on with the run by the version that began it; this one reads its weights "
+          "(model.safetensors), but not its state");
     }
     SavedRun run;
     run.id = id_in(json.at("id"));
@@ -145,7 +148,7 @@ SavedRun SavedRun::load(const Directory& folder) {
   if (!text) {
     throw InputError(fmt::format("there is no run in {} ({} is missing)", folder.path().string(),
                                  saved_run_file),
-                     "name the folder of a run: --run DIR");
+                     "name the folder of a run: " + Setting{"run", "DIR"});
   }
   return parse_saved_run(*text, folder.path(), folder.path_of(saved_run_file).string());
 }

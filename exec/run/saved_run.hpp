@@ -22,7 +22,7 @@ struct SavedRun {
   // Ids that files of its store may still have, while that is being made its own.
   std::vector<RunId> former_ids;
   RunHome home;                                             // of the folder, when it was saved
-  std::map<std::string, std::vector<std::string>> options;  // by name, without dashes; as given
+  std::map<std::string, std::vector<std::string>> options;  // by the setting's name; as given
   std::optional<StoreLocation> store;  // none: nothing is committed yet, or it was removed
   // Whose that is, where it is another run's, which keeps it; empty: its own.
   RunId store_of;

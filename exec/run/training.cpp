@@ -60,15 +60,15 @@ Training::Training(TrainingOptions options) : options_(std::move(options)) {
   const OnNode placed(options_.place);
   options_.optimizer.seed = options_.seed;
   const Problem& problem = options_.problem;
-  if (options_.steps < 1) throw InputError("--steps must be at least 1");
+  if (options_.steps < 1) throw InputError(Setting{"steps"} + " must be at least 1");
   if (options_.durability.interval < 0)
-    throw InputError("--durability interval=N: N must be at least 1");
+    throw InputError(Setting{"durability", "interval=N"} + ": N must be at least 1");
   const std::int64_t first = options_.resume ? options_.resume->record.version : 0;
   const std::int64_t left = options_.steps - first;
   if (left < (options_.resume && options_.may_be_done ? 0 : 1)) {
-    throw InputError(
-        fmt::format("the training is at step {} already, and --steps is {}", first, options_.steps),
-        "to train on, give a larger --steps");
+    throw InputError(fmt::format("the training is at step {} already, and ", first) +
+                         Setting{"steps"} + fmt::format(" is {}", options_.steps),
+                     "to train on, give a larger " + Setting{"steps"});
   }
   const Build build = [&](const std::string& policy, int steps) {
     if (!options_.make_policy) return build_schedule(problem, policy, steps);
@@ -202,9 +202,9 @@ TrainingResult Training::run(const std::function<void(const StepResult&)>& repor
   const auto take = [&](const StepResult& step) {
     const bool skipped = step.skipped_unit >= 0;
     if (!std::isfinite(step.loss) && !skipped) {
-      throw MachineError(
-          fmt::format("the loss is {} at step {}", step.loss, step.step),
-          "training has diverged: use a smaller --learning-rate or a longer --warmup");
+      throw MachineError(fmt::format("the loss is {} at step {}", step.loss, step.step),
+                         "training has diverged: use a smaller " + Setting{"learning_rate"} +
+                             " or a longer " + Setting{"warmup"});
     }
     if (step.step == first) result.first_loss = step.loss;
     if (std::isfinite(step.loss)) result.final_loss = step.loss;

@@ -9,6 +9,7 @@
 #include "base/text.hpp"
 #include "policies/model/model.hpp"
 #include "policies/workload/json_number.hpp"
+#include "policies/workload/workload_json.hpp"
 
 namespace spillway {
 
@@ -16,50 +17,40 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr const char* sequences_at_once = "--sequences-at-once";
-constexpr const char* moments_option = "--moments";
-constexpr const char* attention_kernels = "SPILLWAY_CUDA_ATTENTION";
-constexpr const char* backward_of_gelu = "--gelu-backward";
-constexpr const char* tuning_of_products = "--tune-matmul";
+// Raised when a key gets another meaning or name. Records of before there were formats have none.
+constexpr int format = 2;
+constexpr const char* unreadable = "a commit record that cannot be read";
+constexpr const char* other_version = "use the version of Spillway that wrote it";
 
-// By the option that sets it, for messages.
+// What decides the numbers, by keys that never change: those of settings, where one decides it.
 ordered_json numbers_of(const TrainingRecord& r) {
   const OptimizerSettings& o = r.optimizer;
-  return {{"--device", r.backend},
-          {attention_kernels, r.attention},
-          {backward_of_gelu, r.gelu_backward},
-          {tuning_of_products, r.tunes_products ? "on" : "off"},
-          {"--model", model_to_toml(r.model)},
-          {"--batch", r.workload.batch},
-          {"--micro-batch", r.workload.micro_batch},
-          {"--sequence", r.workload.sequence},
-          {sequences_at_once, r.workload.sequences_at_once},
-          {"--precision", static_cast<int>(r.workload.precision)},
-          {"--gradient-bits", static_cast<int>(r.workload.gradient)},
-          {moments_option, to_string(r.workload.moments)},
-          {"--gradient-clip", to_string(r.workload.clip)},
-          {"--on-nonfinite", to_string(r.workload.on_nonfinite)},
-          {"--seed", r.seed},
-          {"--learning-rate", o.learning_rate},
-          {"--beta1", o.beta1},
-          {"--beta2", o.beta2},
-          {"epsilon", o.epsilon},
-          {"--weight-decay", o.weight_decay},
-          {"--warmup", o.warmup_steps},
-          {"--decay-steps", o.decay_steps},
-          {"the size of --data in bytes", r.data_bytes},
-          {"the hash of --data", fmt::format("{:016x}", r.data_hash)}};
+  ordered_json numbers = {{"device", r.backend},
+                          {"attention", r.attention},
+                          {"gelu_backward", r.gelu_backward},
+                          {"tune_matmul", r.tunes_products ? "on" : "off"},
+                          {"model", model_to_toml(r.model)}};
+  numbers.update(workload_json(r.workload));
+  numbers.update({{"seed", r.seed},
+                  {"learning_rate", o.learning_rate},
+                  {"beta1", o.beta1},
+                  {"beta2", o.beta2},
+                  {"epsilon", o.epsilon},
+                  {"weight_decay", o.weight_decay},
+                  {"warmup", o.warmup_steps},
+                  {"decay_steps", o.decay_steps},
+                  {"data_bytes", r.data_bytes},
+                  {"data_hash", fmt::format("{:016x}", r.data_hash)}});
+  return numbers;
 }
 
-// The value of `all` whose number this is.
-template <class Enum>
-Enum one_of(std::initializer_list<Enum> all, std::int64_t number) {
-  for (const Enum value : all) {
-    if (static_cast<std::int64_t>(value) == number) return value;
-  }
-  throw InputError(
-      fmt::format("a commit record that cannot be read: no setting has the number {}", number),
-      "use the version of Spillway that wrote it");
+// What a key of these stands for, for people: most are the settings that decide them.
+Message name_of(const std::string& key) {
+  if (key == "attention") return "SPILLWAY_CUDA_ATTENTION";
+  if (key == "epsilon") return "epsilon";
+  if (key == "data_bytes") return "the size in bytes of " + Setting{"data"};
+  if (key == "data_hash") return "the hash of " + Setting{"data"};
+  return Setting{key};
 }
 
 // From 16 hexadecimal digits.
@@ -68,26 +59,28 @@ std::uint64_t hash_of(const std::string& digits) {
   const char* const end = digits.data() + digits.size();
   const auto [stop, error] = std::from_chars(digits.data(), end, hash, 16);
   if (error == std::errc() && stop == end) return hash;
-  throw InputError("a commit record that cannot be read: the hash of --data is not a number",
-                   "use the version of Spillway that wrote it");
+  throw InputError(fmt::format("{}: data_hash is not a number", unreadable), other_version);
 }
 
-// As it is given on the command line.
-std::string shown(const std::string& name, const ordered_json& value) {
-  if (name == "--precision") return value == static_cast<int>(Precision::bf16) ? "bf16" : "fp32";
-  if (name == "--gradient-bits") {
-    const auto width = static_cast<GradientWidth>(value.get<int>());
-    return width == GradientWidth::automatic ? "auto"
-           : width == GradientWidth::bits16  ? "16"
-                                             : "32";
-  }
+std::string shown(const ordered_json& value) {
   return value.is_string() ? value.get<std::string>() : value.dump();
+}
+
+void require_format(const ordered_json& json) {
+  const int found = json.contains("format") ? whole_number<int>(json, "format", unreadable) : 1;
+  if (found == format) return;
+  throw InputError(
+      fmt::format("this training was committed by {} version of Spillway: its record is of format "
+                  "{}, and this version reads format {}",
+                  found < format ? "an earlier" : "a later", found, format),
+      "go on with it by the version that began it; its weights (model.safetensors) can be used by "
+      "any");
 }
 
 }  // namespace
 
 std::string TrainingRecord::to_json() const {
-  ordered_json json;
+  ordered_json json = {{"format", format}};
   json["numbers"] = numbers_of(*this);
   json["data"] = ordered_json::array();
   for (const std::filesystem::path& path : data) json["data"].push_back(path.string());
@@ -98,66 +91,56 @@ std::string TrainingRecord::to_json() const {
 }
 
 TrainingRecord TrainingRecord::parse(const std::string& text) {
-  const std::string place = "a commit record that cannot be read";
+  const std::string place = unreadable;
   try {
     if (nested_deeper(text, most_nesting))
       throw InputError("a commit record whose training is nested too deeply",
                        "the file is damaged: restore it from a backup");
     const ordered_json json = ordered_json::parse(text);
+    require_format(json);
     const ordered_json& n = json.at("numbers");
     const auto count = [&](const char* key) { return whole_number<std::int64_t>(n, key, place); };
     TrainingRecord r;
-    r.model = parse_model(n.at("--model"), "commit record (model)");
-    r.workload.batch = count("--batch");
-    r.workload.micro_batch = count("--micro-batch");
-    r.workload.sequence = count("--sequence");
-    r.workload.sequences_at_once = n.contains(sequences_at_once) ? count(sequences_at_once) : 1;
-    r.backend = n.value("--device", cpu_backend);
-    r.attention = n.value(attention_kernels, usual_attention);
-    r.gelu_backward = n.value(backward_of_gelu, usual_gelu_backward);
-    r.tunes_products = n.value(tuning_of_products, "off") == "on";
+    r.model = parse_model(n.at("model"), "commit record (model)");
+    r.workload = workload_of_json(n, place, other_version);
+    r.backend = n.at("device");
+    r.attention = n.at("attention");
+    r.gelu_backward = n.at("gelu_backward");
+    r.tunes_products = n.at("tune_matmul") == "on";
     r.algorithms = json.value("algorithms", "");
-    r.workload.precision = one_of({Precision::bf16, Precision::fp32}, count("--precision"));
-    r.workload.gradient =
-        one_of({GradientWidth::automatic, GradientWidth::bits16, GradientWidth::bits32},
-               count("--gradient-bits"));
-    r.workload.moments =
-        parse_moments(moments_option, n.value(moments_option, to_string(MomentWidth::fp32)));
-    r.workload.clip = parse_gradient_clip("--gradient-clip", n.at("--gradient-clip"));
-    r.workload.on_nonfinite = parse_on_nonfinite("--on-nonfinite", n.at("--on-nonfinite"));
-    r.seed = whole_number<std::uint64_t>(n, "--seed", place);
-    r.optimizer.learning_rate = n.at("--learning-rate");
-    r.optimizer.beta1 = n.at("--beta1");
-    r.optimizer.beta2 = n.at("--beta2");
+    r.seed = whole_number<std::uint64_t>(n, "seed", place);
+    r.optimizer.learning_rate = n.at("learning_rate");
+    r.optimizer.beta1 = n.at("beta1");
+    r.optimizer.beta2 = n.at("beta2");
     r.optimizer.epsilon = n.at("epsilon");
-    r.optimizer.weight_decay = n.at("--weight-decay");
-    r.optimizer.warmup_steps = count("--warmup");
-    r.optimizer.decay_steps = count("--decay-steps");
-    r.data_bytes = whole_number<std::uint64_t>(n, "the size of --data in bytes", place);
-    r.data_hash = hash_of(n.at("the hash of --data"));
+    r.optimizer.weight_decay = n.at("weight_decay");
+    r.optimizer.warmup_steps = count("warmup");
+    r.optimizer.decay_steps = count("decay_steps");
+    r.data_bytes = whole_number<std::uint64_t>(n, "data_bytes", place);
+    r.data_hash = hash_of(n.at("data_hash"));
     for (const ordered_json& path : json.at("data")) r.data.emplace_back(path.get<std::string>());
     r.policy = json.at("policy");
     r.steps = whole_number<std::int64_t>(json, "steps", place);
     return r;
   } catch (const nlohmann::json::exception& error) {
-    throw InputError(fmt::format("a commit record that cannot be read: {}", error.what()),
-                     "use the version of Spillway that wrote it");
+    throw InputError(fmt::format("{}: {}", unreadable, error.what()), other_version);
   }
 }
 
 void require_same_numbers(const TrainingRecord& committed, const TrainingRecord& now) {
   const ordered_json before = numbers_of(committed), after = numbers_of(now);
-  for (const auto& [name, value] : before.items()) {
-    if (after.at(name) == value) continue;
-    const bool of_model = name == "--model";
+  for (const auto& [key, value] : before.items()) {
+    if (after.at(key) == value) continue;
+    const bool of_model = key == "model";
     throw InputError(
-        fmt::format("{} is {}, but the training to go on with has {}", name,
-                    of_model ? now.model.name : shown(name, after.at(name)),
-                    of_model ? committed.model.name + " of another shape" : shown(name, value)),
-        name == "--device" ? "the backends add up in other orders: go on with --device " +
-                                 committed.backend + ", or start another run"
-                           : "a resumed training goes on bit for bit: leave the option out, or "
-                             "start another run");
+        name_of(key) +
+            fmt::format(" is {}, but the training to go on with has {}",
+                        of_model ? now.model.name : shown(after.at(key)),
+                        of_model ? committed.model.name + " of another shape" : shown(value)),
+        key == "device" ? "the backends add up in other orders: go on with " +
+                              Setting{"device", committed.backend} + ", or start another run"
+                        : Message("a resumed training goes on bit for bit: leave the option out, "
+                                  "or start another run"));
   }
 }
 

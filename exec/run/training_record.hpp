@@ -41,13 +41,12 @@ struct TrainingRecord {
   static constexpr const char* usual_gelu_backward = "kernel";
 
   std::string to_json() const;
-  // What a record of an earlier version does not say is as it was then: the CPU backend, one
-  // sequence at a time, moments in fp32, no algorithms recorded. Throws InputError when it is not
-  // what to_json writes.
+  // Throws InputError when it is not what to_json writes, and says so where another version of
+  // Spillway wrote it.
   static TrainingRecord parse(const std::string& json);
 };
 
-// Throws InputError naming the first thing that decides the numbers and differs: "--seed is 2, but
+// Throws InputError naming the first thing that decides the numbers and differs: "seed is 2, but
 // the training to go on with has 1".
 void require_same_numbers(const TrainingRecord& committed, const TrainingRecord& now);
 

@@ -192,10 +192,9 @@ std::optional<CommitRecord> read_newest_record(const std::filesystem::path& file
   const auto descriptor =
       Directory(file.parent_path()).open(file.filename().string(), O_RDONLY, FileUse::read);
   if (!descriptor) {
-    throw InputError(
-        "there is no commit record " + file.string(),
-        "name the folder of a run that commits (any --durability but off), or its first "
-        "SSD directory");
+    throw InputError("there is no commit record " + file.string(),
+                     "name the folder of a run that commits (any " + Setting{"durability"} +
+                         " but off), or its first SSD directory");
   }
   struct stat status {};
   if (::fstat(descriptor->get(), &status) != 0) {

@@ -74,7 +74,8 @@ SsdStore::SsdStore(const std::vector<std::filesystem::path>& directories, std::u
     : options_(options), bytes_((bytes + io_alignment - 1) / io_alignment * io_alignment) {
   validate(options_);
   if (directories.empty()) {
-    throw InputError("the SSD store has no directory", "name at least one with --ssd DIR[,DIR]");
+    throw InputError("the SSD store has no directory",
+                     "name at least one: " + Setting{"ssd", "DIR[,DIR]"});
   }
   striping_ = {options_.stripe_bytes, static_cast<std::uint32_t>(directories.size()),
                store_header_bytes};

@@ -95,7 +95,8 @@ StoreLocation find_store(const StoreLocation& written_down, const std::vector<Ru
         fmt::format("the store in {} is at step {}, and the run's folder does not know of it: its "
                     "own was in {}",
                     found->directories[0].string(), step, written_down.directories[0].string()),
-        "is its drive mounted? If what was there is lost, add --take-over to go on from this one");
+        "is its drive mounted? If what was there is lost, add " + Setting{"take_over"} +
+            " to go on from this one");
   }
   for (const std::uint64_t turn : {std::uint64_t{0}, std::uint64_t{1}}) {
     const auto generation = generation_there(places, turn, ids);
@@ -115,7 +116,8 @@ StoreLocation find_store(const StoreLocation& written_down, const std::vector<Ru
                             to_text(other->run.home))
               : fmt::format("{} is missing, or no file of a store", file.string()),
         "is its drive mounted? Where it is mounted under another name, give all directories of the "
-        "run anew: --ssd DIR[,DIR]");
+        "run anew: " +
+            Setting{"ssd", "DIR[,DIR]"});
   }
   throw InputError(
       fmt::format("{} is missing, or no file of a store",

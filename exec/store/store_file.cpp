@@ -153,7 +153,8 @@ void StoreFile::require_linked() const {
   if (is_linked() && (leads_here(path()) || leads_here_now())) return;
   throw MachineError(path().string() + " is gone from its directory while in use",
                      "was it removed, or its drive unmounted? What is written to it now would be "
-                     "lost: mount the drive again, then go on from the last commit with --resume");
+                     "lost: mount the drive again, then go on from the last commit with " +
+                         Setting{"resume"});
 }
 
 std::optional<std::string> StoreFile::try_direct() {
@@ -208,7 +209,8 @@ void require_free_space(const std::vector<PlannedFile>& files) {
     throw MachineError(
         fmt::format("the SSD store needs {}, has {} in {}", bytes_text(volume.needed),
                     bytes_text(volume.available), volume.directories),
-        "free space there, name directories on other drives, or halve it with --durability off");
+        "free space there, name directories on other drives, or halve it with " +
+            Setting{"durability", "off"});
   }
 }
 

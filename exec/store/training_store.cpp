@@ -29,10 +29,10 @@ std::vector<fs::path> absolute(const std::vector<fs::path>& directories) {
 void require_newest(const ResumePoint& point) {
   const ResumePoint now = find_resume_point(point.location);
   if (now.record.epoch == point.record.epoch && now.record.version == point.record.version) return;
-  throw MachineError(
-      fmt::format("another run has committed step {} to {} meanwhile", now.record.version,
-                  point.location.directories[0].string()),
-      "let one run at a time go on with it; to go on from that step, --resume again");
+  throw MachineError(fmt::format("another run has committed step {} to {} meanwhile",
+                                 now.record.version, point.location.directories[0].string()),
+                     "let one run at a time go on with it; to go on from that step, " +
+                         Setting{"resume"} + " again");
 }
 
 // The same folder, however it is reached (links, bind mounts).
@@ -157,7 +157,7 @@ TrainingStore::TrainingStore(std::span<const Schedule* const> schedules,
         fmt::format("policy {} {}, but no directory is given for it", schedules[0]->policy(),
                     schedules[0]->use(Tier::ssd).peak_bytes > 0 ? "uses the ssd tier"
                                                                 : "is to commit to an SSD"),
-        "--ssd DIR[,DIR]: directories on the drives to use");
+        Setting{"ssd", "DIR[,DIR]"} + ": directories on the drives to use");
   }
   location_.directories = absolute(options_.directories);
   for (const fs::path& directory : location_.directories) {
@@ -215,7 +215,7 @@ void TrainingStore::create() {
           throw InputError(
               fmt::format("{} has the store of {}, which this run is a copy of",
                           previous_->directories[0].string(), to_text(options_.resume->run.home)),
-              "a copy needs SSD directories of its own: name others with --ssd");
+              "a copy needs SSD directories of its own: name others with " + Setting{"ssd"});
         }
       } else {
         location_.generation = previous_->generation + 1;
@@ -246,28 +246,29 @@ void TrainingStore::require_replaceable(const fs::path& file, const StoreHeader*
     if (header->generation <= location_.generation) return;  // an earlier store of this run
     throw InputError(
         fmt::format("{} is of a later store of this run than its folder knows of", file.string()),
-        "was the run's folder put back from a backup without its SSD directories? Name other "
-        "--ssd directories, or --overwrite it if it is of no use any more");
+        "was the run's folder put back from a backup without its SSD directories? Name other " +
+            Setting{"ssd"} + " directories, or " + Setting{"overwrite"} +
+            " it if it is of no use any more");
   }
   if (!steps) {
     throw InputError(
         fmt::format("{} belongs to another training, of {}, whose first SSD directory is {}",
                     file.string(), to_text(header->run.home), header->first_directory),
-        "that directory is not there: is its drive mounted? Name other --ssd directories, or "
-        "--overwrite it if it is of no use any more");
+        "that directory is not there: is its drive mounted? Name other " + Setting{"ssd"} +
+            " directories, or " + Setting{"overwrite"} + " it if it is of no use any more");
   }
   if (header->index > 0) {
-    throw InputError(
-        fmt::format("{} belongs to another training, whose first SSD directory is {}",
-                    file.string(), header->first_directory),
-        "remove that training's store (`spillway store remove`), name other --ssd directories, or "
-        "--overwrite it if it is of no use any more");
+    throw InputError(fmt::format("{} belongs to another training, whose first SSD directory is {}",
+                                 file.string(), header->first_directory),
+                     "remove that training's store (`spillway store remove`), name other " +
+                         Setting{"ssd"} + " directories, or " + Setting{"overwrite"} +
+                         " it if it is of no use any more");
   }
-  throw InputError(
-      fmt::format("{} holds another training, committed at step {} (of {})",
-                  file.parent_path().string(), *steps, to_text(header->run.home)),
-      "go on with it (--resume with its --run), remove it (`spillway store remove`), or name other "
-      "--ssd directories");
+  throw InputError(fmt::format("{} holds another training, committed at step {} (of {})",
+                               file.parent_path().string(), *steps, to_text(header->run.home)),
+                   "go on with it (" + Setting{"resume"} + " with its " + Setting{"run"} +
+                       "), remove it (`spillway store remove`), or name other " + Setting{"ssd"} +
+                       " directories");
 }
 
 // Refuses directories with another training's store under the name that this one does not use.

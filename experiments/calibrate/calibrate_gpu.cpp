@@ -15,7 +15,7 @@
 #include "experiments/calibrate/drive_bench.hpp"
 #include "experiments/calibrate/link_bench.hpp"
 #include "experiments/calibrate/statistics.hpp"
-#include "experiments/plan/train_device.hpp"
+#include "experiments/train/train_device.hpp"
 #include "policies/schedule/program.hpp"
 
 namespace spillway {
@@ -108,9 +108,9 @@ class GpuCalibration {
     }
     if (parts_.empty()) {
       throw FitError(fmt::format("{}: nothing can be measured: {}", gpu_.info.name, last_lack),
-                     "give smaller --micro-batches, a shorter --sequence, fewer "
-                     "--sequences-at-once, or end other programs on the GPU (nvidia-smi lists "
-                     "them)");
+                     "give smaller " + Setting{"micro_batches"} + ", a shorter " +
+                         Setting{"sequence"} + ", fewer " + Setting{"sequences_at_once"} +
+                         ", or end other programs on the GPU (nvidia-smi lists them)");
     }
     planned_ += (chooses_gelu_backward() ? 1 : 0) + link_figures(options_) +
                 (options_.ssd.empty() ? 0 : drive_figures(options_.brief));

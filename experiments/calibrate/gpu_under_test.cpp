@@ -1,7 +1,7 @@
 #include "experiments/calibrate/gpu_under_test.hpp"
 
 #include "exec/run/cuda_module.hpp"
-#include "experiments/plan/train_device.hpp"
+#include "experiments/train/train_device.hpp"
 
 namespace spillway {
 

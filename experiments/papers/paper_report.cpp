@@ -239,11 +239,13 @@ std::string paper_text(const PaperResult& result) {
   return out;
 }
 
-std::string accuracy_markdown(const std::vector<PaperResult>& results) {
+std::string accuracy_markdown(const std::vector<PaperResult>& results, const std::string& command) {
   std::string out =
       "# How far the simulator is off\n\n"
       "Published measurements beside what the simulator says of the same setting. Written by\n"
-      "`spillway papers --markdown docs/accuracy.md`; a test keeps it up to date.\n\n"
+      "`" +
+      command +
+      "`; a test keeps it up to date.\n\n"
       "One machine file serves all points of a paper. A point on which a constant of that file "
       "was\n"
       "fitted is marked and counts for no error; every other point is a prediction. Errors are\n"

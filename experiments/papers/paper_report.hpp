@@ -13,7 +13,8 @@ namespace spillway {
 std::string paper_text(const PaperResult& result);
 
 // The whole document: what is compared, a summary of all systems, then each paper's tables.
-std::string accuracy_markdown(const std::vector<PaperResult>& results);
+// `command` is said to have written it.
+std::string accuracy_markdown(const std::vector<PaperResult>& results, const std::string& command);
 
 // {"name", "machine", "experiments": [{"name", "quantity", "axis", "systems": [{"name", "policy",
 // "points": [{"at", "published", "fits_published", "fitted", "fits", "simulated", "error"}],

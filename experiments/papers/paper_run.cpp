@@ -182,7 +182,7 @@ auto naming(const std::string& where, Work work) {
   try {
     return work();
   } catch (const InputError& error) {
-    throw InputError(where + ": " + error.what(), error.hint());
+    throw InputError(where + ": " + error.message(), error.advice());
   }
 }
 

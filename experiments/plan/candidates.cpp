@@ -120,9 +120,10 @@ void require_fit(const Candidate& candidate) {
                   text(store.all() - problem.machine.ssd.capacity),
                   text(problem.machine.ssd.capacity), text(store.tier), text(store.second_copies),
                   text(store.memory_copies)),
-      fmt::format("durability off needs {}, and nothing can be resumed then; or larger drives: "
-                  "ssd.capacity = {}B",
-                  text(store.tier), store.all()));
+      Setting{"durability", "off"} +
+          fmt::format(" needs {}, and nothing can be resumed then; or larger drives: ",
+                      text(store.tier)) +
+          Setting{"ssd.capacity", fmt::format("{}B", store.all())});
 }
 
 std::optional<std::string> why_not_trainable(const ModelSpec& model) {

@@ -50,11 +50,11 @@ class Search {
   }
   bool fits(const Way& way) { return trials_.fits(question_.problem, way, durable()); }
 
-  void add(std::vector<Change> changes, std::string note = "") {
+  void add(std::vector<Setting> changes, std::string note = "") {
     if (!changes.empty()) remedies_.push_back({std::move(changes), std::move(note)});
   }
   // A micro-batch that was chosen is not named: it will be chosen again.
-  void add_way(const Way& way, std::vector<Change> changes, std::string note = "") {
+  void add_way(const Way& way, std::vector<Setting> changes, std::string note = "") {
     if (!question_.choose_micro_batch && way.micro_batch != question_.problem.workload.micro_batch)
       changes.push_back({"micro_batch", std::to_string(way.micro_batch)});
     add(std::move(changes), std::move(note));
@@ -178,10 +178,10 @@ class Search {
     }
   }
 
-  std::vector<Change> size_changes(const Sizes& sizes) const {
+  std::vector<Setting> size_changes(const Sizes& sizes) const {
     const Machine& machine = question_.problem.machine;
     const Sizes before = sizes_of(machine);
-    std::vector<Change> changes;
+    std::vector<Setting> changes;
     static constexpr std::array<const char*, tier_count> keys = {"gpu.memory", "host.memory",
                                                                  "ssd.capacity"};
     for (std::size_t t = 0; t < sizes.size(); ++t) {
@@ -228,7 +228,7 @@ class Search {
     }
   }
 
-  void add_sizes(const Sizes& sizes, const Way& way, std::vector<Change> changes) {
+  void add_sizes(const Sizes& sizes, const Way& way, std::vector<Setting> changes) {
     const Machine::Host& host = question_.problem.machine.host;
     const bool more_host = sizes[1] > host.memory;
     std::string note;
@@ -237,8 +237,8 @@ class Search {
           fmt::format("{} installed, of which host.reserved keeps {}",
                       size_text(rounded(sizes[1] + host.reserved, true)), size_text(host.reserved));
     }
-    const std::vector<Change> more = size_changes(sizes);
-    std::vector<Change> with = changes;
+    const std::vector<Setting> more = size_changes(sizes);
+    std::vector<Setting> with = changes;
     with.insert(with.end(), more.begin(), more.end());
     add_way(way, with, note);
     // Perhaps the reserve alone stands in the way.
@@ -262,27 +262,20 @@ std::vector<Remedy> find_remedies(const FitQuestion& question) {
   return remedies;
 }
 
-std::string remedies_text(const std::vector<Remedy>& remedies,
-                          const std::function<std::string(const Change&)>& write) {
+Message advice_of(const std::vector<Remedy>& remedies) {
   if (remedies.empty())
     return "no other micro-batch, policy option, policy or size that was tried makes it fit";
-  std::string text;
+  Message text;
   for (const Remedy& remedy : remedies) {
-    std::string one;
-    for (const Change& change : remedy.changes) one += (one.empty() ? "" : " ") + write(change);
     const bool is_first = text.empty();
-    text += (is_first ? "" : "; or ") + one + (is_first ? " would make it fit" : "");
+    if (!is_first) text += "; or ";
+    for (std::size_t i = 0; i < remedy.changes.size(); ++i)
+      text += (i > 0 ? " " : "") + Message(remedy.changes[i]);
+    if (is_first) text += " would make it fit";
     if (!remedy.note.empty()) text += fmt::format(" ({})", remedy.note);
   }
   return text;
 }
-
-DoesNotFit::DoesNotFit(const std::string& what, std::vector<Remedy> remedies)
-    : FitError(what, remedies_text(remedies,
-                                   [](const Change& change) {
-                                     return change.setting + " = " + change.value;
-                                   })),
-      remedies_(std::move(remedies)) {}
 
 const Candidate& nearest(const Candidates& candidates, const Durability& durability) {
   const Candidate* nearest = nullptr;
@@ -301,7 +294,7 @@ void fail_to_fit(const Candidates& candidates, const FitQuestion& question) {
   try {
     require_fit(nearest(candidates, question.durability));
   } catch (const FitError& error) {
-    throw DoesNotFit(error.what(), find_remedies(question));
+    throw FitError(error.message(), advice_of(find_remedies(question)));
   }
   bug("a plan without a result fits", __FILE__, __LINE__);
 }

@@ -162,8 +162,9 @@ std::vector<SpeedTest> find_speed_tests(const std::vector<std::string>& names,
     if (std::find(known.begin(), known.end(), name) == known.end()) {
       const bool near = !near_names(name, known).empty();
       throw InputError(fmt::format("unknown speed test {}", name),
-                       near ? unknown_name_hint(name, known)
-                            : "`spillway bench --list` names them, `engine` means all of engine/");
+                       near ? Message(unknown_name_hint(name, known))
+                            : "spillway bench " + Setting{"list"} +
+                                  " names them, `engine` means all of engine/");
     }
   }
   for (const SpeedTest& test : all) {

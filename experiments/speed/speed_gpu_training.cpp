@@ -12,8 +12,8 @@
 #include "exec/run/available_memory.hpp"
 #include "exec/run/training.hpp"
 #include "experiments/calibrate/scratch_folder.hpp"
-#include "experiments/plan/train_device.hpp"
 #include "experiments/speed/speed_gpu.hpp"
+#include "experiments/train/train_device.hpp"
 
 namespace spillway {
 

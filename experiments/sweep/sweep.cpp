@@ -60,7 +60,8 @@ Json evaluate_json(const SweepPoint& point) {
   if (!point.invalid.empty()) return status_json(status_invalid, point.invalid, point.hint);
   const ResolvedSettings& settings = point.settings;
   const Problem problem = settings.problem();
-  const EvaluateOne evaluate_one = evaluation_on(problem.machine);
+  const EvaluateOne evaluate_one =
+      settings.chooses_sequences_at_once ? evaluation_on(problem.machine) : EvaluateOne(evaluate);
   const Evaluation evaluation =
       settings.best_micro_batch
           ? evaluate_best_micro_batch(problem, settings.policy, settings.steps, evaluate_one)
@@ -124,7 +125,7 @@ class Pool {
       json = evaluate_point(point);
     } catch (const std::bad_alloc&) {
       throw MachineError(fmt::format("out of memory with {} points at once", run_.jobs),
-                         "use fewer --jobs; run again: what is done is kept");
+                         "use fewer " + Setting{"jobs"} + "; run again: what is done is kept");
     }
     journal_.append(point.identity, json);
     const std::lock_guard lock(mutex_);
@@ -179,8 +180,8 @@ SweepShard parse_shard(const std::string& text) {
     good = second == std::errc() && stop == end;
   }
   if (good && shard.index >= 1 && shard.index <= shard.count) return shard;
-  throw InputError(fmt::format("--shard {} is not I/N with 1 <= I <= N", text),
-                   "the second of eight shards is --shard 2/8");
+  throw InputError(Setting{"shard", text} + " is not I/N with 1 <= I <= N",
+                   "the second of eight shards is " + Setting{"shard", "2/8"});
 }
 
 std::string evaluate_point(const SweepPoint& point) {

@@ -292,7 +292,7 @@ class Reader {
     }
     if (file_.plots.size() == most_plots) {
       fail(plot.place, fmt::format("more than {} pictures of one sweep", most_plots),
-           "sweep again into the same --out with other pictures: no point is run twice");
+           "sweep again into the same folder with other pictures: no point is run twice");
     }
     for (const PlotRequest& other : file_.plots) {
       if (other.name == plot.name) {

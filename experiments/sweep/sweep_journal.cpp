@@ -118,7 +118,8 @@ SweepJournal::SweepJournal(const fs::path& folder, const std::string& name)
     file_ = -1;
     if (error_number != EWOULDBLOCK) fail("cannot lock", error_number);
     throw InputError(path_.string(), 0, "another sweep is writing here",
-                     "wait for it, name another --out, or run shards: --shard 1/2, --shard 2/2");
+                     "wait for it, name another " + Setting{"out"} + ", or run shards: " +
+                         Setting{"shard", "1/2"} + ", " + Setting{"shard", "2/2"});
   }
   // From the end of the last whole line on, everything is written anew.
   const std::string text = contents_of(path_);
@@ -126,7 +127,7 @@ SweepJournal::SweepJournal(const fs::path& folder, const std::string& name)
     ::close(file_);
     file_ = -1;
     throw InputError(path_.string(), 0, "is not the journal of a sweep: it is left as it is",
-                     "remove it, or name another --out");
+                     "remove it, or name another " + Setting{"out"});
   }
   const std::size_t end = text.rfind('\n');
   length_ = end == std::string::npos ? 0 : static_cast<std::int64_t>(end) + 1;

@@ -11,12 +11,13 @@
 #include "experiments/plan/evaluate.hpp"
 #include "policies/common/policy.hpp"
 #include "policies/framework/framework.hpp"
+#include "policies/workload/workload_fields.hpp"
 
 namespace spillway {
 
 namespace {
 
-constexpr std::int64_t default_batch = 8, default_longest_sequence = 1024, most_steps = 1000;
+constexpr int most_steps = 1000;
 const std::string model_prefix = "model.";
 
 // Names and texts are not settings: they change no result.
@@ -43,63 +44,19 @@ const std::vector<PolicyInfo>& policies() {
   return all;
 }
 
-std::optional<std::int64_t> whole(const std::string& text) {
-  std::int64_t number = 0;
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, number);
-  if (error != std::errc() || stop != end) return std::nullopt;
-  return number;
+int steps_of(const std::string& text) {
+  int steps = 0;
+  const char* const end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, steps);
+  if (error == std::errc() && stop == end && steps >= 1 && steps <= most_steps) return steps;
+  throw InputError(Setting{"steps", text} +
+                       Message(fmt::format(" is not a whole number from 1 to {}", most_steps)),
+                   "write for example " + Setting{"steps", "6"});
 }
 
-std::int64_t count_of(const std::string& key, const std::string& text, std::int64_t most) {
-  const std::optional<std::int64_t> number = whole(text);
-  if (number && *number >= 1 && *number <= most) return *number;
-  throw InputError(fmt::format("{} = {} is not a whole number from 1 to {}", key, text, most),
-                   fmt::format("write for example {} = 8", key));
-}
-
-void require_one_of(const std::string& key, const std::string& text,
-                    const std::vector<std::string>& names) {
-  if (std::find(names.begin(), names.end(), text) != names.end()) return;
-  throw InputError(fmt::format("{} = {} is not one of its values", key, text),
-                   unknown_name_hint(text, names));
-}
-
-constexpr std::int64_t most_sequences = 100'000'000;
-
-// The settings of the workload and how long it is simulated; true where `key` is one.
-bool read_workload(const std::string& key, const std::string& text, ResolvedSettings& into) {
-  Workload& workload = into.workload;
-  if (key == "batch") {
-    workload.batch = count_of(key, text, most_sequences);
-  } else if (key == "micro_batch") {
-    into.best_micro_batch = text == "best";
-    if (!into.best_micro_batch) workload.micro_batch = count_of(key, text, most_sequences);
-  } else if (key == "sequence") {
-    workload.sequence = count_of(key, text, most_sequences);
-  } else if (key == "steps") {
-    into.steps = static_cast<int>(count_of(key, text, most_steps));
-  } else if (key == "precision") {
-    require_one_of(key, text, {"bf16", "fp32"});
-    workload.precision = text == "fp32" ? Precision::fp32 : Precision::bf16;
-  } else if (key == "gradient_bits") {
-    require_one_of(key, text, {"16", "32", "auto"});
-    workload.gradient = text == "16"   ? GradientWidth::bits16
-                        : text == "32" ? GradientWidth::bits32
-                                       : GradientWidth::automatic;
-  } else if (key == "moments") {
-    workload.moments = parse_moments(key, text);
-  } else if (key == "gradient_clip") {
-    workload.clip = parse_gradient_clip(key, text);
-  } else if (key == "framework") {
-    load_framework(text);
-    into.framework = text;
-  } else if (key == "on_nonfinite") {
-    workload.on_nonfinite = parse_on_nonfinite(key, text);
-  } else {
-    return false;
-  }
-  return true;
+// A micro-batch that is to be chosen is none that is given.
+bool is_choice(const std::string& key, const std::string& text) {
+  return key == "micro_batch" && text == "best";
 }
 
 const std::string& required(const SweepSettings& settings, const std::string& key,
@@ -132,10 +89,10 @@ std::string hash_of(const std::string& text) {
 }
 
 std::vector<std::string> sweep_keys() {
-  std::vector<std::string> keys = {"model",       "machine",       "policy",       "batch",
-                                   "micro_batch", "sequence",      "precision",    "gradient_bits",
-                                   "moments",     "gradient_clip", "on_nonfinite", "steps",
-                                   "framework"};
+  std::vector<std::string> keys = {"model", "machine", "policy"};
+  for (const WorkloadField& field : workload_fields()) keys.push_back(field.key);
+  keys.emplace_back("steps");
+  keys.emplace_back("framework");
   for (const std::string& key : names_of_machine()) {
     if (is_setting(key)) keys.push_back(key);
   }
@@ -162,9 +119,12 @@ void check_sweep_value(const std::string& key, const std::string& value) {
   if (std::find(keys.begin(), keys.end(), key) == keys.end()) {
     throw InputError(fmt::format("unknown key {}", key), unknown_name_hint(key, keys));
   }
-  ResolvedSettings scratch;
-  if (read_workload(key, value, scratch)) return;
-  if (key == "model") {
+  if (const WorkloadField* field = find_workload_field(key)) {
+    Workload scratch;
+    if (!is_choice(key, value)) field->read(scratch, value);
+  } else if (key == "steps") {
+    steps_of(value);
+  } else if (key == "model") {
     load_model(value);
   } else if (key == "machine") {
     load_machine(value);
@@ -226,34 +186,31 @@ ResolvedSettings SettingsResolver::resolve(const SweepSettings& settings) {
   resolved.model = known_model.part;
   resolved.machine = known_machine.part;
   resolved.steps = default_steps;
-  resolved.best_micro_batch = true;
-  Workload& workload = resolved.workload;
-  workload.batch = default_batch;
-  workload.sequence = std::min(resolved.model->positions, default_longest_sequence);
-  workload.precision = usual_precision(resolved.machine->backend());
+  WorkloadTexts given;
   for (const auto& [key, value] : settings) {
-    read_workload(key, value, resolved);
+    if (key == "steps") resolved.steps = steps_of(value);
+    if (key == "framework") {
+      load_framework(value);
+      resolved.framework = value;
+    }
+    if (find_workload_field(key) != nullptr && !is_choice(key, value)) given[key] = value;
     if (is_machine_key(key) || is_model_key(key)) resolved.overrides.push_back(key + "=" + value);
   }
-  if (resolved.best_micro_batch) workload.micro_batch = workload.batch;
+  resolved.best_micro_batch = !given.contains("micro_batch");
+  resolved.chooses_sequences_at_once = !given.contains("sequences_at_once");
+  resolved.workload =
+      read_workload(given, *resolved.model, usual_precision(resolved.machine->backend()));
   resolved.policy = policy_text(settings);
   resolved.problem().validate();
-  // Settings at their defaults leave no mark, so that results of before there was a choice stay
-  // valid.
-  std::string choices;
-  if (workload.moments != MomentWidth::fp32)
-    choices = fmt::format("moments {}\n", to_string(workload.moments));
-  if (workload.needs_norms())
-    choices += fmt::format("clip {} nonfinite {}\n", to_string(workload.clip),
-                           to_string(workload.on_nonfinite));
-  if (resolved.framework != own_framework)
-    choices += fmt::format("framework {}\n", resolved.framework);
-  resolved.identity = hash_of(fmt::format(
-      "{}\n{}\nbatch {} micro-batch {} sequence {} precision {} gradient {} steps {}\n{}\n{}",
-      known_model.text, known_machine.text, workload.batch,
-      resolved.best_micro_batch ? "best" : std::to_string(workload.micro_batch), workload.sequence,
-      static_cast<int>(workload.precision), static_cast<int>(workload.gradient), resolved.steps,
-      resolved.policy, choices));
+  WorkloadTexts texts = workload_texts(resolved.workload);
+  if (resolved.best_micro_batch) texts["micro_batch"] = "best";
+  if (resolved.chooses_sequences_at_once) texts["sequences_at_once"] = "chosen";
+  texts["framework"] = resolved.framework;
+  std::string all;
+  for (const auto& [key, text] : texts) all += key + " " + text + "\n";
+  resolved.identity =
+      hash_of(fmt::format("{}\n{}\n{}steps {}\n{}", known_model.text, known_machine.text, all,
+                          resolved.steps, resolved.policy));
   return resolved;
 }
 

@@ -1,10 +1,11 @@
 // The keys a sweep can set, and what a set of them comes to: a problem, a policy, a number of
 // steps.
 //
-// Keys are those of the command line: `model`, `machine`, `policy`, `batch`, `micro_batch`,
-// `framework`, `sequence`, `precision`, `gradient_bits`, `moments`, `steps`; any key of a machine ("ssd.count")
-// or of a model
-// ("model.layers"); any option of a policy ("greedysnake.alpha"). docs/sweep.md explains each.
+// Keys are names of settings: `model`, `machine`, `policy`, `framework`, `steps`, every field of a
+// workload
+// (`batch`, `micro_batch`, ...: policies/workload/workload_fields.hpp), any key of a machine
+// ("ssd.count") or of a model ("model.layers"), any option of a policy ("greedysnake.alpha").
+// docs/sweep.md explains each.
 #pragma once
 
 #include <map>
@@ -13,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "policies/framework/framework.hpp"
 #include "policies/workload/problem.hpp"
 
 namespace spillway {
@@ -33,15 +35,20 @@ struct ResolvedSettings {
   std::shared_ptr<const ModelSpec> model;
   std::shared_ptr<const Machine> machine;
   Workload workload;
-  bool best_micro_batch = false;  // workload.micro_batch is to be chosen
-  std::string policy;             // canonical text
-  std::string framework = "spillway";
+  bool best_micro_batch = false;           // workload.micro_batch is to be chosen
+  bool chooses_sequences_at_once = false;  // where a GPU was measured, as training has it
+  std::string policy;                      // canonical text
+  std::string framework = own_framework;
   int steps = 0;
   std::string identity;  // 32 hexadecimal digits: equal for equal settings, whatever their spelling
 
   std::vector<std::string> overrides;  // Problem::overrides
 
-  Problem problem() const { return {*model, *machine, workload, overrides, {}, framework}; }
+  Problem problem() const {
+    Problem problem{*model, *machine, workload, overrides};
+    problem.framework = framework;
+    return problem;
+  }
 };
 
 // Turns settings into problems; machines and models that many points share are read once. One

@@ -70,7 +70,7 @@ Validation validate_trace(const Trace& measured, const std::string& origin,
   if (!machine && schedule.problem().machine.gpu.flops == 0) {
     throw InputError(
         origin + ": recorded without a machine file, so there are no rates to predict with",
-        "name one: --machine machine.toml (from `spillway calibrate --out machine.toml`)");
+        "name one: " + Setting{"machine", "machine.toml"} + " (from `spillway calibrate`)");
   }
   if (machine) {
     Problem problem = schedule.problem();

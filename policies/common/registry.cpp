@@ -110,40 +110,35 @@ std::string to_text(const PolicyInfo& info, const PolicyOptions& options) {
 
 }  // namespace
 
-Plan Policy::plan(const Problem&, const Costs&) const { return {}; }
-void Policy::step(Step&) const {}
+void Policy::step(Step& step) const { step.in_order_of_plan(); }
 
 namespace {
 
-Program emit_bare(const Problem& problem, Policy& policy, int steps, Recording recording,
+Program emit_bare(const Problem& problem, const Policy& policy, int steps, Recording recording,
                   const std::optional<TierBytes>& spare) {
   policy.check(problem);
+  Plan plan = policy.plan(problem, Costs(problem));
+  TierBytes kept{};
+  if (spare) {
+    PlanWithSpare with = with_spare(problem, std::move(plan), *spare);
+    plan = std::move(with.plan);
+    kept[1] = with.kept_in_host;
+  }
+  check_plan(problem, plan);
+  Step step(problem, plan);
+  for (int s = 0; s < steps; ++s) {
+    step.begin(s);
+    policy.step(step);
+    step.end();
+  }
   Program program(problem, recording);
-  if (policy.derives()) {
-    Plan plan = policy.plan(problem, Costs(problem));
-    if (spare) plan = with_spare(problem, plan, *spare);
-    check_plan(problem, plan);
-    Step step(problem, plan);
-    for (int s = 0; s < steps; ++s) {
-      step.begin(s);
-      policy.step(step);
-      step.end();
-    }
-    emit_work(program, plan, step.finish());
-    return program;
-  }
-  policy.setup(program);
-  for (int step = 0; step < steps; ++step) {
-    policy.emit_step(program, step);
-    if (step == 0) program.expect_steps(steps);
-  }
-  program.at(steps, Phase::epilogue);
-  policy.emit_epilogue(program);
+  kept[0] = emit_work(program, plan, step.finish());
+  program.set_kept(kept);
   return program;
 }
 
 // With what the problem's framework adds, which takes a whole program to know.
-Program emit(const Problem& problem, Policy& policy, int steps,
+Program emit(const Problem& problem, const Policy& policy, int steps,
              Recording recording = Recording::all, const std::optional<TierBytes>& spare = {}) {
   if (problem.framework == own_framework)
     return emit_bare(problem, policy, steps, recording, spare);
@@ -183,9 +178,11 @@ void require_length(const Problem& problem, int steps, double tasks) {
                   workload.micro_batches(), workload.micro_batch, problem.model.layers, steps,
                   std::ceil(tasks / 1e6), most_tasks_built / 1e6,
                   format_bytes(tasks * bytes_per_task)),
-      fewer < 1 ? "fewer steps at a time, or fewer layers"
-                : fmt::format("a larger --micro-batch: {} or more",
-                              divisor_from(workload.batch, (workload.batch + fewer - 1) / fewer)));
+      fewer < 1
+          ? Message("fewer steps at a time, or fewer layers")
+          : Message("a larger ") + Setting{"micro_batch"} +
+                fmt::format(": {} or more",
+                            divisor_from(workload.batch, (workload.batch + fewer - 1) / fewer)));
 }
 
 // A visit is one unit on one micro-batch; most policies make about 12 tasks of it.
@@ -239,7 +236,7 @@ class Settler {
       : problem_(problem),
         parsed_(parsed),
         steps_(steps),
-        alternatives_(parsed.factory(parsed.options)->placements_for(problem)),
+        alternatives_(parsed.factory(parsed.options)->placements(problem)),
         last_(alternatives_.size() - 1) {}
 
   Schedule build() {

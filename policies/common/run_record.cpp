@@ -7,6 +7,7 @@
 #include "base/errors.hpp"
 #include "policies/common/policy.hpp"
 #include "policies/workload/json_number.hpp"
+#include "policies/workload/workload_json.hpp"
 
 namespace spillway {
 
@@ -21,7 +22,7 @@ json field(const Trace& trace, const std::string& key, const std::string& origin
   if (!text) {
     throw InputError(
         fmt::format("{}: the trace does not say its {}", origin, key),
-        "only traces written by `spillway train` or `spillway simulate --trace` can be validated");
+        "only traces that `spillway train` or `spillway simulate` wrote can be validated");
   }
   if (text->size() > most_field_bytes) {
     throw InputError(fmt::format("{}: damaged metadata: {} holds more than {} MiB", origin, key,
@@ -31,27 +32,11 @@ json field(const Trace& trace, const std::string& key, const std::string& origin
   return json::parse(*text);
 }
 
-const char* to_text(GradientWidth width) {
-  switch (width) {
-    case GradientWidth::automatic:
-      return "auto";
-    case GradientWidth::bits16:
-      return "16";
-    case GradientWidth::bits32:
-      return "32";
+Backend backend_of(const json& text, const std::string& place) {
+  for (const Backend backend : {Backend::cpu, Backend::cuda}) {
+    if (text == to_string(backend)) return backend;
   }
-  SPILLWAY_ASSERT(false);
-}
-
-// One of `choices`, by its text.
-template <class Value>
-Value choice(const json& text, const char* key,
-             std::initializer_list<std::pair<const char*, Value>> choices,
-             const std::string& origin) {
-  for (const auto& [name, value] : choices) {
-    if (text == name) return value;
-  }
-  throw InputError(fmt::format("{}: damaged metadata: {} is {}", origin, key, text.dump()),
+  throw InputError(fmt::format("{}: limits.backend is {}", place, text.dump()),
                    "record the trace again");
 }
 
@@ -65,7 +50,6 @@ Trace make_trace(const Schedule& schedule, const std::string& source) {
   for (int i = 0; i < phase_count; ++i) trace.phases.emplace_back(to_string(static_cast<Phase>(i)));
   for (int i = 0; i < tier_count; ++i) trace.tiers.emplace_back(to_string(static_cast<Tier>(i)));
   const Problem& problem = schedule.problem();
-  const Workload& workload = problem.workload;
   const auto set = [&](const char* key, const json& value) {
     trace.set_metadata(key, value.dump());
   };
@@ -75,15 +59,7 @@ Trace make_trace(const Schedule& schedule, const std::string& source) {
   set("framework", problem.framework);
   set("steps", schedule.steps());
   set("fingerprint", fmt::format("{:016x}", schedule.fingerprint()));
-  set("workload", {{"batch", workload.batch},
-                   {"micro_batch", workload.micro_batch},
-                   {"sequence", workload.sequence},
-                   {"precision", workload.precision == Precision::fp32 ? "fp32" : "bf16"},
-                   {"gradient", to_text(workload.gradient)},
-                   {"moments", to_string(workload.moments)},
-                   {"gradient_clip", to_string(workload.clip)},
-                   {"on_nonfinite", to_string(workload.on_nonfinite)},
-                   {"sequences_at_once", workload.sequences_at_once}});
+  trace.set_metadata("workload", workload_json(problem.workload).dump());
   set("overrides", problem.overrides);
   set("model", model_to_toml(problem.model));
   set("limits", {{"gpu", problem.machine.gpu.memory},
@@ -108,36 +84,13 @@ Schedule rebuild_schedule(const Trace& trace, const std::string& origin) {
     problem.machine.gpu.memory = whole_number<std::uint64_t>(limits, "gpu", place);
     problem.machine.host.memory = whole_number<std::uint64_t>(limits, "host", place);
     problem.machine.ssd.capacity = whole_number<std::uint64_t>(limits, "ssd", place);
-    problem.trains_on = choice<Backend>(limits.at("backend"), "limits.backend",
-                                        {{"cpu", Backend::cpu}, {"cuda", Backend::cuda}}, origin);
-    const json workload = field(trace, "workload", origin);
-    problem.workload.batch = whole_number<std::int64_t>(workload, "batch", place);
-    problem.workload.micro_batch = whole_number<std::int64_t>(workload, "micro_batch", place);
-    problem.workload.sequence = whole_number<std::int64_t>(workload, "sequence", place);
-    if (workload.contains("sequences_at_once")) {
-      problem.workload.sequences_at_once =
-          whole_number<std::int64_t>(workload, "sequences_at_once", place);
-    }
-    problem.workload.precision =
-        choice<Precision>(workload.at("precision"), "workload.precision",
-                          {{"fp32", Precision::fp32}, {"bf16", Precision::bf16}}, origin);
-    problem.workload.gradient = choice<GradientWidth>(workload.at("gradient"), "workload.gradient",
-                                                      {{"auto", GradientWidth::automatic},
-                                                       {"16", GradientWidth::bits16},
-                                                       {"32", GradientWidth::bits32}},
-                                                      origin);
-    // Absent from traces of before there was a choice.
-    problem.workload.moments =
-        parse_moments(origin + ": damaged metadata: moments", workload.value("moments", "fp32"));
-    problem.workload.clip = parse_gradient_clip(origin + ": damaged metadata: gradient_clip",
-                                                workload.value("gradient_clip", "off"));
-    problem.workload.on_nonfinite = parse_on_nonfinite(origin + ": damaged metadata: on_nonfinite",
-                                                       workload.value("on_nonfinite", "stop"));
-    // Absent from traces of before there were any.
-    if (trace.find_metadata("framework"))
-      problem.framework = field(trace, "framework", origin);
+    problem.trains_on = backend_of(limits.at("backend"), place);
+    problem.workload = workload_of_json(
+        field(trace, "workload", origin), place + ": workload",
+        "the trace is damaged or from another version of spillway: record it again");
     if (trace.find_metadata("overrides")) problem.overrides = field(trace, "overrides", origin);
     policy = field(trace, "policy", origin);
+    if (trace.find_metadata("framework")) problem.framework = field(trace, "framework", origin);
     steps = whole_number<int>(json{{"steps", field(trace, "steps", origin)}}, "steps", place);
     fingerprint = field(trace, "fingerprint", origin);
   } catch (const json::exception& error) {

@@ -127,7 +127,7 @@ const char* Costs::missing_key(Work work) const {
 void Costs::fail_without(const char* key) const {
   throw InputError(
       fmt::format("machine {}: the schedule needs {}, which is not given", machine_.name, key),
-      fmt::format("give it in the machine file, or with --set {}=...", key));
+      "give it in the machine file, or as " + Setting{key, "..."});
 }
 
 // Adds the host cores that a task keeps busy while it runs at its full rate, and on a CPU machine

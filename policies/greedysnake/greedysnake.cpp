@@ -1,20 +1,14 @@
-// greedysnake: vertical micro-batches in snake order, with a fraction of the optimizer delayed into
-// the next step's forward (policies/greedysnake/vertical.hpp).
+// greedysnake: all micro-batches of a layer before the next layer, in an order that turns at every
+// layer; part of each layer's update waits for the next step's forward.
 //
 // Source: GreedySnake (arXiv 2512.17570) and its first author's public code. Training stays
-// synchronous: every weight is current when used, and the epilogue applies what the last step
+// synchronous: every weight is current when used, and the end of a schedule applies what is
 // delayed.
-#include <fmt/format.h>
-
-#include <algorithm>
-#include <optional>
-
 #include "policies/common/builtin.hpp"
 #include "policies/common/options.hpp"
+#include "policies/greedysnake/placement.hpp"
 #include "policies/movement/plan.hpp"
 #include "policies/movement/step.hpp"
-#include "policies/greedysnake/greedysnake_lp.hpp"
-#include "policies/greedysnake/vertical.hpp"
 
 namespace spillway {
 
@@ -29,15 +23,12 @@ class GreedySnake : public Policy {
       if (read.is_auto(name)) return std::nullopt;
       return read.fraction(name);
     };
-    alpha_ = unless_auto("alpha");
-    options_.snake = read.on_off("snake");
-    options_.recomputes_output = read.choice("recompute", {"full", "needed"}) == 0;
-    bulk_synchronous_ = read.choice("barriers", {"none", "code"}) == 1;
+    shares_ = {unless_auto("alpha"), unless_auto("optimizer_ssd"), unless_auto("checkpoints_ssd"),
+               unless_auto("parameters_ssd"), unless_auto("gradients_gpu")};
+    snake_ = read.on_off("snake");
+    recomputes_output_ = read.choice("recompute", {"full", "needed"}) == 0;
     by_model_ = read.choice("placement", {"least", "lp"}) == 1;
-    optimizer_ssd_ = unless_auto("optimizer_ssd");
-    parameters_ssd_ = unless_auto("parameters_ssd");
-    checkpoints_ssd_ = unless_auto("checkpoints_ssd");
-    gradients_gpu_ = unless_auto("gradients_gpu");
+    in_parts_ = read.choice("updates", {"layer", "micro-batch"}) == 1;
   }
 
   PolicyInfo info() const override {
@@ -53,11 +44,12 @@ class GreedySnake : public Policy {
           "the paper's performance model",
           {"0"}},
          {"snake", "on", "on: micro-batch order turns at every layer | off: always ascending"},
-         {"barriers",
-          "none",
-          "none: tasks wait for their data only | code: as the authors' program, the host waits "
-          "for every micro-batch, and for the SSD at every layer",
-          {"none"}},
+         {"updates",
+          "layer",
+          "what AdamW takes at a time, layer: a layer's part | micro-batch: a share of it after "
+          "each "
+          "micro-batch of the layer two below or above, as the authors' program does",
+          {"layer"}},
          {"placement",
           "least",
           "least: as little on the SSD as fits host memory | lp: by the paper's performance model",
@@ -85,141 +77,85 @@ class GreedySnake : public Policy {
           {"full"}}}};
   }
 
-  // What costs least traffic per byte it frees goes first: optimizer state, checkpoints,
-  // parameters.
-  std::vector<PolicyOptions> placements() const override {
-    std::vector<PolicyOptions> all;
-    PolicyOptions now;
-    if (!optimizer_ssd_) now["optimizer_ssd"] = "0";
-    if (!checkpoints_ssd_) now["checkpoints_ssd"] = "0";
-    if (!parameters_ssd_) now["parameters_ssd"] = "0";
-    all.push_back(now);
-    const auto raise = [&](const std::optional<double>& given, const char* name, int parts) {
-      if (given) return;
-      for (int part = 1; part <= parts; ++part) {
-        now[name] = fmt::format("{:g}", static_cast<double>(part) / parts);
-        all.push_back(now);
-      }
-    };
-    raise(optimizer_ssd_, "optimizer_ssd", 100);
-    raise(checkpoints_ssd_, "checkpoints_ssd", 20);
-    raise(parameters_ssd_, "parameters_ssd", 50);
-    return all;
+  std::vector<PolicyOptions> placements(const Problem& problem) const override {
+    return by_model_ ? modelled_placements(problem, shares_) : least_placements(problem, shares_);
   }
 
-  std::vector<PolicyOptions> placements_for(const Problem& problem) const override {
-    std::vector<PolicyOptions> all = by_model_ ? modelled(problem) : placements();
-    if (alpha_ || by_model_) return all;
-    const auto plan = plan_for(problem, greedysnake_inputs(problem, Costs(problem)));
-    for (PolicyOptions& one : all) one["alpha"] = fmt::format("{:g}", plan ? plan->alpha : 0);
-    return all;
-  }
-
-  bool derives() const override { return !bulk_synchronous_; }
   Plan plan(const Problem& problem, const Costs&) const override {
-    const double state_ssd = optimizer_ssd_.value_or(0), parameters_ssd = parameters_ssd_.value_or(0);
-    Plan plan;
     const auto micro_batches = static_cast<int>(problem.workload.micro_batches());
-    const bool has_inner = micro_batches > 2 * plan.checkpoints.margin;
-    const double checkpoints_ssd = has_inner ? checkpoints_ssd_.value_or(0) : 0;
-    plan.parameters.rest = {.host = 1 - parameters_ssd, .ssd = parameters_ssd};
-    plan.optimizer_state.rest = {.host = 1 - state_ssd, .ssd = state_ssd};
-    plan.checkpoints.rest = {.host = 1 - checkpoints_ssd, .ssd = checkpoints_ssd};
+    const auto rest = [](double ssd) { return Share{.host = 1 - ssd, .ssd = ssd}; };
+    Plan plan;
+    plan.parameters.rest = rest(shares_.parameters_ssd.value_or(0));
+    plan.optimizer_state.rest = rest(shares_.optimizer_ssd.value_or(0));
+    if (in_parts_) plan.optimizer_state.ahead = micro_batches;
+    if (!in_parts_) plan.optimizer_state.slots = 2;
+    plan.optimizer.early = !in_parts_;
+    // Of the micro-batches between the ends of a layer's row.
+    if (micro_batches > 2 * plan.checkpoints.margin)
+      plan.checkpoints.rest = rest(shares_.checkpoints_ssd.value_or(0));
     plan.checkpoints.host_ahead = micro_batches;
-    plan.activation_gradients.on_gpu = gradients_gpu_.value_or(0);
+    plan.activation_gradients.on_gpu = shares_.gradients_gpu.value_or(0);
+    // The last layer's backward follows its forward: it alone recomputes nothing.
     plan.saved.saves.assign(static_cast<std::size_t>(problem.model.layers), saved_none);
     plan.saved.saves.back() = saved_all;
-    plan.saved.recomputes_output = options_.recomputes_output;
+    plan.saved.recomputes_output = recomputes_output_;
     return plan;
   }
 
   void step(Step& step) const override {
-    const double alpha = alpha_.value_or(0);
-    const auto order = [&](int layer) { return options_.snake ? step.snake(layer) : step.ascending(); };
+    const double alpha = shares_.alpha.value_or(0);
+    const Portion delayed = {0, alpha}, rest = {alpha, 1};
+    const auto order = [&](int layer) { return snake_ ? step.snake(layer) : step.ascending(); };
+    if (in_parts_) return step_in_parts(step);
     for (const int layer : step.upward()) {
-      step.update(layer, {0, alpha});
+      step.update(layer, delayed);  // with the gradient of the step before
       for (const int m : order(layer)) step.forward(layer, m);
     }
     for (const int layer : step.downward()) {
       for (const int m : order(layer)) step.backward(layer, m);
-      step.update(layer, {alpha, 1});
+      step.update(layer, rest);
     }
     step.update(step.embedding());
   }
 
-  void setup(Program& program) override {
-    options_.checkpoints_ssd = checkpoints_ssd_.value_or(0);
-    options_.gradients_gpu = gradients_gpu_.value_or(0);
-    const VerticalOrder order(program.problem(), options_);
-    if (bulk_synchronous_) program.use_one_copy_lane();
-    BlockStateOptions blocks;
-    blocks.chunks = bulk_synchronous_ ? order.micro_batches() : 1;
-    blocks.alpha = alpha_.value_or(0);
-    blocks.parameters_ssd = parameters_ssd_.value_or(0);
-    blocks.optimizer_ssd = optimizer_ssd_.value_or(0);
-    blocks.checkpoint_slots = static_cast<std::uint64_t>(order.slots());
-    blocks.takes_turns = bulk_synchronous_;
-    if (bulk_synchronous_) blocks.staging_slots = static_cast<std::uint64_t>(order.staging_slots());
-    blocks_.emplace(program, blocks);
-    state_.emplace(program);
-    // The authors' program keeps the embedding's state in host memory.
-    const double ssd = bulk_synchronous_ ? 0 : blocks.optimizer_ssd;
-    state_->place_parameters(state_->embedding(), {.gpu = 1});
-    state_->place_optimizer(state_->embedding(), {.host = 1 - ssd, .ssd = ssd});
-  }
-
-  void emit_step(Program& program, int step) override {
-    const auto emit = bulk_synchronous_ ? emit_bulk_synchronous_step : emit_vertical_step;
-    emit(program, *state_, *blocks_, options_, step);
-  }
-
-  void emit_epilogue(Program& program) override { emit_vertical_epilogue(program, *blocks_); }
-
  private:
-  std::optional<GreedySnakePlan> plan_for(const Problem& problem,
-                                          const GreedySnakeInputs& inputs) const {
-    const int micro_batches = static_cast<int>(problem.workload.micro_batches());
-    return alpha_ ? solve_greedysnake(inputs, micro_batches, *alpha_)
-                  : best_alpha(inputs, micro_batches);
-  }
-
-  // What the model chooses for this memory, then for less and less of it: it counts memory by the
-  // buffers of the authors' program, and the schedule has others.
-  std::vector<PolicyOptions> modelled(const Problem& problem) const {
-    GreedySnakeInputs inputs = greedysnake_inputs(problem, Costs(problem));
-    inputs.stash_may_grow = true;
-    inputs.checkpoints_ssd = checkpoints_ssd_;
-    inputs.parameters_ssd = parameters_ssd_;
-    inputs.optimizer_ssd = optimizer_ssd_;
-    const double host = inputs.host_memory, gpu = inputs.gpu_memory;
-    std::vector<PolicyOptions> all;
-    for (int less = 0; less < 100; ++less) {
-      inputs.host_memory = host * (100 - less) / 100;
-      inputs.gpu_memory = gpu * std::max(0, 20 - less) / 20;
-      const auto plan = plan_for(problem, inputs);
-      if (!plan) break;
-      PolicyOptions one;
-      const auto choose = [&](bool given, const char* name, double value) {
-        if (!given) one[name] = fmt::format("{:.4g}", value);
+  // The same order, with a share of the update of the layer two above after each micro-batch.
+  void step_in_parts(Step& step) const {
+    const double alpha = shares_.alpha.value_or(0);
+    const auto order = [&](int layer) { return snake_ ? step.snake(layer) : step.ascending(); };
+    const auto update_share = [&](int layer, double from, double to, int part) {
+      if (layer >= step.layers()) return;
+      const auto end_of = [&](int parts) {
+        return parts == step.micro_batches() ? to
+                                             : from + (to - from) * parts / step.micro_batches();
       };
-      choose(alpha_.has_value(), "alpha", plan->alpha);
-      choose(optimizer_ssd_.has_value(), "optimizer_ssd", plan->optimizer_ssd);
-      choose(checkpoints_ssd_.has_value(), "checkpoints_ssd", plan->checkpoints_ssd);
-      choose(parameters_ssd_.has_value(), "parameters_ssd", plan->parameters_ssd);
-      choose(gradients_gpu_.has_value(), "gradients_gpu", plan->gradients_gpu);
-      if (all.empty() || one != all.back()) all.push_back(one);
+      step.update(layer, {end_of(part), end_of(part + 1)});
+    };
+    for (const int layer : {0, 1}) {
+      for (int part = 0; part < step.micro_batches(); ++part) update_share(layer, 0, alpha, part);
     }
-    // Where the model finds nothing, or nothing that fits: as much on the SSD as there can be.
-    all.push_back(placements().back());
-    if (!alpha_) all.back()["alpha"] = "0";
-    return all;
+    for (const int layer : step.upward()) {
+      int part = 0;
+      for (const int m : order(layer)) {
+        step.forward(layer, m);
+        update_share(layer + 2, 0, alpha, part++);
+      }
+    }
+    for (const int layer : step.downward()) {
+      int part = 0;
+      for (const int m : order(layer)) {
+        step.backward(layer, m);
+        update_share(layer + 2, alpha, 1, part++);
+      }
+    }
+    for (const int layer : {1, 0}) {
+      for (int part = 0; part < step.micro_batches(); ++part) update_share(layer, alpha, 1, part);
+    }
+    step.update(step.embedding());
   }
 
-  std::optional<double> alpha_, optimizer_ssd_, parameters_ssd_, checkpoints_ssd_, gradients_gpu_;
-  bool bulk_synchronous_ = false, by_model_ = false;
-  VerticalOptions options_;
-  std::optional<ModelState> state_;    // the embedding
-  std::optional<BlockStates> blocks_;  // all else
+  GreedySnakeShares shares_;
+  bool snake_ = true, recomputes_output_ = true, by_model_ = false, in_parts_ = false;
 };
 
 }  // namespace

@@ -12,8 +12,8 @@ namespace {
 
 // Another placement can do without the rates that these inputs need.
 [[noreturn]] void fail_without(const InputError& missing) {
-  throw InputError(std::string("placing by GreedySnake's model: ") + missing.what(),
-                   missing.hint() + ", or use placement=least");
+  throw InputError("placing by GreedySnake's model: " + missing.message(),
+                   missing.advice() + ", or use placement=least");
 }
 
 double sum(std::initializer_list<std::uint64_t> bytes) {

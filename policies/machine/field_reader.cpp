@@ -205,8 +205,8 @@ std::pair<std::string, std::string> split_assignment(const std::string& assignme
                                                      const std::string& prefix) {
   const std::size_t equals = assignment.find('=');
   if (equals == std::string::npos || equals == 0) {
-    throw InputError(fmt::format("--set {}{}: not of the form KEY=VALUE", prefix, assignment),
-                     "write for example --set host.memory=256GB");
+    throw InputError(fmt::format("{}{}: not of the form KEY=VALUE", prefix, assignment),
+                     "write for example " + Setting{"host.memory", "256GB"});
   }
   return {assignment.substr(0, equals), assignment.substr(equals + 1)};
 }
@@ -229,7 +229,7 @@ void FieldReader::set(const Field& field, const std::string& text, const std::st
   try {
     field.set(text);
   } catch (const InputError& error) {
-    throw InputError(place, 0, fmt::format("{}: {}", field.key, error.what()), error.hint());
+    throw InputError(place, 0, field.key + ": " + error.message(), error.advice());
   }
   places_[field.key] = place;
 }
@@ -239,7 +239,7 @@ void FieldReader::set_source(const std::string& key, const std::string& text,
   try {
     require_printable(text);
   } catch (const InputError& error) {
-    throw InputError(place, 0, fmt::format("{}: source: {}", key, error.what()), error.hint());
+    throw InputError(place, 0, key + ": source: " + error.message(), error.advice());
   }
   (*sources_)[key] = text;
 }
@@ -283,7 +283,7 @@ void FieldReader::read(const std::string& prefix, const toml::key& key, const to
 
 void FieldReader::override_with(const std::string& assignment, const std::string& prefix) {
   const auto [key, value] = split_assignment(assignment, prefix);
-  const std::string place = fmt::format("--set {}{}", prefix, assignment);
+  const std::string place = prefix + assignment;
   const Field* field = find(key);
   if (!field) fail_unknown(key, place);
   set(*field, value, place);

@@ -143,7 +143,7 @@ void read_sources(const toml::node& node, const std::string& origin, const std::
     try {
       require_printable(text->get());
     } catch (const InputError& error) {
-      throw InputError(place_of(node.source(), origin), 0, error.what(), error.hint());
+      throw InputError(place_of(node.source(), origin), 0, error.message(), error.advice());
     }
     sources[prefix] = text->get();
     return;

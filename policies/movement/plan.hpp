@@ -48,6 +48,15 @@ struct ParameterAhead {
 };
 
 struct Plan {
+  // The order of work of a policy that does not say one itself.
+  struct {
+    int row = 1;         // micro-batches of a layer in a row; 0: all
+    bool snake = false;  // their order turns at every layer
+    // Each update right after its layer's gradient is complete; else all of them after backward.
+    bool updates_within = false;
+    double delayed = 0;  // fraction of each layer's update that waits for the next step's forward
+  } order;
+
   // 16-bit parameters. Those of the embedding are always on the GPU. Nothing is fetched for a step
   // before it begins.
   struct {
@@ -111,7 +120,9 @@ struct Plan {
   // do.
   struct {
     std::vector<std::uint8_t> saves;
-    int slots = 0;  // GPU buffers that layers take in turns; 0: a buffer for each occasion
+    // GPU buffers that layers take in turns, for orders that take one micro-batch through all
+    // layers before the next; 0: a buffer for each occasion.
+    int slots = 0;
     bool recomputes_output = true;  // where nothing is saved, recomputation re-runs the whole layer
   } saved;
 
@@ -119,6 +130,9 @@ struct Plan {
     int gpu_stride = 0;  // every so many updates one runs on the GPU: 0 none, 1 all
     // The thread that starts the GPU's work runs the optimizer: both wait for each other.
     bool blocking = false;
+    // Updates whose gradient is there long before run as early as their parameters would be read
+    // from the SSD; else where the order of work has them.
+    bool early = true;
     // All updates of a step come in a row, after its backward, and nothing of them before.
     bool own_phase = false;
     UpdateGroup group = UpdateGroup::calls;

@@ -30,17 +30,19 @@ class Emission {
     for (const OptimizerEvent& event : times_.events()) {
       if (!event.is_wait) updates_.push_back(event);
     }
-    // Not what the step before has not written yet.
-    const auto of_step = std::count_if(
-        updates_.begin(), updates_.end(),
-        [&](const OptimizerEvent& event) { return work.updates[event.update].gradient_step == 0; });
-    state_ahead_ = static_cast<std::size_t>(
-        std::clamp<std::ptrdiff_t>(plan.optimizer_state.ahead, 0, of_step - 1));
+    find_state_reads();
+    state_ahead_ = static_cast<std::size_t>(plan.optimizer_state.ahead);
+    // One slot holds what is being updated.
+    if (plan.optimizer_state.slots > 0)
+      state_ahead_ =
+          std::min(state_ahead_, static_cast<std::size_t>(plan.optimizer_state.slots) - 1);
     take_state_slots();
     if (plan.optimizer.gpu_stride > 1) take_gpu_state_slots();
     if (plan.parameters.by_tensor)
       window_.emplace(program, plan.parameters.tensors, times_.uses(), units_);
   }
+
+  std::uint64_t kept_bytes() const { return times_.retained().kept_bytes(); }
 
   void emit() {
     for (VisitId v = 0; v < work_.visits.size(); ++v) {
@@ -57,6 +59,7 @@ class Emission {
       program_.point(HostPoint::visit);
       write_back();
       run_events(before(v), visit.step);
+      write_back();  // visit v may use the parameters
       read_state(before(v), updated_);
       fetch(v);
       compute(v);
@@ -206,7 +209,8 @@ class Emission {
     }
     upload(fetch.unit, arriving.arrived, to, arriving.whole);
     arriving.arrived = to;
-    if (to < elements(fetch.unit) || is_read_by_now(fetch.unit, f + 1)) return;
+    if (to < elements(fetch.unit)) return;
+    if (plan_.retention == Retention::nearest && is_read_by_now(fetch.unit, f + 1)) return;
     for (Piece& piece : units_[index(fetch.unit)]) piece.fresh_parameters = {};
   }
   void use_parameters() {
@@ -607,13 +611,31 @@ class Emission {
   }
 
   // Reads ahead of update `current`, and not into slots that the step before still uses.
+  // By update, how many updates come before the one that its optimizer state was last changed by,
+  // that one included.
+  void find_state_reads() {
+    std::vector<std::vector<std::size_t>> last;
+    for (const Pieces& pieces : units_) last.emplace_back(pieces.size(), 0);
+    for (std::size_t u = 0; u < updates_.size(); ++u) {
+      std::size_t after = 0;
+      for_pieces(updates_[u], [&](int unit, Piece& piece) {
+        std::size_t& changed =
+            last[index(unit)][static_cast<std::size_t>(&piece - units_[index(unit)].data())];
+        after = std::max(after, changed);
+        changed = u + 1;
+      });
+      state_after_.push_back(after);
+    }
+  }
+  // Whether what the step before made of an update's optimizer state has been written.
+  bool is_state_home(std::size_t u) const { return state_after_[u] <= written_back_; }
   void read_state(Moment now, std::size_t current) {
     const auto step_of = [&](std::size_t u) {
       return work_.updates[updates_[u].update].gradient_step;
     };
     for (; next_state_ < updates_.size() && next_state_ < updated_ + state_ahead_;
          read_next_state()) {
-      if (updates_[next_state_].earliest_read > now) return;
+      if (updates_[next_state_].earliest_read > now || !is_state_home(next_state_)) return;
       if (!state_slots_.empty() && step_of(next_state_) != step_of(current)) return;
     }
   }
@@ -661,8 +683,8 @@ class Emission {
       const OptimizerEvent& event = events[next_event_];
       if (event.moment > now || event.step > step) return;
       if (event.is_wait) {
-        program_.barrier();
         write_back();
+        program_.barrier();
       } else {
         update(event);
       }
@@ -675,8 +697,8 @@ class Emission {
     at(step, Phase::optimizer);
     if (plan_.optimizer.own_phase) program_.point(HostPoint::optimizer_begins);
     run_events(before(v), step);
-    if (!plan_.optimizer.own_phase) return;
     write_back();
+    if (!plan_.optimizer.own_phase) return;
     state_leaves_gpu();
     program_.point(HostPoint::optimizer_ends);
   }
@@ -812,6 +834,7 @@ class Emission {
       if (window_ || piece.parameters_at == Tier::gpu || !is_read_by_now(unit, next_use_))
         piece.fresh_parameters = {};
     });
+    written_back_ = updated_;
     if (!plan_.optimizer_state.writes_behind) program_.point(HostPoint::state_sent);
   }
 
@@ -839,8 +862,9 @@ class Emission {
   std::uint64_t stage_bytes_ = 0, stage_used_ = 0;
   std::size_t next_read_ = 0, next_use_ = 0;  // in Timetable::fetches
   std::vector<OptimizerEvent> updates_;
-  std::size_t next_event_ = 0, next_state_ = 0, updated_ = 0;
-  std::size_t state_ahead_ = 0;  // updates
+  std::size_t next_event_ = 0, next_state_ = 0, updated_ = 0, written_back_ = 0;
+  std::size_t state_ahead_ = 0;           // updates
+  std::vector<std::size_t> state_after_;  // by update
   std::vector<Slice> state_slots_;
   std::vector<Slice> gpu_state_slots_;
   std::size_t arrivals_ = 0;                      // in gpu_state_slots_
@@ -855,8 +879,10 @@ class Emission {
 
 }  // namespace
 
-void emit_work(Program& program, const Plan& plan, const OrderOfWork& work) {
-  Emission(program, plan, work).emit();
+std::uint64_t emit_work(Program& program, const Plan& plan, const OrderOfWork& work) {
+  Emission emission(program, plan, work);
+  emission.emit();
+  return emission.kept_bytes();
 }
 
 }  // namespace spillway

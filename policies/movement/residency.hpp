@@ -21,7 +21,8 @@
 
 namespace spillway {
 
-// Emits the tasks of `work`, whose steps a policy has said under `plan`.
-void emit_work(Program& program, const Plan& plan, const OrderOfWork& work);
+// Emits the tasks of `work`, whose steps a policy has said under `plan`. Returns the most bytes of
+// GPU memory that hold something only because it is used again.
+std::uint64_t emit_work(Program& program, const Plan& plan, const OrderOfWork& work);
 
 }  // namespace spillway

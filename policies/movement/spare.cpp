@@ -1,6 +1,7 @@
 #include "policies/movement/spare.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace spillway {
 
@@ -17,7 +18,7 @@ void lift(Share& share, double bytes, double& spare) {
 
 }  // namespace
 
-Plan with_spare(const Problem& problem, Plan plan, const TierBytes& spare) {
+PlanWithSpare with_spare(const Problem& problem, Plan plan, const TierBytes& spare) {
   plan.retention = Retention::nearest;
   plan.spare_gpu_bytes = spare[0];
   const std::int64_t layers = problem.model.layers;
@@ -31,7 +32,8 @@ Plan with_spare(const Problem& problem, Plan plan, const TierBytes& spare) {
   } else {
     lift(plan.optimizer_state.rest, (elements + embedding) * state_bytes, host);
   }
-  return plan;
+  const auto kept = static_cast<std::uint64_t>(static_cast<double>(spare[1]) - host);
+  return {std::move(plan), kept};
 }
 
 }  // namespace spillway

@@ -26,7 +26,8 @@ Step::Step(const Problem& problem, const Plan& plan)
       down_(static_cast<std::size_t>(micro_batches_)),
       done_(static_cast<std::size_t>(layers_)),
       begun_(static_cast<std::size_t>(layers_)),
-      gradients_(static_cast<std::size_t>(layers_) + 1) {}
+      gradients_(static_cast<std::size_t>(layers_) + 1),
+      cuts_(static_cast<std::size_t>(layers_) + 1) {}
 
 void Step::fail(const char* call, int layer, int micro_batch, const std::string& why) const {
   bug("the order of work that a policy says", __FILE__, __LINE__,
@@ -87,6 +88,7 @@ void Step::forward(int layer, int micro_batch) {
   int& next = up_[static_cast<std::size_t>(micro_batch)];
   if (next != layer) fail("forward", layer, micro_batch, fmt::format("layer {} is next", next));
   ++next;
+  if (!begun_[static_cast<std::size_t>(layer)]) close_group_of(layer);
   begun_[static_cast<std::size_t>(layer)] = true;
   if (layer + 1 < layers_) add(VisitKind::forward, layer, micro_batch);
 }
@@ -104,13 +106,23 @@ void Step::update(int unit, Portion portion) {
   const Gradient& gradient = gradients_[static_cast<std::size_t>(unit)];
   const std::uint64_t first = on_grid(elements(unit), portion.from);
   const std::uint64_t last = on_grid(elements(unit), portion.to);
-  if (gradient.step < 0 || first == last) return;
+  if (first == last) return;
+  note_cut(unit, first);
+  note_cut(unit, last);
+  if (gradient.step < step_) work_.delayed.push_back({step_, {unit, first, last - first}});
+  if (gradient.step < 0) return;
   if (gradient.step < step_ && begun_[static_cast<std::size_t>(unit == layers_ ? 0 : unit)])
     fail("update", unit, -1, "forward has begun with the parameters as they were before");
   for (const auto& [from, to] : gradient.parts) {
     if (first < to && from < last) fail("update", unit, -1, "a part of it was updated already");
   }
   apply(unit, first, last - first);
+}
+
+void Step::note_cut(int unit, std::uint64_t element) {
+  std::vector<std::uint64_t>& cuts = cuts_[static_cast<std::size_t>(unit)];
+  const auto at = std::lower_bound(cuts.begin(), cuts.end(), element);
+  if (at == cuts.end() || *at != element) cuts.insert(at, element);
 }
 
 void Step::apply(int unit, std::uint64_t first, std::uint64_t count) {
@@ -175,6 +187,16 @@ void Step::close_group() {
   group_elements_ = 0;
 }
 
+// The forward of a layer uses what updates before it made: no more joins them.
+void Step::close_group_of(int layer) {
+  if (group_elements_ == 0) return;
+  const auto begin = work_.ranges.begin() + static_cast<std::ptrdiff_t>(group_begin_);
+  const bool holds = std::any_of(begin, work_.ranges.end(), [&](const UpdateRange& range) {
+    return range.unit == layer || (layer == 0 && range.unit == layers_);
+  });
+  if (holds) close_group();
+}
+
 void Step::wait() {
   close_group();
   work_.waits.push_back({step_, static_cast<VisitId>(work_.visits.size()),
@@ -194,10 +216,45 @@ OrderOfWork Step::finish() {
       done = to;
     }
     if (done < elements(unit)) missing.emplace_back(done, elements(unit) - done);
-    for (const auto& [first, count] : missing) apply(unit, first, count);
+    // In the parts in which the policy names it.
+    for (auto [first, count] : missing) {
+      for (const std::uint64_t cut : cuts_[static_cast<std::size_t>(unit)]) {
+        if (cut <= first || cut >= first + count) continue;
+        apply(unit, first, cut - first);
+        count -= cut - first;
+        first = cut;
+      }
+      apply(unit, first, count);
+    }
   }
   close_group();
   return std::move(work_);
+}
+
+void Step::in_order_of_plan() {
+  const auto& order = plan_.order;
+  const int row = order.row == 0 ? micro_batches_ : std::min(order.row, micro_batches_);
+  const Portion delayed = {0, order.delayed}, rest = {order.delayed, 1};
+  for (int first = 0; first < micro_batches_; first += row) {
+    const int count = std::min(row, micro_batches_ - first);
+    const bool is_last = first + count == micro_batches_;
+    const auto in_row = [&](int layer) {
+      const bool down = order.snake && layer % 2 == 1;
+      return Sequence(down ? first + count - 1 : first, count, down);
+    };
+    for (const int layer : upward()) {
+      if (first == 0) update(layer, delayed);
+      for (const int m : in_row(layer)) forward(layer, m);
+    }
+    for (const int layer : downward()) {
+      for (const int m : in_row(layer)) backward(layer, m);
+      if (is_last && order.updates_within) update(layer, rest);
+    }
+  }
+  if (!order.updates_within) {
+    for (const int layer : downward()) update(layer, rest);
+  }
+  update(embedding());
 }
 
 }  // namespace spillway

@@ -88,6 +88,13 @@ struct OrderOfWork {
   std::vector<Update> updates;  // in order
   std::vector<UpdateRange> ranges;
   std::vector<HostWait> waits;
+  // Parts whose updates take the gradient of the step before, as each step names them in order: in
+  // the first one, too, which has nothing to take yet.
+  struct Delayed {
+    int step = 0;
+    UpdateRange part;
+  };
+  std::vector<Delayed> delayed;
   int steps = 0;
 };
 
@@ -119,6 +126,9 @@ class Step {
   // The host thread waits for everything before, and starts nothing that comes after until then.
   void wait();
 
+  // All of a step in the order that Plan::order says.
+  void in_order_of_plan();
+
   // Between steps; `finish` applies what gradients are left.
   void begin(int step);
   void end();
@@ -132,10 +142,12 @@ class Step {
     std::uint64_t applied = 0;                                   // elements of those
   };
   void add(VisitKind kind, int layer, int micro_batch);
+  void note_cut(int unit, std::uint64_t element);
   void start_sum(int layer, int micro_batch);
   void apply(int unit, std::uint64_t first, std::uint64_t count);
   void add_range(const UpdateRange& range, int gradient_step);
   void close_group();
+  void close_group_of(int layer);
   std::uint64_t elements(int unit) const;
   [[noreturn]] void fail(const char* call, int layer, int micro_batch,
                          const std::string& why) const;
@@ -149,6 +161,7 @@ class Step {
   std::vector<int> done_;            // by layer: backwards in this step
   std::vector<bool> begun_;          // by layer: whether its forward was called in this step
   std::vector<Gradient> gradients_;  // by unit
+  std::vector<std::vector<std::uint64_t>> cuts_;  // by unit: where its updates begin, ascending
   // What the optimizer takes next, from range group_begin_ on; none while it has no elements.
   std::size_t group_begin_ = 0;
   std::uint64_t group_elements_ = 0;

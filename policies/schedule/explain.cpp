@@ -77,7 +77,7 @@ void Schedule::write_explain(std::ostream& out) const {
                        to_string(task.lane), what, amount(task), after);
   }
   if (left > 0)
-    out << fmt::format("  ... and {} more tasks (--dot writes the whole graph)\n", left);
+    out << fmt::format("  ... and {} more tasks, which the graph for Graphviz has\n", left);
 }
 
 }  // namespace spillway

@@ -124,7 +124,7 @@ Schedule Program::finish(std::string policy, int steps, std::uint64_t tasks_of_t
   const std::array<std::uint64_t, tier_count> capacity = {
       problem_.machine.gpu.memory, problem_.machine.host.memory, problem_.machine.ssd.capacity};
   for (std::size_t tier = 0; tier < capacity.size(); ++tier) {
-    data->use[tier] = {use.extent[tier], use.live_peak[tier], capacity[tier]};
+    data->use[tier] = {use.extent[tier], use.live_peak[tier], capacity[tier], kept_[tier]};
   }
   data->problem = std::move(problem_);
   data->policy = std::move(policy);

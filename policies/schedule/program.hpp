@@ -131,6 +131,8 @@ class Program {
   // waits.
   TaskId barrier(LaneSet waits_for = LaneSet::all(), LaneSet holds = LaneSet::all());
 
+  // Bytes by tier that hold something only because memory was left over (TierUse::kept_bytes).
+  void set_kept(const TierBytes& kept) { kept_ = kept; }
   // The place of the host thread in program order; kept with Recording::all.
   void point(HostPoint what) {
     if (recording_ == Recording::all) points_.push_back({next_task_, what});
@@ -172,6 +174,7 @@ class Program {
   std::vector<Access> accesses_;
   std::vector<BufferInfo> buffers_;
   std::vector<HomePart> homes_;
+  TierBytes kept_{};
   std::vector<PlacedPoint> points_;
   std::optional<MemoryPlan> plan_;  // once memory is planned
 

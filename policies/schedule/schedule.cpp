@@ -60,17 +60,17 @@ const char* key(Tier tier) {
 }
 
 // The keys of the machine that are too small, with what this schedule needs of them.
-std::string settings_that_fit(const Schedule& schedule) {
+Message settings_that_fit(const Schedule& schedule) {
   const Machine& machine = schedule.problem().machine;
-  std::string text;
+  Message text;
   for (const Tier tier : {Tier::gpu, Tier::host, Tier::ssd}) {
     const TierUse& use = schedule.use(tier);
     if (use.peak_bytes <= use.capacity_bytes) continue;
     const std::uint64_t reserved = tier == Tier::host  ? machine.host.reserved
                                    : tier == Tier::gpu ? machine.gpu.workspaces
                                                        : 0;
-    text +=
-        fmt::format("{}{} = {}B", text.empty() ? "" : ", ", key(tier), use.peak_bytes + reserved);
+    if (!text.empty()) text += ", ";
+    text += Setting{key(tier), fmt::format("{}B", use.peak_bytes + reserved)};
     if (tier == Tier::ssd && machine.ssd.count == 0 && machine.ssd.read == 0)
       text += " with ssd.count, ssd.read and ssd.write of some drives";
   }

@@ -34,6 +34,8 @@ struct TierUse {
   std::uint64_t peak_bytes = 0;       // extent of the arena: highest end of any buffer
   std::uint64_t live_peak_bytes = 0;  // most bytes live at one point of the program
   std::uint64_t capacity_bytes = 0;
+  // Of the peak, what is there only because memory was left over (retention=nearest).
+  std::uint64_t kept_bytes = 0;
 };
 
 class Schedule {

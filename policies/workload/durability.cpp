@@ -1,7 +1,9 @@
 #include "policies/workload/durability.hpp"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
+#include <string_view>
 
 #include "base/errors.hpp"
 
@@ -92,6 +94,31 @@ CommitInterval commit_interval(const StoreBytes& bytes, const Problem& problem,
   interval.steps = static_cast<std::int64_t>(std::clamp(steps, 1.0, most));
   interval.seconds = static_cast<double>(interval.steps) * step_seconds;
   return interval;
+}
+
+Durability parse_durability(const std::string& text) {
+  Durability durability{DurabilityMode::on, 0};
+  if (text.empty()) return durability;
+  constexpr std::string_view interval = "interval=";
+  if (text == "off") {
+    durability.mode = DurabilityMode::off;
+  } else if (text == "step") {
+    durability.interval = 1;
+  } else if (text.rfind(interval, 0) == 0) {
+    const char* const begin = text.data() + interval.size();
+    const char* const end = text.data() + text.size();
+    const auto [rest, error] = std::from_chars(begin, end, durability.interval);
+    if (error == std::errc::result_out_of_range)
+      throw InputError(Setting{"durability", text} + ": out of range: it is too large",
+                       "example: " + Setting{"durability", "interval=20"});
+    if (error != std::errc() || rest != end || durability.interval < 1)
+      throw InputError(Setting{"durability", text} + ": not a positive number of steps",
+                       "example: " + Setting{"durability", "interval=20"});
+  } else {
+    throw InputError(Setting{"durability", text} + " is not step, interval=N or off",
+                     "leave it out for the most that costs next to nothing");
+  }
+  return durability;
 }
 
 }  // namespace spillway

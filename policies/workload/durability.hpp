@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 
 #include "policies/schedule/schedule.hpp"
 
@@ -19,6 +20,10 @@ struct Durability {
   std::int64_t interval = 0;  // steps; 0: commit_interval() chooses
   bool on() const { return mode == DurabilityMode::on; }
 };
+
+// From "step", "interval=N" or "off"; empty: commits as often as commit_interval() says. Throws
+// InputError that names the setting durability.
+Durability parse_durability(const std::string& text);
 
 // Bytes that a training takes of its store.
 struct StoreBytes {

@@ -32,8 +32,8 @@ enum class OnNonFinite : std::uint8_t {
 std::string to_string(const GradientClip& clip);  // "off", "global=1", "layer=0.5"
 const char* to_string(OnNonFinite action);        // "stop"
 
-// The inverse. Throws InputError whose message begins with `name`, e.g. "--gradient-clip".
-GradientClip parse_gradient_clip(const std::string& name, const std::string& text);
-OnNonFinite parse_on_nonfinite(const std::string& name, const std::string& text);
+// The inverse. Throws InputError that names the setting, gradient_clip or on_nonfinite.
+GradientClip parse_gradient_clip(const std::string& text);
+OnNonFinite parse_on_nonfinite(const std::string& text);
 
 }  // namespace spillway

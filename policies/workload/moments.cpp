@@ -1,7 +1,5 @@
 #include "policies/workload/moments.hpp"
 
-#include <fmt/format.h>
-
 #include "base/errors.hpp"
 
 namespace spillway {
@@ -10,10 +8,10 @@ const char* to_string(MomentWidth moments) {
   return moments == MomentWidth::bf16 ? "bf16" : "fp32";
 }
 
-MomentWidth parse_moments(const std::string& name, const std::string& text) {
+MomentWidth parse_moments(const std::string& text) {
   if (text == "fp32") return MomentWidth::fp32;
   if (text == "bf16") return MomentWidth::bf16;
-  throw InputError(fmt::format("{} {}: neither fp32 nor bf16", name, text),
+  throw InputError(Setting{"moments", text} + ": neither fp32 nor bf16",
                    "fp32: 12 bytes of optimizer state a parameter; bf16: 8, the moments rounded "
                    "stochastically");
 }

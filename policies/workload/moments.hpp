@@ -13,8 +13,8 @@ namespace spillway {
 enum class MomentWidth : std::uint8_t { fp32, bf16 };
 
 const char* to_string(MomentWidth moments);  // "fp32", "bf16"
-// The inverse. Throws InputError whose message begins with `name`, e.g. "--moments".
-MomentWidth parse_moments(const std::string& name, const std::string& text);
+// The inverse. Throws InputError that names the setting moments.
+MomentWidth parse_moments(const std::string& text);
 
 // Bytes of one moment of one parameter.
 constexpr std::uint64_t moment_bytes(MomentWidth moments) {

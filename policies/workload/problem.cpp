@@ -22,14 +22,14 @@ void require_count(const char* name, std::int64_t value) {
                              : fmt::format("give {} as {} at the most", name, largest_count));
 }
 
-// The divisors of `whole` on both sides of the part of it that was asked for with `option`.
-std::string nearest_parts(const char* option, std::int64_t whole, std::int64_t part) {
+// The divisors of `whole` on both sides of the part of it that was asked for with `setting`.
+Message nearest_parts(const char* setting, std::int64_t whole, std::int64_t part) {
   std::int64_t below = std::min(whole, part);
   while (whole % below != 0) --below;
-  if (part >= whole) return fmt::format("{} {}", option, below);
+  if (part >= whole) return Setting{setting, std::to_string(below)};
   std::int64_t above = part;
   while (whole % above != 0) ++above;
-  return fmt::format("{0} {1} or {0} {2}", option, below, above);
+  return Setting{setting, std::to_string(below)} + " or " + Setting{setting, std::to_string(above)};
 }
 
 // The largest divisor of `whole` that is at most `most`, which is at least 1.
@@ -82,7 +82,7 @@ void check_gradient_width(const Workload& workload) {
     throw InputError(
         fmt::format("16-bit gradients do not go with {} micro-batches: their sum is kept in fp32",
                     workload.micro_batches()),
-        fmt::format("use 32-bit gradients, or --micro-batch {}", workload.batch));
+        "use 32-bit gradients, or " + Setting{"micro_batch", std::to_string(workload.batch)});
   }
 }
 
@@ -128,20 +128,21 @@ void Problem::validate() const {
   if (workload.batch % workload.micro_batch != 0) {
     throw InputError(fmt::format("micro-batch {} does not divide batch {}", workload.micro_batch,
                                  workload.batch),
-                     "use " + nearest_parts("--micro-batch", workload.batch, workload.micro_batch));
+                     "use " + nearest_parts("micro_batch", workload.batch, workload.micro_batch));
   }
   require_count("sequences-at-once", workload.sequences_at_once);
   if (workload.micro_batch % workload.sequences_at_once != 0) {
     throw InputError(fmt::format("{} sequences at once do not divide a micro-batch of {}",
                                  workload.sequences_at_once, workload.micro_batch),
-                     "use " + nearest_parts("--sequences-at-once", workload.micro_batch,
+                     "use " + nearest_parts("sequences_at_once", workload.micro_batch,
                                             workload.sequences_at_once));
   }
   if (workload.sequence > model.positions) {
     throw InputError(fmt::format("sequence {} is longer than the {} positions of model {}",
                                  workload.sequence, model.positions, model.name),
-                     fmt::format("use --sequence {} or less, or --set model.positions={}",
-                                 model.positions, workload.sequence));
+                     "use " + Setting{"sequence", std::to_string(model.positions)} +
+                         " or less, or " +
+                         Setting{"model.positions", std::to_string(workload.sequence)});
   }
   require_countable(*this);
   check_gradient_width(workload);

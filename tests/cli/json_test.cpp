@@ -104,7 +104,7 @@ TEST_CASE("simulate and estimate --json print exactly the documented keys") {
     const json result = outcome.json();
     CHECK(result["memory"].size() == 3);
     CHECK(result["memory"]["gpu"].size() == 2);
-    CHECK(result["workload"].size() == 8);
+    CHECK(result["workload"].size() == 10);
     CHECK(result["phases"].size() == 3);
     check_result(result);
     CHECK(result["critical_path"].is_null() == (command == std::string("estimate")));

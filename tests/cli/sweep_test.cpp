@@ -67,7 +67,7 @@ TEST_CASE("A sweep writes one row a point, in axis order, with reasons where the
   CHECK_THAT(outcome.out,
              Catch::StartsWith("small: 18 points, 6 with invalid settings\n"
                                "  6 points: micro-batch 4 does not divide batch 6 (use "
-                               "--micro-batch 3 or --micro-batch 6)\n18 to run"));
+                               "micro_batch = 3 or micro_batch = 6)\n18 to run"));
   CHECK_THAT(outcome.err, Catch::Contains("18/18 points, 100 %"));
   const Words lines = lines_of(results(out));
   REQUIRE(lines.size() == 19);

@@ -102,13 +102,13 @@ TEST_CASE("Updates that wait for the norm cost what they no longer hide under ba
     const double off = step_seconds(problem, policy);
     const double by_layer = step_seconds(clipped(problem, ClipScope::layer), policy);
     const double global = step_seconds(clipped(problem, ClipScope::global), policy);
-    // 13e9 gradients of 2 bytes at 1 TB/s are 26 ms.
-    CHECK(by_layer >= off);
+    // 13e9 gradients of 2 bytes at 1 TB/s are 26 ms; which buffer a copy waits for is as much.
+    CHECK(by_layer >= off - 0.05);
     CHECK(by_layer <= off + 0.05);
     if (policy == std::string("fuyou")) {
       CHECK(global > by_layer + 1);
     } else if (policy == std::string("greedysnake")) {
-      CHECK(global == Approx(by_layer).epsilon(0.01));
+      CHECK(global == Approx(by_layer).epsilon(0.02));
     } else {
       CHECK(global == Approx(by_layer).epsilon(1e-9));
     }

@@ -50,7 +50,8 @@ TEST_CASE("The JSON object has every key, in the documented order") {
                            "schedule_seconds",
                            "simulate_seconds"});
   CHECK(keys(json["workload"]) == Keys{"batch", "micro_batch", "micro_batches", "sequence",
-                                       "precision", "moments", "gradient_clip", "on_nonfinite"});
+                                       "sequences_at_once", "precision", "gradient_bits", "moments",
+                                       "gradient_clip", "on_nonfinite"});
   CHECK(keys(json["memory"]) == Keys{"gpu", "host", "ssd"});
   CHECK(keys(json["memory"]["gpu"]) == Keys{"peak_bytes", "capacity_bytes"});
   CHECK(keys(json["phases"]) == Keys{"forward", "backward", "optimizer"});

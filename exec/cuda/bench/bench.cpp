@@ -146,9 +146,9 @@ BenchRunner::BenchRunner(const GpuBenchOptions& options) : options_(options) {
   int count = 0;  // left unwritten on error
   SPILLWAY_CUDA(cudaGetDeviceCount(&count));
   if (options.device < 0 || options.device >= count) {
-    throw InputError(
-        fmt::format("--gpu {}: there are {} CUDA devices, numbered from 0", options.device, count),
-        "choose one of those that nvidia-smi lists");
+    throw InputError(Setting{"gpu", std::to_string(options.device)} +
+                         fmt::format(": there are {} CUDA devices, numbered from 0", count),
+                     "choose one of those that nvidia-smi lists");
   }
   SPILLWAY_CUDA(cudaSetDevice(options.device));
   SPILLWAY_CUDA(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));

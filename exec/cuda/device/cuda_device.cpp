@@ -56,9 +56,9 @@ std::string open_device(int device) {
   int count = 0;  // left unwritten on error
   SPILLWAY_CUDA(cudaGetDeviceCount(&count));
   if (device < 0 || device >= count) {
-    throw InputError(
-        fmt::format("--gpu {}: there are {} CUDA devices, numbered from 0", device, count),
-        "choose one of those that nvidia-smi lists");
+    throw InputError(Setting{"gpu", std::to_string(device)} +
+                         fmt::format(": there are {} CUDA devices, numbered from 0", count),
+                     "choose one of those that nvidia-smi lists");
   }
   SPILLWAY_CUDA(cudaSetDevice(device));
   cudaDeviceProp properties;
@@ -66,7 +66,7 @@ std::string open_device(int device) {
   if (properties.major < 8) {
     throw InputError(fmt::format("{} has compute capability {}.{}; bf16 needs 8.0 or later",
                                  properties.name, properties.major, properties.minor),
-                     "use a GPU of the Ampere generation or later, or --device cpu");
+                     "use a GPU of the Ampere generation or later, or " + Setting{"device", "cpu"});
   }
   return fmt::format("cuda ({})", properties.name);
 }
@@ -155,7 +155,8 @@ CudaDevice::Memory CudaDevice::take(std::uint64_t bytes, const char* what) {
                     format_bytes(static_cast<double>(bytes)), what,
                     format_bytes(static_cast<double>(free)),
                     format_bytes(static_cast<double>(total)), cudaGetErrorName(result)),
-        "lower --gpu-memory, or end other programs on the GPU (nvidia-smi lists them)");
+        "lower " + Setting{"gpu.memory"} +
+            ", or end other programs on the GPU (nvidia-smi lists them)");
   }
   Memory taken(static_cast<std::byte*>(memory));
   SPILLWAY_CUDA(cudaMemset(memory, poison, bytes));

@@ -36,7 +36,8 @@ class Registration {
                       format_bytes(static_cast<double>(piece.size())), cudaGetErrorName(result),
                       cudaGetErrorString(result)),
           "raise the limit of locked memory (`ulimit -l unlimited`, or LimitMEMLOCK of the service "
-          "or container), or lower --host-memory");
+          "or container), or lower " +
+              Setting{"host.memory"});
     }
     const std::lock_guard lock(mutex_);
     pieces_.push_back(piece.data());
@@ -55,7 +56,7 @@ class Registration {
       SPILLWAY_CUDA(cudaHostGetDevicePointer(&on_device, piece, 0));
       if (on_device != piece) {
         throw MachineError("the GPU sees pinned host memory at other addresses than the host does",
-                           "this platform is not supported: use --device cpu");
+                           "this platform is not supported: use " + Setting{"device", "cpu"});
       }
     }
   }

@@ -45,7 +45,7 @@ typename GptCuda<Element>::HeadShape GptCuda<Element>::head_shape(const Problem&
         fmt::format("sequences of {} tokens leave the head no room for a row of {} logits, which "
                     "the GPU pads",
                     problem.workload.sequence, model.vocabulary),
-        "use longer sequences: --sequence 2 or more");
+        "use longer sequences: " + Setting{"sequence", "2"} + " or more");
   }
   const bool table_is_followed = shape.stride * model.hidden <= unit_elements(model, model.layers);
   shape.columns = table_is_followed ? shape.stride : model.vocabulary;

@@ -101,11 +101,11 @@ std::string status_text(cublasStatus_t status) {
 
 void require_product(cublasStatus_t status, const char* call, const MatmulShape& shape) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
-  const char* hint =
+  Message hint =
       "check that the driver is as new as the CUDA libraries beside the program, and that the GPU "
       "is of compute capability 8.0 or later";
   if (status == CUBLAS_STATUS_ALLOC_FAILED)
-    hint = "lower --gpu-memory, so that CUDA's own libraries find some too";
+    hint = "lower " + Setting{"gpu.memory"} + ", so that CUDA's own libraries find some too";
   if (status == CUBLAS_STATUS_NOT_SUPPORTED && shape.form == MatmulForm::gelu_gradient)
     hint = "let the kernel compute GELU's backward: gpu.gelu_backward = \"kernel\"";
   throw MachineError(

@@ -54,10 +54,10 @@ TEST_CASE("What run.json says of what to write over, to remove or to take is not
   train(tiny_training(folder) + on_ssd);
   forge(folder / "run", [&](json& saved) {
     saved["options"]["trace"] = {thesis};
-    for (const char* flag : {"overwrite", "remove-store", "take-over", "help", "quiet"})
+    for (const char* flag : {"overwrite", "remove_store", "take_over", "help", "quiet"})
       saved["options"][flag] = {"true"};
     saved["options"]["run"] = {folder / "elsewhere"};
-    saved["options"]["no-such-option"] = {"1"};
+    saved["options"]["no_such_option"] = {"1"};
   });
   train(resume(folder / "run") + Words{"--steps", "4"});
   CHECK(read_file(thesis) == precious);

@@ -143,7 +143,7 @@ TEST_CASE("a run without commits, or whose store was removed, is not begun anew 
       Catch::Contains("with --durability off there is nothing to resume from") &&
           Catch::EndsWith("the weights so far are in " + folder / "run/model.safetensors" + "\n"));
   CHECK(fs::exists(folder / "run/model.safetensors"));
-  check_refusal(run(resume), 2, "--durability off", "start another run");
+  check_refusal(run(resume), 2, "it was made without durability", "start another run");
   fs::remove_all(folder / "run");
   REQUIRE(ended_by(tiny_training(folder) + all_on_ssd + Words{"--steps", "5000"}, 2, SIGINT)
               .exit_code == 130);

@@ -135,7 +135,8 @@ TEST_CASE(
                          tiny_problem())
                          .json();
   CHECK(rerun["memory"]["host"]["capacity_bytes"] == 64'000'000);
-  CHECK_THAT(read_file(folder / "run/machine.toml"), Catch::Contains("source = \"--host-memory\""));
+  CHECK_THAT(read_file(folder / "run/machine.toml"),
+             Catch::Contains("source = \"a limit set by hand\""));
 }
 
 TEST_CASE(

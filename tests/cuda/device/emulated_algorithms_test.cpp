@@ -142,7 +142,7 @@ TEST_CASE("CUDA emulated: untuned algorithms are recorded, too") {
   CHECK_FALSE(TrainingRecord::parse(find_resume_point(stopped.location).record.identity.training)
                   .algorithms.empty());
   // With tuning it would be another training.
-  CHECK_THROWS_WITH(go_on(o, stopped), Catch::Contains("--tune-matmul is on"));
+  CHECK_THROWS_WITH(go_on(o, stopped), Catch::Contains("tune_matmul is on"));
   emulator::set_product_times(seven_is_best);
   go_on(o, stopped, untuned);
   CHECK(products(0) > 0);
@@ -211,7 +211,7 @@ TEST_CASE("CUDA emulated: with GELU's slope in the product policies agree, and a
     }
     const TrainingOptions o = small(bench, "zero-infinity", 10, choices);
     const Stopped stopped = stop_early(o);
-    CHECK_THROWS_WITH(go_on(o, stopped), Catch::Contains("--gelu-backward is kernel"));
+    CHECK_THROWS_WITH(go_on(o, stopped), Catch::Contains("gelu_backward is kernel"));
     CHECK(difference(expected, go_on(o, stopped, choices)) == "");
   }
 }

@@ -89,7 +89,7 @@ TEST_CASE("Matmul: failures say which product, which call and what to try") {
   CHECK_THAT(try_driver, Contains("driver"));
   const auto [heuristics, hint] = failure("cublasLtMatmulAlgoGetHeuristic", not_supported);
   CHECK_THAT(heuristics, Contains("cublasLtMatmulAlgoGetHeuristic: CUBLAS_STATUS_NOT_SUPPORTED"));
-  CHECK_THAT(failure("cublasLtMatmul", alloc_failed).second, Contains("--gpu-memory"));
+  CHECK_THAT(failure("cublasLtMatmul", alloc_failed).second, Contains("gpu.memory"));
   CHECK_THAT(failure("cublasLtCreate", not_initialized).first,
              Contains("cublasLtCreate: CUBLAS_STATUS_NOT_INITIALIZED"));
 }

@@ -113,7 +113,7 @@ TEST_CASE("archives and binaries are skipped in a folder, refused where named, t
             (folder / "d.log").string() + " (binary (1000 of 101000 bytes are zero))");
   const std::string refused = message_of<InputError>([&] { Dataset({folder / "a.zip"}, 1); });
   CHECK_THAT(refused, Catch::Contains("a.zip is a zip archive, not text"));
-  CHECK_THAT(refused, Catch::Contains("unpack") && Catch::Contains("--binary-data"));
+  CHECK_THAT(refused, Catch::Contains("unpack") && Catch::Contains("binary_data"));
   const Dataset all({folder.path()}, 1, Dataset::default_memory_limit, true);
   CHECK(all.size() == zip.size() + 4 + 4 + 101'000);
   CHECK(all.skipped().count == 0);

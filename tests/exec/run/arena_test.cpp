@@ -79,5 +79,5 @@ TEST_CASE("memory the machine does not have is refused with its purpose and a re
       message_of<MachineError>([] { Arena(std::uint64_t{1} << 50, "host memory"); });
   CHECK(one_pebibyte.find("host memory") != std::string::npos);
   CHECK(one_pebibyte.find("available") != std::string::npos);
-  CHECK(one_pebibyte.find("--host-memory") != std::string::npos);
+  CHECK(one_pebibyte.find("host.memory") != std::string::npos);
 }

@@ -39,7 +39,7 @@ constexpr const char* policies[] = {
     "greedysnake:snake=off,alpha=0.25,optimizer_ssd=0.3,parameters_ssd=1,checkpoints_ssd=1",
     "greedysnake:snake=off,alpha=1,optimizer_ssd=0.5,parameters_ssd=0.5,recompute=needed",
     "greedysnake:snake=off,gradients_gpu=0.5",
-    "greedysnake:snake=off,barriers=code,alpha=0.4,optimizer_ssd=0.6,parameters_ssd=0.5"};
+    "greedysnake:snake=off,updates=micro-batch,alpha=0.4,optimizer_ssd=0.6,parameters_ssd=0.5"};
 
 // Each device knows the problem it is made for.
 TrainingOptions in_bf16(TrainingOptions options) {

@@ -38,8 +38,8 @@ constexpr const char* policies[] = {
     "greedysnake:snake=off,alpha=1,optimizer_ssd=0.5,parameters_ssd=0.5",
     "greedysnake:snake=off,alpha=0.4,optimizer_ssd=0.6,parameters_ssd=1,checkpoints_ssd=1",
     "greedysnake:snake=off,alpha=0,optimizer_ssd=1,parameters_ssd=1",
-    "greedysnake:snake=off,barriers=code,alpha=0.4,optimizer_ssd=0.6,parameters_ssd=0.5",
-    "greedysnake:snake=off,barriers=code,alpha=0,optimizer_ssd=1,parameters_ssd=1"};
+    "greedysnake:snake=off,updates=micro-batch,alpha=0.4,optimizer_ssd=0.6,parameters_ssd=0.5",
+    "greedysnake:snake=off,updates=micro-batch,alpha=0,optimizer_ssd=1,parameters_ssd=1"};
 
 // A device that spoils one element of a unit's gradient in one step, or leaves one update out.
 class MeddlingDevice : public Device {
@@ -223,7 +223,7 @@ TEST_CASE("A gradient that is not finite stops every policy, which names the lay
       FAIL_CHECK("training went on");
     } catch (const MachineError& error) {
       CHECK(error.what() == fmt::format("the gradient of {} holds NaN or Inf at step 3", name));
-      CHECK(error.hint().find("--on-nonfinite skip") != std::string::npos);
+      CHECK(error.hint().find("on_nonfinite = skip") != std::string::npos);
     }
   };
   for (const GradientClip& clip : {off, tight, by_layer}) {

@@ -41,7 +41,7 @@ const std::vector<std::string>& policies() {
           "fuyou:swap=0.5,checkpoints_ssd=0.5,group=2048,state_buffers=3",
           "greedysnake:snake=off,alpha=0.5,optimizer_ssd=1",
           "greedysnake:snake=off,alpha=0.25,optimizer_ssd=0.3,parameters_ssd=1,checkpoints_ssd=1",
-          "greedysnake:snake=off,barriers=code,alpha=0.4,optimizer_ssd=0.6,parameters_ssd=0.5"})
+          "greedysnake:snake=off,updates=micro-batch,alpha=0.4,optimizer_ssd=0.6,parameters_ssd=0.5"})
       policies.push_back(more);
     return policies;
   }();
@@ -231,7 +231,7 @@ TEST_CASE("a training does not go on with moments of another width, and says whi
       Training training(options);
       FAIL_CHECK("accepted");
     } catch (const InputError& error) {
-      CHECK(error.what() == fmt::format("--moments is {}, but the training to go on with has {}",
+      CHECK(error.what() == fmt::format("moments is {}, but the training to go on with has {}",
                                         to_string(other), to_string(first)));
       CHECK_THAT(error.hint(), Catch::Contains("leave the option out"));
     }

@@ -56,7 +56,7 @@ TEST_CASE("a run at work on another computer is not joined, nor one that ended t
       message_of<MachineError>([&] { open_on(computer("here", true), false); });
   CHECK_THAT(refused, Catch::Contains("on another computer") &&
                           Catch::Contains("there process 7 since then") &&
-                          Catch::Contains("--take-over"));
+                          Catch::Contains("take_over"));
   // On a drive of this computer nobody else can be at work: the kernel knows.
   open_on(computer("here", false), false);
   write_file(run / "run.lock", "there\nprocess 7 since then\n");
@@ -169,7 +169,7 @@ TEST_CASE("a later store that the folder does not know of is taken where it says
     return folder.resume({{elsewhere}, take_over, {}}).point->location.generation;
   };
   CHECK_THAT(message_of<InputError>([&] { go_on(false); }),
-             Catch::Contains("does not know of it") && Catch::Contains("--take-over"));
+             Catch::Contains("does not know of it") && Catch::Contains("take_over"));
   CHECK(go_on(true) == 1);
 }
 

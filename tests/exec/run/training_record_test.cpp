@@ -1,5 +1,5 @@
 // What a commit record says of its training: what decides the numbers is compared by name, and
-// records of before the GPU are read as what they were.
+// records of another format are refused.
 #include "exec/run/training_record.hpp"
 
 #include <catch2/catch.hpp>
@@ -23,18 +23,6 @@ TrainingRecord some_record() {
   record.policy = "resident";
   record.steps = 10;
   return record;
-}
-
-// As it was written before there was a choice of these.
-std::string older(const TrainingRecord& record) {
-  ordered_json json = ordered_json::parse(record.to_json());
-  json["numbers"].erase("--device");
-  json["numbers"].erase("--moments");
-  json["numbers"].erase("--sequences-at-once");
-  json["numbers"].erase("SPILLWAY_CUDA_ATTENTION");
-  json["numbers"].erase("--gelu-backward");
-  json["numbers"].erase("--tune-matmul");
-  return json.dump();
 }
 
 }  // namespace
@@ -64,37 +52,45 @@ TEST_CASE("how GELU's backward is computed, and whether products are tuned, deci
   const TrainingRecord record = some_record();
   TrainingRecord other = record;
   other.gelu_backward = "dgelu";
-  CHECK_THROWS_WITH(require_same_numbers(record, other),
-                    Catch::Contains("--gelu-backward is dgelu, but the training") &&
-                        Catch::Contains("has kernel"));
+  CHECK_THROWS_WITH(
+      require_same_numbers(record, other),
+      Catch::Contains("gelu_backward is dgelu, but the training") && Catch::Contains("has kernel"));
   other = record;
   other.tunes_products = true;
   CHECK_THROWS_WITH(require_same_numbers(record, other),
-                    Catch::Contains("--tune-matmul is on, but the training"));
+                    Catch::Contains("tune_matmul is on, but the training"));
   // Which algorithms these are the device makes sure of, to which they are given.
   other = record;
   other.algorithms = "others";
   CHECK_NOTHROW(require_same_numbers(record, other));
 }
 
-TEST_CASE(
-    "a record of an earlier version is the CPU backend's, one sequence at a time, fp32 moments") {
-  const TrainingRecord record = some_record();
-  const std::string before = older(record);
-  REQUIRE(before != record.to_json());
-  const TrainingRecord read = TrainingRecord::parse(before);
-  CHECK(read.backend == "cpu");
-  CHECK(read.workload.sequences_at_once == 1);
-  CHECK(read.gelu_backward == "kernel");
-  CHECK_FALSE(read.tunes_products);
-  CHECK(read.algorithms.empty());
-  CHECK(read.workload.moments == MomentWidth::fp32);
-  CHECK_NOTHROW(require_same_numbers(read, record));
-  CHECK(same_training(before, record.to_json()));
-  TrainingRecord on_gpu = record;
-  on_gpu.backend = TrainingRecord::cuda_backend;
-  CHECK_THROWS_AS(require_same_numbers(read, on_gpu), InputError);
-  CHECK_FALSE(same_training(before, on_gpu.to_json()));
+TEST_CASE("a record of another format is refused, and it is said which and what to do") {
+  const auto refusal = [](const std::string& text) {
+    try {
+      TrainingRecord::parse(text);
+    } catch (const InputError& error) {
+      return std::string(error.what()) + " | " + error.hint();
+    }
+    return std::string("read");
+  };
+  // As it was written before records had a format: by the flags of the command line.
+  const std::string first =
+      R"({"numbers":{"--device":"cpu","--batch":2},"data":["/d/a"],"policy":"resident","steps":8})";
+  CHECK_THAT(refusal(first), Catch::Contains("committed by an earlier version of Spillway") &&
+                                 Catch::Contains("format 1, and this version reads format 2 |") &&
+                                 Catch::Contains("go on with it by the version that began it"));
+  CHECK_FALSE(same_training(first, some_record().to_json()));
+  ordered_json json = ordered_json::parse(some_record().to_json());
+  json["format"] = 3;
+  CHECK_THAT(refusal(json.dump()),
+             Catch::Contains("committed by a later version") && Catch::Contains("format 3"));
+}
+
+TEST_CASE("what a record holds has keys of its own, whatever the flags are called") {
+  const ordered_json json = ordered_json::parse(some_record().to_json());
+  for (const auto& item : json.at("numbers").items())
+    CHECK_THAT(item.key(), Catch::Matches("[a-z][a-z0-9_]*"));
 }
 
 TEST_CASE("what decides the numbers and differs is named as it is given") {
@@ -104,21 +100,19 @@ TEST_CASE("what decides the numbers and differs is named as it is given") {
   };
   for (const auto& [change, message, hint] : std::vector<Difference>{
            {[](TrainingRecord& r) { r.backend = TrainingRecord::cuda_backend; },
-            "--device is cuda, but the training to go on with has cpu", "go on with --device cpu"},
+            "device is cuda, but the training to go on with has cpu", "go on with device = cpu"},
            {[](TrainingRecord& r) { r.attention = "wgmma"; },
             "SPILLWAY_CUDA_ATTENTION is wgmma, but the training to go on with has mma",
             "leave the option out"},
            {[](TrainingRecord& r) { r.workload.precision = Precision::bf16; },
-            "--precision is bf16, but the training to go on with has fp32", "leave the option out"},
+            "precision is bf16, but the training to go on with has fp32", "leave the option out"},
            {[](TrainingRecord& r) { r.workload.sequences_at_once = 4; },
-            "--sequences-at-once is 4, but the training to go on with has 1",
-            "leave the option out"},
+            "sequences_at_once is 4, but the training to go on with has 1", "leave the option out"},
            {[](TrainingRecord& r) { r.workload.gradient = GradientWidth::bits32; },
-            "--gradient-bits is 32, but the training to go on with has auto",
-            "leave the option out"},
+            "gradient_bits is 32, but the training to go on with has auto", "leave the option out"},
            {[](TrainingRecord& r) { r.workload.moments = MomentWidth::bf16; },
-            "--moments is bf16, but the training to go on with has fp32", "leave the option out"},
-           {[](TrainingRecord& r) { r.seed = 7; }, "--seed is 7", "leave the option out"}}) {
+            "moments is bf16, but the training to go on with has fp32", "leave the option out"},
+           {[](TrainingRecord& r) { r.seed = 7; }, "seed is 7", "leave the option out"}}) {
     const TrainingRecord before = some_record();
     TrainingRecord now = before;
     change(now);

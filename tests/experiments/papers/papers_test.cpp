@@ -238,7 +238,7 @@ TEST_CASE("papers: docs/accuracy.md says what the simulator says today", "[slow]
   std::ostringstream text;
   text << file.rdbuf();
   // If not: spillway papers --markdown docs/accuracy.md
-  CHECK(text.str() == accuracy_markdown(results));
+  CHECK(text.str() == accuracy_markdown(results, "spillway papers --markdown docs/accuracy.md"));
 }
 
 }  // namespace spillway

@@ -6,7 +6,7 @@
 #include <set>
 
 #include "base/errors.hpp"
-#include "experiments/plan/train_plan.hpp"
+#include "experiments/train/train_plan.hpp"
 
 namespace spillway {
 namespace {
@@ -78,7 +78,7 @@ TEST_CASE("a store whose second copies are too large for the drives does not fit
     FAIL("it fits");
   } catch (const FitError& error) {
     CHECK_THAT(error.what(), Catch::Contains("with durability its store needs"));
-    CHECK_THAT(error.hint(), Catch::Contains("durability off"));
+    CHECK_THAT(error.hint(), Catch::Contains("durability = off"));
   }
   CHECK(to_json(durable.all[0])["fits"] == false);
   CHECK(evaluate_candidates(problem, false, policy, no_commits, 2).chosen);

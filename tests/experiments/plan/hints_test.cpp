@@ -105,7 +105,7 @@ TEST_CASE("every hint of 200 random settings that do not fit makes them fit", "[
     const std::vector<Remedy> remedies = find_remedies(question);
     CHECK_FALSE(remedies.empty());
     for (const Remedy& remedy : remedies) {
-      INFO(remedies_text({remedy}, [](const Change& c) { return c.setting + "=" + c.value; }));
+      INFO(advice_of({remedy}).text());
       REQUIRE_FALSE(remedy.changes.empty());
       CHECK(fits(applied(question, remedy)));
       ++hints;
@@ -132,7 +132,7 @@ TEST_CASE("the least host memory is that of the best micro-batch, and the reserv
   REQUIRE_FALSE(fits(question));
   const std::vector<Remedy> remedies = find_remedies(question);
   const auto with_host = std::find_if(remedies.begin(), remedies.end(), [](const Remedy& remedy) {
-    return remedy.changes.back().setting == "host.memory";
+    return remedy.changes.back().name == "host.memory";
   });
   REQUIRE(with_host != remedies.end());
   const std::uint64_t tier = parse_bytes(with_host->changes.back().value);
@@ -156,7 +156,7 @@ TEST_CASE("a fixed micro-batch that is too large is the first thing to change") 
   REQUIRE_FALSE(fits(question));
   const std::vector<Remedy> remedies = find_remedies(question);
   REQUIRE_FALSE(remedies.empty());
-  REQUIRE(remedies[0].changes[0].setting == "micro_batch");
+  REQUIRE(remedies[0].changes[0].name == "micro_batch");
   // The largest that fits.
   const std::int64_t found = std::stoll(remedies[0].changes[0].value);
   CHECK(found < 32);
@@ -173,13 +173,13 @@ TEST_CASE("what only the second copies make too large fits without durability", 
   REQUIRE_FALSE(fits(question));
   const std::vector<Remedy> remedies = find_remedies(question);
   const auto is_durability = [](const Remedy& remedy) {
-    return remedy.changes == std::vector<Change>{{"durability", "off"}};
+    return remedy.changes == std::vector<Setting>{{"durability", "off"}};
   };
   CHECK(std::any_of(remedies.begin(), remedies.end(), is_durability));
 }
 
 TEST_CASE("where nothing was found the hint says that it was looked for") {
-  CHECK_THAT(DoesNotFit("it does not fit", {}).hint(), Catch::Contains("was tried"));
+  CHECK_THAT(advice_of({}).text(), Catch::Contains("was tried"));
 }
 
 }  // namespace

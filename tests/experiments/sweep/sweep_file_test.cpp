@@ -127,7 +127,7 @@ TEST_CASE("what is wrong in a sweep file is named with its place") {
       {"host.memory = \"much\"\n", "s.toml:4:15: host.memory: \"much\" is not a size", "24GB"},
       {"gpu.flops = 160\n", "s.toml:4:13: gpu.flops: \"160\" is not a compute rate", "TFLOPS"},
       {"precision = \"fp64\"\n", "s.toml:4:13: precision: precision = fp64", "fp32"},
-      {"moments = 16\n", "s.toml:4:11: moments: moments 16: neither fp32 nor bf16",
+      {"moments = 16\n", "s.toml:4:11: moments: moments = 16: neither fp32 nor bf16",
        "8, the moments"},
       {"batch = [1, 2]\n", "s.toml:4:9: batch has a list of values under [fixed]", "[[axis]]"},
       {"batch = 2\n[[axis]]\nbatch = [1, 2]\n", "s.toml:6:1: batch is set here and at s.toml:4:1",
@@ -168,7 +168,7 @@ TEST_CASE("what is wrong with a sweep as a whole is said before anything is run"
        "s.toml: the skip rules leave no point", "take one of them out"},
       {"policy = \"resident\"\nbatch = 8\nmicro_batch = 3\n",
        "s.toml: no point has valid settings; the first: micro-batch 3 does not divide batch 8",
-       "micro-batch 2 or"}};
+       "micro_batch = 2 or micro_batch = 4"}};
   for (const Wrong& one : all) {
     INFO(one.text);
     check_error([&] { plan(one.text); }, one.what, one.hint);

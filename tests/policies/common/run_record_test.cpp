@@ -100,7 +100,7 @@ TEST_CASE("A trace that does not say what it is from is refused, and what is mis
     Trace trace = recorded();
     std::erase_if(trace.metadata, [&](const auto& entry) { return entry.first == key; });
     check_error([&] { rebuild_schedule(trace, "run.json"); },
-                "run.json: the trace does not say its " + key, "spillway simulate --trace");
+                "run.json: the trace does not say its " + key, "`spillway simulate` wrote");
   }
 }
 
@@ -164,9 +164,10 @@ TEST_CASE("a trace whose numbers are none of ours is damaged, and says which") {
   for (const auto& [key, from, to, what] :
        {std::tuple{"limits", "\"gpu\":", "\"gpu\":1e300,\"x\":", "gpu is 1e+300"},
         {"limits", "\"host\":", "\"host\":-1,\"x\":", "host is -1"},
-        {"workload", "\"batch\":", "\"batch\":2.5,\"x\":", "batch is 2.5"},
-        {"workload", "\"micro_batch\":", "\"micro_batch\":\"2\",\"x\":", "micro_batch is string"},
-        {"workload", "\"sequence\":", "\"sequence\":[[]],\"x\":", "sequence is array"}}) {
+        {"workload", "\"batch\":", "\"batch\":2.5,\"x\":", "workload: batch is 2.5"},
+        {"workload",
+         "\"micro_batch\":", "\"micro_batch\":\"2\",\"x\":", "workload: micro_batch is string"},
+        {"workload", "\"sequence\":", "\"sequence\":[[]],\"x\":", "workload: sequence is array"}}) {
     Trace trace = recorded();
     std::string text = *trace.find_metadata(key);
     text.replace(text.find(from), std::string(from).size(), to);

@@ -193,11 +193,15 @@ TEST_CASE("What overflows to the SSD is what was produced first, tensor by tenso
     double all = 0, gone = 0, largest = 0;
     for (const auto& one : left) all += static_cast<double>(one.second);
     for (const auto& one : left) largest = std::max(largest, static_cast<double>(one.second));
+    // What the last of them made is used again before it could return: it stays in host memory.
+    double soon = 0;
+    for (const auto& one : left)
+      soon += one.first == left.back().first ? static_cast<double>(one.second) : 0;
     for (std::size_t i = 0; i < overflowed.size(); ++i) {
       CHECK(overflowed[i] == left[i]);
       gone += static_cast<double>(overflowed[i].second);
     }
-    CHECK(std::abs(gone - fraction * all) <= largest / 2);
+    CHECK(std::abs(gone - std::min(fraction * all, all - soon)) <= largest / 2);
   }
 }
 
@@ -284,7 +288,7 @@ TEST_CASE("Places for optimizer state: so many groups are read before the first 
   // Three blocks, then the embedding (unit 3), whose gradient completes last.
   CHECK(state_order("fuyou:state_buffers=1") == "R2 W2 R1 W1 R0 W0 R3 W3 ");
   CHECK(state_order("fuyou") == "R2 R1 W2 R0 W1 R3 W0 W3 ");
-  CHECK(state_order("fuyou:state_buffers=3") == "R2 R1 R0 W2 R3 W1 W0 W3 ");
+  CHECK(state_order("fuyou:state_buffers=3") == "R2 R1 W2 R0 R3 W1 W0 W3 ");
   CHECK(state_order("fuyou:group=3e4") ==
         "R2 R1 R0 R3 W2 W1 W0 W3 ");  // two blocks of 14336, 1 and 1
   CHECK(state_order("fuyou:optimizer=naive,group=1e4") ==

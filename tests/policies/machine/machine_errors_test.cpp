@@ -191,27 +191,23 @@ TEST_CASE("machine file: measured kernels") {
 }
 
 TEST_CASE("option --set: every error names the override") {
-  check_error(set("gpu.flop=1TFLOPS"), "--set gpu.flop=1TFLOPS: unknown key gpu.flop",
+  check_error(set("gpu.flop=1TFLOPS"), "gpu.flop=1TFLOPS: unknown key gpu.flop",
               "did you mean gpu.flops?");
-  check_error(set("memory=1GB"), "--set memory=1GB: unknown key memory",
-              "gpu.memory or host.memory");
-  check_error(set("gpu.memory"), "--set gpu.memory: not of the form KEY=VALUE",
-              "--set host.memory=256GB");
-  check_error(set("gpu.memory="), "--set gpu.memory=: gpu.memory: \"\" is not a size in bytes",
-              "24GB");
+  check_error(set("memory=1GB"), "memory=1GB: unknown key memory", "gpu.memory or host.memory");
+  check_error(set("gpu.memory"), "gpu.memory: not of the form KEY=VALUE", "host.memory = 256GB");
+  check_error(set("gpu.memory="), "gpu.memory=: gpu.memory: \"\" is not a size in bytes", "24GB");
   check_error(set("gpu.memory=8"
                   "GB/s"),
-              "--set gpu.memory=8GB/s: gpu.memory: \"8GB/s\" is not a size in bytes", "24GB");
-  check_error(set("gpu.memory=0"), "--set gpu.memory=0: gpu.memory: it is zero", "24GB");
-  check_error(set("gpu.is_cpu=yes"), "--set gpu.is_cpu=yes: gpu.is_cpu: \"yes\" is neither",
+              "gpu.memory=8GB/s: gpu.memory: \"8GB/s\" is not a size in bytes", "24GB");
+  check_error(set("gpu.memory=0"), "gpu.memory=0: gpu.memory: it is zero", "24GB");
+  check_error(set("gpu.is_cpu=yes"), "gpu.is_cpu=yes: gpu.is_cpu: \"yes\" is neither",
               "true or false");
-  check_error(set("host.cores=8 cores"), "--set host.cores=8 cores: host.cores: \"8 cores\" is not",
+  check_error(set("host.cores=8 cores"), "host.cores=8 cores: host.cores: \"8 cores\" is not",
               "0.5");
-  check_error(set("host.cores=1e999"),
-              "--set host.cores=1e999: host.cores: \"1e999\" is out of range", "0.5");
-  check_error(set("ssd.count=-1"), "--set ssd.count=-1: ssd.count: \"-1\" is not a whole number",
-              "12");
-  check_error(set("ssd.by_count=3"), "--set ssd.by_count=3: unknown key ssd.by_count", "ssd.count");
+  check_error(set("host.cores=1e999"), "host.cores=1e999: host.cores: \"1e999\" is out of range",
+              "0.5");
+  check_error(set("ssd.count=-1"), "ssd.count=-1: ssd.count: \"-1\" is not a whole number", "12");
+  check_error(set("ssd.by_count=3"), "ssd.by_count=3: unknown key ssd.by_count", "ssd.count");
 }
 
 TEST_CASE("numbers that no machine has are refused where they stand") {
@@ -224,8 +220,7 @@ TEST_CASE("numbers that no machine has are refused where they stand") {
   check_error(with("count = 1\nread = \"1GB/s\"", "count = 1\nread = \"1e-9B/s\""),
               "m.toml:", hint);
   check_error(with("median_ns = 12", "median_ns = 9000000000000000000"), "m.toml:", hint);
-  check_error(set("pcie.latency=9000000000s"), "--set pcie.latency=9000000000s: pcie.latency",
-              hint);
+  check_error(set("pcie.latency=9000000000s"), "pcie.latency=9000000000s: pcie.latency", hint);
   // The capacity grows with the drives, beyond what can be counted.
   check_error(set("ssd.count=9000000000000000000"), "m.toml:", hint);
 }

@@ -288,8 +288,7 @@ TEST_CASE("option --set ssd.count to what the file says changes nothing but its 
 
 TEST_CASE("without a table of drives another count needs its bandwidths") {
   check_error([] { load_machine("testbed", {"ssd.count=2"}); },
-              "--set ssd.count=2: ssd.count: no bandwidths are known for 2 drives",
-              "[[ssd.by_count]]");
+              "ssd.count=2: ssd.count: no bandwidths are known for 2 drives", "[[ssd.by_count]]");
   const Machine::Ssd ssd =
       load_machine("testbed", {"ssd.count=2", "ssd.read=2GB/s", "ssd.write=1GB/s"}).ssd;
   CHECK(ssd.read == 2e9);
@@ -374,13 +373,12 @@ TEST_CASE("without a table of queue depths only the executor's own depth is know
   CHECK(load_machine("h200", {"ssd.queue_depth=32"}).ssd.at_queue_depth().read ==
         load_machine("h200").ssd.read);
   check_error([] { load_machine("h200", {"ssd.queue_depth=4"}); },
-              "--set ssd.queue_depth=4: ssd.queue_depth: nothing is known of the drives at depth 4",
+              "ssd.queue_depth=4: ssd.queue_depth: nothing is known of the drives at depth 4",
               "spillway calibrate");
   check_error([] { at_depth({"ssd.queue_depth=0"}); },
-              "--set ssd.queue_depth=0: ssd.queue_depth: 0 requests are not possible", "1 to 4096");
+              "ssd.queue_depth=0: ssd.queue_depth: 0 requests are not possible", "1 to 4096");
   check_error([] { at_depth({"ssd.queue_depth=4097"}); },
-              "--set ssd.queue_depth=4097: ssd.queue_depth: 4097 requests are not possible",
-              "1 to 4096");
+              "ssd.queue_depth=4097: ssd.queue_depth: 4097 requests are not possible", "1 to 4096");
 }
 
 TEST_CASE("a machine is a built-in name or a path") {

@@ -159,24 +159,22 @@ TEST_CASE("option --set changes a built-in model, and the last of two wins") {
   CHECK(load_model("gpt-13b").layers == 40);
 }
 
-TEST_CASE("errors of --set name it, and the key that was meant") {
+TEST_CASE("errors of an override name it, and the key that was meant") {
   const auto set = [](const std::string& text) { return [=] { load_model("gpt-13b", {text}); }; };
-  check_error(set("layer=3"), "--set model.layer=3: unknown key layer", "did you mean layers?");
-  check_error(set("layers"), "--set model.layers: not of the form KEY=VALUE", "--set");
-  check_error(set("=3"), "--set model.=3: not of the form KEY=VALUE", "--set");
-  check_error(set("layers=x"), "--set model.layers=x: layers: \"x\" is not a whole number", "12");
-  check_error(set("layers=-1"), "--set model.layers=-1: layers: \"-1\" is not a whole number",
-              "12");
-  check_error(set("layers=1.5"), "--set model.layers=1.5: layers: \"1.5\" is not a whole", "12");
-  check_error(set("layers="), "--set model.layers=: layers: \"\" is not a whole number", "12");
-  check_error(set("layers=0"), "--set model.layers=0: layers: 0 is outside 1 .. 5000", "");
-  check_error(set("heads=48"), "--set model.heads=48: heads: 48 heads do not divide hidden = 5120",
+  check_error(set("layer=3"), "model.layer=3: unknown key layer", "did you mean layers?");
+  check_error(set("layers"), "model.layers: not of the form KEY=VALUE", "host.memory = 256GB");
+  check_error(set("=3"), "model.=3: not of the form KEY=VALUE", "host.memory = 256GB");
+  check_error(set("layers=x"), "model.layers=x: layers: \"x\" is not a whole number", "12");
+  check_error(set("layers=-1"), "model.layers=-1: layers: \"-1\" is not a whole number", "12");
+  check_error(set("layers=1.5"), "model.layers=1.5: layers: \"1.5\" is not a whole", "12");
+  check_error(set("layers="), "model.layers=: layers: \"\" is not a whole number", "12");
+  check_error(set("layers=0"), "model.layers=0: layers: 0 is outside 1 .. 5000", "");
+  check_error(set("heads=48"), "model.heads=48: heads: 48 heads do not divide hidden = 5120",
               "use 40 or 64 heads");
-  check_error(set("architecture=lama"),
-              "--set model.architecture=lama: architecture: unknown value", "did you mean llama?");
-  check_error(set("ffn=1000"), "--set model.ffn=1000: ffn: 1000 is not 4 x hidden",
-              "leave ffn out");
-  check_error(set("kv_heads=8"), "--set model.kv_heads=8: kv_heads: 8 differs from heads = 40",
+  check_error(set("architecture=lama"), "model.architecture=lama: architecture: unknown value",
+              "did you mean llama?");
+  check_error(set("ffn=1000"), "model.ffn=1000: ffn: 1000 is not 4 x hidden", "leave ffn out");
+  check_error(set("kv_heads=8"), "model.kv_heads=8: kv_heads: 8 differs from heads = 40",
               "architecture = \"llama\"");
 }
 
@@ -256,6 +254,5 @@ TEST_CASE("a model of more parameters than are planned for is refused, each size
       [] {
         load_model("gpt-tiny", {"layers=5000", "hidden=1000000"});
       },
-      "--set model.layers=5000: layers: 5000 layers of 12000013000000 parameters and ",
-      "fewer layers");
+      "model.layers=5000: layers: 5000 layers of 12000013000000 parameters and ", "fewer layers");
 }

@@ -157,20 +157,20 @@ TEST_CASE("A trace says how gradients are clipped, and the schedule is built aga
 
 TEST_CASE("Clipping is read as it is written, and what is neither is refused") {
   for (const char* text : {"off", "global=1", "layer=0.25", "global=1e-05"})
-    CHECK(to_string(parse_gradient_clip("clip", text)) == text);
-  CHECK(parse_gradient_clip("clip", "global=1.0") == global);
-  for (const char* text : {"", "on", "global", "1.0", "layers=1"}) {
-    check_error([&] { parse_gradient_clip("--gradient-clip", text); },
-                std::string("--gradient-clip ") + text + ": not off, global=LIMIT or layer=LIMIT",
+    CHECK(to_string(parse_gradient_clip(text)) == text);
+  CHECK(parse_gradient_clip("global=1.0") == global);
+  for (const char* text : {"on", "global", "1.0", "layers=1"}) {
+    check_error([&] { parse_gradient_clip(text); },
+                std::string("gradient_clip = ") + text + ": not off, global=LIMIT or layer=LIMIT",
                 "global=1.0");
   }
   for (const char* text :
        {"global=", "global=0", "layer=-1", "layer=nan", "global=inf", "global=1x", "layer=1e999"}) {
-    check_error([&] { parse_gradient_clip("--gradient-clip", text); },
-                std::string("--gradient-clip ") + text + ": the limit is not a number above 0",
-                "--gradient-clip off");
+    check_error([&] { parse_gradient_clip(text); },
+                std::string("gradient_clip = ") + text + ": the limit is not a number above 0",
+                "gradient_clip = off");
   }
-  CHECK(parse_on_nonfinite("x", "skip") == OnNonFinite::skip);
-  check_error([] { parse_on_nonfinite("--on-nonfinite", "ignore"); },
-              "--on-nonfinite ignore: neither stop nor skip", "skip: the step's update");
+  CHECK(parse_on_nonfinite("skip") == OnNonFinite::skip);
+  check_error([] { parse_on_nonfinite("ignore"); }, "on_nonfinite = ignore: neither stop nor skip",
+              "skip: the step's update");
 }

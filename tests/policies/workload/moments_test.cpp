@@ -54,9 +54,8 @@ std::map<std::pair<TaskKind, bool>, std::uint64_t> moved(const Schedule& schedul
 TEST_CASE("Moments are fp32 unless asked for, and named as they are given") {
   CHECK(Workload{}.moments == MomentWidth::fp32);
   for (const MomentWidth moments : {MomentWidth::fp32, MomentWidth::bf16})
-    CHECK(parse_moments("--moments", to_string(moments)) == moments);
-  check_error([] { parse_moments("--moments", "fp16"); }, "--moments fp16: neither fp32 nor bf16",
-              "bf16: 8");
+    CHECK(parse_moments(to_string(moments)) == moments);
+  check_error([] { parse_moments("fp16"); }, "moments = fp16: neither fp32 nor bf16", "bf16: 8");
 }
 
 TEST_CASE("State takes 12 or 8 bytes a parameter, and AdamW moves it both ways") {

@@ -50,19 +50,19 @@ TEST_CASE("sound problems pass") {
 
 TEST_CASE("16-bit gradients are refused where they would be summed, and in fp32") {
   check_error([] { problem(8, 2, Precision::bf16, GradientWidth::bits16).validate(); },
-              "16-bit gradients do not go with 4 micro-batches", "--micro-batch 8");
+              "16-bit gradients do not go with 4 micro-batches", "micro_batch = 8");
   check_error([] { problem(8, 8, Precision::fp32, GradientWidth::bits16).validate(); },
               "16-bit gradients do not go with fp32", "bf16");
 }
 
 TEST_CASE("a micro-batch must divide the batch, and the nearest that do are named") {
   check_error([] { problem(12, 5).validate(); }, "micro-batch 5 does not divide batch 12",
-              "use --micro-batch 4 or --micro-batch 6");
+              "use micro_batch = 4 or micro_batch = 6");
   check_error([] { problem(7, 3).validate(); }, "micro-batch 3 does not divide batch 7",
-              "use --micro-batch 1 or --micro-batch 7");
+              "use micro_batch = 1 or micro_batch = 7");
   const InputError larger = input_error([] { problem(8, 16).validate(); });
   CHECK(std::string(larger.what()) == "micro-batch 16 does not divide batch 8");
-  CHECK(larger.hint() == "use --micro-batch 8");
+  CHECK(larger.hint() == "use micro_batch = 8");
 }
 
 TEST_CASE("the sequences worked on at once must divide the micro-batch") {
@@ -73,9 +73,9 @@ TEST_CASE("the sequences worked on at once must divide the micro-batch") {
   };
   for (const std::int64_t sequences : {1, 2, 4, 8}) CHECK_NOTHROW(at_once(sequences));
   check_error([&] { at_once(3); }, "3 sequences at once do not divide a micro-batch of 8",
-              "use --sequences-at-once 2 or --sequences-at-once 4");
+              "use sequences_at_once = 2 or sequences_at_once = 4");
   check_error([&] { at_once(16); }, "16 sequences at once do not divide a micro-batch of 8",
-              "use --sequences-at-once 8");
+              "use sequences_at_once = 8");
   check_error([&] { at_once(0); }, "sequences-at-once = 0 is outside", "at least 1");
 }
 
@@ -99,7 +99,7 @@ TEST_CASE("a sequence must fit the model's positions") {
   longer.workload.sequence = 1025;
   check_error([&] { longer.validate(); },
               "sequence 1025 is longer than the 1024 positions of model gpt-tiny",
-              "--set model.positions=1025");
+              "model.positions = 1025");
 }
 
 TEST_CASE("the model is checked too") {

@@ -1,0 +1,101 @@
+#include "experiments/plan/problem_request.hpp"
+
+#include <algorithm>
+
+#include "base/errors.hpp"
+#include "base/units.hpp"
+#include "policies/machine/gpu_workspaces.hpp"
+
+namespace spillway {
+
+namespace {
+
+// Of all overrides, those that begin with `prefix`, without it; with "", those of the machine.
+std::vector<std::string> overrides_of(const std::vector<std::string>& all,
+                                      const std::string& prefix) {
+  std::vector<std::string> selected;
+  for (const std::string& one : all) {
+    if (one.find('=') == std::string::npos) {
+      throw InputError(Setting{"set", one} + ": expected KEY=VALUE",
+                       "example: " + Setting{"set", "host.memory=256GB"});
+    }
+    const bool of_machine = one.rfind("model.", 0) != 0 && one.rfind("framework.", 0) != 0;
+    if (prefix.empty() ? of_machine : one.rfind(prefix, 0) == 0)
+      selected.push_back(one.substr(prefix.size()));
+  }
+  return selected;
+}
+
+// The framework with the overrides that are given for it: "NAME:KEY=VALUE,...".
+std::string framework_text(const std::string& framework,
+                           const std::vector<std::string>& overrides) {
+  std::string text = framework;
+  for (const std::string& one : overrides_of(overrides, "framework."))
+    text += (text.find(':') == std::string::npos ? ":" : ",") + one;
+  return text;
+}
+
+}  // namespace
+
+Machine ProblemRequest::limited(Machine result) const {
+  const auto limit = [&](const char* key, const std::string& text, std::uint64_t& bytes) {
+    if (text.empty()) return;
+    try {
+      bytes = parse_bytes(text);
+    } catch (const InputError& error) {
+      throw InputError(Setting{key, text} + ": " + error.message(), error.advice());
+    }
+    if (bytes == 0)
+      throw InputError(Setting{key, text} + ": there must be some memory",
+                       "leave it out for what there is, or give a size such as 24GB");
+    result.sources[key] = "a limit set by hand";
+  };
+  limit("gpu.memory", gpu_memory, result.gpu.memory);
+  limit("host.memory", host_memory, result.host.memory);
+  if (!host_memory.empty()) result.host.reserved = 0;  // the limit is what the policy may use
+  return result;
+}
+
+std::vector<std::string> ProblemRequest::set_by_hand() const {
+  std::vector<std::string> all = overrides;
+  if (!gpu_memory.empty()) all.push_back("gpu.memory=" + gpu_memory);
+  if (!host_memory.empty()) all.push_back("host.memory=" + host_memory);
+  std::vector<std::string> holding;
+  for (std::string& one : all) {
+    const std::string key = one.substr(0, one.find('=') + 1);
+    std::erase_if(holding, [&](const std::string& before) { return before.rfind(key, 0) == 0; });
+    holding.push_back(std::move(one));
+  }
+  return holding;
+}
+
+std::optional<Backend> ProblemRequest::machine_backend() const {
+  if (machine.empty()) return {};
+  return load_machine(machine, overrides_of(overrides, "")).backend();
+}
+
+Problem ProblemRequest::problem(std::optional<bool> on_gpu) const {
+  Problem problem;
+  problem.model = load_model(model, overrides_of(overrides, "model."));
+  if (!machine.empty()) {
+    problem.machine = load_machine(machine, overrides_of(overrides, ""));
+  } else if (!overrides_of(overrides, "").empty()) {
+    throw InputError(
+        Setting{"set"} + " of a machine's key needs " + Setting{"machine"},
+        "name a machine, or use " + Setting{"gpu.memory"} + " and " + Setting{"host.memory"});
+  }
+  problem.machine = limited(problem.machine);
+  problem.overrides = set_by_hand();
+  problem.framework = framework_text(framework, overrides);
+  load_framework(problem.framework);  // refused now rather than later
+  const Backend backend = machine.empty() ? Backend::cpu : problem.machine.backend();
+  problem.workload = read_workload(workload, problem.model, usual_precision(backend));
+  problem.validate();
+  if (on_gpu.value_or(!machine.empty() && backend == Backend::cuda)) {
+    if (!gpu_memory.empty()) problem.machine.gpu.limit = problem.machine.gpu.memory;
+    leave_room_for_workspaces(problem);
+  }
+  return problem;
+}
+
+}  // namespace spillway

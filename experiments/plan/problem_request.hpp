@@ -1,0 +1,35 @@
+// What is to be trained and on what, as people give it: names, files, texts. The command line fills
+// one in, and so may any other program.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "policies/framework/framework.hpp"
+#include "policies/workload/workload_fields.hpp"
+
+namespace spillway {
+
+struct ProblemRequest {
+  std::string model, machine;  // a built-in name or a TOML file; the machine may be empty
+  // KEY=VALUE of the machine, model.KEY=VALUE of the model, framework.KEY=VALUE of the framework.
+  std::vector<std::string> overrides;
+  std::string framework = own_framework;  // what is laid over schedules, in simulation only
+  WorkloadTexts workload;                 // of the fields that are given
+  std::string gpu_memory, host_memory;    // limits; empty: what there is
+
+  // Throws InputError. Where no micro-batch is given it is the batch. `on_gpu`: what computes is a
+  // GPU, of which gpu_memory limits all; by default what the machine describes.
+  Problem problem(std::optional<bool> on_gpu = {}) const;
+  bool chooses_micro_batch() const { return !workload.contains("micro_batch"); }
+  bool chooses_sequences_at_once() const { return !workload.contains("sequences_at_once"); }
+  // The backend of what `machine` describes; empty where none is named.
+  std::optional<Backend> machine_backend() const;
+  // What is set by hand in place of what the files say, KEY=VALUE; the last one of a key holds.
+  std::vector<std::string> set_by_hand() const;
+  // The limits, applied to a machine.
+  Machine limited(Machine machine) const;
+};
+
+}  // namespace spillway

@@ -1,0 +1,109 @@
+#include "experiments/train/train_checks.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <sstream>
+
+#include "base/errors.hpp"
+#include "base/units.hpp"
+#include "exec/run/cuda_module.hpp"
+#include "experiments/plan/candidates.hpp"
+
+namespace spillway {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+void check_optimizer(const OptimizerSettings& o) {
+  const auto require = [](bool holds, const char* setting, auto value, const Message& range) {
+    if (!holds)
+      throw InputError(Setting{setting, fmt::format("{}", value)} + ": " + range,
+                       "leave it out for the default");
+  };
+  // Written so that a NaN does not pass.
+  require(o.learning_rate >= 0 && std::isfinite(o.learning_rate), "learning_rate", o.learning_rate,
+          "not a number of at least 0");
+  require(o.weight_decay >= 0 && std::isfinite(o.weight_decay), "weight_decay", o.weight_decay,
+          "not a number of at least 0");
+  require(o.beta1 >= 0 && o.beta1 < 1, "beta1", o.beta1, "not at least 0 and below 1");
+  require(o.beta2 >= 0 && o.beta2 < 1, "beta2", o.beta2, "not at least 0 and below 1");
+  require(o.warmup_steps >= 0, "warmup", o.warmup_steps, "not a number of steps");
+  require(o.decay_steps >= 0, "decay_steps", o.decay_steps, "not a number of steps");
+  require(o.decay_steps == 0 || o.decay_steps > o.warmup_steps, "decay_steps", o.decay_steps,
+          "not after the end of " + Setting{"warmup"} + ", so there is nothing to decay");
+}
+
+}  // namespace
+
+void check_settings(const TrainSettings& settings) {
+  if (settings.steps < 1)
+    throw InputError(Setting{"steps", std::to_string(settings.steps)} + ": not a positive number",
+                     "optimizer steps, e.g. " + Setting{"steps", "100"});
+  check_optimizer(settings.optimizer);
+}
+
+std::vector<fs::path> ssd_directories(const std::string& text) {
+  std::vector<fs::path> directories;
+  std::istringstream stream(text);
+  for (std::string item; std::getline(stream, item, ',');) {
+    if (!item.empty()) directories.emplace_back(item);
+  }
+  if (!text.empty() && directories.empty()) {
+    throw InputError(Setting{"ssd", text} + ": names no directory", Setting{"ssd", "DIR[,DIR]"});
+  }
+  for (const fs::path& directory : directories) {
+    std::error_code ignored;
+    const auto same = [&](const fs::path& other) {
+      return fs::equivalent(directory, other, ignored);
+    };
+    if (std::count_if(directories.begin(), directories.end(), same) > 1) {
+      throw InputError(Setting{"ssd", directory.string()} + ": the directory is named twice",
+                       "name each drive's directory once");
+    }
+    if (fs::is_directory(directory, ignored)) continue;
+    throw InputError(Setting{"ssd", directory.string()} + ": there is no such directory",
+                     "create it, or check that the drive is mounted");
+  }
+  return directories;
+}
+
+void check_backend(const Problem& problem, bool cuda) {
+  if (const std::optional<std::string> why_not = why_not_trainable(problem.model)) {
+    throw InputError(*why_not, "simulate it, or train one of the GPT models (`spillway models`)");
+  }
+  if (cuda) return;
+  if (!computes_in(Backend::cpu, problem.workload.precision)) {
+    throw InputError(Setting{"precision", "bf16"} + ": the CPU backend computes in fp32 only",
+                     "add " + Setting{"precision", "fp32"});
+  }
+  if (problem.workload.sequences_at_once != 1) {
+    throw InputError(
+        Setting{"sequences_at_once", std::to_string(problem.workload.sequences_at_once)} +
+            ": the CPU backend computes one at a time",
+        "leave it out");
+  }
+}
+
+std::string attention_to_train_with(const std::optional<ResumePoint>& point) {
+  const std::string wanted = cuda_attention();
+  if (!point || std::getenv("SPILLWAY_CUDA_ATTENTION") != nullptr) return wanted;
+  return TrainingRecord::parse(point->record.identity.training).attention;
+}
+
+void require_room(const ModelSpec& model, const fs::path& folder) {
+  std::error_code error;
+  const std::uintmax_t available = fs::space(folder, error).available;
+  const auto needed = static_cast<std::uintmax_t>(model.parameters()) * sizeof(float);
+  if (error || needed <= available) return;
+  throw MachineError(
+      fmt::format("the trained weights need {}, there is {} in {}",
+                  format_bytes(static_cast<double>(needed)),
+                  format_bytes(static_cast<double>(available)), folder.string()),
+      "free space there, name another " + Setting{"run"} + ", or add " + Setting{"no_export"});
+}
+
+}  // namespace spillway

@@ -1,0 +1,193 @@
+#include "experiments/train/train_plan.hpp"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <set>
+
+#include "base/errors.hpp"
+#include "exec/run/available_memory.hpp"
+#include "experiments/plan/candidates.hpp"
+#include "experiments/plan/hints.hpp"
+
+namespace spillway {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+// A hint is verified with as long a schedule as training begins with.
+constexpr int steps_to_verify = 10;
+
+// This computer, as far as memory goes: the CPU backend shares what is available between the two
+// tiers.
+Machine machine_at_hand(Machine machine, const std::vector<fs::path>& ssd, bool cuda) {
+  machine.name = "this machine";
+  const std::uint64_t available = available_memory();
+  if (machine.gpu.memory == 0) machine.gpu.memory = available / 4;
+  if (machine.host.memory == 0) machine.host.memory = available / (cuda ? 2 : 4);
+  // Directories on one file system share its room.
+  std::set<dev_t> file_systems;
+  for (const fs::path& directory : ssd) {
+    struct stat status {};
+    if (stat(directory.c_str(), &status) != 0 || !file_systems.insert(status.st_dev).second)
+      continue;
+    std::error_code error;
+    const fs::space_info space = fs::space(directory, error);
+    if (!error) machine.ssd.capacity += space.available;
+    machine.ssd.count += 1;
+  }
+  return machine;
+}
+
+// This computer's rates, as measured, and its limits.
+Machine measured_at_hand(Machine measured, const Machine& limits, const std::vector<fs::path>& ssd,
+                         bool cuda) {
+  const Machine here = machine_at_hand(limits, ssd, cuda);
+  measured.name = here.name;
+  measured.gpu.memory = here.gpu.memory;
+  measured.gpu.workspaces = here.gpu.workspaces;
+  measured.gpu.limit = here.gpu.limit;
+  measured.host.memory = here.host.memory;
+  // A drive that was not measured has no rates: nothing can be planned on it.
+  measured.ssd.capacity = measured.ssd.count > 0 ? here.ssd.capacity : 0;
+  for (const char* key : {"gpu.memory", "host.memory", "ssd.capacity"}) {
+    const auto given = limits.sources.find(key);
+    measured.sources[key] =
+        given != limits.sources.end() ? given->second : "what this computer has";
+  }
+  return measured;
+}
+
+std::vector<std::int64_t> micro_batches_of(const Problem& problem, bool choose) {
+  if (choose) return micro_batch_candidates(problem.workload.batch);
+  return {problem.workload.micro_batch};
+}
+
+void limit_gpu(Problem& problem, const TrainHardware& hardware) {
+  if (!hardware.gpu_bytes) return;
+  std::uint64_t& limit = problem.machine.gpu.memory;
+  const std::uint64_t most = hardware.gpu_bytes(problem);
+  limit = limit == 0 ? most : std::min(limit, most);
+}
+
+// The problem as it is trained there, `gpu_limit` being the limit that was set.
+Problem settled(Problem problem, const TrainHardware& hardware, std::uint64_t gpu_limit) {
+  if (hardware.cuda) {
+    problem.use_gpu_sequences_at_once(
+        hardware.choose_sequences_at_once ? 0 : problem.workload.sequences_at_once);
+  }
+  if (hardware.gpu_bytes) problem.machine.gpu.memory = gpu_limit;
+  limit_gpu(problem, hardware);
+  return problem;
+}
+
+// Without a machine file nothing can be timed: the largest micro-batch that fits, else the
+// smallest there can be.
+std::int64_t largest_micro_batch(Problem problem, const std::string& policy,
+                                 const TrainHardware& hardware, std::uint64_t gpu_limit) {
+  std::int64_t smallest = problem.workload.batch;
+  for (const std::int64_t micro_batch : micro_batch_candidates(problem.workload.batch)) {
+    if (!hardware.choose_sequences_at_once && micro_batch % problem.workload.sequences_at_once != 0)
+      continue;
+    smallest = problem.workload.micro_batch = micro_batch;
+    if (build_schedule(settled(problem, hardware, gpu_limit), policy, 2).fits()) break;
+  }
+  return smallest;
+}
+
+EvaluateOne evaluation_on(const TrainHardware& hardware, std::uint64_t gpu_limit) {
+  return [&hardware, gpu_limit](const Problem& problem, const std::string& policy, int steps) {
+    if (!hardware.cuda) return evaluate(problem, policy, steps);
+    return evaluate(settled(problem, hardware, gpu_limit), policy, steps);
+  };
+}
+
+// Throws where the plan does not fit. A limit can be raised by an option, the drives at hand
+// cannot: another hint where only they are too small. Whether they have room for second copies,
+// too, shows when the store is made.
+void require_fit_at_hand(const Problem& problem, const FitQuestion& question) {
+  Schedule schedule = build_schedule(problem, question.policies[0], 2);
+  if (schedule.fits()) return;
+  const auto fits = [&](Tier tier) {
+    return schedule.use(tier).peak_bytes <= schedule.use(tier).capacity_bytes;
+  };
+  if (!fits(Tier::gpu) || !fits(Tier::host)) {
+    const Wear wear = wear_of(schedule, nullptr, {question.durability, {}});
+    Candidates candidates;
+    candidates.all.push_back({{std::move(schedule), std::nullopt, 0, 0, 0}, wear});
+    fail_to_fit(candidates, question);
+  }
+  try {
+    schedule.require_fit();
+  } catch (const FitError& error) {
+    throw FitError(error.message(), "free space there, name more or other directories with " +
+                                        Setting{"ssd", "DIR[,DIR]"} +
+                                        ", or a policy that keeps state in host memory");
+  }
+}
+
+}  // namespace
+
+TrainPlan plan_training(Problem problem, bool choose_micro_batch, const std::string& policy,
+                        bool machine_unknown, const std::vector<fs::path>& ssd,
+                        const TrainHardware& hardware, const WholeRun& run) {
+  const std::uint64_t gpu_limit = problem.machine.gpu.memory;
+  problem.trains_on = hardware.cuda ? Backend::cuda : Backend::cpu;
+  FitQuestion question;
+  question.choose_micro_batch = choose_micro_batch;
+  question.policies = policies_named(policy);
+  // On drives that nobody has described only the store knows what is free.
+  question.durability = machine_unknown ? Durability{} : run.durability;
+  question.steps = steps_to_verify;
+  question.settle = [&hardware](Problem& tried) {
+    tried = settled(tried, hardware, tried.machine.gpu.memory);
+  };
+  if (machine_unknown && policy == "auto") {
+    if (!hardware.measure) {
+      throw InputError(
+          Setting{"policy", "auto"} + " needs a machine file to compare the policies on",
+          "measure one (`spillway calibrate`) and add " + Setting{"machine", "machine.toml"} +
+              ", or name a policy");
+    }
+    problem.machine =
+        measured_at_hand(hardware.measure(problem, micro_batches_of(problem, choose_micro_batch)),
+                         problem.machine, ssd, hardware.cuda);
+  } else if (machine_unknown) {
+    problem.machine = machine_at_hand(problem.machine, ssd, hardware.cuda);
+    question.problem = problem;
+    if (choose_micro_batch)
+      problem.workload.micro_batch = largest_micro_batch(problem, policy, hardware, gpu_limit);
+    problem = settled(problem, hardware, gpu_limit);
+    require_fit_at_hand(problem, question);
+    return {problem, policy, std::nullopt};
+  }
+  question.problem = problem;
+  const Candidates candidates =
+      evaluate_candidates(problem, choose_micro_batch, question.policies, run, default_steps,
+                          evaluation_on(hardware, gpu_limit));
+  if (!candidates.chosen) fail_to_fit(candidates, question);
+  const Evaluation& chosen = candidates.all[*candidates.chosen].evaluation;
+  TrainPlan plan{chosen.schedule.problem(), chosen.schedule.policy(), chosen.result->step_seconds};
+  // What the file describes is not what trains.
+  if (problem.machine.backend() != problem.backend()) plan.predicted_step_seconds.reset();
+  return plan;
+}
+
+std::vector<fs::path> default_text() {
+  const fs::path root = SPILLWAY_SOURCE_DIR;
+  std::vector<fs::path> paths;
+  for (const char* name :
+       {"README.md", "docs", "base", "traces", "policies", "sim", "exec", "experiments", "cli"}) {
+    if (fs::exists(root / name)) paths.push_back(root / name);
+  }
+  if (paths.empty()) {
+    throw InputError(
+        "Spillway's own text is not where it was built",
+        "name text to train on: " + Setting{"data", "FILE"} + " or " + Setting{"data", "FOLDER"});
+  }
+  return paths;
+}
+
+}  // namespace spillway

@@ -1,0 +1,140 @@
+#include "experiments/train/train_settings.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+#include "base/errors.hpp"
+#include "base/suggest.hpp"
+
+namespace spillway {
+
+namespace {
+
+using Texts = std::vector<std::string>;
+
+// Of a setting that is given more than once the last one holds.
+template <class Number>
+Number number_of(const char* key, const Texts& texts, const char* what) {
+  const std::string& text = texts.back();
+  const std::size_t sign = text.size() > 1 && text[0] == '+' ? 1 : 0;
+  const char* const end = text.data() + text.size();
+  Number number{};
+  const auto [stop, error] = std::from_chars(text.data() + sign, end, number);
+  if (error == std::errc() && stop == end) return number;
+  throw InputError(Setting{key, text} + Message(fmt::format(" is not {}", what)));
+}
+
+template <class Integer>
+Integer count_of(const char* key, const Texts& texts) {
+  return number_of<Integer>(key, texts, "a whole number, or it is too large");
+}
+
+double real_of(const char* key, const Texts& texts) {
+  const double number = number_of<double>(key, texts, "a number");
+  if (std::isfinite(number)) return number;
+  throw InputError(Setting{key, texts.back()} + " is not a number");
+}
+
+bool flag_of(const char* key, const Texts& texts) {
+  if (texts.back() == "true") return true;
+  if (texts.back() == "false") return false;
+  throw InputError(Setting{key, texts.back()} + " is neither true nor false");
+}
+
+std::string one_of(const char* key, const Texts& texts, const Texts& choices) {
+  const std::string& text = texts.back();
+  if (std::find(choices.begin(), choices.end(), text) != choices.end()) return text;
+  throw InputError(Setting{key, text} +
+                   Message(fmt::format(" is none of {}", fmt::join(choices, ", "))));
+}
+
+std::vector<TrainSetting> all_settings() {
+  using S = TrainSettings;
+  return {
+      {"model", [](S& s, const Texts& t) { s.problem.model = t.back(); }},
+      {"machine", [](S& s, const Texts& t) { s.problem.machine = t.back(); }},
+      {"set", [](S& s, const Texts& t) { s.problem.overrides = t; }},
+      {"gpu_memory", [](S& s, const Texts& t) { s.problem.gpu_memory = t.back(); }},
+      {"host_memory", [](S& s, const Texts& t) { s.problem.host_memory = t.back(); }},
+      {"policy", [](S& s, const Texts& t) { s.policy = t.back(); }},
+      {"data", [](S& s, const Texts& t) { s.data = t; }},
+      {"binary_data", [](S& s, const Texts& t) { s.binary_data = flag_of("binary_data", t); }},
+      {"ssd", [](S& s, const Texts& t) { s.ssd = t.back(); }},
+      {"device", [](S& s, const Texts& t) { s.device = t.back(); }},
+      {"gpu", [](S& s, const Texts& t) { s.gpu = count_of<int>("gpu", t); }},
+      {"durability", [](S& s, const Texts& t) { s.durability = t.back(); }},
+      {"throttle", [](S& s, const Texts& t) { s.throttle = t.back(); }},
+      {"steps", [](S& s, const Texts& t) { s.steps = count_of<std::int64_t>("steps", t); }},
+      {"seed", [](S& s, const Texts& t) { s.seed = count_of<std::uint64_t>("seed", t); }},
+      {"threads",
+       [](S& s, const Texts& t) {
+         s.threads = count_of<int>("threads", t);
+         if (s.threads < 1 || s.threads > 1024)
+           throw InputError(Setting{"threads", t.back()} + " is not from 1 to 1024");
+       }},
+      {"learning_rate",
+       [](S& s, const Texts& t) { s.optimizer.learning_rate = real_of("learning_rate", t); }},
+      {"warmup",
+       [](S& s, const Texts& t) {
+         s.optimizer.warmup_steps = count_of<std::int64_t>("warmup", t);
+       }},
+      {"decay_steps",
+       [](S& s, const Texts& t) {
+         s.optimizer.decay_steps = count_of<std::int64_t>("decay_steps", t);
+       }},
+      {"weight_decay",
+       [](S& s, const Texts& t) { s.optimizer.weight_decay = real_of("weight_decay", t); }},
+      {"beta1", [](S& s, const Texts& t) { s.optimizer.beta1 = real_of("beta1", t); }},
+      {"beta2", [](S& s, const Texts& t) { s.optimizer.beta2 = real_of("beta2", t); }},
+      {"tune_matmul",
+       [](S& s, const Texts& t) {
+         s.tune_matmul = one_of("tune_matmul", t, {"on", "off"});
+       }},
+      {"gelu_backward",
+       [](S& s, const Texts& t) {
+         s.gelu_backward = one_of("gelu_backward", t, {"auto", "kernel", "dgelu", "dgelu-bgrad"});
+       }},
+      {"no_export", [](S& s, const Texts& t) { s.no_export = flag_of("no_export", t); }},
+  };
+}
+
+}  // namespace
+
+const std::vector<TrainSetting>& train_settings() {
+  static const std::vector<TrainSetting> settings = all_settings();
+  return settings;
+}
+
+bool is_train_setting(const std::string& key) {
+  const auto& all = train_settings();
+  return find_workload_field(key) != nullptr ||
+         std::any_of(all.begin(), all.end(), [&](const TrainSetting& s) { return s.key == key; });
+}
+
+TrainSettings read_train_settings(const GivenSettings& given) {
+  TrainSettings settings;
+  for (const auto& [key, texts] : given) {
+    if (!is_train_setting(key)) {
+      std::vector<std::string> keys;
+      for (const TrainSetting& setting : train_settings()) keys.push_back(setting.key);
+      for (const WorkloadField& field : workload_fields()) keys.push_back(field.key);
+      throw InputError("unknown setting " + key, unknown_name_hint(key, keys));
+    }
+    if (texts.empty()) continue;
+    if (const WorkloadField* field = find_workload_field(key)) {
+      Workload scratch;
+      field->read(scratch, texts.back());
+      settings.problem.workload[key] = texts.back();
+    }
+  }
+  for (const TrainSetting& setting : train_settings()) {
+    const auto texts = given.find(setting.key);
+    if (texts != given.end() && !texts->second.empty()) setting.read(settings, texts->second);
+  }
+  return settings;
+}
+
+}  // namespace spillway

@@ -1,0 +1,50 @@
+// What a training can be told that its run keeps for a later resume, in one table: each setting by
+// its name, which never changes, as text. The command line gives these texts, run.json holds them.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "exec/run/executor.hpp"
+#include "experiments/plan/problem_request.hpp"
+
+namespace spillway {
+
+struct TrainSettings {
+  ProblemRequest problem;
+  std::string policy = "auto";
+  std::vector<std::string> data;  // files and folders; empty: Spillway's own text
+  bool binary_data = false;       // files that are no text are data, too
+  std::string ssd;  // directories, separated by commas; empty: inside the run's folder
+  std::string device = "auto", durability, throttle;
+  std::optional<int> gpu;
+  std::int64_t steps = 100;
+  std::uint64_t seed = 1;
+  int threads = 1;
+  OptimizerSettings optimizer;
+  std::string tune_matmul = "on", gelu_backward = "auto";
+  bool no_export = false;  // the weights are not written at the end
+};
+
+// By name, as given; a setting has several texts where it takes a list.
+using GivenSettings = std::map<std::string, std::vector<std::string>>;
+
+struct TrainSetting {
+  std::string key;
+  // Throws InputError that names the setting. `texts` has at least one.
+  void (*read)(TrainSettings&, const std::vector<std::string>& texts);
+};
+
+// All but those of the workload (policies/workload/workload_fields.hpp).
+const std::vector<TrainSetting>& train_settings();
+
+// Whether a run keeps a setting of this name: it is in the table or a field of the workload.
+bool is_train_setting(const std::string& key);
+
+// What is not given stays at its default. Throws InputError for an unknown name, or a text that its
+// setting does not take.
+TrainSettings read_train_settings(const GivenSettings& given);
+
+}  // namespace spillway

@@ -1,0 +1,314 @@
+#include "experiments/train/training_job.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <sstream>
+
+#include "base/errors.hpp"
+#include "exec/run/cuda_module.hpp"
+#include "exec/run/training_record.hpp"
+#include "experiments/testbed/throttled_machine.hpp"
+#include "experiments/train/train_algorithms.hpp"
+#include "experiments/train/train_checks.hpp"
+#include "traces/file_sink.hpp"
+#include "traces/perfetto.hpp"
+
+namespace spillway {
+
+namespace {
+
+namespace fs = std::filesystem;
+using Stage = TrainListener::Stage;
+
+constexpr std::int64_t most_skipped_in_a_row = 100;
+
+// Of one path or several, separated by commas; what is not there is no path (a built-in name).
+std::string absolute_paths(const std::string& text) {
+  std::string result;
+  std::istringstream parts(text);
+  for (std::string part; std::getline(parts, part, ',');) {
+    std::error_code error;
+    const fs::path canonical = fs::canonical(part, error);
+    result += (result.empty() ? "" : ",") + (error ? part : canonical.string());
+  }
+  return result;
+}
+
+// As a run keeps them: it may be resumed from another folder.
+GivenSettings kept(GivenSettings given) {
+  for (const char* key : {"data", "model", "machine", "ssd"}) {
+    if (const auto texts = given.find(key); texts != given.end())
+      std::transform(texts->second.begin(), texts->second.end(), texts->second.begin(),
+                     absolute_paths);
+  }
+  return given;
+}
+
+// Of what run.json holds, which somebody else may have written, the settings that a run keeps.
+GivenSettings settings_in(const SavedRun& saved) {
+  GivenSettings settings;
+  for (const auto& [key, texts] : saved.options) {
+    if (!is_train_setting(key)) continue;
+    try {
+      read_train_settings({{key, texts}});
+    } catch (const InputError& error) {
+      throw InputError(std::string(saved_run_file) + " is damaged: " + error.message(),
+                       "restore it from a backup");
+    }
+    settings[key] = texts;
+  }
+  return settings;
+}
+
+TrainHardware hardware_of(const DeviceChoice& choice, const ProblemRequest& request) {
+  TrainHardware hardware;
+  if (!choice.gpu) return hardware;
+  hardware.cuda = true;
+  hardware.choose_sequences_at_once = request.chooses_sequences_at_once();
+  if (request.gpu_memory.empty()) {
+    const std::uint64_t free = cuda_free_bytes(choice.gpu->id);
+    hardware.gpu_bytes = [free](const Problem& problem) {
+      return gpu_tier_bytes(free, cuda_reserved_bytes(problem));
+    };
+  }
+  return hardware;
+}
+
+}  // namespace
+
+TrainingJob::TrainingJob(TrainRequest request, TrainListener listener)
+    : request_(std::move(request)), listener_(std::move(listener)) {
+  settings_ = read_train_settings(request_.settings);
+  given_ = kept(request_.settings);
+  settle();
+}
+
+TrainingJob::~TrainingJob() = default;
+
+// What `resume` goes on from: the settings of the run where none are given now, and its last
+// commit, if there is one yet.
+std::optional<ResumePoint> TrainingJob::resume() {
+  const SavedRun& saved = folder_->saved();
+  if (!saved.not_resumable.empty()) {
+    throw InputError(
+        Setting{"resume"} + Message(fmt::format(": there is nothing to go on from in {}: {}",
+                                                request_.run, saved.not_resumable)),
+        "start another run, in a folder of its own");
+  }
+  ResumeState state = folder_->resume({ssd_directories(settings_.ssd), request_.take_over,
+                                       listener_.checking, request_.io.make_ring});
+  const GivenSettings now = given_;
+  given_.merge(settings_in(saved));
+  GivenSettings all = given_;
+  settings_ = read_train_settings(all);
+  if (!state.note.empty() && listener_.note) {
+    // A copy may come from somebody else.
+    const std::string text = settings_.data.empty()
+                                 ? ""
+                                 : fmt::format("; its text: {}", fmt::join(settings_.data, ", "));
+    listener_.note(state.note + text);
+  }
+  if (!state.point) return {};  // it ended before its first commit: from the beginning
+  const TrainingRecord record = TrainingRecord::parse(state.point->record.identity.training);
+  const auto device = now.find("device");
+  const bool device_given = device != now.end() && device->second.back() != "auto";
+  if (device_given && device->second.back() != record.backend) {
+    throw InputError(
+        Setting{"resume"} +
+            Message(fmt::format(": the run in {} is trained on device {}, not {}", request_.run,
+                                record.backend, device->second.back())),
+        "leave " + Setting{"device"} + " out: what is trained on another device has other numbers");
+  }
+  // Chosen where the run began, and part of its numbers since.
+  const WorkloadTexts workload = workload_texts(record.workload);
+  for (const char* key : {"micro_batch", "precision", "sequences_at_once"})
+    if (!now.contains(key)) all[key] = {workload.at(key)};
+  if (!now.contains("policy")) all["policy"] = {record.policy};
+  if (!device_given) all["device"] = {record.backend};
+  if (!now.contains("data")) {
+    std::vector<std::string>& data = all["data"];
+    data.clear();
+    for (const fs::path& path : record.data) data.push_back(path.string());
+  }
+  std::vector<std::string> directories;
+  for (const fs::path& directory : state.ssd) directories.push_back(directory.string());
+  all["ssd"] = {fmt::format("{}", fmt::join(directories, ","))};
+  settings_ = read_train_settings(all);
+  return std::move(state.point);
+}
+
+void TrainingJob::settle() {
+  const auto enter = [&](Stage stage) {
+    if (listener_.enter) listener_.enter(stage);
+  };
+  const auto check = [&] {
+    check_settings(settings_);
+    if (request_.retune_matmul && !request_.resume)
+      throw InputError(Setting{"retune_matmul"} + " goes with " + Setting{"resume"} +
+                           ": a new training tunes anyway",
+                       "leave it out");
+  };
+  std::optional<ResumePoint> point;
+  if (request_.resume) {
+    if (request_.run.empty())
+      throw InputError(Setting{"resume"} + " needs to know which run to go on with",
+                       Setting{"run", "DIR"});
+    check();
+    folder_.emplace(RunFolder::open(request_.run, request_.take_over));
+    point = resume();
+  }
+  ProblemRequest& asked = settings_.problem;
+  if (asked.model.empty())
+    throw InputError("there is no model to train", "name one: " + Setting{"model"});
+  check();
+  const Durability durability = parse_durability(settings_.durability);
+  const ThrottleRates throttle = parse_throttle(settings_.throttle);
+  chose_device_ = !given_.contains("device");
+  const bool began_on_gpu =
+      point && TrainingRecord::parse(point->record.identity.training).backend ==
+                   TrainingRecord::cuda_backend;
+  device_ = choose_device(
+      {settings_.device, settings_.gpu, throttle.any(), asked.machine_backend(), began_on_gpu});
+  // A GPU computes in bf16 unless told otherwise, the CPU in fp32.
+  asked.workload.try_emplace(
+      "precision", to_string(usual_precision(device_.gpu ? Backend::cuda : Backend::cpu)));
+  Problem problem = asked.problem(device_.gpu.has_value());
+  check_backend(problem, device_.gpu.has_value());
+  if (!device_.gpu) refuse_without_gpu(given_, request_.retune_matmul);
+  const bool machine_known = !asked.machine.empty();
+  if (machine_known) problem.machine = throttled_machine(problem.machine, throttle);
+  std::vector<fs::path> drives = ssd_directories(settings_.ssd);
+  const bool drives_given = !drives.empty();
+  if (!drives_given) drives.push_back(nearest_existing(request_.run.empty() ? "." : request_.run));
+  // What can be refused at once is, before anything takes long.
+  if (!request_.resume) RunFolder::require_new(request_.run);
+  std::vector<fs::path> data(settings_.data.begin(), settings_.data.end());
+  if (data.empty()) data = default_text();
+  auto dataset = std::make_shared<const Dataset>(
+      data, settings_.seed, Dataset::default_memory_limit, settings_.binary_data);
+  dataset->require(problem.workload.sequence, problem.model.vocabulary);
+  TrainHardware hardware = hardware_of(device_, asked);
+  hardware.measure =
+      [&, measure = measure_this_machine({drives, request_.io, settings_.threads, device_.gpu,
+                                          throttle, listener_.note, listener_.measuring},
+                                         rates_)](const Problem& of,
+                                                  const std::vector<std::int64_t>& micro_batches) {
+        enter(Stage::preparing);  // there are files to be removed
+        Machine measured = measure(of, micro_batches);
+        enter(Stage::planning);
+        return measured;
+      };
+  if (listener_.doing) listener_.doing("choosing how to train");
+  enter(Stage::planning);
+  plan_ = plan_training(problem, asked.chooses_micro_batch(), settings_.policy, !machine_known,
+                        drives, hardware, {durability, settings_.steps});
+  enter(Stage::preparing);
+  if (!folder_) folder_.emplace(RunFolder::create(request_.run, plan_.problem.model.name));
+  folder_->saved().options = given_;
+  if (!drives_given) drives = {folder_->make_ssd_folder()};
+  options_.problem = plan_.problem;
+  options_.policy = plan_.policy;
+  options_.steps = settings_.steps;
+  options_.seed = settings_.seed;
+  options_.ssd = drives;
+  options_.make_ring = request_.io.make_ring;
+  options_.optimizer = settings_.optimizer;
+  options_.threads = settings_.threads;
+  if (device_.gpu) {
+    options_.place =
+        place_beside(numa_node_of_pci(device_.gpu->pci_bus), numa_nodes(), settings_.threads);
+    CudaOptions cuda =
+        cuda_options(settings_, given_, request_.retune_matmul, plan_.problem, *device_.gpu, point);
+    if (listener_.doing) cuda.say = listener_.doing;
+    train_on(cuda, plan_.problem, options_);
+    options_.retunes_products = request_.retune_matmul;
+  }
+  options_.throttle = throttle;
+  options_.predicted_step_seconds = plan_.predicted_step_seconds.value_or(0);
+  options_.data = std::move(data);
+  options_.binary_data = settings_.binary_data;
+  options_.dataset = std::move(dataset);
+  options_.durability = durability;
+  options_.resume = std::move(point);
+  options_.overwrite = request_.overwrite;
+  options_.run = folder_->identity();
+  options_.keep_store = true;                         // see finish()
+  options_.may_be_done = !folder_->saved().complete;  // killed between its last commit and its end
+  if (!durability.on() && !folder_->saved().store)
+    folder_->saved().not_resumable = "it was made without durability: nothing was committed";
+  if (!request_.resume) folder_->save();
+}
+
+void TrainingJob::open() {
+  if (!settings_.no_export) require_new_file(folder_->place(RunFolder::weights), &only_an_export());
+  if (listener_.doing) listener_.doing("setting up memory and store");
+  training_ = std::make_unique<Training>(options_);
+  if (!settings_.no_export) require_room(plan_.problem.model, folder_->path());
+  const std::int64_t first = training_->first_step();
+  trace_place_ = !request_.trace.empty() ? FilePlace(request_.trace)
+                 : first == 0            ? folder_->place(RunFolder::trace)
+                              : folder_->place(fmt::format("trace-from-step-{}.json.gz", first));
+  require_new_file(*trace_place_, &only_a_trace());  // not only after all steps
+}
+
+void TrainingJob::begin() {
+  const auto write = [&](const char* name, const std::string& text) {
+    FileSink file(folder_->place(name), FileSink::Compression::none);
+    file.write(text);
+    file.commit();
+  };
+  // Without a machine file there are limits but no rates: nothing that could be read as a machine.
+  if (!settings_.problem.machine.empty() || rates_->known)
+    write(RunFolder::machine, machine_to_toml(plan_.problem.machine));
+  write(RunFolder::model, model_to_toml(plan_.problem.model));
+  folder_->keep();
+  if (training_->commit_interval() == 0) return;
+  // From here on it is known where the state is now.
+  folder_->remember_store(training_->store_location());
+  training_->remove_previous_store();
+}
+
+TrainingResult TrainingJob::train(const std::function<void(const StepResult&)>& report,
+                                  const std::function<void(std::int64_t)>& committed) {
+  std::int64_t skipped_in_a_row = 0;
+  const TrainingResult result = training_->run(
+      [&](const StepResult& step) {
+        if (step.skipped_unit >= 0) ++skipped_steps_;
+        skipped_in_a_row = step.skipped_unit >= 0 ? skipped_in_a_row + 1 : 0;
+        if (skipped_in_a_row == most_skipped_in_a_row) {
+          throw MachineError(
+              fmt::format("{} steps in a row had a gradient that is not finite, up to "
+                          "step {}: nothing is learned any more",
+                          most_skipped_in_a_row, step.step),
+              "use a smaller " + Setting{"learning_rate"} + ", a longer " + Setting{"warmup"} +
+                  ", or look at the text");
+        }
+        if (report) report(step);
+      },
+      &trace_, committed);
+  steps_done_ = result.steps;
+  return result;
+}
+
+void TrainingJob::export_weights() {
+  if (!settings_.no_export) training_->export_model(folder_->place(RunFolder::weights));
+}
+
+void TrainingJob::finish() {
+  write_trace(trace_, *trace_place_);
+  const bool durable = training_->commit_interval() > 0;
+  SavedRun& saved = folder_->saved();
+  saved.complete = !stopped();
+  folder_->save();
+  if (stopped() || (durable && !request_.remove_store)) return;
+  // Written down before the store goes, so that `store remove` can end what is broken off.
+  saved.not_resumable =
+      durable ? "its store was removed on purpose" : "its last steps were made without durability";
+  folder_->save();
+  if (!durable) training_->remove_previous_store();  // kept until now
+  training_->discard_store();
+}
+
+}  // namespace spillway

@@ -1,0 +1,108 @@
+// A whole training, from what was asked for to the weights: what `spillway train` does, without the
+// command line. Prints nothing.
+//
+//   TrainingJob job(request);          settles what it goes on from, device, plan, the run's folder
+//   job.open();                        takes memory, makes the store: from here on it can train
+//   job.train(report, committed);      the steps, up to the last one or a requested stop
+//   job.export_weights();
+//   job.finish();                      the trace, and in run.json how it ended
+//
+// One thread calls it; request_stop() may come from any.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "exec/io/io_choice.hpp"
+#include "exec/run/run_folder.hpp"
+#include "exec/run/training.hpp"
+#include "experiments/train/measured_rates.hpp"
+#include "experiments/train/train_device.hpp"
+#include "experiments/train/train_plan.hpp"
+#include "experiments/train/train_settings.hpp"
+
+namespace spillway {
+
+struct TrainRequest {
+  GivenSettings settings;  // what is not given is as it was where a run is resumed, or chosen
+  std::string run;         // its folder; empty: a new one in runs/
+  bool resume = false;     // go on with that run from its last commit, bit for bit
+  bool take_over = false;  // with resume: also where another folder or computer claims the state
+  bool retune_matmul = false;  // with resume: the GPU's matrix products are tuned anew
+  bool overwrite = false;      // replace another unfinished training in the SSD directories
+  bool remove_store = false;   // remove the optimizer state once all steps are done
+  std::string trace;           // where to write it; empty: in the run's folder
+  IoChoice io = usual_io();    // of the store
+};
+
+// What a training tells while it is prepared; each may be empty.
+struct TrainListener {
+  // What it does now; may throw, which ends it. Files are there to be removed while `preparing`.
+  enum class Stage { preparing, planning };
+  std::function<void(Stage)> enter;
+  std::function<void(const std::string&)> doing;                        // what may take long
+  std::function<void(const Message&)> note;                             // what people should know
+  std::function<void(std::uint64_t done, std::uint64_t all)> checking;  // a copy of a run
+  CalibrationProgress measuring;                                        // this machine
+};
+
+class TrainingJob {
+ public:
+  // Throws InputError, FitError, MachineError; the folder of a new run is then gone again.
+  explicit TrainingJob(TrainRequest request, TrainListener listener = {});
+  ~TrainingJob();
+
+  // What was given, with what a resumed run adds to it.
+  const TrainSettings& settings() const { return settings_; }
+  const TrainPlan& plan() const { return plan_; }
+  const RunFolder& folder() const { return *folder_; }
+  const MeasuredRates& rates() const { return *rates_; }
+  const IoChoice& io() const { return request_.io; }
+  const DeviceChoice& device() const { return device_; }
+  // Whether the device was left to the program.
+  bool chose_device() const { return chose_device_; }
+
+  // Throws as Training does, and where weights or trace could not be written.
+  void open();
+  Training& training() { return *training_; }
+  const Training& training() const { return *training_; }
+
+  // From here on the folder stays, and knows where the store is.
+  void begin();
+  // As Training::run(). Where many steps in a row are skipped, ends with a MachineError.
+  TrainingResult train(const std::function<void(const StepResult&)>& report,
+                       const std::function<void(std::int64_t)>& committed = {});
+  void request_stop() { training_->request_stop(); }
+  std::int64_t skipped_steps() const { return skipped_steps_; }
+  // The last steps were not done: a stop was requested.
+  bool stopped() const { return steps_done_ < settings_.steps; }
+
+  // Unless it was asked not to. First of all that follows training: nothing can lose them then.
+  void export_weights();
+  const FilePlace& trace_place() const { return *trace_place_; }
+  // The store stays, so that the run can go on, unless it is not wanted any more.
+  void finish();
+
+ private:
+  std::optional<ResumePoint> resume();
+  void settle();
+
+  TrainRequest request_;
+  TrainListener listener_;
+  GivenSettings given_;  // now and, where a run is resumed, before
+  TrainSettings settings_;
+  std::optional<RunFolder> folder_;
+  DeviceChoice device_;
+  bool chose_device_ = false;
+  TrainPlan plan_;
+  std::shared_ptr<MeasuredRates> rates_ = std::make_shared<MeasuredRates>();
+  TrainingOptions options_;
+  std::unique_ptr<Training> training_;
+  std::optional<FilePlace> trace_place_;
+  Trace trace_;
+  std::int64_t skipped_steps_ = 0, steps_done_ = 0;
+};
+
+}  // namespace spillway

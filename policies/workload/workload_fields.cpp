@@ -1,0 +1,142 @@
+#include "policies/workload/workload_fields.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+
+#include "base/errors.hpp"
+#include "base/suggest.hpp"
+
+namespace spillway {
+
+namespace {
+
+constexpr std::int64_t most_sequences = 100'000'000, longest_usual_sequence = 1024;
+
+std::int64_t count_of(const char* key, const std::string& text, const Message& advice) {
+  std::int64_t number = 0;
+  const char* const end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, number);
+  if (error == std::errc() && stop == end && number >= 1 && number <= most_sequences) return number;
+  throw InputError(Setting{key, text} +
+                       Message(fmt::format(" is not a whole number from 1 to {}", most_sequences)),
+                   advice);
+}
+
+const char* to_string(GradientWidth width) {
+  switch (width) {
+    case GradientWidth::automatic:
+      return "auto";
+    case GradientWidth::bits16:
+      return "16";
+    case GradientWidth::bits32:
+      return "32";
+  }
+  SPILLWAY_ASSERT(false);
+}
+
+Precision parse_precision(const std::string& text) {
+  if (text == "bf16") return Precision::bf16;
+  if (text == "fp32") return Precision::fp32;
+  throw InputError(Setting{"precision", text} + " is neither bf16 nor fp32",
+                   "use " + Setting{"precision", "bf16"} + " or " + Setting{"precision", "fp32"});
+}
+
+GradientWidth parse_gradient_width(const std::string& text) {
+  for (const GradientWidth width :
+       {GradientWidth::automatic, GradientWidth::bits16, GradientWidth::bits32}) {
+    if (text == to_string(width)) return width;
+  }
+  throw InputError(Setting{"gradient_bits", text} + " is not 16, 32 or auto",
+                   "leave it out, or use one of these");
+}
+
+std::vector<WorkloadField> all_fields() {
+  using W = Workload;
+  using Text = const std::string&;
+  return {
+      {"batch", "", "8", [](const W& w) { return std::to_string(w.batch); },
+       [](W& w, Text text) {
+         w.batch = count_of("batch", text, "sequences per step, e.g. " + Setting{"batch", "8"});
+       }},
+      {"micro_batch", "", "", [](const W& w) { return std::to_string(w.micro_batch); },
+       [](W& w, Text text) {
+         w.micro_batch =
+             count_of("micro_batch", text,
+                      "leave it out for the fastest that fits, or give a divisor of the batch");
+       }},
+      {"sequence", "", "", [](const W& w) { return std::to_string(w.sequence); },
+       [](W& w, Text text) {
+         w.sequence =
+             count_of("sequence", text, "tokens per sequence, e.g. " + Setting{"sequence", "512"});
+       }},
+      {"sequences_at_once", "", "", [](const W& w) { return std::to_string(w.sequences_at_once); },
+       [](W& w, Text text) {
+         w.sequences_at_once = count_of("sequences_at_once", text,
+                                        "leave it out, or give a divisor of the micro-batch");
+       }},
+      {"precision", "bf16 | fp32", "",
+       [](const W& w) { return std::string(to_string(w.precision)); },
+       [](W& w, Text text) { w.precision = parse_precision(text); }},
+      {"gradient_bits", "16 | 32 | auto", "auto",
+       [](const W& w) { return std::string(to_string(w.gradient)); },
+       [](W& w, Text text) { w.gradient = parse_gradient_width(text); }},
+      {"moments", "fp32 | bf16", "fp32",
+       [](const W& w) { return std::string(to_string(w.moments)); },
+       [](W& w, Text text) { w.moments = parse_moments(text); }},
+      {"gradient_clip", "off | global=LIMIT | layer=LIMIT", "off",
+       [](const W& w) { return to_string(w.clip); },
+       [](W& w, Text text) { w.clip = parse_gradient_clip(text); }},
+      {"on_nonfinite", "stop | skip", "stop",
+       [](const W& w) { return std::string(to_string(w.on_nonfinite)); },
+       [](W& w, Text text) { w.on_nonfinite = parse_on_nonfinite(text); }},
+  };
+}
+
+}  // namespace
+
+const std::vector<WorkloadField>& workload_fields() {
+  static const std::vector<WorkloadField> fields = all_fields();
+  return fields;
+}
+
+const WorkloadField* find_workload_field(const std::string& key) {
+  const auto& fields = workload_fields();
+  const auto found = std::find_if(fields.begin(), fields.end(),
+                                  [&](const WorkloadField& field) { return field.key == key; });
+  return found == fields.end() ? nullptr : &*found;
+}
+
+Workload read_workload(const WorkloadTexts& given, const ModelSpec& model, Precision usual) {
+  std::vector<std::string> keys;
+  for (const WorkloadField& field : workload_fields()) keys.push_back(field.key);
+  for (const auto& [key, text] : given) {
+    if (find_workload_field(key) == nullptr)
+      throw InputError("unknown workload field " + key, unknown_name_hint(key, keys));
+  }
+  Workload workload;
+  workload.sequence = std::min(model.positions, longest_usual_sequence);
+  workload.precision = usual;
+  for (const WorkloadField& field : workload_fields()) {
+    const auto text = given.find(field.key);
+    if (text != given.end())
+      field.read(workload, text->second);
+    else if (!field.usual.empty())
+      field.read(workload, field.usual);
+  }
+  if (!given.contains("micro_batch")) workload.micro_batch = workload.batch;
+  return workload;
+}
+
+WorkloadTexts workload_texts(const Workload& workload) {
+  WorkloadTexts texts;
+  for (const WorkloadField& field : workload_fields()) texts[field.key] = field.write(workload);
+  return texts;
+}
+
+const char* to_string(Precision precision) {
+  return precision == Precision::bf16 ? "bf16" : "fp32";
+}
+
+}  // namespace spillway

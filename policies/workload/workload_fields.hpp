@@ -1,0 +1,43 @@
+// Every field of a workload, in one table: its name, which never changes, its text, its default.
+// The command line, sweep files, traces, commit records and JSON all walk this table, so that a
+// field added here is in each of them.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/message.hpp"
+#include "policies/workload/problem.hpp"
+
+namespace spillway {
+
+struct WorkloadField {
+  std::string key;     // "micro_batch": on disk, in JSON, and as the name of a setting
+  std::string values;  // what it takes, e.g. "bf16 | fp32"; empty: a whole number of at least 1
+  std::string usual;   // its text where none is given; empty: by the model, the machine, the policy
+  std::string (*write)(const Workload&);
+  // The inverse. Throws InputError that names the setting.
+  void (*read)(Workload&, const std::string& text);
+
+  bool is_count() const { return values.empty(); }
+};
+
+const std::vector<WorkloadField>& workload_fields();
+// Null where there is none of this key.
+const WorkloadField* find_workload_field(const std::string& key);
+
+using WorkloadTexts = std::map<std::string, std::string>;  // by key; of the fields that are given
+
+// The workload of `model` where these are given. What is not given: micro-batches as large as the
+// batch, sequences of all positions of the model but at most 1024 tokens, the precision `usual`,
+// else the text in the table. Throws InputError; whether the fields go together Problem::validate()
+// says.
+Workload read_workload(const WorkloadTexts& given, const ModelSpec& model, Precision usual);
+
+// All fields.
+WorkloadTexts workload_texts(const Workload& workload);
+
+const char* to_string(Precision precision);  // "bf16", "fp32"
+
+}  // namespace spillway
