@@ -129,6 +129,9 @@ class RandomPolicy : public Policy {
     updates_ = dice_.habit();
     waits_ = dice_.habit() / 5;
     cut_units();
+    // Host memory is lent to what is delayed by the order of all steps.
+    const auto is_delayed = [](const Part& part) { return part.when == When::delayed; };
+    if (std::any_of(parts_.begin(), parts_.end(), is_delayed)) changes_order_ = false;
     waiting_.clear();
     is_first_step_ = true;
     return random_plan(dice_, problem, order_ == Order::horizontal && !changes_order_);
