@@ -238,7 +238,9 @@ void Activations::send(std::size_t k) {
       tensor.host = to_host(one.gpu, BufferKind::checkpoint, one.layer, one.micro_batch);
     }
     const VisitId forward = uses_.forward(step, one.layer, one.micro_batch);
-    if (on_ssd == 0 || is_read_by(forward, backward)) return;
+    // Not to the SSD if nothing would be read back: it is used soon, or stays on the GPU from its
+    // next use on.
+    if (on_ssd == 0 || is_read_by(forward, backward) || retained_.input(forward)) return;
     tensor.ssd = to_ssd(tensor.host, BufferKind::checkpoint, one.layer, one.micro_batch);
     if (forward <= one.made) tensor.host = {};
     return;
@@ -294,7 +296,8 @@ void Activations::read_for(VisitId v) {
   const Visit& visit = work_.visits[v];
   if (visit.kind != VisitKind::backward) return;
   const std::size_t at = index(visit.layer, visit.micro_batch);
-  read(checkpoints_[at], BufferKind::checkpoint, visit.layer, visit.micro_batch);
+  if (!checkpoints_[at].gpu.valid())
+    read(checkpoints_[at], BufferKind::checkpoint, visit.layer, visit.micro_batch);
   if (saved_.empty()) return;
   for (Tensor& part : saved_[at].parts)
     read(part, BufferKind::saved, visit.layer, visit.micro_batch);
