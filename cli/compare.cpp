@@ -166,6 +166,7 @@ void add_compare(CLI::App& app, int& exit_code) {
   CLI::App* command = app.add_subcommand("compare", "simulate all policies side by side");
   auto options = std::make_shared<Options>();
   options->problem.add_to(*command, true);
+  options->problem.add_framework_to(*command);
   options->run.add_to(*command);
   command
       ->add_option("--policy", options->policies,

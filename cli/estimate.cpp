@@ -64,6 +64,7 @@ void add_estimate(CLI::App& app, int& exit_code) {
                                          "to the SSD, how long do drives last");
   auto options = std::make_shared<Options>();
   options->problem.add_to(*command, true);
+  options->problem.add_framework_to(*command);
   options->run.add_to(*command);
   command
       ->add_option("--policy", options->policy,

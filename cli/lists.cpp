@@ -1,4 +1,4 @@
-// spillway policies | models | machines: what is built in.
+// spillway policies | models | machines | frameworks: what is built in.
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
@@ -7,6 +7,7 @@
 #include "cli/commands.hpp"
 #include "cli/text/output.hpp"
 #include "policies/common/policy.hpp"
+#include "policies/framework/framework.hpp"
 #include "policies/machine/machine.hpp"
 #include "policies/model/model.hpp"
 
@@ -86,6 +87,25 @@ void list_machines(bool json) {
   if (json) fmt::print("{}\n", to_text(ordered_json{{"machines", all}}));
 }
 
+void list_frameworks(bool json) {
+  ordered_json all = ordered_json::array();
+  for (const Framework& framework : builtin_frameworks()) {
+    ordered_json sources = ordered_json::object();
+    for (const auto& [key, source] : framework.sources) sources[key] = source;
+    all.push_back({{"name", framework.name},
+                   {"description", framework.description},
+                   {"waits", framework.waits.size()},
+                   {"sources", sources}});
+    if (json) continue;
+    fmt::print("{}\n    {}\n", framework.name, framework.description);
+    for (const auto& [key, source] : framework.sources)
+      fmt::print("      {:<32} {}\n", key, source);
+    if (!framework.waits.empty())
+      fmt::print("      {} points at which the host thread waits\n", framework.waits.size());
+  }
+  if (json) fmt::print("{}\n", to_text(ordered_json{{"frameworks", all}}));
+}
+
 }  // namespace
 
 void add_lists(CLI::App& app, int&) {
@@ -98,6 +118,7 @@ void add_lists(CLI::App& app, int&) {
   add("policies", "list the built-in policies and their options", list_policies);
   add("models", "list the built-in models", list_models);
   add("machines", "list the built-in machines", list_machines);
+  add("frameworks", "list the programs whose habits can be laid over a schedule", list_frameworks);
 }
 
 }  // namespace spillway::cli

@@ -147,6 +147,7 @@ void add_simulate(CLI::App& app, int& exit_code) {
   CLI::App* command = app.add_subcommand("simulate", "simulate one policy in detail");
   auto options = std::make_shared<Options>();
   options->problem.add_to(*command, true);
+  options->problem.add_framework_to(*command);
   command
       ->add_option("--policy", options->policy,
                    "policy and options, e.g. greedysnake:alpha=0.2,snake=off; or auto: the one "

@@ -105,6 +105,7 @@ Json to_json(const Schedule& schedule, const SimulationResult* result, double sc
   json["policy"] = schedule.policy();
   json["model"] = problem.model.name;
   json["machine"] = problem.machine.name;
+  json["framework"] = problem.framework;
   json["workload"] = to_json(problem.workload);
   json["steps"] = schedule.steps();
   json["overrides"] = problem.overrides;

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "cli/text/flags.hpp"
+#include "policies/framework/framework.hpp"
 
 namespace spillway::cli {
 
@@ -38,9 +39,10 @@ void ProblemOptions::add_to(CLI::App& command, bool machine_required) {
   auto* option = command.add_option("--machine", machine,
                                     "built-in machine (`spillway machines`) or a TOML file");
   if (machine_required) option->required();
-  command.add_option("--set", overrides,
-                     "override keys of the machine or the model, e.g. --set ssd.count=6 "
-                     "model.layers=48");
+  command.add_option(
+      "--set", overrides,
+      "override keys of the machine, the model or the framework, e.g. --set ssd.count=6 "
+      "model.layers=48");
   for (const WorkloadField& field : workload_fields()) {
     command
         .add_option_function<std::string>(
@@ -53,6 +55,14 @@ void ProblemOptions::add_to(CLI::App& command, bool machine_required) {
   command.add_option("--gpu-memory", gpu_memory,
                      "limit of GPU memory, workspaces included, e.g. 24GB");
   command.add_option("--host-memory", host_memory, "limit of the host tier, e.g. 256MB");
+}
+
+void ProblemOptions::add_framework_to(CLI::App& command) {
+  command
+      .add_option("--framework", framework,
+                  "program whose waits, copies and memory are laid over the schedule (`spillway "
+                  "frameworks`) or a TOML file; overrides follow: NAME:KEY=VALUE,...")
+      ->capture_default_str();
 }
 
 EvaluateOne ProblemOptions::evaluation(const Problem& problem, Activity& activity) const {
@@ -73,6 +83,7 @@ std::string assumptions_text(const Problem& problem, int steps) {
   if (workload.moments == MomentWidth::bf16) text += ", bf16 moments";
   if (workload.clip.scope != ClipScope::off)
     text += ", gradient clipping " + to_string(workload.clip);
+  if (problem.framework != own_framework) text += ", as run by " + problem.framework;
   if (steps > 0) text += fmt::format(", {} step{} simulated", steps, steps == 1 ? "" : "s");
   if (!problem.overrides.empty())
     text += fmt::format("; set by hand: {}", fmt::join(problem.overrides, ", "));

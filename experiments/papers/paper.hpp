@@ -36,6 +36,7 @@ struct PublishedValue {
 struct PaperSystem {
   std::string name;    // the paper's name
   std::string policy;  // ours, with options
+  std::string framework = "spillway";     // that of its program
   GradientWidth gradient = GradientWidth::automatic;
   std::vector<std::string> settings;      // KEY=VALUE, as --set; for a model "model.KEY=VALUE"
   std::vector<PublishedValue> published;  // one for each value of the axis
@@ -50,7 +51,7 @@ struct PaperExperiment {
   std::int64_t batch = 1, sequence = 1024;
   std::int64_t micro_batch = 0;     // 0: the whole batch at once
   std::string axis;                 // "batch", "sequence", "micro_batch", "model", a key of --set,
-                                    // or "option.NAME" of the policies
+                                    // "option.NAME" of the policies, or "framework.KEY" of theirs
   std::vector<std::string> values;  // along the axis
   std::vector<std::string> settings;  // for all systems
   std::vector<PaperSystem> systems;
@@ -61,6 +62,7 @@ struct PaperAssumption {
   std::string label;
   std::vector<std::string> settings;
   std::string faster, slower;  // policies; empty: those of the ratio
+  std::string faster_framework, slower_framework;  // empty: those of the ratio
   std::int64_t sequence = 0, micro_batch = 0;
   GradientWidth gradient = GradientWidth::automatic;
 };
@@ -71,6 +73,7 @@ struct PaperRatio {
   std::string name, figure, model;
   std::int64_t sequence = 1024, micro_batch = 1;
   std::string faster, slower;
+  std::string faster_framework = "spillway", slower_framework = "spillway";  // of their programs
   GradientWidth gradient = GradientWidth::automatic;
   std::vector<std::string> settings;
   double published = 0;

@@ -11,6 +11,7 @@
 #include "base/errors.hpp"
 #include "base/suggest.hpp"
 #include "experiments/papers/paper.hpp"
+#include "policies/framework/framework.hpp"
 #include "policies/machine/field_reader.hpp"
 
 namespace spillway {
@@ -170,6 +171,7 @@ PaperSystem read_system(Section& section, const PaperExperiment& experiment) {
   PaperSystem system;
   system.name = section.text("name");
   system.policy = section.text("policy");
+  system.framework = section.text("framework", own_framework);
   system.gradient = read_gradient(section);
   system.settings = section.texts("settings");
   section.need("published");
@@ -223,6 +225,8 @@ PaperRatio read_ratio(Section& section) {
   ratio.micro_batch = section.count("micro_batch", 1);
   ratio.faster = section.text("faster");
   ratio.slower = section.text("slower");
+  ratio.faster_framework = section.text("faster_framework", own_framework);
+  ratio.slower_framework = section.text("slower_framework", own_framework);
   ratio.gradient = read_gradient(section);
   ratio.settings = section.texts("settings");
   section.need("published");
@@ -233,6 +237,8 @@ PaperRatio read_ratio(Section& section) {
     assumption.settings = one.texts("settings");
     assumption.faster = one.text("faster", "");
     assumption.slower = one.text("slower", "");
+    assumption.faster_framework = one.text("faster_framework", "");
+    assumption.slower_framework = one.text("slower_framework", "");
     assumption.sequence = one.count("sequence", 0);
     assumption.micro_batch = one.count("micro_batch", 0);
     assumption.gradient =

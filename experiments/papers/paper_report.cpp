@@ -7,6 +7,8 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "policies/framework/framework.hpp"
+
 namespace spillway {
 
 namespace {
@@ -93,7 +95,8 @@ void add_markdown(const PaperExperiment& e, const ExperimentResult& result, std:
   out += " mean error | worst |\n|---|";
   for (std::size_t i = 0; i < e.values.size() + 2; ++i) out += "---|";
   for (const SystemResult& system : result.systems) {
-    fmt::format_to(to, "\n| {} (`{}`) |", system.name, system.policy);
+    fmt::format_to(to, "\n| {} (`{}`{}) |", system.name, system.policy,
+                   system.framework == own_framework ? "" : " in " + system.framework);
     for (const PaperPoint& point : system.points) {
       if (!point.published.given)
         out += " |";
@@ -166,6 +169,7 @@ Json system_json(const SystemResult& system) {
   const bool any = errors.predictions > 0;
   return {{"name", system.name},
           {"policy", system.policy},
+          {"framework", system.framework},
           {"points", points},
           {"predictions", errors.predictions},
           {"mean_error", any ? Json(errors.mean) : Json(nullptr)},

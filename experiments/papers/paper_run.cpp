@@ -61,6 +61,7 @@ Point point_of(const Paper& paper, const PaperExperiment& experiment, const Pape
                const std::string& at) {
   Point point;
   point.policy = system.policy;
+  point.problem.framework = system.framework;
   std::string model = experiment.model;
   std::vector<std::string> setting;
   Workload& workload = point.problem.workload;
@@ -68,7 +69,7 @@ Point point_of(const Paper& paper, const PaperExperiment& experiment, const Pape
   workload.sequence = experiment.sequence;
   workload.gradient = system.gradient;
   std::int64_t micro_batch = experiment.micro_batch;
-  static const std::string option = "option.";
+  static const std::string option = "option.", framework = "framework.";
   if (experiment.axis == "batch")
     workload.batch = parse_count(at, "batch");
   else if (experiment.axis == "sequence")
@@ -79,6 +80,9 @@ Point point_of(const Paper& paper, const PaperExperiment& experiment, const Pape
     model = at;
   else if (experiment.axis.rfind(option, 0) == 0)
     point.policy = with_option(point.policy, experiment.axis.substr(option.size()) + "=" + at);
+  else if (experiment.axis.rfind(framework, 0) == 0)
+    point.problem.framework =
+        with_option(point.problem.framework, experiment.axis.substr(framework.size()) + "=" + at);
   else
     setting.push_back(experiment.axis + "=" + at);
   workload.micro_batch = micro_batch > 0 ? micro_batch : workload.batch;
@@ -146,7 +150,7 @@ Saturation saturate(Problem problem, const std::string& policy) {
 }
 
 RatioRow ratio_row(const Paper& paper, const PaperRatio& ratio, const PaperAssumption& assumed) {
-  const auto saturated = [&](const std::string& policy) {
+  const auto saturated = [&](const std::string& policy, const std::string& framework) {
     const Split settings = split({&ratio.settings, &assumed.settings});
     Problem problem;
     problem.model = paper_model(paper, ratio.model, settings.model);
@@ -155,12 +159,18 @@ RatioRow ratio_row(const Paper& paper, const PaperRatio& ratio, const PaperAssum
     problem.workload.micro_batch =
         assumed.micro_batch > 0 ? assumed.micro_batch : ratio.micro_batch;
     problem.workload.gradient = assumed.gradient;
+    problem.framework = framework;
     return saturate(problem, policy);
   };
   RatioRow row;
   row.label = assumed.label;
-  row.faster = saturated(assumed.faster.empty() ? ratio.faster : assumed.faster);
-  row.slower = saturated(assumed.slower.empty() ? ratio.slower : assumed.slower);
+  const auto or_else = [](const std::string& text, const std::string& other) {
+    return text.empty() ? other : text;
+  };
+  row.faster = saturated(or_else(assumed.faster, ratio.faster),
+                         or_else(assumed.faster_framework, ratio.faster_framework));
+  row.slower = saturated(or_else(assumed.slower, ratio.slower),
+                         or_else(assumed.slower_framework, ratio.slower_framework));
   if (row.faster.micro_batches > 0 && row.slower.micro_batches > 0)
     row.ratio = row.faster.tokens_per_second / row.slower.tokens_per_second;
   return row;
@@ -201,7 +211,7 @@ class Run {
   ExperimentResult run(const PaperExperiment& experiment) {
     ExperimentResult result;
     for (const PaperSystem& system : experiment.systems) {
-      SystemResult one{system.name, system.policy, {}, {}};
+      SystemResult one{system.name, system.policy, system.framework, {}, {}};
       for (std::size_t i = 0; i < experiment.values.size(); ++i)
         one.points.push_back(run(experiment, system, i));
       one.errors = errors_of(one.points);

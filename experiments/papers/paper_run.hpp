@@ -31,7 +31,7 @@ struct SystemErrors {
 };
 
 struct SystemResult {
-  std::string name, policy;
+  std::string name, policy, framework;
   std::vector<PaperPoint> points;  // by value of the axis
   SystemErrors errors;
 };

@@ -4,23 +4,32 @@
 
 #include "base/errors.hpp"
 #include "base/units.hpp"
+#include "policies/framework/framework.hpp"
 #include "policies/machine/gpu_workspaces.hpp"
 
 namespace spillway {
 
 namespace {
 
-// Of all overrides, those of the model without "model." before them, or those of the machine.
-std::vector<std::string> overrides_of(const std::vector<std::string>& all, bool of_model) {
-  const std::string prefix = "model.";
+const std::string of_model = "model.", of_framework = "framework.", of_machine;
+
+const std::string& prefix_of(const std::string& override) {
+  for (const std::string* prefix : {&of_model, &of_framework}) {
+    if (override.rfind(*prefix, 0) == 0) return *prefix;
+  }
+  return of_machine;
+}
+
+// Of all overrides those with this prefix, without it.
+std::vector<std::string> overrides_of(const std::vector<std::string>& all,
+                                      const std::string& prefix) {
   std::vector<std::string> selected;
   for (const std::string& one : all) {
     if (one.find('=') == std::string::npos) {
       throw InputError(Setting{"set", one} + ": expected KEY=VALUE",
                        "example: " + Setting{"set", "host.memory=256GB"});
     }
-    const bool is_model = one.rfind(prefix, 0) == 0;
-    if (is_model == of_model) selected.push_back(is_model ? one.substr(prefix.size()) : one);
+    if (prefix_of(one) == prefix) selected.push_back(one.substr(prefix.size()));
   }
   return selected;
 }
@@ -61,21 +70,25 @@ std::vector<std::string> ProblemRequest::set_by_hand() const {
 
 std::optional<Backend> ProblemRequest::machine_backend() const {
   if (machine.empty()) return {};
-  return load_machine(machine, overrides_of(overrides, false)).backend();
+  return load_machine(machine, overrides_of(overrides, of_machine)).backend();
 }
 
 Problem ProblemRequest::problem(std::optional<bool> on_gpu) const {
   Problem problem;
-  problem.model = load_model(model, overrides_of(overrides, true));
+  problem.model = load_model(model, overrides_of(overrides, of_model));
   if (!machine.empty()) {
-    problem.machine = load_machine(machine, overrides_of(overrides, false));
-  } else if (!overrides_of(overrides, false).empty()) {
+    problem.machine = load_machine(machine, overrides_of(overrides, of_machine));
+  } else if (!overrides_of(overrides, of_machine).empty()) {
     throw InputError(
         Setting{"set"} + " of a machine's key needs " + Setting{"machine"},
         "name a machine, or use " + Setting{"gpu.memory"} + " and " + Setting{"host.memory"});
   }
   problem.machine = limited(problem.machine);
   problem.overrides = set_by_hand();
+  problem.framework = framework;
+  for (const std::string& one : overrides_of(overrides, of_framework))
+    problem.framework += (problem.framework.find(':') == std::string::npos ? ":" : ",") + one;
+  load_framework(problem.framework);  // rejects an unknown one
   const Backend backend = machine.empty() ? Backend::cpu : problem.machine.backend();
   problem.workload = read_workload(workload, problem.model, usual_precision(backend));
   problem.validate();

@@ -11,10 +11,12 @@
 namespace spillway {
 
 struct ProblemRequest {
-  std::string model, machine;           // a built-in name or a TOML file; the machine may be empty
-  std::vector<std::string> overrides;   // KEY=VALUE of the machine, model.KEY=VALUE of the model
+  std::string model, machine;  // a built-in name or a TOML file; the machine may be empty
+  // KEY=VALUE of the machine, model.KEY=VALUE of the model, framework.KEY=VALUE of the framework.
+  std::vector<std::string> overrides;
   WorkloadTexts workload;               // of the fields that are given
   std::string gpu_memory, host_memory;  // limits; empty: what there is
+  std::string framework = "spillway";   // what load_framework takes
 
   // Throws InputError. Where no micro-batch is given it is the batch. `on_gpu`: what computes is a
   // GPU, of which gpu_memory limits all; by default what the machine describes.

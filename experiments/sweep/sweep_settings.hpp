@@ -1,10 +1,10 @@
 // The keys a sweep can set, and what a set of them comes to: a problem, a policy, a number of
 // steps.
 //
-// Keys are names of settings: `model`, `machine`, `policy`, `steps`, every field of a workload
-// (`batch`, `micro_batch`, ...: policies/workload/workload_fields.hpp), any key of a machine
-// ("ssd.count") or of a model ("model.layers"), any option of a policy ("greedysnake.alpha").
-// docs/sweep.md explains each.
+// Keys are names of settings: `model`, `machine`, `policy`, `framework`, `steps`, every field of a
+// workload (`batch`, `micro_batch`, ...: policies/workload/workload_fields.hpp), any key of a
+// machine ("ssd.count") or of a model ("model.layers"), any option of a policy
+// ("greedysnake.alpha"). docs/sweep.md explains each.
 #pragma once
 
 #include <map>
@@ -36,12 +36,13 @@ struct ResolvedSettings {
   bool best_micro_batch = false;           // workload.micro_batch is to be chosen
   bool chooses_sequences_at_once = false;  // where a GPU was measured, as training has it
   std::string policy;                      // canonical text
+  std::string framework = "spillway";
   int steps = 0;
   std::string identity;  // 32 hexadecimal digits: equal for equal settings, whatever their spelling
 
   std::vector<std::string> overrides;  // Problem::overrides
 
-  Problem problem() const { return {*model, *machine, workload, overrides}; }
+  Problem problem() const { return {*model, *machine, workload, overrides, {}, framework}; }
 };
 
 // Turns settings into problems; machines and models that many points share are read once. One

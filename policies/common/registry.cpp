@@ -12,6 +12,7 @@
 #include "policies/common/builtin.hpp"
 #include "policies/common/policy.hpp"
 #include "policies/cost/costs.hpp"
+#include "policies/framework/lay_over.hpp"
 #include "policies/movement/residency.hpp"
 #include "policies/movement/spare.hpp"
 
@@ -114,8 +115,8 @@ void Policy::step(Step&) const {}
 
 namespace {
 
-Program emit(const Problem& problem, Policy& policy, int steps,
-             Recording recording = Recording::all, const std::optional<TierBytes>& spare = {}) {
+Program emit_bare(const Problem& problem, Policy& policy, int steps, Recording recording,
+                  const std::optional<TierBytes>& spare) {
   policy.check(problem);
   Program program(problem, recording);
   if (policy.derives()) {
@@ -144,6 +145,17 @@ Program emit(const Problem& problem, Policy& policy, int steps,
   }
   program.at(steps, Phase::epilogue);
   policy.emit_epilogue(program);
+  return program;
+}
+
+// With what the problem's framework adds, which takes a whole program to know.
+Program emit(const Problem& problem, Policy& policy, int steps,
+             Recording recording = Recording::all, const std::optional<TierBytes>& spare = {}) {
+  if (problem.framework == own_framework)
+    return emit_bare(problem, policy, steps, recording, spare);
+  const Framework framework = load_framework(problem.framework);
+  Program program = emit_bare(problem, policy, steps, Recording::all, spare);
+  lay_over(program, framework);
   return program;
 }
 

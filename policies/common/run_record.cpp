@@ -56,6 +56,7 @@ Trace make_trace(const Schedule& schedule, const std::string& source) {
   set("source", source);
   set("version", SPILLWAY_VERSION);
   set("policy", schedule.policy());
+  set("framework", problem.framework);
   set("steps", schedule.steps());
   set("fingerprint", fmt::format("{:016x}", schedule.fingerprint()));
   trace.set_metadata("workload", workload_json(problem.workload).dump());
@@ -87,6 +88,8 @@ Schedule rebuild_schedule(const Trace& trace, const std::string& origin) {
     problem.workload = workload_of_json(
         field(trace, "workload", origin), place + ": workload",
         "the trace is damaged or from another version of spillway: record it again");
+    // Absent from traces of before there were any.
+    if (trace.find_metadata("framework")) problem.framework = field(trace, "framework", origin);
     if (trace.find_metadata("overrides")) problem.overrides = field(trace, "overrides", origin);
     policy = field(trace, "policy", origin);
     steps = whole_number<int>(json{{"steps", field(trace, "steps", origin)}}, "steps", place);

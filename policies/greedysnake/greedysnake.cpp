@@ -89,6 +89,7 @@ class GreedySnake : public Policy {
     plan.parameters.rest = rest(shares_.parameters_ssd.value_or(0));
     plan.optimizer_state.rest = rest(shares_.optimizer_ssd.value_or(0));
     if (in_parts_) plan.optimizer_state.ahead = micro_batches;
+    if (!in_parts_) plan.optimizer_state.slots = 2;
     plan.optimizer.early = !in_parts_;
     // Of the micro-batches between the ends of a layer's row.
     if (micro_batches > 2 * plan.checkpoints.margin)

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "policies/model/gpt_layout.hpp"
+
 namespace spillway {
 
 std::uint64_t gpu_workspace_bytes(const Problem& problem) {

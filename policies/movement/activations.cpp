@@ -11,13 +11,6 @@ namespace {
 // The share `fraction` of `of`, to the nearest whole.
 int share(double fraction, int of) { return of <= 0 ? 0 : static_cast<int>(fraction * of + 0.5); }
 
-// Whether some gradient waits for the next step.
-bool has_delayed_updates(const OrderOfWork& work) {
-  return std::any_of(work.updates.begin(), work.updates.end(), [&](const Update& update) {
-    return update.gradient_step < update.step && update.step < work.steps;
-  });
-}
-
 }  // namespace
 
 Activations::Activations(Program& program, const Plan& plan, const OrderOfWork& work,
@@ -38,8 +31,9 @@ Activations::Activations(Program& program, const Plan& plan, const OrderOfWork& 
   const auto saves_nothing = [](const auto& layout) { return layout.empty(); };
   if (!std::all_of(layouts_.begin(), layouts_.end(), saves_nothing))
     saved_.resize(index(layers_, 0));
-  const Turn& first = times.uses().turns().front();
-  whole_rows_ = static_cast<int>(first.end - first.begin) == micro_batches_;
+  whole_rows_ = std::all_of(
+      times.uses().turns().begin(), times.uses().turns().end(),
+      [&](const Turn& turn) { return static_cast<int>(turn.end - turn.begin) == micro_batches_; });
   if (plan.checkpoints.rest.ssd > 0) place_on_ssd();
   take_resting_places();
   if (plan.saved.slots == 0) return;
@@ -103,7 +97,7 @@ void Activations::place_on_ssd() {
 // One buffer a layer, so that what is dead together can be lent together.
 void Activations::take_resting_places() {
   const bool leaves = plan_.checkpoints.rest.gpu == 0;
-  if (!whole_rows_ || !leaves || (micro_batches_ == 1 && !has_delayed_updates(work_))) return;
+  if (!whole_rows_ || !leaves || (micro_batches_ == 1 && work_.delayed.empty())) return;
   resting_places_.resize(static_cast<std::size_t>(layers_));
   places_.resize(index(layers_, 0));
   for (int layer = 1; layer < layers_; ++layer) {
@@ -111,6 +105,7 @@ void Activations::take_resting_places() {
     for (int m = 0; m < micro_batches_; ++m) {
       if (!is_inner(layer, m)) resting.push_back(m);
     }
+    if (resting.empty()) continue;
     Slice& all = resting_places_[static_cast<std::size_t>(layer)];
     all = program_.persistent(Tier::host, resting.size() * checkpoint_bytes_,
                               BufferKind::checkpoint, layer);

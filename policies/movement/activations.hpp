@@ -20,6 +20,8 @@ class Activations {
  public:
   Activations(Program& program, const Plan& plan, const OrderOfWork& work, const Timetable& times);
 
+  // Whether all micro-batches of a layer run in a row, in every turn.
+  bool has_whole_rows() const { return whole_rows_; }
   // Host memory in which the inputs of a layer rest, where all micro-batches of a layer run in a
   // row: dead from the layer's backward to the next forward of the layer below. Else invalid.
   Slice resting_place(int layer) const {
@@ -116,12 +118,12 @@ class Activations {
   std::vector<std::vector<SavedLayout>> layouts_;  // by layer: what it saves
   std::vector<std::uint8_t> items_on_ssd_;  // by layer and micro-batch: of the checkpoint and then
                                             // what is saved, how many rest on the SSD
-  bool whole_rows_ = false;                 // all micro-batches of a layer run in a row
-  std::vector<Slice> resting_places_;       // by layer
-  std::vector<Slice> places_;     // by layer and micro-batch: its part of them, or invalid
-  std::vector<Slice> slots_;      // GPU memory for what is saved, by turns
-  std::vector<Leaving> leaving_;  // made by the last visits, oldest first
-  std::vector<VisitId> late_;     // visits whose operands did not exist when they were due
+  bool whole_rows_ = false;
+  std::vector<Slice> resting_places_;  // by layer
+  std::vector<Slice> places_;          // by layer and micro-batch: its part of them, or invalid
+  std::vector<Slice> slots_;           // GPU memory for what is saved, by turns
+  std::vector<Leaving> leaving_;       // made by the last visits, oldest first
+  std::vector<VisitId> late_;          // visits whose operands did not exist when they were due
   VisitId next_fetch_ = 0, next_read_ = 0;
 };
 

@@ -17,18 +17,23 @@ struct Range {
 // The updates of a unit, ascending; together they are the unit.
 std::vector<std::vector<Range>> ranges_by_unit(const Problem& problem, const OrderOfWork& work) {
   std::vector<std::vector<Range>> all(static_cast<std::size_t>(problem.model.layers) + 1);
-  for (const Update& update : work.updates) {
-    // What the end of the program applies says nothing about when.
-    const bool delayed = update.gradient_step < update.step && update.step < work.steps;
-    for (std::uint32_t r = 0; r < update.range_count; ++r) {
-      const UpdateRange& range = work.ranges[update.first_range + r];
-      all[static_cast<std::size_t>(range.unit)].push_back({range.first, range.elements, delayed});
-    }
+  std::vector<std::vector<UpdateRange>> delayed(all.size());
+  for (const OrderOfWork::Delayed& one : work.delayed) {
+    std::vector<UpdateRange>& parts = delayed[static_cast<std::size_t>(one.part.unit)];
+    if (std::find(parts.begin(), parts.end(), one.part) == parts.end()) parts.push_back(one.part);
+  }
+  for (const UpdateRange& range : work.ranges) {
+    const auto unit = static_cast<std::size_t>(range.unit);
+    const auto holds = [&](const UpdateRange& part) {
+      return range.first >= part.first &&
+             range.first + range.elements <= part.first + part.elements;
+    };
+    all[unit].push_back({range.first, range.elements,
+                         std::any_of(delayed[unit].begin(), delayed[unit].end(), holds)});
   }
   for (std::vector<Range>& ranges : all) {
     std::sort(ranges.begin(), ranges.end(), [](const Range& a, const Range& b) {
-      return std::tuple(a.first, a.elements, !a.delayed) <
-             std::tuple(b.first, b.elements, !b.delayed);
+      return std::tuple(a.first, a.elements) < std::tuple(b.first, b.elements);
     });
     const auto alike = [](const Range& a, const Range& b) {
       return a.first == b.first && a.elements == b.elements;
@@ -103,17 +108,16 @@ std::uint64_t delayed_elements(const Pieces& pieces, const Counted& counted) {
   return elements;
 }
 
-// Whether every delayed update of a layer comes right before that of the layer above.
+// Whether the delayed updates of a layer come right before those of the layer above.
 bool ascends(const OrderOfWork& work) {
-  int last = -1, step = -1;
-  for (const Update& update : work.updates) {
-    if (update.gradient_step == update.step || update.step >= work.steps) continue;
-    const int unit = work.ranges[update.first_range].unit;
-    if (update.step == step && unit != last + 1) return false;
-    last = unit;
-    step = update.step;
+  int last = -1, step = 0;
+  for (const OrderOfWork::Delayed& one : work.delayed) {
+    if (one.step != step) last = -1;
+    if (one.part.unit != last && one.part.unit != last + 1) return false;
+    last = one.part.unit;
+    step = one.step;
   }
-  return step >= 0;
+  return !work.delayed.empty();
 }
 
 std::uint64_t whole_cells(std::uint64_t elements) {
@@ -204,8 +208,10 @@ std::vector<Pieces> place_model_states(Program& program, const Plan& plan, const
   const Problem& problem = program.problem();
   const int layers = static_cast<int>(problem.model.layers);
   const auto ranges = ranges_by_unit(problem, work);
-  const bool lends = ascends(work);
+  // The layer above is over when a layer's backward begins.
+  const bool lends = ascends(work) && activations.has_whole_rows();
   std::vector<Pieces> all;
+  std::uint64_t in_host = 0;
   std::vector<Lenders> lenders(static_cast<std::size_t>(layers));
   for (int unit = 0; unit <= layers; ++unit) {
     const bool embedding = unit == layers;
@@ -214,6 +220,16 @@ std::vector<Pieces> place_model_states(Program& program, const Plan& plan, const
                             : plan.optimizer_state.rest;
     all.push_back(cut(ranges[static_cast<std::size_t>(unit)],
                       embedding ? Share{.gpu = 1} : plan.parameters.rest, state));
+    // The GPU's updates take gradients where they are.
+    if (plan.optimizer.gpu_stride == 1) {
+      for (Piece& piece : all.back()) piece.delayed = false;
+    }
+    for (Piece& piece : all.back()) {
+      if (embedding || piece.parameters_at != Tier::ssd) continue;
+      if (in_host + piece.elements <= plan.parameters.first_in_host)
+        piece.parameters_at = Tier::host;
+      in_host += piece.elements;
+    }
   }
   for (int unit = 0; unit < layers; ++unit) {
     const bool is_last = unit + 1 == layers;

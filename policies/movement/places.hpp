@@ -20,6 +20,9 @@ struct Piece {
   Slice parameters, state;  // at rest
   Slice waiting;            // delayed: where in host memory its gradient waits for the next step
   Slice fresh_parameters, fresh_state;  // in host memory, of what rests on the SSD; else invalid
+  bool updates_on_gpu = false;
+  // Of what rests on the SSD until the update: there, and in host memory.
+  Slice gradient_on_ssd, head_on_ssd, fresh_gradient, fresh_head;
   std::uint64_t end() const { return first + elements; }
 };
 using Pieces = std::vector<Piece>;

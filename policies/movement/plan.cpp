@@ -202,13 +202,25 @@ void for_fields(PlanType& plan, const Field& field) {
   field("parameters.gpu_ahead", plan.parameters.gpu_ahead, ahead);
   field("parameters.backward_gpu_ahead", plan.parameters.backward_gpu_ahead,
         OptionalRange<int>{ahead, "gpu_ahead"});
+  field("parameters.by_tensor", plan.parameters.by_tensor, OnOff{});
+  field("parameters.tensors.bucket", plan.parameters.tensors.bucket, any_elements);
+  field("parameters.tensors.most_on_gpu", plan.parameters.tensors.most_on_gpu, any_elements);
+  field("parameters.tensors.reuse_distance", plan.parameters.tensors.reuse_distance, any_elements);
+  field("parameters.tensors.most_in_host", plan.parameters.tensors.most_in_host, ahead);
+  field("parameters.first_in_host", plan.parameters.first_in_host, any_elements);
   field("gradients.on_gpu", plan.gradients.on_gpu, OnOff{});
+  field("gradients.gpu_ahead", plan.gradients.gpu_ahead, ahead);
+  field("gradients.bucket", plan.gradients.bucket, any_elements);
+  field("gradients.on_ssd", plan.gradients.on_ssd, OnOff{});
   field("gradients.head_waits", plan.gradients.head_waits,
         Choice<Tier>{{{Tier::gpu, "gpu"}, {Tier::host, "host"}}});
   field("optimizer_state.rest", plan.optimizer_state.rest, Shares{});
   field("optimizer_state.embedding", plan.optimizer_state.embedding, OptionalShares{});
   field("optimizer_state.ahead", plan.optimizer_state.ahead, ahead);
   field("optimizer_state.slots", plan.optimizer_state.slots, ahead);
+  field("optimizer_state.writes_at_once", plan.optimizer_state.writes_at_once, OnOff{});
+  field("optimizer_state.writes_behind", plan.optimizer_state.writes_behind, OnOff{});
+  field("optimizer_state.gpu_slots", plan.optimizer_state.gpu_slots, Range<int>{1, 2});
   field("checkpoints.rest", plan.checkpoints.rest, Shares{});
   field("checkpoints.host_ahead", plan.checkpoints.host_ahead, ahead);
   field("checkpoints.gpu_ahead", plan.checkpoints.gpu_ahead, ahead);
@@ -220,6 +232,7 @@ void for_fields(PlanType& plan, const Field& field) {
   field("optimizer.gpu_stride", plan.optimizer.gpu_stride, ahead);
   field("optimizer.blocking", plan.optimizer.blocking, OnOff{});
   field("optimizer.early", plan.optimizer.early, OnOff{});
+  field("optimizer.own_phase", plan.optimizer.own_phase, OnOff{});
   field("optimizer.group", plan.optimizer.group,
         Choice<UpdateGroup>{{{UpdateGroup::calls, "calls"},
                              {UpdateGroup::at_most, "at_most"},
@@ -297,6 +310,11 @@ void check_plan(const Problem& problem, const Plan& plan) {
     if (gpu != 0 && gpu != 1)
       reject("rest", fmt::format("gpu:{}", gpu), "all on the GPU or nothing, for this tensor");
   }
+  if (plan.gradients.on_ssd && (plan.gradients.bucket == 0 || plan.optimizer_state.slots == 0))
+    reject("gradients.on_ssd", "on", "off without gradients.bucket and optimizer_state.slots");
+  if (plan.parameters.by_tensor && plan.parameters.rest.ssd > 0 &&
+      plan.parameters.tensors.most_in_host == 0)
+    reject("parameters.tensors.most_in_host", "0", "at least 1 where parameters rest on the SSD");
   if (plan.optimizer.group != UpdateGroup::calls && plan.optimizer.elements == 0)
     reject("optimizer.elements", "0", "at least 1 where updates are grouped");
 }

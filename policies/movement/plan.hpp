@@ -39,6 +39,14 @@ enum class Retention : std::uint8_t {
   nearest  // what is used soonest stays, as much as memory holds
 };
 
+// Parameters that are fetched tensor by tensor (parameter_window.hpp). Numbers of elements.
+struct ParameterAhead {
+  std::uint64_t bucket = 50'000'000;  // copied to the GPU ahead of use; 0: nothing is fetched ahead
+  std::uint64_t most_on_gpu = 1'000'000'000;     // beyond it nothing is copied ahead
+  std::uint64_t reuse_distance = 1'000'000'000;  // what is used again within it stays
+  int most_in_host = 5;  // tensors that were read from the SSD, in as many slots
+};
+
 struct Plan {
   // 16-bit parameters. Those of the embedding are always on the GPU. Nothing is fetched for a step
   // before it begins.
@@ -47,11 +55,22 @@ struct Plan {
     int host_ahead = 2;  // turns between a read from the SSD and the copy to the GPU
     int gpu_ahead = 1;   // turns between the copy to the GPU and the use
     std::optional<int> backward_gpu_ahead;  // of uses in backward; empty: gpu_ahead
+    bool by_tensor = false;  // fetched as `tensors` says, instead of the distances above
+    ParameterAhead tensors;
+    std::uint64_t first_in_host = 0;  // the first so many elements of the layers rest in host
+                                      // memory, by whole tensors, wherever the others rest
   } parameters;
 
   // Accumulators. Where a micro-batch leaves the sum for the next one.
   struct {
     bool on_gpu = true;
+    int gpu_ahead = 1;  // visits between the copy of a sum to the GPU and its use
+    // So many elements leave together, when the next layer's would be more; 0: each layer's on its
+    // own, under the next turn.
+    std::uint64_t bucket = 0;
+    // Complete gradients rest on the SSD until they are applied; they pass through the host memory
+    // of the optimizer's slots, and need a bucket.
+    bool on_ssd = false;
     // Where what the loss adds to the embedding's gradient waits for backward's end: gpu or host.
     Tier head_waits = Tier::host;
   } gradients;
@@ -62,6 +81,16 @@ struct Plan {
     std::optional<Share> embedding;  // empty: as rest
     int ahead = 1;                   // updates between a read from the SSD and the use
     int slots = 0;  // so many buffers in host memory take turns; 0: a buffer for each occasion
+    // Results leave right after their update, whatever the slots; else with slots before the next
+    // one.
+    bool writes_at_once = false;
+    // Results leave while the next update runs: after it was started or, at once, with nothing that
+    // waits for them.
+    bool writes_behind = false;
+    // Where some updates run on the GPU and state rests in host memory: so many buffers on the GPU,
+    // each for one update, take turns. State arrives as soon as the update before on the GPU is
+    // done.
+    int gpu_slots = 1;
   } optimizer_state;
 
   // The inputs of layers, between forward and backward.
@@ -82,7 +111,9 @@ struct Plan {
   // do.
   struct {
     std::vector<std::uint8_t> saves;
-    int slots = 0;  // GPU buffers that layers take in turns; 0: a buffer for each occasion
+    // GPU buffers that layers take in turns, for orders that take one micro-batch through all
+    // layers before the next; 0: a buffer for each occasion.
+    int slots = 0;
     bool recomputes_output = true;  // where nothing is saved, recomputation re-runs the whole layer
   } saved;
 
@@ -93,6 +124,8 @@ struct Plan {
     // Updates whose gradient is there long before run as early as their parameters would be read
     // from the SSD; else where the order of work has them.
     bool early = true;
+    // All updates of a step come in a row, after its backward, and nothing of them before.
+    bool own_phase = false;
     UpdateGroup group = UpdateGroup::calls;
     std::uint64_t elements = 0;
   } optimizer;

@@ -5,6 +5,7 @@
 
 #include "base/errors.hpp"
 #include "policies/movement/activations.hpp"
+#include "policies/movement/parameter_window.hpp"
 #include "policies/movement/places.hpp"
 #include "policies/movement/timetable.hpp"
 
@@ -29,13 +30,16 @@ class Emission {
     for (const OptimizerEvent& event : times_.events()) {
       if (!event.is_wait) updates_.push_back(event);
     }
-    // Not what the step before has not written yet.
-    const auto of_step = std::count_if(
-        updates_.begin(), updates_.end(),
-        [&](const OptimizerEvent& event) { return work.updates[event.update].gradient_step == 0; });
-    state_ahead_ = static_cast<std::size_t>(
-        std::clamp<std::ptrdiff_t>(plan.optimizer_state.ahead, 0, of_step - 1));
+    find_state_reads();
+    state_ahead_ = static_cast<std::size_t>(plan.optimizer_state.ahead);
+    // One slot holds what is being updated.
+    if (plan.optimizer_state.slots > 0)
+      state_ahead_ =
+          std::min(state_ahead_, static_cast<std::size_t>(plan.optimizer_state.slots) - 1);
     take_state_slots();
+    if (plan.optimizer.gpu_stride > 1) take_gpu_state_slots();
+    if (plan.parameters.by_tensor)
+      window_.emplace(program, plan.parameters.tensors, times_.uses(), units_);
   }
 
   std::uint64_t kept_bytes() const { return times_.retained().kept_bytes(); }
@@ -47,10 +51,15 @@ class Emission {
       if (visit.step != step_) {
         end_step(visit.step - 1, v);
         if (visit.step == 1) program_.expect_steps(work_.steps);
+        program_.point(HostPoint::step);
       }
       at(visit.step, visit.kind == VisitKind::backward ? Phase::backward : Phase::forward);
+      if (times_.uses().turns()[times_.uses().turn_of(v)].begin == v)
+        program_.point(HostPoint::turn);
+      program_.point(HostPoint::visit);
       write_back();
       run_events(before(v), visit.step);
+      write_back();  // visit v may use the parameters
       read_state(before(v), updated_);
       fetch(v);
       compute(v);
@@ -62,7 +71,7 @@ class Emission {
       run_events(after(v), visit.step);
       own_gradient_leaves(v);
       run_events(after_own_gradient(v), visit.step);
-      if (visit.layer == 0 && visit.completes_sum) leave_embedding();
+      if (visit.layer == 0 && visit.completes_sum && plan_.gradients.bucket == 0) leave_embedding();
       run_events(after_embedding(v), visit.step);
     }
     const auto end = static_cast<VisitId>(work_.visits.size());
@@ -108,6 +117,7 @@ class Emission {
   }
 
   void fetch(VisitId v) {
+    if (window_) return fetch_by_tensor(v);
     const auto& fetches = times_.fetches();
     for (; next_read_ < fetches.size() && fetches[next_read_].read_at <= v; ++next_read_)
       read_parameters(fetches[next_read_]);
@@ -128,6 +138,13 @@ class Emission {
                          static_cast<double>(fetches[f].copy_end - fetches[f].copy_begin);
       copy_parameters(f, on_grid(elements(fetches[f].unit), share));
     }
+  }
+
+  void fetch_by_tensor(VisitId v) {
+    activations_.fetch(v);
+    const auto layer = index(work_.visits[v].layer);
+    if (!rests_on_gpu(units_[layer])) parameters_[layer] = window_->use(v);
+    fetch_gradient(v);
   }
 
   // Whether an update that comes before the use has not been emitted yet: its result is what is
@@ -252,7 +269,7 @@ class Emission {
   void compute(VisitId v) {
     const Visit& visit = work_.visits[v];
     const int l = visit.layer, m = visit.micro_batch;
-    const Slice weights = parameters_of(l);
+    Slice weights = parameters_of(l);
     if (visit.kind != VisitKind::backward) {
       const Slice input = l == 0 ? embed(v) : activations_.input(v);
       const Slice output = activations_.make_output(v);
@@ -266,6 +283,7 @@ class Emission {
         whole.head = gradient_buffer(Tier::gpu, embedding(), elements(embedding()),
                                      BufferKind::head_gradient);
       program_.head(m, resting(embedding()), output, whole.head, visit.starts_sum);
+      if (window_ && !rests_on_gpu(units_[index(l)])) weights = window_->use_again(v);
     }
     const Slice gradient = accumulator(visit);
     const Slice saved = activations_.saved(v);
@@ -333,13 +351,15 @@ class Emission {
   bool sums_on_gpu() const { return plan_.gradients.on_gpu; }
   // The sum of the micro-batches before, one visit ahead.
   void fetch_gradient(VisitId v) {
-    for (const VisitId use : {v, v + 1}) {
+    const auto ahead = static_cast<VisitId>(plan_.gradients.gpu_ahead);
+    for (VisitId use = v; use <= v + ahead; ++use) {
       if (use >= work_.visits.size()) continue;
       const Visit& visit = work_.visits[use];
       if (visit.kind == VisitKind::forward || visit.starts_sum) continue;
       Gradient& gradient = gradients_[index(visit.layer)];
       if (gradient.gpu.valid() || gradient.host.empty()) continue;
       leave_now(visit.layer);
+      if (is_in_bucket(visit.layer)) leave_together();
       gradient.gpu =
           gradient_buffer(Tier::gpu, visit.layer, elements(visit.layer), BufferKind::gradient);
       for (const HostGradient& part : gradient.host) {
@@ -354,10 +374,15 @@ class Emission {
     if (!gradient.host.empty()) return;
     const Pieces& pieces = units_[index(unit)];
     for (std::size_t p = 0; p < pieces.size();) {
+      if (pieces[p].updates_on_gpu) {
+        ++p;
+        continue;
+      }
       HostGradient part;
       part.first = pieces[p].first;
       part.own = pieces[p].waiting;
       const auto continues = [&](const Piece& piece) {
+        if (piece.updates_on_gpu) return false;
         if (!part.own.valid() || !piece.waiting.valid())
           return part.own.valid() == piece.waiting.valid();
         return piece.waiting.buffer.id == part.own.buffer.id &&
@@ -393,6 +418,7 @@ class Emission {
 
   // What is leaving under visit v.
   void gradients_leave(VisitId v) {
+    if (plan_.gradients.bucket > 0) return gradients_leave_in_buckets(work_.visits[v]);
     for (std::size_t k = 0; k < leaving_.size();) {
       Leaving& one = leaving_[k];
       if (v >= one.begin) advance(one, v + 1 - one.begin, one.end - one.begin);
@@ -407,6 +433,7 @@ class Emission {
   void own_gradient_leaves(VisitId v) {
     const Visit& visit = work_.visits[v];
     if (visit.kind == VisitKind::forward || plan_.optimizer.gpu_stride == 1) return;
+    if (plan_.gradients.bucket > 0) return;
     const bool leaves = visit.completes_sum || !sums_on_gpu();
     if (leaves && (visit.completes_sum || !times_.retained().gradient(v))) {
       Gradient& gradient = gradients_[index(visit.layer)];
@@ -456,20 +483,106 @@ class Emission {
                                  gradient.host.front().head);
   }
 
+  // Gradients that leave the GPU when there are enough of them.
+  bool is_in_bucket(int unit) const {
+    return std::any_of(bucket_.begin(), bucket_.end(),
+                       [&](const Leaving& one) { return one.unit == unit; });
+  }
+  void gradients_leave_in_buckets(const Visit& visit) {
+    if (visit.kind == VisitKind::forward) return;
+    const std::uint64_t size = elements(visit.layer);
+    if (!bucket_.empty() && bucket_elements_ + size > plan_.gradients.bucket) leave_together();
+    Gradient& gradient = gradients_[index(visit.layer)];
+    bucket_.push_back({visit.layer, gradient.gpu, 0, 0, 0});
+    bucket_elements_ += size;
+    bucket_is_complete_ = visit.completes_sum;
+    if (!visit.completes_sum) gradient.gpu = {};
+    if (visit.layer > 0) return;
+    const Gradient& whole = gradients_[index(embedding())];
+    if (visit.completes_sum) program_.gradient_complete(embedding(), whole.gpu, whole.head);
+    leave_together();
+    if (!visit.completes_sum) return;
+    program_.point(HostPoint::gradients_leave);
+    leave_complete(embedding(), whole.gpu, whole.head);
+    write_staged();
+  }
+  void leave_together() {
+    if (bucket_is_complete_) program_.point(HostPoint::gradients_leave);
+    for (const Leaving& one : bucket_) {
+      if (bucket_is_complete_)
+        leave_complete(one.unit, one.gpu, {});
+      else
+        copy_out(one.unit, 0, elements(one.unit), one.gpu, &HostGradient::own);
+    }
+    if (bucket_is_complete_) write_staged();
+    bucket_.clear();
+    bucket_elements_ = 0;
+  }
+  void leave_complete(int unit, Slice gpu, Slice head) {
+    if (!plan_.gradients.on_ssd) {
+      copy_out(unit, 0, elements(unit), gpu, &HostGradient::own);
+      if (head.valid()) copy_out(unit, 0, elements(unit), head, &HostGradient::head);
+      return;
+    }
+    stage(unit, gpu, BufferKind::gradient, &Piece::gradient_on_ssd);
+    if (head.valid()) stage(unit, head, BufferKind::head_gradient, &Piece::head_on_ssd);
+  }
+  // To the SSD by way of the slots of optimizer state, which are free in backward: piece after
+  // piece in one slot after the other.
+  void stage(int unit, Slice gpu, BufferKind kind, Slice Piece::*home) {
+    Slice ssd = program_.buffer(Tier::ssd, gpu.bytes, kind, unit).part(0, gpu.bytes);
+    for (Piece& piece : units_[index(unit)]) {
+      const std::uint64_t bytes = piece.elements * gradient_bytes();
+      const Slice host = staging(bytes);
+      program_.copy(gpu.part(piece.first * gradient_bytes(), bytes), host, unit);
+      piece.*home = ssd.part(0, bytes);
+      ssd.offset += bytes;
+      staged_.push_back({host, piece.*home, unit});
+    }
+  }
+  // When all slots were filled, they are written first.
+  Slice staging(std::uint64_t bytes) {
+    if (stage_used_ + bytes > state_slots_[stage_].bytes) {
+      stage_ = (stage_ + 1) % state_slots_.size();
+      stage_used_ = 0;
+      if (++stages_filled_ == state_slots_.size()) {
+        write_staged();
+        program_.point(HostPoint::gradients_leave);
+      }
+    }
+    const Slice host = state_slots_[stage_].part(stage_used_, bytes);
+    stage_used_ += bytes;
+    return host;
+  }
+  void write_staged() {
+    program_.point(HostPoint::gradients_left);
+    for (const Staged& one : staged_) program_.copy(one.host, one.ssd, one.unit);
+    staged_.clear();
+    stages_filled_ = 0;
+  }
+
   // -- the optimizer
   // -------------------------------------------------------------------------------
   void take_state_slots() {
     if (plan_.optimizer_state.slots == 0) return;
     const auto count = static_cast<std::size_t>(plan_.optimizer_state.slots);
     std::vector<std::uint64_t> most(count, 0);
+    const bool with_gradients = plan_.gradients.on_ssd;
     for (const OptimizerEvent& event : updates_) {
       std::uint64_t bytes = 0;
       for_pieces(event, [&](int, Piece& piece) {
         if (piece.state_at == Tier::ssd) bytes += piece.state.bytes;
+        if (with_gradients) bytes += piece.elements * gradient_bytes();
       });
       std::uint64_t& slot = most[event.in_step % count];
       slot = std::max(slot, bytes);
     }
+    if (with_gradients) {
+      const std::uint64_t bytes = elements(embedding()) * gradient_bytes();
+      head_slot_ = program_.persistent(Tier::host, bytes, BufferKind::head_gradient, embedding());
+    }
+    // Any gradient passes through any of them.
+    if (with_gradients) most.assign(count, *std::max_element(most.begin(), most.end()));
     for (const std::uint64_t bytes : most) {
       state_slots_.push_back(
           bytes == 0 ? Slice{}
@@ -491,13 +604,31 @@ class Emission {
   }
 
   // Reads ahead of update `current`, and not into slots that the step before still uses.
+  // By update, how many updates come before the one that its optimizer state was last changed by,
+  // that one included.
+  void find_state_reads() {
+    std::vector<std::vector<std::size_t>> last;
+    for (const Pieces& pieces : units_) last.emplace_back(pieces.size(), 0);
+    for (std::size_t u = 0; u < updates_.size(); ++u) {
+      std::size_t after = 0;
+      for_pieces(updates_[u], [&](int unit, Piece& piece) {
+        std::size_t& changed =
+            last[index(unit)][static_cast<std::size_t>(&piece - units_[index(unit)].data())];
+        after = std::max(after, changed);
+        changed = u + 1;
+      });
+      state_after_.push_back(after);
+    }
+  }
+  // Whether what the step before made of an update's optimizer state has been written.
+  bool is_state_home(std::size_t u) const { return state_after_[u] <= written_back_; }
   void read_state(Moment now, std::size_t current) {
     const auto step_of = [&](std::size_t u) {
       return work_.updates[updates_[u].update].gradient_step;
     };
     for (; next_state_ < updates_.size() && next_state_ < updated_ + state_ahead_;
          read_next_state()) {
-      if (updates_[next_state_].earliest_read > now) return;
+      if (updates_[next_state_].earliest_read > now || !is_state_home(next_state_)) return;
       if (!state_slots_.empty() && step_of(next_state_) != step_of(current)) return;
     }
   }
@@ -511,6 +642,7 @@ class Emission {
         slot.offset += piece.state.bytes;
         program_.copy(piece.state, piece.fresh_state, unit);
       });
+      if (plan_.gradients.on_ssd) read_gradients_of(event, slot);
       return;
     }
     const Update& update = work_.updates[event.update];
@@ -525,6 +657,17 @@ class Emission {
            &Piece::fresh_state, BufferKind::optimizer_state,
            [](const Piece& piece) { return piece.state_at == Tier::ssd; });
     }
+  }
+
+  void read_gradients_of(const OptimizerEvent& event, Slice slot) {
+    for_pieces(event, [&](int unit, Piece& piece) {
+      piece.fresh_gradient = slot.part(0, piece.gradient_on_ssd.bytes);
+      slot.offset += piece.gradient_on_ssd.bytes;
+      program_.copy(piece.gradient_on_ssd, piece.fresh_gradient, unit);
+      if (!piece.head_on_ssd.valid()) return;
+      piece.fresh_head = head_slot_.part(piece.first * gradient_bytes(), piece.head_on_ssd.bytes);
+      program_.copy(piece.head_on_ssd, piece.fresh_head, unit);
+    });
   }
 
   void run_events(Moment now, int step) {
@@ -545,22 +688,39 @@ class Emission {
     if (step < 0) return;
     activations_.leave(no_visit);
     at(step, Phase::optimizer);
+    if (plan_.optimizer.own_phase) program_.point(HostPoint::optimizer_begins);
     run_events(before(v), step);
+    write_back();
+    if (!plan_.optimizer.own_phase) return;
+    state_leaves_gpu();
+    program_.point(HostPoint::optimizer_ends);
   }
 
   void update(const OptimizerEvent& event) {
     const bool blocks = plan_.optimizer.blocking;
+    // What the update before changed leaves under this one.
+    const bool behind =
+        plan_.optimizer_state.writes_behind && !plan_.optimizer_state.writes_at_once;
     if (blocks) program_.barrier();
-    write_back();
+    if (!behind) write_back();
     while (next_state_ <= updated_) read_next_state();
+    program_.point(HostPoint::update_due);
+    exchange_gpu_state(event);
     ++updated_;
     read_state(event.moment, updated_ - 1);
     const Update& one = work_.updates[event.update];
     for_pieces(event, [&](int unit, Piece& piece) { update(unit, piece, event.on_gpu, one); });
     if (blocks) program_.barrier();
+    program_.point(HostPoint::updated);
+    if (event.on_gpu && !gpu_state_slots_.empty()) {
+      updated_on_gpu_ = event;
+      return;
+    }
+    if (behind) write_back();
     written_ = event;
     has_written_ = true;
-    if (!blocks && plan_.optimizer_state.slots == 0) write_back();
+    const bool at_once = plan_.optimizer_state.slots == 0 || plan_.optimizer_state.writes_at_once;
+    if (!blocks && at_once && !behind) write_back();
   }
 
   void update(int unit, Piece& piece, bool on_gpu, const Update& one) {
@@ -574,18 +734,12 @@ class Emission {
         return whole.valid() ? whole.part(piece.first * width, piece.elements * width) : whole;
       };
       program_.optimizer(unit, piece.first, piece.elements, part(gradient.gpu),
-                         part(unit == embedding() ? gradient.head : Slice{}), piece.state,
+                         part(unit == embedding() ? gradient.head : Slice{}),
+                         piece.state_at == Tier::gpu ? piece.state : piece.fresh_state,
                          piece.parameters, one.gradient_step);
       return;
     }
-    const HostGradient& host =
-        *std::find_if(gradient.host.begin(), gradient.host.end(), [&](const HostGradient& part) {
-          return piece.first >= part.first && piece.first < part.first + part.elements;
-        });
-    const auto part = [&](Slice whole) {
-      return whole.valid() ? whole.part((piece.first - host.first) * width, piece.elements * width)
-                           : whole;
-    };
+    const HostGradient operands = in_host(gradient, piece);
     const Slice state = piece.state_at == Tier::ssd ? piece.fresh_state : piece.state;
     SPILLWAY_ASSERT(state.valid(), "optimizer state is in host memory before it is updated");
     Slice result = piece.parameters;
@@ -595,8 +749,67 @@ class Emission {
           program_.buffer(Tier::host, bytes, BufferKind::parameters, unit).part(0, bytes);
       result = piece.fresh_parameters;
     }
-    program_.optimizer(unit, piece.first, piece.elements, part(host.own), part(host.head), state,
+    program_.optimizer(unit, piece.first, piece.elements, operands.own, operands.head, state,
                        result, one.gradient_step);
+  }
+  // The gradient of a piece.
+  HostGradient in_host(const Gradient& gradient, const Piece& piece) const {
+    if (piece.fresh_gradient.valid())
+      return {piece.first, piece.elements, piece.fresh_gradient, piece.fresh_head};
+    const HostGradient& whole =
+        *std::find_if(gradient.host.begin(), gradient.host.end(), [&](const HostGradient& part) {
+          return piece.first >= part.first && piece.first < part.first + part.elements;
+        });
+    const std::uint64_t width = gradient_bytes();
+    const auto part = [&](Slice slice) {
+      return slice.valid() ? slice.part((piece.first - whole.first) * width, piece.elements * width)
+                           : slice;
+    };
+    return {piece.first, piece.elements, part(whole.own), part(whole.head)};
+  }
+
+  // Optimizer state of updates on the GPU that rests in host memory.
+  void take_gpu_state_slots() {
+    std::uint64_t most = 0;
+    for (const OptimizerEvent& event : updates_) {
+      if (!event.on_gpu) continue;
+      std::uint64_t bytes = 0;
+      for_pieces(event, [&](int, Piece& piece) {
+        piece.updates_on_gpu = true;
+        if (piece.state_at == Tier::host) bytes += piece.state.bytes;
+      });
+      most = std::max(most, bytes);
+    }
+    for (int slot = 0; most > 0 && slot < plan_.optimizer_state.gpu_slots; ++slot)
+      gpu_state_slots_.push_back(program_.persistent(Tier::gpu, most, BufferKind::optimizer_state));
+  }
+  // When the updates between two on the GPU begin, the state of the first leaves and that of the
+  // second arrives; in this order where there is memory for one.
+  void exchange_gpu_state(const OptimizerEvent& event) {
+    const auto stride = static_cast<std::size_t>(plan_.optimizer.gpu_stride);
+    if (gpu_state_slots_.empty() || event.in_step % stride != 0) return;
+    if (gpu_state_slots_.size() == 1) state_leaves_gpu();
+    const std::size_t next = updated_ + stride - 1;
+    const auto step_of = [&](std::size_t u) {
+      return work_.updates[updates_[u].update].gradient_step;
+    };
+    if (next < updates_.size() && step_of(next) == step_of(updated_)) {
+      Slice slot = gpu_state_slots_[arrivals_++ % gpu_state_slots_.size()];
+      for_pieces(updates_[next], [&](int unit, Piece& piece) {
+        piece.fresh_state = slot.part(0, piece.state.bytes);
+        slot.offset += piece.state.bytes;
+        program_.copy(piece.state, piece.fresh_state, unit);
+      });
+    }
+    if (gpu_state_slots_.size() > 1) state_leaves_gpu();
+  }
+  void state_leaves_gpu() {
+    if (!updated_on_gpu_) return;
+    for_pieces(*updated_on_gpu_, [&](int unit, Piece& piece) {
+      program_.copy(piece.fresh_state, piece.state, unit);
+      piece.fresh_state = {};
+    });
+    updated_on_gpu_.reset();
   }
 
   // What the last update changed goes home.
@@ -607,12 +820,15 @@ class Emission {
       if (!written_.on_gpu && piece.parameters_at != Tier::host)
         program_.copy(piece.fresh_parameters, piece.parameters, unit);
     });
+    program_.point(HostPoint::parameters_sent);
     for_pieces(written_, [&](int unit, Piece& piece) {
       if (piece.fresh_state.valid()) program_.copy(piece.fresh_state, piece.state, unit);
       piece.fresh_state = {};
-      if (piece.parameters_at == Tier::gpu || !is_read_by_now(unit, next_use_))
+      if (window_ || piece.parameters_at == Tier::gpu || !is_read_by_now(unit, next_use_))
         piece.fresh_parameters = {};
     });
+    written_back_ = updated_;
+    if (!plan_.optimizer_state.writes_behind) program_.point(HostPoint::state_sent);
   }
 
   Program& program_;
@@ -621,16 +837,32 @@ class Emission {
   int layers_;
   Timetable times_;
   Activations activations_;
+  std::optional<ParameterWindow> window_;
   std::vector<Pieces> units_;
-  std::vector<Slice> parameters_;             // by layer, on the GPU
-  std::deque<Arriving> arriving_;             // for the uses from next_use_ on
-  std::vector<Gradient> gradients_;           // by unit
-  std::vector<Leaving> leaving_;              // oldest first
+  std::vector<Slice> parameters_;    // by layer, on the GPU
+  std::deque<Arriving> arriving_;    // for the uses from next_use_ on
+  std::vector<Gradient> gradients_;  // by unit
+  std::vector<Leaving> leaving_;     // oldest first
+  std::vector<Leaving> bucket_;      // gradients that leave together
+  std::uint64_t bucket_elements_ = 0;
+  bool bucket_is_complete_ = false;
+  struct Staged {
+    Slice host, ssd;
+    int unit = 0;
+  };
+  std::vector<Staged> staged_;                 // gradients on their way to the SSD
+  std::size_t stage_ = 0, stages_filled_ = 0;  // in state_slots_
+  std::uint64_t stage_used_ = 0;
   std::size_t next_read_ = 0, next_use_ = 0;  // in Timetable::fetches
   std::vector<OptimizerEvent> updates_;
-  std::size_t next_event_ = 0, next_state_ = 0, updated_ = 0;
-  std::size_t state_ahead_ = 0;  // updates
+  std::size_t next_event_ = 0, next_state_ = 0, updated_ = 0, written_back_ = 0;
+  std::size_t state_ahead_ = 0;           // updates
+  std::vector<std::size_t> state_after_;  // by update
   std::vector<Slice> state_slots_;
+  std::vector<Slice> gpu_state_slots_;
+  std::size_t arrivals_ = 0;                      // in gpu_state_slots_
+  std::optional<OptimizerEvent> updated_on_gpu_;  // whose state is still there
+  Slice head_slot_;  // what the loss adds to the embedding's gradient, from the SSD
   OptimizerEvent written_;
   bool has_written_ = false;
   int step_ = -1;

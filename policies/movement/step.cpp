@@ -88,6 +88,7 @@ void Step::forward(int layer, int micro_batch) {
   int& next = up_[static_cast<std::size_t>(micro_batch)];
   if (next != layer) fail("forward", layer, micro_batch, fmt::format("layer {} is next", next));
   ++next;
+  if (!begun_[static_cast<std::size_t>(layer)]) close_group_of(layer);
   begun_[static_cast<std::size_t>(layer)] = true;
   if (layer + 1 < layers_) add(VisitKind::forward, layer, micro_batch);
 }
@@ -108,6 +109,7 @@ void Step::update(int unit, Portion portion) {
   if (first == last) return;
   note_cut(unit, first);
   note_cut(unit, last);
+  if (gradient.step < step_) work_.delayed.push_back({step_, {unit, first, last - first}});
   if (gradient.step < 0) return;
   if (gradient.step < step_ && begun_[static_cast<std::size_t>(unit == layers_ ? 0 : unit)])
     fail("update", unit, -1, "forward has begun with the parameters as they were before");
@@ -183,6 +185,16 @@ void Step::close_group() {
   update.range_count = static_cast<std::uint32_t>(work_.ranges.size() - group_begin_);
   work_.updates.push_back(update);
   group_elements_ = 0;
+}
+
+// The forward of a layer uses what updates before it made: no more joins them.
+void Step::close_group_of(int layer) {
+  if (group_elements_ == 0) return;
+  const auto begin = work_.ranges.begin() + static_cast<std::ptrdiff_t>(group_begin_);
+  const bool holds = std::any_of(begin, work_.ranges.end(), [&](const UpdateRange& range) {
+    return range.unit == layer || (layer == 0 && range.unit == layers_);
+  });
+  if (holds) close_group();
 }
 
 void Step::wait() {

@@ -88,6 +88,13 @@ struct OrderOfWork {
   std::vector<Update> updates;  // in order
   std::vector<UpdateRange> ranges;
   std::vector<HostWait> waits;
+  // Parts whose updates take the gradient of the step before, as each step names them in order: in
+  // the first one, too, which has nothing to take yet.
+  struct Delayed {
+    int step = 0;
+    UpdateRange part;
+  };
+  std::vector<Delayed> delayed;
   int steps = 0;
 };
 
@@ -137,6 +144,7 @@ class Step {
   void apply(int unit, std::uint64_t first, std::uint64_t count);
   void add_range(const UpdateRange& range, int gradient_step);
   void close_group();
+  void close_group_of(int layer);
   std::uint64_t elements(int unit) const;
   [[noreturn]] void fail(const char* call, int layer, int micro_batch,
                          const std::string& why) const;

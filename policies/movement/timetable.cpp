@@ -125,17 +125,22 @@ void Timetable::place_updates() {
     event.in_step = in_step[static_cast<std::size_t>(update.gradient_step)]++;
     const int stride = plan_.optimizer.gpu_stride;
     event.on_gpu = stride > 0 && (event.in_step + 1) % static_cast<std::uint32_t>(stride) == 0;
+    // The next wait waits for it.
+    const Moment wanted =
+        wait < work_.waits.size() ? std::min(needed, before(work_.waits[wait].at)) : needed;
     const Moment there = available(update, event.on_gpu), here = before(update.at);
     event.moment = here >= there
                        ? std::max(there, plan_.optimizer.early ? std::min(here, needed) : here)
-                   : problem_.workload.updates_wait() ? std::max(there, needed)
+                   : problem_.workload.updates_wait() ? std::max(there, wanted)
                                                       : there;
     event.moment = std::max(event.moment, floor);
     latest = std::max(latest, event.moment);
     const VisitId visit = std::min(event.moment / moments_of_visit, end - 1);
     const Turn& turn = uses_.turns()[uses_.turn_of(visit)];
     const Moment lead = moments_of_visit * (turn.end - turn.begin);
-    event.earliest_read = std::max(floor, event.moment > lead ? event.moment - lead : 0);
+    event.earliest_read = plan_.optimizer.own_phase
+                              ? event.moment
+                              : std::max(floor, event.moment > lead ? event.moment - lead : 0);
     events_.push_back(event);
   }
   add_waits(work_.updates.size());

@@ -28,6 +28,26 @@ namespace spillway {
 // memory, which the driver copies through a pinned buffer of its own (pcie.pageable_h2d, _d2h).
 enum class HostMemory : std::uint8_t { pinned, pageable };
 
+// Points between tasks at which a program that runs the schedule may have its host thread wait. They are
+// no work, and nothing waits for them: they are where Rewriting may put something.
+enum class HostPoint : std::uint8_t {
+  visit,             // a layer on a micro-batch begins
+  turn,              // a layer begins
+  step,              // a step begins
+  parameters_read,   // reads from the SSD were started whose result is copied to the GPU next
+  parameters_due,    // the layer that runs next needs a tensor of its parameters on the GPU
+  gradients_leave,   // complete gradients leave the GPU next
+  gradients_left,    // and have been sent
+  optimizer_begins,  // the updates of a step come next, all in a row
+  update_due,        // what an update reads is on its way to the memory where it runs
+  updated,           // an update was started
+  parameters_sent,   // the parameters that it made were sent where they rest
+  state_sent,        // and its optimizer state, which nothing is to overlap
+  optimizer_ends
+};
+inline constexpr int host_point_count = 13;
+const char* to_string(HostPoint point);  // "visit", "parameters due"
+
 // What is kept of the tasks that are emitted.
 enum class Recording : std::uint8_t {
   all,
@@ -113,6 +133,10 @@ class Program {
 
   // Bytes by tier that hold something only because memory was left over (TierUse::kept_bytes).
   void set_kept(const TierBytes& kept) { kept_ = kept; }
+  // The place of the host thread in program order; kept with Recording::all.
+  void point(HostPoint what) {
+    if (recording_ == Recording::all) points_.push_back({next_task_, what});
+  }
 
   // -- result ------------------------------------------------------------------------------------
   std::size_t task_count() const { return next_task_; }
@@ -128,6 +152,11 @@ class Program {
   Schedule finish(std::string policy, int steps, std::uint64_t tasks_of_trials = 0) &&;
 
  private:
+  friend class Rewriting;
+  struct PlacedPoint {
+    TaskId before = 0;  // the task that comes next
+    HostPoint what = HostPoint::visit;
+  };
   TaskId emit(Task& task, std::initializer_list<Access> accesses);
   [[noreturn]] void fail_too_long() const;
   [[noreturn]] void fail_too_large(Tier tier, std::uint64_t bytes, BufferKind kind) const;
@@ -146,6 +175,7 @@ class Program {
   std::vector<BufferInfo> buffers_;
   std::vector<HomePart> homes_;
   TierBytes kept_{};
+  std::vector<PlacedPoint> points_;
   std::optional<MemoryPlan> plan_;  // once memory is planned
 
   // Of a block with these tensors saved.

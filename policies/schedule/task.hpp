@@ -33,6 +33,11 @@ class LaneSet {
     set.bits_ = (1u << lane_count) - 1;
     return set;
   }
+  constexpr LaneSet with(Lane lane) const {
+    LaneSet set;
+    set.bits_ = static_cast<std::uint8_t>(bits_ | bit(lane));
+    return set;
+  }
   constexpr LaneSet without(LaneSet others) const {
     LaneSet set;
     set.bits_ = static_cast<std::uint8_t>(bits_ & ~others.bits_);

@@ -56,6 +56,9 @@ struct Problem {
   // The backend that trains, where that need not be the one of the machine: a machine file may
   // describe another computer.
   std::optional<Backend> trains_on = {};
+  // The program whose habits are laid over the schedule, in simulation only: a name or file of
+  // policies/framework/, with overrides. Ours has none.
+  std::string framework = "spillway";
 
   // The backend that schedules are planned for.
   Backend backend() const { return trains_on.value_or(machine.backend()); }

@@ -216,8 +216,7 @@ SPILLWAY_FUZZ_TARGET(schedule) {
   problem.model = model_of(choices);
   problem.workload = workload_of(problem.model, choices);
   const std::string text = is_built_in ? policy_text(policies[which], choices) : "";
-  const test::RandomPolicyOptions any = {choices.below(std::uint64_t{1} << 32), choices.one_in(2),
-                                         true};
+  const test::RandomPolicyOptions any = {choices.below(std::uint64_t{1} << 32), choices.one_in(2)};
   problem.machine = machine_of(choices);
 
   const auto build = [&] {

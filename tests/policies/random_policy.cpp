@@ -3,27 +3,110 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
 #include <optional>
+#include <random>
 #include <vector>
 
-#include "base/errors.hpp"
 #include "policies/model/gpt_layout.hpp"
-#include "tests/policies/random_moves.hpp"
-#include "tests/policies/random_states.hpp"
+#include "policies/movement/plan.hpp"
+#include "policies/movement/step.hpp"
 
 namespace spillway::test {
 
 namespace {
 
-// What forward saved of one block on one micro-batch: as it was written, or tensor by tensor.
-struct Saved {
-  std::uint8_t mask = saved_none;
-  Slice gpu;                   // laid out for `mask`; or
-  std::vector<Value> tensors;  // of `mask`, in its order, away
+// The same choices for the same seed, on any machine.
+class Dice {
+ public:
+  explicit Dice(std::uint64_t seed) : random_(seed) {}
+  std::uint64_t below(std::uint64_t count) { return random_() % count; }
+  int between(int low, int high) {
+    return low + static_cast<int>(below(static_cast<std::uint64_t>(high - low + 1)));
+  }
+  double fraction() { return static_cast<double>(random_() >> 11) * 0x1p-53; }
+  bool chance(double probability) { return fraction() < probability; }
+  // A probability that is often an extreme: never, always, seldom, half the time.
+  double habit() {
+    constexpr double extremes[] = {0, 1, 0.1, 0.5};
+    return chance(0.6) ? extremes[below(std::size(extremes))] : fraction();
+  }
+  template <class Item>
+  Item& one_of(std::vector<Item>& items) {
+    return items[below(items.size())];
+  }
+
+ private:
+  std::mt19937_64 random_;
 };
 
-enum class Order { horizontal, vertical, snake, deepest, mixed };
+// All of a tensor in `first`, all in `second`, or some in each.
+void split(Dice& dice, double& first, double& second) {
+  first = dice.habit();
+  second = 1 - first;
+}
+
+Plan random_plan(Dice& dice, const Problem& problem, bool one_by_one) {
+  const auto layers = static_cast<std::size_t>(problem.model.layers);
+  const int micro_batches = static_cast<int>(problem.workload.micro_batches());
+  Plan plan;
+  const auto host_or_ssd = [&] {
+    Share share;
+    split(dice, share.host, share.ssd);
+    return share;
+  };
+  const bool all_on_gpu = dice.chance(0.15);
+  plan.parameters.rest = all_on_gpu || dice.chance(0.2) ? Share{.gpu = 1} : host_or_ssd();
+  plan.parameters.host_ahead = dice.between(0, 3);
+  plan.parameters.gpu_ahead = dice.between(0, 3);
+  if (dice.chance(0.5)) plan.parameters.backward_gpu_ahead = dice.between(0, 3);
+
+  plan.gradients.on_gpu = dice.chance(0.5);
+  plan.gradients.head_waits = dice.chance(0.5) ? Tier::gpu : Tier::host;
+
+  plan.optimizer_state.rest = all_on_gpu ? Share{.gpu = 1} : host_or_ssd();
+  if (!all_on_gpu && dice.chance(0.5)) plan.optimizer_state.embedding = host_or_ssd();
+  plan.optimizer_state.ahead = dice.between(0, 3);
+  if (dice.chance(0.5)) plan.optimizer_state.slots = dice.between(1, 4);
+  plan.optimizer.gpu_stride = all_on_gpu ? 1 : 0;
+  plan.optimizer.blocking = dice.chance(0.2);
+  plan.optimizer.early = dice.chance(0.5);
+  plan.optimizer.group = static_cast<UpdateGroup>(dice.below(3));
+  plan.optimizer.elements = element_alignment * (1 + dice.below(20));
+
+  plan.checkpoints.rest = dice.chance(0.3) ? Share{.gpu = 1} : host_or_ssd();
+  plan.checkpoints.host_ahead = dice.between(0, micro_batches + 1);
+  plan.checkpoints.gpu_ahead = dice.between(0, 3);
+  plan.checkpoints.margin = dice.between(0, 2);
+  plan.activation_gradients.on_gpu = dice.habit();
+
+  const double saves = dice.habit(), saves_all = dice.habit();
+  for (std::size_t layer = 0; layer < layers; ++layer) {
+    plan.saved.saves.push_back(!dice.chance(saves)      ? std::uint8_t{saved_none}
+                               : dice.chance(saves_all) ? std::uint8_t{saved_all}
+                                                        : static_cast<std::uint8_t>(dice.below(
+                                                              std::uint64_t{saved_all} + 1)));
+  }
+  if (dice.chance(0.2)) plan.saved.saves.clear();
+  if (one_by_one && plan.checkpoints.rest.gpu == 0 && dice.chance(0.7))
+    plan.saved.slots = std::max(2, plan.checkpoints.gpu_ahead + 1) + dice.between(0, 2);
+  plan.saved.recomputes_output = dice.chance(0.5);
+  if (dice.chance(0.5)) {
+    plan.retention = Retention::nearest;
+    plan.spare_gpu_bytes = dice.below(1 << dice.between(10, 22));
+  }
+  return plan;
+}
+
+// When a part of a unit is updated with the gradient of a step.
+enum class When { soon, at_end, delayed };
+struct Part {
+  int unit = 0;
+  Portion portion;
+  When when = When::soon;
+  bool is_of_last_step = false;  // its gradient
+};
+
+enum class Order { horizontal, groups, vertical, snake, deepest, mixed };
 
 class RandomPolicy : public Policy {
  public:
@@ -33,279 +116,148 @@ class RandomPolicy : public Policy {
   PolicyInfo info() const override {
     return {"random", "none", fmt::format("any legal choice, seed {}", options_.seed), {}};
   }
+  bool derives() const override { return true; }
 
-  void setup(Program& program) override {
-    program_ = &program;
-    const Problem& problem = program.problem();
+  // Called once for each program, before its first step: from here on choices are those of the
+  // seed.
+  Plan plan(const Problem& problem, const Costs&) const override {
+    dice_ = Dice(options_.seed);
     layers_ = static_cast<int>(problem.model.layers);
     micro_batches_ = static_cast<int>(problem.workload.micro_batches());
-    if (dice_.chance(0.2)) program.use_one_copy_lane();
-    order_ = static_cast<Order>(dice_.below(5));
-    saves_ = dice_.habit();
-    saves_all_ = dice_.habit() / 2;
-    drops_ = dice_.habit() / 2;
-    puts_away_ = dice_.habit();
-    again_ = options_.runs_forward_again ? dice_.habit() / 2 : 0;
-    barriers_ = dice_.habit() / 5;
-    output_ = dice_.habit();
-    shakes_ = dice_.below(8);
-    moves_.emplace(program, dice_);
-    states_.emplace(program, *moves_);
+    order_ = static_cast<Order>(dice_.below(6));
+    group_ = dice_.between(1, micro_batches_);
+    changes_order_ = dice_.chance(0.3);
+    updates_ = dice_.habit();
+    waits_ = dice_.habit() / 5;
+    cut_units();
+    waiting_.clear();
+    return random_plan(dice_, problem, order_ == Order::horizontal && !changes_order_);
   }
 
-  void emit_step(Program& program, int step) override {
-    step_ = step;
-    program.at(step, Phase::forward);
-    const auto visits = static_cast<std::size_t>(micro_batches_);
-    inputs_.assign(static_cast<std::size_t>(layers_ + 1) * visits, {});
-    for (int l = 0; l <= layers_; ++l) {
-      for (int m = 0; m < micro_batches_; ++m)
-        input_value(l, m) = activation(BufferKind::checkpoint, l, m);
-    }
-    saved_.assign(static_cast<std::size_t>(layers_) * visits, {});
-    activation_gradients_.assign(visits, {});
-    at_.assign(visits, 0);
-    done_.assign(static_cast<std::size_t>(last_place() + 1), 0);
+  void step(Step& step) const override {
+    if (changes_order_) order_ = static_cast<Order>(dice_.below(6));
+    for (Part& part : waiting_) part.is_of_last_step = true;
+    at_.assign(static_cast<std::size_t>(micro_batches_), 0);
+    done_.assign(static_cast<std::size_t>(2 * layers_), 0);
     while (const std::optional<int> m = next()) {
-      visit(*m);
-      shake();
+      visit(step, *m);
+      for (std::size_t k = waiting_.size(); k > 0 && dice_.chance(updates_); --k) update_one(step);
+      if (dice_.chance(waits_)) step.wait();
     }
-    program.at(step, Phase::optimizer);
-    states_->end_step();
+    update_all(step, [](const Part& part) { return part.when != When::delayed; });
+    if (dice_.chance(waits_)) step.wait();
   }
-
-  void emit_epilogue(Program&) override { states_->finish(); }
 
  private:
-  // -- order: each micro-batch goes through places 0 .. last_place(), one visit at each: forward of
-  // block 0 .. L-1, head, backward of L-1 .. 0, the embedding's backward
-  int last_place() const { return 2 * layers_ + 1; }
-  int& done(int place) { return done_[static_cast<std::size_t>(place)]; }
+  void cut_units() const {
+    parts_.clear();
+    const double cuts = dice_.habit(), soon = dice_.habit(), delayed = dice_.habit();
+    for (int unit = 0; unit <= layers_; ++unit) {
+      std::vector<double> ends = {1};
+      while (ends.size() < 4 && dice_.chance(cuts)) ends.push_back(dice_.fraction());
+      std::sort(ends.begin(), ends.end());
+      double from = 0;
+      for (const double to : ends) {
+        const When when = dice_.chance(delayed) ? When::delayed
+                          : dice_.chance(soon)  ? When::soon
+                                                : When::at_end;
+        parts_.push_back({unit, {from, to}, when});
+        from = to;
+      }
+    }
+  }
 
-  bool may_visit(int m) {
-    const int place = at_[static_cast<std::size_t>(m)];
+  // A micro-batch goes through places 0 .. 2 * layers - 1, one visit at each: forward of every
+  // layer, backward of every layer.
+  int last_place() const { return 2 * layers_ - 1; }
+  int& done(int place) const { return done_[static_cast<std::size_t>(place)]; }
+  int place_of(int m) const { return at_[static_cast<std::size_t>(m)]; }
+  bool may_visit(int m) const {
+    const int place = place_of(m);
     if (place > last_place()) return false;
     return !options_.ascending || place < layers_ || done(place) == m;
   }
-  std::optional<int> next() {
+  std::optional<int> next() const {
     std::vector<int> ready;
     for (int m = 0; m < micro_batches_; ++m) {
       if (may_visit(m)) ready.push_back(m);
     }
     if (ready.empty()) return std::nullopt;
-    const auto place_of = [&](int m) { return at_[static_cast<std::size_t>(m)]; };
     const auto lower = [&](int a, int b) { return place_of(a) < place_of(b); };
+    const auto lowest = [&] { return *std::min_element(ready.begin(), ready.end(), lower); };
     switch (order_) {
       case Order::horizontal:
         return ready.front();
-      case Order::vertical:
-        return *std::min_element(ready.begin(), ready.end(), lower);
-      case Order::snake: {
-        const int place = place_of(*std::min_element(ready.begin(), ready.end(), lower));
-        if (place % 2 != 0) std::reverse(ready.begin(), ready.end());
-        return *std::min_element(ready.begin(), ready.end(), lower);
+      case Order::groups: {
+        const int first = ready.front() / group_;
+        ready.erase(
+            std::remove_if(ready.begin(), ready.end(), [&](int m) { return m / group_ != first; }),
+            ready.end());
+        return lowest();
       }
+      case Order::vertical:
+        return lowest();
+      case Order::snake:
+        if (place_of(lowest()) % 2 != 0) std::reverse(ready.begin(), ready.end());
+        return lowest();
       case Order::deepest:
         return *std::max_element(ready.begin(), ready.end(), lower);
       case Order::mixed:
         break;
     }
-    return ready[dice_.below(ready.size())];
+    return dice_.one_of(ready);
   }
 
-  void visit(int m) {
+  void visit(Step& step, int m) const {
     const int place = at_[static_cast<std::size_t>(m)]++;
-    const bool first = done(place)++ == 0;
-    const bool last = done(place) == micro_batches_;
     if (place < layers_) {
-      program_->at(step_, Phase::forward);
-      return forward(place, m);
+      update_all(step, [&](const Part& part) {
+        return part.is_of_last_step && (part.unit == place || (place == 0 && part.unit == layers_));
+      });
+      return step.forward(place, m);
     }
-    program_->at(step_, Phase::backward);
-    if (place == layers_) return head(m, first);
-    if (place == last_place()) {
-      embed_backward(m, first);
-      if (last) states_->complete(states_->embedding(), step_);
-      return;
+    const int layer = last_place() - place;
+    step.backward(layer, m);
+    if (++done(place) < micro_batches_) return;
+    for (const Part& part : parts_) {
+      if (part.unit == layer || (layer == 0 && part.unit == layers_)) waiting_.push_back(part);
     }
-    const int layer = 2 * layers_ - place;
-    backward(layer, m, first);
-    if (last) states_->complete(layer, step_);
   }
 
-  // -- activations
-  Value activation(BufferKind kind, int layer, int m) const {
-    return {kind, layer, m, checkpoint_bytes(program_->problem()), {}, {}, false};
+  // One that may be updated now: of this step's gradients those of parts updated soon, of the last
+  // step's any.
+  void update_one(Step& step) const {
+    if (waiting_.empty()) return;
+    const std::size_t k = dice_.below(waiting_.size());
+    const Part part = waiting_[k];
+    if (!part.is_of_last_step && part.when != When::soon) return;
+    waiting_.erase(waiting_.begin() + static_cast<std::ptrdiff_t>(k));
+    step.update(part.unit, part.portion);
   }
-  Value& input_value(int layer, int m) {
-    return inputs_[static_cast<std::size_t>(layer * micro_batches_ + m)];
-  }
-  Saved& saved_of(int layer, int m) {
-    return saved_[static_cast<std::size_t>(layer * micro_batches_ + m)];
-  }
-  // The input of a block, or of the head, on the GPU: fetched, or made (again).
-  Slice input(int layer, int m) {
-    Value& value = input_value(layer, m);
-    if (!value.exists()) {
-      if (layer > 0) {
-        forward(layer - 1, m);
-      } else {
-        const Slice weights = states_->parameters(states_->embedding());
-        value.in(Tier::gpu) = moves_->buffer(value, Tier::gpu);
-        program_->embed_forward(m, weights, value.in(Tier::gpu));
-      }
+  // In random order.
+  template <class Chosen>
+  void update_all(Step& step, const Chosen& chosen) const {
+    const auto begin = std::stable_partition(waiting_.begin(), waiting_.end(),
+                                             [&](const Part& part) { return !chosen(part); });
+    for (auto part = begin; part != waiting_.end(); ++part) {
+      const auto left = static_cast<std::uint64_t>(waiting_.end() - part);
+      std::iter_swap(part, part + static_cast<std::ptrdiff_t>(dice_.below(left)));
+      step.update(part->unit, part->portion);
     }
-    return moves_->bring(value, Tier::gpu);
-  }
-  std::uint8_t random_mask() {
-    if (!dice_.chance(saves_)) return saved_none;
-    if (dice_.chance(saves_all_)) return saved_all;
-    return static_cast<std::uint8_t>(dice_.below(saved_all + 1));
-  }
-
-  // -- visits
-  void forward(int layer, int m) {
-    const bool weights_first = dice_.chance(0.5);
-    Slice weights, in;
-    if (weights_first) weights = states_->parameters(layer);
-    in = input(layer, m);
-    if (!weights_first) weights = states_->parameters(layer);
-    Value& output = input_value(layer + 1, m);
-    output.in(Tier::gpu) = moves_->buffer(output, Tier::gpu);
-    Saved& saved = saved_of(layer, m);
-    saved = {};
-    saved.mask = random_mask();
-    if (saved.mask != saved_none) {
-      saved.gpu = program_->buffer(Tier::gpu, saved_bytes(program_->problem(), saved.mask),
-                                   BufferKind::saved, layer, m);
-    }
-    program_->forward(layer, m, weights, in, output.in(Tier::gpu), saved.gpu, saved.mask);
-    if (dice_.chance(puts_away_)) put_away(saved, layer, m);
-    if (dice_.chance(puts_away_)) moves_->shake(input_value(layer, m));
-    if (dice_.chance(again_)) moves_->forget_all(input_value(layer, m));
-  }
-
-  void head(int m, bool first) {
-    Slice weights;
-    const bool weights_first = dice_.chance(0.5);
-    if (weights_first) weights = states_->parameters(states_->embedding());
-    input(layers_, m);
-    if (!weights_first) weights = states_->parameters(states_->embedding());
-    const Slice hidden = moves_->bring_to_change(input_value(layers_, m), Tier::gpu);
-    program_->head(m, weights, hidden, states_->head_accumulator(first), first);
-    moves_->forget_all(input_value(layers_, m));
-    Value& gradient = activation_gradients_[static_cast<std::size_t>(m)];
-    gradient = activation(BufferKind::activation_gradient, -1, m);
-    gradient.in(Tier::gpu) = hidden;
-  }
-
-  void backward(int layer, int m, bool first) {
-    Value& gradient = activation_gradients_[static_cast<std::size_t>(m)];
-    const bool gradient_first = dice_.chance(0.5);
-    if (gradient_first) moves_->bring(gradient, Tier::gpu);
-    const Slice weights = states_->parameters(layer);
-    const Slice in = input(layer, m);
-    Saved& saved = saved_of(layer, m);
-    bring_back(saved, layer, m);
-    const Slice changed = moves_->bring_to_change(gradient, Tier::gpu);
-    program_->backward(layer, m, weights, in, saved.gpu, saved.mask, changed,
-                       states_->accumulator(layer, first), first, dice_.chance(output_));
-    moves_->forget_all(input_value(layer, m));
-    saved = {};
-    if (dice_.chance(puts_away_)) moves_->shake(gradient);
-  }
-
-  void embed_backward(int m, bool first) {
-    Value& gradient = activation_gradients_[static_cast<std::size_t>(m)];
-    const Slice on_gpu = moves_->bring(gradient, Tier::gpu);
-    program_->embed_backward(m, on_gpu, states_->accumulator(states_->embedding(), first), first);
-    moves_->forget_all(gradient);
-  }
-
-  // -- what forward saves
-  void put_away(Saved& saved, int layer, int m) {
-    if (!saved.gpu.valid()) return;
-    std::uint8_t kept = saved_none;
-    for (const SavedLayout& tensor : layout(saved.mask)) {
-      if (dice_.chance(drops_)) continue;
-      kept = static_cast<std::uint8_t>(kept | tensor.tensor);
-      Value value{BufferKind::saved, layer, m, tensor.bytes, {}, {}, false};
-      value.in(Tier::gpu) = saved.gpu.part(tensor.offset, tensor.bytes);
-      moves_->bring(value, dice_.chance(0.5) ? Tier::host : Tier::ssd);
-      if (dice_.chance(0.9)) value.in(Tier::gpu) = {};
-      if (value.in(Tier::ssd).valid()) value.in(Tier::host) = {};
-      saved.tensors.push_back(value);
-    }
-    saved.mask = kept;
-    saved.gpu = {};
-  }
-  // Into a buffer laid out for what is left.
-  void bring_back(Saved& saved, int layer, int m) {
-    if (saved.tensors.empty()) return;
-    saved.gpu = program_->buffer(Tier::gpu, saved_bytes(program_->problem(), saved.mask),
-                                 BufferKind::saved, layer, m);
-    std::size_t k = 0;
-    for (const SavedLayout& tensor : layout(saved.mask)) {
-      Value& value = saved.tensors[k++];
-      moves_->copy(moves_->bring(value, Tier::host), saved.gpu.part(tensor.offset, tensor.bytes),
-                   value);
-    }
-    saved.tensors.clear();
-  }
-  std::vector<SavedLayout> layout(std::uint8_t mask) const {
-    const Problem& problem = program_->problem();
-    return saved_layout(problem, mask, problem.workload.micro_batch);
-  }
-
-  // -- between visits
-  void shake() {
-    for (std::uint64_t k = dice_.below(shakes_ + 1); k > 0; --k) {
-      switch (dice_.below(5)) {
-        case 0: {
-          Value& value = inputs_[dice_.below(inputs_.size())];
-          if (value.layer < layers_ && dice_.chance(again_)) {
-            moves_->forget_all(value);
-          } else {
-            moves_->shake(value);
-          }
-          break;
-        }
-        case 1:
-          moves_->shake(activation_gradients_[dice_.below(activation_gradients_.size())]);
-          break;
-        case 2: {
-          const std::size_t k_saved = dice_.below(saved_.size());
-          const int layer = static_cast<int>(k_saved) / micro_batches_;
-          put_away(saved_[k_saved], layer, static_cast<int>(k_saved) % micro_batches_);
-          break;
-        }
-        default:
-          states_->shake();
-      }
-    }
-    if (dice_.chance(barriers_)) program_->barrier(random_lanes(), random_lanes());
-  }
-  LaneSet random_lanes() {
-    const auto lane = [&] { return static_cast<Lane>(dice_.below(lane_count)); };
-    if (dice_.chance(0.3)) return LaneSet::all();
-    return {lane(), lane()};
+    waiting_.erase(begin, waiting_.end());
   }
 
   RandomPolicyOptions options_;
-  Dice dice_;
-  Program* program_ = nullptr;
-  std::optional<Moves> moves_;
-  std::optional<RandomStates> states_;
-  int layers_ = 0, micro_batches_ = 0, step_ = 0;
-  Order order_ = Order::mixed;
-  double saves_ = 0, saves_all_ = 0, drops_ = 0, puts_away_ = 0, again_ = 0, barriers_ = 0,
-         output_ = 0;
-  std::uint64_t shakes_ = 0;
-  std::vector<Value> inputs_;                // of blocks and head, by layer and micro-batch
-  std::vector<Saved> saved_;                 // by layer and micro-batch
-  std::vector<Value> activation_gradients_;  // by micro-batch
-  std::vector<int> at_;                      // by micro-batch: its next place
-  std::vector<int> done_;                    // by place: visits
+  // Of the program that is being said.
+  mutable Dice dice_;
+  mutable int layers_ = 0, micro_batches_ = 0, group_ = 1;
+  mutable Order order_ = Order::mixed;
+  mutable bool changes_order_ = false;
+  mutable double updates_ = 0, waits_ = 0;
+  mutable std::vector<Part> parts_;    // of all units
+  mutable std::vector<Part> waiting_;  // gradient complete, not updated
+  mutable std::vector<int> at_;        // by micro-batch: its next place
+  mutable std::vector<int> done_;      // by place: visits
 };
 
 }  // namespace

@@ -1,6 +1,7 @@
 // The problems and policy settings over which every schedule is checked.
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -34,8 +35,8 @@ inline Problem tiny_problem(int layers, int micro_batches, Precision precision =
   return problem;
 }
 
-// Every registered policy with every option away from its default at least once.
-inline std::vector<std::string> policy_settings() {
+// Settings in which several options at once are away from their defaults.
+inline std::vector<std::string> combined_settings() {
   return {
       "resident",
       "resident:recompute=needed",
@@ -88,15 +89,34 @@ inline std::vector<std::string> policy_settings() {
       "needed",
       "greedysnake:gradients_gpu=0.5",
       "greedysnake:gradients_gpu=1,snake=off",
-      "greedysnake:barriers=code",
-      "greedysnake:barriers=code,alpha=0,snake=off",
-      "greedysnake:barriers=code,alpha=1,gradients_gpu=0.4",
-      "greedysnake:barriers=code,alpha=0.3,optimizer_ssd=1,checkpoints_ssd=1,parameters_ssd=1",
-      "greedysnake:barriers=code,alpha=0.4,optimizer_ssd=0.37,checkpoints_ssd=0.5,"
+      "greedysnake:updates=micro-batch",
+      "greedysnake:updates=micro-batch,alpha=0,snake=off",
+      "greedysnake:updates=micro-batch,alpha=1,gradients_gpu=0.4",
+      "greedysnake:updates=micro-batch,alpha=0.3,optimizer_ssd=1,checkpoints_ssd=1,"
+      "parameters_ssd=1",
+      "greedysnake:updates=micro-batch,alpha=0.4,optimizer_ssd=0.37,checkpoints_ssd=0.5,"
       "parameters_ssd=0.71,gradients_gpu=1,snake=off",
-      "greedysnake:barriers=code,alpha=1,optimizer_ssd=1,checkpoints_ssd=1,parameters_ssd=1,"
-      "recompute=needed",
+      "greedysnake:updates=micro-batch,alpha=1,optimizer_ssd=1,checkpoints_ssd=1,"
+      "parameters_ssd=1,recompute=needed",
   };
+}
+
+// Every registered policy with its defaults, with each frugal value of each option, and combined.
+inline std::vector<std::string> policy_settings() {
+  std::vector<std::string> all;
+  const auto add = [&](const std::string& policy) {
+    const std::string text = canonical_policy(policy);
+    if (std::find(all.begin(), all.end(), text) == all.end()) all.push_back(text);
+  };
+  for (const PolicyInfo& info : builtin_policies()) {
+    add(info.name);
+    for (const PolicyOption& option : info.options) {
+      for (const std::string& value : option.frugal)
+        add(info.name + ":" + option.name + "=" + value);
+    }
+  }
+  for (const std::string& policy : combined_settings()) add(policy);
+  return all;
 }
 
 // Each of them with either width of AdamW's moments.

@@ -184,7 +184,7 @@ class Story {
     one.policy = policy_;
     if (policy_.empty()) {
       one.policy = fmt::format("random policy {}", policy_seed_);
-      const RandomPolicyOptions random{policy_seed_, true, true};
+      const RandomPolicyOptions random{policy_seed_, true};
       training.policy = "resident";
       training.make_policy = [random] { return make_random_policy(random); };
     }

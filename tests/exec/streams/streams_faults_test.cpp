@@ -112,7 +112,7 @@ class Story {
   void choose_policy() {
     const std::uint64_t kind = random_() % 4;
     if (kind >= 2) {
-      const RandomPolicyOptions policy{random_(), true, true};
+      const RandomPolicyOptions policy{random_(), true};
       options_.make_policy = [policy] { return make_random_policy(policy); };
     } else {
       options_.make_policy = {};

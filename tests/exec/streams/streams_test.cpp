@@ -53,7 +53,7 @@ TEST_CASE("Streams: any legal choice of a policy has the numbers of the device t
     watchdog.now(to_text(seed));
     std::mt19937_64 random(seed);
     TrainingOptions options = random_problem(bench, random);
-    const RandomPolicyOptions policy{random(), true, true};
+    const RandomPolicyOptions policy{random(), true};
     options.make_policy = [policy] { return make_random_policy(policy); };
     FaultPlan plan;
     plan.chances = {0.1, 0.05, 0.05, 0.05, 0.05};

@@ -36,22 +36,17 @@ std::string between(const std::string& text, const std::string& begin, const std
 }
 
 Schedule eager_offload(const Problem& problem, const PolicyOptions& options, int steps) {
-  const std::unique_ptr<Policy> policy = make_eager_offload(options);
-  Program program(problem);
-  policy->setup(program);
-  for (int step = 0; step < steps; ++step) policy->emit_step(program, step);
-  program.at(steps, Phase::epilogue);
-  policy->emit_epilogue(program);
-  return std::move(program).finish(policy->info().name, steps);
+  return build_schedule(problem, *make_eager_offload(options), steps);
 }
 
 }  // namespace
 
 TEST_CASE("docs/write-a-policy.md: the code is the tested file's") {
   const std::string document = file("docs/write-a-policy.md");
-  CHECK(between(document, "```cpp\n", "```") ==
-        between(file("tests/policies/common/example_policy.cpp"), "// [example begins]\n",
-                "// [example ends]"));
+  const std::string code = between(document, "```cpp\n", "```");
+  CHECK(code == between(file("tests/policies/common/example_policy.cpp"), "// [example begins]\n",
+                        "// [example ends]"));
+  CHECK(std::count(code.begin(), code.end(), '\n') < 60);
   CHECK(std::count(document.begin(), document.end(), '\n') < 100);
 }
 
@@ -73,7 +68,7 @@ TEST_CASE("docs/write-a-policy.md: the policy is free of races and computes what
 }
 
 TEST_CASE(
-    "docs/write-a-policy.md: the policy updates a block before the backward of the blocks below") {
+    "docs/write-a-policy.md: the policy updates a layer before the backward of the layers below") {
   const Schedule schedule = eager_offload(tiny_problem(3, 1), {}, 1);
   std::string order;
   for (const Task& task : schedule.tasks()) {
@@ -88,5 +83,5 @@ TEST_CASE("docs/write-a-policy.md: a bad value of the option is said to be one")
       [] {
         make_eager_offload({{"checkpoints", "ssd"}});
       },
-      "policy eager-offload: option checkpoints=ssd is not one of gpu | host", "where activations");
+      "policy eager-offload: option checkpoints=ssd is not one of gpu | host", "where inputs");
 }

@@ -193,11 +193,15 @@ TEST_CASE("What overflows to the SSD is what was produced first, tensor by tenso
     double all = 0, gone = 0, largest = 0;
     for (const auto& one : left) all += static_cast<double>(one.second);
     for (const auto& one : left) largest = std::max(largest, static_cast<double>(one.second));
+    // What the last of them made is used again before it could return: it stays in host memory.
+    double soon = 0;
+    for (const auto& one : left)
+      soon += one.first == left.back().first ? static_cast<double>(one.second) : 0;
     for (std::size_t i = 0; i < overflowed.size(); ++i) {
       CHECK(overflowed[i] == left[i]);
       gone += static_cast<double>(overflowed[i].second);
     }
-    CHECK(std::abs(gone - fraction * all) <= largest / 2);
+    CHECK(std::abs(gone - std::min(fraction * all, all - soon)) <= largest / 2);
   }
 }
 

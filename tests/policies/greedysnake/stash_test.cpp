@@ -23,10 +23,10 @@ Problem stash_problem(int micro_batches) {
   return problem;
 }
 
-std::string policy_of(const char* barriers, double alpha, double parameters_ssd) {
+std::string policy_of(const char* updates, double alpha, double parameters_ssd) {
   return fmt::format(
-      "greedysnake:barriers={},alpha={},parameters_ssd={},optimizer_ssd=0,checkpoints_ssd=0",
-      barriers, alpha, parameters_ssd);
+      "greedysnake:updates={},alpha={},parameters_ssd={},optimizer_ssd=0,checkpoints_ssd=0",
+      updates, alpha, parameters_ssd);
 }
 
 // Host memory that delayed gradients have to themselves.
@@ -54,8 +54,8 @@ TEST_CASE("Delayed gradients lie in dead host memory as far as there is some") {
         static_cast<std::uint64_t>(micro_batches) * checkpoint_bytes(problem);
     for (const double parameters_ssd : {0.0, 0.5, 1.0}) {
       for (const double alpha : {0.0, 0.1, 0.25, 0.5, 0.75, 1.0}) {
-        for (const char* barriers : {"none", "code"}) {
-          const std::string policy = policy_of(barriers, alpha, parameters_ssd);
+        for (const char* updates : {"layer", "micro-batch"}) {
+          const std::string policy = policy_of(updates, alpha, parameters_ssd);
           INFO(policy << ", " << micro_batches << " micro-batches");
           const Schedule schedule = build_schedule(problem, policy, 3);
           const std::uint64_t late = fraction_of(P, alpha);
@@ -71,19 +71,22 @@ TEST_CASE("Delayed gradients lie in dead host memory as far as there is some") {
 }
 
 // All states in host memory: apart from that memory, delaying takes none. What else depends on
-// alpha is the gradient on its way to the undelayed update, which gets smaller.
+// alpha is the gradient on its way to the undelayed update, which gets smaller. With one
+// micro-batch the inputs of the 5 layers that lend them have places of their own only where
+// something is delayed.
 TEST_CASE("Delaying costs no host memory beyond what its gradients have to themselves") {
-  for (const char* barriers : {"none", "code"}) {
+  for (const char* updates : {"layer", "micro-batch"}) {
     for (const int micro_batches : {1, 4, 9}) {
       const Problem problem = stash_problem(micro_batches);
       const auto peak = [&](const Schedule& schedule) {
         return schedule.use(Tier::host).peak_bytes;
       };
-      const std::uint64_t none = peak(build_schedule(problem, policy_of(barriers, 0, 0), 4));
+      const std::uint64_t none = peak(build_schedule(problem, policy_of(updates, 0, 0), 4));
       for (const double alpha : {0.05, 0.25, 0.5, 1.0}) {
-        INFO(policy_of(barriers, alpha, 0) << ", " << micro_batches << " micro-batches");
-        const Schedule schedule = build_schedule(problem, policy_of(barriers, alpha, 0), 4);
-        CHECK(peak(schedule) <= none + own_memory(schedule));
+        INFO(policy_of(updates, alpha, 0) << ", " << micro_batches << " micro-batches");
+        const Schedule schedule = build_schedule(problem, policy_of(updates, alpha, 0), 4);
+        const std::uint64_t lent = micro_batches == 1 ? 5 * checkpoint_bytes(problem) : 0;
+        CHECK(peak(schedule) <= none + own_memory(schedule) + lent);
       }
     }
   }
@@ -94,12 +97,12 @@ TEST_CASE("Borrowed memory is given back before it is needed") {
   for (const int micro_batches : {1, 2, 5, 8}) {
     Problem problem = tiny_problem(4, micro_batches);
     problem.workload.gradient = GradientWidth::bits32;
-    for (const char* barriers : {"none", "code"}) {
+    for (const char* updates : {"layer", "micro-batch"}) {
       for (int tenth = 0; tenth <= 10; ++tenth) {
         const std::string policy = fmt::format(
-            "greedysnake:barriers={},alpha={},parameters_ssd=0.3,optimizer_ssd=0.6,"
+            "greedysnake:updates={},alpha={},parameters_ssd=0.3,optimizer_ssd=0.6,"
             "checkpoints_ssd=0.5",
-            barriers, tenth / 10.0);
+            updates, tenth / 10.0);
         INFO(policy << ", " << micro_batches << " micro-batches");
         check_schedule(build_schedule(problem, policy, 4));
       }

@@ -1,0 +1,155 @@
+#include "policies/framework/framework.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <sstream>
+
+#include "base/errors.hpp"
+#include "base/suggest.hpp"
+#include "policies/machine/field_reader.hpp"
+
+namespace spillway {
+
+namespace embedded {
+const std::vector<std::pair<std::string, std::string>>& framework_files();  // frameworks/*.toml
+}
+
+namespace {
+
+std::vector<Field> fields_of(Framework& framework) {
+  return {text_field("name", framework.name, "my-program"),
+          text_field("description", framework.description, "what it trains with"),
+          flag_field("memory.whole_micro_batch", framework.whole_micro_batch),
+          bytes_field("memory.gpu", framework.gpu_bytes),
+          bytes_field("memory.host", framework.host_bytes),
+          number_field("memory.host_bytes_per_parameter", framework.host_bytes_per_parameter),
+          flag_field("memory.optimizer_slots", framework.optimizer_slots),
+          count_field("memory.least_optimizer_slots", framework.least_optimizer_slots),
+          count_field("memory.parameter_slots", framework.parameter_slots),
+          flag_field("memory.pinned_rounding", framework.pinned_rounding),
+          count_field("gradient.bytes", framework.gradient_bytes),
+          flag_field("gradient.accumulators", framework.accumulators),
+          flag_field("gradient.returns", framework.gradients_return),
+          count_field("gradient.bucket", framework.gpu_bucket),
+          flag_field("copies.pageable_checkpoints", framework.pageable_checkpoints),
+          flag_field("copies.pageable_gradients", framework.pageable_gradients),
+          flag_field("copies.one_lane", framework.one_copy_lane),
+          count_field("cpu.pass_bytes", framework.cpu_pass_bytes)};
+}
+
+Field point_field(HostPoint& value) {
+  std::vector<std::pair<std::string, HostPoint>> points;
+  for (int p = 0; p < host_point_count; ++p)
+    points.emplace_back(to_string(static_cast<HostPoint>(p)), static_cast<HostPoint>(p));
+  return choice_field("at", value, points);
+}
+
+// "all", or names of lanes with spaces between.
+Field lanes_field(std::string key, LaneSet& value) {
+  Field field;
+  field.key = std::move(key);
+  field.example = "\"gpu.compute pcie.h2d\"";
+  field.set = [&value](const std::string& text) {
+    value = {};
+    std::istringstream list(text);
+    for (std::string name; list >> name;) {
+      std::vector<std::string> known = {"all"};
+      bool found = name == "all";
+      if (found) value = LaneSet::all();
+      for (int l = 0; l < lane_count; ++l) {
+        const auto lane = static_cast<Lane>(l);
+        known.emplace_back(to_string(lane));
+        if (known.back() != name) continue;
+        value = value.with(lane);
+        found = true;
+      }
+      if (!found) fail_unknown_choice(name, known);
+    }
+  };
+  return field;
+}
+
+void read_waits(const toml::node& node, const std::string& origin, Framework& framework) {
+  const toml::array* list = node.as_array();
+  if (!list)
+    throw InputError(place_of(node.source(), origin), 0, "wait is not a list of tables",
+                     "write [[wait]], and its keys on the lines below");
+  for (const toml::node& one : *list) {
+    const toml::table* table = one.as_table();
+    if (!table)
+      throw InputError(place_of(one.source(), origin), 0, "wait is not a list of tables",
+                       "write [[wait]], and its keys on the lines below");
+    WaitRule wait;
+    wait.holds = LaneSet::all();
+    std::string source;
+    FieldReader reader({point_field(wait.at), lanes_field("for", wait.waits_for),
+                        lanes_field("holds", wait.holds),
+                        text_field("source", source, "where this is from")},
+                       origin, place_of(table->source(), origin), nullptr);
+    for (const auto& [key, value] : *table) reader.read("", key, value);
+    for (const char* key : {"at", "for"}) reader.require(key);
+    framework.waits.push_back(wait);
+  }
+}
+
+std::string name_of(const std::string& file) { return file.substr(0, file.rfind('.')); }
+
+}  // namespace
+
+Framework parse_framework(const std::string& toml_text, const std::string& origin,
+                          const std::vector<std::string>& overrides) {
+  const toml::table document = parse_toml(toml_text, origin);
+  Framework framework;
+  FieldReader reader(fields_of(framework), origin, origin + ":1:1", &framework.sources);
+  for (const auto& [key, value] : document) {
+    const std::string name(key.str());
+    if (name == "wait") {
+      read_waits(value, origin, framework);
+    } else if (const toml::table* table = value.as_table()) {
+      for (const auto& [inner, node] : *table) reader.read(name + ".", inner, node);
+    } else {
+      reader.read("", key, value);
+    }
+  }
+  for (const std::string& assignment : overrides) reader.override_with(assignment, "");
+  for (const char* key : {"name", "description"}) reader.require(key);
+  constexpr std::int64_t most_pass_bytes = 255;
+  if (framework.cpu_pass_bytes > most_pass_bytes)
+    reader.fail({"cpu.pass_bytes", "it is more than 255", "give bytes of one element"});
+  if (framework.gradient_bytes != 0 && framework.gradient_bytes != 2 && framework.gradient_bytes != 4)
+    reader.fail({"gradient.bytes", "it is not 0, 2 or 4", "0: as the schedule has them"});
+  return framework;
+}
+
+Framework load_framework(const std::string& text) {
+  const std::size_t colon = text.find(':');
+  const std::string name = text.substr(0, colon);
+  std::vector<std::string> overrides;
+  if (colon != std::string::npos) {
+    std::istringstream list(text.substr(colon + 1));
+    for (std::string item; std::getline(list, item, ',');) overrides.push_back(item);
+  }
+  std::vector<std::string> names;
+  for (const auto& [file, contents] : embedded::framework_files()) {
+    if (name_of(file) == name) return parse_framework(contents, file, overrides);
+    names.push_back(name_of(file));
+  }
+  if (const auto contents = read_named_file(name)) return parse_framework(*contents, name, overrides);
+  throw InputError(fmt::format("unknown framework {}", name),
+                   unknown_name_hint(name, names) + "; a path of a TOML file works too");
+}
+
+const std::vector<Framework>& builtin_frameworks() {
+  static const std::vector<Framework> all = [] {
+    std::vector<Framework> frameworks;
+    for (const auto& [file, contents] : embedded::framework_files()) {
+      frameworks.push_back(parse_framework(contents, file));
+      SPILLWAY_ASSERT(frameworks.back().name == name_of(file), file);
+    }
+    return frameworks;
+  }();
+  return all;
+}
+
+}  // namespace spillway

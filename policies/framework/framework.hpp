@@ -1,0 +1,75 @@
+// A framework: what a program that runs a schedule adds to it in memory, bytes, time and ordering.
+// Spillway adds nothing. Each number has its source in the file it is from (frameworks/).
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "policies/schedule/program.hpp"
+
+namespace spillway {
+
+// The host thread waits at a point of the program: what was started before on the lanes `waits_for`
+// ends before anything that comes after starts on the lanes `holds`.
+struct WaitRule {
+  HostPoint at = HostPoint::visit;
+  LaneSet waits_for, holds;
+};
+
+struct Framework {
+  std::string name, description;
+
+  // -- memory that no task of ours touches
+  // Activations inside a layer, and logits, are there for the whole micro-batch at once (else for as
+  // many sequences as a task works on).
+  bool whole_micro_batch = false;
+  std::uint64_t gpu_bytes = 0, host_bytes = 0;  // whatever is trained
+  double host_bytes_per_parameter = 0;
+  // GPU memory for so many elements of gradients, at most a layer's.
+  std::int64_t gpu_bucket = 0;
+  // Optimizer state that comes from the SSD, and gradients on their way, have these slots of host memory,
+  // each of one update's elements in fp32: so many for each update that is in host memory at once as
+  // its state and gradient need, and so many at least.
+  bool optimizer_slots = false;
+  std::int64_t least_optimizer_slots = 0;
+  // Slots of host memory for parameters read from the SSD, each of the largest tensor. 0: what the
+  // schedule takes.
+  std::int64_t parameter_slots = 0;
+  // Slots and accumulators take a power of two of host memory each.
+  bool pinned_rounding = false;
+
+  // -- gradients on their way
+  // Bytes an element in which complete gradients leave the GPU, rest, and come back; 0: as ours.
+  std::int64_t gradient_bytes = 0;
+  // Micro-batches are summed in accumulators in host memory, one for every layer, which are there
+  // throughout; where complete gradients leave is apart, and they cross PCIe to both.
+  bool accumulators = false;
+  // The first micro-batch's come back to the GPU at once.
+  bool gradients_return = false;
+
+  // -- copies over PCIe
+  // Their host side is not pinned, and the host thread waits for all compute before and for the copy.
+  bool pageable_checkpoints = false, pageable_gradients = false;
+  bool one_copy_lane = false;  // both ways on one CUDA stream
+
+  // DRAM bytes an element that passes over the gradient and the result cost beside AdamW on the CPU, in
+  // 16 bit; at most 255. Where the CPU stands in for a GPU, and in fp32, there are none.
+  std::int64_t cpu_pass_bytes = 0;
+
+  std::vector<WaitRule> waits;
+  std::map<std::string, std::string> sources;  // by key
+};
+
+const std::vector<Framework>& builtin_frameworks();
+
+// "deepspeed-0.9", "path.toml", or either with overrides: "deepspeed-0.9:gradient.bytes=2". Throws
+// InputError with near names, or file:line.
+Framework load_framework(const std::string& text);
+Framework parse_framework(const std::string& toml_text, const std::string& origin,
+                          const std::vector<std::string>& overrides = {});
+
+inline constexpr const char* own_framework = "spillway";
+
+}  // namespace spillway

@@ -1,0 +1,277 @@
+#include "policies/framework/lay_over.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <vector>
+
+#include "base/errors.hpp"
+#include "policies/model/tensors.hpp"
+#include "policies/schedule/rewriting.hpp"
+
+namespace spillway {
+
+namespace {
+
+constexpr std::uint64_t fp32_bytes = 4;
+
+class Layer {
+ public:
+  Layer(Program& program, const Framework& framework)
+      : program_(program),
+        framework_(framework),
+        problem_(program.problem()),
+        again_(program),
+        width_(problem_.gradient_bytes()),
+        wide_(std::max<std::uint64_t>(width_, static_cast<std::uint64_t>(framework.gradient_bytes))) {}
+
+  void lay() {
+    if (framework_.one_copy_lane) program_.use_one_copy_lane();
+    take_gpu_memory();
+    take_host_memory();
+    const auto count = static_cast<TaskId>(again_.tasks().size());
+    for (TaskId id = 0; id < count; ++id) {
+      again_.points(id, [&](HostPoint point) { pass(point); });
+      add(id);
+    }
+    again_.points(count, [&](HostPoint point) { pass(point); });
+  }
+
+ private:
+  // -- memory ----------------------------------------------------------------------------------------
+  void take(Tier tier, std::uint64_t bytes) {
+    if (bytes > 0) program_.persistent(tier, bytes, BufferKind::scratch);
+  }
+
+  std::uint64_t layer_elements() const {
+    return static_cast<std::uint64_t>(problem_.model.layers) *
+           static_cast<std::uint64_t>(unit_elements(problem_.model, 0));
+  }
+  std::uint64_t pinned(std::uint64_t bytes) const {
+    return framework_.pinned_rounding && bytes > 0 ? std::bit_ceil(bytes) : bytes;
+  }
+
+  // What autograd holds at once beyond the scratch of this program's kernels, which take a few
+  // sequences, or a few rows of logits, at a time: one recomputed layer with its gradients, or logits
+  // and their gradient in fp32, for the whole micro-batch.
+  std::uint64_t autograd_bytes() const {
+    const auto sequences = static_cast<std::uint64_t>(problem_.workload.micro_batch);
+    const auto tokens = sequences * static_cast<std::uint64_t>(problem_.workload.sequence);
+    Problem one = problem_;
+    one.workload.sequences_at_once = 1;
+    const std::uint64_t layer = backward_scratch_bytes(one, saved_none);
+    const std::uint64_t logits = 8 * tokens * static_cast<std::uint64_t>(problem_.model.vocabulary);
+    return std::max(sequences * layer, logits) -
+           std::min(backward_scratch_bytes(problem_, saved_none), logits);
+  }
+
+  void take_gpu_memory() {
+    take(Tier::gpu, framework_.gpu_bytes);
+    if (framework_.whole_micro_batch) take(Tier::gpu, autograd_bytes());
+    if (framework_.gpu_bucket == 0) return;
+    const auto grid = static_cast<std::uint64_t>(element_alignment);
+    const std::uint64_t bucket =
+        std::max(static_cast<std::uint64_t>(framework_.gpu_bucket) / grid * grid, grid);
+    const auto layer = static_cast<std::uint64_t>(unit_elements(problem_.model, 0));
+    bucket_ = program_.persistent(Tier::gpu, std::min(bucket, layer) * width_, BufferKind::gradient);
+  }
+
+  // Most bytes live at once of the buffers of a tier that are among `chosen`.
+  std::uint64_t live_peak(Tier tier, const std::vector<bool>& chosen) const {
+    std::vector<BufferInfo> buffers;
+    for (BufferId id = 0; id < again_.buffers().size(); ++id) {
+      if (chosen[id]) buffers.push_back(again_.buffers()[id]);
+    }
+    return live_peaks(again_.tasks().size(), buffers)[static_cast<std::size_t>(tier)];
+  }
+
+  bool is_gradient(BufferId id) const {
+    const BufferKind kind = again_.buffers()[id].kind;
+    return kind == BufferKind::gradient || kind == BufferKind::head_gradient;
+  }
+
+  void take_host_memory() {
+    const auto buffers = again_.buffers();
+    std::vector<bool> applied(buffers.size()), summed(buffers.size()), on_ssd(buffers.size());
+    std::vector<bool> read(buffers.size()), staged(buffers.size());
+    for (BufferId id = 0; id < buffers.size(); ++id) {
+      const BufferInfo& buffer = buffers[id];
+      summed[id] = buffer.tier == Tier::host && is_gradient(id);
+      on_ssd[id] = buffer.tier == Tier::ssd && is_gradient(id);
+      staged[id] = buffer.tier == Tier::host && buffer.kind == BufferKind::optimizer_state;
+    }
+    for (const HomePart& home : again_.homes()) staged[home.where.buffer.id] = false;
+    for (TaskId id = 0; id < again_.tasks().size(); ++id) {
+      const Task& task = again_.tasks()[id];
+      for (const Access& access : again_.accesses(id)) {
+        const BufferInfo& buffer = buffers[access.buffer];
+        if (task.kind == TaskKind::optimizer && summed[access.buffer]) {
+          summed[access.buffer] = false;
+          applied[access.buffer] = true;
+        }
+        if (task.kind == TaskKind::read && access.role == Role::destination &&
+            buffer.kind == BufferKind::parameters)
+          read[access.buffer] = true;
+      }
+    }
+    const std::uint64_t parameters = static_cast<std::uint64_t>(problem_.model.parameters());
+    take(Tier::host, framework_.host_bytes);
+    take(Tier::host, static_cast<std::uint64_t>(framework_.host_bytes_per_parameter *
+                                                static_cast<double>(parameters)));
+    take(Tier::host, live_peak(Tier::host, applied) / width_ * (wide_ - width_));
+    take(Tier::ssd, live_peak(Tier::ssd, on_ssd) / width_ * (wide_ - width_));
+    if (framework_.accumulators) {
+      const std::uint64_t flat = parameters * width_, live = live_peak(Tier::host, summed);
+      const std::uint64_t all = layer_elements() * width_ + pinned(flat) - flat;
+      if (live < all) take_accumulators(all - live, live == 0);
+    }
+    take_parameter_slots(live_peak(Tier::host, read));
+    take_optimizer_slots(staged);
+  }
+
+  // `whole`: the schedule has none of them, for there is one micro-batch.
+  void take_accumulators(std::uint64_t bytes, bool whole) {
+    const Slice taken = program_.persistent(Tier::host, bytes, BufferKind::scratch);
+    if (whole) accumulators_ = taken;
+  }
+
+  void take_parameter_slots(std::uint64_t live) {
+    if (framework_.parameter_slots == 0 || live == 0) return;
+    const std::uint64_t slot = largest_tensor(problem_.model) * problem_.parameter_bytes();
+    const std::uint64_t all = static_cast<std::uint64_t>(framework_.parameter_slots) * pinned(slot);
+    take(Tier::host, all - std::min(all, live));
+  }
+
+  void take_optimizer_slots(const std::vector<bool>& staged) {
+    const std::uint64_t live = live_peak(Tier::host, staged);
+    const std::uint64_t elements = largest_update();
+    if (!framework_.optimizer_slots || live == 0 || elements == 0) return;
+    const std::uint64_t set = problem_.state_bytes() / fp32_bytes + 1;  // of slots: state, gradient
+    std::uint64_t sets = 0;  // persistent buffers, or as many as the live bytes are
+    for (BufferId id = 0; id < staged.size(); ++id) {
+      if (staged[id] && again_.buffers()[id].persistent) ++sets;
+    }
+    if (sets == 0)
+      sets = std::max<std::uint64_t>(1, live / (elements * problem_.state_bytes()));
+    const std::uint64_t slots =
+        std::max(sets * set, static_cast<std::uint64_t>(framework_.least_optimizer_slots));
+    const std::uint64_t all = slots * pinned(elements * fp32_bytes);
+    take(Tier::host, all - std::min(all, live));
+  }
+
+  // In elements; none where no update is announced.
+  std::uint64_t largest_update() {
+    std::uint64_t most = 0, now = 0;
+    for (TaskId id = 0; id < again_.tasks().size(); ++id) {
+      const Task& task = again_.tasks()[id];
+      now = task.kind == TaskKind::optimizer ? now + task.params : 0;
+      most = std::max(most, now);
+    }
+    return most;
+  }
+
+  // -- waits and copies ------------------------------------------------------------------------------
+  void pass(HostPoint point) {
+    leaves_ = point == HostPoint::gradients_leave || (leaves_ && point != HostPoint::gradients_left);
+    for (const WaitRule& wait : framework_.waits) {
+      if (wait.at == point) again_.barrier(wait.waits_for, wait.holds);
+    }
+  }
+
+  void add(TaskId id) {
+    Task task = again_.tasks()[id];
+    const auto accesses = again_.accesses(id);
+    switch (task.kind) {
+      case TaskKind::backward:
+        is_first_ = task.first_micro_batch;
+        break;
+      case TaskKind::optimizer:
+        if (task.lane == Lane::cpu_optimizer && problem_.backend() != Backend::cpu &&
+            problem_.parameter_bytes() == 2)
+          task.pass_bytes = static_cast<std::uint8_t>(framework_.cpu_pass_bytes);
+        break;
+      case TaskKind::read:
+      case TaskKind::write:
+        if (is_gradient_copy(accesses)) task.bytes = task.bytes / width_ * wide_;
+        break;
+      case TaskKind::h2d:
+      case TaskKind::d2h:
+        copy(task, accesses);
+        return;
+      default:
+        break;
+    }
+    again_.emit(task, accesses);
+  }
+
+  bool is_gradient_copy(std::span<const Access> accesses) const {
+    return std::any_of(accesses.begin(), accesses.end(),
+                       [&](const Access& access) { return is_gradient(access.buffer); });
+  }
+  bool is_checkpoint_copy(std::span<const Access> accesses) const {
+    return again_.buffers()[accesses[0].buffer].kind == BufferKind::checkpoint;
+  }
+
+  void copy(Task task, std::span<const Access> accesses) {
+    const bool out = task.kind == TaskKind::d2h, gradient = is_gradient_copy(accesses);
+    if (framework_.one_copy_lane) task.lane = Lane::pcie_h2d;
+    task.pageable = (framework_.pageable_checkpoints && is_checkpoint_copy(accesses)) ||
+                    (framework_.pageable_gradients && gradient && out);
+    if (task.pageable) again_.barrier({Lane::gpu_compute}, {task.lane});
+    const bool of_layer = gradient && out && task.layer < problem_.model.layers;
+    const bool returns = of_layer && is_first_ && framework_.gradients_return;
+    if (of_layer && leaves_ && framework_.accumulators) {
+      std::vector<Access> first(accesses.begin(), accesses.end());
+      if (accumulators_.valid()) first[1] = in_accumulators(first[1].bytes);
+      again_.emit(task, first);
+      if (returns) come_back(task, first[1]);
+    } else if (returns) {
+      again_.emit(task, accesses);
+      come_back(task, accesses[1]);
+      if (task.pageable) again_.barrier({task.lane}, LaneSet::all());
+      return;
+    }
+    if (out && gradient && leaves_) task.bytes = task.bytes / width_ * wide_;
+    again_.emit(task, accesses);
+    if (task.pageable) again_.barrier({task.lane}, LaneSet::all());
+  }
+
+  // A place for a gradient of so many bytes: one after the other, round and round.
+  Access in_accumulators(std::uint64_t bytes) {
+    if (accumulators_used_ + bytes > accumulators_.bytes) accumulators_used_ = 0;
+    const Access place = {accumulators_.buffer.id, Role::destination, Mode::write,
+                          accumulators_used_, bytes};
+    accumulators_used_ += bytes;
+    return place;
+  }
+  // The gradient that was just sent comes back to the GPU, in pieces of the bucket.
+  void come_back(Task task, const Access& host) {
+    if (!bucket_.valid()) return;
+    task.kind = TaskKind::h2d;
+    task.lane = Lane::pcie_h2d;
+    for (std::uint64_t at = 0; at < host.bytes; at += bucket_.bytes) {
+      const std::uint64_t bytes = std::min(bucket_.bytes, host.bytes - at);
+      task.bytes = bytes;
+      const std::array<Access, 2> accesses = {
+          Access{host.buffer, Role::source, Mode::read, host.offset + at, bytes},
+          Access{bucket_.buffer.id, Role::destination, Mode::write, 0, bytes}};
+      again_.emit(task, accesses);
+    }
+  }
+
+  Program& program_;
+  const Framework& framework_;
+  const Problem& problem_;
+  Rewriting again_;
+  std::uint64_t width_, wide_;  // bytes of a gradient in the schedule, and of one that leaves
+  Slice bucket_;
+  Slice accumulators_;  // in host memory, where the schedule has none
+  std::uint64_t accumulators_used_ = 0;
+  bool leaves_ = false;    // gradients that are complete are leaving
+  bool is_first_ = false;  // the last backward began the sum of its layer
+};
+
+}  // namespace
+
+void lay_over(Program& program, const Framework& framework) { Layer(program, framework).lay(); }
+
+}  // namespace spillway

@@ -1,0 +1,42 @@
+#include "policies/schedule/rewriting.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/errors.hpp"
+
+namespace spillway {
+
+Rewriting::Rewriting(Program& program)
+    : program_(program),
+      tasks_(std::exchange(program.tasks_, {})),
+      accesses_(std::exchange(program.accesses_, {})),
+      buffers_(program.buffers_),
+      points_(std::exchange(program.points_, {})) {
+  SPILLWAY_ASSERT(program.recording_ == Recording::all, "only a whole program is rewritten");
+  SPILLWAY_ASSERT(!program.plan_, "a program is rewritten before its memory is planned");
+  for (BufferInfo& buffer : program.buffers_) buffer.first_use = buffer.last_use = none;
+  program.next_task_ = 0;
+  if (!tasks_.empty()) program.at(tasks_.front().step, tasks_.front().phase);
+  program.tasks_.reserve(tasks_.size() / 2 * 3);
+  program.accesses_.reserve(accesses_.size() / 4 * 5);
+}
+
+void Rewriting::emit(Task task, std::span<const Access> accesses) {
+  const TaskId id = program_.next_task_++;
+  if (id >= most_tasks) program_.fail_too_long();
+  task.first_access = static_cast<std::uint32_t>(program_.accesses_.size());
+  task.access_count = static_cast<std::uint8_t>(accesses.size());
+  for (const Access& access : accesses) {
+    BufferInfo& buffer = program_.buffers_[access.buffer];
+    if (buffer.first_use == none) buffer.first_use = id;
+    buffer.last_use = id;
+    program_.accesses_.push_back(access);
+  }
+  program_.at(task.step, task.phase);
+  program_.tasks_.push_back(task);
+}
+
+void Rewriting::barrier(LaneSet waits_for, LaneSet holds) { program_.barrier(waits_for, holds); }
+
+}  // namespace spillway

@@ -1,0 +1,93 @@
+// Homes of model states, counted in cells of the element grid: a layer of the tiny problem has 7.
+#include "policies/movement/places.hpp"
+
+#include <fmt/format.h>
+#include <catch2/catch.hpp>
+
+#include <string>
+
+#include "policies/movement/timetable.hpp"
+#include "tests/policies/movement/orders.hpp"
+#include "tests/policies/schedules.hpp"
+
+using namespace spillway;
+using namespace spillway::test;
+
+namespace {
+
+std::vector<Pieces> pieces_of(const Problem& problem, const Plan& plan, const Order& order) {
+  const OrderOfWork work = work_of(problem, plan, 2, order);
+  const Timetable times(problem, plan, work);
+  Program program(problem);
+  const Activations activations(program, plan, work, times);
+  return place_model_states(program, plan, work, activations);
+}
+
+// "first-end parameters/state", in cells; "d" where delayed.
+std::string text(const Pieces& pieces) {
+  std::string all;
+  for (const Piece& piece : pieces) {
+    all += fmt::format("{}-{} {}/{}{} ", piece.first / 2048, piece.end() / 2048,
+                       to_string(piece.parameters_at), to_string(piece.state_at),
+                       piece.delayed ? " d" : "");
+  }
+  return all;
+}
+
+}  // namespace
+
+// Half of 7 cells is 4 (3.5 away from zero), 0.3 of them 2; the SSD's share comes last.
+TEST_CASE("A unit is cut where its parameters or its state change memory") {
+  Plan plan;
+  plan.parameters.rest = {.host = 0.5, .ssd = 0.5};
+  plan.optimizer_state.rest = {.host = 0.7, .ssd = 0.3};
+  const auto units = pieces_of(tiny_problem(2, 2), plan, vertical());
+  CHECK(text(units[0]) == "0-3 host/host 3-5 ssd/host 5-7 ssd/ssd ");
+  // The embedding has 2 cells, whose parameters are on the GPU: 0.3 of them is 1.
+  CHECK(text(units[2]) == "0-1 gpu/host 1-2 gpu/ssd ");
+}
+
+// A quarter of 7 cells is 2: each part is divided alike, 0.3 of 2 cells is 1 and of 5 cells is 2.
+TEST_CASE("A unit is cut where its updates are, and each part divided alike") {
+  Plan plan;
+  plan.optimizer_state.rest = {.host = 0.7, .ssd = 0.3};
+  const auto units = pieces_of(tiny_problem(2, 2), plan, vertical(0.25));
+  CHECK(text(units[1]) == "0-1 host/host d 1-2 host/ssd d 2-5 host/host 5-7 host/ssd ");
+}
+
+// 2 cells of every layer are delayed. Their gradients have 4 bytes an element, the parameters 2: so
+// the 2 delayed cells of parameters of the layer above hold 1 cell of gradients. The inputs of the
+// layer above are too small for a cell. What is left over, and all of the last layer's, has memory
+// of its own.
+TEST_CASE("A delayed gradient waits where the layer above has dead memory") {
+  Problem problem = tiny_problem(2, 2);
+  problem.workload.gradient = GradientWidth::bits32;
+  const auto units = pieces_of(problem, {}, vertical(0.25));
+  REQUIRE(text(units[0]) == "0-1 host/host d 1-2 host/host d 2-7 host/host ");
+  CHECK(units[0][0].waiting.buffer.id == units[1][0].parameters.buffer.id);
+  CHECK(units[0][0].waiting.offset == units[1][0].parameters.offset);
+  CHECK(units[0][1].waiting.valid());
+  CHECK(units[0][1].waiting.buffer.id != units[1][0].parameters.buffer.id);
+  CHECK(!units[0][2].waiting.valid());
+  for (const Piece& piece : units[1]) {
+    CHECK(piece.waiting.valid() == piece.delayed);
+    CHECK(piece.waiting.buffer.id != units[0][0].parameters.buffer.id);
+  }
+}
+
+// One micro-batch at a time: the layer above is used again while sums of the layer below wait.
+TEST_CASE("Nothing is lent where micro-batches do not run in rows") {
+  Problem problem = tiny_problem(2, 2);
+  problem.workload.gradient = GradientWidth::bits32;
+  const auto units = pieces_of(problem, {}, [](Step& step) {
+    for (const int layer : step.upward()) step.update(layer);
+    for (const int m : step.ascending()) {
+      for (const int layer : step.upward()) step.forward(layer, m);
+      for (const int layer : step.downward()) step.backward(layer, m);
+    }
+    step.update(step.embedding());
+  });
+  REQUIRE(units[0].size() == 1);
+  CHECK(units[0][0].waiting.valid());
+  CHECK(units[0][0].waiting.buffer.id != units[1][0].parameters.buffer.id);
+}

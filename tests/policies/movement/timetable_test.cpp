@@ -1,0 +1,125 @@
+// When parameters are fetched and updates run, in visits, for orders small enough to count on
+// fingers.
+#include "policies/movement/timetable.hpp"
+
+#include <fmt/format.h>
+#include <catch2/catch.hpp>
+
+#include <string>
+
+#include "tests/policies/movement/orders.hpp"
+#include "tests/policies/schedules.hpp"
+
+using namespace spillway;
+using namespace spillway::test;
+
+namespace {
+
+std::string turns_of(const Problem& problem, const Order& order) {
+  const OrderOfWork work = work_of(problem, {}, 1, order);
+  std::string text;
+  for (const Turn& turn : Uses(problem, work).turns())
+    text += fmt::format("{}{}:{}-{} ", turn.backward ? 'B' : 'F', turn.layer, turn.begin, turn.end);
+  return text;
+}
+
+// "layer:use<copies<read ", of the first step.
+std::string fetches_of(const Problem& problem, const Plan& plan, const Order& order) {
+  const OrderOfWork work = work_of(problem, plan, 1, order);
+  const Timetable times(problem, plan, work);
+  std::string text;
+  for (const ParameterFetch& fetch : times.fetches()) {
+    text += fmt::format("{}:{}<{}-{}<{} ", fetch.unit, fetch.use, fetch.copy_begin, fetch.copy_end,
+                        fetch.read_at);
+  }
+  return text;
+}
+
+// "layer@visit+point ", in order of emission; a wait is "wait".
+std::string events_of(const Problem& problem, const Plan& plan, int steps, const Order& order) {
+  const OrderOfWork work = work_of(problem, plan, steps, order);
+  const Timetable times(problem, plan, work);
+  std::string text;
+  for (const OptimizerEvent& event : times.events()) {
+    const std::string what =
+        event.is_wait ? "wait"
+                      : std::to_string(work.ranges[work.updates[event.update].first_range].unit);
+    text += fmt::format("{}@{}+{} ", what, event.moment / moments_of_visit,
+                        event.moment % moments_of_visit);
+  }
+  return text;
+}
+
+}  // namespace
+
+// The last layer's forward and backward on a micro-batch are one visit. Taken one by one, the
+// backward of layer 0 is followed by the next micro-batch's forward of layer 0: one turn.
+TEST_CASE("A turn is a row of visits to one layer") {
+  const Problem problem = tiny_problem(3, 2);
+  CHECK(turns_of(problem, vertical()) == "F0:0-2 F1:2-4 B2:4-6 B1:6-8 B0:8-10 ");
+  CHECK(turns_of(problem, horizontal) ==
+        "F0:0-1 F1:1-2 B2:2-3 B1:3-4 B0:4-6 F1:6-7 B2:7-8 B1:8-9 B0:9-10 ");
+}
+
+// Turns of 2 visits: F0 0-2, F1 2-4, F2 4-6, B3 6-8, B2 8-10, B1 10-12, B0 12-14. A copy goes
+// under the turn gpu_ahead turns before the use, the read from the SSD host_ahead turns before that
+// one; none before the step begins. What was used no more turns ago than it would be copied ahead
+// is still there.
+TEST_CASE("Parameters are copied under an earlier turn, and read before that") {
+  const Problem problem = tiny_problem(4, 2);
+  Plan plan;
+  plan.parameters.gpu_ahead = 1;
+  plan.parameters.host_ahead = 2;
+  CHECK(fetches_of(problem, plan, vertical()) ==
+        "0:0<0-0<0 1:2<0-2<0 2:4<2-4<0 3:6<4-6<0 2:8<6-8<2 1:10<8-10<4 0:12<10-12<6 ");
+  plan.parameters.host_ahead = 0;
+  plan.parameters.backward_gpu_ahead = 2;
+  CHECK(fetches_of(problem, plan, vertical()) ==
+        "0:0<0-0<0 1:2<0-2<0 2:4<2-4<2 3:6<2-4<2 1:10<6-8<6 0:12<8-10<8 ");
+}
+
+// The gradient of layers 3 .. 1 leaves under the next turn, that of layer 0 after the last visit,
+// and then the embedding's.
+TEST_CASE("An update runs once its gradient has left the GPU") {
+  const Problem problem = tiny_problem(4, 2);
+  CHECK(events_of(problem, {}, 1, vertical()) == "3@9+1 2@11+1 1@13+1 0@13+2 4@13+3 ");
+}
+
+// A step has 14 visits. Where updates wait for all norms, each waits until its parameters would be
+// read for the next step: with host_ahead = 0 and gpu_ahead = 1 before the turn below the layer's.
+TEST_CASE("An update that waits for norms runs when its parameters would be read") {
+  Problem problem = tiny_problem(4, 2);
+  problem.workload.clip = {ClipScope::global, 1};
+  Plan plan;
+  plan.parameters.host_ahead = 0;
+  CHECK(events_of(problem, plan, 2, vertical()).substr(0, 35) ==
+        "1@14+0 0@14+0 4@14+0 2@16+0 3@18+0 ");
+}
+
+// Half of every layer waits for the next step's forward: at its place in the order, or as early as
+// its parameters would be read, which the layers up to the third are from the first visit on.
+TEST_CASE("A delayed update runs at its place, or as early as its parameters would be read") {
+  const Problem problem = tiny_problem(4, 2);
+  Plan plan;
+  const auto delayed = [&] {
+    const std::string all = events_of(problem, plan, 2, vertical(0.5));
+    const auto from = all.find("4@13+3 ") + 7;
+    return all.substr(from, 28);
+  };
+  CHECK(delayed() == "0@14+0 1@14+0 2@14+0 3@14+0 ");
+  plan.optimizer.early = false;
+  CHECK(delayed() == "0@14+0 1@16+0 2@18+0 3@20+0 ");
+}
+
+// The wait comes after all visits, and every update after the wait.
+TEST_CASE("What comes after a wait runs after it") {
+  const Problem problem = tiny_problem(2, 1);
+  const Order serial = [](Step& step) {
+    for (const int layer : step.upward()) step.forward(layer, 0);
+    for (const int layer : step.downward()) step.backward(layer, 0);
+    step.wait();
+    for (const int layer : step.downward()) step.update(layer);
+    step.update(step.embedding());
+  };
+  CHECK(events_of(problem, {}, 1, serial) == "wait@3+0 1@3+0 0@3+0 2@3+0 ");
+}
