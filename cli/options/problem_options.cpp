@@ -5,7 +5,6 @@
 #include <map>
 
 #include "cli/text/flags.hpp"
-#include "policies/framework/framework.hpp"
 
 namespace spillway::cli {
 

@@ -15,7 +15,7 @@ struct ProblemOptions : ProblemRequest {
   // Adds the options to a subcommand, which fill this in. `machine_required`: --machine must be
   // given.
   void add_to(CLI::App& command, bool machine_required);
-  // --framework, of subcommands that simulate.
+  // And --framework, for subcommands that simulate.
   void add_framework_to(CLI::App& command);
   // How a policy is evaluated: on a GPU that was measured as it will be trained on, with as many
   // sequences at once as fit, unless --sequences-at-once is given.

@@ -4,23 +4,13 @@
 
 #include "base/errors.hpp"
 #include "base/units.hpp"
-#include "policies/framework/framework.hpp"
 #include "policies/machine/gpu_workspaces.hpp"
 
 namespace spillway {
 
 namespace {
 
-const std::string of_model = "model.", of_framework = "framework.", of_machine;
-
-const std::string& prefix_of(const std::string& override) {
-  for (const std::string* prefix : {&of_model, &of_framework}) {
-    if (override.rfind(*prefix, 0) == 0) return *prefix;
-  }
-  return of_machine;
-}
-
-// Of all overrides those with this prefix, without it.
+// Of all overrides, those that begin with `prefix`, without it; with "", those of the machine.
 std::vector<std::string> overrides_of(const std::vector<std::string>& all,
                                       const std::string& prefix) {
   std::vector<std::string> selected;
@@ -29,9 +19,20 @@ std::vector<std::string> overrides_of(const std::vector<std::string>& all,
       throw InputError(Setting{"set", one} + ": expected KEY=VALUE",
                        "example: " + Setting{"set", "host.memory=256GB"});
     }
-    if (prefix_of(one) == prefix) selected.push_back(one.substr(prefix.size()));
+    const bool of_machine = one.rfind("model.", 0) != 0 && one.rfind("framework.", 0) != 0;
+    if (prefix.empty() ? of_machine : one.rfind(prefix, 0) == 0)
+      selected.push_back(one.substr(prefix.size()));
   }
   return selected;
+}
+
+// The framework with the overrides that are given for it: "NAME:KEY=VALUE,...".
+std::string framework_text(const std::string& framework,
+                           const std::vector<std::string>& overrides) {
+  std::string text = framework;
+  for (const std::string& one : overrides_of(overrides, "framework."))
+    text += (text.find(':') == std::string::npos ? ":" : ",") + one;
+  return text;
 }
 
 }  // namespace
@@ -70,25 +71,23 @@ std::vector<std::string> ProblemRequest::set_by_hand() const {
 
 std::optional<Backend> ProblemRequest::machine_backend() const {
   if (machine.empty()) return {};
-  return load_machine(machine, overrides_of(overrides, of_machine)).backend();
+  return load_machine(machine, overrides_of(overrides, "")).backend();
 }
 
 Problem ProblemRequest::problem(std::optional<bool> on_gpu) const {
   Problem problem;
-  problem.model = load_model(model, overrides_of(overrides, of_model));
+  problem.model = load_model(model, overrides_of(overrides, "model."));
   if (!machine.empty()) {
-    problem.machine = load_machine(machine, overrides_of(overrides, of_machine));
-  } else if (!overrides_of(overrides, of_machine).empty()) {
+    problem.machine = load_machine(machine, overrides_of(overrides, ""));
+  } else if (!overrides_of(overrides, "").empty()) {
     throw InputError(
         Setting{"set"} + " of a machine's key needs " + Setting{"machine"},
         "name a machine, or use " + Setting{"gpu.memory"} + " and " + Setting{"host.memory"});
   }
   problem.machine = limited(problem.machine);
   problem.overrides = set_by_hand();
-  problem.framework = framework;
-  for (const std::string& one : overrides_of(overrides, of_framework))
-    problem.framework += (problem.framework.find(':') == std::string::npos ? ":" : ",") + one;
-  load_framework(problem.framework);  // rejects an unknown one
+  problem.framework = framework_text(framework, overrides);
+  load_framework(problem.framework);  // refused now rather than later
   const Backend backend = machine.empty() ? Backend::cpu : problem.machine.backend();
   problem.workload = read_workload(workload, problem.model, usual_precision(backend));
   problem.validate();

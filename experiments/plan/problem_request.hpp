@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "policies/framework/framework.hpp"
 #include "policies/workload/workload_fields.hpp"
 
 namespace spillway {
@@ -14,9 +15,9 @@ struct ProblemRequest {
   std::string model, machine;  // a built-in name or a TOML file; the machine may be empty
   // KEY=VALUE of the machine, model.KEY=VALUE of the model, framework.KEY=VALUE of the framework.
   std::vector<std::string> overrides;
-  WorkloadTexts workload;               // of the fields that are given
-  std::string gpu_memory, host_memory;  // limits; empty: what there is
-  std::string framework = "spillway";   // what load_framework takes
+  std::string framework = own_framework;  // what is laid over schedules, in simulation only
+  WorkloadTexts workload;                 // of the fields that are given
+  std::string gpu_memory, host_memory;    // limits; empty: what there is
 
   // Throws InputError. Where no micro-batch is given it is the batch. `on_gpu`: what computes is a
   // GPU, of which gpu_memory limits all; by default what the machine describes.

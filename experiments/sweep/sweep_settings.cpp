@@ -10,7 +10,6 @@
 #include "base/suggest.hpp"
 #include "experiments/plan/evaluate.hpp"
 #include "policies/common/policy.hpp"
-#include "policies/framework/framework.hpp"
 #include "policies/workload/workload_fields.hpp"
 
 namespace spillway {
@@ -91,7 +90,8 @@ std::string hash_of(const std::string& text) {
 std::vector<std::string> sweep_keys() {
   std::vector<std::string> keys = {"model", "machine", "policy"};
   for (const WorkloadField& field : workload_fields()) keys.push_back(field.key);
-  for (const char* key : {"steps", "framework"}) keys.emplace_back(key);
+  keys.emplace_back("steps");
+  keys.emplace_back("framework");
   for (const std::string& key : names_of_machine()) {
     if (is_setting(key)) keys.push_back(key);
   }
@@ -188,7 +188,10 @@ ResolvedSettings SettingsResolver::resolve(const SweepSettings& settings) {
   WorkloadTexts given;
   for (const auto& [key, value] : settings) {
     if (key == "steps") resolved.steps = steps_of(value);
-    if (key == "framework") resolved.framework = value;
+    if (key == "framework") {
+      load_framework(value);
+      resolved.framework = value;
+    }
     if (find_workload_field(key) != nullptr && !is_choice(key, value)) given[key] = value;
     if (is_machine_key(key) || is_model_key(key)) resolved.overrides.push_back(key + "=" + value);
   }
@@ -196,17 +199,17 @@ ResolvedSettings SettingsResolver::resolve(const SweepSettings& settings) {
   resolved.chooses_sequences_at_once = !given.contains("sequences_at_once");
   resolved.workload =
       read_workload(given, *resolved.model, usual_precision(resolved.machine->backend()));
-  load_framework(resolved.framework);  // rejects an unknown one
   resolved.policy = policy_text(settings);
   resolved.problem().validate();
   WorkloadTexts texts = workload_texts(resolved.workload);
   if (resolved.best_micro_batch) texts["micro_batch"] = "best";
   if (resolved.chooses_sequences_at_once) texts["sequences_at_once"] = "chosen";
+  texts["framework"] = resolved.framework;
   std::string all;
   for (const auto& [key, text] : texts) all += key + " " + text + "\n";
-  resolved.identity = hash_of(fmt::format("{}\n{}\n{}steps {}\n{}\nframework {}", known_model.text,
-                                          known_machine.text, all, resolved.steps, resolved.policy,
-                                          resolved.framework));
+  resolved.identity =
+      hash_of(fmt::format("{}\n{}\n{}steps {}\n{}", known_model.text, known_machine.text, all,
+                          resolved.steps, resolved.policy));
   return resolved;
 }
 

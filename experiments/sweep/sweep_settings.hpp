@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "policies/framework/framework.hpp"
 #include "policies/workload/problem.hpp"
 
 namespace spillway {
@@ -36,13 +37,17 @@ struct ResolvedSettings {
   bool best_micro_batch = false;           // workload.micro_batch is to be chosen
   bool chooses_sequences_at_once = false;  // where a GPU was measured, as training has it
   std::string policy;                      // canonical text
-  std::string framework = "spillway";
+  std::string framework = own_framework;
   int steps = 0;
   std::string identity;  // 32 hexadecimal digits: equal for equal settings, whatever their spelling
 
   std::vector<std::string> overrides;  // Problem::overrides
 
-  Problem problem() const { return {*model, *machine, workload, overrides, {}, framework}; }
+  Problem problem() const {
+    Problem problem{*model, *machine, workload, overrides};
+    problem.framework = framework;
+    return problem;
+  }
 };
 
 // Turns settings into problems; machines and models that many points share are read once. One

@@ -42,24 +42,17 @@ class Policy {
   // Values for options left at `auto`, from the least use of slow tiers to the most: build_schedule
   // takes the first that fits. Policies without such options have one alternative that sets
   // nothing.
-  virtual std::vector<PolicyOptions> placements() const { return {{}}; }
-  // The same where they depend on the problem; build_schedule asks for these.
-  virtual std::vector<PolicyOptions> placements_for(const Problem&) const { return placements(); }
+  virtual std::vector<PolicyOptions> placements(const Problem&) const { return {{}}; }
   // Where everything rests, how far ahead it is fetched, what is kept for backward.
-  virtual Plan plan(const Problem& problem, const Costs& costs) const;
-  // The order of work of one step.
+  virtual Plan plan(const Problem& problem, const Costs& costs) const = 0;
+  // The order of work of one step; unless it is overridden, the plan's (Plan::order).
   virtual void step(Step& step) const;
-  virtual bool derives() const { return false; }
-  virtual void setup(Program&) {}
-  virtual void emit_step(Program&, int) {}
-  // Brings every parameter up to date after the last step.
-  virtual void emit_epilogue(Program&) {}
 };
 
 // Policies that are built in, in a stable order.
 std::vector<PolicyInfo> builtin_policies();
 
-// "greedysnake:alpha=0.2,snake=off": a fresh policy object (it holds the state of one program).
+// "greedysnake:alpha=0.2,snake=off": a fresh policy object.
 // Throws InputError for an unknown policy or option (with near names), or a bad value.
 std::unique_ptr<Policy> make_policy(const std::string& text);
 
@@ -70,7 +63,7 @@ std::string canonical_policy(const std::string& text);
 std::string with_policy_option(const std::string& text, const std::string& option,
                                const std::string& value);
 
-// setup, `steps` steps, epilogue, finish; options left at auto are settled so that it fits, if any
+// The schedule of `steps` steps; options left at auto are settled so that it fits, if any
 // setting does (the schedule's policy() names them). Does not throw when nothing fits: see
 // Schedule::require_fit.
 Schedule build_schedule(const Problem& problem, const std::string& policy, int steps);

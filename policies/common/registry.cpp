@@ -110,46 +110,35 @@ std::string to_text(const PolicyInfo& info, const PolicyOptions& options) {
 
 }  // namespace
 
-Plan Policy::plan(const Problem&, const Costs&) const { return {}; }
-void Policy::step(Step&) const {}
+void Policy::step(Step& step) const { step.in_order_of_plan(); }
 
 namespace {
 
-Program emit_bare(const Problem& problem, Policy& policy, int steps, Recording recording,
+Program emit_bare(const Problem& problem, const Policy& policy, int steps, Recording recording,
                   const std::optional<TierBytes>& spare) {
   policy.check(problem);
+  Plan plan = policy.plan(problem, Costs(problem));
+  TierBytes kept{};
+  if (spare) {
+    PlanWithSpare with = with_spare(problem, std::move(plan), *spare);
+    plan = std::move(with.plan);
+    kept[1] = with.kept_in_host;
+  }
+  check_plan(problem, plan);
+  Step step(problem, plan);
+  for (int s = 0; s < steps; ++s) {
+    step.begin(s);
+    policy.step(step);
+    step.end();
+  }
   Program program(problem, recording);
-  if (policy.derives()) {
-    Plan plan = policy.plan(problem, Costs(problem));
-    TierBytes kept{};
-    if (spare) {
-      PlanWithSpare with = with_spare(problem, std::move(plan), *spare);
-      plan = std::move(with.plan);
-      kept[1] = with.kept_in_host;
-    }
-    check_plan(problem, plan);
-    Step step(problem, plan);
-    for (int s = 0; s < steps; ++s) {
-      step.begin(s);
-      policy.step(step);
-      step.end();
-    }
-    kept[0] = emit_work(program, plan, step.finish());
-    program.set_kept(kept);
-    return program;
-  }
-  policy.setup(program);
-  for (int step = 0; step < steps; ++step) {
-    policy.emit_step(program, step);
-    if (step == 0) program.expect_steps(steps);
-  }
-  program.at(steps, Phase::epilogue);
-  policy.emit_epilogue(program);
+  kept[0] = emit_work(program, plan, step.finish());
+  program.set_kept(kept);
   return program;
 }
 
 // With what the problem's framework adds, which takes a whole program to know.
-Program emit(const Problem& problem, Policy& policy, int steps,
+Program emit(const Problem& problem, const Policy& policy, int steps,
              Recording recording = Recording::all, const std::optional<TierBytes>& spare = {}) {
   if (problem.framework == own_framework)
     return emit_bare(problem, policy, steps, recording, spare);
@@ -247,7 +236,7 @@ class Settler {
       : problem_(problem),
         parsed_(parsed),
         steps_(steps),
-        alternatives_(parsed.factory(parsed.options)->placements_for(problem)),
+        alternatives_(parsed.factory(parsed.options)->placements(problem)),
         last_(alternatives_.size() - 1) {}
 
   Schedule build() {

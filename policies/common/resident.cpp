@@ -1,9 +1,6 @@
 // resident: everything in GPU memory. The reference that every other policy's numbers are held to,
 // and the fastest where it fits.
-#include <optional>
-
 #include "policies/common/builtin.hpp"
-#include "policies/common/horizontal.hpp"
 #include "policies/common/options.hpp"
 #include "policies/movement/plan.hpp"
 #include "policies/movement/step.hpp"
@@ -34,7 +31,6 @@ class Resident : public Policy {
               {"needed", "full"}}}};
   }
 
-  bool derives() const override { return true; }
   Plan plan(const Problem& problem, const Costs&) const override {
     Plan plan;
     plan.parameters.rest = plan.optimizer_state.rest = plan.checkpoints.rest = {.gpu = 1};

@@ -88,10 +88,9 @@ Schedule rebuild_schedule(const Trace& trace, const std::string& origin) {
     problem.workload = workload_of_json(
         field(trace, "workload", origin), place + ": workload",
         "the trace is damaged or from another version of spillway: record it again");
-    // Absent from traces of before there were any.
-    if (trace.find_metadata("framework")) problem.framework = field(trace, "framework", origin);
     if (trace.find_metadata("overrides")) problem.overrides = field(trace, "overrides", origin);
     policy = field(trace, "policy", origin);
+    if (trace.find_metadata("framework")) problem.framework = field(trace, "framework", origin);
     steps = whole_number<int>(json{{"steps", field(trace, "steps", origin)}}, "steps", place);
     fingerprint = field(trace, "fingerprint", origin);
   } catch (const json::exception& error) {

@@ -68,7 +68,6 @@ class DeepOptimizerStates : public Policy {
           {"full"}}}};
   }
 
-  bool derives() const override { return true; }
   Plan plan(const Problem& problem, const Costs& costs) const override {
     Plan plan = plan_;
     const bool two = plan.optimizer_state.gpu_slots == 2;

@@ -34,6 +34,7 @@ std::vector<Field> fields_of(Framework& framework) {
           count_field("gradient.bucket", framework.gpu_bucket),
           flag_field("copies.pageable_checkpoints", framework.pageable_checkpoints),
           flag_field("copies.pageable_gradients", framework.pageable_gradients),
+          flag_field("copies.last_checkpoint_leaves", framework.last_checkpoint_leaves),
           flag_field("copies.one_lane", framework.one_copy_lane),
           count_field("cpu.pass_bytes", framework.cpu_pass_bytes)};
 }

@@ -52,6 +52,8 @@ struct Framework {
   // -- copies over PCIe
   // Their host side is not pinned, and the host thread waits for all compute before and for the copy.
   bool pageable_checkpoints = false, pageable_gradients = false;
+  // With pageable checkpoints that leave: that of the last layer does, too, though it is used at once.
+  bool last_checkpoint_leaves = false;
   bool one_copy_lane = false;  // both ways on one CUDA stream
 
   // DRAM bytes an element that passes over the gradient and the result cost beside AdamW on the CPU, in

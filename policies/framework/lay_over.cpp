@@ -1,6 +1,7 @@
 #include "policies/framework/lay_over.hpp"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <vector>
 
@@ -28,6 +29,9 @@ class Layer {
     if (framework_.one_copy_lane) program_.use_one_copy_lane();
     take_gpu_memory();
     take_host_memory();
+    if (framework_.pageable_checkpoints && framework_.last_checkpoint_leaves && checkpoints_leave())
+      last_checkpoint_ = program_.persistent(Tier::host, checkpoint_bytes(problem_),
+                                             BufferKind::checkpoint);
     const auto count = static_cast<TaskId>(again_.tasks().size());
     for (TaskId id = 0; id < count; ++id) {
       again_.points(id, [&](HostPoint point) { pass(point); });
@@ -158,6 +162,13 @@ class Layer {
     take(Tier::host, all - std::min(all, live));
   }
 
+  bool checkpoints_leave() const {
+    const auto buffers = again_.buffers();
+    return std::any_of(buffers.begin(), buffers.end(), [](const BufferInfo& buffer) {
+      return buffer.kind == BufferKind::checkpoint && buffer.tier == Tier::host;
+    });
+  }
+
   // In elements; none where no update is announced.
   std::uint64_t largest_update() {
     std::uint64_t most = 0, now = 0;
@@ -181,8 +192,14 @@ class Layer {
     Task task = again_.tasks()[id];
     const auto accesses = again_.accesses(id);
     switch (task.kind) {
+      case TaskKind::forward:
+        if (last_checkpoint_.valid() && task.layer + 1 == problem_.model.layers)
+          move_last_checkpoint(task, accesses, TaskKind::d2h);
+        break;
       case TaskKind::backward:
         is_first_ = task.first_micro_batch;
+        if (last_checkpoint_.valid() && task.layer + 1 == problem_.model.layers)
+          move_last_checkpoint(task, accesses, TaskKind::h2d);
         break;
       case TaskKind::optimizer:
         if (task.lane == Lane::cpu_optimizer && problem_.backend() != Backend::cpu &&
@@ -235,6 +252,30 @@ class Layer {
     if (task.pageable) again_.barrier({task.lane}, LaneSet::all());
   }
 
+  // The input of the last layer leaves before its forward and comes back before its backward.
+  void move_last_checkpoint(Task task, std::span<const Access> accesses, TaskKind kind) {
+    const auto input = std::find_if(accesses.begin(), accesses.end(),
+                                    [](const Access& one) { return one.role == Role::input; });
+    SPILLWAY_ASSERT(input != accesses.end(), "a layer has an input");
+    const bool out = kind == TaskKind::d2h;
+    Task copy;
+    copy.kind = kind;
+    copy.lane = out && !framework_.one_copy_lane ? Lane::pcie_d2h : Lane::pcie_h2d;
+    copy.phase = task.phase;
+    copy.step = task.step;
+    copy.layer = task.layer;
+    copy.micro_batch = task.micro_batch;
+    copy.pageable = true;
+    copy.bytes = input->bytes;
+    const Access gpu = {input->buffer, out ? Role::source : Role::destination,
+                        out ? Mode::read : Mode::write, input->offset, input->bytes};
+    const Access host = {last_checkpoint_.buffer.id, out ? Role::destination : Role::source,
+                         out ? Mode::write : Mode::read, 0, input->bytes};
+    const std::array<Access, 2> both = {out ? gpu : host, out ? host : gpu};
+    again_.barrier({Lane::gpu_compute}, {copy.lane});
+    again_.emit(copy, both);
+    again_.barrier({copy.lane}, LaneSet::all());
+  }
   // A place for a gradient of so many bytes: one after the other, round and round.
   Access in_accumulators(std::uint64_t bytes) {
     if (accumulators_used_ + bytes > accumulators_.bytes) accumulators_used_ = 0;
@@ -264,6 +305,7 @@ class Layer {
   Rewriting again_;
   std::uint64_t width_, wide_;  // bytes of a gradient in the schedule, and of one that leaves
   Slice bucket_;
+  Slice last_checkpoint_;  // in host memory
   Slice accumulators_;  // in host memory, where the schedule has none
   std::uint64_t accumulators_used_ = 0;
   bool leaves_ = false;    // gradients that are complete are leaving

@@ -86,7 +86,7 @@ class Fuyou : public Policy {
   }
 
   // What overflows to the SSD: as little as fits.
-  std::vector<PolicyOptions> placements() const override {
+  std::vector<PolicyOptions> placements(const Problem&) const override {
     if (!settles_overflow_) return {{}};
     std::vector<PolicyOptions> all;
     for (int tenth = 0; tenth <= 10; ++tenth)
@@ -94,7 +94,6 @@ class Fuyou : public Policy {
     return all;
   }
 
-  bool derives() const override { return true; }
   Plan plan(const Problem& problem, const Costs& costs) const override {
     Plan plan;
     plan.parameters.rest = plan.optimizer_state.rest = {.ssd = 1};

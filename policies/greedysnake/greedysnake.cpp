@@ -77,11 +77,10 @@ class GreedySnake : public Policy {
           {"full"}}}};
   }
 
-  std::vector<PolicyOptions> placements_for(const Problem& problem) const override {
+  std::vector<PolicyOptions> placements(const Problem& problem) const override {
     return by_model_ ? modelled_placements(problem, shares_) : least_placements(problem, shares_);
   }
 
-  bool derives() const override { return true; }
   Plan plan(const Problem& problem, const Costs&) const override {
     const auto micro_batches = static_cast<int>(problem.workload.micro_batches());
     const auto rest = [](double ssd) { return Share{.host = 1 - ssd, .ssd = ssd}; };

@@ -197,6 +197,10 @@ constexpr auto fraction = Range<double>{0, 1};
 // Calls `field(name, value, domain)` for every field. PlanType: Plan or const Plan.
 template <class PlanType, class Field>
 void for_fields(PlanType& plan, const Field& field) {
+  field("order.row", plan.order.row, ahead);
+  field("order.snake", plan.order.snake, OnOff{});
+  field("order.updates_within", plan.order.updates_within, OnOff{});
+  field("order.delayed", plan.order.delayed, fraction);
   field("parameters.rest", plan.parameters.rest, Shares{});
   field("parameters.host_ahead", plan.parameters.host_ahead, ahead);
   field("parameters.gpu_ahead", plan.parameters.gpu_ahead, ahead);

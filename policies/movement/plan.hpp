@@ -48,6 +48,15 @@ struct ParameterAhead {
 };
 
 struct Plan {
+  // The order of work of a policy that does not say one itself.
+  struct {
+    int row = 1;         // micro-batches of a layer in a row; 0: all
+    bool snake = false;  // their order turns at every layer
+    // Each update right after its layer's gradient is complete; else all of them after backward.
+    bool updates_within = false;
+    double delayed = 0;  // fraction of each layer's update that waits for the next step's forward
+  } order;
+
   // 16-bit parameters. Those of the embedding are always on the GPU. Nothing is fetched for a step
   // before it begins.
   struct {

@@ -65,8 +65,9 @@ class Emission {
       compute(v);
       activations_.fetch_after(v);
       activations_.leave(v);
-      if (v + 1 == work_.visits.size() || work_.visits[v + 1].step != visit.step)
-        at(visit.step, Phase::optimizer);
+      const bool ends_step =
+          v + 1 == work_.visits.size() || work_.visits[v + 1].step != visit.step;
+      if (ends_step && !plan_.optimizer.own_phase) at(visit.step, Phase::optimizer);
       gradients_leave(v);
       run_events(after(v), visit.step);
       own_gradient_leaves(v);
@@ -540,18 +541,22 @@ class Emission {
       staged_.push_back({host, piece.*home, unit});
     }
   }
-  // When all slots were filled, they are written first.
+  // A slot is some stages, each with room for the elements of an update in fp32. When all were filled, they
+  // are written first.
   Slice staging(std::uint64_t bytes) {
-    if (stage_used_ + bytes > state_slots_[stage_].bytes) {
-      stage_ = (stage_ + 1) % state_slots_.size();
+    const std::uint64_t room = bytes / gradient_bytes() * 4;
+    const std::size_t stages_of_slot = state_slots_.front().bytes / stage_bytes_;
+    if (stage_used_ + room > stage_bytes_) {
+      stage_ = (stage_ + 1) % (stages_of_slot * state_slots_.size());
       stage_used_ = 0;
-      if (++stages_filled_ == state_slots_.size()) {
+      if (++stages_filled_ == stages_of_slot * state_slots_.size()) {
         write_staged();
         program_.point(HostPoint::gradients_leave);
       }
     }
-    const Slice host = state_slots_[stage_].part(stage_used_, bytes);
-    stage_used_ += bytes;
+    const std::size_t slot = stage_ / stages_of_slot, at = stage_ % stages_of_slot;
+    const Slice host = state_slots_[slot].part(at * stage_bytes_ + stage_used_, bytes);
+    stage_used_ += room;
     return host;
   }
   void write_staged() {
@@ -578,6 +583,9 @@ class Emission {
       slot = std::max(slot, bytes);
     }
     if (with_gradients) {
+      const std::uint64_t state_bytes = program_.problem().state_bytes();
+      stage_bytes_ =
+          *std::max_element(most.begin(), most.end()) / (state_bytes + gradient_bytes()) * 4;
       const std::uint64_t bytes = elements(embedding()) * gradient_bytes();
       head_slot_ = program_.persistent(Tier::host, bytes, BufferKind::head_gradient, embedding());
     }
@@ -852,7 +860,7 @@ class Emission {
   };
   std::vector<Staged> staged_;                 // gradients on their way to the SSD
   std::size_t stage_ = 0, stages_filled_ = 0;  // in state_slots_
-  std::uint64_t stage_used_ = 0;
+  std::uint64_t stage_bytes_ = 0, stage_used_ = 0;
   std::size_t next_read_ = 0, next_use_ = 0;  // in Timetable::fetches
   std::vector<OptimizerEvent> updates_;
   std::size_t next_event_ = 0, next_state_ = 0, updated_ = 0, written_back_ = 0;

@@ -231,4 +231,30 @@ OrderOfWork Step::finish() {
   return std::move(work_);
 }
 
+void Step::in_order_of_plan() {
+  const auto& order = plan_.order;
+  const int row = order.row == 0 ? micro_batches_ : std::min(order.row, micro_batches_);
+  const Portion delayed = {0, order.delayed}, rest = {order.delayed, 1};
+  for (int first = 0; first < micro_batches_; first += row) {
+    const int count = std::min(row, micro_batches_ - first);
+    const bool is_last = first + count == micro_batches_;
+    const auto in_row = [&](int layer) {
+      const bool down = order.snake && layer % 2 == 1;
+      return Sequence(down ? first + count - 1 : first, count, down);
+    };
+    for (const int layer : upward()) {
+      if (first == 0) update(layer, delayed);
+      for (const int m : in_row(layer)) forward(layer, m);
+    }
+    for (const int layer : downward()) {
+      for (const int m : in_row(layer)) backward(layer, m);
+      if (is_last && order.updates_within) update(layer, rest);
+    }
+  }
+  if (!order.updates_within) {
+    for (const int layer : downward()) update(layer, rest);
+  }
+  update(embedding());
+}
+
 }  // namespace spillway

@@ -126,6 +126,9 @@ class Step {
   // The host thread waits for everything before, and starts nothing that comes after until then.
   void wait();
 
+  // All of a step in the order that Plan::order says.
+  void in_order_of_plan();
+
   // Between steps; `finish` applies what gradients are left.
   void begin(int step);
   void end();

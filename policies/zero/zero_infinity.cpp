@@ -78,12 +78,11 @@ class ZeroInfinity : public Policy {
     return info;
   }
 
-  std::vector<PolicyOptions> placements() const override {
+  std::vector<PolicyOptions> placements(const Problem&) const override {
     if (!settles_reuse_) return {{}};
     return {{}, {{"max_reuse_distance", "0"}}};
   }
 
-  bool derives() const override { return true; }
   Plan plan(const Problem& problem, const Costs&) const override {
     Plan plan = plan_;
     if (static_cast<std::uint64_t>(unit_elements(problem.model, 0)) < stays_below_)

@@ -40,7 +40,7 @@ class ZeroOffload : public Policy {
   }
 
   // With parameters=auto: by the rule above or, where that does not fit, in host memory.
-  std::vector<PolicyOptions> placements() const override {
+  std::vector<PolicyOptions> placements(const Problem&) const override {
     std::vector<PolicyOptions> all = {{}};
     if (parameters_ == 0) all.push_back({{"parameters", "host"}});
     if (parameters_ != 1 && settles_reuse_) {
@@ -50,7 +50,6 @@ class ZeroOffload : public Policy {
     return all;
   }
 
-  bool derives() const override { return true; }
   Plan plan(const Problem& problem, const Costs&) const override {
     const double bytes = static_cast<double>(problem.model.parameters()) *
                          static_cast<double>(problem.parameter_bytes());

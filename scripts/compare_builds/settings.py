@@ -55,7 +55,7 @@ def expand(text):
 
 def tidy(policy):
     """A policy text from which options were taken, without the commas that they leave."""
-    return re.sub(r",+(?=,)|(?<=:),+|[:,]+$", "", policy)
+    return re.sub(r"(?<=:),+|,+(?=,)|[:,]+$", "", policy)
 
 
 def policy_pairs(entry, where):

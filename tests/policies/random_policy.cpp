@@ -116,7 +116,6 @@ class RandomPolicy : public Policy {
   PolicyInfo info() const override {
     return {"random", "none", fmt::format("any legal choice, seed {}", options_.seed), {}};
   }
-  bool derives() const override { return true; }
 
   // Called once for each program, before its first step: from here on choices are those of the
   // seed.

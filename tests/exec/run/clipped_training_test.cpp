@@ -29,7 +29,7 @@ constexpr const char* policies[] = {
     "zero-infinity:pipeline_read=on,pipeline_write=on,sub_group_size=5000,max_reuse_distance=0",
     "zero-infinity:gradients=host",
     "deep-optimizer-states:stride=2,sub_group_size=1",
-    "deep-optimizer-states:stride=off,gradients=sync",
+    "deep-optimizer-states:stride=off",
     "fuyou",
     "fuyou:optimizer=naive",
     "fuyou:optimizer=serial,group=4e4",

@@ -31,10 +31,10 @@ const std::vector<std::string>& policies() {
       policies.push_back(one.name == "greedysnake" ? "greedysnake:snake=off" : one.name);
     for (const char* const more :
          {"zero-offload:parameters=host,sub_group_size=5000",
-          "zero-infinity:pipeline_read=on,pipeline_write=on,sub_group_size=5000,"
+          "zero-infinity:pipeline_read=on,pipeline_write=on,sub_group_size=5000"
           "max_reuse_distance=0",
-          "zero-infinity:pipeline_read=on,sub_group_size=1,buffer_count=9,reduce_bucket_size=1",
-          "zero-infinity:gradients=host", "deep-optimizer-states:stride=off,gradients=sync",
+          "zero-infinity:pipeline_read=on,sub_group_size=1,reduce_bucket_size=1",
+          "zero-infinity:gradients=host", "deep-optimizer-states:stride=off",
           "deep-optimizer-states:stride=2,sub_group_size=1",
           "deep-optimizer-states:stride=3,sub_group_size=5000,staging=double",
           "fuyou:optimizer=serial", "fuyou:optimizer=naive,group=5e3",

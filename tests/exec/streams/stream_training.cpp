@@ -84,7 +84,7 @@ const std::vector<std::string>& stream_policies() {
          {"zero-offload:parameters=host,max_reuse_distance=0,sub_group_size=5000",
           "zero-infinity:pipeline_read=on,pipeline_write=on,max_reuse_distance=0",
           "zero-infinity:gradients=host", "deep-optimizer-states:stride=2,sub_group_size=1",
-          "deep-optimizer-states:stride=off,gradients=sync", "fuyou:optimizer=serial,group=4e4",
+          "deep-optimizer-states:stride=off", "fuyou:optimizer=serial,group=4e4",
           "fuyou:swap=0.5,checkpoints_ssd=0.5,group=5e3,state_buffers=3",
           "greedysnake:snake=off,alpha=0.4,optimizer_ssd=0.6,parameters_ssd=1,checkpoints_ssd=1",
           "greedysnake:snake=off,updates=micro-batch,alpha=0.4,optimizer_ssd=0.6,parameters_ssd=0.5"})

@@ -76,7 +76,7 @@ FitQuestion random_question(std::mt19937_64& random) {
   std::vector<std::string> policies = candidate_policies();
   policies.insert(policies.end(),
                   {"zero-infinity:gradients=host,parameters=host", "greedysnake:optimizer_ssd=0",
-                   "fuyou:state_buffers=8", "zero-offload:working_memory=micro-batch"});
+                   "fuyou:state_buffers=8", "zero-offload"});
   question.policies =
       below(10) == 0 ? candidate_policies() : std::vector<std::string>{one_of(policies)};
   // Sizes about what the model takes, so that now this and now that is too small.

@@ -25,7 +25,6 @@ class EagerOffload : public Policy {
             {{"checkpoints", "gpu", "gpu | host: where inputs of layers wait", {"host"}}}};
   }
 
-  bool derives() const override { return true; }
   Plan plan(const Problem&, const Costs&) const override {
     Plan plan;
     plan.parameters.rest = {.gpu = 1};

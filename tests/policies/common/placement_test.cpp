@@ -4,7 +4,7 @@
 #include <catch2/catch.hpp>
 #include <map>
 
-#include "policies/common/model_state.hpp"
+#include "policies/movement/step.hpp"
 #include "tests/policies/dataflow.hpp"
 #include "tests/policies/schedules.hpp"
 
@@ -28,7 +28,8 @@ std::string with(const std::string& policy, const PolicyOptions& options) {
 TEST_CASE("Options left at auto take the least of the SSD that fits") {
   for (const std::string policy : {"greedysnake", "greedysnake:alpha=0.5,parameters_ssd=0.3",
                                    "fuyou", "fuyou:optimizer=naive"}) {
-    const std::vector<PolicyOptions> placements = make_policy(policy)->placements();
+    const std::vector<PolicyOptions> placements =
+        make_policy(policy)->placements(tiny_problem(4, 8));
     // Many sequences in fuyou's micro-batch, so that checkpoints count.
     Problem problem = policy[0] == 'f' ? tiny_problem(7, 1) : tiny_problem(4, 8);
     if (policy[0] == 'f') problem.workload.batch = problem.workload.micro_batch = 128;
@@ -106,63 +107,10 @@ TEST_CASE("Delaying nothing updates in the same step, delaying all in the next")
   }
 }
 
-TEST_CASE(
-    "Runs of elements are cut on the grid, in the order GPU, host, SSD, and cover the unit once") {
-  // 7 cells of 2048 elements; a fraction is rounded to whole cells, halves up, and the SSD's gives
-  // way.
-  struct Case {
-    Placement placement;
-    std::uint64_t gpu, host, ssd;
-  };
-  for (const Case& c :
-       {Case{{1, 0, 0}, 7, 0, 0}, Case{{0, 1, 0}, 0, 7, 0}, Case{{0, 0, 1}, 0, 0, 7},
-        Case{{0, 0.5, 0.5}, 0, 3, 4}, Case{{0.5, 0, 0.5}, 4, 0, 3},
-        Case{{0.5, 0.25, 0.25}, 4, 1, 2}, Case{{0, 0.95, 0.05}, 0, 7, 0},
-        Case{{0, 0.92, 0.08}, 0, 6, 1}, Case{{0.1, 0.8, 0.1}, 1, 5, 1}}) {
-    Program program(tiny_problem(1, 1));
-    ModelState state(program);
-    state.place_parameters(0, c.placement);
-    state.place_optimizer(0, c.placement);
-    state.place_parameters(1, {.gpu = 1});
-    state.place_optimizer(1, {.host = 1});
-    const Schedule schedule = std::move(program).finish("by hand", 0);
-    CHECK(find_home_error(schedule) == "");
-    std::uint64_t cells[tier_count] = {};
-    int last_tier = 0;
-    for (const HomePart& home : schedule.homes()) {
-      if (home.unit != 0 || home.kind != BufferKind::parameters) continue;
-      const int tier = static_cast<int>(schedule.buffers()[home.where.buffer.id].tier);
-      CHECK(tier >= last_tier);
-      last_tier = tier;
-      cells[tier] += home.elements / 2048;
-    }
-    INFO(c.placement.gpu << " " << c.placement.host << " " << c.placement.ssd);
-    CHECK(cells[0] == c.gpu);
-    CHECK(cells[1] == c.host);
-    CHECK(cells[2] == c.ssd);
-  }
-}
-
-TEST_CASE("Staging part of a run takes just these elements") {
-  // One run of 7 cells on the SSD; cells 2, 3 and 4 of it, 2 bytes an element.
-  Program program(tiny_problem(1, 1));
-  ModelState state(program);
-  state.place_parameters(0, {.ssd = 1});
-  const ModelState::Runs staged = state.stage_parameters(0, 2 * 2048, 3 * 2048);
-  REQUIRE(staged.size() == 1);
-  CHECK(staged[0].first == 2 * 2048);
-  CHECK(staged[0].elements == 3 * 2048);
-  CHECK(program.tier(staged[0].where) == Tier::host);
-  const Schedule schedule = std::move(program).finish("by hand", 0);
-  REQUIRE(schedule.tasks().size() == 1);
-  CHECK(schedule.tasks()[0].kind == TaskKind::read);
-  CHECK(schedule.accesses(schedule.tasks()[0])[0].offset == 2 * 2048 * 2);
-  CHECK(schedule.accesses(schedule.tasks()[0])[0].bytes == 3 * 2048 * 2);
-}
-
 TEST_CASE("Placements go from nothing to everything on the SSD, a little at a time") {
   for (const std::string policy : {"fuyou", "greedysnake"}) {
-    const std::vector<PolicyOptions> placements = make_policy(policy)->placements();
+    const std::vector<PolicyOptions> placements =
+        make_policy(policy)->placements(tiny_problem(4, 8));
     for (const auto& [name, value] : placements.front()) CHECK(value == "0");
     for (const auto& [name, value] : placements.back()) CHECK(value == "1");
     for (std::size_t k = 1; k < placements.size(); ++k) {
@@ -177,8 +125,9 @@ TEST_CASE("Placements go from nothing to everything on the SSD, a little at a ti
     }
   }
   CHECK(make_policy("greedysnake:optimizer_ssd=0,checkpoints_ssd=0.5,parameters_ssd=1")
-            ->placements() == std::vector<PolicyOptions>{{}});
-  CHECK(make_policy("fuyou:checkpoints_ssd=0.5")->placements() == std::vector<PolicyOptions>{{}});
+            ->placements(tiny_problem(4, 8)) == std::vector<PolicyOptions>{{}});
+  CHECK(make_policy("fuyou:checkpoints_ssd=0.5")->placements(tiny_problem(4, 8)) ==
+        std::vector<PolicyOptions>{{}});
 }
 
 TEST_CASE("A GPU that is too small is no reason to ask for more of the SSD") {
@@ -196,10 +145,10 @@ TEST_CASE("A GPU that is too small is no reason to ask for more of the SSD") {
 }
 
 TEST_CASE("Fractions of a run, on the element grid") {
-  CHECK(fraction_of(7 * 2048, 0) == 0);
-  CHECK(fraction_of(7 * 2048, 1) == 7 * 2048);
-  CHECK(fraction_of(7 * 2048, 0.5) == 4 * 2048);
-  CHECK(fraction_of(7 * 2048, 0.07) == 0);
-  CHECK(fraction_of(7 * 2048, 0.08) == 2048);
-  CHECK(fraction_of(std::uint64_t{2048} << 30, 0.25) == std::uint64_t{512} << 30);
+  CHECK(on_grid(7 * 2048, 0) == 0);
+  CHECK(on_grid(7 * 2048, 1) == 7 * 2048);
+  CHECK(on_grid(7 * 2048, 0.5) == 4 * 2048);
+  CHECK(on_grid(7 * 2048, 0.07) == 0);
+  CHECK(on_grid(7 * 2048, 0.08) == 2048);
+  CHECK(on_grid(std::uint64_t{2048} << 30, 0.25) == std::uint64_t{512} << 30);
 }

@@ -6,8 +6,8 @@
 
 #include <fmt/format.h>
 
-#include "policies/common/model_state.hpp"
 #include "policies/common/policy.hpp"
+#include "policies/movement/step.hpp"
 #include "tests/policies/common/traffic.hpp"
 
 using namespace spillway;
@@ -33,16 +33,18 @@ TEST_CASE(
     for (const char* optimizer : {"optimized", "naive", "serial"}) {
       const Schedule schedule =
           steady(problem, fmt::format("fuyou:checkpoints_ssd=0,optimizer={}", optimizer));
-      check_traffic(schedule, 2, expected);
+      check_traffic_within(schedule, 2, expected, 4 * s.P * s.w, 0);
       for (const BufferInfo& buffer : schedule.buffers()) {
         const bool is_gradient = buffer.kind == gradient || buffer.kind == head_gradient;
         CHECK(!(is_gradient && buffer.tier == Tier::ssd));
       }
     }
-    // All checkpoints that leave the GPU go on to the SSD, and come back.
+    // All checkpoints that leave the GPU go on to the SSD, and come back, but for the last that
+    // left: it would be read again before it is written.
     Traffic spilled = expected;
-    spilled[{to_ssd, checkpoint}] = spilled[{from_ssd, checkpoint}] = s.M * (s.U - 1) * s.A;
-    check_traffic(steady(problem, "fuyou:checkpoints_ssd=1"), 2, spilled);
+    spilled[{to_ssd, checkpoint}] = spilled[{from_ssd, checkpoint}] =
+        s.U > 2 ? s.M * (s.U - 2) * s.A : 0;
+    check_traffic_within(steady(problem, "fuyou:checkpoints_ssd=1"), 2, spilled, 4 * s.P * s.w, 0);
   }
 }
 
@@ -59,7 +61,9 @@ TEST_CASE(
   const auto per_parameter = [&](TaskKind kind, BufferKind what, std::uint64_t embedding) {
     return static_cast<double>(traffic.at({kind, what}) - embedding) / blocks;
   };
-  CHECK(per_parameter(from_ssd, parameters, 0) == Approx(2 + 2 - 2.0 / 8));
+  // What is read for backward while it is still in host memory is not read again.
+  CHECK(per_parameter(from_ssd, parameters, 0) <= 2 + 2 - 2.0 / 8);
+  CHECK(per_parameter(from_ssd, parameters, 0) >= 2 + 2 - 2.0 / 8 - 4 * 2.0 / 8);
   CHECK(per_parameter(from_ssd, state, 12 * s.E) == Approx(12));
   CHECK(per_parameter(to_ssd, state, 12 * s.E) + per_parameter(to_ssd, parameters, 0) ==
         Approx(14));
@@ -90,8 +94,8 @@ struct OnSsd {
   std::uint64_t delayed = 0, rest = 0;
 };
 OnSsd on_ssd(std::uint64_t elements, double alpha, double fraction) {
-  const std::uint64_t delayed = fraction_of(elements, alpha);
-  return {fraction_of(delayed, fraction), fraction_of(elements - delayed, fraction)};
+  const std::uint64_t delayed = on_grid(elements, alpha);
+  return {on_grid(delayed, fraction), on_grid(elements - delayed, fraction)};
 }
 
 // Vertical. Parameters are fetched for U blocks going up and U-1 going down (the last runs once), a
@@ -114,7 +118,7 @@ Traffic vertical(const Symbols& s, const Fractions& f) {
   const std::uint64_t moved = turns ? s.M - 1 : s.M;
   const OnSsd state_ssd = on_ssd(s.P, f.alpha, f.optimizer),
               parameters_ssd = on_ssd(s.P, f.alpha, f.parameters);
-  const std::uint64_t embedding_ssd = fraction_of(s.E, f.optimizer);
+  const std::uint64_t embedding_ssd = on_grid(s.E, f.optimizer);
   const std::uint64_t inner =
       s.M > 4 ? static_cast<std::uint64_t>(f.checkpoints * static_cast<double>(s.M - 4) + 0.5) : 0;
   // Going down, block U-1's are still on the GPU and block U-2's in host memory.
@@ -150,7 +154,8 @@ TEST_CASE(
                                Fractions{0.25, 0, 0, 0, true}, Fractions{0.25, 1, 1, 1, false}}) {
       INFO(text(problem) << ", " << f.policy());
       const Schedule schedule = steady(problem, f.policy());
-      check_traffic(schedule, 2, vertical(Symbols(problem), f));
+      const Symbols s(problem);
+      check_traffic_within(schedule, 2, vertical(s, f), s.P * s.w, s.P * s.w);
       for (const BufferInfo& buffer : schedule.buffers()) {
         const bool is_gradient = buffer.kind == gradient || buffer.kind == head_gradient ||
                                  buffer.kind == activation_gradient;

@@ -288,7 +288,7 @@ TEST_CASE("Places for optimizer state: so many groups are read before the first 
   // Three blocks, then the embedding (unit 3), whose gradient completes last.
   CHECK(state_order("fuyou:state_buffers=1") == "R2 W2 R1 W1 R0 W0 R3 W3 ");
   CHECK(state_order("fuyou") == "R2 R1 W2 R0 W1 R3 W0 W3 ");
-  CHECK(state_order("fuyou:state_buffers=3") == "R2 R1 R0 W2 R3 W1 W0 W3 ");
+  CHECK(state_order("fuyou:state_buffers=3") == "R2 R1 W2 R0 R3 W1 W0 W3 ");
   CHECK(state_order("fuyou:group=3e4") ==
         "R2 R1 R0 R3 W2 W1 W0 W3 ");  // two blocks of 14336, 1 and 1
   CHECK(state_order("fuyou:optimizer=naive,group=1e4") ==

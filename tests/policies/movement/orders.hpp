@@ -55,7 +55,6 @@ class PlannedPolicy : public Policy {
  public:
   PlannedPolicy(Plan plan, Order order) : plan_(std::move(plan)), order_(std::move(order)) {}
   PolicyInfo info() const override { return {"planned", "none", "an order under a plan", {}}; }
-  bool derives() const override { return true; }
   Plan plan(const Problem&, const Costs&) const override { return plan_; }
   void step(Step& step) const override { order_(step); }
 

@@ -55,19 +55,18 @@ TEST_CASE("A unit is cut where its updates are, and each part divided alike") {
   CHECK(text(units[1]) == "0-1 host/host d 1-2 host/ssd d 2-5 host/host 5-7 host/ssd ");
 }
 
-// 2 cells of every layer are delayed. Their gradients have 4 bytes an element, the parameters 2: so
-// the 2 delayed cells of parameters of the layer above hold 1 cell of gradients. The inputs of the
-// layer above are too small for a cell. What is left over, and all of the last layer's, has memory
-// of its own.
+// 2 cells of every layer are delayed; their gradients have 4 bytes an element. The inputs of the
+// layer above, 2 of 4096 bytes, hold 1 cell of them, and its 2 delayed cells of 2-byte parameters
+// the other. The last layer's have memory of their own.
 TEST_CASE("A delayed gradient waits where the layer above has dead memory") {
   Problem problem = tiny_problem(2, 2);
   problem.workload.gradient = GradientWidth::bits32;
   const auto units = pieces_of(problem, {}, vertical(0.25));
   REQUIRE(text(units[0]) == "0-1 host/host d 1-2 host/host d 2-7 host/host ");
-  CHECK(units[0][0].waiting.buffer.id == units[1][0].parameters.buffer.id);
-  CHECK(units[0][0].waiting.offset == units[1][0].parameters.offset);
-  CHECK(units[0][1].waiting.valid());
-  CHECK(units[0][1].waiting.buffer.id != units[1][0].parameters.buffer.id);
+  CHECK(units[0][0].waiting.valid());
+  CHECK(units[0][0].waiting.buffer.id != units[1][0].parameters.buffer.id);
+  CHECK(units[0][1].waiting.buffer.id == units[1][0].parameters.buffer.id);
+  CHECK(units[0][1].waiting.offset == units[1][0].parameters.offset);
   CHECK(!units[0][2].waiting.valid());
   for (const Piece& piece : units[1]) {
     CHECK(piece.waiting.valid() == piece.delayed);

@@ -1,7 +1,6 @@
 // What the options of the ZeRO policies do beyond traffic: memory, order, waiting, errors.
 #include <catch2/catch.hpp>
 
-#include <bit>
 #include <set>
 
 #include "policies/model/tensors.hpp"
@@ -17,15 +16,12 @@ std::uint64_t peak(const Problem& problem, const std::string& policy, Tier tier)
   return build_schedule(problem, policy, 2).use(tier).peak_bytes;
 }
 
-std::uint64_t page(std::uint64_t bytes) {
-  return (bytes + buffer_alignment - 1) / buffer_alignment * buffer_alignment;
-}
-
 Problem on_4090(const std::string& model, std::int64_t batch) {
   Problem problem;
   problem.model = load_model(model);
   problem.machine = load_machine("rtx4090-12ssd");
   problem.workload.batch = problem.workload.micro_batch = batch;
+  problem.framework = "deepspeed-0.9";
   return problem;
 }
 
@@ -76,67 +72,6 @@ TEST_CASE("Tensors cover each unit once, sub-groups cover all tensors in order")
   CHECK(unit_tensors(load_model("llama-7b"), 0).size() == 7);
 }
 
-TEST_CASE("Host memory of zero-infinity: slots, gradients, and what PyTorch takes beyond") {
-  // gpt2-124m cut to 4 blocks: no size is a power of two.
-  for (const int micro_batches : {1, 3}) {
-    Problem problem = tiny_problem(1, micro_batches);
-    problem.model = load_model("gpt2-124m", {"layers=4"});
-    const auto N = static_cast<std::uint64_t>(problem.model.parameters());
-    const std::uint64_t g = problem.gradient_bytes();
-    const std::string base = "zero-infinity:sub_group_size=1e6,";
-    std::uint64_t slot = 0;
-    for (const SubGroup& group : sub_groups(problem.model, 1'000'000)) {
-      slot = std::max(slot, 4 * elements_of(group));
-    }
-    const std::uint64_t tensor = 2 * largest_tensor(problem.model);
-    const auto rounding = [](std::uint64_t bytes) { return std::bit_ceil(bytes) - bytes; };
-    const auto host = [&](const std::string& options) {
-      return peak(problem, base + options, Tier::host);
-    };
-    const std::uint64_t plain = host("pinned_rounding=off,overflow_check=off");
-    CHECK(host("pinned_rounding=off") - plain == page(N));
-    CHECK(host("overflow_check=off") - plain ==
-          page(rounding(N * g) + 4 * rounding(slot) + 5 * rounding(tensor)));
-    const std::string exact = "pinned_rounding=off,overflow_check=off,";
-    CHECK(host(exact + "buffer_count=7") - plain == 3 * page(slot));
-    CHECK(host(exact + "pipeline_read=on") - plain == 4 * page(slot));
-    CHECK(host(exact + "pipeline_read=on,pipeline_write=on") - plain == 8 * page(slot));
-    CHECK(host(exact + "param_buffer_count=8") - plain == 3 * page(tensor));
-    CHECK(host(exact + "param_buffer_size=1e8") - plain == 5 * (page(200'000'000) - page(tensor)));
-    CHECK(plain - host(exact + "parameters=gpu") == 5 * page(tensor));
-    CHECK(host(exact + "max_in_cpu=1e9") - plain ==
-          4 * 2 * static_cast<std::uint64_t>(unit_elements(problem.model, 0)));
-    // Slots, one for the embedding's second gradient, accumulators of all blocks, parameter slots;
-    // and a sub-group's 16-bit results.
-    const std::uint64_t floor =
-        4 * slot + 4 * static_cast<std::uint64_t>(unit_elements(problem.model, 4)) +
-        4 * g * static_cast<std::uint64_t>(unit_elements(problem.model, 0)) + 5 * page(tensor);
-    CHECK(plain >= floor);
-    CHECK(plain <= floor + slot);
-  }
-}
-
-TEST_CASE("GPU memory of the ZeRO policies: activations of a whole micro-batch") {
-  for (const std::string policy : {"zero-infinity", "zero-offload"}) {
-    for (const std::int64_t b : {1, 5, 16}) {
-      Problem problem = tiny_problem(3, 1);
-      problem.model = load_model("gpt2-124m", {"layers=3"});
-      problem.workload.batch = problem.workload.micro_batch = b;
-      problem.workload.sequence = 1024;
-      // b blocks' worth of recomputation and gradients, or logits and their gradient in fp32;
-      // scratch for one sequence is there anyway.
-      const std::uint64_t block = backward_scratch_bytes(problem, saved_none);
-      const auto sequences = static_cast<std::uint64_t>(b);
-      const std::uint64_t logits = 8 * sequences * 1024 * 50257;
-      const std::uint64_t beyond =
-          page(std::max(sequences * block, logits) - std::min(block, logits));
-      CHECK(peak(problem, policy, Tier::gpu) -
-                peak(problem, policy + ":working_memory=sequence", Tier::gpu) ==
-            beyond);
-    }
-  }
-}
-
 TEST_CASE("What runs on an RTX 4090 is what Ratel (ICDE 2025) found to run") {
   // Fig. 5a, 13B: ZeRO-Infinity up to batch 32, ZeRO-Offload up to 16.
   for (const std::int64_t batch : {8, 16, 32})
@@ -179,6 +114,7 @@ std::string host_thread(const Problem& problem, const std::string& policy, std::
 TEST_CASE("The host thread reads, waits and looks ahead as DeepSpeed's does") {
   Problem problem = tiny_problem(1, 1);
   problem.model = load_model("gpt-13b", {"layers=3"});
+  problem.framework = "deepspeed-0.9";
   const std::string base = "zero-infinity:max_reuse_distance=0,checkpoints=gpu,";
   // Without prefetching each of four tensors is read, waited for, copied, waited for.
   CHECK(host_thread(problem, base + "prefetch_bucket_size=0", 1000) ==
@@ -211,23 +147,21 @@ TEST_CASE("Every option of the ZeRO policies makes a difference") {
   const auto fingerprint = [&](const std::string& policy) {
     return build_schedule(problem, policy, 2).fingerprint();
   };
-  const std::vector<std::string> shared = {"checkpoints=host",         "recompute=needed",
+  const std::vector<std::string> shared = {"recompute=needed",
                                            "prefetch_bucket_size=1e6", "max_live_parameters=1",
-                                           "max_reuse_distance=0",     "reduce_bucket_size=1e6",
-                                           "working_memory=sequence"};
+                                           "max_reuse_distance=0",     "reduce_bucket_size=1e6"};
   std::vector<Change> changes;
   for (const std::string& option : shared) {
     changes.push_back({"zero-infinity", option});
     changes.push_back({"zero-offload:parameters=host", option});
   }
   for (const char* option :
-       {"pipeline_read=on", "pipeline_write=on", "sub_group_size=1e6", "buffer_count=5",
+       {"pipeline_read=on", "pipeline_write=on", "sub_group_size=1e6",
         "gradients=host", "parameters=host", "max_in_cpu=3e6", "param_buffer_count=2",
-        "param_buffer_size=1e8", "param_persistence_threshold=1e8", "pinned_rounding=off",
-        "overflow_check=off", "checkpoints=gpu"}) {
+        "param_persistence_threshold=1e8", "checkpoints=gpu"}) {
     changes.push_back({"zero-infinity", option});
   }
-  for (const char* option : {"parameters=gpu", "sub_group_size=1e6", "checkpoints=pageable"}) {
+  for (const char* option : {"parameters=gpu", "sub_group_size=1e6", "checkpoints=host"}) {
     changes.push_back(
         {"zero-offload", option == std::string("parameters=gpu") ? "parameters=host" : option});
   }
@@ -243,10 +177,6 @@ TEST_CASE("Every option of the ZeRO policies makes a difference") {
     INFO(changed);
     CHECK(fingerprint(base) != fingerprint(changed));
   }
-  // Of 16-bit gradients only: one micro-batch.
-  problem.workload.batch = problem.workload.micro_batch;
-  CHECK(fingerprint("zero-infinity") != fingerprint("zero-infinity:gradient_bytes=2"));
-  CHECK(fingerprint("zero-offload") != fingerprint("zero-offload:gradient_bytes=2"));
 }
 
 TEST_CASE("The ZeRO policies reject what DeepSpeed would stop at") {
@@ -254,10 +184,6 @@ TEST_CASE("The ZeRO policies reject what DeepSpeed would stop at") {
     INFO(policy);
     CHECK_THROWS_WITH(build_schedule(tiny_problem(2, 1), policy, 2), Catch::Contains(what));
   };
-  rejects("zero-infinity:pipeline_read=on,pipeline_write=on,buffer_count=8",
-          "buffer_count=8 is less than the 12 that the pipeline needs");
-  rejects("zero-infinity:param_buffer_size=1000",
-          "a tensor of model tiny has 6144 elements, more than param_buffer_size=1000");
   rejects("zero-infinity:sub_group_size=0", "a whole number of elements from 1 to 1e+15");
   rejects("zero-infinity:prefetch_bucket_size=1.5", "a whole number of elements from 0 to 1e+15");
   rejects("zero-offload:reduce_bucket_size=many", "reduce_bucket_size=many");

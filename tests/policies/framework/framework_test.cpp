@@ -1,0 +1,102 @@
+// What a framework adds to a schedule: memory, bytes, passes, waits; and what is wrong with its text.
+#include <catch2/catch.hpp>
+
+#include <set>
+
+#include "policies/common/policy.hpp"
+#include "policies/framework/framework.hpp"
+#include "policies/model/gpt_layout.hpp"
+#include "tests/policies/schedules.hpp"
+
+using namespace spillway;
+using namespace spillway::test;
+
+namespace {
+
+std::uint64_t page(std::uint64_t bytes) {
+  return (bytes + buffer_alignment - 1) / buffer_alignment * buffer_alignment;
+}
+
+Schedule laid_over(Problem problem, const std::string& policy, const std::string& framework) {
+  problem.framework = framework;
+  return build_schedule(problem, policy, 2);
+}
+
+std::uint64_t peak(const Problem& problem, const std::string& policy, const std::string& framework,
+                   Tier tier) {
+  return laid_over(problem, policy, framework).use(tier).peak_bytes;
+}
+
+}  // namespace
+
+TEST_CASE("Our own framework adds nothing, every other built-in one something") {
+  const Problem problem = tiny_problem(3, 2);
+  for (const char* policy : {"zero-infinity", "zero-offload", "deep-optimizer-states"}) {
+    INFO(policy);
+    const std::uint64_t own = build_schedule(problem, policy, 2).fingerprint();
+    CHECK(laid_over(problem, policy, "spillway").fingerprint() == own);
+    for (const char* framework : {"deepspeed-0.9", "deep-optimizer-states", "greedysnake"})
+      CHECK(laid_over(problem, policy, framework).fingerprint() != own);
+  }
+}
+
+TEST_CASE("A framework takes memory that no task touches") {
+  Problem problem = tiny_problem(3, 1);
+  problem.model = load_model("gpt2-124m", {"layers=3"});
+  problem.workload.sequence = 1024;
+  const auto N = static_cast<std::uint64_t>(problem.model.parameters());
+  for (const std::string policy : {"zero-infinity", "zero-offload"}) {
+    for (const std::int64_t b : {1, 5, 16}) {
+      problem.workload.batch = problem.workload.micro_batch = b;
+      // b layers' worth of recomputation and gradients, or logits and their gradient in fp32;
+      // scratch for one sequence is there anyway.
+      const std::uint64_t layer = backward_scratch_bytes(problem, saved_none);
+      const auto sequences = static_cast<std::uint64_t>(b);
+      const std::uint64_t logits = 8 * sequences * 1024 * 50257;
+      const std::uint64_t beyond =
+          page(std::max(sequences * layer, logits) - std::min(layer, logits));
+      CHECK(peak(problem, policy, "deepspeed-0.9", Tier::gpu) -
+                peak(problem, policy, "deepspeed-0.9:memory.whole_micro_batch=false", Tier::gpu) ==
+            beyond);
+    }
+    CHECK(peak(problem, policy, "deepspeed-0.9", Tier::host) -
+              peak(problem, policy, "deepspeed-0.9:memory.host_bytes_per_parameter=0",
+                   Tier::host) ==
+          page(N));
+  }
+}
+
+TEST_CASE("Passes on the CPU are counted alike for all policies, in bf16") {
+  Problem problem = tiny_problem(3, 1);
+  for (const char* policy : {"zero-infinity", "zero-offload", "deep-optimizer-states:stride=2"}) {
+    INFO(policy);
+    std::set<int> passes;
+    const Schedule schedule = laid_over(problem, policy, "deepspeed-0.9");
+    for (const Task& task : schedule.tasks()) {
+      if (task.kind == TaskKind::optimizer && task.lane == Lane::cpu_optimizer)
+        passes.insert(task.pass_bytes);
+    }
+    CHECK(passes == std::set<int>{24});
+  }
+}
+
+TEST_CASE("Copies both ways are on one lane where the framework has one") {
+  const Schedule schedule =
+      laid_over(tiny_problem(3, 2), "zero-offload", "spillway:copies.one_lane=true");
+  for (const Task& task : schedule.tasks()) {
+    if (task.kind == TaskKind::d2h) CHECK(task.lane == Lane::pcie_h2d);
+  }
+}
+
+TEST_CASE("What is wrong with a framework is said with what would be right") {
+  CHECK_THROWS_WITH(load_framework("deepspeed"), Catch::Contains("unknown framework deepspeed"));
+  CHECK_THROWS_WITH(load_framework("deepspeed-0.9:gradient.byts=2"),
+                    Catch::Contains("gradient.byts"));
+  CHECK_THROWS_WITH(load_framework("deepspeed-0.9:gradient.bytes=3"),
+                    Catch::Contains("it is not 0, 2 or 4"));
+  CHECK_THROWS_WITH(parse_framework("name = \"x\"", "x.toml"), Catch::Contains("description"));
+  CHECK_THROWS_WITH(parse_framework("name = \"x\"\ndescription = \"y\"\n[[wait]]\nat = "
+                                    "\"lunch\"\nfor = \"all\"\n",
+                                    "x.toml"),
+                    Catch::Contains("lunch"));
+}
