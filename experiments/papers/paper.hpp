@@ -34,9 +34,9 @@ struct PublishedValue {
 };
 
 struct PaperSystem {
-  std::string name;    // the paper's name
-  std::string policy;  // ours, with options
-  std::string framework = "spillway";     // that of its program
+  std::string name;                    // the paper's name
+  std::string policy;                  // ours, with options
+  std::string framework = "spillway";  // that of its program
   GradientWidth gradient = GradientWidth::automatic;
   std::vector<std::string> settings;      // KEY=VALUE, as --set; for a model "model.KEY=VALUE"
   std::vector<PublishedValue> published;  // one for each value of the axis
@@ -61,7 +61,7 @@ struct PaperExperiment {
 struct PaperAssumption {
   std::string label;
   std::vector<std::string> settings;
-  std::string faster, slower;  // policies; empty: those of the ratio
+  std::string faster, slower;                      // policies; empty: those of the ratio
   std::string faster_framework, slower_framework;  // empty: those of the ratio
   std::int64_t sequence = 0, micro_batch = 0;
   GradientWidth gradient = GradientWidth::automatic;

@@ -10,6 +10,7 @@
 #include "base/suggest.hpp"
 #include "experiments/plan/evaluate.hpp"
 #include "policies/common/policy.hpp"
+#include "policies/framework/framework.hpp"
 #include "policies/workload/workload_fields.hpp"
 
 namespace spillway {

@@ -84,10 +84,10 @@ void read_waits(const toml::node& node, const std::string& origin, Framework& fr
     WaitRule wait;
     wait.holds = LaneSet::all();
     std::string source;
-    FieldReader reader({point_field(wait.at), lanes_field("for", wait.waits_for),
-                        lanes_field("holds", wait.holds),
-                        text_field("source", source, "where this is from")},
-                       origin, place_of(table->source(), origin), nullptr);
+    FieldReader reader(
+        {point_field(wait.at), lanes_field("for", wait.waits_for), lanes_field("holds", wait.holds),
+         text_field("source", source, "where this is from")},
+        origin, place_of(table->source(), origin), nullptr);
     for (const auto& [key, value] : *table) reader.read("", key, value);
     for (const char* key : {"at", "for"}) reader.require(key);
     framework.waits.push_back(wait);
@@ -118,7 +118,8 @@ Framework parse_framework(const std::string& toml_text, const std::string& origi
   constexpr std::int64_t most_pass_bytes = 255;
   if (framework.cpu_pass_bytes > most_pass_bytes)
     reader.fail({"cpu.pass_bytes", "it is more than 255", "give bytes of one element"});
-  if (framework.gradient_bytes != 0 && framework.gradient_bytes != 2 && framework.gradient_bytes != 4)
+  if (framework.gradient_bytes != 0 && framework.gradient_bytes != 2 &&
+      framework.gradient_bytes != 4)
     reader.fail({"gradient.bytes", "it is not 0, 2 or 4", "0: as the schedule has them"});
   return framework;
 }
@@ -136,7 +137,8 @@ Framework load_framework(const std::string& text) {
     if (name_of(file) == name) return parse_framework(contents, file, overrides);
     names.push_back(name_of(file));
   }
-  if (const auto contents = read_named_file(name)) return parse_framework(*contents, name, overrides);
+  if (const auto contents = read_named_file(name))
+    return parse_framework(*contents, name, overrides);
   throw InputError(fmt::format("unknown framework {}", name),
                    unknown_name_hint(name, names) + "; a path of a TOML file works too");
 }

@@ -22,16 +22,16 @@ struct Framework {
   std::string name, description;
 
   // -- memory that no task of ours touches
-  // Activations inside a layer, and logits, are there for the whole micro-batch at once (else for as
-  // many sequences as a task works on).
+  // Activations inside a layer, and logits, are there for the whole micro-batch at once (else for
+  // as many sequences as a task works on).
   bool whole_micro_batch = false;
   std::uint64_t gpu_bytes = 0, host_bytes = 0;  // whatever is trained
   double host_bytes_per_parameter = 0;
   // GPU memory for so many elements of gradients, at most a layer's.
   std::int64_t gpu_bucket = 0;
-  // Optimizer state that comes from the SSD, and gradients on their way, have these slots of host memory,
-  // each of one update's elements in fp32: so many for each update that is in host memory at once as
-  // its state and gradient need, and so many at least.
+  // Optimizer state that comes from the SSD, and gradients on their way, have these slots of host
+  // memory, each of one update's elements in fp32: so many for each update that is in host memory
+  // at once as its state and gradient need, and so many at least.
   bool optimizer_slots = false;
   std::int64_t least_optimizer_slots = 0;
   // Slots of host memory for parameters read from the SSD, each of the largest tensor. 0: what the
@@ -50,14 +50,16 @@ struct Framework {
   bool gradients_return = false;
 
   // -- copies over PCIe
-  // Their host side is not pinned, and the host thread waits for all compute before and for the copy.
+  // Their host side is not pinned, and the host thread waits for all compute before and for the
+  // copy.
   bool pageable_checkpoints = false, pageable_gradients = false;
-  // With pageable checkpoints that leave: that of the last layer does, too, though it is used at once.
+  // With pageable checkpoints that leave: that of the last layer does, too, though it is used at
+  // once.
   bool last_checkpoint_leaves = false;
   bool one_copy_lane = false;  // both ways on one CUDA stream
 
-  // DRAM bytes an element that passes over the gradient and the result cost beside AdamW on the CPU, in
-  // 16 bit; at most 255. Where the CPU stands in for a GPU, and in fp32, there are none.
+  // DRAM bytes an element that passes over the gradient and the result cost beside AdamW on the
+  // CPU, in 16 bit; at most 255. Where the CPU stands in for a GPU, and in fp32, there are none.
   std::int64_t cpu_pass_bytes = 0;
 
   std::vector<WaitRule> waits;

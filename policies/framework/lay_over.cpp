@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <map>
 #include <vector>
 
 #include "base/errors.hpp"
@@ -23,25 +24,32 @@ class Layer {
         problem_(program.problem()),
         again_(program),
         width_(problem_.gradient_bytes()),
-        wide_(std::max<std::uint64_t>(width_, static_cast<std::uint64_t>(framework.gradient_bytes))) {}
+        wide_(std::max<std::uint64_t>(width_,
+                                      static_cast<std::uint64_t>(framework.gradient_bytes))) {}
 
   void lay() {
     if (framework_.one_copy_lane) program_.use_one_copy_lane();
     take_gpu_memory();
     take_host_memory();
     if (framework_.pageable_checkpoints && framework_.last_checkpoint_leaves && checkpoints_leave())
-      last_checkpoint_ = program_.persistent(Tier::host, checkpoint_bytes(problem_),
-                                             BufferKind::checkpoint);
+      last_checkpoint_ =
+          program_.persistent(Tier::host, checkpoint_bytes(problem_), BufferKind::checkpoint);
+    if (framework_.pageable_gradients) find_gradient_copies();
     const auto count = static_cast<TaskId>(again_.tasks().size());
     for (TaskId id = 0; id < count; ++id) {
       again_.points(id, [&](HostPoint point) { pass(point); });
+      if (!moved_.empty() && moved_[id]) continue;
       add(id);
+      const auto copies = copies_after_.find(id);
+      if (copies == copies_after_.end()) continue;
+      for (const TaskId moved : copies->second) add(moved);
     }
     again_.points(count, [&](HostPoint point) { pass(point); });
   }
 
  private:
-  // -- memory ----------------------------------------------------------------------------------------
+  // -- memory
+  // ----------------------------------------------------------------------------------------
   void take(Tier tier, std::uint64_t bytes) {
     if (bytes > 0) program_.persistent(tier, bytes, BufferKind::scratch);
   }
@@ -55,8 +63,8 @@ class Layer {
   }
 
   // What autograd holds at once beyond the scratch of this program's kernels, which take a few
-  // sequences, or a few rows of logits, at a time: one recomputed layer with its gradients, or logits
-  // and their gradient in fp32, for the whole micro-batch.
+  // sequences, or a few rows of logits, at a time: one recomputed layer with its gradients, or
+  // logits and their gradient in fp32, for the whole micro-batch.
   std::uint64_t autograd_bytes() const {
     const auto sequences = static_cast<std::uint64_t>(problem_.workload.micro_batch);
     const auto tokens = sequences * static_cast<std::uint64_t>(problem_.workload.sequence);
@@ -76,7 +84,8 @@ class Layer {
     const std::uint64_t bucket =
         std::max(static_cast<std::uint64_t>(framework_.gpu_bucket) / grid * grid, grid);
     const auto layer = static_cast<std::uint64_t>(unit_elements(problem_.model, 0));
-    bucket_ = program_.persistent(Tier::gpu, std::min(bucket, layer) * width_, BufferKind::gradient);
+    bucket_ =
+        program_.persistent(Tier::gpu, std::min(bucket, layer) * width_, BufferKind::gradient);
   }
 
   // Most bytes live at once of the buffers of a tier that are among `chosen`.
@@ -154,8 +163,7 @@ class Layer {
     for (BufferId id = 0; id < staged.size(); ++id) {
       if (staged[id] && again_.buffers()[id].persistent) ++sets;
     }
-    if (sets == 0)
-      sets = std::max<std::uint64_t>(1, live / (elements * problem_.state_bytes()));
+    if (sets == 0) sets = std::max<std::uint64_t>(1, live / (elements * problem_.state_bytes()));
     const std::uint64_t slots =
         std::max(sets * set, static_cast<std::uint64_t>(framework_.least_optimizer_slots));
     const std::uint64_t all = slots * pinned(elements * fp32_bytes);
@@ -180,9 +188,11 @@ class Layer {
     return most;
   }
 
-  // -- waits and copies ------------------------------------------------------------------------------
+  // -- waits and copies
+  // ------------------------------------------------------------------------------
   void pass(HostPoint point) {
-    leaves_ = point == HostPoint::gradients_leave || (leaves_ && point != HostPoint::gradients_left);
+    leaves_ =
+        point == HostPoint::gradients_leave || (leaves_ && point != HostPoint::gradients_left);
     for (const WaitRule& wait : framework_.waits) {
       if (wait.at == point) again_.barrier(wait.waits_for, wait.holds);
     }
@@ -218,6 +228,22 @@ class Layer {
         break;
     }
     again_.emit(task, accesses);
+  }
+
+  // Copies of gradients that the host thread waits for are made as soon as the gradient is.
+  void find_gradient_copies() {
+    std::vector<TaskId> made(again_.buffers().size(), none);  // by buffer: the last task that did
+    moved_.assign(again_.tasks().size(), false);
+    for (TaskId id = 0; id < again_.tasks().size(); ++id) {
+      const auto accesses = again_.accesses(id);
+      if (again_.tasks()[id].kind == TaskKind::d2h && is_gradient_copy(accesses)) {
+        moved_[id] = made[accesses[0].buffer] != none;
+        if (moved_[id]) copies_after_[made[accesses[0].buffer]].push_back(id);
+      }
+      for (const Access& access : accesses) {
+        if (access.mode != Mode::read && is_gradient(access.buffer)) made[access.buffer] = id;
+      }
+    }
   }
 
   bool is_gradient_copy(std::span<const Access> accesses) const {
@@ -306,9 +332,11 @@ class Layer {
   std::uint64_t width_, wide_;  // bytes of a gradient in the schedule, and of one that leaves
   Slice bucket_;
   Slice last_checkpoint_;  // in host memory
-  Slice accumulators_;  // in host memory, where the schedule has none
+  Slice accumulators_;     // in host memory, where the schedule has none
   std::uint64_t accumulators_used_ = 0;
-  bool leaves_ = false;    // gradients that are complete are leaving
+  std::vector<bool> moved_;                             // by task: emitted with another one
+  std::map<TaskId, std::vector<TaskId>> copies_after_;  // by task: emitted after it
+  bool leaves_ = false;                                 // gradients that are complete are leaving
   bool is_first_ = false;  // the last backward began the sum of its layer
 };
 

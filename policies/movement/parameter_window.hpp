@@ -10,8 +10,8 @@
 //      the GPU, or as many tensors are in host memory as there may be;
 //   4. after its use it is dropped, unless it is used again within the reuse distance.
 // A layer's norms are operators, too, whose parameters come with the matrix that follows: 2 and 3
-// happen when one is reached. What a micro-batch leaves behind is dropped: each begins without
-// parameters.
+// happen when one is reached. A micro-batch begins without parameters, but for those of the layer
+// that the one before ended with.
 //
 // Source: DeepSpeed 0.19.6, partitioned_param_coordinator.py and partitioned_param_swapper.py.
 #pragma once

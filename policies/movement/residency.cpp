@@ -65,8 +65,7 @@ class Emission {
       compute(v);
       activations_.fetch_after(v);
       activations_.leave(v);
-      const bool ends_step =
-          v + 1 == work_.visits.size() || work_.visits[v + 1].step != visit.step;
+      const bool ends_step = v + 1 == work_.visits.size() || work_.visits[v + 1].step != visit.step;
       if (ends_step && !plan_.optimizer.own_phase) at(visit.step, Phase::optimizer);
       gradients_leave(v);
       run_events(after(v), visit.step);
@@ -541,8 +540,8 @@ class Emission {
       staged_.push_back({host, piece.*home, unit});
     }
   }
-  // A slot is some stages, each with room for the elements of an update in fp32. When all were filled, they
-  // are written first.
+  // A slot is some stages, each with room for the elements of an update in fp32. When all were
+  // filled, they are written first.
   Slice staging(std::uint64_t bytes) {
     const std::uint64_t room = bytes / gradient_bytes() * 4;
     const std::size_t stages_of_slot = state_slots_.front().bytes / stage_bytes_;

@@ -36,10 +36,19 @@ Hop hop(Tier from, Tier to) {
 }  // namespace
 
 const char* to_string(HostPoint point) {
-  constexpr const char* names[host_point_count] = {
-      "visit",   "turn",             "step",       "parameters read", "parameters due",
-      "gradients leave", "gradients left", "optimizer begins", "update due", "updated",
-      "parameters sent", "state sent", "optimizer ends"};
+  constexpr const char* names[host_point_count] = {"visit",
+                                                   "turn",
+                                                   "step",
+                                                   "parameters read",
+                                                   "parameters due",
+                                                   "gradients leave",
+                                                   "gradients left",
+                                                   "optimizer begins",
+                                                   "update due",
+                                                   "updated",
+                                                   "parameters sent",
+                                                   "state sent",
+                                                   "optimizer ends"};
   return names[static_cast<std::size_t>(point)];
 }
 

@@ -28,8 +28,8 @@ namespace spillway {
 // memory, which the driver copies through a pinned buffer of its own (pcie.pageable_h2d, _d2h).
 enum class HostMemory : std::uint8_t { pinned, pageable };
 
-// Points between tasks at which a program that runs the schedule may have its host thread wait. They are
-// no work, and nothing waits for them: they are where Rewriting may put something.
+// Points between tasks at which a program that runs the schedule may have its host thread wait.
+// They are no work, and nothing waits for them: they are where Rewriting may put something.
 enum class HostPoint : std::uint8_t {
   visit,             // a layer on a micro-batch begins
   turn,              // a layer begins

@@ -1,5 +1,6 @@
-// Rewriting: goes over an emitted program once more, task by task, and emits it anew with tasks, waits and
-// memory added to it. What a program that runs a schedule adds to it is laid over it this way.
+// Rewriting: goes over an emitted program once more, task by task, and emits it anew with tasks,
+// waits and memory added to it. What a program that runs a schedule adds to it is laid over it this
+// way.
 //
 //   Rewriting again(program);
 //   for (TaskId id = 0; id < again.tasks().size(); ++id) {
@@ -27,8 +28,8 @@ class Rewriting {
   // With the uses that they had before.
   std::span<const BufferInfo> buffers() const { return buffers_; }
   std::span<const HomePart> homes() const { return program_.homes_; }
-  // Calls act(HostPoint) for what stands before task `id`, or at the end for the number of tasks; in
-  // order of `id`.
+  // Calls act(HostPoint) for what stands before task `id`, or at the end for the number of tasks;
+  // in order of `id`.
   template <class Act>
   void points(TaskId id, const Act& act) {
     for (; next_point_ < points_.size() && points_[next_point_].before <= id; ++next_point_)

@@ -4,8 +4,8 @@
 // Source: Rajbhandari et al., "ZeRO-Infinity", SC 2021 (arXiv 2104.07857), and DeepSpeed 0.19.6
 // with offload_param and offload_optimizer on NVMe (partitioned_optimizer_swapper.py and
 // pipelined_optimizer_swapper.py). Per sub-group: read master, m, v and gradient; Adam; write the
-// 16-bit parameters; write master, m, v. Serial as shipped; pipeline_read and pipeline_write add one
-// sub-group of read-ahead and one of write-behind.
+// 16-bit parameters; write master, m, v. Serial as shipped; pipeline_read and pipeline_write add
+// one sub-group of read-ahead and one of write-behind.
 #include <array>
 
 #include "policies/common/builtin.hpp"
@@ -33,8 +33,7 @@ class ZeroInfinity : public Policy {
     plan_.optimizer_state.writes_behind = read.on_off("pipeline_write");
     plan_.optimizer_state.writes_at_once = true;
     plan_.optimizer_state.ahead = reads_ahead ? 1 : 0;
-    plan_.optimizer_state.slots =
-        1 + int{reads_ahead} + int{plan_.optimizer_state.writes_behind};
+    plan_.optimizer_state.slots = 1 + int{reads_ahead} + int{plan_.optimizer_state.writes_behind};
     settles_reuse_ = read.is_auto("max_reuse_distance");
   }
 

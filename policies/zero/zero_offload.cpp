@@ -39,7 +39,8 @@ class ZeroOffload : public Policy {
     return info;
   }
 
-  // With parameters=auto: by the rule above or, where that does not fit, in host memory.
+  // With parameters=auto: by the rule above or, where that does not fit, in host memory, or the
+  // GPU's.
   std::vector<PolicyOptions> placements(const Problem&) const override {
     std::vector<PolicyOptions> all = {{}};
     if (parameters_ == 0) all.push_back({{"parameters", "host"}});
@@ -47,6 +48,8 @@ class ZeroOffload : public Policy {
       all.push_back(all.back());
       all.back()["max_reuse_distance"] = "0";
     }
+    // Small models take less in one piece than layer by layer.
+    if (parameters_ == 0) all.push_back({{"parameters", "gpu"}});
     return all;
   }
 

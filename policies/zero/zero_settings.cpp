@@ -3,35 +3,33 @@
 namespace spillway {
 
 std::vector<PolicyOption> zero_settings(const std::string& checkpoints) {
-  return {{"sub_group_size",
-           "1e9",
-           "elements the optimizer updates at a time, in whole tensors",
-           {"1e8", "1e7"}},
-          {"checkpoints",
-           checkpoints,
-           "gpu | host: where activations between layers wait for backward",
-           {"host"}},
-          {"recompute",
-           "full",
-           "full: recompute whole layers | needed: only what backward needs",
-           {"needed", "full"}},
-          {"prefetch_bucket_size",
-           "5e7",
-           "elements of parameters copied to the GPU ahead of use; 0 turns off reading ahead, too",
-           {"1e6", "0"}},
-          {"max_live_parameters",
-           "1e9",
-           "elements on the GPU beyond which nothing is prefetched",
-           {"1e7", "0"}},
-          {"max_reuse_distance",
-           "auto",
-           "a tensor that is used again within so many elements stays on the GPU; auto: 1e9, or 0 "
-           "where that does not fit",
-           {"0"}},
-          {"reduce_bucket_size",
-           "5e8",
-           "elements of gradients that leave the GPU together",
-           {"1e7"}}};
+  return {
+      {"sub_group_size",
+       "1e9",
+       "elements the optimizer updates at a time, in whole tensors",
+       {"1e8", "1e7"}},
+      {"checkpoints",
+       checkpoints,
+       "gpu | host: where activations between layers wait for backward",
+       {"host"}},
+      {"recompute",
+       "full",
+       "full: recompute whole layers | needed: only what backward needs",
+       {"needed", "full"}},
+      {"prefetch_bucket_size",
+       "5e7",
+       "elements of parameters copied to the GPU ahead of use; 0 turns off reading ahead, too",
+       {"1e6", "0"}},
+      {"max_live_parameters",
+       "1e9",
+       "elements on the GPU beyond which nothing is prefetched",
+       {"1e7", "0"}},
+      {"max_reuse_distance",
+       "auto",
+       "a tensor that is used again within so many elements stays on the GPU; auto: 1e9, or 0 "
+       "where that does not fit",
+       {"0"}},
+      {"reduce_bucket_size", "5e8", "elements of gradients that leave the GPU together", {"1e7"}}};
 }
 
 Plan zero_plan(const OptionReader& read, int most_in_host) {

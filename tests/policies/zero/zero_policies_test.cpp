@@ -147,17 +147,17 @@ TEST_CASE("Every option of the ZeRO policies makes a difference") {
   const auto fingerprint = [&](const std::string& policy) {
     return build_schedule(problem, policy, 2).fingerprint();
   };
-  const std::vector<std::string> shared = {"recompute=needed",
-                                           "prefetch_bucket_size=1e6", "max_live_parameters=1",
-                                           "max_reuse_distance=0",     "reduce_bucket_size=1e6"};
+  const std::vector<std::string> shared = {"recompute=needed", "prefetch_bucket_size=1e6",
+                                           "max_live_parameters=1", "max_reuse_distance=0",
+                                           "reduce_bucket_size=1e6"};
   std::vector<Change> changes;
   for (const std::string& option : shared) {
     changes.push_back({"zero-infinity", option});
     changes.push_back({"zero-offload:parameters=host", option});
   }
   for (const char* option :
-       {"pipeline_read=on", "pipeline_write=on", "sub_group_size=1e6",
-        "gradients=host", "parameters=host", "max_in_cpu=3e6", "param_buffer_count=2",
+       {"pipeline_read=on", "pipeline_write=on", "sub_group_size=1e6", "gradients=host",
+        "parameters=host", "max_in_cpu=3e6", "param_buffer_count=2",
         "param_persistence_threshold=1e8", "checkpoints=gpu"}) {
     changes.push_back({"zero-infinity", option});
   }
