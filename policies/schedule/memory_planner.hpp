@@ -30,7 +30,7 @@ class MemoryPlanner {
   void release(Block block);
 
   std::uint64_t offset(Block block) const { return blocks_[block].offset; }
-  std::uint64_t extent() const { return extent_; }    // highest end ever given
+  std::uint64_t extent() const { return extent_; }  // highest end ever given
   // Highest end of what is given and not yet taken back.
   std::uint64_t top() {
     while (top_ != no_block && blocks_[top_].state != State::given) top_ = blocks_[top_].before;

@@ -76,9 +76,9 @@ TEST_CASE("What is used again soon is fetched once per micro-batch") {
   };
   // Layer 0 ends a micro-batch and begins the next one: it is fetched once for both.
   CHECK(read(0) == (2 * 2 * 3 - 1) * s.P * s.w);
-  CHECK(read(s.P) == (2 * (2 * 3 - 1) - 1) * s.P * s.w);        // all of the last layer
-  CHECK(read(4 * s.P) == (2 * (2 * 3 - 2) - 1) * s.P * s.w);    // and of the one before
-  CHECK(read(1'000'000'000) == 2 * 3 * s.P * s.w);          // everything
+  CHECK(read(s.P) == (2 * (2 * 3 - 1) - 1) * s.P * s.w);          // all of the last layer
+  CHECK(read(4 * s.P) == (2 * (2 * 3 - 2) - 1) * s.P * s.w);      // and of the one before
+  CHECK(read(1'000'000'000) == 2 * 3 * s.P * s.w);                // everything
   CHECK(read(s.P - last_tensor) == (2 * 2 * 3 - 1) * s.P * s.w);  // just too far
 }
 
