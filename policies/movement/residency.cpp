@@ -317,7 +317,6 @@ class Emission {
     std::vector<HostGradient> host;
     std::uint64_t waiting = 0;  // elements that were not applied yet
     std::vector<std::pair<std::uint64_t, std::uint64_t>> applied;  // from, to
-    bool head_left = false;
     bool is_applied(std::uint64_t element) const {
       for (const auto& [from, to] : applied) {
         if (element >= from && element < to) return true;

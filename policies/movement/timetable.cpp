@@ -147,6 +147,16 @@ void Timetable::place_updates() {
   std::stable_sort(
       events_.begin(), events_.end(),
       [](const OptimizerEvent& a, const OptimizerEvent& b) { return a.moment < b.moment; });
+  // Slots take turns in this order.
+  std::uint32_t number = 0;
+  int gradient_step = -1;
+  for (OptimizerEvent& event : events_) {
+    if (event.is_wait) continue;
+    const int of = work_.updates[event.update].gradient_step;
+    if (of != gradient_step) number = 0;
+    gradient_step = of;
+    event.in_step = number++;
+  }
 }
 
 }  // namespace spillway

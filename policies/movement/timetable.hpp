@@ -35,7 +35,7 @@ struct OptimizerEvent {
   std::int32_t step = 0;      // in which the policy said it
   Moment earliest_read = 0;   // of optimizer state
   std::uint32_t update = 0;   // in OrderOfWork::updates; a wait has none
-  std::uint32_t in_step = 0;  // its number among the updates of its gradient's step
+  std::uint32_t in_step = 0;  // its number among those of its gradient's step, in this order
   bool is_wait = false;
   bool on_gpu = false;
 };

@@ -151,7 +151,7 @@ TEST_CASE("papers: errors are the mean of the absolute ones and the largest with
 TEST_CASE("papers: Kendall's tau counts pairs of systems at one place in the same order") {
   // Published a < b < c. Simulated a < c < b: two pairs of three agree: tau = (2 - 1) / 3.
   const auto system = [](double published, double simulated) {
-    return SystemResult{"", "", {point(published, simulated)}, {}};
+    return SystemResult{"", "", "", {point(published, simulated)}, {}};
   };
   const std::vector<SystemResult> seconds = {system(1, 1), system(2, 5), system(3, 4)};
   CHECK(ordering_of(seconds, Quantity::step_seconds).pairs == 3);
@@ -160,7 +160,7 @@ TEST_CASE("papers: Kendall's tau counts pairs of systems at one place in the sam
   CHECK(ordering_of(seconds, Quantity::tflops).tau() == Approx(1.0 / 3));
   // What does not fit is slower than anything, in both quantities.
   const std::vector<SystemResult> memory = {
-      SystemResult{"", "", {lacking_memory(false, false, 1)}, {}}, system(2, 5)};
+      SystemResult{"", "", "", {lacking_memory(false, false, 1)}, {}}, system(2, 5)};
   CHECK(ordering_of(memory, Quantity::step_seconds).tau() == Approx(1));
   CHECK(ordering_of(memory, Quantity::tokens_per_second).tau() == Approx(1));
 }

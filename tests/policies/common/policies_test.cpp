@@ -291,7 +291,7 @@ TEST_CASE("What is wrong with a policy's text is said, with what would be right"
             fmt::format("policy zero-infinity: option param_buffer_count={} is not a whole number "
                         "from 1 to 1024",
                         value),
-            "slots");
+            "tensors of parameters");
   }
 }
 

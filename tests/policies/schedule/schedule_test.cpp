@@ -197,7 +197,7 @@ TEST_CASE("A tiny schedule explained") {
            "gpu.compute forward layer 0 micro-batch 0",
            "gpu.compute head embedding micro-batch 0",
            "gpu.compute backward layer 0 micro-batch 0",
-           "pcie.d2h d2h gradient layer 0 micro-batch 0 28.67 kB",
+           "pcie.d2h d2h gradient layer 0 28.67 kB",
            "cpu.optimizer optimizer layer 0 0.00614M params",
            "pcie.h2d h2d parameters layer 0 12.29 kB",
        }) {
