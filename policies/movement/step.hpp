@@ -1,7 +1,8 @@
 // Step: the order of work of one training step, as a policy says it. No copy, no buffer, no edge.
 //
-// The order is a sequential program: what a call needs has been computed by the calls before it.
-// The embedding runs with layer 0 and the loss with the last layer, whose forward waits for its
+// Every step cuts units alike and, where part of an update is delayed, has the same order. The
+// order is a sequential program: what a call needs has been computed by the calls before it. The
+// embedding runs with layer 0 and the loss with the last layer, whose forward waits for its
 // backward.
 #pragma once
 

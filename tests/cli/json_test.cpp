@@ -25,6 +25,7 @@ Words keys_of_output(const Outcome& outcome) {
 const Words result_keys = {"policy",
                            "model",
                            "machine",
+                           "framework",
                            "workload",
                            "steps",
                            "overrides",

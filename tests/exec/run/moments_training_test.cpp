@@ -31,7 +31,7 @@ const std::vector<std::string>& policies() {
       policies.push_back(one.name == "greedysnake" ? "greedysnake:snake=off" : one.name);
     for (const char* const more :
          {"zero-offload:parameters=host,sub_group_size=5000",
-          "zero-infinity:pipeline_read=on,pipeline_write=on,sub_group_size=5000"
+          "zero-infinity:pipeline_read=on,pipeline_write=on,sub_group_size=5000,"
           "max_reuse_distance=0",
           "zero-infinity:pipeline_read=on,sub_group_size=1,reduce_bucket_size=1",
           "zero-infinity:gradients=host", "deep-optimizer-states:stride=off",

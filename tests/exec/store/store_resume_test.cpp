@@ -190,7 +190,7 @@ TEST_CASE("a training with all its steps behind it can be opened for its weights
   }
   options.may_be_done = false;
   CHECK_THAT(message_of<InputError>([&] { Training training(options); }),
-             Catch::Contains("larger --steps"));
+             Catch::Contains("larger steps"));
 }
 
 TEST_CASE("a training that failed, or was never run, goes on from its last commit", "[store]") {

@@ -1,0 +1,282 @@
+#include "policies/movement/gradients.hpp"
+
+#include <algorithm>
+
+#include "base/errors.hpp"
+
+namespace spillway {
+
+Gradients::Gradients(Program& program, const Plan& plan, const OrderOfWork& work,
+                     const Timetable& times, const StateSlots& slots, Units& units)
+    : program_(program),
+      plan_(plan),
+      work_(work),
+      times_(times),
+      units_(units),
+      stages_(program, slots, units),
+      gradients_(units.size()) {}
+
+// Memory for elements of a unit's gradient, of exactly their size.
+Slice Gradients::buffer(Tier tier, int unit, std::uint64_t count, BufferKind kind) {
+  const std::uint64_t bytes = count * width();
+  return program_.buffer(tier, bytes, kind, unit).part(0, bytes);
+}
+
+// -- sums on the GPU ------------------------------------------------------------------------------
+
+void Gradients::begin(int unit, int step) {
+  Gradient& gradient = gradients_[unit_index(unit)];
+  gradient = {};
+  gradient.step = step;
+  gradient.waiting = elements(unit);
+}
+
+Slice Gradients::accumulator(VisitId v) {
+  const Visit& visit = work_.visits[v];
+  Gradient& gradient = gradients_[unit_index(visit.layer)];
+  if (visit.starts_sum) begin(visit.layer, visit.step);
+  if (!gradient.gpu.valid())
+    gradient.gpu = buffer(Tier::gpu, visit.layer, elements(visit.layer), BufferKind::gradient);
+  return gradient.gpu;
+}
+
+// The embedding's gradient begins with what the loss adds to it.
+Slice Gradients::head_accumulator(VisitId v) {
+  const Visit& visit = work_.visits[v];
+  Gradient& whole = gradients_[unit_index(embedding())];
+  if (visit.starts_sum) begin(embedding(), visit.step);
+  if (!whole.head.valid())
+    whole.head = buffer(Tier::gpu, embedding(), elements(embedding()), BufferKind::head_gradient);
+  return whole.head;
+}
+
+Slice Gradients::embedding_accumulator(VisitId v) {
+  Gradient& whole = gradients_[unit_index(embedding())];
+  if (work_.visits[v].starts_sum)
+    whole.gpu = buffer(Tier::gpu, embedding(), elements(embedding()), BufferKind::gradient);
+  return whole.gpu;
+}
+
+void Gradients::fetch(VisitId v) {
+  const auto ahead = static_cast<VisitId>(plan_.gradients.gpu_ahead);
+  for (VisitId use = v; use <= v + ahead; ++use) {
+    if (use >= work_.visits.size()) continue;
+    const Visit& visit = work_.visits[use];
+    if (visit.kind == VisitKind::forward || visit.starts_sum) continue;
+    Gradient& gradient = gradients_[unit_index(visit.layer)];
+    if (gradient.gpu.valid() || gradient.host.empty()) continue;
+    leave_now(visit.layer);
+    if (is_in_bucket(visit.layer)) leave_together();
+    gradient.gpu = buffer(Tier::gpu, visit.layer, elements(visit.layer), BufferKind::gradient);
+    for (const HostGradient& part : gradient.host)
+      program_.copy(part.own, gradient.gpu.part(part.first * width(), part.own.bytes), visit.layer);
+  }
+}
+
+// -- from the GPU to host memory ------------------------------------------------------------------
+
+void Gradients::take_host_memory(int unit) {
+  Gradient& gradient = gradients_[unit_index(unit)];
+  if (!gradient.host.empty()) return;
+  const Pieces& pieces = units_[unit_index(unit)];
+  for (std::size_t p = 0; p < pieces.size();) {
+    if (pieces[p].updates_on_gpu) {
+      ++p;
+      continue;
+    }
+    HostGradient part;
+    part.first = pieces[p].first;
+    part.own = pieces[p].waiting;
+    const auto continues = [&](const Piece& piece) {
+      if (piece.updates_on_gpu) return false;
+      if (!part.own.valid() || !piece.waiting.valid())
+        return part.own.valid() == piece.waiting.valid();
+      return piece.waiting.buffer.id == part.own.buffer.id &&
+             piece.waiting.offset == part.own.offset + part.elements * width();
+    };
+    do {
+      part.elements += pieces[p++].elements;
+    } while (p < pieces.size() && continues(pieces[p]));
+    if (part.own.valid()) {
+      part.own.bytes = part.elements * width();
+    } else {
+      part.own = buffer(Tier::host, unit, part.elements, BufferKind::gradient);
+    }
+    if (unit == embedding())
+      part.head = buffer(Tier::host, unit, part.elements, BufferKind::head_gradient);
+    gradient.host.push_back(part);
+  }
+}
+
+// Elements [from, to) of a unit's sum leave the GPU.
+void Gradients::copy_out(int unit, std::uint64_t from, std::uint64_t to, Slice gpu,
+                         Slice HostGradient::*where) {
+  take_host_memory(unit);
+  for (const HostGradient& part : gradients_[unit_index(unit)].host) {
+    const std::uint64_t low = std::max(from, part.first);
+    const std::uint64_t high = std::min(to, part.first + part.elements);
+    if (low >= high) continue;
+    program_.copy(gpu.part(low * width(), (high - low) * width()),
+                  (part.*where).part((low - part.first) * width(), (high - low) * width()), unit);
+  }
+}
+void Gradients::copy_out_head() {
+  copy_out(embedding(), 0, elements(embedding()), gradients_[unit_index(embedding())].head,
+           &HostGradient::head);
+}
+
+void Gradients::leave(VisitId v) {
+  if (plan_.gradients.bucket > 0) return leave_in_buckets(work_.visits[v]);
+  for (std::size_t k = 0; k < leaving_.size();) {
+    Leaving& one = leaving_[k];
+    if (v >= one.begin) advance(one, v + 1 - one.begin, one.end - one.begin);
+    if (v + 1 >= one.end) {
+      leaving_.erase(leaving_.begin() + static_cast<std::ptrdiff_t>(k));
+    } else {
+      ++k;
+    }
+  }
+}
+
+void Gradients::own_leaves(VisitId v) {
+  const Visit& visit = work_.visits[v];
+  if (visit.kind == VisitKind::forward || plan_.optimizer.gpu_stride == 1) return;
+  if (plan_.gradients.bucket > 0) return;
+  const bool leaves = visit.completes_sum || !plan_.gradients.on_gpu;
+  if (leaves && (visit.completes_sum || !times_.retained().gradient(v))) {
+    Gradient& gradient = gradients_[unit_index(visit.layer)];
+    const Timetable::Window window = times_.leaving_window(v);
+    Leaving one{visit.layer, gradient.gpu, window.begin, window.end, 0};
+    if (window.begin == window.end) {
+      advance(one, 1, 1);
+    } else {
+      take_host_memory(visit.layer);
+      leaving_.push_back(one);
+    }
+    if (!visit.completes_sum) gradient.gpu = {};
+  }
+  if (visit.kind == VisitKind::last_layer && visit.completes_sum &&
+      plan_.gradients.head_waits == Tier::host)
+    copy_out_head();
+}
+
+// Of a gradient, `part` parts out of `of` have left.
+void Gradients::advance(Leaving& one, std::uint64_t part, std::uint64_t of) {
+  const std::uint64_t to =
+      on_grid(elements(one.unit), static_cast<double>(part) / static_cast<double>(of));
+  if (to > one.done) copy_out(one.unit, one.done, to, one.gpu, &HostGradient::own);
+  one.done = std::max(one.done, to);
+}
+void Gradients::leave_now(int unit) {
+  for (std::size_t k = 0; k < leaving_.size(); ++k) {
+    if (leaving_[k].unit != unit) continue;
+    advance(leaving_[k], 1, 1);
+    leaving_.erase(leaving_.begin() + static_cast<std::ptrdiff_t>(k));
+    return;
+  }
+}
+
+void Gradients::embedding_leaves(VisitId v) {
+  const Visit& visit = work_.visits[v];
+  if (visit.layer > 0 || !visit.completes_sum || plan_.gradients.bucket > 0) return;
+  Gradient& gradient = gradients_[unit_index(embedding())];
+  const bool updates_on_gpu = plan_.optimizer.gpu_stride == 1;
+  const bool on_gpu = updates_on_gpu || plan_.gradients.head_waits == Tier::gpu;
+  if (on_gpu) program_.gradient_complete(embedding(), gradient.gpu, gradient.head);
+  if (updates_on_gpu) return;
+  if (on_gpu) copy_out_head();
+  copy_out(embedding(), 0, elements(embedding()), gradient.gpu, &HostGradient::own);
+  // Both sums are in one buffer each: the embedding has no delayed part apart.
+  if (!on_gpu)
+    program_.gradient_complete(embedding(), gradient.host.front().own, gradient.host.front().head);
+}
+
+// -- in buckets -----------------------------------------------------------------------------------
+
+bool Gradients::is_in_bucket(int unit) const {
+  return std::any_of(bucket_.begin(), bucket_.end(),
+                     [&](const Leaving& one) { return one.unit == unit; });
+}
+
+void Gradients::leave_in_buckets(const Visit& visit) {
+  if (visit.kind == VisitKind::forward) return;
+  const std::uint64_t size = elements(visit.layer);
+  if (!bucket_.empty() && bucket_elements_ + size > plan_.gradients.bucket) leave_together();
+  Gradient& gradient = gradients_[unit_index(visit.layer)];
+  bucket_.push_back({visit.layer, gradient.gpu, 0, 0, 0});
+  bucket_elements_ += size;
+  bucket_is_complete_ = visit.completes_sum;
+  if (!visit.completes_sum) gradient.gpu = {};
+  if (visit.layer > 0) return;
+  const Gradient& whole = gradients_[unit_index(embedding())];
+  if (visit.completes_sum) program_.gradient_complete(embedding(), whole.gpu, whole.head);
+  leave_together();
+  if (!visit.completes_sum) return;
+  program_.point(HostPoint::gradients_leave);
+  leave_complete(embedding(), whole.gpu, whole.head);
+  stages_.write();
+}
+
+// All that is in the bucket leaves.
+void Gradients::leave_together() {
+  if (bucket_is_complete_) program_.point(HostPoint::gradients_leave);
+  for (const Leaving& one : bucket_) {
+    if (bucket_is_complete_)
+      leave_complete(one.unit, one.gpu, {});
+    else
+      copy_out(one.unit, 0, elements(one.unit), one.gpu, &HostGradient::own);
+  }
+  if (bucket_is_complete_) stages_.write();
+  bucket_.clear();
+  bucket_elements_ = 0;
+}
+
+void Gradients::leave_complete(int unit, Slice gpu, Slice head) {
+  if (!plan_.gradients.on_ssd) {
+    copy_out(unit, 0, elements(unit), gpu, &HostGradient::own);
+    if (head.valid()) copy_out(unit, 0, elements(unit), head, &HostGradient::head);
+    return;
+  }
+  stages_.stage(unit, gpu, BufferKind::gradient, &Piece::gradient_on_ssd);
+  if (head.valid()) stages_.stage(unit, head, BufferKind::head_gradient, &Piece::head_on_ssd);
+}
+
+// -- for updates ----------------------------------------------------------------------------------
+
+bool Gradients::is_applied(int unit, std::uint64_t element) const {
+  for (const auto& [from, to] : gradients_[unit_index(unit)].applied) {
+    if (element >= from && element < to) return true;
+  }
+  return false;
+}
+
+void Gradients::apply(int unit, const Piece& piece, int step) {
+  Gradient& gradient = gradients_[unit_index(unit)];
+  SPILLWAY_ASSERT(gradient.step == step, "an update has its gradient");
+  gradient.waiting -= piece.elements;
+  gradient.applied.emplace_back(piece.first, piece.end());
+}
+
+Gradients::Operands Gradients::on_gpu(int unit, const Piece& piece) const {
+  const Gradient& gradient = gradients_[unit_index(unit)];
+  const auto part = [&](Slice whole) {
+    return whole.valid() ? whole.part(piece.first * width(), piece.elements * width()) : whole;
+  };
+  return {part(gradient.gpu), part(gradient.head)};
+}
+
+Gradients::Operands Gradients::in_host(int unit, const Piece& piece) const {
+  if (piece.fresh_gradient.valid()) return {piece.fresh_gradient, piece.fresh_head};
+  const auto& host = gradients_[unit_index(unit)].host;
+  const HostGradient& whole = *std::find_if(host.begin(), host.end(), [&](const auto& part) {
+    return piece.first >= part.first && piece.first < part.first + part.elements;
+  });
+  const auto part = [&](Slice slice) {
+    return slice.valid()
+               ? slice.part((piece.first - whole.first) * width(), piece.elements * width())
+               : slice;
+  };
+  return {part(whole.own), part(whole.head)};
+}
+
+}  // namespace spillway

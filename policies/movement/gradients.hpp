@@ -1,0 +1,111 @@
+// Gradients of parameters: their sums, and when they leave the GPU.
+//
+// A unit's gradient is summed over micro-batches in an accumulator on the GPU. Complete, or in
+// between where the plan does not sum on the GPU, it leaves for host memory: in pieces under the
+// next turn, or together with others once they fill a bucket. A sum that left comes back before the
+// next visit that adds to it. Complete gradients go on to the SSD where the plan says so. Updates
+// take their operands from here and report what they applied. The gradient of the embedding is two
+// sums: its own and the one of the head (what the loss adds).
+#pragma once
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "policies/movement/gradient_stages.hpp"
+#include "policies/movement/pieces.hpp"
+#include "policies/movement/plan.hpp"
+#include "policies/movement/state_slots.hpp"
+#include "policies/movement/step.hpp"
+#include "policies/movement/timetable.hpp"
+#include "policies/schedule/program.hpp"
+
+namespace spillway {
+
+class Gradients {
+ public:
+  // All arguments outlive it.
+  Gradients(Program& program, const Plan& plan, const OrderOfWork& work, const Timetable& times,
+            const StateSlots& slots, Units& units);
+
+  // Accumulators on the GPU that visit v adds to: of its layer; of the embedding in the last
+  // layer's visit (the head) and in that of layer 0.
+  Slice accumulator(VisitId v);
+  Slice head_accumulator(VisitId v);
+  Slice embedding_accumulator(VisitId v);
+
+  // Before visit v: the sums of the micro-batches before, for it and the visits after it.
+  void fetch(VisitId v);
+  // After visit v, in this order: what leaves under it; what starts to leave because of it, at once
+  // where no visit follows under which it could; the embedding's gradient once it is complete.
+  void leave(VisitId v);
+  void own_leaves(VisitId v);
+  void embedding_leaves(VisitId v);
+
+  // Whether updates are still to come that apply a gradient of a step before `step`.
+  bool is_unapplied(int unit, int step) const {
+    const Gradient& gradient = gradients_[unit_index(unit)];
+    return gradient.waiting > 0 && gradient.step < step;
+  }
+  // Whether the unit's last gradient was applied to an element.
+  bool is_applied(int unit, std::uint64_t element) const;
+
+  // What an update applies to a piece; `head` is invalid where the unit has none.
+  struct Operands {
+    Slice own, head;
+  };
+  Operands on_gpu(int unit, const Piece& piece) const;
+  Operands in_host(int unit, const Piece& piece) const;
+  // An update applies the gradient of `step` to a piece, whose gradient that has to be.
+  void apply(int unit, const Piece& piece, int step);
+
+ private:
+  // In host memory, for one update or several: what waits for the next step is apart from the rest.
+  struct HostGradient {
+    std::uint64_t first = 0, elements = 0;
+    Slice own, head;
+  };
+  struct Gradient {
+    int step = -1;
+    Slice gpu, head;  // accumulators on the GPU; invalid: in host memory, or not begun
+    std::vector<HostGradient> host;
+    std::uint64_t waiting = 0;  // elements that were not applied yet
+    std::vector<std::pair<std::uint64_t, std::uint64_t>> applied;  // from, to
+  };
+  struct Leaving {
+    int unit = 0;
+    Slice gpu;
+    VisitId begin = 0, end = 0;  // in a piece after each of these visits
+    std::uint64_t done = 0;      // elements
+  };
+
+  int embedding() const { return static_cast<int>(units_.size()) - 1; }
+  std::uint64_t elements(int unit) const { return elements_in(units_[unit_index(unit)]); }
+  std::uint64_t width() const { return program_.problem().gradient_bytes(); }
+  Slice buffer(Tier tier, int unit, std::uint64_t count, BufferKind kind);
+  void begin(int unit, int step);
+  void take_host_memory(int unit);
+  void copy_out(int unit, std::uint64_t from, std::uint64_t to, Slice gpu,
+                Slice HostGradient::*where);
+  void copy_out_head();
+  void advance(Leaving& one, std::uint64_t part, std::uint64_t of);
+  void leave_now(int unit);
+  bool is_in_bucket(int unit) const;
+  void leave_in_buckets(const Visit& visit);
+  void leave_together();
+  void leave_complete(int unit, Slice gpu, Slice head);
+
+  Program& program_;
+  const Plan& plan_;
+  const OrderOfWork& work_;
+  const Timetable& times_;
+  Units& units_;
+  GradientStages stages_;
+  std::vector<Gradient> gradients_;  // by unit
+  std::vector<Leaving> leaving_;     // oldest first
+  std::vector<Leaving> bucket_;      // gradients that leave together
+  std::uint64_t bucket_elements_ = 0;
+  bool bucket_is_complete_ = false;
+};
+
+}  // namespace spillway

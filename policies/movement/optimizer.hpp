@@ -1,0 +1,78 @@
+// Updates: when each is emitted, what it reads, and what it writes back.
+//
+// Updates and waits are emitted in the order and at the moments of the timetable. The optimizer
+// state of an update is in the memory where it runs by then: read ahead from the SSD into slots or
+// memory of its own, or exchanged with the GPU's slots. What an update changed goes home before the
+// next one, or under it where the plan says so.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <vector>
+
+#include "policies/movement/gradients.hpp"
+#include "policies/movement/parameters.hpp"
+#include "policies/movement/pieces.hpp"
+#include "policies/movement/plan.hpp"
+#include "policies/movement/state_slots.hpp"
+#include "policies/movement/step.hpp"
+#include "policies/movement/timetable.hpp"
+#include "policies/schedule/program.hpp"
+
+namespace spillway {
+
+class Optimizer {
+ public:
+  // All arguments outlive it. Marks the pieces that are updated on the GPU now and then
+  // (Piece::updates_on_gpu), and notes in `units` what is in host memory.
+  Optimizer(Program& program, const Plan& plan, const OrderOfWork& work, const Timetable& times,
+            const StateSlots& slots, Units& units, Gradients& gradients,
+            const Parameters& parameters);
+
+  // Emits what a policy said in a step up to `step` and that is due by `now`.
+  void run(Moment now, int step);
+  // Reads optimizer state ahead of the updates that come next.
+  void read_ahead(Moment now) { read_ahead(now, updated_); }
+  // What the last update changed goes home, unless it did.
+  void write_back();
+  // Emits what is left of `step` before the next one begins.
+  void end_step(Moment now, int step);
+
+ private:
+  template <class Act>
+  void for_pieces_of(const OptimizerEvent& event, const Act& act) {
+    for_pieces(units_, work_, work_.updates[event.update], act);
+  }
+  int gradient_step(std::size_t u) const { return work_.updates[updates_[u].update].gradient_step; }
+  void find_state_reads();
+  // Whether what the step before made of an update's optimizer state has been written.
+  bool is_state_home(std::size_t u) const { return state_after_[u] <= written_back_; }
+  void read_ahead(Moment now, std::size_t current);
+  void read_next();
+  void read_gradients(const OptimizerEvent& event, Slice slot);
+  void update(const OptimizerEvent& event);
+  void update(int unit, Piece& piece, bool on_gpu, int gradient_step);
+  void exchange_gpu_state(const OptimizerEvent& event);
+  void state_leaves_gpu();
+
+  Program& program_;
+  const Plan& plan_;
+  const OrderOfWork& work_;
+  const Timetable& times_;
+  const StateSlots& slots_;
+  Units& units_;
+  Gradients& gradients_;
+  const Parameters& parameters_;
+  std::vector<OptimizerEvent> updates_;                          // those of Timetable::events
+  std::size_t next_event_ = 0;                                   // in Timetable::events
+  std::size_t next_state_ = 0, updated_ = 0, written_back_ = 0;  // in updates_
+  std::size_t state_ahead_ = 0;                                  // updates
+  std::vector<std::size_t> state_after_;          // by update, how many come before the one that
+                                                  // its optimizer state was last changed by, that
+                                                  // one included
+  std::size_t arrivals_ = 0;                      // in slots_.gpu
+  std::optional<OptimizerEvent> updated_on_gpu_;  // whose state is still there
+  std::optional<OptimizerEvent> written_;         // whose result did not go home yet
+};
+
+}  // namespace spillway

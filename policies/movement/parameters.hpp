@@ -1,0 +1,82 @@
+// Parameters on their way to the GPU.
+//
+// What rests on the SSD is read into host memory, and crosses to the GPU in pieces, as far ahead of
+// its use as the timetable says; then both copies are dropped. Where an update that a use depends
+// on was not emitted yet, its result is what is read and copied, which waits for it. Plans that
+// fetch by tensor leave all this to a ParameterWindow. Parameters that rest on the GPU never move.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <vector>
+
+#include "policies/movement/gradients.hpp"
+#include "policies/movement/parameter_window.hpp"
+#include "policies/movement/pieces.hpp"
+#include "policies/movement/plan.hpp"
+#include "policies/movement/step.hpp"
+#include "policies/movement/timetable.hpp"
+#include "policies/schedule/program.hpp"
+
+namespace spillway {
+
+class Parameters {
+ public:
+  // All arguments outlive it. What is read is noted in `units`, as Piece::fresh_parameters.
+  Parameters(Program& program, const Plan& plan, const OrderOfWork& work, const Timetable& times,
+             const Gradients& gradients, Units& units);
+
+  // Visit `v` comes next. In order of visits, and once after the last of them.
+  void begin(VisitId v) { now_ = v; }
+
+  // Before visit v: what it needs, and for later turns what crosses as a whole under one visit.
+  // Then, after the activations that visit v needs: what is fetched by tensor. Then, after its
+  // gradient: for later turns what crosses in pieces.
+  void fetch(VisitId v);
+  void fetch_tensors(VisitId v);
+  void fetch_pieces(VisitId v) { copy_ahead(v, false); }
+
+  // All of a unit on the GPU: where it rests there, or what the last fetch brought.
+  Slice of(int unit) const;
+  // In the last layer's visit `v`, between forward and backward: what backward computes with.
+  Slice for_backward(VisitId v);
+
+  // Whether what an update made of a unit's parameters stays in host memory once it is on the SSD,
+  // for a use that would have it read by now.
+  bool stays_in_host(int unit) const { return !window_ && is_read_by_now(unit, next_use_); }
+
+ private:
+  // Parameters for one use: whole, of which the first elements arrived.
+  struct Arriving {
+    Slice whole;
+    std::uint64_t arrived = 0;
+  };
+
+  std::uint64_t elements(int unit) const { return elements_in(units_[unit_index(unit)]); }
+  bool rests_on_gpu(int unit) const { return parameters_rest_on_gpu(units_[unit_index(unit)]); }
+  std::uint64_t width() const { return program_.problem().parameter_bytes(); }
+  bool is_stale(const ParameterFetch& fetch) const;
+  bool is_waiting(const ParameterFetch& fetch, const Piece& piece) const;
+  bool is_read_by_now(int unit, std::size_t f) const;
+  void read(const ParameterFetch& fetch);
+  void copy_ahead(VisitId v, bool whole);
+  void copy(std::size_t f, std::uint64_t to);
+  void upload(int unit, std::uint64_t from, std::uint64_t to, Slice gpu);
+  void use();
+
+  Program& program_;
+  const Plan& plan_;
+  const OrderOfWork& work_;
+  const Timetable& times_;
+  const Gradients& gradients_;
+  Units& units_;
+  std::optional<ParameterWindow> window_;
+  VisitId now_ = 0;
+  std::size_t next_read_ = 0, next_use_ = 0;  // in Timetable::fetches
+  std::deque<Arriving> arriving_;             // for the uses from next_use_ on
+  std::vector<Slice> on_gpu_;                 // by unit
+};
+
+}  // namespace spillway

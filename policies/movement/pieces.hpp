@@ -1,0 +1,86 @@
+// Pieces of units, and what is done with several of them at once. A unit is a layer or, after the
+// layers, the embedding.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "policies/movement/step.hpp"
+#include "policies/schedule/program.hpp"
+
+namespace spillway {
+
+// A run of a unit's elements whose parameters rest in one memory, whose optimizer state rests in
+// one memory, and which one update takes.
+struct Piece {
+  std::uint64_t first = 0, elements = 0;
+  Tier parameters_at = Tier::host, state_at = Tier::host;
+  bool delayed = false;     // its update takes the gradient of the step before
+  Slice parameters, state;  // at rest
+  Slice waiting;            // delayed: where in host memory its gradient waits for the next step
+  Slice fresh_parameters, fresh_state;  // in host memory, of what rests on the SSD; else invalid
+  bool updates_on_gpu = false;
+  // Of what rests on the SSD until the update: there, and in host memory.
+  Slice gradient_on_ssd, head_on_ssd, fresh_gradient, fresh_head;
+  std::uint64_t end() const { return first + elements; }
+};
+using Pieces = std::vector<Piece>;
+
+// All units, in order: one after the other from element 0 on.
+using Units = std::vector<Pieces>;
+
+inline std::size_t unit_index(int unit) { return static_cast<std::size_t>(unit); }
+inline std::uint64_t elements_in(const Pieces& pieces) { return pieces.back().end(); }
+// A unit's parameters rest on the GPU as a whole or not at all.
+inline bool parameters_rest_on_gpu(const Pieces& pieces) {
+  return pieces.front().parameters_at == Tier::gpu;
+}
+// The first piece that ends after `element`.
+template <class AnyPieces>
+auto piece_after(AnyPieces& pieces, std::uint64_t element) {
+  return std::partition_point(pieces.begin(), pieces.end(),
+                              [&](const Piece& piece) { return piece.end() <= element; });
+}
+
+// act(unit, piece) for every piece that an update takes, in its order.
+template <class Act>
+void for_pieces(Units& units, const OrderOfWork& work, const Update& update, const Act& act) {
+  for (std::uint32_t r = 0; r < update.range_count; ++r) {
+    const UpdateRange& range = work.ranges[update.first_range + r];
+    Pieces& pieces = units[unit_index(range.unit)];
+    auto piece = piece_after(pieces, range.first);
+    for (; piece != pieces.end() && piece->first < range.first + range.elements; ++piece)
+      act(range.unit, *piece);
+  }
+}
+
+// Reads what needed(piece) is true of and is not in host memory yet, from `home` on the SSD into
+// memory that becomes `fresh`; neighbours on the SSD in one read.
+template <class Needed>
+void read_pieces(Program& program, int unit, Pieces::iterator from, Pieces::iterator to,
+                 Slice Piece::*home, Slice Piece::*fresh, BufferKind kind, const Needed& needed) {
+  const auto is_read = [&](const Piece& piece) { return needed(piece) && !(piece.*fresh).valid(); };
+  while (from != to) {
+    if (!is_read(*from)) {
+      ++from;
+      continue;
+    }
+    Slice source = (*from).*home;
+    auto end = from + 1;
+    for (; end != to && is_read(*end); ++end) {
+      const Slice next = (*end).*home;
+      if (next.offset != source.offset + source.bytes || next.buffer.id != source.buffer.id) break;
+      source.bytes += next.bytes;
+    }
+    Slice host = program.buffer(Tier::host, source.bytes, kind, unit).part(0, source.bytes);
+    program.copy(source, host, unit);
+    for (; from != end; ++from) {
+      (*from).*fresh = host.part(0, ((*from).*home).bytes);
+      host.offset += ((*from).*home).bytes;
+    }
+  }
+}
+
+}  // namespace spillway
