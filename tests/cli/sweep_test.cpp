@@ -71,14 +71,15 @@ TEST_CASE("A sweep writes one row a point, in axis order, with reasons where the
   CHECK_THAT(outcome.err, Catch::Contains("18/18 points, 100 %"));
   const Words lines = lines_of(results(out));
   REQUIRE(lines.size() == 19);
-  CHECK_THAT(lines[0], Catch::StartsWith(
-                           "policy,batch,micro_batch,host.memory,status,reason,hint,"
-                           "result.policy,result.model,result.machine,framework,workload.batch,"));
+  CHECK_THAT(lines[0],
+             Catch::StartsWith("policy,batch,micro_batch,host.memory,status,reason,hint,"
+                               "result.policy,result.model,result.machine,result.framework,"
+                               "workload.batch,"));
   CHECK_THAT(lines[0], Catch::Contains(",step_seconds,") && Catch::Contains(",phases.forward,") &&
                            Catch::Contains(",lanes.gpu.compute.busy_fraction,") &&
                            Catch::Contains(",memory.host.peak_bytes,"));
-  CHECK_THAT(lines[1],
-             Catch::StartsWith("resident,2,1,1MB,ok,,,resident,gpt-tiny,testbed,2,1,2,16,"));
+  CHECK_THAT(lines[1], Catch::StartsWith(
+                           "resident,2,1,1MB,ok,,,resident,gpt-tiny,testbed,spillway,2,1,2,16,"));
   CHECK_THAT(lines[5], Catch::StartsWith("resident,6,4,1MB,invalid,micro-batch 4 does not divide"));
   CHECK_THAT(lines[7], Catch::StartsWith("zero-infinity,2,1,1MB,does not fit,"));
   CHECK_THAT(lines[7], Catch::Contains("does not fit in host memory"));
