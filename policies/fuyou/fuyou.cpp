@@ -1,5 +1,5 @@
 // fuyou: the optimizer runs during backward, group by group, as gradients arrive; all model states
-// on the SSD; activations inside layers are swapped where that is faster than recomputing them.
+// on the SSD; activations inside layers may be swapped instead of recomputed (setting `swap`).
 //
 // Source: Liao et al., Fuyou (arXiv 2403.06504v1) = LoHan (v2) = Ratel (ICDE 2025), and the
 // authors' code where the paper is silent (RC4ML/LoHan). The paper has one micro-batch per step;
@@ -85,7 +85,7 @@ class Fuyou : public Policy {
          {"activations_ahead", "1", "blocks whose activations come back ahead, 0 to 16", {"0"}}}};
   }
 
-  // What overflows to the SSD: as little as fits.
+  // What overflows to the SSD: tried in this order, the first that fits is taken.
   std::vector<PolicyOptions> placements(const Problem&) const override {
     if (!settles_overflow_) return {{}};
     std::vector<PolicyOptions> all;
@@ -100,11 +100,10 @@ class Fuyou : public Policy {
     plan.parameters.gpu_ahead = forward_ahead_;
     plan.parameters.backward_gpu_ahead = backward_ahead_;
     // Section IV-C, active gradient offloading: gradients go to host memory and never touch the
-    // SSD, whose order is R(i), R(i-1), W(i), R(i-2), W(i-1), ...: with two buffers for optimizer
-    // state the read of i-2 waits for the write of i, while the read of i-1 need not wait for its
-    // gradient.
+    // SSD. Backward goes down, so group i + 1 comes before group i. With two buffers of optimizer
+    // state the read of i - 1 waits for the write of i + 1, but not for the gradient of i - 1.
     plan.gradients.on_gpu = false;
-    plan.gradients.head_waits = Tier::gpu;
+    plan.gradients.head_waits = Tier::gpu;  // what the loss adds, until the embedding's is complete
     plan.optimizer_state.slots = state_buffers_;
     plan.optimizer_state.ahead = state_buffers_ - 1;
     plan.optimizer.blocking =

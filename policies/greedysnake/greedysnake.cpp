@@ -48,7 +48,7 @@ class GreedySnake : public Policy {
           "layer",
           "what AdamW takes at a time, layer: a layer's part | micro-batch: a share of it after "
           "each "
-          "micro-batch of the layer two below or above, as the authors' program does",
+          "micro-batch of the layer two below, as the authors' program does",
           {"layer"}},
          {"placement",
           "least",
@@ -83,19 +83,21 @@ class GreedySnake : public Policy {
 
   Plan plan(const Problem& problem, const Costs&) const override {
     const auto micro_batches = static_cast<int>(problem.workload.micro_batches());
-    const auto rest = [](double ssd) { return Share{.host = 1 - ssd, .ssd = ssd}; };
+    const auto host_and_ssd = [](double ssd) { return Share{.host = 1 - ssd, .ssd = ssd}; };
     Plan plan;
-    plan.parameters.rest = rest(shares_.parameters_ssd.value_or(0));
-    plan.optimizer_state.rest = rest(shares_.optimizer_ssd.value_or(0));
+    plan.parameters.rest = host_and_ssd(shares_.parameters_ssd.value_or(0));
+    plan.optimizer_state.rest = host_and_ssd(shares_.optimizer_ssd.value_or(0));
+    // A share's state is read a layer's micro-batches ahead; else two layers' parts take turns.
     if (in_parts_) plan.optimizer_state.ahead = micro_batches;
     if (!in_parts_) plan.optimizer_state.slots = 2;
-    plan.optimizer.early = !in_parts_;
-    // Of the micro-batches between the ends of a layer's row.
+    plan.optimizer.early = !in_parts_;  // shares stay where step_in_parts has them
+    // Of the micro-batches but the first and last two of a layer, which are used again soonest.
     if (micro_batches > 2 * plan.checkpoints.margin)
-      plan.checkpoints.rest = rest(shares_.checkpoints_ssd.value_or(0));
+      plan.checkpoints.rest = host_and_ssd(shares_.checkpoints_ssd.value_or(0));
     plan.checkpoints.host_ahead = micro_batches;
     plan.activation_gradients.on_gpu = shares_.gradients_gpu.value_or(0);
-    // The last layer's backward follows its forward: it alone recomputes nothing.
+    // Each micro-batch's backward of the last layer follows its forward: nothing is recomputed
+    // there.
     plan.saved.saves.assign(static_cast<std::size_t>(problem.model.layers), saved_none);
     plan.saved.saves.back() = saved_all;
     plan.saved.recomputes_output = recomputes_output_;
@@ -104,16 +106,18 @@ class GreedySnake : public Policy {
 
   void step(Step& step) const override {
     const double alpha = shares_.alpha.value_or(0);
-    const Portion delayed = {0, alpha}, rest = {alpha, 1};
+    const Portion delayed = {0, alpha}, at_once = {alpha, 1};
     const auto order = [&](int layer) { return snake_ ? step.snake(layer) : step.ascending(); };
     if (in_parts_) return step_in_parts(step);
     for (const int layer : step.upward()) {
       step.update(layer, delayed);  // with the gradient of the step before
       for (const int m : order(layer)) step.forward(layer, m);
     }
+    // Backward takes each layer's micro-batches in the same order, which ends where the layer below
+    // begins.
     for (const int layer : step.downward()) {
       for (const int m : order(layer)) step.backward(layer, m);
-      step.update(layer, rest);
+      step.update(layer, at_once);
     }
     step.update(step.embedding());
   }
@@ -131,7 +135,7 @@ class GreedySnake : public Policy {
       };
       step.update(layer, {end_of(part), end_of(part + 1)});
     };
-    for (const int layer : {0, 1}) {
+    for (const int layer : {0, 1}) {  // no layer is two below them
       for (int part = 0; part < step.micro_batches(); ++part) update_share(layer, 0, alpha, part);
     }
     for (const int layer : step.upward()) {

@@ -319,6 +319,15 @@ void check_plan(const Problem& problem, const Plan& plan) {
   if (plan.parameters.by_tensor && plan.parameters.rest.ssd > 0 &&
       plan.parameters.tensors.most_in_host == 0)
     reject("parameters.tensors.most_in_host", "0", "at least 1 where parameters rest on the SSD");
+  // An update runs where its state and its parameters are, or can be brought.
+  const double state_on_gpu = plan.optimizer_state.rest.gpu;
+  const bool all_on_gpu = plan.optimizer.gpu_stride == 1;
+  if (state_on_gpu != (all_on_gpu ? 1 : 0))
+    reject("optimizer_state.rest", Shares{}.write(plan.optimizer_state.rest),
+           "gpu:1 where optimizer.gpu_stride is 1, else nothing of it on the GPU");
+  if (plan.optimizer.gpu_stride > 0 && plan.parameters.rest.gpu != 1)
+    reject("parameters.rest", Shares{}.write(plan.parameters.rest),
+           "gpu:1 where some updates run on the GPU");
   if (plan.optimizer.group != UpdateGroup::calls && plan.optimizer.elements == 0)
     reject("optimizer.elements", "0", "at least 1 where updates are grouped");
 }

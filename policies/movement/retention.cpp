@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <queue>
+#include <tuple>
 
 namespace spillway {
 
@@ -77,11 +78,14 @@ VisitId Retained::next_sum(VisitId v) const {
 }
 
 void Retained::keep_nearest() {
+  // Ties are broken the same way on every machine.
   const auto further = [](const Gap& a, const Gap& b) {
-    return a.to != b.to ? a.to < b.to : a.from < b.from;
+    return std::tuple(a.to, a.from, a.what) < std::tuple(b.to, b.from, b.what);
   };
   std::priority_queue<Gap, std::vector<Gap>, decltype(further)> held(further);  // furthest first
-  const auto soonest = [](const Gap& a, const Gap& b) { return a.to > b.to; };
+  const auto soonest = [](const Gap& a, const Gap& b) {
+    return std::tuple(a.to, a.from, a.what) > std::tuple(b.to, b.from, b.what);
+  };
   std::priority_queue<Gap, std::vector<Gap>, decltype(soonest)> ending(soonest);
   std::uint64_t bytes = 0;
   const auto stays = [&](const Gap& gap) { return has(gap.from, gap.what); };

@@ -19,17 +19,19 @@ class Retained {
  public:
   Retained(const Problem& problem, const Plan& plan, const OrderOfWork& work, const Uses& uses);
 
-  // Whether on the GPU after visit v there stays, until its next use,
-  bool parameters(VisitId v) const { return has(v, parameters_bit); }  // of the layer, in this step
-  bool input(VisitId v) const { return rests_ || has(v, input_bit); }  // of forward, until backward
-  bool output(VisitId v) const {
-    return rests_ || has(v, output_bit);
-  }                                                                    // of forward, until forward
-  bool saved(VisitId v) const { return rests_ || has(v, saved_bit); }  // of forward, until backward
+  // What is on the GPU after visit v and stays there until its next use.
+  // Parameters of the visit's layer, until the layer's next turn in this step.
+  bool parameters(VisitId v) const { return has(v, parameters_bit); }
+  // The input of a forward visit, until backward.
+  bool input(VisitId v) const { return rests_ || has(v, input_bit); }
+  // The output of a forward visit, until the next layer's forward.
+  bool output(VisitId v) const { return rests_ || has(v, output_bit); }
+  // What a forward visit saves, until backward.
+  bool saved(VisitId v) const { return rests_ || has(v, saved_bit); }
+  // The gradient of a backward visit's input, until the backward of the layer below.
   bool activation_gradient(VisitId v) const { return has(v, activation_gradient_bit); }
-  bool gradient(VisitId v) const {
-    return has(v, gradient_bit);
-  }  // the sum of micro-batches so far
+  // The layer's gradient so far, until the next micro-batch adds to it.
+  bool gradient(VisitId v) const { return has(v, gradient_bit); }
 
   // Most bytes that are on the GPU only because they are used again.
   std::uint64_t kept_bytes() const { return kept_; }

@@ -21,7 +21,6 @@ Timetable::Window Timetable::leaving_window(VisitId visit) const {
   if (visit + 1 < turns[next - 1].end) return {visit + 1, visit + 2};
   if (next >= turns.size() || turns[next].step != work_.visits[visit].step) return {};
   const Turn& turn = turns[next];
-  // Until the first gradient of the turn is complete or leaves, too.
   return {turn.begin, turn.end};
 }
 

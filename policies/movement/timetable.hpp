@@ -51,8 +51,9 @@ class Timetable {
   const std::vector<ParameterFetch>& fetches() const { return fetches_; }
   const std::vector<OptimizerEvent>& events() const { return events_; }
 
-  // The visits under which a gradient that leaves the GPU after `visit` does so: the next turn, if
-  // it is backward, too. Empty at the end of a step.
+  // The visits under which a gradient crosses to host memory that is to leave the GPU after
+  // `visit`: inside a row of one layer the next visit, at its end the next turn. Empty at the end
+  // of a step.
   struct Window {
     VisitId begin = 0, end = 0;
   };

@@ -71,11 +71,11 @@ class BufferPlanner {
         use.operations += from_end_[tier * ends + end].operations();
     }
     for (BufferId id = 0; id < buffers_.size(); ++id) {
+      if (!is_placed(id)) continue;
       const std::size_t end = end_of(buffers_[id]);
       if (end % ends != 0)  // counted from the end
         buffers_[id].offset = extent_[end / ends] - buffers_[id].offset - buffers_[id].bytes;
-      if (is_placed(id))
-        blocks_[id] = static_cast<MemoryPlanner::Block>(blocks_[id] * ends + end % ends);
+      blocks_[id] = static_cast<MemoryPlanner::Block>(blocks_[id] * ends + end % ends);
     }
     use.live_peak = live_peak_;
     return {use, std::move(blocks_)};

@@ -140,9 +140,9 @@ class RandomPolicy : public Policy {
   void step(Step& step) const override {
     if (changes_order_) order_ = static_cast<Order>(dice_.below(6));
     // Every step names what it delays, so that schedules of any length cut units alike; the first
-    // has no gradient for it.
-    for (const Part& part : parts_) {
-      if (is_first_step_ && part.when == When::delayed) step.update(part.unit, part.portion);
+    // has no gradient for it. Not in ascending order, as later steps need not be either.
+    for (auto part = parts_.rbegin(); part != parts_.rend(); ++part) {
+      if (is_first_step_ && part->when == When::delayed) step.update(part->unit, part->portion);
     }
     is_first_step_ = false;
     for (Part& part : waiting_) part.is_of_last_step = true;
