@@ -19,7 +19,7 @@ std::string help_of(const std::string& field) {
       {"sequences_at_once",
        "sequences of a micro-batch that the GPU computes at once; default: 1, and when training on "
        "a GPU enough to keep it busy"},
-      {"precision", "default: fp32 on the CPU backend, else bf16"},
+      {"precision", "what is computed in; default: fp32 on the CPU backend, else bf16"},
       {"gradient_bits", "width of the gradient handed to the optimizer"},
       {"moments",
        "AdamW's moments; with bf16, stochastically rounded, optimizer state takes 8 bytes a "

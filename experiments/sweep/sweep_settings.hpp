@@ -2,10 +2,9 @@
 // steps.
 //
 // Keys are names of settings: `model`, `machine`, `policy`, `framework`, `steps`, every field of a
-// workload
-// (`batch`, `micro_batch`, ...: policies/workload/workload_fields.hpp), any key of a machine
-// ("ssd.count") or of a model ("model.layers"), any option of a policy ("greedysnake.alpha").
-// docs/sweep.md explains each.
+// workload (`batch`, `micro_batch`, ...: policies/workload/workload_fields.hpp), any key of a
+// machine ("ssd.count") or of a model ("model.layers"), any option of a policy
+// ("greedysnake.alpha"). docs/sweep.md explains each.
 #pragma once
 
 #include <map>

@@ -73,7 +73,7 @@ class ColumnOrder {
 
 // The cells of one result, as columns.
 Cells cells_of(const std::string& json) {
-  static const std::set<std::string> of_settings = {"model", "machine", "policy"};
+  static const std::set<std::string> of_settings = {"model", "machine", "policy", "framework"};
   static const std::set<std::string> left_out = {"schedule_seconds", "simulate_seconds"};
   Cells cells;
   for (auto& [key, value] : flatten(Json::parse(json))) {

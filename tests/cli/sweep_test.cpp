@@ -71,9 +71,10 @@ TEST_CASE("A sweep writes one row a point, in axis order, with reasons where the
   CHECK_THAT(outcome.err, Catch::Contains("18/18 points, 100 %"));
   const Words lines = lines_of(results(out));
   REQUIRE(lines.size() == 19);
-  CHECK_THAT(lines[0], Catch::StartsWith(
-                           "policy,batch,micro_batch,host.memory,status,reason,hint,"
-                           "result.policy,result.model,result.machine,framework,workload.batch,"));
+  CHECK_THAT(lines[0],
+             Catch::StartsWith("policy,batch,micro_batch,host.memory,status,reason,hint,"
+                               "result.policy,result.model,result.machine,result.framework,"
+                               "workload.batch,"));
   CHECK_THAT(lines[0], Catch::Contains(",step_seconds,") && Catch::Contains(",phases.forward,") &&
                            Catch::Contains(",lanes.gpu.compute.busy_fraction,") &&
                            Catch::Contains(",memory.host.peak_bytes,"));

@@ -41,8 +41,8 @@ const std::vector<std::string>& policies() {
           "fuyou:swap=0.5,checkpoints_ssd=0.5,group=2048,state_buffers=3",
           "greedysnake:snake=off,alpha=0.5,optimizer_ssd=1",
           "greedysnake:snake=off,alpha=0.25,optimizer_ssd=0.3,parameters_ssd=1,checkpoints_ssd=1",
-          "greedysnake:snake=off,updates=micro-batch,alpha=0.4,optimizer_ssd=0.6,parameters_ssd=0."
-          "5"})
+          "greedysnake:snake=off,updates=micro-batch,alpha=0.4,optimizer_ssd=0.6,"
+          "parameters_ssd=0.5"})
       policies.push_back(more);
     return policies;
   }();
