@@ -35,7 +35,6 @@ Activations::Activations(Program& program, const Plan& plan, const OrderOfWork& 
       times.uses().turns().begin(), times.uses().turns().end(),
       [&](const Turn& turn) { return static_cast<int>(turn.end - turn.begin) == micro_batches_; });
   if (plan.checkpoints.rest.ssd > 0) place_on_ssd();
-  take_resting_places();
   if (plan.saved.slots == 0) return;
   std::uint64_t most = 0;
   for (int layer = 0; layer < layers_; ++layer)
@@ -95,22 +94,35 @@ void Activations::place_on_ssd() {
 }
 
 // One buffer a layer, so that what is dead together can be lent together.
-void Activations::take_resting_places() {
+bool Activations::has_resting_places() const {
   const bool leaves = plan_.checkpoints.rest.gpu == 0;
-  if (!whole_rows_ || !leaves || (micro_batches_ == 1 && work_.delayed.empty())) return;
+  return whole_rows_ && leaves && (micro_batches_ > 1 || !work_.delayed.empty());
+}
+
+std::vector<int> Activations::resting(int layer) const {
+  std::vector<int> micro_batches;
+  if (layer == 0 || !has_resting_places()) return micro_batches;
+  for (int m = 0; m < micro_batches_; ++m) {
+    if (!is_inner(layer, m)) micro_batches.push_back(m);
+  }
+  return micro_batches;
+}
+
+std::uint64_t Activations::resting_bytes(int layer) const {
+  return resting(layer).size() * checkpoint_bytes_;
+}
+
+void Activations::take_resting_places() {
+  if (!has_resting_places()) return;
   resting_places_.resize(static_cast<std::size_t>(layers_));
   places_.resize(index(layers_, 0));
   for (int layer = 1; layer < layers_; ++layer) {
-    std::vector<int> resting;
-    for (int m = 0; m < micro_batches_; ++m) {
-      if (!is_inner(layer, m)) resting.push_back(m);
-    }
-    if (resting.empty()) continue;
+    const std::vector<int> micro_batches = resting(layer);
+    if (micro_batches.empty()) continue;
     Slice& all = resting_places_[static_cast<std::size_t>(layer)];
-    all = program_.persistent(Tier::host, resting.size() * checkpoint_bytes_,
-                              BufferKind::checkpoint, layer);
-    for (std::size_t k = 0; k < resting.size(); ++k)
-      places_[index(layer, resting[k])] = all.part(k * checkpoint_bytes_, checkpoint_bytes_);
+    all = program_.persistent(Tier::host, resting_bytes(layer), BufferKind::checkpoint, layer);
+    for (std::size_t k = 0; k < micro_batches.size(); ++k)
+      places_[index(layer, micro_batches[k])] = all.part(k * checkpoint_bytes_, checkpoint_bytes_);
   }
 }
 

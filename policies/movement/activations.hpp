@@ -22,6 +22,11 @@ class Activations {
 
   // Whether all micro-batches of a layer run in a row, in every turn.
   bool has_whole_rows() const { return whole_rows_; }
+  // Takes the host memory below; once the model states have theirs, whose place must not depend on
+  // it.
+  void take_resting_places();
+  // Its bytes, known before.
+  std::uint64_t resting_bytes(int layer) const;
   // Host memory in which the inputs of a layer rest, where all micro-batches of a layer run in a
   // row: dead from the layer's backward to the next forward of the layer below. Else invalid.
   Slice resting_place(int layer) const {
@@ -90,7 +95,8 @@ class Activations {
   }
   bool is_peak(VisitId v) const;
   void fetch_until(VisitId v, bool ahead);
-  void take_resting_places();
+  bool has_resting_places() const;
+  std::vector<int> resting(int layer) const;  // micro-batches whose input rests there
   int position(int layer, int micro_batch) const;
   bool is_inner(int layer, int micro_batch) const;
   void read_for(VisitId v);

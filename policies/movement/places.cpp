@@ -108,16 +108,20 @@ std::uint64_t delayed_elements(const Pieces& pieces, const Counted& counted) {
   return elements;
 }
 
-// Whether the delayed updates of a layer come right before those of the layer above.
-bool ascends(const OrderOfWork& work) {
-  int last = -1, step = 0;
+// Whether every step delays part of every layer, the updates of each layer right before those of
+// the layer above.
+bool ascends(const OrderOfWork& work, int layers) {
+  int last = layers - 1, step = -1;
   for (const OrderOfWork::Delayed& one : work.delayed) {
-    if (one.step != step) last = -1;
+    if (one.step != step) {
+      if (last != layers - 1) return false;
+      last = -1;
+    }
     if (one.part.unit != last && one.part.unit != last + 1) return false;
     last = one.part.unit;
     step = one.step;
   }
-  return !work.delayed.empty();
+  return step >= 0 && last == layers - 1;
 }
 
 std::uint64_t whole_cells(std::uint64_t elements) {
@@ -132,12 +136,11 @@ struct Lenders {
 };
 
 Lenders lenders_of(const Problem& problem, const Pieces& pieces, const Pieces* above,
-                   Slice inputs) {
+                   std::uint64_t input_bytes) {
   const std::uint64_t width = problem.gradient_bytes();
   const std::uint64_t all = delayed_elements(pieces, [](const Piece&) { return true; });
   Lenders lenders;
-  lenders.inputs = inputs;
-  lenders.in_inputs = std::min(all, whole_cells(inputs.bytes / width));
+  lenders.in_inputs = std::min(all, whole_cells(input_bytes / width));
   if (above) {
     const std::uint64_t parameters = delayed_elements(
         *above, [](const Piece& piece) { return piece.parameters_at == Tier::host; });
@@ -204,12 +207,12 @@ void place_waiting(Program& program, int unit, Pieces& pieces, const Pieces* abo
 }  // namespace
 
 std::vector<Pieces> place_model_states(Program& program, const Plan& plan, const OrderOfWork& work,
-                                       const Activations& activations) {
+                                       Activations& activations) {
   const Problem& problem = program.problem();
   const int layers = static_cast<int>(problem.model.layers);
   const auto ranges = ranges_by_unit(problem, work);
   // The layer above is over when a layer's backward begins.
-  const bool lends = ascends(work) && activations.has_whole_rows();
+  const bool lends = ascends(work, layers) && activations.has_whole_rows();
   std::vector<Pieces> all;
   std::uint64_t in_host = 0;
   std::vector<Lenders> lenders(static_cast<std::size_t>(layers));
@@ -236,15 +239,17 @@ std::vector<Pieces> place_model_states(Program& program, const Plan& plan, const
     Pieces& pieces = all[static_cast<std::size_t>(unit)];
     Lenders& mine = lenders[static_cast<std::size_t>(unit)];
     mine = lends && !is_last ? lenders_of(problem, pieces, &all[static_cast<std::size_t>(unit) + 1],
-                                          activations.resting_place(unit + 1))
-                             : lenders_of(problem, pieces, nullptr, {});
+                                          activations.resting_bytes(unit + 1))
+                             : lenders_of(problem, pieces, nullptr, 0);
     cut_delayed(pieces, mine.in_inputs);
     cut_delayed(pieces, mine.in_inputs + mine.in_parameters);
   }
   for (int unit = 0; unit <= layers; ++unit)
     take_homes(program, unit, all[static_cast<std::size_t>(unit)]);
+  activations.take_resting_places();
   for (int unit = 0; unit < layers; ++unit) {
     const auto at = static_cast<std::size_t>(unit);
+    if (lenders[at].in_inputs > 0) lenders[at].inputs = activations.resting_place(unit + 1);
     place_waiting(program, unit, all[at], unit + 1 < layers ? &all[at + 1] : nullptr, lenders[at]);
   }
   return all;

@@ -19,6 +19,6 @@ namespace spillway {
 // delayed parameters of the layer above, which the update after this one will write. What neither
 // holds has memory of its own. (GreedySnake, arXiv 2512.17570, and its first author's public code.)
 std::vector<Pieces> place_model_states(Program& program, const Plan& plan, const OrderOfWork& work,
-                                       const Activations& activations);
+                                       Activations& activations);
 
 }  // namespace spillway

@@ -19,7 +19,7 @@ std::vector<Pieces> pieces_of(const Problem& problem, const Plan& plan, const Or
   const OrderOfWork work = work_of(problem, plan, 2, order);
   const Timetable times(problem, plan, work);
   Program program(problem);
-  const Activations activations(program, plan, work, times);
+  Activations activations(program, plan, work, times);
   return place_model_states(program, plan, work, activations);
 }
 
