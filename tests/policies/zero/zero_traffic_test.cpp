@@ -4,6 +4,7 @@
 
 #include <map>
 
+#include "policies/model/tensors.hpp"
 #include "tests/policies/common/traffic.hpp"
 
 using namespace spillway;
