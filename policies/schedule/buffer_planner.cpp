@@ -1,7 +1,10 @@
 #include "policies/schedule/buffer_planner.hpp"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
+
+#include "policies/schedule/packing.hpp"
 
 namespace spillway {
 
@@ -15,12 +18,28 @@ constexpr std::size_t index_of(Tier tier) { return static_cast<std::size_t>(tier
 enum class Layout : std::uint8_t { from_beginning, from_both_ends };
 constexpr std::size_t ends = 2;
 
+// Offsets that buffers have beforehand, above the persistent ones, in the tiers that have an
+// extent.
+struct Packed {
+  static constexpr std::uint64_t nowhere = 0xffffffffffffffff;
+  TierBytes extent{};
+  std::vector<std::uint64_t> offsets;  // by buffer; empty: none
+};
+
 class BufferPlanner {
  public:
-  BufferPlanner(std::vector<BufferInfo>& buffers, Layout layout)
-      : buffers_(buffers), layout_(layout), blocks_(buffers.size(), MemoryPlanner::no_block) {
+  BufferPlanner(std::vector<BufferInfo>& buffers, Layout layout, const Packed& packed)
+      : buffers_(buffers),
+        layout_(layout),
+        packed_(packed),
+        blocks_(buffers.size(), MemoryPlanner::no_block) {
     for (BufferId id = 0; id < buffers_.size(); ++id) {
       if (buffers_[id].persistent) place(id);
+    }
+    for (std::size_t tier = 0; tier < tier_count; ++tier) {
+      MemoryPlanner& memory = from_end_[tier * ends];
+      if (packed.extent[tier] > memory.extent())
+        memory.release(memory.allocate(packed.extent[tier] - memory.extent()));
     }
   }
 
@@ -35,24 +54,18 @@ class BufferPlanner {
 
   // The first task of a buffer.
   void begin(BufferId id) {
-    BufferInfo& buffer = buffers_[id];
+    const BufferInfo& buffer = buffers_[id];
     Placed& placed = placed_[end_of(buffer)];
     const std::size_t at = placed.now.size();
     placed.now.push_back(id);
-    if (at < placed.before.size()) {
-      const BufferId before = placed.before[at];
-      const BufferInfo& alike = buffers_[before];
-      if (alike.bytes == buffer.bytes && alike.kind == buffer.kind) {
-        MemoryPlanner& tier = from_end_[end_of(buffer)];
-        blocks_[id] = tier.allocate_at(alike.offset, buffer.bytes, blocks_[before]);
-        if (blocks_[id] != MemoryPlanner::no_block) {
-          buffer.offset = alike.offset;
-          note_peak(buffer.tier);
-          return;
-        }
-      }
-    }
-    place(id);
+    const BufferId before = at < placed.before.size() ? placed.before[at] : id;
+    const bool is_alike = before != id && buffers_[before].bytes == buffer.bytes &&
+                          buffers_[before].kind == buffer.kind;
+    const MemoryPlanner::Block hint = is_alike ? blocks_[before] : MemoryPlanner::no_block;
+    if (!packed_.offsets.empty() && packed_.offsets[id] != Packed::nowhere &&
+        place_at(id, packed_.offsets[id], hint))
+      return;
+    if (!is_alike || !place_at(id, buffers_[before].offset, hint)) place(id);
   }
 
   // Its last task.
@@ -89,6 +102,15 @@ class BufferPlanner {
     buffer.offset = tier.offset(blocks_[id]);
     note_peak(buffer.tier);
   }
+  // False where not all of those bytes are free.
+  bool place_at(BufferId id, std::uint64_t offset, MemoryPlanner::Block hint) {
+    BufferInfo& buffer = buffers_[id];
+    blocks_[id] = from_end_[end_of(buffer)].allocate_at(offset, buffer.bytes, hint);
+    if (blocks_[id] == MemoryPlanner::no_block) return false;
+    buffer.offset = offset;
+    note_peak(buffer.tier);
+    return true;
+  }
   void note_peak(Tier tier) {
     std::uint64_t& peak = live_peak_[index_of(tier)];
     peak = std::max(peak, from_end_[index_of(tier) * ends].live_bytes() +
@@ -111,6 +133,7 @@ class BufferPlanner {
 
   std::vector<BufferInfo>& buffers_;
   Layout layout_;
+  const Packed& packed_;
   std::vector<MemoryPlanner::Block> blocks_;  // by buffer
   std::array<MemoryPlanner, tier_count * ends> from_end_;
   TierBytes live_peak_{}, extent_{};
@@ -118,13 +141,9 @@ class BufferPlanner {
   int step_ = 0;
 };
 
-}  // namespace
-
-namespace {
-
 MemoryPlan plan_memory(std::span<const Task> tasks, std::span<const Access> accesses,
-                       std::vector<BufferInfo>& buffers, Layout layout) {
-  BufferPlanner planner(buffers, layout);
+                       std::vector<BufferInfo>& buffers, Layout layout, const Packed& packed = {}) {
+  BufferPlanner planner(buffers, layout, packed);
   for (TaskId id = 0; id < tasks.size(); ++id) {
     const Task& task = tasks[id];
     const auto touched = accesses.subspan(task.first_access, task.access_count);
@@ -144,10 +163,86 @@ MemoryPlan plan_memory(std::span<const Task> tasks, std::span<const Access> acce
   return std::move(planner).plan();
 }
 
+// The transient buffers of a tier that begin in the first steps. Two steps and what surrounds them
+// are enough: the buffers of the others go where the same ones of the step before are.
+constexpr int steps_packed = 3;
+
+struct TierBuffers {
+  std::uint64_t persistent = 0;  // bytes
+  std::vector<BufferId> ids;
+  std::vector<Lifetime> lifetimes;
+};
+
+TierBuffers buffers_of(std::size_t tier, std::span<const Task> tasks,
+                       std::span<const BufferInfo> buffers) {
+  TierBuffers all;
+  for (BufferId id = 0; id < buffers.size(); ++id) {
+    const BufferInfo& buffer = buffers[id];
+    if (index_of(buffer.tier) != tier) continue;
+    if (buffer.persistent) all.persistent += buffer.bytes;
+    if (buffer.persistent || buffer.first_use == none) continue;
+    const Task &first = tasks[buffer.first_use], &last = tasks[buffer.last_use];
+    if (first.step >= steps_packed) continue;
+    all.ids.push_back(id);
+    all.lifetimes.push_back(
+        {buffer.bytes, buffer.first_use, buffer.last_use, first.lane, last.lane, 0});
+  }
+  return all;
+}
+
+// Packs a tier into `most` bytes with as long between two uses of its memory as that allows, though
+// not less than `at_least`. Where nothing does, returns nothing or, with at_least 0, the tightest.
+std::optional<std::uint64_t> pack_into(TierBuffers& all, std::uint64_t most, TaskId at_least) {
+  std::optional<std::uint64_t> extent;
+  for (const TaskId distance : {256u, 64u, 32u, 16u, 8u, 4u, 2u, 0u}) {
+    if (distance < at_least) break;
+    extent = pack(all.lifetimes, distance);
+    if (extent && all.persistent + *extent <= most) return extent;
+  }
+  return at_least == 0 ? extent : std::nullopt;
+}
+
+// Host memory and the SSD are packed where that takes less than the layout in `use`, all memory
+// where that would not fit. Copies to and from the GPU go in small pieces under every visit: there
+// a tight layout costs time.
+Packed pack_first_steps(std::span<const Task> tasks, std::span<const BufferInfo> buffers,
+                        const MemoryUse& use, const TierBytes& capacity) {
+  Packed packed;
+  for (std::size_t tier = 0; tier < tier_count; ++tier) {
+    const bool fits = use.extent[tier] <= capacity[tier];
+    const std::uint64_t most = fits ? use.extent[tier] - use.extent[tier] / 64 : capacity[tier];
+    if (fits && (use.live_peak[tier] > most || tier == index_of(Tier::gpu))) continue;
+    TierBuffers all = buffers_of(tier, tasks, buffers);
+    const std::optional<std::uint64_t> extent = pack_into(all, most, fits ? 2 : 0);
+    if (!extent) continue;
+    packed.extent[tier] = all.persistent + *extent;
+    packed.offsets.resize(buffers.size(), Packed::nowhere);
+    for (std::size_t k = 0; k < all.ids.size(); ++k)
+      packed.offsets[all.ids[k]] = all.persistent + all.lifetimes[k].offset;
+  }
+  return packed;
+}
+
+// Takes the layout of `other` in the tiers where that is smaller.
+void take_smaller(MemoryPlan& plan, std::vector<BufferInfo>& buffers, const MemoryPlan& other,
+                  std::span<const BufferInfo> others) {
+  plan.use.operations += other.use.operations;
+  std::array<bool, tier_count> is_smaller{};
+  for (std::size_t tier = 0; tier < tier_count; ++tier) {
+    is_smaller[tier] = other.use.extent[tier] < plan.use.extent[tier];
+    if (is_smaller[tier]) plan.use.extent[tier] = other.use.extent[tier];
+  }
+  for (BufferId id = 0; id < buffers.size(); ++id) {
+    if (!is_smaller[index_of(buffers[id].tier)]) continue;
+    buffers[id].offset = others[id].offset;
+    plan.blocks[id] = other.blocks[id];
+  }
+}
+
 }  // namespace
 
 MemoryPlan plan_memory(std::span<const Task> tasks, std::span<const Access> accesses,
-                       std::vector<BufferInfo>& buffers) {
+                       std::vector<BufferInfo>& buffers, const TierBytes& capacity) {
   MemoryPlan plan = plan_memory(tasks, accesses, buffers, Layout::from_beginning);
   // Hardly anything is lost between buffers.
   const auto is_tight = [&](std::size_t tier) {
@@ -155,18 +250,11 @@ MemoryPlan plan_memory(std::span<const Task> tasks, std::span<const Access> acce
   };
   if (is_tight(0) && is_tight(1) && is_tight(2)) return plan;
   std::vector<BufferInfo> others = buffers;
-  const MemoryPlan other = plan_memory(tasks, accesses, others, Layout::from_both_ends);
-  plan.use.operations += other.use.operations;
-  std::array<bool, tier_count> is_better{};
-  for (std::size_t tier = 0; tier < tier_count; ++tier) {
-    is_better[tier] = other.use.extent[tier] < plan.use.extent[tier];
-    if (is_better[tier]) plan.use.extent[tier] = other.use.extent[tier];
-  }
-  for (BufferId id = 0; id < buffers.size(); ++id) {
-    if (!is_better[index_of(buffers[id].tier)]) continue;
-    buffers[id].offset = others[id].offset;
-    plan.blocks[id] = other.blocks[id];
-  }
+  take_smaller(plan, buffers, plan_memory(tasks, accesses, others, Layout::from_both_ends), others);
+  const Packed packed = pack_first_steps(tasks, buffers, plan.use, capacity);
+  if (packed.offsets.empty()) return plan;
+  take_smaller(plan, buffers, plan_memory(tasks, accesses, others, Layout::from_beginning, packed),
+               others);
   return plan;
 }
 

@@ -2,7 +2,8 @@
 //
 // Persistent buffers come first. A transient one is placed at the task that touches it first and
 // given back after the last. Steps are alike: a buffer goes where the same one of the step before
-// was, if it can, so that memory does not creep up from step to step.
+// was, if it can, so that memory does not creep up from step to step. Where that leaves gaps, other
+// layouts are tried.
 #pragma once
 
 #include <array>
@@ -30,9 +31,10 @@ struct MemoryPlan {
   std::vector<MemoryPlanner::Block> blocks;
 };
 
-// Sets the offsets of all buffers; `accesses` are those of all tasks.
+// Sets the offsets of all buffers; `accesses` are those of all tasks, `capacity` is what a layout
+// should not exceed if there is one that does not.
 MemoryPlan plan_memory(std::span<const Task> tasks, std::span<const Access> accesses,
-                       std::vector<BufferInfo>& buffers);
+                       std::vector<BufferInfo>& buffers, const TierBytes& capacity);
 
 // The same live_peak, from the lifetimes alone: much faster, and gaps between buffers are not in
 // it.

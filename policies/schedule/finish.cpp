@@ -96,11 +96,16 @@ class Dependencies {
 
 }  // namespace
 
+TierBytes capacities(const Machine& machine) {
+  return {machine.gpu.memory, machine.host.memory, machine.ssd.capacity};
+}
+
 TierBytes Program::live_peaks() const { return spillway::live_peaks(next_task_, buffers_); }
 
 const MemoryUse& Program::plan_memory() {
   SPILLWAY_ASSERT(recording_ == Recording::all);
-  if (!plan_) plan_ = spillway::plan_memory(tasks_, accesses_, buffers_);
+  if (!plan_)
+    plan_ = spillway::plan_memory(tasks_, accesses_, buffers_, capacities(problem_.machine));
   return plan_->use;
 }
 
@@ -121,8 +126,7 @@ Schedule Program::finish(std::string policy, int steps, std::uint64_t tasks_of_t
     }
   }
   data->graph = std::make_unique<DependencyGraph>(data->predecessor_counts, sources);
-  const std::array<std::uint64_t, tier_count> capacity = {
-      problem_.machine.gpu.memory, problem_.machine.host.memory, problem_.machine.ssd.capacity};
+  const TierBytes capacity = capacities(problem_.machine);
   for (std::size_t tier = 0; tier < capacity.size(); ++tier) {
     data->use[tier] = {use.extent[tier], use.live_peak[tier], capacity[tier], kept_[tier]};
   }

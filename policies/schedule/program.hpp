@@ -204,6 +204,9 @@ class Program {
   std::array<Norms, 2> norms_;
 };
 
+// Bytes of memory by tier.
+TierBytes capacities(const Machine& machine);
+
 // The exact-shape key under which a compute task's time is measured and looked up, e.g.
 // "gpt,C128,NH4,F512,V256,b4,T128,fp32,saved00"; ",s4" after the precision where blocks and
 // the head work on 4 sequences at once, ",g16" where gradients are made that are 16 bits wide.
