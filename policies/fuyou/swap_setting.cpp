@@ -1,8 +1,6 @@
 #include "policies/fuyou/swap_setting.hpp"
 
 #include <algorithm>
-#include <charconv>
-#include <optional>
 
 #include "base/errors.hpp"
 #include "base/units.hpp"
@@ -11,13 +9,6 @@
 namespace spillway {
 
 namespace {
-
-std::optional<double> number(const std::string& text) {
-  double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
 
 // Bytes of host memory that hold optimizer state on its way.
 double state_slot_bytes(const Problem& problem, const Plan& plan) {
@@ -78,18 +69,22 @@ std::vector<SwapOperator> that_fit_gpu(const Problem& problem, const Plan& plan,
 
 }  // namespace
 
-Swap read_swap(const OptionReader& read) {
-  const std::string& text = read.text("swap");
-  if (text == "auto") return {};
-  if (text == "none") return {Swap::Kind::none, 0};
-  if (text == "all") return {Swap::Kind::fraction, 1};
-  if (const auto fraction = number(text); fraction && *fraction >= 0 && *fraction <= 1)
-    return {Swap::Kind::fraction, *fraction};
-  try {
-    if (!number(text)) return {Swap::Kind::bytes, static_cast<double>(parse_bytes(text))};
-  } catch (const InputError&) {
+bool SwapDomain::read(const std::string& text, Swap& swap) const {
+  using Kind = Swap::Kind;
+  const Choice<Swap> words{
+      {"auto", {Kind::automatic, 0}}, {"none", {Kind::none, 0}}, {"all", {Kind::fraction, 1}}};
+  double number = 0;
+  if (words.read(text, swap)) return true;
+  if (read_number(text, number)) {
+    swap = {Kind::fraction, number};
+    return fraction.holds(number);
   }
-  read.reject("swap", "auto, none, all, a number from 0 to 1, or a size with its unit");
+  try {
+    swap = {Kind::bytes, static_cast<double>(parse_bytes(text))};
+  } catch (const InputError&) {
+    return false;
+  }
+  return true;
 }
 
 std::vector<std::uint8_t> swapped_tensors(const Problem& problem, const Costs& costs,
