@@ -1,27 +1,36 @@
 #include "policies/fuyou/swap_setting.hpp"
 
 #include <algorithm>
+#include <numeric>
 
 #include "base/errors.hpp"
 #include "base/units.hpp"
-#include "policies/fuyou/optimizer_groups.hpp"
+#include "policies/movement/step.hpp"
 
 namespace spillway {
 
 namespace {
 
-// Bytes of host memory that hold optimizer state on its way.
-double state_slot_bytes(const Problem& problem, const Plan& plan) {
-  const auto slots = static_cast<std::size_t>(plan.optimizer_state.slots);
-  const bool grouped = plan.optimizer.group == UpdateGroup::at_most;
-  const auto groups = optimizer_groups(problem.model, grouped ? plan.optimizer.elements : 0);
-  std::vector<std::uint64_t> most(slots, 0);
-  for (std::size_t g = 0; g < groups.size(); ++g)
-    most[g % slots] = std::max(most[g % slots], elements_of(groups[g]));
-  double bytes = 0;
-  for (const std::uint64_t elements : most)
-    bytes += static_cast<double>(elements * problem.state_bytes());
-  return bytes;
+// Bytes of host memory that hold optimizer state on its way: of each slot, the largest group that
+// takes its turn there. Groups are "tensors" in section IV-C: whole units, several, or parts of
+// one.
+double state_slot_bytes(Problem problem, Plan plan) {
+  problem.workload.batch = problem.workload.micro_batch;
+  plan.order.updates_within = true;
+  Step step(problem, plan);
+  step.begin(0);
+  step.in_order_of_plan();
+  step.end();
+  const OrderOfWork work = step.finish();
+  std::vector<std::uint64_t> most(static_cast<std::size_t>(plan.optimizer_state.slots), 0);
+  for (std::size_t g = 0; g < work.updates.size(); ++g) {
+    std::uint64_t elements = 0;
+    for (std::uint32_t r = 0; r < work.updates[g].range_count; ++r)
+      elements += work.ranges[work.updates[g].first_range + r].elements;
+    most[g % most.size()] = std::max(most[g % most.size()], elements);
+  }
+  const std::uint64_t elements = std::accumulate(most.begin(), most.end(), std::uint64_t{0});
+  return static_cast<double>(elements * problem.state_bytes());
 }
 
 // Host memory first for parameters on their way, optimizer state and gradients (MEM_avail).
