@@ -49,7 +49,7 @@ class Policy {
   // Throws InputError for a value outside of the option's domain. Options that the policy does not
   // have are passed over.
   void set(const std::string& option, const std::string& value);
-  // Declares an option; for its members, and what several policies have in common.
+  // Declares an option, as a member of the policy or of a structure that several policies have.
   template <class Domain>
   Option<typename Domain::Value> option(const char* name, const char* default_value,
                                         const Domain& domain, std::vector<std::string> frugal,

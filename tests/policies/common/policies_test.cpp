@@ -163,7 +163,7 @@ Problem random_problem(std::mt19937& random) {
 }  // namespace
 
 TEST_CASE("Random policies on random problems are free of races and compute what they must") {
-  for (unsigned seed = 1; seed <= 400; ++seed) {
+  for (unsigned seed = 1; seed <= 1000; ++seed) {
     std::mt19937 random(seed);
     Problem problem = random_problem(random);
     const std::string policy = random_policy(random);
