@@ -22,8 +22,10 @@ void list_policies(bool json) {
   for (const PolicyInfo& info : builtin_policies()) {
     ordered_json options = ordered_json::array();
     for (const PolicyOption& option : info.options) {
-      options.push_back(
-          {{"name", option.name}, {"default", option.default_value}, {"help", option.help}});
+      options.push_back({{"name", option.name},
+                         {"default", option.default_value},
+                         {"values", option.domain.values},
+                         {"help", option.help}});
     }
     all.push_back(
         {{"name", info.name}, {"paper", info.paper}, {"idea", info.idea}, {"options", options}});

@@ -1,16 +1,22 @@
 // The policy interface: one file and one registry line per policy (docs/write-a-policy.md).
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "base/errors.hpp"
+#include "policies/movement/domains.hpp"
 #include "policies/schedule/program.hpp"
 
 namespace spillway {
 
 class Costs;
+template <class Value>
+class Option;
 struct Plan;
 class Step;
 
@@ -20,22 +26,34 @@ struct PolicyOption {
   std::string help;  // values and meaning
   // Values that take less memory somewhere, the gentlest first: what is tried where a plan does not
   // fit.
-  std::vector<std::string> frugal = {};
+  std::vector<std::string> frugal;
+  TextDomain domain;
 };
 
 struct PolicyInfo {
   std::string name;
   std::string paper;
   std::string idea;  // one line
-  std::vector<PolicyOption> options;
+  std::vector<PolicyOption> options = {};
 };
 
 using PolicyOptions = std::map<std::string, std::string>;  // name -> value
 
 class Policy {
  public:
+  Policy(const Policy&) = delete;
+  Policy& operator=(const Policy&) = delete;
   virtual ~Policy() = default;
-  virtual PolicyInfo info() const = 0;
+  // What it is, and its options in the order in which they are declared.
+  PolicyInfo info() const { return info_; }
+  // Throws InputError for a value outside of the option's domain. Options that the policy does not
+  // have are passed over.
+  void set(const std::string& option, const std::string& value);
+  // Declares an option, as a member of the policy or of a structure that several policies have.
+  template <class Domain>
+  Option<typename Domain::Value> option(const char* name, const char* default_value,
+                                        const Domain& domain, std::vector<std::string> frugal,
+                                        const char* help);
   // Throws InputError where the problem is not one this policy can run (e.g. several
   // micro-batches).
   virtual void check(const Problem&) const {}
@@ -47,13 +65,52 @@ class Policy {
   virtual Plan plan(const Problem& problem, const Costs& costs) const = 0;
   // The order of work of one step; unless it is overridden, the plan's (Plan::order).
   virtual void step(Step& step) const;
+
+ protected:
+  Policy(std::string name, std::string paper, std::string idea)
+      : info_{std::move(name), std::move(paper), std::move(idea)} {}
+
+ private:
+  template <class Value>
+  friend class Option;
+  PolicyInfo info_;
+  std::vector<std::function<bool(const std::string&)>> read_;  // by option
 };
+
+// The value of an option: a member of its policy, declared there and nowhere else:
+//   Option<bool> snake_ = option("snake", "on", on_off(), {}, "on: ... | off: ...");
+template <class Value>
+class Option {
+ public:
+  Option(const Option&) = delete;
+  Option& operator=(const Option&) = delete;
+  operator const Value&() const { return value_; }
+  const Value* operator->() const { return &value_; }
+
+ private:
+  friend class Policy;
+  template <class Domain>
+  Option(Policy& policy, PolicyOption about, const Domain& domain) {
+    SPILLWAY_ASSERT(domain.read(about.default_value, value_), about.name);
+    policy.info_.options.push_back(std::move(about));
+    policy.read_.push_back(
+        [this, domain](const std::string& text) { return domain.read(text, value_); });
+  }
+  Value value_{};
+};
+
+template <class Domain>
+Option<typename Domain::Value> Policy::option(const char* name, const char* default_value,
+                                              const Domain& domain, std::vector<std::string> frugal,
+                                              const char* help) {
+  return {*this, {name, default_value, help, std::move(frugal), of_texts(domain)}, domain};
+}
 
 // Policies that are built in, in a stable order.
 std::vector<PolicyInfo> builtin_policies();
 
 // "greedysnake:alpha=0.2,snake=off": a fresh policy object.
-// Throws InputError for an unknown policy or option (with near names), or a bad value.
+// Throws InputError for an unknown policy or option, or a bad value, with those there are.
 std::unique_ptr<Policy> make_policy(const std::string& text);
 
 // The canonical text: defaults left out, options in the order of PolicyInfo.

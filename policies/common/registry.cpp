@@ -1,15 +1,13 @@
-// The built-in policies: one line each.
+// The built-in policies, and the schedules that they make.
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <optional>
 #include <sstream>
 
 #include "base/errors.hpp"
 #include "base/units.hpp"
-#include "policies/common/builtin.hpp"
 #include "policies/common/policy.hpp"
 #include "policies/cost/costs.hpp"
 #include "policies/framework/lay_over.hpp"
@@ -18,13 +16,25 @@
 
 namespace spillway {
 
+using Factory = std::unique_ptr<Policy> (*)();
+
+#define SPILLWAY_POLICY(make)              \
+  [] {                                     \
+    extern std::unique_ptr<Policy> make(); \
+    return make();                         \
+  }
+
+// One line for each policy: the function that its file defines.
+constexpr Factory factories[] = {
+    SPILLWAY_POLICY(make_resident),               // common/resident.cpp
+    SPILLWAY_POLICY(make_zero_offload),           // zero/zero_offload.cpp
+    SPILLWAY_POLICY(make_zero_infinity),          // zero/zero_infinity.cpp
+    SPILLWAY_POLICY(make_deep_optimizer_states),  // deep_optimizer_states/deep_optimizer_states.cpp
+    SPILLWAY_POLICY(make_fuyou),                  // fuyou/fuyou.cpp
+    SPILLWAY_POLICY(make_greedysnake),            // greedysnake/greedysnake.cpp
+};
+
 namespace {
-
-using Factory = std::unique_ptr<Policy> (*)(const PolicyOptions&);
-
-constexpr std::array factories = {make_resident,      make_zero_offload,
-                                  make_zero_infinity, make_deep_optimizer_states,
-                                  make_fuyou,         make_greedysnake};
 
 struct Parsed {
   Factory factory = nullptr;
@@ -39,7 +49,8 @@ const PolicyOption retention_option = {
     "never: a tensor leaves the GPU after its use, as in the papers' programs | nearest: memory "
     "that "
     "is left over keeps what is used soonest, on the GPU and in host memory",
-    {"never"}};
+    {"never"},
+    of_texts(Choice<Retention>{{"never", Retention::never}, {"nearest", Retention::nearest}})};
 
 PolicyInfo info_of(const Policy& policy) {
   PolicyInfo info = policy.info();
@@ -54,13 +65,20 @@ std::string names_of(const std::vector<PolicyOption>& options) {
   return names.empty() ? "it has none" : names;
 }
 
+void require_value(const PolicyInfo& info, const PolicyOption& option, const std::string& value) {
+  if (option.domain.holds(value)) return;
+  throw InputError(fmt::format("policy {}: option {}={} is not {}", info.name, option.name, value,
+                               option.domain.values),
+                   fmt::format("{}: {}", option.name, option.help));
+}
+
 Parsed parse(const std::string& text) {
   const std::size_t colon = text.find(':');
   const std::string name = text.substr(0, colon);
   Parsed parsed;
   std::string known;
   for (const Factory factory : factories) {
-    PolicyInfo info = info_of(*factory({}));
+    PolicyInfo info = info_of(*factory());
     known += fmt::format("{}{}", known.empty() ? "" : ", ", info.name);
     if (info.name == name) {
       parsed.factory = factory;
@@ -79,23 +97,27 @@ Parsed parse(const std::string& text) {
     }
     const std::string key = item.substr(0, equals);
     const auto is_key = [&](const PolicyOption& option) { return option.name == key; };
-    if (std::none_of(parsed.info.options.begin(), parsed.info.options.end(), is_key)) {
+    const auto option =
+        std::find_if(parsed.info.options.begin(), parsed.info.options.end(), is_key);
+    if (option == parsed.info.options.end()) {
       throw InputError(fmt::format("policy {} has no option '{}'", name, key),
                        "its options: " + names_of(parsed.info.options));
     }
-    if (!parsed.options.emplace(key, item.substr(equals + 1)).second) {
+    const std::string value = item.substr(equals + 1);
+    require_value(parsed.info, *option, value);
+    if (!parsed.options.emplace(key, value).second) {
       throw InputError(fmt::format("policy {}: option '{}' is given twice", name, key),
                        "give it once");
     }
   }
-  const auto retention = parsed.options.find(retention_option.name);
-  if (retention != parsed.options.end() && retention->second != "never" &&
-      retention->second != "nearest") {
-    throw InputError(fmt::format("policy {}: option retention={} is not never or nearest", name,
-                                 retention->second),
-                     retention_option.help);
-  }
   return parsed;
+}
+
+// Not `retention`, which is the registry's.
+std::unique_ptr<Policy> policy_of(const Parsed& parsed) {
+  std::unique_ptr<Policy> policy = parsed.factory();
+  for (const auto& [option, value] : parsed.options) policy->set(option, value);
+  return policy;
 }
 
 std::string to_text(const PolicyInfo& info, const PolicyOptions& options) {
@@ -111,6 +133,14 @@ std::string to_text(const PolicyInfo& info, const PolicyOptions& options) {
 }  // namespace
 
 void Policy::step(Step& step) const { step.in_order_of_plan(); }
+
+void Policy::set(const std::string& option, const std::string& value) {
+  for (std::size_t k = 0; k < info_.options.size(); ++k) {
+    if (info_.options[k].name != option) continue;
+    require_value(info_, info_.options[k], value);
+    read_[k](value);
+  }
+}
 
 namespace {
 
@@ -150,7 +180,7 @@ Program emit(const Problem& problem, const Policy& policy, int steps,
 
 Program emit(const Problem& problem, const Parsed& parsed, int steps,
              Recording recording = Recording::all, const std::optional<TierBytes>& spare = {}) {
-  return emit(problem, *parsed.factory(parsed.options), steps, recording, spare);
+  return emit(problem, *policy_of(parsed), steps, recording, spare);
 }
 
 // A schedule lists every task of every micro-batch: longer ones are refused before they are built,
@@ -236,7 +266,7 @@ class Settler {
       : problem_(problem),
         parsed_(parsed),
         steps_(steps),
-        alternatives_(parsed.factory(parsed.options)->placements(problem)),
+        alternatives_(policy_of(parsed)->placements(problem)),
         last_(alternatives_.size() - 1) {}
 
   Schedule build() {
@@ -353,18 +383,14 @@ class Settler {
 
 std::vector<PolicyInfo> builtin_policies() {
   std::vector<PolicyInfo> all;
-  for (const Factory factory : factories) all.push_back(info_of(*factory({})));
+  for (const Factory factory : factories) all.push_back(info_of(*factory()));
   return all;
 }
 
-std::unique_ptr<Policy> make_policy(const std::string& text) {
-  const Parsed parsed = parse(text);
-  return parsed.factory(parsed.options);
-}
+std::unique_ptr<Policy> make_policy(const std::string& text) { return policy_of(parse(text)); }
 
 std::string canonical_policy(const std::string& text) {
   const Parsed parsed = parse(text);
-  parsed.factory(parsed.options);  // rejects bad values
   return to_text(parsed.info, parsed.options);
 }
 
@@ -372,7 +398,7 @@ std::string with_policy_option(const std::string& text, const std::string& optio
                                const std::string& value) {
   Parsed parsed = parse(text);
   parsed.options[option] = value;
-  parsed.factory(parsed.options);  // rejects bad values
+  policy_of(parsed);  // rejects bad values
   return to_text(parsed.info, parsed.options);
 }
 

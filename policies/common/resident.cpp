@@ -1,7 +1,6 @@
 // resident: everything in GPU memory. The reference that every other policy's numbers are held to,
 // and the fastest where it fits.
-#include "policies/common/builtin.hpp"
-#include "policies/common/options.hpp"
+#include "policies/common/policy.hpp"
 #include "policies/movement/plan.hpp"
 #include "policies/movement/step.hpp"
 
@@ -11,34 +10,9 @@ namespace {
 
 class Resident : public Policy {
  public:
-  explicit Resident(const PolicyOptions& options) {
-    const PolicyInfo about = info();
-    const OptionReader read(about, options);
-    const int recompute = read.choice("recompute", {"off", "needed", "full"});
-    saves_ = recompute == 0;
-    recomputes_output_ = recompute == 2;
-  }
-
-  PolicyInfo info() const override {
-    return {"resident",
-            "no offload: the usual way to train a model that fits",
-            "parameters, gradients, optimizer state and activations stay in GPU memory",
-            {{"recompute",
-              "off",
-              "off: keep all activations | needed: keep one checkpoint per block, recompute what "
-              "backward needs | "
-              "full: recompute whole blocks",
-              {"needed", "full"}}}};
-  }
-
-  Plan plan(const Problem& problem, const Costs&) const override {
-    Plan plan;
-    plan.parameters.rest = plan.optimizer_state.rest = plan.checkpoints.rest = {.gpu = 1};
-    plan.optimizer.gpu_stride = 1;
-    plan.saved.recomputes_output = recomputes_output_;
-    if (saves_) plan.saved.saves.assign(static_cast<std::size_t>(problem.model.layers), saved_all);
-    return plan;
-  }
+  Resident()
+      : Policy("resident", "no offload: the usual way to train a model that fits",
+               "parameters, gradients, optimizer state and activations stay in GPU memory") {}
 
   void step(Step& step) const override {
     for (const int m : step.ascending()) {
@@ -49,14 +23,29 @@ class Resident : public Policy {
     step.update(step.embedding());
   }
 
+  Plan plan(const Problem& problem, const Costs&) const override {
+    Plan plan;
+    plan.parameters.rest = plan.optimizer_state.rest = plan.checkpoints.rest = {.gpu = 1};
+    plan.optimizer.gpu_stride = 1;
+    plan.saved.recomputes_output = recompute_ == Recompute::full;
+    if (recompute_ == Recompute::off)
+      plan.saved.saves.assign(static_cast<std::size_t>(problem.model.layers), saved_all);
+    return plan;
+  }
+
  private:
-  bool saves_ = true, recomputes_output_ = false;
+  enum class Recompute : std::uint8_t { off, needed, full };
+  Option<Recompute> recompute_ =
+      option("recompute", "off",
+             Choice<Recompute>{
+                 {"off", Recompute::off}, {"needed", Recompute::needed}, {"full", Recompute::full}},
+             {"needed", "full"},
+             "off: keep all activations | needed: keep one checkpoint per block, recompute what "
+             "backward needs | full: recompute whole blocks");
 };
 
 }  // namespace
 
-std::unique_ptr<Policy> make_resident(const PolicyOptions& options) {
-  return std::make_unique<Resident>(options);
-}
+std::unique_ptr<Policy> make_resident() { return std::make_unique<Resident>(); }
 
 }  // namespace spillway

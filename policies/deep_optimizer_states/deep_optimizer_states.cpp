@@ -10,11 +10,10 @@
 //
 // The authors copy master, m and v of a sub-group apart; here they are one copy per tensor. A
 // layer's gradient is one buffer: it stays on the GPU as long as one of its tensors does.
-#include <optional>
-
-#include "policies/common/builtin.hpp"
-#include "policies/common/options.hpp"
+#include "policies/common/policy.hpp"
 #include "policies/deep_optimizer_states/update_stride.hpp"
+#include "policies/movement/plan.hpp"
+#include "policies/movement/step.hpp"
 
 namespace spillway {
 
@@ -22,58 +21,11 @@ namespace {
 
 class DeepOptimizerStates : public Policy {
  public:
-  explicit DeepOptimizerStates(const PolicyOptions& options) {
-    const PolicyInfo about = info();
-    const OptionReader read(about, options);
-    if (read.text("stride") == "off") {
-      stride_ = 0;
-    } else if (!read.is_auto("stride")) {
-      stride_ = read.count("stride", 2, 1'000'000);
-    }
-    plan_.parameters.rest = {.gpu = 1};
-    plan_.gradients.head_waits = Tier::gpu;
-    plan_.optimizer_state.gpu_slots = read.choice("staging", {"single", "double"}) + 1;
-    plan_.optimizer_state.writes_behind = true;
-    if (read.choice("checkpoints", {"gpu", "host"}) == 0) plan_.checkpoints.rest = {.gpu = 1};
-    plan_.activation_gradients.on_gpu = 1;
-    plan_.saved.recomputes_output = read.choice("recompute", {"full", "needed"}) == 0;
-    plan_.optimizer.own_phase = true;
-    plan_.optimizer.group = UpdateGroup::tensors;
-    plan_.optimizer.elements = read.elements("sub_group_size", 1);
-  }
-
-  PolicyInfo info() const override {
-    return {
-        "deep-optimizer-states",
-        "Deep Optimizer States (Middleware 2024), ZeRO-3 with optimizer states in host memory",
-        "every k-th sub-group is updated on the GPU while the CPU updates the others",
-        {{"stride",
-          "auto",
-          "auto | 2 or more | off: one in so many sub-groups is updated on the GPU; auto: so many "
-          "that CPU and PCIe take equally long; off: none",
-          {"off"}},
-         {"sub_group_size", "1e8", "elements updated at a time, in whole tensors", {"1e7"}},
-         {"staging",
-          "single",
-          "single | double: GPU buffers for the state of a sub-group; with two, one arrives while "
-          "another leaves",
-          {"single"}},
-         {"checkpoints",
-          "gpu",
-          "gpu | host: where activations between layers wait for backward",
-          {"host"}},
-         {"recompute",
-          "full",
-          "full: recompute whole layers | needed: only what backward needs",
-          {"full"}}}};
-  }
-
-  Plan plan(const Problem& problem, const Costs& costs) const override {
-    Plan plan = plan_;
-    const bool two = plan.optimizer_state.gpu_slots == 2;
-    plan.optimizer.gpu_stride = stride_ ? *stride_ : best_stride(update_rates(problem, costs, two));
-    return plan;
-  }
+  DeepOptimizerStates()
+      : Policy(
+            "deep-optimizer-states",
+            "Deep Optimizer States (Middleware 2024), ZeRO-3 with optimizer states in host memory",
+            "every k-th sub-group is updated on the GPU while the CPU updates the others") {}
 
   void step(Step& step) const override {
     for (const int m : step.ascending()) {
@@ -84,15 +36,53 @@ class DeepOptimizerStates : public Policy {
     step.update(step.embedding());
   }
 
+  Plan plan(const Problem& problem, const Costs& costs) const override {
+    Plan plan;
+    // 16-bit parameters on the GPU, optimizer state in host memory.
+    plan.parameters.rest = {.gpu = 1};
+    plan.optimizer_state.rest = {.host = 1};
+    plan.gradients.head_waits = Tier::gpu;
+    plan.checkpoints.rest = checkpoints_;
+    plan.activation_gradients.on_gpu = 1;
+    plan.saved.recomputes_output = recomputes_output_;
+    // The update is a phase of its own, over sub-groups of whole tensors.
+    plan.optimizer.own_phase = true;
+    plan.optimizer.group = UpdateGroup::tensors;
+    plan.optimizer.elements = sub_group_size_;
+    // Every k-th sub-group is updated on the GPU, k by the paper's performance model.
+    plan.optimizer.gpu_stride = stride_->has_value()
+                                    ? stride_->value()
+                                    : best_stride(update_rates(problem, costs, two_buffers_));
+    // At x mod k = 0 its state leaves, and that of sub-group x + k - 1 arrives in the buffer that
+    // this frees, or in a second one at the same time.
+    plan.optimizer_state.writes_behind = true;
+    plan.optimizer_state.gpu_slots = two_buffers_ ? 2 : 1;
+    return plan;
+  }
+
  private:
-  std::optional<int> stride_;  // 0: off; none: by the problem's costs
-  Plan plan_;
+  Option<std::optional<int>> stride_ = option(
+      "stride", "auto", or_auto(WordOr<Numbers<int>, int>{"off", count(2, 1'000'000)}), {"off"},
+      "auto | 2 or more | off: one in so many sub-groups is updated on the GPU; auto: so many "
+      "that CPU and PCIe take equally long; off: none");
+  Option<std::uint64_t> sub_group_size_ = option("sub_group_size", "1e8", Elements{1}, {"1e7"},
+                                                 "elements updated at a time, in whole tensors");
+  Option<bool> two_buffers_ =
+      option("staging", "single", Choice<bool>{{"single", false}, {"double", true}}, {"single"},
+             "single | double: GPU buffers for the state of a sub-group; with two, one arrives "
+             "while another leaves");
+  Option<Share> checkpoints_ =
+      option("checkpoints", "gpu", Choice<Share>{{"gpu", {.gpu = 1}}, {"host", {.host = 1}}},
+             {"host"}, "gpu | host: where activations between layers wait for backward");
+  Option<bool> recomputes_output_ =
+      option("recompute", "full", Choice<bool>{{"full", true}, {"needed", false}}, {"full"},
+             "full: recompute whole layers | needed: only what backward needs");
 };
 
 }  // namespace
 
-std::unique_ptr<Policy> make_deep_optimizer_states(const PolicyOptions& options) {
-  return std::make_unique<DeepOptimizerStates>(options);
+std::unique_ptr<Policy> make_deep_optimizer_states() {
+  return std::make_unique<DeepOptimizerStates>();
 }
 
 }  // namespace spillway

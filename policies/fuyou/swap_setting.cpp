@@ -1,36 +1,36 @@
 #include "policies/fuyou/swap_setting.hpp"
 
 #include <algorithm>
-#include <charconv>
-#include <optional>
+#include <numeric>
 
 #include "base/errors.hpp"
 #include "base/units.hpp"
-#include "policies/fuyou/optimizer_groups.hpp"
+#include "policies/movement/step.hpp"
 
 namespace spillway {
 
 namespace {
 
-std::optional<double> number(const std::string& text) {
-  double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
-
-// Bytes of host memory that hold optimizer state on its way.
-double state_slot_bytes(const Problem& problem, const Plan& plan) {
-  const auto slots = static_cast<std::size_t>(plan.optimizer_state.slots);
-  const bool grouped = plan.optimizer.group == UpdateGroup::at_most;
-  const auto groups = optimizer_groups(problem.model, grouped ? plan.optimizer.elements : 0);
-  std::vector<std::uint64_t> most(slots, 0);
-  for (std::size_t g = 0; g < groups.size(); ++g)
-    most[g % slots] = std::max(most[g % slots], elements_of(groups[g]));
-  double bytes = 0;
-  for (const std::uint64_t elements : most)
-    bytes += static_cast<double>(elements * problem.state_bytes());
-  return bytes;
+// Bytes of host memory that hold optimizer state on its way: of each slot, the largest group that
+// takes its turn there. Groups are "tensors" in section IV-C: whole units, several, or parts of
+// one.
+double state_slot_bytes(Problem problem, Plan plan) {
+  problem.workload.batch = problem.workload.micro_batch;
+  plan.order.updates_within = true;
+  Step step(problem, plan);
+  step.begin(0);
+  step.in_order_of_plan();
+  step.end();
+  const OrderOfWork work = step.finish();
+  std::vector<std::uint64_t> most(static_cast<std::size_t>(plan.optimizer_state.slots), 0);
+  for (std::size_t g = 0; g < work.updates.size(); ++g) {
+    std::uint64_t elements = 0;
+    for (std::uint32_t r = 0; r < work.updates[g].range_count; ++r)
+      elements += work.ranges[work.updates[g].first_range + r].elements;
+    most[g % most.size()] = std::max(most[g % most.size()], elements);
+  }
+  const std::uint64_t elements = std::accumulate(most.begin(), most.end(), std::uint64_t{0});
+  return static_cast<double>(elements * problem.state_bytes());
 }
 
 // Host memory first for parameters on their way, optimizer state and gradients (MEM_avail).
@@ -78,18 +78,22 @@ std::vector<SwapOperator> that_fit_gpu(const Problem& problem, const Plan& plan,
 
 }  // namespace
 
-Swap read_swap(const OptionReader& read) {
-  const std::string& text = read.text("swap");
-  if (text == "auto") return {};
-  if (text == "none") return {Swap::Kind::none, 0};
-  if (text == "all") return {Swap::Kind::fraction, 1};
-  if (const auto fraction = number(text); fraction && *fraction >= 0 && *fraction <= 1)
-    return {Swap::Kind::fraction, *fraction};
-  try {
-    if (!number(text)) return {Swap::Kind::bytes, static_cast<double>(parse_bytes(text))};
-  } catch (const InputError&) {
+bool SwapDomain::read(const std::string& text, Swap& swap) const {
+  using Kind = Swap::Kind;
+  const Choice<Swap> words{
+      {"auto", {Kind::automatic, 0}}, {"none", {Kind::none, 0}}, {"all", {Kind::fraction, 1}}};
+  double number = 0;
+  if (words.read(text, swap)) return true;
+  if (read_number(text, number)) {
+    swap = {Kind::fraction, number};
+    return fraction.holds(number);
   }
-  read.reject("swap", "auto, none, all, a number from 0 to 1, or a size with its unit");
+  try {
+    swap = {Kind::bytes, static_cast<double>(parse_bytes(text))};
+  } catch (const InputError&) {
+    return false;
+  }
+  return true;
 }
 
 std::vector<std::uint8_t> swapped_tensors(const Problem& problem, const Costs& costs,

@@ -1,4 +1,4 @@
-// The setting `swap` of policy fuyou: which activations inside layers are swapped rather than
+// The option `swap` of policy fuyou: which activations inside layers are swapped rather than
 // recomputed, within the memory that the rest of a plan leaves.
 #pragma once
 
@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "policies/common/options.hpp"
 #include "policies/cost/costs.hpp"
 #include "policies/fuyou/swap_plan.hpp"
 #include "policies/movement/plan.hpp"
@@ -17,8 +16,20 @@ namespace spillway {
 struct Swap {
   enum class Kind : std::uint8_t { automatic, none, fraction, bytes } kind = Kind::automatic;
   double amount = 0;
+  bool operator==(const Swap&) const = default;
 };
-Swap read_swap(const OptionReader& read);
+struct SwapDomain {
+  using Value = Swap;
+  bool read(const std::string& text, Swap& swap) const;
+  std::string describe() const {
+    return "auto, none, all, a number from 0 to 1, or a size with its unit";
+  }
+  std::vector<std::string> samples(int count) const {
+    std::vector<std::string> all = fraction.samples(count);
+    all.insert(all.end(), {"auto", "none", "all", "10KiB", "1MB", "60GiB"});
+    return all;
+  }
+};
 
 // By layer, the mask of what forward saves for backward; empty with swap=none. `plan` is complete
 // but for that; `overlap` says what of the optimizer runs under backward.

@@ -20,12 +20,6 @@ namespace {
   throw InputError(fmt::format("plan: {}={}", name, value), fmt::format("{} is {}", name, domain));
 }
 
-template <class Number>
-bool read_number(const std::string& text, Number& value) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc() && end == text.data() + text.size();
-}
-
 std::vector<std::string> split(const std::string& text, char at) {
   std::vector<std::string> parts;
   std::istringstream list(text);
@@ -33,77 +27,8 @@ std::vector<std::string> split(const std::string& text, char at) {
   return parts;
 }
 
-// Each domain: how a value is written, read and described. `read` returns whether the text is one.
-template <class Number>
-struct Range {
-  Number least, most;
-  std::string write(Number value) const { return fmt::format("{}", value); }
-  bool read(const std::string& text, Number& value) const {
-    return read_number(text, value) && holds(value);
-  }
-  bool holds(Number value) const { return value >= least && value <= most; }
-  std::string describe() const { return fmt::format("a number from {} to {}", least, most); }
-};
-
-template <class Number>
-struct OptionalRange {
-  Range<Number> range;
-  const char* empty;  // how no value is written
-  std::string write(const std::optional<Number>& value) const {
-    return value ? range.write(*value) : empty;
-  }
-  bool read(const std::string& text, std::optional<Number>& value) const {
-    if (text == empty) {
-      value.reset();
-      return true;
-    }
-    Number number{};
-    if (!range.read(text, number)) return false;
-    value = number;
-    return true;
-  }
-  bool holds(const std::optional<Number>& value) const { return !value || range.holds(*value); }
-  std::string describe() const { return fmt::format("{} or {}", empty, range.describe()); }
-};
-
-struct OnOff {
-  std::string write(bool value) const { return value ? "on" : "off"; }
-  bool read(const std::string& text, bool& value) const {
-    value = text == "on";
-    return value || text == "off";
-  }
-  bool holds(bool) const { return true; }
-  std::string describe() const { return "on or off"; }
-};
-
-template <class Enum>
-struct Choice {
-  std::vector<std::pair<Enum, std::string>> values;
-  std::string write(Enum value) const {
-    for (const auto& [one, name] : values) {
-      if (one == value) return name;
-    }
-    return "?";
-  }
-  bool read(const std::string& text, Enum& value) const {
-    for (const auto& [one, name] : values) {
-      if (name == text) {
-        value = one;
-        return true;
-      }
-    }
-    return false;
-  }
-  bool holds(Enum value) const { return write(value) != "?"; }
-  std::string describe() const {
-    std::string names;
-    for (const auto& [one, name] : values)
-      names += fmt::format("{}{}", names.empty() ? "" : ", ", name);
-    return "one of " + names;
-  }
-};
-
 struct Shares {
+  using Value = Share;
   std::string write(const Share& share) const {
     std::string text;
     const auto add = [&](const char* memory, double fraction) {
@@ -135,27 +60,15 @@ struct Shares {
   std::string describe() const {
     return "fractions by memory that add up to 1, as in host:0.5+ssd:0.5";
   }
-};
-
-struct OptionalShares {
-  std::string write(const std::optional<Share>& share) const {
-    return share ? Shares{}.write(*share) : "rest";
+  std::vector<std::string> samples(int) const {
+    return {"gpu:1", "host:1", "ssd:1", "host:0.25+ssd:0.75"};
   }
-  bool read(const std::string& text, std::optional<Share>& share) const {
-    if (text == "rest") {
-      share.reset();
-      return true;
-    }
-    share.emplace();
-    return Shares{}.read(text, *share);
-  }
-  bool holds(const std::optional<Share>& share) const { return !share || Shares{}.holds(*share); }
-  std::string describe() const { return "rest, or " + Shares{}.describe(); }
 };
 
 // By layer, in hexadecimal: "00x39,ff" is 39 layers that save nothing and one that saves
 // everything.
 struct Masks {
+  using Value = std::vector<std::uint8_t>;
   std::string write(const std::vector<std::uint8_t>& masks) const {
     std::string text;
     for (std::size_t k = 0; k < masks.size();) {
@@ -188,43 +101,43 @@ struct Masks {
   std::string describe() const {
     return "none, or masks of what layers save, in hexadecimal: 00x39,ff";
   }
+  std::vector<std::string> samples(int) const { return {"none", "ff", "00x39,ff"}; }
 };
 
-constexpr auto any_elements = Range<std::uint64_t>{0, 1'000'000'000'000'000};
-constexpr auto ahead = Range<int>{0, 1'000'000};
-constexpr auto fraction = Range<double>{0, 1};
+constexpr Elements any_elements{};
+constexpr Numbers<int> ahead = count(0, 1'000'000);
 
 // Calls `field(name, value, domain)` for every field. PlanType: Plan or const Plan.
 template <class PlanType, class Field>
 void for_fields(PlanType& plan, const Field& field) {
   field("order.row", plan.order.row, ahead);
-  field("order.snake", plan.order.snake, OnOff{});
-  field("order.updates_within", plan.order.updates_within, OnOff{});
+  field("order.snake", plan.order.snake, on_off());
+  field("order.updates_within", plan.order.updates_within, on_off());
   field("order.delayed", plan.order.delayed, fraction);
   field("parameters.rest", plan.parameters.rest, Shares{});
   field("parameters.host_ahead", plan.parameters.host_ahead, ahead);
   field("parameters.gpu_ahead", plan.parameters.gpu_ahead, ahead);
   field("parameters.backward_gpu_ahead", plan.parameters.backward_gpu_ahead,
-        OptionalRange<int>{ahead, "gpu_ahead"});
-  field("parameters.by_tensor", plan.parameters.by_tensor, OnOff{});
+        WordOr<Numbers<int>>{"gpu_ahead", ahead});
+  field("parameters.by_tensor", plan.parameters.by_tensor, on_off());
   field("parameters.tensors.bucket", plan.parameters.tensors.bucket, any_elements);
   field("parameters.tensors.most_on_gpu", plan.parameters.tensors.most_on_gpu, any_elements);
   field("parameters.tensors.reuse_distance", plan.parameters.tensors.reuse_distance, any_elements);
   field("parameters.tensors.most_in_host", plan.parameters.tensors.most_in_host, ahead);
   field("parameters.first_in_host", plan.parameters.first_in_host, any_elements);
-  field("gradients.on_gpu", plan.gradients.on_gpu, OnOff{});
+  field("gradients.on_gpu", plan.gradients.on_gpu, on_off());
   field("gradients.gpu_ahead", plan.gradients.gpu_ahead, ahead);
   field("gradients.bucket", plan.gradients.bucket, any_elements);
-  field("gradients.on_ssd", plan.gradients.on_ssd, OnOff{});
+  field("gradients.on_ssd", plan.gradients.on_ssd, on_off());
   field("gradients.head_waits", plan.gradients.head_waits,
-        Choice<Tier>{{{Tier::gpu, "gpu"}, {Tier::host, "host"}}});
+        Choice<Tier>{{"gpu", Tier::gpu}, {"host", Tier::host}});
   field("optimizer_state.rest", plan.optimizer_state.rest, Shares{});
-  field("optimizer_state.embedding", plan.optimizer_state.embedding, OptionalShares{});
+  field("optimizer_state.embedding", plan.optimizer_state.embedding, WordOr<Shares>{"rest", {}});
   field("optimizer_state.ahead", plan.optimizer_state.ahead, ahead);
   field("optimizer_state.slots", plan.optimizer_state.slots, ahead);
-  field("optimizer_state.writes_at_once", plan.optimizer_state.writes_at_once, OnOff{});
-  field("optimizer_state.writes_behind", plan.optimizer_state.writes_behind, OnOff{});
-  field("optimizer_state.gpu_slots", plan.optimizer_state.gpu_slots, Range<int>{1, 2});
+  field("optimizer_state.writes_at_once", plan.optimizer_state.writes_at_once, on_off());
+  field("optimizer_state.writes_behind", plan.optimizer_state.writes_behind, on_off());
+  field("optimizer_state.gpu_slots", plan.optimizer_state.gpu_slots, count(1, 2));
   field("checkpoints.rest", plan.checkpoints.rest, Shares{});
   field("checkpoints.host_ahead", plan.checkpoints.host_ahead, ahead);
   field("checkpoints.gpu_ahead", plan.checkpoints.gpu_ahead, ahead);
@@ -232,20 +145,21 @@ void for_fields(PlanType& plan, const Field& field) {
   field("activation_gradients.on_gpu", plan.activation_gradients.on_gpu, fraction);
   field("saved.saves", plan.saved.saves, Masks{});
   field("saved.slots", plan.saved.slots, ahead);
-  field("saved.recomputes_output", plan.saved.recomputes_output, OnOff{});
+  field("saved.recomputes_output", plan.saved.recomputes_output, on_off());
   field("optimizer.gpu_stride", plan.optimizer.gpu_stride, ahead);
-  field("optimizer.blocking", plan.optimizer.blocking, OnOff{});
-  field("optimizer.early", plan.optimizer.early, OnOff{});
-  field("optimizer.own_phase", plan.optimizer.own_phase, OnOff{});
+  field("optimizer.blocking", plan.optimizer.blocking, on_off());
+  field("optimizer.early", plan.optimizer.early, on_off());
+  field("optimizer.own_phase", plan.optimizer.own_phase, on_off());
   field("optimizer.group", plan.optimizer.group,
-        Choice<UpdateGroup>{{{UpdateGroup::calls, "calls"},
-                             {UpdateGroup::at_most, "at_most"},
-                             {UpdateGroup::tensors, "tensors"}}});
+        Choice<UpdateGroup>{{"calls", UpdateGroup::calls},
+                            {"shares", UpdateGroup::shares},
+                            {"at_most", UpdateGroup::at_most},
+                            {"tensors", UpdateGroup::tensors}});
   field("optimizer.elements", plan.optimizer.elements, any_elements);
   field("retention", plan.retention,
-        Choice<Retention>{{{Retention::never, "never"}, {Retention::nearest, "nearest"}}});
+        Choice<Retention>{{"never", Retention::never}, {"nearest", Retention::nearest}});
   field("spare_gpu_bytes", plan.spare_gpu_bytes,
-        Range<std::uint64_t>{0, std::numeric_limits<std::uint64_t>::max()});
+        Numbers<std::uint64_t>{0, std::numeric_limits<std::uint64_t>::max()});
 }
 
 }  // namespace
@@ -292,11 +206,11 @@ std::uint64_t hash_of(const Plan& plan) {
   return XXH3_64bits(text.data(), text.size());
 }
 
-std::vector<std::pair<std::string, std::string>> plan_fields() {
-  std::vector<std::pair<std::string, std::string>> all;
+std::vector<PlanField> plan_fields() {
+  std::vector<PlanField> all;
   const Plan plan;
   for_fields(plan, [&](const char* name, const auto&, const auto& domain) {
-    all.emplace_back(name, domain.describe());
+    all.push_back({name, of_texts(domain)});
   });
   return all;
 }
@@ -328,7 +242,9 @@ void check_plan(const Problem& problem, const Plan& plan) {
   if (plan.optimizer.gpu_stride > 0 && plan.parameters.rest.gpu != 1)
     reject("parameters.rest", Shares{}.write(plan.parameters.rest),
            "gpu:1 where some updates run on the GPU");
-  if (plan.optimizer.group != UpdateGroup::calls && plan.optimizer.elements == 0)
+  const bool by_elements =
+      plan.optimizer.group == UpdateGroup::at_most || plan.optimizer.group == UpdateGroup::tensors;
+  if (by_elements && plan.optimizer.elements == 0)
     reject("optimizer.elements", "0", "at least 1 where updates are grouped");
 }
 

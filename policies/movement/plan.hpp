@@ -11,10 +11,10 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "policies/model/gpt_layout.hpp"
+#include "policies/movement/domains.hpp"
 #include "policies/schedule/task.hpp"
 #include "policies/workload/problem.hpp"
 
@@ -29,6 +29,8 @@ struct Share {
 // What the optimizer takes at a time.
 enum class UpdateGroup : std::uint8_t {
   calls,    // what each Step::update names
+  shares,   // as many shares of each call as there are micro-batches, one after each visit to the
+            // layer two below: in forward for an update that waited for this step, else in backward
   at_most,  // as many calls in a row as have `elements`; a larger one is cut into equal parts
   tensors   // whole tensors, until there are `elements` (DeepSpeed's sub-groups)
 };
@@ -151,8 +153,11 @@ std::string to_text(const Plan& plan);
 Plan parse_plan(const std::string& text);
 // Equal plans have equal hashes, on every machine.
 std::uint64_t hash_of(const Plan& plan);
-// Fields and their domains, for people: "parameters.gpu_ahead", "a number from 0 to 64".
-std::vector<std::pair<std::string, std::string>> plan_fields();
+struct PlanField {
+  std::string name;  // "parameters.gpu_ahead"
+  TextDomain domain;
+};
+std::vector<PlanField> plan_fields();
 // Throws InputError where a field is outside of its domain, or where the plan is for another number
 // of layers.
 void check_plan(const Problem& problem, const Plan& plan);

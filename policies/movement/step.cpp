@@ -41,10 +41,11 @@ void Step::begin(int step) {
   std::fill(down_.begin(), down_.end(), layers_ - 1);
   std::fill(done_.begin(), done_.end(), 0);
   std::fill(begun_.begin(), begun_.end(), false);
+  begin_ = {static_cast<VisitId>(work_.visits.size()), work_.updates.size()};
 }
 
 void Step::end() {
-  close_group();
+  finish_shares();
   for (int m = 0; m < micro_batches_; ++m) {
     if (down_[static_cast<std::size_t>(m)] >= 0)
       fail("backward", down_[static_cast<std::size_t>(m)], m, "it is missing");
@@ -68,6 +69,10 @@ void Step::add(VisitKind kind, int layer, int micro_batch) {
       gradients_[static_cast<std::size_t>(embedding())] = {step_, {}, 0};
   }
   work_.visits.push_back(visit);
+  if (kind == VisitKind::forward) return;
+  for (Shared& update : shared_) {
+    if (update.unit == layer + 2) apply_share(update, static_cast<VisitId>(work_.visits.size()));
+  }
 }
 
 void Step::start_sum(int layer, int micro_batch) {
@@ -103,6 +108,51 @@ void Step::backward(int layer, int micro_batch) {
 }
 
 void Step::update(int unit, Portion portion) {
+  if (plan_.optimizer.group != UpdateGroup::shares) return update_portion(unit, portion);
+  if (unit == embedding()) {
+    finish_shares();
+    return update_portion(unit, portion);
+  }
+  Shared update{unit, portion, 0};
+  if (gradients_[static_cast<std::size_t>(unit)].step == step_) {
+    shared_.push_back(update);
+    return;
+  }
+  const auto now = static_cast<VisitId>(work_.visits.size());
+  for (VisitId v = begin_.visit; v < now; ++v) {
+    const Visit& visit = work_.visits[v];
+    if (visit.kind == VisitKind::forward && visit.layer == unit - 2) apply_share(update, v + 1);
+  }
+  while (update.done < micro_batches_) apply_share(update, unit < 2 ? begin_.visit : now);
+}
+
+void Step::apply_share(Shared& update, VisitId at) {
+  if (update.done == micro_batches_) return;
+  const auto end_of = [&](int shares) {
+    const auto& [from, to] = update.portion;
+    return shares == micro_batches_ ? to : from + (to - from) * shares / micro_batches_;
+  };
+  const std::size_t updates = work_.updates.size();
+  update_portion(update.unit, {end_of(update.done), end_of(update.done + 1)});
+  if (work_.updates.size() > updates) work_.updates.back().at = at;
+  ++update.done;
+}
+
+void Step::finish_shares() {
+  close_group();
+  for (Shared& update : shared_) {
+    while (update.done < micro_batches_)
+      apply_share(update, static_cast<VisitId>(work_.visits.size()));
+  }
+  shared_.clear();
+  if (plan_.optimizer.group != UpdateGroup::shares) return;
+  // Shares were put after visits that were past.
+  std::stable_sort(work_.updates.begin() + static_cast<std::ptrdiff_t>(begin_.update),
+                   work_.updates.end(),
+                   [](const Update& a, const Update& b) { return a.at < b.at; });
+}
+
+void Step::update_portion(int unit, Portion portion) {
   const Gradient& gradient = gradients_[static_cast<std::size_t>(unit)];
   const std::uint64_t first = on_grid(elements(unit), portion.from);
   const std::uint64_t last = on_grid(elements(unit), portion.to);
@@ -131,6 +181,7 @@ void Step::apply(int unit, std::uint64_t first, std::uint64_t count) {
   gradient.applied += count;
   switch (plan_.optimizer.group) {
     case UpdateGroup::calls:
+    case UpdateGroup::shares:
       add_range({unit, first, count}, gradient.step);
       close_group();
       return;
@@ -198,9 +249,9 @@ void Step::close_group_of(int layer) {
 }
 
 void Step::wait() {
-  close_group();
-  work_.waits.push_back({step_, static_cast<VisitId>(work_.visits.size()),
-                         static_cast<std::uint32_t>(work_.updates.size())});
+  finish_shares();
+  begin_ = {static_cast<VisitId>(work_.visits.size()), work_.updates.size()};
+  work_.waits.push_back({step_, begin_.visit, static_cast<std::uint32_t>(begin_.update)});
 }
 
 OrderOfWork Step::finish() {

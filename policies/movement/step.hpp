@@ -142,7 +142,16 @@ class Step {
     std::vector<std::pair<std::uint64_t, std::uint64_t>> parts;  // updated with it: from, to
     std::uint64_t applied = 0;                                   // elements of those
   };
+  // With UpdateGroup::shares: an update of which `done` shares are applied.
+  struct Shared {
+    int unit = 0;
+    Portion portion;
+    int done = 0;
+  };
   void add(VisitKind kind, int layer, int micro_batch);
+  void update_portion(int unit, Portion portion);
+  void apply_share(Shared& update, VisitId at);
+  void finish_shares();
   void note_cut(int unit, std::uint64_t element);
   void start_sum(int layer, int micro_batch);
   void apply(int unit, std::uint64_t first, std::uint64_t count);
@@ -163,6 +172,12 @@ class Step {
   std::vector<bool> begun_;          // by layer: whether its forward was called in this step
   std::vector<Gradient> gradients_;  // by unit
   std::vector<std::vector<std::uint64_t>> cuts_;  // by unit: where its updates begin, ascending
+  std::vector<Shared> shared_;                    // whose shares follow visits to come
+  // Where shares may go back to: the begin of the step, or the last wait in it.
+  struct {
+    VisitId visit = 0;
+    std::size_t update = 0;
+  } begin_;
   // What the optimizer takes next, from range group_begin_ on; none while it has no elements.
   std::size_t group_begin_ = 0;
   std::uint64_t group_elements_ = 0;

@@ -1,16 +1,13 @@
 // zero-infinity: parameters and optimizer state on the SSD, gradients through it; the optimizer
 // walks sub-groups after the whole backward.
 //
-// Source: Rajbhandari et al., "ZeRO-Infinity", SC 2021 (arXiv 2104.07857), and DeepSpeed 0.19.6
-// with offload_param and offload_optimizer on NVMe (partitioned_optimizer_swapper.py and
-// pipelined_optimizer_swapper.py). Per sub-group: read master, m, v and gradient; Adam; write the
-// 16-bit parameters; write master, m, v. Serial as shipped; pipeline_read and pipeline_write add
-// one sub-group of read-ahead and one of write-behind.
-#include <array>
-
-#include "policies/common/builtin.hpp"
+// Source: Rajbhandari et al., "ZeRO-Infinity", SC 2021 (arXiv 2104.07857), whose sections are
+// cited, and DeepSpeed 0.19.6 with offload_param and offload_optimizer on NVMe
+// (partitioned_optimizer_swapper.py and pipelined_optimizer_swapper.py). What DeepSpeed adds in
+// memory, copies and waits is a framework: docs/zero.md.
 #include "policies/model/gpt_layout.hpp"
-#include "policies/zero/zero_settings.hpp"
+#include "policies/movement/step.hpp"
+#include "policies/zero/zero_options.hpp"
 
 namespace spillway {
 
@@ -18,89 +15,98 @@ namespace {
 
 class ZeroInfinity : public Policy {
  public:
-  explicit ZeroInfinity(const PolicyOptions& options) {
-    const PolicyInfo about = info();
-    const OptionReader read(about, options);
-    plan_ = zero_plan(read, read.count("param_buffer_count", 1, 1024));
-    constexpr std::array<Share, 3> places = {Share{.ssd = 1}, Share{.host = 1}, Share{.gpu = 1}};
-    plan_.parameters.rest =
-        places[static_cast<std::size_t>(read.choice("parameters", {"ssd", "host", "gpu"}))];
-    plan_.parameters.first_in_host = read.elements("max_in_cpu");
-    stays_below_ = read.elements("param_persistence_threshold");
-    plan_.optimizer_state.rest = {.ssd = 1};
-    plan_.gradients.on_ssd = read.choice("gradients", {"ssd", "host"}) == 0;
-    const bool reads_ahead = read.on_off("pipeline_read");
-    plan_.optimizer_state.writes_behind = read.on_off("pipeline_write");
-    plan_.optimizer_state.writes_at_once = true;
-    plan_.optimizer_state.ahead = reads_ahead ? 1 : 0;
-    plan_.optimizer_state.slots = 1 + int{reads_ahead} + int{plan_.optimizer_state.writes_behind};
-    settles_reuse_ = read.is_auto("max_reuse_distance");
-  }
+  ZeroInfinity()
+      : Policy("zero-infinity",
+               "ZeRO-Infinity (SC 2021), as DeepSpeed with parameters and optimizer on NVMe",
+               "all model states on the SSD; horizontal micro-batches; the optimizer is a phase of "
+               "its own") {}
 
-  PolicyInfo info() const override {
-    PolicyInfo info{
-        "zero-infinity",
-        "ZeRO-Infinity (SC 2021), as DeepSpeed with parameters and optimizer on NVMe",
-        "all model states on the SSD; horizontal micro-batches; the optimizer is a phase of its "
-        "own",
-        {{"pipeline_read",
-          "off",
-          "on: the next sub-group is read while one is updated | off",
-          {"off"}},
-         {"pipeline_write",
-          "off",
-          "on: a sub-group is written while the next is updated | off",
-          {"off"}},
-         {"gradients",
-          "ssd",
-          "ssd: written to the SSD in the last micro-batch and read back | host: kept there",
-          {"ssd"}},
-         {"parameters",
-          "ssd",
-          "ssd | host | gpu: where the 16-bit parameters rest",
-          {"host", "ssd"}},
-         {"max_in_cpu",
-          "0",
-          "the first so many elements of parameters rest in host memory instead of the SSD "
-          "(DeepSpeed: 1e9)",
-          {"0"}},
-         {"param_buffer_count",
-          "5",
-          "tensors of parameters read from the SSD that host memory holds at once",
-          {"2", "1"}},
-         {"param_persistence_threshold",
-          "0",
-          "layers of fewer elements stay on the GPU, as single small tensors do in DeepSpeed "
-          "(below 1e5)",
-          {"0"}}}};
-    for (PolicyOption& option : zero_settings("host")) info.options.push_back(std::move(option));
-    return info;
-  }
-
-  std::vector<PolicyOptions> placements(const Problem&) const override {
-    if (!settles_reuse_) return {{}};
-    return {{}, {{"max_reuse_distance", "0"}}};
+  void step(Step& step) const override {
+    for (const int m : step.ascending()) {
+      for (const int layer : step.upward()) step.forward(layer, m);
+      for (const int layer : step.downward()) step.backward(layer, m);
+    }
+    // Section 5.2.2: the optimizer, after backward, takes the model in chunks; plan() says which.
+    for (const int layer : step.upward()) step.update(layer);
+    step.update(step.embedding());
   }
 
   Plan plan(const Problem& problem, const Costs&) const override {
-    Plan plan = plan_;
-    if (static_cast<std::uint64_t>(unit_elements(problem.model, 0)) < stays_below_)
-      plan.parameters.rest = {.gpu = 1};
+    Plan plan;
+    // Section 5.1.1: each of the model states rests on the SSD, in host or in GPU memory.
+    const auto layer_elements = static_cast<std::uint64_t>(unit_elements(problem.model, 0));
+    plan.parameters.rest = parameters_;
+    plan.parameters.first_in_host = max_in_cpu_;
+    if (layer_elements < param_persistence_threshold_) plan.parameters.rest = {.gpu = 1};
+    plan.gradients.on_ssd = gradients_on_ssd_;
+    plan.optimizer_state.rest = {.ssd = 1};
+    // Section 5.1.2: activation checkpoints are offloaded to host memory. Between a layer's
+    // backward and the next one's, gradients of activations stay.
+    plan.checkpoints.rest = zero_.checkpoints;
+    plan.activation_gradients.on_gpu = 1;
+    plan.saved.recomputes_output = zero_.recomputes_output;
+    // Section 7.1: a tensor, not a layer, is gathered before the operators that use it, and
+    // released after them (DeepSpeed: unless it is used again soon).
+    plan.parameters.by_tensor = true;
+    plan.parameters.host_ahead = plan.parameters.gpu_ahead = 0;
+    plan.parameters.tensors.reuse_distance = zero_.reuse_distance();
+    // Section 6.2, dynamic prefetcher: tensors of operators to come are read from the SSD into host
+    // memory, and copied from there to the GPU, as far ahead as these say.
+    plan.parameters.tensors.most_in_host = param_buffer_count_;
+    plan.parameters.tensors.bucket = zero_.prefetch_bucket_size;
+    plan.parameters.tensors.most_on_gpu = zero_.max_live_parameters;
+    // Section 6.2: gradients leave the GPU under the backward of the layers below, in buckets.
+    plan.gradients.on_gpu = false;
+    plan.gradients.gpu_ahead = 0;
+    plan.gradients.head_waits = Tier::gpu;
+    plan.gradients.bucket = zero_.reduce_bucket_size;
+    // Section 5.2.2: chunk by chunk (DeepSpeed's sub-groups of whole tensors), master weights,
+    // moments and gradient are read into host memory, updated there and written back, after the
+    // 16-bit parameters. Serial as shipped: pipeline_read reads one sub-group ahead, and with
+    // pipeline_write one is written behind, each with a buffer of its own.
+    plan.optimizer.own_phase = true;
+    plan.optimizer.group = UpdateGroup::tensors;
+    plan.optimizer.elements = zero_.sub_group_size;
+    plan.optimizer_state.ahead = pipeline_read_ ? 1 : 0;
+    plan.optimizer_state.writes_behind = pipeline_write_;
+    plan.optimizer_state.writes_at_once = true;
+    plan.optimizer_state.slots = 1 + (pipeline_read_ ? 1 : 0) + (pipeline_write_ ? 1 : 0);
     return plan;
   }
 
-  void step(Step& step) const override { zero_step(step); }
+  std::vector<PolicyOptions> placements(const Problem&) const override {
+    if (zero_.max_reuse_distance->has_value()) return {{}};
+    return {{}, {{"max_reuse_distance", "0"}}};
+  }
 
  private:
-  bool settles_reuse_ = true;
-  std::uint64_t stays_below_ = 0;  // elements of a layer
-  Plan plan_;
+  Option<bool> pipeline_read_ = option("pipeline_read", "off", on_off(), {"off"},
+                                       "on: the next sub-group is read while one is updated | off");
+  Option<bool> pipeline_write_ =
+      option("pipeline_write", "off", on_off(), {"off"},
+             "on: a sub-group is written while the next is updated | off");
+  Option<bool> gradients_on_ssd_ =
+      option("gradients", "ssd", Choice<bool>{{"ssd", true}, {"host", false}}, {"ssd"},
+             "ssd: written to the SSD in the last micro-batch and read back | host: kept there");
+  Option<Share> parameters_ =
+      option("parameters", "ssd",
+             Choice<Share>{{"ssd", {.ssd = 1}}, {"host", {.host = 1}}, {"gpu", {.gpu = 1}}},
+             {"host", "ssd"}, "ssd | host | gpu: where the 16-bit parameters rest");
+  Option<std::uint64_t> max_in_cpu_ = option("max_in_cpu", "0", Elements{}, {"0"},
+                                             "the first so many elements of parameters rest in "
+                                             "host memory instead of the SSD (DeepSpeed: 1e9)");
+  Option<int> param_buffer_count_ =
+      option("param_buffer_count", "5", count(1, 1024), {"2", "1"},
+             "tensors of parameters read from the SSD that host memory holds at once");
+  Option<std::uint64_t> param_persistence_threshold_ =
+      option("param_persistence_threshold", "0", Elements{}, {"0"},
+             "layers of fewer elements stay on the GPU, as single small tensors do in DeepSpeed "
+             "(below 1e5)");
+  ZeroOptions zero_{*this, "host"};
 };
 
 }  // namespace
 
-std::unique_ptr<Policy> make_zero_infinity(const PolicyOptions& options) {
-  return std::make_unique<ZeroInfinity>(options);
-}
+std::unique_ptr<Policy> make_zero_infinity() { return std::make_unique<ZeroInfinity>(); }
 
 }  // namespace spillway

@@ -26,14 +26,6 @@ namespace {
 
 constexpr Tier tiers[] = {Tier::gpu, Tier::host, Tier::ssd};
 
-// What is written for options of policies; of each, the values that the option takes are used.
-constexpr const char* values[] = {
-    "auto",     "on",       "off",       "0",      "1",      "2",     "3",      "5",
-    "16",       "0.1",      "0.3",       "0.5",    "0.9",    "5000",  "20000",  "1e5",
-    "1e9",      "64KiB",    "60GiB",     "gpu",    "host",   "ssd",   "none",   "all",
-    "full",     "sync",     "code",      "needed", "serial", "naive", "double", "single",
-    "pageable", "sequence", "optimized", "block",  "async",  "paper"};
-
 struct PolicyChoices {
   std::string name;
   std::map<std::string, std::vector<std::string>> options;
@@ -43,20 +35,11 @@ std::vector<PolicyChoices> find_policy_choices() {
   std::vector<PolicyChoices> all;
   for (const PolicyInfo& info : builtin_policies()) {
     PolicyChoices& policy = all.emplace_back(PolicyChoices{info.name, {}});
-    for (const PolicyOption& option : info.options) {
-      for (const std::string value : values) {
-        const std::string text = info.name + ":" + option.name + "=" + value;
-        if (fuzz::accepted([&] { static_cast<void>(make_policy(text)); })) {
-          policy.options[option.name].push_back(value);
-        }
-      }
-    }
+    for (const PolicyOption& option : info.options)
+      policy.options[option.name] = option.domain.samples(12);
   }
   return all;
 }
-
-// Found before the first input, whose time would seem to be theirs.
-const std::vector<PolicyChoices> policies = find_policy_choices();
 
 std::string policy_text(const PolicyChoices& policy, Choices& choices) {
   std::string text = policy.name, separator = ":";
@@ -209,6 +192,7 @@ void check_simulation(const Schedule& schedule, bool is_built_in) {
 
 SPILLWAY_FUZZ_TARGET(schedule) {
   Choices choices(input);
+  static const std::vector<PolicyChoices> policies = find_policy_choices();
   const std::uint64_t which = choices.below(policies.size() + 1);
   const bool is_built_in = which < policies.size();
   const int steps = static_cast<int>(1 + choices.below(3));

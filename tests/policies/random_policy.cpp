@@ -70,7 +70,7 @@ Plan random_plan(Dice& dice, const Problem& problem, bool one_by_one) {
   plan.optimizer.gpu_stride = all_on_gpu ? 1 : 0;
   plan.optimizer.blocking = dice.chance(0.2);
   plan.optimizer.early = dice.chance(0.5);
-  plan.optimizer.group = static_cast<UpdateGroup>(dice.below(3));
+  plan.optimizer.group = static_cast<UpdateGroup>(dice.below(4));
   plan.optimizer.elements = element_alignment * (1 + dice.below(20));
 
   plan.checkpoints.rest = dice.chance(0.3) ? Share{.gpu = 1} : host_or_ssd();
@@ -111,11 +111,9 @@ enum class Order { horizontal, groups, vertical, snake, deepest, mixed };
 class RandomPolicy : public Policy {
  public:
   explicit RandomPolicy(const RandomPolicyOptions& options)
-      : options_(options), dice_(options.seed) {}
-
-  PolicyInfo info() const override {
-    return {"random", "none", fmt::format("any legal choice, seed {}", options_.seed), {}};
-  }
+      : Policy("random", "none", fmt::format("any legal choice, seed {}", options.seed)),
+        options_(options),
+        dice_(options.seed) {}
 
   // Called once for each program, before its first step: from here on choices are those of the
   // seed.

@@ -35,6 +35,13 @@ inline Problem tiny_problem(int layers, int micro_batches, Precision precision =
   return problem;
 }
 
+// The same with the rates of a machine, which some values of options need.
+inline Problem with_rates(Problem problem) {
+  problem.machine = load_machine("a100-80gb");
+  problem.machine.gpu.memory = problem.machine.host.memory = problem.machine.ssd.capacity = plenty;
+  return problem;
+}
+
 // Settings in which several options at once are away from their defaults.
 inline std::vector<std::string> combined_settings() {
   return {

@@ -1,6 +1,5 @@
 // The policy of docs/write-a-policy.md, as it stands there.
 // [example begins]
-#include "policies/common/options.hpp"
 #include "policies/common/policy.hpp"
 #include "policies/movement/plan.hpp"
 #include "policies/movement/step.hpp"
@@ -11,27 +10,9 @@ namespace spillway {
 // the backward of the layers below it.
 class EagerOffload : public Policy {
  public:
-  explicit EagerOffload(const PolicyOptions& options) {
-    const PolicyInfo about = info();
-    const OptionReader read(about, options);
-    const bool on_gpu = read.choice("checkpoints", {"gpu", "host"}) == 0;
-    checkpoints_ = on_gpu ? Share{.gpu = 1} : Share{.host = 1};
-  }
-
-  PolicyInfo info() const override {
-    return {"eager-offload",
-            "an example",
-            "optimizer state in host memory; AdamW on the CPU under the GPU's backward",
-            {{"checkpoints", "gpu", "gpu | host: where inputs of layers wait", {"host"}}}};
-  }
-
-  Plan plan(const Problem&, const Costs&) const override {
-    Plan plan;
-    plan.parameters.rest = {.gpu = 1};
-    plan.optimizer_state.rest = {.host = 1};
-    plan.checkpoints.rest = checkpoints_;
-    return plan;
-  }
+  EagerOffload()
+      : Policy("eager-offload", "an example",
+               "optimizer state in host memory; AdamW on the CPU under the GPU's backward") {}
 
   void step(Step& step) const override {
     for (const int m : step.ascending()) {
@@ -44,13 +25,21 @@ class EagerOffload : public Policy {
     step.update(step.embedding());
   }
 
+  Plan plan(const Problem&, const Costs&) const override {
+    Plan plan;
+    plan.parameters.rest = {.gpu = 1};
+    plan.optimizer_state.rest = {.host = 1};
+    plan.checkpoints.rest = checkpoints_;
+    return plan;
+  }
+
  private:
-  Share checkpoints_;
+  Option<Share> checkpoints_ =
+      option("checkpoints", "gpu", Choice<Share>{{"gpu", {.gpu = 1}}, {"host", {.host = 1}}},
+             {"host"}, "gpu | host: where inputs of layers wait");
 };
 
-std::unique_ptr<Policy> make_eager_offload(const PolicyOptions& options) {
-  return std::make_unique<EagerOffload>(options);
-}
+std::unique_ptr<Policy> make_eager_offload() { return std::make_unique<EagerOffload>(); }
 
 }  // namespace spillway
 // [example ends]

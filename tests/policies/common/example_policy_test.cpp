@@ -11,7 +11,7 @@
 #include "tests/policies/schedules.hpp"
 
 namespace spillway {
-std::unique_ptr<Policy> make_eager_offload(const PolicyOptions& options);  // example_policy.cpp
+std::unique_ptr<Policy> make_eager_offload();  // example_policy.cpp
 }
 
 using namespace spillway;
@@ -35,8 +35,10 @@ std::string between(const std::string& text, const std::string& begin, const std
   return text.substr(from + begin.size(), to - from - begin.size());
 }
 
-Schedule eager_offload(const Problem& problem, const PolicyOptions& options, int steps) {
-  return build_schedule(problem, *make_eager_offload(options), steps);
+Schedule eager_offload(const Problem& problem, const std::string& checkpoints, int steps) {
+  const std::unique_ptr<Policy> policy = make_eager_offload();
+  policy->set("checkpoints", checkpoints);
+  return build_schedule(problem, *policy, steps);
 }
 
 }  // namespace
@@ -57,10 +59,10 @@ TEST_CASE("docs/write-a-policy.md: the policy is free of races and computes what
         INFO(layers << " layers, " << micro_batches << " micro-batches, checkpoints "
                     << checkpoints);
         Problem problem = tiny_problem(layers, micro_batches);
-        check_schedule(eager_offload(problem, {{"checkpoints", checkpoints}}, 3));
+        check_schedule(eager_offload(problem, checkpoints, 3));
         for (const ClipScope scope : {ClipScope::global, ClipScope::layer}) {
           problem.workload.clip = {scope, 1};
-          check_schedule(eager_offload(problem, {{"checkpoints", checkpoints}}, 3));
+          check_schedule(eager_offload(problem, checkpoints, 3));
         }
       }
     }
@@ -69,7 +71,7 @@ TEST_CASE("docs/write-a-policy.md: the policy is free of races and computes what
 
 TEST_CASE(
     "docs/write-a-policy.md: the policy updates a layer before the backward of the layers below") {
-  const Schedule schedule = eager_offload(tiny_problem(3, 1), {}, 1);
+  const Schedule schedule = eager_offload(tiny_problem(3, 1), "gpu", 1);
   std::string order;
   for (const Task& task : schedule.tasks()) {
     if (task.kind == TaskKind::backward) order += "B" + std::to_string(task.layer) + " ";
@@ -79,9 +81,7 @@ TEST_CASE(
 }
 
 TEST_CASE("docs/write-a-policy.md: a bad value of the option is said to be one") {
-  check_error(
-      [] {
-        make_eager_offload({{"checkpoints", "ssd"}});
-      },
-      "policy eager-offload: option checkpoints=ssd is not one of gpu | host", "where inputs");
+  check_error([] { make_eager_offload()->set("checkpoints", "ssd"); },
+              "policy eager-offload: option checkpoints=ssd is not one of gpu | host",
+              "where inputs");
 }

@@ -31,6 +31,23 @@ TEST_CASE("Every policy's schedule is free of races and computes what it must") 
   }
 }
 
+TEST_CASE("So is that of every option with values from all of its domain") {
+  for (const int layers : {1, 2, 5}) {
+    for (const int micro_batches : {1, 2, 5}) {
+      const Problem problem = with_rates(tiny_problem(layers, micro_batches));
+      for (const PolicyInfo& info : builtin_policies()) {
+        for (const PolicyOption& option : info.options) {
+          for (const std::string& value : option.domain.samples(6)) {
+            const std::string policy = info.name + ":" + option.name + "=" + value;
+            INFO(policy << ", " << layers << " layers, " << micro_batches << " micro-batches");
+            check_schedule(build_schedule(problem, policy, 3));
+          }
+        }
+      }
+    }
+  }
+}
+
 namespace {
 
 // One micro-batch through two layers, everything on the GPU, written task by task; AdamW with the
@@ -112,63 +129,25 @@ TEST_CASE(
 
 namespace {
 
-// A setting of a random policy: every option is left out, or gets a value its help names.
+// Any policy; each of its options is left out, or gets a value of its domain.
 std::string random_policy(std::mt19937& random) {
-  const auto one_of = [&](std::vector<std::string> values) {
-    return values[random() % values.size()];
-  };
-  const auto fraction = [&] {
-    return fmt::format("{:g}", static_cast<double>(random() % 1001) / 1000);
-  };
-  const auto maybe_auto = [&] { return random() % 2 ? std::string("auto") : fraction(); };
-  const auto recompute = [&] { return ",recompute=" + one_of({"full", "needed"}); };
-  const auto zero_pass = [&] {
-    return ",checkpoints=" + one_of({"gpu", "host"}) + recompute() +
-           fmt::format(",prefetch_bucket_size={},max_live_parameters={},max_reuse_distance={}",
-                       random() % 3 * 5000, 1 + random() % 40000, random() % 100000) +
-           fmt::format(",reduce_bucket_size={}", 1 + random() % 40000);
-  };
-  switch (random() % 6) {
-    case 0:
-      return "resident:recompute=" + one_of({"off", "needed", "full"});
-    case 1:
-      return "zero-offload:parameters=" + one_of({"auto", "gpu", "host"}) + zero_pass() +
-             ",sub_group_size=" + one_of({"1", "5000", "1e9"});
-    case 2:
-      return "zero-infinity:pipeline_read=" + one_of({"on", "off"}) +
-             ",pipeline_write=" + one_of({"on", "off"}) + ",gradients=" + one_of({"ssd", "host"}) +
-             ",parameters=" + one_of({"ssd", "ssd", "host", "gpu"}) +
-             ",max_in_cpu=" + one_of({"0", "20000"}) +
-             fmt::format(",param_buffer_count={},sub_group_size={}", 1 + random() % 9,
-                         1 + random() % 30000) +
-             zero_pass();
-    case 3:
-      return "deep-optimizer-states:stride=" + one_of({"auto", "off", "2", "3", "7"}) +
-             ",staging=" + one_of({"single", "double"}) +
-             ",checkpoints=" + one_of({"gpu", "host"}) +
-             fmt::format(",sub_group_size={}", 1 + random() % 30000) + recompute();
-    case 4:
-      return "fuyou:optimizer=" + one_of({"optimized", "naive", "serial"}) +
-             ",checkpoints_ssd=" + maybe_auto() + recompute() +
-             ",swap=" + one_of({"auto", "none", "all", fraction(), "10KiB", "1MB"}) +
-             ",group=" + one_of({"block", "2048", "9e3", "5e4"}) +
-             fmt::format(
-                 ",state_buffers={},forward_ahead={},backward_ahead={},activations_ahead={}",
-                 1 + random() % 4, random() % 3, random() % 3, random() % 3);
-    default:
-      return "greedysnake:alpha=" + fraction() + ",snake=" + one_of({"on", "off"}) +
-             ",updates=" + one_of({"layer", "micro-batch"}) + ",gradients_gpu=" + maybe_auto() +
-             ",optimizer_ssd=" + maybe_auto() + ",checkpoints_ssd=" + maybe_auto() +
-             ",parameters_ssd=" + maybe_auto() + recompute();
+  const std::vector<PolicyInfo> policies = builtin_policies();
+  const PolicyInfo& policy = policies[random() % policies.size()];
+  std::string text = policy.name + ":";
+  for (const PolicyOption& option : policy.options) {
+    const std::vector<std::string> values = option.domain.samples(40);
+    const std::string& value = values[random() % values.size()];
+    if (random() % 2) text += option.name + "=" + value + ",";
   }
+  return text;
 }
 
 Problem random_problem(std::mt19937& random) {
   const auto between = [&](int low, int high) {
     return low + static_cast<int>(random() % static_cast<unsigned>(high - low + 1));
   };
-  Problem problem =
-      tiny_problem(between(1, 6), between(1, 9), random() % 2 ? Precision::bf16 : Precision::fp32);
+  Problem problem = with_rates(
+      tiny_problem(between(1, 6), between(1, 9), random() % 2 ? Precision::bf16 : Precision::fp32));
   problem.workload.micro_batch = between(1, 3);
   problem.workload.batch = problem.workload.micro_batch * between(1, 9);
   problem.workload.gradient = random() % 2 ? GradientWidth::bits32 : GradientWidth::automatic;
@@ -184,7 +163,7 @@ Problem random_problem(std::mt19937& random) {
 }  // namespace
 
 TEST_CASE("Random policies on random problems are free of races and compute what they must") {
-  for (unsigned seed = 1; seed <= 400; ++seed) {
+  for (unsigned seed = 1; seed <= 1000; ++seed) {
     std::mt19937 random(seed);
     Problem problem = random_problem(random);
     const std::string policy = random_policy(random);
@@ -250,6 +229,57 @@ TEST_CASE(
   }
 }
 
+// Traces and run records carry these texts.
+TEST_CASE("The options of every policy, their order and their defaults") {
+  std::string texts;
+  for (const PolicyInfo& info : builtin_policies()) {
+    texts += info.name + ":";
+    for (const PolicyOption& option : info.options)
+      texts += " " + option.name + "=" + option.default_value;
+    texts += "\n";
+  }
+  const std::string zero =
+      " recompute=full prefetch_bucket_size=5e7 max_live_parameters=1e9 max_reuse_distance=auto "
+      "reduce_bucket_size=5e8";
+  const std::string every = " retention=never\n";
+  CHECK(texts ==
+        "resident: recompute=off" + every +
+            "zero-offload: parameters=auto sub_group_size=1e9 checkpoints=gpu" + zero + every +
+            "zero-infinity: pipeline_read=off pipeline_write=off gradients=ssd parameters=ssd "
+            "max_in_cpu=0 param_buffer_count=5 param_persistence_threshold=0 sub_group_size=1e9 "
+            "checkpoints=host" +
+            zero + every +
+            "deep-optimizer-states: stride=auto sub_group_size=1e8 staging=single checkpoints=gpu "
+            "recompute=full" +
+            every +
+            "fuyou: optimizer=optimized checkpoints_ssd=auto recompute=full swap=none group=block "
+            "state_buffers=2 forward_ahead=1 backward_ahead=1 activations_ahead=1" +
+            every +
+            "greedysnake: alpha=0.25 snake=on updates=layer placement=least optimizer_ssd=auto "
+            "checkpoints_ssd=auto parameters_ssd=auto gradients_gpu=auto recompute=full" +
+            every);
+}
+
+TEST_CASE("A value is canonical as it is written, unless it is written as the default") {
+  CHECK(canonical_policy("zero-infinity:max_in_cpu=1000,sub_group_size=1000000000") ==
+        "zero-infinity:max_in_cpu=1000,sub_group_size=1000000000");
+  CHECK(canonical_policy("greedysnake:alpha=0.250,updates=micro-batch") ==
+        "greedysnake:alpha=0.250,updates=micro-batch");
+  for (const PolicyInfo& info : builtin_policies()) {
+    std::string given, canonical;
+    for (const PolicyOption& option : info.options) {
+      std::string value = option.default_value;
+      for (const std::string& sample : option.domain.samples(3)) {
+        if (sample != option.default_value) value = sample;
+      }
+      const std::string item = option.name + "=" + value;
+      given = item + (given.empty() ? "" : ",") + given;  // last option first
+      canonical += (canonical.empty() ? ":" : ",") + item;
+    }
+    CHECK(canonical_policy(info.name + ":" + given) == info.name + canonical);
+  }
+}
+
 TEST_CASE("What is wrong with a policy's text is said, with what would be right") {
   const auto rejects = [](const std::string& text, const std::string& what,
                           const std::string& hint) {
@@ -270,7 +300,8 @@ TEST_CASE("What is wrong with a policy's text is said, with what would be right"
           "once");
   rejects("fuyou:optimizer=fast",
           "policy fuyou: option optimizer=fast is not one of optimized | naive | serial", "naive");
-  rejects("greedysnake:snake=yes", "policy greedysnake: option snake=yes is not on or off", "on:");
+  rejects("greedysnake:snake=yes", "policy greedysnake: option snake=yes is not one of on | off",
+          "on:");
   for (const char* value : {"1.5", "-0.1", "nan", "inf", "", "0.5x", " 0.5", "1e400"}) {
     rejects(fmt::format("greedysnake:alpha={}", value),
             fmt::format("policy greedysnake: option alpha={} is not a number from 0 to 1", value),
@@ -303,6 +334,7 @@ TEST_CASE(
     CHECK(!info.idea.empty());
     for (const PolicyOption& option : info.options) {
       INFO(info.name << " " << option.name);
+      for (const std::string& value : option.frugal) CHECK(option.domain.holds(value));
       CHECK(canonical_policy(info.name + ":" + option.name + "=" + option.default_value) ==
             info.name);
       check_error([&] { make_policy(info.name + ":" + option.name + "=nonsense"); },

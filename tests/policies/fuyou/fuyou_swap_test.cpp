@@ -7,7 +7,6 @@
 #include <map>
 #include <set>
 
-#include "policies/fuyou/optimizer_groups.hpp"
 #include "policies/fuyou/swap_plan.hpp"
 #include "tests/policies/check_schedule.hpp"
 #include "tests/policies/races.hpp"
@@ -244,26 +243,6 @@ TEST_CASE("swap=auto takes no more than fits where recomputing everything would"
       }
     }
   }
-}
-
-TEST_CASE("Optimizer groups cover every unit once, in the order in which gradients complete") {
-  const ModelSpec model = tiny_problem(5, 1).model;  // blocks of 7 x 2048 elements, embedding 2
-  const auto text = [&](std::uint64_t cells) {
-    std::string all;
-    for (const OptimizerGroup& group : optimizer_groups(model, cells * 2048)) {
-      for (const OptimizerPart& part : group)
-        all += fmt::format("{}:{}+{} ", part.unit, part.first / 2048, part.elements / 2048);
-      all += "| ";
-    }
-    return all;
-  };
-  CHECK(text(0) == "4:0+7 | 3:0+7 | 2:0+7 | 1:0+7 | 0:0+7 | 5:0+2 | ");
-  CHECK(text(7) == text(0));
-  CHECK(text(14) == "4:0+7 3:0+7 | 2:0+7 1:0+7 | 0:0+7 5:0+2 | ");
-  CHECK(text(1000) == "4:0+7 3:0+7 2:0+7 1:0+7 0:0+7 5:0+2 | ");
-  CHECK(text(4) ==
-        "4:0+4 | 4:4+3 | 3:0+4 | 3:4+3 | 2:0+4 | 2:4+3 | 1:0+4 | 1:4+3 | 0:0+4 | 0:4+3 | 5:0+2 | ");
-  CHECK(text(1).substr(0, 24) == "4:0+1 | 4:1+1 | 4:2+1 | ");
 }
 
 namespace {

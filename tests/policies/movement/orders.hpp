@@ -53,8 +53,10 @@ inline OrderOfWork work_of(const Problem& problem, const Plan& plan, int steps,
 
 class PlannedPolicy : public Policy {
  public:
-  PlannedPolicy(Plan plan, Order order) : plan_(std::move(plan)), order_(std::move(order)) {}
-  PolicyInfo info() const override { return {"planned", "none", "an order under a plan", {}}; }
+  PlannedPolicy(Plan plan, Order order)
+      : Policy("planned", "none", "an order under a plan"),
+        plan_(std::move(plan)),
+        order_(std::move(order)) {}
   Plan plan(const Problem&, const Costs&) const override { return plan_; }
   void step(Step& step) const override { order_(step); }
 

@@ -32,3 +32,13 @@ TEST_CASE("A plan's field that there is not, or a value outside of its domain, i
                            "parameters.gpu_ahead=-1", "saved.saves=zz", "order.delayed=1.5"})
     CHECK_THROWS_AS(parse_plan(text), InputError);
 }
+
+TEST_CASE("A plan's field takes every sample of its domain, and gives it back") {
+  for (const PlanField& field : plan_fields()) {
+    for (const std::string& value : field.domain.samples(5)) {
+      INFO(field.name << "=" << value << ", " << field.domain.values);
+      const std::string text = to_text(parse_plan(field.name + "=" + value));
+      CHECK((text.empty() || text == field.name + "=" + value));
+    }
+  }
+}

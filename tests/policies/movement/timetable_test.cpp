@@ -51,6 +51,14 @@ std::string events_of(const Problem& problem, const Plan& plan, int steps, const
   return text;
 }
 
+// "unit@visit ", in order.
+std::string updates_of(const OrderOfWork& work) {
+  std::string text;
+  for (const Update& update : work.updates)
+    text += fmt::format("{}@{} ", work.ranges[update.first_range].unit, update.at);
+  return text;
+}
+
 }  // namespace
 
 // The last layer's forward and backward on a micro-batch are one visit. Taken one by one, the
@@ -123,4 +131,44 @@ TEST_CASE("What comes after a wait runs after it") {
     step.update(step.embedding());
   };
   CHECK(events_of(problem, {}, 1, serial) == "wait@3+0 1@3+0 0@3+0 2@3+0 ");
+}
+
+// Steps of 14 visits: F0 0-2, F1 2-4, F2 4-6, B3 6-8, B2 8-10, B1 10-12, B0 12-14. The shares of
+// layer 3 that are of this step follow the visits of B1, those of the step before the visits of F1.
+// The two lowest layers have no layer two below: at the step's end, and at the next one's begin.
+TEST_CASE("Shares of an update follow the visits to the layer two below") {
+  const Problem problem = tiny_problem(4, 2);
+  Plan plan;
+  plan.optimizer.group = UpdateGroup::shares;
+  CHECK(updates_of(work_of(problem, plan, 2, vertical(0.5))) ==
+        "3@11 3@12 2@13 2@14 1@14 1@14 0@14 0@14 4@14 "
+        "0@14 0@14 1@14 1@14 2@15 2@16 3@17 3@18 "
+        "3@25 3@26 2@27 2@28 1@28 1@28 0@28 0@28 4@28 "
+        "0@28 0@28 1@28 1@28 2@28 2@28 3@28 3@28 ");
+}
+
+// Layers of 7 x 2048 elements, an embedding of 2 x 2048.
+TEST_CASE("Groups of at most so many elements join whole units, or cut one into equal parts") {
+  const auto groups = [](std::uint64_t cells) {
+    Plan plan;
+    plan.optimizer.group = cells == 0 ? UpdateGroup::calls : UpdateGroup::at_most;
+    plan.optimizer.elements = cells * 2048;
+    const OrderOfWork work = work_of(tiny_problem(5, 1), plan, 1, horizontal);
+    std::string text;
+    for (const Update& update : work.updates) {
+      for (std::uint32_t r = 0; r < update.range_count; ++r) {
+        const UpdateRange& range = work.ranges[update.first_range + r];
+        text += fmt::format("{}:{}+{} ", range.unit, range.first / 2048, range.elements / 2048);
+      }
+      text += "| ";
+    }
+    return text;
+  };
+  CHECK(groups(0) == "4:0+7 | 3:0+7 | 2:0+7 | 1:0+7 | 0:0+7 | 5:0+2 | ");
+  CHECK(groups(7) == groups(0));
+  CHECK(groups(14) == "4:0+7 3:0+7 | 2:0+7 1:0+7 | 0:0+7 5:0+2 | ");
+  CHECK(groups(1000) == "4:0+7 3:0+7 2:0+7 1:0+7 0:0+7 5:0+2 | ");
+  CHECK(groups(4) ==
+        "4:0+4 | 4:4+3 | 3:0+4 | 3:4+3 | 2:0+4 | 2:4+3 | 1:0+4 | 1:4+3 | 0:0+4 | 0:4+3 | 5:0+2 | ");
+  CHECK(groups(1).substr(0, 24) == "4:0+1 | 4:1+1 | 4:2+1 | ");
 }

@@ -95,16 +95,3 @@ TEST_CASE("without a predicted step or a described drive the interval rests on t
   CHECK(commit_interval(bytes, problem, 0).steps ==
         static_cast<std::int64_t>(std::ceil(std::sqrt(2 * 86'400.0) / (step / 20))));
 }
-
-TEST_CASE("every frugal value of a policy's option is one it takes") {
-  for (const PolicyInfo& info : builtin_policies()) {
-    for (const PolicyOption& option : info.options) {
-      for (const std::string& value : option.frugal) {
-        INFO(info.name << ":" << option.name << "=" << value);
-        const std::string changed = with_policy_option(info.name, option.name, value);
-        CHECK(changed == canonical_policy(info.name + ":" + option.name + "=" + value));
-        CHECK(build_schedule(tiny_problem(2, 2), changed, 2).steps() == 2);
-      }
-    }
-  }
-}
