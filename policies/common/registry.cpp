@@ -144,7 +144,7 @@ Program emit(const Problem& problem, const Policy& policy, int steps,
     return emit_bare(problem, policy, steps, recording, spare);
   const Framework framework = load_framework(problem.framework);
   Program program = emit_bare(problem, policy, steps, Recording::all, spare);
-  lay_over(program, framework);
+  lay_over(program, framework, recording);
   return program;
 }
 
@@ -153,9 +153,10 @@ Program emit(const Problem& problem, const Parsed& parsed, int steps,
   return emit(problem, *parsed.factory(parsed.options), steps, recording, spare);
 }
 
-// A schedule lists every task of every micro-batch: longer ones are refused before they are built,
-// for they take minutes and all memory (policies/README.md: 250 bytes a task).
-constexpr double most_tasks_built = 8e6;
+// A schedule lists every task of every micro-batch: longer ones are refused before they are built.
+// One of 10 million tasks takes 3 to 20 seconds and 2.4 GB to build and simulate; where trials are
+// held beside it as much as 600 bytes a task, which is half of 24 GB for the longest.
+constexpr double most_tasks_built = 20e6;
 
 // The least divisor of `whole` that is at least `least`.
 std::int64_t divisor_from(std::int64_t whole, std::int64_t least) {
@@ -314,9 +315,10 @@ class Settler {
 
   // The first alternative whose live bytes fit `tiers`; the last one if none does. From one to the
   // next fewer bytes are live in memory and more on the ssd, so that bisection finds it (if the ssd
-  // is too small for it, it is for all that come after).
+  // is too small for it, it is for all that come after). Most often it is the very first.
   std::size_t first_that_may_fit(Tiers tiers) {
-    std::size_t from = 0, to = last_;
+    if (last_ == 0 || fit(live(0), tiers)) return 0;
+    std::size_t from = 1, to = last_;
     while (from < to) {
       const std::size_t middle = (from + to) / 2;
       if (fit(live(middle), tiers)) {
