@@ -154,8 +154,9 @@ Program emit(const Problem& problem, const Parsed& parsed, int steps,
 }
 
 // A schedule lists every task of every micro-batch: longer ones are refused before they are built.
-// One of 10 million tasks takes 3 to 20 seconds and 2.4 GB to build and simulate; where trials are
-// held beside it as much as 600 bytes a task, which is half of 24 GB for the longest.
+// Building and simulating takes 240 to 320 bytes a task at its peak, and as much as 700 where
+// retention=nearest has two whole programs at a time: 5 to 14 GB for the longest
+// (policies/README.md).
 constexpr double most_tasks_built = 20e6;
 
 // The least divisor of `whole` that is at least `least`.

@@ -3,7 +3,10 @@
 
 #include <catch2/catch.hpp>
 
+#include <algorithm>
+#include <cstdint>
 #include <random>
+#include <vector>
 
 using namespace spillway;
 
@@ -26,7 +29,7 @@ TEST_CASE("A set of elements holds exactly what was added, in whatever order") {
     std::uint64_t held = 0;
     for (std::uint64_t e = 0; e < elements; ++e) {
       REQUIRE(set.contains(e) == expected[e]);
-      held += expected[e] ? 1 : 0;
+      if (expected[e]) ++held;
     }
     REQUIRE(set.size() == held);
     std::vector<bool> not_missing(elements, true);
