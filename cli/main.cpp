@@ -2,12 +2,14 @@
 // here.
 #include <fmt/color.h>
 #include <fmt/format.h>
+#include <malloc.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <exception>
+#include <limits>
 #include <new>
 #include <sstream>
 #include <string_view>
@@ -137,11 +139,20 @@ void end_on_interrupt() {
   });
 }
 
+// Schedules are built one after another in lists of many megabytes. What one list has freed the
+// next one takes; given back to the system in between, every 4 KiB of it would be a page fault.
+void keep_freed_memory() {
+  ::mallopt(M_MMAP_MAX, 0);
+  ::mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   cli::reserve_standard_descriptors();
   end_on_interrupt();
+  // Training wants the memory itself.
+  if (argc < 2 || std::string_view(argv[1]) != "train") keep_freed_memory();
   std::signal(SIGPIPE,
               SIG_IGN);  // a reader that has ended is ours to notice, not a death
   CLI::App app{

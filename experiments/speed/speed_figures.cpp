@@ -33,6 +33,11 @@ std::vector<FigureTest> figure_tests() {
        measure_executor},
       {"training", "a training run that the SSD bounds: how busy the SSD lanes are",
        measure_training},
+      {"building", "what building schedules of 10^5 to 10^7 tasks costs a task",
+       [](const FigureOptions& options) {
+         return measure_building(options, {1e5, 1e6, 1e7});
+       },
+       true},
   };
   for (FigureTest& test : gpu_figure_tests()) tests.push_back(std::move(test));
   return tests;

@@ -64,6 +64,9 @@ std::vector<SpeedFigure> measure_ssd_lanes(const FigureOptions& options);
 std::vector<SpeedFigure> measure_adam(const FigureOptions& options);
 std::vector<SpeedFigure> measure_executor(const FigureOptions& options);
 std::vector<SpeedFigure> measure_training(const FigureOptions& options);
+// Of schedules of about so many tasks each.
+std::vector<SpeedFigure> measure_building(const FigureOptions& options,
+                                          const std::vector<double>& tasks);
 
 // The value below which a share `quantile` (0 to 1) of the values lies, the nearest one.
 double quantile_of(std::vector<double> values, double quantile);

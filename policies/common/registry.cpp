@@ -174,7 +174,7 @@ Program emit(const Problem& problem, const Policy& policy, int steps,
     return emit_bare(problem, policy, steps, recording, spare);
   const Framework framework = load_framework(problem.framework);
   Program program = emit_bare(problem, policy, steps, Recording::all, spare);
-  lay_over(program, framework);
+  lay_over(program, framework, recording);
   return program;
 }
 
@@ -183,9 +183,11 @@ Program emit(const Problem& problem, const Parsed& parsed, int steps,
   return emit(problem, *policy_of(parsed), steps, recording, spare);
 }
 
-// A schedule lists every task of every micro-batch: longer ones are refused before they are built,
-// for they take minutes and all memory (policies/README.md: 250 bytes a task).
-constexpr double most_tasks_built = 8e6;
+// A schedule lists every task of every micro-batch: longer ones are refused before they are built.
+// Building and simulating takes 240 to 320 bytes a task at its peak, and as much as 700 where
+// retention=nearest has two whole programs at a time: 5 to 14 GB for the longest
+// (policies/README.md).
+constexpr double most_tasks_built = 20e6;
 
 // The least divisor of `whole` that is at least `least`.
 std::int64_t divisor_from(std::int64_t whole, std::int64_t least) {
@@ -344,9 +346,10 @@ class Settler {
 
   // The first alternative whose live bytes fit `tiers`; the last one if none does. From one to the
   // next fewer bytes are live in memory and more on the ssd, so that bisection finds it (if the ssd
-  // is too small for it, it is for all that come after).
+  // is too small for it, it is for all that come after). Most often it is the very first.
   std::size_t first_that_may_fit(Tiers tiers) {
-    std::size_t from = 0, to = last_;
+    if (last_ == 0 || fit(live(0), tiers)) return 0;
+    std::size_t from = 1, to = last_;
     while (from < to) {
       const std::size_t middle = (from + to) / 2;
       if (fit(live(middle), tiers)) {

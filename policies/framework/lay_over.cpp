@@ -18,11 +18,11 @@ constexpr std::uint64_t fp32_bytes = 4;
 
 class Layer {
  public:
-  Layer(Program& program, const Framework& framework)
+  Layer(Program& program, const Framework& framework, Recording recording)
       : program_(program),
         framework_(framework),
         problem_(program.problem()),
-        again_(program),
+        again_(program, recording),
         width_(problem_.gradient_bytes()),
         wide_(std::max<std::uint64_t>(width_,
                                       static_cast<std::uint64_t>(framework.gradient_bytes))) {}
@@ -94,6 +94,7 @@ class Layer {
     for (BufferId id = 0; id < again_.buffers().size(); ++id) {
       if (chosen[id]) buffers.push_back(again_.buffers()[id]);
     }
+    if (buffers.empty()) return 0;
     return live_peaks(again_.tasks().size(), buffers)[static_cast<std::size_t>(tier)];
   }
 
@@ -342,6 +343,8 @@ class Layer {
 
 }  // namespace
 
-void lay_over(Program& program, const Framework& framework) { Layer(program, framework).lay(); }
+void lay_over(Program& program, const Framework& framework, Recording recording) {
+  Layer(program, framework, recording).lay();
+}
 
 }  // namespace spillway

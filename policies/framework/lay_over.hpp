@@ -7,7 +7,8 @@
 
 namespace spillway {
 
-// Before the memory of `program` is planned; it was recorded whole.
-void lay_over(Program& program, const Framework& framework);
+// Before the memory of `program` is planned; it was recorded whole. Of the result, what `recording`
+// says is kept.
+void lay_over(Program& program, const Framework& framework, Recording recording = Recording::all);
 
 }  // namespace spillway

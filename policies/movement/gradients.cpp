@@ -28,7 +28,6 @@ void Gradients::begin(int unit, int step) {
   Gradient& gradient = gradients_[unit_index(unit)];
   gradient = {};
   gradient.step = step;
-  gradient.waiting = elements(unit);
 }
 
 Slice Gradients::accumulator(VisitId v) {
@@ -244,17 +243,13 @@ void Gradients::leave_complete(int unit, Slice gpu, Slice head) {
 // -- for updates ----------------------------------------------------------------------------------
 
 bool Gradients::is_applied(int unit, std::uint64_t element) const {
-  for (const auto& [from, to] : gradients_[unit_index(unit)].applied) {
-    if (element >= from && element < to) return true;
-  }
-  return false;
+  return gradients_[unit_index(unit)].applied.contains(element);
 }
 
 void Gradients::apply(int unit, const Piece& piece, int step) {
   Gradient& gradient = gradients_[unit_index(unit)];
   SPILLWAY_ASSERT(gradient.step == step, "an update has its gradient");
-  gradient.waiting -= piece.elements;
-  gradient.applied.emplace_back(piece.first, piece.end());
+  gradient.applied.add(piece.first, piece.end());
 }
 
 Gradients::Operands Gradients::on_gpu(int unit, const Piece& piece) const {

@@ -9,9 +9,9 @@
 #pragma once
 
 #include <cstdint>
-#include <utility>
 #include <vector>
 
+#include "policies/movement/element_set.hpp"
 #include "policies/movement/gradient_stages.hpp"
 #include "policies/movement/pieces.hpp"
 #include "policies/movement/plan.hpp"
@@ -45,7 +45,7 @@ class Gradients {
   // Whether updates are still to come that apply a gradient of a step before `step`.
   bool is_unapplied(int unit, int step) const {
     const Gradient& gradient = gradients_[unit_index(unit)];
-    return gradient.waiting > 0 && gradient.step < step;
+    return gradient.step >= 0 && gradient.step < step && gradient.applied.size() < elements(unit);
   }
   // Whether the unit's last gradient was applied to an element.
   bool is_applied(int unit, std::uint64_t element) const;
@@ -69,8 +69,7 @@ class Gradients {
     int step = -1;
     Slice gpu, head;  // accumulators on the GPU; invalid: in host memory, or not begun
     std::vector<HostGradient> host;
-    std::uint64_t waiting = 0;  // elements that were not applied yet
-    std::vector<std::pair<std::uint64_t, std::uint64_t>> applied;  // from, to
+    ElementSet applied;
   };
   struct Leaving {
     int unit = 0;

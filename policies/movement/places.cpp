@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
+#include <tuple>
 
 #include "base/errors.hpp"
 
@@ -14,23 +16,44 @@ struct Range {
   bool delayed = false;
 };
 
+// The parts of all units whose updates are delayed.
+class DelayedParts {
+ public:
+  DelayedParts(std::size_t units, const OrderOfWork& work) : by_unit_(units) {
+    for (const OrderOfWork::Delayed& one : work.delayed)
+      by_unit_[static_cast<std::size_t>(one.part.unit)].push_back(
+          {one.part.first, one.part.first + one.part.elements});
+    for (std::vector<Part>& parts : by_unit_) {
+      std::sort(parts.begin(), parts.end(),
+                [](const Part& a, const Part& b) { return a.first < b.first; });
+      for (std::size_t p = 1; p < parts.size(); ++p)
+        parts[p].end = std::max(parts[p].end, parts[p - 1].end);
+    }
+  }
+
+  // Whether one of them holds all of `range`.
+  bool hold(const UpdateRange& range) const {
+    const std::vector<Part>& parts = by_unit_[static_cast<std::size_t>(range.unit)];
+    const auto after = std::partition_point(
+        parts.begin(), parts.end(), [&](const Part& part) { return part.first <= range.first; });
+    return after != parts.begin() && std::prev(after)->end >= range.first + range.elements;
+  }
+
+ private:
+  struct Part {
+    std::uint64_t first = 0;
+    std::uint64_t end = 0;  // the furthest of this part and those before it
+  };
+  std::vector<std::vector<Part>> by_unit_;  // ascending
+};
+
 // The updates of a unit, ascending; together they are the unit.
 std::vector<std::vector<Range>> ranges_by_unit(const Problem& problem, const OrderOfWork& work) {
   std::vector<std::vector<Range>> all(static_cast<std::size_t>(problem.model.layers) + 1);
-  std::vector<std::vector<UpdateRange>> delayed(all.size());
-  for (const OrderOfWork::Delayed& one : work.delayed) {
-    std::vector<UpdateRange>& parts = delayed[static_cast<std::size_t>(one.part.unit)];
-    if (std::find(parts.begin(), parts.end(), one.part) == parts.end()) parts.push_back(one.part);
-  }
-  for (const UpdateRange& range : work.ranges) {
-    const auto unit = static_cast<std::size_t>(range.unit);
-    const auto holds = [&](const UpdateRange& part) {
-      return range.first >= part.first &&
-             range.first + range.elements <= part.first + part.elements;
-    };
-    all[unit].push_back({range.first, range.elements,
-                         std::any_of(delayed[unit].begin(), delayed[unit].end(), holds)});
-  }
+  const DelayedParts delayed(all.size(), work);
+  for (const UpdateRange& range : work.ranges)
+    all[static_cast<std::size_t>(range.unit)].push_back(
+        {range.first, range.elements, delayed.hold(range)});
   for (std::vector<Range>& ranges : all) {
     std::sort(ranges.begin(), ranges.end(), [](const Range& a, const Range& b) {
       return std::tuple(a.first, a.elements) < std::tuple(b.first, b.elements);

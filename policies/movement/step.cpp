@@ -64,9 +64,9 @@ void Step::add(VisitKind kind, int layer, int micro_batch) {
     visit.starts_sum = done == 0;
     visit.completes_sum = ++done == micro_batches_;
     if (visit.starts_sum) start_sum(layer, micro_batch);
-    if (visit.completes_sum) gradients_[static_cast<std::size_t>(layer)] = {step_, {}, 0};
+    if (visit.completes_sum) gradients_[static_cast<std::size_t>(layer)] = {step_, {}};
     if (layer == 0 && visit.completes_sum)
-      gradients_[static_cast<std::size_t>(embedding())] = {step_, {}, 0};
+      gradients_[static_cast<std::size_t>(embedding())] = {step_, {}};
   }
   work_.visits.push_back(visit);
   if (kind == VisitKind::forward) return;
@@ -78,7 +78,7 @@ void Step::add(VisitKind kind, int layer, int micro_batch) {
 void Step::start_sum(int layer, int micro_batch) {
   const auto applied = [&](int unit) {
     const Gradient& gradient = gradients_[static_cast<std::size_t>(unit)];
-    return gradient.step < 0 || gradient.applied == elements(unit);
+    return gradient.step < 0 || gradient.applied.size() == elements(unit);
   };
   if (!applied(layer)) fail("backward", layer, micro_batch, "its last gradient was not applied");
   if (layer + 1 == layers_ && !applied(embedding()))
@@ -163,9 +163,8 @@ void Step::update_portion(int unit, Portion portion) {
   if (gradient.step < 0) return;
   if (gradient.step < step_ && begun_[static_cast<std::size_t>(unit == layers_ ? 0 : unit)])
     fail("update", unit, -1, "forward has begun with the parameters as they were before");
-  for (const auto& [from, to] : gradient.parts) {
-    if (first < to && from < last) fail("update", unit, -1, "a part of it was updated already");
-  }
+  if (gradient.applied.holds_any_of(first, last))
+    fail("update", unit, -1, "a part of it was updated already");
   apply(unit, first, last - first);
 }
 
@@ -177,8 +176,7 @@ void Step::note_cut(int unit, std::uint64_t element) {
 
 void Step::apply(int unit, std::uint64_t first, std::uint64_t count) {
   Gradient& gradient = gradients_[static_cast<std::size_t>(unit)];
-  gradient.parts.emplace_back(first, first + count);
-  gradient.applied += count;
+  gradient.applied.add(first, first + count);
   switch (plan_.optimizer.group) {
     case UpdateGroup::calls:
     case UpdateGroup::shares:
@@ -257,25 +255,16 @@ void Step::wait() {
 OrderOfWork Step::finish() {
   step_ = work_.steps;
   for (int unit = 0; unit <= layers_; ++unit) {
-    Gradient& gradient = gradients_[static_cast<std::size_t>(unit)];
+    const Gradient& gradient = gradients_[static_cast<std::size_t>(unit)];
     if (gradient.step < 0) continue;
-    std::sort(gradient.parts.begin(), gradient.parts.end());
-    std::vector<std::pair<std::uint64_t, std::uint64_t>> missing;
-    std::uint64_t done = 0;
-    for (const auto& [from, to] : gradient.parts) {
-      if (from > done) missing.emplace_back(done, from - done);
-      done = to;
-    }
-    if (done < elements(unit)) missing.emplace_back(done, elements(unit) - done);
     // In the parts in which the policy names it.
-    for (auto [first, count] : missing) {
+    for (auto [first, last] : gradient.applied.missing(elements(unit))) {
       for (const std::uint64_t cut : cuts_[static_cast<std::size_t>(unit)]) {
-        if (cut <= first || cut >= first + count) continue;
+        if (cut <= first || cut >= last) continue;
         apply(unit, first, cut - first);
-        count -= cut - first;
         first = cut;
       }
-      apply(unit, first, count);
+      apply(unit, first, last - first);
     }
   }
   close_group();

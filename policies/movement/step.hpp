@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "policies/movement/element_set.hpp"
 #include "policies/movement/plan.hpp"
 #include "policies/schedule/task.hpp"
 #include "policies/workload/problem.hpp"
@@ -138,9 +139,8 @@ class Step {
  private:
   // The last complete gradient of a unit.
   struct Gradient {
-    int step = -1;                                               // none yet
-    std::vector<std::pair<std::uint64_t, std::uint64_t>> parts;  // updated with it: from, to
-    std::uint64_t applied = 0;                                   // elements of those
+    int step = -1;       // none yet
+    ElementSet applied;  // updated with it
   };
   // With UpdateGroup::shares: an update of which `done` shares are applied.
   struct Shared {

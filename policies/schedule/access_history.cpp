@@ -73,14 +73,15 @@ void AccessHistory::write(Place place, std::uint64_t begin, std::uint64_t end, T
 void AccessHistory::read_part(Bytes& bytes, std::uint64_t begin, std::uint64_t end, TaskId task,
                               Lane lane, Predecessors& predecessors) {
   Runs& runs = bytes.runs;
-  split(runs, end);
-  auto run = split(runs, begin);
+  auto run = split_near(bytes, begin);
   for (std::uint64_t at = begin; at < end; ++run) {
     ++operations_;
     if (run == runs.end() || run->begin > at) {
       // A gap was never written; remember the reader, so that a later write waits for it.
       const std::uint64_t next = run == runs.end() ? end : std::min(end, run->begin);
       run = runs.insert(run, Run{at, next, none, Lane::host_sync, nobody()});
+    } else if (run->end > end) {
+      run = std::prev(cut(runs, run, end));
     }
     if (run->writer != none) wait_for(predecessors, run->writer_lane, run->writer);
     run->readers[static_cast<std::size_t>(lane)] = task;
@@ -90,11 +91,15 @@ void AccessHistory::read_part(Bytes& bytes, std::uint64_t begin, std::uint64_t e
 
 void AccessHistory::write_part(Bytes& bytes, const Run& written, Predecessors& predecessors) {
   Runs& runs = bytes.runs;
-  split(runs, written.end);
-  const auto first = split(runs, written.begin);
+  auto first = split_near(bytes, written.begin);
   auto last = first;
   for (; last != runs.end() && last->begin < written.end; ++last) {
     ++operations_;
+    if (last->end > written.end) {
+      const auto at = first - runs.begin();
+      last = std::prev(cut(runs, last, written.end));
+      first = runs.begin() + at;
+    }
     if (last->writer != none) wait_for(predecessors, last->writer_lane, last->writer);
     wait_for_all(predecessors, last->readers);
   }
@@ -110,7 +115,30 @@ void AccessHistory::write_part(Bytes& bytes, const Run& written, Predecessors& p
 AccessHistory::Runs::iterator AccessHistory::split(Runs& runs, std::uint64_t at) {
   const auto run =
       std::partition_point(runs.begin(), runs.end(), [&](const Run& one) { return one.end <= at; });
-  if (run == runs.end() || run->begin >= at) return run;
+  return run == runs.end() || run->begin >= at ? run : cut(runs, run, at);
+}
+
+// As split, looking first where the last access of a part began: neighbours are touched in turn.
+AccessHistory::Runs::iterator AccessHistory::split_near(Bytes& bytes, std::uint64_t at) {
+  Runs& runs = bytes.runs;
+  const auto is_it = [&](std::size_t one) {
+    return one < runs.size() && runs[one].end > at && (one == 0 || runs[one - 1].end <= at);
+  };
+  const std::size_t near = bytes.last_part;
+  Runs::iterator run;
+  if (is_it(near) || is_it(near + 1) || (near > 0 && is_it(near - 1))) {
+    const std::size_t one = is_it(near) ? near : is_it(near + 1) ? near + 1 : near - 1;
+    run = runs.begin() + static_cast<std::ptrdiff_t>(one);
+    if (run->begin < at) run = cut(runs, run, at);
+  } else {
+    run = split(runs, at);
+  }
+  bytes.last_part = static_cast<std::uint32_t>(run - runs.begin());
+  return run;
+}
+
+// Cuts a run in two at `at`, which is inside of it; returns the second one.
+AccessHistory::Runs::iterator AccessHistory::cut(Runs& runs, Runs::iterator run, std::uint64_t at) {
   Run head = *run;
   head.end = at;
   run->begin = at;
@@ -152,7 +180,7 @@ AccessHistory::Place AccessHistory::add(std::uint64_t begin, std::uint64_t end, 
     place = unused_.back();
     unused_.pop_back();
   }
-  places_[place] = {begin, end, std::move(runs), false, nobody(), nobody()};
+  places_[place] = {begin, end, std::move(runs), false, 0, nobody(), nobody()};
   by_begin_[begin] = place;
   return place;
 }

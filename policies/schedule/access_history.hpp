@@ -62,6 +62,7 @@ class AccessHistory {
     // More than one run, all read together: they follow on one another, `writers` are theirs, and
     // `readers` have read all of them since, which the runs do not know yet.
     bool together = false;
+    std::uint32_t last_part = 0;  // the run at which the last access of a part began
     Predecessors writers, readers;
   };
 
@@ -73,7 +74,9 @@ class AccessHistory {
   void write_part(Bytes& bytes, const Run& written, Predecessors& predecessors);
   void gather(Bytes& bytes);
   void hand_down(Bytes& bytes);
-  Runs::iterator split(Runs& runs, std::uint64_t at);
+  static Runs::iterator split(Runs& runs, std::uint64_t at);
+  static Runs::iterator split_near(Bytes& bytes, std::uint64_t at);
+  static Runs::iterator cut(Runs& runs, Runs::iterator run, std::uint64_t at);
   Place add(std::uint64_t begin, std::uint64_t end, Runs runs);
   void add_in_pieces(Bytes old);
   Place take(std::uint64_t begin, std::uint64_t end);

@@ -33,7 +33,8 @@ class MemoryPlanner {
   std::uint64_t extent() const { return extent_; }  // highest end ever given
   // Highest end of what is given and not yet taken back.
   std::uint64_t top() {
-    while (top_ != no_block && blocks_[top_].state != State::given) top_ = blocks_[top_].before;
+    for (; top_ != no_block && blocks_[top_].state != State::given; top_ = blocks_[top_].before)
+      ++operations_;
     return top_ == no_block ? 0 : blocks_[top_].offset + blocks_[top_].bytes;
   }
   std::uint64_t live_bytes() const { return live_; }  // given and not yet taken back

@@ -7,7 +7,7 @@
 
 namespace spillway {
 
-Rewriting::Rewriting(Program& program)
+Rewriting::Rewriting(Program& program, Recording recording)
     : program_(program),
       tasks_(std::exchange(program.tasks_, {})),
       accesses_(std::exchange(program.accesses_, {})),
@@ -17,7 +17,9 @@ Rewriting::Rewriting(Program& program)
   SPILLWAY_ASSERT(!program.plan_, "a program is rewritten before its memory is planned");
   for (BufferInfo& buffer : program.buffers_) buffer.first_use = buffer.last_use = none;
   program.next_task_ = 0;
+  program.recording_ = recording;
   if (!tasks_.empty()) program.at(tasks_.front().step, tasks_.front().phase);
+  if (recording != Recording::all) return;
   program.tasks_.reserve(tasks_.size() / 2 * 3);
   program.accesses_.reserve(accesses_.size() / 4 * 5);
 }
@@ -31,9 +33,10 @@ void Rewriting::emit(Task task, std::span<const Access> accesses) {
     BufferInfo& buffer = program_.buffers_[access.buffer];
     if (buffer.first_use == none) buffer.first_use = id;
     buffer.last_use = id;
-    program_.accesses_.push_back(access);
   }
   program_.at(task.step, task.phase);
+  if (program_.recording_ != Recording::all) return;
+  program_.accesses_.insert(program_.accesses_.end(), accesses.begin(), accesses.end());
   program_.tasks_.push_back(task);
 }
 

@@ -18,8 +18,9 @@ namespace spillway {
 
 class Rewriting {
  public:
-  // Takes all tasks out of `program`, which was recorded whole; its buffers stay.
-  explicit Rewriting(Program& program);
+  // Takes all tasks out of `program`, which was recorded whole; its buffers stay. Of what is
+  // emitted anew `program` keeps what `recording` says.
+  explicit Rewriting(Program& program, Recording recording = Recording::all);
 
   std::span<const Task> tasks() const { return tasks_; }
   std::span<const Access> accesses(TaskId id) const {

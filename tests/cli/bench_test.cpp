@@ -91,8 +91,8 @@ TEST_CASE("bench holds figures to a roofline or a target, in text and in JSON") 
   const json listed = run({"bench", "--list", "--json"}).json()["figures"];
   Words names;
   for (const json& figure : listed) names.push_back(figure["name"]);
-  CHECK(names == Words{"ssd", "adam", "executor", "training", "gpu/memory", "gpu/matmul",
-                       "gpu/attention", "gpu/training"});
+  CHECK(names == Words{"ssd", "adam", "executor", "training", "building", "gpu/memory",
+                       "gpu/matmul", "gpu/attention", "gpu/training"});
 }
 
 TEST_CASE("bench refuses a directory that is not there, and names near those of figures") {

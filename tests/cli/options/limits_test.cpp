@@ -53,7 +53,7 @@ TEST_CASE("Long schedules are refused before they are built, with what would do"
   check_refusal(
       run(Words{"simulate", "--policy", "resident", "--batch", "100000000", "--micro-batch", "1"} +
           model("model.layers=10")),
-      2, "too long a schedule: some 86400 million tasks, more than the 8 million",
+      2, "too long a schedule: some 86400 million tasks, more than the 20 million",
       "a larger --micro-batch");
   check_refusal(run(Words{"simulate", "--policy", "resident", "--batch", "1", "--steps", "1000",
                           "--gpu-memory", "100GB"} +

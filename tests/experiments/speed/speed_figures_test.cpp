@@ -120,11 +120,30 @@ TEST_CASE("GPUs are known by their whole name, for variants of one differ in spe
   }
 }
 
-TEST_CASE("Figures of a GPU are taken on request only") {
-  int on_request = 0;
+TEST_CASE("Figures of a GPU, and of schedules of ten million tasks, are taken on request only") {
+  std::vector<std::string> on_request;
   for (const FigureTest& test : figure_tests()) {
-    CHECK(test.on_request == (test.name.rfind("gpu/", 0) == 0));
-    on_request += test.on_request;
+    if (test.on_request) on_request.push_back(test.name);
   }
-  CHECK(on_request == 4);
+  CHECK(on_request == std::vector<std::string>{"building", "gpu/memory", "gpu/matmul",
+                                               "gpu/attention", "gpu/training"});
+}
+
+TEST_CASE("The bench of building has a figure for every length, and one for what grows with it") {
+  FigureOptions options;
+  options.rounds = 2;
+  options.seconds = 0;
+  const auto figures = measure_building(options, {2e4, 4e4});
+  REQUIRE(figures.size() == 9);
+  for (std::size_t first = 0; first < figures.size(); first += 3) {
+    const SpeedFigure &shorter = figures[first], &longer = figures[first + 1],
+                      &growth = figures[first + 2];
+    INFO(shorter.name << ": " << shorter.what << "; " << longer.what);
+    CHECK_THAT(shorter.name, Catch::StartsWith("building/") && Catch::EndsWith("/20k"));
+    CHECK_THAT(longer.name, Catch::EndsWith("/40k"));
+    CHECK_THAT(growth.name, Catch::EndsWith("/growth"));
+    CHECK(shorter.target == Approx(1e9 / 3e6));  // 3 million tasks a second
+    CHECK(growth.target == 1.25);
+    CHECK(growth.value >= 1);
+  }
 }
