@@ -194,7 +194,7 @@ TierBuffers buffers_of(std::size_t tier, std::span<const Task> tasks,
 // not less than `at_least`. Where nothing does, returns nothing or, with at_least 0, the tightest.
 std::optional<std::uint64_t> pack_into(TierBuffers& all, std::uint64_t most, TaskId at_least) {
   std::optional<std::uint64_t> extent;
-  for (const TaskId distance : {256u, 64u, 32u, 16u, 8u, 4u, 2u, 0u}) {
+  for (const TaskId distance : {64u, 16u, 4u, 2u, 0u}) {
     if (distance < at_least) break;
     extent = pack(all.lifetimes, distance);
     if (extent && all.persistent + *extent <= most) return extent;

@@ -79,7 +79,7 @@ TEST_CASE("Delaying costs no host memory beyond what its gradients have to thems
     for (const int micro_batches : {1, 4, 9}) {
       const Problem problem = stash_problem(micro_batches);
       const auto peak = [&](const Schedule& schedule) {
-        return schedule.use(Tier::host).peak_bytes;
+        return schedule.use(Tier::host).live_peak_bytes;
       };
       const std::uint64_t none = peak(build_schedule(problem, policy_of(updates, 0, 0), 4));
       for (const double alpha : {0.05, 0.25, 0.5, 1.0}) {
