@@ -14,6 +14,7 @@
 #include "exec/run/model_access.hpp"
 #include "exec/run/training_record.hpp"
 #include "policies/common/run_record.hpp"
+#include "policies/framework/framework.hpp"
 
 namespace spillway {
 
@@ -60,6 +61,7 @@ Training::Training(TrainingOptions options) : options_(std::move(options)) {
   const OnNode placed(options_.place);
   options_.optimizer.seed = options_.seed;
   const Problem& problem = options_.problem;
+  require_own_framework(problem.framework);
   if (options_.steps < 1) throw InputError(Setting{"steps"} + " must be at least 1");
   if (options_.durability.interval < 0)
     throw InputError(Setting{"durability", "interval=N"} + ": N must be at least 1");

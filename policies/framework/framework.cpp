@@ -143,6 +143,16 @@ Framework load_framework(const std::string& text) {
                    unknown_name_hint(name, names) + "; a path of a TOML file works too");
 }
 
+void require_own_framework(const std::string& framework) {
+  if (framework == own_framework) return;
+  throw InputError(
+      fmt::format("framework {}: a framework is laid over schedules in simulation only, and "
+                  "training runs a schedule as it is",
+                  framework),
+      "leave " + Setting{"framework"} + " and " + Setting{"set", "framework.KEY=VALUE"} +
+          " out; `spillway simulate` takes both");
+}
+
 const std::vector<Framework>& builtin_frameworks() {
   static const std::vector<Framework> all = [] {
     std::vector<Framework> frameworks;

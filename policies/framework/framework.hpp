@@ -76,4 +76,8 @@ Framework parse_framework(const std::string& toml_text, const std::string& origi
 
 inline constexpr const char* own_framework = "spillway";
 
+// Throws InputError for any framework but our own: what another program adds is priced by the
+// simulator, and no executor runs it.
+void require_own_framework(const std::string& framework);
+
 }  // namespace spillway
