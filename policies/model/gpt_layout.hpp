@@ -88,7 +88,7 @@ std::uint64_t checkpoint_bytes(const Problem& problem);
 // Workload::sequences_at_once:
 //   forward         the tensors it does not save, of S sequences
 //   backward        the tensors that are not available, of S sequences, plus the gradients of S
-//                   sequences (gradient_scratch_elements(), as the backend needs them)
+//                   sequences (gradient_scratch_bytes(), as the backend needs them)
 //   head            for the rows of one chunk, fp32: logits (V), the norm's output and its gradient
 //                   (2 C), and two statistics; as often as sequences are worked on at once, up to
 //                   8 times. A backend whose rows are narrower fits more of them

@@ -66,6 +66,12 @@ std::optional<FieldProblem> find_bad_name(const std::string& name) {
   return std::nullopt;
 }
 
+std::int64_t ModelSpec::qkv_width() const { return hidden + 2 * (hidden / heads) * kv_heads; }
+
+std::int64_t ModelSpec::fc_width() const {
+  return architecture == Architecture::llama ? 2 * ffn : ffn;
+}
+
 std::int64_t ModelSpec::block_parameters() const {
   const std::int64_t matrices = block_matrix_elements(*this);
   if (architecture == Architecture::llama) return matrices + 2 * hidden;  // two RMSNorm weights

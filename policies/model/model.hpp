@@ -28,7 +28,9 @@ struct ModelSpec {
   std::int64_t positions = 0;   // longest sequence (rows of the position table for a GPT)
   std::string source;           // where the shape is from
 
-  std::int64_t block_parameters() const;      // one block; GPT: 12 C^2 + 13 C
+  std::int64_t qkv_width() const;         // columns of queries, keys and values; GPT: 3 C
+  std::int64_t fc_width() const;          // columns that GELU or SwiGLU takes; GPT: F, Llama: 2 F
+  std::int64_t block_parameters() const;  // one block; GPT: 12 C^2 + 13 C
   std::int64_t embedding_parameters() const;  // token + position tables, final norm, untied head
   std::int64_t parameters() const;            // all
 

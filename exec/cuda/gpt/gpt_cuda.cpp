@@ -37,20 +37,8 @@ const Problem& supported(const Problem& problem) {
   return problem;
 }
 
-// Elements of the widest and of the second gradient that backward holds of a token.
+// Columns of the widest gradient that backward holds of a token.
 std::int64_t wide_columns(const ModelSpec& model) { return std::max(model.ffn, 3 * model.hidden); }
-
-// The dots of attention lie behind these two, in what is planned for gradients: three of width C,
-// where there are at most C heads.
-void check_backward_fits(const Problem& problem) {
-  const auto tokens =
-      static_cast<std::uint64_t>(problem.workload.sequences_at_once * problem.workload.sequence);
-  const auto columns =
-      static_cast<std::uint64_t>(wide_columns(problem.model) + problem.model.hidden);
-  const auto heads = static_cast<std::uint64_t>(problem.model.heads);
-  SPILLWAY_ASSERT(tokens * (columns * problem.activation_bytes() + heads * sizeof(float)) <=
-                  backward_scratch_bytes(problem, saved_all));
-}
 
 std::size_t kernel_workspace_bytes(const Problem& problem) {
   const ModelSpec& model = problem.model;
@@ -104,7 +92,6 @@ GptCuda<Element>::GptCuda(const Problem& problem, const GptWorkspace& workspace,
       heads_(problem.model.heads),
       head_(head_shape(problem)) {
   SPILLWAY_ASSERT(problem.parameter_bytes() == sizeof(Element));
-  check_backward_fits(problem);
   block_ = block_offsets(problem.model);
   embedding_ = embedding_offsets(problem.model);
   for (const SavedLayout& saved : saved_layout(problem, saved_all, 1))
@@ -226,11 +213,15 @@ void GptCuda<Element>::block_forward(const Element* parameters, const Element* i
 template <class Element>
 typename GptCuda<Element>::BackwardScratch GptCuda<Element>::carve_backward(
     std::byte* scratch, std::uint8_t available) const {
+  const std::byte* const begin = scratch;
   BackwardScratch parts{};
   scratch += place(parts.recomputed, scratch, static_cast<std::uint8_t>(~available), s_, 0);
   parts.wide = reinterpret_cast<Element*>(scratch);
   parts.narrow = parts.wide + s_ * t_ * wide_columns(problem_.model);
   parts.dots = reinterpret_cast<float*>(parts.narrow + s_ * t_ * c_);
+  const auto* const end = reinterpret_cast<const std::byte*>(parts.dots + s_ * t_ * heads_);
+  SPILLWAY_ASSERT(static_cast<std::uint64_t>(end - begin) <=
+                  backward_scratch_bytes(problem_, available));
   return parts;
 }
 

@@ -114,6 +114,8 @@ class GptStep {
       if (i % stride < v) values.push_back(to_float(all[i]));
     return values;
   }
+  // What lies in the scratch of a block's backward when all that was enqueued is done.
+  std::vector<std::byte> backward_scratch() const { return backward_scratch_.download(); }
   TestStream& stream() { return stream_; }
   const GptCuda<Element>& gpt() const { return gpt_; }
 
