@@ -14,6 +14,7 @@
 #include "exec/run/model_access.hpp"
 #include "exec/run/training_record.hpp"
 #include "policies/common/run_record.hpp"
+#include "policies/cost/commit_interval.hpp"
 #include "policies/framework/framework.hpp"
 
 namespace spillway {
