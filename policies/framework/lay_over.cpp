@@ -28,7 +28,6 @@ class Layer {
                                       static_cast<std::uint64_t>(framework.gradient_bytes))) {}
 
   void lay() {
-    if (framework_.one_copy_lane) program_.use_one_copy_lane();
     take_gpu_memory();
     take_host_memory();
     if (framework_.pageable_checkpoints && framework_.last_checkpoint_leaves && checkpoints_leave())

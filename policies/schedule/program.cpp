@@ -178,16 +178,14 @@ void Program::expect_steps(int steps) {
   make_room(buffers_);
 }
 
-TaskId Program::copy(Slice from, Slice to, int layer, int micro_batch, HostMemory memory) {
+TaskId Program::copy(Slice from, Slice to, int layer, int micro_batch) {
   SPILLWAY_ASSERT(from.bytes == to.bytes && from.bytes > 0);
   const Hop move = hop(tier(from), tier(to));
   require_tier(from, tier(from), "copy source");
   require_tier(to, tier(to), "copy destination");
   Task task;
   task.kind = move.kind;
-  const bool over_pcie = move.kind == TaskKind::h2d || move.kind == TaskKind::d2h;
-  task.lane = over_pcie && one_copy_lane_ ? Lane::pcie_h2d : move.lane;
-  task.pageable = over_pcie && memory == HostMemory::pageable;
+  task.lane = move.lane;
   task.layer = layer;
   task.micro_batch = micro_batch;
   task.bytes = from.bytes;
@@ -283,7 +281,7 @@ TaskId Program::embed_backward(int micro_batch, Slice activation_gradient, Slice
 
 TaskId Program::optimizer(int unit, std::uint64_t first_element, std::uint64_t elements,
                           Slice gradient, Slice head_gradient, Slice optimizer_state,
-                          Slice parameters, int update, std::uint8_t pass_bytes) {
+                          Slice parameters, int update) {
   const Tier where = tier(optimizer_state);
   SPILLWAY_ASSERT(where != Tier::ssd);
   require_tier(gradient, where, "optimizer gradient");
@@ -299,7 +297,6 @@ TaskId Program::optimizer(int unit, std::uint64_t first_element, std::uint64_t e
   task.update = update;
   task.params = elements;
   task.first_element = first_element;
-  task.pass_bytes = pass_bytes;
   return emit(task, {access(gradient, Role::gradient, Mode::read),
                      access(head_gradient, Role::head_gradient, Mode::read),
                      access(optimizer_state, Role::optimizer_state, Mode::read_write),

@@ -24,10 +24,6 @@
 
 namespace spillway {
 
-// The host's side of a copy over PCIe: pinned memory, which the GPU reaches by itself, or ordinary
-// memory, which the driver copies through a pinned buffer of its own (pcie.pageable_h2d, _d2h).
-enum class HostMemory : std::uint8_t { pinned, pageable };
-
 // Points between tasks at which a program that runs the schedule may have its host thread wait.
 // They are no work, and nothing waits for them: they are where Rewriting may put something.
 enum class HostPoint : std::uint8_t {
@@ -83,10 +79,7 @@ class Program {
 
   // -- moving bytes ------------------------------------------------------------------------------
   // One hop: host->gpu h2d, gpu->host d2h, ssd->host read, host->ssd write. Sizes must be equal.
-  TaskId copy(Slice from, Slice to, int layer = -1, int micro_batch = -1,
-              HostMemory memory = HostMemory::pinned);
-  // From here on, copies both ways over PCIe queue on the lane pcie.h2d, as on one CUDA stream.
-  void use_one_copy_lane() { one_copy_lane_ = true; }
+  TaskId copy(Slice from, Slice to, int layer = -1, int micro_batch = -1);
 
   // -- compute, on gpu.compute; every slice must be in the gpu tier ------------------------------
   TaskId embed_forward(int micro_batch, Slice parameters, Slice output);
@@ -111,11 +104,9 @@ class Program {
   // AdamW on elements [first_element, first_element + elements) of a unit: lane cpu.optimizer with
   // all slices in host memory, or gpu.compute with all in the gpu tier. `gradient` (and
   // `head_gradient`, for the embedding unit) cover just these elements. `update` is the step whose
-  // gradient is applied. `pass_bytes`: DRAM bytes per element of passes beside AdamW, for the time
-  // only.
+  // gradient is applied.
   TaskId optimizer(int unit, std::uint64_t first_element, std::uint64_t elements, Slice gradient,
-                   Slice head_gradient, Slice optimizer_state, Slice parameters, int update,
-                   std::uint8_t pass_bytes = 0);
+                   Slice head_gradient, Slice optimizer_state, Slice parameters, int update);
 
   // The gradient of a unit is complete: summed over all micro-batches, the embedding unit's
   // together with its `head_gradient`. Call it once per unit and step, before the updates that
@@ -166,7 +157,6 @@ class Program {
 
   Problem problem_;
   Recording recording_;
-  bool one_copy_lane_ = false;
   int step_ = 0;
   Phase phase_ = Phase::forward;
   TaskId next_task_ = 0;
