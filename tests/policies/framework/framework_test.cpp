@@ -7,6 +7,7 @@
 #include "policies/common/policy.hpp"
 #include "policies/framework/framework.hpp"
 #include "policies/model/gpt_layout.hpp"
+#include "test_paths.hpp"
 #include "tests/policies/schedules.hpp"
 
 using namespace spillway;
@@ -39,6 +40,14 @@ TEST_CASE("Our own framework adds nothing, every other built-in one something") 
     for (const char* framework : {"deepspeed-0.9", "deep-optimizer-states", "greedysnake"})
       CHECK(laid_over(problem, policy, framework).fingerprint() != own);
   }
+}
+
+TEST_CASE("The hash of a framework is of its file alone") {
+  const std::string own = framework_hash("spillway");
+  CHECK(own.size() == 16);
+  CHECK(framework_hash("spillway:memory.gpu=1MB") == own);
+  CHECK(framework_hash(SPILLWAY_SOURCE_DIR "/frameworks/spillway.toml") == own);
+  CHECK(framework_hash("deepspeed-0.9") != own);
 }
 
 TEST_CASE("A framework takes memory that no task touches") {
