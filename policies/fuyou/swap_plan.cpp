@@ -55,22 +55,6 @@ std::vector<SwapOperator> swap_operators(const Problem& problem) {
   return in_every_block(operators, problem.model.layers);
 }
 
-std::vector<SwapOperator> paper_swap_operators(const Problem& problem) {
-  const double tokens = tokens_of(problem);
-  const double h = static_cast<double>(problem.model.hidden);
-  const double s = static_cast<double>(problem.workload.sequence);
-  const double one = tokens * h * static_cast<double>(problem.activation_bytes());  // 2 s b h
-  const double product = 2 * tokens * h * h;  // of an output of width h
-  return in_every_block({{"mlp-proj", saved_none, 4 * product, one},
-                         {"attn-proj", saved_residual, product, one},
-                         {"qkv", saved_qkv, 3 * product, 3 * one},
-                         {"fc", saved_fc, 4 * product, 4 * one},
-                         {"attention", saved_attention, 4 * tokens * s * h, one},
-                         {"norms", saved_ln1 | saved_ln2, 0, 2 * one},
-                         {"gelu", saved_gelu, 0, 4 * one}},
-                        problem.model.layers);
-}
-
 double paper_inter_block_bytes(const Problem& problem) {
   return tokens_of(problem) * static_cast<double>(problem.model.hidden * problem.model.layers) *
          static_cast<double>(problem.activation_bytes());
@@ -147,40 +131,6 @@ double step_seconds(const SwapModel& model, double swapped, double recomputed_fl
   if (model.overlap == OptimizerOverlap::nothing)
     last += model.drives.seconds(model.state_bytes, model.state_bytes + model.parameter_bytes);
   return model.micro_batches * forward + (model.micro_batches - 1) * others + last;
-}
-
-double recomputed_flops(const std::vector<SwapOperator>& in_order, double all_recomputed_flops,
-                        double swapped) {
-  double flops = all_recomputed_flops;
-  for (const SwapOperator& one : in_order) {
-    if (swapped < one.bytes) return flops - one.flops * swapped / one.bytes;
-    flops -= one.flops;
-    swapped -= one.bytes;
-  }
-  return flops;
-}
-
-std::vector<SwapPoint> swap_curve(const SwapModel& model, const std::vector<SwapOperator>& in_order,
-                                  double all_recomputed_flops) {
-  SwapPoint at{model.inter_block_bytes, all_recomputed_flops, 0};
-  at.seconds = step_seconds(model, at.swapped, at.recomputed_flops);
-  std::vector<SwapPoint> curve = {at};
-  for (const SwapOperator& one : in_order) {
-    at.swapped += one.bytes;
-    at.recomputed_flops -= one.flops;
-    at.seconds = step_seconds(model, at.swapped, at.recomputed_flops);
-    curve.push_back(at);
-  }
-  return curve;
-}
-
-SwapCase swap_case(const std::vector<SwapPoint>& curve) {
-  const auto least = std::min_element(
-      curve.begin(), curve.end(),
-      [](const SwapPoint& a, const SwapPoint& b) { return a.seconds < b.seconds; });
-  if (least == curve.begin()) return SwapCase::inter_block;
-  return least->recomputed_flops > curve.back().recomputed_flops ? SwapCase::between
-                                                                 : SwapCase::everything;
 }
 
 std::vector<SwapOperator> choose_swaps(const SwapModel& model,

@@ -1,5 +1,5 @@
 // GreedySnake's performance model: one linear program per number of micro-batches and delayed
-// fraction, and the search over both.
+// fraction, and the search for the best fraction.
 //
 // Each pass of a unit (one block) costs the most of compute, PCIe, SSD and CPU optimizer, whose
 // times do not add; what rests on the SSD, and what of the activation gradients stays on the GPU,
@@ -11,7 +11,6 @@
 #pragma once
 
 #include <optional>
-#include <vector>
 
 #include "policies/cost/costs.hpp"
 
@@ -63,15 +62,6 @@ std::optional<GreedySnakePlan> solve_greedysnake(const GreedySnakeInputs& inputs
 // The best alpha among 0.00, 0.01, .. 0.30 for `micro_batches`: a larger one replaces a smaller
 // only where it makes at least 1 % more micro-batches per second.
 std::optional<GreedySnakePlan> best_alpha(const GreedySnakeInputs& inputs, int micro_batches);
-
-// The search as the authors do it: micro-batches 1, 2, 3, ... each with its best alpha. More
-// micro-batches replace fewer only where they bring at least 1 % more throughput, and the search
-// stops after 20 more without, or at `most`.
-struct GreedySnakeSearch {
-  std::vector<GreedySnakePlan> by_micro_batches;  // those that are feasible, ascending
-  std::optional<GreedySnakePlan> best;
-};
-GreedySnakeSearch search_greedysnake(const GreedySnakeInputs& inputs, int most = 4096);
 
 // The inputs for a problem: shapes of its model, times and rates as they cost, memory less what the
 // schedule of policy greedysnake keeps there whatever the placement. Throws InputError where the

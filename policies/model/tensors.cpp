@@ -50,28 +50,6 @@ std::vector<TensorRun> unit_tensors(const ModelSpec& model, int unit) {
   return tensors;
 }
 
-std::vector<SubGroup> sub_groups(const ModelSpec& model, std::uint64_t sub_group_size) {
-  std::vector<SubGroup> groups;
-  std::uint64_t elements = sub_group_size;  // of the last group; starts a new one when full
-  for (int unit = 0; unit <= model.layers; ++unit) {
-    for (const TensorRun& tensor : unit_tensors(model, unit)) {
-      if (groups.empty() || elements >= sub_group_size) {
-        groups.emplace_back();
-        elements = 0;
-      }
-      groups.back().push_back(tensor);
-      elements += tensor.elements;
-    }
-  }
-  return groups;
-}
-
-std::uint64_t elements_of(const SubGroup& group) {
-  std::uint64_t elements = 0;
-  for (const TensorRun& tensor : group) elements += tensor.elements;
-  return elements;
-}
-
 std::uint64_t largest_tensor(const ModelSpec& model) {
   std::uint64_t largest = 0;
   for (const TensorRun& tensor : unit_tensors(model, 0)) {

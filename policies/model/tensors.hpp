@@ -1,5 +1,5 @@
-// The granularity of DeepSpeed's ZeRO: parameters move tensor by tensor, and the optimizer walks
-// sub-groups of whole tensors.
+// The granularity of DeepSpeed's ZeRO: parameters move tensor by tensor, and its optimizer takes
+// whole tensors.
 //
 // A tensor here is one weight matrix of a block together with the norms and biases that follow it
 // (0.02 % of a block of 13B), cut on the element grid. The embedding unit is one tensor in a GPT,
@@ -24,12 +24,6 @@ struct TensorRun {
 // the one before are part of it.
 std::vector<TensorRun> unit_tensors(const ModelSpec& model, int unit);
 
-// Consecutive tensors of all units, blocks first; each group is closed as soon as it has
-// `sub_group_size` elements (DeepSpeed's stage 3: at least that many, the last one fewer).
-using SubGroup = std::vector<TensorRun>;
-std::vector<SubGroup> sub_groups(const ModelSpec& model, std::uint64_t sub_group_size);
-
-std::uint64_t elements_of(const SubGroup& group);
 std::uint64_t largest_tensor(const ModelSpec& model);  // of the blocks, in elements
 
 }  // namespace spillway

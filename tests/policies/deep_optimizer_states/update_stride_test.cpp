@@ -4,6 +4,7 @@
 #include "policies/deep_optimizer_states/update_stride.hpp"
 #include "policies/model/tensors.hpp"
 #include "tests/policies/common/traffic.hpp"
+#include "tests/policies/zero/sub_groups.hpp"
 
 using namespace spillway;
 using namespace spillway::test;

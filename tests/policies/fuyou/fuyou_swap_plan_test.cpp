@@ -1,13 +1,11 @@
 // The cost model and the algorithm of Ratel (ICDE 2025), section IV-D, one equation at a time.
 // Symbols: L blocks of hidden size h, b sequences of s tokens, P parameters, 16 bits.
-#include <fmt/format.h>
 
 #include <catch2/catch.hpp>
 
-#include <cmath>
 #include <random>
 
-#include "policies/fuyou/swap_plan.hpp"
+#include "tests/policies/fuyou/paper_swap.hpp"
 #include "tests/policies/schedules.hpp"
 
 using namespace spillway;

@@ -1,7 +1,6 @@
 // Where the gradient of greedysnake's delayed part waits for the next step, and what it costs.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <catch2/catch.hpp>
 
 #include "policies/movement/step.hpp"

@@ -1,11 +1,10 @@
 // What the options of the ZeRO policies do beyond traffic: memory, order, waiting, errors.
 #include <catch2/catch.hpp>
 
-#include <set>
-
 #include "policies/model/tensors.hpp"
 #include "tests/policies/common/traffic.hpp"
 #include "tests/policies/input_error.hpp"
+#include "tests/policies/zero/sub_groups.hpp"
 
 using namespace spillway;
 using namespace spillway::test;
