@@ -2,8 +2,8 @@
 //
 // Updates and waits are emitted in the order and at the moments of the timetable. The optimizer
 // state of an update is in the memory where it runs by then: read ahead from the SSD into slots or
-// memory of its own, or exchanged with the GPU's slots. What an update changed goes home before the
-// next one, or under it where the plan says so.
+// memory of its own, or exchanged with the GPU's slots. What an update changed is written back
+// before the next update, or while that runs where the plan says so.
 #pragma once
 
 #include <cstddef>
@@ -33,7 +33,7 @@ class Optimizer {
   void run(Moment now, int step);
   // Reads optimizer state ahead of the updates that come next.
   void read_ahead(Moment now) { read_ahead(now, updated_); }
-  // What the last update changed goes home, unless it did.
+  // Writes back what the last update changed, unless it is written.
   void write_back();
   // Emits what is left of `step` before the next one begins.
   void end_step(Moment now, int step);
@@ -72,7 +72,7 @@ class Optimizer {
                                                   // one included
   std::size_t arrivals_ = 0;                      // in slots_.gpu
   std::optional<OptimizerEvent> updated_on_gpu_;  // whose state is still there
-  std::optional<OptimizerEvent> written_;         // whose result did not go home yet
+  std::optional<OptimizerEvent> written_;         // whose result is not written back yet
 };
 
 }  // namespace spillway
