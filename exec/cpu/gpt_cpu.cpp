@@ -3,8 +3,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <bit>
-#include <cmath>
 
 #include "base/errors.hpp"
 #include "exec/cpu/blas_threads.hpp"

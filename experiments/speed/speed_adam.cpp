@@ -7,7 +7,6 @@
 #endif
 
 #include <algorithm>
-#include <ctime>
 #include <thread>
 
 #include "exec/cpu/adam.hpp"

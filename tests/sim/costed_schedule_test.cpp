@@ -2,7 +2,6 @@
 
 #include <catch2/catch.hpp>
 
-#include "base/errors.hpp"
 #include "policies/cost/costs.hpp"
 #include "sim/simulate.hpp"
 #include "tests/policies/cost/problems.hpp"

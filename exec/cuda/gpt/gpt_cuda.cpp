@@ -3,10 +3,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <bit>
-#include <string_view>
-#include <type_traits>
-#include <vector>
 
 #include "base/errors.hpp"
 #include "exec/cuda/device/launch.hpp"

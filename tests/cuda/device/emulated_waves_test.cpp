@@ -2,8 +2,6 @@
 // of GPT-2 124M to a model of 13B is recorded, and held to 85 % of what it could be.
 #ifdef SPILLWAY_EMULATED_GPU
 #include <catch2/catch.hpp>
-#include <cstdlib>
-#include <iostream>
 #include <map>
 #include <optional>
 

@@ -1,14 +1,12 @@
 #include "experiments/calibrate/quick_machine.hpp"
 
 #include <catch2/catch.hpp>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <set>
 
 #include "base/errors.hpp"
 #include "experiments/calibrate/calibrate_briefly.hpp"
-#include "experiments/calibrate/machine_cache.hpp"
 #include "policies/common/policy.hpp"
 #include "sim/simulate.hpp"
 #include "tests/temporary_folder.hpp"

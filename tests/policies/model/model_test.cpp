@@ -2,7 +2,6 @@
 
 #include <catch2/catch.hpp>
 
-#include <cmath>
 #include <fstream>
 #include <set>
 #include <string>
