@@ -25,13 +25,13 @@ HostOptimizer::HostOptimizer(const Problem& problem, int threads, CpuVariant var
       wide_gradient_(problem.gradient_bytes() == sizeof(float)),
       wide_parameters_(problem.parameter_bytes() == sizeof(float)),
       layers_(problem.model.layers),
-      block_elements_(unit_elements(problem.model, 0)),
+      layer_elements_(unit_elements(problem.model, 0)),
       embedding_elements_(unit_elements(problem.model, problem.model.layers)),
-      block_layout_(block_layout(problem.model)),
+      layer_layout_(layer_layout(problem.model)),
       embedding_layout_(embedding_layout(problem.model)),
       variant_(variant),
       crew_(threads),
-      sums_(static_cast<std::size_t>(square_sums(std::max(block_elements_, embedding_elements_)))) {
+      sums_(static_cast<std::size_t>(square_sums(std::max(layer_elements_, embedding_elements_)))) {
   cpu_kernels(variant);  // whether there is such a variant
 }
 
@@ -80,7 +80,7 @@ template <class Gradient>
 void HostOptimizer::gradient_norm_as(const Task& task, const Operands& o) const {
   const auto* const gradient = reinterpret_cast<const Gradient*>(o.gradient);
   const auto* const second = reinterpret_cast<const Gradient*>(o.head_gradient);
-  const std::int64_t elements = task.layer == layers_ ? embedding_elements_ : block_elements_;
+  const std::int64_t elements = task.layer == layers_ ? embedding_elements_ : layer_elements_;
   const std::unique_lock crew(crew_mutex_, std::try_to_lock);
   const double squares = crew ? sum_of_squares(crew_, sums_, gradient, second, elements, variant_)
                               : cpu_kernels(variant_).sum_squares(gradient, second, elements);

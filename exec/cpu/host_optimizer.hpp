@@ -41,13 +41,13 @@ class HostOptimizer {
   template <class Gradient>
   void gradient_norm_as(const Task& task, const Operands& operands) const;
   const std::vector<TensorLayout>& layout(const Task& task) const {
-    return task.layer == layers_ ? embedding_layout_ : block_layout_;
+    return task.layer == layers_ ? embedding_layout_ : layer_layout_;
   }
 
   Workload workload_;
   bool wide_gradient_, wide_parameters_;  // fp32, not bf16
-  std::int64_t layers_, block_elements_, embedding_elements_;
-  std::vector<TensorLayout> block_layout_, embedding_layout_;
+  std::int64_t layers_, layer_elements_, embedding_elements_;
+  std::vector<TensorLayout> layer_layout_, embedding_layout_;
   CpuVariant variant_;
   mutable std::mutex crew_mutex_;  // whoever holds it has the crew, and `sums_`
   mutable Crew crew_, alone_{1};

@@ -41,7 +41,7 @@ GradientUse gradient_use(const Workload& workload, std::span<const double> squar
 struct StepGradient {
   double norm = 0;          // before clipping
   int nonfinite_unit = -1;  // of those whose gradient holds NaN or Inf, the one that backward
-                            // reached first: the last block that has any; -1: there is none
+                            // reached first: the last layer that has any; -1: there is none
 };
 // The tasks that tell, step by step: those that take norms or, where there are none, the updates.
 // By unit, each unit's in program order.

@@ -273,7 +273,7 @@ void Training::export_model(const FilePlace& place) {
   for (const TensorLayout& tensor : embedding_layout(model))
     add(model.layers, "transformer.", tensor);
   for (std::int64_t l = 0; l < model.layers; ++l) {
-    for (const TensorLayout& tensor : block_layout(model))
+    for (const TensorLayout& tensor : layer_layout(model))
       add(l, fmt::format("transformer.h.{}.", l), tensor);
   }
   keep_store(true);  // the weights may find no room: they are then still there to be had

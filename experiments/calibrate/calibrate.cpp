@@ -110,7 +110,7 @@ class Calibration {
         keep(std::move(time));
       }
     }
-    source("gpu.flops", "the fastest measured block forward; kernels are timed by shape");
+    source("gpu.flops", "the fastest measured layer forward; kernels are timed by shape");
   }
 
   Problem problem_of(std::int64_t micro_batch) const {

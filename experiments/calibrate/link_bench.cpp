@@ -94,7 +94,7 @@ class LinkBench {
     return *std::max_element(std::begin(sizes), std::end(sizes)) / buffer_alignment *
            buffer_alignment;
   }
-  // Of an update of a block: master, m, v, gradient, parameters.
+  // Of an update of a layer: master, m, v, gradient, parameters.
   std::uint64_t operand_bytes() const {
     return static_cast<std::uint64_t>(elements_) *
            (12 + problem_.gradient_bytes() + problem_.parameter_bytes());
@@ -308,7 +308,7 @@ class LinkBench {
     machine_.gpu.adam_params_per_second = params / seconds_of(time);
     machine_.gpu.memory_bandwidth =
         machine_.gpu.adam_params_per_second * static_cast<double>(adam_bytes());
-    source("gpu.adam_rate", "AdamW of a block's parameters, in no cache");
+    source("gpu.adam_rate", "AdamW of a layer's parameters, in no cache");
     source("gpu.memory_bandwidth",
            fmt::format("what AdamW reads and writes, {} bytes a parameter", adam_bytes()));
     next_("gradient norm on the GPU");
@@ -355,7 +355,7 @@ class LinkBench {
     machine_.host.adam_params_per_second = static_cast<double>(elements_) / seconds_of(alone);
     machine_.host.adam_cores = options_.threads;
     machine_.host.adam_bytes_per_param = static_cast<double>(adam_bytes());
-    source("host.adam_rate", fmt::format("AdamW of a block's parameters, threads: {}, {}-bit "
+    source("host.adam_rate", fmt::format("AdamW of a layer's parameters, threads: {}, {}-bit "
                                          "gradients, {}-bit parameters",
                                          options_.threads, 8 * problem_.gradient_bytes(),
                                          8 * problem_.parameter_bytes()));
@@ -410,7 +410,7 @@ class LinkBench {
   const SamplingRule& rule_;
   Machine& machine_;
   const std::function<void(const std::string&)>& next_;
-  std::int64_t elements_;  // of a block
+  std::int64_t elements_;  // of a layer
   std::unique_ptr<Device> device_;
   StreamTimer timer_;
   std::span<std::byte> gpu_, host_;

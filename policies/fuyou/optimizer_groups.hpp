@@ -1,8 +1,8 @@
-// The pieces in which an optimizer takes the model while backward completes gradients: blocks from
+// The pieces in which an optimizer takes the model while backward completes gradients: layers from
 // the last to the first, then the embedding.
 //
 // Source: "tensors" in Ratel (ICDE 2025, section IV-C); in the authors' code sub-groups of 7e8
-// elements, about 2.2 blocks of a 13B model. Here: whole units, several of them, or parts of one.
+// elements, about 2.2 layers of a 13B model. Here: whole units, several of them, or parts of one.
 #pragma once
 
 #include <cstdint>

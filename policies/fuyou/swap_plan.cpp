@@ -7,19 +7,19 @@ namespace spillway {
 
 namespace {
 
-// Of one block, before it is repeated for all of them.
+// Of one layer, before it is repeated for all of them.
 struct Operator {
   const char* name;
   std::uint8_t tensors;
   double flops, bytes;
 };
 
-std::vector<SwapOperator> in_every_block(const std::vector<Operator>& operators,
-                                         std::int64_t blocks) {
+std::vector<SwapOperator> in_every_layer(const std::vector<Operator>& operators,
+                                         std::int64_t layers) {
   std::vector<SwapOperator> all;
   for (const Operator& one : operators) {
-    for (int block = 0; block < blocks; ++block)
-      all.push_back({one.name, block, one.tensors, one.flops, one.bytes});
+    for (int layer = 0; layer < layers; ++layer)
+      all.push_back({one.name, layer, one.tensors, one.flops, one.bytes});
   }
   return all;
 }
@@ -52,7 +52,7 @@ std::vector<SwapOperator> swap_operators(const Problem& problem) {
       one.bytes += tokens * static_cast<double>(tensor.width) * static_cast<double>(width);
     }
   }
-  return in_every_block(operators, problem.model.layers);
+  return in_every_layer(operators, problem.model.layers);
 }
 
 double paper_inter_block_bytes(const Problem& problem) {
@@ -76,20 +76,20 @@ SwapModel swap_model(const Problem& problem, const Costs& costs, double host_ava
   const ModelSpec& model = problem.model;
   SwapModel result;
   if (costs.knows(Work::compute)) {
-    const auto blocks = static_cast<double>(model.layers);
+    const auto layers = static_cast<double>(model.layers);
     const double backward = costs.backward_seconds(saved_all, false);
     const double recomputing = costs.backward_seconds(saved_none, false) - backward;
-    result.gpu_forward = blocks * costs.forward_seconds();
-    result.gpu_backward = blocks * backward;
+    result.gpu_forward = layers * costs.forward_seconds();
+    result.gpu_backward = layers * backward;
     result.gpu_head = costs.head_seconds();
     result.gpu_flops = seconds(recompute_flops(problem, saved_none, false), recomputing);
   }
   result.link = costs.links().one_way();
   result.drives = costs.drives();
   // The embedding's parameters stay on the GPU; its optimizer state does not.
-  const double in_blocks = static_cast<double>(model.layers * model.block_parameters());
+  const double in_layers = static_cast<double>(model.layers * model.layer_parameters());
   const double all = static_cast<double>(model.parameters());
-  result.parameter_bytes = in_blocks * static_cast<double>(problem.parameter_bytes());
+  result.parameter_bytes = in_layers * static_cast<double>(problem.parameter_bytes());
   result.state_bytes = static_cast<double>(problem.state_bytes()) * all;
   result.gradient_bytes = all * static_cast<double>(problem.gradient_bytes());
   result.host_available_bytes = std::max(0.0, host_available_bytes);
@@ -163,10 +163,10 @@ std::vector<SwapOperator> swaps_within(const std::vector<SwapOperator>& in_order
 }
 
 std::vector<std::uint8_t> swap_masks(const std::vector<SwapOperator>& swapped,
-                                     std::int64_t blocks) {
-  std::vector<std::uint8_t> masks(static_cast<std::size_t>(blocks), saved_none);
+                                     std::int64_t layers) {
+  std::vector<std::uint8_t> masks(static_cast<std::size_t>(layers), saved_none);
   for (const SwapOperator& one : swapped) {
-    std::uint8_t& mask = masks[static_cast<std::size_t>(one.block)];
+    std::uint8_t& mask = masks[static_cast<std::size_t>(one.layer)];
     mask = static_cast<std::uint8_t>(mask | one.tensors);
   }
   return masks;

@@ -83,8 +83,8 @@ void require_inputs(const GreedySnakeInputs& in, int micro_batches, double alpha
     throw InputError(fmt::format("GreedySnake's model: {} is {}, not {} number", name, value,
                                  may_be_zero ? "a non-negative" : "a positive"));
   };
-  need("the number of blocks", in.units);
-  need("the parameters of a block", in.unit_parameters);
+  need("the number of layers", in.units);
+  need("the parameters of a layer", in.unit_parameters);
   need("the size of an activation", in.activation_elements);
   need("the forward time", in.forward_seconds, true);
   need("the backward time", in.backward_seconds, true);

@@ -25,7 +25,7 @@ class LayoutBuilder {
 
 }  // namespace
 
-std::vector<TensorLayout> block_layout(const ModelSpec& model) {
+std::vector<TensorLayout> layer_layout(const ModelSpec& model) {
   const std::int64_t c = model.hidden;
   LayoutBuilder layout;
   layout.add("ln_1.weight", 1, c, false);
@@ -54,7 +54,7 @@ std::vector<TensorLayout> embedding_layout(const ModelSpec& model) {
 
 std::int64_t unit_elements(const ModelSpec& model, std::int64_t unit) {
   const std::int64_t elements =
-      unit < model.layers ? model.block_parameters() : model.embedding_parameters();
+      unit < model.layers ? model.layer_parameters() : model.embedding_parameters();
   return (elements + element_alignment - 1) / element_alignment * element_alignment;
 }
 
@@ -130,7 +130,7 @@ std::uint64_t head_scratch_bytes(const Problem& problem) {
   const std::int64_t rows =
       std::min(head_chunk_tokens(problem), std::max<std::int64_t>(problem.workload.sequence, 1));
   const std::int64_t width = problem.model.vocabulary + 2 * problem.model.hidden + 2;
-  // Every chunk reads and writes the token table's gradient anew: where blocks take the memory of
+  // Every chunk reads and writes the token table's gradient anew: where layers take the memory of
   // several sequences, the head does so, too, up to half a gigabyte.
   constexpr std::int64_t most_times = 8;
   const std::int64_t times = std::min(problem.workload.sequences_at_once, most_times);
@@ -160,7 +160,7 @@ double recompute_flops(const Problem& problem, std::uint8_t available, bool outp
 }
 
 double forward_flops(const Problem& problem) {
-  return problem.model.block_forward_flops(problem.workload.micro_batch, problem.workload.sequence);
+  return problem.model.layer_forward_flops(problem.workload.micro_batch, problem.workload.sequence);
 }
 
 double backward_flops(const Problem& problem, std::uint8_t available, bool output) {

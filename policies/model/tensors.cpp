@@ -8,11 +8,11 @@ namespace spillway {
 
 namespace {
 
-// Where each matrix of a block starts, in elements, ascending.
+// Where each matrix of a layer starts, in elements, ascending.
 std::vector<std::int64_t> matrix_starts(const ModelSpec& model) {
   std::vector<std::int64_t> starts;
   if (model.architecture == Architecture::gpt) {
-    for (const TensorLayout& tensor : block_layout(model)) {
+    for (const TensorLayout& tensor : layer_layout(model)) {
       if (tensor.rows > 1) starts.push_back(tensor.offset);
     }
     return starts;

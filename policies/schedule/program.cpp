@@ -380,11 +380,11 @@ std::string kernel_shape(const Problem& problem, const Task& task) {
   std::string shape =
       fmt::format("{},C{},NH{},KV{},F{}", model.architecture == Architecture::gpt ? "gpt" : "llama",
                   model.hidden, model.heads, model.kv_heads, model.ffn);
-  const bool is_block = task.kind == TaskKind::forward || task.kind == TaskKind::backward;
-  if (!is_block) shape += fmt::format(",V{},P{}", model.vocabulary, model.positions);
+  const bool is_layer = task.kind == TaskKind::forward || task.kind == TaskKind::backward;
+  if (!is_layer) shape += fmt::format(",V{},P{}", model.vocabulary, model.positions);
   shape += fmt::format(",b{},T{},{}", workload.micro_batch, workload.sequence,
                        workload.precision == Precision::fp32 ? "fp32" : "bf16");
-  const bool in_groups = is_block || task.kind == TaskKind::head;
+  const bool in_groups = is_layer || task.kind == TaskKind::head;
   if (in_groups && workload.sequences_at_once != 1)
     shape += fmt::format(",s{}", workload.sequences_at_once);
   const bool makes_gradients =

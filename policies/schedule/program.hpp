@@ -93,8 +93,8 @@ class Program {
               bool first_micro_batch);
   // `activation_gradient` holds dL/d(output) and, afterwards, dL/d(input). `saved` holds the
   // tensors of `available` (a mask of SavedTensor), and no others; the rest is recomputed from
-  // `input`; with `recomputes_output` the block's output too, which nothing needs but which
-  // frameworks that re-run the whole block pay for.
+  // `input`; with `recomputes_output` the layer's output too, which nothing needs but which
+  // frameworks that re-run the whole layer pay for.
   TaskId backward(int layer, int micro_batch, Slice parameters, Slice input, Slice saved,
                   std::uint8_t available, Slice activation_gradient, Slice gradient,
                   bool first_micro_batch, bool recomputes_output);
@@ -168,7 +168,7 @@ class Program {
   std::vector<PlacedPoint> points_;
   std::optional<MemoryPlan> plan_;  // once memory is planned
 
-  // Of a block with these tensors saved.
+  // Of a layer with these tensors saved.
   struct MaskCosts {
     bool known = false;
     std::uint64_t saved = 0, forward_scratch = 0, backward_scratch = 0;
@@ -195,7 +195,7 @@ class Program {
 };
 
 // The exact-shape key under which a compute task's time is measured and looked up, e.g.
-// "gpt,C128,NH4,F512,V256,b4,T128,fp32,saved00"; ",s4" after the precision where blocks and
+// "gpt,C128,NH4,F512,V256,b4,T128,fp32,saved00"; ",s4" after the precision where layers and
 // the head work on 4 sequences at once, ",g16" where gradients are made that are 16 bits wide.
 // Empty for tasks timed by rate (copies, I/O, optimizer).
 std::string kernel_shape(const Problem& problem, const Task& task);

@@ -20,7 +20,7 @@ const char* to_string(Backend backend);  // "cpu"
 Precision usual_precision(Backend backend);
 bool computes_in(Backend backend, Precision precision);
 
-// Bytes of scratch that a block's backward takes for the gradients of one sequence of T tokens,
+// Bytes of scratch that a layer's backward takes for the gradients of one sequence of T tokens,
 // beside the tensors it recomputes. With C channels, F of them in the feed-forward, NH heads, in
 // elements of `element_bytes`:
 //

@@ -5,7 +5,7 @@
 //   global=LIMIT   the gradient of the whole model is scaled to a 2-norm of at most LIMIT: no
 //   update
 //                  may start before the gradients of all units are complete
-//   layer=LIMIT    the gradient of each unit (a block, or the embedding with the head) by itself:
+//   layer=LIMIT    the gradient of each unit (a layer, or the embedding with the head) by itself:
 //                  a unit's update waits for its own gradient only, so that overlap remains
 //
 // The factor is that of torch.nn.utils.clip_grad_norm_: LIMIT / (norm + 1e-6), at most 1.

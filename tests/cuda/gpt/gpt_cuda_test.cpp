@@ -66,8 +66,8 @@ void check_step(const Problem& problem, const ModelStepResult& cuda, const Model
 
   const auto layers = static_cast<std::size_t>(problem.model.layers);
   for (std::size_t layer = 0; layer < layers; ++layer) {
-    INFO("block " << layer);
-    check_unit(block_layout(problem.model), cuda.gradients[layer], cpu.gradients[layer], bound);
+    INFO("layer " << layer);
+    check_unit(layer_layout(problem.model), cuda.gradients[layer], cpu.gradients[layer], bound);
   }
   const auto embedding = embedding_layout(problem.model);
   {
@@ -88,7 +88,7 @@ void check_step(const Problem& problem, const ModelStepResult& cuda, const Model
   CHECK(zeros(cuda.head_gradient, positions, norm));
   CHECK(zeros(cuda.head_gradient, end, padded));
   CHECK(
-      zeros(cuda.gradients[0], problem.model.block_parameters(), unit_elements(problem.model, 0)));
+      zeros(cuda.gradients[0], problem.model.layer_parameters(), unit_elements(problem.model, 0)));
 }
 
 template <class Element>

@@ -170,10 +170,10 @@ TEST_CASE("kernels that would take long are timed at a smaller shape") {
     const auto one = brief_problems({problem_of(model, 8, 1024)}, 1);
     REQUIRE(one.size() == 1);
     CHECK_NOTHROW(one[0].validate());
-    CHECK(10 * one[0].model.block_forward_flops(one[0].workload.micro_batch,
+    CHECK(10 * one[0].model.layer_forward_flops(one[0].workload.micro_batch,
                                                 one[0].workload.sequence) <=
           2e11);
-    CHECK(one[0].model.block_parameters() <= (1 << 26));
+    CHECK(one[0].model.layer_parameters() <= (1 << 26));
   }
 }
 

@@ -39,7 +39,7 @@ TEST_CASE("Every task waits for its submission before it moves a byte") {
   machine.ssd.write_latency_ns = 4'000'000;
   machine.host.sync_ns = 5'000'000;
   Problem problem = small_problem(machine);
-  problem.machine.gpu.flops = problem.model.block_forward_flops(4, 128) * 1e3;
+  problem.machine.gpu.flops = problem.model.layer_forward_flops(4, 128) * 1e3;
   Tasks tasks(problem);
   const TaskId forward = tasks.forward();
   const TaskId down = tasks.h2d(gigabyte / 100);
@@ -83,7 +83,7 @@ TEST_CASE("Compute takes launch + FLOPs / rate, the optimizer on the GPU launch 
   const TaskId adam = tasks.optimizer(Tier::gpu, 10240);  // 5 us + 10240 / 1e10 per s
   const Schedule schedule = tasks.finish();
   CHECK(seconds(schedule, forward) ==
-        Approx(5e-6 + problem.model.block_forward_flops(4, 128) / 1e12).margin(1e-9));
+        Approx(5e-6 + problem.model.layer_forward_flops(4, 128) / 1e12).margin(1e-9));
   CHECK(seconds(schedule, adam) == Approx(5e-6 + 1.024e-6).margin(1e-9));
   CHECK_FALSE(Costs(problem).of(schedule.tasks()[forward]).extrapolated);
 }
@@ -333,7 +333,7 @@ TEST_CASE("What a planner asks for is what the tasks of a schedule take") {
           ++seen;
         }
       }
-      CHECK(seen == 3);  // two blocks and the head
+      CHECK(seen == 3);  // two layers and the head
     }
     const double flops = measured ? 0.5e12 : 1e12;
     CHECK(Costs(problem).forward_seconds() == Approx(3e-6 + forward_flops(problem) / flops));

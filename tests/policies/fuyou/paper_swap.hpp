@@ -1,4 +1,4 @@
-// What the paper says of swapping beyond what the policy needs: its own count of a block's
+// What the paper says of swapping beyond what the policy needs: its own count of a layer's
 // operators, equations 7 and 8, and its three cases.
 #pragma once
 
@@ -9,7 +9,7 @@
 
 namespace spillway::test {
 
-// The operators of every block as the paper counts them: with the down-projection's output
+// The operators of every layer as the paper counts them: with the down-projection's output
 // (mlp-proj), and without statistics. With paper_inter_block_bytes they add up to 34 s b h L bytes
 // in 16 bits.
 inline std::vector<SwapOperator> paper_swap_operators(const Problem& problem) {
@@ -18,7 +18,7 @@ inline std::vector<SwapOperator> paper_swap_operators(const Problem& problem) {
   const double s = static_cast<double>(problem.workload.sequence);
   const double one = tokens * h * static_cast<double>(problem.activation_bytes());  // 2 s b h
   const double product = 2 * tokens * h * h;  // of an output of width h
-  const std::vector<SwapOperator> of_block = {
+  const std::vector<SwapOperator> of_layer = {
       {"mlp-proj", 0, saved_none, 4 * product, one},
       {"attn-proj", 0, saved_residual, product, one},
       {"qkv", 0, saved_qkv, 3 * product, 3 * one},
@@ -27,8 +27,8 @@ inline std::vector<SwapOperator> paper_swap_operators(const Problem& problem) {
       {"norms", 0, saved_ln1 | saved_ln2, 0, 2 * one},
       {"gelu", 0, saved_gelu, 0, 4 * one}};
   std::vector<SwapOperator> all;
-  for (SwapOperator operation : of_block) {
-    for (operation.block = 0; operation.block < problem.model.layers; ++operation.block)
+  for (SwapOperator operation : of_layer) {
+    for (operation.layer = 0; operation.layer < problem.model.layers; ++operation.layer)
       all.push_back(operation);
   }
   return all;

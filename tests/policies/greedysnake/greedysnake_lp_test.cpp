@@ -14,7 +14,7 @@ using namespace spillway;
 
 namespace {
 
-// GPT-65B-like: 80 blocks of 3 * 2^28 parameters, micro-batches of two sequences of 2048 tokens at
+// GPT-65B-like: 80 layers of 3 * 2^28 parameters, micro-batches of two sequences of 2048 tokens at
 // hidden 8192; PCIe at 24 GB/s, SSD 6 and 5 GB/s, Adam at 1.5e9 parameters/s, 400 GB of DRAM.
 GreedySnakeInputs like_65b() {
   GreedySnakeInputs in;
@@ -35,7 +35,7 @@ GreedySnakeInputs like_65b() {
 
 }  // namespace
 
-// Step, forward and backward time of a block as an independent restatement of the model in another
+// Step, forward and backward time of a layer as an independent restatement of the model in another
 // solver gives them, to the digits printed here.
 TEST_CASE("GreedySnake's linear program gives the golden step times to every digit") {
   struct Golden {
@@ -77,7 +77,7 @@ TEST_CASE("GreedySnake's search chooses alpha as its authors do: step times of 6
     in.backward_seconds = 2 * in.forward_seconds;
     in.gpu_memory = shape.gpu_memory;
     for (const auto& [micro_batches, step] : shape.steps) {
-      INFO(shape.units << " blocks, " << micro_batches << " micro-batches");
+      INFO(shape.units << " layers, " << micro_batches << " micro-batches");
       const auto plan = best_alpha(in, micro_batches);
       REQUIRE(plan);
       CHECK(plan->step_seconds == Approx(step).epsilon(0.001));
@@ -86,7 +86,7 @@ TEST_CASE("GreedySnake's search chooses alpha as its authors do: step times of 6
 }
 
 TEST_CASE("GreedySnake's model with many micro-batches is bound by compute") {
-  // M (2 f + b) a block, and the head.
+  // M (2 f + b) a layer, and the head.
   const double compute = 80 * 0.140 + 0.05;
   CHECK(best_alpha(like_65b(), 40)->step_seconds / 40 == Approx(compute).epsilon(0.01));
   // Delaying gains little with one micro-batch, most in between, nothing once bound by compute.

@@ -8,7 +8,7 @@
 
 namespace spillway::test {
 
-// Consecutive tensors of all units, blocks first; each group is closed as soon as it has
+// Consecutive tensors of all units, layers first; each group is closed as soon as it has
 // `sub_group_size` elements (DeepSpeed's stage 3: at least that many, the last one fewer).
 using SubGroup = std::vector<TensorRun>;
 inline std::vector<SubGroup> sub_groups(const ModelSpec& model, std::uint64_t sub_group_size) {
