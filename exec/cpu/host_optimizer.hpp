@@ -10,7 +10,7 @@
 #include <mutex>
 #include <vector>
 
-#include "exec/cpu/crew.hpp"
+#include "exec/cpu/thread_pool.hpp"
 #include "exec/run/device.hpp"
 #include "policies/model/gpt_layout.hpp"
 #include "policies/workload/problem.hpp"
@@ -49,8 +49,8 @@ class HostOptimizer {
   std::int64_t layers_, layer_elements_, embedding_elements_;
   std::vector<TensorLayout> layer_layout_, embedding_layout_;
   CpuVariant variant_;
-  mutable std::mutex crew_mutex_;  // whoever holds it has the crew, and `sums_`
-  mutable Crew crew_, alone_{1};
+  mutable std::mutex pool_mutex_;  // whoever holds it has the pool, and `sums_`
+  mutable ThreadPool pool_, alone_{1};
   mutable std::vector<double> sums_;  // of the largest unit's gradient
 };
 

@@ -8,20 +8,20 @@
 #include <span>
 #include <vector>
 
-#include "exec/cpu/crew.hpp"
 #include "exec/cpu/kernels_cpu.hpp"
+#include "exec/cpu/thread_pool.hpp"
 #include "policies/schedule/schedule.hpp"
 
 namespace spillway {
 
-// CpuKernels::sum_of_squares by all threads of `crew`, to the same bits: a piece is one of the
+// CpuKernels::sum_of_squares by all threads of `pool`, to the same bits: a piece is one of the
 // groups that it adds up in order. `sums`: room for square_sums(n) of them.
 constexpr std::int64_t square_sum_elements = 64 * 2048;
 constexpr std::int64_t square_sums(std::int64_t n) {
   return (n + square_sum_elements - 1) / square_sum_elements;
 }
 template <class Gradient>  // float, bf16
-double sum_of_squares(Crew& crew, std::span<double> sums, const Gradient* x,
+double sum_of_squares(ThreadPool& pool, std::span<double> sums, const Gradient* x,
                       const std::type_identity_t<Gradient>* second, std::int64_t n,
                       CpuVariant variant = best_cpu_variant());
 

@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "base/errors.hpp"
-#include "exec/cpu/crew.hpp"
+#include "exec/cpu/thread_pool.hpp"
 #include "exec/run/arena.hpp"
 #include "exec/run/executor.hpp"
 #include "experiments/calibrate/stream_timer.hpp"
@@ -385,10 +385,10 @@ class LinkBench {
   void host_bandwidth() {
     next_("memory of the host");
     const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-    Crew crew(cores);
+    ThreadPool pool(cores);
     const std::uint64_t half = host_.size() / 2, each = half / static_cast<std::uint64_t>(cores);
     const auto samples = sample_ns(rule_, [&] {
-      crew.run(cores, [&](std::int64_t core) {
+      pool.run(cores, [&](std::int64_t core) {
         const std::uint64_t at = static_cast<std::uint64_t>(core) * each;
         std::memcpy(host_.data() + half + at, host_.data() + at, each);
       });

@@ -158,9 +158,9 @@ TEST_CASE(
         run(pieces, first, std::min(piece, elements - first));
       CHECK(pieces.same_as(whole));
     }
-    Crew crew(3);
+    ThreadPool pool(3);
     auto shared = start;
-    adamw_update_unit(crew, shared.master.data(), shared.m.data(), shared.v.data(),
+    adamw_update_unit(pool, shared.master.data(), shared.m.data(), shared.v.data(),
                       shared.gradient.data(), shared.second.data(), shared.out.data(), 0, elements,
                       layout, usual);
     CHECK(shared.same_as(whole));

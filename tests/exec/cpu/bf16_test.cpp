@@ -194,9 +194,9 @@ void check_crew() {
   const std::vector<TensorLayout> layout = {{"a", 1, 1000, 0, false}, {"b", 290, 1000, 1000, true}};
   const auto start = random_state<Gradient, Parameter>(elements, 5);
   const auto run = [&](int threads) {
-    Crew crew(threads);
+    ThreadPool pool(threads);
     auto s = start;
-    s.squares = adamw_update_unit(crew, s.master.data(), s.m.data(), s.v.data(), s.gradient.data(),
+    s.squares = adamw_update_unit(pool, s.master.data(), s.m.data(), s.v.data(), s.gradient.data(),
                                   nullptr, s.out.data(), 0, elements, layout, usual);
     return s;
   };
