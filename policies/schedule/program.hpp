@@ -24,8 +24,8 @@
 
 namespace spillway {
 
-// Points between tasks at which a program that runs the schedule may have its host thread wait.
-// They are no work, and nothing waits for them: they are where Rewriting may put something.
+// Points between tasks at which a framework's host thread may wait. They are no tasks and order
+// nothing by themselves; Rewriting reports them, so that barriers can be emitted there.
 enum class HostPoint : std::uint8_t {
   visit,             // a layer on a micro-batch begins
   turn,              // a layer begins
@@ -200,11 +200,11 @@ class Program {
 // Empty for tasks timed by rate (copies, I/O, optimizer).
 std::string kernel_shape(const Problem& problem, const Task& task);
 
-// The norm of a gradient is timed by rate, too: that of the CPU backend is measured on so many
-// elements, under this key.
+// Key of the gradient-norm kernel on the CPU backend, whose rate is measured on this many elements.
 inline constexpr std::int64_t gradient_norm_sample = 1 << 20;
 std::string gradient_norm_shape();
-// That of a device whose lanes are not alike: on the lane, of a unit's gradient of so many bytes.
+// Key of the gradient-norm kernel on a GPU machine, where the rate depends on the lane and on the
+// bytes of the unit's gradient.
 std::string gradient_norm_shape(Lane lane, std::uint64_t bytes);
 
 }  // namespace spillway

@@ -1,5 +1,5 @@
-// Which backend trains, and what its kernels need: what one of them needs and the other does not is
-// stated here, beside its name, and asked for through Problem::backend().
+// Which backend trains, and what its kernels need. Whatever differs between the backends is stated
+// here; Problem::backend() says which one a problem is for.
 #pragma once
 
 #include <cstdint>
