@@ -69,7 +69,7 @@ std::vector<Task> kernel_tasks(const Problem& problem, bool groups) {
   return tasks;
 }
 
-// Takes runs of bytes from a tier's memory, or only counts them.
+// Takes ranges of bytes from a tier's memory, or only counts them.
 class Carver {
  public:
   explicit Carver(std::byte* memory) : memory_(memory) {}

@@ -34,7 +34,7 @@ std::vector<std::uint64_t> copy_sizes(const CalibrationOptions& options) {
   return sizes;
 }
 
-// Hands out runs of a tier's memory in turn, so that each sample works on memory not touched just
+// Hands out ranges of a tier's memory in turn, so that each sample works on memory not touched just
 // before.
 class Turn {
  public:

@@ -109,7 +109,7 @@ SPILLWAY_WIDEST void stream_past_caches(const Arrays& s, std::int64_t n) {
 #endif
 }
 
-// Calls body on one run of elements per thread, all at once; returns updates of a parameter per
+// Calls body on one range of elements per thread, all at once; returns updates of a parameter per
 // nanosecond over all. One thread's time counts while it is on a processor, so that other programs
 // that take turns with it there do not disturb; that of several is the clock's, because only at
 // once do they share the memory.

@@ -2,7 +2,7 @@
 //
 // The model is a list of units: layers 0 .. L-1, and unit L, the embedding (token table, position
 // table, final norm; the head is tied to the token table). A unit's parameters, gradient and
-// optimizer state are flat runs of elements in the order listed here ([out, in] matrices, as in
+// optimizer state are flat arrays of elements in the order listed here ([out, in] matrices, as in
 // llm.c), padded to `element_alignment` so that any cut on that grid is 4096-byte aligned in 16-bit
 // and in 32-bit form.
 //

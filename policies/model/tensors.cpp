@@ -29,7 +29,7 @@ std::vector<std::int64_t> matrix_starts(const ModelSpec& model) {
 
 }  // namespace
 
-std::vector<TensorRun> unit_tensors(const ModelSpec& model, int unit) {
+std::vector<TensorRange> unit_tensors(const ModelSpec& model, int unit) {
   const auto end = static_cast<std::uint64_t>(unit_elements(model, unit));
   constexpr auto grid = static_cast<std::uint64_t>(element_alignment);
   std::vector<std::uint64_t> cuts = {0};
@@ -43,7 +43,7 @@ std::vector<TensorRun> unit_tensors(const ModelSpec& model, int unit) {
     if (cut > cuts.back() && cut < end) cuts.push_back(cut);
   }
   cuts.push_back(end);
-  std::vector<TensorRun> tensors;
+  std::vector<TensorRange> tensors;
   for (std::size_t k = 0; k + 1 < cuts.size(); ++k) {
     tensors.push_back({unit, cuts[k], cuts[k + 1] - cuts[k]});
   }
@@ -52,7 +52,7 @@ std::vector<TensorRun> unit_tensors(const ModelSpec& model, int unit) {
 
 std::uint64_t largest_tensor(const ModelSpec& model) {
   std::uint64_t largest = 0;
-  for (const TensorRun& tensor : unit_tensors(model, 0)) {
+  for (const TensorRange& tensor : unit_tensors(model, 0)) {
     largest = std::max(largest, tensor.elements);
   }
   return largest;

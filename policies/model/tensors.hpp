@@ -13,7 +13,7 @@
 
 namespace spillway {
 
-struct TensorRun {
+struct TensorRange {
   int unit = 0;
   std::uint64_t first = 0;  // element in the unit
   std::uint64_t elements = 0;
@@ -22,7 +22,7 @@ struct TensorRun {
 // The tensors of a unit in flat order; they cover it once. A GPT's layer has four (qkv, attention
 // projection, up, down), a llama's seven; those that share all their cells of the element grid with
 // the one before are part of it.
-std::vector<TensorRun> unit_tensors(const ModelSpec& model, int unit);
+std::vector<TensorRange> unit_tensors(const ModelSpec& model, int unit);
 
 std::uint64_t largest_tensor(const ModelSpec& model);  // of the layers, in elements
 

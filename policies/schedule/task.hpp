@@ -81,7 +81,7 @@ enum class BufferKind : std::uint8_t {
   parameters,           // of a unit, parameter_bytes per element
   gradient,             // accumulator of a unit
   head_gradient,        // the embedding unit's second accumulator: what the tied head contributes
-  optimizer_state,      // [master | m | v] of a run of elements; moments fp32 or bf16
+  optimizer_state,      // [master | m | v] of a range of elements; moments fp32 or bf16
   checkpoint,           // (b, T, C) between layers
   saved,                // tensors inside one layer, of one micro-batch (saved_layout)
   activation_gradient,  // (b, T, C)
@@ -106,7 +106,7 @@ struct Buffer {
   bool valid() const { return id != none; }
 };
 
-// A run of bytes inside a buffer.
+// A range of bytes inside a buffer.
 struct Slice {
   Buffer buffer;
   std::uint64_t offset = 0;

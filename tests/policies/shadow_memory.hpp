@@ -35,7 +35,7 @@ struct Value {
 
 std::string to_string(const Value& value);
 
-// One tier. A run of bytes [begin, end) holds bytes `from`, `from` + 1, ... of a value.
+// One tier. A range of bytes [begin, end) holds bytes `from`, `from` + 1, ... of a value.
 class ShadowMemory {
  public:
   void write(std::uint64_t begin, std::uint64_t bytes, const Value& value, std::uint64_t from);

@@ -37,7 +37,7 @@ TEST_CASE("Tensors cover each unit once, sub-groups cover all tensors in order")
     std::uint64_t all = 0;
     for (int unit = 0; unit <= model.layers; ++unit) {
       std::uint64_t next = 0;
-      for (const TensorRun& tensor : unit_tensors(model, unit)) {
+      for (const TensorRange& tensor : unit_tensors(model, unit)) {
         CHECK(tensor.unit == unit);
         CHECK(tensor.first == next);
         CHECK(tensor.elements > 0);
