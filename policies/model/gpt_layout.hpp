@@ -7,8 +7,9 @@
 // and in 32-bit form.
 //
 // Numbers belong to the workload, not to a policy: every compute task of the CPU backend works
-// sequence by sequence, so losses do not depend on the micro-batch size either. One of the CUDA
-// backend works on Workload::sequences_at_once sequences at a time, which make one long matrix.
+// sequence by sequence, so losses do not depend on the micro-batch size either. A compute task of
+// the CUDA backend works on one kernel batch (Workload::sequences_at_once) after another, each of
+// which is one long matrix.
 #pragma once
 
 #include <cstdint>
@@ -84,14 +85,14 @@ std::uint64_t saved_bytes(const Problem& problem, std::uint8_t mask);
 // padded to 4096.
 std::uint64_t checkpoint_bytes(const Problem& problem);
 
-// Scratch that a compute task may use (exactly this much is planned for it), with S =
-// Workload::sequences_at_once:
+// Scratch that a compute task may use (exactly this much is planned for it), with S the kernel
+// batch, Workload::sequences_at_once:
 //   forward         the tensors it does not save, of S sequences
 //   backward        the tensors that are not available, of S sequences, plus the gradients of S
 //                   sequences (gradient_scratch_bytes(), as the backend needs them)
 //   head            for the rows of one chunk, fp32: logits (V), the norm's output and its gradient
-//                   (2 C), and two statistics; as often as sequences are worked on at once, up to
-//                   8 times. A backend whose rows are narrower fits more of them
+//                   (2 C), and two statistics; S times that, at most 8 times. A backend whose rows
+//                   are narrower fits more of them
 std::uint64_t forward_scratch_bytes(const Problem& problem, std::uint8_t saves);
 std::uint64_t backward_scratch_bytes(const Problem& problem, std::uint8_t available);
 std::uint64_t head_scratch_bytes(const Problem& problem);

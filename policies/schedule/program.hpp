@@ -195,8 +195,8 @@ class Program {
 };
 
 // The exact-shape key under which a compute task's time is measured and looked up, e.g.
-// "gpt,C128,NH4,F512,V256,b4,T128,fp32,saved00"; ",s4" after the precision where layers and
-// the head work on 4 sequences at once, ",g16" where gradients are made that are 16 bits wide.
+// "gpt,C128,NH4,F512,V256,b4,T128,fp32,saved00"; ",s4" after the precision for a kernel batch of 4
+// sequences, ",g16" where gradients are 16 bits wide.
 // Empty for tasks timed by rate (copies, I/O, optimizer).
 std::string kernel_shape(const Problem& problem, const Task& task);
 
