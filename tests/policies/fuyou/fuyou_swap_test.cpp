@@ -132,7 +132,7 @@ TEST_CASE("Every swapped tensor leaves once and comes back once, but for the las
         std::uint64_t tensors = 0, bytes = 0;
         const auto masks = masks_of(schedule);
         for (std::size_t layer = 0; layer + 1 < masks.size(); ++layer) {
-          for (const SavedLayout& tensor : saved_layout(problem, masks[block], 2)) {
+          for (const SavedLayout& tensor : saved_layout(problem, masks[layer], 2)) {
             ++tensors;
             bytes += tensor.bytes;
           }
