@@ -12,7 +12,6 @@
 #include "sim/engine.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <span>
 
 #include "sim/activity_graph.hpp"

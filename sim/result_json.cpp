@@ -3,6 +3,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "policies/framework/framework.hpp"
 #include "policies/workload/workload_json.hpp"
 
 namespace spillway {
@@ -109,6 +110,7 @@ Json to_json(const Schedule& schedule, const SimulationResult* result, double sc
   json["workload"] = to_json(problem.workload);
   json["steps"] = schedule.steps();
   json["overrides"] = problem.overrides;
+  json["framework_hash"] = framework_hash(problem.framework);
   json["fits"] = schedule.fits();
   json["memory"] = memory_json(schedule);
   if (result != nullptr) {

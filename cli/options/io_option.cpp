@@ -1,7 +1,5 @@
 #include "cli/options/io_option.hpp"
 
-#include <fmt/format.h>
-
 #include <nlohmann/json.hpp>
 
 #include "base/errors.hpp"

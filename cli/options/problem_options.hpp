@@ -17,9 +17,8 @@ struct ProblemOptions : ProblemRequest {
   void add_to(CLI::App& command, bool machine_required);
   // And --framework, for subcommands that simulate.
   void add_framework_to(CLI::App& command);
-  // How a policy is evaluated: on a GPU that was measured as it will be trained on, with as many
-  // sequences at once as fit, unless --sequences-at-once is given.
-  // `activity` is told of each one.
+  // How a policy is evaluated. On a GPU that was measured: with the kernel batch that training
+  // would choose, unless --sequences-at-once is given. `activity` is told of each evaluation.
   EvaluateOne evaluation(const Problem& problem, Activity& activity) const;
 };
 

@@ -4,6 +4,7 @@
 
 #include "base/units.hpp"
 #include "cli/text/progress.hpp"
+#include "policies/cost/commit_interval.hpp"
 
 namespace spillway::cli {
 

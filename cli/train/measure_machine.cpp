@@ -5,7 +5,6 @@
 #include <chrono>
 
 #include "cli/stop_signals.hpp"
-#include "cli/text/output.hpp"
 #include "cli/text/progress.hpp"
 
 namespace spillway::cli {

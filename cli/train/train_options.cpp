@@ -1,6 +1,7 @@
 #include "cli/train/train_options.hpp"
 
 #include "cli/options/run_options.hpp"
+#include "policies/framework/framework.hpp"
 
 namespace spillway::cli {
 
@@ -8,6 +9,8 @@ void add_train_options(CLI::App& parser, TrainOptions& options) {
   CLI::App* const command = &parser;
   options.problem.add_to(*command, false);
   command->get_option("--model")->required(false);  // --resume knows it
+  // Not listed by --help: it is known here so that its refusal can say why.
+  command->add_option_function<std::string>("--framework", require_own_framework)->group("");
   command->add_option("--data", options.settings.data,
                       "text files or folders; default: Spillway's own text");
   command->add_flag("--binary-data", options.settings.binary_data,

@@ -86,8 +86,8 @@ double adamw_update_unit(float* master, Moment* m, std::type_identity_t<Moment>*
 }
 
 template <class Gradient, class Parameter, class Moment>
-double adamw_update_unit(Crew& crew, float* master, Moment* m, std::type_identity_t<Moment>* v,
-                         const Gradient* gradient,
+double adamw_update_unit(ThreadPool& pool, float* master, Moment* m,
+                         std::type_identity_t<Moment>* v, const Gradient* gradient,
                          const std::type_identity_t<Gradient>* second_gradient,
                          Parameter* parameters_out, std::int64_t first_element,
                          std::int64_t elements, const std::vector<TensorLayout>& layout,
@@ -100,7 +100,7 @@ double adamw_update_unit(Crew& crew, float* master, Moment* m, std::type_identit
       std::max(smallest_piece, (share + page_elements - 1) / page_elements * page_elements);
   const std::int64_t pieces = (elements + piece_elements - 1) / piece_elements;
   std::array<double, most_pieces> squares;
-  crew.run(pieces, [&](std::int64_t piece) {
+  pool.run(pieces, [&](std::int64_t piece) {
     const std::int64_t at = piece * piece_elements;
     squares[static_cast<std::size_t>(piece)] = adamw_update_unit(
         master + at, m + at, v + at, gradient + at,
@@ -122,7 +122,7 @@ double adamw_update_unit(Crew& crew, float* master, Moment* m, std::type_identit
       const std::type_identity_t<Gradient>*, Parameter*, std::int64_t, std::int64_t,            \
       const std::vector<TensorLayout>&, const AdamStep&, CpuVariant);                           \
   template double adamw_update_unit(                                                            \
-      Crew&, float*, Moment*, std::type_identity_t<Moment>*, const Gradient*,                   \
+      ThreadPool&, float*, Moment*, std::type_identity_t<Moment>*, const Gradient*,             \
       const std::type_identity_t<Gradient>*, Parameter*, std::int64_t, std::int64_t,            \
       const std::vector<TensorLayout>&, const AdamStep&, CpuVariant);
 

@@ -16,8 +16,8 @@
 #include <type_traits>
 #include <vector>
 
-#include "exec/cpu/crew.hpp"
 #include "exec/cpu/kernels_cpu.hpp"
+#include "exec/cpu/thread_pool.hpp"
 #include "policies/model/gpt_layout.hpp"
 
 namespace spillway {
@@ -58,12 +58,12 @@ double adamw_update_unit(float* master, Moment* m, std::type_identity_t<Moment>*
                          std::int64_t elements, const std::vector<TensorLayout>& layout,
                          const AdamStep& step, CpuVariant variant = best_cpu_variant());
 
-// The same by all threads of `crew`: one core alone does not use all the bandwidth of memory. Cut
+// The same by all threads of `pool`: one core alone does not use all the bandwidth of memory. Cut
 // into pieces whose size depends on `elements` only, so the result, to the last bit of the sum of
 // squares, does not depend on the number of threads.
 template <class Gradient, class Parameter, class Moment>
-double adamw_update_unit(Crew& crew, float* master, Moment* m, std::type_identity_t<Moment>* v,
-                         const Gradient* gradient,
+double adamw_update_unit(ThreadPool& pool, float* master, Moment* m,
+                         std::type_identity_t<Moment>* v, const Gradient* gradient,
                          const std::type_identity_t<Gradient>* second_gradient,
                          Parameter* parameters_out, std::int64_t first_element,
                          std::int64_t elements, const std::vector<TensorLayout>& layout,

@@ -30,7 +30,7 @@ void CpuDevice::compute(const Task& task, const Operands& o) {
       gpt_.embed_forward(floats(o.parameters), o.tokens, floats(o.output));
       return;
     case TaskKind::forward:
-      gpt_.block_forward(floats(o.parameters), floats(o.input), floats(o.output), o.saved,
+      gpt_.layer_forward(floats(o.parameters), floats(o.input), floats(o.output), o.saved,
                          task.saves, o.scratch);
       return;
     case TaskKind::head:
@@ -38,7 +38,7 @@ void CpuDevice::compute(const Task& task, const Operands& o) {
                 floats(o.head_gradient), task.first_micro_batch, o.losses, o.scratch);
       return;
     case TaskKind::backward:
-      gpt_.block_backward(floats(o.parameters), floats(o.input), o.saved, task.available,
+      gpt_.layer_backward(floats(o.parameters), floats(o.input), o.saved, task.available,
                           task.recomputes_output, floats(o.activation_gradient), floats(o.gradient),
                           task.first_micro_batch, o.scratch);
       return;

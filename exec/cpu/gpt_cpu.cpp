@@ -3,8 +3,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <bit>
-#include <cmath>
 
 #include "base/errors.hpp"
 #include "exec/cpu/blas_threads.hpp"
@@ -38,10 +36,10 @@ GptCpu::GptCpu(const Problem& problem, CpuVariant variant)
       f_(problem.model.ffn),
       v_(problem.model.vocabulary),
       attention_{t_, c_, problem.model.heads, std::min({attention_chunk_rows, t_, f_})},
-      block_elements_(unit_elements(problem.model, 0)),
+      layer_elements_(unit_elements(problem.model, 0)),
       embedding_elements_(unit_elements(problem.model, problem.model.layers)) {
   use_blas_threads(1);
-  block_ = block_offsets(problem.model);
+  layer_ = layer_offsets(problem.model);
   embedding_ = embedding_offsets(problem.model);
   for (const SavedLayout& saved : saved_layout(problem, saved_all, 1))
     tensor_bytes_[bit_of(saved.tensor)] = saved.stride;
@@ -108,40 +106,40 @@ void GptCpu::compute_activations(const float* parameters, const float* input,
   const auto missing = [&](SavedTensor tensor) { return (available & tensor) == 0; };
   if (missing(saved_statistics)) k.norm_statistics(input, write.mean1, write.rstd1, t_, c_);
   if (missing(saved_ln1)) {
-    k.norm_apply(input, read.mean1, read.rstd1, p + block_.norm1_weight, p + block_.norm1_bias,
+    k.norm_apply(input, read.mean1, read.rstd1, p + layer_.norm1_weight, p + layer_.norm1_bias,
                  write.ln1, t_, c_);
   }
   if (missing(saved_qkv)) {
-    k.fill_rows(p + block_.qkv_bias, write.qkv, t_, 3 * c_);
-    linear_add(read.ln1, p + block_.qkv_weight, write.qkv, t_, c_, 3 * c_);
+    k.fill_rows(p + layer_.qkv_bias, write.qkv, t_, 3 * c_);
+    linear_add(read.ln1, p + layer_.qkv_weight, write.qkv, t_, c_, 3 * c_);
   }
   if (missing(saved_attention) || missing(saved_statistics)) {
     attention_forward(k, attention_, read.qkv, missing(saved_attention) ? write.attention : nullptr,
                       write.log_sum_exp, scores);
   }
   if (missing(saved_residual)) {
-    k.add_to_rows(input, p + block_.projection_bias, write.residual, t_, c_);
-    linear_add(read.attention, p + block_.projection_weight, write.residual, t_, c_, c_);
+    k.add_to_rows(input, p + layer_.projection_bias, write.residual, t_, c_);
+    linear_add(read.attention, p + layer_.projection_weight, write.residual, t_, c_, c_);
   }
   if (missing(saved_statistics)) k.norm_statistics(read.residual, write.mean2, write.rstd2, t_, c_);
   if (missing(saved_ln2)) {
-    k.norm_apply(read.residual, read.mean2, read.rstd2, p + block_.norm2_weight,
-                 p + block_.norm2_bias, write.ln2, t_, c_);
+    k.norm_apply(read.residual, read.mean2, read.rstd2, p + layer_.norm2_weight,
+                 p + layer_.norm2_bias, write.ln2, t_, c_);
   }
   if (missing(saved_fc)) {
-    k.fill_rows(p + block_.fc_bias, write.fc, t_, f_);
-    linear_add(read.ln2, p + block_.fc_weight, write.fc, t_, c_, f_);
+    k.fill_rows(p + layer_.fc_bias, write.fc, t_, f_);
+    linear_add(read.ln2, p + layer_.fc_weight, write.fc, t_, c_, f_);
   }
   if (missing(saved_gelu)) k.gelu_forward(read.fc, write.gelu, t_ * f_);
 }
 
 void GptCpu::compute_output(const float* parameters, const Activations<const float>& read,
                             float* output) const {
-  kernels_.add_to_rows(read.residual, parameters + block_.fc_projection_bias, output, t_, c_);
-  linear_add(read.gelu, parameters + block_.fc_projection_weight, output, t_, f_, c_);
+  kernels_.add_to_rows(read.residual, parameters + layer_.fc_projection_bias, output, t_, c_);
+  linear_add(read.gelu, parameters + layer_.fc_projection_weight, output, t_, f_, c_);
 }
 
-void GptCpu::block_forward(const float* parameters, const float* input, float* output,
+void GptCpu::layer_forward(const float* parameters, const float* input, float* output,
                            std::byte* saved, std::uint8_t saves, std::byte* scratch) const {
   SPILLWAY_ASSERT(saved != nullptr || saves == saved_none);
   for (std::int64_t sequence = 0; sequence < b_; ++sequence) {
@@ -174,12 +172,12 @@ GptCpu::BackwardScratch GptCpu::carve_backward(std::byte* scratch, std::uint8_t 
   return parts;
 }
 
-void GptCpu::block_backward(const float* parameters, const float* input, const std::byte* saved,
+void GptCpu::layer_backward(const float* parameters, const float* input, const std::byte* saved,
                             std::uint8_t available, bool recomputes_output,
                             float* activation_gradient, float* gradient, bool first_micro_batch,
                             std::byte* scratch) const {
   SPILLWAY_ASSERT(saved != nullptr || available == saved_none);
-  if (first_micro_batch) std::fill_n(gradient, block_elements_, 0.0f);
+  if (first_micro_batch) std::fill_n(gradient, layer_elements_, 0.0f);
   const BackwardScratch parts = carve_backward(scratch, available);
   for (std::int64_t sequence = 0; sequence < b_; ++sequence) {
     const float* x = input + sequence * t_ * c_;
@@ -203,15 +201,15 @@ void GptCpu::backward_feed_forward(const float* parameters, const Activations<co
                                    const BackwardScratch& scratch) const {
   const float* p = parameters;
   float *g = gradient, *dy = activation_gradient, *dfc = scratch.wide, *dln2 = scratch.narrow;
-  linear_weight_gradient(dy, a.gelu, g + block_.fc_projection_weight, t_, f_, c_);
-  kernels_.add_column_sums(dy, g + block_.fc_projection_bias, t_, c_);
-  linear_input_gradient(dy, p + block_.fc_projection_weight, dfc, t_, f_, c_);
+  linear_weight_gradient(dy, a.gelu, g + layer_.fc_projection_weight, t_, f_, c_);
+  kernels_.add_column_sums(dy, g + layer_.fc_projection_bias, t_, c_);
+  linear_input_gradient(dy, p + layer_.fc_projection_weight, dfc, t_, f_, c_);
   kernels_.gelu_backward(a.fc, dfc, t_ * f_);
-  linear_weight_gradient(dfc, a.ln2, g + block_.fc_weight, t_, c_, f_);
-  kernels_.add_column_sums(dfc, g + block_.fc_bias, t_, f_);
-  linear_input_gradient(dfc, p + block_.fc_weight, dln2, t_, c_, f_);
-  kernels_.norm_backward(dln2, a.residual, a.mean2, a.rstd2, p + block_.norm2_weight, dy, false,
-                         g + block_.norm2_weight, g + block_.norm2_bias, t_, c_);
+  linear_weight_gradient(dfc, a.ln2, g + layer_.fc_weight, t_, c_, f_);
+  kernels_.add_column_sums(dfc, g + layer_.fc_bias, t_, f_);
+  linear_input_gradient(dfc, p + layer_.fc_weight, dln2, t_, c_, f_);
+  kernels_.norm_backward(dln2, a.residual, a.mean2, a.rstd2, p + layer_.norm2_weight, dy, false,
+                         g + layer_.norm2_weight, g + layer_.norm2_bias, t_, c_);
 }
 
 // r = x + proj(attention(qkv(ln1(x)))): activation_gradient dL/dr becomes dL/dx.
@@ -221,16 +219,16 @@ void GptCpu::backward_attention(const float* parameters, const float* input,
   const float* p = parameters;
   float *g = gradient, *dr = activation_gradient, *dqkv = scratch.wide;
   float* narrow = scratch.narrow;  // dL/d(attention), then dL/d(ln1)
-  linear_weight_gradient(dr, a.attention, g + block_.projection_weight, t_, c_, c_);
-  kernels_.add_column_sums(dr, g + block_.projection_bias, t_, c_);
-  linear_input_gradient(dr, p + block_.projection_weight, narrow, t_, c_, c_);
+  linear_weight_gradient(dr, a.attention, g + layer_.projection_weight, t_, c_, c_);
+  kernels_.add_column_sums(dr, g + layer_.projection_bias, t_, c_);
+  linear_input_gradient(dr, p + layer_.projection_weight, narrow, t_, c_, c_);
   attention_backward(kernels_, attention_, a.qkv, a.attention, a.log_sum_exp, narrow, dqkv,
                      scratch.attention);
-  linear_weight_gradient(dqkv, a.ln1, g + block_.qkv_weight, t_, c_, 3 * c_);
-  kernels_.add_column_sums(dqkv, g + block_.qkv_bias, t_, 3 * c_);
-  linear_input_gradient(dqkv, p + block_.qkv_weight, narrow, t_, c_, 3 * c_);
-  kernels_.norm_backward(narrow, input, a.mean1, a.rstd1, p + block_.norm1_weight, dr, false,
-                         g + block_.norm1_weight, g + block_.norm1_bias, t_, c_);
+  linear_weight_gradient(dqkv, a.ln1, g + layer_.qkv_weight, t_, c_, 3 * c_);
+  kernels_.add_column_sums(dqkv, g + layer_.qkv_bias, t_, 3 * c_);
+  linear_input_gradient(dqkv, p + layer_.qkv_weight, narrow, t_, c_, 3 * c_);
+  kernels_.norm_backward(narrow, input, a.mean1, a.rstd1, p + layer_.norm1_weight, dr, false,
+                         g + layer_.norm1_weight, g + layer_.norm1_bias, t_, c_);
 }
 
 void GptCpu::embed_backward(const std::int32_t* tokens, const float* activation_gradient,

@@ -1,7 +1,7 @@
 // The arithmetic of a GPT-2 on the CPU, in fp32: forward, head and loss, backward.
 //
 //   x = wte[token] + wpe[position]
-//   block:  x + proj(attention(qkv(ln1(x)))), then  x + fcproj(gelu(fc(ln2(x))))
+//   layer:  x + proj(attention(qkv(ln1(x)))), then  x + fcproj(gelu(fc(ln2(x))))
 //   loss:   mean over the batch x T tokens of a step of cross entropy of lnf(x) wte^T   (tied head)
 //
 // Where tensors lie in the flat parameter, gradient and saved buffers is
@@ -41,10 +41,10 @@ class GptCpu {
   // input (b, T, C) -> output (b, T, C). The tensors named in `saves` (a mask of SavedTensor) are
   // written to `saved`, laid out by saved_layout; `saved` may be null if saves is 0.
   // Scratch: forward_scratch_bytes(problem, saves); may be null if that is 0.
-  void block_forward(const float* parameters, const float* input, float* output, std::byte* saved,
+  void layer_forward(const float* parameters, const float* input, float* output, std::byte* saved,
                      std::uint8_t saves, std::byte* scratch) const;
 
-  // Final norm, logits, loss. hidden (b, T, C): in, the last block's output; out, dL/d(hidden).
+  // Final norm, logits, loss. hidden (b, T, C): in, the last layer's output; out, dL/d(hidden).
   // losses (b): the sum of the token losses of each sequence, not scaled; L = their sum over the
   // step / (batch T). head_gradient, an embedding unit, gets the gradients of wte (as head) and of
   // the norm. Scratch: head_scratch_bytes. token_losses: null, or (b, T) to be written.
@@ -55,10 +55,10 @@ class GptCpu {
   // activation_gradient (b, T, C): in, dL/d(output); out, dL/d(input). Tensors named in `available`
   // (a mask of SavedTensor; `saved` holds just these) are read, the others are recomputed from
   // `input` one sequence at a time, with the same bits; `saved` may be null if available is 0.
-  // `recomputes_output` also computes the block's output again, into scratch: time that frameworks
-  // which re-run the whole block spend, and nothing else. Scratch: backward_scratch_bytes(problem,
+  // `recomputes_output` also computes the layer's output again, into scratch: time that frameworks
+  // which re-run the whole layer spend, and nothing else. Scratch: backward_scratch_bytes(problem,
   // available).
-  void block_backward(const float* parameters, const float* input, const std::byte* saved,
+  void layer_backward(const float* parameters, const float* input, const std::byte* saved,
                       std::uint8_t available, bool recomputes_output, float* activation_gradient,
                       float* gradient, bool first_micro_batch, std::byte* scratch) const;
 
@@ -69,7 +69,7 @@ class GptCpu {
   const CpuKernels& kernels() const { return kernels_; }
 
  private:
-  // The activations inside a block, of one sequence.
+  // The activations inside a layer, of one sequence.
   template <class Element>
   struct Activations {
     Element *ln1, *qkv, *attention, *residual, *ln2, *fc, *gelu;
@@ -78,7 +78,7 @@ class GptCpu {
   // Addresses of the saved tensors, by bit number of SavedTensor.
   template <class Byte>
   using TensorAddresses = std::array<Byte*, saved_tensor_count>;
-  // Where block_backward keeps the gradients of one sequence.
+  // Where layer_backward keeps the gradients of one sequence.
   struct BackwardScratch {
     float *wide, *narrow, *attention;       // (T, max(F, 3C)), (T, C), 2 (R, T)
     TensorAddresses<std::byte> recomputed;  // the tensors that are not available
@@ -114,9 +114,9 @@ class GptCpu {
   const CpuKernels& kernels_;
   std::int64_t b_, t_, c_, f_, v_;  // sequences, tokens, channels, feed-forward width, vocabulary
   AttentionShape attention_;
-  BlockOffsets block_;
+  LayerOffsets layer_;
   EmbeddingOffsets embedding_;
-  std::int64_t block_elements_, embedding_elements_;  // padded
+  std::int64_t layer_elements_, embedding_elements_;  // padded
   std::array<std::uint64_t, saved_tensor_count>
       tensor_bytes_;  // of one sequence, by bit number of SavedTensor
   std::array<std::uint64_t, saved_all + 1>

@@ -77,7 +77,7 @@ bool is_norm_weight(std::string_view name) {
 void initial_values(const ModelSpec& model, std::int64_t unit, std::uint64_t seed,
                     std::int64_t first_element, std::int64_t elements, float* values) {
   std::fill_n(values, elements, 0.0f);
-  const auto layout = unit < model.layers ? block_layout(model) : embedding_layout(model);
+  const auto layout = unit < model.layers ? layer_layout(model) : embedding_layout(model);
   for (const TensorLayout& tensor : layout) {
     const std::int64_t begin = std::max(tensor.offset, first_element);
     const std::int64_t end =

@@ -14,14 +14,14 @@ std::int64_t offset_of(const std::vector<TensorLayout>& layout, const char* name
 
 }  // namespace
 
-BlockOffsets block_offsets(const ModelSpec& model) {
-  const auto block = block_layout(model);
-  return {offset_of(block, "ln_1.weight"),        offset_of(block, "ln_1.bias"),
-          offset_of(block, "attn.c_attn.weight"), offset_of(block, "attn.c_attn.bias"),
-          offset_of(block, "attn.c_proj.weight"), offset_of(block, "attn.c_proj.bias"),
-          offset_of(block, "ln_2.weight"),        offset_of(block, "ln_2.bias"),
-          offset_of(block, "mlp.c_fc.weight"),    offset_of(block, "mlp.c_fc.bias"),
-          offset_of(block, "mlp.c_proj.weight"),  offset_of(block, "mlp.c_proj.bias")};
+LayerOffsets layer_offsets(const ModelSpec& model) {
+  const auto layer = layer_layout(model);
+  return {offset_of(layer, "ln_1.weight"),        offset_of(layer, "ln_1.bias"),
+          offset_of(layer, "attn.c_attn.weight"), offset_of(layer, "attn.c_attn.bias"),
+          offset_of(layer, "attn.c_proj.weight"), offset_of(layer, "attn.c_proj.bias"),
+          offset_of(layer, "ln_2.weight"),        offset_of(layer, "ln_2.bias"),
+          offset_of(layer, "mlp.c_fc.weight"),    offset_of(layer, "mlp.c_fc.bias"),
+          offset_of(layer, "mlp.c_proj.weight"),  offset_of(layer, "mlp.c_proj.bias")};
 }
 
 EmbeddingOffsets embedding_offsets(const ModelSpec& model) {

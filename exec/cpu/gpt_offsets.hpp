@@ -10,12 +10,12 @@
 
 namespace spillway {
 
-// First elements of the tensors of a block's unit.
-struct BlockOffsets {
+// First elements of the tensors of a layer's unit.
+struct LayerOffsets {
   std::int64_t norm1_weight, norm1_bias, qkv_weight, qkv_bias, projection_weight, projection_bias,
       norm2_weight, norm2_bias, fc_weight, fc_bias, fc_projection_weight, fc_projection_bias;
 };
-BlockOffsets block_offsets(const ModelSpec& model);
+LayerOffsets layer_offsets(const ModelSpec& model);
 
 // The same of the embedding unit.
 struct EmbeddingOffsets {

@@ -25,13 +25,13 @@ HostOptimizer::HostOptimizer(const Problem& problem, int threads, CpuVariant var
       wide_gradient_(problem.gradient_bytes() == sizeof(float)),
       wide_parameters_(problem.parameter_bytes() == sizeof(float)),
       layers_(problem.model.layers),
-      block_elements_(unit_elements(problem.model, 0)),
+      layer_elements_(unit_elements(problem.model, 0)),
       embedding_elements_(unit_elements(problem.model, problem.model.layers)),
-      block_layout_(block_layout(problem.model)),
+      layer_layout_(layer_layout(problem.model)),
       embedding_layout_(embedding_layout(problem.model)),
       variant_(variant),
-      crew_(threads),
-      sums_(static_cast<std::size_t>(square_sums(std::max(block_elements_, embedding_elements_)))) {
+      pool_(threads),
+      sums_(static_cast<std::size_t>(square_sums(std::max(layer_elements_, embedding_elements_)))) {
   cpu_kernels(variant);  // whether there is such a variant
 }
 
@@ -52,9 +52,9 @@ void HostOptimizer::update_as(const Task& task, const Operands& o) const {
   adam.unit = task.layer;
   // Some policies update on two lanes at a time. The threads are for one of them; the result does
   // not depend on which.
-  const std::unique_lock crew(crew_mutex_, std::try_to_lock);
+  const std::unique_lock lock(pool_mutex_, std::try_to_lock);
   *o.gradient_square_sum = adamw_update_unit(
-      crew ? crew_ : alone_, master, moments, moments + elements,
+      lock ? pool_ : alone_, master, moments, moments + elements,
       reinterpret_cast<const Gradient*>(o.gradient),
       reinterpret_cast<const Gradient*>(o.head_gradient), parameters,
       static_cast<std::int64_t>(task.first_element), elements, layout(task), adam, variant_);
@@ -80,9 +80,9 @@ template <class Gradient>
 void HostOptimizer::gradient_norm_as(const Task& task, const Operands& o) const {
   const auto* const gradient = reinterpret_cast<const Gradient*>(o.gradient);
   const auto* const second = reinterpret_cast<const Gradient*>(o.head_gradient);
-  const std::int64_t elements = task.layer == layers_ ? embedding_elements_ : block_elements_;
-  const std::unique_lock crew(crew_mutex_, std::try_to_lock);
-  const double squares = crew ? sum_of_squares(crew_, sums_, gradient, second, elements, variant_)
+  const std::int64_t elements = task.layer == layers_ ? embedding_elements_ : layer_elements_;
+  const std::unique_lock lock(pool_mutex_, std::try_to_lock);
+  const double squares = lock ? sum_of_squares(pool_, sums_, gradient, second, elements, variant_)
                               : cpu_kernels(variant_).sum_squares(gradient, second, elements);
   o.norms.front() = squares;
   *o.gradient_square_sum = squares;

@@ -10,7 +10,7 @@
 #include <mutex>
 #include <vector>
 
-#include "exec/cpu/crew.hpp"
+#include "exec/cpu/thread_pool.hpp"
 #include "exec/run/device.hpp"
 #include "policies/model/gpt_layout.hpp"
 #include "policies/workload/problem.hpp"
@@ -41,16 +41,16 @@ class HostOptimizer {
   template <class Gradient>
   void gradient_norm_as(const Task& task, const Operands& operands) const;
   const std::vector<TensorLayout>& layout(const Task& task) const {
-    return task.layer == layers_ ? embedding_layout_ : block_layout_;
+    return task.layer == layers_ ? embedding_layout_ : layer_layout_;
   }
 
   Workload workload_;
   bool wide_gradient_, wide_parameters_;  // fp32, not bf16
-  std::int64_t layers_, block_elements_, embedding_elements_;
-  std::vector<TensorLayout> block_layout_, embedding_layout_;
+  std::int64_t layers_, layer_elements_, embedding_elements_;
+  std::vector<TensorLayout> layer_layout_, embedding_layout_;
   CpuVariant variant_;
-  mutable std::mutex crew_mutex_;  // whoever holds it has the crew, and `sums_`
-  mutable Crew crew_, alone_{1};
+  mutable std::mutex pool_mutex_;  // whoever holds it has the pool, and `sums_`
+  mutable ThreadPool pool_, alone_{1};
   mutable std::vector<double> sums_;  // of the largest unit's gradient
 };
 

@@ -8,8 +8,6 @@
 #include <cmath>
 #include <ctime>
 
-#include "base/errors.hpp"
-
 namespace spillway {
 
 namespace {
@@ -174,12 +172,6 @@ double Throttle::late_share() const {
     modelled += static_cast<double>(lane.modelled_ns);
   }
   return modelled > 0 ? late / modelled : 0;
-}
-
-std::uint64_t Throttle::late_tasks() const {
-  std::uint64_t sum = 0;
-  for (const LaneState& lane : lanes_) sum += lane.late;
-  return sum;
 }
 
 }  // namespace spillway

@@ -61,9 +61,8 @@ class Throttle {
 
   // Which rates this machine did not reach, by how much; to be shown after the last run.
   std::vector<std::string> warnings() const;
-  // Throttled tasks of all runs, and those that took longer than their modelled time.
+  // Throttled tasks of all runs.
   std::uint64_t tasks() const;
-  std::uint64_t late_tasks() const;
   // What tasks took beyond their modelled time / all modelled time, over all lanes.
   double late_share() const;
 

@@ -84,10 +84,4 @@ std::string to_text(const ThrottleRates& rates) {
   return text;
 }
 
-std::vector<std::string> throttle_keys() {
-  std::vector<std::string> names;
-  for (const Key& key : keys) names.emplace_back(key.name);
-  return names;
-}
-
 }  // namespace spillway

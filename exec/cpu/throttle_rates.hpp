@@ -2,7 +2,6 @@
 #pragma once
 
 #include <string>
-#include <vector>
 
 namespace spillway {
 
@@ -19,15 +18,13 @@ struct ThrottleRates {
   bool operator==(const ThrottleRates&) const = default;
 };
 
-// KEY=RATE separated by commas; keys: throttle_keys(). "" throttles nothing. Throws InputError: an
+// KEY=RATE separated by commas; keys: h2d, d2h, ssd.read, ssd.write, ssd.total, gpu, gpu.optimizer,
+// optimizer. "" throttles nothing. Throws InputError: an
 // unknown key (with near names), a key given twice, a rate of zero or without its unit, ssd.total
 // without ssd.read and ssd.write.
 ThrottleRates parse_throttle(const std::string& text);
 
 // The same in a form that parse_throttle reads back exactly; "" for no throttle.
 std::string to_text(const ThrottleRates& rates);
-
-// h2d, d2h, ssd.read, ssd.write, ssd.total, gpu, gpu.optimizer, optimizer.
-std::vector<std::string> throttle_keys();
 
 }  // namespace spillway

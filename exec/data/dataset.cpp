@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <utility>
 
 #include "base/errors.hpp"
 #include "base/file_descriptor.hpp"

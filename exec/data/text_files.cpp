@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <optional>
 #include <set>
 #include <system_error>
 #include <utility>

@@ -1,4 +1,4 @@
-// Moves runs of bytes between memory and striped files over an IoRing: the retry logic of the
+// Moves ranges of bytes between memory and striped files over an IoRing: the retry logic of the
 // store.
 //
 // A run is cut into requests of at most one stripe, as many in flight as the queue is deep. Handled

@@ -12,13 +12,13 @@
 namespace spillway {
 
 template <class Gradient>
-double sum_of_squares(Crew& crew, std::span<double> sums, const Gradient* x,
+double sum_of_squares(ThreadPool& pool, std::span<double> sums, const Gradient* x,
                       const std::type_identity_t<Gradient>* second, std::int64_t n,
                       CpuVariant variant) {
   const CpuKernels& kernels = cpu_kernels(variant);
   const auto pieces = static_cast<std::size_t>(square_sums(n));
   SPILLWAY_ASSERT(sums.size() >= pieces);
-  crew.run(static_cast<std::int64_t>(pieces), [&](std::int64_t piece) {
+  pool.run(static_cast<std::int64_t>(pieces), [&](std::int64_t piece) {
     const std::int64_t at = piece * square_sum_elements;
     sums[static_cast<std::size_t>(piece)] = kernels.sum_squares(
         x + at, second != nullptr ? second + at : nullptr, std::min(square_sum_elements, n - at));
@@ -27,10 +27,10 @@ double sum_of_squares(Crew& crew, std::span<double> sums, const Gradient* x,
   return std::accumulate(done.begin(), done.end(), 0.0);
 }
 
-template double sum_of_squares(Crew&, std::span<double>, const float*, const float*, std::int64_t,
-                               CpuVariant);
-template double sum_of_squares(Crew&, std::span<double>, const bf16*, const bf16*, std::int64_t,
-                               CpuVariant);
+template double sum_of_squares(ThreadPool&, std::span<double>, const float*, const float*,
+                               std::int64_t, CpuVariant);
+template double sum_of_squares(ThreadPool&, std::span<double>, const bf16*, const bf16*,
+                               std::int64_t, CpuVariant);
 
 float clip_factor(double norm, double limit) {
   return static_cast<float>(std::min(1.0, limit / (norm + 1e-6)));
@@ -85,7 +85,7 @@ StepGradient step_gradient(const Schedule& schedule, std::span<const TaskId> tas
     for (; k < tasks.size() && schedule.tasks()[tasks[k]].layer == unit; ++k)
       of_unit += squares[tasks[k]];
     sum += of_unit;
-    // The last block that has any, and the embedding only where no block has.
+    // The last layer that has any, and the embedding only where no layer has.
     if (!std::isfinite(of_unit) && (unit < embedding || result.nonfinite_unit < 0))
       result.nonfinite_unit = unit;
   }

@@ -8,20 +8,20 @@
 #include <span>
 #include <vector>
 
-#include "exec/cpu/crew.hpp"
 #include "exec/cpu/kernels_cpu.hpp"
+#include "exec/cpu/thread_pool.hpp"
 #include "policies/schedule/schedule.hpp"
 
 namespace spillway {
 
-// CpuKernels::sum_of_squares by all threads of `crew`, to the same bits: a piece is one of the
+// CpuKernels::sum_of_squares by all threads of `pool`, to the same bits: a piece is one of the
 // groups that it adds up in order. `sums`: room for square_sums(n) of them.
 constexpr std::int64_t square_sum_elements = 64 * 2048;
 constexpr std::int64_t square_sums(std::int64_t n) {
   return (n + square_sum_elements - 1) / square_sum_elements;
 }
 template <class Gradient>  // float, bf16
-double sum_of_squares(Crew& crew, std::span<double> sums, const Gradient* x,
+double sum_of_squares(ThreadPool& pool, std::span<double> sums, const Gradient* x,
                       const std::type_identity_t<Gradient>* second, std::int64_t n,
                       CpuVariant variant = best_cpu_variant());
 
@@ -41,7 +41,7 @@ GradientUse gradient_use(const Workload& workload, std::span<const double> squar
 struct StepGradient {
   double norm = 0;          // before clipping
   int nonfinite_unit = -1;  // of those whose gradient holds NaN or Inf, the one that backward
-                            // reached first: the last block that has any; -1: there is none
+                            // reached first: the last layer that has any; -1: there is none
 };
 // The tasks that tell, step by step: those that take norms or, where there are none, the updates.
 // By unit, each unit's in program order.

@@ -11,6 +11,7 @@
 #include "base/errors.hpp"
 #include "exec/run/clipping.hpp"
 #include "exec/run/executor_run.hpp"
+#include "policies/framework/framework.hpp"
 
 namespace spillway {
 
@@ -349,10 +350,7 @@ void Executor::check_gradient(const Run& run, TaskId id) const {
 }
 
 void Executor::prepare(const Schedule& schedule) {
-  if (const std::string& framework = schedule.problem().framework; framework != "spillway") {
-    throw InputError(fmt::format("a schedule as {} would run it is for simulation only", framework),
-                     "build it for the framework spillway");
-  }
+  require_own_framework(schedule.problem().framework);
   SPILLWAY_ASSERT(schedule.use(Tier::gpu).peak_bytes <= device_.gpu_memory().size());
   SPILLWAY_ASSERT(schedule.use(Tier::host).peak_bytes <= device_.host_memory().size());
   SPILLWAY_ASSERT(schedule.use(Tier::ssd).peak_bytes <= (store_ ? store_->size() : 0));

@@ -2,7 +2,6 @@
 // other lanes of the host to be done, and for those on other streams to be issued; the device waits
 // for their marks. Work is known to be done when the device says so (work_done), for all tasks of
 // the lane up to the one that notifies.
-#include <fmt/format.h>
 
 #include "base/errors.hpp"
 #include "exec/run/executor_run.hpp"

@@ -11,7 +11,6 @@
 #include <bit>
 #include <cctype>
 #include <cerrno>
-#include <nlohmann/json.hpp>
 
 #include "base/directory.hpp"
 #include "base/errors.hpp"

@@ -14,6 +14,8 @@
 #include "exec/run/model_access.hpp"
 #include "exec/run/training_record.hpp"
 #include "policies/common/run_record.hpp"
+#include "policies/cost/commit_interval.hpp"
+#include "policies/framework/framework.hpp"
 
 namespace spillway {
 
@@ -60,6 +62,7 @@ Training::Training(TrainingOptions options) : options_(std::move(options)) {
   const OnNode placed(options_.place);
   options_.optimizer.seed = options_.seed;
   const Problem& problem = options_.problem;
+  require_own_framework(problem.framework);
   if (options_.steps < 1) throw InputError(Setting{"steps"} + " must be at least 1");
   if (options_.durability.interval < 0)
     throw InputError(Setting{"durability", "interval=N"} + ": N must be at least 1");
@@ -270,7 +273,7 @@ void Training::export_model(const FilePlace& place) {
   for (const TensorLayout& tensor : embedding_layout(model))
     add(model.layers, "transformer.", tensor);
   for (std::int64_t l = 0; l < model.layers; ++l) {
-    for (const TensorLayout& tensor : block_layout(model))
+    for (const TensorLayout& tensor : layer_layout(model))
       add(l, fmt::format("transformer.h.{}.", l), tensor);
   }
   keep_store(true);  // the weights may find no room: they are then still there to be had

@@ -144,12 +144,4 @@ void require_same_numbers(const TrainingRecord& committed, const TrainingRecord&
   }
 }
 
-bool same_training(const std::string& a, const std::string& b) {
-  try {
-    return numbers_of(TrainingRecord::parse(a)) == numbers_of(TrainingRecord::parse(b));
-  } catch (const InputError&) {
-    return false;
-  }
-}
-
 }  // namespace spillway

@@ -50,7 +50,4 @@ struct TrainingRecord {
 // the training to go on with has 1".
 void require_same_numbers(const TrainingRecord& committed, const TrainingRecord& now);
 
-// Whether two records (JSON) are of one training, by what decides the numbers.
-bool same_training(const std::string& a, const std::string& b);
-
 }  // namespace spillway

@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <utility>
-
 #include "base/errors.hpp"
 
 namespace spillway {
@@ -212,12 +210,6 @@ void SsdStore::Channel::write(std::uint64_t offset, const std::byte* from, std::
 void SsdStore::Channel::sync() {
   check(0, 0);
   transfer_.sync();
-}
-
-void SsdStore::Channel::read_record(std::uint64_t offset, std::byte* to, std::uint64_t bytes) {
-  check(0, 0);
-  SPILLWAY_ASSERT(offset <= record_bytes_ && bytes <= record_bytes_ - offset);
-  transfer_.transfer_in_file(IoKind::read, stripe_files_, store_header_bytes + offset, to, bytes);
 }
 
 void SsdStore::Channel::write_record(std::uint64_t offset, const std::byte* from,

@@ -122,9 +122,8 @@ class SsdStore::Channel {
   void write(std::uint64_t offset, const std::byte* from, std::uint64_t bytes);
   // Returns when all writes completed so far, by any channel, are durable.
   void sync();
-  // The same for the file of commit records: bytes [offset, offset + bytes) after its header, all
-  // multiples of 4096.
-  void read_record(std::uint64_t offset, std::byte* to, std::uint64_t bytes);
+  // Writes and syncs the file of commit records: bytes [offset, offset + bytes) after its header,
+  // all multiples of 4096.
   void write_record(std::uint64_t offset, const std::byte* from, std::uint64_t bytes);
   void sync_record();
 

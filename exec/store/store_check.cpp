@@ -1,7 +1,5 @@
 #include "exec/store/store_check.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "base/errors.hpp"

@@ -1,17 +1,12 @@
 #include "exec/store/store_header.hpp"
 
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
-#include <bit>
 #include <cerrno>
 #include <cstring>
-#include <string_view>
-#include <utility>
-#include <vector>
 
 #include "base/directory.hpp"
 #include "base/errors.hpp"

@@ -19,7 +19,7 @@
 
 namespace spillway {
 
-// A home of optimizer state: [master | m | v] of a run of elements, the masters in fp32.
+// A home of optimizer state: [master | m | v] of a range of elements, the masters in fp32.
 struct StatePart {
   std::int32_t unit = 0;
   std::uint64_t first_element = 0;

@@ -10,7 +10,7 @@
 
 #include "base/errors.hpp"
 #include "exec/cpu/adam.hpp"
-#include "exec/cpu/crew.hpp"
+#include "exec/cpu/thread_pool.hpp"
 #include "exec/run/arena.hpp"
 #include "exec/run/available_memory.hpp"
 #include "exec/run/clipping.hpp"
@@ -110,7 +110,7 @@ class Calibration {
         keep(std::move(time));
       }
     }
-    source("gpu.flops", "the fastest measured block forward; kernels are timed by shape");
+    source("gpu.flops", "the fastest measured layer forward; kernels are timed by shape");
   }
 
   Problem problem_of(std::int64_t micro_batch) const {
@@ -165,11 +165,11 @@ class Calibration {
     const TensorLayout tensor{"sample", 1024, elements / 1024, 0, true};
     AdamStep step;
     std::memset(host_.data(), 0, host_.size());
-    Crew crew(options_.threads);
+    ThreadPool pool(options_.threads);
     Rotation state(host_, state_bytes);
     const auto update = [&] {
       float* const p = reinterpret_cast<float*>(state.next());
-      adamw_update_unit(crew, p, p + elements, p + 2 * elements, p + 3 * elements, nullptr,
+      adamw_update_unit(pool, p, p + elements, p + 2 * elements, p + 3 * elements, nullptr,
                         p + 4 * elements, 0, elements, {tensor}, step);
     };
     next("optimizer");
@@ -187,7 +187,7 @@ class Calibration {
     std::vector<double> sums(static_cast<std::size_t>(square_sums(gradient_norm_sample)));
     keep(kernel_time(
         to_string(TaskKind::gradient_norm), gradient_norm_shape(), 0, sample_ns(rule_, [&] {
-          squares += sum_of_squares(crew, sums, reinterpret_cast<const float*>(state.next()),
+          squares += sum_of_squares(pool, sums, reinterpret_cast<const float*>(state.next()),
                                     nullptr, gradient_norm_sample);
         })));
     SPILLWAY_ASSERT(squares >= 0);  // used, so that it is computed

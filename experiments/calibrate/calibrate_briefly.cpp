@@ -17,18 +17,18 @@ constexpr int brief_samples = 5;
 constexpr double brief_seconds_per_figure = 0.05;
 // Work of all kernels, each run once: some seconds on a slow core.
 constexpr double brief_flops_per_thread = 2e11;
-// Elements of a block and of the embedding, which are made at random.
+// Elements of a layer and of the embedding, which are made at random.
 constexpr std::int64_t most_elements = std::int64_t{1} << 26;
 
 double flops_of_kernels(const Problem& problem) {
   const Workload& w = problem.workload;
   // Two passes forward; backward with all kept, and twice with everything recomputed.
-  return 10 * problem.model.block_forward_flops(w.micro_batch, w.sequence) +
+  return 10 * problem.model.layer_forward_flops(w.micro_batch, w.sequence) +
          3 * problem.model.head_forward_flops(w.micro_batch, w.sequence);
 }
 
 bool elements_fit(const ModelSpec& model) {
-  return std::max(model.block_parameters(), model.embedding_parameters()) <= most_elements;
+  return std::max(model.layer_parameters(), model.embedding_parameters()) <= most_elements;
 }
 
 // Whether its kernels may be timed where `flops` may be spent.

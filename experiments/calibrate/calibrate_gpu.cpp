@@ -50,7 +50,7 @@ class GpuCalibration {
     memory();
     if (chooses_gelu_backward()) gelu_backward();
     for (const Part& part : parts_) kernels(part);
-    source("gpu.flops", "the fastest measured block forward; kernels are timed by shape");
+    source("gpu.flops", "the fastest measured layer forward; kernels are timed by shape");
     measure_links(parts_.front().problem, options_, rule_, machine_,
                   [this](const std::string& what) { next(what); });
     if (!options_.ssd.empty()) {

@@ -27,7 +27,7 @@ constexpr double most_loads = 4000;
 constexpr std::size_t turns_in_place = 16;
 constexpr int most_samples = 2000;
 // That take turns there.
-constexpr std::size_t blocks_on_streams = 2;
+constexpr std::size_t layers_on_streams = 2;
 
 // The kernels of a compute task that policies emit, as tasks with everything that decides their
 // shape; with `groups` also backward passes that recompute one group of tensors. Where gradients
@@ -35,7 +35,7 @@ constexpr std::size_t blocks_on_streams = 2;
 // are taken, for most do.
 std::vector<Task> kernel_tasks(const Problem& problem, bool groups) {
   const Workload& w = problem.workload;
-  const double block = problem.model.block_forward_flops(w.micro_batch, w.sequence);
+  const double layer = problem.model.layer_forward_flops(w.micro_batch, w.sequence);
   std::vector<Task> tasks;
   const auto add = [&](TaskKind kind, double flops) -> Task& {
     Task task;
@@ -49,14 +49,14 @@ std::vector<Task> kernel_tasks(const Problem& problem, bool groups) {
     return tasks.emplace_back(task);
   };
   const auto backward = [&](std::uint8_t available, bool output) -> Task& {
-    Task& task = add(TaskKind::backward, 2 * block + recompute_flops(problem, available, output));
+    Task& task = add(TaskKind::backward, 2 * layer + recompute_flops(problem, available, output));
     task.available = available;
     task.recomputes_output = output;
     return task;
   };
   add(TaskKind::embed_forward, 0);
-  add(TaskKind::forward, block);
-  add(TaskKind::forward, block).saves = saved_all;
+  add(TaskKind::forward, layer);
+  add(TaskKind::forward, layer).saves = saved_all;
   add(TaskKind::head, 3 * problem.model.head_forward_flops(w.micro_batch, w.sequence));
   backward(saved_all, false);
   if (groups) {
@@ -69,7 +69,7 @@ std::vector<Task> kernel_tasks(const Problem& problem, bool groups) {
   return tasks;
 }
 
-// Takes runs of bytes from a tier's memory, or only counts them.
+// Takes ranges of bytes from a tier's memory, or only counts them.
 class Carver {
  public:
   explicit Carver(std::byte* memory) : memory_(memory) {}
@@ -85,26 +85,26 @@ class Carver {
   std::uint64_t used_ = 0;
 };
 
-// What a block has for itself. On streams, two blocks take turns as layers do in training: what one
+// What a layer has for itself. On streams, two layers take turns as in training: what one
 // works on has left the caches when its turn comes again.
-struct BlockMemory {
+struct LayerMemory {
   std::byte *parameters = nullptr, *gradient = nullptr, *saved = nullptr;
 };
 
 // What the kernels of one micro-batch work on.
 struct Memory {
-  std::vector<BlockMemory> blocks;
+  std::vector<LayerMemory> layers;
   std::byte *embedding, *input, *output, *hidden, *scratch;
   std::byte *host_input, *host_upstream, *host_text, *host_losses, *host_squares;
 
-  Memory(const Problem& problem, std::uint64_t text_bytes, std::size_t block_count, Carver& gpu,
+  Memory(const Problem& problem, std::uint64_t text_bytes, std::size_t layer_count, Carver& gpu,
          Carver& host)
-      : blocks(block_count) {
+      : layers(layer_count) {
     const std::uint64_t activations = checkpoint_bytes(problem);
-    for (BlockMemory& block : blocks) {
-      block.parameters = gpu.take(parameter_bytes(problem, 0));
-      block.gradient = gpu.take(gradient_bytes(problem));
-      block.saved = gpu.take(saved_bytes(problem, saved_all));
+    for (LayerMemory& layer : layers) {
+      layer.parameters = gpu.take(parameter_bytes(problem, 0));
+      layer.gradient = gpu.take(gradient_bytes(problem));
+      layer.saved = gpu.take(saved_bytes(problem, saved_all));
     }
     embedding = gpu.take(parameter_bytes(problem, problem.model.layers));
     for (std::byte** buffer : {&input, &output, &hidden}) *buffer = gpu.take(activations);
@@ -168,9 +168,9 @@ class KernelBench {
       : problem_(problem),
         rule_(rule),
         load_seconds_(load_seconds),
-        block_count_(on_streams ? blocks_on_streams : 1),
-        device_(make(problem, make_device, block_count_)),
-        memory_(carve(problem, *device_, block_count_)) {
+        layer_count_(on_streams ? layers_on_streams : 1),
+        device_(make(problem, make_device, layer_count_)),
+        memory_(carve(problem, *device_, layer_count_)) {
     SPILLWAY_ASSERT(on_streams == (device_->streams() != nullptr));
     if (on_streams) {
       timer_.emplace(*device_);
@@ -189,16 +189,16 @@ class KernelBench {
 
  private:
   static std::unique_ptr<Device> make(const Problem& problem, const MakeDevice& make_device,
-                                      std::size_t block_count) {
+                                      std::size_t layer_count) {
     Carver gpu(nullptr), host(nullptr);
-    const Memory counted(problem, text_bytes_bound(problem), block_count, gpu, host);
+    const Memory counted(problem, text_bytes_bound(problem), layer_count, gpu, host);
     static_cast<void>(counted);
     return make_device(problem, gpu.used(), host.used());
   }
 
-  static Memory carve(const Problem& problem, Device& device, std::size_t block_count) {
+  static Memory carve(const Problem& problem, Device& device, std::size_t layer_count) {
     Carver gpu(device.gpu_memory().data()), host(device.host_memory().data());
-    return Memory(problem, text_bytes_bound(problem), block_count, gpu, host);
+    return Memory(problem, text_bytes_bound(problem), layer_count, gpu, host);
   }
 
   void upload(std::byte* to, const std::vector<float>& values, std::uint64_t element_bytes) {
@@ -212,10 +212,10 @@ class KernelBench {
       initial_values(problem_.model, unit, 1, values.data());
       return values;
     };
-    const std::vector<float> block = parameters(0),
+    const std::vector<float> layer = parameters(0),
                              zeros(Memory::gradient_bytes(problem_) / sizeof(float));
-    for (const BlockMemory& one : memory_.blocks) {
-      upload(one.parameters, block, problem_.parameter_bytes());
+    for (const LayerMemory& one : memory_.layers) {
+      upload(one.parameters, layer, problem_.parameter_bytes());
       upload(one.gradient, zeros, sizeof(float));
     }
     upload(memory_.embedding, parameters(problem_.model.layers), problem_.parameter_bytes());
@@ -244,15 +244,15 @@ class KernelBench {
   }
 
   Operands operands(const Task& task, std::size_t turn = 0) const {
-    const bool is_block = task.kind == TaskKind::forward || task.kind == TaskKind::backward;
+    const bool is_layer = task.kind == TaskKind::forward || task.kind == TaskKind::backward;
     const bool uses_saved = task.saves != saved_none || task.available != saved_none;
-    const BlockMemory& block = memory_.blocks[turn % memory_.blocks.size()];
+    const LayerMemory& layer = memory_.layers[turn % memory_.layers.size()];
     Operands o;
-    o.parameters = is_block ? block.parameters : memory_.embedding;
-    o.gradient = o.head_gradient = block.gradient;
+    o.parameters = is_layer ? layer.parameters : memory_.embedding;
+    o.gradient = o.head_gradient = layer.gradient;
     o.input = memory_.input;
     o.output = memory_.output;
-    o.saved = uses_saved ? block.saved : nullptr;
+    o.saved = uses_saved ? layer.saved : nullptr;
     o.activation_gradient = memory_.hidden;
     o.scratch = memory_.scratch;
     o.tokens = o.targets = tokens_.data();
@@ -269,7 +269,7 @@ class KernelBench {
     task.lane = Lane::gpu_compute;
     task.layer = task.micro_batch = 0;
     task.saves = mask;
-    for (std::size_t turn = 0; turn < memory_.blocks.size(); ++turn)
+    for (std::size_t turn = 0; turn < memory_.layers.size(); ++turn)
       device_->compute(task, operands(task, turn));
     if (timer_) timer_->finish();
   }
@@ -340,7 +340,7 @@ class KernelBench {
   const Problem& problem_;
   const SamplingRule& rule_;
   double load_seconds_;
-  std::size_t block_count_;
+  std::size_t layer_count_;
   std::unique_ptr<Device> device_;
   Memory memory_;
   std::optional<StreamTimer> timer_;  // of a device with streams
@@ -376,7 +376,7 @@ std::vector<KernelTime> time_kernels(const Problem& problem, const SamplingRule&
 
 StreamKernelMemory stream_kernel_memory(const Problem& problem) {
   Carver gpu(nullptr), host(nullptr);
-  const Memory counted(problem, text_bytes_bound(problem), blocks_on_streams, gpu, host);
+  const Memory counted(problem, text_bytes_bound(problem), layers_on_streams, gpu, host);
   static_cast<void>(counted);
   return {gpu.used(), host.used()};
 }

@@ -40,7 +40,7 @@ struct StreamKernelMemory {
 };
 StreamKernelMemory stream_kernel_memory(const Problem& problem);
 
-// Times them by the device's own clock, one after the other as in training, with two blocks taking
+// Times them by the device's own clock, one after the other as in training, with two layers taking
 // turns. For `load_seconds` before, the device is kept busy with the same kernel: what its clocks
 // and its power allow then is what training will find.
 std::vector<KernelTime> time_stream_kernels(const Problem& problem, const std::vector<Task>& tasks,

@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "base/errors.hpp"
-#include "exec/cpu/crew.hpp"
+#include "exec/cpu/thread_pool.hpp"
 #include "exec/run/arena.hpp"
 #include "exec/run/executor.hpp"
 #include "experiments/calibrate/stream_timer.hpp"
@@ -34,7 +34,7 @@ std::vector<std::uint64_t> copy_sizes(const CalibrationOptions& options) {
   return sizes;
 }
 
-// Hands out runs of a tier's memory in turn, so that each sample works on memory not touched just
+// Hands out ranges of a tier's memory in turn, so that each sample works on memory not touched just
 // before.
 class Turn {
  public:
@@ -94,7 +94,7 @@ class LinkBench {
     return *std::max_element(std::begin(sizes), std::end(sizes)) / buffer_alignment *
            buffer_alignment;
   }
-  // Of an update of a block: master, m, v, gradient, parameters.
+  // Of an update of a layer: master, m, v, gradient, parameters.
   std::uint64_t operand_bytes() const {
     return static_cast<std::uint64_t>(elements_) *
            (12 + problem_.gradient_bytes() + problem_.parameter_bytes());
@@ -308,7 +308,7 @@ class LinkBench {
     machine_.gpu.adam_params_per_second = params / seconds_of(time);
     machine_.gpu.memory_bandwidth =
         machine_.gpu.adam_params_per_second * static_cast<double>(adam_bytes());
-    source("gpu.adam_rate", "AdamW of a block's parameters, in no cache");
+    source("gpu.adam_rate", "AdamW of a layer's parameters, in no cache");
     source("gpu.memory_bandwidth",
            fmt::format("what AdamW reads and writes, {} bytes a parameter", adam_bytes()));
     next_("gradient norm on the GPU");
@@ -355,7 +355,7 @@ class LinkBench {
     machine_.host.adam_params_per_second = static_cast<double>(elements_) / seconds_of(alone);
     machine_.host.adam_cores = options_.threads;
     machine_.host.adam_bytes_per_param = static_cast<double>(adam_bytes());
-    source("host.adam_rate", fmt::format("AdamW of a block's parameters, threads: {}, {}-bit "
+    source("host.adam_rate", fmt::format("AdamW of a layer's parameters, threads: {}, {}-bit "
                                          "gradients, {}-bit parameters",
                                          options_.threads, 8 * problem_.gradient_bytes(),
                                          8 * problem_.parameter_bytes()));
@@ -385,10 +385,10 @@ class LinkBench {
   void host_bandwidth() {
     next_("memory of the host");
     const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-    Crew crew(cores);
+    ThreadPool pool(cores);
     const std::uint64_t half = host_.size() / 2, each = half / static_cast<std::uint64_t>(cores);
     const auto samples = sample_ns(rule_, [&] {
-      crew.run(cores, [&](std::int64_t core) {
+      pool.run(cores, [&](std::int64_t core) {
         const std::uint64_t at = static_cast<std::uint64_t>(core) * each;
         std::memcpy(host_.data() + half + at, host_.data() + at, each);
       });
@@ -410,7 +410,7 @@ class LinkBench {
   const SamplingRule& rule_;
   Machine& machine_;
   const std::function<void(const std::string&)>& next_;
-  std::int64_t elements_;  // of a block
+  std::int64_t elements_;  // of a layer
   std::unique_ptr<Device> device_;
   StreamTimer timer_;
   std::span<std::byte> gpu_, host_;

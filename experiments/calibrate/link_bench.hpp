@@ -10,7 +10,7 @@
 namespace spillway {
 
 // Fills in of `machine`: gpu.launch, gpu.adam_rate, gpu.memory_bandwidth, pcie, host.bandwidth,
-// host.adam_*, host.sync and host.wake, with all samples. `problem`: whose block the optimizer
+// host.adam_*, host.sync and host.wake, with all samples. `problem`: whose layer the optimizer
 // updates. `next` is told what comes, link_figures(options) times.
 void measure_links(const Problem& problem, const CalibrationOptions& options,
                    const SamplingRule& rule, Machine& machine,

@@ -23,7 +23,6 @@ enum class Quantity : std::uint8_t {
   tflops  // tokens/s times the FLOPs that the paper counts per token (flops_per_token)
 };
 const char* to_string(Quantity quantity);  // "step_seconds"
-const char* unit_of(Quantity quantity);    // "s"
 
 // One published value: a number, or only whether the system ran at all.
 struct PublishedValue {

@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
-#include <fstream>
-#include <sstream>
 #include <utility>
 
 #include "base/errors.hpp"
@@ -282,21 +280,6 @@ std::optional<std::pair<std::string, std::string>> beside(const Paper& paper,
 const char* to_string(Quantity quantity) {
   for (const auto& [name, known] : quantities) {
     if (known == quantity) return name;
-  }
-  SPILLWAY_ASSERT(false);
-}
-
-const char* unit_of(Quantity quantity) {
-  switch (quantity) {
-    case Quantity::step_seconds:
-    case Quantity::forward_seconds:
-    case Quantity::backward_seconds:
-    case Quantity::optimizer_seconds:
-      return "s";
-    case Quantity::tokens_per_second:
-      return "tokens/s";
-    case Quantity::tflops:
-      return "TFLOPS";
   }
   SPILLWAY_ASSERT(false);
 }

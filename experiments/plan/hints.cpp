@@ -6,8 +6,6 @@
 #include <array>
 #include <optional>
 
-#include "base/units.hpp"
-
 namespace spillway {
 
 namespace {

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "policies/cost/commit_interval.hpp"
+
 namespace spillway {
 
 namespace {

@@ -4,7 +4,6 @@
 #include <sys/resource.h>
 
 #include <algorithm>
-#include <ctime>
 
 #include "base/errors.hpp"
 #include "base/suggest.hpp"

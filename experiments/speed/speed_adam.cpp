@@ -7,11 +7,10 @@
 #endif
 
 #include <algorithm>
-#include <ctime>
 #include <thread>
 
 #include "exec/cpu/adam.hpp"
-#include "exec/cpu/crew.hpp"
+#include "exec/cpu/thread_pool.hpp"
 #include "exec/run/arena.hpp"
 #include "exec/run/executor.hpp"
 #include "experiments/speed/speed_figures.hpp"
@@ -110,19 +109,19 @@ SPILLWAY_WIDEST void stream_past_caches(const Arrays& s, std::int64_t n) {
 #endif
 }
 
-// Calls body on one run of elements per thread, all at once; returns updates of a parameter per
+// Calls body on one range of elements per thread, all at once; returns updates of a parameter per
 // nanosecond over all. One thread's time counts while it is on a processor, so that other programs
 // that take turns with it there do not disturb; that of several is the clock's, because only at
 // once do they share the memory.
 template <class Body>
-double rate(Crew& crew, const Arrays& s, const Body& body) {
-  const std::int64_t threads = crew.threads();
+double rate(ThreadPool& pool, const Arrays& s, const Body& body) {
+  const std::int64_t threads = pool.threads();
   const std::int64_t each = elements / threads / 32 * 32;
   const auto now = [&] {
     return threads == 1 ? processor_seconds() : static_cast<double>(now_ns()) / 1e9;
   };
   const double before = now();
-  crew.run(threads, [&](std::int64_t thread) {
+  pool.run(threads, [&](std::int64_t thread) {
     const std::int64_t first = thread * each;
     body(s.from(first), thread + 1 == threads ? elements - first : each);
   });
@@ -141,7 +140,7 @@ void update(const CpuKernels& kernels, const Arrays& s, std::int64_t n,
 
 SpeedFigure measure(const FigureOptions& options, const Widths& widths, const Arrays& s,
                     int threads) {
-  Crew crew(threads);
+  ThreadPool pool(threads);
   AdamStep step;
   step.learning_rate = 1e-4f;
   const AdamConstants constants = adam_constants(step);
@@ -166,13 +165,13 @@ SpeedFigure measure(const FigureOptions& options, const Widths& widths, const Ar
   figure.unit = "GB/s";
   figure.target = 0.9;
   std::vector<double> values, plain, past;
-  rate(crew, s, adam);
+  rate(pool, s, adam);
   // A pass takes some 20 ms: many short rounds, so that all three meet the same disturbances.
   const int rounds = std::max(options.rounds, static_cast<int>(options.seconds * 50));
   for (int round = 0; round < rounds; ++round) {
-    plain.push_back(bytes_per_parameter * rate(crew, s, stream_plain));
-    values.push_back(bytes_per_parameter * rate(crew, s, adam));
-    past.push_back(bytes_per_parameter * rate(crew, s, stream_past_caches));
+    plain.push_back(bytes_per_parameter * rate(pool, s, stream_plain));
+    values.push_back(bytes_per_parameter * rate(pool, s, adam));
+    past.push_back(bytes_per_parameter * rate(pool, s, stream_past_caches));
   }
   const bool plain_is_better = median(plain) >= median(past);
   const std::vector<double>& rooflines = plain_is_better ? plain : past;

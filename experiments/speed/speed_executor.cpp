@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <thread>
@@ -52,11 +51,11 @@ Problem tiny_problem() {
   return problem;
 }
 
-// `chains` ping-pongs between the host and the gpu tier, each of `length` copies that wait for one
-// another; with `one_lane` all on pcie.h2d, so that none waits for another thread.
+// `chains` pairs of a buffer in host memory and one on the GPU, each with `length` copies that wait
+// for one another: to and fro, or with `one_lane` all to the GPU, so that none waits for another
+// thread.
 Schedule copies(int chains, int length, bool one_lane) {
   Program program(tiny_problem());
-  if (one_lane) program.use_one_copy_lane();
   std::vector<std::pair<Slice, Slice>> ends;
   for (int chain = 0; chain < chains; ++chain) {
     ends.emplace_back(program.persistent(Tier::host, page, BufferKind::scratch),
@@ -65,7 +64,7 @@ Schedule copies(int chains, int length, bool one_lane) {
   program.at(0, Phase::forward);
   for (int i = 0; i < length; ++i) {
     for (const auto& [host, gpu] : ends)
-      i % 2 == 0 ? program.copy(host, gpu) : program.copy(gpu, host);
+      i % 2 == 0 || one_lane ? program.copy(host, gpu) : program.copy(gpu, host);
   }
   return std::move(program).finish("tasks that do nothing", 1);
 }

@@ -8,7 +8,6 @@
 #include <cerrno>
 #include <cstring>
 #include <functional>
-#include <latch>
 #include <memory>
 #include <random>
 #include <thread>

@@ -128,6 +128,8 @@ void check_sweep_value(const std::string& key, const std::string& value) {
     load_model(value);
   } else if (key == "machine") {
     load_machine(value);
+  } else if (key == "framework") {
+    load_framework(value);
   } else if (key == "policy") {
     std::vector<std::string> names;
     for (const PolicyInfo& info : policies()) names.push_back(info.name);
@@ -205,7 +207,7 @@ ResolvedSettings SettingsResolver::resolve(const SweepSettings& settings) {
   WorkloadTexts texts = workload_texts(resolved.workload);
   if (resolved.best_micro_batch) texts["micro_batch"] = "best";
   if (resolved.chooses_sequences_at_once) texts["sequences_at_once"] = "chosen";
-  texts["framework"] = resolved.framework;
+  texts["framework"] = resolved.framework + " " + framework_hash(resolved.framework);
   std::string all;
   for (const auto& [key, text] : texts) all += key + " " + text + "\n";
   resolved.identity =

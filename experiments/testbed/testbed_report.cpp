@@ -5,7 +5,6 @@
 #include <sys/utsname.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <fstream>
 #include <iterator>
 #include <thread>
@@ -129,7 +128,7 @@ void add_machine(Text& text, const TestbedCircumstances& c) {
   add(text, "## The machine\n\n{}. {}. {}.\n\nCalibrated once, before the first configuration:\n\n",
       c.processor, c.system, c.load);
   add(text, "| | |\n|---|---|\n");
-  add(text, "| fastest block forward | {} |\n", format_flops_per_second(m.gpu.flops));
+  add(text, "| fastest layer forward | {} |\n", format_flops_per_second(m.gpu.flops));
   add(text, "| memcpy | {} there, {} back; memory {} |\n", format_bytes_per_second(m.pcie.h2d),
       format_bytes_per_second(m.pcie.d2h), format_bytes_per_second(m.host.bandwidth));
   add(text, "| AdamW | {:.2f} Gparam/s |\n", m.host.adam_params_per_second / 1e9);

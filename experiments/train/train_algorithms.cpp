@@ -1,7 +1,5 @@
 #include "experiments/train/train_algorithms.hpp"
 
-#include <fmt/format.h>
-
 #include "base/errors.hpp"
 #include "exec/run/training_record.hpp"
 #include "experiments/train/train_checks.hpp"

@@ -1,6 +1,5 @@
 #include "experiments/train/train_plan.hpp"
 
-#include <fmt/format.h>
 #include <sys/stat.h>
 
 #include <algorithm>

@@ -27,8 +27,7 @@ struct TrainHardware {
   // Bytes that a GPU can give to the gpu tier for a problem: the limit, where none is set or more
   // is; empty: the limit stays as it is.
   std::function<std::uint64_t(const Problem&)> gpu_bytes;
-  // The sequences computed at once are Problem::use_gpu_sequences_at_once(), else as in the
-  // problem.
+  // Whether the kernel batch is that of Problem::use_gpu_sequences_at_once(); else the problem's.
   bool choose_sequences_at_once = false;
   // Where no machine file is given: this computer's rates for the problem at these micro-batches.
   // Empty: `auto` is refused then.

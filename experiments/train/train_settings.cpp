@@ -117,6 +117,7 @@ bool is_train_setting(const std::string& key) {
 TrainSettings read_train_settings(const GivenSettings& given) {
   TrainSettings settings;
   for (const auto& [key, texts] : given) {
+    if (key == "framework" && !texts.empty()) require_own_framework(texts.back());
     if (!is_train_setting(key)) {
       std::vector<std::string> keys;
       for (const TrainSetting& setting : train_settings()) keys.push_back(setting.key);

@@ -43,8 +43,8 @@ const std::vector<TrainSetting>& train_settings();
 // Whether a run keeps a setting of this name: it is in the table or a field of the workload.
 bool is_train_setting(const std::string& key);
 
-// What is not given stays at its default. Throws InputError for an unknown name, or a text that its
-// setting does not take.
+// What is not given stays at its default. Throws InputError for an unknown name, for a text that
+// its setting does not take, and for a framework, which no training has.
 TrainSettings read_train_settings(const GivenSettings& given);
 
 }  // namespace spillway

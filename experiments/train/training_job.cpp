@@ -175,6 +175,7 @@ void TrainingJob::settle() {
   asked.workload.try_emplace(
       "precision", to_string(usual_precision(device_.gpu ? Backend::cuda : Backend::cpu)));
   Problem problem = asked.problem(device_.gpu.has_value());
+  require_own_framework(problem.framework);
   check_backend(problem, device_.gpu.has_value());
   if (!device_.gpu) refuse_without_gpu(given_, request_.retune_matmul);
   const bool machine_known = !asked.machine.empty();

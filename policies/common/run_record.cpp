@@ -6,6 +6,7 @@
 
 #include "base/errors.hpp"
 #include "policies/common/policy.hpp"
+#include "policies/framework/framework.hpp"
 #include "policies/workload/json_number.hpp"
 #include "policies/workload/workload_json.hpp"
 
@@ -57,6 +58,7 @@ Trace make_trace(const Schedule& schedule, const std::string& source) {
   set("version", SPILLWAY_VERSION);
   set("policy", schedule.policy());
   set("framework", problem.framework);
+  set("framework_hash", framework_hash(problem.framework));
   set("steps", schedule.steps());
   set("fingerprint", fmt::format("{:016x}", schedule.fingerprint()));
   trace.set_metadata("workload", workload_json(problem.workload).dump());
@@ -72,7 +74,7 @@ Trace make_trace(const Schedule& schedule, const std::string& source) {
 
 Schedule rebuild_schedule(const Trace& trace, const std::string& origin) {
   Problem problem;
-  std::string policy, fingerprint;
+  std::string policy, fingerprint, hash_of_framework;
   int steps = 0;
   try {
     problem.model = parse_model(field(trace, "model", origin), origin + " (model)");
@@ -91,6 +93,8 @@ Schedule rebuild_schedule(const Trace& trace, const std::string& origin) {
     if (trace.find_metadata("overrides")) problem.overrides = field(trace, "overrides", origin);
     policy = field(trace, "policy", origin);
     if (trace.find_metadata("framework")) problem.framework = field(trace, "framework", origin);
+    if (trace.find_metadata("framework_hash"))
+      hash_of_framework = field(trace, "framework_hash", origin);
     steps = whole_number<int>(json{{"steps", field(trace, "steps", origin)}}, "steps", place);
     fingerprint = field(trace, "fingerprint", origin);
   } catch (const json::exception& error) {
@@ -98,7 +102,15 @@ Schedule rebuild_schedule(const Trace& trace, const std::string& origin) {
                      "record the trace again");
   }
   Schedule schedule = build_schedule(problem, policy, steps);
-  if (fmt::format("{:016x}", schedule.fingerprint()) != fingerprint) {
+  const bool same_fingerprint = fmt::format("{:016x}", schedule.fingerprint()) == fingerprint;
+  if (!same_fingerprint && !hash_of_framework.empty() &&
+      framework_hash(problem.framework) != hash_of_framework) {
+    throw InputError(
+        fmt::format("{}: the file of framework {} is not what it was when the trace was recorded",
+                    origin, problem.framework),
+        "restore the file, or record the trace again");
+  }
+  if (!same_fingerprint) {
     throw InputError(fmt::format("{}: policy {} now writes another schedule than the recorded one",
                                  origin, policy),
                      "the trace is from another version of spillway: record it again");

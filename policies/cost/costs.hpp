@@ -113,8 +113,8 @@ class Costs {
   // Of a task alone, with its latency. Throws InputError where it is not known.
   double seconds(const Task& task) const;
 
-  // The tasks of one micro-batch: a block's forward that saves nothing; its backward, which
-  // recomputes what is not `available`, and the block's output only where it is told to; the head,
+  // The tasks of one micro-batch: a layer's forward that saves nothing; its backward, which
+  // recomputes what is not `available`, and the layer's output only where it is told to; the head,
   // forward and backward.
   double forward_seconds() const;
   double backward_seconds(std::uint8_t available, bool recomputes_output) const;

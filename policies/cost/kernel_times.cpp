@@ -90,7 +90,7 @@ const KernelTime* KernelTimes::measured(const Task& task) const {
   return found != measured_.end() ? found->second : nullptr;
 }
 
-// Blocks and the head work on one group of sequences after another on a GPU: each takes what a
+// Layers and the head work on one group of sequences after another on a GPU: each takes what a
 // micro-batch of as many does.
 std::optional<double> KernelTimes::by_groups(const Task& task) const {
   const Workload& workload = problem_.workload;
@@ -113,7 +113,7 @@ std::optional<double> KernelTimes::by_groups(const Task& task) const {
   return {};
 }
 
-// The time of a block that keeps some of its tensors.
+// The time of a layer that keeps some of its tensors.
 std::optional<double> KernelTimes::between(const Task& task) const {
   Task nothing_kept = task, all_kept = task;
   double share = 0;  // of the way from keeping nothing to keeping all

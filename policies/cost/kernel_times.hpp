@@ -1,10 +1,10 @@
 // How long a compute task runs, from measured kernels.
 //
 // Exact: the median of the kernel measured at the task's kind and shape (kernel_shape()). A
-// block that saves or recomputes some of its tensors lies between the ones that do all and nothing,
+// layer that saves or recomputes some of its tensors lies between the ones that do all and nothing,
 // if these two were measured: by the bytes saved; by what recomputing each group of tensors alone
 // takes (recompute_groups), or, if that was not measured, by the FLOPs recomputed. On a GPU that
-// works on a part of the micro-batch at once, blocks and the head take what micro-batches of that
+// works on a part of the micro-batch at once, layers and the head take what micro-batches of that
 // size take together. Where no such shape was measured, the time is extrapolated by FLOP rate from
 // the measured kernel that is nearest in FLOPs: of the same kind if there is one, else of any kind;
 // with no kernels at all from gpu.flops. Tasks without FLOPs (embedding) are then timed by the

@@ -1,6 +1,7 @@
 #include "policies/framework/framework.hpp"
 
 #include <fmt/format.h>
+#include <xxhash.h>
 
 #include <algorithm>
 #include <sstream>
@@ -96,6 +97,22 @@ void read_waits(const toml::node& node, const std::string& origin, Framework& fr
 
 std::string name_of(const std::string& file) { return file.substr(0, file.rfind('.')); }
 
+struct File {
+  std::string name, contents;
+};
+
+// The file of a built-in name, or of a path.
+File file_of(const std::string& name) {
+  std::vector<std::string> names;
+  for (const auto& [file, contents] : embedded::framework_files()) {
+    if (name_of(file) == name) return {file, contents};
+    names.push_back(name_of(file));
+  }
+  if (const auto contents = read_named_file(name)) return {name, *contents};
+  throw InputError(fmt::format("unknown framework {}", name),
+                   unknown_name_hint(name, names) + "; a path of a TOML file works too");
+}
+
 }  // namespace
 
 Framework parse_framework(const std::string& toml_text, const std::string& origin,
@@ -132,15 +149,23 @@ Framework load_framework(const std::string& text) {
     std::istringstream list(text.substr(colon + 1));
     for (std::string item; std::getline(list, item, ',');) overrides.push_back(item);
   }
-  std::vector<std::string> names;
-  for (const auto& [file, contents] : embedded::framework_files()) {
-    if (name_of(file) == name) return parse_framework(contents, file, overrides);
-    names.push_back(name_of(file));
-  }
-  if (const auto contents = read_named_file(name))
-    return parse_framework(*contents, name, overrides);
-  throw InputError(fmt::format("unknown framework {}", name),
-                   unknown_name_hint(name, names) + "; a path of a TOML file works too");
+  const File file = file_of(name);
+  return parse_framework(file.contents, file.name, overrides);
+}
+
+std::string framework_hash(const std::string& text) {
+  const File file = file_of(text.substr(0, text.find(':')));
+  return fmt::format("{:016x}", XXH3_64bits(file.contents.data(), file.contents.size()));
+}
+
+void require_own_framework(const std::string& framework) {
+  if (framework == own_framework) return;
+  throw InputError(
+      fmt::format("framework {}: a framework is laid over schedules in simulation only, and "
+                  "training runs a schedule as it is",
+                  framework),
+      "leave " + Setting{"framework"} + " and " + Setting{"set", "framework.KEY=VALUE"} +
+          " out; `spillway simulate` takes both");
 }
 
 const std::vector<Framework>& builtin_frameworks() {

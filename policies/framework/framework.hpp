@@ -74,6 +74,14 @@ Framework load_framework(const std::string& text);
 Framework parse_framework(const std::string& toml_text, const std::string& origin,
                           const std::vector<std::string>& overrides = {});
 
+// What the file of such a text holds, as 16 hexadecimal digits (XXH3), without the overrides:
+// recorded beside the text, so that a later reader knows whether the file is still the same.
+std::string framework_hash(const std::string& text);
+
 inline constexpr const char* own_framework = "spillway";
+
+// Throws InputError for any framework but our own: what another program adds is priced by the
+// simulator, and no executor runs it.
+void require_own_framework(const std::string& framework);
 
 }  // namespace spillway

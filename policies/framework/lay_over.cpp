@@ -28,7 +28,6 @@ class Layer {
                                       static_cast<std::uint64_t>(framework.gradient_bytes))) {}
 
   void lay() {
-    if (framework_.one_copy_lane) program_.use_one_copy_lane();
     take_gpu_memory();
     take_host_memory();
     if (framework_.pageable_checkpoints && framework_.last_checkpoint_leaves && checkpoints_leave())
@@ -63,14 +62,17 @@ class Layer {
   }
 
   // What autograd holds at once beyond the scratch of this program's kernels, which take a few
-  // sequences, or a few rows of logits, at a time: one recomputed layer with its gradients, or
-  // logits and their gradient in fp32, for the whole micro-batch.
+  // sequences, or a few rows of logits, at a time: one recomputed layer with its gradients (of fc,
+  // of qkv, and three of width C, none of which takes the place of another), or logits and their
+  // gradient in fp32, for the whole micro-batch.
   std::uint64_t autograd_bytes() const {
     const auto sequences = static_cast<std::uint64_t>(problem_.workload.micro_batch);
     const auto tokens = sequences * static_cast<std::uint64_t>(problem_.workload.sequence);
-    Problem one = problem_;
-    one.workload.sequences_at_once = 1;
-    const std::uint64_t layer = backward_scratch_bytes(one, saved_none);
+    const ModelSpec& model = problem_.model;
+    const auto gradients = static_cast<std::uint64_t>(
+        problem_.workload.sequence * (model.ffn + model.qkv_width() + 3 * model.hidden));
+    const std::uint64_t layer =
+        saved_bytes(problem_, saved_all, 1) + gradients * problem_.activation_bytes();
     const std::uint64_t logits = 8 * tokens * static_cast<std::uint64_t>(problem_.model.vocabulary);
     return std::max(sequences * layer, logits) -
            std::min(backward_scratch_bytes(problem_, saved_none), logits);

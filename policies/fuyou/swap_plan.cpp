@@ -7,19 +7,19 @@ namespace spillway {
 
 namespace {
 
-// Of one block, before it is repeated for all of them.
+// Of one layer, before it is repeated for all of them.
 struct Operator {
   const char* name;
   std::uint8_t tensors;
   double flops, bytes;
 };
 
-std::vector<SwapOperator> in_every_block(const std::vector<Operator>& operators,
-                                         std::int64_t blocks) {
+std::vector<SwapOperator> in_every_layer(const std::vector<Operator>& operators,
+                                         std::int64_t layers) {
   std::vector<SwapOperator> all;
   for (const Operator& one : operators) {
-    for (int block = 0; block < blocks; ++block)
-      all.push_back({one.name, block, one.tensors, one.flops, one.bytes});
+    for (int layer = 0; layer < layers; ++layer)
+      all.push_back({one.name, layer, one.tensors, one.flops, one.bytes});
   }
   return all;
 }
@@ -52,23 +52,7 @@ std::vector<SwapOperator> swap_operators(const Problem& problem) {
       one.bytes += tokens * static_cast<double>(tensor.width) * static_cast<double>(width);
     }
   }
-  return in_every_block(operators, problem.model.layers);
-}
-
-std::vector<SwapOperator> paper_swap_operators(const Problem& problem) {
-  const double tokens = tokens_of(problem);
-  const double h = static_cast<double>(problem.model.hidden);
-  const double s = static_cast<double>(problem.workload.sequence);
-  const double one = tokens * h * static_cast<double>(problem.activation_bytes());  // 2 s b h
-  const double product = 2 * tokens * h * h;  // of an output of width h
-  return in_every_block({{"mlp-proj", saved_none, 4 * product, one},
-                         {"attn-proj", saved_residual, product, one},
-                         {"qkv", saved_qkv, 3 * product, 3 * one},
-                         {"fc", saved_fc, 4 * product, 4 * one},
-                         {"attention", saved_attention, 4 * tokens * s * h, one},
-                         {"norms", saved_ln1 | saved_ln2, 0, 2 * one},
-                         {"gelu", saved_gelu, 0, 4 * one}},
-                        problem.model.layers);
+  return in_every_layer(operators, problem.model.layers);
 }
 
 double paper_inter_block_bytes(const Problem& problem) {
@@ -92,20 +76,20 @@ SwapModel swap_model(const Problem& problem, const Costs& costs, double host_ava
   const ModelSpec& model = problem.model;
   SwapModel result;
   if (costs.knows(Work::compute)) {
-    const auto blocks = static_cast<double>(model.layers);
+    const auto layers = static_cast<double>(model.layers);
     const double backward = costs.backward_seconds(saved_all, false);
     const double recomputing = costs.backward_seconds(saved_none, false) - backward;
-    result.gpu_forward = blocks * costs.forward_seconds();
-    result.gpu_backward = blocks * backward;
+    result.gpu_forward = layers * costs.forward_seconds();
+    result.gpu_backward = layers * backward;
     result.gpu_head = costs.head_seconds();
     result.gpu_flops = seconds(recompute_flops(problem, saved_none, false), recomputing);
   }
   result.link = costs.links().one_way();
   result.drives = costs.drives();
   // The embedding's parameters stay on the GPU; its optimizer state does not.
-  const double in_blocks = static_cast<double>(model.layers * model.block_parameters());
+  const double in_layers = static_cast<double>(model.layers * model.layer_parameters());
   const double all = static_cast<double>(model.parameters());
-  result.parameter_bytes = in_blocks * static_cast<double>(problem.parameter_bytes());
+  result.parameter_bytes = in_layers * static_cast<double>(problem.parameter_bytes());
   result.state_bytes = static_cast<double>(problem.state_bytes()) * all;
   result.gradient_bytes = all * static_cast<double>(problem.gradient_bytes());
   result.host_available_bytes = std::max(0.0, host_available_bytes);
@@ -149,40 +133,6 @@ double step_seconds(const SwapModel& model, double swapped, double recomputed_fl
   return model.micro_batches * forward + (model.micro_batches - 1) * others + last;
 }
 
-double recomputed_flops(const std::vector<SwapOperator>& in_order, double all_recomputed_flops,
-                        double swapped) {
-  double flops = all_recomputed_flops;
-  for (const SwapOperator& one : in_order) {
-    if (swapped < one.bytes) return flops - one.flops * swapped / one.bytes;
-    flops -= one.flops;
-    swapped -= one.bytes;
-  }
-  return flops;
-}
-
-std::vector<SwapPoint> swap_curve(const SwapModel& model, const std::vector<SwapOperator>& in_order,
-                                  double all_recomputed_flops) {
-  SwapPoint at{model.inter_block_bytes, all_recomputed_flops, 0};
-  at.seconds = step_seconds(model, at.swapped, at.recomputed_flops);
-  std::vector<SwapPoint> curve = {at};
-  for (const SwapOperator& one : in_order) {
-    at.swapped += one.bytes;
-    at.recomputed_flops -= one.flops;
-    at.seconds = step_seconds(model, at.swapped, at.recomputed_flops);
-    curve.push_back(at);
-  }
-  return curve;
-}
-
-SwapCase swap_case(const std::vector<SwapPoint>& curve) {
-  const auto least = std::min_element(
-      curve.begin(), curve.end(),
-      [](const SwapPoint& a, const SwapPoint& b) { return a.seconds < b.seconds; });
-  if (least == curve.begin()) return SwapCase::inter_block;
-  return least->recomputed_flops > curve.back().recomputed_flops ? SwapCase::between
-                                                                 : SwapCase::everything;
-}
-
 std::vector<SwapOperator> choose_swaps(const SwapModel& model,
                                        const std::vector<SwapOperator>& in_order, double swapped,
                                        double all_recomputed_flops) {
@@ -213,10 +163,10 @@ std::vector<SwapOperator> swaps_within(const std::vector<SwapOperator>& in_order
 }
 
 std::vector<std::uint8_t> swap_masks(const std::vector<SwapOperator>& swapped,
-                                     std::int64_t blocks) {
-  std::vector<std::uint8_t> masks(static_cast<std::size_t>(blocks), saved_none);
+                                     std::int64_t layers) {
+  std::vector<std::uint8_t> masks(static_cast<std::size_t>(layers), saved_none);
   for (const SwapOperator& one : swapped) {
-    std::uint8_t& mask = masks[static_cast<std::size_t>(one.block)];
+    std::uint8_t& mask = masks[static_cast<std::size_t>(one.layer)];
     mask = static_cast<std::uint8_t>(mask | one.tensors);
   }
   return masks;

@@ -1,9 +1,11 @@
-// Which activations inside the blocks are worth swapping: kept in forward, put away to host memory
-// (what does not fit there, to the ssd) and fetched for backward, instead of being recomputed.
+// Which activations inside the layers are worth swapping: saved in forward, offloaded to host
+// memory (what does not fit there, to the SSD) and fetched for backward, instead of being
+// recomputed.
 //
-// Source: Ratel (ICDE 2025; LoHan, arXiv 2403.06504v2), section IV-D, equations 2 to 8 and
-// Algorithm 1. Every function here is one of them and depends on its arguments alone. A "layer" of
-// the paper is an operator inside a block; its output is swapped as a whole or not at all.
+// Source: Ratel (ICDE 2025; LoHan, arXiv 2403.06504v2), section IV-D, equations 1 to 6 and
+// Algorithm 1. Every function here is one of them and depends on its arguments alone. What the
+// paper calls a layer is an operator inside one of ours; its output is swapped as a whole or not at
+// all.
 //
 // A rate or a time of 0 means not given, and limits nothing. Bytes and FLOPs are of one
 // micro-batch.
@@ -18,25 +20,22 @@
 
 namespace spillway {
 
-// An operator of one block whose output may be swapped.
+// An operator of one layer whose output may be swapped.
 struct SwapOperator {
   std::string name;  // "qkv"
-  int block = 0;
+  int layer = 0;
   std::uint8_t tensors = 0;  // mask of SavedTensor that makes up the output
   double flops = 0;          // what backward need not recompute if it is kept
   double bytes = 0;          // without padding
 };
 
-// The operators of every block as Spillway runs it, in the order of the authors' priority
+// The operators of every layer as Spillway runs it, in the order of the authors' priority
 // (attn-proj, qkv, fc), then attention, then norms and GELU, which cost no FLOPs: of each operator
-// blocks 0 .. L-1. The down-projection is not among them: nothing in our backward reads its output,
-// and it is recomputed only where frameworks that re-run whole blocks are imitated.
+// layers 0 .. L-1. The down-projection is not among them: nothing in our backward reads its output,
+// and it is recomputed only where frameworks that re-run whole layers are imitated.
 std::vector<SwapOperator> swap_operators(const Problem& problem);
 
-// The same as the paper counts a GPT block: with the down-projection's output (mlp-proj), and
-// without statistics. With paper_inter_block_bytes they add up to 34 s b h L bytes in 16 bits.
-std::vector<SwapOperator> paper_swap_operators(const Problem& problem);
-// A_interBlock = 2 s b h L bytes in 16 bits: one activation per block.
+// A_interBlock = 2 s b h L bytes in 16 bits: one activation per layer.
 double paper_inter_block_bytes(const Problem& problem);
 
 // Eq. 6: FLOPs saved per byte swapped; of operators without bytes, infinite.
@@ -79,28 +78,6 @@ double backward_seconds(const SwapModel& model, double swapped, double recompute
                         OptimizerOverlap overlap);
 // Eq. 1: T_f + T_b; over all micro-batches.
 double step_seconds(const SwapModel& model, double swapped, double recomputed_flops);
-// Eq. 7: FLOP_r when `swapped` bytes of the operators, in their order, are kept and
-// `recomputed_flops` would be recomputed without any.
-double recomputed_flops(const std::vector<SwapOperator>& in_order, double all_recomputed_flops,
-                        double swapped);
-
-// The step with nothing but `inter_block_bytes` swapped, and with each prefix of the operators.
-struct SwapPoint {
-  double swapped = 0;  // bytes, the inter-block activations included
-  double recomputed_flops = 0;
-  double seconds = 0;
-};
-std::vector<SwapPoint> swap_curve(const SwapModel& model, const std::vector<SwapOperator>& in_order,
-                                  double all_recomputed_flops);
-
-// The paper's three cases: where the curve has its least value.
-enum class SwapCase : std::uint8_t {
-  inter_block = 1,  // at its start: the links set the time
-  everything = 2,   // where no FLOP is left to be saved: the GPU does
-  between = 3
-};
-SwapCase swap_case(const std::vector<SwapPoint>& curve);
-
 // Algorithm 1: the prefix of `in_order` after which the step no longer gets faster, but at least
 // what makes A_interBlock bytes, without which the GPU runs out of memory, whatever the time.
 // `swapped` bytes are decided on before: none in the paper, the inter-block activations here.
@@ -110,7 +87,7 @@ std::vector<SwapOperator> choose_swaps(const SwapModel& model,
 // The longest prefix of at most `bytes`.
 std::vector<SwapOperator> swaps_within(const std::vector<SwapOperator>& in_order, double bytes);
 
-// By block: the tensors to keep.
-std::vector<std::uint8_t> swap_masks(const std::vector<SwapOperator>& swapped, std::int64_t blocks);
+// By layer: the tensors to keep.
+std::vector<std::uint8_t> swap_masks(const std::vector<SwapOperator>& swapped, std::int64_t layers);
 
 }  // namespace spillway

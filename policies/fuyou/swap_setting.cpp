@@ -68,7 +68,7 @@ std::vector<SwapOperator> that_fit_gpu(const Problem& problem, const Plan& plan,
   std::vector<double> used(static_cast<std::size_t>(model.layers), 0);
   std::vector<SwapOperator> fitting;
   for (const SwapOperator& one : operators) {
-    double& bytes = used[static_cast<std::size_t>(one.block)];
+    double& bytes = used[static_cast<std::size_t>(one.layer)];
     if (bytes + one.bytes > most) continue;
     bytes += one.bytes;
     fitting.push_back(one);

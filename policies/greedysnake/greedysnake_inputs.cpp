@@ -1,6 +1,5 @@
 // The inputs of GreedySnake's linear program, from a problem.
 #include <algorithm>
-#include <string>
 
 #include "base/errors.hpp"
 #include "policies/greedysnake/greedysnake_lp.hpp"

@@ -83,8 +83,8 @@ void require_inputs(const GreedySnakeInputs& in, int micro_batches, double alpha
     throw InputError(fmt::format("GreedySnake's model: {} is {}, not {} number", name, value,
                                  may_be_zero ? "a non-negative" : "a positive"));
   };
-  need("the number of blocks", in.units);
-  need("the parameters of a block", in.unit_parameters);
+  need("the number of layers", in.units);
+  need("the parameters of a layer", in.unit_parameters);
   need("the size of an activation", in.activation_elements);
   need("the forward time", in.forward_seconds, true);
   need("the backward time", in.backward_seconds, true);
@@ -132,9 +132,8 @@ void add_ssd(Glpk& program, const GreedySnakeInputs& in, Column pass, const SsdB
 
 double throughput(const GreedySnakePlan& plan) { return plan.micro_batches / plan.step_seconds; }
 
-// What a longer search, or a larger alpha, must bring.
+// Micro-batches per second that a larger alpha must bring, over a smaller one.
 constexpr double worth_it = 1.01;
-constexpr int patience = 20;
 constexpr int largest_alpha_percent = 30;
 
 }  // namespace
@@ -221,20 +220,6 @@ std::optional<GreedySnakePlan> best_alpha(const GreedySnakeInputs& inputs, int m
     if (plan && (!best || throughput(*plan) >= worth_it * throughput(*best))) best = plan;
   }
   return best;
-}
-
-GreedySnakeSearch search_greedysnake(const GreedySnakeInputs& inputs, int most) {
-  GreedySnakeSearch search;
-  int last_gain = 1;
-  for (int m = 1; m <= most && m <= last_gain + patience; ++m) {
-    const auto plan = best_alpha(inputs, m);
-    if (!plan) continue;
-    search.by_micro_batches.push_back(*plan);
-    if (search.best && throughput(*plan) < worth_it * throughput(*search.best)) continue;
-    search.best = plan;
-    last_gain = m;
-  }
-  return search;
 }
 
 }  // namespace spillway

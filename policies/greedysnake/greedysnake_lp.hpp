@@ -1,7 +1,7 @@
 // GreedySnake's performance model: one linear program per number of micro-batches and delayed
-// fraction, and the search over both.
+// fraction, and the search for the best fraction.
 //
-// Each pass of a unit (one block) costs the most of compute, PCIe, SSD and CPU optimizer, whose
+// Each pass of a unit (one layer) costs the most of compute, PCIe, SSD and CPU optimizer, whose
 // times do not add; what rests on the SSD, and what of the activation gradients stays on the GPU,
 // are the variables. Source: the public code of GreedySnake's first author (arXiv 2512.17570),
 // its configuration search; solved here with GLPK. Not modelled there: DRAM bandwidth, latencies,
@@ -11,17 +11,16 @@
 #pragma once
 
 #include <optional>
-#include <vector>
 
 #include "policies/cost/costs.hpp"
 
 namespace spillway {
 
 struct GreedySnakeInputs {
-  double units = 0;                    // L, blocks
-  double unit_parameters = 0;          // P, elements of one block
-  double activation_elements = 0;      // A, of one activation between blocks of one micro-batch
-  double forward_seconds = 0;          // f, one block forward on one micro-batch
+  double units = 0;                    // L, layers
+  double unit_parameters = 0;          // P, elements of one layer
+  double activation_elements = 0;      // A, of one activation between layers of one micro-batch
+  double forward_seconds = 0;          // f, one layer forward on one micro-batch
   double backward_seconds = 0;         // b, its backward without recomputation
   double other_seconds = 0;            // per micro-batch: embedding and head
   double gpu_memory = 0;               // bytes for activation gradients that stay on the GPU
@@ -52,7 +51,7 @@ struct GreedySnakePlan {
   double step_seconds = 0;  // L (t_f + t_b) + M other_seconds
   double unit_forward_seconds = 0, unit_backward_seconds = 0;         // t_f, t_b
   double checkpoints_ssd = 0, parameters_ssd = 0, optimizer_ssd = 0;  // x_c, x_p, x_o
-  double gradients_gpu = 0;  // g, of the activation gradients between blocks
+  double gradients_gpu = 0;  // g, of the activation gradients between layers
 };
 
 // The fastest placement for `micro_batches` and `alpha`; nothing where no placement keeps the
@@ -63,15 +62,6 @@ std::optional<GreedySnakePlan> solve_greedysnake(const GreedySnakeInputs& inputs
 // The best alpha among 0.00, 0.01, .. 0.30 for `micro_batches`: a larger one replaces a smaller
 // only where it makes at least 1 % more micro-batches per second.
 std::optional<GreedySnakePlan> best_alpha(const GreedySnakeInputs& inputs, int micro_batches);
-
-// The search as the authors do it: micro-batches 1, 2, 3, ... each with its best alpha. More
-// micro-batches replace fewer only where they bring at least 1 % more throughput, and the search
-// stops after 20 more without, or at `most`.
-struct GreedySnakeSearch {
-  std::vector<GreedySnakePlan> by_micro_batches;  // those that are feasible, ascending
-  std::optional<GreedySnakePlan> best;
-};
-GreedySnakeSearch search_greedysnake(const GreedySnakeInputs& inputs, int most = 4096);
 
 // The inputs for a problem: shapes of its model, times and rates as they cost, memory less what the
 // schedule of policy greedysnake keeps there whatever the placement. Throws InputError where the

@@ -25,7 +25,7 @@ class LayoutBuilder {
 
 }  // namespace
 
-std::vector<TensorLayout> block_layout(const ModelSpec& model) {
+std::vector<TensorLayout> layer_layout(const ModelSpec& model) {
   const std::int64_t c = model.hidden;
   LayoutBuilder layout;
   layout.add("ln_1.weight", 1, c, false);
@@ -54,7 +54,7 @@ std::vector<TensorLayout> embedding_layout(const ModelSpec& model) {
 
 std::int64_t unit_elements(const ModelSpec& model, std::int64_t unit) {
   const std::int64_t elements =
-      unit < model.layers ? model.block_parameters() : model.embedding_parameters();
+      unit < model.layers ? model.layer_parameters() : model.embedding_parameters();
   return (elements + element_alignment - 1) / element_alignment * element_alignment;
 }
 
@@ -67,8 +67,6 @@ std::vector<SavedLayout> saved_layout(const Problem& problem, std::uint8_t mask,
   const ModelSpec& model = problem.model;
   const std::uint64_t t = unsigned_of(problem.workload.sequence);
   const std::int64_t c = model.hidden;
-  const std::int64_t qkv = c + 2 * (c / model.heads) * model.kv_heads;
-  const std::int64_t fc = model.architecture == Architecture::llama ? 2 * model.ffn : model.ffn;
   std::vector<SavedLayout> layout;
   std::uint64_t offset = 0;
   const auto add = [&](SavedTensor tensor, std::int64_t width, std::uint64_t element_bytes) {
@@ -80,11 +78,11 @@ std::vector<SavedLayout> saved_layout(const Problem& problem, std::uint8_t mask,
   };
   const std::uint64_t element = problem.activation_bytes();
   add(saved_ln1, c, element);
-  add(saved_qkv, qkv, element);
+  add(saved_qkv, model.qkv_width(), element);
   add(saved_attention, c, element);
   add(saved_residual, c, element);
   add(saved_ln2, c, element);
-  add(saved_fc, fc, element);
+  add(saved_fc, model.fc_width(), element);
   add(saved_gelu, model.ffn, element);
   add(saved_statistics, 4 + model.heads, 4);
   return layout;
@@ -113,11 +111,12 @@ std::uint64_t forward_scratch_bytes(const Problem& problem, std::uint8_t saves) 
 
 std::uint64_t backward_scratch_bytes(const Problem& problem, std::uint8_t available) {
   const std::int64_t sequences = problem.workload.sequences_at_once;
-  const std::int64_t elements =
-      gradient_scratch_elements(problem.backend(), problem.model, problem.workload.sequence);
   const std::uint64_t gradients =
-      round_up(unsigned_of(sequences * elements) * problem.activation_bytes(), buffer_alignment);
-  return saved_bytes(problem, static_cast<std::uint8_t>(~available), sequences) + gradients;
+      unsigned_of(sequences) * gradient_scratch_bytes(problem.backend(), problem.model,
+                                                      problem.workload.sequence,
+                                                      problem.activation_bytes());
+  return saved_bytes(problem, static_cast<std::uint8_t>(~available), sequences) +
+         round_up(gradients, buffer_alignment);
 }
 
 std::int64_t head_chunk_tokens(const Problem& problem) {
@@ -131,7 +130,7 @@ std::uint64_t head_scratch_bytes(const Problem& problem) {
   const std::int64_t rows =
       std::min(head_chunk_tokens(problem), std::max<std::int64_t>(problem.workload.sequence, 1));
   const std::int64_t width = problem.model.vocabulary + 2 * problem.model.hidden + 2;
-  // Every chunk reads and writes the token table's gradient anew: where blocks take the memory of
+  // Every chunk reads and writes the token table's gradient anew: where layers take the memory of
   // several sequences, the head does so, too, up to half a gigabyte.
   constexpr std::int64_t most_times = 8;
   const std::int64_t times = std::min(problem.workload.sequences_at_once, most_times);
@@ -161,7 +160,7 @@ double recompute_flops(const Problem& problem, std::uint8_t available, bool outp
 }
 
 double forward_flops(const Problem& problem) {
-  return problem.model.block_forward_flops(problem.workload.micro_batch, problem.workload.sequence);
+  return problem.model.layer_forward_flops(problem.workload.micro_batch, problem.workload.sequence);
 }
 
 double backward_flops(const Problem& problem, std::uint8_t available, bool output) {

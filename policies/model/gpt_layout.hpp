@@ -1,14 +1,15 @@
 // Where each tensor of a unit lies inside its flat buffers, and how large the buffers are.
 //
-// The model is a list of units: blocks 0 .. L-1, and unit L, the embedding (token table, position
+// The model is a list of units: layers 0 .. L-1, and unit L, the embedding (token table, position
 // table, final norm; the head is tied to the token table). A unit's parameters, gradient and
-// optimizer state are flat runs of elements in the order listed here ([out, in] matrices, as in
+// optimizer state are flat arrays of elements in the order listed here ([out, in] matrices, as in
 // llm.c), padded to `element_alignment` so that any cut on that grid is 4096-byte aligned in 16-bit
 // and in 32-bit form.
 //
 // Numbers belong to the workload, not to a policy: every compute task of the CPU backend works
-// sequence by sequence, so losses do not depend on the micro-batch size either. One of the CUDA
-// backend works on Workload::sequences_at_once sequences at a time, which make one long matrix.
+// sequence by sequence, so losses do not depend on the micro-batch size either. A compute task of
+// the CUDA backend works on one kernel batch (Workload::sequences_at_once) after another, each of
+// which is one long matrix.
 #pragma once
 
 #include <cstdint>
@@ -30,8 +31,8 @@ struct TensorLayout {
   bool decay = false;        // weight decay applies (matrices and tables, not norms and biases)
 };
 
-// Tensors of one block / of the embedding unit, in flat order.
-std::vector<TensorLayout> block_layout(const ModelSpec& model);
+// Tensors of one layer / of the embedding unit, in flat order.
+std::vector<TensorLayout> layer_layout(const ModelSpec& model);
 std::vector<TensorLayout> embedding_layout(const ModelSpec& model);
 
 // Elements of unit `unit` (0 .. L), padded to element_alignment.
@@ -40,7 +41,7 @@ std::int64_t unit_elements(const ModelSpec& model, std::int64_t unit);
 // "layer 3", or "the embedding".
 std::string unit_name(const ModelSpec& model, std::int64_t unit);
 
-// The activations inside one block that backward needs besides the block's input.
+// The activations inside one layer that backward needs besides the layer's input.
 enum SavedTensor : std::uint8_t {
   saved_ln1 = 1 << 0,        // (T, C)
   saved_qkv = 1 << 1,        // (T, 3C)
@@ -57,7 +58,7 @@ inline constexpr std::uint8_t saved_all = 0xff;
 
 inline constexpr int saved_tensor_count = 8;
 
-// What one kernel of a block makes in one go: tensors that are recomputed together.
+// What one kernel of a layer makes in one go: tensors that are recomputed together.
 inline constexpr std::uint8_t recompute_groups[] = {
     saved_ln1, saved_qkv, saved_attention | saved_statistics, saved_residual, saved_ln2,
     saved_fc,  saved_gelu};
@@ -80,31 +81,31 @@ std::vector<SavedLayout> saved_layout(const Problem& problem, std::uint8_t mask,
 std::uint64_t saved_bytes(const Problem& problem, std::uint8_t mask, std::int64_t sequences);
 std::uint64_t saved_bytes(const Problem& problem, std::uint8_t mask);
 
-// Bytes of the activation between two blocks, and of its gradient, for one micro-batch: (b, T, C),
+// Bytes of the activation between two layers, and of its gradient, for one micro-batch: (b, T, C),
 // padded to 4096.
 std::uint64_t checkpoint_bytes(const Problem& problem);
 
-// Scratch that a compute task may use (exactly this much is planned for it), with S =
-// Workload::sequences_at_once:
+// Scratch that a compute task may use (exactly this much is planned for it), with S the kernel
+// batch, Workload::sequences_at_once:
 //   forward         the tensors it does not save, of S sequences
 //   backward        the tensors that are not available, of S sequences, plus the gradients of S
-//                   sequences (gradient_scratch_elements(), as the backend needs them)
+//                   sequences (gradient_scratch_bytes(), as the backend needs them)
 //   head            for the rows of one chunk, fp32: logits (V), the norm's output and its gradient
-//                   (2 C), and two statistics; as often as sequences are worked on at once, up to
-//                   8 times. A backend whose rows are narrower fits more of them
+//                   (2 C), and two statistics; S times that, at most 8 times. A backend whose rows
+//                   are narrower fits more of them
 std::uint64_t forward_scratch_bytes(const Problem& problem, std::uint8_t saves);
 std::uint64_t backward_scratch_bytes(const Problem& problem, std::uint8_t available);
 std::uint64_t head_scratch_bytes(const Problem& problem);
 // Tokens per chunk of logits in the head.
 std::int64_t head_chunk_tokens(const Problem& problem);
 
-// FLOPs of recomputing what is not `available` before a block's backward, for one micro-batch: the
+// FLOPs of recomputing what is not `available` before a layer's backward, for one micro-batch: the
 // matrix products whose output is missing, attention (its scores alone where only the log-sum-exp
 // in the statistics is missing); norms and GELU count nothing, as everywhere. With `output` also
-// the block's output (the down-projection), which nothing needs but which frameworks that re-run
-// the whole block pay for: nothing available and `output` is one whole block forward.
+// the layer's output (the down-projection), which nothing needs but which frameworks that re-run
+// the whole layer pay for: nothing available and `output` is one whole layer forward.
 double recompute_flops(const Problem& problem, std::uint8_t available, bool output);
-// FLOPs of the tasks of one micro-batch: a block's forward; its backward, with what it recomputes;
+// FLOPs of the tasks of one micro-batch: a layer's forward; its backward, with what it recomputes;
 // the head, forward and backward.
 double forward_flops(const Problem& problem);
 double backward_flops(const Problem& problem, std::uint8_t available, bool output);

@@ -12,9 +12,9 @@ namespace spillway {
 
 namespace {
 
-// Attention projections and feed-forward matrices of one block: elements that each token meets
+// Attention projections and feed-forward matrices of one layer: elements that each token meets
 // once.
-std::int64_t block_matrix_elements(const ModelSpec& model) {
+std::int64_t layer_matrix_elements(const ModelSpec& model) {
   const std::int64_t c = model.hidden;
   const std::int64_t head_width = c / model.heads;
   const std::int64_t query_and_output = 2 * c * c;
@@ -66,8 +66,14 @@ std::optional<FieldProblem> find_bad_name(const std::string& name) {
   return std::nullopt;
 }
 
-std::int64_t ModelSpec::block_parameters() const {
-  const std::int64_t matrices = block_matrix_elements(*this);
+std::int64_t ModelSpec::qkv_width() const { return hidden + 2 * (hidden / heads) * kv_heads; }
+
+std::int64_t ModelSpec::fc_width() const {
+  return architecture == Architecture::llama ? 2 * ffn : ffn;
+}
+
+std::int64_t ModelSpec::layer_parameters() const {
+  const std::int64_t matrices = layer_matrix_elements(*this);
   if (architecture == Architecture::llama) return matrices + 2 * hidden;  // two RMSNorm weights
   const std::int64_t biases = 4 * hidden + ffn + hidden;  // qkv, projection; up, down
   const std::int64_t norms = 4 * hidden;                  // two weights, two biases
@@ -80,13 +86,13 @@ std::int64_t ModelSpec::embedding_parameters() const {
 }
 
 std::int64_t ModelSpec::parameters() const {
-  return layers * block_parameters() + embedding_parameters();
+  return layers * layer_parameters() + embedding_parameters();
 }
 
-double ModelSpec::block_forward_flops(std::int64_t sequences,
+double ModelSpec::layer_forward_flops(std::int64_t sequences,
                                       std::int64_t tokens_per_sequence) const {
   const double tokens = static_cast<double>(sequences) * static_cast<double>(tokens_per_sequence);
-  const double matrices = 2 * tokens * static_cast<double>(block_matrix_elements(*this));
+  const double matrices = 2 * tokens * static_cast<double>(layer_matrix_elements(*this));
   // Scores and their weighted sum: 2 T C each per token, every head over the whole sequence.
   const double attention =
       4 * tokens * static_cast<double>(tokens_per_sequence) * static_cast<double>(hidden);
@@ -100,7 +106,7 @@ double ModelSpec::head_forward_flops(std::int64_t sequences,
 }
 
 double ModelSpec::forward_flops(std::int64_t sequences, std::int64_t tokens_per_sequence) const {
-  return static_cast<double>(layers) * block_forward_flops(sequences, tokens_per_sequence) +
+  return static_cast<double>(layers) * layer_forward_flops(sequences, tokens_per_sequence) +
          head_forward_flops(sequences, tokens_per_sequence);
 }
 
@@ -136,7 +142,7 @@ std::optional<FieldProblem> find_problem(const ModelSpec& model) {
         "layers",
         fmt::format("{} layers of {} parameters and {} more make {:.3g} parameters, more than the "
                     "{:.0g} that a model may have",
-                    model.layers, model.block_parameters(), model.embedding_parameters(),
+                    model.layers, model.layer_parameters(), model.embedding_parameters(),
                     static_cast<double>(model.parameters()), static_cast<double>(most_parameters)),
         "take fewer layers, or a smaller hidden, ffn or vocabulary"};
   }

@@ -1,8 +1,8 @@
 // The model to train, and the arithmetic of its shapes: parameters, bytes, FLOPs.
 //
-// Shapes: B sequences of T tokens, C = hidden, NH heads, V vocabulary, L blocks.
+// Shapes: B sequences of T tokens, C = hidden, NH heads, V vocabulary, L layers.
 // FLOPs count a multiply-add as two and attention without the causal half:
-// one block forward on one micro-batch = 24 b T C^2 + 4 b T^2 C for a GPT (facts: docs/metrics.md).
+// one layer forward on one micro-batch = 24 b T C^2 + 4 b T^2 C for a GPT (facts: docs/metrics.md).
 #pragma once
 
 #include <cstdint>
@@ -28,15 +28,17 @@ struct ModelSpec {
   std::int64_t positions = 0;   // longest sequence (rows of the position table for a GPT)
   std::string source;           // where the shape is from
 
-  std::int64_t block_parameters() const;      // one block; GPT: 12 C^2 + 13 C
+  std::int64_t qkv_width() const;         // columns of queries, keys and values; GPT: 3 C
+  std::int64_t fc_width() const;          // columns that GELU or SwiGLU takes; GPT: F, Llama: 2 F
+  std::int64_t layer_parameters() const;  // one layer; GPT: 12 C^2 + 13 C
   std::int64_t embedding_parameters() const;  // token + position tables, final norm, untied head
   std::int64_t parameters() const;            // all
 
-  double block_forward_flops(std::int64_t sequences, std::int64_t tokens_per_sequence) const;
+  double layer_forward_flops(std::int64_t sequences, std::int64_t tokens_per_sequence) const;
   double head_forward_flops(std::int64_t sequences,
                             std::int64_t tokens_per_sequence) const;  // logits: 2 b T C V
   double forward_flops(std::int64_t sequences,
-                       std::int64_t tokens_per_sequence) const;  // all blocks + head
+                       std::int64_t tokens_per_sequence) const;  // all layers + head
 
   // Throws InputError naming the field (heads must divide hidden, all positive, ...).
   void validate() const;

@@ -8,11 +8,11 @@ namespace spillway {
 
 namespace {
 
-// Where each matrix of a block starts, in elements, ascending.
+// Where each matrix of a layer starts, in elements, ascending.
 std::vector<std::int64_t> matrix_starts(const ModelSpec& model) {
   std::vector<std::int64_t> starts;
   if (model.architecture == Architecture::gpt) {
-    for (const TensorLayout& tensor : block_layout(model)) {
+    for (const TensorLayout& tensor : layer_layout(model)) {
       if (tensor.rows > 1) starts.push_back(tensor.offset);
     }
     return starts;
@@ -29,7 +29,7 @@ std::vector<std::int64_t> matrix_starts(const ModelSpec& model) {
 
 }  // namespace
 
-std::vector<TensorRun> unit_tensors(const ModelSpec& model, int unit) {
+std::vector<TensorRange> unit_tensors(const ModelSpec& model, int unit) {
   const auto end = static_cast<std::uint64_t>(unit_elements(model, unit));
   constexpr auto grid = static_cast<std::uint64_t>(element_alignment);
   std::vector<std::uint64_t> cuts = {0};
@@ -43,38 +43,16 @@ std::vector<TensorRun> unit_tensors(const ModelSpec& model, int unit) {
     if (cut > cuts.back() && cut < end) cuts.push_back(cut);
   }
   cuts.push_back(end);
-  std::vector<TensorRun> tensors;
+  std::vector<TensorRange> tensors;
   for (std::size_t k = 0; k + 1 < cuts.size(); ++k) {
     tensors.push_back({unit, cuts[k], cuts[k + 1] - cuts[k]});
   }
   return tensors;
 }
 
-std::vector<SubGroup> sub_groups(const ModelSpec& model, std::uint64_t sub_group_size) {
-  std::vector<SubGroup> groups;
-  std::uint64_t elements = sub_group_size;  // of the last group; starts a new one when full
-  for (int unit = 0; unit <= model.layers; ++unit) {
-    for (const TensorRun& tensor : unit_tensors(model, unit)) {
-      if (groups.empty() || elements >= sub_group_size) {
-        groups.emplace_back();
-        elements = 0;
-      }
-      groups.back().push_back(tensor);
-      elements += tensor.elements;
-    }
-  }
-  return groups;
-}
-
-std::uint64_t elements_of(const SubGroup& group) {
-  std::uint64_t elements = 0;
-  for (const TensorRun& tensor : group) elements += tensor.elements;
-  return elements;
-}
-
 std::uint64_t largest_tensor(const ModelSpec& model) {
   std::uint64_t largest = 0;
-  for (const TensorRun& tensor : unit_tensors(model, 0)) {
+  for (const TensorRange& tensor : unit_tensors(model, 0)) {
     largest = std::max(largest, tensor.elements);
   }
   return largest;

@@ -1,8 +1,8 @@
-// The granularity of DeepSpeed's ZeRO: parameters move tensor by tensor, and the optimizer walks
-// sub-groups of whole tensors.
+// The granularity of DeepSpeed's ZeRO: parameters move tensor by tensor, and its optimizer takes
+// whole tensors.
 //
-// A tensor here is one weight matrix of a block together with the norms and biases that follow it
-// (0.02 % of a block of 13B), cut on the element grid. The embedding unit is one tensor in a GPT,
+// A tensor here is one weight matrix of a layer together with the norms and biases that follow it
+// (0.02 % of a layer of 13B), cut on the element grid. The embedding unit is one tensor in a GPT,
 // whose head is tied, and two in a llama.
 #pragma once
 
@@ -13,23 +13,17 @@
 
 namespace spillway {
 
-struct TensorRun {
+struct TensorRange {
   int unit = 0;
   std::uint64_t first = 0;  // element in the unit
   std::uint64_t elements = 0;
 };
 
-// The tensors of a unit in flat order; they cover it once. A GPT's block has four (qkv, attention
+// The tensors of a unit in flat order; they cover it once. A GPT's layer has four (qkv, attention
 // projection, up, down), a llama's seven; those that share all their cells of the element grid with
 // the one before are part of it.
-std::vector<TensorRun> unit_tensors(const ModelSpec& model, int unit);
+std::vector<TensorRange> unit_tensors(const ModelSpec& model, int unit);
 
-// Consecutive tensors of all units, blocks first; each group is closed as soon as it has
-// `sub_group_size` elements (DeepSpeed's stage 3: at least that many, the last one fewer).
-using SubGroup = std::vector<TensorRun>;
-std::vector<SubGroup> sub_groups(const ModelSpec& model, std::uint64_t sub_group_size);
-
-std::uint64_t elements_of(const SubGroup& group);
-std::uint64_t largest_tensor(const ModelSpec& model);  // of the blocks, in elements
+std::uint64_t largest_tensor(const ModelSpec& model);  // of the layers, in elements
 
 }  // namespace spillway

@@ -1,9 +1,9 @@
 // Activations on their way from forward to backward, and their gradients between layers.
 //
-// The input of every layer (a checkpoint) is used in forward and again in backward, what forward
-// saves inside a layer in backward alone, the gradient of an activation by one layer after the
-// other. What the next visit uses stays on the GPU. All else leaves it once, one visit after it was
-// made, and comes back `ahead` of its use.
+// The input of a layer (a checkpoint) is used in forward and again in backward. A tensor that
+// forward saves inside a layer is used in backward alone. The gradient of an activation is used by
+// the layer below. A tensor that the next visit uses stays on the GPU; any other is offloaded once,
+// one visit after it was made, and comes back as many visits before its use as the plan says.
 #pragma once
 
 #include <cstdint>
@@ -22,28 +22,30 @@ class Activations {
 
   // Whether all micro-batches of a layer run in a row, in every turn.
   bool has_whole_rows() const { return whole_rows_; }
-  // Takes the host memory below; once the model states have theirs, whose place must not depend on
-  // it.
+  // Takes the host memory of resting_place(). To be called after the model states have theirs, so
+  // that their offsets do not depend on the activations.
   void take_resting_places();
-  // Its bytes, known before.
+  // Bytes of resting_place(layer), known before the memory is taken.
   std::uint64_t resting_bytes(int layer) const;
   // Host memory in which the inputs of a layer rest, where all micro-batches of a layer run in a
-  // row: dead from the layer's backward to the next forward of the layer below. Else invalid.
+  // row; else invalid. Its contents are dead from the layer's backward to the next forward of the
+  // layer below.
   Slice resting_place(int layer) const {
     return resting_places_.empty() ? Slice{} : resting_places_[static_cast<std::size_t>(layer)];
   }
 
-  // Before visit v: what it and the visits after it need is fetched. Where the last layer keeps
-  // more than the others, its last visit is where most GPU memory is in use: what comes after it is
-  // fetched once it is done.
+  // Called before visit v: fetches the operands of v and of visits after it. Where the last layer
+  // saves more than the others, most GPU memory is in use in its last visit, so operands of later
+  // visits are fetched by fetch_after() when that visit is done.
   void fetch(VisitId v);
   void fetch_after(VisitId v) {
     if (is_peak(v)) fetch_until(v, true);
   }
-  // After visit v: what the visit before it made leaves. no_visit: everything that has to.
+  // Called after visit v: offloads results of the visit before v. With no_visit: all results that
+  // are to be offloaded.
   void leave(VisitId v);
 
-  // Operands of visit v in GPU memory; make_...: fresh memory for a result.
+  // Operands of visit v in GPU memory; make_...() takes fresh memory for a result.
   Slice input(VisitId v) const { return checkpoint(v).gpu; }
   Slice make_input(VisitId v);   // of layer 0, from the embedding
   Slice make_output(VisitId v);  // the input of the next layer, or of the loss
@@ -88,7 +90,7 @@ class Activations {
   Slice make_checkpoint(VisitId v, int layer, int micro_batch);
   Slice saved_memory(int layer, int micro_batch, bool is_kept);
   bool gradient_stays(int micro_batch) const;
-  // Whether what backward visit `use` needs would be read from the SSD by visit v.
+  // Whether visit v comes late enough for operands of backward visit `use` to be read from the SSD.
   bool is_read_by(VisitId v, VisitId use) const {
     return use <= v + static_cast<VisitId>(plan_.checkpoints.gpu_ahead) +
                       static_cast<VisitId>(plan_.checkpoints.host_ahead);

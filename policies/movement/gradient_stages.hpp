@@ -18,13 +18,15 @@ namespace spillway {
 
 class GradientStages {
  public:
-  // All arguments outlive it.
+  // The arguments outlive the stages.
   GradientStages(Program& program, const StateSlots& slots, Units& units)
       : program_(program), slots_(slots), units_(units) {}
 
-  // A unit's whole gradient leaves the GPU; `home` of its pieces becomes its place on the SSD.
+  // Copies a unit's whole gradient from the GPU into the stages; member `home` of the unit's pieces
+  // becomes their part of it on the SSD.
   void stage(int unit, Slice gpu, BufferKind kind, Slice Piece::*home);
-  // What was staged goes to the SSD; says HostPoint::gradients_left, also where nothing was.
+  // Writes the staged gradients to the SSD and emits HostPoint::gradients_left, even if nothing was
+  // staged.
   void write();
 
  private:

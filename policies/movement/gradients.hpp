@@ -34,10 +34,13 @@ class Gradients {
   Slice head_accumulator(VisitId v);
   Slice embedding_accumulator(VisitId v);
 
-  // Before visit v: the sums of the micro-batches before, for it and the visits after it.
+  // Called before visit v: copies sums of earlier micro-batches to the GPU, for v and visits after
+  // it.
   void fetch(VisitId v);
-  // After visit v, in this order: what leaves under it; what starts to leave because of it, at once
-  // where no visit follows under which it could; the embedding's gradient once it is complete.
+  // Called after visit v, in this order. leave(): copies to host memory the parts of earlier
+  // gradients that are due under v. own_leaves(): marks the sum that v added to as leaving if it is
+  // to leave, and copies it at once where no visit follows under which it could leave.
+  // embedding_leaves(): the embedding's gradient, once it is complete.
   void leave(VisitId v);
   void own_leaves(VisitId v);
   void embedding_leaves(VisitId v);
@@ -60,7 +63,8 @@ class Gradients {
   void apply(int unit, const Piece& piece, int step);
 
  private:
-  // In host memory, for one update or several: what waits for the next step is apart from the rest.
+  // A part of a gradient in host memory, for one update or several. The part that waits for the
+  // next step has a buffer of its own.
   struct HostGradient {
     std::uint64_t first = 0, elements = 0;
     Slice own, head;

@@ -2,8 +2,8 @@
 //
 // Updates and waits are emitted in the order and at the moments of the timetable. The optimizer
 // state of an update is in the memory where it runs by then: read ahead from the SSD into slots or
-// memory of its own, or exchanged with the GPU's slots. What an update changed goes home before the
-// next one, or under it where the plan says so.
+// memory of its own, or exchanged with the GPU's slots. What an update changed is written back
+// before the next update, or while that runs where the plan says so.
 #pragma once
 
 #include <cstddef>
@@ -23,19 +23,19 @@ namespace spillway {
 
 class Optimizer {
  public:
-  // All arguments outlive it. Marks the pieces that are updated on the GPU now and then
-  // (Piece::updates_on_gpu), and notes in `units` what is in host memory.
+  // The arguments outlive the optimizer. Marks the pieces that some updates take on the GPU
+  // (Piece::updates_on_gpu), and notes in `units` which copies are in host memory.
   Optimizer(Program& program, const Plan& plan, const OrderOfWork& work, const Timetable& times,
             const StateSlots& slots, Units& units, Gradients& gradients,
             const Parameters& parameters);
 
-  // Emits what a policy said in a step up to `step` and that is due by `now`.
+  // Emits the updates and waits of steps up to `step` that are due by `now`.
   void run(Moment now, int step);
   // Reads optimizer state ahead of the updates that come next.
   void read_ahead(Moment now) { read_ahead(now, updated_); }
-  // What the last update changed goes home, unless it did.
+  // Writes back what the last update changed, unless it is written.
   void write_back();
-  // Emits what is left of `step` before the next one begins.
+  // Emits the remaining updates of `step` before the next step begins.
   void end_step(Moment now, int step);
 
  private:
@@ -45,7 +45,7 @@ class Optimizer {
   }
   int gradient_step(std::size_t u) const { return work_.updates[updates_[u].update].gradient_step; }
   void find_state_reads();
-  // Whether what the step before made of an update's optimizer state has been written.
+  // Whether the optimizer state of update `u`, as the step before left it, has been written back.
   bool is_state_home(std::size_t u) const { return state_after_[u] <= written_back_; }
   void read_ahead(Moment now, std::size_t current);
   void read_next();
@@ -72,7 +72,7 @@ class Optimizer {
                                                   // one included
   std::size_t arrivals_ = 0;                      // in slots_.gpu
   std::optional<OptimizerEvent> updated_on_gpu_;  // whose state is still there
-  std::optional<OptimizerEvent> written_;         // whose result did not go home yet
+  std::optional<OptimizerEvent> written_;         // whose result is not written back yet
 };
 
 }  // namespace spillway

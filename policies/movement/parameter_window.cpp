@@ -18,7 +18,7 @@ ParameterWindow::ParameterWindow(Program& program, const ParameterAhead& ahead, 
       gpu_stay_(units.size(), no_stay) {
   const ModelSpec& model = program.problem().model;
   const std::size_t feed_forward = model.architecture == Architecture::gpt ? 2 : 4;
-  const std::vector<TensorRun> tensors = unit_tensors(model, 0);
+  const std::vector<TensorRange> tensors = unit_tensors(model, 0);
   if (feed_forward < tensors.size()) second_norm_ = tensors[feed_forward].first;
   find_stays();
   take_slots();

@@ -1,17 +1,16 @@
 // Parameters that are fetched tensor by tensor, as far ahead as a number of elements.
 //
 // For each tensor in order of use
-//   1. it is copied to the GPU if it is not there, after it was read if it is not in host memory
-//   either;
-//   2. the tensors that follow are copied, up to a bucket of elements, up to the first one that is
-//      still on the SSD;
-//   3. the tensors that follow are read, until the elements looked at exceed twice those on their
-//   way to
-//      the GPU, or as many tensors are in host memory as there may be;
-//   4. after its use it is dropped, unless it is used again within the reuse distance.
-// A layer's norms are operators, too, whose parameters come with the matrix that follows: 2 and 3
-// happen when one is reached. A micro-batch begins without parameters, but for those of the layer
-// that the one before ended with.
+//   1. the tensor is copied to the GPU unless it is there; before that it is read from the SSD
+//      unless it is in host memory;
+//   2. the tensors that follow are copied to the GPU, up to a bucket of elements or to the first
+//      tensor that is still on the SSD;
+//   3. the tensors that follow are read from the SSD, until the elements looked at exceed twice
+//      those on their way to the GPU, or host memory holds the most tensors it may hold;
+//   4. after its use the tensor is dropped, unless it is used again within the reuse distance.
+// A layer's norms are operators with parameters, too, which come with the matrix that follows:
+// steps 2 and 3 also happen when a norm is reached. A micro-batch begins without parameters on the
+// GPU, except those of the layer with which the micro-batch before it ended.
 //
 // Source: DeepSpeed 0.19.6, partitioned_param_coordinator.py and partitioned_param_swapper.py.
 #pragma once
@@ -28,18 +27,19 @@ namespace spillway {
 
 class ParameterWindow {
  public:
-  // `units`: by unit, with the homes of parameters; a piece is a tensor. All outlive the window.
+  // `units`: by unit, the homes of its parameters; a piece is a tensor. The arguments outlive the
+  // window.
   ParameterWindow(Program& program, const ParameterAhead& ahead, const Uses& uses,
                   const std::vector<Pieces>& units);
 
-  // All parameters of the layer of visit `v` in GPU memory. In order of visits.
+  // The parameters of the layer of visit `v`, in GPU memory. To be called in order of visits.
   Slice use(VisitId v) { return use_in(stay_of_[uses_.turn_of(v)]); }
-  // Between forward and backward of the last layer, which are visit `v` together: those for
-  // backward.
+  // The parameters for the backward of the last layer, whose forward and backward are visit `v`
+  // together. To be called between the two.
   Slice use_again(VisitId v) { return use_in(stay_of_[uses_.turn_of(v)] + 1); }
 
  private:
-  // A turn, or the forward or the backward of one that has both.
+  // A turn; of a turn with forward and backward, either half.
   struct Stay {
     std::int32_t layer = 0;
     bool backward = false;
@@ -48,10 +48,10 @@ class ParameterWindow {
     std::uint32_t stay = 0;
     std::uint32_t piece = 0;
   };
-  // Of a tensor, now.
+  // Where a tensor is at this point of the program.
   struct Residence {
     Slice host;            // read from the SSD and not dropped yet
-    std::size_t slot = 0;  // of it
+    std::size_t slot = 0;  // of `host`
     bool on_gpu = false;
     bool in_flight = false;  // copied ahead and not used yet
   };

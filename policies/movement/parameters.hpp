@@ -1,8 +1,8 @@
 // Parameters on their way to the GPU.
 //
 // What rests on the SSD is read into host memory, and crosses to the GPU in pieces, as far ahead of
-// its use as the timetable says; then both copies are dropped. Where an update that a use depends
-// on was not emitted yet, its result is what is read and copied, which waits for it. Plans that
+// its use as the timetable says; then both copies are dropped. Where the update that a use depends
+// on is not emitted yet, the read and the copy wait for the update and take its result. Plans that
 // fetch by tensor leave all this to a ParameterWindow. Parameters that rest on the GPU never move.
 #pragma once
 
@@ -24,31 +24,33 @@ namespace spillway {
 
 class Parameters {
  public:
-  // All arguments outlive it. What is read is noted in `units`, as Piece::fresh_parameters.
+  // The arguments outlive the object. Parameters that were read are noted in `units`, as
+  // Piece::fresh_parameters.
   Parameters(Program& program, const Plan& plan, const OrderOfWork& work, const Timetable& times,
              const Gradients& gradients, Units& units);
 
-  // Visit `v` comes next. In order of visits, and once after the last of them.
+  // Says that visit `v` comes next. To be called in order of visits, and once after the last visit.
   void begin(VisitId v) { now_ = v; }
 
-  // Before visit v: what it needs, and for later turns what crosses as a whole under one visit.
-  // Then, after the activations that visit v needs: what is fetched by tensor. Then, after its
-  // gradient: for later turns what crosses in pieces.
+  // Called before visit v, in this order. fetch(): the parameters that v needs, and those of later
+  // turns that cross as a whole under one visit. fetch_tensors(), after the activations of v: the
+  // parameters that are fetched by tensor. fetch_pieces(), after the gradient of v: parameters of
+  // later turns that cross in pieces.
   void fetch(VisitId v);
   void fetch_tensors(VisitId v);
   void fetch_pieces(VisitId v) { copy_ahead(v, false); }
 
-  // All of a unit on the GPU: where it rests there, or what the last fetch brought.
+  // A unit's parameters on the GPU: its home if that is there, else the result of the last fetch.
   Slice of(int unit) const;
-  // In the last layer's visit `v`, between forward and backward: what backward computes with.
+  // The parameters for the backward of the last layer's visit `v`. To be called after its forward.
   Slice for_backward(VisitId v);
 
-  // Whether what an update made of a unit's parameters stays in host memory once it is on the SSD,
-  // for a use that would have it read by now.
+  // Whether an updated unit's parameters stay in host memory after they were written to the SSD,
+  // because their next use would have them read by now.
   bool stays_in_host(int unit) const { return !window_ && is_read_by_now(unit, next_use_); }
 
  private:
-  // Parameters for one use: whole, of which the first elements arrived.
+  // GPU memory for the parameters of one use, of which the first `arrived` elements are copied.
   struct Arriving {
     Slice whole;
     std::uint64_t arrived = 0;

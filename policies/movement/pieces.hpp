@@ -12,17 +12,19 @@
 
 namespace spillway {
 
-// A run of a unit's elements whose parameters rest in one memory, whose optimizer state rests in
-// one memory, and which one update takes.
+// A contiguous range of a unit's elements that has one home for its parameters, one for its
+// optimizer state, and is updated by one update.
 struct Piece {
   std::uint64_t first = 0, elements = 0;
   Tier parameters_at = Tier::host, state_at = Tier::host;
-  bool delayed = false;     // its update takes the gradient of the step before
-  Slice parameters, state;  // at rest
-  Slice waiting;            // delayed: where in host memory its gradient waits for the next step
-  Slice fresh_parameters, fresh_state;  // in host memory, of what rests on the SSD; else invalid
+  bool delayed = false;     // its update applies the gradient of the step before
+  Slice parameters, state;  // their homes
+  Slice waiting;            // if delayed: host memory in which its gradient waits for the next step
+  Slice fresh_parameters,
+      fresh_state;  // copies in host memory of what rests on the SSD, or invalid
   bool updates_on_gpu = false;
-  // Of what rests on the SSD until the update: there, and in host memory.
+  // Where complete gradients rest on the SSD: their homes there, and the copies in host memory that
+  // the update reads.
   Slice gradient_on_ssd, head_on_ssd, fresh_gradient, fresh_head;
   std::uint64_t end() const { return first + elements; }
 };
@@ -56,8 +58,8 @@ void for_pieces(Units& units, const OrderOfWork& work, const Update& update, con
   }
 }
 
-// Reads what needed(piece) is true of and is not in host memory yet, from `home` on the SSD into
-// memory that becomes `fresh`; neighbours on the SSD in one read.
+// Reads the pieces for which needed(piece) holds and which have no copy in host memory: from member
+// `home`, on the SSD, into memory that becomes member `fresh`. Neighbours on the SSD are one read.
 template <class Needed>
 void read_pieces(Program& program, int unit, Pieces::iterator from, Pieces::iterator to,
                  Slice Piece::*home, Slice Piece::*fresh, BufferKind kind, const Needed& needed) {

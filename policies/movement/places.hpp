@@ -1,4 +1,5 @@
-// Where the model states rest: every unit in pieces, each alike in every respect.
+// Where the model states rest: every unit is cut into pieces, each of which has one home, one
+// update and one step whose gradient it takes.
 #pragma once
 
 #include <vector>

@@ -1,6 +1,6 @@
-// A plan: what a policy decides for one problem, as a value. Where tensors rest, how far ahead they
-// are fetched, what is kept for backward, how the optimizer takes the model. What is computed in
-// which order is said by Policy::step; every copy follows from both (residency.hpp).
+// A plan: what a policy decides for one problem, as a value. It says where tensors rest, how far
+// ahead of a use they are fetched, what forward saves for backward, and what one update covers.
+// Policy::step says what is computed in which order; every copy follows from both (residency.hpp).
 //
 // Distances are counted in visits and in turns. A visit is one layer on one micro-batch, forward or
 // backward; the last layer's forward and backward of a micro-batch are one visit. A turn is a row
@@ -26,35 +26,35 @@ struct Share {
   bool operator==(const Share&) const = default;
 };
 
-// What the optimizer takes at a time.
+// What one update of the optimizer covers.
 enum class UpdateGroup : std::uint8_t {
-  calls,    // what each Step::update names
+  calls,    // what one call of Step::update names
   shares,   // as many shares of each call as there are micro-batches, one after each visit to the
             // layer two below: in forward for an update that waited for this step, else in backward
-  at_most,  // as many calls in a row as have `elements`; a larger one is cut into equal parts
-  tensors   // whole tensors, until there are `elements` (DeepSpeed's sub-groups)
+  at_most,  // calls in a row, up to `elements` elements; a call with more is cut into equal parts
+  tensors   // whole tensors, until they have `elements` elements (DeepSpeed's sub-groups)
 };
 
-// Which memory is used beyond what a plan needs.
+// What the GPU keeps between two uses.
 enum class Retention : std::uint8_t {
-  never,   // a tensor leaves the GPU after its use unless the next visit uses it
-  nearest  // what is used soonest stays, as much as memory holds
+  never,   // a tensor leaves after its use unless the next visit uses it
+  nearest  // tensors that are used soonest stay, as many as memory holds
 };
 
 // Parameters that are fetched tensor by tensor (parameter_window.hpp). Numbers of elements.
 struct ParameterAhead {
   std::uint64_t bucket = 50'000'000;  // copied to the GPU ahead of use; 0: nothing is fetched ahead
-  std::uint64_t most_on_gpu = 1'000'000'000;     // beyond it nothing is copied ahead
-  std::uint64_t reuse_distance = 1'000'000'000;  // what is used again within it stays
-  int most_in_host = 5;  // tensors that were read from the SSD, in as many slots
+  std::uint64_t most_on_gpu = 1'000'000'000;     // with more on the GPU nothing is copied ahead
+  std::uint64_t reuse_distance = 1'000'000'000;  // a tensor that is used again within it stays
+  int most_in_host = 5;  // slots of host memory for tensors read from the SSD
 };
 
 struct Plan {
-  // The order of work of a policy that does not say one itself.
+  // The order of work, where the policy does not override Policy::step.
   struct {
     int row = 1;         // micro-batches of a layer in a row; 0: all
-    bool snake = false;  // their order turns at every layer
-    // Each update right after its layer's gradient is complete; else all of them after backward.
+    bool snake = false;  // micro-batches ascend in even layers and descend in odd ones
+    // A layer is updated right after its gradient is complete; else every layer after backward.
     bool updates_within = false;
     double delayed = 0;  // fraction of each layer's update that waits for the next step's forward
   } order;
@@ -65,42 +65,45 @@ struct Plan {
     Share rest{.host = 1};
     int host_ahead = 2;  // turns between a read from the SSD and the copy to the GPU
     int gpu_ahead = 1;   // turns between the copy to the GPU and the use
-    std::optional<int> backward_gpu_ahead;  // of uses in backward; empty: gpu_ahead
-    bool by_tensor = false;  // fetched as `tensors` says, instead of the distances above
+    std::optional<int> backward_gpu_ahead;  // gpu_ahead of uses in backward; empty: as in forward
+    bool by_tensor = false;  // `tensors` says what is fetched ahead, not the distances above
     ParameterAhead tensors;
-    std::uint64_t first_in_host = 0;  // the first so many elements of the layers rest in host
-                                      // memory, by whole tensors, wherever the others rest
+    // Elements, from layer 0 on and by whole tensors, that rest in host memory whatever `rest`
+    // says.
+    std::uint64_t first_in_host = 0;
   } parameters;
 
-  // Accumulators. Where a micro-batch leaves the sum for the next one.
+  // Gradients of parameters, which are summed over micro-batches.
   struct {
+    // A sum stays on the GPU between two micro-batches; else it rests in host memory meanwhile.
     bool on_gpu = true;
     int gpu_ahead = 1;  // visits between the copy of a sum to the GPU and its use
-    // So many elements leave together, when the next layer's would be more; 0: each layer's on its
-    // own, under the next turn.
+    // Complete gradients are collected on the GPU and leave together, before they would be more
+    // than so many elements; 0: the gradient of each layer leaves by itself, under the next turn.
     std::uint64_t bucket = 0;
-    // Complete gradients rest on the SSD until they are applied; they pass through the host memory
-    // of the optimizer's slots, and need a bucket.
+    // Complete gradients rest on the SSD until they are applied. On their way they pass through
+    // host memory of optimizer_state.slots. Needs a bucket.
     bool on_ssd = false;
-    // Where what the loss adds to the embedding's gradient waits for backward's end: gpu or host.
+    // The memory (gpu or host) in which the head's part of the embedding's gradient waits until
+    // backward ends.
     Tier head_waits = Tier::host;
   } gradients;
 
   // fp32 master weights and moments.
   struct {
     Share rest{.host = 1};
-    std::optional<Share> embedding;  // empty: as rest
+    std::optional<Share> embedding;  // that of the embedding; empty: `rest`
     int ahead = 1;                   // updates between a read from the SSD and the use
-    int slots = 0;  // so many buffers in host memory take turns; 0: a buffer for each occasion
-    // Results leave right after their update, whatever the slots; else with slots before the next
-    // one.
+    // Buffers in host memory that updates take in turns; 0: every update has a buffer of its own.
+    int slots = 0;
+    // The write of an update's result is emitted right after the update. Else only without slots;
+    // with slots it is emitted right before the next update.
     bool writes_at_once = false;
-    // Results leave while the next update runs: after it was started or, at once, with nothing that
-    // waits for them.
+    // The write of an update's result may overlap the next update. By itself: it is emitted after
+    // the next update. With writes_at_once: no host thread of a framework waits for it.
     bool writes_behind = false;
-    // Where some updates run on the GPU and state rests in host memory: so many buffers on the GPU,
-    // each for one update, take turns. State arrives as soon as the update before on the GPU is
-    // done.
+    // Buffers on the GPU that updates on the GPU take in turns, for state that rests in host
+    // memory. State arrives as soon as the GPU's previous update is done.
     int gpu_slots = 1;
   } optimizer_state;
 
@@ -115,27 +118,26 @@ struct Plan {
 
   // Gradients of activations, between a layer's backward and the next one's.
   struct {
-    double on_gpu = 0;  // fraction of the micro-batches whose gradient stays there
+    double on_gpu = 0;  // fraction of the micro-batches whose gradient stays on the GPU
   } activation_gradients;
 
-  // What forward saves inside layers: by layer, a mask of SavedTensor. It rests where checkpoints
-  // do.
+  // Tensors inside layers that forward saves. They rest where checkpoints rest.
   struct {
-    std::vector<std::uint8_t> saves;
+    std::vector<std::uint8_t> saves;  // by layer, a mask of SavedTensor
     // GPU buffers that layers take in turns, for orders that take one micro-batch through all
-    // layers before the next; 0: a buffer for each occasion.
+    // layers before the next; 0: every layer and micro-batch has a buffer of its own.
     int slots = 0;
     bool recomputes_output = true;  // where nothing is saved, recomputation re-runs the whole layer
   } saved;
 
   struct {
-    int gpu_stride = 0;  // every so many updates one runs on the GPU: 0 none, 1 all
-    // The thread that starts the GPU's work runs the optimizer: both wait for each other.
+    int gpu_stride = 0;  // one update in so many runs on the GPU: 0 none, 1 all
+    // The thread that launches the GPU's work also runs the optimizer, so each waits for the other.
     bool blocking = false;
-    // Updates whose gradient is there long before run as early as their parameters would be read
-    // from the SSD; else where the order of work has them.
+    // An update whose gradient is in its memory early runs when its parameters would be read from
+    // the SSD for their next use; else at its place in the order of work.
     bool early = true;
-    // All updates of a step come in a row, after its backward, and nothing of them before.
+    // The updates of a step and the reads of their state come in a row, after the step's backward.
     bool own_phase = false;
     UpdateGroup group = UpdateGroup::calls;
     std::uint64_t elements = 0;

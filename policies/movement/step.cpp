@@ -184,7 +184,7 @@ void Step::apply(int unit, std::uint64_t first, std::uint64_t count) {
       close_group();
       return;
     case UpdateGroup::tensors:
-      for (const TensorRun& tensor : unit_tensors(problem_.model, unit)) {
+      for (const TensorRange& tensor : unit_tensors(problem_.model, unit)) {
         const std::uint64_t from = std::max(first, tensor.first);
         const std::uint64_t to = std::min(first + count, tensor.first + tensor.elements);
         if (from >= to) continue;

@@ -63,17 +63,17 @@ struct Visit {
 };
 using VisitId = std::uint32_t;
 
-// A run of a unit's elements that an update takes.
+// A contiguous range of a unit's elements that is part of an update.
 struct UpdateRange {
   int unit = 0;
   std::uint64_t first = 0, elements = 0;
   bool operator==(const UpdateRange&) const = default;
 };
 
-// What the optimizer takes at a time, and where in the order: before visit `at`.
+// One update of the optimizer, whose place in the order of work is before visit `at`.
 struct Update {
-  int step = 0;           // in which it was called
-  int gradient_step = 0;  // whose gradient it applies
+  int step = 0;           // in which the policy called it
+  int gradient_step = 0;  // the step whose gradient it applies
   VisitId at = 0;
   std::uint32_t first_range = 0, range_count = 0;
 };
@@ -84,14 +84,14 @@ struct HostWait {
   std::uint32_t updates_before = 0;
 };
 
-// The whole program: all steps, then the updates that were not yet applied.
+// The order of work of the whole program: all steps, then the updates that are still delayed.
 struct OrderOfWork {
   std::vector<Visit> visits;
   std::vector<Update> updates;  // in order
   std::vector<UpdateRange> ranges;
   std::vector<HostWait> waits;
-  // Parts whose updates take the gradient of the step before, as each step names them in order: in
-  // the first one, too, which has nothing to take yet.
+  // Parts whose updates apply the gradient of the step before, in the order in which each step
+  // names them; the first step names them, too, though there is no gradient yet.
   struct Delayed {
     int step = 0;
     UpdateRange part;
@@ -113,7 +113,7 @@ class Step {
   Sequence upward() const { return {0, layers_, false}; }
   Sequence downward() const { return {layers_ - 1, layers_, true}; }
   Sequence ascending() const { return {0, micro_batches_, false}; }
-  // Micro-batches of a layer in an order that turns at every layer: ascending in even layers.
+  // Micro-batches of a layer: ascending in even layers, descending in odd ones.
   Sequence snake(int layer) const {
     const bool down = layer % 2 == 1;
     return {down ? micro_batches_ - 1 : 0, micro_batches_, down};
@@ -121,17 +121,17 @@ class Step {
 
   void forward(int layer, int micro_batch);
   void backward(int layer, int micro_batch);
-  // Applies the gradient of a part of a unit: of this step once it is complete, else of the step
-  // before. Nothing where there is none. An update may be emitted before its place in this order,
-  // as soon as its gradient allows.
+  // Applies the gradient of a part of a unit: that of this step if it is complete, else that of the
+  // step before; does nothing if there is neither. The update may be emitted before its place in
+  // this order, as soon as its gradient is there.
   void update(int unit, Portion portion = {});
-  // The host thread waits for everything before, and starts nothing that comes after until then.
+  // The host thread waits until all work said before is done, and only then starts what follows.
   void wait();
 
   // All of a step in the order that Plan::order says.
   void in_order_of_plan();
 
-  // Between steps; `finish` applies what gradients are left.
+  // Called around each step; `finish` applies the gradients that are still delayed.
   void begin(int step);
   void end();
   OrderOfWork finish();
@@ -178,7 +178,8 @@ class Step {
     VisitId visit = 0;
     std::size_t update = 0;
   } begin_;
-  // What the optimizer takes next, from range group_begin_ on; none while it has no elements.
+  // The update that is being put together, from range group_begin_ on; none while it has no
+  // elements.
   std::size_t group_begin_ = 0;
   std::uint64_t group_elements_ = 0;
   int group_gradient_step_ = 0;

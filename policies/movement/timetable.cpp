@@ -1,8 +1,16 @@
 #include "policies/movement/timetable.hpp"
 
 #include <algorithm>
+#include <limits>
+#include <string>
+
+#include "base/errors.hpp"
+#include "policies/schedule/program.hpp"
 
 namespace spillway {
+
+// A visit is a task at least, so the moments of the longest schedule can be counted.
+static_assert(most_tasks <= std::numeric_limits<Moment>::max() / moments_of_visit - 1);
 
 Timetable::Timetable(const Problem& problem, const Plan& plan, const OrderOfWork& work)
     : problem_(problem),
@@ -11,6 +19,7 @@ Timetable::Timetable(const Problem& problem, const Plan& plan, const OrderOfWork
       layers_(static_cast<int>(problem.model.layers)),
       uses_(problem, work),
       retained_(problem, plan, work, uses_) {
+  SPILLWAY_ASSERT(work.visits.size() <= most_tasks, std::to_string(work.visits.size()));
   find_fetches();
   place_updates();
 }

@@ -20,8 +20,9 @@ struct ParameterFetch {
   VisitId copy_begin = 0, copy_end = 0;  // to the GPU, a piece before each of these visits
 };
 
-// A point between tasks: before a visit; after it, once the gradients that left under it have left;
-// once the layer's own gradient has left, too, where that is at once; and once the embedding's has.
+// A point in the order of tasks. Every visit has four, in this order: before its tasks; after its
+// tasks and the copies of gradients that leave the GPU under them; after the copy of its own
+// layer's gradient, where that leaves at once; after the copy of the embedding's gradient.
 using Moment = std::uint32_t;
 inline constexpr Moment moments_of_visit = 4;
 inline constexpr Moment before(VisitId visit) { return moments_of_visit * visit; }

@@ -1,11 +1,11 @@
 // Who last touched each byte of a tier's arena: the source of every dependency.
 //
-// For each run of bytes: the last writer and, per lane, the last reader since. A lane runs its
+// For each range of bytes: the last writer and, per lane, the last reader since. A lane runs its
 // tasks one after the other, so an edge from the last one of a lane covers all before it.
 //
 // The arena is divided into places, one for each buffer that is live, so that an access looks at
-// the few runs of its own buffer only. A buffer that takes the bytes of another one takes over what
-// is known of them. An access of all the bytes of a place, however many runs they are in, is
+// the few ranges of its own buffer only. A buffer that takes the bytes of another one takes over
+// what is known of them. An access of all the bytes of a place, however many runs they are in, is
 // handled at once, and handed down to the runs only when a part of them is touched again: the cost
 // of an access does not depend on how many pieces its buffer was filled in.
 #pragma once

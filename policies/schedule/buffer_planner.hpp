@@ -26,7 +26,7 @@ struct MemoryUse {
 
 struct MemoryPlan {
   MemoryUse use;
-  // By buffer: the block of its tier that it is in. The same block is the same run of bytes until
+  // By buffer: the block of its tier that it is in. The same block is the same range of bytes until
   // it is cut or merged: a hint for whoever looks for those that were there before.
   std::vector<MemoryPlanner::Block> blocks;
 };

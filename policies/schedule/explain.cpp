@@ -1,7 +1,6 @@
 // Schedule::write_explain: a schedule for people to read.
 #include <fmt/format.h>
 
-#include <array>
 #include <map>
 
 #include "base/units.hpp"

@@ -178,16 +178,14 @@ void Program::expect_steps(int steps) {
   make_room(buffers_);
 }
 
-TaskId Program::copy(Slice from, Slice to, int layer, int micro_batch, HostMemory memory) {
+TaskId Program::copy(Slice from, Slice to, int layer, int micro_batch) {
   SPILLWAY_ASSERT(from.bytes == to.bytes && from.bytes > 0);
   const Hop move = hop(tier(from), tier(to));
   require_tier(from, tier(from), "copy source");
   require_tier(to, tier(to), "copy destination");
   Task task;
   task.kind = move.kind;
-  const bool over_pcie = move.kind == TaskKind::h2d || move.kind == TaskKind::d2h;
-  task.lane = over_pcie && one_copy_lane_ ? Lane::pcie_h2d : move.lane;
-  task.pageable = over_pcie && memory == HostMemory::pageable;
+  task.lane = move.lane;
   task.layer = layer;
   task.micro_batch = micro_batch;
   task.bytes = from.bytes;
@@ -283,7 +281,7 @@ TaskId Program::embed_backward(int micro_batch, Slice activation_gradient, Slice
 
 TaskId Program::optimizer(int unit, std::uint64_t first_element, std::uint64_t elements,
                           Slice gradient, Slice head_gradient, Slice optimizer_state,
-                          Slice parameters, int update, std::uint8_t pass_bytes) {
+                          Slice parameters, int update) {
   const Tier where = tier(optimizer_state);
   SPILLWAY_ASSERT(where != Tier::ssd);
   require_tier(gradient, where, "optimizer gradient");
@@ -299,7 +297,6 @@ TaskId Program::optimizer(int unit, std::uint64_t first_element, std::uint64_t e
   task.update = update;
   task.params = elements;
   task.first_element = first_element;
-  task.pass_bytes = pass_bytes;
   return emit(task, {access(gradient, Role::gradient, Mode::read),
                      access(head_gradient, Role::head_gradient, Mode::read),
                      access(optimizer_state, Role::optimizer_state, Mode::read_write),
@@ -383,11 +380,11 @@ std::string kernel_shape(const Problem& problem, const Task& task) {
   std::string shape =
       fmt::format("{},C{},NH{},KV{},F{}", model.architecture == Architecture::gpt ? "gpt" : "llama",
                   model.hidden, model.heads, model.kv_heads, model.ffn);
-  const bool is_block = task.kind == TaskKind::forward || task.kind == TaskKind::backward;
-  if (!is_block) shape += fmt::format(",V{},P{}", model.vocabulary, model.positions);
+  const bool is_layer = task.kind == TaskKind::forward || task.kind == TaskKind::backward;
+  if (!is_layer) shape += fmt::format(",V{},P{}", model.vocabulary, model.positions);
   shape += fmt::format(",b{},T{},{}", workload.micro_batch, workload.sequence,
                        workload.precision == Precision::fp32 ? "fp32" : "bf16");
-  const bool in_groups = is_block || task.kind == TaskKind::head;
+  const bool in_groups = is_layer || task.kind == TaskKind::head;
   if (in_groups && workload.sequences_at_once != 1)
     shape += fmt::format(",s{}", workload.sequences_at_once);
   const bool makes_gradients =

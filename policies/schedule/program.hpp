@@ -24,12 +24,8 @@
 
 namespace spillway {
 
-// The host's side of a copy over PCIe: pinned memory, which the GPU reaches by itself, or ordinary
-// memory, which the driver copies through a pinned buffer of its own (pcie.pageable_h2d, _d2h).
-enum class HostMemory : std::uint8_t { pinned, pageable };
-
-// Points between tasks at which a program that runs the schedule may have its host thread wait.
-// They are no work, and nothing waits for them: they are where Rewriting may put something.
+// Points between tasks at which a framework's host thread may wait. They are no tasks and order
+// nothing by themselves; Rewriting reports them, so that barriers can be emitted there.
 enum class HostPoint : std::uint8_t {
   visit,             // a layer on a micro-batch begins
   turn,              // a layer begins
@@ -83,10 +79,7 @@ class Program {
 
   // -- moving bytes ------------------------------------------------------------------------------
   // One hop: host->gpu h2d, gpu->host d2h, ssd->host read, host->ssd write. Sizes must be equal.
-  TaskId copy(Slice from, Slice to, int layer = -1, int micro_batch = -1,
-              HostMemory memory = HostMemory::pinned);
-  // From here on, copies both ways over PCIe queue on the lane pcie.h2d, as on one CUDA stream.
-  void use_one_copy_lane() { one_copy_lane_ = true; }
+  TaskId copy(Slice from, Slice to, int layer = -1, int micro_batch = -1);
 
   // -- compute, on gpu.compute; every slice must be in the gpu tier ------------------------------
   TaskId embed_forward(int micro_batch, Slice parameters, Slice output);
@@ -100,8 +93,8 @@ class Program {
               bool first_micro_batch);
   // `activation_gradient` holds dL/d(output) and, afterwards, dL/d(input). `saved` holds the
   // tensors of `available` (a mask of SavedTensor), and no others; the rest is recomputed from
-  // `input`; with `recomputes_output` the block's output too, which nothing needs but which
-  // frameworks that re-run the whole block pay for.
+  // `input`; with `recomputes_output` the layer's output too, which nothing needs but which
+  // frameworks that re-run the whole layer pay for.
   TaskId backward(int layer, int micro_batch, Slice parameters, Slice input, Slice saved,
                   std::uint8_t available, Slice activation_gradient, Slice gradient,
                   bool first_micro_batch, bool recomputes_output);
@@ -111,11 +104,9 @@ class Program {
   // AdamW on elements [first_element, first_element + elements) of a unit: lane cpu.optimizer with
   // all slices in host memory, or gpu.compute with all in the gpu tier. `gradient` (and
   // `head_gradient`, for the embedding unit) cover just these elements. `update` is the step whose
-  // gradient is applied. `pass_bytes`: DRAM bytes per element of passes beside AdamW, for the time
-  // only.
+  // gradient is applied.
   TaskId optimizer(int unit, std::uint64_t first_element, std::uint64_t elements, Slice gradient,
-                   Slice head_gradient, Slice optimizer_state, Slice parameters, int update,
-                   std::uint8_t pass_bytes = 0);
+                   Slice head_gradient, Slice optimizer_state, Slice parameters, int update);
 
   // The gradient of a unit is complete: summed over all micro-batches, the embedding unit's
   // together with its `head_gradient`. Call it once per unit and step, before the updates that
@@ -166,7 +157,6 @@ class Program {
 
   Problem problem_;
   Recording recording_;
-  bool one_copy_lane_ = false;
   int step_ = 0;
   Phase phase_ = Phase::forward;
   TaskId next_task_ = 0;
@@ -178,7 +168,7 @@ class Program {
   std::vector<PlacedPoint> points_;
   std::optional<MemoryPlan> plan_;  // once memory is planned
 
-  // Of a block with these tensors saved.
+  // Of a layer with these tensors saved.
   struct MaskCosts {
     bool known = false;
     std::uint64_t saved = 0, forward_scratch = 0, backward_scratch = 0;
@@ -208,16 +198,16 @@ class Program {
 TierBytes capacities(const Machine& machine);
 
 // The exact-shape key under which a compute task's time is measured and looked up, e.g.
-// "gpt,C128,NH4,F512,V256,b4,T128,fp32,saved00"; ",s4" after the precision where blocks and
-// the head work on 4 sequences at once, ",g16" where gradients are made that are 16 bits wide.
+// "gpt,C128,NH4,F512,V256,b4,T128,fp32,saved00"; ",s4" after the precision for a kernel batch of 4
+// sequences, ",g16" where gradients are 16 bits wide.
 // Empty for tasks timed by rate (copies, I/O, optimizer).
 std::string kernel_shape(const Problem& problem, const Task& task);
 
-// The norm of a gradient is timed by rate, too: that of the CPU backend is measured on so many
-// elements, under this key.
+// Key of the gradient-norm kernel on the CPU backend, whose rate is measured on this many elements.
 inline constexpr std::int64_t gradient_norm_sample = 1 << 20;
 std::string gradient_norm_shape();
-// That of a device whose lanes are not alike: on the lane, of a unit's gradient of so many bytes.
+// Key of the gradient-norm kernel on a GPU machine, where the rate depends on the lane and on the
+// bytes of the unit's gradient.
 std::string gradient_norm_shape(Lane lane, std::uint64_t bytes);
 
 }  // namespace spillway

@@ -1,6 +1,5 @@
 #include "policies/schedule/rewriting.hpp"
 
-#include <algorithm>
 #include <utility>
 
 #include "base/errors.hpp"

@@ -1,6 +1,5 @@
-// Rewriting: goes over an emitted program once more, task by task, and emits it anew with tasks,
-// waits and memory added to it. What a program that runs a schedule adds to it is laid over it this
-// way.
+// Rewriting: goes over an emitted program task by task and emits it anew, with tasks, waits and
+// memory added. This is how a framework is laid over a program (policies/framework/lay_over.cpp).
 //
 //   Rewriting again(program);
 //   for (TaskId id = 0; id < again.tasks().size(); ++id) {

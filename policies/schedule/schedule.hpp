@@ -19,7 +19,8 @@
 
 namespace spillway {
 
-// Where a run of a unit's elements lies at rest (before the first and after the last task).
+// Home of a contiguous range of a unit's elements: the memory it is in before the first task and
+// after the last.
 struct HomePart {
   BufferKind kind = BufferKind::parameters;  // parameters or optimizer_state
   std::int32_t unit = 0;

@@ -81,9 +81,9 @@ enum class BufferKind : std::uint8_t {
   parameters,           // of a unit, parameter_bytes per element
   gradient,             // accumulator of a unit
   head_gradient,        // the embedding unit's second accumulator: what the tied head contributes
-  optimizer_state,      // [master | m | v] of a run of elements; moments fp32 or bf16
-  checkpoint,           // (b, T, C) between blocks
-  saved,                // tensors inside one block, of one micro-batch (saved_layout)
+  optimizer_state,      // [master | m | v] of a range of elements; moments fp32 or bf16
+  checkpoint,           // (b, T, C) between layers
+  saved,                // tensors inside one layer, of one micro-batch (saved_layout)
   activation_gradient,  // (b, T, C)
   scratch,              // inside one task
   norms,                // of one step: a norm_slot_bytes each for the units' sums of squares
@@ -106,7 +106,7 @@ struct Buffer {
   bool valid() const { return id != none; }
 };
 
-// A run of bytes inside a buffer.
+// A range of bytes inside a buffer.
 struct Slice {
   Buffer buffer;
   std::uint64_t offset = 0;
@@ -163,7 +163,7 @@ struct Task {
   std::uint8_t saves = 0;          // forward: mask of SavedTensor it writes to `saved`
   bool first_micro_batch = false;  // this task starts the gradient sum (overwrites the accumulator)
   bool recomputes_output =
-      false;  // backward: recomputation runs the whole block, as the papers' frameworks do
+      false;  // backward: recomputation runs the whole layer, as the papers' frameworks do
   bool pageable = false;  // h2d, d2h: the host's side is not pinned; slower, same bytes
   LaneSet waits_for;      // barrier: the lanes whose earlier tasks it waits for
   LaneSet holds;          // barrier: the lanes whose later tasks wait for it
@@ -173,7 +173,7 @@ struct Task {
           // gradient and the result cost beside AdamW, as frameworks make them
   std::uint32_t first_access = 0;
   std::int32_t step = 0;    // step in which it was emitted
-  std::int32_t layer = -1;  // unit: block 0..L-1, or L for the embedding unit; -1 none
+  std::int32_t layer = -1;  // unit: layer 0..L-1, or L for the embedding unit; -1 none
   std::int32_t micro_batch = -1;
   std::int32_t update = -1;         // optimizer, gradient_norm: the step whose gradient it is
   std::uint64_t bytes = 0;          // moved, for copies and I/O; read, for gradient_norm

@@ -17,14 +17,19 @@ bool computes_in(Backend backend, Precision precision) {
   return backend == Backend::cuda || precision == Precision::fp32;
 }
 
-std::int64_t gradient_scratch_elements(Backend backend, const ModelSpec& model,
-                                       std::int64_t sequence) {
-  const std::int64_t t = sequence, c = model.hidden, f = model.ffn;
+std::uint64_t gradient_scratch_bytes(Backend backend, const ModelSpec& model, std::int64_t sequence,
+                                     std::uint64_t element_bytes) {
+  const auto bytes = [](std::int64_t elements, std::uint64_t each) {
+    return static_cast<std::uint64_t>(elements) * each;
+  };
+  const std::int64_t t = sequence;
+  const std::uint64_t gradients =
+      bytes(t * (std::max(model.fc_width(), model.qkv_width()) + model.hidden), element_bytes);
   switch (backend) {
     case Backend::cpu:
-      return t * (std::max(f, 3 * c) + c) + 2 * std::min(attention_chunk_rows, t) * t;
+      return gradients + bytes(2 * std::min(attention_chunk_rows, t) * t, element_bytes);
     case Backend::cuda:
-      return t * (f + 3 * c + 3 * c);
+      return gradients + bytes(t * model.heads, sizeof(float));
   }
   SPILLWAY_ASSERT(false);
 }

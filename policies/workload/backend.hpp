@@ -1,5 +1,5 @@
-// Which backend trains, and what its kernels need: what one of them needs and the other does not is
-// stated here, beside its name, and asked for through Problem::backend().
+// Which backend trains, and what its kernels need. Whatever differs between the backends is stated
+// here; Problem::backend() says which one a problem is for.
 #pragma once
 
 #include <cstdint>
@@ -20,17 +20,18 @@ const char* to_string(Backend backend);  // "cpu"
 Precision usual_precision(Backend backend);
 bool computes_in(Backend backend, Precision precision);
 
-// Elements of scratch that a block's backward takes for the gradients of one sequence of T tokens,
-// beside the tensors it recomputes. With C channels, F of them in the feed-forward:
+// Bytes of scratch that a layer's backward takes for the gradients of one sequence of T tokens,
+// beside the tensors it recomputes. With C channels, F of them in the feed-forward, NH heads, in
+// elements of `element_bytes`:
 //
-//   cpu    T max(F, 3 C)     of fc and then, in its place, of qkv
+//   both   T max(F, 3 C)     gradient of fc and then, in its place, of qkv
 //          T C               one gradient of width C
-//          2 min(R, T) T     attention's scores and their gradient, for R queries at a time
-//   cuda   T F               of fc (and GELU, in place)
-//          3 T C             of qkv
-//          3 T C             three gradients of width C; the dots of attention lie among them
-std::int64_t gradient_scratch_elements(Backend backend, const ModelSpec& model,
-                                       std::int64_t sequence);
+//   cpu    2 min(R, T) T     attention's scores and their gradient, for R queries at a time
+//   cuda   T NH, in fp32     attention's output times its gradient, summed over each head
+//
+// F and 3 C stand for ModelSpec::fc_width() and qkv_width().
+std::uint64_t gradient_scratch_bytes(Backend backend, const ModelSpec& model, std::int64_t sequence,
+                                     std::uint64_t element_bytes);
 // R: queries whose scores the CPU backend holds at a time.
 inline constexpr std::int64_t attention_chunk_rows = 64;
 

@@ -2,11 +2,10 @@
 // policy does the same.
 //
 //   off            the gradient is applied as it is
-//   global=LIMIT   the gradient of the whole model is scaled to a 2-norm of at most LIMIT: no
-//   update
-//                  may start before the gradients of all units are complete
-//   layer=LIMIT    the gradient of each unit (a block, or the embedding with the head) by itself:
-//                  a unit's update waits for its own gradient only, so that overlap remains
+//   global=LIMIT   the gradient of the whole model is scaled to a 2-norm of at most LIMIT, so no
+//                  update may start before the gradients of all units are complete
+//   layer=LIMIT    the gradient of each unit (a layer, or the embedding with the head) is scaled by
+//                  itself, so a unit's update waits for its own gradient only
 //
 // The factor is that of torch.nn.utils.clip_grad_norm_: LIMIT / (norm + 1e-6), at most 1.
 #pragma once
@@ -26,7 +25,7 @@ struct GradientClip {
 
 enum class OnNonFinite : std::uint8_t {
   stop,  // training ends and names the layer
-  skip   // nothing of the step's update is applied; every update waits to know that it may be
+  skip   // no update of the step is applied, so every update waits until all gradients are known
 };
 
 std::string to_string(const GradientClip& clip);  // "off", "global=1", "layer=0.5"

@@ -16,7 +16,7 @@
 namespace spillway {
 
 enum class GradientWidth : std::uint8_t {
-  automatic,  // 16 bit where one micro-batch makes the gradient (nothing is summed), else 32 bit
+  automatic,  // 16 bit with one micro-batch, where nothing is summed; else 32 bit
   bits16,
   bits32
 };
@@ -30,8 +30,8 @@ struct Workload {
   MomentWidth moments = MomentWidth::fp32;
   GradientClip clip = {};
   OnNonFinite on_nonfinite = OnNonFinite::stop;
-  // Sequences of a micro-batch that a compute task of the GPU works on at once: its scratch holds
-  // this many. Divides micro_batch.
+  // Kernel batch: sequences of a micro-batch that the kernels of a compute task work on at once;
+  // the task's scratch holds this many. Divides micro_batch.
   std::int64_t sequences_at_once = 1;
 
   std::int64_t micro_batches() const { return batch / micro_batch; }
@@ -50,14 +50,14 @@ struct Problem {
   ModelSpec model;
   Machine machine;
   Workload workload;
-  // What was set by hand in place of what the model's and the machine's files say, KEY=VALUE: shown
-  // beside every result.
+  // Values set by hand in place of those in the model's and the machine's files, KEY=VALUE; they
+  // are shown beside every result.
   std::vector<std::string> overrides = {};
-  // The backend that trains, where that need not be the one of the machine: a machine file may
-  // describe another computer.
+  // The backend that trains, if that is not the machine's: a machine file may describe another
+  // computer.
   std::optional<Backend> trains_on = {};
-  // The program whose habits are laid over the schedule, in simulation only: a name or file of
-  // policies/framework/, with overrides. Ours has none.
+  // The framework that is laid over the schedule, in simulation only: a built-in name or a file,
+  // with overrides (policies/framework/framework.hpp).
   std::string framework = "spillway";
 
   // The backend that schedules are planned for.
@@ -69,23 +69,24 @@ struct Problem {
   std::uint64_t gradient_bytes()
       const;  // of the gradient handed to the optimizer and of its accumulator
   std::uint64_t state_bytes() const { return spillway::state_bytes(workload.moments); }
-  // What AdamW reads and writes: the state both ways, the gradient, the parameter.
+  // Bytes that AdamW moves per parameter: it reads and writes the state, reads the gradient and
+  // writes the parameter.
   std::uint64_t adam_bytes() const {
     return 2 * state_bytes() + gradient_bytes() + parameter_bytes();
   }
-  // The same over what it is with fp32 moments, by which the rates of machine files are: the time
-  // of an update goes with it.
+  // adam_bytes() over its value with fp32 moments. Rates in machine files are those of fp32
+  // moments; the time of an update is proportional to this share.
   double adam_share_of_fp32() const;
 
   // Throws InputError: batch not divisible, sequence longer than the model's positions, ...
   void validate() const;
 
-  // Sets workload.sequences_at_once as training on a GPU has it unless told otherwise: the largest
-  // divisor of the micro-batch for which a tensor of the width of the residual stream has at most
-  // 2^25 elements (64 MB in bf16): enough rows to fill a GPU, and scratch of at most about 2 GB
-  // whatever the model. By the shape alone: numbers depend on it, so memory must not decide. Where
-  // several such groups add up what would be 16-bit gradients, they become 32-bit ones. `given`:
-  // this many instead; 0: none are.
+  // Sets the kernel batch, workload.sequences_at_once, to `given` or, if that is 0, to the default
+  // of training on a GPU: the largest divisor of the micro-batch for which a tensor of the width of
+  // the residual stream has at most 2^25 elements (64 MB in bf16). That is enough rows to fill a
+  // GPU, and scratch of at most about 2 GB whatever the model. The default follows from shapes
+  // alone, not from memory, because numbers depend on it. Where several kernel batches would be
+  // summed in 16-bit gradients, gradients become 32-bit ones.
   void use_gpu_sequences_at_once(std::int64_t given = 0);
 };
 

@@ -15,7 +15,7 @@ namespace spillway {
 struct WorkloadField {
   std::string key;     // "micro_batch": on disk, in JSON, and as the name of a setting
   std::string values;  // what it takes, e.g. "bf16 | fp32"; empty: a whole number of at least 1
-  std::string usual;   // its text where none is given; empty: by the model, the machine, the policy
+  std::string usual;   // the default; empty: it depends on the model, the machine or the policy
   std::string (*write)(const Workload&);
   // The inverse. Throws InputError that names the setting.
   void (*read)(Workload&, const std::string& text);
@@ -24,15 +24,15 @@ struct WorkloadField {
 };
 
 const std::vector<WorkloadField>& workload_fields();
-// Null where there is none of this key.
+// Null for a key that is no field of a workload.
 const WorkloadField* find_workload_field(const std::string& key);
 
 using WorkloadTexts = std::map<std::string, std::string>;  // by key; of the fields that are given
 
-// The workload of `model` where these are given. What is not given: micro-batches as large as the
-// batch, sequences of all positions of the model but at most 1024 tokens, the precision `usual`,
-// else the text in the table. Throws InputError; whether the fields go together Problem::validate()
-// says.
+// The workload of `model` with the fields that are given. Defaults: micro-batches as large as the
+// batch; sequences of all positions of the model, at most 1024 tokens; the precision `usual`; for
+// the other fields the text in the table. Throws InputError for a text that its field does not
+// take; Problem::validate() checks whether the fields go together.
 Workload read_workload(const WorkloadTexts& given, const ModelSpec& model, Precision usual);
 
 // All fields.

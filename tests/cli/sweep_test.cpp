@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <chrono>
-#include <fstream>
 #include <thread>
 
 #include "tests/cli/program.hpp"

@@ -38,7 +38,8 @@ void read_training(const std::string& text) {
   fuzz::require(fuzz::accepted([&] { again = TrainingRecord::parse(written); }),
                 "what to_json writes, parse reads");
   fuzz::require(again.to_json() == written, "a training read again is the same training");
-  fuzz::require(same_training(text, written), "a training is the same as itself");
+  fuzz::require(fuzz::accepted([&] { require_same_numbers(record, again); }),
+                "a training is the same as itself");
 }
 
 }  // namespace

@@ -3,7 +3,6 @@
 #include "exec/data/safetensors.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <vector>
 

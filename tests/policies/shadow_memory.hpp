@@ -17,9 +17,9 @@ enum class Held {
   optimizer_state,  // of elements [first, first + elements) of `unit` after `version` updates
   gradient,         // of `unit` in step `version`, summed over the micro-batches in `summed`
   head_gradient,    // the tied head's share of the same
-  activation,  // input of block `unit` (the head's: unit = L) for `micro_batch` in step `version`
+  activation,  // input of layer `unit` (the head's: unit = L) for `micro_batch` in step `version`
   activation_gradient,  // of the same
-  saved,                // tensor `first` (a SavedTensor) that block `unit` kept for backward
+  saved,                // tensor `first` (a SavedTensor) that layer `unit` kept for backward
   norm                  // of the gradient of `unit` in step `version`
 };
 
@@ -35,7 +35,7 @@ struct Value {
 
 std::string to_string(const Value& value);
 
-// One tier. A run of bytes [begin, end) holds bytes `from`, `from` + 1, ... of a value.
+// One tier. A range of bytes [begin, end) holds bytes `from`, `from` + 1, ... of a value.
 class ShadowMemory {
  public:
   void write(std::uint64_t begin, std::uint64_t bytes, const Value& value, std::uint64_t from);

@@ -2,7 +2,6 @@
 
 #include <catch2/catch.hpp>
 
-#include "base/errors.hpp"
 #include "policies/cost/costs.hpp"
 #include "sim/simulate.hpp"
 #include "tests/policies/cost/problems.hpp"
@@ -204,7 +203,7 @@ TEST_CASE("On a CPU machine threads share the cores equally") {
   // long while both run. Both take t alone: they end together at 2 t.
   Machine machine = cpu_machine(1);
   const Problem problem = small_problem(machine);
-  const double t = problem.model.block_forward_flops(4, 128) / 1e11;
+  const double t = problem.model.layer_forward_flops(4, 128) / 1e11;
   machine.host.adam_params_per_second = 1024000 / t;
   machine.host.bandwidth = 1e15;
   Tasks tasks(small_problem(machine));

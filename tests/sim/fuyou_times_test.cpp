@@ -6,10 +6,11 @@
 #include <cmath>
 
 #include "policies/common/policy.hpp"
-#include "policies/fuyou/swap_plan.hpp"
 #include "sim/simulate.hpp"
+#include "tests/policies/fuyou/paper_swap.hpp"
 
 using namespace spillway;
+using namespace spillway::test;
 
 namespace {
 

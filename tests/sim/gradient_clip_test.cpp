@@ -2,7 +2,6 @@
 #include <catch2/catch.hpp>
 
 #include "policies/model/gpt_layout.hpp"
-#include "sim/costed_schedule.hpp"
 #include "sim/simulate.hpp"
 #include "tests/policies/cost/problems.hpp"
 

@@ -33,6 +33,7 @@ TEST_CASE("The JSON object has every key, in the documented order") {
                            "workload",
                            "steps",
                            "overrides",
+                           "framework_hash",
                            "fits",
                            "memory",
                            "step_seconds",

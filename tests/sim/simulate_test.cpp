@@ -62,9 +62,9 @@ TEST_CASE("The steady step time, phases and busy fractions of a step worked out 
   Problem problem = small_problem(machine);
   // A backward that recomputes the block (without its output) is not a whole number of forwards;
   // solve for it.
-  problem.machine.gpu.flops = problem.model.block_forward_flops(4, 128) / 2;
+  problem.machine.gpu.flops = problem.model.layer_forward_flops(4, 128) / 2;
   Tasks tasks(problem);
-  const double backward_seconds = (2 * problem.model.block_forward_flops(4, 128) +
+  const double backward_seconds = (2 * problem.model.layer_forward_flops(4, 128) +
                                    recompute_flops(problem, saved_none, false)) /
                                   problem.machine.gpu.flops;
   for (int step = 0; step < 4; ++step) {

@@ -18,7 +18,7 @@ struct Example : Tasks {
   explicit Example(std::int64_t sync_ns = 0) : Tasks(problem_with(sync_ns)) {}
   static Problem problem_with(std::int64_t sync_ns) {
     Problem problem = small_problem(round_machine());
-    problem.machine.gpu.flops = problem.model.block_forward_flops(4, 128) / 2;
+    problem.machine.gpu.flops = problem.model.layer_forward_flops(4, 128) / 2;
     problem.machine.host.sync_ns = sync_ns;
     return problem;
   }

@@ -8,9 +8,7 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <functional>
 #include <limits>
-#include <type_traits>
 
 #include "base/errors.hpp"
 #include "exec/cuda/bench/bench.hpp"

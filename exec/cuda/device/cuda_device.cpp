@@ -189,7 +189,7 @@ CudaDevice::CudaDevice(const Problem& problem, std::uint64_t gpu_bytes, std::uin
       gpt_(make_gpt(problem, reserved_.get() + parts_.gpt, streams_.stream(Lane::gpu_compute),
                     attention_, gelu_backward_of(options.gelu_backward))),
       host_optimizer_(problem, options.threads),
-      block_ranges_(ranges_of(block_layout(problem.model))),
+      layer_ranges_(ranges_of(layer_layout(problem.model))),
       embedding_ranges_(ranges_of(embedding_layout(problem.model))),
       clip_(rule_of(problem.workload)),
       workspace_(GptWorkspace::carve(problem, reserved_.get() + parts_.gpt).kernels),
@@ -281,13 +281,13 @@ void CudaDevice::compute_with(GptCuda<Element>& gpt, const Task& task, const Ope
     case TaskKind::embed_forward:
       return gpt.embed_forward(elements(o.parameters), stage(task, o), elements(o.output));
     case TaskKind::forward:
-      return gpt.block_forward(elements(o.parameters), elements(o.input), elements(o.output),
+      return gpt.layer_forward(elements(o.parameters), elements(o.input), elements(o.output),
                                o.saved, task.saves, o.scratch);
     case TaskKind::head:
       return gpt.head(elements(o.parameters), stage(task, o), elements(o.activation_gradient),
                       o.head_gradient, task.first_micro_batch, o.losses, o.scratch);
     case TaskKind::backward:
-      return gpt.block_backward(elements(o.parameters), elements(o.input), o.saved, task.available,
+      return gpt.layer_backward(elements(o.parameters), elements(o.input), o.saved, task.available,
                                 task.recomputes_output, elements(o.activation_gradient), o.gradient,
                                 task.first_micro_batch, o.scratch);
     case TaskKind::embed_backward:
@@ -325,7 +325,7 @@ void CudaDevice::optimizer(const Task& task, const Operands& o) {
     adamw(master, moments, moments + elements, reinterpret_cast<const Gradient*>(o.gradient),
           reinterpret_cast<const Gradient*>(o.head_gradient), parameters, task.layer,
           static_cast<std::int64_t>(task.first_element), elements,
-          task.layer == problem_.model.layers ? embedding_ranges_ : block_ranges_, numbers,
+          task.layer == problem_.model.layers ? embedding_ranges_ : layer_ranges_, numbers,
           o.gradient_square_sum, workspace_, stream);
   };
   const auto run_with = [&](auto* parameters) {

@@ -105,7 +105,7 @@ class CudaDevice : public Device {
   CudaStreams streams_;
   std::variant<GptCuda<float>, GptCuda<bf16>> gpt_;
   HostOptimizer host_optimizer_;
-  UnitRanges block_ranges_, embedding_ranges_;
+  UnitRanges layer_ranges_, embedding_ranges_;
   ClipRule clip_;
   Workspace workspace_;  // of the optimizer's kernels, which share it with the GPT's
 

@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "base/errors.hpp"
-#include "base/units.hpp"
 #include "exec/cuda/device/launch.hpp"
 #include "exec/cuda/device/pinned_memory.hpp"
 #include "exec/cuda/gpt/token_order.hpp"

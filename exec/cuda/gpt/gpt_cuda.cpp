@@ -3,10 +3,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <bit>
-#include <string_view>
-#include <type_traits>
-#include <vector>
 
 #include "base/errors.hpp"
 #include "exec/cuda/device/launch.hpp"
@@ -37,20 +33,8 @@ const Problem& supported(const Problem& problem) {
   return problem;
 }
 
-// Elements of the widest and of the second gradient that backward holds of a token.
+// Columns of the widest gradient that backward holds of a token.
 std::int64_t wide_columns(const ModelSpec& model) { return std::max(model.ffn, 3 * model.hidden); }
-
-// The dots of attention lie behind these two, in what is planned for gradients: three of width C,
-// where there are at most C heads.
-void check_backward_fits(const Problem& problem) {
-  const auto tokens =
-      static_cast<std::uint64_t>(problem.workload.sequences_at_once * problem.workload.sequence);
-  const auto columns =
-      static_cast<std::uint64_t>(wide_columns(problem.model) + problem.model.hidden);
-  const auto heads = static_cast<std::uint64_t>(problem.model.heads);
-  SPILLWAY_ASSERT(tokens * (columns * problem.activation_bytes() + heads * sizeof(float)) <=
-                  backward_scratch_bytes(problem, saved_all));
-}
 
 std::size_t kernel_workspace_bytes(const Problem& problem) {
   const ModelSpec& model = problem.model;
@@ -104,8 +88,7 @@ GptCuda<Element>::GptCuda(const Problem& problem, const GptWorkspace& workspace,
       heads_(problem.model.heads),
       head_(head_shape(problem)) {
   SPILLWAY_ASSERT(problem.parameter_bytes() == sizeof(Element));
-  check_backward_fits(problem);
-  block_ = block_offsets(problem.model);
+  layer_ = layer_offsets(problem.model);
   embedding_ = embedding_offsets(problem.model);
   for (const SavedLayout& saved : saved_layout(problem, saved_all, 1))
     tensor_bytes_[bit_of(saved.tensor)] = saved.stride;
@@ -175,10 +158,10 @@ void GptCuda<Element>::compute_activations(const Element* parameters, const Elem
   const std::int64_t rows = s_ * t_;
   const auto missing = [&](SavedTensor tensor) { return !has(available, tensor); };
   const bool no_statistics = missing(saved_statistics);
-  norm(input, p + block_.norm1_weight, p + block_.norm1_bias, a.ln1, a.norm1, no_statistics,
+  norm(input, p + layer_.norm1_weight, p + layer_.norm1_bias, a.ln1, a.norm1, no_statistics,
        missing(saved_ln1));
   if (missing(saved_qkv)) {
-    matmul_.linear<Element>(a.ln1, p + block_.qkv_weight, p + block_.qkv_bias, nullptr, a.qkv, rows,
+    matmul_.linear<Element>(a.ln1, p + layer_.qkv_weight, p + layer_.qkv_bias, nullptr, a.qkv, rows,
                             c_, 3 * c_, 0, stream_);
   }
   if (missing(saved_attention) || no_statistics) {
@@ -187,13 +170,13 @@ void GptCuda<Element>::compute_activations(const Element* parameters, const Elem
                                no_statistics ? a.log_sum_exp : nullptr, stream_);
   }
   if (missing(saved_residual)) {
-    matmul_.linear<Element>(a.attention, p + block_.projection_weight, p + block_.projection_bias,
+    matmul_.linear<Element>(a.attention, p + layer_.projection_weight, p + layer_.projection_bias,
                             input, a.residual, rows, c_, c_, 0, stream_);
   }
-  norm(a.residual, p + block_.norm2_weight, p + block_.norm2_bias, a.ln2, a.norm2, no_statistics,
+  norm(a.residual, p + layer_.norm2_weight, p + layer_.norm2_bias, a.ln2, a.norm2, no_statistics,
        missing(saved_ln2));
   if (missing(saved_fc)) {
-    matmul_.linear<Element>(a.ln2, p + block_.fc_weight, p + block_.fc_bias, nullptr, a.fc, rows,
+    matmul_.linear<Element>(a.ln2, p + layer_.fc_weight, p + layer_.fc_bias, nullptr, a.fc, rows,
                             c_, f_, 0, stream_);
   }
   if (missing(saved_gelu)) gelu_forward<Element>(a.fc, a.gelu, rows * f_, stream_);
@@ -202,13 +185,13 @@ void GptCuda<Element>::compute_activations(const Element* parameters, const Elem
 template <class Element>
 void GptCuda<Element>::compute_output(const Element* parameters, const Activations& a,
                                       Element* output) {
-  matmul_.linear<Element>(a.gelu, parameters + block_.fc_projection_weight,
-                          parameters + block_.fc_projection_bias, a.residual, output, s_ * t_, f_,
+  matmul_.linear<Element>(a.gelu, parameters + layer_.fc_projection_weight,
+                          parameters + layer_.fc_projection_bias, a.residual, output, s_ * t_, f_,
                           c_, 0, stream_);
 }
 
 template <class Element>
-void GptCuda<Element>::block_forward(const Element* parameters, const Element* input,
+void GptCuda<Element>::layer_forward(const Element* parameters, const Element* input,
                                      Element* output, std::byte* saved, std::uint8_t saves,
                                      std::byte* scratch) {
   SPILLWAY_ASSERT(saved != nullptr || saves == saved_none);
@@ -226,16 +209,20 @@ void GptCuda<Element>::block_forward(const Element* parameters, const Element* i
 template <class Element>
 typename GptCuda<Element>::BackwardScratch GptCuda<Element>::carve_backward(
     std::byte* scratch, std::uint8_t available) const {
+  const std::byte* const begin = scratch;
   BackwardScratch parts{};
   scratch += place(parts.recomputed, scratch, static_cast<std::uint8_t>(~available), s_, 0);
   parts.wide = reinterpret_cast<Element*>(scratch);
   parts.narrow = parts.wide + s_ * t_ * wide_columns(problem_.model);
   parts.dots = reinterpret_cast<float*>(parts.narrow + s_ * t_ * c_);
+  const auto* const end = reinterpret_cast<const std::byte*>(parts.dots + s_ * t_ * heads_);
+  SPILLWAY_ASSERT(static_cast<std::uint64_t>(end - begin) <=
+                  backward_scratch_bytes(problem_, available));
   return parts;
 }
 
 template <class Element>
-void GptCuda<Element>::block_backward(const Element* parameters, const Element* input,
+void GptCuda<Element>::layer_backward(const Element* parameters, const Element* input,
                                       const std::byte* saved, std::uint8_t available,
                                       bool recomputes_output, Element* activation_gradient,
                                       std::byte* gradient, bool first_micro_batch,
@@ -244,7 +231,7 @@ void GptCuda<Element>::block_backward(const Element* parameters, const Element* 
   const BackwardScratch parts = carve_backward(scratch, available);
   with_gradient(gradient, [&](auto* sums) {
     if (first_micro_batch)
-      zero(sums, problem_.model.block_parameters(), unit_elements(problem_.model, 0));
+      zero(sums, problem_.model.layer_parameters(), unit_elements(problem_.model, 0));
     for (std::int64_t first = 0; first < b_; first += s_) {
       TensorAddresses at = parts.recomputed;
       // What is available is only read.
@@ -280,18 +267,18 @@ void GptCuda<Element>::backward_feed_forward(const Element* parameters, const Ac
   const std::int64_t rows = s_ * t_;
   gelu_backward_by<Element, Gradient>(
       gelu_backward_, matmul_,
-      {dy, p + block_.fc_projection_weight, a.fc, dfc, needs_gelu ? a.gelu : nullptr,
-       g + block_.fc_bias, overwrites, reinterpret_cast<Element*>(workspace_.bias_sums), rows, c_,
+      {dy, p + layer_.fc_projection_weight, a.fc, dfc, needs_gelu ? a.gelu : nullptr,
+       g + layer_.fc_bias, overwrites, reinterpret_cast<Element*>(workspace_.bias_sums), rows, c_,
        f_},
       workspace_.kernels, stream_);
-  matmul_.weight_gradient<Element>(dy, a.gelu, g + block_.fc_projection_weight, overwrites, rows,
+  matmul_.weight_gradient<Element>(dy, a.gelu, g + layer_.fc_projection_weight, overwrites, rows,
                                    f_, c_, 0, stream_);
-  matmul_.weight_gradient<Element>(dfc, a.ln2, g + block_.fc_weight, overwrites, rows, c_, f_, 0,
+  matmul_.weight_gradient<Element>(dfc, a.ln2, g + layer_.fc_weight, overwrites, rows, c_, f_, 0,
                                    stream_);
-  matmul_.input_gradient<Element>(dfc, p + block_.fc_weight, dln2, rows, c_, f_, 0, stream_);
-  const NormSums<Gradient> sums{g + block_.norm2_weight, g + block_.norm2_bias, overwrites,
-                                g + block_.fc_projection_bias, g + block_.projection_bias};
-  norm_backward<Element>(dln2, a.residual, p + block_.norm2_weight, a.norm2, dy, true, sums, rows,
+  matmul_.input_gradient<Element>(dfc, p + layer_.fc_weight, dln2, rows, c_, f_, 0, stream_);
+  const NormSums<Gradient> sums{g + layer_.norm2_weight, g + layer_.norm2_bias, overwrites,
+                                g + layer_.fc_projection_bias, g + layer_.projection_bias};
+  norm_backward<Element>(dln2, a.residual, p + layer_.norm2_weight, a.norm2, dy, true, sums, rows,
                          c_, workspace_.kernels, stream_);
 }
 
@@ -308,20 +295,20 @@ void GptCuda<Element>::backward_attention(const Element* parameters, const Eleme
   Element *dr = activation_gradient, *dqkv = scratch.wide;
   Element* narrow = scratch.narrow;  // dL/d(attention), then dL/d(ln1)
   const std::int64_t rows = s_ * t_;
-  matmul_.weight_gradient<Element>(dr, a.attention, g + block_.projection_weight, overwrites, rows,
+  matmul_.weight_gradient<Element>(dr, a.attention, g + layer_.projection_weight, overwrites, rows,
                                    c_, c_, 0, stream_);
-  matmul_.input_gradient<Element>(dr, p + block_.projection_weight, narrow, rows, c_, c_, 0,
+  matmul_.input_gradient<Element>(dr, p + layer_.projection_weight, narrow, rows, c_, c_, 0,
                                   stream_);
   attention_backward<Element>(attention_sizes(), a.qkv, a.attention, a.log_sum_exp, narrow, dqkv,
                               scratch.dots, stream_);
-  matmul_.weight_gradient<Element>(dqkv, a.ln1, g + block_.qkv_weight, overwrites, rows, c_, 3 * c_,
+  matmul_.weight_gradient<Element>(dqkv, a.ln1, g + layer_.qkv_weight, overwrites, rows, c_, 3 * c_,
                                    0, stream_);
-  column_sums<Element>(dqkv, g + block_.qkv_bias, overwrites, rows, 3 * c_, workspace_.kernels,
+  column_sums<Element>(dqkv, g + layer_.qkv_bias, overwrites, rows, 3 * c_, workspace_.kernels,
                        stream_);
-  matmul_.input_gradient<Element>(dqkv, p + block_.qkv_weight, narrow, rows, c_, 3 * c_, 0,
+  matmul_.input_gradient<Element>(dqkv, p + layer_.qkv_weight, narrow, rows, c_, 3 * c_, 0,
                                   stream_);
-  const NormSums<Gradient> sums{g + block_.norm1_weight, g + block_.norm1_bias, overwrites};
-  norm_backward<Element>(narrow, input, p + block_.norm1_weight, a.norm1, dr, true, sums, rows, c_,
+  const NormSums<Gradient> sums{g + layer_.norm1_weight, g + layer_.norm1_bias, overwrites};
+  norm_backward<Element>(narrow, input, p + layer_.norm1_weight, a.norm1, dr, true, sums, rows, c_,
                          workspace_.kernels, stream_);
 }
 
@@ -339,16 +326,16 @@ void GptCuda<Element>::embed_backward(const Text& text, const Element* activatio
 template class GptCuda<float>;
 template class GptCuda<bf16>;
 
-#define SPILLWAY_BLOCK_BACKWARD(Element, Gradient)                                               \
+#define SPILLWAY_LAYER_BACKWARD(Element, Gradient)                                               \
   template void GptCuda<Element>::backward_feed_forward(                                         \
       const Element*, const GptCuda<Element>::Activations&, bool, Element*, Gradient*, bool,     \
       const GptCuda<Element>::BackwardScratch&);                                                 \
   template void GptCuda<Element>::backward_attention(                                            \
       const Element*, const Element*, const GptCuda<Element>::Activations&, Element*, Gradient*, \
       bool, const GptCuda<Element>::BackwardScratch&);
-SPILLWAY_BLOCK_BACKWARD(float, float)
-SPILLWAY_BLOCK_BACKWARD(bf16, float)
-SPILLWAY_BLOCK_BACKWARD(bf16, bf16)
-#undef SPILLWAY_BLOCK_BACKWARD
+SPILLWAY_LAYER_BACKWARD(float, float)
+SPILLWAY_LAYER_BACKWARD(bf16, float)
+SPILLWAY_LAYER_BACKWARD(bf16, bf16)
+#undef SPILLWAY_LAYER_BACKWARD
 
 }  // namespace spillway::cuda

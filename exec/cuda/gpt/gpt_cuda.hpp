@@ -2,7 +2,7 @@
 // twin of exec/cpu/gpt_cpu.hpp, with the same formulas, layouts (policies/model/gpt_layout.hpp) and
 // calls.
 //
-// b = micro_batch, T = sequence; activations are (b, T, C). Blocks work on groups of
+// b = micro_batch, T = sequence; activations are (b, T, C). Layers work on groups of
 // Workload::sequences_at_once sequences, which are one matrix of that many times T rows; the head
 // on chunks of rows of the micro-batch. A gradient accumulator gets one addition per group (in the
 // head, per chunk): the first of the first micro-batch overwrites it, padding and all else that
@@ -73,10 +73,10 @@ class GptCuda {
   // input (b, T, C) -> output (b, T, C). The tensors named in `saves` (a mask of SavedTensor) are
   // written to `saved`, laid out by saved_layout. Scratch: forward_scratch_bytes(problem, saves).
   // Either may be null if it has no bytes.
-  void block_forward(const Element* parameters, const Element* input, Element* output,
+  void layer_forward(const Element* parameters, const Element* input, Element* output,
                      std::byte* saved, std::uint8_t saves, std::byte* scratch);
 
-  // Final norm, logits, loss. hidden (b, T, C): in, the last block's output; out, dL/d(hidden).
+  // Final norm, logits, loss. hidden (b, T, C): in, the last layer's output; out, dL/d(hidden).
   // losses (b; device or pinned host memory): the sum of the token losses of each sequence, not
   // scaled. head_gradient, an embedding unit, gets the gradients of wte (as head) and of the norm.
   // Scratch: head_scratch_bytes.
@@ -91,9 +91,9 @@ class GptCuda {
 
   // activation_gradient (b, T, C): in, dL/d(output); out, dL/d(input). Tensors named in `available`
   // (a mask of SavedTensor; `saved` holds just these) are read, the others are recomputed from
-  // `input`. `recomputes_output` also computes the block's output again, into scratch: time, and
+  // `input`. `recomputes_output` also computes the layer's output again, into scratch: time, and
   // nothing else. Scratch: backward_scratch_bytes(problem, available).
-  void block_backward(const Element* parameters, const Element* input, const std::byte* saved,
+  void layer_backward(const Element* parameters, const Element* input, const std::byte* saved,
                       std::uint8_t available, bool recomputes_output, Element* activation_gradient,
                       std::byte* gradient, bool first_micro_batch, std::byte* scratch);
 
@@ -126,7 +126,7 @@ class GptCuda {
     Element *norm_output, *norm_gradient, *logits;  // (rows, C), (rows, C), (rows, stride)
     RowStatistics statistics;
   };
-  // The activations inside a block, of one group of sequences.
+  // The activations inside a layer, of one group of sequences.
   struct Activations {
     Element *ln1, *qkv, *attention, *residual, *ln2, *fc, *gelu;
     RowStatistics norm1, norm2;
@@ -134,7 +134,7 @@ class GptCuda {
   };
   // Addresses of the tensors of a group, by bit number of SavedTensor.
   using TensorAddresses = std::array<std::byte*, saved_tensor_count>;
-  // Where block_backward keeps the gradients of a group of S sequences.
+  // Where layer_backward keeps the gradients of a group of S sequences.
   struct BackwardScratch {
     Element *wide, *narrow;      // (S T, max(F, 3C)), (S T, C)
     float* dots;                 // (S, NH, T)
@@ -186,7 +186,7 @@ class GptCuda {
                   std::byte* scratch);
 
   // Bytes that they take; of null, nothing is done.
-  std::uint64_t rehearse_block(std::byte* memory, bool adds);
+  std::uint64_t rehearse_layer(std::byte* memory, bool adds);
   std::uint64_t rehearse_head(std::byte* memory, std::int64_t rows, bool adds);
 
   Problem problem_;
@@ -197,7 +197,7 @@ class GptCuda {
   Matmul matmul_;
   std::int64_t b_, s_, t_, c_, f_, v_, heads_;  // micro-batch, sequences at once, tokens, channels,
                                                 // feed-forward width, vocabulary, heads
-  BlockOffsets block_;
+  LayerOffsets layer_;
   EmbeddingOffsets embedding_;
   HeadShape head_;
   std::array<std::uint64_t, saved_tensor_count>

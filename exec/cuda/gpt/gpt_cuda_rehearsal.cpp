@@ -33,9 +33,9 @@ std::uint64_t count_of(std::int64_t n) { return static_cast<std::uint64_t>(n); }
 
 }  // namespace
 
-// A group of sequences through a block, forward and backward.
+// A group of sequences through a layer, forward and backward.
 template <class Element>
-std::uint64_t GptCuda<Element>::rehearse_block(std::byte* memory, bool adds) {
+std::uint64_t GptCuda<Element>::rehearse_layer(std::byte* memory, bool adds) {
   const std::int64_t unit = unit_elements(problem_.model, 0);
   Carver carver(memory);
   const auto* const parameters = carver.take<Element>(count_of(unit));
@@ -76,7 +76,7 @@ std::uint64_t GptCuda<Element>::rehearse_head(std::byte* memory, std::int64_t ro
 
 template <class Element>
 std::uint64_t GptCuda<Element>::rehearsal_bytes() {
-  return std::max(rehearse_block(nullptr, false), rehearse_head(nullptr, head_.rows, false));
+  return std::max(rehearse_layer(nullptr, false), rehearse_head(nullptr, head_.rows, false));
 }
 
 template <class Element>
@@ -84,8 +84,8 @@ void GptCuda<Element>::rehearse(std::byte* memory) {
   SPILLWAY_ASSERT(memory != nullptr);
   const bool several = problem_.workload.micro_batches() > 1;
   // The first contribution to a gradient overwrites, all others add.
-  rehearse_block(memory, false);
-  if (several || b_ > s_) rehearse_block(memory, true);
+  rehearse_layer(memory, false);
+  if (several || b_ > s_) rehearse_layer(memory, true);
   const std::int64_t all = b_ * t_, last = all % head_.rows;
   rehearse_head(memory, head_.rows, false);
   if (several || all >= 2 * head_.rows) rehearse_head(memory, head_.rows, true);
@@ -94,7 +94,7 @@ void GptCuda<Element>::rehearse(std::byte* memory) {
 }
 
 #define SPILLWAY_REHEARSAL(Element)                                                       \
-  template std::uint64_t GptCuda<Element>::rehearse_block(std::byte*, bool);              \
+  template std::uint64_t GptCuda<Element>::rehearse_layer(std::byte*, bool);              \
   template std::uint64_t GptCuda<Element>::rehearse_head(std::byte*, std::int64_t, bool); \
   template std::uint64_t GptCuda<Element>::rehearsal_bytes();                             \
   template void GptCuda<Element>::rehearse(std::byte*);

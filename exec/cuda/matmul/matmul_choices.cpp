@@ -3,7 +3,6 @@
 #include <fmt/core.h>
 
 #include <charconv>
-#include <cstring>
 #include <iterator>
 #include <sstream>
 #include <string_view>

@@ -1,5 +1,4 @@
 // Text for people, help, and a standard output that cannot be written to.
-#include <algorithm>
 #include <catch2/catch.hpp>
 #include <regex>
 

@@ -4,7 +4,6 @@
 
 #include <catch2/catch.hpp>
 #include <fstream>
-#include <map>
 #include <thread>
 
 #include "tests/cli/program.hpp"

@@ -52,6 +52,10 @@ TEST_CASE("What cannot be trained here is refused") {
   refused(folder, {"--policy", "nope"}, 2, "unknown policy 'nope'", "resident");
   refused(folder, {"--set", "ssd.count=3"}, 2, "--set of a machine's key needs --machine",
           "--gpu-memory");
+  refused(folder, {"--framework", "deepspeed-0.9"}, 2,
+          "framework deepspeed-0.9:", "leave --framework and --set framework.KEY=VALUE out");
+  refused(folder, {"--set", "framework.memory.gpu=1MB"}, 2, "framework spillway:memory.gpu=1MB:",
+          "leave --framework and --set framework.KEY=VALUE out");
 }
 
 TEST_CASE("Numbers that no training can use are refused") {

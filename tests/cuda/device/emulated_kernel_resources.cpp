@@ -5,8 +5,6 @@
 #include <elf.h>
 #include <link.h>
 
-#include <cstdlib>
-#include <cstring>
 #include <fstream>
 #include <iterator>
 #include <memory>

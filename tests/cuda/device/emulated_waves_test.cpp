@@ -2,8 +2,6 @@
 // of GPT-2 124M to a model of 13B is recorded, and held to 85 % of what it could be.
 #ifdef SPILLWAY_EMULATED_GPU
 #include <catch2/catch.hpp>
-#include <cstdlib>
-#include <iostream>
 #include <map>
 #include <optional>
 
@@ -76,11 +74,11 @@ class Steps {
 
     gpt.embed_forward(tensor(3), text, tensor(4));
     keep(recorder, all_rows);
-    gpt.block_forward(tensor(3), tensor(4), tensor(5), nowhere(6), saved_all, nowhere(7));
+    gpt.layer_forward(tensor(3), tensor(4), tensor(5), nowhere(6), saved_all, nowhere(7));
     keep(recorder, rows_at_once());
     gpt.head(tensor(3), text, tensor(5), nowhere(8), true, losses, nowhere(7));
     keep(recorder, static_cast<double>(gpt.head_rows()), static_cast<double>(gpt.logits_stride()));
-    gpt.block_backward(tensor(3), tensor(4), nowhere(6), saved_none, false, tensor(5), nowhere(8),
+    gpt.layer_backward(tensor(3), tensor(4), nowhere(6), saved_none, false, tensor(5), nowhere(8),
                        true, nowhere(7));
     keep(recorder, rows_at_once());
     gpt.embed_backward(text, tensor(5), nowhere(8), true);

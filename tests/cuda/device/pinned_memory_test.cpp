@@ -3,7 +3,6 @@
 #include <cuda_runtime.h>
 
 #include <catch2/catch.hpp>
-#include <vector>
 
 #include "exec/run/arena.hpp"
 

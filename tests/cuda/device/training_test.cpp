@@ -4,11 +4,8 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <limits>
-#include <set>
-#include <thread>
 
 #include "base/errors.hpp"
-#include "policies/common/run_record.hpp"
 #include "tests/cuda/device/cuda_training.hpp"
 
 namespace spillway {

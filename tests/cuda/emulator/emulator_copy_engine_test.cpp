@@ -1,7 +1,6 @@
 // Copy engines of the emulated device: which copies wait for which.
 #include <cuda_runtime.h>
 
-#include <array>
 #include <catch2/catch.hpp>
 #include <optional>
 

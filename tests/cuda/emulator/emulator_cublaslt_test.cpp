@@ -7,7 +7,6 @@
 #include <cstring>
 #include <memory>
 #include <random>
-#include <utility>
 #include <vector>
 
 #include "exec/cuda/kernels/bf16.hpp"

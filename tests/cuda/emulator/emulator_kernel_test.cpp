@@ -7,7 +7,6 @@
 #include <numeric>
 #include <set>
 #include <stdexcept>
-#include <string>
 #include <vector>
 
 #include "base/errors.hpp"

@@ -3,7 +3,6 @@
 
 #include <catch2/catch.hpp>
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include "tests/cuda/emulator/emulator_run.hpp"

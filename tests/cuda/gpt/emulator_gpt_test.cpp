@@ -60,8 +60,10 @@ TEST_CASE("GptCuda: after one step, the next only launches kernels, products and
       "cudaMemcpyAsync",  // of the test
   };
   for (const auto& [name, count] : emulator::counts()) {
+    // What the stream has run so far is no call: how much that is depends on its thread.
+    if (name.starts_with("kernel ") || name.starts_with("product by algorithm ")) continue;
     INFO(name << ": " << count);
-    CHECK((name.starts_with("kernel ") || std::find(may.begin(), may.end(), name) != may.end()));
+    CHECK(std::find(may.begin(), may.end(), name) != may.end());
   }
   CHECK(emulator::count("cublasLtMatmul") > 0);
   CHECK(emulator::synchronizations() == 0);

@@ -66,8 +66,8 @@ void check_step(const Problem& problem, const ModelStepResult& cuda, const Model
 
   const auto layers = static_cast<std::size_t>(problem.model.layers);
   for (std::size_t layer = 0; layer < layers; ++layer) {
-    INFO("block " << layer);
-    check_unit(block_layout(problem.model), cuda.gradients[layer], cpu.gradients[layer], bound);
+    INFO("layer " << layer);
+    check_unit(layer_layout(problem.model), cuda.gradients[layer], cpu.gradients[layer], bound);
   }
   const auto embedding = embedding_layout(problem.model);
   {
@@ -88,7 +88,7 @@ void check_step(const Problem& problem, const ModelStepResult& cuda, const Model
   CHECK(zeros(cuda.head_gradient, positions, norm));
   CHECK(zeros(cuda.head_gradient, end, padded));
   CHECK(
-      zeros(cuda.gradients[0], problem.model.block_parameters(), unit_elements(problem.model, 0)));
+      zeros(cuda.gradients[0], problem.model.layer_parameters(), unit_elements(problem.model, 0)));
 }
 
 template <class Element>
@@ -119,6 +119,41 @@ TEST_CASE("GptCuda: attention in several tiles, with a head of 64", "[step]") {
   const GptCase test = make_gpt_case(gpt_problem(67, 1, 64, 1, 70, 2, 2));
   check_against_cpu<float>(test, 2);
   check_against_cpu<bf16>(test, 2);
+}
+
+template <class Element>
+void check_backward_scratch(const GptCase& test, std::uint8_t available) {
+  const Problem problem = in_precision_of<Element>(test.problem, 2);
+  const DeviceArray<std::byte> workspace(gpt_workspace_bytes(problem));
+  GptStep<Element> step(problem, workspace, test.parameters, test.tokens, test.targets,
+                        {.available = available});
+  step.enqueue();
+  // Memory starts as 0xff in every byte: sixteen of them in a row are no numbers that were stored.
+  constexpr std::size_t chunk = 16;
+  const std::vector<std::byte> scratch = step.backward_scratch();
+  std::size_t used = 0, end = 0;
+  for (std::size_t at = 0; at < scratch.size(); at += chunk) {
+    const auto begin = scratch.begin() + static_cast<std::ptrdiff_t>(at);
+    if (std::all_of(begin, begin + chunk, [](std::byte b) { return b == std::byte{0xff}; }))
+      continue;
+    used += chunk;
+    end = at + chunk;
+  }
+  INFO(sizeof(Element) << " bytes, available " << int{available});
+  CHECK(scratch.size() == backward_scratch_bytes(problem, available));
+  CHECK(used >= scratch.size() * 97 / 100);
+  CHECK(end + buffer_alignment > scratch.size());
+}
+
+TEST_CASE("GptCuda: backward uses the scratch that is planned for it, but for padding", "[step]") {
+  // The guards of device memory show that nothing beyond it is written. Two sequences of 64 tokens
+  // at once and 64 channels make tensors of whole pages of 4096 bytes; only the gradients, with
+  // attention's dots behind them, end inside a page.
+  const GptCase test = make_gpt_case(gpt_problem(37, 1, 64, 4, 64, 2, 2));
+  for (const int available : {int{saved_all}, int{saved_none}, saved_fc | saved_statistics}) {
+    check_backward_scratch<bf16>(test, static_cast<std::uint8_t>(available));
+    check_backward_scratch<float>(test, static_cast<std::uint8_t>(available));
+  }
 }
 
 TEST_CASE("GptCuda: sequences of one token with many heads, whose dots lie in scratch", "[step]") {

@@ -196,7 +196,7 @@ class Gpt {
  public:
   Gpt(const Problem& problem, const Units& parameters)
       : problem_(problem),
-        block_(block_offsets(problem.model)),
+        layer_(layer_offsets(problem.model)),
         embedding_(embedding_offsets(problem.model)),
         c_(static_cast<std::size_t>(problem.model.hidden)) {
     for (const auto& unit : parameters) {
@@ -251,17 +251,17 @@ class Gpt {
   Matrix forward(std::vector<Block>& blocks, std::size_t unit, const Matrix& x) const {
     const auto f = static_cast<std::size_t>(problem_.model.ffn);
     const auto at = [&](std::int64_t offset) { return of(unit, offset); };
-    const Matrix ln1 = norm(x, at(block_.norm1_weight), at(block_.norm1_bias));
-    const Matrix qkv = linear(ln1, at(block_.qkv_weight), at(block_.qkv_bias), 3 * c_);
+    const Matrix ln1 = norm(x, at(layer_.norm1_weight), at(layer_.norm1_bias));
+    const Matrix qkv = linear(ln1, at(layer_.qkv_weight), at(layer_.qkv_bias), 3 * c_);
     const Matrix attention = Attention(problem_, qkv).forward();
     Matrix residual =
-        linear(attention, at(block_.projection_weight), at(block_.projection_bias), c_);
+        linear(attention, at(layer_.projection_weight), at(layer_.projection_bias), c_);
     residual.add(x);
-    const Matrix ln2 = norm(residual, at(block_.norm2_weight), at(block_.norm2_bias));
-    const Matrix fc = linear(ln2, at(block_.fc_weight), at(block_.fc_bias), f);
+    const Matrix ln2 = norm(residual, at(layer_.norm2_weight), at(layer_.norm2_bias));
+    const Matrix fc = linear(ln2, at(layer_.fc_weight), at(layer_.fc_bias), f);
     Matrix g = fc;
     for (double& value : g.values) value = gelu(value);
-    Matrix output = linear(g, at(block_.fc_projection_weight), at(block_.fc_projection_bias), c_);
+    Matrix output = linear(g, at(layer_.fc_projection_weight), at(layer_.fc_projection_bias), c_);
     output.add(residual);
     blocks.push_back({x, ln1, qkv, attention, residual, ln2, fc, g});
     return output;
@@ -270,22 +270,22 @@ class Gpt {
   Matrix backward(const Block& a, std::size_t unit, const Matrix& dy) {
     const auto at = [&](std::int64_t offset) { return of(unit, offset); };
     const auto to = [&](std::int64_t offset) { return gradient(unit, offset); };
-    Matrix dfc = linear_backward(dy, a.gelu, at(block_.fc_projection_weight),
-                                 to(block_.fc_projection_weight), to(block_.fc_projection_bias));
+    Matrix dfc = linear_backward(dy, a.gelu, at(layer_.fc_projection_weight),
+                                 to(layer_.fc_projection_weight), to(layer_.fc_projection_bias));
     for (std::size_t i = 0; i < dfc.values.size(); ++i) dfc.values[i] *= gelu_slope(a.fc.values[i]);
     const Matrix dln2 =
-        linear_backward(dfc, a.ln2, at(block_.fc_weight), to(block_.fc_weight), to(block_.fc_bias));
-    Matrix dr = norm_backward(dln2, a.residual, at(block_.norm2_weight), to(block_.norm2_weight),
-                              to(block_.norm2_bias));
+        linear_backward(dfc, a.ln2, at(layer_.fc_weight), to(layer_.fc_weight), to(layer_.fc_bias));
+    Matrix dr = norm_backward(dln2, a.residual, at(layer_.norm2_weight), to(layer_.norm2_weight),
+                              to(layer_.norm2_bias));
     dr.add(dy);
     const Matrix d_attention =
-        linear_backward(dr, a.attention, at(block_.projection_weight), to(block_.projection_weight),
-                        to(block_.projection_bias));
+        linear_backward(dr, a.attention, at(layer_.projection_weight), to(layer_.projection_weight),
+                        to(layer_.projection_bias));
     const Matrix dqkv = Attention(problem_, a.qkv).backward(d_attention);
-    const Matrix dln1 = linear_backward(dqkv, a.ln1, at(block_.qkv_weight), to(block_.qkv_weight),
-                                        to(block_.qkv_bias));
-    Matrix dx = norm_backward(dln1, a.input, at(block_.norm1_weight), to(block_.norm1_weight),
-                              to(block_.norm1_bias));
+    const Matrix dln1 = linear_backward(dqkv, a.ln1, at(layer_.qkv_weight), to(layer_.qkv_weight),
+                                        to(layer_.qkv_bias));
+    Matrix dx = norm_backward(dln1, a.input, at(layer_.norm1_weight), to(layer_.norm1_weight),
+                              to(layer_.norm1_bias));
     dx.add(dr);
     return dx;
   }
@@ -318,7 +318,7 @@ class Gpt {
   }
 
   const Problem& problem_;
-  BlockOffsets block_;
+  LayerOffsets layer_;
   EmbeddingOffsets embedding_;
   std::size_t c_;
   std::vector<Numbers> parameters_;

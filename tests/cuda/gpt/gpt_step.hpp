@@ -51,7 +51,7 @@ inline GptCase make_gpt_case(const Problem& problem, std::uint64_t seed = 5) {
                random_tokens(problem, seed + 2)};
   const float factor = std::min(1.0f, std::sqrt(24.0f / static_cast<float>(problem.model.hidden)));
   for (std::size_t layer = 0; layer + 1 < test.parameters.size(); ++layer) {
-    for (const TensorLayout& tensor : block_layout(problem.model)) {
+    for (const TensorLayout& tensor : layer_layout(problem.model)) {
       if (!tensor.decay) continue;
       float* const values = test.parameters[layer].data() + tensor.offset;
       std::for_each(values, values + tensor.rows * tensor.columns, [&](float& w) { w *= factor; });
@@ -114,6 +114,8 @@ class GptStep {
       if (i % stride < v) values.push_back(to_float(all[i]));
     return values;
   }
+  // What lies in the scratch of a layer's backward when all that was enqueued is done.
+  std::vector<std::byte> backward_scratch() const { return backward_scratch_.download(); }
   TestStream& stream() { return stream_; }
   const GptCuda<Element>& gpt() const { return gpt_; }
 
@@ -177,7 +179,7 @@ class GptStep {
     const Element* const embedding = parameters_at(layers_).data();
     gpt_.embed_forward(embedding, text, x(0));
     for (std::size_t layer = 0; layer < layers_; ++layer) {
-      gpt_.block_forward(parameters_at(layer).data(), x(layer), x(layer + 1), saved(layer), mask,
+      gpt_.layer_forward(parameters_at(layer).data(), x(layer), x(layer + 1), saved(layer), mask,
                          forward_scratch_.data());
     }
     if (logits_ != nullptr) enqueue_logits(m);
@@ -188,7 +190,7 @@ class GptStep {
     copy(token_losses_.data() + static_cast<std::size_t>(m) * rows_, carved_.token_losses,
          rows_ * sizeof(double));
     for (std::size_t layer = layers_; layer-- > 0;) {
-      gpt_.block_backward(parameters_at(layer).data(), x(layer), saved(layer), mask,
+      gpt_.layer_backward(parameters_at(layer).data(), x(layer), saved(layer), mask,
                           options_.recomputes_output, dx, at(gradients_, layer).data(), first,
                           backward_scratch_.data());
     }

@@ -1,8 +1,6 @@
 // The compute stream and the copies of layers: what a text has to wait for.
 #ifdef SPILLWAY_EMULATED_GPU
 #include <catch2/catch.hpp>
-#include <cstring>
-#include <memory>
 #include <optional>
 
 #include "exec/cuda/device/cuda_device.hpp"

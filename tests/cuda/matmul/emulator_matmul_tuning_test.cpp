@@ -4,7 +4,6 @@
 // takes.
 #ifdef SPILLWAY_EMULATED_GPU
 #include <catch2/catch.hpp>
-#include <cstring>
 #include <set>
 
 #include "base/errors.hpp"

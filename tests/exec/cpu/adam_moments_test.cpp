@@ -141,7 +141,7 @@ TEST_CASE(
   model.positions = 5;
   for (const std::int64_t unit : {0, 1}) {
     INFO("unit " << unit);
-    const auto layout = unit == 0 ? block_layout(model) : embedding_layout(model);
+    const auto layout = unit == 0 ? layer_layout(model) : embedding_layout(model);
     const std::int64_t elements = unit_elements(model, unit);
     const auto start = random_state<float, bf16>(static_cast<std::size_t>(elements), 21);
     const auto run = [&](auto& s, std::int64_t first, std::int64_t count) {
@@ -158,9 +158,9 @@ TEST_CASE(
         run(pieces, first, std::min(piece, elements - first));
       CHECK(pieces.same_as(whole));
     }
-    Crew crew(3);
+    ThreadPool pool(3);
     auto shared = start;
-    adamw_update_unit(crew, shared.master.data(), shared.m.data(), shared.v.data(),
+    adamw_update_unit(pool, shared.master.data(), shared.m.data(), shared.v.data(),
                       shared.gradient.data(), shared.second.data(), shared.out.data(), 0, elements,
                       layout, usual);
     CHECK(shared.same_as(whole));

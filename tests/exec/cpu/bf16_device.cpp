@@ -143,7 +143,7 @@ void Bf16Device::forward(const Task& task, const Operands& o) {
   for (std::int64_t s = 0; s < b_; ++s) {
     const Floats input = activation(o.input, s);
     Floats output(input.size());
-    gpt_.block_forward(p, input.data(), output.data(), saved_.data(), saved_all, scratch_.data());
+    gpt_.layer_forward(p, input.data(), output.data(), saved_.data(), saved_all, scratch_.data());
     write_activation(output, o.output, s);
     for (const SavedLayout& to : saved_layout(problem_, task.saves, b_)) {
       const auto from = std::find_if(of_sequence_.begin(), of_sequence_.end(),
@@ -167,7 +167,7 @@ void Bf16Device::backward(const Task& task, const Operands& o) {
       [&](std::int64_t s, float* gradient, bool first) {
         const Floats input = activation(o.input, s);
         Floats output(input.size()), change = activation(o.activation_gradient, s);
-        gpt_.block_forward(p, input.data(), output.data(), saved_.data(), saved_all,
+        gpt_.layer_forward(p, input.data(), output.data(), saved_.data(), saved_all,
                            scratch_.data());
         for (const SavedLayout& tensor : of_sequence_) {
           float* const values = reinterpret_cast<float*>(saved_.data() + tensor.offset);
@@ -184,7 +184,7 @@ void Bf16Device::backward(const Task& task, const Operands& o) {
             for (std::size_t i = 0; i < n; ++i) values[i] = to_float(to_bf16(values[i]));
           }
         }
-        gpt_.block_backward(p, input.data(), saved_.data(), saved_all, false, change.data(),
+        gpt_.layer_backward(p, input.data(), saved_.data(), saved_all, false, change.data(),
                             gradient, first, scratch_.data());
         write_activation(change, o.activation_gradient, s);
       });

@@ -1,7 +1,7 @@
 // A device for tests of training in bf16 without a GPU: parameters, activations and gradients are
 // kept in the widths that are planned, in memory the host cannot touch; the arithmetic is that of
 // the CPU backend in fp32, sequence by sequence, and what it writes is rounded. Slow, and simple
-// enough to be right: a block's backward computes everything again from the block's input and lays
+// enough to be right: a layer's backward computes everything again from the layer's input and lays
 // what was saved over it, so that saved and recomputed activations have the same bits.
 #pragma once
 

@@ -147,7 +147,7 @@ ModelSpec small_model() {
 template <class Gradient, class Parameter>
 void check_pieces(std::int64_t unit) {
   const ModelSpec model = small_model();
-  const auto layout = unit == 0 ? block_layout(model) : embedding_layout(model);
+  const auto layout = unit == 0 ? layer_layout(model) : embedding_layout(model);
   const auto elements = static_cast<std::size_t>(unit_elements(model, unit));
   const auto used =
       static_cast<std::size_t>(layout.back().offset + layout.back().rows * layout.back().columns);
@@ -194,9 +194,9 @@ void check_crew() {
   const std::vector<TensorLayout> layout = {{"a", 1, 1000, 0, false}, {"b", 290, 1000, 1000, true}};
   const auto start = random_state<Gradient, Parameter>(elements, 5);
   const auto run = [&](int threads) {
-    Crew crew(threads);
+    ThreadPool pool(threads);
     auto s = start;
-    s.squares = adamw_update_unit(crew, s.master.data(), s.m.data(), s.v.data(), s.gradient.data(),
+    s.squares = adamw_update_unit(pool, s.master.data(), s.m.data(), s.v.data(), s.gradient.data(),
                                   nullptr, s.out.data(), 0, elements, layout, usual);
     return s;
   };

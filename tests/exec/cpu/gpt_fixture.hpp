@@ -31,7 +31,7 @@ inline Problem gpt_problem(std::int64_t vocabulary, std::int64_t layers, std::in
   return problem;
 }
 
-// One flat vector per unit: blocks 0 .. L-1, then the embedding.
+// One flat vector per unit: layers 0 .. L-1, then the embedding.
 using Units = std::vector<std::vector<float>>;
 
 inline Units empty_units(const ModelSpec& model, float value = 0.0f) {
@@ -47,7 +47,7 @@ inline Units random_parameters(const ModelSpec& model, std::uint64_t seed) {
   std::normal_distribution<float> normal;
   Units units = empty_units(model);
   for (std::int64_t unit = 0; unit <= model.layers; ++unit) {
-    for (const auto& tensor : unit < model.layers ? block_layout(model) : embedding_layout(model)) {
+    for (const auto& tensor : unit < model.layers ? layer_layout(model) : embedding_layout(model)) {
       const bool norm = tensor.name.starts_with("ln_");
       const float mean = norm && tensor.name.ends_with("weight") ? 1.0f : 0.0f;
       for (std::int64_t i = 0; i < tensor.rows * tensor.columns; ++i)
@@ -129,7 +129,7 @@ inline ModelStepResult run_step(Problem problem, const Units& parameters,
     std::vector<Guarded> saved(layers, Guarded(saved_bytes(problem, options.available)));
     gpt.embed_forward(parameters[layers].data(), tokens.data() + row, x[0].data());
     for (std::size_t layer = 0; layer < layers; ++layer)
-      gpt.block_forward(parameters[layer].data(), x[layer].data(), x[layer + 1].data(),
+      gpt.layer_forward(parameters[layer].data(), x[layer].data(), x[layer + 1].data(),
                         saves ? saved[layer].data() : nullptr, options.available,
                         forward_scratch.data());
     std::vector<float> gradient = x[layers];
@@ -139,7 +139,7 @@ inline ModelStepResult run_step(Problem problem, const Units& parameters,
              result.token_losses.data() + row);
     for (const double loss : losses) result.loss += loss;
     for (std::size_t layer = layers; layer-- > 0;)
-      gpt.block_backward(parameters[layer].data(), x[layer].data(),
+      gpt.layer_backward(parameters[layer].data(), x[layer].data(),
                          saves ? saved[layer].data() : nullptr, options.available,
                          options.recomputes_output, gradient.data(), result.gradients[layer].data(),
                          first, backward_scratch.data());

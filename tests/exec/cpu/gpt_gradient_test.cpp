@@ -93,8 +93,8 @@ TEST_CASE("Every gradient equals the central difference of the loss") {
   const auto loss = [&] { return run_step(problem, parameters, tokens, targets, options).loss; };
 
   for (std::size_t layer = 0; layer < 2; ++layer) {
-    INFO("block " << layer);
-    for (const TensorLayout& tensor : block_layout(problem.model))
+    INFO("layer " << layer);
+    for (const TensorLayout& tensor : layer_layout(problem.model))
       check_tensor(tensor, parameters[layer].data(), result.gradients[layer].data(), loss, random);
   }
   const auto embedding = embedding_layout(problem.model);
@@ -129,6 +129,6 @@ TEST_CASE("A gradient accumulator has zeros wherever nothing contributes") {
   CHECK(zeros(result.gradients[1], positions + 6 * 8, padded));
   CHECK(zeros(result.head_gradient, positions, norm));
   CHECK(zeros(result.head_gradient, end, padded));
-  CHECK(zeros(result.gradients[0], problem.model.block_parameters(),
+  CHECK(zeros(result.gradients[0], problem.model.layer_parameters(),
               unit_elements(problem.model, 0)));
 }

@@ -53,7 +53,7 @@ class PyTorchReference {
 };
 
 inline std::vector<TensorLayout> layout_of(const ModelSpec& model, std::size_t unit) {
-  return unit < static_cast<std::size_t>(model.layers) ? block_layout(model)
+  return unit < static_cast<std::size_t>(model.layers) ? layer_layout(model)
                                                        : embedding_layout(model);
 }
 

@@ -2,7 +2,6 @@
 // lanes at once.
 #include "exec/cpu/host_optimizer.hpp"
 
-#include <bit>
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <cstring>

@@ -60,7 +60,8 @@ TEST_CASE("A throttle is written KEY=RATE, and reads back what it writes") {
   CHECK(to_text(rates) == "h2d=2GB/s,ssd.read=800MB/s,gpu=1.5TFLOPS");
 
   std::string all;
-  for (const std::string& key : throttle_keys()) {
+  for (const std::string key :
+       {"h2d", "d2h", "ssd.read", "ssd.write", "ssd.total", "gpu", "gpu.optimizer", "optimizer"}) {
     const char* unit = key == "gpu"                                 ? "FLOPS"
                        : key.find("optimizer") != std::string::npos ? "param/s"
                                                                     : "B/s";
@@ -132,7 +133,6 @@ TEST_CASE(
     modelled_end += *throttle.modelled_ns(schedule.tasks()[id]);
     CHECK(perform(throttle, clock, id, 1000) == modelled_end + clock.late_ns);
   }
-  CHECK(throttle.late_tasks() == 0);
   CHECK(throttle.warnings().empty());
 }
 
@@ -172,7 +172,6 @@ TEST_CASE("Work that takes longer than its modelled time is counted, said, and n
   CHECK(perform(throttle, clock, copies[1], 0) ==
         late + *throttle.modelled_ns(schedule.tasks()[copies[1]]));
   CHECK(throttle.tasks() == 2);
-  CHECK(throttle.late_tasks() == 1);
   REQUIRE(throttle.warnings().size() == 1);
   CHECK_THAT(throttle.warnings()[0], Catch::Contains("pcie.h2d was not reached by 1 of 2 tasks"));
 }

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <random>
-#include <set>
 #include <vector>
 
 #include "tests/exec/io_test_support.hpp"

@@ -7,7 +7,6 @@
 
 #include <atomic>
 #include <catch2/catch.hpp>
-#include <cstring>
 #include <thread>
 
 #include "exec/data/dataset.hpp"

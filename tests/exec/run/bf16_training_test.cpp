@@ -1,9 +1,7 @@
 // Training in bf16 on a device whose memory the host cannot address: a policy changes time, never
 // numbers; commits, resumes and exports go through the device.
-#include <fmt/format.h>
 
 #include <catch2/catch.hpp>
-#include <cmath>
 #include <csignal>
 
 #include "base/errors.hpp"

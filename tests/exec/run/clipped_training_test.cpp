@@ -265,7 +265,7 @@ TEST_CASE("Skipped is a step whose update nobody applied, in every policy alike"
   }
 }
 
-TEST_CASE("A loss that is not finite is a step skipped, too, and names the last block") {
+TEST_CASE("A loss that is not finite is a step skipped, too, and names the last layer") {
   // A learning rate of 1e30 makes weights whose activations overflow; all later steps are skipped,
   // and the weights stay as the first update left them.
   Trainer trainer;

@@ -6,8 +6,6 @@
 #include <catch2/catch.hpp>
 #include <cstdlib>
 #include <new>
-#include <thread>
-#include <vector>
 
 #include "exec/run/training.hpp"
 #include "tests/exec/io/rings.hpp"

@@ -1,9 +1,6 @@
 // Committed training goes on bit for bit: after a stop, under any policy, placement or stripe set.
-#include <fmt/format.h>
 
 #include <catch2/catch.hpp>
-#include <fstream>
-#include <set>
 #include <vector>
 
 #include "base/errors.hpp"

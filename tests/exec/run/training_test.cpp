@@ -5,14 +5,16 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
 #include <vector>
 
 #include "base/errors.hpp"
+#include "exec/cpu/cpu_device.hpp"
 #include "exec/data/safetensors.hpp"
+#include "exec/run/executor.hpp"
 #include "exec/run/training.hpp"
 #include "policies/common/run_record.hpp"
 #include "tests/exec/training_support.hpp"
+#include "tests/policies/input_error.hpp"
 
 namespace spillway {
 namespace {
@@ -122,6 +124,41 @@ TEST_CASE("every option that moves bytes or time leaves the numbers alone") {
         "greedysnake:snake=off,updates=micro-batch,alpha=0,optimizer_ssd=1,parameters_ssd=1"}) {
     options.policy = policy;
     check_identical(resident, train(options), policy);
+  }
+}
+
+TEST_CASE("a schedule that a framework was laid over is never run") {
+  const Workbench bench;
+  const TrainingOptions own = bench.options("zero-infinity:parameters=host");
+  for (const char* framework : {"deepspeed-0.9", "spillway:memory.host=1MB"}) {
+    INFO(framework);
+    TrainingOptions options = own;
+    options.problem.framework = framework;
+    const std::string refusal = std::string("framework ") + framework + ":";
+
+    bool made_device = false;  // which takes the memory
+    options.make_device = [&](std::uint64_t, std::uint64_t) {
+      made_device = true;
+      return std::unique_ptr<Device>();
+    };
+    check_error([&] { Training{options}; }, refusal, "out");
+    CHECK_FALSE(made_device);
+    for (const fs::path& directory : options.ssd) CHECK(fs::is_empty(directory));
+
+    // Nor by an executor that is given one: no task of it starts.
+    const Schedule schedule = build_schedule(options.problem, options.policy, 1);
+    CpuDevice device(options.problem, schedule.use(Tier::gpu).peak_bytes,
+                     schedule.use(Tier::host).peak_bytes, 1);
+    const Dataset dataset(options.data, options.seed);
+    Executor executor(device, nullptr, dataset, {});
+    Trace trace = make_trace(schedule, "executor");
+    check_error(
+        [&] {
+          executor.run(
+              schedule, 0, [](const StepResult&) {}, &trace);
+        },
+        refusal, "out");
+    CHECK(trace.spans.empty());
   }
 }
 

@@ -2,7 +2,6 @@
 
 #include <sys/resource.h>
 
-#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cerrno>
 #include <csignal>

@@ -42,11 +42,11 @@ TEST_CASE("Kernels of 16-bit gradients are timed as those of the only micro-batc
   }
 }
 
-TEST_CASE("Memory to time kernels in: two blocks with all they keep, and more") {
+TEST_CASE("Memory to time kernels in: two layers with all they keep, and more") {
   const Problem problem = problem_with(GradientWidth::bits32);
   const StreamKernelMemory memory = stream_kernel_memory(problem);
-  const auto block = static_cast<std::uint64_t>(unit_elements(problem.model, 0));
-  CHECK(memory.gpu > 2 * (block * (2 + 4) + saved_bytes(problem, saved_all)));
+  const auto layer = static_cast<std::uint64_t>(unit_elements(problem.model, 0));
+  CHECK(memory.gpu > 2 * (layer * (2 + 4) + saved_bytes(problem, saved_all)));
   CHECK(memory.host >= 2 * checkpoint_bytes(problem));
   // Activations go with the micro-batch, parameters do not.
   const StreamKernelMemory larger = stream_kernel_memory(problem_with(GradientWidth::bits32, 64));

@@ -1,14 +1,12 @@
 #include "experiments/calibrate/quick_machine.hpp"
 
 #include <catch2/catch.hpp>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <set>
 
 #include "base/errors.hpp"
 #include "experiments/calibrate/calibrate_briefly.hpp"
-#include "experiments/calibrate/machine_cache.hpp"
 #include "policies/common/policy.hpp"
 #include "sim/simulate.hpp"
 #include "tests/temporary_folder.hpp"
@@ -172,10 +170,10 @@ TEST_CASE("kernels that would take long are timed at a smaller shape") {
     const auto one = brief_problems({problem_of(model, 8, 1024)}, 1);
     REQUIRE(one.size() == 1);
     CHECK_NOTHROW(one[0].validate());
-    CHECK(10 * one[0].model.block_forward_flops(one[0].workload.micro_batch,
+    CHECK(10 * one[0].model.layer_forward_flops(one[0].workload.micro_batch,
                                                 one[0].workload.sequence) <=
           2e11);
-    CHECK(one[0].model.block_parameters() <= (1 << 26));
+    CHECK(one[0].model.layer_parameters() <= (1 << 26));
   }
 }
 

@@ -1,7 +1,5 @@
 #include <catch2/catch.hpp>
-#include <cmath>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
 

@@ -1,9 +1,7 @@
 #include "experiments/plan/candidates.hpp"
 
-#include <algorithm>
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "base/errors.hpp"
 #include "experiments/train/train_plan.hpp"

@@ -2,8 +2,6 @@
 
 #include <catch2/catch.hpp>
 
-#include "base/errors.hpp"
-
 namespace spillway {
 namespace {
 

@@ -2,12 +2,14 @@
 #include "experiments/train/train_settings.hpp"
 
 #include <catch2/catch.hpp>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "exec/run/training_record.hpp"
 #include "experiments/sweep/sweep_settings.hpp"
 #include "sim/result_json.hpp"
 #include "tests/policies/input_error.hpp"
+#include "tests/temporary_folder.hpp"
 #include "tests/workload_values.hpp"
 
 namespace spillway {
@@ -65,6 +67,23 @@ TEST_CASE("every field of a workload can be set by a sweep, and makes another po
   CHECK_FALSE(all.best_micro_batch);
   CHECK_FALSE(all.chooses_sequences_at_once);
   CHECK(all.identity != usual);
+}
+
+TEST_CASE("a framework can be set by a sweep, and its file decides which point it makes") {
+  const test::TemporaryFolder folder;
+  const std::string file = folder / "mine.toml";
+  const auto write = [&](const std::string& memory) {
+    std::ofstream(file) << "name = \"mine\"\ndescription = \"a test\"\n[memory]\n" << memory;
+  };
+  SweepSettings settings = {{"model", "gpt-tiny"}, {"machine", "testbed"}, {"policy", "resident"}};
+  write("gpu = \"1MB\"\n");
+  settings["framework"] = file;
+  CHECK_NOTHROW(check_sweep_value("framework", settings["framework"]));
+  CHECK_THROWS_AS(check_sweep_value("framework", "nobody's"), InputError);
+  const std::string before = SettingsResolver().resolve(settings).identity;
+  CHECK(SettingsResolver().resolve(settings).identity == before);
+  write("gpu = \"2MB\"\n");
+  CHECK(SettingsResolver().resolve(settings).identity != before);
 }
 
 TEST_CASE("every field of a workload is in the JSON of a simulation") {

@@ -101,6 +101,22 @@ TEST_CASE("a training that is stopped and resumed ends as one that was not", "[s
   CHECK(rest.result.weights_hash == expected.result.weights_hash);
 }
 
+TEST_CASE("a training with a framework is refused before anything starts") {
+  const Bench bench;
+  TrainListener listener;
+  listener.enter = [](TrainListener::Stage) { FAIL("a training has started"); };
+  TrainRequest named = bench.request("run", "1"), changed = named;
+  named.settings["framework"] = {"deepspeed-0.9"};
+  changed.settings["set"].push_back("framework.memory.gpu=1MB");
+  for (const auto& [request, framework] :
+       {std::pair(named, "framework deepspeed-0.9:"),
+        std::pair(changed, "framework spillway:memory.gpu=1MB:")}) {
+    check_error([&, &request = request] { TrainingJob(request, listener); }, framework,
+                "leave framework and");
+    CHECK_FALSE(fs::exists(bench.run("run")));
+  }
+}
+
 TEST_CASE("a run keeps its settings by names that are no flags", "[store]") {
   const Bench bench;
   TrainingJob job(bench.request("run", "1"));

@@ -5,7 +5,6 @@
 #include <map>
 
 #include "policies/movement/step.hpp"
-#include "tests/policies/dataflow.hpp"
 #include "tests/policies/schedules.hpp"
 
 using namespace spillway;

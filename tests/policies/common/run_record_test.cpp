@@ -1,15 +1,17 @@
 // A trace says what it is from: the schedule can be built again, or it is said why not.
 #include <catch2/catch.hpp>
 
-#include <algorithm>
+#include <fstream>
 #include <string>
 #include <tuple>
 
 #include "base/errors.hpp"
 #include "policies/common/policy.hpp"
 #include "policies/common/run_record.hpp"
+#include "policies/framework/framework.hpp"
 #include "tests/policies/input_error.hpp"
 #include "tests/policies/schedules.hpp"
+#include "tests/temporary_folder.hpp"
 
 using namespace spillway;
 using namespace spillway::test;
@@ -79,6 +81,26 @@ TEST_CASE("A trace of a run on a machine of unknown rates gives its schedule bac
   const Trace trace = make_trace(schedule, "executor");
   CHECK(trace.find_metadata("machine") == nullptr);
   check_same(schedule, rebuild_schedule(trace, "run.json"));
+}
+
+TEST_CASE("A trace says by a hash whether a framework's file is still what it was") {
+  const TemporaryFolder folder;
+  const std::string file = folder / "mine.toml";
+  const auto write = [&](const std::string& memory) {
+    std::ofstream(file) << "name = \"mine\"\ndescription = \"a test\"\n[memory]\n" << memory;
+  };
+  Problem problem = problem_on(load_machine("testbed"));
+  write("gpu = \"1MB\"\n");
+  problem.framework = file + ":memory.host=1MB";
+  const Schedule schedule = build_schedule(problem, "zero-offload", 2);
+  const Trace trace = make_trace(schedule, "simulator");
+  CHECK(*trace.find_metadata("framework_hash") == '"' + framework_hash(problem.framework) + '"');
+  check_same(schedule, rebuild_schedule(trace, "run.json"));
+  write("gpu = \"1MB\"  # as it was\n");  // another file, the same schedule
+  check_same(schedule, rebuild_schedule(trace, "run.json"));
+  write("gpu = \"2MB\"\n");
+  check_error([&] { rebuild_schedule(trace, "run.json"); }, "run.json: the file of framework",
+              "restore the file");
 }
 
 TEST_CASE("A trace names lanes, kinds, phases and tiers by their number, and has no spans yet") {

@@ -1,7 +1,7 @@
 // Bytes moved per step, by copy kind and by what arrives: for tests against closed forms. Symbols,
 // bytes unless said:
-//   U blocks of P elements, embedding of E elements, M micro-batches; A one activation between
-//   blocks; w, g bytes per element of parameters and of gradients; AdamW's state: 12 per element.
+//   U layers of P elements, embedding of E elements, M micro-batches; A one activation between
+//   layers; w, g bytes per element of parameters and of gradients; AdamW's state: 12 per element.
 #pragma once
 
 #include <fmt/format.h>
@@ -88,7 +88,7 @@ inline Schedule steady(const Problem& problem, const std::string& policy) {
   return build_schedule(problem, policy, 3);
 }
 
-// GPT-2 small cut to U blocks, in bf16, or the tiny model: shapes whose P, E and A have no common
+// GPT-2 small cut to U layers, in bf16, or the tiny model: shapes whose P, E and A have no common
 // factor.
 inline std::vector<Problem> problems() {
   std::vector<Problem> all;
@@ -118,9 +118,9 @@ inline constexpr auto parameters = BufferKind::parameters, gradient = BufferKind
                       state = BufferKind::optimizer_state, checkpoint = BufferKind::checkpoint,
                       activation_gradient = BufferKind::activation_gradient;
 
-// Horizontal: each micro-batch uses every block going up and going down, 2 U M uses. Block U-1 at
-// the turn and block 0 between micro-batches are used twice in a row and fetched once: M and M-1
-// fetches saved. With one block every use follows the one before: one fetch.
+// Horizontal: each micro-batch uses every layer going up and going down, 2 U M uses. Layer U-1 at
+// the turn and layer 0 between micro-batches are used twice in a row and fetched once: M and M-1
+// fetches saved. With one layer every use follows the one before: one fetch.
 inline std::uint64_t horizontal_fetches(const Symbols& s) {
   return s.U == 1 ? 1 : 2 * s.U * s.M - s.M - (s.M - 1);
 }

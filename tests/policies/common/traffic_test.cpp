@@ -50,16 +50,16 @@ TEST_CASE(
 
 TEST_CASE(
     "Fuyou in the paper's setting: Ratel (ICDE 2025), traffic by stage in bytes per parameter") {
-  // One bf16 micro-batch: 2 read and 2 to the GPU in forward and again in backward (block U-1, used
+  // One bf16 micro-batch: 2 read and 2 to the GPU in forward and again in backward (layer U-1, used
   // twice in a row, once), 2 of gradients from the GPU, 12 + 2 written.
   Problem problem = tiny_problem(1, 1);
   problem.model = load_model("gpt-13b", {"layers=8"});
   problem.workload.sequence = 1024;
   const Symbols s(problem);
   const Traffic traffic = traffic_of(steady(problem, "fuyou:checkpoints_ssd=0"), 2);
-  const auto blocks = static_cast<double>(s.U * s.P);
+  const auto layers = static_cast<double>(s.U * s.P);
   const auto per_parameter = [&](TaskKind kind, BufferKind what, std::uint64_t embedding) {
-    return static_cast<double>(traffic.at({kind, what}) - embedding) / blocks;
+    return static_cast<double>(traffic.at({kind, what}) - embedding) / layers;
   };
   // What is read for backward while it is still in host memory is not read again.
   CHECK(per_parameter(from_ssd, parameters, 0) <= 2 + 2 - 2.0 / 8);
@@ -89,7 +89,7 @@ struct Fractions {
   }
 };
 
-// Elements on the SSD of a block that is cut at the delayed fraction, each part split alike.
+// Elements on the SSD of a layer that is cut at the delayed fraction, each part split alike.
 struct OnSsd {
   std::uint64_t delayed = 0, rest = 0;
 };
@@ -98,21 +98,21 @@ OnSsd on_ssd(std::uint64_t elements, double alpha, double fraction) {
   return {on_grid(delayed, fraction), on_grid(elements - delayed, fraction)};
 }
 
-// Vertical. Parameters are fetched for U blocks going up and U-1 going down (the last runs once), a
-// block's gradient leaves once. The activation between blocks of a micro-batch moves unless the
+// Vertical. Parameters are fetched for U layers going up and U-1 going down (the last runs once), a
+// layer's gradient leaves once. The activation between layers of a micro-batch moves unless the
 // next visit is of the same micro-batch, which in snake order (or with one micro-batch) happens
 // once per boundary, U-1 times:
-//   checkpoints   out: the inputs of all blocks, U M, but for what the last block uses at once and
+//   checkpoints   out: the inputs of all layers, U M, but for what the last layer uses at once and
 //   nobody
-//                      needs again, 1 (with one block nothing moves);
-//                 in: going up the inputs of blocks 1 .. U-1 that are not still there, (U-1)(M-1);
-//                     going down all inputs of blocks U-2 .. 0, (U-1) M
-//   activation gradients: handed from block to block, (U-1)(M-1) out and in
+//                      needs again, 1 (with one layer nothing moves);
+//                 in: going up the inputs of layers 1 .. U-1 that are not still there, (U-1)(M-1);
+//                     going down all inputs of layers U-2 .. 0, (U-1) M
+//   activation gradients: handed from layer to layer, (U-1)(M-1) out and in
 // In plain order every boundary moves all M. GreedySnake's code keeps the embedding's output, the
-// input of block 0, elsewhere: with it counted as here, its ((U-1) M - 1) out is our U M - 1. On
+// input of layer 0, elsewhere: with it counted as here, its ((U-1) M - 1) out is our U M - 1. On
 // the SSD: the state is read and written once. Parameters: the delayed part of those read going up
 // was just updated in host memory and is not read. Checkpoints of all but the 2 first and 2 last
-// micro-batches of blocks 0 .. U-2.
+// micro-batches of layers 0 .. U-2.
 Traffic vertical(const Symbols& s, const Fractions& f) {
   const bool turns = f.snake || s.M == 1;
   const std::uint64_t moved = turns ? s.M - 1 : s.M;
@@ -121,7 +121,7 @@ Traffic vertical(const Symbols& s, const Fractions& f) {
   const std::uint64_t embedding_ssd = on_grid(s.E, f.optimizer);
   const std::uint64_t inner =
       s.M > 4 ? static_cast<std::uint64_t>(f.checkpoints * static_cast<double>(s.M - 4) + 0.5) : 0;
-  // Going down, block U-1's are still on the GPU and block U-2's in host memory.
+  // Going down, layer U-1's are still on the GPU and layer U-2's in host memory.
   const std::uint64_t turns_over = s.U > 2 ? s.U - 2 : 0;
   const std::uint64_t state_bytes =
       12 * (s.U * (state_ssd.delayed + state_ssd.rest) + embedding_ssd);
@@ -147,7 +147,7 @@ Traffic vertical(const Symbols& s, const Fractions& f) {
 
 TEST_CASE(
     "Traffic of greedysnake: parameters twice per step, gradients once, activations between "
-    "blocks") {
+    "layers") {
   for (const Problem& problem : problems()) {
     for (const Fractions& f : {Fractions{0, 1, 1, 1, true}, Fractions{0.25, 1, 1, 1, true},
                                Fractions{0.4, 0.37, 0.71, 0.5, true}, Fractions{1, 1, 1, 1, true},
@@ -170,7 +170,7 @@ TEST_CASE("With a delayed optimizer the first step updates less and the epilogue
   const Problem problem = tiny_problem(3, 2);
   const Schedule schedule =
       build_schedule(problem, "greedysnake:alpha=0.5,optimizer_ssd=1,parameters_ssd=1", 3);
-  std::map<int, std::uint64_t> updated;  // by step, in blocks
+  std::map<int, std::uint64_t> updated;  // by step, in layers
   for (const Task& task : schedule.tasks()) {
     if (task.kind == TaskKind::optimizer && task.layer < 3) updated[task.step] += task.params;
   }
@@ -183,9 +183,9 @@ namespace {
 // As the authors' program moves it, in snake order: the bytes of their control flow, replayed. They
 // recompute the embedding instead of keeping its output, and keep its optimizer state in host
 // memory. What their program moves for nothing is counted, too:
-//   activation gradients  out: also the one that stays on the GPU for the next block, U-1 times;
-//                         in: one for a block below block 0
-//   checkpoints           to the SSD: also those of the block before the last two, which backward
+//   activation gradients  out: also the one that stays on the GPU for the next layer, U-1 times;
+//                         in: one for a layer below layer 0
+//   checkpoints           to the SSD: also those of the layer before the last two, which backward
 //                         finds in host memory
 Traffic as_coded(const Symbols& s, const Fractions& f) {
   const OnSsd state_ssd = on_ssd(s.P, f.alpha, f.optimizer),
@@ -193,7 +193,7 @@ Traffic as_coded(const Symbols& s, const Fractions& f) {
   const std::uint64_t inner =
       s.M > 4 ? static_cast<std::uint64_t>(f.checkpoints * static_cast<double>(s.M - 4) + 0.5) : 0;
   const std::uint64_t boundaries = s.U - 1;
-  const auto above = [&](std::uint64_t blocks) { return s.U > blocks ? s.U - blocks : 0; };
+  const auto above = [&](std::uint64_t layers) { return s.U > layers ? s.U - layers : 0; };
   const std::uint64_t state_bytes = 12 * s.U * (state_ssd.delayed + state_ssd.rest);
   const std::uint64_t forward_in = above(2) * (s.M - 1);
   const std::uint64_t backward_in = s.U == 1 ? 0 : above(2) * s.M + s.M - 1;
@@ -216,7 +216,7 @@ Traffic as_coded(const Symbols& s, const Fractions& f) {
 
 }  // namespace
 
-// 65B-like: 80 blocks of 12 C^2 + 13 C parameters, 16 micro-batches of 2 sequences of 2048 tokens.
+// 65B-like: 80 layers of 12 C^2 + 13 C parameters, 16 micro-batches of 2 sequences of 2048 tokens.
 // In GB, as worked out from the authors' control flow: 256.1 parameters, 163.3 checkpoints and 79.6
 // activation gradients in, 257.7 gradients, 84.8 checkpoints and 84.8 activation gradients out.
 // Ours moves as much over PCIe to 2 %.

@@ -88,7 +88,7 @@ TEST_CASE("Tasks that differ in what they recompute are looked up apart") {
   CHECK(times.estimate(recomputes).seconds == Approx(30e-9));
 }
 
-TEST_CASE("A block that keeps some of its tensors lies between the ones that keep all and none") {
+TEST_CASE("A layer that keeps some of its tensors lies between the ones that keep all and none") {
   Problem problem = small_problem(cpu_machine(2));
   Task all = compute(TaskKind::backward, 2e9);
   const Task nothing = compute(TaskKind::backward, 3e9);
@@ -169,7 +169,7 @@ TEST_CASE("Norms are timed by the rate of their lane, of the largest gradient me
 }
 
 TEST_CASE(
-    "A block on a GPU that works on groups of sequences takes what the groups take together") {
+    "A layer on a GPU that works on groups of sequences takes what the groups take together") {
   // 2 of 4 sequences at once: twice the time of a micro-batch of 2, which was measured.
   Problem problem = small_problem(cpu_machine(2));
   problem.workload.precision = Precision::bf16;

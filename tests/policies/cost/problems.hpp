@@ -78,7 +78,7 @@ struct Tasks {
     return program.backward(0, 0, fresh(Tier::gpu, 4096), fresh(Tier::gpu, 4096), {}, saved_none,
                             fresh(Tier::gpu, 4096), fresh(Tier::gpu, 4096), true, false);
   }
-  TaskId optimizer(Tier tier, std::uint64_t params, std::uint8_t pass_bytes = 0) {
+  TaskId optimizer(Tier tier, std::uint64_t params) {
     const Problem& problem = program.problem();
     const auto run = [&](std::uint64_t bytes) {
       Slice slice = fresh(tier, bytes);
@@ -87,7 +87,7 @@ struct Tasks {
     };
     return program.optimizer(0, 0, params, run(params * problem.gradient_bytes()), {},
                              run(params * problem.state_bytes()),
-                             run(params * problem.parameter_bytes()), 0, pass_bytes);
+                             run(params * problem.parameter_bytes()), 0);
   }
   Schedule finish(int steps = 1) { return std::move(program).finish("by hand", steps); }
 

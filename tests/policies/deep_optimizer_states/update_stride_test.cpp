@@ -4,6 +4,7 @@
 #include "policies/deep_optimizer_states/update_stride.hpp"
 #include "policies/model/tensors.hpp"
 #include "tests/policies/common/traffic.hpp"
+#include "tests/policies/zero/sub_groups.hpp"
 
 using namespace spillway;
 using namespace spillway::test;
@@ -80,7 +81,7 @@ std::string updates(const Schedule& schedule, std::uint64_t sub_group_size) {
 }  // namespace
 
 TEST_CASE("Every k-th sub-group is updated on the GPU, its state crosses PCIe once each way") {
-  // Blocks of three tensors and an embedding of one: 10 sub-groups of one tensor each.
+  // Layers of three tensors and an embedding of one: 10 sub-groups of one tensor each.
   for (const Precision precision : {Precision::bf16, Precision::fp32}) {
     for (const int micro_batches : {1, 3}) {
       const Problem problem = tiny_problem(3, micro_batches, precision);

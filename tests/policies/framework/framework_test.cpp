@@ -7,6 +7,7 @@
 #include "policies/common/policy.hpp"
 #include "policies/framework/framework.hpp"
 #include "policies/model/gpt_layout.hpp"
+#include "test_paths.hpp"
 #include "tests/policies/schedules.hpp"
 
 using namespace spillway;
@@ -41,6 +42,14 @@ TEST_CASE("Our own framework adds nothing, every other built-in one something") 
   }
 }
 
+TEST_CASE("The hash of a framework is of its file alone") {
+  const std::string own = framework_hash("spillway");
+  CHECK(own.size() == 16);
+  CHECK(framework_hash("spillway:memory.gpu=1MB") == own);
+  CHECK(framework_hash(SPILLWAY_SOURCE_DIR "/frameworks/spillway.toml") == own);
+  CHECK(framework_hash("deepspeed-0.9") != own);
+}
+
 TEST_CASE("A framework takes memory that no task touches") {
   Problem problem = tiny_problem(3, 1);
   problem.model = load_model("gpt2-124m", {"layers=3"});
@@ -49,13 +58,14 @@ TEST_CASE("A framework takes memory that no task touches") {
   for (const std::string policy : {"zero-infinity", "zero-offload"}) {
     for (const std::int64_t b : {1, 5, 16}) {
       problem.workload.batch = problem.workload.micro_batch = b;
-      // b layers' worth of recomputation and gradients, or logits and their gradient in fp32;
-      // scratch for one sequence is there anyway.
-      const std::uint64_t layer = backward_scratch_bytes(problem, saved_none);
+      // b layers' worth of recomputation and gradients (T (F + 6 C) elements), or logits and their
+      // gradient in fp32; scratch for one sequence is there anyway.
+      const std::uint64_t layer = saved_bytes(problem, saved_all, 1) + 2 * 1024 * 10 * 768;
+      const std::uint64_t scratch = backward_scratch_bytes(problem, saved_none);
       const auto sequences = static_cast<std::uint64_t>(b);
       const std::uint64_t logits = 8 * sequences * 1024 * 50257;
       const std::uint64_t beyond =
-          page(std::max(sequences * layer, logits) - std::min(layer, logits));
+          page(std::max(sequences * layer, logits) - std::min(scratch, logits));
       const auto live = [&](const char* framework) {
         return laid_over(problem, policy, framework).use(Tier::gpu).live_peak_bytes;
       };

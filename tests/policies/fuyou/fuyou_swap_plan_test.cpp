@@ -1,13 +1,11 @@
 // The cost model and the algorithm of Ratel (ICDE 2025), section IV-D, one equation at a time.
-// Symbols: L blocks of hidden size h, b sequences of s tokens, P parameters, 16 bits.
-#include <fmt/format.h>
+// Symbols: L layers of hidden size h, b sequences of s tokens, P parameters, 16 bits.
 
 #include <catch2/catch.hpp>
 
-#include <cmath>
 #include <random>
 
-#include "policies/fuyou/swap_plan.hpp"
+#include "tests/policies/fuyou/paper_swap.hpp"
 #include "tests/policies/schedules.hpp"
 
 using namespace spillway;
@@ -82,7 +80,7 @@ struct Random {
 }  // namespace
 
 TEST_CASE(
-    "Activations as the paper counts them: 34 s b h L bytes, 2 s b h L of them between blocks") {
+    "Activations as the paper counts them: 34 s b h L bytes, 2 s b h L of them between layers") {
   for (const char* name : {"gpt-6b", "gpt-13b", "gpt-30b", "gpt-65b", "gpt-135b", "gpt-175b",
                            "gpt-276b", "gpt-412b"}) {
     for (const std::int64_t batch : {1, 24, 32}) {
@@ -96,7 +94,7 @@ TEST_CASE(
             34 * sbhl);
     }
   }
-  // 13B at batch 32: 12.5 GiB between blocks, 212.5 GiB in all.
+  // 13B at batch 32: 12.5 GiB between layers, 212.5 GiB in all.
   const Problem problem = paper_problem("gpt-13b", 32);
   CHECK(paper_inter_block_bytes(problem) == 12.5 * gib);
   CHECK(paper_inter_block_bytes(problem) +
@@ -107,12 +105,12 @@ TEST_CASE(
 TEST_CASE(
     "Activations as Spillway keeps them: the paper's without mlp-proj, with fp32 statistics") {
   const Problem problem = paper_problem("gpt-13b", 32);
-  const double tokens = 32 * 1024, blocks = 40, heads = 40, h = 5120;
-  const double statistics = 4 * (4 + heads) * tokens * blocks;
+  const double tokens = 32 * 1024, layers = 40, heads = 40, h = 5120;
+  const double statistics = 4 * (4 + heads) * tokens * layers;
   CHECK(sum(swap_operators(problem), &SwapOperator::bytes) ==
-        (32 - 2) * tokens * h * blocks + statistics);
+        (32 - 2) * tokens * h * layers + statistics);
   // And, padded to 4096 bytes a tensor, what a buffer of them takes: here nothing to pad.
-  CHECK(static_cast<double>(saved_bytes(problem, saved_all)) * blocks ==
+  CHECK(static_cast<double>(saved_bytes(problem, saved_all)) * layers ==
         sum(swap_operators(problem), &SwapOperator::bytes));
 }
 
@@ -121,7 +119,7 @@ TEST_CASE("Eq. 6: 4 h FLOPs per byte for mlp-proj, h for the other products, in 
   const auto paper = by_benefit(paper_swap_operators(problem));
   std::string order;
   for (const SwapOperator& one : paper) {
-    if (one.block == 0) order += one.name + " ";
+    if (one.layer == 0) order += one.name + " ";
     if (one.name == "mlp-proj") CHECK(offload_benefit(one) == 4 * 5120);
     if (one.name == "attn-proj" || one.name == "qkv" || one.name == "fc")
       CHECK(offload_benefit(one) == 5120);
@@ -131,11 +129,11 @@ TEST_CASE("Eq. 6: 4 h FLOPs per byte for mlp-proj, h for the other products, in 
   CHECK(order == "mlp-proj attn-proj qkv fc attention norms gelu ");
   // Ties: the lower index first, operator by operator.
   CHECK(paper[40].name == "attn-proj");
-  for (std::size_t i = 0; i < paper.size(); ++i) CHECK(paper[i].block == static_cast<int>(i % 40));
+  for (std::size_t i = 0; i < paper.size(); ++i) CHECK(paper[i].layer == static_cast<int>(i % 40));
   // Ours: the same order; attention also keeps its log-sum-exp.
   order.clear();
   for (const SwapOperator& one : by_benefit(swap_operators(problem)))
-    if (one.block == 39) order += one.name + " ";
+    if (one.layer == 39) order += one.name + " ";
   CHECK(order == "attn-proj qkv fc attention norm-1 norm-2 gelu ");
   CHECK(offload_benefit({"free", 0, 0, 1, 0}) > 1e300);
 }
@@ -144,10 +142,10 @@ TEST_CASE(
     "What an operator saves is what backward is not charged: sums over any set of operators") {
   for (const char* name : {"gpt-13b", "llama-7b"}) {
     const Problem problem = paper_problem(name, 2);
-    std::vector<SwapOperator> block;
+    std::vector<SwapOperator> layer;
     for (const SwapOperator& one : swap_operators(problem))
-      if (one.block == 0) block.push_back(one);
-    REQUIRE(block.size() == 7);
+      if (one.layer == 0) layer.push_back(one);
+    REQUIRE(layer.size() == 7);
     const double nothing = recompute_flops(problem, saved_none, false);
     std::uint8_t every = 0;
     for (unsigned set = 0; set < 128; ++set) {
@@ -155,8 +153,8 @@ TEST_CASE(
       double saved = 0;
       for (std::size_t i = 0; i < 7; ++i) {
         if ((set >> i & 1) == 0) continue;
-        mask = static_cast<std::uint8_t>(mask | block[i].tensors);
-        saved += block[i].flops;
+        mask = static_cast<std::uint8_t>(mask | layer[i].tensors);
+        saved += layer[i].flops;
       }
       INFO(name << " set " << set);
       CHECK(recompute_flops(problem, mask, false) == Approx(nothing - saved).margin(1));
@@ -165,9 +163,9 @@ TEST_CASE(
     CHECK(every == saved_all);
     CHECK(recompute_flops(problem, saved_all, false) == 0);
   }
-  // A whole block forward is what is recomputed with nothing kept, down-projection included.
+  // A whole layer forward is what is recomputed with nothing kept, down-projection included.
   const Problem problem = paper_problem("gpt-13b", 2);
-  CHECK(recompute_flops(problem, saved_none, true) == problem.model.block_forward_flops(2, 1024));
+  CHECK(recompute_flops(problem, saved_none, true) == problem.model.layer_forward_flops(2, 1024));
   // Attention without its log-sum-exp: the scores, half of it, are computed again.
   const double scores = 2.0 * 2 * 1024 * 1024 * 5120;
   const auto without_statistics = static_cast<std::uint8_t>(saved_all & ~saved_statistics);

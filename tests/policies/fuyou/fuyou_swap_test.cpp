@@ -40,7 +40,7 @@ std::uint64_t bytes_of(const std::vector<Task>& tasks) {
   return bytes;
 }
 
-// By block, what forward saves in the last step; backward must find just that.
+// By layer, what forward saves in the last step; backward must find just that.
 std::vector<std::uint8_t> masks_of(const Schedule& schedule) {
   std::vector<std::uint8_t> masks(static_cast<std::size_t>(schedule.problem().model.layers));
   for (const Task& task : schedule.tasks()) {
@@ -103,9 +103,9 @@ TEST_CASE("The key of a measured kernel tells every set of saved tensors from ev
   CHECK(backward.size() == 256);
 }
 
-TEST_CASE("swap=none recomputes whole blocks, or what backward needs, and swap=all nothing") {
+TEST_CASE("swap=none recomputes whole layers, or what backward needs, and swap=all nothing") {
   const Problem problem = tiny_problem(4, 2);
-  const double block = problem.model.block_forward_flops(2, 16);
+  const double layer = problem.model.layer_forward_flops(2, 16);
   const auto backward_flops = [&](const std::string& policy) {
     std::set<double> flops;
     for (const Task& task : steps_of(problem, policy).tasks())
@@ -113,14 +113,14 @@ TEST_CASE("swap=none recomputes whole blocks, or what backward needs, and swap=a
     return flops;
   };
   using Flops = std::set<double>;
-  CHECK(backward_flops("fuyou:swap=none") == Flops{3 * block});
+  CHECK(backward_flops("fuyou:swap=none") == Flops{3 * layer});
   const double down_projection = 2.0 * 2 * 16 * 32 * 128;
-  CHECK(backward_flops("fuyou:swap=none,recompute=needed") == Flops{3 * block - down_projection});
-  CHECK(backward_flops("fuyou:swap=0") == Flops{3 * block - down_projection});
-  CHECK(backward_flops("fuyou:swap=all") == Flops{2 * block});
+  CHECK(backward_flops("fuyou:swap=none,recompute=needed") == Flops{3 * layer - down_projection});
+  CHECK(backward_flops("fuyou:swap=0") == Flops{3 * layer - down_projection});
+  CHECK(backward_flops("fuyou:swap=all") == Flops{2 * layer});
 }
 
-TEST_CASE("Every swapped tensor leaves once and comes back once, but for the last block's") {
+TEST_CASE("Every swapped tensor leaves once and comes back once, but for the last layer's") {
   for (const int layers : layer_grid) {
     for (const int micro_batches : {1, 3}) {
       const Problem problem = tiny_problem(layers, micro_batches);
@@ -130,8 +130,8 @@ TEST_CASE("Every swapped tensor leaves once and comes back once, but for the las
             steps_of(problem, fmt::format("fuyou:checkpoints_ssd=0,swap={}", swap));
         std::uint64_t tensors = 0, bytes = 0;
         const auto masks = masks_of(schedule);
-        for (std::size_t block = 0; block + 1 < masks.size(); ++block) {
-          for (const SavedLayout& tensor : saved_layout(problem, masks[block], 2)) {
+        for (std::size_t layer = 0; layer + 1 < masks.size(); ++layer) {
+          for (const SavedLayout& tensor : saved_layout(problem, masks[layer], 2)) {
             ++tensors;
             bytes += tensor.bytes;
           }
@@ -172,7 +172,7 @@ TEST_CASE("What overflows to the SSD is what was produced first, tensor by tenso
     INFO("fraction " << fraction);
     const Schedule schedule =
         steps_of(problem, fmt::format("fuyou:swap=all,checkpoints_ssd={:g}", fraction));
-    // Blocks' inputs and tensors in the order in which they leave the GPU within a block.
+    // Layers' inputs and tensors in the order in which they leave the GPU within a layer.
     std::vector<std::pair<int, std::uint64_t>> left, overflowed;
     for (const Task& task : schedule.tasks()) {
       if (task.step != last_step) continue;
@@ -220,7 +220,7 @@ TEST_CASE(
   CHECK(swapped(paper_problem(64, {"ssd.count=3"})) < at_64);
   CHECK(swapped(paper_problem(64, {"pcie.h2d=5GB/s", "pcie.d2h=5GB/s"})) < at_64);
   CHECK(swapped(paper_problem(64, {"gpu.flops=1000TFLOPS"})) == 0);
-  // One whole tensor of one block, or nothing: as the masks show; and it is Algorithm 1's choice.
+  // One whole tensor of one layer, or nothing: as the masks show; and it is Algorithm 1's choice.
   const Problem problem = paper_problem(64);
   const SwapModel model = swap_model(problem, Costs(problem), 1e15);
   const auto chosen =
@@ -264,12 +264,12 @@ std::string state_order(const std::string& policy) {
 }  // namespace
 
 TEST_CASE("Places for optimizer state: so many groups are read before the first is written") {
-  // Three blocks, then the embedding (unit 3), whose gradient completes last.
+  // Three layers, then the embedding (unit 3), whose gradient completes last.
   CHECK(state_order("fuyou:state_buffers=1") == "R2 W2 R1 W1 R0 W0 R3 W3 ");
   CHECK(state_order("fuyou") == "R2 R1 W2 R0 W1 R3 W0 W3 ");
   CHECK(state_order("fuyou:state_buffers=3") == "R2 R1 W2 R0 R3 W1 W0 W3 ");
   CHECK(state_order("fuyou:group=3e4") ==
-        "R2 R1 R0 R3 W2 W1 W0 W3 ");  // two blocks of 14336, 1 and 1
+        "R2 R1 R0 R3 W2 W1 W0 W3 ");  // two layers of 14336, 1 and 1
   CHECK(state_order("fuyou:optimizer=naive,group=1e4") ==
         "R2 W2 R2 W2 R1 W1 R1 W1 R0 W0 R0 W0 R3 W3 ");
 }

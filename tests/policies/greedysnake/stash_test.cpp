@@ -1,7 +1,6 @@
 // Where the gradient of greedysnake's delayed part waits for the next step, and what it costs.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <catch2/catch.hpp>
 
 #include "policies/movement/step.hpp"
@@ -13,7 +12,7 @@ using namespace spillway::test;
 
 namespace {
 
-// GPT-2 small cut to 6 blocks: P = 7.1e6 elements, so that a block's gradient takes 28 MB and one
+// GPT-2 small cut to 6 layers: P = 7.1e6 elements, so that a layer's gradient takes 28 MB and one
 // micro-batch's activation 3.1 MB.
 Problem stash_problem(int micro_batches) {
   Problem problem = tiny_problem(6, micro_batches);
@@ -41,9 +40,9 @@ std::uint64_t own_memory(const Schedule& schedule) {
 
 }  // namespace
 
-// A block's delayed gradient, alpha P 4 bytes, lies under its M outputs of A bytes and the delayed
-// parameters of the block after it, alpha (1 - x_p) P 2 bytes. Memory of its own has what is more
-// than both, in each block but the last, and all of the last block's, which has neither. Every
+// A layer's delayed gradient, alpha P 4 bytes, lies under its M outputs of A bytes and the delayed
+// parameters of the layer after it, alpha (1 - x_p) P 2 bytes. Memory of its own has what is more
+// than both, in each layer but the last, and all of the last layer's, which has neither. Every
 // place holds whole cells of 2048 elements.
 TEST_CASE("Delayed gradients lie in dead host memory as far as there is some") {
   const std::uint64_t cell = 2048 * 4;

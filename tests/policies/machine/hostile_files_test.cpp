@@ -6,7 +6,6 @@
 
 #include <filesystem>
 #include <fstream>
-#include <limits>
 #include <string>
 
 #include "policies/machine/machine.hpp"

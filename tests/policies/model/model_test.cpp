@@ -2,7 +2,6 @@
 
 #include <catch2/catch.hpp>
 
-#include <cmath>
 #include <fstream>
 #include <set>
 #include <string>
@@ -50,7 +49,7 @@ TEST_CASE("parameters of a GPT: L (12 C^2 + 13 C) + (V + positions + 2) C, GPT-2
   CHECK(load_model("gpt2-355m").parameters() == 354'823'168);
   CHECK(load_model("gpt2-774m").parameters() == 774'030'080);
   CHECK(load_model("gpt2-1.5b").parameters() == 1'557'611'200);
-  CHECK(load_model("gpt2-124m").block_parameters() == 12 * 768 * 768 + 13 * 768);
+  CHECK(load_model("gpt2-124m").layer_parameters() == 12 * 768 * 768 + 13 * 768);
   CHECK(load_model("gpt2-124m").embedding_parameters() == (50257 + 1024 + 2) * 768);
   CHECK(load_model("gpt-tiny").parameters() == 957'184);
   CHECK(load_model("gpt-small").parameters() == 5'066'752);
@@ -94,27 +93,27 @@ TEST_CASE("GPT-3 sizes agree with the published counts to 2 %") {
   }
 }
 
-TEST_CASE("a block's forward of a GPT is 24 b T C^2 + 4 b T^2 C FLOPs, the head's 2 b T C V") {
+TEST_CASE("a layer's forward of a GPT is 24 b T C^2 + 4 b T^2 C FLOPs, the head's 2 b T C V") {
   const ModelSpec model = load_model("gpt-65b");
   const double b = 3, t = 2048, c = 8192, v = 50257;
-  CHECK(model.block_forward_flops(3, 2048) == 24 * b * t * c * c + 4 * b * t * t * c);
+  CHECK(model.layer_forward_flops(3, 2048) == 24 * b * t * c * c + 4 * b * t * t * c);
   CHECK(model.head_forward_flops(3, 2048) == 2 * b * t * c * v);
   CHECK(model.forward_flops(3, 2048) ==
-        80 * model.block_forward_flops(3, 2048) + model.head_forward_flops(3, 2048));
+        80 * model.layer_forward_flops(3, 2048) + model.head_forward_flops(3, 2048));
 }
 
 TEST_CASE("four forwards without the head are Ratel's 96 L h^2 (1 + s / 6h) FLOPs a token") {
   const ModelSpec model = load_model("gpt-13b");
-  const double per_token = 4 * 40 * model.block_forward_flops(1, 1024) / 1024;
+  const double per_token = 4 * 40 * model.layer_forward_flops(1, 1024) / 1024;
   CHECK(per_token == Approx(96.0 * 40 * 5120 * 5120 * (1 + 1024.0 / (6 * 5120))).epsilon(1e-12));
   CHECK(per_token == Approx(1.0402e11).epsilon(1e-4));
 }
 
-TEST_CASE("a Llama block's forward is 2 FLOPs a matrix element and token, plus 4 T C attention") {
+TEST_CASE("a Llama layer's forward is 2 FLOPs a matrix element and token, plus 4 T C attention") {
   const ModelSpec model = load_model("llama2-70b");
   const double c = 8192, kv = 8 * 128, ffn = 28672, t = 4096;
   const double matrices = 2 * c * c + 2 * c * kv + 3 * c * ffn;
-  CHECK(model.block_forward_flops(1, 4096) == 2 * t * matrices + 4 * t * t * c);
+  CHECK(model.layer_forward_flops(1, 4096) == 2 * t * matrices + 4 * t * t * c);
 }
 
 TEST_CASE("every built-in model is valid, has its own name and a source, and loads by name") {

@@ -266,7 +266,7 @@ TEST_CASE("A loop that asks for the same sizes does not grow after its first rou
   CHECK(planner.extent() == 26 * page);
 }
 
-TEST_CASE("Of two free runs of the right size the one that has been free longer is given") {
+TEST_CASE("Of two free ranges of the right size the one that has been free longer is given") {
   MemoryPlanner planner;
   const auto allocate = [&] { return planner.allocate(page); };
   const MemoryPlanner::Block a = allocate(), between = allocate(), b = allocate();

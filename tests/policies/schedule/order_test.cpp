@@ -24,7 +24,7 @@ std::string visits(const Schedule& schedule, int step) {
 
 }  // namespace
 
-TEST_CASE("The snake: GreedySnake's example of four blocks and three micro-batches") {
+TEST_CASE("The snake: GreedySnake's example of four layers and three micro-batches") {
   // F(0:0,1,2)(1:2,1,0)(2:0,1,2) B(3:2,1,0)(2:0,1,2)(1:2,1,0)(0:0,1,2); B(3) is forward and
   // backward fused.
   const Schedule schedule = build_schedule(tiny_problem(4, 3), "greedysnake", 2);
@@ -36,12 +36,12 @@ TEST_CASE("The snake: GreedySnake's example of four blocks and three micro-batch
 }
 
 TEST_CASE(
-    "The snake: task k is of block u = k / M, turned at the last block, micro-batch turned in odd "
-    "blocks") {
+    "The snake: task k is of layer u = k / M, turned at the last layer, micro-batch turned in odd "
+    "layers") {
   for (const int U : layer_grid) {
     for (const int M : micro_batch_grid) {
       for (const bool snake : {true, false}) {
-        INFO(U << " blocks, " << M << " micro-batches, snake " << snake);
+        INFO(U << " layers, " << M << " micro-batches, snake " << snake);
         std::string expected;
         for (int k = 0; k < M * (2 * U - 1); ++k) {
           const bool forward = k / M < U - 1;
@@ -58,7 +58,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("Horizontal policies run one micro-batch through all blocks, then the next") {
+TEST_CASE("Horizontal policies run one micro-batch through all layers, then the next") {
   for (const char* policy :
        {"resident", "zero-offload", "zero-infinity", "deep-optimizer-states", "fuyou"}) {
     INFO(policy);
@@ -85,14 +85,14 @@ std::string state_order(const Schedule& schedule, int step) {
 }  // namespace
 
 TEST_CASE("Order of the optimizer on the SSD: Ratel's R(i), R(i-1), W(i), R(i-2), W(i-1), ...") {
-  // Three blocks, then the embedding (unit 3), whose gradient completes last.
+  // Three layers, then the embedding (unit 3), whose gradient completes last.
   const auto order = [](const std::string& policy) {
     return state_order(build_schedule(tiny_problem(3, 2), policy, 2), 1);
   };
   CHECK(order("fuyou") == "R2 R1 W2 R0 W1 R3 W0 W3 ");
   CHECK(order("fuyou:optimizer=serial") == "R2 R1 W2 R0 W1 R3 W0 W3 ");
   CHECK(order("fuyou:optimizer=naive") == "R2 W2 R1 W1 R0 W0 R3 W3 ");
-  // DeepSpeed walks sub-groups in model order (here a block's two tensors of 4096 elements,
+  // DeepSpeed walks sub-groups in model order (here a layer's two tensors of 4096 elements,
   // then its third of 6144),
   // pipelined or one after the other; all of the model is one by default.
   const auto sub_groups = [&](const std::string& pipeline) {

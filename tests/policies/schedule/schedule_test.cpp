@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <fstream>
 #include <numeric>
 #include <random>
 #include <regex>
@@ -179,7 +178,7 @@ TEST_CASE("Graphviz accepts the DOT text") {
 }
 
 TEST_CASE("A tiny schedule explained") {
-  // One block of 14336 elements, an embedding of 4096: 18432 elements, 2 bytes each as parameters,
+  // One layer of 14336 elements, an embedding of 4096: 18432 elements, 2 bytes each as parameters,
   // 12 as state.
   std::ostringstream out;
   build_schedule(tiny_problem(1, 1), "zero-offload", 2).write_explain(out);
@@ -280,7 +279,7 @@ TEST_CASE(
 
 TEST_CASE("the critical path of times whose sum no number holds is the whole path all the same") {
   const Schedule schedule = build_schedule(tiny_problem(2, 1), "resident", 1);
-  // One forward and one backward of a block that take 190 years each: one after the other, 380.
+  // One forward and one backward of a layer that take 190 years each: one after the other, 380.
   std::vector<std::int64_t> weights(schedule.tasks().size(), 0);
   std::vector<TaskId> slow;
   for (const TaskKind kind : {TaskKind::forward, TaskKind::backward}) {

@@ -35,15 +35,16 @@ TEST_CASE("scratch holds what is not saved, of the sequences worked on at once")
 }
 
 TEST_CASE("backward's scratch holds the gradients of the sequences worked on at once as well") {
-  // T = 16, C = 32, F = 128, so a sequence's gradients are T (F + 6 C) elements on the CUDA
-  // backend, and T (F + C) + 2 T T on the CPU backend, whatever the precision.
+  // T = 16, C = 32, F = 128, 2 heads, so a sequence's gradients are T (F + C) elements; and on the
+  // CUDA backend 2 T numbers in fp32, on the CPU backend 2 T T elements, whatever the precision.
   for (const Precision precision : {Precision::bf16, Precision::fp32}) {
     for (const std::int64_t s : {1, 2, 8}) {
-      const std::uint64_t elements =
-          static_cast<std::uint64_t>(s) * (precision == Precision::bf16 ? 2 : 4);
+      const auto sequences = static_cast<std::uint64_t>(s);
+      const std::uint64_t elements = sequences * (precision == Precision::bf16 ? 2 : 4);
       Problem problem = at_once(s, precision);
       problem.trains_on = Backend::cuda;
-      CHECK(backward_scratch_bytes(problem, saved_all) == page(elements * 16 * (128 + 6 * 32)));
+      CHECK(backward_scratch_bytes(problem, saved_all) ==
+            page(elements * 16 * (128 + 32) + sequences * 16 * 2 * 4));
       CHECK(backward_scratch_bytes(problem, saved_qkv) ==
             backward_scratch_bytes(problem, saved_all) +
                 saved_bytes(problem, static_cast<std::uint8_t>(~saved_qkv), s));

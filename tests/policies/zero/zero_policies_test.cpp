@@ -1,11 +1,10 @@
 // What the options of the ZeRO policies do beyond traffic: memory, order, waiting, errors.
 #include <catch2/catch.hpp>
 
-#include <set>
-
 #include "policies/model/tensors.hpp"
 #include "tests/policies/common/traffic.hpp"
 #include "tests/policies/input_error.hpp"
+#include "tests/policies/zero/sub_groups.hpp"
 
 using namespace spillway;
 using namespace spillway::test;
@@ -38,7 +37,7 @@ TEST_CASE("Tensors cover each unit once, sub-groups cover all tensors in order")
     std::uint64_t all = 0;
     for (int unit = 0; unit <= model.layers; ++unit) {
       std::uint64_t next = 0;
-      for (const TensorRun& tensor : unit_tensors(model, unit)) {
+      for (const TensorRange& tensor : unit_tensors(model, unit)) {
         CHECK(tensor.unit == unit);
         CHECK(tensor.first == next);
         CHECK(tensor.elements > 0);
@@ -61,7 +60,7 @@ TEST_CASE("Tensors cover each unit once, sub-groups cover all tensors in order")
       CHECK(covered == all);
     }
   }
-  // A GPT's block: qkv 3 C^2, projection C^2, up and down 4 C^2 each, with what is small.
+  // A GPT's layer: qkv 3 C^2, projection C^2, up and down 4 C^2 each, with what is small.
   const auto tensors = unit_tensors(load_model("gpt-13b"), 0);
   REQUIRE(tensors.size() == 4);
   const double square = 5120.0 * 5120.0;
@@ -92,8 +91,8 @@ TEST_CASE("What runs on an RTX 4090 is what Ratel (ICDE 2025) found to run") {
 
 namespace {
 
-// What the host thread issues and waits for in the first forward: R(ead) and H(2d) with the block,
-// r and h for a wait, F for a block's compute.
+// What the host thread issues and waits for in the first forward: R(ead) and H(2d) with the layer,
+// r and h for a wait, F for a layer's compute.
 std::string host_thread(const Problem& problem, const std::string& policy, std::size_t most) {
   std::string text;
   const Schedule schedule = build_schedule(problem, policy, 1);
@@ -125,7 +124,7 @@ TEST_CASE("The host thread reads, waits and looks ahead as DeepSpeed's does") {
   // first norm reads one tensor ahead, q, and each tensor the next one. The second norm finds f
   // being read: it waits, copies it ahead, and with 105 in flight reads on while no more than 210
   // were looked at: m, q1, p1. Fetching f copies m ahead and reads f1; fetching m waits for that,
-  // copies q1 ahead, and reads m1, after which nothing more is looked at. Then the block computes.
+  // copies q1 ahead, and reads m1, after which nothing more is looked at. Then the layer computes.
   CHECK(host_thread(problem, base + "prefetch_bucket_size=5e7", 70).substr(0, 60) ==
         "R0 r H0 h R0 r H0 h R0 r H0 R0 R1 R1 h r H0 R1 h r H1 R1 F0 ");
   // One slot: nothing is read before the tensor in it was used.
@@ -166,7 +165,7 @@ TEST_CASE("Every option of the ZeRO policies makes a difference") {
         {"zero-offload", option == std::string("parameters=gpu") ? "parameters=host" : option});
   }
   for (const Change& change : changes) {
-    // So many blocks are used again within 1e9 elements that little is fetched twice.
+    // So many layers are used again within 1e9 elements that little is fetched twice.
     std::string base = change.policy;
     const bool names_reuse = change.option.rfind("max_reuse", 0) == 0;
     if (!names_reuse)

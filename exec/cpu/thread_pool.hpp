@@ -13,13 +13,13 @@
 
 namespace spillway {
 
-class Crew {
+class ThreadPool {
  public:
   // `threads` in all, the caller's own among them: one starts none.
-  explicit Crew(int threads);
-  ~Crew();
-  Crew(const Crew&) = delete;
-  Crew& operator=(const Crew&) = delete;
+  explicit ThreadPool(int threads);
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
 
   int threads() const { return static_cast<int>(threads_.size()) + 1; }
 

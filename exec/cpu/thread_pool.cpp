@@ -1,23 +1,23 @@
-#include "exec/cpu/crew.hpp"
+#include "exec/cpu/thread_pool.hpp"
 
 #include "base/errors.hpp"
 
 namespace spillway {
 
-Crew::Crew(int threads) {
+ThreadPool::ThreadPool(int threads) {
   SPILLWAY_ASSERT(threads >= 1);
   threads_.reserve(static_cast<std::size_t>(threads) - 1);
   for (int i = 1; i < threads; ++i) threads_.emplace_back([this] { help(); });
 }
 
-Crew::~Crew() {
+ThreadPool::~ThreadPool() {
   ending_ = true;
   generation_.fetch_add(1);
   generation_.notify_all();
   for (std::thread& thread : threads_) thread.join();
 }
 
-void Crew::run_erased(std::int64_t pieces, const void* context, Call call) {
+void ThreadPool::run_erased(std::int64_t pieces, const void* context, Call call) {
   if (threads_.empty() || pieces <= 1) {
     for (std::int64_t piece = 0; piece < pieces; ++piece) call(context, piece);
     return;
@@ -37,7 +37,7 @@ void Crew::run_erased(std::int64_t pieces, const void* context, Call call) {
   }
 }
 
-void Crew::help() {
+void ThreadPool::help() {
   std::uint32_t seen = 0;
   while (true) {
     generation_.wait(seen, std::memory_order_acquire);
@@ -48,7 +48,7 @@ void Crew::help() {
   }
 }
 
-void Crew::take_pieces() {
+void ThreadPool::take_pieces() {
   for (std::int64_t piece = next_.fetch_add(1, std::memory_order_relaxed); piece < pieces_;
        piece = next_.fetch_add(1, std::memory_order_relaxed)) {
     call_(context_, piece);
