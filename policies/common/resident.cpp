@@ -41,7 +41,7 @@ class Resident : public Policy {
                  {"off", Recompute::off}, {"needed", Recompute::needed}, {"full", Recompute::full}},
              {"needed", "full"},
              "off: keep all activations | needed: keep one checkpoint per block, recompute what "
-             "backward needs | full: recompute whole blocks");
+             "backward needs | full: recompute whole layers");
 };
 
 }  // namespace

@@ -3,7 +3,7 @@
 //
 // Source: Liao et al., Fuyou (arXiv 2403.06504v1) = LoHan (v2) = Ratel (ICDE 2025, whose sections
 // are cited), and the authors' code where it is silent (RC4ML/LoHan). The paper has one micro-batch
-// per step; those of several add up gradients in host memory, and the last one's backward updates.
+// per step; with several, gradients add up in host memory and the last one's backward updates.
 #include <algorithm>
 
 #include "policies/common/policy.hpp"
@@ -31,7 +31,7 @@ class Fuyou : public Policy {
         if (m + 1 == step.micro_batches() && optimizer_ != serial) step.update(layer);
       }
     }
-    if (optimizer_ == serial) {
+    if (optimizer_ == serial) {  // what the paper compares with: "Ratel+ZeRO"
       step.wait();
       for (const int layer : step.downward()) step.update(layer);
     }
@@ -45,22 +45,23 @@ class Fuyou : public Policy {
     plan.parameters.rest = plan.optimizer_state.rest = {.ssd = 1};
     plan.parameters.gpu_ahead = forward_ahead_;
     plan.parameters.backward_gpu_ahead = backward_ahead_;
-    // Section IV-C: gradients go to host memory and never touch the SSD. The write of group i comes
-    // after the read of group i - 1 (two buffers of optimizer state), which waits for no gradient.
-    plan.gradients.on_gpu = false;
+    plan.gradients.on_gpu = false;          // section IV-C: to host memory, and never to the SSD
     plan.gradients.head_waits = Tier::gpu;  // what the loss adds, until the embedding's is complete
+    plan.optimizer.gpu_stride = 0;          // AdamW on the CPU
+    // With two buffers, group i is written after group i - 1 was read, gradient or not.
     plan.optimizer_state.slots = is_naive ? 1 : state_buffers_;
     plan.optimizer_state.ahead = plan.optimizer_state.slots - 1;
     plan.optimizer.blocking = is_naive;  // the thread that launches the GPU's work runs it
     if (group_->has_value()) plan.optimizer.group = UpdateGroup::at_most;
     plan.optimizer.elements = group_->value_or(0);
-    // Section IV-D, activation swapping: to host memory, what does not fit on to the SSD.
+    // Section IV-D, activation swapping: checkpoints and what is swapped wait in host memory, what
+    // does not fit there on the SSD. What is swapped: Algorithm 1, in swap_plan.hpp.
     const double on_ssd = checkpoints_ssd_->value_or(0);
     plan.checkpoints.rest = {.host = 1 - on_ssd, .ssd = on_ssd};
     plan.checkpoints.gpu_ahead = activations_ahead_;
     plan.saved.slots = std::max(activations_ahead_ + 1, 2);
     plan.saved.recomputes_output = recomputes_output_ && swap_->kind == Swap::Kind::none;
-    using enum OptimizerOverlap;
+    using enum OptimizerOverlap;  // of the optimizer with the GPU's work
     const bool waits = problem.workload.updates_wait() || optimizer_ == serial;
     const OptimizerOverlap overlap = waits ? nothing : is_naive ? writes : all;
     plan.saved.saves = swapped_tensors(problem, costs, plan, swap_, overlap);
@@ -83,34 +84,33 @@ class Fuyou : public Policy {
              "backward, one group at a time, the GPU waiting for it | serial: after backward");
   Option<std::optional<double>> checkpoints_ssd_ =
       option("checkpoints_ssd", "auto", or_auto(fraction), {"auto", "1"},
-             "fraction of the activations that wait in host memory, those between blocks and those "
+             "fraction of the activations that wait in host memory, those between layers and those "
              "swapped, that overflows to the SSD; auto: the least that fits");
   Option<bool> recomputes_output_ =
       option("recompute", "full", Choice<bool>{{"full", true}, {"needed", false}}, {"full"},
-             "with swap=none, full: recompute whole blocks | needed: only what backward needs, as "
+             "with swap=none, full: recompute whole layers | needed: only what backward needs, as "
              "with any other swap");
   Option<Swap> swap_ =
       option("swap", "none", SwapDomain{}, {"none", "all"},
-             "activations inside blocks that leave the GPU in forward and come back, instead of "
+             "activations inside layers that leave the GPU in forward and come back, instead of "
              "being recomputed: none: as the published measurements look | auto: by the paper's "
              "cost model, as long as the step gets faster, which it does at large batches | all | "
              "a fraction of their bytes | bytes per micro-batch, e.g. 60GiB");
   Option<std::optional<std::uint64_t>> group_ = option(
       "group", "block", WordOr<Elements>{"block", Elements{element_alignment}}, {"1e8", "1e7"},
-      "what the optimizer updates at a time: block | a number of elements, 7e8 in the "
-      "authors' code");
+      "what the optimizer updates at a time: block (a layer) | elements, in the code 7e8");
   Option<int> state_buffers_ =
       option("state_buffers", "2", count(1, 16), {"1"},
              "groups whose optimizer state is in host memory at once, 1 to 16; naive has one");
   Option<int> forward_ahead_ =
       option("forward_ahead", "1", count(0, 16), {"0"},
-             "blocks of parameters fetched to the GPU ahead of forward, 0 to 16 (the authors' "
-             "code: three pieces that make one block)");
+             "layers of parameters fetched to the GPU ahead of forward, 0 to 16 (the authors' "
+             "code: three pieces that make one layer)");
   Option<int> backward_ahead_ = option("backward_ahead", "1", count(0, 16), {"0"},
                                        "the same in backward (the authors' code: 0, which costs "
                                        "time that the paper's figures do not show)");
   Option<int> activations_ahead_ = option("activations_ahead", "1", count(0, 16), {"0"},
-                                          "blocks whose activations come back ahead, 0 to 16");
+                                          "layers whose activations come back ahead, 0 to 16");
 };
 
 }  // namespace

@@ -2,8 +2,8 @@
 // layer; part of each layer's update waits for the next step's forward.
 //
 // Source: GreedySnake (arXiv 2512.17570), of which the abstract is cited here, and its first
-// author's public code (docs/greedysnake.md). Training stays synchronous: every weight is current
-// when used, and the end of a schedule applies what is delayed.
+// author's public code (docs/greedysnake.md), whose copy stream and barriers are a framework. Every
+// weight is current when used; what is delayed in the last step is applied at a schedule's end.
 #include "policies/common/policy.hpp"
 #include "policies/greedysnake/placement.hpp"
 #include "policies/movement/plan.hpp"
@@ -29,15 +29,16 @@ class GreedySnake : public Policy {
     // the next iteration".
     for (const int layer : step.upward()) {
       step.update(layer, delayed);  // with the gradient of the step before
+      // Snake: the layer above begins with the micro-batch that is still on the GPU.
       for (const int m : order(layer)) step.forward(layer, m);
     }
-    // Backward takes each layer's micro-batches in the order of its forward (authors' code), which
-    // ends where the layer below begins.
+    // Backward takes each layer's micro-batches in the order of its forward (authors' code). The
+    // last layer's forward of a micro-batch, and the loss, run with its backward (step.hpp).
     for (const int layer : step.downward()) {
       for (const int m : order(layer)) step.backward(layer, m);
       step.update(layer, at_once);
     }
-    step.update(step.embedding());
+    step.update(step.embedding());  // and the head, which is tied to it
   }
 
   Plan plan(const Problem& problem, const Costs&) const override {
@@ -46,22 +47,25 @@ class GreedySnake : public Policy {
       return Share{.host = 1 - on_ssd.value_or(0), .ssd = on_ssd.value_or(0)};
     };
     Plan plan;
-    // Every tensor is split inside each layer, by shares that all layers have in common.
+    // Every tensor is split inside each layer, by shares that all layers have in common. Gradients
+    // of parameters add up on the GPU and go to host memory once; AdamW runs on the CPU.
     plan.parameters.rest = host_and_ssd(parameters_ssd_);
+    plan.parameters.host_ahead = 2;  // layers; then one more, in pieces under its visits
     plan.optimizer_state.rest = host_and_ssd(optimizer_ssd_);
-    // Of the micro-batches but the first and last two of a layer, which are used again soonest.
+    plan.optimizer.gpu_stride = 0;
+    // The first and last two micro-batches' checkpoints of a layer are used again soonest and stay
+    // in host memory; those between may go to the SSD, and come back a layer ahead.
     if (micro_batches > 2 * plan.checkpoints.margin)
       plan.checkpoints.rest = host_and_ssd(checkpoints_ssd_);
     plan.checkpoints.host_ahead = micro_batches;
     plan.activation_gradients.on_gpu = gradients_gpu_->value_or(0);
-    // What AdamW takes at a time. Of shares, which run where the order of work has them, the state
-    // is read a layer's micro-batches ahead; else two layers' parts take turns in host memory.
+    // AdamW takes a layer's part as early as it can, with two parts' state in host memory; or a
+    // share after each micro-batch, whose state is read as many shares ahead as a layer has.
     plan.optimizer.group = updates_;
     plan.optimizer.early = updates_ == UpdateGroup::calls;
     if (updates_ == UpdateGroup::shares) plan.optimizer_state.ahead = micro_batches;
     if (updates_ == UpdateGroup::calls) plan.optimizer_state.slots = 2;
-    // Each micro-batch's backward of the last layer follows its forward: nothing is recomputed
-    // there.
+    // The last layer's backward follows its forward at once: nothing is recomputed there.
     plan.saved.saves.assign(static_cast<std::size_t>(problem.model.layers), saved_none);
     plan.saved.saves.back() = saved_all;
     plan.saved.recomputes_output = recomputes_output_;
@@ -76,9 +80,10 @@ class GreedySnake : public Policy {
 
  private:
   using Fraction = Option<std::optional<double>>;
-  Fraction alpha_ = option("alpha", "0.25", or_auto(fraction), {"0"},
-                           "fraction of each layer's update that is delayed into the next forward, "
-                           "0 to 1; auto: by the paper's performance model");
+  Fraction alpha_ =
+      option("alpha", "0.25", or_auto(fraction), {"0"},
+             "fraction of each layer's update that is delayed into the next forward, "
+             "0 to 1 (the authors' code: at most 0.5); auto: by the authors' performance model");
   Option<bool> snake_ =
       option("snake", "on", on_off(), {},
              "on: micro-batch order turns at every layer | off: always ascending");
@@ -90,7 +95,7 @@ class GreedySnake : public Policy {
       "micro-batch of the layer two below, as the authors' program does");
   Option<bool> by_model_ = option(
       "placement", "least", Choice<bool>{{"least", false}, {"lp", true}}, {"least"},
-      "least: as little on the SSD as fits host memory | lp: by the paper's performance model");
+      "least: as little on the SSD as fits host memory | lp: by the authors' performance model");
   Fraction optimizer_ssd_ =
       option("optimizer_ssd", "auto", or_auto(fraction), {"auto", "1"},
              "fraction of the optimizer state on the SSD; auto: by placement");
@@ -105,7 +110,7 @@ class GreedySnake : public Policy {
                                    "on the GPU between layers; auto: by placement, least: 0");
   Option<bool> recomputes_output_ =
       option("recompute", "full", Choice<bool>{{"full", true}, {"needed", false}}, {"full"},
-             "full: recompute whole blocks | needed: only what backward needs");
+             "full: recompute whole layers | needed: only what backward needs");
 };
 
 }  // namespace

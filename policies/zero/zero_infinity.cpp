@@ -1,10 +1,10 @@
-// zero-infinity: parameters and optimizer state on the SSD, gradients through it; the optimizer
-// walks sub-groups after the whole backward.
+// zero-infinity: parameters and optimizer state on the SSD; gradients are written there in the last
+// micro-batch and read back by the optimizer, which walks sub-groups after the whole backward.
 //
 // Source: Rajbhandari et al., "ZeRO-Infinity", SC 2021 (arXiv 2104.07857), whose sections are
 // cited, and DeepSpeed 0.19.6 with offload_param and offload_optimizer on NVMe
 // (partitioned_optimizer_swapper.py and pipelined_optimizer_swapper.py). What DeepSpeed adds in
-// memory, copies and waits is a framework: docs/zero.md.
+// memory, copies and waits is a framework: docs/zero.md. On one GPU nothing is partitioned.
 #include "policies/model/gpt_layout.hpp"
 #include "policies/movement/step.hpp"
 #include "policies/zero/zero_options.hpp"
@@ -26,7 +26,8 @@ class ZeroInfinity : public Policy {
       for (const int layer : step.upward()) step.forward(layer, m);
       for (const int layer : step.downward()) step.backward(layer, m);
     }
-    // Section 5.2.2: the optimizer, after backward, takes the model in chunks; plan() says which.
+    // Section 5.2.2: the optimizer, after backward, takes the model in chunks (plan() says which)
+    // that may reach from one layer into the next.
     for (const int layer : step.upward()) step.update(layer);
     step.update(step.embedding());
   }
@@ -37,34 +38,37 @@ class ZeroInfinity : public Policy {
     const auto layer_elements = static_cast<std::uint64_t>(unit_elements(problem.model, 0));
     plan.parameters.rest = parameters_;
     plan.parameters.first_in_host = max_in_cpu_;
+    // Layers are alike: below the threshold every one stays on the GPU.
     if (layer_elements < param_persistence_threshold_) plan.parameters.rest = {.gpu = 1};
     plan.gradients.on_ssd = gradients_on_ssd_;
     plan.optimizer_state.rest = {.ssd = 1};
-    // Section 5.1.2: activation checkpoints are offloaded to host memory. Between a layer's
-    // backward and the next one's, gradients of activations stay.
+    // Section 5.1.2: activation checkpoints are offloaded to host memory. Gradients of activations
+    // stay on the GPU between a layer's backward and the next one's.
     plan.checkpoints.rest = zero_.checkpoints;
     plan.activation_gradients.on_gpu = 1;
     plan.saved.recomputes_output = zero_.recomputes_output;
     // Section 7.1: a tensor, not a layer, is gathered before the operators that use it, and
     // released after them (DeepSpeed: unless it is used again soon).
     plan.parameters.by_tensor = true;
-    plan.parameters.host_ahead = plan.parameters.gpu_ahead = 0;
     plan.parameters.tensors.reuse_distance = zero_.reuse_distance();
     // Section 6.2, dynamic prefetcher: tensors of operators to come are read from the SSD into host
-    // memory, and copied from there to the GPU, as far ahead as these say.
+    // memory, and copied from there to the GPU: as far ahead as these say, not in layers.
+    plan.parameters.host_ahead = plan.parameters.gpu_ahead = 0;
     plan.parameters.tensors.most_in_host = param_buffer_count_;
-    plan.parameters.tensors.bucket = zero_.prefetch_bucket_size;
-    plan.parameters.tensors.most_on_gpu = zero_.max_live_parameters;
-    // Section 6.2: gradients leave the GPU under the backward of the layers below, in buckets.
+    plan.parameters.tensors.bucket = zero_.prefetch_bucket_size;      // elements ahead of use
+    plan.parameters.tensors.most_on_gpu = zero_.max_live_parameters;  // beyond: nothing ahead
+    // Section 6.2: gradients leave the GPU under the backward of the layers below, in buckets. The
+    // sum of the micro-batches before comes back from host memory and is added to on the GPU.
     plan.gradients.on_gpu = false;
     plan.gradients.gpu_ahead = 0;
     plan.gradients.head_waits = Tier::gpu;
     plan.gradients.bucket = zero_.reduce_bucket_size;
     // Section 5.2.2: chunk by chunk (DeepSpeed's sub-groups of whole tensors), master weights,
-    // moments and gradient are read into host memory, updated there and written back, after the
-    // 16-bit parameters. Serial as shipped: pipeline_read reads one sub-group ahead, and with
-    // pipeline_write one is written behind, each with a buffer of its own.
+    // moments and gradient are read into host memory and updated there by the CPU; the 16-bit
+    // parameters are written first, then the rest. Serial as shipped: pipeline_read reads one
+    // sub-group ahead, and with pipeline_write one is written behind, each with its own buffer.
     plan.optimizer.own_phase = true;
+    plan.optimizer.gpu_stride = 0;
     plan.optimizer.group = UpdateGroup::tensors;
     plan.optimizer.elements = zero_.sub_group_size;
     plan.optimizer_state.ahead = pipeline_read_ ? 1 : 0;

@@ -43,5 +43,3 @@ TEST_CASE("a durable store holds two copies of all optimizer state, wherever it 
     CHECK(on.all() == on.tier + on.second_copies + on.memory_copies + on.records);
   }
 }
-
-}
