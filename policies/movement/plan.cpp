@@ -190,6 +190,19 @@ struct Masks {
   }
 };
 
+struct Retentions {
+  std::string write(Retention retention) const { return to_text(retention); }
+  bool read(const std::string& text, Retention& retention) const {
+    const std::optional<Retention> found = parse_retention(text);
+    if (found) retention = *found;
+    return found.has_value();
+  }
+  bool holds(Retention) const { return true; }
+  std::string describe() const {
+    return "never, nearest, or slots(N): at most N tensors stay beyond their use";
+  }
+};
+
 constexpr auto any_elements = Range<std::uint64_t>{0, 1'000'000'000'000'000};
 constexpr auto ahead = Range<int>{0, 1'000'000};
 constexpr auto fraction = Range<double>{0, 1};
@@ -242,10 +255,12 @@ void for_fields(PlanType& plan, const Field& field) {
                              {UpdateGroup::at_most, "at_most"},
                              {UpdateGroup::tensors, "tensors"}}});
   field("optimizer.elements", plan.optimizer.elements, any_elements);
-  field("retention", plan.retention,
-        Choice<Retention>{{{Retention::never, "never"}, {Retention::nearest, "nearest"}}});
-  field("spare_gpu_bytes", plan.spare_gpu_bytes,
-        Range<std::uint64_t>{0, std::numeric_limits<std::uint64_t>::max()});
+  for_kinds(plan.retention, [&](const std::string& kind, auto& retention) {
+    field(("retention." + kind).c_str(), retention, Retentions{});
+  });
+  const auto any_bytes = Range<std::uint64_t>{0, std::numeric_limits<std::uint64_t>::max()};
+  field("spare_gpu_bytes", plan.spare_gpu_bytes, any_bytes);
+  field("spare_host_bytes", plan.spare_host_bytes, any_bytes);
 }
 
 }  // namespace

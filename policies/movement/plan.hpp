@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "policies/model/gpt_layout.hpp"
+#include "policies/movement/retention.hpp"
 #include "policies/schedule/task.hpp"
 #include "policies/workload/problem.hpp"
 
@@ -31,12 +32,6 @@ enum class UpdateGroup : std::uint8_t {
   calls,    // what each Step::update names
   at_most,  // as many calls in a row as have `elements`; a larger one is cut into equal parts
   tensors   // whole tensors, until there are `elements` (DeepSpeed's sub-groups)
-};
-
-// Which memory is used beyond what a plan needs.
-enum class Retention : std::uint8_t {
-  never,   // a tensor leaves the GPU after its use unless the next visit uses it
-  nearest  // what is used soonest stays, as much as memory holds
 };
 
 // Parameters that are fetched tensor by tensor (parameter_window.hpp). Numbers of elements.
@@ -139,8 +134,10 @@ struct Plan {
     std::uint64_t elements = 0;
   } optimizer;
 
-  Retention retention = Retention::never;
-  std::uint64_t spare_gpu_bytes = 0;  // with nearest: GPU memory for what is kept
+  RetentionByKind retention;
+  // Memory for what retention keeps on the GPU, and for what was read from the SSD and is read
+  // again soon; both 0: build_schedule finds what the plan of a registered policy leaves over.
+  std::uint64_t spare_gpu_bytes = 0, spare_host_bytes = 0;
 };
 
 // The text of a plan names every field that is not as in Plan{}, in the order above:
