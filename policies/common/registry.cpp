@@ -9,7 +9,9 @@
 #include "base/errors.hpp"
 #include "base/units.hpp"
 #include "policies/common/policy.hpp"
+#include "policies/common/spare_memory.hpp"
 #include "policies/cost/costs.hpp"
+#include "policies/cost/least_time.hpp"
 #include "policies/framework/lay_over.hpp"
 #include "policies/movement/residency.hpp"
 #include "policies/movement/spare.hpp"
@@ -46,11 +48,11 @@ struct Parsed {
 const PolicyOption retention_option = {
     "retention",
     "never",
-    "never: a tensor leaves the GPU after its use, as in the papers' programs | nearest: memory "
-    "that "
-    "is left over keeps what is used soonest, on the GPU and in host memory",
+    "what memory that is left over keeps beyond its use, on the GPU and in host memory. never: "
+    "nothing, as in the papers' programs | nearest: what is used soonest | slots(N): that, at most "
+    "N tensors of a kind",
     {"never"},
-    of_texts(Choice<Retention>{{"never", Retention::never}, {"nearest", Retention::nearest}})};
+    of_texts(RetentionByKindDomain{})};
 
 PolicyInfo info_of(const Policy& policy) {
   PolicyInfo info = policy.info();
@@ -63,6 +65,13 @@ std::string names_of(const std::vector<PolicyOption>& options) {
   for (const PolicyOption& option : options)
     names += fmt::format("{}{}", names.empty() ? "" : ", ", option.name);
   return names.empty() ? "it has none" : names;
+}
+
+// What the option says of retention; nothing where it is not given: the policy's plan says it.
+std::optional<RetentionByKind> retention_of(const Parsed& parsed) {
+  const auto given = parsed.options.find(retention_option.name);
+  if (given == parsed.options.end()) return std::nullopt;
+  return parse_retention_by_kind(given->second);
 }
 
 void require_value(const PolicyInfo& info, const PolicyOption& option, const std::string& value) {
@@ -144,43 +153,54 @@ void Policy::set(const std::string& option, const std::string& value) {
 
 namespace {
 
-Program emit_bare(const Problem& problem, const Policy& policy, int steps, Recording recording,
-                  const std::optional<TierBytes>& spare) {
+// What a program is emitted with, besides its problem and policy.
+struct EmitOptions {
+  int steps = 1;
+  std::optional<RetentionByKind> retention = {};  // instead of the plan's
+  Recording recording = Recording::all;
+  TierBytes spare{};  // for what retention keeps
+};
+
+Program emit_bare(const Problem& problem, const Policy& policy, const EmitOptions& with) {
   policy.check(problem);
   Plan plan = policy.plan(problem, Costs(problem));
-  TierBytes kept{};
-  if (spare) {
-    PlanWithSpare with = with_spare(problem, std::move(plan), *spare);
-    plan = std::move(with.plan);
-    kept[1] = with.kept_in_host;
-  }
+  if (with.retention) plan.retention = *with.retention;
   check_plan(problem, plan);
   Step step(problem, plan);
-  for (int s = 0; s < steps; ++s) {
+  for (int s = 0; s < with.steps; ++s) {
     step.begin(s);
     policy.step(step);
     step.end();
   }
-  Program program(problem, recording);
-  kept[0] = emit_work(program, plan, step.finish());
+  const OrderOfWork work = step.finish();
+  TierBytes kept{};
+  if (with.spare != TierBytes{}) {
+    PlanWithSpare more = with_spare(problem, plan, work, with.spare);
+    plan = std::move(more.plan);
+    kept[1] = more.kept_in_host;
+  } else if (plan.spare_gpu_bytes == 0 && plan.spare_host_bytes == 0) {
+    plan.retention = {};
+  }
+  Program program(problem, with.recording);
+  kept[0] = emit_work(program, plan, work);
   program.set_kept(kept);
   return program;
 }
 
 // With what the problem's framework adds, which takes a whole program to know.
-Program emit(const Problem& problem, const Policy& policy, int steps,
-             Recording recording = Recording::all, const std::optional<TierBytes>& spare = {}) {
-  if (problem.framework == own_framework)
-    return emit_bare(problem, policy, steps, recording, spare);
+Program emit(const Problem& problem, const Policy& policy, EmitOptions with) {
+  if (problem.framework == own_framework) return emit_bare(problem, policy, with);
   const Framework framework = load_framework(problem.framework);
-  Program program = emit_bare(problem, policy, steps, Recording::all, spare);
+  const Recording recording = with.recording;
+  with.recording = Recording::all;
+  Program program = emit_bare(problem, policy, with);
   lay_over(program, framework, recording);
   return program;
 }
 
-Program emit(const Problem& problem, const Parsed& parsed, int steps,
-             Recording recording = Recording::all, const std::optional<TierBytes>& spare = {}) {
-  return emit(problem, *policy_of(parsed), steps, recording, spare);
+Program emit(const Problem& problem, const Parsed& parsed, EmitOptions with) {
+  with.retention = retention_of(parsed);
+  return emit(problem, *policy_of(parsed), with);
 }
 
 // A schedule lists every task of every micro-batch: longer ones are refused before they are built.
@@ -232,7 +252,8 @@ double expected_tasks(const Problem& problem, const Parsed& parsed, int steps) {
     Problem small = problem;
     small.model.layers = layers;
     small.workload.batch = parts * problem.workload.micro_batch;
-    return static_cast<double>(emit(small, parsed, 1, Recording::lifetimes).task_count());
+    return static_cast<double>(
+        emit(small, parsed, {.steps = 1, .recording = Recording::lifetimes}).task_count());
   };
   const auto with_layers = [&](std::int64_t parts) {
     const double two = tasks(2, parts);
@@ -256,9 +277,16 @@ bool fits(const Machine& machine, const TierBytes& bytes, Tier tier) {
   SPILLWAY_ASSERT(false);
 }
 
-bool keeps_nearest(const Parsed& parsed) {
-  const auto found = parsed.options.find(retention_option.name);
-  return found != parsed.options.end() && found->second == "nearest";
+// What is kept may hold up what is not: `keeps` only where its least time is shorter than that of
+// `plain`, by more than tasks that share a memory or a drive may slow each other.
+Schedule sooner(Schedule plain, Schedule keeps) {
+  constexpr double at_most = 0.9998;
+  try {
+    return least_seconds(keeps) < at_most * least_seconds(plain) ? std::move(keeps)
+                                                                 : std::move(plain);
+  } catch (const InputError&) {  // the machine file has no rates
+    return keeps;
+  }
 }
 
 // Settles the options that are left at auto.
@@ -293,9 +321,16 @@ class Settler {
         chosen = instead;
       }
     }
-    if (keeps_nearest(parsed_)) use_spare(program, chosen);
+    std::optional<Program> more;
+    if (keeps_any(chosen))
+      more = use_spare_memory(program, problem_.machine,
+                              [&](const TierBytes& spare) { return full(chosen, spare); });
+    const std::string policy = to_text(parsed_.info, with(chosen).options);
     const std::uint64_t trials = tasks_tried_ - program.task_count();
-    return std::move(program).finish(to_text(parsed_.info, with(chosen).options), steps_, trials);
+    Schedule plain = std::move(program).finish(policy, steps_, trials);
+    if (!more) return plain;
+    const std::uint64_t more_trials = tasks_tried_ - more->task_count();
+    return sooner(std::move(plain), std::move(*more).finish(policy, steps_, more_trials));
   }
 
  private:
@@ -310,31 +345,21 @@ class Settler {
     return std::all_of(tiers.begin(), tiers.end(),
                        [&](Tier tier) { return fits(problem_.machine, bytes, tier); });
   }
-  // The same schedule with what it leaves of GPU and host memory put to use: all of it or, since
-  // what is kept longer fits less well beside the rest, as much as does.
-  void use_spare(Program& program, std::size_t chosen) {
-    const TierBytes used = program.plan_memory().extent;
-    const TierBytes capacity = {problem_.machine.gpu.memory, problem_.machine.host.memory, 0};
-    if (used[0] > capacity[0] || used[1] > capacity[1]) return;
-    for (const double share : {1.0, 0.95, 0.85, 0.7, 0.5, 0.25}) {
-      TierBytes spare{};
-      for (std::size_t tier = 0; tier < 2; ++tier)
-        spare[tier] =
-            static_cast<std::uint64_t>(share * static_cast<double>(capacity[tier] - used[tier]));
-      Program other = full(chosen, spare);
-      if (!fit(other.plan_memory().extent, {Tier::gpu, Tier::host})) continue;
-      program = std::move(other);
-      return;
-    }
+  bool keeps_any(std::size_t k) const {
+    const Parsed parsed = with(k);
+    const auto given = retention_of(parsed);
+    if (given) return given->keeps_any();
+    return policy_of(parsed)->plan(problem_, Costs(problem_)).retention.keeps_any();
   }
-  Program full(std::size_t k, const std::optional<TierBytes>& spare = {}) {
-    Program program = emit(problem_, with(k), steps_, Recording::all, spare);
+  Program full(std::size_t k, const TierBytes& spare = {}) {
+    Program program = emit(problem_, with(k), {.steps = steps_, .spare = spare});
     tasks_tried_ += program.task_count();
     return program;
   }
   // A trial of two steps and the epilogue is close to the peaks of longer schedules.
   Program trial(std::size_t k, Recording recording) {
-    Program program = emit(problem_, with(k), std::min(steps_, 2), recording);
+    Program program =
+        emit(problem_, with(k), {.steps = std::min(steps_, 2), .recording = recording});
     tasks_tried_ += program.task_count();
     return program;
   }
@@ -415,7 +440,7 @@ Schedule build_schedule(const Problem& problem, const std::string& policy, int s
 Schedule build_schedule(const Problem& problem, Policy& policy, int steps) {
   problem.validate();
   require_length(problem, steps, tasks_at_first_sight(problem, steps));
-  return emit(problem, policy, steps).finish(policy.info().name, steps);
+  return emit(problem, policy, {.steps = steps}).finish(policy.info().name, steps);
 }
 
 }  // namespace spillway

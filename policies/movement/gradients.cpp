@@ -125,7 +125,7 @@ void Gradients::copy_out_head() {
 }
 
 void Gradients::leave(VisitId v) {
-  if (plan_.gradients.bucket > 0) return leave_in_buckets(work_.visits[v]);
+  if (plan_.gradients.bucket > 0) return leave_in_buckets(v);
   for (std::size_t k = 0; k < leaving_.size();) {
     Leaving& one = leaving_[k];
     if (v >= one.begin) advance(one, v + 1 - one.begin, one.end - one.begin);
@@ -197,15 +197,20 @@ bool Gradients::is_in_bucket(int unit) const {
                      [&](const Leaving& one) { return one.unit == unit; });
 }
 
-void Gradients::leave_in_buckets(const Visit& visit) {
+void Gradients::leave_in_buckets(VisitId v) {
+  const Visit& visit = work_.visits[v];
   if (visit.kind == VisitKind::forward) return;
   const std::uint64_t size = elements(visit.layer);
-  if (!bucket_.empty() && bucket_elements_ + size > plan_.gradients.bucket) leave_together();
-  Gradient& gradient = gradients_[unit_index(visit.layer)];
-  bucket_.push_back({visit.layer, gradient.gpu, 0, 0, 0});
-  bucket_elements_ += size;
+  const bool stays = !visit.completes_sum && times_.retained().gradient(v);
+  if (!bucket_.empty() && !stays && bucket_elements_ + size > plan_.gradients.bucket)
+    leave_together();
   bucket_is_complete_ = visit.completes_sum;
-  if (!visit.completes_sum) gradient.gpu = {};
+  if (!stays) {
+    Gradient& gradient = gradients_[unit_index(visit.layer)];
+    bucket_.push_back({visit.layer, gradient.gpu, 0, 0, 0});
+    bucket_elements_ += size;
+    if (!visit.completes_sum) gradient.gpu = {};
+  }
   if (visit.layer > 0) return;
   const Gradient& whole = gradients_[unit_index(embedding())];
   if (visit.completes_sum) program_.gradient_complete(embedding(), whole.gpu, whole.head);

@@ -94,7 +94,7 @@ class Gradients {
   void advance(Leaving& one, std::uint64_t part, std::uint64_t of);
   void leave_now(int unit);
   bool is_in_bucket(int unit) const;
-  void leave_in_buckets(const Visit& visit);
+  void leave_in_buckets(VisitId v);
   void leave_together();
   void leave_complete(int unit, Slice gpu, Slice head);
 

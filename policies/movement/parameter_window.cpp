@@ -7,12 +7,39 @@
 
 namespace spillway {
 
-ParameterWindow::ParameterWindow(Program& program, const ParameterAhead& ahead, const Uses& uses,
-                                 const std::vector<Pieces>& units)
+namespace {
+
+// The pieces of each tensor joined that rest in one memory, one after the other.
+Units joined_by_tensor(const ModelSpec& model, const Units& units) {
+  Units joined;
+  for (std::size_t unit = 0; unit < units.size(); ++unit) {
+    const std::vector<TensorRange> tensors = unit_tensors(model, static_cast<int>(unit));
+    const auto is_begin = [&](std::uint64_t element) {
+      return std::any_of(tensors.begin(), tensors.end(),
+                         [&](const TensorRange& tensor) { return tensor.first == element; });
+    };
+    Pieces& all = joined.emplace_back();
+    for (const Piece& piece : units[unit]) {
+      if (all.empty() || is_begin(piece.first) || piece.parameters_at != all.back().parameters_at) {
+        all.push_back(piece);
+      } else {
+        all.back().elements += piece.elements;
+        all.back().parameters.bytes += piece.parameters.bytes;
+      }
+    }
+  }
+  return joined;
+}
+
+}  // namespace
+
+ParameterWindow::ParameterWindow(Program& program, const ParameterAhead& ahead,
+                                 const Timetable& times, const Units& units)
     : program_(program),
       ahead_(ahead),
-      uses_(uses),
-      units_(units),
+      uses_(times.uses()),
+      retained_(times.retained()),
+      units_(joined_by_tensor(program.problem().model, units)),
       residence_(units.size()),
       gpu_(units.size()),
       gpu_stay_(units.size(), no_stay) {
@@ -26,11 +53,17 @@ ParameterWindow::ParameterWindow(Program& program, const ParameterAhead& ahead, 
 
 void ParameterWindow::find_stays() {
   std::vector<bool> visited(units_.size(), false);  // by layer: in this micro-batch
+  const auto add = [&](const Turn& turn, bool backward) {
+    const bool begins = !stays_.empty() && stays_.back().backward && !backward;
+    const std::uint32_t micro_batch = stays_.empty() ? 0 : stays_.back().micro_batch + begins;
+    stays_.push_back({turn.layer, backward, false, micro_batch});
+  };
   for (const Turn& turn : uses_.turns()) {
     const auto layer = static_cast<std::size_t>(turn.layer);
     stay_of_.push_back(static_cast<std::uint32_t>(stays_.size()));
-    if (!visited[layer]) stays_.push_back({turn.layer, false});
-    if (turn.backward) stays_.push_back({turn.layer, true});
+    if (!visited[layer]) add(turn, false);
+    if (turn.backward) add(turn, true);
+    stays_.back().stays = retained_.parameters(turn.end - 1);
     visited[layer] = !turn.backward;
   }
   const auto count = static_cast<std::uint32_t>(stays_.size());
@@ -39,7 +72,6 @@ void ParameterWindow::find_stays() {
   used_before_.assign(count + std::size_t{1}, 0);
   std::vector<std::uint32_t> last(units_.size(), no_stay);
   for (std::uint32_t s = 0; s < count; ++s) {
-    if (begins(s)) last.assign(units_.size(), no_stay);
     std::uint32_t& before = last[static_cast<std::size_t>(stays_[s].layer)];
     previous_[s] = before;
     if (before != no_stay) following_[before] = s;
@@ -75,11 +107,14 @@ void ParameterWindow::begin_micro_batch(std::uint32_t first) {
     }
   }
   next_ = 0;
-  on_gpu_ = in_flight_ = 0;
+  on_gpu_ = in_flight_ = 0;  // but for what stays
   taken_.assign(slots_.size(), false);
   reads_under_way_ = false;
-  for (std::size_t unit = 0; unit < units_.size(); ++unit)
-    residence_[unit].assign(units_[unit].size(), {});
+  for (std::size_t unit = 0; unit < units_.size(); ++unit) {
+    Residence begin;
+    begin.on_gpu = gpu_stay_[unit] != no_stay && stays_[gpu_stay_[unit]].stays;
+    residence_[unit].assign(units_[unit].size(), begin);
+  }
 }
 
 Slice ParameterWindow::use_in(std::uint32_t stay) {
@@ -110,8 +145,13 @@ bool ParameterWindow::begins_with_norm(const Use& use) const {
 }
 
 bool ParameterWindow::is_kept(std::uint32_t s, std::uint32_t piece) const {
+  return stays_[s].stays || is_used_soon(s, piece);
+}
+
+// Whether it is used again within the reuse distance.
+bool ParameterWindow::is_used_soon(std::uint32_t s, std::uint32_t piece) const {
   const std::uint32_t again = following_[s];
-  if (again == no_stay) return false;
+  if (again == no_stay || stays_[again].micro_batch != stays_[s].micro_batch) return false;
   const Pieces& own = pieces(s);
   const std::uint64_t between = used_before_[again] - used_before_[s + 1];
   return own.back().end() - own[piece].elements + between < ahead_.reuse_distance;
@@ -186,7 +226,7 @@ void ParameterWindow::copy(const Use& use) {
   const Slice gpu = gpu_memory(use.stay);
   program_.copy(tensor.parameters_at == Tier::ssd ? here.host : tensor.parameters,
                 gpu.part(tensor.first * width, tensor.elements * width), stays_[use.stay].layer);
-  here.on_gpu = true;
+  here.on_gpu = here.counts = true;
   on_gpu_ += tensor.elements;
 }
 
@@ -206,9 +246,10 @@ void ParameterWindow::drop(const Use& use) {
   Residence& here = residence(use);
   if (here.host.valid()) taken_[here.slot] = false;
   here.host = {};
-  if (is_kept(use.stay, use.piece)) return;
-  here.on_gpu = false;
-  on_gpu_ -= elements(use);
+  if (is_used_soon(use.stay, use.piece)) return;
+  here.on_gpu = stays_[use.stay].stays;
+  if (here.counts) on_gpu_ -= elements(use);
+  here.counts = false;
 }
 
 }  // namespace spillway

@@ -7,10 +7,12 @@
 //      tensor that is still on the SSD;
 //   3. the tensors that follow are read from the SSD, until the elements looked at exceed twice
 //      those on their way to the GPU, or host memory holds the most tensors it may hold;
-//   4. after its use the tensor is dropped, unless it is used again within the reuse distance.
+//   4. after its use the tensor is dropped, unless it is used again within the reuse distance, or
+//      its layer stays (Retained), which does not count as being on the GPU.
 // A layer's norms are operators with parameters, too, which come with the matrix that follows:
 // steps 2 and 3 also happen when a norm is reached. A micro-batch begins without parameters on the
-// GPU, except those of the layer with which the micro-batch before it ended.
+// GPU, except those of the layer with which the micro-batch before it ended and of layers that
+// stay.
 //
 // Source: DeepSpeed 0.19.6, partitioned_param_coordinator.py and partitioned_param_swapper.py.
 #pragma once
@@ -20,17 +22,16 @@
 
 #include "policies/movement/places.hpp"
 #include "policies/movement/plan.hpp"
-#include "policies/movement/uses.hpp"
+#include "policies/movement/timetable.hpp"
 #include "policies/schedule/program.hpp"
 
 namespace spillway {
 
 class ParameterWindow {
  public:
-  // `units`: by unit, the homes of its parameters; a piece is a tensor. The arguments outlive the
-  // window.
-  ParameterWindow(Program& program, const ParameterAhead& ahead, const Uses& uses,
-                  const std::vector<Pieces>& units);
+  // `units`: with the homes of parameters. `program`, `ahead` and `times` outlive the window.
+  ParameterWindow(Program& program, const ParameterAhead& ahead, const Timetable& times,
+                  const Units& units);
 
   // The parameters of the layer of visit `v`, in GPU memory. To be called in order of visits.
   Slice use(VisitId v) { return use_in(stay_of_[uses_.turn_of(v)]); }
@@ -43,6 +44,8 @@ class ParameterWindow {
   struct Stay {
     std::int32_t layer = 0;
     bool backward = false;
+    bool stays = false;             // its layer, until the layer's next turn
+    std::uint32_t micro_batch = 0;  // counted over all steps
   };
   struct Use {
     std::uint32_t stay = 0;
@@ -53,6 +56,7 @@ class ParameterWindow {
     Slice host;            // read from the SSD and not dropped yet
     std::size_t slot = 0;  // of `host`
     bool on_gpu = false;
+    bool counts = false;     // in on_gpu_
     bool in_flight = false;  // copied ahead and not used yet
   };
   static constexpr std::uint32_t no_stay = 0xffffffffu;
@@ -68,12 +72,13 @@ class ParameterWindow {
 
   // Whether stay `s` is the first of a micro-batch.
   bool begins(std::uint32_t s) const {
-    return s == 0 || (!stays_[s].backward && stays_[s - 1].backward);
+    return s == 0 || stays_[s].micro_batch != stays_[s - 1].micro_batch;
   }
   Slice use_in(std::uint32_t stay);
   void find_stays();
   void begin_micro_batch(std::uint32_t first);
   bool is_kept(std::uint32_t stay, std::uint32_t piece) const;
+  bool is_used_soon(std::uint32_t stay, std::uint32_t piece) const;
   bool begins_with_norm(const Use& use) const;
   Slice gpu_memory(std::uint32_t stay);
   void look_ahead(const Use& current);
@@ -89,11 +94,12 @@ class ParameterWindow {
   Program& program_;
   const ParameterAhead& ahead_;
   const Uses& uses_;
-  const std::vector<Pieces>& units_;
+  const Retained& retained_;
+  Units units_;                    // a piece is a tensor
   std::uint64_t second_norm_ = 0;  // the element of a layer that its second norm stands before
   std::vector<Stay> stays_;
   std::vector<std::uint32_t> stay_of_;               // by turn: the first of it
-  std::vector<std::uint32_t> previous_, following_;  // by stay: of the same layer and micro-batch
+  std::vector<std::uint32_t> previous_, following_;  // by stay: of the same layer
   std::vector<std::uint64_t> used_before_;           // elements, in all stays before one
   std::uint32_t now_ = no_stay, end_ = 0;            // stays of this micro-batch: up to end_
   std::vector<Use> trace_;                           // of this micro-batch

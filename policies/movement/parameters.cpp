@@ -15,8 +15,7 @@ Parameters::Parameters(Program& program, const Plan& plan, const OrderOfWork& wo
       gradients_(gradients),
       units_(units),
       on_gpu_(units.size()) {
-  if (plan.parameters.by_tensor)
-    window_.emplace(program, plan.parameters.tensors, times.uses(), units);
+  if (plan.parameters.by_tensor) window_.emplace(program, plan.parameters.tensors, times, units);
 }
 
 void Parameters::fetch(VisitId v) {
@@ -103,7 +102,7 @@ void Parameters::copy(std::size_t f, std::uint64_t to) {
   upload(fetch.unit, arriving.arrived, to, arriving.whole);
   arriving.arrived = to;
   if (to < elements(fetch.unit)) return;
-  if (plan_.retention == Retention::nearest && is_read_by_now(fetch.unit, f + 1)) return;
+  if (stays_in_host(fetch.unit, f + 1)) return;
   for (Piece& piece : units_[unit_index(fetch.unit)]) piece.fresh_parameters = {};
 }
 

@@ -62,6 +62,10 @@ class Parameters {
   bool is_stale(const ParameterFetch& fetch) const;
   bool is_waiting(const ParameterFetch& fetch, const Piece& piece) const;
   bool is_read_by_now(int unit, std::size_t f) const;
+  bool stays_in_host(int unit, std::size_t f) const {
+    return plan_.retention.parameters.most > 0 && plan_.spare_host_bytes > 0 &&
+           is_read_by_now(unit, f);
+  }
   void read(const ParameterFetch& fetch);
   void copy_ahead(VisitId v, bool whole);
   void copy(std::size_t f, std::uint64_t to);

@@ -81,29 +81,45 @@ Tier memory_of(const std::array<std::uint64_t, 3>& ends, std::uint64_t at) {
   return at < ends[0] ? Tier::gpu : at < ends[1] ? Tier::host : Tier::ssd;
 }
 
-Pieces cut(const std::vector<Range>& ranges, const Share& parameters, const Share& state) {
-  Pieces pieces;
-  for (const Range& range : ranges) {
-    const auto of_parameters = cuts(range.elements, parameters);
-    const auto of_state = cuts(range.elements, state);
-    std::vector<std::uint64_t> ends(of_parameters.begin(), of_parameters.end());
-    ends.insert(ends.end(), of_state.begin(), of_state.end());
-    std::sort(ends.begin(), ends.end());
-    std::uint64_t done = 0;
-    for (const std::uint64_t end : ends) {
-      if (end == done) continue;
-      Piece piece;
-      piece.first = range.first + done;
-      piece.elements = end - done;
-      piece.parameters_at = memory_of(of_parameters, done);
-      piece.state_at = memory_of(of_state, done);
-      piece.delayed = range.delayed;
-      pieces.push_back(piece);
-      done = end;
-    }
+// Appends a range in pieces.
+void cut(const Range& range, const Share& parameters, const Share& state, Pieces& pieces) {
+  const auto of_parameters = cuts(range.elements, parameters);
+  const auto of_state = cuts(range.elements, state);
+  std::vector<std::uint64_t> ends(of_parameters.begin(), of_parameters.end());
+  ends.insert(ends.end(), of_state.begin(), of_state.end());
+  std::sort(ends.begin(), ends.end());
+  std::uint64_t done = 0;
+  for (const std::uint64_t end : ends) {
+    if (end == done) continue;
+    Piece piece;
+    piece.first = range.first + done;
+    piece.elements = end - done;
+    piece.parameters_at = memory_of(of_parameters, done);
+    piece.state_at = memory_of(of_state, done);
+    piece.delayed = range.delayed;
+    pieces.push_back(piece);
+    done = end;
   }
-  return pieces;
 }
+
+// Gives each of a row of tensors a memory as a whole: of any first ones, host memory has as many
+// elements as whole tensors of its share hold.
+class WholeTensors {
+ public:
+  explicit WholeTensors(const Share& share) : share_(share) {}
+
+  Share place(std::uint64_t elements) {
+    if (share_.gpu > 0 || share_.ssd == 0) return share_;
+    all_ += static_cast<double>(elements);
+    if (in_host_ + static_cast<double>(elements) > share_.host * all_) return {.ssd = 1};
+    in_host_ += static_cast<double>(elements);
+    return {.host = 1};
+  }
+
+ private:
+  Share share_;
+  double all_ = 0, in_host_ = 0;  // elements
+};
 
 // Cuts the delayed pieces again where `elements` of them, counted from the first, end.
 void cut_delayed(Pieces& pieces, std::uint64_t elements) {
@@ -239,13 +255,19 @@ std::vector<Pieces> place_model_states(Program& program, const Plan& plan, const
   std::vector<Pieces> all;
   std::uint64_t in_host = 0;
   std::vector<Lenders> lenders(static_cast<std::size_t>(layers));
+  WholeTensors tensors(plan.parameters.rest);
   for (int unit = 0; unit <= layers; ++unit) {
     const bool embedding = unit == layers;
     const Share state = embedding
                             ? plan.optimizer_state.embedding.value_or(plan.optimizer_state.rest)
                             : plan.optimizer_state.rest;
-    all.push_back(cut(ranges[static_cast<std::size_t>(unit)],
-                      embedding ? Share{.gpu = 1} : plan.parameters.rest, state));
+    all.emplace_back();
+    for (const Range& range : ranges[static_cast<std::size_t>(unit)]) {
+      const Share parameters = embedding                   ? Share{.gpu = 1}
+                               : plan.parameters.by_tensor ? tensors.place(range.elements)
+                                                           : plan.parameters.rest;
+      cut(range, parameters, state, all.back());
+    }
     // The GPU's updates take gradients where they are.
     if (plan.optimizer.gpu_stride == 1) {
       for (Piece& piece : all.back()) piece.delayed = false;

@@ -156,10 +156,12 @@ void for_fields(PlanType& plan, const Field& field) {
                             {"at_most", UpdateGroup::at_most},
                             {"tensors", UpdateGroup::tensors}});
   field("optimizer.elements", plan.optimizer.elements, any_elements);
-  field("retention", plan.retention,
-        Choice<Retention>{{"never", Retention::never}, {"nearest", Retention::nearest}});
-  field("spare_gpu_bytes", plan.spare_gpu_bytes,
-        Numbers<std::uint64_t>{0, std::numeric_limits<std::uint64_t>::max()});
+  for_kinds(plan.retention, [&](const std::string& kind, auto& retention) {
+    field(("retention." + kind).c_str(), retention, RetentionDomain{});
+  });
+  const auto any_bytes = Numbers<std::uint64_t>{0, std::numeric_limits<std::uint64_t>::max()};
+  field("spare_gpu_bytes", plan.spare_gpu_bytes, any_bytes);
+  field("spare_host_bytes", plan.spare_host_bytes, any_bytes);
 }
 
 }  // namespace

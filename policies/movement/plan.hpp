@@ -15,6 +15,7 @@
 
 #include "policies/model/gpt_layout.hpp"
 #include "policies/movement/domains.hpp"
+#include "policies/movement/retention.hpp"
 #include "policies/schedule/task.hpp"
 #include "policies/workload/problem.hpp"
 
@@ -33,12 +34,6 @@ enum class UpdateGroup : std::uint8_t {
             // layer two below: in forward for an update that waited for this step, else in backward
   at_most,  // calls in a row, up to `elements` elements; a call with more is cut into equal parts
   tensors   // whole tensors, until they have `elements` elements (DeepSpeed's sub-groups)
-};
-
-// What the GPU keeps between two uses.
-enum class Retention : std::uint8_t {
-  never,   // a tensor leaves after its use unless the next visit uses it
-  nearest  // tensors that are used soonest stay, as many as memory holds
 };
 
 // Parameters that are fetched tensor by tensor (parameter_window.hpp). Numbers of elements.
@@ -143,8 +138,10 @@ struct Plan {
     std::uint64_t elements = 0;
   } optimizer;
 
-  Retention retention = Retention::never;
-  std::uint64_t spare_gpu_bytes = 0;  // with nearest: GPU memory for what is kept
+  RetentionByKind retention;
+  // Memory for what retention keeps on the GPU, and for what was read from the SSD and is read
+  // again soon; both 0: build_schedule finds what the plan of a registered policy leaves over.
+  std::uint64_t spare_gpu_bytes = 0, spare_host_bytes = 0;
 };
 
 // The text of a plan names every field that is not as in Plan{}, in the order above:

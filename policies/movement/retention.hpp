@@ -1,72 +1,75 @@
-// Retention: which tensors stay on the GPU between two uses.
-//
-// What the next visit uses always stays. With Retention::nearest so does what is used soonest, as
-// far as memory that is left over holds it: one walk over the program that holds everything until
-// its next use and, while that is too much, lets go what is used furthest in the future (Belady,
-// 1966).
+// Retention: a plan's choice, for each kind of tensor, of how many stay in memory between two uses.
+// What the next visit uses always stays; retention is about memory that a plan leaves over.
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <string>
 #include <vector>
-
-#include "policies/movement/plan.hpp"
-#include "policies/movement/step.hpp"
-#include "policies/movement/uses.hpp"
 
 namespace spillway {
 
-class Retained {
- public:
-  Retained(const Problem& problem, const Plan& plan, const OrderOfWork& work, const Uses& uses);
+// At most so many tensors of a kind stay beyond their use: those that are used soonest, as far as
+// memory that is left over holds them.
+struct Retention {
+  static constexpr std::uint32_t unlimited = 0xffffffffu;
+  static constexpr Retention never() { return {0}; }  // as in published systems
+  static constexpr Retention nearest() { return {unlimited}; }
+  static constexpr Retention slots(std::uint32_t tensors) { return {tensors}; }
 
-  // What is on the GPU after visit v and stays there until its next use.
-  // Parameters of the visit's layer, until the layer's next turn in this step.
-  bool parameters(VisitId v) const { return has(v, parameters_bit); }
-  // The input of a forward visit, until backward.
-  bool input(VisitId v) const { return rests_ || has(v, input_bit); }
-  // The output of a forward visit, until the next layer's forward.
-  bool output(VisitId v) const { return rests_ || has(v, output_bit); }
-  // What a forward visit saves, until backward.
-  bool saved(VisitId v) const { return rests_ || has(v, saved_bit); }
-  // The gradient of a backward visit's input, until the backward of the layer below.
-  bool activation_gradient(VisitId v) const { return has(v, activation_gradient_bit); }
-  // The layer's gradient so far, until the next micro-batch adds to it.
-  bool gradient(VisitId v) const { return has(v, gradient_bit); }
+  std::uint32_t most = 0;
+  bool operator==(const Retention&) const = default;
+};
 
-  // Most bytes that are on the GPU only because they are used again.
-  std::uint64_t kept_bytes() const { return kept_; }
+struct RetentionByKind {
+  Retention parameters;            // of one layer: on the GPU, and in host memory if at home on SSD
+  Retention checkpoints;           // the input of one layer: on the GPU, and in host memory
+  Retention saved;                 // what forward saves in one layer: on the GPU
+  Retention activation_gradients;  // of one layer's input: on the GPU
+  Retention gradients;             // the sum of one layer over micro-batches: on the GPU
+  Retention optimizer_state;       // of one layer: in host memory
+  bool operator==(const RetentionByKind&) const = default;
+  bool keeps_any() const { return *this != RetentionByKind{}; }
+};
 
- private:
-  enum Bit : std::uint8_t {
-    parameters_bit = 1,
-    input_bit = 2,
-    output_bit = 4,
-    saved_bit = 8,
-    activation_gradient_bit = 16,
-    gradient_bit = 32
-  };
-  struct Gap {  // between two uses
-    VisitId from = 0, to = 0;
-    Bit what = parameters_bit;
-    std::uint64_t bytes = 0;
-  };
-  bool has(VisitId v, Bit bit) const { return (stays_[v] & bit) != 0; }
-  template <class Act>
-  void for_gaps(VisitId v, const Act& act) const;
-  VisitId next_sum(VisitId v) const;
-  void keep_nearest();
+// Calls `act(name, retention)` for every kind. ByKind: RetentionByKind or const RetentionByKind.
+template <class ByKind, class Act>
+void for_kinds(ByKind& retention, const Act& act) {
+  act("parameters", retention.parameters);
+  act("checkpoints", retention.checkpoints);
+  act("saved", retention.saved);
+  act("activation_gradients", retention.activation_gradients);
+  act("gradients", retention.gradients);
+  act("optimizer_state", retention.optimizer_state);
+}
 
-  const Problem& problem_;
-  const Plan& plan_;
-  const OrderOfWork& work_;
-  const Uses& uses_;
-  int layers_;
-  bool rests_ = false;               // activations rest on the GPU
-  std::vector<std::uint8_t> stays_;  // by visit
-  std::vector<VisitId> next_turn_;  // by turn: the first visit of the layer's next turn in the step
-  std::uint64_t checkpoint_bytes_ = 0, parameter_bytes_ = 0, gradient_bytes_ = 0;
-  std::vector<std::uint64_t> saved_bytes_;  // by layer
-  std::uint64_t kept_ = 0;
+// never, nearest or slots(N).
+std::string to_text(Retention retention);
+// Nothing where `text` is none of the three.
+std::optional<Retention> parse_retention(const std::string& text);
+
+// One retention for all kinds, or KIND:RETENTION for some, joined by '+', and never for the others:
+// "parameters:nearest+checkpoints:slots(4)". Nothing where `text` is neither.
+std::optional<RetentionByKind> parse_retention_by_kind(const std::string& text);
+// What parse_retention_by_kind reads, for people.
+std::string retention_syntax();
+
+// Domains of both (domains.hpp).
+struct RetentionDomain {
+  using Value = Retention;
+  std::string write(Retention retention) const { return to_text(retention); }
+  bool read(const std::string& text, Retention& retention) const;
+  bool holds(Retention) const { return true; }
+  std::string describe() const;
+  std::vector<std::string> samples(int) const { return {"never", "nearest", "slots(2)"}; }
+};
+struct RetentionByKindDomain {
+  using Value = RetentionByKind;
+  bool read(const std::string& text, RetentionByKind& retention) const;
+  std::string describe() const { return retention_syntax(); }
+  std::vector<std::string> samples(int) const {
+    return {"never", "nearest", "parameters:nearest+checkpoints:slots(4)"};
+  }
 };
 
 }  // namespace spillway

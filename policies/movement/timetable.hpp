@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "policies/movement/plan.hpp"
-#include "policies/movement/retention.hpp"
+#include "policies/movement/retained.hpp"
 #include "policies/movement/step.hpp"
 #include "policies/movement/uses.hpp"
 

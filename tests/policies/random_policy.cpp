@@ -45,7 +45,8 @@ void split(Dice& dice, double& first, double& second) {
   second = 1 - first;
 }
 
-Plan random_plan(Dice& dice, const Problem& problem, bool one_by_one) {
+// `in_step`: every update is emitted before the next step begins; `at_end`: and after backward.
+Plan random_plan(Dice& dice, const Problem& problem, bool one_by_one, bool in_step, bool at_end) {
   const auto layers = static_cast<std::size_t>(problem.model.layers);
   const int micro_batches = static_cast<int>(problem.workload.micro_batches());
   Plan plan;
@@ -60,7 +61,18 @@ Plan random_plan(Dice& dice, const Problem& problem, bool one_by_one) {
   plan.parameters.gpu_ahead = dice.between(0, 3);
   if (dice.chance(0.5)) plan.parameters.backward_gpu_ahead = dice.between(0, 3);
 
+  // A window of tensors does not look for updates that are still to come.
+  if (one_by_one && in_step && dice.chance(0.5)) {
+    plan.parameters.by_tensor = true;
+    plan.parameters.tensors.bucket = dice.below(1 << dice.between(0, 18));
+    plan.parameters.tensors.most_on_gpu = dice.below(1 << dice.between(0, 18));
+    plan.parameters.tensors.reuse_distance = dice.below(1 << dice.between(0, 18));
+    plan.parameters.tensors.most_in_host = dice.between(1, 5);
+  }
+
   plan.gradients.on_gpu = dice.chance(0.5);
+  if (one_by_one && at_end && !all_on_gpu && !plan.gradients.on_gpu)
+    plan.gradients.bucket = 1 + dice.below(1 << dice.between(10, 18));
   plan.gradients.head_waits = dice.chance(0.5) ? Tier::gpu : Tier::host;
 
   plan.optimizer_state.rest = all_on_gpu ? Share{.gpu = 1} : host_or_ssd();
@@ -91,8 +103,14 @@ Plan random_plan(Dice& dice, const Problem& problem, bool one_by_one) {
     plan.saved.slots = std::max(2, plan.checkpoints.gpu_ahead + 1) + dice.between(0, 2);
   plan.saved.recomputes_output = dice.chance(0.5);
   if (dice.chance(0.5)) {
-    plan.retention = Retention::nearest;
+    for_kinds(plan.retention, [&](const char*, Retention& retention) {
+      retention = dice.chance(0.5) ? Retention::nearest()
+                  : dice.chance(0.5)
+                      ? Retention::slots(static_cast<std::uint32_t>(dice.between(1, 4)))
+                      : Retention::never();
+    });
     plan.spare_gpu_bytes = dice.below(1 << dice.between(10, 22));
+    plan.spare_host_bytes = dice.below(2);
   }
   return plan;
 }
@@ -129,10 +147,14 @@ class RandomPolicy : public Policy {
     cut_units();
     // Host memory is lent to what is delayed by the order of all steps.
     const auto is_delayed = [](const Part& part) { return part.when == When::delayed; };
-    if (std::any_of(parts_.begin(), parts_.end(), is_delayed)) changes_order_ = false;
+    const bool delays = std::any_of(parts_.begin(), parts_.end(), is_delayed);
+    if (delays) changes_order_ = false;
+    const bool at_end = std::all_of(parts_.begin(), parts_.end(),
+                                    [](const Part& part) { return part.when == When::at_end; });
     waiting_.clear();
     is_first_step_ = true;
-    return random_plan(dice_, problem, order_ == Order::horizontal && !changes_order_);
+    return random_plan(dice_, problem, order_ == Order::horizontal && !changes_order_,
+                       !delays && !problem.workload.updates_wait(), at_end);
   }
 
   void step(Step& step) const override {

@@ -67,6 +67,10 @@ inline std::vector<std::string> combined_settings() {
       "zero-infinity:max_in_cpu=20000,max_reuse_distance=0,max_live_parameters=10000",
       "zero-infinity:param_persistence_threshold=1e5",
       "zero-infinity:max_reuse_distance=0,param_buffer_count=9",
+      "zero-offload:parameters=host,max_reuse_distance=0,retention=nearest",
+      "zero-infinity:retention=nearest",
+      "zero-infinity:gradients=host,max_reuse_distance=0,"
+      "retention=parameters:slots(1)+gradients:nearest",
       "deep-optimizer-states",
       "deep-optimizer-states:stride=off,checkpoints=host",
       "deep-optimizer-states:stride=2,sub_group_size=1,recompute=needed",
@@ -84,6 +88,7 @@ inline std::vector<std::string> combined_settings() {
       "fuyou:swap=0.9,group=3e4,state_buffers=3,activations_ahead=3",
       "fuyou:swap=none,optimizer=naive,group=5e3",
       "fuyou:optimizer=serial,group=2e4,state_buffers=1",
+      "fuyou:swap=all,checkpoints_ssd=1,retention=saved:nearest+checkpoints:slots(2)",
       "greedysnake",
       "greedysnake:alpha=0",
       "greedysnake:alpha=1",
@@ -94,6 +99,7 @@ inline std::vector<std::string> combined_settings() {
       "greedysnake:alpha=0.4,optimizer_ssd=0.37,checkpoints_ssd=0.5,parameters_ssd=0.71",
       "greedysnake:alpha=0.25,optimizer_ssd=0,checkpoints_ssd=0,parameters_ssd=0.5,recompute="
       "needed",
+      "greedysnake:alpha=0.4,optimizer_ssd=1,checkpoints_ssd=1,parameters_ssd=1,retention=slots(1)",
       "greedysnake:gradients_gpu=0.5",
       "greedysnake:gradients_gpu=1,snake=off",
       "greedysnake:updates=micro-batch",

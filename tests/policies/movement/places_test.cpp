@@ -4,8 +4,10 @@
 #include <fmt/format.h>
 #include <catch2/catch.hpp>
 
+#include <algorithm>
 #include <string>
 
+#include "policies/model/tensors.hpp"
 #include "policies/movement/timetable.hpp"
 #include "tests/policies/movement/orders.hpp"
 #include "tests/policies/schedules.hpp"
@@ -89,4 +91,28 @@ TEST_CASE("Nothing is lent where micro-batches do not run in rows") {
   REQUIRE(units[0].size() == 1);
   CHECK(units[0][0].waiting.valid());
   CHECK(units[0][0].waiting.buffer.id != units[1][0].parameters.buffer.id);
+}
+
+// Of any first tensors a half is in host memory, as far as whole ones make it up.
+TEST_CASE("Plans that fetch by tensor place whole tensors") {
+  Plan plan;
+  plan.parameters.by_tensor = true;
+  plan.parameters.rest = {.host = 0.5, .ssd = 0.5};
+  plan.optimizer.group = UpdateGroup::tensors;
+  plan.optimizer.elements = 1;
+  const Problem problem = tiny_problem(3, 1);
+  std::uint64_t all = 0, in_host = 0, largest = 0;
+  for (const Pieces& pieces : pieces_of(problem, plan, vertical())) {
+    for (const Piece& piece : pieces) {
+      if (piece.parameters_at == Tier::gpu) continue;
+      all += piece.elements;
+      largest = std::max(largest, piece.elements);
+      if (piece.parameters_at == Tier::host) in_host += piece.elements;
+      CHECK(2 * in_host <= all);
+      CHECK(2 * in_host + 2 * largest > all);
+    }
+  }
+  CHECK(in_host > 0);
+  const auto layer = pieces_of(problem, plan, vertical())[0];
+  CHECK(layer.size() == unit_tensors(problem.model, 0).size());
 }

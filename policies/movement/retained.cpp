@@ -1,0 +1,175 @@
+#include "policies/movement/retained.hpp"
+
+#include <algorithm>
+#include <array>
+#include <queue>
+#include <tuple>
+
+#include "base/errors.hpp"
+
+namespace spillway {
+
+Retained::Retained(const Problem& problem, const Plan& plan, const OrderOfWork& work,
+                   const Uses& uses)
+    : problem_(problem),
+      plan_(plan),
+      work_(work),
+      uses_(uses),
+      layers_(static_cast<int>(problem.model.layers)),
+      rests_(plan.checkpoints.rest.gpu > 0),
+      stays_(work.visits.size(), 0),
+      next_turn_(uses.turns().size(), no_visit),
+      checkpoint_bytes_(checkpoint_bytes(problem)) {
+  const auto elements = static_cast<std::uint64_t>(unit_elements(problem.model, 0));
+  parameter_bytes_ = elements * problem.parameter_bytes();
+  gradient_bytes_ = elements * problem.gradient_bytes();
+  for (int layer = 0; layer < layers_; ++layer) {
+    const auto& saves = plan.saved.saves;
+    saved_bytes_.push_back(
+        saves.empty() ? 0 : saved_bytes(problem, saves[static_cast<std::size_t>(layer)]));
+  }
+  std::vector<std::uint32_t> last(static_cast<std::size_t>(layers_), 0xffffffffu);  // turn
+  for (std::uint32_t t = 0; t < uses.turns().size(); ++t) {
+    const Turn& turn = uses.turns()[t];
+    std::uint32_t& before = last[static_cast<std::size_t>(turn.layer)];
+    if (before != 0xffffffffu && uses.turns()[before].step == turn.step)
+      next_turn_[before] = turn.begin;
+    before = t;
+  }
+  for (VisitId v = 0; v < work.visits.size(); ++v) {
+    for_gaps(v, [&](const Gap& gap) {
+      if (gap.to <= gap.from + 1) stays_[v] = static_cast<std::uint8_t>(stays_[v] | gap.what);
+    });
+  }
+  if (plan.retention.keeps_any()) keep_nearest();
+}
+
+// What visit v uses or makes, and when it is used again. What rests on the GPU has no gaps.
+template <class Act>
+void Retained::for_gaps(VisitId v, const Act& act) const {
+  const Visit& visit = work_.visits[v];
+  const int step = visit.step, l = visit.layer, m = visit.micro_batch;
+  const Turn& turn = uses_.turns()[uses_.turn_of(v)];
+  if (v + 1 == turn.end && plan_.parameters.rest.gpu == 0) {
+    if (const VisitId next = next_turn_[uses_.turn_of(v)]; next != no_visit)
+      act(Gap{v, next, parameters_bit, parameter_bytes_});
+  }
+  if (visit.kind == VisitKind::forward) {
+    const VisitId back = uses_.backward(step, l, m), above = uses_.forward(step, l + 1, m);
+    if (!rests_) act(Gap{v, back, input_bit, checkpoint_bytes_});
+    if (!rests_) act(Gap{v, above, output_bit, checkpoint_bytes_});
+    const std::uint64_t saved = saved_bytes_[static_cast<std::size_t>(l)];
+    if (!rests_ && saved > 0) act(Gap{v, back, saved_bit, saved});
+    return;
+  }
+  if (l > 0)
+    act(Gap{v, uses_.backward(step, l - 1, m), activation_gradient_bit, checkpoint_bytes_});
+  if (!plan_.gradients.on_gpu && !visit.completes_sum && next_sum(v) != no_visit)
+    act(Gap{v, next_sum(v), gradient_bit, gradient_bytes_});
+}
+
+// The next visit that adds to the gradient that visit v adds to.
+VisitId Retained::next_sum(VisitId v) const {
+  const Turn& turn = uses_.turns()[uses_.turn_of(v)];
+  VisitId next = v + 1 < turn.end ? v + 1 : next_turn_[uses_.turn_of(v)];
+  const auto adds = [&](VisitId visit) { return work_.visits[visit].kind != VisitKind::forward; };
+  while (next != no_visit && !adds(next)) {
+    const std::uint32_t t = uses_.turn_of(next);
+    next = next + 1 < uses_.turns()[t].end ? next + 1 : next_turn_[t];
+  }
+  return next;
+}
+
+// What is held of one kind of tensor, of which at most so many may be.
+class Retained::Held {
+ public:
+  explicit Held(Retention retention) : most_(retention.most) {}
+
+  bool may_hold() const { return most_ > 0; }
+  bool is_too_much() const { return count_ > most_; }
+  void hold(const Gap& gap) {
+    ++count_;
+    gaps_.push(gap);
+  }
+  void let_go() { --count_; }
+  // What is used furthest after visit v; null where nothing is held until then.
+  const Gap* furthest(VisitId v, const Retained& retained) {
+    while (!gaps_.empty() &&
+           (gaps_.top().to <= v || !retained.has(gaps_.top().from, gaps_.top().what)))
+      gaps_.pop();
+    return gaps_.empty() ? nullptr : &gaps_.top();
+  }
+  // Ties are broken the same way on every machine.
+  static bool is_sooner(const Gap& a, const Gap& b) {
+    return std::tuple(a.to, a.from, a.what) < std::tuple(b.to, b.from, b.what);
+  }
+  static bool is_later(const Gap& a, const Gap& b) { return is_sooner(b, a); }
+
+ private:
+  std::uint32_t most_, count_ = 0;
+  std::priority_queue<Gap, std::vector<Gap>, decltype(&is_sooner)> gaps_{&is_sooner};
+};
+
+void Retained::keep_nearest() {
+  const RetentionByKind& may = plan_.retention;
+  std::array<Held, 5> kinds = {Held(may.parameters), Held(may.checkpoints), Held(may.saved),
+                               Held(may.activation_gradients), Held(may.gradients)};
+  const auto kind_of = [&](Bit what) -> Held& {
+    switch (what) {
+      case parameters_bit:
+        return kinds[0];
+      case input_bit:
+      case output_bit:
+        return kinds[1];
+      case saved_bit:
+        return kinds[2];
+      case activation_gradient_bit:
+        return kinds[3];
+      case gradient_bit:
+        return kinds[4];
+    }
+    SPILLWAY_ASSERT(false);
+  };
+  std::uint64_t bytes = 0;
+  const auto hold = [&](const Gap& gap) {
+    Held& held = kind_of(gap.what);
+    if (!held.may_hold() || has(gap.from, gap.what)) return false;
+    stays_[gap.from] = static_cast<std::uint8_t>(stays_[gap.from] | gap.what);
+    bytes += gap.bytes;
+    held.hold(gap);
+    return true;
+  };
+  const auto let_go = [&](const Gap& gap) {
+    bytes -= gap.bytes;
+    kind_of(gap.what).let_go();
+  };
+  const auto drop = [&](Gap gap) {
+    std::uint8_t& bits = stays_[gap.from];
+    bits = static_cast<std::uint8_t>(bits & ~gap.what);
+    let_go(gap);
+  };
+  const auto furthest = [&](VisitId v) {
+    const Gap* found = nullptr;
+    for (Held& held : kinds) {
+      const Gap* const one = held.furthest(v, *this);
+      if (one && (!found || Held::is_sooner(*found, *one))) found = one;
+    }
+    return *found;
+  };
+  std::priority_queue<Gap, std::vector<Gap>, decltype(&Held::is_later)> ending(&Held::is_later);
+  for (VisitId v = 0; v < work_.visits.size(); ++v) {
+    for (; !ending.empty() && ending.top().to <= v; ending.pop()) {
+      if (has(ending.top().from, ending.top().what)) let_go(ending.top());
+    }
+    for_gaps(v, [&](const Gap& gap) {
+      if (hold(gap)) ending.push(gap);
+    });
+    for (Held& held : kinds) {
+      while (held.is_too_much()) drop(*held.furthest(v, *this));
+    }
+    while (bytes > plan_.spare_gpu_bytes) drop(furthest(v));
+    kept_ = std::max(kept_, bytes);
+  }
+}
+
+}  // namespace spillway
