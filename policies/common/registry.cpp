@@ -219,7 +219,7 @@ void require_length(const Problem& problem, int steps, double tasks) {
   if (steps < 1)
     throw InputError(fmt::format("a schedule of {} steps", steps), "it takes one step at least");
   if (tasks <= most_tasks_built) return;
-  constexpr double bytes_per_task = 250;
+  constexpr double bytes_per_task = 320;
   const Workload& workload = problem.workload;
   const double per_micro_batch = tasks / static_cast<double>(workload.micro_batches());
   const auto fewer = static_cast<std::int64_t>(most_tasks_built / per_micro_batch);

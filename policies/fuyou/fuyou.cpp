@@ -72,7 +72,7 @@ class Fuyou : public Policy {
   std::vector<PolicyOptions> placements(const Problem&) const override {
     if (checkpoints_ssd_->has_value()) return {{}};
     std::vector<PolicyOptions> all;
-    for (const std::string& part : fraction.samples(11)) all.push_back({{"checkpoints_ssd", part}});
+    for (int k = 0; k <= 10; ++k) all.push_back({{"checkpoints_ssd", fraction.write(k / 10.0)}});
     return all;
   }
 

@@ -139,7 +139,7 @@ inline Choice<bool> on_off() { return {{"on", true}, {"off", false}}; }
 constexpr Numbers<double> fraction{0, 1};
 constexpr Numbers<int> count(int least, int most) { return {least, most}; }
 
-// A domain as a list of settings of several types has it: of texts.
+// A domain whose values are texts, so that domains of several types fit into one list.
 struct TextDomain {
   std::string values;  // what they are, for people
   std::function<bool(const std::string&)> holds;

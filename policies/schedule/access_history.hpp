@@ -44,7 +44,7 @@ class AccessHistory {
   void write(Place place, std::uint64_t begin, std::uint64_t end, TaskId task, Lane lane,
              Predecessors& predecessors);
 
-  // Runs looked at or moved so far: what the time of all calls is proportional to.
+  // Runs looked at so far: what the time of all calls is proportional to.
   std::uint64_t operations() const { return operations_; }
 
  private:

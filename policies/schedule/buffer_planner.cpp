@@ -190,30 +190,33 @@ TierBuffers buffers_of(std::size_t tier, std::span<const Task> tasks,
   return all;
 }
 
-// Packs a tier into `most` bytes with as long between two uses of its memory as that allows, though
-// not less than `at_least`. Where nothing does, returns nothing or, with at_least 0, the tightest.
-std::optional<std::uint64_t> pack_into(TierBuffers& all, std::uint64_t most, TaskId at_least) {
-  std::optional<std::uint64_t> extent;
+// Packs a tier into `most` bytes, with as long between two uses of its memory as that allows but
+// between `at_least` and `at_most` tasks.
+std::optional<std::uint64_t> pack_into(TierBuffers& all, std::uint64_t most, TaskId at_least,
+                                       TaskId at_most) {
   for (const TaskId distance : {64u, 16u, 4u, 2u, 0u}) {
     if (distance < at_least) break;
-    extent = pack(all.lifetimes, distance);
-    if (extent && all.persistent + *extent <= most) return extent;
+    if (distance > at_most) continue;
+    const std::optional<std::uint64_t> extent = pack(all.lifetimes, distance);
+    if (extent && (all.persistent + *extent <= most || distance == 0)) return extent;
   }
-  return at_least == 0 ? extent : std::nullopt;
+  return std::nullopt;
 }
 
-// Host memory and the SSD are packed where that takes less than the layout in `use`, all memory
-// where that would not fit. Copies to and from the GPU go in small pieces under every visit: there
-// a tight layout costs time.
+// Packs the first steps in the tiers where that takes less than the layout in `use`: where the
+// layout fits into memory, by a 64th at least, on the GPU a 32nd; into memory where it does not.
+// Copies to and from the GPU go in small pieces under every visit: there a tight layout costs time.
+// `at_most`: tasks between two uses of memory.
 Packed pack_first_steps(std::span<const Task> tasks, std::span<const BufferInfo> buffers,
-                        const MemoryUse& use, const TierBytes& capacity) {
+                        const MemoryUse& use, const TierBytes& capacity, TaskId at_most) {
   Packed packed;
   for (std::size_t tier = 0; tier < tier_count; ++tier) {
     const bool fits = use.extent[tier] <= capacity[tier];
-    const std::uint64_t most = fits ? use.extent[tier] - use.extent[tier] / 64 : capacity[tier];
-    if (fits && (use.live_peak[tier] > most || tier == index_of(Tier::gpu))) continue;
+    const std::uint64_t part = tier == index_of(Tier::gpu) ? 32 : 64;
+    const std::uint64_t most = fits ? use.extent[tier] - use.extent[tier] / part : capacity[tier];
+    if (use.live_peak[tier] > most && (fits || at_most > 0)) continue;
     TierBuffers all = buffers_of(tier, tasks, buffers);
-    const std::optional<std::uint64_t> extent = pack_into(all, most, fits ? 2 : 0);
+    const std::optional<std::uint64_t> extent = pack_into(all, most, fits ? 2 : 0, at_most);
     if (!extent) continue;
     packed.extent[tier] = all.persistent + *extent;
     packed.offsets.resize(buffers.size(), Packed::nowhere);
@@ -251,10 +254,15 @@ MemoryPlan plan_memory(std::span<const Task> tasks, std::span<const Access> acce
   if (is_tight(0) && is_tight(1) && is_tight(2)) return plan;
   std::vector<BufferInfo> others = buffers;
   take_smaller(plan, buffers, plan_memory(tasks, accesses, others, Layout::from_both_ends), others);
-  const Packed packed = pack_first_steps(tasks, buffers, plan.use, capacity);
-  if (packed.offsets.empty()) return plan;
-  take_smaller(plan, buffers, plan_memory(tasks, accesses, others, Layout::from_beginning, packed),
-               others);
+  const auto fits = [&](std::size_t tier) { return plan.use.extent[tier] <= capacity[tier]; };
+  // What comes after the first steps may not fit where they do: then they are packed tightest.
+  for (const TaskId at_most : {64u, 0u}) {
+    if (at_most == 0 && fits(0) && fits(1) && fits(2)) break;
+    const Packed packed = pack_first_steps(tasks, buffers, plan.use, capacity, at_most);
+    if (packed.offsets.empty()) continue;
+    take_smaller(plan, buffers,
+                 plan_memory(tasks, accesses, others, Layout::from_beginning, packed), others);
+  }
   return plan;
 }
 

@@ -68,7 +68,7 @@ std::optional<std::uint64_t> pack(std::vector<Lifetime>& buffers, TaskId distanc
     if (buffers[a].bytes != buffers[b].bytes) return buffers[a].bytes > buffers[b].bytes;
     return buffers[a].first < buffers[b].first;
   });
-  constexpr std::uint64_t most_operations_each = 200;
+  constexpr std::uint64_t most_operations_each = 500;
   const std::uint64_t most_operations = most_operations_each * (buffers.size() + 1000);
   Placed placed(buffers, distance);
   std::uint64_t extent = 0;

@@ -6,6 +6,7 @@
 
 #include <functional>
 #include <random>
+#include <set>
 
 #include "policies/model/gpt_layout.hpp"
 #include "policies/schedule/program.hpp"
@@ -232,9 +233,12 @@ TEST_CASE(
 }
 
 // Traces and run records carry these texts.
-TEST_CASE("The options of every policy, their order and their defaults") {
+TEST_CASE("The options of the published policies, their order and their defaults") {
+  const std::set<std::string> published = {
+      "resident", "zero-offload", "zero-infinity", "deep-optimizer-states", "fuyou", "greedysnake"};
   std::string texts;
   for (const PolicyInfo& info : builtin_policies()) {
+    if (published.count(info.name) == 0) continue;
     texts += info.name + ":";
     for (const PolicyOption& option : info.options)
       texts += " " + option.name + "=" + option.default_value;
