@@ -278,7 +278,8 @@ bool fits(const Machine& machine, const TierBytes& bytes, Tier tier) {
 }
 
 // What is kept may hold up what is not: `keeps` only where its least time is shorter than that of
-// `plain`, by more than tasks that share a memory or a drive may slow each other.
+// `plain`, by more than tasks that share a memory or a drive mostly slow each other. A heuristic:
+// bounds are compared, not times.
 Schedule sooner(Schedule plain, Schedule keeps) {
   constexpr double at_most = 0.9998;
   try {

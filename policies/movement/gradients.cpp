@@ -63,7 +63,7 @@ void Gradients::fetch(VisitId v) {
     const Visit& visit = work_.visits[use];
     if (visit.kind == VisitKind::forward || visit.starts_sum) continue;
     Gradient& gradient = gradients_[unit_index(visit.layer)];
-    if (gradient.gpu.valid() || gradient.host.empty()) continue;
+    if (gradient.gpu.valid() || (gradient.host.empty() && !is_in_bucket(visit.layer))) continue;
     leave_now(visit.layer);
     if (is_in_bucket(visit.layer)) leave_together();
     gradient.gpu = buffer(Tier::gpu, visit.layer, elements(visit.layer), BufferKind::gradient);
@@ -201,7 +201,8 @@ void Gradients::leave_in_buckets(VisitId v) {
   const Visit& visit = work_.visits[v];
   if (visit.kind == VisitKind::forward) return;
   const std::uint64_t size = elements(visit.layer);
-  const bool stays = !visit.completes_sum && times_.retained().gradient(v);
+  const bool stays =
+      !visit.completes_sum && (plan_.gradients.on_gpu || times_.retained().gradient(v));
   if (!bucket_.empty() && !stays && bucket_elements_ + size > plan_.gradients.bucket)
     leave_together();
   bucket_is_complete_ = visit.completes_sum;
@@ -268,9 +269,11 @@ Gradients::Operands Gradients::on_gpu(int unit, const Piece& piece) const {
 Gradients::Operands Gradients::in_host(int unit, const Piece& piece) const {
   if (piece.fresh_gradient.valid()) return {piece.fresh_gradient, piece.fresh_head};
   const auto& host = gradients_[unit_index(unit)].host;
-  const HostGradient& whole = *std::find_if(host.begin(), host.end(), [&](const auto& part) {
+  const auto found = std::find_if(host.begin(), host.end(), [&](const auto& part) {
     return piece.first >= part.first && piece.first < part.first + part.elements;
   });
+  SPILLWAY_ASSERT(found != host.end(), "a gradient is in host memory before it is applied there");
+  const HostGradient& whole = *found;
   const auto part = [&](Slice slice) {
     return slice.valid()
                ? slice.part((piece.first - whole.first) * width(), piece.elements * width())

@@ -107,7 +107,7 @@ void ParameterWindow::begin_micro_batch(std::uint32_t first) {
     }
   }
   next_ = 0;
-  on_gpu_ = in_flight_ = 0;  // but for what stays
+  on_gpu_ = in_flight_ = 0;  // what stays on the GPU is not counted
   taken_.assign(slots_.size(), false);
   reads_under_way_ = false;
   for (std::size_t unit = 0; unit < units_.size(); ++unit) {

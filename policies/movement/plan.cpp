@@ -241,6 +241,11 @@ void check_plan(const Problem& problem, const Plan& plan) {
   if (state_on_gpu != (all_on_gpu ? 1 : 0))
     reject("optimizer_state.rest", Shares{}.write(plan.optimizer_state.rest),
            "gpu:1 where optimizer.gpu_stride is 1, else nothing of it on the GPU");
+  if (plan.gradients.bucket > 0 && all_on_gpu)
+    reject("gradients.bucket", fmt::format("{}", plan.gradients.bucket),
+           "0 where all updates run on the GPU");
+  if (plan.parameters.by_tensor && plan.order.delayed > 0 && !plan.optimizer.early)
+    reject("optimizer.early", "off", "on where tensors are fetched one by one and updates delayed");
   if (plan.optimizer.gpu_stride > 0 && plan.parameters.rest.gpu != 1)
     reject("parameters.rest", Shares{}.write(plan.parameters.rest),
            "gpu:1 where some updates run on the GPU");

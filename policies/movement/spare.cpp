@@ -1,6 +1,7 @@
 #include "policies/movement/spare.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "policies/movement/uses.hpp"
@@ -63,7 +64,17 @@ PlanWithSpare with_spare(const Problem& problem, Plan plan, const OrderOfWork& w
   double host = static_cast<double>(spare[1]);
   const Whole parameters = {layers * in_layer * static_cast<double>(problem.parameter_bytes()),
                             layers};
-  lift(plan.parameters.rest, parameters, plan.retention.parameters, host);
+  if (plan.parameters.first_in_host > 0 && plan.parameters.rest.ssd > 0) {
+    const auto width = static_cast<double>(problem.parameter_bytes());
+    const double first = static_cast<double>(plan.parameters.first_in_host);
+    const double on_ssd = std::max(0.0, plan.parameters.rest.ssd * layers * in_layer - first);
+    const double may_stay = static_cast<double>(plan.retention.parameters.most) * in_layer;
+    const double moved = std::floor(std::min({on_ssd, host / width, may_stay}));
+    plan.parameters.first_in_host += static_cast<std::uint64_t>(moved);
+    host -= moved * width;
+  } else {
+    lift(plan.parameters.rest, parameters, plan.retention.parameters, host);
+  }
   // Gradients that rest on the SSD pass through the memory that optimizer state is read into.
   if (!plan.gradients.on_ssd) {
     const double states = layers + (plan.optimizer_state.embedding ? 0 : embedding / in_layer);

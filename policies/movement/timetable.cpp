@@ -73,7 +73,7 @@ void Timetable::find_fetches() {
 
 // The moment from which on all gradients of an update are in the memory where it runs.
 Moment Timetable::available(const Update& update, bool on_gpu) const {
-  if (problem_.workload.updates_wait())
+  if (problem_.workload.updates_wait() || plan_.gradients.bucket > 0)
     return after_embedding(uses_.last_visit(update.gradient_step));
   Moment latest = 0;
   for (std::uint32_t r = 0; r < update.range_count; ++r) {
@@ -90,6 +90,11 @@ Moment Timetable::available(const Update& update, bool on_gpu) const {
 
 // The visit before which the parameters that an update makes would be read for their next use.
 VisitId Timetable::next_read(const Update& update) const {
+  // A window of tensors may fetch any layer as soon as the next step begins.
+  if (plan_.parameters.by_tensor) {
+    const VisitId next = uses_.last_visit(update.gradient_step) + 1;
+    return next < work_.visits.size() ? next : no_visit;
+  }
   VisitId soonest = no_visit;
   for (std::uint32_t r = 0; r < update.range_count; ++r) {
     const int unit = work_.ranges[update.first_range + r].unit;
@@ -142,6 +147,9 @@ void Timetable::place_updates() {
                    : problem_.workload.updates_wait() ? std::max(there, wanted)
                                                       : there;
     event.moment = std::max(event.moment, floor);
+    SPILLWAY_ASSERT(!plan_.parameters.by_tensor ||
+                        event.moment <= before(uses_.last_visit(update.gradient_step) + 1),
+                    "tensors are fetched after every update of the step before");
     latest = std::max(latest, event.moment);
     const VisitId visit = std::min(event.moment / moments_of_visit, end - 1);
     const Turn& turn = uses_.turns()[uses_.turn_of(visit)];

@@ -45,8 +45,8 @@ void split(Dice& dice, double& first, double& second) {
   second = 1 - first;
 }
 
-// `in_step`: every update is emitted before the next step begins; `at_end`: and after backward.
-Plan random_plan(Dice& dice, const Problem& problem, bool one_by_one, bool in_step, bool at_end) {
+// `delays`: some updates come in the step after that of their gradient.
+Plan random_plan(Dice& dice, const Problem& problem, bool one_by_one, bool delays) {
   const auto layers = static_cast<std::size_t>(problem.model.layers);
   const int micro_batches = static_cast<int>(problem.workload.micro_batches());
   Plan plan;
@@ -61,8 +61,8 @@ Plan random_plan(Dice& dice, const Problem& problem, bool one_by_one, bool in_st
   plan.parameters.gpu_ahead = dice.between(0, 3);
   if (dice.chance(0.5)) plan.parameters.backward_gpu_ahead = dice.between(0, 3);
 
-  // A window of tensors does not look for updates that are still to come.
-  if (one_by_one && in_step && dice.chance(0.5)) {
+  // A window of tensors has no place for updates that a wait holds in the next step.
+  if (one_by_one && !delays && dice.chance(0.5)) {
     plan.parameters.by_tensor = true;
     plan.parameters.tensors.bucket = dice.below(1 << dice.between(0, 18));
     plan.parameters.tensors.most_on_gpu = dice.below(1 << dice.between(0, 18));
@@ -71,7 +71,7 @@ Plan random_plan(Dice& dice, const Problem& problem, bool one_by_one, bool in_st
   }
 
   plan.gradients.on_gpu = dice.chance(0.5);
-  if (one_by_one && at_end && !all_on_gpu && !plan.gradients.on_gpu)
+  if (!all_on_gpu && dice.chance(0.4))
     plan.gradients.bucket = 1 + dice.below(1 << dice.between(10, 18));
   plan.gradients.head_waits = dice.chance(0.5) ? Tier::gpu : Tier::host;
 
@@ -149,12 +149,9 @@ class RandomPolicy : public Policy {
     const auto is_delayed = [](const Part& part) { return part.when == When::delayed; };
     const bool delays = std::any_of(parts_.begin(), parts_.end(), is_delayed);
     if (delays) changes_order_ = false;
-    const bool at_end = std::all_of(parts_.begin(), parts_.end(),
-                                    [](const Part& part) { return part.when == When::at_end; });
     waiting_.clear();
     is_first_step_ = true;
-    return random_plan(dice_, problem, order_ == Order::horizontal && !changes_order_,
-                       !delays && !problem.workload.updates_wait(), at_end);
+    return random_plan(dice_, problem, order_ == Order::horizontal && !changes_order_, delays);
   }
 
   void step(Step& step) const override {

@@ -82,3 +82,16 @@ TEST_CASE(
   plan.retention = *parse_retention_by_kind("checkpoints:nearest");
   CHECK(with_host(problem, plan, 1'000'000'000).kept_in_host == 0);
 }
+
+TEST_CASE("What rests in host memory anyway is not kept once more") {
+  const Problem problem = tiny_problem(4, 2);
+  const std::uint64_t parameters = 4 * layer_bytes(problem, problem.parameter_bytes());
+  Plan plan = all_on_ssd();
+  plan.retention = *parse_retention_by_kind("parameters:nearest");
+  plan.parameters.first_in_host = 4 * layer_bytes(problem, 1);
+  CHECK(with_host(problem, plan, 1'000'000'000).kept_in_host == 0);
+  plan.parameters.first_in_host /= 4;
+  const PlanWithSpare kept = with_host(problem, plan, 1'000'000'000);
+  CHECK(kept.kept_in_host == parameters / 4 * 3);
+  CHECK(kept.plan.parameters.first_in_host == 4 * layer_bytes(problem, 1));
+}
