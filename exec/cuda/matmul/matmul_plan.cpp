@@ -2,7 +2,10 @@
 
 #include <fmt/core.h>
 
+#include <cuda_runtime_api.h>
+
 #include "base/errors.hpp"
+#include "exec/cuda/device/launch.hpp"
 
 namespace spillway::cuda {
 
@@ -101,6 +104,8 @@ std::string status_text(cublasStatus_t status) {
 
 void require_product(cublasStatus_t status, const char* call, const MatmulShape& shape) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
+  // Where a kernel before it failed, the library only says that it cannot go on.
+  if (status == CUBLAS_STATUS_EXECUTION_FAILED) check(cudaDeviceSynchronize(), call);
   Message hint =
       "check that the driver is as new as the CUDA libraries beside the program, and that the GPU "
       "is of compute capability 8.0 or later";
