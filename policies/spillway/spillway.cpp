@@ -53,9 +53,8 @@ class Spillway : public Policy {
   std::vector<PolicyOptions> placements(const Problem&) const override {
     const std::string state = "optimizer_state.rest", parameters = "parameters.rest";
     PolicyOptions fixed;
-    // Updates on the GPU take state from there, or from host memory.
-    const int stride = plan_.optimizer.gpu_stride;
-    if (stride > 0 && open_.at(state)) fixed[state] = stride == 1 ? "gpu:1" : "host:1";
+    // Updates of state that crosses to the GPU take it from host memory.
+    if (plan_.optimizer.gpu_stride > 0 && open_.at(state)) fixed[state] = "host:1";
     // Tensors are read from the SSD into host memory, if there is any for them.
     if (plan_.parameters.by_tensor && plan_.parameters.tensors.most_in_host == 0 &&
         open_.at(parameters))
