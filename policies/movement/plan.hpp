@@ -149,7 +149,7 @@ struct Plan {
     // The updates of a step and the reads of their state come in a row, after the step's backward.
     bool own_phase = false;
     UpdateGroup group = UpdateGroup::calls;
-    std::uint64_t elements = 0;
+    std::uint64_t elements = 100'000'000;  // of one update, in groups of elements
   } optimizer;
 
   RetentionByKind retention;
