@@ -165,7 +165,7 @@ void Timetable::place_updates() {
   std::stable_sort(
       events_.begin(), events_.end(),
       [](const OptimizerEvent& a, const OptimizerEvent& b) { return a.moment < b.moment; });
-  // Slots take turns in this order.
+  // Slots take turns in this order; state that rests on the GPU needs none.
   std::uint32_t number = 0;
   int gradient_step = -1;
   for (OptimizerEvent& event : events_) {
@@ -173,7 +173,8 @@ void Timetable::place_updates() {
     const int of = work_.updates[event.update].gradient_step;
     if (of != gradient_step) number = 0;
     gradient_step = of;
-    event.in_step = number++;
+    event.in_step = number;
+    if (!event.on_gpu || plan_.optimizer.gpu_stride > 0) ++number;
   }
 }
 
