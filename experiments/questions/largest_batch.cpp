@@ -1,0 +1,158 @@
+#include "experiments/questions/largest_batch.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "experiments/questions/largest_that_holds.hpp"
+
+namespace spillway {
+
+namespace {
+
+constexpr std::int64_t largest_micro_batch_tried = 1 << 16;
+
+class BatchSearch {
+ public:
+  BatchSearch(const Problem& problem, const Planner& planner)
+      : problem_(problem), planner_(planner) {}
+
+  LargestBatch search() {
+    find_micro_batches();
+    if (single_ == 0) return std::move(answer_);
+    answer_.largest_micro_batch = single_;
+    take(single_, 1);
+    if (several_ > 0) {
+      take(several_, most_parts(several_, 1));
+      // Smaller micro-batches may leave room for a few sequences more.
+      while (!unlimited() && take_smaller()) {
+      }
+    }
+    keep_what_runs();
+    say_what_ends_it();
+    return std::move(answer_);
+  }
+
+ private:
+  // Whether `parts` micro-batches of so many sequences fit.
+  bool fits(std::int64_t micro_batch, std::int64_t parts) {
+    const auto [at, is_new] = known_.try_emplace({micro_batch, parts});
+    if (is_new) at->second = planner_.fit(sized(micro_batch, parts));
+    return at->second && at->second->need.fits();
+  }
+
+  Problem sized(std::int64_t micro_batch, std::int64_t parts) const {
+    Problem problem = problem_;
+    problem.workload.micro_batch = micro_batch;
+    problem.workload.batch = micro_batch * parts;
+    return problem;
+  }
+
+  // The largest micro-batch alone, and with others.
+  void find_micro_batches() {
+    const auto largest = [&](std::int64_t parts) -> std::int64_t {
+      if (!planner_.choose_micro_batch) {
+        const std::int64_t given = problem_.workload.micro_batch;
+        return fits(given, parts) ? given : 0;
+      }
+      const auto holds = [&](std::int64_t size) { return fits(size, parts); };
+      return holds(1) ? largest_that_holds(1, largest_micro_batch_tried, holds) : 0;
+    };
+    single_ = largest(1);
+    several_ = single_ == 0 ? 0 : fits(single_, 2) ? single_ : largest(2);
+  }
+
+  std::int64_t most_parts(std::int64_t micro_batch, std::int64_t from) {
+    return largest_that_holds(from, most_micro_batches,
+                              [&](std::int64_t parts) { return fits(micro_batch, parts); });
+  }
+
+  void take(std::int64_t micro_batch, std::int64_t parts) {
+    if (micro_batch * parts <= answer_.batch) return;
+    answer_.batch = micro_batch * parts;
+    answer_.micro_batch = micro_batch;
+  }
+
+  bool unlimited() const { return answer_.batch == several_ * most_micro_batches; }
+
+  bool take_smaller() {
+    if (!planner_.choose_micro_batch) return false;
+    for (std::int64_t size = several_; size * most_micro_batches > answer_.batch; --size) {
+      const std::int64_t parts = answer_.batch / size + 1;
+      if (!fits(size, parts)) continue;
+      take(size, most_parts(size, parts));
+      return true;
+    }
+    return false;
+  }
+
+  // A trial is of a step; what is answered fits as many as are simulated.
+  void keep_what_runs() {
+    while (answer_.batch > 0) {
+      const std::int64_t parts = answer_.batch / answer_.micro_batch;
+      answer_.plan = best_plan(planner_, sized(answer_.micro_batch, parts), false);
+      if (answer_.plan) return;
+      known_[{answer_.micro_batch, parts}].reset();
+      answer_.batch = parts > 1 ? answer_.batch - answer_.micro_batch : 0;
+    }
+  }
+
+  void say_what_ends_it() {
+    using End = LargestBatch::End;
+    if (answer_.batch == 0) return;
+    const std::int64_t parts = answer_.batch / answer_.micro_batch + 1;
+    const auto more = known_.find({answer_.micro_batch, parts});
+    if (more != known_.end() && more->second) answer_.full = full_tiers(more->second->need);
+    if (!answer_.full.empty()) return;
+    if (planner_.cut_short()) {
+      answer_.end = End::most_tasks;
+    } else if (unlimited()) {
+      answer_.end = End::most_micro_batches;
+    }
+  }
+
+  const Problem& problem_;
+  const Planner& planner_;
+  LargestBatch answer_;
+  std::int64_t single_ = 0, several_ = 0;
+  std::map<std::pair<std::int64_t, std::int64_t>, std::optional<Fit>> known_;
+};
+
+}  // namespace
+
+LargestBatch largest_batch(const Problem& problem, const Planner& planner) {
+  LargestBatch answer = BatchSearch(problem, planner).search();
+  answer.policy = answer.plan ? answer.plan->evaluation.schedule.policy() : planner.name;
+  return answer;
+}
+
+std::vector<Planner> planners_of_each(const PlansAsked& asked) {
+  TrialBounds bounds;
+  bounds.trials = 2000;
+  bounds.tasks_of_trial = 2'000'000;
+  bounds.tasks_of_remedy = bounds.tasks_of_all = 6'000'000;
+  std::vector<Planner> planners;
+  for (const std::string& policy : asked.policies) {
+    PlansAsked one = asked;
+    one.policies = {policy};
+    planners.push_back(planner_of(one, bounds));
+  }
+  return planners;
+}
+
+std::vector<LargestBatch> largest_batches(const Problem& problem,
+                                          const std::vector<Planner>& planners,
+                                          const std::function<void(const std::string&)>& say) {
+  std::vector<LargestBatch> all;
+  for (const Planner& planner : planners) {
+    if (say) say("looking for the largest batch of " + planner.name);
+    all.push_back(largest_batch(problem, planner));
+  }
+  std::stable_sort(all.begin(), all.end(),
+                   [](const LargestBatch& a, const LargestBatch& b) { return a.batch > b.batch; });
+  return all;
+}
+
+}  // namespace spillway
