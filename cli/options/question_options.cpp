@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/errors.hpp"
+#include "cli/commands.hpp"
 #include "cli/text/output.hpp"
 #include "cli/text/plan_text.hpp"
 #include "cli/text/question_text.hpp"
@@ -24,19 +25,27 @@ void show(const Answer& answer, const Problem& problem, bool json) {
 }
 
 [[noreturn]] void fail_to_reach(const CheapestMachine& machine, const PriceList& list) {
-  const Message what =
-      fmt::format("no machine of {} reaches {:g} tokens/s", list.origin, machine.wanted);
+  const MachineWish& wish = machine.wish;
+  std::string what =
+      fmt::format("no machine of {} reaches {:g} tokens/s", list.origin, wish.tokens_per_second);
+  if (wish.drive_years > 0)
+    what += fmt::format(" with drives that last {:g} years", wish.drive_years);
   if (!machine.fastest_below)
     throw FitError(what + ": the model fits on none that was tried",
                    "add larger memories or drives to the list, or try a smaller model or batch");
   const MachinePoint& best = *machine.fastest_below;
-  throw FitError(
-      what + fmt::format(": the fastest, {} for {:.0f} {}, makes {:.1f} with policy {}", best.name,
-                         best.machine.price, list.currency, best.tokens_per_second, best.policy),
-      fmt::format("{} sets its bound; a larger ", best.bound_by) + Setting{"batch"} +
-          " may raise it; or " +
-          Setting{"tokens_per_second", fmt::format("{:g}", std::floor(best.tokens_per_second))} +
-          ", or parts that are faster there");
+  what += fmt::format(": the fastest, {} for {:.0f} {}, makes {:.1f}", best.name,
+                      best.machine.price, list.currency, best.tokens_per_second);
+  if (best.drive_years)
+    what += fmt::format(", and its drives last {:.2g} years", *best.drive_years);
+  if (best.tokens_per_second >= wish.tokens_per_second)
+    throw FitError(what, "allow less of " + Setting{"drives_last"} +
+                             ", or add drives of more endurance, or more host memory, to the list");
+  throw FitError(what, fmt::format("{} sets its bound; a larger ", best.bound_by) +
+                           Setting{"batch"} + " may raise it; or lower " +
+                           Setting{"tokens_per_second",
+                                   fmt::format("{:g}", std::floor(best.tokens_per_second))} +
+                           ", or add parts that are faster there");
 }
 
 }  // namespace
@@ -84,6 +93,11 @@ void QuestionOptions::add_to(CLI::App& command) {
                                    "`example`) that reaches --tokens-per-second");
   auto* speed = command.add_option("--tokens-per-second", tokens_per_second,
                                    "throughput that --cheapest is to reach");
+  command
+      .add_option("--drives-last", drives_last,
+                  "years that the drives of --cheapest are to last, training day and night; "
+                  "default: any")
+      ->needs(third);
   first->excludes(second)->excludes(third);
   second->excludes(third);
   third->needs(speed);
@@ -109,7 +123,7 @@ void QuestionOptions::answer(const ProblemOptions& options, const RunOptions& ru
   const Say say = [&activity](const std::string& what) { activity.say(what); };
   const auto require = [&](bool answered, Problem smallest) {
     if (answered) return;
-    exit_code = 3;
+    exit_code = exit_does_not_fit;
     const WholeRun whole = run.whole_run(smallest.workload);
     smallest.validate();
     fail_to_fit(planners.all.best(smallest, planners.all.choose_micro_batch), options, smallest,
@@ -134,11 +148,11 @@ void QuestionOptions::answer(const ProblemOptions& options, const RunOptions& ru
   } else {
     const PriceList list = load_price_list(cheapest);
     const CheapestMachine machine =
-        cheapest_machine(options, planners.all, list, tokens_per_second, say);
+        cheapest_machine(options, planners.all, list, {tokens_per_second, drives_last}, say);
     fmt::print("{}",
                json ? to_text(to_json(machine, list)) + "\n" : answer_text(problem, machine, list));
     if (!machine.fast_enough.empty()) return;
-    exit_code = 3;
+    exit_code = exit_does_not_fit;
     fail_to_reach(machine, list);
   }
 }

@@ -27,7 +27,7 @@ Planners planners_of(const ProblemOptions& options, const RunOptions& run, const
 
 struct QuestionOptions {
   std::string largest, smallest_batch, cheapest;
-  double tokens_per_second = 0;
+  double tokens_per_second = 0, drives_last = 0;
 
   void add_to(CLI::App& command);
   bool any() const { return !largest.empty() || !smallest_batch.empty() || !cheapest.empty(); }

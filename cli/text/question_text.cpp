@@ -32,9 +32,8 @@ std::string end_text(const LargestBatch& one) {
     case LargestBatch::End::memory:
       return one.full.empty() ? "memory is full"
                               : fmt::format("{} memory is full", tiers_text(one.full));
-    case LargestBatch::End::most_micro_batches:
-      return fmt::format("memory sets no limit: {} micro-batches are the most that are tried",
-                         most_micro_batches);
+    case LargestBatch::End::most_tried:
+      return "not memory: no more than this is tried";
     case LargestBatch::End::most_tasks:
       return "at least: more takes too long to try";
   }
@@ -62,10 +61,14 @@ std::string point_line(const BatchPoint& point, const BatchPoint& peak, std::siz
                      point.policy, width, note);
 }
 
+std::string life_text(double years) {
+  return years < 1 ? fmt::format("{:.3g} days", 365.25 * years)
+                   : fmt::format("{:.3g} years", years);
+}
+
 std::string machine_line(const MachinePoint& point, std::size_t width,
                          const std::string& currency) {
-  std::string life =
-      point.drive_years ? fmt::format("{:.3g} years", *point.drive_years) : std::string("-");
+  const std::string life = point.drive_years ? life_text(*point.drive_years) : "-";
   return fmt::format("{:>10.0f} {} {:<{}} {:>10.1f} {:>10} {:<13} {:>12}  {}\n",
                      point.machine.price, currency, point.name, width, point.tokens_per_second,
                      format_seconds(point.step_seconds), point.bound_by, life, point.policy);
@@ -143,13 +146,17 @@ std::string answer_text(const Problem& problem, const SmallestBatch& batch) {
 std::string answer_text(const Problem& problem, const CheapestMachine& machine,
                         const PriceList& list) {
   std::string text = fmt::format(
-      "cheapest machine for {} at {:g} tokens/s, {} sequences of {} tokens a step\n"
+      "cheapest machine for {} at {:g} tokens/s{}, {} sequences of {} tokens a step\n"
       "{} machines of {}, {} simulated; prices: {}\n",
-      problem.model.name, machine.wanted, problem.workload.batch, problem.workload.sequence,
-      machine.machines, list.origin, machine.tried,
-      list.source.empty() ? "no source given" : list.source);
-  std::vector<MachinePoint> rows = machine.fast_enough;
-  const bool with_below = machine.fastest_below && !machine.fast_enough.empty();
+      problem.model.name, machine.wish.tokens_per_second,
+      machine.wish.drive_years > 0
+          ? fmt::format(" whose drives last {}", life_text(machine.wish.drive_years))
+          : "",
+      problem.workload.batch, problem.workload.sequence, machine.machines, list.origin,
+      machine.tried, list.source.empty() ? "no source given" : list.source);
+  if (machine.fast_enough.empty()) return text;
+  const std::vector<MachinePoint>& rows = machine.fast_enough;
+  const bool with_below = machine.fastest_below.has_value();
   std::size_t width = 7;
   for (const MachinePoint& point : rows) width = std::max(width, point.name.size());
   if (with_below) width = std::max(width, machine.fastest_below->name.size());
@@ -158,7 +165,7 @@ std::string answer_text(const Problem& problem, const CheapestMachine& machine,
                       "drives last", "policy");
   for (const MachinePoint& point : rows) text += machine_line(point, width, list.currency);
   if (with_below)
-    text += "cheaper, and the fastest of these that were simulated:\n" +
+    text += "not enough; of those simulated the fastest that is cheaper:\n" +
             machine_line(*machine.fastest_below, width, list.currency);
   return machine.plan ? text + plan_text(*machine.plan) : text;
 }
@@ -178,8 +185,8 @@ std::string robustness_text(const Robustness& robustness) {
   text += fmt::format("{:<18} {:>10} {:>10}\n", "all together",
                       change(robustness.all_slower_seconds), change(robustness.all_faster_seconds));
   const std::vector<double>& random = robustness.random_seconds;
-  text += fmt::format("{:<18} {} to {}, half of them {} or less ({} draws, seed {})\n",
-                      "all at random", change(random.front()), change(random.back()),
+  text += fmt::format("{:<18} {} to {}, median {} ({} draws, seed {})\n", "all at random",
+                      change(random.front()), change(random.back()),
                       change(random[random.size() / 2]), random.size(), robustness.seed);
   if (robustness.measured_slow_seconds)
     text += fmt::format("{:<18} {} to {} (20th and 80th percentile of the file's samples)\n",

@@ -15,9 +15,9 @@ namespace {
 class MachineSearch {
  public:
   MachineSearch(const ProblemRequest& request, const Planner& planner, const PriceList& list,
-                double wanted, const std::function<void(const std::string&)>& say)
+                const MachineWish& wish, const std::function<void(const std::string&)>& say)
       : request_(request), planner_(planner), list_(list), say_(say), machines_(list.machines()) {
-    answer_.wanted = wanted;
+    answer_.wish = wish;
     answer_.machines = machines_.size();
   }
 
@@ -56,7 +56,9 @@ class MachineSearch {
   }
 
   bool reaches(const MachinePoint& point) const {
-    return point.fits && point.tokens_per_second >= answer_.wanted;
+    const MachineWish& wish = answer_.wish;
+    return point.fits && point.tokens_per_second >= wish.tokens_per_second &&
+           point.drive_years.value_or(wish.drive_years) >= wish.drive_years;
   }
 
   const MachinePoint& evaluate(std::size_t i) {
@@ -101,7 +103,7 @@ class MachineSearch {
     return std::any_of(points_.begin(), points_.end(), [&](const auto& known) {
       const auto& [other, point] = known;
       return other != i && covers(other, i) &&
-             point.tokens_per_second < ruled_out_below * answer_.wanted;
+             point.tokens_per_second < ruled_out_below * answer_.wish.tokens_per_second;
     });
   }
 
@@ -128,9 +130,9 @@ class MachineSearch {
 }  // namespace
 
 CheapestMachine cheapest_machine(const ProblemRequest& request, const Planner& planner,
-                                 const PriceList& list, double tokens_per_second,
+                                 const PriceList& list, const MachineWish& wish,
                                  const std::function<void(const std::string&)>& say) {
-  return MachineSearch(request, planner, list, tokens_per_second, say).search();
+  return MachineSearch(request, planner, list, wish, say).search();
 }
 
 }  // namespace spillway

@@ -24,8 +24,13 @@ struct MachinePoint {
   std::optional<double> drive_years;  // nothing: not known, or no wear
 };
 
+struct MachineWish {
+  double tokens_per_second = 0;
+  double drive_years = 0;  // that drives of known endurance last at the least, day and night
+};
+
 struct CheapestMachine {
-  double wanted = 0;                          // tokens per second
+  MachineWish wish;
   std::vector<MachinePoint> fast_enough;      // the cheapest first; of these a few
   std::optional<MachinePoint> fastest_below;  // of the machines tried that are cheaper, or of all
   std::size_t machines = 0, tried = 0;        // that the list makes; that were simulated
@@ -40,7 +45,7 @@ inline constexpr double ruled_out_below = 0.9;
 // `request` says what is trained; it may name another base machine than the list, and its overrides
 // hold on every machine. Throws InputError where the list's parts make no machine.
 CheapestMachine cheapest_machine(const ProblemRequest& request, const Planner& planner,
-                                 const PriceList& list, double tokens_per_second,
+                                 const PriceList& list, const MachineWish& wish,
                                  const std::function<void(const std::string&)>& say = {});
 
 }  // namespace spillway

@@ -12,12 +12,12 @@ namespace spillway {
 
 namespace {
 
-constexpr std::int64_t largest_micro_batch_tried = 1 << 16;
-
 class BatchSearch {
  public:
   BatchSearch(const Problem& problem, const Planner& planner)
-      : problem_(problem), planner_(planner) {}
+      : problem_(problem),
+        planner_(planner),
+        most_(std::max<std::int64_t>(1, most_tokens_tried / problem.workload.sequence)) {}
 
   LargestBatch search() {
     find_micro_batches();
@@ -25,7 +25,7 @@ class BatchSearch {
     answer_.largest_micro_batch = single_;
     take(single_, 1);
     if (several_ > 0) {
-      take(several_, most_parts(several_, 1));
+      take(several_, parts_that_fit(several_, 1));
       // Smaller micro-batches may leave room for a few sequences more.
       while (!unlimited() && take_smaller()) {
       }
@@ -58,14 +58,17 @@ class BatchSearch {
         return fits(given, parts) ? given : 0;
       }
       const auto holds = [&](std::int64_t size) { return fits(size, parts); };
-      return holds(1) ? largest_that_holds(1, largest_micro_batch_tried, holds) : 0;
+      return holds(1) ? largest_that_holds(1, std::max<std::int64_t>(1, most_ / parts), holds) : 0;
     };
     single_ = largest(1);
     several_ = single_ == 0 ? 0 : fits(single_, 2) ? single_ : largest(2);
   }
 
-  std::int64_t most_parts(std::int64_t micro_batch, std::int64_t from) {
-    return largest_that_holds(from, most_micro_batches,
+  std::int64_t most_parts(std::int64_t micro_batch) const {
+    return std::min(most_micro_batches, std::max<std::int64_t>(1, most_ / micro_batch));
+  }
+  std::int64_t parts_that_fit(std::int64_t micro_batch, std::int64_t from) {
+    return largest_that_holds(from, most_parts(micro_batch),
                               [&](std::int64_t parts) { return fits(micro_batch, parts); });
   }
 
@@ -75,14 +78,17 @@ class BatchSearch {
     answer_.micro_batch = micro_batch;
   }
 
-  bool unlimited() const { return answer_.batch == several_ * most_micro_batches; }
+  // Whether it is the largest multiple that is tried of the largest micro-batch.
+  bool unlimited() const {
+    return several_ > 0 && answer_.batch >= several_ * most_parts(several_);
+  }
 
   bool take_smaller() {
     if (!planner_.choose_micro_batch) return false;
     for (std::int64_t size = several_; size * most_micro_batches > answer_.batch; --size) {
       const std::int64_t parts = answer_.batch / size + 1;
-      if (!fits(size, parts)) continue;
-      take(size, most_parts(size, parts));
+      if (parts > most_parts(size) || !fits(size, parts)) continue;
+      take(size, parts_that_fit(size, parts));
       return true;
     }
     return false;
@@ -109,12 +115,13 @@ class BatchSearch {
     if (planner_.cut_short()) {
       answer_.end = End::most_tasks;
     } else if (unlimited()) {
-      answer_.end = End::most_micro_batches;
+      answer_.end = End::most_tried;
     }
   }
 
   const Problem& problem_;
   const Planner& planner_;
+  const std::int64_t most_;  // sequences
   LargestBatch answer_;
   std::int64_t single_ = 0, several_ = 0;
   std::map<std::pair<std::int64_t, std::int64_t>, std::optional<Fit>> known_;
@@ -129,10 +136,8 @@ LargestBatch largest_batch(const Problem& problem, const Planner& planner) {
 }
 
 std::vector<Planner> planners_of_each(const PlansAsked& asked) {
-  TrialBounds bounds;
-  bounds.trials = 2000;
-  bounds.tasks_of_trial = 2'000'000;
-  bounds.tasks_of_remedy = bounds.tasks_of_all = 6'000'000;
+  TrialBounds bounds = question_bounds;
+  bounds.tasks_of_all = 6'000'000;
   std::vector<Planner> planners;
   for (const std::string& policy : asked.policies) {
     PlansAsked one = asked;

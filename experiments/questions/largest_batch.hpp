@@ -11,21 +11,24 @@
 
 namespace spillway {
 
+// Larger batches are not tried: no training of a model on one machine takes so many tokens a step.
+inline constexpr std::int64_t most_tokens_tried = 1 << 22;
+
 struct LargestBatch {
   std::string policy;      // of the plan; where nothing fits, the planner's name
   std::int64_t batch = 0;  // sequences a step; 0: not one fits
   std::int64_t micro_batch = 0;
   std::int64_t largest_micro_batch = 0;  // the largest batch that is computed in one piece
-  // What ends it. most_micro_batches: memory does not, for gradients of any number of micro-batches
-  // are summed where there is one.
-  enum class End : std::uint8_t { memory, most_micro_batches, most_tasks } end = End::memory;
+  // What ends it. most_tried: not memory, up to most_micro_batches micro-batches and
+  // most_tokens_tried tokens; where gradients are summed, memory often sets no limit at all.
+  // most_tasks: larger ones take too long to try.
+  enum class End : std::uint8_t { memory, most_tried, most_tasks } end = End::memory;
   std::vector<Tier> full;         // tiers that are too small for one micro-batch more
   std::optional<Candidate> plan;  // of that batch at that micro-batch
 };
 
-// At most most_micro_batches micro-batches; the micro-batch of the problem where one is set. Every
-// batch that is larger and is a multiple of a micro-batch that fits has been tried, up to its first
-// that does not.
+// The micro-batch of the problem where one is set. For each micro-batch that fits, the smallest
+// multiple of it above the answer does not fit, nor the few multiples above that.
 LargestBatch largest_batch(const Problem& problem, const Planner& planner);
 
 // A planner for each policy by itself, which largest_batch() may try at length.

@@ -14,6 +14,11 @@ namespace {
 
 constexpr std::int64_t most_layers = 5000;  // of a model (docs/machine-files.md)
 
+struct FitAt {
+  std::int64_t micro_batch = 0;
+  Fit fit;
+};
+
 class ModelSearch {
  public:
   ModelSearch(const Problem& problem, const Planner& planner,
@@ -46,21 +51,19 @@ class ModelSearch {
     return problem;
   }
 
-  // Small micro-batches first: they take the least memory. The fit that lacks least where none
-  // does.
-  std::optional<Fit> fit(Problem problem) {
+  // Large micro-batches first: they make the fewest tasks. The fit that lacks least where none
+  // fits.
+  std::optional<FitAt> fit(Problem problem) {
     std::vector<std::int64_t> sizes = {problem.workload.micro_batch};
-    if (planner_.choose_micro_batch) {
-      sizes = micro_batch_candidates(problem.workload.batch);
-      std::reverse(sizes.begin(), sizes.end());
-    }
-    std::optional<Fit> nearest;
+    if (planner_.choose_micro_batch) sizes = micro_batch_candidates(problem.workload.batch);
+    std::optional<FitAt> nearest;
     for (const std::int64_t size : sizes) {
       problem.workload.micro_batch = size;
       std::optional<Fit> one = planner_.fit(problem);
       if (!one) continue;
-      if (one->need.fits()) return one;
-      if (!nearest || one->need.overshoot() < nearest->need.overshoot()) nearest = std::move(one);
+      if (nearest && one->need.overshoot() >= nearest->fit.need.overshoot()) continue;
+      nearest = {size, std::move(*one)};
+      if (nearest->fit.need.fits()) break;
     }
     return nearest;
   }
@@ -71,7 +74,7 @@ class ModelSearch {
       say(fmt::format("trying {} with {} layers", problem_.model.name, layers));
       at->second = fit(with_layers(layers));
     }
-    return at->second && at->second->need.fits();
+    return at->second && at->second->fit.need.fits();
   }
 
   void find_in_family() {
@@ -79,8 +82,8 @@ class ModelSearch {
     for (std::size_t i = answer_.family.size(); i-- > 0;) {
       say(fmt::format("trying {}", answer_.family[i].name));
       const Problem problem = with(answer_.family[i]);
-      const std::optional<Fit> found = fit(problem);
-      if (!found || !found->need.fits()) continue;
+      const std::optional<FitAt> found = fit(problem);
+      if (!found || !found->fit.need.fits()) continue;
       answer_.of_family_plan = best_plan(planner_, problem, planner_.choose_micro_batch);
       if (!answer_.of_family_plan) continue;
       answer_.of_family = i;
@@ -96,7 +99,10 @@ class ModelSearch {
     std::int64_t layers =
         largest_that_holds(start, most, [&](std::int64_t count) { return fits_layers(count); });
     for (; layers > 0 && !answer_.plan; --layers) {
-      answer_.plan = best_plan(planner_, with_layers(layers), planner_.choose_micro_batch);
+      if (!fits_layers(layers)) continue;
+      Problem problem = with_layers(layers);
+      problem.workload.micro_batch = known_[layers]->micro_batch;
+      answer_.plan = best_plan(planner_, problem, false);
       if (answer_.plan) break;
       known_[layers].reset();
     }
@@ -104,7 +110,7 @@ class ModelSearch {
     answer_.layers = layers;
     answer_.parameters = with_layers(layers).model.parameters();
     const auto more = known_.find(layers + 1);
-    if (more != known_.end() && more->second) answer_.full = full_tiers(more->second->need);
+    if (more != known_.end() && more->second) answer_.full = full_tiers(more->second->fit.need);
     answer_.reached_end = answer_.full.empty();
   }
 
@@ -112,7 +118,7 @@ class ModelSearch {
   const Planner& planner_;
   const std::function<void(const std::string&)>& say_;
   LargestModel answer_;
-  std::map<std::int64_t, std::optional<Fit>> known_;
+  std::map<std::int64_t, std::optional<FitAt>> known_;
 };
 
 }  // namespace

@@ -27,8 +27,9 @@ struct LargestModel {
   std::optional<Candidate> plan;  // with so many layers
 };
 
-// At the problem's batch, in micro-batches of any size where none is set. The layers that are
-// answered fit, and one more do not, nor the few counts above that.
+// At the problem's batch, in micro-batches of any size where none is set: of the family at the
+// fastest, by layers at the largest that fits. One layer more does not fit, nor the few counts
+// above that.
 LargestModel largest_model(const Problem& problem, const Planner& planner,
                            const std::function<void(const std::string&)>& say = {});
 

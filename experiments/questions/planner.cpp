@@ -1,5 +1,6 @@
 #include "experiments/questions/planner.hpp"
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -30,6 +31,17 @@ class PoliciesOnTrial {
   }
   bool cut_short() const { return trials_.cut_short(); }
 
+  // Whether the policy fits with some micro-batch.
+  bool fits_somehow(Problem problem, const std::string& policy) {
+    trials_.begin_remedy();
+    const std::vector<std::int64_t> sizes = micro_batch_candidates(problem.workload.batch);
+    return std::any_of(sizes.begin(), sizes.end(), [&](std::int64_t size) {
+      const std::optional<Need> need =
+          trials_.trial(problem, {policy, size}, question_.durability.on());
+      return need && need->fits();
+    });
+  }
+
  private:
   static FitQuestion question_of(const PlansAsked& asked) {
     FitQuestion question;
@@ -57,13 +69,37 @@ class PoliciesOnTrial {
 
 }  // namespace
 
+namespace {
+
+Candidates evaluate_asked(const PlansAsked& asked, const Problem& problem, bool choose_micro_batch,
+                          const std::vector<std::string>& policies) {
+  return evaluate_candidates(problem, choose_micro_batch, policies, asked.run(problem.workload),
+                             default_steps, asked.evaluate_one);
+}
+
+// Many policies share a bound on what is tried, so that one may find no micro-batch that fits
+// though there is one. Where none of them did, each that has one is evaluated by itself.
+Candidates evaluate_at_length(const PlansAsked& asked, const Problem& problem,
+                              bool choose_micro_batch, PoliciesOnTrial& trials) {
+  Candidates found = evaluate_asked(asked, problem, choose_micro_batch, asked.policies);
+  if (found.chosen || !choose_micro_batch || asked.policies.size() == 1) return found;
+  for (const std::string& policy : asked.policies) {
+    if (!trials.fits_somehow(problem, policy)) continue;
+    Candidates one = evaluate_asked(asked, problem, true, {policy});
+    if (one.chosen) found.all.push_back(std::move(one.all[*one.chosen]));
+  }
+  choose(found);
+  return found;
+}
+
+}  // namespace
+
 Planner planner_of(const PlansAsked& asked, const TrialBounds& bounds) {
   const auto trials = std::make_shared<PoliciesOnTrial>(asked, bounds);
   Planner planner;
   if (asked.policies.size() == 1) planner.name = asked.policies[0];
-  planner.best = [asked](const Problem& problem, bool choose_micro_batch) {
-    return evaluate_candidates(problem, choose_micro_batch, asked.policies,
-                               asked.run(problem.workload), default_steps, asked.evaluate_one);
+  planner.best = [asked, trials](const Problem& problem, bool choose_micro_batch) {
+    return evaluate_at_length(asked, problem, choose_micro_batch, *trials);
   };
   planner.fit = [trials](const Problem& problem) { return trials->fit(problem); };
   planner.cut_short = [trials] { return trials->cut_short(); };

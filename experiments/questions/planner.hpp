@@ -43,8 +43,14 @@ struct PlansAsked {
   std::function<void(Problem&)> settle;  // as in FitQuestion; may be empty
 };
 
+// The bounds of all trials that answer one question: some seconds.
+inline constexpr TrialBounds question_bounds = {.trials = 2000,
+                                                .tasks_of_trial = 2'000'000,
+                                                .tasks_of_remedy = 20'000'000,
+                                                .tasks_of_all = 20'000'000};
+
 // The best plan of `policies`. `bounds` limits what fit() tries, in all.
-Planner planner_of(const PlansAsked& asked, const TrialBounds& bounds = {});
+Planner planner_of(const PlansAsked& asked, const TrialBounds& bounds = question_bounds);
 
 // Any search for the best plan; fit() searches, too.
 Planner planner_of(std::function<Candidates(const Problem&, bool choose_micro_batch)> best,

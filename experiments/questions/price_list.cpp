@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <string_view>
 #include <utility>
 
 #include "base/errors.hpp"
@@ -190,8 +192,20 @@ class ListReader {
   PriceList list_;
 };
 
-std::string in_bytes(double amount, const char* unit) {
-  return fmt::format("{:.0f}{}", amount, unit);
+// "4TB", "128GiB": with the largest prefix that leaves a whole number.
+std::string exact_text(double amount, const std::string& unit) {
+  auto whole = static_cast<std::uint64_t>(std::llround(amount));
+  const auto with = [&](std::uint64_t base, const char* infix) {
+    std::uint64_t left = whole;
+    std::size_t prefix = 0;
+    static constexpr std::string_view prefixes = "kMGTP";
+    for (; left > 0 && left % base == 0 && prefix < prefixes.size(); ++prefix) left /= base;
+    if (prefix == 0) return std::to_string(whole) + unit;
+    const char letter = prefix == 1 && base == 1024 ? 'K' : prefixes[prefix - 1];
+    return fmt::format("{}{}{}{}", left, letter, infix, unit);
+  };
+  const std::string decimal = with(1000, ""), binary = with(1024, "i");
+  return binary.size() < decimal.size() ? binary : decimal;
 }
 
 // What so many drives of a kind set.
@@ -206,12 +220,12 @@ std::vector<std::string> settings_of(const PricedDrive& drive, std::int64_t coun
   };
   if (drive.capacity > 0)
     set("ssd.capacity",
-        in_bytes(static_cast<double>(drive.capacity) * static_cast<double>(count), "B"));
-  if (drive.tbw > 0) set("ssd.tbw", in_bytes(static_cast<double>(drive.tbw), "B"));
+        exact_text(static_cast<double>(drive.capacity) * static_cast<double>(count), "B"));
+  if (drive.tbw > 0) set("ssd.tbw", exact_text(static_cast<double>(drive.tbw), "B"));
   if (drive.read > 0 && count > 0) {
-    set("ssd.read", in_bytes(all(drive.read), "B/s"));
-    set("ssd.write", in_bytes(all(drive.write), "B/s"));
-    set("ssd.total", in_bytes(all(drive.total), "B/s"));
+    set("ssd.read", exact_text(all(drive.read), "B/s"));
+    set("ssd.write", exact_text(all(drive.write), "B/s"));
+    set("ssd.total", exact_text(all(drive.total), "B/s"));
   }
   settings.insert(settings.end(), drive.settings.begin(), drive.settings.end());
   return settings;
@@ -239,7 +253,8 @@ std::vector<PricedMachine> PriceList::machines() const {
           one.price += some_gpu[g].price + some_memory[m].price +
                        some_drive[d].price * static_cast<double>(count);
           if (some_memory[m].size > 0)
-            one.overrides.push_back(fmt::format("host.memory={}B", some_memory[m].size));
+            one.overrides.push_back("host.memory=" +
+                                    exact_text(static_cast<double>(some_memory[m].size), "B"));
           if (!drives.empty()) {
             for (std::string& setting : settings_of(some_drive[d], count))
               one.overrides.push_back(std::move(setting));

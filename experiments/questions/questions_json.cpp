@@ -22,10 +22,10 @@ const char* to_string(LargestBatch::End end) {
   switch (end) {
     case LargestBatch::End::memory:
       return "memory";
-    case LargestBatch::End::most_micro_batches:
-      return "micro_batches";
+    case LargestBatch::End::most_tried:
+      return "most_tried";
     case LargestBatch::End::most_tasks:
-      return "tasks";
+      return "most_tasks";
   }
   return "";
 }
@@ -117,9 +117,13 @@ Json to_json(const SmallestBatch& batch) {
 }
 
 Json to_json(const CheapestMachine& machine, const PriceList& list) {
-  Json json = {{"question", "cheapest_machine"}, {"wanted_tokens_per_second", machine.wanted},
-               {"price_list", list.origin},      {"currency", list.currency},
-               {"source", list.source},          {"machines", machine.machines},
+  Json json = {{"question", "cheapest_machine"},
+               {"wanted_tokens_per_second", machine.wish.tokens_per_second},
+               {"wanted_drive_years", machine.wish.drive_years},
+               {"price_list", list.origin},
+               {"currency", list.currency},
+               {"source", list.source},
+               {"machines", machine.machines},
                {"tried", machine.tried}};
   Json runners_up = Json::array();
   for (std::size_t i = 1; i < machine.fast_enough.size(); ++i)

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <map>
 #include <utility>
 
@@ -100,13 +101,20 @@ class CurveSearch {
     return point && point->tokens_per_second >= wanted_;
   }
 
-  // Whether a batch may reach the share, by the time of a power of two that takes no longer.
+  // Whether a batch may reach the share, by the times of powers of two that take no longer.
   bool may_reach(std::int64_t count) {
-    std::int64_t power = 1;
-    while (4 * power <= count) power *= 2;
-    const std::optional<BatchPoint>& below = at(power);
     const double tokens = static_cast<double>(count * unit_ * problem_.workload.sequence);
-    return !below || below->step_seconds <= 1.02 * tokens / wanted_;
+    for (std::int64_t parts = 1; parts <= count; ++parts) {
+      if (count % parts != 0) continue;
+      const std::optional<BatchPoint>& below =
+          at(power_of_two(parts) * power_of_two(count / parts));
+      if (!below || below->step_seconds <= 1.02 * tokens / wanted_) return true;
+    }
+    return false;
+  }
+  // The largest up to `most`.
+  static std::int64_t power_of_two(std::int64_t most) {
+    return static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(most)));
   }
 
   void find_smallest() {

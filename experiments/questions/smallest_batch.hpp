@@ -34,12 +34,12 @@ inline constexpr double saturated_gain = 0.01;
 // The peak is looked for by doubling the batch until throughput no longer grows, memory is full or
 // much has been evaluated.
 //
-// The steps of a batch B that reaches `share` of the peak take B T / (share x peak) seconds at the
+// The step of a batch B that reaches `share` of the peak takes B T / (share x peak) seconds at the
 // most. Let it be n micro-batches of m sequences, and N and M the largest powers of two up to n and
-// m: N micro-batches of M sequences take no longer, and are more than B / 4 sequences. So a batch
-// need not be evaluated where the least power of two above B / 4 takes longer than that (and 2 %
-// more, for what is not quite monotone). All others are evaluated, the smallest first; where they
-// are many, some at equal distances first, then all before the first that reaches the share.
+// m: N micro-batches of M sequences take no longer. So B need not be evaluated where for each way
+// to write it as n m, the batch N M takes longer than that (and 2 % more, for what is not quite
+// monotone). All others are evaluated, the smallest first; where they are many, some at equal
+// distances first, then all before the first that reaches the share.
 SmallestBatch smallest_batch(const Problem& problem, const Planner& planner, double share,
                              const std::function<void(const std::string&)>& say = {});
 
