@@ -42,10 +42,10 @@ void show(const Answer& answer, const Problem& problem, bool json) {
     throw FitError(what, "allow less of " + Setting{"drives_last"} +
                              ", or add drives of more endurance, or more host memory, to the list");
   throw FitError(what, fmt::format("{} sets its bound; a larger ", best.bound_by) +
-                           Setting{"batch"} + " may raise it; or lower " +
+                           Setting{"batch"} + " may raise it; or ask for " +
                            Setting{"tokens_per_second",
                                    fmt::format("{:g}", std::floor(best.tokens_per_second))} +
-                           ", or add parts that are faster there");
+                           "; or add parts that are faster there");
 }
 
 }  // namespace

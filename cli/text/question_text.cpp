@@ -62,8 +62,8 @@ std::string point_line(const BatchPoint& point, const BatchPoint& peak, std::siz
 }
 
 std::string life_text(double years) {
-  return years < 1 ? fmt::format("{:.3g} days", 365.25 * years)
-                   : fmt::format("{:.3g} years", years);
+  if (years < 1) return fmt::format("{:.3g} days", 365.25 * years);
+  return fmt::format("{:.3g} year{}", years, years == 1 ? "" : "s");
 }
 
 std::string machine_line(const MachinePoint& point, std::size_t width,
@@ -135,10 +135,9 @@ std::string answer_text(const Problem& problem, const SmallestBatch& batch) {
                                                            : "";
     text += point_line(point, batch.peak, width, note);
   }
-  text +=
-      fmt::format("{} sequences a step reach {:g} % of the peak of {:.1f} tokens/s{}\n",
-                  batch.smallest.batch, 100 * batch.share, batch.peak.tokens_per_second,
-                  batch.saturated ? "" : ", which still grows where memory or what is tried ends");
+  text += fmt::format("{} sequences a step reach {:g} % of the peak of {:.1f} tokens/s{}\n",
+                      batch.smallest.batch, 100 * batch.share, batch.peak.tokens_per_second,
+                      batch.saturated ? "" : ", the most of what was tried");
   if (!batch.exact) text += "a smaller batch may do: not all between those above were tried\n";
   return batch.plan ? text + plan_text(*batch.plan) : text;
 }

@@ -96,13 +96,29 @@ class BatchSearch {
 
   // A trial is of a step; what is answered fits as many as are simulated.
   void keep_what_runs() {
-    while (answer_.batch > 0) {
+    constexpr int close_tries = 8;  // sequence by sequence; then in strides
+    for (int tried = 0; answer_.batch > 0; ++tried) {
       const std::int64_t parts = answer_.batch / answer_.micro_batch;
       answer_.plan = best_plan(planner_, sized(answer_.micro_batch, parts), false);
       if (answer_.plan) return;
       known_[{answer_.micro_batch, parts}].reset();
-      answer_.batch = parts > 1 ? answer_.batch - answer_.micro_batch : 0;
+      step_down(tried < close_tries ? 1 : std::max<std::int64_t>(1, answer_.batch / 8));
     }
+  }
+
+  // To the largest batch that seems to fit among those at least so much smaller.
+  void step_down(std::int64_t by) {
+    for (std::int64_t batch = answer_.batch - by; batch > 0; --batch) {
+      for (std::int64_t size = std::max(several_, single_); size > 0; --size) {
+        if (batch % size != 0 || batch / size > most_parts(size)) continue;
+        if (!planner_.choose_micro_batch && size != problem_.workload.micro_batch) continue;
+        if (!fits(size, batch / size)) continue;
+        answer_.batch = batch;
+        answer_.micro_batch = size;
+        return;
+      }
+    }
+    answer_.batch = 0;
   }
 
   void say_what_ends_it() {
