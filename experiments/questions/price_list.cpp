@@ -8,14 +8,9 @@
 #include <utility>
 
 #include "base/errors.hpp"
-#include "base/suggest.hpp"
 #include "policies/machine/field_reader.hpp"
 
 namespace spillway {
-
-namespace embedded {
-const std::vector<std::pair<std::string, std::string>>& price_files();  // machines/prices/*.toml
-}
 
 namespace {
 
@@ -194,7 +189,7 @@ class ListReader {
 
 // "4TB", "128GiB": with the largest prefix that leaves a whole number.
 std::string exact_text(double amount, const std::string& unit) {
-  auto whole = static_cast<std::uint64_t>(std::llround(amount));
+  const auto whole = static_cast<std::uint64_t>(std::llround(std::min(amount, 9e18)));
   const auto with = [&](std::uint64_t base, const char* infix) {
     std::uint64_t left = whole;
     std::size_t prefix = 0;
@@ -289,17 +284,6 @@ std::string PriceList::name_of(const PricedMachine& machine) const {
 
 PriceList parse_price_list(const std::string& toml_text, const std::string& origin) {
   return ListReader(origin).read(toml_text);
-}
-
-PriceList load_price_list(const std::string& name_or_path) {
-  std::vector<std::string> names;
-  for (const auto& [file, text] : embedded::price_files()) {
-    names.push_back(file.substr(0, file.rfind('.')));
-    if (names.back() == name_or_path) return parse_price_list(text, file);
-  }
-  if (const auto text = read_named_file(name_or_path)) return parse_price_list(*text, name_or_path);
-  throw InputError(fmt::format("unknown price list {}", name_or_path),
-                   unknown_name_hint(name_or_path, names) + "; a path of a TOML file works too");
 }
 
 }  // namespace spillway

@@ -104,7 +104,7 @@ TEST_CASE("the cheapest machine is the one that trying all finds, and so are the
     const std::optional<Candidate> plan = best_plan(plans, one.problem(), true);
     all.emplace_back(machine.price, plan ? plan->evaluation.result->tokens_per_second : 0);
   }
-  for (const double wanted : {1., 100., 300., 600., 1000., 1500., 3000., 1e6}) {
+  for (const double wanted : {1., 300., 1000., 1e6}) {
     INFO(wanted << " tokens/s");
     const CheapestMachine answer = cheapest_machine(request(), plans, list, {wanted, 0});
     CHECK(answer.machines == all.size());
