@@ -21,8 +21,8 @@ SPILLWAY_FUZZ_TARGET(price_list) {
       fuzz::require(machines[i].price >= machines[i - 1].price,
                     "the cheapest machine is the first");
     if (i >= most_loaded) continue;
-    // Always this machine: another name may be the path of any file.
     list.name_of(machines[i]);
+    // Always this machine: another name may be the path of any file.
     fuzz::accepted([&] { load_machine("rtx4090-12ssd", machines[i].overrides); });
   }
 }
