@@ -7,9 +7,12 @@
 #include "base/units.hpp"
 #include "cli/commands.hpp"
 #include "cli/options/problem_options.hpp"
+#include "cli/options/question_options.hpp"
 #include "cli/options/run_options.hpp"
 #include "cli/text/output.hpp"
 #include "cli/text/plan_text.hpp"
+#include "cli/text/question_text.hpp"
+#include "experiments/questions/questions_json.hpp"
 
 namespace spillway::cli {
 
@@ -18,12 +21,13 @@ namespace {
 struct Options {
   ProblemOptions problem;
   RunOptions run;
-  std::string policy;
-  bool json = false;
+  QuestionOptions question;
+  std::string policy = "auto";
+  bool robust = false, json = false;
 };
 
 // What a user wants to know before buying or starting.
-void print(const Candidate& candidate) {
+void print(const Candidate& candidate, const std::optional<Robustness>& robustness) {
   const SimulationResult* result =
       candidate.evaluation.result ? &*candidate.evaluation.result : nullptr;
   const Problem& problem = candidate.evaluation.schedule.problem();
@@ -35,20 +39,44 @@ void print(const Candidate& candidate) {
                result->tokens_per_second * 86400 / 1e6);
     fmt::print("{}", wear_text(candidate.wear, problem.machine));
   }
+  if (robustness) fmt::print("{}", robustness_text(*robustness));
   fmt::print("{}", trainable_text(problem.model));
 }
 
-void run(const Options& options, int& exit_code) {
+std::optional<Robustness> robustness_of(const Candidate& candidate) {
+  const Evaluation& evaluation = candidate.evaluation;
+  if (!evaluation.result) return {};
+  Activity activity("trying other rates");
+  return robustness(evaluation.schedule, *evaluation.result, 0,
+                    [&](const std::string& what) { activity.say(what); });
+}
+
+void ask(const Options& options, int& exit_code) {
+  ProblemOptions asked = options.problem;
+  options.question.complete(asked);
+  const Problem problem = asked.problem();
+  Activity activity("building schedules");
+  options.question.answer(asked, options.run, problem,
+                          planners_of(asked, options.run, problem, {options.policy}, activity),
+                          activity, options.json, exit_code);
+}
+
+void estimate(const Options& options, int& exit_code) {
+  if (options.problem.machine.empty()) throw CLI::RequiredError("--machine");
   const Problem problem = options.problem.problem();
   const WholeRun whole = options.run.whole_run(problem.workload);
   const Candidates candidates =
       evaluate_as_asked(options.problem, problem, {options.policy}, whole, default_steps);
   const Candidate& candidate = candidates.chosen ? candidates.all[*candidates.chosen]
                                                  : nearest(candidates, whole.durability);
+  const std::optional<Robustness> robustness =
+      options.robust ? robustness_of(candidate) : std::nullopt;
   if (options.json) {
-    fmt::print("{}\n", to_text(to_json(candidate)));
+    nlohmann::ordered_json json = to_json(candidate);
+    if (robustness) json["robustness"] = to_json(*robustness);
+    fmt::print("{}\n", to_text(json));
   } else {
-    print(candidate);
+    print(candidate, robustness);
   }
   if (!candidates.chosen) {
     exit_code = exit_does_not_fit;
@@ -63,15 +91,22 @@ void add_estimate(CLI::App& app, int& exit_code) {
                                          "does it fit, how long does it take, how much is written "
                                          "to the SSD, how long do drives last");
   auto options = std::make_shared<Options>();
-  options->problem.add_to(*command, true);
+  options->problem.add_to(*command, false);
   options->problem.add_framework_to(*command);
   options->run.add_to(*command);
   command
       ->add_option("--policy", options->policy,
                    "policy and options, or auto: the one predicted fastest")
-      ->required();
+      ->capture_default_str();
+  options->question.add_to(*command);
+  auto* robust = command->add_flag(
+      "--robust", options->robust,
+      "how the step changes where the machine's rates are others than its file says");
+  for (const char* question : {"--largest", "--smallest-batch", "--cheapest"})
+    robust->excludes(command->get_option(question));
   command->add_flag("--json", options->json, "print one JSON object (docs/metrics.md)");
-  command->callback([options, &exit_code] { run(*options, exit_code); });
+  command->callback(
+      [options, &exit_code] { (options->question.any() ? ask : estimate)(*options, exit_code); });
 }
 
 }  // namespace spillway::cli

@@ -43,7 +43,8 @@ class DemandsOfWorks {
 
 // Time is counted in whole nanoseconds of 64 bits: refuses what would take years. A task alone
 // takes its latency, and its work at its own rate or at that of the slowest resource it needs.
-void require_countable_time(const Schedule& schedule, const ActivityGraph& graph) {
+void require_countable_time(const Schedule& schedule, const Problem& problem,
+                            const ActivityGraph& graph) {
   constexpr double most_seconds = 1e8;
   std::vector<double> rates;
   for (const Demand& demand : graph.demands) rates.push_back(full_rate(graph.resources, demand));
@@ -53,7 +54,6 @@ void require_countable_time(const Schedule& schedule, const ActivityGraph& graph
     if (activity.amount > 0) seconds += activity.amount / rates[activity.demand];
   }
   if (seconds <= most_seconds) return;
-  const Problem& problem = schedule.problem();
   throw InputError(
       fmt::format("{} steps of model {} are {:.3g} years of work on machine {}: longer than the {} "
                   "years that are simulated",
@@ -65,7 +65,11 @@ void require_countable_time(const Schedule& schedule, const ActivityGraph& graph
 }  // namespace
 
 CostedSchedule cost_schedule(const Schedule& schedule) {
-  const Costs costs(schedule.problem());
+  return cost_schedule(schedule, schedule.problem());
+}
+
+CostedSchedule cost_schedule(const Schedule& schedule, const Problem& problem) {
+  const Costs costs(problem);
   CostedSchedule costed;
   ActivityGraph& graph = costed.graph;
   graph.resources = costs.resources();
@@ -81,7 +85,7 @@ CostedSchedule cost_schedule(const Schedule& schedule) {
     costed.extrapolated = costed.extrapolated || cost.extrapolated;
     graph.activities.push_back(activity);
   }
-  require_countable_time(schedule, graph);
+  require_countable_time(schedule, problem, graph);
   for (int lane = 0; lane < lane_count; ++lane) {
     graph.lanes.push_back({to_string(static_cast<Lane>(lane)), LaneOrder::index, 1});
   }

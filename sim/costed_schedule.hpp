@@ -14,5 +14,7 @@ struct CostedSchedule {
 
 // Throws InputError where the schedule needs a rate the machine file does not give (e.g. ssd.read).
 CostedSchedule cost_schedule(const Schedule& schedule);
+// At the rates of `problem`, which is the schedule's but for its machine.
+CostedSchedule cost_schedule(const Schedule& schedule, const Problem& problem);
 
 }  // namespace spillway

@@ -6,10 +6,12 @@
 
 namespace spillway {
 
-SimulationResult simulate(const Schedule& schedule) {
+namespace {
+
+SimulationResult simulate_at(const Schedule& schedule, const Problem& problem) {
   if (schedule.tasks().empty() || schedule.steps() < 1)
     throw InputError("the schedule has no steps to simulate");
-  const CostedSchedule costed = cost_schedule(schedule);
+  const CostedSchedule costed = cost_schedule(schedule, problem);
   SimulationResult result;
   result.extrapolated = costed.extrapolated;
   const std::vector<ActivityTimes> times = simulate_activities(costed.graph);
@@ -17,6 +19,18 @@ SimulationResult simulate(const Schedule& schedule) {
   for (const ActivityTimes& t : times) result.tasks.push_back({t.start_ns, t.end_ns});
   measure_steady_state(schedule, costed.graph, result);
   return result;
+}
+
+}  // namespace
+
+SimulationResult simulate(const Schedule& schedule) {
+  return simulate_at(schedule, schedule.problem());
+}
+
+SimulationResult simulate(const Schedule& schedule, const Machine& machine) {
+  Problem problem = schedule.problem();
+  problem.machine = machine;
+  return simulate_at(schedule, problem);
 }
 
 }  // namespace spillway

@@ -60,5 +60,7 @@ struct SimulationResult {
 // Simulates the schedule on schedule.problem().machine. Whether it fits in memory is not looked at.
 // Throws InputError where the machine file lacks a rate that the schedule needs.
 SimulationResult simulate(const Schedule& schedule);
+// The schedule as it is, its tasks at the rates of `machine` in place of its own machine's.
+SimulationResult simulate(const Schedule& schedule, const Machine& machine);
 
 }  // namespace spillway

@@ -104,8 +104,7 @@ std::string wear_text(const Wear& wear, const Machine& machine, const std::strin
         fmt::format("{} written in {} step{}{}", format_bytes(*wear.run_bytes()), *wear.steps,
                     *wear.steps == 1 ? "" : "s",
                     wear.first_step > 0 ? fmt::format(", from step {} on", wear.first_step) : "");
-    if (wear.step_seconds)
-      whole += ", " + long_time(*wear.step_seconds * static_cast<double>(*wear.steps));
+    if (wear.run_seconds()) whole += ", " + long_time(*wear.run_seconds());
     line(wear.first_step > 0 ? "still to do" : "whole run", whole);
   }
   if (wear.rated_bytes > 0) {

@@ -155,8 +155,18 @@ void run(CLI::App& command, TrainOptions& options, int& exit_code) {
   signals.on_stop([&] { job.request_stop(); });
   StepLine line(settings.steps, training.schedule(), talks);
   const double tokens = static_cast<double>(plan.problem.workload.tokens_per_step());
+  // Once, and as soon as it is known.
+  bool prediction_told = !talks;
+  const auto tell_prediction = [&] {
+    if (prediction_told || !job.prediction_check()) return;
+    prediction_told = true;
+    line.finish();
+    fmt::print("{}", prediction_text(*job.prediction_check(), job.rates().known));
+    flush_output();
+  };
   const TrainingResult result = job.train(
       [&](const StepResult& step) {
+        tell_prediction();
         events.write(step_event(step, tokens, plan.problem.model));
         written.add(step);
         line.show(step);
@@ -167,6 +177,7 @@ void run(CLI::App& command, TrainOptions& options, int& exit_code) {
   signals.on_stop({});
   StopSignals::enter(StopSignals::Phase::finishing);
   line.finish();
+  tell_prediction();
   warn();
   if (training.throttle()) {
     for (const std::string& warning : training.throttle()->warnings())
@@ -187,6 +198,7 @@ void run(CLI::App& command, TrainOptions& options, int& exit_code) {
   if (training.commit_interval() > 0)
     end["commit_bytes_written"] = training.bytes_written_by_commits();
   end["ssd_bytes_written"] = written.all();
+  if (job.prediction_check()) end["prediction"] = prediction_json(*job.prediction_check());
   events.write(end);
   job.finish();
   if (talks)

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+
 #include "base/units.hpp"
 #include "cli/text/output.hpp"
 #include "cli/train/stopped_run.hpp"
@@ -77,6 +79,33 @@ ordered_json step_event(const StepResult& step, double tokens, const ModelSpec& 
     event["layer"] = unit_name(model, step.skipped_unit);
   }
   return event;
+}
+
+ordered_json prediction_json(const PredictionCheck& check) {
+  return {{"steps", check.steps},
+          {"predicted_step_seconds", check.predicted_seconds},
+          {"measured_step_seconds", check.measured_seconds},
+          {"holds", check.holds()},
+          {"lane", check.lane},
+          {"lane_predicted_seconds", check.lane_predicted_seconds},
+          {"lane_measured_seconds", check.lane_measured_seconds}};
+}
+
+std::string prediction_text(const PredictionCheck& check, bool measured) {
+  std::string text =
+      fmt::format("measured: {} a step over {} steps, {:.0f} % {} than predicted",
+                  format_seconds(check.measured_seconds), check.steps,
+                  100 * std::abs(check.error()), check.error() < 0 ? "less" : "more");
+  if (check.holds()) return text + "\n";
+  text += fmt::format(
+      "\n  {} differs most: its work takes {} a step, predicted were {}\n  {} no longer, or other "
+      "programs are running: ",
+      check.lane, format_seconds(check.lane_measured_seconds),
+      format_seconds(check.lane_predicted_seconds),
+      measured ? "what was measured of this machine holds" : "the machine file fits this machine");
+  text += "`spillway calibrate --out machine.toml` measures all anew, for --machine machine.toml";
+  if (!check.key.empty()) text += fmt::format(" (or --set {}=...)", check.key);
+  return text + "\n";
 }
 
 void announce(const Training& training, const TrainPlan& plan, const fs::path& run) {

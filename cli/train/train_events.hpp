@@ -12,6 +12,11 @@ namespace spillway::cli {
 nlohmann::ordered_json start_event(const TrainingJob& job);
 nlohmann::ordered_json step_event(const StepResult& step, double tokens, const ModelSpec& model);
 
+// What the first steps say of the prediction (docs/train.md), and the same for people: what to do
+// where it does not hold. `measured`: the rates are those of a brief measurement.
+nlohmann::ordered_json prediction_json(const PredictionCheck& check);
+std::string prediction_text(const PredictionCheck& check, bool measured);
+
 // The same for people, on standard output.
 void announce(const Training& training, const TrainPlan& plan, const std::filesystem::path& run);
 void announce_end(const Training& training, const TrainingResult& result, const RunFolder& run,

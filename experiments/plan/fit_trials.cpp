@@ -9,11 +9,6 @@ namespace spillway {
 
 namespace {
 
-// Bounds, so that a hint takes seconds: schedules built to find one remedy, and their tasks: of one
-// schedule, as far as that shows before it is built, of one remedy, and of all.
-constexpr int most_trials = 120;
-constexpr std::int64_t most_tasks_of_trial = 800'000, most_tasks_of_remedy = 4'000'000,
-                       most_tasks_of_all = 10'000'000;
 constexpr std::int64_t tasks_per_visit = 12;  // of a layer by a micro-batch, at the least
 // One step is close to the peaks of more; what is found is verified with as many as asked for.
 constexpr int trial_steps = 1;
@@ -69,15 +64,18 @@ Need need_of(const Schedule& schedule, bool durable) {
 }
 
 void FitTrials::begin_remedy() {
-  trials_left_ = most_trials;
-  tasks_left_ = std::min(most_tasks_of_remedy, most_tasks_of_all - tasks_);
+  trials_left_ = bounds_.trials;
+  tasks_left_ = std::min(bounds_.tasks_of_remedy, bounds_.tasks_of_all - tasks_);
 }
 
 std::optional<Need> FitTrials::need(Problem problem, const Way& way, bool durable, int steps) {
   problem.workload.micro_batch = way.micro_batch;
   const std::int64_t expected =
       (problem.model.layers + 2) * steps * problem.workload.micro_batches() * tasks_per_visit;
-  if (trials_left_ == 0 || expected > std::min(tasks_left_, most_tasks_of_trial)) return {};
+  if (trials_left_ == 0 || expected > std::min(tasks_left_, bounds_.tasks_of_trial)) {
+    cut_short_ = true;
+    return {};
+  }
   --trials_left_;
   try {
     if (question_.settle) question_.settle(problem);

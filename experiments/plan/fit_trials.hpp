@@ -49,9 +49,17 @@ struct Need {
 };
 Need need_of(const Schedule& schedule, bool durable);
 
+// How many schedules may be tried, and of how many tasks: of one schedule, as far as that shows
+// before it is built, to find one remedy, and in all. The default keeps a hint to a few seconds.
+struct TrialBounds {
+  int trials = 120;
+  std::int64_t tasks_of_trial = 800'000, tasks_of_remedy = 4'000'000, tasks_of_all = 10'000'000;
+};
+
 class FitTrials {
  public:
-  explicit FitTrials(const FitQuestion& question) : question_(question) {}
+  explicit FitTrials(const FitQuestion& question, const TrialBounds& bounds = {})
+      : question_(question), bounds_(bounds) {}
 
   // From here on as many trials again as one remedy may take, while the bound on all of them lasts.
   void begin_remedy();
@@ -63,6 +71,8 @@ class FitTrials {
   // The least sizes, rounded up, with which the way fits; those of tiers that suffice stay.
   // Verified.
   std::optional<Sizes> least_sizes(const Way& way);
+  // Whether something was left untried because of the bounds.
+  bool cut_short() const { return cut_short_; }
 
  private:
   std::optional<Need> need(Problem problem, const Way& way, bool durable, int steps);
@@ -71,6 +81,8 @@ class FitTrials {
   void lower(Sizes& sizes, const Way& way, int steps);
 
   const FitQuestion& question_;
+  const TrialBounds bounds_;
+  bool cut_short_ = false;
   int trials_left_ = 0;
   std::int64_t tasks_left_ = 0, tasks_ = 0;
 };

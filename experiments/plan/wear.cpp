@@ -44,6 +44,11 @@ std::optional<double> Wear::run_bytes() const {
   return bytes;
 }
 
+std::optional<double> Wear::run_seconds() const {
+  if (!steps || !step_seconds) return {};
+  return *step_seconds * static_cast<double>(*steps);
+}
+
 std::optional<double> Wear::drive_years() const {
   const std::optional<double> daily = bytes_per_day();
   if (rated_bytes == 0 || !daily || *daily == 0) return {};
@@ -116,6 +121,7 @@ void add_wear(nlohmann::ordered_json& json, const Wear& wear, const Machine& mac
       {"bytes_per_day", whole(wear.bytes_per_day())},
       {"steps", wear.steps ? nlohmann::ordered_json(*wear.steps) : nlohmann::ordered_json()},
       {"run_bytes", whole(wear.run_bytes())},
+      {"run_seconds", number(wear.run_seconds())},
       {"rated_bytes", wear.rated_bytes > 0 ? whole(wear.rated_bytes) : nlohmann::ordered_json()},
       {"drive_years", number(wear.drive_years())},
       {"share_of_rating", number(wear.share_of_rating())}};

@@ -33,7 +33,8 @@ struct Wear {
   double commit_bytes_per_step() const;
   double bytes_per_step() const { return schedule_bytes + commit_bytes_per_step(); }
   std::optional<double> bytes_per_day() const;
-  std::optional<double> run_bytes() const;        // of all `steps`
+  std::optional<double> run_bytes() const;  // of all `steps`
+  std::optional<double> run_seconds() const;
   std::optional<double> drive_years() const;      // at this rate, day and night; nothing: no wear
   std::optional<double> share_of_rating() const;  // that the run uses up
 };

@@ -286,11 +286,18 @@ TrainingResult TrainingJob::train(const std::function<void(const StepResult&)>& 
               "use a smaller " + Setting{"learning_rate"} + ", a longer " + Setting{"warmup"} +
                   ", or look at the text");
         }
+        check_prediction();
         if (report) report(step);
       },
       &trace_, committed);
+  check_prediction();
   steps_done_ = result.steps;
   return result;
+}
+
+void TrainingJob::check_prediction() {
+  if (prediction_check_ || !plan_.predicted_step_seconds) return;
+  prediction_check_ = spillway::check_prediction(training_->schedule(), trace_);
 }
 
 void TrainingJob::export_weights() {

@@ -19,6 +19,7 @@
 #include "exec/run/run_folder.hpp"
 #include "exec/run/training.hpp"
 #include "experiments/train/measured_rates.hpp"
+#include "experiments/train/prediction_check.hpp"
 #include "experiments/train/train_device.hpp"
 #include "experiments/train/train_plan.hpp"
 #include "experiments/train/train_settings.hpp"
@@ -76,6 +77,9 @@ class TrainingJob {
                        const std::function<void(std::int64_t)>& committed = {});
   void request_stop() { training_->request_stop(); }
   std::int64_t skipped_steps() const { return skipped_steps_; }
+  // Once the first run of the schedule has been recorded, where its step was predicted: whether
+  // that was right.
+  const std::optional<PredictionCheck>& prediction_check() const { return prediction_check_; }
   // The last steps were not done: a stop was requested.
   bool stopped() const { return steps_done_ < settings_.steps; }
 
@@ -88,6 +92,7 @@ class TrainingJob {
  private:
   std::optional<ResumePoint> resume();
   void settle();
+  void check_prediction();
 
   TrainRequest request_;
   TrainListener listener_;
@@ -102,6 +107,7 @@ class TrainingJob {
   std::unique_ptr<Training> training_;
   std::optional<FilePlace> trace_place_;
   Trace trace_;
+  std::optional<PredictionCheck> prediction_check_;
   std::int64_t skipped_steps_ = 0, steps_done_ = 0;
 };
 

@@ -1,0 +1,44 @@
+// The options that ask a question of many plans, and the answers: --largest, --smallest-batch,
+// --cheapest (docs/questions.md).
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include <string>
+#include <vector>
+
+#include "cli/options/problem_options.hpp"
+#include "cli/options/run_options.hpp"
+#include "cli/text/progress.hpp"
+#include "experiments/questions/planner.hpp"
+
+namespace spillway::cli {
+
+// Who answers: one planner for all that is asked, and those that are told apart in a table.
+struct Planners {
+  Planner all;
+  std::vector<Planner> each;
+  std::vector<std::string> policies;  // for hints, where nothing fits
+};
+
+// The best of these policies. The options and `activity` are used as long as the planners are.
+Planners planners_of(const ProblemOptions& options, const RunOptions& run, const Problem& problem,
+                     const std::vector<std::string>& policies, Activity& activity);
+
+struct QuestionOptions {
+  std::string largest, smallest_batch, cheapest;
+  double tokens_per_second = 0, drives_last = 0;
+
+  void add_to(CLI::App& command);
+  bool any() const { return !largest.empty() || !smallest_batch.empty() || !cheapest.empty(); }
+  // With --cheapest, the machine of the price list where none is named. Throws InputError.
+  void complete(ProblemOptions& problem) const;
+  // Prints the answer to the question that was asked. Throws FitError where there is none.
+  void answer(const ProblemOptions& options, const RunOptions& run, const Problem& problem,
+              const Planners& planners, Activity& activity, bool json, int& exit_code) const;
+};
+
+// "90%" or "0.9". Throws InputError.
+double parse_share(const std::string& text);
+
+}  // namespace spillway::cli

@@ -1,0 +1,197 @@
+#include "cli/text/question_text.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/units.hpp"
+#include "cli/text/plan_text.hpp"
+
+namespace spillway::cli {
+
+namespace {
+
+// The plan in full, below a table: as `estimate` shows one.
+std::string plan_text(const Candidate& plan) {
+  const SimulationResult& result = *plan.evaluation.result;
+  return fmt::format(
+      "\n{}{}step         {}   ({:.1f} tokens/s, {} sets the bound, {:.0f} % of it reached)\n{}",
+      header_text(plan), memory_text(plan), format_seconds(result.step_seconds),
+      result.tokens_per_second, result.bound_by, 100 * result.efficiency,
+      wear_text(plan.wear, plan.evaluation.schedule.problem().machine));
+}
+
+std::string tiers_text(const std::vector<Tier>& tiers) {
+  std::vector<std::string> names;
+  for (const Tier tier : tiers) names.emplace_back(to_string(tier));
+  return fmt::format("{}", fmt::join(names, " and "));
+}
+
+std::string end_text(const LargestBatch& one) {
+  switch (one.end) {
+    case LargestBatch::End::memory:
+      return one.full.empty() ? "memory is full"
+                              : fmt::format("{} memory is full", tiers_text(one.full));
+    case LargestBatch::End::most_tried:
+      return "not memory: no more than this is tried";
+    case LargestBatch::End::most_tasks:
+      return "at least: more takes too long to try";
+  }
+  return "";
+}
+
+template <class Row>
+std::size_t policy_width(const std::vector<Row>& rows) {
+  std::size_t width = 6;
+  for (const Row& row : rows) width = std::max(width, row.policy.size());
+  return width;
+}
+
+std::string parameters_text(std::int64_t parameters) {
+  const auto count = static_cast<double>(parameters);
+  return count >= 1e9 ? fmt::format("{:.1f} billion parameters", count / 1e9)
+                      : fmt::format("{:.2f} million parameters", count / 1e6);
+}
+
+std::string point_line(const BatchPoint& point, const BatchPoint& peak, std::size_t width,
+                       const char* note) {
+  return fmt::format("{:>6} {:>6} {:>10} {:>10.1f} {:>5.1f} % {:<13} {:<{}}{}\n", point.batch,
+                     point.micro_batch, format_seconds(point.step_seconds), point.tokens_per_second,
+                     100 * point.tokens_per_second / peak.tokens_per_second, point.bound_by,
+                     point.policy, width, note);
+}
+
+std::string life_text(double years) {
+  if (years < 1) return fmt::format("{:.3g} days", 365.25 * years);
+  return fmt::format("{:.3g} year{}", years, years == 1 ? "" : "s");
+}
+
+std::string machine_line(const MachinePoint& point, std::size_t width,
+                         const std::string& currency) {
+  const std::string life = point.drive_years ? life_text(*point.drive_years) : "-";
+  return fmt::format("{:>10.0f} {} {:<{}} {:>10.1f} {:>10} {:<13} {:>12}  {}\n",
+                     point.machine.price, currency, point.name, width, point.tokens_per_second,
+                     format_seconds(point.step_seconds), point.bound_by, life, point.policy);
+}
+
+}  // namespace
+
+std::string answer_text(const Problem& problem, const std::vector<LargestBatch>& batches) {
+  std::string text =
+      fmt::format("largest batch of {} on {}, in sequences of {} tokens\n", problem.model.name,
+                  problem.machine.name, problem.workload.sequence);
+  const std::size_t width = policy_width(batches);
+  text += fmt::format("{:<{}} {:>7} {:>6} {:>9} {:>10} {:>10}  {}\n", "policy", width, "batch",
+                      "micro", "one piece", "step", "tokens/s", "what ends it");
+  for (const LargestBatch& one : batches) {
+    if (!one.plan) {
+      text += fmt::format("{:<{}} does not fit at all\n", one.policy, width);
+      continue;
+    }
+    const SimulationResult& result = *one.plan->evaluation.result;
+    text +=
+        fmt::format("{:<{}} {:>7} {:>6} {:>9} {:>10} {:>10.1f}  {}\n", one.policy, width, one.batch,
+                    one.micro_batch, one.largest_micro_batch, format_seconds(result.step_seconds),
+                    result.tokens_per_second, end_text(one));
+  }
+  if (!batches.empty() && batches.front().plan) text += plan_text(*batches.front().plan);
+  return text;
+}
+
+std::string answer_text(const Problem& problem, const LargestModel& model) {
+  std::string text =
+      fmt::format("largest model on {}, {} sequences of {} tokens a step\n", problem.machine.name,
+                  problem.workload.batch, problem.workload.sequence);
+  if (model.of_family && model.of_family_plan) {
+    const ModelSpec& largest = model.family[*model.of_family];
+    text += fmt::format("built in     {}, {}, with {}: {} a step", largest.name,
+                        parameters_text(largest.parameters()),
+                        model.of_family_plan->evaluation.schedule.policy(),
+                        format_seconds(model.of_family_plan->evaluation.result->step_seconds));
+    text += *model.of_family + 1 < model.family.size()
+                ? fmt::format("; not {}\n", model.family[*model.of_family + 1].name)
+                : std::string("; there is no larger one\n");
+  } else {
+    text += "built in     none fits\n";
+  }
+  text += fmt::format("by layers    {} of {}, {}, with {}", model.layers, problem.model.name,
+                      parameters_text(model.parameters), model.plan->evaluation.schedule.policy());
+  text += model.reached_end
+              ? "; more were not tried\n"
+              : fmt::format("; with one more {} memory is full\n", tiers_text(model.full));
+  return text + plan_text(*model.plan);
+}
+
+std::string answer_text(const Problem& problem, const SmallestBatch& batch) {
+  std::string text = fmt::format(
+      "throughput of {} on {} by batch, in sequences of {} tokens\n{:>6} {:>6} {:>10} {:>10} "
+      "{:>7} {:<13} policy\n",
+      problem.model.name, problem.machine.name, problem.workload.sequence, "batch", "micro", "step",
+      "tokens/s", "of peak", "bound by");
+  const std::size_t width = policy_width(batch.curve);
+  for (const BatchPoint& point : batch.curve) {
+    const char* note = point.batch == batch.smallest.batch ? "  <- smallest"
+                       : point.batch == batch.peak.batch   ? "  <- peak"
+                                                           : "";
+    text += point_line(point, batch.peak, width, note);
+  }
+  text += fmt::format("{} sequences a step reach {:g} % of the peak of {:.1f} tokens/s{}\n",
+                      batch.smallest.batch, 100 * batch.share, batch.peak.tokens_per_second,
+                      batch.saturated ? "" : ", the most of what was tried");
+  if (!batch.exact) text += "a smaller batch may do: not all between those above were tried\n";
+  return batch.plan ? text + plan_text(*batch.plan) : text;
+}
+
+std::string answer_text(const Problem& problem, const CheapestMachine& machine,
+                        const PriceList& list) {
+  std::string text = fmt::format(
+      "cheapest machine for {} at {:g} tokens/s{}, {} sequences of {} tokens a step\n"
+      "{} machines of {}, {} simulated; prices: {}\n",
+      problem.model.name, machine.wish.tokens_per_second,
+      machine.wish.drive_years > 0
+          ? fmt::format(" whose drives last {}", life_text(machine.wish.drive_years))
+          : "",
+      problem.workload.batch, problem.workload.sequence, machine.machines, list.origin,
+      machine.tried, list.source.empty() ? "no source given" : list.source);
+  if (machine.fast_enough.empty()) return text;
+  const std::vector<MachinePoint>& rows = machine.fast_enough;
+  const bool with_below = machine.fastest_below.has_value();
+  std::size_t width = 7;
+  for (const MachinePoint& point : rows) width = std::max(width, point.name.size());
+  if (with_below) width = std::max(width, machine.fastest_below->name.size());
+  text += fmt::format("{:>{}} {:<{}} {:>10} {:>10} {:<13} {:>12}  {}\n", "price",
+                      11 + list.currency.size(), "machine", width, "tokens/s", "step", "bound by",
+                      "drives last", "policy");
+  for (const MachinePoint& point : rows) text += machine_line(point, width, list.currency);
+  if (with_below)
+    text += "not enough; of those simulated the fastest that is cheaper:\n" +
+            machine_line(*machine.fastest_below, width, list.currency);
+  return machine.plan ? text + plan_text(*machine.plan) : text;
+}
+
+std::string robustness_text(const Robustness& robustness) {
+  const auto change = [&](double seconds) {
+    return fmt::format("{:+.1f} %", 100 * (seconds / robustness.step_seconds - 1));
+  };
+  std::string text = fmt::format(
+      "the same plan at other rates than the machine file's: {:+.1f} % at worst\n{:<18} {:>10} "
+      "{:>10}\n",
+      100 * (robustness.worst_seconds() / robustness.step_seconds - 1), "rate",
+      fmt::format("-{:g} %", 100 * rate_margin), fmt::format("+{:g} %", 100 * rate_margin));
+  for (const RateEffect& one : robustness.rates)
+    text += fmt::format("{:<18} {:>10} {:>10}\n", one.rate, change(one.slower_step_seconds),
+                        change(one.faster_step_seconds));
+  text += fmt::format("{:<18} {:>10} {:>10}\n", "all together",
+                      change(robustness.all_slower_seconds), change(robustness.all_faster_seconds));
+  const std::vector<double>& random = robustness.random_seconds;
+  text += fmt::format("{:<18} {} to {}, median {} ({} draws, seed {})\n", "all at random",
+                      change(random.front()), change(random.back()),
+                      change(random[random.size() / 2]), random.size(), robustness.seed);
+  if (robustness.measured_slow_seconds)
+    text += fmt::format("{:<18} {} to {} (20th and 80th percentile of the file's samples)\n",
+                        "as measured", change(*robustness.measured_fast_seconds),
+                        change(*robustness.measured_slow_seconds));
+  return text;
+}
+
+}  // namespace spillway::cli

@@ -1,0 +1,138 @@
+#include "experiments/questions/cheapest_machine.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "base/errors.hpp"
+
+namespace spillway {
+
+namespace {
+
+class MachineSearch {
+ public:
+  MachineSearch(const ProblemRequest& request, const Planner& planner, const PriceList& list,
+                const MachineWish& wish, const std::function<void(const std::string&)>& say)
+      : request_(request), planner_(planner), list_(list), say_(say), machines_(list.machines()) {
+    answer_.wish = wish;
+    answer_.machines = machines_.size();
+  }
+
+  CheapestMachine search() {
+    // The machines that have most of everything: what they do not reach rules out many.
+    for (std::size_t i = 0; i < machines_.size(); ++i) {
+      if (!exceeded(i)) evaluate(i);
+    }
+    for (std::size_t i = 0; i < machines_.size(); ++i) {
+      if (answer_.fast_enough.size() > most_runners_up) break;
+      if (ruled_out(i)) continue;
+      const MachinePoint& point = evaluate(i);
+      if (reaches(point)) answer_.fast_enough.push_back(point);
+    }
+    answer_.tried = points_.size();
+    find_fastest_below();
+    if (!answer_.fast_enough.empty())
+      answer_.plan =
+          best_plan(planner_, on(answer_.fast_enough.front().machine), planner_.choose_micro_batch);
+    return std::move(answer_);
+  }
+
+ private:
+  Problem on(const PricedMachine& machine) const {
+    ProblemRequest request = request_;
+    if (request.machine.empty()) request.machine = list_.machine;
+    request.overrides = machine.overrides;
+    request.overrides.insert(request.overrides.end(), request_.overrides.begin(),
+                             request_.overrides.end());
+    try {
+      return request.problem();
+    } catch (const InputError& error) {
+      throw InputError(list_.origin, 0, list_.name_of(machine) + ": " + error.message(),
+                       error.advice());
+    }
+  }
+
+  bool reaches(const MachinePoint& point) const {
+    const MachineWish& wish = answer_.wish;
+    return point.fits && point.tokens_per_second >= wish.tokens_per_second &&
+           point.drive_years.value_or(wish.drive_years) >= wish.drive_years;
+  }
+
+  const MachinePoint& evaluate(std::size_t i) {
+    const auto [at, is_new] = points_.try_emplace(i);
+    MachinePoint& point = at->second;
+    if (!is_new) return point;
+    point.machine = machines_[i];
+    point.name = list_.name_of(machines_[i]);
+    if (say_) say_(fmt::format("trying {}, {} machines so far", point.name, points_.size()));
+    const std::optional<Candidate> plan =
+        best_plan(planner_, on(machines_[i]), planner_.choose_micro_batch);
+    if (!plan) return point;
+    const Schedule& schedule = plan->evaluation.schedule;
+    const SimulationResult& result = *plan->evaluation.result;
+    point.fits = true;
+    point.policy = schedule.policy();
+    point.bound_by = result.bound_by;
+    point.micro_batch = schedule.problem().workload.micro_batch;
+    point.step_seconds = result.step_seconds;
+    point.tokens_per_second = result.tokens_per_second;
+    point.efficiency = result.efficiency;
+    point.drive_years = plan->wear.drive_years();
+    return point;
+  }
+
+  std::uint64_t memory(std::size_t i) const {
+    return list_.memories.empty() ? 0 : list_.memories[machines_[i].memory].size;
+  }
+  // Whether `larger` has no less of anything.
+  bool covers(std::size_t larger, std::size_t i) const {
+    const PricedMachine &a = machines_[larger], &b = machines_[i];
+    return a.gpu == b.gpu && a.drive == b.drive && a.drives >= b.drives &&
+           memory(larger) >= memory(i);
+  }
+  bool exceeded(std::size_t i) const {
+    for (std::size_t other = 0; other < machines_.size(); ++other) {
+      if (other != i && covers(other, i) && (!covers(i, other) || other < i)) return true;
+    }
+    return false;
+  }
+  bool ruled_out(std::size_t i) const {
+    return std::any_of(points_.begin(), points_.end(), [&](const auto& known) {
+      const auto& [other, point] = known;
+      return other != i && covers(other, i) &&
+             point.tokens_per_second < ruled_out_below * answer_.wish.tokens_per_second;
+    });
+  }
+
+  void find_fastest_below() {
+    const auto& enough = answer_.fast_enough;
+    for (const auto& [i, point] : points_) {
+      if (!point.fits || reaches(point)) continue;
+      if (!enough.empty() && point.machine.price >= enough.front().machine.price) continue;
+      if (!answer_.fastest_below ||
+          point.tokens_per_second > answer_.fastest_below->tokens_per_second)
+        answer_.fastest_below = point;
+    }
+  }
+
+  const ProblemRequest& request_;
+  const Planner& planner_;
+  const PriceList& list_;
+  const std::function<void(const std::string&)>& say_;
+  const std::vector<PricedMachine> machines_;  // the cheapest first
+  std::map<std::size_t, MachinePoint> points_;
+  CheapestMachine answer_;
+};
+
+}  // namespace
+
+CheapestMachine cheapest_machine(const ProblemRequest& request, const Planner& planner,
+                                 const PriceList& list, const MachineWish& wish,
+                                 const std::function<void(const std::string&)>& say) {
+  return MachineSearch(request, planner, list, wish, say).search();
+}
+
+}  // namespace spillway

@@ -1,0 +1,179 @@
+#include "experiments/questions/largest_batch.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "experiments/questions/largest_that_holds.hpp"
+
+namespace spillway {
+
+namespace {
+
+class BatchSearch {
+ public:
+  BatchSearch(const Problem& problem, const Planner& planner)
+      : problem_(problem),
+        planner_(planner),
+        most_(std::max<std::int64_t>(1, most_tokens_tried / problem.workload.sequence)) {}
+
+  LargestBatch search() {
+    find_micro_batches();
+    if (single_ == 0) return std::move(answer_);
+    answer_.largest_micro_batch = single_;
+    take(single_, 1);
+    if (several_ > 0) {
+      take(several_, parts_that_fit(several_, 1));
+      // Smaller micro-batches may leave room for a few sequences more.
+      while (!unlimited() && take_smaller()) {
+      }
+    }
+    keep_what_runs();
+    say_what_ends_it();
+    return std::move(answer_);
+  }
+
+ private:
+  // Whether `parts` micro-batches of so many sequences fit.
+  bool fits(std::int64_t micro_batch, std::int64_t parts) {
+    const auto [at, is_new] = known_.try_emplace({micro_batch, parts});
+    if (is_new) at->second = planner_.fit(sized(micro_batch, parts));
+    return at->second && at->second->need.fits();
+  }
+
+  Problem sized(std::int64_t micro_batch, std::int64_t parts) const {
+    Problem problem = problem_;
+    problem.workload.micro_batch = micro_batch;
+    problem.workload.batch = micro_batch * parts;
+    return problem;
+  }
+
+  // The largest micro-batch alone, and with others.
+  void find_micro_batches() {
+    const auto largest = [&](std::int64_t parts) -> std::int64_t {
+      if (!planner_.choose_micro_batch) {
+        const std::int64_t given = problem_.workload.micro_batch;
+        return fits(given, parts) ? given : 0;
+      }
+      const auto holds = [&](std::int64_t size) { return fits(size, parts); };
+      return holds(1) ? largest_that_holds(1, std::max<std::int64_t>(1, most_ / parts), holds) : 0;
+    };
+    single_ = largest(1);
+    several_ = single_ == 0 ? 0 : fits(single_, 2) ? single_ : largest(2);
+  }
+
+  std::int64_t most_parts(std::int64_t micro_batch) const {
+    return std::min(most_micro_batches, std::max<std::int64_t>(1, most_ / micro_batch));
+  }
+  std::int64_t parts_that_fit(std::int64_t micro_batch, std::int64_t from) {
+    return largest_that_holds(from, most_parts(micro_batch),
+                              [&](std::int64_t parts) { return fits(micro_batch, parts); });
+  }
+
+  void take(std::int64_t micro_batch, std::int64_t parts) {
+    if (micro_batch * parts <= answer_.batch) return;
+    answer_.batch = micro_batch * parts;
+    answer_.micro_batch = micro_batch;
+  }
+
+  // Whether it is the largest multiple that is tried of the largest micro-batch.
+  bool unlimited() const {
+    return several_ > 0 && answer_.batch >= several_ * most_parts(several_);
+  }
+
+  bool take_smaller() {
+    if (!planner_.choose_micro_batch) return false;
+    for (std::int64_t size = several_; size * most_micro_batches > answer_.batch; --size) {
+      const std::int64_t parts = answer_.batch / size + 1;
+      if (parts > most_parts(size) || !fits(size, parts)) continue;
+      take(size, parts_that_fit(size, parts));
+      return true;
+    }
+    return false;
+  }
+
+  // A trial is of a step; what is answered fits as many as are simulated.
+  void keep_what_runs() {
+    constexpr int close_tries = 8;  // sequence by sequence; then in strides
+    for (int tried = 0; answer_.batch > 0; ++tried) {
+      const std::int64_t parts = answer_.batch / answer_.micro_batch;
+      answer_.plan = best_plan(planner_, sized(answer_.micro_batch, parts), false);
+      if (answer_.plan) return;
+      known_[{answer_.micro_batch, parts}].reset();
+      step_down(tried < close_tries ? 1 : std::max<std::int64_t>(1, answer_.batch / 8));
+    }
+  }
+
+  // To the largest batch that seems to fit among those at least so much smaller.
+  void step_down(std::int64_t by) {
+    for (std::int64_t batch = answer_.batch - by; batch > 0; --batch) {
+      for (std::int64_t size = std::max(several_, single_); size > 0; --size) {
+        if (batch % size != 0 || batch / size > most_parts(size)) continue;
+        if (!planner_.choose_micro_batch && size != problem_.workload.micro_batch) continue;
+        if (!fits(size, batch / size)) continue;
+        answer_.batch = batch;
+        answer_.micro_batch = size;
+        return;
+      }
+    }
+    answer_.batch = 0;
+  }
+
+  void say_what_ends_it() {
+    using End = LargestBatch::End;
+    if (answer_.batch == 0) return;
+    const std::int64_t parts = answer_.batch / answer_.micro_batch + 1;
+    const auto more = known_.find({answer_.micro_batch, parts});
+    if (more != known_.end() && more->second) answer_.full = full_tiers(more->second->need);
+    if (!answer_.full.empty()) return;
+    if (planner_.cut_short()) {
+      answer_.end = End::most_tasks;
+    } else if (unlimited()) {
+      answer_.end = End::most_tried;
+    }
+  }
+
+  const Problem& problem_;
+  const Planner& planner_;
+  const std::int64_t most_;  // sequences
+  LargestBatch answer_;
+  std::int64_t single_ = 0, several_ = 0;
+  std::map<std::pair<std::int64_t, std::int64_t>, std::optional<Fit>> known_;
+};
+
+}  // namespace
+
+LargestBatch largest_batch(const Problem& problem, const Planner& planner) {
+  LargestBatch answer = BatchSearch(problem, planner).search();
+  answer.policy = answer.plan ? answer.plan->evaluation.schedule.policy() : planner.name;
+  return answer;
+}
+
+std::vector<Planner> planners_of_each(const PlansAsked& asked) {
+  TrialBounds bounds = question_bounds;
+  bounds.tasks_of_all = 6'000'000;
+  std::vector<Planner> planners;
+  for (const std::string& policy : asked.policies) {
+    PlansAsked one = asked;
+    one.policies = {policy};
+    planners.push_back(planner_of(one, bounds));
+  }
+  return planners;
+}
+
+std::vector<LargestBatch> largest_batches(const Problem& problem,
+                                          const std::vector<Planner>& planners,
+                                          const std::function<void(const std::string&)>& say) {
+  std::vector<LargestBatch> all;
+  for (const Planner& planner : planners) {
+    if (say) say("looking for the largest batch of " + planner.name);
+    all.push_back(largest_batch(problem, planner));
+  }
+  std::stable_sort(all.begin(), all.end(),
+                   [](const LargestBatch& a, const LargestBatch& b) { return a.batch > b.batch; });
+  return all;
+}
+
+}  // namespace spillway

@@ -1,0 +1,42 @@
+// The largest batch that fits, and how fast it is trained.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "experiments/questions/planner.hpp"
+
+namespace spillway {
+
+// Larger batches are not tried: no training of a model on one machine takes so many tokens a step.
+inline constexpr std::int64_t most_tokens_tried = 1 << 22;
+
+struct LargestBatch {
+  std::string policy;      // of the plan; where nothing fits, the planner's name
+  std::int64_t batch = 0;  // sequences a step; 0: not one fits
+  std::int64_t micro_batch = 0;
+  std::int64_t largest_micro_batch = 0;  // the largest batch that is computed in one piece
+  // What ends it. most_tried: not memory, up to most_micro_batches micro-batches and
+  // most_tokens_tried tokens; where gradients are summed, memory often sets no limit at all.
+  // most_tasks: larger ones take too long to try.
+  enum class End : std::uint8_t { memory, most_tried, most_tasks } end = End::memory;
+  std::vector<Tier> full;         // tiers that are too small for one micro-batch more
+  std::optional<Candidate> plan;  // of that batch at that micro-batch
+};
+
+// The micro-batch of the problem where one is set. For each micro-batch that fits, the smallest
+// multiple of it above the answer does not fit, nor the few multiples above that.
+LargestBatch largest_batch(const Problem& problem, const Planner& planner);
+
+// A planner for each policy by itself, which largest_batch() may try at length.
+std::vector<Planner> planners_of_each(const PlansAsked& asked);
+
+// By each planner, the largest batch first. `say` is told what is being looked at.
+std::vector<LargestBatch> largest_batches(const Problem& problem,
+                                          const std::vector<Planner>& planners,
+                                          const std::function<void(const std::string&)>& say = {});
+
+}  // namespace spillway

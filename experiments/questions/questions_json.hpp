@@ -1,0 +1,21 @@
+// The answers to questions as JSON (docs/questions.md).
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <vector>
+
+#include "experiments/questions/cheapest_machine.hpp"
+#include "experiments/questions/largest_batch.hpp"
+#include "experiments/questions/largest_model.hpp"
+#include "experiments/questions/robustness.hpp"
+#include "experiments/questions/smallest_batch.hpp"
+
+namespace spillway {
+
+nlohmann::ordered_json to_json(const std::vector<LargestBatch>& batches);
+nlohmann::ordered_json to_json(const LargestModel& model);
+nlohmann::ordered_json to_json(const SmallestBatch& batch);
+nlohmann::ordered_json to_json(const CheapestMachine& machine, const PriceList& list);
+nlohmann::ordered_json to_json(const Robustness& robustness);
+
+}  // namespace spillway

@@ -1,0 +1,171 @@
+#include "experiments/questions/robustness.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <random>
+#include <utility>
+
+#include "base/errors.hpp"
+
+namespace spillway {
+
+namespace {
+
+// Kernels that are timed by shape. The samples of the others are behind the machine's rates.
+bool is_compute(const KernelTime& kernel) {
+  static constexpr std::array<const char*, 6> of_rates = {"h2d",   "d2h",       "read",
+                                                          "write", "optimizer", "gradient_norm"};
+  return std::find(of_rates.begin(), of_rates.end(), kernel.kind) == of_rates.end();
+}
+
+std::int64_t percentile(std::vector<std::int64_t> samples, double share) {
+  std::sort(samples.begin(), samples.end());
+  const auto last = static_cast<double>(samples.size() - 1);
+  return samples[static_cast<std::size_t>(std::lround(share * last))];
+}
+
+bool has_samples(const KernelTime& kernel) {
+  return kernel.samples_ns.size() > 1 && kernel.median_ns > 0;
+}
+
+// Of the longest measurement of its kind alone: the time at that share of its samples over the
+// median; 1 where there is none.
+double stretch(const Machine& machine, const char* kind, double share) {
+  const KernelTime* longest = nullptr;
+  for (const KernelTime& kernel : machine.kernels) {
+    const bool alone = kernel.shape.find("beside=") == std::string::npos;
+    if (kernel.kind != kind || !alone || !has_samples(kernel)) continue;
+    if (longest == nullptr || kernel.median_ns > longest->median_ns) longest = &kernel;
+  }
+  if (longest == nullptr) return 1;
+  const std::int64_t at_share = std::max<std::int64_t>(1, percentile(longest->samples_ns, share));
+  return static_cast<double>(at_share) / static_cast<double>(longest->median_ns);
+}
+
+// Everything that was measured, as slow as at that share of its samples.
+Machine at_percentile(Machine machine, double share) {
+  const std::array<std::pair<const char*, double*>, 5> rates = {
+      {{"h2d", &machine.pcie.h2d},
+       {"d2h", &machine.pcie.d2h},
+       {"read", &machine.ssd.read},
+       {"write", &machine.ssd.write},
+       {"optimizer", &machine.host.adam_params_per_second}}};
+  for (const auto& [kind, rate] : rates) *rate /= stretch(machine, kind, share);
+  for (KernelTime& kernel : machine.kernels) {
+    if (is_compute(kernel) && has_samples(kernel))
+      kernel.median_ns = std::max<std::int64_t>(1, percentile(kernel.samples_ns, share));
+  }
+  return machine;
+}
+
+// Uniform between 1 - rate_margin and 1 + rate_margin; the same on every platform, which
+// std::uniform_real_distribution does not promise.
+double random_factor(std::mt19937_64& random) {
+  const double share = static_cast<double>(random() >> 11) * 0x1p-53;
+  return 1 - rate_margin + 2 * rate_margin * share;
+}
+
+}  // namespace
+
+std::vector<std::string> scalable_rates(const Machine& machine) {
+  std::vector<std::string> rates = {"gpu", "pcie"};
+  if (machine.ssd.count > 0) {
+    rates.insert(rates.end(), {"ssd.read", "ssd.write"});
+    if (machine.ssd.law == SsdLaw::capped && machine.ssd.total > 0) rates.emplace_back("ssd.total");
+  }
+  rates.insert(rates.end(), {"cpu", "dram"});
+  return rates;
+}
+
+Machine with_scaled_rate(Machine machine, const std::string& rate, double factor) {
+  if (rate == "gpu") {
+    machine.gpu.flops *= factor;
+    machine.gpu.memory_bandwidth *= factor;
+    machine.gpu.adam_params_per_second *= factor;
+    for (KernelTime& kernel : machine.kernels) {
+      if (is_compute(kernel))
+        kernel.median_ns = std::llround(static_cast<double>(kernel.median_ns) / factor);
+    }
+  } else if (rate == "pcie") {
+    for (double* one : {&machine.pcie.h2d, &machine.pcie.d2h, &machine.pcie.total,
+                        &machine.pcie.pageable_h2d, &machine.pcie.pageable_d2h})
+      *one *= factor;
+  } else if (rate == "ssd.read") {
+    machine.ssd.read *= factor;
+  } else if (rate == "ssd.write") {
+    machine.ssd.write *= factor;
+  } else if (rate == "ssd.total") {
+    machine.ssd.total *= factor;
+  } else if (rate == "cpu") {
+    machine.host.adam_params_per_second *= factor;
+  } else if (rate == "dram") {
+    machine.host.bandwidth *= factor;
+  } else {
+    throw InputError(fmt::format("no rate of a machine is called {}", rate));
+  }
+  return machine;
+}
+
+double Robustness::worst_seconds() const {
+  double worst = std::max(step_seconds, all_slower_seconds);
+  for (const RateEffect& one : rates) worst = std::max(worst, one.slower_step_seconds);
+  for (const double seconds : random_seconds) worst = std::max(worst, seconds);
+  return std::max(worst, measured_slow_seconds.value_or(0));
+}
+
+Robustness robustness(const Schedule& schedule, const SimulationResult& result, std::uint64_t seed,
+                      const std::function<void(const std::string&)>& say) {
+  const Machine& machine = schedule.problem().machine;
+  const auto seconds = [&](const Machine& other, const std::string& what) {
+    if (say) say("simulating " + what);
+    return simulate(schedule, other).step_seconds;
+  };
+  const std::vector<std::string> rates = scalable_rates(machine);
+  const auto with_all = [&](double factor) {
+    Machine all = machine;
+    for (const std::string& rate : rates) all = with_scaled_rate(std::move(all), rate, factor);
+    return all;
+  };
+  Robustness answer;
+  answer.policy = schedule.policy();
+  answer.micro_batch = schedule.problem().workload.micro_batch;
+  answer.step_seconds = result.step_seconds;
+  answer.seed = seed;
+  for (const std::string& rate : rates) {
+    answer.rates.push_back(
+        {rate, seconds(with_scaled_rate(machine, rate, 1 - rate_margin), "a lower " + rate),
+         seconds(with_scaled_rate(machine, rate, 1 + rate_margin), "a higher " + rate)});
+  }
+  std::stable_sort(answer.rates.begin(), answer.rates.end(),
+                   [](const RateEffect& a, const RateEffect& b) {
+                     return a.slower_step_seconds > b.slower_step_seconds;
+                   });
+  answer.all_slower_seconds = seconds(with_all(1 - rate_margin), "all rates lower");
+  answer.all_faster_seconds = seconds(with_all(1 + rate_margin), "all rates higher");
+  std::mt19937_64 random(seed);
+  for (int i = 0; i < random_machines; ++i) {
+    Machine other = machine;
+    for (const std::string& rate : rates)
+      other = with_scaled_rate(std::move(other), rate, random_factor(random));
+    answer.random_seconds.push_back(
+        seconds(other, fmt::format("random rates, {} of {}", i + 1, random_machines)));
+  }
+  std::sort(answer.random_seconds.begin(), answer.random_seconds.end());
+  if (std::any_of(machine.kernels.begin(), machine.kernels.end(), has_samples)) {
+    answer.measured_slow_seconds = seconds(at_percentile(machine, 0.8), "what was measured, slow");
+    answer.measured_fast_seconds = seconds(at_percentile(machine, 0.2), "what was measured, fast");
+  }
+  return answer;
+}
+
+std::optional<Robustness> robustness(const Problem& problem, const std::string& policy,
+                                     std::uint64_t seed, const EvaluateOne& evaluate_one) {
+  const Evaluation evaluation = evaluate_one(problem, policy, default_steps);
+  if (!evaluation.result) return {};
+  return robustness(evaluation.schedule, *evaluation.result, seed);
+}
+
+}  // namespace spillway

@@ -1,0 +1,160 @@
+// The questions that `estimate` answers (docs/questions.md): text, JSON, and what is refused.
+#include <catch2/catch.hpp>
+
+#include "tests/cli/program.hpp"
+
+using namespace spillway::test;
+using nlohmann::json;
+using Words = std::vector<std::string>;
+
+namespace {
+
+Words ask(const Words& question) {
+  return Words{"estimate", "--machine", "testbed"} + tiny_problem() + question;
+}
+
+json answer(const Words& question) {
+  const Outcome outcome = run(ask(question) + Words{"--json"});
+  INFO(outcome.err);
+  REQUIRE(outcome.exit_code == 0);
+  return outcome.json();
+}
+
+}  // namespace
+
+TEST_CASE("The largest batch is one that estimate takes, with the throughput that it shows") {
+  const Words policy = {"--policy",   "greedysnake", "--host-memory", "16MB",
+                        "--sequence", "64",          "--set",         "ssd.capacity=30MB"};
+  const json found = answer(policy + Words{"--largest", "batch"});
+  CHECK(found["question"] == "largest_batch");
+  REQUIRE(found["batch"].get<int>() >= 1);
+  const json& first = found["policies"][0];
+  CHECK(first["batch"] == found["batch"]);
+  const json same =
+      answer(policy + Words{"--policy", first["policy"], "--batch", first["batch"].dump(),
+                            "--micro-batch", first["micro_batch"].dump()});
+  CHECK(same["tokens_per_second"] == first["tokens_per_second"]);
+  CHECK(found["plan"]["step_seconds"] == same["step_seconds"]);
+  CHECK(found["plan"].contains("wear"));
+  const Outcome text = run(ask(policy + Words{"--largest", "batch"}));
+  CHECK_THAT(text.out, Catch::Contains("largest batch of gpt-tiny on testbed") &&
+                           Catch::Contains("ssd written"));
+}
+
+TEST_CASE("The largest batch of all policies is told policy by policy, the largest first") {
+  const json found = answer({"--largest", "batch", "--gpu-memory", "6MB"});
+  REQUIRE(found["policies"].size() >= 6);
+  int before = found["policies"][0]["batch"];
+  for (const json& one : found["policies"]) {
+    CHECK(one["batch"].get<int>() <= before);
+    before = one["batch"];
+    if (one["batch"] > 0) CHECK(one["tokens_per_second"].get<double>() > 0);
+  }
+}
+
+TEST_CASE("The largest model is one that estimate takes, and with a layer more it does not fit") {
+  const Words small = {"--gpu-memory",      "8MB",      "--host-memory", "20MB", "--set",
+                       "ssd.capacity=60MB", "--policy", "zero-infinity"};
+  const json found = answer(small + Words{"--largest", "model"});
+  const int layers = found["layers"];
+  REQUIRE(layers >= 1);
+  CHECK_FALSE(found["full"].empty());
+  const auto with = [&](int count) {
+    return run(ask(small + Words{"--set", "model.layers=" + std::to_string(count)})).exit_code;
+  };
+  CHECK(with(layers) == 0);
+  CHECK(with(layers + 1) == 3);
+  const Outcome text = run(ask(small + Words{"--largest", "model"}));
+  CHECK_THAT(text.out, Catch::Contains("by layers    " + std::to_string(layers)) &&
+                           Catch::Contains("memory is full"));
+}
+
+TEST_CASE("The smallest batch for a share of the peak comes with the curve") {
+  const Words policy = {"--policy", "fuyou"};
+  const json found = answer(policy + Words{"--smallest-batch", "50%"});
+  CHECK(found["share"] == 0.5);
+  const double peak = found["peak"]["tokens_per_second"];
+  CHECK(found["smallest"]["tokens_per_second"].get<double>() >= peak / 2);
+  CHECK(found["curve"].size() >= 2);
+  CHECK(answer(policy + Words{"--smallest-batch", "0.5"})["smallest"] == found["smallest"]);
+  const Outcome text = run(ask(policy + Words{"--smallest-batch", "50%"}));
+  CHECK_THAT(text.out, Catch::Contains("<- smallest") && Catch::Contains("50 % of the peak"));
+}
+
+TEST_CASE("The cheapest machine of a list is found, or what is missing is said") {
+  const TemporaryFolder folder;
+  const std::string list = folder.write("prices.toml", R"(currency = "EUR"
+machine = "testbed"
+price = 10
+[[gpu]]
+name = "usual"
+price = 100
+[[gpu]]
+name = "double"
+price = 300
+set = { "gpu.flops" = "180GFLOPS" }
+[[drive]]
+name = "disk"
+price = 20
+counts = [1, 2]
+capacity = "4GB"
+read = "0.8GB/s"
+write = "0.5GB/s"
+tbw = "1TB"
+)");
+  const Words words = Words{"estimate"} + tiny_problem() + Words{"--policy", "zero-infinity"} +
+                      Words{"--cheapest", list};
+  const json slow = run(words + Words{"--tokens-per-second", "1", "--json"}).json();
+  CHECK(slow["cheapest"]["price"] == 130);
+  CHECK(slow["machines"] == 4);
+  CHECK(slow["runners_up"].size() == 3);
+  const double one = slow["cheapest"]["tokens_per_second"];
+  const double two = slow["runners_up"][0]["tokens_per_second"];
+  REQUIRE(two > one);
+  const json fast =
+      run(words + Words{"--tokens-per-second", std::to_string((one + two) / 2), "--json"}).json();
+  CHECK(fast["cheapest"]["price"] == 150);
+  CHECK(fast["fastest_below"]["price"] == 130);
+  const Outcome text = run(words + Words{"--tokens-per-second", "1"});
+  CHECK_THAT(text.out, Catch::Contains("130 EUR") && Catch::Contains("usual, 1 x disk"));
+  check_complaint(run(words + Words{"--tokens-per-second", "1e12"}), 3, "no machine of",
+                  "sets its bound");
+}
+
+TEST_CASE("What a plan may lose is in the text and in the JSON object of estimate") {
+  const Words policy = {"--policy", "zero-infinity", "--robust"};
+  const json found = answer(policy)["robustness"];
+  CHECK(found["worst_step_seconds"].get<double>() > found["step_seconds"].get<double>());
+  CHECK(found["rates"].size() >= 5);
+  CHECK(answer(policy)["robustness"] == found);
+  const Outcome text = run(ask(policy));
+  CHECK_THAT(text.out, Catch::Contains("at other rates") && Catch::Contains("all at random"));
+  CHECK_FALSE(answer({"--policy", "zero-infinity"}).contains("robustness"));
+}
+
+TEST_CASE("How long a number of tokens takes is told in seconds") {
+  const json found = answer({"--policy", "zero-infinity", "--tokens", "1M"});
+  CHECK(found["wear"]["run_seconds"].get<double>() ==
+        Approx(found["wear"]["steps"].get<double>() * found["step_seconds"].get<double>()));
+}
+
+TEST_CASE("Questions that cannot be answered name what would do") {
+  check_complaint(run(ask({"--smallest-batch", "nine"})), 2, "--smallest-batch nine",
+                  "--smallest-batch 90%");
+  check_complaint(run(ask({"--smallest-batch", "120%"})), 2, "--smallest-batch 120%", "90%");
+  check_complaint(run(ask({"--cheapest", "example"})), 2, "--tokens-per-second", "--help");
+  check_complaint(run(ask({"--cheapest", "nothing", "--tokens-per-second", "5"})), 2,
+                  "unknown price list nothing", "example");
+  check_complaint(run(ask({"--cheapest", "example", "--tokens-per-second", "0"})), 2,
+                  "--tokens-per-second 0", "--tokens-per-second 500");
+  check_complaint(run(ask({"--largest", "batch", "--smallest-batch", "90%"})), 2, "excludes",
+                  "--help");
+  check_complaint(run(ask({"--largest", "cat"})), 2, "cat", "--help");
+  check_complaint(run(Words{"estimate"} + tiny_problem()), 2, "--machine is required", "--help");
+  for (const Words& question : {Words{"--largest", "batch"}, Words{"--largest", "model"},
+                                Words{"--smallest-batch", "90%"}}) {
+    check_complaint(
+        run(ask(question + Words{"--policy", "zero-infinity", "--gpu-memory", "100KB"})), 3,
+        "does not fit", "would make it fit");
+  }
+}
