@@ -137,7 +137,9 @@ void Timetable::place_updates() {
     event.step = update.step;
     event.in_step = in_step[static_cast<std::size_t>(update.gradient_step)]++;
     const int stride = plan_.optimizer.gpu_stride;
-    event.on_gpu = stride > 0 && (event.in_step + 1) % static_cast<std::uint32_t>(stride) == 0;
+    event.on_gpu = stride > 0
+                       ? (event.in_step + 1) % static_cast<std::uint32_t>(stride) == 0
+                       : state_rests_on_gpu(plan_, work_.ranges[update.first_range].unit, layers_);
     // The next wait waits for it.
     const Moment wanted =
         wait < work_.waits.size() ? std::min(needed, before(work_.waits[wait].at)) : needed;
