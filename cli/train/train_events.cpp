@@ -93,7 +93,7 @@ std::string prediction_text(const PredictionCheck& check, bool measured) {
   std::string text =
       fmt::format("measured: {} a step, {:+.0f} % of the prediction for {} steps",
                   format_seconds(check.measured_seconds), 100 * check.error(), check.steps);
-  if (check.holds()) return text + "\n";
+  if (check.holds() || check.lane.empty()) return text + "\n";
   text += fmt::format(
       "\n  {} differs most: its work takes {} a step, predicted were {}\n  {} no longer, or other "
       "programs are running: ",
