@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+
 #include "base/units.hpp"
 #include "cli/text/output.hpp"
 #include "cli/train/stopped_run.hpp"
@@ -91,8 +93,9 @@ ordered_json prediction_json(const PredictionCheck& check) {
 
 std::string prediction_text(const PredictionCheck& check, bool measured) {
   std::string text =
-      fmt::format("measured: {} a step, {:+.0f} % of the prediction for {} steps",
-                  format_seconds(check.measured_seconds), 100 * check.error(), check.steps);
+      fmt::format("measured: {} a step over {} steps, {:.0f} % {} than predicted",
+                  format_seconds(check.measured_seconds), check.steps,
+                  100 * std::abs(check.error()), check.error() < 0 ? "less" : "more");
   if (check.holds() || check.lane.empty()) return text + "\n";
   text += fmt::format(
       "\n  {} differs most: its work takes {} a step, predicted were {}\n  {} no longer, or other "
