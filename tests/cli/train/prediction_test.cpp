@@ -43,7 +43,8 @@ TEST_CASE("The end event says whether the prediction held, where there was one")
   CHECK_FALSE(few.contains("prediction"));
 }
 
-TEST_CASE("A retuned training goes on with a plan for the machine as it is, and changes no number") {
+TEST_CASE(
+    "A retuned training goes on with a plan for the machine as it is, and changes no number") {
   const TemporaryFolder folder, other;
   const Outcome outcome = run(on_slow_drives(folder) + Words{"--policy", "fuyou", "--micro-batch",
                                                              "1", "--retune", "--json"});
