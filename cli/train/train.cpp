@@ -76,6 +76,7 @@ TrainRequest request_of(const CLI::App& command, const TrainOptions& options) {
   request.resume = options.resume;
   request.take_over = options.take_over;
   request.retune_matmul = options.retune_matmul;
+  request.retune = options.retune;
   request.overwrite = options.overwrite;
   request.remove_store = options.remove_store;
   request.trace = options.trace;
@@ -102,16 +103,11 @@ void tell_start(const TrainingJob& job, const std::string& other_machine) {
   flush_output();
 }
 
-void run(CLI::App& command, TrainOptions& options, int& exit_code) {
-  outlive_reader();  // `train ... | head` trains to its end
-  StopSignals signals;
-  check_output_path("--trace", options.trace, &only_a_trace());
-  if (!options.resume) {
-    if (options.problem.model.empty()) throw CLI::RequiredError("--model");
-    refuse_model_of_run(options.problem.model);
-  }
+// Returns what goes on with the run where it is planned anew.
+std::optional<TrainRequest> train(const TrainRequest& request, const TrainOptions& options,
+                                  StopSignals& signals, int& exit_code) {
   Preparation preparation(options);
-  TrainingJob job(request_of(command, options), preparation.listener());
+  TrainingJob job(request, preparation.listener());
   preparation.end();
   job.open();
   preparation.end();
@@ -121,10 +117,10 @@ void run(CLI::App& command, TrainOptions& options, int& exit_code) {
   const TrainSettings& settings = job.settings();
   StopSignals::check(
       "before the first step",
-      options.resume ? "the run is as it was" : "nothing was trained, and nothing is left behind");
+      request.resume ? "the run is as it was" : "nothing was trained, and nothing is left behind");
 
-  const fs::path trace_shown = !options.trace.empty()
-                                   ? fs::path(options.trace)
+  const fs::path trace_shown = !request.trace.empty()
+                                   ? fs::path(request.trace)
                                    : folder.file(job.trace_place().path.filename().string());
   Events events(folder.directory(), RunFolder::metrics, options.json, training.first_step(),
                 training.commit_interval() > 0);
@@ -155,13 +151,16 @@ void run(CLI::App& command, TrainOptions& options, int& exit_code) {
   signals.on_stop([&] { job.request_stop(); });
   StepLine line(settings.steps, training.schedule(), talks);
   const double tokens = static_cast<double>(plan.problem.workload.tokens_per_step());
-  // Once, and as soon as it is known.
-  bool prediction_told = !talks;
+  // As soon as it is known; what it is due to, as soon as that is.
+  std::string prediction_told;
   const auto tell_prediction = [&] {
-    if (prediction_told || !job.prediction_check()) return;
-    prediction_told = true;
+    if (!talks || !job.prediction_check()) return;
+    const std::string text = prediction_text(*job.prediction_check(), job.rates().known);
+    const bool says_more = prediction_told.empty() || !job.prediction_check()->holds();
+    if (!says_more || text == prediction_told) return;
+    prediction_told = text;
     line.finish();
-    fmt::print("{}", prediction_text(*job.prediction_check(), job.rates().known));
+    fmt::print("{}", text);
     flush_output();
   };
   const TrainingResult result = job.train(
@@ -183,6 +182,14 @@ void run(CLI::App& command, TrainOptions& options, int& exit_code) {
     for (const std::string& warning : training.throttle()->warnings())
       print_error("warning: " + warning + "\n");
   }
+  if (job.retunes()) {
+    events.write({{"event", "retune"},
+                  {"step", result.steps},
+                  {"prediction", prediction_json(*job.prediction_check())}});
+    job.finish();
+    if (talks) fmt::print("choosing anew how to train, at the rates that were measured\n");
+    return job.next();
+  }
   job.export_weights();
   const StoppedRun left =
       stopped_run(result, training, settings.steps, folder.path(),
@@ -203,9 +210,22 @@ void run(CLI::App& command, TrainOptions& options, int& exit_code) {
   job.finish();
   if (talks)
     announce_end(training, result, folder, trace_shown, !settings.no_export, job.stopped());
-  if (!job.stopped()) return;
+  if (!job.stopped()) return {};
   print_error(what_was_kept(left));
   exit_code = StopSignals::exit_code();
+  return {};
+}
+
+void run(CLI::App& command, TrainOptions& options, int& exit_code) {
+  outlive_reader();  // `train ... | head` trains to its end
+  StopSignals signals;
+  check_output_path("--trace", options.trace, &only_a_trace());
+  if (!options.resume) {
+    if (options.problem.model.empty()) throw CLI::RequiredError("--model");
+    refuse_model_of_run(options.problem.model);
+  }
+  std::optional<TrainRequest> request = request_of(command, options);
+  while (request) request = train(*request, options, signals, exit_code);
 }
 
 }  // namespace

@@ -96,7 +96,7 @@ std::string prediction_text(const PredictionCheck& check, bool measured) {
       fmt::format("measured: {} a step over {} steps, {:.0f} % {} than predicted",
                   format_seconds(check.measured_seconds), check.steps,
                   100 * std::abs(check.error()), check.error() < 0 ? "less" : "more");
-  if (check.holds()) return text + "\n";
+  if (check.holds() || check.lane.empty()) return text + "\n";
   text += fmt::format(
       "\n  {} differs most: its work takes {} a step, predicted were {}\n  {} no longer, or other "
       "programs are running: ",

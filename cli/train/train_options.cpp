@@ -52,6 +52,9 @@ void add_train_options(CLI::App& parser, TrainOptions& options) {
                    "and take the fastest of those with equal bits; off: take cuBLASLt's first")
       ->check(CLI::IsMember({"on", "off"}))
       ->capture_default_str();
+  command->add_flag("--retune", options.retune,
+                    "where the first steps do not take the time that was predicted: correct the "
+                    "machine's rates by them, choose the policy anew, and go on with it");
   command->add_flag("--retune-matmul", options.retune_matmul,
                     "with --resume: choose these algorithms anew, for another GPU or other CUDA "
                     "libraries; from there on numbers agree to rounding only");

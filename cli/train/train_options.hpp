@@ -21,6 +21,7 @@ struct TrainOptions {
   bool json = false, quiet = false;
   bool resume = false, overwrite = false, take_over = false, remove_store = false;
   bool retune_matmul = false;
+  bool retune = false;
 };
 
 // Adds the options to the subcommand.

@@ -1,9 +1,12 @@
 #include "experiments/train/prediction_check.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <utility>
 
+#include "experiments/calibrate/statistics.hpp"
+#include "experiments/questions/robustness.hpp"
 #include "sim/simulate.hpp"
 #include "sim/to_trace.hpp"
 #include "traces/compare.hpp"
@@ -43,6 +46,7 @@ std::optional<PredictionCheck> check_prediction(const Schedule& schedule, const 
   check.predicted_seconds = comparison.predicted.median_seconds;
   check.measured_seconds = comparison.measured.median_seconds;
   for (const LaneQuantity& lane : comparison.lanes) {
+    check.lanes.push_back({lane.name, lane.predicted_seconds, lane.measured_seconds});
     const double off = std::abs(lane.measured_seconds - lane.predicted_seconds);
     if (off < std::abs(check.lane_measured_seconds - check.lane_predicted_seconds)) continue;
     check.lane = lane.name;
@@ -51,6 +55,36 @@ std::optional<PredictionCheck> check_prediction(const Schedule& schedule, const 
   }
   check.key = key_of(check.lane);
   return check;
+}
+
+PredictionCheck check_steps(std::vector<double> seconds, double predicted) {
+  PredictionCheck check;
+  check.steps = seconds.size();
+  check.predicted_seconds = predicted;
+  check.measured_seconds = median(std::move(seconds));
+  return check;
+}
+
+Machine corrected_machine(Machine machine, const PredictionCheck& check) {
+  // Rates of robustness.hpp, and the lanes whose work goes by them.
+  static const std::pair<const char*, std::vector<std::string>> rates[] = {
+      {"gpu", {"gpu.compute"}},
+      {"pcie", {"pcie.h2d", "pcie.d2h"}},
+      {"ssd.read", {"ssd.read"}},
+      {"ssd.write", {"ssd.write"}},
+      {"ssd.total", {"ssd.read", "ssd.write"}},
+      {"cpu", {"cpu.optimizer"}}};
+  for (const auto& [rate, lanes] : rates) {
+    double predicted = 0, measured = 0;
+    for (const PredictionCheck::LaneTime& one : check.lanes) {
+      if (std::find(lanes.begin(), lanes.end(), one.lane) == lanes.end()) continue;
+      predicted += one.predicted_seconds;
+      measured += one.measured_seconds;
+    }
+    if (predicted > 0 && measured > 0)
+      machine = with_scaled_rate(std::move(machine), rate, predicted / measured);
+  }
+  return machine;
 }
 
 }  // namespace spillway

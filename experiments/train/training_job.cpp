@@ -145,6 +145,11 @@ void TrainingJob::settle() {
   };
   const auto check = [&] {
     check_settings(settings_);
+    if (request_.retune && !parse_durability(settings_.durability).on())
+      throw InputError(Setting{"retune"} +
+                           " goes on from a commit, and without durability there "
+                           "is none",
+                       "leave " + Setting{"durability"} + " out");
     if (request_.retune_matmul && !request_.resume)
       throw InputError(Setting{"retune_matmul"} + " goes with " + Setting{"resume"} +
                            ": a new training tunes anyway",
@@ -178,8 +183,11 @@ void TrainingJob::settle() {
   require_own_framework(problem.framework);
   check_backend(problem, device_.gpu.has_value());
   if (!device_.gpu) refuse_without_gpu(given_, request_.retune_matmul);
-  const bool machine_known = !asked.machine.empty();
-  if (machine_known) problem.machine = throttled_machine(problem.machine, throttle);
+  const bool machine_known = request_.retuned || !asked.machine.empty();
+  if (request_.retuned)
+    problem.machine = request_.retuned->machine;
+  else if (machine_known)
+    problem.machine = throttled_machine(problem.machine, throttle);
   std::vector<fs::path> drives = ssd_directories(settings_.ssd);
   const bool drives_given = !drives.empty();
   if (!drives_given) drives.push_back(nearest_existing(request_.run.empty() ? "." : request_.run));
@@ -261,7 +269,7 @@ void TrainingJob::begin() {
     file.commit();
   };
   // Without a machine file there are limits but no rates: nothing that could be read as a machine.
-  if (!settings_.problem.machine.empty() || rates_->known)
+  if (!settings_.problem.machine.empty() || rates_->known || request_.retuned)
     write(RunFolder::machine, machine_to_toml(plan_.problem.machine));
   write(RunFolder::model, model_to_toml(plan_.problem.model));
   folder_->keep();
@@ -286,18 +294,50 @@ TrainingResult TrainingJob::train(const std::function<void(const StepResult&)>& 
               "use a smaller " + Setting{"learning_rate"} + ", a longer " + Setting{"warmup"} +
                   ", or look at the text");
         }
-        check_prediction();
+        check_prediction(step.seconds);
+        if (request_.retune && !retunes_ && prediction_check_ && !prediction_check_->holds()) {
+          retunes_ = true;
+          training_->request_stop();
+        }
         if (report) report(step);
       },
       &trace_, committed);
-  check_prediction();
+  look_at_lanes();
   steps_done_ = result.steps;
   return result;
 }
 
-void TrainingJob::check_prediction() {
-  if (prediction_check_ || !plan_.predicted_step_seconds) return;
-  prediction_check_ = spillway::check_prediction(training_->schedule(), trace_);
+// Soon by the time of steps alone, and by what each lane did once that is recorded.
+void TrainingJob::check_prediction(double step_seconds) {
+  if (!plan_.predicted_step_seconds) return;
+  first_steps_.push_back(step_seconds);
+  // The very first step fills the pipeline.
+  if (first_steps_.size() == fewest_steps_checked + 1)
+    prediction_check_ =
+        check_steps({first_steps_.begin() + 1, first_steps_.end()}, *plan_.predicted_step_seconds);
+  if (first_steps_.size() > fewest_steps_checked) look_at_lanes();
+}
+
+void TrainingJob::look_at_lanes() {
+  if (!plan_.predicted_step_seconds || (prediction_check_ && !prediction_check_->lanes.empty()))
+    return;
+  const auto check = spillway::check_prediction(training_->schedule(), trace_);
+  if (check) prediction_check_ = check;
+}
+
+TrainRequest TrainingJob::next() const {
+  TrainRequest next;
+  next.run = folder_->path().string();
+  next.resume = true;
+  next.io = request_.io;
+  next.remove_store = request_.remove_store;
+  // What looked otherwise by its first steps alone goes on as it is.
+  const bool holds = !prediction_check_ || prediction_check_->holds();
+  next.settings["policy"] = {holds ? plan_.policy : "auto"};
+  next.retuned = {
+      holds ? plan_.problem.machine : corrected_machine(plan_.problem.machine, *prediction_check_),
+      plan_.policy};
+  return next;
 }
 
 void TrainingJob::export_weights() {

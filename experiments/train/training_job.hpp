@@ -10,6 +10,7 @@
 // One thread calls it; request_stop() may come from any.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -32,10 +33,19 @@ struct TrainRequest {
   bool resume = false;     // go on with that run from its last commit, bit for bit
   bool take_over = false;  // with resume: also where another folder or computer claims the state
   bool retune_matmul = false;  // with resume: the GPU's matrix products are tuned anew
-  bool overwrite = false;      // replace another unfinished training in the SSD directories
-  bool remove_store = false;   // remove the optimizer state once all steps are done
-  std::string trace;           // where to write it; empty: in the run's folder
-  IoChoice io = usual_io();    // of the store
+  // Where the first steps do not hold the prediction, stops, so that the run goes on with a plan
+  // made anew: next().
+  bool retune = false;
+  // Of a run that goes on so: the machine as it was seen, and the policy whose numbers are kept.
+  struct Retuned {
+    Machine machine;
+    std::string policy;
+  };
+  std::optional<Retuned> retuned;
+  bool overwrite = false;     // replace another unfinished training in the SSD directories
+  bool remove_store = false;  // remove the optimizer state once all steps are done
+  std::string trace;          // where to write it; empty: in the run's folder
+  IoChoice io = usual_io();   // of the store
 };
 
 // What a training tells while it is prepared; each may be empty.
@@ -75,10 +85,13 @@ class TrainingJob {
   // As Training::run(). Where many steps in a row are skipped, ends with a MachineError.
   TrainingResult train(const std::function<void(const StepResult&)>& report,
                        const std::function<void(std::int64_t)>& committed = {});
-  void request_stop() { training_->request_stop(); }
+  void request_stop() {
+    stop_requested_ = true;
+    training_->request_stop();
+  }
   std::int64_t skipped_steps() const { return skipped_steps_; }
-  // Once the first run of the schedule has been recorded, where its step was predicted: whether
-  // that was right.
+  // Where the time of a step was predicted: whether that was right. Known after the first few
+  // steps; what each lane took, once the first run of the schedule has been recorded.
   const std::optional<PredictionCheck>& prediction_check() const { return prediction_check_; }
   // The last steps were not done: a stop was requested.
   bool stopped() const { return steps_done_ < settings_.steps; }
@@ -88,11 +101,16 @@ class TrainingJob {
   const FilePlace& trace_place() const { return *trace_place_; }
   // The store stays, so that the run can go on, unless it is not wanted any more.
   void finish();
+  // Whether it has stopped to be planned anew.
+  bool retunes() const { return retunes_ && !stop_requested_ && stopped(); }
+  // What goes on with the run then, once this job is gone.
+  TrainRequest next() const;
 
  private:
   std::optional<ResumePoint> resume();
   void settle();
-  void check_prediction();
+  void check_prediction(double step_seconds);
+  void look_at_lanes();
 
   TrainRequest request_;
   TrainListener listener_;
@@ -109,6 +127,9 @@ class TrainingJob {
   Trace trace_;
   std::optional<PredictionCheck> prediction_check_;
   std::int64_t skipped_steps_ = 0, steps_done_ = 0;
+  std::vector<double> first_steps_;  // seconds
+  bool retunes_ = false;
+  std::atomic<bool> stop_requested_ = false;
 };
 
 }  // namespace spillway
