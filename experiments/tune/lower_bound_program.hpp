@@ -1,0 +1,104 @@
+// The linear program of docs/lower-bound.md, for one micro-batch and one way to group
+// micro-batches.
+#pragma once
+
+#include <array>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "experiments/tune/linear_program.hpp"
+#include "experiments/tune/lower_bound.hpp"
+#include "experiments/tune/lower_bound_amounts.hpp"
+
+namespace spillway {
+
+// How the micro-batches of a step are grouped: the first group, the ones between, and the last. Of
+// several ways at once these are the smallest of each, and together fewer than there are.
+struct MicroBatchGroups {
+  int groups = 1;
+  double first = 1, middle = 0, last = 1;  // micro-batches
+};
+
+class BoundProgram {
+ public:
+  // Keeps a reference to the amounts.
+  BoundProgram(const StepAmounts& amounts, const MicroBatchGroups& groups);
+
+  // All but micro_batch and row. Nothing: no plan fits.
+  std::optional<BoundCase> solve();
+
+ private:
+  // A step, in periods of time from one instant of the GPU's work to the next.
+  enum Part { forward, middle, last_layer, backward, update, part_count };
+  // Some of them, by bit.
+  using Parts = unsigned;
+  static constexpr Parts only(Part part) { return 1u << part; }
+  enum Memory { gpu_memory, host_memory, ssd_memory };
+  enum class Who { cpu, gpu };
+  enum class When { before, after };  // a step begins
+  // The columns that say where something is at an instant.
+  struct Resting {
+    int gpu = 0, host = 0, ssd = 0;
+  };
+  // What memories hold at an instant, in bytes.
+  struct Instant {
+    Expression gpu, host, ssd;
+  };
+
+  void add_compute();
+  void add_updates();
+  void add_embedding();
+  void add_first_layer();
+  void add_state();
+  void add_begin();
+  void add_turn(double micro_batches, double times, bool sums, Parts before, Parts after);
+  void add_later_begins();
+  void add_delayed_gradients();
+  void add_writes();
+  Instant begin_instant() const;
+  Instant turn_instant(bool sums) const;
+  Resting activations(Instant& instant, double micro_batches, double times, Parts before,
+                      Parts after);
+  void hand_over(double micro_batches, double times, Parts before, Parts after);
+  Expression sums(Instant& instant, double fraction);
+  void finish_instant(Instant& instant);
+  void finish_windows();
+  void finish_parts();
+
+  Resting rest();
+  Expression updated(Who who, std::optional<When> when) const;
+  Expression state_of(Who who, int memory) const;
+  void must(Flow flow, Parts parts, const Expression& amount);
+  void at_most(const Expression& less, const Expression& more);
+  void limit(const Expression& expression, const std::string& name, int worth_of);
+  std::string limiting() const;
+  BoundCase result() const;
+
+  const StepAmounts& amounts_;
+  const MicroBatchGroups groups_;
+  const double unit_seconds_;  // of the columns that are times
+  LinearProgram program_;
+  std::array<int, part_count> seconds_{};
+  std::array<Expression, part_count> compute_;
+  std::array<double, part_count> norms_{};  // seconds
+  std::array<std::array<Expression, part_count>, flow_count> flows_;
+  std::map<std::pair<Flow, Parts>, Expression> windows_;
+  std::vector<int> saves_;            // fractions of the layers, by choice
+  int layer_updates_[2][3][2] = {};   // by Who, memory and When: fractions of the elements
+  int embedding_updates_[2][3] = {};  // by Who and memory
+  int first_on_cpu_ = 0;              // of all layers' elements: those of layer 0 that it updates
+  int sent_before_ = 0, sent_after_ = 0;  // parameters that the GPU updated, to host memory
+  int written_before_ = 0, written_first_ = 0, written_later_ = 0;  // parameters, to the SSD
+  Resting parameters_begin_, parameters_turn_, activations_turn_;
+  double activations_unit_ = 0;
+  struct Limit {
+    int row = 0, worth_of = 0;  // 0: of a memory
+    std::string name;
+  };
+  std::vector<Limit> limits_;
+};
+
+}  // namespace spillway
