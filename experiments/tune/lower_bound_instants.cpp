@@ -71,7 +71,8 @@ void BoundProgram::add_delayed_gradients() {
   instant.gpu.add(parameters_begin_.gpu, parameters).add(at.gpu, bytes);
   instant.host.add(parameters_begin_.host, parameters).add(at.host, bytes);
   instant.ssd.add(at.ssd, bytes);
-  finish_instant(instant);
+  finish_instant(instant, waiting({state_writes_[0][in_first], state_writes_[0][in_middle],
+                                   state_reads_[1][at_updates], state_reads_[1][in_middle]}));
 }
 
 // Sums of gradients between two groups: a fraction of the layers'. Returns what is not on the GPU.
@@ -84,40 +85,56 @@ Expression BoundProgram::sums(Instant& instant, double fraction) {
   return Expression().add(in_host, bytes);
 }
 
-// A group turns from forward to backward, `times` times in a step.
-void BoundProgram::add_turn(double micro_batches, double times, bool sums_are_there, Parts before,
-                            Parts after) {
+// Every group turns from forward to backward.
+void BoundProgram::add_turns() {
+  const Parts in_last = only(last_layer) | only(backward), in_middle_only = only(middle);
+  const int late = state_writes_[1][at_updates], early = state_reads_[0][in_first];
+  if (groups_.groups == 1) {
+    add_turn({groups_.last, 1, only(forward), in_last, false, waiting({late, early})});
+    return;
+  }
+  add_turn({groups_.first, 1, only(forward), in_middle_only, false,
+            waiting({late, early, state_writes_[0][in_middle], state_writes_[1][in_middle]})});
+  add_later_begins();
+  if (groups_.groups > 2) {
+    add_turn({groups_.middle, groups_.groups - 2.0, in_middle_only, in_middle_only, true,
+              waiting({late, early})});
+  }
+  add_turn({groups_.last, 1, in_middle_only, in_last, true,
+            waiting({late, early, state_reads_[0][in_middle], state_reads_[1][in_middle]})});
+}
+
+void BoundProgram::add_turn(const Turn& turn) {
   const StepAmounts& a = amounts_;
   const double bytes = a.parameter_bytes * a.all_layer_elements();
-  Instant instant = turn_instant(sums_are_there);
+  Instant instant = turn_instant(turn.sums);
   const Resting at = rest();
   const Expression off = Expression().add(at.host).add(at.ssd);
   program_.equals_zero(Expression(1 / a.layers - 1).add(at.gpu).add(off));
   at_most(off, updated(Who::cpu, {}).add(sent_before_).add(sent_after_));
-  must(Flow::h2d, after, Expression().add(off, times * bytes));
-  must(Flow::read, after, Expression().add(at.ssd, times * bytes));
+  must(Flow::h2d, turn.after, Expression().add(off, turn.times * bytes));
+  must(Flow::read, turn.after, Expression().add(at.ssd, turn.times * bytes));
   instant.gpu.add(at.gpu, bytes);
   instant.host.add(at.host, bytes);
-  if (sums_are_there) {
+  if (turn.sums) {
     const Expression sum = sums(instant, 1 - 1 / a.layers);
-    must(Flow::d2h, only(middle), Expression().add(sum, times));
-    must(Flow::h2d, after, Expression().add(sum, times));
+    must(Flow::d2h, only(middle), Expression().add(sum, turn.times));
+    must(Flow::h2d, turn.after, Expression().add(sum, turn.times));
   }
-  activations_turn_ = activations(instant, micro_batches, times, before, after);
+  activations_turn_ = activations(instant, turn);
   parameters_turn_ = at;
-  hand_over(micro_batches, times, before, after);
-  finish_instant(instant);
+  hand_over(turn);
+  finish_instant(instant, turn.state_waiting);
   Expression written = Expression().add(written_before_).add(written_first_);
-  if (sums_are_there) written.add(written_later_);
+  if (turn.sums) written.add(written_later_);
   at_most(Expression().add(at.ssd), written);
 }
 
 // Inputs of layers and what forward saved, from forward to backward.
-BoundProgram::Resting BoundProgram::activations(Instant& instant, double micro_batches,
-                                                double times, Parts before, Parts after) {
+BoundProgram::Resting BoundProgram::activations(Instant& instant, const Turn& turn) {
   const StepAmounts& a = amounts_;
-  const double inputs = micro_batches * a.layers * a.checkpoint;
-  const double pairs = micro_batches * (a.layers - 1);
+  const double inputs = turn.micro_batches * a.layers * a.checkpoint;
+  const double pairs = turn.micro_batches * (a.layers - 1);
   const double unit = inputs + pairs * a.saves.back().bytes;
   const Resting at = rest();
   const Expression off = Expression().add(at.host, unit).add(at.ssd, unit);
@@ -125,32 +142,31 @@ BoundProgram::Resting BoundProgram::activations(Instant& instant, double micro_b
   for (std::size_t k = 0; k < saves_.size(); ++k) all.add(saves_[k], -pairs * a.saves[k].bytes);
   program_.equals_zero(all);
   at_most(Expression(a.checkpoint), Expression().add(at.gpu, unit));  // of the layer that runs
-  must(Flow::d2h, before, Expression().add(off, times));
-  must(Flow::h2d, after, Expression().add(off, times));
-  must(Flow::write, before, Expression().add(at.ssd, times * unit));
-  must(Flow::read, after, Expression().add(at.ssd, times * unit));
+  must(Flow::d2h, turn.before, Expression().add(off, turn.times));
+  must(Flow::h2d, turn.after, Expression().add(off, turn.times));
+  must(Flow::write, turn.before, Expression().add(at.ssd, turn.times * unit));
+  must(Flow::read, turn.after, Expression().add(at.ssd, turn.times * unit));
   instant.gpu.add(at.gpu, unit);
   instant.host.add(at.host, unit);
   instant.ssd.add(at.ssd, unit);
-  activations_unit_ = unit;
   return at;
 }
 
 // Activations and their gradients from one layer to the next: those of a row that the GPU does not
 // hold at once cross PCIe.
-void BoundProgram::hand_over(double micro_batches, double times, Parts before, Parts after) {
+void BoundProgram::hand_over(const Turn& turn) {
   const StepAmounts& a = amounts_;
-  const double all = micro_batches * a.checkpoint;
+  const double all = turn.micro_batches * a.checkpoint;
   const double operands = a.parameter_bytes * (a.embedding_elements + a.layer_elements);
   const double up = all - (a.gpu_memory - operands - a.forward_working);
   const double down = all - (a.gpu_memory - operands - a.gradient_bytes * a.layer_elements -
                              (a.backward_working - a.checkpoint) - a.checkpoint);
   const auto crossing = [&](double layers, double bytes) {
-    return Expression(times * std::max(0.0, layers) * std::max(0.0, bytes));
+    return Expression(turn.times * std::max(0.0, layers) * std::max(0.0, bytes));
   };
-  must(Flow::h2d, before, crossing(a.layers - 2, up));
-  must(Flow::d2h, after, crossing(a.layers - 1, down));
-  must(Flow::h2d, after, crossing(a.layers - 1, down));
+  must(Flow::h2d, turn.before, crossing(a.layers - 2, up));
+  must(Flow::d2h, turn.after, crossing(a.layers - 1, down));
+  must(Flow::h2d, turn.after, crossing(a.layers - 1, down));
 }
 
 // The groups after the first begin.
@@ -170,7 +186,7 @@ void BoundProgram::add_later_begins() {
   instant.gpu.add(at.gpu, bytes);
   instant.host.add(at.host, bytes);
   sums(instant, 1);
-  finish_instant(instant);
+  finish_instant(instant, waiting({state_writes_[1][at_updates], state_reads_[0][in_first]}));
   at_most(Expression().add(at.ssd),
           Expression().add(written_before_).add(written_first_).add(written_later_));
 }
@@ -185,12 +201,20 @@ void BoundProgram::add_writes() {
   at_most(Expression().add(parameters_begin_.ssd), Expression().add(written_before_));
 }
 
+// Optimizer state that waits in memory on its way from or to the SSD.
+Expression BoundProgram::waiting(std::initializer_list<int> columns) const {
+  Expression bytes;
+  for (const int column : columns) bytes.add(column, all_state());
+  return bytes;
+}
+
 // Adds optimizer state to what memories hold, and holds all of it to their sizes.
-void BoundProgram::finish_instant(Instant& instant) {
+void BoundProgram::finish_instant(Instant& instant, const Expression& state_waiting) {
   const StepAmounts& a = amounts_;
-  const double unit = a.state_bytes * (a.all_layer_elements() + a.embedding_elements);
+  const double unit = all_state();
   // On the way between its update on one side and its home on the other.
-  const Expression either = state_of(Who::gpu, host_memory).add(state_of(Who::cpu, gpu_memory));
+  const Expression either =
+      state_of(Who::gpu, host_memory).add(state_of(Who::cpu, gpu_memory)).add(state_waiting);
   const int on_gpu = program_.column(1);
   at_most(Expression().add(on_gpu, unit), either);
   instant.gpu.add(state_of(Who::gpu, gpu_memory)).add(on_gpu, unit);

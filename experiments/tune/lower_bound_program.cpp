@@ -26,20 +26,12 @@ BoundProgram::BoundProgram(const StepAmounts& amounts, const MicroBatchGroups& g
   add_first_layer();
   add_embedding();
   add_state();
+  add_state_on_ssd();
   for (int* const column : {&written_before_, &written_first_, &written_later_})
     *column = program_.column(1);
   add_begin();
   add_delayed_gradients();
-  const Parts in_last = only(last_layer) | only(backward);
-  if (groups.groups == 1) {
-    add_turn(groups.last, 1, false, only(forward), in_last);
-  } else {
-    add_turn(groups.first, 1, false, only(forward), only(middle));
-    add_later_begins();
-    if (groups.groups > 2)
-      add_turn(groups.middle, groups.groups - 2, true, only(middle), only(middle));
-    add_turn(groups.last, 1, true, only(middle), in_last);
-  }
+  add_turns();
   add_writes();
   finish_windows();
   finish_parts();
@@ -73,6 +65,23 @@ Expression BoundProgram::state_of(Who who, int memory) const {
   bytes.add(embedding_updates_[static_cast<int>(who)][memory],
             amounts_.state_bytes * amounts_.embedding_elements);
   return bytes;
+}
+
+// Bytes of optimizer state that rests on the SSD. The embedding is updated before a step begins.
+Expression BoundProgram::state_on_ssd(When when) const {
+  Expression bytes;
+  for (int who = 0; who < 2; ++who) {
+    bytes.add(layer_updates_[who][ssd_memory][static_cast<int>(when)],
+              amounts_.state_bytes * amounts_.all_layer_elements());
+    if (when == When::before)
+      bytes.add(embedding_updates_[who][ssd_memory],
+                amounts_.state_bytes * amounts_.embedding_elements);
+  }
+  return bytes;
+}
+
+double BoundProgram::all_state() const {
+  return amounts_.state_bytes * (amounts_.all_layer_elements() + amounts_.embedding_elements);
 }
 
 // That much work must be done in these parts of the step together.
@@ -190,25 +199,46 @@ void BoundProgram::add_embedding() {
   alone(Flow::h2d, parameters, "pcie.h2d");
 }
 
-// Optimizer state that is elsewhere between two updates goes there and comes back.
+// Optimizer state that is in the other memory between two updates goes there and comes back.
 void BoundProgram::add_state() {
   constexpr Parts all = (1u << part_count) - 1;
-  Expression over_pcie, over_ssd;
-  for (const Who who : {Who::cpu, Who::gpu}) over_ssd.add(state_of(who, ssd_memory));
-  over_pcie.add(state_of(Who::gpu, host_memory))
-      .add(state_of(Who::gpu, ssd_memory))
-      .add(state_of(Who::cpu, gpu_memory));
+  const Expression over_pcie = state_of(Who::gpu, host_memory)
+                                   .add(state_of(Who::gpu, ssd_memory))
+                                   .add(state_of(Who::cpu, gpu_memory));
   must(Flow::h2d, all, over_pcie);
   must(Flow::d2h, all, over_pcie);
-  must(Flow::read, all, over_ssd);
-  must(Flow::write, all, over_ssd);
+}
+
+// Optimizer state that rests on the SSD is read before its update and written after it. What
+// crosses far from its update waits in memory at the instants between.
+void BoundProgram::add_state_on_ssd() {
+  const Parts ends = only(last_layer) | only(backward) | only(update);
+  const Parts after_update = amounts_.updates_wait ? only(update) : only(backward) | only(update);
+  for (const When when : {When::before, When::after}) {
+    Expression read = Expression().add(state_on_ssd(when), -1), written = read;
+    for (int crossing = 0; crossing < crossing_count; ++crossing) {
+      const double most = crossing == in_middle && groups_.groups == 1 ? 0 : unlimited;
+      const int reads = program_.column(most), writes = program_.column(most);
+      state_reads_[static_cast<int>(when)][crossing] = reads;
+      state_writes_[static_cast<int>(when)][crossing] = writes;
+      const Parts at = crossing == in_first    ? only(forward)
+                       : crossing == in_middle ? only(middle)
+                                               : ends;
+      const bool follows = crossing == at_updates && when == When::before;
+      must(Flow::read, at, Expression().add(reads, all_state()));
+      must(Flow::write, follows ? after_update : at, Expression().add(writes, all_state()));
+      read.add(reads, all_state());
+      written.add(writes, all_state());
+    }
+    program_.equals_zero(read);
+    program_.equals_zero(written);
+  }
 }
 
 // -- parts of the step ----------------------------------------------------------------------------
 
 void BoundProgram::finish_windows() {
-  const double unit =
-      amounts_.state_bytes * (amounts_.all_layer_elements() + amounts_.embedding_elements);
+  const double unit = all_state();
   for (const auto& [key, amount] : windows_) {
     const auto& [flow, parts] = key;
     Expression rest = amount;
@@ -307,10 +337,8 @@ BoundCase BoundProgram::result() const {
   };
   shares.parameters = share(std::min(at(parameters_begin_.gpu), at(parameters_turn_.gpu)),
                             std::max(at(parameters_begin_.ssd), at(parameters_turn_.ssd)));
-  const double state =
-      amounts_.state_bytes * (amounts_.all_layer_elements() + amounts_.embedding_elements);
   const auto of_state = [&](Who who, int memory) {
-    return program_.value(state_of(who, memory)) / state;
+    return program_.value(state_of(who, memory)) / all_state();
   };
   shares.optimizer_state = share(of_state(Who::gpu, gpu_memory) + of_state(Who::cpu, gpu_memory),
                                  of_state(Who::gpu, ssd_memory) + of_state(Who::cpu, ssd_memory));

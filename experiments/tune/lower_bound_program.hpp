@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <initializer_list>
 #include <map>
 #include <optional>
 #include <string>
@@ -39,6 +40,9 @@ class BoundProgram {
   enum Memory { gpu_memory, host_memory, ssd_memory };
   enum class Who { cpu, gpu };
   enum class When { before, after };  // a step begins
+  // Optimizer state on its way from or to the SSD crosses it while updates run, up to the first
+  // turn of a step, or in between.
+  enum Crossing { at_updates, in_first, in_middle, crossing_count };
   // The columns that say where something is at an instant.
   struct Resting {
     int gpu = 0, host = 0, ssd = 0;
@@ -53,24 +57,35 @@ class BoundProgram {
   void add_embedding();
   void add_first_layer();
   void add_state();
+  void add_state_on_ssd();
   void add_begin();
-  void add_turn(double micro_batches, double times, bool sums, Parts before, Parts after);
+  struct Turn {
+    double micro_batches = 1;
+    double times = 1;     // in a step
+    Parts before, after;  // of the group's forward and backward
+    bool sums = false;    // whether there are sums of gradients of groups before
+    Expression state_waiting;
+  };
+  void add_turn(const Turn& turn);
+  void add_turns();
   void add_later_begins();
   void add_delayed_gradients();
   void add_writes();
   Instant begin_instant() const;
   Instant turn_instant(bool sums) const;
-  Resting activations(Instant& instant, double micro_batches, double times, Parts before,
-                      Parts after);
-  void hand_over(double micro_batches, double times, Parts before, Parts after);
+  Resting activations(Instant& instant, const Turn& turn);
+  void hand_over(const Turn& turn);
   Expression sums(Instant& instant, double fraction);
-  void finish_instant(Instant& instant);
+  Expression waiting(std::initializer_list<int> columns) const;
+  void finish_instant(Instant& instant, const Expression& state_waiting);
   void finish_windows();
   void finish_parts();
 
   Resting rest();
   Expression updated(Who who, std::optional<When> when) const;
   Expression state_of(Who who, int memory) const;
+  Expression state_on_ssd(When when) const;
+  double all_state() const;
   void must(Flow flow, Parts parts, const Expression& amount);
   void at_most(const Expression& less, const Expression& more);
   void limit(const Expression& expression, const std::string& name, int worth_of);
@@ -89,11 +104,12 @@ class BoundProgram {
   std::vector<int> saves_;            // fractions of the layers, by choice
   int layer_updates_[2][3][2] = {};   // by Who, memory and When: fractions of the elements
   int embedding_updates_[2][3] = {};  // by Who and memory
-  int first_on_cpu_ = 0;              // of all layers' elements: those of layer 0 that it updates
+  // Bytes of optimizer state, by When and Crossing, as fractions of all of it.
+  int state_reads_[2][crossing_count] = {}, state_writes_[2][crossing_count] = {};
+  int first_on_cpu_ = 0;  // of all layers' elements: those of layer 0 that it updates
   int sent_before_ = 0, sent_after_ = 0;  // parameters that the GPU updated, to host memory
   int written_before_ = 0, written_first_ = 0, written_later_ = 0;  // parameters, to the SSD
   Resting parameters_begin_, parameters_turn_, activations_turn_;
-  double activations_unit_ = 0;
   struct Limit {
     int row = 0, worth_of = 0;  // 0: of a memory
     std::string name;
