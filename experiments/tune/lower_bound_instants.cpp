@@ -15,42 +15,92 @@ BoundProgram::Instant BoundProgram::begin_instant() const {
 BoundProgram::Instant BoundProgram::turn_instant(bool sums) const {
   const StepAmounts& a = amounts_;
   Instant instant;
-  instant.gpu.add_constant(a.parameter_bytes * (a.embedding_elements + a.layer_elements) +
+  instant.gpu.add_constant(a.parameter_bytes * a.embedding_elements +
                            a.gradient_bytes * (a.layer_elements + a.embedding_elements) +
                            a.backward_working);
   if (sums) instant.gpu.add_constant(a.gradient_bytes * a.embedding_elements);
   return instant;
 }
 
+// What there is of parameters at an instant at which a layer runs.
+BoundProgram::Copies BoundProgram::add_copies(Instant& instant) {
+  const double bytes = all_parameters();
+  const Copies copies{program_.column(1), program_.column(1), program_.column(1)};
+  at_most(Expression().add(copies.of_host), Expression().add(homes_.host));
+  at_most(Expression().add(copies.of_ssd).add(copies.in_host), Expression().add(homes_.ssd));
+  const Expression on_gpu = Expression().add(homes_.gpu).add(copies.of_host).add(copies.of_ssd);
+  at_most(Expression(1 / amounts_.layers), on_gpu);
+  instant.gpu.add(on_gpu, bytes);
+  instant.host.add(homes_.host, bytes).add(copies.in_host, bytes);
+  return copies;
+}
+
+Expression BoundProgram::not_on_gpu(const Copies& copies) const {
+  return Expression()
+      .add(homes_.host)
+      .add(homes_.ssd)
+      .add(copies.of_host, -1)
+      .add(copies.of_ssd, -1);
+}
+
+Expression BoundProgram::not_in_memory(const Copies& copies) const {
+  return Expression().add(homes_.ssd).add(copies.of_ssd, -1).add(copies.in_host, -1);
+}
+
+// Parameters have homes; what the GPU updates is at home there.
+void BoundProgram::add_homes() {
+  homes_ = rest();
+  program_.equals_zero(Expression(-1).add(homes_.gpu).add(homes_.host).add(homes_.ssd));
+  for (int* const column : {&to_gpu_before_, &to_gpu_after_, &stale_in_host_, &stale_on_ssd_})
+    *column = program_.column(1);
+  program_.equals_zero(
+      updated(Who::gpu, {}).add(to_gpu_before_).add(to_gpu_after_).add(homes_.gpu, -1));
+  program_.equals_zero(updated(Who::cpu, When::after)
+                           .add(to_gpu_after_, -1)
+                           .add(stale_in_host_, -1)
+                           .add(stale_on_ssd_, -1));
+  at_most(Expression().add(stale_in_host_), Expression().add(homes_.host));
+  at_most(Expression().add(stale_on_ssd_), Expression().add(homes_.ssd));
+  for (int& column : written_) column = program_.column(1);
+  const double bytes = all_parameters();
+  const Parts parts[] = {amounts_.updates_wait ? only(update) : only(backward) | only(update),
+                         only(forward), only(middle), only(last_layer) | only(backward)};
+  Expression all = Expression().add(homes_.ssd, -1);
+  for (std::size_t k = 0; k < written_.size(); ++k) {
+    if (k == 2 && groups_.groups == 1) continue;
+    must(Flow::write, parts[k], Expression().add(written_[k], bytes));
+    all.add(written_[k]);
+  }
+  program_.equals_zero(all);
+}
+
 // A step begins.
 void BoundProgram::add_begin() {
-  const StepAmounts& a = amounts_;
-  const double bytes = a.parameter_bytes * a.all_layer_elements();
-  parameters_begin_ = rest();
-  const Resting& at = parameters_begin_;
-  const Expression off = Expression().add(at.host).add(at.ssd);
-  Expression all = Expression(-1).add(at.gpu).add(off);
-  all.add(updated(Who::cpu, When::after)).add(updated(Who::gpu, When::after));
-  program_.equals_zero(all);
-  at_most(Expression(1 / a.layers), Expression().add(at.gpu));
-  // What the CPU updated is on the GPU because it was sent there, and the other way around.
-  const Parts ends = a.updates_wait ? only(update) : only(backward) | only(update);
-  const int fetched = program_.column(1);
-  must(Flow::h2d, ends, Expression().add(fetched, bytes));
-  at_most(Expression().add(at.gpu),
-          updated(Who::gpu, When::before).add(fetched).add(first_on_cpu_));
-  sent_before_ = program_.column(1);
-  sent_after_ = program_.column(1);
-  must(Flow::d2h, ends, Expression().add(sent_before_, bytes));
-  must(Flow::d2h, only(forward) | only(middle), Expression().add(sent_after_, bytes));
-  at_most(off, updated(Who::cpu, When::before).add(sent_before_));
+  const double bytes = all_parameters();
+  Instant instant = begin_instant();
+  const Copies copies = add_copies(instant);
+  // Copies are of what was updated; the memory of what was not is free.
+  at_most(Expression().add(copies.of_host).add(stale_in_host_), Expression().add(homes_.host));
+  at_most(Expression().add(copies.of_ssd).add(copies.in_host).add(stale_on_ssd_),
+          Expression().add(homes_.ssd));
+  instant.host.add(stale_in_host_, -bytes);
+  const Expression arrived =
+      Expression().add(copies.of_host).add(copies.of_ssd).add(to_gpu_before_);
+  at_most(Expression().add(first_on_cpu_), arrived);
+  const Parts ends = amounts_.updates_wait ? only(update) : only(backward) | only(update);
+  must(Flow::h2d, ends, Expression().add(arrived, bytes).add(first_on_cpu_, -bytes));
   must(Flow::h2d, only(forward),
-       Expression().add(off, bytes).add(updated(Who::cpu, When::after), bytes));
-  must(Flow::read, only(forward), Expression().add(at.ssd, bytes));
+       Expression().add(not_on_gpu(copies), bytes).add(to_gpu_after_, bytes));
+  const Expression read = not_in_memory(copies).add(stale_on_ssd_, -1);
+  must(Flow::read, only(forward), Expression().add(read, bytes));
+  at_most(read, Expression().add(written_[0]));
+  add_delayed_gradients(instant);
+  finish_instant(instant, waiting({state_writes_[0][in_first], state_writes_[0][in_middle],
+                                   state_reads_[1][at_updates], state_reads_[1][in_middle]}));
 }
 
 // Complete gradients that wait for the next step.
-void BoundProgram::add_delayed_gradients() {
+void BoundProgram::add_delayed_gradients(Instant& instant) {
   const StepAmounts& a = amounts_;
   const double bytes = a.gradient_bytes * a.all_layer_elements();
   const Resting at = rest();
@@ -66,13 +116,9 @@ void BoundProgram::add_delayed_gradients() {
   const int later = program_.column(1);
   at_most(updated(Who::cpu, When::after), Expression(off).add(later));
   must(Flow::d2h, only(forward), Expression().add(later, bytes));
-  Instant instant = begin_instant();
-  const double parameters = a.parameter_bytes * a.all_layer_elements();
-  instant.gpu.add(parameters_begin_.gpu, parameters).add(at.gpu, bytes);
-  instant.host.add(parameters_begin_.host, parameters).add(at.host, bytes);
+  instant.gpu.add(at.gpu, bytes);
+  instant.host.add(at.host, bytes);
   instant.ssd.add(at.ssd, bytes);
-  finish_instant(instant, waiting({state_writes_[0][in_first], state_writes_[0][in_middle],
-                                   state_reads_[1][at_updates], state_reads_[1][in_middle]}));
 }
 
 // Sums of gradients between two groups: a fraction of the layers'. Returns what is not on the GPU.
@@ -105,29 +151,23 @@ void BoundProgram::add_turns() {
 }
 
 void BoundProgram::add_turn(const Turn& turn) {
-  const StepAmounts& a = amounts_;
-  const double bytes = a.parameter_bytes * a.all_layer_elements();
+  const double bytes = turn.times * all_parameters();
   Instant instant = turn_instant(turn.sums);
-  const Resting at = rest();
-  const Expression off = Expression().add(at.host).add(at.ssd);
-  program_.equals_zero(Expression(1 / a.layers - 1).add(at.gpu).add(off));
-  at_most(off, updated(Who::cpu, {}).add(sent_before_).add(sent_after_));
-  must(Flow::h2d, turn.after, Expression().add(off, turn.times * bytes));
-  must(Flow::read, turn.after, Expression().add(at.ssd, turn.times * bytes));
-  instant.gpu.add(at.gpu, bytes);
-  instant.host.add(at.host, bytes);
+  const Copies copies = add_copies(instant);
+  const Expression read = not_in_memory(copies);
+  must(Flow::h2d, turn.after, Expression().add(not_on_gpu(copies), bytes));
+  must(Flow::read, turn.after, Expression().add(read, bytes));
   if (turn.sums) {
-    const Expression sum = sums(instant, 1 - 1 / a.layers);
+    const Expression sum = sums(instant, 1 - 1 / amounts_.layers);
     must(Flow::d2h, only(middle), Expression().add(sum, turn.times));
     must(Flow::h2d, turn.after, Expression().add(sum, turn.times));
   }
   activations_turn_ = activations(instant, turn);
-  parameters_turn_ = at;
   hand_over(turn);
   finish_instant(instant, turn.state_waiting);
-  Expression written = Expression().add(written_before_).add(written_first_);
-  if (turn.sums) written.add(written_later_);
-  at_most(Expression().add(at.ssd), written);
+  Expression written = Expression().add(written_[0]).add(written_[1]);
+  if (turn.sums) written.add(written_[2]);
+  at_most(read, written);
 }
 
 // Inputs of layers and what forward saved, from forward to backward.
@@ -171,34 +211,16 @@ void BoundProgram::hand_over(const Turn& turn) {
 
 // The groups after the first begin.
 void BoundProgram::add_later_begins() {
-  const StepAmounts& a = amounts_;
-  const double bytes = a.parameter_bytes * a.all_layer_elements();
-  const double times = groups_.groups - 1;
+  const double bytes = (groups_.groups - 1) * all_parameters();
   Instant instant = begin_instant();
-  instant.gpu.add_constant(2 * a.gradient_bytes * a.embedding_elements);
-  const Resting at = rest();
-  const Expression off = Expression().add(at.host).add(at.ssd);
-  program_.equals_zero(Expression(-1).add(at.gpu).add(off));
-  at_most(Expression(1 / a.layers), Expression().add(at.gpu));
-  at_most(off, updated(Who::cpu, {}).add(sent_before_).add(sent_after_));
-  must(Flow::h2d, only(middle), Expression().add(off, times * bytes));
-  must(Flow::read, only(middle), Expression().add(at.ssd, times * bytes));
-  instant.gpu.add(at.gpu, bytes);
-  instant.host.add(at.host, bytes);
+  instant.gpu.add_constant(2 * amounts_.gradient_bytes * amounts_.embedding_elements);
+  const Copies copies = add_copies(instant);
+  const Expression read = not_in_memory(copies);
+  must(Flow::h2d, only(middle), Expression().add(not_on_gpu(copies), bytes));
+  must(Flow::read, only(middle), Expression().add(read, bytes));
+  at_most(read, Expression().add(written_[0]).add(written_[1]).add(written_[2]));
   sums(instant, 1);
   finish_instant(instant, waiting({state_writes_[1][at_updates], state_reads_[0][in_first]}));
-  at_most(Expression().add(at.ssd),
-          Expression().add(written_before_).add(written_first_).add(written_later_));
-}
-
-// Parameters that rest on the SSD were written there after their update.
-void BoundProgram::add_writes() {
-  const double bytes = amounts_.parameter_bytes * amounts_.all_layer_elements();
-  const Parts ends = amounts_.updates_wait ? only(update) : only(backward) | only(update);
-  must(Flow::write, ends, Expression().add(written_before_, bytes));
-  must(Flow::write, only(forward), Expression().add(written_first_, bytes));
-  must(Flow::write, only(middle), Expression().add(written_later_, bytes));
-  at_most(Expression().add(parameters_begin_.ssd), Expression().add(written_before_));
 }
 
 // Optimizer state that waits in memory on its way from or to the SSD.
@@ -211,15 +233,11 @@ Expression BoundProgram::waiting(std::initializer_list<int> columns) const {
 // Adds optimizer state to what memories hold, and holds all of it to their sizes.
 void BoundProgram::finish_instant(Instant& instant, const Expression& state_waiting) {
   const StepAmounts& a = amounts_;
-  const double unit = all_state();
-  // On the way between its update on one side and its home on the other.
-  const Expression either =
-      state_of(Who::gpu, host_memory).add(state_of(Who::cpu, gpu_memory)).add(state_waiting);
-  const int on_gpu = program_.column(1);
-  at_most(Expression().add(on_gpu, unit), either);
-  instant.gpu.add(state_of(Who::gpu, gpu_memory)).add(on_gpu, unit);
-  instant.host.add(state_of(Who::cpu, host_memory)).add(either).add(on_gpu, -unit);
-  instant.ssd.add(state_of(Who::cpu, ssd_memory)).add(state_of(Who::gpu, ssd_memory));
+  instant.gpu.add(state_of(Who::gpu, gpu_memory));
+  instant.host.add(state_of(Who::cpu, host_memory))
+      .add(state_of(Who::gpu, host_memory))
+      .add(state_waiting);
+  instant.ssd.add(state_of(Who::cpu, ssd_memory)).add(homes_.ssd, all_parameters());
   const auto hold = [&](const Expression& bytes, double memory, const char* name) {
     const double size = std::max(memory, 1.0);
     limit(Expression(-1).add(bytes, 1 / size), name, 0);

@@ -27,12 +27,9 @@ BoundProgram::BoundProgram(const StepAmounts& amounts, const MicroBatchGroups& g
   add_embedding();
   add_state();
   add_state_on_ssd();
-  for (int* const column : {&written_before_, &written_first_, &written_later_})
-    *column = program_.column(1);
+  add_homes();
   add_begin();
-  add_delayed_gradients();
   add_turns();
-  add_writes();
   finish_windows();
   finish_parts();
 }
@@ -69,15 +66,18 @@ Expression BoundProgram::state_of(Who who, int memory) const {
 
 // Bytes of optimizer state that rests on the SSD. The embedding is updated before a step begins.
 Expression BoundProgram::state_on_ssd(When when) const {
+  constexpr int cpu = static_cast<int>(Who::cpu);
   Expression bytes;
-  for (int who = 0; who < 2; ++who) {
-    bytes.add(layer_updates_[who][ssd_memory][static_cast<int>(when)],
-              amounts_.state_bytes * amounts_.all_layer_elements());
-    if (when == When::before)
-      bytes.add(embedding_updates_[who][ssd_memory],
-                amounts_.state_bytes * amounts_.embedding_elements);
-  }
+  bytes.add(layer_updates_[cpu][ssd_memory][static_cast<int>(when)],
+            amounts_.state_bytes * amounts_.all_layer_elements());
+  if (when == When::before)
+    bytes.add(embedding_updates_[cpu][ssd_memory],
+              amounts_.state_bytes * amounts_.embedding_elements);
   return bytes;
+}
+
+double BoundProgram::all_parameters() const {
+  return amounts_.parameter_bytes * amounts_.all_layer_elements();
 }
 
 double BoundProgram::all_state() const {
@@ -131,7 +131,10 @@ void BoundProgram::add_updates() {
   Expression layers(-1), embedding(-1);
   for (int who = 0; who < 2; ++who) {
     for (int memory = 0; memory < 3; ++memory) {
-      const bool is_there = memory != ssd_memory || amounts_.ssd_memory > 0;
+      // An update takes its state from where it runs, the GPU's also from host memory, the CPU's
+      // also from the SSD.
+      const int far = who == static_cast<int>(Who::cpu) ? gpu_memory : ssd_memory;
+      const bool is_there = memory != far && (memory != ssd_memory || amounts_.ssd_memory > 0);
       for (int& column : layer_updates_[who][memory]) {
         column = program_.column(is_there ? 1 : 0);
         layers.add(column);
@@ -165,7 +168,7 @@ void BoundProgram::add_updates() {
 // Gradients of layers whose updates do not wait for the next step, and the parameters of layer 0.
 void BoundProgram::add_first_layer() {
   const double gradients = amounts_.gradient_bytes * amounts_.all_layer_elements();
-  const double parameters = amounts_.parameter_bytes * amounts_.all_layer_elements();
+  const double parameters = all_parameters();
   must(Flow::d2h, only(update), Expression().add(first_on_cpu_, gradients));
   must(Flow::h2d, only(update), Expression().add(first_on_cpu_, parameters));
   must(Flow::d2h, only(backward) | only(update),
@@ -199,12 +202,10 @@ void BoundProgram::add_embedding() {
   alone(Flow::h2d, parameters, "pcie.h2d");
 }
 
-// Optimizer state that is in the other memory between two updates goes there and comes back.
+// Optimizer state in host memory crosses PCIe and comes back where the GPU updates it.
 void BoundProgram::add_state() {
   constexpr Parts all = (1u << part_count) - 1;
-  const Expression over_pcie = state_of(Who::gpu, host_memory)
-                                   .add(state_of(Who::gpu, ssd_memory))
-                                   .add(state_of(Who::cpu, gpu_memory));
+  const Expression over_pcie = state_of(Who::gpu, host_memory);
   must(Flow::h2d, all, over_pcie);
   must(Flow::d2h, all, over_pcie);
 }
@@ -335,8 +336,7 @@ BoundCase BoundProgram::result() const {
     const double on_gpu = std::clamp(gpu, 0.0, 1.0), on_ssd = std::clamp(ssd, 0.0, 1 - on_gpu);
     return Share{on_gpu, 1 - on_gpu - on_ssd, on_ssd};
   };
-  shares.parameters = share(std::min(at(parameters_begin_.gpu), at(parameters_turn_.gpu)),
-                            std::max(at(parameters_begin_.ssd), at(parameters_turn_.ssd)));
+  shares.parameters = share(at(homes_.gpu), at(homes_.ssd));
   const auto of_state = [&](Who who, int memory) {
     return program_.value(state_of(who, memory)) / all_state();
   };

@@ -47,6 +47,12 @@ class BoundProgram {
   struct Resting {
     int gpu = 0, host = 0, ssd = 0;
   };
+  // Parameters that are elsewhere than at home at an instant: on the GPU, of those at home in host
+  // memory or on the SSD, and in host memory, of those at home on the SSD. Fractions of the
+  // layers'.
+  struct Copies {
+    int of_host = 0, of_ssd = 0, in_host = 0;
+  };
   // What memories hold at an instant, in bytes.
   struct Instant {
     Expression gpu, host, ssd;
@@ -58,6 +64,7 @@ class BoundProgram {
   void add_first_layer();
   void add_state();
   void add_state_on_ssd();
+  void add_homes();
   void add_begin();
   struct Turn {
     double micro_batches = 1;
@@ -69,8 +76,10 @@ class BoundProgram {
   void add_turn(const Turn& turn);
   void add_turns();
   void add_later_begins();
-  void add_delayed_gradients();
-  void add_writes();
+  void add_delayed_gradients(Instant& instant);
+  Copies add_copies(Instant& instant);
+  Expression not_on_gpu(const Copies& copies) const;
+  Expression not_in_memory(const Copies& copies) const;
   Instant begin_instant() const;
   Instant turn_instant(bool sums) const;
   Resting activations(Instant& instant, const Turn& turn);
@@ -86,6 +95,7 @@ class BoundProgram {
   Expression state_of(Who who, int memory) const;
   Expression state_on_ssd(When when) const;
   double all_state() const;
+  double all_parameters() const;
   void must(Flow flow, Parts parts, const Expression& amount);
   void at_most(const Expression& less, const Expression& more);
   void limit(const Expression& expression, const std::string& name, int worth_of);
@@ -107,9 +117,14 @@ class BoundProgram {
   // Bytes of optimizer state, by When and Crossing, as fractions of all of it.
   int state_reads_[2][crossing_count] = {}, state_writes_[2][crossing_count] = {};
   int first_on_cpu_ = 0;  // of all layers' elements: those of layer 0 that it updates
-  int sent_before_ = 0, sent_after_ = 0;  // parameters that the GPU updated, to host memory
-  int written_before_ = 0, written_first_ = 0, written_later_ = 0;  // parameters, to the SSD
-  Resting parameters_begin_, parameters_turn_, activations_turn_;
+  Resting homes_;         // of the layers' parameters
+  // Of the elements that the CPU updates: those at home on the GPU, before and after a step begins;
+  // and those at home elsewhere that are not updated yet when it begins.
+  int to_gpu_before_ = 0, to_gpu_after_ = 0, stale_in_host_ = 0, stale_on_ssd_ = 0;
+  // Parameters written home to the SSD: before a step begins, before its first turn, before its
+  // last turn, after that.
+  std::array<int, 4> written_{};
+  Resting activations_turn_;
   struct Limit {
     int row = 0, worth_of = 0;  // 0: of a memory
     std::string name;
