@@ -274,10 +274,14 @@ void check_plan(const Problem& problem, const Plan& plan) {
     reject("gradients.on_ssd", "on",
            "off without gradients.bucket, optimizer_state.slots, optimizer_state.rest=ssd:1 and "
            "optimizer.own_phase, or with order.delayed");
+  const std::optional<Share>& embedding = plan.optimizer_state.embedding;
+  const bool state_on_ssd =
+      plan.optimizer_state.rest.any(on_ssd) || (embedding && on_ssd(*embedding));
   if (plan.optimizer_state.writes_behind && !plan.optimizer_state.writes_at_once &&
-      plan.optimizer_state.slots > 0)
+      (plan.optimizer_state.slots > 0 || state_on_ssd))
     reject("optimizer_state.writes_behind", "on",
-           "off with optimizer_state.slots, unless optimizer_state.writes_at_once is on");
+           "off with optimizer_state.slots or state on the SSD, unless "
+           "optimizer_state.writes_at_once is on");
   if (plan.parameters.by_tensor && plan.parameters.rest.runs().size() > 1)
     reject("parameters.rest", LayersOf<Shares>{}.write(plan.parameters.rest),
            "the same in all layers where parameters are fetched tensor by tensor");
@@ -299,11 +303,12 @@ void check_plan(const Problem& problem, const Plan& plan) {
     reject("optimizer.gpu_stride", fmt::format("{}", stride),
            "0 unless all updates come after backward, in optimizer.own_phase");
   const auto not_in_host = [](const Share& share) { return share.host < 1; };
-  const std::optional<Share>& embedding = plan.optimizer_state.embedding;
   if (stride > 0 &&
       (plan.optimizer_state.rest.any(not_in_host) || (embedding && not_in_host(*embedding))))
     reject("optimizer_state.rest", LayersOf<Shares>{}.write(plan.optimizer_state.rest),
            "host:1 with optimizer.gpu_stride");
+  if (stride > 0 && plan.gradients.head_waits != Tier::gpu)
+    reject("gradients.head_waits", "host", "gpu with optimizer.gpu_stride");
   if (stride > 0 && plan.parameters.rest.any(not_on_gpu))
     reject("parameters.rest", LayersOf<Shares>{}.write(plan.parameters.rest),
            "gpu:1 with optimizer.gpu_stride");

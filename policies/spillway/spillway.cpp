@@ -52,8 +52,11 @@ class Spillway : public Policy {
   std::vector<PolicyOptions> placements(const Problem&) const override {
     const std::string state = "optimizer_state.rest", parameters = "parameters.rest";
     PolicyOptions fixed;
-    // Updates of state that crosses to the GPU take it from host memory.
-    if (plan_.optimizer.gpu_stride > 0 && open_.at(state)) fixed[state] = "host:1";
+    // Updates on the GPU, and those that write under the next one, take state from host memory.
+    const auto& how = plan_.optimizer_state;
+    const bool in_host =
+        plan_.optimizer.gpu_stride > 0 || (how.writes_behind && !how.writes_at_once);
+    if (in_host && open_.at(state)) fixed[state] = "host:1";
     // Tensors are read from the SSD into host memory, if there is any for them.
     if (plan_.parameters.by_tensor && plan_.parameters.tensors.most_in_host == 0 &&
         open_.at(parameters))
