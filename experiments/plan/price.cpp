@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
-#include <optional>
 
 #include "base/errors.hpp"
 #include "policies/common/miniature.hpp"
@@ -13,226 +11,297 @@ namespace spillway {
 
 namespace {
 
-// Fewer steps are no steady state, and fewer layers leave nothing to be told from miniatures.
-constexpr int fewest_steps = 4;
-constexpr std::int64_t fewest_layers = 24;
-// Miniatures together have at most this share of the layers: with more, the whole costs less.
-constexpr double most_of_layers = 1;
-// How far the whole may be from what the last three miniatures say, if it grows as unevenly as they
-// do: relative.
-constexpr double most_uneven_time = 2e-4, most_uneven_bytes = 5e-4;
-// What is as close as this to a limit of memory is built in full.
-constexpr double close_to_limit = 1e-3;
+// The first step fills the pipeline; the two after it stand for all, or for every two.
+constexpr int steps_built = 3;
+// Fewer layers leave nothing to be told from miniatures.
+constexpr std::int64_t fewest_layers = 40;
+// Relative to the step time: how much two steps may differ whose mean stands for all; how far the
+// whole may be off if it grows as unevenly as three miniatures do; how far behind the GPU, or ahead
+// of it, a lane may come in the whole.
+constexpr double most_unlike = 1.5e-3, most_uneven = 1e-4, most_behind = 1e-2;
+// What is as close as this to a limit of memory is built in full, relative: where miniatures take
+// the same bytes, and where the gaps between their buffers differ.
+constexpr double close_to_limit = 1e-3, close_if_uneven = 0.03;
 
-// What grows with the number of layers by the same amount each.
-enum Quantity : std::size_t {
-  step_seconds,
-  forward_seconds,
-  backward_seconds,
-  optimizer_seconds,
-  flops,
-  tasks,
-  quantity_count
-};
+constexpr std::array tiers = {Tier::gpu, Tier::host, Tier::ssd};
 
+double seconds_between(std::int64_t begin_ns, std::int64_t end_ns) {
+  return static_cast<double>(end_ns - begin_ns) * 1e-9;
+}
+
+// What tasks of a few steps tell of all: the last of these steps is as the one before.
 struct Sample {
   std::int64_t layers = 0;
-  std::array<double, quantity_count> quantities{};
-  std::array<TierUse, tier_count> memory{};  // beside that of the other layers
-  std::array<LaneUse, lane_count> lanes{};
-  std::vector<ResourceUse> resources;
-  bool time_is_extrapolated = false;
+  std::array<TierUse, tier_count> memory{};
+  SimulationResult result;  // of the last step
+  double tasks = 0;         // of the whole schedule
+  // By phase and lane: how long before the GPU's own first task of the phase, and after its last,
+  // the lane begins and ends what it does in that phase.
+  std::array<std::array<double, lane_count>, phase_count> early{}, late{};
 };
 
-// The value for `layers`, by the line through the last two of three samples of evenly spaced
+bool is_of_last_step(const Schedule& schedule, const Task& task) {
+  return task.step == schedule.steps() - 1 && task.phase != Phase::epilogue;
+}
+
+// Makes the step time the mean of the last two steps. False where these differ by too much.
+bool take_mean(SimulationResult& result) {
+  const std::vector<std::int64_t>& ends = result.step_ends_ns;
+  const std::size_t n = ends.size();
+  const double last = seconds_between(ends[n - 2], ends[n - 1]);
+  const double before = seconds_between(ends[n - 3], ends[n - 2]);
+  if (std::abs(last - before) > most_unlike * last) return false;
+  result.step_seconds = (last + before) / 2;
+  const double factor = result.step_seconds / last;
+  for (double* phase : {&result.phases.forward, &result.phases.backward, &result.phases.optimizer})
+    *phase *= factor;
+  result.hardware_tflops /= factor;
+  return true;
+}
+
+void set_offsets(const Schedule& schedule, const SimulationResult& result, Sample& sample) {
+  constexpr auto gpu = static_cast<std::size_t>(Lane::gpu_compute);
+  const std::span<const Task> tasks = schedule.tasks();
+  std::array<std::array<bool, lane_count>, phase_count> is_used{};
+  for (std::size_t t = 0; t < tasks.size(); ++t) {
+    if (!is_of_last_step(schedule, tasks[t])) continue;
+    const auto phase = static_cast<std::size_t>(tasks[t].phase);
+    const auto lane = static_cast<std::size_t>(tasks[t].lane);
+    double &early = sample.early[phase][lane], &late = sample.late[phase][lane];
+    const double start = seconds_between(0, result.tasks[t].start_ns);
+    early = is_used[phase][lane] ? std::min(early, start) : start;
+    late = std::max(late, seconds_between(0, result.tasks[t].end_ns));
+    is_used[phase][lane] = true;
+  }
+  const double step_end = seconds_between(0, result.step_ends_ns.back());
+  for (std::size_t phase = 0; phase < phase_count; ++phase) {
+    const double begin = is_used[phase][gpu] ? sample.early[phase][gpu] : step_end;
+    const double end = is_used[phase][gpu] ? sample.late[phase][gpu] : step_end;
+    for (std::size_t lane = 0; lane < lane_count; ++lane) {
+      if (!is_used[phase][lane]) continue;
+      sample.early[phase][lane] -= begin;
+      sample.late[phase][lane] -= end;
+    }
+  }
+}
+
+// Of a schedule of fewer steps than `steps`.
+Sample sample_of(const Schedule& schedule, SimulationResult result, int steps) {
+  Sample sample;
+  sample.layers = schedule.problem().model.layers;
+  for (const Tier tier : tiers) sample.memory[static_cast<std::size_t>(tier)] = schedule.use(tier);
+  sample.tasks = static_cast<double>(schedule.tasks().size());
+  if (result.tasks.empty()) return sample;  // it does not fit
+  set_offsets(schedule, result, sample);
+  // Steps are alike: what runs while a step lasts is as much as it has itself.
+  for (LaneUse& lane : result.lanes) lane.busy_fraction = 0;
+  const std::span<const Task> tasks = schedule.tasks();
+  double in_step = 0;
+  for (std::size_t t = 0; t < tasks.size(); ++t) {
+    if (!is_of_last_step(schedule, tasks[t])) continue;
+    ++in_step;
+    result.lanes[static_cast<std::size_t>(tasks[t].lane)].busy_fraction +=
+        seconds_between(result.tasks[t].start_ns, result.tasks[t].end_ns) / result.step_seconds;
+  }
+  sample.tasks += in_step * (steps - schedule.steps());
+  result.tasks.clear();
+  result.step_ends_ns.clear();
+  sample.result = std::move(result);
+  return sample;
+}
+
+Price price_of(const Sample& sample, const std::string& policy) {
+  Price price;
+  price.policy = policy;
+  price.memory = sample.memory;
+  price.fits = std::all_of(price.memory.begin(), price.memory.end(),
+                           [](const TierUse& use) { return use.peak_bytes <= use.capacity_bytes; });
+  price.is_extrapolated = true;
+  price.schedule_tasks = static_cast<std::uint64_t>(std::llround(sample.tasks));
+  if (price.fits) price.set(sample.result);
+  return price;
+}
+
+using Three = std::array<const Sample*, 3>;
+
+// The value for `layers`, by the line through the last two of three samples with evenly spaced
 // numbers of layers.
 struct Line {
   double value = 0;
   double uneven = 0;  // by how much `value` were wrong if each more layer differed as these do
 };
 
-using Three = std::array<const Sample*, 3>;
-
-template <class Get>
-Line line_of(const Three& samples, std::int64_t layers, const Get& get) {
-  const double one = get(*samples[0]), two = get(*samples[1]), three = get(*samples[2]);
-  const auto apart = static_cast<double>(samples[2]->layers - samples[1]->layers);
-  const double periods = static_cast<double>(layers - samples[2]->layers) / apart;
-  return {three + (three - two) * periods, std::abs(three - 2 * two + one) * periods};
+double periods_beyond(const Three& three, std::int64_t layers) {
+  return static_cast<double>(layers - three[2]->layers) /
+         static_cast<double>(three[2]->layers - three[1]->layers);
 }
 
-class ByMiniatures {
+template <class Get>
+Line line_of(const Three& three, std::int64_t layers, const Get& get) {
+  const double one = get(*three[0]), two = get(*three[1]), last = get(*three[2]);
+  const double periods = periods_beyond(three, layers);
+  return {last + (last - two) * periods, std::abs(last - 2 * two + one) * periods};
+}
+
+// Whether no lane falls behind the GPU, or runs ahead of it, the more the more layers there are:
+// that may go on until something else holds it up.
+bool keep_pace(const Sample& one, const Sample& two, std::int64_t layers) {
+  const double factor = static_cast<double>(layers) / static_cast<double>(two.layers - one.layers);
+  const double seconds = (two.result.step_seconds - one.result.step_seconds) * factor;
+  for (std::size_t phase = 0; phase < phase_count; ++phase) {
+    for (std::size_t lane = 0; lane < lane_count; ++lane) {
+      const double early = two.early[phase][lane] - one.early[phase][lane];
+      const double late = two.late[phase][lane] - one.late[phase][lane];
+      if (std::max(std::abs(early), std::abs(late)) * factor > most_behind * seconds) return false;
+    }
+  }
+  return true;
+}
+
+// The whole, by what three miniatures have in common.
+Sample whole_of(const Three& three, const Problem& problem, std::int64_t layers) {
+  const auto value = [&](const auto& get) { return line_of(three, layers, get).value; };
+  const auto of_result = [&](double SimulationResult::*member) {
+    return value([&](const Sample& s) { return s.result.*member; });
+  };
+  const auto of_phase = [&](double PhaseSeconds::*member) {
+    return value([&](const Sample& s) { return s.result.phases.*member; });
+  };
+  Sample whole = *three[2];
+  whole.layers = layers;
+  whole.tasks = value([](const Sample& s) { return s.tasks; });
+  SimulationResult& result = whole.result;
+  result.step_seconds = of_result(&SimulationResult::step_seconds);
+  result.phases = {of_phase(&PhaseSeconds::forward), of_phase(&PhaseSeconds::backward),
+                   of_phase(&PhaseSeconds::optimizer)};
+  result.hardware_tflops =
+      value([](const Sample& s) { return s.result.hardware_tflops * s.result.step_seconds; }) /
+      result.step_seconds;
+  for (std::size_t lane = 0; lane < result.lanes.size(); ++lane) {
+    const auto of_lane = [&](const auto& get) {
+      return value([&](const Sample& s) { return get(s.result.lanes[lane], s.result); });
+    };
+    result.lanes[lane].busy_fraction = of_lane([](const LaneUse& use, const SimulationResult& of) {
+                                         return use.busy_fraction * of.step_seconds;
+                                       }) /
+                                       result.step_seconds;
+    result.lanes[lane].bytes =
+        of_lane([](const LaneUse& use, const SimulationResult&) { return use.bytes; });
+    result.lanes[lane].demand_seconds =
+        of_lane([](const LaneUse& use, const SimulationResult&) { return use.demand_seconds; });
+  }
+  for (std::size_t r = 0; r < result.resources.size(); ++r)
+    result.resources[r].demand_seconds =
+        value([&](const Sample& s) { return s.result.resources[r].demand_seconds; });
+  result.ssd_bytes_written_per_step = of_result(&SimulationResult::ssd_bytes_written_per_step);
+  find_bound(result);
+  set_rates(problem, result);
+  return whole;
+}
+
+// Finds the price of one policy, by the least work that tells.
+class Pricing {
  public:
-  ByMiniatures(const Problem& problem, const Miniatures& miniatures, int steps)
-      : problem_(problem), miniatures_(miniatures), steps_(steps) {}
+  Pricing(const Problem& problem, const std::string& policy, int steps)
+      : problem_(problem), policy_(policy), steps_(steps) {}
 
-  // Nothing where miniatures do not agree.
+  // Nothing where only the whole schedule tells.
   std::optional<Price> price() {
-    for (const int period : {miniatures_.period, 3 * miniatures_.period}) {
-      Three three{};
-      for (int nth = 0; nth < 3; ++nth) {
-        three[static_cast<std::size_t>(nth)] =
-            sample(miniature_layers(problem_.model.layers, period, nth));
-        if (three[static_cast<std::size_t>(nth)] == nullptr) return std::nullopt;
-      }
-      if (std::optional<Price> price = extrapolated(three)) return price;
-      if (is_close_) return std::nullopt;
-    }
-    return std::nullopt;
-  }
-
- private:
-  // Null where its steps are not alike, or where it makes miniatures no less work than the whole.
-  const Sample* sample(std::int64_t layers) {
-    const auto known = samples_.find(layers);
-    if (known != samples_.end()) return &known->second;
-    layers_built_ += layers;
-    if (static_cast<double>(layers_built_) >
-        most_of_layers * static_cast<double>(problem_.model.layers))
-      return nullptr;
-    const Schedule schedule = build_miniature(problem_, miniatures_, layers, steps_built);
-    const SimulationResult result = simulate(schedule);
-    tasks_built_ += 2 * schedule.tasks().size();
-    const std::vector<std::int64_t>& ends = result.step_ends_ns;
-    const std::int64_t last = ends[steps_built - 1] - ends[steps_built - 2];
-    const std::int64_t before = ends[steps_built - 2] - ends[steps_built - 3];
-    if (std::abs(last - before) > 2 + last / 1'000'000) return nullptr;
-    return &samples_.emplace(layers, sample_of(schedule, result)).first->second;
-  }
-
-  // From the last step, which is as the one before.
-  Sample sample_of(const Schedule& schedule, const SimulationResult& result) const {
-    Sample sample;
-    sample.layers = schedule.problem().model.layers;
-    sample.time_is_extrapolated = result.extrapolated;
-    for (const Tier tier : {Tier::gpu, Tier::host, Tier::ssd})
-      sample.memory[static_cast<std::size_t>(tier)] = schedule.use(tier);
-    sample.lanes = result.lanes;
-    sample.resources = result.resources;
-    for (LaneUse& lane : sample.lanes) lane.busy_fraction = 0;
-    const int last = schedule.steps() - 1;
-    double in_step = 0;
-    const std::span<const Task> tasks_of_all = schedule.tasks();
-    for (std::size_t t = 0; t < tasks_of_all.size(); ++t) {
-      const Task& task = tasks_of_all[t];
-      if (task.step != last || task.phase == Phase::epilogue) continue;
-      ++in_step;
-      // Every step is like this one: what runs in a step of this one's length is what this one has.
-      sample.lanes[static_cast<std::size_t>(task.lane)].busy_fraction +=
-          static_cast<double>(result.tasks[t].end_ns - result.tasks[t].start_ns) * 1e-9;
-    }
-    auto& quantities = sample.quantities;
-    quantities[step_seconds] = result.step_seconds;
-    quantities[forward_seconds] = result.phases.forward;
-    quantities[backward_seconds] = result.phases.backward;
-    quantities[optimizer_seconds] = result.phases.optimizer;
-    quantities[flops] = result.hardware_tflops * result.step_seconds;
-    quantities[tasks] = static_cast<double>(tasks_of_all.size()) + in_step * (steps_ - last - 1);
-    return sample;
-  }
-
-  template <class Get>
-  double value(const Three& three, const Get& get) const {
-    return line_of(three, problem_.model.layers, get).value;
-  }
-
-  // Nothing where the three are not on one line.
-  std::optional<Price> extrapolated(const Three& three) {
-    const Line seconds = line_of(three, problem_.model.layers,
-                                 [](const Sample& s) { return s.quantities[step_seconds]; });
-    if (seconds.uneven > most_uneven_time * seconds.value) return std::nullopt;
-    Price price;
-    price.policy = miniatures_.policy;
-    price.is_extrapolated = true;
-    price.fits = true;
-    if (!tell_memory(price, three)) return std::nullopt;
-    if (price.fits) tell_time(price, three);
-    price.tasks = tasks_built_;
+    if (steps_ <= steps_built) return std::nullopt;
+    const std::optional<Miniatures> miniatures = find_miniatures(problem_, policy_, steps_built);
+    if (miniatures) policy_ = miniatures->policy;
+    std::optional<Price> price;
+    if (miniatures && miniatures->in_rows && problem_.model.layers >= fewest_layers)
+      price = by_miniatures(*miniatures);
+    if (!price) price = by_few_steps();
+    if (price) price->tasks = tasks_;
     return price;
   }
 
-  // False where miniatures do not agree, or are too close to a limit to tell.
-  bool tell_memory(Price& price, const Three& three) {
-    price.memory = three[2]->memory;
-    for (std::size_t tier = 0; tier < tier_count; ++tier) {
-      const TierUse& use = price.memory[tier];
-      const auto most = static_cast<double>(use.capacity_bytes);
-      const auto bytes = static_cast<double>(use.peak_bytes);
-      if (use.peak_bytes > use.capacity_bytes) price.fits = false;
-      is_close_ = is_close_ || (bytes > 0 && std::abs(bytes - most) < close_to_limit * most);
-      for (const Sample* other : {three[0], three[1]}) {
-        const double differs = static_cast<double>(other->memory[tier].peak_bytes) - bytes;
-        if (std::abs(differs) > most_uneven_bytes * bytes) return false;
-      }
+ private:
+  // By fewer layers: nothing where they do not repeat evenly.
+  std::optional<Price> by_miniatures(const Miniatures& miniatures) {
+    const std::int64_t layers = problem_.model.layers;
+    std::array<std::optional<Sample>, 3> samples;
+    for (std::size_t nth = 0; nth < 3; ++nth) {
+      const std::int64_t few = miniature_layers(layers, miniatures.period, static_cast<int>(nth));
+      const Schedule schedule = build_miniature(problem_, miniatures, few, steps_built);
+      if (!schedule.fits()) return std::nullopt;
+      samples[nth] = sample_of(schedule);
+      if (!samples[nth]) return std::nullopt;
+      if (nth > 0 && !keep_pace(*samples[nth - 1], *samples[nth], layers)) return std::nullopt;
     }
-    return !is_close_;
+    const Three three = {&*samples[0], &*samples[1], &*samples[2]};
+    const Line seconds =
+        line_of(three, layers, [](const Sample& s) { return s.result.step_seconds; });
+    if (seconds.uneven > most_uneven * seconds.value) return std::nullopt;
+    Sample whole = whole_of(three, problem_, layers);
+    if (!tell_memory(three, whole)) return std::nullopt;
+    return price_of(whole, miniatures.policy);
   }
 
-  void tell_time(Price& price, const Three& three) const {
-    const auto of_quantity = [&](Quantity quantity) {
-      return value(three, [&](const Sample& s) { return s.quantities[quantity]; });
-    };
+  // By fewer steps: nothing where they are not alike.
+  std::optional<Price> by_few_steps() {
+    const Schedule schedule = build_schedule(problem_, policy_, steps_built);
+    for (const Tier tier : tiers) {
+      if (is_close(schedule.use(tier), schedule.use(tier), close_to_limit)) return std::nullopt;
+    }
+    const std::optional<Sample> sample = sample_of(schedule);
+    if (!sample) return std::nullopt;
+    return price_of(*sample, schedule.policy());
+  }
+
+  // Nothing where its steps are not alike. What does not fit is not simulated.
+  std::optional<Sample> sample_of(const Schedule& schedule) {
+    tasks_ += schedule.tasks_emitted();
     SimulationResult result;
-    const double seconds = of_quantity(step_seconds);
-    result.step_seconds = seconds;
-    result.phases = {of_quantity(forward_seconds), of_quantity(backward_seconds),
-                     of_quantity(optimizer_seconds)};
-    result.hardware_tflops = of_quantity(flops) / seconds;
-    result.extrapolated = three[2]->time_is_extrapolated;
-    for (std::size_t lane = 0; lane < result.lanes.size(); ++lane) {
-      const auto of_lane = [&](double LaneUse::*member) {
-        return value(three, [&](const Sample& s) { return s.lanes[lane].*member; });
-      };
-      result.lanes[lane] = {of_lane(&LaneUse::busy_fraction) / seconds, of_lane(&LaneUse::bytes),
-                            of_lane(&LaneUse::demand_seconds)};
+    if (schedule.fits()) {
+      result = simulate(schedule);
+      tasks_ += schedule.tasks().size();
+      if (!take_mean(result)) return std::nullopt;
+      set_rates(problem_, result);
     }
-    for (std::size_t r = 0; r < three[2]->resources.size(); ++r) {
-      const double demand =
-          value(three, [&](const Sample& s) { return s.resources[r].demand_seconds; });
-      result.resources.push_back({three[2]->resources[r].name, demand});
-    }
-    find_bound(result);
-    set_rates(problem_, result);
-    result.ssd_bytes_written_per_step =
-        result.lanes[static_cast<std::size_t>(Lane::ssd_write)].bytes;
-    price.schedule_tasks = static_cast<std::uint64_t>(std::llround(of_quantity(tasks)));
-    price.set(std::move(result));
+    return spillway::sample_of(schedule, std::move(result), steps_);
   }
 
-  // The first one fills the pipeline; what the last two have in common is steady.
-  static constexpr std::size_t steps_built = 3;
+  static bool is_close(const TierUse& most, const TierUse& least, double margin) {
+    const auto limit = static_cast<double>(most.capacity_bytes);
+    return most.peak_bytes > 0 && static_cast<double>(most.peak_bytes) > limit * (1 - margin) &&
+           static_cast<double>(least.live_peak_bytes) < limit * (1 + margin);
+  }
+
+  // The most that one of them takes. False where that is too close to a limit to tell.
+  static bool tell_memory(const Three& three, Sample& whole) {
+    for (std::size_t tier = 0; tier < tier_count; ++tier) {
+      TierUse most = three[0]->memory[tier], least = most;
+      for (const Sample* sample : three) {
+        const TierUse& use = sample->memory[tier];
+        if (use.peak_bytes > most.peak_bytes) most = use;
+        if (use.peak_bytes < least.peak_bytes) least = use;
+      }
+      whole.memory[tier] = most;
+      const bool is_exact = most.peak_bytes == least.peak_bytes;
+      if (is_close(most, least, is_exact ? close_to_limit : close_if_uneven)) return false;
+    }
+    return true;
+  }
 
   const Problem& problem_;
-  const Miniatures& miniatures_;
+  std::string policy_;
   const int steps_;
-  std::map<std::int64_t, Sample> samples_;  // by number of layers
-  std::int64_t layers_built_ = 0;
-  bool is_close_ = false;
-  std::uint64_t tasks_built_ = 0;
+  std::uint64_t tasks_ = 0;
 };
-
-std::optional<Price> price_by_miniatures(const Problem& problem, const std::string& policy,
-                                         int steps) {
-  if (steps < fewest_steps || problem.model.layers < fewest_layers) return std::nullopt;
-  try {
-    const std::optional<Miniatures> miniatures = find_miniatures(problem, policy, steps);
-    if (!miniatures) return std::nullopt;
-    return ByMiniatures(problem, *miniatures, steps).price();
-  } catch (const InputError&) {  // what evaluate() says of it is of the whole problem
-    return std::nullopt;
-  }
-}
 
 }  // namespace
 
-void Price::set(SimulationResult one) {
-  step_seconds = one.step_seconds;
-  tokens_per_second = one.tokens_per_second;
-  bound_seconds = one.bound_seconds;
-  bound_by = one.bound_by;
-  ssd_bytes_written_per_step = one.ssd_bytes_written_per_step;
-  one.tasks.clear();
-  result = std::move(one);
+void Price::set(SimulationResult of) {
+  step_seconds = of.step_seconds;
+  tokens_per_second = of.tokens_per_second;
+  bound_seconds = of.bound_seconds;
+  bound_by = of.bound_by;
+  ssd_bytes_written_per_step = of.ssd_bytes_written_per_step;
+  of.tasks.clear();
+  result = std::move(of);
 }
 
 Price price_of(const Evaluation& evaluation) {
@@ -242,14 +311,21 @@ Price price_of(const Evaluation& evaluation) {
   price.policy = schedule.policy();
   price.tasks = evaluation.tasks;
   price.schedule_tasks = schedule.tasks().size();
-  for (const Tier tier : {Tier::gpu, Tier::host, Tier::ssd})
-    price.memory[static_cast<std::size_t>(tier)] = schedule.use(tier);
+  for (const Tier tier : tiers) price.memory[static_cast<std::size_t>(tier)] = schedule.use(tier);
   if (evaluation.result) price.set(*evaluation.result);
   return price;
 }
 
+std::optional<Price> quick_price(const Problem& problem, const std::string& policy, int steps) {
+  try {
+    return Pricing(problem, policy, steps).price();
+  } catch (const InputError&) {  // evaluate() says it of the whole problem
+    return std::nullopt;
+  }
+}
+
 Price price(const Problem& problem, const std::string& policy, int steps) {
-  if (std::optional<Price> price = price_by_miniatures(problem, policy, steps)) return *price;
+  if (std::optional<Price> price = quick_price(problem, policy, steps)) return *std::move(price);
   return price_of(evaluate(problem, policy, steps));
 }
 

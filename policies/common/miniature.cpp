@@ -11,7 +11,13 @@ namespace {
 
 constexpr int most_period = 12;
 
-// Turns of one visit go by layer, which makes a share of the layers' activations another pattern.
+bool saves_alike(const std::vector<std::uint8_t>& saves) {
+  return saves.empty() || std::all_of(saves.begin(), saves.end() - 1,
+                                      [&](std::uint8_t mask) { return mask == saves.front(); });
+}
+
+}  // namespace
+
 bool has_rows(const OrderOfWork& work) {
   for (std::size_t v = 1; v < work.visits.size(); ++v) {
     const Visit &one = work.visits[v - 1], &next = work.visits[v];
@@ -19,13 +25,6 @@ bool has_rows(const OrderOfWork& work) {
   }
   return false;
 }
-
-bool saves_alike(const std::vector<std::uint8_t>& saves) {
-  return saves.empty() || std::all_of(saves.begin(), saves.end() - 1,
-                                      [&](std::uint8_t mask) { return mask == saves.front(); });
-}
-
-}  // namespace
 
 Plan with_layers(Plan plan, std::int64_t layers) {
   std::vector<std::uint8_t>& saves = plan.saved.saves;

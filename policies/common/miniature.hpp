@@ -20,10 +20,15 @@ Plan with_layers(Plan plan, std::int64_t layers);
 // After how many layers what the plan does with a layer repeats; nothing where it depends on the
 // layers before, or on how many there are. `work`: an order of work by this plan.
 std::optional<int> layer_period(const Problem& problem, const Plan& plan, const OrderOfWork& work);
+// Whether visits to a layer follow each other.
+bool has_rows(const OrderOfWork& work);
 
 struct Miniatures {
-  std::string policy;     // canonical, with its open options settled
-  int period = 1;         // numbers of layers should differ by multiples of it
+  std::string policy;  // canonical, with its open options settled
+  int period = 1;      // numbers of layers should differ by multiples of it
+  // Micro-batches run through a layer in a row. Where each runs through all layers by itself, the
+  // last layers of one overlap the first ones of the next, and layers seldom repeat evenly.
+  bool in_rows = false;
   TierBytes per_layer{};  // what each of the other layers takes
 };
 

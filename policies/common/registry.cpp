@@ -472,9 +472,11 @@ class SettlerByMiniatures : public Settler {
 
   // Whether something was so close to a limit of memory that miniatures do not tell.
   bool is_close() const { return is_close_; }
-  LiveLine line(std::size_t k) {
+  const LiveLine& line(std::size_t k) {
     const std::int64_t layers = problem_.model.layers;
-    LiveLine line;
+    const auto [entry, is_new] = lines_.try_emplace(k);
+    LiveLine& line = entry->second;
+    if (!is_new) return line;
     line.one = miniature_layers(layers, period_, 0);
     line.two = miniature_layers(layers, period_, 1);
     line.of_one = live_of(k, line.one);
@@ -484,7 +486,7 @@ class SettlerByMiniatures : public Settler {
 
  protected:
   TierBytes live_in_trial(std::size_t k) override {
-    const LiveLine of = line(k);
+    const LiveLine& of = line(k);
     TierBytes bytes = of.beyond(of.two, problem_.model.layers);
     for (std::size_t tier = 0; tier < bytes.size(); ++tier) bytes[tier] += of.of_two[tier];
     note_close(bytes);
@@ -502,7 +504,7 @@ class SettlerByMiniatures : public Settler {
         .live_peaks();
   }
   TierBytes extent(std::size_t k, int steps) {
-    const LiveLine of = line(k);
+    const LiveLine& of = line(k);
     Program program = emit(
         of_layers(problem_, of.two), with(k),
         {.steps = steps, .plan_of = &problem_, .others = of.beyond(of.two, problem_.model.layers)});
@@ -518,6 +520,7 @@ class SettlerByMiniatures : public Settler {
     }
   }
   int period_;
+  std::map<std::size_t, LiveLine> lines_;  // by alternative
   bool is_close_ = false;
 };
 
@@ -530,25 +533,30 @@ std::optional<Miniatures> find_miniatures(const Problem& problem, const std::str
   if (problem.framework != own_framework ||
       retention_of(parsed).value_or(RetentionByKind{}).keeps_any())
     return std::nullopt;
-  const auto period_of = [&](const Parsed& with) -> std::optional<int> {
+  Miniatures found;
+  // Whether layers repeat; sets what is found of it.
+  const auto repeats = [&](const Parsed& with) {
     const std::unique_ptr<Policy> object = policy_of(with);
     object->check(problem);
     const Plan plan = object->plan(problem, Costs(problem));
     check_plan(problem, plan);
-    const Problem few = of_layers(problem, 4);
-    return layer_period(problem, plan, order_of_work(few, *object, with_layers(plan, 4), 1));
+    constexpr std::int64_t few = 4;
+    const OrderOfWork work =
+        order_of_work(of_layers(problem, few), *object, with_layers(plan, few), 1);
+    const std::optional<int> period = layer_period(problem, plan, work);
+    found.period = period.value_or(1);
+    found.in_rows = has_rows(work) || problem.workload.micro_batches() == 1;
+    return period.has_value();
   };
-  std::optional<int> period = period_of(parsed);
-  if (!period) return std::nullopt;
-  SettlerByMiniatures settler(problem, parsed, steps, *period);
-  std::size_t chosen = 0;
-  if (settler.alternatives() > 1) {
-    chosen = settler.choose();
-    if (settler.is_close() || !(period = period_of(settler.with(chosen)))) return std::nullopt;
-  }
-  const LiveLine line = settler.line(chosen);
-  return Miniatures{to_text(parsed.info, settler.with(chosen).options), *period,
-                    line.beyond(problem.model.layers - 1, problem.model.layers)};
+  if (!repeats(parsed)) return std::nullopt;
+  SettlerByMiniatures settler(problem, parsed, steps, found.period);
+  const std::size_t chosen = settler.alternatives() > 1 ? settler.choose() : 0;
+  const Parsed settled = settler.with(chosen);
+  if (settler.is_close() || (settler.alternatives() > 1 && !repeats(settled))) return std::nullopt;
+  found.policy = to_text(settled.info, settled.options);
+  const std::int64_t layers = problem.model.layers;
+  found.per_layer = settler.line(chosen).beyond(layers - 1, layers);
+  return found;
 }
 
 Schedule build_miniature(const Problem& problem, const Miniatures& miniatures, std::int64_t layers,
