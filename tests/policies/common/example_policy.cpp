@@ -27,9 +27,9 @@ class EagerOffload : public Policy {
 
   Plan plan(const Problem&, const Costs&) const override {
     Plan plan;
-    plan.parameters.rest = {.gpu = 1};
-    plan.optimizer_state.rest = {.host = 1};
-    plan.checkpoints.rest = checkpoints_;
+    plan.parameters.rest = Share{.gpu = 1};
+    plan.optimizer_state.rest = Share{.host = 1};
+    plan.checkpoints.rest = Share(checkpoints_);
     return plan;
   }
 
