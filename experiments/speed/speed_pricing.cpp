@@ -15,14 +15,14 @@ namespace {
 constexpr double most_ms_per_plan = 1e3 / 200;
 
 // Plans of gpt-175b with 16 micro-batches.
-struct Family {
+struct PlanFamily {
   const char* name;
   const char* what;
   std::vector<std::string> policies;
 };
 
-std::vector<Family> families() {
-  Family rows = {"rows", "all micro-batches of a layer in a row, placements given", {}};
+std::vector<PlanFamily> plan_families() {
+  PlanFamily rows = {"rows", "all micro-batches of a layer in a row, placements given", {}};
   for (const char* alpha : {"0", "0.25", "0.5"}) {
     for (const char* places : {"optimizer_ssd=0,checkpoints_ssd=0,parameters_ssd=0",
                                "optimizer_ssd=0.3,checkpoints_ssd=0,parameters_ssd=0",
@@ -49,7 +49,7 @@ Problem problem_of_plans() {
   return problem;
 }
 
-SpeedFigure figure_of(const Family& family, const FigureOptions& options) {
+SpeedFigure pricing_figure(const PlanFamily& family, const FigureOptions& options) {
   const Problem problem = problem_of_plans();
   std::vector<double> ms;
   std::size_t from_part = 0;
@@ -59,7 +59,7 @@ SpeedFigure figure_of(const Family& family, const FigureOptions& options) {
     do {
       from_part = 0;
       for (const std::string& policy : family.policies)
-        from_part += price(problem, policy).is_extrapolated ? 1 : 0;
+        from_part += price(problem, policy).is_extrapolated ? 1U : 0U;
       priced += family.policies.size();
     } while (user_cpu_seconds() - before < options.seconds);
     ms.push_back((user_cpu_seconds() - before) * 1e3 / static_cast<double>(priced));
@@ -81,7 +81,8 @@ SpeedFigure figure_of(const Family& family, const FigureOptions& options) {
 std::vector<SpeedFigure> measure_pricing(const FigureOptions& options) {
   keep_freed_memory();
   std::vector<SpeedFigure> figures;
-  for (const Family& family : families()) figures.push_back(figure_of(family, options));
+  for (const PlanFamily& family : plan_families())
+    figures.push_back(pricing_figure(family, options));
   return figures;
 }
 

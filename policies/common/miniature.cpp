@@ -10,10 +10,14 @@ namespace spillway {
 namespace {
 
 constexpr int most_period = 12;
+// Layers that every miniature has.
+constexpr std::int64_t fewest = 6;
+constexpr int most_alike = 4;
 
-bool saves_alike(const std::vector<std::uint8_t>& saves) {
-  return saves.empty() || std::all_of(saves.begin(), saves.end() - 1,
-                                      [&](std::uint8_t mask) { return mask == saves.front(); });
+// Whether a plan for a few layers has the same value in all but a few at the ends.
+template <class T>
+bool repeats(const ByLayer<T>& value) {
+  return value.suits(most_alike);
 }
 
 }  // namespace
@@ -26,22 +30,16 @@ bool has_rows(const OrderOfWork& work) {
   return false;
 }
 
-Plan with_layers(Plan plan, std::int64_t layers) {
-  std::vector<std::uint8_t>& saves = plan.saved.saves;
-  const auto count = static_cast<std::size_t>(layers);
-  if (saves.empty() || saves.size() == count) return plan;
-  const std::uint8_t last = saves.back();
-  saves.resize(count, saves.front());
-  saves.back() = last;
-  return plan;
-}
-
 std::optional<int> layer_period(const Problem& problem, const Plan& plan, const OrderOfWork& work) {
-  const double on_ssd = plan.checkpoints.rest.ssd;
+  const auto is_shared = [](const Share& share) { return share.ssd > 0 && share.ssd < 1; };
+  const bool shares_layers =
+      plan.checkpoints.rest.any(is_shared) || (plan.saved.rest && plan.saved.rest->any(is_shared));
   if (plan.retention.keeps_any() || plan.spare_gpu_bytes > 0 || plan.spare_host_bytes > 0 ||
       plan.parameters.by_tensor || plan.parameters.first_in_host > 0 || plan.gradients.bucket > 0 ||
-      plan.optimizer.group == UpdateGroup::tensors || !saves_alike(plan.saved.saves) ||
-      (on_ssd > 0 && on_ssd < 1 && !has_rows(work)))
+      plan.optimizer.group == UpdateGroup::tensors || !repeats(plan.saved.saves) ||
+      !repeats(plan.order.delayed) || !repeats(plan.parameters.rest) ||
+      !repeats(plan.optimizer_state.rest) || !repeats(plan.checkpoints.rest) ||
+      (plan.saved.rest && !repeats(*plan.saved.rest)) || (shares_layers && !has_rows(work)))
     return std::nullopt;
   int period = 2;  // orders that turn at every layer
   const auto repeats_after = [&](int layers) { period = std::lcm(period, std::max(1, layers)); };
@@ -60,7 +58,6 @@ std::optional<int> layer_period(const Problem& problem, const Plan& plan, const 
 }
 
 std::int64_t miniature_layers(std::int64_t layers, int period, int nth) {
-  constexpr std::int64_t fewest = 6;
   return fewest + (layers - fewest) % period + std::int64_t{period} * nth;
 }
 

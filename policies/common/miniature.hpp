@@ -14,9 +14,6 @@
 
 namespace spillway {
 
-// The plan for a model of so many layers. The last layer may save other tensors than the rest.
-Plan with_layers(Plan plan, std::int64_t layers);
-
 // After how many layers what the plan does with a layer repeats; nothing where it depends on the
 // layers before, or on how many there are. `work`: an order of work by this plan.
 std::optional<int> layer_period(const Problem& problem, const Plan& plan, const OrderOfWork& work);

@@ -186,7 +186,6 @@ Program emit_bare(const Problem& problem, const Policy& policy, const EmitOption
   policy.check(problem);
   const Problem& plan_of = with.plan_of ? *with.plan_of : problem;
   Plan plan = policy.plan(plan_of, Costs(plan_of));
-  if (with.plan_of) plan = with_layers(std::move(plan), problem.model.layers);
   if (with.retention) plan.retention = *with.retention;
   check_plan(problem, plan);
   const OrderOfWork work = order_of_work(problem, policy, plan, with.steps);
@@ -547,8 +546,7 @@ std::optional<Miniatures> find_miniatures(const Problem& problem, const std::str
     const Plan plan = object->plan(problem, Costs(problem));
     check_plan(problem, plan);
     constexpr std::int64_t few = 4;
-    const OrderOfWork work =
-        order_of_work(of_layers(problem, few), *object, with_layers(plan, few), 1);
+    const OrderOfWork work = order_of_work(of_layers(problem, few), *object, plan, 1);
     const std::optional<int> period = layer_period(problem, plan, work);
     found.period = period.value_or(1);
     found.in_rows = has_rows(work) || problem.workload.micro_batches() == 1;
