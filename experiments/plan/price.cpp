@@ -11,19 +11,19 @@ namespace spillway {
 
 namespace {
 
-// The first step fills the pipeline; the two after it stand for all, or for every two.
+// The first step fills the pipeline; the two after it stand for all.
 constexpr int steps_built = 3;
 // Fewer layers leave nothing to be told from miniatures.
 constexpr std::int64_t fewest_layers = 40;
 // Relative to the step time: how much two steps may differ whose mean stands for all; how far the
 // whole may be off if it grows as unevenly as three miniatures do.
-constexpr double most_unlike = 2e-4, most_uneven = 1e-4;
+constexpr double most_unlike = 1e-6, most_uneven = 1e-4;
 // Relative to what more layers add to the step time: how long in that the GPU may be idle, and by
 // how much more a lane may be late.
 constexpr double most_idle = 1e-4, most_behind = 1e-2;
 // What is as close as this to a limit of memory is built in full, relative: where miniatures take
 // the same bytes, and where the gaps between their buffers differ.
-constexpr double close_to_limit = 1e-3, close_if_uneven = 0.03;
+constexpr double close_to_limit = 5e-4, close_if_uneven = 0.03;
 
 constexpr std::array tiers = {Tier::gpu, Tier::host, Tier::ssd};
 

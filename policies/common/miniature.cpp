@@ -134,7 +134,7 @@ class SettlerByMiniatures : public Settler {
     return program.plan_memory().extent;
   }
   void note_close(const TierBytes& bytes) {
-    constexpr double close = 1e-3;
+    constexpr double close = 5e-4;
     const TierBytes capacity = capacities(problem_.machine);
     for (std::size_t tier = 0; tier < 2; ++tier) {
       const auto most = static_cast<double>(capacity[tier]);
