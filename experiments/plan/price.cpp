@@ -203,10 +203,10 @@ class Pricing {
   std::optional<Price> price() {
     if (steps_ <= steps_built) return std::nullopt;
     const std::optional<Miniatures> miniatures = find_miniatures(problem_, policy_, steps_built);
-    if (miniatures) policy_ = miniatures->policy;
+    if (!miniatures || !miniatures->in_rows) return std::nullopt;
+    policy_ = miniatures->policy;
     std::optional<Price> price;
-    if (miniatures && miniatures->in_rows && problem_.model.layers >= fewest_layers)
-      price = by_miniatures(*miniatures);
+    if (problem_.model.layers >= fewest_layers) price = by_miniatures(*miniatures);
     if (!price) price = by_few_steps();
     if (price) price->tasks = tasks_;
     return price;

@@ -6,7 +6,6 @@
 
 #include "policies/common/settler.hpp"
 #include "policies/framework/framework.hpp"
-#include "policies/model/gpt_layout.hpp"
 
 namespace spillway {
 
@@ -33,16 +32,18 @@ bool has_rows(const OrderOfWork& work) {
   return false;
 }
 
-std::optional<int> layer_period(const Problem& problem, const Plan& plan, const OrderOfWork& work) {
+std::optional<int> layer_period(const Plan& plan, const OrderOfWork& work) {
   const auto is_shared = [](const Share& share) { return share.ssd > 0 && share.ssd < 1; };
   const bool shares_layers =
       plan.checkpoints.rest.any(is_shared) || (plan.saved.rest && plan.saved.rest->any(is_shared));
+  const bool by_elements =
+      plan.optimizer.group == UpdateGroup::at_most || plan.optimizer.group == UpdateGroup::tensors;
   if (plan.retention.keeps_any() || plan.spare_gpu_bytes > 0 || plan.spare_host_bytes > 0 ||
       plan.parameters.by_tensor || plan.parameters.first_in_host > 0 || plan.gradients.bucket > 0 ||
-      plan.optimizer.group == UpdateGroup::tensors || !repeats(plan.saved.saves) ||
-      !repeats(plan.order.delayed) || !repeats(plan.parameters.rest) ||
-      !repeats(plan.optimizer_state.rest) || !repeats(plan.checkpoints.rest) ||
-      (plan.saved.rest && !repeats(*plan.saved.rest)) || (shares_layers && !has_rows(work)))
+      by_elements || !repeats(plan.saved.saves) || !repeats(plan.order.delayed) ||
+      !repeats(plan.parameters.rest) || !repeats(plan.optimizer_state.rest) ||
+      !repeats(plan.checkpoints.rest) || (plan.saved.rest && !repeats(*plan.saved.rest)) ||
+      (shares_layers && !has_rows(work)))
     return std::nullopt;
   int period = 2;  // orders that turn at every layer
   const auto repeats_after = [&](int layers) { period = std::lcm(period, std::max(1, layers)); };
@@ -50,12 +51,6 @@ std::optional<int> layer_period(const Problem& problem, const Plan& plan, const 
   repeats_after(plan.saved.slots);
   repeats_after(plan.optimizer.gpu_stride);
   if (plan.optimizer.gpu_stride > 0) repeats_after(plan.optimizer_state.gpu_slots);
-  if (plan.optimizer.group == UpdateGroup::at_most) {
-    const auto layer = static_cast<std::uint64_t>(unit_elements(problem.model, 0));
-    const std::uint64_t layers = plan.optimizer.elements / layer;
-    if (layers > most_period) return std::nullopt;
-    repeats_after(static_cast<int>(layers));
-  }
   if (period > most_period) return std::nullopt;
   return period;
 }
@@ -164,7 +159,7 @@ std::optional<Miniatures> find_miniatures(const Problem& problem, const std::str
     check_plan(problem, plan);
     constexpr std::int64_t few = 4;
     const OrderOfWork work = order_of_work(of_layers(problem, few), *object, plan, 1);
-    const std::optional<int> period = layer_period(problem, plan, work);
+    const std::optional<int> period = layer_period(plan, work);
     found.period = period.value_or(1);
     found.in_rows = has_rows(work) || problem.workload.micro_batches() == 1;
     return period.has_value();
