@@ -1,0 +1,119 @@
+#include "experiments/tune/seeds.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "experiments/tune/plan_space.hpp"
+#include "policies/common/policy.hpp"
+
+namespace spillway {
+
+namespace {
+
+// Rounded to the SSD, so that working memory has room.
+Share off_gpu(const Share& share) {
+  const double host = std::floor(std::clamp(share.host + share.gpu, 0.0, 1.0) * 1000) / 1000;
+  return host_and_ssd(1 - host);
+}
+
+bool is_on_gpu(const Share& share) { return share.gpu > 0.999; }
+
+ByLayer<std::uint8_t> masks_of(const PlanSpace& space, const PlanShares& shares) {
+  double bytes = 0, all = 0;
+  for (const auto& [mask, part] : shares.saves) {
+    bytes += part * space.saved.bytes(ByLayer<std::uint8_t>(mask));
+    all += part;
+  }
+  if (all == 0) return space.saved.at(0);
+  double low = 0, high = space.saved.most();
+  for (int round = 0; round < 20; ++round) {
+    const double middle = (low + high) / 2;
+    (space.saved.bytes(space.saved.at(middle)) <= bytes / all ? low : high) = middle;
+  }
+  return space.saved.at(low);
+}
+
+Plan places_of(const PlanSpace& space, const BoundCase& one) {
+  const PlanShares& shares = one.shares;
+  Plan plan;
+  const bool is_one_row = one.row >= space.micro_batches;
+  plan.order.row = is_one_row ? 0 : one.row;
+  plan.order.snake = space.micro_batches > 1 && one.row > 1;
+  plan.order.updates = UpdateOrder::within;
+  plan.order.delayed = std::round(std::clamp(shares.delayed, 0.0, 1.0) * 1000) / 1000;
+  plan.parameters.rest = is_on_gpu(shares.parameters) ? Share{.gpu = 1} : off_gpu(shares.parameters);
+  plan.optimizer_state.rest = off_gpu(shares.optimizer_state);
+  plan.optimizer_state.slots = 2;
+  plan.checkpoints.rest =
+      is_on_gpu(shares.checkpoints) ? Share{.gpu = 1} : off_gpu(shares.checkpoints);
+  plan.checkpoints.host_ahead = std::max(2, one.row);
+  plan.saved.saves = masks_of(space, shares);
+  plan.saved.recomputes_output = false;
+  if (one.row == 1) plan.saved.slots = 2;
+  plan.gradients.on_gpu = true;
+  return plan;
+}
+
+void use_gpu_for_updates(Plan& plan, double fraction) {
+  plan.optimizer.gpu_stride =
+      fraction > 0.999 ? 1 : std::max(2, static_cast<int>(std::lround(1 / fraction)));
+  plan.optimizer_state.rest =
+      plan.optimizer.gpu_stride == 1 ? Share{.gpu = 1} : Share{.host = 1};
+  plan.optimizer_state.slots = 0;
+  plan.parameters.rest = Share{.gpu = 1};
+}
+
+}  // namespace
+
+std::vector<std::string> published_policies() {
+  std::vector<std::string> all;
+  for (const PolicyInfo& info : builtin_policies()) {
+    if (info.name != "spillway") all.push_back(info.name);
+  }
+  return all;
+}
+
+std::vector<std::string> policy_variants() {
+  std::vector<std::string> all;
+  for (const char* options :
+       {"resident:recompute=needed", "zero-offload:recompute=needed,retention=nearest",
+        "zero-infinity:gradients=host,pipeline_read=on,pipeline_write=on,recompute=needed,"
+        "retention=nearest",
+        "zero-infinity:parameters=host,gradients=host,pipeline_read=on,pipeline_write=on,"
+        "recompute=needed",
+        "zero-infinity:parameters=gpu,gradients=host,pipeline_read=on,pipeline_write=on,"
+        "recompute=needed",
+        "deep-optimizer-states:recompute=needed", "deep-optimizer-states:checkpoints=host",
+        "fuyou:recompute=needed,retention=nearest", "fuyou:swap=auto",
+        "fuyou:swap=auto,retention=nearest",
+        "greedysnake:alpha=0,recompute=needed,retention=nearest",
+        "greedysnake:alpha=auto,placement=lp,recompute=needed,retention=nearest",
+        "greedysnake:recompute=needed,retention=nearest"})
+    all.push_back(canonical_policy(options));
+  return all;
+}
+
+std::vector<Plan> seeds_of(const Problem& problem, const BoundCase& one) {
+  const PlanSpace space(problem);
+  const auto keeping = [](Plan plan) {
+    for_kinds(plan.retention,
+              [](const std::string&, Retention& kind) { kind = Retention::nearest(); });
+    return plan;
+  };
+  const Plan plan = places_of(space, one);
+  std::vector<Plan> all;
+  if (one.shares.gpu_updates > 0.01 && is_on_gpu(one.shares.parameters)) {
+    Plan on_gpu = plan;
+    use_gpu_for_updates(on_gpu, one.shares.gpu_updates);
+    all.push_back(keeping(on_gpu));
+    all.push_back(on_gpu);
+  }
+  all.push_back(keeping(plan));
+  all.push_back(plan);
+  Plan other = keeping(plan);
+  other.order.delayed = one.shares.delayed > 0 ? 0 : 0.25;
+  all.push_back(other);
+  return all;
+}
+
+}  // namespace spillway
