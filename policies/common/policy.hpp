@@ -54,6 +54,9 @@ class Policy {
   Option<typename Domain::Value> option(const char* name, const char* default_value,
                                         const Domain& domain, std::vector<std::string> frugal,
                                         const char* help);
+  // Declares an option whose value the policy keeps itself: `read` takes a text, and says whether
+  // it is in the domain.
+  void declare(PolicyOption about, std::function<bool(const std::string&)> read);
   // Throws InputError where the problem is not one this policy can run (e.g. several
   // micro-batches).
   virtual void check(const Problem&) const {}
@@ -92,9 +95,8 @@ class Option {
   template <class Domain>
   Option(Policy& policy, PolicyOption about, const Domain& domain) {
     SPILLWAY_ASSERT(domain.read(about.default_value, value_), about.name);
-    policy.info_.options.push_back(std::move(about));
-    policy.read_.push_back(
-        [this, domain](const std::string& text) { return domain.read(text, value_); });
+    policy.declare(std::move(about),
+                   [this, domain](const std::string& text) { return domain.read(text, value_); });
   }
   Value value_{};
 };

@@ -34,6 +34,7 @@ constexpr Factory factories[] = {
     SPILLWAY_POLICY(make_deep_optimizer_states),  // deep_optimizer_states/deep_optimizer_states.cpp
     SPILLWAY_POLICY(make_fuyou),                  // fuyou/fuyou.cpp
     SPILLWAY_POLICY(make_greedysnake),            // greedysnake/greedysnake.cpp
+    SPILLWAY_POLICY(make_spillway),               // spillway/spillway.cpp
 };
 
 namespace {
@@ -142,6 +143,11 @@ std::string to_text(const PolicyInfo& info, const PolicyOptions& options) {
 }  // namespace
 
 void Policy::step(Step& step) const { step.in_order_of_plan(); }
+
+void Policy::declare(PolicyOption about, std::function<bool(const std::string&)> read) {
+  info_.options.push_back(std::move(about));
+  read_.push_back(std::move(read));
+}
 
 void Policy::set(const std::string& option, const std::string& value) {
   for (std::size_t k = 0; k < info_.options.size(); ++k) {

@@ -2,7 +2,6 @@
 // and the fastest where it fits.
 #include "policies/common/policy.hpp"
 #include "policies/movement/plan.hpp"
-#include "policies/movement/step.hpp"
 
 namespace spillway {
 
@@ -14,22 +13,14 @@ class Resident : public Policy {
       : Policy("resident", "no offload: the usual way to train a model that fits",
                "parameters, gradients, optimizer state and activations stay in GPU memory") {}
 
-  void step(Step& step) const override {
-    for (const int m : step.ascending()) {
-      for (const int layer : step.upward()) step.forward(layer, m);
-      for (const int layer : step.downward()) step.backward(layer, m);
-    }
-    for (const int layer : step.upward()) step.update(layer);
-    step.update(step.embedding());
-  }
-
-  Plan plan(const Problem& problem, const Costs&) const override {
+  Plan plan(const Problem&, const Costs&) const override {
     Plan plan;
-    plan.parameters.rest = plan.optimizer_state.rest = plan.checkpoints.rest = {.gpu = 1};
+    plan.order = {.row = 1, .updates = UpdateOrder::ascending};
+    plan.checkpoints.rest = {.gpu = 1};
+    plan.parameters.rest = plan.optimizer_state.rest = plan.checkpoints.rest;
     plan.optimizer.gpu_stride = 1;
     plan.saved.recomputes_output = recompute_ == Recompute::full;
-    if (recompute_ == Recompute::off)
-      plan.saved.saves.assign(static_cast<std::size_t>(problem.model.layers), saved_all);
+    if (recompute_ == Recompute::off) plan.saved.saves = std::uint8_t{saved_all};
     return plan;
   }
 

@@ -13,7 +13,6 @@
 #include "policies/common/policy.hpp"
 #include "policies/deep_optimizer_states/update_stride.hpp"
 #include "policies/movement/plan.hpp"
-#include "policies/movement/step.hpp"
 
 namespace spillway {
 
@@ -27,25 +26,17 @@ class DeepOptimizerStates : public Policy {
             "Deep Optimizer States (Middleware 2024), ZeRO-3 with optimizer states in host memory",
             "every k-th sub-group is updated on the GPU while the CPU updates the others") {}
 
-  void step(Step& step) const override {
-    for (const int m : step.ascending()) {
-      for (const int layer : step.upward()) step.forward(layer, m);
-      for (const int layer : step.downward()) step.backward(layer, m);
-    }
-    for (const int layer : step.upward()) step.update(layer);
-    step.update(step.embedding());
-  }
-
   Plan plan(const Problem& problem, const Costs& costs) const override {
     Plan plan;
     // 16-bit parameters on the GPU, optimizer state in host memory.
-    plan.parameters.rest = {.gpu = 1};
-    plan.optimizer_state.rest = {.host = 1};
+    plan.parameters.rest = Share{.gpu = 1};
+    plan.optimizer_state.rest = Share{.host = 1};
     plan.gradients.head_waits = Tier::gpu;
     plan.checkpoints.rest = checkpoints_;
     plan.activation_gradients.on_gpu = 1;
     plan.saved.recomputes_output = recomputes_output_;
-    // The update is a phase of its own, over sub-groups of whole tensors.
+    // The update is a phase of its own after backward, over sub-groups of whole tensors.
+    plan.order = {.row = 1, .updates = UpdateOrder::ascending};
     plan.optimizer.own_phase = true;
     plan.optimizer.group = UpdateGroup::tensors;
     plan.optimizer.elements = sub_group_size_;

@@ -8,7 +8,7 @@
 
 #include "policies/common/policy.hpp"
 #include "policies/fuyou/swap_setting.hpp"
-#include "policies/movement/step.hpp"
+#include "policies/movement/plan.hpp"
 
 namespace spillway {
 
@@ -22,27 +22,14 @@ class Fuyou : public Policy {
       : Policy("fuyou", "Fuyou / LoHan / Ratel (arXiv 2403.06504, ICDE 2025)",
                "all model states on the SSD; the CPU optimizer runs under the GPU's backward") {}
 
-  void step(Step& step) const override {
-    for (const int m : step.ascending()) {
-      for (const int layer : step.upward()) step.forward(layer, m);
-      for (const int layer : step.downward()) {
-        step.backward(layer, m);
-        // Section IV-C, active gradient offloading: a gradient is consumed as soon as it arrives.
-        if (m + 1 == step.micro_batches() && optimizer_ != serial) step.update(layer);
-      }
-    }
-    if (optimizer_ == serial) {  // what the paper compares with: "Ratel+ZeRO"
-      step.wait();
-      for (const int layer : step.downward()) step.update(layer);
-    }
-    step.update(step.embedding());
-    if (optimizer_ == serial) step.wait();
-  }
-
   Plan plan(const Problem& problem, const Costs& costs) const override {
     const bool is_naive = optimizer_ == naive;
     Plan plan;
-    plan.parameters.rest = plan.optimizer_state.rest = {.ssd = 1};
+    // Section IV-C, active gradient offloading: a gradient is consumed as soon as it arrives. Or
+    // after backward, what the paper compares with: "Ratel+ZeRO".
+    plan.order = {.row = 1, .updates = UpdateOrder::within};
+    if (optimizer_ == serial) plan.order = {.updates = UpdateOrder::descending, .waits = true};
+    plan.parameters.rest = plan.optimizer_state.rest = Share{.ssd = 1};
     plan.parameters.gpu_ahead = forward_ahead_;
     plan.parameters.backward_gpu_ahead = backward_ahead_;
     plan.gradients.on_gpu = false;          // section IV-C: to host memory, and never to the SSD

@@ -16,7 +16,7 @@ namespace {
 // one.
 double state_slot_bytes(Problem problem, Plan plan) {
   problem.workload.batch = problem.workload.micro_batch;
-  plan.order.updates_within = true;
+  plan.order = {.updates = UpdateOrder::within};
   Step step(problem, plan);
   step.begin(0);
   step.in_order_of_plan();
@@ -96,26 +96,26 @@ bool SwapDomain::read(const std::string& text, Swap& swap) const {
   return true;
 }
 
-std::vector<std::uint8_t> swapped_tensors(const Problem& problem, const Costs& costs,
-                                          const Plan& plan, const Swap& swap,
-                                          OptimizerOverlap overlap) {
-  if (swap.kind == Swap::Kind::none) return {};
+ByLayer<std::uint8_t> swapped_tensors(const Problem& problem, const Costs& costs, const Plan& plan,
+                                      const Swap& swap, OptimizerOverlap overlap) {
+  if (swap.kind == Swap::Kind::none) return saved_none;
+  const auto of_layers = ByLayer<std::uint8_t>::of_each;
   const std::int64_t layers = problem.model.layers;
   const std::vector<SwapOperator> operators = by_benefit(swap_operators(problem));
   if (swap.kind == Swap::Kind::bytes)
-    return swap_masks(swaps_within(operators, swap.amount), layers);
+    return of_layers(swap_masks(swaps_within(operators, swap.amount), layers));
   if (swap.kind == Swap::Kind::fraction) {
     double all = 0;
     for (const SwapOperator& one : operators) all += one.bytes;
-    return swap_masks(swaps_within(operators, swap.amount * all), layers);
+    return of_layers(swap_masks(swaps_within(operators, swap.amount * all), layers));
   }
   SwapModel model = swap_model(problem, costs, host_memory_left(problem, plan, overlap));
   model.overlap = overlap;
   const double recomputed =
       static_cast<double>(layers) * recompute_flops(problem, saved_none, false);
-  return swap_masks(choose_swaps(model, that_fit_gpu(problem, plan, operators),
-                                 model.inter_block_bytes, recomputed),
-                    layers);
+  return of_layers(swap_masks(choose_swaps(model, that_fit_gpu(problem, plan, operators),
+                                           model.inter_block_bytes, recomputed),
+                              layers));
 }
 
 }  // namespace spillway

@@ -7,7 +7,6 @@
 #include "policies/common/policy.hpp"
 #include "policies/greedysnake/placement.hpp"
 #include "policies/movement/plan.hpp"
-#include "policies/movement/step.hpp"
 
 namespace spillway {
 
@@ -20,33 +19,21 @@ class GreedySnake : public Policy {
                "vertical micro-batches in snake order; part of the optimizer runs in the next "
                "step's forward") {}
 
-  void step(Step& step) const override {
-    const double alpha = alpha_->value_or(0);
-    const Portion delayed = {0, alpha}, at_once = {alpha, 1};
-    const auto order = [&](int layer) { return snake_ ? step.snake(layer) : step.ascending(); };
-    // Abstract: "vertical scheduling, which executes all micro-batches of a layer before
-    // proceeding to the next"; it "overlaps part of the optimization step with the forward pass of
-    // the next iteration".
-    for (const int layer : step.upward()) {
-      step.update(layer, delayed);  // with the gradient of the step before
-      // Snake: the layer above begins with the micro-batch that is still on the GPU.
-      for (const int m : order(layer)) step.forward(layer, m);
-    }
-    // Backward takes each layer's micro-batches in the order of its forward (authors' code). The
-    // last layer's forward of a micro-batch, and the loss, run with its backward (step.hpp).
-    for (const int layer : step.downward()) {
-      for (const int m : order(layer)) step.backward(layer, m);
-      step.update(layer, at_once);
-    }
-    step.update(step.embedding());  // and the head, which is tied to it
-  }
-
   Plan plan(const Problem& problem, const Costs&) const override {
     const auto micro_batches = static_cast<int>(problem.workload.micro_batches());
     const auto host_and_ssd = [](const std::optional<double>& on_ssd) {
       return Share{.host = 1 - on_ssd.value_or(0), .ssd = on_ssd.value_or(0)};
     };
     Plan plan;
+    // Abstract: "vertical scheduling, which executes all micro-batches of a layer before
+    // proceeding to the next"; it "overlaps part of the optimization step with the forward pass of
+    // the next iteration". Snake: a layer begins with the micro-batch that is still on the GPU, and
+    // its backward takes the order of its forward (authors' code). The last layer's forward of a
+    // micro-batch, and the loss, run with its backward (step.hpp).
+    plan.order.row = 0;
+    plan.order.snake = snake_;
+    plan.order.updates = UpdateOrder::within;
+    plan.order.delayed = alpha_->value_or(0);
     // Every tensor is split inside each layer, by shares that all layers have in common. Gradients
     // of parameters add up on the GPU and go to host memory once; AdamW runs on the CPU.
     plan.parameters.rest = host_and_ssd(parameters_ssd_);
@@ -66,8 +53,7 @@ class GreedySnake : public Policy {
     if (updates_ == UpdateGroup::shares) plan.optimizer_state.ahead = micro_batches;
     if (updates_ == UpdateGroup::calls) plan.optimizer_state.slots = 2;
     // The last layer's backward follows its forward at once: nothing is recomputed there.
-    plan.saved.saves.assign(static_cast<std::size_t>(problem.model.layers), saved_none);
-    plan.saved.saves.back() = saved_all;
+    plan.saved.saves = ByLayer<std::uint8_t>::but_last(saved_none, saved_all);
     plan.saved.recomputes_output = recomputes_output_;
     return plan;
   }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "policies/common/least_on_ssd.hpp"
 #include "policies/cost/costs.hpp"
 #include "policies/greedysnake/greedysnake_lp.hpp"
 
@@ -19,23 +20,11 @@ std::optional<GreedySnakePlan> solve(const Problem& problem, const GreedySnakeIn
 }
 
 std::vector<PolicyOptions> rising(const GreedySnakeShares& given) {
-  std::vector<PolicyOptions> all;
-  PolicyOptions now;
-  if (!given.optimizer_ssd) now["optimizer_ssd"] = "0";
-  if (!given.checkpoints_ssd) now["checkpoints_ssd"] = "0";
-  if (!given.parameters_ssd) now["parameters_ssd"] = "0";
-  all.push_back(now);
-  const auto raise = [&](const std::optional<double>& is_given, const char* name, int parts) {
-    if (is_given) return;
-    for (int part = 1; part <= parts; ++part) {
-      now[name] = fmt::format("{:g}", static_cast<double>(part) / parts);
-      all.push_back(now);
-    }
-  };
-  raise(given.optimizer_ssd, "optimizer_ssd", 100);
-  raise(given.checkpoints_ssd, "checkpoints_ssd", 20);
-  raise(given.parameters_ssd, "parameters_ssd", 50);
-  return all;
+  std::vector<OpenShare> open;
+  if (!given.optimizer_ssd) open.push_back({"optimizer_ssd", 100});
+  if (!given.checkpoints_ssd) open.push_back({"checkpoints_ssd", 20});
+  if (!given.parameters_ssd) open.push_back({"parameters_ssd", 50});
+  return rising_on_ssd(open, [](double on_ssd) { return fmt::format("{:g}", on_ssd); });
 }
 
 }  // namespace

@@ -26,8 +26,10 @@ Activations::Activations(Program& program, const Plan& plan, const OrderOfWork& 
       checkpoints_(index(layers_, 0)),
       gradients_(static_cast<std::size_t>(micro_batches_)) {
   const Problem& problem = program.problem();
-  for (int layer = 0; layer < layers_; ++layer)
+  for (int layer = 0; layer < layers_; ++layer) {
+    saves_.push_back(plan.saved.saves.at(layer, layers_));
     layouts_.push_back(saved_layout(problem, saves(layer), problem.workload.micro_batch));
+  }
   const auto saves_nothing = [](const auto& layout) { return layout.empty(); };
   if (!std::all_of(layouts_.begin(), layouts_.end(), saves_nothing))
     saved_.resize(index(layers_, 0));

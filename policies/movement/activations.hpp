@@ -55,10 +55,7 @@ class Activations {
     return gradients_[micro_batch(v)].gpu;
   }  // of the output, in place
 
-  std::uint8_t saves(int layer) const {
-    return plan_.saved.saves.empty() ? saved_none
-                                     : plan_.saved.saves[static_cast<std::size_t>(layer)];
-  }
+  std::uint8_t saves(int layer) const { return saves_[static_cast<std::size_t>(layer)]; }
 
  private:
   struct Tensor {
@@ -123,6 +120,7 @@ class Activations {
   std::vector<Tensor> checkpoints_;  // by layer and micro-batch: inputs
   std::vector<Saved> saved_;         // by layer and micro-batch, where anything is saved
   std::vector<Tensor> gradients_;    // by micro-batch
+  std::vector<std::uint8_t> saves_;  // by layer, masks of SavedTensor
   std::vector<std::vector<SavedLayout>> layouts_;  // by layer: what it saves
   std::vector<std::uint8_t> items_on_ssd_;  // by layer and micro-batch: of the checkpoint and then
                                             // what is saved, how many rest on the SSD

@@ -106,18 +106,15 @@ void cut(const Range& range, const Share& parameters, const Share& state, Pieces
 // elements as whole tensors of its share hold.
 class WholeTensors {
  public:
-  explicit WholeTensors(const Share& share) : share_(share) {}
-
-  Share place(std::uint64_t elements) {
-    if (share_.gpu > 0 || share_.ssd == 0) return share_;
+  Share place(std::uint64_t elements, const Share& share) {
+    if (share.gpu > 0 || share.ssd == 0) return share;
     all_ += static_cast<double>(elements);
-    if (in_host_ + static_cast<double>(elements) > share_.host * all_) return {.ssd = 1};
+    if (in_host_ + static_cast<double>(elements) > share.host * all_) return {.ssd = 1};
     in_host_ += static_cast<double>(elements);
     return {.host = 1};
   }
 
  private:
-  Share share_;
   double all_ = 0, in_host_ = 0;  // elements
 };
 
@@ -250,22 +247,26 @@ std::vector<Pieces> place_model_states(Program& program, const Plan& plan, const
   const Problem& problem = program.problem();
   const int layers = static_cast<int>(problem.model.layers);
   const auto ranges = ranges_by_unit(problem, work);
-  // The layer above is over when a layer's backward begins.
-  const bool lends = ascends(work, layers) && activations.has_whole_rows();
+  // The layer above is over when a layer's backward begins, and updated after it: the last layer,
+  // whose one visit is a backward, too, is not fetched before the layer below it.
+  const int ahead = plan.parameters.gpu_ahead;
+  const bool lends = ascends(work, layers) && activations.has_whole_rows() &&
+                     plan.parameters.backward_gpu_ahead.value_or(ahead) <= ahead;
   std::vector<Pieces> all;
   std::uint64_t in_host = 0;
   std::vector<Lenders> lenders(static_cast<std::size_t>(layers));
-  WholeTensors tensors(plan.parameters.rest);
+  WholeTensors tensors;
   for (int unit = 0; unit <= layers; ++unit) {
     const bool embedding = unit == layers;
-    const Share state = embedding
-                            ? plan.optimizer_state.embedding.value_or(plan.optimizer_state.rest)
-                            : plan.optimizer_state.rest;
+    const int layer = std::min(unit, layers - 1);
+    Share state = plan.optimizer_state.rest.at(layer, layers);
+    if (embedding) state = plan.optimizer_state.embedding.value_or(state);
+    const Share& rest = plan.parameters.rest.at(layer, layers);
     all.emplace_back();
     for (const Range& range : ranges[static_cast<std::size_t>(unit)]) {
       const Share parameters = embedding                   ? Share{.gpu = 1}
-                               : plan.parameters.by_tensor ? tensors.place(range.elements)
-                                                           : plan.parameters.rest;
+                               : plan.parameters.by_tensor ? tensors.place(range.elements, rest)
+                                                           : rest;
       cut(range, parameters, state, all.back());
     }
     // The GPU's updates take gradients where they are.

@@ -65,120 +65,134 @@ struct Shares {
   }
 };
 
-// By layer, in hexadecimal: "00x39,ff" is 39 layers that save nothing and one that saves
-// everything.
-struct Masks {
-  using Value = std::vector<std::uint8_t>;
-  std::string write(const std::vector<std::uint8_t>& masks) const {
-    std::string text;
-    for (std::size_t k = 0; k < masks.size();) {
-      std::size_t end = k;
-      while (end < masks.size() && masks[end] == masks[k]) ++end;
-      text += fmt::format("{}{:02x}", text.empty() ? "" : ",", masks[k]);
-      if (end - k > 1) text += fmt::format("x{}", end - k);
-      k = end;
-    }
-    return text.empty() ? "none" : text;
+// A mask of SavedTensor in hexadecimal.
+struct Mask {
+  using Value = std::uint8_t;
+  std::string write(std::uint8_t mask) const { return fmt::format("{:02x}", mask); }
+  bool read(const std::string& text, std::uint8_t& mask) const {
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), mask, 16);
+    return error == std::errc() && end == text.data() + text.size();
   }
-  bool read(const std::string& text, std::vector<std::uint8_t>& masks) const {
-    masks.clear();
-    if (text == "none") return true;
-    for (const std::string& part : split(text, ',')) {
-      const std::size_t times = part.find('x');
-      const std::string mask = part.substr(0, times);
-      std::uint8_t value = 0;
-      const auto [end, error] = std::from_chars(mask.data(), mask.data() + mask.size(), value, 16);
-      std::size_t count = 1;
-      constexpr std::size_t most_layers = 1'000'000;
-      if (error != std::errc() || end != mask.data() + mask.size()) return false;
-      if (times != std::string::npos && !read_number(part.substr(times + 1), count)) return false;
-      if (count > most_layers || masks.size() + count > most_layers) return false;
-      masks.insert(masks.end(), count, value);
-    }
-    return !masks.empty();
-  }
-  bool holds(const std::vector<std::uint8_t>&) const { return true; }
-  std::string describe() const {
-    return "none, or masks of what layers save, in hexadecimal: 00x39,ff";
-  }
-  std::vector<std::string> samples(int) const { return {"none", "ff", "00x39,ff"}; }
+  bool holds(std::uint8_t) const { return true; }
+  std::string describe() const { return "a mask of tensors, in hexadecimal, 00 to ff"; }
+  std::vector<std::string> samples(int) const { return {"00", "10", "ff"}; }
 };
 
 constexpr Elements any_elements{};
 constexpr Numbers<int> ahead = count(0, 1'000'000);
 
-// Calls `field(name, value, domain)` for every field. PlanType: Plan or const Plan.
+// Calls `field(name, value, domain, help)` for every field. PlanType: Plan or const Plan.
 template <class PlanType, class Field>
 void for_fields(PlanType& plan, const Field& field) {
-  field("order.row", plan.order.row, ahead);
-  field("order.snake", plan.order.snake, on_off());
-  field("order.updates_within", plan.order.updates_within, on_off());
-  field("order.delayed", plan.order.delayed, fraction);
-  field("parameters.rest", plan.parameters.rest, Shares{});
-  field("parameters.host_ahead", plan.parameters.host_ahead, ahead);
-  field("parameters.gpu_ahead", plan.parameters.gpu_ahead, ahead);
+  field("order.row", plan.order.row, ahead, "micro-batches of a layer in a row; 0: all");
+  field("order.snake", plan.order.snake, on_off(), "micro-batches descend in odd layers");
+  field("order.updates", plan.order.updates,
+        Choice<UpdateOrder>{{"within", UpdateOrder::within},
+                            {"ascending", UpdateOrder::ascending},
+                            {"descending", UpdateOrder::descending}},
+        "a layer is updated within backward, or all after it, from the lowest or the highest on");
+  field("order.delayed", plan.order.delayed, LayersOf<Numbers<double>>{fraction},
+        "fraction of a layer's update that waits for the next step's forward");
+  field("order.waits", plan.order.waits, on_off(),
+        "updates after backward have the machine to themselves");
+  field("parameters.rest", plan.parameters.rest, LayersOf<Shares>{},
+        "where 16-bit parameters rest; on the GPU whole layers");
+  field("parameters.host_ahead", plan.parameters.host_ahead, ahead,
+        "turns from the read from the SSD to the copy to the GPU");
+  field("parameters.gpu_ahead", plan.parameters.gpu_ahead, ahead,
+        "turns from the copy to the GPU to the use");
   field("parameters.backward_gpu_ahead", plan.parameters.backward_gpu_ahead,
-        WordOr<Numbers<int>>{"gpu_ahead", ahead});
-  field("parameters.by_tensor", plan.parameters.by_tensor, on_off());
-  field("parameters.tensors.bucket", plan.parameters.tensors.bucket, any_elements);
-  field("parameters.tensors.most_on_gpu", plan.parameters.tensors.most_on_gpu, any_elements);
-  field("parameters.tensors.reuse_distance", plan.parameters.tensors.reuse_distance, any_elements);
-  field("parameters.tensors.most_in_host", plan.parameters.tensors.most_in_host, ahead);
-  field("parameters.first_in_host", plan.parameters.first_in_host, any_elements);
-  field("gradients.on_gpu", plan.gradients.on_gpu, on_off());
-  field("gradients.gpu_ahead", plan.gradients.gpu_ahead, ahead);
-  field("gradients.bucket", plan.gradients.bucket, any_elements);
-  field("gradients.on_ssd", plan.gradients.on_ssd, on_off());
+        WordOr<Numbers<int>>{"gpu_ahead", ahead}, "the same of uses in backward");
+  field("parameters.by_tensor", plan.parameters.by_tensor, on_off(),
+        "fetched tensor by tensor, as far ahead as these say");
+  field("parameters.tensors.bucket", plan.parameters.tensors.bucket, any_elements,
+        "elements copied to the GPU ahead of use");
+  field("parameters.tensors.most_on_gpu", plan.parameters.tensors.most_on_gpu, any_elements,
+        "elements on the GPU beyond which none is copied ahead");
+  field("parameters.tensors.reuse_distance", plan.parameters.tensors.reuse_distance, any_elements,
+        "a tensor that is used again within so many elements stays on the GPU");
+  field("parameters.tensors.most_in_host", plan.parameters.tensors.most_in_host, ahead,
+        "tensors read from the SSD that host memory holds at once");
+  field("parameters.first_in_host", plan.parameters.first_in_host, any_elements,
+        "the first so many elements rest in host memory instead of the SSD");
+  field("gradients.on_gpu", plan.gradients.on_gpu, on_off(),
+        "sums stay on the GPU between two micro-batches of a layer, else in host memory");
+  field("gradients.gpu_ahead", plan.gradients.gpu_ahead, ahead,
+        "visits from the copy of a sum to the GPU to its use");
+  field("gradients.bucket", plan.gradients.bucket, any_elements,
+        "elements of complete gradients that leave the GPU together; 0: a layer's by itself");
+  field("gradients.on_ssd", plan.gradients.on_ssd, on_off(),
+        "complete gradients rest on the SSD until they are applied");
   field("gradients.head_waits", plan.gradients.head_waits,
-        Choice<Tier>{{"gpu", Tier::gpu}, {"host", Tier::host}});
-  field("optimizer_state.rest", plan.optimizer_state.rest, Shares{});
-  field("optimizer_state.embedding", plan.optimizer_state.embedding, WordOr<Shares>{"rest", {}});
-  field("optimizer_state.ahead", plan.optimizer_state.ahead, ahead);
-  field("optimizer_state.slots", plan.optimizer_state.slots, ahead);
-  field("optimizer_state.writes_at_once", plan.optimizer_state.writes_at_once, on_off());
-  field("optimizer_state.writes_behind", plan.optimizer_state.writes_behind, on_off());
-  field("optimizer_state.gpu_slots", plan.optimizer_state.gpu_slots, count(1, 2));
-  field("checkpoints.rest", plan.checkpoints.rest, Shares{});
-  field("checkpoints.host_ahead", plan.checkpoints.host_ahead, ahead);
-  field("checkpoints.gpu_ahead", plan.checkpoints.gpu_ahead, ahead);
-  field("checkpoints.margin", plan.checkpoints.margin, ahead);
-  field("activation_gradients.on_gpu", plan.activation_gradients.on_gpu, fraction);
-  field("saved.saves", plan.saved.saves, Masks{});
-  field("saved.slots", plan.saved.slots, ahead);
-  field("saved.recomputes_output", plan.saved.recomputes_output, on_off());
-  field("optimizer.gpu_stride", plan.optimizer.gpu_stride, ahead);
-  field("optimizer.blocking", plan.optimizer.blocking, on_off());
-  field("optimizer.early", plan.optimizer.early, on_off());
-  field("optimizer.own_phase", plan.optimizer.own_phase, on_off());
+        Choice<Tier>{{"gpu", Tier::gpu}, {"host", Tier::host}},
+        "where the head's part of the embedding's gradient waits");
+  field("optimizer_state.rest", plan.optimizer_state.rest, LayersOf<Shares>{},
+        "where master weights and moments rest");
+  field("optimizer_state.embedding", plan.optimizer_state.embedding, WordOr<Shares>{"rest", {}},
+        "the same of the embedding");
+  field("optimizer_state.ahead", plan.optimizer_state.ahead, ahead,
+        "updates from the read from the SSD to the use");
+  field("optimizer_state.slots", plan.optimizer_state.slots, ahead,
+        "buffers in host memory that updates take in turns; 0: one for each");
+  field("optimizer_state.writes_at_once", plan.optimizer_state.writes_at_once, on_off(),
+        "the result of an update is written right after it");
+  field("optimizer_state.writes_behind", plan.optimizer_state.writes_behind, on_off(),
+        "the result of an update is written under the next one");
+  field("optimizer_state.gpu_slots", plan.optimizer_state.gpu_slots, count(1, 2),
+        "buffers on the GPU for the state of updates there");
+  field("checkpoints.rest", plan.checkpoints.rest, Shares{},
+        "where inputs of layers wait for backward; on the GPU all or none");
+  field("checkpoints.host_ahead", plan.checkpoints.host_ahead, ahead,
+        "visits from the read from the SSD to the copy to the GPU");
+  field("checkpoints.gpu_ahead", plan.checkpoints.gpu_ahead, ahead,
+        "visits from the copy to the GPU to the use");
+  field("checkpoints.margin", plan.checkpoints.margin, ahead,
+        "micro-batches at each end of a row whose inputs are never on the SSD");
+  field("activation_gradients.on_gpu", plan.activation_gradients.on_gpu, fraction,
+        "fraction of the micro-batches whose gradient stays on the GPU between layers");
+  field("saved.saves", plan.saved.saves, LayersOf<Mask>{},
+        "tensors inside layers that forward saves for backward");
+  field("saved.slots", plan.saved.slots, ahead,
+        "GPU buffers that layers take in turns for what they save; 0: one for each");
+  field("saved.recomputes_output", plan.saved.recomputes_output, on_off(),
+        "where nothing is saved, the whole layer runs again in backward");
+  field("optimizer.gpu_stride", plan.optimizer.gpu_stride, ahead,
+        "one update in so many runs on the GPU; 0: none");
+  field("optimizer.blocking", plan.optimizer.blocking, on_off(),
+        "the GPU waits for the optimizer, and the optimizer for the GPU");
+  field("optimizer.early", plan.optimizer.early, on_off(),
+        "an update may run before its place in the order, instead of a read of its parameters");
+  field("optimizer.own_phase", plan.optimizer.own_phase, on_off(),
+        "updates and reads of their state come after backward");
   field("optimizer.group", plan.optimizer.group,
         Choice<UpdateGroup>{{"calls", UpdateGroup::calls},
                             {"shares", UpdateGroup::shares},
                             {"at_most", UpdateGroup::at_most},
-                            {"tensors", UpdateGroup::tensors}});
-  field("optimizer.elements", plan.optimizer.elements, any_elements);
+                            {"tensors", UpdateGroup::tensors}},
+        "what one update covers: a layer's part, shares of it, or so many elements");
+  field("optimizer.elements", plan.optimizer.elements, any_elements,
+        "elements of one update, with at_most and tensors");
   for_kinds(plan.retention, [&](const std::string& kind, auto& retention) {
-    field(("retention." + kind).c_str(), retention, RetentionDomain{});
+    field(("retention." + kind).c_str(), retention, RetentionDomain{},
+          "how many stay in memory that is left over");
   });
   const auto any_bytes = Numbers<std::uint64_t>{0, std::numeric_limits<std::uint64_t>::max()};
-  field("spare_gpu_bytes", plan.spare_gpu_bytes, any_bytes);
-  field("spare_host_bytes", plan.spare_host_bytes, any_bytes);
+  field("spare_gpu_bytes", plan.spare_gpu_bytes, any_bytes,
+        "GPU memory for what retention keeps; both 0: what is left over");
+  field("spare_host_bytes", plan.spare_host_bytes, any_bytes,
+        "host memory for what retention keeps");
 }
 
 }  // namespace
 
 std::string to_text(const Plan& plan) {
   std::string text;
-  std::vector<std::string> standard;
-  const Plan own;
-  for_fields(own, [&](const char*, const auto& value, const auto& domain) {
-    standard.push_back(domain.write(value));
-  });
-  std::size_t k = 0;
-  for_fields(plan, [&](const char* name, const auto& value, const auto& domain) {
-    const std::string written = domain.write(value);
-    if (written != standard[k++])
-      text += fmt::format("{}{}={}", text.empty() ? "" : " ", name, written);
-  });
+  const std::vector<PlanField> standard = plan_fields();
+  const std::vector<PlanField> fields = plan_fields(plan);
+  for (std::size_t k = 0; k < fields.size(); ++k) {
+    if (fields[k].value == standard[k].value) continue;
+    text += fmt::format("{}{}={}", text.empty() ? "" : " ", fields[k].name, fields[k].value);
+  }
   return text;
 }
 
@@ -189,18 +203,23 @@ Plan parse_plan(const std::string& text) {
     const std::size_t equals = item.find('=');
     const std::string name = item.substr(0, equals);
     const std::string value = equals == std::string::npos ? "" : item.substr(equals + 1);
-    bool found = false;
+    if (set_plan_field(plan, name, value)) continue;
     std::string names;
-    for_fields(plan, [&](const char* known, auto& field, const auto& domain) {
-      names += fmt::format("{}{}", names.empty() ? "" : ", ", known);
-      if (name != known) return;
-      found = true;
-      if (!domain.read(value, field)) reject(name, value, domain.describe());
-    });
-    if (!found)
-      throw InputError(fmt::format("plan: there is no field '{}'", name), "fields: " + names);
+    for (const PlanField& field : plan_fields()) {
+      if (field.name == name) reject(name, value, field.domain.values);
+      names += fmt::format("{}{}", names.empty() ? "" : ", ", field.name);
+    }
+    throw InputError(fmt::format("plan: there is no field '{}'", name), "fields: " + names);
   }
   return plan;
+}
+
+bool set_plan_field(Plan& plan, const std::string& name, const std::string& text) {
+  bool is_set = false;
+  for_fields(plan, [&](const char* known, auto& field, const auto& domain, const char*) {
+    if (name == known) is_set = domain.read(text, field);
+  });
+  return is_set;
 }
 
 std::uint64_t hash_of(const Plan& plan) {
@@ -208,46 +227,78 @@ std::uint64_t hash_of(const Plan& plan) {
   return XXH3_64bits(text.data(), text.size());
 }
 
-std::vector<PlanField> plan_fields() {
+std::vector<PlanField> plan_fields(const Plan& plan) {
   std::vector<PlanField> all;
-  const Plan plan;
-  for_fields(plan, [&](const char* name, const auto&, const auto& domain) {
-    all.push_back({name, of_texts(domain)});
+  for_fields(plan, [&](const char* name, const auto& value, const auto& domain, const char* help) {
+    all.push_back({name, domain.write(value), help, of_texts(domain)});
   });
   return all;
 }
 
 void check_plan(const Problem& problem, const Plan& plan) {
-  for_fields(plan, [&](const char* name, const auto& value, const auto& domain) {
+  for_fields(plan, [&](const char* name, const auto& value, const auto& domain, const char*) {
     if (!domain.holds(value)) reject(name, domain.write(value), domain.describe());
   });
-  const auto layers = static_cast<std::size_t>(problem.model.layers);
-  if (!plan.saved.saves.empty() && plan.saved.saves.size() != layers)
-    reject("saved.saves", Masks{}.write(plan.saved.saves),
-           fmt::format("none, or a mask for each of {} layers", layers));
+  const auto layers = static_cast<int>(problem.model.layers);
+  const auto require_layers = [&](const char* name, const auto& value, const auto& domain) {
+    if (!value.suits(layers))
+      reject(name, domain.write(value), fmt::format("values for {} layers, in all", layers));
+  };
+  require_layers("saved.saves", plan.saved.saves, LayersOf<Mask>{});
+  require_layers("order.delayed", plan.order.delayed, LayersOf<Numbers<double>>{fraction});
+  require_layers("parameters.rest", plan.parameters.rest, LayersOf<Shares>{});
+  require_layers("optimizer_state.rest", plan.optimizer_state.rest, LayersOf<Shares>{});
   // A layer's parameters are one buffer on the GPU: whole there, or elsewhere.
-  for (const double gpu : {plan.parameters.rest.gpu, plan.checkpoints.rest.gpu}) {
-    if (gpu != 0 && gpu != 1)
-      reject("rest", fmt::format("gpu:{}", gpu), "all on the GPU or nothing, for this tensor");
-  }
-  if (plan.gradients.on_ssd && (plan.gradients.bucket == 0 || plan.optimizer_state.slots == 0))
-    reject("gradients.on_ssd", "on", "off without gradients.bucket and optimizer_state.slots");
-  if (plan.parameters.by_tensor && plan.parameters.rest.ssd > 0 &&
+  const auto is_cut = [](const Share& share) { return share.gpu != 0 && share.gpu != 1; };
+  const auto on_ssd = [](const Share& share) { return share.ssd > 0; };
+  const auto on_gpu = [](const Share& share) { return share.gpu > 0; };
+  const auto not_on_ssd = [](const Share& share) { return share.ssd < 1; };
+  const auto not_on_gpu = [](const Share& share) { return share.gpu < 1; };
+  if (plan.parameters.rest.any(is_cut) || is_cut(plan.checkpoints.rest))
+    reject("rest", "part of it on the GPU", "gpu:1 or nothing on the GPU, for this tensor");
+  const bool delays = plan.order.delayed.any([](double delayed) { return delayed > 0; });
+  if (plan.gradients.on_ssd &&
+      (plan.gradients.bucket == 0 || plan.optimizer_state.slots == 0 || delays ||
+       plan.optimizer_state.rest.any(not_on_ssd) || !plan.optimizer.own_phase))
+    reject("gradients.on_ssd", "on",
+           "off without gradients.bucket, optimizer_state.slots, optimizer_state.rest=ssd:1 and "
+           "optimizer.own_phase, or with order.delayed");
+  if (plan.optimizer_state.writes_behind && !plan.optimizer_state.writes_at_once &&
+      plan.optimizer_state.slots > 0)
+    reject("optimizer_state.writes_behind", "on",
+           "off with optimizer_state.slots, unless optimizer_state.writes_at_once is on");
+  if (plan.parameters.by_tensor && plan.parameters.rest.runs().size() > 1)
+    reject("parameters.rest", LayersOf<Shares>{}.write(plan.parameters.rest),
+           "the same in all layers where parameters are fetched tensor by tensor");
+  if (plan.parameters.by_tensor && plan.parameters.rest.any(on_ssd) &&
       plan.parameters.tensors.most_in_host == 0)
     reject("parameters.tensors.most_in_host", "0", "at least 1 where parameters rest on the SSD");
   // An update runs where its state and its parameters are, or can be brought.
-  const double state_on_gpu = plan.optimizer_state.rest.gpu;
   const bool all_on_gpu = plan.optimizer.gpu_stride == 1;
-  if (state_on_gpu != (all_on_gpu ? 1 : 0))
-    reject("optimizer_state.rest", Shares{}.write(plan.optimizer_state.rest),
+  if (all_on_gpu ? plan.optimizer_state.rest.any(not_on_gpu)
+                 : plan.optimizer_state.rest.any(on_gpu))
+    reject("optimizer_state.rest", LayersOf<Shares>{}.write(plan.optimizer_state.rest),
            "gpu:1 where optimizer.gpu_stride is 1, else nothing of it on the GPU");
+  const std::optional<Share>& embedding = plan.optimizer_state.embedding;
+  if (embedding && (all_on_gpu ? not_on_gpu(*embedding) : on_gpu(*embedding)))
+    reject("optimizer_state.embedding", Shares{}.write(*embedding), "on the GPU where the rest is");
+  if (plan.optimizer.gpu_stride > 1 &&
+      (!plan.optimizer.own_phase || delays || plan.order.updates == UpdateOrder::within))
+    reject("optimizer.gpu_stride", fmt::format("{}", plan.optimizer.gpu_stride),
+           "0 or 1 unless all updates come after backward, in optimizer.own_phase");
+  if (plan.optimizer.gpu_stride > 1 &&
+      (plan.optimizer_state.rest.any(on_ssd) || (embedding && on_ssd(*embedding))))
+    reject("optimizer_state.rest", LayersOf<Shares>{}.write(plan.optimizer_state.rest),
+           "host:1 where some updates run on the GPU");
+  if (plan.saved.slots > 0 && plan.order.row != 1 && problem.workload.micro_batches() > 1)
+    reject("saved.slots", fmt::format("{}", plan.saved.slots), "0 unless order.row is 1");
   if (plan.gradients.bucket > 0 && all_on_gpu)
     reject("gradients.bucket", fmt::format("{}", plan.gradients.bucket),
            "0 where all updates run on the GPU");
-  if (plan.parameters.by_tensor && plan.order.delayed > 0 && !plan.optimizer.early)
+  if (plan.parameters.by_tensor && !plan.optimizer.early && delays)
     reject("optimizer.early", "off", "on where tensors are fetched one by one and updates delayed");
-  if (plan.optimizer.gpu_stride > 0 && plan.parameters.rest.gpu != 1)
-    reject("parameters.rest", Shares{}.write(plan.parameters.rest),
+  if (plan.optimizer.gpu_stride > 0 && plan.parameters.rest.any(not_on_gpu))
+    reject("parameters.rest", LayersOf<Shares>{}.write(plan.parameters.rest),
            "gpu:1 where some updates run on the GPU");
   const bool by_elements =
       plan.optimizer.group == UpdateGroup::at_most || plan.optimizer.group == UpdateGroup::tensors;

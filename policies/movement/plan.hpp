@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "policies/model/gpt_layout.hpp"
+#include "policies/movement/by_layer.hpp"
 #include "policies/movement/domains.hpp"
 #include "policies/movement/retention.hpp"
 #include "policies/schedule/task.hpp"
@@ -25,6 +26,13 @@ namespace spillway {
 struct Share {
   double gpu = 0, host = 0, ssd = 0;
   bool operator==(const Share&) const = default;
+};
+
+// When layers are updated.
+enum class UpdateOrder : std::uint8_t {
+  within,     // each right after its gradient is complete
+  ascending,  // all after backward, the lowest layer first
+  descending  // all after backward, the highest layer first
 };
 
 // What one update of the optimizer covers.
@@ -49,15 +57,17 @@ struct Plan {
   struct {
     int row = 1;         // micro-batches of a layer in a row; 0: all
     bool snake = false;  // micro-batches ascend in even layers and descend in odd ones
-    // A layer is updated right after its gradient is complete; else every layer after backward.
-    bool updates_within = false;
-    double delayed = 0;  // fraction of each layer's update that waits for the next step's forward
+    UpdateOrder updates = UpdateOrder::descending;
+    ByLayer<double> delayed{
+        0};  // fraction of a layer's update that waits for the next step's forward
+    // Updates after backward have the machine to themselves: a wait comes before and after them.
+    bool waits = false;
   } order;
 
   // 16-bit parameters. Those of the embedding are always on the GPU. Nothing is fetched for a step
   // before it begins.
   struct {
-    Share rest{.host = 1};
+    ByLayer<Share> rest{Share{.host = 1}};  // gpu: 0 or 1
     int host_ahead = 2;  // turns between a read from the SSD and the copy to the GPU
     int gpu_ahead = 1;   // turns between the copy to the GPU and the use
     std::optional<int> backward_gpu_ahead;  // gpu_ahead of uses in backward; empty: as in forward
@@ -86,8 +96,8 @@ struct Plan {
 
   // fp32 master weights and moments.
   struct {
-    Share rest{.host = 1};
-    std::optional<Share> embedding;  // that of the embedding; empty: `rest`
+    ByLayer<Share> rest{Share{.host = 1}};
+    std::optional<Share> embedding;  // that of the embedding; empty: as the last layer's
     int ahead = 1;                   // updates between a read from the SSD and the use
     // Buffers in host memory that updates take in turns; 0: every update has a buffer of its own.
     int slots = 0;
@@ -118,7 +128,7 @@ struct Plan {
 
   // Tensors inside layers that forward saves. They rest where checkpoints rest.
   struct {
-    std::vector<std::uint8_t> saves;  // by layer, a mask of SavedTensor
+    ByLayer<std::uint8_t> saves;  // masks of SavedTensor
     // GPU buffers that layers take in turns, for orders that take one micro-batch through all
     // layers before the next; 0: every layer and micro-batch has a buffer of its own.
     int slots = 0;
@@ -153,10 +163,14 @@ Plan parse_plan(const std::string& text);
 // Equal plans have equal hashes, on every machine.
 std::uint64_t hash_of(const Plan& plan);
 struct PlanField {
-  std::string name;  // "parameters.gpu_ahead"
+  std::string name;   // "parameters.gpu_ahead"
+  std::string value;  // as in a plan's text
+  std::string help;   // what it is
   TextDomain domain;
 };
-std::vector<PlanField> plan_fields();
+std::vector<PlanField> plan_fields(const Plan& plan = {});
+// Whether `text` is a value of that field, which is set to it.
+bool set_plan_field(Plan& plan, const std::string& name, const std::string& text);
 // Throws InputError where a field is outside of its domain, or where the plan is for another number
 // of layers.
 void check_plan(const Problem& problem, const Plan& plan);

@@ -24,9 +24,8 @@ Retained::Retained(const Problem& problem, const Plan& plan, const OrderOfWork& 
   parameter_bytes_ = elements * problem.parameter_bytes();
   gradient_bytes_ = elements * problem.gradient_bytes();
   for (int layer = 0; layer < layers_; ++layer) {
-    const auto& saves = plan.saved.saves;
-    saved_bytes_.push_back(
-        saves.empty() ? 0 : saved_bytes(problem, saves[static_cast<std::size_t>(layer)]));
+    saved_bytes_.push_back(saved_bytes(problem, plan.saved.saves.at(layer, layers_)));
+    parameters_rest_.push_back(plan.parameters.rest.at(layer, layers_).gpu > 0);
   }
   std::vector<std::uint32_t> last(static_cast<std::size_t>(layers_), 0xffffffffu);  // turn
   for (std::uint32_t t = 0; t < uses.turns().size(); ++t) {
@@ -50,7 +49,7 @@ void Retained::for_gaps(VisitId v, const Act& act) const {
   const Visit& visit = work_.visits[v];
   const int step = visit.step, l = visit.layer, m = visit.micro_batch;
   const Turn& turn = uses_.turns()[uses_.turn_of(v)];
-  if (v + 1 == turn.end && plan_.parameters.rest.gpu == 0) {
+  if (v + 1 == turn.end && !parameters_rest_[static_cast<std::size_t>(l)]) {
     if (const VisitId next = next_turn_[uses_.turn_of(v)]; next != no_visit)
       act(Gap{v, next, parameters_bit, parameter_bytes_});
   }

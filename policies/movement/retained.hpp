@@ -66,6 +66,7 @@ class Retained {
   std::vector<VisitId> next_turn_;  // by turn: the first visit of the layer's next turn in the step
   std::uint64_t checkpoint_bytes_ = 0, parameter_bytes_ = 0, gradient_bytes_ = 0;
   std::vector<std::uint64_t> saved_bytes_;  // by layer
+  std::vector<bool> parameters_rest_;       // by layer: on the GPU
   std::uint64_t kept_ = 0;
 };
 

@@ -16,13 +16,24 @@ struct Whole {
 };
 
 // Moves from the SSD to host memory what `spare` bytes hold, and no more tensors than may stay.
-void lift(Share& share, const Whole& whole, Retention retention, double& spare) {
-  if (share.ssd <= 0 || whole.bytes <= 0 || spare <= 0) return;
-  const double may_stay = static_cast<double>(retention.most) / whole.tensors;
-  const double moved = std::min({share.ssd, spare / whole.bytes, may_stay});
+// Returns how many are moved.
+double lift(Share& share, const Whole& whole, double may_stay, double& spare) {
+  if (share.ssd <= 0 || whole.bytes <= 0 || spare <= 0) return 0;
+  const double moved = std::min({share.ssd, spare / whole.bytes, may_stay / whole.tensors});
   share.ssd -= moved;
   share.host += moved;
   spare -= moved * whole.bytes;
+  return moved * whole.tensors;
+}
+
+// The same of tensors that are alike in all layers, the lowest layers first.
+void lift(ByLayer<Share>& share, int layers, const Whole& whole, Retention retention,
+          double& spare) {
+  auto may_stay = static_cast<double>(retention.most);
+  share.change(layers, [&](Share& one, int count) {
+    const double part = static_cast<double>(count) / layers;
+    may_stay -= lift(one, {whole.bytes * part, whole.tensors * part}, may_stay, spare);
+  });
 }
 
 // The inputs of layers and what forward saves there that are on the SSD at once, if all that may be
@@ -42,8 +53,8 @@ Whole activations_on_ssd(const Problem& problem, const Plan& plan, const OrderOf
     const Turn& turn = turns[uses.turn_of(made)];
     if (made < turn.begin + margin || made + margin >= turn.end) continue;
     std::uint64_t bytes = checkpoint_bytes(problem);
-    if (!plan.saved.saves.empty())
-      bytes += saved_bytes(problem, plan.saved.saves[static_cast<std::size_t>(visit.layer)]);
+    const auto layers = static_cast<int>(problem.model.layers);
+    bytes += saved_bytes(problem, plan.saved.saves.at(visit.layer, layers));
     const double sign = visit.kind == VisitKind::forward ? 1 : -1;
     now.bytes += sign * static_cast<double>(bytes);
     now.tensors += sign;
@@ -58,35 +69,39 @@ PlanWithSpare with_spare(const Problem& problem, Plan plan, const OrderOfWork& w
                          const TierBytes& spare) {
   plan.spare_gpu_bytes = spare[0];
   plan.spare_host_bytes = spare[1];
-  const auto layers = static_cast<double>(problem.model.layers);
+  const auto layer_count = static_cast<int>(problem.model.layers);
+  const auto layers = static_cast<double>(layer_count);
   const auto in_layer = static_cast<double>(unit_elements(problem.model, 0));
   const auto embedding = static_cast<double>(unit_elements(problem.model, problem.model.layers));
   double host = static_cast<double>(spare[1]);
   const Whole parameters = {layers * in_layer * static_cast<double>(problem.parameter_bytes()),
                             layers};
-  if (plan.parameters.first_in_host > 0 && plan.parameters.rest.ssd > 0) {
+  double layers_on_ssd = 0;
+  plan.parameters.rest.change(
+      layer_count, [&](const Share& share, int count) { layers_on_ssd += share.ssd * count; });
+  if (plan.parameters.first_in_host > 0 && layers_on_ssd > 0) {
     const auto width = static_cast<double>(problem.parameter_bytes());
     const double first = static_cast<double>(plan.parameters.first_in_host);
-    const double on_ssd = std::max(0.0, plan.parameters.rest.ssd * layers * in_layer - first);
+    const double on_ssd = std::max(0.0, layers_on_ssd * in_layer - first);
     const double may_stay = static_cast<double>(plan.retention.parameters.most) * in_layer;
     const double moved = std::floor(std::min({on_ssd, host / width, may_stay}));
     plan.parameters.first_in_host += static_cast<std::uint64_t>(moved);
     host -= moved * width;
   } else {
-    lift(plan.parameters.rest, parameters, plan.retention.parameters, host);
+    lift(plan.parameters.rest, layer_count, parameters, plan.retention.parameters, host);
   }
   // Gradients that rest on the SSD pass through the memory that optimizer state is read into.
   if (!plan.gradients.on_ssd) {
     const double states = layers + (plan.optimizer_state.embedding ? 0 : embedding / in_layer);
     const Whole state = {states * in_layer * static_cast<double>(problem.state_bytes()), states};
-    lift(plan.optimizer_state.rest, state, plan.retention.optimizer_state, host);
+    lift(plan.optimizer_state.rest, layer_count, state, plan.retention.optimizer_state, host);
   }
-  const bool saves = std::any_of(plan.saved.saves.begin(), plan.saved.saves.end(),
-                                 [](std::uint8_t mask) { return mask != saved_none; });
+  const bool saves = plan.saved.saves.any([](std::uint8_t mask) { return mask != saved_none; });
   const Retention activations =
       saves ? Retention{std::min(plan.retention.checkpoints.most, plan.retention.saved.most)}
             : plan.retention.checkpoints;
-  lift(plan.checkpoints.rest, activations_on_ssd(problem, plan, work), activations, host);
+  lift(plan.checkpoints.rest, activations_on_ssd(problem, plan, work),
+       static_cast<double>(activations.most), host);
   const auto kept = static_cast<std::uint64_t>(static_cast<double>(spare[1]) - host);
   return {std::move(plan), kept};
 }

@@ -274,7 +274,8 @@ OrderOfWork Step::finish() {
 void Step::in_order_of_plan() {
   const auto& order = plan_.order;
   const int row = order.row == 0 ? micro_batches_ : std::min(order.row, micro_batches_);
-  const Portion delayed = {0, order.delayed}, rest = {order.delayed, 1};
+  const bool within = order.updates == UpdateOrder::within;
+  const auto delayed = [&](int layer) { return order.delayed.at(layer, layers_); };
   for (int first = 0; first < micro_batches_; first += row) {
     const int count = std::min(row, micro_batches_ - first);
     const bool is_last = first + count == micro_batches_;
@@ -283,18 +284,21 @@ void Step::in_order_of_plan() {
       return Sequence(down ? first + count - 1 : first, count, down);
     };
     for (const int layer : upward()) {
-      if (first == 0) update(layer, delayed);
+      if (first == 0) update(layer, {0, delayed(layer)});
       for (const int m : in_row(layer)) forward(layer, m);
     }
     for (const int layer : downward()) {
       for (const int m : in_row(layer)) backward(layer, m);
-      if (is_last && order.updates_within) update(layer, rest);
+      if (is_last && within) update(layer, {delayed(layer), 1});
     }
   }
-  if (!order.updates_within) {
-    for (const int layer : downward()) update(layer, rest);
+  if (!within) {
+    if (order.waits) wait();
+    const bool up = order.updates == UpdateOrder::ascending;
+    for (const int layer : up ? upward() : downward()) update(layer, {delayed(layer), 1});
   }
   update(embedding());
+  if (!within && order.waits) wait();
 }
 
 }  // namespace spillway

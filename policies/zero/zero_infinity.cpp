@@ -6,7 +6,6 @@
 // (partitioned_optimizer_swapper.py and pipelined_optimizer_swapper.py). What DeepSpeed adds in
 // memory, copies and waits is a framework: docs/zero.md. On one GPU nothing is partitioned.
 #include "policies/model/gpt_layout.hpp"
-#include "policies/movement/step.hpp"
 #include "policies/zero/zero_options.hpp"
 
 namespace spillway {
@@ -21,27 +20,19 @@ class ZeroInfinity : public Policy {
                "all model states on the SSD; horizontal micro-batches; the optimizer is a phase of "
                "its own") {}
 
-  void step(Step& step) const override {
-    for (const int m : step.ascending()) {
-      for (const int layer : step.upward()) step.forward(layer, m);
-      for (const int layer : step.downward()) step.backward(layer, m);
-    }
-    // Section 5.2.2: the optimizer, after backward, takes the model in chunks (plan() says which)
-    // that may reach from one layer into the next.
-    for (const int layer : step.upward()) step.update(layer);
-    step.update(step.embedding());
-  }
-
   Plan plan(const Problem& problem, const Costs&) const override {
     Plan plan;
+    // Forward and backward of each micro-batch; section 5.2.2: then the optimizer, in chunks
+    // (below) that may reach from one layer into the next.
+    plan.order = {.row = 1, .updates = UpdateOrder::ascending};
     // Section 5.1.1: each of the model states rests on the SSD, in host or in GPU memory.
     const auto layer_elements = static_cast<std::uint64_t>(unit_elements(problem.model, 0));
-    plan.parameters.rest = parameters_;
+    plan.parameters.rest = Share(parameters_);
     plan.parameters.first_in_host = max_in_cpu_;
     // Layers are alike: below the threshold every one stays on the GPU.
-    if (layer_elements < param_persistence_threshold_) plan.parameters.rest = {.gpu = 1};
+    if (layer_elements < param_persistence_threshold_) plan.parameters.rest = Share{.gpu = 1};
     plan.gradients.on_ssd = gradients_on_ssd_;
-    plan.optimizer_state.rest = {.ssd = 1};
+    plan.optimizer_state.rest = Share{.ssd = 1};
     // Section 5.1.2: activation checkpoints are offloaded to host memory. Gradients of activations
     // stay on the GPU between a layer's backward and the next one's.
     plan.checkpoints.rest = zero_.checkpoints;

@@ -5,7 +5,6 @@
 // and DeepSpeed 0.19.6 with offload_optimizer on the CPU: the code of ZeRO-Infinity without the
 // SSD. Adam overlaps neither backward nor the copy back. The one-step delayed update (section 5.2)
 // is not synchronous and therefore not offered.
-#include "policies/movement/step.hpp"
 #include "policies/zero/zero_options.hpp"
 
 namespace spillway {
@@ -19,21 +18,13 @@ class ZeroOffload : public Policy {
                "ZeRO-Offload (USENIX ATC 2021), as DeepSpeed's offload_optimizer=cpu",
                "optimizer state and gradients in host memory; AdamW on the CPU after backward") {}
 
-  // Section 4.1, single GPU schedule: forward, backward, then the updates on the CPU.
-  void step(Step& step) const override {
-    for (const int m : step.ascending()) {
-      for (const int layer : step.upward()) step.forward(layer, m);
-      for (const int layer : step.downward()) step.backward(layer, m);
-    }
-    for (const int layer : step.upward()) step.update(layer);
-    step.update(step.embedding());
-  }
-
   Plan plan(const Problem& problem, const Costs&) const override {
     Plan plan;
+    // Section 4.1, single GPU schedule: forward and backward of each micro-batch, then the updates.
+    plan.order = {.row = 1, .updates = UpdateOrder::ascending};
     // Section 4.1: 16-bit parameters in GPU memory, gradients and optimizer state in host memory.
     plan.parameters.rest = on_gpu(problem) ? Share{.gpu = 1} : Share{.host = 1};
-    plan.optimizer_state.rest = {.host = 1};
+    plan.optimizer_state.rest = Share{.host = 1};
     plan.checkpoints.rest = zero_.checkpoints;
     plan.activation_gradients.on_gpu = 1;
     plan.saved.recomputes_output = zero_.recomputes_output;

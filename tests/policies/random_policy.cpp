@@ -56,7 +56,15 @@ Plan random_plan(Dice& dice, const Problem& problem, bool one_by_one, bool delay
     return share;
   };
   const bool all_on_gpu = dice.chance(0.15);
-  plan.parameters.rest = all_on_gpu || dice.chance(0.2) ? Share{.gpu = 1} : host_or_ssd();
+  std::vector<Share> rest;
+  const double gpu_layers = all_on_gpu ? 1 : dice.habit();
+  const Share elsewhere = host_or_ssd();
+  for (std::size_t layer = 0; layer < layers; ++layer) {
+    rest.push_back(dice.chance(gpu_layers) ? Share{.gpu = 1}
+                   : dice.chance(0.7)      ? elsewhere
+                                           : host_or_ssd());
+  }
+  plan.parameters.rest = ByLayer<Share>::of_each(rest);
   plan.parameters.host_ahead = dice.between(0, 3);
   plan.parameters.gpu_ahead = dice.between(0, 3);
   if (dice.chance(0.5)) plan.parameters.backward_gpu_ahead = dice.between(0, 3);
@@ -64,6 +72,7 @@ Plan random_plan(Dice& dice, const Problem& problem, bool one_by_one, bool delay
   // A window of tensors has no place for updates that a wait holds in the next step.
   if (one_by_one && !delays && dice.chance(0.5)) {
     plan.parameters.by_tensor = true;
+    plan.parameters.rest = all_on_gpu ? Share{.gpu = 1} : elsewhere;
     plan.parameters.tensors.bucket = dice.below(1 << dice.between(0, 18));
     plan.parameters.tensors.most_on_gpu = dice.below(1 << dice.between(0, 18));
     plan.parameters.tensors.reuse_distance = dice.below(1 << dice.between(0, 18));
@@ -75,7 +84,10 @@ Plan random_plan(Dice& dice, const Problem& problem, bool one_by_one, bool delay
     plan.gradients.bucket = 1 + dice.below(1 << dice.between(10, 18));
   plan.gradients.head_waits = dice.chance(0.5) ? Tier::gpu : Tier::host;
 
-  plan.optimizer_state.rest = all_on_gpu ? Share{.gpu = 1} : host_or_ssd();
+  rest.clear();
+  for (std::size_t layer = 0; layer < layers; ++layer)
+    rest.push_back(all_on_gpu ? Share{.gpu = 1} : host_or_ssd());
+  plan.optimizer_state.rest = ByLayer<Share>::of_each(rest);
   if (!all_on_gpu && dice.chance(0.5)) plan.optimizer_state.embedding = host_or_ssd();
   plan.optimizer_state.ahead = dice.between(0, 3);
   if (dice.chance(0.5)) plan.optimizer_state.slots = dice.between(1, 4);
@@ -92,13 +104,14 @@ Plan random_plan(Dice& dice, const Problem& problem, bool one_by_one, bool delay
   plan.activation_gradients.on_gpu = dice.habit();
 
   const double saves = dice.habit(), saves_all = dice.habit();
+  std::vector<std::uint8_t> masks;
   for (std::size_t layer = 0; layer < layers; ++layer) {
-    plan.saved.saves.push_back(!dice.chance(saves)      ? std::uint8_t{saved_none}
-                               : dice.chance(saves_all) ? std::uint8_t{saved_all}
-                                                        : static_cast<std::uint8_t>(dice.below(
-                                                              std::uint64_t{saved_all} + 1)));
+    masks.push_back(!dice.chance(saves) ? std::uint8_t{saved_none}
+                    : dice.chance(saves_all)
+                        ? std::uint8_t{saved_all}
+                        : static_cast<std::uint8_t>(dice.below(std::uint64_t{saved_all} + 1)));
   }
-  if (dice.chance(0.2)) plan.saved.saves.clear();
+  if (dice.chance(0.8)) plan.saved.saves = ByLayer<std::uint8_t>::of_each(masks);
   if (one_by_one && plan.checkpoints.rest.gpu == 0 && dice.chance(0.7))
     plan.saved.slots = std::max(2, plan.checkpoints.gpu_ahead + 1) + dice.between(0, 2);
   plan.saved.recomputes_output = dice.chance(0.5);

@@ -6,8 +6,11 @@
 #include <utility>
 #include <vector>
 
+#include "base/errors.hpp"
 #include "policies/common/policy.hpp"
+#include "policies/cost/costs.hpp"
 #include "policies/model/gpt_layout.hpp"
+#include "policies/movement/plan.hpp"
 
 namespace spillway::test {
 
@@ -112,6 +115,19 @@ inline std::vector<std::string> combined_settings() {
       "greedysnake:updates=micro-batch,alpha=1,optimizer_ssd=1,checkpoints_ssd=1,"
       "parameters_ssd=1,recompute=needed",
   };
+}
+
+// Not every combination of a plan's fields is a plan: whether `policy` is `spillway` with one that
+// is refused.
+inline bool is_refused_plan(const Problem& problem, const std::string& policy) {
+  if (policy.rfind("spillway", 0) != 0) return false;
+  const Costs costs(problem);
+  try {
+    check_plan(problem, make_policy(policy)->plan(problem, costs));
+  } catch (const InputError&) {
+    return true;
+  }
+  return false;
 }
 
 // Every registered policy with its defaults, with each frugal value of each option, and combined.

@@ -27,8 +27,8 @@ class EagerOffload : public Policy {
 
   Plan plan(const Problem&, const Costs&) const override {
     Plan plan;
-    plan.parameters.rest = {.gpu = 1};
-    plan.optimizer_state.rest = {.host = 1};
+    plan.parameters.rest = Share{.gpu = 1};
+    plan.optimizer_state.rest = Share{.host = 1};
     plan.checkpoints.rest = checkpoints_;
     return plan;
   }

@@ -41,8 +41,8 @@ std::string text(const Pieces& pieces) {
 // Half of 7 cells is 4 (3.5 away from zero), 0.3 of them 2; the SSD's share comes last.
 TEST_CASE("A unit is cut where its parameters or its state change memory") {
   Plan plan;
-  plan.parameters.rest = {.host = 0.5, .ssd = 0.5};
-  plan.optimizer_state.rest = {.host = 0.7, .ssd = 0.3};
+  plan.parameters.rest = Share{.host = 0.5, .ssd = 0.5};
+  plan.optimizer_state.rest = Share{.host = 0.7, .ssd = 0.3};
   const auto units = pieces_of(tiny_problem(2, 2), plan, vertical());
   CHECK(text(units[0]) == "0-3 host/host 3-5 ssd/host 5-7 ssd/ssd ");
   // The embedding has 2 cells, whose parameters are on the GPU: 0.3 of them is 1.
@@ -52,7 +52,7 @@ TEST_CASE("A unit is cut where its parameters or its state change memory") {
 // A quarter of 7 cells is 2: each part is divided alike, 0.3 of 2 cells is 1 and of 5 cells is 2.
 TEST_CASE("A unit is cut where its updates are, and each part divided alike") {
   Plan plan;
-  plan.optimizer_state.rest = {.host = 0.7, .ssd = 0.3};
+  plan.optimizer_state.rest = Share{.host = 0.7, .ssd = 0.3};
   const auto units = pieces_of(tiny_problem(2, 2), plan, vertical(0.25));
   CHECK(text(units[1]) == "0-1 host/host d 1-2 host/ssd d 2-5 host/host 5-7 host/ssd ");
 }
@@ -97,7 +97,7 @@ TEST_CASE("Nothing is lent where micro-batches do not run in rows") {
 TEST_CASE("Plans that fetch by tensor place whole tensors") {
   Plan plan;
   plan.parameters.by_tensor = true;
-  plan.parameters.rest = {.host = 0.5, .ssd = 0.5};
+  plan.parameters.rest = Share{.host = 0.5, .ssd = 0.5};
   plan.optimizer.group = UpdateGroup::tensors;
   plan.optimizer.elements = 1;
   const Problem problem = tiny_problem(3, 1);

@@ -10,9 +10,9 @@ using namespace spillway;
 TEST_CASE("A plan is what its text says, and the text names only what is not usual") {
   CHECK(to_text(Plan{}).empty());
   Plan plan;
-  plan.parameters.rest = {.host = 0.25, .ssd = 0.75};
+  plan.parameters.rest = Share{.host = 0.25, .ssd = 0.75};
   plan.parameters.backward_gpu_ahead = 0;
-  plan.saved.saves = {0, 0, 0xff};
+  plan.saved.saves = ByLayer<std::uint8_t>::of_each({0, 0, 0xff});
   plan.optimizer.group = UpdateGroup::at_most;
   plan.optimizer.elements = 5000;
   plan.retention.parameters = Retention::slots(2);
@@ -20,7 +20,7 @@ TEST_CASE("A plan is what its text says, and the text names only what is not usu
   const std::string text = to_text(plan);
   CHECK(text.ends_with("retention.parameters=slots(2) retention.saved=nearest"));
   CHECK(text.find("parameters.rest=host:0.25+ssd:0.75") != std::string::npos);
-  CHECK(text.find("saved.saves=00x2,ff") != std::string::npos);
+  CHECK(text.find("saved.saves=00x2/ff") != std::string::npos);
   const Plan back = parse_plan(text);
   CHECK(to_text(back) == text);
   CHECK(back.parameters.rest == plan.parameters.rest);

@@ -14,7 +14,7 @@ namespace {
 
 Plan all_on_ssd() {
   Plan plan;
-  plan.parameters.rest = plan.optimizer_state.rest = plan.checkpoints.rest = {.ssd = 1};
+  plan.parameters.rest = plan.optimizer_state.rest = plan.checkpoints.rest = Share{.ssd = 1};
   plan.checkpoints.margin = 0;
   plan.retention = *parse_retention_by_kind("nearest");
   return plan;
@@ -41,11 +41,11 @@ TEST_CASE("Host memory goes to parameters first, then optimizer state, then chec
   const std::uint64_t inputs = 3 * 2 * checkpoint_bytes(problem);
 
   const Plan half = with_host(problem, all_on_ssd(), parameters / 2).plan;
-  CHECK(half.parameters.rest.host == Approx(0.5));
-  CHECK(half.optimizer_state.rest == Share{.ssd = 1});
+  CHECK(half.parameters.rest.at(0, 4).host == Approx(0.5));
+  CHECK(half.optimizer_state.rest.at(0, 4) == Share{.ssd = 1});
   const Plan more = with_host(problem, all_on_ssd(), parameters + state / 4).plan;
-  CHECK(more.parameters.rest.ssd == Approx(0).margin(1e-12));
-  CHECK(more.optimizer_state.rest.host == Approx(0.25));
+  CHECK(more.parameters.rest.at(0, 4).ssd == Approx(0).margin(1e-12));
+  CHECK(more.optimizer_state.rest.at(0, 4).host == Approx(0.25));
   CHECK(more.checkpoints.rest == Share{.ssd = 1});
   const PlanWithSpare most = with_host(problem, all_on_ssd(), parameters + state + inputs / 2);
   CHECK(most.plan.checkpoints.rest.host == Approx(0.5));
@@ -73,12 +73,12 @@ TEST_CASE(
   Plan plan = all_on_ssd();
   plan.retention = *parse_retention_by_kind("parameters:slots(1)+optimizer_state:slots(2)");
   const PlanWithSpare kept = with_host(problem, plan, 1'000'000'000);
-  CHECK(kept.plan.parameters.rest.host == Approx(0.25));
+  CHECK(kept.plan.parameters.rest.at(0, 4).host == Approx(0.25));
   CHECK(kept.kept_in_host == layer_bytes(problem, problem.parameter_bytes()) +
                                  2 * layer_bytes(problem, problem.state_bytes()));
   CHECK(kept.plan.checkpoints.rest == Share{.ssd = 1});
   // What is saved rests beside the checkpoints: neither moves without the other.
-  plan.saved.saves.assign(4, saved_all);
+  plan.saved.saves = std::uint8_t{saved_all};
   plan.retention = *parse_retention_by_kind("checkpoints:nearest");
   CHECK(with_host(problem, plan, 1'000'000'000).kept_in_host == 0);
 }

@@ -1,0 +1,127 @@
+// spillway: any plan. Its options are the fields of a plan (movement/plan.hpp), so that what a
+// search over plans finds has a name that every command takes.
+//
+// By itself, without a search, it is vertical scheduling in snake order with as little on the SSD
+// as fits.
+#include "policies/spillway/spillway.hpp"
+
+#include <fmt/format.h>
+
+#include "policies/common/least_on_ssd.hpp"
+#include "policies/common/policy.hpp"
+
+namespace spillway {
+
+namespace {
+
+// Retention is an option of every policy.
+constexpr const char* retention_of = "retention.";
+bool is_option(const PlanField& field) { return field.name.rfind(retention_of, 0) != 0; }
+
+constexpr const char* automatic = "auto";
+constexpr OpenShare open_shares[] = {
+    {"optimizer_state.rest", 100}, {"checkpoints.rest", 20}, {"parameters.rest", 50}};
+bool is_open(const std::string& name) {
+  for (const OpenShare& share : open_shares) {
+    if (name == share.option) return true;
+  }
+  return false;
+}
+
+// What options are that are not given.
+Plan standard_plan() {
+  Plan plan;
+  plan.order.row = 0;
+  plan.order.snake = true;
+  plan.order.updates = UpdateOrder::within;
+  plan.order.delayed = 0.25;
+  plan.optimizer_state.slots = 2;
+  plan.optimizer.elements = 100'000'000;  // with groups that have a size
+  plan.checkpoints.host_ahead = 8;
+  plan.saved.saves = ByLayer<std::uint8_t>::but_last(saved_none, saved_all);
+  return plan;
+}
+
+class Spillway : public Policy {
+ public:
+  Spillway()
+      : Policy("spillway", "Spillway",
+               "any plan, field by field, with what is left open as little on the SSD as fits") {
+    for (const PlanField& field : plan_fields(plan_)) {
+      if (is_option(field)) add(field);
+    }
+  }
+
+  std::vector<PolicyOptions> placements(const Problem&) const override {
+    const std::string state = "optimizer_state.rest", parameters = "parameters.rest";
+    PolicyOptions fixed;
+    // Updates on the GPU take state from there, or from host memory.
+    const int stride = plan_.optimizer.gpu_stride;
+    if (stride > 0 && open_.at(state)) fixed[state] = stride == 1 ? "gpu:1" : "host:1";
+    // Tensors are read from the SSD into host memory, if there is any for them.
+    if (plan_.parameters.by_tensor && plan_.parameters.tensors.most_in_host == 0 &&
+        open_.at(parameters))
+      fixed[parameters] = "host:1";
+    std::vector<OpenShare> open;
+    for (const OpenShare& share : open_shares) {
+      if (open_.at(share.option) && fixed.count(share.option) == 0) open.push_back(share);
+    }
+    std::vector<PolicyOptions> all = rising_on_ssd(open, [](double on_ssd) {
+      if (on_ssd == 0) return std::string("host:1");
+      if (on_ssd == 1) return std::string("ssd:1");
+      return fmt::format("host:{:g}+ssd:{:g}", 1 - on_ssd, on_ssd);
+    });
+    for (PolicyOptions& one : all) one.insert(fixed.begin(), fixed.end());
+    return all;
+  }
+
+  Plan plan(const Problem&, const Costs&) const override { return plan_; }
+
+ private:
+  void add(const PlanField& field) {
+    const std::string name = field.name;
+    PolicyOption about{name, field.value, field.help, {}, field.domain};
+    const bool may_be_open = is_open(name);
+    if (may_be_open) {
+      about.default_value = automatic;
+      about.domain.values += fmt::format(", or {}: as little on the SSD as fits", automatic);
+      about.domain.holds = [holds = field.domain.holds](const std::string& text) {
+        return text == automatic || holds(text);
+      };
+      open_[name] = true;
+    }
+    declare(std::move(about), [this, name, may_be_open](const std::string& text) {
+      const bool opens = may_be_open && text == automatic;
+      if (may_be_open) open_[name] = opens;
+      return opens || set_plan_field(plan_, name, text);
+    });
+  }
+
+  Plan plan_ = standard_plan();
+  std::map<std::string, bool> open_;  // shares: whether they are left open
+};
+
+}  // namespace
+
+std::string spillway_policy(const Plan& plan) {
+  std::string text = "spillway:";
+  RetentionByKind retention = plan.retention;
+  for (const PlanField& field : plan_fields(plan)) {
+    if (is_option(field)) text += fmt::format("{}={},", field.name, field.value);
+  }
+  std::string kept;
+  for_kinds(retention, [&](const char* kind, Retention one) {
+    if (one != Retention::never())
+      kept += fmt::format("{}{}:{}", kept.empty() ? "" : "+", kind, to_text(one));
+  });
+  if (kept.empty()) {
+    text.pop_back();
+  } else {
+    text += "retention=" + kept;
+  }
+  return canonical_policy(text);
+}
+
+std::unique_ptr<Policy> make_spillway() { return std::make_unique<Spillway>(); }
+
+}  // namespace spillway
