@@ -38,7 +38,10 @@ double parse_budget(const std::string& text) {
   const char* end = text.data() + text.size();
   const auto [rest, error] = std::from_chars(text.data(), end, value);
   const std::string unit(rest, end);
-  const double seconds = unit.empty() || unit == "s" ? 1 : unit == "m" ? 60 : unit == "h" ? 3600 : 0;
+  const double seconds = unit.empty() || unit == "s" ? 1
+                         : unit == "m"               ? 60
+                         : unit == "h"               ? 3600
+                                                     : 0;
   if (error == std::errc() && seconds > 0 && value > 0 && value * seconds < 1e7)
     return value * seconds;
   throw InputError(fmt::format("--budget {} is not a time", text),
@@ -57,8 +60,8 @@ std::unique_ptr<PriceFile> prices_of(const Options& options) {
     throw InputError("--out and --resume are both given",
                      "--out begins a file, --resume goes on with one");
   std::error_code ignored;
-  const bool is_there = std::filesystem::exists(
-      options.out.empty() ? options.resume : options.out, ignored);
+  const bool is_there =
+      std::filesystem::exists(options.out.empty() ? options.resume : options.out, ignored);
   if (!options.out.empty() && is_there)
     throw InputError(fmt::format("--out {}: it is there already", options.out),
                      fmt::format("--resume {} goes on with it", options.out));
@@ -197,8 +200,9 @@ void add_tune(CLI::App& app, int& exit_code) {
                       "time after which the best so far is the answer: 60s, 5m");
   command->add_option("--seed", options->seed, "another seed tries moves in another order")
       ->capture_default_str();
-  command->add_option("--threads", options->threads,
-                      "plans priced at once; default: one a core. The answer does not depend on it");
+  command->add_option(
+      "--threads", options->threads,
+      "plans priced at once; default: one a core. The answer does not depend on it");
   command->add_option("--out", options->out, "file for the prices found, to go on from");
   command->add_option("--resume", options->resume, "goes on with such a file");
   command->add_flag("--json", options->json, "print one JSON object (docs/metrics.md)");

@@ -42,7 +42,8 @@ void choose(Candidates& candidates) {
   candidates.chosen = candidates.writes_less = std::nullopt;
   each([&](std::size_t i) {
     const std::optional<std::size_t>& chosen = candidates.chosen;
-    if (!chosen || std::pair(seconds(i), written(i)) < std::pair(seconds(*chosen), written(*chosen)))
+    if (!chosen ||
+        std::pair(seconds(i), written(i)) < std::pair(seconds(*chosen), written(*chosen)))
       candidates.chosen = i;
   });
   if (!candidates.chosen) return;
@@ -86,10 +87,11 @@ Candidates evaluate_candidates(const Problem& problem, bool choose_micro_batch,
     }
     try {
       Evaluation evaluation =
-          is_tuned(policy) ? evaluate_tuned(problem, choose_micro_batch, steps, evaluate_durable, settle)
+          is_tuned(policy)
+              ? evaluate_tuned(problem, choose_micro_batch, steps, evaluate_durable, settle)
           : choose_micro_batch ? evaluate_best_micro_batch(problem, policy, steps, evaluate_durable,
-                                                         tasks_left / (policies.size() - i))
-                             : evaluate_durable(problem, policy, steps);
+                                                           tasks_left / (policies.size() - i))
+                               : evaluate_durable(problem, policy, steps);
       tasks_left -= std::min(tasks_left, evaluation.tasks);
       const SimulationResult* result = evaluation.result ? &*evaluation.result : nullptr;
       Wear wear = wear_of(evaluation.schedule, result, run);

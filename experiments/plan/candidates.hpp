@@ -32,7 +32,8 @@ struct Refusal {
 struct Candidates {
   std::vector<Candidate> all;  // in the order asked for
   std::vector<Refusal> refused;
-  // The fastest, which `auto` takes; of those as fast the one that writes least. None: nothing fits.
+  // The fastest, which `auto` takes; of those as fast the one that writes least. None: nothing
+  // fits.
   std::optional<std::size_t> chosen;
   // One that takes at most as_good_as_fastest longer and writes least, if that is less.
   std::optional<std::size_t> writes_less;
@@ -44,8 +45,9 @@ inline constexpr double as_good_as_fastest = 0.03;  // of the step time
 void choose(Candidates& candidates);
 
 // Evaluates `policies`, of which `spillway` without settings is searched for (tuned.hpp): `settle`
-// makes of a problem, whose micro-batch is set, what evaluate_one builds; empty: nothing. With `choose_micro_batch` each has the micro-batch at which it is fastest.
-// Throws InputError when none can run the problem, or when one is no policy at all.
+// makes of a problem, whose micro-batch is set, what evaluate_one builds; empty: nothing. With
+// `choose_micro_batch` each has the micro-batch at which it is fastest. Throws InputError when none
+// can run the problem, or when one is no policy at all.
 Candidates evaluate_candidates(const Problem& problem, bool choose_micro_batch,
                                const std::vector<std::string>& policies, const WholeRun& run,
                                int steps = default_steps,

@@ -43,7 +43,8 @@ void add_order(std::vector<Move>& all, double step) {
     all.push_back({"order.row", [=](const PlanSpace& space, Plan& plan) {
                      if (space.micro_batches < 3) return false;
                      const int now = plan.order.row == 0 ? space.micro_batches : plan.order.row;
-                     const int next = by > 0 ? now + std::max(1, now / 2) : now - std::max(1, now / 3);
+                     const int next =
+                         by > 0 ? now + std::max(1, now / 2) : now - std::max(1, now / 3);
                      if (next < 1 || now >= space.micro_batches + (by < 0 ? 1 : 0)) return false;
                      plan.order.row = next >= space.micro_batches ? 0 : next;
                      return true;
@@ -51,9 +52,8 @@ void add_order(std::vector<Move>& all, double step) {
   }
   for (const UpdateOrder updates :
        {UpdateOrder::within, UpdateOrder::ascending, UpdateOrder::descending}) {
-    all.push_back({"order.updates", [=](const PlanSpace&, Plan& plan) {
-                     return set(plan.order.updates, updates);
-                   }});
+    all.push_back({"order.updates",
+                   [=](const PlanSpace&, Plan& plan) { return set(plan.order.updates, updates); }});
   }
   all.push_back(
       {"order.waits", [](const PlanSpace&, Plan& plan) { return set(plan.order.waits, false); }});
@@ -113,9 +113,9 @@ void add_places(std::vector<Move>& all, double step) {
                      if (parameters == before) return false;
                      const double bytes =
                          (fraction_on_ssd(parameters, space.layers) - now) * space.parameters;
-                     set_fraction_on_ssd(states, space.layers,
-                                         fraction_on_ssd(states, space.layers) -
-                                             bytes / space.optimizer_state);
+                     set_fraction_on_ssd(
+                         states, space.layers,
+                         fraction_on_ssd(states, space.layers) - bytes / space.optimizer_state);
                      return true;
                    }});
   }
@@ -218,9 +218,8 @@ void add_gradients(std::vector<Move>& all) {
                    }});
   }
   all.push_back({"gradients.head_waits", [](const PlanSpace&, Plan& plan) {
-                   return set(plan.gradients.head_waits, plan.gradients.head_waits == Tier::gpu
-                                                             ? Tier::host
-                                                             : Tier::gpu);
+                   return set(plan.gradients.head_waits,
+                              plan.gradients.head_waits == Tier::gpu ? Tier::host : Tier::gpu);
                  }});
   all.push_back({"gradients to host memory", [](const PlanSpace&, Plan& plan) {
                    plan.gradients.bucket = 0;
@@ -249,8 +248,8 @@ void add_optimizer(std::vector<Move>& all) {
   }
   for (const double parts : {2.0, 4.0, 16.0}) {
     all.push_back({"optimizer.group=at_most", [=](const PlanSpace& space, Plan& plan) {
-                     const double elements =
-                         space.parameters / space.layers / static_cast<double>(space.parameter_bytes);
+                     const double elements = space.parameters / space.layers /
+                                             static_cast<double>(space.parameter_bytes);
                      plan.optimizer.group = UpdateGroup::at_most;
                      return set(plan.optimizer.elements,
                                 static_cast<std::uint64_t>(elements / parts));
@@ -262,8 +261,7 @@ void add_optimizer(std::vector<Move>& all) {
                      const int before = plan.optimizer.gpu_stride;
                      int& stride = plan.optimizer.gpu_stride;
                      stride = before == 0 ? 2 : std::clamp(before + by, 0, 64);
-                     plan.optimizer_state.rest =
-                         stride == 1 ? Share{.gpu = 1} : Share{.host = 1};
+                     plan.optimizer_state.rest = stride == 1 ? Share{.gpu = 1} : Share{.host = 1};
                      plan.optimizer_state.writes_behind = true;
                      return stride != before;
                    }});
@@ -292,8 +290,8 @@ void add_retention(std::vector<Move>& all) {
     all.push_back({"retention." + kind, [kind](const PlanSpace&, Plan& plan) {
                      for_kinds(plan.retention, [&](const std::string& name, Retention& one) {
                        if (name == kind)
-                         one = one == Retention::never() ? Retention::nearest()
-                                                         : Retention::never();
+                         one =
+                             one == Retention::never() ? Retention::nearest() : Retention::never();
                      });
                      return true;
                    }});

@@ -16,7 +16,8 @@ double rounded(double fraction) { return std::round(std::clamp(fraction, 0.0, 1.
 }  // namespace
 
 Share host_and_ssd(double on_ssd) {
-  return Share{.host = rounded(1 - on_ssd), .ssd = rounded(on_ssd)};
+  const double ssd = rounded(on_ssd);
+  return Share{.host = rounded(1 - ssd), .ssd = ssd};
 }
 
 Plan plan_of(const Problem& problem, const std::string& policy) {

@@ -26,7 +26,7 @@ struct PlanSpace {
   SavedLevels saved;
   // Bytes of a kind in all layers, and of checkpoints and what is saved in all micro-batches.
   double parameters, optimizer_state, checkpoints;
-  double gradient;  // of one layer, on the GPU
+  double gradient;                // of one layer, on the GPU
   std::uint64_t parameter_bytes;  // of one element
 
   // Moves `bytes` of what rests in host memory to the SSD or, if negative, back: optimizer state

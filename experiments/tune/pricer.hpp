@@ -29,8 +29,8 @@ struct Trial {
 };
 
 struct TrialPrice {
-  bool runs = false;  // false: the policy refuses the problem
-  bool fits = false;  // if it runs
+  bool runs = false;                              // false: the policy refuses the problem
+  bool fits = false;                              // if it runs
   std::array<std::uint64_t, tier_count> peaks{};  // bytes by tier, if it runs
   double step_seconds = 0;                        // if it fits, as what follows
   double bytes_written = 0;                       // to the drives, per step
@@ -77,7 +77,7 @@ class Pricer {
   PriceJournal* const journal_;
   const std::function<void(Problem&)> settle_;
   const std::string problem_text_;  // with a journal
-  std::mutex mutex_;  // of what follows
+  std::mutex mutex_;                // of what follows
   std::map<Trial, TrialPrice> known_;
   std::uint64_t tasks_ = 0;
 };

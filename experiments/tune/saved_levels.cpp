@@ -57,8 +57,8 @@ SavedLevels::Masks SavedLevels::at(double level) const {
   level = std::clamp(level, 0.0, most());
   const auto below = std::min(static_cast<std::size_t>(level), masks_.size() - 2);
   const int under_last = layers_ - 1;
-  const int higher = std::min(
-      under_last, static_cast<int>((level - static_cast<double>(below)) * layers_ + 1e-9));
+  const int higher =
+      std::min(under_last, static_cast<int>((level - static_cast<double>(below)) * layers_ + 1e-9));
   std::vector<Masks::Run> runs;
   if (higher < under_last) runs.push_back({masks_[below], Masks::others});
   if (higher > 0) runs.push_back({masks_[below + 1], higher});

@@ -20,10 +20,7 @@ constexpr double least_gain = 2e-5;
 }  // namespace
 
 PlanSearch::PlanSearch(Pricer& pricer, SearchLimits limits, std::vector<BoundCase> cases)
-    : pricer_(pricer),
-      limits_(std::move(limits)),
-      cases_(std::move(cases)),
-      random_(limits_.seed) {
+    : pricer_(pricer), limits_(std::move(limits)), cases_(std::move(cases)), random_(limits_.seed) {
   for (const std::int64_t micro_batch : micro_batches())
     spaces_.try_emplace(micro_batch, pricer_.problem_with(micro_batch));
 }
@@ -46,7 +43,9 @@ const PlanSpace& PlanSearch::space_of(std::int64_t micro_batch) const {
 bool PlanSearch::may_go_on() { return has_effort() && !is_proven(); }
 
 bool PlanSearch::has_effort() {
-  if (limits_.until && std::chrono::steady_clock::now() >= *limits_.until) stopped_by_clock_ = true;
+  const bool has_answer = best_seconds_.has_value();
+  if (has_answer && limits_.until && std::chrono::steady_clock::now() >= *limits_.until)
+    stopped_by_clock_ = true;
   return !stopped_by_clock_ && pricer_.explored() < limits_.effort &&
          pricer_.tasks() < limits_.tasks;
 }
@@ -101,9 +100,9 @@ void PlanSearch::run() {
     start = climb(std::move(start), 0.25, left / 2);
   }
   if (climbed.empty() || !may_go_on()) return;
-  const auto best = std::min_element(
-      climbed.begin(), climbed.end(),
-      [](const Settled& a, const Settled& b) { return a.better_than(b); });
+  const auto best =
+      std::min_element(climbed.begin(), climbed.end(),
+                       [](const Settled& a, const Settled& b) { return a.better_than(b); });
   climb(*best, 0.06, limits_.effort - pricer_.explored());
 }
 
@@ -117,9 +116,9 @@ void PlanSearch::run_near(const Trial& plan) {
       near.push_back({least.micro_batch, std::move(seed), {}});
   }
   settle_all(near);
-  const auto best = std::min_element(
-      near.begin(), near.end(),
-      [](const Settled& a, const Settled& b) { return a.better_than(b); });
+  const auto best =
+      std::min_element(near.begin(), near.end(),
+                       [](const Settled& a, const Settled& b) { return a.better_than(b); });
   if (best->price.fits) climb(*best, 0.12, limits_.effort);
 }
 
@@ -218,8 +217,8 @@ std::vector<Settled> PlanSearch::starts() const {
   std::vector<Settled> all = found_;
   for (const auto& [trial, price] : pricer_.known()) {
     if (!price.fits || trial.policy.starts_with("spillway")) continue;
-    all.push_back(
-        {trial.micro_batch, plan_of(pricer_.problem_with(trial.micro_batch), price.settled), price});
+    all.push_back({trial.micro_batch,
+                   plan_of(pricer_.problem_with(trial.micro_batch), price.settled), price});
   }
   std::stable_sort(all.begin(), all.end(),
                    [](const Settled& a, const Settled& b) { return a.better_than(b); });
@@ -257,14 +256,15 @@ Settled PlanSearch::climb(Settled at, double step, std::uint64_t effort) {
 
 // Takes a round of moves from the end of `open`; `at` becomes the best. Returns those that gained.
 std::vector<std::size_t> PlanSearch::try_moves(Settled& at, const std::vector<Move>& all,
-                                           std::vector<std::size_t>& open) {
+                                               std::vector<std::size_t>& open) {
   const PlanSpace& space = space_of(at.micro_batch);
   std::vector<std::pair<std::size_t, Settled>> tried;
   while (tried.size() < jobs_of_round && !open.empty()) {
     Plan plan = at.plan;
     const std::size_t move = open.back();
     open.pop_back();
-    if (all[move].apply(space, plan)) tried.push_back({move, {at.micro_batch, std::move(plan), {}}});
+    if (all[move].apply(space, plan))
+      tried.push_back({move, {at.micro_batch, std::move(plan), {}}});
   }
   Jobs jobs;
   for (auto& [move, one] : tried) {

@@ -5,7 +5,8 @@
 //      each begun from the linear program's optimum; a case whose bound is not below the best plan
 //      found is left out;
 //   3. built-in policies with options that may make them faster;
-//   4. the best few of different cases climb, move by move (plan_space.hpp), to where no move helps.
+//   4. the best few of different cases climb, move by move (plan_space.hpp), to where no move
+//   helps.
 //
 // Plans are priced in rounds whose size does not depend on the number of threads, so the same seed
 // finds the same plans on any machine; only a limit in seconds may end a search elsewhere.
@@ -52,7 +53,7 @@ class PlanSearch {
  private:
   using Jobs = std::vector<std::function<void()>>;
 
-  bool may_go_on();   // there is effort left, and something may be found
+  bool may_go_on();  // there is effort left, and something may be found
   bool has_effort();
   void round(const Jobs& jobs);
   void price_all(const std::vector<Trial>& trials);

@@ -41,7 +41,8 @@ Plan places_of(const PlanSpace& space, const BoundCase& one) {
   plan.order.snake = space.micro_batches > 1 && one.row > 1;
   plan.order.updates = UpdateOrder::within;
   plan.order.delayed = std::round(std::clamp(shares.delayed, 0.0, 1.0) * 1000) / 1000;
-  plan.parameters.rest = is_on_gpu(shares.parameters) ? Share{.gpu = 1} : off_gpu(shares.parameters);
+  plan.parameters.rest =
+      is_on_gpu(shares.parameters) ? Share{.gpu = 1} : off_gpu(shares.parameters);
   plan.optimizer_state.rest = off_gpu(shares.optimizer_state);
   plan.optimizer_state.slots = 2;
   plan.checkpoints.rest =
@@ -57,8 +58,7 @@ Plan places_of(const PlanSpace& space, const BoundCase& one) {
 void use_gpu_for_updates(Plan& plan, double fraction) {
   plan.optimizer.gpu_stride =
       fraction > 0.999 ? 1 : std::max(2, static_cast<int>(std::lround(1 / fraction)));
-  plan.optimizer_state.rest =
-      plan.optimizer.gpu_stride == 1 ? Share{.gpu = 1} : Share{.host = 1};
+  plan.optimizer_state.rest = plan.optimizer.gpu_stride == 1 ? Share{.gpu = 1} : Share{.host = 1};
   plan.optimizer_state.slots = 0;
   plan.parameters.rest = Share{.gpu = 1};
 }

@@ -59,9 +59,8 @@ std::chrono::steady_clock::duration part_of(double seconds) {
 std::vector<BoundCase> bounds_of(const Problem& problem, bool choose_micro_batch) {
   std::vector<BoundCase> all = lower_bounds(problem);
   if (!choose_micro_batch) {
-    std::erase_if(all, [&](const BoundCase& one) {
-      return one.micro_batch != problem.workload.micro_batch;
-    });
+    std::erase_if(
+        all, [&](const BoundCase& one) { return one.micro_batch != problem.workload.micro_batch; });
   }
   return all;
 }

@@ -50,12 +50,12 @@ struct Tuned {
 };
 
 struct TuneResult {
-  std::optional<Tuned> best;              // nothing: no plan that was tried fits
-  std::vector<PricedTrial> front;         // front.hpp
-  std::vector<PricedTrial> runners_up;    // the best plan of each built-in policy, fastest first
-  BoundCase bound;                        // no plan takes less than bound.seconds
-  std::vector<Relaxation> relaxations;    // the one that gains most first
-  std::uint64_t explored = 0;             // plans priced, without those of relaxations
+  std::optional<Tuned> best;            // nothing: no plan that was tried fits
+  std::vector<PricedTrial> front;       // front.hpp
+  std::vector<PricedTrial> runners_up;  // the best plan of each built-in policy, fastest first
+  BoundCase bound;                      // no plan takes less than bound.seconds
+  std::vector<Relaxation> relaxations;  // the one that gains most first
+  std::uint64_t explored = 0;           // plans priced, without those of relaxations
   bool stopped_by_clock = false;
 
   // How much of the best plan's step time is above the bound, 0 to 1.
