@@ -1,8 +1,7 @@
 // spillway: any plan. Its options are the fields of a plan (movement/plan.hpp), so that what a
 // search over plans finds has a name that every command takes.
 //
-// By itself, without a search, it is vertical scheduling in snake order with as little on the SSD
-// as fits.
+// By itself, without a search, it is vertical scheduling with as little on the SSD as fits.
 #include "policies/spillway/spillway.hpp"
 
 #include <fmt/format.h>
@@ -32,7 +31,6 @@ bool is_open(const std::string& name) {
 Plan standard_plan() {
   Plan plan;
   plan.order.row = 0;
-  plan.order.snake = true;
   plan.order.updates = UpdateOrder::within;
   plan.order.delayed = 0.25;
   plan.optimizer_state.slots = 2;

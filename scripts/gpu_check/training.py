@@ -8,7 +8,7 @@ import shutil
 from .session import Failure, Skip, last_words
 
 # One of each policy there is, with its defaults; a test holds this list to `spillway policies`.
-POLICIES = ("resident", "zero-offload", "zero-infinity", "deep-optimizer-states", "fuyou", "greedysnake")
+POLICIES = ("resident", "zero-offload", "zero-infinity", "deep-optimizer-states", "fuyou", "greedysnake", "spillway")
 DOES_NOT_FIT = 3  # the program's exit code
 
 

@@ -47,7 +47,7 @@ TEST_CASE("Its text names what is not as by itself, and can be read again") {
   CHECK(text.find("order.delayed=0.5x2/1x*") != std::string::npos);
   CHECK(text.find("parameters.rest=gpu:1/host:0.5+ssd:0.5x*") != std::string::npos);
   CHECK(text.find("retention=parameters:nearest") != std::string::npos);
-  CHECK(text.find("order.snake=off") != std::string::npos);
+  CHECK(text.find("order.updates=descending") != std::string::npos);
   CHECK(text.find("gradients.") == std::string::npos);
   Plan back = make_policy(text)->plan(problem, Costs(problem));
   back.retention = plan.retention;
