@@ -1,0 +1,110 @@
+#include "experiments/tune/lower_bound.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/errors.hpp"
+#include "base/units.hpp"
+#include "experiments/plan/evaluate.hpp"
+#include "experiments/tune/lower_bound_program.hpp"
+
+namespace spillway {
+
+namespace {
+
+// The problem with another micro-batch, as it is evaluated with it. Nothing: the other settings do
+// not go with it.
+std::optional<Problem> with_micro_batch(const Problem& problem, std::int64_t micro_batch) {
+  Problem other = problem;
+  other.workload.micro_batch = micro_batch;
+  try {
+    if (is_measured_gpu(problem.machine)) other.use_gpu_sequences_at_once();
+    other.validate();
+  } catch (const InputError&) {
+    return std::nullopt;
+  }
+  return other;
+}
+
+// All rows from `least` to `most` micro-batches, which make as many groups.
+struct Rows {
+  int least = 1, most = 1;
+
+  MicroBatchGroups groups(int micro_batches) const {
+    MicroBatchGroups groups;
+    groups.groups = (micro_batches + least - 1) / least;
+    groups.first = groups.middle = least;
+    groups.last = std::max(1, micro_batches - (groups.groups - 1) * most);
+    if (groups.groups == 1) groups.first = groups.last = micro_batches;
+    return groups;
+  }
+};
+
+// One layer takes one micro-batch after the other, whatever the row.
+std::vector<Rows> rows_of(const Problem& problem) {
+  if (problem.model.layers == 1) return {{1, 1}};
+  const auto micro_batches = static_cast<int>(problem.workload.micro_batches());
+  std::vector<Rows> all;
+  for (int row = 1; row <= micro_batches;) {
+    const int groups = (micro_batches + row - 1) / row;
+    // The longest row that makes as many groups.
+    const int most = groups == 1 ? micro_batches : (micro_batches - 1) / (groups - 1);
+    const int end = micro_batches <= most_rows ? row : most;
+    all.push_back({row, end});
+    row = end + 1;
+  }
+  return all;
+}
+
+std::optional<BoundCase> solve(const StepAmounts& amounts, const Problem& problem,
+                               const Rows& rows) {
+  const auto micro_batches = static_cast<int>(problem.workload.micro_batches());
+  std::optional<BoundCase> one = BoundProgram(amounts, rows.groups(micro_batches)).solve();
+  if (!one) return one;
+  one->micro_batch = problem.workload.micro_batch;
+  one->row = rows.least;
+  return one;
+}
+
+}  // namespace
+
+std::vector<BoundCase> lower_bounds(const Problem& problem) {
+  problem.validate();
+  std::vector<BoundCase> all;
+  const std::int64_t batch = problem.workload.batch;
+  for (std::int64_t micro_batch = batch; micro_batch >= 1; --micro_batch) {
+    if (batch % micro_batch != 0) continue;
+    const std::optional<Problem> one = with_micro_batch(problem, micro_batch);
+    if (!one) continue;
+    const StepAmounts amounts(*one);
+    for (const Rows& rows : rows_of(*one)) {
+      if (auto bound = solve(amounts, *one, rows)) all.push_back(std::move(*bound));
+    }
+  }
+  std::stable_sort(all.begin(), all.end(),
+                   [](const BoundCase& a, const BoundCase& b) { return a.seconds < b.seconds; });
+  return all;
+}
+
+BoundCase lower_bound(const Problem& problem) {
+  const std::vector<BoundCase> all = lower_bounds(problem);
+  if (!all.empty()) return all.front();
+  const auto text = [](std::uint64_t bytes) { return format_bytes(static_cast<double>(bytes)); };
+  const Machine& machine = problem.machine;
+  throw FitError(fmt::format("{} cannot be trained here by any plan: {} of GPU memory, {} of host "
+                             "memory and {} of drives are too little for its model states and "
+                             "activations",
+                             problem.model.name, text(machine.gpu.memory),
+                             text(machine.host.memory), text(machine.ssd.capacity)),
+                 "more memory or drives, or a smaller model");
+}
+
+std::optional<BoundCase> lower_bound_of(const Problem& problem, int row) {
+  const std::optional<Problem> one = with_micro_batch(problem, problem.workload.micro_batch);
+  if (!one) return std::nullopt;
+  if (problem.model.layers == 1) row = 1;
+  return solve(StepAmounts(*one), *one, {row, row});
+}
+
+}  // namespace spillway

@@ -1,0 +1,172 @@
+// Plans of every kind that the program can carry out, on problems of every kind, each from a seed.
+#pragma once
+
+#include <cstdint>
+#include <random>
+#include <vector>
+
+#include "policies/common/policy.hpp"
+#include "policies/model/gpt_layout.hpp"
+#include "policies/movement/plan.hpp"
+
+namespace spillway::test {
+
+// The same choices for the same seed, on any machine.
+class Dice {
+ public:
+  explicit Dice(std::uint64_t seed) : random_(seed) {}
+  std::uint64_t below(std::uint64_t count) { return random_() % count; }
+  int between(int low, int high) {
+    return low + static_cast<int>(below(static_cast<std::uint64_t>(high - low + 1)));
+  }
+  double fraction() { return static_cast<double>(random_() >> 11) * 0x1p-53; }
+  bool chance(double probability) { return fraction() < probability; }
+  // A fraction that is often an extreme.
+  double habit() {
+    constexpr double extremes[] = {0, 1, 0.1, 0.5};
+    return chance(0.6) ? extremes[below(4)] : fraction();
+  }
+  // Up to so many times more or less.
+  double times(double most) { return std::pow(most, 2 * fraction() - 1); }
+
+ private:
+  std::mt19937_64 random_;
+};
+
+// A policy of one plan, whose order of work the plan says.
+class OnePlan : public Policy {
+ public:
+  explicit OnePlan(Plan plan) : Policy("one-plan", "none", "a plan"), plan_(std::move(plan)) {}
+  Plan plan(const Problem&, const Costs&) const override { return plan_; }
+
+ private:
+  Plan plan_;
+};
+
+// Rates apart by factors of up to a thousand, every law of the drives, plenty of memory. Slow, so
+// that rounding to nanoseconds does not matter.
+inline Machine random_machine(Dice& dice) {
+  Machine machine;
+  machine.name = "random";
+  machine.gpu.memory = machine.host.memory = machine.ssd.capacity = std::uint64_t{1} << 40;
+  machine.gpu.flops = 1e8 * dice.times(10);
+  machine.gpu.memory_bandwidth = 1e8 * dice.times(10);
+  machine.gpu.adam_params_per_second = 1e6 * dice.times(10);
+  machine.gpu.launch_ns = dice.chance(0.5) ? 0 : 100'000;
+  machine.pcie.h2d = 1e6 * dice.times(10);
+  machine.pcie.d2h = dice.chance(0.5) ? machine.pcie.h2d : 1e6 * dice.times(10);
+  if (dice.chance(0.3)) machine.pcie.total = 1.5 * machine.pcie.h2d;
+  machine.pcie.latency_ns = dice.chance(0.5) ? 0 : 100'000;
+  machine.host.bandwidth = 1e7 * dice.times(10);
+  machine.host.cores = 8;
+  machine.host.adam_params_per_second = 1e6 * dice.times(10);
+  machine.ssd.count = 1;
+  machine.ssd.read = 1e6 * dice.times(10);
+  machine.ssd.write = dice.chance(0.5) ? machine.ssd.read : 1e6 * dice.times(10);
+  machine.ssd.law = static_cast<SsdLaw>(dice.below(3));
+  return machine;
+}
+
+inline Problem random_problem(Dice& dice) {
+  Problem problem;
+  problem.model.name = "random";
+  problem.model.layers = dice.between(1, 9);
+  problem.model.hidden = 32 * dice.between(1, 3);
+  problem.model.heads = problem.model.kv_heads = 2;
+  problem.model.ffn = 4 * problem.model.hidden;
+  problem.model.vocabulary = 64 << dice.below(5);
+  problem.model.positions = 64;
+  problem.machine = random_machine(dice);
+  Workload& workload = problem.workload;
+  workload.micro_batch = dice.between(1, 3);
+  workload.batch = workload.micro_batch * (dice.chance(0.4) ? 1 : dice.between(1, 7));
+  workload.sequence = 4 << dice.below(5);
+  if (dice.chance(0.2)) workload.precision = Precision::fp32;
+  if (dice.chance(0.2)) workload.moments = MomentWidth::bf16;
+  if (dice.chance(0.2)) workload.gradient = GradientWidth::bits32;
+  if (dice.chance(0.2)) workload.clip = {ClipScope::global, 1};
+  if (dice.chance(0.1)) workload.clip = {ClipScope::layer, 1};
+  if (workload.precision == Precision::fp32) problem.trains_on = Backend::cpu;
+  return problem;
+}
+
+inline Share random_share(Dice& dice) {
+  const double host = dice.habit();
+  return {.host = host, .ssd = 1 - host};
+}
+
+inline void choose_optimizer(Dice& dice, Plan& plan, bool state_on_gpu) {
+  plan.optimizer_state.rest = state_on_gpu ? Share{.gpu = 1} : random_share(dice);
+  if (!state_on_gpu && dice.chance(0.5)) plan.optimizer_state.embedding = random_share(dice);
+  plan.optimizer_state.ahead = dice.between(0, 3);
+  if (dice.chance(0.5)) plan.optimizer_state.slots = dice.between(1, 4);
+  plan.optimizer_state.writes_at_once = dice.chance(0.5);
+  plan.optimizer_state.writes_behind = plan.optimizer_state.slots > 0 && dice.chance(0.3);
+  plan.optimizer.gpu_stride = state_on_gpu ? 1 : 0;
+  if (!state_on_gpu && plan.parameters.rest.gpu == 1 && plan.order.delayed == 0 &&
+      plan.gradients.bucket == 0 && dice.chance(0.4)) {
+    plan.optimizer_state.rest = {.host = 1};
+    plan.optimizer_state.embedding = {};
+    plan.optimizer_state.slots = 0;
+    plan.optimizer.gpu_stride = dice.between(2, 4);
+    plan.gradients.head_waits = Tier::gpu;
+    plan.order.updates_within = false;
+    plan.optimizer_state.gpu_slots = dice.between(1, 2);
+  }
+  plan.optimizer.blocking = dice.chance(0.1);
+  const bool interleaved = plan.optimizer.gpu_stride > 1;
+  plan.optimizer.early = dice.chance(0.6);
+  plan.optimizer.own_phase = interleaved || dice.chance(0.1);
+  plan.optimizer.group =
+      interleaved ? UpdateGroup::tensors : static_cast<UpdateGroup>(dice.below(4));
+  plan.optimizer.elements = static_cast<std::uint64_t>(element_alignment) * (1 + dice.below(20));
+}
+
+inline void choose_activations(Dice& dice, const Problem& problem, Plan& plan) {
+  const int micro_batches = static_cast<int>(problem.workload.micro_batches());
+  plan.checkpoints.rest = dice.chance(0.3) ? Share{.gpu = 1} : random_share(dice);
+  plan.checkpoints.host_ahead = dice.between(0, micro_batches + 1);
+  plan.checkpoints.gpu_ahead = dice.between(0, 3);
+  plan.checkpoints.margin = dice.between(0, 2);
+  plan.activation_gradients.on_gpu = dice.habit();
+  const double saves = dice.habit(), saves_all = dice.habit();
+  for (std::int64_t layer = 0; layer < problem.model.layers; ++layer) {
+    plan.saved.saves.push_back(!dice.chance(saves) ? std::uint8_t{saved_none}
+                               : dice.chance(saves_all)
+                                   ? std::uint8_t{saved_all}
+                                   : static_cast<std::uint8_t>(dice.below(256)));
+  }
+  if (plan.order.row == 1 && plan.checkpoints.rest.gpu == 0 && dice.chance(0.5))
+    plan.saved.slots = std::max(2, plan.checkpoints.gpu_ahead + 1) + dice.between(0, 2);
+  plan.saved.recomputes_output = dice.chance(0.5);
+}
+
+inline Plan random_plan(Dice& dice, const Problem& problem) {
+  const int micro_batches = static_cast<int>(problem.workload.micro_batches());
+  Plan plan;
+  plan.order.row = dice.chance(0.4) ? 0 : dice.between(1, micro_batches);
+  plan.order.snake = dice.chance(0.5);
+  plan.order.updates_within = dice.chance(0.7);
+  const bool state_on_gpu = dice.chance(0.1);
+  if (!state_on_gpu && dice.chance(0.6)) plan.order.delayed = dice.habit();
+  plan.parameters.rest = state_on_gpu || dice.chance(0.2) ? Share{.gpu = 1} : random_share(dice);
+  plan.parameters.host_ahead = dice.between(0, 3);
+  plan.parameters.gpu_ahead = dice.between(0, 3);
+  if (dice.chance(0.5)) plan.parameters.backward_gpu_ahead = dice.between(0, 3);
+  plan.gradients.on_gpu = dice.chance(0.5);
+  if (!state_on_gpu && plan.order.delayed == 0 && dice.chance(0.3))
+    plan.gradients.bucket = 1 + dice.below(1 << dice.between(10, 18));
+  plan.gradients.head_waits = dice.chance(0.5) ? Tier::gpu : Tier::host;
+  choose_activations(dice, problem, plan);
+  choose_optimizer(dice, plan, state_on_gpu);
+  if (dice.chance(0.6)) {
+    for_kinds(plan.retention, [&](const char*, Retention& retention) {
+      retention = dice.chance(0.6) ? Retention::nearest() : Retention::never();
+    });
+    plan.spare_gpu_bytes = dice.below(1 << dice.between(10, 22));
+    plan.spare_host_bytes = dice.below(1 << dice.between(10, 22));
+  }
+  return plan;
+}
+
+}  // namespace spillway::test
