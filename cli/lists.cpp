@@ -1,6 +1,8 @@
 // spillway policies | models | machines | frameworks: what is built in.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include <nlohmann/json.hpp>
 
 #include "base/units.hpp"
@@ -31,9 +33,14 @@ void list_policies(bool json) {
         {{"name", info.name}, {"paper", info.paper}, {"idea", info.idea}, {"options", options}});
     if (json) continue;
     fmt::print("{}\n    {}\n    {}\n", info.name, info.idea, info.paper);
+    std::size_t names = 0, defaults = 0;
     for (const PolicyOption& option : info.options) {
-      fmt::print("      {:<16} default {:<10} {}\n", option.name, option.default_value,
-                 option.help);
+      names = std::max(names, option.name.size());
+      defaults = std::max(defaults, option.default_value.size());
+    }
+    for (const PolicyOption& option : info.options) {
+      fmt::print("      {:<{}}  default {:<{}}  {}\n", option.name, names, option.default_value,
+                 defaults, option.help);
     }
   }
   if (json) fmt::print("{}\n", to_text(ordered_json{{"policies", all}}));

@@ -16,7 +16,7 @@ class Resident : public Policy {
   Plan plan(const Problem&, const Costs&) const override {
     Plan plan;
     plan.order = {.row = 1, .updates = UpdateOrder::ascending};
-    plan.checkpoints.rest = {.gpu = 1};
+    plan.checkpoints.rest = Share{.gpu = 1};
     plan.parameters.rest = plan.optimizer_state.rest = plan.checkpoints.rest;
     plan.optimizer.gpu_stride = 1;
     plan.saved.recomputes_output = recompute_ == Recompute::full;

@@ -32,7 +32,7 @@ class DeepOptimizerStates : public Policy {
     plan.parameters.rest = Share{.gpu = 1};
     plan.optimizer_state.rest = Share{.host = 1};
     plan.gradients.head_waits = Tier::gpu;
-    plan.checkpoints.rest = checkpoints_;
+    plan.checkpoints.rest = Share(checkpoints_);
     plan.activation_gradients.on_gpu = 1;
     plan.saved.recomputes_output = recomputes_output_;
     // The update is a phase of its own after backward, over sub-groups of whole tensors.

@@ -36,7 +36,7 @@ Activations::Activations(Program& program, const Plan& plan, const OrderOfWork& 
   whole_rows_ = std::all_of(
       times.uses().turns().begin(), times.uses().turns().end(),
       [&](const Turn& turn) { return static_cast<int>(turn.end - turn.begin) == micro_batches_; });
-  if (plan.checkpoints.rest.ssd > 0) place_on_ssd();
+  place_on_ssd();
   if (plan.saved.slots == 0) return;
   std::uint64_t most = 0;
   for (int layer = 0; layer < layers_; ++layer)
@@ -51,13 +51,13 @@ int Activations::position(int layer, int m) const {
   return static_cast<int>(made - uses_.turns()[uses_.turn_of(made)].begin);
 }
 
-bool Activations::is_inner(int layer, int m) const {
+bool Activations::is_inner(const Share& rest, int layer, int m) const {
   const int margin = plan_.checkpoints.margin;
   const VisitId made = uses_.forward(0, std::max(0, layer - 1), m);
   const Turn& turn = uses_.turns()[uses_.turn_of(made)];
   const int inner = static_cast<int>(turn.end - turn.begin) - 2 * margin;
   const int at = position(layer, m);
-  return at >= margin && at < margin + share(plan_.checkpoints.rest.ssd, inner);
+  return at >= margin && at < margin + share(rest.ssd, inner);
 }
 
 // Where several micro-batches of a layer run in a row, the inner ones rest on the SSD: those at the
@@ -65,47 +65,74 @@ bool Activations::is_inner(int layer, int m) const {
 // layers that were first do: backward uses them last (Ratel, ICDE 2025, section IV-D). A tensor
 // goes as a whole.
 void Activations::place_on_ssd() {
-  items_on_ssd_.assign(index(layers_, 0), 0);
+  const auto on_ssd = [](const Share& share) { return share.ssd > 0; };
+  const bool apart = plan_.saved.rest.has_value();
+  if (!plan_.checkpoints.rest.any(on_ssd) && !(apart && plan_.saved.rest->any(on_ssd))) return;
+  inputs_on_ssd_.assign(index(layers_, 0), 0);
+  saved_on_ssd_.assign(index(layers_, 0), 0);
   const bool in_rows =
       std::any_of(uses_.turns().begin(), uses_.turns().end(), [](const Turn& turn) {
         return turn.step == 0 && !turn.backward && turn.end - turn.begin > 1;
       });
-  if (in_rows) {
-    for (int layer = 0; layer + 1 < layers_; ++layer) {
-      const std::size_t items = 1 + layouts_[static_cast<std::size_t>(layer)].size();
-      for (int m = 0; m < micro_batches_; ++m) {
-        if (is_inner(layer, m)) items_on_ssd_[index(layer, m)] = static_cast<std::uint8_t>(items);
-      }
-    }
+  if (!in_rows) {
+    place_first_layers(plan_.checkpoints.rest, true, !apart);
+    if (apart) place_first_layers(*plan_.saved.rest, false, true);
     return;
   }
-  std::vector<std::pair<int, double>> items;  // layer, bytes
-  double all = 0;
   for (int layer = 0; layer + 1 < layers_; ++layer) {
-    items.emplace_back(layer, static_cast<double>(checkpoint_bytes_));
+    const auto tensors =
+        static_cast<std::uint8_t>(layouts_[static_cast<std::size_t>(layer)].size());
+    for (int m = 0; m < micro_batches_; ++m) {
+      inputs_on_ssd_[index(layer, m)] = is_inner(rest_of_inputs(layer), layer, m);
+      if (is_inner(rest_of_saved(layer), layer, m)) saved_on_ssd_[index(layer, m)] = tensors;
+    }
+  }
+}
+
+// Of the inputs of layers, what they save, or both, a share of their bytes, in each run of layers
+// that have the same.
+void Activations::place_first_layers(const ByLayer<Share>& rest, bool inputs, bool saved) {
+  struct Item {
+    int layer = 0;
+    bool is_input = false;
+    double bytes = 0;
+  };
+  const auto place = [&](const std::vector<Item>& items, double on_ssd) {
+    double all = 0, before = 0;
+    for (const Item& item : items) all += item.bytes;
+    for (const Item& item : items) {
+      if (on_ssd == 0 || before + item.bytes / 2 > on_ssd * all) break;
+      for (int m = 0; m < micro_batches_; ++m)
+        ++(item.is_input ? inputs_on_ssd_ : saved_on_ssd_)[index(item.layer, m)];
+      before += item.bytes;
+    }
+  };
+  std::vector<Item> items;
+  for (int layer = 0; layer + 1 < layers_; ++layer) {
+    if (layer > 0 && !(rest.at(layer, layers_) == rest.at(layer - 1, layers_))) {
+      place(items, rest.at(layer - 1, layers_).ssd);
+      items.clear();
+    }
+    if (inputs) items.push_back({layer, true, static_cast<double>(checkpoint_bytes_)});
+    if (!saved) continue;
     for (const SavedLayout& tensor : layouts_[static_cast<std::size_t>(layer)])
-      items.emplace_back(layer, static_cast<double>(tensor.bytes));
+      items.push_back({layer, false, static_cast<double>(tensor.bytes)});
   }
-  for (const auto& [layer, bytes] : items) all += bytes;
-  double before = 0;
-  for (const auto& [layer, bytes] : items) {
-    if (before + bytes / 2 > plan_.checkpoints.rest.ssd * all) break;
-    for (int m = 0; m < micro_batches_; ++m) ++items_on_ssd_[index(layer, m)];
-    before += bytes;
-  }
+  if (layers_ > 1) place(items, rest.at(layers_ - 2, layers_).ssd);
 }
 
 // One buffer a layer, so that what is dead together can be lent together.
 bool Activations::has_resting_places() const {
-  const bool leaves = plan_.checkpoints.rest.gpu == 0;
+  const bool leaves = plan_.checkpoints.rest.any([](const Share& rest) { return rest.gpu == 0; });
   return whole_rows_ && leaves && (micro_batches_ > 1 || !work_.delayed.empty());
 }
 
 std::vector<int> Activations::resting(int layer) const {
   std::vector<int> micro_batches;
-  if (layer == 0 || !has_resting_places()) return micro_batches;
+  const Share& rest = rest_of_inputs(layer);
+  if (layer == 0 || !has_resting_places() || rest.gpu > 0) return micro_batches;
   for (int m = 0; m < micro_batches_; ++m) {
-    if (!is_inner(layer, m)) micro_batches.push_back(m);
+    if (!is_inner(rest, layer, m)) micro_batches.push_back(m);
   }
   return micro_batches;
 }
@@ -240,11 +267,10 @@ void Activations::send(std::size_t k) {
         to_host(one.gpu, BufferKind::activation_gradient, -1, one.micro_batch);
     return;
   }
-  const std::size_t on_ssd = items_on_ssd(one.layer, one.micro_batch);
+  const std::size_t at = index(one.layer, one.micro_batch);
   const VisitId backward = uses_.backward(step, one.layer, one.micro_batch);
   if (one.what == What::checkpoint) {
-    Tensor& tensor = checkpoints_[index(one.layer, one.micro_batch)];
-    const std::size_t at = index(one.layer, one.micro_batch);
+    Tensor& tensor = checkpoints_[at];
     if (!places_.empty() && places_[at].valid()) {
       tensor.host = places_[at];
       program_.copy(one.gpu, tensor.host, one.layer, one.micro_batch);
@@ -254,18 +280,20 @@ void Activations::send(std::size_t k) {
     const VisitId forward = uses_.forward(step, one.layer, one.micro_batch);
     // Not to the SSD if nothing would be read back: it is used soon, or stays on the GPU from its
     // next use on.
-    if (on_ssd == 0 || is_read_by(forward, backward) || retained_.input(forward)) return;
+    const bool rests_on_ssd = !inputs_on_ssd_.empty() && inputs_on_ssd_[at] > 0;
+    if (!rests_on_ssd || is_read_by(forward, backward) || retained_.input(forward)) return;
     tensor.ssd = to_ssd(tensor.host, BufferKind::checkpoint, one.layer, one.micro_batch);
     if (forward <= one.made) tensor.host = {};
     return;
   }
-  Saved& saved = saved_[index(one.layer, one.micro_batch)];
+  Saved& saved = saved_[at];
+  const std::size_t on_ssd = saved_on_ssd_.empty() ? 0 : saved_on_ssd_[at];
   for (const SavedLayout& part : layouts_[static_cast<std::size_t>(one.layer)]) {
     Tensor tensor;
     tensor.host = to_host(one.gpu.part(part.offset, part.bytes), BufferKind::saved, one.layer,
                           one.micro_batch);
     saved.parts.push_back(tensor);
-    if (saved.parts.size() >= on_ssd || is_read_by(one.made, backward)) continue;
+    if (saved.parts.size() > on_ssd || is_read_by(one.made, backward)) continue;
     saved.parts.back().ssd = to_ssd(tensor.host, BufferKind::saved, one.layer, one.micro_batch);
     saved.parts.back().host = {};
   }

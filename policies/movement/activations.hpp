@@ -83,7 +83,12 @@ class Activations {
   const Tensor& checkpoint(VisitId v) const {
     return checkpoints_[index(work_.visits[v].layer, work_.visits[v].micro_batch)];
   }
+  const Share& rest_of_inputs(int layer) const { return plan_.checkpoints.rest.at(layer, layers_); }
+  const Share& rest_of_saved(int layer) const {
+    return plan_.saved.rest ? plan_.saved.rest->at(layer, layers_) : rest_of_inputs(layer);
+  }
   void place_on_ssd();
+  void place_first_layers(const ByLayer<Share>& rest, bool inputs, bool saved);
   Slice make_checkpoint(VisitId v, int layer, int micro_batch);
   Slice saved_memory(int layer, int micro_batch, bool is_kept);
   bool gradient_stays(int micro_batch) const;
@@ -97,7 +102,7 @@ class Activations {
   bool has_resting_places() const;
   std::vector<int> resting(int layer) const;  // micro-batches whose input rests there
   int position(int layer, int micro_batch) const;
-  bool is_inner(int layer, int micro_batch) const;
+  bool is_inner(const Share& rest, int layer, int micro_batch) const;
   void read_for(VisitId v);
   bool fetch_for(VisitId v, VisitId now);
   void send(std::size_t k);
@@ -106,9 +111,6 @@ class Activations {
   Slice to_host(Slice from, BufferKind kind, int layer, int micro_batch);
   Slice to_ssd(Slice from, BufferKind kind, int layer, int micro_batch);
   void read(Tensor& tensor, BufferKind kind, int layer, int micro_batch);
-  std::size_t items_on_ssd(int layer, int micro_batch) const {
-    return items_on_ssd_.empty() ? 0 : items_on_ssd_[index(layer, micro_batch)];
-  }
 
   Program& program_;
   const Plan& plan_;
@@ -122,8 +124,9 @@ class Activations {
   std::vector<Tensor> gradients_;    // by micro-batch
   std::vector<std::uint8_t> saves_;  // by layer, masks of SavedTensor
   std::vector<std::vector<SavedLayout>> layouts_;  // by layer: what it saves
-  std::vector<std::uint8_t> items_on_ssd_;  // by layer and micro-batch: of the checkpoint and then
-                                            // what is saved, how many rest on the SSD
+  // By layer and micro-batch, how many rest on the SSD: of the input, 0 or 1, and of the tensors
+  // that are saved, from the first on.
+  std::vector<std::uint8_t> inputs_on_ssd_, saved_on_ssd_;
   bool whole_rows_ = false;
   std::vector<Slice> resting_places_;  // by layer
   std::vector<Slice> places_;          // by layer and micro-batch: its part of them, or invalid

@@ -140,8 +140,8 @@ void for_fields(PlanType& plan, const Field& field) {
         "the result of an update is written under the next one");
   field("optimizer_state.gpu_slots", plan.optimizer_state.gpu_slots, count(1, 2),
         "buffers on the GPU for the state of updates there");
-  field("checkpoints.rest", plan.checkpoints.rest, Shares{},
-        "where inputs of layers wait for backward; on the GPU all or none");
+  field("checkpoints.rest", plan.checkpoints.rest, LayersOf<Shares>{},
+        "where inputs of layers wait for backward; on the GPU those of whole layers");
   field("checkpoints.host_ahead", plan.checkpoints.host_ahead, ahead,
         "visits from the read from the SSD to the copy to the GPU");
   field("checkpoints.gpu_ahead", plan.checkpoints.gpu_ahead, ahead,
@@ -150,6 +150,8 @@ void for_fields(PlanType& plan, const Field& field) {
         "micro-batches at each end of a row whose inputs are never on the SSD");
   field("activation_gradients.on_gpu", plan.activation_gradients.on_gpu, fraction,
         "fraction of the micro-batches whose gradient stays on the GPU between layers");
+  field("saved.rest", plan.saved.rest, WordOr<LayersOf<Shares>>{"checkpoints", {}},
+        "where what forward saves waits for backward; checkpoints: with them");
   field("saved.saves", plan.saved.saves, LayersOf<Mask>{},
         "tensors inside layers that forward saves for backward");
   field("saved.slots", plan.saved.slots, ahead,
@@ -248,13 +250,16 @@ void check_plan(const Problem& problem, const Plan& plan) {
   require_layers("order.delayed", plan.order.delayed, LayersOf<Numbers<double>>{fraction});
   require_layers("parameters.rest", plan.parameters.rest, LayersOf<Shares>{});
   require_layers("optimizer_state.rest", plan.optimizer_state.rest, LayersOf<Shares>{});
+  require_layers("checkpoints.rest", plan.checkpoints.rest, LayersOf<Shares>{});
+  if (plan.saved.rest) require_layers("saved.rest", *plan.saved.rest, LayersOf<Shares>{});
   // A layer's parameters are one buffer on the GPU: whole there, or elsewhere.
   const auto is_cut = [](const Share& share) { return share.gpu != 0 && share.gpu != 1; };
   const auto on_ssd = [](const Share& share) { return share.ssd > 0; };
   const auto on_gpu = [](const Share& share) { return share.gpu > 0; };
   const auto not_on_ssd = [](const Share& share) { return share.ssd < 1; };
   const auto not_on_gpu = [](const Share& share) { return share.gpu < 1; };
-  if (plan.parameters.rest.any(is_cut) || is_cut(plan.checkpoints.rest))
+  if (plan.parameters.rest.any(is_cut) || plan.checkpoints.rest.any(is_cut) ||
+      (plan.saved.rest && plan.saved.rest->any(is_cut)))
     reject("rest", "part of it on the GPU", "gpu:1 or nothing on the GPU, for this tensor");
   const bool delays = plan.order.delayed.any([](double delayed) { return delayed > 0; });
   if (plan.gradients.on_ssd &&

@@ -114,9 +114,9 @@ struct Plan {
 
   // The inputs of layers, between forward and backward.
   struct {
-    Share rest{.host = 1};  // gpu: 0 or 1
-    int host_ahead = 2;     // visits between a read from the SSD and the copy to the GPU
-    int gpu_ahead = 1;      // visits between the copy to the GPU and the use
+    ByLayer<Share> rest{Share{.host = 1}};  // gpu: 0 or 1
+    int host_ahead = 2;  // visits between a read from the SSD and the copy to the GPU
+    int gpu_ahead = 1;   // visits between the copy to the GPU and the use
     // Micro-batches at each end of a layer's turn whose inputs are never on the SSD.
     int margin = 2;
   } checkpoints;
@@ -126,8 +126,10 @@ struct Plan {
     double on_gpu = 0;  // fraction of the micro-batches whose gradient stays on the GPU
   } activation_gradients;
 
-  // Tensors inside layers that forward saves. They rest where checkpoints rest.
+  // Tensors inside layers that forward saves.
   struct {
+    // gpu: 0 or 1. Empty: they rest where checkpoints rest, of which and them the share is.
+    std::optional<ByLayer<Share>> rest;
     ByLayer<std::uint8_t> saves;  // masks of SavedTensor
     // GPU buffers that layers take in turns, for orders that take one micro-batch through all
     // layers before the next; 0: every layer and micro-batch has a buffer of its own.

@@ -16,7 +16,6 @@ Retained::Retained(const Problem& problem, const Plan& plan, const OrderOfWork& 
       work_(work),
       uses_(uses),
       layers_(static_cast<int>(problem.model.layers)),
-      rests_(plan.checkpoints.rest.gpu > 0),
       stays_(work.visits.size(), 0),
       next_turn_(uses.turns().size(), no_visit),
       checkpoint_bytes_(checkpoint_bytes(problem)) {
@@ -25,7 +24,12 @@ Retained::Retained(const Problem& problem, const Plan& plan, const OrderOfWork& 
   gradient_bytes_ = elements * problem.gradient_bytes();
   for (int layer = 0; layer < layers_; ++layer) {
     saved_bytes_.push_back(saved_bytes(problem, plan.saved.saves.at(layer, layers_)));
-    parameters_rest_.push_back(plan.parameters.rest.at(layer, layers_).gpu > 0);
+    const auto is_on_gpu = [&](const ByLayer<Share>& rest) {
+      return rest.at(layer, layers_).gpu > 0;
+    };
+    parameters_rest_.push_back(is_on_gpu(plan.parameters.rest));
+    inputs_rest_.push_back(is_on_gpu(plan.checkpoints.rest));
+    saved_rest_.push_back(is_on_gpu(plan.saved.rest.value_or(plan.checkpoints.rest)));
   }
   std::vector<std::uint32_t> last(static_cast<std::size_t>(layers_), 0xffffffffu);  // turn
   for (std::uint32_t t = 0; t < uses.turns().size(); ++t) {
@@ -36,11 +40,22 @@ Retained::Retained(const Problem& problem, const Plan& plan, const OrderOfWork& 
     before = t;
   }
   for (VisitId v = 0; v < work.visits.size(); ++v) {
+    for (const Bit what : {input_bit, output_bit, saved_bit}) {
+      if (rests(v, what)) stays_[v] = static_cast<std::uint8_t>(stays_[v] | what);
+    }
     for_gaps(v, [&](const Gap& gap) {
       if (gap.to <= gap.from + 1) stays_[v] = static_cast<std::uint8_t>(stays_[v] | gap.what);
     });
   }
   if (plan.retention.keeps_any()) keep_nearest();
+}
+
+// Whether an activation that visit v uses or makes rests on the GPU.
+bool Retained::rests(VisitId v, Bit what) const {
+  const auto layer = static_cast<std::size_t>(work_.visits[v].layer);
+  if (what == saved_bit) return saved_rest_[layer];
+  const std::size_t of = what == input_bit ? layer : layer + 1;
+  return of < inputs_rest_.size() && inputs_rest_[of];
 }
 
 // What visit v uses or makes, and when it is used again. What rests on the GPU has no gaps.
@@ -55,10 +70,10 @@ void Retained::for_gaps(VisitId v, const Act& act) const {
   }
   if (visit.kind == VisitKind::forward) {
     const VisitId back = uses_.backward(step, l, m), above = uses_.forward(step, l + 1, m);
-    if (!rests_) act(Gap{v, back, input_bit, checkpoint_bytes_});
-    if (!rests_) act(Gap{v, above, output_bit, checkpoint_bytes_});
+    if (!rests(v, input_bit)) act(Gap{v, back, input_bit, checkpoint_bytes_});
+    if (!rests(v, output_bit)) act(Gap{v, above, output_bit, checkpoint_bytes_});
     const std::uint64_t saved = saved_bytes_[static_cast<std::size_t>(l)];
-    if (!rests_ && saved > 0) act(Gap{v, back, saved_bit, saved});
+    if (!rests(v, saved_bit) && saved > 0) act(Gap{v, back, saved_bit, saved});
     return;
   }
   if (l > 0)

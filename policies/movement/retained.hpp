@@ -22,11 +22,11 @@ class Retained {
   // Parameters of the visit's layer, until the layer's next turn in this step.
   bool parameters(VisitId v) const { return has(v, parameters_bit); }
   // The input of a forward visit, until backward.
-  bool input(VisitId v) const { return rests_ || has(v, input_bit); }
+  bool input(VisitId v) const { return has(v, input_bit); }
   // The output of a forward visit, until the next layer's forward.
-  bool output(VisitId v) const { return rests_ || has(v, output_bit); }
+  bool output(VisitId v) const { return has(v, output_bit); }
   // What a forward visit saves, until backward.
-  bool saved(VisitId v) const { return rests_ || has(v, saved_bit); }
+  bool saved(VisitId v) const { return has(v, saved_bit); }
   // The gradient of a backward visit's input, until the backward of the layer below.
   bool activation_gradient(VisitId v) const { return has(v, activation_gradient_bit); }
   // The layer's gradient so far, until the next micro-batch adds to it.
@@ -45,6 +45,7 @@ class Retained {
     gradient_bit = 32
   };
   class Held;
+  bool rests(VisitId v, Bit what) const;
   struct Gap {  // between two uses
     VisitId from = 0, to = 0;
     Bit what = parameters_bit;
@@ -61,12 +62,12 @@ class Retained {
   const OrderOfWork& work_;
   const Uses& uses_;
   int layers_;
-  bool rests_ = false;               // activations rest on the GPU
   std::vector<std::uint8_t> stays_;  // by visit
   std::vector<VisitId> next_turn_;  // by turn: the first visit of the layer's next turn in the step
   std::uint64_t checkpoint_bytes_ = 0, parameter_bytes_ = 0, gradient_bytes_ = 0;
   std::vector<std::uint64_t> saved_bytes_;  // by layer
-  std::vector<bool> parameters_rest_;       // by layer: on the GPU
+  // By layer: what rests on the GPU, and has no gaps.
+  std::vector<bool> parameters_rest_, inputs_rest_, saved_rest_;
   std::uint64_t kept_ = 0;
 };
 

@@ -36,9 +36,10 @@ void lift(ByLayer<Share>& share, int layers, const Whole& whole, Retention reten
   });
 }
 
-// The inputs of layers and what forward saves there that are on the SSD at once, if all that may be
-// are (Activations::place_on_ssd).
-Whole activations_on_ssd(const Problem& problem, const Plan& plan, const OrderOfWork& work) {
+// The inputs of layers, what forward saves there, or both, that are on the SSD at once, if all that
+// may be are (Activations::place_on_ssd).
+Whole activations_on_ssd(const Problem& problem, const Plan& plan, const OrderOfWork& work,
+                         bool inputs, bool saved) {
   const Uses uses(problem, work);
   const std::vector<Turn>& turns = uses.turns();
   const bool in_rows = std::any_of(turns.begin(), turns.end(), [](const Turn& turn) {
@@ -52,9 +53,10 @@ Whole activations_on_ssd(const Problem& problem, const Plan& plan, const OrderOf
     const VisitId made = uses.forward(0, std::max(0, visit.layer - 1), visit.micro_batch);
     const Turn& turn = turns[uses.turn_of(made)];
     if (made < turn.begin + margin || made + margin >= turn.end) continue;
-    std::uint64_t bytes = checkpoint_bytes(problem);
     const auto layers = static_cast<int>(problem.model.layers);
-    bytes += saved_bytes(problem, plan.saved.saves.at(visit.layer, layers));
+    std::uint64_t bytes = inputs ? checkpoint_bytes(problem) : 0;
+    if (saved) bytes += saved_bytes(problem, plan.saved.saves.at(visit.layer, layers));
+    if (bytes == 0) continue;
     const double sign = visit.kind == VisitKind::forward ? 1 : -1;
     now.bytes += sign * static_cast<double>(bytes);
     now.tensors += sign;
@@ -97,11 +99,17 @@ PlanWithSpare with_spare(const Problem& problem, Plan plan, const OrderOfWork& w
     lift(plan.optimizer_state.rest, layer_count, state, plan.retention.optimizer_state, host);
   }
   const bool saves = plan.saved.saves.any([](std::uint8_t mask) { return mask != saved_none; });
+  const bool together = saves && !plan.saved.rest;
   const Retention activations =
-      saves ? Retention{std::min(plan.retention.checkpoints.most, plan.retention.saved.most)}
-            : plan.retention.checkpoints;
-  lift(plan.checkpoints.rest, activations_on_ssd(problem, plan, work),
-       static_cast<double>(activations.most), host);
+      together ? Retention{std::min(plan.retention.checkpoints.most, plan.retention.saved.most)}
+               : plan.retention.checkpoints;
+  const auto lift_activations = [&](ByLayer<Share>& rest, Retention retention, bool inputs,
+                                    bool saved) {
+    lift(rest, layer_count, activations_on_ssd(problem, plan, work, inputs, saved), retention,
+         host);
+  };
+  lift_activations(plan.checkpoints.rest, activations, true, together);
+  if (plan.saved.rest) lift_activations(*plan.saved.rest, plan.retention.saved, false, true);
   const auto kept = static_cast<std::uint64_t>(static_cast<double>(spare[1]) - host);
   return {std::move(plan), kept};
 }

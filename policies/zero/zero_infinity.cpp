@@ -35,7 +35,7 @@ class ZeroInfinity : public Policy {
     plan.optimizer_state.rest = Share{.ssd = 1};
     // Section 5.1.2: activation checkpoints are offloaded to host memory. Gradients of activations
     // stay on the GPU between a layer's backward and the next one's.
-    plan.checkpoints.rest = zero_.checkpoints;
+    plan.checkpoints.rest = Share(zero_.checkpoints);
     plan.activation_gradients.on_gpu = 1;
     plan.saved.recomputes_output = zero_.recomputes_output;
     // Section 7.1: a tensor, not a layer, is gathered before the operators that use it, and

@@ -25,7 +25,7 @@ class ZeroOffload : public Policy {
     // Section 4.1: 16-bit parameters in GPU memory, gradients and optimizer state in host memory.
     plan.parameters.rest = on_gpu(problem) ? Share{.gpu = 1} : Share{.host = 1};
     plan.optimizer_state.rest = Share{.host = 1};
-    plan.checkpoints.rest = zero_.checkpoints;
+    plan.checkpoints.rest = Share(zero_.checkpoints);
     plan.activation_gradients.on_gpu = 1;
     plan.saved.recomputes_output = zero_.recomputes_output;
     // Section 4.1: gradients go to host memory in small groups while backward goes on.

@@ -97,7 +97,17 @@ Plan random_plan(Dice& dice, const Problem& problem, bool one_by_one, bool delay
   plan.optimizer.group = static_cast<UpdateGroup>(dice.below(4));
   plan.optimizer.elements = element_alignment * (1 + dice.below(20));
 
-  plan.checkpoints.rest = dice.chance(0.3) ? Share{.gpu = 1} : host_or_ssd();
+  const auto of_layers = [&] {
+    const double on_gpu = dice.habit();
+    const bool alike = dice.chance(0.5);
+    const Share of_all = host_or_ssd();
+    std::vector<Share> shares;
+    for (std::size_t layer = 0; layer < layers; ++layer)
+      shares.push_back(dice.chance(on_gpu) ? Share{.gpu = 1} : alike ? of_all : host_or_ssd());
+    return ByLayer<Share>::of_each(shares);
+  };
+  plan.checkpoints.rest = of_layers();
+  if (dice.chance(0.5)) plan.saved.rest = of_layers();
   plan.checkpoints.host_ahead = dice.between(0, micro_batches + 1);
   plan.checkpoints.gpu_ahead = dice.between(0, 3);
   plan.checkpoints.margin = dice.between(0, 2);
@@ -112,7 +122,7 @@ Plan random_plan(Dice& dice, const Problem& problem, bool one_by_one, bool delay
                         : static_cast<std::uint8_t>(dice.below(std::uint64_t{saved_all} + 1)));
   }
   if (dice.chance(0.8)) plan.saved.saves = ByLayer<std::uint8_t>::of_each(masks);
-  if (one_by_one && plan.checkpoints.rest.gpu == 0 && dice.chance(0.7))
+  if (one_by_one && dice.chance(0.7))
     plan.saved.slots = std::max(2, plan.checkpoints.gpu_ahead + 1) + dice.between(0, 2);
   plan.saved.recomputes_output = dice.chance(0.5);
   if (dice.chance(0.5)) {

@@ -29,7 +29,7 @@ class EagerOffload : public Policy {
     Plan plan;
     plan.parameters.rest = Share{.gpu = 1};
     plan.optimizer_state.rest = Share{.host = 1};
-    plan.checkpoints.rest = checkpoints_;
+    plan.checkpoints.rest = Share(checkpoints_);
     return plan;
   }
 

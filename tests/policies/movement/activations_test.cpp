@@ -49,7 +49,7 @@ TEST_CASE("In rows, activations and their gradients leave between layers") {
 
 TEST_CASE("Activations that rest on the GPU do not move") {
   Plan plan;
-  plan.checkpoints.rest = {.gpu = 1};
+  plan.checkpoints.rest = Share{.gpu = 1};
   plan.activation_gradients.on_gpu = 1;
   plan.saved.saves = std::uint8_t{saved_all};
   const Schedule schedule = schedule_of(tiny_problem(3, 3), plan, vertical(), 2);
@@ -74,7 +74,7 @@ TEST_CASE("What forward saves inside a layer leaves and comes back as its input 
 // last.
 TEST_CASE("Taken one by one, the inputs of the first layers rest on the SSD") {
   Plan plan;
-  plan.checkpoints.rest = {.host = 0.5, .ssd = 0.5};
+  plan.checkpoints.rest = Share{.host = 0.5, .ssd = 0.5};
   const Schedule schedule = schedule_of(tiny_problem(5, 1), plan, horizontal, 2);
   CHECK(copies(schedule, TaskKind::write, BufferKind::checkpoint) == "0.0 1.0 ");
   CHECK(copies(schedule, TaskKind::read, BufferKind::checkpoint) == "1.0 0.0 ");
@@ -84,7 +84,7 @@ TEST_CASE("Taken one by one, the inputs of the first layers rest on the SSD") {
 // them is one, in each layer but the last.
 TEST_CASE("In rows, inner micro-batches rest on the SSD") {
   Plan plan;
-  plan.checkpoints.rest = {.host = 0.5, .ssd = 0.5};
+  plan.checkpoints.rest = Share{.host = 0.5, .ssd = 0.5};
   plan.checkpoints.margin = 2;
   const Schedule schedule = schedule_of(tiny_problem(3, 6), plan, vertical(), 2);
   CHECK(copies(schedule, TaskKind::write, BufferKind::checkpoint) == "0.2 1.2 ");

@@ -46,9 +46,9 @@ TEST_CASE("Host memory goes to parameters first, then optimizer state, then chec
   const Plan more = with_host(problem, all_on_ssd(), parameters + state / 4).plan;
   CHECK(more.parameters.rest.at(0, 4).ssd == Approx(0).margin(1e-12));
   CHECK(more.optimizer_state.rest.at(0, 4).host == Approx(0.25));
-  CHECK(more.checkpoints.rest == Share{.ssd = 1});
+  CHECK(more.checkpoints.rest.at(0, 4) == Share{.ssd = 1});
   const PlanWithSpare most = with_host(problem, all_on_ssd(), parameters + state + inputs / 2);
-  CHECK(most.plan.checkpoints.rest.host == Approx(0.5));
+  CHECK(most.plan.checkpoints.rest.at(0, 4).host == Approx(0.5));
   CHECK(most.kept_in_host == parameters + state + inputs / 2);
   CHECK(with_host(problem, all_on_ssd(), 1'000'000'000).kept_in_host ==
         parameters + state + inputs);
@@ -76,7 +76,7 @@ TEST_CASE(
   CHECK(kept.plan.parameters.rest.at(0, 4).host == Approx(0.25));
   CHECK(kept.kept_in_host == layer_bytes(problem, problem.parameter_bytes()) +
                                  2 * layer_bytes(problem, problem.state_bytes()));
-  CHECK(kept.plan.checkpoints.rest == Share{.ssd = 1});
+  CHECK(kept.plan.checkpoints.rest.at(0, 4) == Share{.ssd = 1});
   // What is saved rests beside the checkpoints: neither moves without the other.
   plan.saved.saves = std::uint8_t{saved_all};
   plan.retention = *parse_retention_by_kind("checkpoints:nearest");
