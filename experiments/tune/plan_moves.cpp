@@ -47,6 +47,7 @@ void add_order(std::vector<Move>& all, double step) {
                          by > 0 ? now + std::max(1, now / 2) : now - std::max(1, now / 3);
                      if (next < 1 || now >= space.micro_batches + (by < 0 ? 1 : 0)) return false;
                      plan.order.row = next >= space.micro_batches ? 0 : next;
+                     if (next > 1) plan.saved.slots = 0;
                      return true;
                    }});
   }
@@ -76,6 +77,28 @@ void add_order(std::vector<Move>& all, double step) {
   }
 }
 
+// More or fewer layers of a kind that is always on the GPU: the highest, which are used again
+// first.
+void add_layers_on_gpu(std::vector<Move>& all, double by) {
+  const auto change = [by](const PlanSpace& space, ByLayer<Share>& rest) {
+    const int more = std::max(1, static_cast<int>(std::abs(by) * space.layers));
+    const int now = layers_on_gpu(rest, space.layers);
+    const int next = std::clamp(now + (by > 0 ? more : -more), 0, space.layers);
+    rest = with_layers_on_gpu(rest, space.layers, next);
+    return next != now;
+  };
+  all.push_back({"parameters of layers on the GPU", [=](const PlanSpace& space, Plan& plan) {
+                   return plan.optimizer.gpu_stride == 0 && change(space, plan.parameters.rest);
+                 }});
+  all.push_back({"checkpoints of layers on the GPU", [=](const PlanSpace& space, Plan& plan) {
+                   return change(space, plan.checkpoints.rest);
+                 }});
+  all.push_back({"saved of layers on the GPU", [=](const PlanSpace& space, Plan& plan) {
+                   if (!plan.saved.rest) plan.saved.rest = plan.checkpoints.rest;
+                   return change(space, *plan.saved.rest);
+                 }});
+}
+
 // More or less of a kind on the SSD; the others make room in host memory, or use what is freed.
 void add_places(std::vector<Move>& all, double step) {
   for (const double by : {step, -step, 1.0, -1.0}) {
@@ -94,10 +117,19 @@ void add_places(std::vector<Move>& all, double step) {
                                          on_grid(fraction_on_ssd(rest, space.layers) + by));
                      return rest != before;
                    }});
-    all.push_back({"checkpoints.rest", [=](const PlanSpace&, Plan& plan) {
+    all.push_back({"checkpoints.rest", [=](const PlanSpace& space, Plan& plan) {
                      auto& rest = plan.checkpoints.rest;
-                     const Share before = rest;
-                     rest = host_and_ssd(std::clamp(rest.ssd + by, 0.0, 1.0));
+                     const auto before = rest;
+                     set_fraction_on_ssd(rest, space.layers,
+                                         on_grid(fraction_on_ssd(rest, space.layers) + by));
+                     return rest != before;
+                   }});
+    all.push_back({"saved.rest", [=](const PlanSpace& space, Plan& plan) {
+                     auto rest = plan.saved.rest.value_or(plan.checkpoints.rest);
+                     const auto before = rest;
+                     set_fraction_on_ssd(rest, space.layers,
+                                         on_grid(fraction_on_ssd(rest, space.layers) + by));
+                     plan.saved.rest = rest;
                      return rest != before;
                    }});
   }
@@ -120,27 +152,12 @@ void add_places(std::vector<Move>& all, double step) {
                    }});
   }
   all.push_back({"checkpoints.rest=gpu", [](const PlanSpace&, Plan& plan) {
-                   return set(plan.checkpoints.rest, Share{.gpu = 1});
+                   return set(plan.checkpoints.rest, ByLayer<Share>(Share{.gpu = 1}));
                  }});
   all.push_back({"parameters.rest=gpu", [](const PlanSpace&, Plan& plan) {
                    return set(plan.parameters.rest, ByLayer<Share>(Share{.gpu = 1}));
                  }});
-  // As many layers more, or fewer, whose parameters are always on the GPU: the highest.
-  for (const double by : {step, -step}) {
-    all.push_back({"parameters of some layers on the gpu", [=](const PlanSpace& space, Plan& plan) {
-                     if (plan.optimizer.gpu_stride > 0) return false;
-                     const int count = std::max(1, static_cast<int>(std::abs(by) * space.layers));
-                     const Share low = plan.parameters.rest.at(0, space.layers);
-                     int on_gpu = 0;
-                     for (int layer = 0; layer < space.layers; ++layer)
-                       on_gpu += plan.parameters.rest.at(layer, space.layers).gpu > 0 ? 1 : 0;
-                     on_gpu = std::clamp(on_gpu + (by > 0 ? count : -count), 0, space.layers - 1);
-                     if (low.gpu > 0) return false;
-                     std::vector<ByLayer<Share>::Run> runs{{low, ByLayer<Share>::others}};
-                     if (on_gpu > 0) runs.push_back({Share{.gpu = 1}, on_gpu});
-                     return set(plan.parameters.rest, ByLayer<Share>(runs));
-                   }});
-  }
+  for (const double by : {step, -step}) add_layers_on_gpu(all, by);
   for (const double to : {0.0, 0.5, 1.0}) {
     all.push_back({"activation_gradients.on_gpu", [=](const PlanSpace&, Plan& plan) {
                      return set(plan.activation_gradients.on_gpu, to);
@@ -194,8 +211,9 @@ void add_distances(std::vector<Move>& all) {
                    return set(plan.checkpoints.host_ahead, plan.checkpoints.host_ahead / 2);
                  }});
   for (const int margin : {0, 1, 2, 4}) {
-    all.push_back({"checkpoints.margin", [=](const PlanSpace&, Plan& plan) {
-                     return plan.checkpoints.rest.ssd > 0 && set(plan.checkpoints.margin, margin);
+    all.push_back({"checkpoints.margin", [=](const PlanSpace& space, Plan& plan) {
+                     return fraction_on_ssd(plan.checkpoints.rest, space.layers) > 0 &&
+                            set(plan.checkpoints.margin, margin);
                    }});
   }
   for (const int to : {-1, 0, 1, 2}) {

@@ -60,6 +60,21 @@ void set_fraction_on_ssd(ByLayer<Share>& rest, int layers, double on_ssd) {
   });
 }
 
+int layers_on_gpu(const ByLayer<Share>& rest, int layers) {
+  int count = 0;
+  for (int layer = 0; layer < layers; ++layer) count += rest.at(layer, layers).gpu > 0 ? 1 : 0;
+  return count;
+}
+
+ByLayer<Share> with_layers_on_gpu(const ByLayer<Share>& rest, int layers, int count) {
+  const Share first = rest.at(0, layers);
+  const Share low = first.gpu > 0 ? Share{.host = 1} : first;
+  if (count <= 0) return low;
+  if (count >= layers) return Share{.gpu = 1};
+  return ByLayer<Share>(
+      std::vector<ByLayer<Share>::Run>{{low, ByLayer<Share>::others}, {Share{.gpu = 1}, count}});
+}
+
 bool PlanSpace::move_to_ssd(Plan& plan, double bytes) const {
   const auto moved = [&](double now, double of_all) {
     const double next = rounded(now + bytes / of_all + (bytes > 0 ? 0.0005 : -0.0005));
@@ -68,13 +83,13 @@ bool PlanSpace::move_to_ssd(Plan& plan, double bytes) const {
   };
   const Plan before = plan;
   const auto rest = [&](ByLayer<Share>& share, double of_all) {
-    if (std::abs(bytes) < 0.0005 * of_all) return;
+    if (of_all == 0 || std::abs(bytes) < 0.0005 * of_all) return;
     set_fraction_on_ssd(share, layers, moved(fraction_on_ssd(share, layers), of_all));
   };
   const auto inputs = [&] {
-    if (plan.checkpoints.rest.gpu > 0 || std::abs(bytes) < 0.0005 * checkpoints) return;
-    const double with_saved = checkpoints + saved.bytes(plan.saved.saves) * micro_batches;
-    plan.checkpoints.rest = host_and_ssd(moved(plan.checkpoints.rest.ssd, with_saved));
+    const double of_saved = saved.bytes(plan.saved.saves) * micro_batches;
+    rest(plan.checkpoints.rest, plan.saved.rest ? checkpoints : checkpoints + of_saved);
+    if (plan.saved.rest) rest(*plan.saved.rest, of_saved);
   };
   if (bytes > 0) {
     if (plan.optimizer.gpu_stride != 1) rest(plan.optimizer_state.rest, optimizer_state);
@@ -95,21 +110,19 @@ bool PlanSpace::take_less_gpu(Plan& plan) const {
     return true;
   };
   if (plan.activation_gradients.on_gpu > 0) return plan.activation_gradients.on_gpu = 0, true;
-  if (plan.checkpoints.rest.gpu > 0) {
-    plan.checkpoints.rest = Share{.host = 1};
-    return true;
-  }
+  const auto halve_on_gpu = [&](ByLayer<Share>& rest) {
+    const int on_gpu = layers_on_gpu(rest, layers);
+    if (on_gpu > 0) rest = with_layers_on_gpu(rest, layers, on_gpu > 2 ? on_gpu / 2 : 0);
+    return on_gpu > 0;
+  };
+  if (plan.saved.rest && halve_on_gpu(*plan.saved.rest)) return true;
+  if (halve_on_gpu(plan.checkpoints.rest)) return true;
   const double level = saved.level_of(plan.saved.saves);
   if (level > 0.01) {
     plan.saved.saves = saved.at(level > 0.5 ? level / 2 : 0);
     return true;
   }
-  const bool any_on_gpu =
-      plan.parameters.rest.any([](const Share& share) { return share.gpu > 0; });
-  if (any_on_gpu && plan.optimizer.gpu_stride == 0) {
-    plan.parameters.rest = Share{.host = 1};
-    return true;
-  }
+  if (plan.optimizer.gpu_stride == 0 && halve_on_gpu(plan.parameters.rest)) return true;
   if (lower(plan.parameters.gpu_ahead, 1) || lower(plan.checkpoints.gpu_ahead, 1)) return true;
   if (plan.gradients.on_gpu && micro_batches > 1) return plan.gradients.on_gpu = false, true;
   if (plan.gradients.gpu_ahead > 0 && !plan.gradients.on_gpu)

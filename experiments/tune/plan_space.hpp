@@ -44,6 +44,10 @@ double fraction_on_ssd(const ByLayer<Share>& rest, int layers);
 // as is there.
 void set_fraction_on_ssd(ByLayer<Share>& rest, int layers, double on_ssd);
 
+// Layers that are on the GPU, which are the highest; the others rest as the lowest one does.
+int layers_on_gpu(const ByLayer<Share>& rest, int layers);
+ByLayer<Share> with_layers_on_gpu(const ByLayer<Share>& rest, int layers, int count);
+
 // A change of one field, or of a few that go together. False: it does not apply.
 struct Move {
   std::string name;

@@ -18,6 +18,16 @@ Share off_gpu(const Share& share) {
 
 bool is_on_gpu(const Share& share) { return share.gpu > 0.999; }
 
+// The GPU's fraction as whole layers.
+ByLayer<Share> layers_of(const PlanSpace& space, const Share& share) {
+  const int on_gpu = static_cast<int>(share.gpu * space.layers + 1e-6);
+  const double others = 1 - share.gpu;
+  const Share low = others < 1e-6
+                        ? Share{.host = 1}
+                        : off_gpu({.host = share.host / others, .ssd = share.ssd / others});
+  return with_layers_on_gpu(low, space.layers, on_gpu);
+}
+
 ByLayer<std::uint8_t> masks_of(const PlanSpace& space, const PlanShares& shares) {
   double bytes = 0, all = 0;
   for (const auto& [mask, part] : shares.saves) {
@@ -45,8 +55,8 @@ Plan places_of(const PlanSpace& space, const BoundCase& one) {
       is_on_gpu(shares.parameters) ? Share{.gpu = 1} : off_gpu(shares.parameters);
   plan.optimizer_state.rest = off_gpu(shares.optimizer_state);
   plan.optimizer_state.slots = 2;
-  plan.checkpoints.rest =
-      is_on_gpu(shares.checkpoints) ? Share{.gpu = 1} : off_gpu(shares.checkpoints);
+  plan.checkpoints.rest = layers_of(space, shares.checkpoints);
+  plan.saved.rest = layers_of(space, shares.saved);
   plan.checkpoints.host_ahead = std::max(2, one.row);
   plan.saved.saves = masks_of(space, shares);
   plan.saved.recomputes_output = false;
