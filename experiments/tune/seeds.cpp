@@ -120,9 +120,16 @@ std::vector<Plan> seeds_of(const Problem& problem, const BoundCase& one) {
   }
   all.push_back(keeping(plan));
   all.push_back(plan);
-  Plan other = keeping(plan);
-  other.order.delayed = one.shares.delayed > 0 ? 0 : 0.25;
-  all.push_back(other);
+  // The program lets an update cross the drives at any time; a plan's order has it in backward, or
+  // in the next forward.
+  Plan delaying = keeping(plan);
+  delaying.order.delayed = one.shares.delayed > 0.2 ? 0 : 0.3;
+  all.push_back(delaying);
+  Plan saving_less = keeping(plan);
+  saving_less.saved.saves = space.saved.at(0.5 * space.saved.level_of(plan.saved.saves));
+  all.push_back(saving_less);
+  saving_less.saved.saves = space.saved.at(0);
+  all.push_back(saving_less);
   return all;
 }
 
