@@ -335,6 +335,12 @@ std::vector<Move> moves(double step) {
   add_gradients(all);
   add_optimizer(all);
   add_retention(all);
+  for (Move& move : all) {
+    for (const char* name :
+         {"saved.saves", "saved.saves=all", "saved of layers on the GPU", "order.delayed",
+          "optimizer_state.rest", "optimizer_state.slots", "checkpoints.gpu_ahead", "retention"})
+      move.is_main = move.is_main || move.name == name;
+  }
   return all;
 }
 

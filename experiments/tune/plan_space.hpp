@@ -52,6 +52,7 @@ ByLayer<Share> with_layers_on_gpu(const ByLayer<Share>& rest, int layers, int co
 struct Move {
   std::string name;
   std::function<bool(const PlanSpace& space, Plan& plan)> apply;
+  bool is_main = false;  // of those that gain most where anything is to be gained
 };
 // All moves with steps of `step` (a fraction, halved by a search as it closes in).
 std::vector<Move> moves(double step);

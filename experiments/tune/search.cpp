@@ -92,18 +92,23 @@ void PlanSearch::run() {
   try_cases();
   try_other_seeds();
   price_variants();
-  // Half of what is left for the best start, then for the next.
   std::vector<Settled> climbed = starts();
-  for (Settled& start : climbed) {
-    if (!may_go_on()) break;
-    const std::uint64_t left = limits_.effort - pricer_.explored();
-    start = climb(std::move(start), 0.25, left / 2);
-  }
-  if (climbed.empty() || !may_go_on()) return;
-  const auto best =
-      std::min_element(climbed.begin(), climbed.end(),
-                       [](const Settled& a, const Settled& b) { return a.better_than(b); });
-  climb(*best, 0.06, limits_.effort - pricer_.explored());
+  const auto climb_all = [&](std::size_t count, const Climb& how, std::uint64_t parts) {
+    const std::uint64_t effort = left() / parts;
+    if (climbed.size() > count) climbed.resize(count);
+    for (Settled& start : climbed) start = climb(std::move(start), how, effort);
+    std::stable_sort(climbed.begin(), climbed.end(),
+                     [](const Settled& a, const Settled& b) { return a.better_than(b); });
+  };
+  // A tenth of what is left for each start, by the moves that matter most; then a third for the
+  // best two, and all for the best of all.
+  climb_all(4, {.first_step = 0.25, .last_step = 0.12, .main_moves = true}, 10);
+  climb_all(2, {.first_step = 0.25, .last_step = 0.06}, 3);
+  climb_all(1, {.first_step = 0.12, .last_step = 0.01}, 1);
+}
+
+std::uint64_t PlanSearch::left() const {
+  return limits_.effort - std::min(limits_.effort, pricer_.explored());
 }
 
 void PlanSearch::run_near(const Trial& plan) {
@@ -119,7 +124,7 @@ void PlanSearch::run_near(const Trial& plan) {
   const auto best =
       std::min_element(near.begin(), near.end(),
                        [](const Settled& a, const Settled& b) { return a.better_than(b); });
-  if (best->price.fits) climb(*best, 0.12, limits_.effort);
+  if (best->price.fits) climb(*best, {.first_step = 0.12, .last_step = 0.01}, limits_.effort);
 }
 
 void PlanSearch::price_published() {
@@ -233,12 +238,14 @@ std::vector<Settled> PlanSearch::starts() const {
   return best;
 }
 
-Settled PlanSearch::climb(Settled at, double step, std::uint64_t effort) {
+Settled PlanSearch::climb(Settled at, const Climb& how, std::uint64_t effort) {
   const std::uint64_t last = pricer_.explored() + effort;
-  constexpr double least_step = 0.01;
-  for (; step >= least_step && may_go_on(); step /= 2) {
+  for (double step = how.first_step; step >= how.last_step && may_go_on(); step /= 2) {
     std::vector<Move> all = moves(step);
     std::shuffle(all.begin(), all.end(), random_);
+    const auto others = std::stable_partition(all.begin(), all.end(),
+                                              [](const Move& move) { return move.is_main; });
+    if (how.main_moves) all.erase(others, all.end());
     // Moves to try, the next one last. One that gained is tried again first.
     std::vector<std::size_t> open(all.size());
     std::iota(open.rbegin(), open.rend(), 0);

@@ -70,7 +70,12 @@ class PlanSearch {
   double bound_of(std::int64_t micro_batch) const;
   void note(const TrialPrice& price);
   // From a start, move by move, with at most `effort` more plans.
-  Settled climb(Settled at, double step, std::uint64_t effort);
+  struct Climb {
+    double first_step, last_step;  // halved in between
+    bool main_moves = false;       // only those
+  };
+  Settled climb(Settled at, const Climb& how, std::uint64_t effort);
+  std::uint64_t left() const;  // of the effort
   std::vector<std::size_t> try_moves(Settled& at, const std::vector<Move>& all,
                                      std::vector<std::size_t>& open);
 
