@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "base/errors.hpp"
+#include "base/heap.hpp"
 #include "cli/commands.hpp"
 #include "cli/text/output.hpp"
 #include "cli/text/program_identity.hpp"
@@ -210,6 +211,7 @@ void print_outcome(const SweepPlan& plan, const SweepOutcome& outcome) {
 }
 
 void run(const Options& options) {
+  keep_freed_memory();
   const SweepPlan plan = [&] {
     Activity activity("checking all points");
     SweepPlan all = plan_sweep(load_sweep(options.file), this_program());

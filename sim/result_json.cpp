@@ -14,10 +14,10 @@ using Json = nlohmann::ordered_json;
 
 std::int64_t whole(double bytes) { return std::llround(bytes); }
 
-Json memory_json(const Schedule& schedule) {
+Json memory_json(const ScheduleSummary& schedule) {
   Json memory;
   for (const Tier tier : {Tier::gpu, Tier::host, Tier::ssd}) {
-    const TierUse& use = schedule.use(tier);
+    const TierUse& use = schedule.memory[static_cast<std::size_t>(tier)];
     memory[to_string(tier)] = {{"peak_bytes", use.peak_bytes},
                                {"capacity_bytes", use.capacity_bytes},
                                {"kept_bytes", use.kept_bytes}};
@@ -99,19 +99,19 @@ Json to_json(const Workload& workload) {
   return json;
 }
 
-Json to_json(const Schedule& schedule, const SimulationResult* result, double schedule_seconds,
-             double simulate_seconds, const Explanation* explanation) {
-  const Problem& problem = schedule.problem();
+Json to_json(const ScheduleSummary& schedule, const SimulationResult* result,
+             double schedule_seconds, double simulate_seconds, const Explanation* explanation) {
+  const Problem& problem = schedule.problem;
   Json json;
-  json["policy"] = schedule.policy();
+  json["policy"] = schedule.policy;
   json["model"] = problem.model.name;
   json["machine"] = problem.machine.name;
   json["framework"] = problem.framework;
   json["workload"] = to_json(problem.workload);
-  json["steps"] = schedule.steps();
+  json["steps"] = schedule.steps;
   json["overrides"] = problem.overrides;
   json["framework_hash"] = framework_hash(problem.framework);
-  json["fits"] = schedule.fits();
+  json["fits"] = schedule.fits;
   json["memory"] = memory_json(schedule);
   if (result != nullptr) {
     add_result(json, *result);
@@ -124,13 +124,25 @@ Json to_json(const Schedule& schedule, const SimulationResult* result, double sc
   }
   json["critical_path"] = explanation ? critical_path_json(*explanation) : Json(nullptr);
   json["stalls"] = explanation ? stalls_json(*explanation) : Json(nullptr);
-  json["tasks"] = schedule.tasks().size();
+  json["tasks"] = schedule.tasks;
   json["schedule_seconds"] = schedule_seconds;
   json["simulate_seconds"] = result != nullptr ? Json(simulate_seconds) : Json(nullptr);
   const bool drives = problem.machine.ssd.extrapolated();
   if (result != nullptr && (result->extrapolated || drives)) json["extrapolated"] = true;
   if (drives) json["drives_extrapolated"] = true;
   return json;
+}
+
+Json to_json(const Schedule& schedule, const SimulationResult* result, double schedule_seconds,
+             double simulate_seconds, const Explanation* explanation) {
+  const ScheduleSummary summary = {
+      schedule.problem(),
+      schedule.policy(),
+      schedule.steps(),
+      {schedule.use(Tier::gpu), schedule.use(Tier::host), schedule.use(Tier::ssd)},
+      schedule.fits(),
+      schedule.tasks().size()};
+  return to_json(summary, result, schedule_seconds, simulate_seconds, explanation);
 }
 
 }  // namespace spillway

@@ -1,15 +1,30 @@
 // The JSON object of `spillway simulate --json`; every key is explained in docs/metrics.md.
 #pragma once
 
+#include <array>
+#include <cstdint>
 #include <nlohmann/json_fwd.hpp>
+#include <string>
 
 #include "policies/schedule/schedule.hpp"
 #include "sim/explanation.hpp"
 
 namespace spillway {
 
+// What the object says of a schedule apart from its times.
+struct ScheduleSummary {
+  const Problem& problem;
+  std::string policy;
+  int steps = 0;
+  std::array<TierUse, tier_count> memory{};
+  bool fits = false;
+  std::uint64_t tasks = 0;
+};
 // `result` is null when the schedule was not simulated, which is so when it does not fit: then what
 // only a simulation tells is null. So are critical_path and stalls without an explanation.
+nlohmann::ordered_json to_json(const ScheduleSummary& schedule, const SimulationResult* result,
+                               double schedule_seconds, double simulate_seconds,
+                               const Explanation* explanation = nullptr);
 nlohmann::ordered_json to_json(const Schedule& schedule, const SimulationResult* result,
                                double schedule_seconds, double simulate_seconds,
                                const Explanation* explanation = nullptr);

@@ -113,20 +113,11 @@ Portion inside(const SteadyWindow& window, const SimulatedTask& task, const Acti
   return portion;
 }
 
-// The bound: a lane serves one task at a time, so it is a resource of its own.
-void find_bound(const Demands& demands, SimulationResult& result) {
-  result.bound_seconds = 0;
-  for (std::size_t lane = 0; lane < demands.lanes.size(); ++lane) {
-    if (demands.lanes[lane] <= result.bound_seconds) continue;
-    result.bound_seconds = demands.lanes[lane];
-    result.bound_by = to_string(static_cast<Lane>(lane));
-  }
-  for (std::size_t r = 0; r < demands.resources.size(); ++r) {
-    // A lane that is alone on a resource demands the same of both: it keeps the name of the lane.
-    if (demands.resources[r] <= result.bound_seconds * (1 + 1e-9)) continue;
-    result.bound_seconds = demands.resources[r];
-    result.bound_by = result.resources[r].name;
-  }
+void set_demands(const ActivityGraph& graph, const Demands& demands, SimulationResult& result) {
+  for (std::size_t lane = 0; lane < demands.lanes.size(); ++lane)
+    result.lanes[lane].demand_seconds = demands.lanes[lane];
+  for (std::size_t r = 0; r < demands.resources.size(); ++r)
+    result.resources.push_back({graph.resources[r].name, demands.resources[r]});
 }
 
 // What lanes and resources must do in a steady step, and the bound that follows.
@@ -137,19 +128,19 @@ void measure_demand(const Schedule& schedule, const ActivityGraph& graph,
   const Demands demands = demands_of(graph, sharing, window.steps, [&](TaskId t) {
     return window.counts(tasks[t]) ? Portion{1, 1} : Portion{};
   });
-  for (std::size_t lane = 0; lane < demands.lanes.size(); ++lane)
-    result.lanes[lane].demand_seconds = demands.lanes[lane];
-  for (std::size_t r = 0; r < demands.resources.size(); ++r)
-    result.resources.push_back({graph.resources[r].name, demands.resources[r]});
-  find_bound(demands, result);
+  set_demands(graph, demands, result);
+  find_bound(result);
   if (result.bound_seconds <= result.step_seconds + 1e-9) return;
   // Not steady: the window holds less than the work of its steps, for some of it ran before. No
   // window can be shorter than what ran inside it.
-  find_bound(demands_of(graph, sharing, window.steps,
-                        [&](TaskId t) {
-                          return inside(window, result.tasks[t], graph.activities[t], sharing);
-                        }),
-             result);
+  const Demands ran = demands_of(graph, sharing, window.steps, [&](TaskId t) {
+    return inside(window, result.tasks[t], graph.activities[t], sharing);
+  });
+  SimulationResult of_window;
+  set_demands(graph, ran, of_window);
+  find_bound(of_window);
+  result.bound_seconds = of_window.bound_seconds;
+  result.bound_by = of_window.bound_by;
 }
 
 // What the tasks did: time and bytes by lane, FLOPs.
@@ -205,6 +196,25 @@ void measure_steady_state(const Schedule& schedule, const ActivityGraph& graph,
   measure_work(schedule, window, result);
   measure_demand(schedule, graph, window, result);
   result.phases = phase_seconds(schedule, result, window);
+  set_rates(problem, result);
+}
+
+void find_bound(SimulationResult& result) {
+  result.bound_seconds = 0;
+  for (std::size_t lane = 0; lane < result.lanes.size(); ++lane) {
+    if (result.lanes[lane].demand_seconds <= result.bound_seconds) continue;
+    result.bound_seconds = result.lanes[lane].demand_seconds;
+    result.bound_by = to_string(static_cast<Lane>(lane));
+  }
+  for (const ResourceUse& resource : result.resources) {
+    // A lane that is alone on a resource demands the same of both: it keeps the name of the lane.
+    if (resource.demand_seconds <= result.bound_seconds * (1 + 1e-9)) continue;
+    result.bound_seconds = resource.demand_seconds;
+    result.bound_by = resource.name;
+  }
+}
+
+void set_rates(const Problem& problem, SimulationResult& result) {
   if (result.step_seconds <= 0) return;
   const Workload& workload = problem.workload;
   result.tokens_per_second = static_cast<double>(workload.tokens_per_step()) / result.step_seconds;

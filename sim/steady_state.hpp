@@ -32,4 +32,10 @@ TaskId last_task(const Schedule& schedule, const SimulationResult& result,
 void measure_steady_state(const Schedule& schedule, const ActivityGraph& graph,
                           SimulationResult& result);
 
+// Parts of measure_steady_state: the bound and what sets it, from the demands of lanes and
+// resources (a lane serves one task at a time, so it is a resource of its own); then what follows
+// from the step time and the bound.
+void find_bound(SimulationResult& result);
+void set_rates(const Problem& problem, SimulationResult& result);
+
 }  // namespace spillway

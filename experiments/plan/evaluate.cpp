@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/errors.hpp"
+#include "experiments/plan/price.hpp"
 
 namespace spillway {
 
@@ -115,6 +116,7 @@ class MicroBatchSearch {
       if (!trial) return;
       if (!trial->result) return keep_if_nearest(std::move(*trial));
     }
+    if (best_ && is_slower(micro_batch)) return;
     // The first that seems to fit may be long: it is an answer, which others only improve on.
     std::optional<Evaluation> one = evaluate(
         micro_batch, steps_, best_ ? most_tasks_ : std::max(most_tasks_, most_tasks_tried));
@@ -122,6 +124,22 @@ class MicroBatchSearch {
     if (!one->result) return keep_if_nearest(std::move(*one));
     if (!best_ || one->result->tokens_per_second > best_->result->tokens_per_second)
       best_ = std::move(one);
+  }
+
+  // Whether the price, which may be off by a thousandth, rules out that it is the fastest so far.
+  bool is_slower(std::int64_t micro_batch) {
+    constexpr double surely = 1 - 2e-3;
+    // What is evaluated on a GPU is another problem than this one.
+    if (is_measured_gpu(problem_.machine)) return false;
+    problem_.workload.micro_batch = micro_batch;
+    try {
+      const std::optional<Price> one = quick_price(problem_, policy_, steps_);
+      if (!one) return false;
+      tasks_ += one->tasks;
+      return one->tokens_per_second < surely * best_->result->tokens_per_second;
+    } catch (const InputError&) {
+      return false;  // evaluate() says why
+    }
   }
 
   // Nothing: more tasks than are left, or a cut that does not go with the other settings, such as

@@ -8,6 +8,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "experiments/plan/evaluate.hpp"
@@ -24,12 +25,21 @@ struct Price {
   double bound_seconds = 0;
   std::string bound_by;
   double ssd_bytes_written_per_step = 0;
-  bool is_extrapolated = false;  // not all tasks were built
-  std::uint64_t tasks = 0;       // emitted and simulated to find it
+  bool is_extrapolated = false;      // not all tasks were built
+  std::uint64_t tasks = 0;           // emitted and simulated to find it
+  std::uint64_t schedule_tasks = 0;  // of the whole schedule
+  // All of a steady step; without the times of tasks.
+  std::optional<SimulationResult> result;
+
+  void set(SimulationResult result);
 };
 
 // Agrees with evaluate(): in `fits` always, in times and memory to 0.1 %. Throws what it throws.
 Price price(const Problem& problem, const std::string& policy, int steps = default_steps);
+
+// Nothing where only the whole schedule tells the price.
+std::optional<Price> quick_price(const Problem& problem, const std::string& policy,
+                                 int steps = default_steps);
 
 // The price of what was evaluated.
 Price price_of(const Evaluation& evaluation);

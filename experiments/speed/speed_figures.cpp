@@ -33,6 +33,8 @@ std::vector<FigureTest> figure_tests() {
        measure_executor},
       {"training", "a training run that the SSD bounds: how busy the SSD lanes are",
        measure_training},
+      {"pricing", "how long it takes to price a plan of gpt-175b with 16 micro-batches",
+       measure_pricing, true},
       {"building", "what building schedules of 10^5 to 10^7 tasks costs a task",
        [](const FigureOptions& options) {
          return measure_building(options, {1e5, 1e6, 1e7});

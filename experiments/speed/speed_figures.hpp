@@ -64,6 +64,7 @@ std::vector<SpeedFigure> measure_ssd_lanes(const FigureOptions& options);
 std::vector<SpeedFigure> measure_adam(const FigureOptions& options);
 std::vector<SpeedFigure> measure_executor(const FigureOptions& options);
 std::vector<SpeedFigure> measure_training(const FigureOptions& options);
+std::vector<SpeedFigure> measure_pricing(const FigureOptions& options);
 // Of schedules of about so many tasks each.
 std::vector<SpeedFigure> measure_building(const FigureOptions& options,
                                           const std::vector<double>& tasks);

@@ -14,6 +14,7 @@
 
 #include "base/errors.hpp"
 #include "experiments/plan/evaluate.hpp"
+#include "experiments/plan/price.hpp"
 #include "experiments/sweep/result_file.hpp"
 #include "experiments/sweep/sweep_journal.hpp"
 #include "sim/result_json.hpp"
@@ -56,29 +57,50 @@ Json roofs_json(const Problem& problem, const SimulationResult& result) {
           {"io_tokens_per_second", roof(io)}};
 }
 
+// Why it does not fit, for which the whole schedule is built.
+Json misfit_json(const Schedule& schedule) {
+  try {
+    schedule.require_fit();
+  } catch (const FitError& error) {
+    return status_json(status_does_not_fit, error.what(), error.hint());
+  }
+  return status_json(status_ok, "", "");
+}
+
+Json evaluated_json(const Evaluation& evaluation) {
+  const Schedule& schedule = evaluation.schedule;
+  const SimulationResult* result = evaluation.result ? &*evaluation.result : nullptr;
+  Json json = result != nullptr ? status_json(status_ok, "", "") : misfit_json(schedule);
+  json.update(to_json(schedule, result, evaluation.schedule_seconds, evaluation.simulate_seconds));
+  json["built"] = "all";
+  json["roofs"] = result != nullptr ? roofs_json(schedule.problem(), *result) : Json(nullptr);
+  return json;
+}
+
+Json priced_json(const Problem& problem, const Price& price, int steps) {
+  Json json = status_json(status_ok, "", "");
+  json.update(to_json(
+      ScheduleSummary{problem, price.policy, steps, price.memory, price.fits, price.schedule_tasks},
+      &*price.result, 0, 0));
+  json["built"] = price.is_extrapolated ? "part" : "all";
+  json["roofs"] = roofs_json(problem, *price.result);
+  return json;
+}
+
 Json evaluate_json(const SweepPoint& point) {
   if (!point.invalid.empty()) return status_json(status_invalid, point.invalid, point.hint);
   const ResolvedSettings& settings = point.settings;
-  const Problem problem = settings.problem();
+  Problem problem = settings.problem();
   const EvaluateOne evaluate_one =
       settings.chooses_sequences_at_once ? evaluation_on(problem.machine) : EvaluateOne(evaluate);
-  const Evaluation evaluation =
-      settings.best_micro_batch
-          ? evaluate_best_micro_batch(problem, settings.policy, settings.steps, evaluate_one)
-          : evaluate_one(problem, settings.policy, settings.steps);
-  const Schedule& schedule = evaluation.schedule;
-  const SimulationResult* result = evaluation.result ? &*evaluation.result : nullptr;
-  Json json = status_json(status_ok, "", "");
-  if (result == nullptr) {
-    try {
-      schedule.require_fit();
-    } catch (const FitError& error) {
-      json = status_json(status_does_not_fit, error.what(), error.hint());
-    }
-  }
-  json.update(to_json(schedule, result, evaluation.schedule_seconds, evaluation.simulate_seconds));
-  json["roofs"] = result != nullptr ? roofs_json(schedule.problem(), *result) : Json(nullptr);
-  return json;
+  if (settings.best_micro_batch)
+    return evaluated_json(
+        evaluate_best_micro_batch(problem, settings.policy, settings.steps, evaluate_one));
+  if (settings.chooses_sequences_at_once && is_measured_gpu(problem.machine))
+    problem.use_gpu_sequences_at_once();
+  const Price one = price(problem, settings.policy, settings.steps);
+  if (one.result) return priced_json(problem, one, settings.steps);
+  return evaluated_json(evaluate(problem, settings.policy, settings.steps));
 }
 
 std::string journal_name(const std::optional<SweepShard>& shard) {

@@ -8,6 +8,7 @@
 
 #include "base/errors.hpp"
 #include "base/units.hpp"
+#include "policies/common/miniature.hpp"
 #include "policies/common/policy.hpp"
 #include "policies/common/spare_memory.hpp"
 #include "policies/cost/costs.hpp"
@@ -165,20 +166,29 @@ struct EmitOptions {
   std::optional<RetentionByKind> retention = {};  // instead of the plan's
   Recording recording = Recording::all;
   TierBytes spare{};  // for what retention keeps
+  // Of a miniature: the problem whose plan it is, and the memory that its other layers take.
+  const Problem* plan_of = nullptr;
+  TierBytes others{};
 };
 
-Program emit_bare(const Problem& problem, const Policy& policy, const EmitOptions& with) {
-  policy.check(problem);
-  Plan plan = policy.plan(problem, Costs(problem));
-  if (with.retention) plan.retention = *with.retention;
-  check_plan(problem, plan);
+OrderOfWork order_of_work(const Problem& problem, const Policy& policy, const Plan& plan,
+                          int steps) {
   Step step(problem, plan);
-  for (int s = 0; s < with.steps; ++s) {
+  for (int s = 0; s < steps; ++s) {
     step.begin(s);
     policy.step(step);
     step.end();
   }
-  const OrderOfWork work = step.finish();
+  return step.finish();
+}
+
+Program emit_bare(const Problem& problem, const Policy& policy, const EmitOptions& with) {
+  policy.check(problem);
+  const Problem& plan_of = with.plan_of ? *with.plan_of : problem;
+  Plan plan = policy.plan(plan_of, Costs(plan_of));
+  if (with.retention) plan.retention = *with.retention;
+  check_plan(problem, plan);
+  const OrderOfWork work = order_of_work(problem, policy, plan, with.steps);
   TierBytes kept{};
   if (with.spare != TierBytes{}) {
     PlanWithSpare more = with_spare(problem, plan, work, with.spare);
@@ -188,6 +198,10 @@ Program emit_bare(const Problem& problem, const Policy& policy, const EmitOption
     plan.retention = {};
   }
   Program program(problem, with.recording);
+  for (const Tier tier : {Tier::gpu, Tier::host, Tier::ssd}) {
+    const std::uint64_t others = with.others[static_cast<std::size_t>(tier)];
+    if (others > 0) program.persistent(tier, others, BufferKind::parameters);
+  }
   kept[0] = emit_work(program, plan, work);
   program.set_kept(kept);
   return program;
@@ -299,6 +313,7 @@ Schedule sooner(Schedule plain, Schedule keeps) {
 // Settles the options that are left at auto.
 class Settler {
  public:
+  virtual ~Settler() = default;
   Settler(const Problem& problem, const Parsed& parsed, int steps)
       : problem_(problem),
         parsed_(parsed),
@@ -312,22 +327,8 @@ class Settler {
       require_length(problem_, steps_,
                      std::max(expected_tasks(problem_, with(0), steps_),
                               expected_tasks(problem_, with(last_), steps_)));
-    // Most often the gaps between buffers do not matter; trials go on only where they do.
-    std::size_t chosen = first_that_may_fit({Tier::gpu, Tier::host});
-    Program program = full(chosen);
-    while (chosen < last_ && !fit(program.plan_memory().extent, {Tier::gpu, Tier::host})) {
-      chosen = first_that_fits(after(chosen), {Tier::gpu, Tier::host});
-      program = full(chosen);
-    }
-    if (last_ > 0 && !fit(program.plan_memory().extent, {Tier::gpu})) {
-      // No alternative fits the GPU: no reason to use more of the ssd than host memory asks for.
-      const std::size_t instead = first_that_fits(first_that_may_fit({Tier::host}), {Tier::host});
-      Program other = full(instead);
-      if (other.plan_memory().extent[0] <= program.plan_memory().extent[0]) {
-        program = std::move(other);
-        chosen = instead;
-      }
-    }
+    const std::size_t chosen = choose();
+    Program program = std::move(*program_);
     std::optional<Program> more;
     if (keeps_any(chosen))
       more = use_spare_memory(program, problem_.machine,
@@ -340,18 +341,55 @@ class Settler {
     return sooner(std::move(plain), std::move(*more).finish(policy, steps_, more_trials));
   }
 
- private:
-  using Tiers = std::initializer_list<Tier>;
-
+  // The alternative that is taken.
+  std::size_t choose() {
+    // Most often the gaps between buffers do not matter; trials go on only where they do.
+    std::size_t chosen = first_that_may_fit({Tier::gpu, Tier::host});
+    TierBytes extent = whole_extent(chosen);
+    while (chosen < last_ && !fit(extent, {Tier::gpu, Tier::host})) {
+      chosen = first_that_fits(after(chosen), {Tier::gpu, Tier::host});
+      extent = whole_extent(chosen);
+    }
+    if (last_ == 0 || fit(extent, {Tier::gpu})) return chosen;
+    // No alternative fits the GPU: no reason to use more of the ssd than host memory asks for.
+    const std::size_t instead = first_that_fits(first_that_may_fit({Tier::host}), {Tier::host});
+    std::optional<Program> first = std::move(program_);
+    if (whole_extent(instead)[0] <= extent[0]) return instead;
+    program_ = std::move(first);
+    return chosen;
+  }
+  std::size_t alternatives() const { return alternatives_.size(); }
   Parsed with(std::size_t k) const {
     Parsed one = parsed_;
     for (const auto& [key, value] : alternatives_[k]) one.options[key] = value;
     return one;
   }
-  bool fit(const TierBytes& bytes, Tiers tiers) const {
+
+ protected:
+  using Tiers = std::initializer_list<Tier>;
+
+  virtual bool fit(const TierBytes& bytes, Tiers tiers) {
     return std::all_of(tiers.begin(), tiers.end(),
                        [&](Tier tier) { return fits(problem_.machine, bytes, tier); });
   }
+  // Most bytes live at once, in a trial.
+  virtual TierBytes live_in_trial(std::size_t k) {
+    return trial(k, Recording::lifetimes).live_peaks();
+  }
+  // With the gaps between buffers.
+  virtual TierBytes trial_extent(std::size_t k) {
+    return trial(k, Recording::all).plan_memory().extent;
+  }
+  virtual TierBytes whole_extent(std::size_t k) {
+    program_ = full(k);
+    return program_->plan_memory().extent;
+  }
+
+  const Problem& problem_;
+  const Parsed& parsed_;
+  int steps_;
+
+ private:
   bool keeps_any(std::size_t k) const {
     const Parsed parsed = with(k);
     const auto given = retention_of(parsed);
@@ -372,7 +410,7 @@ class Settler {
   }
   const TierBytes& live(std::size_t k) {
     const auto [entry, is_new] = live_.try_emplace(k);
-    if (is_new) entry->second = trial(k, Recording::lifetimes).live_peaks();
+    if (is_new) entry->second = live_in_trial(k);
     return entry->second;
   }
 
@@ -396,8 +434,7 @@ class Settler {
   // one at or after `from` whose placed buffers fit in a trial. Of schedules so long that trying
   // one by one takes seconds, half of what is left is passed over at a time.
   std::size_t first_that_fits(std::size_t from, Tiers tiers) {
-    while (from < last_ && !fit(trial(from, Recording::all).plan_memory().extent, tiers))
-      from = after(from);
+    while (from < last_ && !fit(trial_extent(from), tiers)) from = after(from);
     return from;
   }
   std::size_t after(std::size_t k) const {
@@ -405,16 +442,136 @@ class Settler {
     return k + (tasks_tried_ < most_tasks_tried ? 1 : (last_ - k + 1) / 2);
   }
 
-  const Problem& problem_;
-  const Parsed& parsed_;
-  int steps_;
   std::vector<PolicyOptions> alternatives_;
   std::size_t last_;
+  std::optional<Program> program_;         // of the last whole_extent()
   std::map<std::size_t, TierBytes> live_;  // of trials, by alternative
   std::uint64_t tasks_tried_ = 0;
 };
 
+Problem of_layers(Problem problem, std::int64_t layers) {
+  problem.model.layers = layers;
+  return problem;
+}
+
+// What the layers beyond the first `few` take of memory, where each takes as much as those between
+// `one` and `two` layers, whose schedules have these live bytes.
+struct LiveLine {
+  std::int64_t one = 0, two = 0;
+  TierBytes of_one{}, of_two{};
+  TierBytes beyond(std::int64_t few, std::int64_t layers) const {
+    TierBytes bytes{};
+    for (std::size_t tier = 0; tier < bytes.size(); ++tier)
+      bytes[tier] = (std::max(of_one[tier], of_two[tier]) - of_one[tier]) /
+                    static_cast<std::uint64_t>(two - one) *
+                    static_cast<std::uint64_t>(layers - few);
+    return bytes;
+  }
+};
+
+// By what miniatures say of the memory that an alternative takes.
+class SettlerByMiniatures : public Settler {
+ public:
+  SettlerByMiniatures(const Problem& problem, const Parsed& parsed, int steps, int period)
+      : Settler(problem, parsed, steps), period_(period) {}
+
+  // Whether something was so close to a limit of memory that miniatures do not tell.
+  bool is_close() const { return is_close_; }
+  const LiveLine& line(std::size_t k) {
+    const std::int64_t layers = problem_.model.layers;
+    const auto [entry, is_new] = lines_.try_emplace(k);
+    LiveLine& line = entry->second;
+    if (!is_new) return line;
+    line.one = miniature_layers(layers, period_, 0);
+    line.two = miniature_layers(layers, period_, 1);
+    line.of_one = live_of(k, line.one);
+    line.of_two = live_of(k, line.two);
+    return line;
+  }
+
+ protected:
+  TierBytes live_in_trial(std::size_t k) override {
+    const LiveLine& of = line(k);
+    TierBytes bytes = of.beyond(of.two, problem_.model.layers);
+    for (std::size_t tier = 0; tier < bytes.size(); ++tier) bytes[tier] += of.of_two[tier];
+    note_close(bytes);
+    return bytes;
+  }
+  TierBytes trial_extent(std::size_t k) override { return extent(k, std::min(steps_, 2)); }
+  TierBytes whole_extent(std::size_t k) override { return extent(k, std::min(steps_, 3)); }
+
+ private:
+  TierBytes live_of(std::size_t k, std::int64_t few) {
+    return emit(of_layers(problem_, few), with(k),
+                {.steps = std::min(steps_, 2),
+                 .recording = Recording::lifetimes,
+                 .plan_of = &problem_})
+        .live_peaks();
+  }
+  TierBytes extent(std::size_t k, int steps) {
+    const LiveLine& of = line(k);
+    Program program = emit(
+        of_layers(problem_, of.two), with(k),
+        {.steps = steps, .plan_of = &problem_, .others = of.beyond(of.two, problem_.model.layers)});
+    note_close(program.plan_memory().extent);
+    return program.plan_memory().extent;
+  }
+  void note_close(const TierBytes& bytes) {
+    constexpr double close = 1e-3;
+    const TierBytes capacity = capacities(problem_.machine);
+    for (std::size_t tier = 0; tier < 2; ++tier) {
+      const auto most = static_cast<double>(capacity[tier]);
+      if (std::abs(static_cast<double>(bytes[tier]) - most) < close * most) is_close_ = true;
+    }
+  }
+  int period_;
+  std::map<std::size_t, LiveLine> lines_;  // by alternative
+  bool is_close_ = false;
+};
+
 }  // namespace
+
+std::optional<Miniatures> find_miniatures(const Problem& problem, const std::string& policy,
+                                          int steps) {
+  Parsed parsed = parse(policy);
+  problem.validate();
+  if (problem.framework != own_framework ||
+      retention_of(parsed).value_or(RetentionByKind{}).keeps_any())
+    return std::nullopt;
+  Miniatures found;
+  // Whether layers repeat; sets what is found of it.
+  const auto repeats = [&](const Parsed& with) {
+    const std::unique_ptr<Policy> object = policy_of(with);
+    object->check(problem);
+    const Plan plan = object->plan(problem, Costs(problem));
+    check_plan(problem, plan);
+    constexpr std::int64_t few = 4;
+    const OrderOfWork work = order_of_work(of_layers(problem, few), *object, plan, 1);
+    const std::optional<int> period = layer_period(problem, plan, work);
+    found.period = period.value_or(1);
+    found.in_rows = has_rows(work) || problem.workload.micro_batches() == 1;
+    return period.has_value();
+  };
+  if (!repeats(parsed)) return std::nullopt;
+  SettlerByMiniatures settler(problem, parsed, steps, found.period);
+  const std::size_t chosen = settler.alternatives() > 1 ? settler.choose() : 0;
+  const Parsed settled = settler.with(chosen);
+  if (settler.is_close() || (settler.alternatives() > 1 && !repeats(settled))) return std::nullopt;
+  found.policy = to_text(settled.info, settled.options);
+  const std::int64_t layers = problem.model.layers;
+  found.per_layer = settler.line(chosen).beyond(layers - 1, layers);
+  return found;
+}
+
+Schedule build_miniature(const Problem& problem, const Miniatures& miniatures, std::int64_t layers,
+                         int steps) {
+  TierBytes others = miniatures.per_layer;
+  for (std::uint64_t& bytes : others)
+    bytes *= static_cast<std::uint64_t>(problem.model.layers - layers);
+  return emit(of_layers(problem, layers), parse(miniatures.policy),
+              {.steps = steps, .plan_of = &problem, .others = others})
+      .finish(miniatures.policy, steps);
+}
 
 std::vector<PolicyInfo> builtin_policies() {
   std::vector<PolicyInfo> all;

@@ -197,8 +197,10 @@ std::optional<std::uint64_t> pack_into(TierBuffers& all, std::uint64_t most, Tas
   for (const TaskId distance : {64u, 16u, 4u, 2u, 0u}) {
     if (distance < at_least) break;
     if (distance > at_most) continue;
-    const std::optional<std::uint64_t> extent = pack(all.lifetimes, distance);
-    if (extent && (all.persistent + *extent <= most || distance == 0)) return extent;
+    const std::uint64_t left = most - std::min(most, all.persistent);
+    const std::optional<std::uint64_t> extent =
+        pack(all.lifetimes, distance, distance == 0 ? no_limit : left);
+    if (extent) return extent;
   }
   return std::nullopt;
 }

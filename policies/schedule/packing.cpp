@@ -61,7 +61,8 @@ class Placed {
 
 }  // namespace
 
-std::optional<std::uint64_t> pack(std::vector<Lifetime>& buffers, TaskId distance) {
+std::optional<std::uint64_t> pack(std::vector<Lifetime>& buffers, TaskId distance,
+                                  std::uint64_t most) {
   std::vector<std::uint32_t> order(buffers.size());
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
@@ -81,7 +82,7 @@ std::optional<std::uint64_t> pack(std::vector<Lifetime>& buffers, TaskId distanc
     }
     extent = std::max(extent, buffer.offset + buffer.bytes);
     placed.add(id);
-    if (placed.operations() > most_operations) return std::nullopt;
+    if (extent > most || placed.operations() > most_operations) return std::nullopt;
   }
   return extent;
 }

@@ -20,10 +20,13 @@ struct Lifetime {
   std::uint64_t offset = 0;        // set by pack
 };
 
+inline constexpr std::uint64_t no_limit = 0xffffffffffffffff;
+
 // Sets all offsets and returns the highest end. Memory is not used again before `distance` more
 // tasks are emitted, so that a copy into it seldom waits for its last user; where that is on the
 // lane of the next user, it would not wait anyway. Nothing where it would take too long: many
-// buffers that live at once cost the product.
-std::optional<std::uint64_t> pack(std::vector<Lifetime>& buffers, TaskId distance);
+// buffers that live at once cost the product; or as soon as more than `most` bytes are needed.
+std::optional<std::uint64_t> pack(std::vector<Lifetime>& buffers, TaskId distance,
+                                  std::uint64_t most);
 
 }  // namespace spillway

@@ -91,7 +91,7 @@ TEST_CASE("bench holds figures to a roofline or a target, in text and in JSON") 
   const json listed = run({"bench", "--list", "--json"}).json()["figures"];
   Words names;
   for (const json& figure : listed) names.push_back(figure["name"]);
-  CHECK(names == Words{"ssd", "adam", "executor", "training", "building", "gpu/memory",
+  CHECK(names == Words{"ssd", "adam", "executor", "training", "pricing", "building", "gpu/memory",
                        "gpu/matmul", "gpu/attention", "gpu/training"});
 }
 

@@ -124,7 +124,7 @@ TEST_CASE("Figures of a GPU, and of schedules of ten million tasks, are taken on
   for (const FigureTest& test : figure_tests()) {
     if (test.on_request) on_request.push_back(test.name);
   }
-  CHECK(on_request == std::vector<std::string>{"building", "gpu/memory", "gpu/matmul",
+  CHECK(on_request == std::vector<std::string>{"pricing", "building", "gpu/memory", "gpu/matmul",
                                                "gpu/attention", "gpu/training"});
 }
 

@@ -52,7 +52,7 @@ TEST_CASE("Packed buffers that live at once share no bytes") {
       one.first_lane = below(2) == 0 ? Lane::pcie_h2d : Lane::gpu_compute;
       one.last_lane = below(2) == 0 ? Lane::pcie_d2h : Lane::gpu_compute;
     }
-    const std::optional<std::uint64_t> extent = pack(buffers, distance);
+    const std::optional<std::uint64_t> extent = pack(buffers, distance, no_limit);
     REQUIRE(extent);
     CHECK(*extent >= live_peak(buffers));
     std::uint64_t highest = 0;
@@ -75,10 +75,12 @@ TEST_CASE("Packing takes no more than what lives at once where taking turns leav
   std::vector<Lifetime> buffers = {{2 * page, 0, 2, lane, lane, 0},
                                    {page, 1, 9, lane, lane, 0},
                                    {3 * page, 4, 6, lane, lane, 0}};
-  CHECK(pack(buffers, 0) == 4 * page);
-  CHECK(pack(buffers, 5) == 4 * page);  // on one lane nothing has to rest
+  CHECK(pack(buffers, 0, no_limit) == 4 * page);
+  CHECK(pack(buffers, 5, no_limit) == 4 * page);  // on one lane nothing has to rest
   buffers[2].first_lane = Lane::pcie_h2d;
-  CHECK(pack(buffers, 5) == 6 * page);
+  CHECK(pack(buffers, 5, no_limit) == 6 * page);
+  CHECK(pack(buffers, 5, 6 * page) == 6 * page);
+  CHECK_FALSE(pack(buffers, 5, 6 * page - 1));
 }
 
 TEST_CASE("Less memory than a layout takes never makes it larger, and often smaller") {

@@ -1,0 +1,45 @@
+// A miniature of a schedule: fewer layers, as large as the problem's, moved by the plan of all of
+// them, in memories of which the other layers' share is taken. Layers repeat, so a few miniatures
+// tell how long the whole schedule takes (experiments/plan/price.hpp).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "policies/movement/plan.hpp"
+#include "policies/movement/step.hpp"
+#include "policies/schedule/buffer_planner.hpp"
+#include "policies/schedule/schedule.hpp"
+
+namespace spillway {
+
+// After how many layers what the plan does with a layer repeats; nothing where it depends on the
+// layers before, or on how many there are. `work`: an order of work by this plan.
+std::optional<int> layer_period(const Problem& problem, const Plan& plan, const OrderOfWork& work);
+// Whether visits to a layer follow each other.
+bool has_rows(const OrderOfWork& work);
+
+struct Miniatures {
+  std::string policy;  // canonical, with its open options settled
+  int period = 1;      // numbers of layers should differ by multiples of it
+  // Micro-batches run through a layer in a row. Where each runs through all layers by itself, the
+  // last layers of one overlap the first ones of the next, and layers seldom repeat evenly.
+  bool in_rows = false;
+  TierBytes per_layer{};  // what each of the other layers takes
+};
+
+// How to build miniatures of a policy's schedule of `steps` steps. Its open options are settled by
+// what miniatures say of the memory that each takes. Nothing where miniatures do not tell: what the
+// plan does depends on the number of layers, or an option is as close to a limit of memory as they
+// are exact.
+std::optional<Miniatures> find_miniatures(const Problem& problem, const std::string& policy,
+                                          int steps);
+
+Schedule build_miniature(const Problem& problem, const Miniatures& miniatures, std::int64_t layers,
+                         int steps);
+
+// Numbers of layers that miniatures may have, from the fewest on: `nth` is 0, 1, ...
+std::int64_t miniature_layers(std::int64_t layers, int period, int nth);
+
+}  // namespace spillway
