@@ -121,13 +121,13 @@ std::string change_text(const std::vector<Setting>& changes) {
   return text;
 }
 
-void print_relaxations(const std::vector<Relaxation>& all, double best) {
+void print_relaxations(const std::vector<Relaxation>& all) {
   if (all.empty()) return;
   fmt::print("what more of the machine would gain\n");
   for (const Relaxation& one : all) {
-    fmt::print("  {:<34} {:>6.1f} %   step {}, bound {}   {}\n", one.name,
-               100 * (1 - one.step_seconds / best), format_seconds(one.step_seconds),
-               format_seconds(one.bound_seconds), change_text(one.changes));
+    fmt::print("  {:<34} {:>6.1f} %   step {}, bound {}   {}\n", one.name, 100 * one.gain,
+               format_seconds(one.step_seconds), format_seconds(one.bound_seconds),
+               change_text(one.changes));
   }
 }
 
@@ -145,7 +145,7 @@ void print_result(const TuneResult& result, double seconds) {
   fmt::print("limited by   {} ({:.0f} % of the step)\n", simulated.bound_by,
              100 * simulated.efficiency);
   fmt::print("{}memory\n{}", wear_text(best.wear, problem.machine), memory_text(best));
-  print_relaxations(result.relaxations, simulated.step_seconds);
+  print_relaxations(result.relaxations);
   print_plans("the best of each built-in policy", result.runners_up, simulated.step_seconds);
   print_plans("no plan found is better in all of time, memory and writes", result.front,
               simulated.step_seconds);

@@ -24,7 +24,7 @@ bool covers(const TrialPrice& a, const TrialPrice& b, double slack) {
 }
 
 std::vector<PricedTrial> pareto_front(const std::map<Trial, TrialPrice>& known) {
-  constexpr double alike = 1.02;
+  constexpr double alike = 1.05;
   std::vector<PricedTrial> all;
   for (const auto& one : known) {
     if (one.second.fits) all.push_back(one);

@@ -15,7 +15,7 @@ using PricedTrial = std::pair<Trial, TrialPrice>;
 bool covers(const TrialPrice& a, const TrialPrice& b, double slack = 1);
 
 // Of the plans that fit, those that no other covers, fastest first; of plans that differ by less
-// than 2 % in everything one.
+// than 5 % in everything one.
 std::vector<PricedTrial> pareto_front(const std::map<Trial, TrialPrice>& known);
 
 }  // namespace spillway

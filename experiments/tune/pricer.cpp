@@ -24,6 +24,19 @@ std::string text_of(const Problem& problem) {
                      problem.framework);
 }
 
+TrialPrice trial_price(const Price& one) {
+  TrialPrice price;
+  price.runs = true;
+  price.fits = one.fits;
+  for (std::size_t tier = 0; tier < tier_count; ++tier)
+    price.peaks[tier] = one.memory[tier].peak_bytes;
+  price.settled = one.policy;
+  price.tasks = one.tasks;
+  price.step_seconds = one.step_seconds;
+  price.bytes_written = one.ssd_bytes_written_per_step;
+  return price;
+}
+
 }  // namespace
 
 Pricer::Pricer(Problem problem, unsigned threads, std::function<void(Problem&)> settle,
@@ -49,21 +62,15 @@ std::uint64_t Pricer::capacity(Tier tier) const {
 }
 
 TrialPrice Pricer::price_anew(const Trial& trial) const {
-  TrialPrice price;
   try {
-    const Price one = spillway::price(problem_with(trial.micro_batch), trial.policy);
-    price.runs = true;
-    price.fits = one.fits;
-    for (std::size_t tier = 0; tier < tier_count; ++tier)
-      price.peaks[tier] = one.memory[tier].peak_bytes;
-    price.settled = one.policy;
-    price.tasks = one.tasks;
-    price.step_seconds = one.step_seconds;
-    price.bytes_written = one.ssd_bytes_written_per_step;
+    return trial_price(spillway::price(problem_with(trial.micro_batch), trial.policy));
   } catch (const InputError&) {
-    // A plan that its own check or the problem's refuses: the search goes on without it.
+    return {};  // a plan that its own check or the problem's refuses
   }
-  return price;
+}
+
+void Pricer::correct(const Trial& trial, const Price& exact) {
+  known_.at(trial) = trial_price(exact);
 }
 
 TrialPrice Pricer::price(const Trial& trial) {

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "experiments/plan/price.hpp"
 #include "policies/schedule/task.hpp"
 #include "policies/workload/problem.hpp"
 
@@ -60,6 +61,9 @@ class Pricer {
 
   // Any thread.
   TrialPrice price(const Trial& trial);
+
+  // What a full evaluation says of a plan that was priced. Not while a round runs.
+  void correct(const Trial& trial, const Price& exact);
 
   // Runs every job; returns when all are done, with the first failure, if any, thrown again.
   void run(const std::vector<std::function<void()>>& jobs);

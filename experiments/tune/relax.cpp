@@ -83,6 +83,7 @@ std::vector<Relaxation> relax(const Problem& problem, const TuneOptions& options
     Pricer pricer(there, options.threads, options.settle, options.journal);
     SearchLimits limits;
     limits.effort = std::max<std::uint64_t>(8, options.effort / 20);
+    limits.tasks = default_tasks / default_effort * limits.effort;
     limits.choose_micro_batch = options.choose_micro_batch;
     limits.seed = options.seed;
     if (options.budget_seconds)

@@ -47,7 +47,7 @@ bool PlanSearch::has_effort() {
   if (has_answer && limits_.until && std::chrono::steady_clock::now() >= *limits_.until)
     stopped_by_clock_ = true;
   return !stopped_by_clock_ && pricer_.explored() < limits_.effort &&
-         pricer_.tasks() < limits_.tasks;
+         pricer_.tasks() - tasks_of_published_ < limits_.tasks;
 }
 
 void PlanSearch::round(const Jobs& jobs) {
@@ -89,6 +89,7 @@ double PlanSearch::bound_of(std::int64_t micro_batch) const {
 
 void PlanSearch::run() {
   price_published();
+  tasks_of_published_ = pricer_.tasks();
   try_cases();
   try_other_seeds();
   price_variants();

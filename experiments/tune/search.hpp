@@ -30,8 +30,8 @@ struct SearchProgress {
 };
 
 struct SearchLimits {
-  std::uint64_t effort = 1000;        // distinct plans
-  std::uint64_t tasks = 600'000'000;  // emitted and simulated for them, in all
+  std::uint64_t effort = 1000;       // distinct plans
+  std::uint64_t tasks = 40'000'000;  // emitted and simulated for them, without published policies
   std::optional<std::chrono::steady_clock::time_point> until;
   bool choose_micro_batch = true;
   std::uint64_t seed = 0;
@@ -87,6 +87,7 @@ class PlanSearch {
   std::vector<Settled> found_;                // the best seed of every case
   std::mt19937_64 random_;
   std::optional<double> best_seconds_;
+  std::uint64_t tasks_of_published_ = 0;
   bool stopped_by_clock_ = false;
 };
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "experiments/plan/evaluate.hpp"
+#include "experiments/plan/price.hpp"
 #include "experiments/tune/relax.hpp"
 
 namespace spillway {
@@ -21,18 +21,23 @@ std::vector<PricedTrial> fastest_first(const std::map<Trial, TrialPrice>& known)
   return all;
 }
 
-// The fastest plan whose store fits the drives, too.
-std::optional<Tuned> in_full(const Pricer& pricer, const std::vector<PricedTrial>& all,
-                             const WholeRun& run) {
-  constexpr std::size_t most = 8;  // most often the first, or none
-  for (std::size_t k = 0; k < std::min(most, all.size()); ++k) {
-    const Trial& trial = all[k].first;
-    Evaluation one = evaluate(pricer.problem_with(trial.micro_batch), all[k].second.settled);
+// The fastest plan whose store fits the drives, too. Prices are extrapolated: the fastest few are
+// evaluated in full, and are known by what comes of it.
+std::optional<Tuned> in_full(Pricer& pricer, const WholeRun& run) {
+  constexpr std::size_t few = 3, most = 12;
+  std::optional<Tuned> best;
+  const std::vector<PricedTrial> all = fastest_first(pricer.known());
+  for (std::size_t k = 0; k < std::min(best ? few : most, all.size()); ++k) {
+    const auto& [trial, price] = all[k];
+    Evaluation one = evaluate(pricer.problem_with(trial.micro_batch), price.settled);
+    pricer.correct(trial, price_of(one));
     if (!one.result) continue;
     const Wear wear = wear_of(one.schedule, &*one.result, run);
-    if (fits_drives(wear.store, one.schedule.problem().machine)) return Tuned{std::move(one), wear};
+    if (!fits_drives(wear.store, one.schedule.problem().machine)) continue;
+    if (!best || one.result->step_seconds < best->evaluation.result->step_seconds)
+      best = Tuned{std::move(one), wear};
   }
-  return {};
+  return best;
 }
 
 std::vector<PricedTrial> best_of_each(const std::vector<PricedTrial>& all) {
@@ -96,7 +101,10 @@ void exchange(Pricer& pricer, std::vector<Relaxation>& relaxations, double best_
     const TrialPrice here = pricer.price(one.plan);
     if (here.fits) best_seconds = std::min(best_seconds, here.step_seconds);
   }
-  for (Relaxation& one : relaxations) one.step_seconds = std::min(one.step_seconds, best_seconds);
+  for (Relaxation& one : relaxations) {
+    one.step_seconds = std::min(one.step_seconds, best_seconds);
+    one.gain = 1 - one.step_seconds / best_seconds;
+  }
   std::stable_sort(
       relaxations.begin(), relaxations.end(),
       [](const Relaxation& a, const Relaxation& b) { return a.step_seconds < b.step_seconds; });
@@ -122,10 +130,9 @@ TuneResult tune(const Problem& problem, const TuneOptions& options) {
     result.relaxations = relax(problem, rest, {best->first.micro_batch, best->second.settled});
     exchange(pricer, result.relaxations, best->second.step_seconds);
   }
-  const std::vector<PricedTrial> all = fastest_first(pricer.known());
-  result.best = in_full(pricer, all, options.run);
+  result.best = in_full(pricer, options.run);
   result.front = pareto_front(pricer.known());
-  result.runners_up = best_of_each(all);
+  result.runners_up = best_of_each(fastest_first(pricer.known()));
   result.explored = pricer.explored();
   return result;
 }

@@ -18,8 +18,8 @@ namespace spillway {
 // Plans that are priced for an answer of `tune` unless asked otherwise; and for the policy
 // `spillway` without settings, wherever it is evaluated.
 inline constexpr std::uint64_t default_effort = 1000, quick_effort = 150;
-// What these may take in all, in tasks emitted and simulated.
-inline constexpr std::uint64_t default_tasks = 600'000'000, quick_tasks = 20'000'000;
+// What these may take in all, in tasks emitted and simulated, without the policies as published.
+inline constexpr std::uint64_t default_tasks = 40'000'000, quick_tasks = 2'000'000;
 
 struct TuneOptions {
   bool choose_micro_batch = true;
@@ -41,6 +41,7 @@ struct Relaxation {
   std::vector<Setting> changes;  // keys of the machine
   double step_seconds = 0;       // of the best plan found there
   double bound_seconds = 0;      // no plan takes less there
+  double gain = 0;               // of the step time here, 0 to 1
   Trial plan = {};               // that best plan
 };
 

@@ -57,8 +57,6 @@ Json best_json(const TuneResult& result) {
 
 Json relaxations_json(const TuneResult& result) {
   Json list = Json::array();
-  if (!result.best) return list;
-  const double now = result.best->evaluation.result->step_seconds;
   for (const Relaxation& one : result.relaxations) {
     Json set = Json::object();
     for (const Setting& change : one.changes) set[change.name] = change.value;
@@ -66,7 +64,7 @@ Json relaxations_json(const TuneResult& result) {
                     {"set", set},
                     {"step_seconds", one.step_seconds},
                     {"bound_seconds", one.bound_seconds},
-                    {"gain", 1 - one.step_seconds / now}});
+                    {"gain", one.gain}});
   }
   return list;
 }

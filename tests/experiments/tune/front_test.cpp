@@ -20,7 +20,7 @@ TEST_CASE("a front has the plans that no other is better than in everything") {
   const std::map<Trial, TrialPrice> known = {
       {{1, "fastest"}, price(10, 900, 900, 50)}, {{1, "small"}, price(20, 100, 900, 50)},
       {{1, "worse"}, price(20, 950, 950, 50)},   {{1, "sparing"}, price(15, 900, 900, 0)},
-      {{1, "alike"}, price(10.1, 899, 900, 50)},  // by 1 % and less
+      {{1, "alike"}, price(10.1, 899, 900, 50)},  // by 1 % at most
       {{1, "does not fit"}, too_large},
   };
   const std::vector<PricedTrial> front = pareto_front(known);
