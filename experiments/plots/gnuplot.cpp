@@ -157,6 +157,13 @@ std::string unmarked(const std::string& text) {
 }
 
 // Read by Picture::script: [2] = ["a", "b"].
+std::string tick_text(const std::string& text) {
+  std::string out;
+  for (const char c : gnuplot_text(unmarked(printable(text))))
+    out += c == '%' ? std::string("%%") : std::string(1, c);
+  return out;
+}
+
 std::string text_array(const std::vector<std::string>& texts) {
   std::string out;
   for (const std::string& text : texts) out += (out.empty() ? "" : ", ") + gnuplot_text(text);

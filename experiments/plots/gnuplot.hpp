@@ -29,6 +29,8 @@ std::string draw(const Picture& picture, const std::string& format);
 std::string gnuplot_text(const std::string& text);
 // Text whose characters all stand for themselves, to be put among markup.
 std::string unmarked(const std::string& text);
+// Text that stands for itself as the label of a tick, which is a format for the tick's number.
+std::string tick_text(const std::string& text);
 // The expression of an array of texts.
 std::string text_array(const std::vector<std::string>& texts);
 

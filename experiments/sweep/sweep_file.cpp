@@ -273,8 +273,9 @@ class Reader {
   }
 
   void finish_plot(PlotRequest& plot) const {
-    const std::vector<std::string> kinds = {"roofline", "lines", "phases"};
-    if (plot.kind.empty()) fail(plot.place, "kind is missing", "roofline, lines or phases");
+    const std::vector<std::string> kinds = {"roofline", "lines", "phases", "winners"};
+    if (plot.kind.empty())
+      fail(plot.place, "kind is missing", "roofline, lines, phases or winners");
     if (std::find(kinds.begin(), kinds.end(), plot.kind) == kinds.end()) {
       fail(plot.place, fmt::format("unknown kind of plot {}", plot.kind),
            unknown_name_hint(plot.kind, kinds));
@@ -307,6 +308,11 @@ class Reader {
     if (plot.kind == "roofline" && !plot.y.empty() && plot.y != "tokens_per_second") {
       fail(plot.place, fmt::format("a roofline of {}: its roofs are tokens per second", plot.y),
            "leave y out, or draw kind = \"lines\"");
+    }
+    if (plot.kind == "winners" && (plot.x.empty() || plot.y.empty())) {
+      fail(plot.place, plot.x.empty() ? "x is missing" : "y is missing",
+           "a map of winners has an axis of the sweep each way, e.g. x = \"batch\", y = "
+           "\"ssd.count\"");
     }
     if (plot.y.empty()) plot.y = "tokens_per_second";
   }

@@ -24,7 +24,7 @@ struct SkipRule {
 
 // A picture of the results; experiments/sweep/sweep_plots.hpp draws it.
 struct PlotRequest {
-  std::string kind;   // "roofline", "lines", "phases"
+  std::string kind;   // "roofline", "lines", "phases", "winners"
   std::string name;   // of its files
   std::string title;  // empty: the name of the sweep
   std::string x, y;   // columns of results.csv

@@ -12,6 +12,7 @@
 #include "base/suggest.hpp"
 #include "base/text.hpp"
 #include "experiments/plots/plot_axis.hpp"
+#include "experiments/sweep/winners_plot.hpp"
 #include "policies/common/policy.hpp"
 
 namespace spillway {
@@ -20,6 +21,8 @@ namespace {
 
 using Row = std::vector<std::string>;
 constexpr double not_there = std::numeric_limits<double>::quiet_NaN();
+const std::string winners_note =
+    "Colour: the fastest of the others. Number: the speed of spillway against it. ";
 constexpr std::size_t note_width = 84, most_series = 24, most_labels = 100;
 
 struct Series {
@@ -33,12 +36,14 @@ class Plotter {
       : plan_(plan), table_(table), request_(request), status_(table.find("status")) {
     select_rows();
     find_x();
-    group();
+    if (request_.kind != "winners") group();
   }
 
   Picture picture() {
     Picture picture{request_.name, request_.kind, {}, ""};
-    if (request_.kind == "phases") {
+    if (request_.kind == "winners") {
+      draw_winners_map(picture);
+    } else if (request_.kind == "phases") {
       draw_phases(picture);
     } else {
       draw_lines(picture);
@@ -46,7 +51,8 @@ class Plotter {
     picture.variables.emplace_back("legend_at", legend_at());
     const std::string title = request_.title.empty() ? plan_.file.name : request_.title;
     picture.variables.emplace_back("title_text", title_of(title, settings()));
-    const std::string note = missing_note() + extrapolated_note();
+    const std::string note =
+        (request_.kind == "winners" ? winners_note : "") + missing_note() + extrapolated_note();
     picture.variables.emplace_back(
         "note_text", gnuplot_text(note.empty() ? "" : "\n" + small_text(note, note_width)));
     return picture;
@@ -380,11 +386,20 @@ class Plotter {
   static std::string quoted_text(const std::string& text) {
     return gnuplot_text(unmarked(printable(text)));
   }
-  // The same as the label of a tick, which is a format for its number.
-  static std::string tick_text(const std::string& text) {
-    std::string out;
-    for (const char c : quoted_text(text)) out += c == '%' ? std::string("%%") : std::string(1, c);
-    return out;
+
+  // What the rows say of each policy, by x and y.
+  void draw_winners_map(Picture& picture) {
+    const std::size_t y = column(request_.y), policy = column("policy");
+    const std::size_t throughput = column("tokens_per_second");
+    std::vector<Contest> contests;
+    for (const Row* row : rows_) {
+      const double tokens = has_result(*row) ? number(*row, throughput) : 0;
+      contests.push_back({(*row)[*x_], (*row)[y], (*row)[policy], tokens});
+    }
+    draw_winners(picture, contests, "spillway");
+    auto& variables = picture.variables;
+    variables.emplace_back("x_label", gnuplot_text(axis_label(request_.x_label, request_.x, "")));
+    variables.emplace_back("y_label", gnuplot_text(axis_label(request_.y_label, request_.y, "")));
   }
 
   // Groups of bars: one for each x, in it one bar a series.

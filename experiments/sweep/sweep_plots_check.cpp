@@ -29,6 +29,7 @@ const SweepTable& sample_table() {
 // The columns of results that pictures read.
 std::vector<std::string> columns_of(const SweepPlan& plan) {
   std::vector<std::string> columns = {"status",
+                                      "tokens_per_second",
                                       "roofs.io_tokens_per_second",
                                       "roofs.compute_tokens_per_second",
                                       "phases.forward",
@@ -87,6 +88,9 @@ void check_plots(const SweepPlan& plan) {
   for (const PlotRequest& plot : plan.file.plots) {
     if (!plot.x.empty()) require_axis(plot, plot.x);
     for (const auto& [key, values] : plot.where) require_axis(plot, key);
+    if (plot.kind != "winners") continue;
+    require_axis(plot, plot.y);
+    require_axis(plot, "policy");
   }
   if (plan.file.plots.empty()) return;
   for (const PlotRequest& plot : plan.file.plots) require_column(plan, plot, plot.y);

@@ -18,7 +18,6 @@ class Resident : public Policy {
     plan.order = {.row = 1, .updates = UpdateOrder::ascending};
     plan.checkpoints.rest = Share{.gpu = 1};
     plan.parameters.rest = plan.optimizer_state.rest = plan.checkpoints.rest;
-    plan.optimizer.gpu_stride = 1;
     plan.saved.recomputes_output = recompute_ == Recompute::full;
     if (recompute_ == Recompute::off) plan.saved.saves = std::uint8_t{saved_all};
     return plan;

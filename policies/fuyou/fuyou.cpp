@@ -39,8 +39,10 @@ class Fuyou : public Policy {
     plan.optimizer_state.slots = is_naive ? 1 : state_buffers_;
     plan.optimizer_state.ahead = plan.optimizer_state.slots - 1;
     plan.optimizer.blocking = is_naive;  // the thread that launches the GPU's work runs it
-    if (group_->has_value()) plan.optimizer.group = UpdateGroup::at_most;
-    plan.optimizer.elements = group_->value_or(0);
+    if (group_->has_value()) {
+      plan.optimizer.group = UpdateGroup::at_most;
+      plan.optimizer.elements = group_->value();
+    }
     // Section IV-D, activation swapping: checkpoints and what is swapped wait in host memory, what
     // does not fit there on the SSD. What is swapped: Algorithm 1, in swap_plan.hpp.
     const double on_ssd = checkpoints_ssd_->value_or(0);

@@ -139,9 +139,9 @@ void Gradients::leave(VisitId v) {
 
 void Gradients::own_leaves(VisitId v) {
   const Visit& visit = work_.visits[v];
-  if (visit.kind == VisitKind::forward || plan_.optimizer.gpu_stride == 1) return;
-  if (plan_.gradients.bucket > 0) return;
-  const bool leaves = visit.completes_sum || !plan_.gradients.on_gpu;
+  if (visit.kind == VisitKind::forward || plan_.gradients.bucket > 0) return;
+  const bool leaves =
+      !stays_on_gpu(visit.layer) && (visit.completes_sum || !plan_.gradients.on_gpu);
   if (leaves && (visit.completes_sum || !times_.retained().gradient(v))) {
     Gradient& gradient = gradients_[unit_index(visit.layer)];
     const Timetable::Window window = times_.leaving_window(v);
@@ -155,7 +155,7 @@ void Gradients::own_leaves(VisitId v) {
     if (!visit.completes_sum) gradient.gpu = {};
   }
   if (visit.kind == VisitKind::last_layer && visit.completes_sum &&
-      plan_.gradients.head_waits == Tier::host)
+      plan_.gradients.head_waits == Tier::host && !stays_on_gpu(embedding()))
     copy_out_head();
 }
 
@@ -179,7 +179,7 @@ void Gradients::embedding_leaves(VisitId v) {
   const Visit& visit = work_.visits[v];
   if (visit.layer > 0 || !visit.completes_sum || plan_.gradients.bucket > 0) return;
   Gradient& gradient = gradients_[unit_index(embedding())];
-  const bool updates_on_gpu = plan_.optimizer.gpu_stride == 1;
+  const bool updates_on_gpu = stays_on_gpu(embedding());
   const bool on_gpu = updates_on_gpu || plan_.gradients.head_waits == Tier::gpu;
   if (on_gpu) program_.gradient_complete(embedding(), gradient.gpu, gradient.head);
   if (updates_on_gpu) return;

@@ -84,6 +84,8 @@ class Gradients {
 
   int embedding() const { return static_cast<int>(units_.size()) - 1; }
   std::uint64_t elements(int unit) const { return elements_in(units_[unit_index(unit)]); }
+  // A unit's gradient, which is applied there.
+  bool stays_on_gpu(int unit) const { return state_rests_on_gpu(plan_, unit, embedding()); }
   std::uint64_t width() const { return program_.problem().gradient_bytes(); }
   Slice buffer(Tier tier, int unit, std::uint64_t count, BufferKind kind);
   void begin(int unit, int step);

@@ -25,7 +25,7 @@ Optimizer::Optimizer(Program& program, const Plan& plan, const OrderOfWork& work
   // One slot holds what is being updated.
   if (plan.optimizer_state.slots > 0)
     state_ahead_ = std::min(state_ahead_, static_cast<std::size_t>(plan.optimizer_state.slots) - 1);
-  if (plan.optimizer.gpu_stride <= 1) return;
+  if (plan.optimizer.gpu_stride == 0) return;
   for (const OptimizerEvent& event : updates_) {
     if (event.on_gpu) for_pieces_of(event, [](int, Piece& piece) { piece.updates_on_gpu = true; });
   }

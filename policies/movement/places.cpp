@@ -270,7 +270,7 @@ std::vector<Pieces> place_model_states(Program& program, const Plan& plan, const
       cut(range, parameters, state, all.back());
     }
     // The GPU's updates take gradients where they are.
-    if (plan.optimizer.gpu_stride == 1) {
+    if (state_rests_on_gpu(plan, unit, layers)) {
       for (Piece& piece : all.back()) piece.delayed = false;
     }
     for (Piece& piece : all.back()) {

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <xxhash.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <limits>
@@ -127,7 +128,7 @@ void for_fields(PlanType& plan, const Field& field) {
         Choice<Tier>{{"gpu", Tier::gpu}, {"host", Tier::host}},
         "where the head's part of the embedding's gradient waits");
   field("optimizer_state.rest", plan.optimizer_state.rest, LayersOf<Shares>{},
-        "where master weights and moments rest");
+        "where master weights and moments rest; on the GPU whole layers, which are updated there");
   field("optimizer_state.embedding", plan.optimizer_state.embedding, WordOr<Shares>{"rest", {}},
         "the same of the embedding");
   field("optimizer_state.ahead", plan.optimizer_state.ahead, ahead,
@@ -159,7 +160,7 @@ void for_fields(PlanType& plan, const Field& field) {
   field("saved.recomputes_output", plan.saved.recomputes_output, on_off(),
         "where nothing is saved, the whole layer runs again in backward");
   field("optimizer.gpu_stride", plan.optimizer.gpu_stride, ahead,
-        "one update in so many runs on the GPU; 0: none");
+        "of state in host memory, one update in so many runs on the GPU; 0: none");
   field("optimizer.blocking", plan.optimizer.blocking, on_off(),
         "the GPU waits for the optimizer, and the optimizer for the GPU");
   field("optimizer.early", plan.optimizer.early, on_off(),
@@ -237,6 +238,11 @@ std::vector<PlanField> plan_fields(const Plan& plan) {
   return all;
 }
 
+bool state_rests_on_gpu(const Plan& plan, int unit, int layers) {
+  const Share& rest = plan.optimizer_state.rest.at(std::min(unit, layers - 1), layers);
+  return (unit == layers ? plan.optimizer_state.embedding.value_or(rest) : rest).gpu > 0;
+}
+
 void check_plan(const Problem& problem, const Plan& plan) {
   for_fields(plan, [&](const char* name, const auto& value, const auto& domain, const char*) {
     if (!domain.holds(value)) reject(name, domain.write(value), domain.describe());
@@ -255,11 +261,11 @@ void check_plan(const Problem& problem, const Plan& plan) {
   // A layer's parameters are one buffer on the GPU: whole there, or elsewhere.
   const auto is_cut = [](const Share& share) { return share.gpu != 0 && share.gpu != 1; };
   const auto on_ssd = [](const Share& share) { return share.ssd > 0; };
-  const auto on_gpu = [](const Share& share) { return share.gpu > 0; };
   const auto not_on_ssd = [](const Share& share) { return share.ssd < 1; };
   const auto not_on_gpu = [](const Share& share) { return share.gpu < 1; };
-  if (plan.parameters.rest.any(is_cut) || plan.checkpoints.rest.any(is_cut) ||
-      (plan.saved.rest && plan.saved.rest->any(is_cut)))
+  if (plan.parameters.rest.any(is_cut) || plan.optimizer_state.rest.any(is_cut) ||
+      (plan.optimizer_state.embedding && is_cut(*plan.optimizer_state.embedding)) ||
+      plan.checkpoints.rest.any(is_cut) || (plan.saved.rest && plan.saved.rest->any(is_cut)))
     reject("rest", "part of it on the GPU", "gpu:1 or nothing on the GPU, for this tensor");
   const bool delays = plan.order.delayed.any([](double delayed) { return delayed > 0; });
   if (plan.gradients.on_ssd &&
@@ -279,32 +285,37 @@ void check_plan(const Problem& problem, const Plan& plan) {
       plan.parameters.tensors.most_in_host == 0)
     reject("parameters.tensors.most_in_host", "0", "at least 1 where parameters rest on the SSD");
   // An update runs where its state and its parameters are, or can be brought.
-  const bool all_on_gpu = plan.optimizer.gpu_stride == 1;
-  if (all_on_gpu ? plan.optimizer_state.rest.any(not_on_gpu)
-                 : plan.optimizer_state.rest.any(on_gpu))
-    reject("optimizer_state.rest", LayersOf<Shares>{}.write(plan.optimizer_state.rest),
-           "gpu:1 where optimizer.gpu_stride is 1, else nothing of it on the GPU");
-  const std::optional<Share>& embedding = plan.optimizer_state.embedding;
-  if (embedding && (all_on_gpu ? not_on_gpu(*embedding) : on_gpu(*embedding)))
-    reject("optimizer_state.embedding", Shares{}.write(*embedding), "on the GPU where the rest is");
-  if (plan.optimizer.gpu_stride > 1 &&
+  bool state_on_gpu = false;
+  for (int unit = 0; unit <= layers; ++unit) {
+    if (!state_rests_on_gpu(plan, unit, layers)) continue;
+    state_on_gpu = true;
+    if (unit < layers && plan.parameters.rest.at(unit, layers).gpu < 1)
+      reject("optimizer_state.rest", LayersOf<Shares>{}.write(plan.optimizer_state.rest),
+             "on the GPU only in layers whose parameters rest there");
+  }
+  const int stride = plan.optimizer.gpu_stride;
+  if (stride > 0 &&
       (!plan.optimizer.own_phase || delays || plan.order.updates == UpdateOrder::within))
-    reject("optimizer.gpu_stride", fmt::format("{}", plan.optimizer.gpu_stride),
-           "0 or 1 unless all updates come after backward, in optimizer.own_phase");
-  if (plan.optimizer.gpu_stride > 1 &&
-      (plan.optimizer_state.rest.any(on_ssd) || (embedding && on_ssd(*embedding))))
+    reject("optimizer.gpu_stride", fmt::format("{}", stride),
+           "0 unless all updates come after backward, in optimizer.own_phase");
+  const auto not_in_host = [](const Share& share) { return share.host < 1; };
+  const std::optional<Share>& embedding = plan.optimizer_state.embedding;
+  if (stride > 0 &&
+      (plan.optimizer_state.rest.any(not_in_host) || (embedding && not_in_host(*embedding))))
     reject("optimizer_state.rest", LayersOf<Shares>{}.write(plan.optimizer_state.rest),
-           "host:1 where some updates run on the GPU");
+           "host:1 with optimizer.gpu_stride");
+  if (stride > 0 && plan.parameters.rest.any(not_on_gpu))
+    reject("parameters.rest", LayersOf<Shares>{}.write(plan.parameters.rest),
+           "gpu:1 with optimizer.gpu_stride");
+  if (plan.gradients.bucket > 0 && state_on_gpu)
+    reject("gradients.bucket", fmt::format("{}", plan.gradients.bucket),
+           "0 where optimizer state rests on the GPU");
+  if (plan.gradients.on_ssd && state_on_gpu)
+    reject("gradients.on_ssd", "on", "off where optimizer state rests on the GPU");
   if (plan.saved.slots > 0 && plan.order.row != 1 && problem.workload.micro_batches() > 1)
     reject("saved.slots", fmt::format("{}", plan.saved.slots), "0 unless order.row is 1");
-  if (plan.gradients.bucket > 0 && all_on_gpu)
-    reject("gradients.bucket", fmt::format("{}", plan.gradients.bucket),
-           "0 where all updates run on the GPU");
   if (plan.parameters.by_tensor && !plan.optimizer.early && delays)
     reject("optimizer.early", "off", "on where tensors are fetched one by one and updates delayed");
-  if (plan.optimizer.gpu_stride > 0 && plan.parameters.rest.any(not_on_gpu))
-    reject("parameters.rest", LayersOf<Shares>{}.write(plan.parameters.rest),
-           "gpu:1 where some updates run on the GPU");
   const bool by_elements =
       plan.optimizer.group == UpdateGroup::at_most || plan.optimizer.group == UpdateGroup::tensors;
   if (by_elements && plan.optimizer.elements == 0)

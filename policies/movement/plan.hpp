@@ -96,6 +96,7 @@ struct Plan {
 
   // fp32 master weights and moments.
   struct {
+    // gpu: 0, or 1 where the layer's parameters rest on the GPU, too; it is updated there then.
     ByLayer<Share> rest{Share{.host = 1}};
     std::optional<Share> embedding;  // that of the embedding; empty: as the last layer's
     int ahead = 1;                   // updates between a read from the SSD and the use
@@ -138,7 +139,8 @@ struct Plan {
   } saved;
 
   struct {
-    int gpu_stride = 0;  // one update in so many runs on the GPU: 0 none, 1 all
+    // Of state that rests in host memory, one update in so many runs on the GPU: 0 none.
+    int gpu_stride = 0;
     // The thread that launches the GPU's work also runs the optimizer, so each waits for the other.
     bool blocking = false;
     // An update whose gradient is in its memory early runs when its parameters would be read from
@@ -147,7 +149,7 @@ struct Plan {
     // The updates of a step and the reads of their state come in a row, after the step's backward.
     bool own_phase = false;
     UpdateGroup group = UpdateGroup::calls;
-    std::uint64_t elements = 0;
+    std::uint64_t elements = 100'000'000;  // of one update, in groups of elements
   } optimizer;
 
   RetentionByKind retention;
@@ -162,6 +164,8 @@ struct Plan {
 std::string to_text(const Plan& plan);
 // Throws InputError for an unknown field (with near names) or a value outside of its domain.
 Plan parse_plan(const std::string& text);
+// Whether the optimizer state of a unit, 0 to `layers`, rests on the GPU and is updated there.
+bool state_rests_on_gpu(const Plan& plan, int unit, int layers);
 // Equal plans have equal hashes, on every machine.
 std::uint64_t hash_of(const Plan& plan);
 struct PlanField {

@@ -39,7 +39,7 @@ void take_host_slots(Program& program, const Plan& plan, const OrderOfWork& work
 
 void take_gpu_slots(Program& program, const Plan& plan, const OrderOfWork& work,
                     const Timetable& times, Units& units, StateSlots& slots) {
-  if (plan.optimizer.gpu_stride <= 1) return;
+  if (plan.optimizer.gpu_stride == 0) return;
   std::uint64_t most = 0;
   for (const OptimizerEvent& event : times.events()) {
     if (event.is_wait || !event.on_gpu) continue;

@@ -216,7 +216,11 @@ void Step::apply(int unit, std::uint64_t first, std::uint64_t count) {
 }
 
 void Step::add_range(const UpdateRange& range, int gradient_step) {
-  if (group_elements_ > 0 && group_gradient_step_ != gradient_step) close_group();
+  // An update runs in one place.
+  const auto on_gpu = [&](int unit) { return state_rests_on_gpu(plan_, unit, layers_); };
+  if (group_elements_ > 0 && (group_gradient_step_ != gradient_step ||
+                              on_gpu(work_.ranges.back().unit) != on_gpu(range.unit)))
+    close_group();
   if (group_elements_ == 0) group_begin_ = work_.ranges.size();
   group_gradient_step_ = gradient_step;
   group_at_ = static_cast<VisitId>(work_.visits.size());

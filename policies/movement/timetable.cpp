@@ -137,7 +137,9 @@ void Timetable::place_updates() {
     event.step = update.step;
     event.in_step = in_step[static_cast<std::size_t>(update.gradient_step)]++;
     const int stride = plan_.optimizer.gpu_stride;
-    event.on_gpu = stride > 0 && (event.in_step + 1) % static_cast<std::uint32_t>(stride) == 0;
+    event.on_gpu = stride > 0
+                       ? (event.in_step + 1) % static_cast<std::uint32_t>(stride) == 0
+                       : state_rests_on_gpu(plan_, work_.ranges[update.first_range].unit, layers_);
     // The next wait waits for it.
     const Moment wanted =
         wait < work_.waits.size() ? std::min(needed, before(work_.waits[wait].at)) : needed;
@@ -163,7 +165,7 @@ void Timetable::place_updates() {
   std::stable_sort(
       events_.begin(), events_.end(),
       [](const OptimizerEvent& a, const OptimizerEvent& b) { return a.moment < b.moment; });
-  // Slots take turns in this order.
+  // Slots take turns in this order; state that rests on the GPU needs none.
   std::uint32_t number = 0;
   int gradient_step = -1;
   for (OptimizerEvent& event : events_) {
@@ -171,7 +173,8 @@ void Timetable::place_updates() {
     const int of = work_.updates[event.update].gradient_step;
     if (of != gradient_step) number = 0;
     gradient_step = of;
-    event.in_step = number++;
+    event.in_step = number;
+    if (!event.on_gpu || plan_.optimizer.gpu_stride > 0) ++number;
   }
 }
 

@@ -34,7 +34,6 @@ Plan standard_plan() {
   plan.order.updates = UpdateOrder::within;
   plan.order.delayed = 0.25;
   plan.optimizer_state.slots = 2;
-  plan.optimizer.elements = 100'000'000;  // with groups that have a size
   plan.checkpoints.host_ahead = 8;
   plan.saved.saves = ByLayer<std::uint8_t>::but_last(saved_none, saved_all);
   return plan;
@@ -53,9 +52,8 @@ class Spillway : public Policy {
   std::vector<PolicyOptions> placements(const Problem&) const override {
     const std::string state = "optimizer_state.rest", parameters = "parameters.rest";
     PolicyOptions fixed;
-    // Updates on the GPU take state from there, or from host memory.
-    const int stride = plan_.optimizer.gpu_stride;
-    if (stride > 0 && open_.at(state)) fixed[state] = stride == 1 ? "gpu:1" : "host:1";
+    // Updates of state that crosses to the GPU take it from host memory.
+    if (plan_.optimizer.gpu_stride > 0 && open_.at(state)) fixed[state] = "host:1";
     // Tensors are read from the SSD into host memory, if there is any for them.
     if (plan_.parameters.by_tensor && plan_.parameters.tensors.most_in_host == 0 &&
         open_.at(parameters))
@@ -103,21 +101,19 @@ class Spillway : public Policy {
 
 std::string spillway_policy(const Plan& plan) {
   std::string text = "spillway:";
-  RetentionByKind retention = plan.retention;
+  const RetentionByKind& retention = plan.retention;
   for (const PlanField& field : plan_fields(plan)) {
     if (is_option(field)) text += fmt::format("{}={},", field.name, field.value);
   }
   std::string kept;
+  bool alike = true;
   for_kinds(retention, [&](const char* kind, Retention one) {
+    alike = alike && one == retention.parameters;
     if (one != Retention::never())
       kept += fmt::format("{}{}:{}", kept.empty() ? "" : "+", kind, to_text(one));
   });
-  if (kept.empty()) {
-    text.pop_back();
-  } else {
-    text += "retention=" + kept;
-  }
-  return canonical_policy(text);
+  if (alike) kept = to_text(retention.parameters);
+  return canonical_policy(text + "retention=" + kept);
 }
 
 std::unique_ptr<Policy> make_spillway() { return std::make_unique<Spillway>(); }

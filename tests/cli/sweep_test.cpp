@@ -360,14 +360,15 @@ TEST_CASE("Pictures are drawn as SVG and PNG, the same bytes every time") {
   const std::string plots =
       "[[plot]]\nkind = \"roofline\"\n[[plot]]\nkind = \"phases\"\nx = \"batch\"\n"
       "[[plot]]\nkind = \"lines\"\nname = \"memory\"\nx = \"host.memory\"\ny = \"step_seconds\"\n"
-      "where = { policy = \"resident\" }\n";
+      "where = { policy = \"resident\" }\n"
+      "[[plot]]\nkind = \"winners\"\nx = \"batch\"\ny = \"host.memory\"\n";
   const std::string file = folder.write("s.toml", small + plots);
   for (const char* out : {"a", "b"}) {
     const Outcome outcome = run(sweep(file, folder / out));
     INFO(outcome.err);
     REQUIRE(outcome.exit_code == 0);
   }
-  for (const std::string name : {"roofline", "phases", "memory"}) {
+  for (const std::string name : {"roofline", "phases", "memory", "winners"}) {
     INFO(name);
     const std::string svg = read_file(folder.path() / "a" / "plots" / (name + ".svg"));
     const std::string png = read_file(folder.path() / "a" / "plots" / (name + ".png"));

@@ -80,18 +80,24 @@ Plan random_plan(Dice& dice, const Problem& problem, bool one_by_one, bool delay
   }
 
   plan.gradients.on_gpu = dice.chance(0.5);
-  if (!all_on_gpu && dice.chance(0.4))
+  const bool state_on_gpu = all_on_gpu || dice.chance(0.3);
+  if (!state_on_gpu && dice.chance(0.4))
     plan.gradients.bucket = 1 + dice.below(1 << dice.between(10, 18));
   plan.gradients.head_waits = dice.chance(0.5) ? Tier::gpu : Tier::host;
 
-  rest.clear();
-  for (std::size_t layer = 0; layer < layers; ++layer)
-    rest.push_back(all_on_gpu ? Share{.gpu = 1} : host_or_ssd());
+  // Where parameters rest on the GPU, optimizer state may, too, and is updated there.
+  const double states = all_on_gpu ? 1 : dice.habit();
+  for (std::size_t layer = 0; layer < layers; ++layer) {
+    const bool on_gpu =
+        plan.parameters.rest.at(static_cast<int>(layer), static_cast<int>(layers)).gpu > 0;
+    rest[layer] = state_on_gpu && on_gpu && dice.chance(states) ? Share{.gpu = 1} : host_or_ssd();
+  }
   plan.optimizer_state.rest = ByLayer<Share>::of_each(rest);
-  if (!all_on_gpu && dice.chance(0.5)) plan.optimizer_state.embedding = host_or_ssd();
+  if (dice.chance(0.5) || !state_on_gpu)
+    plan.optimizer_state.embedding =
+        state_on_gpu && dice.chance(0.5) ? Share{.gpu = 1} : host_or_ssd();
   plan.optimizer_state.ahead = dice.between(0, 3);
   if (dice.chance(0.5)) plan.optimizer_state.slots = dice.between(1, 4);
-  plan.optimizer.gpu_stride = all_on_gpu ? 1 : 0;
   plan.optimizer.blocking = dice.chance(0.2);
   plan.optimizer.early = dice.chance(0.5);
   plan.optimizer.group = static_cast<UpdateGroup>(dice.below(4));

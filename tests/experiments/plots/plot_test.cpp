@@ -57,6 +57,37 @@ TEST_CASE("a policy has the same line in every picture") {
   CHECK(both.substr(both.rfind(' ') + 1) == one.substr(one.rfind('[') + 1));
 }
 
+TEST_CASE("a map of winners: the fastest other policy of each cell, and spillway against it") {
+  const std::string axes =
+      "[fixed]\nmodel = \"gpt-tiny\"\nmachine = \"testbed\"\n"
+      "[[axis]]\npolicy = [\"greedysnake\", \"fuyou\", \"spillway\"]\n"
+      "[[axis]]\nbatch = [1, 2]\n[[axis]]\n\"host.memory\" = [\"1GB\", \"2GB\"]\n"
+      "[[plot]]\nkind = \"winners\"\n";
+  const SweepPlan plan =
+      plan_sweep(parse_sweep(axes + "x = \"batch\"\ny = \"host.memory\"\n", "s.toml"), "test");
+  SweepTable table;
+  table.columns = {"policy", "batch", "host.memory", "status", "tokens_per_second"};
+  table.rows = {{"greedysnake", "1", "1GB", "ok", "10"},   {"fuyou", "1", "1GB", "ok", "20"},
+                {"spillway", "1", "1GB", "ok", "30"},      {"greedysnake", "2", "1GB", "ok", "8"},
+                {"fuyou", "2", "1GB", "ok", "4"},          {"spillway", "2", "1GB", "ok", "8.8"},
+                {"fuyou", "1", "2GB", "does not fit", ""}, {"spillway", "1", "2GB", "ok", "1"},
+                {"fuyou", "2", "2GB", "does not fit", ""}};
+  const Picture picture = plot_of(plan, table, plan.file.plots.front());
+  CHECK(picture.data == "1 1 \"1.50×\"\n\n\n2 1 \"1.10×\"\n\n\n1 2 \"fits\"\n\n\n2 2 \"–\"\n\n\n");
+  CHECK(variable(picture, "series_names") ==
+        R"([4] = ["fuyou", "greedysnake", "only spillway", "nothing fits"])");
+  CHECK(variable(picture, "x_tics") == R"x("set xtics (\"1\" 1, \"2\" 2)")x");
+  CHECK(variable(picture, "y_tics") == R"x("set ytics (\"1GB\" 1, \"2GB\" 2)")x");
+  check_error([&] { parse_sweep(axes + "x = \"batch\"\n", "s.toml"); }, "s.toml:10:1: y is missing",
+              "an axis");
+  check_error(
+      [&] {
+        check_plots(plan_sweep(
+            parse_sweep(axes + "x = \"batch\"\ny = \"step_seconds\"\n", "s.toml"), "test"));
+      },
+      "s.toml:10:1: plot winners names step_seconds, which is no axis", "");
+}
+
 TEST_CASE("the title shows names as they are, whatever marks they hold") {
   CHECK_THAT(variable(Example().picture(), "title_text"),
              Catch::StartsWith(R"("{/:Bold it's\\_ours}\n)"));
