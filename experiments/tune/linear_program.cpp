@@ -99,15 +99,20 @@ Feasibility LinearProgram::solve() {
   settings.msg_lev = GLP_MSG_OFF;
   settings.tol_bnd = settings.tol_dj = 1e-9;
   settings.meth = GLP_DUALP;
-  if (glp_simplex(problem, &settings) != 0) return Feasibility::unknown;
-  switch (glp_get_status(problem)) {
-    case GLP_OPT:
-      return Feasibility::optimal;
-    case GLP_NOFEAS:
-      return Feasibility::infeasible;
-    default:
-      return Feasibility::unknown;
-  }
+  const auto is_optimal = [&] {
+    return glp_simplex(problem, &settings) == 0 && glp_get_status(problem) == GLP_OPT;
+  };
+  if (is_optimal()) return Feasibility::optimal;
+  // Numbers far apart may lead the method astray: another one, from another start, must agree.
+  const bool seems_infeasible = glp_get_status(problem) == GLP_NOFEAS;
+  const int prints = glp_term_out(GLP_OFF);
+  glp_scale_prob(problem, GLP_SF_AUTO);
+  glp_adv_basis(problem, 0);
+  glp_term_out(prints);
+  settings.meth = GLP_PRIMAL;
+  if (is_optimal()) return Feasibility::optimal;
+  return seems_infeasible && glp_get_status(problem) == GLP_NOFEAS ? Feasibility::infeasible
+                                                                   : Feasibility::unknown;
 }
 
 double LinearProgram::cost() const { return glp_get_obj_val(glpk_->problem.get()); }

@@ -157,4 +157,17 @@ double StepAmounts::least_compute() const {
   return micro_batches * of_micro_batch + embed_clear + layers * norm;
 }
 
+double StepAmounts::about_a_step() const {
+  const double elements = all_layer_elements() + embedding_elements;
+  const double bytes = elements * (parameter_bytes + gradient_bytes);
+  const auto takes = [&](Flow flow, double amount) {
+    return amount * lane_seconds[index_of(flow)];
+  };
+  double seconds = least_compute() + takes(Flow::h2d, bytes) + takes(Flow::cpu_update, elements);
+  if (elements * (parameter_bytes + state_bytes) > gpu_memory + host_memory)
+    seconds +=
+        takes(Flow::read, elements * state_bytes) + takes(Flow::write, elements * state_bytes);
+  return seconds;
+}
+
 }  // namespace spillway

@@ -59,6 +59,8 @@ struct StepAmounts {
   double all_layer_elements() const { return layers * layer_elements; }
   // Seconds of compute in a step with the least recomputation.
   double least_compute() const;
+  // About as long as a step may take, for numbers of a linear program to be near one.
+  double about_a_step() const;
 
  private:
   void find_seconds(const Problem& problem, const Costs& costs);

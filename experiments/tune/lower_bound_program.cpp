@@ -12,7 +12,7 @@ constexpr double unlimited = std::numeric_limits<double>::infinity();
 }  // namespace
 
 BoundProgram::BoundProgram(const StepAmounts& amounts, const MicroBatchGroups& groups)
-    : amounts_(amounts), groups_(groups), unit_seconds_(amounts.least_compute()) {
+    : amounts_(amounts), groups_(groups), unit_seconds_(amounts.about_a_step()) {
   for (int part = 0; part < part_count; ++part) {
     const bool is_there = part != middle || groups.groups > 1;
     seconds_[static_cast<std::size_t>(part)] = program_.column(is_there ? unlimited : 0, 1);
@@ -307,7 +307,7 @@ std::optional<BoundCase> BoundProgram::solve() {
       break;
   }
   BoundCase least;
-  least.seconds = unit_seconds_;
+  least.seconds = amounts_.least_compute();
   least.limit = "gpu.compute";
   return least;
 }

@@ -90,6 +90,24 @@ inline Problem random_problem(Dice& dice) {
   return problem;
 }
 
+// A built-in model on a built-in machine with plenty of memory, of up to four micro-batches.
+inline Problem random_large_problem(Dice& dice) {
+  const std::vector<std::string> models = {"gpt2-1.5b", "llama-7b", "gpt-13b", "gpt-65b",
+                                           "gpt-175b"};
+  const std::vector<std::string> machines = {"rtx4090-12ssd", "a100-80gb", "h200"};
+  Problem problem;
+  problem.model = load_model(models[dice.below(models.size())]);
+  problem.machine = load_machine(machines[dice.below(machines.size())]);
+  problem.machine.gpu.memory = problem.machine.host.memory = std::uint64_t{1} << 45;
+  problem.machine.ssd.capacity = std::uint64_t{1} << 45;
+  problem.machine.ssd.law = static_cast<SsdLaw>(dice.below(3));
+  problem.workload.micro_batch = 1 << dice.below(5);
+  problem.workload.batch = problem.workload.micro_batch * dice.between(1, 4);
+  if (dice.chance(0.2)) problem.workload.moments = MomentWidth::bf16;
+  if (dice.chance(0.2)) problem.workload.clip = {ClipScope::global, 1};
+  return problem;
+}
+
 inline Share random_share(Dice& dice) {
   const double host = dice.habit();
   return {.host = host, .ssd = 1 - host};
