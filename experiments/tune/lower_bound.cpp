@@ -59,8 +59,13 @@ std::vector<Rows> rows_of(const Problem& problem) {
 
 std::optional<BoundCase> solve(const StepAmounts& amounts, const Problem& problem,
                                const Rows& rows) {
-  const auto micro_batches = static_cast<int>(problem.workload.micro_batches());
-  std::optional<BoundCase> one = BoundProgram(amounts, rows.groups(micro_batches)).solve();
+  const auto groups = rows.groups(static_cast<int>(problem.workload.micro_batches()));
+  std::optional<BoundCase> one = BoundProgram(amounts, groups, GpuUpdates::of_state_there).solve();
+  const double parameters = amounts.parameter_bytes * amounts.all_layer_elements();
+  if (parameters < amounts.gpu_memory) {
+    auto other = BoundProgram(amounts, groups, GpuUpdates::of_state_in_host).solve();
+    if (other && (!one || other->seconds < one->seconds)) one = std::move(other);
+  }
   if (!one) return one;
   one->micro_batch = problem.workload.micro_batch;
   one->row = rows.least;

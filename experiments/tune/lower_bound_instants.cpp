@@ -51,6 +51,8 @@ Expression BoundProgram::not_in_memory(const Copies& copies) const {
 void BoundProgram::add_homes() {
   homes_ = rest();
   program_.equals_zero(Expression(-1).add(homes_.gpu).add(homes_.host).add(homes_.ssd));
+  if (gpu_updates_ == GpuUpdates::of_state_in_host)
+    program_.equals_zero(Expression(-1).add(homes_.gpu));
   for (int* const column : {&to_gpu_before_, &to_gpu_after_, &stale_in_host_, &stale_on_ssd_})
     *column = program_.column(1);
   program_.equals_zero(
@@ -182,9 +184,15 @@ BoundProgram::Resting BoundProgram::activations(Instant& instant, const Turn& tu
   for (std::size_t k = 0; k < saves_.size(); ++k) all.add(saves_[k], -pairs * a.saves[k].bytes);
   program_.equals_zero(all);
   at_most(Expression(a.checkpoint), Expression().add(at.gpu, unit));  // of the layer that runs
-  must(Flow::d2h, turn.before, Expression().add(off, turn.times));
+  // The first input of layer 0 is made before a step begins, and may leave then.
+  const int early = program_.column(a.checkpoint / unit);
+  at_most(Expression().add(early, unit), off);
+  const Expression leaves = Expression(off).add(early, -unit);
+  must(Flow::d2h, turn.before, Expression().add(leaves, turn.times));
   must(Flow::h2d, turn.after, Expression().add(off, turn.times));
-  must(Flow::write, turn.before, Expression().add(at.ssd, turn.times * unit));
+  const int written = program_.column(1);  // but for what may have been written early
+  at_most(Expression().add(at.ssd, unit).add(early, -unit), Expression().add(written, unit));
+  must(Flow::write, turn.before, Expression().add(written, turn.times * unit));
   must(Flow::read, turn.after, Expression().add(at.ssd, turn.times * unit));
   instant.gpu.add(at.gpu, unit);
   instant.host.add(at.host, unit);

@@ -11,8 +11,12 @@ constexpr double unlimited = std::numeric_limits<double>::infinity();
 
 }  // namespace
 
-BoundProgram::BoundProgram(const StepAmounts& amounts, const MicroBatchGroups& groups)
-    : amounts_(amounts), groups_(groups), unit_seconds_(amounts.about_a_step()) {
+BoundProgram::BoundProgram(const StepAmounts& amounts, const MicroBatchGroups& groups,
+                           GpuUpdates gpu_updates)
+    : amounts_(amounts),
+      groups_(groups),
+      gpu_updates_(gpu_updates),
+      unit_seconds_(amounts.about_a_step()) {
   for (int part = 0; part < part_count; ++part) {
     const bool is_there = part != middle || groups.groups > 1;
     seconds_[static_cast<std::size_t>(part)] = program_.column(is_there ? unlimited : 0, 1);
@@ -127,16 +131,23 @@ void BoundProgram::add_compute() {
   norms_[update] = a.norm;
 }
 
+// Whether optimizer state that `who` updates may rest in a memory.
+bool BoundProgram::may_rest(Who who, int memory) const {
+  const bool all_in_host = gpu_updates_ == GpuUpdates::of_state_in_host;
+  if (memory == host_memory) return who == Who::cpu || all_in_host;
+  if (all_in_host) return false;
+  return who == Who::gpu ? memory == gpu_memory : memory == ssd_memory && amounts_.ssd_memory > 0;
+}
+
 void BoundProgram::add_updates() {
   Expression layers(-1), embedding(-1);
   for (int who = 0; who < 2; ++who) {
     for (int memory = 0; memory < 3; ++memory) {
-      // An update takes its state from where it runs, the GPU's also from host memory, the CPU's
-      // also from the SSD.
-      const int far = who == static_cast<int>(Who::cpu) ? gpu_memory : ssd_memory;
-      const bool is_there = memory != far && (memory != ssd_memory || amounts_.ssd_memory > 0);
-      for (int& column : layer_updates_[who][memory]) {
-        column = program_.column(is_there ? 1 : 0);
+      const bool is_there = may_rest(static_cast<Who>(who), memory);
+      for (const When when : {When::before, When::after}) {
+        const bool may_be = when == When::before || gpu_updates_ == GpuUpdates::of_state_there;
+        int& column = layer_updates_[who][memory][static_cast<int>(when)];
+        column = program_.column(is_there && may_be ? 1 : 0);
         layers.add(column);
       }
       embedding_updates_[who][memory] = program_.column(is_there ? 1 : 0);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
 #include <initializer_list>
 #include <map>
 #include <optional>
@@ -23,10 +24,17 @@ struct MicroBatchGroups {
   double first = 1, middle = 0, last = 1;  // micro-batches
 };
 
+// Where the GPU's updates take optimizer state from.
+enum class GpuUpdates : std::uint8_t {
+  of_state_there,   // state that rests on the GPU; all other updates run on the CPU
+  of_state_in_host  // Plan::optimizer.gpu_stride: all state rests in host memory, all parameters on
+                    // the GPU, and no update is delayed
+};
+
 class BoundProgram {
  public:
   // Keeps a reference to the amounts.
-  BoundProgram(const StepAmounts& amounts, const MicroBatchGroups& groups);
+  BoundProgram(const StepAmounts& amounts, const MicroBatchGroups& groups, GpuUpdates gpu_updates);
 
   // All but micro_batch and row. Nothing: no plan fits.
   std::optional<BoundCase> solve();
@@ -90,6 +98,7 @@ class BoundProgram {
   void finish_windows();
   void finish_parts();
 
+  bool may_rest(Who who, int memory) const;
   Resting rest();
   Expression updated(Who who, std::optional<When> when) const;
   Expression state_of(Who who, int memory) const;
@@ -104,6 +113,7 @@ class BoundProgram {
 
   const StepAmounts& amounts_;
   const MicroBatchGroups groups_;
+  const GpuUpdates gpu_updates_;
   const double unit_seconds_;  // of the columns that are times
   LinearProgram program_;
   std::array<int, part_count> seconds_{};

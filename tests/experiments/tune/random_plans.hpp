@@ -1,8 +1,11 @@
 // Plans of every kind that the program can carry out, on problems of every kind, each from a seed.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "policies/common/policy.hpp"
@@ -113,50 +116,64 @@ inline Share random_share(Dice& dice) {
   return {.host = host, .ssd = 1 - host};
 }
 
-inline void choose_optimizer(Dice& dice, Plan& plan, bool state_on_gpu) {
-  plan.optimizer_state.rest = state_on_gpu ? Share{.gpu = 1} : random_share(dice);
-  if (!state_on_gpu && dice.chance(0.5)) plan.optimizer_state.embedding = random_share(dice);
-  plan.optimizer_state.ahead = dice.between(0, 3);
-  if (dice.chance(0.5)) plan.optimizer_state.slots = dice.between(1, 4);
-  plan.optimizer_state.writes_at_once = dice.chance(0.5);
-  plan.optimizer_state.writes_behind = plan.optimizer_state.slots > 0 && dice.chance(0.3);
-  plan.optimizer.gpu_stride = state_on_gpu ? 1 : 0;
-  if (!state_on_gpu && plan.parameters.rest.gpu == 1 && plan.order.delayed == 0 &&
-      plan.gradients.bucket == 0 && dice.chance(0.4)) {
-    plan.optimizer_state.rest = {.host = 1};
-    plan.optimizer_state.embedding = {};
-    plan.optimizer_state.slots = 0;
-    plan.optimizer.gpu_stride = dice.between(2, 4);
-    plan.gradients.head_waits = Tier::gpu;
-    plan.order.updates_within = false;
-    plan.optimizer_state.gpu_slots = dice.between(1, 2);
-  }
-  plan.optimizer.blocking = dice.chance(0.1);
-  const bool interleaved = plan.optimizer.gpu_stride > 1;
-  plan.optimizer.early = dice.chance(0.6);
-  plan.optimizer.own_phase = interleaved || dice.chance(0.1);
-  plan.optimizer.group =
-      interleaved ? UpdateGroup::tensors : static_cast<UpdateGroup>(dice.below(4));
-  plan.optimizer.elements = static_cast<std::uint64_t>(element_alignment) * (1 + dice.below(20));
+// In all layers alike or, half the time, anew in each; on the GPU in each with a probability.
+inline ByLayer<Share> random_places(Dice& dice, const Problem& problem, double on_gpu) {
+  const auto one = [&] { return dice.chance(on_gpu) ? Share{.gpu = 1} : random_share(dice); };
+  if (dice.chance(0.5)) return one();
+  std::vector<Share> places;
+  for (std::int64_t layer = 0; layer < problem.model.layers; ++layer) places.push_back(one());
+  return ByLayer<Share>::of_each(places);
 }
 
 inline void choose_activations(Dice& dice, const Problem& problem, Plan& plan) {
   const int micro_batches = static_cast<int>(problem.workload.micro_batches());
-  plan.checkpoints.rest = dice.chance(0.3) ? Share{.gpu = 1} : random_share(dice);
+  plan.checkpoints.rest = random_places(dice, problem, 0.3);
   plan.checkpoints.host_ahead = dice.between(0, micro_batches + 1);
   plan.checkpoints.gpu_ahead = dice.between(0, 3);
   plan.checkpoints.margin = dice.between(0, 2);
   plan.activation_gradients.on_gpu = dice.habit();
+  if (dice.chance(0.5)) plan.saved.rest = random_places(dice, problem, 0.3);
   const double saves = dice.habit(), saves_all = dice.habit();
+  std::vector<std::uint8_t> masks;
   for (std::int64_t layer = 0; layer < problem.model.layers; ++layer) {
-    plan.saved.saves.push_back(!dice.chance(saves) ? std::uint8_t{saved_none}
-                               : dice.chance(saves_all)
-                                   ? std::uint8_t{saved_all}
-                                   : static_cast<std::uint8_t>(dice.below(256)));
+    masks.push_back(!dice.chance(saves)      ? std::uint8_t{saved_none}
+                    : dice.chance(saves_all) ? std::uint8_t{saved_all}
+                                             : static_cast<std::uint8_t>(dice.below(256)));
   }
-  if (plan.order.row == 1 && plan.checkpoints.rest.gpu == 0 && dice.chance(0.5))
-    plan.saved.slots = std::max(2, plan.checkpoints.gpu_ahead + 1) + dice.between(0, 2);
+  plan.saved.saves = ByLayer<std::uint8_t>::of_each(masks);
   plan.saved.recomputes_output = dice.chance(0.5);
+}
+
+// Updates on the CPU, all on the GPU, or, with parameters there, some on the GPU.
+inline void choose_optimizer(Dice& dice, const Problem& problem, Plan& plan) {
+  const bool all_on_gpu = dice.chance(0.1);
+  const bool some_on_gpu = !all_on_gpu && dice.chance(0.1);
+  if (all_on_gpu || some_on_gpu) {
+    plan.parameters.rest = Share{.gpu = 1};
+    plan.optimizer_state.rest = all_on_gpu ? Share{.gpu = 1} : Share{.host = 1};
+    plan.optimizer.gpu_stride = all_on_gpu ? 1 : dice.between(2, 4);
+    plan.optimizer_state.gpu_slots = dice.between(1, 2);
+    plan.optimizer_state.writes_behind = some_on_gpu && dice.chance(0.5);
+  } else {
+    plan.optimizer_state.rest = random_places(dice, problem, 0);
+    if (dice.chance(0.5)) plan.optimizer_state.embedding = random_share(dice);
+    if (dice.chance(0.5)) plan.optimizer_state.slots = dice.between(1, 4);
+    plan.optimizer_state.writes_at_once = dice.chance(0.5);
+    if (dice.chance(0.6)) plan.order.delayed = dice.habit();
+  }
+  const UpdateOrder orders[] = {UpdateOrder::within, UpdateOrder::ascending,
+                                UpdateOrder::descending};
+  plan.order.updates = orders[some_on_gpu ? 1 + dice.below(2) : dice.below(3)];
+  plan.order.waits = dice.chance(0.05);
+  plan.optimizer_state.ahead = dice.between(0, 3);
+  plan.optimizer.blocking = dice.chance(0.1);
+  plan.optimizer.early = dice.chance(0.6);
+  plan.optimizer.own_phase = some_on_gpu || dice.chance(0.1);
+  plan.optimizer.group =
+      some_on_gpu ? UpdateGroup::tensors : static_cast<UpdateGroup>(dice.below(4));
+  plan.optimizer.elements =
+      std::max<std::uint64_t>(element_alignment * (1 + dice.below(20)),
+                              static_cast<std::uint64_t>(unit_elements(problem.model, 0)) / 3);
 }
 
 inline Plan random_plan(Dice& dice, const Problem& problem) {
@@ -164,19 +181,19 @@ inline Plan random_plan(Dice& dice, const Problem& problem) {
   Plan plan;
   plan.order.row = dice.chance(0.4) ? 0 : dice.between(1, micro_batches);
   plan.order.snake = dice.chance(0.5);
-  plan.order.updates_within = dice.chance(0.7);
-  const bool state_on_gpu = dice.chance(0.1);
-  if (!state_on_gpu && dice.chance(0.6)) plan.order.delayed = dice.habit();
-  plan.parameters.rest = state_on_gpu || dice.chance(0.2) ? Share{.gpu = 1} : random_share(dice);
+  plan.parameters.rest = random_places(dice, problem, 0.2);
   plan.parameters.host_ahead = dice.between(0, 3);
   plan.parameters.gpu_ahead = dice.between(0, 3);
   if (dice.chance(0.5)) plan.parameters.backward_gpu_ahead = dice.between(0, 3);
-  plan.gradients.on_gpu = dice.chance(0.5);
-  if (!state_on_gpu && plan.order.delayed == 0 && dice.chance(0.3))
-    plan.gradients.bucket = 1 + dice.below(1 << dice.between(10, 18));
-  plan.gradients.head_waits = dice.chance(0.5) ? Tier::gpu : Tier::host;
   choose_activations(dice, problem, plan);
-  choose_optimizer(dice, plan, state_on_gpu);
+  choose_optimizer(dice, problem, plan);
+  plan.gradients.on_gpu = dice.chance(0.5);
+  plan.gradients.head_waits = Tier::gpu;
+  if (plan.optimizer.gpu_stride == 0) {
+    if (dice.chance(0.5)) plan.gradients.head_waits = Tier::host;
+    if (dice.chance(0.2)) plan.gradients.bucket = 1 + dice.below(1 << dice.between(10, 18));
+  }
+  if (plan.order.row == 1 && dice.chance(0.3)) plan.saved.slots = dice.between(2, 6);
   if (dice.chance(0.6)) {
     for_kinds(plan.retention, [&](const char*, Retention& retention) {
       retention = dice.chance(0.6) ? Retention::nearest() : Retention::never();
