@@ -18,12 +18,24 @@ std::string size_text(std::uint64_t bytes) {
 }
 std::string rate_text(double rate) { return fmt::format("{:g}GB/s", rate / 1e9); }
 
-// Bandwidths follow the number of drives.
+// Bandwidths follow the number of drives: the machine file's table of them or, without one, in
+// proportion.
 Relaxed with_one_more_drive(const Machine& machine) {
   const Setting count{"ssd.count", fmt::format("{}", machine.ssd.count + 1)};
   Relaxed relaxed{{"one more drive", {count}}, machine};
-  relaxed.machine.ssd =
-      parse_machine(machine_to_toml(machine), machine.name, {count.name + "=" + count.value}).ssd;
+  Machine::Ssd& ssd = relaxed.machine.ssd;
+  if (!ssd.by_count.empty()) {
+    ssd =
+        parse_machine(machine_to_toml(machine), machine.name, {count.name + "=" + count.value}).ssd;
+    return relaxed;
+  }
+  const double more = 1 + 1 / static_cast<double>(ssd.count);
+  ++ssd.count;
+  ssd.capacity = static_cast<std::uint64_t>(static_cast<double>(ssd.capacity) * more);
+  for (double* rate : {&ssd.read, &ssd.write, &ssd.total}) *rate *= more;
+  relaxed.what.changes.push_back({"ssd.read", rate_text(ssd.read)});
+  relaxed.what.changes.push_back({"ssd.write", rate_text(ssd.write)});
+  if (ssd.total > 0) relaxed.what.changes.push_back({"ssd.total", rate_text(ssd.total)});
   return relaxed;
 }
 

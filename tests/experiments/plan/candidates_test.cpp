@@ -38,7 +38,7 @@ TEST_CASE("what does not fit is listed without a result, and never chosen") {
   CHECK_FALSE(none.chosen);
 }
 
-TEST_CASE("auto takes the fastest plan; one nearly as fast that writes less is pointed out") {
+TEST_CASE("auto takes the fastest plan, and one nearly as fast that writes less is pointed out") {
   // fuyou moves all state through the drives in each step, greedysnake keeps it in memory and
   // writes but commits.
   Candidates found = evaluate_candidates(gpt13b(8), false, {"fuyou", "greedysnake"}, WholeRun{}, 3);
