@@ -30,10 +30,6 @@ double mean(const ByLayer<double>& values, int layers) {
   return sum / layers;
 }
 
-bool is_none_on_gpu(const ByLayer<Share>& rest) {
-  return !rest.any([](const Share& share) { return share.gpu > 0; });
-}
-
 void add_order(std::vector<Move>& all, double step) {
   all.push_back({"order.snake", [](const PlanSpace& space, Plan& plan) {
                    return space.micro_batches > 1 && plan.order.row != 1 &&
@@ -88,7 +84,19 @@ void add_layers_on_gpu(std::vector<Move>& all, double by) {
     return next != now;
   };
   all.push_back({"parameters of layers on the GPU", [=](const PlanSpace& space, Plan& plan) {
-                   return plan.optimizer.gpu_stride == 0 && change(space, plan.parameters.rest);
+                   return plan.optimizer.gpu_stride == 0 &&
+                          layers_on_gpu(plan.optimizer_state.rest, space.layers) == 0 &&
+                          change(space, plan.parameters.rest);
+                 }});
+  // The GPU updates a layer whose state is there, and its parameters with it.
+  all.push_back({"optimizer_state of layers on the GPU", [=](const PlanSpace& space, Plan& plan) {
+                   if (plan.optimizer.gpu_stride > 0 || !change(space, plan.optimizer_state.rest))
+                     return false;
+                   const int count = layers_on_gpu(plan.optimizer_state.rest, space.layers);
+                   auto& parameters = plan.parameters.rest;
+                   if (layers_on_gpu(parameters, space.layers) < count)
+                     parameters = with_layers_on_gpu(parameters, space.layers, count);
+                   return true;
                  }});
   all.push_back({"checkpoints of layers on the GPU", [=](const PlanSpace& space, Plan& plan) {
                    return change(space, plan.checkpoints.rest);
@@ -112,7 +120,6 @@ void add_places(std::vector<Move>& all, double step) {
     all.push_back({"optimizer_state.rest", [=](const PlanSpace& space, Plan& plan) {
                      auto& rest = plan.optimizer_state.rest;
                      const auto before = rest;
-                     if (plan.optimizer.gpu_stride == 1) return false;
                      set_fraction_on_ssd(rest, space.layers,
                                          on_grid(fraction_on_ssd(rest, space.layers) + by));
                      return rest != before;
@@ -136,7 +143,6 @@ void add_places(std::vector<Move>& all, double step) {
   // A swap of two kinds in host memory.
   for (const double by : {step, -step}) {
     all.push_back({"parameters for optimizer_state", [=](const PlanSpace& space, Plan& plan) {
-                     if (plan.optimizer.gpu_stride == 1) return false;
                      auto& states = plan.optimizer_state.rest;
                      auto& parameters = plan.parameters.rest;
                      const auto before = parameters;
@@ -274,13 +280,16 @@ void add_optimizer(std::vector<Move>& all) {
                    }});
   }
   for (const int by : {1, -1}) {
-    all.push_back({"optimizer.gpu_stride", [=](const PlanSpace&, Plan& plan) {
-                     if (is_none_on_gpu(plan.parameters.rest)) return false;
-                     const int before = plan.optimizer.gpu_stride;
+    all.push_back({"optimizer.gpu_stride", [=](const PlanSpace& space, Plan& plan) {
+                     if (layers_on_gpu(plan.parameters.rest, space.layers) < space.layers)
+                       return false;
                      int& stride = plan.optimizer.gpu_stride;
-                     stride = before == 0 ? 2 : std::clamp(before + by, 0, 64);
-                     plan.optimizer_state.rest = stride == 1 ? Share{.gpu = 1} : Share{.host = 1};
-                     plan.optimizer_state.writes_behind = true;
+                     const int before = stride;
+                     stride = before == 0 ? 2 : before + by < 2 ? 0 : before + by;
+                     plan.optimizer.own_phase = stride > 0;
+                     plan.order.updates = UpdateOrder::ascending;
+                     plan.order.delayed = 0;
+                     plan.optimizer_state.rest = Share{.host = 1};
                      return stride != before;
                    }});
   }
@@ -289,8 +298,9 @@ void add_optimizer(std::vector<Move>& all) {
                           set(plan.optimizer_state.gpu_slots, 3 - plan.optimizer_state.gpu_slots);
                  }});
   all.push_back({"optimizer_state.writes_behind", [](const PlanSpace&, Plan& plan) {
-                   return set(plan.optimizer_state.writes_behind,
-                              !plan.optimizer_state.writes_behind);
+                   auto& state = plan.optimizer_state;
+                   state.writes_at_once = !state.writes_behind || state.writes_at_once;
+                   return set(state.writes_behind, !state.writes_behind);
                  }});
   all.push_back({"optimizer_state.writes_at_once", [](const PlanSpace&, Plan& plan) {
                    return set(plan.optimizer_state.writes_at_once,

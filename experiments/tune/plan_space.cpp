@@ -92,12 +92,12 @@ bool PlanSpace::move_to_ssd(Plan& plan, double bytes) const {
     if (plan.saved.rest) rest(*plan.saved.rest, of_saved);
   };
   if (bytes > 0) {
-    if (plan.optimizer.gpu_stride != 1) rest(plan.optimizer_state.rest, optimizer_state);
+    rest(plan.optimizer_state.rest, optimizer_state);
     inputs();
     rest(plan.parameters.rest, parameters);
   } else {
     rest(plan.parameters.rest, parameters);
-    if (plan.optimizer.gpu_stride != 1) rest(plan.optimizer_state.rest, optimizer_state);
+    rest(plan.optimizer_state.rest, optimizer_state);
     inputs();
   }
   return to_text(plan) != to_text(before);
@@ -122,7 +122,10 @@ bool PlanSpace::take_less_gpu(Plan& plan) const {
     plan.saved.saves = saved.at(level > 0.5 ? level / 2 : 0);
     return true;
   }
-  if (plan.optimizer.gpu_stride == 0 && halve_on_gpu(plan.parameters.rest)) return true;
+  if (plan.optimizer.gpu_stride == 0) {
+    if (halve_on_gpu(plan.optimizer_state.rest)) return true;
+    if (halve_on_gpu(plan.parameters.rest)) return true;
+  }
   if (lower(plan.parameters.gpu_ahead, 1) || lower(plan.checkpoints.gpu_ahead, 1)) return true;
   if (plan.gradients.on_gpu && micro_batches > 1) return plan.gradients.on_gpu = false, true;
   if (plan.gradients.gpu_ahead > 0 && !plan.gradients.on_gpu)

@@ -65,12 +65,23 @@ Plan places_of(const PlanSpace& space, const BoundCase& one) {
   return plan;
 }
 
-void use_gpu_for_updates(Plan& plan, double fraction) {
-  plan.optimizer.gpu_stride =
-      fraction > 0.999 ? 1 : std::max(2, static_cast<int>(std::lround(1 / fraction)));
-  plan.optimizer_state.rest = plan.optimizer.gpu_stride == 1 ? Share{.gpu = 1} : Share{.host = 1};
-  plan.optimizer_state.slots = 0;
-  plan.parameters.rest = Share{.gpu = 1};
+// The GPU updates what rests there; of the rest one update in so many, if all parameters are there.
+void use_gpu_for_updates(const PlanSpace& space, Plan& plan, const PlanShares& shares) {
+  const int on_gpu = static_cast<int>(shares.optimizer_state.gpu * space.layers + 1e-6);
+  if (on_gpu > 0) {
+    const int parameters = std::max(on_gpu, layers_on_gpu(plan.parameters.rest, space.layers));
+    plan.parameters.rest = with_layers_on_gpu(plan.parameters.rest, space.layers, parameters);
+    plan.optimizer_state.rest = with_layers_on_gpu(plan.optimizer_state.rest, space.layers, on_gpu);
+    if (on_gpu == space.layers) plan.optimizer_state.slots = 0;
+  } else {
+    plan.parameters.rest = Share{.gpu = 1};
+    plan.optimizer_state.rest = Share{.host = 1};
+    plan.optimizer_state.slots = 0;
+    plan.order.updates = UpdateOrder::ascending;
+    plan.order.delayed = 0;
+    plan.optimizer.own_phase = true;
+    plan.optimizer.gpu_stride = std::max(2, static_cast<int>(std::lround(1 / shares.gpu_updates)));
+  }
 }
 
 }  // namespace
@@ -112,9 +123,9 @@ std::vector<Plan> seeds_of(const Problem& problem, const BoundCase& one) {
   };
   const Plan plan = places_of(space, one);
   std::vector<Plan> all;
-  if (one.shares.gpu_updates > 0.01 && is_on_gpu(one.shares.parameters)) {
+  if (one.shares.gpu_updates > 0.01) {
     Plan on_gpu = plan;
-    use_gpu_for_updates(on_gpu, one.shares.gpu_updates);
+    use_gpu_for_updates(space, on_gpu, one.shares);
     all.push_back(keeping(on_gpu));
     all.push_back(on_gpu);
   }
