@@ -11,17 +11,19 @@ namespace spillway {
 
 namespace {
 
-// The first step fills the pipeline; the two after it stand for all, or for every two.
+// The first step fills the pipeline; the two after it stand for all.
 constexpr int steps_built = 3;
 // Fewer layers leave nothing to be told from miniatures.
 constexpr std::int64_t fewest_layers = 40;
 // Relative to the step time: how much two steps may differ whose mean stands for all; how far the
-// whole may be off if it grows as unevenly as three miniatures do; how far behind the GPU, or ahead
-// of it, a lane may come in the whole.
-constexpr double most_unlike = 1.5e-3, most_uneven = 1e-4, most_behind = 1e-2;
+// whole may be off if it grows as unevenly as three miniatures do.
+constexpr double most_unlike = 1e-6, most_uneven = 1e-4;
+// Relative to what more layers add to the step time: how long in that the GPU may be idle, and by
+// how much more a lane may be late.
+constexpr double most_idle = 1e-4, most_behind = 1e-2;
 // What is as close as this to a limit of memory is built in full, relative: where miniatures take
 // the same bytes, and where the gaps between their buffers differ.
-constexpr double close_to_limit = 1e-3, close_if_uneven = 0.03;
+constexpr double close_to_limit = 5e-4, close_if_uneven = 0.03;
 
 constexpr std::array tiers = {Tier::gpu, Tier::host, Tier::ssd};
 
@@ -35,9 +37,9 @@ struct Sample {
   std::array<TierUse, tier_count> memory{};
   SimulationResult result;  // of the last step
   double tasks = 0;         // of the whole schedule
-  // By phase and lane: how long before the GPU's own first task of the phase, and after its last,
-  // the lane begins and ends what it does in that phase.
-  std::array<std::array<double, lane_count>, phase_count> early{}, late{};
+  // By phase and lane: how long after the GPU's last task so far the lane ends what it does in that
+  // phase.
+  std::array<std::array<double, lane_count>, phase_count> late{};
 };
 
 bool is_of_last_step(const Schedule& schedule, const Task& task) {
@@ -59,29 +61,19 @@ bool take_mean(SimulationResult& result) {
   return true;
 }
 
-void set_offsets(const Schedule& schedule, const SimulationResult& result, Sample& sample) {
+void set_late(const Schedule& schedule, const SimulationResult& result, Sample& sample) {
   constexpr auto gpu = static_cast<std::size_t>(Lane::gpu_compute);
   const std::span<const Task> tasks = schedule.tasks();
-  std::array<std::array<bool, lane_count>, phase_count> is_used{};
   for (std::size_t t = 0; t < tasks.size(); ++t) {
     if (!is_of_last_step(schedule, tasks[t])) continue;
-    const auto phase = static_cast<std::size_t>(tasks[t].phase);
-    const auto lane = static_cast<std::size_t>(tasks[t].lane);
-    double &early = sample.early[phase][lane], &late = sample.late[phase][lane];
-    const double start = seconds_between(0, result.tasks[t].start_ns);
-    early = is_used[phase][lane] ? std::min(early, start) : start;
+    double& late = sample.late[static_cast<std::size_t>(tasks[t].phase)]
+                              [static_cast<std::size_t>(tasks[t].lane)];
     late = std::max(late, seconds_between(0, result.tasks[t].end_ns));
-    is_used[phase][lane] = true;
   }
-  const double step_end = seconds_between(0, result.step_ends_ns.back());
-  for (std::size_t phase = 0; phase < phase_count; ++phase) {
-    const double begin = is_used[phase][gpu] ? sample.early[phase][gpu] : step_end;
-    const double end = is_used[phase][gpu] ? sample.late[phase][gpu] : step_end;
-    for (std::size_t lane = 0; lane < lane_count; ++lane) {
-      if (!is_used[phase][lane]) continue;
-      sample.early[phase][lane] -= begin;
-      sample.late[phase][lane] -= end;
-    }
+  double gpu_end = 0;
+  for (auto& lanes : sample.late) {
+    gpu_end = std::max(gpu_end, lanes[gpu]);
+    for (double& late : lanes) late = late > 0 ? late - gpu_end : 0;
   }
 }
 
@@ -92,7 +84,7 @@ Sample sample_of(const Schedule& schedule, SimulationResult result, int steps) {
   for (const Tier tier : tiers) sample.memory[static_cast<std::size_t>(tier)] = schedule.use(tier);
   sample.tasks = static_cast<double>(schedule.tasks().size());
   if (result.tasks.empty()) return sample;  // it does not fit
-  set_offsets(schedule, result, sample);
+  set_late(schedule, result, sample);
   // Steps are alike: what runs while a step lasts is as much as it has itself.
   for (LaneUse& lane : result.lanes) lane.busy_fraction = 0;
   const std::span<const Task> tasks = schedule.tasks();
@@ -143,16 +135,18 @@ Line line_of(const Three& three, std::int64_t layers, const Get& get) {
   return {last + (last - two) * periods, std::abs(last - 2 * two + one) * periods};
 }
 
-// Whether no lane falls behind the GPU, or runs ahead of it, the more the more layers there are:
-// that may go on until something else holds it up.
-bool keep_pace(const Sample& one, const Sample& two, std::int64_t layers) {
-  const double factor = static_cast<double>(layers) / static_cast<double>(two.layers - one.layers);
-  const double seconds = (two.result.step_seconds - one.result.step_seconds) * factor;
+// Whether the GPU computes all the time while more layers pass, and no lane falls behind it more
+// and more, which may make it wait after some more layers. Lanes that run ahead of the GPU hold up
+// nothing.
+bool keep_pace(const Sample& one, const Sample& two) {
+  const auto computing = [](const Sample& sample) {
+    return sample.result.lanes[static_cast<std::size_t>(Lane::gpu_compute)].demand_seconds;
+  };
+  const double seconds = two.result.step_seconds - one.result.step_seconds;
+  if (std::abs(seconds - (computing(two) - computing(one))) > most_idle * seconds) return false;
   for (std::size_t phase = 0; phase < phase_count; ++phase) {
     for (std::size_t lane = 0; lane < lane_count; ++lane) {
-      const double early = two.early[phase][lane] - one.early[phase][lane];
-      const double late = two.late[phase][lane] - one.late[phase][lane];
-      if (std::max(std::abs(early), std::abs(late)) * factor > most_behind * seconds) return false;
+      if (two.late[phase][lane] - one.late[phase][lane] > most_behind * seconds) return false;
     }
   }
   return true;
@@ -209,10 +203,10 @@ class Pricing {
   std::optional<Price> price() {
     if (steps_ <= steps_built) return std::nullopt;
     const std::optional<Miniatures> miniatures = find_miniatures(problem_, policy_, steps_built);
-    if (miniatures) policy_ = miniatures->policy;
+    if (!miniatures || !miniatures->in_rows) return std::nullopt;
+    policy_ = miniatures->policy;
     std::optional<Price> price;
-    if (miniatures && miniatures->in_rows && problem_.model.layers >= fewest_layers)
-      price = by_miniatures(*miniatures);
+    if (problem_.model.layers >= fewest_layers) price = by_miniatures(*miniatures);
     if (!price) price = by_few_steps();
     if (price) price->tasks = tasks_;
     return price;
@@ -229,7 +223,7 @@ class Pricing {
       if (!schedule.fits()) return std::nullopt;
       samples[nth] = sample_of(schedule);
       if (!samples[nth]) return std::nullopt;
-      if (nth > 0 && !keep_pace(*samples[nth - 1], *samples[nth], layers)) return std::nullopt;
+      if (nth > 0 && !keep_pace(*samples[nth - 1], *samples[nth])) return std::nullopt;
     }
     const Three three = {&*samples[0], &*samples[1], &*samples[2]};
     const Line seconds =

@@ -16,7 +16,7 @@ namespace spillway {
 
 // After how many layers what the plan does with a layer repeats; nothing where it depends on the
 // layers before, or on how many there are. `work`: an order of work by this plan.
-std::optional<int> layer_period(const Problem& problem, const Plan& plan, const OrderOfWork& work);
+std::optional<int> layer_period(const Plan& plan, const OrderOfWork& work);
 // Whether visits to a layer follow each other.
 bool has_rows(const OrderOfWork& work);
 

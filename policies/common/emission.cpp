@@ -1,0 +1,65 @@
+#include "policies/common/emission.hpp"
+
+#include "policies/cost/costs.hpp"
+#include "policies/framework/lay_over.hpp"
+#include "policies/movement/residency.hpp"
+#include "policies/movement/spare.hpp"
+
+namespace spillway {
+
+OrderOfWork order_of_work(const Problem& problem, const Policy& policy, const Plan& plan,
+                          int steps) {
+  Step step(problem, plan);
+  for (int s = 0; s < steps; ++s) {
+    step.begin(s);
+    policy.step(step);
+    step.end();
+  }
+  return step.finish();
+}
+
+namespace {
+
+Program emit_bare(const Problem& problem, const Policy& policy, const EmitOptions& with) {
+  policy.check(problem);
+  const Problem& plan_of = with.plan_of ? *with.plan_of : problem;
+  Plan plan = policy.plan(plan_of, Costs(plan_of));
+  if (with.retention) plan.retention = *with.retention;
+  check_plan(problem, plan);
+  const OrderOfWork work = order_of_work(problem, policy, plan, with.steps);
+  TierBytes kept{};
+  if (with.spare != TierBytes{}) {
+    PlanWithSpare more = with_spare(problem, plan, work, with.spare);
+    plan = std::move(more.plan);
+    kept[1] = more.kept_in_host;
+  } else if (plan.spare_gpu_bytes == 0 && plan.spare_host_bytes == 0) {
+    plan.retention = {};
+  }
+  Program program(problem, with.recording);
+  for (const Tier tier : {Tier::gpu, Tier::host, Tier::ssd}) {
+    const std::uint64_t others = with.others[static_cast<std::size_t>(tier)];
+    if (others > 0) program.persistent(tier, others, BufferKind::parameters);
+  }
+  kept[0] = emit_work(program, plan, work);
+  program.set_kept(kept);
+  return program;
+}
+
+}  // namespace
+
+Program emit(const Problem& problem, const Policy& policy, EmitOptions with) {
+  if (problem.framework == own_framework) return emit_bare(problem, policy, with);
+  const Framework framework = load_framework(problem.framework);
+  const Recording recording = with.recording;
+  with.recording = Recording::all;
+  Program program = emit_bare(problem, policy, with);
+  lay_over(program, framework, recording);
+  return program;
+}
+
+Program emit(const Problem& problem, const ParsedPolicy& parsed, EmitOptions with) {
+  with.retention = retention_of(parsed);
+  return emit(problem, *policy_of(parsed), with);
+}
+
+}  // namespace spillway

@@ -1,0 +1,143 @@
+#include "policies/common/settler.hpp"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "base/errors.hpp"
+#include "base/units.hpp"
+#include "policies/common/spare_memory.hpp"
+#include "policies/cost/least_time.hpp"
+
+namespace spillway {
+
+namespace {
+
+// A schedule lists every task of every micro-batch: longer ones are refused before they are built.
+// Building and simulating takes 240 to 320 bytes a task at its peak, and as much as 700 where
+// retention=nearest has two whole programs at a time: 5 to 14 GB for the longest
+// (policies/README.md).
+constexpr double most_tasks_built = 20e6;
+
+// The least divisor of `whole` that is at least `least`.
+std::int64_t divisor_from(std::int64_t whole, std::int64_t least) {
+  while (whole % least != 0) ++least;
+  return least;
+}
+
+void require_length(const Problem& problem, int steps, double tasks) {
+  if (steps < 1)
+    throw InputError(fmt::format("a schedule of {} steps", steps), "it takes one step at least");
+  if (tasks <= most_tasks_built) return;
+  constexpr double bytes_per_task = 320;
+  const Workload& workload = problem.workload;
+  const double per_micro_batch = tasks / static_cast<double>(workload.micro_batches());
+  const auto fewer = static_cast<std::int64_t>(most_tasks_built / per_micro_batch);
+  throw InputError(
+      fmt::format("{} micro-batches of {} through {} layers in {} steps make too long a schedule: "
+                  "some {:.0f} million tasks, more than the {:.0f} million that are built; it and "
+                  "its simulation would take about {} of memory",
+                  workload.micro_batches(), workload.micro_batch, problem.model.layers, steps,
+                  std::ceil(tasks / 1e6), most_tasks_built / 1e6,
+                  format_bytes(tasks * bytes_per_task)),
+      fewer < 1
+          ? Message("fewer steps at a time, or fewer layers")
+          : Message("a larger ") + Setting{"micro_batch"} +
+                fmt::format(": {} or more",
+                            divisor_from(workload.batch, (workload.batch + fewer - 1) / fewer)));
+}
+
+// A visit is one unit on one micro-batch; most policies make about 12 tasks of it.
+double tasks_at_first_sight(const Problem& problem, int steps) {
+  return 12.0 * static_cast<double>(problem.model.layers + 2) * steps *
+         static_cast<double>(problem.workload.micro_batches());
+}
+
+// The tasks of the policy's schedule, from those of a few layers and micro-batches: they grow with
+// both, and with the product.
+double expected_tasks(const Problem& problem, const ParsedPolicy& parsed, int steps) {
+  const std::int64_t micro_batches = problem.workload.micro_batches();
+  const std::int64_t few = micro_batches > 1 ? 2 : 1;  // one alone may have narrower gradients
+  const auto tasks = [&](std::int64_t layers, std::int64_t parts) {
+    Problem small = problem;
+    small.model.layers = layers;
+    small.workload.batch = parts * problem.workload.micro_batch;
+    return static_cast<double>(
+        emit(small, parsed, {.steps = 1, .recording = Recording::lifetimes}).task_count());
+  };
+  const auto with_layers = [&](std::int64_t parts) {
+    const double two = tasks(2, parts);
+    return two + (tasks(4, parts) - two) / 2 * static_cast<double>(problem.model.layers - 2);
+  };
+  const double least = with_layers(few);
+  if (micro_batches <= few) return steps * least;
+  const double more = with_layers(few + 1) - least;
+  return steps * (least + more * static_cast<double>(micro_batches - few));
+}
+
+bool fits(const Machine& machine, const TierBytes& bytes, Tier tier) {
+  switch (tier) {
+    case Tier::gpu:
+      return bytes[0] <= machine.gpu.memory;
+    case Tier::host:
+      return bytes[1] <= machine.host.memory;
+    case Tier::ssd:
+      return bytes[2] <= machine.ssd.capacity;
+  }
+  SPILLWAY_ASSERT(false);
+}
+
+// What is kept may hold up what is not: `keeps` only where its least time is shorter than that of
+// `plain`, by more than tasks that share a memory or a drive mostly slow each other. A heuristic:
+// bounds are compared, not times.
+Schedule sooner(Schedule plain, Schedule keeps) {
+  constexpr double at_most = 0.9998;
+  try {
+    return least_seconds(keeps) < at_most * least_seconds(plain) ? std::move(keeps)
+                                                                 : std::move(plain);
+  } catch (const InputError&) {  // the machine file has no rates
+    return keeps;
+  }
+}
+
+}  // namespace
+
+Schedule Settler::build() {
+  // Ordinary schedules are far from too long.
+  if (problem_.model.layers > 4 && tasks_at_first_sight(problem_, steps_) > most_tasks_built / 20)
+    require_length(problem_, steps_,
+                   std::max(expected_tasks(problem_, with(0), steps_),
+                            expected_tasks(problem_, with(last_), steps_)));
+  const std::size_t chosen = choose();
+  Program program = std::move(*program_);
+  std::optional<Program> more;
+  if (keeps_any(chosen))
+    more = use_spare_memory(program, problem_.machine,
+                            [&](const TierBytes& spare) { return full(chosen, spare); });
+  const std::string policy = policy_text(parsed_.info, with(chosen).options);
+  const std::uint64_t trials = tasks_tried_ - program.task_count();
+  Schedule plain = std::move(program).finish(policy, steps_, trials);
+  if (!more) return plain;
+  const std::uint64_t more_trials = tasks_tried_ - more->task_count();
+  return sooner(std::move(plain), std::move(*more).finish(policy, steps_, more_trials));
+}
+
+bool Settler::fit(const TierBytes& bytes, Tiers tiers) {
+  return std::all_of(tiers.begin(), tiers.end(),
+                     [&](Tier tier) { return fits(problem_.machine, bytes, tier); });
+}
+
+Schedule build_schedule(const Problem& problem, const std::string& policy, int steps) {
+  const ParsedPolicy parsed = parse_policy(policy);
+  problem.validate();
+  require_length(problem, steps, tasks_at_first_sight(problem, steps));
+  return Settler(problem, parsed, steps).build();
+}
+
+Schedule build_schedule(const Problem& problem, Policy& policy, int steps) {
+  problem.validate();
+  require_length(problem, steps, tasks_at_first_sight(problem, steps));
+  return emit(problem, policy, {.steps = steps}).finish(policy.info().name, steps);
+}
+
+}  // namespace spillway

@@ -1,0 +1,133 @@
+// Settles what a policy leaves open, by trying its placements, and builds the schedule.
+#pragma once
+
+#include <algorithm>
+#include <initializer_list>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "policies/common/emission.hpp"
+#include "policies/cost/costs.hpp"
+
+namespace spillway {
+
+// Settles the options that are left at auto.
+class Settler {
+ public:
+  virtual ~Settler() = default;
+  Settler(const Problem& problem, const ParsedPolicy& parsed, int steps)
+      : problem_(problem),
+        parsed_(parsed),
+        steps_(steps),
+        alternatives_(policy_of(parsed)->placements(problem)),
+        last_(alternatives_.size() - 1) {}
+
+  Schedule build();
+
+  // The alternative that is taken.
+  std::size_t choose() {
+    // Most often the gaps between buffers do not matter; trials go on only where they do.
+    std::size_t chosen = first_that_may_fit({Tier::gpu, Tier::host});
+    TierBytes extent = whole_extent(chosen);
+    while (chosen < last_ && !fit(extent, {Tier::gpu, Tier::host})) {
+      chosen = first_that_fits(after(chosen), {Tier::gpu, Tier::host});
+      extent = whole_extent(chosen);
+    }
+    if (last_ == 0 || fit(extent, {Tier::gpu})) return chosen;
+    // No alternative fits the GPU: no reason to use more of the ssd than host memory asks for.
+    const std::size_t instead = first_that_fits(first_that_may_fit({Tier::host}), {Tier::host});
+    std::optional<Program> first = std::move(program_);
+    if (whole_extent(instead)[0] <= extent[0]) return instead;
+    program_ = std::move(first);
+    return chosen;
+  }
+  std::size_t alternatives() const { return alternatives_.size(); }
+  ParsedPolicy with(std::size_t k) const {
+    ParsedPolicy one = parsed_;
+    for (const auto& [key, value] : alternatives_[k]) one.options[key] = value;
+    return one;
+  }
+
+ protected:
+  using Tiers = std::initializer_list<Tier>;
+
+  virtual bool fit(const TierBytes& bytes, Tiers tiers);
+  // Most bytes live at once, in a trial.
+  virtual TierBytes live_in_trial(std::size_t k) {
+    return trial(k, Recording::lifetimes).live_peaks();
+  }
+  // With the gaps between buffers.
+  virtual TierBytes trial_extent(std::size_t k) {
+    return trial(k, Recording::all).plan_memory().extent;
+  }
+  virtual TierBytes whole_extent(std::size_t k) {
+    program_ = full(k);
+    return program_->plan_memory().extent;
+  }
+
+  const Problem& problem_;
+  const ParsedPolicy& parsed_;
+  int steps_;
+
+ private:
+  bool keeps_any(std::size_t k) const {
+    const ParsedPolicy parsed = with(k);
+    const auto given = retention_of(parsed);
+    if (given) return given->keeps_any();
+    return policy_of(parsed)->plan(problem_, Costs(problem_)).retention.keeps_any();
+  }
+  Program full(std::size_t k, const TierBytes& spare = {}) {
+    Program program = emit(problem_, with(k), {.steps = steps_, .spare = spare});
+    tasks_tried_ += program.task_count();
+    return program;
+  }
+  // A trial of two steps and the epilogue is close to the peaks of longer schedules.
+  Program trial(std::size_t k, Recording recording) {
+    Program program =
+        emit(problem_, with(k), {.steps = std::min(steps_, 2), .recording = recording});
+    tasks_tried_ += program.task_count();
+    return program;
+  }
+  const TierBytes& live(std::size_t k) {
+    const auto [entry, is_new] = live_.try_emplace(k);
+    if (is_new) entry->second = live_in_trial(k);
+    return entry->second;
+  }
+
+  // The first alternative whose live bytes fit `tiers`; the last one if none does. From one to the
+  // next fewer bytes are live in memory and more on the ssd, so that bisection finds it (if the ssd
+  // is too small for it, it is for all that come after). Most often it is the very first.
+  std::size_t first_that_may_fit(Tiers tiers) {
+    if (last_ == 0 || fit(live(0), tiers)) return 0;
+    std::size_t from = 1, to = last_;
+    while (from < to) {
+      const std::size_t middle = (from + to) / 2;
+      if (fit(live(middle), tiers)) {
+        to = middle;
+      } else {
+        from = middle + 1;
+      }
+    }
+    return from;
+  }
+  // Gaps between buffers come on top, more of them in one alternative than in another: the first
+  // one at or after `from` whose placed buffers fit in a trial. Of schedules so long that trying
+  // one by one takes seconds, half of what is left is passed over at a time.
+  std::size_t first_that_fits(std::size_t from, Tiers tiers) {
+    while (from < last_ && !fit(trial_extent(from), tiers)) from = after(from);
+    return from;
+  }
+  std::size_t after(std::size_t k) const {
+    constexpr std::uint64_t most_tasks_tried = 4'000'000;
+    return k + (tasks_tried_ < most_tasks_tried ? 1 : (last_ - k + 1) / 2);
+  }
+
+  std::vector<PolicyOptions> alternatives_;
+  std::size_t last_;
+  std::optional<Program> program_;         // of the last whole_extent()
+  std::map<std::size_t, TierBytes> live_;  // of trials, by alternative
+  std::uint64_t tasks_tried_ = 0;
+};
+
+}  // namespace spillway
