@@ -97,22 +97,35 @@ Feasibility LinearProgram::solve() {
   glp_smcp settings;
   glp_init_smcp(&settings);
   settings.msg_lev = GLP_MSG_OFF;
-  settings.tol_bnd = settings.tol_dj = 1e-9;
-  settings.meth = GLP_DUALP;
-  const auto is_optimal = [&] {
-    return glp_simplex(problem, &settings) == 0 && glp_get_status(problem) == GLP_OPT;
+  settings.it_lim = 10'000;  // a hundred times what such programs take
+  glp_smcp strict = settings;
+  strict.tol_bnd = strict.tol_dj = 1e-9;
+  strict.meth = GLP_DUALP;
+  const auto is_optimal = [&](const glp_smcp& with) {
+    return glp_simplex(problem, &with) == 0 && glp_get_status(problem) == GLP_OPT;
   };
-  if (is_optimal()) return Feasibility::optimal;
-  // Numbers far apart may lead the method astray: another one, from another start, must agree.
+  if (is_optimal(strict)) return Feasibility::optimal;
+  // Numbers far apart may lead the method astray: another one, from another start, must agree, or
+  // else exact arithmetic decides.
   const bool seems_infeasible = glp_get_status(problem) == GLP_NOFEAS;
   const int prints = glp_term_out(GLP_OFF);
   glp_scale_prob(problem, GLP_SF_AUTO);
   glp_adv_basis(problem, 0);
+  Feasibility found = Feasibility::unknown;
+  if (is_optimal(settings)) {
+    found = Feasibility::optimal;
+  } else if (seems_infeasible && glp_get_status(problem) == GLP_NOFEAS) {
+    found = Feasibility::infeasible;
+  } else {
+    glp_std_basis(problem);
+    if (glp_exact(problem, &settings) == 0) {
+      const int status = glp_get_status(problem);
+      if (status == GLP_OPT) found = Feasibility::optimal;
+      if (status == GLP_NOFEAS) found = Feasibility::infeasible;
+    }
+  }
   glp_term_out(prints);
-  settings.meth = GLP_PRIMAL;
-  if (is_optimal()) return Feasibility::optimal;
-  return seems_infeasible && glp_get_status(problem) == GLP_NOFEAS ? Feasibility::infeasible
-                                                                   : Feasibility::unknown;
+  return found;
 }
 
 double LinearProgram::cost() const { return glp_get_obj_val(glpk_->problem.get()); }

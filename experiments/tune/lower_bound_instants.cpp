@@ -185,14 +185,17 @@ BoundProgram::Resting BoundProgram::activations(Instant& instant, const Turn& tu
   program_.equals_zero(all);
   at_most(Expression(a.checkpoint), Expression().add(at.gpu, unit));  // of the layer that runs
   // The first input of layer 0 is made before a step begins, and may leave then.
-  const int early = program_.column(a.checkpoint / unit);
-  at_most(Expression().add(early, unit), off);
-  const Expression leaves = Expression(off).add(early, -unit);
-  must(Flow::d2h, turn.before, Expression().add(leaves, turn.times));
+  const double first = turn.before == only(forward) ? a.checkpoint / unit : 0;
+  const Parts early = turn.before | only(update);
+  const auto leave = [&](Flow flow, const Expression& amount) {
+    const int sooner = program_.column(first), later = program_.column(1);
+    at_most(amount, Expression().add(sooner, unit).add(later, unit));
+    must(flow, early, Expression().add(sooner, turn.times * unit));
+    must(flow, turn.before, Expression().add(later, turn.times * unit));
+  };
+  leave(Flow::d2h, off);
+  leave(Flow::write, Expression().add(at.ssd, unit));
   must(Flow::h2d, turn.after, Expression().add(off, turn.times));
-  const int written = program_.column(1);  // but for what may have been written early
-  at_most(Expression().add(at.ssd, unit).add(early, -unit), Expression().add(written, unit));
-  must(Flow::write, turn.before, Expression().add(written, turn.times * unit));
   must(Flow::read, turn.after, Expression().add(at.ssd, turn.times * unit));
   instant.gpu.add(at.gpu, unit);
   instant.host.add(at.host, unit);

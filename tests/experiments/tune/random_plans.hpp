@@ -144,19 +144,36 @@ inline void choose_activations(Dice& dice, const Problem& problem, Plan& plan) {
   plan.saved.recomputes_output = dice.chance(0.5);
 }
 
-// Updates on the CPU, all on the GPU, or, with parameters there, some on the GPU.
+// Where optimizer state rests, which is where layers are updated.
+inline void choose_state(Dice& dice, const Problem& problem, Plan& plan) {
+  const auto layers = static_cast<int>(problem.model.layers);
+  const bool alike = dice.chance(0.3);
+  const Share first = random_share(dice);
+  const double on_gpu = dice.habit();
+  std::vector<Share> places;
+  for (int layer = 0; layer < layers; ++layer) {
+    const bool may_be_there = plan.parameters.rest.at(layer, layers).gpu == 1;
+    places.push_back(may_be_there && dice.chance(on_gpu) ? Share{.gpu = 1}
+                     : alike                             ? first
+                                                         : random_share(dice));
+  }
+  plan.optimizer_state.rest = ByLayer<Share>::of_each(places);
+  if (dice.chance(0.5))
+    plan.optimizer_state.embedding = dice.chance(0.3) ? Share{.gpu = 1} : random_share(dice);
+}
+
+// Updates where state rests or, with all parameters on the GPU and all state in host memory, one in
+// so many on the GPU.
 inline void choose_optimizer(Dice& dice, const Problem& problem, Plan& plan) {
-  const bool all_on_gpu = dice.chance(0.1);
-  const bool some_on_gpu = !all_on_gpu && dice.chance(0.1);
-  if (all_on_gpu || some_on_gpu) {
+  const bool some_on_gpu = dice.chance(0.1);
+  if (some_on_gpu) {
     plan.parameters.rest = Share{.gpu = 1};
-    plan.optimizer_state.rest = all_on_gpu ? Share{.gpu = 1} : Share{.host = 1};
-    plan.optimizer.gpu_stride = all_on_gpu ? 1 : dice.between(2, 4);
+    plan.optimizer_state.rest = Share{.host = 1};
+    plan.optimizer.gpu_stride = dice.between(1, 4);
     plan.optimizer_state.gpu_slots = dice.between(1, 2);
-    plan.optimizer_state.writes_behind = some_on_gpu && dice.chance(0.5);
+    plan.optimizer_state.writes_behind = dice.chance(0.5);
   } else {
-    plan.optimizer_state.rest = random_places(dice, problem, 0);
-    if (dice.chance(0.5)) plan.optimizer_state.embedding = random_share(dice);
+    choose_state(dice, problem, plan);
     if (dice.chance(0.5)) plan.optimizer_state.slots = dice.between(1, 4);
     plan.optimizer_state.writes_at_once = dice.chance(0.5);
     if (dice.chance(0.6)) plan.order.delayed = dice.habit();
@@ -188,11 +205,13 @@ inline Plan random_plan(Dice& dice, const Problem& problem) {
   choose_activations(dice, problem, plan);
   choose_optimizer(dice, problem, plan);
   plan.gradients.on_gpu = dice.chance(0.5);
-  plan.gradients.head_waits = Tier::gpu;
-  if (plan.optimizer.gpu_stride == 0) {
-    if (dice.chance(0.5)) plan.gradients.head_waits = Tier::host;
-    if (dice.chance(0.2)) plan.gradients.bucket = 1 + dice.below(1 << dice.between(10, 18));
-  }
+  const auto layers = static_cast<int>(problem.model.layers);
+  bool state_on_gpu = plan.optimizer.gpu_stride > 0;
+  for (int unit = 0; unit <= layers; ++unit)
+    state_on_gpu = state_on_gpu || state_rests_on_gpu(plan, unit, layers);
+  if (plan.optimizer.gpu_stride > 0 || dice.chance(0.5)) plan.gradients.head_waits = Tier::gpu;
+  if (!state_on_gpu && dice.chance(0.3))
+    plan.gradients.bucket = 1 + dice.below(1 << dice.between(10, 18));
   if (plan.order.row == 1 && dice.chance(0.3)) plan.saved.slots = dice.between(2, 6);
   if (dice.chance(0.6)) {
     for_kinds(plan.retention, [&](const char*, Retention& retention) {
