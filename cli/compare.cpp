@@ -54,14 +54,12 @@ std::string why_not(const Candidate& candidate) {
                      format_bytes(static_cast<double>(machine.ssd.capacity)));
 }
 
-// What stands behind the rows that `--policy auto` goes by.
+// What stands behind the row that `--policy auto` takes, and one that spares the drives.
 std::string mark(const Candidates& candidates, std::size_t row) {
-  const bool is_fastest = candidates.fastest == row, is_chosen = candidates.chosen == row;
-  if (is_fastest && is_chosen) return "  <- fastest";
-  if (is_fastest) return "  <- fastest; auto takes another";
-  if (is_chosen)
-    return fmt::format("  <- auto: within {:g} % of the fastest, and writes least",
-                       100 * auto_margin);
+  if (candidates.chosen == row) return "  <- fastest: auto takes it";
+  if (candidates.writes_less == row)
+    return fmt::format("  <- within {:g} % of the fastest, and writes least",
+                       100 * as_good_as_fastest);
   return "";
 }
 
@@ -135,8 +133,9 @@ nlohmann::ordered_json to_json(const Candidates& candidates) {
     return index ? nlohmann::ordered_json(candidates.all[*index].evaluation.schedule.policy())
                  : nlohmann::ordered_json();
   };
-  json["fastest"] = policy_of(candidates.fastest);
-  json["auto"] = policy_of(candidates.chosen);
+  json["fastest"] = policy_of(candidates.chosen);
+  json["auto"] = json["fastest"];
+  json["writes_less"] = policy_of(candidates.writes_less);
   for (const Refusal& refusal : candidates.refused)
     json["refused"].push_back({{"policy", refusal.policy}, {"reason", refusal.reason}});
   return json;
@@ -154,7 +153,7 @@ void run(const Options& options, int& exit_code) {
   } else {
     print_table(candidates);
   }
-  if (!candidates.fastest) {
+  if (!candidates.chosen) {
     exit_code = exit_does_not_fit;
     fail_to_fit(candidates, options.problem, problem, policies, whole, default_steps);
   }

@@ -3,16 +3,15 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <thread>
 
 #include "base/errors.hpp"
 #include "base/heap.hpp"
 #include "cli/commands.hpp"
 #include "cli/text/output.hpp"
+#include "cli/text/program_identity.hpp"
 #include "cli/text/progress.hpp"
 #include "experiments/sweep/result_file.hpp"
 #include "experiments/sweep/sweep.hpp"
@@ -29,14 +28,6 @@ struct Options {
   std::optional<std::int64_t> jobs;
   bool json = false, no_plots = false;
 };
-
-// A result belongs to the program that computed it: another build may compute another.
-std::string this_program() {
-  std::ifstream file("/proc/self/exe", std::ios::binary);
-  std::ostringstream bytes;
-  bytes << file.rdbuf();
-  return "spillway " SPILLWAY_VERSION " " + hash_of(bytes.str());
-}
 
 SweepRun run_of(const Options& options) {
   SweepRun run;

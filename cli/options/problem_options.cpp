@@ -74,6 +74,11 @@ EvaluateOne ProblemOptions::evaluation(const Problem& problem, Activity& activit
   };
 }
 
+std::function<void(Problem&)> ProblemOptions::settle(const Problem& problem) const {
+  if (!chooses_sequences_at_once() || !is_measured_gpu(problem.machine)) return {};
+  return [](Problem& settled) { settled.use_gpu_sequences_at_once(); };
+}
+
 std::string assumptions_text(const Problem& problem, int steps) {
   const Workload& workload = problem.workload;
   std::string text = to_string(workload.precision);

@@ -128,7 +128,7 @@ Candidates evaluate_as_asked(const ProblemOptions& options, const Problem& probl
                              int steps) {
   Activity activity("building the schedule");
   return evaluate_candidates(problem, options.chooses_micro_batch(), each_named(policies), run,
-                             steps, options.evaluation(problem, activity));
+                             steps, options.evaluation(problem, activity), options.settle(problem));
 }
 
 void fail_to_fit(const Candidates& candidates, const ProblemOptions& options,
@@ -140,8 +140,7 @@ void fail_to_fit(const Candidates& candidates, const ProblemOptions& options,
   question.policies = each_named(policies);
   question.durability = run.durability;
   question.steps = steps;
-  if (options.chooses_sequences_at_once() && is_measured_gpu(problem.machine))
-    question.settle = [](Problem& settled) { settled.use_gpu_sequences_at_once(); };
+  question.settle = options.settle(problem);
   Activity activity("looking for what would fit");
   spillway::fail_to_fit(candidates, question);
 }

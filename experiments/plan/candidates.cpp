@@ -9,6 +9,7 @@
 
 #include "base/errors.hpp"
 #include "base/units.hpp"
+#include "experiments/plan/tuned.hpp"
 #include "sim/result_json.hpp"
 
 namespace spillway {
@@ -37,19 +38,21 @@ void choose(Candidates& candidates) {
       if (candidates.all[i].evaluation.result) take(i);
     }
   };
-  candidates.fastest = candidates.chosen = std::nullopt;
+  const auto written = [&](std::size_t i) { return candidates.all[i].wear.bytes_per_step(); };
+  candidates.chosen = candidates.writes_less = std::nullopt;
   each([&](std::size_t i) {
-    if (!candidates.fastest || seconds(i) < seconds(*candidates.fastest)) candidates.fastest = i;
+    const std::optional<std::size_t>& chosen = candidates.chosen;
+    if (!chosen ||
+        std::pair(seconds(i), written(i)) < std::pair(seconds(*chosen), written(*chosen)))
+      candidates.chosen = i;
   });
-  if (!candidates.fastest) return;
-  const double slowest = seconds(*candidates.fastest) * (1 + auto_margin);
-  const auto rank = [&](std::size_t i) {
-    return std::pair(candidates.all[i].wear.bytes_per_step(), seconds(i));
-  };
-  candidates.chosen = candidates.fastest;
+  if (!candidates.chosen) return;
+  const double slowest = seconds(*candidates.chosen) * (1 + as_good_as_fastest);
+  std::size_t least = *candidates.chosen;
   each([&](std::size_t i) {
-    if (seconds(i) <= slowest && rank(i) < rank(*candidates.chosen)) candidates.chosen = i;
+    if (seconds(i) <= slowest && written(i) < written(least)) least = i;
   });
+  if (least != *candidates.chosen) candidates.writes_less = least;
 }
 
 std::vector<std::string> candidate_policies() {
@@ -66,7 +69,8 @@ std::vector<std::string> policies_named(const std::string& policy) {
 
 Candidates evaluate_candidates(const Problem& problem, bool choose_micro_batch,
                                const std::vector<std::string>& policies, const WholeRun& run,
-                               int steps, const EvaluateOne& evaluate_one) {
+                               int steps, const EvaluateOne& evaluate_one,
+                               const std::function<void(Problem&)>& settle) {
   const EvaluateOne evaluate_durable = with_durability(evaluate_one, run.durability);
   Candidates candidates;
   std::exception_ptr refused;
@@ -83,9 +87,11 @@ Candidates evaluate_candidates(const Problem& problem, bool choose_micro_batch,
     }
     try {
       Evaluation evaluation =
-          choose_micro_batch ? evaluate_best_micro_batch(problem, policy, steps, evaluate_durable,
-                                                         tasks_left / (policies.size() - i))
-                             : evaluate_durable(problem, policy, steps);
+          is_tuned(policy)
+              ? evaluate_tuned(problem, choose_micro_batch, steps, evaluate_durable, settle)
+          : choose_micro_batch ? evaluate_best_micro_batch(problem, policy, steps, evaluate_durable,
+                                                           tasks_left / (policies.size() - i))
+                               : evaluate_durable(problem, policy, steps);
       tasks_left -= std::min(tasks_left, evaluation.tasks);
       const SimulationResult* result = evaluation.result ? &*evaluation.result : nullptr;
       Wear wear = wear_of(evaluation.schedule, result, run);

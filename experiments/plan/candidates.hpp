@@ -32,22 +32,27 @@ struct Refusal {
 struct Candidates {
   std::vector<Candidate> all;  // in the order asked for
   std::vector<Refusal> refused;
-  std::optional<std::size_t> fastest;  // none: nothing fits
-  std::optional<std::size_t> chosen;   // writes least among those within auto_margin of the fastest
+  // The fastest, which `auto` takes; of those as fast the one that writes least. None: nothing
+  // fits.
+  std::optional<std::size_t> chosen;
+  // One that takes at most as_good_as_fastest longer and writes least, if that is less.
+  std::optional<std::size_t> writes_less;
 };
 
-// `auto` gives up this much of the least step time for fewer writes.
-inline constexpr double auto_margin = 0.03;
+inline constexpr double as_good_as_fastest = 0.03;  // of the step time
 
-// Sets `fastest` and `chosen`.
+// Sets `chosen` and `writes_less`.
 void choose(Candidates& candidates);
 
-// Evaluates `policies`. With `choose_micro_batch` each has the micro-batch at which it is fastest.
-// Throws InputError when none can run the problem, or when one is no policy at all.
+// Evaluates `policies`, of which `spillway` without settings is searched for (tuned.hpp): `settle`
+// makes of a problem, whose micro-batch is set, what evaluate_one builds; empty: nothing. With
+// `choose_micro_batch` each has the micro-batch at which it is fastest. Throws InputError when none
+// can run the problem, or when one is no policy at all.
 Candidates evaluate_candidates(const Problem& problem, bool choose_micro_batch,
                                const std::vector<std::string>& policies, const WholeRun& run,
                                int steps = default_steps,
-                               const EvaluateOne& evaluate_one = evaluate);
+                               const EvaluateOne& evaluate_one = evaluate,
+                               const std::function<void(Problem&)>& settle = {});
 
 // Throws the FitError of a candidate that does not fit: memory or, naming durability, the drives.
 void require_fit(const Candidate& candidate);

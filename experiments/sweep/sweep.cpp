@@ -15,6 +15,7 @@
 #include "base/errors.hpp"
 #include "experiments/plan/evaluate.hpp"
 #include "experiments/plan/price.hpp"
+#include "experiments/plan/tuned.hpp"
 #include "experiments/sweep/result_file.hpp"
 #include "experiments/sweep/sweep_journal.hpp"
 #include "sim/result_json.hpp"
@@ -93,6 +94,13 @@ Json evaluate_json(const SweepPoint& point) {
   Problem problem = settings.problem();
   const EvaluateOne evaluate_one =
       settings.chooses_sequences_at_once ? evaluation_on(problem.machine) : EvaluateOne(evaluate);
+  if (is_tuned(settings.policy)) {
+    std::function<void(Problem&)> settle;
+    if (settings.chooses_sequences_at_once && is_measured_gpu(problem.machine))
+      settle = [](Problem& settled) { settled.use_gpu_sequences_at_once(); };
+    return evaluated_json(
+        evaluate_tuned(problem, settings.best_micro_batch, settings.steps, evaluate_one, settle));
+  }
   if (settings.best_micro_batch)
     return evaluated_json(
         evaluate_best_micro_batch(problem, settings.policy, settings.steps, evaluate_one));

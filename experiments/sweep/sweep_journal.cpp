@@ -72,6 +72,45 @@ bool holds_journals(const fs::path& folder) {
   });
 }
 
+namespace {
+
+// The lines that were dropped.
+std::size_t read_lines(const std::string& text, SweepResults& results) {
+  std::size_t dropped = 0, begin = 0;
+  for (std::size_t end = text.find('\n'); end != std::string::npos;
+       begin = end + 1, end = text.find('\n', begin)) {
+    if (!read_line(std::string_view(text).substr(begin, end - begin), results)) ++dropped;
+  }
+  return begin < text.size() ? dropped + 1 : dropped;
+}
+
+[[noreturn]] void reject_other_file(const fs::path& path) {
+  throw InputError(path.string(), 0, "is not a journal of Spillway's: it is left as it is",
+                   "remove it, or name another " + Setting{"out"});
+}
+
+fs::path made_path(const fs::path& folder, const std::string& name) {
+  const fs::path parts = folder / parts_folder;
+  std::error_code error;
+  fs::create_directories(parts, error);
+  if (error) {
+    throw MachineError::from_errno(parts.string() + ": cannot create the folder", error.value());
+  }
+  return parts / (name + extension);
+}
+
+}  // namespace
+
+SweepResults read_journal(const fs::path& path, std::size_t* damaged) {
+  SweepResults results;
+  std::error_code error;
+  const std::string text = fs::exists(path, error) ? contents_of(path) : "";
+  if (!is_journal(text)) reject_other_file(path);
+  const std::size_t dropped = read_lines(text, results);
+  if (damaged != nullptr) *damaged = dropped;
+  return results;
+}
+
 SweepResults read_journals(const fs::path& folder, std::size_t* damaged) {
   SweepResults results;
   std::vector<fs::path> paths;
@@ -85,26 +124,17 @@ SweepResults read_journals(const fs::path& folder, std::size_t* damaged) {
   std::sort(paths.begin(), paths.end());
   std::size_t dropped = 0;
   for (const fs::path& path : paths) {
-    const std::string text = contents_of(path);
-    std::size_t begin = 0;
-    for (std::size_t end = text.find('\n'); end != std::string::npos;
-         begin = end + 1, end = text.find('\n', begin)) {
-      if (!read_line(std::string_view(text).substr(begin, end - begin), results)) ++dropped;
-    }
-    if (begin < text.size()) ++dropped;
+    dropped += read_lines(contents_of(path), results);
   }
   if (damaged != nullptr) *damaged = dropped;
   return results;
 }
 
 SweepJournal::SweepJournal(const fs::path& folder, const std::string& name)
-    : path_(folder / parts_folder / (name + extension)), synced_(std::chrono::steady_clock::now()) {
-  std::error_code error;
-  fs::create_directories(path_.parent_path(), error);
-  if (error) {
-    throw MachineError::from_errno(path_.parent_path().string() + ": cannot create the folder",
-                                   error.value());
-  }
+    : SweepJournal(made_path(folder, name)) {}
+
+SweepJournal::SweepJournal(const fs::path& path)
+    : path_(path), synced_(std::chrono::steady_clock::now()) {
   const Directory parts(path_.parent_path());
   const std::string file_name = path_.filename().string();
   std::optional<FileDescriptor> opened = parts.create(file_name, 0666);
@@ -117,17 +147,17 @@ SweepJournal::SweepJournal(const fs::path& folder, const std::string& name)
     ::close(file_);
     file_ = -1;
     if (error_number != EWOULDBLOCK) fail("cannot lock", error_number);
-    throw InputError(path_.string(), 0, "another sweep is writing here",
-                     "wait for it, name another " + Setting{"out"} + ", or run shards: " +
-                         Setting{"shard", "1/2"} + ", " + Setting{"shard", "2/2"});
+    throw InputError(path_.string(), 0, "another process is writing here",
+                     "wait for it, name another " + Setting{"out"} +
+                         ", or run shards of a sweep: " + Setting{"shard", "1/2"} + ", " +
+                         Setting{"shard", "2/2"});
   }
   // From the end of the last whole line on, everything is written anew.
   const std::string text = contents_of(path_);
   if (!is_journal(text)) {
     ::close(file_);
     file_ = -1;
-    throw InputError(path_.string(), 0, "is not the journal of a sweep: it is left as it is",
-                     "remove it, or name another " + Setting{"out"});
+    reject_other_file(path_);
   }
   const std::size_t end = text.rfind('\n');
   length_ = end == std::string::npos ? 0 : static_cast<std::int64_t>(end) + 1;

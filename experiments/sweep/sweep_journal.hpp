@@ -22,6 +22,10 @@ using SweepResults = std::unordered_map<std::string, std::string>;  // identity 
 // counts the lines that were dropped. Throws MachineError.
 SweepResults read_journals(const std::filesystem::path& folder, std::size_t* damaged = nullptr);
 
+// Those of one journal; none where there is no such file. Throws MachineError, and InputError where
+// the file is no journal.
+SweepResults read_journal(const std::filesystem::path& path, std::size_t* damaged = nullptr);
+
 // Whether the folder is that of a sweep: results and pictures in it are written over.
 bool holds_journals(const std::filesystem::path& folder);
 
@@ -30,6 +34,8 @@ class SweepJournal {
   // Creates the folder and the journal, or goes on with it; a torn end is cut off. Throws
   // InputError where another process writes to it, MachineError where it cannot be written.
   SweepJournal(const std::filesystem::path& folder, const std::string& name);
+  // The journal at a path of its own, in a folder that is there.
+  explicit SweepJournal(const std::filesystem::path& path);
   ~SweepJournal();
   SweepJournal(const SweepJournal&) = delete;
   SweepJournal& operator=(const SweepJournal&) = delete;

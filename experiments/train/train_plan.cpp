@@ -165,7 +165,7 @@ TrainPlan plan_training(Problem problem, bool choose_micro_batch, const std::str
   question.problem = problem;
   const Candidates candidates =
       evaluate_candidates(problem, choose_micro_batch, question.policies, run, default_steps,
-                          evaluation_on(hardware, gpu_limit));
+                          evaluation_on(hardware, gpu_limit), question.settle);
   if (!candidates.chosen) fail_to_fit(candidates, question);
   const Evaluation& chosen = candidates.all[*candidates.chosen].evaluation;
   TrainPlan plan{chosen.schedule.problem(), chosen.schedule.policy(), chosen.result->step_seconds};

@@ -256,7 +256,7 @@ TEST_CASE("A sweep appends to its own journal only", "[store]") {
   for (const std::string& text : {precious, precious + "\nand more\n"}) {
     folder.write("out/parts/all.journal", text);
     const Outcome outcome = run(sweep);
-    check_complaint(outcome, 2, "is not the journal of a sweep", "another --out");
+    check_complaint(outcome, 2, "is not a journal of Spillway", "another --out");
     CHECK(read_file(journal) == text);
   }
   fs::remove(journal);

@@ -100,7 +100,7 @@ TEST_CASE("two writers of one journal are refused") {
   const test::TemporaryFolder folder;
   const SweepJournal first(folder.path(), "all");
   check_error([&] { SweepJournal(folder.path(), "all"); },
-              journal_in(folder).string() + ": another sweep is writing here", "shard = 1/2");
+              journal_in(folder).string() + ": another process is writing here", "shard = 1/2");
 }
 
 }  // namespace

@@ -1,0 +1,116 @@
+#include "experiments/tune/pricer.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <nlohmann/json.hpp>
+#include <thread>
+#include <utility>
+
+#include "base/errors.hpp"
+#include "experiments/plan/price.hpp"
+#include "sim/result_json.hpp"
+
+namespace spillway {
+
+namespace {
+
+// Equal for equal problems.
+std::string text_of(const Problem& problem) {
+  return fmt::format("{}\n{}\n{}\n{}", model_to_toml(problem.model),
+                     machine_to_toml(problem.machine), to_json(problem.workload).dump(),
+                     problem.framework);
+}
+
+TrialPrice trial_price(const Price& one) {
+  TrialPrice price;
+  price.runs = true;
+  price.fits = one.fits;
+  for (std::size_t tier = 0; tier < tier_count; ++tier)
+    price.peaks[tier] = one.memory[tier].peak_bytes;
+  price.settled = one.policy;
+  price.tasks = one.tasks;
+  price.step_seconds = one.step_seconds;
+  price.bytes_written = one.ssd_bytes_written_per_step;
+  return price;
+}
+
+}  // namespace
+
+Pricer::Pricer(Problem problem, unsigned threads, std::function<void(Problem&)> settle,
+               PriceJournal* journal)
+    : problem_(std::move(problem)),
+      threads_(std::max(1u, threads)),
+      journal_(journal),
+      settle_(std::move(settle)),
+      problem_text_(journal ? text_of(problem_) : "") {}
+
+Problem Pricer::problem_with(std::int64_t micro_batch) const {
+  Problem problem = problem_;
+  problem.workload.micro_batch = micro_batch;
+  if (settle_) settle_(problem);
+  return problem;
+}
+
+std::uint64_t Pricer::capacity(Tier tier) const {
+  const Machine& machine = problem_.machine;
+  return tier == Tier::gpu    ? machine.gpu.memory
+         : tier == Tier::host ? machine.host.memory
+                              : machine.ssd.capacity;
+}
+
+TrialPrice Pricer::price_anew(const Trial& trial) const {
+  try {
+    return trial_price(spillway::price(problem_with(trial.micro_batch), trial.policy));
+  } catch (const InputError&) {
+    return {};  // a plan that its own check or the problem's refuses
+  }
+}
+
+void Pricer::correct(const Trial& trial, const Price& exact) {
+  known_.at(trial) = trial_price(exact);
+}
+
+TrialPrice Pricer::price(const Trial& trial) {
+  {
+    const std::lock_guard lock(mutex_);
+    const auto known = known_.find(trial);
+    if (known != known_.end()) return known->second;
+  }
+  TrialPrice price;
+  const std::string key =
+      journal_ ? fmt::format("{}\n{}\n{}", problem_text_, trial.micro_batch, trial.policy) : "";
+  if (!journal_ || !journal_->find(key, price)) {
+    price = price_anew(trial);
+    if (journal_) journal_->add(key, price);
+  }
+  const std::lock_guard lock(mutex_);
+  if (known_.emplace(trial, price).second) tasks_ += price.tasks;
+  return price;
+}
+
+void Pricer::run(const std::vector<std::function<void()>>& jobs) {
+  std::vector<std::exception_ptr> failures(jobs.size());
+  std::atomic<std::size_t> next{0};
+  const auto work = [&] {
+    for (std::size_t k = next++; k < jobs.size(); k = next++) {
+      try {
+        jobs[k]();
+      } catch (...) {
+        failures[k] = std::current_exception();
+      }
+    }
+  };
+  std::vector<std::thread> others;
+  const std::size_t threads = std::min<std::size_t>(threads_, jobs.size());
+  for (std::size_t k = 1; k < threads; ++k) others.emplace_back(work);
+  work();
+  for (std::thread& other : others) other.join();
+  for (const std::exception_ptr& failure : failures) {
+    if (failure) std::rethrow_exception(failure);
+  }
+}
+
+}  // namespace spillway

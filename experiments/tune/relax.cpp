@@ -1,0 +1,119 @@
+#include "experiments/tune/relax.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace spillway {
+
+namespace {
+
+struct Relaxed {
+  Relaxation what;
+  Machine machine;
+};
+
+std::string size_text(std::uint64_t bytes) {
+  return fmt::format("{:g}GB", static_cast<double>(bytes) / 1e9);
+}
+std::string rate_text(double rate) { return fmt::format("{:g}GB/s", rate / 1e9); }
+
+// Bandwidths follow the number of drives: the machine file's table of them or, without one, in
+// proportion.
+Relaxed with_one_more_drive(const Machine& machine) {
+  const Setting count{"ssd.count", fmt::format("{}", machine.ssd.count + 1)};
+  Relaxed relaxed{{"one more drive", {count}}, machine};
+  Machine::Ssd& ssd = relaxed.machine.ssd;
+  if (!ssd.by_count.empty()) {
+    ssd =
+        parse_machine(machine_to_toml(machine), machine.name, {count.name + "=" + count.value}).ssd;
+    return relaxed;
+  }
+  const double more = 1 + 1 / static_cast<double>(ssd.count);
+  ++ssd.count;
+  ssd.capacity = static_cast<std::uint64_t>(static_cast<double>(ssd.capacity) * more);
+  for (double* rate : {&ssd.read, &ssd.write, &ssd.total}) *rate *= more;
+  relaxed.what.changes.push_back({"ssd.read", rate_text(ssd.read)});
+  relaxed.what.changes.push_back({"ssd.write", rate_text(ssd.write)});
+  if (ssd.total > 0) relaxed.what.changes.push_back({"ssd.total", rate_text(ssd.total)});
+  return relaxed;
+}
+
+Relaxed with_more_host_memory(const Machine& machine) {
+  Relaxed relaxed{{"64 GB more host memory", {}}, machine};
+  relaxed.machine.host.memory += 64'000'000'000;
+  relaxed.what.changes = {
+      {"host.memory", size_text(relaxed.machine.host.memory + machine.host.reserved)}};
+  return relaxed;
+}
+
+Relaxed with_more_gpu_memory(const Machine& machine) {
+  Relaxed relaxed{{"8 GB more GPU memory", {}}, machine};
+  relaxed.machine.gpu.memory += 8'000'000'000;
+  relaxed.what.changes = {
+      {"gpu.memory", size_text(relaxed.machine.gpu.memory + machine.gpu.workspaces)}};
+  return relaxed;
+}
+
+Relaxed with_faster_link(const Machine& machine) {
+  Relaxed relaxed{{"a PCIe link of twice the rate", {}}, machine};
+  Machine::Pcie& pcie = relaxed.machine.pcie;
+  for (double* rate : {&pcie.h2d, &pcie.d2h, &pcie.total, &pcie.pageable_h2d, &pcie.pageable_d2h})
+    *rate *= 2;
+  relaxed.what.changes = {{"pcie.h2d", rate_text(pcie.h2d)}, {"pcie.d2h", rate_text(pcie.d2h)}};
+  if (pcie.total > 0) relaxed.what.changes.push_back({"pcie.total", rate_text(pcie.total)});
+  return relaxed;
+}
+
+Relaxed with_faster_optimizer(const Machine& machine) {
+  Relaxed relaxed{{"AdamW at twice the rate on the CPU", {}}, machine};
+  double& rate = relaxed.machine.host.adam_params_per_second;
+  rate *= 2;
+  relaxed.what.changes = {{"host.adam_rate", fmt::format("{:g}Gparam/s", rate / 1e9)}};
+  return relaxed;
+}
+
+std::vector<Relaxed> all_relaxed(const Machine& machine) {
+  std::vector<Relaxed> all;
+  if (machine.ssd.count > 0) all.push_back(with_one_more_drive(machine));
+  all.push_back(with_more_host_memory(machine));
+  all.push_back(with_more_gpu_memory(machine));
+  all.push_back(with_faster_link(machine));
+  if (machine.host.adam_params_per_second > 0) all.push_back(with_faster_optimizer(machine));
+  return all;
+}
+
+}  // namespace
+
+std::vector<Relaxation> relax(const Problem& problem, const TuneOptions& options,
+                              const Trial& best) {
+  std::vector<Relaxation> all;
+  const std::vector<Relaxed> machines = all_relaxed(problem.machine);
+  for (const Relaxed& relaxed : machines) {
+    Problem there = problem;
+    there.machine = relaxed.machine;
+    Pricer pricer(there, options.threads, options.settle, options.journal);
+    SearchLimits limits;
+    limits.effort = std::max<std::uint64_t>(8, options.effort / 20);
+    limits.tasks = default_tasks / default_effort * limits.effort;
+    limits.choose_micro_batch = options.choose_micro_batch;
+    limits.seed = options.seed;
+    if (options.budget_seconds)
+      limits.until = std::chrono::steady_clock::now() +
+                     std::chrono::microseconds(static_cast<std::int64_t>(
+                         1e6 * *options.budget_seconds / static_cast<double>(machines.size())));
+    const std::vector<BoundCase> bounds = bounds_of(there, options.choose_micro_batch);
+    PlanSearch search(pricer, limits, bounds);
+    search.run_near(best);
+    Relaxation one = relaxed.what;
+    const auto found = search.best();
+    if (!found) continue;
+    one.step_seconds = found->second.step_seconds;
+    one.plan = {found->first.micro_batch, found->second.settled};
+    one.bound_seconds = bounds.empty() ? 0 : bounds.front().seconds;
+    all.push_back(std::move(one));
+  }
+  return all;
+}
+
+}  // namespace spillway

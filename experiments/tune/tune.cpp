@@ -1,0 +1,140 @@
+#include "experiments/tune/tune.hpp"
+
+#include <algorithm>
+
+#include "experiments/plan/price.hpp"
+#include "experiments/tune/relax.hpp"
+
+namespace spillway {
+
+namespace {
+
+std::vector<PricedTrial> fastest_first(const std::map<Trial, TrialPrice>& known) {
+  std::vector<PricedTrial> all;
+  for (const auto& one : known) {
+    if (one.second.fits) all.push_back(one);
+  }
+  std::stable_sort(all.begin(), all.end(), [](const PricedTrial& a, const PricedTrial& b) {
+    return std::pair(a.second.step_seconds, a.second.bytes_written) <
+           std::pair(b.second.step_seconds, b.second.bytes_written);
+  });
+  return all;
+}
+
+// The fastest plan whose store fits the drives, too. Prices are extrapolated: the fastest few are
+// evaluated in full, and are known by what comes of it.
+std::optional<Tuned> in_full(Pricer& pricer, const WholeRun& run) {
+  constexpr std::size_t few = 3, most = 12;
+  std::optional<Tuned> best;
+  const std::vector<PricedTrial> all = fastest_first(pricer.known());
+  for (std::size_t k = 0; k < std::min(best ? few : most, all.size()); ++k) {
+    const auto& [trial, price] = all[k];
+    Evaluation one = evaluate(pricer.problem_with(trial.micro_batch), price.settled);
+    pricer.correct(trial, price_of(one));
+    if (!one.result) continue;
+    const Wear wear = wear_of(one.schedule, &*one.result, run);
+    if (!fits_drives(wear.store, one.schedule.problem().machine)) continue;
+    if (!best || one.result->step_seconds < best->evaluation.result->step_seconds)
+      best = Tuned{std::move(one), wear};
+  }
+  return best;
+}
+
+std::vector<PricedTrial> best_of_each(const std::vector<PricedTrial>& all) {
+  std::vector<PricedTrial> best;
+  const auto name_of = [](const PricedTrial& one) {
+    return one.first.policy.substr(0, one.first.policy.find(':'));
+  };
+  for (const PricedTrial& one : all) {
+    const bool is_known = std::any_of(best.begin(), best.end(), [&](const PricedTrial& other) {
+      return name_of(other) == name_of(one);
+    });
+    if (!is_known && name_of(one) != "spillway") best.push_back(one);
+  }
+  return best;
+}
+
+std::chrono::steady_clock::duration part_of(double seconds) {
+  return std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+      std::chrono::duration<double>(seconds));
+}
+
+}  // namespace
+
+std::vector<BoundCase> bounds_of(const Problem& problem, bool choose_micro_batch) {
+  std::vector<BoundCase> all = lower_bounds(problem);
+  if (!choose_micro_batch) {
+    std::erase_if(
+        all, [&](const BoundCase& one) { return one.micro_batch != problem.workload.micro_batch; });
+  }
+  return all;
+}
+
+double TuneResult::gap() const {
+  if (!best) return 0;
+  const double seconds = best->evaluation.result->step_seconds;
+  return std::max(0.0, 1 - bound.seconds / seconds);
+}
+
+namespace {
+
+SearchLimits limits_of(const TuneOptions& options, std::chrono::steady_clock::time_point began) {
+  SearchLimits limits;
+  limits.effort = options.effort;
+  limits.tasks = default_tasks / default_effort * options.effort;
+  limits.choose_micro_batch = options.choose_micro_batch;
+  limits.seed = options.seed;
+  limits.progress = options.progress;
+  // A fifth of the time for what follows the search.
+  if (options.budget_seconds)
+    limits.until = began + part_of(*options.budget_seconds * (options.explains ? 0.8 : 0.95));
+  return limits;
+}
+
+// What was found on a machine with more of something may be good on this one, too; and what is best
+// here is at least as good there.
+void exchange(Pricer& pricer, std::vector<Relaxation>& relaxations, double best_seconds) {
+  std::vector<std::function<void()>> jobs;
+  for (const Relaxation& one : relaxations) jobs.push_back([&] { pricer.price(one.plan); });
+  pricer.run(jobs);
+  for (const Relaxation& one : relaxations) {
+    const TrialPrice here = pricer.price(one.plan);
+    if (here.fits) best_seconds = std::min(best_seconds, here.step_seconds);
+  }
+  for (Relaxation& one : relaxations) {
+    one.step_seconds = std::min(one.step_seconds, best_seconds);
+    one.gain = 1 - one.step_seconds / best_seconds;
+  }
+  std::stable_sort(
+      relaxations.begin(), relaxations.end(),
+      [](const Relaxation& a, const Relaxation& b) { return a.step_seconds < b.step_seconds; });
+}
+
+}  // namespace
+
+TuneResult tune(const Problem& problem, const TuneOptions& options) {
+  const auto began = std::chrono::steady_clock::now();
+  Pricer pricer(problem, options.threads, options.settle, options.journal);
+  TuneResult result;
+  const std::vector<BoundCase> bounds = bounds_of(problem, options.choose_micro_batch);
+  if (!bounds.empty()) result.bound = bounds.front();
+  PlanSearch search(pricer, limits_of(options, began), bounds);
+  search.run();
+  result.stopped_by_clock = search.stopped_by_clock();
+  if (const auto best = search.best(); best && options.explains) {
+    TuneOptions rest = options;
+    if (options.budget_seconds) {
+      const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - began;
+      rest.budget_seconds = std::max(0.0, *options.budget_seconds - passed.count());
+    }
+    result.relaxations = relax(problem, rest, {best->first.micro_batch, best->second.settled});
+    exchange(pricer, result.relaxations, best->second.step_seconds);
+  }
+  result.best = in_full(pricer, options.run);
+  result.front = pareto_front(pricer.known());
+  result.runners_up = best_of_each(fastest_first(pricer.known()));
+  result.explored = pricer.explored();
+  return result;
+}
+
+}  // namespace spillway

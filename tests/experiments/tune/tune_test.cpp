@@ -1,0 +1,154 @@
+#include "experiments/tune/tune.hpp"
+
+#include <catch2/catch.hpp>
+#include <nlohmann/json.hpp>
+
+#include "experiments/plan/candidates.hpp"
+#include "experiments/tune/price_file.hpp"
+#include "experiments/tune/seeds.hpp"
+#include "experiments/tune/tune_json.hpp"
+#include "tests/temporary_folder.hpp"
+
+namespace spillway {
+namespace {
+
+// 6.7 billion parameters: 80 GB of optimizer state beside 64 GB of host memory.
+Problem small_host() {
+  Problem problem;
+  problem.model = load_model("gpt-6b");
+  problem.machine = load_machine("rtx4090-12ssd", {"host.memory=120GB", "ssd.count=3"});
+  problem.workload = {4, 4, 1024, Precision::bf16, GradientWidth::automatic};
+  return problem;
+}
+
+TuneOptions few_plans(std::uint64_t effort = 90) {
+  TuneOptions options;
+  options.effort = effort;
+  options.run = {{DurabilityMode::off, 0}, {}};
+  options.explains = false;
+  return options;
+}
+
+std::string text_of(const TuneResult& result, const TuneOptions& options) {
+  return to_json(result, options).dump();
+}
+
+TEST_CASE("a tuned plan is no slower than any built-in policy at any micro-batch") {
+  const Problem problem = small_host();
+  const TuneResult result = tune(problem, few_plans());
+  REQUIRE(result.best);
+  const double best = result.best->evaluation.result->step_seconds;
+  for (const std::string& policy : published_policies()) {
+    for (const std::int64_t micro_batch : {1, 2, 4}) {
+      Problem cut = problem;
+      cut.workload.micro_batch = micro_batch;
+      for (const char* options : {"", ":retention=nearest"}) {
+        const Evaluation one = evaluate(cut, policy + options);
+        INFO(policy << options << " " << micro_batch);
+        if (one.result) CHECK(best <= one.result->step_seconds);
+      }
+    }
+  }
+  CHECK(result.bound.seconds > 0);
+  CHECK(result.bound.seconds <= best);
+  CHECK(result.gap() == Approx(1 - result.bound.seconds / best));
+  // The best of each built-in policy, in the order of their times.
+  REQUIRE_FALSE(result.runners_up.empty());
+  for (std::size_t k = 0; k < result.runners_up.size(); ++k) {
+    const TrialPrice& price = result.runners_up[k].second;
+    CHECK(price.step_seconds >= best);
+    if (k > 0) CHECK(price.step_seconds >= result.runners_up[k - 1].second.step_seconds);
+  }
+  // The policy's text is the plan: evaluated by itself it takes as long.
+  const Schedule& schedule = result.best->evaluation.schedule;
+  const Evaluation again = evaluate(schedule.problem(), schedule.policy());
+  REQUIRE(again.result);
+  CHECK(again.result->step_seconds == best);
+}
+
+TEST_CASE("the same seed finds the same plans with any number of threads") {
+  const Problem problem = small_host();
+  TuneOptions options = few_plans(60);
+  options.explains = true;
+  const std::string alone = text_of(tune(problem, options), options);
+  options.threads = 3;
+  CHECK(text_of(tune(problem, options), options) == alone);
+}
+
+TEST_CASE("a search that goes on from a file of prices ends as one that was never stopped") {
+  const test::TemporaryFolder folder;
+  const std::filesystem::path path = folder.path() / "prices";
+  const Problem problem = small_host();
+  const TuneOptions whole = few_plans(70);
+  const std::string expected = text_of(tune(problem, whole), whole);
+  std::size_t priced = 0;
+  {
+    PriceFile prices(path, "this program");
+    TuneOptions some = few_plans(40);
+    some.journal = &prices;
+    priced = tune(problem, some).explored;
+  }
+  PriceFile prices(path, "this program");
+  CHECK(prices.known() == priced);
+  TuneOptions rest = few_plans(70);
+  rest.journal = &prices;
+  CHECK(text_of(tune(problem, rest), rest) == expected);
+  CHECK(PriceFile(folder.path() / "other", "this program").known() == 0);
+}
+
+TEST_CASE("no plan of a front is dominated by another of the plans found") {
+  const TuneResult result = tune(small_host(), few_plans());
+  REQUIRE_FALSE(result.front.empty());
+  for (std::size_t k = 0; k < result.front.size(); ++k) {
+    for (std::size_t other = 0; other < result.front.size(); ++other) {
+      if (k != other) CHECK_FALSE(covers(result.front[other].second, result.front[k].second));
+    }
+  }
+}
+
+TEST_CASE("a limit in time stops a search once it has an answer") {
+  TuneOptions options = few_plans(100'000);
+  options.budget_seconds = 1e-9;
+  const TuneResult result = tune(small_host(), options);
+  CHECK(result.stopped_by_clock);
+  CHECK(result.best);
+  CHECK(result.explored < 100);
+}
+
+TEST_CASE("more of what limits a plan gains most") {
+  // Three drives and little host memory: what crosses the drives takes longest.
+  TuneOptions options = few_plans();
+  options.explains = true;
+  const TuneResult result = tune(small_host(), options);
+  REQUIRE(result.best);
+  REQUIRE(result.relaxations.size() == 5);
+  const double best = result.best->evaluation.result->step_seconds;
+  for (const Relaxation& one : result.relaxations) {
+    INFO(one.name);
+    CHECK(one.step_seconds <= best);
+    CHECK(one.bound_seconds <= one.step_seconds);
+  }
+  CHECK(result.relaxations.front().step_seconds < 0.98 * best);
+}
+
+TEST_CASE("where nothing fits there is no best plan") {
+  Problem problem = small_host();
+  problem.machine.gpu.memory = std::uint64_t{1} << 20;
+  const TuneResult result = tune(problem, few_plans(30));
+  CHECK_FALSE(result.best);
+  CHECK(result.front.empty());
+}
+
+TEST_CASE("policy spillway without settings is the plan found, and what auto takes") {
+  const Problem problem = small_host();
+  const WholeRun run{{DurabilityMode::off, 0}, {}};
+  const Candidates all = evaluate_candidates(problem, true, candidate_policies(), run);
+  REQUIRE(all.chosen);
+  const Schedule& chosen = all.all[*all.chosen].evaluation.schedule;
+  CHECK(chosen.policy().starts_with("spillway:"));
+  const Candidates alone = evaluate_candidates(problem, true, {"spillway"}, run);
+  CHECK(alone.all[0].evaluation.schedule.policy() == chosen.policy());
+}
+
+}  // namespace
+}  // namespace spillway
