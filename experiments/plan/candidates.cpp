@@ -70,7 +70,7 @@ std::vector<std::string> policies_named(const std::string& policy) {
 Candidates evaluate_candidates(const Problem& problem, bool choose_micro_batch,
                                const std::vector<std::string>& policies, const WholeRun& run,
                                int steps, const EvaluateOne& evaluate_one,
-                               const std::function<void(Problem&)>& settle) {
+                               const std::function<void(Problem&)>& settle, const Allows& allows) {
   const EvaluateOne evaluate_durable = with_durability(evaluate_one, run.durability);
   Candidates candidates;
   std::exception_ptr refused;
@@ -85,10 +85,14 @@ Candidates evaluate_candidates(const Problem& problem, bool choose_micro_batch,
                                most_tasks_tried / 1'000'000)});
       continue;
     }
+    if (allows && !is_tuned(policy) && !allows(problem, policy)) {
+      candidates.refused.push_back({policy, "it is not allowed here"});
+      continue;
+    }
     try {
       Evaluation evaluation =
           is_tuned(policy)
-              ? evaluate_tuned(problem, choose_micro_batch, steps, evaluate_durable, settle)
+              ? evaluate_tuned(problem, choose_micro_batch, steps, evaluate_durable, settle, allows)
           : choose_micro_batch ? evaluate_best_micro_batch(problem, policy, steps, evaluate_durable,
                                                            tasks_left / (policies.size() - i))
                                : evaluate_durable(problem, policy, steps);
@@ -101,7 +105,7 @@ Candidates evaluate_candidates(const Problem& problem, bool choose_micro_batch,
       candidates.refused.push_back({policy, error.what()});
     }
   }
-  if (candidates.all.empty()) std::rethrow_exception(refused);
+  if (candidates.all.empty() && refused) std::rethrow_exception(refused);
   choose(candidates);
   return candidates;
 }

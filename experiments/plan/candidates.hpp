@@ -52,7 +52,8 @@ Candidates evaluate_candidates(const Problem& problem, bool choose_micro_batch,
                                const std::vector<std::string>& policies, const WholeRun& run,
                                int steps = default_steps,
                                const EvaluateOne& evaluate_one = evaluate,
-                               const std::function<void(Problem&)>& settle = {});
+                               const std::function<void(Problem&)>& settle = {},
+                               const Allows& allows = {});
 
 // Throws the FitError of a candidate that does not fit: memory or, naming durability, the drives.
 void require_fit(const Candidate& candidate);

@@ -34,6 +34,9 @@ Evaluation evaluate_on_gpu(Problem problem, const std::string& policy, int steps
 using EvaluateOne =
     std::function<Evaluation(const Problem& problem, const std::string& policy, int steps)>;
 
+// Whether a policy may be taken for a problem, beside what it says itself; empty: it may.
+using Allows = std::function<bool(const Problem& problem, const std::string& policy)>;
+
 // Whether the machine's file was measured on a GPU by calibrate.
 bool is_measured_gpu(const Machine& machine);
 

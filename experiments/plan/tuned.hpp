@@ -17,6 +17,7 @@ bool is_tuned(const std::string& policy);
 // evaluate_one builds; empty: nothing.
 Evaluation evaluate_tuned(Problem problem, bool choose_micro_batch, int steps,
                           const EvaluateOne& evaluate_one,
-                          const std::function<void(Problem&)>& settle = {});
+                          const std::function<void(Problem&)>& settle = {},
+                          const Allows& allows = {});
 
 }  // namespace spillway

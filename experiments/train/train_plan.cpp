@@ -9,6 +9,7 @@
 #include "exec/run/available_memory.hpp"
 #include "experiments/plan/candidates.hpp"
 #include "experiments/plan/hints.hpp"
+#include "experiments/tune/plan_space.hpp"
 
 namespace spillway {
 
@@ -127,11 +128,25 @@ void require_fit_at_hand(const Problem& problem, const FitQuestion& question) {
   }
 }
 
+// In snake order micro-batches descend in every second layer; in any other they ascend.
+Allows same_sums(const std::string& policy) {
+  return [policy](const Problem& problem, const std::string& other) {
+    const auto order = [&](const std::string& text) {
+      const auto snake = plan_of(problem, text).order;
+      const auto micro_batches = static_cast<int>(problem.workload.micro_batches());
+      const int row = snake.row == 0 ? micro_batches : std::min(snake.row, micro_batches);
+      return snake.snake ? row : 1;
+    };
+    return order(policy) == order(other);
+  };
+}
+
 }  // namespace
 
 TrainPlan plan_training(Problem problem, bool choose_micro_batch, const std::string& policy,
                         bool machine_unknown, const std::vector<fs::path>& ssd,
-                        const TrainHardware& hardware, const WholeRun& run) {
+                        const TrainHardware& hardware, const WholeRun& run,
+                        const std::string& sums_of) {
   const std::uint64_t gpu_limit = problem.machine.gpu.memory;
   problem.trains_on = hardware.cuda ? Backend::cuda : Backend::cpu;
   FitQuestion question;
@@ -165,7 +180,8 @@ TrainPlan plan_training(Problem problem, bool choose_micro_batch, const std::str
   question.problem = problem;
   const Candidates candidates =
       evaluate_candidates(problem, choose_micro_batch, question.policies, run, default_steps,
-                          evaluation_on(hardware, gpu_limit), question.settle);
+                          evaluation_on(hardware, gpu_limit), question.settle,
+                          sums_of.empty() ? Allows() : same_sums(sums_of));
   if (!candidates.chosen) fail_to_fit(candidates, question);
   const Evaluation& chosen = candidates.all[*candidates.chosen].evaluation;
   TrainPlan plan{chosen.schedule.problem(), chosen.schedule.policy(), chosen.result->step_seconds};

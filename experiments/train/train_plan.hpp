@@ -39,10 +39,13 @@ struct TrainHardware {
 // `machine_unknown` (no machine file was given) limits that are not set become what this computer
 // has (`ssd`: directories on its drives, for their free space), and only `auto` has rates, by
 // hardware.measure. On a machine that is known the store's second copies must fit the drives, too,
-// as `run` wants them. Throws InputError; FitError, with remedies, when nothing fits.
+// as `run` wants them. `sums_of`: the policy of a training that goes on; only those that add up
+// micro-batches in the same order are tried. Throws InputError; FitError, with remedies, when
+// nothing fits.
 TrainPlan plan_training(Problem problem, bool choose_micro_batch, const std::string& policy,
                         bool machine_unknown, const std::vector<std::filesystem::path>& ssd,
-                        const TrainHardware& hardware = {}, const WholeRun& run = {});
+                        const TrainHardware& hardware = {}, const WholeRun& run = {},
+                        const std::string& sums_of = "");
 
 // Text to train on when the user names none: Spillway's own documents and sources.
 std::vector<std::filesystem::path> default_text();

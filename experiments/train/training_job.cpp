@@ -212,7 +212,8 @@ void TrainingJob::settle() {
   if (listener_.doing) listener_.doing("choosing how to train");
   enter(Stage::planning);
   plan_ = plan_training(problem, asked.chooses_micro_batch(), settings_.policy, !machine_known,
-                        drives, hardware, {durability, settings_.steps});
+                        drives, hardware, {durability, settings_.steps},
+                        request_.retuned ? request_.retuned->policy : "");
   enter(Stage::preparing);
   if (!folder_) folder_.emplace(RunFolder::create(request_.run, plan_.problem.model.name));
   folder_->saved().options = given_;

@@ -287,6 +287,7 @@ void add_optimizer(std::vector<Move>& all) {
                      const int before = stride;
                      stride = before == 0 ? 2 : before + by < 2 ? 0 : before + by;
                      plan.optimizer.own_phase = stride > 0;
+                     plan.gradients.head_waits = Tier::gpu;
                      plan.order.updates = UpdateOrder::ascending;
                      plan.order.delayed = 0;
                      plan.optimizer_state.rest = Share{.host = 1};

@@ -40,11 +40,12 @@ TrialPrice trial_price(const Price& one) {
 }  // namespace
 
 Pricer::Pricer(Problem problem, unsigned threads, std::function<void(Problem&)> settle,
-               PriceJournal* journal)
+               PriceJournal* journal, Allows allows)
     : problem_(std::move(problem)),
       threads_(std::max(1u, threads)),
       journal_(journal),
       settle_(std::move(settle)),
+      allows_(std::move(allows)),
       problem_text_(journal ? text_of(problem_) : "") {}
 
 Problem Pricer::problem_with(std::int64_t micro_batch) const {
@@ -63,7 +64,9 @@ std::uint64_t Pricer::capacity(Tier tier) const {
 
 TrialPrice Pricer::price_anew(const Trial& trial) const {
   try {
-    return trial_price(spillway::price(problem_with(trial.micro_batch), trial.policy));
+    const Problem problem = problem_with(trial.micro_batch);
+    if (allows_ && !allows_(problem, trial.policy)) return {};
+    return trial_price(spillway::price(problem, trial.policy));
   } catch (const InputError&) {
     return {};  // a plan that its own check or the problem's refuses
   }

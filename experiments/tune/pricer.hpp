@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "experiments/plan/evaluate.hpp"
 #include "experiments/plan/price.hpp"
 #include "policies/schedule/task.hpp"
 #include "policies/workload/problem.hpp"
@@ -52,7 +53,7 @@ class Pricer {
  public:
   // `settle` makes of a problem, whose micro-batch is set, what is built; empty: nothing.
   Pricer(Problem problem, unsigned threads, std::function<void(Problem&)> settle = {},
-         PriceJournal* journal = nullptr);
+         PriceJournal* journal = nullptr, Allows allows = {});
 
   const Problem& problem() const { return problem_; }
   // As it is built with that micro-batch.
@@ -80,6 +81,7 @@ class Pricer {
   const unsigned threads_;
   PriceJournal* const journal_;
   const std::function<void(Problem&)> settle_;
+  const Allows allows_;
   const std::string problem_text_;  // with a journal
   std::mutex mutex_;                // of what follows
   std::map<Trial, TrialPrice> known_;

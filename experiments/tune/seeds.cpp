@@ -80,6 +80,7 @@ void use_gpu_for_updates(const PlanSpace& space, Plan& plan, const PlanShares& s
     plan.order.updates = UpdateOrder::ascending;
     plan.order.delayed = 0;
     plan.optimizer.own_phase = true;
+    plan.gradients.head_waits = Tier::gpu;
     plan.optimizer.gpu_stride = std::max(2, static_cast<int>(std::lround(1 / shares.gpu_updates)));
   }
 }
