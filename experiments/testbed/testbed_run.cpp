@@ -8,6 +8,7 @@
 
 #include "exec/run/training.hpp"
 #include "experiments/calibrate/sampler.hpp"
+#include "experiments/plan/tuned.hpp"
 #include "experiments/sweep/sweep_table.hpp"
 #include "experiments/validate/validate.hpp"
 
@@ -25,7 +26,10 @@ TestbedRow run_once(const TestbedConfiguration& configuration, const Problem& pr
                     const TestbedOptions& options) {
   TrainingOptions training_options;
   training_options.problem = problem;
-  training_options.policy = configuration.policy;
+  training_options.policy =
+      is_tuned(configuration.policy)
+          ? evaluate_tuned(problem, false, options.steps, evaluate).schedule.policy()
+          : configuration.policy;
   training_options.steps = options.steps;
   training_options.data = options.data;
   training_options.ssd = options.ssd;
