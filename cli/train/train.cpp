@@ -182,7 +182,7 @@ std::optional<TrainRequest> train(const TrainRequest& request, const TrainOption
     for (const std::string& warning : training.throttle()->warnings())
       print_error("warning: " + warning + "\n");
   }
-  if (job.retunes()) {
+  if (job.retunes() && !StopSignals::came()) {
     events.write({{"event", "retune"},
                   {"step", result.steps},
                   {"prediction", prediction_json(*job.prediction_check())}});

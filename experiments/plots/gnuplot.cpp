@@ -156,7 +156,6 @@ std::string unmarked(const std::string& text) {
   return out;
 }
 
-// Read by Picture::script: [2] = ["a", "b"].
 std::string tick_text(const std::string& text) {
   std::string out;
   for (const char c : gnuplot_text(unmarked(printable(text))))
@@ -164,6 +163,7 @@ std::string tick_text(const std::string& text) {
   return out;
 }
 
+// Read by Picture::script: [2] = ["a", "b"].
 std::string text_array(const std::vector<std::string>& texts) {
   std::string out;
   for (const std::string& text : texts) out += (out.empty() ? "" : ", ") + gnuplot_text(text);

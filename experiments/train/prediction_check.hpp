@@ -20,6 +20,7 @@ struct PredictionCheck {
   struct LaneTime {  // of its work in a step
     std::string lane;
     double predicted_seconds = 0, measured_seconds = 0;
+    double alone_seconds = 0;  // predicted, if no task of another lane slowed its tasks
   };
   std::size_t steps = 0;                               // steady steps that were measured
   double predicted_seconds = 0, measured_seconds = 0;  // of the median step

@@ -214,6 +214,12 @@ void TrainingJob::settle() {
   plan_ = plan_training(problem, asked.chooses_micro_batch(), settings_.policy, !machine_known,
                         drives, hardware, {durability, settings_.steps},
                         request_.retuned ? request_.retuned->policy : "");
+  if (request_.retune && !plan_.predicted_step_seconds)
+    throw InputError(
+        Setting{"retune"} +
+            " holds the first steps against a prediction, and there is "
+            "none without a machine that is known",
+        "add " + Setting{"machine", "machine.toml"} + ", or use " + Setting{"policy", "auto"});
   enter(Stage::preparing);
   if (!folder_) folder_.emplace(RunFolder::create(request_.run, plan_.problem.model.name));
   folder_->saved().options = given_;
@@ -333,7 +339,8 @@ TrainRequest TrainingJob::next() const {
   next.io = request_.io;
   next.remove_store = request_.remove_store;
   // What looked otherwise by its first steps alone goes on as it is.
-  const bool holds = !prediction_check_ || prediction_check_->holds();
+  const bool holds =
+      !prediction_check_ || prediction_check_->holds() || prediction_check_->lanes.empty();
   next.settings["policy"] = {holds ? plan_.policy : "auto"};
   next.retuned = {
       holds ? plan_.problem.machine : corrected_machine(plan_.problem.machine, *prediction_check_),

@@ -128,7 +128,7 @@ struct LayersOf {
       }
       runs.push_back(run);
     }
-    if (runs.empty() || open > 1) return false;
+    if (runs.empty() || open > 1 || text.back() == '/') return false;
     value = Value(runs);
     return true;
   }

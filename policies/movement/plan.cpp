@@ -263,18 +263,27 @@ void check_plan(const Problem& problem, const Plan& plan) {
   const auto on_ssd = [](const Share& share) { return share.ssd > 0; };
   const auto not_on_ssd = [](const Share& share) { return share.ssd < 1; };
   const auto not_on_gpu = [](const Share& share) { return share.gpu < 1; };
-  if (plan.parameters.rest.any(is_cut) || plan.optimizer_state.rest.any(is_cut) ||
-      (plan.optimizer_state.embedding && is_cut(*plan.optimizer_state.embedding)) ||
-      plan.checkpoints.rest.any(is_cut) || (plan.saved.rest && plan.saved.rest->any(is_cut)))
-    reject("rest", "part of it on the GPU", "gpu:1 or nothing on the GPU, for this tensor");
+  const std::optional<Share>& embedding = plan.optimizer_state.embedding;
+  const auto require_whole = [&](const char* name, const ByLayer<Share>& rest) {
+    if (rest.any(is_cut))
+      reject(name, LayersOf<Shares>{}.write(rest), "gpu:1 or nothing on the GPU in a layer");
+  };
+  require_whole("parameters.rest", plan.parameters.rest);
+  require_whole("optimizer_state.rest", plan.optimizer_state.rest);
+  require_whole("optimizer_state.embedding", embedding.value_or(Share{.gpu = 1}));
+  require_whole("checkpoints.rest", plan.checkpoints.rest);
+  require_whole("saved.rest", plan.saved.rest.value_or(Share{.gpu = 1}));
   const bool delays = plan.order.delayed.any([](double delayed) { return delayed > 0; });
   if (plan.gradients.on_ssd &&
       (plan.gradients.bucket == 0 || plan.optimizer_state.slots == 0 || delays ||
-       plan.optimizer_state.rest.any(not_on_ssd) || !plan.optimizer.own_phase))
+       plan.optimizer_state.rest.any(not_on_ssd) || (embedding && not_on_ssd(*embedding)) ||
+       !plan.optimizer.own_phase || plan.optimizer.group == UpdateGroup::shares ||
+       plan.order.updates != UpdateOrder::ascending ||
+       (plan.order.row != 1 && problem.workload.micro_batches() > 1)))
     reject("gradients.on_ssd", "on",
-           "off without gradients.bucket, optimizer_state.slots, optimizer_state.rest=ssd:1 and "
-           "optimizer.own_phase, or with order.delayed");
-  const std::optional<Share>& embedding = plan.optimizer_state.embedding;
+           "off without gradients.bucket, optimizer_state.slots, optimizer_state.rest=ssd:1, "
+           "optimizer.own_phase, order.row=1 and order.updates=ascending, or with order.delayed or "
+           "optimizer.group=shares");
   const bool state_on_ssd =
       plan.optimizer_state.rest.any(on_ssd) || (embedding && on_ssd(*embedding));
   if (plan.optimizer_state.writes_behind && !plan.optimizer_state.writes_at_once &&
@@ -307,6 +316,8 @@ void check_plan(const Problem& problem, const Plan& plan) {
       (plan.optimizer_state.rest.any(not_in_host) || (embedding && not_in_host(*embedding))))
     reject("optimizer_state.rest", LayersOf<Shares>{}.write(plan.optimizer_state.rest),
            "host:1 with optimizer.gpu_stride");
+  if (stride > 0 && !plan.gradients.on_gpu && problem.workload.micro_batches() > 1)
+    reject("gradients.on_gpu", "off", "on with optimizer.gpu_stride");
   if (stride > 0 && plan.gradients.head_waits != Tier::gpu)
     reject("gradients.head_waits", "host", "gpu with optimizer.gpu_stride");
   if (stride > 0 && plan.parameters.rest.any(not_on_gpu))
@@ -317,6 +328,10 @@ void check_plan(const Problem& problem, const Plan& plan) {
            "0 where optimizer state rests on the GPU");
   if (plan.gradients.on_ssd && state_on_gpu)
     reject("gradients.on_ssd", "on", "off where optimizer state rests on the GPU");
+  const int least_slots = std::max(2, plan.checkpoints.gpu_ahead + 1);
+  if (plan.saved.slots > 0 && plan.saved.slots < least_slots)
+    reject("saved.slots", fmt::format("{}", plan.saved.slots),
+           fmt::format("0, or {} at least: what is fetched ahead has one, too", least_slots));
   if (plan.saved.slots > 0 && plan.order.row != 1 && problem.workload.micro_batches() > 1)
     reject("saved.slots", fmt::format("{}", plan.saved.slots), "0 unless order.row is 1");
   if (plan.parameters.by_tensor && !plan.optimizer.early && delays)

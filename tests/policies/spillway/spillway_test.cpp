@@ -74,6 +74,9 @@ TEST_CASE("What is no plan is refused with the field that is wrong") {
         std::pair("spillway:saved.saves=ffx7", "saved.saves"),
         std::pair("spillway:gradients.on_ssd=on", "gradients.on_ssd"),
         std::pair("spillway:order.delayed=1.5", "order.delayed"),
+        std::pair("spillway:order.row=1,saved.saves=10,saved.slots=1", "saved.slots"),
+        std::pair("spillway:order.row=1,saved.slots=3,checkpoints.gpu_ahead=3", "saved.slots"),
+        std::pair("spillway:parameters.rest=gpu:1/host:1x*,optimizer_state.rest=gpu:1", "gpu"),
         std::pair("spillway:order.rows=2", "order.row")}) {
     INFO(policy);
     const InputError error = input_error([&] { build_schedule(problem, policy, 2); });
