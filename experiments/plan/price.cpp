@@ -207,7 +207,6 @@ class Pricing {
     policy_ = miniatures->policy;
     std::optional<Price> price;
     if (problem_.model.layers >= fewest_layers) price = by_miniatures(*miniatures);
-    if (!price) price = by_few_steps();
     if (price) price->tasks = tasks_;
     return price;
   }
@@ -232,17 +231,6 @@ class Pricing {
     Sample whole = whole_of(three, problem_, layers);
     if (!tell_memory(three, whole)) return std::nullopt;
     return price_of(whole, miniatures.policy);
-  }
-
-  // By fewer steps: nothing where they are not alike.
-  std::optional<Price> by_few_steps() {
-    const Schedule schedule = build_schedule(problem_, policy_, steps_built);
-    for (const Tier tier : tiers) {
-      if (is_close(schedule.use(tier), schedule.use(tier), close_to_limit)) return std::nullopt;
-    }
-    const std::optional<Sample> sample = sample_of(schedule);
-    if (!sample) return std::nullopt;
-    return price_of(*sample, schedule.policy());
   }
 
   // Nothing where its steps are not alike. What does not fit is not simulated.

@@ -46,7 +46,7 @@ bool PlanSearch::has_effort() {
   const bool has_answer = best_seconds_.has_value();
   if (has_answer && limits_.until && std::chrono::steady_clock::now() >= *limits_.until)
     stopped_by_clock_ = true;
-  return !stopped_by_clock_ && pricer_.explored() < limits_.effort &&
+  return !stopped_by_clock_ && pricer_.explored() < limits_.effort + published_ &&
          pricer_.tasks() - tasks_of_published_ < limits_.tasks;
 }
 
@@ -54,7 +54,8 @@ void PlanSearch::round(const Jobs& jobs) {
   pricer_.run(jobs);
   if (!limits_.progress) return;
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - began_;
-  limits_.progress({pricer_.explored(), limits_.effort, seconds.count(), best_seconds_});
+  limits_.progress(
+      {pricer_.explored(), limits_.effort + published_, seconds.count(), best_seconds_});
 }
 
 void PlanSearch::note(const TrialPrice& price) {
@@ -109,7 +110,7 @@ void PlanSearch::run() {
 }
 
 std::uint64_t PlanSearch::left() const {
-  return limits_.effort - std::min(limits_.effort, pricer_.explored());
+  return limits_.effort + published_ - std::min(limits_.effort + published_, pricer_.explored());
 }
 
 void PlanSearch::run_near(const Trial& plan) {
@@ -132,8 +133,12 @@ void PlanSearch::price_published() {
   std::vector<Trial> all;
   for (const std::int64_t micro_batch : micro_batches()) {
     for (const std::string& policy : published_policies()) all.push_back({micro_batch, policy});
+    all.push_back({micro_batch, "fuyou:swap=auto"});  // a row of compare, too
   }
+  // What any answer is compared with is priced whatever the effort.
+  published_ = all.size();
   price_all(all);
+  published_ = pricer_.explored();
 }
 
 // With retention at every micro-batch, with other options at the two that are best for the policy.

@@ -82,6 +82,7 @@ class PlanSearch {
   Pricer& pricer_;
   const SearchLimits limits_;
   const std::vector<BoundCase> cases_;
+  std::uint64_t published_ = 0;  // plans of built-in policies, beside the effort
   const std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
   std::map<std::int64_t, PlanSpace> spaces_;  // by micro-batch
   std::vector<Settled> found_;                // the best seed of every case
