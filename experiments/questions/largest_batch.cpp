@@ -85,6 +85,7 @@ class BatchSearch {
   // The largest batch that is tried, where some micro-batch makes it up.
   void take_most() {
     if (!planner_.choose_micro_batch) return;
+    planner_.begin();
     for (std::int64_t size = several_; size * most_micro_batches >= most_; --size) {
       if (most_ % size == 0 && fits(size, most_ / size)) return take(size, most_ / size);
     }
