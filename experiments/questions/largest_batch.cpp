@@ -29,10 +29,10 @@ class BatchSearch {
     take(single_, 1);
     if (several_ > 0) {
       take(several_, parts_that_fit(several_, 1));
-      if (unlimited()) take_most();
       // Smaller micro-batches may leave room for a few sequences more.
       while (!unlimited() && take_smaller()) {
       }
+      if (unlimited() && answer_.batch < most_) take_most();
     }
     keep_what_runs();
     say_what_ends_it();
