@@ -26,26 +26,35 @@ void show(const Answer& answer, const Problem& problem, bool json) {
 
 [[noreturn]] void fail_to_reach(const CheapestMachine& machine, const PriceList& list) {
   const MachineWish& wish = machine.wish;
-  std::string what =
-      fmt::format("no machine of {} reaches {:g} tokens/s", list.origin, wish.tokens_per_second);
-  if (wish.drive_years > 0)
-    what += fmt::format(" with drives that last {:g} years", wish.drive_years);
-  if (!machine.fastest_below)
-    throw FitError(what + ": the model fits on none that was tried",
-                   "add larger memories or drives to the list, or try a smaller model or batch");
+  std::string what = fmt::format("no machine of {} reaches {} tokens/s", list.origin,
+                                 plain_digits(wish.tokens_per_second));
+  if (wish.drive_years > 0) what += " with drives that last " + life_text(wish.drive_years);
+  if (!machine.fastest_below) {
+    what += ": the model fits on none that was tried";
+    if (!machine.shortage)
+      throw FitError(what, "try a smaller model or a smaller " + Setting{"batch"});
+    const std::string full = tiers_text(machine.shortage->full);
+    throw FitError(
+        what + fmt::format("; nearest is {}, which lacks {} memory", machine.shortage->name, full),
+        fmt::format("add parts with more {} memory to the list, or try a smaller model "
+                    "or a smaller ",
+                    full) +
+            Setting{"batch"});
+  }
   const MachinePoint& best = *machine.fastest_below;
-  what += fmt::format(": the fastest, {} for {:.0f} {}, makes {:.1f}", best.name,
-                      best.machine.price, list.currency, best.tokens_per_second);
-  if (best.drive_years)
-    what += fmt::format(", and its drives last {:.2g} years", *best.drive_years);
+  what += fmt::format(": the fastest, {} for {} {}, makes {:.1f}", best.name,
+                      price_text(best.machine.price), list.currency, best.tokens_per_second);
+  if (best.drive_years) what += ", and its drives last " + life_text(*best.drive_years);
   if (best.tokens_per_second >= wish.tokens_per_second)
     throw FitError(what, "allow less of " + Setting{"drives_last"} +
                              ", or add drives of more endurance, or more host memory, to the list");
-  throw FitError(what, fmt::format("{} sets its bound; a larger ", best.bound_by) +
-                           Setting{"batch"} + " may raise it; or ask for " +
-                           Setting{"tokens_per_second",
-                                   fmt::format("{:g}", std::floor(best.tokens_per_second))} +
-                           "; or add parts that are faster there");
+  Message hint = fmt::format("{} sets its bound; a larger ", best.bound_by) + Setting{"batch"} +
+                 " may raise it";
+  // Below one there is nothing to ask for.
+  if (best.tokens_per_second >= 1)
+    hint += "; or ask for " +
+            Setting{"tokens_per_second", fmt::format("{:.0f}", std::floor(best.tokens_per_second))};
+  throw FitError(what, hint + "; or add parts that are faster there");
 }
 
 }  // namespace
@@ -111,10 +120,20 @@ void QuestionOptions::complete(ProblemOptions& problem) const {
           Setting{"tokens_per_second", fmt::format("{:g}", tokens_per_second)} +
               ": it is not above zero",
           "the throughput that is wanted, e.g. " + Setting{"tokens_per_second", "500"});
+    if (!(drives_last >= 0))
+      throw InputError(
+          Setting{"drives_last", fmt::format("{:g}", drives_last)} + ": it is below zero",
+          "years that the drives are to last, e.g. " + Setting{"drives_last", "1"});
     if (problem.machine.empty()) problem.machine = load_price_list(cheapest).machine;
   }
   if (problem.machine.empty()) throw CLI::RequiredError("--machine");
   if (!smallest_batch.empty()) parse_share(smallest_batch);
+  if (largest != "batch" && smallest_batch.empty()) return;
+  if (problem.workload.contains("batch"))
+    throw InputError(Setting{"batch", problem.workload["batch"]} + ": the batch is the answer here",
+                     "leave it out, or ask for the plan of that batch without the question");
+  // Batches that are multiples of it are tried.
+  if (!problem.chooses_micro_batch()) problem.workload["batch"] = problem.workload["micro_batch"];
 }
 
 void QuestionOptions::answer(const ProblemOptions& options, const RunOptions& run,
@@ -126,8 +145,12 @@ void QuestionOptions::answer(const ProblemOptions& options, const RunOptions& ru
     exit_code = exit_does_not_fit;
     const WholeRun whole = run.whole_run(smallest.workload);
     smallest.validate();
-    fail_to_fit(planners.all.best(smallest, planners.all.choose_micro_batch), options, smallest,
-                planners.policies, whole, default_steps);
+    const Candidates found = planners.all.best(smallest, planners.all.choose_micro_batch);
+    if (found.chosen)
+      throw FitError("larger ones take too long to try: " + smallest.model.name +
+                         fmt::format(" fits with {} sequences a step", smallest.workload.batch),
+                     "name one with " + Setting{"policy"} + ", which is tried at length");
+    fail_to_fit(found, options, smallest, planners.policies, whole, default_steps);
   };
   Problem smallest = problem;
   if (planners.all.choose_micro_batch) smallest.workload.micro_batch = 1;
@@ -138,7 +161,7 @@ void QuestionOptions::answer(const ProblemOptions& options, const RunOptions& ru
     show(batches, problem, json);
   } else if (largest == "model") {
     const LargestModel model = largest_model(problem, planners.all, say);
-    require(model.layers > 0, problem);
+    require(model.layers > 0 || model.of_family, problem);
     show(model, problem, json);
   } else if (!smallest_batch.empty()) {
     const SmallestBatch batch =

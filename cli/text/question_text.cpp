@@ -21,12 +21,6 @@ std::string plan_text(const Candidate& plan) {
       wear_text(plan.wear, plan.evaluation.schedule.problem().machine));
 }
 
-std::string tiers_text(const std::vector<Tier>& tiers) {
-  std::vector<std::string> names;
-  for (const Tier tier : tiers) names.emplace_back(to_string(tier));
-  return fmt::format("{}", fmt::join(names, " and "));
-}
-
 std::string end_text(const LargestBatch& one) {
   switch (one.end) {
     case LargestBatch::End::memory:
@@ -35,7 +29,7 @@ std::string end_text(const LargestBatch& one) {
     case LargestBatch::End::most_tried:
       return "not memory: no more than this is tried";
     case LargestBatch::End::most_tasks:
-      return "at least: more takes too long to try";
+      return "at least: more may fit, but takes too long to try";
   }
   return "";
 }
@@ -61,20 +55,38 @@ std::string point_line(const BatchPoint& point, const BatchPoint& peak, std::siz
                      point.policy, width, note);
 }
 
-std::string life_text(double years) {
-  if (years < 1) return fmt::format("{:.3g} days", 365.25 * years);
-  return fmt::format("{:.3g} year{}", years, years == 1 ? "" : "s");
-}
-
 std::string machine_line(const MachinePoint& point, std::size_t width,
                          const std::string& currency) {
   const std::string life = point.drive_years ? life_text(*point.drive_years) : "-";
-  return fmt::format("{:>10.0f} {} {:<{}} {:>10.1f} {:>10} {:<13} {:>12}  {}\n",
-                     point.machine.price, currency, point.name, width, point.tokens_per_second,
-                     format_seconds(point.step_seconds), point.bound_by, life, point.policy);
+  return fmt::format("{:>10} {} {:<{}} {:>10.1f} {:>10} {:<13} {:>12}  {}\n",
+                     price_text(point.machine.price), currency, point.name, width,
+                     point.tokens_per_second, format_seconds(point.step_seconds), point.bound_by,
+                     life, point.policy);
 }
 
 }  // namespace
+
+std::string tiers_text(const std::vector<Tier>& tiers) {
+  std::vector<std::string> names;
+  for (const Tier tier : tiers) names.emplace_back(to_string(tier));
+  return fmt::format("{}", fmt::join(names, " and "));
+}
+
+std::string price_text(double price) {
+  return price < 100 ? fmt::format("{:.2f}", price) : fmt::format("{:.0f}", price);
+}
+
+std::string plain_digits(double number) {
+  return number < 1e6 ? fmt::format("{:g}", number) : fmt::format("{:.0f}", number);
+}
+
+std::string life_text(double years) {
+  const auto digits = [](double value) {
+    return value < 1000 ? fmt::format("{:.3g}", value) : fmt::format("{:.0f}", value);
+  };
+  if (years < 1) return digits(365.25 * years) + " days";
+  return digits(years) + (years == 1 ? " year" : " years");
+}
 
 std::string answer_text(const Problem& problem, const std::vector<LargestBatch>& batches) {
   std::string text =
@@ -108,16 +120,25 @@ std::string answer_text(const Problem& problem, const LargestModel& model) {
                         parameters_text(largest.parameters()),
                         model.of_family_plan->evaluation.schedule.policy(),
                         format_seconds(model.of_family_plan->evaluation.result->step_seconds));
-    text += *model.of_family + 1 < model.family.size()
-                ? fmt::format("; not {}\n", model.family[*model.of_family + 1].name)
-                : std::string("; there is no larger one\n");
+    text += *model.of_family + 1 == model.family.size() ? std::string("; there is no larger one\n")
+            : model.family_cut_short
+                ? std::string("; whether a larger one fits takes too long to try\n")
+                : fmt::format("; not {}\n", model.family[*model.of_family + 1].name);
   } else {
-    text += "built in     none fits\n";
+    text += model.family_cut_short ? "built in     none fits of what was tried in time\n"
+                                   : "built in     none fits\n";
+  }
+  if (!model.plan) {
+    text += fmt::format("by layers    not even one layer of {} fits{}\n", problem.model.name,
+                        model.cut_short ? " of what was tried in time" : "");
+    return model.of_family_plan ? text + plan_text(*model.of_family_plan) : text;
   }
   text += fmt::format("by layers    {} of {}, {}, with {}", model.layers, problem.model.name,
                       parameters_text(model.parameters), model.plan->evaluation.schedule.policy());
-  text += model.reached_end
-              ? "; more were not tried\n"
+  text += model.reached_end ? std::string("; a model has no more\n")
+          : model.cut_short ? std::string("; at least: more take too long to try\n")
+          : model.full.empty()
+              ? std::string("; one more does not fit\n")
               : fmt::format("; with one more {} memory is full\n", tiers_text(model.full));
   return text + plan_text(*model.plan);
 }
@@ -135,8 +156,9 @@ std::string answer_text(const Problem& problem, const SmallestBatch& batch) {
                                                            : "";
     text += point_line(point, batch.peak, width, note);
   }
-  text += fmt::format("{} sequences a step reach {:g} % of the peak of {:.1f} tokens/s{}\n",
-                      batch.smallest.batch, 100 * batch.share, batch.peak.tokens_per_second,
+  text += fmt::format("{}{} sequences a step reach {:g} % of the peak of {:.1f} tokens/s{}\n",
+                      batch.exact ? "" : "at most ", batch.smallest.batch, 100 * batch.share,
+                      batch.peak.tokens_per_second,
                       batch.saturated ? "" : ", the most of what was tried");
   if (!batch.exact) text += "a smaller batch may do: not all between those above were tried\n";
   return batch.plan ? text + plan_text(*batch.plan) : text;
@@ -145,14 +167,17 @@ std::string answer_text(const Problem& problem, const SmallestBatch& batch) {
 std::string answer_text(const Problem& problem, const CheapestMachine& machine,
                         const PriceList& list) {
   std::string text = fmt::format(
-      "cheapest machine for {} at {:g} tokens/s{}, {} sequences of {} tokens a step\n"
+      "cheapest machine for {} at {} tokens/s{}, {} sequences of {} tokens a step\n"
       "{} machines of {}, {} simulated; prices: {}\n",
-      problem.model.name, machine.wish.tokens_per_second,
+      problem.model.name, plain_digits(machine.wish.tokens_per_second),
       machine.wish.drive_years > 0
           ? fmt::format(" whose drives last {}", life_text(machine.wish.drive_years))
           : "",
       problem.workload.batch, problem.workload.sequence, machine.machines, list.origin,
       machine.tried, list.source.empty() ? "no source given" : list.source);
+  if (machine.left_out > 0)
+    text += fmt::format("left out, since there is no such machine: {}, such as {}\n",
+                        machine.left_out, machine.why_left_out);
   if (machine.fast_enough.empty()) return text;
   const std::vector<MachinePoint>& rows = machine.fast_enough;
   const bool with_below = machine.fastest_below.has_value();

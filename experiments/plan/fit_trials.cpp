@@ -63,6 +63,12 @@ Need need_of(const Schedule& schedule, bool durable) {
   return need;
 }
 
+void FitTrials::begin() {
+  tasks_ = 0;
+  cut_short_ = false;
+  begin_remedy();
+}
+
 void FitTrials::begin_remedy() {
   trials_left_ = bounds_.trials;
   tasks_left_ = std::min(bounds_.tasks_of_remedy, bounds_.tasks_of_all - tasks_);
@@ -93,10 +99,14 @@ std::optional<Need> FitTrials::trial(const Problem& problem, const Way& way, boo
   return need(problem, way, durable, std::min(question_.steps, trial_steps));
 }
 
+std::optional<Need> FitTrials::verified(const Problem& problem, const Way& way, bool durable) {
+  std::optional<Need> short_run = trial(problem, way, durable);
+  if (!short_run || !short_run->fits()) return short_run;
+  return need(problem, way, durable, question_.steps);
+}
+
 bool FitTrials::fits(const Problem& problem, const Way& way, bool durable) {
-  const std::optional<Need> short_run = trial(problem, way, durable);
-  if (!short_run || !short_run->fits()) return false;
-  const std::optional<Need> whole = need(problem, way, durable, question_.steps);
+  const std::optional<Need> whole = verified(problem, way, durable);
   return whole && whole->fits();
 }
 

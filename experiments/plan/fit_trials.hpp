@@ -61,17 +61,20 @@ class FitTrials {
   explicit FitTrials(const FitQuestion& question, const TrialBounds& bounds = {})
       : question_(question), bounds_(bounds) {}
 
+  // From here on all bounds are as at first, and nothing has been left untried.
+  void begin();
   // From here on as many trials again as one remedy may take, while the bound on all of them lasts.
   void begin_remedy();
 
   // By a schedule of a few steps. Nothing where the way cannot be run, or the trials are used up.
   std::optional<Need> trial(const Problem& problem, const Way& way, bool durable);
-  // Verified with as many steps as the question has.
+  // A trial and, where it fits, as many steps as the question has.
+  std::optional<Need> verified(const Problem& problem, const Way& way, bool durable);
   bool fits(const Problem& problem, const Way& way, bool durable);
   // The least sizes, rounded up, with which the way fits; those of tiers that suffice stay.
   // Verified.
   std::optional<Sizes> least_sizes(const Way& way);
-  // Whether something was left untried because of the bounds.
+  // Whether something was left untried because of the bounds, since begin().
   bool cut_short() const { return cut_short_; }
 
  private:

@@ -12,6 +12,15 @@ namespace spillway {
 
 namespace {
 
+// An error without its "file:line:column": what a part sets is on no line of the base machine.
+std::string without_place(const std::string& text) {
+  const std::size_t end = text.find(": ");
+  const std::string place = text.substr(0, end);
+  const bool is_place =
+      place.find(':') != std::string::npos && place.find(' ') == std::string::npos;
+  return is_place ? text.substr(end + 2) : text;
+}
+
 class MachineSearch {
  public:
   MachineSearch(const ProblemRequest& request, const Planner& planner, const PriceList& list,
@@ -19,6 +28,7 @@ class MachineSearch {
       : request_(request), planner_(planner), list_(list), say_(say), machines_(list.machines()) {
     answer_.wish = wish;
     answer_.machines = machines_.size();
+    for (const std::string& setting : request.set_by_hand()) refuse_to_set(setting);
   }
 
   CheapestMachine search() {
@@ -32,8 +42,12 @@ class MachineSearch {
       const MachinePoint& point = evaluate(i);
       if (reaches(point)) answer_.fast_enough.push_back(point);
     }
-    answer_.tried = points_.size();
+    answer_.tried = points_.size() - answer_.left_out;
+    if (answer_.tried == 0)
+      throw InputError(list_.origin, 0, answer_.why_left_out,
+                       "none of the machines of the list can be: see docs/questions.md");
     find_fastest_below();
+    if (!answer_.fastest_below && answer_.fast_enough.empty()) find_shortage();
     if (!answer_.fast_enough.empty())
       answer_.plan =
           best_plan(planner_, on(answer_.fast_enough.front().machine), planner_.choose_micro_batch);
@@ -41,18 +55,24 @@ class MachineSearch {
   }
 
  private:
+  // Such a machine is none that the parts make.
+  void refuse_to_set(const std::string& setting) const {
+    const std::string key = setting.substr(0, setting.find('='));
+    const std::optional<std::string> part = list_.part_that_sets(key);
+    if (!part) return;
+    throw InputError(Setting{"set", setting} + fmt::format(": {} is set by {}", key, *part),
+                     fmt::format("change the part in {}, or take it out of the list and {} "
+                                 "holds on every machine",
+                                 list_.origin, key));
+  }
+
   Problem on(const PricedMachine& machine) const {
     ProblemRequest request = request_;
     if (request.machine.empty()) request.machine = list_.machine;
     request.overrides = machine.overrides;
     request.overrides.insert(request.overrides.end(), request_.overrides.begin(),
                              request_.overrides.end());
-    try {
-      return request.problem();
-    } catch (const InputError& error) {
-      throw InputError(list_.origin, 0, list_.name_of(machine) + ": " + error.message(),
-                       error.advice());
-    }
+    return request.problem();
   }
 
   bool reaches(const MachinePoint& point) const {
@@ -67,9 +87,17 @@ class MachineSearch {
     if (!is_new) return point;
     point.machine = machines_[i];
     point.name = list_.name_of(machines_[i]);
-    if (say_) say_(fmt::format("trying {}, {} machines so far", point.name, points_.size()));
-    const std::optional<Candidate> plan =
-        best_plan(planner_, on(machines_[i]), planner_.choose_micro_batch);
+    if (say_) say_(fmt::format("machine {} of {}: {}", i + 1, machines_.size(), point.name));
+    Problem problem;
+    try {
+      problem = on(machines_[i]);
+    } catch (const InputError& error) {
+      point.left_out = true;
+      if (answer_.left_out++ == 0)
+        answer_.why_left_out = point.name + ": " + without_place(error.what());
+      return point;
+    }
+    const std::optional<Candidate> plan = best_plan(planner_, problem, planner_.choose_micro_batch);
     if (!plan) return point;
     const Schedule& schedule = plan->evaluation.schedule;
     const SimulationResult& result = *plan->evaluation.result;
@@ -102,7 +130,7 @@ class MachineSearch {
   bool ruled_out(std::size_t i) const {
     return std::any_of(points_.begin(), points_.end(), [&](const auto& known) {
       const auto& [other, point] = known;
-      return other != i && covers(other, i) &&
+      return other != i && !point.left_out && covers(other, i) &&
              point.tokens_per_second < ruled_out_below * answer_.wish.tokens_per_second;
     });
   }
@@ -115,6 +143,26 @@ class MachineSearch {
       if (!answer_.fastest_below ||
           point.tokens_per_second > answer_.fastest_below->tokens_per_second)
         answer_.fastest_below = point;
+    }
+  }
+
+  // By memory alone, in any micro-batch.
+  void find_shortage() {
+    double least = 0;
+    for (const auto& [i, point] : points_) {
+      if (point.left_out) continue;
+      Problem problem = on(machines_[i]);
+      std::vector<std::int64_t> sizes = {problem.workload.micro_batch};
+      if (planner_.choose_micro_batch) sizes = micro_batch_candidates(problem.workload.batch);
+      planner_.begin();
+      for (const std::int64_t size : sizes) {
+        problem.workload.micro_batch = size;
+        const std::optional<Fit> fit = planner_.fit(problem);
+        if (!fit || fit->need.fits()) continue;
+        if (answer_.shortage && fit->need.overshoot() >= least) continue;
+        least = fit->need.overshoot();
+        answer_.shortage = {point.name, full_tiers(fit->need)};
+      }
     }
   }
 

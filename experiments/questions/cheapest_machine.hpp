@@ -16,7 +16,8 @@ namespace spillway {
 struct MachinePoint {
   PricedMachine machine;
   std::string name;
-  bool fits = false;  // else nothing below is there
+  bool left_out = false;  // there is no such machine
+  bool fits = false;      // else nothing below is there
   std::string policy, bound_by;
   std::int64_t micro_batch = 0;
   double step_seconds = 0, tokens_per_second = 0;
@@ -29,11 +30,20 @@ struct MachineWish {
   double drive_years = 0;  // that drives of known endurance last at the least, day and night
 };
 
+// What the machine lacks on which the model lacks least.
+struct MachineShortage {
+  std::string name;        // of the machine
+  std::vector<Tier> full;  // tiers that are too small
+};
+
 struct CheapestMachine {
   MachineWish wish;
   std::vector<MachinePoint> fast_enough;      // the cheapest first; of these a few
   std::optional<MachinePoint> fastest_below;  // of the machines tried that are cheaper, or of all
   std::size_t machines = 0, tried = 0;        // that the list makes; that were simulated
+  std::size_t left_out = 0;                   // of the machines looked at: no machine file is so
+  std::string why_left_out;                   // the first of these, and what is wrong with it
+  std::optional<MachineShortage> shortage;    // where the model fits on none that was tried
   std::optional<Candidate> plan;              // of the cheapest
 };
 
@@ -43,7 +53,8 @@ inline constexpr std::size_t most_runners_up = 4;
 inline constexpr double ruled_out_below = 0.9;
 
 // `request` says what is trained; it may name another base machine than the list, and its overrides
-// hold on every machine. Throws InputError where the list's parts make no machine.
+// hold on every machine. Throws InputError where they set what a part sets, or where none of the
+// machines can be.
 CheapestMachine cheapest_machine(const ProblemRequest& request, const Planner& planner,
                                  const PriceList& list, const MachineWish& wish,
                                  const std::function<void(const std::string&)>& say = {});

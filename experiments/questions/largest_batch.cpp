@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <map>
 #include <utility>
 
@@ -17,9 +18,11 @@ class BatchSearch {
   BatchSearch(const Problem& problem, const Planner& planner)
       : problem_(problem),
         planner_(planner),
-        most_(std::max<std::int64_t>(1, most_tokens_tried / problem.workload.sequence)) {}
+        most_(static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(
+            std::max<std::int64_t>(1, most_tokens_tried / problem.workload.sequence))))) {}
 
   LargestBatch search() {
+    planner_.begin();
     find_micro_batches();
     if (single_ == 0) return std::move(answer_);
     answer_.largest_micro_batch = single_;
@@ -29,6 +32,7 @@ class BatchSearch {
       // Smaller micro-batches may leave room for a few sequences more.
       while (!unlimited() && take_smaller()) {
       }
+      if (unlimited() && answer_.batch < most_) take_most();
     }
     keep_what_runs();
     say_what_ends_it();
@@ -78,6 +82,15 @@ class BatchSearch {
     answer_.micro_batch = micro_batch;
   }
 
+  // The largest batch that is tried, where some micro-batch makes it up.
+  void take_most() {
+    if (!planner_.choose_micro_batch) return;
+    planner_.begin();
+    for (std::int64_t size = several_; size * most_micro_batches >= most_; --size) {
+      if (most_ % size == 0 && fits(size, most_ / size)) return take(size, most_ / size);
+    }
+  }
+
   // Whether it is the largest multiple that is tried of the largest micro-batch.
   bool unlimited() const {
     return several_ > 0 && answer_.batch >= several_ * most_parts(several_);
@@ -94,7 +107,7 @@ class BatchSearch {
     return false;
   }
 
-  // A trial is of a step; what is answered fits as many as are simulated.
+  // What fits by memory has a plan, unless the search for plans finds another one that does not.
   void keep_what_runs() {
     constexpr int close_tries = 8;  // sequence by sequence; then in strides
     for (int tried = 0; answer_.batch > 0; ++tried) {
@@ -102,6 +115,7 @@ class BatchSearch {
       answer_.plan = best_plan(planner_, sized(answer_.micro_batch, parts), false);
       if (answer_.plan) return;
       known_[{answer_.micro_batch, parts}].reset();
+      is_least_ = true;
       step_down(tried < close_tries ? 1 : std::max<std::int64_t>(1, answer_.batch / 8));
     }
   }
@@ -127,11 +141,10 @@ class BatchSearch {
     const std::int64_t parts = answer_.batch / answer_.micro_batch + 1;
     const auto more = known_.find({answer_.micro_batch, parts});
     if (more != known_.end() && more->second) answer_.full = full_tiers(more->second->need);
-    if (!answer_.full.empty()) return;
-    if (planner_.cut_short()) {
-      answer_.end = End::most_tasks;
-    } else if (unlimited()) {
+    if (answer_.batch == most_ || (unlimited() && !is_least_)) {
       answer_.end = End::most_tried;
+    } else if (is_least_ || planner_.cut_short()) {
+      answer_.end = End::most_tasks;
     }
   }
 
@@ -140,8 +153,13 @@ class BatchSearch {
   const std::int64_t most_;  // sequences
   LargestBatch answer_;
   std::int64_t single_ = 0, several_ = 0;
+  bool is_least_ = false;  // larger ones that fit by memory have no plan
   std::map<std::pair<std::int64_t, std::int64_t>, std::optional<Fit>> known_;
 };
+
+double speed(const LargestBatch& one) {
+  return one.plan ? one.plan->evaluation.result->tokens_per_second : 0;
+}
 
 }  // namespace
 
@@ -153,7 +171,7 @@ LargestBatch largest_batch(const Problem& problem, const Planner& planner) {
 
 std::vector<Planner> planners_of_each(const PlansAsked& asked) {
   TrialBounds bounds = question_bounds;
-  bounds.tasks_of_all = 6'000'000;
+  bounds.tasks_of_all = 40'000'000;
   std::vector<Planner> planners;
   for (const std::string& policy : asked.policies) {
     PlansAsked one = asked;
@@ -171,8 +189,9 @@ std::vector<LargestBatch> largest_batches(const Problem& problem,
     if (say) say("looking for the largest batch of " + planner.name);
     all.push_back(largest_batch(problem, planner));
   }
-  std::stable_sort(all.begin(), all.end(),
-                   [](const LargestBatch& a, const LargestBatch& b) { return a.batch > b.batch; });
+  std::stable_sort(all.begin(), all.end(), [](const LargestBatch& a, const LargestBatch& b) {
+    return std::pair(a.batch, speed(a)) > std::pair(b.batch, speed(b));
+  });
   return all;
 }
 

@@ -11,7 +11,8 @@
 
 namespace spillway {
 
-// Larger batches are not tried: no training of a model on one machine takes so many tokens a step.
+// No larger batches are tried than the largest power of two of so many tokens: no training of a
+// model on one machine takes so many a step.
 inline constexpr std::int64_t most_tokens_tried = 1 << 22;
 
 struct LargestBatch {
@@ -21,20 +22,21 @@ struct LargestBatch {
   std::int64_t largest_micro_batch = 0;  // the largest batch that is computed in one piece
   // What ends it. most_tried: not memory, up to most_micro_batches micro-batches and
   // most_tokens_tried tokens; where gradients are summed, memory often sets no limit at all.
-  // most_tasks: larger ones take too long to try.
+  // most_tasks: larger ones may fit, but take too long to try.
   enum class End : std::uint8_t { memory, most_tried, most_tasks } end = End::memory;
   std::vector<Tier> full;         // tiers that are too small for one micro-batch more
   std::optional<Candidate> plan;  // of that batch at that micro-batch
 };
 
-// The micro-batch of the problem where one is set. For each micro-batch that fits, the smallest
-// multiple of it above the answer does not fit, nor the few multiples above that.
+// The micro-batch of the problem where one is set. Where memory ends it: for each micro-batch that
+// several fit of, the smallest multiple of it above the answer does not fit.
 LargestBatch largest_batch(const Problem& problem, const Planner& planner);
 
 // A planner for each policy by itself, which largest_batch() may try at length.
 std::vector<Planner> planners_of_each(const PlansAsked& asked);
 
-// By each planner, the largest batch first. `say` is told what is being looked at.
+// By each planner, the largest batch first, of equal ones the fastest. `say` is told what is being
+// looked at.
 std::vector<LargestBatch> largest_batches(const Problem& problem,
                                           const std::vector<Planner>& planners,
                                           const std::function<void(const std::string&)>& say = {});

@@ -16,7 +16,10 @@ constexpr std::int64_t most_layers = 5000;  // of a model (docs/machine-files.md
 
 struct FitAt {
   std::int64_t micro_batch = 0;
-  Fit fit;
+  std::optional<Fit> fit;  // nothing: no policy can run the model, or it takes too long to say
+  bool cut_short = false;  // some way was left untried that might fit
+
+  bool fits() const { return fit && fit->need.fits(); }
 };
 
 class ModelSearch {
@@ -53,19 +56,35 @@ class ModelSearch {
 
   // Large micro-batches first: they make the fewest tasks. The fit that lacks least where none
   // fits.
-  std::optional<FitAt> fit(Problem problem) {
-    std::vector<std::int64_t> sizes = {problem.workload.micro_batch};
-    if (planner_.choose_micro_batch) sizes = micro_batch_candidates(problem.workload.batch);
-    std::optional<FitAt> nearest;
-    for (const std::int64_t size : sizes) {
-      problem.workload.micro_batch = size;
-      std::optional<Fit> one = planner_.fit(problem);
-      if (!one) continue;
-      if (nearest && one->need.overshoot() >= nearest->fit.need.overshoot()) continue;
-      nearest = {size, std::move(*one)};
-      if (nearest->fit.need.fits()) break;
+  FitAt fit(Problem problem) {
+    FitAt nearest;
+    planner_.begin();
+    // Few tasks show what is too large for any batch.
+    const std::int64_t batch = problem.workload.batch;
+    problem.workload.batch = planner_.choose_micro_batch ? 1 : problem.workload.micro_batch;
+    if (keep_nearest(problem, nearest) || !nearest.fit || planner_.cut_short()) {
+      nearest.fit.reset();
+      problem.workload.batch = batch;
+      std::vector<std::int64_t> sizes = {problem.workload.micro_batch};
+      if (planner_.choose_micro_batch) sizes = micro_batch_candidates(batch);
+      for (const std::int64_t size : sizes) {
+        problem.workload.micro_batch = size;
+        if (keep_nearest(problem, nearest)) break;
+      }
     }
+    nearest.cut_short = !nearest.fits() && planner_.cut_short();
     return nearest;
+  }
+  // Whether it fits.
+  bool keep_nearest(Problem problem, FitAt& nearest) const {
+    Workload& workload = problem.workload;
+    workload.micro_batch = std::min(workload.micro_batch, workload.batch);
+    std::optional<Fit> one = planner_.fit(problem);
+    if (!one) return false;
+    if (nearest.fit && one->need.overshoot() >= nearest.fit->need.overshoot()) return false;
+    nearest.micro_batch = workload.micro_batch;
+    nearest.fit = std::move(one);
+    return nearest.fits();
   }
 
   bool fits_layers(std::int64_t layers) {
@@ -74,7 +93,7 @@ class ModelSearch {
       say(fmt::format("trying {} with {} layers", problem_.model.name, layers));
       at->second = fit(with_layers(layers));
     }
-    return at->second && at->second->fit.need.fits();
+    return at->second.fits();
   }
 
   void find_in_family() {
@@ -82,43 +101,50 @@ class ModelSearch {
     for (std::size_t i = answer_.family.size(); i-- > 0;) {
       say(fmt::format("trying {}", answer_.family[i].name));
       const Problem problem = with(answer_.family[i]);
-      const std::optional<FitAt> found = fit(problem);
-      if (!found || !found->fit.need.fits()) continue;
-      answer_.of_family_plan = best_plan(planner_, problem, planner_.choose_micro_batch);
-      if (!answer_.of_family_plan) continue;
-      answer_.of_family = i;
-      return;
+      const FitAt found = fit(problem);
+      if (found.fits())
+        answer_.of_family_plan = best_plan(planner_, problem, planner_.choose_micro_batch);
+      if (answer_.of_family_plan) {
+        answer_.of_family = i;
+        return;
+      }
+      // What fits by trial and has no plan took too long, too.
+      if (found.cut_short || found.fits()) answer_.family_cut_short = true;
     }
   }
 
   void find_layers() {
     const std::int64_t most =
         std::min<std::int64_t>(most_layers, 99'000'000'000'000 / problem_.model.layer_parameters());
-    if (!fits_layers(1)) return;
+    if (!fits_layers(1)) {
+      answer_.cut_short = known_[1].cut_short;
+      return;
+    }
     const std::int64_t start = fits_layers(problem_.model.layers) ? problem_.model.layers : 1;
     std::int64_t layers =
         largest_that_holds(start, most, [&](std::int64_t count) { return fits_layers(count); });
     for (; layers > 0 && !answer_.plan; --layers) {
       if (!fits_layers(layers)) continue;
       Problem problem = with_layers(layers);
-      problem.workload.micro_batch = known_[layers]->micro_batch;
+      problem.workload.micro_batch = known_[layers].micro_batch;
       answer_.plan = best_plan(planner_, problem, false);
       if (answer_.plan) break;
-      known_[layers].reset();
+      known_[layers] = {0, {}, true};
     }
+    for (const auto& [count, at] : known_) answer_.cut_short |= count > layers && at.cut_short;
     if (!answer_.plan) return;
     answer_.layers = layers;
     answer_.parameters = with_layers(layers).model.parameters();
+    answer_.reached_end = layers == most;
     const auto more = known_.find(layers + 1);
-    if (more != known_.end() && more->second) answer_.full = full_tiers(more->second->fit.need);
-    answer_.reached_end = answer_.full.empty();
+    if (more != known_.end() && more->second.fit) answer_.full = full_tiers(more->second.fit->need);
   }
 
   const Problem& problem_;
   const Planner& planner_;
   const std::function<void(const std::string&)>& say_;
   LargestModel answer_;
-  std::map<std::int64_t, std::optional<FitAt>> known_;
+  std::map<std::int64_t, FitAt> known_;
 };
 
 }  // namespace

@@ -29,15 +29,17 @@ class PoliciesOnTrial {
     }
     return nearest;
   }
+  void begin() { trials_.begin(); }
   bool cut_short() const { return trials_.cut_short(); }
 
-  // Whether the policy fits with some micro-batch.
-  bool fits_somehow(Problem problem, const std::string& policy) {
-    trials_.begin_remedy();
+  // Whether the policy fits with some micro-batch. Takes nothing of what fit() may take.
+  bool fits_somehow(const Problem& problem, const std::string& policy) const {
+    FitTrials trials(question_);
+    trials.begin_remedy();
     const std::vector<std::int64_t> sizes = micro_batch_candidates(problem.workload.batch);
     return std::any_of(sizes.begin(), sizes.end(), [&](std::int64_t size) {
       const std::optional<Need> need =
-          trials_.trial(problem, {policy, size}, question_.durability.on());
+          trials.trial(problem, {policy, size}, question_.durability.on());
       return need && need->fits();
     });
   }
@@ -54,7 +56,7 @@ class PoliciesOnTrial {
   // Whether it fits; `nearest` is then this one.
   bool consider(const Problem& problem, const Way& way, std::optional<Fit>& nearest) {
     trials_.begin_remedy();
-    std::optional<Need> need = trials_.trial(problem, way, question_.durability.on());
+    std::optional<Need> need = trials_.verified(problem, way, question_.durability.on());
     if (!need) return false;
     const bool fits = need->fits();
     if (fits || !nearest || need->overshoot() < nearest->need.overshoot())
@@ -102,6 +104,7 @@ Planner planner_of(const PlansAsked& asked, const TrialBounds& bounds) {
     return evaluate_at_length(asked, problem, choose_micro_batch, *trials);
   };
   planner.fit = [trials](const Problem& problem) { return trials->fit(problem); };
+  planner.begin = [trials] { trials->begin(); };
   planner.cut_short = [trials] { return trials->cut_short(); };
   planner.choose_micro_batch = asked.choose_micro_batch;
   return planner;

@@ -28,7 +28,10 @@ struct Planner {
   std::function<Candidates(const Problem& problem, bool choose_micro_batch)> best;
   // By memory alone. Nothing: no policy can run the problem, or it takes too long to say.
   std::function<std::optional<Fit>(const Problem& problem)> fit;
-  // Whether something was too long to be said.
+  // Begins a part of an answer: fit() may take as long again as at first.
+  std::function<void()> begin = [] {};
+  // Whether, since begin(), fit() left something untried because that takes too long: what it said
+  // not to fit may then fit.
   std::function<bool()> cut_short = [] { return false; };
   bool choose_micro_batch = true;  // nobody has set one
 };
@@ -43,13 +46,13 @@ struct PlansAsked {
   std::function<void(Problem&)> settle;  // as in FitQuestion; may be empty
 };
 
-// The bounds of all trials that answer one question: some seconds.
+// The bounds of all trials of one part of an answer: some seconds.
 inline constexpr TrialBounds question_bounds = {.trials = 2000,
                                                 .tasks_of_trial = 2'000'000,
                                                 .tasks_of_remedy = 20'000'000,
                                                 .tasks_of_all = 20'000'000};
 
-// The best plan of `policies`. `bounds` limits what fit() tries, in all.
+// The best plan of `policies`. `bounds` limits what fit() tries after each begin().
 Planner planner_of(const PlansAsked& asked, const TrialBounds& bounds = question_bounds);
 
 // Any search for the best plan; fit() searches, too.

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <set>
 #include <string_view>
 #include <utility>
 
@@ -96,6 +98,8 @@ class ListReader {
     });
     reader.require("machine");
     reader.require("currency");
+    refuse_control_characters(reader, "currency", list_.currency);
+    refuse_control_characters(reader, "source", list_.source);
     if (list_.gpus.empty() && list_.memories.empty() && list_.drives.empty())
       throw InputError(list_.origin, 0, "it holds no part",
                        "add [[gpu]], [[memory]] or [[drive]] tables; " + std::string(about));
@@ -127,6 +131,15 @@ class ListReader {
   }
 
   // The keys that all parts have come first.
+  void refuse_control_characters(const FieldReader& reader, const char* key,
+                                 const std::string& text) const {
+    const bool is_plain = std::none_of(text.begin(), text.end(), [](char one) {
+      return static_cast<unsigned char>(one) < 0x20 || one == 0x7f;
+    });
+    if (!is_plain)
+      reader.fail({key, "it holds a control character", "write it on one line, without tabs"});
+  }
+
   FieldReader part_reader(const toml::table& table, std::string& name, double& price,
                           std::vector<Field> more) const {
     std::vector<Field> fields = {text_field("name", name, "a name"), number_field("price", price)};
@@ -142,7 +155,7 @@ class ListReader {
       gpu.settings = read_settings(node, list_.origin);
       return true;
     });
-    require(reader, {"name", "price"});
+    check(reader, gpu.name);
     list_.gpus.push_back(std::move(gpu));
   }
 
@@ -151,7 +164,9 @@ class ListReader {
     FieldReader reader =
         part_reader(table, memory.name, memory.price, {bytes_field("size", memory.size)});
     read_fields(table, reader, [](const std::string&, const toml::node&) { return false; });
-    require(reader, {"name", "price", "size"});
+    check(reader, memory.name);
+    reader.require("size");
+    refuse_zero(reader, {{"size", memory.size > 0}});
     list_.memories.push_back(std::move(memory));
   }
 
@@ -171,13 +186,31 @@ class ListReader {
         return false;
       return true;
     });
-    require(reader, {"name", "price"});
+    check(reader, drive.name);
+    refuse_zero(reader, {{"capacity", drive.capacity > 0},
+                         {"tbw", drive.tbw > 0},
+                         {"read", drive.read > 0},
+                         {"write", drive.write > 0},
+                         {"ceiling", drive.ceiling > 0}});
     if (drive.counts.empty())
       reader.fail({"counts", "it is missing", "write for example counts = [1, 2, 4]"});
     // A drive of another make has rates of its own, and a size.
     if (drive.read > 0 || drive.write > 0 || drive.total > 0)
       require(reader, {"read", "write", "capacity"});
     list_.drives.push_back(std::move(drive));
+  }
+
+  void check(const FieldReader& reader, const std::string& name) const {
+    require(reader, {"name", "price"});
+    refuse_control_characters(reader, "name", name);
+  }
+  // Keys, and whether they are more than 0.
+  static void refuse_zero(const FieldReader& reader,
+                          const std::vector<std::pair<const char*, bool>>& keys) {
+    for (const auto& [key, is_positive] : keys) {
+      if (reader.given(key) && !is_positive)
+        reader.fail({key, "it is 0", "give what the part has, or leave the key out"});
+    }
   }
 
   static void require(const FieldReader& reader, std::initializer_list<const char*> keys) {
@@ -242,8 +275,11 @@ std::vector<PricedMachine> PriceList::machines() const {
   if (drives.empty()) some_drive[0].counts = {0};
   for (std::size_t g = 0; g < some_gpu.size(); ++g) {
     for (std::size_t m = 0; m < some_memory.size(); ++m) {
+      std::set<std::pair<std::size_t, std::int64_t>> seen;  // kinds of drives and counts
       for (std::size_t d = 0; d < some_drive.size(); ++d) {
         for (const std::int64_t count : some_drive[d].counts) {
+          // No drives are the same of any kind.
+          if (!seen.insert({count == 0 ? 0 : d, count}).second) continue;
           PricedMachine one{price, g, m, d, count, some_gpu[g].settings};
           one.price += some_gpu[g].price + some_memory[m].price +
                        some_drive[d].price * static_cast<double>(count);
@@ -269,6 +305,26 @@ std::vector<PricedMachine> PriceList::machines() const {
     return a.price < b.price;
   });
   return all;
+}
+
+std::optional<std::string> PriceList::part_that_sets(const std::string& key) const {
+  const auto sets = [&](const std::vector<std::string>& settings) {
+    return std::any_of(settings.begin(), settings.end(),
+                       [&](const std::string& one) { return one.rfind(key + "=", 0) == 0; });
+  };
+  for (const PricedGpu& gpu : gpus) {
+    if (sets(gpu.settings)) return "[[gpu]] " + gpu.name;
+  }
+  if (key == "host.memory" && !memories.empty()) return "[[memory]] " + memories.front().name;
+  // What the base machine says of drives goes by their number.
+  static constexpr std::array<const char*, 4> by_count = {"ssd.capacity", "ssd.read", "ssd.write",
+                                                          "ssd.total"};
+  for (const PricedDrive& drive : drives) {
+    if (sets(settings_of(drive, 1)) ||
+        std::find(by_count.begin(), by_count.end(), key) != by_count.end())
+      return "[[drive]] " + drive.name;
+  }
+  return {};
 }
 
 std::string PriceList::name_of(const PricedMachine& machine) const {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -50,8 +51,11 @@ struct PriceList {
   std::vector<PricedMemory> memories;
   std::vector<PricedDrive> drives;
 
-  // Every machine that can be put together, the cheapest first.
+  // Every machine that can be put together, the cheapest first; each once.
   std::vector<PricedMachine> machines() const;
+  // What kind of part sets a key of a machine file, and which one: "[[memory]] 8 x 32 GB". Nothing:
+  // none does.
+  std::optional<std::string> part_that_sets(const std::string& key) const;
   // "RTX 4090, 8 x 32 GB, 4 x D7-P5510 3.84 TB"
   std::string name_of(const PricedMachine& machine) const;
 };

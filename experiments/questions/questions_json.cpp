@@ -95,9 +95,11 @@ Json to_json(const LargestModel& model) {
   json["model"] = model.of_family ? Json(model.family[*model.of_family].name) : Json();
   json["family"] = std::move(family);
   json["family_plan"] = plan_json(model.of_family_plan);
+  json["family_cut_short"] = model.family_cut_short;
   json["layers"] = model.layers;
   json["parameters"] = model.parameters;
   json["reached_end"] = model.reached_end;
+  json["cut_short"] = model.cut_short;
   json["full"] = tiers_json(model.full);
   json["plan"] = plan_json(model.plan);
   return json;
@@ -128,6 +130,8 @@ Json to_json(const CheapestMachine& machine, const PriceList& list) {
   Json runners_up = Json::array();
   for (std::size_t i = 1; i < machine.fast_enough.size(); ++i)
     runners_up.push_back(point_json(machine.fast_enough[i]));
+  json["left_out"] = machine.left_out;
+  json["why_left_out"] = machine.left_out > 0 ? Json(machine.why_left_out) : Json();
   json["cheapest"] = machine.fast_enough.empty() ? Json() : point_json(machine.fast_enough.front());
   json["runners_up"] = std::move(runners_up);
   json["fastest_below"] = machine.fastest_below ? point_json(*machine.fastest_below) : Json();

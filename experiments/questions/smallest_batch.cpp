@@ -11,10 +11,10 @@ namespace spillway {
 
 namespace {
 
-// Bounds, so that an answer takes seconds: tasks emitted and simulated for the curve and for what
-// is evaluated between its points, and points of the first look at these.
+// Bounds, so that an answer takes a minute or two: tasks emitted and simulated for the curve and
+// for what is evaluated between its points, and how many of these are.
 constexpr std::uint64_t most_tasks_of_curve = 12'000'000, most_tasks_between = 12'000'000;
-constexpr std::size_t most_points_between = 48;
+constexpr int most_points_between = 40;
 constexpr std::int64_t largest_batch_tried = 1 << 16;
 
 class CurveSearch {
@@ -45,7 +45,10 @@ class CurveSearch {
   // Batches are counted in units: micro-batches where these are set, else sequences.
   const std::optional<BatchPoint>& at(std::int64_t count) {
     const auto [found, is_new] = points_.try_emplace(count);
-    if (is_new) found->second = evaluate(count);
+    if (is_new) {
+      found->second = evaluate(count);
+      take_peak(found->second);
+    }
     return found->second;
   }
 
@@ -57,6 +60,7 @@ class CurveSearch {
   }
 
   std::optional<BatchPoint> evaluate(std::int64_t count) {
+    ++evaluated_;
     if (say_) say_(fmt::format("evaluating {} sequences a step", count * unit_));
     const std::optional<Candidate> plan =
         best_plan(planner_, sized(count), planner_.choose_micro_batch);
@@ -82,7 +86,6 @@ class CurveSearch {
       const double before = answer_.peak.tokens_per_second;
       const std::optional<BatchPoint>& point = at(count);
       if (!point) break;
-      take_peak(point);
       flat = answer_.peak.tokens_per_second < before * (1 + saturated_gain) ? flat + 1 : 0;
     }
     answer_.saturated = flat == 2;
@@ -92,7 +95,6 @@ class CurveSearch {
     for (int tried = 0; tried < 4 && step > 0; ++tried, step /= 2) {
       if (!at(low + step)) continue;
       low += step;
-      take_peak(at(low));
     }
   }
 
@@ -117,36 +119,48 @@ class CurveSearch {
     return static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(most)));
   }
 
+  // What is seen on the way may be faster than the peak so far: then more is wanted.
   void find_smallest() {
-    wanted_ = answer_.share * answer_.peak.tokens_per_second;
+    tasks_ = 0;
+    evaluated_ = 0;
+    do {
+      wanted_ = answer_.share * answer_.peak.tokens_per_second;
+      find_first_that_reaches();
+    } while (wanted_ < answer_.share * answer_.peak.tokens_per_second);
+  }
+
+  // By bisection; then each smaller one that may reach it, downwards.
+  void find_first_that_reaches() {
     std::int64_t high = answer_.peak.batch / unit_;
     for (const auto& [count, point] : points_) {
       if (point && point->tokens_per_second >= wanted_) high = std::min(high, count);
     }
-    std::vector<std::int64_t> between;
+    std::vector<std::int64_t> counts;
     for (std::int64_t count = 1; count < high; ++count) {
-      if (may_reach(count)) between.push_back(count);
+      if (may_reach(count)) counts.push_back(count);
     }
-    tasks_ = 0;
-    const std::size_t stride =
-        std::max<std::size_t>(1, (between.size() + most_points_between - 1) / most_points_between);
-    const std::size_t coarse = first_that_reaches(between, stride - 1, between.size(), stride);
-    const std::size_t unseen = coarse - std::min(coarse, stride - 1);  // since the one before it
-    const std::size_t first = first_that_reaches(between, unseen, coarse, 1);
-    answer_.exact = stride == 1 && !out_of_tasks();
-    answer_.smallest = *at(first < between.size() ? between[first] : high);
+    counts.push_back(high);
+    std::size_t low = 0, first = counts.size() - 1;
+    while (low < first && !out_of_tasks()) {
+      const std::size_t middle = low + (first - low) / 2;
+      if (reaches(counts[middle]))
+        first = middle;
+      else
+        low = middle + 1;
+    }
+    answer_.exact = true;
+    for (std::size_t i = first; i-- > 0;) {
+      if (!points_.contains(counts[i]) && out_of_tasks())
+        answer_.exact = false;
+      else if (reaches(counts[i]))
+        first = i;
+    }
+    answer_.smallest = *at(counts[first]);
   }
 
-  // The index of the first, from `from` on in strides; `end` where none does.
-  std::size_t first_that_reaches(const std::vector<std::int64_t>& counts, std::size_t from,
-                                 std::size_t end, std::size_t stride) {
-    for (std::size_t i = from; i < end && !out_of_tasks(); i += stride) {
-      if (reaches(counts[i])) return i;
-    }
-    return end;
+  bool out_of_tasks() const {
+    return tasks_ >= most_tasks_between || evaluated_ >= most_points_between;
   }
-
-  bool out_of_tasks() const { return tasks_ >= most_tasks_between; }
 
   const Problem& problem_;
   const Planner& planner_;
@@ -156,6 +170,7 @@ class CurveSearch {
   double wanted_ = 0;  // tokens per second; 0: the peak is not known yet
   std::map<std::int64_t, std::optional<BatchPoint>> points_;
   std::uint64_t tasks_ = 0, last_tasks_ = 0;
+  int evaluated_ = 0;  // since the peak was found
 };
 
 }  // namespace

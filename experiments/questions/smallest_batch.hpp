@@ -38,8 +38,8 @@ inline constexpr double saturated_gain = 0.01;
 // most. Let it be n micro-batches of m sequences, and N and M the largest powers of two up to n and
 // m: N micro-batches of M sequences take no longer. So B need not be evaluated where for each way
 // to write it as n m, the batch N M takes longer than that (and 2 % more, for what is not quite
-// monotone). All others are evaluated, the smallest first; where they are many, some at equal
-// distances first, then all before the first that reaches the share.
+// monotone). Among the others one that reaches the share is found by bisection; then those below it
+// are evaluated, the largest first, until all or enough of them have been.
 SmallestBatch smallest_batch(const Problem& problem, const Planner& planner, double share,
                              const std::function<void(const std::string&)>& say = {});
 

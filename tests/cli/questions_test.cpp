@@ -13,19 +13,27 @@ Words ask(const Words& question) {
   return Words{"estimate", "--machine", "testbed"} + tiny_problem() + question;
 }
 
-json answer(const Words& question) {
-  const Outcome outcome = run(ask(question) + Words{"--json"});
+// Of questions that have a batch as their answer.
+Words ask_for_batch(const Words& question) {
+  return Words{"estimate", "--machine", "testbed", "--model", "gpt-tiny", "--sequence", "16"} +
+         question;
+}
+
+json json_of(const Words& words) {
+  const Outcome outcome = run(words + Words{"--json"});
   INFO(outcome.err);
   REQUIRE(outcome.exit_code == 0);
   return outcome.json();
 }
+
+json answer(const Words& question) { return json_of(ask(question)); }
 
 }  // namespace
 
 TEST_CASE("The largest batch is one that estimate takes, with the throughput that it shows") {
   const Words policy = {"--policy",   "greedysnake", "--host-memory", "16MB",
                         "--sequence", "64",          "--set",         "ssd.capacity=30MB"};
-  const json found = answer(policy + Words{"--largest", "batch"});
+  const json found = json_of(ask_for_batch(policy + Words{"--largest", "batch"}));
   CHECK(found["question"] == "largest_batch");
   REQUIRE(found["batch"].get<int>() >= 1);
   const json& first = found["policies"][0];
@@ -36,13 +44,13 @@ TEST_CASE("The largest batch is one that estimate takes, with the throughput tha
   CHECK(same["tokens_per_second"] == first["tokens_per_second"]);
   CHECK(found["plan"]["step_seconds"] == same["step_seconds"]);
   CHECK(found["plan"].contains("wear"));
-  const Outcome text = run(ask(policy + Words{"--largest", "batch"}));
+  const Outcome text = run(ask_for_batch(policy + Words{"--largest", "batch"}));
   CHECK_THAT(text.out, Catch::Contains("largest batch of gpt-tiny on testbed") &&
                            Catch::Contains("ssd written"));
 }
 
 TEST_CASE("The largest batch of all policies is told policy by policy, the largest first") {
-  const json found = answer({"--largest", "batch", "--gpu-memory", "6MB"});
+  const json found = json_of(ask_for_batch({"--largest", "batch", "--gpu-memory", "6MB"}));
   REQUIRE(found["policies"].size() >= 6);
   int before = found["policies"][0]["batch"];
   for (const json& one : found["policies"]) {
@@ -71,13 +79,14 @@ TEST_CASE("The largest model is one that estimate takes, and with a layer more i
 
 TEST_CASE("The smallest batch for a share of the peak comes with the curve") {
   const Words policy = {"--policy", "fuyou"};
-  const json found = answer(policy + Words{"--smallest-batch", "50%"});
+  const json found = json_of(ask_for_batch(policy + Words{"--smallest-batch", "50%"}));
   CHECK(found["share"] == 0.5);
   const double peak = found["peak"]["tokens_per_second"];
   CHECK(found["smallest"]["tokens_per_second"].get<double>() >= peak / 2);
   CHECK(found["curve"].size() >= 2);
-  CHECK(answer(policy + Words{"--smallest-batch", "0.5"})["smallest"] == found["smallest"]);
-  const Outcome text = run(ask(policy + Words{"--smallest-batch", "50%"}));
+  CHECK(json_of(ask_for_batch(policy + Words{"--smallest-batch", "0.5"}))["smallest"] ==
+        found["smallest"]);
+  const Outcome text = run(ask_for_batch(policy + Words{"--smallest-batch", "50%"}));
   CHECK_THAT(text.out, Catch::Contains("<- smallest") && Catch::Contains("50 % of the peak"));
 }
 
@@ -121,6 +130,34 @@ tbw = "1TB"
                   "sets its bound");
 }
 
+TEST_CASE("A micro-batch that is set holds for the batches that are tried") {
+  const json found =
+      json_of(ask_for_batch({"--largest", "batch", "--policy", "resident", "--micro-batch", "3"}));
+  CHECK(found["policies"][0]["micro_batch"] == 3);
+  CHECK(found["batch"].get<int>() % 3 == 0);
+}
+
+TEST_CASE("Of a price list, machines that cannot be are left out, and shortages are named") {
+  const TemporaryFolder folder;
+  const std::string head = "currency = \"EUR\"\nmachine = \"testbed\"\n";
+  const auto find = [&](const std::string& parts, const std::string& wanted) {
+    return run(Words{"estimate"} + tiny_problem() +
+               Words{"--policy", "zero-infinity", "--cheapest",
+                     folder.write("prices.toml", head + parts), "--tokens-per-second", wanted});
+  };
+  const std::string usual = "[[gpu]]\nname = \"usual\"\nprice = 49.9\n";
+  const Outcome some = find(usual +
+                                "[[memory]]\nname = \"too little\"\nprice = 1\nsize = \"1kB\"\n"
+                                "[[memory]]\nname = \"enough\"\nprice = 2\nsize = \"1GB\"\n",
+                            "1");
+  INFO(some.out << some.err);
+  CHECK(some.exit_code == 0);
+  CHECK_THAT(some.out, Catch::Contains("51.90 EUR usual, enough"));
+  check_complaint(
+      find("[[gpu]]\nname = \"small\"\nprice = 1\nset = { \"gpu.memory\" = \"100kB\" }\n", "1"), 3,
+      "nearest is small, which lacks gpu memory", "more gpu memory");
+}
+
 TEST_CASE("What a plan may lose is in the text and in the JSON object of estimate") {
   const Words policy = {"--policy", "zero-infinity", "--robust"};
   const json found = answer(policy)["robustness"];
@@ -151,10 +188,19 @@ TEST_CASE("Questions that cannot be answered name what would do") {
                   "--help");
   check_complaint(run(ask({"--largest", "cat"})), 2, "cat", "--help");
   check_complaint(run(Words{"estimate"} + tiny_problem()), 2, "--machine is required", "--help");
+  check_complaint(run(ask({"--largest", "batch"})), 2, "--batch 2: the batch is the answer",
+                  "leave it out");
+  check_complaint(
+      run(ask({"--cheapest", "example", "--tokens-per-second", "5", "--drives-last", "-3"})), 2,
+      "--drives-last -3", "--drives-last 1");
+  check_complaint(
+      run(Words{"estimate"} + tiny_problem() +
+          Words{"--cheapest", "example", "--tokens-per-second", "5", "--set", "ssd.count=4"}),
+      2, "ssd.count is set by [[drive]] D7-P5510", "example");
   for (const Words& question : {Words{"--largest", "batch"}, Words{"--largest", "model"},
                                 Words{"--smallest-batch", "90%"}}) {
     check_complaint(
-        run(ask(question + Words{"--policy", "zero-infinity", "--gpu-memory", "100KB"})), 3,
-        "does not fit", "would make it fit");
+        run(ask_for_batch(question + Words{"--policy", "zero-infinity", "--gpu-memory", "100KB"})),
+        3, "does not fit", "would make it fit");
   }
 }

@@ -137,6 +137,32 @@ TEST_CASE("drives that must last rule out machines that wear them out") {
     CHECK(lasting.fast_enough.front().machine.price > any.fast_enough.front().machine.price);
 }
 
+TEST_CASE("machines without drives are made once, and machines that cannot be are left out") {
+  const PriceList twice = parse_price_list(
+      with("[1, 2, 4]", "[0, 1, 1]") + "[[drive]]\nname = \"other\"\nprice = 1\ncounts = [0]\n",
+      "list.toml");
+  CHECK(twice.machines().size() == 2 * 2 * 2);
+  const PriceList list = parse_price_list(with("\"72GiB\"", "\"1GB\""), "list.toml");
+  const CheapestMachine answer = cheapest_machine(request(), planner(), list, {1, 0});
+  CHECK(answer.left_out > 0);  // less than the base machine's host.reserved
+  CHECK_THAT(answer.why_left_out, Catch::Contains("little"));
+  REQUIRE(answer.fast_enough.size() > 0);
+  CHECK_THAT(answer.fast_enough[0].name, Catch::Contains("much"));
+}
+
+TEST_CASE("what a part sets cannot be set otherwise") {
+  const PriceList list = parse_price_list(small_list, "list.toml");
+  for (const char* setting : {"host.memory=1TB", "ssd.count=9", "ssd.read=9GB/s",
+                              "gpu.flops=1TFLOPS", "ssd.capacity=9TB", "ssd.tbw=9PB"}) {
+    ProblemRequest one = request();
+    one.overrides = {setting};
+    INFO(setting);
+    CHECK_THROWS_AS(cheapest_machine(one, planner(), list, {1, 0}), InputError);
+  }
+  CHECK_FALSE(list.part_that_sets("pcie.h2d"));
+  CHECK(list.part_that_sets("gpu.flops") == "[[gpu]] slow");
+}
+
 TEST_CASE("a list without a kind of part leaves the base machine as it is") {
   const PriceList list = parse_price_list(
       "currency = \"EUR\"\nmachine = \"testbed\"\n[[gpu]]\nname = \"one\"\nprice = 1\n", "l.toml");
@@ -164,6 +190,8 @@ TEST_CASE("what is wrong in a price list is named with its place") {
   check_refused(with("\"40TFLOPS\"", "\"40\""), "list.toml:9:9", "40");
   check_refused(with("write = \"1GB/s\"\n", ""), "list.toml:25:1", "write is missing");
   check_refused("currency = \"EUR\"\nmachine = \"testbed\"\n", "list.toml", "no part");
+  check_refused(with("\"72GiB\"", "\"0GB\""), "list.toml:18:8", "size: it is 0");
+  check_refused(with("\"much\"", "\"mu\\nch\""), "list.toml:21:8", "control character");
   check_refused("gpu = 3", "list.toml:1:7", "gpu is not a list of tables");
   check_refused(with("machine = \"rtx4090-12ssd\"\n", ""), "list.toml:1:1", "machine is missing");
 }
