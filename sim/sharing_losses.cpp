@@ -73,7 +73,16 @@ SharingLosses::State SharingLosses::solve(std::uint64_t working) {
       largest = part;
       state.resource[slot] = r;
     }
-    SPILLWAY_ASSERT(state.resource[slot] != none, "a task is slowed down and nothing is saturated");
+    if (state.resource[slot] != none) return;
+    // Rates that are 20 orders of magnitude apart round: the resource that is fullest.
+    double fullest = -1;
+    for (std::uint32_t u = 0; u < demand.usage_count; ++u) {
+      const std::uint32_t r = demand.usages[u].resource;
+      const double full = taken[r] / graph_.resources[r].capacity;
+      if (!(full > fullest)) continue;
+      fullest = full;
+      state.resource[slot] = r;
+    }
   });
   for_all([&](std::uint32_t, std::uint32_t demand) { sharing_.leave(demand); });
   return state;

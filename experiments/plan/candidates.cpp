@@ -85,6 +85,13 @@ Candidates evaluate_candidates(const Problem& problem, bool choose_micro_batch,
                                most_tasks_tried / 1'000'000)});
       continue;
     }
+    // Its bounds alone would take minutes.
+    constexpr std::int64_t most_batch = 65'536;
+    if (is_tuned(policy) && problem.workload.batch > most_batch && policies.size() > 1) {
+      candidates.refused.push_back(
+          {policy, fmt::format("not searched for: a batch of more than {} sequences", most_batch)});
+      continue;
+    }
     if (allows && !is_tuned(policy) && !allows(problem, policy)) {
       candidates.refused.push_back({policy, "it is not allowed here"});
       continue;
