@@ -10,34 +10,11 @@
 #include "policies/model/gpt_layout.hpp"
 #include "policies/movement/plan.hpp"
 #include "policies/movement/step.hpp"
+#include "tests/policies/dice.hpp"
 
 namespace spillway::test {
 
 namespace {
-
-// The same choices for the same seed, on any machine.
-class Dice {
- public:
-  explicit Dice(std::uint64_t seed) : random_(seed) {}
-  std::uint64_t below(std::uint64_t count) { return random_() % count; }
-  int between(int low, int high) {
-    return low + static_cast<int>(below(static_cast<std::uint64_t>(high - low + 1)));
-  }
-  double fraction() { return static_cast<double>(random_() >> 11) * 0x1p-53; }
-  bool chance(double probability) { return fraction() < probability; }
-  // A probability that is often an extreme: never, always, seldom, half the time.
-  double habit() {
-    constexpr double extremes[] = {0, 1, 0.1, 0.5};
-    return chance(0.6) ? extremes[below(std::size(extremes))] : fraction();
-  }
-  template <class Item>
-  Item& one_of(std::vector<Item>& items) {
-    return items[below(items.size())];
-  }
-
- private:
-  std::mt19937_64 random_;
-};
 
 // All of a tensor in `first`, all in `second`, or some in each.
 void split(Dice& dice, double& first, double& second) {
