@@ -131,7 +131,7 @@ typename GptCuda<Element>::Activations GptCuda<Element>::activations(
 
 template <class Element>
 AttentionSizes GptCuda<Element>::attention_sizes() const {
-  return {s_, t_, c_, heads_, (4 + heads_) * t_, attention_};
+  return {s_, t_, heads_, heads_, c_ / heads_, (4 + heads_) * t_, attention_};
 }
 
 template <class Element>
@@ -165,7 +165,8 @@ void GptCuda<Element>::compute_activations(const Element* parameters, const Elem
                             c_, 3 * c_, 0, stream_);
   }
   if (missing(saved_attention) || no_statistics) {
-    attention_forward<Element>(attention_sizes(), a.qkv,
+    const AttentionSizes sizes = attention_sizes();
+    attention_forward<Element>(sizes, side_by_side<Element>(sizes, a.qkv),
                                missing(saved_attention) ? a.attention : nullptr,
                                no_statistics ? a.log_sum_exp : nullptr, stream_);
   }
@@ -299,8 +300,9 @@ void GptCuda<Element>::backward_attention(const Element* parameters, const Eleme
                                    c_, c_, 0, stream_);
   matmul_.input_gradient<Element>(dr, p + layer_.projection_weight, narrow, rows, c_, c_, 0,
                                   stream_);
-  attention_backward<Element>(attention_sizes(), a.qkv, a.attention, a.log_sum_exp, narrow, dqkv,
-                              scratch.dots, stream_);
+  const AttentionSizes sizes = attention_sizes();
+  attention_backward<Element>(sizes, side_by_side<Element>(sizes, a.qkv), a.attention,
+                              a.log_sum_exp, narrow, dqkv, scratch.dots, stream_);
   matmul_.weight_gradient<Element>(dqkv, a.ln1, g + layer_.qkv_weight, overwrites, rows, c_, 3 * c_,
                                    0, stream_);
   column_sums<Element>(dqkv, g + layer_.qkv_bias, overwrites, rows, 3 * c_, workspace_.kernels,

@@ -158,17 +158,12 @@ std::vector<double> costs(const Launched& launch, std::int64_t tokens) {
 double efficiency_of_staying(const Launched& launch, const Problem& problem, int multiprocessors) {
   const std::int64_t head_size = problem.model.hidden / problem.model.heads;
   const std::int64_t tokens = problem.workload.sequence;
-  const AttentionSizes sizes{problem.workload.sequences_at_once,
-                             tokens,
-                             problem.model.hidden,
-                             problem.model.heads,
-                             0,
-                             AttentionKernels::wgmma};
   const bool forward = launch.kernel.starts_with("attention_forward");
   const bool keys = launch.kernel.starts_with("attention_keys");
   const int rows = forward && head_size == 64 ? 192 : 128;
   const WorkOrder order =
-      work_order(sizes, rows, tokens * (head_size * 4 + (keys ? 8 : 0)), multiprocessors);
+      work_order(problem.workload.sequences_at_once * problem.model.heads, tokens, rows,
+                 tokens * (head_size * 4 + (keys ? 8 : 0)), multiprocessors);
   const auto grid = static_cast<int>(launch.record.grid.x);
   REQUIRE(grid == std::min(order.size(), multiprocessors));
   double sum = 0, most = 0;
