@@ -106,6 +106,7 @@ void tell_start(const TrainingJob& job, const std::string& other_machine) {
 // Returns what goes on with the run where it is planned anew.
 std::optional<TrainRequest> train(const TrainRequest& request, const TrainOptions& options,
                                   StopSignals& signals, int& exit_code) {
+  StopSignals::go_on_with_run(request.resume);
   Preparation preparation(options);
   TrainingJob job(request, preparation.listener());
   preparation.end();
@@ -115,9 +116,7 @@ std::optional<TrainRequest> train(const TrainRequest& request, const TrainOption
   const TrainPlan& plan = job.plan();
   const RunFolder& folder = job.folder();
   const TrainSettings& settings = job.settings();
-  StopSignals::check(
-      "before the first step",
-      request.resume ? "the run is as it was" : "nothing was trained, and nothing is left behind");
+  StopSignals::check("before the first step");
 
   const fs::path trace_shown = !request.trace.empty()
                                    ? fs::path(request.trace)
