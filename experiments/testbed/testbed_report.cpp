@@ -74,8 +74,10 @@ void add_tuned(Text& text, const TestbedSummary& s) {
   if (s.tuned.empty()) return;
   add(text,
       "## The tuned plan\n\nPolicy `spillway` without settings: the plan that a short search finds "
-      "on the machine stood for, trained like the others.\n*weights*: whether it ended with the "
-      "same weights, bit by bit, as most policies.\n\n");
+      "on the machine stood for, trained like the others.\n*weights*: whether another policy ended "
+      "with the "
+      "same weights, bit by bit: there are two sets, as micro-batches are taken in ascending or in "
+      "snake order.\n\n");
   add(text, "| regime | batch | tuned, ms | fastest other, ms | | speedup | weights |\n");
   add(text, "|---|---|---|---|---|---|---|\n");
   for (const TunedResult& t : s.tuned) {

@@ -51,22 +51,15 @@ std::vector<KindSummary> kinds_of(const std::vector<TestbedRow>& rows) {
   return kinds;
 }
 
-// The weights that most of these rows trained.
-std::string usual_weights(const std::vector<const TestbedRow*>& rows) {
-  std::map<std::string, int> counts;
-  for (const TestbedRow* row : rows) ++counts[row->weights_hash];
-  return std::max_element(counts.begin(), counts.end(),
-                          [](const auto& a, const auto& b) { return a.second < b.second; })
-      ->first;
-}
-
 TunedResult tuned_result(const TestbedRow& tuned, const std::vector<const TestbedRow*>& others) {
   TunedResult result;
   result.regime = tuned.regime;
   result.batch = tuned.batch;
   result.tuned_seconds = tuned.measured_seconds;
   result.plan = tuned.plan;
-  result.same_weights = tuned.weights_hash == usual_weights(others);
+  result.same_weights = std::any_of(others.begin(), others.end(), [&](const TestbedRow* row) {
+    return row->weights_hash == tuned.weights_hash;
+  });
   const TestbedRow& best = **std::min_element(others.begin(), others.end(),
                                               [](const TestbedRow* a, const TestbedRow* b) {
                                                 return a->measured_seconds < b->measured_seconds;

@@ -66,7 +66,8 @@ struct TunedResult {
   std::int64_t batch = 0;
   double tuned_seconds = 0, other_seconds = 0;
   std::string plan, other;
-  // Whether the tuned plan trained the same weights, bit by bit, as most policies did.
+  // Whether another policy trained the same weights, bit by bit: one that adds gradients up in the
+  // same order of micro-batches, ascending or snake.
   bool same_weights = false;
 
   double speedup() const { return other_seconds / tuned_seconds; }
