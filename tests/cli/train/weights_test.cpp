@@ -147,8 +147,9 @@ TEST_CASE("export takes either of the last two commits", "[store]") {
   check_refusal(run({"export", folder / "run", "--step", "4"}), 2, "is there already", "");
 }
 
-TEST_CASE("a run whose state was removed is exported as it ended; one without either is refused",
-          "[store]") {
+TEST_CASE(
+    "a run whose state was removed is exported as it ended, and one without weights is refused",
+    "[store]") {
   const TemporaryFolder folder;
   const Words training = tiny_training(folder) + Words{"--json", "--remove-store"};
   ran(training);
