@@ -196,44 +196,37 @@ void read_rope(const Keys& keys, ModelSpec& model) {
   }
 }
 
-// How many layers attend to a window; all do, or none.
+// Tokens that a layer attends to: in all layers, or, 0, no limit in any.
 void read_window(const Keys& keys, const std::string& type, ModelSpec& model) {
   const bool is_qwen = type == "qwen2" || type == "qwen3";
-  std::int64_t window = 0;
-  const char* limit = "sliding_window";
-  if (type == "mistral") {
-    // null: none; not there: what the first Mistral had.
-    const bool named = keys.named(limit);
-    window = named ? keys.count(limit, 0) : 4096;
-  } else if (is_qwen && keys.flag("use_sliding_window", false)) {
-    window = keys.count(limit, 4096);
+  const char* const limit = "sliding_window";
+  if (type == "mistral" || (is_qwen && keys.flag("use_sliding_window", false))) {
+    // null: none; not there: what the first of these models had.
+    model.window = keys.named(limit) ? keys.count(limit, 0) : 4096;
+    if (keys.given(limit) && model.window == 0) keys.refuse(limit, "at least 1, or null");
   }
-  if (keys.given(limit) && window == 0 && keys.count(limit) == 0)
-    keys.refuse(limit, "at least 1, or null");
   if (keys.given("layer_types")) {
     const json& types = keys["layer_types"];
     const auto all = [&](const char* kind) {
-      return types.is_array() &&
+      return types.is_array() && types.size() == static_cast<std::size_t>(model.layers) &&
              std::all_of(types.begin(), types.end(), [&](const json& t) { return t == kind; });
     };
-    if (all("full_attention")) {
-      window = 0;
-    } else if (!all("sliding_attention") || window == 0) {
+    const bool none = all("full_attention");
+    const bool agrees =
+        none ? is_qwen || model.window == 0 : all("sliding_attention") && model.window > 0;
+    if (!agrees)
       keys.refuse("layer_types",
-                  "full_attention for all layers, or sliding_attention for all, "
-                  "with a sliding_window");
-    }
-  } else if (is_qwen && window > 0) {
+                  "full_attention for every layer, or sliding_attention for every layer and a "
+                  "sliding_window");
+    if (none) model.window = 0;
+  } else if (is_qwen && model.window > 0) {
     const std::int64_t full = keys.count("max_window_layers", 28);
-    if (full >= model.layers) {
-      window = 0;
-    } else if (full > 0) {
+    if (full > 0 && full < model.layers)
       keys.refuse(
           "max_window_layers",
           fmt::format("0, or {} and more: a window in all layers, or in none", model.layers));
-    }
+    if (full > 0) model.window = 0;
   }
-  model.window = window;
 }
 
 void read_llama(const Keys& keys, const std::string& type, ModelSpec& model) {

@@ -203,6 +203,7 @@ TEST_CASE("rope is read from either of transformers' layouts") {
 TEST_CASE("a window holds for all layers or for none") {
   const json windowed = with(qwen2(), "use_sliding_window", true);
   CHECK(read(windowed).window == 0);  // from layer 24 of 24 on
+  CHECK(read(with(windowed, "sliding_window", nullptr)).window == 0);
   CHECK(read(with(windowed, "max_window_layers", 0)).window == 32768);
   CHECK_THROWS_AS(read(with(windowed, "max_window_layers", 12)), InputError);
   const json all = std::vector<std::string>(24, "sliding_attention");
@@ -212,6 +213,8 @@ TEST_CASE("a window holds for all layers or for none") {
   json mixed = none;
   mixed[3] = "sliding_attention";
   CHECK_THROWS_AS(read(with(windowed, "layer_types", mixed)), InputError);
+  CHECK_THROWS_AS(read(with(windowed, "layer_types", {"full_attention"})), InputError);
+  CHECK_THROWS_AS(read(with(mistral(), "layer_types", {"full_attention"})), InputError);
 }
 
 TEST_CASE("what is not supported is refused with the file, the key, its value and what is") {
