@@ -88,6 +88,8 @@ void tell_start(const TrainingJob& job, const std::string& other_machine) {
   const Training& training = job.training();
   announce(training, job.plan(), job.folder().path());
   if (training.store()) fmt::print("  {}\n", io_line(job.io()));
+  if (const auto& initial = job.initial_state())
+    fmt::print("  weights: {}, {}\n", initial->folder.string(), initial->text);
   fmt::print("  {} steps, {}\n", job.settings().steps, assumptions_text(job.plan().problem, 0));
   if (job.rates().known) fmt::print("  {}\n", rates_text(job.rates()));
   if (const std::string text = training.host_memory_text(); !text.empty())

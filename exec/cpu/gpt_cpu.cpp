@@ -41,14 +41,14 @@ GptCpu::GptCpu(const Problem& problem, CpuVariant variant)
   use_blas_threads(1);
   layer_ = layer_offsets(problem.model);
   embedding_ = embedding_offsets(problem.model);
-  for (const SavedLayout& saved : saved_layout(problem, saved_all, 1))
+  for (const SavedLayout& saved : saved_layout(problem, gpt_saved::all, 1))
     tensor_bytes_[bit_of(saved.tensor)] = saved.stride;
   for (std::size_t mask = 0; mask < scratch_bytes_.size(); ++mask)
-    scratch_bytes_[mask] = backward_scratch_bytes(problem, static_cast<std::uint8_t>(mask));
+    scratch_bytes_[mask] = backward_scratch_bytes(problem, static_cast<SavedMask>(mask));
 }
 
 template <class Byte>
-std::uint64_t GptCpu::place(TensorAddresses<Byte>& at, Byte* buffer, std::uint8_t mask,
+std::uint64_t GptCpu::place(TensorAddresses<Byte>& at, Byte* buffer, SavedMask mask,
                             std::int64_t sequences, std::int64_t sequence) const {
   std::uint64_t offset = 0;
   for (std::size_t bit = 0; bit < tensor_bytes_.size(); ++bit) {
@@ -62,18 +62,18 @@ std::uint64_t GptCpu::place(TensorAddresses<Byte>& at, Byte* buffer, std::uint8_
 
 template <class Element, class Byte>
 GptCpu::Activations<Element> GptCpu::activations(const TensorAddresses<Byte>& at) const {
-  const auto tensor = [&](SavedTensor which) {
+  const auto tensor = [&](SavedMask which) {
     return reinterpret_cast<Element*>(at[bit_of(which)]);
   };
   Activations<Element> a{};
-  a.ln1 = tensor(saved_ln1);
-  a.qkv = tensor(saved_qkv);
-  a.attention = tensor(saved_attention);
-  a.residual = tensor(saved_residual);
-  a.ln2 = tensor(saved_ln2);
-  a.fc = tensor(saved_fc);
-  a.gelu = tensor(saved_gelu);
-  Element* const statistics = tensor(saved_statistics);
+  a.ln1 = tensor(gpt_saved::ln1);
+  a.qkv = tensor(gpt_saved::qkv);
+  a.attention = tensor(gpt_saved::attention);
+  a.residual = tensor(gpt_saved::residual);
+  a.ln2 = tensor(gpt_saved::ln2);
+  a.fc = tensor(gpt_saved::fc);
+  a.gelu = tensor(gpt_saved::gelu);
+  Element* const statistics = tensor(gpt_saved::statistics);
   if (statistics == nullptr) return a;
   a.mean1 = statistics;
   a.rstd1 = statistics + t_;
@@ -98,39 +98,41 @@ void GptCpu::embed_forward(const float* parameters, const std::int32_t* tokens,
   }
 }
 
-void GptCpu::compute_activations(const float* parameters, const float* input,
-                                 std::uint8_t available, const Activations<const float>& read,
+void GptCpu::compute_activations(const float* parameters, const float* input, SavedMask available,
+                                 const Activations<const float>& read,
                                  const Activations<float>& write, float* scores) const {
   const float* p = parameters;
   const CpuKernels& k = kernels_;
-  const auto missing = [&](SavedTensor tensor) { return (available & tensor) == 0; };
-  if (missing(saved_statistics)) k.norm_statistics(input, write.mean1, write.rstd1, t_, c_);
-  if (missing(saved_ln1)) {
+  const auto missing = [&](SavedMask tensor) { return (available & tensor) == 0; };
+  if (missing(gpt_saved::statistics)) k.norm_statistics(input, write.mean1, write.rstd1, t_, c_);
+  if (missing(gpt_saved::ln1)) {
     k.norm_apply(input, read.mean1, read.rstd1, p + layer_.norm1_weight, p + layer_.norm1_bias,
                  write.ln1, t_, c_);
   }
-  if (missing(saved_qkv)) {
+  if (missing(gpt_saved::qkv)) {
     k.fill_rows(p + layer_.qkv_bias, write.qkv, t_, 3 * c_);
     linear_add(read.ln1, p + layer_.qkv_weight, write.qkv, t_, c_, 3 * c_);
   }
-  if (missing(saved_attention) || missing(saved_statistics)) {
-    attention_forward(k, attention_, read.qkv, missing(saved_attention) ? write.attention : nullptr,
-                      write.log_sum_exp, scores);
+  if (missing(gpt_saved::attention) || missing(gpt_saved::statistics)) {
+    attention_forward(k, attention_, read.qkv,
+                      missing(gpt_saved::attention) ? write.attention : nullptr, write.log_sum_exp,
+                      scores);
   }
-  if (missing(saved_residual)) {
+  if (missing(gpt_saved::residual)) {
     k.add_to_rows(input, p + layer_.projection_bias, write.residual, t_, c_);
     linear_add(read.attention, p + layer_.projection_weight, write.residual, t_, c_, c_);
   }
-  if (missing(saved_statistics)) k.norm_statistics(read.residual, write.mean2, write.rstd2, t_, c_);
-  if (missing(saved_ln2)) {
+  if (missing(gpt_saved::statistics))
+    k.norm_statistics(read.residual, write.mean2, write.rstd2, t_, c_);
+  if (missing(gpt_saved::ln2)) {
     k.norm_apply(read.residual, read.mean2, read.rstd2, p + layer_.norm2_weight,
                  p + layer_.norm2_bias, write.ln2, t_, c_);
   }
-  if (missing(saved_fc)) {
+  if (missing(gpt_saved::fc)) {
     k.fill_rows(p + layer_.fc_bias, write.fc, t_, f_);
     linear_add(read.ln2, p + layer_.fc_weight, write.fc, t_, c_, f_);
   }
-  if (missing(saved_gelu)) k.gelu_forward(read.fc, write.gelu, t_ * f_);
+  if (missing(gpt_saved::gelu)) k.gelu_forward(read.fc, write.gelu, t_ * f_);
 }
 
 void GptCpu::compute_output(const float* parameters, const Activations<const float>& read,
@@ -140,14 +142,14 @@ void GptCpu::compute_output(const float* parameters, const Activations<const flo
 }
 
 void GptCpu::layer_forward(const float* parameters, const float* input, float* output,
-                           std::byte* saved, std::uint8_t saves, std::byte* scratch) const {
+                           std::byte* saved, SavedMask saves, std::byte* scratch) const {
   SPILLWAY_ASSERT(saved != nullptr || saves == saved_none);
   for (std::int64_t sequence = 0; sequence < b_; ++sequence) {
     const float* x = input + sequence * t_ * c_;
     float* y = output + sequence * t_ * c_;
     TensorAddresses<std::byte> at{};
     place(at, saved, saves, b_, sequence);
-    place(at, scratch, static_cast<std::uint8_t>(~saves), 1, 0);
+    place(at, scratch, static_cast<SavedMask>(gpt_saved::all & ~saves), 1, 0);
     const auto write = activations<float>(at);
     const auto read = activations<const float>(at);
     // The scores (R, T) lie where GELU's output (T, F) will: R <= F, and attention is over by then.
@@ -156,7 +158,7 @@ void GptCpu::layer_forward(const float* parameters, const float* input, float* o
   }
 }
 
-GptCpu::BackwardScratch GptCpu::carve_backward(std::byte* scratch, std::uint8_t available) const {
+GptCpu::BackwardScratch GptCpu::carve_backward(std::byte* scratch, SavedMask available) const {
   std::uint64_t used = 0;
   const auto take = [&](std::int64_t elements) {
     std::byte* part = scratch + used;
@@ -164,7 +166,8 @@ GptCpu::BackwardScratch GptCpu::carve_backward(std::byte* scratch, std::uint8_t 
     return reinterpret_cast<float*>(part);
   };
   BackwardScratch parts{};
-  used = place(parts.recomputed, scratch, static_cast<std::uint8_t>(~available), 1, 0);
+  used =
+      place(parts.recomputed, scratch, static_cast<SavedMask>(gpt_saved::all & ~available), 1, 0);
   parts.wide = take(t_ * std::max(f_, 3 * c_));
   parts.narrow = take(t_ * c_);
   parts.attention = take(2 * attention_.chunk_rows * t_);
@@ -173,9 +176,8 @@ GptCpu::BackwardScratch GptCpu::carve_backward(std::byte* scratch, std::uint8_t 
 }
 
 void GptCpu::layer_backward(const float* parameters, const float* input, const std::byte* saved,
-                            std::uint8_t available, bool recomputes_output,
-                            float* activation_gradient, float* gradient, bool first_micro_batch,
-                            std::byte* scratch) const {
+                            SavedMask available, bool recomputes_output, float* activation_gradient,
+                            float* gradient, bool first_micro_batch, std::byte* scratch) const {
   SPILLWAY_ASSERT(saved != nullptr || available == saved_none);
   if (first_micro_batch) std::fill_n(gradient, layer_elements_, 0.0f);
   const BackwardScratch parts = carve_backward(scratch, available);

@@ -6,7 +6,7 @@
 
 #include "base/errors.hpp"
 #include "exec/cpu/kernels_gemm.hpp"
-#include "policies/model/gpt_layout.hpp"
+#include "policies/model/units.hpp"
 
 namespace spillway {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "exec/cpu/gpt_cpu_attention.hpp"
-#include "policies/model/gpt_layout.hpp"
+#include "policies/model/units.hpp"
 
 using namespace spillway;
 

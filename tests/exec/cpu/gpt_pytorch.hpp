@@ -53,13 +53,14 @@ class PyTorchReference {
 };
 
 inline std::vector<TensorLayout> layout_of(const ModelSpec& model, std::size_t unit) {
-  return unit < static_cast<std::size_t>(model.layers) ? layer_layout(model)
-                                                       : embedding_layout(model);
+  return unit < static_cast<std::size_t>(model.layers) ? unit_layout(model, 0)
+                                                       : unit_layout(model, embedding_unit(model));
 }
 
-inline std::string full_name(const ModelSpec& model, std::size_t unit, const std::string& name) {
-  return unit < static_cast<std::size_t>(model.layers) ? "h." + std::to_string(unit) + "." + name
-                                                       : name;
+inline std::string full_name(const ModelSpec& model, std::size_t unit, std::string_view name) {
+  const std::string tensor(name);
+  return unit < static_cast<std::size_t>(model.layers) ? "h." + std::to_string(unit) + "." + tensor
+                                                       : tensor;
 }
 
 inline Units reference_parameters(const PyTorchReference& reference, const ModelSpec& model) {
