@@ -35,7 +35,12 @@ GptCpu::GptCpu(const Problem& problem, CpuVariant variant)
       c_(problem.model.hidden),
       f_(problem.model.ffn),
       v_(problem.model.vocabulary),
-      attention_{t_, c_, problem.model.heads, std::min({attention_chunk_rows, t_, f_})},
+      attention_{t_,
+                 problem.model.heads,
+                 problem.model.heads,
+                 c_ / problem.model.heads,
+                 0,
+                 std::min({attention_chunk_rows, t_, f_})},
       layer_elements_(unit_elements(problem.model, 0)),
       embedding_elements_(unit_elements(problem.model, problem.model.layers)) {
   use_blas_threads(1);
@@ -114,8 +119,9 @@ void GptCpu::compute_activations(const float* parameters, const float* input,
     linear_add(read.ln1, p + layer_.qkv_weight, write.qkv, t_, c_, 3 * c_);
   }
   if (missing(saved_attention) || missing(saved_statistics)) {
-    attention_forward(k, attention_, read.qkv, missing(saved_attention) ? write.attention : nullptr,
-                      write.log_sum_exp, scores);
+    attention_forward(k, attention_, side_by_side(attention_, read.qkv),
+                      missing(saved_attention) ? write.attention : nullptr, write.log_sum_exp,
+                      scores);
   }
   if (missing(saved_residual)) {
     k.add_to_rows(input, p + layer_.projection_bias, write.residual, t_, c_);
@@ -222,8 +228,8 @@ void GptCpu::backward_attention(const float* parameters, const float* input,
   linear_weight_gradient(dr, a.attention, g + layer_.projection_weight, t_, c_, c_);
   kernels_.add_column_sums(dr, g + layer_.projection_bias, t_, c_);
   linear_input_gradient(dr, p + layer_.projection_weight, narrow, t_, c_, c_);
-  attention_backward(kernels_, attention_, a.qkv, a.attention, a.log_sum_exp, narrow, dqkv,
-                     scratch.attention);
+  attention_backward(kernels_, attention_, side_by_side(attention_, a.qkv), a.attention,
+                     a.log_sum_exp, narrow, dqkv, scratch.attention);
   linear_weight_gradient(dqkv, a.ln1, g + layer_.qkv_weight, t_, c_, 3 * c_);
   kernels_.add_column_sums(dqkv, g + layer_.qkv_bias, t_, 3 * c_);
   linear_input_gradient(dqkv, p + layer_.qkv_weight, narrow, t_, c_, 3 * c_);

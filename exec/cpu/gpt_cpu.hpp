@@ -21,7 +21,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "exec/cpu/gpt_cpu_attention.hpp"
+#include "exec/cpu/attention.hpp"
 #include "exec/cpu/gpt_offsets.hpp"
 #include "exec/cpu/kernels_cpu.hpp"
 #include "policies/model/gpt_layout.hpp"
