@@ -18,7 +18,7 @@
 
 #include "exec/cpu/kernels_cpu.hpp"
 #include "exec/cpu/thread_pool.hpp"
-#include "policies/model/gpt_layout.hpp"
+#include "policies/model/units.hpp"
 
 namespace spillway {
 

@@ -5,6 +5,7 @@
 #include "base/errors.hpp"
 #include "exec/cpu/gpt_cpu.hpp"
 #include "exec/cpu/kernels_gemm.hpp"
+#include "policies/model/scratch.hpp"
 
 namespace spillway {
 

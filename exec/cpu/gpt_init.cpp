@@ -6,7 +6,7 @@
 #include <numbers>
 #include <string_view>
 
-#include "policies/model/gpt_layout.hpp"
+#include "policies/model/units.hpp"
 
 namespace spillway {
 
@@ -77,8 +77,7 @@ bool is_norm_weight(std::string_view name) {
 void initial_values(const ModelSpec& model, std::int64_t unit, std::uint64_t seed,
                     std::int64_t first_element, std::int64_t elements, float* values) {
   std::fill_n(values, elements, 0.0f);
-  const auto layout = unit < model.layers ? layer_layout(model) : embedding_layout(model);
-  for (const TensorLayout& tensor : layout) {
+  for (const TensorLayout& tensor : unit_layout(model, unit)) {
     const std::int64_t begin = std::max(tensor.offset, first_element);
     const std::int64_t end =
         std::min(tensor.offset + tensor.rows * tensor.columns, first_element + elements);

@@ -15,7 +15,7 @@ std::int64_t offset_of(const std::vector<TensorLayout>& layout, const char* name
 }  // namespace
 
 LayerOffsets layer_offsets(const ModelSpec& model) {
-  const auto layer = layer_layout(model);
+  const auto layer = unit_layout(model, 0);
   return {offset_of(layer, "ln_1.weight"),        offset_of(layer, "ln_1.bias"),
           offset_of(layer, "attn.c_attn.weight"), offset_of(layer, "attn.c_attn.bias"),
           offset_of(layer, "attn.c_proj.weight"), offset_of(layer, "attn.c_proj.bias"),
@@ -25,7 +25,7 @@ LayerOffsets layer_offsets(const ModelSpec& model) {
 }
 
 EmbeddingOffsets embedding_offsets(const ModelSpec& model) {
-  const auto embedding = embedding_layout(model);
+  const auto embedding = unit_layout(model, embedding_unit(model));
   return {offset_of(embedding, "wte.weight"), offset_of(embedding, "wpe.weight"),
           offset_of(embedding, "ln_f.weight"), offset_of(embedding, "ln_f.bias")};
 }

@@ -1,4 +1,4 @@
-// Where the tensors that a GPT's code names lie in its flat units (policies/model/gpt_layout.hpp):
+// Where the tensors that a GPT's code names lie in its flat units (policies/model/units.hpp):
 // for every backend alike.
 #pragma once
 
@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "policies/model/gpt_layout.hpp"
+#include "policies/model/saved.hpp"
 
 namespace spillway {
 
@@ -23,8 +23,8 @@ struct EmbeddingOffsets {
 };
 EmbeddingOffsets embedding_offsets(const ModelSpec& model);
 
-// The place of a tensor among those of SavedTensor.
-inline std::size_t bit_of(SavedTensor tensor) {
+// The place of a tensor among those that a layer may save.
+inline std::size_t bit_of(SavedMask tensor) {
   return static_cast<std::size_t>(std::countr_zero(static_cast<unsigned>(tensor)));
 }
 

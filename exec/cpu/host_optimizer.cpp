@@ -27,8 +27,8 @@ HostOptimizer::HostOptimizer(const Problem& problem, int threads, CpuVariant var
       layers_(problem.model.layers),
       layer_elements_(unit_elements(problem.model, 0)),
       embedding_elements_(unit_elements(problem.model, problem.model.layers)),
-      layer_layout_(layer_layout(problem.model)),
-      embedding_layout_(embedding_layout(problem.model)),
+      layer_layout_(unit_layout(problem.model, 0)),
+      embedding_layout_(unit_layout(problem.model, embedding_unit(problem.model))),
       variant_(variant),
       pool_(threads),
       sums_(static_cast<std::size_t>(square_sums(std::max(layer_elements_, embedding_elements_)))) {

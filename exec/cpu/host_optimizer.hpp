@@ -12,7 +12,7 @@
 
 #include "exec/cpu/thread_pool.hpp"
 #include "exec/run/device.hpp"
-#include "policies/model/gpt_layout.hpp"
+#include "policies/model/units.hpp"
 #include "policies/workload/problem.hpp"
 
 namespace spillway {

@@ -7,7 +7,7 @@
 #include <numeric>
 
 #include "base/errors.hpp"
-#include "policies/model/gpt_layout.hpp"
+#include "policies/model/units.hpp"
 
 namespace spillway {
 

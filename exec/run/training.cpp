@@ -265,15 +265,15 @@ void Training::export_model(const FilePlace& place) {
     const bool is_vector = tensor.rows == 1;
     // Conv1D weights of Hugging Face's GPT-2 are [in, out]: transposed on the way out.
     const bool is_conv = unit < model.layers && !is_vector;
-    tensors.push_back(
-        {prefix + tensor.name, is_vector ? std::vector<std::int64_t>{tensor.columns}
-                               : is_conv ? std::vector<std::int64_t>{tensor.columns, tensor.rows}
-                                         : std::vector<std::int64_t>{tensor.rows, tensor.columns}});
+    tensors.push_back({prefix + std::string(tensor.name),
+                       is_vector ? std::vector<std::int64_t>{tensor.columns}
+                       : is_conv ? std::vector<std::int64_t>{tensor.columns, tensor.rows}
+                                 : std::vector<std::int64_t>{tensor.rows, tensor.columns}});
   };
-  for (const TensorLayout& tensor : embedding_layout(model))
+  for (const TensorLayout& tensor : unit_layout(model, embedding_unit(model)))
     add(model.layers, "transformer.", tensor);
   for (std::int64_t l = 0; l < model.layers; ++l) {
-    for (const TensorLayout& tensor : layer_layout(model))
+    for (const TensorLayout& tensor : unit_layout(model, 0))
       add(l, fmt::format("transformer.h.{}.", l), tensor);
   }
   keep_store(true);  // the weights may find no room: they are then still there to be had

@@ -6,7 +6,7 @@
 
 #include "base/errors.hpp"
 #include "exec/run/training_record.hpp"
-#include "policies/model/gpt_layout.hpp"
+#include "policies/model/units.hpp"
 
 namespace spillway {
 

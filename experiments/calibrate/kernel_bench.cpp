@@ -12,6 +12,8 @@
 #include "exec/cpu/cpu_device.hpp"
 #include "exec/cpu/gpt_init.hpp"
 #include "experiments/calibrate/stream_timer.hpp"
+#include "policies/model/operators.hpp"
+#include "policies/model/scratch.hpp"
 #include "policies/schedule/program.hpp"
 
 namespace spillway {
@@ -48,7 +50,7 @@ std::vector<Task> kernel_tasks(const Problem& problem, bool groups) {
                              kind != TaskKind::forward;
     return tasks.emplace_back(task);
   };
-  const auto backward = [&](std::uint8_t available, bool output) -> Task& {
+  const auto backward = [&](SavedMask available, bool output) -> Task& {
     Task& task = add(TaskKind::backward, 2 * layer + recompute_flops(problem, available, output));
     task.available = available;
     task.recomputes_output = output;
@@ -56,12 +58,12 @@ std::vector<Task> kernel_tasks(const Problem& problem, bool groups) {
   };
   add(TaskKind::embed_forward, 0);
   add(TaskKind::forward, layer);
-  add(TaskKind::forward, layer).saves = saved_all;
+  add(TaskKind::forward, layer).saves = saved_all(problem.model);
   add(TaskKind::head, 3 * problem.model.head_forward_flops(w.micro_batch, w.sequence));
-  backward(saved_all, false);
+  backward(saved_all(problem.model), false);
   if (groups) {
-    for (const std::uint8_t group : recompute_groups)
-      backward(static_cast<std::uint8_t>(saved_all & ~group), false);
+    for (const SavedMask group : recompute_groups(problem.model))
+      backward(saved_others(problem.model, group), false);
   }
   backward(saved_none, false);
   backward(saved_none, true);
@@ -104,7 +106,7 @@ struct Memory {
     for (LayerMemory& layer : layers) {
       layer.parameters = gpu.take(parameter_bytes(problem, 0));
       layer.gradient = gpu.take(gradient_bytes(problem));
-      layer.saved = gpu.take(saved_bytes(problem, saved_all));
+      layer.saved = gpu.take(saved_bytes(problem, saved_all(problem.model)));
     }
     embedding = gpu.take(parameter_bytes(problem, problem.model.layers));
     for (std::byte** buffer : {&input, &output, &hidden}) *buffer = gpu.take(activations);
@@ -127,9 +129,10 @@ struct Memory {
   }
   static std::uint64_t scratch_bytes(const Problem& problem) {
     return std::max({forward_scratch_bytes(problem, saved_none),
-                     forward_scratch_bytes(problem, saved_all),
+                     forward_scratch_bytes(problem, saved_all(problem.model)),
                      backward_scratch_bytes(problem, saved_none),
-                     backward_scratch_bytes(problem, saved_all), head_scratch_bytes(problem)});
+                     backward_scratch_bytes(problem, saved_all(problem.model)),
+                     head_scratch_bytes(problem)});
   }
 };
 
@@ -263,7 +266,7 @@ class KernelBench {
   }
 
   // Makes the activations that a backward pass finds.
-  void save(std::uint8_t mask) {
+  void save(SavedMask mask) {
     Task task;
     task.kind = TaskKind::forward;
     task.lane = Lane::gpu_compute;

@@ -25,8 +25,8 @@ struct PlanShares {
   Share parameters, optimizer_state, checkpoints, saved;
   double gpu_updates = 0;  // fraction of the parameters that the GPU updates
   double delayed = 0;      // fraction of the layers' updates that wait for the next step's forward
-  // Masks of SavedTensor, and the fraction of the layers that save each.
-  std::vector<std::pair<std::uint8_t, double>> saves;
+  // Masks of saved_tensors(), and the fraction of the layers that save each.
+  std::vector<std::pair<SavedMask, double>> saves;
 };
 
 struct BoundCase {

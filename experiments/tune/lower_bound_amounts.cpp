@@ -3,13 +3,14 @@
 #include <algorithm>
 #include <limits>
 
-#include "policies/model/gpt_layout.hpp"
+#include "policies/model/operators.hpp"
+#include "policies/model/saved.hpp"
+#include "policies/model/scratch.hpp"
 
 namespace spillway {
 
 namespace {
 
-constexpr int mask_count = 256;
 constexpr Work works[flow_count] = {Work::gpu_optimizer, Work::cpu_optimizer, Work::h2d,
                                     Work::d2h,           Work::read,          Work::write};
 
@@ -47,7 +48,7 @@ Task compute_task(TaskKind kind, std::uint64_t bytes, double flops) {
 
 // Of a layer that saved the tensors of `mask`. With none of them the layer's output may be
 // recomputed, too, which measured kernels may say takes less.
-double backward(const Problem& problem, const Costs& costs, std::uint8_t mask) {
+double backward(const Problem& problem, const Costs& costs, SavedMask mask) {
   double least = std::numeric_limits<double>::infinity();
   for (const bool output : {false, true}) {
     if (output && mask != saved_none) continue;
@@ -100,8 +101,8 @@ void StepAmounts::find_saves(const Problem& problem, const Costs& costs) {
   constexpr double unknown = std::numeric_limits<double>::infinity();
   forward = last_backward = forward_working = backward_working = unknown;
   std::vector<SaveChoice> all;
-  for (int bits = 0; bits < mask_count; ++bits) {
-    const auto mask = static_cast<std::uint8_t>(bits);
+  for (int bits = 0; bits <= saved_all(problem.model); ++bits) {
+    const auto mask = static_cast<SavedMask>(bits);
     Task task = compute_task(TaskKind::forward, 0, forward_flops(problem));
     task.saves = mask;
     forward = std::min(forward, costs.seconds(task));

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "policies/cost/costs.hpp"
+#include "policies/model/saved.hpp"
 #include "policies/workload/problem.hpp"
 
 namespace spillway {
@@ -19,7 +20,7 @@ constexpr std::size_t index_of(Flow flow) { return static_cast<std::size_t>(flow
 
 // A choice of what forward saves in a layer, of one micro-batch.
 struct SaveChoice {
-  std::uint8_t mask = 0;
+  SavedMask mask = 0;
   double bytes = 0, backward_seconds = 0;
 };
 

@@ -5,7 +5,7 @@
 
 #include "policies/common/policy.hpp"
 #include "policies/cost/costs.hpp"
-#include "policies/model/gpt_layout.hpp"
+#include "policies/model/scratch.hpp"
 
 namespace spillway {
 

@@ -2,22 +2,21 @@
 
 #include <algorithm>
 #include <cmath>
-#include <iterator>
 
-#include "policies/model/gpt_layout.hpp"
+#include "policies/model/operators.hpp"
+#include "policies/model/saved.hpp"
 
 namespace spillway {
 
 namespace {
 
 // The next mask of the hull after `from`: the most FLOPs saved per byte more.
-std::uint8_t steepest(const Problem& problem, const std::vector<std::uint8_t>& masks,
-                      std::uint8_t from) {
+SavedMask steepest(const Problem& problem, const std::vector<SavedMask>& masks, SavedMask from) {
   const double flops = recompute_flops(problem, from, false);
   const auto bytes = static_cast<double>(saved_bytes(problem, from));
-  std::uint8_t best = saved_all;
+  SavedMask best = saved_all(problem.model);
   double most = -1;
-  for (const std::uint8_t mask : masks) {
+  for (const SavedMask mask : masks) {
     const double more = static_cast<double>(saved_bytes(problem, mask)) - bytes;
     const double less = flops - recompute_flops(problem, mask, false);
     if (more <= 0 || less <= 0 || less / more <= most) continue;
@@ -28,15 +27,15 @@ std::uint8_t steepest(const Problem& problem, const std::vector<std::uint8_t>& m
 }
 
 // Unions of what one kernel makes.
-std::vector<std::uint8_t> unions() {
-  std::vector<std::uint8_t> masks;
-  constexpr std::size_t groups = std::size(recompute_groups);
-  for (unsigned choice = 0; choice < (1u << groups); ++choice) {
+std::vector<SavedMask> unions(const ModelSpec& model) {
+  std::vector<SavedMask> masks;
+  const std::vector<SavedMask> groups = recompute_groups(model);
+  for (unsigned choice = 0; choice < (1u << groups.size()); ++choice) {
     unsigned mask = 0;
-    for (std::size_t k = 0; k < groups; ++k) {
-      if (choice >> k & 1) mask |= recompute_groups[k];
+    for (std::size_t k = 0; k < groups.size(); ++k) {
+      if (choice >> k & 1) mask |= groups[k];
     }
-    masks.push_back(static_cast<std::uint8_t>(mask));
+    masks.push_back(static_cast<SavedMask>(mask));
   }
   return masks;
 }
@@ -44,10 +43,12 @@ std::vector<std::uint8_t> unions() {
 }  // namespace
 
 SavedLevels::SavedLevels(const Problem& problem)
-    : layers_(static_cast<int>(problem.model.layers)), bytes_(256) {
-  const std::vector<std::uint8_t> all = unions();
+    : layers_(static_cast<int>(problem.model.layers)),
+      all_(saved_all(problem.model)),
+      bytes_(std::size_t{all_} + 1) {
+  const std::vector<SavedMask> all = unions(problem.model);
   for (unsigned mask = 0; mask < bytes_.size(); ++mask)
-    bytes_[mask] = static_cast<double>(saved_bytes(problem, static_cast<std::uint8_t>(mask)));
+    bytes_[mask] = static_cast<double>(saved_bytes(problem, static_cast<SavedMask>(mask)));
   masks_.push_back(saved_none);
   while (recompute_flops(problem, masks_.back(), false) > 0)
     masks_.push_back(steepest(problem, all, masks_.back()));
@@ -62,7 +63,7 @@ SavedLevels::Masks SavedLevels::at(double level) const {
   std::vector<Masks::Run> runs;
   if (higher < under_last) runs.push_back({masks_[below], Masks::others});
   if (higher > 0) runs.push_back({masks_[below + 1], higher});
-  runs.push_back({saved_all, 1});
+  runs.push_back({all_, 1});
   return Masks(runs);
 }
 

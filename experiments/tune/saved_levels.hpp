@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "policies/model/saved.hpp"
 #include "policies/movement/by_layer.hpp"
 #include "policies/workload/problem.hpp"
 
@@ -15,7 +16,7 @@ namespace spillway {
 
 class SavedLevels {
  public:
-  using Masks = ByLayer<std::uint8_t>;  // of SavedTensor
+  using Masks = ByLayer<SavedMask>;  // of saved_tensors()
 
   explicit SavedLevels(const Problem& problem);
 
@@ -29,8 +30,9 @@ class SavedLevels {
 
  private:
   int layers_;
-  std::vector<std::uint8_t> masks_;  // the hull, from none to all
-  std::vector<double> bytes_;        // of one layer and micro-batch, by mask
+  SavedMask all_;
+  std::vector<SavedMask> masks_;  // the hull, from none to all
+  std::vector<double> bytes_;     // of one layer and micro-batch, by mask
 };
 
 }  // namespace spillway

@@ -28,10 +28,10 @@ ByLayer<Share> layers_of(const PlanSpace& space, const Share& share) {
   return with_layers_on_gpu(low, space.layers, on_gpu);
 }
 
-ByLayer<std::uint8_t> masks_of(const PlanSpace& space, const PlanShares& shares) {
+ByLayer<SavedMask> masks_of(const PlanSpace& space, const PlanShares& shares) {
   double bytes = 0, all = 0;
   for (const auto& [mask, part] : shares.saves) {
-    bytes += part * space.saved.bytes(ByLayer<std::uint8_t>(mask));
+    bytes += part * space.saved.bytes(ByLayer<SavedMask>(mask));
     all += part;
   }
   if (all == 0) return space.saved.at(0);

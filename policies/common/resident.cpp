@@ -13,13 +13,13 @@ class Resident : public Policy {
       : Policy("resident", "no offload: the usual way to train a model that fits",
                "parameters, gradients, optimizer state and activations stay in GPU memory") {}
 
-  Plan plan(const Problem&, const Costs&) const override {
+  Plan plan(const Problem& problem, const Costs&) const override {
     Plan plan;
     plan.order = {.row = 1, .updates = UpdateOrder::ascending};
     plan.checkpoints.rest = Share{.gpu = 1};
     plan.parameters.rest = plan.optimizer_state.rest = plan.checkpoints.rest;
     plan.saved.recomputes_output = recompute_ == Recompute::full;
-    if (recompute_ == Recompute::off) plan.saved.saves = std::uint8_t{saved_all};
+    if (recompute_ == Recompute::off) plan.saved.saves = saved_all(problem.model);
     return plan;
   }
 

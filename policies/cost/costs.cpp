@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "base/errors.hpp"
-#include "policies/model/gpt_layout.hpp"
+#include "policies/model/operators.hpp"
 
 namespace spillway {
 
@@ -338,7 +338,7 @@ double Costs::forward_seconds() const {
   return seconds(task);
 }
 
-double Costs::backward_seconds(std::uint8_t available, bool recomputes_output) const {
+double Costs::backward_seconds(SavedMask available, bool recomputes_output) const {
   Task task;
   task.kind = TaskKind::backward;
   task.available = available;

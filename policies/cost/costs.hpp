@@ -63,6 +63,7 @@
 #include "policies/cost/demand.hpp"
 #include "policies/cost/kernel_times.hpp"
 #include "policies/cost/link_rates.hpp"
+#include "policies/model/saved.hpp"
 
 namespace spillway {
 
@@ -117,7 +118,7 @@ class Costs {
   // recomputes what is not `available`, and the layer's output only where it is told to; the head,
   // forward and backward.
   double forward_seconds() const;
-  double backward_seconds(std::uint8_t available, bool recomputes_output) const;
+  double backward_seconds(SavedMask available, bool recomputes_output) const;
   double head_seconds() const;
 
   // What follows has rates of 0 where the machine file does not give them.

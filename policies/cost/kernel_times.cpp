@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "base/errors.hpp"
+#include "policies/model/operators.hpp"
 #include "policies/schedule/program.hpp"
 
 namespace spillway {
@@ -16,8 +17,8 @@ namespace {
 
 // Everything about a task that its time can depend on within one problem.
 std::uint64_t key_of(const Task& task) {
-  return static_cast<std::uint64_t>(task.kind) << 24 |
-         static_cast<std::uint64_t>(task.available) << 16 |
+  return static_cast<std::uint64_t>(task.kind) << 40 |
+         static_cast<std::uint64_t>(task.available) << 24 |
          static_cast<std::uint64_t>(task.saves) << 8 |
          static_cast<std::uint64_t>(task.recomputes_output) << 1 |
          static_cast<std::uint64_t>(task.first_micro_batch);
@@ -119,12 +120,12 @@ std::optional<double> KernelTimes::between(const Task& task) const {
   double share = 0;  // of the way from keeping nothing to keeping all
   if (task.kind == TaskKind::forward) {
     nothing_kept.saves = saved_none;
-    all_kept.saves = saved_all;
+    all_kept.saves = saved_all(problem_.model);
     share = static_cast<double>(saved_bytes(problem_, task.saves)) /
-            static_cast<double>(saved_bytes(problem_, saved_all));
+            static_cast<double>(saved_bytes(problem_, all_kept.saves));
   } else if (task.kind == TaskKind::backward) {
     nothing_kept.available = saved_none;
-    all_kept.available = saved_all;
+    all_kept.available = saved_all(problem_.model);
     all_kept.recomputes_output = false;
   } else {
     return std::nullopt;
@@ -142,9 +143,9 @@ std::optional<double> KernelTimes::between(const Task& task) const {
 double KernelTimes::recompute_share(const Task& task, const Task& all_kept,
                                     double all_seconds) const {
   double missing = 0, sum = 0;
-  for (const std::uint8_t group : recompute_groups) {
+  for (const SavedMask group : recompute_groups(problem_.model)) {
     Task one = all_kept;
-    one.available = static_cast<std::uint8_t>(saved_all & ~group);
+    one.available = saved_others(problem_.model, group);
     const KernelTime* const time = measured(one);
     if (time == nullptr) {
       sum = 0;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/errors.hpp"
+#include "policies/model/scratch.hpp"
 #include "policies/model/tensors.hpp"
 #include "policies/schedule/rewriting.hpp"
 
@@ -71,8 +72,8 @@ class Layer {
     const ModelSpec& model = problem_.model;
     const auto gradients = static_cast<std::uint64_t>(
         problem_.workload.sequence * (model.ffn + model.qkv_width() + 3 * model.hidden));
-    const std::uint64_t layer =
-        saved_bytes(problem_, saved_all, 1) + gradients * problem_.activation_bytes();
+    const std::uint64_t layer = saved_bytes(problem_, saved_all(problem_.model), 1) +
+                                gradients * problem_.activation_bytes();
     const std::uint64_t logits = 8 * tokens * static_cast<std::uint64_t>(problem_.model.vocabulary);
     return std::max(sequences * layer, logits) -
            std::min(backward_scratch_bytes(problem_, saved_none), logits);

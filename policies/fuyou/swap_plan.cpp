@@ -1,4 +1,5 @@
 #include "policies/fuyou/swap_plan.hpp"
+#include "policies/model/operators.hpp"
 
 #include <algorithm>
 #include <limits>
@@ -10,7 +11,7 @@ namespace {
 // Of one layer, before it is repeated for all of them.
 struct Operator {
   const char* name;
-  std::uint8_t tensors;
+  SavedMask tensors;
   double flops, bytes;
 };
 
@@ -34,21 +35,22 @@ double seconds(double amount, double rate) { return rate > 0 ? amount / rate : 0
 
 std::vector<SwapOperator> swap_operators(const Problem& problem) {
   const double tokens = tokens_of(problem);
-  std::vector<Operator> operators = {{"attn-proj", saved_residual, 0, 0},
-                                     {"qkv", saved_qkv, 0, 0},
-                                     {"fc", saved_fc, 0, 0},
-                                     {"attention", saved_attention | saved_statistics, 0, 0},
-                                     {"norm-1", saved_ln1, 0, 0},
-                                     {"norm-2", saved_ln2, 0, 0},
-                                     {"gelu", saved_gelu, 0, 0}};
-  const auto layout = saved_layout(problem, saved_all, problem.workload.micro_batch);
+  std::vector<Operator> operators = {
+      {"attn-proj", gpt_saved::residual, 0, 0},
+      {"qkv", gpt_saved::qkv, 0, 0},
+      {"fc", gpt_saved::fc, 0, 0},
+      {"attention", gpt_saved::attention | gpt_saved::statistics, 0, 0},
+      {"norm-1", gpt_saved::ln1, 0, 0},
+      {"norm-2", gpt_saved::ln2, 0, 0},
+      {"gelu", gpt_saved::gelu, 0, 0}};
+  const auto layout = saved_layout(problem, saved_all(problem.model), problem.workload.micro_batch);
   const double nothing_kept = recompute_flops(problem, saved_none, false);
   for (Operator& one : operators) {
     one.flops = nothing_kept - recompute_flops(problem, one.tensors, false);
     for (const SavedLayout& tensor : layout) {
       if ((one.tensors & tensor.tensor) == 0) continue;
       const std::uint64_t width =
-          tensor.tensor == saved_statistics ? 4 : problem.activation_bytes();
+          tensor.tensor == gpt_saved::statistics ? 4 : problem.activation_bytes();
       one.bytes += tokens * static_cast<double>(tensor.width) * static_cast<double>(width);
     }
   }
@@ -77,7 +79,7 @@ SwapModel swap_model(const Problem& problem, const Costs& costs, double host_ava
   SwapModel result;
   if (costs.knows(Work::compute)) {
     const auto layers = static_cast<double>(model.layers);
-    const double backward = costs.backward_seconds(saved_all, false);
+    const double backward = costs.backward_seconds(saved_all(problem.model), false);
     const double recomputing = costs.backward_seconds(saved_none, false) - backward;
     result.gpu_forward = layers * costs.forward_seconds();
     result.gpu_backward = layers * backward;
@@ -162,12 +164,11 @@ std::vector<SwapOperator> swaps_within(const std::vector<SwapOperator>& in_order
   return chosen;
 }
 
-std::vector<std::uint8_t> swap_masks(const std::vector<SwapOperator>& swapped,
-                                     std::int64_t layers) {
-  std::vector<std::uint8_t> masks(static_cast<std::size_t>(layers), saved_none);
+std::vector<SavedMask> swap_masks(const std::vector<SwapOperator>& swapped, std::int64_t layers) {
+  std::vector<SavedMask> masks(static_cast<std::size_t>(layers), saved_none);
   for (const SwapOperator& one : swapped) {
-    std::uint8_t& mask = masks[static_cast<std::size_t>(one.layer)];
-    mask = static_cast<std::uint8_t>(mask | one.tensors);
+    SavedMask& mask = masks[static_cast<std::size_t>(one.layer)];
+    mask = static_cast<SavedMask>(mask | one.tensors);
   }
   return masks;
 }

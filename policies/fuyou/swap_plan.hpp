@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "policies/cost/costs.hpp"
-#include "policies/model/gpt_layout.hpp"
+#include "policies/model/saved.hpp"
 
 namespace spillway {
 
@@ -24,9 +24,9 @@ namespace spillway {
 struct SwapOperator {
   std::string name;  // "qkv"
   int layer = 0;
-  std::uint8_t tensors = 0;  // mask of SavedTensor that makes up the output
-  double flops = 0;          // what backward need not recompute if it is kept
-  double bytes = 0;          // without padding
+  SavedMask tensors = 0;  // mask of saved_tensors() that makes up the output
+  double flops = 0;       // what backward need not recompute if it is kept
+  double bytes = 0;       // without padding
 };
 
 // The operators of every layer as Spillway runs it, in the order of the authors' priority
@@ -88,6 +88,6 @@ std::vector<SwapOperator> choose_swaps(const SwapModel& model,
 std::vector<SwapOperator> swaps_within(const std::vector<SwapOperator>& in_order, double bytes);
 
 // By layer: the tensors to keep.
-std::vector<std::uint8_t> swap_masks(const std::vector<SwapOperator>& swapped, std::int64_t layers);
+std::vector<SavedMask> swap_masks(const std::vector<SwapOperator>& swapped, std::int64_t layers);
 
 }  // namespace spillway

@@ -5,6 +5,8 @@
 
 #include "base/errors.hpp"
 #include "base/units.hpp"
+#include "policies/model/operators.hpp"
+#include "policies/model/scratch.hpp"
 #include "policies/movement/step.hpp"
 
 namespace spillway {
@@ -96,10 +98,10 @@ bool SwapDomain::read(const std::string& text, Swap& swap) const {
   return true;
 }
 
-ByLayer<std::uint8_t> swapped_tensors(const Problem& problem, const Costs& costs, const Plan& plan,
-                                      const Swap& swap, OptimizerOverlap overlap) {
+ByLayer<SavedMask> swapped_tensors(const Problem& problem, const Costs& costs, const Plan& plan,
+                                   const Swap& swap, OptimizerOverlap overlap) {
   if (swap.kind == Swap::Kind::none) return saved_none;
-  const auto of_layers = ByLayer<std::uint8_t>::of_each;
+  const auto of_layers = ByLayer<SavedMask>::of_each;
   const std::int64_t layers = problem.model.layers;
   const std::vector<SwapOperator> operators = by_benefit(swap_operators(problem));
   if (swap.kind == Swap::Kind::bytes)

@@ -33,7 +33,7 @@ struct SwapDomain {
 
 // Masks of what forward saves for backward; nothing with swap=none. `plan` is complete but for
 // that; `overlap` says what of the optimizer runs under backward.
-ByLayer<std::uint8_t> swapped_tensors(const Problem& problem, const Costs& costs, const Plan& plan,
-                                      const Swap& swap, OptimizerOverlap overlap);
+ByLayer<SavedMask> swapped_tensors(const Problem& problem, const Costs& costs, const Plan& plan,
+                                   const Swap& swap, OptimizerOverlap overlap);
 
 }  // namespace spillway

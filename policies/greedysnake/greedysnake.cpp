@@ -53,7 +53,7 @@ class GreedySnake : public Policy {
     if (updates_ == UpdateGroup::shares) plan.optimizer_state.ahead = micro_batches;
     if (updates_ == UpdateGroup::calls) plan.optimizer_state.slots = 2;
     // The last layer's backward follows its forward at once: nothing is recomputed there.
-    plan.saved.saves = ByLayer<std::uint8_t>::but_last(saved_none, saved_all);
+    plan.saved.saves = ByLayer<SavedMask>::but_last(saved_none, saved_all(problem.model));
     plan.saved.recomputes_output = recomputes_output_;
     return plan;
   }

@@ -3,7 +3,8 @@
 
 #include "base/errors.hpp"
 #include "policies/greedysnake/greedysnake_lp.hpp"
-#include "policies/model/gpt_layout.hpp"
+#include "policies/model/saved.hpp"
+#include "policies/model/scratch.hpp"
 
 namespace spillway {
 
@@ -42,7 +43,7 @@ GreedySnakeInputs greedysnake_inputs(const Problem& problem, const Costs& costs)
   // embedding's with both its gradients, activations and scratch of the running tasks.
   const std::uint64_t working =
       std::max(head_scratch_bytes(problem), backward_scratch_bytes(problem, saved_none)) +
-      saved_bytes(problem, saved_all);
+      saved_bytes(problem, saved_all(problem.model));
   const std::uint64_t width = problem.parameter_bytes(), gradient = problem.gradient_bytes();
   in.gpu_memory = std::max(0.0, static_cast<double>(machine.gpu.memory) -
                                     sum({2 * unit * width, 2 * unit * gradient, embedding * width,

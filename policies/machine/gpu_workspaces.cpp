@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "policies/model/gpt_layout.hpp"
+#include "policies/model/units.hpp"
 
 namespace spillway {
 

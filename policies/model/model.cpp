@@ -3,26 +3,16 @@
 #include <fmt/format.h>
 
 #include <optional>
+#include <utility>
 
 #include "base/errors.hpp"
 #include "base/text.hpp"
 #include "policies/machine/field_problem.hpp"
+#include "policies/model/operators.hpp"
 
 namespace spillway {
 
 namespace {
-
-// Attention projections and feed-forward matrices of one layer: elements that each token meets
-// once.
-std::int64_t layer_matrix_elements(const ModelSpec& model) {
-  const std::int64_t c = model.hidden;
-  const std::int64_t head_width = c / model.heads;
-  const std::int64_t query_and_output = 2 * c * c;
-  const std::int64_t key_and_value = 2 * c * model.kv_heads * head_width;
-  const std::int64_t feed_forward =
-      (model.architecture == Architecture::gpt ? 2 : 3) * c * model.ffn;
-  return query_and_output + key_and_value + feed_forward;
-}
 
 // Largest sizes accepted; with them no count of parameters overflows 64 bits. Policies keep up to
 // some thousand bytes for each parameter (slots, rounded to powers of two): fewer parameters yet.
@@ -66,23 +56,19 @@ std::optional<FieldProblem> find_bad_name(const std::string& name) {
   return std::nullopt;
 }
 
-std::int64_t ModelSpec::qkv_width() const { return hidden + 2 * (hidden / heads) * kv_heads; }
+std::int64_t ModelSpec::qkv_width() const { return attention_width() + 2 * kv_width(); }
 
 std::int64_t ModelSpec::fc_width() const {
   return architecture == Architecture::llama ? 2 * ffn : ffn;
 }
 
-std::int64_t ModelSpec::layer_parameters() const {
-  const std::int64_t matrices = layer_matrix_elements(*this);
-  if (architecture == Architecture::llama) return matrices + 2 * hidden;  // two RMSNorm weights
-  const std::int64_t biases = 4 * hidden + ffn + hidden;  // qkv, projection; up, down
-  const std::int64_t norms = 4 * hidden;                  // two weights, two biases
-  return matrices + biases + norms;
-}
+std::int64_t ModelSpec::layer_parameters() const { return unit_parameters(*this, 0); }
 
 std::int64_t ModelSpec::embedding_parameters() const {
-  if (architecture == Architecture::llama) return 2 * vocabulary * hidden + hidden;
-  return vocabulary * hidden + positions * hidden + 2 * hidden;
+  std::int64_t sum = 0;
+  for (std::int64_t unit = layers; unit < unit_count(*this); ++unit)
+    sum += unit_parameters(*this, unit);
+  return sum;
 }
 
 std::int64_t ModelSpec::parameters() const {
@@ -91,12 +77,10 @@ std::int64_t ModelSpec::parameters() const {
 
 double ModelSpec::layer_forward_flops(std::int64_t sequences,
                                       std::int64_t tokens_per_sequence) const {
-  const double tokens = static_cast<double>(sequences) * static_cast<double>(tokens_per_sequence);
-  const double matrices = 2 * tokens * static_cast<double>(layer_matrix_elements(*this));
-  // Scores and their weighted sum: 2 T C each per token, every head over the whole sequence.
-  const double attention =
-      4 * tokens * static_cast<double>(tokens_per_sequence) * static_cast<double>(hidden);
-  return matrices + attention;
+  double flops = 0;
+  for (const LayerOperator& one : layer_operators(*this, sequences, tokens_per_sequence))
+    flops += one.flops;
+  return flops;
 }
 
 double ModelSpec::head_forward_flops(std::int64_t sequences,
@@ -110,6 +94,94 @@ double ModelSpec::forward_flops(std::int64_t sequences, std::int64_t tokens_per_
          head_forward_flops(sequences, tokens_per_sequence);
 }
 
+namespace {
+
+std::optional<FieldProblem> find_gpt_problem(const ModelSpec& model) {
+  if (model.kv_heads != model.heads) {
+    return FieldProblem{
+        "kv_heads", fmt::format("{} differs from heads = {} in a gpt", model.kv_heads, model.heads),
+        "leave kv_heads out, or use architecture = \"llama\""};
+  }
+  if (model.ffn != 4 * model.hidden) {
+    return FieldProblem{
+        "ffn", fmt::format("{} is not 4 x hidden = {} in a gpt", model.ffn, 4 * model.hidden),
+        "leave ffn out, or use architecture = \"llama\""};
+  }
+  const ModelSpec usual;
+  const std::pair<const char*, bool> fixed[] = {
+      {"head_width", model.attention_width() == model.hidden},
+      {"norm_epsilon", model.norm_epsilon == usual.norm_epsilon},
+      {"rope_theta", model.rope_theta == usual.rope_theta},
+      {"rope_scaling", model.rope_scaling == usual.rope_scaling},
+      {"qkv_bias", model.qkv_bias},
+      {"qk_norm", !model.qk_norm},
+      {"window", model.window == 0},
+      {"tied", model.tied}};
+  for (const auto& [key, is_usual] : fixed) {
+    if (is_usual) continue;
+    return FieldProblem{key, "a gpt has no choice of it",
+                        fmt::format("leave {} out, or use architecture = \"llama\"", key)};
+  }
+  return std::nullopt;
+}
+
+// What is wrong with the rotary positions.
+std::optional<FieldProblem> find_rope_problem(const ModelSpec& model) {
+  if (model.width_of_head() % 2 != 0) {
+    return FieldProblem{model.head_width > 0 ? "head_width" : "heads",
+                        fmt::format("heads are {} columns wide, and rotary positions turn pairs",
+                                    model.width_of_head()),
+                        "make heads an even number of columns wide"};
+  }
+  if (model.rope_theta < 1)
+    return FieldProblem{"rope_theta", fmt::format("{} is less than 1", model.rope_theta), ""};
+  if (model.rope_scaling == RopeScaling::none) return std::nullopt;
+  if (model.rope_factor < 1)
+    return FieldProblem{"rope_factor", fmt::format("{} is less than 1", model.rope_factor), ""};
+  if (model.rope_scaling != RopeScaling::llama3) return std::nullopt;
+  if (model.rope_original_positions < 1) {
+    return FieldProblem{"rope_original_positions",
+                        fmt::format("{} is less than 1", model.rope_original_positions),
+                        "give the positions that the model was first trained on, e.g. 8192"};
+  }
+  if (!(model.rope_low_frequency_factor > 0) ||
+      model.rope_low_frequency_factor >= model.rope_high_frequency_factor) {
+    return FieldProblem{
+        "rope_low_frequency_factor",
+        fmt::format("{} is not above 0 and below rope_high_frequency_factor = {}",
+                    model.rope_low_frequency_factor, model.rope_high_frequency_factor),
+        "use 1 and 4"};
+  }
+  return std::nullopt;
+}
+
+std::optional<FieldProblem> find_llama_problem(const ModelSpec& model) {
+  constexpr std::int64_t widest = 10'000'000, most_positions = 100'000'000;
+  if (model.head_width > widest || model.attention_width() > widest) {
+    return FieldProblem{"head_width",
+                        fmt::format("{} heads of {} columns are wider than {}", model.heads,
+                                    model.width_of_head(), widest),
+                        ""};
+  }
+  if (model.heads % model.kv_heads != 0) {
+    return FieldProblem{"kv_heads",
+                        fmt::format("{} does not divide heads = {}", model.kv_heads, model.heads),
+                        fmt::format("use {}", divisors_near(model.heads, model.kv_heads))};
+  }
+  if (!(model.norm_epsilon > 0) || model.norm_epsilon >= 1) {
+    return FieldProblem{"norm_epsilon",
+                        fmt::format("{} is not between 0 and 1", model.norm_epsilon), "use 1e-5"};
+  }
+  if (model.window > most_positions) {
+    return FieldProblem{"window",
+                        fmt::format("{} is outside 0 .. {}", model.window, most_positions),
+                        "leave it out for attention to all tokens before"};
+  }
+  return find_rope_problem(model);
+}
+
+}  // namespace
+
 std::optional<FieldProblem> find_problem(const ModelSpec& model) {
   if (model.name.empty()) return FieldProblem{"name", "it is empty", "give the model a name"};
   if (auto problem = find_bad_name(model.name)) return problem;
@@ -117,26 +189,14 @@ std::optional<FieldProblem> find_problem(const ModelSpec& model) {
     if (value >= 1 && value <= limit) continue;
     return FieldProblem{key, fmt::format("{} is outside 1 .. {}", value, limit), ""};
   }
-  if (model.hidden % model.heads != 0) {
+  if (model.head_width == 0 && model.hidden % model.heads != 0) {
     return FieldProblem{
         "heads", fmt::format("{} heads do not divide hidden = {}", model.heads, model.hidden),
         fmt::format("use {} heads", divisors_near(model.hidden, model.heads))};
   }
-  if (model.architecture == Architecture::gpt && model.kv_heads != model.heads) {
-    return FieldProblem{
-        "kv_heads", fmt::format("{} differs from heads = {} in a gpt", model.kv_heads, model.heads),
-        "leave kv_heads out, or use architecture = \"llama\""};
-  }
-  if (model.architecture == Architecture::gpt && model.ffn != 4 * model.hidden) {
-    return FieldProblem{
-        "ffn", fmt::format("{} is not 4 x hidden = {} in a gpt", model.ffn, 4 * model.hidden),
-        "leave ffn out, or use architecture = \"llama\""};
-  }
-  if (model.heads % model.kv_heads != 0) {
-    return FieldProblem{"kv_heads",
-                        fmt::format("{} does not divide heads = {}", model.kv_heads, model.heads),
-                        fmt::format("use {}", divisors_near(model.heads, model.kv_heads))};
-  }
+  auto problem =
+      model.architecture == Architecture::gpt ? find_gpt_problem(model) : find_llama_problem(model);
+  if (problem) return problem;
   if (model.parameters() > most_parameters) {
     return FieldProblem{
         "layers",

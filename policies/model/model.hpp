@@ -1,6 +1,7 @@
 // The model to train, and the arithmetic of its shapes: parameters, bytes, FLOPs.
 //
-// Shapes: B sequences of T tokens, C = hidden, NH heads, V vocabulary, L layers.
+// Shapes: B sequences of T tokens, C = hidden, NH heads, V vocabulary, L layers; A = NH times the
+// width of a head, which is C in a GPT.
 // FLOPs count a multiply-add as two and attention without the causal half:
 // one layer forward on one micro-batch = 24 b T C^2 + 4 b T^2 C for a GPT (facts: docs/metrics.md).
 #pragma once
@@ -13,7 +14,14 @@ namespace spillway {
 
 enum class Architecture : std::uint8_t {
   gpt,   // learned positions, pre-LN, GELU, tied head: what the executor trains
-  llama  // rotary, RMSNorm, SwiGLU, grouped-query attention, untied head: simulated only
+  llama  // rotary, RMSNorm, SwiGLU, grouped-query attention: Llama, Qwen, Mistral; simulated only
+};
+
+// How the angles of rotary positions are scaled for sequences longer than those first trained on.
+enum class RopeScaling : std::uint8_t {
+  none,
+  linear,  // by 1 / rope_factor
+  llama3   // low frequencies by 1 / rope_factor, high ones not, those in between in between
 };
 
 struct ModelSpec {
@@ -22,19 +30,37 @@ struct ModelSpec {
   std::int64_t layers = 0;      // L
   std::int64_t hidden = 0;      // C
   std::int64_t heads = 0;       // NH
-  std::int64_t kv_heads = 0;    // llama: key/value heads; gpt: = heads
-  std::int64_t ffn = 0;         // feed-forward width; gpt: 4C
+  std::int64_t kv_heads = 0;    // NKV, key/value heads; gpt: = heads
+  std::int64_t head_width = 0;  // of one attention head; 0: hidden / heads (width_of_head())
+  std::int64_t ffn = 0;         // F, feed-forward width; gpt: 4C
   std::int64_t vocabulary = 0;  // V
   std::int64_t positions = 0;   // longest sequence (rows of the position table for a GPT)
-  std::string source;           // where the shape is from
+  double norm_epsilon = 1e-5;
+  // Below: of a llama. A GPT has these values.
+  double rope_theta = 10'000;  // angle of position p at columns i: p theta^(-2 i / head width)
+  RopeScaling rope_scaling = RopeScaling::none;
+  double rope_factor = 1;
+  double rope_low_frequency_factor = 1, rope_high_frequency_factor = 4;  // llama3
+  std::int64_t rope_original_positions = 0;                              // llama3
+  bool qkv_bias = true;     // queries, keys and values have biases; a llama file's default: false
+  bool qk_norm = false;     // RMSNorm over each head's query and key
+  std::int64_t window = 0;  // query i meets keys i - window + 1 .. i; 0: all before it
+  bool tied = true;         // the head's matrix is the token table; a llama file's default: false
+  std::string source;       // where the shape is from
 
-  std::int64_t qkv_width() const;         // columns of queries, keys and values; GPT: 3 C
-  std::int64_t fc_width() const;          // columns that GELU or SwiGLU takes; GPT: F, Llama: 2 F
-  std::int64_t layer_parameters() const;  // one layer; GPT: 12 C^2 + 13 C
-  std::int64_t embedding_parameters() const;  // token + position tables, final norm, untied head
+  std::int64_t width_of_head() const { return head_width > 0 ? head_width : hidden / heads; }
+  std::int64_t attention_width() const { return heads * width_of_head(); }  // A; GPT: C
+  std::int64_t kv_width() const { return kv_heads * width_of_head(); }      // K; GPT: C
+  std::int64_t qkv_width() const;  // columns of queries, keys and values: A + 2 K; GPT: 3 C
+  std::int64_t fc_width() const;   // columns that GELU or SwiGLU takes; GPT: F, llama: 2 F
+
+  // Counted from the tensors of the units (units.hpp).
+  std::int64_t layer_parameters() const;      // one layer; GPT: 12 C^2 + 13 C
+  std::int64_t embedding_parameters() const;  // tables, final norm, untied head
   std::int64_t parameters() const;            // all
 
-  double layer_forward_flops(std::int64_t sequences, std::int64_t tokens_per_sequence) const;
+  double layer_forward_flops(std::int64_t sequences,
+                             std::int64_t tokens_per_sequence) const;  // of layer_operators()
   double head_forward_flops(std::int64_t sequences,
                             std::int64_t tokens_per_sequence) const;  // logits: 2 b T C V
   double forward_flops(std::int64_t sequences,

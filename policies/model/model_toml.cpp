@@ -1,6 +1,7 @@
 // Model files: a list of [[model]] tables (docs/machine-files.md).
 #include <fmt/format.h>
 
+#include <set>
 #include <utility>
 
 #include "base/errors.hpp"
@@ -26,9 +27,24 @@ std::vector<Field> fields_of(ModelSpec& model) {
           count_field("hidden", model.hidden),
           count_field("heads", model.heads),
           count_field("kv_heads", model.kv_heads),
+          count_field("head_width", model.head_width),
           count_field("ffn", model.ffn),
           count_field("vocabulary", model.vocabulary),
           count_field("positions", model.positions),
+          number_field("norm_epsilon", model.norm_epsilon),
+          number_field("rope_theta", model.rope_theta),
+          choice_field("rope_scaling", model.rope_scaling,
+                       {{"none", RopeScaling::none},
+                        {"linear", RopeScaling::linear},
+                        {"llama3", RopeScaling::llama3}}),
+          number_field("rope_factor", model.rope_factor),
+          number_field("rope_low_frequency_factor", model.rope_low_frequency_factor),
+          number_field("rope_high_frequency_factor", model.rope_high_frequency_factor),
+          count_field("rope_original_positions", model.rope_original_positions),
+          flag_field("qkv_bias", model.qkv_bias),
+          flag_field("qk_norm", model.qk_norm),
+          count_field("window", model.window),
+          flag_field("tied", model.tied),
           text_field("source", model.source, "paper, table 1")};
 }
 
@@ -41,9 +57,12 @@ ModelSpec read_model(const toml::table& table, const std::string& origin,
   for (const char* key : {"name", "layers", "hidden", "heads", "vocabulary", "positions"}) {
     reader.require(key);
   }
+  const bool is_llama = model.architecture == Architecture::llama;
   if (!reader.given("kv_heads")) model.kv_heads = model.heads;
+  if (!reader.given("qkv_bias")) model.qkv_bias = !is_llama;
+  if (!reader.given("tied")) model.tied = !is_llama;
   if (!reader.given("ffn")) {
-    if (model.architecture == Architecture::llama) reader.require("ffn");
+    if (is_llama) reader.require("ffn");
     // Out of range values of hidden are reported below, not multiplied.
     model.ffn = model.hidden <= 1'000'000 ? 4 * model.hidden : model.hidden;
   }
@@ -136,16 +155,21 @@ void check_model_setting(const std::string& key, const std::string& value) {
 }
 
 std::string model_to_toml(const ModelSpec& model) {
-  ModelSpec copy = model;  // fields bind to variables that `set` could change
+  // What follows from the other keys, or is as it would be if left out, is not written: so that
+  // --set model.hidden works on a written file too. Fields bind to variables that `set` could
+  // change.
+  ModelSpec copy = model, usual;
+  usual.qkv_bias = usual.tied = model.architecture == Architecture::gpt;
+  usual.kv_heads = model.architecture == Architecture::gpt ? model.heads : 0;
+  usual.ffn = model.architecture == Architecture::gpt ? 4 * model.hidden : 0;
+  const std::vector<Field> usual_fields = fields_of(usual);
+  const std::set<std::string> always = {"name",  "architecture", "layers",    "hidden",
+                                        "heads", "vocabulary",   "positions", "source"};
   std::string text = "[[model]]\n";
+  std::size_t index = 0;
   for (const Field& field : fields_of(copy)) {
-    // What follows from the other keys is left out, so that --set model.hidden works on a written
-    // file too.
-    const bool derived = model.architecture == Architecture::gpt &&
-                         ((field.key == "kv_heads" && model.kv_heads == model.heads) ||
-                          (field.key == "ffn" && model.ffn == 4 * model.hidden));
-    if (derived) continue;
-    text += to_toml(field.key, field);
+    const bool is_usual = field.get() == usual_fields[index++].get();
+    if (always.contains(field.key) || !is_usual) text += to_toml(field.key, field);
   }
   return text;
 }

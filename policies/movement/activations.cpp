@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/errors.hpp"
+#include "policies/model/scratch.hpp"
 
 namespace spillway {
 
@@ -203,7 +204,7 @@ Slice Activations::make_checkpoint(VisitId v, int layer, int m) {
 
 Slice Activations::make_saved(VisitId v) {
   const Visit& visit = work_.visits[v];
-  const std::uint8_t mask = saves(visit.layer);
+  const SavedMask mask = saves(visit.layer);
   if (mask == saved_none) return {};
   Saved& made = saved_[index(visit.layer, visit.micro_batch)];
   made = {};

@@ -55,7 +55,7 @@ class Activations {
     return gradients_[micro_batch(v)].gpu;
   }  // of the output, in place
 
-  std::uint8_t saves(int layer) const { return saves_[static_cast<std::size_t>(layer)]; }
+  SavedMask saves(int layer) const { return saves_[static_cast<std::size_t>(layer)]; }
 
  private:
   struct Tensor {
@@ -122,7 +122,7 @@ class Activations {
   std::vector<Tensor> checkpoints_;  // by layer and micro-batch: inputs
   std::vector<Saved> saved_;         // by layer and micro-batch, where anything is saved
   std::vector<Tensor> gradients_;    // by micro-batch
-  std::vector<std::uint8_t> saves_;  // by layer, masks of SavedTensor
+  std::vector<SavedMask> saves_;     // by layer, masks of saved_tensors()
   std::vector<std::vector<SavedLayout>> layouts_;  // by layer: what it saves
   // By layer and micro-batch, how many rest on the SSD: of the input, 0 or 1, and of the tensors
   // that are saved, from the first on.

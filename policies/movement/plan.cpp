@@ -66,16 +66,18 @@ struct Shares {
   }
 };
 
-// A mask of SavedTensor in hexadecimal.
+// A mask of saved_tensors() in hexadecimal.
 struct Mask {
-  using Value = std::uint8_t;
-  std::string write(std::uint8_t mask) const { return fmt::format("{:02x}", mask); }
-  bool read(const std::string& text, std::uint8_t& mask) const {
+  using Value = SavedMask;
+  std::string write(SavedMask mask) const { return fmt::format("{:02x}", mask); }
+  bool read(const std::string& text, SavedMask& mask) const {
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), mask, 16);
     return error == std::errc() && end == text.data() + text.size();
   }
-  bool holds(std::uint8_t) const { return true; }
-  std::string describe() const { return "a mask of tensors, in hexadecimal, 00 to ff"; }
+  bool holds(SavedMask) const { return true; }
+  std::string describe() const {
+    return "a mask of tensors, in hexadecimal: 00 to ff, with qk_norm to 1ff";
+  }
   std::vector<std::string> samples(int) const { return {"00", "10", "ff"}; }
 };
 
@@ -253,6 +255,10 @@ void check_plan(const Problem& problem, const Plan& plan) {
       reject(name, domain.write(value), fmt::format("values for {} layers, in all", layers));
   };
   require_layers("saved.saves", plan.saved.saves, LayersOf<Mask>{});
+  const SavedMask all = saved_all(problem.model);
+  if (plan.saved.saves.any([all](SavedMask mask) { return (mask & ~all) != 0; }))
+    reject("saved.saves", LayersOf<Mask>{}.write(plan.saved.saves),
+           fmt::format("masks of the model's tensors, 00 to {:02x}", all));
   require_layers("order.delayed", plan.order.delayed, LayersOf<Numbers<double>>{fraction});
   require_layers("parameters.rest", plan.parameters.rest, LayersOf<Shares>{});
   require_layers("optimizer_state.rest", plan.optimizer_state.rest, LayersOf<Shares>{});

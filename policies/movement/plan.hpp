@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "policies/model/gpt_layout.hpp"
+#include "policies/model/saved.hpp"
 #include "policies/movement/by_layer.hpp"
 #include "policies/movement/domains.hpp"
 #include "policies/movement/retention.hpp"
@@ -131,7 +131,7 @@ struct Plan {
   struct {
     // gpu: 0 or 1. Empty: they rest where checkpoints rest, of which and them the share is.
     std::optional<ByLayer<Share>> rest;
-    ByLayer<std::uint8_t> saves;  // masks of SavedTensor
+    ByLayer<SavedMask> saves;  // masks of saved_tensors()
     // GPU buffers that layers take in turns, for orders that take one micro-batch through all
     // layers before the next; 0: every layer and micro-batch has a buffer of its own.
     int slots = 0;

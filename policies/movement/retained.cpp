@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "base/errors.hpp"
+#include "policies/model/scratch.hpp"
 
 namespace spillway {
 

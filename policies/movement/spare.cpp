@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "policies/model/scratch.hpp"
 #include "policies/movement/uses.hpp"
 
 namespace spillway {
@@ -98,7 +99,7 @@ PlanWithSpare with_spare(const Problem& problem, Plan plan, const OrderOfWork& w
     const Whole state = {states * in_layer * static_cast<double>(problem.state_bytes()), states};
     lift(plan.optimizer_state.rest, layer_count, state, plan.retention.optimizer_state, host);
   }
-  const bool saves = plan.saved.saves.any([](std::uint8_t mask) { return mask != saved_none; });
+  const bool saves = plan.saved.saves.any([](SavedMask mask) { return mask != saved_none; });
   const bool together = saves && !plan.saved.rest;
   const Retention activations =
       together ? Retention{std::min(plan.retention.checkpoints.most, plan.retention.saved.most)}

@@ -6,8 +6,8 @@
 #include <cmath>
 
 #include "base/errors.hpp"
-#include "policies/model/gpt_layout.hpp"
 #include "policies/model/tensors.hpp"
+#include "policies/model/units.hpp"
 
 namespace spillway {
 

@@ -6,6 +6,8 @@
 
 #include "base/errors.hpp"
 #include "base/units.hpp"
+#include "policies/model/operators.hpp"
+#include "policies/model/scratch.hpp"
 
 namespace spillway {
 
@@ -77,6 +79,7 @@ Program::Program(const Problem& problem, Recording recording)
   costs_.forward_flops = forward_flops(problem_);
   costs_.head_flops = head_flops(problem_);
   costs_.head_scratch = head_scratch_bytes(problem_);
+  costs_.by_mask.resize(std::size_t{saved_all(problem_.model)} + 1);
 }
 
 void Program::at(int step, Phase phase) {
@@ -118,7 +121,7 @@ inline void Program::require_tier(Slice slice, Tier tier, const char* what) cons
   SPILLWAY_ASSERT(slice.offset + slice.bytes <= buffers_[slice.buffer.id].bytes, what);
 }
 
-void Program::require_saved(Slice saved, std::uint8_t mask, const char* what) {
+void Program::require_saved(Slice saved, SavedMask mask, const char* what) {
   SPILLWAY_ASSERT(saved.valid() == (mask != saved_none), what);
   if (!saved.valid()) return;
   require_tier(saved, Tier::gpu, what);
@@ -156,7 +159,8 @@ inline Task Program::compute_task(TaskKind kind, int layer, int micro_batch) con
   return task;
 }
 
-const Program::MaskCosts& Program::costs_of(std::uint8_t mask) {
+const Program::MaskCosts& Program::costs_of(SavedMask mask) {
+  SPILLWAY_ASSERT(mask < costs_.by_mask.size(), "a mask of the model's tensors");
   MaskCosts& costs = costs_.by_mask[mask];
   if (!costs.known) {
     costs = {true,
@@ -204,11 +208,10 @@ TaskId Program::embed_forward(int micro_batch, Slice parameters, Slice output) {
 }
 
 TaskId Program::forward(int layer, int micro_batch, Slice parameters, Slice input, Slice output,
-                        Slice saved, std::uint8_t saves) {
+                        Slice saved, SavedMask saves) {
   require_tier(parameters, Tier::gpu, "forward parameters");
   require_tier(input, Tier::gpu, "forward input");
   require_tier(output, Tier::gpu, "forward output");
-  if (!saved.valid()) saves = saved_none;
   require_saved(saved, saves, "forward saved");
   Task task = compute_task(TaskKind::forward, layer, micro_batch);
   task.saves = saves;
@@ -241,7 +244,7 @@ TaskId Program::head(int micro_batch, Slice parameters, Slice hidden, Slice head
 }
 
 TaskId Program::backward(int layer, int micro_batch, Slice parameters, Slice input, Slice saved,
-                         std::uint8_t available, Slice activation_gradient, Slice gradient,
+                         SavedMask available, Slice activation_gradient, Slice gradient,
                          bool first_micro_batch, bool recomputes_output) {
   require_tier(parameters, Tier::gpu, "backward parameters");
   require_tier(input, Tier::gpu, "backward input");
@@ -393,7 +396,7 @@ std::string kernel_shape(const Problem& problem, const Task& task) {
   if (task.kind == TaskKind::forward) {
     // Everything and nothing have names of their own, so that measurements stay valid.
     shape += task.saves == saved_none ? ",keeps-nothing" : ",saves";
-    if (task.saves != saved_none && task.saves != saved_all)
+    if (task.saves != saved_none && task.saves != saved_all(model))
       shape += fmt::format("{:02x}", task.saves);
   }
   if (task.kind == TaskKind::backward) {

@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "policies/model/gpt_layout.hpp"
+#include "policies/model/saved.hpp"
 #include "policies/schedule/buffer_planner.hpp"
 #include "policies/schedule/schedule.hpp"
 #include "policies/schedule/task.hpp"
@@ -83,20 +83,20 @@ class Program {
 
   // -- compute, on gpu.compute; every slice must be in the gpu tier ------------------------------
   TaskId embed_forward(int micro_batch, Slice parameters, Slice output);
-  // Keeps the tensors of `saves` (a mask of SavedTensor) in `saved`, laid out by saved_layout; with
-  // an invalid `saved` nothing but the output.
+  // Keeps the tensors of `saves` (a mask of saved_tensors()) in `saved`, laid out by saved_layout;
+  // with an invalid `saved` and no mask nothing but the output.
   TaskId forward(int layer, int micro_batch, Slice parameters, Slice input, Slice output,
-                 Slice saved = {}, std::uint8_t saves = saved_all);
+                 Slice saved = {}, SavedMask saves = saved_none);
   // Final norm, logits, loss and their gradients. `hidden` holds (b, T, C) and, afterwards, its
   // gradient.
   TaskId head(int micro_batch, Slice parameters, Slice hidden, Slice head_gradient,
               bool first_micro_batch);
   // `activation_gradient` holds dL/d(output) and, afterwards, dL/d(input). `saved` holds the
-  // tensors of `available` (a mask of SavedTensor), and no others; the rest is recomputed from
+  // tensors of `available` (a mask of saved_tensors()), and no others; the rest is recomputed from
   // `input`; with `recomputes_output` the layer's output too, which nothing needs but which
   // frameworks that re-run the whole layer pay for.
   TaskId backward(int layer, int micro_batch, Slice parameters, Slice input, Slice saved,
-                  std::uint8_t available, Slice activation_gradient, Slice gradient,
+                  SavedMask available, Slice activation_gradient, Slice gradient,
                   bool first_micro_batch, bool recomputes_output);
   TaskId embed_backward(int micro_batch, Slice activation_gradient, Slice gradient,
                         bool first_micro_batch);
@@ -153,7 +153,7 @@ class Program {
   [[noreturn]] void fail_too_large(Tier tier, std::uint64_t bytes, BufferKind kind) const;
   Task compute_task(TaskKind kind, int layer, int micro_batch) const;
   void require_tier(Slice slice, Tier tier, const char* what) const;
-  void require_saved(Slice saved, std::uint8_t mask, const char* what);
+  void require_saved(Slice saved, SavedMask mask, const char* what);
 
   Problem problem_;
   Recording recording_;
@@ -178,9 +178,9 @@ class Program {
   struct TaskSizes {
     double forward_flops = 0, head_flops = 0;
     std::uint64_t head_scratch = 0;
-    std::array<MaskCosts, saved_all + 1> by_mask;
+    std::vector<MaskCosts> by_mask;  // as many as there are masks
   };
-  const MaskCosts& costs_of(std::uint8_t mask);
+  const MaskCosts& costs_of(SavedMask mask);
   Slice norms_for(int unit, int update) const;
   TaskSizes costs_;
 

@@ -158,15 +158,15 @@ struct Task {
   TaskKind kind = TaskKind::barrier;
   Lane lane = Lane::host_sync;
   Phase phase = Phase::forward;
-  std::uint8_t available =
-      0;  // backward: mask of SavedTensor present in `saved`; the rest is recomputed
-  std::uint8_t saves = 0;          // forward: mask of SavedTensor it writes to `saved`
-  bool first_micro_batch = false;  // this task starts the gradient sum (overwrites the accumulator)
-  bool recomputes_output =
+  bool first_micro_batch : 1 =
+      false;  // this task starts the gradient sum (overwrites the accumulator)
+  bool recomputes_output : 1 =
       false;  // backward: recomputation runs the whole layer, as the papers' frameworks do
-  bool pageable = false;  // h2d, d2h: the host's side is not pinned; slower, same bytes
-  LaneSet waits_for;      // barrier: the lanes whose earlier tasks it waits for
-  LaneSet holds;          // barrier: the lanes whose later tasks wait for it
+  bool pageable : 1 = false;    // h2d, d2h: the host's side is not pinned; slower, same bytes
+  std::uint16_t available = 0;  // backward: SavedMask of what `saved` holds; the rest is recomputed
+  std::uint16_t saves = 0;      // forward: SavedMask of what it writes to `saved`
+  LaneSet waits_for;            // barrier: the lanes whose earlier tasks it waits for
+  LaneSet holds;                // barrier: the lanes whose later tasks wait for it
   std::uint8_t access_count = 0;
   std::uint8_t pass_bytes =
       0;  // optimizer on the CPU: DRAM bytes per element that passes over the

@@ -35,7 +35,7 @@ Plan standard_plan() {
   plan.order.delayed = 0.25;
   plan.optimizer_state.slots = 2;
   plan.checkpoints.host_ahead = 8;
-  plan.saved.saves = ByLayer<std::uint8_t>::but_last(saved_none, saved_all);
+  plan.saved.saves = ByLayer<SavedMask>::but_last(saved_none, saved_of_every_model);
   return plan;
 }
 

@@ -23,8 +23,9 @@ std::uint64_t gradient_scratch_bytes(Backend backend, const ModelSpec& model, st
     return static_cast<std::uint64_t>(elements) * each;
   };
   const std::int64_t t = sequence;
-  const std::uint64_t gradients =
-      bytes(t * (std::max(model.fc_width(), model.qkv_width()) + model.hidden), element_bytes);
+  const std::int64_t wide = std::max(model.fc_width(), model.qkv_width());
+  const std::int64_t narrow = std::max(model.hidden, model.attention_width());
+  const std::uint64_t gradients = bytes(t * (wide + narrow), element_bytes);
   switch (backend) {
     case Backend::cpu:
       return gradients + bytes(2 * std::min(attention_chunk_rows, t) * t, element_bytes);

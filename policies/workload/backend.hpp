@@ -21,15 +21,16 @@ Precision usual_precision(Backend backend);
 bool computes_in(Backend backend, Precision precision);
 
 // Bytes of scratch that a layer's backward takes for the gradients of one sequence of T tokens,
-// beside the tensors it recomputes. With C channels, F of them in the feed-forward, NH heads, in
-// elements of `element_bytes`:
+// beside the tensors it recomputes. With C channels, A columns of attention, NH heads, in elements
+// of `element_bytes`:
 //
-//   both   T max(F, 3 C)     gradient of fc and then, in its place, of qkv
-//          T C               one gradient of width C
+//   both   T max(fc, qkv)    gradient of what the feed-forward's first product makes (a GPT's fc, a
+//                            llama's gate and up) and then, in its place, of qkv
+//          T max(C, A)       one gradient of the width of the residual stream, or of attention
 //   cpu    2 min(R, T) T     attention's scores and their gradient, for R queries at a time
 //   cuda   T NH, in fp32     attention's output times its gradient, summed over each head
 //
-// F and 3 C stand for ModelSpec::fc_width() and qkv_width().
+// fc and qkv stand for ModelSpec::fc_width() and qkv_width().
 std::uint64_t gradient_scratch_bytes(Backend backend, const ModelSpec& model, std::int64_t sequence,
                                      std::uint64_t element_bytes);
 // R: queries whose scores the CPU backend holds at a time.

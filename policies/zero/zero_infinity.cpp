@@ -5,7 +5,7 @@
 // cited, and DeepSpeed 0.19.6 with offload_param and offload_optimizer on NVMe
 // (partitioned_optimizer_swapper.py and pipelined_optimizer_swapper.py). What DeepSpeed adds in
 // memory, copies and waits is a framework: docs/zero.md. On one GPU nothing is partitioned.
-#include "policies/model/gpt_layout.hpp"
+#include "policies/model/units.hpp"
 #include "policies/zero/zero_options.hpp"
 
 namespace spillway {

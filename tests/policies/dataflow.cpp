@@ -8,7 +8,8 @@
 #include <tuple>
 #include <vector>
 
-#include "policies/model/gpt_layout.hpp"
+#include "policies/model/saved.hpp"
+#include "policies/model/scratch.hpp"
 #include "tests/policies/shadow_memory.hpp"
 
 namespace spillway::test {
@@ -177,7 +178,7 @@ class SymbolicRun {
   // Every tensor of `mask` in its place, as a value of its own: calls use(part of the operand,
   // value).
   template <class Use>
-  void saved(const Task& task, std::uint8_t mask, Use use) {
+  void saved(const Task& task, SavedMask mask, Use use) {
     require((mask != saved_none) == (find(Role::saved) != nullptr), "saves, or not");
     if (mask == saved_none) return;
     const Access& whole = operand(Role::saved, saved_bytes(problem_, mask), Tier::gpu);

@@ -7,7 +7,7 @@
 #include <random>
 #include <vector>
 
-#include "policies/model/gpt_layout.hpp"
+#include "policies/model/saved.hpp"
 #include "policies/movement/plan.hpp"
 #include "policies/movement/step.hpp"
 #include "tests/policies/dice.hpp"
@@ -97,14 +97,14 @@ Plan random_plan(Dice& dice, const Problem& problem, bool one_by_one, bool delay
   plan.activation_gradients.on_gpu = dice.habit();
 
   const double saves = dice.habit(), saves_all = dice.habit();
-  std::vector<std::uint8_t> masks;
+  std::vector<SavedMask> masks;
   for (std::size_t layer = 0; layer < layers; ++layer) {
-    masks.push_back(!dice.chance(saves) ? std::uint8_t{saved_none}
-                    : dice.chance(saves_all)
-                        ? std::uint8_t{saved_all}
-                        : static_cast<std::uint8_t>(dice.below(std::uint64_t{saved_all} + 1)));
+    masks.push_back(!dice.chance(saves)      ? SavedMask{saved_none}
+                    : dice.chance(saves_all) ? saved_all(problem.model)
+                                             : static_cast<SavedMask>(dice.below(
+                                                   std::uint64_t{saved_all(problem.model)} + 1)));
   }
-  if (dice.chance(0.8)) plan.saved.saves = ByLayer<std::uint8_t>::of_each(masks);
+  if (dice.chance(0.8)) plan.saved.saves = ByLayer<SavedMask>::of_each(masks);
   if (one_by_one && dice.chance(0.7))
     plan.saved.slots = std::max(2, plan.checkpoints.gpu_ahead + 1) + dice.between(0, 2);
   plan.saved.recomputes_output = dice.chance(0.5);

@@ -9,7 +9,7 @@
 #include "base/errors.hpp"
 #include "policies/common/policy.hpp"
 #include "policies/cost/costs.hpp"
-#include "policies/model/gpt_layout.hpp"
+#include "policies/model/units.hpp"
 #include "policies/movement/plan.hpp"
 
 namespace spillway::test {

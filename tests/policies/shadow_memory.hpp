@@ -19,8 +19,8 @@ enum class Held {
   head_gradient,    // the tied head's share of the same
   activation,  // input of layer `unit` (the head's: unit = L) for `micro_batch` in step `version`
   activation_gradient,  // of the same
-  saved,                // tensor `first` (a SavedTensor) that layer `unit` kept for backward
-  norm                  // of the gradient of `unit` in step `version`
+  saved,  // tensor `first` (the bit of a SavedTensor) that layer `unit` kept for backward
+  norm    // of the gradient of `unit` in step `version`
 };
 
 struct Value {

@@ -1,7 +1,7 @@
 // What clipping costs: norms that are taken, and updates that wait for them.
 #include <catch2/catch.hpp>
 
-#include "policies/model/gpt_layout.hpp"
+#include "policies/model/units.hpp"
 #include "sim/simulate.hpp"
 #include "tests/policies/cost/problems.hpp"
 

@@ -1,4 +1,5 @@
 #include "sim/simulate.hpp"
+#include "policies/model/operators.hpp"
 
 #include <catch2/catch.hpp>
 

@@ -13,7 +13,7 @@ namespace {
 
 std::uint64_t round_up(std::uint64_t value, std::uint64_t to) { return (value + to - 1) / to * to; }
 
-bool has(std::uint8_t mask, SavedTensor tensor) { return (mask & tensor) != 0; }
+bool has(SavedMask mask, SavedMask tensor) { return (mask & tensor) != 0; }
 
 const Problem& supported(const Problem& problem) {
   const ModelSpec& model = problem.model;
@@ -90,12 +90,12 @@ GptCuda<Element>::GptCuda(const Problem& problem, const GptWorkspace& workspace,
   SPILLWAY_ASSERT(problem.parameter_bytes() == sizeof(Element));
   layer_ = layer_offsets(problem.model);
   embedding_ = embedding_offsets(problem.model);
-  for (const SavedLayout& saved : saved_layout(problem, saved_all, 1))
+  for (const SavedLayout& saved : saved_layout(problem, gpt_saved::all, 1))
     tensor_bytes_[bit_of(saved.tensor)] = saved.stride;
 }
 
 template <class Element>
-std::uint64_t GptCuda<Element>::place(TensorAddresses& at, std::byte* buffer, std::uint8_t mask,
+std::uint64_t GptCuda<Element>::place(TensorAddresses& at, std::byte* buffer, SavedMask mask,
                                       std::int64_t sequences, std::int64_t first) const {
   std::uint64_t offset = 0;
   for (std::size_t bit = 0; bit < tensor_bytes_.size(); ++bit) {
@@ -110,18 +110,18 @@ std::uint64_t GptCuda<Element>::place(TensorAddresses& at, std::byte* buffer, st
 template <class Element>
 typename GptCuda<Element>::Activations GptCuda<Element>::activations(
     const TensorAddresses& at) const {
-  const auto tensor = [&](SavedTensor which) {
+  const auto tensor = [&](SavedMask which) {
     return reinterpret_cast<Element*>(at[bit_of(which)]);
   };
   Activations a{};
-  a.ln1 = tensor(saved_ln1);
-  a.qkv = tensor(saved_qkv);
-  a.attention = tensor(saved_attention);
-  a.residual = tensor(saved_residual);
-  a.ln2 = tensor(saved_ln2);
-  a.fc = tensor(saved_fc);
-  a.gelu = tensor(saved_gelu);
-  float* const statistics = reinterpret_cast<float*>(at[bit_of(saved_statistics)]);
+  a.ln1 = tensor(gpt_saved::ln1);
+  a.qkv = tensor(gpt_saved::qkv);
+  a.attention = tensor(gpt_saved::attention);
+  a.residual = tensor(gpt_saved::residual);
+  a.ln2 = tensor(gpt_saved::ln2);
+  a.fc = tensor(gpt_saved::fc);
+  a.gelu = tensor(gpt_saved::gelu);
+  float* const statistics = reinterpret_cast<float*>(at[bit_of(gpt_saved::statistics)]);
   const std::int64_t stride = (4 + heads_) * t_;
   a.norm1 = {statistics, statistics + t_, t_, stride};
   a.norm2 = {statistics + 2 * t_, statistics + 3 * t_, t_, stride};
@@ -153,33 +153,33 @@ void GptCuda<Element>::norm(const Element* input, const Element* weight, const E
 
 template <class Element>
 void GptCuda<Element>::compute_activations(const Element* parameters, const Element* input,
-                                           std::uint8_t available, const Activations& a) {
+                                           SavedMask available, const Activations& a) {
   const Element* p = parameters;
   const std::int64_t rows = s_ * t_;
-  const auto missing = [&](SavedTensor tensor) { return !has(available, tensor); };
-  const bool no_statistics = missing(saved_statistics);
+  const auto missing = [&](SavedMask tensor) { return !has(available, tensor); };
+  const bool no_statistics = missing(gpt_saved::statistics);
   norm(input, p + layer_.norm1_weight, p + layer_.norm1_bias, a.ln1, a.norm1, no_statistics,
-       missing(saved_ln1));
-  if (missing(saved_qkv)) {
+       missing(gpt_saved::ln1));
+  if (missing(gpt_saved::qkv)) {
     matmul_.linear<Element>(a.ln1, p + layer_.qkv_weight, p + layer_.qkv_bias, nullptr, a.qkv, rows,
                             c_, 3 * c_, 0, stream_);
   }
-  if (missing(saved_attention) || no_statistics) {
+  if (missing(gpt_saved::attention) || no_statistics) {
     attention_forward<Element>(attention_sizes(), a.qkv,
-                               missing(saved_attention) ? a.attention : nullptr,
+                               missing(gpt_saved::attention) ? a.attention : nullptr,
                                no_statistics ? a.log_sum_exp : nullptr, stream_);
   }
-  if (missing(saved_residual)) {
+  if (missing(gpt_saved::residual)) {
     matmul_.linear<Element>(a.attention, p + layer_.projection_weight, p + layer_.projection_bias,
                             input, a.residual, rows, c_, c_, 0, stream_);
   }
   norm(a.residual, p + layer_.norm2_weight, p + layer_.norm2_bias, a.ln2, a.norm2, no_statistics,
-       missing(saved_ln2));
-  if (missing(saved_fc)) {
+       missing(gpt_saved::ln2));
+  if (missing(gpt_saved::fc)) {
     matmul_.linear<Element>(a.ln2, p + layer_.fc_weight, p + layer_.fc_bias, nullptr, a.fc, rows,
                             c_, f_, 0, stream_);
   }
-  if (missing(saved_gelu)) gelu_forward<Element>(a.fc, a.gelu, rows * f_, stream_);
+  if (missing(gpt_saved::gelu)) gelu_forward<Element>(a.fc, a.gelu, rows * f_, stream_);
 }
 
 template <class Element>
@@ -192,13 +192,13 @@ void GptCuda<Element>::compute_output(const Element* parameters, const Activatio
 
 template <class Element>
 void GptCuda<Element>::layer_forward(const Element* parameters, const Element* input,
-                                     Element* output, std::byte* saved, std::uint8_t saves,
+                                     Element* output, std::byte* saved, SavedMask saves,
                                      std::byte* scratch) {
   SPILLWAY_ASSERT(saved != nullptr || saves == saved_none);
   for (std::int64_t first = 0; first < b_; first += s_) {
     TensorAddresses at{};
     place(at, saved, saves, b_, first);
-    place(at, scratch, static_cast<std::uint8_t>(~saves), s_, 0);
+    place(at, scratch, static_cast<SavedMask>(gpt_saved::all & ~saves), s_, 0);
     const Activations a = activations(at);
     const std::int64_t begin = first * t_ * c_;
     compute_activations(parameters, input + begin, saved_none, a);
@@ -208,10 +208,11 @@ void GptCuda<Element>::layer_forward(const Element* parameters, const Element* i
 
 template <class Element>
 typename GptCuda<Element>::BackwardScratch GptCuda<Element>::carve_backward(
-    std::byte* scratch, std::uint8_t available) const {
+    std::byte* scratch, SavedMask available) const {
   const std::byte* const begin = scratch;
   BackwardScratch parts{};
-  scratch += place(parts.recomputed, scratch, static_cast<std::uint8_t>(~available), s_, 0);
+  scratch +=
+      place(parts.recomputed, scratch, static_cast<SavedMask>(gpt_saved::all & ~available), s_, 0);
   parts.wide = reinterpret_cast<Element*>(scratch);
   parts.narrow = parts.wide + s_ * t_ * wide_columns(problem_.model);
   parts.dots = reinterpret_cast<float*>(parts.narrow + s_ * t_ * c_);
@@ -223,7 +224,7 @@ typename GptCuda<Element>::BackwardScratch GptCuda<Element>::carve_backward(
 
 template <class Element>
 void GptCuda<Element>::layer_backward(const Element* parameters, const Element* input,
-                                      const std::byte* saved, std::uint8_t available,
+                                      const std::byte* saved, SavedMask available,
                                       bool recomputes_output, Element* activation_gradient,
                                       std::byte* gradient, bool first_micro_batch,
                                       std::byte* scratch) {
@@ -239,9 +240,10 @@ void GptCuda<Element>::layer_backward(const Element* parameters, const Element* 
       const Activations a = activations(at);
       const std::int64_t begin = first * t_ * c_;
       // GELU's output, where nothing else needs it before, is made by GELU's backward.
-      const bool later = !has(available, saved_gelu) && !recomputes_output;
+      const bool later = !has(available, gpt_saved::gelu) && !recomputes_output;
       compute_activations(parameters, input + begin,
-                          later ? static_cast<std::uint8_t>(available | saved_gelu) : available, a);
+                          later ? static_cast<SavedMask>(available | gpt_saved::gelu) : available,
+                          a);
       if (recomputes_output) compute_output(parameters, a, parts.narrow);
       Element* const dx = activation_gradient + begin;
       const bool overwrites = first_micro_batch && first == 0;

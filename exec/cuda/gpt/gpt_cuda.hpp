@@ -1,5 +1,5 @@
 // The arithmetic of a GPT-2 on a CUDA GPU, in bf16 or fp32: forward, head and loss, backward. The
-// twin of exec/cpu/gpt_cpu.hpp, with the same formulas, layouts (policies/model/gpt_layout.hpp) and
+// twin of exec/cpu/gpt_cpu.hpp, with the same formulas, layouts (policies/model/units.hpp) and
 // calls.
 //
 // b = micro_batch, T = sequence; activations are (b, T, C). Layers work on groups of
@@ -32,7 +32,8 @@
 #include "exec/cuda/kernels/bf16.hpp"
 #include "exec/cuda/kernels/kernels.hpp"
 #include "exec/cuda/matmul/matmul.hpp"
-#include "policies/model/gpt_layout.hpp"
+#include "policies/model/saved.hpp"
+#include "policies/model/scratch.hpp"
 #include "policies/workload/problem.hpp"
 
 namespace spillway::cuda {
@@ -70,11 +71,11 @@ class GptCuda {
   // text.tokens -> output (b, T, C). `parameters`: the embedding unit.
   void embed_forward(const Element* parameters, const Text& text, Element* output);
 
-  // input (b, T, C) -> output (b, T, C). The tensors named in `saves` (a mask of SavedTensor) are
+  // input (b, T, C) -> output (b, T, C). The tensors named in `saves` (a mask of gpt_saved) are
   // written to `saved`, laid out by saved_layout. Scratch: forward_scratch_bytes(problem, saves).
   // Either may be null if it has no bytes.
   void layer_forward(const Element* parameters, const Element* input, Element* output,
-                     std::byte* saved, std::uint8_t saves, std::byte* scratch);
+                     std::byte* saved, SavedMask saves, std::byte* scratch);
 
   // Final norm, logits, loss. hidden (b, T, C): in, the last layer's output; out, dL/d(hidden).
   // losses (b; device or pinned host memory): the sum of the token losses of each sequence, not
@@ -90,11 +91,11 @@ class GptCuda {
                   std::byte* scratch);
 
   // activation_gradient (b, T, C): in, dL/d(output); out, dL/d(input). Tensors named in `available`
-  // (a mask of SavedTensor; `saved` holds just these) are read, the others are recomputed from
+  // (a mask of gpt_saved; `saved` holds just these) are read, the others are recomputed from
   // `input`. `recomputes_output` also computes the layer's output again, into scratch: time, and
   // nothing else. Scratch: backward_scratch_bytes(problem, available).
   void layer_backward(const Element* parameters, const Element* input, const std::byte* saved,
-                      std::uint8_t available, bool recomputes_output, Element* activation_gradient,
+                      SavedMask available, bool recomputes_output, Element* activation_gradient,
                       std::byte* gradient, bool first_micro_batch, std::byte* scratch);
 
   // activation_gradient (b, T, C): dL/d(embed_forward's output). gradient: an embedding unit.
@@ -132,8 +133,8 @@ class GptCuda {
     RowStatistics norm1, norm2;
     float* log_sum_exp;
   };
-  // Addresses of the tensors of a group, by bit number of SavedTensor.
-  using TensorAddresses = std::array<std::byte*, saved_tensor_count>;
+  // Addresses of the tensors of a group, by bit number of gpt_saved.
+  using TensorAddresses = std::array<std::byte*, gpt_saved::count>;
   // Where layer_backward keeps the gradients of a group of S sequences.
   struct BackwardScratch {
     Element *wide, *narrow;      // (S T, max(F, 3C)), (S T, C)
@@ -160,12 +161,12 @@ class GptCuda {
   Activations activations(const TensorAddresses& at) const;
   // Sets the addresses of the tensors of `mask`, from sequence `first` on, in a buffer of
   // `sequences` sequences laid out by saved_layout; leaves the others alone. Returns its bytes.
-  std::uint64_t place(TensorAddresses& at, std::byte* buffer, std::uint8_t mask,
+  std::uint64_t place(TensorAddresses& at, std::byte* buffer, SavedMask mask,
                       std::int64_t sequences, std::int64_t first) const;
-  BackwardScratch carve_backward(std::byte* scratch, std::uint8_t available) const;
+  BackwardScratch carve_backward(std::byte* scratch, SavedMask available) const;
   AttentionSizes attention_sizes() const;
   // Computes those of a group's activations that are not in `available`, in order.
-  void compute_activations(const Element* parameters, const Element* input, std::uint8_t available,
+  void compute_activations(const Element* parameters, const Element* input, SavedMask available,
                            const Activations& a);
   void norm(const Element* input, const Element* weight, const Element* bias, Element* output,
             const RowStatistics& statistics, bool needs_statistics, bool needs_output);
@@ -200,8 +201,8 @@ class GptCuda {
   LayerOffsets layer_;
   EmbeddingOffsets embedding_;
   HeadShape head_;
-  std::array<std::uint64_t, saved_tensor_count>
-      tensor_bytes_;  // of one sequence, by bit number of SavedTensor
+  std::array<std::uint64_t, gpt_saved::count>
+      tensor_bytes_;  // of one sequence, by bit number of gpt_saved
 };
 
 }  // namespace spillway::cuda

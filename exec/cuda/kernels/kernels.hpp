@@ -29,7 +29,7 @@ std::size_t workspace_bytes(std::int64_t norm_columns, std::int64_t widest_colum
                             std::int64_t unit_elements);
 
 // Mean and reciprocal deviation of rows, as they lie in the `statistics` tensor of
-// policies/model/gpt_layout.hpp: those of row (sequence, token) at sequence * stride + token.
+// policies/model/units.hpp: those of row (sequence, token) at sequence * stride + token.
 struct RowStatistics {
   float* mean = nullptr;
   float* rstd = nullptr;

@@ -3,7 +3,7 @@
 // once and kept, none that adds up by atomics.
 //
 // All matrices are row-major in device memory and dense unless a stride is given; weights are [out,
-// in], as in policies/model/gpt_layout.hpp.
+// in], as in policies/model/units.hpp.
 //
 // The first call of a shape chooses its algorithm: the one that was recorded for it (use), the best
 // of several (tune), else what cuBLASLt's heuristics put first. Every later call allocates nothing,

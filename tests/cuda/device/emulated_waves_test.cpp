@@ -8,6 +8,7 @@
 #include "exec/cuda/attention/attention_order.hpp"
 #include "exec/cuda/gpt/gpt_cuda.hpp"
 #include "policies/model/model.hpp"
+#include "policies/model/saved.hpp"
 #include "tests/cuda/device/emulated_kernel_resources.hpp"
 #include "tests/emulator/emulator.hpp"
 
@@ -74,7 +75,7 @@ class Steps {
 
     gpt.embed_forward(tensor(3), text, tensor(4));
     keep(recorder, all_rows);
-    gpt.layer_forward(tensor(3), tensor(4), tensor(5), nowhere(6), saved_all, nowhere(7));
+    gpt.layer_forward(tensor(3), tensor(4), tensor(5), nowhere(6), gpt_saved::all, nowhere(7));
     keep(recorder, rows_at_once());
     gpt.head(tensor(3), text, tensor(5), nowhere(8), true, losses, nowhere(7));
     keep(recorder, static_cast<double>(gpt.head_rows()), static_cast<double>(gpt.logits_stride()));

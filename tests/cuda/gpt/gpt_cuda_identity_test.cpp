@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 #include <random>
 
+#include "policies/model/saved.hpp"
 #include "tests/cuda/gpt/gpt_step.hpp"
 
 using namespace spillway;
@@ -15,14 +16,14 @@ struct Case {
   Units parameters;
   std::vector<std::int32_t> tokens, targets;
 
-  StepOptions saving(std::uint8_t mask) const {
+  StepOptions saving(SavedMask mask) const {
     StepOptions options;
     options.available = mask;
     options.recomputes_output = mask % 2 == 0;
     return options;
   }
   template <class Element>
-  ModelStepResult run(std::uint8_t mask, const DeviceArray<std::byte>& workspace,
+  ModelStepResult run(SavedMask mask, const DeviceArray<std::byte>& workspace,
                       GeluBackward gelu_backward = GeluBackward::kernel) const {
     GptStep<Element> step(problem, workspace, parameters, tokens, targets, saving(mask),
                           gelu_backward);
@@ -42,16 +43,16 @@ Case small_case(std::int64_t sequences_at_once) {
 }
 
 template <class Element>
-void check_masks(std::int64_t sequences_at_once, const std::vector<std::uint8_t>& masks,
+void check_masks(std::int64_t sequences_at_once, const std::vector<SavedMask>& masks,
                  GeluBackward how = GeluBackward::kernel) {
   INFO((std::is_same_v<Element, float> ? "fp32" : "bf16")
        << ", " << sequences_at_once << " sequences at once");
   const Case test = small_case<Element>(sequences_at_once);
   const DeviceArray<std::byte> workspace(gpt_workspace_bytes(test.problem));
-  const ModelStepResult saved = test.template run<Element>(saved_all, workspace, how);
+  const ModelStepResult saved = test.template run<Element>(gpt_saved::all, workspace, how);
   CHECK(std::isfinite(saved.loss));
   CHECK(saved.memory_respected);
-  for (const std::uint8_t mask : masks) {
+  for (const SavedMask mask : masks) {
     INFO("available " << int{mask});
     const ModelStepResult result = test.template run<Element>(mask, workspace, how);
     CHECK(same_bits(result, saved));
@@ -68,16 +69,16 @@ TEST_CASE("GptCuda: gradients are bit-identical for every choice of saved activa
   const std::uint64_t seed = 20261121;
   INFO("seed " << seed);
   std::mt19937_64 random(seed);
-  std::vector<std::uint8_t> masks = {saved_none};
-  for (int bit = 0; bit < saved_tensor_count; ++bit) {
-    masks.push_back(static_cast<std::uint8_t>(1 << bit));
-    masks.push_back(static_cast<std::uint8_t>(~(1 << bit)));
+  std::vector<SavedMask> masks = {saved_none};
+  for (int bit = 0; bit < gpt_saved::count; ++bit) {
+    masks.push_back(static_cast<SavedMask>(1 << bit));
+    masks.push_back(static_cast<SavedMask>(gpt_saved::all & ~(1 << bit)));
   }
-  for (int i = 0; i < 8; ++i) masks.push_back(static_cast<std::uint8_t>(random()));
+  for (int i = 0; i < 8; ++i) masks.push_back(static_cast<SavedMask>(random()));
   check_masks<bf16>(2, masks);
   check_masks<float>(2, masks);
-  const std::vector<std::uint8_t> few = {saved_none, saved_statistics,
-                                         saved_qkv | saved_residual | saved_fc};
+  const std::vector<SavedMask> few = {saved_none, gpt_saved::statistics,
+                                      gpt_saved::qkv | gpt_saved::residual | gpt_saved::fc};
   for (const std::int64_t at_once : {1, 4}) {
     check_masks<bf16>(at_once, few);
     check_masks<float>(at_once, few);
@@ -87,8 +88,9 @@ TEST_CASE("GptCuda: gradients are bit-identical for every choice of saved activa
 TEST_CASE("GptCuda: with GELU's slope in the product, too, nothing hangs on what is saved",
           "[step]") {
   // GELU's output is then made by its forward kernel where it is not saved.
-  const std::vector<std::uint8_t> masks = {saved_none, saved_fc, saved_gelu,
-                                           saved_all & ~saved_gelu, saved_all & ~saved_fc};
+  const std::vector<SavedMask> masks = {saved_none, gpt_saved::fc, gpt_saved::gelu,
+                                        gpt_saved::all & ~gpt_saved::gelu,
+                                        gpt_saved::all & ~gpt_saved::fc};
   for (const GeluBackward how : {GeluBackward::dgelu, GeluBackward::dgelu_bgrad}) {
     INFO(name_of(how));
     check_masks<bf16>(2, masks, how);
@@ -97,8 +99,8 @@ TEST_CASE("GptCuda: with GELU's slope in the product, too, nothing hangs on what
 }
 
 TEST_CASE("GptCuda: all choices of saved activations are bit-identical", "[step][slow]") {
-  std::vector<std::uint8_t> masks;
-  for (int mask = 0; mask < 256; ++mask) masks.push_back(static_cast<std::uint8_t>(mask));
+  std::vector<SavedMask> masks;
+  for (int mask = 0; mask < 256; ++mask) masks.push_back(static_cast<SavedMask>(mask));
   check_masks<bf16>(2, masks);
 }
 
@@ -107,7 +109,7 @@ TEST_CASE("GptCuda: a step leaves nothing behind that another would see", "[step
   const Case test = small_case<bf16>(2);
   const DeviceArray<std::byte> workspace(gpt_workspace_bytes(test.problem));
   GptStep<bf16> step(test.problem, workspace, test.parameters, test.tokens, test.targets,
-                     test.saving(saved_qkv));
+                     test.saving(gpt_saved::qkv));
   step.enqueue();
   const ModelStepResult first = step.result();
   const std::size_t shapes = step.gpt().shapes();

@@ -10,6 +10,7 @@
 #include <cmath>
 
 #include "base/errors.hpp"
+#include "policies/model/scratch.hpp"
 #include "tests/cuda/gpt/gpt_step.hpp"
 
 using namespace spillway;
@@ -67,9 +68,9 @@ void check_step(const Problem& problem, const ModelStepResult& cuda, const Model
   const auto layers = static_cast<std::size_t>(problem.model.layers);
   for (std::size_t layer = 0; layer < layers; ++layer) {
     INFO("layer " << layer);
-    check_unit(layer_layout(problem.model), cuda.gradients[layer], cpu.gradients[layer], bound);
+    check_unit(unit_layout(problem.model, 0), cuda.gradients[layer], cpu.gradients[layer], bound);
   }
-  const auto embedding = embedding_layout(problem.model);
+  const auto embedding = unit_layout(problem.model, embedding_unit(problem.model));
   {
     INFO("embedding");
     check_unit({embedding[0], embedding[1]}, cuda.gradients[layers], cpu.gradients[layers], bound);
@@ -122,7 +123,7 @@ TEST_CASE("GptCuda: attention in several tiles, with a head of 64", "[step]") {
 }
 
 template <class Element>
-void check_backward_scratch(const GptCase& test, std::uint8_t available) {
+void check_backward_scratch(const GptCase& test, SavedMask available) {
   const Problem problem = in_precision_of<Element>(test.problem, 2);
   const DeviceArray<std::byte> workspace(gpt_workspace_bytes(problem));
   GptStep<Element> step(problem, workspace, test.parameters, test.tokens, test.targets,
@@ -150,9 +151,10 @@ TEST_CASE("GptCuda: backward uses the scratch that is planned for it, but for pa
   // at once and 64 channels make tensors of whole pages of 4096 bytes; only the gradients, with
   // attention's dots behind them, end inside a page.
   const GptCase test = make_gpt_case(gpt_problem(37, 1, 64, 4, 64, 2, 2));
-  for (const int available : {int{saved_all}, int{saved_none}, saved_fc | saved_statistics}) {
-    check_backward_scratch<bf16>(test, static_cast<std::uint8_t>(available));
-    check_backward_scratch<float>(test, static_cast<std::uint8_t>(available));
+  for (const int available :
+       {int{gpt_saved::all}, int{saved_none}, gpt_saved::fc | gpt_saved::statistics}) {
+    check_backward_scratch<bf16>(test, static_cast<SavedMask>(available));
+    check_backward_scratch<float>(test, static_cast<SavedMask>(available));
   }
 }
 

@@ -11,6 +11,7 @@
 
 #include "exec/cuda/gpt/gpt_cuda.hpp"
 #include "exec/cuda/gpt/token_order.hpp"
+#include "policies/model/scratch.hpp"
 #include "tests/cuda/device_memory.hpp"
 #include "tests/exec/cpu/gpt_fixture.hpp"
 
@@ -51,7 +52,7 @@ inline GptCase make_gpt_case(const Problem& problem, std::uint64_t seed = 5) {
                random_tokens(problem, seed + 2)};
   const float factor = std::min(1.0f, std::sqrt(24.0f / static_cast<float>(problem.model.hidden)));
   for (std::size_t layer = 0; layer + 1 < test.parameters.size(); ++layer) {
-    for (const TensorLayout& tensor : layer_layout(problem.model)) {
+    for (const TensorLayout& tensor : unit_layout(problem.model, 0)) {
       if (!tensor.decay) continue;
       float* const values = test.parameters[layer].data() + tensor.offset;
       std::for_each(values, values + tensor.rows * tensor.columns, [&](float& w) { w *= factor; });
@@ -171,7 +172,7 @@ class GptStep {
   void enqueue_micro_batch(std::int64_t m) {
     const bool first = m == 0;
     const Text text = at(texts_, static_cast<std::size_t>(m)).text();
-    const std::uint8_t mask = options_.available;
+    const SavedMask mask = options_.available;
     const auto saved = [&](std::size_t layer) {
       return mask != saved_none ? at(saved_, layer).data() : nullptr;
     };

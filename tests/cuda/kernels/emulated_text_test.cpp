@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "exec/cuda/device/cuda_device.hpp"
+#include "policies/model/scratch.hpp"
 #include "tests/cuda/device_memory.hpp"
 #include "tests/emulator/emulator.hpp"
 #include "tests/exec/cpu/gpt_fixture.hpp"

@@ -141,7 +141,7 @@ TEST_CASE(
   model.positions = 5;
   for (const std::int64_t unit : {0, 1}) {
     INFO("unit " << unit);
-    const auto layout = unit == 0 ? layer_layout(model) : embedding_layout(model);
+    const auto layout = unit_layout(model, unit == 0 ? 0 : embedding_unit(model));
     const std::int64_t elements = unit_elements(model, unit);
     const auto start = random_state<float, bf16>(static_cast<std::size_t>(elements), 21);
     const auto run = [&](auto& s, std::int64_t first, std::int64_t count) {

@@ -136,7 +136,7 @@ TEST_CASE("A unit updated in pieces equals the unit updated at once, and padding
   model.positions = 5;
   for (const std::int64_t unit : {0, 1}) {
     INFO("unit " << unit);
-    const auto layout = unit == 0 ? layer_layout(model) : embedding_layout(model);
+    const auto layout = unit_layout(model, unit == 0 ? 0 : embedding_unit(model));
     const std::int64_t elements = unit_elements(model, unit);
     const std::int64_t used = layout.back().offset + layout.back().rows * layout.back().columns;
     REQUIRE(used < elements);
@@ -172,7 +172,7 @@ TEST_CASE("Weight decay moves matrices and tables, not norms and biases") {
   model.ffn = 32;
   model.vocabulary = 10;
   model.positions = 4;
-  const auto layout = layer_layout(model);
+  const auto layout = unit_layout(model, 0);
   const auto n = static_cast<std::size_t>(unit_elements(model, 0));
   std::vector<float> master(n, 1.0f), m(n), v(n), gradient(n), out(n);
   const AdamStep step{0.5f, 0.9f, 0.95f, 1e-8f, 0.5f, 1};

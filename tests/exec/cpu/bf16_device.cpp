@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/errors.hpp"
+#include "policies/model/scratch.hpp"
 
 namespace spillway::test {
 
@@ -46,16 +47,16 @@ Bf16Device::Bf16Device(const Problem& problem, std::uint64_t gpu_bytes, std::uin
       b_(problem.workload.micro_batch),
       t_(problem.workload.sequence),
       c_(problem.model.hidden),
-      of_sequence_(saved_layout(sequence_, saved_all, 1)) {
+      of_sequence_(saved_layout(sequence_, gpt_saved::all, 1)) {
   SPILLWAY_ASSERT(problem.workload.precision == Precision::bf16);
   const std::int64_t most =
       std::max(unit_elements(problem.model, 0), unit_elements(problem.model, problem.model.layers));
   parameters_.resize(count(most));
   gradient_.resize(count(most));
-  saved_.resize(saved_bytes(sequence_, saved_all, 1));
+  saved_.resize(saved_bytes(sequence_, gpt_saved::all, 1));
   scratch_.resize(
-      std::max({forward_scratch_bytes(sequence_, saved_all),
-                backward_scratch_bytes(sequence_, saved_all), head_scratch_bytes(sequence_)}));
+      std::max({forward_scratch_bytes(sequence_, gpt_saved::all),
+                backward_scratch_bytes(sequence_, gpt_saved::all), head_scratch_bytes(sequence_)}));
 }
 
 void Bf16Device::upload(std::uint64_t offset, std::span<const std::byte> from) {
@@ -143,14 +144,15 @@ void Bf16Device::forward(const Task& task, const Operands& o) {
   for (std::int64_t s = 0; s < b_; ++s) {
     const Floats input = activation(o.input, s);
     Floats output(input.size());
-    gpt_.layer_forward(p, input.data(), output.data(), saved_.data(), saved_all, scratch_.data());
+    gpt_.layer_forward(p, input.data(), output.data(), saved_.data(), gpt_saved::all,
+                       scratch_.data());
     write_activation(output, o.output, s);
     for (const SavedLayout& to : saved_layout(problem_, task.saves, b_)) {
       const auto from = std::find_if(of_sequence_.begin(), of_sequence_.end(),
                                      [&](const auto& one) { return one.tensor == to.tensor; });
       const std::byte* const values = saved_.data() + from->offset;
       std::byte* const place = o.saved + to.offset + count(s) * to.stride;
-      if (to.tensor == saved_statistics) {
+      if (to.tensor == gpt_saved::statistics) {
         std::memcpy(place, values, to.stride);
       } else {
         narrow(reinterpret_cast<const float*>(values), place, to.stride / sizeof(bf16));
@@ -167,7 +169,7 @@ void Bf16Device::backward(const Task& task, const Operands& o) {
       [&](std::int64_t s, float* gradient, bool first) {
         const Floats input = activation(o.input, s);
         Floats output(input.size()), change = activation(o.activation_gradient, s);
-        gpt_.layer_forward(p, input.data(), output.data(), saved_.data(), saved_all,
+        gpt_.layer_forward(p, input.data(), output.data(), saved_.data(), gpt_saved::all,
                            scratch_.data());
         for (const SavedLayout& tensor : of_sequence_) {
           float* const values = reinterpret_cast<float*>(saved_.data() + tensor.offset);
@@ -175,7 +177,7 @@ void Bf16Device::backward(const Task& task, const Operands& o) {
           const auto from = std::find_if(kept.begin(), kept.end(), [&](const SavedLayout& one) {
             return one.tensor == tensor.tensor;
           });
-          if (tensor.tensor == saved_statistics) {
+          if (tensor.tensor == gpt_saved::statistics) {
             if (from != kept.end())
               std::memcpy(values, o.saved + from->offset + count(s) * from->stride, from->stride);
           } else if (from != kept.end()) {
@@ -184,7 +186,7 @@ void Bf16Device::backward(const Task& task, const Operands& o) {
             for (std::size_t i = 0; i < n; ++i) values[i] = to_float(to_bf16(values[i]));
           }
         }
-        gpt_.layer_backward(p, input.data(), saved_.data(), saved_all, false, change.data(),
+        gpt_.layer_backward(p, input.data(), saved_.data(), gpt_saved::all, false, change.data(),
                             gradient, first, scratch_.data());
         write_activation(change, o.activation_gradient, s);
       });

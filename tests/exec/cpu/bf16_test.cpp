@@ -147,7 +147,7 @@ ModelSpec small_model() {
 template <class Gradient, class Parameter>
 void check_pieces(std::int64_t unit) {
   const ModelSpec model = small_model();
-  const auto layout = unit == 0 ? layer_layout(model) : embedding_layout(model);
+  const auto layout = unit_layout(model, unit == 0 ? 0 : embedding_unit(model));
   const auto elements = static_cast<std::size_t>(unit_elements(model, unit));
   const auto used =
       static_cast<std::size_t>(layout.back().offset + layout.back().rows * layout.back().columns);

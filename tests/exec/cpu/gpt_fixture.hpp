@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "exec/cpu/gpt_cpu.hpp"
+#include "policies/model/scratch.hpp"
 
 namespace spillway {
 
@@ -47,7 +48,7 @@ inline Units random_parameters(const ModelSpec& model, std::uint64_t seed) {
   std::normal_distribution<float> normal;
   Units units = empty_units(model);
   for (std::int64_t unit = 0; unit <= model.layers; ++unit) {
-    for (const auto& tensor : unit < model.layers ? layer_layout(model) : embedding_layout(model)) {
+    for (const auto& tensor : unit_layout(model, unit)) {
       const bool norm = tensor.name.starts_with("ln_");
       const float mean = norm && tensor.name.ends_with("weight") ? 1.0f : 0.0f;
       for (std::int64_t i = 0; i < tensor.rows * tensor.columns; ++i)
@@ -93,7 +94,7 @@ struct ModelStepResult {
 };
 
 struct StepOptions {
-  std::uint8_t available = saved_all;  // what backward finds saved
+  SavedMask available = gpt_saved::all;  // what backward finds saved
   bool recomputes_output = false;
   CpuVariant variant = best_cpu_variant();
   const std::vector<float>* head_parameters = nullptr;  // null: the embedding unit, as it should be

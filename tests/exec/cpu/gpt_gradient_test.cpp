@@ -94,10 +94,10 @@ TEST_CASE("Every gradient equals the central difference of the loss") {
 
   for (std::size_t layer = 0; layer < 2; ++layer) {
     INFO("layer " << layer);
-    for (const TensorLayout& tensor : layer_layout(problem.model))
+    for (const TensorLayout& tensor : unit_layout(problem.model, 0))
       check_tensor(tensor, parameters[layer].data(), result.gradients[layer].data(), loss, random);
   }
-  const auto embedding = embedding_layout(problem.model);
+  const auto embedding = unit_layout(problem.model, embedding_unit(problem.model));
   for (const std::size_t table : {0u, 1u}) {
     INFO("embedding");
     check_tensor(embedding[table], parameters[2].data(), result.gradients[2].data(), loss, random);
@@ -122,7 +122,7 @@ TEST_CASE("A gradient accumulator has zeros wherever nothing contributes") {
       if (unit[static_cast<std::size_t>(i)] != 0.0f) return false;
     return from < to;
   };
-  const auto embedding = embedding_layout(problem.model);
+  const auto embedding = unit_layout(problem.model, embedding_unit(problem.model));
   const std::int64_t positions = embedding[1].offset, norm = embedding[2].offset;
   const std::int64_t end = problem.model.embedding_parameters();
   const std::int64_t padded = unit_elements(problem.model, 1);

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/errors.hpp"
+#include "policies/model/scratch.hpp"
 #include "tests/exec/cpu/gpt_fixture.hpp"
 
 using namespace spillway;
@@ -53,7 +54,7 @@ TEST_CASE("Gradients are bit-identical for every choice of saved activations") {
   for (int mask = 0; mask < 256; ++mask) {
     INFO("available " << mask);
     StepOptions options;
-    options.available = static_cast<std::uint8_t>(mask);
+    options.available = static_cast<SavedMask>(mask);
     options.recomputes_output = mask % 2 == 0;
     const ModelStepResult result = test.run(options);
     CHECK(same_bits(result, saved));
@@ -68,7 +69,7 @@ TEST_CASE("Recomputation and memory hold for two chunks of attention and odd siz
   for (const int mask : {0x00, 0x7f, 0xfb, 0x20 | 0x04, 0xff & ~0x40, 0x80}) {
     INFO("available " << mask);
     StepOptions options;
-    options.available = static_cast<std::uint8_t>(mask);
+    options.available = static_cast<SavedMask>(mask);
     options.recomputes_output = mask % 2 == 0;
     const ModelStepResult result = test.run(options);
     CHECK(same_bits(result, saved));
@@ -83,7 +84,7 @@ TEST_CASE("The CPU works sequence by sequence, however many a GPU would work on 
   for (const int mask : {0xff, 0x00, 0x24}) {
     INFO("available " << mask);
     StepOptions options;
-    options.available = static_cast<std::uint8_t>(mask);
+    options.available = static_cast<SavedMask>(mask);
     const ModelStepResult result = test.run(options);
     CHECK(same_bits(result, one));
     CHECK(result.memory_respected);

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <vector>
 
-#include "policies/model/gpt_layout.hpp"
+#include "policies/model/units.hpp"
 
 using namespace spillway;
 
@@ -35,7 +35,7 @@ TEST_CASE("Initial values have GPT-2's mean and deviation, norms 1, biases and p
   const ModelSpec model = small_model();
   for (const std::int64_t unit : {0, 7, 8}) {
     const auto values = unit_values(model, unit, 42);
-    const auto layout = unit < 8 ? layer_layout(model) : embedding_layout(model);
+    const auto layout = unit_layout(model, unit);
     std::int64_t used = 0;
     for (const TensorLayout& tensor : layout) {
       INFO("unit " << unit << " " << tensor.name);

@@ -53,11 +53,11 @@ class PyTorchReference {
 };
 
 inline std::vector<TensorLayout> layout_of(const ModelSpec& model, std::size_t unit) {
-  return unit < static_cast<std::size_t>(model.layers) ? layer_layout(model)
-                                                       : embedding_layout(model);
+  return unit < static_cast<std::size_t>(model.layers) ? unit_layout(model, 0)
+                                                       : unit_layout(model, embedding_unit(model));
 }
 
-inline std::string full_name(const ModelSpec& model, std::size_t unit, const std::string& name) {
+inline std::string full_name(const ModelSpec& model, std::size_t unit, std::string_view name) {
   return unit < static_cast<std::size_t>(model.layers) ? "h." + std::to_string(unit) + "." + name
                                                        : name;
 }

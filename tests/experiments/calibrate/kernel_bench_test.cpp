@@ -3,6 +3,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "policies/model/scratch.hpp"
 #include "policies/schedule/program.hpp"
 
 namespace spillway {
@@ -46,7 +47,7 @@ TEST_CASE("Memory to time kernels in: two layers with all they keep, and more") 
   const Problem problem = problem_with(GradientWidth::bits32);
   const StreamKernelMemory memory = stream_kernel_memory(problem);
   const auto layer = static_cast<std::uint64_t>(unit_elements(problem.model, 0));
-  CHECK(memory.gpu > 2 * (layer * (2 + 4) + saved_bytes(problem, saved_all)));
+  CHECK(memory.gpu > 2 * (layer * (2 + 4) + saved_bytes(problem, gpt_saved::all)));
   CHECK(memory.host >= 2 * checkpoint_bytes(problem));
   // Activations go with the micro-batch, parameters do not.
   const StreamKernelMemory larger = stream_kernel_memory(problem_with(GradientWidth::bits32, 64));

@@ -5,6 +5,7 @@
 #include <catch2/catch.hpp>
 
 #include "experiments/plan/evaluate.hpp"
+#include "policies/model/scratch.hpp"
 #include "tests/experiments/tune/random_plans.hpp"
 
 namespace spillway {
@@ -245,7 +246,7 @@ TEST_CASE("with one drive and no host memory a step takes the drive's bytes") {
   const double input = static_cast<double>(checkpoint_bytes(problem));
   double working = 1e300, forward_working = 1e300;
   for (int mask = 0; mask < 256; ++mask) {
-    const auto saves = static_cast<std::uint8_t>(mask);
+    const auto saves = static_cast<SavedMask>(mask);
     const auto bytes = static_cast<double>(saved_bytes(problem, saves));
     working = std::min(working,
                        bytes + static_cast<double>(backward_scratch_bytes(problem, saves)) + input);
@@ -348,8 +349,8 @@ std::vector<Plan> coarse_plans() {
   each(Shares{host, most, half, few, ssd},
        [](Plan& p, const Share& at) { p.optimizer_state.rest = at; });
   each(Shares{gpu, host, ssd}, [](Plan& p, const Share& at) { p.checkpoints.rest = at; });
-  each(std::vector<std::uint8_t>{saved_none, 0xae, saved_all},
-       [](Plan& p, std::uint8_t mask) { p.saved.saves = mask; });
+  each(std::vector<SavedMask>{saved_none, 0xae, gpt_saved::all},
+       [](Plan& p, SavedMask mask) { p.saved.saves = mask; });
   each(std::vector<bool>{false, true}, [](Plan& p, bool keeps) {
     if (!keeps) return;
     for_kinds(p.retention, [](const char*, Retention& one) { one = Retention::nearest(); });

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "policies/common/policy.hpp"
-#include "policies/model/gpt_layout.hpp"
+#include "policies/model/saved.hpp"
 #include "policies/movement/plan.hpp"
 #include "tests/policies/dice.hpp"
 
@@ -113,13 +113,13 @@ inline void choose_activations(Dice& dice, const Problem& problem, Plan& plan) {
   plan.activation_gradients.on_gpu = dice.habit();
   if (dice.chance(0.5)) plan.saved.rest = random_places(dice, problem, 0.3);
   const double saves = dice.habit(), saves_all = dice.habit();
-  std::vector<std::uint8_t> masks;
+  std::vector<SavedMask> masks;
   for (std::int64_t layer = 0; layer < problem.model.layers; ++layer) {
-    masks.push_back(!dice.chance(saves)      ? std::uint8_t{saved_none}
-                    : dice.chance(saves_all) ? std::uint8_t{saved_all}
-                                             : static_cast<std::uint8_t>(dice.below(256)));
+    masks.push_back(!dice.chance(saves)      ? SavedMask{saved_none}
+                    : dice.chance(saves_all) ? saved_all(problem.model)
+                                             : static_cast<SavedMask>(dice.below(256)));
   }
-  plan.saved.saves = ByLayer<std::uint8_t>::of_each(masks);
+  plan.saved.saves = ByLayer<SavedMask>::of_each(masks);
   plan.saved.recomputes_output = dice.chance(0.5);
 }
 

@@ -2,7 +2,8 @@
 
 #include <catch2/catch.hpp>
 
-#include "policies/model/gpt_layout.hpp"
+#include "policies/model/operators.hpp"
+#include "policies/model/saved.hpp"
 
 namespace spillway {
 namespace {
@@ -21,7 +22,7 @@ TEST_CASE("levels of what is saved go from nothing to all that is recomputed, la
     return sum;
   };
   CHECK(levels.at(0).at(0, layers) == saved_none);
-  CHECK(levels.at(0).at(layers - 1, layers) == saved_all);
+  CHECK(levels.at(0).at(layers - 1, layers) == gpt_saved::all);
   CHECK(recomputed(levels.most()) == 0);
   // The hull is convex: each level saves fewer FLOPs per byte than the one before.
   double steepest = 1e300;

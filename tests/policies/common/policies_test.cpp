@@ -8,7 +8,8 @@
 #include <random>
 #include <set>
 
-#include "policies/model/gpt_layout.hpp"
+#include "policies/model/saved.hpp"
+#include "policies/model/scratch.hpp"
 #include "policies/schedule/program.hpp"
 #include "tests/policies/check_schedule.hpp"
 #include "tests/policies/input_error.hpp"

@@ -63,7 +63,7 @@ TEST_CASE("Any legal choice: no race, every task reads what it must, each state 
       on_gpu += task.kind == TaskKind::optimizer && task.lane == Lane::gpu_compute;
       to_ssd += task.lane == Lane::ssd_write;
       partly_saved += task.kind == TaskKind::backward && task.available != saved_none &&
-                      task.available != saved_all;
+                      task.available != gpt_saved::all;
     }
   }
   if (seeds < 600) return;

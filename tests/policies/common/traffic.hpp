@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "policies/common/policy.hpp"
+#include "policies/model/scratch.hpp"
 #include "policies/movement/step.hpp"
 #include "tests/policies/schedules.hpp"
 

@@ -4,7 +4,8 @@
 #include <catch2/catch.hpp>
 
 #include "base/errors.hpp"
-#include "policies/model/gpt_layout.hpp"
+#include "policies/model/operators.hpp"
+#include "policies/model/saved.hpp"
 #include "tests/policies/cost/problems.hpp"
 
 using namespace spillway;

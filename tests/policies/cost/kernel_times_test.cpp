@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 
 #include "base/errors.hpp"
+#include "policies/model/operators.hpp"
 #include "tests/policies/cost/problems.hpp"
 
 using namespace spillway;
@@ -79,7 +80,7 @@ TEST_CASE("Tasks that differ in what they recompute are looked up apart") {
   Problem problem = small_problem(cpu_machine(2));
   Task recomputes = compute(TaskKind::backward, 3e9);
   Task has_all = compute(TaskKind::backward, 2e9);
-  has_all.available = saved_all;
+  has_all.available = gpt_saved::all;
   problem.machine.kernels = {kernel("backward", kernel_shape(problem, recomputes), 3e9, 30),
                              kernel("backward", kernel_shape(problem, has_all), 2e9, 20)};
   KernelTimes times(problem);
@@ -92,12 +93,12 @@ TEST_CASE("A layer that keeps some of its tensors lies between the ones that kee
   Problem problem = small_problem(cpu_machine(2));
   Task all = compute(TaskKind::backward, 2e9);
   const Task nothing = compute(TaskKind::backward, 3e9);
-  all.available = saved_all;
+  all.available = gpt_saved::all;
   problem.machine.kernels = {kernel("backward", kernel_shape(problem, all), 2e9, 20'000'000),
                              kernel("backward", kernel_shape(problem, nothing), 3e9, 32'000'000)};
   // 20 ms and the share of the recomputation's 12 ms whose FLOPs are left.
   Task some = nothing;
-  some.available = saved_qkv | saved_fc;
+  some.available = gpt_saved::qkv | gpt_saved::fc;
   const double left =
       recompute_flops(problem, some.available, false) / recompute_flops(problem, saved_none, false);
   REQUIRE(left > 0);
@@ -110,13 +111,13 @@ TEST_CASE("A layer that keeps some of its tensors lies between the ones that kee
   CHECK(KernelTimes(problem).estimate(some).extrapolated);
   // Forward: by the bytes it saves.
   Task keeps = compute(TaskKind::forward, 1e9), saves = keeps;
-  saves.saves = saved_all;
+  saves.saves = gpt_saved::all;
   problem.machine.kernels = {kernel("forward", kernel_shape(problem, keeps), 1e9, 10'000'000),
                              kernel("forward", kernel_shape(problem, saves), 1e9, 14'000'000)};
   Task part = keeps;
-  part.saves = saved_fc;
-  const double share = static_cast<double>(saved_bytes(problem, saved_fc)) /
-                       static_cast<double>(saved_bytes(problem, saved_all));
+  part.saves = gpt_saved::fc;
+  const double share = static_cast<double>(saved_bytes(problem, gpt_saved::fc)) /
+                       static_cast<double>(saved_bytes(problem, gpt_saved::all));
   CHECK(KernelTimes(problem).estimate(part).seconds == Approx(0.010 + 0.004 * share));
 }
 
@@ -126,28 +127,30 @@ TEST_CASE("What recomputation costs is told by the groups of tensors, if each wa
   // then 20 + 2 (3 + 7) ms.
   Problem problem = small_problem(cpu_machine(2));
   Task all = compute(TaskKind::backward, 2e9), nothing = compute(TaskKind::backward, 3e9);
-  all.available = saved_all;
+  all.available = gpt_saved::all;
   auto& kernels = problem.machine.kernels;
   kernels = {kernel("backward", kernel_shape(problem, all), 2e9, 20'000'000),
              kernel("backward", kernel_shape(problem, nothing), 3e9, 76'000'000)};
   std::int64_t milliseconds = 20;
-  for (const std::uint8_t group : recompute_groups) {
+  for (const SavedMask group : recompute_groups(problem.model)) {
     Task one = all;
-    one.available = static_cast<std::uint8_t>(saved_all & ~group);
+    one.available = static_cast<SavedMask>(gpt_saved::all & ~group);
     kernels.push_back(
         kernel("backward", kernel_shape(problem, one), 2.5e9, ++milliseconds * 1'000'000));
   }
   REQUIRE(milliseconds == 27);
   Task some = all;
-  some.available = static_cast<std::uint8_t>(saved_all & ~(recompute_groups[2] | saved_gelu));
+  some.available = static_cast<SavedMask>(
+      gpt_saved::all & ~((gpt_saved::attention | gpt_saved::statistics) | gpt_saved::gelu));
   CHECK(KernelTimes(problem).estimate(some).seconds == Approx(0.040));
   // A group of two tensors is one kernel: it runs where either is missing.
-  some.available = static_cast<std::uint8_t>(saved_all & ~(saved_attention | saved_gelu));
+  some.available =
+      static_cast<SavedMask>(gpt_saved::all & ~(gpt_saved::attention | gpt_saved::gelu));
   CHECK(KernelTimes(problem).estimate(some).seconds == Approx(0.040));
   CHECK_FALSE(KernelTimes(problem).estimate(some).extrapolated);
   // One group not measured: by FLOPs, of which GELU has none.
   kernels.pop_back();
-  some.available = static_cast<std::uint8_t>(saved_all & ~saved_gelu);
+  some.available = static_cast<SavedMask>(gpt_saved::all & ~gpt_saved::gelu);
   CHECK(KernelTimes(problem).estimate(some).seconds == Approx(0.020));
 }
 

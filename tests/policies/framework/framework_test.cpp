@@ -6,7 +6,8 @@
 
 #include "policies/common/policy.hpp"
 #include "policies/framework/framework.hpp"
-#include "policies/model/gpt_layout.hpp"
+#include "policies/model/saved.hpp"
+#include "policies/model/scratch.hpp"
 #include "test_paths.hpp"
 #include "tests/policies/schedules.hpp"
 
@@ -60,7 +61,7 @@ TEST_CASE("A framework takes memory that no task touches") {
       problem.workload.batch = problem.workload.micro_batch = b;
       // b layers' worth of recomputation and gradients (T (F + 6 C) elements), or logits and their
       // gradient in fp32; scratch for one sequence is there anyway.
-      const std::uint64_t layer = saved_bytes(problem, saved_all, 1) + 2 * 1024 * 10 * 768;
+      const std::uint64_t layer = saved_bytes(problem, gpt_saved::all, 1) + 2 * 1024 * 10 * 768;
       const std::uint64_t scratch = backward_scratch_bytes(problem, saved_none);
       const auto sequences = static_cast<std::uint64_t>(b);
       const std::uint64_t logits = 8 * sequences * 1024 * 50257;

@@ -5,6 +5,7 @@
 
 #include <random>
 
+#include "policies/model/operators.hpp"
 #include "tests/policies/fuyou/paper_swap.hpp"
 #include "tests/policies/schedules.hpp"
 
@@ -110,7 +111,7 @@ TEST_CASE(
   CHECK(sum(swap_operators(problem), &SwapOperator::bytes) ==
         (32 - 2) * tokens * h * layers + statistics);
   // And, padded to 4096 bytes a tensor, what a buffer of them takes: here nothing to pad.
-  CHECK(static_cast<double>(saved_bytes(problem, saved_all)) * layers ==
+  CHECK(static_cast<double>(saved_bytes(problem, gpt_saved::all)) * layers ==
         sum(swap_operators(problem), &SwapOperator::bytes));
 }
 
@@ -147,28 +148,28 @@ TEST_CASE(
       if (one.layer == 0) layer.push_back(one);
     REQUIRE(layer.size() == 7);
     const double nothing = recompute_flops(problem, saved_none, false);
-    std::uint8_t every = 0;
+    SavedMask every = 0;
     for (unsigned set = 0; set < 128; ++set) {
-      std::uint8_t mask = 0;
+      SavedMask mask = 0;
       double saved = 0;
       for (std::size_t i = 0; i < 7; ++i) {
         if ((set >> i & 1) == 0) continue;
-        mask = static_cast<std::uint8_t>(mask | layer[i].tensors);
+        mask = static_cast<SavedMask>(mask | layer[i].tensors);
         saved += layer[i].flops;
       }
       INFO(name << " set " << set);
       CHECK(recompute_flops(problem, mask, false) == Approx(nothing - saved).margin(1));
-      every = static_cast<std::uint8_t>(every | mask);
+      every = static_cast<SavedMask>(every | mask);
     }
-    CHECK(every == saved_all);
-    CHECK(recompute_flops(problem, saved_all, false) == 0);
+    CHECK(every == gpt_saved::all);
+    CHECK(recompute_flops(problem, gpt_saved::all, false) == 0);
   }
   // A whole layer forward is what is recomputed with nothing kept, down-projection included.
   const Problem problem = paper_problem("gpt-13b", 2);
   CHECK(recompute_flops(problem, saved_none, true) == problem.model.layer_forward_flops(2, 1024));
   // Attention without its log-sum-exp: the scores, half of it, are computed again.
   const double scores = 2.0 * 2 * 1024 * 1024 * 5120;
-  const auto without_statistics = static_cast<std::uint8_t>(saved_all & ~saved_statistics);
+  const auto without_statistics = static_cast<SavedMask>(gpt_saved::all & ~gpt_saved::statistics);
   CHECK(recompute_flops(problem, without_statistics, false) == scores);
 }
 
@@ -303,13 +304,14 @@ TEST_CASE(
 }
 
 TEST_CASE("Swapping within a number of bytes takes whole operators, in order") {
-  const std::vector<SwapOperator> operators = {
-      {"a", 0, saved_qkv, 3, 10}, {"b", 1, saved_fc, 2, 10}, {"c", 0, saved_fc, 1, 5}};
+  const std::vector<SwapOperator> operators = {{"a", 0, gpt_saved::qkv, 3, 10},
+                                               {"b", 1, gpt_saved::fc, 2, 10},
+                                               {"c", 0, gpt_saved::fc, 1, 5}};
   CHECK(swaps_within(operators, 0).empty());
   CHECK(swaps_within(operators, 19).size() == 1);
   CHECK(swaps_within(operators, 20).size() == 2);
   CHECK(swaps_within(operators, 25).size() == 3);
   CHECK(swap_masks(swaps_within(operators, 25), 3) ==
-        std::vector<std::uint8_t>{saved_qkv | saved_fc, saved_fc, saved_none});
-  CHECK(swap_masks({}, 2) == std::vector<std::uint8_t>{saved_none, saved_none});
+        std::vector<SavedMask>{gpt_saved::qkv | gpt_saved::fc, gpt_saved::fc, saved_none});
+  CHECK(swap_masks({}, 2) == std::vector<SavedMask>{saved_none, saved_none});
 }

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "policies/fuyou/swap_plan.hpp"
+#include "policies/model/operators.hpp"
 #include "tests/policies/check_schedule.hpp"
 #include "tests/policies/races.hpp"
 #include "tests/policies/schedules.hpp"
@@ -41,11 +42,11 @@ std::uint64_t bytes_of(const std::vector<Task>& tasks) {
 }
 
 // By layer, what forward saves in the last step; backward must find just that.
-std::vector<std::uint8_t> masks_of(const Schedule& schedule) {
-  std::vector<std::uint8_t> masks(static_cast<std::size_t>(schedule.problem().model.layers));
+std::vector<SavedMask> masks_of(const Schedule& schedule) {
+  std::vector<SavedMask> masks(static_cast<std::size_t>(schedule.problem().model.layers));
   for (const Task& task : schedule.tasks()) {
     if (task.step != last_step) continue;
-    std::uint8_t& mask = masks[static_cast<std::size_t>(std::max(task.layer, 0)) % masks.size()];
+    SavedMask& mask = masks[static_cast<std::size_t>(std::max(task.layer, 0)) % masks.size()];
     if (task.kind == TaskKind::forward) mask = task.saves;
     if (task.kind == TaskKind::backward) CHECK(task.available == mask);
   }
@@ -64,25 +65,25 @@ Problem paper_problem(std::int64_t batch, const std::vector<std::string>& machin
 
 TEST_CASE("A saved buffer holds the tensors of its mask one after the other, sequences in a row") {
   const Problem problem = tiny_problem(1, 1);
-  const auto whole = saved_layout(problem, saved_all, 1);
+  const auto whole = saved_layout(problem, gpt_saved::all, 1);
   REQUIRE(whole.size() == 8);
   for (int mask = 0; mask < 256; ++mask) {
     for (const std::int64_t sequences : {1, 3}) {
       std::uint64_t next = 0;
       std::uint8_t present = 0;
       for (const SavedLayout& tensor :
-           saved_layout(problem, static_cast<std::uint8_t>(mask), sequences)) {
+           saved_layout(problem, static_cast<SavedMask>(mask), sequences)) {
         CHECK(tensor.offset == next);
         CHECK(tensor.offset % 4096 == 0);
         const std::uint64_t columns = static_cast<std::uint64_t>(tensor.width);
-        CHECK(tensor.stride == 16 * columns * (tensor.tensor == saved_statistics ? 4 : 2));
+        CHECK(tensor.stride == 16 * columns * (tensor.tensor == gpt_saved::statistics ? 4 : 2));
         const std::uint64_t exact = tensor.stride * static_cast<std::uint64_t>(sequences);
         CHECK(tensor.bytes == (exact + 4095) / 4096 * 4096);
         next = tensor.offset + tensor.bytes;
         present = static_cast<std::uint8_t>(present | tensor.tensor);
       }
       CHECK(present == mask);
-      CHECK(saved_bytes(problem, static_cast<std::uint8_t>(mask), sequences) == next);
+      CHECK(saved_bytes(problem, static_cast<SavedMask>(mask), sequences) == next);
     }
   }
 }
@@ -93,10 +94,10 @@ TEST_CASE("The key of a measured kernel tells every set of saved tensors from ev
   for (int mask = 0; mask < 256; ++mask) {
     Task task;
     task.kind = TaskKind::forward;
-    task.saves = static_cast<std::uint8_t>(mask);
+    task.saves = static_cast<SavedMask>(mask);
     forward.insert(kernel_shape(problem, task));
     task.kind = TaskKind::backward;
-    task.available = static_cast<std::uint8_t>(mask);
+    task.available = static_cast<SavedMask>(mask);
     backward.insert(kernel_shape(problem, task));
   }
   CHECK(forward.size() == 256);
@@ -208,7 +209,7 @@ TEST_CASE(
     "With swap=auto the cost model decides: more where the GPU is the limit, less on fewer SSDs") {
   const auto swapped = [](const Problem& problem) {
     double bytes = 0;
-    for (const std::uint8_t mask : masks_of(steps_of(problem, "fuyou:swap=auto")))
+    for (const SavedMask mask : masks_of(steps_of(problem, "fuyou:swap=auto")))
       bytes += static_cast<double>(saved_bytes(problem, mask));
     return bytes;
   };

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "policies/fuyou/swap_plan.hpp"
+#include "policies/model/saved.hpp"
 
 namespace spillway::test {
 
@@ -20,12 +21,12 @@ inline std::vector<SwapOperator> paper_swap_operators(const Problem& problem) {
   const double product = 2 * tokens * h * h;  // of an output of width h
   const std::vector<SwapOperator> of_layer = {
       {"mlp-proj", 0, saved_none, 4 * product, one},
-      {"attn-proj", 0, saved_residual, product, one},
-      {"qkv", 0, saved_qkv, 3 * product, 3 * one},
-      {"fc", 0, saved_fc, 4 * product, 4 * one},
-      {"attention", 0, saved_attention, 4 * tokens * s * h, one},
-      {"norms", 0, saved_ln1 | saved_ln2, 0, 2 * one},
-      {"gelu", 0, saved_gelu, 0, 4 * one}};
+      {"attn-proj", 0, gpt_saved::residual, product, one},
+      {"qkv", 0, gpt_saved::qkv, 3 * product, 3 * one},
+      {"fc", 0, gpt_saved::fc, 4 * product, 4 * one},
+      {"attention", 0, gpt_saved::attention, 4 * tokens * s * h, one},
+      {"norms", 0, gpt_saved::ln1 | gpt_saved::ln2, 0, 2 * one},
+      {"gelu", 0, gpt_saved::gelu, 0, 4 * one}};
   std::vector<SwapOperator> all;
   for (SwapOperator operation : of_layer) {
     for (operation.layer = 0; operation.layer < problem.model.layers; ++operation.layer)

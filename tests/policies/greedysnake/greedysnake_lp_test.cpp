@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/errors.hpp"
-#include "policies/model/gpt_layout.hpp"
+#include "policies/model/units.hpp"
 #include "tests/policies/schedules.hpp"
 
 using namespace spillway;

@@ -3,6 +3,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "policies/model/scratch.hpp"
 #include "policies/movement/step.hpp"
 #include "tests/policies/check_schedule.hpp"
 #include "tests/policies/schedules.hpp"

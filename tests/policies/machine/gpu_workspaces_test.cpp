@@ -2,7 +2,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "policies/model/gpt_layout.hpp"
+#include "policies/model/units.hpp"
 
 using namespace spillway;
 

@@ -28,6 +28,18 @@ void check_equal(const ModelSpec& a, const ModelSpec& b) {
   CHECK(a.hidden == b.hidden);
   CHECK(a.heads == b.heads);
   CHECK(a.kv_heads == b.kv_heads);
+  CHECK(a.head_width == b.head_width);
+  CHECK(a.norm_epsilon == b.norm_epsilon);
+  CHECK(a.rope_theta == b.rope_theta);
+  CHECK(a.rope_scaling == b.rope_scaling);
+  CHECK(a.rope_factor == b.rope_factor);
+  CHECK(a.rope_low_frequency_factor == b.rope_low_frequency_factor);
+  CHECK(a.rope_high_frequency_factor == b.rope_high_frequency_factor);
+  CHECK(a.rope_original_positions == b.rope_original_positions);
+  CHECK(a.qkv_bias == b.qkv_bias);
+  CHECK(a.qk_norm == b.qk_norm);
+  CHECK(a.window == b.window);
+  CHECK(a.tied == b.tied);
   CHECK(a.ffn == b.ffn);
   CHECK(a.vocabulary == b.vocabulary);
   CHECK(a.positions == b.positions);
@@ -137,6 +149,24 @@ TEST_CASE("a model written as TOML reads back the same") {
   odd.name = "quote \" backslash \\ umlaut \xc3\xbc";
   odd.source = "quote \" backslash \\ newline \n tab \t umlaut \xc3\xbc";
   check_equal(parse_model(model_to_toml(odd), "written"), odd);
+  odd.head_width = 256;
+  odd.norm_epsilon = 1.25e-6;
+  odd.rope_theta = 500'000;
+  odd.rope_scaling = RopeScaling::llama3;
+  odd.rope_factor = 32;
+  odd.rope_low_frequency_factor = 2;
+  odd.rope_high_frequency_factor = 8;
+  odd.rope_original_positions = 8192;
+  odd.qkv_bias = odd.qk_norm = odd.tied = true;
+  odd.window = 4096;
+  odd.kv_heads = odd.heads;
+  check_equal(parse_model(model_to_toml(odd), "written"), odd);
+}
+
+TEST_CASE("a written GPT names nothing that a GPT has no choice of") {
+  CHECK(model_to_toml(parse_model(tiny, "tiny.toml")) ==
+        "[[model]]\nname = \"tiny\"\narchitecture = \"gpt\"\nlayers = 2\nhidden = 8\nheads = 2\n"
+        "vocabulary = 16\npositions = 32\nsource = \"\"\n");
 }
 
 TEST_CASE("what a GPT leaves out follows from the rest: kv_heads = heads, ffn = 4 hidden") {
@@ -210,6 +240,47 @@ TEST_CASE("a Llama file needs its feed-forward width, and kv_heads that divide h
               "m.toml:10:12: kv_heads: 3 does not divide heads = 2", "use 2");
   CHECK(parse_model(llama + "ffn = 24\nkv_heads = 1\n", "m.toml").kv_heads == 1);
   CHECK(parse_model(llama + "ffn = 24\n", "m.toml").kv_heads == 2);
+}
+
+TEST_CASE("what a llama leaves out: heads of hidden / heads columns, no biases, an untied head") {
+  const std::string llama = tiny_with("layers", "architecture = \"llama\"\nlayers") + "ffn = 24\n";
+  const ModelSpec model = parse_model(llama, "m.toml");
+  CHECK(model.width_of_head() == 4);
+  CHECK_FALSE(model.qkv_bias);
+  CHECK_FALSE(model.tied);
+  const ModelSpec qwen =
+      parse_model(llama + "head_width = 16\nqkv_bias = true\ntied = true\n", "m.toml");
+  CHECK(qwen.attention_width() == 32);
+  CHECK(qwen.qkv_bias);
+  CHECK(qwen.tied);
+  // Heads of a width of their own need not divide hidden.
+  CHECK(parse_model(llama + "head_width = 2\n", "m.toml", {"heads=3", "kv_heads=1"}).kv_width() ==
+        2);
+}
+
+TEST_CASE("values that a llama cannot have are refused, and choices that a gpt has not") {
+  const std::string llama = tiny_with("layers", "architecture = \"llama\"\nlayers") + "ffn = 24\n";
+  const auto parse = [](const std::string& text) { return [=] { parse_model(text, "m.toml"); }; };
+  check_error(parse(llama + "head_width = 3\n"),
+              "m.toml:10:14: head_width: heads are 3 columns wide", "even number");
+  check_error(parse(llama + "head_width = 10000000\n"), "m.toml:10:14: head_width: 2 heads of", "");
+  check_error(parse(llama + "norm_epsilon = 0\n"), "m.toml:10:16: norm_epsilon: 0 is not", "1e-5");
+  check_error(parse(llama + "rope_theta = 0.5\n"), "m.toml:10:14: rope_theta: 0.5 is less", "");
+  check_error(parse(llama + "rope_scaling = \"yarn\"\n"), "rope_scaling: unknown value", "linear");
+  check_error(parse(llama + "rope_scaling = \"linear\"\nrope_factor = 0.5\n"),
+              "m.toml:11:15: rope_factor: 0.5 is less than 1", "");
+  check_error(parse(llama + "rope_scaling = \"llama3\"\n"), "rope_original_positions: 0 is less",
+              "8192");
+  check_error(parse(llama + "rope_scaling = \"llama3\"\nrope_original_positions = 8\n"
+                            "rope_low_frequency_factor = 4\n"),
+              "m.toml:12:29: rope_low_frequency_factor: 4 is not above 0 and below", "1 and 4");
+  check_error(parse(llama + "window = 1000000000\n"), "m.toml:10:10: window: 1000000000", "");
+  for (const char* line :
+       {"head_width = 2", "norm_epsilon = 1e-6", "rope_theta = 500000", "rope_scaling = \"linear\"",
+        "qkv_bias = false", "qk_norm = true", "window = 4", "tied = false"}) {
+    INFO(line);
+    check_error(parse(tiny + line + "\n"), "a gpt has no choice of it", "architecture = \"llama\"");
+  }
 }
 
 TEST_CASE("a model file is one [[model]] and nothing else") {

@@ -51,7 +51,7 @@ TEST_CASE("Activations that rest on the GPU do not move") {
   Plan plan;
   plan.checkpoints.rest = Share{.gpu = 1};
   plan.activation_gradients.on_gpu = 1;
-  plan.saved.saves = std::uint8_t{saved_all};
+  plan.saved.saves = SavedMask{gpt_saved::all};
   const Schedule schedule = schedule_of(tiny_problem(3, 3), plan, vertical(), 2);
   for (const BufferKind kind :
        {BufferKind::checkpoint, BufferKind::saved, BufferKind::activation_gradient}) {
@@ -64,7 +64,7 @@ TEST_CASE("Activations that rest on the GPU do not move") {
 // saves at once.
 TEST_CASE("What forward saves inside a layer leaves and comes back as its input does") {
   Plan plan;
-  plan.saved.saves = std::uint8_t{saved_residual};
+  plan.saved.saves = SavedMask{gpt_saved::residual};
   const Schedule schedule = schedule_of(tiny_problem(3, 1), plan, horizontal, 2);
   CHECK(copies(schedule, TaskKind::d2h, BufferKind::saved) == "0.0 1.0 ");
   CHECK(copies(schedule, TaskKind::h2d, BufferKind::saved) == "1.0 0.0 ");

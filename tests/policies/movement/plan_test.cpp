@@ -12,7 +12,7 @@ TEST_CASE("A plan is what its text says, and the text names only what is not usu
   Plan plan;
   plan.parameters.rest = Share{.host = 0.25, .ssd = 0.75};
   plan.parameters.backward_gpu_ahead = 0;
-  plan.saved.saves = ByLayer<std::uint8_t>::of_each({0, 0, 0xff});
+  plan.saved.saves = ByLayer<SavedMask>::of_each({0, 0, 0xff});
   plan.optimizer.group = UpdateGroup::at_most;
   plan.optimizer.elements = 5000;
   plan.retention.parameters = Retention::slots(2);

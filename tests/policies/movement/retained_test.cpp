@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <string>
 
-#include "policies/model/gpt_layout.hpp"
+#include "policies/model/scratch.hpp"
 #include "tests/policies/movement/orders.hpp"
 #include "tests/policies/schedules.hpp"
 

@@ -3,7 +3,8 @@
 
 #include <catch2/catch.hpp>
 
-#include "policies/model/gpt_layout.hpp"
+#include "policies/model/saved.hpp"
+#include "policies/model/scratch.hpp"
 #include "tests/policies/movement/orders.hpp"
 #include "tests/policies/schedules.hpp"
 
@@ -78,7 +79,7 @@ TEST_CASE(
                                  2 * layer_bytes(problem, problem.state_bytes()));
   CHECK(kept.plan.checkpoints.rest.at(0, 4) == Share{.ssd = 1});
   // What is saved rests beside the checkpoints: neither moves without the other.
-  plan.saved.saves = std::uint8_t{saved_all};
+  plan.saved.saves = SavedMask{gpt_saved::all};
   plan.retention = *parse_retention_by_kind("checkpoints:nearest");
   CHECK(with_host(problem, plan, 1'000'000'000).kept_in_host == 0);
 }

@@ -1,6 +1,7 @@
 // Scratch of compute tasks: of as many sequences as a task works on at once.
 #include <catch2/catch.hpp>
 
+#include "policies/model/scratch.hpp"
 #include "tests/policies/schedules.hpp"
 
 using namespace spillway;
@@ -25,9 +26,9 @@ TEST_CASE("scratch holds what is not saved, of the sequences worked on at once")
   for (const Precision precision : {Precision::bf16, Precision::fp32}) {
     for (const std::int64_t s : {1, 2, 8}) {
       const Problem problem = at_once(s, precision);
-      for (int mask = 0; mask <= saved_all; ++mask) {
-        const auto saved = static_cast<std::uint8_t>(mask);
-        const auto others = static_cast<std::uint8_t>(~saved);
+      for (int mask = 0; mask <= gpt_saved::all; ++mask) {
+        const auto saved = static_cast<SavedMask>(mask);
+        const auto others = static_cast<SavedMask>(gpt_saved::all & ~saved);
         CHECK(forward_scratch_bytes(problem, saved) == saved_bytes(problem, others, s));
       }
     }
@@ -43,13 +44,13 @@ TEST_CASE("backward's scratch holds the gradients of the sequences worked on at 
       const std::uint64_t elements = sequences * (precision == Precision::bf16 ? 2 : 4);
       Problem problem = at_once(s, precision);
       problem.trains_on = Backend::cuda;
-      CHECK(backward_scratch_bytes(problem, saved_all) ==
+      CHECK(backward_scratch_bytes(problem, gpt_saved::all) ==
             page(elements * 16 * (128 + 32) + sequences * 16 * 2 * 4));
-      CHECK(backward_scratch_bytes(problem, saved_qkv) ==
-            backward_scratch_bytes(problem, saved_all) +
-                saved_bytes(problem, static_cast<std::uint8_t>(~saved_qkv), s));
+      CHECK(backward_scratch_bytes(problem, gpt_saved::qkv) ==
+            backward_scratch_bytes(problem, gpt_saved::all) +
+                saved_bytes(problem, static_cast<SavedMask>(gpt_saved::all & ~gpt_saved::qkv), s));
       problem.trains_on = Backend::cpu;
-      CHECK(backward_scratch_bytes(problem, saved_all) ==
+      CHECK(backward_scratch_bytes(problem, gpt_saved::all) ==
             page(elements * (16 * (128 + 32) + 2 * 16 * 16)));
     }
   }

@@ -1,0 +1,126 @@
+#include "policies/model/operators.hpp"
+
+#include <algorithm>
+#include <initializer_list>
+
+#include "base/errors.hpp"
+
+namespace spillway {
+
+namespace {
+
+// Builds the list of a layer's operators on so many tokens.
+class OperatorList {
+ public:
+  OperatorList(const ModelSpec& model, double tokens)
+      : layout_(unit_layout(model, 0)), tokens_(tokens) {}
+
+  // A product with the matrices of these names; without any, a norm or an elementwise function.
+  void add(std::string_view name, SavedMask makes,
+           std::initializer_list<std::string_view> matrices = {}) {
+    double flops = 0;
+    for (const std::string_view matrix : matrices) flops += 2 * tokens_ * elements(matrix);
+    operators_.push_back({name, makes, flops, flops});
+  }
+  // Scores, and their product with the values: each a multiply-add per key and column.
+  void add_attention(SavedMask makes, double keys, std::int64_t width) {
+    const double scores = 2 * tokens_ * keys * static_cast<double>(width);
+    operators_.push_back({"attention", makes, 2 * scores, scores});
+  }
+  std::vector<LayerOperator> take() { return std::move(operators_); }
+
+ private:
+  double elements(std::string_view matrix) const {
+    const auto found =
+        std::find_if(layout_.begin(), layout_.end(),
+                     [&](const TensorLayout& tensor) { return tensor.name == matrix; });
+    SPILLWAY_ASSERT(found != layout_.end());
+    return static_cast<double>(found->elements());
+  }
+
+  std::vector<TensorLayout> layout_;
+  double tokens_;
+  std::vector<LayerOperator> operators_;
+};
+
+// Keys that a query meets, on average. As attention is counted without its causal half, a window
+// of W of T tokens counts twice what queries see in it: W T - W (W - 1) / 2 keys, nearly.
+double keys_of_query(const ModelSpec& model, std::int64_t tokens_per_sequence) {
+  const auto tokens = static_cast<double>(tokens_per_sequence);
+  if (model.window == 0 || model.window >= tokens_per_sequence) return tokens;
+  const auto window = static_cast<double>(model.window);
+  return window * (2 * tokens - window) / tokens;
+}
+
+void add_gpt(OperatorList& list, const ModelSpec& model, double keys) {
+  using namespace gpt_saved;
+  list.add("norm-1", ln1);
+  list.add("qkv", qkv, {"attn.c_attn.weight"});
+  list.add_attention(attention | statistics, keys, model.attention_width());
+  list.add("attn-proj", residual, {"attn.c_proj.weight"});
+  list.add("norm-2", ln2);
+  list.add("fc", fc, {"mlp.c_fc.weight"});
+  list.add("gelu", gelu);
+  list.add("output", saved_none, {"mlp.c_proj.weight"});
+}
+
+void add_llama(OperatorList& list, const ModelSpec& model, double keys) {
+  using namespace llama_saved;
+  list.add("norm-1", norm1);
+  list.add("qkv", qkv,
+           {"self_attn.q_proj.weight", "self_attn.k_proj.weight", "self_attn.v_proj.weight"});
+  if (model.qk_norm) list.add("rotation", rotated);
+  list.add_attention(attention | statistics, keys, model.attention_width());
+  list.add("attn-proj", residual, {"self_attn.o_proj.weight"});
+  list.add("norm-2", norm2);
+  list.add("gate-up", gate_up, {"mlp.gate_proj.weight", "mlp.up_proj.weight"});
+  list.add("swiglu", product);
+  list.add("output", saved_none, {"mlp.down_proj.weight"});
+}
+
+}  // namespace
+
+std::vector<LayerOperator> layer_operators(const ModelSpec& model, std::int64_t sequences,
+                                           std::int64_t tokens_per_sequence) {
+  const double tokens = static_cast<double>(sequences) * static_cast<double>(tokens_per_sequence);
+  const double keys = keys_of_query(model, tokens_per_sequence);
+  OperatorList list(model, tokens);
+  model.architecture == Architecture::gpt ? add_gpt(list, model, keys)
+                                          : add_llama(list, model, keys);
+  return list.take();
+}
+
+std::vector<SavedMask> recompute_groups(const ModelSpec& model) {
+  std::vector<SavedMask> groups;
+  for (const LayerOperator& one : layer_operators(model, 1, 1)) {
+    if (one.makes != saved_none) groups.push_back(one.makes);
+  }
+  return groups;
+}
+
+double recompute_flops(const Problem& problem, SavedMask available, bool output) {
+  const Workload& workload = problem.workload;
+  double flops = 0;
+  for (const LayerOperator& one :
+       layer_operators(problem.model, workload.micro_batch, workload.sequence)) {
+    const int missing = one.makes & ~available;
+    if (one.makes == saved_none ? output : missing != 0)
+      flops += missing == saved_statistics ? one.statistics_flops : one.flops;
+  }
+  return flops;
+}
+
+double forward_flops(const Problem& problem) {
+  return problem.model.layer_forward_flops(problem.workload.micro_batch, problem.workload.sequence);
+}
+
+double backward_flops(const Problem& problem, SavedMask available, bool output) {
+  return 2 * forward_flops(problem) + recompute_flops(problem, available, output);
+}
+
+double head_flops(const Problem& problem) {
+  return 3 *
+         problem.model.head_forward_flops(problem.workload.micro_batch, problem.workload.sequence);
+}
+
+}  // namespace spillway

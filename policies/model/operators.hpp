@@ -1,0 +1,42 @@
+// The operators of a layer, and the FLOPs of compute tasks: a multiply-add counts as two; norms
+// and elementwise functions count nothing.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "policies/model/saved.hpp"
+
+namespace spillway {
+
+// What the kernels of a layer compute in one go. Recomputation runs those of them whose tensors are
+// not all available.
+struct LayerOperator {
+  std::string_view name;
+  SavedMask makes = saved_none;  // none: the layer's output
+  double flops = 0;
+  // What remains of the FLOPs where only the statistics of what it makes are missing: attention's
+  // scores.
+  double statistics_flops = 0;
+};
+
+// The operators of a layer's forward, in order, on so many sequences of so many tokens. Each matrix
+// of the layer belongs to one of them.
+std::vector<LayerOperator> layer_operators(const ModelSpec& model, std::int64_t sequences,
+                                           std::int64_t tokens_per_sequence);
+
+// What each operator but the last makes: tensors that are recomputed together.
+std::vector<SavedMask> recompute_groups(const ModelSpec& model);
+
+// FLOPs of recomputing what is not `available` before a layer's backward, for one micro-batch. With
+// `output` also the layer's output (the last matrix), which nothing needs but which frameworks that
+// re-run the whole layer pay for: nothing available and `output` is one whole layer forward.
+double recompute_flops(const Problem& problem, SavedMask available, bool output);
+// FLOPs of the tasks of one micro-batch: a layer's forward; its backward, with what it recomputes;
+// the head, forward and backward.
+double forward_flops(const Problem& problem);
+double backward_flops(const Problem& problem, SavedMask available, bool output);
+double head_flops(const Problem& problem);
+
+}  // namespace spillway
