@@ -41,7 +41,7 @@ void GptCpu::compute_activations(const float* parameters, const float* input, Sa
   const auto write = activations<float>(tensors.write);
   const auto missing = [&](SavedMask tensor) { return (available & tensor) == 0; };
   const bool no_statistics = missing(gpt_saved::statistics);
-  if (no_statistics) k.norm_statistics(input, write.mean1, write.rstd1, t_, c_);
+  if (no_statistics) k.norm_statistics(input, write.mean1, write.rstd1, t_, c_, epsilon_);
   if (missing(gpt_saved::ln1)) {
     k.norm_apply(input, read.mean1, read.rstd1, p + layer_.norm1_weight, p + layer_.norm1_bias,
                  write.ln1, t_, c_);
@@ -58,7 +58,7 @@ void GptCpu::compute_activations(const float* parameters, const float* input, Sa
     k.add_to_rows(input, p + layer_.projection_bias, write.residual, t_, c_);
     linear_add(read.attention, p + layer_.projection_weight, write.residual, t_, c_, c_);
   }
-  if (no_statistics) k.norm_statistics(read.residual, write.mean2, write.rstd2, t_, c_);
+  if (no_statistics) k.norm_statistics(read.residual, write.mean2, write.rstd2, t_, c_, epsilon_);
   if (missing(gpt_saved::ln2)) {
     k.norm_apply(read.residual, read.mean2, read.rstd2, p + layer_.norm2_weight,
                  p + layer_.norm2_bias, write.ln2, t_, c_);
@@ -124,7 +124,7 @@ void GptCpu::backward_attention(const float* parameters, const float* input,
 void GptCpu::final_norm(const float* parameters, const float* hidden, float* statistics,
                         float* norm, std::int64_t rows) const {
   float *mean = statistics, *rstd = statistics + rows;
-  kernels_.norm_statistics(hidden, mean, rstd, rows, c_);
+  kernels_.norm_statistics(hidden, mean, rstd, rows, c_, epsilon_);
   kernels_.norm_apply(hidden, mean, rstd, parameters + embedding_.norm_weight,
                       parameters + embedding_.norm_bias, norm, rows, c_);
 }

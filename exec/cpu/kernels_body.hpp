@@ -11,8 +11,6 @@ namespace {
 
 #define SPILLWAY_LOOP(at) [&](auto at) __attribute__((always_inline))
 
-constexpr float norm_epsilon = 1e-5f;
-
 void exponential(const float* x, float* y, std::int64_t n) {
   for_each(
       n, SPILLWAY_LOOP(at) { at.store(y, exponential_of(at.load(x))); });
@@ -38,7 +36,7 @@ void add_column_sums(const float* x, float* sums, std::int64_t rows, std::int64_
 }
 
 void norm_statistics(const float* x, float* mean, float* rstd, std::int64_t rows,
-                     std::int64_t columns) {
+                     std::int64_t columns, float epsilon) {
   const float count = static_cast<float>(columns);
   for (std::int64_t i = 0; i < rows; ++i, x += columns) {
     const float row_mean = sum_of(
@@ -50,7 +48,7 @@ void norm_statistics(const float* x, float* mean, float* rstd, std::int64_t rows
           return difference * difference;
         });
     mean[i] = row_mean;
-    rstd[i] = 1.0f / std::sqrt(squares / count + norm_epsilon);
+    rstd[i] = 1.0f / std::sqrt(squares / count + epsilon);
   }
 }
 

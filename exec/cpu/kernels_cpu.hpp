@@ -74,10 +74,10 @@ struct CpuKernels {
   // sums (columns) += the rows of x, in order.
   void (*add_column_sums)(const float* x, float* sums, std::int64_t rows, std::int64_t columns);
 
-  // Layer norm, epsilon 1e-5: per-row mean and 1 / sqrt(variance + epsilon); then the normalised
+  // Layer norm: per-row mean and 1 / sqrt(variance + epsilon); then the normalised
   // rows.
   void (*norm_statistics)(const float* x, float* mean, float* rstd, std::int64_t rows,
-                          std::int64_t columns);
+                          std::int64_t columns, float epsilon);
   void (*norm_apply)(const float* x, const float* mean, const float* rstd, const float* weight,
                      const float* bias, float* y, std::int64_t rows, std::int64_t columns);
   // weight_gradient, bias_gradient (columns) += ; x_gradient (rows, columns) += or =, by

@@ -43,7 +43,7 @@ std::vector<float> everything(const CpuKernels& k, std::int64_t rows, std::int64
     all.insert(all.end(), values.begin(), values.end());
   };
   std::vector<float> y(n), mean(row_count), rstd(row_count), dw(width), db(width), dx = x;
-  k.norm_statistics(x.data(), mean.data(), rstd.data(), rows, columns);
+  k.norm_statistics(x.data(), mean.data(), rstd.data(), rows, columns, 1e-5f);
   k.norm_apply(x.data(), mean.data(), rstd.data(), w.data(), w.data(), y.data(), rows, columns);
   k.norm_backward(dy.data(), x.data(), mean.data(), rstd.data(), w.data(), dx.data(), false,
                   dw.data(), db.data(), rows, columns);
