@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "test_paths.hpp"
-#include "tests/exec/cpu/gpt_fixture.hpp"
+#include "tests/exec/cpu/model_fixture.hpp"
 
 namespace spillway {
 
