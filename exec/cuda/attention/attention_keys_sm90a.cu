@@ -163,48 +163,39 @@ __device__ void consume(std::byte* memory, SharedAddress tiles, const BlockBarri
     const std::uint64_t k_rows = Keys::along_head(own_rows);
     const std::uint64_t v_rows = Keys::along_head(own_rows + Keys::bytes);
     barrier_wait(barriers.work_full(turn % 2), turn / 2 % 2);
-    const auto leave_tiles_of_others = [&] {
-      for (int tile = first_tile; tile < own_tile; ++tile, ++ring) {
+    WarpgroupSums<queries> scores, gradients;
+    WarpgroupSums<HeadSize> k_gradient, v_gradient;
+    LeftOperands<queries> p, ds;
+    SPILLWAY_UNROLL
+    for (int i = 0; i < HeadSize / 2; ++i) k_gradient.sum[i] = v_gradient.sum[i] = 0.0f;
+    // A product with rows of K or V as left operand, and a tile's part.
+    const auto multiply_rows = [&](WarpgroupSums<queries>& sums, std::uint64_t left, int r,
+                                   int part) {
+      const std::uint64_t right = Queries::along_head(tiles + offset_of(r, part));
+      SPILLWAY_UNROLL
+      for (int step = 0; step < Keys::steps_along_head; ++step) {
+        multiply_shared(sums, descriptor_further(left, Keys::head_step(step)),
+                        descriptor_further(right, Queries::head_step(step)), step > 0);
+      }
+      products_commit();
+    };
+    const auto add_product = [&](WarpgroupSums<HeadSize>& sums, const LeftOperands<queries>& left,
+                                 int r, int part) {
+      const std::uint64_t right = Queries::along_rows(tiles + offset_of(r, part));
+      SPILLWAY_UNROLL
+      for (int step = 0; step < Queries::steps_along_rows; ++step) {
+        multiply_registers(sums, left.step[step],
+                           descriptor_further(right, Queries::row_step(step)), true);
+      }
+    };
+
+    for (int head = 0; head < heads; ++head) {
+      for (int tile = first_tile; tile < own_tile; ++tile, ++ring) {  // of others
         wait_full(ring, 0);
         wait_full(ring, 1);
         release(ring);
       }
-    };
-    leave_tiles_of_others();
-
-    if (own_tile < end) {
-      WarpgroupSums<queries> scores, gradients;
-      WarpgroupSums<HeadSize> k_gradient, v_gradient;
-      LeftOperands<queries> p, ds;
-      SPILLWAY_UNROLL
-      for (int i = 0; i < HeadSize / 2; ++i) k_gradient.sum[i] = v_gradient.sum[i] = 0.0f;
-      // A product with rows of K or V as left operand, and a tile's part.
-      const auto multiply_rows = [&](WarpgroupSums<queries>& sums, std::uint64_t left, int r,
-                                     int part) {
-        const std::uint64_t right = Queries::along_head(tiles + offset_of(r, part));
-        SPILLWAY_UNROLL
-        for (int step = 0; step < Keys::steps_along_head; ++step) {
-          multiply_shared(sums, descriptor_further(left, Keys::head_step(step)),
-                          descriptor_further(right, Queries::head_step(step)), step > 0);
-        }
-        products_commit();
-      };
-      const auto add_product = [&](WarpgroupSums<HeadSize>& sums, const LeftOperands<queries>& left,
-                                   int r, int part) {
-        const std::uint64_t right = Queries::along_rows(tiles + offset_of(r, part));
-        SPILLWAY_UNROLL
-        for (int step = 0; step < Queries::steps_along_rows; ++step) {
-          multiply_registers(sums, left.step[step],
-                             descriptor_further(right, Queries::row_step(step)), true);
-        }
-      };
-
-      for (int tile = own_tile, head = 0;; ++tile) {
-        if (tile == end) {
-          if (++head == heads) break;
-          leave_tiles_of_others();
-          tile = own_tile;
-        }
+      for (int tile = own_tile; tile < end; ++tile, ++ring) {
         wait_full(ring, 0);
         wait_full(ring, 1);
         keep(scores);
@@ -235,9 +226,10 @@ __device__ void consume(std::byte* memory, SharedAddress tiles, const BlockBarri
         keep(v_gradient);
         keep(k_gradient);
         release(ring);
-        ++ring;
       }
+    }
 
+    if (own_tile < end) {
       const HeadPlace place = head_place<General>(numbers, work.head * heads);
       const int warp_key = group_key + 16 * warp, row = 64 * group + 16 * warp;
       bf16* const to = tensors.qkv_gradient + place.k_gradient + warp_key * place.gradient_stride;
@@ -248,8 +240,6 @@ __device__ void consume(std::byte* memory, SharedAddress tiles, const BlockBarri
       write_sums<HeadSize, block_keys>(memory + key_offset + Keys::bytes, row, v_gradient, one,
                                        to + (General ? numbers.kv_channels : numbers.channels),
                                        place.gradient_stride, numbers.tokens - warp_key);
-    } else {
-      for (int head = 1; head < heads; ++head) leave_tiles_of_others();
     }
     release_buffer(barriers.work_empty(turn % 2));
   }

@@ -69,11 +69,11 @@ void embed_backward(const std::int32_t* tokens, const TokenOrder& order,
 
 // What of a norm is computed: an output from given statistics has the bits it has with them.
 enum class NormParts : std::uint8_t { statistics_and_output, statistics, output };
-// Layer norm with epsilon 1e-5: output = (input - mean) rstd weight + bias.
+// Layer norm: output = (input - mean) rstd weight + bias, rstd = 1 / sqrt(variance + epsilon).
 template <class Element>
 void norm_forward(const Element* input, const Element* weight, const Element* bias, Element* output,
-                  const RowStatistics& statistics, NormParts parts, std::int64_t rows,
-                  std::int64_t columns, cudaStream_t stream);
+                  const RowStatistics& statistics, NormParts parts, float epsilon,
+                  std::int64_t rows, std::int64_t columns, cudaStream_t stream);
 
 // RMS norm: output = input rstd weight, rstd = 1 / sqrt(mean of input^2 + epsilon).
 template <class Element>

@@ -15,7 +15,6 @@ namespace spillway::cuda {
 
 namespace {
 
-constexpr float layer_norm_epsilon = 1e-5f;
 constexpr int most_threads = 512;
 constexpr int most_warps = most_threads / warp_size;
 
@@ -176,10 +175,10 @@ void forward(const Norm<Element>& norm, cudaStream_t stream) {
 
 template <class Element>
 void norm_forward(const Element* input, const Element* weight, const Element* bias, Element* output,
-                  const RowStatistics& statistics, NormParts parts, std::int64_t rows,
-                  std::int64_t columns, cudaStream_t stream) {
-  forward<true, Element>(
-      {input, weight, bias, output, statistics, parts, layer_norm_epsilon, rows, columns}, stream);
+                  const RowStatistics& statistics, NormParts parts, float epsilon,
+                  std::int64_t rows, std::int64_t columns, cudaStream_t stream) {
+  forward<true, Element>({input, weight, bias, output, statistics, parts, epsilon, rows, columns},
+                         stream);
 }
 
 template <class Element>
@@ -195,8 +194,8 @@ template void rms_norm_forward(const float*, const float*, float*, const RowStat
 template void rms_norm_forward(const bf16*, const bf16*, bf16*, const RowStatistics&, NormParts,
                                float, std::int64_t, std::int64_t, cudaStream_t);
 template void norm_forward(const float*, const float*, const float*, float*, const RowStatistics&,
-                           NormParts, std::int64_t, std::int64_t, cudaStream_t);
+                           NormParts, float, std::int64_t, std::int64_t, cudaStream_t);
 template void norm_forward(const bf16*, const bf16*, const bf16*, bf16*, const RowStatistics&,
-                           NormParts, std::int64_t, std::int64_t, cudaStream_t);
+                           NormParts, float, std::int64_t, std::int64_t, cudaStream_t);
 
 }  // namespace spillway::cuda

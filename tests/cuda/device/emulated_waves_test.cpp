@@ -64,7 +64,7 @@ class Steps {
 
   void record() {
     emulator::RecordLaunches recorder;
-    const GptWorkspace workspace = GptWorkspace::carve(problem, nowhere(0));
+    const ModelWorkspace workspace = ModelWorkspace::carve(problem, nowhere(0));
     GptCuda<bf16> gpt(problem, workspace, nullptr, attention_);
     const auto tensor = [](int number) { return reinterpret_cast<bf16*>(nowhere(number)); };
     const auto* const numbers = reinterpret_cast<const std::int32_t*>(nowhere(1));

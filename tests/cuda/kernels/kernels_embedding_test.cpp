@@ -2,8 +2,8 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 
-#include "exec/cuda/gpt/token_order.hpp"
 #include "exec/cuda/kernels/kernels.hpp"
+#include "exec/cuda/model/token_order.hpp"
 #include "tests/cuda/device_memory.hpp"
 
 using namespace spillway;
