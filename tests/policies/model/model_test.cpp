@@ -266,11 +266,12 @@ TEST_CASE("values that a llama cannot have are refused, and choices that a gpt h
   check_error(parse(llama + "head_width = 10000000\n"), "m.toml:10:14: head_width: 2 heads of", "");
   check_error(parse(llama + "norm_epsilon = 0\n"), "m.toml:10:16: norm_epsilon: 0 is not", "1e-5");
   check_error(parse(llama + "rope_theta = 0.5\n"), "m.toml:10:14: rope_theta: 0.5 is less", "");
-  check_error(parse(llama + "rope_scaling = \"yarn\"\n"), "rope_scaling: unknown value", "linear");
+  check_error(parse(llama + "rope_scaling = \"yarn\"\n"),
+              "m.toml:10:16: rope_scaling: unknown value", "linear");
   check_error(parse(llama + "rope_scaling = \"linear\"\nrope_factor = 0.5\n"),
               "m.toml:11:15: rope_factor: 0.5 is less than 1", "");
-  check_error(parse(llama + "rope_scaling = \"llama3\"\n"), "rope_original_positions: 0 is less",
-              "8192");
+  check_error(parse(llama + "rope_scaling = \"llama3\"\n"),
+              "m.toml:1:1: rope_original_positions: 0 is less", "8192");
   check_error(parse(llama + "rope_scaling = \"llama3\"\nrope_original_positions = 8\n"
                             "rope_low_frequency_factor = 4\n"),
               "m.toml:12:29: rope_low_frequency_factor: 4 is not above 0 and below", "1 and 4");
@@ -279,7 +280,10 @@ TEST_CASE("values that a llama cannot have are refused, and choices that a gpt h
        {"head_width = 2", "norm_epsilon = 1e-6", "rope_theta = 500000", "rope_scaling = \"linear\"",
         "qkv_bias = false", "qk_norm = true", "window = 4", "tied = false"}) {
     INFO(line);
-    check_error(parse(tiny + line + "\n"), "a gpt has no choice of it", "architecture = \"llama\"");
+    const std::string key = std::string(line).substr(0, std::string(line).find(' '));
+    check_error(parse(tiny + line + "\n"),
+                "m.toml:8:" + std::to_string(key.size() + 4) + ": " + key + ": a gpt has no choice",
+                "architecture = \"llama\"");
   }
 }
 
