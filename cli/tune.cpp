@@ -150,7 +150,7 @@ void print_result(const TuneResult& result, double seconds) {
   print_plans("no plan found is better in all of time, memory and writes", result.front,
               simulated.step_seconds);
   fmt::print("{} plans priced in {:.1f} s{}\n{}", result.explored, seconds,
-             result.stopped_by_clock ? "; stopped by --budget" : "", trainable_text(problem.model));
+             result.stopped_by_clock ? "; stopped by --budget" : "", trainable_text(problem));
 }
 
 // Nothing that was tried fits: what would, for the policies as published.

@@ -15,36 +15,36 @@ float* floats(std::byte* bytes) { return reinterpret_cast<float*>(bytes); }
 
 CpuDevice::CpuDevice(const Problem& problem, std::uint64_t gpu_bytes, std::uint64_t host_bytes,
                      int threads)
-    : gpt_(problem),
+    : model_(make_model_cpu(problem)),
       optimizer_(problem, threads),
       gpu_(gpu_bytes, "the arena that stands in for GPU memory"),
       host_(host_bytes, "host memory") {
   use_blas_threads(threads);
 }
 
-std::string CpuDevice::name() const { return std::string("cpu (") + gpt_.kernels().name + ")"; }
+std::string CpuDevice::name() const { return std::string("cpu (") + model_->kernels().name + ")"; }
 
 void CpuDevice::compute(const Task& task, const Operands& o) {
   switch (task.kind) {
     case TaskKind::embed_forward:
-      gpt_.embed_forward(floats(o.parameters), o.tokens, floats(o.output));
+      model_->embed_forward(floats(o.parameters), o.tokens, floats(o.output));
       return;
     case TaskKind::forward:
-      gpt_.layer_forward(floats(o.parameters), floats(o.input), floats(o.output), o.saved,
-                         task.saves, o.scratch);
+      model_->layer_forward(floats(o.parameters), floats(o.input), floats(o.output), o.saved,
+                            task.saves, o.scratch);
       return;
     case TaskKind::head:
-      gpt_.head(floats(o.parameters), o.targets, floats(o.activation_gradient),
-                floats(o.head_gradient), task.first_micro_batch, o.losses, o.scratch);
+      model_->head(floats(o.parameters), o.targets, floats(o.activation_gradient),
+                   floats(o.head_gradient), task.first_micro_batch, o.losses, o.scratch);
       return;
     case TaskKind::backward:
-      gpt_.layer_backward(floats(o.parameters), floats(o.input), o.saved, task.available,
-                          task.recomputes_output, floats(o.activation_gradient), floats(o.gradient),
-                          task.first_micro_batch, o.scratch);
+      model_->layer_backward(floats(o.parameters), floats(o.input), o.saved, task.available,
+                             task.recomputes_output, floats(o.activation_gradient),
+                             floats(o.gradient), task.first_micro_batch, o.scratch);
       return;
     case TaskKind::embed_backward:
-      gpt_.embed_backward(o.tokens, floats(o.activation_gradient), floats(o.gradient),
-                          task.first_micro_batch);
+      model_->embed_backward(o.tokens, floats(o.activation_gradient), floats(o.gradient),
+                             task.first_micro_batch);
       return;
     case TaskKind::optimizer:
       optimizer_.update(task, o);

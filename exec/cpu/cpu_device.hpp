@@ -3,8 +3,10 @@
 // products and the optimizer's updates are shared by as many each; results are the same.
 #pragma once
 
-#include "exec/cpu/gpt_cpu.hpp"
+#include <memory>
+
 #include "exec/cpu/host_optimizer.hpp"
+#include "exec/cpu/model_cpu.hpp"
 #include "exec/run/arena.hpp"
 #include "exec/run/device.hpp"
 
@@ -13,7 +15,7 @@ namespace spillway {
 class CpuDevice : public Device {
  public:
   // Takes arenas of these sizes at once. Throws MachineError when the machine cannot give them,
-  // InputError when the problem is not one the CPU backend computes (a GPT in fp32).
+  // InputError when the problem is not one the CPU backend computes (in fp32).
   CpuDevice(const Problem& problem, std::uint64_t gpu_bytes, std::uint64_t host_bytes,
             int threads = 1);
 
@@ -28,7 +30,7 @@ class CpuDevice : public Device {
   }
 
  private:
-  GptCpu gpt_;
+  std::unique_ptr<const ModelCpu> model_;
   HostOptimizer optimizer_;
   Arena gpu_, host_;
 };

@@ -1,18 +1,6 @@
 #include "exec/cpu/gpt_offsets.hpp"
 
-#include "base/errors.hpp"
-
 namespace spillway {
-
-namespace {
-
-std::int64_t offset_of(const std::vector<TensorLayout>& layout, const char* name) {
-  for (const TensorLayout& tensor : layout)
-    if (tensor.name == name) return tensor.offset;
-  bug("tensor in layout", __FILE__, __LINE__, name);
-}
-
-}  // namespace
 
 LayerOffsets layer_offsets(const ModelSpec& model) {
   const auto layer = unit_layout(model, 0);

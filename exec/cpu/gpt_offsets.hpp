@@ -2,11 +2,9 @@
 // for every backend alike.
 #pragma once
 
-#include <bit>
-#include <cstddef>
 #include <cstdint>
 
-#include "policies/model/saved.hpp"
+#include "policies/model/units.hpp"
 
 namespace spillway {
 
@@ -22,10 +20,5 @@ struct EmbeddingOffsets {
   std::int64_t token_table, position_table, norm_weight, norm_bias;
 };
 EmbeddingOffsets embedding_offsets(const ModelSpec& model);
-
-// The place of a tensor among those that a layer may save.
-inline std::size_t bit_of(SavedMask tensor) {
-  return static_cast<std::size_t>(std::countr_zero(static_cast<unsigned>(tensor)));
-}
 
 }  // namespace spillway

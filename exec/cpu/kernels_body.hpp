@@ -11,8 +11,6 @@ namespace {
 
 #define SPILLWAY_LOOP(at) [&](auto at) __attribute__((always_inline))
 
-constexpr float norm_epsilon = 1e-5f;
-
 void exponential(const float* x, float* y, std::int64_t n) {
   for_each(
       n, SPILLWAY_LOOP(at) { at.store(y, exponential_of(at.load(x))); });
@@ -38,7 +36,7 @@ void add_column_sums(const float* x, float* sums, std::int64_t rows, std::int64_
 }
 
 void norm_statistics(const float* x, float* mean, float* rstd, std::int64_t rows,
-                     std::int64_t columns) {
+                     std::int64_t columns, float epsilon) {
   const float count = static_cast<float>(columns);
   for (std::int64_t i = 0; i < rows; ++i, x += columns) {
     const float row_mean = sum_of(
@@ -50,7 +48,7 @@ void norm_statistics(const float* x, float* mean, float* rstd, std::int64_t rows
           return difference * difference;
         });
     mean[i] = row_mean;
-    rstd[i] = 1.0f / std::sqrt(squares / count + norm_epsilon);
+    rstd[i] = 1.0f / std::sqrt(squares / count + epsilon);
   }
 }
 
@@ -122,6 +120,8 @@ void gelu_backward(const float* x, float* gradient, std::int64_t n) {
       });
 }
 
+#include "exec/cpu/kernels_llama_body.hpp"
+
 SPILLWAY_INLINE void zero(float* p, std::int64_t n) {
   if (n > 0) std::memset(p, 0, static_cast<std::size_t>(n) * sizeof(float));
 }
@@ -136,38 +136,57 @@ SPILLWAY_INLINE float exponentials_and_sum(float* x, std::int64_t n, float shift
       });
 }
 
+// The keys that row i of a chunk sees, among those of its scores.
+struct SeenKeys {
+  std::int64_t begin, end;
+};
+SPILLWAY_INLINE SeenKeys seen_keys(const AttentionRows& a, std::int64_t i) {
+  const std::int64_t end = a.first_query + i + 1;
+  return {a.window > 0 && a.window < end ? end - a.window : 0, end};
+}
+SPILLWAY_INLINE void zero_unseen(float* row, const SeenKeys& seen, std::int64_t keys) {
+  zero(row, seen.begin);
+  zero(row + seen.end, keys - seen.end);
+}
+
 void attention_softmax(AttentionRows a, float* row_sums, float* log_sum_exp) {
   for (std::int64_t i = 0; i < a.rows; ++i) {
     float* row = a.scores + i * a.keys;
-    const std::int64_t seen = a.first_query + i + 1;
-    const float largest = maximum_of(row, seen);
-    row_sums[i] = exponentials_and_sum(row, seen, largest);
+    const SeenKeys seen = seen_keys(a, i);
+    float* scores = row + seen.begin;
+    const std::int64_t count = seen.end - seen.begin;
+    const float largest = maximum_of(scores, count);
+    row_sums[i] = exponentials_and_sum(scores, count, largest);
     log_sum_exp[i] = static_cast<float>(std::log(static_cast<double>(row_sums[i]))) + largest;
-    zero(row + seen, a.keys - seen);
+    zero_unseen(row, seen, a.keys);
   }
 }
 
 void attention_probabilities(AttentionRows a, const float* log_sum_exp) {
   for (std::int64_t i = 0; i < a.rows; ++i) {
     float* row = a.scores + i * a.keys;
-    const std::int64_t seen = a.first_query + i + 1;
+    const SeenKeys seen = seen_keys(a, i);
+    float* scores = row + seen.begin;
     const float shift = log_sum_exp[i];
     for_each(
-        seen, SPILLWAY_LOOP(at) { at.store(row, exponential_of(at.load(row) - shift)); });
-    zero(row + seen, a.keys - seen);
+        seen.end - seen.begin,
+        SPILLWAY_LOOP(at) { at.store(scores, exponential_of(at.load(scores) - shift)); });
+    zero_unseen(row, seen, a.keys);
   }
 }
 
 void attention_score_gradient(AttentionRows p, float* gradient, const float* row_dots,
                               float scale) {
   for (std::int64_t i = 0; i < p.rows; ++i) {
-    const float* row = p.scores + i * p.keys;
-    float* g = gradient + i * p.keys;
-    const std::int64_t seen = p.first_query + i + 1;
+    const SeenKeys seen = seen_keys(p, i);
+    const float* probabilities = p.scores + i * p.keys + seen.begin;
+    float* row = gradient + i * p.keys;
+    float* g = row + seen.begin;
     const float dot = row_dots[i];
     for_each(
-        seen, SPILLWAY_LOOP(at) { at.store(g, at.load(row) * (at.load(g) - dot) * scale); });
-    zero(g + seen, p.keys - seen);
+        seen.end - seen.begin,
+        SPILLWAY_LOOP(at) { at.store(g, at.load(probabilities) * (at.load(g) - dot) * scale); });
+    zero_unseen(row, seen, p.keys);
   }
 }
 
@@ -393,6 +412,12 @@ const CpuKernels table = {SPILLWAY_KERNEL_NAME,
                           norm_backward,
                           gelu_forward,
                           gelu_backward,
+                          rms_statistics,
+                          rms_apply,
+                          rms_backward,
+                          swiglu_forward,
+                          swiglu_backward,
+                          rotate_heads,
                           attention_softmax,
                           attention_probabilities,
                           attention_score_gradient,

@@ -31,11 +31,13 @@ struct AdamConstants {
   NoiseKey noise;                        // of the step, for moments in bf16
 };
 
-// The rows of scores (rows, keys) of one attention head: query `first_query + i` in row i sees keys
-// 0 .. first_query + i; what lies beyond is written as zero.
+// The rows of scores (rows, keys) of one attention head. The query in row i is at key first_query +
+// i and sees the keys up to that one: all of them, or with a sliding window the last `window` of
+// them. What a query does not see is written as zero.
 struct AttentionRows {
   float* scores;
   std::int64_t rows, keys, first_query;
+  std::int64_t window = 0;  // 0: none
 };
 
 // Which elements a run of them are, for the rounding of moments in bf16: constants.noise becomes
@@ -72,10 +74,10 @@ struct CpuKernels {
   // sums (columns) += the rows of x, in order.
   void (*add_column_sums)(const float* x, float* sums, std::int64_t rows, std::int64_t columns);
 
-  // Layer norm, epsilon 1e-5: per-row mean and 1 / sqrt(variance + epsilon); then the normalised
+  // Layer norm: per-row mean and 1 / sqrt(variance + epsilon); then the normalised
   // rows.
   void (*norm_statistics)(const float* x, float* mean, float* rstd, std::int64_t rows,
-                          std::int64_t columns);
+                          std::int64_t columns, float epsilon);
   void (*norm_apply)(const float* x, const float* mean, const float* rstd, const float* weight,
                      const float* bias, float* y, std::int64_t rows, std::int64_t columns);
   // weight_gradient, bias_gradient (columns) += ; x_gradient (rows, columns) += or =, by
@@ -88,6 +90,34 @@ struct CpuKernels {
   // GELU, tanh approximation: y = x / (1 + exp(-2u)), u = sqrt(2/pi) (x + 0.044715 x^3).
   void (*gelu_forward)(const float* x, float* y, std::int64_t n);
   void (*gelu_backward)(const float* x, float* gradient, std::int64_t n);  // gradient *= dy/dx
+
+  // RMSNorm: per-row 1 / sqrt(mean(x^2) + epsilon); then the normalised rows.
+  void (*rms_statistics)(const float* x, float* rstd, std::int64_t rows, std::int64_t columns,
+                         float epsilon);
+  void (*rms_apply)(const float* x, const float* rstd, const float* weight, float* y,
+                    std::int64_t rows, std::int64_t columns);
+  // weight_gradient (columns) += ; x_gradient (rows, columns) += or =, by `overwrite`: it may then
+  // be x or y_gradient.
+  void (*rms_backward)(const float* y_gradient, const float* x, const float* rstd,
+                       const float* weight, float* x_gradient, bool overwrite,
+                       float* weight_gradient, std::int64_t rows, std::int64_t columns);
+
+  // SwiGLU: product (rows, columns) = silu(gate) up, silu(x) = x / (1 + exp(-x)); a row of gate_up
+  // (rows, 2 columns) holds the gate and then up.
+  void (*swiglu_forward)(const float* gate_up, float* product, std::int64_t rows,
+                         std::int64_t columns);
+  // gradient (rows, 2 columns): in, in the second half of each row, that of the product; out, that
+  // of gate_up.
+  void (*swiglu_backward)(const float* gate_up, float* gradient, std::int64_t rows,
+                          std::int64_t columns);
+
+  // Rotary embedding, in place: element j of the first half of a head and element j of its second
+  // half are turned by the angle whose cosine and sine are in place j of the row of `cosines` and
+  // `sines` (rows, head_width / 2). A row of x begins with `heads` heads; rows are `stride` apart.
+  // direction 1: forward; -1: its inverse, which is also its backward.
+  void (*rotate_heads)(float* x, const float* cosines, const float* sines, std::int64_t rows,
+                       std::int64_t heads, std::int64_t head_width, std::int64_t stride,
+                       float direction);
 
   // scores -> exp(scores - row maximum); its row sums; log-sum-exp of every row.
   void (*attention_softmax)(AttentionRows rows, float* row_sums, float* log_sum_exp);

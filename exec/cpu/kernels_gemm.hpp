@@ -27,6 +27,12 @@ inline void gemm(CBLAS_TRANSPOSE transpose_a, CBLAS_TRANSPOSE transpose_b, std::
               blas_size(c.stride));
 }
 
+// y (rows, out) = x (rows, in) w^T.
+inline void linear(const float* x, const float* w, float* y, std::int64_t rows, std::int64_t in,
+                   std::int64_t out) {
+  gemm(CblasNoTrans, CblasTrans, rows, out, in, 1.0f, {x, in}, {w, in}, 0.0f, {y, out});
+}
+
 // y (rows, out) += x (rows, in) w^T.
 inline void linear_add(const float* x, const float* w, float* y, std::int64_t rows, std::int64_t in,
                        std::int64_t out) {

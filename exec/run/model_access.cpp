@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/errors.hpp"
-#include "exec/cpu/gpt_init.hpp"
+#include "exec/cpu/initial_values.hpp"
 #include "exec/cpu/kernels_cpu.hpp"
 #include "exec/store/committer.hpp"
 #include "policies/model/units.hpp"

@@ -33,7 +33,7 @@ struct StateAtRest {
 using StateValues = std::function<void(std::int64_t unit, int moment, std::uint64_t first,
                                        std::uint64_t count, float* to)>;
 
-// Master weights drawn from the seed (exec/cpu/gpt_init.hpp), zero moments.
+// Master weights drawn from the seed (exec/cpu/initial_values.hpp), zero moments.
 StateValues initial_state(const ModelSpec& model, std::uint64_t seed);
 
 // Used on one thread, while no run is in progress.

@@ -10,7 +10,7 @@
 #include "base/errors.hpp"
 #include "exec/cpu/bf16.hpp"
 #include "exec/cpu/cpu_device.hpp"
-#include "exec/cpu/gpt_init.hpp"
+#include "exec/cpu/initial_values.hpp"
 #include "experiments/calibrate/stream_timer.hpp"
 #include "policies/model/operators.hpp"
 #include "policies/model/scratch.hpp"

@@ -4,6 +4,8 @@
 // A mask names tensors of the list, the first by bit 0. Whatever is not saved is recomputed.
 #pragma once
 
+#include <bit>
+#include <cstddef>
 #include <cstdint>
 #include <string_view>
 #include <vector>
@@ -15,6 +17,11 @@ namespace spillway {
 
 using SavedMask = std::uint16_t;
 inline constexpr SavedMask saved_none = 0;
+
+// The place of the tensor whose bit this is.
+inline std::size_t bit_of(SavedMask tensor) {
+  return static_cast<std::size_t>(std::countr_zero(static_cast<unsigned>(tensor)));
+}
 
 struct SavedTensor {
   SavedMask bit = 0;

@@ -1,5 +1,7 @@
 #include "policies/model/units.hpp"
 
+#include "base/errors.hpp"
+
 namespace spillway {
 
 namespace {
@@ -101,6 +103,12 @@ std::vector<TensorLayout> unit_layout(const ModelSpec& model, std::int64_t unit)
   if (unit < model.layers) return is_gpt ? gpt_layer(model) : llama_layer(model);
   if (unit == embedding_unit(model)) return is_gpt ? gpt_embedding(model) : llama_embedding(model);
   return llama_head(model);
+}
+
+std::int64_t offset_of(const std::vector<TensorLayout>& layout, std::string_view name) {
+  for (const TensorLayout& tensor : layout)
+    if (tensor.name == name) return tensor.offset;
+  bug("tensor in layout", __FILE__, __LINE__, std::string(name));
 }
 
 std::int64_t unit_parameters(const ModelSpec& model, std::int64_t unit) {

@@ -38,6 +38,9 @@ struct TensorLayout {
 // that one product computes them: queries, keys and values; gate and up.
 std::vector<TensorLayout> unit_layout(const ModelSpec& model, std::int64_t unit);
 
+// First element of the tensor of that name, which the layout has.
+std::int64_t offset_of(const std::vector<TensorLayout>& layout, std::string_view name);
+
 // Elements of a unit: of its tensors alone, and padded to element_alignment.
 std::int64_t unit_parameters(const ModelSpec& model, std::int64_t unit);
 std::int64_t unit_elements(const ModelSpec& model, std::int64_t unit);

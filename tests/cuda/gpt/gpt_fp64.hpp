@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "tests/exec/cpu/gpt_fixture.hpp"
+#include "tests/exec/cpu/model_fixture.hpp"
 
 namespace spillway {
 

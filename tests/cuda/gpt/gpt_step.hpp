@@ -1,5 +1,5 @@
 // A whole training step on GptCuda with everything resident: the twin of
-// tests/exec/cpu/gpt_fixture.hpp, whose problems, parameters and results it shares.
+// tests/exec/cpu/model_fixture.hpp, whose problems, parameters and results it shares.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@
 #include "exec/cuda/gpt/token_order.hpp"
 #include "policies/model/scratch.hpp"
 #include "tests/cuda/device_memory.hpp"
-#include "tests/exec/cpu/gpt_fixture.hpp"
+#include "tests/exec/cpu/model_fixture.hpp"
 
 namespace spillway::cuda {
 

@@ -7,7 +7,7 @@
 #include "policies/model/scratch.hpp"
 #include "tests/cuda/device_memory.hpp"
 #include "tests/emulator/emulator.hpp"
-#include "tests/exec/cpu/gpt_fixture.hpp"
+#include "tests/exec/cpu/model_fixture.hpp"
 
 namespace spillway::cuda {
 namespace {

@@ -40,23 +40,24 @@ Bf16Device::Bf16Device(const Problem& problem, std::uint64_t gpu_bytes, std::uin
                        int threads)
     : problem_(problem),
       sequence_(one_sequence(problem)),
-      gpt_(sequence_),
+      model_(make_model_cpu(sequence_)),
       optimizer_(problem, threads),
       gpu_(gpu_bytes),
       host_(host_bytes, "host memory"),
       b_(problem.workload.micro_batch),
       t_(problem.workload.sequence),
       c_(problem.model.hidden),
-      of_sequence_(saved_layout(sequence_, gpt_saved::all, 1)) {
+      of_sequence_(saved_layout(sequence_, saved_all(sequence_.model), 1)) {
   SPILLWAY_ASSERT(problem.workload.precision == Precision::bf16);
-  const std::int64_t most =
-      std::max(unit_elements(problem.model, 0), unit_elements(problem.model, problem.model.layers));
+  std::int64_t most = 0;
+  for (std::int64_t unit = 0; unit < unit_count(problem.model); ++unit)
+    most = std::max(most, unit_elements(problem.model, unit));
   parameters_.resize(count(most));
   gradient_.resize(count(most));
-  saved_.resize(saved_bytes(sequence_, gpt_saved::all, 1));
-  scratch_.resize(
-      std::max({forward_scratch_bytes(sequence_, gpt_saved::all),
-                backward_scratch_bytes(sequence_, gpt_saved::all), head_scratch_bytes(sequence_)}));
+  saved_.resize(saved_bytes(sequence_, saved_all(sequence_.model), 1));
+  scratch_.resize(std::max({forward_scratch_bytes(sequence_, saved_all(sequence_.model)),
+                            backward_scratch_bytes(sequence_, saved_all(sequence_.model)),
+                            head_scratch_bytes(sequence_)}));
 }
 
 void Bf16Device::upload(std::uint64_t offset, std::span<const std::byte> from) {
@@ -70,6 +71,10 @@ void Bf16Device::download(std::uint64_t offset, std::span<std::byte> to) {
 
 void Bf16Device::copy(Lane, std::byte* to, const std::byte* from, std::uint64_t bytes) {
   std::memcpy(gpu_.reach(to), gpu_.reach(from), bytes);
+}
+
+bool Bf16Device::is_fp32(SavedMask tensor) const {
+  return saved_tensors(problem_.model)[bit_of(tensor)].fp32;
 }
 
 Operands Bf16Device::reachable(const Operands& operands) const {
@@ -107,13 +112,13 @@ void Bf16Device::accumulate(std::byte* gradient, std::int64_t unit, bool first_m
 
 void Bf16Device::compute(const Task& task, const Operands& operands) {
   const Operands o = reachable(operands);
-  const std::int64_t embedding = problem_.model.layers;
+  const std::int64_t embedding = embedding_unit(problem_.model);
   switch (task.kind) {
     case TaskKind::embed_forward: {
       const float* const p = parameters(o.parameters, embedding);
       for (std::int64_t s = 0; s < b_; ++s) {
         Floats output(count(t_ * c_));
-        gpt_.embed_forward(p, o.tokens + s * t_, output.data());
+        model_->embed_forward(p, o.tokens + s * t_, output.data());
         write_activation(output, o.output, s);
       }
       return;
@@ -128,7 +133,8 @@ void Bf16Device::compute(const Task& task, const Operands& operands) {
       return accumulate(o.gradient, embedding, task.first_micro_batch,
                         [&](std::int64_t s, float* gradient, bool first) {
                           const Floats of_output = activation(o.activation_gradient, s);
-                          gpt_.embed_backward(o.tokens + s * t_, of_output.data(), gradient, first);
+                          model_->embed_backward(o.tokens + s * t_, of_output.data(), gradient,
+                                                 first);
                         });
     case TaskKind::optimizer:
       return optimizer_.update(task, o);
@@ -144,15 +150,15 @@ void Bf16Device::forward(const Task& task, const Operands& o) {
   for (std::int64_t s = 0; s < b_; ++s) {
     const Floats input = activation(o.input, s);
     Floats output(input.size());
-    gpt_.layer_forward(p, input.data(), output.data(), saved_.data(), gpt_saved::all,
-                       scratch_.data());
+    model_->layer_forward(p, input.data(), output.data(), saved_.data(), saved_all(sequence_.model),
+                          scratch_.data());
     write_activation(output, o.output, s);
     for (const SavedLayout& to : saved_layout(problem_, task.saves, b_)) {
       const auto from = std::find_if(of_sequence_.begin(), of_sequence_.end(),
                                      [&](const auto& one) { return one.tensor == to.tensor; });
       const std::byte* const values = saved_.data() + from->offset;
       std::byte* const place = o.saved + to.offset + count(s) * to.stride;
-      if (to.tensor == gpt_saved::statistics) {
+      if (is_fp32(to.tensor)) {
         std::memcpy(place, values, to.stride);
       } else {
         narrow(reinterpret_cast<const float*>(values), place, to.stride / sizeof(bf16));
@@ -169,15 +175,15 @@ void Bf16Device::backward(const Task& task, const Operands& o) {
       [&](std::int64_t s, float* gradient, bool first) {
         const Floats input = activation(o.input, s);
         Floats output(input.size()), change = activation(o.activation_gradient, s);
-        gpt_.layer_forward(p, input.data(), output.data(), saved_.data(), gpt_saved::all,
-                           scratch_.data());
+        model_->layer_forward(p, input.data(), output.data(), saved_.data(),
+                              saved_all(sequence_.model), scratch_.data());
         for (const SavedLayout& tensor : of_sequence_) {
           float* const values = reinterpret_cast<float*>(saved_.data() + tensor.offset);
           const std::size_t n = tensor.stride / sizeof(float);
           const auto from = std::find_if(kept.begin(), kept.end(), [&](const SavedLayout& one) {
             return one.tensor == tensor.tensor;
           });
-          if (tensor.tensor == gpt_saved::statistics) {
+          if (is_fp32(tensor.tensor)) {
             if (from != kept.end())
               std::memcpy(values, o.saved + from->offset + count(s) * from->stride, from->stride);
           } else if (from != kept.end()) {
@@ -186,19 +192,20 @@ void Bf16Device::backward(const Task& task, const Operands& o) {
             for (std::size_t i = 0; i < n; ++i) values[i] = to_float(to_bf16(values[i]));
           }
         }
-        gpt_.layer_backward(p, input.data(), saved_.data(), gpt_saved::all, false, change.data(),
-                            gradient, first, scratch_.data());
+        model_->layer_backward(p, input.data(), saved_.data(), saved_all(sequence_.model), false,
+                               change.data(), gradient, first, scratch_.data());
         write_activation(change, o.activation_gradient, s);
       });
 }
 
 void Bf16Device::head(const Task& task, const Operands& o) {
-  const float* const p = parameters(o.parameters, problem_.model.layers);
-  accumulate(o.head_gradient, problem_.model.layers, task.first_micro_batch,
+  const std::int64_t unit = head_unit(problem_.model);
+  const float* const p = parameters(o.parameters, unit);
+  accumulate(o.head_gradient, unit, task.first_micro_batch,
              [&](std::int64_t s, float* gradient, bool first) {
                Floats hidden = activation(o.activation_gradient, s);
-               gpt_.head(p, o.targets + s * t_, hidden.data(), gradient, first, o.losses + s,
-                         scratch_.data());
+               model_->head(p, o.targets + s * t_, hidden.data(), gradient, first, o.losses + s,
+                            scratch_.data());
                write_activation(hidden, o.activation_gradient, s);
              });
 }

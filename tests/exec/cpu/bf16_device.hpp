@@ -6,10 +6,11 @@
 #pragma once
 
 #include <array>
+#include <memory>
 #include <vector>
 
-#include "exec/cpu/gpt_cpu.hpp"
 #include "exec/cpu/host_optimizer.hpp"
+#include "exec/cpu/model_cpu.hpp"
 #include "exec/run/arena.hpp"
 #include "exec/run/device.hpp"
 #include "tests/exec/cpu/hidden_memory.hpp"
@@ -35,6 +36,7 @@ class Bf16Device : public Device {
  private:
   using Floats = std::vector<float>;
 
+  bool is_fp32(SavedMask tensor) const;  // whatever is planned for activations
   Operands reachable(const Operands& operands) const;
   // A unit's parameters in fp32.
   const float* parameters(const std::byte* from, std::int64_t unit);
@@ -51,7 +53,7 @@ class Bf16Device : public Device {
 
   Problem problem_;   // as planned
   Problem sequence_;  // one sequence in fp32: what the arithmetic is done for
-  GptCpu gpt_;
+  std::unique_ptr<const ModelCpu> model_;
   HostOptimizer optimizer_;
   HiddenMemory gpu_;
   Arena host_;

@@ -1,5 +1,5 @@
 // Initial values: distribution, constants, and independence of order and pieces.
-#include "exec/cpu/gpt_init.hpp"
+#include "exec/cpu/initial_values.hpp"
 
 #include <catch2/catch.hpp>
 #include <cmath>
@@ -28,12 +28,18 @@ std::vector<float> unit_values(const ModelSpec& model, std::int64_t unit, std::u
   return values;
 }
 
-}  // namespace
+ModelSpec small_llama() {
+  ModelSpec model = small_model();
+  model.architecture = Architecture::llama;
+  model.kv_heads = 2;
+  model.qkv_bias = model.qk_norm = true;
+  model.tied = false;
+  return model;
+}
 
-TEST_CASE("Initial values have GPT-2's mean and deviation, norms 1, biases and padding 0") {
-  // n values of N(0, s): mean within 5 s / sqrt(n), deviation within 5 s / sqrt(2n).
-  const ModelSpec model = small_model();
-  for (const std::int64_t unit : {0, 7, 8}) {
+void check_distribution(const ModelSpec& model) {
+  for (const std::int64_t unit :
+       {std::int64_t{0}, std::int64_t{7}, embedding_unit(model), head_unit(model)}) {
     const auto values = unit_values(model, unit, 42);
     const auto layout = unit_layout(model, unit);
     std::int64_t used = 0;
@@ -49,14 +55,14 @@ TEST_CASE("Initial values have GPT-2's mean and deviation, norms 1, biases and p
       }
       const double count = static_cast<double>(n);
       if (tensor.rows == 1) {
-        const double expected =
-            tensor.name.starts_with("ln_") && tensor.name.ends_with("weight") ? 1 : 0;
+        const double expected = tensor.name.ends_with("weight") ? 1 : 0;
         CHECK(sum == expected * count);
         CHECK(squares == expected * count);
         continue;
       }
-      const bool residual =
-          tensor.name == "attn.c_proj.weight" || tensor.name == "mlp.c_proj.weight";
+      const bool residual = tensor.name.ends_with("c_proj.weight") ||
+                            tensor.name.ends_with("o_proj.weight") ||
+                            tensor.name.ends_with("down_proj.weight");
       const double deviation = residual ? 0.02 / 4 : 0.02;  // sqrt(2 * 8) = 4
       CHECK(std::fabs(sum / count) < 5 * deviation / std::sqrt(count));
       CHECK(std::fabs(std::sqrt(squares / count) - deviation) <
@@ -65,6 +71,14 @@ TEST_CASE("Initial values have GPT-2's mean and deviation, norms 1, biases and p
     for (auto i = static_cast<std::size_t>(used); i < values.size(); ++i)
       REQUIRE(values[i] == 0.0f);
   }
+}
+
+}  // namespace
+
+TEST_CASE("Initial values have GPT-2's mean and deviation, norms 1, biases and padding 0") {
+  // n values of N(0, s): mean within 5 s / sqrt(n), deviation within 5 s / sqrt(2n).
+  check_distribution(small_model());
+  check_distribution(small_llama());
 }
 
 TEST_CASE("Initial values do not depend on the pieces a unit is filled in, but on seed and unit") {

@@ -43,7 +43,7 @@ std::vector<float> everything(const CpuKernels& k, std::int64_t rows, std::int64
     all.insert(all.end(), values.begin(), values.end());
   };
   std::vector<float> y(n), mean(row_count), rstd(row_count), dw(width), db(width), dx = x;
-  k.norm_statistics(x.data(), mean.data(), rstd.data(), rows, columns);
+  k.norm_statistics(x.data(), mean.data(), rstd.data(), rows, columns, 1e-5f);
   k.norm_apply(x.data(), mean.data(), rstd.data(), w.data(), w.data(), y.data(), rows, columns);
   k.norm_backward(dy.data(), x.data(), mean.data(), rstd.data(), w.data(), dx.data(), false,
                   dw.data(), db.data(), rows, columns);
@@ -60,6 +60,19 @@ std::vector<float> everything(const CpuKernels& k, std::int64_t rows, std::int64
   k.fill_rows(w.data(), y.data(), rows, columns);
   k.add_to_rows(x.data(), w.data(), y.data(), rows, columns);
   keep(y);
+  k.rms_statistics(x.data(), rstd.data(), rows, columns, 1e-6f);
+  k.rms_apply(x.data(), rstd.data(), w.data(), y.data(), rows, columns);
+  for (const auto* values : {&rstd, &y}) keep(*values);
+  for (const bool overwrite : {false, true}) {
+    k.rms_backward(dy.data(), x.data(), rstd.data(), w.data(), dx.data(), overwrite, dw.data(),
+                   rows, columns);
+    for (const auto* values : {&dx, &dw}) keep(*values);
+  }
+  std::vector<float> gate_up = random_floats(2 * n, 3, 4), wide = random_floats(2 * n, 1, 5);
+  k.swiglu_forward(gate_up.data(), y.data(), rows, columns);
+  k.swiglu_backward(gate_up.data(), wide.data(), rows, columns);
+  k.rotate_heads(gate_up.data(), x.data(), dy.data(), rows, 1, 2 * columns, 2 * columns, 1);
+  for (const auto* values : {&y, &wide, &gate_up}) keep(*values);
   if (columns >= rows) {
     std::vector<float> sums(row_count), lse(row_count), p = x;
     const std::int64_t first = columns - rows;
@@ -73,6 +86,14 @@ std::vector<float> everything(const CpuKernels& k, std::int64_t rows, std::int64
     k.row_dots(x.data(), dy.data(), sums.data(), rows, columns, columns);
     k.attention_score_gradient({p.data(), rows, columns, first}, y.data(), sums.data(), 0.25f);
     for (const auto* values : {&p, &y, &sums}) keep(*values);
+    p = x;
+    const AttentionRows windowed{p.data(), rows, columns, first, 1 + columns / 3};
+    k.attention_softmax(windowed, sums.data(), lse.data());
+    keep(p);
+    p = x;
+    k.attention_probabilities(windowed, lse.data());
+    k.attention_score_gradient(windowed, y.data(), sums.data(), 0.25f);
+    for (const auto* values : {&p, &y, &lse}) keep(*values);
   }
   y = x;
   all.push_back(static_cast<float>(k.cross_entropy(y.data(), 0, rows * columns, 0.125f)));

@@ -1,4 +1,4 @@
-#include "exec/cpu/gpt_init.hpp"
+#include "exec/cpu/initial_values.hpp"
 
 #include <algorithm>
 #include <array>
@@ -50,9 +50,10 @@ std::array<double, 4> normals(std::uint64_t seed, std::int64_t unit, std::int64_
 
 double standard_deviation(const TensorLayout& tensor, const ModelSpec& model) {
   constexpr double usual = 0.02;
-  const bool into_residual =
-      tensor.name == "attn.c_proj.weight" || tensor.name == "mlp.c_proj.weight";
-  return into_residual ? usual / std::sqrt(2.0 * static_cast<double>(model.layers)) : usual;
+  constexpr std::string_view into_residual[] = {"attn.c_proj.weight", "mlp.c_proj.weight",
+                                                "self_attn.o_proj.weight", "mlp.down_proj.weight"};
+  const bool is_into_residual = std::ranges::count(into_residual, tensor.name) > 0;
+  return is_into_residual ? usual / std::sqrt(2.0 * static_cast<double>(model.layers)) : usual;
 }
 
 // Elements [begin, end) of the unit, all in one tensor; values points to element `begin`.
@@ -68,10 +69,6 @@ void fill_normal(std::uint64_t seed, std::int64_t unit, std::int64_t begin, std:
   }
 }
 
-bool is_norm_weight(std::string_view name) {
-  return name.starts_with("ln_") && name.ends_with(".weight");
-}
-
 }  // namespace
 
 void initial_values(const ModelSpec& model, std::int64_t unit, std::uint64_t seed,
@@ -83,10 +80,10 @@ void initial_values(const ModelSpec& model, std::int64_t unit, std::uint64_t see
         std::min(tensor.offset + tensor.rows * tensor.columns, first_element + elements);
     if (begin >= end) continue;
     float* part = values + (begin - first_element);
-    if (is_norm_weight(tensor.name)) {
-      std::fill_n(part, end - begin, 1.0f);
-    } else if (tensor.rows > 1) {
+    if (tensor.decay) {  // a matrix or a table
       fill_normal(seed, unit, begin, end, standard_deviation(tensor, model), part);
+    } else if (tensor.name.ends_with(".weight")) {  // of a norm
+      std::fill_n(part, end - begin, 1.0f);
     }
   }
 }

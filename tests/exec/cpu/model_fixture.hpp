@@ -1,14 +1,16 @@
-// A whole training step on GptCpu with everything resident: what the tests of the arithmetic run.
+// A whole training step on the CPU with everything resident: what the tests of the arithmetic run.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <optional>
 #include <random>
+#include <string>
 #include <vector>
 
-#include "exec/cpu/gpt_cpu.hpp"
+#include "exec/cpu/model_cpu.hpp"
 #include "policies/model/scratch.hpp"
 
 namespace spillway {
@@ -32,12 +34,44 @@ inline Problem gpt_problem(std::int64_t vocabulary, std::int64_t layers, std::in
   return problem;
 }
 
-// One flat vector per unit: layers 0 .. L-1, then the embedding.
+// Llamas that between them have everything that a model of the family may have; `kind` is llama,
+// qwen2, qwen3 or mistral.
+inline const std::vector<std::string> llama_kinds = {"llama", "qwen2", "qwen3", "mistral"};
+
+inline Problem llama_problem(const std::string& kind, std::int64_t vocabulary, std::int64_t layers,
+                             std::int64_t hidden, std::int64_t heads, std::int64_t sequence,
+                             std::int64_t batch, std::int64_t micro_batch) {
+  Problem problem = gpt_problem(vocabulary, layers, hidden, heads, sequence, batch, micro_batch);
+  ModelSpec& model = problem.model;
+  model.name = kind;
+  model.architecture = Architecture::llama;
+  model.ffn = 2 * hidden + 4;
+  model.tied = kind == "qwen2" || kind == "qwen3";
+  model.qkv_bias = kind == "qwen2";
+  model.qk_norm = kind == "qwen3";
+  model.kv_heads = kind == "qwen2" ? 1 : kind == "qwen3" ? heads : heads / 2;
+  if (kind == "llama") {
+    model.rope_scaling = RopeScaling::llama3;
+    model.rope_factor = 8;
+    model.rope_original_positions = 256;
+  }
+  if (kind == "qwen3") {
+    model.head_width = hidden / heads + 2;
+    model.norm_epsilon = 1e-6;
+  }
+  if (kind == "mistral") {
+    model.head_width = hidden / heads + 6;
+    model.window = sequence / 3;
+  }
+  return problem;
+}
+
+// One flat vector per unit.
 using Units = std::vector<std::vector<float>>;
 
 inline Units empty_units(const ModelSpec& model, float value = 0.0f) {
   Units units;
-  for (std::int64_t unit = 0; unit <= model.layers; ++unit)
+  for (std::int64_t unit = 0; unit < unit_count(model); ++unit)
     units.emplace_back(static_cast<std::size_t>(unit_elements(model, unit)), value);
   return units;
 }
@@ -47,9 +81,10 @@ inline Units random_parameters(const ModelSpec& model, std::uint64_t seed) {
   std::mt19937_64 random(seed);
   std::normal_distribution<float> normal;
   Units units = empty_units(model);
-  for (std::int64_t unit = 0; unit <= model.layers; ++unit) {
+  for (std::int64_t unit = 0; unit < unit_count(model); ++unit) {
     for (const auto& tensor : unit_layout(model, unit)) {
-      const bool norm = tensor.name.starts_with("ln_");
+      const bool norm =
+          tensor.name.starts_with("ln_") || tensor.name.find("norm.") != std::string_view::npos;
       const float mean = norm && tensor.name.ends_with("weight") ? 1.0f : 0.0f;
       for (std::int64_t i = 0; i < tensor.rows * tensor.columns; ++i)
         units[static_cast<std::size_t>(unit)][static_cast<std::size_t>(tensor.offset + i)] =
@@ -88,16 +123,16 @@ class Guarded {
 struct ModelStepResult {
   double loss = 0;                   // mean over the tokens of the step
   std::vector<double> token_losses;  // (B, T)
-  Units gradients;                   // what backward and embed_backward sum up
-  std::vector<float> head_gradient;  // the embedding unit's second accumulator
+  Units gradients;                   // what backward and embed_backward sum up: units 0 .. L
+  std::vector<float> head_gradient;  // of the head unit: tied, the embedding's second accumulator
   bool memory_respected = true;      // no call wrote past its scratch or what it saves
 };
 
 struct StepOptions {
-  SavedMask available = gpt_saved::all;  // what backward finds saved
+  std::optional<SavedMask> available;  // what backward finds saved; none: all that can be
   bool recomputes_output = false;
   CpuVariant variant = best_cpu_variant();
-  const std::vector<float>* head_parameters = nullptr;  // null: the embedding unit, as it should be
+  const std::vector<float>* head_parameters = nullptr;  // null: the head unit, as it should be
 };
 
 inline ModelStepResult run_step(Problem problem, const Units& parameters,
@@ -105,47 +140,51 @@ inline ModelStepResult run_step(Problem problem, const Units& parameters,
                                 const std::vector<std::int32_t>& targets,
                                 const StepOptions& options = {}) {
   problem.trains_on = Backend::cpu;
-  const GptCpu gpt(problem, options.variant);
+  const auto model = make_model_cpu(problem, options.variant);
   const auto layers = static_cast<std::size_t>(problem.model.layers);
   const std::int64_t b = problem.workload.micro_batch, t = problem.workload.sequence;
   const auto activation = static_cast<std::size_t>(b * t * problem.model.hidden);
-  const bool saves = options.available != saved_none;
+  const SavedMask available = options.available.value_or(saved_all(problem.model));
+  const bool saves = available != saved_none;
   const auto& head_parameters =
-      options.head_parameters != nullptr ? *options.head_parameters : parameters[layers];
+      options.head_parameters != nullptr
+          ? *options.head_parameters
+          : parameters[static_cast<std::size_t>(head_unit(problem.model))];
 
   constexpr float nan = std::numeric_limits<float>::quiet_NaN();
   ModelStepResult result;
   result.gradients = empty_units(problem.model, nan);  // the first micro-batch must overwrite this
-  result.head_gradient.assign(parameters[layers].size(), nan);
+  result.gradients.resize(layers + 1);
+  result.head_gradient.assign(head_parameters.size(), nan);
   result.token_losses.resize(tokens.size());
-  Guarded forward_scratch(forward_scratch_bytes(problem, options.available)),
+  Guarded forward_scratch(forward_scratch_bytes(problem, available)),
       head_scratch(head_scratch_bytes(problem)),
-      backward_scratch(backward_scratch_bytes(problem, options.available));
+      backward_scratch(backward_scratch_bytes(problem, available));
 
   for (std::int64_t micro_batch = 0; micro_batch < problem.workload.micro_batches();
        ++micro_batch) {
     const bool first = micro_batch == 0;
     const std::int64_t row = micro_batch * b * t;
     std::vector<std::vector<float>> x(layers + 1, std::vector<float>(activation));
-    std::vector<Guarded> saved(layers, Guarded(saved_bytes(problem, options.available)));
-    gpt.embed_forward(parameters[layers].data(), tokens.data() + row, x[0].data());
+    std::vector<Guarded> saved(layers, Guarded(saved_bytes(problem, available)));
+    model->embed_forward(parameters[layers].data(), tokens.data() + row, x[0].data());
     for (std::size_t layer = 0; layer < layers; ++layer)
-      gpt.layer_forward(parameters[layer].data(), x[layer].data(), x[layer + 1].data(),
-                        saves ? saved[layer].data() : nullptr, options.available,
-                        forward_scratch.data());
+      model->layer_forward(parameters[layer].data(), x[layer].data(), x[layer + 1].data(),
+                           saves ? saved[layer].data() : nullptr, available,
+                           forward_scratch.data());
     std::vector<float> gradient = x[layers];
     std::vector<double> losses(static_cast<std::size_t>(b));
-    gpt.head(head_parameters.data(), targets.data() + row, gradient.data(),
-             result.head_gradient.data(), first, losses.data(), head_scratch.data(),
-             result.token_losses.data() + row);
+    model->head(head_parameters.data(), targets.data() + row, gradient.data(),
+                result.head_gradient.data(), first, losses.data(), head_scratch.data(),
+                result.token_losses.data() + row);
     for (const double loss : losses) result.loss += loss;
     for (std::size_t layer = layers; layer-- > 0;)
-      gpt.layer_backward(parameters[layer].data(), x[layer].data(),
-                         saves ? saved[layer].data() : nullptr, options.available,
-                         options.recomputes_output, gradient.data(), result.gradients[layer].data(),
-                         first, backward_scratch.data());
-    gpt.embed_backward(tokens.data() + row, gradient.data(), result.gradients[layers].data(),
-                       first);
+      model->layer_backward(parameters[layer].data(), x[layer].data(),
+                            saves ? saved[layer].data() : nullptr, available,
+                            options.recomputes_output, gradient.data(),
+                            result.gradients[layer].data(), first, backward_scratch.data());
+    model->embed_backward(tokens.data() + row, gradient.data(), result.gradients[layers].data(),
+                          first);
     for (const Guarded& record : saved) result.memory_respected &= record.intact();
   }
   result.loss /= static_cast<double>(problem.workload.tokens_per_step());

@@ -1,0 +1,219 @@
+#include "exec/cpu/llama_cpu.hpp"
+
+#include <algorithm>
+
+#include "exec/cpu/kernels_gemm.hpp"
+
+namespace spillway {
+
+LlamaCpu::LlamaCpu(const Problem& problem, CpuVariant variant)
+    : ModelCpu(problem, variant,
+               {llama_table_offsets(problem.model).token_table,
+                {},
+                llama_table_offsets(problem.model).head},
+               llama_saved::product),
+      layer_(llama_layer_offsets(problem.model)),
+      final_norm_(llama_table_offsets(problem.model).final_norm),
+      qkv_bias_(problem.model.qkv_bias),
+      qk_norm_(problem.model.qk_norm),
+      qkv_width_(problem.model.qkv_width()),
+      query_key_width_(attention_.width() + attention_.kv_width()),
+      rotary_(rotary_table(problem.model, t_)) {}
+
+template <class Element, class Byte>
+LlamaCpu::Activations<Element> LlamaCpu::activations(const Addresses<Byte>& at) const {
+  Activations<Element> a{};
+  a.norm1 = tensor<Element>(at, llama_saved::norm1);
+  a.qkv = tensor<Element>(at, llama_saved::qkv);
+  a.query_key = qk_norm_ ? tensor<Element>(at, llama_saved::rotated) : a.qkv;
+  a.attention = tensor<Element>(at, llama_saved::attention);
+  a.residual = tensor<Element>(at, llama_saved::residual);
+  a.norm2 = tensor<Element>(at, llama_saved::norm2);
+  a.gate_up = tensor<Element>(at, llama_saved::gate_up);
+  a.product = tensor<Element>(at, llama_saved::product);
+  Element* const statistics = tensor<Element>(at, llama_saved::statistics);
+  if (statistics == nullptr) return a;
+  a.rstd1 = statistics;
+  a.rstd2 = statistics + t_;
+  a.log_sum_exp = statistics + 2 * t_;
+  a.head_rstd = statistics + (2 + attention_.heads) * t_;
+  return a;
+}
+
+QueryKeyValue<const float> LlamaCpu::attention_input(const Activations<const float>& a) const {
+  QueryKeyValue<const float> input = side_by_side(attention_, a.qkv);
+  if (qk_norm_) {
+    input.query = a.query_key;
+    input.key = a.query_key + attention_.width();
+    input.query_key_stride = query_key_width_;
+  }
+  return input;
+}
+
+void LlamaCpu::rotate(float* query_key, std::int64_t stride, float direction) const {
+  kernels_.rotate_heads(query_key, rotary_.cosines.data(), rotary_.sines.data(), t_,
+                        attention_.heads + attention_.kv_heads, attention_.head_width, stride,
+                        direction);
+}
+
+void LlamaCpu::norm_heads(const float* parameters, const float* qkv, const float* head_rstd,
+                          float* query_key) const {
+  const AttentionShape& s = attention_;
+  for (std::int64_t row = 0; row < t_; ++row) {
+    kernels_.rms_apply(qkv, head_rstd, parameters + layer_.query_norm, query_key, s.heads,
+                       s.head_width);
+    kernels_.rms_apply(qkv + s.width(), head_rstd + s.heads, parameters + layer_.key_norm,
+                       query_key + s.width(), s.kv_heads, s.head_width);
+    qkv += qkv_width_;
+    head_rstd += s.heads + s.kv_heads;
+    query_key += query_key_width_;
+  }
+}
+
+void LlamaCpu::norm_heads_backward(const float* parameters, const Activations<const float>& a,
+                                   float* qkv_gradient, float* gradient) const {
+  const AttentionShape& s = attention_;
+  const float *qkv = a.qkv, *head_rstd = a.head_rstd;
+  for (std::int64_t row = 0; row < t_; ++row) {
+    float* key_gradient = qkv_gradient + s.width();
+    kernels_.rms_backward(qkv_gradient, qkv, head_rstd, parameters + layer_.query_norm,
+                          qkv_gradient, true, gradient + layer_.query_norm, s.heads, s.head_width);
+    kernels_.rms_backward(key_gradient, qkv + s.width(), head_rstd + s.heads,
+                          parameters + layer_.key_norm, key_gradient, true,
+                          gradient + layer_.key_norm, s.kv_heads, s.head_width);
+    qkv += qkv_width_;
+    head_rstd += s.heads + s.kv_heads;
+    qkv_gradient += qkv_width_;
+  }
+}
+
+void LlamaCpu::compute_activations(const float* parameters, const float* input, SavedMask available,
+                                   const LayerTensors& tensors, float* scores) const {
+  const auto read = activations<const float>(tensors.read);
+  const auto write = activations<float>(tensors.write);
+  compute_attention(parameters, input, available, read, write, scores);
+  compute_feed_forward(parameters, available, read, write);
+}
+
+// Up to the residual.
+void LlamaCpu::compute_attention(const float* parameters, const float* input, SavedMask available,
+                                 const Activations<const float>& read,
+                                 const Activations<float>& write, float* scores) const {
+  const float* p = parameters;
+  const CpuKernels& k = kernels_;
+  const auto missing = [&](SavedMask tensor) { return (available & tensor) == 0; };
+  const bool no_statistics = missing(llama_saved::statistics);
+  if (no_statistics) k.rms_statistics(input, write.rstd1, t_, c_, epsilon_);
+  if (missing(llama_saved::norm1))
+    k.rms_apply(input, read.rstd1, p + layer_.norm1, write.norm1, t_, c_);
+  if (missing(llama_saved::qkv)) {
+    if (qkv_bias_) {
+      k.fill_rows(p + layer_.qkv_bias, write.qkv, t_, qkv_width_);
+      linear_add(read.norm1, p + layer_.qkv, write.qkv, t_, c_, qkv_width_);
+    } else {
+      linear(read.norm1, p + layer_.qkv, write.qkv, t_, c_, qkv_width_);
+    }
+    if (!qk_norm_) rotate(write.qkv, qkv_width_, 1);
+  }
+  if (qk_norm_ && no_statistics) {
+    const std::int64_t heads = attention_.heads + attention_.kv_heads;
+    for (std::int64_t row = 0; row < t_; ++row) {
+      k.rms_statistics(read.qkv + row * qkv_width_, write.head_rstd + row * heads, heads,
+                       attention_.head_width, epsilon_);
+    }
+  }
+  if (qk_norm_ && missing(llama_saved::rotated)) {
+    norm_heads(p, read.qkv, read.head_rstd, write.query_key);
+    rotate(write.query_key, query_key_width_, 1);
+  }
+  if (missing(llama_saved::attention) || no_statistics) {
+    attention_forward(k, attention_, attention_input(read), write.attention, write.log_sum_exp,
+                      scores);
+  }
+  if (missing(llama_saved::residual)) {
+    std::copy_n(input, t_ * c_, write.residual);
+    linear_add(read.attention, p + layer_.projection, write.residual, t_, attention_.width(), c_);
+  }
+}
+
+void LlamaCpu::compute_feed_forward(const float* parameters, SavedMask available,
+                                    const Activations<const float>& read,
+                                    const Activations<float>& write) const {
+  const float* p = parameters;
+  const auto missing = [&](SavedMask tensor) { return (available & tensor) == 0; };
+  if (missing(llama_saved::statistics))
+    kernels_.rms_statistics(read.residual, write.rstd2, t_, c_, epsilon_);
+  if (missing(llama_saved::norm2))
+    kernels_.rms_apply(read.residual, read.rstd2, p + layer_.norm2, write.norm2, t_, c_);
+  if (missing(llama_saved::gate_up))
+    linear(read.norm2, p + layer_.gate_up, write.gate_up, t_, c_, 2 * f_);
+  if (missing(llama_saved::product)) kernels_.swiglu_forward(read.gate_up, write.product, t_, f_);
+}
+
+void LlamaCpu::compute_output(const float* parameters, const LayerTensors& tensors,
+                              float* output) const {
+  const auto read = activations<const float>(tensors.read);
+  std::copy_n(read.residual, t_ * c_, output);
+  linear_add(read.product, parameters + layer_.down, output, t_, f_, c_);
+}
+
+void LlamaCpu::backward_sequence(const float* parameters, const float* input,
+                                 const LayerTensors& tensors, float* activation_gradient,
+                                 float* gradient, const GradientScratch& scratch) const {
+  const auto a = activations<const float>(tensors.read);
+  backward_feed_forward(parameters, a, activation_gradient, gradient, scratch);
+  backward_attention(parameters, input, a, activation_gradient, gradient, scratch);
+}
+
+// activation_gradient: dL/dy becomes dL/dr.
+void LlamaCpu::backward_feed_forward(const float* parameters, const Activations<const float>& a,
+                                     float* activation_gradient, float* gradient,
+                                     const GradientScratch& scratch) const {
+  const float* p = parameters;
+  float *g = gradient, *dy = activation_gradient, *dh = scratch.narrow;
+  float* dgate_up = scratch.wide;
+  linear_weight_gradient(dy, a.product, g + layer_.down, t_, f_, c_);
+  // The product's gradient, where up's will be.
+  gemm(CblasNoTrans, CblasNoTrans, t_, f_, c_, 1.0f, {dy, c_}, {p + layer_.down, f_}, 0.0f,
+       {dgate_up + f_, 2 * f_});
+  kernels_.swiglu_backward(a.gate_up, dgate_up, t_, f_);
+  linear_weight_gradient(dgate_up, a.norm2, g + layer_.gate_up, t_, c_, 2 * f_);
+  linear_input_gradient(dgate_up, p + layer_.gate_up, dh, t_, c_, 2 * f_);
+  kernels_.rms_backward(dh, a.residual, a.rstd2, p + layer_.norm2, dy, false, g + layer_.norm2, t_,
+                        c_);
+}
+
+// activation_gradient: dL/dr becomes dL/dx.
+void LlamaCpu::backward_attention(const float* parameters, const float* input,
+                                  const Activations<const float>& a, float* activation_gradient,
+                                  float* gradient, const GradientScratch& scratch) const {
+  const float* p = parameters;
+  float *g = gradient, *dr = activation_gradient, *dqkv = scratch.wide;
+  float* narrow = scratch.narrow;  // dL/d(attention), then dL/d(norm1)
+  linear_weight_gradient(dr, a.attention, g + layer_.projection, t_, attention_.width(), c_);
+  linear_input_gradient(dr, p + layer_.projection, narrow, t_, attention_.width(), c_);
+  attention_backward(kernels_, attention_, attention_input(a), a.attention, a.log_sum_exp, narrow,
+                     dqkv, scratch.attention);
+  rotate(dqkv, qkv_width_, -1);
+  if (qk_norm_) norm_heads_backward(p, a, dqkv, g);
+  linear_weight_gradient(dqkv, a.norm1, g + layer_.qkv, t_, c_, qkv_width_);
+  if (qkv_bias_) kernels_.add_column_sums(dqkv, g + layer_.qkv_bias, t_, qkv_width_);
+  linear_input_gradient(dqkv, p + layer_.qkv, narrow, t_, c_, qkv_width_);
+  kernels_.rms_backward(narrow, input, a.rstd1, p + layer_.norm1, dr, false, g + layer_.norm1, t_,
+                        c_);
+}
+
+void LlamaCpu::final_norm(const float* parameters, const float* hidden, float* statistics,
+                          float* norm, std::int64_t rows) const {
+  kernels_.rms_statistics(hidden, statistics, rows, c_, epsilon_);
+  kernels_.rms_apply(hidden, statistics, parameters + final_norm_, norm, rows, c_);
+}
+
+void LlamaCpu::final_norm_backward(const float* parameters, const float* norm_gradient,
+                                   const float* statistics, float* hidden, float* head_gradient,
+                                   std::int64_t rows) const {
+  kernels_.rms_backward(norm_gradient, hidden, statistics, parameters + final_norm_, hidden, true,
+                        head_gradient + final_norm_, rows, c_);
+}
+
+}  // namespace spillway

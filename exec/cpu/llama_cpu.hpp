@@ -1,0 +1,79 @@
+// A model of the Llama family on the CPU (Llama, Mistral; Qwen2: biases of q, k, v; Qwen3: norms of
+// each head's query and key):
+//
+//   x = embed_tokens[token]
+//   layer:  r = x + o_proj(attention(rope(qkv(norm1(x))))),  y = r + down(silu(gate(h)) up(h)) with
+//           h = norm2(r)
+//   loss:   mean over the batch x T tokens of a step of cross entropy of lm_head(norm(x))
+//
+// Norms are RMSNorm. Queries, keys and values are one product of A + 2 K rows, gate and up one of
+// 2 F. The head's matrix is lm_head of the head unit or, tied, the token table.
+#pragma once
+
+#include <cstdint>
+
+#include "exec/cpu/llama_offsets.hpp"
+#include "exec/cpu/model_cpu.hpp"
+#include "exec/cpu/rotary_table.hpp"
+
+namespace spillway {
+
+class LlamaCpu final : public ModelCpu {
+ public:
+  explicit LlamaCpu(const Problem& problem, CpuVariant variant = best_cpu_variant());
+
+ private:
+  // The activations inside a layer, of one sequence. query_key: normed and rotated, in rows of
+  // query_key_stride.
+  template <class Element>
+  struct Activations {
+    Element *norm1, *qkv, *query_key, *attention, *residual, *norm2, *gate_up, *product;
+    Element *rstd1, *rstd2, *log_sum_exp, *head_rstd;  // (T), (T), (NH, T), (T, NH + NKV)
+  };
+  template <class Element, class Byte>
+  Activations<Element> activations(const Addresses<Byte>& at) const;
+  QueryKeyValue<const float> attention_input(const Activations<const float>& a) const;
+
+  void compute_activations(const float* parameters, const float* input, SavedMask available,
+                           const LayerTensors& tensors, float* scores) const override;
+  void compute_attention(const float* parameters, const float* input, SavedMask available,
+                         const Activations<const float>& read, const Activations<float>& write,
+                         float* scores) const;
+  void compute_feed_forward(const float* parameters, SavedMask available,
+                            const Activations<const float>& read,
+                            const Activations<float>& write) const;
+  // output = residual + down(product).
+  void compute_output(const float* parameters, const LayerTensors& tensors,
+                      float* output) const override;
+  void backward_sequence(const float* parameters, const float* input, const LayerTensors& tensors,
+                         float* activation_gradient, float* gradient,
+                         const GradientScratch& scratch) const override;
+  void backward_feed_forward(const float* parameters, const Activations<const float>& a,
+                             float* activation_gradient, float* gradient,
+                             const GradientScratch& scratch) const;
+  void backward_attention(const float* parameters, const float* input,
+                          const Activations<const float>& a, float* activation_gradient,
+                          float* gradient, const GradientScratch& scratch) const;
+  void final_norm(const float* parameters, const float* hidden, float* statistics, float* norm,
+                  std::int64_t rows) const override;
+  void final_norm_backward(const float* parameters, const float* norm_gradient,
+                           const float* statistics, float* hidden, float* head_gradient,
+                           std::int64_t rows) const override;
+
+  // Turns queries and keys (T, A + K) in rows of `stride`: forward, or backward.
+  void rotate(float* query_key, std::int64_t stride, float direction) const;
+  // The norm of each head's query and key: qkv -> query_key (T, A + K), and backward in place in
+  // qkv_gradient.
+  void norm_heads(const float* parameters, const float* qkv, const float* head_rstd,
+                  float* query_key) const;
+  void norm_heads_backward(const float* parameters, const Activations<const float>& a,
+                           float* qkv_gradient, float* gradient) const;
+
+  LlamaLayerOffsets layer_;
+  std::int64_t final_norm_;                   // first element in the head unit
+  bool qkv_bias_, qk_norm_;                   //
+  std::int64_t qkv_width_, query_key_width_;  // A + 2 K, A + K
+  RotaryTable rotary_;
+};
+
+}  // namespace spillway

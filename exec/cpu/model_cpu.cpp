@@ -1,0 +1,160 @@
+#include "exec/cpu/model_cpu.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "base/errors.hpp"
+#include "exec/cpu/blas_threads.hpp"
+#include "exec/cpu/gpt_cpu.hpp"
+#include "exec/cpu/llama_cpu.hpp"
+#include "policies/model/scratch.hpp"
+
+namespace spillway {
+
+namespace {
+
+void check_supported(const Problem& problem) {
+  if (!computes_in(Backend::cpu, problem.workload.precision))
+    throw InputError("the CPU backend computes in fp32 only", "set the precision to fp32");
+  problem.validate();
+  SPILLWAY_ASSERT(problem.backend() == Backend::cpu, "planned for another backend");
+}
+
+// Attention's scores (R, T) must fit where a tensor (T, F) will be.
+AttentionShape attention_shape(const ModelSpec& model, std::int64_t tokens) {
+  return {tokens,         model.heads,
+          model.kv_heads, model.width_of_head(),
+          model.window,   std::min({attention_chunk_rows, tokens, model.ffn})};
+}
+
+}  // namespace
+
+ModelCpu::ModelCpu(const Problem& problem, CpuVariant variant, const Tables& tables,
+                   SavedMask score_space)
+    : problem_(problem),
+      kernels_(cpu_kernels(variant)),
+      b_(problem.workload.micro_batch),
+      t_(problem.workload.sequence),
+      c_(problem.model.hidden),
+      f_(problem.model.ffn),
+      attention_(attention_shape(problem.model, problem.workload.sequence)),
+      epsilon_(static_cast<float>(problem.model.norm_epsilon)),
+      tables_(tables),
+      score_space_(score_space),
+      saved_all_(saved_all(problem.model)),
+      layer_elements_(unit_elements(problem.model, 0)),
+      embedding_elements_(unit_elements(problem.model, embedding_unit(problem.model))),
+      head_elements_(unit_elements(problem.model, head_unit(problem.model))) {
+  use_blas_threads(1);
+  for (const SavedLayout& saved : saved_layout(problem, saved_all_, 1))
+    tensor_bytes_[bit_of(saved.tensor)] = saved.stride;
+  for (unsigned mask = 0; mask <= saved_all_; ++mask)
+    scratch_bytes_.push_back(backward_scratch_bytes(problem, static_cast<SavedMask>(mask)));
+}
+
+template <class Byte>
+std::uint64_t ModelCpu::place(Addresses<Byte>& at, Byte* buffer, SavedMask mask,
+                              std::int64_t sequences, std::int64_t sequence) const {
+  std::uint64_t offset = 0;
+  for (std::size_t bit = 0; bit < tensor_bytes_.size(); ++bit) {
+    if ((mask >> bit & 1) == 0) continue;
+    at[bit] = buffer + offset + static_cast<std::uint64_t>(sequence) * tensor_bytes_[bit];
+    const std::uint64_t bytes = static_cast<std::uint64_t>(sequences) * tensor_bytes_[bit];
+    offset += (bytes + buffer_alignment - 1) / buffer_alignment * buffer_alignment;
+  }
+  return offset;
+}
+
+std::int32_t ModelCpu::checked(std::int32_t token) const {
+  SPILLWAY_ASSERT(token >= 0 && token < problem_.model.vocabulary,
+                  fmt::format("token {} of a vocabulary of {}", token, problem_.model.vocabulary));
+  return token;
+}
+
+void ModelCpu::embed_forward(const float* parameters, const std::int32_t* tokens,
+                             float* output) const {
+  for (std::int64_t row = 0; row < b_ * t_; ++row) {
+    const float* token = parameters + tables_.tokens + checked(tokens[row]) * c_;
+    if (tables_.positions) {
+      const float* position = parameters + *tables_.positions + (row % t_) * c_;
+      kernels_.add(token, position, output + row * c_, c_);
+    } else {
+      std::copy_n(token, c_, output + row * c_);
+    }
+  }
+}
+
+void ModelCpu::layer_forward(const float* parameters, const float* input, float* output,
+                             std::byte* saved, SavedMask saves, std::byte* scratch) const {
+  SPILLWAY_ASSERT(saved != nullptr || saves == saved_none);
+  for (std::int64_t sequence = 0; sequence < b_; ++sequence) {
+    const float* x = input + sequence * t_ * c_;
+    LayerTensors tensors;
+    place(tensors.write, saved, saves, b_, sequence);
+    place(tensors.write, scratch, others(saves), 1, 0);
+    std::copy(tensors.write.begin(), tensors.write.end(), tensors.read.begin());
+    compute_activations(parameters, x, saved_none, tensors,
+                        tensor<float>(tensors.write, score_space_));
+    compute_output(parameters, tensors, output + sequence * t_ * c_);
+  }
+}
+
+ModelCpu::GradientScratch ModelCpu::carve_gradients(std::byte* scratch, std::uint64_t used,
+                                                    SavedMask available) const {
+  const auto take = [&](std::int64_t elements) {
+    std::byte* part = scratch + used;
+    used += static_cast<std::uint64_t>(elements) * sizeof(float);
+    return reinterpret_cast<float*>(part);
+  };
+  GradientScratch parts{};
+  parts.wide = take(t_ * std::max(problem_.model.fc_width(), problem_.model.qkv_width()));
+  parts.narrow = take(t_ * std::max(c_, attention_.width()));
+  parts.attention = take(2 * attention_.chunk_rows * t_);
+  SPILLWAY_ASSERT(used <= scratch_bytes_[available]);
+  return parts;
+}
+
+void ModelCpu::layer_backward(const float* parameters, const float* input, const std::byte* saved,
+                              SavedMask available, bool recomputes_output,
+                              float* activation_gradient, float* gradient, bool first_micro_batch,
+                              std::byte* scratch) const {
+  SPILLWAY_ASSERT(saved != nullptr || available == saved_none);
+  if (first_micro_batch) std::fill_n(gradient, layer_elements_, 0.0f);
+  LayerTensors tensors;
+  const std::uint64_t recomputed = place(tensors.write, scratch, others(available), 1, 0);
+  std::copy(tensors.write.begin(), tensors.write.end(), tensors.read.begin());
+  const GradientScratch parts = carve_gradients(scratch, recomputed, available);
+  for (std::int64_t sequence = 0; sequence < b_; ++sequence) {
+    const float* x = input + sequence * t_ * c_;
+    place(tensors.read, saved, available, b_, sequence);
+    // The gradients' scratch is still free: scores (R, T) fit into its first part, (T, F or more).
+    compute_activations(parameters, x, available, tensors, parts.wide);
+    if (recomputes_output) compute_output(parameters, tensors, parts.narrow);
+    backward_sequence(parameters, x, tensors, activation_gradient + sequence * t_ * c_, gradient,
+                      parts);
+  }
+}
+
+void ModelCpu::embed_backward(const std::int32_t* tokens, const float* activation_gradient,
+                              float* gradient, bool first_micro_batch) const {
+  if (first_micro_batch) std::fill_n(gradient, embedding_elements_, 0.0f);
+  for (std::int64_t row = 0; row < b_ * t_; ++row) {
+    const float* dx = activation_gradient + row * c_;
+    float* token = gradient + tables_.tokens + checked(tokens[row]) * c_;
+    kernels_.add(token, dx, token, c_);
+    if (tables_.positions) {
+      float* position = gradient + *tables_.positions + (row % t_) * c_;
+      kernels_.add(position, dx, position, c_);
+    }
+  }
+}
+
+std::unique_ptr<ModelCpu> make_model_cpu(const Problem& problem, CpuVariant variant) {
+  check_supported(problem);
+  if (problem.model.architecture == Architecture::gpt)
+    return std::make_unique<GptCpu>(problem, variant);
+  return std::make_unique<LlamaCpu>(problem, variant);
+}
+
+}  // namespace spillway

@@ -1,0 +1,149 @@
+// The arithmetic of a model on the CPU, in fp32: embedding, layers, head and loss, and backward.
+// What every architecture shares is here; GptCpu and LlamaCpu say what a layer and a norm are.
+//
+// Where tensors lie in the flat parameter, gradient and saved buffers is policies/model/units.hpp
+// and saved.hpp. b = micro_batch, T = sequence, C = hidden; activations are (b, T, C).
+//
+// Every call works sequence by sequence in order, and a gradient accumulator gets one addition per
+// sequence (in the head, per chunk of tokens): so results do not depend, to the last bit, on how a
+// batch is cut into micro-batches, nor on which activations are saved and which recomputed.
+// `first_micro_batch` zeroes the accumulator first, padding included.
+//
+// Calls are const, keep no state and allocate nothing (OpenBLAS maps its own packing buffer once
+// per thread); different threads may use one object. All buffers are the caller's and do not
+// overlap.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "exec/cpu/attention.hpp"
+#include "exec/cpu/kernels_cpu.hpp"
+#include "policies/model/saved.hpp"
+#include "policies/model/units.hpp"
+#include "policies/workload/problem.hpp"
+
+namespace spillway {
+
+class ModelCpu {
+ public:
+  virtual ~ModelCpu() = default;
+
+  // tokens (b, T) -> output (b, T, C). `parameters`: the embedding unit.
+  void embed_forward(const float* parameters, const std::int32_t* tokens, float* output) const;
+
+  // input (b, T, C) -> output (b, T, C). The tensors of the mask `saves` are written to `saved`,
+  // laid out by saved_layout; `saved` may be null if saves is 0.
+  // Scratch: forward_scratch_bytes(problem, saves); may be null if that is 0.
+  void layer_forward(const float* parameters, const float* input, float* output, std::byte* saved,
+                     SavedMask saves, std::byte* scratch) const;
+
+  // Final norm, logits, loss. `parameters` and head_gradient: the head unit, of which head_gradient
+  // gets the gradients of the norm and of the head's matrix. hidden (b, T, C): in, the last layer's
+  // output; out, dL/d(hidden). losses (b): the sum of the token losses of each sequence, not
+  // scaled; L = their sum over the step / (batch T). Scratch: head_scratch_bytes. token_losses:
+  // null, or (b, T) to be written.
+  void head(const float* parameters, const std::int32_t* targets, float* hidden,
+            float* head_gradient, bool first_micro_batch, double* losses, std::byte* scratch,
+            double* token_losses = nullptr) const;
+
+  // activation_gradient (b, T, C): in, dL/d(output); out, dL/d(input). Tensors of the mask
+  // `available` (`saved` holds just these) are read, the others are recomputed from `input` one
+  // sequence at a time, with the same bits; `saved` may be null if available is 0.
+  // `recomputes_output` also computes the layer's output again, into scratch: time that frameworks
+  // which re-run the whole layer spend, and nothing else. Scratch: backward_scratch_bytes(problem,
+  // available).
+  void layer_backward(const float* parameters, const float* input, const std::byte* saved,
+                      SavedMask available, bool recomputes_output, float* activation_gradient,
+                      float* gradient, bool first_micro_batch, std::byte* scratch) const;
+
+  // activation_gradient (b, T, C): dL/d(embed_forward's output). gradient: an embedding unit.
+  void embed_backward(const std::int32_t* tokens, const float* activation_gradient, float* gradient,
+                      bool first_micro_batch) const;
+
+  const CpuKernels& kernels() const { return kernels_; }
+
+ protected:
+  // First elements of the tables in the embedding unit and of the head's matrix in the head unit.
+  struct Tables {
+    std::int64_t tokens = 0;
+    std::optional<std::int64_t> positions;
+    std::int64_t head = 0;
+  };
+  // `score_space`: the saved tensor that a layer's forward writes after attention and where, until
+  // then, attention's scores lie.
+  ModelCpu(const Problem& problem, CpuVariant variant, const Tables& tables, SavedMask score_space);
+
+  static constexpr std::size_t mask_bits = 8 * sizeof(SavedMask);
+  // The saved tensors of one sequence, by bit number.
+  template <class Byte>
+  using Addresses = std::array<Byte*, mask_bits>;
+  // All of them are read; those that are not available are written first.
+  struct LayerTensors {
+    Addresses<const std::byte> read{};
+    Addresses<std::byte> write{};
+  };
+  template <class Element, class Byte>
+  static Element* tensor(const Addresses<Byte>& at, SavedMask bit) {
+    return reinterpret_cast<Element*>(at[bit_of(bit)]);
+  }
+  // For the gradients of one sequence.
+  struct GradientScratch {
+    float *wide, *narrow, *attention;  // (T, max(fc width, A + 2 K)), (T, max(C, A)), 2 (R, T)
+  };
+
+  // Writes the tensors of one sequence that are not in `available`, in order. scores: (R, T).
+  virtual void compute_activations(const float* parameters, const float* input, SavedMask available,
+                                   const LayerTensors& tensors, float* scores) const = 0;
+  // output (T, C), from the layer's last tensors.
+  virtual void compute_output(const float* parameters, const LayerTensors& tensors,
+                              float* output) const = 0;
+  // activation_gradient (T, C): in, dL/d(output); out, dL/d(input). Adds to `gradient`.
+  virtual void backward_sequence(const float* parameters, const float* input,
+                                 const LayerTensors& tensors, float* activation_gradient,
+                                 float* gradient, const GradientScratch& scratch) const = 0;
+  // The norm of the head unit: norm (rows, C) of hidden, and two statistics per row for backward,
+  // which turns norm_gradient into the gradient of `hidden`, in place of it.
+  virtual void final_norm(const float* parameters, const float* hidden, float* statistics,
+                          float* norm, std::int64_t rows) const = 0;
+  virtual void final_norm_backward(const float* parameters, const float* norm_gradient,
+                                   const float* statistics, float* hidden, float* head_gradient,
+                                   std::int64_t rows) const = 0;
+
+  const Problem problem_;
+  const CpuKernels& kernels_;
+  const std::int64_t b_, t_, c_, f_;  // sequences, tokens, channels, feed-forward width
+  const AttentionShape attention_;
+  const float epsilon_;  // of all norms
+
+ private:
+  // One sequence of the tensors of `mask` in a buffer of `sequences` sequences laid out by
+  // saved_layout; leaves the other addresses alone. Returns the bytes of the buffer.
+  template <class Byte>
+  std::uint64_t place(Addresses<Byte>& at, Byte* buffer, SavedMask mask, std::int64_t sequences,
+                      std::int64_t sequence) const;
+  GradientScratch carve_gradients(std::byte* scratch, std::uint64_t used,
+                                  SavedMask available) const;
+  double head_chunk(const float* parameters, const std::int32_t* targets, float* hidden,
+                    float* head_gradient, std::int64_t rows, double* token_losses,
+                    std::byte* scratch) const;
+  std::int32_t checked(std::int32_t token) const;
+  SavedMask others(SavedMask mask) const { return static_cast<SavedMask>(saved_all_ & ~mask); }
+
+  const Tables tables_;
+  const SavedMask score_space_, saved_all_;
+  std::int64_t layer_elements_, embedding_elements_, head_elements_;  // padded
+  std::array<std::uint64_t, mask_bits> tensor_bytes_{};               // of one sequence, by bit
+  std::vector<std::uint64_t> scratch_bytes_;  // of a backward pass, by what is available
+};
+
+// The arithmetic of the problem's model. Throws InputError unless the problem is in fp32;
+// MachineError if this CPU lacks `variant`. Sets OpenBLAS to one thread.
+std::unique_ptr<ModelCpu> make_model_cpu(const Problem& problem,
+                                         CpuVariant variant = best_cpu_variant());
+
+}  // namespace spillway

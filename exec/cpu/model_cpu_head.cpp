@@ -1,0 +1,60 @@
+// The head: final norm, logits against the head's matrix, cross entropy, and all their gradients,
+// in chunks of tokens, so that the logits of a whole sequence are never in memory.
+#include <algorithm>
+
+#include "base/errors.hpp"
+#include "exec/cpu/kernels_gemm.hpp"
+#include "exec/cpu/model_cpu.hpp"
+#include "policies/model/scratch.hpp"
+
+namespace spillway {
+
+void ModelCpu::head(const float* parameters, const std::int32_t* targets, float* hidden,
+                    float* head_gradient, bool first_micro_batch, double* losses,
+                    std::byte* scratch, double* token_losses) const {
+  if (first_micro_batch) std::fill_n(head_gradient, head_elements_, 0.0f);
+  const std::int64_t chunk = head_chunk_tokens(problem_);
+  for (std::int64_t sequence = 0; sequence < b_; ++sequence) {
+    losses[sequence] = 0;
+    for (std::int64_t first = 0; first < t_; first += chunk) {
+      const std::int64_t row = sequence * t_ + first;
+      losses[sequence] += head_chunk(
+          parameters, targets + row, hidden + row * c_, head_gradient, std::min(chunk, t_ - first),
+          token_losses != nullptr ? token_losses + row : nullptr, scratch);
+    }
+  }
+}
+
+// `rows` tokens; returns the sum of their losses.
+double ModelCpu::head_chunk(const float* parameters, const std::int32_t* targets, float* hidden,
+                            float* head_gradient, std::int64_t rows, double* token_losses,
+                            std::byte* scratch) const {
+  const std::int64_t v = problem_.model.vocabulary;
+  const std::uint64_t used = static_cast<std::uint64_t>(rows * (v + 2 * c_ + 2)) * sizeof(float);
+  SPILLWAY_ASSERT(used <= head_scratch_bytes(problem_));
+  float* logits = reinterpret_cast<float*>(scratch);  // (rows, V), then their gradient
+  float* norm = logits + rows * v;                    // (rows, C)
+  float* norm_gradient = norm + rows * c_;            // (rows, C)
+  float* statistics = norm_gradient + rows * c_;      // (2, rows)
+  const float* matrix = parameters + tables_.head;
+
+  final_norm(parameters, hidden, statistics, norm, rows);
+  gemm(CblasNoTrans, CblasTrans, rows, v, c_, 1.0f, {norm, c_}, {matrix, c_}, 0.0f, {logits, v});
+
+  const float scale =
+      static_cast<float>(1.0 / static_cast<double>(problem_.workload.tokens_per_step()));
+  double loss = 0;
+  for (std::int64_t row = 0; row < rows; ++row) {
+    const double token_loss =
+        kernels_.cross_entropy(logits + row * v, checked(targets[row]), v, scale);
+    if (token_losses != nullptr) token_losses[row] = token_loss;
+    loss += token_loss;
+  }
+
+  linear_weight_gradient(logits, norm, head_gradient + tables_.head, rows, c_, v);
+  linear_input_gradient(logits, matrix, norm_gradient, rows, c_, v);
+  final_norm_backward(parameters, norm_gradient, statistics, hidden, head_gradient, rows);
+  return loss;
+}
+
+}  // namespace spillway
