@@ -40,7 +40,7 @@ void print(const Candidate& candidate, const std::optional<Robustness>& robustne
     fmt::print("{}", wear_text(candidate.wear, problem.machine));
   }
   if (robustness) fmt::print("{}", robustness_text(*robustness));
-  fmt::print("{}", trainable_text(problem.model));
+  fmt::print("{}", trainable_text(problem));
 }
 
 std::optional<Robustness> robustness_of(const Candidate& candidate) {

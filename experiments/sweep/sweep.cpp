@@ -94,18 +94,13 @@ Json evaluate_json(const SweepPoint& point) {
   Problem problem = settings.problem();
   const EvaluateOne evaluate_one =
       settings.chooses_sequences_at_once ? evaluation_on(problem.machine) : EvaluateOne(evaluate);
-  if (is_tuned(settings.policy)) {
-    std::function<void(Problem&)> settle;
-    if (settings.chooses_sequences_at_once && is_measured_gpu(problem.machine))
-      settle = [](Problem& settled) { settled.use_gpu_sequences_at_once(); };
-    return evaluated_json(
-        evaluate_tuned(problem, settings.best_micro_batch, settings.steps, evaluate_one, settle));
-  }
+  if (is_tuned(settings.policy))
+    return evaluated_json(evaluate_tuned(problem, settings.best_micro_batch, settings.steps,
+                                         evaluate_one, settings.settle()));
   if (settings.best_micro_batch)
     return evaluated_json(
         evaluate_best_micro_batch(problem, settings.policy, settings.steps, evaluate_one));
-  if (settings.chooses_sequences_at_once && is_measured_gpu(problem.machine))
-    problem.use_gpu_sequences_at_once();
+  if (const auto settle = settings.settle()) settle(problem);
   const Price one = price(problem, settings.policy, settings.steps);
   if (one.result) return priced_json(problem, one, settings.steps);
   return evaluated_json(evaluate(problem, settings.policy, settings.steps));

@@ -72,8 +72,8 @@ std::vector<fs::path> ssd_directories(const std::string& text) {
 }
 
 void check_backend(const Problem& problem, bool cuda) {
-  if (const std::optional<std::string> why_not = why_not_trainable(problem.model)) {
-    throw InputError(*why_not, "simulate it, or train one of the GPT models (`spillway models`)");
+  if (const std::optional<std::string> why_not = why_not_trainable(problem)) {
+    throw InputError(*why_not, "simulate it, or train it on the CPU");
   }
   if (cuda) return;
   if (!computes_in(Backend::cpu, problem.workload.precision)) {

@@ -14,7 +14,7 @@ namespace spillway {
 
 enum class Architecture : std::uint8_t {
   gpt,   // learned positions, pre-LN, GELU, tied head: what the executor trains
-  llama  // rotary, RMSNorm, SwiGLU, grouped-query attention: Llama, Qwen, Mistral; simulated only
+  llama  // rotary, RMSNorm, SwiGLU, grouped-query attention: Llama, Qwen, Mistral
 };
 
 // How the angles of rotary positions are scaled for sequences longer than those first trained on.

@@ -30,6 +30,10 @@ inline std::filesystem::path folder_for_many_runs() {
   return has_room ? memory : std::filesystem::temp_directory_path();
 }
 
+// A GPT, a llama with a head of its own, and one with a tied head and all else that a llama may
+// have.
+inline constexpr const char* trained_models[] = {"gpt-tiny", "qwen-tiny"};
+
 // A folder of its own for each test, with a text to train on and directories for the ssd tier.
 class Workbench {
  public:
@@ -46,12 +50,18 @@ class Workbench {
   fs::path root() const { return root_; }
 
   // Plenty of memory, two directories; `hidden` channels in 4 heads, micro-batches of 2 sequences
-  // of 16 tokens.
+  // of 16 tokens; of the kind of model that trained_models names.
   TrainingOptions options(const std::string& policy, int layers = 3, int hidden = 32,
-                          int micro_batches = 4) const {
+                          int micro_batches = 4, const std::string& model = "gpt-tiny") const {
     TrainingOptions o;
-    o.problem.model = load_model("gpt-tiny", {fmt::format("layers={}", layers),
-                                              fmt::format("hidden={}", hidden), "heads=4"});
+    std::vector<std::string> shape = {fmt::format("layers={}", layers),
+                                      fmt::format("hidden={}", hidden), "heads=4"};
+    if (model != "gpt-tiny") shape.push_back(fmt::format("ffn={}", 3 * hidden));
+    if (model == "qwen-tiny") {
+      shape.push_back(fmt::format("head_width={}", hidden / 4 + 2));
+      shape.push_back("window=7");
+    }
+    o.problem.model = load_model(model, shape);
     o.problem.machine.name = "test";
     o.problem.machine.gpu.is_cpu = true;
     o.problem.machine.gpu.memory = o.problem.machine.host.memory = std::uint64_t{1} << 30;

@@ -58,9 +58,8 @@ inline std::vector<TensorLayout> layout_of(const ModelSpec& model, std::size_t u
 }
 
 inline std::string full_name(const ModelSpec& model, std::size_t unit, std::string_view name) {
-  const std::string tensor(name);
-  return unit < static_cast<std::size_t>(model.layers) ? "h." + std::to_string(unit) + "." + tensor
-                                                       : tensor;
+  const bool is_layer = unit < static_cast<std::size_t>(model.layers);
+  return (is_layer ? "h." + std::to_string(unit) + "." : "") + std::string(name);
 }
 
 inline Units reference_parameters(const PyTorchReference& reference, const ModelSpec& model) {

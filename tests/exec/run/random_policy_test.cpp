@@ -5,6 +5,7 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <cstdlib>
+#include <iterator>
 #include <map>
 #include <random>
 #include <tuple>
@@ -41,7 +42,8 @@ class Baselines {
       return static_cast<int>(low + random() % (high - low + 1));
     };
     const int layers = between(1, 3), hidden = 16 * between(1, 2), micro_batches = between(1, 4);
-    TrainingOptions o = bench_.options("resident", layers, hidden, micro_batches);
+    TrainingOptions o = bench_.options("resident", layers, hidden, micro_batches,
+                                       trained_models[random() % std::size(trained_models)]);
     o.problem.workload.micro_batch = between(1, 2);
     o.problem.workload.batch = o.problem.workload.micro_batch * micro_batches;
     o.problem.workload.sequence = 8 * between(1, 2);
@@ -64,16 +66,16 @@ class Baselines {
   }
   const Losses& of(const TrainingOptions& o) {
     const Workload& w = o.problem.workload;
-    const auto [entry, is_new] =
-        losses_.try_emplace({o.problem.model.layers, o.problem.model.hidden, w.batch, w.micro_batch,
-                             w.sequence, o.steps, to_string(w.clip), w.precision, w.moments});
+    const auto [entry, is_new] = losses_.try_emplace(
+        {o.problem.model.name, o.problem.model.layers, o.problem.model.hidden, w.batch,
+         w.micro_batch, w.sequence, o.steps, to_string(w.clip), w.precision, w.moments});
     if (is_new) entry->second = train_within_plan(o);
     return entry->second;
   }
 
  private:
-  using Key = std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t,
-                         std::int64_t, std::string, Precision, MomentWidth>;
+  using Key = std::tuple<std::string, std::int64_t, std::int64_t, std::int64_t, std::int64_t,
+                         std::int64_t, std::int64_t, std::string, Precision, MomentWidth>;
   const Workbench& bench_;
   std::map<Key, Losses> losses_;
 };

@@ -66,17 +66,20 @@ void check_identical(const Outcome& a, const Outcome& b, const std::string& what
 }
 
 TEST_CASE("every policy trains bit-identically to resident: 20 steps of 4 micro-batches") {
-  const Workbench bench;
-  const Outcome resident = train(bench.options("resident"));
-  CHECK(resident.losses.back() < resident.losses.front());
-  for (const PolicyInfo& policy : builtin_policies()) {
-    // Snake order adds micro-batches in another order; it has its own test.
-    const std::string text = policy.name == "greedysnake" ? "greedysnake:snake=off" : policy.name;
-    const Outcome outcome = train(bench.options(text));
-    check_identical(resident, outcome, text);
-    // The norm is a sum over the same elements, in pieces that depend on the policy.
-    for (std::size_t s = 0; s < outcome.norms.size(); ++s) {
-      CHECK(outcome.norms[s] == Approx(resident.norms[s]).epsilon(1e-12));
+  for (const char* model : test::trained_models) {
+    INFO(model);
+    const Workbench bench;
+    const Outcome resident = train(bench.options("resident", 3, 32, 4, model));
+    CHECK(resident.losses.back() < resident.losses.front());
+    for (const PolicyInfo& policy : builtin_policies()) {
+      // Snake order adds micro-batches in another order; it has its own test.
+      const std::string text = policy.name == "greedysnake" ? "greedysnake:snake=off" : policy.name;
+      const Outcome outcome = train(bench.options(text, 3, 32, 4, model));
+      check_identical(resident, outcome, text);
+      // The norm is a sum over the same elements, in pieces that depend on the policy.
+      for (std::size_t s = 0; s < outcome.norms.size(); ++s) {
+        CHECK(outcome.norms[s] == Approx(resident.norms[s]).epsilon(1e-12));
+      }
     }
   }
 }

@@ -146,7 +146,9 @@ TEST_CASE("a model that can only be simulated says so") {
   const nlohmann::ordered_json json = to_json(found.all[0]);
   CHECK(json["trainable"] == false);
   CHECK_THAT(json["trainable_reason"].get<std::string>(), Catch::Contains("not a GPT"));
-  CHECK_FALSE(why_not_trainable(load_model("gpt-13b")));
+  CHECK_FALSE(why_not_trainable(gpt13b(8)));
+  problem.trains_on = Backend::cpu;
+  CHECK_FALSE(why_not_trainable(problem));
 }
 
 }  // namespace
