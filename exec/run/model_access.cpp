@@ -196,7 +196,8 @@ std::uint64_t ModelAccess::weights_hash() {
   };
   const std::unique_ptr<XXH3_state_t, Deleter> hash(XXH3_createState());
   XXH3_64bits_reset(hash.get());
-  for (std::int64_t unit = 0; unit <= state_.schedule.problem().model.layers; ++unit) {
+  const std::int64_t units = unit_count(state_.schedule.problem().model);
+  for (std::int64_t unit = 0; unit < units; ++unit) {
     read_master(unit, [&](std::uint64_t, std::span<const float> values) {
       XXH3_64bits_update(hash.get(), values.data(), values.size_bytes());
     });

@@ -75,7 +75,7 @@ std::optional<std::int64_t> steps_committed(const fs::path& file, const StoreHea
 // Whether the elements of all units are in the parts, once each, as wide as the training has them.
 bool covers(const std::vector<StatePart>& parts, const ModelSpec& model, MomentWidth moments) {
   std::size_t i = 0;
-  for (std::int64_t unit = 0; unit <= model.layers; ++unit) {
+  for (std::int64_t unit = 0; unit < unit_count(model); ++unit) {
     const auto elements = static_cast<std::uint64_t>(unit_elements(model, unit));
     for (std::uint64_t at = 0; at < elements; ++i) {
       if (i == parts.size() || parts[i].unit != unit || parts[i].first_element != at ||
