@@ -35,6 +35,27 @@ const char* kind_of(mode_t mode) {
   return "a device";
 }
 
+std::string read_to_end(const FileDescriptor& file, const fs::path& path,
+                        std::uint64_t most_bytes) {
+  std::string text;
+  constexpr std::size_t piece = 1 << 16;
+  while (true) {
+    const std::size_t size = text.size();
+    if (size > most_bytes) {
+      throw InputError(fmt::format("{} is longer than the {} bytes that such a file may have",
+                                   path.string(), most_bytes),
+                       "it is damaged, or a file of another kind");
+    }
+    text.resize(size + piece);
+    const ssize_t got = ::read(file.get(), text.data() + size, piece);
+    const int error_number = errno;
+    text.resize(size + static_cast<std::size_t>(got > 0 ? got : 0));
+    if (got == 0) return text;
+    if (got < 0 && error_number != EINTR)
+      throw MachineError::from_errno("cannot read " + path.string(), error_number);
+  }
+}
+
 }  // namespace
 
 void require_plain_file(int descriptor, const fs::path& path, FileUse use) {
@@ -124,23 +145,7 @@ std::optional<std::string> Directory::read(const std::string& name,
                                            std::uint64_t most_bytes) const {
   const std::optional<FileDescriptor> file = open(name, O_RDONLY, FileUse::read);
   if (!file) return std::nullopt;
-  std::string text;
-  constexpr std::size_t piece = 1 << 16;
-  while (true) {
-    const std::size_t size = text.size();
-    if (size > most_bytes) {
-      throw InputError(fmt::format("{} is longer than the {} bytes that such a file may have",
-                                   path_of(name).string(), most_bytes),
-                       "it is damaged, or not a file of Spillway's");
-    }
-    text.resize(size + piece);
-    const ssize_t got = ::read(file->get(), text.data() + size, piece);
-    const int error_number = errno;
-    text.resize(size + static_cast<std::size_t>(got > 0 ? got : 0));
-    if (got == 0) return text;
-    if (got < 0 && error_number != EINTR)
-      throw MachineError::from_errno("cannot read " + path_of(name).string(), error_number);
-  }
+  return read_to_end(*file, path_of(name), most_bytes);
 }
 
 std::optional<struct ::stat> Directory::status(const std::string& name) const {
@@ -204,6 +209,10 @@ FileDescriptor open_to_read(const fs::path& path) {
   require_plain_file(file.get(), path, FileUse::read);
   ::fcntl(file.get(), F_SETFL, ::fcntl(file.get(), F_GETFL) & ~O_NONBLOCK);
   return file;
+}
+
+std::string read_file(const fs::path& path, std::uint64_t most_bytes) {
+  return read_to_end(open_to_read(path), path, most_bytes);
 }
 
 }  // namespace spillway

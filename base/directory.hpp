@@ -71,5 +71,7 @@ void require_plain_file(int descriptor, const std::filesystem::path& path, FileU
 // Opens a file that the user named, anywhere, for reading: the links in its path are the user's
 // own, but what is found must be a regular file. Throws InputError, MachineError.
 FileDescriptor open_to_read(const std::filesystem::path& path);
+// All of such a file. Throws InputError, too, where it is longer than `most_bytes`.
+std::string read_file(const std::filesystem::path& path, std::uint64_t most_bytes);
 
 }  // namespace spillway

@@ -21,6 +21,7 @@ namespace {
 std::atomic<int> wake_descriptor{-1};
 std::atomic<int> signalled{0};
 std::atomic<StopSignals::Phase> phase{StopSignals::Phase::preparing};
+std::atomic<bool> goes_on_with_run{false};
 
 void wake(std::uint64_t count) {
   static_cast<void>(!::write(wake_descriptor.load(), &count, sizeof(count)));
@@ -31,8 +32,10 @@ constexpr std::string_view message_in(StopSignals::Phase now) {
     case StopSignals::Phase::preparing:
       return "\ninterrupted: this ends before training begins; once more ends it at once\n";
     case StopSignals::Phase::planning:
-      return "\nspillway: interrupted before the first step\n"
-             "  hint: nothing was trained\n";
+      return goes_on_with_run ? "\nspillway: interrupted before the first step\n"
+                                "  hint: the run is as it was at its last commit\n"
+                              : "\nspillway: interrupted before the first step\n"
+                                "  hint: nothing was trained\n";
     case StopSignals::Phase::training_with_commits:
       return "\ninterrupted: training ends after the running step, once that is committed; once "
              "more ends it at once, back to its last commit\n";
@@ -83,14 +86,19 @@ bool StopSignals::came() { return signalled.load() != 0; }
 
 int StopSignals::exit_code() { return came() ? 128 + signalled.load() : 0; }
 
-void StopSignals::check(const std::string& during, const std::string& hint) {
-  if (came()) throw Interrupted("interrupted " + during, hint, exit_code());
+void StopSignals::check(const std::string& during) {
+  if (!came()) return;
+  throw Interrupted("interrupted " + during,
+                    goes_on_with_run ? "the run is as it was at its last commit"
+                                     : "nothing was trained, and nothing is left behind",
+                    exit_code());
 }
+
+void StopSignals::go_on_with_run(bool goes_on) { goes_on_with_run = goes_on; }
 
 void StopSignals::enter(Phase now) {
   phase = now;
-  if (now == Phase::planning)
-    check("before the first step", "nothing was trained, and nothing is left behind");
+  if (now == Phase::planning) check("before the first step");
 }
 
 void StopSignals::on_stop(std::function<void()> listener) {

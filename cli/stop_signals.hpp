@@ -35,8 +35,11 @@ class StopSignals {
   static bool came();
   // 128 + the number of the first signal; 0 where none has come.
   static int exit_code();
-  // Throws Interrupted if a signal has come: "interrupted WHILE".
-  static void check(const std::string& during, const std::string& hint);
+  // Before training: throws Interrupted if a signal has come, "interrupted DURING", with what is
+  // left of the run as a hint.
+  static void check(const std::string& during);
+  // Whether a run that has been trained before is being prepared: what is left is its last commit.
+  static void go_on_with_run(bool goes_on);
 
   // What the program does, for what the signal handler says: preparing, with things to be put back;
   // planning, with none, so that the first signal ends the program at once; training with or

@@ -33,7 +33,10 @@ std::string help_of(const std::string& field) {
 }  // namespace
 
 void ProblemOptions::add_to(CLI::App& command, bool machine_required) {
-  command.add_option("--model", model, "built-in model (`spillway models`) or a TOML file")
+  command
+      .add_option("--model", model,
+                  "built-in model (`spillway models`), a TOML file, or a model of Hugging Face: "
+                  "its folder, or its name where it has been downloaded")
       ->required();
   auto* option = command.add_option("--machine", machine,
                                     "built-in machine (`spillway machines`) or a TOML file");

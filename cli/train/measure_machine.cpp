@@ -22,8 +22,7 @@ double seconds_since(Clock::time_point began) {
 CalibrationProgress measuring_progress(bool quiet) {
   return [progress = std::make_shared<Progress>(!quiet), began = Clock::now()](
              const std::string& what, int done, int all) {
-    StopSignals::check("while measuring this machine",
-                       "nothing was trained, and nothing is left behind");
+    StopSignals::check("while measuring this machine");
     const double left = done > 2 ? seconds_since(began) / done * (all - done) : 0;
     const std::string eta = done > 2 ? "  ETA " + format_clock(left) : "";
     progress->show(fmt::format("measuring {}/{}: {}{}", done + 1, all, what, eta));

@@ -88,6 +88,8 @@ void tell_start(const TrainingJob& job, const std::string& other_machine) {
   const Training& training = job.training();
   announce(training, job.plan(), job.folder().path());
   if (training.store()) fmt::print("  {}\n", io_line(job.io()));
+  if (const auto& initial = job.initial_state())
+    fmt::print("  weights: {}, {}\n", initial->folder.string(), initial->text);
   fmt::print("  {} steps, {}\n", job.settings().steps, assumptions_text(job.plan().problem, 0));
   if (job.rates().known) fmt::print("  {}\n", rates_text(job.rates()));
   if (const std::string text = training.host_memory_text(); !text.empty())
@@ -106,6 +108,7 @@ void tell_start(const TrainingJob& job, const std::string& other_machine) {
 // Returns what goes on with the run where it is planned anew.
 std::optional<TrainRequest> train(const TrainRequest& request, const TrainOptions& options,
                                   StopSignals& signals, int& exit_code) {
+  StopSignals::go_on_with_run(request.resume);
   Preparation preparation(options);
   TrainingJob job(request, preparation.listener());
   preparation.end();
@@ -115,9 +118,7 @@ std::optional<TrainRequest> train(const TrainRequest& request, const TrainOption
   const TrainPlan& plan = job.plan();
   const RunFolder& folder = job.folder();
   const TrainSettings& settings = job.settings();
-  StopSignals::check(
-      "before the first step",
-      request.resume ? "the run is as it was" : "nothing was trained, and nothing is left behind");
+  StopSignals::check("before the first step");
 
   const fs::path trace_shown = !request.trace.empty()
                                    ? fs::path(request.trace)

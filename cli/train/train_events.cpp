@@ -52,6 +52,10 @@ ordered_json start_event(const TrainingJob& job) {
       {"durability",
        {{"commit_every", training.commit_interval()},
         {"bytes_copied_per_commit", training.bytes_copied_per_commit()}}}};
+  if (const auto& initial = job.initial_state())
+    event["weights"] = {{"folder", initial->folder.string()},
+                        {"hash", fmt::format("{:016x}", initial->hash)},
+                        {"bytes", initial->bytes}};
   add_wear(event, wear_of(training, plan, settings.steps), problem.machine);
   if (const auto setup = training.host_memory_setup()) {
     const int node = training.place().node;

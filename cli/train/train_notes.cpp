@@ -7,6 +7,7 @@
 #include "base/errors.hpp"
 #include "base/text.hpp"
 #include "cli/train/stopped_run.hpp"
+#include "exec/run/run_folder.hpp"
 
 namespace spillway::cli {
 
@@ -60,6 +61,8 @@ void refuse_model_of_run(const std::string& model) {
                           : path.has_parent_path() ? path.parent_path()
                                                    : fs::path(".");
   if (!fs::is_regular_file(folder / "run.json", ignored)) return;
+  // The folder of a run that has ended is a model like any other, weights included.
+  if (is_folder && fs::is_regular_file(folder / RunFolder::weights, ignored)) return;
   const fs::path shape = is_folder ? folder / "model.toml" : path;
   const std::string run = shell_word(
       fs::absolute(folder).lexically_normal() == fs::current_path(ignored) ? "." : folder.string());
@@ -67,8 +70,9 @@ void refuse_model_of_run(const std::string& model) {
       fmt::format("--model {} is {} an earlier run: only the shape of its model, not what it has "
                   "learned",
                   model, is_folder ? "the folder of" : "in the folder of"),
-      fmt::format("to go on with that run: spillway train --resume --run {}; to start anew from "
-                  "random weights: cp {} my-model.toml, and --model my-model.toml",
+      fmt::format("to go on with that run: spillway train --resume --run {0}; to start anew from "
+                  "its weights: spillway export {0}, and --model with that folder; from random "
+                  "weights: cp {1} my-model.toml, and --model my-model.toml",
                   run, shell_word(shape.string())));
 }
 

@@ -101,6 +101,9 @@ void add_train_options(CLI::App& parser, TrainOptions& options) {
                     "run cannot be trained further");
   command->add_flag("--overwrite", options.overwrite,
                     "replace another unfinished training that lies in the --ssd directories");
+  command->add_flag("--random-weights", options.settings.random_weights,
+                    "with a model from a folder: begin with values drawn from the seed, not with "
+                    "the folder's weights");
   command->add_flag("--no-export", options.settings.no_export,
                     "do not write model.safetensors at the end");
   command->add_flag("--json", options.json, "print one JSON object a line");

@@ -1,4 +1,4 @@
-// fp32 tensors to and from one safetensors file (format: huggingface/safetensors, README).
+// Tensors to and from one safetensors file (format: huggingface/safetensors, README).
 //
 // u64 little-endian length n of the header, n bytes of JSON padded with spaces, then the data. The
 // padding makes the data start at a multiple of 4096, which every reader accepts and unbuffered I/O
@@ -16,12 +16,14 @@
 
 #include "base/file_descriptor.hpp"
 #include "base/new_file.hpp"
+#include "exec/data/element_type.hpp"
 
 namespace spillway {
 
 struct SafetensorsTensor {
   std::string name;
   std::vector<std::int64_t> shape;  // row-major; empty: a scalar
+  ElementType type = ElementType::f32;
 };
 
 // Fills `piece` with the bytes of tensor `tensor` (index) from byte `offset` of it on. Called in
@@ -54,6 +56,10 @@ class SafetensorsFile {
   const std::vector<Tensor>& tensors() const { return tensors_; }  // in order of their data
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
   std::uint64_t data_start() const { return data_start_; }  // bytes from the start of the file
+  std::uint64_t bytes() const { return bytes_; }            // of the whole file
+  const std::filesystem::path& path() const { return path_; }
+  int descriptor() const { return file_.get(); }
+  std::uint64_t header_hash() const { return header_hash_; }  // XXH3 of the header
 
   // All elements of an F32 tensor. Throws InputError: no such tensor, or of another type.
   std::vector<float> read(const std::string& name) const;
@@ -67,7 +73,7 @@ class SafetensorsFile {
   FileDescriptor file_;
   std::vector<Tensor> tensors_;
   std::map<std::string, std::string> metadata_;
-  std::uint64_t data_start_ = 0;
+  std::uint64_t data_start_ = 0, bytes_ = 0, header_hash_ = 0;
 };
 
 }  // namespace spillway

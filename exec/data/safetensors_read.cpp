@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -13,6 +14,7 @@
 #include <utility>
 
 #include "base/errors.hpp"
+#include "base/text.hpp"
 #include "exec/data/safetensors.hpp"
 
 namespace spillway {
@@ -86,24 +88,26 @@ SafetensorsFile::SafetensorsFile(std::filesystem::path path)
                      "check the spelling of the path and its permissions");
   }
   if (!S_ISREG(status.st_mode)) refuse("it is no regular file");
-  const auto file_bytes = static_cast<std::uint64_t>(status.st_size);
+  bytes_ = static_cast<std::uint64_t>(status.st_size);
   std::uint64_t length = 0;
-  if (file_bytes < sizeof length || !read_all(file_.get(), 0, &length, sizeof length)) {
+  if (bytes_ < sizeof length || !read_all(file_.get(), 0, &length, sizeof length)) {
     refuse("shorter than the 8 bytes of its header's length");
   }
   if (length > largest_header)
     refuse(fmt::format("a header of {} bytes, the limit is 100 MB", length));
   data_start_ = sizeof length + length;
-  if (data_start_ > file_bytes) refuse("it ends inside its header");
+  if (data_start_ > bytes_) refuse("it ends inside its header");
   std::string header(length, '\0');
   if (!read_all(file_.get(), sizeof length, header.data(), length))
     refuse("its header is unreadable");
+  header_hash_ = XXH3_64bits(header.data(), header.size());
   parse(header);
-  check_layout(file_bytes - data_start_);
+  check_layout(bytes_ - data_start_);
 }
 
 void SafetensorsFile::parse(const std::string& header) {
   if (!header.starts_with('{')) refuse("its header does not start with {");
+  if (nested_deeper(header, most_nesting)) refuse("its header is nested too deeply");
   std::set<std::string> names;
   std::string twice;
   const auto watch_names = [&](int depth, json::parse_event_t event, json& parsed) {

@@ -21,7 +21,7 @@ std::uint64_t bytes_of(const SafetensorsTensor& tensor) {
     SPILLWAY_ASSERT(size >= 0, tensor.name);
     elements *= static_cast<std::uint64_t>(size);
   }
-  return elements * sizeof(float);
+  return elements * bytes_of(tensor.type);
 }
 
 // The length and the JSON, padded to data_alignment.
@@ -35,7 +35,7 @@ std::string make_header(const std::vector<SafetensorsTensor>& tensors,
     SPILLWAY_ASSERT(names.insert(tensor.name).second, "two tensors are called " + tensor.name);
     const std::uint64_t end = offset + bytes_of(tensor);
     json[tensor.name] = {
-        {"dtype", "F32"}, {"shape", tensor.shape}, {"data_offsets", {offset, end}}};
+        {"dtype", name_of(tensor.type)}, {"shape", tensor.shape}, {"data_offsets", {offset, end}}};
     offset = end;
   }
   std::string text = json.dump();

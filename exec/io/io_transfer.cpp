@@ -282,7 +282,7 @@ void IoTransfer::throw_failure() const {
     throw MachineError(
         fmt::format("{} ends before offset {}, where {} bytes should be read", file,
                     request.file_offset, request.bytes),
-        "the file was cut short while in use: leave the store's files alone during a run");
+        "the file was cut short while in use: leave the file alone during a run");
   }
   const std::string what =
       request.kind == IoKind::sync

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <numeric>
 #include <thread>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "exec/cpu/gpt_init.hpp"
 #include "exec/cpu/kernels_cpu.hpp"
 #include "exec/store/committer.hpp"
+#include "policies/model/units.hpp"
 
 namespace spillway {
 
@@ -109,6 +111,7 @@ void ModelAccess::for_pieces(const Place& place, std::uint64_t bytes, const Take
 }
 
 void ModelAccess::write_home(std::size_t index, const StateValues& values) {
+  held_.reset();
   const HomePart& home = state_.schedule.homes()[index];
   const bool is_state = home.kind == BufferKind::optimizer_state;
   const Problem& problem = state_.schedule.problem();
@@ -145,6 +148,7 @@ void ModelAccess::write(const StateValues& values, Homes homes) {
 }
 
 void ModelAccess::capture(int copy) {
+  held_.reset();
   capture_memory(*channel_, state_.parts, *state_.chunks, state_.device, copy, staging_);
 }
 
@@ -152,42 +156,50 @@ void ModelAccess::commit(const StoreIdentity& identity, std::int64_t version, st
   commit_now(*channel_, identity, *state_.chunks, version, epoch);
 }
 
-void ModelAccess::read_master(
-    std::int64_t unit, const std::function<void(std::uint64_t, std::span<const float>)>& take) {
-  const auto all = state_.schedule.homes();
-  std::vector<std::size_t> homes;
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    if (all[i].unit == unit && all[i].kind == BufferKind::optimizer_state) homes.push_back(i);
+void ModelAccess::read_master(std::int64_t unit, std::uint64_t first, std::uint64_t count,
+                              float* to) {
+  std::uint64_t found = 0;
+  for (std::size_t i = 0; i < state_.schedule.homes().size(); ++i) {
+    const HomePart& home = state_.schedule.homes()[i];
+    if (home.unit != unit || home.kind != BufferKind::optimizer_state) continue;
+    const std::uint64_t begin = std::max(first, home.first_element);
+    const std::uint64_t end = std::min(first + count, home.first_element + home.elements);
+    if (begin >= end) continue;
+    read_home(i, begin - home.first_element, end - begin, to + (begin - first));
+    found += end - begin;
   }
-  std::sort(homes.begin(), homes.end(), [&](std::size_t a, std::size_t b) {
-    return all[a].first_element < all[b].first_element;
-  });
-  for (const std::size_t index : homes) {
-    const HomePart& home = all[index];
-    const Place place = place_of(index);
-    const auto give = [&](const std::byte* from, std::uint64_t first, std::uint64_t count) {
-      take(home.first_element + first, {reinterpret_cast<const float*>(from), count});
-    };
-    const std::uint64_t masters = home.elements * sizeof(float);
-    if (place.memory) {
-      give(place.memory, 0, home.elements);
-      continue;
+  SPILLWAY_ASSERT(found == count, "the state of every element has one home");
+}
+
+// Masters [first, first + count) of a home of optimizer state.
+void ModelAccess::read_home(std::size_t index, std::uint64_t first, std::uint64_t count,
+                            float* to) {
+  const HomePart& home = state_.schedule.homes()[index];
+  const Place place = place_of(index);
+  const std::uint64_t from = first * sizeof(float), until = from + count * sizeof(float);
+  if (place.memory) {
+    std::memcpy(to, place.memory + from, until - from);
+    return;
+  }
+  // On the ssd whole chunks are read, of which the last may hold the first of the moments, too.
+  const bool on_gpu = place.tier == Tier::gpu;
+  const std::uint64_t bytes_of_home = on_gpu ? home.elements * sizeof(float) : home.where.bytes;
+  for_pieces(place, bytes_of_home, [&](std::uint64_t at, std::uint64_t bytes) {
+    const std::uint64_t piece = at - place.address;
+    const std::uint64_t begin = std::max(from, piece), end = std::min(until, piece + bytes);
+    if (begin >= end) return;
+    if (held_ != std::pair(index, at)) {
+      held_.reset();  // nothing is there while the read may fail
+      if (on_gpu) {
+        state_.device.download(at, {staging_.data(), bytes});
+      } else {
+        channel_->read(at, staging_.data(), bytes);
+      }
+      held_ = std::pair(index, at);
     }
-    // On the ssd the last chunk may hold the first of the moments too.
-    const std::uint64_t end = place.address + masters;
-    const bool on_gpu = place.tier == Tier::gpu;
-    for_pieces(place, on_gpu ? masters : home.where.bytes,
-               [&](std::uint64_t at, std::uint64_t bytes) {
-                 if (at >= end) return;
-                 if (on_gpu) {
-                   state_.device.download(at, {staging_.data(), bytes});
-                 } else {
-                   channel_->read(at, staging_.data(), bytes);
-                 }
-                 give(staging_.data(), (at - place.address) / sizeof(float),
-                      (std::min(end, at + bytes) - at) / sizeof(float));
-               });
-  }
+    std::memcpy(to + (begin - from) / sizeof(float), staging_.data() + (begin - piece),
+                end - begin);
+  });
 }
 
 std::uint64_t ModelAccess::weights_hash() {
@@ -196,11 +208,15 @@ std::uint64_t ModelAccess::weights_hash() {
   };
   const std::unique_ptr<XXH3_state_t, Deleter> hash(XXH3_createState());
   XXH3_64bits_reset(hash.get());
-  const std::int64_t units = unit_count(state_.schedule.problem().model);
-  for (std::int64_t unit = 0; unit < units; ++unit) {
-    read_master(unit, [&](std::uint64_t, std::span<const float> values) {
-      XXH3_64bits_update(hash.get(), values.data(), values.size_bytes());
-    });
+  const ModelSpec& model = state_.schedule.problem().model;
+  std::vector<float> values(piece_bytes / sizeof(float));
+  for (std::int64_t unit = 0; unit < unit_count(model); ++unit) {
+    const auto elements = static_cast<std::uint64_t>(unit_elements(model, unit));
+    for (std::uint64_t first = 0; first < elements; first += values.size()) {
+      const std::uint64_t count = std::min<std::uint64_t>(values.size(), elements - first);
+      read_master(unit, first, count, values.data());
+      XXH3_64bits_update(hash.get(), values.data(), count * sizeof(float));
+    }
   }
   return XXH3_64bits_digest(hash.get());
 }

@@ -5,7 +5,9 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
+#include <utility>
 
 #include "exec/run/arena.hpp"
 #include "exec/run/device.hpp"
@@ -54,10 +56,8 @@ class ModelAccess {
   // Commits what was written and captured (exec/store/commit_record.hpp).
   void commit(const StoreIdentity& identity, std::int64_t version, std::int64_t epoch);
 
-  // The fp32 master weights of a unit in order: `take(first_element, values)` per piece; padding
-  // included.
-  void read_master(std::int64_t unit,
-                   const std::function<void(std::uint64_t, std::span<const float>)>& take);
+  // fp32 master weights [first, first + count) of a unit; padding included.
+  void read_master(std::int64_t unit, std::uint64_t first, std::uint64_t count, float* to);
 
   // XXH3 of all master weights in unit order: equal for bit-identical models, whatever the
   // placement.
@@ -77,12 +77,15 @@ class ModelAccess {
   template <class Take>
   void for_pieces(const Place& place, std::uint64_t bytes, const Take& take);
   void write_home(std::size_t home, const StateValues& values);
+  void read_home(std::size_t home, std::uint64_t first, std::uint64_t count, float* to);
 
   StateAtRest state_;
   int copy_;
   std::vector<std::int32_t> part_of_home_;
   std::unique_ptr<SsdStore::Channel> channel_;
   Arena staging_;
+  // The piece of a home, by its index and address, that reading has left in the staging.
+  std::optional<std::pair<std::size_t, std::uint64_t>> held_;
 };
 
 }  // namespace spillway

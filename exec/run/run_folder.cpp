@@ -15,7 +15,9 @@
 
 #include "base/errors.hpp"
 #include "base/text.hpp"
+#include "exec/run/run_export.hpp"
 #include "exec/store/store_claim.hpp"
+#include "policies/model/hugging_face.hpp"
 
 namespace spillway {
 
@@ -183,8 +185,11 @@ void RunFolder::remove_unfinished_files() const {
   std::vector<std::string> names;
   while (const dirent* const entry = ::readdir(stream)) names.emplace_back(entry->d_name);
   ::closedir(stream);
+  std::vector<std::string> all_of_ours = {
+      metrics, machine, model, weights, trace, saved_run_file, hugging_face_config_file};
+  all_of_ours.insert(all_of_ours.end(), tokenizer_files().begin(), tokenizer_files().end());
   for (const std::string& name : names) {
-    for (const char* ours : {metrics, machine, model, weights, trace, saved_run_file}) {
+    for (const std::string& ours : all_of_ours) {
       const std::string prefix = fmt::format(".{}.partial-", ours);
       const auto found = name.starts_with(prefix) && name.size() == prefix.size() + 16
                              ? directory_->status(name)

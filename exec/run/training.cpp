@@ -5,12 +5,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include "base/errors.hpp"
 #include "base/units.hpp"
 #include "exec/cpu/cpu_device.hpp"
-#include "exec/data/safetensors.hpp"
+#include "exec/data/model_writer.hpp"
 #include "exec/run/model_access.hpp"
 #include "exec/run/training_record.hpp"
 #include "policies/common/run_record.hpp"
@@ -106,12 +105,20 @@ Training::Training(TrainingOptions options) : options_(std::move(options)) {
                         {},
                         schedule_->policy(),
                         options_.steps};
+  if (options_.weights) {
+    record.initial_folder = options_.weights->folder();
+    record.initial_hash = options_.weights->hash();
+  }
   record.gelu_backward = options_.gelu_backward;
   record.tunes_products = options_.tunes_products;
   for (const auto& path : options_.data) record.data.push_back(std::filesystem::absolute(path));
   if (options_.resume) {
     TrainingRecord before = TrainingRecord::parse(options_.resume->record.identity.training);
     if (options_.retunes_products) before.tunes_products = record.tunes_products;
+    if (!options_.weights && first > 0) {
+      record.initial_folder = before.initial_folder;
+      record.initial_hash = before.initial_hash;
+    }
     require_same_numbers(before, record);
   }
   const RunIdentity run = options_.run      ? *options_.run
@@ -133,7 +140,8 @@ Training::Training(TrainingOptions options) : options_(std::move(options)) {
                 : std::make_unique<CpuDevice>(problem, gpu_bytes, host_bytes, options_.threads);
   record.algorithms = device_->algorithms();
   training_store_->set_training(text_of(record));
-  training_store_->fill(*schedule_, *device_, initial_state(problem.model, options_.seed));
+  training_store_->fill(*schedule_, *device_, initial());
+  options_.weights.reset();  // with its files and memory
 
   version_ = first;
   std::int64_t interval = options_.durability.interval;
@@ -158,6 +166,18 @@ Training::Training(TrainingOptions options) : options_(std::move(options)) {
 }
 
 Training::~Training() = default;
+
+StateValues Training::initial() const {
+  if (!options_.weights) return initial_state(options_.problem.model, options_.seed);
+  return [weights = options_.weights](std::int64_t unit, int moment, std::uint64_t first,
+                                      std::uint64_t count, float* to) {
+    if (moment > 0) {
+      std::fill_n(to, count, 0.0f);
+    } else {
+      weights->read(unit, first, count, to);
+    }
+  };
+}
 
 std::vector<std::string> Training::warnings() const {
   std::vector<std::string> all = executor_->warnings();
@@ -243,71 +263,13 @@ std::uint64_t Training::highest_written(Tier tier) const {
   return device_->highest_written(tier);
 }
 
-const ReplaceOnly& only_an_export() {
-  static const ReplaceOnly only = {"weights of Spillway's", [](std::span<const std::byte> head) {
-                                     const std::string_view text(
-                                         reinterpret_cast<const char*>(head.data()), head.size());
-                                     return text.find("\"producer\":\"spillway\"") < 256;
-                                   }};
-  return only;
-}
-
 void Training::export_model(const FilePlace& place) {
-  const ModelSpec& model = options_.problem.model;
-  struct Place {
-    std::int64_t unit;
-    TensorLayout tensor;
-  };
-  std::vector<Place> places;
-  std::vector<SafetensorsTensor> tensors;
-  const auto add = [&](std::int64_t unit, const std::string& prefix, const TensorLayout& tensor) {
-    places.push_back({unit, tensor});
-    const bool is_vector = tensor.rows == 1;
-    // Conv1D weights of Hugging Face's GPT-2 are [in, out]: transposed on the way out.
-    const bool is_conv = unit < model.layers && !is_vector;
-    tensors.push_back({prefix + std::string(tensor.name),
-                       is_vector ? std::vector<std::int64_t>{tensor.columns}
-                       : is_conv ? std::vector<std::int64_t>{tensor.columns, tensor.rows}
-                                 : std::vector<std::int64_t>{tensor.rows, tensor.columns}});
-  };
-  for (const TensorLayout& tensor : unit_layout(model, embedding_unit(model)))
-    add(model.layers, "transformer.", tensor);
-  for (std::int64_t l = 0; l < model.layers; ++l) {
-    for (const TensorLayout& tensor : unit_layout(model, 0))
-      add(l, fmt::format("transformer.h.{}.", l), tensor);
-  }
   keep_store(true);  // the weights may find no room: they are then still there to be had
   ModelAccess states = access();
-  std::vector<float> unit_values, tensor_values;
-  std::int64_t loaded = -1;
-  write_safetensors(
-      place, tensors,
-      [&](std::size_t index, std::uint64_t offset, std::span<std::byte> piece) {
-        const auto& [unit, tensor] = places[index];
-        if (unit != loaded) {
-          unit_values.resize(static_cast<std::size_t>(unit_elements(model, unit)));
-          states.read_master(unit, [&](std::uint64_t first, std::span<const float> values) {
-            std::copy(values.begin(), values.end(),
-                      unit_values.begin() + static_cast<std::ptrdiff_t>(first));
-          });
-          loaded = unit;
-        }
-        if (offset == 0) {
-          const auto first = unit_values.begin() + tensor.offset;
-          tensor_values.assign(first, first + tensor.rows * tensor.columns);
-          if (unit < model.layers && tensor.rows > 1) {
-            for (std::int64_t r = 0; r < tensor.rows; ++r) {
-              for (std::int64_t c = 0; c < tensor.columns; ++c) {
-                tensor_values[static_cast<std::size_t>(c * tensor.rows + r)] =
-                    first[r * tensor.columns + c];
-              }
-            }
-          }
-        }
-        std::memcpy(piece.data(), reinterpret_cast<const std::byte*>(tensor_values.data()) + offset,
-                    piece.size());
-      },
-      {{"format", "pt"}, {"producer", "spillway"}}, &only_an_export());
+  write_weights(place, options_.problem.model,
+                [&](std::int64_t unit, std::uint64_t first, std::uint64_t count, float* to) {
+                  states.read_master(unit, first, count, to);
+                });
   keep_store(version_ < options_.steps || options_.keep_store);
 }
 

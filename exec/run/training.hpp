@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/new_file.hpp"
+#include "exec/data/checkpoint.hpp"
 #include "exec/data/dataset.hpp"
 #include "exec/run/device.hpp"
 #include "exec/run/executor.hpp"
@@ -46,6 +47,9 @@ struct TrainingOptions {
   Durability durability;  // off: nothing to resume from
   // Where it is known: what the default interval between commits goes by. It changes no number.
   double predicted_step_seconds = 0;
+  // What it starts from; null: values drawn from the seed. A training that goes on from a commit of
+  // at least one step needs none.
+  std::shared_ptr<Checkpoint> weights;
   // Goes on from here: what decides the numbers must be as it was. `steps` counts from the very
   // first step.
   std::optional<ResumePoint> resume;
@@ -147,13 +151,14 @@ class Training {
   // written; 0 where the device cannot tell.
   std::uint64_t highest_written(Tier tier) const;
 
-  // Writes the trained fp32 weights as Hugging Face GPT-2 safetensors. Where that fails, what was
-  // committed is kept.
+  // Writes the trained fp32 weights as one file in Hugging Face's layout. Where that fails, what
+  // was committed is kept.
   void export_model(const FilePlace& place);
 
  private:
   TrainingOptions options_;
   ModelAccess access();
+  StateValues initial() const;  // the state of version 0
   void keep_store(bool keep);
 
   std::unique_ptr<Schedule> schedule_;   // of the usual length
@@ -168,8 +173,5 @@ class Training {
   StoreBytes store_bytes_;
   std::int64_t version_ = 0;  // of the state now
 };
-
-// What export_model replaces: weights that Spillway wrote.
-const ReplaceOnly& only_an_export();
 
 }  // namespace spillway

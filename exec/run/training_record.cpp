@@ -40,7 +40,8 @@ ordered_json numbers_of(const TrainingRecord& r) {
                   {"warmup", o.warmup_steps},
                   {"decay_steps", o.decay_steps},
                   {"data_bytes", r.data_bytes},
-                  {"data_hash", fmt::format("{:016x}", r.data_hash)}});
+                  {"data_hash", fmt::format("{:016x}", r.data_hash)},
+                  {"initial_weights", fmt::format("{:016x}", r.initial_hash)}});
   return numbers;
 }
 
@@ -50,16 +51,17 @@ Message name_of(const std::string& key) {
   if (key == "epsilon") return "epsilon";
   if (key == "data_bytes") return "the size in bytes of " + Setting{"data"};
   if (key == "data_hash") return "the hash of " + Setting{"data"};
+  if (key == "initial_weights") return "the hash of the weights that it began with";
   return Setting{key};
 }
 
 // From 16 hexadecimal digits.
-std::uint64_t hash_of(const std::string& digits) {
+std::uint64_t hash_of(const std::string& key, const std::string& digits) {
   std::uint64_t hash = 0;
   const char* const end = digits.data() + digits.size();
   const auto [stop, error] = std::from_chars(digits.data(), end, hash, 16);
   if (error == std::errc() && stop == end) return hash;
-  throw InputError(fmt::format("{}: data_hash is not a number", unreadable), other_version);
+  throw InputError(fmt::format("{}: {} is not a number", unreadable, key), other_version);
 }
 
 std::string shown(const ordered_json& value) {
@@ -84,6 +86,7 @@ std::string TrainingRecord::to_json() const {
   json["numbers"] = numbers_of(*this);
   json["data"] = ordered_json::array();
   for (const std::filesystem::path& path : data) json["data"].push_back(path.string());
+  if (!initial_folder.empty()) json["initial_folder"] = initial_folder.string();
   json["policy"] = policy;
   json["steps"] = steps;
   if (!algorithms.empty()) json["algorithms"] = algorithms;
@@ -117,7 +120,10 @@ TrainingRecord TrainingRecord::parse(const std::string& text) {
     r.optimizer.warmup_steps = count("warmup");
     r.optimizer.decay_steps = count("decay_steps");
     r.data_bytes = whole_number<std::uint64_t>(n, "data_bytes", place);
-    r.data_hash = hash_of(n.at("data_hash"));
+    r.data_hash = hash_of("data_hash", n.at("data_hash"));
+    // Not in records of before there were such trainings.
+    r.initial_hash = hash_of("initial_weights", n.value("initial_weights", "0"));
+    r.initial_folder = json.value("initial_folder", "");
     for (const ordered_json& path : json.at("data")) r.data.emplace_back(path.get<std::string>());
     r.policy = json.at("policy");
     r.steps = whole_number<std::int64_t>(json, "steps", place);

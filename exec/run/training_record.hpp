@@ -32,6 +32,11 @@ struct TrainingRecord {
   // exec/run/cuda_module.hpp).
   std::string gelu_backward = usual_gelu_backward;
   bool tunes_products = false;
+  // Where it began with the weights of a folder: which one, and what they were
+  // (Checkpoint::hash()); 0: with values drawn from the seed. Of the two, the hash decides the
+  // numbers.
+  std::filesystem::path initial_folder = {};
+  std::uint64_t initial_hash = 0;
   // Device::algorithms() of the device that trains; a training that goes on gives them to its own.
   std::string algorithms = {};
 

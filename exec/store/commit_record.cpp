@@ -188,7 +188,7 @@ std::optional<CommitRecord> decode_record(std::span<const std::byte> slot) {
   return record;
 }
 
-std::optional<CommitRecord> read_newest_record(const std::filesystem::path& file) {
+std::vector<CommitRecord> read_records(const std::filesystem::path& file) {
   const auto descriptor =
       Directory(file.parent_path()).open(file.filename().string(), O_RDONLY, FileUse::read);
   if (!descriptor) {
@@ -208,7 +208,7 @@ std::optional<CommitRecord> read_newest_record(const std::filesystem::path& file
   const std::uint64_t allocated = static_cast<std::uint64_t>(status.st_blocks) * block_bytes;
   if (size > large && allocated < size / least_share) return {};
   const std::uint64_t slot_bytes = (size - store_header_bytes) / 2;
-  std::optional<CommitRecord> newest;
+  std::vector<CommitRecord> records;
   std::vector<std::byte> slot;
   for (const std::uint64_t index : {std::uint64_t{0}, std::uint64_t{1}}) {
     // The beginning says how long the record is: a file may be large and hold nothing.
@@ -225,9 +225,17 @@ std::optional<CommitRecord> read_newest_record(const std::filesystem::path& file
       if (done == body_at) slot.resize(std::min(slot_bytes, bytes_in_use(slot)));
     }
     std::optional<CommitRecord> record = decode_record(std::span(slot).first(done));
-    if (record && (!newest || record->epoch > newest->epoch)) newest = std::move(record);
+    if (!record) continue;
+    const bool is_newer = records.empty() || record->epoch > records.front().epoch;
+    records.insert(is_newer ? records.begin() : records.end(), std::move(*record));
   }
-  return newest;
+  return records;
+}
+
+std::optional<CommitRecord> read_newest_record(const std::filesystem::path& file) {
+  std::vector<CommitRecord> records = read_records(file);
+  if (records.empty()) return std::nullopt;
+  return std::move(records.front());
 }
 
 }  // namespace spillway

@@ -60,9 +60,11 @@ void encode_record(const StoreIdentity& identity, const ChunkTable& chunks, std:
 // Nothing when the slot holds no whole record, or one that contradicts itself.
 std::optional<CommitRecord> decode_record(std::span<const std::byte> slot);
 
-// The newest whole record of a file; nothing when there is none. Throws MachineError when the file
+// The whole records of a file, the newest first: at most two. Throws MachineError when the file
 // cannot be read, InputError when it does not exist, is a link or no regular file, or its records
 // are of another version of Spillway.
+std::vector<CommitRecord> read_records(const std::filesystem::path& file);
+// The newest of them; nothing when there is none.
 std::optional<CommitRecord> read_newest_record(const std::filesystem::path& file);
 
 }  // namespace spillway

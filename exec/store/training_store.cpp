@@ -115,23 +115,52 @@ std::vector<fs::path> remove_files(const StoreLocation& location, const RunId& r
   return removed;
 }
 
-ResumePoint find_resume_point(const StoreLocation& location) {
-  SPILLWAY_ASSERT(!location.directories.empty());
+namespace {
+
+ResumePoint point_of(const StoreLocation& location, CommitRecord record) {
   const fs::path file = record_file(location.directories[0], location.generation);
-  std::optional<CommitRecord> record = read_newest_record(file);
-  const std::optional<StoreHeader> header = record ? read_header(file) : std::nullopt;
-  if (!record || !header) {
-    throw InputError(fmt::format("{} holds no whole commit record", file.string()),
-                     "the training ended before its first commit, or the file is damaged: start "
-                     "the training again");
-  }
-  const TrainingRecord training = TrainingRecord::parse(record->identity.training);
-  if (!covers(record->identity.parts, training.model, training.workload.moments)) {
+  const std::optional<StoreHeader> header = read_header(file);
+  const TrainingRecord training = TrainingRecord::parse(record.identity.training);
+  if (!header || !covers(record.identity.parts, training.model, training.workload.moments)) {
     throw InputError(fmt::format("{} does not describe the state of the model {} that it names",
                                  file.string(), training.model.name),
                      "the file is damaged: restore it from a backup");
   }
-  return {location, std::move(*record), header->run};
+  return {location, std::move(record), header->run};
+}
+
+// The newest first, at least one.
+std::vector<CommitRecord> records_of(const StoreLocation& location) {
+  SPILLWAY_ASSERT(!location.directories.empty());
+  const fs::path file = record_file(location.directories[0], location.generation);
+  std::vector<CommitRecord> records = read_records(file);
+  if (records.empty() || !read_header(file)) {
+    throw InputError(fmt::format("{} holds no whole commit record", file.string()),
+                     "the training ended before its first commit, or the file is damaged: start "
+                     "the training again");
+  }
+  return records;
+}
+
+}  // namespace
+
+ResumePoint find_resume_point(const StoreLocation& location) {
+  return point_of(location, std::move(records_of(location).front()));
+}
+
+ResumePoint find_commit(const StoreLocation& location, std::int64_t step) {
+  std::string steps;
+  for (CommitRecord& record : records_of(location)) {
+    if (record.version == step) return point_of(location, std::move(record));
+    if (record.version > 0)
+      steps += fmt::format("{}{}", steps.empty() ? "" : " and ", record.version);
+  }
+  throw InputError(
+      Setting{"step", std::to_string(step)} +
+          Message(fmt::format(": the store in {} holds the state of {}",
+                              location.directories[0].string(),
+                              steps.empty() ? "no step yet" : "step " + steps + " only")),
+      "a store holds the last two commits: leave it out for the newest");
 }
 
 TrainingStore::TrainingStore(std::span<const Schedule* const> schedules,

@@ -32,6 +32,10 @@ struct ResumePoint {
 // Throws InputError when there is no store, nothing was committed to it, or what it says of itself
 // does not hold together.
 ResumePoint find_resume_point(const StoreLocation& location);
+// That of `step`, to be read and not gone on from: the newest commit, or the one before, whose
+// state has been overwritten where its checksums say so. Throws InputError, too, where it is
+// neither.
+ResumePoint find_commit(const StoreLocation& location, std::int64_t step);
 
 struct TrainingStoreOptions {
   std::vector<std::filesystem::path> directories;

@@ -58,6 +58,36 @@ void add_targets(Text& text, const TestbedSummary& s) {
         s.unthrottled.count, percent(target_median_unthrottled), percent(s.unthrottled.median),
         percent(s.unthrottled.p95), verdict(s.unthrottled.median <= target_median_unthrottled));
   }
+  if (!s.tuned.empty()) {
+    add(text,
+        "| the tuned plan, really trained, is faster than every other policy, really trained, in "
+        "at "
+        "least {:.0f} % of cases, and nowhere more than {} slower | {} of {}, least {:.3f}x | {} "
+        "|\n",
+        100 * target_tuned_wins, percent(target_tuned_loss), s.tuned_wins(), s.tuned.size(),
+        s.slowest_tuned(), verdict(s.tuned_held()));
+  }
+  add(text, "\n");
+}
+
+void add_tuned(Text& text, const TestbedSummary& s) {
+  if (s.tuned.empty()) return;
+  add(text,
+      "## The tuned plan\n\nPolicy `spillway` without settings: the plan that a short search finds "
+      "on the machine stood for, trained like the others.\n*weights*: whether another policy ended "
+      "with the "
+      "same weights, bit by bit: there are two sets, as micro-batches are taken in ascending or in "
+      "snake order.\n\n");
+  add(text, "| regime | batch | tuned, ms | fastest other, ms | | speedup | weights |\n");
+  add(text, "|---|---|---|---|---|---|---|\n");
+  for (const TunedResult& t : s.tuned) {
+    add(text, "| {} | {} | {} | {} | {} | {:.3f}x | {} |\n", t.regime, t.batch,
+        milliseconds(t.tuned_seconds), milliseconds(t.other_seconds), t.other, t.speedup(),
+        t.same_weights ? "the same" : "**others**");
+  }
+  add(text, "\nThe plans:\n\n");
+  for (const TunedResult& t : s.tuned)
+    add(text, "* {}, batch {}: `{}`\n", t.regime, t.batch, t.plan);
   add(text, "\n");
 }
 
@@ -159,6 +189,7 @@ no configuration is fitted. Written by
       circumstances.command);
   add_targets(text, s);
   add_regimes(text, s);
+  add_tuned(text, s);
   add_kinds(text, s);
   add(text, "## Every configuration\n\n");
   add(text,

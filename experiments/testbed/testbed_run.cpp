@@ -24,22 +24,24 @@ double scatter_of(const std::vector<double>& seconds) {
 
 TestbedRow run_once(const TestbedConfiguration& configuration, const Problem& problem,
                     const TestbedOptions& options) {
+  TestbedRow row;
+  row.tuned = is_tuned(configuration.policy);
   TrainingOptions training_options;
   training_options.problem = problem;
   training_options.policy =
-      is_tuned(configuration.policy)
-          ? evaluate_tuned(problem, false, options.steps, evaluate).schedule.policy()
-          : configuration.policy;
+      row.tuned ? evaluate_tuned(problem, false, options.steps, evaluate).schedule.policy()
+                : configuration.policy;
   training_options.steps = options.steps;
   training_options.data = options.data;
   training_options.ssd = options.ssd;
   training_options.throttle = configuration.regime.rates;
   if (options.durable) training_options.durability = {DurabilityMode::on, 0};
+  row.plan = training_options.policy;
   Trace trace;
-  TestbedRow row;
   {
     Training training(std::move(training_options));
-    training.run([](const StepResult&) {}, &trace);
+    row.weights_hash =
+        fmt::format("{:016x}", training.run([](const StepResult&) {}, &trace).weights_hash);
     if (training.throttle()) row.late = training.throttle()->late_share();
   }
   const Validation validation =
@@ -81,7 +83,10 @@ nlohmann::ordered_json to_json(const TestbedRow& row) {
     kinds[kind.kind] = {{"predicted", kind.predicted}, {"measured", kind.measured}};
   return {{"regime", row.regime},
           {"policy", row.policy},
+          {"plan", row.plan},
+          {"weights_hash", row.weights_hash},
           {"throttled", row.throttled},
+          {"tuned", row.tuned},
           {"batch", row.batch},
           {"micro_batch", row.micro_batch},
           {"predicted_seconds", row.predicted_seconds},
@@ -98,7 +103,10 @@ TestbedRow row_from_json(const nlohmann::ordered_json& json) {
   TestbedRow row;
   row.regime = json.at("regime");
   row.policy = json.at("policy");
+  row.plan = json.at("plan");
+  row.weights_hash = json.at("weights_hash");
   row.throttled = json.at("throttled");
+  row.tuned = json.at("tuned");
   row.batch = json.at("batch");
   row.micro_batch = json.at("micro_batch");
   row.predicted_seconds = json.at("predicted_seconds");

@@ -26,7 +26,10 @@ struct KindSeconds {
 
 struct TestbedRow {
   std::string regime, policy;
+  std::string plan;          // as trained: the policy with what it left open
+  std::string weights_hash;  // after the last step: equal where all weights are, bit by bit
   bool throttled = false;
+  bool tuned = false;  // `plan` was searched for
   std::int64_t batch = 0, micro_batch = 0;
   double predicted_seconds = 0;  // of a steady step
   double measured_seconds = 0;   // the median over the steady steps of the run that counts

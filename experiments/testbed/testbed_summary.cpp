@@ -51,6 +51,38 @@ std::vector<KindSummary> kinds_of(const std::vector<TestbedRow>& rows) {
   return kinds;
 }
 
+TunedResult tuned_result(const TestbedRow& tuned, const std::vector<const TestbedRow*>& others) {
+  TunedResult result;
+  result.regime = tuned.regime;
+  result.batch = tuned.batch;
+  result.tuned_seconds = tuned.measured_seconds;
+  result.plan = tuned.plan;
+  result.same_weights = std::any_of(others.begin(), others.end(), [&](const TestbedRow* row) {
+    return row->weights_hash == tuned.weights_hash;
+  });
+  const TestbedRow& best = **std::min_element(others.begin(), others.end(),
+                                              [](const TestbedRow* a, const TestbedRow* b) {
+                                                return a->measured_seconds < b->measured_seconds;
+                                              });
+  result.other_seconds = best.measured_seconds;
+  result.other = best.policy;
+  return result;
+}
+
+std::vector<TunedResult> tuned_of(const std::vector<TestbedRow>& rows) {
+  std::vector<TunedResult> results;
+  for (const TestbedRow& tuned : rows) {
+    if (!tuned.throttled || !tuned.tuned) continue;
+    std::vector<const TestbedRow*> others;
+    for (const TestbedRow& row : rows) {
+      if (row.regime == tuned.regime && row.batch == tuned.batch && !row.tuned)
+        others.push_back(&row);
+    }
+    if (!others.empty()) results.push_back(tuned_result(tuned, others));
+  }
+  return results;
+}
+
 nlohmann::ordered_json to_json(const ErrorSummary& errors) {
   return {{"configurations", errors.count},
           {"median", errors.median},
@@ -134,6 +166,7 @@ TestbedSummary summarize(const std::vector<TestbedRow>& rows) {
     regime.strict = order_of(rows, regime.regime, true);
   }
   summary.kinds = kinds_of(rows);
+  summary.tuned = tuned_of(rows);
   return summary;
 }
 
@@ -142,7 +175,27 @@ bool TestbedSummary::held() const {
     return !regime.throttled || regime.order.tau() >= target_tau;
   });
   return ordered && throttled.median <= target_median && throttled.p95 <= target_p95 &&
-         unthrottled.median <= target_median_unthrottled;
+         unthrottled.median <= target_median_unthrottled && tuned_held();
+}
+
+std::size_t TestbedSummary::tuned_wins() const {
+  return static_cast<std::size_t>(std::count_if(
+      tuned.begin(), tuned.end(), [](const TunedResult& t) { return t.speedup() > 1; }));
+}
+
+double TestbedSummary::slowest_tuned() const {
+  double least = tuned.empty() ? 1 : tuned.front().speedup();
+  for (const TunedResult& t : tuned) least = std::min(least, t.speedup());
+  return least;
+}
+
+bool TestbedSummary::tuned_held() const {
+  const bool same =
+      std::all_of(tuned.begin(), tuned.end(), [](const TunedResult& t) { return t.same_weights; });
+  return same &&
+         static_cast<double>(tuned_wins()) >=
+             target_tuned_wins * static_cast<double>(tuned.size()) &&
+         slowest_tuned() >= 1 - target_tuned_loss;
 }
 
 bool TestbedSummary::complete() const {
@@ -158,6 +211,16 @@ nlohmann::ordered_json to_json(const TestbedSummary& summary) {
                        {"order", to_json(regime.order)},
                        {"order_without_ties", to_json(regime.strict)}});
   }
+  nlohmann::ordered_json tuned = nlohmann::ordered_json::array();
+  for (const TunedResult& t : summary.tuned) {
+    tuned.push_back({{"regime", t.regime},
+                     {"batch", t.batch},
+                     {"plan", t.plan},
+                     {"tuned_seconds", t.tuned_seconds},
+                     {"fastest_other", t.other},
+                     {"fastest_other_seconds", t.other_seconds},
+                     {"same_weights", t.same_weights}});
+  }
   nlohmann::ordered_json kinds;
   for (const KindSummary& kind : summary.kinds) {
     kinds[kind.kind] = {{"errors", to_json(kind.errors)},
@@ -168,6 +231,7 @@ nlohmann::ordered_json to_json(const TestbedSummary& summary) {
           {"throttled", to_json(summary.throttled)},
           {"unthrottled", to_json(summary.unthrottled)},
           {"regimes", regimes},
+          {"tuned", tuned},
           {"kinds", kinds}};
 }
 

@@ -60,14 +60,36 @@ struct KindSummary {
   double predicted_seconds = 0, measured_seconds = 0;  // a step, summed over configurations
 };
 
+// The tuned plan against the fastest other policy, both as measured, at one batch of a regime.
+struct TunedResult {
+  std::string regime;
+  std::int64_t batch = 0;
+  double tuned_seconds = 0, other_seconds = 0;
+  std::string plan, other;
+  // Whether another policy trained the same weights, bit by bit: one that adds gradients up in the
+  // same order of micro-batches, ascending or snake.
+  bool same_weights = false;
+
+  double speedup() const { return other_seconds / tuned_seconds; }
+};
+inline constexpr double target_tuned_wins = 0.9;   // of all, faster than every other policy
+inline constexpr double target_tuned_loss = 0.02;  // slower by no more anywhere
+
 struct TestbedSummary {
   ErrorSummary throttled, unthrottled;
   std::vector<RegimeSummary> regimes;  // in the order of the rows
   std::vector<KindSummary> kinds;      // of throttled rows, most measured seconds first
+  std::vector<TunedResult> tuned;      // of throttled rows, in their order
 
   // The targets: over throttled rows median <= 3 %, 95th percentile <= 8 %, tau >= 0.9 in every
-  // regime; over unthrottled ones median <= 8 %. Vacuously true of no rows.
+  // regime; over unthrottled ones median <= 8 %; the tuned plan wins as tuned_held() says.
+  // Vacuously true of no rows.
   bool held() const;
+  // Whether the tuned plan is faster than every other policy in 90 % of `tuned`, nowhere more than
+  // 2 % slower, and trains the same weights.
+  bool tuned_held() const;
+  std::size_t tuned_wins() const;
+  double slowest_tuned() const;  // the least speedup(); 1 of none
   // Whether there are rows enough to speak of the targets: 60 throttled ones, and some unthrottled.
   bool complete() const;
 };

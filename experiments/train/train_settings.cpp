@@ -97,6 +97,8 @@ std::vector<TrainSetting> all_settings() {
        [](S& s, const Texts& t) {
          s.gelu_backward = one_of("gelu_backward", t, {"auto", "kernel", "dgelu", "dgelu-bgrad"});
        }},
+      {"random_weights",
+       [](S& s, const Texts& t) { s.random_weights = flag_of("random_weights", t); }},
       {"no_export", [](S& s, const Texts& t) { s.no_export = flag_of("no_export", t); }},
   };
 }

@@ -25,6 +25,8 @@ struct TrainSettings {
   int threads = 1;
   OptimizerSettings optimizer;
   std::string tune_matmul = "on", gelu_backward = "auto";
+  bool random_weights =
+      false;  // begins with values drawn from the seed, whatever the model's folder has
   bool no_export = false;  // the weights are not written at the end
 };
 

@@ -7,7 +7,9 @@
 #include <sstream>
 
 #include "base/errors.hpp"
+#include "exec/data/model_writer.hpp"
 #include "exec/run/cuda_module.hpp"
+#include "exec/run/run_export.hpp"
 #include "exec/run/training_record.hpp"
 #include "experiments/testbed/throttled_machine.hpp"
 #include "experiments/train/train_algorithms.hpp"
@@ -126,6 +128,9 @@ std::optional<ResumePoint> TrainingJob::resume() {
   for (const char* key : {"micro_batch", "precision", "sequences_at_once"})
     if (!now.contains(key)) all[key] = {workload.at(key)};
   if (!now.contains("policy")) all["policy"] = {record.policy};
+  // The file or folder that it was read from may be gone.
+  if (!now.contains("model") && folder_->directory().status(RunFolder::model))
+    all["model"] = {folder_->directory().path_of(RunFolder::model).string()};
   if (!device_given) all["device"] = {record.backend};
   if (!now.contains("data")) {
     std::vector<std::string>& data = all["data"];
@@ -183,6 +188,7 @@ void TrainingJob::settle() {
   require_own_framework(problem.framework);
   check_backend(problem, device_.gpu.has_value());
   if (!device_.gpu) refuse_without_gpu(given_, request_.retune_matmul);
+  weights_ = open_initial_weights(settings_, point, problem.model, request_.io.make_ring);
   const bool machine_known = request_.retuned || !asked.machine.empty();
   if (request_.retuned)
     problem.machine = request_.retuned->machine;
@@ -246,6 +252,7 @@ void TrainingJob::settle() {
   options_.data = std::move(data);
   options_.binary_data = settings_.binary_data;
   options_.dataset = std::move(dataset);
+  options_.weights = weights_.values;
   options_.durability = durability;
   options_.resume = std::move(point);
   options_.overwrite = request_.overwrite;
@@ -261,6 +268,11 @@ void TrainingJob::open() {
   if (!settings_.no_export) require_new_file(folder_->place(RunFolder::weights), &only_an_export());
   if (listener_.doing) listener_.doing("setting up memory and store");
   training_ = std::make_unique<Training>(options_);
+  if (weights_.values)
+    initial_ = InitialState{weights_.values->folder(), weights_.values->hash(),
+                            weights_.values->bytes(), weights_.values->describe()};
+  options_.weights.reset();  // with its files and memory
+  weights_.values.reset();
   if (!settings_.no_export) require_room(plan_.problem.model, folder_->path());
   const std::int64_t first = training_->first_step();
   trace_place_ = !request_.trace.empty() ? FilePlace(request_.trace)
@@ -280,6 +292,8 @@ void TrainingJob::begin() {
     write(RunFolder::machine, machine_to_toml(plan_.problem.machine));
   write(RunFolder::model, model_to_toml(plan_.problem.model));
   folder_->keep();
+  if (training_->first_step() == 0)
+    write_model_files(weights_.folder, folder_->directory(), plan_.problem.model, ElementType::f32);
   if (training_->commit_interval() == 0) return;
   // From here on it is known where the state is now.
   folder_->remember_store(training_->store_location());

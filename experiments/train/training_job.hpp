@@ -24,6 +24,7 @@
 #include "experiments/train/train_device.hpp"
 #include "experiments/train/train_plan.hpp"
 #include "experiments/train/train_settings.hpp"
+#include "experiments/train/train_weights.hpp"
 
 namespace spillway {
 
@@ -72,6 +73,14 @@ class TrainingJob {
   const MeasuredRates& rates() const { return *rates_; }
   const IoChoice& io() const { return request_.io; }
   const DeviceChoice& device() const { return device_; }
+  // The weights that it begins with, once open; none where they are drawn from the seed, or those
+  // of a commit.
+  struct InitialState {
+    std::filesystem::path folder;
+    std::uint64_t hash = 0, bytes = 0;  // as Checkpoint says
+    std::string text;
+  };
+  const std::optional<InitialState>& initial_state() const { return initial_; }
   // Whether the device was left to the program.
   bool chose_device() const { return chose_device_; }
 
@@ -121,6 +130,8 @@ class TrainingJob {
   bool chose_device_ = false;
   TrainPlan plan_;
   std::shared_ptr<MeasuredRates> rates_ = std::make_shared<MeasuredRates>();
+  InitialWeights weights_;
+  std::optional<InitialState> initial_;
   TrainingOptions options_;
   std::unique_ptr<Training> training_;
   std::optional<FilePlace> trace_place_;

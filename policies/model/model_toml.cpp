@@ -7,7 +7,9 @@
 #include "base/errors.hpp"
 #include "base/suggest.hpp"
 #include "policies/machine/field_reader.hpp"
+#include "policies/model/hugging_face.hpp"
 #include "policies/model/model.hpp"
+#include "policies/model/model_folder.hpp"
 
 namespace spillway {
 
@@ -137,11 +139,25 @@ ModelSpec load_model(const std::string& name_or_path, const std::vector<std::str
     if (model.name == name_or_path) return load_builtin(name_or_path, overrides);
     names.push_back(model.name);
   }
-  if (const auto text = read_named_file(name_or_path)) {
-    return parse_model(*text, name_or_path, overrides);
+  std::vector<std::string> tried;
+  if (const auto folder = find_model_folder(name_or_path, &tried)) {
+    const ModelSpec model = read_model_folder(*folder);
+    if (overrides.empty()) return model;
+    const auto config = folder->path / hugging_face_config_file;
+    return parse_model(model_to_toml(model), config.string(), overrides);
   }
-  throw InputError(fmt::format("unknown model {}", name_or_path),
-                   unknown_name_hint(name_or_path, names) + "; a path of a TOML file works too");
+  std::error_code ignored;
+  const std::filesystem::path path = name_or_path;
+  const bool is_name = !tried.empty() && path.extension() != ".toml" && !exists(path, ignored);
+  if (!is_name) {
+    if (const auto text = read_named_file(name_or_path))
+      return parse_model(*text, name_or_path, overrides);
+  }
+  std::string hint = unknown_name_hint(name_or_path, names) +
+                     "; a path of a TOML file or of a folder with a config.json works too";
+  for (const std::string& place : tried)
+    hint += fmt::format("; in Hugging Face's cache there is no {}", place);
+  throw InputError(fmt::format("unknown model {}", name_or_path), hint);
 }
 
 std::vector<std::string> model_keys() {

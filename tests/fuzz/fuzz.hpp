@@ -22,6 +22,10 @@ inline std::string text_of(Bytes bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
+inline Bytes bytes_of(std::string_view text) {
+  return {reinterpret_cast<const std::uint8_t*>(text.data()), text.size()};
+}
+
 // True: `body` ended by itself. False: it threw InputError, MachineError or FitError.
 template <class Body>
 bool accepted(const Body& body) {

@@ -58,8 +58,9 @@ inline std::vector<TensorLayout> layout_of(const ModelSpec& model, std::size_t u
 }
 
 inline std::string full_name(const ModelSpec& model, std::size_t unit, std::string_view name) {
-  return unit < static_cast<std::size_t>(model.layers) ? "h." + std::to_string(unit) + "." + name
-                                                       : name;
+  const std::string tensor(name);
+  return unit < static_cast<std::size_t>(model.layers) ? "h." + std::to_string(unit) + "." + tensor
+                                                       : tensor;
 }
 
 inline Units reference_parameters(const PyTorchReference& reference, const ModelSpec& model) {

@@ -113,9 +113,9 @@ class Trainer {
                        gate.points().copy_of(steps));
     outcome.hash = access.weights_hash();
     for (std::int64_t unit = 0; unit <= problem.model.layers; ++unit) {
-      access.read_master(unit, [&](std::uint64_t, std::span<const float> values) {
-        outcome.weights.insert(outcome.weights.end(), values.begin(), values.end());
-      });
+      const auto elements = static_cast<std::size_t>(unit_elements(problem.model, unit));
+      outcome.weights.resize(outcome.weights.size() + elements);
+      access.read_master(unit, 0, elements, &outcome.weights.back() + 1 - elements);
     }
     return outcome;
   }

@@ -13,8 +13,10 @@ TestbedRow row(const std::string& regime, const std::string& policy, std::int64_
                double predicted, double measured, double scatter = 0) {
   TestbedRow r;
   r.regime = regime;
-  r.policy = policy;
+  r.policy = r.plan = policy;
+  r.weights_hash = "0123456789abcdef";
   r.throttled = regime != "unthrottled";
+  r.tuned = policy == "spillway";
   r.batch = batch;
   r.micro_batch = 2;
   r.predicted_seconds = predicted;
@@ -102,6 +104,24 @@ TEST_CASE("The targets hold or are missed, each by itself") {
   CHECK_FALSE(summarize(rows).held());
 }
 
+TEST_CASE("The tuned plan is held against the fastest other policy at its batch") {
+  std::vector<TestbedRow> rows = {
+      row("mixed", "a", 2, 1, 1.2),        row("mixed", "b", 2, 1, 1.1),
+      row("mixed", "spillway", 2, 1, 1.0), row("mixed", "a", 4, 1, 0.9),
+      row("unthrottled", "a", 2, 1, 1),    row("unthrottled", "spillway", 2, 1, 2)};
+  TestbedSummary s = summarize(rows);
+  REQUIRE(s.tuned.size() == 1);
+  CHECK(s.tuned[0].other == "b");
+  CHECK(s.tuned[0].speedup() == Approx(1.1));
+  CHECK(s.tuned_held());
+  rows[2].measured_seconds = 1.11;  // 1 % slower: a loss, though a small one
+  CHECK(summarize(rows).slowest_tuned() == Approx(1.1 / 1.11));
+  CHECK_FALSE(summarize(rows).tuned_held());
+  rows[2].measured_seconds = 1.0;
+  rows[2].weights_hash = "0000000000000000";
+  CHECK_FALSE(summarize(rows).tuned_held());
+}
+
 TEST_CASE("Kinds are summed over throttled configurations, most time first") {
   const TestbedSummary s = summarize(
       {row("mixed", "a", 2, 1, 1), row("mixed", "b", 2, 2, 2), row("unthrottled", "a", 2, 8, 8)});
@@ -119,7 +139,7 @@ TEST_CASE("A row survives JSON, and a table has a line for each and a column for
   for (const TestbedRow& r : rows)
     CHECK(to_json(row_from_json(to_json(r))).dump() == to_json(r).dump());
   const std::string csv = to_csv(rows);
-  CHECK_THAT(csv, Catch::StartsWith("regime,policy,throttled,batch,") &&
+  CHECK_THAT(csv, Catch::StartsWith("regime,policy,plan,weights_hash,throttled,tuned,batch,") &&
                       Catch::Contains("kinds.read.measured") &&
                       Catch::Contains("\"zero-infinity:pipeline_read=on,x=1\""));
   CHECK(std::count(csv.begin(), csv.end(), '\n') == 3);

@@ -1,0 +1,167 @@
+#include "exec/data/checkpoint.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "base/errors.hpp"
+#include "base/text.hpp"
+#include "base/units.hpp"
+
+namespace spillway {
+
+namespace {
+
+constexpr std::size_t most_named = 5;
+constexpr const char* other_model =
+    "the weights may be of another model than the folder's config.json";
+
+// The first few of many names.
+std::string named(const std::vector<std::string>& names) {
+  std::string text;
+  for (std::size_t i = 0; i < std::min(names.size(), most_named); ++i)
+    text += (i == 0 ? "" : ", ") + printable(names[i]);
+  if (names.size() > most_named) text += fmt::format(" and {} more", names.size() - most_named);
+  return text;
+}
+
+std::string shape_text(const std::vector<std::int64_t>& shape) {
+  return fmt::format("[{}]", fmt::join(shape, ", "));
+}
+
+}  // namespace
+
+Checkpoint::Checkpoint(const std::filesystem::path& folder, const ModelSpec& model,
+                       RingFactory make_ring)
+    : folder_(folder), files_(folder) {
+  match(model);
+  plan(make_ring);
+}
+
+// Finds each tensor of the model among those of the files.
+void Checkpoint::match(const ModelSpec& model) {
+  std::map<std::string, const SafetensorsFolder::Place*> found;
+  for (const auto& [name, place] : files_.tensors()) {
+    const auto [other, added] = found.try_emplace(full_tensor_name(model, name), &place);
+    if (added) continue;
+    throw InputError(fmt::format("{} has two tensors for {}: {} and {}", folder_.string(),
+                                 printable(other->first), printable(other->second->tensor.name),
+                                 printable(name)),
+                     other_model);
+  }
+  std::vector<std::string> missing;
+  for (std::int64_t unit = 0; unit < unit_count(model); ++unit) {
+    units_.emplace_back();
+    for (HuggingFaceTensor& tensor : hugging_face_tensors(model, unit)) {
+      const auto place = found.find(tensor.name);
+      if (place == found.end()) {
+        missing.push_back(tensor.name);
+        continue;
+      }
+      const SafetensorsFile::Tensor& stored = place->second->tensor;
+      const std::string file = files_.files()[place->second->file].path().string();
+      if (stored.shape != tensor.shape)
+        throw InputError(
+            fmt::format("{}: tensor {} has the shape {}, the model needs {}", file,
+                        printable(stored.name), shape_text(stored.shape), shape_text(tensor.shape)),
+            other_model);
+      const std::optional<ElementType> type = element_type_of(stored.type);
+      if (!type)
+        throw InputError(fmt::format("{}: tensor {} is of type {}", file, printable(stored.name),
+                                     printable(stored.type)),
+                         "supported: F32, F16, BF16");
+      bytes_ += stored.end - stored.begin;
+      units_.back().push_back({std::move(tensor), *type, place->second->file,
+                               files_.files()[place->second->file].data_start() + stored.begin});
+      found.erase(place);
+    }
+  }
+  const auto refuse = [&](const std::string& what, const std::vector<std::string>& names) {
+    throw InputError(fmt::format("the weights in {} {} {} tensor{}: {}", folder_.string(), what,
+                                 names.size(), names.size() == 1 ? "" : "s", named(names)),
+                     other_model);
+  };
+  if (!missing.empty()) refuse("lack", missing);
+  std::vector<std::string> unexpected;
+  for (const auto& [name, place] : found) {
+    if (!is_ignored_tensor(model, name)) unexpected.push_back(place->tensor.name);
+  }
+  if (!unexpected.empty()) refuse("have, beside those of the model,", unexpected);
+}
+
+// Turns a tensor's file and place in it into its extent and place in that. Tensors that follow one
+// another in a file, too, share one.
+void Checkpoint::plan(const RingFactory& make_ring) {
+  std::vector<ReadAhead::Extent> extents;
+  for (std::vector<Tensor>& unit : units_) {
+    for (Tensor& tensor : unit) {
+      const std::size_t file = tensor.extent;
+      const std::uint64_t begin = tensor.at;
+      const std::uint64_t end =
+          begin + static_cast<std::uint64_t>(tensor.what.tensor.elements()) * bytes_of(tensor.type);
+      if (extents.empty() || extents.back().file != file || extents.back().end != begin)
+        extents.push_back({file, begin, begin});
+      extents.back().end = end;
+      tensor.extent = extents.size() - 1;
+      tensor.at = begin - extents.back().begin;
+    }
+  }
+  std::vector<ReadAhead::File> files;
+  for (const SafetensorsFile& file : files_.files())
+    files.push_back({file.descriptor(), file.bytes(), file.path().string()});
+  reader_ = std::make_unique<ReadAhead>(std::move(files), std::move(extents), make_ring);
+}
+
+std::string Checkpoint::describe() const {
+  std::set<std::string> types;
+  for (const std::vector<Tensor>& unit : units_) {
+    for (const Tensor& tensor : unit) types.insert(name_of(tensor.type));
+  }
+  const std::size_t files = files_.files().size();
+  return fmt::format("{} as {} in {} file{}", format_bytes(static_cast<double>(bytes_)),
+                     fmt::join(types, " and "), files, files == 1 ? "" : "s");
+}
+
+void Checkpoint::read(std::int64_t unit, std::uint64_t first, std::uint64_t count, float* to) {
+  const auto begin = static_cast<std::int64_t>(first),
+             end = begin + static_cast<std::int64_t>(count);
+  std::int64_t done = begin;
+  for (const Tensor& tensor : units_[static_cast<std::size_t>(unit)]) {
+    const std::int64_t offset = tensor.what.tensor.offset;
+    const std::int64_t from = std::max(done, offset);
+    const std::int64_t until = std::min(end, offset + tensor.what.tensor.elements());
+    if (from >= until) continue;
+    std::fill_n(to + (done - begin), from - done, 0.0f);
+    read_tensor(tensor, from - offset, until - from, to + (from - begin));
+    done = until;
+  }
+  std::fill_n(to + (done - begin), end - done, 0.0f);
+}
+
+void Checkpoint::read_stored(const Tensor& tensor, std::int64_t first, std::int64_t count,
+                             float* to) {
+  const std::uint64_t width = bytes_of(tensor.type);
+  auto left = static_cast<std::uint64_t>(count);
+  for (std::uint64_t at = tensor.at + static_cast<std::uint64_t>(first) * width; left > 0;) {
+    const std::span<const std::byte> bytes = reader_->bytes(tensor.extent, at);
+    const std::uint64_t some = std::min(left, bytes.size() / width);
+    widen(tensor.type, bytes.data(), some, to);
+    to += some;
+    at += some * width;
+    left -= some;
+  }
+}
+
+void Checkpoint::read_tensor(const Tensor& tensor, std::int64_t first, std::int64_t count,
+                             float* to) {
+  if (!tensor.what.transposed) return read_stored(tensor, first, count, to);
+  const TensorLayout& layout = tensor.what.tensor;
+  const auto row = [&](std::int64_t r, std::int64_t begin, std::int64_t some, float* values) {
+    read_stored(tensor, r * layout.rows + begin, some, values);
+  };
+  transposed_.read(&tensor, layout.columns, layout.rows, row, first, count, to);
+}
+
+}  // namespace spillway

@@ -1,0 +1,61 @@
+// The weights of a model from a folder in Hugging Face's layout: streamed, converted to fp32 and
+// put into the order that units have here, in a fixed amount of memory whatever the model's size.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "exec/data/element_type.hpp"
+#include "exec/data/read_ahead.hpp"
+#include "exec/data/safetensors_folder.hpp"
+#include "exec/data/transposed_matrix.hpp"
+#include "exec/io/io_choice.hpp"
+#include "policies/model/hugging_face_tensors.hpp"
+
+namespace spillway {
+
+// Used by one thread.
+class Checkpoint {
+ public:
+  // Opens the files and checks that they hold every tensor of the model in its shape, as F32, F16
+  // or BF16, and none that the model does not have. Throws InputError naming the tensors, before
+  // any memory is taken.
+  Checkpoint(const std::filesystem::path& folder, const ModelSpec& model,
+             RingFactory make_ring = make_usual_ring);
+
+  // Elements [first, first + count) of a unit; its padding is zero. In ascending order it runs at
+  // the drive's speed. Throws MachineError.
+  void read(std::int64_t unit, std::uint64_t first, std::uint64_t count, float* to);
+
+  const std::filesystem::path& folder() const { return folder_; }
+  // Of names, shapes and places of all tensors: XXH3 of the files' headers.
+  std::uint64_t hash() const { return files_.hash(); }
+  std::uint64_t bytes() const { return bytes_; }  // of the model's tensors, in the files
+  // "942 MB as BF16 in 2 files".
+  std::string describe() const;
+
+ private:
+  struct Tensor {
+    HuggingFaceTensor what;
+    ElementType type = ElementType::f32;
+    std::size_t extent = 0;
+    std::uint64_t at = 0;  // bytes from the extent's start
+  };
+  void match(const ModelSpec& model);
+  void plan(const RingFactory& make_ring);
+  // Elements of a tensor in the order of its file, and as they lie in the unit.
+  void read_stored(const Tensor& tensor, std::int64_t first, std::int64_t count, float* to);
+  void read_tensor(const Tensor& tensor, std::int64_t first, std::int64_t count, float* to);
+
+  std::filesystem::path folder_;
+  SafetensorsFolder files_;
+  std::vector<std::vector<Tensor>> units_;
+  std::uint64_t bytes_ = 0;
+  std::unique_ptr<ReadAhead> reader_;
+  TransposedMatrix transposed_;
+};
+
+}  // namespace spillway

@@ -1,0 +1,39 @@
+// Writes a model's weights as transformers reads them: safetensors with its names and layouts.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "base/directory.hpp"
+#include "base/new_file.hpp"
+#include "exec/data/element_type.hpp"
+#include "policies/model/model.hpp"
+
+namespace spillway {
+
+// `count` weights of a unit from element `first` on.
+using WeightValues =
+    std::function<void(std::int64_t unit, std::uint64_t first, std::uint64_t count, float* to)>;
+
+// What a written file replaces: weights that Spillway wrote.
+const ReplaceOnly& only_an_export();
+
+// All weights into one file. Throws as write_safetensors().
+void write_weights(const FilePlace& place, const ModelSpec& model, const WeightValues& values,
+                   ElementType type = ElementType::f32);
+
+struct WeightFiles {
+  ElementType type = ElementType::f32;
+  // Of a file; a tensor that is larger has a file of its own. One file: model.safetensors; more:
+  // model-00001-of-00003.safetensors and the index of transformers.
+  std::uint64_t most_bytes = std::uint64_t{5} << 30;
+  // Told the bytes written so far and in all; may be empty.
+  std::function<void(std::uint64_t done, std::uint64_t all)> progress;
+};
+
+// Into a folder. Returns the number of files of weights.
+std::size_t write_weights(const Directory& folder, const ModelSpec& model,
+                          const WeightValues& values, const WeightFiles& files);
+
+}  // namespace spillway

@@ -1,0 +1,146 @@
+#include "exec/data/read_ahead.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "base/errors.hpp"
+#include "exec/io/io_transfer.hpp"
+
+namespace spillway {
+
+namespace {
+
+// What follows a block is read with it, so that an element that begins in it is whole.
+constexpr std::uint64_t beyond = io_alignment;
+constexpr std::uint64_t request_bytes = std::uint64_t{1} << 20;
+constexpr unsigned requests_in_flight = 16;
+
+std::uint64_t round_down(std::uint64_t value) { return value / io_alignment * io_alignment; }
+
+// The last bytes of a file, fewer than unbuffered I/O counts in.
+void read_tail(const ReadAhead::File& file, std::uint64_t offset, std::byte* to) {
+  while (true) {
+    const ssize_t count = ::pread(file.descriptor, to, io_alignment, static_cast<off_t>(offset));
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) throw MachineError::from_errno("cannot read " + file.name, errno);
+    if (static_cast<std::uint64_t>(count) >= file.bytes - offset) return;
+    throw MachineError(file.name + " was cut short while it was read", "copy it again");
+  }
+}
+
+}  // namespace
+
+ReadAhead::ReadAhead(std::vector<File> files, std::vector<Extent> extents, RingFactory make_ring)
+    : files_(std::move(files)), extents_(std::move(extents)), make_ring_(std::move(make_ring)) {
+  std::size_t blocks = 0;
+  for (const Extent& extent : extents_) {
+    SPILLWAY_ASSERT(extent.begin < extent.end && extent.end <= files_[extent.file].bytes);
+    first_block_.push_back(blocks);
+    const std::uint64_t bytes =
+        round_down(extent.end + io_alignment - 1) - round_down(extent.begin);
+    blocks += (bytes + block_bytes - 1) / block_bytes;
+    slot_bytes_ = std::max(slot_bytes_, std::min(bytes, block_bytes) + beyond);
+  }
+  first_block_.push_back(blocks);
+}
+
+ReadAhead::Block ReadAhead::block_at(std::size_t index) const {
+  const auto next = std::upper_bound(first_block_.begin(), first_block_.end() - 1, index);
+  const auto which = static_cast<std::size_t>(next - first_block_.begin()) - 1;
+  const Extent& extent = extents_[which];
+  const std::uint64_t offset =
+      round_down(extent.begin) + (index - first_block_[which]) * block_bytes;
+  const std::uint64_t end = std::min({offset + block_bytes + beyond, files_[extent.file].bytes,
+                                      round_down(extent.end + io_alignment - 1)});
+  return {extent.file, offset, end - offset};
+}
+
+std::byte* ReadAhead::memory_of(std::size_t block) const {
+  return memory_.data() + block % blocks_ahead * slot_bytes_;
+}
+
+std::span<const std::byte> ReadAhead::bytes(std::size_t extent, std::uint64_t from) {
+  const Extent& of = extents_[extent];
+  SPILLWAY_ASSERT(from < of.end - of.begin);
+  const std::uint64_t inside = of.begin + from - round_down(of.begin);
+  const std::size_t block = first_block_[extent] + inside / block_bytes;
+  if (!thread_.joinable()) {
+    memory_ = Arena(blocks_ahead * slot_bytes_, "memory to read weights into");
+    for (const File& file : files_) {
+      const int flags = ::fcntl(file.descriptor, F_GETFL);
+      // Where the file system cannot, it stays as it is.
+      if (flags >= 0) static_cast<void>(::fcntl(file.descriptor, F_SETFL, flags | O_DIRECT));
+    }
+    wanted_ = block;
+    thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
+  }
+  std::unique_lock lock(mutex_);
+  if (wanted_ != block) {
+    wanted_ = block;
+    changed_.notify_all();
+  }
+  const Slot& slot = slots_[block % blocks_ahead];
+  changed_.wait(lock, [&] { return slot.holds && slot.block == block; });
+  if (slot.failure) std::rethrow_exception(slot.failure);
+  const Block whole = block_at(block);
+  const std::uint64_t skip = of.begin + from - whole.offset;
+  return {memory_of(block) + skip, std::min(whole.bytes, of.end - whole.offset) - skip};
+}
+
+// The first block, from the one in use on, that is not there.
+bool ReadAhead::find_next(std::size_t& block) const {
+  const std::size_t end = std::min(wanted_ + blocks_ahead, first_block_.back());
+  for (block = wanted_; block < end; ++block) {
+    const Slot& slot = slots_[block % blocks_ahead];
+    if (!slot.holds || slot.block != block) return true;
+  }
+  return false;
+}
+
+void ReadAhead::run(const std::stop_token& stop) {
+  std::unique_ptr<IoRing> ring;
+  std::unique_ptr<IoTransfer> transfer;
+  const auto read = [&](std::size_t index) {
+    if (!transfer) {
+      std::vector<int> descriptors;
+      std::vector<std::string> names;
+      for (const File& file : files_) {
+        descriptors.push_back(file.descriptor);
+        names.push_back(file.name);
+      }
+      ring = make_ring_(descriptors, requests_in_flight);
+      transfer = std::make_unique<IoTransfer>(
+          *ring, requests_in_flight,
+          Striping{request_bytes, static_cast<std::uint32_t>(files_.size())}, std::move(names));
+    }
+    const Block block = block_at(index);
+    std::byte* const memory = memory_of(index);
+    const std::uint64_t aligned = round_down(block.bytes);
+    if (aligned > 0)
+      transfer->transfer_in_file(IoKind::read, static_cast<std::uint32_t>(block.file), block.offset,
+                                 memory, aligned);
+    if (aligned < block.bytes)
+      read_tail(files_[block.file], block.offset + aligned, memory + aligned);
+  };
+  std::unique_lock lock(mutex_);
+  std::size_t block = 0;
+  while (changed_.wait(lock, stop, [&] { return find_next(block); })) {
+    Slot& slot = slots_[block % blocks_ahead];
+    slot = {block, false, nullptr};
+    lock.unlock();
+    std::exception_ptr failure;
+    try {
+      read(block);
+    } catch (const Error&) {
+      failure = std::current_exception();
+    }
+    lock.lock();
+    slot = {block, true, failure};
+    changed_.notify_all();
+  }
+}
+
+}  // namespace spillway

@@ -1,0 +1,50 @@
+// A run's weights as a folder that transformers loads: from its committed state, or, where that is
+// gone, from the weights that it wrote at its end.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/directory.hpp"
+#include "exec/data/element_type.hpp"
+#include "exec/io/io_choice.hpp"
+#include "policies/model/model.hpp"
+
+namespace spillway {
+
+// Files beside config.json that go with a model from Hugging Face: what its tokenizer and its text
+// generation need.
+const std::vector<std::string>& tokenizer_files();
+
+// Puts config.json, with weights of `type`, and the tokenizer's files of the folder `from` (none:
+// there are none) into `to`. The config.json of `from` is taken where it is of this model.
+void write_model_files(const std::optional<std::filesystem::path>& from, const Directory& to,
+                       const ModelSpec& model, ElementType type);
+
+struct RunExport {
+  std::string run;                   // its folder
+  std::optional<std::int64_t> step;  // one of the last two commits; none: the newest
+  std::filesystem::path out;         // a new folder; empty: RUN/model-step-N
+  ElementType type = ElementType::f32;
+  std::uint64_t most_bytes = std::uint64_t{5} << 30;  // of a file of weights
+  RingFactory make_ring = make_usual_ring;
+  std::function<void(std::uint64_t done, std::uint64_t all)> progress;  // may be empty
+};
+
+struct ExportedRun {
+  std::filesystem::path folder;
+  std::optional<std::int64_t> step;  // none: the weights of the run's end
+  std::size_t files = 0;             // of weights
+  std::uint64_t bytes = 0;           // of all weights
+};
+
+// The folder takes its name once all of it is written. Throws InputError (no run, nothing
+// committed, no such step, the name is taken), MachineError (the run is at work, no room, a chunk
+// does not match its checksum).
+ExportedRun export_run(const RunExport& request);
+
+}  // namespace spillway

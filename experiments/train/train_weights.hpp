@@ -1,0 +1,26 @@
+// What a training starts from: the weights of a model's folder, or values drawn from the seed.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+
+#include "exec/data/checkpoint.hpp"
+#include "exec/store/training_store.hpp"
+#include "experiments/train/train_settings.hpp"
+
+namespace spillway {
+
+struct InitialWeights {
+  // The model's, where it is in one: its configuration and tokenizer go with the run.
+  std::optional<std::filesystem::path> folder;
+  std::shared_ptr<Checkpoint> values;  // null: drawn from the seed, or those of a commit
+};
+
+// `point`: what the training goes on from, if anything. Throws InputError where the folder has no
+// weights, or others than the model's.
+InitialWeights open_initial_weights(const TrainSettings& settings,
+                                    const std::optional<ResumePoint>& point, const ModelSpec& model,
+                                    const RingFactory& make_ring);
+
+}  // namespace spillway

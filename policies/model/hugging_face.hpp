@@ -1,0 +1,29 @@
+// Models as Hugging Face's transformers describes them: config.json to a ModelSpec and back.
+//
+// Read are all keys that change what a model computes; the others (token ids, caches, data types)
+// are not. Dropout is not applied in training, whatever the configuration says. What Spillway does
+// not compute is refused, with the file, the key, its value and what is supported.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "policies/model/model.hpp"
+
+namespace spillway {
+
+inline constexpr const char* hugging_face_config_file = "config.json";
+
+// The architectures that are read, as config.json names them: "LlamaForCausalLM".
+std::vector<std::string> hugging_face_architectures();
+
+// The model of a config.json, called `name`. `origin` is named in errors. Throws InputError.
+ModelSpec parse_hugging_face_config(const std::string& text, const std::string& origin,
+                                    const std::string& name);
+
+// A config.json of this model, whose weights are of type `type` ("float32", "bfloat16").
+std::string hugging_face_config(const ModelSpec& model, const std::string& type);
+// The config.json that a model was read from, with another type of its weights.
+std::string hugging_face_config(const std::string& text, const std::string& type);
+
+}  // namespace spillway

@@ -1,0 +1,216 @@
+#include "exec/data/checkpoint.hpp"
+
+#include <catch2/catch.hpp>
+#include <cstring>
+#include <random>
+
+#include "exec/data/model_writer.hpp"
+#include "tests/exec/io_test_support.hpp"
+
+using namespace spillway;
+using namespace spillway::test;
+
+namespace {
+
+ModelSpec tiny(Architecture architecture) {
+  ModelSpec model;
+  model.name = "tiny";
+  model.architecture = architecture;
+  model.layers = 3;
+  model.hidden = 48;
+  model.heads = model.kv_heads = 4;
+  model.ffn = 192;
+  model.vocabulary = 101;
+  model.positions = 29;
+  if (architecture == Architecture::gpt) return model;
+  model.kv_heads = 2;
+  model.ffn = 80;
+  model.qkv_bias = true;
+  model.qk_norm = true;
+  model.tied = false;
+  return model;
+}
+
+// Of an element: a number that bf16 and half precision hold, too.
+float value_at(std::int64_t unit, std::uint64_t element) {
+  return static_cast<float>((element * 7 + static_cast<std::uint64_t>(unit) * 13) % 251) - 125;
+}
+
+void some_values(std::int64_t unit, std::uint64_t first, std::uint64_t count, float* to) {
+  for (std::uint64_t i = 0; i < count; ++i) to[i] = value_at(unit, first + i);
+}
+
+// What a unit holds, padding included.
+std::vector<float> whole_unit(const ModelSpec& model, std::int64_t unit) {
+  std::vector<float> values(static_cast<std::size_t>(unit_elements(model, unit)));
+  for (const TensorLayout& tensor : unit_layout(model, unit))
+    some_values(unit, static_cast<std::uint64_t>(tensor.offset),
+                static_cast<std::uint64_t>(tensor.elements()),
+                &values[static_cast<std::size_t>(tensor.offset)]);
+  return values;
+}
+
+void check_all(Checkpoint& checkpoint, const ModelSpec& model) {
+  for (std::int64_t unit = 0; unit < unit_count(model); ++unit) {
+    const std::vector<float> expected = whole_unit(model, unit);
+    std::vector<float> read(expected.size(), -1);
+    checkpoint.read(unit, 0, read.size(), read.data());
+    CHECK(read == expected);
+  }
+}
+
+// The weights in one file, as a list that a test may change before it is written.
+struct Stored {
+  SafetensorsTensor tensor;
+  std::vector<float> values;
+};
+
+std::vector<Stored> stored(const ModelSpec& model) {
+  std::vector<Stored> all;
+  for (std::int64_t unit = 0; unit < unit_count(model); ++unit) {
+    for (const HuggingFaceTensor& tensor : hugging_face_tensors(model, unit)) {
+      Stored& one = all.emplace_back(Stored{{tensor.name, tensor.shape}, {}});
+      const std::int64_t rows = tensor.tensor.rows, columns = tensor.tensor.columns;
+      for (std::int64_t i = 0; i < tensor.tensor.elements(); ++i) {
+        const std::int64_t element = tensor.transposed ? i % rows * columns + i / rows : i;
+        one.values.push_back(
+            value_at(unit, static_cast<std::uint64_t>(tensor.tensor.offset + element)));
+      }
+    }
+  }
+  return all;
+}
+
+void write(const std::filesystem::path& path, const std::vector<Stored>& all) {
+  std::vector<SafetensorsTensor> tensors;
+  for (const Stored& one : all) tensors.push_back(one.tensor);
+  write_safetensors(path, tensors,
+                    [&](std::size_t index, std::uint64_t offset, std::span<std::byte> piece) {
+                      const std::uint64_t width = bytes_of(all[index].tensor.type);
+                      narrow(all[index].tensor.type, all[index].values.data() + offset / width,
+                             piece.size() / width, piece.data());
+                    });
+}
+
+std::string refusal(const ModelSpec& model, const std::vector<Stored>& all) {
+  const TemporaryFolder folder;
+  write(folder / "model.safetensors", all);
+  return message_of<InputError>([&] { Checkpoint(folder.path(), model); });
+}
+
+Stored& named(std::vector<Stored>& all, const std::string& name) {
+  for (Stored& one : all) {
+    if (one.tensor.name == name) return one;
+  }
+  FAIL("there is no tensor " + name);
+  return all.front();
+}
+
+}  // namespace
+
+TEST_CASE("weights are read into the order of units, whatever the model", "[store]") {
+  for (const Architecture architecture : {Architecture::gpt, Architecture::llama}) {
+    const ModelSpec model = tiny(architecture);
+    const TemporaryFolder folder;
+    write(folder / "model.safetensors", stored(model));
+    Checkpoint checkpoint(folder.path(), model);
+    CHECK(checkpoint.bytes() == static_cast<std::uint64_t>(model.parameters()) * 4);
+    check_all(checkpoint, model);
+    check_all(checkpoint, model);  // from the beginning again
+  }
+}
+
+TEST_CASE("what is written is read again: one file or several, fp32 or bf16", "[store]") {
+  for (const Architecture architecture : {Architecture::gpt, Architecture::llama}) {
+    for (const ElementType type : {ElementType::f32, ElementType::bf16}) {
+      for (const std::uint64_t most_bytes : {std::uint64_t{1} << 30, std::uint64_t{40'000}}) {
+        const ModelSpec model = tiny(architecture);
+        const TemporaryFolder folder;
+        const std::size_t files =
+            write_weights(Directory(folder.path()), model, some_values, {type, most_bytes, {}});
+        CHECK((files > 1) == (most_bytes == 40'000));
+        CHECK(std::filesystem::exists(folder / "model.safetensors.index.json") == (files > 1));
+        Checkpoint checkpoint(folder.path(), model);
+        check_all(checkpoint, model);
+        CHECK_THAT(checkpoint.describe(), Catch::Contains(name_of(type)));
+      }
+    }
+  }
+}
+
+TEST_CASE("any run of elements is read, padding as zeros", "[store]") {
+  const std::uint64_t seed = std::random_device{}();
+  INFO("seed " << seed);
+  std::mt19937_64 random(seed);
+  const ModelSpec model = tiny(Architecture::gpt);
+  const TemporaryFolder folder;
+  write_weights(Directory(folder.path()), model, some_values, {});
+  Checkpoint checkpoint(folder.path(), model);
+  for (int i = 0; i < 200; ++i) {
+    const auto unit =
+        static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(unit_count(model)));
+    const std::vector<float> all = whole_unit(model, unit);
+    const std::uint64_t first = random() % all.size();
+    const std::uint64_t count = random() % (all.size() - first) + 1;
+    std::vector<float> read(count, -1);
+    checkpoint.read(unit, first, count, read.data());
+    REQUIRE(std::equal(read.begin(), read.end(), all.begin() + static_cast<std::ptrdiff_t>(first)));
+  }
+}
+
+TEST_CASE("names without the prefix, masks, tables and a tied head are taken", "[store]") {
+  ModelSpec model = tiny(Architecture::gpt);
+  std::vector<Stored> all = stored(model);
+  for (Stored& one : all) one.tensor.name.erase(0, std::string("transformer.").size());
+  all.push_back({{"h.0.attn.bias", {1, 1, 4, 4}}, std::vector<float>(16)});
+  all.push_back({{"h.1.attn.masked_bias", {}}, std::vector<float>(1)});
+  all.push_back({{"lm_head.weight", {101, 48}}, std::vector<float>(101 * 48)});
+  const TemporaryFolder folder;
+  write(folder / "model.safetensors", all);
+  Checkpoint gpt(folder.path(), model);
+  check_all(gpt, model);
+
+  model = tiny(Architecture::llama);
+  all = stored(model);
+  for (Stored& one : all) {
+    if (one.tensor.name.starts_with("model.")) one.tensor.name.erase(0, 6);
+  }
+  all.push_back({{"layers.0.self_attn.rotary_emb.inv_freq", {6}}, std::vector<float>(6)});
+  write(folder / "model.safetensors", all);
+  Checkpoint llama(folder.path(), model);
+  check_all(llama, model);
+}
+
+TEST_CASE("weights of another model are refused, with the tensors named") {
+  const ModelSpec model = tiny(Architecture::llama);
+  std::vector<Stored> all = stored(model);
+  all.pop_back();
+  CHECK_THAT(refusal(model, all), Catch::Contains("lack 1 tensor: lm_head.weight"));
+  all = stored(model);
+  all.push_back({{"model.layers.0.mlp.gate_proj.bias", {80}}, std::vector<float>(80)});
+  CHECK_THAT(refusal(model, all), Catch::Contains("model.layers.0.mlp.gate_proj.bias"));
+  all = stored(model);
+  named(all, "model.norm.weight") = {{"model.norm.weight", {47}}, std::vector<float>(47)};
+  CHECK_THAT(refusal(model, all), Catch::Contains("[47]") && Catch::Contains("[48]"));
+  // Transposed by whoever wrote it.
+  all = stored(model);
+  named(all, "model.layers.1.mlp.up_proj.weight").tensor.shape = {48, 80};
+  CHECK_THAT(refusal(model, all), Catch::Contains("[48, 80]") && Catch::Contains("[80, 48]"));
+  all = stored(model);
+  all.push_back({{"norm.weight", {48}}, std::vector<float>(48)});
+  CHECK_THAT(refusal(model, all), Catch::Contains("two tensors for model.norm.weight"));
+  // Many are counted, and the first few named.
+  CHECK_THAT(refusal(model, stored(tiny(Architecture::gpt))), Catch::Contains("and 40 more"));
+}
+
+TEST_CASE("a type that weights cannot have is refused") {
+  const ModelSpec model = tiny(Architecture::llama);
+  const TemporaryFolder folder;
+  write(folder / "model.safetensors", stored(model));
+  std::string text = read_file(folder / "model.safetensors");
+  const std::size_t at = text.find("F32");
+  text.replace(at, 3, "I32");
+  write_file(folder / "model.safetensors", text);
+  CHECK_THAT(message_of<InputError>([&] { Checkpoint(folder.path(), model); }),
+             Catch::Contains("of type I32") && Catch::Contains("F32, F16, BF16"));
+}
