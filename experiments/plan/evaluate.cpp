@@ -7,6 +7,7 @@
 
 #include "base/errors.hpp"
 #include "experiments/plan/price.hpp"
+#include "policies/common/schedule_reuse.hpp"
 
 namespace spillway {
 
@@ -25,8 +26,14 @@ class Stopwatch {
 }  // namespace
 
 Evaluation evaluate(const Problem& problem, const std::string& policy, int steps) {
+  ScheduleReuse none;
+  return evaluate_with(none, problem, policy, steps);
+}
+
+Evaluation evaluate_with(ScheduleReuse& reuse, const Problem& problem, const std::string& policy,
+                         int steps) {
   const Stopwatch building;
-  Evaluation evaluation{build_schedule(problem, policy, steps), std::nullopt, 0, 0, 0};
+  Evaluation evaluation{reuse.build(problem, policy, steps), std::nullopt, 0, 0, 0};
   evaluation.schedule_seconds = building.seconds();
   evaluation.tasks = evaluation.schedule.tasks_emitted();
   if (!evaluation.schedule.fits()) return evaluation;

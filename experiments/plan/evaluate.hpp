@@ -11,6 +11,8 @@
 
 namespace spillway {
 
+class ScheduleReuse;
+
 struct Evaluation {
   Schedule schedule;
   std::optional<SimulationResult> result;  // absent when it does not fit
@@ -25,6 +27,10 @@ inline constexpr int default_steps = 6;
 
 // Throws InputError for a problem or policy that is wrong; one that does not fit has no result.
 Evaluation evaluate(const Problem& problem, const std::string& policy, int steps = default_steps);
+
+// The same; the schedule may be one that was built before.
+Evaluation evaluate_with(ScheduleReuse& reuse, const Problem& problem, const std::string& policy,
+                         int steps);
 
 // The same, as training on a GPU has it unless told otherwise:
 // Problem::use_gpu_sequences_at_once().

@@ -9,9 +9,8 @@
 namespace spillway {
 
 // Bytes of the CUDA backend's workspaces (exec/cuda/device/cuda_device.hpp takes exactly these):
-// matrix products, partial sums of kernels, the text and losses of a micro-batch, a llama's table
-// of angles. It grows by 28 bytes per token of a micro-batch and by a head's width in fp32 per
-// token of a llama's sequence; else by the model's width alone.
+// matrix products, partial sums of kernels, the text and losses of a micro-batch. It grows by 28
+// bytes per token of a micro-batch; else by the model's width alone.
 std::uint64_t gpu_workspace_bytes(const Problem& problem);
 
 // Sets machine.gpu.workspaces, those of the largest micro-batch that there can be, and with a
