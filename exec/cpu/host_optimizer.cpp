@@ -25,13 +25,13 @@ HostOptimizer::HostOptimizer(const Problem& problem, int threads, CpuVariant var
       wide_gradient_(problem.gradient_bytes() == sizeof(float)),
       wide_parameters_(problem.parameter_bytes() == sizeof(float)),
       layers_(problem.model.layers),
-      layer_elements_(unit_elements(problem.model, 0)),
-      embedding_elements_(unit_elements(problem.model, problem.model.layers)),
-      layer_layout_(unit_layout(problem.model, 0)),
-      embedding_layout_(unit_layout(problem.model, embedding_unit(problem.model))),
       variant_(variant),
       pool_(threads),
-      sums_(static_cast<std::size_t>(square_sums(std::max(layer_elements_, embedding_elements_)))) {
+      sums_(static_cast<std::size_t>(square_sums(largest_unit_elements(problem.model)))) {
+  for (std::int64_t unit = layers_ - 1; unit < unit_count(problem.model); ++unit) {
+    elements_.push_back(unit_elements(problem.model, unit));
+    layouts_.push_back(unit_layout(problem.model, unit));
+  }
   cpu_kernels(variant);  // whether there is such a variant
 }
 
@@ -80,7 +80,7 @@ template <class Gradient>
 void HostOptimizer::gradient_norm_as(const Task& task, const Operands& o) const {
   const auto* const gradient = reinterpret_cast<const Gradient*>(o.gradient);
   const auto* const second = reinterpret_cast<const Gradient*>(o.head_gradient);
-  const std::int64_t elements = task.layer == layers_ ? embedding_elements_ : layer_elements_;
+  const std::int64_t elements = elements_[index(task)];
   const std::unique_lock lock(pool_mutex_, std::try_to_lock);
   const double squares = lock ? sum_of_squares(pool_, sums_, gradient, second, elements, variant_)
                               : cpu_kernels(variant_).sum_squares(gradient, second, elements);

@@ -6,6 +6,7 @@
 // whatever the pieces, the threads and the CPU's vectors.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <mutex>
 #include <vector>
@@ -40,14 +41,17 @@ class HostOptimizer {
   void update_as(const Task& task, const Operands& operands) const;
   template <class Gradient>
   void gradient_norm_as(const Task& task, const Operands& operands) const;
-  const std::vector<TensorLayout>& layout(const Task& task) const {
-    return task.layer == layers_ ? embedding_layout_ : layer_layout_;
+  std::size_t index(const Task& task) const {
+    return static_cast<std::size_t>(std::max<std::int64_t>(0, task.layer - layers_ + 1));
   }
+  const std::vector<TensorLayout>& layout(const Task& task) const { return layouts_[index(task)]; }
 
   Workload workload_;
   bool wide_gradient_, wide_parameters_;  // fp32, not bf16
-  std::int64_t layers_, layer_elements_, embedding_elements_;
-  std::vector<TensorLayout> layer_layout_, embedding_layout_;
+  // Of a layer, then of the units after the layers.
+  std::int64_t layers_;
+  std::vector<std::int64_t> elements_;
+  std::vector<std::vector<TensorLayout>> layouts_;
   CpuVariant variant_;
   mutable std::mutex pool_mutex_;  // whoever holds it has the pool, and `sums_`
   mutable ThreadPool pool_, alone_{1};

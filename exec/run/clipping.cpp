@@ -85,7 +85,7 @@ StepGradient step_gradient(const Schedule& schedule, std::span<const TaskId> tas
     for (; k < tasks.size() && schedule.tasks()[tasks[k]].layer == unit; ++k)
       of_unit += squares[tasks[k]];
     sum += of_unit;
-    // The last layer that has any, and the embedding only where no layer has.
+    // The last layer that has any, and embedding or head only where no layer has.
     if (!std::isfinite(of_unit) && (unit < embedding || result.nonfinite_unit < 0))
       result.nonfinite_unit = unit;
   }

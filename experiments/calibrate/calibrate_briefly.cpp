@@ -49,7 +49,8 @@ bool halve(Problem& problem) {
     const std::int64_t head = model.hidden / model.heads;
     model.heads /= 2;
     model.kv_heads = model.architecture == Architecture::gpt ? model.heads : model.kv_heads / 2;
-    model.hidden = head * model.heads;
+    model.hidden =
+        model.head_width > 0 ? std::max<std::int64_t>(1, model.hidden / 2) : head * model.heads;
     model.ffn = model.architecture == Architecture::gpt ? 4 * model.hidden : model.ffn / 2;
     return true;
   };

@@ -96,7 +96,7 @@ struct LayerMemory {
 // What the kernels of one micro-batch work on.
 struct Memory {
   std::vector<LayerMemory> layers;
-  std::byte *embedding, *input, *output, *hidden, *scratch;
+  std::byte *embedding, *head, *input, *output, *hidden, *scratch;
   std::byte *host_input, *host_upstream, *host_text, *host_losses, *host_squares;
 
   Memory(const Problem& problem, std::uint64_t text_bytes, std::size_t layer_count, Carver& gpu,
@@ -108,7 +108,9 @@ struct Memory {
       layer.gradient = gpu.take(gradient_bytes(problem));
       layer.saved = gpu.take(saved_bytes(problem, saved_all(problem.model)));
     }
-    embedding = gpu.take(parameter_bytes(problem, problem.model.layers));
+    const ModelSpec& model = problem.model;
+    embedding = gpu.take(parameter_bytes(problem, embedding_unit(model)));
+    head = model.tied ? embedding : gpu.take(parameter_bytes(problem, head_unit(model)));
     for (std::byte** buffer : {&input, &output, &hidden}) *buffer = gpu.take(activations);
     scratch = gpu.take(scratch_bytes(problem));
     for (std::byte** buffer : {&host_input, &host_upstream}) *buffer = host.take(activations);
@@ -122,9 +124,7 @@ struct Memory {
            problem.parameter_bytes();
   }
   static std::uint64_t gradient_bytes(const Problem& problem) {
-    return static_cast<std::uint64_t>(
-               std::max(unit_elements(problem.model, 0),
-                        unit_elements(problem.model, problem.model.layers))) *
+    return static_cast<std::uint64_t>(largest_unit_elements(problem.model)) *
            problem.gradient_bytes();
   }
   static std::uint64_t scratch_bytes(const Problem& problem) {
@@ -221,7 +221,11 @@ class KernelBench {
       upload(one.parameters, layer, problem_.parameter_bytes());
       upload(one.gradient, zeros, sizeof(float));
     }
-    upload(memory_.embedding, parameters(problem_.model.layers), problem_.parameter_bytes());
+    const auto upload_unit = [&](std::byte* to, std::int64_t unit) {
+      upload(to, parameters(unit), problem_.parameter_bytes());
+    };
+    upload_unit(memory_.embedding, embedding_unit(problem_.model));
+    if (!problem_.model.tied) upload_unit(memory_.head, head_unit(problem_.model));
     std::mt19937_64 random(7);
     std::normal_distribution<float> normal(0.0f, 1.0f);
     const std::uint64_t bytes = checkpoint_bytes(problem_);
@@ -251,7 +255,9 @@ class KernelBench {
     const bool uses_saved = task.saves != saved_none || task.available != saved_none;
     const LayerMemory& layer = memory_.layers[turn % memory_.layers.size()];
     Operands o;
-    o.parameters = is_layer ? layer.parameters : memory_.embedding;
+    o.parameters = is_layer                      ? layer.parameters
+                   : task.kind == TaskKind::head ? memory_.head
+                                                 : memory_.embedding;
     o.gradient = o.head_gradient = layer.gradient;
     o.input = memory_.input;
     o.output = memory_.output;

@@ -66,7 +66,8 @@ StepAmounts::StepAmounts(const Problem& problem)
     : layers(real(problem.model.layers)),
       micro_batches(real(problem.workload.micro_batches())),
       layer_elements(real(unit_elements(problem.model, 0))),
-      embedding_elements(real(unit_elements(problem.model, problem.model.layers))),
+      embedding_elements(real(unit_elements(problem.model, embedding_unit(problem.model)))),
+      head_elements(real(spillway::outer_elements(problem.model)) - embedding_elements),
       parameter_bytes(real(problem.parameter_bytes())),
       gradient_bytes(real(problem.gradient_bytes())),
       state_bytes(real(problem.state_bytes())),
@@ -83,12 +84,11 @@ StepAmounts::StepAmounts(const Problem& problem)
 
 void StepAmounts::find_seconds(const Problem& problem, const Costs& costs) {
   head = costs.seconds(compute_task(TaskKind::head, 0, head_flops(problem)));
-  // The bytes are those of Program::embed_forward and embed_backward.
-  const std::uint64_t bytes = checkpoint_bytes(problem);
+  const std::uint64_t up = embed_forward_bytes(problem), down = embed_backward_bytes(problem);
   const auto clear = static_cast<std::uint64_t>(embedding_elements * gradient_bytes);
-  embed_forward = costs.seconds(compute_task(TaskKind::embed_forward, 3 * bytes, 0));
-  embed_backward = costs.seconds(compute_task(TaskKind::embed_backward, 5 * bytes, 0));
-  Task first = compute_task(TaskKind::embed_backward, 5 * bytes + clear, 0);
+  embed_forward = costs.seconds(compute_task(TaskKind::embed_forward, up, 0));
+  embed_backward = costs.seconds(compute_task(TaskKind::embed_backward, down, 0));
+  Task first = compute_task(TaskKind::embed_backward, down + clear, 0);
   first.first_micro_batch = true;
   embed_clear = std::max(0.0, costs.seconds(first) - embed_backward);
   if (!problem.workload.needs_norms() || !costs.knows(Work::gpu_norm)) return;
@@ -159,7 +159,7 @@ double StepAmounts::least_compute() const {
 }
 
 double StepAmounts::about_a_step() const {
-  const double elements = all_layer_elements() + embedding_elements;
+  const double elements = all_layer_elements() + outer_elements();
   const double bytes = elements * (parameter_bytes + gradient_bytes);
   const auto takes = [&](Flow flow, double amount) {
     return amount * lane_seconds[index_of(flow)];

@@ -35,7 +35,8 @@ struct StepAmounts {
   explicit StepAmounts(const Problem& problem);
 
   double layers = 0, micro_batches = 0;
-  double layer_elements = 0, embedding_elements = 0;  // of one layer; of the embedding
+  // Of one layer; of the embedding; of the head, 0 where it is tied.
+  double layer_elements = 0, embedding_elements = 0, head_elements = 0;
   double parameter_bytes = 0, gradient_bytes = 0, state_bytes = 0;  // of an element
   double checkpoint = 0;  // bytes of a layer's input, of one micro-batch
 
@@ -58,6 +59,10 @@ struct StepAmounts {
   std::vector<SharedResource> shared;
 
   double all_layer_elements() const { return layers * layer_elements; }
+  double outer_elements() const { return embedding_elements + head_elements; }
+  bool is_tied() const { return head_elements == 0; }
+  // Of the gradient that the loss adds to.
+  double head_sum() const { return is_tied() ? embedding_elements : head_elements; }
   // Seconds of compute in a step with the least recomputation.
   double least_compute() const;
   // About as long as a step may take, for numbers of a linear program to be near one.

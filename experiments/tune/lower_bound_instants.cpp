@@ -7,7 +7,7 @@ namespace spillway {
 
 BoundProgram::Instant BoundProgram::begin_instant() const {
   Instant instant;
-  instant.gpu.add_constant(amounts_.parameter_bytes * amounts_.embedding_elements +
+  instant.gpu.add_constant(amounts_.parameter_bytes * amounts_.outer_elements() +
                            amounts_.checkpoint + amounts_.forward_working);
   return instant;
 }
@@ -15,8 +15,8 @@ BoundProgram::Instant BoundProgram::begin_instant() const {
 BoundProgram::Instant BoundProgram::turn_instant(bool sums) const {
   const StepAmounts& a = amounts_;
   Instant instant;
-  instant.gpu.add_constant(a.parameter_bytes * a.embedding_elements +
-                           a.gradient_bytes * (a.layer_elements + a.embedding_elements) +
+  instant.gpu.add_constant(a.parameter_bytes * a.outer_elements() +
+                           a.gradient_bytes * (a.layer_elements + a.head_sum()) +
                            a.backward_working);
   if (sums) instant.gpu.add_constant(a.gradient_bytes * a.embedding_elements);
   return instant;
@@ -208,7 +208,7 @@ BoundProgram::Resting BoundProgram::activations(Instant& instant, const Turn& tu
 void BoundProgram::hand_over(const Turn& turn) {
   const StepAmounts& a = amounts_;
   const double all = turn.micro_batches * a.checkpoint;
-  const double operands = a.parameter_bytes * (a.embedding_elements + a.layer_elements);
+  const double operands = a.parameter_bytes * (a.outer_elements() + a.layer_elements);
   const double up = all - (a.gpu_memory - operands - a.forward_working);
   const double down = all - (a.gpu_memory - operands - a.gradient_bytes * a.layer_elements -
                              (a.backward_working - a.checkpoint) - a.checkpoint);
@@ -224,7 +224,8 @@ void BoundProgram::hand_over(const Turn& turn) {
 void BoundProgram::add_later_begins() {
   const double bytes = (groups_.groups - 1) * all_parameters();
   Instant instant = begin_instant();
-  instant.gpu.add_constant(2 * amounts_.gradient_bytes * amounts_.embedding_elements);
+  instant.gpu.add_constant(amounts_.gradient_bytes *
+                           (amounts_.embedding_elements + amounts_.head_sum()));
   const Copies copies = add_copies(instant);
   const Expression read = not_in_memory(copies);
   must(Flow::h2d, only(middle), Expression().add(not_on_gpu(copies), bytes));

@@ -29,6 +29,7 @@ BoundProgram::BoundProgram(const StepAmounts& amounts, const MicroBatchGroups& g
   add_compute();
   add_first_layer();
   add_embedding();
+  add_head();
   add_state();
   add_state_on_ssd();
   add_homes();
@@ -65,10 +66,14 @@ Expression BoundProgram::state_of(Who who, int memory) const {
     bytes.add(column, of_layers);
   bytes.add(embedding_updates_[static_cast<int>(who)][memory],
             amounts_.state_bytes * amounts_.embedding_elements);
+  if (!amounts_.is_tied())
+    bytes.add(head_updates_[static_cast<int>(who)][memory],
+              amounts_.state_bytes * amounts_.head_elements);
   return bytes;
 }
 
-// Bytes of optimizer state that rests on the SSD. The embedding is updated before a step begins.
+// Bytes of optimizer state that rests on the SSD, but for an untied head's. The embedding is
+// updated before a step begins.
 Expression BoundProgram::state_on_ssd(When when) const {
   constexpr int cpu = static_cast<int>(Who::cpu);
   Expression bytes;
@@ -85,7 +90,7 @@ double BoundProgram::all_parameters() const {
 }
 
 double BoundProgram::all_state() const {
-  return amounts_.state_bytes * (amounts_.all_layer_elements() + amounts_.embedding_elements);
+  return amounts_.state_bytes * (amounts_.all_layer_elements() + amounts_.outer_elements());
 }
 
 // That much work must be done in these parts of the step together.
@@ -140,7 +145,7 @@ bool BoundProgram::may_rest(Who who, int memory) const {
 }
 
 void BoundProgram::add_updates() {
-  Expression layers(-1), embedding(-1);
+  Expression layers(-1), embedding(-1), head(-1);
   for (int who = 0; who < 2; ++who) {
     for (int memory = 0; memory < 3; ++memory) {
       const bool is_there = may_rest(static_cast<Who>(who), memory);
@@ -152,10 +157,14 @@ void BoundProgram::add_updates() {
       }
       embedding_updates_[who][memory] = program_.column(is_there ? 1 : 0);
       embedding.add(embedding_updates_[who][memory]);
+      if (amounts_.is_tied()) continue;
+      head_updates_[who][memory] = program_.column(is_there ? 1 : 0);
+      head.add(head_updates_[who][memory]);
     }
   }
   program_.equals_zero(layers);
   program_.equals_zero(embedding);
+  if (!amounts_.is_tied()) program_.equals_zero(head);
   const double elements = amounts_.all_layer_elements();
   const Parts ends = amounts_.updates_wait ? only(update) : only(backward) | only(update);
   const double first = 1 / amounts_.layers;
@@ -200,7 +209,8 @@ void BoundProgram::add_embedding() {
                    parameters = Expression().add(on_cpu, a.parameter_bytes);
   must(Flow::d2h, only(update), gradient);
   must(Flow::h2d, only(update), parameters);
-  must(Flow::d2h, only(last_layer) | only(backward) | only(update), gradient);  // the head's part
+  if (a.is_tied())  // the head's part
+    must(Flow::d2h, only(last_layer) | only(backward) | only(update), gradient);
   // Meanwhile the GPU computes nothing of the embedding.
   const auto alone = [&](Flow flow, const Expression& amount, const char* name) {
     const double seconds = a.lane_seconds[index_of(flow)];
@@ -211,6 +221,30 @@ void BoundProgram::add_embedding() {
   alone(Flow::cpu_update, on_cpu, "cpu.optimizer");
   alone(Flow::d2h, gradient, "pcie.d2h");
   alone(Flow::h2d, parameters, "pcie.h2d");
+}
+
+// An untied head is updated between its last task in a step and its first in the next one. Its
+// optimizer state on the SSD may cross at any time.
+void BoundProgram::add_head() {
+  const StepAmounts& a = amounts_;
+  if (a.is_tied()) return;
+  constexpr Parts all = (1u << part_count) - 1;
+  const Parts between = only(last_layer) | only(backward) | only(update) | only(forward);
+  const Parts updates = a.updates_wait ? only(update) | only(forward) : between;
+  Expression on_cpu, on_gpu;
+  for (int memory = 0; memory < 3; ++memory) {
+    on_cpu.add(head_updates_[static_cast<int>(Who::cpu)][memory], a.head_elements);
+    on_gpu.add(head_updates_[static_cast<int>(Who::gpu)][memory], a.head_elements);
+  }
+  must(Flow::cpu_update, updates, on_cpu);
+  must(Flow::gpu_update, updates, on_gpu);
+  must(Flow::d2h, between, Expression().add(on_cpu, a.gradient_bytes));
+  must(Flow::h2d, updates, Expression().add(on_cpu, a.parameter_bytes));
+  Expression on_ssd;
+  on_ssd.add(head_updates_[static_cast<int>(Who::cpu)][ssd_memory],
+             a.state_bytes * a.head_elements);
+  must(Flow::read, all, on_ssd);
+  must(Flow::write, all, on_ssd);
 }
 
 // Optimizer state in host memory crosses PCIe and comes back where the GPU updates it.
@@ -288,9 +322,16 @@ void BoundProgram::finish_parts() {
     for (std::size_t flow = 1; flow < flow_count; ++flow) {
       if (flows_[flow][part].is_zero() || a.lane_seconds[flow] == 0) continue;
       Expression lane = Expression().add(flows_[flow][part], a.lane_seconds[flow]);
-      // The last layer's forward and the head of one micro-batch come after all updates.
-      if (flow == index_of(Flow::cpu_update) && part == forward)
-        lane.add_constant(a.forward + a.head);
+      // The last layer's forward and the head of one micro-batch come after all updates of layers,
+      // the head after its own.
+      if (flow == index_of(Flow::cpu_update) && part == forward) {
+        if (!a.is_tied()) {
+          Expression layers(a.forward + a.head);
+          layers.add(updated(Who::cpu, When::after), a.all_layer_elements() * a.lane_seconds[flow]);
+          within(layers, names[flow]);
+        }
+        lane.add_constant(a.is_tied() ? a.forward + a.head : a.head);
+      }
       within(lane, names[flow]);
     }
     for (const SharedResource& resource : a.shared) {

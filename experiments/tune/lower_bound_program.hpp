@@ -69,6 +69,7 @@ class BoundProgram {
   void add_compute();
   void add_updates();
   void add_embedding();
+  void add_head();
   void add_first_layer();
   void add_state();
   void add_state_on_ssd();
@@ -121,9 +122,10 @@ class BoundProgram {
   std::array<double, part_count> norms_{};  // seconds
   std::array<std::array<Expression, part_count>, flow_count> flows_;
   std::map<std::pair<Flow, Parts>, Expression> windows_;
-  std::vector<int> saves_;            // fractions of the layers, by choice
-  int layer_updates_[2][3][2] = {};   // by Who, memory and When: fractions of the elements
-  int embedding_updates_[2][3] = {};  // by Who and memory
+  std::vector<int> saves_;           // fractions of the layers, by choice
+  int layer_updates_[2][3][2] = {};  // by Who, memory and When: fractions of the elements
+  // By Who and memory: fractions of the embedding, and of an untied head.
+  int embedding_updates_[2][3] = {}, head_updates_[2][3] = {};
   // Bytes of optimizer state, by When and Crossing, as fractions of all of it.
   int state_reads_[2][crossing_count] = {}, state_writes_[2][crossing_count] = {};
   int first_on_cpu_ = 0;  // of all layers' elements: those of layer 0 that it updates

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <string_view>
 
 namespace spillway {
 
@@ -10,7 +11,7 @@ namespace {
 
 // Of one layer, before it is repeated for all of them.
 struct Operator {
-  const char* name;
+  std::string_view name;
   SavedMask tensors;
   double flops, bytes;
 };
@@ -20,7 +21,7 @@ std::vector<SwapOperator> in_every_layer(const std::vector<Operator>& operators,
   std::vector<SwapOperator> all;
   for (const Operator& one : operators) {
     for (int layer = 0; layer < layers; ++layer)
-      all.push_back({one.name, layer, one.tensors, one.flops, one.bytes});
+      all.push_back({std::string(one.name), layer, one.tensors, one.flops, one.bytes});
   }
   return all;
 }
@@ -35,25 +36,22 @@ double seconds(double amount, double rate) { return rate > 0 ? amount / rate : 0
 
 std::vector<SwapOperator> swap_operators(const Problem& problem) {
   const double tokens = tokens_of(problem);
-  std::vector<Operator> operators = {
-      {"attn-proj", gpt_saved::residual, 0, 0},
-      {"qkv", gpt_saved::qkv, 0, 0},
-      {"fc", gpt_saved::fc, 0, 0},
-      {"attention", gpt_saved::attention | gpt_saved::statistics, 0, 0},
-      {"norm-1", gpt_saved::ln1, 0, 0},
-      {"norm-2", gpt_saved::ln2, 0, 0},
-      {"gelu", gpt_saved::gelu, 0, 0}};
-  const auto layout = saved_layout(problem, saved_all(problem.model), problem.workload.micro_batch);
   const double nothing_kept = recompute_flops(problem, saved_none, false);
-  for (Operator& one : operators) {
-    one.flops = nothing_kept - recompute_flops(problem, one.tensors, false);
-    for (const SavedLayout& tensor : layout) {
-      if ((one.tensors & tensor.tensor) == 0) continue;
-      const std::uint64_t width =
-          tensor.tensor == gpt_saved::statistics ? 4 : problem.activation_bytes();
-      one.bytes += tokens * static_cast<double>(tensor.width) * static_cast<double>(width);
+  std::vector<Operator> operators;
+  for (const LayerOperator& one : layer_operators(problem.model, 1, 1)) {
+    if (one.makes == saved_none) continue;
+    const double flops = nothing_kept - recompute_flops(problem, one.makes, false);
+    double bytes = 0;
+    for (const SavedTensor& tensor : saved_tensors(problem.model)) {
+      if ((one.makes & tensor.bit) == 0) continue;
+      const std::uint64_t width = tensor.fp32 ? 4 : problem.activation_bytes();
+      bytes += tokens * static_cast<double>(tensor.width) * static_cast<double>(width);
     }
+    operators.push_back({one.name, one.makes, flops, bytes});
   }
+  // Of those that gain as much for a byte, the smallest comes first.
+  std::stable_sort(operators.begin(), operators.end(),
+                   [](const Operator& a, const Operator& b) { return a.bytes < b.bytes; });
   return in_every_layer(operators, problem.model.layers);
 }
 

@@ -29,10 +29,10 @@ struct SwapOperator {
   double bytes = 0;       // without padding
 };
 
-// The operators of every layer as Spillway runs it, in the order of the authors' priority
-// (attn-proj, qkv, fc), then attention, then norms and GELU, which cost no FLOPs: of each operator
-// layers 0 .. L-1. The down-projection is not among them: nothing in our backward reads its output,
-// and it is recomputed only where frameworks that re-run whole layers are imitated.
+// The operators of every layer as Spillway runs it, those of the fewest bytes first, which is a
+// GPT's order of the authors' priority (attn-proj, qkv, fc) where FLOPs per byte are equal: of each
+// operator layers 0 .. L-1. The down-projection is not among them: nothing in our backward reads
+// its output, and it is recomputed only where frameworks that re-run whole layers are imitated.
 std::vector<SwapOperator> swap_operators(const Problem& problem);
 
 // A_interBlock = 2 s b h L bytes in 16 bits: one activation per layer.

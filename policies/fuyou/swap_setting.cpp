@@ -55,14 +55,14 @@ std::vector<SwapOperator> that_fit_gpu(const Problem& problem, const Plan& plan,
                                        const std::vector<SwapOperator>& operators) {
   const ModelSpec& model = problem.model;
   const auto layer = static_cast<double>(unit_elements(model, 0));
-  const auto embedding = static_cast<double>(unit_elements(model, model.layers));
+  const auto outer = static_cast<double>(outer_elements(model));
   const auto width = static_cast<double>(problem.parameter_bytes());
   const auto gradient = static_cast<double>(problem.gradient_bytes());
   const int ahead =
       std::max(plan.parameters.gpu_ahead, plan.parameters.backward_gpu_ahead.value_or(0));
   const auto scratch = static_cast<double>(
       std::max(backward_scratch_bytes(problem, saved_none), head_scratch_bytes(problem)));
-  const double rest = embedding * (width + gradient) + (ahead + 1) * layer * width +
+  const double rest = outer * (width + gradient) + (ahead + 1) * layer * width +
                       3 * layer * gradient + scratch +
                       4 * static_cast<double>(checkpoint_bytes(problem));
   const double most =

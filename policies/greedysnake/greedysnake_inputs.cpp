@@ -28,7 +28,10 @@ GreedySnakeInputs greedysnake_inputs(const Problem& problem, const Costs& costs)
   const ModelSpec& model = problem.model;
   const Machine& machine = problem.machine;
   const auto unit = static_cast<std::uint64_t>(unit_elements(model, 0));
-  const auto embedding = static_cast<std::uint64_t>(unit_elements(model, model.layers));
+  // What is not in layers, and its sums of gradients: a tied embedding has two.
+  const auto outer = static_cast<std::uint64_t>(outer_elements(model));
+  const auto outer_sums = static_cast<std::uint64_t>(unit_elements(model, embedding_unit(model)) +
+                                                     unit_elements(model, head_unit(model)));
   const std::uint64_t activation = checkpoint_bytes(problem);
 
   GreedySnakeInputs in;
@@ -39,19 +42,19 @@ GreedySnakeInputs greedysnake_inputs(const Problem& problem, const Costs& costs)
   in.moment_bytes = static_cast<double>(moment_bytes(problem.workload.moments));
   in.activation_elements = static_cast<double>(activation) / in.device_bytes;
 
-  // What is in GPU memory whatever the placement: parameters and gradients of two units, the
-  // embedding's with both its gradients, activations and scratch of the running tasks.
+  // What is in GPU memory whatever the placement: parameters and gradients of two units, those of
+  // embedding and head, activations and scratch of the running tasks.
   const std::uint64_t working =
       std::max(head_scratch_bytes(problem), backward_scratch_bytes(problem, saved_none)) +
       saved_bytes(problem, saved_all(problem.model));
   const std::uint64_t width = problem.parameter_bytes(), gradient = problem.gradient_bytes();
   in.gpu_memory = std::max(0.0, static_cast<double>(machine.gpu.memory) -
-                                    sum({2 * unit * width, 2 * unit * gradient, embedding * width,
-                                         2 * embedding * gradient, 6 * activation, working}));
-  // And in host memory: the embedding's optimizer state, gradients and updated parameters.
-  in.host_memory = std::max(0.0, static_cast<double>(machine.host.memory) -
-                                     sum({problem.state_bytes() * embedding,
-                                          2 * embedding * gradient, embedding * width}));
+                                    sum({2 * unit * width, 2 * unit * gradient, outer * width,
+                                         outer_sums * gradient, 6 * activation, working}));
+  // And in host memory: the optimizer state, gradients and updated parameters of both.
+  in.host_memory =
+      std::max(0.0, static_cast<double>(machine.host.memory) -
+                        sum({problem.state_bytes() * outer, outer_sums * gradient, outer * width}));
   try {
     in.forward_seconds = costs.forward_seconds();
     in.backward_seconds =

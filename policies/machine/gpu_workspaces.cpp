@@ -16,15 +16,19 @@ std::uint64_t gpu_workspace_bytes(const Problem& problem) {
   const ModelSpec& model = problem.model;
   const auto columns = static_cast<std::uint64_t>(model.hidden),
              row = 4 * static_cast<std::uint64_t>(model.ffn);
-  const auto elements = static_cast<std::uint64_t>(
-      std::max(unit_elements(model, 0), unit_elements(model, model.layers)));
+  const auto elements = static_cast<std::uint64_t>(largest_unit_elements(model));
   const auto tokens =
       static_cast<std::uint64_t>(problem.workload.micro_batch * problem.workload.sequence);
+  // A llama's cosines and sines of rotary positions, half as many columns each as a head has.
+  const std::uint64_t rotary =
+      model.architecture == Architecture::llama
+          ? 4 * static_cast<std::uint64_t>(problem.workload.sequence * model.width_of_head())
+          : 0;
   // Tokens, targets, their order, losses, and targets again while algorithms are tried.
   constexpr std::uint64_t bytes_of_token = 28;
   const std::uint64_t bytes = matrix_products +
                               std::max(least_partials, partials_of_column * columns) + row +
-                              elements / 256 + bytes_of_token * tokens + mebi / 4;
+                              elements / 256 + bytes_of_token * tokens + rotary + mebi / 4;
   return (bytes + 4095) / 4096 * 4096;
 }
 

@@ -4,6 +4,7 @@
 #include <initializer_list>
 
 #include "base/errors.hpp"
+#include "policies/model/scratch.hpp"
 
 namespace spillway {
 
@@ -78,6 +79,11 @@ void add_llama(OperatorList& list, const ModelSpec& model, double keys) {
   list.add("output", saved_none, {"mlp.down_proj.weight"});
 }
 
+// Rows of tables that make the embedding of a token.
+std::uint64_t rows_of_token(const ModelSpec& model) {
+  return model.architecture == Architecture::gpt ? 2 : 1;
+}
+
 }  // namespace
 
 std::vector<LayerOperator> layer_operators(const ModelSpec& model, std::int64_t sequences,
@@ -121,6 +127,16 @@ double backward_flops(const Problem& problem, SavedMask available, bool output) 
 double head_flops(const Problem& problem) {
   return 3 *
          problem.model.head_forward_flops(problem.workload.micro_batch, problem.workload.sequence);
+}
+
+std::uint64_t embed_forward_bytes(const Problem& problem) {
+  // The rows gathered are read, and one row is written.
+  return (rows_of_token(problem.model) + 1) * checkpoint_bytes(problem);
+}
+
+std::uint64_t embed_backward_bytes(const Problem& problem) {
+  // One row is read, and the rows added to are read and written.
+  return (2 * rows_of_token(problem.model) + 1) * checkpoint_bytes(problem);
 }
 
 }  // namespace spillway

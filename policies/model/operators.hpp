@@ -39,4 +39,10 @@ double forward_flops(const Problem& problem);
 double backward_flops(const Problem& problem, SavedMask available, bool output);
 double head_flops(const Problem& problem);
 
+// Bytes that the embedding's tasks of one micro-batch read and write, of (b, T, C) activations: a
+// GPT gathers two rows per token, a llama one; backward adds to as many. Clearing the accumulator
+// comes beside.
+std::uint64_t embed_forward_bytes(const Problem& problem);
+std::uint64_t embed_backward_bytes(const Problem& problem);
+
 }  // namespace spillway

@@ -25,7 +25,6 @@ std::vector<TensorRange> unit_tensors(const ModelSpec& model, int unit) {
   std::vector<std::uint64_t> cuts = {0};
   std::vector<std::int64_t> starts = {0};
   if (unit < model.layers) starts = matrix_starts(model, unit);
-  if (unit == embedding_unit(model) && !model.tied) starts.push_back(unit_parameters(model, unit));
   for (std::size_t k = 1; k < starts.size(); ++k) {
     const std::uint64_t cut = (static_cast<std::uint64_t>(starts[k]) + grid / 2) / grid * grid;
     if (cut > cuts.back() && cut < end) cuts.push_back(cut);

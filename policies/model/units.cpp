@@ -1,5 +1,8 @@
 #include "policies/model/units.hpp"
 
+#include <algorithm>
+#include <utility>
+
 #include "base/errors.hpp"
 
 namespace spillway {
@@ -117,11 +120,20 @@ std::int64_t unit_parameters(const ModelSpec& model, std::int64_t unit) {
 }
 
 std::int64_t unit_elements(const ModelSpec& model, std::int64_t unit) {
-  std::int64_t elements = unit_parameters(model, unit);
-  // An untied head moves with the embedding.
-  if (unit == embedding_unit(model) && !model.tied)
-    elements += unit_parameters(model, head_unit(model));
-  return (elements + element_alignment - 1) / element_alignment * element_alignment;
+  return (unit_parameters(model, unit) + element_alignment - 1) / element_alignment *
+         element_alignment;
+}
+
+std::int64_t outer_elements(const ModelSpec& model) {
+  std::int64_t sum = 0;
+  for (std::int64_t unit = model.layers; unit < unit_count(model); ++unit)
+    sum += unit_elements(model, unit);
+  return sum;
+}
+
+std::int64_t largest_unit_elements(const ModelSpec& model) {
+  return std::max({unit_elements(model, 0), unit_elements(model, embedding_unit(model)),
+                   unit_elements(model, head_unit(model))});
 }
 
 std::string unit_name(const ModelSpec& model, std::int64_t unit) {

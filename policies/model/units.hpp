@@ -45,6 +45,10 @@ std::int64_t offset_of(const std::vector<TensorLayout>& layout, std::string_view
 std::int64_t unit_parameters(const ModelSpec& model, std::int64_t unit);
 std::int64_t unit_elements(const ModelSpec& model, std::int64_t unit);
 
+// Of all units after the layers, together; and of the largest unit.
+std::int64_t outer_elements(const ModelSpec& model);
+std::int64_t largest_unit_elements(const ModelSpec& model);
+
 // "layer 3", "the embedding" or "the head".
 std::string unit_name(const ModelSpec& model, std::int64_t unit);
 

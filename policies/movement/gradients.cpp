@@ -39,19 +39,23 @@ Slice Gradients::accumulator(VisitId v) {
   return gradient.gpu;
 }
 
-// The embedding's gradient begins with what the loss adds to it.
+// Where the head is tied, the embedding's gradient begins with what the loss adds to it.
 Slice Gradients::head_accumulator(VisitId v) {
   const Visit& visit = work_.visits[v];
-  Gradient& whole = gradients_[unit_index(embedding())];
-  if (visit.starts_sum) begin(embedding(), visit.step);
-  if (!whole.head.valid())
-    whole.head = buffer(Tier::gpu, embedding(), elements(embedding()), BufferKind::head_gradient);
-  return whole.head;
+  Gradient& whole = gradients_[unit_index(head())];
+  Slice& sum = is_tied() ? whole.head : whole.gpu;
+  if (visit.starts_sum) begin(head(), visit.step);
+  if (!sum.valid())
+    sum = buffer(Tier::gpu, head(), elements(head()),
+                 is_tied() ? BufferKind::head_gradient : BufferKind::gradient);
+  return sum;
 }
 
 Slice Gradients::embedding_accumulator(VisitId v) {
+  const Visit& visit = work_.visits[v];
+  if (visit.starts_sum && !is_tied()) begin(embedding(), visit.step);
   Gradient& whole = gradients_[unit_index(embedding())];
-  if (work_.visits[v].starts_sum)
+  if (visit.starts_sum)
     whole.gpu = buffer(Tier::gpu, embedding(), elements(embedding()), BufferKind::gradient);
   return whole.gpu;
 }
@@ -101,7 +105,7 @@ void Gradients::take_host_memory(int unit) {
     } else {
       part.own = buffer(Tier::host, unit, part.elements, BufferKind::gradient);
     }
-    if (unit == embedding())
+    if (unit == embedding() && is_tied())
       part.head = buffer(Tier::host, unit, part.elements, BufferKind::head_gradient);
     gradient.host.push_back(part);
   }
@@ -119,9 +123,11 @@ void Gradients::copy_out(int unit, std::uint64_t from, std::uint64_t to, Slice g
                   (part.*where).part((low - part.first) * width(), (high - low) * width()), unit);
   }
 }
-void Gradients::copy_out_head() {
-  copy_out(embedding(), 0, elements(embedding()), gradients_[unit_index(embedding())].head,
-           &HostGradient::head);
+// What the loss added to the head's gradient, or to the embedding's where the head is tied.
+void Gradients::head_leaves() {
+  const Gradient& whole = gradients_[unit_index(head())];
+  copy_out(head(), 0, elements(head()), is_tied() ? whole.head : whole.gpu,
+           is_tied() ? &HostGradient::head : &HostGradient::own);
 }
 
 void Gradients::leave(VisitId v) {
@@ -155,8 +161,8 @@ void Gradients::own_leaves(VisitId v) {
     if (!visit.completes_sum) gradient.gpu = {};
   }
   if (visit.kind == VisitKind::last_layer && visit.completes_sum &&
-      plan_.gradients.head_waits == Tier::host && !stays_on_gpu(embedding()))
-    copy_out_head();
+      plan_.gradients.head_waits == Tier::host && !stays_on_gpu(head()))
+    head_leaves();
 }
 
 // Of a gradient, `part` parts out of `of` have left.
@@ -180,12 +186,13 @@ void Gradients::embedding_leaves(VisitId v) {
   if (visit.layer > 0 || !visit.completes_sum || plan_.gradients.bucket > 0) return;
   Gradient& gradient = gradients_[unit_index(embedding())];
   const bool updates_on_gpu = stays_on_gpu(embedding());
-  const bool on_gpu = updates_on_gpu || plan_.gradients.head_waits == Tier::gpu;
+  const bool head_waits_here = plan_.gradients.head_waits == Tier::gpu;
+  const bool on_gpu = updates_on_gpu || head_waits_here || !is_tied();
   if (on_gpu) program_.gradient_complete(embedding(), gradient.gpu, gradient.head);
   if (updates_on_gpu) return;
-  if (on_gpu) copy_out_head();
+  if (head_waits_here) head_leaves();
   copy_out(embedding(), 0, elements(embedding()), gradient.gpu, &HostGradient::own);
-  // Both sums are in one buffer each: the embedding has no delayed part apart.
+  // Each sum is in one buffer: the embedding has no delayed part apart.
   if (!on_gpu)
     program_.gradient_complete(embedding(), gradient.host.front().own, gradient.host.front().head);
 }
@@ -218,6 +225,7 @@ void Gradients::leave_in_buckets(VisitId v) {
   leave_together();
   if (!visit.completes_sum) return;
   program_.point(HostPoint::gradients_leave);
+  if (!is_tied()) leave_complete(head(), gradients_[unit_index(head())].gpu, {});
   leave_complete(embedding(), whole.gpu, whole.head);
   stages_.write();
 }

@@ -4,8 +4,9 @@
 // between where the plan does not sum on the GPU, it leaves for host memory: in pieces under the
 // next turn, or together with others once they fill a bucket. A sum that left comes back before the
 // next visit that adds to it. Complete gradients go on to the SSD where the plan says so. Updates
-// take their operands from here and report what they applied. The gradient of the embedding is two
-// sums: its own and the one of the head (what the loss adds).
+// take their operands from here and report what they applied. What the loss adds is the gradient of
+// the head; where the head is tied, the gradient of the embedding is two sums: its own and the
+// head's.
 #pragma once
 
 #include <cstdint>
@@ -28,8 +29,8 @@ class Gradients {
   Gradients(Program& program, const Plan& plan, const OrderOfWork& work, const Timetable& times,
             const StateSlots& slots, Units& units);
 
-  // Accumulators on the GPU that visit v adds to: of its layer; of the embedding in the last
-  // layer's visit (the head) and in that of layer 0.
+  // Accumulators on the GPU that visit v adds to: of its layer; of the head in the last layer's
+  // visit; of the embedding in that of layer 0.
   Slice accumulator(VisitId v);
   Slice head_accumulator(VisitId v);
   Slice embedding_accumulator(VisitId v);
@@ -39,8 +40,9 @@ class Gradients {
   void fetch(VisitId v);
   // Called after visit v, in this order. leave(): copies to host memory the parts of earlier
   // gradients that are due under v. own_leaves(): marks the sum that v added to as leaving if it is
-  // to leave, and copies it at once where no visit follows under which it could leave.
-  // embedding_leaves(): the embedding's gradient, once it is complete.
+  // to leave, and copies it at once where no visit follows under which it could leave; copies the
+  // head's once it is complete. embedding_leaves(): the embedding's gradient, once it is complete,
+  // and the head's where that waited on the GPU.
   void leave(VisitId v);
   void own_leaves(VisitId v);
   void embedding_leaves(VisitId v);
@@ -82,17 +84,22 @@ class Gradients {
     std::uint64_t done = 0;      // elements
   };
 
-  int embedding() const { return static_cast<int>(units_.size()) - 1; }
+  int layers() const { return static_cast<int>(program_.problem().model.layers); }
+  int embedding() const { return layers(); }
+  int head() const {
+    return static_cast<int>(units_.size()) - 1;
+  }  // the embedding where it is tied
   std::uint64_t elements(int unit) const { return elements_in(units_[unit_index(unit)]); }
+  bool is_tied() const { return head() == embedding(); }
   // A unit's gradient, which is applied there.
-  bool stays_on_gpu(int unit) const { return state_rests_on_gpu(plan_, unit, embedding()); }
+  bool stays_on_gpu(int unit) const { return state_rests_on_gpu(plan_, unit, layers()); }
   std::uint64_t width() const { return program_.problem().gradient_bytes(); }
   Slice buffer(Tier tier, int unit, std::uint64_t count, BufferKind kind);
   void begin(int unit, int step);
   void take_host_memory(int unit);
   void copy_out(int unit, std::uint64_t from, std::uint64_t to, Slice gpu,
                 Slice HostGradient::*where);
-  void copy_out_head();
+  void head_leaves();
   void advance(Leaving& one, std::uint64_t part, std::uint64_t of);
   void leave_now(int unit);
   bool is_in_bucket(int unit) const;

@@ -1,5 +1,5 @@
 // Pieces of units, and what is done with several of them at once. A unit is a layer or, after the
-// layers, the embedding.
+// layers, the embedding or an untied head.
 #pragma once
 
 #include <algorithm>

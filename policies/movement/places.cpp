@@ -49,7 +49,7 @@ class DelayedParts {
 
 // The updates of a unit, ascending; together they are the unit.
 std::vector<std::vector<Range>> ranges_by_unit(const Problem& problem, const OrderOfWork& work) {
-  std::vector<std::vector<Range>> all(static_cast<std::size_t>(problem.model.layers) + 1);
+  std::vector<std::vector<Range>> all(static_cast<std::size_t>(unit_count(problem.model)));
   const DelayedParts delayed(all.size(), work);
   for (const UpdateRange& range : work.ranges)
     all[static_cast<std::size_t>(range.unit)].push_back(
@@ -256,15 +256,16 @@ std::vector<Pieces> place_model_states(Program& program, const Plan& plan, const
   std::uint64_t in_host = 0;
   std::vector<Lenders> lenders(static_cast<std::size_t>(layers));
   WholeTensors tensors;
-  for (int unit = 0; unit <= layers; ++unit) {
-    const bool embedding = unit == layers;
+  const auto units = static_cast<int>(unit_count(problem.model));
+  for (int unit = 0; unit < units; ++unit) {
+    const bool is_outer = unit >= layers;
     const int layer = std::min(unit, layers - 1);
     Share state = plan.optimizer_state.rest.at(layer, layers);
-    if (embedding) state = plan.optimizer_state.embedding.value_or(state);
+    if (is_outer) state = plan.optimizer_state.embedding.value_or(state);
     const Share& rest = plan.parameters.rest.at(layer, layers);
     all.emplace_back();
     for (const Range& range : ranges[static_cast<std::size_t>(unit)]) {
-      const Share parameters = embedding                   ? Share{.gpu = 1}
+      const Share parameters = is_outer                    ? Share{.gpu = 1}
                                : plan.parameters.by_tensor ? tensors.place(range.elements, rest)
                                                            : rest;
       cut(range, parameters, state, all.back());
@@ -274,7 +275,7 @@ std::vector<Pieces> place_model_states(Program& program, const Plan& plan, const
       for (Piece& piece : all.back()) piece.delayed = false;
     }
     for (Piece& piece : all.back()) {
-      if (embedding || piece.parameters_at != Tier::ssd) continue;
+      if (is_outer || piece.parameters_at != Tier::ssd) continue;
       if (in_host + piece.elements <= plan.parameters.first_in_host)
         piece.parameters_at = Tier::host;
       in_host += piece.elements;
@@ -290,7 +291,7 @@ std::vector<Pieces> place_model_states(Program& program, const Plan& plan, const
     cut_delayed(pieces, mine.in_inputs);
     cut_delayed(pieces, mine.in_inputs + mine.in_parameters);
   }
-  for (int unit = 0; unit <= layers; ++unit)
+  for (int unit = 0; unit < units; ++unit)
     take_homes(program, unit, all[static_cast<std::size_t>(unit)]);
   activations.take_resting_places();
   for (int unit = 0; unit < layers; ++unit) {

@@ -242,7 +242,7 @@ std::vector<PlanField> plan_fields(const Plan& plan) {
 
 bool state_rests_on_gpu(const Plan& plan, int unit, int layers) {
   const Share& rest = plan.optimizer_state.rest.at(std::min(unit, layers - 1), layers);
-  return (unit == layers ? plan.optimizer_state.embedding.value_or(rest) : rest).gpu > 0;
+  return (unit >= layers ? plan.optimizer_state.embedding.value_or(rest) : rest).gpu > 0;
 }
 
 void check_plan(const Problem& problem, const Plan& plan) {

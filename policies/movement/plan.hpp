@@ -64,8 +64,8 @@ struct Plan {
     bool waits = false;
   } order;
 
-  // 16-bit parameters. Those of the embedding are always on the GPU. Nothing is fetched for a step
-  // before it begins.
+  // 16-bit parameters. Those of embedding and head are always on the GPU. Nothing is fetched for a
+  // step before it begins.
   struct {
     ByLayer<Share> rest{Share{.host = 1}};  // gpu: 0 or 1
     int host_ahead = 2;  // turns between a read from the SSD and the copy to the GPU
@@ -89,8 +89,8 @@ struct Plan {
     // Complete gradients rest on the SSD until they are applied. On their way they pass through
     // host memory of optimizer_state.slots. Needs a bucket.
     bool on_ssd = false;
-    // The memory (gpu or host) in which the head's part of the embedding's gradient waits until
-    // backward ends.
+    // The memory (gpu or host) in which the head's gradient waits until backward ends. An untied
+    // head is updated before that where its gradient is in the memory of the update.
     Tier head_waits = Tier::host;
   } gradients;
 
@@ -98,7 +98,7 @@ struct Plan {
   struct {
     // gpu: 0, or 1 where the layer's parameters rest on the GPU, too; it is updated there then.
     ByLayer<Share> rest{Share{.host = 1}};
-    std::optional<Share> embedding;  // that of the embedding; empty: as the last layer's
+    std::optional<Share> embedding;  // that of embedding and head; empty: as the last layer's
     int ahead = 1;                   // updates between a read from the SSD and the use
     // Buffers in host memory that updates take in turns; 0: every update has a buffer of its own.
     int slots = 0;
@@ -164,7 +164,8 @@ struct Plan {
 std::string to_text(const Plan& plan);
 // Throws InputError for an unknown field (with near names) or a value outside of its domain.
 Plan parse_plan(const std::string& text);
-// Whether the optimizer state of a unit, 0 to `layers`, rests on the GPU and is updated there.
+// Whether the optimizer state of a unit, of `layers` layers or after them, rests on the GPU and is
+// updated there.
 bool state_rests_on_gpu(const Plan& plan, int unit, int layers);
 // Equal plans have equal hashes, on every machine.
 std::uint64_t hash_of(const Plan& plan);

@@ -119,7 +119,8 @@ class Emission {
     const Visit& visit = work_.visits[v];
     at(visit.step, Phase::backward);
     const Slice sum = gradients_.head_accumulator(v);
-    program_.head(visit.micro_batch, parameters_.of(embedding()), output, sum, visit.starts_sum);
+    program_.head(visit.micro_batch, parameters_.of(head()), output, sum, visit.starts_sum);
+    if (visit.completes_sum && head() != embedding()) program_.gradient_complete(head(), sum);
   }
   void backward(VisitId v) {
     const Visit& visit = work_.visits[v];
@@ -136,7 +137,8 @@ class Emission {
     const Slice embedding_sum = gradients_.embedding_accumulator(v);
     program_.embed_backward(m, activations_.gradient(v), embedding_sum, visit.starts_sum);
   }
-  int embedding() const { return static_cast<int>(units_.size()) - 1; }
+  int embedding() const { return static_cast<int>(program_.problem().model.layers); }
+  int head() const { return static_cast<int>(units_.size()) - 1; }
 
   Program& program_;
   const Plan& plan_;

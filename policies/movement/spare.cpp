@@ -75,7 +75,7 @@ PlanWithSpare with_spare(const Problem& problem, Plan plan, const OrderOfWork& w
   const auto layer_count = static_cast<int>(problem.model.layers);
   const auto layers = static_cast<double>(layer_count);
   const auto in_layer = static_cast<double>(unit_elements(problem.model, 0));
-  const auto embedding = static_cast<double>(unit_elements(problem.model, problem.model.layers));
+  const auto outer = static_cast<double>(outer_elements(problem.model));
   double host = static_cast<double>(spare[1]);
   const Whole parameters = {layers * in_layer * static_cast<double>(problem.parameter_bytes()),
                             layers};
@@ -95,7 +95,7 @@ PlanWithSpare with_spare(const Problem& problem, Plan plan, const OrderOfWork& w
   }
   // Gradients that rest on the SSD pass through the memory that optimizer state is read into.
   if (!plan.gradients.on_ssd) {
-    const double states = layers + (plan.optimizer_state.embedding ? 0 : embedding / in_layer);
+    const double states = layers + (plan.optimizer_state.embedding ? 0 : outer / in_layer);
     const Whole state = {states * in_layer * static_cast<double>(problem.state_bytes()), states};
     lift(plan.optimizer_state.rest, layer_count, state, plan.retention.optimizer_state, host);
   }

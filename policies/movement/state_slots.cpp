@@ -26,9 +26,11 @@ void take_host_slots(Program& program, const Plan& plan, const OrderOfWork& work
   if (with_gradients) {
     const std::uint64_t largest = *std::max_element(most.begin(), most.end());
     slots.stage_bytes = largest / (program.problem().state_bytes() + gradient_bytes) * 4;
-    const auto embedding = static_cast<int>(units.size()) - 1;
-    slots.head = program.persistent(Tier::host, elements_in(units.back()) * gradient_bytes,
-                                    BufferKind::head_gradient, embedding);
+    const ModelSpec& model = program.problem().model;
+    if (model.tied)
+      slots.head =
+          program.persistent(Tier::host, elements_in(units.back()) * gradient_bytes,
+                             BufferKind::head_gradient, static_cast<int>(embedding_unit(model)));
     most.assign(count, largest);  // any gradient passes through any of them
   }
   for (const std::uint64_t bytes : most) {

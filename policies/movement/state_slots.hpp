@@ -21,7 +21,7 @@ struct StateSlots {
   // In GPU memory, for what rests in host memory and is updated on the GPU, by turns.
   std::vector<Slice> gpu;
   // Where complete gradients rest on the SSD: bytes of a part of a slot that they pass through, and
-  // host memory for what the loss adds to the embedding's gradient.
+  // host memory for what the loss adds to the embedding's gradient where the head is tied.
   std::uint64_t stage_bytes = 0;
   Slice head;
 };

@@ -22,12 +22,13 @@ Step::Step(const Problem& problem, const Plan& plan)
       plan_(plan),
       layers_(static_cast<int>(problem.model.layers)),
       micro_batches_(static_cast<int>(problem.workload.micro_batches())),
+      head_(static_cast<int>(head_unit(problem.model))),
       up_(static_cast<std::size_t>(micro_batches_)),
       down_(static_cast<std::size_t>(micro_batches_)),
       done_(static_cast<std::size_t>(layers_)),
       begun_(static_cast<std::size_t>(layers_)),
-      gradients_(static_cast<std::size_t>(layers_) + 1),
-      cuts_(static_cast<std::size_t>(layers_) + 1) {}
+      gradients_(static_cast<std::size_t>(head_) + 1),
+      cuts_(static_cast<std::size_t>(head_) + 1) {}
 
 void Step::fail(const char* call, int layer, int micro_batch, const std::string& why) const {
   bug("the order of work that a policy says", __FILE__, __LINE__,
@@ -65,8 +66,10 @@ void Step::add(VisitKind kind, int layer, int micro_batch) {
     visit.completes_sum = ++done == micro_batches_;
     if (visit.starts_sum) start_sum(layer, micro_batch);
     if (visit.completes_sum) gradients_[static_cast<std::size_t>(layer)] = {step_, {}};
-    if (layer == 0 && visit.completes_sum)
-      gradients_[static_cast<std::size_t>(embedding())] = {step_, {}};
+    for (const int unit : outer()) {
+      if (visit.completes_sum && layer == layer_with(unit, layers_))
+        gradients_[static_cast<std::size_t>(unit)] = {step_, {}};
+    }
   }
   work_.visits.push_back(visit);
   if (kind == VisitKind::forward) return;
@@ -81,7 +84,10 @@ void Step::start_sum(int layer, int micro_batch) {
     return gradient.step < 0 || gradient.applied.size() == elements(unit);
   };
   if (!applied(layer)) fail("backward", layer, micro_batch, "its last gradient was not applied");
-  if (layer + 1 == layers_ && !applied(embedding()))
+  // The head's sum begins with the loss; a tied head's is the embedding's.
+  if (layer + 1 == layers_ && !applied(head()))
+    fail("backward", layer, micro_batch, "the head's last gradient was not applied");
+  if (layer == 0 && head() != embedding() && !applied(embedding()))
     fail("backward", layer, micro_batch, "the embedding's last gradient was not applied");
 }
 
@@ -109,7 +115,7 @@ void Step::backward(int layer, int micro_batch) {
 
 void Step::update(int unit, Portion portion) {
   if (plan_.optimizer.group != UpdateGroup::shares) return update_portion(unit, portion);
-  if (unit == embedding()) {
+  if (unit >= layers_) {
     finish_shares();
     return update_portion(unit, portion);
   }
@@ -161,7 +167,7 @@ void Step::update_portion(int unit, Portion portion) {
   note_cut(unit, last);
   if (gradient.step < step_) work_.delayed.push_back({step_, {unit, first, last - first}});
   if (gradient.step < 0) return;
-  if (gradient.step < step_ && begun_[static_cast<std::size_t>(unit == layers_ ? 0 : unit)])
+  if (gradient.step < step_ && begun_[static_cast<std::size_t>(layer_with(unit, layers_))])
     fail("update", unit, -1, "forward has begun with the parameters as they were before");
   if (gradient.applied.holds_any_of(first, last))
     fail("update", unit, -1, "a part of it was updated already");
@@ -245,7 +251,7 @@ void Step::close_group_of(int layer) {
   if (group_elements_ == 0) return;
   const auto begin = work_.ranges.begin() + static_cast<std::ptrdiff_t>(group_begin_);
   const bool holds = std::any_of(begin, work_.ranges.end(), [&](const UpdateRange& range) {
-    return range.unit == layer || (layer == 0 && range.unit == layers_);
+    return layer_with(range.unit, layers_) == layer;
   });
   if (holds) close_group();
 }
@@ -258,7 +264,7 @@ void Step::wait() {
 
 OrderOfWork Step::finish() {
   step_ = work_.steps;
-  for (int unit = 0; unit <= layers_; ++unit) {
+  for (int unit = 0; unit <= head_; ++unit) {
     const Gradient& gradient = gradients_[static_cast<std::size_t>(unit)];
     if (gradient.step < 0) continue;
     // In the parts in which the policy names it.
@@ -279,6 +285,7 @@ void Step::in_order_of_plan() {
   const auto& order = plan_.order;
   const int row = order.row == 0 ? micro_batches_ : std::min(order.row, micro_batches_);
   const bool within = order.updates == UpdateOrder::within;
+  const bool has_head = head() != embedding();
   const auto delayed = [&](int layer) { return order.delayed.at(layer, layers_); };
   for (int first = 0; first < micro_batches_; first += row) {
     const int count = std::min(row, micro_batches_ - first);
@@ -293,13 +300,16 @@ void Step::in_order_of_plan() {
     }
     for (const int layer : downward()) {
       for (const int m : in_row(layer)) backward(layer, m);
+      if (is_last && within && has_head && layer + 1 == layers_) update(head());
       if (is_last && within) update(layer, {delayed(layer), 1});
     }
   }
   if (!within) {
     if (order.waits) wait();
     const bool up = order.updates == UpdateOrder::ascending;
+    if (has_head && !up) update(head());
     for (const int layer : up ? upward() : downward()) update(layer, {delayed(layer), 1});
+    if (has_head && up) update(head());
   }
   update(embedding());
   if (!within && order.waits) wait();

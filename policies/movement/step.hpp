@@ -2,8 +2,8 @@
 //
 // Every step cuts units alike and, where part of an update is delayed, has the same order. The
 // order is a sequential program: what a call needs has been computed by the calls before it. The
-// embedding runs with layer 0 and the loss with the last layer, whose forward waits for its
-// backward.
+// embedding runs with layer 0 and the head and the loss with the last layer, whose forward waits
+// for its backward.
 #pragma once
 
 #include <cstdint>
@@ -109,9 +109,12 @@ class Step {
   int layers() const { return layers_; }
   int micro_batches() const { return micro_batches_; }
   int embedding() const { return layers_; }  // the unit after the layers
+  int head() const { return head_; }  // the embedding where it is tied, else a unit of its own
 
   Sequence upward() const { return {0, layers_, false}; }
   Sequence downward() const { return {layers_ - 1, layers_, true}; }
+  // The units after the layers: the embedding and, where it is untied, the head.
+  Sequence outer() const { return {layers_, head_ - layers_ + 1, false}; }
   Sequence ascending() const { return {0, micro_batches_, false}; }
   // Micro-batches of a layer: ascending in even layers, descending in odd ones.
   Sequence snake(int layer) const {
@@ -164,7 +167,7 @@ class Step {
 
   const Problem& problem_;
   const Plan& plan_;
-  int layers_, micro_batches_;
+  int layers_, micro_batches_, head_;
   OrderOfWork work_;
   int step_ = 0;
   std::vector<int> up_, down_;       // by micro-batch: the next layer of forward, of backward
@@ -185,6 +188,12 @@ class Step {
   int group_gradient_step_ = 0;
   VisitId group_at_ = 0;
 };
+
+// The layer whose visits use a unit's parameters: the embedding's are those of layer 0, an untied
+// head's those of the last layer.
+inline int layer_with(int unit, int layers) {
+  return unit < layers ? unit : unit == layers ? 0 : layers - 1;
+}
 
 // `fraction` of `elements`, on the element grid.
 std::uint64_t on_grid(std::uint64_t elements, double fraction);

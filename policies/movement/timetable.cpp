@@ -71,6 +71,20 @@ void Timetable::find_fetches() {
   }
 }
 
+// The moment from which on the gradient that visit `complete` completes is there.
+Moment Timetable::layer_available(VisitId complete, bool on_gpu) const {
+  const Window window = leaving_window(complete);
+  return on_gpu || window.begin == window.end ? after_own_gradient(complete)
+                                              : after(window.end - 1);
+}
+
+// And an untied head's.
+Moment Timetable::head_available(int step, bool on_gpu) const {
+  if (on_gpu || plan_.gradients.head_waits == Tier::host)
+    return after_own_gradient(uses_.complete(step, layers_ - 1));
+  return after_embedding(uses_.complete(step, 0));
+}
+
 // The moment from which on all gradients of an update are in the memory where it runs.
 Moment Timetable::available(const Update& update, bool on_gpu) const {
   if (problem_.workload.updates_wait() || plan_.gradients.bucket > 0)
@@ -78,12 +92,10 @@ Moment Timetable::available(const Update& update, bool on_gpu) const {
   Moment latest = 0;
   for (std::uint32_t r = 0; r < update.range_count; ++r) {
     const int unit = work_.ranges[update.first_range + r].unit;
-    const int layer = unit == layers_ ? 0 : unit;
-    const VisitId complete = uses_.complete(update.gradient_step, layer);
-    const Window window = leaving_window(complete);
-    latest = std::max(latest, unit == layers_                        ? after_embedding(complete)
-                              : on_gpu || window.begin == window.end ? after_own_gradient(complete)
-                                                                     : after(window.end - 1));
+    const VisitId complete = uses_.complete(update.gradient_step, layer_with(unit, layers_));
+    latest = std::max(latest, unit < layers_    ? layer_available(complete, on_gpu)
+                              : unit == layers_ ? after_embedding(complete)
+                                                : head_available(update.gradient_step, on_gpu));
   }
   return latest;
 }
@@ -98,7 +110,7 @@ VisitId Timetable::next_read(const Update& update) const {
   VisitId soonest = no_visit;
   for (std::uint32_t r = 0; r < update.range_count; ++r) {
     const int unit = work_.ranges[update.first_range + r].unit;
-    const int layer = unit == layers_ ? 0 : unit;
+    const int layer = layer_with(unit, layers_);
     for (int step = update.gradient_step + 1; step < work_.steps; ++step) {
       if (uses_.forward(step, layer, 0) == no_visit) continue;
       soonest = std::min(soonest, read_at_[static_cast<std::size_t>(step * layers_ + layer)]);

@@ -64,6 +64,8 @@ class Timetable {
   void find_fetches();
   void place_updates();
   Moment available(const Update& update, bool on_gpu) const;
+  Moment layer_available(VisitId complete, bool on_gpu) const;
+  Moment head_available(int step, bool on_gpu) const;
   VisitId next_read(const Update& update) const;
 
   const Problem& problem_;

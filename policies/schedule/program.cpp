@@ -149,7 +149,7 @@ inline TaskId Program::emit(Task& task, std::initializer_list<Access> accesses) 
   return id;
 }
 
-// A task of the GPU; layer L is the embedding unit.
+// A task of the GPU.
 inline Task Program::compute_task(TaskKind kind, int layer, int micro_batch) const {
   Task task;
   task.kind = kind;
@@ -202,7 +202,7 @@ TaskId Program::embed_forward(int micro_batch, Slice parameters, Slice output) {
   require_tier(output, Tier::gpu, "embed_forward output");
   Task task =
       compute_task(TaskKind::embed_forward, static_cast<int>(problem_.model.layers), micro_batch);
-  task.bytes = 3 * output.bytes;  // two rows gathered, one written, per token
+  task.bytes = embed_forward_bytes(problem_);
   return emit(task, {access(parameters, Role::parameters, Mode::read),
                      access(output, Role::output, Mode::write)});
 }
@@ -231,7 +231,8 @@ TaskId Program::head(int micro_batch, Slice parameters, Slice hidden, Slice head
   require_tier(parameters, Tier::gpu, "head parameters");
   require_tier(hidden, Tier::gpu, "head hidden");
   require_tier(head_gradient, Tier::gpu, "head gradient");
-  Task task = compute_task(TaskKind::head, static_cast<int>(problem_.model.layers), micro_batch);
+  Task task =
+      compute_task(TaskKind::head, static_cast<int>(head_unit(problem_.model)), micro_batch);
   task.first_micro_batch = first_micro_batch;
   task.flops = costs_.head_flops;
   const Slice scratch =
@@ -274,9 +275,8 @@ TaskId Program::embed_backward(int micro_batch, Slice activation_gradient, Slice
   Task task =
       compute_task(TaskKind::embed_backward, static_cast<int>(problem_.model.layers), micro_batch);
   task.first_micro_batch = first_micro_batch;
-  // One row read, two rows added to, per token; and the whole accumulator cleared at the start of
-  // the sum.
-  task.bytes = 5 * activation_gradient.bytes + (first_micro_batch ? gradient.bytes : 0);
+  // The whole accumulator is cleared at the start of the sum.
+  task.bytes = embed_backward_bytes(problem_) + (first_micro_batch ? gradient.bytes : 0);
   const Mode sum = first_micro_batch ? Mode::write : Mode::read_write;
   return emit(task, {access(activation_gradient, Role::activation_gradient, Mode::read),
                      access(gradient, Role::gradient, sum)});
@@ -309,7 +309,7 @@ TaskId Program::optimizer(int unit, std::uint64_t first_element, std::uint64_t e
 
 void Program::gradient_complete(int unit, Slice gradient, Slice head_gradient) {
   if (!problem_.workload.needs_norms()) return;
-  const auto units = static_cast<std::size_t>(problem_.model.layers) + 1;
+  const auto units = static_cast<std::size_t>(unit_count(problem_.model));
   const auto index = static_cast<std::size_t>(unit);
   Norms& norms = norms_[static_cast<std::size_t>(step_ % 2)];
   if (norms.step != step_) {
@@ -325,7 +325,9 @@ void Program::gradient_complete(int unit, Slice gradient, Slice head_gradient) {
   SPILLWAY_ASSERT(gradient.bytes ==
                   static_cast<std::uint64_t>(unit_elements(problem_.model, unit)) *
                       problem_.gradient_bytes());
-  SPILLWAY_ASSERT(head_gradient.valid() == (index + 1 == units), "the embedding unit has two");
+  SPILLWAY_ASSERT(
+      head_gradient.valid() == (problem_.model.tied && unit == embedding_unit(problem_.model)),
+      "the embedding has two where the head is tied");
   if (head_gradient.valid()) require_tier(head_gradient, where, "complete head gradient");
   Task task;
   task.kind = TaskKind::gradient_norm;
@@ -383,7 +385,12 @@ std::string kernel_shape(const Problem& problem, const Task& task) {
   std::string shape =
       fmt::format("{},C{},NH{},KV{},F{}", model.architecture == Architecture::gpt ? "gpt" : "llama",
                   model.hidden, model.heads, model.kv_heads, model.ffn);
+  if (model.attention_width() != model.hidden)
+    shape += fmt::format(",A{}", model.attention_width());
   const bool is_layer = task.kind == TaskKind::forward || task.kind == TaskKind::backward;
+  if (is_layer && model.architecture == Architecture::llama)
+    shape += fmt::format("{}{}", model.qkv_bias ? ",bias" : "", model.qk_norm ? ",qk-norm" : "");
+  if (is_layer && model.window > 0) shape += fmt::format(",W{}", model.window);
   if (!is_layer) shape += fmt::format(",V{},P{}", model.vocabulary, model.positions);
   shape += fmt::format(",b{},T{},{}", workload.micro_batch, workload.sequence,
                        workload.precision == Precision::fp32 ? "fp32" : "bf16");

@@ -88,7 +88,8 @@ class Program {
   TaskId forward(int layer, int micro_batch, Slice parameters, Slice input, Slice output,
                  Slice saved = {}, SavedMask saves = saved_none);
   // Final norm, logits, loss and their gradients. `hidden` holds (b, T, C) and, afterwards, its
-  // gradient.
+  // gradient. `parameters` and `head_gradient` are of the head's unit: where that is the embedding,
+  // this gradient is a second accumulator.
   TaskId head(int micro_batch, Slice parameters, Slice hidden, Slice head_gradient,
               bool first_micro_batch);
   // `activation_gradient` holds dL/d(output) and, afterwards, dL/d(input). `saved` holds the
@@ -103,8 +104,8 @@ class Program {
 
   // AdamW on elements [first_element, first_element + elements) of a unit: lane cpu.optimizer with
   // all slices in host memory, or gpu.compute with all in the gpu tier. `gradient` (and
-  // `head_gradient`, for the embedding unit) cover just these elements. `update` is the step whose
-  // gradient is applied.
+  // `head_gradient`, for the embedding of a tied head) cover just these elements. `update` is the
+  // step whose gradient is applied.
   TaskId optimizer(int unit, std::uint64_t first_element, std::uint64_t elements, Slice gradient,
                    Slice head_gradient, Slice optimizer_state, Slice parameters, int update);
 

@@ -93,7 +93,8 @@ std::string reserve(const Machine& machine, Tier tier) {
 
 std::string layer_name(const Problem& problem, std::int32_t layer) {
   if (layer < 0) return "";
-  if (layer == problem.model.layers) return " embedding";
+  if (layer == embedding_unit(problem.model)) return " embedding";
+  if (layer == head_unit(problem.model)) return " head";
   return fmt::format(" layer {}", layer);
 }
 

@@ -80,7 +80,7 @@ inline constexpr int phase_count = 4;
 enum class BufferKind : std::uint8_t {
   parameters,           // of a unit, parameter_bytes per element
   gradient,             // accumulator of a unit
-  head_gradient,        // the embedding unit's second accumulator: what the tied head contributes
+  head_gradient,        // the embedding unit's second accumulator: what a tied head contributes
   optimizer_state,      // [master | m | v] of a range of elements; moments fp32 or bf16
   checkpoint,           // (b, T, C) between layers
   saved,                // tensors inside one layer, of one micro-batch (saved_layout)
@@ -173,7 +173,7 @@ struct Task {
           // gradient and the result cost beside AdamW, as frameworks make them
   std::uint32_t first_access = 0;
   std::int32_t step = 0;    // step in which it was emitted
-  std::int32_t layer = -1;  // unit: layer 0..L-1, or L for the embedding unit; -1 none
+  std::int32_t layer = -1;  // unit: layer 0..L-1, embedding L, untied head L+1; -1 none
   std::int32_t micro_batch = -1;
   std::int32_t update = -1;         // optimizer, gradient_norm: the step whose gradient it is
   std::uint64_t bytes = 0;          // moved, for copies and I/O; read, for gradient_norm

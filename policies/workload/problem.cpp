@@ -52,7 +52,8 @@ double most_activation_bytes(const Problem& problem) {
   const auto real = [](std::int64_t count) { return static_cast<double>(count); };
   const double tokens = real(workload.batch) * real(workload.sequence);
   const double rows = real(std::min<std::int64_t>(workload.sequence, 4096));
-  const double of_token = 16 * real(model.hidden) + 6 * real(model.ffn) + 2 * real(model.heads) + 8;
+  const double of_token = 4 * real(model.hidden) + 4 * real(model.qkv_width()) +
+                          6 * real(model.ffn) + 2 * real(model.heads) + 8;
   const double head = tokens * real(model.vocabulary) +
                       8 * 4096 * (real(model.vocabulary) + 2 * real(model.hidden) + 2);
   return 8 * (tokens * (real(model.layers) + 2) * of_token + tokens * rows + head);

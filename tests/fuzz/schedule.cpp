@@ -72,6 +72,8 @@ ModelSpec model_of(Choices& choices) {
     model.architecture = Architecture::llama;
     model.ffn = static_cast<std::int64_t>(1 + choices.below(256));
     if (choices.one_in(2)) model.kv_heads = 1;
+    model.tied = choices.one_in(2);
+    model.qk_norm = choices.one_in(4);
   }
   return model;
 }

@@ -27,6 +27,7 @@ class SymbolicRun {
         forward_again_(forward_again),
         problem_(schedule.problem()),
         layers_(static_cast<int>(problem_.model.layers)),
+        head_(static_cast<int>(head_unit(problem_.model))),
         micro_batches_(static_cast<int>(problem_.workload.micro_batches())) {}
 
   void run() {
@@ -223,13 +224,13 @@ class SymbolicRun {
     writes(hidden(Role::output), activation(Held::activation, task.layer + 1, task), 0);
   }
   void head(const Task& task) {
-    on_gpu(task, layers_);
+    on_gpu(task, head_);
     reads_parameters(task);
     const Access& access = hidden(Role::activation_gradient);
     reads(access, activation(Held::activation, layers_, task), 0);
     scratch(head_scratch_bytes(problem_));
     writes(access, activation(Held::activation_gradient, layers_, task), 0);
-    accumulates(Role::head_gradient, Held::head_gradient, task);
+    accumulates(Role::head_gradient, head_ == layers_ ? Held::head_gradient : Held::gradient, task);
   }
   void backward(const Task& task) {
     on_gpu(task, task.layer);
@@ -249,10 +250,12 @@ class SymbolicRun {
     reads(hidden(Role::activation_gradient), activation(Held::activation_gradient, 0, task), 0);
     accumulates(Role::gradient, Held::gradient, task);
   }
+  // Whether the gradient of a task's unit is its own and the tied head's.
+  bool has_two_sums(const Task& task) const { return task.layer == layers_ && head_ == layers_; }
   void optimizer(const Task& task) {
     const Tier tier = task.lane == Lane::gpu_compute ? Tier::gpu : Tier::host;
     require(tier == Tier::gpu || task.lane == Lane::cpu_optimizer, "AdamW on another lane");
-    require(task.layer >= 0 && task.layer <= layers_, "no such unit");
+    require(task.layer >= 0 && task.layer <= head_, "no such unit");
     require(task.update >= 0 && task.update <= task.step, "an update of a step to come");
     require(task.params > 0 && task.first_element + task.params <= elements(task.layer),
             "no such elements");
@@ -260,9 +263,8 @@ class SymbolicRun {
                         everyone = (std::uint64_t{1} << micro_batches_) - 1;
     reads(operand(Role::gradient, task.params * width, tier),
           gradient(Held::gradient, task.layer, task.update, everyone), task.first_element * width);
-    require((find(Role::head_gradient) != nullptr) == (task.layer == layers_),
-            "the head's gradient");
-    if (task.layer == layers_) {
+    require((find(Role::head_gradient) != nullptr) == has_two_sums(task), "the head's gradient");
+    if (has_two_sums(task)) {
       reads(operand(Role::head_gradient, task.params * width, tier),
             gradient(Held::head_gradient, task.layer, task.update, everyone),
             task.first_element * width);
@@ -289,13 +291,12 @@ class SymbolicRun {
                         everyone = (std::uint64_t{1} << micro_batches_) - 1;
     reads(operand(Role::gradient, bytes, tier),
           gradient(Held::gradient, task.layer, task.step, everyone), 0);
-    require((find(Role::head_gradient) != nullptr) == (task.layer == layers_),
-            "the head's gradient");
-    if (task.layer == layers_) {
+    require((find(Role::head_gradient) != nullptr) == has_two_sums(task), "the head's gradient");
+    if (has_two_sums(task)) {
       reads(operand(Role::head_gradient, bytes, tier),
             gradient(Held::head_gradient, task.layer, task.step, everyone), 0);
     }
-    require(task.bytes == (task.layer == layers_ ? 2 : 1) * bytes, "bytes of another gradient");
+    require(task.bytes == (has_two_sums(task) ? 2 : 1) * bytes, "bytes of another gradient");
     writes(operand(Role::norms, norm_slot_bytes, Tier::host), norm(task.layer, task.step), 0);
     ++count_[{task.step, task.kind, task.layer, 0}];
   }
@@ -303,7 +304,7 @@ class SymbolicRun {
   void reads_norms(const Task& task) {
     if (!problem_.workload.needs_norms()) return require(!find(Role::norms), "reads a norm");
     const bool all = problem_.workload.updates_wait();
-    const int units = all ? layers_ + 1 : 1;
+    const int units = all ? head_ + 1 : 1;
     Access slot =
         operand(Role::norms, static_cast<std::uint64_t>(units) * norm_slot_bytes, Tier::host);
     slot.bytes = norm_slot_bytes;
@@ -334,7 +335,7 @@ class SymbolicRun {
     for (int step = 0; step < schedule_.steps(); ++step) {
       for (int m = 0; m < micro_batches_; ++m) {
         check_count(step, TaskKind::embed_forward, layers_, m);
-        check_count(step, TaskKind::head, layers_, m);
+        check_count(step, TaskKind::head, head_, m);
         check_count(step, TaskKind::embed_backward, layers_, m);
         for (int l = 0; l < layers_; ++l) check_count(step, TaskKind::forward, l, m);
         for (int l = 0; l < layers_; ++l) check_count(step, TaskKind::backward, l, m);
@@ -342,11 +343,10 @@ class SymbolicRun {
     }
     const bool norms = problem_.workload.needs_norms();
     for (int step = 0; norms && step < schedule_.steps(); ++step) {
-      for (int unit = 0; unit <= layers_; ++unit)
-        check_count(step, TaskKind::gradient_norm, unit, 0);
+      for (int unit = 0; unit <= head_; ++unit) check_count(step, TaskKind::gradient_norm, unit, 0);
     }
     const auto per_step =
-        static_cast<std::size_t>(micro_batches_ * (3 + 2 * layers_) + (norms ? layers_ + 1 : 0));
+        static_cast<std::size_t>(micro_batches_ * (3 + 2 * layers_) + (norms ? head_ + 1 : 0));
     if (count_.size() != per_step * static_cast<std::size_t>(schedule_.steps())) {
       throw Violation{"compute tasks outside the steps"};
     }
@@ -365,7 +365,7 @@ class SymbolicRun {
   const Schedule& schedule_;
   bool forward_again_;
   const Problem& problem_;
-  int layers_, micro_batches_;
+  int layers_, head_, micro_batches_;
   int step_ = 0;
   TaskId task_ = 0;
   std::array<ShadowMemory, tier_count> memory_;
@@ -400,7 +400,7 @@ std::string find_home_error(const Schedule& schedule) {
       return "two homes in one place";
   }
   for (const BufferKind kind : {BufferKind::parameters, BufferKind::optimizer_state}) {
-    for (int unit = 0; unit <= problem.model.layers; ++unit) {
+    for (int unit = 0; unit < unit_count(problem.model); ++unit) {
       std::uint64_t next = 0;
       for (const auto& [first, elements] : parts[{kind, unit}]) {
         const auto grid = static_cast<std::uint64_t>(element_alignment);

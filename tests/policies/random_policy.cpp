@@ -144,6 +144,7 @@ class RandomPolicy : public Policy {
   Plan plan(const Problem& problem, const Costs&) const override {
     dice_ = Dice(options_.seed);
     layers_ = static_cast<int>(problem.model.layers);
+    head_ = static_cast<int>(head_unit(problem.model));
     micro_batches_ = static_cast<int>(problem.workload.micro_batches());
     order_ = static_cast<Order>(dice_.below(6));
     group_ = dice_.between(1, micro_batches_);
@@ -184,7 +185,7 @@ class RandomPolicy : public Policy {
   void cut_units() const {
     parts_.clear();
     const double cuts = dice_.habit(), soon = dice_.habit(), delayed = dice_.habit();
-    for (int unit = 0; unit <= layers_; ++unit) {
+    for (int unit = 0; unit <= head_; ++unit) {
       std::vector<double> ends = {1};
       while (ends.size() < 4 && dice_.chance(cuts)) ends.push_back(dice_.fraction());
       std::sort(ends.begin(), ends.end());
@@ -244,7 +245,7 @@ class RandomPolicy : public Policy {
     const int place = at_[static_cast<std::size_t>(m)]++;
     if (place < layers_) {
       update_all(step, [&](const Part& part) {
-        return part.is_of_last_step && (part.unit == place || (place == 0 && part.unit == layers_));
+        return part.is_of_last_step && layer_with(part.unit, layers_) == place;
       });
       return step.forward(place, m);
     }
@@ -252,7 +253,7 @@ class RandomPolicy : public Policy {
     step.backward(layer, m);
     if (++done(place) < micro_batches_) return;
     for (const Part& part : parts_) {
-      if (part.unit == layer || (layer == 0 && part.unit == layers_)) waiting_.push_back(part);
+      if (layer_with(part.unit, layers_) == layer) waiting_.push_back(part);
     }
   }
 
@@ -282,7 +283,7 @@ class RandomPolicy : public Policy {
   RandomPolicyOptions options_;
   // Of the program that is being said.
   mutable Dice dice_;
-  mutable int layers_ = 0, micro_batches_ = 0, group_ = 1;
+  mutable int layers_ = 0, head_ = 0, micro_batches_ = 0, group_ = 1;
   mutable Order order_ = Order::mixed;
   mutable bool changes_order_ = false, is_first_step_ = true;
   mutable double updates_ = 0, waits_ = 0;

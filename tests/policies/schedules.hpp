@@ -38,6 +38,24 @@ inline Problem tiny_problem(int layers, int micro_batches, Precision precision =
   return problem;
 }
 
+// A small llama: heads in groups, and each of what its files choose present or not.
+inline void make_llama(ModelSpec& model, std::uint64_t choices) {
+  const auto choose = [&](std::uint64_t count) {
+    const std::uint64_t chosen = choices % count;
+    choices /= count;
+    return static_cast<std::int64_t>(chosen);
+  };
+  model.architecture = Architecture::llama;
+  model.heads = 2 << choose(2);
+  model.kv_heads = model.heads >> choose(3) % 2;
+  model.head_width = choose(2) == 0 ? 0 : 16;
+  model.tied = choose(3) == 0;
+  model.qkv_bias = choose(2) == 0;
+  model.qk_norm = choose(2) == 0;
+  model.window = choose(3) == 0 ? 5 : 0;
+  model.ffn = 40 + choose(360);
+}
+
 // The same with the rates of a machine, which some values of options need.
 inline Problem with_rates(Problem problem) {
   problem.machine = load_machine("a100-80gb");

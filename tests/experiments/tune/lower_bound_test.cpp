@@ -213,8 +213,7 @@ Problem fast_problem() {
 
 double all_elements(const Problem& problem) {
   const ModelSpec& model = problem.model;
-  return static_cast<double>(model.layers * unit_elements(model, 0) +
-                             unit_elements(model, model.layers));
+  return static_cast<double>(model.layers * unit_elements(model, 0) + outer_elements(model));
 }
 
 TEST_CASE("with all in GPU memory a step takes the GPU's work, and resident takes no more") {
@@ -291,6 +290,29 @@ TEST_CASE("where nothing is left but the CPU's optimizer, it rests while the las
   REQUIRE(bound);
   CHECK(bound->seconds == Approx(expected).epsilon(1e-5));
   CHECK(bound->limit == "cpu.optimizer");
+}
+
+TEST_CASE("an untied head is updated while the last layer runs, and not while it runs itself") {
+  // Its gradient is complete before the last layer's backward, and the last layer's next forward
+  // does not need it.
+  Problem problem = fast_problem();
+  problem.model.architecture = Architecture::llama;
+  problem.model.qkv_bias = problem.model.tied = false;
+  problem.machine.gpu.adam_params_per_second = 1e-3;
+  problem.machine.host.adam_params_per_second = 1e4;
+  problem.machine.gpu.flops = 1e9;
+  problem.workload.micro_batch = 2;
+  const double head = problem.model.head_forward_flops(2, 32) / 1e9;
+  const double expected = 3 * head + all_elements(problem) / 1e4;
+  const auto bound = lower_bound_of(problem, 1);
+  REQUIRE(bound);
+  CHECK(bound->seconds == Approx(expected).epsilon(1e-5));
+  CHECK(bound->limit == "cpu.optimizer");
+  // A tied head's gradient is complete when the embedding's is.
+  problem.model.tied = true;
+  const double layer = problem.model.layer_forward_flops(2, 32) / 1e9;
+  CHECK(lower_bound_of(problem, 1)->seconds ==
+        Approx(3 * (layer + head) + all_elements(problem) / 1e4).epsilon(1e-5));
 }
 
 TEST_CASE("what cannot fit has no bound") {

@@ -12,6 +12,7 @@
 #include "policies/model/saved.hpp"
 #include "policies/movement/plan.hpp"
 #include "tests/policies/dice.hpp"
+#include "tests/policies/schedules.hpp"
 
 namespace spillway::test {
 
@@ -69,6 +70,7 @@ inline Problem random_problem(Dice& dice) {
   if (dice.chance(0.2)) workload.clip = {ClipScope::global, 1};
   if (dice.chance(0.1)) workload.clip = {ClipScope::layer, 1};
   if (workload.precision == Precision::fp32) problem.trains_on = Backend::cpu;
+  if (dice.chance(0.4)) make_llama(problem.model, dice.below(std::uint64_t{1} << 32));
   return problem;
 }
 
@@ -117,7 +119,8 @@ inline void choose_activations(Dice& dice, const Problem& problem, Plan& plan) {
   for (std::int64_t layer = 0; layer < problem.model.layers; ++layer) {
     masks.push_back(!dice.chance(saves)      ? SavedMask{saved_none}
                     : dice.chance(saves_all) ? saved_all(problem.model)
-                                             : static_cast<SavedMask>(dice.below(256)));
+                                             : static_cast<SavedMask>(dice.below(
+                                                   std::uint64_t{saved_all(problem.model)} + 1)));
   }
   plan.saved.saves = ByLayer<SavedMask>::of_each(masks);
   plan.saved.recomputes_output = dice.chance(0.5);

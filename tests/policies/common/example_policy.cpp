@@ -22,7 +22,7 @@ class EagerOffload : public Policy {
         if (m + 1 == step.micro_batches()) step.update(layer);
       }
     }
-    step.update(step.embedding());
+    for (const int unit : step.outer()) step.update(unit);
   }
 
   Plan plan(const Problem&, const Costs&) const override {

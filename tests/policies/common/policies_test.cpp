@@ -159,11 +159,7 @@ Problem random_problem(std::mt19937& random) {
   problem.workload.batch = problem.workload.micro_batch * between(1, 9);
   problem.workload.gradient = random() % 2 ? GradientWidth::bits32 : GradientWidth::automatic;
   problem.workload.moments = random() % 2 ? MomentWidth::bf16 : MomentWidth::fp32;
-  if (random() % 4 == 0) {
-    problem.model.architecture = Architecture::llama;
-    problem.model.kv_heads = 1;
-    problem.model.ffn = between(40, 400);
-  }
+  if (random() % 2 == 0) make_llama(problem.model, random());
   return problem;
 }
 

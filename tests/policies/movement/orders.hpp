@@ -24,7 +24,7 @@ inline Order vertical(double delayed = 0) {
       for (const int m : step.ascending()) step.backward(layer, m);
       step.update(layer, {delayed, 1});
     }
-    step.update(step.embedding());
+    for (const int unit : step.outer()) step.update(unit);
   };
 }
 
@@ -37,7 +37,7 @@ inline void horizontal(Step& step) {
       if (m + 1 == step.micro_batches()) step.update(layer);
     }
   }
-  step.update(step.embedding());
+  for (const int unit : step.outer()) step.update(unit);
 }
 
 inline OrderOfWork work_of(const Problem& problem, const Plan& plan, int steps,

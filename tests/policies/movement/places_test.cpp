@@ -86,7 +86,7 @@ TEST_CASE("Nothing is lent where micro-batches do not run in rows") {
       for (const int layer : step.upward()) step.forward(layer, m);
       for (const int layer : step.downward()) step.backward(layer, m);
     }
-    step.update(step.embedding());
+    for (const int unit : step.outer()) step.update(unit);
   });
   REQUIRE(units[0].size() == 1);
   CHECK(units[0][0].waiting.valid());

@@ -128,7 +128,7 @@ TEST_CASE("What comes after a wait runs after it") {
     for (const int layer : step.downward()) step.backward(layer, 0);
     step.wait();
     for (const int layer : step.downward()) step.update(layer);
-    step.update(step.embedding());
+    for (const int unit : step.outer()) step.update(unit);
   };
   CHECK(events_of(problem, {}, 1, serial) == "wait@3+0 1@3+0 0@3+0 2@3+0 ");
 }
