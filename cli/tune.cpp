@@ -10,6 +10,7 @@
 #include "base/errors.hpp"
 #include "base/units.hpp"
 #include "cli/commands.hpp"
+#include "cli/options/benchmark_options.hpp"
 #include "cli/options/problem_options.hpp"
 #include "cli/options/run_options.hpp"
 #include "cli/text/output.hpp"
@@ -25,6 +26,7 @@ namespace {
 
 struct Options {
   ProblemOptions problem;
+  BenchmarkFlags benchmark;
   RunOptions run;
   std::string budget, out, resume;
   std::int64_t effort = default_effort, seed = 0;
@@ -72,17 +74,22 @@ std::unique_ptr<PriceFile> prices_of(const Options& options) {
                                      this_program());
 }
 
-TuneOptions tune_options(const Options& options, const Problem& problem) {
+unsigned threads_of(const Options& options) {
   require_range("--effort", options.effort, 1, 100'000'000);
   require_range("--seed", options.seed, 0, std::int64_t{1} << 53);
   const std::int64_t cores = std::max(1u, std::thread::hardware_concurrency());
-  require_range("--threads", options.threads.value_or(cores), 1, 4096);
+  const std::int64_t threads = options.threads.value_or(cores);
+  require_range("--threads", threads, 1, 4096);
+  return static_cast<unsigned>(threads);
+}
+
+TuneOptions tune_options(const Options& options, const Problem& problem) {
   TuneOptions tuning;
+  tuning.threads = threads_of(options);
   tuning.choose_micro_batch = options.problem.chooses_micro_batch();
   tuning.effort = static_cast<std::uint64_t>(options.effort);
   if (!options.budget.empty()) tuning.budget_seconds = parse_budget(options.budget);
   tuning.seed = static_cast<std::uint64_t>(options.seed);
-  tuning.threads = static_cast<unsigned>(options.threads.value_or(cores));
   tuning.run = options.run.whole_run(problem.workload);
   tuning.settle = options.problem.settle(problem);
   return tuning;
@@ -140,8 +147,11 @@ void print_result(const TuneResult& result, double seconds) {
   fmt::print("step         {}   ({:.1f} tokens/s, {:.3g} model TFLOPS)\n",
              format_seconds(simulated.step_seconds), simulated.tokens_per_second,
              simulated.model_tflops);
-  fmt::print("bound        {} by {}: no plan is more than {:.1f} % faster\n",
-             format_seconds(result.bound.seconds), result.bound.limit, 100 * result.gap());
+  fmt::print("bound        {} by {}: no plan is more than {:.1f} % faster{}\n",
+             format_seconds(result.bound.seconds), result.bound.limit, 100 * result.gap(),
+             problem.framework == own_framework
+                 ? ""
+                 : fmt::format(" (without what {} adds)", problem.framework));
   fmt::print("limited by   {} ({:.0f} % of the step)\n", simulated.bound_by,
              100 * simulated.efficiency);
   fmt::print("{}memory\n{}", wear_text(best.wear, problem.machine), memory_text(best));
@@ -149,19 +159,36 @@ void print_result(const TuneResult& result, double seconds) {
   print_plans("the best of each built-in policy", result.runners_up, simulated.step_seconds);
   print_plans("no plan found is better in all of time, memory and writes", result.front,
               simulated.step_seconds);
-  fmt::print("{} plans priced in {:.1f} s{}\n{}", result.explored, seconds,
-             result.stopped_by_clock ? "; stopped by --budget" : "", trainable_text(problem));
+  fmt::print("{} plans priced in {:.1f} s{}\n", result.explored, seconds,
+             result.stopped_by_clock ? "; stopped by --budget" : "");
 }
 
-// Nothing that was tried fits: what would, for the policies as published.
-[[noreturn]] void fail(const Options& options, const Problem& problem) {
+// Nothing that was tried fits: what would, for policies as published and for the plan of all those
+// tried that lacks least.
+[[noreturn]] void fail(const Options& options, const Problem& problem, const TuneResult& result) {
+  if (result.stopped_by_clock)
+    throw FitError(fmt::format("no plan that was tried in {} fits", options.budget),
+                   "more time may find one: leave --budget out, or allow more");
   const WholeRun run = options.run.whole_run(problem.workload);
-  const std::vector<std::string> policies = published_policies();
+  std::vector<std::string> policies = published_policies();
+  if (result.nearest) policies.push_back(result.nearest->second.settled);
   fail_to_fit(evaluate_as_asked(options.problem, problem, policies, run, default_steps),
               options.problem, problem, policies, run, default_steps);
 }
 
+void run_benchmark(const Options& options, int& exit_code) {
+  BenchmarkOptions benchmark;
+  benchmark.threads = threads_of(options);
+  benchmark.effort = static_cast<std::uint64_t>(options.effort);
+  benchmark.seed = static_cast<std::uint64_t>(options.seed);
+  benchmark.folder = options.out;
+  if (!options.benchmark.run(benchmark, options.json)) exit_code = exit_failed;
+}
+
 void run(const Options& options, int& exit_code) {
+  if (options.benchmark.asked()) return run_benchmark(options, exit_code);
+  if (options.problem.model.empty()) throw CLI::RequiredError("--model");
+  if (options.problem.machine.empty()) throw CLI::RequiredError("--machine");
   const Problem problem = options.problem.problem();
   TuneOptions tuning = tune_options(options, problem);
   const std::unique_ptr<PriceFile> prices = prices_of(options);
@@ -181,7 +208,7 @@ void run(const Options& options, int& exit_code) {
   }
   if (!result.best) {
     exit_code = exit_does_not_fit;
-    fail(options, problem);
+    fail(options, problem, result);
   }
 }
 
@@ -191,7 +218,8 @@ void add_tune(CLI::App& app, int& exit_code) {
   CLI::App* command =
       app.add_subcommand("tune", "search for the fastest plan, and prove how good it is");
   auto options = std::make_shared<Options>();
-  options->problem.add_to(*command, true);
+  options->problem.add_to(*command, false);
+  command->get_option("--model")->required(false);
   options->problem.add_framework_to(*command);
   options->run.add_to(*command);
   command->add_option("--effort", options->effort, "plans that are priced at most")
@@ -203,9 +231,13 @@ void add_tune(CLI::App& app, int& exit_code) {
   command->add_option(
       "--threads", options->threads,
       "plans priced at once; default: one a core. The answer does not depend on it");
-  command->add_option("--out", options->out, "file for the prices found, to go on from");
+  command->add_option("--out", options->out,
+                      "file for the prices found, to go on from; with --benchmark the folder of "
+                      "its rows, which goes on with what is there");
   command->add_option("--resume", options->resume, "goes on with such a file");
   command->add_flag("--json", options->json, "print one JSON object (docs/metrics.md)");
+  options->benchmark.add_to(*command,
+                            {"--help", "--effort", "--seed", "--threads", "--out", "--json"});
   command->callback([options, &exit_code] { run(*options, exit_code); });
 }
 

@@ -113,7 +113,9 @@ Portion inside(const SteadyWindow& window, const SimulatedTask& task, const Acti
   return portion;
 }
 
-void set_demands(const ActivityGraph& graph, const Demands& demands, SimulationResult& result) {
+// `result` has lanes and resources.
+template <class Result>
+void set_demands(const ActivityGraph& graph, const Demands& demands, Result& result) {
   for (std::size_t lane = 0; lane < demands.lanes.size(); ++lane)
     result.lanes[lane].demand_seconds = demands.lanes[lane];
   for (std::size_t r = 0; r < demands.resources.size(); ++r)
@@ -143,6 +145,10 @@ void measure_demand(const Schedule& schedule, const ActivityGraph& graph,
   result.bound_by = of_window.bound_by;
 }
 
+bool moves_bytes(const Task& task) {
+  return task.lane != Lane::gpu_compute && task.lane != Lane::cpu_optimizer;
+}
+
 // What the tasks did: time and bytes by lane, FLOPs.
 void measure_work(const Schedule& schedule, const SteadyWindow& window, SimulationResult& result) {
   const double per_step = 1.0 / window.steps;
@@ -156,8 +162,7 @@ void measure_work(const Schedule& schedule, const SteadyWindow& window, Simulati
     if (inside > 0) lane.busy_fraction += static_cast<double>(inside) * 1e-9 / window.seconds();
     if (!window.counts(task)) continue;
     flops += task.flops;
-    const bool moves = task.lane != Lane::gpu_compute && task.lane != Lane::cpu_optimizer;
-    if (moves) lane.bytes += static_cast<double>(task.bytes) * per_step;
+    if (moves_bytes(task)) lane.bytes += static_cast<double>(task.bytes) * per_step;
   }
   result.ssd_bytes_written_per_step = result.lanes[index_of(Lane::ssd_write)].bytes;
   if (result.step_seconds > 0)
@@ -197,6 +202,22 @@ void measure_steady_state(const Schedule& schedule, const ActivityGraph& graph,
   measure_demand(schedule, graph, window, result);
   result.phases = phase_seconds(schedule, result, window);
   set_rates(problem, result);
+}
+
+TaskWork work_of(const Schedule& schedule, const ActivityGraph& graph,
+                 const std::function<bool(const Task&)>& counts) {
+  const std::span<const Task> tasks = schedule.tasks();
+  TaskWork work;
+  const FairSharing sharing(graph.resources, graph.demands);
+  const Demands demands = demands_of(graph, sharing, 1, [&](TaskId t) {
+    if (!counts(tasks[t])) return Portion{};
+    work.flops += tasks[t].flops;
+    if (moves_bytes(tasks[t]))
+      work.lanes[index_of(tasks[t].lane)].bytes += static_cast<double>(tasks[t].bytes);
+    return Portion{1, 1};
+  });
+  set_demands(graph, demands, work);
+  return work;
 }
 
 void find_bound(SimulationResult& result) {

@@ -2,6 +2,10 @@
 // tasks.
 #pragma once
 
+#include <array>
+#include <functional>
+#include <vector>
+
 #include "sim/costed_schedule.hpp"
 #include "sim/simulate.hpp"
 
@@ -31,6 +35,16 @@ TaskId last_task(const Schedule& schedule, const SimulationResult& result,
 // Fills everything of `result` but tasks and extrapolated, which must be there.
 void measure_steady_state(const Schedule& schedule, const ActivityGraph& graph,
                           SimulationResult& result);
+
+// What some tasks take of lanes and resources when nothing slows them, and what they move and
+// compute.
+struct TaskWork {
+  std::array<LaneUse, lane_count> lanes;  // by Lane; without busy_fraction
+  std::vector<ResourceUse> resources;
+  double flops = 0;
+};
+TaskWork work_of(const Schedule& schedule, const ActivityGraph& graph,
+                 const std::function<bool(const Task&)>& counts);
 
 // Parts of measure_steady_state: the bound and what sets it, from the demands of lanes and
 // resources (a lane serves one task at a time, so it is a resource of its own); then what follows

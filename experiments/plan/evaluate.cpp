@@ -7,6 +7,7 @@
 
 #include "base/errors.hpp"
 #include "experiments/plan/price.hpp"
+#include "policies/common/schedule_reuse.hpp"
 
 namespace spillway {
 
@@ -25,8 +26,14 @@ class Stopwatch {
 }  // namespace
 
 Evaluation evaluate(const Problem& problem, const std::string& policy, int steps) {
+  ScheduleReuse none;
+  return evaluate_with(none, problem, policy, steps);
+}
+
+Evaluation evaluate_with(ScheduleReuse& reuse, const Problem& problem, const std::string& policy,
+                         int steps) {
   const Stopwatch building;
-  Evaluation evaluation{build_schedule(problem, policy, steps), std::nullopt, 0, 0, 0};
+  Evaluation evaluation{reuse.build(problem, policy, steps), std::nullopt, 0, 0, 0};
   evaluation.schedule_seconds = building.seconds();
   evaluation.tasks = evaluation.schedule.tasks_emitted();
   if (!evaluation.schedule.fits()) return evaluation;
@@ -57,6 +64,30 @@ std::vector<std::int64_t> micro_batch_candidates(std::int64_t batch) {
     if (batch % parts == 0) candidates.push_back(batch / parts);
   }
   return candidates;
+}
+
+std::vector<std::int64_t> spread_out(const std::vector<std::int64_t>& candidates) {
+  constexpr std::size_t few = 16;
+  if (candidates.size() <= few) return candidates;
+  std::vector<std::int64_t> all;
+  for (const std::int64_t one : candidates) {
+    if (all.empty() || 4 * one < 3 * all.back() || one == candidates.back()) all.push_back(one);
+  }
+  return all;
+}
+
+std::vector<std::int64_t> candidates_beside(std::int64_t best,
+                                            const std::vector<std::int64_t>& candidates) {
+  const std::vector<std::int64_t> spread = spread_out(candidates);
+  const auto at = std::find(spread.begin(), spread.end(), best);
+  std::vector<std::int64_t> beside;
+  if (at == spread.end()) return beside;
+  const std::int64_t above = at == spread.begin() ? best : *std::prev(at);
+  const std::int64_t below = std::next(at) == spread.end() ? best : *std::next(at);
+  for (const std::int64_t one : candidates) {
+    if (one < above && one > below && one != best) beside.push_back(one);
+  }
+  return beside;
 }
 
 namespace {
@@ -95,7 +126,13 @@ class MicroBatchSearch {
 
   Evaluation best() {
     const std::int64_t batch = problem_.workload.batch;
-    for (const std::int64_t micro_batch : micro_batch_candidates(batch)) attempt(micro_batch);
+    const std::vector<std::int64_t> candidates = micro_batch_candidates(batch);
+    for (const std::int64_t micro_batch : spread_out(candidates)) attempt(micro_batch);
+    if (best_) {
+      const std::int64_t best = best_->schedule.problem().workload.micro_batch;
+      for (const std::int64_t micro_batch : candidates_beside(best, candidates))
+        attempt(micro_batch);
+    }
     // Many micro-batches gain nothing, but may be the only ones that fit.
     for (const std::int64_t micro_batch : smaller_micro_batches(batch)) {
       if (best_) break;

@@ -11,6 +11,8 @@
 
 namespace spillway {
 
+class ScheduleReuse;
+
 struct Evaluation {
   Schedule schedule;
   std::optional<SimulationResult> result;  // absent when it does not fit
@@ -25,6 +27,10 @@ inline constexpr int default_steps = 6;
 
 // Throws InputError for a problem or policy that is wrong; one that does not fit has no result.
 Evaluation evaluate(const Problem& problem, const std::string& policy, int steps = default_steps);
+
+// The same; the schedule may be one that was built before.
+Evaluation evaluate_with(ScheduleReuse& reuse, const Problem& problem, const std::string& policy,
+                         int steps);
 
 // The same, as training on a GPU has it unless told otherwise:
 // Problem::use_gpu_sequences_at_once().
@@ -49,6 +55,12 @@ EvaluateOne evaluation_on(const Machine& machine);
 // nothing.
 inline constexpr std::int64_t most_micro_batches = 256;
 std::vector<std::int64_t> micro_batch_candidates(std::int64_t batch);
+// Of these, the largest first, the ones to try first: all of a few; of many, each below three
+// quarters of the one before, and the last.
+std::vector<std::int64_t> spread_out(const std::vector<std::int64_t>& candidates);
+// The candidates between the best of those that were spread out and its neighbours among these.
+std::vector<std::int64_t> candidates_beside(std::int64_t best,
+                                            const std::vector<std::int64_t>& candidates);
 // So many tasks together take some ten seconds to emit and to simulate: Evaluation::tasks of one
 // answer, whatever it takes to find it.
 inline constexpr std::uint64_t most_tasks_tried = 8'000'000;

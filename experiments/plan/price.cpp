@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/errors.hpp"
+#include "experiments/plan/recurrence.hpp"
 #include "policies/common/miniature.hpp"
 #include "sim/steady_state.hpp"
 
@@ -11,187 +12,148 @@ namespace spillway {
 
 namespace {
 
-// The first step fills the pipeline; the two after it stand for all.
+// One step fills the pipeline, the next one stands for all, the last one follows it.
 constexpr int steps_built = 3;
-// Fewer layers leave nothing to be told from miniatures.
+constexpr int middle_step = 1;
+// A model of fewer layers is built in full.
 constexpr std::int64_t fewest_layers = 40;
-// Relative to the step time: how much two steps may differ whose mean stands for all; how far the
-// whole may be off if it grows as unevenly as three miniatures do.
-constexpr double most_unlike = 1e-6, most_uneven = 1e-4;
-// Relative to what more layers add to the step time: how long in that the GPU may be idle, and by
-// how much more a lane may be late.
-constexpr double most_idle = 1e-4, most_behind = 1e-2;
-// What is as close as this to a limit of memory is built in full, relative: where miniatures take
-// the same bytes, and where the gaps between their buffers differ.
+// Layers of miniatures, beside two periods; at most one in `whole_to_part` of all layers.
+constexpr std::array layers_at_ends = {6, 8, 12, 16};
+constexpr std::int64_t whole_to_part = 4;
+// What is as close as this to a limit of memory is built in full, relative: where two miniatures
+// take the same bytes, and where the gaps between their buffers differ.
 constexpr double close_to_limit = 5e-4, close_if_uneven = 0.03;
+// The most that gaps between buffers may be of their bytes where they differ.
+constexpr double most_gaps = 0.02;
+// Relative: by how much the live bytes of a miniature may differ from those expected of it; by how
+// much the step times may differ that two miniatures tell.
+constexpr double most_uneven_bytes = 1e-3, most_uneven_time = 1e-7;
 
 constexpr std::array tiers = {Tier::gpu, Tier::host, Tier::ssd};
 
-double seconds_between(std::int64_t begin_ns, std::int64_t end_ns) {
-  return static_cast<double>(end_ns - begin_ns) * 1e-9;
+double sum(const PhaseSeconds& phases) {
+  return phases.forward + phases.backward + phases.optimizer;
 }
 
-// What tasks of a few steps tell of all: the last of these steps is as the one before.
-struct Sample {
-  std::int64_t layers = 0;
-  std::array<TierUse, tier_count> memory{};
-  SimulationResult result;  // of the last step
-  double tasks = 0;         // of the whole schedule
-  // By phase and lane: how long after the GPU's last task so far the lane ends what it does in that
-  // phase.
-  std::array<std::array<double, lane_count>, phase_count> late{};
-};
+// A few steps of a schedule of all layers or of some, simulated.
+class Part {
+ public:
+  explicit Part(const Schedule& schedule)
+      : schedule_(schedule),
+        costed_(cost_schedule(schedule)),
+        times_(simulate_activities(costed_.graph)),
+        step_(repeated_step(schedule, times_)) {}
 
-bool is_of_last_step(const Schedule& schedule, const Task& task) {
-  return task.step == schedule.steps() - 1 && task.phase != Phase::epilogue;
-}
-
-// Makes the step time the mean of the last two steps. False where these differ by too much.
-bool take_mean(SimulationResult& result) {
-  const std::vector<std::int64_t>& ends = result.step_ends_ns;
-  const std::size_t n = ends.size();
-  const double last = seconds_between(ends[n - 2], ends[n - 1]);
-  const double before = seconds_between(ends[n - 3], ends[n - 2]);
-  if (std::abs(last - before) > most_unlike * last) return false;
-  result.step_seconds = (last + before) / 2;
-  const double factor = result.step_seconds / last;
-  for (double* phase : {&result.phases.forward, &result.phases.backward, &result.phases.optimizer})
-    *phase *= factor;
-  result.hardware_tflops /= factor;
-  return true;
-}
-
-void set_late(const Schedule& schedule, const SimulationResult& result, Sample& sample) {
-  constexpr auto gpu = static_cast<std::size_t>(Lane::gpu_compute);
-  const std::span<const Task> tasks = schedule.tasks();
-  for (std::size_t t = 0; t < tasks.size(); ++t) {
-    if (!is_of_last_step(schedule, tasks[t])) continue;
-    double& late = sample.late[static_cast<std::size_t>(tasks[t].phase)]
-                              [static_cast<std::size_t>(tasks[t].lane)];
-    late = std::max(late, seconds_between(0, result.tasks[t].end_ns));
+  const Schedule& schedule() const { return schedule_; }
+  std::int64_t layers() const { return schedule_.problem().model.layers; }
+  // Whether the last steps are alike.
+  bool repeats() const { return step_.has_value(); }
+  // Whether its layers repeat, so that it tells how long more of them take.
+  bool grows(int period) {
+    period_ = period;
+    if (repeats() && layers_are_alike()) growth_ = growth_by_layers(schedule_, times_, period);
+    return growth_.has_value();
   }
-  double gpu_end = 0;
-  for (auto& lanes : sample.late) {
-    gpu_end = std::max(gpu_end, lanes[gpu]);
-    for (double& late : lanes) late = late > 0 ? late - gpu_end : 0;
+  // By the growth of `other`.
+  double step_seconds(std::int64_t layers, const Part& other) const {
+    return sum(*step_) +
+           sum(*other.growth_) / other.period_ * static_cast<double>(layers - this->layers());
   }
-}
 
-// Of a schedule of fewer steps than `steps`.
-Sample sample_of(const Schedule& schedule, SimulationResult result, int steps) {
-  Sample sample;
-  sample.layers = schedule.problem().model.layers;
-  for (const Tier tier : tiers) sample.memory[static_cast<std::size_t>(tier)] = schedule.use(tier);
-  sample.tasks = static_cast<double>(schedule.tasks().size());
-  if (result.tasks.empty()) return sample;  // it does not fit
-  set_late(schedule, result, sample);
-  // Steps are alike: what runs while a step lasts is as much as it has itself.
-  for (LaneUse& lane : result.lanes) lane.busy_fraction = 0;
-  const std::span<const Task> tasks = schedule.tasks();
-  double in_step = 0;
-  for (std::size_t t = 0; t < tasks.size(); ++t) {
-    if (!is_of_last_step(schedule, tasks[t])) continue;
-    ++in_step;
-    result.lanes[static_cast<std::size_t>(tasks[t].lane)].busy_fraction +=
-        seconds_between(result.tasks[t].start_ns, result.tasks[t].end_ns) / result.step_seconds;
+  Price price_of(const Problem& problem, int steps) {
+    periods_ = problem.model.layers == layers()
+                   ? 0
+                   : static_cast<double>(problem.model.layers - layers()) / period_;
+    Price price;
+    price.fits = true;
+    price.policy = schedule_.policy();
+    for (const Tier tier : tiers)
+      price.memory[static_cast<std::size_t>(tier)] = schedule_.use(tier);
+    price.is_extrapolated = true;
+    price.schedule_tasks = tasks(steps);
+    price.set(result_of(problem));
+    return price;
   }
-  sample.tasks += in_step * (steps - schedule.steps());
-  result.tasks.clear();
-  result.step_ends_ns.clear();
-  sample.result = std::move(result);
-  return sample;
-}
 
-Price price_of(const Sample& sample, const std::string& policy) {
-  Price price;
-  price.policy = policy;
-  price.memory = sample.memory;
-  price.fits = std::all_of(price.memory.begin(), price.memory.end(),
-                           [](const TierUse& use) { return use.peak_bytes <= use.capacity_bytes; });
-  price.is_extrapolated = true;
-  price.schedule_tasks = static_cast<std::uint64_t>(std::llround(sample.tasks));
-  if (price.fits) price.set(sample.result);
-  return price;
-}
-
-using Three = std::array<const Sample*, 3>;
-
-// The value for `layers`, by the line through the last two of three samples with evenly spaced
-// numbers of layers.
-struct Line {
-  double value = 0;
-  double uneven = 0;  // by how much `value` were wrong if each more layer differed as these do
-};
-
-double periods_beyond(const Three& three, std::int64_t layers) {
-  return static_cast<double>(layers - three[2]->layers) /
-         static_cast<double>(three[2]->layers - three[1]->layers);
-}
-
-template <class Get>
-Line line_of(const Three& three, std::int64_t layers, const Get& get) {
-  const double one = get(*three[0]), two = get(*three[1]), last = get(*three[2]);
-  const double periods = periods_beyond(three, layers);
-  return {last + (last - two) * periods, std::abs(last - 2 * two + one) * periods};
-}
-
-// Whether the GPU computes all the time while more layers pass, and no lane falls behind it more
-// and more, which may make it wait after some more layers. Lanes that run ahead of the GPU hold up
-// nothing.
-bool keep_pace(const Sample& one, const Sample& two) {
-  const auto computing = [](const Sample& sample) {
-    return sample.result.lanes[static_cast<std::size_t>(Lane::gpu_compute)].demand_seconds;
-  };
-  const double seconds = two.result.step_seconds - one.result.step_seconds;
-  if (std::abs(seconds - (computing(two) - computing(one))) > most_idle * seconds) return false;
-  for (std::size_t phase = 0; phase < phase_count; ++phase) {
-    for (std::size_t lane = 0; lane < lane_count; ++lane) {
-      if (two.late[phase][lane] - one.late[phase][lane] > most_behind * seconds) return false;
+ private:
+  // A layer of a period in the middle, or of the next one.
+  bool is_middle(const Task& task, int nth = 0) const {
+    const std::int64_t first = layers() / 2 - period_ + std::int64_t{period_} * nth;
+    return task.layer >= first && task.layer < first + period_;
+  }
+  static bool is_in_step(const Task& task) {
+    return task.step == middle_step && task.phase != Phase::epilogue;
+  }
+  // As far as tasks say: a barrier is of no layer, so there should be none.
+  bool layers_are_alike() const {
+    std::array<std::uint64_t, 2> tasks{}, bytes{};
+    for (const Task& task : schedule_.tasks()) {
+      if (task.layer < 0) return false;
+      for (const int nth : {0, 1}) {
+        if (!is_middle(task, nth)) continue;
+        ++tasks[static_cast<std::size_t>(nth)];
+        bytes[static_cast<std::size_t>(nth)] += task.bytes;
+      }
     }
+    return tasks[0] == tasks[1] && bytes[0] == bytes[1];
   }
-  return true;
-}
+  double whole(double of_part, double of_period) const { return of_part + of_period * periods_; }
+  // Of the whole schedule.
+  std::uint64_t tasks(int steps) const {
+    double all = 0, more = 0;
+    for (const Task& task : schedule_.tasks()) {
+      const double times = is_in_step(task) ? steps - 2 : 1;
+      all += times;
+      if (is_middle(task)) more += times;
+    }
+    return static_cast<std::uint64_t>(std::llround(whole(all, more)));
+  }
 
-// The whole, by what three miniatures have in common.
-Sample whole_of(const Three& three, const Problem& problem, std::int64_t layers) {
-  const auto value = [&](const auto& get) { return line_of(three, layers, get).value; };
-  const auto of_result = [&](double SimulationResult::*member) {
-    return value([&](const Sample& s) { return s.result.*member; });
-  };
-  const auto of_phase = [&](double PhaseSeconds::*member) {
-    return value([&](const Sample& s) { return s.result.phases.*member; });
-  };
-  Sample whole = *three[2];
-  whole.layers = layers;
-  whole.tasks = value([](const Sample& s) { return s.tasks; });
-  SimulationResult& result = whole.result;
-  result.step_seconds = of_result(&SimulationResult::step_seconds);
-  result.phases = {of_phase(&PhaseSeconds::forward), of_phase(&PhaseSeconds::backward),
-                   of_phase(&PhaseSeconds::optimizer)};
-  result.hardware_tflops =
-      value([](const Sample& s) { return s.result.hardware_tflops * s.result.step_seconds; }) /
-      result.step_seconds;
-  for (std::size_t lane = 0; lane < result.lanes.size(); ++lane) {
-    const auto of_lane = [&](const auto& get) {
-      return value([&](const Sample& s) { return get(s.result.lanes[lane], s.result); });
-    };
-    result.lanes[lane].busy_fraction = of_lane([](const LaneUse& use, const SimulationResult& of) {
-                                         return use.busy_fraction * of.step_seconds;
-                                       }) /
-                                       result.step_seconds;
-    result.lanes[lane].bytes =
-        of_lane([](const LaneUse& use, const SimulationResult&) { return use.bytes; });
-    result.lanes[lane].demand_seconds =
-        of_lane([](const LaneUse& use, const SimulationResult&) { return use.demand_seconds; });
+  SimulationResult result_of(const Problem& problem) const {
+    const PhaseSeconds more = growth_.value_or(PhaseSeconds{});
+    SimulationResult result;
+    result.extrapolated = costed_.extrapolated;
+    result.phases = {whole(step_->forward, more.forward), whole(step_->backward, more.backward),
+                     whole(step_->optimizer, more.optimizer)};
+    result.step_seconds = sum(result.phases);
+    set_work(result);
+    find_bound(result);
+    set_rates(problem, result);
+    return result;
   }
-  for (std::size_t r = 0; r < result.resources.size(); ++r)
-    result.resources[r].demand_seconds =
-        value([&](const Sample& s) { return s.result.resources[r].demand_seconds; });
-  result.ssd_bytes_written_per_step = of_result(&SimulationResult::ssd_bytes_written_per_step);
-  find_bound(result);
-  set_rates(problem, result);
-  return whole;
-}
+  void set_work(SimulationResult& result) const {
+    const TaskWork all = work_of(schedule_, costed_.graph, is_in_step);
+    const TaskWork more = work_of(schedule_, costed_.graph, [&](const Task& task) {
+      return is_in_step(task) && is_middle(task);
+    });
+    for (std::size_t lane = 0; lane < result.lanes.size(); ++lane) {
+      LaneUse& use = result.lanes[lane];
+      use.bytes = whole(all.lanes[lane].bytes, more.lanes[lane].bytes);
+      use.demand_seconds = whole(all.lanes[lane].demand_seconds, more.lanes[lane].demand_seconds);
+    }
+    for (std::size_t r = 0; r < all.resources.size(); ++r)
+      result.resources.push_back({all.resources[r].name, whole(all.resources[r].demand_seconds,
+                                                               more.resources[r].demand_seconds)});
+    const std::span<const Task> tasks = schedule_.tasks();
+    for (TaskId t = 0; t < tasks.size(); ++t) {
+      if (!is_in_step(tasks[t])) continue;
+      const double busy = static_cast<double>(times_[t].end_ns - times_[t].start_ns) * 1e-9;
+      result.lanes[static_cast<std::size_t>(tasks[t].lane)].busy_fraction +=
+          whole(busy, is_middle(tasks[t]) ? busy : 0) / result.step_seconds;
+    }
+    result.ssd_bytes_written_per_step =
+        result.lanes[static_cast<std::size_t>(Lane::ssd_write)].bytes;
+    result.hardware_tflops = whole(all.flops, more.flops) / result.step_seconds * 1e-12;
+  }
+
+  Schedule schedule_;
+  CostedSchedule costed_;
+  std::vector<ActivityTimes> times_;
+  std::optional<PhaseSeconds> step_;
+  int period_ = 0;
+  std::optional<PhaseSeconds> growth_;  // with so many more layers
+  double periods_ = 0;                  // that the whole has more
+};
 
 // Finds the price of one policy, by the least work that tells.
 class Pricing {
@@ -201,76 +163,85 @@ class Pricing {
 
   // Nothing where only the whole schedule tells.
   std::optional<Price> price() {
-    if (steps_ <= steps_built) return std::nullopt;
-    const std::optional<Miniatures> miniatures = find_miniatures(problem_, policy_, steps_built);
-    if (!miniatures || !miniatures->in_rows) return std::nullopt;
-    policy_ = miniatures->policy;
-    std::optional<Price> price;
-    if (problem_.model.layers >= fewest_layers) price = by_miniatures(*miniatures);
+    if (steps_ <= steps_built || problem_.model.layers < fewest_layers) return std::nullopt;
+    miniatures_ = find_miniatures(problem_, policy_, steps_built);
+    if (!miniatures_) return std::nullopt;
+    std::optional<Price> price = by_miniatures();
+    if (!price && steps_repeat_) price = by_steps();
     if (price) price->tasks = tasks_;
     return price;
   }
 
  private:
-  // By fewer layers: nothing where they do not repeat evenly.
-  std::optional<Price> by_miniatures(const Miniatures& miniatures) {
+  // Two miniatures have to tell the same.
+  std::optional<Price> by_miniatures() {
+    const int period = miniatures_->period;
     const std::int64_t layers = problem_.model.layers;
-    std::array<std::optional<Sample>, 3> samples;
-    for (std::size_t nth = 0; nth < 3; ++nth) {
-      const std::int64_t few = miniature_layers(layers, miniatures.period, static_cast<int>(nth));
-      const Schedule schedule = build_miniature(problem_, miniatures, few, steps_built);
-      if (!schedule.fits()) return std::nullopt;
-      samples[nth] = sample_of(schedule);
-      if (!samples[nth]) return std::nullopt;
-      if (nth > 0 && !keep_pace(*samples[nth - 1], *samples[nth])) return std::nullopt;
-    }
-    const Three three = {&*samples[0], &*samples[1], &*samples[2]};
-    const Line seconds =
-        line_of(three, layers, [](const Sample& s) { return s.result.step_seconds; });
-    if (seconds.uneven > most_uneven * seconds.value) return std::nullopt;
-    Sample whole = whole_of(three, problem_, layers);
-    if (!tell_memory(three, whole)) return std::nullopt;
-    return price_of(whole, miniatures.policy);
-  }
-
-  // Nothing where its steps are not alike. What does not fit is not simulated.
-  std::optional<Sample> sample_of(const Schedule& schedule) {
-    tasks_ += schedule.tasks_emitted();
-    SimulationResult result;
-    if (schedule.fits()) {
-      result = simulate(schedule);
-      tasks_ += schedule.tasks().size();
-      if (!take_mean(result)) return std::nullopt;
-      set_rates(problem_, result);
-    }
-    return spillway::sample_of(schedule, std::move(result), steps_);
-  }
-
-  static bool is_close(const TierUse& most, const TierUse& least, double margin) {
-    const auto limit = static_cast<double>(most.capacity_bytes);
-    return most.peak_bytes > 0 && static_cast<double>(most.peak_bytes) > limit * (1 - margin) &&
-           static_cast<double>(least.live_peak_bytes) < limit * (1 + margin);
-  }
-
-  // The most that one of them takes. False where that is too close to a limit to tell.
-  static bool tell_memory(const Three& three, Sample& whole) {
-    for (std::size_t tier = 0; tier < tier_count; ++tier) {
-      TierUse most = three[0]->memory[tier], least = most;
-      for (const Sample* sample : three) {
-        const TierUse& use = sample->memory[tier];
-        if (use.peak_bytes > most.peak_bytes) most = use;
-        if (use.peak_bytes < least.peak_bytes) least = use;
+    std::optional<Part> smaller;
+    for (const int at_ends : layers_at_ends) {
+      const std::int64_t few = miniature_layers(layers, period, at_ends + 2 * period);
+      if (few > layers / whole_to_part) return std::nullopt;
+      std::optional<Part> part = miniature(few);
+      if (!part) return std::nullopt;
+      if (part->grows(period)) {
+        if (!smaller) smaller = miniature(few - period);
+        if (!smaller || !tell_memory(*part, *smaller) || !tell_time(*part, *smaller))
+          return std::nullopt;
+        return part->price_of(problem_, steps_);
       }
-      whole.memory[tier] = most;
-      const bool is_exact = most.peak_bytes == least.peak_bytes;
-      if (is_close(most, least, is_exact ? close_to_limit : close_if_uneven)) return false;
+      smaller = std::move(part);
     }
-    return true;
+    return std::nullopt;
+  }
+  // Nothing where it does not fit, or its steps are not alike.
+  std::optional<Part> miniature(std::int64_t layers) {
+    const Schedule schedule = build_miniature(problem_, *miniatures_, layers, steps_built);
+    return simulated(schedule);
+  }
+  std::optional<Part> simulated(const Schedule& schedule) {
+    tasks_ += schedule.tasks_emitted();
+    steps_repeat_ = false;
+    if (!schedule.fits()) return std::nullopt;
+    tasks_ += schedule.tasks().size();
+    std::optional<Part> part(std::in_place, schedule);
+    steps_repeat_ = part->repeats();
+    return steps_repeat_ ? std::move(part) : std::nullopt;
+  }
+  // Fewer steps of all layers.
+  std::optional<Price> by_steps() {
+    std::optional<Part> part = simulated(build_schedule(problem_, policy_, steps_built));
+    if (!part) return std::nullopt;
+    return part->price_of(problem_, steps_);
+  }
+
+  static bool is_close(const TierUse& use, double margin) {
+    const auto limit = static_cast<double>(use.capacity_bytes);
+    return use.peak_bytes > 0 && static_cast<double>(use.peak_bytes) > limit * (1 - margin);
+  }
+  // Whether it is sure that the whole fits, too.
+  bool tell_memory(const Part& part, const Part& smaller) const {
+    return std::all_of(tiers.begin(), tiers.end(), [&](Tier tier) {
+      const TierUse &use = part.schedule().use(tier), &other = smaller.schedule().use(tier);
+      const auto live = static_cast<double>(use.live_peak_bytes);
+      const auto expected = static_cast<double>(miniatures_->live[static_cast<std::size_t>(tier)]);
+      const bool is_exact =
+          use.peak_bytes == other.peak_bytes && use.live_peak_bytes == other.live_peak_bytes;
+      const bool has_gaps = static_cast<double>(use.peak_bytes) > (1 + most_gaps) * live;
+      return std::abs(live - expected) <= most_uneven_bytes * expected && (is_exact || !has_gaps) &&
+             !is_close(use, is_exact ? close_to_limit : close_if_uneven);
+    });
+  }
+  bool tell_time(const Part& part, const Part& smaller) const {
+    const double one = part.step_seconds(problem_.model.layers, part);
+    return std::abs(one - smaller.step_seconds(problem_.model.layers, part)) <=
+           most_uneven_time * one;
   }
 
   const Problem& problem_;
-  std::string policy_;
+  const std::string& policy_;
   const int steps_;
+  std::optional<Miniatures> miniatures_;
+  bool steps_repeat_ = false;  // in what was simulated last
   std::uint64_t tasks_ = 0;
 };
 

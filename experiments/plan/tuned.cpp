@@ -18,6 +18,7 @@ Evaluation evaluate_tuned(Problem problem, bool choose_micro_batch, int steps,
   SearchLimits limits;
   limits.effort = quick_effort;
   limits.tasks = quick_tasks;
+  limits.published_tasks = 4 * most_tasks_tried;
   limits.choose_micro_batch = choose_micro_batch;
   PlanSearch search(pricer, limits, bounds_of(problem, choose_micro_batch));
   search.run();

@@ -12,7 +12,7 @@
 
 namespace spillway {
 
-// The best plan on one machine.
+// The fastest plan on one machine that grants the wish, or the fastest of all.
 struct MachinePoint {
   PricedMachine machine;
   std::string name;

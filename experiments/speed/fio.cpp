@@ -117,7 +117,7 @@ std::optional<std::string> fio_version() {
   return version;
 }
 
-DriveRates run_fio(const FioJob& job, DrivePattern pattern) {
+DriveThroughput run_fio(const FioJob& job, DrivePattern pattern) {
   const std::uint64_t each = job.bytes / job.files.size();
   std::vector<std::string> words = {
       "fio",
@@ -150,7 +150,7 @@ DriveRates run_fio(const FioJob& job, DrivePattern pattern) {
   }
   const auto outcome = run_program(words);
   if (!outcome) throw MachineError("fio is not installed", install_hint);
-  DriveRates rates;
+  DriveThroughput rates;
   try {
     if (!WIFEXITED(outcome->status) || WEXITSTATUS(outcome->status) != 0)
       throw MachineError(outcome->err);

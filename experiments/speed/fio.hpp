@@ -13,7 +13,7 @@ enum class DrivePattern : std::uint8_t { read, write, mixed };
 
 const char* to_string(DrivePattern pattern);
 
-struct DriveRates {  // bytes per second; 0 where the pattern has none
+struct DriveThroughput {  // bytes per second; 0 where the pattern has none
   double read = 0, write = 0;
   double total() const { return read + write; }
 };
@@ -32,6 +32,6 @@ std::optional<std::string> fio_version();
 // Sequential O_DIRECT transfers through fio's io_uring engine with registered buffers and files:
 // one job; for `mixed` two, one reading the first half of every file and one writing the second.
 // Throws MachineError with fio's words when it fails.
-DriveRates run_fio(const FioJob& job, DrivePattern pattern);
+DriveThroughput run_fio(const FioJob& job, DrivePattern pattern);
 
 }  // namespace spillway

@@ -115,7 +115,7 @@ class OwnLanes {
   const SsdStore& store() const { return store_; }
 
   // Through rings of `io`.
-  DriveRates run(const IoChoice& io, DrivePattern pattern, double seconds) const {
+  DriveThroughput run(const IoChoice& io, DrivePattern pattern, double seconds) const {
     const auto lane = [this, &io, seconds](DrivePattern direction, std::uint64_t begin,
                                            std::uint64_t end) -> std::function<double()> {
       return [this, &io, seconds, direction, begin, end] {
@@ -137,7 +137,7 @@ class OwnLanes {
       return {rates[0], rates[1]};
     }
     const double rate = run_at_once({lane(pattern, 0, bench_bytes)}).front();
-    return pattern == DrivePattern::read ? DriveRates{rate, 0} : DriveRates{0, rate};
+    return pattern == DrivePattern::read ? DriveThroughput{rate, 0} : DriveThroughput{0, rate};
   }
 
  private:
@@ -164,7 +164,7 @@ class PlainThreads {
     }
   }
 
-  DriveRates run(DrivePattern pattern, double seconds) const {
+  DriveThroughput run(DrivePattern pattern, double seconds) const {
     const std::uint64_t half = bench_bytes / files_.size() / 2 / block_;  // blocks of a file
     std::atomic<std::uint64_t> next_read{0}, next_write{0};
     const auto lane = [&](bool reads, unsigned index, std::uint64_t first, std::uint64_t count) {
@@ -192,7 +192,7 @@ class PlainThreads {
       lanes.push_back(lane(reads, i, mixed && !reads ? half : 0, mixed ? half : 2 * half));
     }
     const auto rates = run_at_once(lanes);
-    DriveRates sum;
+    DriveThroughput sum;
     for (unsigned i = 0; i < depth_; ++i) {
       const bool reads = mixed ? i % 2 == 0 : pattern == DrivePattern::read;
       (reads ? sum.read : sum.write) += rates[i];
@@ -208,13 +208,13 @@ class PlainThreads {
 };
 
 // One who takes part in a round: our lanes over some ring, or a rival.
-using Runner = std::function<DriveRates(DrivePattern)>;
+using Runner = std::function<DriveThroughput(DrivePattern)>;
 
 // What each of them reached in each round, in bytes per second. They take turns within a round, in
 // every other round the other way round: a drive that others use is faster now and slower then.
-std::vector<std::vector<DriveRates>> take_turns(const std::vector<Runner>& runners,
-                                                DrivePattern pattern, int rounds) {
-  std::vector<std::vector<DriveRates>> reached(runners.size());
+std::vector<std::vector<DriveThroughput>> take_turns(const std::vector<Runner>& runners,
+                                                     DrivePattern pattern, int rounds) {
+  std::vector<std::vector<DriveThroughput>> reached(runners.size());
   for (int round = 0; round < rounds; ++round) {
     for (std::size_t turn = 0; turn < runners.size(); ++turn) {
       const std::size_t who = round % 2 == 0 ? turn : runners.size() - 1 - turn;
@@ -225,8 +225,8 @@ std::vector<std::vector<DriveRates>> take_turns(const std::vector<Runner>& runne
 }
 
 // Fills in value, roofline and ratios.
-void compare(SpeedFigure& figure, const std::vector<DriveRates>& own,
-             const std::vector<DriveRates>& rival) {
+void compare(SpeedFigure& figure, const std::vector<DriveThroughput>& own,
+             const std::vector<DriveThroughput>& rival) {
   std::vector<double> values, rooflines;
   for (std::size_t round = 0; round < own.size(); ++round) {
     values.push_back(own[round].total() / 1e9);
@@ -297,7 +297,7 @@ std::vector<SpeedFigure> measure_ssd_lanes(const FigureOptions& options) {
     }
     if (!direct) figure.note = own.store().warnings().front();
     if (pattern == DrivePattern::mixed && figure.note.empty()) {
-      const DriveRates &last_own = reached[0].back(), &last_rival = reached[1].back();
+      const DriveThroughput &last_own = reached[0].back(), &last_rival = reached[1].back();
       figure.note = fmt::format(
           "last round: {:.2f} read + {:.2f} written, roofline {:.2f} + {:.2f}", last_own.read / 1e9,
           last_own.write / 1e9, last_rival.read / 1e9, last_rival.write / 1e9);

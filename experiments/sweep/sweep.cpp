@@ -18,6 +18,7 @@
 #include "experiments/plan/tuned.hpp"
 #include "experiments/sweep/result_file.hpp"
 #include "experiments/sweep/sweep_journal.hpp"
+#include "policies/common/schedule_reuse.hpp"
 #include "sim/result_json.hpp"
 
 namespace spillway {
@@ -83,32 +84,27 @@ Json priced_json(const Problem& problem, const Price& price, int steps) {
   json.update(to_json(
       ScheduleSummary{problem, price.policy, steps, price.memory, price.fits, price.schedule_tasks},
       &*price.result, 0, 0));
-  json["built"] = price.is_extrapolated ? "part" : "all";
+  json["built"] = "part";
   json["roofs"] = roofs_json(problem, *price.result);
   return json;
 }
 
-Json evaluate_json(const SweepPoint& point) {
+Json evaluate_json(const SweepPoint& point, ScheduleReuse& reuse) {
   if (!point.invalid.empty()) return status_json(status_invalid, point.invalid, point.hint);
   const ResolvedSettings& settings = point.settings;
   Problem problem = settings.problem();
   const EvaluateOne evaluate_one =
       settings.chooses_sequences_at_once ? evaluation_on(problem.machine) : EvaluateOne(evaluate);
-  if (is_tuned(settings.policy)) {
-    std::function<void(Problem&)> settle;
-    if (settings.chooses_sequences_at_once && is_measured_gpu(problem.machine))
-      settle = [](Problem& settled) { settled.use_gpu_sequences_at_once(); };
-    return evaluated_json(
-        evaluate_tuned(problem, settings.best_micro_batch, settings.steps, evaluate_one, settle));
-  }
+  if (is_tuned(settings.policy))
+    return evaluated_json(evaluate_tuned(problem, settings.best_micro_batch, settings.steps,
+                                         evaluate_one, settings.settle()));
   if (settings.best_micro_batch)
     return evaluated_json(
         evaluate_best_micro_batch(problem, settings.policy, settings.steps, evaluate_one));
-  if (settings.chooses_sequences_at_once && is_measured_gpu(problem.machine))
-    problem.use_gpu_sequences_at_once();
-  const Price one = price(problem, settings.policy, settings.steps);
-  if (one.result) return priced_json(problem, one, settings.steps);
-  return evaluated_json(evaluate(problem, settings.policy, settings.steps));
+  if (const auto settle = settings.settle()) settle(problem);
+  if (const std::optional<Price> one = quick_price(problem, settings.policy, settings.steps))
+    return priced_json(problem, *one, settings.steps);
+  return evaluated_json(evaluate_with(reuse, problem, settings.policy, settings.steps));
 }
 
 std::string journal_name(const std::optional<SweepShard>& shard) {
@@ -138,21 +134,22 @@ class Pool {
 
  private:
   void take_points() {
+    ScheduleReuse reuse;
     while (!stop_) {
       const std::size_t next = next_++;
       if (next >= state_.missing.size()) return;
       try {
-        evaluate_one(plan_.points[state_.missing[next]]);
+        evaluate_one(plan_.points[state_.missing[next]], reuse);
       } catch (...) {
         fail();
       }
     }
   }
 
-  void evaluate_one(const SweepPoint& point) {
+  void evaluate_one(const SweepPoint& point, ScheduleReuse& reuse) {
     std::string json;
     try {
-      json = evaluate_point(point);
+      json = evaluate_point(point, reuse);
     } catch (const std::bad_alloc&) {
       throw MachineError(fmt::format("out of memory with {} points at once", run_.jobs),
                          "use fewer " + Setting{"jobs"} + "; run again: what is done is kept");
@@ -214,9 +211,9 @@ SweepShard parse_shard(const std::string& text) {
                    "the second of eight shards is " + Setting{"shard", "2/8"});
 }
 
-std::string evaluate_point(const SweepPoint& point) {
+std::string evaluate_point(const SweepPoint& point, ScheduleReuse& reuse) {
   try {
-    return evaluate_json(point).dump();
+    return evaluate_json(point, reuse).dump();
   } catch (const InputError& error) {
     return status_json(status_invalid, error.what(), error.hint()).dump();
   }

@@ -16,6 +16,8 @@
 
 namespace spillway {
 
+class ScheduleReuse;
+
 struct SweepProgress {
   std::size_t done = 0, total = 0;  // points of this run
   double seconds = 0;               // since it began
@@ -59,6 +61,6 @@ SweepOutcome run_sweep(const SweepPlan& plan, const SweepRun& run, SweepState st
 
 // One point as the JSON object that journals hold: status, reason, hint, the object of
 // `simulate --json`, roofs.
-std::string evaluate_point(const SweepPoint& point);
+std::string evaluate_point(const SweepPoint& point, ScheduleReuse& reuse);
 
 }  // namespace spillway

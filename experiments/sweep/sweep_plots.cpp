@@ -203,6 +203,7 @@ class Plotter {
   // Where the legend begins, as a part of the width.
   std::string legend_at() const {
     std::size_t longest = 12;
+    for (const std::string& name : winners_) longest = std::max(longest, name.size());
     if (request_.kind != "phases") {
       for (const Series* one : drawn()) longest = std::max(longest, one->name.size());
     }
@@ -396,7 +397,7 @@ class Plotter {
       const double tokens = has_result(*row) ? number(*row, throughput) : 0;
       contests.push_back({(*row)[*x_], (*row)[y], (*row)[policy], tokens});
     }
-    draw_winners(picture, contests, "spillway");
+    winners_ = draw_winners(picture, contests, "spillway");
     auto& variables = picture.variables;
     variables.emplace_back("x_label", gnuplot_text(axis_label(request_.x_label, request_.x, "")));
     variables.emplace_back("y_label", gnuplot_text(axis_label(request_.y_label, request_.y, "")));
@@ -461,6 +462,7 @@ class Plotter {
   bool x_is_quantity_ = true;
   std::string x_unit_;
   std::vector<Series> series_;
+  std::vector<std::string> winners_;  // in the legend of a map of winners
 };
 
 }  // namespace

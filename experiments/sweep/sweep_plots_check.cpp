@@ -8,6 +8,7 @@
 #include "experiments/plots/plot_axis.hpp"
 #include "experiments/sweep/sweep.hpp"
 #include "experiments/sweep/sweep_plots.hpp"
+#include "policies/common/schedule_reuse.hpp"
 
 namespace spillway {
 
@@ -21,7 +22,8 @@ const SweepTable& sample_table() {
     point.settings = SettingsResolver().resolve(
         {{"model", "gpt-tiny"}, {"machine", "rtx4090-12ssd"}, {"policy", "resident"}});
     plan.points = {point};
-    return make_table(plan, {{point.identity, evaluate_point(point)}});
+    ScheduleReuse reuse;
+    return make_table(plan, {{point.identity, evaluate_point(point, reuse)}});
   }();
   return table;
 }

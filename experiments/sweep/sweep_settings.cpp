@@ -147,6 +147,11 @@ void check_sweep_value(const std::string& key, const std::string& value) {
   }
 }
 
+std::function<void(Problem&)> ResolvedSettings::settle() const {
+  if (!chooses_sequences_at_once || !is_measured_gpu(*machine)) return {};
+  return [](Problem& problem) { problem.use_gpu_sequences_at_once(); };
+}
+
 const SettingsResolver::Known<ModelSpec>& SettingsResolver::model(const SweepSettings& settings) {
   const std::string& name = required(settings, "model", "gpt-13b");
   std::vector<std::string> overrides;

@@ -7,6 +7,7 @@
 // ("greedysnake.alpha"). docs/sweep.md explains each.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -42,6 +43,9 @@ struct ResolvedSettings {
   std::string identity;  // 32 hexadecimal digits: equal for equal settings, whatever their spelling
 
   std::vector<std::string> overrides;  // Problem::overrides
+
+  // What makes of a problem, whose micro-batch is set, what is built; empty: nothing.
+  std::function<void(Problem&)> settle() const;
 
   Problem problem() const {
     Problem problem{*model, *machine, workload, overrides};

@@ -45,8 +45,8 @@ struct Cell {
 
 }  // namespace
 
-void draw_winners(Picture& picture, const std::vector<Contest>& contests,
-                  const std::string& rival) {
+std::vector<std::string> draw_winners(Picture& picture, const std::vector<Contest>& contests,
+                                      const std::string& rival) {
   std::vector<std::string> xs, ys;
   std::map<std::pair<std::size_t, std::size_t>, Cell> cells;
   for (const Contest& one : contests) {
@@ -91,6 +91,7 @@ void draw_winners(Picture& picture, const std::vector<Contest>& contests,
   variables.emplace_back(
       "ranges", gnuplot_text(fmt::format("set xrange [0.5:{}.5]; set yrange [0.5:{}.5]", xs.size(),
                                          ys.size())));
+  return names;
 }
 
 }  // namespace spillway

@@ -17,7 +17,8 @@ struct Contest {
 
 // Adds `data` and the variables that winners.gp takes of them. Axes' values come in the order of
 // the contests. `rival`: the policy that is held against the fastest of the others; its contests
-// may be missing.
-void draw_winners(Picture& picture, const std::vector<Contest>& contests, const std::string& rival);
+// may be missing. Returns the names in the legend.
+std::vector<std::string> draw_winners(Picture& picture, const std::vector<Contest>& contests,
+                                      const std::string& rival);
 
 }  // namespace spillway

@@ -98,13 +98,13 @@ Feasibility LinearProgram::solve() {
   glp_init_smcp(&settings);
   settings.msg_lev = GLP_MSG_OFF;
   settings.it_lim = 10'000;  // a hundred times what such programs take
-  glp_smcp strict = settings;
-  strict.tol_bnd = strict.tol_dj = 1e-9;
-  strict.meth = GLP_DUALP;
+  settings.tol_bnd = settings.tol_dj = 1e-9;
+  glp_smcp dual = settings;
+  dual.meth = GLP_DUALP;
   const auto is_optimal = [&](const glp_smcp& with) {
     return glp_simplex(problem, &with) == 0 && glp_get_status(problem) == GLP_OPT;
   };
-  if (is_optimal(strict)) return Feasibility::optimal;
+  if (is_optimal(dual)) return Feasibility::optimal;
   // Numbers far apart may lead the method astray: another one, from another start, must agree, or
   // else exact arithmetic decides.
   const bool seems_infeasible = glp_get_status(problem) == GLP_NOFEAS;

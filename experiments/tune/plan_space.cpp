@@ -15,10 +15,7 @@ double rounded(double fraction) { return std::round(std::clamp(fraction, 0.0, 1.
 
 }  // namespace
 
-Share host_and_ssd(double on_ssd) {
-  const double ssd = rounded(on_ssd);
-  return Share{.host = rounded(1 - ssd), .ssd = ssd};
-}
+Share host_and_ssd(double on_ssd) { return Share::host_and_ssd(rounded(on_ssd)); }
 
 Plan plan_of(const Problem& problem, const std::string& policy) {
   Plan plan = make_policy(policy)->plan(problem, Costs(problem));
@@ -82,6 +79,14 @@ bool PlanSpace::move_to_ssd(Plan& plan, double bytes) const {
     return next;
   };
   const Plan before = plan;
+  const bool is_to_ssd = bytes > 0;
+  const auto on_ssd = [&](const Plan& of) {
+    const auto& saves = of.saved.rest.value_or(of.checkpoints.rest);
+    return fraction_on_ssd(of.optimizer_state.rest, layers) * optimizer_state +
+           fraction_on_ssd(of.parameters.rest, layers) * parameters +
+           fraction_on_ssd(of.checkpoints.rest, layers) * checkpoints +
+           fraction_on_ssd(saves, layers) * saved.bytes(of.saved.saves) * micro_batches;
+  };
   const auto rest = [&](ByLayer<Share>& share, double of_all) {
     if (of_all == 0 || std::abs(bytes) < 0.0005 * of_all) return;
     set_fraction_on_ssd(share, layers, moved(fraction_on_ssd(share, layers), of_all));
@@ -100,7 +105,39 @@ bool PlanSpace::move_to_ssd(Plan& plan, double bytes) const {
     rest(plan.optimizer_state.rest, optimizer_state);
     inputs();
   }
+  // Layers on the GPU take no part: what moves may be nothing, or a rounding the other way.
+  if (is_to_ssd && on_ssd(plan) <= on_ssd(before)) {
+    plan = before;
+    return false;
+  }
   return to_text(plan) != to_text(before);
+}
+
+bool PlanSpace::take_less_host(Plan& plan) const {
+  const std::string before = to_text(plan);
+  const auto is_changed = [&] { return to_text(plan) != before; };
+  // Gradients of updates that are delayed wait in host memory.
+  plan.order.delayed = 0;
+  if (is_changed()) return true;
+  plan.checkpoints.margin = 0;
+  plan.checkpoints.host_ahead = std::min(plan.checkpoints.host_ahead, 1);
+  plan.parameters.host_ahead = 0;
+  plan.gradients.head_waits = Tier::gpu;
+  if (is_changed()) return true;
+  // Updates in small parts, with the state of two of them.
+  const double elements = parameters / layers / static_cast<double>(parameter_bytes);
+  for (const double parts : {16.0, 64.0}) {
+    const auto most = static_cast<std::uint64_t>(elements / parts);
+    if (plan.optimizer.gpu_stride > 0 ||
+        (plan.optimizer.group == UpdateGroup::at_most && plan.optimizer.elements <= most))
+      continue;
+    plan.optimizer.group = UpdateGroup::at_most;
+    plan.optimizer.elements = most;
+    plan.optimizer_state.slots = 2;
+    plan.optimizer_state.ahead = 1;
+    return true;
+  }
+  return false;
 }
 
 bool PlanSpace::take_less_gpu(Plan& plan) const {
@@ -119,8 +156,9 @@ bool PlanSpace::take_less_gpu(Plan& plan) const {
   if (halve_on_gpu(plan.checkpoints.rest)) return true;
   const double level = saved.level_of(plan.saved.saves);
   if (level > 0.01) {
+    const auto before = plan.saved.saves;
     plan.saved.saves = saved.at(level > 0.5 ? level / 2 : 0);
-    return true;
+    if (plan.saved.saves != before) return true;
   }
   if (plan.optimizer.gpu_stride == 0) {
     if (halve_on_gpu(plan.optimizer_state.rest)) return true;

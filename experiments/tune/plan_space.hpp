@@ -32,6 +32,9 @@ struct PlanSpace {
   // Moves `bytes` of what rests in host memory to the SSD or, if negative, back: optimizer state
   // first, then checkpoints, then parameters. False where there is nothing left to move.
   bool move_to_ssd(Plan& plan, double bytes) const;
+  // The next way to take less host memory with nothing left to move, at the least expense of time;
+  // false: there is none.
+  bool take_less_host(Plan& plan) const;
   // The next way to take less GPU memory, at the least expense of time; false: there is none.
   bool take_less_gpu(Plan& plan) const;
 };

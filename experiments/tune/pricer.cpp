@@ -76,12 +76,18 @@ void Pricer::correct(const Trial& trial, const Price& exact) {
   known_.at(trial) = trial_price(exact);
 }
 
+bool Pricer::is_stopped() {
+  if (until_ && std::chrono::steady_clock::now() >= *until_) is_stopped_ = true;
+  return is_stopped_;
+}
+
 TrialPrice Pricer::price(const Trial& trial) {
   {
     const std::lock_guard lock(mutex_);
     const auto known = known_.find(trial);
     if (known != known_.end()) return known->second;
   }
+  if (is_stopped()) return {};
   TrialPrice price;
   const std::string key =
       journal_ ? fmt::format("{}\n{}\n{}", problem_text_, trial.micro_batch, trial.policy) : "";

@@ -6,10 +6,13 @@
 #pragma once
 
 #include <array>
+#include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -60,8 +63,13 @@ class Pricer {
   Problem problem_with(std::int64_t micro_batch) const;
   std::uint64_t capacity(Tier tier) const;
 
-  // Any thread.
+  // Any thread. Past stop_at(), what is not known yet is not priced: it is as if the policy refused
+  // the problem.
   TrialPrice price(const Trial& trial);
+  void stop_at(std::chrono::steady_clock::time_point until) { until_ = until; }
+  // Looks at the clock: for who has something left to price.
+  bool is_stopped();
+  bool was_stopped() const { return is_stopped_; }
 
   // What a full evaluation says of a plan that was priced. Not while a round runs.
   void correct(const Trial& trial, const Price& exact);
@@ -83,7 +91,9 @@ class Pricer {
   const std::function<void(Problem&)> settle_;
   const Allows allows_;
   const std::string problem_text_;  // with a journal
-  std::mutex mutex_;                // of what follows
+  std::optional<std::chrono::steady_clock::time_point> until_;
+  std::atomic<bool> is_stopped_ = false;
+  std::mutex mutex_;  // of what follows
   std::map<Trial, TrialPrice> known_;
   std::uint64_t tasks_ = 0;
 };

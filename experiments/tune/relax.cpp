@@ -99,9 +99,9 @@ std::vector<Relaxation> relax(const Problem& problem, const TuneOptions& options
     limits.choose_micro_batch = options.choose_micro_batch;
     limits.seed = options.seed;
     if (options.budget_seconds)
-      limits.until = std::chrono::steady_clock::now() +
+      pricer.stop_at(std::chrono::steady_clock::now() +
                      std::chrono::microseconds(static_cast<std::int64_t>(
-                         1e6 * *options.budget_seconds / static_cast<double>(machines.size())));
+                         1e6 * *options.budget_seconds / static_cast<double>(machines.size()))));
     const std::vector<BoundCase> bounds = bounds_of(there, options.choose_micro_batch);
     PlanSearch search(pricer, limits, bounds);
     search.run_near(best);

@@ -43,10 +43,8 @@ const PlanSpace& PlanSearch::space_of(std::int64_t micro_batch) const {
 bool PlanSearch::may_go_on() { return has_effort() && !is_proven(); }
 
 bool PlanSearch::has_effort() {
-  const bool has_answer = best_seconds_.has_value();
-  if (has_answer && limits_.until && std::chrono::steady_clock::now() >= *limits_.until)
-    stopped_by_clock_ = true;
-  return !stopped_by_clock_ && pricer_.explored() < limits_.effort + published_ &&
+  if (prices_published_) return !pricer_.is_stopped() && pricer_.tasks() < limits_.published_tasks;
+  return !pricer_.is_stopped() && pricer_.explored() < limits_.effort + published_ &&
          pricer_.tasks() - tasks_of_published_ < limits_.tasks;
 }
 
@@ -129,15 +127,37 @@ void PlanSearch::run_near(const Trial& plan) {
   if (best->price.fits) climb(*best, {.first_step = 0.12, .last_step = 0.01}, limits_.effort);
 }
 
+// At micro-batches that are spread out, then beside the one that is best for the policy.
 void PlanSearch::price_published() {
+  std::vector<std::string> policies = published_policies();
+  policies.emplace_back("fuyou:swap=auto");  // a row of compare, too
+  std::vector<std::int64_t> candidates = micro_batches();
+  std::sort(candidates.rbegin(), candidates.rend());
   std::vector<Trial> all;
-  for (const std::int64_t micro_batch : micro_batches()) {
-    for (const std::string& policy : published_policies()) all.push_back({micro_batch, policy});
-    all.push_back({micro_batch, "fuyou:swap=auto"});  // a row of compare, too
+  for (const std::int64_t micro_batch : spread_out(candidates)) {
+    for (const std::string& policy : policies) all.push_back({micro_batch, policy});
   }
   // What any answer is compared with is priced whatever the effort.
+  prices_published_ = true;
   published_ = all.size();
   price_all(all);
+  std::vector<Trial> beside;
+  for (const std::string& policy : policies) {
+    const Trial* best = nullptr;
+    double least = 0;
+    for (const Trial& trial : all) {
+      if (trial.policy != policy || !pricer_.known().contains(trial)) continue;
+      const TrialPrice& price = pricer_.known().at(trial);
+      if (!price.fits || (best && price.step_seconds >= least)) continue;
+      best = &trial;
+      least = price.step_seconds;
+    }
+    if (!best) continue;
+    for (const std::int64_t micro_batch : candidates_beside(best->micro_batch, candidates))
+      beside.push_back({micro_batch, policy});
+  }
+  price_all(beside);
+  prices_published_ = false;
   published_ = pricer_.explored();
 }
 
@@ -147,7 +167,7 @@ void PlanSearch::price_variants() {
   std::vector<Trial> all;
   for (const std::string& policy : published_policies()) {
     for (const std::int64_t micro_batch : micro_batches()) {
-      if (!is_pruned(bound_of(micro_batch)))
+      if (!is_pruned(bound_of(micro_batch)) && pricer_.known().contains({micro_batch, policy}))
         all.push_back({micro_batch, policy + ":retention=nearest"});
     }
   }
@@ -155,7 +175,9 @@ void PlanSearch::price_variants() {
     const std::string published = policy.substr(0, policy.find(':'));
     std::vector<std::pair<double, std::int64_t>> best;
     for (const std::int64_t micro_batch : micro_batches()) {
-      const TrialPrice price = pricer_.price({micro_batch, published});
+      const auto known = pricer_.known().find({micro_batch, published});
+      if (known == pricer_.known().end()) continue;
+      const TrialPrice& price = known->second;
       if (price.fits && !is_pruned(bound_of(micro_batch)))
         best.emplace_back(price.step_seconds, micro_batch);
     }

@@ -14,6 +14,7 @@
 
 #include <chrono>
 #include <functional>
+#include <limits>
 #include <optional>
 #include <random>
 #include <vector>
@@ -30,9 +31,9 @@ struct SearchProgress {
 };
 
 struct SearchLimits {
-  std::uint64_t effort = 1000;       // distinct plans
-  std::uint64_t tasks = 40'000'000;  // emitted and simulated for them, without published policies
-  std::optional<std::chrono::steady_clock::time_point> until;
+  std::uint64_t effort = 1000;  // distinct plans
+  // Emitted and simulated for them, without published policies; and for these.
+  std::uint64_t tasks = 40'000'000, published_tasks = std::numeric_limits<std::uint64_t>::max();
   bool choose_micro_batch = true;
   std::uint64_t seed = 0;
   std::function<void(const SearchProgress&)> progress;  // may be empty
@@ -48,7 +49,6 @@ class PlanSearch {
 
   // The fastest plan, whose policy is one of the plans' or a built-in's.
   std::optional<std::pair<Trial, TrialPrice>> best() const;
-  bool stopped_by_clock() const { return stopped_by_clock_; }
 
  private:
   using Jobs = std::vector<std::function<void()>>;
@@ -89,7 +89,7 @@ class PlanSearch {
   std::mt19937_64 random_;
   std::optional<double> best_seconds_;
   std::uint64_t tasks_of_published_ = 0;
-  bool stopped_by_clock_ = false;
+  bool prices_published_ = false;  // now
 };
 
 }  // namespace spillway

@@ -25,7 +25,7 @@ class Settling {
     if (over(one, Tier::gpu) > 0) return space_.take_less_gpu(one.plan);
     if (over(one, Tier::host) > 0) {
       if (ssd_ > 0 && space_.move_to_ssd(one.plan, over(one, Tier::host))) return true;
-      return save_less(one.plan);
+      return save_less(one.plan) || space_.take_less_host(one.plan);
     }
     return over(one, Tier::ssd) > 0 && space_.move_to_ssd(one.plan, -over(one, Tier::ssd));
   }
@@ -44,8 +44,9 @@ class Settling {
   bool save_less(Plan& plan) const {
     const double level = space_.saved.level_of(plan.saved.saves);
     if (level < 0.01) return false;
+    const auto before = plan.saved.saves;
     plan.saved.saves = space_.saved.at(level > 0.25 ? level / 2 : 0);
-    return true;
+    return plan.saved.saves != before;
   }
 
   Pricer& pricer_;

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 
+#include "experiments/plan/fit_trials.hpp"
 #include "experiments/plan/price.hpp"
 #include "experiments/tune/relax.hpp"
+#include "experiments/tune/seeds.hpp"
 
 namespace spillway {
 
@@ -58,6 +60,32 @@ std::vector<PricedTrial> best_of_each(const std::vector<PricedTrial>& all) {
   return best;
 }
 
+// Of built-in policies at their defaults.
+std::vector<PricedTrial> published_of(std::vector<PricedTrial> all) {
+  const std::vector<std::string> names = published_policies();
+  std::erase_if(all, [&](const PricedTrial& one) {
+    return std::find(names.begin(), names.end(), one.first.policy) == names.end();
+  });
+  return best_of_each(all);
+}
+
+// The plan that lacks least memory.
+std::optional<PricedTrial> nearest_of(const Pricer& pricer) {
+  std::optional<PricedTrial> nearest;
+  double least = 0;
+  for (const auto& [trial, price] : pricer.known()) {
+    if (!price.runs) continue;
+    Need need;
+    need.bytes = price.peaks;
+    for (const Tier tier : {Tier::gpu, Tier::host, Tier::ssd})
+      need.capacity[static_cast<std::size_t>(tier)] = pricer.capacity(tier);
+    if (nearest && need.overshoot() >= least) continue;
+    least = need.overshoot();
+    nearest = PricedTrial(trial, price);
+  }
+  return nearest;
+}
+
 std::chrono::steady_clock::duration part_of(double seconds) {
   return std::chrono::duration_cast<std::chrono::steady_clock::duration>(
       std::chrono::duration<double>(seconds));
@@ -82,16 +110,13 @@ double TuneResult::gap() const {
 
 namespace {
 
-SearchLimits limits_of(const TuneOptions& options, std::chrono::steady_clock::time_point began) {
+SearchLimits limits_of(const TuneOptions& options) {
   SearchLimits limits;
   limits.effort = options.effort;
   limits.tasks = default_tasks / default_effort * options.effort;
   limits.choose_micro_batch = options.choose_micro_batch;
   limits.seed = options.seed;
   limits.progress = options.progress;
-  // A fifth of the time for what follows the search.
-  if (options.budget_seconds)
-    limits.until = began + part_of(*options.budget_seconds * (options.explains ? 0.8 : 0.95));
   return limits;
 }
 
@@ -122,9 +147,11 @@ TuneResult tune(const Problem& problem, const TuneOptions& options) {
   TuneResult result;
   const std::vector<BoundCase> bounds = bounds_of(problem, options.choose_micro_batch);
   if (!bounds.empty()) result.bound = bounds.front();
-  PlanSearch search(pricer, limits_of(options, began), bounds);
+  // A fifth of the time for what follows the search.
+  if (options.budget_seconds)
+    pricer.stop_at(began + part_of(*options.budget_seconds * (options.explains ? 0.8 : 0.95)));
+  PlanSearch search(pricer, limits_of(options), bounds);
   search.run();
-  result.stopped_by_clock = search.stopped_by_clock();
   if (const auto best = search.best(); best && options.explains) {
     TuneOptions rest = options;
     if (options.budget_seconds) {
@@ -136,8 +163,12 @@ TuneResult tune(const Problem& problem, const TuneOptions& options) {
   }
   result.best = in_full(pricer, options.run);
   result.front = pareto_front(pricer.known());
-  result.runners_up = best_of_each(fastest_first(pricer.known()));
+  const std::vector<PricedTrial> all = fastest_first(pricer.known());
+  result.runners_up = best_of_each(all);
+  result.published = published_of(all);
+  if (!result.best) result.nearest = nearest_of(pricer);
   result.explored = pricer.explored();
+  result.stopped_by_clock = pricer.was_stopped();
   return result;
 }
 

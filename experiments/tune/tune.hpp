@@ -54,7 +54,9 @@ struct TuneResult {
   std::optional<Tuned> best;            // nothing: no plan that was tried fits
   std::vector<PricedTrial> front;       // front.hpp
   std::vector<PricedTrial> runners_up;  // the best plan of each built-in policy, fastest first
-  BoundCase bound;                      // no plan takes less than bound.seconds
+  std::vector<PricedTrial> published;   // the same of those at their defaults
+  std::optional<PricedTrial> nearest;   // without `best`: the plan priced that lacks least memory
+  BoundCase bound;                      // no plan takes less than bound.seconds; 0: no plan fits
   std::vector<Relaxation> relaxations;  // the one that gains most first
   std::uint64_t explored = 0;           // plans priced, without those of relaxations
   bool stopped_by_clock = false;

@@ -72,11 +72,12 @@ Json relaxations_json(const TuneResult& result) {
 }  // namespace
 
 nlohmann::ordered_json to_json(const TuneResult& result, const TuneOptions& options) {
+  const bool has_bound = result.bound.seconds > 0;
   return {{"best", best_json(result)},
           {"front", to_json(result.front)},
           {"runners_up", to_json(result.runners_up)},
-          {"bound_seconds", result.bound.seconds},
-          {"bound_by", result.bound.limit},
+          {"bound_seconds", has_bound ? Json(result.bound.seconds) : Json(nullptr)},
+          {"bound_by", has_bound ? Json(result.bound.limit) : Json(nullptr)},
           {"gap", result.best ? Json(result.gap()) : Json(nullptr)},
           {"relaxations", relaxations_json(result)},
           {"explored", result.explored},

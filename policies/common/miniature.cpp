@@ -22,8 +22,7 @@ bool repeats(const ByLayer<T>& value) {
   return value.suits(most_alike);
 }
 
-}  // namespace
-
+// Whether visits to a layer follow each other.
 bool has_rows(const OrderOfWork& work) {
   for (std::size_t v = 1; v < work.visits.size(); ++v) {
     const Visit &one = work.visits[v - 1], &next = work.visits[v];
@@ -31,6 +30,8 @@ bool has_rows(const OrderOfWork& work) {
   }
   return false;
 }
+
+}  // namespace
 
 std::optional<int> layer_period(const Plan& plan, const OrderOfWork& work) {
   const auto is_shared = [](const Share& share) { return share.ssd > 0 && share.ssd < 1; };
@@ -55,8 +56,8 @@ std::optional<int> layer_period(const Plan& plan, const OrderOfWork& work) {
   return period;
 }
 
-std::int64_t miniature_layers(std::int64_t layers, int period, int nth) {
-  return fewest + (layers - fewest) % period + std::int64_t{period} * nth;
+std::int64_t miniature_layers(std::int64_t layers, int period, std::int64_t at_least) {
+  return at_least + (layers - at_least) % period;
 }
 
 namespace {
@@ -79,6 +80,11 @@ struct LiveLine {
                     static_cast<std::uint64_t>(layers - few);
     return bytes;
   }
+  TierBytes of_whole(std::int64_t layers) const {
+    TierBytes bytes = beyond(two, layers);
+    for (std::size_t tier = 0; tier < bytes.size(); ++tier) bytes[tier] += of_two[tier];
+    return bytes;
+  }
 };
 
 // By what miniatures say of the memory that an alternative takes.
@@ -94,8 +100,8 @@ class SettlerByMiniatures : public Settler {
     const auto [entry, is_new] = lines_.try_emplace(k);
     LiveLine& line = entry->second;
     if (!is_new) return line;
-    line.one = miniature_layers(layers, period_, 0);
-    line.two = miniature_layers(layers, period_, 1);
+    line.one = miniature_layers(layers, period_, fewest);
+    line.two = line.one + period_;
     line.of_one = live_of(k, line.one);
     line.of_two = live_of(k, line.two);
     return line;
@@ -103,9 +109,7 @@ class SettlerByMiniatures : public Settler {
 
  protected:
   TierBytes live_in_trial(std::size_t k) override {
-    const LiveLine& of = line(k);
-    TierBytes bytes = of.beyond(of.two, problem_.model.layers);
-    for (std::size_t tier = 0; tier < bytes.size(); ++tier) bytes[tier] += of.of_two[tier];
+    const TierBytes bytes = line(k).of_whole(problem_.model.layers);
     note_close(bytes);
     return bytes;
   }
@@ -161,17 +165,17 @@ std::optional<Miniatures> find_miniatures(const Problem& problem, const std::str
     const OrderOfWork work = order_of_work(of_layers(problem, few), *object, plan, 1);
     const std::optional<int> period = layer_period(plan, work);
     found.period = period.value_or(1);
-    found.in_rows = has_rows(work) || problem.workload.micro_batches() == 1;
     return period.has_value();
   };
   if (!repeats(parsed)) return std::nullopt;
   SettlerByMiniatures settler(problem, parsed, steps, found.period);
   const std::size_t chosen = settler.alternatives() > 1 ? settler.choose() : 0;
-  const ParsedPolicy settled = settler.with(chosen);
+  ParsedPolicy settled = settler.with(chosen);
   if (settler.is_close() || (settler.alternatives() > 1 && !repeats(settled))) return std::nullopt;
-  found.policy = policy_text(settled.info, settled.options);
   const std::int64_t layers = problem.model.layers;
   found.per_layer = settler.line(chosen).beyond(layers - 1, layers);
+  found.live = settler.line(chosen).of_whole(layers);
+  found.policy = std::move(settled);
   return found;
 }
 
@@ -180,9 +184,10 @@ Schedule build_miniature(const Problem& problem, const Miniatures& miniatures, s
   TierBytes others = miniatures.per_layer;
   for (std::uint64_t& bytes : others)
     bytes *= static_cast<std::uint64_t>(problem.model.layers - layers);
-  return emit(of_layers(problem, layers), parse_policy(miniatures.policy),
+  const ParsedPolicy& policy = miniatures.policy;
+  return emit(of_layers(problem, layers), policy,
               {.steps = steps, .plan_of = &problem, .others = others})
-      .finish(miniatures.policy, steps);
+      .finish(policy_text(policy.info, policy.options), steps);
 }
 
 }  // namespace spillway

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "policies/common/parsed_policy.hpp"
 #include "policies/movement/plan.hpp"
 #include "policies/movement/step.hpp"
 #include "policies/schedule/buffer_planner.hpp"
@@ -17,16 +18,12 @@ namespace spillway {
 // After how many layers what the plan does with a layer repeats; nothing where it depends on the
 // layers before, or on how many there are. `work`: an order of work by this plan.
 std::optional<int> layer_period(const Plan& plan, const OrderOfWork& work);
-// Whether visits to a layer follow each other.
-bool has_rows(const OrderOfWork& work);
 
 struct Miniatures {
-  std::string policy;  // canonical, with its open options settled
-  int period = 1;      // numbers of layers should differ by multiples of it
-  // Micro-batches run through a layer in a row. Where each runs through all layers by itself, the
-  // last layers of one overlap the first ones of the next, and layers seldom repeat evenly.
-  bool in_rows = false;
+  ParsedPolicy policy;    // with its open options settled
+  int period = 1;         // numbers of layers should differ by multiples of it
   TierBytes per_layer{};  // what each of the other layers takes
+  TierBytes live{};       // the most bytes that are live at once, in the whole schedule
 };
 
 // How to build miniatures of a policy's schedule of `steps` steps. Its open options are settled by
@@ -39,7 +36,7 @@ std::optional<Miniatures> find_miniatures(const Problem& problem, const std::str
 Schedule build_miniature(const Problem& problem, const Miniatures& miniatures, std::int64_t layers,
                          int steps);
 
-// Numbers of layers that miniatures may have, from the fewest on: `nth` is 0, 1, ...
-std::int64_t miniature_layers(std::int64_t layers, int period, int nth);
+// The least number of layers from `at_least` on that a miniature of so many layers may have.
+std::int64_t miniature_layers(std::int64_t layers, int period, std::int64_t at_least);
 
 }  // namespace spillway

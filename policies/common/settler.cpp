@@ -8,6 +8,7 @@
 #include "base/units.hpp"
 #include "policies/common/spare_memory.hpp"
 #include "policies/cost/least_time.hpp"
+#include "policies/framework/framework.hpp"
 
 namespace spillway {
 
@@ -122,21 +123,40 @@ Schedule Settler::build() {
   return sooner(std::move(plain), std::move(*more).finish(policy, steps_, more_trials));
 }
 
+std::optional<Settler::Grounds> Settler::grounds() const {
+  Grounds grounds{alternatives_, {}};
+  if (problem_.framework != own_framework) return std::nullopt;
+  for (const std::size_t k : tried_) {
+    if (keeps_any(k)) return std::nullopt;
+    grounds.plans[k] = to_text(plan(k));
+  }
+  return grounds;
+}
+
+bool Settler::is_on(const Grounds& grounds) const {
+  return alternatives_ == grounds.placements &&
+         std::all_of(grounds.plans.begin(), grounds.plans.end(),
+                     [&](const auto& one) { return to_text(plan(one.first)) == one.second; });
+}
+
 bool Settler::fit(const TierBytes& bytes, Tiers tiers) {
   return std::all_of(tiers.begin(), tiers.end(),
                      [&](Tier tier) { return fits(problem_.machine, bytes, tier); });
 }
 
-Schedule build_schedule(const Problem& problem, const std::string& policy, int steps) {
-  const ParsedPolicy parsed = parse_policy(policy);
+void require_buildable(const Problem& problem, int steps) {
   problem.validate();
   require_length(problem, steps, tasks_at_first_sight(problem, steps));
+}
+
+Schedule build_schedule(const Problem& problem, const std::string& policy, int steps) {
+  const ParsedPolicy parsed = parse_policy(policy);
+  require_buildable(problem, steps);
   return Settler(problem, parsed, steps).build();
 }
 
 Schedule build_schedule(const Problem& problem, Policy& policy, int steps) {
-  problem.validate();
-  require_length(problem, steps, tasks_at_first_sight(problem, steps));
+  require_buildable(problem, steps);
   return emit(problem, policy, {.steps = steps}).finish(policy.info().name, steps);
 }
 

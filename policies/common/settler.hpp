@@ -5,12 +5,17 @@
 #include <initializer_list>
 #include <map>
 #include <optional>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "policies/common/emission.hpp"
 #include "policies/cost/costs.hpp"
 
 namespace spillway {
+
+// Throws InputError for a problem that is wrong, and for a schedule that is too long to build.
+void require_buildable(const Problem& problem, int steps);
 
 // Settles the options that are left at auto.
 class Settler {
@@ -24,6 +29,16 @@ class Settler {
         last_(alternatives_.size() - 1) {}
 
   Schedule build();
+  // What build() has looked at, and is all that its schedule follows from but for the sizes of
+  // model, workload and memories: the placements, and the plans of those that it has tried. Nothing
+  // where it also follows from rates of the machine.
+  struct Grounds {
+    std::vector<PolicyOptions> placements;
+    std::map<std::size_t, std::string> plans;  // as text
+  };
+  std::optional<Grounds> grounds() const;
+  // Whether build() would look at the same.
+  bool is_on(const Grounds& grounds) const;
 
   // The alternative that is taken.
   std::size_t choose() {
@@ -71,19 +86,20 @@ class Settler {
   int steps_;
 
  private:
+  Plan plan(std::size_t k) const { return policy_of(with(k))->plan(problem_, Costs(problem_)); }
   bool keeps_any(std::size_t k) const {
-    const ParsedPolicy parsed = with(k);
-    const auto given = retention_of(parsed);
-    if (given) return given->keeps_any();
-    return policy_of(parsed)->plan(problem_, Costs(problem_)).retention.keeps_any();
+    const auto given = retention_of(with(k));
+    return given ? given->keeps_any() : plan(k).retention.keeps_any();
   }
   Program full(std::size_t k, const TierBytes& spare = {}) {
+    tried_.insert(k);
     Program program = emit(problem_, with(k), {.steps = steps_, .spare = spare});
     tasks_tried_ += program.task_count();
     return program;
   }
   // A trial of two steps and the epilogue is close to the peaks of longer schedules.
   Program trial(std::size_t k, Recording recording) {
+    tried_.insert(k);
     Program program =
         emit(problem_, with(k), {.steps = std::min(steps_, 2), .recording = recording});
     tasks_tried_ += program.task_count();
@@ -128,6 +144,7 @@ class Settler {
   std::optional<Program> program_;         // of the last whole_extent()
   std::map<std::size_t, TierBytes> live_;  // of trials, by alternative
   std::uint64_t tasks_tried_ = 0;
+  std::set<std::size_t> tried_;  // alternatives
 };
 
 }  // namespace spillway

@@ -46,7 +46,7 @@ class Fuyou : public Policy {
     // Section IV-D, activation swapping: checkpoints and what is swapped wait in host memory, what
     // does not fit there on the SSD. What is swapped: Algorithm 1, in swap_plan.hpp.
     const double on_ssd = checkpoints_ssd_->value_or(0);
-    plan.checkpoints.rest = Share{.host = 1 - on_ssd, .ssd = on_ssd};
+    plan.checkpoints.rest = Share::host_and_ssd(on_ssd);
     plan.checkpoints.gpu_ahead = activations_ahead_;
     plan.saved.slots = std::max(activations_ahead_ + 1, 2);
     plan.saved.recomputes_output = recomputes_output_ && swap_->kind == Swap::Kind::none;

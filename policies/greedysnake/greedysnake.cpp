@@ -22,7 +22,7 @@ class GreedySnake : public Policy {
   Plan plan(const Problem& problem, const Costs&) const override {
     const auto micro_batches = static_cast<int>(problem.workload.micro_batches());
     const auto host_and_ssd = [](const std::optional<double>& on_ssd) {
-      return Share{.host = 1 - on_ssd.value_or(0), .ssd = on_ssd.value_or(0)};
+      return Share::host_and_ssd(on_ssd.value_or(0));
     };
     Plan plan;
     // Abstract: "vertical scheduling, which executes all micro-batches of a layer before

@@ -130,6 +130,27 @@ void add_ssd(Glpk& program, const GreedySnakeInputs& in, Column pass, const SsdB
   if (in.ssd_law == SsdLaw::capped) row(1 / in.ssd_total, 1 / in.ssd_total);
 }
 
+// Seconds of a unit.
+struct Passes {
+  double forward = 0, backward = 0;
+};
+
+// Whatever is on the SSD: (2), (3), (6).
+Passes least_passes(const GreedySnakeInputs& in, double M, double alpha) {
+  const double P = in.unit_parameters, d = in.device_bytes, q = in.gradient_bytes;
+  const double f = in.forward_seconds, b = in.backward_seconds;
+  const double checkpoint = in.activation_elements * d;  // bytes of one micro-batch
+  return {
+      std::max({M * f, alpha * P / in.adam_rate, (2 * M * checkpoint + P * d) / in.pcie}),
+      std::max({M * (f + b), (1 - alpha) * P / in.adam_rate,
+                (3 * M * checkpoint + P * d + P * q) / in.pcie}),
+  };
+}
+
+double step_seconds(const GreedySnakeInputs& in, double M, const Passes& passes) {
+  return in.units * (passes.forward + passes.backward) + M * in.other_seconds;
+}
+
 double throughput(const GreedySnakePlan& plan) { return plan.micro_batches / plan.step_seconds; }
 
 // Micro-batches per second that a larger alpha must bring, over a smaller one.
@@ -157,14 +178,9 @@ std::optional<GreedySnakePlan> solve_greedysnake(const GreedySnakeInputs& in, in
   on_ssd(parameters, in.parameters_ssd);
   on_ssd(optimizer, in.optimizer_ssd);
   program.bounds(gradients, 0, std::min(1.0, in.gpu_memory / (M * checkpoint)));
-  const double f = in.forward_seconds, b = in.backward_seconds;
-  program.bounds(
-      forward, std::max({M * f, alpha * P / in.adam_rate, (2 * M * checkpoint + P * d) / in.pcie}),
-      infinite);
-  program.bounds(backward,
-                 std::max({M * (f + b), (1 - alpha) * P / in.adam_rate,
-                           (3 * M * checkpoint + P * d + P * q) / in.pcie}),
-                 infinite);
+  const Passes least = least_passes(in, M, alpha);
+  program.bounds(forward, least.forward, infinite);
+  program.bounds(backward, least.backward, infinite);
   // (4) host memory: what is there with nothing on the SSD, and what each fraction adds to it.
   Row memory;
   memory.coefficient[checkpoints] =
@@ -204,8 +220,7 @@ std::optional<GreedySnakePlan> solve_greedysnake(const GreedySnakeInputs& in, in
   plan.alpha = alpha;
   plan.unit_forward_seconds = program.value(forward);
   plan.unit_backward_seconds = program.value(backward);
-  plan.step_seconds =
-      L * (plan.unit_forward_seconds + plan.unit_backward_seconds) + M * in.other_seconds;
+  plan.step_seconds = step_seconds(in, M, {plan.unit_forward_seconds, plan.unit_backward_seconds});
   plan.checkpoints_ssd = fraction(checkpoints);
   plan.parameters_ssd = fraction(parameters);
   plan.optimizer_ssd = fraction(optimizer);
@@ -216,7 +231,14 @@ std::optional<GreedySnakePlan> solve_greedysnake(const GreedySnakeInputs& in, in
 std::optional<GreedySnakePlan> best_alpha(const GreedySnakeInputs& inputs, int micro_batches) {
   std::optional<GreedySnakePlan> best;
   for (int percent = 0; percent <= largest_alpha_percent; ++percent) {
-    const auto plan = solve_greedysnake(inputs, micro_batches, percent / 100.0);
+    const double alpha = percent / 100.0;
+    if (best) {
+      constexpr double rounding = 1 + 1e-6;
+      const double least =
+          step_seconds(inputs, micro_batches, least_passes(inputs, micro_batches, alpha));
+      if (rounding * micro_batches / least < worth_it * throughput(*best)) continue;
+    }
+    const auto plan = solve_greedysnake(inputs, micro_batches, alpha);
     if (plan && (!best || throughput(*plan) >= worth_it * throughput(*best))) best = plan;
   }
   return best;

@@ -68,6 +68,8 @@ struct ModelSpec {
 
   // Throws InputError naming the field (heads must divide hidden, all positive, ...).
   void validate() const;
+
+  bool operator==(const ModelSpec&) const = default;
 };
 
 // Built-in models (from models/*.toml, embedded), in a stable order.

@@ -265,7 +265,7 @@ void Activations::send(std::size_t k) {
   const int step = work_.visits[one.made].step;
   if (one.what == What::gradient) {
     gradients_[static_cast<std::size_t>(one.micro_batch)].host =
-        to_host(one.gpu, BufferKind::activation_gradient, -1, one.micro_batch);
+        to_host(one.gpu, BufferKind::activation_gradient, one.layer, one.micro_batch);
     return;
   }
   const std::size_t at = index(one.layer, one.micro_batch);

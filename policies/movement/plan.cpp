@@ -14,6 +14,11 @@
 
 namespace spillway {
 
+Share Share::host_and_ssd(double on_ssd) {
+  constexpr double grid = 1e12;
+  return {.host = std::round((1 - on_ssd) * grid) / grid, .ssd = on_ssd};
+}
+
 namespace {
 
 [[noreturn]] void reject(const std::string& name, const std::string& value,

@@ -25,6 +25,9 @@ namespace spillway {
 // Fractions of a tensor by memory, in this order from its first element; they add up to 1.
 struct Share {
   double gpu = 0, host = 0, ssd = 0;
+  // The rest in host memory, free of what a subtraction leaves behind: 0.45, not
+  // 0.44999999999999996.
+  static Share host_and_ssd(double on_ssd);
   bool operator==(const Share&) const = default;
 };
 

@@ -141,23 +141,56 @@ class BufferPlanner {
   int step_ = 0;
 };
 
-MemoryPlan plan_memory(std::span<const Task> tasks, std::span<const Access> accesses,
-                       std::vector<BufferInfo>& buffers, Layout layout, const Packed& packed = {}) {
-  BufferPlanner planner(buffers, layout, packed);
+// A transient buffer begins or ends, or a step begins, in program order.
+struct Event {
+  enum class What : std::uint8_t { step, begin, end };
+  What what = What::step;
+  std::uint32_t of = 0;  // the buffer; the step
+};
+
+std::vector<Event> events_of(std::span<const Task> tasks, std::span<const Access> accesses,
+                             std::span<const BufferInfo> buffers) {
+  std::vector<Event> events;
+  events.reserve(2 * buffers.size() + 16);
+  std::vector<bool> has_begun(buffers.size(), false);
+  int step = 0;
   for (TaskId id = 0; id < tasks.size(); ++id) {
-    const Task& task = tasks[id];
-    const auto touched = accesses.subspan(task.first_access, task.access_count);
-    planner.begin_step(task.step);
+    const auto touched = accesses.subspan(tasks[id].first_access, tasks[id].access_count);
+    if (tasks[id].step != step)
+      events.push_back({Event::What::step, static_cast<std::uint32_t>(tasks[id].step)});
+    step = tasks[id].step;
     for (const Access& access : touched) {
       const BufferInfo& buffer = buffers[access.buffer];
-      if (buffer.first_use == id && !planner.is_placed(access.buffer)) planner.begin(access.buffer);
+      if (buffer.first_use != id || buffer.persistent || has_begun[access.buffer]) continue;
+      has_begun[access.buffer] = true;
+      events.push_back({Event::What::begin, access.buffer});
     }
     for (std::size_t a = 0; a < touched.size(); ++a) {
       const BufferInfo& buffer = buffers[touched[a].buffer];
       if (buffer.last_use != id || buffer.persistent) continue;
       const auto is_it = [&](const Access& access) { return access.buffer == touched[a].buffer; };
       const auto earlier = touched.first(a);
-      if (std::none_of(earlier.begin(), earlier.end(), is_it)) planner.end(touched[a].buffer);
+      if (std::none_of(earlier.begin(), earlier.end(), is_it))
+        events.push_back({Event::What::end, touched[a].buffer});
+    }
+  }
+  return events;
+}
+
+MemoryPlan plan_memory(std::span<const Event> events, std::vector<BufferInfo>& buffers,
+                       Layout layout, const Packed& packed = {}) {
+  BufferPlanner planner(buffers, layout, packed);
+  for (const Event& event : events) {
+    switch (event.what) {
+      case Event::What::step:
+        planner.begin_step(static_cast<int>(event.of));
+        break;
+      case Event::What::begin:
+        planner.begin(event.of);
+        break;
+      case Event::What::end:
+        planner.end(event.of);
+        break;
     }
   }
   return std::move(planner).plan();
@@ -176,17 +209,26 @@ struct TierBuffers {
 TierBuffers buffers_of(std::size_t tier, std::span<const Task> tasks,
                        std::span<const BufferInfo> buffers) {
   TierBuffers all;
+  const auto lifetime = [&](BufferId id) {
+    const BufferInfo& buffer = buffers[id];
+    return Lifetime{buffer.bytes,
+                    buffer.first_use,
+                    buffer.last_use,
+                    tasks[buffer.first_use].lane,
+                    tasks[buffer.last_use].lane,
+                    0};
+  };
   for (BufferId id = 0; id < buffers.size(); ++id) {
     const BufferInfo& buffer = buffers[id];
     if (index_of(buffer.tier) != tier) continue;
     if (buffer.persistent) all.persistent += buffer.bytes;
     if (buffer.persistent || buffer.first_use == none) continue;
-    const Task &first = tasks[buffer.first_use], &last = tasks[buffer.last_use];
-    if (first.step >= steps_packed) continue;
-    all.ids.push_back(id);
-    all.lifetimes.push_back(
-        {buffer.bytes, buffer.first_use, buffer.last_use, first.lane, last.lane, 0});
+    if (tasks[buffer.first_use].step < steps_packed) all.ids.push_back(id);
   }
+  std::stable_sort(all.ids.begin(), all.ids.end(), [&](BufferId a, BufferId b) {
+    return is_placed_before(lifetime(a), lifetime(b));
+  });
+  for (const BufferId id : all.ids) all.lifetimes.push_back(lifetime(id));
   return all;
 }
 
@@ -248,22 +290,23 @@ void take_smaller(MemoryPlan& plan, std::vector<BufferInfo>& buffers, const Memo
 
 MemoryPlan plan_memory(std::span<const Task> tasks, std::span<const Access> accesses,
                        std::vector<BufferInfo>& buffers, const TierBytes& capacity) {
-  MemoryPlan plan = plan_memory(tasks, accesses, buffers, Layout::from_beginning);
+  const std::vector<Event> events = events_of(tasks, accesses, buffers);
+  MemoryPlan plan = plan_memory(events, buffers, Layout::from_beginning);
   // Hardly anything is lost between buffers.
   const auto is_tight = [&](std::size_t tier) {
     return plan.use.extent[tier] - plan.use.live_peak[tier] <= plan.use.live_peak[tier] / 256;
   };
   if (is_tight(0) && is_tight(1) && is_tight(2)) return plan;
   std::vector<BufferInfo> others = buffers;
-  take_smaller(plan, buffers, plan_memory(tasks, accesses, others, Layout::from_both_ends), others);
+  take_smaller(plan, buffers, plan_memory(events, others, Layout::from_both_ends), others);
   const auto fits = [&](std::size_t tier) { return plan.use.extent[tier] <= capacity[tier]; };
   // What comes after the first steps may not fit where they do: then they are packed tightest.
   for (const TaskId at_most : {64u, 0u}) {
     if (at_most == 0 && fits(0) && fits(1) && fits(2)) break;
     const Packed packed = pack_first_steps(tasks, buffers, plan.use, capacity, at_most);
     if (packed.offsets.empty()) continue;
-    take_smaller(plan, buffers,
-                 plan_memory(tasks, accesses, others, Layout::from_beginning, packed), others);
+    take_smaller(plan, buffers, plan_memory(events, others, Layout::from_beginning, packed),
+                 others);
   }
   return plan;
 }

@@ -43,7 +43,7 @@ std::string amount(const Task& task) {
 }  // namespace
 
 void Schedule::write_explain(std::ostream& out) const {
-  const Problem& problem = data_->problem;
+  const Problem& problem = *problem_;
   out << fmt::format(
       "{} on {} with policy {}: {} sequences of {} tokens a step in {} micro-batch{}\n",
       problem.model.name, problem.machine.name, data_->policy, problem.workload.batch,

@@ -126,10 +126,12 @@ void MemoryPlanner::remove_block(Block block) {
 }
 
 std::uint32_t MemoryPlanner::bin_of(std::uint64_t bytes) {
+  std::uint32_t& last = recent_bins_[bytes / 4096 % recent_bins_.size()];
+  if (last < bins_.size() && bins_[last].bytes == bytes) return last;
   const auto [entry, is_new] =
       bin_of_size_.try_emplace(bytes, static_cast<std::uint32_t>(bins_.size()));
   if (is_new) bins_.push_back({bytes, no_block, no_block, false});
-  return entry->second;
+  return last = entry->second;
 }
 
 void MemoryPlanner::add_free(Block block) {

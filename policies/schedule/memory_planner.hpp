@@ -10,6 +10,7 @@
 // blocks there are; cutting and merging look blocks up by offset.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <unordered_map>
@@ -84,6 +85,7 @@ class MemoryPlanner {
   std::map<std::uint64_t, Block> by_offset_;
   std::vector<Bin> bins_;
   std::unordered_map<std::uint64_t, std::uint32_t> bin_of_size_;
+  std::array<std::uint32_t, 61> recent_bins_{};     // some of those looked up last, by size
   std::map<std::uint64_t, std::uint32_t> by_size_;  // all bins with a block, and some without
   Block last_ = no_block;                           // in address order
   std::vector<Block> noted_;                        // freed since neighbours were merged last

@@ -20,6 +20,9 @@ struct Lifetime {
   std::uint64_t offset = 0;        // set by pack
 };
 
+// The order in which buffers are placed.
+bool is_placed_before(const Lifetime& one, const Lifetime& other);
+
 inline constexpr std::uint64_t no_limit = 0xffffffffffffffff;
 
 // Sets all offsets and returns the highest end. Memory is not used again before `distance` more

@@ -12,9 +12,15 @@
 
 namespace spillway {
 
-Schedule::Schedule(std::shared_ptr<const Data> data) : data_(std::move(data)) {}
+Schedule::Schedule(std::shared_ptr<const Data> data)
+    : data_(std::move(data)), problem_(data_, &data_->problem) {}
 
-const Problem& Schedule::problem() const { return data_->problem; }
+Schedule Schedule::of(const Problem& problem) const {
+  Schedule same = *this;
+  same.problem_ = std::make_shared<const Problem>(problem);
+  return same;
+}
+
 const std::string& Schedule::policy() const { return data_->policy; }
 int Schedule::steps() const { return data_->steps; }
 std::span<const Task> Schedule::tasks() const { return data_->tasks; }
@@ -160,11 +166,11 @@ void Schedule::require_fit() const {
         fmt::format("{} with policy {} does not fit in {} memory: it needs {} ({} bytes), {} more "
                     "than the {} there is{}; "
                     "largest at the peak: {}",
-                    data_->problem.model.name, data_->policy, to_string(tier),
+                    problem().model.name, data_->policy, to_string(tier),
                     format_bytes(static_cast<double>(used.peak_bytes)), used.peak_bytes,
                     format_bytes(static_cast<double>(used.peak_bytes - used.capacity_bytes)),
                     format_bytes(static_cast<double>(used.capacity_bytes)),
-                    reserve(data_->problem.machine, tier), largest_live(*this, tier)),
+                    reserve(problem().machine, tier), largest_live(*this, tier)),
         settings_that_fit(*this) + " would make it fit");
   }
 }
@@ -205,7 +211,7 @@ std::string Schedule::describe(TaskId id) const {
     const Access& source = accesses(t)[0];
     text += fmt::format(" {}", to_string(data_->buffers[source.buffer].kind));
   }
-  text += layer_name(data_->problem, t.layer);
+  text += layer_name(problem(), t.layer);
   if (t.micro_batch >= 0) text += fmt::format(" micro-batch {}", t.micro_batch);
   return text + fmt::format(" step {}", t.step);
 }

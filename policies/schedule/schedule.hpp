@@ -43,8 +43,10 @@ class Schedule {
  public:
   struct Data;  // built by Program::finish
   explicit Schedule(std::shared_ptr<const Data> data);
+  // The same schedule of a problem that it is as right for, with other rates of the machine.
+  Schedule of(const Problem& problem) const;
 
-  const Problem& problem() const;
+  const Problem& problem() const { return *problem_; }
   const std::string& policy() const;  // canonical text, e.g. "greedysnake:alpha=0.2"
   int steps() const;
 
@@ -91,6 +93,7 @@ class Schedule {
 
  private:
   std::shared_ptr<const Data> data_;
+  std::shared_ptr<const Problem> problem_;
 };
 
 }  // namespace spillway

@@ -44,6 +44,8 @@ struct Workload {
   bool updates_wait() const {
     return clip.scope == ClipScope::global || on_nonfinite == OnNonFinite::skip;
   }
+
+  bool operator==(const Workload&) const = default;
 };
 
 struct Problem {

@@ -71,4 +71,34 @@ TEST_CASE("where nothing fits, tune says what would") {
       run(Words{"tune", "--machine", "testbed", "--effort", "20", "--gpu-memory", "1MB"} +
           tiny_problem());
   check_complaint(outcome, 3, "does not fit", "--gpu-memory");
+  const Outcome json =
+      run(Words{"tune", "--machine", "testbed", "--effort", "20", "--gpu-memory", "1MB", "--json"} +
+          tiny_problem());
+  CHECK(json.exit_code == 3);
+  CHECK(json.json()["best"].is_null());
+  CHECK(json.json()["bound_seconds"].is_null());
+  check_complaint(run(tune({"--budget", "0.000001s"})), 3, "no plan that was tried", "--budget");
+}
+
+TEST_CASE("tune --benchmark prints a row for each point of a grid, and what they come to") {
+  const TemporaryFolder folder;
+  const std::string grid = folder.write("grid.toml",
+                                        "name = \"tiny\"\n[fixed]\nmodel = \"gpt-tiny\"\n"
+                                        "machine = \"testbed\"\nsequence = 16\n"
+                                        "[[axis]]\nbatch = [1, 2]\n");
+  const Words words = {"tune", "--benchmark",      "--grid", grid,    "--effort",
+                       "20",   "--smallest-batch", "90%",    "--out", folder / "rows"};
+  const Outcome text = run(words);
+  INFO(text.err);
+  CHECK(text.exit_code == 0);
+  CHECK_THAT(text.out, Catch::Contains("2 of 2 points fit") && Catch::Contains("smallest batch"));
+  const json found = run(words + Words{"--json"}).json();
+  CHECK(found["rows"].size() == 2);
+  CHECK(found["rows"][1]["batch"] == "2");
+  CHECK(found["summary"]["slower"] == 0);
+  CHECK(found["batches"].size() == 1);
+  check_complaint(run({"tune", "--benchmark", "--batch", "2"}), 2, "--batch excludes --benchmark",
+                  "--help");
+  check_complaint(run({"tune", "--benchmark", "--grid", "nowhere"}), 2, "unknown grid nowhere",
+                  "TOML");
 }

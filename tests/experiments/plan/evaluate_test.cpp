@@ -29,6 +29,21 @@ TEST_CASE("the best micro-batch is the one that a look at every divisor finds") 
   }
 }
 
+TEST_CASE(
+    "of many candidates some that are spread out are tried first, then those beside the best") {
+  const std::vector<std::int64_t> few = {12, 6, 4, 3, 2, 1};
+  CHECK(spread_out(few) == few);
+  CHECK(candidates_beside(4, few).empty());
+  const std::vector<std::int64_t> many = micro_batch_candidates(1680);
+  REQUIRE(many.size() == 34);
+  const std::vector<std::int64_t> spread = spread_out(many);
+  CHECK(spread == std::vector<std::int64_t>{1680, 840, 560, 336, 240, 168, 120, 84, 60, 42, 30, 21,
+                                            15, 10, 7});
+  CHECK(candidates_beside(60, many) == std::vector<std::int64_t>{80, 70, 56, 48});
+  CHECK(candidates_beside(1680, many).empty());
+  CHECK(candidates_beside(7, many) == std::vector<std::int64_t>{8});
+}
+
 TEST_CASE("a batch with a large prime factor still finds the micro-batch that fits") {
   // 521 is prime: its only parts are 1 and 521, and 521 sequences at once do not fit.
   Problem problem = gpt13b(521);

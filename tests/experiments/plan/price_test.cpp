@@ -3,9 +3,10 @@
 
 #include <catch2/catch.hpp>
 #include <cmath>
-#include <random>
 
 #include "base/errors.hpp"
+#include "policies/spillway/spillway.hpp"
+#include "tests/experiments/tune/random_plans.hpp"
 
 namespace spillway {
 namespace {
@@ -17,36 +18,48 @@ struct Setting {
 
 class Settings {
  public:
-  explicit Settings(unsigned seed) : random_(seed) {}
+  explicit Settings(std::uint64_t seed) : dice_(seed) {}
 
   Setting next() {
-    Setting setting;
+    Setting setting = dice_.chance(0.2) ? small() : large();
+    const Workload& workload = setting.problem.workload;
+    setting.text += " micro-batch " + std::to_string(workload.micro_batch) + " of " +
+                    std::to_string(workload.batch) + ": " + setting.policy;
+    return setting;
+  }
+
+ private:
+  // Layers of some kilobytes, on machines of any proportions.
+  Setting small() {
+    Setting setting{test::random_problem(dice_), "", "a small model"};
+    setting.problem.model.layers = dice_.between(30, 70);
+    setting.policy = spillway_plan(setting.problem);
+    return setting;
+  }
+  Setting large() {
     const std::string model = one_of({"gpt-175b", "gpt-65b", "gpt-30b", "gpt-13b"});
     const std::string machine = one_of({"rtx4090-12ssd", "a100-80gb", "h200"});
     const std::vector<std::string> overrides = {
         "host.memory=" + one_of({"128GB", "256GB", "512GB", "768GB", "1TB", "2TB", "4TB"}),
         "ssd.count=" + one_of({"1", "2", "3", "6", "12"})};
+    Setting setting;
     setting.problem.model = load_model(model);
     setting.problem.machine = load_machine(machine, overrides);
     Workload& workload = setting.problem.workload;
     workload.micro_batch = std::stol(one_of({"1", "2", "4", "8"}));
     workload.batch = workload.micro_batch * std::stol(one_of({"1", "2", "3", "4", "8", "16"}));
     if (happens(6)) workload.clip = parse_gradient_clip("global=1");
-    setting.policy = policy();
-    setting.text = model + " on " + machine + " " + overrides[0] + " " + overrides[1] +
-                   " micro-batch " + std::to_string(workload.micro_batch) + " of " +
-                   std::to_string(workload.batch) + ": " + setting.policy;
+    setting.policy = happens(5) ? spillway_plan(setting.problem) : policy();
+    setting.text = model + " on " + machine + " " + overrides[0] + " " + overrides[1];
     return setting;
   }
-
- private:
-  bool happens(unsigned one_in) { return random_() % one_in == 0; }
+  bool happens(unsigned one_in) { return dice_.below(one_in) == 0; }
   std::string one_of(const std::vector<std::string>& values) {
-    return values[random_() % values.size()];
+    return values[dice_.below(values.size())];
   }
   std::string fraction() { return one_of({"0", "0.1", "0.25", "0.3", "0.5", "0.7", "0.9", "1"}); }
   std::string policy() {
-    switch (random_() % 10) {
+    switch (dice_.below(10)) {
       case 0:
         return one_of({"zero-infinity", "zero-infinity:pipeline_read=on,pipeline_write=on",
                        "zero-offload", "zero-infinity:retention=nearest"});
@@ -58,6 +71,26 @@ class Settings {
       default:
         return greedysnake();
     }
+  }
+  // Any plan. Most have layers that are alike and keep nothing: others are built in full.
+  std::string spillway_plan(const Problem& problem) {
+    Plan plan = test::random_plan(dice_, problem);
+    const auto layers = static_cast<int>(problem.model.layers);
+    const auto make_alike = [&](auto& by_layer) { by_layer = by_layer.at(0, layers); };
+    if (!happens(5)) {
+      make_alike(plan.parameters.rest);
+      make_alike(plan.checkpoints.rest);
+      make_alike(plan.optimizer_state.rest);
+      if (plan.saved.rest) make_alike(*plan.saved.rest);
+      plan.saved.saves =
+          ByLayer<SavedMask>::but_last(plan.saved.saves.at(0, layers), saved_all(problem.model));
+    }
+    if (!happens(5)) {
+      plan.retention = {};
+      plan.spare_gpu_bytes = plan.spare_host_bytes = 0;
+    }
+    if (!happens(5)) plan.optimizer.group = UpdateGroup::calls;
+    return spillway_policy(plan);
   }
   std::string fuyou() {
     std::string text = "fuyou:optimizer=" + one_of({"optimized", "naive", "serial"});
@@ -82,7 +115,7 @@ class Settings {
     return text;
   }
 
-  std::mt19937 random_;
+  test::Dice dice_;
 };
 
 double off_by(double price, double full) {
@@ -126,7 +159,7 @@ void check_against_full(const Setting& setting, Tally& tally) {
 }
 
 void check_settings(int count) {
-  constexpr unsigned seed = 20;
+  constexpr std::uint64_t seed = 20;
   INFO("seed " << seed);
   Settings settings(seed);
   Tally tally;

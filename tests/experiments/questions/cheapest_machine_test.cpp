@@ -137,6 +137,35 @@ TEST_CASE("drives that must last rule out machines that wear them out") {
     CHECK(lasting.fast_enough.front().machine.price > any.fast_enough.front().machine.price);
 }
 
+TEST_CASE("where the fastest plan wears out the drives, one that spares them is judged") {
+  // More of GreedySnake's state on the SSD: the step takes longer, and writes more.
+  PlansAsked asked;
+  asked.policies = {"greedysnake", "greedysnake:optimizer_ssd=1,alpha=0"};
+  Planner plans = planner_of(asked);
+  const PriceList list = parse_price_list(small_list, "list.toml");
+  const auto lasting_of = [&](const Planner& by, double years) {
+    return cheapest_machine(request(), by, list, {1, years}).fast_enough;
+  };
+  const double years = lasting_of(plans, 0).front().drive_years.value_or(0);
+  REQUIRE(years > 0);
+  // Were the plan that writes more twice as fast, it would be the answer where drives may wear out.
+  const Planner as_it_is = plans;
+  plans.best = [as_it_is](const Problem& problem, bool choose_micro_batch) {
+    Candidates found = as_it_is.best(problem, choose_micro_batch);
+    for (std::size_t i = 0; i < found.all.size(); ++i) {
+      if (!found.all[i].evaluation.result ||
+          found.all[i].wear.bytes_per_step() <= found.all[*found.chosen].wear.bytes_per_step())
+        continue;
+      found.all[i].evaluation.result->tokens_per_second *= 2;
+      found.chosen = i;
+    }
+    return found;
+  };
+  CHECK(*lasting_of(plans, 0).front().drive_years < years);
+  CHECK(lasting_of(plans, years).front().machine.price ==
+        lasting_of(as_it_is, years).front().machine.price);
+}
+
 TEST_CASE("machines without drives are made once, and machines that cannot be are left out") {
   const PriceList twice = parse_price_list(
       with("[1, 2, 4]", "[0, 1, 1]") + "[[drive]]\nname = \"other\"\nprice = 1\ncounts = [0]\n",

@@ -61,13 +61,13 @@ TEST_CASE("fio reports the direction that was asked for, and both of a mix") {
   job.depth = 4;
   job.seconds = 0.05;
   std::ofstream(job.files[0], std::ios::binary) << std::string(job.bytes, 'x');
-  const DriveRates read = run_fio(job, DrivePattern::read);
+  const DriveThroughput read = run_fio(job, DrivePattern::read);
   CHECK(read.read > 0);
   CHECK(read.write == 0);
-  const DriveRates write = run_fio(job, DrivePattern::write);
+  const DriveThroughput write = run_fio(job, DrivePattern::write);
   CHECK(write.read == 0);
   CHECK(write.write > 0);
-  const DriveRates mixed = run_fio(job, DrivePattern::mixed);
+  const DriveThroughput mixed = run_fio(job, DrivePattern::mixed);
   CHECK(mixed.read > 0);
   CHECK(mixed.write > 0);
 }

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "experiments/sweep/sweep.hpp"
+#include "policies/common/schedule_reuse.hpp"
 
 namespace spillway {
 namespace {
@@ -71,7 +72,8 @@ TEST_CASE("CSV quotes what needs it and ends lines with CR LF (RFC 4180)") {
 
 TEST_CASE("a result holds all of simulate's fields, and roofs that throughput does not exceed") {
   const SweepPlan plan = two_points();
-  const auto json = nlohmann::ordered_json::parse(evaluate_point(plan.points[0]));
+  ScheduleReuse reuse;
+  const auto json = nlohmann::ordered_json::parse(evaluate_point(plan.points[0], reuse));
   CHECK(json["status"] == "ok");
   for (const char* key : {"policy", "model", "machine", "workload", "fits", "memory",
                           "step_seconds", "phases", "bound_by", "lanes", "tasks"}) {
@@ -90,8 +92,9 @@ TEST_CASE("no throughput exceeds its roofs, for any policy") {
                   "[[axis]]\nbatch = [2, 8]\nmicro_batch = [2, 2]\n",
                   "s.toml"),
       "test");
+  ScheduleReuse reuse;
   for (const SweepPoint& point : plan.points) {
-    const auto json = nlohmann::json::parse(evaluate_point(point));
+    const auto json = nlohmann::json::parse(evaluate_point(point, reuse));
     INFO(point.cells.front());
     const double throughput = json["tokens_per_second"];
     CHECK(throughput <= json["roofs"]["io_tokens_per_second"].get<double>() * (1 + 1e-9));

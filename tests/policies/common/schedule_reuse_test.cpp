@@ -1,0 +1,73 @@
+// A schedule is built again only where something that it follows from has changed.
+#include "policies/common/schedule_reuse.hpp"
+
+#include <catch2/catch.hpp>
+
+#include "policies/common/policy.hpp"
+
+namespace spillway {
+namespace {
+
+Problem problem_on(const std::vector<std::string>& overrides) {
+  Problem problem;
+  problem.model = load_model("gpt-13b");
+  problem.machine = load_machine("rtx4090-12ssd", overrides);
+  problem.workload.batch = 8;
+  problem.workload.micro_batch = 4;
+  return problem;
+}
+
+// Tasks are kept in one place by all copies of a schedule.
+bool is_same_schedule(const Schedule& one, const Schedule& other) {
+  return one.tasks().data() == other.tasks().data();
+}
+
+TEST_CASE("a schedule does not depend on rates that its policy does not look at") {
+  ScheduleReuse reuse;
+  const Schedule slow =
+      reuse.build(problem_on({"gpu.flops=80TFLOPS", "pcie.h2d=12GB/s"}), "greedysnake", 3);
+  const Problem fast = problem_on({"gpu.flops=320TFLOPS", "pcie.h2d=52GB/s"});
+  const Schedule same = reuse.build(fast, "greedysnake", 3);
+  CHECK(is_same_schedule(slow, same));
+  CHECK(same.problem().machine.gpu.flops == 320e12);
+  CHECK(slow.problem().machine.gpu.flops == 80e12);
+  const Schedule anew = build_schedule(fast, "greedysnake", 3);
+  CHECK(same.fingerprint() == anew.fingerprint());
+  CHECK(same.tasks_emitted() == anew.tasks_emitted());
+}
+
+TEST_CASE("a schedule is built anew for another size, policy or number of steps") {
+  const Problem problem = problem_on({});
+  const auto is_reused = [&](const Problem& other, const std::string& policy, int steps) {
+    ScheduleReuse reuse;
+    const Schedule before = reuse.build(problem, "greedysnake", 2);
+    const Schedule after = reuse.build(other, policy, steps);
+    CHECK(after.fingerprint() == build_schedule(other, policy, steps).fingerprint());
+    return is_same_schedule(before, after);
+  };
+  CHECK(is_reused(problem, "greedysnake", 2));
+  CHECK_FALSE(is_reused(problem, "greedysnake", 1));
+  CHECK_FALSE(is_reused(problem, "greedysnake:alpha=0.5", 2));
+  CHECK_FALSE(is_reused(problem_on({"host.memory=128GB"}), "greedysnake", 2));
+  Problem other = problem;
+  other.workload.batch = 16;
+  CHECK_FALSE(is_reused(other, "greedysnake", 2));
+  other = problem;
+  other.model.layers = 20;
+  CHECK_FALSE(is_reused(other, "greedysnake", 2));
+}
+
+TEST_CASE("a schedule whose plan follows from rates is built anew for others") {
+  const std::string policy = "fuyou:swap=auto";
+  ScheduleReuse reuse;
+  for (const char* flops : {"gpu.flops=20TFLOPS", "gpu.flops=320TFLOPS", "gpu.flops=321TFLOPS"}) {
+    for (const char* drives : {"ssd.count=1", "ssd.count=12"}) {
+      const Problem problem = problem_on({flops, drives, "ssd.capacity=20TB"});
+      const Schedule schedule = reuse.build(problem, policy, 2);
+      CHECK(schedule.fingerprint() == build_schedule(problem, policy, 2).fingerprint());
+    }
+  }
+}
+
+}  // namespace
+}  // namespace spillway
