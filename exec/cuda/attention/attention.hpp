@@ -1,10 +1,15 @@
 // Causal attention in tiles with an online softmax: no T x T storage, forward and backward,
 // deterministic.
 //
-// qkv (sequences, T, 3C): q, k and v of a token one after the other, heads within each. The scores
-// are scaled by 1 / sqrt(head size). bf16 goes through the tensor cores (mma.sync), with fp32 sums;
-// float through plain kernels, which are also what the others are checked against. The head size is
-// a multiple of 8 up to 128; 64 and 128 are the fast ones.
+// A = heads x head size, K = kv_heads x head size. The scores are scaled by 1 / sqrt(head size).
+// bf16 goes through the tensor cores (mma.sync), with fp32 sums; float through plain kernels, which
+// are also what the others are checked against. The head size is a multiple of 8 up to 128; 64 and
+// 128 are the fast ones.
+//
+// Grouped queries: heads / kv_heads consecutive heads of queries share a head of keys and values;
+// the gradients of keys and values are summed over them in their order. Sliding window: query i
+// sees the keys i - window + 1 .. i, and tiles that no query of a block sees are neither read nor
+// computed.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -22,26 +27,46 @@ namespace spillway::cuda {
 enum class AttentionKernels { mma_sync, wgmma };
 
 struct AttentionSizes {
-  std::int64_t sequences = 0, tokens = 0, channels = 0, heads = 0;
+  std::int64_t sequences = 0, tokens = 0, heads = 0, kv_heads = 0, head_size = 0;
   // log-sum-exp of (sequence, head, query) at sequence * statistics_stride + head * tokens + query.
   std::int64_t statistics_stride = 0;
   AttentionKernels kernels = AttentionKernels::mma_sync;
+  std::int64_t window = 0;  // keys that a query sees, its own included; 0: all up to its own
+
+  std::int64_t channels() const { return heads * head_size; }              // A
+  std::int64_t kv_channels() const { return kv_heads * head_size; }        // K
+  std::int64_t columns() const { return channels() + 2 * kv_channels(); }  // of q, k and v
+  bool has_window() const { return window > 0 && window < tokens; }
 };
 
-// Throws InputError when the head size is none it computes.
+// Where q, k and v of (sequences, T) tokens lie: in rows at `qk` q (A) and then k (K), in rows at
+// `v` v (K), heads within each.
+template <class Element>
+struct AttentionInput {
+  const Element *qk = nullptr, *v = nullptr;
+  std::int64_t qk_stride = 0, v_stride = 0;  // elements from row to row
+};
+// Of rows (A + 2K) of q, k and v.
+template <class Element>
+AttentionInput<Element> side_by_side(const AttentionSizes& sizes, const Element* qkv) {
+  return {qkv, qkv + sizes.channels() + sizes.kv_channels(), sizes.columns(), sizes.columns()};
+}
+
+// Throws InputError when the head size, channels / heads, is none it computes.
 void require_attention_head(std::int64_t channels, std::int64_t heads);
 
-// output (sequences, T, C), log_sum_exp: either may be null, and is then not computed; the other
+// output (sequences, T, A), log_sum_exp: either may be null, and is then not computed; the other
 // has the same bits.
 template <class Element>
-void attention_forward(const AttentionSizes& sizes, const Element* qkv, Element* output,
-                       float* log_sum_exp, cudaStream_t stream);
+void attention_forward(const AttentionSizes& sizes, const AttentionInput<Element>& input,
+                       Element* output, float* log_sum_exp, cudaStream_t stream);
 
-// qkv_gradient (sequences, T, 3C) from output_gradient (sequences, T, C). `dots`: room for
+// qkv_gradient (sequences, T, A + 2K) from output_gradient (sequences, T, A). `dots`: room for
 // sequences x heads x T floats.
 template <class Element>
-void attention_backward(const AttentionSizes& sizes, const Element* qkv, const Element* output,
-                        const float* log_sum_exp, const Element* output_gradient,
-                        Element* qkv_gradient, float* dots, cudaStream_t stream);
+void attention_backward(const AttentionSizes& sizes, const AttentionInput<Element>& input,
+                        const Element* output, const float* log_sum_exp,
+                        const Element* output_gradient, Element* qkv_gradient, float* dots,
+                        cudaStream_t stream);
 
 }  // namespace spillway::cuda

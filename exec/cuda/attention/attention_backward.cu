@@ -78,20 +78,21 @@ void launch_dots(const AttentionSizes& sizes, const BackwardTensors<bf16>& tenso
   shape.grid = dim3(static_cast<unsigned>((items + items_per_block - 1) / items_per_block));
   shape.block = dim3(dots_threads);
   launch("attention_dots", attention_dots_kernel<lanes>, shape, stream, tensors.output,
-         tensors.output_gradient, tensors.dots, attention_numbers(sizes), items);
+         tensors.output_gradient, tensors.dots, attention_numbers(sizes, tensors.input), items);
 }
 
 }  // namespace
 
 template <>
-void attention_backward<bf16>(const AttentionSizes& sizes, const bf16* qkv, const bf16* output,
-                              const float* log_sum_exp, const bf16* output_gradient,
-                              bf16* qkv_gradient, float* dots, cudaStream_t stream) {
-  require_attention_head(sizes.channels, sizes.heads);
+void attention_backward<bf16>(const AttentionSizes& sizes, const AttentionInput<bf16>& input,
+                              const bf16* output, const float* log_sum_exp,
+                              const bf16* output_gradient, bf16* qkv_gradient, float* dots,
+                              cudaStream_t stream) {
+  require_attention(sizes);
   if (sizes.sequences == 0 || sizes.tokens == 0) return;
-  const BackwardTensors<bf16> tensors{qkv,          output, log_sum_exp, output_gradient,
-                                      qkv_gradient, dots};
-  with_padded_head(sizes.channels / sizes.heads, [&](auto padded) {
+  const BackwardTensors<bf16> tensors{input,           output,       log_sum_exp,
+                                      output_gradient, qkv_gradient, dots};
+  with_padded_head(sizes.head_size, [&](auto padded) {
     launch_dots<decltype(padded)::value>(sizes, tensors, stream);
   });
   const bool hopper = hopper_computes(sizes);

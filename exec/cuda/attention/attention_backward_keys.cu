@@ -28,11 +28,11 @@ struct KeysShape {
 
 // Scores of 16 queries and their gradients, transposed (keys are rows), become the left operands of
 // dV and dK. `log_sum_exp` is followed, `Queries` further, by D.
-template <int MTiles, int Queries>
+template <int MTiles, int Queries, bool General>
 __device__ inline void key_operands(Sums (&scores)[MTiles][2], Sums (&gradients)[MTiles][2],
                                     const float* log_sum_exp, float scale_log2, bool masked,
-                                    int query, int key, Matrices (&p)[MTiles],
-                                    Matrices (&ds)[MTiles]) {
+                                    bool past, int window, int query, int key,
+                                    Matrices (&p)[MTiles], Matrices (&ds)[MTiles]) {
   const int lane = static_cast<int>(threadIdx.x) % warp_size;
   SPILLWAY_UNROLL
   for (int n = 0; n < 2; ++n) {
@@ -47,6 +47,9 @@ __device__ inline void key_operands(Sums (&scores)[MTiles][2], Sums (&gradients)
         float probability = exp2_approximate(fmaf(scores[m][n].sum[i], scale_log2, offset));
         if (masked && key + 16 * m + i / 2 * 8 + lane / 4 > query + column + i % 2)
           probability = 0.0f;
+        if (General && past &&
+            key + window + 16 * m + i / 2 * 8 + lane / 4 <= query + column + i % 2)
+          probability = 0.0f;
         scores[m][n].sum[i] = probability;
         gradients[m][n].sum[i] =
             probability * (gradients[m][n].sum[i] - (i % 2 == 0 ? dots.x : dots.y));
@@ -60,7 +63,7 @@ __device__ inline void key_operands(Sums (&scores)[MTiles][2], Sums (&gradients)
   }
 }
 
-template <int HeadSize, bool Overlay>
+template <int HeadSize, bool Overlay, bool General>
 __global__ void __launch_bounds__(KeysShape<HeadSize, Overlay>::threads,
                                   KeysShape<HeadSize, Overlay>::blocks)
     attention_keys_kernel(BackwardTensors<bf16> tensors, AttentionNumbers numbers) {
@@ -70,21 +73,33 @@ __global__ void __launch_bounds__(KeysShape<HeadSize, Overlay>::threads,
   constexpr int m_tiles = Shape::m_tiles, warp_keys = 16 * m_tiles;
   const int warp = static_cast<int>(threadIdx.x) / warp_size;
   const int lane = static_cast<int>(threadIdx.x) % warp_size;
-  const HeadPlace place = head_place(numbers);
+  // General: of the first of the group of heads that share the block's head of keys.
+  const HeadPlace place =
+      head_place<General>(numbers, static_cast<int>(blockIdx.x) * (General ? numbers.group : 1));
   const int first_key = static_cast<int>(blockIdx.y) * Shape::keys;  // early keys first
   const int warp_key = first_key + warp * warp_keys;
 
   bf16* const shared = reinterpret_cast<bf16*>(dynamic_shared());
   const SharedAddress k_tile = shared_address(shared), v_tile = k_tile + Shape::k_bytes;
   const SharedAddress stages = k_tile + Shape::first_stage;
-  const auto copy_queries = [&](int tile) {
-    const SharedAddress stage = stages + tile % 2 * Shape::stage_bytes;
-    const int first = tile * Shape::queries, rows = numbers.tokens - first;
+  // Tiles of queries from `first_tile` on, one head of the group after the other.
+  const int first_tile = first_key / Shape::queries;
+  const int head_tiles =
+      end_of_queries<General>(numbers, first_key, Shape::keys, Shape::queries) - first_tile;
+  const int end_turn = first_tile + (General ? numbers.group : 1) * head_tiles;
+  const auto tile_of = [&](int turn) {
+    return General ? first_tile + (turn - first_tile) % head_tiles : turn;
+  };
+  const auto copy_queries = [&](int turn) {
+    const SharedAddress stage = stages + turn % 2 * Shape::stage_bytes;
+    const int first = tile_of(turn) * Shape::queries, rows = numbers.tokens - first;
+    const int head = General ? (turn - first_tile) / head_tiles : 0;  // of the group
+    const int column = head * numbers.head_size;
     copy_tile<HeadSize, Shape::queries, Shape::threads>(
-        stage,
-        {tensors.qkv + place.qkv + first * place.stride, place.stride, rows, numbers.head_size});
+        stage, {tensors.input.qk + place.q + column + first * place.stride, place.stride, rows,
+                numbers.head_size});
     copy_tile<HeadSize, Shape::queries, Shape::threads>(
-        stage + Shape::q_bytes, {tensors.output_gradient + place.output +
+        stage + Shape::q_bytes, {tensors.output_gradient + place.output + column +
                                      static_cast<std::int64_t>(first) * numbers.channels,
                                  numbers.channels, rows, numbers.head_size});
     // Zero for queries that are none: p is then 1, and multiplies a dO and q of zero.
@@ -92,18 +107,22 @@ __global__ void __launch_bounds__(KeysShape<HeadSize, Overlay>::threads,
     if (thread < 2 * Shape::queries) {
       const float* from = thread < Shape::queries ? tensors.log_sum_exp + place.statistics
                                                   : tensors.dots + place.dots;
+      if constexpr (General) from += static_cast<std::int64_t>(head) * numbers.tokens;
       copy_async_4(stage + 2 * Shape::q_bytes + 4 * thread, from + first + query, query < rows);
     }
     copy_commit();
   };
-  HeadRows keys{tensors.qkv + place.qkv + numbers.channels + first_key * place.stride, place.stride,
+  HeadRows keys{tensors.input.qk + place.k + first_key * place.stride, place.stride,
                 numbers.tokens - first_key, numbers.head_size};
   copy_tile<HeadSize, Shape::keys, Shape::threads>(k_tile, keys);
-  keys.data += numbers.channels;
+  if constexpr (General) {
+    keys.data = tensors.input.v + place.v + first_key * place.v_stride;
+    keys.stride = place.v_stride;
+  } else {
+    keys.data += numbers.channels;
+  }
   copy_tile<HeadSize, Shape::keys, Shape::threads>(v_tile, keys);
   copy_commit();
-  const int first_tile = first_key / Shape::queries;
-  const int end_tile = (numbers.tokens + Shape::queries - 1) / Shape::queries;
   if constexpr (!Overlay) copy_queries(first_tile);
 
   const LaneOffsets lanes = lane_offsets<HeadSize>(lane);
@@ -132,20 +151,23 @@ __global__ void __launch_bounds__(KeysShape<HeadSize, Overlay>::threads,
   }
   const float scale_log2 = numbers.scale * log2_of_e;
 
-  for (int tile = first_tile; tile < end_tile; ++tile) {
+  for (int turn = first_tile; turn < end_turn; ++turn) {
     copy_wait<0>();
     __syncthreads();  // this tile is there, and nobody reads the one before any more
-    if (tile + 1 < end_tile) copy_queries(tile + 1);
-    const int first_query = tile * Shape::queries;
+    if (turn + 1 < end_turn) copy_queries(turn + 1);
+    const int first_query = tile_of(turn) * Shape::queries;
     const bool masked = first_query < warp_key + warp_keys - 1;
-    const SharedAddress q_tile = stages + tile % 2 * Shape::stage_bytes;
+    const SharedAddress q_tile = stages + turn % 2 * Shape::stage_bytes;
     const float* statistics = reinterpret_cast<const float*>(
-        dynamic_shared() + Shape::first_stage + tile % 2 * Shape::stage_bytes + 2 * Shape::q_bytes);
+        dynamic_shared() + Shape::first_stage + turn % 2 * Shape::stage_bytes + 2 * Shape::q_bytes);
 #ifdef __CUDACC__
 #pragma unroll 1
 #endif
     for (int part = 0; part < Shape::queries / 16; ++part) {
-      if (first_query + 16 * part + 15 < warp_key) continue;  // they see none of the warp's keys
+      // They see none of the warp's keys.
+      if (first_query + 16 * part + 15 < warp_key) continue;
+      if (General && warp_key + warp_keys - 1 + numbers.window <= first_query + 16 * part) continue;
+      const bool past = General && warp_key + numbers.window <= first_query + 16 * part + 15;
       const SharedAddress q_rows = q_tile + 16 * part * row_bytes;
       const SharedAddress do_rows = q_rows + Shape::q_bytes;
       Sums scores[m_tiles][2] = {}, gradients[m_tiles][2] = {};
@@ -170,8 +192,9 @@ __global__ void __launch_bounds__(KeysShape<HeadSize, Overlay>::threads,
         }
       }
       Matrices p[m_tiles], ds[m_tiles];
-      key_operands<m_tiles, Shape::queries>(scores, gradients, statistics + 16 * part, scale_log2,
-                                            masked, first_query + 16 * part, warp_key, p, ds);
+      key_operands<m_tiles, Shape::queries, General>(scores, gradients, statistics + 16 * part,
+                                                     scale_log2, masked, past, numbers.window,
+                                                     first_query + 16 * part, warp_key, p, ds);
       SPILLWAY_UNROLL
       for (int n = 0; n < HeadSize / 16; ++n) {
         const Matrices d_o = load_matrices_transposed(do_rows + lanes.left + 32 * n);
@@ -195,28 +218,31 @@ __global__ void __launch_bounds__(KeysShape<HeadSize, Overlay>::threads,
     one[m][0] = one[m][1] = 1.0f;
   }
   bf16* const rows = shared + warp * warp_keys * Tile<HeadSize>::row_elements;
-  bf16* const to = tensors.qkv_gradient + place.qkv + numbers.channels + warp_key * place.stride;
+  bf16* const to = tensors.qkv_gradient + place.k_gradient + warp_key * place.gradient_stride;
   const int valid = numbers.tokens - warp_key;
-  write_rows<HeadSize, m_tiles>(rows, k_gradient, scale, to, place.stride, valid,
+  write_rows<HeadSize, m_tiles>(rows, k_gradient, scale, to, place.gradient_stride, valid,
                                 numbers.head_size);
-  write_rows<HeadSize, m_tiles>(rows, v_gradient, one, to + numbers.channels, place.stride, valid,
-                                numbers.head_size);
+  write_rows<HeadSize, m_tiles>(rows, v_gradient, one,
+                                to + (General ? numbers.kv_channels : numbers.channels),
+                                place.gradient_stride, valid, numbers.head_size);
 }
 
 template <int HeadSize, bool Overlay>
 void launch_keys(const AttentionSizes& sizes, const BackwardTensors<bf16>& tensors,
                  cudaStream_t stream) {
   using Shape = KeysShape<HeadSize, Overlay>;
-  launch("attention_keys", attention_keys_kernel<HeadSize, Overlay>,
-         attention_grid(sizes, Shape::keys, Shape::threads, Shape::shared_bytes), stream, tensors,
-         attention_numbers(sizes));
+  with_generality(sizes, tensors.input, [&](auto general) {
+    launch("attention_keys", attention_keys_kernel<HeadSize, Overlay, general.value>,
+           attention_grid(sizes, sizes.kv_heads, Shape::keys, Shape::threads, Shape::shared_bytes),
+           stream, tensors, attention_numbers(sizes, tensors.input));
+  });
 }
 
 }  // namespace
 
 void attention_backward_keys(const AttentionSizes& sizes, const BackwardTensors<bf16>& tensors,
                              cudaStream_t stream) {
-  with_padded_head(sizes.channels / sizes.heads, [&](auto padded) {
+  with_padded_head(sizes.head_size, [&](auto padded) {
     constexpr int head_size = decltype(padded)::value;
     if constexpr (KeysShape<head_size>::in_registers) {
       if (blocks_that_fit(KeysShape<head_size>::shared_bytes) == 0)

@@ -21,7 +21,7 @@ struct QueriesShape {
 // Keys at a time: their scores and gradients of scores are held in registers.
 constexpr int part_keys = 32;
 
-template <int HeadSize, int MTiles>
+template <int HeadSize, int MTiles, bool General>
 __global__ void __launch_bounds__(128, 2)
     attention_queries_kernel(BackwardTensors<bf16> tensors, AttentionNumbers numbers) {
   using Shape = QueriesShape<HeadSize, MTiles>;
@@ -29,7 +29,7 @@ __global__ void __launch_bounds__(128, 2)
   constexpr int warp_queries = 16 * MTiles;
   const int warp = static_cast<int>(threadIdx.x) / warp_size;
   const int lane = static_cast<int>(threadIdx.x) % warp_size;
-  const HeadPlace place = head_place(numbers);
+  const HeadPlace place = head_place<General>(numbers);
   const int first_query = static_cast<int>(gridDim.y - 1 - blockIdx.y) * Shape::queries;
   const int warp_query = first_query + warp * warp_queries;
 
@@ -39,22 +39,28 @@ __global__ void __launch_bounds__(128, 2)
   const auto copy_keys = [&](int tile) {
     const SharedAddress stage = stages + tile % 2 * 2 * Shape::k_bytes;
     const int first = tile * Shape::keys;
-    HeadRows from{tensors.qkv + place.qkv + numbers.channels + first * place.stride, place.stride,
+    HeadRows from{tensors.input.qk + place.k + first * place.stride, place.stride,
                   numbers.tokens - first, numbers.head_size};
     copy_tile<HeadSize, Shape::keys, Shape::threads>(stage, from);
-    from.data += numbers.channels;
+    if constexpr (General) {
+      from.data = tensors.input.v + place.v + first * place.v_stride;
+      from.stride = place.v_stride;
+    } else {
+      from.data += numbers.channels;
+    }
     copy_tile<HeadSize, Shape::keys, Shape::threads>(stage + Shape::k_bytes, from);
     copy_commit();
   };
   const int rows = numbers.tokens - first_query;
   copy_tile<HeadSize, Shape::queries, Shape::threads>(
-      q_tile, {tensors.qkv + place.qkv + first_query * place.stride, place.stride, rows,
+      q_tile, {tensors.input.qk + place.q + first_query * place.stride, place.stride, rows,
                numbers.head_size});
   copy_tile<HeadSize, Shape::queries, Shape::threads>(
       do_tile, {tensors.output_gradient + place.output +
                     static_cast<std::int64_t>(first_query) * numbers.channels,
                 numbers.channels, rows, numbers.head_size});
-  copy_keys(0);
+  const int first_tile = first_key_seen<General>(numbers, first_query) / Shape::keys;
+  copy_keys(first_tile);
 
   // Of the rows this lane has sums of; zero for queries that are none.
   float offset[MTiles][2], dots[MTiles][2], scale[MTiles][2];
@@ -84,11 +90,11 @@ __global__ void __launch_bounds__(128, 2)
       numbers.tokens < first_query + Shape::queries ? numbers.tokens : first_query + Shape::queries;
   const int tiles = (last + Shape::keys - 1) / Shape::keys;
 
-  for (int tile = 0; tile < tiles; ++tile) {
+  for (int tile = first_tile; tile < tiles; ++tile) {
     copy_wait<0>();
     __syncthreads();  // this tile is there, and nobody reads the one before any more
     if constexpr (Shape::in_registers) {
-      if (tile == 0) {
+      if (tile == first_tile) {
         SPILLWAY_UNROLL
         for (int m = 0; m < MTiles; ++m) {
           SPILLWAY_UNROLL
@@ -107,6 +113,7 @@ __global__ void __launch_bounds__(128, 2)
     for (int part = 0; part < Shape::keys / part_keys; ++part) {
       const int first_key = tile * Shape::keys + part * part_keys;
       if (first_key > warp_query + warp_queries - 1) continue;  // beyond all of its queries
+      if (General && first_key + part_keys - 1 + numbers.window <= warp_query) continue;  // before
       const SharedAddress k_rows =
           stages + tile % 2 * 2 * Shape::k_bytes + part * part_keys * row_bytes;
       const SharedAddress v_rows = k_rows + Shape::k_bytes;
@@ -140,6 +147,7 @@ __global__ void __launch_bounds__(128, 2)
       }
       // Keys beyond the last token are in the future of every query there is.
       const bool masked = first_key + part_keys - 1 > warp_query;
+      const bool past = General && first_key + numbers.window <= warp_query + warp_queries - 1;
       SPILLWAY_UNROLL
       for (int m = 0; m < MTiles; ++m) {
         SPILLWAY_UNROLL
@@ -150,6 +158,10 @@ __global__ void __launch_bounds__(128, 2)
                 exp2_approximate(fmaf(scores[m][n].sum[i], scale_log2, offset[m][i / 2]));
             if (masked && first_key + 8 * n + 2 * (lane % 4) + i % 2 >
                               warp_query + 16 * m + i / 2 * 8 + lane / 4)
+              probability = 0.0f;
+            if (General && past &&
+                first_key + numbers.window + 8 * n + 2 * (lane % 4) + i % 2 <=
+                    warp_query + 16 * m + i / 2 * 8 + lane / 4)
               probability = 0.0f;
             gradients[m][n].sum[i] = probability * (gradients[m][n].sum[i] - dots[m][i / 2]);
           }
@@ -175,26 +187,28 @@ __global__ void __launch_bounds__(128, 2)
     }
   }
   // Only the warp itself ever read its rows of the Q tile.
-  write_rows<HeadSize, MTiles>(shared + warp * warp_queries * Tile<HeadSize>::row_elements,
-                               q_gradient, scale,
-                               tensors.qkv_gradient + place.qkv + warp_query * place.stride,
-                               place.stride, numbers.tokens - warp_query, numbers.head_size);
+  write_rows<HeadSize, MTiles>(
+      shared + warp * warp_queries * Tile<HeadSize>::row_elements, q_gradient, scale,
+      tensors.qkv_gradient + place.q_gradient + warp_query * place.gradient_stride,
+      place.gradient_stride, numbers.tokens - warp_query, numbers.head_size);
 }
 
 template <int HeadSize, int MTiles>
 void launch_queries(const AttentionSizes& sizes, const BackwardTensors<bf16>& tensors,
                     cudaStream_t stream) {
   using Shape = QueriesShape<HeadSize, MTiles>;
-  launch("attention_queries", attention_queries_kernel<HeadSize, MTiles>,
-         attention_grid(sizes, Shape::queries, Shape::threads, Shape::shared_bytes), stream,
-         tensors, attention_numbers(sizes));
+  with_generality(sizes, tensors.input, [&](auto general) {
+    launch("attention_queries", attention_queries_kernel<HeadSize, MTiles, general.value>,
+           attention_grid(sizes, sizes.heads, Shape::queries, Shape::threads, Shape::shared_bytes),
+           stream, tensors, attention_numbers(sizes, tensors.input));
+  });
 }
 
 }  // namespace
 
 void attention_backward_queries(const AttentionSizes& sizes, const BackwardTensors<bf16>& tensors,
                                 cudaStream_t stream) {
-  with_padded_head(sizes.channels / sizes.heads, [&](auto padded) {
+  with_padded_head(sizes.head_size, [&](auto padded) {
     constexpr int head_size = decltype(padded)::value;
     if constexpr (head_size > 96) {
       // On an A100, and where there is room for one block only: half of the queries.

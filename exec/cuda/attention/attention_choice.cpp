@@ -18,6 +18,8 @@ namespace {
 constexpr const char* variable = "SPILLWAY_CUDA_ATTENTION";
 constexpr const char* without = "unset it: then the kernels for every GPU compute attention";
 
+bool hopper_has(std::int64_t head_size) { return head_size == 64 || head_size == 128; }
+
 // Device memory for the check.
 template <class T>
 class CheckArray {
@@ -78,7 +80,7 @@ bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
 // Forward, and backward from what that saved; all sequences have the same text.
 CheckResults run_both_ways(const AttentionSizes& sizes, const CheckInputs& inputs) {
   const auto rows = static_cast<std::size_t>(sizes.sequences * sizes.tokens);
-  const auto width = static_cast<std::size_t>(sizes.channels);
+  const auto width = static_cast<std::size_t>(sizes.channels());
   const auto statistics = static_cast<std::size_t>(sizes.sequences * sizes.statistics_stride);
   CheckArray<bf16> qkv(rows * 3 * width), output(rows * width), output_gradient(rows * width);
   CheckArray<bf16> qkv_gradient(rows * 3 * width);
@@ -91,15 +93,17 @@ CheckResults run_both_ways(const AttentionSizes& sizes, const CheckInputs& input
   qkv_gradient.fill({nan});
   log_sum_exp.fill({std::numeric_limits<float>::quiet_NaN()});
   SPILLWAY_CUDA(cudaDeviceSynchronize());
-  attention_forward(sizes, qkv.data(), output.data(), log_sum_exp.data(), nullptr);
-  attention_backward(sizes, qkv.data(), output.data(), log_sum_exp.data(), output_gradient.data(),
-                     qkv_gradient.data(), dots.data(), nullptr);
+  const AttentionInput<bf16> input = side_by_side(sizes, static_cast<const bf16*>(qkv.data()));
+  attention_forward(sizes, input, output.data(), log_sum_exp.data(), nullptr);
+  attention_backward(sizes, input, static_cast<const bf16*>(output.data()), log_sum_exp.data(),
+                     static_cast<const bf16*>(output_gradient.data()), qkv_gradient.data(),
+                     dots.data(), nullptr);
   SPILLWAY_CUDA(cudaDeviceSynchronize());
   CheckResults results{output.download(), qkv_gradient.download(), log_sum_exp.download()};
   output.fill({nan});
   log_sum_exp.fill({std::numeric_limits<float>::quiet_NaN()});
-  attention_forward(sizes, qkv.data(), output.data(), nullptr, nullptr);
-  attention_forward(sizes, qkv.data(), static_cast<bf16*>(nullptr), log_sum_exp.data(), nullptr);
+  attention_forward<bf16>(sizes, input, output.data(), nullptr, nullptr);
+  attention_forward<bf16>(sizes, input, nullptr, log_sum_exp.data(), nullptr);
   SPILLWAY_CUDA(cudaDeviceSynchronize());
   results.parts_agree = same_bits(output.download(), results.output) &&
                         same_bits(log_sum_exp.download(), results.log_sum_exp);
@@ -163,14 +167,14 @@ std::string check_hopper_attention(std::int64_t head_size) {
   AttentionSizes sizes;
   sizes.sequences = 1 + 5 * attribute(cudaDevAttrMultiProcessorCount) / (2 * heads * blocks_least);
   sizes.tokens = tokens;
-  sizes.heads = heads;
-  sizes.channels = heads * head_size;
+  sizes.heads = sizes.kv_heads = heads;
+  sizes.head_size = head_size;
   sizes.statistics_stride = heads * tokens;
   sizes.kernels = AttentionKernels::wgmma;
   AttentionSizes one = sizes;
   one.sequences = 1;
   one.kernels = AttentionKernels::mma_sync;
-  const auto width = static_cast<std::size_t>(sizes.channels);
+  const auto width = static_cast<std::size_t>(sizes.channels());
   const auto elements = static_cast<std::size_t>(tokens) * width;
   const CheckInputs inputs{random_normal(3 * elements, 1), random_normal(elements, 2)};
   const CheckResults expected = run_both_ways(one, inputs);
@@ -211,8 +215,14 @@ bool is_hopper() {
          attribute(cudaDevAttrComputeCapabilityMinor) == 0;
 }
 
+AttentionKernels kernels_for(const AttentionSizes& sizes) {
+  return hopper_has(sizes.head_size) && !sizes.has_window() ? sizes.kernels
+                                                            : AttentionKernels::mma_sync;
+}
+
 AttentionKernels choose_attention(const std::string& wanted,
-                                  const std::vector<std::int64_t>& head_sizes) {
+                                  const std::vector<std::int64_t>& head_sizes,
+                                  std::int64_t window) {
   if (wanted != "wgmma") return AttentionKernels::mma_sync;
   if (!is_hopper()) {
     throw InputError(
@@ -221,8 +231,13 @@ AttentionKernels choose_attention(const std::string& wanted,
                     attribute(cudaDevAttrComputeCapabilityMinor)),
         without);
   }
+  if (window > 0) {
+    throw InputError(fmt::format("{}=wgmma: these kernels compute no sliding window, of {} tokens",
+                                 variable, window),
+                     without);
+  }
   for (const std::int64_t head_size : head_sizes) {
-    if (head_size != 64 && head_size != 128) {
+    if (!hopper_has(head_size)) {
       throw InputError(fmt::format("{}=wgmma: these kernels compute heads of 64 and of 128, not "
                                    "of {}",
                                    variable, head_size),

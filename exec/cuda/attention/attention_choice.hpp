@@ -13,13 +13,18 @@
 
 namespace spillway::cuda {
 
-// For attention of bf16 with heads of these sizes on the current device. `wanted`: "mma" or
-// "wgmma". For the latter a small text goes through both kinds, forward and backward: they must
-// agree within roundings, and a sequence must have the same bits wherever it lies. That needs some
-// 150 MB of GPU memory, once. Throws InputError where the device or a size of head is not one for
-// them, MachineError where they do not pass.
+// The kernels that compute bf16 of these sizes: those that `sizes` asks for; mma.sync where
+// Hopper's lack its head size (they have 64 and 128) or a sliding window.
+AttentionKernels kernels_for(const AttentionSizes& sizes);
+
+// For attention of bf16 with heads of these sizes, with a sliding window of `window` tokens if not
+// 0, on the current device. `wanted`: "mma" or "wgmma". For the latter a small text goes through
+// both kinds, forward and backward: they must agree within roundings, and a sequence must have the
+// same bits wherever it lies. That needs some 150 MB of GPU memory, once. Throws InputError where
+// the device, a size of head or a window is not one for them, MachineError where they do not pass.
 AttentionKernels choose_attention(const std::string& wanted,
-                                  const std::vector<std::int64_t>& head_sizes);
+                                  const std::vector<std::int64_t>& head_sizes,
+                                  std::int64_t window = 0);
 
 // Whether the current device has compute capability 9.0.
 bool is_hopper();

@@ -53,6 +53,22 @@ struct RunningRows {
 constexpr float maximum_slack = 8.0f;
 
 template <int Keys>
+__device__ inline void mask_past(Sums (&scores)[m_tiles][Keys / 8], int query, int key,
+                                 int window) {
+  SPILLWAY_UNROLL
+  for (int m = 0; m < m_tiles; ++m) {
+    SPILLWAY_UNROLL
+    for (int n = 0; n < Keys / 8; ++n) {
+      SPILLWAY_UNROLL
+      for (int i = 0; i < 4; ++i) {
+        if (key + 8 * n + i % 2 + window <= query + 16 * m + i / 2 * 8)
+          scores[m][n].sum[i] = -INFINITY;
+      }
+    }
+  }
+}
+
+template <int Keys>
 __device__ inline void mask_future(Sums (&scores)[m_tiles][Keys / 8], int query, int key) {
   SPILLWAY_UNROLL
   for (int m = 0; m < m_tiles; ++m) {
@@ -96,14 +112,16 @@ __device__ inline bool raise_maxima(const Sums (&scores)[m_tiles][Keys / 8], flo
 }
 
 // Scores become probabilities times the row's sum, which they are added to.
-template <int Keys>
+template <int Keys, bool General>
 __device__ inline void exponentiate(Sums (&scores)[m_tiles][Keys / 8], float scale_log2,
                                     RunningRows& rows) {
   SPILLWAY_UNROLL
   for (int m = 0; m < m_tiles; ++m) {
     SPILLWAY_UNROLL
     for (int half = 0; half < 2; ++half) {
-      const float offset = -rows.maximum[m][half] * scale_log2;
+      float offset = -rows.maximum[m][half] * scale_log2;
+      // A row that has seen no key yet: infinities have no difference.
+      if (General && rows.maximum[m][half] == -INFINITY) offset = 0.0f;
       SPILLWAY_UNROLL
       for (int n = 0; n < Keys / 8; ++n) {
         SPILLWAY_UNROLL
@@ -118,43 +136,49 @@ __device__ inline void exponentiate(Sums (&scores)[m_tiles][Keys / 8], float sca
 }
 
 struct ForwardTensors {
-  const bf16* qkv;
+  AttentionInput<bf16> input;
   bf16* output;
   float* log_sum_exp;
 };
 
-template <int HeadSize, int Keys, bool HasOutput>
+template <int HeadSize, int Keys, bool HasOutput, bool General>
 __global__ void __launch_bounds__(threads, 2)
     attention_forward_kernel(ForwardTensors tensors, AttentionNumbers numbers) {
   using Shape = ForwardShape<HeadSize, Keys>;
   constexpr int row_bytes = Tile<HeadSize>::row_bytes, k_steps = HeadSize / 16;
   const int warp = static_cast<int>(threadIdx.x) / warp_size;
   const int lane = static_cast<int>(threadIdx.x) % warp_size;
-  const int sequence = static_cast<int>(blockIdx.x) / numbers.heads;
-  const int head = static_cast<int>(blockIdx.x) % numbers.heads;
+  const HeadPlace place = head_place<General>(numbers);
   const int first_query = static_cast<int>(gridDim.y - 1 - blockIdx.y) * Shape::queries;
   const int warp_query = first_query + warp * 16 * m_tiles;
-  const std::int64_t stride = 3 * static_cast<std::int64_t>(numbers.channels);
-  const bf16* q = tensors.qkv + sequence * stride * numbers.tokens + head * numbers.head_size;
+  const bf16* q = tensors.input.qk + place.q;
+  const bf16* k = General ? tensors.input.qk + place.k : q + numbers.channels;
 
   bf16* const q_shared = reinterpret_cast<bf16*>(dynamic_shared() + Shape::q_place);
   const SharedAddress q_tile = shared_address(q_shared);
   const SharedAddress stages = shared_address(dynamic_shared()) + Shape::first_stage;
+  const int first_tile = first_key_seen<General>(numbers, first_query) / Keys;
   const auto copy_keys = [&](int tile) {
-    const SharedAddress stage = stages + tile % 2 * 2 * Shape::k_bytes;
+    const SharedAddress stage = stages + (tile - first_tile) % 2 * 2 * Shape::k_bytes;
     const int first = tile * Keys;
-    HeadRows from{q + numbers.channels + first * stride, stride, numbers.tokens - first,
+    HeadRows from{k + first * place.stride, place.stride, numbers.tokens - first,
                   numbers.head_size};
     copy_tile<HeadSize, Keys, threads>(stage, from);
     if constexpr (HasOutput) {
-      from.data += numbers.channels;
+      if constexpr (General) {
+        from.data = tensors.input.v + place.v + first * place.v_stride;
+        from.stride = place.v_stride;
+      } else {
+        from.data += numbers.channels;
+      }
       copy_tile<HeadSize, Keys, threads>(stage + Shape::k_bytes, from);
     }
     copy_commit();
   };
   copy_tile<HeadSize, Shape::queries, threads>(
-      q_tile, {q + first_query * stride, stride, numbers.tokens - first_query, numbers.head_size});
-  copy_keys(0);
+      q_tile, {q + first_query * place.stride, place.stride, numbers.tokens - first_query,
+               numbers.head_size});
+  copy_keys(first_tile);
 
   const LaneOffsets lanes = lane_offsets<HeadSize>(lane);
   const SharedAddress q_rows = q_tile + warp * 16 * m_tiles * row_bytes + lanes.left;
@@ -174,11 +198,11 @@ __global__ void __launch_bounds__(threads, 2)
       numbers.tokens < first_query + Shape::queries ? numbers.tokens : first_query + Shape::queries;
   const int tiles = (last + Keys - 1) / Keys;
 
-  for (int tile = 0; tile < tiles; ++tile) {
+  for (int tile = first_tile; tile < tiles; ++tile) {
     copy_wait<0>();
     __syncthreads();  // this tile is there, and nobody reads the one before any more
     if constexpr (Shape::q_in_registers) {
-      if (tile == 0) {
+      if (tile == first_tile) {
         SPILLWAY_UNROLL
         for (int m = 0; m < m_tiles; ++m) {
           SPILLWAY_UNROLL
@@ -191,8 +215,10 @@ __global__ void __launch_bounds__(threads, 2)
     if (tile + 1 < tiles) copy_keys(tile + 1);
     const int first_key = tile * Keys;
     if (first_key > warp_query + 16 * m_tiles - 1) continue;  // beyond all of the warp's queries
+    if (General && first_key + Keys - 1 + numbers.window <= warp_query) continue;  // before them
 
-    const SharedAddress k_tile = stages + tile % 2 * 2 * Shape::k_bytes + lanes.right;
+    const int stage = (tile - first_tile) % 2 * 2;
+    const SharedAddress k_tile = stages + stage * Shape::k_bytes + lanes.right;
     Sums scores[m_tiles][Keys / 8] = {};
     SPILLWAY_UNROLL
     for (int step = 0; step < k_steps; ++step) {
@@ -218,6 +244,8 @@ __global__ void __launch_bounds__(threads, 2)
     // Keys beyond the last token are in the future of every query there is.
     if (first_key + Keys - 1 > warp_query)
       mask_future<Keys>(scores, warp_query + lane / 4, first_key + 2 * (lane % 4));
+    if (General && first_key + numbers.window <= warp_query + 16 * m_tiles - 1)
+      mask_past<Keys>(scores, warp_query + lane / 4, first_key + 2 * (lane % 4), numbers.window);
 
     float factor[m_tiles][2];
     if (raise_maxima<Keys>(scores, scale_log2, rows, factor)) {
@@ -234,10 +262,10 @@ __global__ void __launch_bounds__(threads, 2)
         }
       }
     }
-    exponentiate<Keys>(scores, scale_log2, rows);
+    exponentiate<Keys, General>(scores, scale_log2, rows);
 
     if constexpr (HasOutput) {
-      const SharedAddress v_tile = stages + (tile % 2 * 2 + 1) * Shape::k_bytes + lanes.left;
+      const SharedAddress v_tile = stages + (stage + 1) * Shape::k_bytes + lanes.left;
       SPILLWAY_UNROLL
       for (int step = 0; step < Keys / 16; ++step) {
         Matrices left[m_tiles];
@@ -268,8 +296,7 @@ __global__ void __launch_bounds__(threads, 2)
       reciprocal[m][half] = 1.0f / sum;
       const int query = warp_query + 16 * m + 8 * half + lane / 4;
       if (tensors.log_sum_exp != nullptr && lane % 4 == 0 && query < numbers.tokens) {
-        tensors.log_sum_exp[sequence * numbers.statistics_stride +
-                            static_cast<std::int64_t>(head) * numbers.tokens + query] =
+        tensors.log_sum_exp[place.statistics + query] =
             fmaf(rows.maximum[m][half], scale_log2, log2f(sum)) * ln_of_2;
       }
     }
@@ -277,11 +304,10 @@ __global__ void __launch_bounds__(threads, 2)
   if constexpr (HasOutput) {
     // Only the warp itself ever read its rows of the Q tile; but for what came to lie there.
     if constexpr (Shape::q_in_registers) __syncthreads();
-    const std::int64_t row = static_cast<std::int64_t>(sequence) * numbers.tokens + warp_query;
     write_rows<HeadSize, m_tiles>(
         q_shared + warp * 16 * m_tiles * Tile<HeadSize>::row_elements, outputs, reciprocal,
-        tensors.output + row * numbers.channels + head * numbers.head_size, numbers.channels,
-        numbers.tokens - warp_query, numbers.head_size);
+        tensors.output + place.output + static_cast<std::int64_t>(warp_query) * numbers.channels,
+        numbers.channels, numbers.tokens - warp_query, numbers.head_size);
   }
 }
 
@@ -289,29 +315,29 @@ template <int HeadSize, int Keys>
 void launch_forward(const AttentionSizes& sizes, const ForwardTensors& tensors,
                     cudaStream_t stream) {
   using Shape = ForwardShape<HeadSize, Keys>;
-  const Launch shape = attention_grid(sizes, Shape::queries, threads, Shape::shared_bytes);
-  const AttentionNumbers numbers = attention_numbers(sizes);
-  if (tensors.output != nullptr) {
-    launch("attention_forward", attention_forward_kernel<HeadSize, Keys, true>, shape, stream,
-           tensors, numbers);
-  } else {
-    launch("attention_forward", attention_forward_kernel<HeadSize, Keys, false>, shape, stream,
-           tensors, numbers);
-  }
+  const Launch shape =
+      attention_grid(sizes, sizes.heads, Shape::queries, threads, Shape::shared_bytes);
+  with_generality(sizes, tensors.input, [&](auto general) {
+    launch("attention_forward",
+           tensors.output != nullptr
+               ? attention_forward_kernel<HeadSize, Keys, true, general.value>
+               : attention_forward_kernel<HeadSize, Keys, false, general.value>,
+           shape, stream, tensors, attention_numbers(sizes, tensors.input));
+  });
 }
 
 }  // namespace
 
 template <>
-void attention_forward<bf16>(const AttentionSizes& sizes, const bf16* qkv, bf16* output,
-                             float* log_sum_exp, cudaStream_t stream) {
-  require_attention_head(sizes.channels, sizes.heads);
+void attention_forward<bf16>(const AttentionSizes& sizes, const AttentionInput<bf16>& input,
+                             bf16* output, float* log_sum_exp, cudaStream_t stream) {
+  require_attention(sizes);
   if (sizes.sequences == 0 || sizes.tokens == 0) return;
   if (output == nullptr && log_sum_exp == nullptr) return;
   if (hopper_computes(sizes))
-    return attention_forward_hopper(sizes, qkv, output, log_sum_exp, stream);
-  const ForwardTensors tensors{qkv, output, log_sum_exp};
-  with_padded_head(sizes.channels / sizes.heads, [&](auto padded) {
+    return attention_forward_hopper(sizes, input, output, log_sum_exp, stream);
+  const ForwardTensors tensors{input, output, log_sum_exp};
+  with_padded_head(sizes.head_size, [&](auto padded) {
     constexpr int head_size = decltype(padded)::value;
     if constexpr (head_size > 96) {
       if (blocks_that_fit(ForwardShape<head_size, 64>::shared_bytes) < 2)

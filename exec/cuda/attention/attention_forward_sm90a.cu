@@ -38,7 +38,7 @@ struct ForwardShape {
 };
 
 struct ForwardTensors {
-  const bf16* qkv;
+  AttentionInput<bf16> input;
   bf16* output;
   float* log_sum_exp;
 };
@@ -106,7 +106,7 @@ __device__ inline void round_probabilities(const WarpgroupSums<keys>& scores,
   }
 }
 
-template <int HeadSize, bool HasOutput>
+template <int HeadSize, bool HasOutput, bool General>
 __device__ void produce(SharedAddress tiles, const BlockBarriers& barriers,
                         const ForwardTensors& tensors, const AttentionNumbers& numbers,
                         const WorkOrder& order) {
@@ -114,12 +114,14 @@ __device__ void produce(SharedAddress tiles, const BlockBarriers& barriers,
   const int warp = uniform_in_warp(static_cast<int>(threadIdx.x) / warp_size);
   const bool values = warp % 2 == 1;
   const SharedAddress buffer = tiles + Shape::buffers + warp * Shape::Keys::bytes;
-  const int stride = 3 * numbers.channels;
+  const int stride = General ? static_cast<int>(numbers.qk_stride) : 3 * numbers.channels;
+  const int key_stride = General && values ? static_cast<int>(numbers.v_stride) : stride;
   int tile = 0, turn = 0;  // tile: since the block began
   for (int index; (index = work_index(order, turn)) < order.size(); ++turn) {
     const Work work = work_at(order, index);
     const int first_query = (order.blocks - 1 - work.turn) * Shape::queries;
-    const bf16* data = tensors.qkv + head_place(numbers, work.head).qkv;
+    const HeadPlace place = head_place<General>(numbers, work.head);
+    const bf16* data = tensors.input.qk + place.q;
     barrier_wait(barriers.work_empty(turn % 2), (turn / 2 + 1) % 2);
     constexpr int share = Shape::queries / producer_warps;
     copy_swizzled<HeadSize, Shape::queries, share>(
@@ -129,13 +131,17 @@ __device__ void produce(SharedAddress tiles, const BlockBarriers& barriers,
     publish_copies(barriers.work_full(turn % 2));
     const int end = numbers.tokens < first_query + Shape::queries ? numbers.tokens
                                                                   : first_query + Shape::queries;
-    data += (values ? 2 : 1) * numbers.channels;
+    if constexpr (General) {
+      data = values ? tensors.input.v + place.v : tensors.input.qk + place.k;
+    } else {
+      data += (values ? 2 : 1) * numbers.channels;
+    }
     for (int first_key = 0; first_key < end; first_key += keys, ++tile) {
       if (tile % 2 != warp / 2 || (values && !HasOutput)) continue;
       barrier_wait(barriers.empty(warp), (tile / 2 + 1) % 2);
       copy_swizzled<HeadSize, keys, keys>(buffer, 0,
-                                          data + first_key * static_cast<std::int64_t>(stride),
-                                          stride, numbers.tokens - first_key);
+                                          data + first_key * static_cast<std::int64_t>(key_stride),
+                                          key_stride, numbers.tokens - first_key);
       publish_copies(barriers.full(warp));
     }
   }
@@ -253,7 +259,7 @@ __device__ void consume(std::byte* memory, SharedAddress tiles, const BlockBarri
         release(tile + tiles_own - 1, 1);
       }
 
-      const HeadPlace place = head_place(numbers, work.head);
+      const HeadPlace place = head_place<false>(numbers, work.head);
       const int warp_query = group_query + 16 * warp;
       float reciprocal[2];
       SPILLWAY_UNROLL
@@ -290,7 +296,7 @@ __device__ void consume(std::byte* memory, SharedAddress tiles, const BlockBarri
   }
 }
 
-template <int HeadSize, bool HasOutput>
+template <int HeadSize, bool HasOutput, bool General>
 __global__ void __launch_bounds__(ForwardShape<HeadSize>::threads, 1)
     attention_forward_hopper_kernel(ForwardTensors tensors, AttentionNumbers numbers,
                                     WorkOrder order) {
@@ -301,7 +307,7 @@ __global__ void __launch_bounds__(ForwardShape<HeadSize>::threads, 1)
   barriers.init(Shape::groups);
   if (threadIdx.x < warpgroup_size) {
     fewer_registers<Shape::producer_registers>();
-    produce<HeadSize, HasOutput>(tiles, barriers, tensors, numbers, order);
+    produce<HeadSize, HasOutput, General>(tiles, barriers, tensors, numbers, order);
   } else {
     more_registers<Shape::consumer_registers>();
     consume<HeadSize, HasOutput>(memory, tiles, barriers, tensors, numbers, order);
@@ -314,25 +320,24 @@ void launch_forward(const AttentionSizes& sizes, const ForwardTensors& tensors,
   using Shape = ForwardShape<HeadSize>;
   const int multiprocessors = multiprocessor_count();
   const WorkOrder order =
-      work_order(sizes, Shape::queries, sizes.tokens * HeadSize * 2 * std::int64_t{sizeof(bf16)},
-                 multiprocessors);
+      work_order(sizes.sequences * sizes.heads, sizes.tokens, Shape::queries,
+                 sizes.tokens * HeadSize * 2 * std::int64_t{sizeof(bf16)}, multiprocessors);
   const Launch shape = work_launch(order, multiprocessors, Shape::threads, Shape::shared_bytes);
-  const AttentionNumbers numbers = attention_numbers(sizes);
-  if (tensors.output != nullptr) {
-    launch("attention_forward_hopper", attention_forward_hopper_kernel<HeadSize, true>, shape,
-           stream, tensors, numbers, order);
-  } else {
-    launch("attention_forward_hopper", attention_forward_hopper_kernel<HeadSize, false>, shape,
-           stream, tensors, numbers, order);
-  }
+  with_generality(sizes, tensors.input, [&](auto general) {
+    launch("attention_forward_hopper",
+           tensors.output != nullptr
+               ? attention_forward_hopper_kernel<HeadSize, true, general.value>
+               : attention_forward_hopper_kernel<HeadSize, false, general.value>,
+           shape, stream, tensors, attention_numbers(sizes, tensors.input), order);
+  });
 }
 
 }  // namespace
 
-void attention_forward_hopper(const AttentionSizes& sizes, const bf16* qkv, bf16* output,
-                              float* log_sum_exp, cudaStream_t stream) {
-  const ForwardTensors tensors{qkv, output, log_sum_exp};
-  if (sizes.channels / sizes.heads == 64) {
+void attention_forward_hopper(const AttentionSizes& sizes, const AttentionInput<bf16>& input,
+                              bf16* output, float* log_sum_exp, cudaStream_t stream) {
+  const ForwardTensors tensors{input, output, log_sum_exp};
+  if (sizes.head_size == 64) {
     launch_forward<64>(sizes, tensors, stream);
   } else {
     launch_forward<128>(sizes, tensors, stream);

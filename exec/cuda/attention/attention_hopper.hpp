@@ -1,20 +1,20 @@
 // Attention of bf16 with Hopper's own matrix instructions: the interface of attention.hpp, for
-// heads of 64 and 128 on compute capability 9.0. attention_choice.hpp says when it is used.
+// heads of 64 and 128 on compute capability 9.0, grouped queries among them, but no sliding window.
+// attention_choice.hpp says when it is used.
 #pragma once
 
 #include "exec/cuda/attention/attention_backward.hpp"
+#include "exec/cuda/attention/attention_choice.hpp"
 
 namespace spillway::cuda {
 
-// Whether `sizes` asks for these kernels and has a head that they compute.
 inline bool hopper_computes(const AttentionSizes& sizes) {
-  const std::int64_t head_size = sizes.channels / sizes.heads;
-  return sizes.kernels == AttentionKernels::wgmma && (head_size == 64 || head_size == 128);
+  return kernels_for(sizes) == AttentionKernels::wgmma;
 }
 
 // `output` or `log_sum_exp` may be null. There is at least one sequence and one token.
-void attention_forward_hopper(const AttentionSizes& sizes, const bf16* qkv, bf16* output,
-                              float* log_sum_exp, cudaStream_t stream);
+void attention_forward_hopper(const AttentionSizes& sizes, const AttentionInput<bf16>& input,
+                              bf16* output, float* log_sum_exp, cudaStream_t stream);
 
 // The k and v columns of qkv_gradient; its q columns. As in attention_backward.hpp.
 void attention_keys_hopper(const AttentionSizes& sizes, const BackwardTensors<bf16>& tensors,

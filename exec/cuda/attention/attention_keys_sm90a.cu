@@ -33,7 +33,7 @@ struct KeysShape {
   static constexpr int shared_bytes = alignment_room + barriers + BlockBarriers::bytes;
 };
 
-template <int HeadSize>
+template <int HeadSize, bool General>
 __device__ void produce(SharedAddress tiles, const BlockBarriers& barriers,
                         const BackwardTensors<bf16>& tensors, const AttentionNumbers& numbers,
                         const WorkOrder& order) {
@@ -42,39 +42,49 @@ __device__ void produce(SharedAddress tiles, const BlockBarriers& barriers,
   const int lane = static_cast<int>(threadIdx.x) % warp_size;
   const bool of_output = warp % 2 == 1;
   const SharedAddress buffer = tiles + Shape::buffers + warp * Shape::buffer_bytes;
-  const int stride = 3 * numbers.channels;
+  const int stride = General ? static_cast<int>(numbers.qk_stride) : 3 * numbers.channels;
+  const int group = General ? numbers.group : 1;
   const int end = (numbers.tokens + Shape::queries - 1) / Shape::queries;
   int ring = 0, turn = 0;  // ring: tiles since the block began
   for (int index; (index = work_index(order, turn)) < order.size(); ++turn) {
     const Work work = work_at(order, index);
-    const HeadPlace place = head_place(numbers, work.head);
+    const HeadPlace place = head_place<General>(numbers, work.head * group);
     const int first_key = work.turn * block_keys;  // early keys are seen by most queries
     constexpr int share = block_keys / producer_warps;
     const SharedAddress keys = tiles + turn % 2 * Shape::work_bytes;
-    const bf16* data = tensors.qkv + place.qkv + numbers.channels +
-                       (first_key + warp * share) * static_cast<std::int64_t>(stride);
+    const bf16* data =
+        tensors.input.qk + place.k + (first_key + warp * share) * static_cast<std::int64_t>(stride);
+    const std::int64_t v_stride = General ? numbers.v_stride : stride;
+    const bf16* const v_data =
+        General ? tensors.input.v + place.v + (first_key + warp * share) * v_stride
+                : data + numbers.channels;
     const int valid = numbers.tokens - first_key - warp * share;
     barrier_wait(barriers.work_empty(turn % 2), (turn / 2 + 1) % 2);
     copy_swizzled<HeadSize, block_keys, share>(keys, warp * share, data, stride, valid);
-    copy_swizzled<HeadSize, block_keys, share>(keys + Shape::Keys::bytes, warp * share,
-                                               data + numbers.channels, stride, valid);
+    copy_swizzled<HeadSize, block_keys, share>(keys + Shape::Keys::bytes, warp * share, v_data,
+                                               static_cast<int>(v_stride), valid);
     publish_copies(barriers.work_full(turn % 2));
-    const bf16* rows = of_output ? tensors.output_gradient + place.output : tensors.qkv + place.qkv;
+    const bf16* rows =
+        of_output ? tensors.output_gradient + place.output : tensors.input.qk + place.q;
     const int row_stride = of_output ? numbers.channels : stride;
     const float* statistics =
         of_output ? tensors.dots + place.dots : tensors.log_sum_exp + place.statistics;
-    for (int tile = first_key / Shape::queries; tile < end; ++tile, ++ring) {
-      if (ring % 2 != warp / 2) continue;
-      const int first = tile * Shape::queries;
-      barrier_wait(barriers.empty(warp), (ring / 2 + 1) % 2);
-      copy_swizzled<HeadSize, Shape::queries, Shape::queries>(
-          buffer, 0, rows + first * static_cast<std::int64_t>(row_stride), row_stride,
-          numbers.tokens - first);
-      // Zero for queries that are none: p is then 1, and multiplies a dO and q of zero.
-      for (int query = lane; query < Shape::queries; query += warp_size)
-        copy_async_4(buffer + Shape::Queries::bytes + 4 * query, statistics + first + query,
-                     first + query < numbers.tokens);
-      publish_copies(barriers.full(warp));
+    for (int head = 0; head < group; ++head) {  // of those that share the keys
+      for (int tile = first_key / Shape::queries; tile < end; ++tile, ++ring) {
+        if (ring % 2 != warp / 2) continue;
+        const int first = tile * Shape::queries;
+        barrier_wait(barriers.empty(warp), (ring / 2 + 1) % 2);
+        copy_swizzled<HeadSize, Shape::queries, Shape::queries>(
+            buffer, 0, rows + first * static_cast<std::int64_t>(row_stride), row_stride,
+            numbers.tokens - first);
+        // Zero for queries that are none: p is then 1, and multiplies a dO and q of zero.
+        for (int query = lane; query < Shape::queries; query += warp_size)
+          copy_async_4(buffer + Shape::Queries::bytes + 4 * query, statistics + first + query,
+                       first + query < numbers.tokens);
+        publish_copies(barriers.full(warp));
+      }
+      rows += HeadSize;
+      statistics += numbers.tokens;
     }
   }
 }
@@ -117,7 +127,7 @@ __device__ inline void score_gradients(const WarpgroupSums<Queries>& scores,
   }
 }
 
-template <int HeadSize>
+template <int HeadSize, bool General>
 __device__ void consume(std::byte* memory, SharedAddress tiles, const BlockBarriers& barriers,
                         const BackwardTensors<bf16>& tensors, const AttentionNumbers& numbers,
                         const WorkOrder& order) {
@@ -129,6 +139,7 @@ __device__ void consume(std::byte* memory, SharedAddress tiles, const BlockBarri
   const int warp = uniform_in_warp(static_cast<int>(threadIdx.x) / warp_size) % 4;
   const int lane = static_cast<int>(threadIdx.x) % warp_size;
   const int end = (numbers.tokens + queries - 1) / queries;
+  const int heads = General ? numbers.group : 1;  // that share the keys
   int ring = 0, turn = 0;
   const auto buffer_of = [](int r, int part) { return r % 2 * 2 + part; };
   const auto offset_of = [&](int r, int part) {
@@ -152,39 +163,38 @@ __device__ void consume(std::byte* memory, SharedAddress tiles, const BlockBarri
     const std::uint64_t k_rows = Keys::along_head(own_rows);
     const std::uint64_t v_rows = Keys::along_head(own_rows + Keys::bytes);
     barrier_wait(barriers.work_full(turn % 2), turn / 2 % 2);
-    for (int tile = first_tile; tile < own_tile; ++tile, ++ring) {  // of others
-      wait_full(ring, 0);
-      wait_full(ring, 1);
-      release(ring);
-    }
-
-    if (own_tile < end) {
-      WarpgroupSums<queries> scores, gradients;
-      WarpgroupSums<HeadSize> k_gradient, v_gradient;
-      LeftOperands<queries> p, ds;
+    WarpgroupSums<queries> scores, gradients;
+    WarpgroupSums<HeadSize> k_gradient, v_gradient;
+    LeftOperands<queries> p, ds;
+    SPILLWAY_UNROLL
+    for (int i = 0; i < HeadSize / 2; ++i) k_gradient.sum[i] = v_gradient.sum[i] = 0.0f;
+    // A product with rows of K or V as left operand, and a tile's part.
+    const auto multiply_rows = [&](WarpgroupSums<queries>& sums, std::uint64_t left, int r,
+                                   int part) {
+      const std::uint64_t right = Queries::along_head(tiles + offset_of(r, part));
       SPILLWAY_UNROLL
-      for (int i = 0; i < HeadSize / 2; ++i) k_gradient.sum[i] = v_gradient.sum[i] = 0.0f;
-      // A product with rows of K or V as left operand, and a tile's part.
-      const auto multiply_rows = [&](WarpgroupSums<queries>& sums, std::uint64_t left, int r,
-                                     int part) {
-        const std::uint64_t right = Queries::along_head(tiles + offset_of(r, part));
-        SPILLWAY_UNROLL
-        for (int step = 0; step < Keys::steps_along_head; ++step) {
-          multiply_shared(sums, descriptor_further(left, Keys::head_step(step)),
-                          descriptor_further(right, Queries::head_step(step)), step > 0);
-        }
-        products_commit();
-      };
-      const auto add_product = [&](WarpgroupSums<HeadSize>& sums, const LeftOperands<queries>& left,
-                                   int r, int part) {
-        const std::uint64_t right = Queries::along_rows(tiles + offset_of(r, part));
-        SPILLWAY_UNROLL
-        for (int step = 0; step < Queries::steps_along_rows; ++step) {
-          multiply_registers(sums, left.step[step],
-                             descriptor_further(right, Queries::row_step(step)), true);
-        }
-      };
+      for (int step = 0; step < Keys::steps_along_head; ++step) {
+        multiply_shared(sums, descriptor_further(left, Keys::head_step(step)),
+                        descriptor_further(right, Queries::head_step(step)), step > 0);
+      }
+      products_commit();
+    };
+    const auto add_product = [&](WarpgroupSums<HeadSize>& sums, const LeftOperands<queries>& left,
+                                 int r, int part) {
+      const std::uint64_t right = Queries::along_rows(tiles + offset_of(r, part));
+      SPILLWAY_UNROLL
+      for (int step = 0; step < Queries::steps_along_rows; ++step) {
+        multiply_registers(sums, left.step[step],
+                           descriptor_further(right, Queries::row_step(step)), true);
+      }
+    };
 
+    for (int head = 0; head < heads; ++head) {
+      for (int tile = first_tile; tile < own_tile; ++tile, ++ring) {  // of others
+        wait_full(ring, 0);
+        wait_full(ring, 1);
+        release(ring);
+      }
       for (int tile = own_tile; tile < end; ++tile, ++ring) {
         wait_full(ring, 0);
         wait_full(ring, 1);
@@ -217,24 +227,25 @@ __device__ void consume(std::byte* memory, SharedAddress tiles, const BlockBarri
         keep(k_gradient);
         release(ring);
       }
+    }
 
-      const HeadPlace place = head_place(numbers, work.head);
+    if (own_tile < end) {
+      const HeadPlace place = head_place<General>(numbers, work.head * heads);
       const int warp_key = group_key + 16 * warp, row = 64 * group + 16 * warp;
-      bf16* const to = tensors.qkv_gradient + place.qkv + numbers.channels +
-                       warp_key * static_cast<std::int64_t>(3 * numbers.channels);
+      bf16* const to = tensors.qkv_gradient + place.k_gradient + warp_key * place.gradient_stride;
       const float scale[2] = {numbers.scale, numbers.scale}, one[2] = {1.0f, 1.0f};
       warpgroup_barrier(group);  // none of its products reads K and V any more
       write_sums<HeadSize, block_keys>(memory + key_offset, row, k_gradient, scale, to,
-                                       place.stride, numbers.tokens - warp_key);
+                                       place.gradient_stride, numbers.tokens - warp_key);
       write_sums<HeadSize, block_keys>(memory + key_offset + Keys::bytes, row, v_gradient, one,
-                                       to + numbers.channels, place.stride,
-                                       numbers.tokens - warp_key);
+                                       to + (General ? numbers.kv_channels : numbers.channels),
+                                       place.gradient_stride, numbers.tokens - warp_key);
     }
     release_buffer(barriers.work_empty(turn % 2));
   }
 }
 
-template <int HeadSize>
+template <int HeadSize, bool General>
 __global__ void __launch_bounds__(threads, 1)
     attention_keys_hopper_kernel(BackwardTensors<bf16> tensors, AttentionNumbers numbers,
                                  WorkOrder order) {
@@ -245,10 +256,10 @@ __global__ void __launch_bounds__(threads, 1)
   barriers.init(groups);
   if (threadIdx.x < warpgroup_size) {
     fewer_registers<producer_registers>();
-    produce<HeadSize>(tiles, barriers, tensors, numbers, order);
+    produce<HeadSize, General>(tiles, barriers, tensors, numbers, order);
   } else {
     more_registers<consumer_registers>();
-    consume<HeadSize>(memory, tiles, barriers, tensors, numbers, order);
+    consume<HeadSize, General>(memory, tiles, barriers, tensors, numbers, order);
   }
 }
 
@@ -256,19 +267,22 @@ template <int HeadSize>
 void launch_keys(const AttentionSizes& sizes, const BackwardTensors<bf16>& tensors,
                  cudaStream_t stream) {
   const int multiprocessors = multiprocessor_count();
-  const WorkOrder order =
-      work_order(sizes, block_keys, sizes.tokens * (HeadSize * 2 * std::int64_t{sizeof(bf16)} + 8),
-                 multiprocessors);
-  launch("attention_keys_hopper", attention_keys_hopper_kernel<HeadSize>,
-         work_launch(order, multiprocessors, threads, KeysShape<HeadSize>::shared_bytes), stream,
-         tensors, attention_numbers(sizes), order);
+  const WorkOrder order = work_order(
+      sizes.sequences * sizes.kv_heads, sizes.tokens, block_keys,
+      sizes.heads / sizes.kv_heads * sizes.tokens * (HeadSize * 2 * std::int64_t{sizeof(bf16)} + 8),
+      multiprocessors);
+  with_generality(sizes, tensors.input, [&](auto general) {
+    launch("attention_keys_hopper", attention_keys_hopper_kernel<HeadSize, general.value>,
+           work_launch(order, multiprocessors, threads, KeysShape<HeadSize>::shared_bytes), stream,
+           tensors, attention_numbers(sizes, tensors.input), order);
+  });
 }
 
 }  // namespace
 
 void attention_keys_hopper(const AttentionSizes& sizes, const BackwardTensors<bf16>& tensors,
                            cudaStream_t stream) {
-  if (sizes.channels / sizes.heads == 64) {
+  if (sizes.head_size == 64) {
     launch_keys<64>(sizes, tensors, stream);
   } else {
     launch_keys<128>(sizes, tensors, stream);

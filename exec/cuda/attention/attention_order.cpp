@@ -52,13 +52,12 @@ double work_balance(const WorkOrder& order, std::int64_t tokens, int rows, int m
   return sum / (multiprocessors * most);
 }
 
-WorkOrder work_order(const AttentionSizes& sizes, int rows, std::int64_t bytes_per_head,
+WorkOrder work_order(std::int64_t heads, std::int64_t tokens, int rows, std::int64_t bytes_per_head,
                      int multiprocessors) {
   constexpr std::int64_t cache_bytes = 16 << 20;  // of the 50 MB of a Hopper, in two halves
-  const std::int64_t heads = sizes.sequences * sizes.heads;
   const auto most =
       static_cast<int>(std::clamp<std::int64_t>(cache_bytes / bytes_per_head, 1, heads));
-  WorkOrder order{static_cast<int>(heads), static_cast<int>((sizes.tokens + rows - 1) / rows), most,
+  WorkOrder order{static_cast<int>(heads), static_cast<int>((tokens + rows - 1) / rows), most,
                   false};
   WorkOrder best = order;
   double best_balance = 0;
@@ -68,7 +67,7 @@ WorkOrder work_order(const AttentionSizes& sizes, int rows, std::int64_t bytes_p
     order.heads_at_once = std::max(1, most * step / steps);
     for (const bool there_and_back : {false, true}) {
       order.there_and_back = there_and_back;
-      const double balance = work_balance(order, sizes.tokens, rows, multiprocessors);
+      const double balance = work_balance(order, tokens, rows, multiprocessors);
       if (balance <= best_balance) continue;
       best_balance = balance;
       best = order;

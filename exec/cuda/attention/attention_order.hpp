@@ -36,8 +36,9 @@ __host__ __device__ inline int work_index(const WorkOrder& order, int round, int
 }
 
 // The order, of those that leave heads in the cache together, that keeps `multiprocessors` evenly
-// busy. `rows`: of a block; `bytes_per_head`: what the pieces of a head read in common.
-WorkOrder work_order(const AttentionSizes& sizes, int rows, std::int64_t bytes_per_head,
+// busy. `heads`: of all sequences; `rows`: of a block; `bytes_per_head`: what the pieces of a head
+// read in common.
+WorkOrder work_order(std::int64_t heads, std::int64_t tokens, int rows, std::int64_t bytes_per_head,
                      int multiprocessors);
 // The share of the multiprocessors that is at work until the last one is done. A piece costs the
 // tokens it goes through, and as much as a tile for its start.

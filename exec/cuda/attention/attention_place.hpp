@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdint>
 
+#include "base/errors.hpp"
 #include "exec/cuda/attention/attention.hpp"
 #include "exec/cuda/device/launch.hpp"
 
@@ -15,58 +16,136 @@ struct AttentionNumbers {
   std::int64_t statistics_stride;
   float scale;       // 1 / sqrt(head size)
   float scale_log2;  // times log2(e)
+  // Of no use to kernels that are not General.
+  int group, kv_channels;  // heads of queries that share one of keys; K
+  int window;              // T where there is none
+  std::int64_t qk_stride, v_stride;
 };
 
-inline AttentionNumbers attention_numbers(const AttentionSizes& sizes) {
-  const auto head_size = static_cast<double>(sizes.channels / sizes.heads);
-  const auto scale = static_cast<float>(1.0 / std::sqrt(head_size));
-  return {static_cast<int>(sizes.tokens), static_cast<int>(sizes.heads),
-          static_cast<int>(head_size),    static_cast<int>(sizes.channels),
-          sizes.statistics_stride,        scale,
-          scale * 1.44269504088896341f};
+template <class Element>
+AttentionNumbers attention_numbers(const AttentionSizes& sizes,
+                                   const AttentionInput<Element>& input) {
+  const auto scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(sizes.head_size)));
+  return {static_cast<int>(sizes.tokens),
+          static_cast<int>(sizes.heads),
+          static_cast<int>(sizes.head_size),
+          static_cast<int>(sizes.channels()),
+          sizes.statistics_stride,
+          scale,
+          scale * 1.44269504088896341f,
+          static_cast<int>(sizes.heads / sizes.kv_heads),
+          static_cast<int>(sizes.kv_channels()),
+          static_cast<int>(sizes.has_window() ? sizes.window : sizes.tokens),
+          input.qk_stride,
+          input.v_stride};
+}
+
+// Throws InputError, or asserts, unless there are kernels for it.
+inline void require_attention(const AttentionSizes& sizes) {
+  require_attention_head(sizes.channels(), sizes.heads);
+  SPILLWAY_ASSERT(sizes.kv_heads > 0 && sizes.heads % sizes.kv_heads == 0 && sizes.window >= 0);
 }
 
 template <class Element>
 struct BackwardTensors {
-  const Element *qkv, *output;
+  AttentionInput<Element> input;
+  const Element* output;
   const float* log_sum_exp;
   const Element* output_gradient;
   Element* qkv_gradient;
   float* dots;
 };
 
-// Where a block's head lies.
+// Kernels exist twice: General ones, and ones for as many heads of keys as of queries, q, k and v
+// side by side and no window, as in a GPT, which know that when they are compiled.
+template <class Element>
+bool needs_general(const AttentionSizes& sizes, const AttentionInput<Element>& input) {
+  return sizes.kv_heads != sizes.heads || sizes.has_window() ||
+         input.qk_stride != sizes.columns() || input.v_stride != sizes.columns() ||
+         input.v != input.qk + 2 * sizes.channels();
+}
+// Calls body(std::bool_constant).
+template <class Element, class Body>
+void with_generality(const AttentionSizes& sizes, const AttentionInput<Element>& input, Body body) {
+  if (needs_general(sizes, input)) return body(std::true_type{});
+  body(std::false_type{});
+}
+
+// Where a head lies: elements from row to row, and the first row's offset, in each of the tensors.
 struct HeadPlace {
   int sequence, head;
-  std::int64_t stride;       // of qkv's rows
-  std::int64_t qkv, output;  // offsets of the head's first row
-  std::int64_t statistics, dots;
+  std::int64_t stride, v_stride, gradient_stride;
+  std::int64_t q, k, v;                             // in the input's qk, qk and v
+  std::int64_t q_gradient, k_gradient, v_gradient;  // in qkv_gradient
+  std::int64_t output, statistics, dots;
 };
 
-// Of `head` of all sequences.
+// `head`: of queries, of all sequences; for k and v, the one of keys that it reads.
+template <bool General>
 __device__ inline HeadPlace head_place(const AttentionNumbers& numbers, int head) {
   HeadPlace place;
   place.sequence = head / numbers.heads;
   place.head = head % numbers.heads;
-  place.stride = 3 * static_cast<std::int64_t>(numbers.channels);
   const std::int64_t first_row = static_cast<std::int64_t>(place.sequence) * numbers.tokens;
-  place.qkv = first_row * place.stride + place.head * numbers.head_size;
-  place.output = first_row * numbers.channels + place.head * numbers.head_size;
+  const int column = place.head * numbers.head_size;
+  if constexpr (General) {
+    const int kv_column = place.head / numbers.group * numbers.head_size;
+    place.stride = numbers.qk_stride;
+    place.v_stride = numbers.v_stride;
+    place.q = first_row * place.stride + column;
+    place.k = first_row * place.stride + numbers.channels + kv_column;
+    place.v = first_row * place.v_stride + kv_column;
+    place.gradient_stride = numbers.channels + 2 * static_cast<std::int64_t>(numbers.kv_channels);
+    const std::int64_t gradient = first_row * place.gradient_stride;
+    place.q_gradient = gradient + column;
+    place.k_gradient = gradient + numbers.channels + kv_column;
+    place.v_gradient = place.k_gradient + numbers.kv_channels;
+  } else {
+    place.stride = 3 * static_cast<std::int64_t>(numbers.channels);
+    place.v_stride = place.gradient_stride = place.stride;
+    place.q = place.q_gradient = first_row * place.stride + column;
+    place.k = place.k_gradient = place.q + numbers.channels;
+    place.v = place.q;
+    place.v_gradient = place.k + numbers.channels;
+  }
+  place.output = first_row * numbers.channels + column;
   place.statistics = place.sequence * numbers.statistics_stride +
                      static_cast<std::int64_t>(place.head) * numbers.tokens;
   place.dots = static_cast<std::int64_t>(head) * numbers.tokens;
   return place;
 }
 // Of the block's own.
+template <bool General>
 __device__ inline HeadPlace head_place(const AttentionNumbers& numbers) {
-  return head_place(numbers, static_cast<int>(blockIdx.x));
+  return head_place<General>(numbers, static_cast<int>(blockIdx.x));
 }
 
-// A block for `rows` queries or keys of a head: heads run fastest, so that the blocks that are
-// started first have the same place in all heads.
-inline Launch attention_grid(const AttentionSizes& sizes, int rows, int threads, int shared_bytes) {
+// The first key that any query from `query` on sees.
+template <bool General>
+__device__ inline int first_key_seen(const AttentionNumbers& numbers, int query) {
+  if constexpr (!General) return 0;
+  const int first = query - numbers.window + 1;
+  return first > 0 ? first : 0;
+}
+
+// The end of the tiles of `queries` queries that see any of `keys` keys from `first_key` on.
+template <bool General>
+__device__ inline int end_of_queries(const AttentionNumbers& numbers, int first_key, int keys,
+                                     int queries) {
+  int end = numbers.tokens;
+  if constexpr (General) {
+    const int seen = first_key + keys - 1 + numbers.window;
+    end = seen < end ? seen : end;
+  }
+  return (end + queries - 1) / queries;
+}
+
+// A block for `rows` queries or keys of each of `heads`: heads run fastest, so that the blocks that
+// are started first have the same place in all heads.
+inline Launch attention_grid(const AttentionSizes& sizes, std::int64_t heads, int rows, int threads,
+                             int shared_bytes) {
   Launch shape;
-  shape.grid = dim3(static_cast<unsigned>(sizes.sequences * sizes.heads),
+  shape.grid = dim3(static_cast<unsigned>(sizes.sequences * heads),
                     static_cast<unsigned>((sizes.tokens + rows - 1) / rows));
   shape.block = dim3(static_cast<unsigned>(threads));
   shape.shared_bytes = static_cast<std::size_t>(shared_bytes);

@@ -127,9 +127,13 @@ __device__ inline void store_rows(const HeadPart& part, const float (&factor)[2]
   }
 }
 
+__device__ inline bool sees(const AttentionNumbers& numbers, int query, int key) {
+  return key <= query && key > query - numbers.window;
+}
+
 template <class Element>
 struct PlainForward {
-  const Element* qkv;
+  AttentionInput<Element> input;
   Element* output;
   float* log_sum_exp;
 };
@@ -138,9 +142,9 @@ template <class Element>
 __global__ void __launch_bounds__(threads)
     plain_forward_kernel(PlainForward<Element> tensors, AttentionNumbers numbers) {
   const ThreadPlace place = thread_place();
-  const HeadPlace head = head_place(numbers);
+  const HeadPlace head = head_place<true>(numbers);
   const int first_query = static_cast<int>(gridDim.y - 1 - blockIdx.y) * side;
-  const Element* q = tensors.qkv + head.qkv;
+  const Element* q = tensors.input.qk + head.q;
   float* const q_tile = reinterpret_cast<float*>(dynamic_shared());
   float *const k_tile = q_tile + tile_floats, *const v_tile = k_tile + tile_floats,
                *const weights = v_tile + tile_floats;
@@ -148,27 +152,28 @@ __global__ void __launch_bounds__(threads)
             numbers.head_size);
   HeadPart output = {};
   float maximum[2] = {-INFINITY, -INFINITY}, sum[2] = {0.0f, 0.0f};
-  for (int first_key = 0; first_key < first_query + side && first_key < numbers.tokens;
-       first_key += side) {
+  for (int first_key = first_key_seen<true>(numbers, first_query) / side * side;
+       first_key < first_query + side && first_key < numbers.tokens; first_key += side) {
     __syncthreads();
-    const Element* k = q + numbers.channels + first_key * head.stride;
-    load_tile(k_tile, k, head.stride, numbers.tokens - first_key, numbers.head_size);
-    load_tile(v_tile, k + numbers.channels, head.stride, numbers.tokens - first_key,
-              numbers.head_size);
+    load_tile(k_tile, tensors.input.qk + head.k + first_key * head.stride, head.stride,
+              numbers.tokens - first_key, numbers.head_size);
+    load_tile(v_tile, tensors.input.v + head.v + first_key * head.v_stride, head.v_stride,
+              numbers.tokens - first_key, numbers.head_size);
     __syncthreads();
     ScorePart scores = products(q_tile, k_tile, numbers.head_size);
     for (int i = 0; i < 2; ++i) {
       const int query = first_query + place.row + i;
+      const float before = maximum[i];
       float most = -INFINITY;
       for (int j = 0; j < 4; ++j) {
-        const bool seen = first_key + place.column + 8 * j <= query;
+        const bool seen = sees(numbers, query, first_key + place.column + 8 * j);
         scores.at[i][j] = seen ? scores.at[i][j] * numbers.scale : -INFINITY;
         most = fmaxf(most, scores.at[i][j]);
       }
-      // Every query sees key 0: the maximum is a number from the first tile on.
-      most = fmaxf(maximum[i], most_of_row(most));
-      const float factor = expf(maximum[i] - most);
-      maximum[i] = most;
+      maximum[i] = fmaxf(before, most_of_row(most));
+      // A row that has seen no key yet: infinities have no difference.
+      most = maximum[i] == -INFINITY ? 0.0f : maximum[i];
+      const float factor = expf(before - most);
       float added = 0.0f;
       for (int j = 0; j < 4; ++j) {
         scores.at[i][j] = expf(scores.at[i][j] - most);
@@ -233,24 +238,30 @@ template <class Element>
 __global__ void __launch_bounds__(threads)
     plain_keys_kernel(BackwardTensors<Element> tensors, AttentionNumbers numbers) {
   const ThreadPlace place = thread_place();
-  const HeadPlace head = head_place(numbers);
+  // The first of the group of heads that share the block's head of keys.
+  const int first_head = static_cast<int>(blockIdx.x) * numbers.group;
+  const HeadPlace head = head_place<true>(numbers, first_head);
   const int first_key = static_cast<int>(blockIdx.y) * side;
   float* const k_tile = reinterpret_cast<float*>(dynamic_shared());
   float *const v_tile = k_tile + tile_floats, *const q_tile = v_tile + tile_floats,
                *const do_tile = q_tile + tile_floats, *const p = do_tile + tile_floats,
                *const ds = p + weights_floats;
-  const Element* q = tensors.qkv + head.qkv;
-  const Element* k = q + numbers.channels + first_key * head.stride;
   const int rows = numbers.tokens - first_key;
-  load_tile(k_tile, k, head.stride, rows, numbers.head_size);
-  load_tile(v_tile, k + numbers.channels, head.stride, rows, numbers.head_size);
+  load_tile(k_tile, tensors.input.qk + head.k + first_key * head.stride, head.stride, rows,
+            numbers.head_size);
+  load_tile(v_tile, tensors.input.v + head.v + first_key * head.v_stride, head.v_stride, rows,
+            numbers.head_size);
   HeadPart k_gradient = {}, v_gradient = {};
-  for (int first_query = first_key; first_query < numbers.tokens; first_query += side) {
+  const int tiles = end_of_queries<true>(numbers, first_key, side, side) - first_key / side;
+  for (int turn = 0; turn < numbers.group * tiles; ++turn) {
     __syncthreads();
+    const HeadPlace of_queries = head_place<true>(numbers, first_head + turn / tiles);
+    const int first_query = first_key + turn % tiles * side;
     const int queries = numbers.tokens - first_query;
-    load_tile(q_tile, q + first_query * head.stride, head.stride, queries, numbers.head_size);
+    load_tile(q_tile, tensors.input.qk + of_queries.q + first_query * head.stride, head.stride,
+              queries, numbers.head_size);
     load_tile(do_tile,
-              tensors.output_gradient + head.output +
+              tensors.output_gradient + of_queries.output +
                   static_cast<std::int64_t>(first_query) * numbers.channels,
               numbers.channels, queries, numbers.head_size);
     __syncthreads();
@@ -259,11 +270,12 @@ __global__ void __launch_bounds__(threads)
     for (int j = 0; j < 4; ++j) {
       const int column = place.column + 8 * j, query = first_query + column;
       const bool valid = column < queries;
-      const float log_sum_exp = valid ? tensors.log_sum_exp[head.statistics + query] : 0.0f;
-      const float dots = valid ? tensors.dots[head.dots + query] : 0.0f;
+      const float log_sum_exp = valid ? tensors.log_sum_exp[of_queries.statistics + query] : 0.0f;
+      const float dots = valid ? tensors.dots[of_queries.dots + query] : 0.0f;
       for (int i = 0; i < 2; ++i)
         score_gradients(scores, gradients, numbers.scale, i, j,
-                        valid && first_key + place.row + i <= query, log_sum_exp, dots);
+                        valid && sees(numbers, query, first_key + place.row + i), log_sum_exp,
+                        dots);
     }
     store_scores(p, scores);
     store_scores(ds, gradients);
@@ -272,9 +284,11 @@ __global__ void __launch_bounds__(threads)
     add_weighted(k_gradient, ds, q_tile, numbers.head_size);
   }
   const float scale[2] = {numbers.scale, numbers.scale}, one[2] = {1.0f, 1.0f};
-  Element* to = tensors.qkv_gradient + head.qkv + numbers.channels + first_key * head.stride;
-  store_rows(k_gradient, scale, to, head.stride, rows, numbers.head_size);
-  store_rows(v_gradient, one, to + numbers.channels, head.stride, rows, numbers.head_size);
+  const std::int64_t first_row = first_key * head.gradient_stride;
+  store_rows(k_gradient, scale, tensors.qkv_gradient + head.k_gradient + first_row,
+             head.gradient_stride, rows, numbers.head_size);
+  store_rows(v_gradient, one, tensors.qkv_gradient + head.v_gradient + first_row,
+             head.gradient_stride, rows, numbers.head_size);
 }
 
 // dQ of a block of queries.
@@ -282,12 +296,12 @@ template <class Element>
 __global__ void __launch_bounds__(threads)
     plain_queries_kernel(BackwardTensors<Element> tensors, AttentionNumbers numbers) {
   const ThreadPlace place = thread_place();
-  const HeadPlace head = head_place(numbers);
+  const HeadPlace head = head_place<true>(numbers);
   const int first_query = static_cast<int>(gridDim.y - 1 - blockIdx.y) * side;
   float* const q_tile = reinterpret_cast<float*>(dynamic_shared());
   float *const do_tile = q_tile + tile_floats, *const k_tile = do_tile + tile_floats,
                *const v_tile = k_tile + tile_floats, *const ds = v_tile + tile_floats;
-  const Element* q = tensors.qkv + head.qkv;
+  const Element* q = tensors.input.qk + head.q;
   const int rows = numbers.tokens - first_query;
   load_tile(q_tile, q + first_query * head.stride, head.stride, rows, numbers.head_size);
   load_tile(do_tile,
@@ -302,13 +316,13 @@ __global__ void __launch_bounds__(threads)
     dots[i] = valid ? tensors.dots[head.dots + query] : 0.0f;
   }
   HeadPart q_gradient = {};
-  for (int first_key = 0; first_key < first_query + side && first_key < numbers.tokens;
-       first_key += side) {
+  for (int first_key = first_key_seen<true>(numbers, first_query) / side * side;
+       first_key < first_query + side && first_key < numbers.tokens; first_key += side) {
     __syncthreads();
-    const Element* k = q + numbers.channels + first_key * head.stride;
-    load_tile(k_tile, k, head.stride, numbers.tokens - first_key, numbers.head_size);
-    load_tile(v_tile, k + numbers.channels, head.stride, numbers.tokens - first_key,
-              numbers.head_size);
+    load_tile(k_tile, tensors.input.qk + head.k + first_key * head.stride, head.stride,
+              numbers.tokens - first_key, numbers.head_size);
+    load_tile(v_tile, tensors.input.v + head.v + first_key * head.v_stride, head.v_stride,
+              numbers.tokens - first_key, numbers.head_size);
     __syncthreads();
     ScorePart scores = products(q_tile, k_tile, numbers.head_size);
     ScorePart gradients = products(do_tile, v_tile, numbers.head_size);
@@ -316,73 +330,80 @@ __global__ void __launch_bounds__(threads)
       for (int j = 0; j < 4; ++j)
         score_gradients(
             scores, gradients, numbers.scale, i, j,
-            first_key + place.column + 8 * j <= first_query + place.row + i && place.row + i < rows,
+            sees(numbers, first_query + place.row + i, first_key + place.column + 8 * j) &&
+                place.row + i < rows,
             log_sum_exp[i], dots[i]);
     store_scores(ds, gradients);
     __syncthreads();
     add_weighted(q_gradient, ds, k_tile, numbers.head_size);
   }
   const float scale[2] = {numbers.scale, numbers.scale};
-  store_rows(q_gradient, scale, tensors.qkv_gradient + head.qkv + first_query * head.stride,
-             head.stride, rows, numbers.head_size);
+  store_rows(q_gradient, scale,
+             tensors.qkv_gradient + head.q_gradient + first_query * head.gradient_stride,
+             head.gradient_stride, rows, numbers.head_size);
 }
 
 }  // namespace
 
 template <class Element>
-void attention_forward_plain(const AttentionSizes& sizes, const Element* qkv, Element* output,
-                             float* log_sum_exp, cudaStream_t stream) {
-  require_attention_head(sizes.channels, sizes.heads);
+void attention_forward_plain(const AttentionSizes& sizes, const AttentionInput<Element>& input,
+                             Element* output, float* log_sum_exp, cudaStream_t stream) {
+  require_attention(sizes);
   if (sizes.sequences == 0 || sizes.tokens == 0) return;
   if (output == nullptr && log_sum_exp == nullptr) return;
   launch("attention_forward_plain", plain_forward_kernel<Element>,
-         attention_grid(sizes, side, threads, 4 * (3 * tile_floats + weights_floats)), stream,
-         PlainForward<Element>{qkv, output, log_sum_exp}, attention_numbers(sizes));
+         attention_grid(sizes, sizes.heads, side, threads, 4 * (3 * tile_floats + weights_floats)),
+         stream, PlainForward<Element>{input, output, log_sum_exp},
+         attention_numbers(sizes, input));
 }
 
 template <class Element>
-void attention_backward_plain(const AttentionSizes& sizes, const Element* qkv,
+void attention_backward_plain(const AttentionSizes& sizes, const AttentionInput<Element>& input,
                               const Element* output, const float* log_sum_exp,
                               const Element* output_gradient, Element* qkv_gradient, float* dots,
                               cudaStream_t stream) {
-  require_attention_head(sizes.channels, sizes.heads);
+  require_attention(sizes);
   if (sizes.sequences == 0 || sizes.tokens == 0) return;
-  const BackwardTensors<Element> tensors{qkv,          output, log_sum_exp, output_gradient,
-                                         qkv_gradient, dots};
-  const AttentionNumbers numbers = attention_numbers(sizes);
+  const BackwardTensors<Element> tensors{input,           output,       log_sum_exp,
+                                         output_gradient, qkv_gradient, dots};
+  const AttentionNumbers numbers = attention_numbers(sizes, input);
   const std::int64_t items = sizes.sequences * sizes.tokens * sizes.heads;
   constexpr int per_block = threads / 8;
   launch("attention_dots_plain", plain_dots_kernel<Element>,
          Launch{dim3(static_cast<unsigned>((items + per_block - 1) / per_block)), dim3(threads)},
          stream, tensors, numbers, items);
   launch("attention_keys_plain", plain_keys_kernel<Element>,
-         attention_grid(sizes, side, threads, 4 * (4 * tile_floats + 2 * weights_floats)), stream,
-         tensors, numbers);
+         attention_grid(sizes, sizes.kv_heads, side, threads,
+                        4 * (4 * tile_floats + 2 * weights_floats)),
+         stream, tensors, numbers);
   launch("attention_queries_plain", plain_queries_kernel<Element>,
-         attention_grid(sizes, side, threads, 4 * (4 * tile_floats + weights_floats)), stream,
-         tensors, numbers);
+         attention_grid(sizes, sizes.heads, side, threads, 4 * (4 * tile_floats + weights_floats)),
+         stream, tensors, numbers);
 }
 
-template void attention_forward_plain(const AttentionSizes&, const float*, float*, float*,
-                                      cudaStream_t);
-template void attention_forward_plain(const AttentionSizes&, const bf16*, bf16*, float*,
-                                      cudaStream_t);
-template void attention_backward_plain(const AttentionSizes&, const float*, const float*,
-                                       const float*, const float*, float*, float*, cudaStream_t);
-template void attention_backward_plain(const AttentionSizes&, const bf16*, const bf16*,
-                                       const float*, const bf16*, bf16*, float*, cudaStream_t);
+template void attention_forward_plain(const AttentionSizes&, const AttentionInput<float>&, float*,
+                                      float*, cudaStream_t);
+template void attention_forward_plain(const AttentionSizes&, const AttentionInput<bf16>&, bf16*,
+                                      float*, cudaStream_t);
+template void attention_backward_plain(const AttentionSizes&, const AttentionInput<float>&,
+                                       const float*, const float*, const float*, float*, float*,
+                                       cudaStream_t);
+template void attention_backward_plain(const AttentionSizes&, const AttentionInput<bf16>&,
+                                       const bf16*, const float*, const bf16*, bf16*, float*,
+                                       cudaStream_t);
 
 template <>
-void attention_forward<float>(const AttentionSizes& sizes, const float* qkv, float* output,
-                              float* log_sum_exp, cudaStream_t stream) {
-  attention_forward_plain(sizes, qkv, output, log_sum_exp, stream);
+void attention_forward<float>(const AttentionSizes& sizes, const AttentionInput<float>& input,
+                              float* output, float* log_sum_exp, cudaStream_t stream) {
+  attention_forward_plain(sizes, input, output, log_sum_exp, stream);
 }
 
 template <>
-void attention_backward<float>(const AttentionSizes& sizes, const float* qkv, const float* output,
-                               const float* log_sum_exp, const float* output_gradient,
-                               float* qkv_gradient, float* dots, cudaStream_t stream) {
-  attention_backward_plain(sizes, qkv, output, log_sum_exp, output_gradient, qkv_gradient, dots,
+void attention_backward<float>(const AttentionSizes& sizes, const AttentionInput<float>& input,
+                               const float* output, const float* log_sum_exp,
+                               const float* output_gradient, float* qkv_gradient, float* dots,
+                               cudaStream_t stream) {
+  attention_backward_plain(sizes, input, output, log_sum_exp, output_gradient, qkv_gradient, dots,
                            stream);
 }
 

@@ -11,11 +11,11 @@
 namespace spillway::cuda {
 
 template <class Element>
-void attention_forward_plain(const AttentionSizes& sizes, const Element* qkv, Element* output,
-                             float* log_sum_exp, cudaStream_t stream);
+void attention_forward_plain(const AttentionSizes& sizes, const AttentionInput<Element>& input,
+                             Element* output, float* log_sum_exp, cudaStream_t stream);
 
 template <class Element>
-void attention_backward_plain(const AttentionSizes& sizes, const Element* qkv,
+void attention_backward_plain(const AttentionSizes& sizes, const AttentionInput<Element>& input,
                               const Element* output, const float* log_sum_exp,
                               const Element* output_gradient, Element* qkv_gradient, float* dots,
                               cudaStream_t stream);

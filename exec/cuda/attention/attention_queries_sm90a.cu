@@ -28,7 +28,7 @@ struct QueriesShape {
   static constexpr int shared_bytes = alignment_room + barriers + BlockBarriers::bytes;
 };
 
-template <int HeadSize>
+template <int HeadSize, bool General>
 __device__ void produce(SharedAddress tiles, const BlockBarriers& barriers,
                         const BackwardTensors<bf16>& tensors, const AttentionNumbers& numbers,
                         const WorkOrder& order) {
@@ -36,17 +36,18 @@ __device__ void produce(SharedAddress tiles, const BlockBarriers& barriers,
   const int warp = uniform_in_warp(static_cast<int>(threadIdx.x) / warp_size);
   const bool values = warp % 2 == 1;
   const SharedAddress buffer = tiles + Shape::buffers + warp * Shape::Keys::bytes;
-  const int stride = 3 * numbers.channels;
+  const int stride = General ? static_cast<int>(numbers.qk_stride) : 3 * numbers.channels;
+  const int key_stride = General && values ? static_cast<int>(numbers.v_stride) : stride;
   int ring = 0, turn = 0;  // ring: tiles since the block began
   for (int index; (index = work_index(order, turn)) < order.size(); ++turn) {
     const Work work = work_at(order, index);
-    const HeadPlace place = head_place(numbers, work.head);
+    const HeadPlace place = head_place<General>(numbers, work.head);
     const int first_query = (order.blocks - 1 - work.turn) * block_queries;
     constexpr int share = block_queries / producer_warps;
     const int first_row = first_query + warp * share;
     const int at = turn % Shape::works;
     const SharedAddress queries = tiles + at * Shape::work_bytes;
-    const bf16* data = tensors.qkv + place.qkv;
+    const bf16* data = tensors.input.qk + place.q;
     barrier_wait(barriers.work_empty(at), (turn / Shape::works + 1) % 2);
     copy_swizzled<HeadSize, block_queries, share>(
         queries, warp * share, data + first_row * static_cast<std::int64_t>(stride), stride,
@@ -59,13 +60,17 @@ __device__ void produce(SharedAddress tiles, const BlockBarriers& barriers,
     publish_copies(barriers.work_full(at));
     const int end =
         numbers.tokens < first_query + block_queries ? numbers.tokens : first_query + block_queries;
-    data += (values ? 2 : 1) * numbers.channels;
+    if constexpr (General) {
+      data = values ? tensors.input.v + place.v : tensors.input.qk + place.k;
+    } else {
+      data += (values ? 2 : 1) * numbers.channels;
+    }
     for (int first_key = 0; first_key < end; first_key += keys, ++ring) {
       if (ring % 2 != warp / 2) continue;
       barrier_wait(barriers.empty(warp), (ring / 2 + 1) % 2);
       copy_swizzled<HeadSize, keys, keys>(buffer, 0,
-                                          data + first_key * static_cast<std::int64_t>(stride),
-                                          stride, numbers.tokens - first_key);
+                                          data + first_key * static_cast<std::int64_t>(key_stride),
+                                          key_stride, numbers.tokens - first_key);
       publish_copies(barriers.full(warp));
     }
   }
@@ -96,7 +101,7 @@ __device__ inline void score_gradients(const WarpgroupSums<keys>& p,
   }
 }
 
-template <int HeadSize>
+template <int HeadSize, bool General>
 __device__ void consume(std::byte* memory, SharedAddress tiles, const BlockBarriers& barriers,
                         const BackwardTensors<bf16>& tensors, const AttentionNumbers& numbers,
                         const WorkOrder& order) {
@@ -118,7 +123,7 @@ __device__ void consume(std::byte* memory, SharedAddress tiles, const BlockBarri
 
   for (int index; (index = work_index(order, turn)) < order.size(); ++turn) {
     const Work work = work_at(order, index);
-    const HeadPlace place = head_place(numbers, work.head);
+    const HeadPlace place = head_place<General>(numbers, work.head);
     const int first_query = (order.blocks - 1 - work.turn) * block_queries;
     const int group_query = first_query + 64 * group, warp_query = group_query + 16 * warp;
     const auto tiles_to = [&](int query) {
@@ -199,14 +204,14 @@ __device__ void consume(std::byte* memory, SharedAddress tiles, const BlockBarri
       warpgroup_barrier(group);  // none of its products reads the queries any more
       write_sums<HeadSize, block_queries>(
           memory + query_offset, 64 * group + 16 * warp, q_gradient, scale,
-          tensors.qkv_gradient + place.qkv + warp_query * place.stride, place.stride,
-          numbers.tokens - warp_query);
+          tensors.qkv_gradient + place.q_gradient + warp_query * place.gradient_stride,
+          place.gradient_stride, numbers.tokens - warp_query);
     }
     release_buffer(barriers.work_empty(at));
   }
 }
 
-template <int HeadSize>
+template <int HeadSize, bool General>
 __global__ void __launch_bounds__(threads, 1)
     attention_queries_hopper_kernel(BackwardTensors<bf16> tensors, AttentionNumbers numbers,
                                     WorkOrder order) {
@@ -217,10 +222,10 @@ __global__ void __launch_bounds__(threads, 1)
   barriers.init(groups);
   if (threadIdx.x < warpgroup_size) {
     fewer_registers<producer_registers>();
-    produce<HeadSize>(tiles, barriers, tensors, numbers, order);
+    produce<HeadSize, General>(tiles, barriers, tensors, numbers, order);
   } else {
     more_registers<consumer_registers>();
-    consume<HeadSize>(memory, tiles, barriers, tensors, numbers, order);
+    consume<HeadSize, General>(memory, tiles, barriers, tensors, numbers, order);
   }
 }
 
@@ -229,18 +234,20 @@ void launch_queries(const AttentionSizes& sizes, const BackwardTensors<bf16>& te
                     cudaStream_t stream) {
   const int multiprocessors = multiprocessor_count();
   const WorkOrder order =
-      work_order(sizes, block_queries, sizes.tokens * HeadSize * 2 * std::int64_t{sizeof(bf16)},
-                 multiprocessors);
-  launch("attention_queries_hopper", attention_queries_hopper_kernel<HeadSize>,
-         work_launch(order, multiprocessors, threads, QueriesShape<HeadSize>::shared_bytes), stream,
-         tensors, attention_numbers(sizes), order);
+      work_order(sizes.sequences * sizes.heads, sizes.tokens, block_queries,
+                 sizes.tokens * HeadSize * 2 * std::int64_t{sizeof(bf16)}, multiprocessors);
+  with_generality(sizes, tensors.input, [&](auto general) {
+    launch("attention_queries_hopper", attention_queries_hopper_kernel<HeadSize, general.value>,
+           work_launch(order, multiprocessors, threads, QueriesShape<HeadSize>::shared_bytes),
+           stream, tensors, attention_numbers(sizes, tensors.input), order);
+  });
 }
 
 }  // namespace
 
 void attention_queries_hopper(const AttentionSizes& sizes, const BackwardTensors<bf16>& tensors,
                               cudaStream_t stream) {
-  if (sizes.channels / sizes.heads == 64) {
+  if (sizes.head_size == 64) {
     launch_queries<64>(sizes, tensors, stream);
   } else {
     launch_queries<128>(sizes, tensors, stream);

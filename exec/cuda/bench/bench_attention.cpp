@@ -37,11 +37,11 @@ void time_shape(BenchRunner& runner, AttentionKernels kernels, const AttentionSh
   sizes.kernels = kernels;
   sizes.sequences = shape.sequences;
   sizes.tokens = shape.tokens;
-  sizes.channels = shape.channels;
-  sizes.heads = shape.channels / shape.head_size;
+  sizes.head_size = shape.head_size;
+  sizes.heads = sizes.kv_heads = shape.channels / shape.head_size;
   sizes.statistics_stride = sizes.heads * sizes.tokens;
   const auto rows = static_cast<std::size_t>(sizes.sequences * sizes.tokens),
-             width = static_cast<std::size_t>(sizes.channels);
+             width = static_cast<std::size_t>(sizes.channels());
   const BenchArray<bf16> qkv(rows * 3 * width, 1.0f), output(rows * width, 1.0f),
       output_gradient(rows * width, 1e-3f), qkv_gradient(rows * 3 * width, 1.0f);
   const auto statistics = static_cast<std::size_t>(sizes.sequences * sizes.statistics_stride);
@@ -49,7 +49,7 @@ void time_shape(BenchRunner& runner, AttentionKernels kernels, const AttentionSh
 
   const double t = static_cast<double>(sizes.tokens);
   const double flops =
-      static_cast<double>(sizes.sequences) * 4 * t * t / 2 * static_cast<double>(sizes.channels);
+      static_cast<double>(sizes.sequences) * 4 * t * t / 2 * static_cast<double>(sizes.channels());
   const std::string what =
       fmt::format("{} sequences of {} tokens, {} heads of {}, causal, bf16, {}", sizes.sequences,
                   sizes.tokens, sizes.heads, shape.head_size, name_of(kernels));
@@ -69,14 +69,16 @@ void time_shape(BenchRunner& runner, AttentionKernels kernels, const AttentionSh
   forward.name = fmt::format("attention/forward-d{}-t{}", shape.head_size, sizes.tokens);
   forward.flops = flops;
   time(std::move(forward), [&](const AttentionSizes& chosen, cudaStream_t stream) {
-    attention_forward(chosen, qkv.data(), output.data(), log_sum_exp.data(), stream);
+    attention_forward<bf16>(chosen, side_by_side<bf16>(chosen, qkv.data()), output.data(),
+                            log_sum_exp.data(), stream);
   });
   GpuTiming backward;
   backward.name = fmt::format("attention/backward-d{}-t{}", shape.head_size, sizes.tokens);
   backward.flops = backward_factor * flops;
   time(std::move(backward), [&](const AttentionSizes& chosen, cudaStream_t stream) {
-    attention_backward(chosen, qkv.data(), output.data(), log_sum_exp.data(),
-                       output_gradient.data(), qkv_gradient.data(), dots.data(), stream);
+    attention_backward<bf16>(chosen, side_by_side<bf16>(chosen, qkv.data()), output.data(),
+                             log_sum_exp.data(), output_gradient.data(), qkv_gradient.data(),
+                             dots.data(), stream);
   });
 }
 

@@ -12,8 +12,8 @@
 
 #include "exec/cuda/bench/bench.hpp"
 #include "exec/cuda/device/launch.hpp"
-#include "exec/cuda/gpt/token_order.hpp"
 #include "exec/cuda/kernels/kernels.hpp"
+#include "exec/cuda/model/token_order.hpp"
 
 namespace spillway::cuda {
 
@@ -130,7 +130,7 @@ class KernelRows {
     add("norm-forward", shape(), 2 * activations() + per_row,
         [&](std::int64_t turn, cudaStream_t stream) {
           norm_forward(of(input, turn), weight.data(), bias.data(), of(output, turn), statistics,
-                       NormParts::statistics_and_output, s_.rows, s_.columns, stream);
+                       NormParts::statistics_and_output, 1e-5f, s_.rows, s_.columns, stream);
         });
     const auto input_gradient = arrays<bf16>(size(), 1.0f);
     const BenchArray<float> sums(4 * static_cast<std::size_t>(s_.columns), 0.0f);

@@ -129,8 +129,8 @@ std::vector<Shape> shapes_of(const BenchRunner& runner) {
     add(32, 16, 48, 8);
     return shapes;
   }
-  // The vocabulary is padded, and the head goes in chunks, as GptCuda has it with sequences of 1024
-  // tokens, 8 or more at once.
+  // The vocabulary is padded, and the head goes in chunks, as ModelCuda has it with sequences of
+  // 1024 tokens, 8 or more at once.
   constexpr std::int64_t rows = 16 * 1024, vocabulary = 50304, head_rows = 4096;
   if (!runner.quick()) add(768, rows, vocabulary, head_rows);
   add(1600, rows, vocabulary, head_rows);

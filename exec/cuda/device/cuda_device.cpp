@@ -76,19 +76,18 @@ AttentionKernels attention_for(const Problem& problem, const std::string& wanted
   if (wanted == "wgmma" && problem.workload.precision == Precision::fp32)
     throw InputError("SPILLWAY_CUDA_ATTENTION=wgmma: these kernels compute in bf16, not in fp32",
                      "unset it");
-  return choose_attention(wanted, {model.hidden / std::max<std::int64_t>(1, model.heads)});
+  if (model.heads < 1) return AttentionKernels::mma_sync;  // which the model's check refuses
+  return choose_attention(wanted, {model.width_of_head()}, model.window);
 }
 
-std::variant<GptCuda<float>, GptCuda<bf16>> make_gpt(const Problem& problem, std::byte* workspace,
-                                                     cudaStream_t stream,
-                                                     AttentionKernels attention,
-                                                     GeluBackward gelu_backward) {
-  using Gpt = std::variant<GptCuda<float>, GptCuda<bf16>>;
-  const GptWorkspace carved = GptWorkspace::carve(problem, workspace);
-  if (problem.workload.precision == Precision::fp32)
-    return Gpt(std::in_place_type<GptCuda<float>>, problem, carved, stream,
-               AttentionKernels::mma_sync, gelu_backward);
-  return Gpt(std::in_place_type<GptCuda<bf16>>, problem, carved, stream, attention, gelu_backward);
+AnyModel make_model(const Problem& problem, std::byte* workspace, cudaStream_t stream,
+                    AttentionKernels attention, GeluBackward gelu_backward) {
+  const ModelWorkspace carved = ModelWorkspace::carve(problem, workspace);
+  if (problem.workload.precision == Precision::fp32) {
+    return make_model_cuda<float>(problem, carved, stream, AttentionKernels::mma_sync,
+                                  gelu_backward);
+  }
+  return make_model_cuda<bf16>(problem, carved, stream, attention, gelu_backward);
 }
 
 // The result of `work`, whose time is added to `seconds`.
@@ -118,8 +117,8 @@ MemoryProgress progress_of(const std::function<void(const std::string&)>& say, c
 CudaDevice::Reserved CudaDevice::layout(const Problem& problem) {
   const std::int64_t rows = problem.workload.micro_batch * problem.workload.sequence;
   Reserved parts{};
-  parts.gpt = 0;
-  parts.text = aligned(gpt_workspace_bytes(problem));
+  parts.model = 0;
+  parts.text = aligned(model_workspace_bytes(problem));
   parts.numbers = parts.text +
                   aligned(static_cast<std::size_t>(TextLayout{rows}.size()) * sizeof(std::int32_t));
   parts.bytes = parts.numbers + aligned(sizeof(AdamNumbers));
@@ -186,13 +185,14 @@ CudaDevice::CudaDevice(const Problem& problem, std::uint64_t gpu_bytes, std::uin
       arena_bytes_(gpu_bytes),
       parts_(layout(problem)),
       streams_(options.device),
-      gpt_(make_gpt(problem, reserved_.get() + parts_.gpt, streams_.stream(Lane::gpu_compute),
-                    attention_, gelu_backward_of(options.gelu_backward))),
+      model_(make_model(problem, reserved_.get() + parts_.model, streams_.stream(Lane::gpu_compute),
+                        attention_, gelu_backward_of(options.gelu_backward))),
       host_optimizer_(problem, options.threads),
       layer_ranges_(ranges_of(unit_layout(problem.model, 0))),
       embedding_ranges_(ranges_of(unit_layout(problem.model, embedding_unit(problem.model)))),
+      head_ranges_(ranges_of(unit_layout(problem.model, head_unit(problem.model)))),
       clip_(rule_of(problem.workload)),
-      workspace_(GptWorkspace::carve(problem, reserved_.get() + parts_.gpt).kernels),
+      workspace_(ModelWorkspace::carve(problem, reserved_.get() + parts_.model).kernels),
       staging_(staging_bytes, "staging for the GPU"),
       staging_registration_(pin_memory(staging_.span()).registration) {
   host_setup_.bytes = host_.size();
@@ -275,24 +275,25 @@ Text CudaDevice::stage(const Task& task, const Operands& o) {
 }
 
 template <class Element>
-void CudaDevice::compute_with(GptCuda<Element>& gpt, const Task& task, const Operands& o) {
+void CudaDevice::compute_with(ModelCuda<Element>& model, const Task& task, const Operands& o) {
   const auto elements = [](std::byte* bytes) { return reinterpret_cast<Element*>(bytes); };
   switch (task.kind) {
     case TaskKind::embed_forward:
-      return gpt.embed_forward(elements(o.parameters), stage(task, o), elements(o.output));
+      return model.embed_forward(elements(o.parameters), stage(task, o), elements(o.output));
     case TaskKind::forward:
-      return gpt.layer_forward(elements(o.parameters), elements(o.input), elements(o.output),
-                               o.saved, task.saves, o.scratch);
+      return model.layer_forward(elements(o.parameters), elements(o.input), elements(o.output),
+                                 o.saved, task.saves, o.scratch);
     case TaskKind::head:
-      return gpt.head(elements(o.parameters), stage(task, o), elements(o.activation_gradient),
-                      o.head_gradient, task.first_micro_batch, o.losses, o.scratch);
+      return model.head(elements(o.parameters), stage(task, o), elements(o.activation_gradient),
+                        o.head_gradient, task.first_micro_batch, o.losses, o.scratch);
     case TaskKind::backward:
-      return gpt.layer_backward(elements(o.parameters), elements(o.input), o.saved, task.available,
-                                task.recomputes_output, elements(o.activation_gradient), o.gradient,
-                                task.first_micro_batch, o.scratch);
+      return model.layer_backward(elements(o.parameters), elements(o.input), o.saved,
+                                  task.available, task.recomputes_output,
+                                  elements(o.activation_gradient), o.gradient,
+                                  task.first_micro_batch, o.scratch);
     case TaskKind::embed_backward:
-      return gpt.embed_backward(stage(task, o), elements(o.activation_gradient), o.gradient,
-                                task.first_micro_batch);
+      return model.embed_backward(stage(task, o), elements(o.activation_gradient), o.gradient,
+                                  task.first_micro_batch);
     default:
       bug("a compute task", __FILE__, __LINE__, to_string(task.kind));
   }
@@ -308,7 +309,12 @@ void CudaDevice::compute(const Task& task, const Operands& o) {
     return narrow ? optimizer<bf16>(task, o) : optimizer<float>(task, o);
   if (task.kind == TaskKind::gradient_norm)
     return narrow ? gradient_norm<bf16>(task, o) : gradient_norm<float>(task, o);
-  std::visit([&](auto& gpt) { compute_with(gpt, task, o); }, gpt_);
+  std::visit([&](auto& model) { compute_with(*model, task, o); }, model_);
+}
+
+const UnitRanges& CudaDevice::ranges(std::int64_t unit) const {
+  if (unit < problem_.model.layers) return layer_ranges_;
+  return unit == embedding_unit(problem_.model) ? embedding_ranges_ : head_ranges_;
 }
 
 template <class Gradient>
@@ -324,8 +330,7 @@ void CudaDevice::optimizer(const Task& task, const Operands& o) {
   const auto run = [&](auto* parameters, auto* moments) {
     adamw(master, moments, moments + elements, reinterpret_cast<const Gradient*>(o.gradient),
           reinterpret_cast<const Gradient*>(o.head_gradient), parameters, task.layer,
-          static_cast<std::int64_t>(task.first_element), elements,
-          task.layer == problem_.model.layers ? embedding_ranges_ : layer_ranges_, numbers,
+          static_cast<std::int64_t>(task.first_element), elements, ranges(task.layer), numbers,
           o.gradient_square_sum, workspace_, stream);
   };
   const auto run_with = [&](auto* parameters) {

@@ -19,9 +19,9 @@
 #include "exec/cuda/attention/attention_choice.hpp"
 #include "exec/cuda/device/cuda_streams.hpp"
 #include "exec/cuda/device/pinned_memory.hpp"
-#include "exec/cuda/gpt/gpt_cuda.hpp"
 #include "exec/cuda/kernels/kernels.hpp"
 #include "exec/cuda/matmul/matmul.hpp"
+#include "exec/cuda/model/model_cuda.hpp"
 #include "exec/run/arena.hpp"
 #include "exec/run/device.hpp"
 #include "policies/workload/problem.hpp"
@@ -38,6 +38,8 @@ struct CudaDeviceOptions {
   std::optional<std::string> recorded_algorithms = {};
   std::function<void(const std::string&)> say = {};  // CudaOptions::say
 };
+
+using AnyModel = std::variant<std::unique_ptr<ModelCuda<float>>, std::unique_ptr<ModelCuda<bf16>>>;
 
 class CudaDevice : public Device {
  public:
@@ -74,7 +76,7 @@ class CudaDevice : public Device {
   static constexpr int poison = 0xff;
   // The parts of the second allocation.
   struct Reserved {
-    std::size_t gpt, text, numbers, bytes;
+    std::size_t model, text, numbers, bytes;
   };
   static Reserved layout(const Problem& problem);
   static std::uint64_t rehearsal_bytes(const Problem& problem);
@@ -82,7 +84,8 @@ class CudaDevice : public Device {
 
   Text stage(const Task& task, const Operands& operands);
   template <class Element>
-  void compute_with(GptCuda<Element>& gpt, const Task& task, const Operands& operands);
+  void compute_with(ModelCuda<Element>& model, const Task& task, const Operands& operands);
+  const UnitRanges& ranges(std::int64_t unit) const;
   template <class Gradient>
   void optimizer(const Task& task, const Operands& operands);
   template <class Gradient>
@@ -103,11 +106,11 @@ class CudaDevice : public Device {
   std::uint64_t arena_bytes_;
   Reserved parts_;
   CudaStreams streams_;
-  std::variant<GptCuda<float>, GptCuda<bf16>> gpt_;
+  AnyModel model_;
   HostOptimizer host_optimizer_;
-  UnitRanges layer_ranges_, embedding_ranges_;
+  UnitRanges layer_ranges_, embedding_ranges_, head_ranges_;
   ClipRule clip_;
-  Workspace workspace_;  // of the optimizer's kernels, which share it with the GPT's
+  Workspace workspace_;  // of the optimizer's kernels, which share it with the model's
 
   // For upload() and download(), beside the lanes.
   std::mutex transfer_mutex_;

@@ -12,27 +12,28 @@ namespace spillway::cuda {
 std::string CudaDevice::settle_algorithms() {
   const std::optional<std::string>& recorded = options_.recorded_algorithms;
   if (recorded && recorded->empty()) return "";
-  const auto settle = [&](auto& gpt) {
-    const std::uint64_t bytes = gpt.rehearsal_bytes() + MatmulTuning::memory_bytes;
+  const auto settle = [&](const auto& model) {
+    const std::uint64_t bytes = model->rehearsal_bytes() + MatmulTuning::memory_bytes;
     // A schedule's arena, with what lies behind it, has room for it. What is made for the
     // measurement of one kernel may have less.
     const Memory beside = bytes > arena_bytes_ + rehearsal_bytes(problem_)
                               ? take(bytes, "choosing how to compute matrix products")
                               : Memory();
     std::byte* const memory = beside ? beside.get() : arena_.get();
-    std::byte* const workspace = GptWorkspace::carve(problem_, reserved_.get() + parts_.gpt).matmul;
+    std::byte* const workspace =
+        ModelWorkspace::carve(problem_, reserved_.get() + parts_.model).matmul;
     MatmulTuning tuning(memory, workspace, streams_.stream(Lane::gpu_compute));
     const MatmulChoices choices = recorded ? MatmulChoices::parse(*recorded) : MatmulChoices();
-    if (recorded) gpt.matmul().use(&choices);
-    if (!recorded && options_.tunes_products) gpt.matmul().tune(&tuning);
-    gpt.rehearse(memory + MatmulTuning::memory_bytes);
-    gpt.matmul().use(nullptr);
-    gpt.matmul().tune(nullptr);
+    if (recorded) model->matmul().use(&choices);
+    if (!recorded && options_.tunes_products) model->matmul().tune(&tuning);
+    model->rehearse(memory + MatmulTuning::memory_bytes);
+    model->matmul().use(nullptr);
+    model->matmul().tune(nullptr);
     SPILLWAY_CUDA(cudaMemset(memory, poison, bytes));
     SPILLWAY_CUDA(cudaDeviceSynchronize());
-    return recorded ? *recorded : gpt.matmul().choices().to_text();
+    return recorded ? *recorded : model->matmul().choices().to_text();
   };
-  return std::visit(settle, gpt_);
+  return std::visit(settle, model_);
 }
 
 }  // namespace spillway::cuda

@@ -11,7 +11,7 @@
 #include "base/errors.hpp"
 #include "exec/cuda/device/launch.hpp"
 #include "exec/cuda/device/pinned_memory.hpp"
-#include "exec/cuda/gpt/token_order.hpp"
+#include "exec/cuda/model/token_order.hpp"
 #include "exec/run/executor.hpp"
 
 namespace spillway::cuda {

@@ -30,7 +30,7 @@ constexpr int packs_of_lane = 4;
 constexpr int slice_packs = packs_of_lane * warp_size;
 
 // A warp per row and slice of 128 packs.
-template <class Element>
+template <class Element, bool has_positions>
 __global__ void __launch_bounds__(threads)
     forward_kernel(const Element* __restrict__ token_table,
                    const Element* __restrict__ position_table,
@@ -52,18 +52,21 @@ __global__ void __launch_bounds__(threads)
     const int at = first + k * warp_size;
     if (at >= packs) continue;
     a[k] = load_words(of_token + at * size);
-    b[k] = load_words(of_position + at * size);
+    if constexpr (has_positions) b[k] = load_words(of_position + at * size);
   }
   SPILLWAY_UNROLL
   for (int k = 0; k < packs_of_lane; ++k) {
     const int at = first + k * warp_size;
     if (at >= packs) continue;
-    float x[size], y[size];
-    unpack<Element>(a[k], x);
-    unpack<Element>(b[k], y);
-    SPILLWAY_UNROLL
-    for (int i = 0; i < size; ++i) x[i] = add(x[i], y[i]);
-    store_words(output + row * columns + at * size, pack<Element>(x));
+    if constexpr (has_positions) {
+      float x[size], y[size];
+      unpack<Element>(a[k], x);
+      unpack<Element>(b[k], y);
+      SPILLWAY_UNROLL
+      for (int i = 0; i < size; ++i) x[i] = add(x[i], y[i]);
+      a[k] = pack<Element>(x);
+    }
+    store_words(output + row * columns + at * size, a[k]);
   }
 }
 
@@ -282,8 +285,10 @@ void embed_forward(const Element* token_table, const Element* position_table,
   const std::int64_t slices = divide_up(columns / pack_size<Element>, slice_packs);
   SPILLWAY_ASSERT(rows * slices < 0x7fffffff);
   const Launch shape{dim3(grid_size(divide_up(rows * slices, warps))), dim3(threads)};
-  launch("embed_forward", forward_kernel<Element>, shape, stream, token_table, position_table,
-         tokens, output, rows, t, columns, static_cast<int>(slices));
+  launch("embed_forward",
+         position_table != nullptr ? forward_kernel<Element, true> : forward_kernel<Element, false>,
+         shape, stream, token_table, position_table, tokens, output, rows, t, columns,
+         static_cast<int>(slices));
 }
 
 template <class Element, class Gradient>
@@ -295,9 +300,11 @@ void embed_backward(const std::int32_t* tokens, const TokenOrder& order,
   SPILLWAY_ASSERT(columns % 8 == 0 && columns < (1 << 30));
   if (rows == 0) return;
   const std::int64_t packs = columns / pack_size<Element>;
-  launch("embed_backward", position_kernel<Element, Gradient>,
-         {dim3(grid_size(divide_up(t * packs, warp_size))), dim3(warp_size, row_warps)}, stream,
-         output_gradient, position_gradient, sequences, t * columns);
+  if (position_gradient != nullptr) {
+    launch("embed_backward", position_kernel<Element, Gradient>,
+           {dim3(grid_size(divide_up(t * packs, warp_size))), dim3(warp_size, row_warps)}, stream,
+           output_gradient, position_gradient, sequences, t * columns);
+  }
 
   // How many runs there are the device alone knows: grids of many times what any GPU runs at once
   // go through them. What is added up in which order does not depend on the grid.

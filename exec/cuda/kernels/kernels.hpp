@@ -1,4 +1,5 @@
-// The kernels that memory bounds: text, embedding, layer norm, GELU, sums, cross entropy, AdamW.
+// The kernels that memory bounds: text, embedding, norms, rotary embedding, GELU, SwiGLU, sums,
+// cross entropy, AdamW.
 //
 // Element is float or bf16 (parameters and activations), Gradient is float or bf16 (what gradients
 // of parameters are summed up in); arithmetic is fp32, sums of squares and losses are fp64. All are
@@ -31,7 +32,7 @@ std::size_t workspace_bytes(std::int64_t norm_columns, std::int64_t widest_colum
 // Mean and reciprocal deviation of rows, as they lie in the `statistics` tensor of
 // policies/model/units.hpp: those of row (sequence, token) at sequence * stride + token.
 struct RowStatistics {
-  float* mean = nullptr;
+  float* mean = nullptr;  // of layer norms alone
   float* rstd = nullptr;
   std::int64_t tokens = 0;  // T
   std::int64_t stride = 0;  // floats between one sequence's and the next's
@@ -43,7 +44,7 @@ constexpr std::int64_t text_alignment = 4;
 void fetch_text(const std::int32_t* host, std::int32_t* to, std::int64_t count,
                 cudaStream_t stream);
 
-// output (rows, columns) = token_table[tokens[row]] + position_table[row % T].
+// output (rows, columns) = token_table[tokens[row]] [+ position_table[row % T], unless null].
 template <class Element>
 void embed_forward(const Element* token_table, const Element* position_table,
                    const std::int32_t* tokens, Element* output, std::int64_t rows, std::int64_t t,
@@ -57,8 +58,9 @@ struct TokenOrder {
   const std::int32_t* runs = nullptr;    // (1), how many runs there are
 };
 
-// Adds the gradient (rows, columns) of embed_forward's output to those of both tables. `tokens`
-// (rows). The sum of a table's row is taken in fp32 and added once.
+// Adds the gradient (rows, columns) of embed_forward's output to those of the tables, of which
+// position_gradient may be null. `tokens` (rows). The sum of a table's row is taken in fp32 and
+// added once.
 template <class Element, class Gradient>
 void embed_backward(const std::int32_t* tokens, const TokenOrder& order,
                     const Element* output_gradient, Gradient* token_gradient,
@@ -67,11 +69,17 @@ void embed_backward(const std::int32_t* tokens, const TokenOrder& order,
 
 // What of a norm is computed: an output from given statistics has the bits it has with them.
 enum class NormParts : std::uint8_t { statistics_and_output, statistics, output };
-// Layer norm with epsilon 1e-5: output = (input - mean) rstd weight + bias.
+// Layer norm: output = (input - mean) rstd weight + bias, rstd = 1 / sqrt(variance + epsilon).
 template <class Element>
 void norm_forward(const Element* input, const Element* weight, const Element* bias, Element* output,
-                  const RowStatistics& statistics, NormParts parts, std::int64_t rows,
-                  std::int64_t columns, cudaStream_t stream);
+                  const RowStatistics& statistics, NormParts parts, float epsilon,
+                  std::int64_t rows, std::int64_t columns, cudaStream_t stream);
+
+// RMS norm: output = input rstd weight, rstd = 1 / sqrt(mean of input^2 + epsilon).
+template <class Element>
+void rms_norm_forward(const Element* input, const Element* weight, Element* output,
+                      const RowStatistics& statistics, NormParts parts, float epsilon,
+                      std::int64_t rows, std::int64_t columns, cudaStream_t stream);
 
 // Sums over rows that norm_backward takes, (columns) each: overwritten, or added to.
 template <class Gradient>
@@ -90,6 +98,49 @@ void norm_backward(const Element* output_gradient, const Element* input, const E
                    const NormSums<Gradient>& sums, std::int64_t rows, std::int64_t columns,
                    const Workspace& workspace, cudaStream_t stream);
 
+// Of an RMS norm; weight_gradient (columns) is overwritten, or added to.
+template <class Element, class Gradient>
+void rms_norm_backward(const Element* output_gradient, const Element* input, const Element* weight,
+                       const RowStatistics& statistics, Element* input_gradient, bool adds,
+                       Gradient* weight_gradient, bool overwrites, std::int64_t rows,
+                       std::int64_t columns, const Workspace& workspace, cudaStream_t stream);
+
+// Heads that a rotary embedding turns: a row (token) begins with q's heads, then k's, and rows are
+// `stride` elements apart. Element j of the first half of a head and element j of its second half
+// are turned by the angle of the row's token whose cosine and sine are in place j of the rows of
+// `cosines` and `sines` (T, head_size / 2; device memory). The head size is a multiple of 8.
+struct RotaryShape {
+  std::int64_t sequences = 0, tokens = 0, q_heads = 0, k_heads = 0, head_size = 0;
+  const float *cosines = nullptr, *sines = nullptr;
+  std::int64_t rows() const { return sequences * tokens; }
+  std::int64_t columns() const { return (q_heads + k_heads) * head_size; }
+};
+// x (rows, stride), in place: turned forward, or back, which is what the gradient is.
+enum class Turn : std::uint8_t { forward, back };
+template <class Element>
+void rotate_heads(const RotaryShape& shape, Element* x, std::int64_t stride, Turn turn,
+                  cudaStream_t stream);
+
+// Each head of q and of k by RMS norm with a weight (head_size) of q's and one of k's, then turned.
+// rstd of head h (k's after q's): at sequence * statistics.stride + h * T + token.
+template <class Element>
+struct HeadNorm {
+  const Element *q_weight = nullptr, *k_weight = nullptr;
+  RowStatistics statistics;
+  float epsilon = 0;
+};
+// x (rows, stride) -> output (rows, columns()), which is null where parts leave it out.
+template <class Element>
+void head_norm_forward(const RotaryShape& shape, const HeadNorm<Element>& norm, const Element* x,
+                       std::int64_t stride, Element* output, NormParts parts, cudaStream_t stream);
+// gradient (rows, stride), in place: of the output, becomes of x (rows, stride). Weight gradients
+// (head_size) are overwritten, or added to; the heads of q, or of k, share theirs.
+template <class Element, class Gradient>
+void head_norm_backward(const RotaryShape& shape, const HeadNorm<Element>& norm, const Element* x,
+                        Element* gradient, std::int64_t stride, Gradient* q_weight_gradient,
+                        Gradient* k_weight_gradient, bool overwrites, const Workspace& workspace,
+                        cudaStream_t stream);
+
 // sums (columns) = or += the sum of x (rows, columns) over rows: gradients of biases.
 template <class Element, class Gradient>
 void column_sums(const Element* x, Gradient* sums, bool overwrites, std::int64_t rows,
@@ -104,6 +155,17 @@ template <class Element, class Gradient>
 void gelu_backward(const Element* x, Element* gradient, Element* y, Gradient* sums, bool overwrites,
                    std::int64_t rows, std::int64_t columns, const Workspace& workspace,
                    cudaStream_t stream);
+
+// SwiGLU: product (rows, columns) = silu(gate) up with silu(x) = x / (1 + exp(-x)); a row of
+// gate_up (rows, 2 columns) holds the gate, then up.
+template <class Element>
+void swiglu_forward(const Element* gate_up, Element* product, std::int64_t rows,
+                    std::int64_t columns, cudaStream_t stream);
+// gradient (rows, 2 columns): in, in the second half of each row, that of the product; out, that of
+// gate_up. product (rows, columns), unless null, gets swiglu_forward's bits.
+template <class Element>
+void swiglu_backward(const Element* gate_up, Element* gradient, Element* product, std::int64_t rows,
+                     std::int64_t columns, cudaStream_t stream);
 
 // Softmax cross entropy of logits (rows, stride), of which `vocabulary` columns count. In place:
 // logits become scale (softmax - one-hot of the target), and zero in the columns beyond.

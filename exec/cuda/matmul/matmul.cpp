@@ -128,7 +128,8 @@ void Matmul::linear(const Element* x, const Element* w, const Element* bias,
 template <class Element>
 void Matmul::input_gradient(const Element* y_gradient, const Element* w, Element* x_gradient,
                             std::int64_t rows, std::int64_t in, std::int64_t out,
-                            std::int64_t y_gradient_stride, cudaStream_t stream) {
+                            std::int64_t y_gradient_stride, cudaStream_t stream,
+                            std::int64_t x_gradient_stride) {
   constexpr cudaDataType_t type = type_of<Element>();
   MatmulProduct product;
   MatmulShape& s = product.shape;
@@ -137,7 +138,8 @@ void Matmul::input_gradient(const Element* y_gradient, const Element* w, Element
   s.a = matmul_operand(w, type, in, out, in);
   s.b =
       matmul_operand(y_gradient, type, out, rows, y_gradient_stride != 0 ? y_gradient_stride : out);
-  s.c = s.d = matmul_operand(x_gradient, type, in, rows, in);
+  s.c = s.d =
+      matmul_operand(x_gradient, type, in, rows, x_gradient_stride != 0 ? x_gradient_stride : in);
   product.a = w;
   product.b = y_gradient;
   product.c = product.d = x_gradient;
@@ -193,7 +195,8 @@ void Matmul::weight_gradient(const Element* y_gradient, const Element* x, Gradie
                                Element*, std::int64_t, std::int64_t, std::int64_t, std::int64_t, \
                                cudaStream_t);                                                    \
   template void Matmul::input_gradient(const Element*, const Element*, Element*, std::int64_t,   \
-                                       std::int64_t, std::int64_t, std::int64_t, cudaStream_t);  \
+                                       std::int64_t, std::int64_t, std::int64_t, cudaStream_t,   \
+                                       std::int64_t);                                            \
   template void Matmul::gelu_gradient(const Element*, const Element*, const Element*, Element*,  \
                                       Element*, std::int64_t, std::int64_t, std::int64_t,        \
                                       cudaStream_t);

@@ -42,11 +42,12 @@ class Matmul {
               Element* y, std::int64_t rows, std::int64_t in, std::int64_t out,
               std::int64_t y_stride, cudaStream_t stream);
 
-  // x_gradient (rows, in) = y_gradient (rows, out) w.
+  // x_gradient (rows, in) = y_gradient (rows, out) w. Strides: elements between rows; 0: dense.
   template <class Element>
   void input_gradient(const Element* y_gradient, const Element* w, Element* x_gradient,
                       std::int64_t rows, std::int64_t in, std::int64_t out,
-                      std::int64_t y_gradient_stride, cudaStream_t stream);
+                      std::int64_t y_gradient_stride, cudaStream_t stream,
+                      std::int64_t x_gradient_stride = 0);
 
   // w_gradient (out, in) = or += y_gradient (rows, out)^T x (rows, in).
   template <class Element, class Gradient>

@@ -19,6 +19,8 @@ TEST_CASE("Hopper's kernels of attention are for a Hopper, and heads of 64 and 1
   CHECK(choose_attention("mma", {64}) == AttentionKernels::mma_sync);
   CHECK(choose_attention("mma", {40}) == AttentionKernels::mma_sync);
   CHECK_THROWS_AS(choose_attention("wgmma", {96}), InputError);
+  CHECK_THROWS_AS(choose_attention("wgmma", {128}, 1024), InputError);
+  CHECK(choose_attention("mma", {128}, 1024) == AttentionKernels::mma_sync);
   if (is_hopper()) {
     CHECK(choose_attention("wgmma", {128}) == AttentionKernels::wgmma);
   } else {

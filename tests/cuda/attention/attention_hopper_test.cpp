@@ -2,6 +2,7 @@
 // are held to.
 #include <catch2/catch.hpp>
 
+#include "exec/cuda/attention/attention_choice.hpp"
 #include "tests/cuda/attention/attention_run.hpp"
 
 namespace spillway::cuda {
@@ -40,6 +41,31 @@ TEST_CASE("Attention on Hopper is that of fp64 within its roundings", "[hopper]"
 TEST_CASE("Attention's gradients on Hopper are those of fp64 within its roundings",
           "[hopper][slow]") {
   for (const AttentionCase& c : cases()) check_backward<bf16>(c, Way::fast);
+}
+
+AttentionCase on_hopper(AttentionCase c) {
+  c.sizes.kernels = kernels_here();
+  return c;
+}
+
+TEST_CASE("Attention of grouped queries on Hopper is that of fp64 within its roundings",
+          "[hopper]") {
+  for (const AttentionCase& c :
+       {grouped_case(1, 65, 1, 3, 64, 0), grouped_case(2, 257, 2, 2, 64, 0, 5),
+        grouped_case(1, 200, 2, 2, 128, 0), grouped_case(1, 390, 1, 2, 128, 0, 3)}) {
+    check_forward<bf16>(on_hopper(c), Way::fast);
+    check_backward<bf16>(on_hopper(c), Way::fast);
+  }
+}
+
+// They lack windows: the kernels for every GPU compute those.
+TEST_CASE("Asking for Hopper's kernels with a sliding window gets the others", "[hopper]") {
+  AttentionCase c = on_hopper(grouped_case(1, 150, 1, 2, 64, 40));
+  CHECK(kernels_for(c.sizes) == AttentionKernels::mma_sync);
+  const AttentionInputs<bf16> inputs(c);
+  const auto asked = run_forward(c, inputs.qkv, Way::fast);
+  c.sizes.kernels = AttentionKernels::mma_sync;
+  CHECK(same_bits(run_forward(c, inputs.qkv, Way::fast).output, asked.output));
 }
 
 // Small enough for a sanitizer; every kernel, in several tiles.

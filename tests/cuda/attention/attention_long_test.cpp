@@ -42,7 +42,7 @@ TEST_CASE("Attention of long sequences on tensor cores is that of the plain twin
       const AttentionInputs<bf16> inputs(c);
       const auto fast = run_forward(c, inputs.qkv, Way::fast);
       const auto plain = run_forward(c, inputs.qkv, Way::plain);
-      CHECK(relative_distance(fast.output, plain.output, c.sizes.channels, 1, 0) <= limit);
+      CHECK(relative_distance(fast.output, plain.output, c.sizes.channels(), 1, 0) <= limit);
       double furthest = 0;
       for (std::size_t i = 0; i < fast.log_sum_exp.size(); ++i)
         furthest = std::max(furthest, std::abs(static_cast<double>(fast.log_sum_exp[i]) -
@@ -57,7 +57,8 @@ TEST_CASE("Attention of long sequences on tensor cores is that of the plain twin
       for (const std::int64_t part : {0, 1, 2}) {
         INFO("gradient of "
              << "qkv"[part]);
-        CHECK(relative_distance(fast_gradient, plain_gradient, c.sizes.channels, 3, part) <= limit);
+        CHECK(relative_distance(fast_gradient, plain_gradient, c.sizes.channels(), 3, part) <=
+              limit);
       }
       CHECK(same_bits(run_forward(c, inputs.qkv, Way::fast).output, fast.output));
       CHECK(same_bits(gradients(Way::fast), fast_gradient));

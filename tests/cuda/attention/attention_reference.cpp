@@ -22,10 +22,15 @@ struct Head {
   std::int64_t row(std::int64_t token) const { return sequence * c.sizes.tokens + token; }
   // `part`: 0 q, 1 k, 2 v.
   std::size_t qkv(std::int64_t token, std::int64_t part, std::int64_t d) const {
-    return at((row(token) * 3 + part) * c.sizes.channels + head * c.head_size() + d);
+    const AttentionSizes& s = c.sizes;
+    const std::int64_t kv_head = head / (s.heads / s.kv_heads);
+    const std::int64_t first =
+        part == 0 ? head * s.head_size
+                  : s.channels() + (part - 1) * s.kv_channels() + kv_head * s.head_size;
+    return at(row(token) * s.columns() + first + d);
   }
   std::size_t output(std::int64_t token, std::int64_t d) const {
-    return at(row(token) * c.sizes.channels + head * c.head_size() + d);
+    return at(row(token) * c.sizes.channels() + head * c.head_size() + d);
   }
   std::size_t statistics(std::int64_t token) const {
     return at(sequence * c.sizes.statistics_stride + head * c.sizes.tokens + token);
@@ -68,28 +73,39 @@ void set(Expected& expected, std::size_t i, double value, double error, double v
 std::string AttentionCase::name() const {
   return std::to_string(sizes.sequences) + " sequences of " + std::to_string(sizes.tokens) +
          " tokens, " + std::to_string(sizes.heads) + " heads of " + std::to_string(head_size()) +
-         ", statistics " + std::to_string(sizes.statistics_stride) + " apart, magnitude " +
-         std::to_string(magnitude) + ", seed " + std::to_string(seed);
+         ", of keys " + std::to_string(sizes.kv_heads) + ", window " +
+         std::to_string(sizes.window) + ", statistics " + std::to_string(sizes.statistics_stride) +
+         " apart, magnitude " + std::to_string(magnitude) + ", seed " + std::to_string(seed);
 }
 
 AttentionCase attention_case(std::int64_t sequences, std::int64_t tokens, std::int64_t heads,
                              std::int64_t head_size, std::int64_t gap, double magnitude) {
   AttentionCase c;
-  c.sizes = {sequences, tokens, heads * head_size, heads, heads * tokens + gap};
+  c.sizes = {sequences, tokens, heads, heads, head_size, heads * tokens + gap};
   c.magnitude = magnitude;
   c.seed = static_cast<unsigned>(sequences + 10 * tokens + 10000 * heads + 100000 * head_size);
   return c;
 }
 
+AttentionCase grouped_case(std::int64_t sequences, std::int64_t tokens, std::int64_t kv_heads,
+                           std::int64_t group, std::int64_t head_size, std::int64_t window,
+                           std::int64_t gap) {
+  AttentionCase c = attention_case(sequences, tokens, kv_heads * group, head_size, gap);
+  c.sizes.kv_heads = kv_heads;
+  c.sizes.window = window;
+  return c;
+}
+
 ForwardExpected attention_forward_expected(const AttentionCase& c, const std::vector<double>& qkv,
                                            double unit) {
-  ForwardExpected expected{Expected(at(c.rows() * c.sizes.channels)), Expected(at(c.statistics()))};
+  ForwardExpected expected{Expected(at(c.rows() * c.sizes.channels())),
+                           Expected(at(c.statistics()))};
   std::fill(expected.log_sum_exp.bound.begin(), expected.log_sum_exp.bound.end(), -1.0);
   for_each_head(c, [&](const Head& h) {
     for (std::int64_t query = 0; query < c.sizes.tokens; ++query) {
-      std::vector<double> p(at(query + 1));
       double most = -std::numeric_limits<double>::infinity(), magnitude = 1, sum = 0;
-      for (std::int64_t key = 0; key <= query; ++key) {
+      std::vector<double> p(at(query + 1), most);
+      for (std::int64_t key = c.first_key(query); key <= query; ++key) {
         const Product s = score(h, qkv, query, key);
         p[at(key)] = s.sum;
         most = std::max(most, s.sum);
@@ -103,7 +119,7 @@ ForwardExpected attention_forward_expected(const AttentionCase& c, const std::ve
       for (std::int64_t d = 0; d < c.head_size(); ++d) {
         Product o;
         double squares = 0;
-        for (std::int64_t key = 0; key <= query; ++key) {
+        for (std::int64_t key = c.first_key(query); key <= query; ++key) {
           const double v = qkv[h.qkv(key, 2, d)], probability = p[at(key)] / sum;
           o.add(probability, v);
           squares += probability * probability * v * v;
@@ -130,7 +146,7 @@ Expected attention_backward_expected(const AttentionCase& c, const std::vector<d
       for (std::int64_t d = 0; d < c.head_size(); ++d)
         dots.add(output_gradient[h.output(query, d)], output[h.output(query, d)]);
       const auto saved = static_cast<double>(log_sum_exp[h.statistics(query)]);
-      for (std::int64_t key = 0; key <= query; ++key) {
+      for (std::int64_t key = c.first_key(query); key <= query; ++key) {
         const Product s = score(h, qkv, query, key);
         const double p = std::exp(s.sum - saved);
         // Relative; and absolute, of p.

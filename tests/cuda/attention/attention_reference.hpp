@@ -8,6 +8,7 @@
 // for tensor cores, which truncate where they align the products of a sum.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -22,7 +23,11 @@ struct AttentionCase {
   double magnitude = 1.0;  // of q, k, v and the output's gradient
   unsigned seed = 0;
 
-  std::int64_t head_size() const { return sizes.channels / sizes.heads; }
+  std::int64_t head_size() const { return sizes.head_size; }
+  // The first key that a query sees.
+  std::int64_t first_key(std::int64_t query) const {
+    return sizes.window > 0 ? std::max<std::int64_t>(0, query - sizes.window + 1) : 0;
+  }
   std::int64_t rows() const { return sizes.sequences * sizes.tokens; }
   std::int64_t statistics() const { return sizes.sequences * sizes.statistics_stride; }
   std::string name() const;
@@ -31,6 +36,10 @@ struct AttentionCase {
 // statistics_stride is heads x tokens + gap.
 AttentionCase attention_case(std::int64_t sequences, std::int64_t tokens, std::int64_t heads,
                              std::int64_t head_size, std::int64_t gap = 0, double magnitude = 1.0);
+// The same with `group` heads of queries to each of `kv_heads`, and a sliding window.
+AttentionCase grouped_case(std::int64_t sequences, std::int64_t tokens, std::int64_t kv_heads,
+                           std::int64_t group, std::int64_t head_size, std::int64_t window,
+                           std::int64_t gap = 0);
 
 // A result: what it is, by how much it may be off, and the standard deviation of what it is off by
 // if roundings are independent and uniform.
@@ -40,13 +49,13 @@ struct Expected {
 };
 
 struct ForwardExpected {
-  Expected output;       // (rows, C)
+  Expected output;       // (rows, A)
   Expected log_sum_exp;  // as in statistics; where none belongs, value 0 and bound -1
 };
 ForwardExpected attention_forward_expected(const AttentionCase& c, const std::vector<double>& qkv,
                                            double unit);
 
-// qkv_gradient (rows, 3C), from `output` and `log_sum_exp` as the kernels get them.
+// qkv_gradient (rows, A + 2K), from `output` and `log_sum_exp` as the kernels get them.
 Expected attention_backward_expected(const AttentionCase& c, const std::vector<double>& qkv,
                                      const std::vector<double>& output,
                                      const std::vector<float>& log_sum_exp,

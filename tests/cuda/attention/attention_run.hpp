@@ -25,10 +25,9 @@ struct AttentionInputs {
   static float magnitude(const AttentionCase& c) { return static_cast<float>(c.magnitude); }
   std::vector<Element> qkv, output_gradient;
   explicit AttentionInputs(const AttentionCase& c)
-      : qkv(random_normal<Element>(elements(c.rows() * 3 * c.sizes.channels), magnitude(c),
-                                   c.seed)),
-        output_gradient(random_normal<Element>(elements(c.rows() * c.sizes.channels), magnitude(c),
-                                               c.seed + 1)) {}
+      : qkv(random_normal<Element>(elements(c.rows() * c.sizes.columns()), magnitude(c), c.seed)),
+        output_gradient(random_normal<Element>(elements(c.rows() * c.sizes.channels()),
+                                               magnitude(c), c.seed + 1)) {}
 };
 
 enum class Way { fast, plain };  // attention_forward() or attention_forward_plain()
@@ -45,11 +44,11 @@ ForwardResult<Element> run_forward(const AttentionCase& c, const std::vector<Ele
                                    bool wants_output = true, bool wants_log_sum_exp = true) {
   const TestStream stream;
   const DeviceArray<Element> input(qkv);
-  const DeviceArray<Element> output(static_cast<std::size_t>(c.rows() * c.sizes.channels));
+  const DeviceArray<Element> output(static_cast<std::size_t>(c.rows() * c.sizes.channels()));
   const DeviceArray<float> log_sum_exp(static_cast<std::size_t>(c.statistics()));
   (way == Way::fast
        ? attention_forward<Element>
-       : attention_forward_plain<Element>)(c.sizes, input.data(),
+       : attention_forward_plain<Element>)(c.sizes, side_by_side<Element>(c.sizes, input.data()),
                                            wants_output ? output.data() : nullptr,
                                            wants_log_sum_exp ? log_sum_exp.data() : nullptr,
                                            stream);
@@ -66,10 +65,11 @@ std::vector<Element> run_backward(const AttentionCase& c, const AttentionInputs<
   const DeviceArray<float> saved(log_sum_exp);
   const DeviceArray<float> dots(
       static_cast<std::size_t>(c.sizes.sequences * c.sizes.heads * c.sizes.tokens));
-  (way == Way::fast ? attention_backward<Element>
-                    : attention_backward_plain<Element>)(c.sizes, qkv.data(), out.data(),
-                                                         saved.data(), out_gradient.data(),
-                                                         qkv_gradient.data(), dots.data(), stream);
+  (way == Way::fast
+       ? attention_backward<Element>
+       : attention_backward_plain<Element>)(c.sizes, side_by_side<Element>(c.sizes, qkv.data()),
+                                            out.data(), saved.data(), out_gradient.data(),
+                                            qkv_gradient.data(), dots.data(), stream);
   dots.download();  // checks that nothing was written around it
   return qkv_gradient.download();
 }
@@ -143,8 +143,8 @@ void check_backward(const AttentionCase& c, Way way) {
   const std::vector<Element> gradient =
       run_backward(c, inputs, saved.output, saved.log_sum_exp, way);
   const Distance far = distance(doubles(gradient), expected);
-  INFO("furthest: row " << far.where / static_cast<std::size_t>(3 * c.sizes.channels) << ", column "
-                        << far.where % static_cast<std::size_t>(3 * c.sizes.channels));
+  INFO("furthest: row " << far.where / static_cast<std::size_t>(c.sizes.columns()) << ", column "
+                        << far.where % static_cast<std::size_t>(c.sizes.columns()));
   CHECK(far.most <= 1.0);
   CHECK(far.root_mean_square <= 1.5);
 }

@@ -64,7 +64,7 @@ class Steps {
 
   void record() {
     emulator::RecordLaunches recorder;
-    const GptWorkspace workspace = GptWorkspace::carve(problem, nowhere(0));
+    const ModelWorkspace workspace = ModelWorkspace::carve(problem, nowhere(0));
     GptCuda<bf16> gpt(problem, workspace, nullptr, attention_);
     const auto tensor = [](int number) { return reinterpret_cast<bf16*>(nowhere(number)); };
     const auto* const numbers = reinterpret_cast<const std::int32_t*>(nowhere(1));
@@ -159,17 +159,12 @@ std::vector<double> costs(const Launched& launch, std::int64_t tokens) {
 double efficiency_of_staying(const Launched& launch, const Problem& problem, int multiprocessors) {
   const std::int64_t head_size = problem.model.hidden / problem.model.heads;
   const std::int64_t tokens = problem.workload.sequence;
-  const AttentionSizes sizes{problem.workload.sequences_at_once,
-                             tokens,
-                             problem.model.hidden,
-                             problem.model.heads,
-                             0,
-                             AttentionKernels::wgmma};
   const bool forward = launch.kernel.starts_with("attention_forward");
   const bool keys = launch.kernel.starts_with("attention_keys");
   const int rows = forward && head_size == 64 ? 192 : 128;
   const WorkOrder order =
-      work_order(sizes, rows, tokens * (head_size * 4 + (keys ? 8 : 0)), multiprocessors);
+      work_order(problem.workload.sequences_at_once * problem.model.heads, tokens, rows,
+                 tokens * (head_size * 4 + (keys ? 8 : 0)), multiprocessors);
   const auto grid = static_cast<int>(launch.record.grid.x);
   REQUIRE(grid == std::min(order.size(), multiprocessors));
   double sum = 0, most = 0;

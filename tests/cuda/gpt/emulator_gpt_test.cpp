@@ -4,7 +4,7 @@
 #include <catch2/catch.hpp>
 
 #include "base/errors.hpp"
-#include "tests/cuda/gpt/gpt_step.hpp"
+#include "tests/cuda/model/model_step.hpp"
 #include "tests/emulator/emulator.hpp"
 
 using namespace spillway;
@@ -21,9 +21,9 @@ struct Fresh {
 
 struct Case {
   Problem problem = in_precision_of<bf16>(gpt_problem(37, 2, 16, 2, 10, 4, 2), 2);
-  DeviceArray<std::byte> workspace{gpt_workspace_bytes(problem)};
-  GptStep<bf16> step{problem, workspace, random_parameters(problem.model, 1),
-                     random_tokens(problem, 2), random_tokens(problem, 3)};
+  DeviceArray<std::byte> workspace{model_workspace_bytes(problem)};
+  ModelStep<bf16> step{problem, workspace, random_parameters(problem.model, 1),
+                       random_tokens(problem, 2), random_tokens(problem, 3)};
 };
 
 // The text and hint of what a product throws when the call of this name returns `status`.

@@ -14,7 +14,7 @@
 #include <string>
 
 #include "tests/cuda/gpt/gpt_fp64.hpp"
-#include "tests/cuda/gpt/gpt_step.hpp"
+#include "tests/cuda/model/model_step.hpp"
 #include "tests/exec/cpu/gpt_pytorch.hpp"
 
 using namespace spillway;
@@ -75,18 +75,18 @@ void add_gradients(Distances& distances, const Problem& problem, const ModelStep
 }
 
 template <class Element>
-Distances cuda_distances(const GptCase& test, std::int64_t sequences_at_once,
+Distances cuda_distances(const ModelCase& test, std::int64_t sequences_at_once,
                          std::int64_t least_chunks,
                          GeluBackward gelu_backward = GeluBackward::kernel) {
   constexpr bool exact = std::is_same_v<Element, float>;
   const Problem problem = in_precision_of<Element>(test.problem, sequences_at_once);
   const Fp64Step expected =
       run_fp64_step(problem, rounded_units<Element>(test.parameters), test.tokens, test.targets);
-  const DeviceArray<std::byte> workspace(gpt_workspace_bytes(problem));
-  GptStep<Element> step(problem, workspace, test.parameters, test.tokens, test.targets, {},
-                        gelu_backward);
+  const DeviceArray<std::byte> workspace(model_workspace_bytes(problem));
+  ModelStep<Element> step(problem, workspace, test.parameters, test.tokens, test.targets, {},
+                          gelu_backward);
   const std::int64_t rows = problem.workload.micro_batch * problem.workload.sequence;
-  CHECK(rows > (least_chunks - 1) * step.gpt().head_rows());
+  CHECK(rows > (least_chunks - 1) * step.model().head_rows());
   step.keep_logits();
   step.enqueue();
   const ModelStepResult result = step.result();
@@ -109,7 +109,7 @@ TEMPLATE_TEST_CASE("GptCuda: logits, loss and all gradients of a step are those 
                    float, bf16) {
   // Two micro-batches of four sequences of 70 tokens: two tiles of attention, and chunks of the
   // head that end within sequences. A token table of 211 rows, a prime.
-  const GptCase test = make_gpt_case(gpt_problem(211, 2, 48, 2, 70, 8, 4));
+  const ModelCase test = make_model_case(gpt_problem(211, 2, 48, 2, 70, 8, 4));
   const auto check = [&](std::int64_t sequences_at_once, std::int64_t least_chunks) {
     const auto distances = cuda_distances<TestType>(test, sequences_at_once, least_chunks);
     INFO(sequences_at_once << " sequences at once\n" << distances.table());
@@ -123,7 +123,7 @@ TEMPLATE_TEST_CASE("GptCuda: gradients are those of fp64 with GELU's slope in th
                    "[step]", float, bf16) {
   // As many roundings as with the kernel, but one less of each gradient; the sums of a bias are
   // rounded once a group more. Groups of one and of several sequences, in two micro-batches.
-  const GptCase test = make_gpt_case(gpt_problem(53, 1, 48, 2, 20, 8, 4));
+  const ModelCase test = make_model_case(gpt_problem(53, 1, 48, 2, 20, 8, 4));
   for (const GeluBackward how : {GeluBackward::dgelu, GeluBackward::dgelu_bgrad}) {
     for (const std::int64_t at_once : {1, 4}) {
       const auto distances = cuda_distances<TestType>(test, at_once, 1, how);
@@ -137,9 +137,9 @@ TEMPLATE_TEST_CASE("GptCuda: logits, loss and all gradients of PyTorch's GPT-2",
                    bf16) {
   const PyTorchReference reference;
   const Problem problem = reference.problem();
-  const GptCase test{problem, reference_parameters(reference, problem.model),
-                     reference.tensor<std::int32_t>("tokens"),
-                     reference.tensor<std::int32_t>("targets")};
+  const ModelCase test{problem, reference_parameters(reference, problem.model),
+                       reference.tensor<std::int32_t>("tokens"),
+                       reference.tensor<std::int32_t>("targets")};
   const auto distances = cuda_distances<TestType>(test, 2, 1);
   INFO(distances.table());
   CHECK(distances.agree());

@@ -2,8 +2,8 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 
-#include "exec/cuda/gpt/token_order.hpp"
 #include "exec/cuda/kernels/kernels.hpp"
+#include "exec/cuda/model/token_order.hpp"
 #include "tests/cuda/device_memory.hpp"
 
 using namespace spillway;
@@ -34,6 +34,15 @@ TEMPLATE_TEST_CASE("The embedding on the GPU is the sum of two rows, rounded onc
           expected.push_back(from_float<T>(to_float(token_table[token * width + i]) +
                                            to_float(position_table[row % positions * width + i])));
         }
+      }
+      CHECK(same_bits(output.download(), expected));
+      // Without a position table: the token's row.
+      embed_forward<T>(token_rows.data(), nullptr, device_tokens.data(), output.data(),
+                       sequences * t, t, columns, stream);
+      expected.clear();
+      for (const std::int32_t token : tokens) {
+        const auto row = token_table.begin() + token * columns;
+        expected.insert(expected.end(), row, row + columns);
       }
       CHECK(same_bits(output.download(), expected));
     }
@@ -129,6 +138,13 @@ void check_backward(const Text& text) {
   }
   CHECK(untouched);
   require_repeatable(run);
+  // Without a position table, the token table's gradient is the same.
+  token_gradient.upload(old_tokens);
+  embed_backward<Element, Gradient>(
+      device_tokens.data(), {device_sorted.data(), device_begins.data(), device_runs.data()},
+      gradient.data(), token_gradient.data(), nullptr, text.sequences, text.t, text.columns,
+      stream);
+  CHECK(same_bits(token_gradient.download(), got_tokens));
 }
 
 template <class Element, class Gradient>

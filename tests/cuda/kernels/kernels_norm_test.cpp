@@ -89,7 +89,7 @@ struct NormDevice {
   RowStatistics statistics() const { return {mean.data(), rstd.data(), shape.t, shape.stride}; }
   void run(NormParts parts) {
     norm_forward(x.data(), weight.data(), bias.data(),
-                 parts == NormParts::statistics ? nullptr : y.data(), statistics(), parts,
+                 parts == NormParts::statistics ? nullptr : y.data(), statistics(), parts, 1e-5f,
                  shape.rows(), shape.columns, stream);
   }
 };

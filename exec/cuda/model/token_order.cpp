@@ -1,4 +1,4 @@
-#include "exec/cuda/gpt/token_order.hpp"
+#include "exec/cuda/model/token_order.hpp"
 
 #include <fmt/core.h>
 

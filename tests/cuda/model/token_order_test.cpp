@@ -1,5 +1,5 @@
 // order_tokens: rows sorted by their token, stably, in runs.
-#include "exec/cuda/gpt/token_order.hpp"
+#include "exec/cuda/model/token_order.hpp"
 
 #include <algorithm>
 #include <catch2/catch.hpp>

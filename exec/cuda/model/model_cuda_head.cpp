@@ -1,18 +1,18 @@
-// The head: final norm, logits against the token table, cross entropy, and all their gradients, in
-// chunks of rows, so that the logits of a micro-batch are never in memory.
+// The head: final norm, logits against the head's matrix, cross entropy, and all their gradients,
+// in chunks of rows, so that the logits of a micro-batch are never in memory.
 //
 // Logits have rows of round_up(V, 64) elements, for the tensor cores. The products run over these
-// columns, not V, wherever the token table is followed by enough others of the unit: what they take
-// for the table's last rows is the start of the position table. Its logits mean nothing, the cross
-// entropy makes their gradient zero, and so they add zero to every gradient, that of the position
-// table included. (Unless a position's embedding is not finite; then it has reached every token of
-// that position, and the loss, as well.)
+// columns, not V, wherever the head's matrix is followed by enough other elements of the unit: what
+// they take for the matrix's last rows is, in a GPT, the start of the position table, elsewhere the
+// norm's weight and padding. Its logits mean nothing, the cross entropy makes their gradient zero,
+// and so they add zero to every gradient. (Unless what follows is not finite; a position's
+// embedding or a norm's weight has then reached the loss as well.)
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "base/errors.hpp"
-#include "exec/cuda/gpt/gpt_cuda.hpp"
+#include "exec/cuda/model/model_cuda.hpp"
 
 namespace spillway::cuda {
 
@@ -33,7 +33,8 @@ std::int64_t row_bytes(const Problem& problem, std::int64_t stride) {
 }  // namespace
 
 template <class Element>
-typename GptCuda<Element>::HeadShape GptCuda<Element>::head_shape(const Problem& problem) {
+typename ModelCuda<Element>::HeadShape ModelCuda<Element>::head_shape(const Problem& problem,
+                                                                      std::int64_t head_table) {
   const ModelSpec& model = problem.model;
   const auto bytes = static_cast<std::int64_t>(head_scratch_bytes(problem));
   HeadShape shape;
@@ -47,7 +48,8 @@ typename GptCuda<Element>::HeadShape GptCuda<Element>::head_shape(const Problem&
                     problem.workload.sequence, model.vocabulary),
         "use longer sequences: " + Setting{"sequence", "2"} + " or more");
   }
-  const bool table_is_followed = shape.stride * model.hidden <= unit_elements(model, model.layers);
+  const bool table_is_followed =
+      head_table + shape.stride * model.hidden <= unit_elements(model, head_unit(model));
   shape.columns = table_is_followed ? shape.stride : model.vocabulary;
 
   const std::int64_t all = problem.workload.micro_batch * problem.workload.sequence;
@@ -66,14 +68,13 @@ typename GptCuda<Element>::HeadShape GptCuda<Element>::head_shape(const Problem&
 }
 
 template <class Element>
-void GptCuda<Element>::head(const Element* parameters, const Text& text, Element* hidden,
-                            std::byte* head_gradient, bool first_micro_batch, double* losses,
-                            std::byte* scratch) {
+void ModelCuda<Element>::head(const Element* parameters, const Text& text, Element* hidden,
+                              std::byte* head_gradient, bool first_micro_batch, double* losses,
+                              std::byte* scratch) {
   const std::int64_t rows = b_ * t_;
   with_gradient(head_gradient, [&](auto* sums) {
     if (first_micro_batch) {
-      zero(sums, embedding_.token_table + v_ * c_,
-           unit_elements(problem_.model, problem_.model.layers));
+      zero(sums, tables_.head + v_ * c_, unit_elements(problem_.model, head_unit(problem_.model)));
     }
     for (std::int64_t first = 0; first < rows; first += head_.rows) {
       head_chunk(parameters, text.targets + first, hidden + first * c_, sums,
@@ -85,8 +86,8 @@ void GptCuda<Element>::head(const Element* parameters, const Text& text, Element
 }
 
 template <class Element>
-typename GptCuda<Element>::HeadChunk GptCuda<Element>::carve_head(std::byte* scratch,
-                                                                  std::int64_t rows) const {
+typename ModelCuda<Element>::HeadChunk ModelCuda<Element>::carve_head(std::byte* scratch,
+                                                                      std::int64_t rows) const {
   SPILLWAY_ASSERT(rows > 0 && rows <= head_.rows);
   HeadChunk chunk{};
   chunk.norm_output = reinterpret_cast<Element*>(scratch);
@@ -98,53 +99,48 @@ typename GptCuda<Element>::HeadChunk GptCuda<Element>::carve_head(std::byte* scr
 }
 
 template <class Element>
-Element* GptCuda<Element>::logits(const Element* parameters, const Element* hidden,
-                                  std::int64_t rows, std::byte* scratch) {
+Element* ModelCuda<Element>::logits(const Element* parameters, const Element* hidden,
+                                    std::int64_t rows, std::byte* scratch) {
   const HeadChunk chunk = carve_head(scratch, rows);
-  norm_forward<Element>(hidden, parameters + embedding_.norm_weight,
-                        parameters + embedding_.norm_bias, chunk.norm_output, chunk.statistics,
-                        NormParts::statistics_and_output, rows, c_, stream_);
-  matmul_.linear<Element>(chunk.norm_output, parameters + embedding_.token_table, nullptr, nullptr,
+  final_norm(parameters, hidden, chunk.statistics, chunk.norm_output, rows);
+  matmul_.linear<Element>(chunk.norm_output, parameters + tables_.head, nullptr, nullptr,
                           chunk.logits, rows, c_, head_.columns, head_.stride, stream_);
   return chunk.logits;
 }
 
 template <class Element>
 template <class Gradient>
-void GptCuda<Element>::head_chunk(const Element* parameters, const std::int32_t* targets,
-                                  Element* hidden, Gradient* head_gradient, bool overwrites,
-                                  std::int64_t rows, double* token_losses, std::byte* scratch) {
+void ModelCuda<Element>::head_chunk(const Element* parameters, const std::int32_t* targets,
+                                    Element* hidden, Gradient* head_gradient, bool overwrites,
+                                    std::int64_t rows, double* token_losses, std::byte* scratch) {
   const HeadChunk chunk = carve_head(scratch, rows);
   Element* const gradient = logits(parameters, hidden, rows, scratch);  // what logits become
   const auto scale =
       static_cast<float>(1.0 / static_cast<double>(problem_.workload.tokens_per_step()));
   cross_entropy<Element>(gradient, head_.stride, v_, targets, scale, token_losses, rows, stream_);
-  matmul_.weight_gradient<Element>(gradient, chunk.norm_output,
-                                   head_gradient + embedding_.token_table, overwrites, rows, c_,
-                                   head_.columns, head_.stride, stream_);
-  matmul_.input_gradient<Element>(gradient, parameters + embedding_.token_table,
-                                  chunk.norm_gradient, rows, c_, head_.columns, head_.stride,
-                                  stream_);
+  matmul_.weight_gradient<Element>(gradient, chunk.norm_output, head_gradient + tables_.head,
+                                   overwrites, rows, c_, head_.columns, head_.stride, stream_);
+  matmul_.input_gradient<Element>(gradient, parameters + tables_.head, chunk.norm_gradient, rows,
+                                  c_, head_.columns, head_.stride, stream_);
   // In place: a row's gradient overwrites the row it was computed from.
-  const NormSums<Gradient> sums{head_gradient + embedding_.norm_weight,
-                                head_gradient + embedding_.norm_bias, overwrites};
-  norm_backward<Element>(chunk.norm_gradient, hidden, parameters + embedding_.norm_weight,
-                         chunk.statistics, hidden, false, sums, rows, c_, workspace_.kernels,
-                         stream_);
+  final_norm_backward(parameters, chunk.norm_gradient, chunk.statistics, hidden,
+                      reinterpret_cast<std::byte*>(head_gradient), overwrites, rows);
 }
 
-#define SPILLWAY_HEAD(Element)                                                                  \
-  template GptCuda<Element>::HeadShape GptCuda<Element>::head_shape(const Problem&);            \
-  template Element* GptCuda<Element>::logits(const Element*, const Element*, std::int64_t,      \
-                                             std::byte*);                                       \
-  template void GptCuda<Element>::head(const Element*, const Text&, Element*, std::byte*, bool, \
-                                       double*, std::byte*);
+#define SPILLWAY_HEAD(Element)                                                                    \
+  template ModelCuda<Element>::HeadShape ModelCuda<Element>::head_shape(const Problem&,           \
+                                                                        std::int64_t);            \
+  template Element* ModelCuda<Element>::logits(const Element*, const Element*, std::int64_t,      \
+                                               std::byte*);                                       \
+  template void ModelCuda<Element>::head(const Element*, const Text&, Element*, std::byte*, bool, \
+                                         double*, std::byte*);
 SPILLWAY_HEAD(float)
 SPILLWAY_HEAD(bf16)
 #undef SPILLWAY_HEAD
-#define SPILLWAY_HEAD_CHUNK(Element, Gradient)                                              \
-  template void GptCuda<Element>::head_chunk(const Element*, const std::int32_t*, Element*, \
-                                             Gradient*, bool, std::int64_t, double*, std::byte*);
+#define SPILLWAY_HEAD_CHUNK(Element, Gradient)                                                \
+  template void ModelCuda<Element>::head_chunk(const Element*, const std::int32_t*, Element*, \
+                                               Gradient*, bool, std::int64_t, double*,        \
+                                               std::byte*);
 SPILLWAY_HEAD_CHUNK(float, float)
 SPILLWAY_HEAD_CHUNK(bf16, float)
 SPILLWAY_HEAD_CHUNK(bf16, bf16)

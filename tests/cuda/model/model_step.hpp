@@ -1,4 +1,4 @@
-// A whole training step on GptCuda with everything resident: the twin of
+// A whole training step on the CUDA backend with everything resident: the twin of
 // tests/exec/cpu/model_fixture.hpp, whose problems, parameters and results it shares.
 #pragma once
 
@@ -9,8 +9,8 @@
 #include <type_traits>
 #include <vector>
 
-#include "exec/cuda/gpt/gpt_cuda.hpp"
-#include "exec/cuda/gpt/token_order.hpp"
+#include "exec/cuda/model/model_cuda.hpp"
+#include "exec/cuda/model/token_order.hpp"
 #include "policies/model/scratch.hpp"
 #include "tests/cuda/device_memory.hpp"
 #include "tests/exec/cpu/model_fixture.hpp"
@@ -41,17 +41,17 @@ Units rounded_units(Units units) {
 }
 
 // A step's model and text.
-struct GptCase {
+struct ModelCase {
   Problem problem;  // in fp32, for the CPU
   Units parameters;
   std::vector<std::int32_t> tokens, targets;
 };
 // Matrices of wider models are smaller, so that activations are of the same size for all.
-inline GptCase make_gpt_case(const Problem& problem, std::uint64_t seed = 5) {
-  GptCase test{problem, random_parameters(problem.model, seed), random_tokens(problem, seed + 1),
-               random_tokens(problem, seed + 2)};
+inline ModelCase make_model_case(const Problem& problem, std::uint64_t seed = 5) {
+  ModelCase test{problem, random_parameters(problem.model, seed), random_tokens(problem, seed + 1),
+                 random_tokens(problem, seed + 2)};
   const float factor = std::min(1.0f, std::sqrt(24.0f / static_cast<float>(problem.model.hidden)));
-  for (std::size_t layer = 0; layer + 1 < test.parameters.size(); ++layer) {
+  for (std::size_t layer = 0; layer < static_cast<std::size_t>(problem.model.layers); ++layer) {
     for (const TensorLayout& tensor : unit_layout(problem.model, 0)) {
       if (!tensor.decay) continue;
       float* const values = test.parameters[layer].data() + tensor.offset;
@@ -64,33 +64,37 @@ inline GptCase make_gpt_case(const Problem& problem, std::uint64_t seed = 5) {
 // All device memory of a step, each buffer of just the size that a schedule plans, poisoned, and
 // between guards.
 template <class Element>
-class GptStep {
+class ModelStep {
  public:
-  // `workspace`: gpt_workspace_bytes(problem), which many steps may use, one after the other.
-  GptStep(const Problem& problem, const DeviceArray<std::byte>& workspace, const Units& parameters,
-          const std::vector<std::int32_t>& tokens, const std::vector<std::int32_t>& targets,
-          const StepOptions& options = {}, GeluBackward gelu_backward = GeluBackward::kernel)
+  // `workspace`: model_workspace_bytes(problem), which many steps may use, one after the other.
+  ModelStep(const Problem& problem, const DeviceArray<std::byte>& workspace,
+            const Units& parameters, const std::vector<std::int32_t>& tokens,
+            const std::vector<std::int32_t>& targets, const StepOptions& options = {},
+            GeluBackward gelu_backward = GeluBackward::kernel)
       : problem_(problem),
         options_(options),
+        available_(options.available.value_or(saved_all(problem.model))),
         layers_(static_cast<std::size_t>(problem.model.layers)),
         rows_(static_cast<std::size_t>(problem.workload.micro_batch * problem.workload.sequence)),
-        forward_scratch_(forward_scratch_bytes(problem, options.available)),
+        forward_scratch_(forward_scratch_bytes(problem, available_)),
         head_scratch_(head_scratch_bytes(problem)),
-        backward_scratch_(backward_scratch_bytes(problem, options.available)),
+        backward_scratch_(backward_scratch_bytes(problem, available_)),
         activation_gradient_(activation()),
         token_losses_(tokens.size()),
         losses_(static_cast<std::size_t>(problem.workload.batch)),
-        carved_(GptWorkspace::carve(problem, workspace.data())),
-        gpt_(problem, carved_, stream_, AttentionKernels::mma_sync, gelu_backward) {
-    for (std::size_t unit = 0; unit <= layers_; ++unit) {
-      given_.push_back(rounded<Element>(parameters[unit]));
+        carved_(ModelWorkspace::carve(problem, workspace.data())),
+        model_(make_model_cuda<Element>(problem, carved_, stream_, AttentionKernels::mma_sync,
+                                        gelu_backward)) {
+    for (const std::vector<float>& unit : parameters) {
+      given_.push_back(rounded<Element>(unit));
       parameters_.emplace_back(given_.back());
-      gradients_.emplace_back(given_.back().size() * problem.gradient_bytes());
     }
-    head_gradient_ = std::make_unique<Bytes>(gradients_.back().size());
+    for (std::size_t unit = 0; unit <= layers_; ++unit)
+      gradients_.emplace_back(given_[unit].size() * problem.gradient_bytes());
+    head_gradient_ = std::make_unique<Bytes>(given_.back().size() * problem.gradient_bytes());
     for (std::size_t layer = 0; layer <= layers_; ++layer) x_.emplace_back(activation());
     for (std::size_t layer = 0; layer < layers_; ++layer)
-      saved_.emplace_back(saved_bytes(problem, options.available));
+      saved_.emplace_back(saved_bytes(problem, available_));
     for (std::size_t first = 0; first < tokens.size(); first += rows_)
       texts_.emplace_back(tokens.data() + first, targets.data() + first, rows_);
   }
@@ -103,12 +107,12 @@ class GptStep {
   // From now on, logits are kept of every chunk of the head.
   void keep_logits() {
     logits_ = std::make_unique<DeviceArray<Element>>(
-        token_losses_.size() * static_cast<std::size_t>(gpt_.logits_stride()));
+        token_losses_.size() * static_cast<std::size_t>(model_->logits_stride()));
   }
   // Those of the latest step, (B T, V); what follows them in their rows is left out.
   std::vector<float> logits() const {
     const std::vector<Element> all = logits_->download();
-    const auto stride = static_cast<std::size_t>(gpt_.logits_stride());
+    const auto stride = static_cast<std::size_t>(model_->logits_stride());
     const auto v = static_cast<std::size_t>(problem_.model.vocabulary);
     std::vector<float> values;
     for (std::size_t i = 0; i < all.size(); ++i)
@@ -118,7 +122,7 @@ class GptStep {
   // What lies in the scratch of a layer's backward when all that was enqueued is done.
   std::vector<std::byte> backward_scratch() const { return backward_scratch_.download(); }
   TestStream& stream() { return stream_; }
-  const GptCuda<Element>& gpt() const { return gpt_; }
+  const ModelCuda<Element>& model() const { return *model_; }
 
   // Waits; losses and gradients of what was enqueued last. Fails the test where memory beyond a
   // buffer, or a parameter, was written.
@@ -135,7 +139,7 @@ class GptStep {
     for (const auto& x : x_) x.download();
     for (const auto& saved : saved_) saved.download();
     activation_gradient_.download();
-    for (std::size_t unit = 0; unit <= layers_; ++unit)
+    for (std::size_t unit = 0; unit < given_.size(); ++unit)
       result.memory_respected &= same_bits(parameters_at(unit).download(), given_[unit]);
     return result;
   }
@@ -172,40 +176,39 @@ class GptStep {
   void enqueue_micro_batch(std::int64_t m) {
     const bool first = m == 0;
     const Text text = at(texts_, static_cast<std::size_t>(m)).text();
-    const SavedMask mask = options_.available;
+    const SavedMask mask = available_;
     const auto saved = [&](std::size_t layer) {
       return mask != saved_none ? at(saved_, layer).data() : nullptr;
     };
     const auto x = [&](std::size_t layer) { return at(x_, layer).data(); };
-    const Element* const embedding = parameters_at(layers_).data();
-    gpt_.embed_forward(embedding, text, x(0));
+    model_->embed_forward(parameters_at(layers_).data(), text, x(0));
     for (std::size_t layer = 0; layer < layers_; ++layer) {
-      gpt_.layer_forward(parameters_at(layer).data(), x(layer), x(layer + 1), saved(layer), mask,
-                         forward_scratch_.data());
+      model_->layer_forward(parameters_at(layer).data(), x(layer), x(layer + 1), saved(layer), mask,
+                            forward_scratch_.data());
     }
     if (logits_ != nullptr) enqueue_logits(m);
     Element* const dx = activation_gradient_.data();
     copy(dx, x(layers_), activation() * sizeof(Element));
-    gpt_.head(embedding, text, dx, head_gradient_->data(), first,
-              losses_.data() + m * problem_.workload.micro_batch, head_scratch_.data());
+    model_->head(parameters_.back().data(), text, dx, head_gradient_->data(), first,
+                 losses_.data() + m * problem_.workload.micro_batch, head_scratch_.data());
     copy(token_losses_.data() + static_cast<std::size_t>(m) * rows_, carved_.token_losses,
          rows_ * sizeof(double));
     for (std::size_t layer = layers_; layer-- > 0;) {
-      gpt_.layer_backward(parameters_at(layer).data(), x(layer), saved(layer), mask,
-                          options_.recomputes_output, dx, at(gradients_, layer).data(), first,
-                          backward_scratch_.data());
+      model_->layer_backward(parameters_at(layer).data(), x(layer), saved(layer), mask,
+                             options_.recomputes_output, dx, at(gradients_, layer).data(), first,
+                             backward_scratch_.data());
     }
-    gpt_.embed_backward(text, dx, at(gradients_, layers_).data(), first);
+    model_->embed_backward(text, dx, at(gradients_, layers_).data(), first);
   }
   // Of the chunks that the head cuts a micro-batch into, the last one smaller.
   void enqueue_logits(std::int64_t m) {
     const auto all = static_cast<std::int64_t>(rows_);
-    const std::int64_t stride = gpt_.logits_stride();
-    for (std::int64_t first = 0; first < all; first += gpt_.head_rows()) {
-      const std::int64_t rows = std::min(gpt_.head_rows(), all - first);
-      const Element* const logits = gpt_.logits(
-          parameters_at(layers_).data(), at(x_, layers_).data() + first * problem_.model.hidden,
-          rows, head_scratch_.data());
+    const std::int64_t stride = model_->logits_stride();
+    for (std::int64_t first = 0; first < all; first += model_->head_rows()) {
+      const std::int64_t rows = std::min(model_->head_rows(), all - first);
+      const Element* const logits = model_->logits(
+          parameters_.back().data(), at(x_, layers_).data() + first * problem_.model.hidden, rows,
+          head_scratch_.data());
       copy(logits_->data() + (m * all + first) * stride, logits,
            static_cast<std::size_t>(rows * stride) * sizeof(Element));
     }
@@ -232,6 +235,7 @@ class GptStep {
 
   Problem problem_;
   StepOptions options_;
+  SavedMask available_;
   std::size_t layers_, rows_;  // rows of a micro-batch
   TestStream stream_;
   Bytes forward_scratch_, head_scratch_, backward_scratch_;
@@ -244,8 +248,8 @@ class GptStep {
   std::unique_ptr<Bytes> head_gradient_;
   std::unique_ptr<DeviceArray<Element>> logits_;  // (B T, stride), where they are kept
   std::list<DeviceText> texts_;
-  GptWorkspace carved_;
-  GptCuda<Element> gpt_;
+  ModelWorkspace carved_;
+  std::unique_ptr<ModelCuda<Element>> model_;
 };
 
 template <class Element>
@@ -253,8 +257,8 @@ ModelStepResult run_cuda_step(const Problem& problem, const Units& parameters,
                               const std::vector<std::int32_t>& tokens,
                               const std::vector<std::int32_t>& targets,
                               const StepOptions& options = {}) {
-  const DeviceArray<std::byte> workspace(gpt_workspace_bytes(problem));
-  GptStep<Element> step(problem, workspace, parameters, tokens, targets, options);
+  const DeviceArray<std::byte> workspace(model_workspace_bytes(problem));
+  ModelStep<Element> step(problem, workspace, parameters, tokens, targets, options);
   step.enqueue();
   const ModelStepResult result = step.result();
   workspace.download();

@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "base/errors.hpp"
-#include "exec/cuda/gpt/gpt_cuda.hpp"
+#include "exec/cuda/model/model_cuda.hpp"
 
 namespace spillway::cuda {
 
@@ -33,9 +33,9 @@ std::uint64_t count_of(std::int64_t n) { return static_cast<std::uint64_t>(n); }
 
 }  // namespace
 
-// A group of sequences through a layer, forward and backward.
+// A kernel batch through a layer, forward and backward.
 template <class Element>
-std::uint64_t GptCuda<Element>::rehearse_layer(std::byte* memory, bool adds) {
+std::uint64_t ModelCuda<Element>::rehearse_layer(std::byte* memory, bool adds) {
   const std::int64_t unit = unit_elements(problem_.model, 0);
   Carver carver(memory);
   const auto* const parameters = carver.take<Element>(count_of(unit));
@@ -45,20 +45,17 @@ std::uint64_t GptCuda<Element>::rehearse_layer(std::byte* memory, bool adds) {
   auto* const scratch = carver.take<std::byte>(backward_scratch_bytes(problem_, saved_none));
   if (memory == nullptr) return carver.used();
   const BackwardScratch parts = carve_backward(scratch, saved_none);
-  const Activations a = activations(parts.recomputed);
-  with_gradient(gradient, [&](auto* sums) {
-    compute_activations(parameters, input, saved_none, a);
-    compute_output(parameters, a, output);
-    backward_feed_forward(parameters, a, false, output, sums, !adds, parts);
-    backward_attention(parameters, input, a, output, sums, !adds, parts);
-  });
+  compute_activations(parameters, input, saved_none, parts.recomputed);
+  compute_output(parameters, parts.recomputed, output);
+  backward_layer(parameters, input, parts.recomputed, false, output, gradient, !adds,
+                 parts.gradients);
   return carver.used();
 }
 
 // `rows` rows of a micro-batch through the head.
 template <class Element>
-std::uint64_t GptCuda<Element>::rehearse_head(std::byte* memory, std::int64_t rows, bool adds) {
-  const std::int64_t unit = unit_elements(problem_.model, problem_.model.layers);
+std::uint64_t ModelCuda<Element>::rehearse_head(std::byte* memory, std::int64_t rows, bool adds) {
+  const std::int64_t unit = unit_elements(problem_.model, head_unit(problem_.model));
   Carver carver(memory);
   const auto* const parameters = carver.take<Element>(count_of(unit));
   auto* const hidden = carver.take<Element>(count_of(b_ * t_ * c_));
@@ -75,12 +72,12 @@ std::uint64_t GptCuda<Element>::rehearse_head(std::byte* memory, std::int64_t ro
 }
 
 template <class Element>
-std::uint64_t GptCuda<Element>::rehearsal_bytes() {
+std::uint64_t ModelCuda<Element>::rehearsal_bytes() {
   return std::max(rehearse_layer(nullptr, false), rehearse_head(nullptr, head_.rows, false));
 }
 
 template <class Element>
-void GptCuda<Element>::rehearse(std::byte* memory) {
+void ModelCuda<Element>::rehearse(std::byte* memory) {
   SPILLWAY_ASSERT(memory != nullptr);
   const bool several = problem_.workload.micro_batches() > 1;
   // The first contribution to a gradient overwrites, all others add.
@@ -93,11 +90,11 @@ void GptCuda<Element>::rehearse(std::byte* memory) {
   SPILLWAY_CUDA(cudaStreamSynchronize(stream_));
 }
 
-#define SPILLWAY_REHEARSAL(Element)                                                       \
-  template std::uint64_t GptCuda<Element>::rehearse_layer(std::byte*, bool);              \
-  template std::uint64_t GptCuda<Element>::rehearse_head(std::byte*, std::int64_t, bool); \
-  template std::uint64_t GptCuda<Element>::rehearsal_bytes();                             \
-  template void GptCuda<Element>::rehearse(std::byte*);
+#define SPILLWAY_REHEARSAL(Element)                                                         \
+  template std::uint64_t ModelCuda<Element>::rehearse_layer(std::byte*, bool);              \
+  template std::uint64_t ModelCuda<Element>::rehearse_head(std::byte*, std::int64_t, bool); \
+  template std::uint64_t ModelCuda<Element>::rehearsal_bytes();                             \
+  template void ModelCuda<Element>::rehearse(std::byte*);
 SPILLWAY_REHEARSAL(float)
 SPILLWAY_REHEARSAL(bf16)
 #undef SPILLWAY_REHEARSAL

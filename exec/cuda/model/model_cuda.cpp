@@ -1,0 +1,238 @@
+#include "exec/cuda/model/model_cuda.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "base/errors.hpp"
+#include "exec/cuda/device/launch.hpp"
+#include "exec/cuda/gpt/gpt_cuda.hpp"
+#include "exec/cuda/llama/llama_cuda.hpp"
+
+namespace spillway::cuda {
+
+namespace {
+
+std::uint64_t round_up(std::uint64_t value, std::uint64_t to) { return (value + to - 1) / to * to; }
+
+const Problem& supported(const Problem& problem) {
+  const ModelSpec& model = problem.model;
+  problem.validate();
+  if (model.hidden % 8 != 0 || model.ffn % 8 != 0) {
+    throw InputError(fmt::format("the CUDA backend computes widths that are multiples of 8; {} has "
+                                 "hidden {} and ffn {}",
+                                 model.name, model.hidden, model.ffn),
+                     "choose multiples of 8 (of 64, to be fast)");
+  }
+  require_attention_head(model.attention_width(), model.heads);
+  SPILLWAY_ASSERT(problem.backend() == Backend::cuda, "planned for another backend");
+  return problem;
+}
+
+// Columns of the widest gradient that backward holds of a token, and of the other.
+std::int64_t wide_columns(const ModelSpec& model) {
+  return std::max(model.fc_width(), model.qkv_width());
+}
+std::int64_t narrow_columns(const ModelSpec& model) {
+  return std::max(model.hidden, model.attention_width());
+}
+
+std::size_t kernel_workspace_bytes(const Problem& problem) {
+  const ModelSpec& model = problem.model;
+  std::int64_t elements = unit_elements(model, 0);
+  for (const std::int64_t unit : {embedding_unit(model), head_unit(model)})
+    elements = std::max(elements, unit_elements(model, unit));
+  return cuda::workspace_bytes(std::max(model.hidden, model.width_of_head()), wide_columns(model),
+                               elements);
+}
+
+std::size_t bias_sum_bytes(const Problem& problem) {
+  if (problem.model.architecture != Architecture::gpt) return 0;
+  return static_cast<std::size_t>(problem.model.ffn) * problem.activation_bytes();
+}
+
+std::size_t rotary_bytes(const Problem& problem) {
+  if (problem.model.architecture != Architecture::llama) return 0;
+  return static_cast<std::size_t>(problem.workload.sequence * problem.model.width_of_head()) *
+         sizeof(float);
+}
+
+}  // namespace
+
+std::uint64_t model_workspace_bytes(const Problem& problem) {
+  const auto rows =
+      static_cast<std::uint64_t>(problem.workload.micro_batch * problem.workload.sequence);
+  return round_up(Matmul::workspace_bytes, 256) + round_up(kernel_workspace_bytes(problem), 256) +
+         round_up(bias_sum_bytes(problem), 256) + round_up(rotary_bytes(problem), 256) +
+         round_up(rows * sizeof(double), 256);
+}
+
+ModelWorkspace ModelWorkspace::carve(const Problem& problem, std::byte* memory) {
+  SPILLWAY_ASSERT(reinterpret_cast<std::uintptr_t>(memory) % 256 == 0);
+  ModelWorkspace workspace;
+  workspace.matmul = memory;
+  memory += round_up(Matmul::workspace_bytes, 256);
+  workspace.kernels = {memory, kernel_workspace_bytes(problem)};
+  memory += round_up(workspace.kernels.bytes, 256);
+  workspace.bias_sums = memory;
+  memory += round_up(bias_sum_bytes(problem), 256);
+  workspace.rotary = reinterpret_cast<float*>(memory);
+  memory += round_up(rotary_bytes(problem), 256);
+  workspace.token_losses = reinterpret_cast<double*>(memory);
+  return workspace;
+}
+
+template <class Element>
+ModelCuda<Element>::ModelCuda(const Problem& problem, const ModelWorkspace& workspace,
+                              cudaStream_t stream, AttentionKernels attention, const Tables& tables,
+                              SavedMask made_late)
+    : problem_(supported(problem)),
+      workspace_(workspace),
+      stream_(stream),
+      matmul_(workspace.matmul),
+      b_(problem.workload.micro_batch),
+      s_(problem.workload.sequences_at_once),
+      t_(problem.workload.sequence),
+      c_(problem.model.hidden),
+      f_(problem.model.ffn),
+      epsilon_(static_cast<float>(problem.model.norm_epsilon)),
+      attention_(attention),
+      tables_(tables),
+      made_late_(made_late),
+      v_(problem.model.vocabulary),
+      head_(head_shape(problem, tables.head)) {
+  SPILLWAY_ASSERT(problem.parameter_bytes() == sizeof(Element));
+  for (const SavedLayout& saved : saved_layout(problem, saved_all(problem.model), 1)) {
+    tensor_bytes_[bit_of(saved.tensor)] = saved.stride;
+    if (saved.tensor == saved_statistics) statistics_width_ = saved.width;
+  }
+}
+
+template <class Element>
+std::uint64_t ModelCuda<Element>::place(TensorAddresses& at, std::byte* buffer, SavedMask mask,
+                                        std::int64_t sequences, std::int64_t first) const {
+  std::uint64_t offset = 0;
+  for (std::size_t bit = 0; bit < tensor_bytes_.size(); ++bit) {
+    if ((mask >> bit & 1) == 0) continue;
+    at[bit] = buffer + offset + static_cast<std::uint64_t>(first) * tensor_bytes_[bit];
+    offset +=
+        round_up(static_cast<std::uint64_t>(sequences) * tensor_bytes_[bit], buffer_alignment);
+  }
+  return offset;
+}
+
+template <class Element>
+AttentionSizes ModelCuda<Element>::attention_sizes() const {
+  const ModelSpec& model = problem_.model;
+  AttentionSizes sizes;
+  sizes.sequences = s_;
+  sizes.tokens = t_;
+  sizes.heads = model.heads;
+  sizes.kv_heads = model.kv_heads;
+  sizes.head_size = model.width_of_head();
+  sizes.statistics_stride = statistics_stride();
+  sizes.kernels = attention_;
+  sizes.window = model.window;
+  return sizes;
+}
+
+template <class Element>
+void ModelCuda<Element>::embed_forward(const Element* parameters, const Text& text,
+                                       Element* output) {
+  cuda::embed_forward<Element>(parameters + tables_.tokens,
+                               tables_.positions ? parameters + *tables_.positions : nullptr,
+                               text.tokens, output, b_ * t_, t_, c_, stream_);
+}
+
+template <class Element>
+void ModelCuda<Element>::layer_forward(const Element* parameters, const Element* input,
+                                       Element* output, std::byte* saved, SavedMask saves,
+                                       std::byte* scratch) {
+  SPILLWAY_ASSERT(saved != nullptr || saves == saved_none);
+  for (std::int64_t first = 0; first < b_; first += s_) {
+    TensorAddresses at{};
+    place(at, saved, saves, b_, first);
+    place(at, scratch, saved_others(problem_.model, saves), s_, 0);
+    const std::int64_t begin = first * t_ * c_;
+    compute_activations(parameters, input + begin, saved_none, at);
+    compute_output(parameters, at, output + begin);
+  }
+}
+
+template <class Element>
+typename ModelCuda<Element>::BackwardScratch ModelCuda<Element>::carve_backward(
+    std::byte* scratch, SavedMask available) const {
+  const std::byte* const begin = scratch;
+  BackwardScratch parts{};
+  scratch += place(parts.recomputed, scratch, saved_others(problem_.model, available), s_, 0);
+  GradientScratch& gradients = parts.gradients;
+  gradients.wide = reinterpret_cast<Element*>(scratch);
+  gradients.narrow = gradients.wide + s_ * t_ * wide_columns(problem_.model);
+  gradients.dots =
+      reinterpret_cast<float*>(gradients.narrow + s_ * t_ * narrow_columns(problem_.model));
+  const auto* const end =
+      reinterpret_cast<const std::byte*>(gradients.dots + s_ * t_ * problem_.model.heads);
+  SPILLWAY_ASSERT(static_cast<std::uint64_t>(end - begin) <=
+                  backward_scratch_bytes(problem_, available));
+  return parts;
+}
+
+template <class Element>
+void ModelCuda<Element>::layer_backward(const Element* parameters, const Element* input,
+                                        const std::byte* saved, SavedMask available,
+                                        bool recomputes_output, Element* activation_gradient,
+                                        std::byte* gradient, bool first_micro_batch,
+                                        std::byte* scratch) {
+  SPILLWAY_ASSERT(saved != nullptr || available == saved_none);
+  const BackwardScratch parts = carve_backward(scratch, available);
+  if (first_micro_batch) {
+    with_gradient(gradient, [&](auto* sums) {
+      zero(sums, unit_parameters(problem_.model, 0), unit_elements(problem_.model, 0));
+    });
+  }
+  const bool later = (available & made_late_) == 0 && !recomputes_output;
+  for (std::int64_t first = 0; first < b_; first += s_) {
+    TensorAddresses at = parts.recomputed;
+    // What is available is only read.
+    place(at, const_cast<std::byte*>(saved), available, b_, first);
+    const std::int64_t begin = first * t_ * c_;
+    compute_activations(parameters, input + begin,
+                        later ? static_cast<SavedMask>(available | made_late_) : available, at);
+    if (recomputes_output) compute_output(parameters, at, parts.gradients.narrow);
+    backward_layer(parameters, input + begin, at, later, activation_gradient + begin, gradient,
+                   first_micro_batch && first == 0, parts.gradients);
+  }
+}
+
+template <class Element>
+void ModelCuda<Element>::embed_backward(const Text& text, const Element* activation_gradient,
+                                        std::byte* gradient, bool first_micro_batch) {
+  with_gradient(gradient, [&](auto* sums) {
+    if (first_micro_batch)
+      zero(sums, 0, unit_elements(problem_.model, embedding_unit(problem_.model)));
+    cuda::embed_backward<Element>(
+        text.tokens, text.order, activation_gradient, sums + tables_.tokens,
+        tables_.positions ? sums + *tables_.positions : nullptr, b_, t_, c_, stream_);
+  });
+}
+
+template <class Element>
+std::unique_ptr<ModelCuda<Element>> make_model_cuda(const Problem& problem,
+                                                    const ModelWorkspace& workspace,
+                                                    cudaStream_t stream, AttentionKernels attention,
+                                                    GeluBackward gelu_backward) {
+  if (problem.model.architecture == Architecture::llama)
+    return std::make_unique<LlamaCuda<Element>>(problem, workspace, stream, attention);
+  return std::make_unique<GptCuda<Element>>(problem, workspace, stream, attention, gelu_backward);
+}
+
+template class ModelCuda<float>;
+template class ModelCuda<bf16>;
+#define SPILLWAY_MAKE_MODEL(Element)                            \
+  template std::unique_ptr<ModelCuda<Element>> make_model_cuda( \
+      const Problem&, const ModelWorkspace&, cudaStream_t, AttentionKernels, GeluBackward);
+SPILLWAY_MAKE_MODEL(float)
+SPILLWAY_MAKE_MODEL(bf16)
+#undef SPILLWAY_MAKE_MODEL
+
+}  // namespace spillway::cuda
