@@ -115,7 +115,6 @@ void print_table(const Candidates& candidates) {
   }
   for (const Refusal& refusal : candidates.refused)
     fmt::print("{:<{}} cannot run this: {}\n", refusal.policy, width, refusal.reason);
-  fmt::print("{}", trainable_text(problem));
   const std::string note = extrapolation_text(problem.machine);
   if (!note.empty()) fmt::print("{}\n", note);
 }

@@ -40,7 +40,6 @@ void print(const Candidate& candidate, const std::optional<Robustness>& robustne
     fmt::print("{}", wear_text(candidate.wear, problem.machine));
   }
   if (robustness) fmt::print("{}", robustness_text(*robustness));
-  fmt::print("{}", trainable_text(problem));
 }
 
 std::optional<Robustness> robustness_of(const Candidate& candidate) {

@@ -159,8 +159,8 @@ void print_result(const TuneResult& result, double seconds) {
   print_plans("the best of each built-in policy", result.runners_up, simulated.step_seconds);
   print_plans("no plan found is better in all of time, memory and writes", result.front,
               simulated.step_seconds);
-  fmt::print("{} plans priced in {:.1f} s{}\n{}", result.explored, seconds,
-             result.stopped_by_clock ? "; stopped by --budget" : "", trainable_text(problem));
+  fmt::print("{} plans priced in {:.1f} s{}\n", result.explored, seconds,
+             result.stopped_by_clock ? "; stopped by --budget" : "");
 }
 
 // Nothing that was tried fits: what would, for policies as published and for the plan of all those

@@ -118,11 +118,6 @@ std::string wear_text(const Wear& wear, const Machine& machine, const std::strin
   return text;
 }
 
-std::string trainable_text(const Problem& problem) {
-  const std::optional<std::string> why_not = why_not_trainable(problem);
-  return why_not ? fmt::format("note: simulated only: {}\n", *why_not) : "";
-}
-
 Candidates evaluate_as_asked(const ProblemOptions& options, const Problem& problem,
                              const std::vector<std::string>& policies, const WholeRun& run,
                              int steps) {

@@ -17,8 +17,6 @@ std::string memory_text(const Candidate& candidate);
 // `margin` is put before every line; `width` is that of the labels.
 std::string wear_text(const Wear& wear, const Machine& machine, const std::string& margin = "",
                       int width = 13);
-// A line where the model can be simulated only; else empty.
-std::string trainable_text(const Problem& problem);
 
 // Evaluates `policies`, of which `auto` is all candidates.
 Candidates evaluate_as_asked(const ProblemOptions& options, const Problem& problem,

@@ -279,10 +279,9 @@ void IoTransfer::throw_failure() const {
             Setting{"resume"});
   }
   if (failure_.error_number == file_ended) {
-    throw MachineError(
-        fmt::format("{} ends before offset {}, where {} bytes should be read", file,
-                    request.file_offset, request.bytes),
-        "the file was cut short while in use: leave the file alone during a run");
+    throw MachineError(fmt::format("{} ends before offset {}, where {} bytes should be read", file,
+                                   request.file_offset, request.bytes),
+                       "the file was cut short while in use: leave the file alone during a run");
   }
   const std::string what =
       request.kind == IoKind::sync

@@ -143,13 +143,6 @@ void require_fit(const Candidate& candidate) {
           Setting{"ssd.capacity", fmt::format("{}B", store.all())});
 }
 
-std::optional<std::string> why_not_trainable(const Problem& problem) {
-  if (problem.model.architecture == Architecture::gpt || problem.backend() == Backend::cpu)
-    return {};
-  return fmt::format("{} is not a GPT, the only architecture that is trained on a GPU",
-                     problem.model.name);
-}
-
 nlohmann::ordered_json to_json(const Candidate& candidate, const Explanation* explanation) {
   const Evaluation& evaluation = candidate.evaluation;
   nlohmann::ordered_json json =
@@ -160,9 +153,6 @@ nlohmann::ordered_json to_json(const Candidate& candidate, const Explanation* ex
   json["fits"] = simulated;
   add_wear(json, candidate.wear, problem.machine);
   if (!simulated) json["ssd_bytes_written_per_step"] = json["wear"] = nullptr;
-  const std::optional<std::string> why_not = why_not_trainable(problem);
-  json["trainable"] = !why_not;
-  if (why_not) json["trainable_reason"] = *why_not;
   return json;
 }
 

@@ -58,11 +58,7 @@ Candidates evaluate_candidates(const Problem& problem, bool choose_micro_batch,
 // Throws the FitError of a candidate that does not fit: memory or, naming durability, the drives.
 void require_fit(const Candidate& candidate);
 
-// Why Spillway can simulate a problem and its backend cannot train the model; nothing: it can.
-std::optional<std::string> why_not_trainable(const Problem& problem);
-
-// The JSON object of a candidate: that of the simulation, durability, wear, and whether it can be
-// trained.
+// The JSON object of a candidate: that of the simulation, durability and wear.
 nlohmann::ordered_json to_json(const Candidate& candidate,
                                const Explanation* explanation = nullptr);
 

@@ -35,7 +35,7 @@ double sum(const PhaseSeconds& phases) {
   return phases.forward + phases.backward + phases.optimizer;
 }
 
-// A few steps of a schedule of all layers or of some, simulated.
+// A simulated miniature.
 class Part {
  public:
   explicit Part(const Schedule& schedule)
@@ -61,9 +61,7 @@ class Part {
   }
 
   Price price_of(const Problem& problem, int steps) {
-    periods_ = problem.model.layers == layers()
-                   ? 0
-                   : static_cast<double>(problem.model.layers - layers()) / period_;
+    periods_ = static_cast<double>(problem.model.layers - layers()) / period_;
     Price price;
     price.fits = true;
     price.policy = schedule_.policy();
@@ -110,7 +108,7 @@ class Part {
   }
 
   SimulationResult result_of(const Problem& problem) const {
-    const PhaseSeconds more = growth_.value_or(PhaseSeconds{});
+    const PhaseSeconds& more = *growth_;
     SimulationResult result;
     result.extrapolated = costed_.extrapolated;
     result.phases = {whole(step_->forward, more.forward), whole(step_->backward, more.backward),
@@ -167,7 +165,6 @@ class Pricing {
     miniatures_ = find_miniatures(problem_, policy_, steps_built);
     if (!miniatures_) return std::nullopt;
     std::optional<Price> price = by_miniatures();
-    if (!price && steps_repeat_) price = by_steps();
     if (price) price->tasks = tasks_;
     return price;
   }
@@ -196,22 +193,12 @@ class Pricing {
   // Nothing where it does not fit, or its steps are not alike.
   std::optional<Part> miniature(std::int64_t layers) {
     const Schedule schedule = build_miniature(problem_, *miniatures_, layers, steps_built);
-    return simulated(schedule);
-  }
-  std::optional<Part> simulated(const Schedule& schedule) {
     tasks_ += schedule.tasks_emitted();
-    steps_repeat_ = false;
     if (!schedule.fits()) return std::nullopt;
     tasks_ += schedule.tasks().size();
     std::optional<Part> part(std::in_place, schedule);
-    steps_repeat_ = part->repeats();
-    return steps_repeat_ ? std::move(part) : std::nullopt;
-  }
-  // Fewer steps of all layers.
-  std::optional<Price> by_steps() {
-    std::optional<Part> part = simulated(build_schedule(problem_, policy_, steps_built));
-    if (!part) return std::nullopt;
-    return part->price_of(problem_, steps_);
+    if (!part->repeats()) return std::nullopt;
+    return part;
   }
 
   static bool is_close(const TierUse& use, double margin) {
@@ -241,7 +228,6 @@ class Pricing {
   const std::string& policy_;
   const int steps_;
   std::optional<Miniatures> miniatures_;
-  bool steps_repeat_ = false;  // in what was simulated last
   std::uint64_t tasks_ = 0;
 };
 

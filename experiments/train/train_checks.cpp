@@ -72,9 +72,6 @@ std::vector<fs::path> ssd_directories(const std::string& text) {
 }
 
 void check_backend(const Problem& problem, bool cuda) {
-  if (const std::optional<std::string> why_not = why_not_trainable(problem)) {
-    throw InputError(*why_not, "simulate it, or train it on the CPU");
-  }
   if (cuda) return;
   if (!computes_in(Backend::cpu, problem.workload.precision)) {
     throw InputError(Setting{"precision", "bf16"} + ": the CPU backend computes in fp32 only",

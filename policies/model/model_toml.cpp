@@ -153,8 +153,12 @@ ModelSpec load_model(const std::string& name_or_path, const std::vector<std::str
     if (const auto text = read_named_file(name_or_path))
       return parse_model(*text, name_or_path, overrides);
   }
-  std::string hint = unknown_name_hint(name_or_path, names) +
-                     "; a path of a TOML file or of a folder with a config.json works too";
+  // A name with a slash is of no built-in model.
+  std::string hint =
+      is_name && name_or_path.find('/') != std::string::npos
+          ? "there is no such file or folder"
+          : unknown_name_hint(name_or_path, names) +
+                "; a path of a TOML file or of a folder with a config.json works too";
   for (const std::string& place : tried)
     hint += fmt::format("; in Hugging Face's cache there is no {}", place);
   throw InputError(fmt::format("unknown model {}", name_or_path), hint);

@@ -48,8 +48,7 @@ const Words result_keys = {"policy",
                            "schedule_seconds",
                            "simulate_seconds",
                            "durability",
-                           "wear",
-                           "trainable"};
+                           "wear"};
 
 Words simulation(const char* command) {
   return Words{command, "--machine", "testbed", "--policy", "zero-infinity", "--json"} +

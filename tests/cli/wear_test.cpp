@@ -107,22 +107,6 @@ TEST_CASE("compare, estimate, simulate and train choose the same policy and pred
         std::min<std::int64_t>(2, winner["durability"]["commit_every"]));
 }
 
-TEST_CASE("A model that can only be simulated says so in every command") {
-  const Words llama = {"--model", "llama-7b", "--machine", "h200", "--batch", "8"};
-  for (const char* command : {"estimate", "simulate"}) {
-    INFO(command);
-    const Words words = Words{command, "--policy", "auto"} + llama;
-    CHECK_THAT(run(words).out, Catch::Contains("simulated only: llama-7b is not a GPT"));
-    const json result = run(words + Words{"--json"}).json();
-    CHECK(result["trainable"] == false);
-    CHECK_THAT(result["trainable_reason"].get<std::string>(), Catch::Contains("not a GPT"));
-  }
-  CHECK_THAT(run(Words{"compare"} + llama).out,
-             Catch::Contains("simulated only: llama-7b is not a GPT"));
-  const json compared = run(Words{"compare", "--json"} + llama).json();
-  for (const json& policy : compared["policies"]) CHECK(policy["trainable"] == false);
-}
-
 TEST_CASE("train tells what it will write before it starts, and counts what it wrote") {
   const TemporaryFolder folder;
   const Words training = tiny_training(folder) +

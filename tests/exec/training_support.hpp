@@ -32,7 +32,7 @@ inline std::filesystem::path folder_for_many_runs() {
 
 // A GPT, a llama with a head of its own, and one with a tied head and all else that a llama may
 // have.
-inline constexpr const char* trained_models[] = {"gpt-tiny", "qwen-tiny"};
+inline constexpr const char* trained_models[] = {"gpt-tiny", "llama-tiny", "qwen-tiny"};
 
 // A folder of its own for each test, with a text to train on and directories for the ssd tier.
 class Workbench {

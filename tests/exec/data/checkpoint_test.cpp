@@ -5,6 +5,7 @@
 #include <random>
 
 #include "exec/data/model_writer.hpp"
+#include "test_paths.hpp"
 #include "tests/exec/io_test_support.hpp"
 
 using namespace spillway;
@@ -213,4 +214,23 @@ TEST_CASE("a type that weights cannot have is refused") {
   write_file(folder / "model.safetensors", text);
   CHECK_THAT(message_of<InputError>([&] { Checkpoint(folder.path(), model); }),
              Catch::Contains("of type I32") && Catch::Contains("F32, F16, BF16"));
+}
+
+TEST_CASE("what transformers has saved is written again as it was", "[store]") {
+  for (const char* name : {"gpt2", "llama", "mistral", "qwen2", "qwen3"}) {
+    INFO(name);
+    const std::filesystem::path reference =
+        std::filesystem::path(SPILLWAY_SOURCE_DIR "/tests/reference") / name;
+    const ModelSpec model = load_model(reference);
+    Checkpoint checkpoint(reference, model);
+    const TemporaryFolder folder;
+    const auto values = [&](std::int64_t unit, std::uint64_t first, std::uint64_t count,
+                            float* to) { checkpoint.read(unit, first, count, to); };
+    write_weights(Directory(folder.path()), model, values, {});
+    const SafetensorsFile before(reference / "model.safetensors"),
+        after(folder / "model.safetensors");
+    REQUIRE(after.tensors().size() == before.tensors().size());
+    for (const SafetensorsFile::Tensor& tensor : before.tensors())
+      CHECK(after.read(tensor.name) == before.read(tensor.name));
+  }
 }

@@ -139,17 +139,5 @@ TEST_CASE(
   CHECK_THAT(some.refused[0].reason, Catch::Contains("not tried"));
 }
 
-TEST_CASE("a model that can only be simulated says so") {
-  Problem problem = gpt13b(8);
-  problem.model = load_model("llama-7b");
-  const Candidates found = evaluate_candidates(problem, false, {"zero-infinity"}, no_commits, 2);
-  const nlohmann::ordered_json json = to_json(found.all[0]);
-  CHECK(json["trainable"] == false);
-  CHECK_THAT(json["trainable_reason"].get<std::string>(), Catch::Contains("not a GPT"));
-  CHECK_FALSE(why_not_trainable(gpt13b(8)));
-  problem.trains_on = Backend::cpu;
-  CHECK_FALSE(why_not_trainable(problem));
-}
-
 }  // namespace
 }  // namespace spillway

@@ -82,7 +82,8 @@ class Settings {
       make_alike(plan.checkpoints.rest);
       make_alike(plan.optimizer_state.rest);
       if (plan.saved.rest) make_alike(*plan.saved.rest);
-      plan.saved.saves = ByLayer<std::uint8_t>::but_last(plan.saved.saves.at(0, layers), saved_all);
+      plan.saved.saves =
+          ByLayer<SavedMask>::but_last(plan.saved.saves.at(0, layers), saved_all(problem.model));
     }
     if (!happens(5)) {
       plan.retention = {};

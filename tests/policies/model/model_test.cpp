@@ -162,7 +162,7 @@ TEST_CASE("every built-in model is valid, has its own name and a source, and loa
     CHECK(model.source.size() > 10);
     check_equal(load_model(model.name), model);
   }
-  CHECK(names.size() == 54);
+  CHECK(names.size() == 56);
 }
 
 TEST_CASE("a model written as TOML reads back the same") {

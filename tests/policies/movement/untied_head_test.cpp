@@ -43,6 +43,7 @@ TaskId backward_of(const Schedule& schedule, int layer) {
 
 TEST_CASE("An untied head is updated under the backward of the layers below the last one") {
   Plan plan;
+  plan.order.row = 0;
   plan.order.updates = UpdateOrder::within;
   const auto schedule = [&](const Problem& problem) {
     return schedule_of(
