@@ -39,11 +39,8 @@ std::int64_t narrow_columns(const ModelSpec& model) {
 
 std::size_t kernel_workspace_bytes(const Problem& problem) {
   const ModelSpec& model = problem.model;
-  std::int64_t elements = unit_elements(model, 0);
-  for (const std::int64_t unit : {embedding_unit(model), head_unit(model)})
-    elements = std::max(elements, unit_elements(model, unit));
   return cuda::workspace_bytes(std::max(model.hidden, model.width_of_head()), wide_columns(model),
-                               elements);
+                               largest_unit_elements(model));
 }
 
 std::size_t bias_sum_bytes(const Problem& problem) {
