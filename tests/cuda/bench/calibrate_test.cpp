@@ -188,8 +188,8 @@ TEST_CASE("CUDA: micro-batches that memory has no room for are left out, the oth
 
 TEST_CASE("CUDA: what the backend does not compute cannot be calibrated") {
   CalibrationOptions options = small_calibration();
-  options.model = load_model(
-      "llama-7b", {"layers=1", "hidden=64", "heads=2", "kv_heads=2", "ffn=128", "vocabulary=256"});
+  options.model = load_model("llama-7b", {"layers=1", "hidden=64", "heads=2", "kv_heads=2",
+                                          "head_width=12", "ffn=128", "vocabulary=256"});
   CHECK_THROWS_AS(calibrate(options, [](const std::string&, int, int) {}), InputError);
   options = small_calibration();
   options.gpu->info.free_memory = 1 << 20;
