@@ -95,8 +95,8 @@ void attention_backward<bf16>(const AttentionSizes& sizes, const AttentionInput<
   with_padded_head(sizes.head_size, [&](auto padded) {
     launch_dots<decltype(padded)::value>(sizes, tensors, stream);
   });
-  const bool hopper = hopper_computes(sizes);
-  (hopper ? attention_keys_hopper : attention_backward_keys)(sizes, tensors, stream);
+  const bool hopper = hopper_computes(sizes), hopper_keys = hopper_computes_keys(sizes, input);
+  (hopper_keys ? attention_keys_hopper : attention_backward_keys)(sizes, tensors, stream);
   (hopper ? attention_queries_hopper : attention_backward_queries)(sizes, tensors, stream);
 }
 

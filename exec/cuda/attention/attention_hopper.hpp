@@ -11,6 +11,11 @@ namespace spillway::cuda {
 inline bool hopper_computes(const AttentionSizes& sizes) {
   return kernels_for(sizes) == AttentionKernels::wgmma;
 }
+// Of the gradients of keys and values: those of heads of 128 that are General (attention_place.hpp)
+// would not fit into registers; the kernel for every GPU computes them.
+inline bool hopper_computes_keys(const AttentionSizes& sizes, const AttentionInput<bf16>& input) {
+  return hopper_computes(sizes) && (sizes.head_size == 64 || !needs_general(sizes, input));
+}
 
 // `output` or `log_sum_exp` may be null. There is at least one sequence and one token.
 void attention_forward_hopper(const AttentionSizes& sizes, const AttentionInput<bf16>& input,
