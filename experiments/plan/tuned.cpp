@@ -11,7 +11,7 @@ namespace spillway {
 
 bool is_tuned(const std::string& policy) { return canonical_policy(policy) == "spillway"; }
 
-Evaluation evaluate_tuned(Problem problem, bool choose_micro_batch, int steps,
+Evaluation evaluate_tuned(const Problem& problem, bool choose_micro_batch, int steps,
                           const EvaluateOne& evaluate_one,
                           const std::function<void(Problem&)>& settle, const Allows& allows) {
   Pricer pricer(problem, std::thread::hardware_concurrency(), settle, nullptr, allows);
@@ -23,16 +23,20 @@ Evaluation evaluate_tuned(Problem problem, bool choose_micro_batch, int steps,
   PlanSearch search(pricer, limits, bounds_of(problem, choose_micro_batch));
   search.run();
   const auto best = search.best();
-  if (!best) {
+  const auto by_default = [&] {
     return choose_micro_batch ? evaluate_best_micro_batch(problem, "spillway", steps, evaluate_one)
                               : evaluate_one(problem, "spillway", steps);
-  }
-  problem.workload.micro_batch = best->first.micro_batch;
-  Evaluation found = evaluate_one(problem, best->second.settled, steps);
+  };
+  if (!best) return by_default();
+  Problem chosen = problem;
+  chosen.workload.micro_batch = best->first.micro_batch;
+  Evaluation found = evaluate_one(chosen, best->second.settled, steps);
+  // The search knows nothing of what else is to fit, copies for commits.
+  if (!found.result) return by_default();
   if (best->second.settled.rfind("spillway", 0) == 0) return found;
   // Another policy's plan, by its own name for it.
   const Plan plan = plan_of(pricer.problem_with(best->first.micro_batch), best->second.settled);
-  Evaluation same = evaluate_one(problem, spillway_policy(plan), steps);
+  Evaluation same = evaluate_one(chosen, spillway_policy(plan), steps);
   const bool is_as_good =
       same.result && found.result && same.result->step_seconds <= found.result->step_seconds;
   return is_as_good ? std::move(same) : std::move(found);

@@ -15,7 +15,7 @@ bool is_tuned(const std::string& policy);
 // The plan, evaluated. Where none that was tried fits: the policy's own, which is as little on the
 // SSD as may fit, without a result. `settle` makes of a problem, whose micro-batch is set, what
 // evaluate_one builds; empty: nothing.
-Evaluation evaluate_tuned(Problem problem, bool choose_micro_batch, int steps,
+Evaluation evaluate_tuned(const Problem& problem, bool choose_micro_batch, int steps,
                           const EvaluateOne& evaluate_one,
                           const std::function<void(Problem&)>& settle = {},
                           const Allows& allows = {});
