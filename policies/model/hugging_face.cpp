@@ -52,8 +52,10 @@ class Keys {
   bool named(const char* key) const { return values_.contains(key); }
   const json& operator[](const char* key) const { return values_.at(key); }
 
+  // Of a key that is left out it is the usual value that is not supported here.
   [[noreturn]] void refuse(const char* key, const std::string& supported) const {
-    throw InputError(origin_, 0, fmt::format("{}{} is {}", table_, key, shown(values_.at(key))),
+    const std::string found = named(key) ? "is " + shown(values_.at(key)) : "is left out";
+    throw InputError(origin_, 0, fmt::format("{}{} {}", table_, key, found),
                      "supported: " + supported);
   }
   void require(const char* key) const {

@@ -169,7 +169,6 @@ TEST_CASE("calibrate refuses before it measures") {
   check_all({{{"--ssd", folder / "missing"}, "there is no such directory", "mounted"},
              {{"--batch", "0"}, "--batch", "--batch 8"},
              {{"--samples", "3"}, "--samples must be at least 10", "median"},
-             {{"--model", "llama-7b"}, "llama-7b", "GPT"},
              {{"--sequence", "0"}, "sequence = 0", "at least 1"},
              {{"--sequence", "5000"}, "longer than the 1024 positions", "1024 or less"}},
             calibrate);

@@ -44,7 +44,6 @@ TEST_CASE("What cannot be trained here is refused") {
   refused(folder, {"--batch", "4", "--sequences-at-once", "3"}, 2,
           "3 sequences at once do not divide a micro-batch of", "--sequences-at-once");
   refused(folder, {"--sequences-at-once", "0"}, 2, "--sequences-at-once 0", "divisor");
-  refused(folder, {"--model", "llama-7b"}, 2, "llama-7b is not a GPT", "spillway models");
   refused(folder, {"--precision", "bf16"}, 2, "CPU backend computes in fp32 only",
           "--precision fp32");
   refused(folder, {"--gradient-clip", "global"}, 2, "--gradient-clip global: not off",

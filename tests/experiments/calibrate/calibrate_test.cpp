@@ -85,8 +85,6 @@ TEST_CASE("what cannot be measured is an error that says what") {
   options.most_seconds_per_figure = 0;
   options.ssd = {"/nonexistent/folder"};
   CHECK_THROWS_AS(calibrate(options, [](const std::string&, int, int) {}), InputError);
-  options.model = load_model("llama-7b");
-  CHECK_THROWS_AS(calibrate(options, [](const std::string&, int, int) {}), InputError);
 }
 
 }  // namespace

@@ -90,7 +90,7 @@ TEST_CASE("a training that is stopped and resumed ends as one that was not", "[s
   resume.run = bench.run("parts").string();
   resume.resume = true;
   TrainingJob job(resume);
-  CHECK(job.settings().problem.model == "gpt-tiny");
+  CHECK(job.plan().problem.model.name == "gpt-tiny");
   CHECK(job.settings().steps == 6);
   const Losses rest = train(job);
   CHECK(job.training().first_step() == done);

@@ -206,6 +206,9 @@ TEST_CASE("a window holds for all layers or for none") {
   CHECK(read(with(windowed, "sliding_window", nullptr)).window == 0);
   CHECK(read(with(windowed, "max_window_layers", 0)).window == 32768);
   CHECK_THROWS_AS(read(with(windowed, "max_window_layers", 12)), InputError);
+  // Left out it is 28: the first 28 of 32 layers would have no window.
+  const json deeper = with(without(windowed, "max_window_layers"), "num_hidden_layers", 32);
+  check_error([&] { read(deeper); }, "config.json: max_window_layers is left out", "0, or 32");
   const json all = std::vector<std::string>(24, "sliding_attention");
   const json none = std::vector<std::string>(24, "full_attention");
   CHECK(read(with(windowed, "layer_types", all)).window == 32768);
