@@ -55,9 +55,10 @@ void BenchmarkFlags::add_to(CLI::App& command, const std::vector<std::string>& s
     if (std::find(shared.begin(), shared.end(), name) == shared.end()) benchmark->excludes(option);
   }
   command
-      .add_option("--grid", grid_,
-                  "points of --benchmark: benchmark, benchmark-full, or a sweep file without a "
-                  "policy")
+      .add_option(
+          "--grid", grid_,
+          "points of --benchmark: benchmark, benchmark-wide, benchmark-full, or a sweep file "
+          "without a policy")
       ->needs(benchmark)
       ->capture_default_str();
   command

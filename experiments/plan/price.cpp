@@ -22,7 +22,7 @@ constexpr std::array layers_at_ends = {6, 8, 12, 16};
 constexpr std::int64_t whole_to_part = 4;
 // What is as close as this to a limit of memory is built in full, relative: where two miniatures
 // take the same bytes, and where the gaps between their buffers differ.
-constexpr double close_to_limit = 5e-4, close_if_uneven = 0.03;
+constexpr double close_to_limit = 5e-4, close_if_uneven = 0.15;
 // The most that gaps between buffers may be of their bytes where they differ.
 constexpr double most_gaps = 0.02;
 // Relative: by how much the live bytes of a miniature may differ from those expected of it; by how

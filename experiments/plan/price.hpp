@@ -34,7 +34,9 @@ struct Price {
   void set(SimulationResult result);
 };
 
-// Agrees with evaluate(): in `fits` always, in times and memory to 0.1 %. Throws what it throws.
+// Agrees with evaluate(): in `fits` always, in the step time to 0.1 %. Peaks of memory and shares
+// of lanes that are told by miniatures may be some percent off (docs/pricing.md). Throws what it
+// throws.
 Price price(const Problem& problem, const std::string& policy, int steps = default_steps);
 
 // Nothing where only the whole schedule tells the price.
