@@ -8,6 +8,7 @@
 #include "exec/run/available_memory.hpp"
 #include "experiments/calibrate/drive_bench.hpp"
 #include "experiments/calibrate/kernel_bench.hpp"
+#include "policies/model/units.hpp"
 
 namespace spillway {
 
@@ -27,9 +28,7 @@ double flops_of_kernels(const Problem& problem) {
          3 * problem.model.head_forward_flops(w.micro_batch, w.sequence);
 }
 
-bool elements_fit(const ModelSpec& model) {
-  return std::max(model.layer_parameters(), model.embedding_parameters()) <= most_elements;
-}
+bool elements_fit(const ModelSpec& model) { return largest_unit_elements(model) <= most_elements; }
 
 // Whether its kernels may be timed where `flops` may be spent.
 bool is_brief(const Problem& problem, double flops) {
@@ -39,29 +38,41 @@ bool is_brief(const Problem& problem, double flops) {
   return memory.gpu + memory.host <= available_memory() / 2;
 }
 
+// Halves a model's width, or what it has of words. Heads stay as wide as they are, and as many of
+// them share a key. False where nothing is left to halve.
+bool narrow(ModelSpec& model) {
+  const bool is_gpt = model.architecture == Architecture::gpt;
+  if (model.heads > 1 && model.hidden > 1 && model.ffn > 1) {
+    const std::int64_t width = model.width_of_head();
+    const std::int64_t sharing = model.heads / model.kv_heads;
+    if (is_gpt || model.kv_heads > 1) {
+      model.kv_heads /= 2;
+      model.heads = model.kv_heads * sharing;
+    } else {
+      model.heads /= 2;
+    }
+    if (!is_gpt) model.head_width = width;
+    model.hidden = is_gpt ? width * model.heads : model.hidden / 2;
+    model.ffn = is_gpt ? 4 * model.hidden : model.ffn / 2;
+    return true;
+  }
+  if (model.vocabulary < 2) return false;
+  model.vocabulary /= 2;
+  return true;
+}
+
 // Half of what can be halved: micro-batch, then tokens, then the width of the model. False where
 // nothing can.
 bool halve(Problem& problem) {
   Workload& workload = problem.workload;
-  ModelSpec& model = problem.model;
-  const auto narrow = [&] {
-    if (model.heads < 2 || model.kv_heads < 2 || model.ffn < 2) return false;
-    const std::int64_t head = model.hidden / model.heads;
-    model.heads /= 2;
-    model.kv_heads = model.architecture == Architecture::gpt ? model.heads : model.kv_heads / 2;
-    model.hidden =
-        model.head_width > 0 ? std::max<std::int64_t>(1, model.hidden / 2) : head * model.heads;
-    model.ffn = model.architecture == Architecture::gpt ? 4 * model.hidden : model.ffn / 2;
-    return true;
-  };
-  if (!elements_fit(model)) return narrow();
+  if (!elements_fit(problem.model)) return narrow(problem.model);
   if (workload.micro_batch > 1) {
     workload.micro_batch /= 2;
     workload.batch = workload.micro_batch;
   } else if (workload.sequence > 1) {
     workload.sequence /= 2;
   } else {
-    return narrow();
+    return narrow(problem.model);
   }
   return true;
 }

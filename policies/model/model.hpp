@@ -13,7 +13,7 @@
 namespace spillway {
 
 enum class Architecture : std::uint8_t {
-  gpt,   // learned positions, pre-LN, GELU, tied head: what the executor trains
+  gpt,   // learned positions, LayerNorm, GELU, tied head: GPT-2, GPT-3
   llama  // rotary, RMSNorm, SwiGLU, grouped-query attention: Llama, Qwen, Mistral
 };
 

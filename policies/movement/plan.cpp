@@ -133,11 +133,11 @@ void for_fields(PlanType& plan, const Field& field) {
         "complete gradients rest on the SSD until they are applied");
   field("gradients.head_waits", plan.gradients.head_waits,
         Choice<Tier>{{"gpu", Tier::gpu}, {"host", Tier::host}},
-        "where the head's part of the embedding's gradient waits");
+        "where the gradient of the head waits: a part of the embedding's, or its own");
   field("optimizer_state.rest", plan.optimizer_state.rest, LayersOf<Shares>{},
         "where master weights and moments rest; on the GPU whole layers, which are updated there");
   field("optimizer_state.embedding", plan.optimizer_state.embedding, WordOr<Shares>{"rest", {}},
-        "the same of the embedding");
+        "the same of the embedding, and of a head of its own");
   field("optimizer_state.ahead", plan.optimizer_state.ahead, ahead,
         "updates from the read from the SSD to the use");
   field("optimizer_state.slots", plan.optimizer_state.slots, ahead,
