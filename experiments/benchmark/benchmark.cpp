@@ -230,6 +230,11 @@ SweepPlan plan_benchmark(const std::string& grid, const std::string& program) {
     if (has_policy(key))
       throw InputError(place, 0, "a benchmark compares all policies", "take the line out");
   }
+  if (const auto steps = file.fixed_places.find("steps"); steps != file.fixed_places.end())
+    throw InputError(steps->second, 0, "a benchmark simulates as many steps as tune does",
+                     "take the line out");
+  if (!file.plots.empty())
+    throw InputError(file.origin, 0, "a benchmark draws no plots", "take [[plot]] out");
   file.fixed["policy"] = "spillway";
   SweepPlan plan = plan_sweep(std::move(file), program);
   for (const SweepPoint& point : plan.points) {

@@ -87,11 +87,11 @@ TrialPrice Pricer::price(const Trial& trial) {
     const auto known = known_.find(trial);
     if (known != known_.end()) return known->second;
   }
-  if (is_stopped()) return {};
   TrialPrice price;
   const std::string key =
       journal_ ? fmt::format("{}\n{}\n{}", problem_text_, trial.micro_batch, trial.policy) : "";
   if (!journal_ || !journal_->find(key, price)) {
+    if (is_stopped()) return {};
     price = price_anew(trial);
     if (journal_) journal_->add(key, price);
   }

@@ -122,6 +122,7 @@ TEST_CASE("batches count where I/O binds GreedySnake") {
 
 TEST_CASE("built-in grids are read, and a grid names no policy") {
   CHECK(plan_benchmark("benchmark", "").points.size() == 20);
+  CHECK(plan_benchmark("benchmark-wide", "").points.size() == 72);
   CHECK(plan_benchmark("benchmark-full", "").points.size() == 168);
   const test::TemporaryFolder folder;
   const std::string text = grid_text;
@@ -129,6 +130,13 @@ TEST_CASE("built-in grids are read, and a grid names no policy") {
   CHECK_THROWS_AS(grid_of(folder, text + "[[axis]]\n\"greedysnake.alpha\" = [0.5]\n"), InputError);
   CHECK_THROWS_AS(grid_of(folder, text + "[[axis]]\nmicro_batch = [3]\n"), InputError);
   CHECK_THROWS_AS(plan_benchmark("bench-mark", ""), InputError);
+  // What would have no effect is refused.
+  std::string other = grid_text;
+  other.replace(other.find("[fixed]"), 7, "[fixed]\nsteps = 50");
+  CHECK_THROWS_WITH(grid_of(folder, other), Catch::Contains("as many steps as tune does"));
+  other = std::string(grid_text) +
+          "[[plot]]\nname = \"p\"\nkind = \"lines\"\nx = \"batch\"\ny = \"tokens_per_second\"\n";
+  CHECK_THROWS_AS(grid_of(folder, other), InputError);
 }
 
 }  // namespace
