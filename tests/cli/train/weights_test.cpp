@@ -131,6 +131,21 @@ TEST_CASE("the tokenizer's files go with the model into the run and out of it", 
       Words{"--model", folder / "second", "--run", folder / "third", "--json"});
 }
 
+TEST_CASE("a run that went on since it wrote its weights is not taken as a finished model",
+          "[store]") {
+  const TemporaryFolder folder;
+  ran(tiny_training(folder) + Words{"--json"});
+  fs::copy(folder / "run/model.safetensors", folder / "old");
+  kill_after({"train", "--resume", "--run", folder / "run", "--steps", "1000000", "--json"},
+             "\"commit\"", 2);
+  CHECK_FALSE(fs::exists(folder / "run/model.safetensors"));
+  const Words next =
+      tiny_training(folder) + Words{"--model", folder / "run", "--run", folder / "next"};
+  check_refusal(run(next), 2, "an earlier run", "spillway export " + folder / "run");
+  fs::copy(folder / "old", folder / "run/model.safetensors");
+  check_refusal(run(next), 2, "an earlier run", "spillway export " + folder / "run");
+}
+
 TEST_CASE("export takes either of the last two commits", "[store]") {
   const TemporaryFolder folder;
   const Words training = tiny_training(folder) + Words{"--json", "--durability", "step"};
