@@ -61,8 +61,11 @@ void refuse_model_of_run(const std::string& model) {
                           : path.has_parent_path() ? path.parent_path()
                                                    : fs::path(".");
   if (!fs::is_regular_file(folder / "run.json", ignored)) return;
-  // The folder of a run that has ended is a model like any other, weights included.
-  if (is_folder && fs::is_regular_file(folder / RunFolder::weights, ignored)) return;
+  // The folder of a run that has ended is a model like any other, weights included. Where the run
+  // went on since, its file of weights may be older than its state.
+  if (is_folder && fs::is_regular_file(folder / RunFolder::weights, ignored) &&
+      SavedRun::load(Directory(folder)).complete)
+    return;
   const fs::path shape = is_folder ? folder / "model.toml" : path;
   const std::string run = shell_word(
       fs::absolute(folder).lexically_normal() == fs::current_path(ignored) ? "." : folder.string());

@@ -1,10 +1,14 @@
 #include "exec/data/checkpoint.hpp"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <map>
 #include <set>
+#include <span>
 
 #include "base/errors.hpp"
 #include "base/text.hpp"
@@ -31,6 +35,67 @@ std::string shape_text(const std::vector<std::int64_t>& shape) {
   return fmt::format("[{}]", fmt::join(shape, ", "));
 }
 
+ElementType supported_type(const std::string& file, const SafetensorsFile::Tensor& tensor) {
+  if (const std::optional<ElementType> type = element_type_of(tensor.type)) return *type;
+  throw InputError(fmt::format("{}: tensor {} is of type {}", file, printable(tensor.name),
+                               printable(tensor.type)),
+                   "supported: F32, F16, BF16");
+}
+
+void require_shape(const std::string& file, const SafetensorsFile::Tensor& tensor,
+                   const std::vector<std::int64_t>& shape) {
+  if (tensor.shape == shape) return;
+  throw InputError(fmt::format("{}: tensor {} has the shape {}, the model needs {}", file,
+                               printable(tensor.name), shape_text(tensor.shape), shape_text(shape)),
+                   other_model);
+}
+
+// Elements of a tensor from the file, as fp32.
+void read_some(const SafetensorsFile& file, const SafetensorsFile::Tensor& tensor, ElementType type,
+               std::uint64_t first, std::vector<float>& to) {
+  std::vector<std::byte> bytes(to.size() * bytes_of(type));
+  std::uint64_t offset = file.data_start() + tensor.begin + first * bytes_of(type);
+  for (std::span<std::byte> left = bytes; !left.empty();) {
+    const ssize_t count =
+        ::pread(file.descriptor(), left.data(), left.size(), static_cast<off_t>(offset));
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) throw MachineError::from_errno("cannot read " + file.path().string(), errno);
+    if (count == 0)
+      throw MachineError(file.path().string() + " was cut short while it was read",
+                         "copy it again");
+    offset += static_cast<std::uint64_t>(count);
+    left = left.subspan(static_cast<std::size_t>(count));
+  }
+  widen(type, bytes.data(), to.size(), to.data());
+}
+
+// A tied model has one matrix for its tokens and its head. transformers writes it once; other
+// programs write the head, too. One that is not the table would be lost.
+void require_tied_head(const SafetensorsFolder& files, const SafetensorsFolder::Place& table,
+                       const SafetensorsFolder::Place& head) {
+  const SafetensorsFile &table_file = files.files()[table.file],
+                        &head_file = files.files()[head.file];
+  const std::string name = head_file.path().string();
+  const ElementType type = supported_type(name, head.tensor);
+  require_shape(name, head.tensor, table.tensor.shape);
+  const ElementType table_type = supported_type(table_file.path().string(), table.tensor);
+  constexpr std::uint64_t piece = std::uint64_t{1} << 20;
+  const std::uint64_t elements = (head.tensor.end - head.tensor.begin) / bytes_of(type);
+  std::vector<float> values, others;
+  for (std::uint64_t first = 0; first < elements; first += piece) {
+    values.resize(std::min(piece, elements - first));
+    others.resize(values.size());
+    read_some(head_file, head.tensor, type, first, values);
+    read_some(table_file, table.tensor, table_type, first, others);
+    if (std::memcmp(values.data(), others.data(), values.size() * sizeof(float)) == 0) continue;
+    throw InputError(
+        fmt::format("{}: tensor {} differs from the tokens' matrix, {}, and config.json says that "
+                    "the two are one",
+                    name, printable(head.tensor.name), printable(table.tensor.name)),
+        "remove the tensor, or set tie_word_embeddings to false for a model with two");
+  }
+}
+
 }  // namespace
 
 Checkpoint::Checkpoint(const std::filesystem::path& folder, const ModelSpec& model,
@@ -51,6 +116,12 @@ void Checkpoint::match(const ModelSpec& model) {
                                  printable(name)),
                      other_model);
   }
+  const auto head = found.find("lm_head.weight");
+  const auto table = found.find(hugging_face_tensors(model, embedding_unit(model)).front().name);
+  const bool repeats_table = model.tied && head != found.end() && table != found.end();
+  // Read only once all else is known to be right.
+  const SafetensorsFolder::Place *const table_place = repeats_table ? table->second : nullptr,
+                                        *const head_place = repeats_table ? head->second : nullptr;
   std::vector<std::string> missing;
   for (std::int64_t unit = 0; unit < unit_count(model); ++unit) {
     units_.emplace_back();
@@ -62,18 +133,10 @@ void Checkpoint::match(const ModelSpec& model) {
       }
       const SafetensorsFile::Tensor& stored = place->second->tensor;
       const std::string file = files_.files()[place->second->file].path().string();
-      if (stored.shape != tensor.shape)
-        throw InputError(
-            fmt::format("{}: tensor {} has the shape {}, the model needs {}", file,
-                        printable(stored.name), shape_text(stored.shape), shape_text(tensor.shape)),
-            other_model);
-      const std::optional<ElementType> type = element_type_of(stored.type);
-      if (!type)
-        throw InputError(fmt::format("{}: tensor {} is of type {}", file, printable(stored.name),
-                                     printable(stored.type)),
-                         "supported: F32, F16, BF16");
+      require_shape(file, stored, tensor.shape);
+      const ElementType type = supported_type(file, stored);
       bytes_ += stored.end - stored.begin;
-      units_.back().push_back({std::move(tensor), *type, place->second->file,
+      units_.back().push_back({std::move(tensor), type, place->second->file,
                                files_.files()[place->second->file].data_start() + stored.begin});
       found.erase(place);
     }
@@ -89,6 +152,7 @@ void Checkpoint::match(const ModelSpec& model) {
     if (!is_ignored_tensor(model, name)) unexpected.push_back(place->tensor.name);
   }
   if (!unexpected.empty()) refuse("have, beside those of the model,", unexpected);
+  if (repeats_table) require_tied_head(files_, *table_place, *head_place);
 }
 
 // Turns a tensor's file and place in it into its extent and place in that. Tensors that follow one

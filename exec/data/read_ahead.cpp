@@ -134,7 +134,7 @@ void ReadAhead::run(const std::stop_token& stop) {
     std::exception_ptr failure;
     try {
       read(block);
-    } catch (const Error&) {
+    } catch (...) {
       failure = std::current_exception();
     }
     lock.lock();

@@ -271,7 +271,7 @@ void IoTransfer::throw_failure() const {
   const IoRequest& request = failure_.request;
   const std::string& file = names_[request.file];
   if (failure_.error_number == wrong_checksum) {
-    throw MachineError(
+    throw ChecksumError(
         fmt::format("{}: the {} bytes at offset {} are not what was written there", file,
                     request.bytes, request.file_offset),
         "the drive, its cable or the memory corrupts data: check it (smartctl -a, memtest); "

@@ -21,10 +21,17 @@
 #include <string>
 #include <vector>
 
+#include "base/errors.hpp"
 #include "exec/io/io_ring.hpp"
 #include "exec/store/chunk_table.hpp"
 
 namespace spillway {
+
+// What was read is not what the checksums say was written there.
+class ChecksumError : public MachineError {
+ public:
+  using MachineError::MachineError;
+};
 
 inline constexpr std::uint64_t io_alignment = 4096;  // of offsets, lengths and memory, for O_DIRECT
 

@@ -12,6 +12,7 @@
 #include "base/units.hpp"
 #include "exec/data/checkpoint.hpp"
 #include "exec/data/model_writer.hpp"
+#include "exec/io/io_transfer.hpp"
 #include "exec/run/run_folder.hpp"
 #include "exec/run/training_record.hpp"
 #include "exec/store/state_reader.hpp"
@@ -111,23 +112,60 @@ ExportedRun write_folder(const RunExport& request, const fs::path& run, const Mo
   return {out, {}, files, bytes};
 }
 
-ExportedRun export_commit(const RunExport& request, const fs::path& run, const ResumePoint& point) {
-  const CommitRecord& record = point.record;
-  const ModelSpec model = TrainingRecord::parse(record.identity.training).model;
+// A store opened for itself alone, and a record of it that was read since: what a run at work
+// commits until then is not missed.
+struct OpenCommit {
+  ResumePoint point;
+  std::int64_t newest = 0;  // step
+  OpenStore open;
+};
+
+OpenCommit open_commit(const RunExport& request, const StoreLocation& location) {
+  const auto find = [&] {
+    return request.step ? find_commit(location, *request.step) : find_resume_point(location);
+  };
+  OpenCommit commit{find(), 0, {}};
+  while (true) {
+    SsdStoreOptions with;
+    with.run = commit.point.run;
+    with.make_ring = request.make_ring;
+    commit.open = open_store(commit.point.record, location.directories, location.generation, with);
+    const std::int64_t before = commit.point.record.version;
+    commit.point = find();
+    commit.newest = find_resume_point(location).record.version;
+    if (commit.point.record.version == before) return commit;
+    commit.open.store.reset();
+  }
+}
+
+ExportedRun export_commit(const RunExport& request, const fs::path& run,
+                          const StoreLocation& location) {
+  if (request.step == 0)
+    throw InputError(Setting{"step", "0"} + ": step 0 is what the run began with: no commit has it",
+                     "the weights that it began with are where they were; leave it out for the "
+                     "newest commit");
+  const OpenCommit commit = open_commit(request, location);
+  const CommitRecord& record = commit.point.record;
   if (record.version == 0)
     throw InputError(fmt::format("no step of the run in {} is committed yet", run.string()),
                      "what it began with is still as it was");
-  SsdStoreOptions with;
-  with.run = point.run;
-  with.make_ring = request.make_ring;
-  const OpenStore open =
-      open_store(record, point.location.directories, point.location.generation, with);
-  StateReader reader(*open.store, record, *open.chunks);
+  const ModelSpec model = TrainingRecord::parse(record.identity.training).model;
+  StateReader reader(*commit.open.store, record, *commit.open.chunks);
+  const auto read = [&](std::int64_t unit, std::uint64_t first, std::uint64_t count, float* to) {
+    try {
+      reader.read(unit, 0, first, count, to);
+    } catch (const ChecksumError&) {
+      if (record.version == commit.newest) throw;
+      throw InputError(
+          Setting{"step", std::to_string(record.version)} +
+              Message(fmt::format(": a later step has begun to overwrite the state of step {}; the "
+                                  "store holds the state of step {}",
+                                  record.version, commit.newest)),
+          fmt::format("leave it out for step {}", commit.newest));
+    }
+  };
   ExportedRun exported =
-      write_folder(request, run, model, fmt::format("model-step-{}", record.version),
-                   [&](std::int64_t unit, std::uint64_t first, std::uint64_t count, float* to) {
-                     reader.read(unit, 0, first, count, to);
-                   });
+      write_folder(request, run, model, fmt::format("model-step-{}", record.version), read);
   exported.step = record.version;
   return exported;
 }
@@ -176,9 +214,7 @@ ExportedRun export_run(const RunExport& request) {
   const SavedRun saved = SavedRun::load(folder);
   const fs::path run = without_slash(request.run);
   if (saved.store && saved.not_resumable.empty()) {
-    const ResumePoint newest = find_state(folder, saved).point;
-    return export_commit(request, run,
-                         request.step ? find_commit(newest.location, *request.step) : newest);
+    return export_commit(request, run, find_state(folder, saved).point.location);
   }
   if (request.step || !SafetensorsFolder::has_weights(folder.path()))
     throw InputError(

@@ -281,6 +281,14 @@ void TrainingJob::open() {
   require_new_file(*trace_place_, &only_a_trace());  // not only after all steps
 }
 
+void TrainingJob::remove_weights() {
+  const FilePlace weights = folder_->place(RunFolder::weights);
+  if (!folder_->directory().status(RunFolder::weights)) return;
+  require_new_file(weights, &only_an_export());
+  if (!folder_->directory().remove(RunFolder::weights))
+    throw MachineError("cannot remove " + weights.path.string(), "remove it by hand");
+}
+
 void TrainingJob::begin() {
   const auto write = [&](const char* name, const std::string& text) {
     FileSink file(folder_->place(name), FileSink::Compression::none);
@@ -292,6 +300,8 @@ void TrainingJob::begin() {
     write(RunFolder::machine, machine_to_toml(plan_.problem.machine));
   write(RunFolder::model, model_to_toml(plan_.problem.model));
   folder_->keep();
+  // What an earlier part of the run wrote at its end is older than what the run comes to now.
+  if (training_->first_step() < settings_.steps) remove_weights();
   if (training_->first_step() == 0)
     write_model_files(weights_.folder, folder_->directory(), plan_.problem.model, ElementType::f32);
   if (training_->commit_interval() == 0) return;

@@ -118,6 +118,7 @@ class TrainingJob {
  private:
   std::optional<ResumePoint> resume();
   void settle();
+  void remove_weights();  // of the run
   void check_prediction(double step_seconds);
   void look_at_lanes();
 

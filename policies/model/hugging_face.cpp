@@ -190,7 +190,9 @@ void read_rope(const Keys& keys, ModelSpec& model) {
     model.rope_factor = rope.number("factor");
     model.rope_low_frequency_factor = rope.number("low_freq_factor");
     model.rope_high_frequency_factor = rope.number("high_freq_factor");
-    model.rope_original_positions = rope.count("original_max_position_embeddings");
+    // As transformers reads it: beside the table, then in it, then all positions.
+    const char* const original = "original_max_position_embeddings";
+    model.rope_original_positions = keys.count(original, rope.count(original, model.positions));
     if (model.rope_high_frequency_factor <= model.rope_low_frequency_factor)
       rope.refuse("high_freq_factor", "numbers above low_freq_factor");
   } else {
@@ -406,8 +408,10 @@ std::string hugging_face_config(const ModelSpec& model, const std::string& type)
 
 std::string hugging_face_config(const std::string& text, const std::string& type) {
   auto config = nlohmann::ordered_json::parse(text);
-  const bool newer = config.contains("dtype") && !config.contains("torch_dtype");
-  config[newer ? "dtype" : "torch_dtype"] = type;
+  // Where both are there, transformers goes by dtype, and older versions by torch_dtype.
+  const bool newer = config.contains("dtype");
+  if (newer) config["dtype"] = type;
+  if (!newer || config.contains("torch_dtype")) config["torch_dtype"] = type;
   return config.dump(2) + "\n";
 }
 

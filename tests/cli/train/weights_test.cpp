@@ -2,6 +2,7 @@
 #include <signal.h>
 
 #include <catch2/catch.hpp>
+#include <fstream>
 #include <thread>
 
 #include "tests/cli/program.hpp"
@@ -131,6 +132,21 @@ TEST_CASE("the tokenizer's files go with the model into the run and out of it", 
       Words{"--model", folder / "second", "--run", folder / "third", "--json"});
 }
 
+TEST_CASE("a run that went on since it wrote its weights is not taken as a finished model",
+          "[store]") {
+  const TemporaryFolder folder;
+  ran(tiny_training(folder) + Words{"--json"});
+  fs::copy(folder / "run/model.safetensors", folder / "old");
+  kill_after({"train", "--resume", "--run", folder / "run", "--steps", "1000000", "--json"},
+             "\"commit\"", 2);
+  CHECK_FALSE(fs::exists(folder / "run/model.safetensors"));
+  const Words next =
+      tiny_training(folder) + Words{"--model", folder / "run", "--run", folder / "next"};
+  check_refusal(run(next), 2, "an earlier run", "spillway export " + folder / "run");
+  fs::copy(folder / "old", folder / "run/model.safetensors");
+  check_refusal(run(next), 2, "an earlier run", "spillway export " + folder / "run");
+}
+
 TEST_CASE("export takes either of the last two commits", "[store]") {
   const TemporaryFolder folder;
   const Words training = tiny_training(folder) + Words{"--json", "--durability", "step"};
@@ -145,6 +161,54 @@ TEST_CASE("export takes either of the last two commits", "[store]") {
   check_refusal(run({"export", folder / "run", "--step", "3"}), 2,
                 "holds the state of step 5 and 4", "last two commits");
   check_refusal(run({"export", folder / "run", "--step", "4"}), 2, "is there already", "");
+}
+
+TEST_CASE("a commit that a later step has begun to overwrite is no alarm about the drive",
+          "[store]") {
+  const TemporaryFolder folder;
+  ran(tiny_training(folder) + Words{"--json", "--durability", "step", "--steps", "5", "--policy",
+                                    "greedysnake:optimizer_ssd=1,snake=off"});
+  {
+    // Step 4 lies in the first copies, which begin the file.
+    std::fstream store(folder / "run/ssd/spillway-store-0.bin",
+                       std::ios::in | std::ios::out | std::ios::binary);
+    store.seekg(8192 + 4099);
+    const char byte = static_cast<char>(store.get() ^ 4);
+    store.seekp(8192 + 4099);
+    store.put(byte);
+  }
+  const Words words = {"export", folder / "run", "--out", folder / "out", "--json"};
+  check_refusal(run(words + Words{"--step", "4"}), 2, "overwrite the state of step 4",
+                "leave it out for step 5");
+  CHECK_FALSE(fs::exists(folder / "out"));
+  check_refusal(run(words + Words{"--step", "0"}), 2, "step 0 is what the run began with",
+                "leave it out");
+  CHECK(run(words).exit_code == 0);
+}
+
+TEST_CASE("what a run commits while its export waits for it to end is exported", "[store]") {
+  const TemporaryFolder folder;
+  Program training(tiny_training(folder) +
+                   Words{"--json", "--steps", "1000000", "--durability", "step"});
+  const auto grows = [&] {
+    const std::size_t before = training.output().size();
+    while (training.running() && training.output().size() < before + 1000)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  };
+  grows();
+  while (training.running() && training.output().find("\"commit\"") == std::string::npos) grows();
+  Program exporting({"export", folder / "run", "--out", folder / "out", "--json"});
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));  // it has read the record by now
+  grows();
+  training.send(SIGINT);
+  const Outcome ended = training.wait();
+  CHECK(ended.exit_code == 130);
+  const Outcome exported = exporting.wait();
+  INFO(exported.err);
+  CHECK_THAT(exported.err, !Catch::Contains("smartctl"));
+  if (exported.exit_code != 0) return;  // it waits for a few seconds only
+  CHECK(exported.json()["step"] == ended.json_lines().back()["committed_step"]);
+  CHECK(read_file(folder / "out/model.safetensors") == read_file(folder / "run/model.safetensors"));
 }
 
 TEST_CASE(

@@ -165,7 +165,7 @@ TEST_CASE("names without the prefix, masks, tables and a tied head are taken", "
   for (Stored& one : all) one.tensor.name.erase(0, std::string("transformer.").size());
   all.push_back({{"h.0.attn.bias", {1, 1, 4, 4}}, std::vector<float>(16)});
   all.push_back({{"h.1.attn.masked_bias", {}}, std::vector<float>(1)});
-  all.push_back({{"lm_head.weight", {101, 48}}, std::vector<float>(101 * 48)});
+  all.push_back({{"lm_head.weight", {101, 48}}, named(all, "wte.weight").values});
   const TemporaryFolder folder;
   write(folder / "model.safetensors", all);
   Checkpoint gpt(folder.path(), model);
@@ -202,6 +202,28 @@ TEST_CASE("weights of another model are refused, with the tensors named") {
   CHECK_THAT(refusal(model, all), Catch::Contains("two tensors for model.norm.weight"));
   // Many are counted, and the first few named.
   CHECK_THAT(refusal(model, stored(tiny(Architecture::gpt))), Catch::Contains("and 40 more"));
+}
+
+TEST_CASE("a head that a tied model would lose is refused with its file and name") {
+  const ModelSpec model = tiny(Architecture::gpt);
+  const std::vector<Stored> all = stored(model);
+  const auto with_head = [&](std::vector<std::int64_t> shape, ElementType type, float change) {
+    std::vector<Stored> changed = all;
+    std::vector<float> values = named(changed, "transformer.wte.weight").values;
+    values.back() += change;
+    changed.push_back({{"lm_head.weight", std::move(shape), type}, std::move(values)});
+    return changed;
+  };
+  for (const ElementType type : {ElementType::f32, ElementType::bf16}) {
+    const TemporaryFolder folder;
+    write(folder / "model.safetensors", with_head({101, 48}, type, 0));
+    CHECK_NOTHROW(Checkpoint(folder.path(), model));
+    CHECK_THAT(refusal(model, with_head({101, 48}, type, 1)),
+               Catch::Contains("model.safetensors: tensor lm_head.weight differs from") &&
+                   Catch::Contains("transformer.wte.weight"));
+  }
+  CHECK_THAT(refusal(model, with_head({48, 101}, ElementType::f32, 0)),
+             Catch::Contains("lm_head.weight has the shape [48, 101]"));
 }
 
 TEST_CASE("a type that weights cannot have is refused") {

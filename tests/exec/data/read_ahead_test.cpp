@@ -6,6 +6,7 @@
 #include <cstring>
 #include <random>
 
+#include "base/file_descriptor.hpp"
 #include "exec/io/io_threads.hpp"
 #include "tests/exec/io_test_support.hpp"
 
@@ -105,4 +106,12 @@ TEST_CASE("a file that cannot be read, or was cut short, is an error for whoever
   std::filesystem::resize_file(files.path(1), 4100);
   ReadAhead cut(files.all(), {{1, 0, 5000}});
   CHECK_THAT(message_of<MachineError>([&] { cut.bytes(0, 0); }), Catch::Contains("cut short"));
+}
+
+TEST_CASE("whatever fails on the reading thread is thrown where the bytes are asked for") {
+  const Files files({100'000});
+  ReadAhead reader(
+      files.all(), {{0, 0, 100'000}},
+      [](std::span<const int>, unsigned) -> std::unique_ptr<IoRing> { throw std::bad_alloc(); });
+  CHECK_THROWS_AS(reader.bytes(0, 0), std::bad_alloc);
 }

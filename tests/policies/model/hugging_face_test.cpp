@@ -200,6 +200,17 @@ TEST_CASE("rope is read from either of transformers' layouts") {
   CHECK(read(with(llama3(), "rope_scaling", nullptr)).rope_scaling == RopeScaling::none);
 }
 
+TEST_CASE("the positions that llama3's rope was made for are read as transformers does") {
+  const char* const key = "original_max_position_embeddings";
+  CHECK(read(with(llama3(), key, 4096)).rope_original_positions ==
+        4096);  // beside the table: first
+  CHECK(read(with(llama3(), key, nullptr)).rope_original_positions == 8192);
+  const json table = without(llama3()["rope_scaling"], key);
+  CHECK(read(with(llama3(), "rope_scaling", table)).rope_original_positions == 131072);
+  CHECK(read(with(with(llama3(), "rope_scaling", table), key, 4096)).rope_original_positions ==
+        4096);
+}
+
 TEST_CASE("a window holds for all layers or for none") {
   const json windowed = with(qwen2(), "use_sliding_window", true);
   CHECK(read(windowed).window == 0);  // from layer 24 of 24 on
@@ -299,6 +310,16 @@ TEST_CASE("a model written as config.json is read as the same model") {
   // Of the configuration that a model came with nothing but the type changes.
   const json again = json::parse(hugging_face_config(llama3().dump(), "float32"));
   CHECK(again == with(llama3(), "torch_dtype", "float32"));
+  // transformers goes by dtype where both keys are there.
+  const json newer = with(without(llama3(), "torch_dtype"), "dtype", "bfloat16");
+  CHECK(json::parse(hugging_face_config(newer.dump(), "float32")) ==
+        with(newer, "dtype", "float32"));
+  const json both = with(newer, "torch_dtype", "bfloat16");
+  CHECK(json::parse(hugging_face_config(both.dump(), "float32")) ==
+        with(with(both, "dtype", "float32"), "torch_dtype", "float32"));
+  const json neither = without(llama3(), "torch_dtype");
+  CHECK(json::parse(hugging_face_config(neither.dump(), "float32")) ==
+        with(neither, "torch_dtype", "float32"));
 }
 
 TEST_CASE("tensors have transformers' names and shapes") {
