@@ -89,6 +89,16 @@ void add_train_options(CLI::App& parser, TrainOptions& options) {
   command->add_option("--beta2", options.settings.optimizer.beta2, "AdamW beta2")
       ->capture_default_str();
   command->add_option("--durability", options.settings.durability, durability_help);
+  command
+      ->add_option("--keep", options.settings.keep,
+                   "checkpoints to keep: the weights of the last so many of every --keep-every-th "
+                   "step, in RUN/checkpoints/step-NUMBER, each a folder that transformers loads; "
+                   "0: none")
+      ->capture_default_str();
+  command
+      ->add_option("--keep-every", options.settings.keep_every,
+                   "steps from one kept checkpoint to the next")
+      ->capture_default_str();
   command->add_flag(
       "--resume", options.resume,
       "go on with the run in --run from its last commit, bit for bit; policy, limits, "

@@ -1,5 +1,6 @@
-// A run's weights as a folder that transformers loads: from its committed state, or, where that is
-// gone, from the weights that it wrote at its end.
+// A run's weights as a folder that transformers loads: from its committed state, from a step that
+// it has kept, or, where its state is gone, from the weights that it wrote at its end. The run may
+// be at work (exec/run/export_lock.hpp).
 #pragma once
 
 #include <cstdint>
@@ -26,13 +27,16 @@ void write_model_files(const std::optional<std::filesystem::path>& from, const D
                        const ModelSpec& model, ElementType type);
 
 struct RunExport {
-  std::string run;                   // its folder
-  std::optional<std::int64_t> step;  // one of the last two commits; none: the newest
-  std::filesystem::path out;         // a new folder; empty: RUN/model-step-N
+  std::string run;  // its folder
+  // One that the run has kept, or one of its last two commits; none: the newest commit.
+  std::optional<std::int64_t> step;
+  std::filesystem::path out;  // a new folder; empty: RUN/model-step-N
   ElementType type = ElementType::f32;
   std::uint64_t most_bytes = std::uint64_t{5} << 30;  // of a file of weights
   RingFactory make_ring = make_usual_ring;
-  std::function<void(std::uint64_t done, std::uint64_t all)> progress;  // may be empty
+  // Of writing; may be empty. What it throws ends the export, and nothing of it is left.
+  std::function<void(std::uint64_t done, std::uint64_t all)> progress;
+  std::function<void(const std::string&)> note;  // what people should know; may be empty
 };
 
 struct ExportedRun {
@@ -43,8 +47,8 @@ struct ExportedRun {
 };
 
 // The folder takes its name once all of it is written. Throws InputError (no run, nothing
-// committed, no such step, the name is taken), MachineError (the run is at work, no room, a chunk
-// does not match its checksum).
+// committed, no such step, the name is taken), MachineError (no room, a chunk does not match its
+// checksum).
 ExportedRun export_run(const RunExport& request);
 
 }  // namespace spillway

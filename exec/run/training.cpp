@@ -151,12 +151,14 @@ Training::Training(TrainingOptions options) : options_(std::move(options)) {
   // No more than there are steps, so that nothing overflows.
   interval = std::min(interval, options_.steps);
   gate_ = std::make_unique<VersionGate>(
-      CommitPoints{interval, first, training_store_->base_epoch(), options_.steps},
+      CommitPoints{interval, first, training_store_->base_epoch(), options_.steps,
+                   std::min(options_.also_commit_every, options_.steps)},
       static_cast<std::uint32_t>(training_store_->parts().size()), options_.durability.on());
   SsdStore* const store = training_store_->store();
   if (options_.durability.on()) {
-    committer_ = std::make_unique<Committer>(*store, training_store_->identity(),
-                                             *training_store_->chunks(), *device_, *gate_);
+    committer_ =
+        std::make_unique<Committer>(*store, training_store_->identity(), *training_store_->chunks(),
+                                    *device_, *gate_, options_.may_overwrite);
   }
   if (options_.throttle.any()) throttle_ = std::make_unique<Throttle>(options_.throttle);
   executor_ = std::make_unique<Executor>(

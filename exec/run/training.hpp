@@ -44,7 +44,9 @@ struct TrainingOptions {
   std::vector<std::filesystem::path> ssd;  // directories of the ssd tier
   OptimizerSettings optimizer;
   int threads = 1;  // of matrix products, and as many of the optimizer: changes time, no number
-  Durability durability;  // off: nothing to resume from
+  Durability durability;               // off: nothing to resume from
+  std::int64_t also_commit_every = 0;  // steps, beside the interval; 0: no others
+  MayOverwrite may_overwrite;          // what was committed before; empty: always
   // Where it is known: what the default interval between commits goes by. It changes no number.
   double predicted_step_seconds = 0;
   // What it starts from; null: values drawn from the seed. A training that goes on from a commit of

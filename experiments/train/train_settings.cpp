@@ -110,6 +110,9 @@ std::vector<TrainSetting> all_settings() {
          s.frozen_weights = one_of("frozen_weights", t, {"checkpoint", "store"});
        }},
       {"no_export", [](S& s, const Texts& t) { s.no_export = flag_of("no_export", t); }},
+      {"keep", [](S& s, const Texts& t) { s.keep = count_of<std::int64_t>("keep", t); }},
+      {"keep_every",
+       [](S& s, const Texts& t) { s.keep_every = count_of<std::int64_t>("keep_every", t); }},
   };
 }
 

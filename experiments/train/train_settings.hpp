@@ -31,6 +31,8 @@ struct TrainSettings {
   // be, or "store".
   std::string frozen_weights = "checkpoint";
   bool no_export = false;  // the weights are not written at the end
+  // Of every keep_every-th step the weights of the last `keep` are kept; 0: of none.
+  std::int64_t keep = 0, keep_every = 500;
 };
 
 // By name, as given; a setting has several texts where it takes a list.

@@ -264,16 +264,30 @@ void TrainingJob::settle() {
   if (!request_.resume) folder_->save();
 }
 
+// On the thread that commits.
+bool TrainingJob::may_overwrite(std::int64_t committed) {
+  if (!export_lock_->nobody_reads()) return false;
+  if (kept_) kept_->committed(committed);
+  return true;
+}
+
+std::vector<KeptStep> TrainingJob::kept_news() {
+  return kept_ ? kept_->news() : std::vector<KeptStep>();
+}
+
 void TrainingJob::open() {
   if (!settings_.no_export) require_new_file(folder_->place(RunFolder::weights), &only_an_export());
   if (listener_.doing) listener_.doing("setting up memory and store");
+  export_lock_.emplace(folder_->directory());
+  options_.may_overwrite = [this](std::int64_t committed) { return may_overwrite(committed); };
+  if (settings_.keep > 0) options_.also_commit_every = settings_.keep_every;
   training_ = std::make_unique<Training>(options_);
   if (weights_.values)
     initial_ = InitialState{weights_.values->folder(), weights_.values->hash(),
                             weights_.values->bytes(), weights_.values->describe()};
   options_.weights.reset();  // with its files and memory
   weights_.values.reset();
-  if (!settings_.no_export) require_room(plan_.problem.model, folder_->path());
+  require_room(plan_.problem.model, folder_->path(), settings_);
   const std::int64_t first = training_->first_step();
   trace_place_ = !request_.trace.empty() ? FilePlace(request_.trace)
                  : first == 0            ? folder_->place(RunFolder::trace)
@@ -308,6 +322,10 @@ void TrainingJob::begin() {
   // From here on it is known where the state is now.
   folder_->remember_store(training_->store_location());
   training_->remove_previous_store();
+  if (settings_.keep == 0) return;
+  kept_.emplace(folder_->path(), KeepRule{settings_.keep, settings_.keep_every},
+                request_.io.make_ring);
+  kept_->committed(training_->first_step());  // the run before may have been killed over it
 }
 
 TrainingResult TrainingJob::train(const std::function<void(const StepResult&)>& report,
@@ -335,6 +353,11 @@ TrainingResult TrainingJob::train(const std::function<void(const StepResult&)>& 
       &trace_, committed);
   look_at_lanes();
   steps_done_ = result.steps;
+  if (kept_) {
+    kept_->wait();
+    kept_->committed(result.steps);  // where somebody read what was committed before
+    kept_->wait();
+  }
   return result;
 }
 
