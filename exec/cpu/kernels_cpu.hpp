@@ -28,7 +28,7 @@ struct AdamConstants {
   float epsilon = 0;                     //
   float step_size = 0;                   // learning_rate / (1 - beta1^t)
   float gradient_factor = 1;             // of gradient clipping
-  NoiseKey noise;                        // of the step, for moments in bf16
+  NoiseKey noise;                        // of the step, for moments in bf16 and dropout
 };
 
 // The rows of scores (rows, keys) of one attention head. The query in row i is at key first_query +
