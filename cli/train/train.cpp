@@ -203,7 +203,7 @@ std::optional<TrainRequest> train(const TrainRequest& request, const TrainOption
   job.export_weights();
   const StoppedRun left =
       stopped_run(result, training, settings.steps, folder.path(),
-                  settings.no_export ? fs::path() : folder.file(RunFolder::weights));
+                  settings.no_export ? fs::path() : folder.file(job.weights_file()));
   ordered_json end = {{"event", "end"}, {"steps", result.steps}};
   if (result.steps > training.first_step()) end["final_loss"] = result.final_loss;
   end["weights_hash"] = fmt::format("{:016x}", result.weights_hash);
@@ -219,7 +219,8 @@ std::optional<TrainRequest> train(const TrainRequest& request, const TrainOption
   events.write(end);
   job.finish();
   if (talks)
-    announce_end(training, result, folder, trace_shown, !settings.no_export, job.stopped());
+    announce_end(training, result, folder, trace_shown,
+                 settings.no_export ? fs::path() : folder.file(job.weights_file()), job.stopped());
   if (!job.stopped()) return {};
   print_error(what_was_kept(left));
   exit_code = StopSignals::exit_code();
