@@ -51,9 +51,10 @@ class SymbolicRun {
  private:
   // -- values
   // --------------------------------------------------------------------------------------
+  static constexpr int frozen = -1;  // the version of parameters that are not trained
   static Value home_value(const HomePart& home, int version) {
     if (home.kind == BufferKind::parameters)
-      return {Held::parameters, home.unit, version, -1, 0, 0, 0};
+      return {Held::parameters, home.unit, home.frozen ? frozen : version, -1, 0, 0, 0};
     return {Held::optimizer_state, home.unit, version, -1, 0, home.first_element, home.elements};
   }
   // Parameters are named as bytes of the whole unit; optimizer state by its run, [master | m | v].
@@ -72,6 +73,9 @@ class SymbolicRun {
   }
   std::uint64_t elements(int unit) const {
     return static_cast<std::uint64_t>(unit_elements(problem_.model, unit));
+  }
+  std::uint64_t trained(int unit) const {
+    return static_cast<std::uint64_t>(trained_elements(problem_.model, unit));
   }
 
   // -- memory
@@ -170,8 +174,14 @@ class SymbolicRun {
     ++count_[{task.step, task.kind, task.layer, task.micro_batch}];
   }
   void reads_parameters(const Task& task) {
-    const std::uint64_t bytes = elements(task.layer) * problem_.parameter_bytes();
-    reads(operand(Role::parameters, bytes, Tier::gpu), parameters(task.layer, task.step), 0);
+    const std::uint64_t width = problem_.parameter_bytes();
+    Access part = operand(Role::parameters, elements(task.layer) * width, Tier::gpu);
+    const std::uint64_t changing = trained(task.layer) * width, all = part.bytes;
+    part.bytes = changing;
+    if (changing > 0) reads(part, parameters(task.layer, task.step), 0);
+    part.offset += changing;
+    part.bytes = all - changing;
+    if (part.bytes > 0) reads(part, parameters(task.layer, frozen), changing);
   }
   const Access& hidden(Role role) const {
     return operand(role, checkpoint_bytes(problem_), Tier::gpu);
@@ -198,8 +208,10 @@ class SymbolicRun {
     writes(access, {Held::scratch, -1, -1, -1, 0, 0, 0}, 0);
   }
   void accumulates(Role role, Held held, const Task& task) {
+    if (trained(task.layer) == 0)
+      return require(find(role) == nullptr, "a gradient of what is frozen");
     const Access& access =
-        operand(role, elements(task.layer) * problem_.gradient_bytes(), Tier::gpu);
+        operand(role, trained(task.layer) * problem_.gradient_bytes(), Tier::gpu);
     std::uint64_t& summed = summed_[{task.step, held, task.layer}];
     const std::uint64_t bit = std::uint64_t{1} << task.micro_batch;
     require((summed & bit) == 0, "adds a micro-batch twice");
@@ -257,7 +269,7 @@ class SymbolicRun {
     require(tier == Tier::gpu || task.lane == Lane::cpu_optimizer, "AdamW on another lane");
     require(task.layer >= 0 && task.layer <= head_, "no such unit");
     require(task.update >= 0 && task.update <= task.step, "an update of a step to come");
-    require(task.params > 0 && task.first_element + task.params <= elements(task.layer),
+    require(task.params > 0 && task.first_element + task.params <= trained(task.layer),
             "no such elements");
     const std::uint64_t width = problem_.gradient_bytes(),
                         everyone = (std::uint64_t{1} << micro_batches_) - 1;
@@ -287,7 +299,7 @@ class SymbolicRun {
     require(problem_.workload.needs_norms(), "a norm that nobody asked for");
     require(tier == Tier::gpu || task.lane == Lane::cpu_optimizer, "a norm on another lane");
     require(task.update == task.step, "the norm of another step's gradient");
-    const std::uint64_t bytes = elements(task.layer) * problem_.gradient_bytes(),
+    const std::uint64_t bytes = trained(task.layer) * problem_.gradient_bytes(),
                         everyone = (std::uint64_t{1} << micro_batches_) - 1;
     reads(operand(Role::gradient, bytes, tier),
           gradient(Held::gradient, task.layer, task.step, everyone), 0);
@@ -308,8 +320,10 @@ class SymbolicRun {
     Access slot =
         operand(Role::norms, static_cast<std::uint64_t>(units) * norm_slot_bytes, Tier::host);
     slot.bytes = norm_slot_bytes;
-    for (int k = 0; k < units; ++k, slot.offset += norm_slot_bytes)
-      reads(slot, norm(all ? k : task.layer, task.update), 0);
+    for (int k = 0; k < units; ++k, slot.offset += norm_slot_bytes) {
+      const int unit = all ? k : task.layer;
+      if (trained(unit) > 0) reads(slot, norm(unit, task.update), 0);
+    }
   }
   void copy(Tier from, Tier to, Lane lane, const Task& task) {
     // One stream may serve both ways over PCIe.
@@ -332,24 +346,26 @@ class SymbolicRun {
   }
 
   void check_counts() const {
+    std::size_t expected = 0;
+    const auto expect = [&](int step, TaskKind kind, int unit, int m) {
+      check_count(step, kind, unit, m);
+      ++expected;
+    };
     for (int step = 0; step < schedule_.steps(); ++step) {
       for (int m = 0; m < micro_batches_; ++m) {
-        check_count(step, TaskKind::embed_forward, layers_, m);
-        check_count(step, TaskKind::head, head_, m);
-        check_count(step, TaskKind::embed_backward, layers_, m);
-        for (int l = 0; l < layers_; ++l) check_count(step, TaskKind::forward, l, m);
-        for (int l = 0; l < layers_; ++l) check_count(step, TaskKind::backward, l, m);
+        expect(step, TaskKind::embed_forward, layers_, m);
+        expect(step, TaskKind::head, head_, m);
+        if (trained(layers_) > 0) expect(step, TaskKind::embed_backward, layers_, m);
+        for (int l = 0; l < layers_; ++l) expect(step, TaskKind::forward, l, m);
+        for (int l = 0; l < layers_; ++l) {
+          if (trained(l) > 0) expect(step, TaskKind::backward, l, m);
+        }
+      }
+      for (int unit = 0; problem_.workload.needs_norms() && unit <= head_; ++unit) {
+        if (trained(unit) > 0) expect(step, TaskKind::gradient_norm, unit, 0);
       }
     }
-    const bool norms = problem_.workload.needs_norms();
-    for (int step = 0; norms && step < schedule_.steps(); ++step) {
-      for (int unit = 0; unit <= head_; ++unit) check_count(step, TaskKind::gradient_norm, unit, 0);
-    }
-    const auto per_step =
-        static_cast<std::size_t>(micro_batches_ * (3 + 2 * layers_) + (norms ? head_ + 1 : 0));
-    if (count_.size() != per_step * static_cast<std::size_t>(schedule_.steps())) {
-      throw Violation{"compute tasks outside the steps"};
-    }
+    if (count_.size() != expected) throw Violation{"compute tasks outside the steps"};
   }
   void check_count(int step, TaskKind kind, int layer, int micro_batch) const {
     const auto found = count_.find({step, kind, layer, micro_batch});
@@ -391,6 +407,9 @@ std::string find_home_error(const Schedule& schedule) {
     const BufferInfo& buffer = schedule.buffers()[home.where.buffer.id];
     const bool states = home.kind == BufferKind::optimizer_state;
     if (!states && home.kind != BufferKind::parameters) return "a home of something else";
+    const auto trained = static_cast<std::uint64_t>(trained_elements(problem.model, home.unit));
+    if (home.frozen ? home.first_element < trained : home.first_element + home.elements > trained)
+      return "a home that is frozen, or not";
     if (!buffer.persistent) return "a home that does not last";
     if (home.where.bytes !=
         home.elements * (states ? problem.state_bytes() : problem.parameter_bytes()))
@@ -410,7 +429,9 @@ std::string find_home_error(const Schedule& schedule) {
         }
         next += elements;
       }
-      if (next != static_cast<std::uint64_t>(unit_elements(problem.model, unit))) {
+      const bool states = kind == BufferKind::optimizer_state;
+      if (next != static_cast<std::uint64_t>(states ? trained_elements(problem.model, unit)
+                                                    : unit_elements(problem.model, unit))) {
         return fmt::format("{} of unit {} ends at {}", to_string(kind), unit, next);
       }
     }
