@@ -98,8 +98,9 @@ ExportedRun write_folder(const RunExport& request, const fs::path& run, const Mo
                          const std::string& usual_name, WeightValues trained, bool whole) {
   const bool adapters = model.has_adapters();
   if (request.merge && !adapters)
-    throw InputError(Setting{"merge"} + ": the run has no adapters, it trains the model's own "
-                                        "weights",
+    throw InputError(Setting{"merge"} +
+                         ": the run has no adapters, it trains the model's own "
+                         "weights",
                      "leave it out");
   const fs::path out = request.out.empty() ? run / usual_name : without_slash(request.out);
   if (adapters && !request.merge) return write_adapter_folder(request, run, out, model, trained);

@@ -16,10 +16,10 @@ std::optional<std::filesystem::path> frozen_folder(const TrainingRecord& record,
     if (const auto found = find_model_folder(frozen_from)) return found->path;
   }
   if (SafetensorsFolder::has_weights(record.initial_folder)) return record.initial_folder;
-  throw InputError("the frozen weights of the run are not in " + record.initial_folder.string() +
-                       " any more",
-                   "commits hold what is trained alone: name the folder where they are now: " +
-                       Setting{"model", "DIR"});
+  throw InputError(
+      "the frozen weights of the run are not in " + record.initial_folder.string() + " any more",
+      "commits hold what is trained alone: name the folder where they are now: " +
+          Setting{"model", "DIR"});
 }
 
 }  // namespace

@@ -193,8 +193,8 @@ void TrainingJob::settle() {
   require_own_framework(problem.framework);
   check_backend(problem, device_.gpu.has_value());
   if (!device_.gpu) refuse_without_gpu(given_, request_.retune_matmul);
-  weights_ = open_initial_weights(settings_, point, problem.model, request_.io.make_ring,
-                                  frozen_from_);
+  weights_ =
+      open_initial_weights(settings_, point, problem.model, request_.io.make_ring, frozen_from_);
   const bool machine_known = request_.retuned || !asked.machine.empty();
   if (request_.retuned)
     problem.machine = request_.retuned->machine;
