@@ -278,8 +278,10 @@ std::vector<KeptStep> TrainingJob::kept_news() {
 void TrainingJob::open() {
   if (!settings_.no_export) require_new_file(folder_->place(RunFolder::weights), &only_an_export());
   if (listener_.doing) listener_.doing("setting up memory and store");
-  export_lock_.emplace(folder_->directory());
-  options_.may_overwrite = [this](std::int64_t committed) { return may_overwrite(committed); };
+  if (options_.durability.on()) {
+    export_lock_.emplace(folder_->directory());
+    options_.may_overwrite = [this](std::int64_t committed) { return may_overwrite(committed); };
+  }
   if (settings_.keep > 0) options_.also_commit_every = settings_.keep_every;
   training_ = std::make_unique<Training>(options_);
   if (weights_.values)

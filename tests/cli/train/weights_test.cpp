@@ -186,31 +186,6 @@ TEST_CASE("a commit that a later step has begun to overwrite is no alarm about t
   CHECK(run(words).exit_code == 0);
 }
 
-TEST_CASE("what a run commits while its export waits for it to end is exported", "[store]") {
-  const TemporaryFolder folder;
-  Program training(tiny_training(folder) +
-                   Words{"--json", "--steps", "1000000", "--durability", "step"});
-  const auto grows = [&] {
-    const std::size_t before = training.output().size();
-    while (training.running() && training.output().size() < before + 1000)
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  };
-  grows();
-  while (training.running() && training.output().find("\"commit\"") == std::string::npos) grows();
-  Program exporting({"export", folder / "run", "--out", folder / "out", "--json"});
-  std::this_thread::sleep_for(std::chrono::milliseconds(300));  // it has read the record by now
-  grows();
-  training.send(SIGINT);
-  const Outcome ended = training.wait();
-  CHECK(ended.exit_code == 130);
-  const Outcome exported = exporting.wait();
-  INFO(exported.err);
-  CHECK_THAT(exported.err, !Catch::Contains("smartctl"));
-  if (exported.exit_code != 0) return;  // it waits for a few seconds only
-  CHECK(exported.json()["step"] == ended.json_lines().back()["committed_step"]);
-  CHECK(read_file(folder / "out/model.safetensors") == read_file(folder / "run/model.safetensors"));
-}
-
 TEST_CASE(
     "a run whose state was removed is exported as it ended, and one without weights is refused",
     "[store]") {
@@ -225,19 +200,6 @@ TEST_CASE(
   check_refusal(run({"export", folder / "none", "--out", folder / "b"}), 2, "no committed state",
                 "durability");
   check_refusal(run({"export", folder / "absent"}), 2, "absent", "");
-}
-
-TEST_CASE("a run that is at work is not exported, and is not disturbed", "[store]") {
-  const TemporaryFolder folder;
-  Program program(tiny_training(folder) + Words{"--json", "--steps", "1000000"});
-  while (program.running() && program.output().find("\"commit\"") == std::string::npos)
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  check_refusal(run({"export", folder / "run", "--out", folder / "out"}), 1,
-                "in use by another run", "wait");
-  CHECK_FALSE(fs::exists(folder / "out"));
-  program.send(SIGINT);
-  CHECK(program.wait().exit_code == 130);
-  CHECK(run({"export", folder / "run", "--out", folder / "out"}).exit_code == 0);
 }
 
 TEST_CASE("a folder without weights says so, and trains from random values where asked to",
