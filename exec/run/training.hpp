@@ -17,6 +17,7 @@
 #include "base/new_file.hpp"
 #include "exec/data/checkpoint.hpp"
 #include "exec/data/dataset.hpp"
+#include "exec/data/model_writer.hpp"
 #include "exec/run/device.hpp"
 #include "exec/run/executor.hpp"
 #include "exec/run/host_place.hpp"
@@ -153,9 +154,9 @@ class Training {
   // written; 0 where the device cannot tell.
   std::uint64_t highest_written(Tier tier) const;
 
-  // Writes the trained fp32 weights as one file in Hugging Face's layout. Where that fails, what
-  // was committed is kept.
-  void export_model(const FilePlace& place);
+  // Writes the trained fp32 weights in Hugging Face's layout. Where that fails, what was committed
+  // is kept.
+  void export_model(const Directory& folder, const WeightFiles& files = {});
 
  private:
   TrainingOptions options_;

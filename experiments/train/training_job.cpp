@@ -14,6 +14,7 @@
 #include "experiments/testbed/throttled_machine.hpp"
 #include "experiments/train/train_algorithms.hpp"
 #include "experiments/train/train_checks.hpp"
+#include "policies/model/hugging_face.hpp"
 #include "traces/file_sink.hpp"
 #include "traces/perfetto.hpp"
 
@@ -187,6 +188,7 @@ void TrainingJob::settle() {
   Problem problem = asked.problem(device_.gpu.has_value());
   require_own_framework(problem.framework);
   check_backend(problem, device_.gpu.has_value());
+  if (settings_.keep > 0) hugging_face_config(problem.model, "");  // or it refuses
   if (!device_.gpu) refuse_without_gpu(given_, request_.retune_matmul);
   weights_ = open_initial_weights(settings_, point, problem.model, request_.io.make_ring);
   const bool machine_known = request_.retuned || !asked.machine.empty();
@@ -285,7 +287,7 @@ void TrainingJob::open() {
   if (settings_.keep > 0) options_.also_commit_every = settings_.keep_every;
   training_ = std::make_unique<Training>(options_);
   if (weights_.values)
-    initial_ = InitialState{weights_.values->folder(), weights_.values->hash(),
+    initial_ = InitialState{weights_.values->folder(), weights_.values->data_hash(),
                             weights_.values->bytes(), weights_.values->describe()};
   options_.weights.reset();  // with its files and memory
   weights_.values.reset();
@@ -295,14 +297,6 @@ void TrainingJob::open() {
                  : first == 0            ? folder_->place(RunFolder::trace)
                               : folder_->place(fmt::format("trace-from-step-{}.json.gz", first));
   require_new_file(*trace_place_, &only_a_trace());  // not only after all steps
-}
-
-void TrainingJob::remove_weights() {
-  const FilePlace weights = folder_->place(RunFolder::weights);
-  if (!folder_->directory().status(RunFolder::weights)) return;
-  require_new_file(weights, &only_an_export());
-  if (!folder_->directory().remove(RunFolder::weights))
-    throw MachineError("cannot remove " + weights.path.string(), "remove it by hand");
 }
 
 void TrainingJob::begin() {
@@ -317,8 +311,10 @@ void TrainingJob::begin() {
   write(RunFolder::model, model_to_toml(plan_.problem.model));
   folder_->keep();
   // What an earlier part of the run wrote at its end is older than what the run comes to now.
-  if (training_->first_step() < settings_.steps) remove_weights();
-  if (training_->first_step() == 0)
+  if (training_->first_step() < settings_.steps) remove_weights(folder_->directory());
+  // A run that begins again has them already, whole where config.json is there.
+  if (training_->first_step() == 0 && !folder_->directory().status(hugging_face_config_file) &&
+      has_hugging_face_architecture(plan_.problem.model))
     write_model_files(weights_.folder, folder_->directory(), plan_.problem.model, ElementType::f32);
   if (training_->commit_interval() == 0) return;
   // From here on it is known where the state is now.
@@ -398,7 +394,7 @@ TrainRequest TrainingJob::next() const {
 }
 
 void TrainingJob::export_weights() {
-  if (!settings_.no_export) training_->export_model(folder_->place(RunFolder::weights));
+  if (!settings_.no_export) training_->export_model(folder_->directory());
 }
 
 void TrainingJob::finish() {

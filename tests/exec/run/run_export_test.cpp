@@ -43,8 +43,8 @@ std::string weights_of(const Workbench& bench, TrainingOptions options, std::int
   fs::create_directories(options.ssd[0]);
   Training training(options);
   training.run([](const StepResult&) {}, nullptr);
-  training.export_model((bench.root() / "weights.safetensors").string());
-  return bytes_of_file(bench.root() / "weights.safetensors");
+  training.export_model(Directory(bench.root()));
+  return bytes_of_file(bench.root() / "model.safetensors");
 }
 
 // A run in a folder, training on a thread of its own.
