@@ -124,7 +124,6 @@ class TrainingJob {
  private:
   std::optional<ResumePoint> resume();
   void settle();
-  void remove_weights();  // of the run
   bool may_overwrite(std::int64_t committed);
   void check_prediction(double step_seconds);
   void look_at_lanes();

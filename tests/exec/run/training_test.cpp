@@ -286,11 +286,12 @@ TEST_CASE("what is exported is the trained model, whatever the policy") {
     options.policy = policy;
     Training training(options);
     training.run([](const StepResult&) {}, nullptr);
-    training.export_model(bench.root() / name);
-    return SafetensorsFile(bench.root() / name);
+    fs::create_directories(bench.root() / name);
+    training.export_model(Directory(bench.root() / name));
+    return SafetensorsFile(bench.root() / name / "model.safetensors");
   };
-  const SafetensorsFile a = export_of("resident", "a.safetensors");
-  const SafetensorsFile b = export_of("fuyou", "b.safetensors");
+  const SafetensorsFile a = export_of("resident", "a");
+  const SafetensorsFile b = export_of("fuyou", "b");
   const ModelSpec& model = options.problem.model;
   REQUIRE(a.tensors().size() == static_cast<std::size_t>(4 + 12 * model.layers));
   std::int64_t elements = 0;
