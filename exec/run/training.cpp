@@ -14,6 +14,7 @@
 #include "policies/common/run_record.hpp"
 #include "policies/cost/commit_interval.hpp"
 #include "policies/framework/framework.hpp"
+#include "policies/model/peft.hpp"
 
 namespace spillway {
 
@@ -286,7 +287,7 @@ void Training::export_model(const Directory& folder, const WeightFiles& files) {
     all(unit, 0, first, count, to);
   };
   if (model.has_adapters()) {
-    write_adapter({folder, adapter_weights_file}, model, values, files.type);
+    write_adapter(FilePlace(folder, adapter_weights_file), model, values, files.type);
   } else {
     write_weights(folder, model, values, files);
   }
