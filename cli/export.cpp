@@ -74,6 +74,9 @@ void add_export(CLI::App& app) {
   command->add_option("--dtype", options->type, "what weights are written as: fp32 | bf16")
       ->check(CLI::IsMember({"fp32", "bf16"}))
       ->capture_default_str();
+  command->add_flag("--merge", options->request.merge,
+                    "of a run that trains adapters: the whole model with these in its matrices; "
+                    "default: the adapters, as a folder of PEFT's");
   command
       ->add_option("--max-shard", options->most_bytes,
                    "bytes of a file of weights; larger models are written as several")

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "base/errors.hpp"
+#include "policies/model/operators.hpp"
 
 namespace spillway {
 
@@ -239,8 +240,8 @@ void set_rates(const Problem& problem, SimulationResult& result) {
   if (result.step_seconds <= 0) return;
   const Workload& workload = problem.workload;
   result.tokens_per_second = static_cast<double>(workload.tokens_per_step()) / result.step_seconds;
-  result.model_tflops = 3 * problem.model.forward_flops(workload.batch, workload.sequence) /
-                        result.step_seconds * 1e-12;
+  result.model_tflops =
+      step_flops(problem.model, workload.batch, workload.sequence) / result.step_seconds * 1e-12;
   result.efficiency = result.bound_seconds / result.step_seconds;
   // The step time is made of times rounded to nanoseconds, the bound is not.
   if (result.efficiency > 1 && result.bound_seconds <= result.step_seconds + 1e-9)

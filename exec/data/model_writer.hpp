@@ -19,6 +19,10 @@ using WeightValues =
 // What a written file replaces: weights that Spillway wrote.
 const ReplaceOnly& only_an_export();
 
+// All adapters, by PEFT's names.
+void write_adapter(const FilePlace& place, const ModelSpec& model, const WeightValues& values,
+                   ElementType type = ElementType::f32);
+
 struct WeightFiles {
   ElementType type = ElementType::f32;
   // Of a file; a tensor that is larger has a file of its own. One file: model.safetensors; more:

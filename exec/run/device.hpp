@@ -37,6 +37,7 @@ struct Operands {
   double* losses = nullptr;               // (b), head: sum of the token losses of each sequence
   AdamStep adam;                          // optimizer
   const AdamConstants* adam_constants = nullptr;  // on streams: of `adam`
+  const NoiseKey* step_noise = nullptr;           // of the step, for dropout: forward, backward
   // gradient_norm: the unit's sum of squares, to be written. optimizer: of the unit alone, or of
   // all units, as gradient_use() takes them; empty where none are taken.
   std::span<double> norms;

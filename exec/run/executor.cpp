@@ -295,6 +295,10 @@ Operands Executor::operands(Run& run, TaskId id) {
     o.losses =
         run.losses.data() + task.step * workload.batch + task.micro_batch * workload.micro_batch;
   }
+  if (task.kind == TaskKind::forward || task.kind == TaskKind::backward) {
+    run.step_noise = step_noise_key(settings_.seed, settings_.at(run.first_step + task.step).t);
+    o.step_noise = &run.step_noise;
+  }
   if (task.kind == TaskKind::optimizer) o.adam = settings_.at(run.first_step + task.update);
   o.gradient_square_sum = &run.gradient_square_sums[id];
   return o;

@@ -40,7 +40,7 @@ struct OptimizerSettings {
   std::int64_t warmup_steps = 0;
   std::int64_t decay_steps =
       0;                   // 0: constant after warm-up; else cosine, reaching a tenth at this step
-  std::uint64_t seed = 0;  // of the rounding of moments in bf16: the training's
+  std::uint64_t seed = 0;  // of the rounding of moments in bf16 and of dropout: the training's
 
   AdamStep at(std::int64_t step) const;  // step counts from 0
 };

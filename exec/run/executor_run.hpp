@@ -59,6 +59,7 @@ struct Executor::Run {
   std::vector<std::int64_t> last_end_ns;                // per step: end of its last own task
   std::vector<std::int32_t> tokens, targets;            // of the micro-batch gpu.compute works on
   std::int64_t tokens_step = -1, tokens_micro_batch = -1;
+  NoiseKey step_noise;  // of the layer that gpu.compute works on
   std::array<std::array<std::uint64_t, tier_count>, lane_count> highest{};
   std::atomic<std::uint32_t> lanes_left{lane_count};
 

@@ -138,6 +138,8 @@ void Executor::stream_operands(Run& run, TaskId id, Operands& o) {
     o.text = plan.text(task.step, task.micro_batch);
     o.losses = plan.losses(task.step).data() + task.micro_batch * workload.micro_batch;
   }
+  if (task.kind == TaskKind::forward || task.kind == TaskKind::backward)
+    o.step_noise = &plan.adam(task.step).noise;
   if (task.kind == TaskKind::optimizer) {
     o.adam = settings_.at(run.first_step + task.update);
     o.adam_constants = &plan.adam(task.update);

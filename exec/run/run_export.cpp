@@ -7,15 +7,18 @@
 #include "base/new_folder.hpp"
 #include "base/units.hpp"
 #include "exec/data/checkpoint.hpp"
+#include "exec/data/merged_weights.hpp"
 #include "exec/data/model_writer.hpp"
 #include "exec/io/io_transfer.hpp"
 #include "exec/run/export_lock.hpp"
+#include "exec/run/frozen_origin.hpp"
 #include "exec/run/kept_checkpoints.hpp"
 #include "exec/run/run_folder.hpp"
 #include "exec/run/training_record.hpp"
 #include "exec/store/state_reader.hpp"
 #include "policies/model/hugging_face.hpp"
 #include "policies/model/model_folder.hpp"
+#include "policies/model/peft.hpp"
 
 namespace spillway {
 
@@ -32,7 +35,7 @@ void write_text(const Directory& folder, const std::string& name, const std::str
 }
 
 std::uint64_t bytes_of_weights(const ModelSpec& model, ElementType type) {
-  return static_cast<std::uint64_t>(model.parameters()) * bytes_of(type);
+  return static_cast<std::uint64_t>(base_model(model).parameters()) * bytes_of(type);
 }
 
 void require_room(const fs::path& folder, std::uint64_t bytes) {
@@ -63,18 +66,67 @@ fs::path without_slash(const fs::path& path) {
   return path.has_filename() ? path : path.parent_path();
 }
 
-ExportedRun write_folder(const RunExport& request, const fs::path& run, const ModelSpec& model,
-                         const std::string& usual_name, const WeightValues& values) {
-  const fs::path out = request.out.empty() ? run / usual_name : without_slash(request.out);
+// Throws where the file is not there, which every run with frozen weights has.
+FrozenOrigin origin_of(const fs::path& run) {
+  if (auto origin = FrozenOrigin::load(Directory(run))) return *origin;
+  throw InputError(
+      fmt::format("{} is missing or damaged: it says where the frozen weights of the run are",
+                  (run / FrozenOrigin::file).string()),
+      "restore it from a backup, or go on with the run, which writes it anew: " +
+          Setting{"resume"});
+}
+
+WeightValues weights_of(StateValues values) {
+  return [values = std::move(values)](std::int64_t unit, std::uint64_t first, std::uint64_t count,
+                                      float* to) { values(unit, 0, first, count, to); };
+}
+
+// The adapters that `trained` holds, as a folder of PEFT's.
+ExportedRun write_adapter_folder(const RunExport& request, const fs::path& run, const fs::path& out,
+                                 const ModelSpec& model, const WeightValues& trained) {
   NewFolder folder(out);
-  const std::uint64_t bytes = bytes_of_weights(model, request.type);
   const Directory& directory = folder.directory();
+  const std::uint64_t bytes =
+      static_cast<std::uint64_t>(model.trained_parameters()) * bytes_of(request.type);
   require_room(directory.path().parent_path(), bytes);
-  write_model_files(run, directory, model, request.type);
-  const std::size_t files =
-      write_weights(directory, model, values, {request.type, request.most_bytes, request.progress});
+  const auto origin = FrozenOrigin::load(Directory(run));
+  write_adapter_files(run, directory, model, origin ? origin->folder.string() : "");
+  write_adapter({directory, adapter_weights_file}, model, trained, request.type);
   folder.commit();
-  return {out, {}, files, bytes};
+  return {out, {}, 1, bytes};
+}
+
+// `trained`: what is trained of the model; with `whole` all of it.
+ExportedRun write_folder(const RunExport& request, const fs::path& run, const ModelSpec& model,
+                         const std::string& usual_name, WeightValues trained, bool whole) {
+  const bool adapters = model.has_adapters();
+  if (request.merge && !adapters)
+    throw InputError(Setting{"merge"} +
+                         ": the run has no adapters, it trains the model's own "
+                         "weights",
+                     "leave it out");
+  const fs::path out = request.out.empty() ? run / usual_name : without_slash(request.out);
+  if (adapters && !request.merge) return write_adapter_folder(request, run, out, model, trained);
+  std::optional<fs::path> from = run;
+  WeightValues values = trained;
+  if (model.has_frozen() && !whole) {
+    const FrozenOrigin origin = origin_of(run);
+    const StateValues frozen = frozen_values(origin, model, request.make_ring);
+    if (adapters) {
+      values = merged_weights(model, weights_of(frozen), trained);
+      from = origin.folder.empty() ? std::nullopt : std::optional(origin.folder);
+    } else {
+      values = weights_of(with_frozen(
+          model,
+          [&](std::int64_t unit, int, std::uint64_t first, std::uint64_t count, float* to) {
+            trained(unit, first, count, to);
+          },
+          frozen));
+    }
+  }
+  const std::size_t files = write_model_folder(
+      out, from, model, values, {request.type, request.most_bytes, request.progress});
+  return {out, {}, files, bytes_of_weights(model, request.type)};
 }
 
 std::int64_t newest_step(const StoreLocation& location) {
@@ -109,7 +161,7 @@ ExportedRun export_commit(const RunExport& request, const fs::path& run, const R
     }
   };
   ExportedRun exported =
-      write_folder(request, run, model, fmt::format("model-step-{}", record.version), read);
+      write_folder(request, run, model, fmt::format("model-step-{}", record.version), read, false);
   exported.step = record.version;
   return exported;
 }
@@ -118,11 +170,15 @@ ExportedRun export_commit(const RunExport& request, const fs::path& run, const R
 ExportedRun export_written(const RunExport& request, const Directory& folder, const fs::path& run,
                            const fs::path& weights_in, const std::string& usual_name) {
   const ModelSpec model = load_model(folder.path_of(RunFolder::model).string());
-  Checkpoint weights(weights_in, model, request.make_ring);
-  return write_folder(request, run, model, usual_name,
-                      [&](std::int64_t unit, std::uint64_t first, std::uint64_t count, float* to) {
-                        weights.read(unit, first, count, to);
-                      });
+  const bool adapters = model.has_adapters();
+  Checkpoint weights(weights_in, model, request.make_ring,
+                     adapters ? CheckpointPart::adapter : CheckpointPart::model);
+  return write_folder(
+      request, run, model, usual_name,
+      [&](std::int64_t unit, std::uint64_t first, std::uint64_t count, float* to) {
+        weights.read(unit, first, count, to);
+      },
+      !adapters);
 }
 
 ResumePoint find_step(const RunExport& request, const fs::path& run,
@@ -204,10 +260,36 @@ void write_model_files(const std::optional<fs::path>& from, const Directory& to,
     }
     ModelSpec described = parse_hugging_face_config(text, (*from / name).string(), model.name);
     described.source = model.source;
-    if (model_to_toml(described) == model_to_toml(model))
+    if (model_to_toml(described) == model_to_toml(base_model(model)))
       config = hugging_face_config(text, type_name);
   }
   write_text(to, hugging_face_config_file, config);
+}
+
+void write_adapter_files(const std::optional<fs::path>& from, const Directory& to,
+                         const ModelSpec& model, const std::string& base) {
+  std::string config = adapter_config(model, base);
+  for (const std::string& name : from ? model_files_of(*from) : std::vector<std::string>()) {
+    if (name != hugging_face_config_file)
+      write_text(to, name, read_file(*from / name, longest_file));
+  }
+  std::error_code error;
+  if (from && fs::is_regular_file(*from / adapter_config_file, error)) {
+    require_own_file(*from, adapter_config_file);
+    config = read_file(*from / adapter_config_file, longest_file);
+  }
+  write_text(to, adapter_config_file, config);
+}
+
+std::size_t write_model_folder(const fs::path& out, const std::optional<fs::path>& from,
+                               const ModelSpec& model, const WeightValues& values,
+                               const WeightFiles& files) {
+  NewFolder folder(without_slash(out));
+  require_room(folder.directory().path().parent_path(), bytes_of_weights(model, files.type));
+  write_model_files(from, folder.directory(), model, files.type);
+  const std::size_t count = write_weights(folder.directory(), model, values, files);
+  folder.commit();
+  return count;
 }
 
 ExportedRun export_run(const RunExport& request) {
@@ -226,7 +308,8 @@ ExportedRun export_run(const RunExport& request) {
   constexpr int most_attempts = 4;
   for (int attempt = 1;; ++attempt) {
     const SavedRun saved = SavedRun::load(folder);
-    const bool has_weights = SafetensorsFolder::has_weights(folder.path());
+    const bool has_weights = SafetensorsFolder::has_weights(folder.path()) ||
+                             folder.status(adapter_weights_file).has_value();
     if (!saved.store || !saved.not_resumable.empty()) {
       if (!request.step && has_weights)
         return export_written(request, folder, run, folder.path(), "model-exported");

@@ -108,6 +108,13 @@ Training::Training(TrainingOptions options) : options_(std::move(options)) {
     record.initial_folder = options_.weights->folder();
     record.initial_hash = options_.weights->hash();
   }
+  if (options_.adapter) record.initial_hash ^= options_.adapter->hash();
+  if (problem.model.has_frozen()) {
+    frozen_ = FrozenOrigin{record.initial_folder, options_.seed, {}};
+    if (options_.weights)
+      frozen_->seal = seal_weights(*options_.weights, options_.seal, {}, options_.make_ring);
+    record.frozen_hash = frozen_->seal.data;
+  }
   record.gelu_backward = options_.gelu_backward;
   record.tunes_products = options_.tunes_products;
   for (const auto& path : options_.data) record.data.push_back(std::filesystem::absolute(path));
@@ -115,8 +122,10 @@ Training::Training(TrainingOptions options) : options_(std::move(options)) {
   if (options_.resume) {
     before = TrainingRecord::parse(options_.resume->record.identity.training);
     if (options_.retunes_products) before->tunes_products = record.tunes_products;
-    if (!options_.weights && first > 0) {
-      record.initial_folder = before->initial_folder;
+    if (first > 0) {
+      if (frozen_ && options_.weights)
+        require_same_frozen(record.initial_folder, record.frozen_hash, before->frozen_hash);
+      if (!options_.weights) record.initial_folder = before->initial_folder;
       record.initial_hash = before->initial_hash;
     }
     record.initial_data_hash = before->initial_data_hash;  // compared once it has been read
@@ -148,6 +157,7 @@ Training::Training(TrainingOptions options) : options_(std::move(options)) {
     training_store_->set_training(text_of(record));
   });
   options_.weights.reset();  // with its files and memory
+  options_.adapter.reset();
 
   version_ = first;
   std::int64_t interval = options_.durability.interval;
@@ -176,15 +186,7 @@ Training::Training(TrainingOptions options) : options_(std::move(options)) {
 Training::~Training() = default;
 
 StateValues Training::initial() const {
-  if (!options_.weights) return initial_state(options_.problem.model, options_.seed);
-  return [weights = options_.weights](std::int64_t unit, int moment, std::uint64_t first,
-                                      std::uint64_t count, float* to) {
-    if (moment > 0) {
-      std::fill_n(to, count, 0.0f);
-    } else {
-      weights->read(unit, first, count, to);
-    }
-  };
+  return starting_state(options_.problem.model, options_.seed, options_.weights, options_.adapter);
 }
 
 std::vector<std::string> Training::warnings() const {
@@ -274,12 +276,20 @@ std::uint64_t Training::highest_written(Tier tier) const {
 void Training::export_model(const Directory& folder, const WeightFiles& files) {
   keep_store(true);  // the weights may find no room: they are then still there to be had
   ModelAccess states = access();
-  write_weights(
-      folder, options_.problem.model,
-      [&](std::int64_t unit, std::uint64_t first, std::uint64_t count, float* to) {
-        states.read_master(unit, first, count, to);
-      },
-      files);
+  const ModelSpec& model = options_.problem.model;
+  const auto trained = [&](std::int64_t unit, int, std::uint64_t first, std::uint64_t count,
+                           float* to) { states.read_master(unit, first, count, to); };
+  StateValues all = trained;
+  if (frozen_ && !model.has_adapters())
+    all = with_frozen(model, trained, frozen_values(*frozen_, model, options_.make_ring));
+  const auto values = [&](std::int64_t unit, std::uint64_t first, std::uint64_t count, float* to) {
+    all(unit, 0, first, count, to);
+  };
+  if (model.has_adapters()) {
+    write_adapter({folder, adapter_weights_file}, model, values, files.type);
+  } else {
+    write_weights(folder, model, values, files);
+  }
   keep_store(version_ < options_.steps || options_.keep_store);
 }
 

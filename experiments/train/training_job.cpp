@@ -15,6 +15,7 @@
 #include "experiments/train/train_algorithms.hpp"
 #include "experiments/train/train_checks.hpp"
 #include "policies/model/hugging_face.hpp"
+#include "policies/model/peft.hpp"
 #include "traces/file_sink.hpp"
 #include "traces/perfetto.hpp"
 
@@ -41,7 +42,7 @@ std::string absolute_paths(const std::string& text) {
 
 // As a run keeps them: it may be resumed from another folder.
 GivenSettings kept(GivenSettings given) {
-  for (const char* key : {"data", "model", "machine", "ssd"}) {
+  for (const char* key : {"data", "model", "machine", "ssd", "adapter"}) {
     if (const auto texts = given.find(key); texts != given.end())
       std::transform(texts->second.begin(), texts->second.end(), texts->second.begin(),
                      absolute_paths);
@@ -129,8 +130,12 @@ std::optional<ResumePoint> TrainingJob::resume() {
   for (const char* key : {"micro_batch", "precision", "sequences_at_once"})
     if (!now.contains(key)) all[key] = {workload.at(key)};
   if (!now.contains("policy")) all["policy"] = {record.policy};
-  // The file or folder that it was read from may be gone.
-  if (!now.contains("model") && folder_->directory().status(RunFolder::model))
+  // The file or folder that it was read from may be gone, and so may that of the adapters. A model
+  // of which a part is frozen is needed for its weights alone.
+  if (record.model.has_frozen() && now.contains("model")) frozen_from_ = now.at("model").back();
+  const bool needs_model = now.contains("model") && frozen_from_.empty();
+  if (state.point->record.version > 0 && !now.contains("adapter")) all.erase("adapter");
+  if (!needs_model && folder_->directory().status(RunFolder::model))
     all["model"] = {folder_->directory().path_of(RunFolder::model).string()};
   if (!device_given) all["device"] = {record.backend};
   if (!now.contains("data")) {
@@ -190,7 +195,8 @@ void TrainingJob::settle() {
   check_backend(problem, device_.gpu.has_value());
   if (settings_.keep > 0) hugging_face_config(problem.model, "");  // or it refuses
   if (!device_.gpu) refuse_without_gpu(given_, request_.retune_matmul);
-  weights_ = open_initial_weights(settings_, point, problem.model, request_.io.make_ring);
+  weights_ =
+      open_initial_weights(settings_, point, problem.model, request_.io.make_ring, frozen_from_);
   const bool machine_known = request_.retuned || !asked.machine.empty();
   if (request_.retuned)
     problem.machine = request_.retuned->machine;
@@ -255,6 +261,8 @@ void TrainingJob::settle() {
   options_.binary_data = settings_.binary_data;
   options_.dataset = std::move(dataset);
   options_.weights = weights_.values;
+  options_.adapter = weights_.adapter;
+  if (const auto origin = FrozenOrigin::load(folder_->directory())) options_.seal = origin->seal;
   options_.durability = durability;
   options_.resume = std::move(point);
   options_.overwrite = request_.overwrite;
@@ -278,7 +286,7 @@ std::vector<KeptStep> TrainingJob::kept_news() {
 }
 
 void TrainingJob::open() {
-  if (!settings_.no_export) require_new_file(folder_->place(RunFolder::weights), &only_an_export());
+  if (!settings_.no_export) require_new_file(folder_->place(weights_file()), &only_an_export());
   if (listener_.doing) listener_.doing("setting up memory and store");
   if (options_.durability.on()) {
     export_lock_.emplace(folder_->directory());
@@ -286,17 +294,32 @@ void TrainingJob::open() {
   }
   if (settings_.keep > 0) options_.also_commit_every = settings_.keep_every;
   training_ = std::make_unique<Training>(options_);
-  if (weights_.values)
+  if (weights_.values && training_->first_step() == 0)
     initial_ = InitialState{weights_.values->folder(), weights_.values->data_hash(),
                             weights_.values->bytes(), weights_.values->describe()};
   options_.weights.reset();  // with its files and memory
+  options_.adapter.reset();
   weights_.values.reset();
+  weights_.adapter.reset();
   require_room(plan_.problem.model, folder_->path(), settings_);
   const std::int64_t first = training_->first_step();
   trace_place_ = !request_.trace.empty() ? FilePlace(request_.trace)
                  : first == 0            ? folder_->place(RunFolder::trace)
                               : folder_->place(fmt::format("trace-from-step-{}.json.gz", first));
   require_new_file(*trace_place_, &only_a_trace());  // not only after all steps
+}
+
+const char* TrainingJob::weights_file() const {
+  return plan_.problem.model.has_adapters() ? adapter_weights_file : RunFolder::weights;
+}
+
+void TrainingJob::remove_weights() {
+  if (!plan_.problem.model.has_adapters()) return spillway::remove_weights(folder_->directory());
+  const FilePlace weights = folder_->place(weights_file());
+  if (!folder_->directory().status(weights_file())) return;
+  require_new_file(weights, &only_an_export());
+  if (!folder_->directory().remove(weights_file()))
+    throw MachineError("cannot remove " + weights.path.string(), "remove it by hand");
 }
 
 void TrainingJob::begin() {
@@ -311,11 +334,19 @@ void TrainingJob::begin() {
   write(RunFolder::model, model_to_toml(plan_.problem.model));
   folder_->keep();
   // What an earlier part of the run wrote at its end is older than what the run comes to now.
-  if (training_->first_step() < settings_.steps) remove_weights(folder_->directory());
-  // A run that begins again has them already, whole where config.json is there.
-  if (training_->first_step() == 0 && !folder_->directory().status(hugging_face_config_file) &&
-      has_hugging_face_architecture(plan_.problem.model))
-    write_model_files(weights_.folder, folder_->directory(), plan_.problem.model, ElementType::f32);
+  if (training_->first_step() < settings_.steps) remove_weights();
+  // A run that begins again has them already, whole where its config is there.
+  const ModelSpec& model = plan_.problem.model;
+  const char* const config = model.has_adapters() ? adapter_config_file : hugging_face_config_file;
+  if (training_->first_step() == 0 && !folder_->directory().status(config)) {
+    if (model.has_adapters()) {
+      write_adapter_files(weights_.folder, folder_->directory(), model,
+                          weights_.folder ? weights_.folder->string() : "");
+    } else if (has_hugging_face_architecture(model)) {
+      write_model_files(weights_.folder, folder_->directory(), model, ElementType::f32);
+    }
+  }
+  if (const auto& origin = training_->frozen_origin()) origin->save(folder_->directory());
   if (training_->commit_interval() == 0) return;
   // From here on it is known where the state is now.
   folder_->remember_store(training_->store_location());

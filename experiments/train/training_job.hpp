@@ -111,6 +111,8 @@ class TrainingJob {
 
   // Unless it was asked not to. First of all that follows training: nothing can lose them then.
   void export_weights();
+  // The file that they are written to, in the run's folder.
+  const char* weights_file() const;
   const FilePlace& trace_place() const { return *trace_place_; }
   // The store stays, so that the run can go on, unless it is not wanted any more.
   void finish();
@@ -136,6 +138,7 @@ class TrainingJob {
   TrainPlan plan_;
   std::shared_ptr<MeasuredRates> rates_ = std::make_shared<MeasuredRates>();
   InitialWeights weights_;
+  std::string frozen_from_;  // of a resumed run: the model that was named now, for what is frozen
   std::optional<InitialState> initial_;
   TrainingOptions options_;
   std::optional<ExportLock> export_lock_;

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "policies/cost/costs.hpp"
+#include "policies/model/operators.hpp"
 
 namespace spillway {
 
@@ -26,7 +27,7 @@ double assumed_step_seconds(const Problem& problem) {
   const double given = problem.machine.gpu.flops;
   const double of_backend =
       problem.backend() == Backend::cpu ? assumed::cpu_flops : assumed::gpu_flops;
-  return 3 * problem.model.forward_flops(problem.workload.batch, problem.workload.sequence) /
+  return step_flops(problem.model, problem.workload.batch, problem.workload.sequence) /
          (given > 0 ? given : of_backend);
 }
 

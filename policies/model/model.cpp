@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -73,6 +74,19 @@ std::int64_t ModelSpec::embedding_parameters() const {
 
 std::int64_t ModelSpec::parameters() const {
   return layers * layer_parameters() + embedding_parameters();
+}
+
+std::int64_t ModelSpec::trained_parameters() const {
+  const auto trained = [&](std::int64_t unit) {
+    std::int64_t sum = 0;
+    for (const TensorLayout& tensor : unit_layout(*this, unit)) {
+      if (tensor.trained) sum += tensor.elements();
+    }
+    return sum;
+  };
+  std::int64_t sum = (layers - frozen_layers) * trained(layers - 1);
+  for (std::int64_t unit = layers; unit < unit_count(*this); ++unit) sum += trained(unit);
+  return sum;
 }
 
 double ModelSpec::layer_forward_flops(std::int64_t sequences,
@@ -180,6 +194,40 @@ std::optional<FieldProblem> find_llama_problem(const ModelSpec& model) {
   return find_rope_problem(model);
 }
 
+// What is wrong with what is trained.
+std::optional<FieldProblem> find_training_problem(const ModelSpec& model) {
+  if (model.frozen_layers < 0 || model.frozen_layers >= model.layers) {
+    return FieldProblem{"frozen_layers",
+                        fmt::format("{} is outside 0 .. {}", model.frozen_layers, model.layers - 1),
+                        "train one layer at least"};
+  }
+  if (model.lora_rank == 0) return std::nullopt;
+  if (model.lora_rank < 0 || model.lora_rank > model.hidden) {
+    return FieldProblem{
+        "lora_rank", fmt::format("{} is outside 1 .. hidden = {}", model.lora_rank, model.hidden),
+        "usual ranks are 8 to 64"};
+  }
+  if (model.frozen_layers > 0) {
+    return FieldProblem{"frozen_layers", "adapters freeze every layer already",
+                        "leave frozen_layers out, or lora_rank"};
+  }
+  if (!(model.lora_alpha > 0) || model.lora_alpha > 1e6)
+    return FieldProblem{"lora_alpha", fmt::format("{} is outside 0 .. 1e6", model.lora_alpha),
+                        "a usual value is twice the rank"};
+  if (!(model.lora_dropout >= 0) || model.lora_dropout >= 1)
+    return FieldProblem{"lora_dropout", fmt::format("{} is outside 0 .. 1", model.lora_dropout),
+                        "a usual value is 0.05"};
+  if (model.lora_targets == all_linear) return std::nullopt;
+  const std::vector<std::string> names = lora_target_names(model);
+  for (const std::string& target : lora_targets(model)) {
+    if (std::find(names.begin(), names.end(), target) != names.end()) continue;
+    return FieldProblem{
+        "lora_targets", fmt::format("no matrix of a layer is named {:?}", target),
+        fmt::format("use {}, or several of {}", all_linear, fmt::join(names, ", "))};
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::optional<FieldProblem> find_problem(const ModelSpec& model) {
@@ -197,6 +245,7 @@ std::optional<FieldProblem> find_problem(const ModelSpec& model) {
   auto problem =
       model.architecture == Architecture::gpt ? find_gpt_problem(model) : find_llama_problem(model);
   if (problem) return problem;
+  if (auto of_training = find_training_problem(model)) return of_training;
   if (model.parameters() > most_parameters) {
     return FieldProblem{
         "layers",
@@ -207,6 +256,17 @@ std::optional<FieldProblem> find_problem(const ModelSpec& model) {
         "take fewer layers, or a smaller hidden, ffn or vocabulary"};
   }
   return std::nullopt;
+}
+
+ModelSpec base_model(const ModelSpec& model) {
+  const ModelSpec usual;
+  ModelSpec base = model;
+  base.frozen_layers = usual.frozen_layers;
+  base.lora_rank = usual.lora_rank;
+  base.lora_alpha = usual.lora_alpha;
+  base.lora_dropout = usual.lora_dropout;
+  base.lora_targets = usual.lora_targets;
+  return base;
 }
 
 void ModelSpec::validate() const {

@@ -46,7 +46,15 @@ struct ModelSpec {
   bool qk_norm = false;     // RMSNorm over each head's query and key
   std::int64_t window = 0;  // query i meets keys i - window + 1 .. i; 0: all before it
   bool tied = true;         // the head's matrix is the token table; a llama file's default: false
-  std::string source;       // where the shape is from
+  // What is trained: everything, unless one of these says otherwise; not both.
+  std::int64_t frozen_layers = 0;  // not these first layers, nor the embedding: the last ones only
+  // Only low-rank adapters beside matrices of the layers (LoRA, arXiv 2106.09685): a matrix W of
+  // them computes W x + lora_alpha / lora_rank B A x with A (rank, in) and B (out, rank).
+  std::int64_t lora_rank = 0;  // 0: none
+  double lora_alpha = 16;
+  double lora_dropout = 0;  // of the adapters' inputs: the share that is zero, from the run's seed
+  std::string lora_targets = "all-linear";  // or names: "q_proj,v_proj" (units.hpp)
+  std::string source;                       // where the shape is from
 
   std::int64_t width_of_head() const { return head_width > 0 ? head_width : hidden / heads; }
   std::int64_t attention_width() const { return heads * width_of_head(); }  // A; GPT: C
@@ -54,10 +62,15 @@ struct ModelSpec {
   std::int64_t qkv_width() const;  // columns of queries, keys and values: A + 2 K; GPT: 3 C
   std::int64_t fc_width() const;   // columns that GELU or SwiGLU takes; GPT: F, llama: 2 F
 
-  // Counted from the tensors of the units (units.hpp).
+  bool has_adapters() const { return lora_rank > 0; }
+  bool has_frozen() const { return has_adapters() || frozen_layers > 0; }
+  double lora_scale() const { return lora_alpha / static_cast<double>(lora_rank); }
+
+  // Counted from the tensors of the units (units.hpp), adapters among them.
   std::int64_t layer_parameters() const;      // one layer; GPT: 12 C^2 + 13 C
   std::int64_t embedding_parameters() const;  // tables, final norm, untied head
   std::int64_t parameters() const;            // all
+  std::int64_t trained_parameters() const;
 
   double layer_forward_flops(std::int64_t sequences,
                              std::int64_t tokens_per_sequence) const;  // of layer_operators()
@@ -71,6 +84,9 @@ struct ModelSpec {
 
   bool operator==(const ModelSpec&) const = default;
 };
+
+// The model without what is said of its training: without adapters, and all of it trained.
+ModelSpec base_model(const ModelSpec& model);
 
 // Built-in models (from models/*.toml, embedded), in a stable order.
 const std::vector<ModelSpec>& builtin_models();

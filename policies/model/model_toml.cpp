@@ -47,6 +47,11 @@ std::vector<Field> fields_of(ModelSpec& model) {
           flag_field("qk_norm", model.qk_norm),
           count_field("window", model.window),
           flag_field("tied", model.tied),
+          count_field("frozen_layers", model.frozen_layers),
+          count_field("lora_rank", model.lora_rank),
+          number_field("lora_alpha", model.lora_alpha),
+          number_field("lora_dropout", model.lora_dropout),
+          text_field("lora_targets", model.lora_targets, "q_proj,v_proj"),
           text_field("source", model.source, "paper, table 1")};
 }
 

@@ -5,6 +5,7 @@
 
 #include "base/errors.hpp"
 #include "policies/model/scratch.hpp"
+#include "policies/model/units.hpp"
 
 namespace spillway {
 
@@ -14,19 +15,37 @@ namespace {
 class OperatorList {
  public:
   OperatorList(const ModelSpec& model, double tokens)
-      : layout_(unit_layout(model, 0)), tokens_(tokens) {}
+      : model_(model),
+        layout_(unit_layout(model, 0)),
+        adapted_(adapted_matrices(model)),
+        tokens_(tokens) {}
 
   // A product with the matrices of these names; without any, a norm or an elementwise function.
   void add(std::string_view name, SavedMask makes,
            std::initializer_list<std::string_view> matrices = {}) {
-    double flops = 0;
-    for (const std::string_view matrix : matrices) flops += 2 * tokens_ * elements(matrix);
-    operators_.push_back({name, makes, flops, flops});
+    LayerOperator added{name, makes, 0, 0, 0};
+    for (const std::string_view matrix : matrices) {
+      const double product = 2 * tokens_ * elements(matrix);
+      added.flops += product;
+      // The gradient of the input and, in a trained layer, of the matrix.
+      added.backward_flops += model_.has_adapters() ? product : 2 * product;
+    }
+    for (const AdaptedMatrix& one : adapted_) {
+      if (std::find(matrices.begin(), matrices.end(), one.name) == matrices.end()) continue;
+      const double rank = 2 * tokens_ * static_cast<double>(model_.lora_rank);
+      const double in = rank * static_cast<double>(one.columns);
+      const double out = rank * static_cast<double>(one.rows);
+      added.flops += in + out;
+      // A x again; the gradients of B, of A x, of A and of x.
+      added.backward_flops += 3 * in + 2 * out;
+    }
+    added.statistics_flops = added.flops;
+    operators_.push_back(added);
   }
   // Scores, and their product with the values: each a multiply-add per key and column.
   void add_attention(SavedMask makes, double keys, std::int64_t width) {
     const double scores = 2 * tokens_ * keys * static_cast<double>(width);
-    operators_.push_back({"attention", makes, 2 * scores, scores});
+    operators_.push_back({"attention", makes, 2 * scores, scores, 4 * scores});
   }
   std::vector<LayerOperator> take() { return std::move(operators_); }
 
@@ -39,7 +58,9 @@ class OperatorList {
     return static_cast<double>(found->elements());
   }
 
+  const ModelSpec& model_;
   std::vector<TensorLayout> layout_;
+  std::vector<AdaptedMatrix> adapted_;
   double tokens_;
   std::vector<LayerOperator> operators_;
 };
@@ -77,6 +98,19 @@ void add_llama(OperatorList& list, const ModelSpec& model, double keys) {
   list.add("gate-up", gate_up, {"mlp.gate_proj.weight", "mlp.up_proj.weight"});
   list.add("swiglu", product);
   list.add("output", saved_none, {"mlp.down_proj.weight"});
+}
+
+double layer_backward_flops(const ModelSpec& model, std::int64_t sequences,
+                            std::int64_t tokens_per_sequence) {
+  double flops = 0;
+  for (const LayerOperator& one : layer_operators(model, sequences, tokens_per_sequence))
+    flops += one.backward_flops;
+  return flops;
+}
+
+// Logits, the gradient of their input and, where the head is trained, of its matrix.
+int head_products(const ModelSpec& model) {
+  return trained_elements(model, head_unit(model)) > 0 ? 3 : 2;
 }
 
 // Rows of tables that make the embedding of a token.
@@ -121,13 +155,26 @@ double forward_flops(const Problem& problem) {
 }
 
 double backward_flops(const Problem& problem, SavedMask available, bool output) {
-  return 2 * forward_flops(problem) + recompute_flops(problem, available, output);
+  return layer_backward_flops(problem.model, problem.workload.micro_batch,
+                              problem.workload.sequence) +
+         recompute_flops(problem, available, output);
 }
 
 double head_flops(const Problem& problem) {
-  return 3 *
+  return head_products(problem.model) *
          problem.model.head_forward_flops(problem.workload.micro_batch, problem.workload.sequence);
 }
+
+double step_flops(const ModelSpec& model, std::int64_t batch, std::int64_t tokens_per_sequence) {
+  if (model.trained_parameters() == model.parameters())
+    return 3 * model.forward_flops(batch, tokens_per_sequence);
+  const auto backwards = static_cast<double>(model.layers - first_backward_layer(model));
+  return static_cast<double>(model.layers) * model.layer_forward_flops(batch, tokens_per_sequence) +
+         backwards * layer_backward_flops(model, batch, tokens_per_sequence) +
+         head_products(model) * model.head_forward_flops(batch, tokens_per_sequence);
+}
+
+std::int64_t first_backward_layer(const ModelSpec& model) { return model.frozen_layers; }
 
 std::uint64_t embed_forward_bytes(const Problem& problem) {
   // The rows gathered are read, and one row is written.

@@ -19,6 +19,7 @@ struct LayerOperator {
   // What remains of the FLOPs where only the statistics of what it makes are missing: attention's
   // scores.
   double statistics_flops = 0;
+  double backward_flops = 0;  // of its backward, without recomputation
 };
 
 // The operators of a layer's forward, in order, on so many sequences of so many tokens. Each matrix
@@ -38,6 +39,13 @@ double recompute_flops(const Problem& problem, SavedMask available, bool output)
 double forward_flops(const Problem& problem);
 double backward_flops(const Problem& problem, SavedMask available, bool output);
 double head_flops(const Problem& problem);
+// FLOPs of a whole step without any recomputation: 3 times the forward of all its micro-batches
+// where everything is trained.
+double step_flops(const ModelSpec& model, std::int64_t batch, std::int64_t tokens_per_sequence);
+
+// The first layer that has a backward: those before it are frozen, and nothing below them is
+// trained.
+std::int64_t first_backward_layer(const ModelSpec& model);
 
 // Bytes that the embedding's tasks of one micro-batch read and write, of (b, T, C) activations: a
 // GPT gathers two rows per token, a llama one; backward adds to as many. Clearing the accumulator

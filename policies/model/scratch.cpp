@@ -10,6 +10,19 @@ std::uint64_t round_up(std::uint64_t value, std::uint64_t to) { return (value + 
 
 std::uint64_t unsigned_of(std::int64_t value) { return static_cast<std::uint64_t>(value); }
 
+// For the adapters of the widest group, `products` times A x.
+std::uint64_t adapter_scratch_bytes(const Problem& problem, std::int64_t products) {
+  const ModelSpec& model = problem.model;
+  if (!model.has_adapters()) return 0;
+  const AdapterWidths widths = adapter_widths(model);
+  const std::int64_t columns =
+      products * widths.ranks + (model.lora_dropout > 0 ? widths.input : 0);
+  return round_up(
+      unsigned_of(problem.workload.sequences_at_once * problem.workload.sequence * columns) *
+          problem.activation_bytes(),
+      buffer_alignment);
+}
+
 }  // namespace
 
 std::uint64_t checkpoint_bytes(const Problem& problem) {
@@ -21,7 +34,8 @@ std::uint64_t checkpoint_bytes(const Problem& problem) {
 
 std::uint64_t forward_scratch_bytes(const Problem& problem, SavedMask saves) {
   return saved_bytes(problem, saved_others(problem.model, saves),
-                     problem.workload.sequences_at_once);
+                     problem.workload.sequences_at_once) +
+         adapter_scratch_bytes(problem, 1);
 }
 
 std::uint64_t backward_scratch_bytes(const Problem& problem, SavedMask available) {
@@ -31,7 +45,7 @@ std::uint64_t backward_scratch_bytes(const Problem& problem, SavedMask available
                                                       problem.workload.sequence,
                                                       problem.activation_bytes());
   return saved_bytes(problem, saved_others(problem.model, available), sequences) +
-         round_up(gradients, buffer_alignment);
+         round_up(gradients, buffer_alignment) + adapter_scratch_bytes(problem, 2);
 }
 
 std::int64_t head_chunk_tokens(const Problem& problem) {

@@ -1,6 +1,8 @@
 #include "policies/model/units.hpp"
 
 #include <algorithm>
+#include <iterator>
+#include <set>
 #include <utility>
 
 #include "base/errors.hpp"
@@ -93,6 +95,62 @@ std::vector<TensorLayout> llama_head(const ModelSpec& model) {
   return layout.take();
 }
 
+// The tensors of the model itself, without adapters.
+std::vector<TensorLayout> base_layout(const ModelSpec& model, std::int64_t unit) {
+  const bool is_gpt = model.architecture == Architecture::gpt;
+  if (unit < model.layers) return is_gpt ? gpt_layer(model) : llama_layer(model);
+  if (unit == embedding_unit(model)) return is_gpt ? gpt_embedding(model) : llama_embedding(model);
+  return llama_head(model);
+}
+
+// The matrices of layers that may have adapters, and PEFT's names of these.
+struct AdapterNames {
+  std::string_view matrix, a, b;
+  int group;  // matrices of the same input
+};
+constexpr AdapterNames adapter_names[] = {
+    {"attn.c_attn.weight", "attn.c_attn.lora_A.weight", "attn.c_attn.lora_B.weight", 0},
+    {"attn.c_proj.weight", "attn.c_proj.lora_A.weight", "attn.c_proj.lora_B.weight", 1},
+    {"mlp.c_fc.weight", "mlp.c_fc.lora_A.weight", "mlp.c_fc.lora_B.weight", 2},
+    {"mlp.c_proj.weight", "mlp.c_proj.lora_A.weight", "mlp.c_proj.lora_B.weight", 3},
+    {"self_attn.q_proj.weight", "self_attn.q_proj.lora_A.weight", "self_attn.q_proj.lora_B.weight",
+     0},
+    {"self_attn.k_proj.weight", "self_attn.k_proj.lora_A.weight", "self_attn.k_proj.lora_B.weight",
+     0},
+    {"self_attn.v_proj.weight", "self_attn.v_proj.lora_A.weight", "self_attn.v_proj.lora_B.weight",
+     0},
+    {"self_attn.o_proj.weight", "self_attn.o_proj.lora_A.weight", "self_attn.o_proj.lora_B.weight",
+     1},
+    {"mlp.gate_proj.weight", "mlp.gate_proj.lora_A.weight", "mlp.gate_proj.lora_B.weight", 2},
+    {"mlp.up_proj.weight", "mlp.up_proj.lora_A.weight", "mlp.up_proj.lora_B.weight", 2},
+    {"mlp.down_proj.weight", "mlp.down_proj.lora_A.weight", "mlp.down_proj.lora_B.weight", 3}};
+
+const AdapterNames* adapter_names_of(std::string_view matrix) {
+  const auto* const found =
+      std::find_if(std::begin(adapter_names), std::end(adapter_names),
+                   [&](const AdapterNames& one) { return one.matrix == matrix; });
+  return found == std::end(adapter_names) ? nullptr : found;
+}
+
+// "attn.c_attn" of "attn.c_attn.weight".
+std::string module_of(std::string_view matrix) {
+  return std::string(matrix.substr(0, matrix.rfind('.')));
+}
+
+// Whether one of the names in lora_targets is the matrix's or an end of it, from a dot on.
+bool is_target(const ModelSpec& model, std::string_view matrix) {
+  if (model.lora_targets == all_linear) return true;
+  const std::string whole = module_of(matrix);
+  const std::vector<std::string> targets = lora_targets(model);
+  return std::any_of(targets.begin(), targets.end(), [&](const std::string& name) {
+    return whole == name || whole.substr(whole.find('.') + 1) == name;
+  });
+}
+
+std::int64_t padded(std::int64_t elements) {
+  return (elements + element_alignment - 1) / element_alignment * element_alignment;
+}
+
 }  // namespace
 
 std::int64_t unit_count(const ModelSpec& model) { return head_unit(model) + 1; }
@@ -101,11 +159,96 @@ std::int64_t embedding_unit(const ModelSpec& model) { return model.layers; }
 
 std::int64_t head_unit(const ModelSpec& model) { return model.layers + (model.tied ? 0 : 1); }
 
+std::vector<AdaptedMatrix> adapted_matrices(const ModelSpec& model) {
+  if (!model.has_adapters()) return {};
+  std::vector<AdaptedMatrix> matrices;
+  for (const TensorLayout& tensor : base_layout(model, 0)) {
+    const AdapterNames* const names = adapter_names_of(tensor.name);
+    if (names == nullptr || !is_target(model, tensor.name)) continue;
+    matrices.push_back({tensor.name, names->a, names->b, tensor.rows, tensor.columns, tensor.offset,
+                        0, 0, names->group});
+  }
+  std::int64_t offset = 0;
+  for (auto first = matrices.begin(); first != matrices.end();) {
+    const auto end = std::find_if(
+        first, matrices.end(), [&](const AdaptedMatrix& one) { return one.group != first->group; });
+    for (auto one = first; one != end; ++one) {
+      one->a = offset;
+      offset += model.lora_rank * one->columns;
+    }
+    for (auto one = first; one != end; ++one) {
+      one->b = offset;
+      offset += one->rows * model.lora_rank;
+    }
+    first = end;
+  }
+  for (AdaptedMatrix& one : matrices) one.matrix += padded(offset);
+  return matrices;
+}
+
+AdapterWidths adapter_widths(const ModelSpec& model) {
+  AdapterWidths widths;
+  std::int64_t in_group = 0;
+  int group = -1;
+  for (const AdaptedMatrix& one : adapted_matrices(model)) {
+    in_group = one.group == group ? in_group + model.lora_rank : model.lora_rank;
+    group = one.group;
+    widths.ranks = std::max(widths.ranks, in_group);
+    widths.input = std::max(widths.input, one.columns);
+  }
+  return widths;
+}
+
+std::vector<std::string> lora_targets(const ModelSpec& model) {
+  std::vector<std::string> names;
+  for (std::size_t at = 0; at <= model.lora_targets.size();) {
+    const std::size_t end = std::min(model.lora_targets.find(',', at), model.lora_targets.size());
+    names.push_back(model.lora_targets.substr(at, end - at));
+    at = end + 1;
+  }
+  return names;
+}
+
+std::vector<std::string> lora_target_names(const ModelSpec& model) {
+  std::set<std::string> names;
+  for (const TensorLayout& tensor : base_layout(model, 0)) {
+    if (adapter_names_of(tensor.name) == nullptr) continue;
+    const std::string whole = module_of(tensor.name);
+    names.insert(whole);
+    names.insert(whole.substr(whole.find('.') + 1));
+  }
+  std::vector<std::string> sorted(names.begin(), names.end());
+  std::stable_sort(sorted.begin(), sorted.end(),
+                   [](const std::string& a, const std::string& b) { return a.size() < b.size(); });
+  return sorted;
+}
+
 std::vector<TensorLayout> unit_layout(const ModelSpec& model, std::int64_t unit) {
-  const bool is_gpt = model.architecture == Architecture::gpt;
-  if (unit < model.layers) return is_gpt ? gpt_layer(model) : llama_layer(model);
-  if (unit == embedding_unit(model)) return is_gpt ? gpt_embedding(model) : llama_embedding(model);
-  return llama_head(model);
+  std::vector<TensorLayout> layout = base_layout(model, unit);
+  const bool is_layer = unit < model.layers;
+  if (!model.has_adapters()) {
+    const bool frozen =
+        model.frozen_layers > 0 && (unit < model.frozen_layers || unit == embedding_unit(model));
+    for (TensorLayout& tensor : layout) tensor.trained = !frozen;
+    return layout;
+  }
+  std::vector<TensorLayout> adapters;
+  if (is_layer) {
+    for (const AdaptedMatrix& one : adapted_matrices(model)) {
+      adapters.push_back({one.a_name, model.lora_rank, one.columns, one.a, true, true});
+      adapters.push_back({one.b_name, one.rows, model.lora_rank, one.b, true, true});
+    }
+    std::sort(adapters.begin(), adapters.end(),
+              [](const TensorLayout& a, const TensorLayout& b) { return a.offset < b.offset; });
+  }
+  const std::int64_t first =
+      adapters.empty() ? 0 : padded(adapters.back().offset + adapters.back().elements());
+  for (TensorLayout& tensor : layout) {
+    tensor.trained = false;
+    tensor.offset += first;
+  }
+  layout.insert(layout.begin(), adapters.begin(), adapters.end());
+  return layout;
 }
 
 std::int64_t offset_of(const std::vector<TensorLayout>& layout, std::string_view name) {
@@ -115,13 +258,22 @@ std::int64_t offset_of(const std::vector<TensorLayout>& layout, std::string_view
 }
 
 std::int64_t unit_parameters(const ModelSpec& model, std::int64_t unit) {
-  const TensorLayout last = unit_layout(model, unit).back();
-  return last.offset + last.elements();
+  std::int64_t sum = 0;
+  for (const TensorLayout& tensor : unit_layout(model, unit)) sum += tensor.elements();
+  return sum;
 }
 
 std::int64_t unit_elements(const ModelSpec& model, std::int64_t unit) {
-  return (unit_parameters(model, unit) + element_alignment - 1) / element_alignment *
-         element_alignment;
+  const TensorLayout last = unit_layout(model, unit).back();
+  return padded(last.offset + last.elements());
+}
+
+std::int64_t trained_elements(const ModelSpec& model, std::int64_t unit) {
+  std::int64_t end = 0;
+  for (const TensorLayout& tensor : unit_layout(model, unit)) {
+    if (tensor.trained) end = tensor.offset + tensor.elements();
+  }
+  return padded(end);
 }
 
 std::int64_t outer_elements(const ModelSpec& model) {
@@ -134,6 +286,20 @@ std::int64_t outer_elements(const ModelSpec& model) {
 std::int64_t largest_unit_elements(const ModelSpec& model) {
   return std::max({unit_elements(model, 0), unit_elements(model, embedding_unit(model)),
                    unit_elements(model, head_unit(model))});
+}
+
+std::int64_t outer_trained_elements(const ModelSpec& model) {
+  std::int64_t sum = 0;
+  for (std::int64_t unit = model.layers; unit < unit_count(model); ++unit)
+    sum += trained_elements(model, unit);
+  return sum;
+}
+
+// The last layer is trained whatever is frozen.
+std::int64_t largest_trained_elements(const ModelSpec& model) {
+  return std::max({trained_elements(model, model.layers - 1),
+                   trained_elements(model, embedding_unit(model)),
+                   trained_elements(model, head_unit(model))});
 }
 
 std::string unit_name(const ModelSpec& model, std::int64_t unit) {

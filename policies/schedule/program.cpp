@@ -79,6 +79,12 @@ Program::Program(const Problem& problem, Recording recording)
   costs_.forward_flops = forward_flops(problem_);
   costs_.head_flops = head_flops(problem_);
   costs_.head_scratch = head_scratch_bytes(problem_);
+  const ModelSpec& model = problem_.model;
+  const auto trained = [&](std::int64_t unit) {
+    return static_cast<std::uint64_t>(trained_elements(model, unit));
+  };
+  trained_of_layer_ = trained(model.layers - 1);
+  trained_of_outer_ = {trained(embedding_unit(model)), trained(head_unit(model))};
   costs_.by_mask.resize(std::size_t{saved_all(problem_.model)} + 1);
 }
 
@@ -112,13 +118,22 @@ void Program::home(BufferKind kind, int unit, std::uint64_t first_element, std::
       kind == BufferKind::optimizer_state ? problem_.state_bytes() : problem_.parameter_bytes();
   SPILLWAY_ASSERT(where.bytes == elements * element);
   SPILLWAY_ASSERT(buffers_[where.buffer.id].persistent);
-  homes_.push_back({kind, unit, first_element, elements, where});
+  const bool frozen = first_element >= trained_of(unit);
+  SPILLWAY_ASSERT(!frozen || kind == BufferKind::parameters,
+                  "what is frozen has no optimizer state");
+  homes_.push_back({kind, unit, first_element, elements, frozen, where});
 }
 
 inline void Program::require_tier(Slice slice, Tier tier, const char* what) const {
   SPILLWAY_ASSERT(slice.valid(), what);
   SPILLWAY_ASSERT(buffers_[slice.buffer.id].tier == tier, what);
   SPILLWAY_ASSERT(slice.offset + slice.bytes <= buffers_[slice.buffer.id].bytes, what);
+}
+
+// The accumulator of what is trained of a unit.
+void Program::require_gradient(Slice gradient, int unit, const char* what) const {
+  SPILLWAY_ASSERT(gradient.valid() == (trained_of(unit) > 0), what);
+  if (gradient.valid()) require_tier(gradient, Tier::gpu, what);
 }
 
 void Program::require_saved(Slice saved, SavedMask mask, const char* what) {
@@ -230,7 +245,7 @@ TaskId Program::head(int micro_batch, Slice parameters, Slice hidden, Slice head
                      bool first_micro_batch) {
   require_tier(parameters, Tier::gpu, "head parameters");
   require_tier(hidden, Tier::gpu, "head hidden");
-  require_tier(head_gradient, Tier::gpu, "head gradient");
+  require_gradient(head_gradient, static_cast<int>(head_unit(problem_.model)), "head gradient");
   Task task =
       compute_task(TaskKind::head, static_cast<int>(head_unit(problem_.model)), micro_batch);
   task.first_micro_batch = first_micro_batch;
@@ -250,7 +265,7 @@ TaskId Program::backward(int layer, int micro_batch, Slice parameters, Slice inp
   require_tier(parameters, Tier::gpu, "backward parameters");
   require_tier(input, Tier::gpu, "backward input");
   require_tier(activation_gradient, Tier::gpu, "backward activation gradient");
-  require_tier(gradient, Tier::gpu, "backward gradient");
+  require_gradient(gradient, layer, "backward gradient");
   require_saved(saved, available, "backward saved");
   Task task = compute_task(TaskKind::backward, layer, micro_batch);
   task.available = available;
@@ -271,7 +286,7 @@ TaskId Program::backward(int layer, int micro_batch, Slice parameters, Slice inp
 TaskId Program::embed_backward(int micro_batch, Slice activation_gradient, Slice gradient,
                                bool first_micro_batch) {
   require_tier(activation_gradient, Tier::gpu, "embed_backward activation gradient");
-  require_tier(gradient, Tier::gpu, "embed_backward gradient");
+  require_gradient(gradient, static_cast<int>(problem_.model.layers), "embed_backward gradient");
   Task task =
       compute_task(TaskKind::embed_backward, static_cast<int>(problem_.model.layers), micro_batch);
   task.first_micro_batch = first_micro_batch;
@@ -307,6 +322,14 @@ TaskId Program::optimizer(int unit, std::uint64_t first_element, std::uint64_t e
                      access(norms_for(unit, update), Role::norms, Mode::read)});
 }
 
+// Units without a gradient, whose norms nobody waits for.
+std::vector<bool> Program::frozen_units() const {
+  std::vector<bool> frozen;
+  for (int unit = 0; unit < static_cast<int>(unit_count(problem_.model)); ++unit)
+    frozen.push_back(trained_of(unit) == 0);
+  return frozen;
+}
+
 void Program::gradient_complete(int unit, Slice gradient, Slice head_gradient) {
   if (!problem_.workload.needs_norms()) return;
   const auto units = static_cast<std::size_t>(unit_count(problem_.model));
@@ -314,17 +337,14 @@ void Program::gradient_complete(int unit, Slice gradient, Slice head_gradient) {
   Norms& norms = norms_[static_cast<std::size_t>(step_ % 2)];
   if (norms.step != step_) {
     const std::uint64_t bytes = units * norm_slot_bytes;
-    norms = {step_, buffer(Tier::host, bytes, BufferKind::norms).part(0, bytes),
-             std::vector<bool>(units, false)};
+    norms = {step_, buffer(Tier::host, bytes, BufferKind::norms).part(0, bytes), frozen_units()};
   }
   SPILLWAY_ASSERT(!norms.known[index], "the gradient of a unit is complete once a step");
   norms.known[index] = true;
   const Tier where = tier(gradient);
   SPILLWAY_ASSERT(where != Tier::ssd);
   require_tier(gradient, where, "complete gradient");
-  SPILLWAY_ASSERT(gradient.bytes ==
-                  static_cast<std::uint64_t>(unit_elements(problem_.model, unit)) *
-                      problem_.gradient_bytes());
+  SPILLWAY_ASSERT(gradient.bytes == trained_of(unit) * problem_.gradient_bytes());
   SPILLWAY_ASSERT(
       head_gradient.valid() == (problem_.model.tied && unit == embedding_unit(problem_.model)),
       "the embedding has two where the head is tied");
@@ -391,7 +411,12 @@ std::string kernel_shape(const Problem& problem, const Task& task) {
   if (is_layer && model.architecture == Architecture::llama)
     shape += fmt::format("{}{}", model.qkv_bias ? ",bias" : "", model.qk_norm ? ",qk-norm" : "");
   if (is_layer && model.window > 0) shape += fmt::format(",W{}", model.window);
+  if (is_layer && model.has_adapters())
+    shape += fmt::format(",r{}{},{}", model.lora_rank, model.lora_dropout > 0 ? ",dropout" : "",
+                         model.lora_targets);
   if (!is_layer) shape += fmt::format(",V{},P{}", model.vocabulary, model.positions);
+  if (task.kind == TaskKind::head && trained_elements(model, head_unit(model)) == 0)
+    shape += ",frozen";
   shape += fmt::format(",b{},T{},{}", workload.micro_batch, workload.sequence,
                        workload.precision == Precision::fp32 ? "fp32" : "bf16");
   const bool in_groups = is_layer || task.kind == TaskKind::head;

@@ -89,7 +89,7 @@ class Program {
                  Slice saved = {}, SavedMask saves = saved_none);
   // Final norm, logits, loss and their gradients. `hidden` holds (b, T, C) and, afterwards, its
   // gradient. `parameters` and `head_gradient` are of the head's unit: where that is the embedding,
-  // this gradient is a second accumulator.
+  // this gradient is a second accumulator. Where the unit is frozen, the gradient is invalid.
   TaskId head(int micro_batch, Slice parameters, Slice hidden, Slice head_gradient,
               bool first_micro_batch);
   // `activation_gradient` holds dL/d(output) and, afterwards, dL/d(input). `saved` holds the
@@ -154,6 +154,7 @@ class Program {
   [[noreturn]] void fail_too_large(Tier tier, std::uint64_t bytes, BufferKind kind) const;
   Task compute_task(TaskKind kind, int layer, int micro_batch) const;
   void require_tier(Slice slice, Tier tier, const char* what) const;
+  void require_gradient(Slice gradient, int unit, const char* what) const;
   void require_saved(Slice saved, SavedMask mask, const char* what);
 
   Problem problem_;
@@ -183,6 +184,16 @@ class Program {
   };
   const MaskCosts& costs_of(SavedMask mask);
   Slice norms_for(int unit, int update) const;
+  std::vector<bool> frozen_units() const;
+  // Elements of the unit that are trained.
+  std::uint64_t trained_of(int unit) const {
+    const ModelSpec& model = problem_.model;
+    if (unit >= model.layers)
+      return trained_of_outer_[static_cast<std::size_t>(unit - model.layers)];
+    return unit < model.frozen_layers ? 0 : trained_of_layer_;
+  }
+  std::uint64_t trained_of_layer_ = 0;               // that is not frozen
+  std::array<std::uint64_t, 2> trained_of_outer_{};  // the embedding, the head
   TaskSizes costs_;
 
   // The sums of squares of one step's gradient, by unit.

@@ -26,6 +26,9 @@ struct HomePart {
   std::int32_t unit = 0;
   std::uint64_t first_element = 0;
   std::uint64_t elements = 0;
+  // Of parameters: they are not trained. On the SSD and in host memory these have a buffer of their
+  // own in each unit.
+  bool frozen = false;
   // parameters: elements * parameter_bytes(); optimizer_state: elements * state_bytes(), as [master
   // | m | v]
   Slice where;
