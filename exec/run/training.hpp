@@ -161,8 +161,8 @@ class Training {
   // Where what is frozen is from; nothing where all is trained.
   const std::optional<FrozenOrigin>& frozen_origin() const { return frozen_; }
 
-  // Writes the trained fp32 weights in Hugging Face's layout: of the whole model, or of its adapters
-  // in PEFT's where it has any. Where that fails, what was committed is kept.
+  // Writes the trained fp32 weights in Hugging Face's layout: of the whole model, or of its
+  // adapters in PEFT's where it has any. Where that fails, what was committed is kept.
   void export_model(const Directory& folder, const WeightFiles& files = {});
 
  private:
