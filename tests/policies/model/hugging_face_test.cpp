@@ -314,7 +314,7 @@ TEST_CASE("what transformers takes of a Qwen2 is read: heads of any width, as ma
   CHECK(read(with(qwen2(), "head_dim", 128)).width_of_head() == 128);
   CHECK(read(with(qwen2(), "num_key_value_heads", nullptr)).kv_heads == read(qwen2()).heads);
   check_error([] { read(without(qwen2(), "num_key_value_heads")); },
-              "num_key_value_heads is missing", "");
+              "config.json: num_key_value_heads is missing", "");
 }
 
 TEST_CASE("a model is written as an architecture that computes it, or is refused") {
@@ -329,7 +329,8 @@ TEST_CASE("a model is written as an architecture that computes it, or is refused
   CHECK(has_hugging_face_architecture(both));
   both.qkv_bias = true;
   CHECK_FALSE(has_hugging_face_architecture(both));
-  check_error([&] { hugging_face_config(both, "float32"); }, "qkv_bias and qk_norm", "");
+  check_error([&] { hugging_face_config(both, "float32"); },
+              "no architecture of transformers has both qkv_bias and qk_norm", "");
 }
 
 TEST_CASE("a model written as config.json is read as the same model") {
