@@ -21,7 +21,6 @@
 #include "cli/train/train_notes.hpp"
 #include "cli/train/train_options.hpp"
 #include "cli/train/train_report.hpp"
-#include "exec/data/safetensors_folder.hpp"
 #include "experiments/train/training_job.hpp"
 #include "experiments/train/training_wear.hpp"
 #include "traces/perfetto.hpp"
@@ -202,9 +201,8 @@ std::optional<TrainRequest> train(const TrainRequest& request, const TrainOption
     return job.next();
   }
   job.export_weights();
-  const StoppedRun left =
-      stopped_run(result, training, settings.steps, folder.path(),
-                  settings.no_export ? fs::path() : SafetensorsFolder::file_in(folder.path()));
+  const StoppedRun left = stopped_run(result, training, settings.steps, folder.path(),
+                                      settings.no_export ? fs::path() : job.weights_path());
   ordered_json end = {{"event", "end"}, {"steps", result.steps}};
   if (result.steps > training.first_step()) end["final_loss"] = result.final_loss;
   end["weights_hash"] = fmt::format("{:016x}", result.weights_hash);
@@ -220,7 +218,8 @@ std::optional<TrainRequest> train(const TrainRequest& request, const TrainOption
   events.write(end);
   job.finish();
   if (talks)
-    announce_end(training, result, folder, trace_shown, !settings.no_export, job.stopped());
+    announce_end(training, result, folder, trace_shown,
+                 settings.no_export ? fs::path() : job.weights_path(), job.stopped());
   if (!job.stopped()) return {};
   print_error(what_was_kept(left));
   exit_code = StopSignals::exit_code();

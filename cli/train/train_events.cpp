@@ -8,7 +8,6 @@
 #include "cli/text/output.hpp"
 #include "cli/train/stopped_run.hpp"
 #include "cli/train/train_notes.hpp"
-#include "exec/data/safetensors_folder.hpp"
 #include "experiments/train/training_wear.hpp"
 #include "sim/result_json.hpp"
 
@@ -157,7 +156,7 @@ void announce(const Training& training, const TrainPlan& plan, const fs::path& r
 }
 
 void announce_end(const Training& training, const TrainingResult& result, const RunFolder& run,
-                  const fs::path& trace, bool exported, bool stopped) {
+                  const fs::path& trace, const fs::path& weights, bool stopped) {
   const std::string losses =
       result.steps > training.first_step()
           ? fmt::format("loss {:.4f} to {:.4f}", result.first_loss, result.final_loss)
@@ -166,7 +165,7 @@ void announce_end(const Training& training, const TrainingResult& result, const 
   const bool has_rates = training.schedule().problem().machine.gpu.flops > 0;
   fmt::print("trace: {}   (opens in https://ui.perfetto.dev{})\n", trace.string(),
              has_rates ? "; `spillway validate " + shell_word(trace.string()) + "`" : "");
-  if (exported) fmt::print("weights: {}\n", SafetensorsFolder::file_in(run.path()).string());
+  if (!weights.empty()) fmt::print("weights: {}\n", weights.string());
   if (stopped || !run.saved().store || !run.saved().not_resumable.empty()) return;
   fmt::print("state: {} on disk, at step {}\n",
              format_bytes(static_cast<double>(training.store()->size())), result.steps);

@@ -8,6 +8,7 @@
 
 #include "base/errors.hpp"
 #include "exec/data/model_writer.hpp"
+#include "exec/data/safetensors_folder.hpp"
 #include "exec/run/cuda_module.hpp"
 #include "exec/run/run_export.hpp"
 #include "exec/run/training_record.hpp"
@@ -311,6 +312,11 @@ void TrainingJob::open() {
 
 const char* TrainingJob::weights_file() const {
   return plan_.problem.model.has_adapters() ? adapter_weights_file : RunFolder::weights;
+}
+
+std::filesystem::path TrainingJob::weights_path() const {
+  return plan_.problem.model.has_adapters() ? folder_->file(weights_file())
+                                            : SafetensorsFolder::file_in(folder_->path());
 }
 
 void TrainingJob::remove_weights() {
