@@ -201,9 +201,8 @@ std::optional<TrainRequest> train(const TrainRequest& request, const TrainOption
     return job.next();
   }
   job.export_weights();
-  const StoppedRun left =
-      stopped_run(result, training, settings.steps, folder.path(),
-                  settings.no_export ? fs::path() : folder.file(job.weights_file()));
+  const StoppedRun left = stopped_run(result, training, settings.steps, folder.path(),
+                                      settings.no_export ? fs::path() : job.weights_path());
   ordered_json end = {{"event", "end"}, {"steps", result.steps}};
   if (result.steps > training.first_step()) end["final_loss"] = result.final_loss;
   end["weights_hash"] = fmt::format("{:016x}", result.weights_hash);
@@ -220,7 +219,7 @@ std::optional<TrainRequest> train(const TrainRequest& request, const TrainOption
   job.finish();
   if (talks)
     announce_end(training, result, folder, trace_shown,
-                 settings.no_export ? fs::path() : folder.file(job.weights_file()), job.stopped());
+                 settings.no_export ? fs::path() : job.weights_path(), job.stopped());
   if (!job.stopped()) return {};
   print_error(what_was_kept(left));
   exit_code = StopSignals::exit_code();

@@ -22,6 +22,7 @@ std::string prediction_text(const PredictionCheck& check, bool measured);
 // The same for people, on standard output.
 void announce(const Training& training, const TrainPlan& plan, const std::filesystem::path& run);
 void announce_end(const Training& training, const TrainingResult& result, const RunFolder& run,
-                  const std::filesystem::path& trace, const std::filesystem::path& weights, bool stopped);
+                  const std::filesystem::path& trace, const std::filesystem::path& weights,
+                  bool stopped);
 
 }  // namespace spillway::cli

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <span>
 
+#include "base/direct_io.hpp"
 #include "base/errors.hpp"
 #include "policies/model/units.hpp"
 
@@ -73,16 +74,16 @@ void FrozenFiles::open_files(const Checkpoint& weights) {
   for (const SafetensorsFile& file : weights.files()) {
     const std::string path = fmt::format("/proc/self/fd/{}", file.descriptor());
     names_.push_back(file.path().string());
-    int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_DIRECT);
-    if (descriptor < 0 && errno == EINVAL) {
-      descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-      warnings_.push_back(fmt::format(
-          "{}: unbuffered I/O is not possible; using the page cache, so reading takes memory",
-          names_.back()));
-    }
+    const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
     if (descriptor < 0)
       throw MachineError::from_errno("cannot open " + names_.back() + " again", errno);
     files_.emplace_back(descriptor);
+    if (const auto reason = try_direct_io(descriptor)) {
+      warnings_.push_back(
+          fmt::format("{}: unbuffered I/O is not possible ({}); using the page cache, so reading "
+                      "takes memory",
+                      names_.back(), *reason));
+    }
   }
 }
 

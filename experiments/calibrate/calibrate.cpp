@@ -61,8 +61,9 @@ class Calibration {
 
   Machine run() {
     describe();
-    planned_ = kernels_per_problem * static_cast<int>(options_.micro_batches.size()) +
-               host_figures + (options_.ssd.empty() ? 0 : drive_figures(options_.brief));
+    planned_ =
+        kernels_per_problem(options_.model) * static_cast<int>(options_.micro_batches.size()) +
+        host_figures + (options_.ssd.empty() ? 0 : drive_figures(options_.brief));
     kernels();
     copies();
     optimizer();
@@ -99,8 +100,8 @@ class Calibration {
     for (const std::int64_t micro_batch : options_.micro_batches)
       problems.push_back(problem_of(micro_batch));
     if (options_.brief) problems = brief_problems(std::move(problems), options_.threads);
-    planned_ -=
-        kernels_per_problem * static_cast<int>(options_.micro_batches.size() - problems.size());
+    planned_ -= kernels_per_problem(options_.model) *
+                static_cast<int>(options_.micro_batches.size() - problems.size());
     for (const Problem& problem : problems) {
       for (KernelTime& time : time_kernels(
                problem, rule_, [this](const std::string& what) { next(what); }, options_.threads)) {

@@ -31,13 +31,16 @@ constexpr int most_samples = 2000;
 // That take turns there.
 constexpr std::size_t layers_on_streams = 2;
 
+bool is_trained(const ModelSpec& model, std::int64_t unit) {
+  return trained_elements(model, unit) > 0;
+}
+
 // The kernels of a compute task that policies emit, as tasks with everything that decides their
 // shape; with `groups` also backward passes that recompute one group of tensors. Where gradients
 // are 16 bits wide there is one micro-batch, which overwrites them; else those that add to a sum
 // are taken, for most do.
 std::vector<Task> kernel_tasks(const Problem& problem, bool groups) {
-  const Workload& w = problem.workload;
-  const double layer = problem.model.layer_forward_flops(w.micro_batch, w.sequence);
+  const double layer = forward_flops(problem);
   std::vector<Task> tasks;
   const auto add = [&](TaskKind kind, double flops) -> Task& {
     Task task;
@@ -51,7 +54,7 @@ std::vector<Task> kernel_tasks(const Problem& problem, bool groups) {
     return tasks.emplace_back(task);
   };
   const auto backward = [&](SavedMask available, bool output) -> Task& {
-    Task& task = add(TaskKind::backward, 2 * layer + recompute_flops(problem, available, output));
+    Task& task = add(TaskKind::backward, backward_flops(problem, available, output));
     task.available = available;
     task.recomputes_output = output;
     return task;
@@ -59,7 +62,7 @@ std::vector<Task> kernel_tasks(const Problem& problem, bool groups) {
   add(TaskKind::embed_forward, 0);
   add(TaskKind::forward, layer);
   add(TaskKind::forward, layer).saves = saved_all(problem.model);
-  add(TaskKind::head, 3 * problem.model.head_forward_flops(w.micro_batch, w.sequence));
+  add(TaskKind::head, head_flops(problem));
   backward(saved_all(problem.model), false);
   if (groups) {
     for (const SavedMask group : recompute_groups(problem.model))
@@ -67,7 +70,7 @@ std::vector<Task> kernel_tasks(const Problem& problem, bool groups) {
   }
   backward(saved_none, false);
   backward(saved_none, true);
-  add(TaskKind::embed_backward, 0);
+  if (is_trained(problem.model, embedding_unit(problem.model))) add(TaskKind::embed_backward, 0);
   return tasks;
 }
 
@@ -97,7 +100,7 @@ struct LayerMemory {
 struct Memory {
   std::vector<LayerMemory> layers;
   std::byte *embedding, *head, *input, *output, *hidden, *scratch;
-  std::byte *host_input, *host_upstream, *host_text, *host_losses, *host_squares;
+  std::byte *host_input, *host_upstream, *host_text, *host_losses, *host_squares, *host_noise;
 
   Memory(const Problem& problem, std::uint64_t text_bytes, std::size_t layer_count, Carver& gpu,
          Carver& host)
@@ -117,6 +120,7 @@ struct Memory {
     host_text = host.take(text_bytes);
     host_losses = host.take(static_cast<std::uint64_t>(problem.workload.micro_batch) * 8);
     host_squares = host.take(8);
+    host_noise = host.take(sizeof(NoiseKey));
   }
 
   static std::uint64_t parameter_bytes(const Problem& problem, std::int64_t unit) {
@@ -124,7 +128,7 @@ struct Memory {
            problem.parameter_bytes();
   }
   static std::uint64_t gradient_bytes(const Problem& problem) {
-    return static_cast<std::uint64_t>(largest_unit_elements(problem.model)) *
+    return static_cast<std::uint64_t>(largest_trained_elements(problem.model)) *
            problem.gradient_bytes();
   }
   static std::uint64_t scratch_bytes(const Problem& problem) {
@@ -236,6 +240,8 @@ class KernelBench {
                     {memory_.host_input, bytes});
     for (float& value : values) value = 1e-3f * normal(random);
     fill(memory_.host_upstream, bytes, as_elements(values, problem_.activation_bytes()));
+    const NoiseKey noise = step_noise_key(1, 1);
+    std::memcpy(memory_.host_noise, &noise, sizeof noise);
   }
 
   void write_text() {
@@ -258,7 +264,9 @@ class KernelBench {
     o.parameters = is_layer                      ? layer.parameters
                    : task.kind == TaskKind::head ? memory_.head
                                                  : memory_.embedding;
-    o.gradient = o.head_gradient = layer.gradient;
+    o.gradient = layer.gradient;
+    if (is_trained(problem_.model, head_unit(problem_.model))) o.head_gradient = layer.gradient;
+    o.step_noise = reinterpret_cast<const NoiseKey*>(memory_.host_noise);
     o.input = memory_.input;
     o.output = memory_.output;
     o.saved = uses_saved ? layer.saved : nullptr;
@@ -371,6 +379,10 @@ std::vector<KernelTime> time_tasks(const Problem& problem, const std::vector<Tas
 
 }  // namespace
 
+int kernels_per_problem(const ModelSpec& model) {
+  return is_trained(model, embedding_unit(model)) ? 8 : 7;  // without embed_backward
+}
+
 std::vector<KernelTime> time_kernels(const Problem& problem, const SamplingRule& rule,
                                      const std::function<void(const std::string&)>& before,
                                      int threads) {
@@ -379,7 +391,7 @@ std::vector<KernelTime> time_kernels(const Problem& problem, const SamplingRule&
   };
   KernelBench bench(problem, rule, cpu, false, 0);
   std::vector<KernelTime> times = time_tasks(problem, kernel_tasks(problem, false), before, bench);
-  SPILLWAY_ASSERT(times.size() == kernels_per_problem);
+  SPILLWAY_ASSERT(times.size() == static_cast<std::size_t>(kernels_per_problem(problem.model)));
   return times;
 }
 

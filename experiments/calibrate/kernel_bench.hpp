@@ -26,7 +26,7 @@ std::vector<KernelTime> time_kernels(const Problem& problem, const SamplingRule&
                                      const std::function<void(const std::string&)>& before,
                                      int threads = 1);
 
-inline constexpr int kernels_per_problem = 8;
+int kernels_per_problem(const ModelSpec& model);
 
 // The kernels to be measured on a device with streams, as tasks: those above, and backward passes
 // that recompute one group of tensors each (recompute_groups). Those named in `known` by kind and

@@ -111,8 +111,8 @@ class TrainingJob {
 
   // Unless it was asked not to. First of all that follows training: nothing can lose them then.
   void export_weights();
-  // The file that they are written to, in the run's folder.
-  const char* weights_file() const;
+  // The file that they are written to, in the run's folder, or its index where they are several.
+  std::filesystem::path weights_path() const;
   const FilePlace& trace_place() const { return *trace_place_; }
   // The store stays, so that the run can go on, unless it is not wanted any more.
   void finish();
@@ -122,9 +122,10 @@ class TrainingJob {
   TrainRequest next() const;
 
  private:
+  const char* weights_file() const;
+  void remove_weights();
   std::optional<ResumePoint> resume();
   void settle();
-  void remove_weights();  // of the run
   bool may_overwrite(std::int64_t committed);
   void check_prediction(double step_seconds);
   void look_at_lanes();

@@ -47,12 +47,13 @@ void unalign(const fs::path& path) {
 // A folder with the weights of a model as they are drawn from `seed`.
 fs::path write_base(const fs::path& folder, const ModelSpec& model, std::uint64_t seed) {
   fs::create_directories(folder);
-  const StateValues drawn = initial_state(model, seed);
-  write_weights({Directory(folder), SafetensorsFolder::single_file}, base_model(model),
-                [&, base = base_model(model)](std::int64_t unit, std::uint64_t first,
-                                              std::uint64_t count, float* to) {
-                  initial_state(base, seed)(unit, 0, first, count, to);
-                });
+  const ModelSpec base = base_model(model);
+  const StateValues drawn = initial_state(base, seed);
+  write_weights(Directory(folder), base,
+                [&](std::int64_t unit, std::uint64_t first, std::uint64_t count, float* to) {
+                  drawn(unit, 0, first, count, to);
+                },
+                {});
   unalign(folder / SafetensorsFolder::single_file);
   return folder;
 }
@@ -189,7 +190,7 @@ TEST_CASE("adapters written by training are read again as they were, and merged 
     fs::create_directories(adapter);
     Training training(options);
     training.run([](const StepResult&) {}, nullptr);
-    training.export_model({Directory(adapter), adapter_weights_file});
+    training.export_model(Directory(adapter));
     const ModelSpec& model = options.problem.model;
     Checkpoint read(adapter, model, make_usual_ring, CheckpointPart::adapter);
     Checkpoint weights(base, model);
@@ -235,7 +236,7 @@ TEST_CASE("adapters written by training are read again as they were, and merged 
     second.run([](const StepResult&) {}, nullptr);
     const fs::path copy = bench.root() / (std::string(name) + "-copy");
     fs::create_directories(copy);
-    second.export_model({Directory(copy), adapter_weights_file});
+    second.export_model(Directory(copy));
     CHECK(bytes_of_file(copy / adapter_weights_file) ==
           bytes_of_file(adapter / adapter_weights_file));
   }
