@@ -42,11 +42,11 @@ TEST_CASE("what is written as adapter_config.json is read again") {
   const json written = json::parse(adapter_config(llama, "/some/model"));
   CHECK(written["base_model_name_or_path"] == "/some/model");
   CHECK(written["fan_in_fan_out"] == false);
-  CHECK(written["target_modules"] == json({"q_proj", "v_proj"}));
+  CHECK(written["target_modules"] == json::array({"q_proj", "v_proj"}));
   const ModelSpec gpt = model_with("gpt-tiny", {"lora_rank=4", "lora_targets=attn.c_proj"});
   const json of_gpt = json::parse(adapter_config(gpt, ""));
   CHECK(of_gpt["fan_in_fan_out"] == true);  // its matrices lie transposed in files
-  CHECK(of_gpt["target_modules"] == json({"attn.c_proj"}));
+  CHECK(of_gpt["target_modules"] == json::array({"attn.c_proj"}));
 }
 
 TEST_CASE("matrices that PEFT names by their whole paths are those of all layers, or refused") {
