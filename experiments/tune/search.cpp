@@ -346,10 +346,10 @@ std::vector<std::size_t> PlanSearch::try_moves(Settled& at, const std::vector<Mo
 
 std::optional<std::pair<Trial, TrialPrice>> PlanSearch::best() const {
   const std::pair<const Trial, TrialPrice>* best = nullptr;
+  const Ranking ranking(pricer_.known(), pricer_.problem().model);
   for (const auto& one : pricer_.known()) {
     if (!one.second.fits) continue;
-    const ModelSpec& model = pricer_.problem().model;
-    if (!best || rank_of(one.second, model) < rank_of(best->second, model)) best = &one;
+    if (!best || ranking.of(one.second) < ranking.of(best->second)) best = &one;
   }
   if (!best) return {};
   return *best;
