@@ -93,8 +93,8 @@ void check_linear(Products& with, const Sizes& shape, bool biased, bool residual
   const Matrix<T> x(rows, in, in, 1), w(out, in, in, 2), bias(1, out, out, 3), r(rows, out, out, 4);
   const DeviceArray<T> y(size(rows * (out + gap)));
   with.matmul.linear<T>(x.device.data(), w.device.data(), biased ? bias.device.data() : nullptr,
-                        residual ? r.device.data() : nullptr, y.data(), rows, in, out,
-                        gap != 0 ? out + gap : 0, with.stream);
+                        residual ? r.device.data() : nullptr, y.data(), rows, in, out, with.stream,
+                        {.y_stride = gap != 0 ? out + gap : 0});
   Expected expected(rows * out, in);
   for (std::int64_t row = 0; row < rows; ++row) {
     for (std::int64_t o = 0; o < out; ++o) {
@@ -113,7 +113,7 @@ void check_input_gradient(Products& with, const Sizes& shape, std::int64_t gap) 
   const Matrix<T> dy(rows, out, out + gap, 1), w(out, in, in, 2);
   const DeviceArray<T> dx(size(rows * in));
   with.matmul.input_gradient<T>(dy.device.data(), w.device.data(), dx.data(), rows, in, out,
-                                gap != 0 ? out + gap : 0, with.stream);
+                                with.stream, {.y_stride = gap != 0 ? out + gap : 0});
   Expected expected(rows * in, out);
   for (std::int64_t row = 0; row < rows; ++row) {
     for (std::int64_t i = 0; i < in; ++i)
@@ -171,8 +171,9 @@ void check_weight_gradient(Products& with, const Sizes& shape, bool overwrites, 
   const Matrix<Gradient> before(out, in, in, 3);
   DeviceArray<Gradient> dw(size(out * in));  // poisoned: overwriting must not read it
   if (!overwrites) dw.upload(before.host);
-  with.matmul.weight_gradient<T>(dy.device.data(), x.device.data(), dw.data(), overwrites, rows, in,
-                                 out, gap != 0 ? out + gap : 0, with.stream);
+  with.matmul.weight_gradient<T>(dy.device.data(), x.device.data(), dw.data(), rows, in, out,
+                                 with.stream,
+                                 {.y_stride = gap != 0 ? out + gap : 0, .adds = !overwrites});
   Expected expected(out * in, rows);
   for (std::int64_t o = 0; o < out; ++o) {
     for (std::int64_t i = 0; i < in; ++i) {
@@ -251,7 +252,7 @@ TEST_CASE("A product's bits do not depend on where its operands lie, and one pla
     std::copy(x.begin(), x.end(), many.begin() + static_cast<std::ptrdiff_t>(group * x.size()));
     const DeviceArray<bf16> from(many), to(3 * size(rows * out));
     with.matmul.linear<bf16>(from.data() + group * x.size(), w.data(), nullptr, nullptr,
-                             to.data() + group * size(rows * out), rows, in, out, 0, with.stream);
+                             to.data() + group * size(rows * out), rows, in, out, with.stream);
     std::vector<bf16> y = to.download();
     y.erase(y.begin(), y.begin() + static_cast<std::ptrdiff_t>(group * size(rows * out)));
     y.resize(size(rows * out));
@@ -278,7 +279,7 @@ TEST_CASE("A product that was made before can be captured into a graph", "[matmu
       bias(std::vector<bf16>(8));
   DeviceArray<bf16> w(random_normal<bf16>(8 * 32, 1.0f, 2));
   const auto product = [&] {
-    with.matmul.linear<bf16>(x.data(), w.data(), bias.data(), nullptr, y.data(), 16, 32, 8, 0,
+    with.matmul.linear<bf16>(x.data(), w.data(), bias.data(), nullptr, y.data(), 16, 32, 8,
                              with.stream);
   };
   product();
