@@ -13,6 +13,7 @@
 #include "cli/text/plan_text.hpp"
 #include "cli/text/question_text.hpp"
 #include "experiments/questions/questions_json.hpp"
+#include "policies/cost/commit_interval.hpp"
 
 namespace spillway::cli {
 
@@ -26,18 +27,55 @@ struct Options {
   bool robust = false, json = false;
 };
 
+std::string tokens_text(double tokens) {
+  return tokens < 1e9 ? fmt::format("{:.3g} million", tokens / 1e6)
+                      : fmt::format("{:.3g} billion", tokens / 1e9);
+}
+
+// How fast it is; in how many days so many tokens are trained, where the length of the training is
+// not given; and what may make it faster.
+std::string speed_text(const SimulationResult& result, const Wear& wear, const Workload& workload) {
+  constexpr double billion = 1e9;
+  std::string text = fmt::format(
+      "step         {}   ({:.1f} tokens/s, {} sets the bound, {:.0f} % of it reached)\n"
+      "tokens       {} a day",
+      format_seconds(result.step_seconds), result.tokens_per_second, result.bound_by,
+      100 * result.efficiency, tokens_text(86400 * result.tokens_per_second));
+  if (!wear.steps) text += "; 1 billion in " + long_time(billion / result.tokens_per_second);
+  text += "\n";
+  if (result.bound_by != "gpu.compute")
+    text += fmt::format(
+        "             a larger --batch than {} may train more tokens a second "
+        "(--smallest-batch 90% looks for it)\n",
+        workload.batch);
+  return text;
+}
+
+// Of drives that would be worn out within a year: the fastest plan with which they last longer.
+std::string sparing_text(const Candidates& candidates, const Candidate& fastest) {
+  const Candidate* sparing = nullptr;
+  for (const Candidate& other : candidates.all) {
+    if (!other.evaluation.result || other.wear.drive_years().value_or(0) < 1) continue;
+    if (!sparing || other.wear.step_seconds < sparing->wear.step_seconds) sparing = &other;
+  }
+  if (!sparing || fastest.wear.drive_years().value_or(1) >= 1) return "";
+  return fmt::format("             {} takes {:.0f} % longer, and they last {}\n",
+                     sparing->evaluation.schedule.policy(),
+                     100 * (*sparing->wear.step_seconds / *fastest.wear.step_seconds - 1),
+                     long_time(*sparing->wear.drive_years() * seconds_per_year));
+}
+
 // What a user wants to know before buying or starting.
-void print(const Candidate& candidate, const std::optional<Robustness>& robustness) {
+void print(const Candidates& candidates, const Candidate& candidate,
+           const std::optional<Robustness>& robustness) {
   const SimulationResult* result =
       candidate.evaluation.result ? &*candidate.evaluation.result : nullptr;
   const Problem& problem = candidate.evaluation.schedule.problem();
   fmt::print("{}{}\n{}", header_text(candidate), result ? "fits" : "does not fit",
              memory_text(candidate));
   if (result) {
-    fmt::print("step         {}   ({:.1f} tokens/s, {:.3g}M tokens a day)\n",
-               format_seconds(result->step_seconds), result->tokens_per_second,
-               result->tokens_per_second * 86400 / 1e6);
-    fmt::print("{}", wear_text(candidate.wear, problem.machine));
+    fmt::print("{}{}{}", speed_text(*result, candidate.wear, problem.workload),
+               wear_text(candidate.wear, problem.machine), sparing_text(candidates, candidate));
   }
   if (robustness) fmt::print("{}", robustness_text(*robustness));
 }
@@ -75,7 +113,7 @@ void estimate(const Options& options, int& exit_code) {
     if (robustness) json["robustness"] = to_json(*robustness);
     fmt::print("{}\n", to_text(json));
   } else {
-    print(candidate, robustness);
+    print(candidates, candidate, robustness);
   }
   if (!candidates.chosen) {
     exit_code = exit_does_not_fit;

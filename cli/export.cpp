@@ -7,6 +7,7 @@
 #include "base/units.hpp"
 #include "cli/commands.hpp"
 #include "cli/options/io_option.hpp"
+#include "cli/stop_signals.hpp"
 #include "cli/text/output.hpp"
 #include "cli/text/progress.hpp"
 #include "exec/run/run_export.hpp"
@@ -28,8 +29,15 @@ void run_export(Options& options) {
   request.type = options.type == "fp32" ? ElementType::f32 : ElementType::bf16;
   request.most_bytes = parse_bytes(options.most_bytes);
   request.make_ring = options.io.choose().make_ring;
+  StopSignals::enter(StopSignals::Phase::exporting);
+  StopSignals signals;
   Progress progress(!options.json);
+  request.note = [&](const std::string& text) {
+    progress.finish();
+    print_error(text + "\n");
+  };
   request.progress = [&](std::uint64_t done, std::uint64_t all) {
+    StopSignals::check("while exporting");
     progress.show(fmt::format("writing {} of {}", format_bytes(static_cast<double>(done)),
                               format_bytes(static_cast<double>(all))),
                   done == all);
@@ -60,11 +68,15 @@ void add_export(CLI::App& app) {
   auto options = std::make_shared<Options>();
   command->add_option("run", options->request.run, "the run's folder")->required();
   command->add_option("--step", options->request.step,
-                      "one of the last two commits; default: the newest");
+                      "one that the run has kept (train --keep), or one of its last two commits; "
+                      "default: the newest commit. The run may be at work");
   command->add_option("--out", options->request.out, "a new folder; default: RUN/model-step-N");
   command->add_option("--dtype", options->type, "what weights are written as: fp32 | bf16")
       ->check(CLI::IsMember({"fp32", "bf16"}))
       ->capture_default_str();
+  command->add_flag("--merge", options->request.merge,
+                    "of a run that trains adapters: the whole model with these in its matrices; "
+                    "default: the adapters, as a folder of PEFT's");
   command
       ->add_option("--max-shard", options->most_bytes,
                    "bytes of a file of weights; larger models are written as several")

@@ -72,7 +72,14 @@ void list_models(bool json) {
 
 void list_machines(bool json) {
   ordered_json all = ordered_json::array();
-  for (const Machine& machine : builtin_machines()) {
+  const std::vector<Machine>& machines = builtin_machines();
+  std::size_t names = 7;
+  for (const Machine& machine : machines) names = std::max(names, machine.name.size());
+  if (!json)
+    fmt::print("{:<{}} {:>10} {:>13} {:>10} {:>9} {:>6} {:>9} {:>10} {:>10}  description\n",
+               "machine", names, "GPU memory", "GPU", "host", "PCIe", "drives", "space", "read",
+               "write");
+  for (const Machine& machine : machines) {
     all.push_back({{"name", machine.name},
                    {"description", machine.description},
                    {"gpu_memory", machine.gpu.memory},
@@ -81,16 +88,13 @@ void list_machines(bool json) {
                    {"ssd_count", machine.ssd.count},
                    {"ssd_capacity", machine.ssd.capacity}});
     if (json) continue;
-    fmt::print(
-        "{}\n    {}\n    GPU {} at {}; host {}; PCIe {} to the GPU, {} back; {} SSD{} of {} in "
-        "all, read {}, write {}\n",
-        machine.name, machine.description, format_bytes(static_cast<double>(machine.gpu.memory)),
-        format_flops_per_second(machine.gpu.flops),
-        format_bytes(static_cast<double>(machine.host.memory)),
-        format_bytes_per_second(machine.pcie.h2d), format_bytes_per_second(machine.pcie.d2h),
-        machine.ssd.count, machine.ssd.count == 1 ? "" : "s",
-        format_bytes(static_cast<double>(machine.ssd.capacity)),
-        format_bytes_per_second(machine.ssd.read), format_bytes_per_second(machine.ssd.write));
+    const auto bytes = [](std::uint64_t count) { return format_bytes(static_cast<double>(count)); };
+    fmt::print("{:<{}} {:>10} {:>13} {:>10} {:>9} {:>6} {:>9} {:>10} {:>10}  {}\n", machine.name,
+               names, bytes(machine.gpu.memory), format_flops_per_second(machine.gpu.flops),
+               bytes(machine.host.memory), format_bytes_per_second(machine.pcie.h2d),
+               machine.ssd.count, bytes(machine.ssd.capacity),
+               format_bytes_per_second(machine.ssd.read),
+               format_bytes_per_second(machine.ssd.write), machine.description);
   }
   if (json) fmt::print("{}\n", to_text(ordered_json{{"machines", all}}));
 }

@@ -46,6 +46,8 @@ constexpr std::string_view message_in(StopSignals::Phase now) {
       return "\ninterrupted: training has ended, what it gave is being written; once more ends "
              "this "
              "at once\n";
+    case StopSignals::Phase::exporting:
+      return "\n";
   }
   return "";
 }
@@ -88,10 +90,10 @@ int StopSignals::exit_code() { return came() ? 128 + signalled.load() : 0; }
 
 void StopSignals::check(const std::string& during) {
   if (!came()) return;
-  throw Interrupted("interrupted " + during,
-                    goes_on_with_run ? "the run is as it was at its last commit"
-                                     : "nothing was trained, and nothing is left behind",
-                    exit_code());
+  const char* const left = phase == Phase::exporting ? "nothing is left behind"
+                           : goes_on_with_run        ? "the run is as it was at its last commit"
+                                              : "nothing was trained, and nothing is left behind";
+  throw Interrupted("interrupted " + during, left, exit_code());
 }
 
 void StopSignals::go_on_with_run(bool goes_on) { goes_on_with_run = goes_on; }

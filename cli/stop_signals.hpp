@@ -1,6 +1,7 @@
 // Ctrl-C and SIGTERM while training: the first one asks for a stop after the running step, the
-// second one ends the program at once. A program that was stopped ends with 128 + the signal's
-// number, as shells have it: 130 for Ctrl-C, 143 for SIGTERM.
+// second one ends the program at once; while exporting: the first one removes what is half written.
+// A program that was stopped ends with 128 + the signal's number, as shells have it: 130 for
+// Ctrl-C, 143 for SIGTERM.
 #pragma once
 
 #include <functional>
@@ -35,17 +36,17 @@ class StopSignals {
   static bool came();
   // 128 + the number of the first signal; 0 where none has come.
   static int exit_code();
-  // Before training: throws Interrupted if a signal has come, "interrupted DURING", with what is
-  // left of the run as a hint.
+  // Before training, and while exporting: throws Interrupted if a signal has come, "interrupted
+  // DURING", with what is left as a hint.
   static void check(const std::string& during);
   // Whether a run that has been trained before is being prepared: what is left is its last commit.
   static void go_on_with_run(bool goes_on);
 
   // What the program does, for what the signal handler says: preparing, with things to be put back;
   // planning, with none, so that the first signal ends the program at once; training with or
-  // without commits; or writing down what was trained. Entering `planning` throws Interrupted if a
-  // signal has come.
-  enum class Phase { preparing, planning, training_with_commits, training, finishing };
+  // without commits; writing down what was trained; or exporting. Entering `planning` throws
+  // Interrupted if a signal has come.
+  enum class Phase { preparing, planning, training_with_commits, training, finishing, exporting };
   static void enter(Phase phase);
 
   // Called on a thread of its own when the first signal comes; at once if it has come already.

@@ -45,6 +45,12 @@ void ProblemOptions::add_to(CLI::App& command, bool machine_required) {
       "--set", overrides,
       "override keys of the machine, the model or the framework, e.g. --set ssd.count=6 "
       "model.layers=48");
+  command.add_option("--lora", lora,
+                     "train low-rank adapters beside the model's matrices, which are frozen: "
+                     "rank=16[,alpha=32][,dropout=0.05][,targets=q_proj+v_proj]; default: alpha "
+                     "twice the rank, all matrices of the layers");
+  command.add_option("--train-layers", train_layers,
+                     "train the last so many layers; those before and the embedding are frozen");
   for (const WorkloadField& field : workload_fields()) {
     command
         .add_option_function<std::string>(

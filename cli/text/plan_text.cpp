@@ -12,15 +12,6 @@ namespace {
 
 std::string bytes_text(std::uint64_t bytes) { return format_bytes(static_cast<double>(bytes)); }
 
-// "2.3 h", "12 days", "1.4 years"
-std::string long_time(double seconds) {
-  if (seconds < 120) return format_seconds(seconds);
-  if (seconds < 3600) return fmt::format("{:.1f} min", seconds / 60);
-  if (seconds < 86'400) return fmt::format("{:.1f} h", seconds / 3600);
-  if (seconds < seconds_per_year) return fmt::format("{:.1f} days", seconds / 86'400);
-  return fmt::format("{:.3g} years", seconds / seconds_per_year);
-}
-
 std::string commits_text(const Wear& wear) {
   if (wear.commit_every == 0) return "none: nothing can be resumed";
   std::string text =
@@ -42,6 +33,14 @@ std::vector<std::string> each_named(const std::vector<std::string>& policies) {
 }
 
 }  // namespace
+
+std::string long_time(double seconds) {
+  if (seconds < 120) return format_seconds(seconds);
+  if (seconds < 3600) return fmt::format("{:.1f} min", seconds / 60);
+  if (seconds < 86'400) return fmt::format("{:.1f} h", seconds / 3600);
+  if (seconds < seconds_per_year) return fmt::format("{:.1f} days", seconds / 86'400);
+  return fmt::format("{:.3g} years", seconds / seconds_per_year);
+}
 
 std::string header_text(const Candidate& candidate) {
   const Schedule& schedule = candidate.evaluation.schedule;
@@ -111,8 +110,9 @@ std::string wear_text(const Wear& wear, const Machine& machine, const std::strin
     std::string life = "rated for " + format_bytes(wear.rated_bytes);
     if (wear.drive_years())
       life += fmt::format(": {} at this rate", long_time(*wear.drive_years() * seconds_per_year));
-    if (wear.share_of_rating())
-      life += fmt::format("; this run takes {:.2g} % of it", 100 * *wear.share_of_rating());
+    if (const std::optional<double> share = wear.share_of_rating())
+      life += *share < 1 ? fmt::format("; this run takes {:.2g} % of it", 100 * *share)
+                         : fmt::format("; this run writes {:.3g} times that", *share);
     line("drives", life);
   }
   return text;

@@ -9,6 +9,8 @@
 
 namespace spillway::cli {
 
+// "2.3 h", "12 days", "1.4 years"
+std::string long_time(double seconds);
 // "gpt-65b on rtx4090-12ssd, policy ..." and the workload, a line each.
 std::string header_text(const Candidate& candidate);
 // Peak and capacity of every tier, a line each; of the ssd tier with the store's second copies.

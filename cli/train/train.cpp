@@ -164,9 +164,17 @@ std::optional<TrainRequest> train(const TrainRequest& request, const TrainOption
     fmt::print("{}", text);
     flush_output();
   };
+  const auto tell_kept = [&] {
+    for (const KeptStep& kept : job.kept_news()) {
+      if (!kept.error.empty())
+        print_error(fmt::format("warning: no checkpoint of step {}: {}\n", kept.step, kept.error));
+      events.write(kept_event(kept));
+    }
+  };
   const TrainingResult result = job.train(
       [&](const StepResult& step) {
         tell_prediction();
+        tell_kept();
         events.write(step_event(step, tokens, plan.problem.model));
         written.add(step);
         line.show(step);
@@ -177,6 +185,7 @@ std::optional<TrainRequest> train(const TrainRequest& request, const TrainOption
   signals.on_stop({});
   StopSignals::enter(StopSignals::Phase::finishing);
   line.finish();
+  tell_kept();
   tell_prediction();
   warn();
   if (training.throttle()) {

@@ -85,6 +85,13 @@ ordered_json step_event(const StepResult& step, double tokens, const ModelSpec& 
   return event;
 }
 
+ordered_json kept_event(const KeptStep& kept) {
+  ordered_json event = {
+      {"event", "checkpoint"}, {"step", kept.step}, {"folder", kept.folder.string()}};
+  if (!kept.error.empty()) event["error"] = kept.error;
+  return event;
+}
+
 ordered_json prediction_json(const PredictionCheck& check) {
   return {{"steps", check.steps},
           {"predicted_step_seconds", check.predicted_seconds},

@@ -11,6 +11,8 @@ namespace spillway::cli {
 // The events `start` and `step` of metrics.jsonl (docs/train.md).
 nlohmann::ordered_json start_event(const TrainingJob& job);
 nlohmann::ordered_json step_event(const StepResult& step, double tokens, const ModelSpec& model);
+// The event `checkpoint`.
+nlohmann::ordered_json kept_event(const KeptStep& kept);
 
 // What the first steps say of the prediction (docs/train.md), and the same for people: what to do
 // where it does not hold. `measured`: the rates are those of a brief measurement.

@@ -89,6 +89,16 @@ void add_train_options(CLI::App& parser, TrainOptions& options) {
   command->add_option("--beta2", options.settings.optimizer.beta2, "AdamW beta2")
       ->capture_default_str();
   command->add_option("--durability", options.settings.durability, durability_help);
+  command
+      ->add_option("--keep", options.settings.keep,
+                   "checkpoints to keep: the weights of the last so many of every --keep-every-th "
+                   "step, in RUN/checkpoints/step-NUMBER, each a folder that transformers loads; "
+                   "0: none")
+      ->capture_default_str();
+  command
+      ->add_option("--keep-every", options.settings.keep_every,
+                   "steps from one kept checkpoint to the next")
+      ->capture_default_str();
   command->add_flag(
       "--resume", options.resume,
       "go on with the run in --run from its last commit, bit for bit; policy, limits, "
@@ -104,6 +114,16 @@ void add_train_options(CLI::App& parser, TrainOptions& options) {
   command->add_flag("--random-weights", options.settings.random_weights,
                     "with a model from a folder: begin with values drawn from the seed, not with "
                     "the folder's weights");
+  command->add_option("--adapter", options.problem.adapter,
+                      "begin with the adapters of this folder of PEFT's, which also says their "
+                      "rank, alpha, dropout and targets");
+  command
+      ->add_option("--frozen-weights", options.settings.frozen_weights,
+                   "where weights that are frozen and rest on the SSD are read from: checkpoint, "
+                   "the files in the model's folder, in place | store, copied to --ssd at the "
+                   "start")
+      ->check(CLI::IsMember({"checkpoint", "store"}))
+      ->capture_default_str();
   command->add_flag("--no-export", options.settings.no_export,
                     "do not write model.safetensors at the end");
   command->add_flag("--json", options.json, "print one JSON object a line");

@@ -18,11 +18,17 @@ CpuDevice::CpuDevice(const Problem& problem, std::uint64_t gpu_bytes, std::uint6
     : model_(make_model_cpu(problem)),
       optimizer_(problem, threads),
       gpu_(gpu_bytes, "the arena that stands in for GPU memory"),
-      host_(host_bytes, "host memory") {
+      host_(host_bytes, "host memory"),
+      micro_batch_(problem.workload.micro_batch) {
   use_blas_threads(threads);
 }
 
 std::string CpuDevice::name() const { return std::string("cpu (") + model_->kernels().name + ")"; }
+
+DropoutPlace CpuDevice::dropout_place(const Task& task, const Operands& o) const {
+  if (o.step_noise == nullptr) return {};
+  return {*o.step_noise, task.layer, task.micro_batch * micro_batch_};
+}
 
 void CpuDevice::compute(const Task& task, const Operands& o) {
   switch (task.kind) {
@@ -31,7 +37,7 @@ void CpuDevice::compute(const Task& task, const Operands& o) {
       return;
     case TaskKind::forward:
       model_->layer_forward(floats(o.parameters), floats(o.input), floats(o.output), o.saved,
-                            task.saves, o.scratch);
+                            task.saves, o.scratch, dropout_place(task, o));
       return;
     case TaskKind::head:
       model_->head(floats(o.parameters), o.targets, floats(o.activation_gradient),
@@ -40,7 +46,8 @@ void CpuDevice::compute(const Task& task, const Operands& o) {
     case TaskKind::backward:
       model_->layer_backward(floats(o.parameters), floats(o.input), o.saved, task.available,
                              task.recomputes_output, floats(o.activation_gradient),
-                             floats(o.gradient), task.first_micro_batch, o.scratch);
+                             floats(o.gradient), task.first_micro_batch, o.scratch,
+                             dropout_place(task, o));
       return;
     case TaskKind::embed_backward:
       model_->embed_backward(o.tokens, floats(o.activation_gradient), floats(o.gradient),

@@ -30,9 +30,12 @@ class CpuDevice : public Device {
   }
 
  private:
+  DropoutPlace dropout_place(const Task& task, const Operands& operands) const;
+
   std::unique_ptr<const ModelCpu> model_;
   HostOptimizer optimizer_;
   Arena gpu_, host_;
+  std::int64_t micro_batch_;  // sequences
 };
 
 }  // namespace spillway

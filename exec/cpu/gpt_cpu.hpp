@@ -32,12 +32,12 @@ class GptCpu final : public ModelCpu {
   void backward_sequence(const float* parameters, const float* input, const LayerTensors& tensors,
                          float* activation_gradient, float* gradient,
                          const GradientScratch& scratch) const override;
-  void backward_feed_forward(const float* parameters, const Activations<const float>& a,
+  void backward_feed_forward(const float* parameters, const LayerTensors& tensors,
                              float* activation_gradient, float* gradient,
                              const GradientScratch& scratch) const;
-  void backward_attention(const float* parameters, const float* input,
-                          const Activations<const float>& a, float* activation_gradient,
-                          float* gradient, const GradientScratch& scratch) const;
+  void backward_attention(const float* parameters, const float* input, const LayerTensors& tensors,
+                          float* activation_gradient, float* gradient,
+                          const GradientScratch& scratch) const;
   void final_norm(const float* parameters, const float* hidden, float* statistics, float* norm,
                   std::int64_t rows) const override;
   void final_norm_backward(const float* parameters, const float* norm_gradient,
@@ -46,6 +46,7 @@ class GptCpu final : public ModelCpu {
 
   LayerOffsets layer_;
   EmbeddingOffsets embedding_;
+  LinearCpu qkv_, projection_, fc_, fc_projection_;
 };
 
 }  // namespace spillway

@@ -27,11 +27,13 @@ HostOptimizer::HostOptimizer(const Problem& problem, int threads, CpuVariant var
       layers_(problem.model.layers),
       variant_(variant),
       pool_(threads),
-      sums_(static_cast<std::size_t>(square_sums(largest_unit_elements(problem.model)))) {
+      sums_(static_cast<std::size_t>(square_sums(largest_trained_elements(problem.model)))) {
   for (std::int64_t unit = layers_ - 1; unit < unit_count(problem.model); ++unit) {
-    elements_.push_back(unit_elements(problem.model, unit));
+    elements_.push_back(trained_elements(problem.model, unit));
     layouts_.push_back(unit_layout(problem.model, unit));
   }
+  for (std::int64_t unit = 0; unit < unit_count(problem.model); ++unit)
+    frozen_.push_back(trained_elements(problem.model, unit) == 0);
   cpu_kernels(variant);  // whether there is such a variant
 }
 
@@ -41,7 +43,7 @@ void HostOptimizer::update_as(const Task& task, const Operands& o) const {
   float* const master = reinterpret_cast<float*>(o.optimizer_state);
   Moment* const moments = reinterpret_cast<Moment*>(master + elements);
   Parameter* const parameters = reinterpret_cast<Parameter*>(o.parameters);
-  const GradientUse use = gradient_use(workload_, o.norms, task.layer);
+  const GradientUse use = gradient_use(workload_, o.norms, task.layer, frozen_);
   if (use.skip) {
     write_parameters(cpu_kernels(variant_), master, parameters, elements);
     *o.gradient_square_sum = 0;

@@ -50,8 +50,9 @@ class HostOptimizer {
   bool wide_gradient_, wide_parameters_;  // fp32, not bf16
   // Of a layer, then of the units after the layers.
   std::int64_t layers_;
-  std::vector<std::int64_t> elements_;
+  std::vector<std::int64_t> elements_;  // that are trained
   std::vector<std::vector<TensorLayout>> layouts_;
+  std::vector<bool> frozen_;  // by unit
   CpuVariant variant_;
   mutable std::mutex pool_mutex_;  // whoever holds it has the pool, and `sums_`
   mutable ThreadPool pool_, alone_{1};

@@ -30,18 +30,29 @@ Words philox(Words counter, std::uint64_t key) {
   return counter;
 }
 
-// Standard normal values 4i .. 4i+3 of a unit, by Box and Muller in double.
-std::array<double, 4> normals(std::uint64_t seed, std::int64_t unit, std::int64_t i) {
-  const auto index = static_cast<std::uint64_t>(i);
-  const Words words =
-      philox({static_cast<std::uint32_t>(index), static_cast<std::uint32_t>(index >> 32),
-              static_cast<std::uint32_t>(unit), 0},
-             seed);
+// Where a group of four values comes from.
+struct Source {
+  std::uint64_t seed;
+  std::int64_t unit;
+  std::uint32_t stream;  // 0: the model itself; 1: adapters
+};
+
+Words random_words(const Source& source, std::int64_t group) {
+  const auto index = static_cast<std::uint64_t>(group);
+  return philox({static_cast<std::uint32_t>(index), static_cast<std::uint32_t>(index >> 32),
+                 static_cast<std::uint32_t>(source.unit), source.stream},
+                source.seed);
+}
+
+// In (0, 1).
+double uniform(std::uint32_t word) { return (static_cast<double>(word) + 0.5) * 0x1p-32; }
+
+// Standard normal values, by Box and Muller in double.
+std::array<double, 4> normals(const Words& words) {
   std::array<double, 4> values{};
   for (std::size_t pair = 0; pair < 4; pair += 2) {
-    const double uniform = (static_cast<double>(words[pair]) + 0.5) * 0x1p-32;  // in (0, 1)
     const double angle = 2 * std::numbers::pi * static_cast<double>(words[pair + 1]) * 0x1p-32;
-    const double radius = std::sqrt(-2 * std::log(uniform));
+    const double radius = std::sqrt(-2 * std::log(uniform(words[pair])));
     values[pair] = radius * std::cos(angle);
     values[pair + 1] = radius * std::sin(angle);
   }
@@ -56,15 +67,22 @@ double standard_deviation(const TensorLayout& tensor, const ModelSpec& model) {
   return is_into_residual ? usual / std::sqrt(2.0 * static_cast<double>(model.layers)) : usual;
 }
 
-// Elements [begin, end) of the unit, all in one tensor; values points to element `begin`.
-void fill_normal(std::uint64_t seed, std::int64_t unit, std::int64_t begin, std::int64_t end,
-                 double deviation, float* values) {
+// Values between -1 and 1.
+std::array<double, 4> uniforms(const Words& words) {
+  std::array<double, 4> values{};
+  for (std::size_t i = 0; i < 4; ++i) values[i] = 2 * uniform(words[i]) - 1;
+  return values;
+}
+
+// Elements [begin, end) of the source's stream, times `factor`; values points to element `begin`.
+void fill(const Source& source, std::array<double, 4> (*distribution)(const Words&),
+          std::int64_t begin, std::int64_t end, double factor, float* values) {
   for (std::int64_t group = begin / 4; group * 4 < end; ++group) {
-    const auto four = normals(seed, unit, group);
+    const auto four = distribution(random_words(source, group));
     for (std::int64_t element = std::max(begin, group * 4); element < std::min(end, group * 4 + 4);
          ++element) {
       values[element - begin] =
-          static_cast<float>(deviation * four[static_cast<std::size_t>(element - group * 4)]);
+          static_cast<float>(factor * four[static_cast<std::size_t>(element - group * 4)]);
     }
   }
 }
@@ -74,14 +92,21 @@ void fill_normal(std::uint64_t seed, std::int64_t unit, std::int64_t begin, std:
 void initial_values(const ModelSpec& model, std::int64_t unit, std::uint64_t seed,
                     std::int64_t first_element, std::int64_t elements, float* values) {
   std::fill_n(values, elements, 0.0f);
+  // The model itself has the values that it has without adapters, which lie before it.
+  const std::int64_t base = model.has_adapters() ? trained_elements(model, unit) : 0;
   for (const TensorLayout& tensor : unit_layout(model, unit)) {
     const std::int64_t begin = std::max(tensor.offset, first_element);
     const std::int64_t end =
         std::min(tensor.offset + tensor.rows * tensor.columns, first_element + elements);
     if (begin >= end) continue;
     float* part = values + (begin - first_element);
-    if (tensor.decay) {  // a matrix or a table
-      fill_normal(seed, unit, begin, end, standard_deviation(tensor, model), part);
+    if (model.has_adapters() && tensor.trained) {
+      if (!tensor.name.ends_with(".lora_A.weight")) continue;
+      const double bound = 1 / std::sqrt(static_cast<double>(tensor.columns));
+      fill({seed, unit, 1}, uniforms, begin, end, bound, part);
+    } else if (tensor.decay) {  // a matrix or a table
+      fill({seed, unit, 0}, normals, begin - base, end - base, standard_deviation(tensor, model),
+           part);
     } else if (tensor.name.ends_with(".weight")) {  // of a norm
       std::fill_n(part, end - begin, 1.0f);
     }

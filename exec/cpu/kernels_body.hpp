@@ -85,8 +85,10 @@ void norm_backward(const float* y_gradient, const float* x, const float* mean, c
         columns, SPILLWAY_LOOP(at) {
           const Floats g = at.load(dy), xhat = (at.load(row) - m) * r;
           const Floats change = (g * at.load(weight) - mean_g - xhat * mean_g_xhat) * r;
-          at.store(weight_gradient, at.load(weight_gradient) + g * xhat);
-          at.store(bias_gradient, at.load(bias_gradient) + g);
+          if (weight_gradient != nullptr) {
+            at.store(weight_gradient, at.load(weight_gradient) + g * xhat);
+            at.store(bias_gradient, at.load(bias_gradient) + g);
+          }
           at.store(dx, overwrite ? change : at.load(dx) + change);
         });
   }

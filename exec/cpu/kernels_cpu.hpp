@@ -80,8 +80,8 @@ struct CpuKernels {
                           std::int64_t columns, float epsilon);
   void (*norm_apply)(const float* x, const float* mean, const float* rstd, const float* weight,
                      const float* bias, float* y, std::int64_t rows, std::int64_t columns);
-  // weight_gradient, bias_gradient (columns) += ; x_gradient (rows, columns) += or =, by
-  // `overwrite`.
+  // weight_gradient, bias_gradient (columns) += , or both null; x_gradient (rows, columns) += or =,
+  // by `overwrite`.
   void (*norm_backward)(const float* y_gradient, const float* x, const float* mean,
                         const float* rstd, const float* weight, float* x_gradient, bool overwrite,
                         float* weight_gradient, float* bias_gradient, std::int64_t rows,
@@ -96,8 +96,8 @@ struct CpuKernels {
                          float epsilon);
   void (*rms_apply)(const float* x, const float* rstd, const float* weight, float* y,
                     std::int64_t rows, std::int64_t columns);
-  // weight_gradient (columns) += ; x_gradient (rows, columns) += or =, by `overwrite`: it may then
-  // be x or y_gradient.
+  // weight_gradient (columns) += , or null; x_gradient (rows, columns) += or =, by `overwrite`: it
+  // may then be x or y_gradient.
   void (*rms_backward)(const float* y_gradient, const float* x, const float* rstd,
                        const float* weight, float* x_gradient, bool overwrite,
                        float* weight_gradient, std::int64_t rows, std::int64_t columns);

@@ -42,7 +42,8 @@ void rms_backward(const float* y_gradient, const float* x, const float* rstd, co
         columns, SPILLWAY_LOOP(at) {
           const Floats g = at.load(dy), xhat = at.load(row) * r;
           const Floats change = (g * at.load(weight) - xhat * mean_g_xhat) * r;
-          at.store(weight_gradient, at.load(weight_gradient) + g * xhat);
+          if (weight_gradient != nullptr)
+            at.store(weight_gradient, at.load(weight_gradient) + g * xhat);
           at.store(dx, overwrite ? change : at.load(dx) + change);
         });
   }

@@ -1,9 +1,5 @@
 #include "exec/cpu/llama_cpu.hpp"
 
-#include <algorithm>
-
-#include "exec/cpu/kernels_gemm.hpp"
-
 namespace spillway {
 
 LlamaCpu::LlamaCpu(const Problem& problem, CpuVariant variant)
@@ -14,10 +10,13 @@ LlamaCpu::LlamaCpu(const Problem& problem, CpuVariant variant)
                llama_saved::product),
       layer_(llama_layer_offsets(problem.model)),
       final_norm_(llama_table_offsets(problem.model).final_norm),
-      qkv_bias_(problem.model.qkv_bias),
       qk_norm_(problem.model.qk_norm),
       qkv_width_(problem.model.qkv_width()),
       query_key_width_(attention_.width() + attention_.kv_width()),
+      qkv_(problem.model, layer_.qkv, layer_.qkv_bias, c_, qkv_width_),
+      projection_(problem.model, layer_.projection, -1, attention_.width(), c_),
+      gate_up_(problem.model, layer_.gate_up, -1, c_, 2 * f_),
+      down_(problem.model, layer_.down, -1, f_, c_),
       rotary_(rotary_table(problem.model, t_)) {}
 
 template <class Element, class Byte>
@@ -74,13 +73,15 @@ void LlamaCpu::norm_heads_backward(const float* parameters, const Activations<co
                                    float* qkv_gradient, float* gradient) const {
   const AttentionShape& s = attention_;
   const float *qkv = a.qkv, *head_rstd = a.head_rstd;
+  float* const query_norm_gradient = base_gradient(gradient, layer_.query_norm);
+  float* const key_norm_gradient = base_gradient(gradient, layer_.key_norm);
   for (std::int64_t row = 0; row < t_; ++row) {
     float* key_gradient = qkv_gradient + s.width();
     kernels_.rms_backward(qkv_gradient, qkv, head_rstd, parameters + layer_.query_norm,
-                          qkv_gradient, true, gradient + layer_.query_norm, s.heads, s.head_width);
+                          qkv_gradient, true, query_norm_gradient, s.heads, s.head_width);
     kernels_.rms_backward(key_gradient, qkv + s.width(), head_rstd + s.heads,
-                          parameters + layer_.key_norm, key_gradient, true,
-                          gradient + layer_.key_norm, s.kv_heads, s.head_width);
+                          parameters + layer_.key_norm, key_gradient, true, key_norm_gradient,
+                          s.kv_heads, s.head_width);
     qkv += qkv_width_;
     head_rstd += s.heads + s.kv_heads;
     qkv_gradient += qkv_width_;
@@ -89,16 +90,15 @@ void LlamaCpu::norm_heads_backward(const float* parameters, const Activations<co
 
 void LlamaCpu::compute_activations(const float* parameters, const float* input, SavedMask available,
                                    const LayerTensors& tensors, float* scores) const {
-  const auto read = activations<const float>(tensors.read);
-  const auto write = activations<float>(tensors.write);
-  compute_attention(parameters, input, available, read, write, scores);
-  compute_feed_forward(parameters, available, read, write);
+  compute_attention(parameters, input, available, tensors, scores);
+  compute_feed_forward(parameters, available, tensors);
 }
 
 // Up to the residual.
 void LlamaCpu::compute_attention(const float* parameters, const float* input, SavedMask available,
-                                 const Activations<const float>& read,
-                                 const Activations<float>& write, float* scores) const {
+                                 const LayerTensors& tensors, float* scores) const {
+  const auto read = activations<const float>(tensors.read);
+  const auto write = activations<float>(tensors.write);
   const float* p = parameters;
   const CpuKernels& k = kernels_;
   const auto missing = [&](SavedMask tensor) { return (available & tensor) == 0; };
@@ -107,12 +107,7 @@ void LlamaCpu::compute_attention(const float* parameters, const float* input, Sa
   if (missing(llama_saved::norm1))
     k.rms_apply(input, read.rstd1, p + layer_.norm1, write.norm1, t_, c_);
   if (missing(llama_saved::qkv)) {
-    if (qkv_bias_) {
-      k.fill_rows(p + layer_.qkv_bias, write.qkv, t_, qkv_width_);
-      linear_add(read.norm1, p + layer_.qkv, write.qkv, t_, c_, qkv_width_);
-    } else {
-      linear(read.norm1, p + layer_.qkv, write.qkv, t_, c_, qkv_width_);
-    }
+    qkv_.forward(k, p, read.norm1, nullptr, write.qkv, t_, tensors.adapters);
     if (!qk_norm_) rotate(write.qkv, qkv_width_, 1);
   }
   if (qk_norm_ && no_statistics) {
@@ -130,15 +125,14 @@ void LlamaCpu::compute_attention(const float* parameters, const float* input, Sa
     attention_forward(k, attention_, attention_input(read), write.attention, write.log_sum_exp,
                       scores);
   }
-  if (missing(llama_saved::residual)) {
-    std::copy_n(input, t_ * c_, write.residual);
-    linear_add(read.attention, p + layer_.projection, write.residual, t_, attention_.width(), c_);
-  }
+  if (missing(llama_saved::residual))
+    projection_.forward(k, p, read.attention, input, write.residual, t_, tensors.adapters);
 }
 
 void LlamaCpu::compute_feed_forward(const float* parameters, SavedMask available,
-                                    const Activations<const float>& read,
-                                    const Activations<float>& write) const {
+                                    const LayerTensors& tensors) const {
+  const auto read = activations<const float>(tensors.read);
+  const auto write = activations<float>(tensors.write);
   const float* p = parameters;
   const auto missing = [&](SavedMask tensor) { return (available & tensor) == 0; };
   if (missing(llama_saved::statistics))
@@ -146,61 +140,56 @@ void LlamaCpu::compute_feed_forward(const float* parameters, SavedMask available
   if (missing(llama_saved::norm2))
     kernels_.rms_apply(read.residual, read.rstd2, p + layer_.norm2, write.norm2, t_, c_);
   if (missing(llama_saved::gate_up))
-    linear(read.norm2, p + layer_.gate_up, write.gate_up, t_, c_, 2 * f_);
+    gate_up_.forward(kernels_, p, read.norm2, nullptr, write.gate_up, t_, tensors.adapters);
   if (missing(llama_saved::product)) kernels_.swiglu_forward(read.gate_up, write.product, t_, f_);
 }
 
 void LlamaCpu::compute_output(const float* parameters, const LayerTensors& tensors,
                               float* output) const {
   const auto read = activations<const float>(tensors.read);
-  std::copy_n(read.residual, t_ * c_, output);
-  linear_add(read.product, parameters + layer_.down, output, t_, f_, c_);
+  down_.forward(kernels_, parameters, read.product, read.residual, output, t_, tensors.adapters);
 }
 
 void LlamaCpu::backward_sequence(const float* parameters, const float* input,
                                  const LayerTensors& tensors, float* activation_gradient,
                                  float* gradient, const GradientScratch& scratch) const {
-  const auto a = activations<const float>(tensors.read);
-  backward_feed_forward(parameters, a, activation_gradient, gradient, scratch);
-  backward_attention(parameters, input, a, activation_gradient, gradient, scratch);
+  backward_feed_forward(parameters, tensors, activation_gradient, gradient, scratch);
+  backward_attention(parameters, input, tensors, activation_gradient, gradient, scratch);
 }
 
 // activation_gradient: dL/dy becomes dL/dr.
-void LlamaCpu::backward_feed_forward(const float* parameters, const Activations<const float>& a,
+void LlamaCpu::backward_feed_forward(const float* parameters, const LayerTensors& tensors,
                                      float* activation_gradient, float* gradient,
                                      const GradientScratch& scratch) const {
+  const auto a = activations<const float>(tensors.read);
   const float* p = parameters;
   float *g = gradient, *dy = activation_gradient, *dh = scratch.narrow;
   float* dgate_up = scratch.wide;
-  linear_weight_gradient(dy, a.product, g + layer_.down, t_, f_, c_);
   // The product's gradient, where up's will be.
-  gemm(CblasNoTrans, CblasNoTrans, t_, f_, c_, 1.0f, {dy, c_}, {p + layer_.down, f_}, 0.0f,
-       {dgate_up + f_, 2 * f_});
+  down_.backward(kernels_, p, a.product, dy, {dgate_up + f_, 2 * f_}, g, t_, tensors.adapters);
   kernels_.swiglu_backward(a.gate_up, dgate_up, t_, f_);
-  linear_weight_gradient(dgate_up, a.norm2, g + layer_.gate_up, t_, c_, 2 * f_);
-  linear_input_gradient(dgate_up, p + layer_.gate_up, dh, t_, c_, 2 * f_);
-  kernels_.rms_backward(dh, a.residual, a.rstd2, p + layer_.norm2, dy, false, g + layer_.norm2, t_,
-                        c_);
+  gate_up_.backward(kernels_, p, a.norm2, dgate_up, {dh, c_}, g, t_, tensors.adapters);
+  kernels_.rms_backward(dh, a.residual, a.rstd2, p + layer_.norm2, dy, false,
+                        base_gradient(g, layer_.norm2), t_, c_);
 }
 
 // activation_gradient: dL/dr becomes dL/dx.
 void LlamaCpu::backward_attention(const float* parameters, const float* input,
-                                  const Activations<const float>& a, float* activation_gradient,
+                                  const LayerTensors& tensors, float* activation_gradient,
                                   float* gradient, const GradientScratch& scratch) const {
+  const auto a = activations<const float>(tensors.read);
   const float* p = parameters;
   float *g = gradient, *dr = activation_gradient, *dqkv = scratch.wide;
   float* narrow = scratch.narrow;  // dL/d(attention), then dL/d(norm1)
-  linear_weight_gradient(dr, a.attention, g + layer_.projection, t_, attention_.width(), c_);
-  linear_input_gradient(dr, p + layer_.projection, narrow, t_, attention_.width(), c_);
+  projection_.backward(kernels_, p, a.attention, dr, {narrow, attention_.width()}, g, t_,
+                       tensors.adapters);
   attention_backward(kernels_, attention_, attention_input(a), a.attention, a.log_sum_exp, narrow,
                      dqkv, scratch.attention);
   rotate(dqkv, qkv_width_, -1);
   if (qk_norm_) norm_heads_backward(p, a, dqkv, g);
-  linear_weight_gradient(dqkv, a.norm1, g + layer_.qkv, t_, c_, qkv_width_);
-  if (qkv_bias_) kernels_.add_column_sums(dqkv, g + layer_.qkv_bias, t_, qkv_width_);
-  linear_input_gradient(dqkv, p + layer_.qkv, narrow, t_, c_, qkv_width_);
-  kernels_.rms_backward(narrow, input, a.rstd1, p + layer_.norm1, dr, false, g + layer_.norm1, t_,
-                        c_);
+  qkv_.backward(kernels_, p, a.norm1, dqkv, {narrow, c_}, g, t_, tensors.adapters);
+  kernels_.rms_backward(narrow, input, a.rstd1, p + layer_.norm1, dr, false,
+                        base_gradient(g, layer_.norm1), t_, c_);
 }
 
 void LlamaCpu::final_norm(const float* parameters, const float* hidden, float* statistics,
@@ -213,7 +202,7 @@ void LlamaCpu::final_norm_backward(const float* parameters, const float* norm_gr
                                    const float* statistics, float* hidden, float* head_gradient,
                                    std::int64_t rows) const {
   kernels_.rms_backward(norm_gradient, hidden, statistics, parameters + final_norm_, hidden, true,
-                        head_gradient + final_norm_, rows, c_);
+                        base_gradient(head_gradient, final_norm_), rows, c_);
 }
 
 }  // namespace spillway

@@ -37,23 +37,21 @@ class LlamaCpu final : public ModelCpu {
   void compute_activations(const float* parameters, const float* input, SavedMask available,
                            const LayerTensors& tensors, float* scores) const override;
   void compute_attention(const float* parameters, const float* input, SavedMask available,
-                         const Activations<const float>& read, const Activations<float>& write,
-                         float* scores) const;
+                         const LayerTensors& tensors, float* scores) const;
   void compute_feed_forward(const float* parameters, SavedMask available,
-                            const Activations<const float>& read,
-                            const Activations<float>& write) const;
+                            const LayerTensors& tensors) const;
   // output = residual + down(product).
   void compute_output(const float* parameters, const LayerTensors& tensors,
                       float* output) const override;
   void backward_sequence(const float* parameters, const float* input, const LayerTensors& tensors,
                          float* activation_gradient, float* gradient,
                          const GradientScratch& scratch) const override;
-  void backward_feed_forward(const float* parameters, const Activations<const float>& a,
+  void backward_feed_forward(const float* parameters, const LayerTensors& tensors,
                              float* activation_gradient, float* gradient,
                              const GradientScratch& scratch) const;
-  void backward_attention(const float* parameters, const float* input,
-                          const Activations<const float>& a, float* activation_gradient,
-                          float* gradient, const GradientScratch& scratch) const;
+  void backward_attention(const float* parameters, const float* input, const LayerTensors& tensors,
+                          float* activation_gradient, float* gradient,
+                          const GradientScratch& scratch) const;
   void final_norm(const float* parameters, const float* hidden, float* statistics, float* norm,
                   std::int64_t rows) const override;
   void final_norm_backward(const float* parameters, const float* norm_gradient,
@@ -71,8 +69,9 @@ class LlamaCpu final : public ModelCpu {
 
   LlamaLayerOffsets layer_;
   std::int64_t final_norm_;                   // first element in the head unit
-  bool qkv_bias_, qk_norm_;                   //
+  bool qk_norm_;                              //
   std::int64_t qkv_width_, query_key_width_;  // A + 2 K, A + K
+  LinearCpu qkv_, projection_, gate_up_, down_;
   RotaryTable rotary_;
 };
 

@@ -28,6 +28,13 @@ AttentionShape attention_shape(const ModelSpec& model, std::int64_t tokens) {
           model.window,   std::min({attention_chunk_rows, tokens, model.ffn})};
 }
 
+// Takes so many floats from the front of `scratch`.
+float* take(float*& scratch, std::int64_t elements) {
+  float* const part = scratch;
+  scratch += elements;
+  return part;
+}
+
 }  // namespace
 
 ModelCpu::ModelCpu(const Problem& problem, CpuVariant variant, const Tables& tables,
@@ -41,11 +48,13 @@ ModelCpu::ModelCpu(const Problem& problem, CpuVariant variant, const Tables& tab
       attention_(attention_shape(problem.model, problem.workload.sequence)),
       epsilon_(static_cast<float>(problem.model.norm_epsilon)),
       tables_(tables),
+      head_(tables.head, problem.model.hidden, problem.model.vocabulary),
+      adapter_widths_(adapter_widths(problem.model)),
       score_space_(score_space),
       saved_all_(saved_all(problem.model)),
-      layer_elements_(unit_elements(problem.model, 0)),
-      embedding_elements_(unit_elements(problem.model, embedding_unit(problem.model))),
-      head_elements_(unit_elements(problem.model, head_unit(problem.model))) {
+      layer_elements_(trained_elements(problem.model, problem.model.layers - 1)),
+      embedding_elements_(trained_elements(problem.model, embedding_unit(problem.model))),
+      head_elements_(trained_elements(problem.model, head_unit(problem.model))) {
   use_blas_threads(1);
   for (const SavedLayout& saved : saved_layout(problem, saved_all_, 1))
     tensor_bytes_[bit_of(saved.tensor)] = saved.stride;
@@ -86,13 +95,17 @@ void ModelCpu::embed_forward(const float* parameters, const std::int32_t* tokens
 }
 
 void ModelCpu::layer_forward(const float* parameters, const float* input, float* output,
-                             std::byte* saved, SavedMask saves, std::byte* scratch) const {
+                             std::byte* saved, SavedMask saves, std::byte* scratch,
+                             const DropoutPlace& dropout) const {
   SPILLWAY_ASSERT(saved != nullptr || saves == saved_none);
   for (std::int64_t sequence = 0; sequence < b_; ++sequence) {
     const float* x = input + sequence * t_ * c_;
     LayerTensors tensors;
     place(tensors.write, saved, saves, b_, sequence);
-    place(tensors.write, scratch, others(saves), 1, 0);
+    const std::uint64_t used = place(tensors.write, scratch, others(saves), 1, 0);
+    float* left = reinterpret_cast<float*>(scratch + used);
+    tensors.adapters = carve_adapters(left, false, dropout);
+    tensors.adapters.place.sequence += sequence;
     std::copy(tensors.write.begin(), tensors.write.end(), tensors.read.begin());
     compute_activations(parameters, x, saved_none, tensors,
                         tensor<float>(tensors.write, score_space_));
@@ -100,31 +113,37 @@ void ModelCpu::layer_forward(const float* parameters, const float* input, float*
   }
 }
 
-ModelCpu::GradientScratch ModelCpu::carve_gradients(std::byte* scratch, std::uint64_t used,
-                                                    SavedMask available) const {
-  const auto take = [&](std::int64_t elements) {
-    std::byte* part = scratch + used;
-    used += static_cast<std::uint64_t>(elements) * sizeof(float);
-    return reinterpret_cast<float*>(part);
-  };
+ModelCpu::GradientScratch ModelCpu::carve_gradients(float*& scratch) const {
   GradientScratch parts{};
-  parts.wide = take(t_ * std::max(problem_.model.fc_width(), problem_.model.qkv_width()));
-  parts.narrow = take(t_ * std::max(c_, attention_.width()));
-  parts.attention = take(2 * attention_.chunk_rows * t_);
-  SPILLWAY_ASSERT(used <= scratch_bytes_[available]);
+  parts.wide = take(scratch, t_ * std::max(problem_.model.fc_width(), problem_.model.qkv_width()));
+  parts.narrow = take(scratch, t_ * std::max(c_, attention_.width()));
+  parts.attention = take(scratch, 2 * attention_.chunk_rows * t_);
   return parts;
+}
+
+AdapterSpace ModelCpu::carve_adapters(float*& scratch, bool backward,
+                                      const DropoutPlace& dropout) const {
+  AdapterSpace space;
+  space.product = take(scratch, t_ * adapter_widths_.ranks);
+  if (backward) space.gradient = take(scratch, t_ * adapter_widths_.ranks);
+  if (problem_.model.lora_dropout > 0) space.input = take(scratch, t_ * adapter_widths_.input);
+  space.place = dropout;
+  return space;
 }
 
 void ModelCpu::layer_backward(const float* parameters, const float* input, const std::byte* saved,
                               SavedMask available, bool recomputes_output,
                               float* activation_gradient, float* gradient, bool first_micro_batch,
-                              std::byte* scratch) const {
+                              std::byte* scratch, const DropoutPlace& dropout) const {
   SPILLWAY_ASSERT(saved != nullptr || available == saved_none);
   if (first_micro_batch) std::fill_n(gradient, layer_elements_, 0.0f);
   LayerTensors tensors;
   const std::uint64_t recomputed = place(tensors.write, scratch, others(available), 1, 0);
   std::copy(tensors.write.begin(), tensors.write.end(), tensors.read.begin());
-  const GradientScratch parts = carve_gradients(scratch, recomputed, available);
+  float* left = reinterpret_cast<float*>(scratch + recomputed);
+  const GradientScratch parts = carve_gradients(left);
+  tensors.adapters = carve_adapters(left, true, dropout);
+  SPILLWAY_ASSERT(reinterpret_cast<std::byte*>(left) <= scratch + scratch_bytes_[available]);
   for (std::int64_t sequence = 0; sequence < b_; ++sequence) {
     const float* x = input + sequence * t_ * c_;
     place(tensors.read, saved, available, b_, sequence);
@@ -133,6 +152,7 @@ void ModelCpu::layer_backward(const float* parameters, const float* input, const
     if (recomputes_output) compute_output(parameters, tensors, parts.narrow);
     backward_sequence(parameters, x, tensors, activation_gradient + sequence * t_ * c_, gradient,
                       parts);
+    ++tensors.adapters.place.sequence;
   }
 }
 

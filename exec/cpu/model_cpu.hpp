@@ -7,7 +7,8 @@
 // Every call works sequence by sequence in order, and a gradient accumulator gets one addition per
 // sequence (in the head, per chunk of tokens): so results do not depend, to the last bit, on how a
 // batch is cut into micro-batches, nor on which activations are saved and which recomputed.
-// `first_micro_batch` zeroes the accumulator first, padding included.
+// `first_micro_batch` zeroes the accumulator first, padding included. Accumulators are of what is
+// trained of a unit (trained_elements()).
 //
 // Calls are const, keep no state and allocate nothing (OpenBLAS maps its own packing buffer once
 // per thread); different threads may use one object. All buffers are the caller's and do not
@@ -23,6 +24,7 @@
 
 #include "exec/cpu/attention.hpp"
 #include "exec/cpu/kernels_cpu.hpp"
+#include "exec/cpu/linear_cpu.hpp"
 #include "policies/model/saved.hpp"
 #include "policies/model/units.hpp"
 #include "policies/workload/problem.hpp"
@@ -39,14 +41,15 @@ class ModelCpu {
   // input (b, T, C) -> output (b, T, C). The tensors of the mask `saves` are written to `saved`,
   // laid out by saved_layout; `saved` may be null if saves is 0.
   // Scratch: forward_scratch_bytes(problem, saves); may be null if that is 0.
+  // `dropout`: of the micro-batch's first sequence, the same for forward and backward.
   void layer_forward(const float* parameters, const float* input, float* output, std::byte* saved,
-                     SavedMask saves, std::byte* scratch) const;
+                     SavedMask saves, std::byte* scratch, const DropoutPlace& dropout = {}) const;
 
   // Final norm, logits, loss. `parameters` and head_gradient: the head unit, of which head_gradient
-  // gets the gradients of the norm and of the head's matrix. hidden (b, T, C): in, the last layer's
-  // output; out, dL/d(hidden). losses (b): the sum of the token losses of each sequence, not
-  // scaled; L = their sum over the step / (batch T). Scratch: head_scratch_bytes. token_losses:
-  // null, or (b, T) to be written.
+  // gets the gradients of the norm and of the head's matrix; null where it is frozen. hidden (b, T,
+  // C): in, the last layer's output; out, dL/d(hidden). losses (b): the sum of the token losses of
+  // each sequence, not scaled; L = their sum over the step / (batch T). Scratch:
+  // head_scratch_bytes. token_losses: null, or (b, T) to be written.
   void head(const float* parameters, const std::int32_t* targets, float* hidden,
             float* head_gradient, bool first_micro_batch, double* losses, std::byte* scratch,
             double* token_losses = nullptr) const;
@@ -59,7 +62,8 @@ class ModelCpu {
   // available).
   void layer_backward(const float* parameters, const float* input, const std::byte* saved,
                       SavedMask available, bool recomputes_output, float* activation_gradient,
-                      float* gradient, bool first_micro_batch, std::byte* scratch) const;
+                      float* gradient, bool first_micro_batch, std::byte* scratch,
+                      const DropoutPlace& dropout = {}) const;
 
   // activation_gradient (b, T, C): dL/d(embed_forward's output). gradient: an embedding unit.
   void embed_backward(const std::int32_t* tokens, const float* activation_gradient, float* gradient,
@@ -82,10 +86,11 @@ class ModelCpu {
   // The saved tensors of one sequence, by bit number.
   template <class Byte>
   using Addresses = std::array<Byte*, mask_bits>;
-  // All of them are read; those that are not available are written first.
+  // All of them are read; those that are not available are written first. And what adapters need.
   struct LayerTensors {
     Addresses<const std::byte> read{};
     Addresses<std::byte> write{};
+    AdapterSpace adapters;
   };
   template <class Element, class Byte>
   static Element* tensor(const Addresses<Byte>& at, SavedMask bit) {
@@ -106,6 +111,10 @@ class ModelCpu {
   virtual void backward_sequence(const float* parameters, const float* input,
                                  const LayerTensors& tensors, float* activation_gradient,
                                  float* gradient, const GradientScratch& scratch) const = 0;
+  // Where the gradient of a tensor at `offset` goes that is no adapter's; null: it is not trained.
+  float* base_gradient(float* gradient, std::int64_t offset) const {
+    return gradient == nullptr || problem_.model.has_adapters() ? nullptr : gradient + offset;
+  }
   // The norm of the head unit: norm (rows, C) of hidden, and two statistics per row for backward,
   // which turns norm_gradient into the gradient of `hidden`, in place of it.
   virtual void final_norm(const float* parameters, const float* hidden, float* statistics,
@@ -126,8 +135,8 @@ class ModelCpu {
   template <class Byte>
   std::uint64_t place(Addresses<Byte>& at, Byte* buffer, SavedMask mask, std::int64_t sequences,
                       std::int64_t sequence) const;
-  GradientScratch carve_gradients(std::byte* scratch, std::uint64_t used,
-                                  SavedMask available) const;
+  GradientScratch carve_gradients(float*& scratch) const;
+  AdapterSpace carve_adapters(float*& scratch, bool backward, const DropoutPlace& dropout) const;
   double head_chunk(const float* parameters, const std::int32_t* targets, float* hidden,
                     float* head_gradient, std::int64_t rows, double* token_losses,
                     std::byte* scratch) const;
@@ -135,8 +144,10 @@ class ModelCpu {
   SavedMask others(SavedMask mask) const { return static_cast<SavedMask>(saved_all_ & ~mask); }
 
   const Tables tables_;
+  const LinearCpu head_;
+  const AdapterWidths adapter_widths_;
   const SavedMask score_space_, saved_all_;
-  std::int64_t layer_elements_, embedding_elements_, head_elements_;  // padded
+  std::int64_t layer_elements_, embedding_elements_, head_elements_;  // of accumulators
   std::array<std::uint64_t, mask_bits> tensor_bytes_{};               // of one sequence, by bit
   std::vector<std::uint64_t> scratch_bytes_;  // of a backward pass, by what is available
 };

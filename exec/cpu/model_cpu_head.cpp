@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "base/errors.hpp"
-#include "exec/cpu/kernels_gemm.hpp"
 #include "exec/cpu/model_cpu.hpp"
 #include "policies/model/scratch.hpp"
 
@@ -36,10 +35,9 @@ double ModelCpu::head_chunk(const float* parameters, const std::int32_t* targets
   float* norm = logits + rows * v;                    // (rows, C)
   float* norm_gradient = norm + rows * c_;            // (rows, C)
   float* statistics = norm_gradient + rows * c_;      // (2, rows)
-  const float* matrix = parameters + tables_.head;
 
   final_norm(parameters, hidden, statistics, norm, rows);
-  gemm(CblasNoTrans, CblasTrans, rows, v, c_, 1.0f, {norm, c_}, {matrix, c_}, 0.0f, {logits, v});
+  head_.forward(kernels_, parameters, norm, nullptr, logits, rows, {});
 
   const float scale =
       static_cast<float>(1.0 / static_cast<double>(problem_.workload.tokens_per_step()));
@@ -51,8 +49,7 @@ double ModelCpu::head_chunk(const float* parameters, const std::int32_t* targets
     loss += token_loss;
   }
 
-  linear_weight_gradient(logits, norm, head_gradient + tables_.head, rows, c_, v);
-  linear_input_gradient(logits, matrix, norm_gradient, rows, c_, v);
+  head_.backward(kernels_, parameters, norm, logits, {norm_gradient, c_}, head_gradient, rows, {});
   final_norm_backward(parameters, norm_gradient, statistics, hidden, head_gradient, rows);
   return loss;
 }

@@ -13,6 +13,7 @@
 #include "base/errors.hpp"
 #include "base/text.hpp"
 #include "base/units.hpp"
+#include "policies/model/peft.hpp"
 
 namespace spillway {
 
@@ -21,6 +22,8 @@ namespace {
 constexpr std::size_t most_named = 5;
 constexpr const char* other_model =
     "the weights may be of another model than the folder's config.json";
+constexpr const char* other_adapter =
+    "the adapters may be of another model, or not those that adapter_config.json describes";
 
 // The first few of many names.
 std::string named(const std::vector<std::string>& names) {
@@ -43,11 +46,11 @@ ElementType supported_type(const std::string& file, const SafetensorsFile::Tenso
 }
 
 void require_shape(const std::string& file, const SafetensorsFile::Tensor& tensor,
-                   const std::vector<std::int64_t>& shape) {
+                   const std::vector<std::int64_t>& shape, const char* hint) {
   if (tensor.shape == shape) return;
   throw InputError(fmt::format("{}: tensor {} has the shape {}, the model needs {}", file,
                                printable(tensor.name), shape_text(tensor.shape), shape_text(shape)),
-                   other_model);
+                   hint);
 }
 
 // Elements of a tensor from the file, as fp32.
@@ -77,7 +80,7 @@ void require_tied_head(const SafetensorsFolder& files, const SafetensorsFolder::
                         &head_file = files.files()[head.file];
   const std::string name = head_file.path().string();
   const ElementType type = supported_type(name, head.tensor);
-  require_shape(name, head.tensor, table.tensor.shape);
+  require_shape(name, head.tensor, table.tensor.shape, other_model);
   const ElementType table_type = supported_type(table_file.path().string(), table.tensor);
   constexpr std::uint64_t piece = std::uint64_t{1} << 20;
   const std::uint64_t elements = (head.tensor.end - head.tensor.begin) / bytes_of(type);
@@ -99,17 +102,23 @@ void require_tied_head(const SafetensorsFolder& files, const SafetensorsFolder::
 }  // namespace
 
 Checkpoint::Checkpoint(const std::filesystem::path& folder, const ModelSpec& model,
-                       RingFactory make_ring)
-    : folder_(folder), files_(folder) {
+                       RingFactory make_ring, CheckpointPart part)
+    : folder_(folder),
+      part_(part),
+      files_(part == CheckpointPart::model ? SafetensorsFolder(folder)
+                                           : SafetensorsFolder(folder, adapter_weights_file)) {
   match(model);
   plan(make_ring);
 }
 
 // Finds each tensor of the model among those of the files.
 void Checkpoint::match(const ModelSpec& model) {
+  const bool of_adapter = part_ == CheckpointPart::adapter;
+  const char* const hint = of_adapter ? other_adapter : other_model;
   std::map<std::string, const SafetensorsFolder::Place*> found;
   for (const auto& [name, place] : files_.tensors()) {
-    const auto [other, added] = found.try_emplace(full_tensor_name(model, name), &place);
+    const auto [other, added] =
+        found.try_emplace(of_adapter ? name : full_tensor_name(model, name), &place);
     if (added) continue;
     throw InputError(fmt::format("{} has two tensors for {}: {} and {}", folder_.string(),
                                  printable(other->first), printable(other->second->tensor.name),
@@ -118,14 +127,16 @@ void Checkpoint::match(const ModelSpec& model) {
   }
   const auto head = found.find("lm_head.weight");
   const auto table = found.find(hugging_face_tensors(model, embedding_unit(model)).front().name);
-  const bool repeats_table = model.tied && head != found.end() && table != found.end();
+  const bool repeats_table =
+      !of_adapter && model.tied && head != found.end() && table != found.end();
   // Read only once all else is known to be right.
   const SafetensorsFolder::Place *const table_place = repeats_table ? table->second : nullptr,
                                         *const head_place = repeats_table ? head->second : nullptr;
   std::vector<std::string> missing;
   for (std::int64_t unit = 0; unit < unit_count(model); ++unit) {
     units_.emplace_back();
-    for (HuggingFaceTensor& tensor : hugging_face_tensors(model, unit)) {
+    for (HuggingFaceTensor& tensor :
+         of_adapter ? adapter_tensors(model, unit) : hugging_face_tensors(model, unit)) {
       const auto place = found.find(tensor.name);
       if (place == found.end()) {
         missing.push_back(tensor.name);
@@ -133,23 +144,24 @@ void Checkpoint::match(const ModelSpec& model) {
       }
       const SafetensorsFile::Tensor& stored = place->second->tensor;
       const std::string file = files_.files()[place->second->file].path().string();
-      require_shape(file, stored, tensor.shape);
+      require_shape(file, stored, tensor.shape, hint);
       const ElementType type = supported_type(file, stored);
       bytes_ += stored.end - stored.begin;
       units_.back().push_back({std::move(tensor), type, place->second->file,
-                               files_.files()[place->second->file].data_start() + stored.begin});
+                               files_.files()[place->second->file].data_start() + stored.begin, 0,
+                               0});
       found.erase(place);
     }
   }
   const auto refuse = [&](const std::string& what, const std::vector<std::string>& names) {
     throw InputError(fmt::format("the weights in {} {} {} tensor{}: {}", folder_.string(), what,
                                  names.size(), names.size() == 1 ? "" : "s", named(names)),
-                     other_model);
+                     hint);
   };
   if (!missing.empty()) refuse("lack", missing);
   std::vector<std::string> unexpected;
   for (const auto& [name, place] : found) {
-    if (!is_ignored_tensor(model, name)) unexpected.push_back(place->tensor.name);
+    if (of_adapter || !is_ignored_tensor(model, name)) unexpected.push_back(place->tensor.name);
   }
   if (!unexpected.empty()) refuse("have, beside those of the model,", unexpected);
   if (repeats_table) require_tied_head(files_, *table_place, *head_place);
@@ -161,8 +173,8 @@ void Checkpoint::plan(const RingFactory& make_ring) {
   std::vector<ReadAhead::Extent> extents;
   for (std::vector<Tensor>& unit : units_) {
     for (Tensor& tensor : unit) {
-      const std::size_t file = tensor.extent;
-      const std::uint64_t begin = tensor.at;
+      const std::size_t file = tensor.file;
+      const std::uint64_t begin = tensor.offset;
       const std::uint64_t end =
           begin + static_cast<std::uint64_t>(tensor.what.tensor.elements()) * bytes_of(tensor.type);
       if (extents.empty() || extents.back().file != file || extents.back().end != begin)
@@ -176,6 +188,18 @@ void Checkpoint::plan(const RingFactory& make_ring) {
   for (const SafetensorsFile& file : files_.files())
     files.push_back({file.descriptor(), file.bytes(), file.path().string()});
   reader_ = std::make_unique<ReadAhead>(std::move(files), std::move(extents), make_ring);
+}
+
+std::optional<std::vector<Checkpoint::InFile>> Checkpoint::in_files(std::int64_t unit,
+                                                                    ElementType type) const {
+  std::vector<InFile> all;
+  for (const Tensor& tensor : units_[static_cast<std::size_t>(unit)]) {
+    if (tensor.type != type || tensor.what.transposed) return std::nullopt;
+    all.push_back({static_cast<std::uint64_t>(tensor.what.tensor.offset),
+                   static_cast<std::uint64_t>(tensor.what.tensor.elements()), tensor.file,
+                   tensor.offset});
+  }
+  return all;
 }
 
 std::string Checkpoint::describe() const {

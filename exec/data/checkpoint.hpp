@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,23 +18,38 @@
 
 namespace spillway {
 
+// Of a model with adapters: its own tensors, in the model's folder, or those of its adapters, in a
+// folder of PEFT's.
+enum class CheckpointPart : std::uint8_t { model, adapter };
+
 // Used by one thread.
 class Checkpoint {
  public:
-  // Opens the files and checks that they hold every tensor of the model in its shape, as F32, F16
-  // or BF16, and none that the model does not have. Throws InputError naming the tensors, before
-  // any memory is taken.
+  // Opens the files and checks that they hold every tensor of that part of the model in its shape,
+  // as F32, F16 or BF16, and none that it does not have. Throws InputError naming the tensors,
+  // before any memory is taken.
   Checkpoint(const std::filesystem::path& folder, const ModelSpec& model,
-             RingFactory make_ring = make_usual_ring);
+             RingFactory make_ring = make_usual_ring, CheckpointPart part = CheckpointPart::model);
 
-  // Elements [first, first + count) of a unit; its padding is zero. In ascending order it runs at
-  // the drive's speed. Throws MachineError.
+  // Elements [first, first + count) of a unit; its padding, and what is of the other part, is zero.
+  // In ascending order it runs at the drive's speed. Throws MachineError.
   void read(std::int64_t unit, std::uint64_t first, std::uint64_t count, float* to);
 
   const std::filesystem::path& folder() const { return folder_; }
   // Of names, shapes and places of all tensors: XXH3 of the files' headers.
   std::uint64_t hash() const { return files_.hash(); }
   std::uint64_t bytes() const { return bytes_; }  // of the model's tensors, in the files
+  const std::vector<SafetensorsFile>& files() const { return files_.files(); }
+
+  // Elements of a unit that lie in a file just as they are in memory.
+  struct InFile {
+    std::uint64_t first = 0, count = 0;  // elements of the unit
+    std::size_t file = 0;                // of files()
+    std::uint64_t offset = 0;            // bytes from the start of the file
+  };
+  // All tensors of a unit, ascending; nothing where one is of another type than `type`, or lies
+  // transposed in its file.
+  std::optional<std::vector<InFile>> in_files(std::int64_t unit, ElementType type) const;
   // "942 MB as BF16 in 2 files".
   std::string describe() const;
 
@@ -41,6 +57,8 @@ class Checkpoint {
   struct Tensor {
     HuggingFaceTensor what;
     ElementType type = ElementType::f32;
+    std::size_t file = 0;
+    std::uint64_t offset = 0;  // bytes from the start of the file
     std::size_t extent = 0;
     std::uint64_t at = 0;  // bytes from the extent's start
   };
@@ -51,6 +69,7 @@ class Checkpoint {
   void read_tensor(const Tensor& tensor, std::int64_t first, std::int64_t count, float* to);
 
   std::filesystem::path folder_;
+  CheckpointPart part_;
   SafetensorsFolder files_;
   std::vector<std::vector<Tensor>> units_;
   std::uint64_t bytes_ = 0;

@@ -98,6 +98,17 @@ void write_weights(const FilePlace& place, const ModelSpec& model, const WeightV
   WeightWriter(values, files).write(place, all_tensors(model));
 }
 
+void write_adapter(const FilePlace& place, const ModelSpec& model, const WeightValues& values,
+                   ElementType type) {
+  std::vector<HuggingFaceTensor> all;
+  for (std::int64_t layer = 0; layer < model.layers; ++layer) {
+    for (HuggingFaceTensor& tensor : adapter_tensors(model, layer))
+      all.push_back(std::move(tensor));
+  }
+  const WeightFiles files = {type, 0, {}};
+  WeightWriter(values, files).write(place, all);
+}
+
 std::size_t write_weights(const Directory& folder, const ModelSpec& model,
                           const WeightValues& values, const WeightFiles& files) {
   const std::vector<HuggingFaceTensor> tensors = all_tensors(model);

@@ -19,8 +19,12 @@ using WeightValues =
 // What a written file replaces: weights that Spillway wrote.
 const ReplaceOnly& only_an_export();
 
-// All weights into one file. Throws as write_safetensors().
+// All weights of the model itself into one file. Throws as write_safetensors().
 void write_weights(const FilePlace& place, const ModelSpec& model, const WeightValues& values,
+                   ElementType type = ElementType::f32);
+
+// All adapters, by PEFT's names.
+void write_adapter(const FilePlace& place, const ModelSpec& model, const WeightValues& values,
                    ElementType type = ElementType::f32);
 
 struct WeightFiles {

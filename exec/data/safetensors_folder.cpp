@@ -82,6 +82,13 @@ SafetensorsFolder::SafetensorsFolder(const fs::path& folder) {
   }
 }
 
+SafetensorsFolder::SafetensorsFolder(const fs::path& folder, const std::string& file) {
+  if (!is_there(folder / file))
+    throw InputError(fmt::format("there is no {} in {}", file, folder.string()),
+                     "name the folder that it was saved to");
+  add(folder / file);
+}
+
 void SafetensorsFolder::add(const fs::path& path) {
   files_.emplace_back(path);
   for (const SafetensorsFile::Tensor& tensor : files_.back().tensors()) {

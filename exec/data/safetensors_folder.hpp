@@ -21,6 +21,8 @@ class SafetensorsFolder {
   // and files agree. Throws InputError naming the file and what is wrong with it, or what a folder
   // without weights lacks.
   explicit SafetensorsFolder(const std::filesystem::path& folder);
+  // The same of a folder whose tensors are all in the one file of that name.
+  SafetensorsFolder(const std::filesystem::path& folder, const std::string& file);
 
   // Whether the folder has one of the two files; its weights may still not be readable.
   static bool has_weights(const std::filesystem::path& folder);

@@ -36,22 +36,23 @@ float clip_factor(double norm, double limit) {
   return static_cast<float>(std::min(1.0, limit / (norm + 1e-6)));
 }
 
-GradientUse gradient_use(const Workload& workload, std::span<const double> squares, int unit) {
+GradientUse gradient_use(const Workload& workload, std::span<const double> squares, int unit,
+                         const std::vector<bool>& frozen) {
   if (squares.empty()) return {};
-  const auto finite = [](double value) { return std::isfinite(value); };
-  if (workload.on_nonfinite == OnNonFinite::skip &&
-      !std::all_of(squares.begin(), squares.end(), finite)) {
-    return {true, 0};
+  const bool of_all_units = squares.size() > 1;
+  double sum = 0;  // not finite only where one of them is not
+  for (std::size_t i = 0; i < squares.size(); ++i) {
+    if (of_all_units && i < frozen.size() && frozen[i]) continue;
+    sum += squares[i];
   }
+  if (workload.on_nonfinite == OnNonFinite::skip && !std::isfinite(sum)) return {true, 0};
   switch (workload.clip.scope) {
     case ClipScope::off:
       return {};
-    case ClipScope::global: {
-      const double sum = std::accumulate(squares.begin(), squares.end(), 0.0);
+    case ClipScope::global:
       return {false, clip_factor(std::sqrt(sum), workload.clip.limit)};
-    }
     case ClipScope::layer: {
-      const double own = squares[squares.size() == 1 ? 0 : static_cast<std::size_t>(unit)];
+      const double own = squares[of_all_units ? static_cast<std::size_t>(unit) : 0];
       return {false, clip_factor(std::sqrt(own), workload.clip.limit)};
     }
   }

@@ -34,8 +34,10 @@ struct GradientUse {
 };
 
 // What the update of `unit` does. `squares`: the sums of squares of all units, or, where an update
-// needs no more, of its own unit alone; empty where the workload takes no norms.
-GradientUse gradient_use(const Workload& workload, std::span<const double> squares, int unit);
+// needs no more, of its own unit alone; empty where the workload takes no norms. `frozen`: by unit,
+// whether it has no gradient, and so no square; empty: every unit has one.
+GradientUse gradient_use(const Workload& workload, std::span<const double> squares, int unit,
+                         const std::vector<bool>& frozen = {});
 
 // What a step's gradient was, all of its tasks done.
 struct StepGradient {

@@ -83,6 +83,29 @@ StateValues initial_state(const ModelSpec& model, std::uint64_t seed) {
   };
 }
 
+StateValues starting_state(const ModelSpec& model, std::uint64_t seed,
+                           std::shared_ptr<Checkpoint> weights,
+                           std::shared_ptr<Checkpoint> adapter) {
+  const StateValues drawn = initial_state(model, seed);
+  return [&model, drawn, weights = std::move(weights), adapter = std::move(adapter)](
+             std::int64_t unit, int moment, std::uint64_t first, std::uint64_t count, float* to) {
+    if (moment > 0) {
+      std::fill_n(to, count, 0.0f);
+      return;
+    }
+    const std::uint64_t adapters =
+        model.has_adapters() ? static_cast<std::uint64_t>(trained_elements(model, unit)) : 0;
+    const std::uint64_t some = std::min(count, std::max(adapters, first) - first);
+    const auto take = [&](const std::shared_ptr<Checkpoint>& from, std::uint64_t at,
+                          std::uint64_t values, float* where) {
+      if (values == 0) return;
+      from ? from->read(unit, at, values, where) : drawn(unit, 0, at, values, where);
+    };
+    take(adapter, first, some, to);
+    take(weights, first + some, count - some, to + some);
+  };
+}
+
 ModelAccess::ModelAccess(const StateAtRest& state, int copy)
     : state_(state),
       copy_(copy),
@@ -211,7 +234,7 @@ std::uint64_t ModelAccess::weights_hash() {
   const ModelSpec& model = state_.schedule.problem().model;
   std::vector<float> values(piece_bytes / sizeof(float));
   for (std::int64_t unit = 0; unit < unit_count(model); ++unit) {
-    const auto elements = static_cast<std::uint64_t>(unit_elements(model, unit));
+    const auto elements = static_cast<std::uint64_t>(trained_elements(model, unit));
     for (std::uint64_t first = 0; first < elements; first += values.size()) {
       const std::uint64_t count = std::min<std::uint64_t>(values.size(), elements - first);
       read_master(unit, first, count, values.data());

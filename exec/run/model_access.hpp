@@ -9,6 +9,7 @@
 #include <span>
 #include <utility>
 
+#include "exec/data/checkpoint.hpp"
 #include "exec/run/arena.hpp"
 #include "exec/run/device.hpp"
 #include "exec/store/commit_record.hpp"
@@ -35,6 +36,11 @@ using StateValues = std::function<void(std::int64_t unit, int moment, std::uint6
 
 // Master weights drawn from the seed (exec/cpu/initial_values.hpp), zero moments.
 StateValues initial_state(const ModelSpec& model, std::uint64_t seed);
+// The same, but for the model's own tensors those of `weights`, and for its adapters those of
+// `adapter`; of these, either may be null.
+StateValues starting_state(const ModelSpec& model, std::uint64_t seed,
+                           std::shared_ptr<Checkpoint> weights,
+                           std::shared_ptr<Checkpoint> adapter);
 
 // Used on one thread, while no run is in progress.
 class ModelAccess {
@@ -56,11 +62,12 @@ class ModelAccess {
   // Commits what was written and captured (exec/store/commit_record.hpp).
   void commit(const StoreIdentity& identity, std::int64_t version, std::int64_t epoch);
 
-  // fp32 master weights [first, first + count) of a unit; padding included.
+  // fp32 master weights [first, first + count) of a unit, among those that are trained; padding
+  // included.
   void read_master(std::int64_t unit, std::uint64_t first, std::uint64_t count, float* to);
 
   // XXH3 of all master weights in unit order: equal for bit-identical models, whatever the
-  // placement.
+  // placement. Of what is frozen there are none.
   std::uint64_t weights_hash();
 
  private:

@@ -1,23 +1,24 @@
 #include "exec/run/run_export.hpp"
 
 #include <fmt/format.h>
-#include <sys/stat.h>
-
-#include <cerrno>
-#include <cstdio>
-#include <random>
 
 #include "base/errors.hpp"
 #include "base/new_file.hpp"
+#include "base/new_folder.hpp"
 #include "base/units.hpp"
 #include "exec/data/checkpoint.hpp"
+#include "exec/data/merged_weights.hpp"
 #include "exec/data/model_writer.hpp"
 #include "exec/io/io_transfer.hpp"
+#include "exec/run/export_lock.hpp"
+#include "exec/run/frozen_origin.hpp"
+#include "exec/run/kept_checkpoints.hpp"
 #include "exec/run/run_folder.hpp"
 #include "exec/run/training_record.hpp"
 #include "exec/store/state_reader.hpp"
 #include "policies/model/hugging_face.hpp"
 #include "policies/model/model_folder.hpp"
+#include "policies/model/peft.hpp"
 
 namespace spillway {
 
@@ -33,44 +34,8 @@ void write_text(const Directory& folder, const std::string& name, const std::str
   file.commit();
 }
 
-// A folder under a name of its own until it is complete.
-class NewFolder {
- public:
-  explicit NewFolder(const fs::path& path) : path_(path) {
-    std::error_code error;
-    if (fs::exists(fs::symlink_status(path_, error)))
-      throw InputError(path_.string() + " is there already", "name a new folder");
-    std::random_device random;
-    const fs::path name = parent() / fmt::format(".{}.partial-{:08x}{:08x}",
-                                                 path_.filename().string(), random(), random());
-    if (::mkdir(name.c_str(), 0777) != 0)
-      throw MachineError::from_errno("cannot create " + name.string(), errno);
-    temporary_ = name;
-  }
-  NewFolder(const NewFolder&) = delete;
-  NewFolder& operator=(const NewFolder&) = delete;
-  ~NewFolder() {
-    std::error_code ignored;
-    if (!temporary_.empty()) fs::remove_all(temporary_, ignored);
-  }
-  Directory directory() const { return Directory(temporary_); }
-  void commit() {
-    directory().sync();
-    // A folder of that name, made meanwhile, is replaced only if it is empty.
-    if (std::rename(temporary_.c_str(), path_.c_str()) != 0)
-      throw MachineError::from_errno(
-          fmt::format("cannot rename {} to {}", temporary_.string(), path_.string()), errno);
-    temporary_.clear();
-    Directory(parent()).sync();
-  }
-
- private:
-  fs::path parent() const { return path_.has_parent_path() ? path_.parent_path() : fs::path("."); }
-  fs::path path_, temporary_;
-};
-
 std::uint64_t bytes_of_weights(const ModelSpec& model, ElementType type) {
-  return static_cast<std::uint64_t>(model.parameters()) * bytes_of(type);
+  return static_cast<std::uint64_t>(base_model(model).parameters()) * bytes_of(type);
 }
 
 void require_room(const fs::path& folder, std::uint64_t bytes) {
@@ -98,76 +63,147 @@ fs::path without_slash(const fs::path& path) {
   return path.has_filename() ? path : path.parent_path();
 }
 
-ExportedRun write_folder(const RunExport& request, const fs::path& run, const ModelSpec& model,
-                         const std::string& usual_name, const WeightValues& values) {
-  const fs::path out = request.out.empty() ? run / usual_name : without_slash(request.out);
+// Throws where the file is not there, which every run with frozen weights has.
+FrozenOrigin origin_of(const fs::path& run) {
+  if (auto origin = FrozenOrigin::load(Directory(run))) return *origin;
+  throw InputError(
+      fmt::format("{} is missing or damaged: it says where the frozen weights of the run are",
+                  (run / FrozenOrigin::file).string()),
+      "restore it from a backup, or go on with the run, which writes it anew: " +
+          Setting{"resume"});
+}
+
+WeightValues weights_of(StateValues values) {
+  return [values = std::move(values)](std::int64_t unit, std::uint64_t first, std::uint64_t count,
+                                      float* to) { values(unit, 0, first, count, to); };
+}
+
+// The adapters that `trained` holds, as a folder of PEFT's.
+ExportedRun write_adapter_folder(const RunExport& request, const fs::path& run, const fs::path& out,
+                                 const ModelSpec& model, const WeightValues& trained) {
   NewFolder folder(out);
-  const std::uint64_t bytes = bytes_of_weights(model, request.type);
-  const Directory directory = folder.directory();
-  require_room(directory.path(), bytes);
-  write_model_files(run, directory, model, request.type);
-  const std::size_t files =
-      write_weights(directory, model, values, {request.type, request.most_bytes, request.progress});
+  const Directory& directory = folder.directory();
+  const std::uint64_t bytes =
+      static_cast<std::uint64_t>(model.trained_parameters()) * bytes_of(request.type);
+  require_room(directory.path().parent_path(), bytes);
+  const auto origin = FrozenOrigin::load(Directory(run));
+  write_adapter_files(run, directory, model, origin ? origin->folder.string() : "");
+  write_adapter({directory, adapter_weights_file}, model, trained, request.type);
   folder.commit();
-  return {out, {}, files, bytes};
+  return {out, {}, 1, bytes};
 }
 
-// A store opened for itself alone, and a record of it that was read since: what a run at work
-// commits until then is not missed.
-struct OpenCommit {
-  ResumePoint point;
-  std::int64_t newest = 0;  // step
-  OpenStore open;
-};
-
-OpenCommit open_commit(const RunExport& request, const StoreLocation& location) {
-  const auto find = [&] {
-    return request.step ? find_commit(location, *request.step) : find_resume_point(location);
-  };
-  OpenCommit commit{find(), 0, {}};
-  while (true) {
-    SsdStoreOptions with;
-    with.run = commit.point.run;
-    with.make_ring = request.make_ring;
-    commit.open = open_store(commit.point.record, location.directories, location.generation, with);
-    const std::int64_t before = commit.point.record.version;
-    commit.point = find();
-    commit.newest = find_resume_point(location).record.version;
-    if (commit.point.record.version == before) return commit;
-    commit.open.store.reset();
+// `trained`: what is trained of the model; with `whole` all of it.
+ExportedRun write_folder(const RunExport& request, const fs::path& run, const ModelSpec& model,
+                         const std::string& usual_name, WeightValues trained, bool whole) {
+  const bool adapters = model.has_adapters();
+  if (request.merge && !adapters)
+    throw InputError(Setting{"merge"} + ": the run has no adapters, it trains the model's own "
+                                        "weights",
+                     "leave it out");
+  const fs::path out = request.out.empty() ? run / usual_name : without_slash(request.out);
+  if (adapters && !request.merge) return write_adapter_folder(request, run, out, model, trained);
+  std::optional<fs::path> from = run;
+  WeightValues values = trained;
+  if (model.has_frozen() && !whole) {
+    const FrozenOrigin origin = origin_of(run);
+    const StateValues frozen = frozen_values(origin, model, request.make_ring);
+    if (adapters) {
+      values = merged_weights(model, weights_of(frozen), trained);
+      from = origin.folder.empty() ? std::nullopt : std::optional(origin.folder);
+    } else {
+      values = weights_of(with_frozen(
+          model,
+          [&](std::int64_t unit, int, std::uint64_t first, std::uint64_t count, float* to) {
+            trained(unit, first, count, to);
+          },
+          frozen));
+    }
   }
+  const std::size_t files = write_model_folder(
+      out, from, model, values, {request.type, request.most_bytes, request.progress});
+  return {out, {}, files, bytes_of_weights(model, request.type)};
 }
 
-ExportedRun export_commit(const RunExport& request, const fs::path& run,
-                          const StoreLocation& location) {
-  if (request.step == 0)
-    throw InputError(Setting{"step", "0"} + ": step 0 is what the run began with: no commit has it",
-                     "the weights that it began with are where they were; leave it out for the "
-                     "newest commit");
-  const OpenCommit commit = open_commit(request, location);
-  const CommitRecord& record = commit.point.record;
+std::int64_t newest_step(const StoreLocation& location) {
+  return find_resume_point(location).record.version;
+}
+
+ExportedRun export_commit(const RunExport& request, const fs::path& run, const ResumePoint& point) {
+  const CommitRecord& record = point.record;
   if (record.version == 0)
     throw InputError(fmt::format("no step of the run in {} is committed yet", run.string()),
                      "what it began with is still as it was");
+  SsdStoreOptions with;
+  with.run = point.run;
+  with.make_ring = request.make_ring;
+  with.read_only = true;
+  const OpenStore open =
+      open_store(record, point.location.directories, point.location.generation, with);
   const ModelSpec model = TrainingRecord::parse(record.identity.training).model;
-  StateReader reader(*commit.open.store, record, *commit.open.chunks);
+  StateReader reader(*open.store, record, *open.chunks);
   const auto read = [&](std::int64_t unit, std::uint64_t first, std::uint64_t count, float* to) {
     try {
       reader.read(unit, 0, first, count, to);
     } catch (const ChecksumError&) {
-      if (record.version == commit.newest) throw;
+      const std::int64_t newest = newest_step(point.location);
+      if (record.version == newest || !request.step) throw;
       throw InputError(
           Setting{"step", std::to_string(record.version)} +
               Message(fmt::format(": a later step has begun to overwrite the state of step {}; the "
                                   "store holds the state of step {}",
-                                  record.version, commit.newest)),
-          fmt::format("leave it out for step {}", commit.newest));
+                                  record.version, newest)),
+          fmt::format("leave it out for step {}", newest));
     }
   };
   ExportedRun exported =
-      write_folder(request, run, model, fmt::format("model-step-{}", record.version), read);
+      write_folder(request, run, model, fmt::format("model-step-{}", record.version), read, false);
   exported.step = record.version;
   return exported;
+}
+
+// From a folder in which the run has written its weights: its own, or that of a kept step.
+ExportedRun export_written(const RunExport& request, const Directory& folder, const fs::path& run,
+                           const fs::path& weights_in, const std::string& usual_name) {
+  const ModelSpec model = load_model(folder.path_of(RunFolder::model).string());
+  const bool adapters = model.has_adapters();
+  Checkpoint weights(weights_in, model, request.make_ring,
+                     adapters ? CheckpointPart::adapter : CheckpointPart::model);
+  return write_folder(
+      request, run, model, usual_name,
+      [&](std::int64_t unit, std::uint64_t first, std::uint64_t count, float* to) {
+        weights.read(unit, first, count, to);
+      },
+      !adapters);
+}
+
+ResumePoint find_step(const RunExport& request, const fs::path& run,
+                      const StoreLocation& location) {
+  if (!request.step) return find_resume_point(location);
+  if (request.step == 0)
+    throw InputError(Setting{"step", "0"} + ": step 0 is what the run began with: no commit has it",
+                     "the weights that it began with are where they were; leave it out for the "
+                     "newest commit");
+  try {
+    return find_commit(location, *request.step);
+  } catch (const InputError& error) {
+    const std::vector<std::int64_t> kept = kept_steps(run);
+    if (kept.empty()) throw;
+    throw InputError(error.message() + fmt::format("; kept in {} are {}",
+                                                   (run / KeptCheckpoints::folder_name).string(),
+                                                   fmt::join(kept, ", ")),
+                     error.advice());
+  }
+}
+
+// Whether the run has another newest commit by now than that one.
+bool has_gone_on(const ResumePoint& point) {
+  try {
+    const ResumePoint now = find_resume_point(point.location);
+    return now.record.version != point.record.version || now.run.id != point.run.id;
+  } catch (const InputError&) {
+    return true;  // its store was removed, or is another one
+  }
 }
 
 }  // namespace
@@ -186,50 +222,95 @@ const std::vector<std::string>& tokenizer_files() {
   return files;
 }
 
+namespace {
+
+std::optional<std::string> text_in(const std::optional<fs::path>& folder, const std::string& name) {
+  std::error_code error;
+  if (!folder || !fs::is_regular_file(*folder / name, error)) return std::nullopt;
+  require_own_file(*folder, name);
+  return read_file(*folder / name, longest_file);
+}
+
+void write_tokenizer(const std::optional<fs::path>& from, const Directory& to) {
+  for (const std::string& name : tokenizer_files()) {
+    if (const auto text = text_in(from, name)) write_text(to, name, *text);
+  }
+}
+
+}  // namespace
+
 void write_model_files(const std::optional<fs::path>& from, const Directory& to,
                        const ModelSpec& model, ElementType type) {
   const std::string type_name = type == ElementType::f32 ? "float32" : "bfloat16";
-  const auto text_of = [&](const std::string& name) -> std::optional<std::string> {
-    std::error_code error;
-    if (!from || !fs::is_regular_file(*from / name, error)) return std::nullopt;
-    require_own_file(*from, name);
-    return read_file(*from / name, longest_file);
-  };
   std::string config = hugging_face_config(model, type_name);
-  if (const auto text = text_of(hugging_face_config_file)) {
+  if (const auto text = text_in(from, hugging_face_config_file)) {
     ModelSpec described =
         parse_hugging_face_config(*text, (*from / hugging_face_config_file).string(), model.name);
     described.source = model.source;
-    if (model_to_toml(described) == model_to_toml(model))
+    if (model_to_toml(described) == model_to_toml(base_model(model)))
       config = hugging_face_config(*text, type_name);
   }
   write_text(to, hugging_face_config_file, config);
-  for (const std::string& name : tokenizer_files()) {
-    if (const auto text = text_of(name)) write_text(to, name, *text);
-  }
+  write_tokenizer(from, to);
+}
+
+void write_adapter_files(const std::optional<fs::path>& from, const Directory& to,
+                         const ModelSpec& model, const std::string& base) {
+  const auto text = text_in(from, adapter_config_file);
+  write_text(to, adapter_config_file, text ? *text : adapter_config(model, base));
+  write_tokenizer(from, to);
+}
+
+std::size_t write_model_folder(const fs::path& out, const std::optional<fs::path>& from,
+                               const ModelSpec& model, const WeightValues& values,
+                               const WeightFiles& files) {
+  NewFolder folder(without_slash(out));
+  require_room(folder.directory().path().parent_path(), bytes_of_weights(model, files.type));
+  write_model_files(from, folder.directory(), model, files.type);
+  const std::size_t count = write_weights(folder.directory(), model, values, files);
+  folder.commit();
+  return count;
 }
 
 ExportedRun export_run(const RunExport& request) {
   const Directory folder(request.run);
-  const SavedRun saved = SavedRun::load(folder);
   const fs::path run = without_slash(request.run);
-  if (saved.store && saved.not_resumable.empty()) {
-    return export_commit(request, run, find_state(folder, saved).point.location);
+  SavedRun::load(folder);  // before anything is put into a folder that is no run's
+  const std::optional<ExportLock> lock = ExportLock::to_read(folder);
+  if (request.step && is_kept(run, *request.step)) {
+    ExportedRun exported = export_written(request, folder, run, kept_folder(run, *request.step),
+                                          fmt::format("model-step-{}", *request.step));
+    exported.step = request.step;
+    return exported;
   }
-  if (request.step || !SafetensorsFolder::has_weights(folder.path()))
-    throw InputError(
-        fmt::format("the run in {} has no committed state {}", run.string(),
-                    saved.complete ? "any more" : "yet"),
-        SafetensorsFolder::has_weights(folder.path())
-            ? "leave " + Setting{"step"} + " out for the weights that it wrote at its end"
-            : Message("train it with durability on"));
-  const std::string model_file = folder.path_of(RunFolder::model).string();
-  const ModelSpec model = load_model(model_file);
-  Checkpoint weights(folder.path(), model, request.make_ring);
-  return write_folder(request, run, model, "model-exported",
-                      [&](std::int64_t unit, std::uint64_t first, std::uint64_t count, float* to) {
-                        weights.read(unit, first, count, to);
-                      });
+  // The lock keeps the newest commit whole, but not from a run that was copied from this one and
+  // goes on with its store, nor from a store that is made anew in another place.
+  constexpr int most_attempts = 4;
+  for (int attempt = 1;; ++attempt) {
+    const SavedRun saved = SavedRun::load(folder);
+    const bool has_weights = SafetensorsFolder::has_weights(folder.path()) ||
+                             folder.status(adapter_weights_file).has_value();
+    if (!saved.store || !saved.not_resumable.empty()) {
+      if (!request.step && has_weights)
+        return export_written(request, folder, run, folder.path(), "model-exported");
+      throw InputError(
+          fmt::format("the run in {} has no committed state {}", run.string(),
+                      saved.complete ? "any more" : "yet"),
+          has_weights ? "leave " + Setting{"step"} + " out for the weights that it wrote at its end"
+                      : Message("train it with durability on"));
+    }
+    const ResumePoint point = find_step(request, run, find_state(folder, saved).point.location);
+    try {
+      return export_commit(request, run, point);
+    } catch (const MachineError&) {
+      if (attempt == most_attempts || request.step || !has_gone_on(point)) throw;
+      if (request.note)
+        request.note(
+            fmt::format("step {} was overwritten while it was read: beginning again with "
+                        "a newer one",
+                        point.record.version));
+    }
+  }
 }
 
 }  // namespace spillway

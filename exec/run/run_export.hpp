@@ -1,5 +1,6 @@
-// A run's weights as a folder that transformers loads: from its committed state, or, where that is
-// gone, from the weights that it wrote at its end.
+// A run's weights as a folder that transformers loads: from its committed state, from a step that
+// it has kept, or, where its state is gone, from the weights that it wrote at its end. The run may
+// be at work (exec/run/export_lock.hpp).
 #pragma once
 
 #include <cstdint>
@@ -10,7 +11,7 @@
 #include <vector>
 
 #include "base/directory.hpp"
-#include "exec/data/element_type.hpp"
+#include "exec/data/model_writer.hpp"
 #include "exec/io/io_choice.hpp"
 #include "policies/model/model.hpp"
 
@@ -25,14 +26,31 @@ const std::vector<std::string>& tokenizer_files();
 void write_model_files(const std::optional<std::filesystem::path>& from, const Directory& to,
                        const ModelSpec& model, ElementType type);
 
+// Writes the new folder `out`: the weights, with config.json and the tokenizer's files as above.
+// Returns the number of files of weights. Throws InputError (the name is taken), MachineError.
+std::size_t write_model_folder(const std::filesystem::path& out,
+                               const std::optional<std::filesystem::path>& from,
+                               const ModelSpec& model, const WeightValues& values,
+                               const WeightFiles& files);
+// Puts adapter_config.json of a model with adapters, and the tokenizer's files of the folder
+// `from`, into `to`. `base`: the model beside which PEFT finds them.
+void write_adapter_files(const std::optional<std::filesystem::path>& from, const Directory& to,
+                         const ModelSpec& model, const std::string& base);
+
 struct RunExport {
-  std::string run;                   // its folder
-  std::optional<std::int64_t> step;  // one of the last two commits; none: the newest
-  std::filesystem::path out;         // a new folder; empty: RUN/model-step-N
+  std::string run;  // its folder
+  // One that the run has kept, or one of its last two commits; none: the newest commit.
+  std::optional<std::int64_t> step;
+  std::filesystem::path out;  // a new folder; empty: RUN/model-step-N
   ElementType type = ElementType::f32;
+  // Of a run that trains adapters: the whole model with these in its matrices, not the adapters as
+  // a folder of PEFT's.
+  bool merge = false;
   std::uint64_t most_bytes = std::uint64_t{5} << 30;  // of a file of weights
   RingFactory make_ring = make_usual_ring;
-  std::function<void(std::uint64_t done, std::uint64_t all)> progress;  // may be empty
+  // Of writing; may be empty. What it throws ends the export, and nothing of it is left.
+  std::function<void(std::uint64_t done, std::uint64_t all)> progress;
+  std::function<void(const std::string&)> note;  // what people should know; may be empty
 };
 
 struct ExportedRun {
@@ -43,8 +61,8 @@ struct ExportedRun {
 };
 
 // The folder takes its name once all of it is written. Throws InputError (no run, nothing
-// committed, no such step, the name is taken), MachineError (the run is at work, no room, a chunk
-// does not match its checksum).
+// committed, no such step, the name is taken), MachineError (no room, a chunk does not match its
+// checksum).
 ExportedRun export_run(const RunExport& request);
 
 }  // namespace spillway

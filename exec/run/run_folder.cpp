@@ -15,6 +15,7 @@
 
 #include "base/errors.hpp"
 #include "base/text.hpp"
+#include "exec/run/export_lock.hpp"
 #include "exec/run/run_export.hpp"
 #include "exec/store/store_claim.hpp"
 #include "policies/model/hugging_face.hpp"
@@ -154,7 +155,8 @@ RunFolder::RunFolder(RunFolder&& other) noexcept
 
 RunFolder::~RunFolder() {
   if (keep_) return;
-  for (const char* name : {metrics, machine, model, saved_run_file, RunLock::file_name})
+  for (const char* name :
+       {metrics, machine, model, saved_run_file, RunLock::file_name, ExportLock::file_name})
     directory_->remove(name);
   if (made_ssd_) ::unlinkat(directory_->descriptor(), ssd, AT_REMOVEDIR);  // if empty
   // Upwards as far as this run created folders; one that something else has been put in stays, as

@@ -109,14 +109,23 @@ Training::Training(TrainingOptions options) : options_(std::move(options)) {
     record.initial_folder = options_.weights->folder();
     record.initial_hash = options_.weights->hash();
   }
+  if (options_.adapter) record.initial_hash ^= options_.adapter->hash();
+  if (problem.model.has_frozen()) {
+    frozen_ = FrozenOrigin{record.initial_folder, options_.seed, {}};
+    if (options_.weights)
+      frozen_->seal = seal_weights(*options_.weights, options_.seal, {}, options_.make_ring);
+    record.frozen_hash = frozen_->seal.data;
+  }
   record.gelu_backward = options_.gelu_backward;
   record.tunes_products = options_.tunes_products;
   for (const auto& path : options_.data) record.data.push_back(std::filesystem::absolute(path));
   if (options_.resume) {
     TrainingRecord before = TrainingRecord::parse(options_.resume->record.identity.training);
     if (options_.retunes_products) before.tunes_products = record.tunes_products;
-    if (!options_.weights && first > 0) {
-      record.initial_folder = before.initial_folder;
+    if (first > 0) {
+      if (frozen_ && options_.weights)
+        require_same_frozen(record.initial_folder, record.frozen_hash, before.frozen_hash);
+      if (!options_.weights) record.initial_folder = before.initial_folder;
       record.initial_hash = before.initial_hash;
     }
     require_same_numbers(before, record);
@@ -142,6 +151,7 @@ Training::Training(TrainingOptions options) : options_(std::move(options)) {
   training_store_->set_training(text_of(record));
   training_store_->fill(*schedule_, *device_, initial());
   options_.weights.reset();  // with its files and memory
+  options_.adapter.reset();
 
   version_ = first;
   std::int64_t interval = options_.durability.interval;
@@ -151,12 +161,14 @@ Training::Training(TrainingOptions options) : options_(std::move(options)) {
   // No more than there are steps, so that nothing overflows.
   interval = std::min(interval, options_.steps);
   gate_ = std::make_unique<VersionGate>(
-      CommitPoints{interval, first, training_store_->base_epoch(), options_.steps},
+      CommitPoints{interval, first, training_store_->base_epoch(), options_.steps,
+                   std::min(options_.also_commit_every, options_.steps)},
       static_cast<std::uint32_t>(training_store_->parts().size()), options_.durability.on());
   SsdStore* const store = training_store_->store();
   if (options_.durability.on()) {
-    committer_ = std::make_unique<Committer>(*store, training_store_->identity(),
-                                             *training_store_->chunks(), *device_, *gate_);
+    committer_ =
+        std::make_unique<Committer>(*store, training_store_->identity(), *training_store_->chunks(),
+                                    *device_, *gate_, options_.may_overwrite);
   }
   if (options_.throttle.any()) throttle_ = std::make_unique<Throttle>(options_.throttle);
   executor_ = std::make_unique<Executor>(
@@ -168,15 +180,7 @@ Training::Training(TrainingOptions options) : options_(std::move(options)) {
 Training::~Training() = default;
 
 StateValues Training::initial() const {
-  if (!options_.weights) return initial_state(options_.problem.model, options_.seed);
-  return [weights = options_.weights](std::int64_t unit, int moment, std::uint64_t first,
-                                      std::uint64_t count, float* to) {
-    if (moment > 0) {
-      std::fill_n(to, count, 0.0f);
-    } else {
-      weights->read(unit, first, count, to);
-    }
-  };
+  return starting_state(options_.problem.model, options_.seed, options_.weights, options_.adapter);
 }
 
 std::vector<std::string> Training::warnings() const {
@@ -266,10 +270,20 @@ std::uint64_t Training::highest_written(Tier tier) const {
 void Training::export_model(const FilePlace& place) {
   keep_store(true);  // the weights may find no room: they are then still there to be had
   ModelAccess states = access();
-  write_weights(place, options_.problem.model,
-                [&](std::int64_t unit, std::uint64_t first, std::uint64_t count, float* to) {
-                  states.read_master(unit, first, count, to);
-                });
+  const ModelSpec& model = options_.problem.model;
+  const auto trained = [&](std::int64_t unit, int, std::uint64_t first, std::uint64_t count,
+                           float* to) { states.read_master(unit, first, count, to); };
+  StateValues all = trained;
+  if (frozen_ && !model.has_adapters())
+    all = with_frozen(model, trained, frozen_values(*frozen_, model, options_.make_ring));
+  const auto values = [&](std::int64_t unit, std::uint64_t first, std::uint64_t count, float* to) {
+    all(unit, 0, first, count, to);
+  };
+  if (model.has_adapters()) {
+    write_adapter(place, model, values);
+  } else {
+    write_weights(place, model, values);
+  }
   keep_store(version_ < options_.steps || options_.keep_store);
 }
 

@@ -19,6 +19,7 @@
 #include "exec/data/dataset.hpp"
 #include "exec/run/device.hpp"
 #include "exec/run/executor.hpp"
+#include "exec/run/frozen_origin.hpp"
 #include "exec/run/host_place.hpp"
 #include "exec/run/model_access.hpp"
 #include "exec/run/training_record.hpp"
@@ -44,12 +45,17 @@ struct TrainingOptions {
   std::vector<std::filesystem::path> ssd;  // directories of the ssd tier
   OptimizerSettings optimizer;
   int threads = 1;  // of matrix products, and as many of the optimizer: changes time, no number
-  Durability durability;  // off: nothing to resume from
+  Durability durability;               // off: nothing to resume from
+  std::int64_t also_commit_every = 0;  // steps, beside the interval; 0: no others
+  MayOverwrite may_overwrite;          // what was committed before; empty: always
   // Where it is known: what the default interval between commits goes by. It changes no number.
   double predicted_step_seconds = 0;
   // What it starts from; null: values drawn from the seed. A training that goes on from a commit of
-  // at least one step needs none.
+  // at least one step needs none, but for what is frozen.
   std::shared_ptr<Checkpoint> weights;
+  std::shared_ptr<Checkpoint> adapter;  // of its adapters, where it has any; null: initial values
+  // What was known before of frozen `weights`: files that have not changed are not read again.
+  std::optional<WeightsSeal> seal;
   // Goes on from here: what decides the numbers must be as it was. `steps` counts from the very
   // first step.
   std::optional<ResumePoint> resume;
@@ -151,8 +157,11 @@ class Training {
   // written; 0 where the device cannot tell.
   std::uint64_t highest_written(Tier tier) const;
 
-  // Writes the trained fp32 weights as one file in Hugging Face's layout. Where that fails, what
-  // was committed is kept.
+  // Where what is frozen is from; nothing where all is trained.
+  const std::optional<FrozenOrigin>& frozen_origin() const { return frozen_; }
+
+  // Writes the trained fp32 weights as one file in Hugging Face's layout: of the whole model, or of
+  // its adapters in PEFT's where it has any. Where that fails, what was committed is kept.
   void export_model(const FilePlace& place);
 
  private:
@@ -171,6 +180,7 @@ class Training {
   std::unique_ptr<Throttle> throttle_;    // null where nothing is throttled
   std::unique_ptr<Executor> executor_;
   StoreBytes store_bytes_;
+  std::optional<FrozenOrigin> frozen_;
   std::int64_t version_ = 0;  // of the state now
 };
 

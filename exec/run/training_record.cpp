@@ -41,7 +41,8 @@ ordered_json numbers_of(const TrainingRecord& r) {
                   {"decay_steps", o.decay_steps},
                   {"data_bytes", r.data_bytes},
                   {"data_hash", fmt::format("{:016x}", r.data_hash)},
-                  {"initial_weights", fmt::format("{:016x}", r.initial_hash)}});
+                  {"initial_weights", fmt::format("{:016x}", r.initial_hash)},
+                  {"frozen_weights", fmt::format("{:016x}", r.frozen_hash)}});
   return numbers;
 }
 
@@ -52,6 +53,7 @@ Message name_of(const std::string& key) {
   if (key == "data_bytes") return "the size in bytes of " + Setting{"data"};
   if (key == "data_hash") return "the hash of " + Setting{"data"};
   if (key == "initial_weights") return "the hash of the weights that it began with";
+  if (key == "frozen_weights") return "the hash of the frozen weights";
   return Setting{key};
 }
 
@@ -123,6 +125,7 @@ TrainingRecord TrainingRecord::parse(const std::string& text) {
     r.data_hash = hash_of("data_hash", n.at("data_hash"));
     // Not in records of before there were such trainings.
     r.initial_hash = hash_of("initial_weights", n.value("initial_weights", "0"));
+    r.frozen_hash = hash_of("frozen_weights", n.value("frozen_weights", "0"));
     r.initial_folder = json.value("initial_folder", "");
     for (const ordered_json& path : json.at("data")) r.data.emplace_back(path.get<std::string>());
     r.policy = json.at("policy");

@@ -37,6 +37,8 @@ struct TrainingRecord {
   // numbers.
   std::filesystem::path initial_folder = {};
   std::uint64_t initial_hash = 0;
+  // Of weights that are frozen and come from a folder: WeightsSeal::data. Decides the numbers.
+  std::uint64_t frozen_hash = 0;
   // Device::algorithms() of the device that trains; a training that goes on gives them to its own.
   std::string algorithms = {};
 

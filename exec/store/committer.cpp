@@ -1,6 +1,7 @@
 #include "exec/store/committer.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "base/errors.hpp"
@@ -51,12 +52,13 @@ void commit_now(SsdStore::Channel& channel, const StoreIdentity& identity, const
 }
 
 Committer::Committer(SsdStore& store, const StoreIdentity& identity, ChunkTable& chunks,
-                     Device& device, VersionGate& gate)
+                     Device& device, VersionGate& gate, MayOverwrite may_overwrite)
     : store_(store),
       identity_(identity),
       chunks_(chunks),
       device_(device),
       gate_(gate),
+      may_overwrite_(std::move(may_overwrite)),
       record_(record_slot_bytes(identity, chunks), "the commit record"),
       staging_(staging_bytes, "staging for commits"),
       committed_(gate.points().base_version),
@@ -111,8 +113,11 @@ void Committer::commit(SsdStore::Channel& channel, std::int64_t version) {
   write_record(channel, record_.span(), epoch);
   bytes_written_.fetch_add(captured + record_.size(), std::memory_order_relaxed);
   committed_.store(version, std::memory_order_release);
-  gate_.committed(version);
   notify();
+  // Other processes read it: nothing here could tell of their end.
+  while (may_overwrite_ && !may_overwrite_(version) && !closing_.load() && !gate_.halted())
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  gate_.committed(version);
 }
 
 void Committer::wait_for(std::int64_t version) {

@@ -7,6 +7,8 @@
 //   3. writes the record into its slot, fdatasync: the version counts
 //
 // Lanes go on meanwhile; VersionGate holds back only what would overwrite what is not safe yet.
+// The commit before may be read by somebody, too (exec/run/export_lock.hpp): it is overwritten once
+// MayOverwrite says so.
 #pragma once
 
 #include <atomic>
@@ -26,11 +28,16 @@
 
 namespace spillway {
 
+// Asked on the committer's thread, again and again until it says yes, once a version is durable:
+// whether what was committed before it may be overwritten.
+using MayOverwrite = std::function<bool(std::int64_t version)>;
+
 class Committer {
  public:
-  // Starts the thread. All arguments must outlive it; nothing is committed yet.
+  // Starts the thread. All arguments must outlive it; nothing is committed yet. `may_overwrite` may
+  // be empty: always.
   Committer(SsdStore& store, const StoreIdentity& identity, ChunkTable& chunks, Device& device,
-            VersionGate& gate);
+            VersionGate& gate, MayOverwrite may_overwrite = {});
   // Ends the thread; a commit in progress is finished, nothing else is begun.
   ~Committer();
   Committer(const Committer&) = delete;
@@ -59,6 +66,7 @@ class Committer {
   ChunkTable& chunks_;
   Device& device_;
   VersionGate& gate_;
+  MayOverwrite may_overwrite_;
   Arena record_, staging_;
   std::mutex listener_mutex_;  // taken once per commit
   std::function<void()> listener_;

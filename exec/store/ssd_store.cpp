@@ -91,7 +91,9 @@ SsdStore::SsdStore(const std::vector<std::filesystem::path>& directories, std::u
   files_.reserve(plan.size());
   for (const PlannedFile& file : plan) {
     files_.emplace_back(file.directory, file.name,
-                        options_.reuse ? StoreFile::Open::existing : StoreFile::Open::or_new);
+                        options_.read_only ? StoreFile::Open::to_read
+                        : options_.reuse   ? StoreFile::Open::existing
+                                           : StoreFile::Open::or_new);
   }
   options_.reuse ? open_again(plan) : reserve(plan);
   use_direct();

@@ -31,6 +31,9 @@ struct SsdStoreOptions {
   bool keep = false;  // leave the files behind at the end
   bool reuse =
       false;  // open the files of an earlier run (kept, or left by a crash), contents unchanged
+  // With reuse and keep: to be read only, beside a run that may be at work and whose lock is not
+  // asked for. What is read may be overwritten meanwhile (exec/run/export_lock.hpp).
+  bool read_only = false;
   // Whose the files are, for their headers. The generation counts the stores that a run has had;
   // two of them may lie in one directory while one becomes the other.
   RunIdentity run;

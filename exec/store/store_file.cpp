@@ -36,13 +36,18 @@ StoreFile::StoreFile(Directory directory, std::string name, Open open)
     std::optional<FileDescriptor> opened;
     if (open == Open::or_new) opened = directory_.create(name_, 0600);
     const bool created = opened.has_value();
-    if (!created) opened = directory_.open(name_, O_RDWR, FileUse::change);
+    if (open == Open::to_read) opened = directory_.open(name_, O_RDONLY, FileUse::read);
+    if (!created && open != Open::to_read) opened = directory_.open(name_, O_RDWR, FileUse::change);
     if (!opened && open == Open::or_new) continue;  // removed in between
     if (!opened) {
       throw InputError(
           path().string() + " is missing",
           "check that its drive is mounted; the SSD directories of the run are needed, "
           "all and in the same order");
+    }
+    if (open == Open::to_read) {
+      descriptor_ = std::move(*opened);
+      return;
     }
     if (::flock(opened->get(), LOCK_EX | LOCK_NB) != 0) {
       if (errno != EWOULDBLOCK) {

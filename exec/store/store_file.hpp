@@ -15,7 +15,8 @@ namespace spillway {
 
 class StoreFile {
  public:
-  enum class Open : std::uint8_t { existing, or_new };
+  // `to_read`: beside a run that may be at work, without its lock.
+  enum class Open : std::uint8_t { existing, or_new, to_read };
 
   // Opens, or creates, a file and locks it against other runs, without changing its contents. A
   // file that was created here is removed at the end unless set_keep(true) is called, one that was

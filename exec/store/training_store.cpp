@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/errors.hpp"
+#include "exec/run/frozen_origin.hpp"
 #include "exec/run/training_record.hpp"
 #include "policies/model/units.hpp"
 
@@ -72,11 +73,12 @@ std::optional<std::int64_t> steps_committed(const fs::path& file, const StoreHea
   return {};
 }
 
-// Whether the elements of all units are in the parts, once each, as wide as the training has them.
+// Whether the elements of all units that are trained are in the parts, once each, as wide as the
+// training has them.
 bool covers(const std::vector<StatePart>& parts, const ModelSpec& model, MomentWidth moments) {
   std::size_t i = 0;
   for (std::int64_t unit = 0; unit < unit_count(model); ++unit) {
-    const auto elements = static_cast<std::uint64_t>(unit_elements(model, unit));
+    const auto elements = static_cast<std::uint64_t>(trained_elements(model, unit));
     for (std::uint64_t at = 0; at < elements; ++i) {
       if (i == parts.size() || parts[i].unit != unit || parts[i].first_element != at ||
           parts[i].elements == 0 || parts[i].moments != moments)
@@ -369,10 +371,11 @@ void TrainingStore::fill(const Schedule& schedule, Device& device, const StateVa
     }
     StateReader reader(in_place_ ? *store_ : *old_.store, record,
                        in_place_ ? *chunks_ : *old_.chunks);
+    const auto committed = [&](std::int64_t unit, int moment, std::uint64_t first,
+                               std::uint64_t count,
+                               float* to) { reader.read(unit, moment, first, count, to); };
     access.write(
-        [&](std::int64_t unit, int moment, std::uint64_t first, std::uint64_t count, float* to) {
-          reader.read(unit, moment, first, count, to);
-        },
+        with_frozen(schedule.problem().model, committed, initial),
         in_place_ ? ModelAccess::Homes::not_on_ssd_optimizer_state : ModelAccess::Homes::all);
     if (options_.durable && !in_place_) {
       access.capture(static_cast<int>(base_epoch_ & 1));

@@ -73,7 +73,7 @@ class TrainingStore {
   void set_training(std::string text);
 
   // Puts the states where the schedule wants them, initial or resumed, and commits them if that is
-  // needed.
+  // needed. What is frozen is initial always.
   void fill(const Schedule& schedule, Device& device, const StateValues& initial);
 
   // The store that was resumed from, if this is another one: its files are still there, in case

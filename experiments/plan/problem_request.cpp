@@ -1,10 +1,15 @@
 #include "experiments/plan/problem_request.hpp"
 
-#include <algorithm>
+#include <fmt/format.h>
 
+#include <algorithm>
+#include <filesystem>
+
+#include "base/directory.hpp"
 #include "base/errors.hpp"
 #include "base/units.hpp"
 #include "policies/machine/gpu_workspaces.hpp"
+#include "policies/model/peft.hpp"
 
 namespace spillway {
 
@@ -56,8 +61,37 @@ Machine ProblemRequest::limited(Machine result) const {
   return result;
 }
 
+// The overrides, after those of the model that follow from what is trained of it.
+std::vector<std::string> ProblemRequest::all_overrides() const {
+  std::vector<std::string> of_model;
+  if (!lora.empty()) of_model = lora_overrides(lora);
+  if (!adapter.empty()) {
+    if (!lora.empty())
+      throw InputError(Setting{"lora"} + " and " + Setting{"adapter"} + ": both say what adapters",
+                       "leave " + Setting{"lora"} + " out: the folder of the adapter says it");
+    const std::filesystem::path file = std::filesystem::path(adapter) / adapter_config_file;
+    constexpr std::uint64_t longest_config = std::uint64_t{1} << 20;
+    of_model = parse_adapter_config(read_file(file, longest_config), file.string(),
+                                    load_model(model, overrides_of(overrides, "model.")));
+  }
+  if (train_layers) {
+    const std::int64_t layers = load_model(model, overrides_of(overrides, "model.")).layers;
+    if (*train_layers < 1 || *train_layers >= layers)
+      throw InputError(
+          Setting{"train_layers", std::to_string(*train_layers)} +
+              Message(fmt::format(": not from 1 to {}, of the model's {} layers", layers - 1,
+                                  layers)),
+          "leave it out to train all of the model");
+    of_model.push_back(fmt::format("frozen_layers={}", layers - *train_layers));
+  }
+  std::vector<std::string> all;
+  for (const std::string& one : of_model) all.push_back("model." + one);
+  all.insert(all.end(), overrides.begin(), overrides.end());
+  return all;
+}
+
 std::vector<std::string> ProblemRequest::set_by_hand() const {
-  std::vector<std::string> all = overrides;
+  std::vector<std::string> all = all_overrides();
   if (!gpu_memory.empty()) all.push_back("gpu.memory=" + gpu_memory);
   if (!host_memory.empty()) all.push_back("host.memory=" + host_memory);
   std::vector<std::string> holding;
@@ -76,7 +110,7 @@ std::optional<Backend> ProblemRequest::machine_backend() const {
 
 Problem ProblemRequest::problem(std::optional<bool> on_gpu) const {
   Problem problem;
-  problem.model = load_model(model, overrides_of(overrides, "model."));
+  problem.model = load_model(model, overrides_of(all_overrides(), "model."));
   if (!machine.empty()) {
     problem.machine = load_machine(machine, overrides_of(overrides, ""));
   } else if (!overrides_of(overrides, "").empty()) {

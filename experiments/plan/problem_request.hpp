@@ -2,6 +2,7 @@
 // one in, and so may any other program.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -15,6 +16,10 @@ struct ProblemRequest {
   std::string model, machine;  // a built-in name or a TOML file; the machine may be empty
   // KEY=VALUE of the machine, model.KEY=VALUE of the model, framework.KEY=VALUE of the framework.
   std::vector<std::string> overrides;
+  // What of the model is trained, where not all: adapters (policies/model/peft.hpp), those of a
+  // folder of PEFT's, or the last so many layers. Overrides of the model hold above them.
+  std::string lora, adapter;
+  std::optional<std::int64_t> train_layers;
   std::string framework = own_framework;  // what is laid over schedules, in simulation only
   WorkloadTexts workload;                 // of the fields that are given
   std::string gpu_memory, host_memory;    // limits; empty: what there is
@@ -30,6 +35,9 @@ struct ProblemRequest {
   std::vector<std::string> set_by_hand() const;
   // The limits, applied to a machine.
   Machine limited(Machine machine) const;
+
+ private:
+  std::vector<std::string> all_overrides() const;
 };
 
 }  // namespace spillway

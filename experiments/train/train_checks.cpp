@@ -10,6 +10,7 @@
 #include "base/errors.hpp"
 #include "base/units.hpp"
 #include "exec/run/cuda_module.hpp"
+#include "exec/run/kept_checkpoints.hpp"
 #include "experiments/plan/candidates.hpp"
 
 namespace spillway {
@@ -37,6 +38,25 @@ void check_optimizer(const OptimizerSettings& o) {
           "not after the end of " + Setting{"warmup"} + ", so there is nothing to decay");
 }
 
+void check_keep(const TrainSettings& settings) {
+  const auto text = [](std::int64_t number) { return std::to_string(number); };
+  if (settings.keep < 0)
+    throw InputError(Setting{"keep", text(settings.keep)} + ": not a number of checkpoints");
+  if (settings.keep_every < 1)
+    throw InputError(Setting{"keep_every", text(settings.keep_every)} + ": not a number of steps");
+  if (settings.keep == 0) return;
+  if (!parse_durability(settings.durability).on())
+    throw InputError(
+        Setting{"keep"} + " writes what is committed, and without durability nothing is",
+        "leave " + Setting{"durability"} + " or " + Setting{"keep"} + " out");
+  if (settings.keep_every > settings.steps)
+    throw InputError(
+        Setting{"keep_every", text(settings.keep_every)} +
+            fmt::format(": the training has {} steps, so that none would be kept", settings.steps),
+        "keep every tenth of it: " +
+            Setting{"keep_every", text(std::max<std::int64_t>(1, settings.steps / 10))});
+}
+
 }  // namespace
 
 void check_settings(const TrainSettings& settings) {
@@ -44,6 +64,7 @@ void check_settings(const TrainSettings& settings) {
     throw InputError(Setting{"steps", std::to_string(settings.steps)} + ": not a positive number",
                      "optimizer steps, e.g. " + Setting{"steps", "100"});
   check_optimizer(settings.optimizer);
+  check_keep(settings);
 }
 
 std::vector<fs::path> ssd_directories(const std::string& text) {
@@ -91,16 +112,31 @@ std::string attention_to_train_with(const std::optional<ResumePoint>& point) {
   return TrainingRecord::parse(point->record.identity.training).attention;
 }
 
-void require_room(const ModelSpec& model, const fs::path& folder) {
+void require_room(const ModelSpec& model, const fs::path& folder, const TrainSettings& settings) {
+  // One more than are kept, for the oldest goes last; what is there already is not written anew.
+  const auto there = static_cast<std::int64_t>(kept_steps(folder).size());
+  const std::int64_t kept =
+      settings.keep == 0 ? 0 : std::max<std::int64_t>(1, settings.keep + 1 - there);
+  const std::int64_t copies = kept + (settings.no_export ? 0 : 1);
   std::error_code error;
   const std::uintmax_t available = fs::space(folder, error).available;
-  const auto needed = static_cast<std::uintmax_t>(model.parameters()) * sizeof(float);
-  if (error || needed <= available) return;
+  const auto each = static_cast<std::uintmax_t>(
+                        model.has_adapters() ? model.trained_parameters() : model.parameters()) *
+                    sizeof(float);
+  if (error ||
+      static_cast<double>(copies) * static_cast<double>(each) <= static_cast<double>(available))
+    return;
+  const auto text = [](double bytes) { return format_bytes(bytes); };
   throw MachineError(
-      fmt::format("the trained weights need {}, there is {} in {}",
-                  format_bytes(static_cast<double>(needed)),
-                  format_bytes(static_cast<double>(available)), folder.string()),
-      "free space there, name another " + Setting{"run"} + ", or add " + Setting{"no_export"});
+      fmt::format("the trained weights need {}{}, there is {} in {}",
+                  text(static_cast<double>(each) * static_cast<double>(copies)),
+                  kept == 0 ? ""
+                            : fmt::format(", {} with each checkpoint and one to spare",
+                                          text(static_cast<double>(each))),
+                  text(static_cast<double>(available)), folder.string()),
+      "free space there, name another " + Setting{"run"} +
+          (kept == 0 ? ", or add " + Setting{"no_export"}
+                     : ", or give a smaller " + Setting{"keep"}));
 }
 
 }  // namespace spillway

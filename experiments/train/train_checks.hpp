@@ -26,8 +26,9 @@ void check_backend(const Problem& problem, bool cuda);
 // Where the environment asks for others, these, and resuming is refused later. Throws InputError.
 std::string attention_to_train_with(const std::optional<ResumePoint>& point);
 
-// The weights are written at the end; that there is no room for them must not show after hours of
-// training. Throws MachineError.
-void require_room(const ModelSpec& model, const std::filesystem::path& folder);
+// Weights are written into the run's folder, at the end and as checkpoints; that there is no room
+// for them must not show after hours of training. Throws MachineError.
+void require_room(const ModelSpec& model, const std::filesystem::path& folder,
+                  const TrainSettings& settings);
 
 }  // namespace spillway

@@ -57,6 +57,12 @@ std::vector<TrainSetting> all_settings() {
       {"model", [](S& s, const Texts& t) { s.problem.model = t.back(); }},
       {"machine", [](S& s, const Texts& t) { s.problem.machine = t.back(); }},
       {"set", [](S& s, const Texts& t) { s.problem.overrides = t; }},
+      {"lora", [](S& s, const Texts& t) { s.problem.lora = t.back(); }},
+      {"adapter", [](S& s, const Texts& t) { s.problem.adapter = t.back(); }},
+      {"train_layers",
+       [](S& s, const Texts& t) {
+         s.problem.train_layers = count_of<std::int64_t>("train_layers", t);
+       }},
       {"gpu_memory", [](S& s, const Texts& t) { s.problem.gpu_memory = t.back(); }},
       {"host_memory", [](S& s, const Texts& t) { s.problem.host_memory = t.back(); }},
       {"policy", [](S& s, const Texts& t) { s.policy = t.back(); }},
@@ -99,7 +105,14 @@ std::vector<TrainSetting> all_settings() {
        }},
       {"random_weights",
        [](S& s, const Texts& t) { s.random_weights = flag_of("random_weights", t); }},
+      {"frozen_weights",
+       [](S& s, const Texts& t) {
+         s.frozen_weights = one_of("frozen_weights", t, {"checkpoint", "store"});
+       }},
       {"no_export", [](S& s, const Texts& t) { s.no_export = flag_of("no_export", t); }},
+      {"keep", [](S& s, const Texts& t) { s.keep = count_of<std::int64_t>("keep", t); }},
+      {"keep_every",
+       [](S& s, const Texts& t) { s.keep_every = count_of<std::int64_t>("keep_every", t); }},
   };
 }
 

@@ -27,7 +27,12 @@ struct TrainSettings {
   std::string tune_matmul = "on", gelu_backward = "auto";
   bool random_weights =
       false;  // begins with values drawn from the seed, whatever the model's folder has
+  // Where frozen weights that rest on the ssd are read from: "checkpoint", in place where that can
+  // be, or "store".
+  std::string frozen_weights = "checkpoint";
   bool no_export = false;  // the weights are not written at the end
+  // Of every keep_every-th step the weights of the last `keep` are kept; 0: of none.
+  std::int64_t keep = 0, keep_every = 500;
 };
 
 // By name, as given; a setting has several texts where it takes a list.

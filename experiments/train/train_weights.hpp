@@ -15,12 +15,15 @@ struct InitialWeights {
   // The model's, where it is in one: its configuration and tokenizer go with the run.
   std::optional<std::filesystem::path> folder;
   std::shared_ptr<Checkpoint> values;  // null: drawn from the seed, or those of a commit
+  std::shared_ptr<Checkpoint> adapter;  // of its adapters; null as well
 };
 
-// `point`: what the training goes on from, if anything. Throws InputError where the folder has no
-// weights, or others than the model's.
+// `point`: what the training goes on from, if anything; of a commit what is frozen is needed still,
+// from where it was or from `frozen_from`, a model's folder or name. Throws InputError where the
+// folder has no weights, or others than the model's.
 InitialWeights open_initial_weights(const TrainSettings& settings,
                                     const std::optional<ResumePoint>& point, const ModelSpec& model,
-                                    const RingFactory& make_ring);
+                                    const RingFactory& make_ring,
+                                    const std::string& frozen_from = "");
 
 }  // namespace spillway

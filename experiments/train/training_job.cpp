@@ -14,6 +14,7 @@
 #include "experiments/testbed/throttled_machine.hpp"
 #include "experiments/train/train_algorithms.hpp"
 #include "experiments/train/train_checks.hpp"
+#include "policies/model/peft.hpp"
 #include "traces/file_sink.hpp"
 #include "traces/perfetto.hpp"
 
@@ -40,7 +41,7 @@ std::string absolute_paths(const std::string& text) {
 
 // As a run keeps them: it may be resumed from another folder.
 GivenSettings kept(GivenSettings given) {
-  for (const char* key : {"data", "model", "machine", "ssd"}) {
+  for (const char* key : {"data", "model", "machine", "ssd", "adapter"}) {
     if (const auto texts = given.find(key); texts != given.end())
       std::transform(texts->second.begin(), texts->second.end(), texts->second.begin(),
                      absolute_paths);
@@ -128,8 +129,12 @@ std::optional<ResumePoint> TrainingJob::resume() {
   for (const char* key : {"micro_batch", "precision", "sequences_at_once"})
     if (!now.contains(key)) all[key] = {workload.at(key)};
   if (!now.contains("policy")) all["policy"] = {record.policy};
-  // The file or folder that it was read from may be gone.
-  if (!now.contains("model") && folder_->directory().status(RunFolder::model))
+  // The file or folder that it was read from may be gone, and so may that of the adapters. A model
+  // of which a part is frozen is needed for its weights alone.
+  if (record.model.has_frozen() && now.contains("model")) frozen_from_ = now.at("model").back();
+  const bool needs_model = now.contains("model") && frozen_from_.empty();
+  if (state.point->record.version > 0 && !now.contains("adapter")) all.erase("adapter");
+  if (!needs_model && folder_->directory().status(RunFolder::model))
     all["model"] = {folder_->directory().path_of(RunFolder::model).string()};
   if (!device_given) all["device"] = {record.backend};
   if (!now.contains("data")) {
@@ -188,7 +193,8 @@ void TrainingJob::settle() {
   require_own_framework(problem.framework);
   check_backend(problem, device_.gpu.has_value());
   if (!device_.gpu) refuse_without_gpu(given_, request_.retune_matmul);
-  weights_ = open_initial_weights(settings_, point, problem.model, request_.io.make_ring);
+  weights_ = open_initial_weights(settings_, point, problem.model, request_.io.make_ring,
+                                  frozen_from_);
   const bool machine_known = request_.retuned || !asked.machine.empty();
   if (request_.retuned)
     problem.machine = request_.retuned->machine;
@@ -253,6 +259,8 @@ void TrainingJob::settle() {
   options_.binary_data = settings_.binary_data;
   options_.dataset = std::move(dataset);
   options_.weights = weights_.values;
+  options_.adapter = weights_.adapter;
+  if (const auto origin = FrozenOrigin::load(folder_->directory())) options_.seal = origin->seal;
   options_.durability = durability;
   options_.resume = std::move(point);
   options_.overwrite = request_.overwrite;
@@ -264,16 +272,32 @@ void TrainingJob::settle() {
   if (!request_.resume) folder_->save();
 }
 
+// On the thread that commits.
+bool TrainingJob::may_overwrite(std::int64_t committed) {
+  if (!export_lock_->nobody_reads()) return false;
+  if (kept_) kept_->committed(committed);
+  return true;
+}
+
+std::vector<KeptStep> TrainingJob::kept_news() {
+  return kept_ ? kept_->news() : std::vector<KeptStep>();
+}
+
 void TrainingJob::open() {
-  if (!settings_.no_export) require_new_file(folder_->place(RunFolder::weights), &only_an_export());
+  if (!settings_.no_export) require_new_file(folder_->place(weights_file()), &only_an_export());
   if (listener_.doing) listener_.doing("setting up memory and store");
+  export_lock_.emplace(folder_->directory());
+  options_.may_overwrite = [this](std::int64_t committed) { return may_overwrite(committed); };
+  if (settings_.keep > 0) options_.also_commit_every = settings_.keep_every;
   training_ = std::make_unique<Training>(options_);
-  if (weights_.values)
+  if (weights_.values && training_->first_step() == 0)
     initial_ = InitialState{weights_.values->folder(), weights_.values->hash(),
                             weights_.values->bytes(), weights_.values->describe()};
   options_.weights.reset();  // with its files and memory
+  options_.adapter.reset();
   weights_.values.reset();
-  if (!settings_.no_export) require_room(plan_.problem.model, folder_->path());
+  weights_.adapter.reset();
+  require_room(plan_.problem.model, folder_->path(), settings_);
   const std::int64_t first = training_->first_step();
   trace_place_ = !request_.trace.empty() ? FilePlace(request_.trace)
                  : first == 0            ? folder_->place(RunFolder::trace)
@@ -281,11 +305,15 @@ void TrainingJob::open() {
   require_new_file(*trace_place_, &only_a_trace());  // not only after all steps
 }
 
+const char* TrainingJob::weights_file() const {
+  return plan_.problem.model.has_adapters() ? adapter_weights_file : RunFolder::weights;
+}
+
 void TrainingJob::remove_weights() {
-  const FilePlace weights = folder_->place(RunFolder::weights);
-  if (!folder_->directory().status(RunFolder::weights)) return;
+  const FilePlace weights = folder_->place(weights_file());
+  if (!folder_->directory().status(weights_file())) return;
   require_new_file(weights, &only_an_export());
-  if (!folder_->directory().remove(RunFolder::weights))
+  if (!folder_->directory().remove(weights_file()))
     throw MachineError("cannot remove " + weights.path.string(), "remove it by hand");
 }
 
@@ -302,12 +330,22 @@ void TrainingJob::begin() {
   folder_->keep();
   // What an earlier part of the run wrote at its end is older than what the run comes to now.
   if (training_->first_step() < settings_.steps) remove_weights();
-  if (training_->first_step() == 0)
-    write_model_files(weights_.folder, folder_->directory(), plan_.problem.model, ElementType::f32);
+  const ModelSpec& model = plan_.problem.model;
+  if (training_->first_step() == 0 && model.has_adapters()) {
+    write_adapter_files(weights_.folder, folder_->directory(), model,
+                        weights_.folder ? weights_.folder->string() : "");
+  } else if (training_->first_step() == 0) {
+    write_model_files(weights_.folder, folder_->directory(), model, ElementType::f32);
+  }
+  if (const auto& origin = training_->frozen_origin()) origin->save(folder_->directory());
   if (training_->commit_interval() == 0) return;
   // From here on it is known where the state is now.
   folder_->remember_store(training_->store_location());
   training_->remove_previous_store();
+  if (settings_.keep == 0) return;
+  kept_.emplace(folder_->path(), KeepRule{settings_.keep, settings_.keep_every},
+                request_.io.make_ring);
+  kept_->committed(training_->first_step());  // the run before may have been killed over it
 }
 
 TrainingResult TrainingJob::train(const std::function<void(const StepResult&)>& report,
@@ -335,6 +373,11 @@ TrainingResult TrainingJob::train(const std::function<void(const StepResult&)>& 
       &trace_, committed);
   look_at_lanes();
   steps_done_ = result.steps;
+  if (kept_) {
+    kept_->wait();
+    kept_->committed(result.steps);  // where somebody read what was committed before
+    kept_->wait();
+  }
   return result;
 }
 
@@ -373,7 +416,7 @@ TrainRequest TrainingJob::next() const {
 }
 
 void TrainingJob::export_weights() {
-  if (!settings_.no_export) training_->export_model(folder_->place(RunFolder::weights));
+  if (!settings_.no_export) training_->export_model(folder_->place(weights_file()));
 }
 
 void TrainingJob::finish() {

@@ -17,6 +17,8 @@
 #include <string>
 
 #include "exec/io/io_choice.hpp"
+#include "exec/run/export_lock.hpp"
+#include "exec/run/kept_checkpoints.hpp"
 #include "exec/run/run_folder.hpp"
 #include "exec/run/training.hpp"
 #include "experiments/train/measured_rates.hpp"
@@ -99,6 +101,8 @@ class TrainingJob {
     training_->request_stop();
   }
   std::int64_t skipped_steps() const { return skipped_steps_; }
+  // Checkpoints written, or not, since the last call.
+  std::vector<KeptStep> kept_news();
   // Where the time of a step was predicted: whether that was right. Known after the first few
   // steps; what each lane took, once the first run of the schedule has been recorded.
   const std::optional<PredictionCheck>& prediction_check() const { return prediction_check_; }
@@ -107,6 +111,8 @@ class TrainingJob {
 
   // Unless it was asked not to. First of all that follows training: nothing can lose them then.
   void export_weights();
+  // The file that they are written to, in the run's folder.
+  const char* weights_file() const;
   const FilePlace& trace_place() const { return *trace_place_; }
   // The store stays, so that the run can go on, unless it is not wanted any more.
   void finish();
@@ -119,6 +125,7 @@ class TrainingJob {
   std::optional<ResumePoint> resume();
   void settle();
   void remove_weights();  // of the run
+  bool may_overwrite(std::int64_t committed);
   void check_prediction(double step_seconds);
   void look_at_lanes();
 
@@ -132,9 +139,12 @@ class TrainingJob {
   TrainPlan plan_;
   std::shared_ptr<MeasuredRates> rates_ = std::make_shared<MeasuredRates>();
   InitialWeights weights_;
+  std::string frozen_from_;  // of a resumed run: the model that was named now, for what is frozen
   std::optional<InitialState> initial_;
   TrainingOptions options_;
-  std::unique_ptr<Training> training_;
+  std::optional<ExportLock> export_lock_;
+  std::optional<KeptCheckpoints> kept_;
+  std::unique_ptr<Training> training_;  // whose thread for commits uses both
   std::optional<FilePlace> trace_place_;
   Trace trace_;
   std::optional<PredictionCheck> prediction_check_;

@@ -57,8 +57,46 @@ std::vector<Rows> rows_of(const Problem& problem) {
   return all;
 }
 
+// Where part of the model is frozen: every pass over the layers brings what of their parameters no
+// memory can hold meanwhile.
+BoundCase bound_by_passes(const StepAmounts& amounts, const Problem& problem, const Rows& rows) {
+  const int groups = rows.groups(static_cast<int>(problem.workload.micro_batches())).groups;
+  const double layer = amounts.parameter_bytes * amounts.layer_elements;
+  const double up = amounts.layers * layer, down = amounts.backward_layers * layer;
+  const auto bytes = [&](double held) {
+    return groups * (std::max(0.0, up - held) + std::max(0.0, down - held));
+  };
+  const auto seconds = [&](Flow flow, double amount) {
+    return amount * amounts.lane_seconds[static_cast<std::size_t>(flow)];
+  };
+  const double on_gpu = amounts.gpu_memory, in_memory = on_gpu + amounts.host_memory;
+  BoundCase found;
+  found.seconds = amounts.least_compute();
+  found.limit = to_string(Lane::gpu_compute);
+  const auto take = [&](Lane lane, double least) {
+    if (least <= found.seconds) return;
+    found.seconds = least;
+    found.limit = to_string(lane);
+  };
+  take(Lane::pcie_h2d, seconds(Flow::h2d, bytes(on_gpu)));
+  take(Lane::ssd_read, seconds(Flow::read, bytes(in_memory)));
+  // A seed: host memory has some room beside parameters.
+  const double in_host = std::clamp(0.8 * amounts.host_memory / up, 0.0, 1.0);
+  if (up < 0.8 * on_gpu)
+    found.shares.parameters = Share{.gpu = 1};
+  else
+    found.shares.parameters = Share{.host = in_host, .ssd = 1 - in_host};
+  found.shares.optimizer_state = found.shares.checkpoints = found.shares.saved = Share{.host = 1};
+  found.shares.saves.emplace_back(saved_none, 1.0);
+  found.micro_batch = problem.workload.micro_batch;
+  found.row = rows.least;
+  return found;
+}
+
 std::optional<BoundCase> solve(const StepAmounts& amounts, const Problem& problem,
                                const Rows& rows) {
+  if (problem.model.trained_parameters() < problem.model.parameters())
+    return bound_by_passes(amounts, problem, rows);
   const auto groups = rows.groups(static_cast<int>(problem.workload.micro_batches()));
   std::optional<BoundCase> one = BoundProgram(amounts, groups, GpuUpdates::of_state_there).solve();
   const double parameters = amounts.parameter_bytes * amounts.all_layer_elements();

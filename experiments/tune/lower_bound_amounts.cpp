@@ -65,6 +65,7 @@ double backward(const Problem& problem, const Costs& costs, SavedMask mask) {
 StepAmounts::StepAmounts(const Problem& problem)
     : layers(real(problem.model.layers)),
       micro_batches(real(problem.workload.micro_batches())),
+      backward_layers(layers - real(first_backward_layer(problem.model))),
       layer_elements(real(unit_elements(problem.model, 0))),
       embedding_elements(real(unit_elements(problem.model, embedding_unit(problem.model)))),
       head_elements(real(spillway::outer_elements(problem.model)) - embedding_elements),
@@ -85,15 +86,19 @@ StepAmounts::StepAmounts(const Problem& problem)
 void StepAmounts::find_seconds(const Problem& problem, const Costs& costs) {
   head = costs.seconds(compute_task(TaskKind::head, 0, head_flops(problem)));
   const std::uint64_t up = embed_forward_bytes(problem), down = embed_backward_bytes(problem);
-  const auto clear = static_cast<std::uint64_t>(embedding_elements * gradient_bytes);
   embed_forward = costs.seconds(compute_task(TaskKind::embed_forward, up, 0));
-  embed_backward = costs.seconds(compute_task(TaskKind::embed_backward, down, 0));
-  Task first = compute_task(TaskKind::embed_backward, down + clear, 0);
-  first.first_micro_batch = true;
-  embed_clear = std::max(0.0, costs.seconds(first) - embed_backward);
+  if (trained_elements(problem.model, embedding_unit(problem.model)) > 0) {
+    const auto clear = static_cast<std::uint64_t>(embedding_elements * gradient_bytes);
+    embed_backward = costs.seconds(compute_task(TaskKind::embed_backward, down, 0));
+    Task first = compute_task(TaskKind::embed_backward, down + clear, 0);
+    first.first_micro_batch = true;
+    embed_clear = std::max(0.0, costs.seconds(first) - embed_backward);
+  }
   if (!problem.workload.needs_norms() || !costs.knows(Work::gpu_norm)) return;
   Task gradient_norm = compute_task(TaskKind::gradient_norm, 0, 0);
-  gradient_norm.bytes = static_cast<std::uint64_t>(layer_elements * gradient_bytes);
+  gradient_norm.bytes =
+      static_cast<std::uint64_t>(trained_elements(problem.model, problem.model.layers - 1)) *
+      problem.gradient_bytes();
   norm = costs.seconds(gradient_norm);
 }
 
@@ -153,9 +158,10 @@ void StepAmounts::find_flows(const Costs& costs) {
 }
 
 double StepAmounts::least_compute() const {
-  const double of_micro_batch = layers * forward + (layers - 1) * saves.back().backward_seconds +
+  const double of_micro_batch = layers * forward +
+                                (backward_layers - 1) * saves.back().backward_seconds +
                                 last_backward + head + embed_forward + embed_backward;
-  return micro_batches * of_micro_batch + embed_clear + layers * norm;
+  return micro_batches * of_micro_batch + embed_clear + backward_layers * norm;
 }
 
 double StepAmounts::about_a_step() const {

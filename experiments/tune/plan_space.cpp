@@ -36,8 +36,10 @@ PlanSpace::PlanSpace(const Problem& problem)
   parameter_bytes = problem.parameter_bytes();
   const double all = elements * layers;
   parameters = all * static_cast<double>(parameter_bytes);
-  optimizer_state = all * static_cast<double>(problem.state_bytes());
-  gradient = elements * static_cast<double>(problem.gradient_bytes());
+  const auto trained = static_cast<double>(trained_elements(problem.model, layers - 1));
+  optimizer_state = trained * (layers - static_cast<double>(problem.model.frozen_layers)) *
+                    static_cast<double>(problem.state_bytes());
+  gradient = trained * static_cast<double>(problem.gradient_bytes());
   checkpoints = static_cast<double>(checkpoint_bytes(problem)) * layers * micro_batches;
 }
 

@@ -151,7 +151,8 @@ std::optional<Miniatures> find_miniatures(const Problem& problem, const std::str
                                           int steps) {
   ParsedPolicy parsed = parse_policy(policy);
   problem.validate();
-  if (problem.framework != own_framework ||
+  // The first layers are not like the others where they are frozen.
+  if (problem.framework != own_framework || problem.model.frozen_layers > 0 ||
       retention_of(parsed).value_or(RetentionByKind{}).keeps_any())
     return std::nullopt;
   Miniatures found;

@@ -54,9 +54,11 @@ class Layer {
     if (bytes > 0) program_.persistent(tier, bytes, BufferKind::scratch);
   }
 
+  // Elements of gradients.
   std::uint64_t layer_elements() const {
-    return static_cast<std::uint64_t>(problem_.model.layers) *
-           static_cast<std::uint64_t>(unit_elements(problem_.model, 0));
+    const ModelSpec& model = problem_.model;
+    return static_cast<std::uint64_t>(model.layers - model.frozen_layers) *
+           static_cast<std::uint64_t>(trained_elements(model, model.layers - 1));
   }
   std::uint64_t pinned(std::uint64_t bytes) const {
     return framework_.pinned_rounding && bytes > 0 ? std::bit_ceil(bytes) : bytes;
@@ -86,7 +88,8 @@ class Layer {
     const auto grid = static_cast<std::uint64_t>(element_alignment);
     const std::uint64_t bucket =
         std::max(static_cast<std::uint64_t>(framework_.gpu_bucket) / grid * grid, grid);
-    const auto layer = static_cast<std::uint64_t>(unit_elements(problem_.model, 0));
+    const auto layer =
+        static_cast<std::uint64_t>(trained_elements(problem_.model, problem_.model.layers - 1));
     bucket_ =
         program_.persistent(Tier::gpu, std::min(bucket, layer) * width_, BufferKind::gradient);
   }

@@ -88,10 +88,10 @@ SwapModel swap_model(const Problem& problem, const Costs& costs, double host_ava
   result.drives = costs.drives();
   // The embedding's parameters stay on the GPU; its optimizer state does not.
   const double in_layers = static_cast<double>(model.layers * model.layer_parameters());
-  const double all = static_cast<double>(model.parameters());
+  const double trained = static_cast<double>(model.trained_parameters());
   result.parameter_bytes = in_layers * static_cast<double>(problem.parameter_bytes());
-  result.state_bytes = static_cast<double>(problem.state_bytes()) * all;
-  result.gradient_bytes = all * static_cast<double>(problem.gradient_bytes());
+  result.state_bytes = static_cast<double>(problem.state_bytes()) * trained;
+  result.gradient_bytes = trained * static_cast<double>(problem.gradient_bytes());
   result.host_available_bytes = std::max(0.0, host_available_bytes);
   result.inter_block_bytes = paper_inter_block_bytes(problem);
   result.micro_batches = static_cast<int>(problem.workload.micro_batches());

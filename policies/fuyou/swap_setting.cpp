@@ -38,6 +38,8 @@ double state_slot_bytes(Problem problem, Plan plan) {
 // Host memory first for parameters on their way, optimizer state and gradients (MEM_avail).
 double host_memory_left(const Problem& problem, const Plan& plan, OptimizerOverlap overlap) {
   const auto layer = static_cast<double>(unit_elements(problem.model, 0));
+  const auto trained =
+      static_cast<double>(trained_elements(problem.model, problem.model.layers - 1));
   const auto width = static_cast<double>(problem.parameter_bytes());
   const auto gradient = static_cast<double>(problem.gradient_bytes());
   const bool keeps_gradients =
@@ -45,7 +47,7 @@ double host_memory_left(const Problem& problem, const Plan& plan, OptimizerOverl
   const int staged = plan.parameters.host_ahead + plan.parameters.gpu_ahead + 1;
   const double used =
       state_slot_bytes(problem, plan) + (staged + plan.optimizer_state.slots) * layer * width +
-      (keeps_gradients ? static_cast<double>(problem.model.layers) : 3.0) * layer * gradient;
+      (keeps_gradients ? static_cast<double>(problem.model.layers) : 3.0) * trained * gradient;
   return static_cast<double>(problem.machine.host.memory) - used;
 }
 
@@ -55,15 +57,17 @@ std::vector<SwapOperator> that_fit_gpu(const Problem& problem, const Plan& plan,
                                        const std::vector<SwapOperator>& operators) {
   const ModelSpec& model = problem.model;
   const auto layer = static_cast<double>(unit_elements(model, 0));
+  const auto trained = static_cast<double>(trained_elements(model, model.layers - 1));
   const auto outer = static_cast<double>(outer_elements(model));
+  const auto outer_trained = static_cast<double>(outer_trained_elements(model));
   const auto width = static_cast<double>(problem.parameter_bytes());
   const auto gradient = static_cast<double>(problem.gradient_bytes());
   const int ahead =
       std::max(plan.parameters.gpu_ahead, plan.parameters.backward_gpu_ahead.value_or(0));
   const auto scratch = static_cast<double>(
       std::max(backward_scratch_bytes(problem, saved_none), head_scratch_bytes(problem)));
-  const double rest = outer * (width + gradient) + (ahead + 1) * layer * width +
-                      3 * layer * gradient + scratch +
+  const double rest = outer * width + outer_trained * gradient + (ahead + 1) * layer * width +
+                      3 * trained * gradient + scratch +
                       4 * static_cast<double>(checkpoint_bytes(problem));
   const double most =
       (static_cast<double>(problem.machine.gpu.memory) - rest) / std::max(plan.saved.slots, 1);

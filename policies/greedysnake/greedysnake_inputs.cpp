@@ -30,8 +30,10 @@ GreedySnakeInputs greedysnake_inputs(const Problem& problem, const Costs& costs)
   const auto unit = static_cast<std::uint64_t>(unit_elements(model, 0));
   // What is not in layers, and its sums of gradients: a tied embedding has two.
   const auto outer = static_cast<std::uint64_t>(outer_elements(model));
-  const auto outer_sums = static_cast<std::uint64_t>(unit_elements(model, embedding_unit(model)) +
-                                                     unit_elements(model, head_unit(model)));
+  const auto outer_sums = static_cast<std::uint64_t>(
+      trained_elements(model, embedding_unit(model)) + trained_elements(model, head_unit(model)));
+  const auto trained = static_cast<std::uint64_t>(trained_elements(model, model.layers - 1));
+  const auto outer_trained = static_cast<std::uint64_t>(outer_trained_elements(model));
   const std::uint64_t activation = checkpoint_bytes(problem);
 
   GreedySnakeInputs in;
@@ -49,12 +51,12 @@ GreedySnakeInputs greedysnake_inputs(const Problem& problem, const Costs& costs)
       saved_bytes(problem, saved_all(problem.model));
   const std::uint64_t width = problem.parameter_bytes(), gradient = problem.gradient_bytes();
   in.gpu_memory = std::max(0.0, static_cast<double>(machine.gpu.memory) -
-                                    sum({2 * unit * width, 2 * unit * gradient, outer * width,
+                                    sum({2 * unit * width, 2 * trained * gradient, outer * width,
                                          outer_sums * gradient, 6 * activation, working}));
   // And in host memory: the optimizer state, gradients and updated parameters of both.
-  in.host_memory =
-      std::max(0.0, static_cast<double>(machine.host.memory) -
-                        sum({problem.state_bytes() * outer, outer_sums * gradient, outer * width}));
+  in.host_memory = std::max(
+      0.0, static_cast<double>(machine.host.memory) -
+               sum({problem.state_bytes() * outer_trained, outer_sums * gradient, outer * width}));
   try {
     in.forward_seconds = costs.forward_seconds();
     in.backward_seconds =

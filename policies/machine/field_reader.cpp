@@ -280,13 +280,14 @@ void FieldReader::read(const std::string& prefix, const toml::key& key, const to
   set(*field, *text, place);
 }
 
-void FieldReader::override_with(const std::string& assignment, const std::string& prefix) {
+void FieldReader::override_with(const std::string& assignment, const std::string& prefix,
+                                const std::string& source) {
   const auto [key, value] = split_assignment(assignment, prefix);
   const std::string place = prefix + assignment;
   const Field* field = find(key);
   if (!field) fail_unknown(key, place);
   set(*field, value, place);
-  if (sources_) (*sources_)[key] = "set on the command line";
+  if (sources_) (*sources_)[key] = source;
 }
 
 void FieldReader::begin_section(const std::string& name, std::string place) {

@@ -45,8 +45,10 @@ class FieldReader {
   void begin_section(const std::string& name, std::string place);
   // One `key = value` of a table; `prefix` is the table's name with a dot, or empty.
   void read(const std::string& prefix, const toml::key& key, const toml::node& value);
-  // "KEY=VALUE" from --set; `prefix` ("model.") only for messages.
-  void override_with(const std::string& assignment, const std::string& prefix);
+  // "KEY=VALUE" from --set; `prefix` ("model.") only for messages. `source`: where the value is
+  // from.
+  void override_with(const std::string& assignment, const std::string& prefix,
+                     const std::string& source = "set on the command line");
 
   // Takes a key as not given after all.
   void forget(const std::string& key) { places_.erase(key); }

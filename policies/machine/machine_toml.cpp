@@ -105,12 +105,12 @@ bool is_count(const std::string& assignment) { return assignment.rfind("ssd.coun
 // `--set ssd.count=N` comes first: with other drives the file's bandwidths no longer hold (the
 // table of drives gives new ones, or further --set do), and the capacity grows or shrinks with the
 // drives.
-void apply_overrides(const std::vector<std::string>& overrides, FieldReader& reader,
-                     Machine& machine) {
+void apply_overrides(const std::vector<std::string>& overrides, const std::string& source,
+                     FieldReader& reader, Machine& machine) {
   Machine::Ssd& ssd = machine.ssd;
   const std::int64_t before = ssd.count;
   for (const std::string& assignment : overrides) {
-    if (is_count(assignment)) reader.override_with(assignment, "");
+    if (is_count(assignment)) reader.override_with(assignment, "", source);
   }
   const bool changed = ssd.count != before;
   if (changed) {
@@ -127,7 +127,7 @@ void apply_overrides(const std::vector<std::string>& overrides, FieldReader& rea
     }
   }
   for (const std::string& assignment : overrides) {
-    if (!is_count(assignment)) reader.override_with(assignment, "");
+    if (!is_count(assignment)) reader.override_with(assignment, "", source);
   }
   const bool bandwidths_known =
       !ssd.by_count.empty() || (reader.given("ssd.read") && reader.given("ssd.write"));
@@ -198,45 +198,15 @@ void require_keys(const FieldReader& reader, const Machine& machine) {
   reader.require("ssd.write");
 }
 
-// name of a built-in machine = its file's name without .toml.
-std::string stem(const std::string& file) { return file.substr(0, file.rfind('.')); }
-
-std::vector<Machine> read_builtin_machines() {
-  std::vector<Machine> machines;
-  for (const auto& [file, text] : embedded::machine_files()) {
-    machines.push_back(parse_machine(text, file));
-    SPILLWAY_ASSERT(machines.back().name == stem(file), file);
-  }
-  return machines;
-}
-
-}  // namespace
-
-const std::vector<Machine>& builtin_machines() {
-  static const std::vector<Machine> machines = read_builtin_machines();
-  return machines;
-}
-
-Machine load_machine(const std::string& name_or_path, const std::vector<std::string>& overrides) {
-  std::vector<std::string> names;
-  for (const auto& [file, text] : embedded::machine_files()) {
-    if (stem(file) == name_or_path) return parse_machine(text, file, overrides);
-    names.push_back(stem(file));
-  }
-  if (const auto text = read_named_file(name_or_path)) {
-    return parse_machine(*text, name_or_path, overrides);
-  }
-  throw InputError(fmt::format("unknown machine {}", name_or_path),
-                   unknown_name_hint(name_or_path, names) + "; a path of a TOML file works too");
-}
-
-Machine parse_machine(const std::string& toml_text, const std::string& origin,
-                      const std::vector<std::string>& overrides) {
-  const toml::table document = parse_toml(toml_text, origin);
+// What a file and settings say. `variant`: settings that belong to a variant of the file.
+Machine read_machine(const toml::table& document, const std::string& origin,
+                     const std::vector<std::string>& variant,
+                     const std::vector<std::string>& overrides) {
   Machine machine;
   FieldReader reader(fields_of(machine), origin, origin + ":1:1", &machine.sources);
   read_document(document, reader, machine);
-  apply_overrides(overrides, reader, machine);
+  apply_overrides(variant, "chosen for this variant of " + machine.name, reader, machine);
+  apply_overrides(overrides, "set on the command line", reader, machine);
   require_keys(reader, machine);
   fill_from_table(reader, machine);
   fill_adam_rates(reader, machine);
@@ -247,6 +217,72 @@ Machine parse_machine(const std::string& toml_text, const std::string& origin,
   }
   machine.host.memory -= machine.host.reserved;
   return machine;
+}
+
+// A built-in machine: a file under the file's name, or a variant of it, which `[variants]` lists
+// with its settings (KEY=VALUE).
+struct Builtin {
+  std::string name, file;
+  const std::string& text;
+  std::vector<std::string> settings;
+};
+
+const std::vector<Builtin>& builtins() {
+  static const std::vector<Builtin> all = [] {
+    std::vector<Builtin> found;
+    for (const auto& [file, text] : embedded::machine_files()) {
+      found.push_back({file.substr(0, file.rfind('.')), file, text, {}});
+      const toml::table document = parse_toml(text, file);
+      const toml::table* variants = document["variants"].as_table();
+      if (!variants) continue;
+      for (const auto& [name, settings] : *variants) {
+        found.push_back({std::string(name.str()), file, text, {}});
+        settings.as_array()->for_each([&](const toml::value<std::string>& setting) {
+          found.back().settings.push_back(setting.get());
+        });
+      }
+    }
+    return found;
+  }();
+  return all;
+}
+
+Machine read_builtin(const Builtin& builtin, const std::vector<std::string>& overrides) {
+  toml::table document = parse_toml(builtin.text, builtin.file);
+  document.erase("variants");
+  Machine machine = read_machine(document, builtin.file, builtin.settings, overrides);
+  if (builtin.settings.empty()) SPILLWAY_ASSERT(machine.name == builtin.name, builtin.file);
+  machine.name = builtin.name;
+  return machine;
+}
+
+}  // namespace
+
+const std::vector<Machine>& builtin_machines() {
+  static const std::vector<Machine> machines = [] {
+    std::vector<Machine> all;
+    for (const Builtin& builtin : builtins()) all.push_back(read_builtin(builtin, {}));
+    return all;
+  }();
+  return machines;
+}
+
+Machine load_machine(const std::string& name_or_path, const std::vector<std::string>& overrides) {
+  std::vector<std::string> names;
+  for (const Builtin& builtin : builtins()) {
+    if (builtin.name == name_or_path) return read_builtin(builtin, overrides);
+    names.push_back(builtin.name);
+  }
+  if (const auto text = read_named_file(name_or_path)) {
+    return parse_machine(*text, name_or_path, overrides);
+  }
+  throw InputError(fmt::format("unknown machine {}", name_or_path),
+                   unknown_name_hint(name_or_path, names) + "; a path of a TOML file works too");
+}
+
+Machine parse_machine(const std::string& toml_text, const std::string& origin,
+                      const std::vector<std::string>& overrides) {
+  return read_machine(parse_toml(toml_text, origin), origin, {}, overrides);
 }
 
 std::vector<std::string> machine_keys() {

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "policies/model/peft.hpp"
+
 namespace spillway {
 
 namespace {
@@ -20,11 +22,16 @@ std::string name_of(const ModelSpec& model, std::int64_t unit, std::string_view 
   return is_gpt ? fmt::format("{}{}", prefix_of(model), tensor) : std::string(tensor);
 }
 
+bool is_adapter(const TensorLayout& tensor) {
+  return tensor.name.ends_with(".lora_A.weight") || tensor.name.ends_with(".lora_B.weight");
+}
+
 }  // namespace
 
 std::vector<HuggingFaceTensor> hugging_face_tensors(const ModelSpec& model, std::int64_t unit) {
   std::vector<HuggingFaceTensor> tensors;
   for (const TensorLayout& tensor : unit_layout(model, unit)) {
+    if (is_adapter(tensor)) continue;
     const bool is_vector = !tensor.decay;  // a norm or a bias
     const bool transposed =
         model.architecture == Architecture::gpt && unit < model.layers && !is_vector;
@@ -32,6 +39,19 @@ std::vector<HuggingFaceTensor> hugging_face_tensors(const ModelSpec& model, std:
                        is_vector    ? std::vector<std::int64_t>{tensor.columns}
                        : transposed ? std::vector<std::int64_t>{tensor.columns, tensor.rows}
                                     : std::vector<std::int64_t>{tensor.rows, tensor.columns}});
+  }
+  return tensors;
+}
+
+std::vector<HuggingFaceTensor> adapter_tensors(const ModelSpec& model, std::int64_t unit) {
+  std::vector<HuggingFaceTensor> tensors;
+  for (const TensorLayout& tensor : unit_layout(model, unit)) {
+    if (!is_adapter(tensor)) continue;
+    tensors.push_back({adapter_prefix + name_of(model, unit, tensor.name),
+                       unit,
+                       tensor,
+                       false,
+                       {tensor.rows, tensor.columns}});
   }
   return tensors;
 }

@@ -19,8 +19,10 @@ struct HuggingFaceTensor {
   std::vector<std::int64_t> shape;  // in a file
 };
 
-// Those of a unit, in flat order.
+// Those of a unit that are the model's own, in flat order.
 std::vector<HuggingFaceTensor> hugging_face_tensors(const ModelSpec& model, std::int64_t unit);
+// Its adapters, by PEFT's names: "base_model.model.model.layers.3.mlp.up_proj.lora_A.weight".
+std::vector<HuggingFaceTensor> adapter_tensors(const ModelSpec& model, std::int64_t unit);
 
 // The name that a tensor of a file has in a whole model, which a file may leave the prefix out of:
 // "h.0.ln_1.bias" is "transformer.h.0.ln_1.bias", "norm.weight" is "model.norm.weight".

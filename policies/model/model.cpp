@@ -258,6 +258,17 @@ std::optional<FieldProblem> find_problem(const ModelSpec& model) {
   return std::nullopt;
 }
 
+ModelSpec base_model(const ModelSpec& model) {
+  const ModelSpec usual;
+  ModelSpec base = model;
+  base.frozen_layers = usual.frozen_layers;
+  base.lora_rank = usual.lora_rank;
+  base.lora_alpha = usual.lora_alpha;
+  base.lora_dropout = usual.lora_dropout;
+  base.lora_targets = usual.lora_targets;
+  return base;
+}
+
 void ModelSpec::validate() const {
   if (const auto problem = find_problem(*this)) {
     throw InputError(fmt::format("model {}: {}: {}", name, problem->key, problem->what),

@@ -63,6 +63,7 @@ struct ModelSpec {
   std::int64_t fc_width() const;   // columns that GELU or SwiGLU takes; GPT: F, llama: 2 F
 
   bool has_adapters() const { return lora_rank > 0; }
+  bool has_frozen() const { return has_adapters() || frozen_layers > 0; }
   double lora_scale() const { return lora_alpha / static_cast<double>(lora_rank); }
 
   // Counted from the tensors of the units (units.hpp), adapters among them.
@@ -83,6 +84,9 @@ struct ModelSpec {
 
   bool operator==(const ModelSpec&) const = default;
 };
+
+// The model without what is said of its training: without adapters, and all of it trained.
+ModelSpec base_model(const ModelSpec& model);
 
 // Built-in models (from models/*.toml, embedded), in a stable order.
 const std::vector<ModelSpec>& builtin_models();

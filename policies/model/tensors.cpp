@@ -8,11 +8,14 @@ namespace spillway {
 
 namespace {
 
-// Where each matrix of a unit starts, in elements, ascending.
+// Where each matrix of a unit and its frozen part start, in elements, ascending.
 std::vector<std::int64_t> matrix_starts(const ModelSpec& model, std::int64_t unit) {
   std::vector<std::int64_t> starts;
+  bool trained = true;
   for (const TensorLayout& tensor : unit_layout(model, unit)) {
-    if (tensor.decay) starts.push_back(tensor.offset);
+    if (tensor.decay || (tensor.trained != trained && tensor.offset > 0))
+      starts.push_back(tensor.offset);
+    trained = tensor.trained;
   }
   return starts;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/errors.hpp"
+#include "policies/model/operators.hpp"
 #include "policies/model/scratch.hpp"
 
 namespace spillway {
@@ -23,12 +24,13 @@ Activations::Activations(Program& program, const Plan& plan, const OrderOfWork& 
       retained_(times.retained()),
       layers_(static_cast<int>(program.problem().model.layers)),
       micro_batches_(static_cast<int>(program.problem().workload.micro_batches())),
+      first_backward_(static_cast<int>(first_backward_layer(program.problem().model))),
       checkpoint_bytes_(checkpoint_bytes(program.problem())),
       checkpoints_(index(layers_, 0)),
       gradients_(static_cast<std::size_t>(micro_batches_)) {
   const Problem& problem = program.problem();
   for (int layer = 0; layer < layers_; ++layer) {
-    saves_.push_back(plan.saved.saves.at(layer, layers_));
+    saves_.push_back(layer < first_backward_ ? saved_none : plan.saved.saves.at(layer, layers_));
     layouts_.push_back(saved_layout(problem, saves(layer), problem.workload.micro_batch));
   }
   const auto saves_nothing = [](const auto& layout) { return layout.empty(); };
@@ -80,7 +82,7 @@ void Activations::place_on_ssd() {
     if (apart) place_first_layers(*plan_.saved.rest, false, true);
     return;
   }
-  for (int layer = 0; layer + 1 < layers_; ++layer) {
+  for (int layer = first_backward_; layer + 1 < layers_; ++layer) {
     const auto tensors =
         static_cast<std::uint8_t>(layouts_[static_cast<std::size_t>(layer)].size());
     for (int m = 0; m < micro_batches_; ++m) {
@@ -109,8 +111,8 @@ void Activations::place_first_layers(const ByLayer<Share>& rest, bool inputs, bo
     }
   };
   std::vector<Item> items;
-  for (int layer = 0; layer + 1 < layers_; ++layer) {
-    if (layer > 0 && !(rest.at(layer, layers_) == rest.at(layer - 1, layers_))) {
+  for (int layer = first_backward_; layer + 1 < layers_; ++layer) {
+    if (layer > first_backward_ && !(rest.at(layer, layers_) == rest.at(layer - 1, layers_))) {
       place(items, rest.at(layer - 1, layers_).ssd);
       items.clear();
     }
@@ -131,7 +133,8 @@ bool Activations::has_resting_places() const {
 std::vector<int> Activations::resting(int layer) const {
   std::vector<int> micro_batches;
   const Share& rest = rest_of_inputs(layer);
-  if (layer == 0 || !has_resting_places() || rest.gpu > 0) return micro_batches;
+  if (layer == 0 || layer < first_backward_ || !has_resting_places() || rest.gpu > 0)
+    return micro_batches;
   for (int m = 0; m < micro_batches_; ++m) {
     if (!is_inner(rest, layer, m)) micro_batches.push_back(m);
   }
@@ -195,8 +198,9 @@ Slice Activations::make_checkpoint(VisitId v, int layer, int m) {
   made.gpu = gpu_buffer(BufferKind::checkpoint, layer, m);
   const VisitId forward = uses_.forward(work_.visits[v].step, layer, m);
   const bool until_forward = forward == v || retained_.output(v);
-  const bool until_backward =
-      work_.visits[forward].kind == VisitKind::last_layer || retained_.input(forward);
+  const bool until_backward = layer < first_backward_ ||
+                              work_.visits[forward].kind == VisitKind::last_layer ||
+                              retained_.input(forward);
   if (!until_forward || !until_backward)
     leaving_.push_back({What::checkpoint, layer, m, v, made.gpu});
   return made.gpu;
@@ -236,7 +240,7 @@ void Activations::leave(VisitId v) {
   const Visit& visit = work_.visits[v];
   if (visit.kind != VisitKind::forward) {
     Tensor& gradient = gradients_[micro_batch(v)];
-    if (visit.layer > 0 && !gradient_stays(visit.micro_batch) &&
+    if (visit.layer > first_backward_ && !gradient_stays(visit.micro_batch) &&
         !retained_.activation_gradient(v)) {
       leaving_.push_back({What::gradient, visit.layer - 1, visit.micro_batch, v, gradient.gpu});
       gradient.gpu = {};
@@ -248,6 +252,10 @@ void Activations::leave(VisitId v) {
   }
   const VisitId backward = uses_.backward(visit.step, visit.layer, visit.micro_batch);
   Tensor& input = checkpoints_[index(visit.layer, visit.micro_batch)];
+  if (visit.layer < first_backward_) {
+    input = {};
+    return;
+  }
   if (!retained_.input(v)) input.gpu = {};
   if (input.ssd.valid() && !is_read_by(v, backward)) input.host = {};
 }

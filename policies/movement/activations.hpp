@@ -118,6 +118,7 @@ class Activations {
   const Uses& uses_;
   const Retained& retained_;
   int layers_, micro_batches_;
+  int first_backward_;  // the first layer that has a backward
   std::uint64_t checkpoint_bytes_;
   std::vector<Tensor> checkpoints_;  // by layer and micro-batch: inputs
   std::vector<Saved> saved_;         // by layer and micro-batch, where anything is saved

@@ -6,6 +6,7 @@ void GradientStages::stage(int unit, Slice gpu, BufferKind kind, Slice Piece::*h
   const std::uint64_t width = program_.problem().gradient_bytes();
   Slice ssd = program_.buffer(Tier::ssd, gpu.bytes, kind, unit).part(0, gpu.bytes);
   for (Piece& piece : units_[unit_index(unit)]) {
+    if (piece.frozen) continue;
     const std::uint64_t bytes = piece.elements * width;
     const Slice host = memory(bytes);
     program_.copy(gpu.part(piece.first * width, bytes), host, unit);

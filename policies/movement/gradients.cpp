@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/errors.hpp"
+#include "policies/model/operators.hpp"
 
 namespace spillway {
 
@@ -14,6 +15,7 @@ Gradients::Gradients(Program& program, const Plan& plan, const OrderOfWork& work
       times_(times),
       units_(units),
       stages_(program, slots, units),
+      first_backward_(static_cast<int>(first_backward_layer(program.problem().model))),
       gradients_(units.size()) {}
 
 // Memory for elements of a unit's gradient, of exactly their size.
@@ -45,7 +47,7 @@ Slice Gradients::head_accumulator(VisitId v) {
   Gradient& whole = gradients_[unit_index(head())];
   Slice& sum = is_tied() ? whole.head : whole.gpu;
   if (visit.starts_sum) begin(head(), visit.step);
-  if (!sum.valid())
+  if (!sum.valid() && is_trained(head()))
     sum = buffer(Tier::gpu, head(), elements(head()),
                  is_tied() ? BufferKind::head_gradient : BufferKind::gradient);
   return sum;
@@ -83,7 +85,7 @@ void Gradients::take_host_memory(int unit) {
   if (!gradient.host.empty()) return;
   const Pieces& pieces = units_[unit_index(unit)];
   for (std::size_t p = 0; p < pieces.size();) {
-    if (pieces[p].updates_on_gpu) {
+    if (pieces[p].updates_on_gpu || pieces[p].frozen) {
       ++p;
       continue;
     }
@@ -91,7 +93,7 @@ void Gradients::take_host_memory(int unit) {
     part.first = pieces[p].first;
     part.own = pieces[p].waiting;
     const auto continues = [&](const Piece& piece) {
-      if (piece.updates_on_gpu) return false;
+      if (piece.updates_on_gpu || piece.frozen) return false;
       if (!part.own.valid() || !piece.waiting.valid())
         return part.own.valid() == piece.waiting.valid();
       return piece.waiting.buffer.id == part.own.buffer.id &&
@@ -161,7 +163,7 @@ void Gradients::own_leaves(VisitId v) {
     if (!visit.completes_sum) gradient.gpu = {};
   }
   if (visit.kind == VisitKind::last_layer && visit.completes_sum &&
-      plan_.gradients.head_waits == Tier::host && !stays_on_gpu(head()))
+      plan_.gradients.head_waits == Tier::host && is_trained(head()) && !stays_on_gpu(head()))
     head_leaves();
 }
 
@@ -183,10 +185,14 @@ void Gradients::leave_now(int unit) {
 
 void Gradients::embedding_leaves(VisitId v) {
   const Visit& visit = work_.visits[v];
-  if (visit.layer > 0 || !visit.completes_sum || plan_.gradients.bucket > 0) return;
+  if (visit.layer > first_backward_ || !visit.completes_sum || plan_.gradients.bucket > 0) return;
   Gradient& gradient = gradients_[unit_index(embedding())];
   const bool updates_on_gpu = stays_on_gpu(embedding());
   const bool head_waits_here = plan_.gradients.head_waits == Tier::gpu;
+  if (!is_trained(embedding())) {
+    if (is_trained(head()) && head_waits_here && !stays_on_gpu(head())) head_leaves();
+    return;
+  }
   const bool on_gpu = updates_on_gpu || head_waits_here || !is_tied();
   if (on_gpu) program_.gradient_complete(embedding(), gradient.gpu, gradient.head);
   if (updates_on_gpu) return;
@@ -219,14 +225,16 @@ void Gradients::leave_in_buckets(VisitId v) {
     bucket_elements_ += size;
     if (!visit.completes_sum) gradient.gpu = {};
   }
-  if (visit.layer > 0) return;
+  if (visit.layer > first_backward_) return;
   const Gradient& whole = gradients_[unit_index(embedding())];
-  if (visit.completes_sum) program_.gradient_complete(embedding(), whole.gpu, whole.head);
+  if (visit.completes_sum && is_trained(embedding()))
+    program_.gradient_complete(embedding(), whole.gpu, whole.head);
   leave_together();
   if (!visit.completes_sum) return;
   program_.point(HostPoint::gradients_leave);
-  if (!is_tied()) leave_complete(head(), gradients_[unit_index(head())].gpu, {});
-  leave_complete(embedding(), whole.gpu, whole.head);
+  if (!is_tied() && is_trained(head()))
+    leave_complete(head(), gradients_[unit_index(head())].gpu, {});
+  if (is_trained(embedding())) leave_complete(embedding(), whole.gpu, whole.head);
   stages_.write();
 }
 

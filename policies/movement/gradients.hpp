@@ -89,7 +89,9 @@ class Gradients {
   int head() const {
     return static_cast<int>(units_.size()) - 1;
   }  // the embedding where it is tied
-  std::uint64_t elements(int unit) const { return elements_in(units_[unit_index(unit)]); }
+  // That are trained.
+  std::uint64_t elements(int unit) const { return trained_in(units_[unit_index(unit)]); }
+  bool is_trained(int unit) const { return elements(unit) > 0; }
   bool is_tied() const { return head() == embedding(); }
   // A unit's gradient, which is applied there.
   bool stays_on_gpu(int unit) const { return state_rests_on_gpu(plan_, unit, layers()); }
@@ -113,6 +115,7 @@ class Gradients {
   const Timetable& times_;
   Units& units_;
   GradientStages stages_;
+  int first_backward_;
   std::vector<Gradient> gradients_;  // by unit
   std::vector<Leaving> leaving_;     // oldest first
   std::vector<Leaving> bucket_;      // gradients that leave together

@@ -46,7 +46,14 @@ ParameterWindow::ParameterWindow(Program& program, const ParameterAhead& ahead,
   const ModelSpec& model = program.problem().model;
   const std::size_t feed_forward = model.architecture == Architecture::gpt ? 2 : 4;
   const std::vector<TensorRange> tensors = unit_tensors(model, 0);
-  if (feed_forward < tensors.size()) second_norm_ = tensors[feed_forward].first;
+  const auto adapters = model.has_adapters()
+                            ? static_cast<std::uint64_t>(trained_elements(model, 0))
+                            : std::uint64_t{0};
+  const auto first = std::find_if(tensors.begin(), tensors.end(), [&](const TensorRange& tensor) {
+    return tensor.first >= adapters;
+  });
+  if (feed_forward < static_cast<std::size_t>(tensors.end() - first))
+    second_norm_ = first[static_cast<std::ptrdiff_t>(feed_forward)].first;
   find_stays();
   take_slots();
 }
@@ -61,7 +68,7 @@ void ParameterWindow::find_stays() {
   for (const Turn& turn : uses_.turns()) {
     const auto layer = static_cast<std::size_t>(turn.layer);
     stay_of_.push_back(static_cast<std::uint32_t>(stays_.size()));
-    if (!visited[layer]) add(turn, false);
+    if (!turn.backward || !visited[layer]) add(turn, false);
     if (turn.backward) add(turn, true);
     stays_.back().stays = retained_.parameters(turn.end - 1);
     visited[layer] = !turn.backward;

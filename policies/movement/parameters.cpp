@@ -50,7 +50,7 @@ bool Parameters::is_stale(const ParameterFetch& fetch) const {
   return gradients_.is_unapplied(fetch.unit, work_.visits[fetch.use].step);
 }
 bool Parameters::is_waiting(const ParameterFetch& fetch, const Piece& piece) const {
-  return is_stale(fetch) && !gradients_.is_applied(fetch.unit, piece.first);
+  return !piece.frozen && is_stale(fetch) && !gradients_.is_applied(fetch.unit, piece.first);
 }
 
 // Whether one of the uses from `f` on would have its parameters read from the SSD by now.

@@ -12,11 +12,12 @@
 
 namespace spillway {
 
-// A contiguous range of a unit's elements that has one home for its parameters, one for its
-// optimizer state, and is updated by one update.
+// A contiguous range of a unit's elements that has one home for its parameters and, unless it is
+// frozen, one for its optimizer state, and is updated by one update.
 struct Piece {
   std::uint64_t first = 0, elements = 0;
   Tier parameters_at = Tier::host, state_at = Tier::host;
+  bool frozen = false;
   bool delayed = false;     // its update applies the gradient of the step before
   Slice parameters, state;  // their homes
   Slice waiting;            // if delayed: host memory in which its gradient waits for the next step
@@ -35,6 +36,13 @@ using Units = std::vector<Pieces>;
 
 inline std::size_t unit_index(int unit) { return static_cast<std::size_t>(unit); }
 inline std::uint64_t elements_in(const Pieces& pieces) { return pieces.back().end(); }
+// The first elements, which are trained.
+inline std::uint64_t trained_in(const Pieces& pieces) {
+  for (auto piece = pieces.rbegin(); piece != pieces.rend(); ++piece) {
+    if (!piece->frozen) return piece->end();
+  }
+  return 0;
+}
 // A unit's parameters rest on the GPU as a whole or not at all.
 inline bool parameters_rest_on_gpu(const Pieces& pieces) {
   return pieces.front().parameters_at == Tier::gpu;

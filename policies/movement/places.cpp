@@ -14,6 +14,7 @@ namespace {
 struct Range {
   std::uint64_t first = 0, elements = 0;
   bool delayed = false;
+  bool frozen = false;
 };
 
 // The parts of all units whose updates are delayed.
@@ -47,13 +48,20 @@ class DelayedParts {
   std::vector<std::vector<Part>> by_unit_;  // ascending
 };
 
-// The updates of a unit, ascending; together they are the unit.
+// The updates of each unit, ascending, and what is frozen after them; together they are the unit.
 std::vector<std::vector<Range>> ranges_by_unit(const Problem& problem, const OrderOfWork& work) {
   std::vector<std::vector<Range>> all(static_cast<std::size_t>(unit_count(problem.model)));
   const DelayedParts delayed(all.size(), work);
   for (const UpdateRange& range : work.ranges)
     all[static_cast<std::size_t>(range.unit)].push_back(
         {range.first, range.elements, delayed.hold(range)});
+  for (std::size_t unit = 0; unit < all.size(); ++unit) {
+    const auto trained =
+        static_cast<std::uint64_t>(trained_elements(problem.model, static_cast<int>(unit)));
+    const auto elements =
+        static_cast<std::uint64_t>(unit_elements(problem.model, static_cast<int>(unit)));
+    if (trained < elements) all[unit].push_back({trained, elements - trained, false, true});
+  }
   for (std::vector<Range>& ranges : all) {
     std::sort(ranges.begin(), ranges.end(), [](const Range& a, const Range& b) {
       return std::tuple(a.first, a.elements) < std::tuple(b.first, b.elements);
@@ -86,7 +94,7 @@ void cut(const Range& range, const Share& parameters, const Share& state, Pieces
   const auto of_parameters = cuts(range.elements, parameters);
   const auto of_state = cuts(range.elements, state);
   std::vector<std::uint64_t> ends(of_parameters.begin(), of_parameters.end());
-  ends.insert(ends.end(), of_state.begin(), of_state.end());
+  if (!range.frozen) ends.insert(ends.end(), of_state.begin(), of_state.end());
   std::sort(ends.begin(), ends.end());
   std::uint64_t done = 0;
   for (const std::uint64_t end : ends) {
@@ -97,6 +105,7 @@ void cut(const Range& range, const Share& parameters, const Share& state, Pieces
     piece.parameters_at = memory_of(of_parameters, done);
     piece.state_at = memory_of(of_state, done);
     piece.delayed = range.delayed;
+    piece.frozen = range.frozen;
     pieces.push_back(piece);
     done = end;
   }
@@ -187,31 +196,45 @@ Lenders lenders_of(const Problem& problem, const Pieces& pieces, const Pieces* a
   return lenders;
 }
 
-// One buffer in each memory for each kind.
+// One buffer in each memory for each kind and, unless that is the GPU's, one for what is frozen.
 void take_homes(Program& program, int unit, Pieces& pieces) {
   const std::uint64_t parameter_bytes = program.problem().parameter_bytes();
   const std::uint64_t state_bytes = program.problem().state_bytes();
-  std::array<std::uint64_t, tier_count> parameters{}, states{};
+  struct InTier {
+    std::uint64_t parameters = 0, frozen = 0, states = 0;  // bytes
+    Slice parameters_in, frozen_in, states_in;
+  };
+  std::array<InTier, tier_count> tiers;
+  const auto is_apart = [](const Piece& piece) {
+    return piece.frozen && piece.parameters_at != Tier::gpu;
+  };
   for (const Piece& piece : pieces) {
-    parameters[static_cast<std::size_t>(piece.parameters_at)] += piece.elements * parameter_bytes;
-    states[static_cast<std::size_t>(piece.state_at)] += piece.elements * state_bytes;
+    InTier& at = tiers[static_cast<std::size_t>(piece.parameters_at)];
+    (is_apart(piece) ? at.frozen : at.parameters) += piece.elements * parameter_bytes;
+    if (!piece.frozen)
+      tiers[static_cast<std::size_t>(piece.state_at)].states += piece.elements * state_bytes;
   }
-  std::array<Slice, tier_count> parameters_in, states_in;
   for (std::size_t tier = 0; tier < tier_count; ++tier) {
     const auto take = [&](std::uint64_t bytes, BufferKind kind) {
       return bytes == 0 ? Slice{} : program.persistent(static_cast<Tier>(tier), bytes, kind, unit);
     };
-    parameters_in[tier] = take(parameters[tier], BufferKind::parameters);
-    states_in[tier] = take(states[tier], BufferKind::optimizer_state);
+    tiers[tier].parameters_in = take(tiers[tier].parameters, BufferKind::parameters);
+    tiers[tier].frozen_in = take(tiers[tier].frozen, BufferKind::parameters);
+    tiers[tier].states_in = take(tiers[tier].states, BufferKind::optimizer_state);
   }
+  const auto next = [](Slice& from, std::uint64_t bytes) {
+    const Slice part = from.part(0, bytes);
+    from.offset += bytes;
+    return part;
+  };
   for (Piece& piece : pieces) {
-    Slice& of_parameters = parameters_in[static_cast<std::size_t>(piece.parameters_at)];
-    Slice& of_state = states_in[static_cast<std::size_t>(piece.state_at)];
-    piece.parameters = of_parameters.part(0, piece.elements * parameter_bytes);
-    piece.state = of_state.part(0, piece.elements * state_bytes);
-    of_parameters.offset += piece.parameters.bytes;
-    of_state.offset += piece.state.bytes;
+    InTier& at = tiers[static_cast<std::size_t>(piece.parameters_at)];
+    piece.parameters =
+        next(is_apart(piece) ? at.frozen_in : at.parameters_in, piece.elements * parameter_bytes);
     program.home(BufferKind::parameters, unit, piece.first, piece.elements, piece.parameters);
+    if (piece.frozen) continue;
+    piece.state = next(tiers[static_cast<std::size_t>(piece.state_at)].states_in,
+                       piece.elements * state_bytes);
     program.home(BufferKind::optimizer_state, unit, piece.first, piece.elements, piece.state);
   }
 }
@@ -265,9 +288,12 @@ std::vector<Pieces> place_model_states(Program& program, const Plan& plan, const
     const Share& rest = plan.parameters.rest.at(layer, layers);
     all.emplace_back();
     for (const Range& range : ranges[static_cast<std::size_t>(unit)]) {
-      const Share parameters = is_outer                    ? Share{.gpu = 1}
-                               : plan.parameters.by_tensor ? tensors.place(range.elements, rest)
-                                                           : rest;
+      // What is trained of a unit beside frozen tensors is little, and changes in every step.
+      const bool is_little = range.frozen != ranges[static_cast<std::size_t>(unit)].back().frozen;
+      const Share parameters = is_outer                     ? Share{.gpu = 1}
+                               : is_little && rest.gpu == 0 ? Share{.host = 1}
+                               : plan.parameters.by_tensor  ? tensors.place(range.elements, rest)
+                                                            : rest;
       cut(range, parameters, state, all.back());
     }
     // The GPU's updates take gradients where they are.

@@ -120,7 +120,8 @@ class Emission {
     at(visit.step, Phase::backward);
     const Slice sum = gradients_.head_accumulator(v);
     program_.head(visit.micro_batch, parameters_.of(head()), output, sum, visit.starts_sum);
-    if (visit.completes_sum && head() != embedding()) program_.gradient_complete(head(), sum);
+    if (visit.completes_sum && head() != embedding() && sum.valid())
+      program_.gradient_complete(head(), sum);
   }
   void backward(VisitId v) {
     const Visit& visit = work_.visits[v];
@@ -133,7 +134,7 @@ class Emission {
                       saved.valid() ? activations_.saves(l) : saved_none, activations_.gradient(v),
                       sum, visit.starts_sum, !saved.valid() && plan_.saved.recomputes_output);
     if (visit.completes_sum) program_.gradient_complete(l, sum);
-    if (l > 0) return;
+    if (l > 0 || trained_in(units_[unit_index(embedding())]) == 0) return;
     const Slice embedding_sum = gradients_.embedding_accumulator(v);
     program_.embed_backward(m, activations_.gradient(v), embedding_sum, visit.starts_sum);
   }

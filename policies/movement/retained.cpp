@@ -20,9 +20,11 @@ Retained::Retained(const Problem& problem, const Plan& plan, const OrderOfWork& 
       stays_(work.visits.size(), 0),
       next_turn_(uses.turns().size(), no_visit),
       checkpoint_bytes_(checkpoint_bytes(problem)) {
-  const auto elements = static_cast<std::uint64_t>(unit_elements(problem.model, 0));
-  parameter_bytes_ = elements * problem.parameter_bytes();
-  gradient_bytes_ = elements * problem.gradient_bytes();
+  const auto bytes = [](std::int64_t elements, std::uint64_t width) {
+    return static_cast<std::uint64_t>(elements) * width;
+  };
+  parameter_bytes_ = bytes(unit_elements(problem.model, 0), problem.parameter_bytes());
+  gradient_bytes_ = bytes(trained_elements(problem.model, layers_ - 1), problem.gradient_bytes());
   for (int layer = 0; layer < layers_; ++layer) {
     saved_bytes_.push_back(saved_bytes(problem, plan.saved.saves.at(layer, layers_)));
     const auto is_on_gpu = [&](const ByLayer<Share>& rest) {
@@ -54,9 +56,16 @@ Retained::Retained(const Problem& problem, const Plan& plan, const OrderOfWork& 
 // Whether an activation that visit v uses or makes rests on the GPU.
 bool Retained::rests(VisitId v, Bit what) const {
   const auto layer = static_cast<std::size_t>(work_.visits[v].layer);
+  if (what != output_bit && !has_backward(v)) return false;
   if (what == saved_bit) return saved_rest_[layer];
   const std::size_t of = what == input_bit ? layer : layer + 1;
   return of < inputs_rest_.size() && inputs_rest_[of];
+}
+
+// Whether what a visit's forward computes is used again by a backward.
+bool Retained::has_backward(VisitId v) const {
+  const Visit& visit = work_.visits[v];
+  return uses_.backward(visit.step, visit.layer, visit.micro_batch) != no_visit;
 }
 
 // What visit v uses or makes, and when it is used again. What rests on the GPU has no gaps.
@@ -71,14 +80,14 @@ void Retained::for_gaps(VisitId v, const Act& act) const {
   }
   if (visit.kind == VisitKind::forward) {
     const VisitId back = uses_.backward(step, l, m), above = uses_.forward(step, l + 1, m);
-    if (!rests(v, input_bit)) act(Gap{v, back, input_bit, checkpoint_bytes_});
+    if (!rests(v, input_bit) && back != no_visit) act(Gap{v, back, input_bit, checkpoint_bytes_});
     if (!rests(v, output_bit)) act(Gap{v, above, output_bit, checkpoint_bytes_});
     const std::uint64_t saved = saved_bytes_[static_cast<std::size_t>(l)];
-    if (!rests(v, saved_bit) && saved > 0) act(Gap{v, back, saved_bit, saved});
+    if (!rests(v, saved_bit) && saved > 0 && back != no_visit) act(Gap{v, back, saved_bit, saved});
     return;
   }
-  if (l > 0)
-    act(Gap{v, uses_.backward(step, l - 1, m), activation_gradient_bit, checkpoint_bytes_});
+  if (const VisitId below = l > 0 ? uses_.backward(step, l - 1, m) : no_visit; below != no_visit)
+    act(Gap{v, below, activation_gradient_bit, checkpoint_bytes_});
   if (!plan_.gradients.on_gpu && !visit.completes_sum && next_sum(v) != no_visit)
     act(Gap{v, next_sum(v), gradient_bit, gradient_bytes_});
 }

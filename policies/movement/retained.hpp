@@ -46,6 +46,7 @@ class Retained {
   };
   class Held;
   bool rests(VisitId v, Bit what) const;
+  bool has_backward(VisitId v) const;
   struct Gap {  // between two uses
     VisitId from = 0, to = 0;
     Bit what = parameters_bit;

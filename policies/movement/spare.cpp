@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "policies/model/operators.hpp"
 #include "policies/model/scratch.hpp"
 #include "policies/movement/uses.hpp"
 
@@ -51,6 +52,7 @@ Whole activations_on_ssd(const Problem& problem, const Plan& plan, const OrderOf
   for (VisitId v = 0; v < work.visits.size() && work.visits[v].step == 0; ++v) {
     const Visit& visit = work.visits[v];
     if (visit.layer + 1 == static_cast<int>(problem.model.layers)) continue;
+    if (visit.layer < first_backward_layer(problem.model)) continue;
     const VisitId made = uses.forward(0, std::max(0, visit.layer - 1), visit.micro_batch);
     const Turn& turn = turns[uses.turn_of(made)];
     if (made < turn.begin + margin || made + margin >= turn.end) continue;
@@ -66,6 +68,16 @@ Whole activations_on_ssd(const Problem& problem, const Plan& plan, const OrderOf
   return most;
 }
 
+// Of the layers and, if `all`, of the units after them, counted in layers.
+Whole optimizer_state(const Problem& problem, bool all) {
+  const ModelSpec& model = problem.model;
+  const auto in_layer = static_cast<double>(trained_elements(model, model.layers - 1));
+  const auto outer = static_cast<double>(outer_trained_elements(model));
+  const double states =
+      static_cast<double>(model.layers - model.frozen_layers) + (all ? outer / in_layer : 0);
+  return {states * in_layer * static_cast<double>(problem.state_bytes()), states};
+}
+
 }  // namespace
 
 PlanWithSpare with_spare(const Problem& problem, Plan plan, const OrderOfWork& work,
@@ -75,8 +87,16 @@ PlanWithSpare with_spare(const Problem& problem, Plan plan, const OrderOfWork& w
   const auto layer_count = static_cast<int>(problem.model.layers);
   const auto layers = static_cast<double>(layer_count);
   const auto in_layer = static_cast<double>(unit_elements(problem.model, 0));
-  const auto outer = static_cast<double>(outer_elements(problem.model));
   double host = static_cast<double>(spare[1]);
+  const auto lift_state = [&] {
+    // Gradients that rest on the SSD pass through the memory that optimizer state is read into.
+    if (plan.gradients.on_ssd) return;
+    const Whole state = optimizer_state(problem, !plan.optimizer_state.embedding);
+    lift(plan.optimizer_state.rest, layer_count, state, plan.retention.optimizer_state, host);
+  };
+  // What is written, too, goes first where most of the model is only read.
+  const bool state_first = problem.model.has_adapters();
+  if (state_first) lift_state();
   const Whole parameters = {layers * in_layer * static_cast<double>(problem.parameter_bytes()),
                             layers};
   double layers_on_ssd = 0;
@@ -93,12 +113,7 @@ PlanWithSpare with_spare(const Problem& problem, Plan plan, const OrderOfWork& w
   } else {
     lift(plan.parameters.rest, layer_count, parameters, plan.retention.parameters, host);
   }
-  // Gradients that rest on the SSD pass through the memory that optimizer state is read into.
-  if (!plan.gradients.on_ssd) {
-    const double states = layers + (plan.optimizer_state.embedding ? 0 : outer / in_layer);
-    const Whole state = {states * in_layer * static_cast<double>(problem.state_bytes()), states};
-    lift(plan.optimizer_state.rest, layer_count, state, plan.retention.optimizer_state, host);
-  }
+  if (!state_first) lift_state();
   const bool saves = plan.saved.saves.any([](SavedMask mask) { return mask != saved_none; });
   const bool together = saves && !plan.saved.rest;
   const Retention activations =

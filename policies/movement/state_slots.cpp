@@ -27,10 +27,10 @@ void take_host_slots(Program& program, const Plan& plan, const OrderOfWork& work
     const std::uint64_t largest = *std::max_element(most.begin(), most.end());
     slots.stage_bytes = largest / (program.problem().state_bytes() + gradient_bytes) * 4;
     const ModelSpec& model = program.problem().model;
-    if (model.tied)
+    if (const std::uint64_t elements = trained_in(units.back()); model.tied && elements > 0)
       slots.head =
-          program.persistent(Tier::host, elements_in(units.back()) * gradient_bytes,
-                             BufferKind::head_gradient, static_cast<int>(embedding_unit(model)));
+          program.persistent(Tier::host, elements * gradient_bytes, BufferKind::head_gradient,
+                             static_cast<int>(embedding_unit(model)));
     most.assign(count, largest);  // any gradient passes through any of them
   }
   for (const std::uint64_t bytes : most) {

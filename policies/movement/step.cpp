@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "base/errors.hpp"
+#include "policies/model/operators.hpp"
 #include "policies/model/tensors.hpp"
 #include "policies/model/units.hpp"
 
@@ -28,7 +29,14 @@ Step::Step(const Problem& problem, const Plan& plan)
       done_(static_cast<std::size_t>(layers_)),
       begun_(static_cast<std::size_t>(layers_)),
       gradients_(static_cast<std::size_t>(head_) + 1),
-      cuts_(static_cast<std::size_t>(head_) + 1) {}
+      cuts_(static_cast<std::size_t>(head_) + 1),
+      first_backward_(static_cast<int>(first_backward_layer(problem.model))) {
+  const auto trained = [&](int unit) {
+    return static_cast<std::uint64_t>(trained_elements(problem.model, unit));
+  };
+  layer_elements_ = trained(layers_ - 1);
+  outer_elements_ = {trained(embedding()), trained(head_)};
+}
 
 void Step::fail(const char* call, int layer, int micro_batch, const std::string& why) const {
   bug("the order of work that a policy says", __FILE__, __LINE__,
@@ -92,7 +100,8 @@ void Step::start_sum(int layer, int micro_batch) {
 }
 
 std::uint64_t Step::elements(int unit) const {
-  return static_cast<std::uint64_t>(unit_elements(problem_.model, unit));
+  if (unit < layers_) return unit < first_backward_ ? 0 : layer_elements_;
+  return outer_elements_[static_cast<std::size_t>(unit - layers_)];
 }
 
 void Step::forward(int layer, int micro_batch) {
@@ -110,6 +119,7 @@ void Step::backward(int layer, int micro_batch) {
     fail("backward", layer, micro_batch, "its forward is not complete");
   if (next != layer) fail("backward", layer, micro_batch, fmt::format("layer {} is next", next));
   --next;
+  if (layer < first_backward_) return;
   add(layer + 1 == layers_ ? VisitKind::last_layer : VisitKind::backward, layer, micro_batch);
 }
 

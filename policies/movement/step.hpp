@@ -6,6 +6,7 @@
 // for its backward.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -123,6 +124,7 @@ class Step {
   }
 
   void forward(int layer, int micro_batch);
+  // Nothing is done in the first layers of a model that freezes these.
   void backward(int layer, int micro_batch);
   // Applies the gradient of a part of a unit: that of this step if it is complete, else that of the
   // step before; does nothing if there is neither. The update may be emitted before its place in
@@ -161,7 +163,7 @@ class Step {
   void add_range(const UpdateRange& range, int gradient_step);
   void close_group();
   void close_group_of(int layer);
-  std::uint64_t elements(int unit) const;
+  std::uint64_t elements(int unit) const;  // that are trained
   [[noreturn]] void fail(const char* call, int layer, int micro_batch,
                          const std::string& why) const;
 
@@ -181,6 +183,9 @@ class Step {
     VisitId visit = 0;
     std::size_t update = 0;
   } begin_;
+  int first_backward_;
+  std::uint64_t layer_elements_ = 0;  // of elements(), in a layer that is not frozen
+  std::array<std::uint64_t, 2> outer_elements_{};
   // The update that is being put together, from range group_begin_ on; none while it has no
   // elements.
   std::size_t group_begin_ = 0;

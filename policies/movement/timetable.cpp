@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/errors.hpp"
+#include "policies/model/operators.hpp"
 #include "policies/schedule/program.hpp"
 
 namespace spillway {
@@ -82,7 +83,8 @@ Moment Timetable::layer_available(VisitId complete, bool on_gpu) const {
 Moment Timetable::head_available(int step, bool on_gpu) const {
   if (on_gpu || plan_.gradients.head_waits == Tier::host)
     return after_own_gradient(uses_.complete(step, layers_ - 1));
-  return after_embedding(uses_.complete(step, 0));
+  return after_embedding(
+      uses_.complete(step, static_cast<int>(first_backward_layer(problem_.model))));
 }
 
 // The moment from which on all gradients of an update are in the memory where it runs.

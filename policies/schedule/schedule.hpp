@@ -26,7 +26,8 @@ struct HomePart {
   std::int32_t unit = 0;
   std::uint64_t first_element = 0;
   std::uint64_t elements = 0;
-  // Of parameters: they are not trained. There is one buffer for these alone in each memory.
+  // Of parameters: they are not trained. On the SSD and in host memory these have a buffer of their
+  // own in each unit.
   bool frozen = false;
   // parameters: elements * parameter_bytes(); optimizer_state: elements * state_bytes(), as [master
   // | m | v]

@@ -208,7 +208,7 @@ TEST_CASE("policies, models and machines list what the other commands take") {
     }
     names.push_back(machine["name"]);
   }
-  for (const char* name : {"rtx4090-12ssd", "a100-80gb", "h200", "testbed"}) {
+  for (const char* name : {"rtx4090-12ssd", "rtx4090-1ssd", "a100-80gb", "h200", "testbed"}) {
     CHECK_THAT(names, Catch::VectorContains(std::string(name)));
   }
 }

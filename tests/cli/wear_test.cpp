@@ -75,6 +75,53 @@ TEST_CASE("The whole run is told in bytes, and in the life of the drives where t
                 "leave it out");
 }
 
+TEST_CASE("estimate says in how many days tokens are trained, and what may make it faster") {
+  const Words desktop = {"estimate", "--model", "smollm2-135m", "--machine", "rtx4090-2ssd"};
+  const json result = run(desktop + Words{"--json"}).json();
+  REQUIRE(result["bound_by"] == "gpu.compute");
+  CHECK(result["machine"] == "rtx4090-2ssd");
+  CHECK(result["wear"]["drive_years"] > 0.0);
+  const Outcome text = run(desktop);
+  CHECK_THAT(text.out, Catch::Contains("gpu.compute sets the bound") &&
+                           Catch::Contains("a day; 1 billion in ") &&
+                           !Catch::Contains("--smallest-batch"));
+  // Where the length is given, it stands for the billion.
+  CHECK_THAT(run(desktop + Words{"--tokens", "2B"}).out,
+             Catch::Contains("whole run") && !Catch::Contains("1 billion"));
+  // Optimizer state that goes through the drives for every few tokens.
+  const Outcome slow = run(desktop + Words{"--policy", "zero-infinity", "--batch", "1"});
+  CHECK_THAT(slow.out, Catch::Contains("ssd") && Catch::Contains("sets the bound") &&
+                           Catch::Contains("a larger --batch than 1 may train more"));
+  const Outcome worn = run(on_testbed("estimate", "zero-infinity") +
+                           Words{"--steps", "1000", "--set", "ssd.tbw=1GB"});
+  CHECK_THAT(worn.out, Catch::Contains("; this run writes ") && Catch::Contains(" times that"));
+}
+
+TEST_CASE("where the fastest plan wears drives out in a year, estimate names one that does not") {
+  const Words problem = {"--model", "llama-3-8b",     "--machine",        "rtx4090-2ssd",
+                         "--set",   "model.layers=4", "host.memory=48GiB"};
+  for (const char* batch : {"8", "16"}) {
+    INFO(batch);
+    const json table = run(Words{"compare"} + problem + Words{"--batch", batch, "--json"}).json();
+    json fastest, sparing;
+    for (const json& policy : table["policies"]) {
+      if (policy["policy"] == table["auto"]) fastest = policy;
+      if (policy["wear"].is_null() || policy["wear"]["drive_years"] < 1.0) continue;
+      if (sparing.is_null() || policy["step_seconds"] < sparing["step_seconds"]) sparing = policy;
+    }
+    const Outcome text = run(Words{"estimate"} + problem + Words{"--batch", batch});
+    if (fastest["wear"]["drive_years"] >= 1.0) {
+      CHECK_THAT(text.out, !Catch::Contains("longer, and they last"));
+      continue;
+    }
+    REQUIRE_FALSE(sparing.is_null());
+    CHECK_THAT(text.out, Catch::Contains(" " + sparing["policy"].get<std::string>() + " takes ") &&
+                             Catch::Contains(" % longer, and they last ") &&
+                             Catch::Contains(" years\n"));
+    CHECK(batch == std::string("16"));
+  }
+}
+
 TEST_CASE("compare, estimate, simulate and train choose the same policy and predict the same") {
   const TemporaryFolder folder;
   const Words limits = {"--gpu-memory", "16MB", "--host-memory", "64MB", "--json"};

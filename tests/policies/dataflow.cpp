@@ -51,9 +51,10 @@ class SymbolicRun {
  private:
   // -- values
   // --------------------------------------------------------------------------------------
+  static constexpr int frozen = -1;  // the version of parameters that are not trained
   static Value home_value(const HomePart& home, int version) {
     if (home.kind == BufferKind::parameters)
-      return {Held::parameters, home.unit, version, -1, 0, 0, 0};
+      return {Held::parameters, home.unit, home.frozen ? frozen : version, -1, 0, 0, 0};
     return {Held::optimizer_state, home.unit, version, -1, 0, home.first_element, home.elements};
   }
   // Parameters are named as bytes of the whole unit; optimizer state by its run, [master | m | v].
@@ -72,6 +73,9 @@ class SymbolicRun {
   }
   std::uint64_t elements(int unit) const {
     return static_cast<std::uint64_t>(unit_elements(problem_.model, unit));
+  }
+  std::uint64_t trained(int unit) const {
+    return static_cast<std::uint64_t>(trained_elements(problem_.model, unit));
   }
 
   // -- memory
@@ -170,8 +174,14 @@ class SymbolicRun {
     ++count_[{task.step, task.kind, task.layer, task.micro_batch}];
   }
   void reads_parameters(const Task& task) {
-    const std::uint64_t bytes = elements(task.layer) * problem_.parameter_bytes();
-    reads(operand(Role::parameters, bytes, Tier::gpu), parameters(task.layer, task.step), 0);
+    const std::uint64_t width = problem_.parameter_bytes();
+    Access part = operand(Role::parameters, elements(task.layer) * width, Tier::gpu);
+    const std::uint64_t changing = trained(task.layer) * width, all = part.bytes;
+    part.bytes = changing;
+    if (changing > 0) reads(part, parameters(task.layer, task.step), 0);
+    part.offset += changing;
+    part.bytes = all - changing;
+    if (part.bytes > 0) reads(part, parameters(task.layer, frozen), changing);
   }
   const Access& hidden(Role role) const {
     return operand(role, checkpoint_bytes(problem_), Tier::gpu);
@@ -198,8 +208,10 @@ class SymbolicRun {
     writes(access, {Held::scratch, -1, -1, -1, 0, 0, 0}, 0);
   }
   void accumulates(Role role, Held held, const Task& task) {
+    if (trained(task.layer) == 0)
+      return require(find(role) == nullptr, "a gradient of what is frozen");
     const Access& access =
-        operand(role, elements(task.layer) * problem_.gradient_bytes(), Tier::gpu);
+        operand(role, trained(task.layer) * problem_.gradient_bytes(), Tier::gpu);
     std::uint64_t& summed = summed_[{task.step, held, task.layer}];
     const std::uint64_t bit = std::uint64_t{1} << task.micro_batch;
     require((summed & bit) == 0, "adds a micro-batch twice");
@@ -257,7 +269,7 @@ class SymbolicRun {
     require(tier == Tier::gpu || task.lane == Lane::cpu_optimizer, "AdamW on another lane");
     require(task.layer >= 0 && task.layer <= head_, "no such unit");
     require(task.update >= 0 && task.update <= task.step, "an update of a step to come");
-    require(task.params > 0 && task.first_element + task.params <= elements(task.layer),
+    require(task.params > 0 && task.first_element + task.params <= trained(task.layer),
             "no such elements");
     const std::uint64_t width = problem_.gradient_bytes(),
                         everyone = (std::uint64_t{1} << micro_batches_) - 1;
@@ -287,7 +299,7 @@ class SymbolicRun {
     require(problem_.workload.needs_norms(), "a norm that nobody asked for");
     require(tier == Tier::gpu || task.lane == Lane::cpu_optimizer, "a norm on another lane");
     require(task.update == task.step, "the norm of another step's gradient");
-    const std::uint64_t bytes = elements(task.layer) * problem_.gradient_bytes(),
+    const std::uint64_t bytes = trained(task.layer) * problem_.gradient_bytes(),
                         everyone = (std::uint64_t{1} << micro_batches_) - 1;
     reads(operand(Role::gradient, bytes, tier),
           gradient(Held::gradient, task.layer, task.step, everyone), 0);
@@ -308,8 +320,10 @@ class SymbolicRun {
     Access slot =
         operand(Role::norms, static_cast<std::uint64_t>(units) * norm_slot_bytes, Tier::host);
     slot.bytes = norm_slot_bytes;
-    for (int k = 0; k < units; ++k, slot.offset += norm_slot_bytes)
-      reads(slot, norm(all ? k : task.layer, task.update), 0);
+    for (int k = 0; k < units; ++k, slot.offset += norm_slot_bytes) {
+      const int unit = all ? k : task.layer;
+      if (trained(unit) > 0) reads(slot, norm(unit, task.update), 0);
+    }
   }
   void copy(Tier from, Tier to, Lane lane, const Task& task) {
     // One stream may serve both ways over PCIe.
@@ -332,24 +346,26 @@ class SymbolicRun {
   }
 
   void check_counts() const {
+    std::size_t expected = 0;
+    const auto expect = [&](int step, TaskKind kind, int unit, int m) {
+      check_count(step, kind, unit, m);
+      ++expected;
+    };
     for (int step = 0; step < schedule_.steps(); ++step) {
       for (int m = 0; m < micro_batches_; ++m) {
-        check_count(step, TaskKind::embed_forward, layers_, m);
-        check_count(step, TaskKind::head, head_, m);
-        check_count(step, TaskKind::embed_backward, layers_, m);
-        for (int l = 0; l < layers_; ++l) check_count(step, TaskKind::forward, l, m);
-        for (int l = 0; l < layers_; ++l) check_count(step, TaskKind::backward, l, m);
+        expect(step, TaskKind::embed_forward, layers_, m);
+        expect(step, TaskKind::head, head_, m);
+        if (trained(layers_) > 0) expect(step, TaskKind::embed_backward, layers_, m);
+        for (int l = 0; l < layers_; ++l) expect(step, TaskKind::forward, l, m);
+        for (int l = 0; l < layers_; ++l) {
+          if (trained(l) > 0) expect(step, TaskKind::backward, l, m);
+        }
+      }
+      for (int unit = 0; problem_.workload.needs_norms() && unit <= head_; ++unit) {
+        if (trained(unit) > 0) expect(step, TaskKind::gradient_norm, unit, 0);
       }
     }
-    const bool norms = problem_.workload.needs_norms();
-    for (int step = 0; norms && step < schedule_.steps(); ++step) {
-      for (int unit = 0; unit <= head_; ++unit) check_count(step, TaskKind::gradient_norm, unit, 0);
-    }
-    const auto per_step =
-        static_cast<std::size_t>(micro_batches_ * (3 + 2 * layers_) + (norms ? head_ + 1 : 0));
-    if (count_.size() != per_step * static_cast<std::size_t>(schedule_.steps())) {
-      throw Violation{"compute tasks outside the steps"};
-    }
+    if (count_.size() != expected) throw Violation{"compute tasks outside the steps"};
   }
   void check_count(int step, TaskKind kind, int layer, int micro_batch) const {
     const auto found = count_.find({step, kind, layer, micro_batch});
@@ -380,109 +396,6 @@ std::string find_dataflow_error(const Schedule& schedule, bool forward_again) {
     SymbolicRun(schedule, forward_again).run();
   } catch (const Violation& violation) {
     return violation.text;
-  }
-  return "";
-}
-
-std::string find_home_error(const Schedule& schedule) {
-  const Problem& problem = schedule.problem();
-  std::map<std::pair<BufferKind, int>, std::map<std::uint64_t, std::uint64_t>> parts;
-  for (const HomePart& home : schedule.homes()) {
-    const BufferInfo& buffer = schedule.buffers()[home.where.buffer.id];
-    const bool states = home.kind == BufferKind::optimizer_state;
-    if (!states && home.kind != BufferKind::parameters) return "a home of something else";
-    if (!buffer.persistent) return "a home that does not last";
-    if (home.where.bytes !=
-        home.elements * (states ? problem.state_bytes() : problem.parameter_bytes()))
-      return "a home of another size";
-    if (home.where.offset + home.where.bytes > buffer.bytes) return "a home beyond its buffer";
-    if (!parts[{home.kind, home.unit}].emplace(home.first_element, home.elements).second)
-      return "two homes in one place";
-  }
-  for (const BufferKind kind : {BufferKind::parameters, BufferKind::optimizer_state}) {
-    for (int unit = 0; unit < unit_count(problem.model); ++unit) {
-      std::uint64_t next = 0;
-      for (const auto& [first, elements] : parts[{kind, unit}]) {
-        const auto grid = static_cast<std::uint64_t>(element_alignment);
-        if (first != next || elements == 0 || elements % grid != 0) {
-          return fmt::format("{} of unit {} is cut at {} + {}", to_string(kind), unit, first,
-                             elements);
-        }
-        next += elements;
-      }
-      if (next != static_cast<std::uint64_t>(unit_elements(problem.model, unit))) {
-        return fmt::format("{} of unit {} ends at {}", to_string(kind), unit, next);
-      }
-    }
-  }
-  return "";
-}
-
-std::string find_vain_write(const Schedule& schedule) {
-  for (BufferId id = 0; id < schedule.buffers().size(); ++id) {
-    const BufferInfo& buffer = schedule.buffers()[id];
-    if (buffer.persistent || buffer.kind == BufferKind::scratch) continue;
-    if (buffer.last_use == none)
-      return fmt::format("{} of unit {} is never used", to_string(buffer.kind), buffer.layer);
-    for (const Access& access : schedule.accesses(schedule.tasks()[buffer.last_use])) {
-      if (access.buffer != id || access.mode == Mode::read) continue;
-      if (access.role == Role::optimizer_state || access.role == Role::activation_gradient)
-        continue;
-      return fmt::format("#{} {} writes {} of unit {}, which nobody reads", buffer.last_use,
-                         schedule.describe(buffer.last_use), to_string(buffer.kind), buffer.layer);
-    }
-  }
-  return "";
-}
-
-std::string find_state_write_error(const Schedule& schedule) {
-  struct Home {
-    HomePart part;
-    std::uint64_t written = 0;  // bytes so far
-  };
-  std::map<BufferId, std::vector<std::size_t>> homes_of;
-  std::vector<Home> homes;
-  for (const HomePart& part : schedule.homes()) {
-    if (part.kind != BufferKind::optimizer_state) continue;
-    homes_of[part.where.buffer.id].push_back(homes.size());
-    homes.push_back({part, 0});
-  }
-  const auto name = [&](const Home& home) {
-    return fmt::format("optimizer state of unit {} from element {}", home.part.unit,
-                       home.part.first_element);
-  };
-  std::uint64_t round = 0;  // the update that is being written
-  for (TaskId id = 0; id < schedule.tasks().size(); ++id) {
-    for (const Access& access : schedule.accesses(schedule.tasks()[id])) {
-      const auto found = homes_of.find(access.buffer);
-      if (access.mode == Mode::read || found == homes_of.end()) continue;
-      for (const std::size_t h : found->second) {
-        Home& home = homes[h];
-        const Slice& where = home.part.where;
-        const std::uint64_t begin = std::max(where.offset, access.offset);
-        const std::uint64_t end =
-            std::min(where.offset + where.bytes, access.offset + access.bytes);
-        if (begin >= end) continue;
-        if (home.written / where.bytes > round) {
-          for (const Home& other : homes) {
-            if (other.written >= (round + 1) * other.part.where.bytes) continue;
-            return fmt::format("#{} {}: writes {} home again before {} is home", id,
-                               schedule.describe(id), name(home), name(other));
-          }
-          ++round;
-        }
-        home.written += end - begin;
-        if (home.written > (round + 1) * where.bytes) {
-          return fmt::format("#{} {}: writes {} home twice in update {}", id, schedule.describe(id),
-                             name(home), round);
-        }
-      }
-    }
-  }
-  for (const Home& home : homes) {
-    if (home.written == static_cast<std::uint64_t>(schedule.steps()) * home.part.where.bytes)
-      continue;
-    return fmt::format("{} was not written home once in each step", name(home));
   }
   return "";
 }

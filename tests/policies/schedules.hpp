@@ -56,6 +56,24 @@ inline void make_llama(ModelSpec& model, std::uint64_t choices) {
   model.ffn = 40 + choose(360);
 }
 
+// Trains all of a model, its last layers, or adapters beside some of its matrices.
+inline void freeze_some(ModelSpec& model, std::uint64_t choices) {
+  const auto choose = [&](std::int64_t count) {
+    const auto chosen = static_cast<std::int64_t>(choices % static_cast<std::uint64_t>(count));
+    choices /= static_cast<std::uint64_t>(count);
+    return chosen;
+  };
+  const std::int64_t what = choose(4);
+  if (what == 0) model.frozen_layers = choose(model.layers);
+  if (what != 1) return;
+  const bool is_gpt = model.architecture == Architecture::gpt;
+  const char* const targets[] = {"all-linear", is_gpt ? "c_attn" : "q_proj,v_proj",
+                                 is_gpt ? "c_proj" : "up_proj,o_proj"};
+  model.lora_rank = 1 + choose(12);
+  model.lora_targets = targets[choose(3)];
+  model.lora_dropout = choose(2) == 0 ? 0.1 : 0;
+}
+
 // The same with the rates of a machine, which some values of options need.
 inline Problem with_rates(Problem problem) {
   problem.machine = load_machine("a100-80gb");

@@ -105,9 +105,15 @@ void Bf16Device::accumulate(std::byte* gradient, std::int64_t unit, bool first_m
                             const Add& add) {
   const bool wide = problem_.gradient_bytes() == sizeof(float);
   SPILLWAY_ASSERT(wide || first_micro_batch, "nothing is added up in bf16");
-  float* const sum = wide ? reinterpret_cast<float*>(gradient) : gradient_.data();
+  float* const sum =
+      wide || gradient == nullptr ? reinterpret_cast<float*>(gradient) : gradient_.data();
   for (std::int64_t s = 0; s < b_; ++s) add(s, sum, first_micro_batch && s == 0);
-  if (!wide) narrow(sum, gradient, count(unit_elements(problem_.model, unit)));
+  if (!wide) narrow(sum, gradient, count(trained_elements(problem_.model, unit)));
+}
+
+DropoutPlace Bf16Device::dropout_place(const Task& task, const Operands& o, std::int64_t s) const {
+  if (o.step_noise == nullptr) return {};
+  return {*o.step_noise, task.layer, task.micro_batch * b_ + s};
 }
 
 void Bf16Device::compute(const Task& task, const Operands& operands) {
@@ -151,7 +157,7 @@ void Bf16Device::forward(const Task& task, const Operands& o) {
     const Floats input = activation(o.input, s);
     Floats output(input.size());
     model_->layer_forward(p, input.data(), output.data(), saved_.data(), saved_all(sequence_.model),
-                          scratch_.data());
+                          scratch_.data(), dropout_place(task, o, s));
     write_activation(output, o.output, s);
     for (const SavedLayout& to : saved_layout(problem_, task.saves, b_)) {
       const auto from = std::find_if(of_sequence_.begin(), of_sequence_.end(),
@@ -176,7 +182,8 @@ void Bf16Device::backward(const Task& task, const Operands& o) {
         const Floats input = activation(o.input, s);
         Floats output(input.size()), change = activation(o.activation_gradient, s);
         model_->layer_forward(p, input.data(), output.data(), saved_.data(),
-                              saved_all(sequence_.model), scratch_.data());
+                              saved_all(sequence_.model), scratch_.data(),
+                              dropout_place(task, o, s));
         for (const SavedLayout& tensor : of_sequence_) {
           float* const values = reinterpret_cast<float*>(saved_.data() + tensor.offset);
           const std::size_t n = tensor.stride / sizeof(float);
@@ -193,7 +200,8 @@ void Bf16Device::backward(const Task& task, const Operands& o) {
           }
         }
         model_->layer_backward(p, input.data(), saved_.data(), saved_all(sequence_.model), false,
-                               change.data(), gradient, first, scratch_.data());
+                               change.data(), gradient, first, scratch_.data(),
+                               dropout_place(task, o, s));
         write_activation(change, o.activation_gradient, s);
       });
 }

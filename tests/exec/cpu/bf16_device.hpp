@@ -47,6 +47,7 @@ class Bf16Device : public Device {
   // sum where the gradient is planned in bf16.
   template <class Add>
   void accumulate(std::byte* gradient, std::int64_t unit, bool first_micro_batch, const Add& add);
+  DropoutPlace dropout_place(const Task& task, const Operands& operands, std::int64_t s) const;
   void forward(const Task& task, const Operands& operands);
   void backward(const Task& task, const Operands& operands);
   void head(const Task& task, const Operands& operands);

@@ -76,6 +76,14 @@ inline Units empty_units(const ModelSpec& model, float value = 0.0f) {
   return units;
 }
 
+// Accumulators of the units' gradients.
+inline Units empty_gradients(const ModelSpec& model, float value) {
+  Units units;
+  for (std::int64_t unit = 0; unit < unit_count(model); ++unit)
+    units.emplace_back(static_cast<std::size_t>(trained_elements(model, unit)), value);
+  return units;
+}
+
 // Larger and less regular than a real initialisation, so that every gradient has something to say.
 inline Units random_parameters(const ModelSpec& model, std::uint64_t seed) {
   std::mt19937_64 random(seed);
@@ -124,6 +132,7 @@ struct ModelStepResult {
   double loss = 0;                   // mean over the tokens of the step
   std::vector<double> token_losses;  // (B, T)
   Units gradients;                   // what backward and embed_backward sum up: units 0 .. L
+                                     // (of what is trained of them)
   std::vector<float> head_gradient;  // of the head unit: tied, the embedding's second accumulator
   bool memory_respected = true;      // no call wrote past its scratch or what it saves
 };
@@ -133,6 +142,7 @@ struct StepOptions {
   bool recomputes_output = false;
   CpuVariant variant = best_cpu_variant();
   const std::vector<float>* head_parameters = nullptr;  // null: the head unit, as it should be
+  NoiseKey step_noise = step_noise_key(1, 1);           // of dropout
 };
 
 inline ModelStepResult run_step(Problem problem, const Units& parameters,
@@ -153,9 +163,11 @@ inline ModelStepResult run_step(Problem problem, const Units& parameters,
 
   constexpr float nan = std::numeric_limits<float>::quiet_NaN();
   ModelStepResult result;
-  result.gradients = empty_units(problem.model, nan);  // the first micro-batch must overwrite this
+  // The first micro-batch must overwrite this.
+  result.gradients = empty_gradients(problem.model, nan);
+  result.head_gradient = result.gradients.back();
   result.gradients.resize(layers + 1);
-  result.head_gradient.assign(head_parameters.size(), nan);
+  const auto first_trained = static_cast<std::size_t>(problem.model.frozen_layers);
   result.token_losses.resize(tokens.size());
   Guarded forward_scratch(forward_scratch_bytes(problem, available)),
       head_scratch(head_scratch_bytes(problem)),
@@ -165,26 +177,31 @@ inline ModelStepResult run_step(Problem problem, const Units& parameters,
        ++micro_batch) {
     const bool first = micro_batch == 0;
     const std::int64_t row = micro_batch * b * t;
+    const auto dropout = [&](std::size_t layer) {
+      return DropoutPlace{options.step_noise, static_cast<int>(layer), micro_batch * b};
+    };
     std::vector<std::vector<float>> x(layers + 1, std::vector<float>(activation));
     std::vector<Guarded> saved(layers, Guarded(saved_bytes(problem, available)));
     model->embed_forward(parameters[layers].data(), tokens.data() + row, x[0].data());
     for (std::size_t layer = 0; layer < layers; ++layer)
       model->layer_forward(parameters[layer].data(), x[layer].data(), x[layer + 1].data(),
-                           saves ? saved[layer].data() : nullptr, available,
-                           forward_scratch.data());
+                           saves ? saved[layer].data() : nullptr, available, forward_scratch.data(),
+                           dropout(layer));
     std::vector<float> gradient = x[layers];
     std::vector<double> losses(static_cast<std::size_t>(b));
     model->head(head_parameters.data(), targets.data() + row, gradient.data(),
-                result.head_gradient.data(), first, losses.data(), head_scratch.data(),
-                result.token_losses.data() + row);
+                result.head_gradient.empty() ? nullptr : result.head_gradient.data(), first,
+                losses.data(), head_scratch.data(), result.token_losses.data() + row);
     for (const double loss : losses) result.loss += loss;
-    for (std::size_t layer = layers; layer-- > 0;)
-      model->layer_backward(parameters[layer].data(), x[layer].data(),
-                            saves ? saved[layer].data() : nullptr, available,
-                            options.recomputes_output, gradient.data(),
-                            result.gradients[layer].data(), first, backward_scratch.data());
-    model->embed_backward(tokens.data() + row, gradient.data(), result.gradients[layers].data(),
-                          first);
+    for (std::size_t layer = layers; layer-- > first_trained;)
+      model->layer_backward(
+          parameters[layer].data(), x[layer].data(), saves ? saved[layer].data() : nullptr,
+          available, options.recomputes_output, gradient.data(), result.gradients[layer].data(),
+          first, backward_scratch.data(), dropout(layer));
+    if (!result.gradients[layers].empty()) {
+      model->embed_backward(tokens.data() + row, gradient.data(), result.gradients[layers].data(),
+                            first);
+    }
     for (const Guarded& record : saved) result.memory_respected &= record.intact();
   }
   result.loss /= static_cast<double>(problem.workload.tokens_per_step());

@@ -26,6 +26,7 @@ Problem problem_of(std::mt19937_64& random) {
   problem.workload.clip = clips[random() % 3];
   if (random() % 4 == 0) problem.workload.on_nonfinite = OnNonFinite::skip;
   if (random() % 2 == 0) make_llama(problem.model, random());
+  freeze_some(problem.model, random());
   return problem;
 }
 
