@@ -31,13 +31,15 @@ constexpr int most_samples = 2000;
 // That take turns there.
 constexpr std::size_t layers_on_streams = 2;
 
+bool trains_embedding(const ModelSpec& model) {
+  return trained_elements(model, embedding_unit(model)) > 0;
+}
+
 // The kernels of a compute task that policies emit, as tasks with everything that decides their
 // shape; with `groups` also backward passes that recompute one group of tensors. Where gradients
 // are 16 bits wide there is one micro-batch, which overwrites them; else those that add to a sum
 // are taken, for most do.
 std::vector<Task> kernel_tasks(const Problem& problem, bool groups) {
-  const Workload& w = problem.workload;
-  const double layer = problem.model.layer_forward_flops(w.micro_batch, w.sequence);
   std::vector<Task> tasks;
   const auto add = [&](TaskKind kind, double flops) -> Task& {
     Task task;
@@ -51,15 +53,15 @@ std::vector<Task> kernel_tasks(const Problem& problem, bool groups) {
     return tasks.emplace_back(task);
   };
   const auto backward = [&](SavedMask available, bool output) -> Task& {
-    Task& task = add(TaskKind::backward, 2 * layer + recompute_flops(problem, available, output));
+    Task& task = add(TaskKind::backward, backward_flops(problem, available, output));
     task.available = available;
     task.recomputes_output = output;
     return task;
   };
   add(TaskKind::embed_forward, 0);
-  add(TaskKind::forward, layer);
-  add(TaskKind::forward, layer).saves = saved_all(problem.model);
-  add(TaskKind::head, 3 * problem.model.head_forward_flops(w.micro_batch, w.sequence));
+  add(TaskKind::forward, forward_flops(problem));
+  add(TaskKind::forward, forward_flops(problem)).saves = saved_all(problem.model);
+  add(TaskKind::head, head_flops(problem));
   backward(saved_all(problem.model), false);
   if (groups) {
     for (const SavedMask group : recompute_groups(problem.model))
@@ -67,7 +69,7 @@ std::vector<Task> kernel_tasks(const Problem& problem, bool groups) {
   }
   backward(saved_none, false);
   backward(saved_none, true);
-  add(TaskKind::embed_backward, 0);
+  if (trains_embedding(problem.model)) add(TaskKind::embed_backward, 0);
   return tasks;
 }
 
@@ -97,7 +99,7 @@ struct LayerMemory {
 struct Memory {
   std::vector<LayerMemory> layers;
   std::byte *embedding, *head, *input, *output, *hidden, *scratch;
-  std::byte *host_input, *host_upstream, *host_text, *host_losses, *host_squares;
+  std::byte *host_input, *host_upstream, *host_text, *host_losses, *host_squares, *host_noise;
 
   Memory(const Problem& problem, std::uint64_t text_bytes, std::size_t layer_count, Carver& gpu,
          Carver& host)
@@ -117,6 +119,7 @@ struct Memory {
     host_text = host.take(text_bytes);
     host_losses = host.take(static_cast<std::uint64_t>(problem.workload.micro_batch) * 8);
     host_squares = host.take(8);
+    host_noise = host.take(sizeof(NoiseKey));
   }
 
   static std::uint64_t parameter_bytes(const Problem& problem, std::int64_t unit) {
@@ -124,7 +127,7 @@ struct Memory {
            problem.parameter_bytes();
   }
   static std::uint64_t gradient_bytes(const Problem& problem) {
-    return static_cast<std::uint64_t>(largest_unit_elements(problem.model)) *
+    return static_cast<std::uint64_t>(largest_trained_elements(problem.model)) *
            problem.gradient_bytes();
   }
   static std::uint64_t scratch_bytes(const Problem& problem) {
@@ -210,6 +213,8 @@ class KernelBench {
   }
 
   void write_values() {
+    const NoiseKey noise = step_noise_key(1, 1);
+    std::memcpy(memory_.host_noise, &noise, sizeof noise);
     const auto parameters = [&](std::int64_t unit) {
       std::vector<float> values(static_cast<std::size_t>(unit_elements(problem_.model, unit)));
       initial_values(problem_.model, unit, 1, values.data());
@@ -258,7 +263,9 @@ class KernelBench {
     o.parameters = is_layer                      ? layer.parameters
                    : task.kind == TaskKind::head ? memory_.head
                                                  : memory_.embedding;
-    o.gradient = o.head_gradient = layer.gradient;
+    o.gradient = layer.gradient;
+    if (trained_elements(problem_.model, head_unit(problem_.model)) > 0)
+      o.head_gradient = layer.gradient;
     o.input = memory_.input;
     o.output = memory_.output;
     o.saved = uses_saved ? layer.saved : nullptr;
@@ -268,6 +275,7 @@ class KernelBench {
     o.text = timer_ ? memory_.host_text : nullptr;
     o.losses = reinterpret_cast<double*>(memory_.host_losses);
     o.gradient_square_sum = reinterpret_cast<double*>(memory_.host_squares);
+    o.step_noise = reinterpret_cast<const NoiseKey*>(memory_.host_noise);
     return o;
   }
 
@@ -371,6 +379,8 @@ std::vector<KernelTime> time_tasks(const Problem& problem, const std::vector<Tas
 
 }  // namespace
 
+int kernels_per_problem(const ModelSpec& model) { return trains_embedding(model) ? 8 : 7; }
+
 std::vector<KernelTime> time_kernels(const Problem& problem, const SamplingRule& rule,
                                      const std::function<void(const std::string&)>& before,
                                      int threads) {
@@ -379,7 +389,7 @@ std::vector<KernelTime> time_kernels(const Problem& problem, const SamplingRule&
   };
   KernelBench bench(problem, rule, cpu, false, 0);
   std::vector<KernelTime> times = time_tasks(problem, kernel_tasks(problem, false), before, bench);
-  SPILLWAY_ASSERT(times.size() == kernels_per_problem);
+  SPILLWAY_ASSERT(static_cast<int>(times.size()) == kernels_per_problem(problem.model));
   return times;
 }
 

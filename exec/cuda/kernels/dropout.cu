@@ -2,8 +2,8 @@
 // exec/cpu/dropout.hpp lets remain, on the host and here.
 //
 // Moves the ideal: 4 bytes of an element in bf16, 6 where it adds. A warp has a row, so that the
-// row's key is made once; the 24 integer operations of an element's hash take about as long as the
-// element's way through memory.
+// row's key is made once; what an element's hash takes beside that are some twenty integer
+// operations.
 #include "exec/cuda/kernels/device_math.hpp"
 #include "exec/cuda/kernels/kernels.hpp"
 

@@ -272,6 +272,54 @@ TEMPLATE_TEST_CASE("Products of one small shape, every kind", "[matmul][sanitize
   check_weight_gradient<TestType, TestType>(with, shape, true, 0);
 }
 
+// Columns 8 .. 8 + out of the result's rows, to which a part of the products is added, of columns
+// of wider rows: the products of adapters.
+template <class T>
+void check_added_columns(Products& with, const Sizes& shape) {
+  const auto [rows, in, out] = shape;
+  constexpr std::int64_t column = 8, wider = 24;
+  constexpr float factor = 0.75f;
+  const Matrix<T> x(rows, in + wider, in + wider, 1), w(out, in, in, 2),
+      y(rows, out + wider, out + wider, 3), w_before(out, in, in, 4);
+  const DeviceArray<T> sum(y.host), x_sum(x.host), w_sum(w_before.host);
+  const ProductForm form{in + wider, out + wider, factor, true};
+  const T *const x_part = x.device.data() + column, *const y_part = y.device.data() + column;
+  with.matmul.linear<T>(x_part, w.device.data(), nullptr, nullptr, sum.data() + column, rows, in,
+                        out, with.stream, form);
+  with.matmul.input_gradient<T>(y_part, w.device.data(), x_sum.data() + column, rows, in, out,
+                                with.stream, form);
+  with.matmul.weight_gradient<T>(y_part, x_part, w_sum.data(), rows, in, out, with.stream, form);
+  Expected expected(rows * (out + wider), in), expected_x(rows * (in + wider), out),
+      expected_w(out * in, rows);
+  for (std::int64_t i = 0; i < rows * (out + wider); ++i)
+    expected.add(i, y(i / (out + wider), i % (out + wider)));
+  for (std::int64_t i = 0; i < rows * (in + wider); ++i)
+    expected_x.add(i, x(i / (in + wider), i % (in + wider)));
+  for (std::int64_t i = 0; i < out * in; ++i) expected_w.add(i, w_before(i / in, i % in));
+  for (std::int64_t row = 0; row < rows; ++row) {
+    for (std::int64_t o = 0; o < out; ++o) {
+      for (std::int64_t i = 0; i < in; ++i) {
+        const double of_x = x(row, column + i), of_y = y(row, column + o);
+        expected.add(row * (out + wider) + column + o, factor * of_x * w(o, i));
+        expected_x.add(row * (in + wider) + column + i, factor * of_y * w(o, i));
+        expected_w.add(o * in + i, factor * of_y * of_x);
+      }
+    }
+  }
+  CHECK(expected.worst(sum.download()) <= 1);
+  CHECK(expected_x.worst(x_sum.download()) <= 1);
+  CHECK(expected_w.worst(w_sum.download()) <= 1);
+}
+
+TEMPLATE_TEST_CASE("A part of a product is added to columns of wider rows", "[matmul]", float,
+                   bf16) {
+  Products with;
+  for (const Sizes& shape : {Sizes{16, 8, 24}, Sizes{5, 3, 16}, Sizes{40, 64, 8}}) {
+    INFO(shape[0] << " " << shape[1] << " " << shape[2]);
+    check_added_columns<TestType>(with, shape);
+  }
+}
+
 TEST_CASE("A product that was made before can be captured into a graph", "[matmul]") {
   // The replay computes with what lies there then: w = 2 w gives y = 2 y, exactly.
   Products with;
