@@ -21,6 +21,7 @@
 #include "cli/train/train_notes.hpp"
 #include "cli/train/train_options.hpp"
 #include "cli/train/train_report.hpp"
+#include "exec/data/safetensors_folder.hpp"
 #include "experiments/train/training_job.hpp"
 #include "experiments/train/training_wear.hpp"
 #include "traces/perfetto.hpp"
@@ -203,7 +204,7 @@ std::optional<TrainRequest> train(const TrainRequest& request, const TrainOption
   job.export_weights();
   const StoppedRun left =
       stopped_run(result, training, settings.steps, folder.path(),
-                  settings.no_export ? fs::path() : folder.file(RunFolder::weights));
+                  settings.no_export ? fs::path() : SafetensorsFolder::file_in(folder.path()));
   ordered_json end = {{"event", "end"}, {"steps", result.steps}};
   if (result.steps > training.first_step()) end["final_loss"] = result.final_loss;
   end["weights_hash"] = fmt::format("{:016x}", result.weights_hash);

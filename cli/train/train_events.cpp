@@ -8,6 +8,7 @@
 #include "cli/text/output.hpp"
 #include "cli/train/stopped_run.hpp"
 #include "cli/train/train_notes.hpp"
+#include "exec/data/safetensors_folder.hpp"
 #include "experiments/train/training_wear.hpp"
 #include "sim/result_json.hpp"
 
@@ -165,7 +166,7 @@ void announce_end(const Training& training, const TrainingResult& result, const 
   const bool has_rates = training.schedule().problem().machine.gpu.flops > 0;
   fmt::print("trace: {}   (opens in https://ui.perfetto.dev{})\n", trace.string(),
              has_rates ? "; `spillway validate " + shell_word(trace.string()) + "`" : "");
-  if (exported) fmt::print("weights: {}\n", run.file(RunFolder::weights).string());
+  if (exported) fmt::print("weights: {}\n", SafetensorsFolder::file_in(run.path()).string());
   if (stopped || !run.saved().store || !run.saved().not_resumable.empty()) return;
   fmt::print("state: {} on disk, at step {}\n",
              format_bytes(static_cast<double>(training.store()->size())), result.steps);

@@ -7,6 +7,7 @@
 #include "base/errors.hpp"
 #include "base/text.hpp"
 #include "cli/train/stopped_run.hpp"
+#include "exec/data/safetensors_folder.hpp"
 #include "exec/run/run_folder.hpp"
 
 namespace spillway::cli {
@@ -63,7 +64,7 @@ void refuse_model_of_run(const std::string& model) {
   if (!fs::is_regular_file(folder / "run.json", ignored)) return;
   // The folder of a run that has ended is a model like any other, weights included. Where the run
   // went on since, its file of weights may be older than its state.
-  if (is_folder && fs::is_regular_file(folder / RunFolder::weights, ignored) &&
+  if (is_folder && SafetensorsFolder::has_weights(folder) &&
       SavedRun::load(Directory(folder)).complete)
     return;
   const fs::path shape = is_folder ? folder / "model.toml" : path;

@@ -38,6 +38,8 @@ class Checkpoint {
   const std::filesystem::path& folder() const { return folder_; }
   // Of names, shapes and places of all tensors: XXH3 of the files' headers.
   std::uint64_t hash() const { return files_.hash(); }
+  // Of their data. What nobody has read yet is read. Throws MachineError.
+  std::uint64_t data_hash() { return reader_->hash(); }
   std::uint64_t bytes() const { return bytes_; }  // of the model's tensors, in the files
   const std::vector<SafetensorsFile>& files() const { return files_.files(); }
 

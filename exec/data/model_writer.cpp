@@ -2,11 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <string_view>
 #include <vector>
 
+#include "base/errors.hpp"
 #include "exec/data/safetensors.hpp"
 #include "exec/data/safetensors_folder.hpp"
 #include "exec/data/transposed_matrix.hpp"
@@ -92,12 +95,6 @@ const ReplaceOnly& only_an_export() {
   return only;
 }
 
-void write_weights(const FilePlace& place, const ModelSpec& model, const WeightValues& values,
-                   ElementType type) {
-  const WeightFiles files = {type, 0, {}};
-  WeightWriter(values, files).write(place, all_tensors(model));
-}
-
 void write_adapter(const FilePlace& place, const ModelSpec& model, const WeightValues& values,
                    ElementType type) {
   std::vector<HuggingFaceTensor> all;
@@ -143,6 +140,29 @@ std::size_t write_weights(const Directory& folder, const ModelSpec& model,
     file.commit();
   }
   return count;
+}
+
+bool is_weights_name(const std::string& name) {
+  if (name == SafetensorsFolder::single_file || name == SafetensorsFolder::index_file) return true;
+  const std::string form = "model-#####-of-#####.safetensors";
+  return std::equal(name.begin(), name.end(), form.begin(), form.end(), [](char c, char wanted) {
+    return wanted == '#' ? c >= '0' && c <= '9' : c == wanted;
+  });
+}
+
+void remove_weights(const Directory& folder) {
+  const auto remove = [&](const std::string& name) {
+    if (!folder.status(name)) return;
+    if (name != SafetensorsFolder::index_file) require_new_file({folder, name}, &only_an_export());
+    if (!folder.remove(name))
+      throw MachineError("cannot remove " + folder.path_of(name).string(), "remove it by hand");
+  };
+  remove(SafetensorsFolder::index_file);
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(folder.path()))
+    if (is_weights_name(entry.path().filename().string()))
+      names.push_back(entry.path().filename().string());
+  for (const std::string& name : names) remove(name);
 }
 
 }  // namespace spillway

@@ -19,10 +19,6 @@ using WeightValues =
 // What a written file replaces: weights that Spillway wrote.
 const ReplaceOnly& only_an_export();
 
-// All weights of the model itself into one file. Throws as write_safetensors().
-void write_weights(const FilePlace& place, const ModelSpec& model, const WeightValues& values,
-                   ElementType type = ElementType::f32);
-
 // All adapters, by PEFT's names.
 void write_adapter(const FilePlace& place, const ModelSpec& model, const WeightValues& values,
                    ElementType type = ElementType::f32);
@@ -36,8 +32,14 @@ struct WeightFiles {
   std::function<void(std::uint64_t done, std::uint64_t all)> progress;
 };
 
-// Into a folder. Returns the number of files of weights.
+// Into a folder. Returns the number of files of weights. Throws as write_safetensors().
 std::size_t write_weights(const Directory& folder, const ModelSpec& model,
                           const WeightValues& values, const WeightFiles& files);
+
+// Whether write_weights() may give a file this name.
+bool is_weights_name(const std::string& name);
+// Removes the weights in a folder that write_weights() wrote, the index first. Throws InputError
+// where others lie there, MachineError where they cannot be removed.
+void remove_weights(const Directory& folder);
 
 }  // namespace spillway

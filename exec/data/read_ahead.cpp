@@ -1,11 +1,13 @@
 #include "exec/data/read_ahead.hpp"
 
-#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
+#include <xxhash.h>
 
 #include <algorithm>
 #include <cerrno>
 
+#include "base/direct_io.hpp"
 #include "base/errors.hpp"
 #include "exec/io/io_transfer.hpp"
 
@@ -69,11 +71,9 @@ std::span<const std::byte> ReadAhead::bytes(std::size_t extent, std::uint64_t fr
   const std::size_t block = first_block_[extent] + inside / block_bytes;
   if (!thread_.joinable()) {
     memory_ = Arena(blocks_ahead * slot_bytes_, "memory to read weights into");
-    for (const File& file : files_) {
-      const int flags = ::fcntl(file.descriptor, F_GETFL);
-      // Where the file system cannot, it stays as it is.
-      if (flags >= 0) static_cast<void>(::fcntl(file.descriptor, F_SETFL, flags | O_DIRECT));
-    }
+    // Where the file system cannot, it stays as it is.
+    for (const File& file : files_) static_cast<void>(try_direct_io(file.descriptor));
+    hashes_.resize(first_block_.back());
     wanted_ = block;
     thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
   }
@@ -88,6 +88,25 @@ std::span<const std::byte> ReadAhead::bytes(std::size_t extent, std::uint64_t fr
   const Block whole = block_at(block);
   const std::uint64_t skip = of.begin + from - whole.offset;
   return {memory_of(block) + skip, std::min(whole.bytes, of.end - whole.offset) - skip};
+}
+
+std::uint64_t ReadAhead::hash() {
+  std::vector<std::uint64_t> hashes;
+  for (std::size_t extent = 0; extent < extents_.size(); ++extent) {
+    const std::uint64_t skip = extents_[extent].begin - round_down(extents_[extent].begin);
+    for (std::size_t block = first_block_[extent]; block < first_block_[extent + 1]; ++block) {
+      const auto known = [&]() -> std::optional<std::uint64_t> {
+        const std::lock_guard lock(mutex_);
+        return hashes_.empty() ? std::nullopt : hashes_[block];
+      };
+      if (!known()) {
+        const std::uint64_t begin = (block - first_block_[extent]) * block_bytes;
+        bytes(extent, begin < skip ? 0 : begin - skip);
+      }
+      hashes.push_back(known().value());
+    }
+  }
+  return XXH3_64bits(hashes.data(), hashes.size() * sizeof(std::uint64_t));
 }
 
 // The first block, from the one in use on, that is not there.
@@ -132,13 +151,16 @@ void ReadAhead::run(const std::stop_token& stop) {
     slot = {block, false, nullptr};
     lock.unlock();
     std::exception_ptr failure;
+    std::optional<std::uint64_t> hash = hashes_[block];  // only this thread writes them
     try {
       read(block);
+      if (!hash) hash = XXH3_64bits(memory_of(block), block_at(block).bytes);
     } catch (...) {
       failure = std::current_exception();
     }
     lock.lock();
     slot = {block, true, failure};
+    hashes_[block] = hash;
     changed_.notify_all();
   }
 }

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <exception>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <thread>
@@ -45,6 +46,10 @@ class ReadAhead {
   // the extent's end. They stay until the next call. Throws MachineError where they cannot be read.
   std::span<const std::byte> bytes(std::size_t extent, std::uint64_t from);
 
+  // XXH3 of the bytes of all extents, and of those beside them that are read with them. What nobody
+  // has asked for yet is read. Throws as bytes() does.
+  std::uint64_t hash();
+
  private:
   struct Block {
     std::size_t file = 0;
@@ -70,7 +75,8 @@ class ReadAhead {
   std::mutex mutex_;
   std::condition_variable_any changed_;
   std::array<Slot, blocks_ahead> slots_;
-  std::size_t wanted_ = 0;  // the block in use
+  std::vector<std::optional<std::uint64_t>> hashes_;  // of the blocks that were read
+  std::size_t wanted_ = 0;                            // the block in use
   std::jthread thread_;
 };
 

@@ -62,6 +62,10 @@ bool SafetensorsFolder::has_weights(const fs::path& folder) {
   return is_there(folder / single_file) || is_there(folder / index_file);
 }
 
+fs::path SafetensorsFolder::file_in(const fs::path& folder) {
+  return folder / (is_there(folder / single_file) ? single_file : index_file);
+}
+
 SafetensorsFolder::SafetensorsFolder(const fs::path& folder) {
   // Where both are there, transformers reads the single file.
   if (is_there(folder / single_file)) {

@@ -26,6 +26,8 @@ class SafetensorsFolder {
 
   // Whether the folder has one of the two files; its weights may still not be readable.
   static bool has_weights(const std::filesystem::path& folder);
+  // The file that a folder with weights is read from: the only one, or the index.
+  static std::filesystem::path file_in(const std::filesystem::path& folder);
 
   struct Place {
     std::size_t file = 0;  // of files()

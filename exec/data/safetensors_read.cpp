@@ -108,9 +108,17 @@ SafetensorsFile::SafetensorsFile(std::filesystem::path path)
 void SafetensorsFile::parse(const std::string& header) {
   if (!header.starts_with('{')) refuse("its header does not start with {");
   if (nested_deeper(header, most_nesting)) refuse("its header is nested too deeply");
+  // A file of another kind, or one made to take much memory, is not parsed to its end.
+  constexpr std::size_t most_dimensions = 16, most_keys = 100'000, most_tensors = 1'000'000;
   std::set<std::string> names;
   std::string twice;
+  std::size_t in_list = 0, keys = 0;  // values of a list, keys of a tensor or of the metadata
   const auto watch_names = [&](int depth, json::parse_event_t event, json& parsed) {
+    in_list = depth < 3 ? 0 : in_list + 1;
+    keys = depth < 2 ? 0 : keys + (event == json::parse_event_t::key ? 1 : 0);
+    if (in_list > most_dimensions) refuse("a tensor has more than 16 dimensions");
+    if (keys > most_keys) refuse("a tensor, or its metadata, has too many keys");
+    if (names.size() > most_tensors) refuse("it has more than a million tensors");
     if (event == json::parse_event_t::key && depth == 1) {
       const std::string name = parsed.get<std::string>();
       if (!names.insert(name).second) twice = name;

@@ -24,9 +24,12 @@ WeightsSeal::File describe(const SafetensorsFile& file) {
   struct stat status {};
   if (::fstat(file.descriptor(), &status) != 0)
     throw MachineError::from_errno("cannot look at " + file.path().string(), errno);
-  return {file.path().filename().string(), static_cast<std::uint64_t>(status.st_size),
-          status.st_ino,                   status.st_dev,
-          nanoseconds(status.st_mtim),     nanoseconds(status.st_ctim)};
+  return {file.path().filename().string(),
+          static_cast<std::uint64_t>(status.st_size),
+          status.st_ino,
+          status.st_dev,
+          nanoseconds(status.st_mtim),
+          nanoseconds(status.st_ctim)};
 }
 
 std::uint64_t hash_of_data(const Checkpoint& weights,

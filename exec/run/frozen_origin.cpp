@@ -62,18 +62,18 @@ void FrozenOrigin::save(const Directory& run) const {
 void require_same_frozen(const std::filesystem::path& folder, std::uint64_t found,
                          std::uint64_t wanted) {
   if (found == wanted) return;
-  throw InputError("the frozen weights in " + folder.string() +
-                       " are not those that the run began with",
-                   "bring these back, or name the folder where they are: " + Setting{"model"});
+  throw InputError(
+      "the frozen weights in " + folder.string() + " are not those that the run began with",
+      "bring these back, or name the folder where they are: " + Setting{"model"});
 }
 
 StateValues frozen_values(const FrozenOrigin& origin, const ModelSpec& model,
                           const RingFactory& make_ring) {
   if (origin.folder.empty()) return initial_state(model, origin.seed);
   if (!SafetensorsFolder::has_weights(origin.folder))
-    throw InputError("the frozen weights of the run are not in " + origin.folder.string() +
-                         " any more",
-                     "bring them back: its commits hold what is trained alone");
+    throw InputError(
+        "the frozen weights of the run are not in " + origin.folder.string() + " any more",
+        "bring them back: its commits hold what is trained alone");
   auto weights = std::make_shared<Checkpoint>(origin.folder, model, make_ring);
   require_same_frozen(origin.folder, seal_weights(*weights, origin.seal, {}, make_ring).data,
                       origin.seal.data);

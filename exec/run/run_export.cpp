@@ -49,11 +49,14 @@ void require_room(const fs::path& folder, std::uint64_t bytes) {
 }
 
 // A link to a file elsewhere would give away what is there with the copy. In Hugging Face's cache
-// files are links to REPOSITORY/blobs, from REPOSITORY/snapshots/REVISION.
+// files are links to models--NAME/blobs, from models--NAME/snapshots/REVISION, and people make
+// folders of links to these.
 void require_own_file(const fs::path& folder, const std::string& name) {
   const fs::path home = fs::canonical(folder), file = fs::canonical(folder / name);
-  const fs::path blobs = home.parent_path().parent_path() / "blobs";
-  if (is_inside(file, home) || is_inside(file, blobs)) return;
+  const fs::path blobs = file.parent_path(), repository = blobs.parent_path();
+  const bool in_cache =
+      blobs.filename() == "blobs" && repository.filename().string().starts_with("models--");
+  if (is_inside(file, home) || in_cache) return;
   throw InputError(
       fmt::format("{} leads out of the folder, to {}", (folder / name).string(), file.string()),
       "put the file itself there, or remove it");
@@ -98,8 +101,9 @@ ExportedRun write_folder(const RunExport& request, const fs::path& run, const Mo
                          const std::string& usual_name, WeightValues trained, bool whole) {
   const bool adapters = model.has_adapters();
   if (request.merge && !adapters)
-    throw InputError(Setting{"merge"} + ": the run has no adapters, it trains the model's own "
-                                        "weights",
+    throw InputError(Setting{"merge"} +
+                         ": the run has no adapters, it trains the model's own "
+                         "weights",
                      "leave it out");
   const fs::path out = request.out.empty() ? run / usual_name : without_slash(request.out);
   if (adapters && !request.merge) return write_adapter_folder(request, run, out, model, trained);
@@ -216,49 +220,65 @@ const std::vector<std::string>& tokenizer_files() {
                                                  "vocab.json",
                                                  "merges.txt",
                                                  "tokenizer.model",
+                                                 "tekken.json",
+                                                 "vocab.txt",
+                                                 "spiece.model",
+                                                 "sentencepiece.bpe.model",
                                                  "chat_template.jinja",
                                                  "chat_template.json",
                                                  "generation_config.json"};
   return files;
 }
 
-namespace {
-
-std::optional<std::string> text_in(const std::optional<fs::path>& folder, const std::string& name) {
-  std::error_code error;
-  if (!folder || !fs::is_regular_file(*folder / name, error)) return std::nullopt;
-  require_own_file(*folder, name);
-  return read_file(*folder / name, longest_file);
-}
-
-void write_tokenizer(const std::optional<fs::path>& from, const Directory& to) {
-  for (const std::string& name : tokenizer_files()) {
-    if (const auto text = text_in(from, name)) write_text(to, name, *text);
+std::vector<std::string> model_files_of(const fs::path& folder) {
+  std::vector<std::string> all = tokenizer_files(), found;
+  all.emplace_back(hugging_face_config_file);
+  for (const std::string& name : all) {
+    std::error_code error;
+    if (!fs::is_regular_file(folder / name, error)) continue;
+    require_own_file(folder, name);
+    const std::uintmax_t bytes = fs::file_size(folder / name, error);
+    if (error || bytes > longest_file)
+      throw InputError(fmt::format("{} is longer than {}", (folder / name).string(),
+                                   format_bytes(static_cast<double>(longest_file))),
+                       "it is damaged, or a file of another kind: remove it");
+    found.push_back(name);
   }
+  return found;
 }
-
-}  // namespace
 
 void write_model_files(const std::optional<fs::path>& from, const Directory& to,
                        const ModelSpec& model, ElementType type) {
   const std::string type_name = type == ElementType::f32 ? "float32" : "bfloat16";
   std::string config = hugging_face_config(model, type_name);
-  if (const auto text = text_in(from, hugging_face_config_file)) {
-    ModelSpec described =
-        parse_hugging_face_config(*text, (*from / hugging_face_config_file).string(), model.name);
+  // config.json last: where it is, the others are.
+  for (const std::string& name : from ? model_files_of(*from) : std::vector<std::string>()) {
+    const std::string text = read_file(*from / name, longest_file);
+    if (name != hugging_face_config_file) {
+      write_text(to, name, text);
+      continue;
+    }
+    ModelSpec described = parse_hugging_face_config(text, (*from / name).string(), model.name);
     described.source = model.source;
     if (model_to_toml(described) == model_to_toml(base_model(model)))
-      config = hugging_face_config(*text, type_name);
+      config = hugging_face_config(text, type_name);
   }
   write_text(to, hugging_face_config_file, config);
-  write_tokenizer(from, to);
 }
 
 void write_adapter_files(const std::optional<fs::path>& from, const Directory& to,
                          const ModelSpec& model, const std::string& base) {
-  const auto text = text_in(from, adapter_config_file);
-  write_text(to, adapter_config_file, text ? *text : adapter_config(model, base));
-  write_tokenizer(from, to);
+  std::string config = adapter_config(model, base);
+  for (const std::string& name : from ? model_files_of(*from) : std::vector<std::string>()) {
+    if (name != hugging_face_config_file)
+      write_text(to, name, read_file(*from / name, longest_file));
+  }
+  std::error_code error;
+  if (from && fs::is_regular_file(*from / adapter_config_file, error)) {
+    require_own_file(*from, adapter_config_file);
+    config = read_file(*from / adapter_config_file, longest_file);
+  }
+  write_text(to, adapter_config_file, config);
 }
 
 std::size_t write_model_folder(const fs::path& out, const std::optional<fs::path>& from,

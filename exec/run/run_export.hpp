@@ -21,6 +21,10 @@ namespace spillway {
 // generation need.
 const std::vector<std::string>& tokenizer_files();
 
+// Those of them, and config.json, that a folder has. Throws InputError for one that is a link out
+// of the folder, other than into Hugging Face's cache, or too long to be one.
+std::vector<std::string> model_files_of(const std::filesystem::path& folder);
+
 // Puts config.json, with weights of `type`, and the tokenizer's files of the folder `from` (none:
 // there are none) into `to`. The config.json of `from` is taken where it is of this model.
 void write_model_files(const std::optional<std::filesystem::path>& from, const Directory& to,

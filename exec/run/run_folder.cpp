@@ -15,6 +15,7 @@
 
 #include "base/errors.hpp"
 #include "base/text.hpp"
+#include "exec/data/model_writer.hpp"
 #include "exec/run/export_lock.hpp"
 #include "exec/run/run_export.hpp"
 #include "exec/store/store_claim.hpp"
@@ -190,6 +191,11 @@ void RunFolder::remove_unfinished_files() const {
   std::vector<std::string> all_of_ours = {
       metrics, machine, model, weights, trace, saved_run_file, hugging_face_config_file};
   all_of_ours.insert(all_of_ours.end(), tokenizer_files().begin(), tokenizer_files().end());
+  for (const std::string& name : names) {
+    constexpr std::size_t tail = 25;  // .partial-0123456789abcdef
+    if (name.size() > tail + 1 && is_weights_name(name.substr(1, name.size() - tail - 1)))
+      all_of_ours.push_back(name.substr(1, name.size() - tail - 1));
+  }
   for (const std::string& name : names) {
     for (const std::string& ours : all_of_ours) {
       const std::string prefix = fmt::format(".{}.partial-", ours);

@@ -9,12 +9,12 @@
 #include "base/errors.hpp"
 #include "base/units.hpp"
 #include "exec/cpu/cpu_device.hpp"
-#include "exec/data/model_writer.hpp"
 #include "exec/run/model_access.hpp"
 #include "exec/run/training_record.hpp"
 #include "policies/common/run_record.hpp"
 #include "policies/cost/commit_interval.hpp"
 #include "policies/framework/framework.hpp"
+#include "policies/model/peft.hpp"
 
 namespace spillway {
 
@@ -119,16 +119,18 @@ Training::Training(TrainingOptions options) : options_(std::move(options)) {
   record.gelu_backward = options_.gelu_backward;
   record.tunes_products = options_.tunes_products;
   for (const auto& path : options_.data) record.data.push_back(std::filesystem::absolute(path));
+  std::optional<TrainingRecord> before;
   if (options_.resume) {
-    TrainingRecord before = TrainingRecord::parse(options_.resume->record.identity.training);
-    if (options_.retunes_products) before.tunes_products = record.tunes_products;
+    before = TrainingRecord::parse(options_.resume->record.identity.training);
+    if (options_.retunes_products) before->tunes_products = record.tunes_products;
     if (first > 0) {
       if (frozen_ && options_.weights)
-        require_same_frozen(record.initial_folder, record.frozen_hash, before.frozen_hash);
-      if (!options_.weights) record.initial_folder = before.initial_folder;
-      record.initial_hash = before.initial_hash;
+        require_same_frozen(record.initial_folder, record.frozen_hash, before->frozen_hash);
+      if (!options_.weights) record.initial_folder = before->initial_folder;
+      record.initial_hash = before->initial_hash;
     }
-    require_same_numbers(before, record);
+    record.initial_data_hash = before->initial_data_hash;  // compared once it has been read
+    require_same_numbers(*before, record);
   }
   const RunIdentity run = options_.run      ? *options_.run
                           : options_.resume ? options_.resume->run
@@ -149,7 +151,12 @@ Training::Training(TrainingOptions options) : options_(std::move(options)) {
                 : std::make_unique<CpuDevice>(problem, gpu_bytes, host_bytes, options_.threads);
   record.algorithms = device_->algorithms();
   training_store_->set_training(text_of(record));
-  training_store_->fill(*schedule_, *device_, initial());
+  training_store_->fill(*schedule_, *device_, initial(), [&] {
+    if (!options_.weights) return;
+    record.initial_data_hash = options_.weights->data_hash();
+    if (before) require_same_numbers(*before, record);
+    training_store_->set_training(text_of(record));
+  });
   options_.weights.reset();  // with its files and memory
   options_.adapter.reset();
 
@@ -267,7 +274,7 @@ std::uint64_t Training::highest_written(Tier tier) const {
   return device_->highest_written(tier);
 }
 
-void Training::export_model(const FilePlace& place) {
+void Training::export_model(const Directory& folder, const WeightFiles& files) {
   keep_store(true);  // the weights may find no room: they are then still there to be had
   ModelAccess states = access();
   const ModelSpec& model = options_.problem.model;
@@ -280,9 +287,9 @@ void Training::export_model(const FilePlace& place) {
     all(unit, 0, first, count, to);
   };
   if (model.has_adapters()) {
-    write_adapter(place, model, values);
+    write_adapter(FilePlace(folder, adapter_weights_file), model, values, files.type);
   } else {
-    write_weights(place, model, values);
+    write_weights(folder, model, values, files);
   }
   keep_store(version_ < options_.steps || options_.keep_store);
 }

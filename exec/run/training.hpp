@@ -17,6 +17,7 @@
 #include "base/new_file.hpp"
 #include "exec/data/checkpoint.hpp"
 #include "exec/data/dataset.hpp"
+#include "exec/data/model_writer.hpp"
 #include "exec/run/device.hpp"
 #include "exec/run/executor.hpp"
 #include "exec/run/frozen_origin.hpp"
@@ -160,9 +161,9 @@ class Training {
   // Where what is frozen is from; nothing where all is trained.
   const std::optional<FrozenOrigin>& frozen_origin() const { return frozen_; }
 
-  // Writes the trained fp32 weights as one file in Hugging Face's layout: of the whole model, or of
-  // its adapters in PEFT's where it has any. Where that fails, what was committed is kept.
-  void export_model(const FilePlace& place);
+  // Writes the trained fp32 weights in Hugging Face's layout: of the whole model, or of its
+  // adapters in PEFT's where it has any. Where that fails, what was committed is kept.
+  void export_model(const Directory& folder, const WeightFiles& files = {});
 
  private:
   TrainingOptions options_;

@@ -42,7 +42,8 @@ ordered_json numbers_of(const TrainingRecord& r) {
                   {"data_bytes", r.data_bytes},
                   {"data_hash", fmt::format("{:016x}", r.data_hash)},
                   {"initial_weights", fmt::format("{:016x}", r.initial_hash)},
-                  {"frozen_weights", fmt::format("{:016x}", r.frozen_hash)}});
+                  {"frozen_weights", fmt::format("{:016x}", r.frozen_hash)},
+                  {"initial_data", fmt::format("{:016x}", r.initial_data_hash)}});
   return numbers;
 }
 
@@ -52,8 +53,9 @@ Message name_of(const std::string& key) {
   if (key == "epsilon") return "epsilon";
   if (key == "data_bytes") return "the size in bytes of " + Setting{"data"};
   if (key == "data_hash") return "the hash of " + Setting{"data"};
-  if (key == "initial_weights") return "the hash of the weights that it began with";
   if (key == "frozen_weights") return "the hash of the frozen weights";
+  if (key == "initial_weights" || key == "initial_data")
+    return "the hash of the weights that it began with";
   return Setting{key};
 }
 
@@ -126,6 +128,7 @@ TrainingRecord TrainingRecord::parse(const std::string& text) {
     // Not in records of before there were such trainings.
     r.initial_hash = hash_of("initial_weights", n.value("initial_weights", "0"));
     r.frozen_hash = hash_of("frozen_weights", n.value("frozen_weights", "0"));
+    r.initial_data_hash = hash_of("initial_data", n.value("initial_data", "0"));
     r.initial_folder = json.value("initial_folder", "");
     for (const ordered_json& path : json.at("data")) r.data.emplace_back(path.get<std::string>());
     r.policy = json.at("policy");

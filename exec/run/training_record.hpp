@@ -32,11 +32,10 @@ struct TrainingRecord {
   // exec/run/cuda_module.hpp).
   std::string gelu_backward = usual_gelu_backward;
   bool tunes_products = false;
-  // Where it began with the weights of a folder: which one, and what they were
-  // (Checkpoint::hash()); 0: with values drawn from the seed. Of the two, the hash decides the
-  // numbers.
+  // Where it began with the weights of a folder: which one, and what they were (Checkpoint::hash(),
+  // Checkpoint::data_hash()); 0: with values drawn from the seed. The hashes decide the numbers.
   std::filesystem::path initial_folder = {};
-  std::uint64_t initial_hash = 0;
+  std::uint64_t initial_hash = 0, initial_data_hash = 0;
   // Of weights that are frozen and come from a folder: WeightsSeal::data. Decides the numbers.
   std::uint64_t frozen_hash = 0;
   // Device::algorithms() of the device that trains; a training that goes on gives them to its own.

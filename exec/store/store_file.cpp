@@ -15,9 +15,9 @@
 #include <utility>
 #include <vector>
 
+#include "base/direct_io.hpp"
 #include "base/errors.hpp"
 #include "base/units.hpp"
-#include "exec/io/io_transfer.hpp"
 
 namespace spillway {
 
@@ -162,22 +162,7 @@ void StoreFile::require_linked() const {
                          Setting{"resume"});
 }
 
-std::optional<std::string> StoreFile::try_direct() {
-  const int flags = ::fcntl(descriptor_.get(), F_GETFL);
-  if (::fcntl(descriptor_.get(), F_SETFL, flags | O_DIRECT) != 0) {
-    return std::string(std::strerror(errno));
-  }
-  // Some file systems take the flag and then refuse the transfer, or need larger blocks than ours.
-  alignas(io_alignment) std::array<std::byte, io_alignment> block;
-  ssize_t result = -1;
-  do {
-    result = ::pread(descriptor_.get(), block.data(), block.size(), 0);
-  } while (result < 0 && errno == EINTR);
-  if (result >= 0) return std::nullopt;
-  const int error_number = errno;
-  ::fcntl(descriptor_.get(), F_SETFL, flags);
-  return std::string(std::strerror(error_number));
-}
+std::optional<std::string> StoreFile::try_direct() { return try_direct_io(descriptor_.get()); }
 
 void require_free_space(const std::vector<PlannedFile>& files) {
   struct Volume {

@@ -355,10 +355,12 @@ StateAtRest TrainingStore::at_rest(const Schedule& schedule, Device& device) {
   return {schedule, device, store_.get(), chunks_.get(), identity_.parts};
 }
 
-void TrainingStore::fill(const Schedule& schedule, Device& device, const StateValues& initial) {
+void TrainingStore::fill(const Schedule& schedule, Device& device, const StateValues& initial,
+                         const std::function<void()>& begun) {
   ModelAccess access(at_rest(schedule, device), static_cast<int>(base_epoch_ & 1));
   if (base_version_ == 0) {
     access.write(initial);
+    if (begun) begun();
     if (options_.durable) access.commit(identity_, 0, 0);
   } else {
     const CommitRecord& record = options_.resume->record;

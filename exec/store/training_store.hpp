@@ -73,8 +73,10 @@ class TrainingStore {
   void set_training(std::string text);
 
   // Puts the states where the schedule wants them, initial or resumed, and commits them if that is
-  // needed. What is frozen is initial always.
-  void fill(const Schedule& schedule, Device& device, const StateValues& initial);
+  // needed. What is frozen is initial always. `begun` (may be empty): called once initial ones are
+  // there, before they are committed.
+  void fill(const Schedule& schedule, Device& device, const StateValues& initial,
+            const std::function<void()>& begun = {});
 
   // The store that was resumed from, if this is another one: its files are still there, in case
   // this one is lost before anybody knows of it.

@@ -61,8 +61,9 @@ class Calibration {
 
   Machine run() {
     describe();
-    planned_ = kernels_of(options_.micro_batches.size()) + host_figures +
-               (options_.ssd.empty() ? 0 : drive_figures(options_.brief));
+    planned_ =
+        kernels_per_problem(options_.model) * static_cast<int>(options_.micro_batches.size()) +
+        host_figures + (options_.ssd.empty() ? 0 : drive_figures(options_.brief));
     kernels();
     copies();
     optimizer();
@@ -75,9 +76,6 @@ class Calibration {
   }
 
  private:
-  int kernels_of(std::size_t problems) const {
-    return kernels_per_problem(options_.model) * static_cast<int>(problems);
-  }
   void next(const std::string& what) { progress_(what, done_++, planned_); }
   void source(const char* key, const std::string& text) { machine_.sources[key] = text; }
   const KernelTime& keep(KernelTime time) { return machine_.kernels.emplace_back(std::move(time)); }
@@ -102,7 +100,8 @@ class Calibration {
     for (const std::int64_t micro_batch : options_.micro_batches)
       problems.push_back(problem_of(micro_batch));
     if (options_.brief) problems = brief_problems(std::move(problems), options_.threads);
-    planned_ -= kernels_of(options_.micro_batches.size() - problems.size());
+    planned_ -= kernels_per_problem(options_.model) *
+                static_cast<int>(options_.micro_batches.size() - problems.size());
     for (const Problem& problem : problems) {
       for (KernelTime& time : time_kernels(
                problem, rule_, [this](const std::string& what) { next(what); }, options_.threads)) {

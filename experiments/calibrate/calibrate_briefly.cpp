@@ -54,6 +54,7 @@ bool narrow(ModelSpec& model) {
     if (!is_gpt) model.head_width = width;
     model.hidden = is_gpt ? width * model.heads : model.hidden / 2;
     model.ffn = is_gpt ? 4 * model.hidden : model.ffn / 2;
+    model.lora_rank = std::min(model.lora_rank, model.hidden);
     return true;
   }
   if (model.vocabulary < 2) return false;

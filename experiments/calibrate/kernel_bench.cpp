@@ -31,8 +31,8 @@ constexpr int most_samples = 2000;
 // That take turns there.
 constexpr std::size_t layers_on_streams = 2;
 
-bool trains_embedding(const ModelSpec& model) {
-  return trained_elements(model, embedding_unit(model)) > 0;
+bool is_trained(const ModelSpec& model, std::int64_t unit) {
+  return trained_elements(model, unit) > 0;
 }
 
 // The kernels of a compute task that policies emit, as tasks with everything that decides their
@@ -40,6 +40,7 @@ bool trains_embedding(const ModelSpec& model) {
 // are 16 bits wide there is one micro-batch, which overwrites them; else those that add to a sum
 // are taken, for most do.
 std::vector<Task> kernel_tasks(const Problem& problem, bool groups) {
+  const double layer = forward_flops(problem);
   std::vector<Task> tasks;
   const auto add = [&](TaskKind kind, double flops) -> Task& {
     Task task;
@@ -59,8 +60,8 @@ std::vector<Task> kernel_tasks(const Problem& problem, bool groups) {
     return task;
   };
   add(TaskKind::embed_forward, 0);
-  add(TaskKind::forward, forward_flops(problem));
-  add(TaskKind::forward, forward_flops(problem)).saves = saved_all(problem.model);
+  add(TaskKind::forward, layer);
+  add(TaskKind::forward, layer).saves = saved_all(problem.model);
   add(TaskKind::head, head_flops(problem));
   backward(saved_all(problem.model), false);
   if (groups) {
@@ -69,7 +70,7 @@ std::vector<Task> kernel_tasks(const Problem& problem, bool groups) {
   }
   backward(saved_none, false);
   backward(saved_none, true);
-  if (trains_embedding(problem.model)) add(TaskKind::embed_backward, 0);
+  if (is_trained(problem.model, embedding_unit(problem.model))) add(TaskKind::embed_backward, 0);
   return tasks;
 }
 
@@ -213,8 +214,6 @@ class KernelBench {
   }
 
   void write_values() {
-    const NoiseKey noise = step_noise_key(1, 1);
-    std::memcpy(memory_.host_noise, &noise, sizeof noise);
     const auto parameters = [&](std::int64_t unit) {
       std::vector<float> values(static_cast<std::size_t>(unit_elements(problem_.model, unit)));
       initial_values(problem_.model, unit, 1, values.data());
@@ -241,6 +240,8 @@ class KernelBench {
                     {memory_.host_input, bytes});
     for (float& value : values) value = 1e-3f * normal(random);
     fill(memory_.host_upstream, bytes, as_elements(values, problem_.activation_bytes()));
+    const NoiseKey noise = step_noise_key(1, 1);
+    std::memcpy(memory_.host_noise, &noise, sizeof noise);
   }
 
   void write_text() {
@@ -264,8 +265,8 @@ class KernelBench {
                    : task.kind == TaskKind::head ? memory_.head
                                                  : memory_.embedding;
     o.gradient = layer.gradient;
-    if (trained_elements(problem_.model, head_unit(problem_.model)) > 0)
-      o.head_gradient = layer.gradient;
+    if (is_trained(problem_.model, head_unit(problem_.model))) o.head_gradient = layer.gradient;
+    o.step_noise = reinterpret_cast<const NoiseKey*>(memory_.host_noise);
     o.input = memory_.input;
     o.output = memory_.output;
     o.saved = uses_saved ? layer.saved : nullptr;
@@ -275,7 +276,6 @@ class KernelBench {
     o.text = timer_ ? memory_.host_text : nullptr;
     o.losses = reinterpret_cast<double*>(memory_.host_losses);
     o.gradient_square_sum = reinterpret_cast<double*>(memory_.host_squares);
-    o.step_noise = reinterpret_cast<const NoiseKey*>(memory_.host_noise);
     return o;
   }
 
@@ -379,7 +379,9 @@ std::vector<KernelTime> time_tasks(const Problem& problem, const std::vector<Tas
 
 }  // namespace
 
-int kernels_per_problem(const ModelSpec& model) { return trains_embedding(model) ? 8 : 7; }
+int kernels_per_problem(const ModelSpec& model) {
+  return is_trained(model, embedding_unit(model)) ? 8 : 7;  // without embed_backward
+}
 
 std::vector<KernelTime> time_kernels(const Problem& problem, const SamplingRule& rule,
                                      const std::function<void(const std::string&)>& before,
@@ -389,7 +391,7 @@ std::vector<KernelTime> time_kernels(const Problem& problem, const SamplingRule&
   };
   KernelBench bench(problem, rule, cpu, false, 0);
   std::vector<KernelTime> times = time_tasks(problem, kernel_tasks(problem, false), before, bench);
-  SPILLWAY_ASSERT(static_cast<int>(times.size()) == kernels_per_problem(problem.model));
+  SPILLWAY_ASSERT(times.size() == static_cast<std::size_t>(kernels_per_problem(problem.model)));
   return times;
 }
 

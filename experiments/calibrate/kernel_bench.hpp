@@ -21,12 +21,11 @@ using MakeDevice = std::function<std::unique_ptr<Device>(
 
 // Every kernel of one micro-batch of `problem` (fp32) on the CPU backend with so many threads for
 // matrix products, each on operands that are not in the caches. `before` is told what is measured
-// next. Kernels per problem: kernels_per_problem().
+// next. Kernels per problem: kernels_per_problem.
 std::vector<KernelTime> time_kernels(const Problem& problem, const SamplingRule& rule,
                                      const std::function<void(const std::string&)>& before,
                                      int threads = 1);
 
-// One less where the embedding is frozen.
 int kernels_per_problem(const ModelSpec& model);
 
 // The kernels to be measured on a device with streams, as tasks: those above, and backward passes

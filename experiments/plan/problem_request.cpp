@@ -77,11 +77,10 @@ std::vector<std::string> ProblemRequest::all_overrides() const {
   if (train_layers) {
     const std::int64_t layers = load_model(model, overrides_of(overrides, "model.")).layers;
     if (*train_layers < 1 || *train_layers >= layers)
-      throw InputError(
-          Setting{"train_layers", std::to_string(*train_layers)} +
-              Message(fmt::format(": not from 1 to {}, of the model's {} layers", layers - 1,
-                                  layers)),
-          "leave it out to train all of the model");
+      throw InputError(Setting{"train_layers", std::to_string(*train_layers)} +
+                           Message(fmt::format(": not from 1 to {}, of the model's {} layers",
+                                               layers - 1, layers)),
+                       "leave it out to train all of the model");
     of_model.push_back(fmt::format("frozen_layers={}", layers - *train_layers));
   }
   std::vector<std::string> all;

@@ -120,8 +120,8 @@ void require_room(const ModelSpec& model, const fs::path& folder, const TrainSet
   const std::int64_t copies = kept + (settings.no_export ? 0 : 1);
   std::error_code error;
   const std::uintmax_t available = fs::space(folder, error).available;
-  const auto each = static_cast<std::uintmax_t>(
-                        model.has_adapters() ? model.trained_parameters() : model.parameters()) *
+  const auto each = static_cast<std::uintmax_t>(model.has_adapters() ? model.trained_parameters()
+                                                                     : model.parameters()) *
                     sizeof(float);
   if (error ||
       static_cast<double>(copies) * static_cast<double>(each) <= static_cast<double>(available))

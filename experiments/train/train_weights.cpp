@@ -1,6 +1,7 @@
 #include "experiments/train/train_weights.hpp"
 
 #include "base/errors.hpp"
+#include "exec/run/run_export.hpp"
 #include "exec/run/training_record.hpp"
 #include "policies/model/model_folder.hpp"
 
@@ -16,10 +17,10 @@ std::optional<std::filesystem::path> frozen_folder(const TrainingRecord& record,
     if (const auto found = find_model_folder(frozen_from)) return found->path;
   }
   if (SafetensorsFolder::has_weights(record.initial_folder)) return record.initial_folder;
-  throw InputError("the frozen weights of the run are not in " + record.initial_folder.string() +
-                       " any more",
-                   "commits hold what is trained alone: name the folder where they are now: " +
-                       Setting{"model", "DIR"});
+  throw InputError(
+      "the frozen weights of the run are not in " + record.initial_folder.string() + " any more",
+      "commits hold what is trained alone: name the folder where they are now: " +
+          Setting{"model", "DIR"});
 }
 
 }  // namespace
@@ -46,6 +47,8 @@ InitialWeights open_initial_weights(const TrainSettings& settings,
   } else if (const auto found = find_model_folder(settings.problem.model)) {
     initial.folder = found->path;
   }
+  // What cannot go with the run is refused before anything is reserved.
+  if (initial.folder) model_files_of(*initial.folder);
   if (initial.folder && !from_seed) initial.values = open(*initial.folder, CheckpointPart::model);
   if (!settings.problem.adapter.empty())
     initial.adapter = open(settings.problem.adapter, CheckpointPart::adapter);

@@ -14,7 +14,7 @@ namespace spillway {
 struct InitialWeights {
   // The model's, where it is in one: its configuration and tokenizer go with the run.
   std::optional<std::filesystem::path> folder;
-  std::shared_ptr<Checkpoint> values;  // null: drawn from the seed, or those of a commit
+  std::shared_ptr<Checkpoint> values;   // null: drawn from the seed, or those of a commit
   std::shared_ptr<Checkpoint> adapter;  // of its adapters; null as well
 };
 

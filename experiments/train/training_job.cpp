@@ -14,6 +14,7 @@
 #include "experiments/testbed/throttled_machine.hpp"
 #include "experiments/train/train_algorithms.hpp"
 #include "experiments/train/train_checks.hpp"
+#include "policies/model/hugging_face.hpp"
 #include "policies/model/peft.hpp"
 #include "traces/file_sink.hpp"
 #include "traces/perfetto.hpp"
@@ -192,9 +193,10 @@ void TrainingJob::settle() {
   Problem problem = asked.problem(device_.gpu.has_value());
   require_own_framework(problem.framework);
   check_backend(problem, device_.gpu.has_value());
+  if (settings_.keep > 0) hugging_face_config(problem.model, "");  // or it refuses
   if (!device_.gpu) refuse_without_gpu(given_, request_.retune_matmul);
-  weights_ = open_initial_weights(settings_, point, problem.model, request_.io.make_ring,
-                                  frozen_from_);
+  weights_ =
+      open_initial_weights(settings_, point, problem.model, request_.io.make_ring, frozen_from_);
   const bool machine_known = request_.retuned || !asked.machine.empty();
   if (request_.retuned)
     problem.machine = request_.retuned->machine;
@@ -286,12 +288,14 @@ std::vector<KeptStep> TrainingJob::kept_news() {
 void TrainingJob::open() {
   if (!settings_.no_export) require_new_file(folder_->place(weights_file()), &only_an_export());
   if (listener_.doing) listener_.doing("setting up memory and store");
-  export_lock_.emplace(folder_->directory());
-  options_.may_overwrite = [this](std::int64_t committed) { return may_overwrite(committed); };
+  if (options_.durability.on()) {
+    export_lock_.emplace(folder_->directory());
+    options_.may_overwrite = [this](std::int64_t committed) { return may_overwrite(committed); };
+  }
   if (settings_.keep > 0) options_.also_commit_every = settings_.keep_every;
   training_ = std::make_unique<Training>(options_);
   if (weights_.values && training_->first_step() == 0)
-    initial_ = InitialState{weights_.values->folder(), weights_.values->hash(),
+    initial_ = InitialState{weights_.values->folder(), weights_.values->data_hash(),
                             weights_.values->bytes(), weights_.values->describe()};
   options_.weights.reset();  // with its files and memory
   options_.adapter.reset();
@@ -310,6 +314,7 @@ const char* TrainingJob::weights_file() const {
 }
 
 void TrainingJob::remove_weights() {
+  if (!plan_.problem.model.has_adapters()) return spillway::remove_weights(folder_->directory());
   const FilePlace weights = folder_->place(weights_file());
   if (!folder_->directory().status(weights_file())) return;
   require_new_file(weights, &only_an_export());
@@ -330,12 +335,16 @@ void TrainingJob::begin() {
   folder_->keep();
   // What an earlier part of the run wrote at its end is older than what the run comes to now.
   if (training_->first_step() < settings_.steps) remove_weights();
+  // A run that begins again has them already, whole where its config is there.
   const ModelSpec& model = plan_.problem.model;
-  if (training_->first_step() == 0 && model.has_adapters()) {
-    write_adapter_files(weights_.folder, folder_->directory(), model,
-                        weights_.folder ? weights_.folder->string() : "");
-  } else if (training_->first_step() == 0) {
-    write_model_files(weights_.folder, folder_->directory(), model, ElementType::f32);
+  const char* const config = model.has_adapters() ? adapter_config_file : hugging_face_config_file;
+  if (training_->first_step() == 0 && !folder_->directory().status(config)) {
+    if (model.has_adapters()) {
+      write_adapter_files(weights_.folder, folder_->directory(), model,
+                          weights_.folder ? weights_.folder->string() : "");
+    } else if (has_hugging_face_architecture(model)) {
+      write_model_files(weights_.folder, folder_->directory(), model, ElementType::f32);
+    }
   }
   if (const auto& origin = training_->frozen_origin()) origin->save(folder_->directory());
   if (training_->commit_interval() == 0) return;
@@ -416,7 +425,7 @@ TrainRequest TrainingJob::next() const {
 }
 
 void TrainingJob::export_weights() {
-  if (!settings_.no_export) training_->export_model(folder_->place(weights_file()));
+  if (!settings_.no_export) training_->export_model(folder_->directory());
 }
 
 void TrainingJob::finish() {

@@ -113,6 +113,7 @@ class TrainingJob {
   void export_weights();
   // The file that they are written to, in the run's folder.
   const char* weights_file() const;
+  void remove_weights();
   const FilePlace& trace_place() const { return *trace_place_; }
   // The store stays, so that the run can go on, unless it is not wanted any more.
   void finish();
@@ -124,7 +125,6 @@ class TrainingJob {
  private:
   std::optional<ResumePoint> resume();
   void settle();
-  void remove_weights();  // of the run
   bool may_overwrite(std::int64_t committed);
   void check_prediction(double step_seconds);
   void look_at_lanes();

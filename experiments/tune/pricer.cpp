@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <exception>
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -39,6 +40,13 @@ TrialPrice trial_price(const Price& one) {
 
 }  // namespace
 
+std::pair<double, double> rank_of(const TrialPrice& price, const ModelSpec& model) {
+  if (!model.has_adapters() || price.step_seconds <= 0)
+    return {price.step_seconds, price.bytes_written};
+  constexpr double equal = 0.002;
+  return {std::floor(std::log(price.step_seconds) / equal), price.bytes_written};
+}
+
 Pricer::Pricer(Problem problem, unsigned threads, std::function<void(Problem&)> settle,
                PriceJournal* journal, Allows allows)
     : problem_(std::move(problem)),
@@ -72,8 +80,8 @@ TrialPrice Pricer::price_anew(const Trial& trial) const {
   }
 }
 
-void Pricer::correct(const Trial& trial, const Price& exact) {
-  known_.at(trial) = trial_price(exact);
+TrialPrice Pricer::correct(const Trial& trial, const Price& exact) {
+  return known_.at(trial) = trial_price(exact);
 }
 
 bool Pricer::is_stopped() {

@@ -14,6 +14,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "experiments/plan/evaluate.hpp"
@@ -42,6 +43,11 @@ struct TrialPrice {
   std::string settled;      // the policy with what it leaves open settled, if it runs
   std::uint64_t tasks = 0;  // emitted to find out: what it took
 };
+
+// By which plans are chosen, lowest first: seconds of a step, then bytes written. Where adapters
+// alone are trained, nothing but their state and activations need be written: steps that differ by
+// less than 0.2 % count as equal there.
+std::pair<double, double> rank_of(const TrialPrice& price, const ModelSpec& model);
 
 // Prices of an earlier run, and where those of this run are written down.
 class PriceJournal {
@@ -72,7 +78,7 @@ class Pricer {
   bool was_stopped() const { return is_stopped_; }
 
   // What a full evaluation says of a plan that was priced. Not while a round runs.
-  void correct(const Trial& trial, const Price& exact);
+  TrialPrice correct(const Trial& trial, const Price& exact);
 
   // Runs every job; returns when all are done, with the first failure, if any, thrown again.
   void run(const std::vector<std::function<void()>>& jobs);

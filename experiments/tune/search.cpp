@@ -105,6 +105,29 @@ void PlanSearch::run() {
   climb_all(4, {.first_step = 0.25, .last_step = 0.12, .main_moves = true}, 10);
   climb_all(2, {.first_step = 0.25, .last_step = 0.06}, 3);
   climb_all(1, {.first_step = 0.12, .last_step = 0.01}, 1);
+  if (pricer_.problem().model.has_adapters()) try_writing_less();
+}
+
+// The best plan with its optimizer state in host memory, and more of the parameters on the SSD.
+void PlanSearch::try_writing_less() {
+  const auto at = best();
+  // Beyond the effort: it is no search, but the other answer.
+  if (!at || at->second.bytes_written == 0) return;
+  const std::int64_t micro_batch = at->first.micro_batch;
+  const Plan plan = plan_of(pricer_.problem_with(micro_batch), at->second.settled);
+  const PlanSpace& space = space_of(micro_batch);
+  Jobs jobs;
+  for (const double room : {1.0, 1.5, 3.0}) {
+    Plan other = plan;
+    other.optimizer_state.rest = Share{.host = 1};
+    const double on_ssd = fraction_on_ssd(plan.parameters.rest, space.layers);
+    set_fraction_on_ssd(other.parameters.rest, space.layers,
+                        std::min(1.0, on_ssd + room * space.optimizer_state / space.parameters));
+    jobs.push_back([this, &space, micro_batch, other] {
+      settle(pricer_, space, micro_batch, other, 10, true);
+    });
+  }
+  if (!pricer_.is_stopped()) round(jobs);
 }
 
 std::uint64_t PlanSearch::left() const {
@@ -325,10 +348,8 @@ std::optional<std::pair<Trial, TrialPrice>> PlanSearch::best() const {
   const std::pair<const Trial, TrialPrice>* best = nullptr;
   for (const auto& one : pricer_.known()) {
     if (!one.second.fits) continue;
-    const auto rank = [](const TrialPrice& price) {
-      return std::pair(price.step_seconds, price.bytes_written);
-    };
-    if (!best || rank(one.second) < rank(best->second)) best = &one;
+    const ModelSpec& model = pricer_.problem().model;
+    if (!best || rank_of(one.second, model) < rank_of(best->second, model)) best = &one;
   }
   if (!best) return {};
   return *best;

@@ -47,7 +47,7 @@ class PlanSearch {
   // Looks at that plan, at seeds of the case with the least bound, and at their neighbours only.
   void run_near(const Trial& plan);
 
-  // The fastest plan, whose policy is one of the plans' or a built-in's.
+  // The plan of the lowest rank, whose policy is one of the plans' or a built-in's.
   std::optional<std::pair<Trial, TrialPrice>> best() const;
 
  private:
@@ -63,6 +63,7 @@ class PlanSearch {
   void settle_all(std::vector<Settled>& all);
   void try_cases();
   void try_other_seeds();
+  void try_writing_less();
   std::vector<Settled> starts() const;
   const PlanSpace& space_of(std::int64_t micro_batch) const;
   bool is_pruned(double bound) const;

@@ -11,14 +11,14 @@ namespace spillway {
 
 namespace {
 
-std::vector<PricedTrial> fastest_first(const std::map<Trial, TrialPrice>& known) {
+std::vector<PricedTrial> fastest_first(const std::map<Trial, TrialPrice>& known,
+                                       const ModelSpec& model) {
   std::vector<PricedTrial> all;
   for (const auto& one : known) {
     if (one.second.fits) all.push_back(one);
   }
-  std::stable_sort(all.begin(), all.end(), [](const PricedTrial& a, const PricedTrial& b) {
-    return std::pair(a.second.step_seconds, a.second.bytes_written) <
-           std::pair(b.second.step_seconds, b.second.bytes_written);
+  std::stable_sort(all.begin(), all.end(), [&](const PricedTrial& a, const PricedTrial& b) {
+    return rank_of(a.second, model) < rank_of(b.second, model);
   });
   return all;
 }
@@ -28,7 +28,8 @@ std::vector<PricedTrial> fastest_first(const std::map<Trial, TrialPrice>& known)
 std::optional<Tuned> in_full(Pricer& pricer, const WholeRun& run) {
   constexpr std::size_t few = 3, most = 12;
   std::optional<Tuned> best;
-  const std::vector<PricedTrial> all = fastest_first(pricer.known());
+  std::pair<double, double> least;  // its rank
+  const std::vector<PricedTrial> all = fastest_first(pricer.known(), pricer.problem().model);
   bool has_other = false;  // of another policy than spillway: no answer is slower than those
   for (std::size_t k = 0; k < all.size(); ++k) {
     const auto& [trial, price] = all[k];
@@ -36,12 +37,13 @@ std::optional<Tuned> in_full(Pricer& pricer, const WholeRun& run) {
     if (k >= (best ? few : most) && (has_other || !is_other)) continue;
     has_other = has_other || is_other;
     Evaluation one = evaluate(pricer.problem_with(trial.micro_batch), price.settled);
-    pricer.correct(trial, price_of(one));
+    const auto rank = rank_of(pricer.correct(trial, price_of(one)), pricer.problem().model);
     if (!one.result) continue;
     const Wear wear = wear_of(one.schedule, &*one.result, run);
     if (!fits_drives(wear.store, one.schedule.problem().machine)) continue;
-    if (!best || one.result->step_seconds < best->evaluation.result->step_seconds)
-      best = Tuned{std::move(one), wear};
+    if (best && rank >= least) continue;
+    least = rank;
+    best = Tuned{std::move(one), wear};
   }
   return best;
 }
@@ -163,7 +165,7 @@ TuneResult tune(const Problem& problem, const TuneOptions& options) {
   }
   result.best = in_full(pricer, options.run);
   result.front = pareto_front(pricer.known());
-  const std::vector<PricedTrial> all = fastest_first(pricer.known());
+  const std::vector<PricedTrial> all = fastest_first(pricer.known(), pricer.problem().model);
   result.runners_up = best_of_each(all);
   result.published = published_of(all);
   if (!result.best) result.nearest = nearest_of(pricer);

@@ -159,7 +159,11 @@ void read_gpt(const Keys& keys, ModelSpec& model) {
 // transformers/modeling_rope_utils.py. Newer versions write rope_parameters, with the base in it,
 // instead of rope_theta and rope_scaling.
 void read_rope(const Keys& keys, ModelSpec& model) {
-  model.rope_theta = keys.number("rope_theta", 10000);
+  const auto at_least_1 = [](const Keys& from, const char* key, double number) {
+    if (number < 1) from.refuse(key, "numbers of at least 1");
+    return number;
+  };
+  model.rope_theta = at_least_1(keys, "rope_theta", keys.number("rope_theta", 10000));
   if (keys.number("partial_rotary_factor", 1) != 1) keys.refuse("partial_rotary_factor", "1");
   const bool both = keys.given("rope_scaling") && keys.given("rope_parameters");
   if (both && keys["rope_scaling"] != keys["rope_parameters"])
@@ -168,7 +172,7 @@ void read_rope(const Keys& keys, ModelSpec& model) {
   if (!keys.given(table)) return;
   const Keys rope = keys.table(table);
   if (rope.given("rope_theta")) {
-    const double theta = rope.number("rope_theta");
+    const double theta = at_least_1(rope, "rope_theta", rope.number("rope_theta"));
     if (keys.given("rope_theta") && theta != model.rope_theta)
       rope.refuse("rope_theta", fmt::format("{}, as rope_theta says", model.rope_theta));
     model.rope_theta = theta;
@@ -184,15 +188,17 @@ void read_rope(const Keys& keys, ModelSpec& model) {
   if (type == "default") return;
   if (type == "linear") {
     model.rope_scaling = RopeScaling::linear;
-    model.rope_factor = rope.number("factor");
+    model.rope_factor = at_least_1(rope, "factor", rope.number("factor"));
   } else if (type == "llama3") {
     model.rope_scaling = RopeScaling::llama3;
-    model.rope_factor = rope.number("factor");
+    model.rope_factor = at_least_1(rope, "factor", rope.number("factor"));
     model.rope_low_frequency_factor = rope.number("low_freq_factor");
     model.rope_high_frequency_factor = rope.number("high_freq_factor");
     // As transformers reads it: beside the table, then in it, then all positions.
     const char* const original = "original_max_position_embeddings";
     model.rope_original_positions = keys.count(original, rope.count(original, model.positions));
+    if (model.rope_original_positions < 1)
+      (keys.given(original) ? keys : rope).refuse(original, "whole numbers of at least 1");
     if (model.rope_high_frequency_factor <= model.rope_low_frequency_factor)
       rope.refuse("high_freq_factor", "numbers above low_freq_factor");
   } else {
@@ -239,12 +245,11 @@ void read_llama(const Keys& keys, const std::string& type, ModelSpec& model) {
   model.hidden = keys.count("hidden_size");
   model.ffn = keys.count("intermediate_size");
   model.heads = keys.count("num_attention_heads");
-  if (type != "llama") keys.require("num_key_value_heads");
+  // null, and for a llama left out: as many as of queries.
+  if (type != "llama" && !keys.named("num_key_value_heads")) keys.require("num_key_value_heads");
   model.kv_heads = keys.count("num_key_value_heads", model.heads);
   model.positions = keys.count("max_position_embeddings");
   const std::int64_t share = model.heads > 0 ? model.hidden / model.heads : 0;
-  if (type == "qwen2" && keys.count("head_dim", share) != share)
-    keys.refuse("head_dim", fmt::format("hidden_size / num_attention_heads = {}", share));
   model.head_width = keys.count("head_dim", type == "qwen3" ? 128 : share);
   if (model.head_width == share && share * model.heads == model.hidden) model.head_width = 0;
   model.norm_epsilon = keys.number("rms_norm_eps", 1e-6);
@@ -272,11 +277,7 @@ std::string key_in_config(const std::string& key, bool is_gpt) {
       {"vocabulary", {"vocab_size", "vocab_size"}},
       {"positions", {"n_positions", "max_position_embeddings"}},
       {"norm_epsilon", {"layer_norm_epsilon", "rms_norm_eps"}},
-      {"window", {"sliding_window", "sliding_window"}},
-      {"rope_factor", {"factor", "rope_scaling.factor"}},
-      {"rope_low_frequency_factor", {"", "rope_scaling.low_freq_factor"}},
-      {"rope_high_frequency_factor", {"", "rope_scaling.high_freq_factor"}},
-      {"rope_original_positions", {"", "rope_scaling.original_max_position_embeddings"}}};
+      {"window", {"sliding_window", "sliding_window"}}};
   const auto found = names.find(key);
   if (found == names.end()) return key;
   return is_gpt ? found->second.first : found->second.second;
@@ -323,9 +324,14 @@ nlohmann::ordered_json gpt_config(const ModelSpec& model) {
 }
 
 const Family& llama_family(const ModelSpec& model) {
+  if (!has_hugging_face_architecture(model))
+    throw InputError("no architecture of transformers has both qkv_bias and qk_norm",
+                     "it can be trained here, and not be written as a model of Hugging Face's");
   if (model.qk_norm) return families[4];
   if (model.qkv_bias) return families[3];
-  return model.window > 0 ? families[2] : families[1];
+  // A llama of transformers has heads that share out its width.
+  const bool odd = model.heads > 0 && model.hidden % model.heads != 0;
+  return model.window > 0 || odd ? families[2] : families[1];
 }
 
 nlohmann::ordered_json llama_config(const ModelSpec& model) {
@@ -357,7 +363,8 @@ nlohmann::ordered_json llama_config(const ModelSpec& model) {
                               {"original_max_position_embeddings", model.rope_original_positions}};
   }
   if (family.type == std::string("mistral")) {
-    config["sliding_window"] = model.window;
+    config["sliding_window"] = nullptr;
+    if (model.window > 0) config["sliding_window"] = model.window;
   } else if (model.window > 0) {
     config["use_sliding_window"] = true;
     config["sliding_window"] = model.window;
@@ -397,6 +404,10 @@ ModelSpec parse_hugging_face_config(const std::string& text, const std::string& 
                      problem->hint);
   }
   return model;
+}
+
+bool has_hugging_face_architecture(const ModelSpec& model) {
+  return model.architecture == Architecture::gpt || !model.qkv_bias || !model.qk_norm;
 }
 
 std::string hugging_face_config(const ModelSpec& model, const std::string& type) {

@@ -21,7 +21,11 @@ std::vector<std::string> hugging_face_architectures();
 ModelSpec parse_hugging_face_config(const std::string& text, const std::string& origin,
                                     const std::string& name);
 
-// A config.json of this model, whose weights are of type `type` ("float32", "bfloat16").
+// Whether one of the architectures is what the model computes.
+bool has_hugging_face_architecture(const ModelSpec& model);
+
+// A config.json of this model, whose weights are of type `type` ("float32", "bfloat16"). Throws
+// InputError where none is.
 std::string hugging_face_config(const ModelSpec& model, const std::string& type);
 // The config.json that a model was read from, with another type of its weights.
 std::string hugging_face_config(const std::string& text, const std::string& type);

@@ -20,13 +20,23 @@ std::string variable(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-// Where huggingface_hub keeps what it has downloaded.
-fs::path cache_folder() {
-  if (const std::string cache = variable("HF_HUB_CACHE"); !cache.empty()) return cache;
-  if (const std::string home = variable("HF_HOME"); !home.empty()) return fs::path(home) / "hub";
+// A path in which ~ is the home folder, as huggingface_hub reads it; nothing without one.
+std::optional<fs::path> expanded(const std::string& path) {
+  if (path != "~" && !path.starts_with("~/")) return path;
+  const std::string home = variable("HOME");
+  if (home.empty()) return std::nullopt;
+  return home + path.substr(1);
+}
+
+// Where huggingface_hub keeps what it has downloaded; nothing where it would be found only relative
+// to where the program happens to run.
+std::optional<fs::path> cache_folder() {
+  if (const std::string cache = variable("HF_HUB_CACHE"); !cache.empty()) return expanded(cache);
+  std::optional<fs::path> home = expanded("~/.cache/huggingface");
   if (const std::string cache = variable("XDG_CACHE_HOME"); !cache.empty())
-    return fs::path(cache) / "huggingface" / "hub";
-  return fs::path(variable("HOME")) / ".cache" / "huggingface" / "hub";
+    home = expanded(cache + "/huggingface");
+  if (const std::string named = variable("HF_HOME"); !named.empty()) home = expanded(named);
+  return home ? std::optional(*home / "hub") : std::nullopt;
 }
 
 bool is_file(const fs::path& path) {
@@ -50,12 +60,14 @@ bool is_repository(const std::string& name) {
          is_part(std::string_view(name).substr(slash + 1));
 }
 
-// The newest snapshot that was downloaded of a repository.
+// The snapshot of a repository's branch main that was downloaded.
 std::optional<ModelFolder> find_snapshot(const std::string& name, std::vector<std::string>* tried) {
   std::string folder = "models--" + name;
   if (const std::size_t slash = folder.find('/'); slash != std::string::npos)
     folder.replace(slash, 1, "--");
-  const fs::path repository = cache_folder() / folder;
+  const std::optional<fs::path> cache = cache_folder();
+  if (!cache) return std::nullopt;
+  const fs::path repository = *cache / folder;
   const auto absent = [&](const fs::path& path) -> std::optional<ModelFolder> {
     if (tried != nullptr) tried->push_back(path.string());
     return std::nullopt;
@@ -81,6 +93,7 @@ std::optional<ModelFolder> find_model_folder(const std::string& name_or_path,
   for (const ModelSpec& model : builtin_models())
     if (model.name == name_or_path) return std::nullopt;
   std::error_code error;
+  if (is_file(name_or_path)) return std::nullopt;
   if (!fs::is_directory(name_or_path, error))
     return is_repository(name_or_path) ? find_snapshot(name_or_path, tried) : std::nullopt;
   const fs::path path = fs::canonical(name_or_path, error);

@@ -17,10 +17,10 @@ struct ModelFolder {
   std::string name;  // of the model: the folder's, or its name on Hugging Face
 };
 
-// The folder that `name_or_path` stands for; nothing where there is none, or a built-in model has
-// that name (./NAME is the folder). Where it could be a name
-// on Hugging Face, `tried` (may be null) is given the places of its cache that were looked at.
-// Throws InputError where it is a folder without a config.json.
+// The folder that `name_or_path` stands for; nothing where there is none, a file has that name, or
+// a built-in model has (./NAME is the folder). Where it could be a name on Hugging Face, `tried`
+// (may be null) is given the places of its cache that were looked at. Throws InputError where it is
+// a folder without a config.json.
 std::optional<ModelFolder> find_model_folder(const std::string& name_or_path,
                                              std::vector<std::string>* tried = nullptr);
 

@@ -106,8 +106,8 @@ const std::set<std::string>& known_keys() {
 // must have the same ones.
 std::string targets_of(const AdapterKeys& keys, const ModelSpec& base) {
   const char* const key = "target_modules";
-  const std::string supported = fmt::format("\"{}\" or a list of {}", all_linear,
-                                            fmt::join(lora_target_names(base), ", "));
+  const std::string supported =
+      fmt::format("\"{}\" or a list of {}", all_linear, fmt::join(lora_target_names(base), ", "));
   if (keys.given(key) && keys[key] == all_linear) return std::string(all_linear);
   if (!keys.given(key) || !keys[key].is_array() || keys[key].empty()) keys.refuse(key, supported);
   std::set<std::string> names;
@@ -222,7 +222,8 @@ std::vector<std::string> lora_overrides(const std::string& text) {
   if (targets.empty()) targets = all_linear;
   std::replace(targets.begin(), targets.end(), '+', ',');
   std::vector<std::string> overrides;
-  for (const auto& [key, value] : values) overrides.push_back(fmt::format("lora_{}={}", key, value));
+  for (const auto& [key, value] : values)
+    overrides.push_back(fmt::format("lora_{}={}", key, value));
   return overrides;
 }
 

@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "policies/common/least_on_ssd.hpp"
 #include "policies/common/policy.hpp"
 
@@ -49,7 +51,7 @@ class Spillway : public Policy {
     }
   }
 
-  std::vector<PolicyOptions> placements(const Problem&) const override {
+  std::vector<PolicyOptions> placements(const Problem& problem) const override {
     const std::string state = "optimizer_state.rest", parameters = "parameters.rest";
     PolicyOptions fixed;
     // Updates on the GPU, and those that write under the next one, take state from host memory.
@@ -65,6 +67,8 @@ class Spillway : public Policy {
     for (const OpenShare& share : open_shares) {
       if (open_.at(share.option) && fixed.count(share.option) == 0) open.push_back(share);
     }
+    // What is most and is only read goes to the SSD first, what is written goes there last.
+    if (problem.model.has_adapters()) std::reverse(open.begin(), open.end());
     std::vector<PolicyOptions> all = rising_on_ssd(open, [](double on_ssd) {
       if (on_ssd == 0) return std::string("host:1");
       if (on_ssd == 1) return std::string("ssd:1");

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,21 @@ inline std::filesystem::path folder_for_many_runs() {
 // A GPT, a llama with a head of its own, and one with a tied head and all else that a llama may
 // have.
 inline constexpr const char* trained_models[] = {"gpt-tiny", "llama-tiny", "qwen-tiny"};
+
+// Of five models one trains adapters with dropout, one adapters without, and one freezes its first
+// layer or two, if it has more.
+inline void freeze_at_random(ModelSpec& model, std::mt19937_64& random) {
+  const auto choice = random() % 5;
+  if (choice < 2) {
+    model.lora_rank = 4;
+    model.lora_dropout = choice == 0 ? 0.25 : 0;
+    const bool is_gpt = model.architecture == Architecture::gpt;
+    if (random() % 2 == 0) model.lora_targets = is_gpt ? "c_attn,mlp.c_proj" : "q_proj,v_proj";
+  } else if (choice == 2) {
+    model.frozen_layers = static_cast<std::int64_t>(random() % 2) + 1;
+    model.frozen_layers = std::min(model.frozen_layers, model.layers - 1);
+  }
+}
 
 // A folder of its own for each test, with a text to train on and directories for the ssd tier.
 class Workbench {

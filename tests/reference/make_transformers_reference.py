@@ -66,7 +66,7 @@ def mean_loss(model, tokens, targets):
 
 
 def losses_of_steps(model, tokens, targets):
-    parameters = list(model.parameters())
+    parameters = [p for p in model.parameters() if p.requires_grad]
     adamw = torch.optim.AdamW(
         [{"params": [p for p in parameters if p.dim() == 2], "weight_decay": WEIGHT_DECAY},
          {"params": [p for p in parameters if p.dim() != 2], "weight_decay": 0.0}], **ADAM)
@@ -80,26 +80,33 @@ def losses_of_steps(model, tokens, targets):
     return losses
 
 
+def expected_tensors(model, vocabulary):
+    """What a float64 model computes; its parameters are trained by it."""
+    text = torch.randint(vocabulary, (B, T + 1))
+    tokens, targets = text[:, :-1].contiguous(), text[:, 1:].contiguous()
+    loss, logits = mean_loss(model, tokens, targets)
+    loss.backward()
+    tensors = {"tokens": tokens, "targets": targets, "logits": logits.detach()}
+    for parameter, value in model.named_parameters():
+        if value.requires_grad:
+            tensors["gradients." + parameter] = value.grad.clone()
+    tensors["step_losses"] = torch.tensor(losses_of_steps(model, tokens, targets))
+    return tensors
+
+
+def save_expected(tensors, folder):
+    save_file({key: value.float().contiguous() for key, value in tensors.items()}, folder / "expected.safetensors")
+    losses = tensors["step_losses"]
+    print(folder.name, *(f"{loss:.5f}" for loss in losses[:3]), "..", f"{losses[-1]:.5f}")
+
+
 def make(name, config, output):
     torch.manual_seed(20261123)
     model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager").float()
     make_larger(model)
     model.save_pretrained(output / name)
     (output / name / "generation_config.json").unlink(missing_ok=True)
-
-    model = model.double().train()
-    text = torch.randint(config.vocab_size, (B, T + 1))
-    tokens, targets = text[:, :-1].contiguous(), text[:, 1:].contiguous()
-    loss, logits = mean_loss(model, tokens, targets)
-    loss.backward()
-    tensors = {"tokens": tokens, "targets": targets, "logits": logits.detach()}
-    for parameter, value in model.named_parameters():
-        tensors["gradients." + parameter] = value.grad.clone()
-    losses = losses_of_steps(model, tokens, targets)
-    tensors["step_losses"] = torch.tensor(losses)
-    save_file({key: value.float().contiguous() for key, value in tensors.items()},
-              output / name / "expected.safetensors")
-    print(name, *(f"{loss:.5f}" for loss in losses[:3]), "..", f"{losses[-1]:.5f}")
+    save_expected(expected_tensors(model.double().train(), config.vocab_size), output / name)
 
 
 if __name__ == "__main__":

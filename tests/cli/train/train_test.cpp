@@ -38,8 +38,9 @@ std::vector<double> losses(const Outcome& outcome) {
   return values;
 }
 
-const Words run_files = {"run/config.json", "run/metrics.jsonl", "run/model.safetensors",
-                         "run/model.toml",  "run/run.json",      "run/trace.json.gz"};
+const Words run_files = {"run/config.json",       "run/export.lock", "run/metrics.jsonl",
+                         "run/model.safetensors", "run/model.toml",  "run/run.json",
+                         "run/trace.json.gz"};
 
 }  // namespace
 
@@ -98,7 +99,7 @@ TEST_CASE("train --json prints start, steps and end, one object a line") {
 
   // The run folder: the same events, files of the right kind, none half-written, and the state.
   CHECK(read_file(folder / "run/metrics.jsonl") == outcome.out);
-  CHECK(folder.listing() == Words{"run"} + Words(run_files.begin(), run_files.begin() + 5) +
+  CHECK(folder.listing() == Words{"run"} + Words(run_files.begin(), run_files.begin() + 6) +
                                 Words{"run/run.lock", "run/ssd", "run/ssd/spillway-commit.bin",
                                       "run/ssd/spillway-store-0.bin", "run/trace.json.gz",
                                       "text.txt"});
@@ -185,9 +186,9 @@ TEST_CASE("The SSD directories, the trace and an empty run folder are taken wher
   INFO(outcome.err);
   REQUIRE(outcome.exit_code == 0);
   CHECK(json::parse(read_file(folder / "t.json")).contains("traceEvents"));
-  CHECK(folder.listing() == Words{"a", "b", "run", "run/config.json", "run/metrics.jsonl",
-                                  "run/model.toml", "run/run.json", "run/run.lock", "t.json",
-                                  "text.txt"});
+  CHECK(folder.listing() == Words{"a", "b", "run", "run/config.json", "run/export.lock",
+                                  "run/metrics.jsonl", "run/model.toml", "run/run.json",
+                                  "run/run.lock", "t.json", "text.txt"});
 }
 
 TEST_CASE("Ctrl-C ends training after the running step, with everything written") {

@@ -182,6 +182,44 @@ TEST_CASE("A step that is left out changes no state, and writes the parameters a
   }
 }
 
+TEST_CASE("Of a unit with adapters the norm is taken over these, and no frozen unit's is read") {
+  Problem problem = small_problem(Precision::fp32, GradientWidth::automatic, MomentWidth::fp32);
+  problem.model.lora_rank = 2;
+  problem.workload.clip = {ClipScope::global, 0.25};
+  problem.workload.on_nonfinite = OnNonFinite::skip;
+  const HostOptimizer optimizer(problem);
+  Task task;
+  task.kind = TaskKind::gradient_norm;
+  task.layer = 0;
+  // What follows the adapters' gradient is another buffer's.
+  std::vector<float> gradient(static_cast<std::size_t>(trained_elements(problem.model, 0)), 0.5f);
+  const auto n = static_cast<double>(gradient.size());
+  gradient.resize(2 * gradient.size(), std::nanf(""));
+  double norm = -1, squares = -1;
+  Operands o;
+  o.gradient = reinterpret_cast<std::byte*>(gradient.data());
+  o.norms = {&norm, 1};
+  o.gradient_square_sum = &squares;
+  optimizer.gradient_norm(task, o);
+  CHECK(norm == n / 4);
+  CHECK(squares == n / 4);
+
+  task.kind = TaskKind::optimizer;
+  task.params = static_cast<std::uint64_t>(n);
+  std::vector<float> state(3 * static_cast<std::size_t>(n), 0.0f),
+      parameters(gradient.size(), 9.0f);
+  std::vector<double> norms(static_cast<std::size_t>(unit_count(problem.model)), 0.0);
+  norms[0] = norm;
+  norms.back() = std::nan("");
+  o.optimizer_state = reinterpret_cast<std::byte*>(state.data());
+  o.parameters = reinterpret_cast<std::byte*>(parameters.data());
+  o.norms = norms;
+  optimizer.update(task, o);
+  CHECK(squares > 0);  // not left out
+  CHECK(parameters[0] < 0.0f);
+  CHECK(parameters[static_cast<std::size_t>(n)] == 9.0f);
+}
+
 TEST_CASE("the norm of a gradient has the same bits whatever the threads") {
   for (const GradientWidth width : {GradientWidth::bits16, GradientWidth::bits32}) {
     Problem problem = small_problem(Precision::bf16, width);

@@ -28,6 +28,15 @@ struct Case {
   }
 };
 
+// Adapters beside all matrices or some, with dropout, and with a B that is not zero.
+Problem with_adapters(Problem problem, const std::string& targets) {
+  problem.model.name += ", adapters of " + targets;
+  problem.model.lora_rank = 3;
+  problem.model.lora_targets = targets;
+  problem.model.lora_dropout = 0.2;
+  return problem;
+}
+
 // T = 70 needs two chunks of attention queries, the second a short one; C = 24 is no multiple
 // of 16.
 Case odd_sizes() { return Case(gpt_problem(37, 2, 24, 3, 70, 4, 2)); }
@@ -35,6 +44,9 @@ std::vector<Case> odd_sizes_of_every_model() {
   std::vector<Case> cases = {odd_sizes()};
   for (const std::string& kind : llama_kinds)
     cases.emplace_back(llama_problem(kind, 37, 2, 24, 2, 70, 4, 2));
+  cases.emplace_back(with_adapters(gpt_problem(37, 2, 24, 3, 70, 4, 2), "all-linear"));
+  cases.emplace_back(
+      with_adapters(llama_problem("mistral", 37, 2, 24, 2, 70, 4, 2), "q_proj,v_proj"));
   return cases;
 }
 
@@ -71,6 +83,8 @@ TEST_CASE("Gradients are bit-identical for every choice of saved activations") {
   std::vector<Case> cases = {Case(gpt_problem(11, 1, 8, 2, 9, 2, 2))};
   for (const std::string& kind : llama_kinds)
     cases.emplace_back(llama_problem(kind, 11, 1, 8, 2, 9, 2, 2));
+  cases.emplace_back(with_adapters(gpt_problem(11, 1, 8, 2, 9, 2, 2), "c_attn,mlp.c_proj"));
+  cases.emplace_back(with_adapters(llama_problem("qwen3", 11, 1, 8, 2, 9, 2, 2), "all-linear"));
   for (const Case& test : cases) {
     INFO(test.problem.model.name);
     const ModelStepResult saved = test.run();

@@ -134,6 +134,11 @@ TEST_CASE("what is written is read again: one file or several, fp32 or bf16", "[
         Checkpoint checkpoint(folder.path(), model);
         check_all(checkpoint, model);
         CHECK_THAT(checkpoint.describe(), Catch::Contains(name_of(type)));
+        // They go as they came, and leave what is not of them.
+        write_file(folder / "model.safetensors.mine", "");
+        remove_weights(Directory(folder.path()));
+        CHECK_FALSE(SafetensorsFolder::has_weights(folder.path()));
+        CHECK(std::distance(std::filesystem::directory_iterator(folder.path()), {}) == 1);
       }
     }
   }

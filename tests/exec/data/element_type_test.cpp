@@ -36,14 +36,21 @@ TEST_CASE("every half-precision number is widened exactly") {
 
 TEST_CASE("bf16 is the upper half of fp32, and fp32 is rounded to it to nearest even") {
   // 1 + 2^-8 is halfway between 1 and 1 + 2^-7: even is 1. 1 + 3 2^-8 goes up to 1 + 2^-6.
-  const std::vector<float> values = {
-      1.0f, -2.5f, 1.00390625f, 1.01171875f, 0.0f, -0.0f, std::numeric_limits<float>::infinity()};
+  constexpr float infinity = std::numeric_limits<float>::infinity();
+  const std::vector<float> values = {1.0f, -2.5f, 1.00390625f, 1.01171875f,
+                                     0.0f, -0.0f, infinity,    -std::numeric_limits<float>::max()};
   std::vector<std::byte> narrow_bytes(2 * values.size() + 1);
   narrow(ElementType::bf16, values.data(), values.size(), narrow_bytes.data() + 1);  // unaligned
   std::vector<float> back(values.size());
   widen(ElementType::bf16, narrow_bytes.data() + 1, values.size(), back.data());
-  CHECK(back == std::vector<float>{1.0f, -2.5f, 1.0f, 1.015625f, 0.0f, -0.0f,
-                                   std::numeric_limits<float>::infinity()});
+  const std::vector<float> expected = {1.0f, -2.5f, 1.0f,     1.015625f,
+                                       0.0f, -0.0f, infinity, -infinity};
+  // By their bits: -0 equals 0 otherwise.
+  CHECK(std::memcmp(back.data(), expected.data(), back.size() * sizeof(float)) == 0);
+  const float nan = std::bit_cast<float>(0x7f800001u);  // whose upper half alone is infinity
+  narrow(ElementType::bf16, &nan, 1, narrow_bytes.data());
+  widen(ElementType::bf16, narrow_bytes.data(), 1, back.data());
+  CHECK(std::isnan(back[0]));
 }
 
 TEST_CASE("fp32 keeps its bits, NaN's too") {

@@ -95,6 +95,30 @@ TEST_CASE("parts are read in any order", "[store]") {
   }
 }
 
+TEST_CASE("the hash of what is read does not depend on what was asked for, and on every byte",
+          "[store]") {
+  const Files files({40 << 20, 5000});
+  const std::vector<ReadAhead::Extent> extents = {{0, 4097, 35 << 20}, {1, 1, 4999}};
+  const auto hash = [&](const std::vector<std::size_t>& asked) {
+    ReadAhead reader(files.all(), extents);
+    for (const std::size_t index : asked)
+      wrong_bytes(reader, extents[index], index, 0, extents[index].end - extents[index].begin);
+    return reader.hash();
+  };
+  const std::uint64_t none = hash({});
+  CHECK(hash({0, 1}) == none);
+  CHECK(hash({1, 0, 1}) == none);
+  for (const std::uint64_t at : {std::uint64_t{4097}, std::uint64_t{(35 << 20) - 1}}) {
+    const FileDescriptor file(::open(files.path(0).c_str(), O_WRONLY | O_CLOEXEC));
+    const std::byte other = ~byte_at(0, at);
+    REQUIRE(::pwrite(file.get(), &other, 1, static_cast<off_t>(at)) == 1);
+    CHECK(hash({1}) != none);
+    const std::byte before = byte_at(0, at);
+    REQUIRE(::pwrite(file.get(), &before, 1, static_cast<off_t>(at)) == 1);
+  }
+  CHECK(hash({0}) == none);
+}
+
 TEST_CASE("a file that cannot be read, or was cut short, is an error for whoever reads it",
           "[store]") {
   const Files files({3 << 20, 5000});

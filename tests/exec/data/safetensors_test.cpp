@@ -190,6 +190,11 @@ TEST_CASE("files that break a rule of the format are refused, with the rule") {
       {file_text(R"({"a":{"dtype":"F32","shape":[1]}})", 4),
        "lacks a dtype, shape or data_offsets"},
       {file_text(R"({"a":5})", 4), "lacks a dtype, shape or data_offsets"},
+      // Made to take memory: refused before it is parsed to its end, which would not be JSON.
+      {file_text("{" + entry("a", "[0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0", 0, 0), 0),
+       "more than 16 dimensions"},
+      {file_text(R"({"a":{"shape":[[],[],[],[],[],[],[],[],[],[],[],[],[],[],[],[],[])", 0),
+       "more than 16 dimensions"},
       {file_text(R"({"__metadata__":{"n":1}})", 0), "its metadata is not text"},
       {file_text(R"({"__metadata__":"n"})", 0), "its metadata is not a map"},
   };

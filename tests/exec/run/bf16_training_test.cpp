@@ -187,9 +187,8 @@ TEST_CASE("what is exported of a training in bf16 is its fp32 weights, from ever
   const auto export_of = [&](const std::string& policy) {
     Training training(in_bf16(bench, policy, 2));
     training.run([](const StepResult&) {}, nullptr);
-    const fs::path file = bench.root() / "weights";
-    training.export_model(file);
-    const SafetensorsFile weights(file);
+    training.export_model(Directory(bench.root()));
+    const SafetensorsFile weights(bench.root() / "model.safetensors");
     std::vector<std::vector<float>> values;
     bool beyond_bf16 = false;
     for (const auto& tensor : weights.tensors()) {

@@ -107,6 +107,23 @@ TEST_CASE("An update takes the norm of all units, of its own, or of none") {
   CHECK_FALSE(gradient_use(workload(whole, OnNonFinite::skip), squares, 2).skip);
 }
 
+TEST_CASE("Whatever lies where a frozen unit's norm would be is not read") {
+  const std::vector<double> squares = {static_cast<double>(not_a_number), 9, 16, 1e300};
+  const std::vector<bool> frozen = {true, false, false, true};
+  const GradientClip whole{ClipScope::global, 1}, by_layer{ClipScope::layer, 1};
+  for (const OnNonFinite other : {OnNonFinite::stop, OnNonFinite::skip}) {
+    CHECK(gradient_use(workload(whole, other), squares, 2, frozen).factor == clip_factor(5, 1));
+    CHECK(gradient_use(workload(by_layer, other), squares, 2, frozen).factor == clip_factor(4, 1));
+    CHECK_FALSE(gradient_use(workload(whole, other), squares, 2, frozen).skip);
+  }
+  // A norm of its own alone is no slot of a unit.
+  const std::vector<double> own = {16};
+  CHECK(gradient_use(workload(by_layer), own, 3, frozen).factor == clip_factor(4, 1));
+  CHECK(gradient_use(workload(whole, OnNonFinite::skip), {{9, static_cast<double>(inf), 16, 0}}, 2,
+                     frozen)
+            .skip);
+}
+
 TEST_CASE("AdamW with a factor is AdamW on the scaled gradient, and returns the unscaled squares") {
   const std::size_t n = 4099;
   const std::uint64_t seed = 5;

@@ -47,6 +47,7 @@ class Baselines {
     o.problem.workload.micro_batch = between(1, 2);
     o.problem.workload.batch = o.problem.workload.micro_batch * micro_batches;
     o.problem.workload.sequence = 8 * between(1, 2);
+    freeze_at_random(o.problem.model, random);
     // Gradients of these models have norms of about 1.
     const GradientClip clips[] = {{}, {ClipScope::global, 0.1}, {ClipScope::layer, 0.1}};
     o.problem.workload.clip = clips[random() % 3];
@@ -66,16 +67,16 @@ class Baselines {
   }
   const Losses& of(const TrainingOptions& o) {
     const Workload& w = o.problem.workload;
-    const auto [entry, is_new] = losses_.try_emplace(
-        {o.problem.model.name, o.problem.model.layers, o.problem.model.hidden, w.batch,
-         w.micro_batch, w.sequence, o.steps, to_string(w.clip), w.precision, w.moments});
+    const auto [entry, is_new] =
+        losses_.try_emplace({model_to_toml(o.problem.model), w.batch, w.micro_batch, w.sequence,
+                             o.steps, to_string(w.clip), w.precision, w.moments});
     if (is_new) entry->second = train_within_plan(o);
     return entry->second;
   }
 
  private:
   using Key = std::tuple<std::string, std::int64_t, std::int64_t, std::int64_t, std::int64_t,
-                         std::int64_t, std::int64_t, std::string, Precision, MomentWidth>;
+                         std::string, Precision, MomentWidth>;
   const Workbench& bench_;
   std::map<Key, Losses> losses_;
 };

@@ -179,11 +179,13 @@ TEST_CASE("what a killed run was writing goes when its folder is opened, and not
   const fs::path run = bench.root() / "run";
   begin(bench, run, {}, this_computer());
   for (const char* name :
-       {".model.safetensors.partial-0123456789abcdef", ".mine.partial-0123456789abcdef",
-        ".model.safetensors.partial-mine", "notes"})
+       {".model.safetensors.partial-0123456789abcdef",
+        ".model-00001-of-00002.safetensors.partial-0123456789abcdef",
+        ".mine.partial-0123456789abcdef", ".model.safetensors.partial-mine", "notes"})
     write_file(run / name, "text");
   { RunFolder::open(run.string()); }
   CHECK_FALSE(fs::exists(run / ".model.safetensors.partial-0123456789abcdef"));
+  CHECK_FALSE(fs::exists(run / ".model-00001-of-00002.safetensors.partial-0123456789abcdef"));
   CHECK(fs::exists(run / ".mine.partial-0123456789abcdef"));
   CHECK(fs::exists(run / ".model.safetensors.partial-mine"));
   CHECK(fs::exists(run / "notes"));

@@ -22,15 +22,21 @@ namespace {
 TEST_CASE("the committed copy is never the one that is written, for all intervals and bases") {
   for (std::int64_t interval = 1; interval <= 6; ++interval) {
     for (std::int64_t base = 0; base <= 9; ++base) {
-      for (const std::int64_t base_epoch : {0, 1, 2, 7}) {
-        const CommitPoints points{interval, base, base_epoch, base + 20};
-        INFO("interval " << interval << ", from version " << base << " of epoch " << base_epoch);
+      for (const auto& [base_epoch, also] : std::vector<std::pair<std::int64_t, std::int64_t>>{
+               {0, 0}, {1, 0}, {2, 3}, {7, 4}, {0, 5}, {3, 6}}) {
+        const CommitPoints points{interval, base, base_epoch, base + 20, also};
+        INFO("interval " << interval << " and every " << also << ", from version " << base
+                         << " of epoch " << base_epoch);
         std::int64_t committed = base;
         CHECK(points.epoch_of(base) == base_epoch);
         while (committed < points.last_version) {
           const std::int64_t next = points.next(committed);
           REQUIRE(next > committed);
-          REQUIRE((next % interval == 0 || next == points.last_version));
+          REQUIRE((next % interval == 0 || next == points.last_version ||
+                   (also > 0 && next % also == 0)));
+          // None is left out.
+          for (std::int64_t between = committed + 1; between < next; ++between)
+            REQUIRE((between % interval != 0 && (also == 0 || between % also != 0)));
           for (std::int64_t version = committed + 1; version <= next; ++version) {
             // All versions up to the next commit overwrite one copy, which is not the committed
             // one.

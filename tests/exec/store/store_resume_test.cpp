@@ -232,14 +232,15 @@ TEST_CASE("weights that cannot be written leave the committed state where it is"
     Training training(options);
     training.run([](const StepResult&) {}, nullptr);
     location = training.store_location();
-    CHECK_THROWS(training.export_model(bench.root() / "absent" / "weights"));
+    fs::create_directories(bench.root() / "taken/model.safetensors");
+    CHECK_THROWS(training.export_model(Directory(bench.root() / "taken")));
   }
   options.resume = find_resume_point(location);
   options.may_be_done = true;
   {
     Training training(options);
     training.run([](const StepResult&) {}, nullptr);
-    training.export_model(bench.root() / "weights");
+    training.export_model(Directory(bench.root()));
   }
   CHECK(files_of(location).empty());
 }

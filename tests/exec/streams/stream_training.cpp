@@ -54,6 +54,7 @@ TrainingOptions random_problem(const Workbench& bench, std::mt19937_64& random) 
   workload.micro_batch = between(1, 2);
   workload.batch = workload.micro_batch * micro_batches;
   workload.sequence = 8;
+  freeze_at_random(o.problem.model, random);
   // Gradients of these models have norms of about 1.
   const GradientClip clips[] = {{}, {ClipScope::global, 0.1}, {ClipScope::layer, 0.1}};
   workload.clip = clips[random() % 3];

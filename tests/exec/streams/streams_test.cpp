@@ -108,6 +108,10 @@ TEST_CASE("Streams: steps on the GPU alone are replayed as graphs, over several 
   for (const ClipScope scope : {ClipScope::off, ClipScope::global, ClipScope::layer}) {
     TrainingOptions options = bench.options("resident", 2, 16, 2);
     options.problem.workload.clip = {scope, 0.1};
+    if (scope == ClipScope::layer) {  // whose masks are of the step that is replayed
+      options.problem.model.lora_rank = 4;
+      options.problem.model.lora_dropout = 0.25;
+    }
     options.optimizer.warmup_steps = 5;
     options.optimizer.decay_steps = 18;
     options.steps = 23;

@@ -3,6 +3,8 @@
 
 #include <catch2/catch.hpp>
 
+#include "policies/common/policy.hpp"
+#include "policies/machine/machine.hpp"
 #include "policies/model/scratch.hpp"
 #include "policies/schedule/program.hpp"
 
@@ -53,6 +55,39 @@ TEST_CASE("Memory to time kernels in: two layers with all they keep, and more") 
   const StreamKernelMemory larger = stream_kernel_memory(problem_with(GradientWidth::bits32, 64));
   CHECK(larger.gpu > memory.gpu);
   CHECK(larger.gpu < 32 * memory.gpu);
+}
+
+TEST_CASE("Every kernel of a model with adapters or frozen layers is timed") {
+  using Overrides = std::vector<std::string>;
+  for (const Overrides& overrides :
+       {Overrides{"lora_rank=4"},
+        Overrides{"lora_rank=4", "lora_dropout=0.1", "lora_targets=c_attn"},
+        Overrides{"frozen_layers=1"}}) {
+    INFO(overrides.back());
+    Problem problem;
+    problem.model = load_model("gpt-tiny", overrides);
+    problem.machine = load_machine("testbed");
+    problem.trains_on = Backend::cpu;
+    problem.workload = {4, 2, 16, Precision::fp32, GradientWidth::automatic};
+    std::set<std::pair<std::string, std::string>> timed;
+    const auto ignore = [](const std::string&) {};
+    for (const KernelTime& time : time_kernels(problem, {2, 1, 0.1, 1}, ignore)) {
+      CHECK(time.median_ns > 0);
+      timed.insert({time.kind, time.shape});
+    }
+    int found = 0;
+    for (const char* policy : {"resident", "resident:recompute=needed", "zero-offload"}) {
+      const Schedule schedule = build_schedule(problem, policy, 2);
+      for (const Task& task : schedule.tasks()) {
+        const std::string shape = kernel_shape(schedule.problem(), task);
+        if (task.lane != Lane::gpu_compute || shape.empty()) continue;
+        INFO(to_string(task.kind) << " " << shape);
+        CHECK(timed.count({to_string(task.kind), shape}) == 1);
+        ++found;
+      }
+    }
+    CHECK(found > 3 * 2 * 2 * 4);
+  }
 }
 
 }  // namespace

@@ -78,12 +78,9 @@ class Checks:
                         "--steps", 1, "--batch", 1, "--micro-batch", 1, "--sequence", SEQUENCE, "--policy", "resident",
                         "--learning-rate", 0, "--weight-decay", 0, "--gpu-memory", "64MB", "--host-memory", "64MB",
                         "--device", "cpu", "--json")
-        if done.returncode == 2 and "simulate it" in done.stderr:
-            print(f"{name} {dtype}: cannot be trained yet: {done.stderr.splitlines()[0]}")
-            return False
         self.expect(done.returncode == 0, f"{name}: train: {done.stderr}")
         if done.returncode != 0:
-            return True
+            return
         steps = [json.loads(line) for line in done.stdout.splitlines() if '"step"' in line]
         found = next(event["loss"] for event in steps if event["event"] == "step")
         self.expect(abs(found - loss) < 2e-5 * max(1.0, loss), f"{name}: loss {found}, transformers has {loss}")
@@ -94,8 +91,9 @@ class Checks:
             again = self.load(place)
             self.expect(type(again) is type(model), f"{name}: {place} is a {type(again).__name__}")
             self.expect(self.torch.equal(self.logits(again), reference), f"{name}: other logits from {place}")
+            told = self.transformers.AutoModelForCausalLM.from_pretrained(place).dtype
+            self.expect(told == self.torch.float32, f"{name}: {place} is loaded as {told}")
         print(f"{name} {dtype}: loss {found:.6f}, transformers {loss:.6f}; the same logits")
-        return True
 
 
 def main():
@@ -119,9 +117,11 @@ def main():
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as root:
         checks = Checks(options.program, torch, transformers, pathlib.Path(root))
-        trained = [checks.check(*model, dtype) for dtype in ("float32", "bfloat16") for model in models(transformers)]
-    print(f"{sum(trained)} of {len(trained)} trained, {len(checks.failed)} failures")
-    return 1 if checks.failed or not any(trained) else 0
+        for dtype in ("float32", "bfloat16"):
+            for model in models(transformers):
+                checks.check(*model, dtype)
+    print(f"{len(checks.failed)} failures")
+    return 1 if checks.failed else 0
 
 
 if __name__ == "__main__":

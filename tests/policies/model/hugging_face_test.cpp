@@ -214,7 +214,7 @@ TEST_CASE("the positions that llama3's rope was made for are read as transformer
 TEST_CASE("a window holds for all layers or for none") {
   const json windowed = with(qwen2(), "use_sliding_window", true);
   CHECK(read(windowed).window == 0);  // from layer 24 of 24 on
-  CHECK(read(with(windowed, "sliding_window", nullptr)).window == 0);
+  CHECK(read(with(with(windowed, "max_window_layers", 0), "sliding_window", nullptr)).window == 0);
   CHECK(read(with(windowed, "max_window_layers", 0)).window == 32768);
   CHECK_THROWS_AS(read(with(windowed, "max_window_layers", 12)), InputError);
   // Left out it is 28: the first 28 of 32 layers would have no window.
@@ -228,7 +228,10 @@ TEST_CASE("a window holds for all layers or for none") {
   mixed[3] = "sliding_attention";
   CHECK_THROWS_AS(read(with(windowed, "layer_types", mixed)), InputError);
   CHECK_THROWS_AS(read(with(windowed, "layer_types", {"full_attention"})), InputError);
-  CHECK_THROWS_AS(read(with(mistral(), "layer_types", {"full_attention"})), InputError);
+  const auto layers = mistral()["num_hidden_layers"].get<std::size_t>();
+  const json full = std::vector<std::string>(layers, "full_attention");
+  CHECK_THROWS_AS(read(with(mistral(), "layer_types", full)), InputError);
+  CHECK(read(with(with(mistral(), "layer_types", full), "sliding_window", nullptr)).window == 0);
 }
 
 TEST_CASE("what is not supported is refused with the file, the key, its value and what is") {
@@ -250,6 +253,16 @@ TEST_CASE("what is not supported is refused with the file, the key, its value an
               "whole");
   check_error([] { read(with(llama3(), "num_key_value_heads", 7)); },
               "config.json: num_key_value_heads: 7 does not divide", "");
+  // The table that is there is named.
+  const json modern = with(without(without(llama3(), "rope_scaling"), "rope_theta"),
+                           "rope_parameters", {{"rope_type", "linear"}, {"factor", 0.5}});
+  check_error([&] { read(modern); }, "config.json: rope_parameters.factor is 0.5",
+              "numbers of at least 1");
+  check_error(
+      [&] {
+        read(with(modern, "rope_parameters", {{"rope_theta", 0.5}}));
+      },
+      "config.json: rope_parameters.rope_theta is 0.5", "numbers of at least 1");
   check_error([] { read(with(llama3(), "model_type", "qwen2")); },
               R"(config.json: model_type is "qwen2")", "llama");
   check_error([] { read(with(gpt2(), "n_inner", 1000)); }, "config.json: n_inner is 1000", "3072");
@@ -278,7 +291,7 @@ TEST_CASE(
         {"add_cross_attention", true},
         {"tie_word_embeddings", false},
         {"n_embd", 9223372036854775807}}},
-      {qwen2(), {{"head_dim", 128}, {"use_mrope", true}}},
+      {qwen2(), {{"use_mrope", true}}},
       {mistral(), {{"sliding_window", 0}}}};
   for (const auto& [config, values] : refused) {
     CHECK_NOTHROW(read(config));
@@ -295,6 +308,29 @@ TEST_CASE("what is no JSON object, or nested beyond reason, is refused") {
   };
   for (const char* text : {"", "[]", "{", "null", "{\"a\":NaN}"}) refuses(text);
   refuses("{\"a\":" + std::string(100000, '[') + std::string(100000, ']') + "}");
+}
+
+TEST_CASE("what transformers takes of a Qwen2 is read: heads of any width, as many as of queries") {
+  CHECK(read(with(qwen2(), "head_dim", 128)).width_of_head() == 128);
+  CHECK(read(with(qwen2(), "num_key_value_heads", nullptr)).kv_heads == read(qwen2()).heads);
+  check_error([] { read(without(qwen2(), "num_key_value_heads")); },
+              "config.json: num_key_value_heads is missing", "");
+}
+
+TEST_CASE("a model is written as an architecture that computes it, or is refused") {
+  ModelSpec model = read(llama3());
+  model.head_width = model.width_of_head();
+  model.hidden += 8;  // heads do not share it out: a llama of transformers refuses that
+  const json odd = json::parse(hugging_face_config(model, "float32"));
+  CHECK(odd["architectures"][0] == "MistralForCausalLM");
+  CHECK(odd["sliding_window"].is_null());
+  CHECK(read(odd).head_width == model.head_width);
+  ModelSpec both = read(qwen3());
+  CHECK(has_hugging_face_architecture(both));
+  both.qkv_bias = true;
+  CHECK_FALSE(has_hugging_face_architecture(both));
+  check_error([&] { hugging_face_config(both, "float32"); },
+              "no architecture of transformers has both qkv_bias and qk_norm", "");
 }
 
 TEST_CASE("a model written as config.json is read as the same model") {

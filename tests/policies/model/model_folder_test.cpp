@@ -84,7 +84,52 @@ TEST_CASE("where a name is nowhere the places that were looked at are named") {
     CHECK_FALSE(find_model_folder(name));
 }
 
+// The current directory, until it goes.
+class InFolder {
+ public:
+  explicit InFolder(const fs::path& folder) : before_(fs::current_path()) {
+    fs::current_path(folder);
+  }
+  ~InFolder() { fs::current_path(before_); }
+
+ private:
+  fs::path before_;
+};
+
 TEST_CASE("a built-in model's name is the built-in model") {
   const test::TemporaryFolder folder;
+  const Variable none("HF_HUB_CACHE", ""), home("HF_HOME", folder.path().string());
+  write(folder / "gpt-tiny/config.json", tiny_config);
+  write(folder / "hub/models--gpt-tiny/refs/main", "0123");
+  write(folder / "hub/models--gpt-tiny/snapshots/0123/config.json", tiny_config);
+  const InFolder in(folder.path());
   CHECK_FALSE(find_model_folder("gpt-tiny"));
+  CHECK(find_model_folder("./gpt-tiny"));
+}
+
+TEST_CASE("a file goes before a name on Hugging Face, and a cache has a place of its own") {
+  const test::TemporaryFolder folder;
+  const Variable none("HF_HUB_CACHE", ""), home("HOME", folder.path().string());
+  const auto has = [&](const fs::path& cache) {
+    write(cache / "models--org--m/refs/main", "0123");
+    write(cache / "models--org--m/snapshots/0123/config.json", tiny_config);
+    const auto found = find_model_folder("org/m");
+    fs::remove_all(cache);
+    return found.has_value();
+  };
+  const Variable named("HF_HOME", "~/mine"), other("XDG_CACHE_HOME", "");
+  CHECK(has(folder / "mine/hub"));
+  ::setenv("HF_HOME", "", 1);
+  CHECK(has(folder / ".cache/huggingface/hub"));
+  ::setenv("HF_HUB_CACHE", "~/all", 1);
+  CHECK(has(folder / "all"));
+  const InFolder in(folder.path());
+  ::setenv("HF_HUB_CACHE", "", 1);
+  ::setenv("HOME", "", 1);
+  CHECK_FALSE(has(".cache/huggingface/hub"));
+  ::setenv("HF_HOME", (folder / "home").c_str(), 1);
+  write("org/m", "name = \"a file\"");
+  CHECK_FALSE(has(folder / "home/hub"));
+  fs::remove_all("org");
+  CHECK(has(folder / "home/hub"));
 }
