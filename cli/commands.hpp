@@ -19,6 +19,7 @@ void add_tune(CLI::App& app, int& exit_code);
 void add_sweep(CLI::App& app, int& exit_code);
 void add_train(CLI::App& app, int& exit_code);
 void add_export(CLI::App& app);
+void add_merge(CLI::App& app);
 void add_store(CLI::App& app, int& exit_code);  // inspect, remove
 void add_validate(CLI::App& app, int& exit_code);
 void add_papers(CLI::App& app, int& exit_code);

@@ -55,6 +55,7 @@ void build(CLI::App& app, int& exit_code) {
   cli::add_sweep(app, exit_code);
   cli::add_train(app, exit_code);
   cli::add_export(app);
+  cli::add_merge(app);
   cli::add_store(app, exit_code);
   cli::add_validate(app, exit_code);
   cli::add_papers(app, exit_code);

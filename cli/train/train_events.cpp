@@ -119,6 +119,19 @@ std::string prediction_text(const PredictionCheck& check, bool measured) {
   return text + "\n";
 }
 
+std::string frozen_text(const Training& training) {
+  if (const FrozenFiles* const files = training.frozen_files()) {
+    return fmt::format("{} of them are read in place from {}, through {} of memory",
+                       format_bytes(static_cast<double>(files->bytes())),
+                       training.frozen_origin()->folder.string(),
+                       format_bytes(static_cast<double>(files->memory_bytes())));
+  }
+  const std::uint64_t bytes = training.frozen_bytes_in_store();
+  if (bytes == 0) return "";
+  return fmt::format("{} of them are copied to the ssd tier at the start: {}",
+                     format_bytes(static_cast<double>(bytes)), training.why_in_store());
+}
+
 void announce(const Training& training, const TrainPlan& plan, const fs::path& run) {
   const Schedule& schedule = training.schedule();
   fmt::print("{} with policy {} on {}\n", schedule.problem().model.name, schedule.policy(),
@@ -148,6 +161,8 @@ void announce(const Training& training, const TrainPlan& plan, const fs::path& r
         bytes > schedule.use(tier).peak_bytes ? "   with copies of optimizer state for commits"
                                               : "");
   }
+  if (const std::string text = frozen_text(training); !text.empty())
+    fmt::print("  frozen weights: {}\n", text);
   if (training.throttle()) fmt::print("  throttled to {}\n", to_text(training.throttle()->rates()));
   if (plan.predicted_step_seconds)
     fmt::print("  predicted: {} a step\n", format_seconds(*plan.predicted_step_seconds));

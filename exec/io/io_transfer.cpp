@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <utility>
 
 #include "base/errors.hpp"
@@ -102,6 +103,19 @@ void IoTransfer::transfer_in_file(IoKind kind, std::uint32_t file, std::uint64_t
   run();
 }
 
+void IoTransfer::gather(std::span<const Piece> pieces, std::span<std::byte> memory) {
+  SPILLWAY_ASSERT(reinterpret_cast<std::uintptr_t>(memory.data()) % io_alignment == 0 &&
+                  memory.size() >= completions_.size() * piece_memory);
+  kind_ = IoKind::read;
+  checked_ = false;
+  pieces_ = pieces;
+  piece_done_ = 0;
+  piece_memory_ = memory.data();
+  left_ = 0;
+  for (const Piece& piece : pieces) left_ += piece.bytes;
+  run();
+}
+
 void IoTransfer::sync(std::uint32_t first, std::uint32_t count) {
   SPILLWAY_ASSERT(first + count <= names_.size());
   kind_ = IoKind::sync;
@@ -122,7 +136,8 @@ void IoTransfer::run() {
       const std::uint32_t index = free_slots_.back();
       Slot& slot = slots_[index];
       slot.request.tag = index;
-      next_request(slot);
+      slot.wanted = 0;
+      pieces_.empty() ? next_request(slot) : next_of_piece(slot, index);
       free_slots_.pop_back();
       ++in_flight_;
       queue(index);
@@ -136,7 +151,43 @@ void IoTransfer::run() {
     for (std::size_t i = 0; i < count; ++i) complete(completions_[i]);
     if (worst_stall_ > 0) ring_.pause(worst_stall_);
   }
+  pieces_ = {};
   if (failure_.happened) throw_failure();
+}
+
+// The blocks of the next bytes of a piece, of which something is left.
+void IoTransfer::next_of_piece(Slot& slot, std::uint32_t index) {
+  while (piece_done_ == pieces_.front().bytes) {
+    pieces_ = pieces_.subspan(1);
+    piece_done_ = 0;
+  }
+  const Piece& piece = pieces_.front();
+  SPILLWAY_ASSERT(piece.file < names_.size());
+  const std::uint64_t begin = piece.offset + piece_done_, skipped = begin % io_alignment;
+  const std::uint64_t most = piece_memory - io_alignment;
+  const std::uint64_t wanted = std::min(piece.bytes - piece_done_, most);
+  slot.stalls = 0;
+  slot.checked = slot.again = false;
+  slot.to = piece.to + piece_done_;
+  slot.wanted = static_cast<std::uint32_t>(wanted);
+  slot.skipped = static_cast<std::uint32_t>(skipped);
+  IoRequest& request = slot.request;
+  request.kind = IoKind::read;
+  request.file = piece.file;
+  request.file_offset = begin - skipped;
+  request.memory = piece_memory_ + index * piece_memory;
+  request.bytes = static_cast<std::uint32_t>((skipped + wanted + io_alignment - 1) /
+                                             io_alignment * io_alignment);
+  slot.whole = request;
+  piece_done_ += wanted;
+  left_ -= wanted;
+}
+
+// Whether all of a piece's bytes are there, `moved` more than before: the last block of a file ends
+// with it.
+bool IoTransfer::has_piece(const Slot& slot, std::uint32_t moved) const {
+  const auto before = static_cast<std::uint64_t>(slot.request.memory - slot.whole.memory);
+  return before + moved >= std::uint64_t{slot.skipped} + slot.wanted;
 }
 
 // Cuts the next request off the run, of which something is left.
@@ -226,6 +277,10 @@ void IoTransfer::complete(const IoCompletion& completion) {
   }
   const auto moved = static_cast<std::uint32_t>(completion.result);
   SPILLWAY_ASSERT(moved <= request.bytes, "more was transferred than asked for");
+  if (slot.wanted > 0 && has_piece(slot, moved)) {
+    std::memcpy(slot.to, slot.whole.memory + slot.skipped, slot.wanted);
+    return finish(completion.tag);
+  }
   if (moved == request.bytes) {
     if (slot.checked && request.kind == IoKind::read && !matches(slot)) {
       return queue(completion.tag);

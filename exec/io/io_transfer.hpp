@@ -18,6 +18,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -67,6 +68,21 @@ class IoTransfer {
   // The same within one file, by its index, without checksums.
   void transfer_in_file(IoKind kind, std::uint32_t file, std::uint64_t offset, std::byte* memory,
                         std::uint64_t bytes);
+
+  // Bytes of one file that may begin and end anywhere, and where they are wanted.
+  struct Piece {
+    std::uint32_t file = 0;
+    std::uint64_t offset = 0;
+    std::byte* to = nullptr;
+    std::uint64_t bytes = 0;
+  };
+  // Of memory that pieces are read through, for each request in flight.
+  static constexpr std::uint64_t piece_memory = (std::uint64_t{1} << 20) + io_alignment;
+  // Blocks until all pieces are read: whole blocks into `memory`, piece_memory for each request, and
+  // from there to where they are wanted while other requests are in flight. Without checksums.
+  // Throws as transfer() does.
+  void gather(std::span<const Piece> pieces, std::span<std::byte> memory);
+
   // Blocks until everything written to files [first, first + count) is durable (fdatasync of each).
   void sync(std::uint32_t first, std::uint32_t count);
   // Of all striped files.
@@ -83,6 +99,9 @@ class IoTransfer {
     std::size_t chunk = 0;
     bool checked = false;  // the chunk's checksum is to be compared
     bool again = false;    // it did not match the first time
+    // Of a piece: where its bytes are wanted, how many, and how many come before them in memory.
+    std::byte* to = nullptr;
+    std::uint32_t wanted = 0, skipped = 0;
     // The thread sanitizer does not see that the kernel orders submission before completion; a
     // store and a load per request say so.
     std::atomic<std::uint32_t> handover{0};
@@ -97,6 +116,8 @@ class IoTransfer {
 
   void run();
   void next_request(Slot& slot);
+  void next_of_piece(Slot& slot, std::uint32_t index);
+  bool has_piece(const Slot& slot, std::uint32_t moved) const;
   bool matches(Slot& slot);
   void queue(std::uint32_t slot);
   void submit();
@@ -127,6 +148,10 @@ class IoTransfer {
   std::int64_t file_ = -1;  // -1: striped
   std::size_t chunk_ = 0;   // of the next request
   bool checked_ = false;    // the run has checksums
+  // Of gather(): what is left, of the first from `piece_done_` on, and the memory.
+  std::span<const Piece> pieces_;
+  std::uint64_t piece_done_ = 0;
+  std::byte* piece_memory_ = nullptr;
   Failure failure_;
 };
 

@@ -44,13 +44,16 @@ bool uses_store(Lane lane) { return lane == Lane::ssd_read || lane == Lane::ssd_
 }  // namespace
 
 Executor::Executor(Device& device, SsdStore* store, const Dataset& dataset,
-                   OptimizerSettings settings, StateSafety safety, Throttle* throttle)
+                   OptimizerSettings settings, StateSafety safety, Throttle* throttle,
+                   const FrozenFiles* frozen, RingFactory make_ring)
     : device_(device),
       store_(store),
       dataset_(dataset),
       settings_(settings),
       safety_(safety),
       throttle_(throttle),
+      frozen_(frozen),
+      make_ring_(std::move(make_ring)),
       streams_(device.streams()),
       start_ns_(now_ns()),
       lanes_(std::make_unique<Lanes>()) {
@@ -133,8 +136,22 @@ void Executor::request_stop() {
   wake_caller();
 }
 
+void Executor::open(Lane lane, Channels& channels) {
+  SPILLWAY_ASSERT(store_ != nullptr || frozen_ != nullptr,
+                  "a schedule that uses the ssd tier needs a store");
+  if (store_) {
+    channels.store = std::make_unique<SsdStore::Channel>(*store_);
+    channels.store->register_memory(device_.host_memory());
+    const std::lock_guard lock(lanes_->error_mutex);
+    for (const std::string& warning : channels.store->warnings())
+      lanes_->warnings.push_back(warning);
+  }
+  if (frozen_ && lane == Lane::ssd_read)
+    channels.frozen = std::make_unique<FrozenFiles::Channel>(*frozen_, make_ring_);
+}
+
 void Executor::lane_main(Lane lane) {
-  std::unique_ptr<SsdStore::Channel> channel;
+  Channels channels;
   std::uint32_t seen = 0;
   while (true) {
     lanes_->generation.wait(seen);
@@ -142,22 +159,18 @@ void Executor::lane_main(Lane lane) {
     if (lanes_->stopping) break;
     Run& run = *lanes_->run.load();
     try {
-      if (uses_store(lane) && !channel && !run.by_lane[index_of(lane)].empty()) {
-        SPILLWAY_ASSERT(store_ != nullptr, "a schedule that uses the ssd tier needs a store");
-        channel = std::make_unique<SsdStore::Channel>(*store_);
-        channel->register_memory(device_.host_memory());
-        const std::lock_guard lock(lanes_->error_mutex);
-        for (const std::string& warning : channel->warnings()) lanes_->warnings.push_back(warning);
-      }
+      if (uses_store(lane) && !channels.store && !channels.frozen &&
+          !run.by_lane[index_of(lane)].empty())
+        open(lane, channels);
       if (run.streams && run.streams->is_stream(lane)) {
         issue(run, lane);
       } else {
-        work(run, lane, channel.get());
+        work(run, lane, channels);
       }
     } catch (...) {
       fail(std::current_exception());
     }
-    if (channel) lanes_->read_again[index_of(lane)] = channel->read_again();
+    if (channels.store) lanes_->read_again[index_of(lane)] = channels.store->read_again();
     run.lanes_left.fetch_sub(1);
     wake_caller();
   }
@@ -207,7 +220,7 @@ void Executor::leave(const Run& run, TaskId id) {
   if (safety_.gate->stop_version() >= 0) wake_caller();
 }
 
-void Executor::work(Run& run, Lane lane, SsdStore::Channel* channel) {
+void Executor::work(Run& run, Lane lane, Channels& channels) {
   for (const TaskId id : run.by_lane[index_of(lane)]) {
     if (!wait_until_ready(run, id)) return;
     const std::int64_t asked_ns = throttle_ ? now_ns() : 0;
@@ -215,7 +228,7 @@ void Executor::work(Run& run, Lane lane, SsdStore::Channel* channel) {
     run.start_ns[id] = now_ns();
     const bool held = throttle_ && safety_.gate && run.state[id].writes > 0;
     if (throttle_) throttle_->begin(id, held ? run.start_ns[id] - asked_ns : 0);
-    execute(run, id, channel);
+    execute(run, id, channels);
     if (throttle_) throttle_->end(id);
     run.end_ns[id] = now_ns();
     check_gradient(run, id);
@@ -304,7 +317,35 @@ Operands Executor::operands(Run& run, TaskId id) {
   return o;
 }
 
-void Executor::execute(Run& run, TaskId id, SsdStore::Channel* channel) {
+// Between host memory and the ssd tier.
+void Executor::transfer(const Run& run, TaskId id, Channels& channels) {
+  const Task& task = run.schedule.tasks()[id];
+  const auto accesses = run.schedule.accesses(task);
+  const bool reads = task.kind == TaskKind::read;
+  const Access& ssd = accesses[reads ? 0 : 1];
+  std::uint64_t offset = run.schedule.buffers()[ssd.buffer].offset + ssd.offset;
+  std::byte* const memory = address(run, accesses[reads ? 1 : 0]);
+  if (frozen_) {
+    if (frozen_->holds(offset)) {
+      SPILLWAY_ASSERT(reads, "what is frozen is never written");
+      channels.frozen->read(offset, memory, task.bytes);
+      return;
+    }
+    offset = frozen_->in_store(offset);
+  }
+  if (safety_.gate && run.state[id].part >= 0 && !run.state[id].in_memory) {
+    const StatePart& part = safety_.parts[static_cast<std::size_t>(run.state[id].part)];
+    const int copy = safety_.gate->points().copy_of(run.first_step + run.state[id].version);
+    offset = part.address[static_cast<std::size_t>(copy)] + run.state[id].into;
+  }
+  if (reads) {
+    channels.store->read(offset, memory, task.bytes);
+  } else {
+    channels.store->write(offset, memory, task.bytes);
+  }
+}
+
+void Executor::execute(Run& run, TaskId id, Channels& channels) {
   const Task& task = run.schedule.tasks()[id];
   const auto accesses = run.schedule.accesses(task);
   auto& highest = run.highest[index_of(task.lane)];
@@ -325,22 +366,8 @@ void Executor::execute(Run& run, TaskId id, SsdStore::Channel* channel) {
       device_.copy(task.lane, address(run, accesses[1]), address(run, accesses[0]), task.bytes);
       return;
     case TaskKind::read:
-    case TaskKind::write: {
-      const bool reads = task.kind == TaskKind::read;
-      const Access& ssd = accesses[reads ? 0 : 1];
-      std::uint64_t offset = run.schedule.buffers()[ssd.buffer].offset + ssd.offset;
-      if (safety_.gate && run.state[id].part >= 0 && !run.state[id].in_memory) {
-        const StatePart& part = safety_.parts[static_cast<std::size_t>(run.state[id].part)];
-        const int copy = safety_.gate->points().copy_of(run.first_step + run.state[id].version);
-        offset = part.address[static_cast<std::size_t>(copy)] + run.state[id].into;
-      }
-      if (reads) {
-        channel->read(offset, address(run, accesses[1]), task.bytes);
-      } else {
-        channel->write(offset, address(run, accesses[0]), task.bytes);
-      }
-      return;
-    }
+    case TaskKind::write:
+      return transfer(run, id, channels);
     default:
       device_.compute(task, operands(run, id));
   }
@@ -357,7 +384,8 @@ void Executor::prepare(const Schedule& schedule) {
   require_own_framework(schedule.problem().framework);
   SPILLWAY_ASSERT(schedule.use(Tier::gpu).peak_bytes <= device_.gpu_memory().size());
   SPILLWAY_ASSERT(schedule.use(Tier::host).peak_bytes <= device_.host_memory().size());
-  SPILLWAY_ASSERT(schedule.use(Tier::ssd).peak_bytes <= (store_ ? store_->size() : 0));
+  SPILLWAY_ASSERT(schedule.use(Tier::ssd).peak_bytes <=
+                  (store_ ? store_->size() : 0) + (frozen_ ? frozen_->bytes() : 0));
   for (const auto& run : runs_) {
     if (&run->schedule == &schedule) return;
   }

@@ -25,6 +25,7 @@
 #include "exec/data/dataset.hpp"
 #include "exec/run/device.hpp"
 #include "exec/store/committer.hpp"
+#include "exec/store/frozen_files.hpp"
 #include "exec/store/ssd_store.hpp"
 #include "exec/store/store_layout.hpp"
 #include "exec/store/version_gate.hpp"
@@ -66,9 +67,12 @@ struct StateSafety {
 class Executor {
  public:
   // `store` may be null when no schedule uses the ssd tier. Device, store and dataset outlive the
-  // executor. So does `throttle`, which makes tasks as slow as on another machine; null: none.
+  // executor. So does `throttle`, which makes tasks as slow as on another machine; null: none. And
+  // so do `frozen`, the files that what is frozen of the ssd tier rests in; null: all is in the
+  // store. `make_ring`: for these files.
   Executor(Device& device, SsdStore* store, const Dataset& dataset, OptimizerSettings settings,
-           StateSafety safety = {}, Throttle* throttle = nullptr);
+           StateSafety safety = {}, Throttle* throttle = nullptr,
+           const FrozenFiles* frozen = nullptr, RingFactory make_ring = make_usual_ring);
   ~Executor();
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
@@ -107,14 +111,21 @@ class Executor {
  private:
   struct Run;    // what running a schedule needs (exec/run/executor_run.hpp)
   struct Lanes;  // the threads
+  // A lane's ways to the ssd tier, where it has tasks there.
+  struct Channels {
+    std::unique_ptr<SsdStore::Channel> store;
+    std::unique_ptr<FrozenFiles::Channel> frozen;
+  };
 
   void lane_main(Lane lane);
-  void work(Run& run, Lane lane, SsdStore::Channel* channel);
+  void open(Lane lane, Channels& channels);
+  void work(Run& run, Lane lane, Channels& channels);
   bool enter(const Run& run, TaskId id);
   void leave(const Run& run, TaskId id);
   void release(Run& run, TaskId id, LaneSet lanes);
   void check_gradient(const Run& run, TaskId id) const;
-  void execute(Run& run, TaskId id, SsdStore::Channel* channel);
+  void execute(Run& run, TaskId id, Channels& channels);
+  void transfer(const Run& run, TaskId id, Channels& channels);
   bool wait_until_ready(const Run& run, TaskId id);
   void count_down(Run& run, TaskId id);
   // Lanes that are streams (exec/run/executor_streams.cpp).
@@ -143,6 +154,8 @@ class Executor {
   OptimizerSettings settings_;
   StateSafety safety_;
   Throttle* throttle_;
+  const FrozenFiles* frozen_;
+  RingFactory make_ring_;
   Streams* streams_;  // null: no lane is one
   std::int64_t start_ns_;
   std::array<std::uint64_t, tier_count> highest_use_{};

@@ -87,7 +87,8 @@ void Executor::issue_work(Run& run, TaskId id) {
   const Task& task = run.schedule.tasks()[id];
   const std::size_t mark = run.streams->mark(task, id);
   streams_->begin(task.lane, mark, task, id);
-  execute(run, id, nullptr);
+  Channels none;
+  execute(run, id, none);
   streams_->end(task.lane, mark);
 }
 

@@ -120,7 +120,9 @@ ModelAccess::Place ModelAccess::place_of(std::size_t index) const {
   const std::uint64_t offset = buffer.offset + home.where.offset;
   if (buffer.tier == Tier::host) return {buffer.tier, state_.device.host_memory().data() + offset};
   const std::int32_t part = part_of_home_[index];
-  if (buffer.tier == Tier::gpu || part < 0) return {buffer.tier, nullptr, offset};
+  if (buffer.tier == Tier::gpu) return {buffer.tier, nullptr, offset};
+  if (part < 0)
+    return {buffer.tier, nullptr, state_.frozen ? state_.frozen->in_store(offset) : offset};
   return {buffer.tier, nullptr,
           state_.parts[static_cast<std::size_t>(part)].address[static_cast<std::size_t>(copy_)]};
 }
@@ -166,6 +168,7 @@ void ModelAccess::write(const StateValues& values, Homes homes) {
         home.kind == BufferKind::optimizer_state) {
       continue;
     }
+    if (tier == Tier::ssd && home.frozen && state_.frozen) continue;
     write_home(i, values);
   }
 }

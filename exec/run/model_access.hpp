@@ -27,6 +27,7 @@ struct StateAtRest {
   SsdStore* store = nullptr;           // null when nothing rests on the ssd
   const ChunkTable* chunks = nullptr;  // of the store
   std::span<const StatePart> parts{};  // of the optimizer state, in the store
+  const FrozenFiles* frozen = nullptr;  // homes that are in the files of a checkpoint already
 };
 
 // `count` values of a unit from element `first` on: master weights (moment 0), first (1) or second

@@ -137,11 +137,13 @@ Training::Training(TrainingOptions options) : options_(std::move(options)) {
                                             : homeless_run();
   std::vector<const Schedule*> schedules = {schedule_.get()};
   if (remainder_) schedules.push_back(remainder_.get());
-  store_bytes_ = spillway::store_bytes(schedules, options_.durability.on());
+  find_frozen_files();
+  store_bytes_ = spillway::store_bytes(schedules, options_.durability.on(),
+                                       frozen_files_ ? frozen_files_->bytes() : 0);
   training_store_ = std::make_unique<TrainingStore>(
       schedules, TrainingStoreOptions{options_.ssd, options_.durability.on(), text_of(record), run,
-                                      options_.overwrite, options_.resume, options_.stripe_bytes,
-                                      options_.make_ring});
+                                      options_.overwrite, options_.resume, frozen_files_.get(),
+                                      options_.stripe_bytes, options_.make_ring});
   // After the store, which may refuse its drives: what can be refused at once is, before memory is
   // taken and algorithms are tried.
   const std::uint64_t gpu_bytes = most(Tier::gpu) + options_.guard_bytes,
@@ -181,11 +183,33 @@ Training::Training(TrainingOptions options) : options_(std::move(options)) {
   if (options_.throttle.any()) throttle_ = std::make_unique<Throttle>(options_.throttle);
   executor_ = std::make_unique<Executor>(
       *device_, store, *dataset_, options_.optimizer,
-      StateSafety{gate_.get(), committer_.get(), training_store_->parts()}, throttle_.get());
+      StateSafety{gate_.get(), committer_.get(), training_store_->parts()}, throttle_.get(),
+      frozen_files_.get(), options_.make_ring);
   for (const Schedule* schedule : schedules) executor_->prepare(*schedule);
 }
 
 Training::~Training() = default;
+
+// Where what is frozen of the ssd tier is read from.
+void Training::find_frozen_files() {
+  if (!frozen_) return;
+  if (!options_.weights) {
+    why_in_store_ = "it is drawn from the seed";
+  } else if (!options_.frozen_in_place) {
+    why_in_store_ = "it was asked for";
+  } else {
+    frozen_files_ = FrozenFiles::open(*schedule_, *options_.weights, why_in_store_);
+  }
+}
+
+std::uint64_t Training::frozen_bytes_in_store() const {
+  std::uint64_t bytes = 0;
+  for (const HomePart& home : schedule_->homes()) {
+    const bool on_ssd = schedule_->buffers()[home.where.buffer.id].tier == Tier::ssd;
+    if (home.frozen && on_ssd && !frozen_files_) bytes += home.where.bytes;
+  }
+  return bytes;
+}
 
 StateValues Training::initial() const {
   return starting_state(options_.problem.model, options_.seed, options_.weights, options_.adapter);
@@ -195,6 +219,8 @@ std::vector<std::string> Training::warnings() const {
   std::vector<std::string> all = executor_->warnings();
   if (const SsdStore* const store = training_store_->store())
     all.insert(all.begin(), store->warnings().begin(), store->warnings().end());
+  if (frozen_files_)
+    all.insert(all.end(), frozen_files_->warnings().begin(), frozen_files_->warnings().end());
   std::sort(all.begin(), all.end());
   all.erase(std::unique(all.begin(), all.end()), all.end());
   return all;
@@ -218,7 +244,7 @@ std::string Training::host_memory_text() const {
 
 ModelAccess Training::access() {
   return ModelAccess({*schedule_, *device_, training_store_->store(), training_store_->chunks(),
-                      training_store_->parts()},
+                      training_store_->parts(), frozen_files_.get()},
                      gate_->points().copy_of(version_));
 }
 

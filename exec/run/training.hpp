@@ -57,6 +57,9 @@ struct TrainingOptions {
   std::shared_ptr<Checkpoint> adapter;  // of its adapters, where it has any; null: initial values
   // What was known before of frozen `weights`: files that have not changed are not read again.
   std::optional<WeightsSeal> seal;
+  // Frozen weights that rest in the ssd tier are read from the files of `weights` where that can be;
+  // else they are copied to the store at the start.
+  bool frozen_in_place = true;
   // Goes on from here: what decides the numbers must be as it was. `steps` counts from the very
   // first step.
   std::optional<ResumePoint> resume;
@@ -161,6 +164,12 @@ class Training {
   // Where what is frozen is from; nothing where all is trained.
   const std::optional<FrozenOrigin>& frozen_origin() const { return frozen_; }
 
+  // The part of it that is read in place; null: none.
+  const FrozenFiles* frozen_files() const { return frozen_files_.get(); }
+  // Bytes of the ssd tier that are frozen and lie in the store, and why, in words.
+  std::uint64_t frozen_bytes_in_store() const;
+  const std::string& why_in_store() const { return why_in_store_; }
+
   // Writes the trained fp32 weights in Hugging Face's layout: of the whole model, or of its
   // adapters in PEFT's where it has any. Where that fails, what was committed is kept.
   void export_model(const Directory& folder, const WeightFiles& files = {});
@@ -168,12 +177,16 @@ class Training {
  private:
   TrainingOptions options_;
   ModelAccess access();
+  void find_frozen_files();
   StateValues initial() const;  // the state of version 0
   void keep_store(bool keep);
 
   std::unique_ptr<Schedule> schedule_;   // of the usual length
   std::unique_ptr<Schedule> remainder_;  // of what is left at the end; null if nothing is
   std::shared_ptr<const Dataset> dataset_;
+  std::optional<FrozenOrigin> frozen_;
+  std::unique_ptr<FrozenFiles> frozen_files_;
+  std::string why_in_store_;
   std::unique_ptr<TrainingStore> training_store_;
   std::unique_ptr<Device> device_;
   std::unique_ptr<VersionGate> gate_;
@@ -181,7 +194,6 @@ class Training {
   std::unique_ptr<Throttle> throttle_;    // null where nothing is throttled
   std::unique_ptr<Executor> executor_;
   StoreBytes store_bytes_;
-  std::optional<FrozenOrigin> frozen_;
   std::int64_t version_ = 0;  // of the state now
 };
 

@@ -12,7 +12,12 @@ namespace spillway {
 
 namespace {
 
-std::vector<StatePart> parts_of(const Schedule& schedule) {
+// Of the ssd tier, where a byte lies in the store.
+std::uint64_t in_store(const FrozenFiles* frozen, std::uint64_t offset) {
+  return frozen ? frozen->in_store(offset) : offset;
+}
+
+std::vector<StatePart> parts_of(const Schedule& schedule, const FrozenFiles* frozen) {
   std::vector<StatePart> parts;
   for (const HomePart& home : schedule.homes()) {
     if (home.kind != BufferKind::optimizer_state) continue;
@@ -24,6 +29,7 @@ std::vector<StatePart> parts_of(const Schedule& schedule) {
     part.moments = schedule.problem().workload.moments;
     part.tier = buffer.tier;
     part.offset = buffer.offset + home.where.offset;
+    if (part.tier == Tier::ssd) part.offset = in_store(frozen, part.offset);
     SPILLWAY_ASSERT(home.where.bytes == part.bytes());
     parts.push_back(part);
   }
@@ -35,16 +41,19 @@ std::vector<StatePart> parts_of(const Schedule& schedule) {
 
 }  // namespace
 
-StoreLayout::StoreLayout(std::span<const Schedule* const> schedules, bool durable) {
+StoreLayout::StoreLayout(std::span<const Schedule* const> schedules, bool durable,
+                         const FrozenFiles* frozen) {
   SPILLWAY_ASSERT(!schedules.empty());
-  parts_ = parts_of(*schedules[0]);
+  const std::uint64_t in_place = frozen ? frozen->bytes() : 0;
+  parts_ = parts_of(*schedules[0], frozen);
   for (const Schedule* schedule : schedules) {
-    SPILLWAY_ASSERT(parts_of(*schedule) == parts_,
+    SPILLWAY_ASSERT(parts_of(*schedule, frozen) == parts_,
                     "the state rests where the first schedule has it");
-    bytes_ = std::max(bytes_, schedule->use(Tier::ssd).peak_bytes);
+    bytes_ = std::max(bytes_, schedule->use(Tier::ssd).peak_bytes - in_place);
     const auto add = [&](std::uint64_t begin, std::uint64_t bytes) {
-      boundaries_.push_back(begin);
-      boundaries_.push_back(begin + bytes);
+      if (frozen && frozen->holds(begin)) return;
+      boundaries_.push_back(in_store(frozen, begin));
+      boundaries_.push_back(in_store(frozen, begin) + bytes);
     };
     for (const Task& task : schedule->tasks()) {
       if (task.kind != TaskKind::read && task.kind != TaskKind::write) continue;
@@ -85,7 +94,7 @@ StoreLayout::StoreLayout(std::span<const Schedule* const> schedules, bool durabl
     }
   }
   // What predictions say of space and writes.
-  const StoreBytes predicted = store_bytes(schedules, durable);
+  const StoreBytes predicted = store_bytes(schedules, durable, in_place);
   SPILLWAY_ASSERT(bytes_ == predicted.address_space() &&
                   captured_bytes_ == predicted.memory_copies);
 }

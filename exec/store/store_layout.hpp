@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "exec/store/chunk_table.hpp"
+#include "exec/store/frozen_files.hpp"
 #include "policies/schedule/schedule.hpp"
 
 namespace spillway {
@@ -25,7 +26,9 @@ struct StatePart {
   std::uint64_t first_element = 0;
   std::uint64_t elements = 0;
   Tier tier = Tier::ssd;
-  std::uint64_t offset = 0;  // in the tier's arena, where it rests while training
+  // In the tier's arena, where it rests while training; of the ssd tier without what is frozen in
+  // other files.
+  std::uint64_t offset = 0;
   // In the store, by copy. Equal where there is one copy only; unused without a store.
   std::array<std::uint64_t, 2> address{};
   MomentWidth moments = MomentWidth::fp32;
@@ -43,7 +46,9 @@ struct StatePart {
 class StoreLayout {
  public:
   // `durable`: two copies of all optimizer state, wherever it rests; else only the ssd tier.
-  StoreLayout(std::span<const Schedule* const> schedules, bool durable);
+  // `frozen`: the part of it that is not in the store; null: there is none.
+  StoreLayout(std::span<const Schedule* const> schedules, bool durable,
+              const FrozenFiles* frozen = nullptr);
 
   std::span<const StatePart> parts() const { return parts_; }  // by unit and first element
   std::uint64_t bytes() const { return bytes_; }               // of the whole address space

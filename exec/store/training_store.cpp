@@ -168,7 +168,7 @@ ResumePoint find_commit(const StoreLocation& location, std::int64_t step) {
 TrainingStore::TrainingStore(std::span<const Schedule* const> schedules,
                              TrainingStoreOptions options)
     : options_(std::move(options)) {
-  const StoreLayout layout(schedules, options_.durable);
+  const StoreLayout layout(schedules, options_.durable, options_.frozen);
   identity_.training = options_.training;
   identity_.stripe_bytes = options_.stripe_bytes;
   identity_.store_bytes = layout.bytes();
@@ -352,7 +352,7 @@ void TrainingStore::remove_unfinished_move() const {
 }
 
 StateAtRest TrainingStore::at_rest(const Schedule& schedule, Device& device) {
-  return {schedule, device, store_.get(), chunks_.get(), identity_.parts};
+  return {schedule, device, store_.get(), chunks_.get(), identity_.parts, options_.frozen};
 }
 
 void TrainingStore::fill(const Schedule& schedule, Device& device, const StateValues& initial,

@@ -44,6 +44,7 @@ struct TrainingStoreOptions {
   RunIdentity run;         // whose the files are
   bool overwrite = false;  // replace a committed training that lies in the directories
   std::optional<ResumePoint> resume;
+  const FrozenFiles* frozen = nullptr;  // what of the ssd tier is not in the store; may be null
   std::uint64_t stripe_bytes = SsdStoreOptions{}.stripe_bytes;
   // Makes the rings of all channels.
   RingFactory make_ring = make_usual_ring;

@@ -263,6 +263,7 @@ void TrainingJob::settle() {
   options_.dataset = std::move(dataset);
   options_.weights = weights_.values;
   options_.adapter = weights_.adapter;
+  options_.frozen_in_place = settings_.frozen_weights == "checkpoint";
   if (const auto origin = FrozenOrigin::load(folder_->directory())) options_.seal = origin->seal;
   options_.durability = durability;
   options_.resume = std::move(point);

@@ -191,3 +191,36 @@ TEST_CASE("sync syncs every file, and its error names the file") {
         std::string::npos);
   CHECK(fixture.ring.outstanding() == 0);
 }
+
+TEST_CASE("pieces of files that begin and end anywhere are gathered, whatever the kernel does") {
+  const std::uint64_t seed = std::random_device{}();
+  INFO("seed " << seed);
+  std::mt19937_64 random(seed);
+  for (int round = 0; round < 40; ++round) {
+    Faults faults;
+    faults.short_transfer = faults.interrupted = faults.again = round % 2 == 0 ? 0 : 0.2;
+    FaultyRing ring(2, 600 * block, random(), faults);
+    IoTransfer transfer(ring, 4, Striping{4 * block, 2}, {"a", "b"});
+    Arena whole(600 * block), memory(4 * IoTransfer::piece_memory);
+    for (std::uint32_t file = 0; file < 2; ++file) {
+      fill_random(whole.data(), whole.size(), random);
+      transfer.transfer_in_file(IoKind::write, file, 0, whole.data(), whole.size());
+    }
+    std::vector<std::byte> wanted, found(1 << 22, std::byte{7});
+    std::vector<IoTransfer::Piece> pieces;
+    std::uint64_t at = 0;
+    for (int i = 0; i < 12; ++i) {
+      const std::uint64_t offset = random() % (590 * block);
+      const std::uint64_t bytes =
+          std::min<std::uint64_t>(1 + random() % (i % 3 == 0 ? 400 * block : 3000),
+                                  std::min(600 * block - offset, found.size() - at));
+      if (bytes == 0) continue;
+      pieces.push_back({1, offset, found.data() + at, bytes});
+      wanted.insert(wanted.end(), whole.data() + offset, whole.data() + offset + bytes);
+      at += bytes;
+    }
+    transfer.gather(pieces, memory.span());
+    REQUIRE(std::equal(wanted.begin(), wanted.end(), found.begin()));
+    REQUIRE((at == found.size() || found[at] == std::byte{7}));
+  }
+}

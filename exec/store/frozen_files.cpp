@@ -1,0 +1,127 @@
+#include "exec/store/frozen_files.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <span>
+
+#include "base/direct_io.hpp"
+#include "base/errors.hpp"
+#include "policies/model/units.hpp"
+
+namespace spillway {
+
+namespace {
+
+constexpr unsigned requests_in_flight = 16;
+
+bool rests_on_ssd(const Schedule& schedule, const HomePart& home) {
+  return home.frozen && schedule.buffers()[home.where.buffer.id].tier == Tier::ssd;
+}
+
+}  // namespace
+
+std::unique_ptr<FrozenFiles> FrozenFiles::open(const Schedule& schedule, const Checkpoint& weights,
+                                               std::string& why) {
+  why.clear();
+  std::unique_ptr<FrozenFiles> files(new FrozenFiles());
+  const ElementType type =
+      schedule.problem().parameter_bytes() == sizeof(float) ? ElementType::f32 : ElementType::bf16;
+  for (const HomePart& home : schedule.homes()) {
+    if (!rests_on_ssd(schedule, home)) continue;
+    const auto tensors = weights.in_files(home.unit, type);
+    if (!tensors) {
+      why = fmt::format("{} is computed with as {} and lies in its files otherwise",
+                        unit_name(schedule.problem().model, home.unit), name_of(type));
+      return nullptr;
+    }
+    files->add_home(schedule, home, *tensors);
+  }
+  if (files->bytes_ == 0) return nullptr;
+  std::sort(files->segments_.begin(), files->segments_.end(),
+            [](const Segment& a, const Segment& b) { return a.begin < b.begin; });
+  files->most_pieces_ = files->segments_.size();
+  files->open_files(weights);
+  files->memory_ = Arena(requests_in_flight * IoTransfer::piece_memory,
+                         "memory to read frozen weights into");
+  return files;
+}
+
+void FrozenFiles::add_home(const Schedule& schedule, const HomePart& home,
+                           const std::vector<Checkpoint::InFile>& tensors) {
+  const BufferInfo& buffer = schedule.buffers()[home.where.buffer.id];
+  SPILLWAY_ASSERT(bytes_ == 0 || begin_ == buffer.offset, "one buffer has all frozen homes");
+  begin_ = buffer.offset;
+  bytes_ = (buffer.bytes + buffer_alignment - 1) / buffer_alignment * buffer_alignment;
+  const std::uint64_t width = schedule.problem().parameter_bytes();
+  const std::uint64_t end = home.first_element + home.elements;
+  for (const Checkpoint::InFile& tensor : tensors) {
+    const std::uint64_t first = std::max(tensor.first, home.first_element);
+    const std::uint64_t last = std::min(tensor.first + tensor.count, end);
+    if (first >= last) continue;
+    segments_.push_back(
+        {buffer.offset + home.where.offset + (first - home.first_element) * width,
+         (last - first) * width, static_cast<std::uint32_t>(tensor.file),
+         tensor.offset + (first - tensor.first) * width});
+  }
+}
+
+// Descriptors of its own, of the files that were checked, whatever has their names by now.
+void FrozenFiles::open_files(const Checkpoint& weights) {
+  for (const SafetensorsFile& file : weights.files()) {
+    const std::string path = fmt::format("/proc/self/fd/{}", file.descriptor());
+    names_.push_back(file.path().string());
+    const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    if (descriptor < 0)
+      throw MachineError::from_errno("cannot open " + names_.back() + " again", errno);
+    files_.emplace_back(descriptor);
+    if (const auto reason = try_direct_io(descriptor)) {
+      warnings_.push_back(
+          fmt::format("{}: unbuffered I/O is not possible ({}); using the page cache, so reading "
+                      "takes memory",
+                      names_.back(), *reason));
+    }
+  }
+}
+
+FrozenFiles::Channel::Channel(const FrozenFiles& files, const RingFactory& make_ring)
+    : files_(files),
+      ring_(make_ring(
+          [&] {
+            std::vector<int> descriptors;
+            for (const FileDescriptor& file : files.files_) descriptors.push_back(file.get());
+            return descriptors;
+          }(),
+          requests_in_flight)),
+      transfer_(*ring_, requests_in_flight,
+                Striping{std::uint64_t{1} << 20, static_cast<std::uint32_t>(files.files_.size())},
+                files.names_) {
+  ring_->register_memory({files.memory_.data(), files.memory_.size()});
+  pieces_.reserve(files.most_pieces_);
+}
+
+void FrozenFiles::Channel::read(std::uint64_t offset, std::byte* to, std::uint64_t bytes) {
+  const std::uint64_t end = offset + bytes;
+  SPILLWAY_ASSERT(files_.holds(offset) && end <= files_.begin_ + files_.bytes_);
+  const auto& segments = files_.segments_;
+  auto segment = std::upper_bound(
+      segments.begin(), segments.end(), offset,
+      [](std::uint64_t at, const Segment& one) { return at < one.begin + one.bytes; });
+  pieces_.clear();
+  std::uint64_t done = offset;
+  for (; segment != segments.end() && segment->begin < end; ++segment) {
+    const std::uint64_t from = std::max(done, segment->begin);
+    const std::uint64_t until = std::min(end, segment->begin + segment->bytes);
+    std::memset(to + (done - offset), 0, from - done);
+    pieces_.push_back({segment->file, segment->offset + (from - segment->begin),
+                       to + (from - offset), until - from});
+    done = until;
+  }
+  std::memset(to + (done - offset), 0, end - done);
+  transfer_.gather(pieces_, {files_.memory_.data(), files_.memory_.size()});
+}
+
+}  // namespace spillway

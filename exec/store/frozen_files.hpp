@@ -1,0 +1,80 @@
+// Frozen homes of the ssd tier that rest in the checkpoint's own files: they are read in place,
+// never copied to the store and never written.
+//
+// A task that reads a part of such a home becomes reads of the ranges of the files that hold its
+// tensors. These lie at any byte, so whole blocks are read into memory of a fixed size, and the
+// bytes that are wanted are copied from there while other blocks are on their way.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/file_descriptor.hpp"
+#include "exec/data/checkpoint.hpp"
+#include "exec/io/io_transfer.hpp"
+#include "exec/run/arena.hpp"
+#include "policies/schedule/schedule.hpp"
+
+namespace spillway {
+
+class FrozenFiles {
+ public:
+  class Channel;
+
+  // Null where nothing frozen rests in the ssd tier, and where a tensor of it cannot be read in
+  // place, being of another type than the workload computes with or transposed: `why` says so then.
+  // Takes the memory that reading needs. Throws MachineError.
+  static std::unique_ptr<FrozenFiles> open(const Schedule& schedule, const Checkpoint& weights,
+                                           std::string& why);
+
+  // Whether a byte of the ssd tier lies in the files.
+  bool holds(std::uint64_t offset) const { return offset >= begin_ && offset - begin_ < bytes_; }
+  // Where any other byte of the ssd tier lies in the store, which has no room for these.
+  std::uint64_t in_store(std::uint64_t offset) const {
+    return offset < begin_ ? offset : offset - bytes_;
+  }
+  std::uint64_t bytes() const { return bytes_; }  // of the ssd tier
+  std::uint64_t memory_bytes() const { return memory_.size(); }
+  const std::vector<std::string>& warnings() const { return warnings_; }
+
+ private:
+  FrozenFiles() = default;
+  void add_home(const Schedule& schedule, const HomePart& home,
+                const std::vector<Checkpoint::InFile>& tensors);
+  void open_files(const Checkpoint& weights);
+
+  // Bytes of the ssd tier that follow one another in a file, too.
+  struct Segment {
+    std::uint64_t begin = 0, bytes = 0;
+    std::uint32_t file = 0;
+    std::uint64_t offset = 0;
+  };
+  std::uint64_t begin_ = 0, bytes_ = 0;
+  std::vector<Segment> segments_;  // ascending; what lies in none of them is padding
+  std::size_t most_pieces_ = 0;
+  std::vector<FileDescriptor> files_;
+  std::vector<std::string> names_, warnings_;
+  Arena memory_;
+};
+
+// One lane's way to the files, which outlive it. Made and used on one thread; there is one at a
+// time.
+class FrozenFiles::Channel {
+ public:
+  Channel(const FrozenFiles& files, const RingFactory& make_ring);
+
+  // Blocks until bytes [offset, offset + bytes) of the ssd tier are at `to`, and allocates nothing.
+  // Throws MachineError with the file and its offset.
+  void read(std::uint64_t offset, std::byte* to, std::uint64_t bytes);
+
+ private:
+  const FrozenFiles& files_;
+  std::unique_ptr<IoRing> ring_;
+  IoTransfer transfer_;
+  std::vector<IoTransfer::Piece> pieces_;
+};
+
+}  // namespace spillway
