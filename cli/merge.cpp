@@ -43,9 +43,8 @@ void run_merge(Options& options) {
   const std::size_t files = merge_adapter(request);
   progress.finish();
   if (options.json) {
-    fmt::print("{}\n", to_text({{"folder", request.out.string()},
-                                {"files", files},
-                                {"bytes", bytes}}));
+    fmt::print("{}\n",
+               to_text({{"folder", request.out.string()}, {"files", files}, {"bytes", bytes}}));
     return;
   }
   fmt::print("{}: {} with the adapters of {}, {} in {} file{}\n", request.out.string(),

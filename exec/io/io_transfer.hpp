@@ -78,8 +78,8 @@ class IoTransfer {
   };
   // Of memory that pieces are read through, for each request in flight.
   static constexpr std::uint64_t piece_memory = (std::uint64_t{1} << 20) + io_alignment;
-  // Blocks until all pieces are read: whole blocks into `memory`, piece_memory for each request, and
-  // from there to where they are wanted while other requests are in flight. Without checksums.
+  // Blocks until all pieces are read: whole blocks into `memory`, piece_memory for each request,
+  // and from there to where they are wanted while other requests are in flight. Without checksums.
   // Throws as transfer() does.
   void gather(std::span<const Piece> pieces, std::span<std::byte> memory);
 

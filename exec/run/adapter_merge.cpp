@@ -17,9 +17,9 @@ std::size_t merge_adapter(const MergeRequest& request) {
                      "name the folder of the model that the adapters were trained beside");
   constexpr std::uint64_t longest_config = std::uint64_t{1} << 20;
   const std::filesystem::path config = request.adapter / adapter_config_file;
-  const ModelSpec model = load_model(
-      request.model, parse_adapter_config(read_file(config, longest_config), config.string(),
-                                          read_model_folder(*folder)));
+  const ModelSpec model =
+      load_model(request.model, parse_adapter_config(read_file(config, longest_config),
+                                                     config.string(), read_model_folder(*folder)));
   Checkpoint weights(folder->path, model, request.make_ring);
   Checkpoint adapter(request.adapter, model, request.make_ring, CheckpointPart::adapter);
   const auto values = [](Checkpoint& from) {
@@ -28,8 +28,7 @@ std::size_t merge_adapter(const MergeRequest& request) {
     };
   };
   return write_model_folder(request.out, folder->path, model,
-                            merged_weights(model, values(weights), values(adapter)),
-                            request.files);
+                            merged_weights(model, values(weights), values(adapter)), request.files);
 }
 
 }  // namespace spillway

@@ -24,9 +24,9 @@ namespace spillway {
 struct StateAtRest {
   const Schedule& schedule;
   Device& device;
-  SsdStore* store = nullptr;           // null when nothing rests on the ssd
-  const ChunkTable* chunks = nullptr;  // of the store
-  std::span<const StatePart> parts{};  // of the optimizer state, in the store
+  SsdStore* store = nullptr;            // null when nothing rests on the ssd
+  const ChunkTable* chunks = nullptr;   // of the store
+  std::span<const StatePart> parts{};   // of the optimizer state, in the store
   const FrozenFiles* frozen = nullptr;  // homes that are in the files of a checkpoint already
 };
 

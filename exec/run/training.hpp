@@ -57,8 +57,8 @@ struct TrainingOptions {
   std::shared_ptr<Checkpoint> adapter;  // of its adapters, where it has any; null: initial values
   // What was known before of frozen `weights`: files that have not changed are not read again.
   std::optional<WeightsSeal> seal;
-  // Frozen weights that rest in the ssd tier are read from the files of `weights` where that can be;
-  // else they are copied to the store at the start.
+  // Frozen weights that rest in the ssd tier are read from the files of `weights` where that can
+  // be; else they are copied to the store at the start.
   bool frozen_in_place = true;
   // Goes on from here: what decides the numbers must be as it was. `steps` counts from the very
   // first step.

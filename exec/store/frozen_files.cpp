@@ -45,8 +45,8 @@ std::unique_ptr<FrozenFiles> FrozenFiles::open(const Schedule& schedule, const C
             [](const Segment& a, const Segment& b) { return a.begin < b.begin; });
   files->most_pieces_ = files->segments_.size();
   files->open_files(weights);
-  files->memory_ = Arena(requests_in_flight * IoTransfer::piece_memory,
-                         "memory to read frozen weights into");
+  files->memory_ =
+      Arena(requests_in_flight * IoTransfer::piece_memory, "memory to read frozen weights into");
   return files;
 }
 
@@ -62,10 +62,9 @@ void FrozenFiles::add_home(const Schedule& schedule, const HomePart& home,
     const std::uint64_t first = std::max(tensor.first, home.first_element);
     const std::uint64_t last = std::min(tensor.first + tensor.count, end);
     if (first >= last) continue;
-    segments_.push_back(
-        {buffer.offset + home.where.offset + (first - home.first_element) * width,
-         (last - first) * width, static_cast<std::uint32_t>(tensor.file),
-         tensor.offset + (first - tensor.first) * width});
+    segments_.push_back({buffer.offset + home.where.offset + (first - home.first_element) * width,
+                         (last - first) * width, static_cast<std::uint32_t>(tensor.file),
+                         tensor.offset + (first - tensor.first) * width});
   }
 }
 

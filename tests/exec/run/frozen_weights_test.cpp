@@ -85,15 +85,14 @@ Run run(const TrainingOptions& options, std::int64_t stop_at = -1) {
   run.in_place = training.frozen_files() != nullptr;
   run.in_store = training.frozen_bytes_in_store();
   run.store = training.store() ? training.store()->size() : 0;
-  run.losses.weights_hash =
-      training
-          .run(
-              [&](const StepResult& step) {
-                run.losses.of_step.push_back(step.loss);
-                if (step.step + 1 == stop_at) training.request_stop();
-              },
-              nullptr)
-          .weights_hash;
+  run.losses.weights_hash = training
+                                .run(
+                                    [&](const StepResult& step) {
+                                      run.losses.of_step.push_back(step.loss);
+                                      if (step.step + 1 == stop_at) training.request_stop();
+                                    },
+                                    nullptr)
+                                .weights_hash;
   return run;
 }
 
@@ -228,8 +227,8 @@ TEST_CASE("adapters written by training are read again as they were, and merged 
                      found.begin() + static_cast<std::ptrdiff_t>(trained)));
     // A training that begins with them has them.
     TrainingOptions again = lora(bench, "resident", base, name);
-    again.adapter = std::make_shared<Checkpoint>(adapter, model, make_usual_ring,
-                                                 CheckpointPart::adapter);
+    again.adapter =
+        std::make_shared<Checkpoint>(adapter, model, make_usual_ring, CheckpointPart::adapter);
     again.optimizer.learning_rate = again.optimizer.weight_decay = 0;
     again.steps = 1;
     Training second(again);

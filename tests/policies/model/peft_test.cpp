@@ -24,14 +24,18 @@ std::string refusal(const ModelSpec& base, const json& config) {
 }
 
 json usual() {
-  return {{"peft_type", "LORA"}, {"r", 8}, {"lora_alpha", 16}, {"target_modules", {"q_proj", "v_proj"}}};
+  return {{"peft_type", "LORA"},
+          {"r", 8},
+          {"lora_alpha", 16},
+          {"target_modules", {"q_proj", "v_proj"}}};
 }
 
 }  // namespace
 
 TEST_CASE("what is written as adapter_config.json is read again") {
   const ModelSpec llama = model_with(
-      "llama-tiny", {"lora_rank=4", "lora_alpha=6", "lora_dropout=0.25", "lora_targets=q_proj,v_proj"});
+      "llama-tiny",
+      {"lora_rank=4", "lora_alpha=6", "lora_dropout=0.25", "lora_targets=q_proj,v_proj"});
   const auto read =
       parse_adapter_config(adapter_config(llama, "/some/model"), "x", base_model(llama));
   CHECK(model_with("llama-tiny", read) == llama);
@@ -59,26 +63,25 @@ TEST_CASE("matrices that PEFT names by their whole paths are those of all layers
 TEST_CASE("what adapters do not do here is refused with the file and the key") {
   const ModelSpec base = model_with("llama-tiny", {});
   CHECK(refusal(base, usual()).empty());
-  const std::vector<std::pair<const char*, json>> others = {
-      {"peft_type", "LOHA"},
-      {"task_type", "SEQ_CLS"},
-      {"bias", "all"},
-      {"use_rslora", true},
-      {"use_dora", true},
-      {"modules_to_save", {"lm_head"}},
-      {"layers_to_transform", {1}},
-      {"rank_pattern", {{"q_proj", 4}}},
-      {"alpha_pattern", {{"q_proj", 4}}},
-      {"exclude_modules", "q_proj"},
-      {"init_lora_weights", "pissa"},
-      {"target_modules", "q_proj|v_proj"},
-      {"target_modules", {"lm_head"}},
-      {"target_modules", json::array()},
-      {"r", 0},
-      {"r", "8"},
-      {"lora_alpha", -1},
-      {"lora_dropout", 1},
-      {"some_key_to_come", {{"a", 1}}}};
+  const std::vector<std::pair<const char*, json>> others = {{"peft_type", "LOHA"},
+                                                            {"task_type", "SEQ_CLS"},
+                                                            {"bias", "all"},
+                                                            {"use_rslora", true},
+                                                            {"use_dora", true},
+                                                            {"modules_to_save", {"lm_head"}},
+                                                            {"layers_to_transform", {1}},
+                                                            {"rank_pattern", {{"q_proj", 4}}},
+                                                            {"alpha_pattern", {{"q_proj", 4}}},
+                                                            {"exclude_modules", "q_proj"},
+                                                            {"init_lora_weights", "pissa"},
+                                                            {"target_modules", "q_proj|v_proj"},
+                                                            {"target_modules", {"lm_head"}},
+                                                            {"target_modules", json::array()},
+                                                            {"r", 0},
+                                                            {"r", "8"},
+                                                            {"lora_alpha", -1},
+                                                            {"lora_dropout", 1},
+                                                            {"some_key_to_come", {{"a", 1}}}};
   for (const auto& [key, value] : others) {
     json config = usual();
     config[key] = value;
@@ -107,8 +110,8 @@ TEST_CASE("adapters are named in a line: alpha is twice the rank, all matrices h
   CHECK(all.lora_alpha == 3);
   CHECK(all.lora_dropout == 0.05);
   CHECK(all.lora_targets == "q_proj,v_proj");
-  for (const char* text : {"", "16", "rank=", "rank=0", "rank=x", "alpha=2", "rank=4,rank=5",
-                           "rank=4,bias=all"}) {
+  for (const char* text :
+       {"", "16", "rank=", "rank=0", "rank=x", "alpha=2", "rank=4,rank=5", "rank=4,bias=all"}) {
     INFO(text);
     CHECK_THROWS_AS(lora_overrides(text), InputError);
   }
