@@ -56,6 +56,13 @@ ordered_json start_event(const TrainingJob& job) {
     event["weights"] = {{"folder", initial->folder.string()},
                         {"hash", fmt::format("{:016x}", initial->hash)},
                         {"bytes", initial->bytes}};
+  if (const FrozenFiles* const files = training.frozen_files()) {
+    event["frozen_weights"] = {{"in_place_bytes", files->bytes()},
+                               {"folder", training.frozen_origin()->folder.string()},
+                               {"memory_bytes", files->memory_bytes()}};
+  } else if (const std::uint64_t bytes = training.frozen_bytes_in_store(); bytes > 0) {
+    event["frozen_weights"] = {{"copied_bytes", bytes}, {"why", training.why_in_store()}};
+  }
   add_wear(event, wear_of(training, plan, settings.steps), problem.machine);
   if (const auto setup = training.host_memory_setup()) {
     const int node = training.place().node;

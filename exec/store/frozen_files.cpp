@@ -40,9 +40,8 @@ std::unique_ptr<FrozenFiles> FrozenFiles::open(const Schedule& schedule, const C
     }
     files->add_home(schedule, home, *tensors);
   }
-  if (files->bytes_ == 0) return nullptr;
-  std::sort(files->segments_.begin(), files->segments_.end(),
-            [](const Segment& a, const Segment& b) { return a.begin < b.begin; });
+  if (files->ranges_.empty()) return nullptr;
+  files->sort();
   files->most_pieces_ = files->segments_.size();
   files->open_files(weights);
   files->memory_ =
@@ -50,12 +49,48 @@ std::unique_ptr<FrozenFiles> FrozenFiles::open(const Schedule& schedule, const C
   return files;
 }
 
+// The last range that begins at `offset` or before; null: none does.
+const FrozenFiles::Range* FrozenFiles::last_from(std::uint64_t offset) const {
+  const auto next =
+      std::upper_bound(ranges_.begin(), ranges_.end(), offset,
+                       [](std::uint64_t at, const Range& range) { return at < range.begin; });
+  return next == ranges_.begin() ? nullptr : &*std::prev(next);
+}
+
+bool FrozenFiles::holds(std::uint64_t offset) const {
+  const Range* const range = last_from(offset);
+  return range != nullptr && offset < range->end;
+}
+
+std::uint64_t FrozenFiles::in_store(std::uint64_t offset) const {
+  const Range* const range = last_from(offset);
+  return range == nullptr ? offset : offset - range->before - (range->end - range->begin);
+}
+
+void FrozenFiles::add_buffer(const BufferInfo& buffer) {
+  // Homes of a buffer follow one another.
+  if (!ranges_.empty() && ranges_.back().begin == buffer.offset) return;
+  const std::uint64_t bytes =
+      (buffer.bytes + buffer_alignment - 1) / buffer_alignment * buffer_alignment;
+  ranges_.push_back({buffer.offset, buffer.offset + bytes, 0});
+}
+
+void FrozenFiles::sort() {
+  std::sort(segments_.begin(), segments_.end(),
+            [](const Segment& a, const Segment& b) { return a.begin < b.begin; });
+  std::sort(ranges_.begin(), ranges_.end(),
+            [](const Range& a, const Range& b) { return a.begin < b.begin; });
+  for (Range& range : ranges_) {
+    SPILLWAY_ASSERT(&range == ranges_.data() || (&range - 1)->end <= range.begin);
+    range.before = bytes_;
+    bytes_ += range.end - range.begin;
+  }
+}
+
 void FrozenFiles::add_home(const Schedule& schedule, const HomePart& home,
                            const std::vector<Checkpoint::InFile>& tensors) {
   const BufferInfo& buffer = schedule.buffers()[home.where.buffer.id];
-  SPILLWAY_ASSERT(bytes_ == 0 || begin_ == buffer.offset, "one buffer has all frozen homes");
-  begin_ = buffer.offset;
-  bytes_ = (buffer.bytes + buffer_alignment - 1) / buffer_alignment * buffer_alignment;
+  add_buffer(buffer);
   const std::uint64_t width = schedule.problem().parameter_bytes();
   const std::uint64_t end = home.first_element + home.elements;
   for (const Checkpoint::InFile& tensor : tensors) {
@@ -104,7 +139,7 @@ FrozenFiles::Channel::Channel(const FrozenFiles& files, const RingFactory& make_
 
 void FrozenFiles::Channel::read(std::uint64_t offset, std::byte* to, std::uint64_t bytes) {
   const std::uint64_t end = offset + bytes;
-  SPILLWAY_ASSERT(files_.holds(offset) && end <= files_.begin_ + files_.bytes_);
+  SPILLWAY_ASSERT(files_.holds(offset) && files_.holds(end - 1));
   const auto& segments = files_.segments_;
   auto segment = std::upper_bound(
       segments.begin(), segments.end(), offset,

@@ -31,17 +31,17 @@ class FrozenFiles {
                                            std::string& why);
 
   // Whether a byte of the ssd tier lies in the files.
-  bool holds(std::uint64_t offset) const { return offset >= begin_ && offset - begin_ < bytes_; }
+  bool holds(std::uint64_t offset) const;
   // Where any other byte of the ssd tier lies in the store, which has no room for these.
-  std::uint64_t in_store(std::uint64_t offset) const {
-    return offset < begin_ ? offset : offset - bytes_;
-  }
+  std::uint64_t in_store(std::uint64_t offset) const;
   std::uint64_t bytes() const { return bytes_; }  // of the ssd tier
   std::uint64_t memory_bytes() const { return memory_.size(); }
   const std::vector<std::string>& warnings() const { return warnings_; }
 
  private:
   FrozenFiles() = default;
+  void add_buffer(const BufferInfo& buffer);
+  void sort();
   void add_home(const Schedule& schedule, const HomePart& home,
                 const std::vector<Checkpoint::InFile>& tensors);
   void open_files(const Checkpoint& weights);
@@ -52,7 +52,14 @@ class FrozenFiles {
     std::uint32_t file = 0;
     std::uint64_t offset = 0;
   };
-  std::uint64_t begin_ = 0, bytes_ = 0;
+  // A buffer of the ssd tier that has frozen homes alone.
+  struct Range {
+    std::uint64_t begin = 0, end = 0;
+    std::uint64_t before = 0;  // bytes of the ranges before it
+  };
+  const Range* last_from(std::uint64_t offset) const;
+  std::vector<Range> ranges_;      // ascending
+  std::uint64_t bytes_ = 0;        // of all
   std::vector<Segment> segments_;  // ascending; what lies in none of them is padding
   std::size_t most_pieces_ = 0;
   std::vector<FileDescriptor> files_;

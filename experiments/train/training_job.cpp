@@ -135,7 +135,13 @@ std::optional<ResumePoint> TrainingJob::resume() {
   // of which a part is frozen is needed for its weights alone.
   if (record.model.has_frozen() && now.contains("model")) frozen_from_ = now.at("model").back();
   const bool needs_model = now.contains("model") && frozen_from_.empty();
-  if (state.point->record.version > 0 && !now.contains("adapter")) all.erase("adapter");
+  if (state.point->record.version > 0) {
+    if (now.contains("adapter"))
+      throw InputError(Setting{"resume"} + ": the run has adapters of its own, at step " +
+                           std::to_string(state.point->record.version),
+                       "leave " + Setting{"adapter"} + " out, or start another run");
+    all.erase("adapter");
+  }
   if (!needs_model && folder_->directory().status(RunFolder::model))
     all["model"] = {folder_->directory().path_of(RunFolder::model).string()};
   if (!device_given) all["device"] = {record.backend};
