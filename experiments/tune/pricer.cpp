@@ -41,7 +41,7 @@ TrialPrice trial_price(const Price& one) {
 }  // namespace
 
 Ranking::Ranking(const std::map<Trial, TrialPrice>& known, const ModelSpec& model) {
-  if (!model.has_adapters()) return;
+  if (!model.has_frozen()) return;
   double least = std::numeric_limits<double>::infinity();
   for (const auto& [trial, price] : known) {
     if (price.fits) least = std::min(least, price.step_seconds);
@@ -50,7 +50,7 @@ Ranking::Ranking(const std::map<Trial, TrialPrice>& known, const ModelSpec& mode
 }
 
 Ranking::Rank Ranking::of(const TrialPrice& price) const {
-  return {std::max(price.step_seconds, as_fast_), price.bytes_written};
+  return {std::max(price.step_seconds, as_fast_), price.bytes_written, price.step_seconds};
 }
 
 Pricer::Pricer(Problem problem, unsigned threads, std::function<void(Problem&)> settle,

@@ -44,12 +44,12 @@ struct TrialPrice {
   std::uint64_t tasks = 0;  // emitted to find out: what it took
 };
 
-// The order in which plans are chosen: seconds of a step, then bytes written. Where adapters alone
-// are trained, little need be written: steps that take at most 0.2 % more than the fastest count as
-// fast as that.
+// The order in which plans are chosen: seconds of a step, then bytes written. Where part of the
+// model is frozen, little need be written: steps that take at most 0.2 % more than the fastest
+// count as fast as that, and of those that write as much the fastest comes first.
 class Ranking {
  public:
-  using Rank = std::pair<double, double>;
+  using Rank = std::array<double, 3>;
   Ranking(const std::map<Trial, TrialPrice>& known, const ModelSpec& model);
   Rank of(const TrialPrice& price) const;
 

@@ -105,7 +105,7 @@ void PlanSearch::run() {
   climb_all(4, {.first_step = 0.25, .last_step = 0.12, .main_moves = true}, 10);
   climb_all(2, {.first_step = 0.25, .last_step = 0.06}, 3);
   climb_all(1, {.first_step = 0.12, .last_step = 0.01}, 1);
-  if (pricer_.problem().model.has_adapters()) try_writing_less();
+  if (pricer_.problem().model.has_frozen()) try_writing_less();
 }
 
 // The best plan with its optimizer state in host memory, and more of the parameters on the SSD.

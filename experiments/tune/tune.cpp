@@ -29,7 +29,7 @@ std::vector<PricedTrial> best_first(const Pricer& pricer) {
 std::optional<Tuned> in_full(Pricer& pricer, const WholeRun& run) {
   constexpr std::size_t few = 3, most = 12;
   std::optional<Tuned> best;
-  Ranking::Rank least;  // its own
+  Ranking::Rank least{};  // its own
   const Ranking ranking(pricer.known(), pricer.problem().model);
   const std::vector<PricedTrial> all = best_first(pricer);
   bool has_other = false;  // of another policy than spillway: no answer is slower than those
