@@ -35,6 +35,13 @@ float* take(float*& scratch, std::int64_t elements) {
   return part;
 }
 
+// Where the next buffer may begin in `scratch`, which is used up to `end`.
+float* next_buffer(std::byte* scratch, float* end) {
+  const auto used = static_cast<std::uint64_t>(reinterpret_cast<std::byte*>(end) - scratch);
+  return reinterpret_cast<float*>(scratch + (used + buffer_alignment - 1) / buffer_alignment *
+                                                buffer_alignment);
+}
+
 }  // namespace
 
 ModelCpu::ModelCpu(const Problem& problem, CpuVariant variant, const Tables& tables,
@@ -142,6 +149,7 @@ void ModelCpu::layer_backward(const float* parameters, const float* input, const
   std::copy(tensors.write.begin(), tensors.write.end(), tensors.read.begin());
   float* left = reinterpret_cast<float*>(scratch + recomputed);
   const GradientScratch parts = carve_gradients(left);
+  left = next_buffer(scratch, left);
   tensors.adapters = carve_adapters(left, true, dropout);
   SPILLWAY_ASSERT(reinterpret_cast<std::byte*>(left) <= scratch + scratch_bytes_[available]);
   for (std::int64_t sequence = 0; sequence < b_; ++sequence) {

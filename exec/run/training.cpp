@@ -154,8 +154,9 @@ Training::Training(TrainingOptions options) : options_(std::move(options)) {
   record.algorithms = device_->algorithms();
   training_store_->set_training(text_of(record));
   training_store_->fill(*schedule_, *device_, initial(), [&] {
-    if (!options_.weights) return;
-    record.initial_data_hash = options_.weights->data_hash();
+    if (!options_.weights && !options_.adapter) return;
+    record.initial_data_hash = options_.weights ? options_.weights->data_hash() : 0;
+    if (options_.adapter) record.initial_data_hash ^= options_.adapter->data_hash();
     if (before) require_same_numbers(*before, record);
     training_store_->set_training(text_of(record));
   });

@@ -64,9 +64,9 @@ Machine ProblemRequest::limited(Machine result) const {
 // The overrides, after those of the model that follow from what is trained of it.
 std::vector<std::string> ProblemRequest::all_overrides() const {
   std::vector<std::string> of_model;
-  if (!lora.empty()) of_model = lora_overrides(lora);
+  if (lora) of_model = lora_overrides(*lora);
   if (!adapter.empty()) {
-    if (!lora.empty())
+    if (lora)
       throw InputError(Setting{"lora"} + " and " + Setting{"adapter"} + ": both say what adapters",
                        "leave " + Setting{"lora"} + " out: the folder of the adapter says it");
     const std::filesystem::path file = std::filesystem::path(adapter) / adapter_config_file;
@@ -81,6 +81,12 @@ std::vector<std::string> ProblemRequest::all_overrides() const {
                            Message(fmt::format(": not from 1 to {}, of the model's {} layers",
                                                layers - 1, layers)),
                        "leave it out to train all of the model");
+    for (const std::string& one : overrides) {
+      if (one.rfind("model.frozen_layers=", 0) == 0)
+        throw InputError(
+            Setting{"train_layers"} + Message(" and " + one + ": both say what is trained"),
+            "leave one of them out");
+    }
     of_model.push_back(fmt::format("frozen_layers={}", layers - *train_layers));
   }
   std::vector<std::string> all;

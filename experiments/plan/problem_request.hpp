@@ -18,7 +18,8 @@ struct ProblemRequest {
   std::vector<std::string> overrides;
   // What of the model is trained, where not all: adapters (policies/model/peft.hpp), those of a
   // folder of PEFT's, or the last so many layers. Overrides of the model hold above them.
-  std::string lora, adapter;
+  std::optional<std::string> lora;
+  std::string adapter;
   std::optional<std::int64_t> train_layers;
   std::string framework = own_framework;  // what is laid over schedules, in simulation only
   WorkloadTexts workload;                 // of the fields that are given

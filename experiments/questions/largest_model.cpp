@@ -39,19 +39,37 @@ class ModelSearch {
     if (say_) say_(what);
   }
 
+  // Of another model as much is trained: adapters of as high a rank, or as many layers.
   Problem with(const ModelSpec& model) const {
     Problem problem = problem_;
+    const ModelSpec& asked = problem_.model;
     problem.model = model;
+    problem.model.lora_rank = asked.lora_rank;
+    problem.model.lora_alpha = asked.lora_alpha;
+    problem.model.lora_dropout = asked.lora_dropout;
+    problem.model.lora_targets = asked.lora_targets;
+    keep_trained_layers(problem);
     return problem;
   }
   Problem with_layers(std::int64_t layers) const {
     Problem problem = problem_;
     if (layers == problem_.model.layers) return problem;
     problem.model.layers = layers;
-    std::erase_if(problem.overrides,
-                  [](const std::string& one) { return one.rfind("model.layers=", 0) == 0; });
-    problem.overrides.push_back(fmt::format("model.layers={}", layers));
+    override_with(problem, "model.layers", layers);
+    keep_trained_layers(problem);
     return problem;
+  }
+  void keep_trained_layers(Problem& problem) const {
+    const std::int64_t frozen = problem_.model.frozen_layers;
+    if (frozen == 0) return;
+    const std::int64_t trained = problem_.model.layers - frozen;
+    problem.model.frozen_layers = std::max<std::int64_t>(0, problem.model.layers - trained);
+    override_with(problem, "model.frozen_layers", problem.model.frozen_layers);
+  }
+  static void override_with(Problem& problem, const std::string& key, std::int64_t value) {
+    std::erase_if(problem.overrides,
+                  [&](const std::string& one) { return one.rfind(key + "=", 0) == 0; });
+    problem.overrides.push_back(fmt::format("{}={}", key, value));
   }
 
   // Large micro-batches first: they make the fewest tasks. The fit that lacks least where none

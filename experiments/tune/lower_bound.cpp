@@ -78,8 +78,11 @@ BoundCase bound_by_passes(const StepAmounts& amounts, const Problem& problem, co
     found.seconds = least;
     found.limit = to_string(lane);
   };
+  // And every update reads and writes what of the optimizer state no memory can hold.
+  const double state = std::max(0.0, amounts.state_elements * amounts.state_bytes - in_memory);
   take(Lane::pcie_h2d, seconds(Flow::h2d, bytes(on_gpu)));
-  take(Lane::ssd_read, seconds(Flow::read, bytes(in_memory)));
+  take(Lane::ssd_read, seconds(Flow::read, bytes(in_memory) + state));
+  take(Lane::ssd_write, seconds(Flow::write, state));
   // A seed: host memory has some room beside parameters.
   const double in_host = std::clamp(0.8 * amounts.host_memory / up, 0.0, 1.0);
   if (up < 0.8 * on_gpu)

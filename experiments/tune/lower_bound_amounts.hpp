@@ -38,6 +38,7 @@ struct StepAmounts {
   double backward_layers = 0;  // that are not frozen
   // Of one layer; of the embedding; of the head, 0 where it is tied.
   double layer_elements = 0, embedding_elements = 0, head_elements = 0;
+  double state_elements = 0;                                        // of all units
   double parameter_bytes = 0, gradient_bytes = 0, state_bytes = 0;  // of an element
   double checkpoint = 0;  // bytes of a layer's input, of one micro-batch
 

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cmath>
 #include <exception>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <thread>
 #include <utility>
@@ -40,11 +40,17 @@ TrialPrice trial_price(const Price& one) {
 
 }  // namespace
 
-std::pair<double, double> rank_of(const TrialPrice& price, const ModelSpec& model) {
-  if (!model.has_adapters() || price.step_seconds <= 0)
-    return {price.step_seconds, price.bytes_written};
-  constexpr double equal = 0.002;
-  return {std::floor(std::log(price.step_seconds) / equal), price.bytes_written};
+Ranking::Ranking(const std::map<Trial, TrialPrice>& known, const ModelSpec& model) {
+  if (!model.has_frozen()) return;
+  double least = std::numeric_limits<double>::infinity();
+  for (const auto& [trial, price] : known) {
+    if (price.fits) least = std::min(least, price.step_seconds);
+  }
+  as_fast_ = 1.002 * least;
+}
+
+Ranking::Rank Ranking::of(const TrialPrice& price) const {
+  return {std::max(price.step_seconds, as_fast_), price.bytes_written, price.step_seconds};
 }
 
 Pricer::Pricer(Problem problem, unsigned threads, std::function<void(Problem&)> settle,

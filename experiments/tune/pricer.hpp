@@ -44,10 +44,18 @@ struct TrialPrice {
   std::uint64_t tasks = 0;  // emitted to find out: what it took
 };
 
-// By which plans are chosen, lowest first: seconds of a step, then bytes written. Where adapters
-// alone are trained, nothing but their state and activations need be written: steps that differ by
-// less than 0.2 % count as equal there.
-std::pair<double, double> rank_of(const TrialPrice& price, const ModelSpec& model);
+// The order in which plans are chosen: seconds of a step, then bytes written. Where part of the
+// model is frozen, little need be written: steps that take at most 0.2 % more than the fastest
+// count as fast as that, and of those that write as much the fastest comes first.
+class Ranking {
+ public:
+  using Rank = std::array<double, 3>;
+  Ranking(const std::map<Trial, TrialPrice>& known, const ModelSpec& model);
+  Rank of(const TrialPrice& price) const;
+
+ private:
+  double as_fast_ = 0;  // seconds
+};
 
 // Prices of an earlier run, and where those of this run are written down.
 class PriceJournal {

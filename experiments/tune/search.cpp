@@ -105,7 +105,7 @@ void PlanSearch::run() {
   climb_all(4, {.first_step = 0.25, .last_step = 0.12, .main_moves = true}, 10);
   climb_all(2, {.first_step = 0.25, .last_step = 0.06}, 3);
   climb_all(1, {.first_step = 0.12, .last_step = 0.01}, 1);
-  if (pricer_.problem().model.has_adapters()) try_writing_less();
+  if (pricer_.problem().model.has_frozen()) try_writing_less();
 }
 
 // The best plan with its optimizer state in host memory, and more of the parameters on the SSD.
@@ -346,10 +346,10 @@ std::vector<std::size_t> PlanSearch::try_moves(Settled& at, const std::vector<Mo
 
 std::optional<std::pair<Trial, TrialPrice>> PlanSearch::best() const {
   const std::pair<const Trial, TrialPrice>* best = nullptr;
+  const Ranking ranking(pricer_.known(), pricer_.problem().model);
   for (const auto& one : pricer_.known()) {
     if (!one.second.fits) continue;
-    const ModelSpec& model = pricer_.problem().model;
-    if (!best || rank_of(one.second, model) < rank_of(best->second, model)) best = &one;
+    if (!best || ranking.of(one.second) < ranking.of(best->second)) best = &one;
   }
   if (!best) return {};
   return *best;

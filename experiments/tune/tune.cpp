@@ -11,14 +11,15 @@ namespace spillway {
 
 namespace {
 
-std::vector<PricedTrial> fastest_first(const std::map<Trial, TrialPrice>& known,
-                                       const ModelSpec& model) {
+std::vector<PricedTrial> best_first(const Pricer& pricer) {
+  const std::map<Trial, TrialPrice>& known = pricer.known();
+  const Ranking ranking(known, pricer.problem().model);
   std::vector<PricedTrial> all;
   for (const auto& one : known) {
     if (one.second.fits) all.push_back(one);
   }
   std::stable_sort(all.begin(), all.end(), [&](const PricedTrial& a, const PricedTrial& b) {
-    return rank_of(a.second, model) < rank_of(b.second, model);
+    return ranking.of(a.second) < ranking.of(b.second);
   });
   return all;
 }
@@ -28,8 +29,9 @@ std::vector<PricedTrial> fastest_first(const std::map<Trial, TrialPrice>& known,
 std::optional<Tuned> in_full(Pricer& pricer, const WholeRun& run) {
   constexpr std::size_t few = 3, most = 12;
   std::optional<Tuned> best;
-  std::pair<double, double> least;  // its rank
-  const std::vector<PricedTrial> all = fastest_first(pricer.known(), pricer.problem().model);
+  Ranking::Rank least{};  // its own
+  const Ranking ranking(pricer.known(), pricer.problem().model);
+  const std::vector<PricedTrial> all = best_first(pricer);
   bool has_other = false;  // of another policy than spillway: no answer is slower than those
   for (std::size_t k = 0; k < all.size(); ++k) {
     const auto& [trial, price] = all[k];
@@ -37,7 +39,7 @@ std::optional<Tuned> in_full(Pricer& pricer, const WholeRun& run) {
     if (k >= (best ? few : most) && (has_other || !is_other)) continue;
     has_other = has_other || is_other;
     Evaluation one = evaluate(pricer.problem_with(trial.micro_batch), price.settled);
-    const auto rank = rank_of(pricer.correct(trial, price_of(one)), pricer.problem().model);
+    const Ranking::Rank rank = ranking.of(pricer.correct(trial, price_of(one)));
     if (!one.result) continue;
     const Wear wear = wear_of(one.schedule, &*one.result, run);
     if (!fits_drives(wear.store, one.schedule.problem().machine)) continue;
@@ -165,7 +167,7 @@ TuneResult tune(const Problem& problem, const TuneOptions& options) {
   }
   result.best = in_full(pricer, options.run);
   result.front = pareto_front(pricer.known());
-  const std::vector<PricedTrial> all = fastest_first(pricer.known(), pricer.problem().model);
+  const std::vector<PricedTrial> all = best_first(pricer);
   result.runners_up = best_of_each(all);
   result.published = published_of(all);
   if (!result.best) result.nearest = nearest_of(pricer);

@@ -55,20 +55,26 @@ double tasks_at_first_sight(const Problem& problem, int steps) {
 }
 
 // The tasks of the policy's schedule, from those of a few layers and micro-batches: they grow with
-// both, and with the product.
+// both, and with the product. Frozen layers have fewer than others.
 double expected_tasks(const Problem& problem, const ParsedPolicy& parsed, int steps) {
   const std::int64_t micro_batches = problem.workload.micro_batches();
   const std::int64_t few = micro_batches > 1 ? 2 : 1;  // one alone may have narrower gradients
-  const auto tasks = [&](std::int64_t layers, std::int64_t parts) {
+  const std::int64_t frozen = problem.model.frozen_layers, some_frozen = frozen > 0 ? 1 : 0;
+  const auto tasks = [&](std::int64_t trained_layers, std::int64_t frozen_layers,
+                         std::int64_t parts) {
     Problem small = problem;
-    small.model.layers = layers;
+    small.model.layers = trained_layers + frozen_layers;
+    small.model.frozen_layers = frozen_layers;
     small.workload.batch = parts * problem.workload.micro_batch;
     return static_cast<double>(
         emit(small, parsed, {.steps = 1, .recording = Recording::lifetimes}).task_count());
   };
   const auto with_layers = [&](std::int64_t parts) {
-    const double two = tasks(2, parts);
-    return two + (tasks(4, parts) - two) / 2 * static_cast<double>(problem.model.layers - 2);
+    const double two = tasks(2, some_frozen, parts);
+    const double of_trained = (tasks(4, some_frozen, parts) - two) / 2;
+    const double of_frozen = frozen > 1 ? (tasks(2, 3, parts) - two) / 2 : 0;
+    return two + of_trained * static_cast<double>(problem.model.layers - frozen - 2) +
+           of_frozen * static_cast<double>(frozen - some_frozen);
   };
   const double least = with_layers(few);
   if (micro_batches <= few) return steps * least;

@@ -270,6 +270,8 @@ KernelEstimate Costs::compute_time(const Task& task) const {
   if (times_kernels()) return kernels_.estimate(task);
   if (task.flops > 0) {
     if (!knows(Work::compute)) fail_without("gpu.flops");
+    // Known by kind of task, for its products of adapters take some counting.
+    if (problem_.model.has_adapters()) return {kernels_.estimate(task).seconds, false};
     return {task.flops / machine_.gpu.flops, false};
   }
   const double bandwidth = machine_.gpu.memory_bandwidth;

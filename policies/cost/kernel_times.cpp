@@ -161,6 +161,21 @@ double KernelTimes::recompute_share(const Task& task, const Task& all_kept,
          recompute_flops(problem_, saved_none, output);
 }
 
+// What the products of adapters take beside their FLOPs, on a GPU whose bandwidth is known.
+double KernelTimes::adapter_seconds(const Task& task) const {
+  const double bandwidth = problem_.machine.gpu.memory_bandwidth;
+  const bool is_layer = task.kind == TaskKind::forward || task.kind == TaskKind::backward;
+  if (!problem_.model.has_adapters() || bandwidth <= 0 || !is_layer) return 0;
+  auto bytes = static_cast<double>(adapter_forward_bytes(problem_));
+  if (task.kind == TaskKind::backward) {
+    // Of forward's, the share that is computed again.
+    bytes *=
+        recompute_flops(problem_, task.available, task.recomputes_output) / forward_flops(problem_);
+    bytes += static_cast<double>(adapter_backward_bytes(problem_));
+  }
+  return bytes / bandwidth;
+}
+
 double KernelTimes::extrapolate(const Task& task) const {
   const Machine& machine = problem_.machine;
   if (task.flops > 0) {
@@ -168,7 +183,7 @@ double KernelTimes::extrapolate(const Task& task) const {
     if (sample == nullptr) sample = nearest(machine, "", task.flops);
     if (sample != nullptr)
       return task.flops / sample->flops * static_cast<double>(sample->median_ns) * 1e-9;
-    if (machine.gpu.flops > 0) return task.flops / machine.gpu.flops;
+    if (machine.gpu.flops > 0) return task.flops / machine.gpu.flops + adapter_seconds(task);
     throw InputError(fmt::format("machine {}: nothing says how long {} takes", machine.name,
                                  to_string(task.kind)),
                      "run `spillway calibrate`, or give gpu.flops");

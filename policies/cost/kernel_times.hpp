@@ -48,6 +48,7 @@ class KernelTimes {
   std::optional<double> between(const Task& task) const;
   std::optional<double> by_groups(const Task& task) const;
   double recompute_share(const Task& task, const Task& all_kept, double all_seconds) const;
+  double adapter_seconds(const Task& task) const;
   double extrapolate(const Task& task) const;
 
   const Problem& problem_;

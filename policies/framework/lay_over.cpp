@@ -133,7 +133,7 @@ class Layer {
           read[access.buffer] = true;
       }
     }
-    const std::uint64_t parameters = static_cast<std::uint64_t>(problem_.model.parameters());
+    const auto parameters = static_cast<std::uint64_t>(problem_.model.trained_parameters());
     take(Tier::host, framework_.host_bytes);
     take(Tier::host, static_cast<std::uint64_t>(framework_.host_bytes_per_parameter *
                                                 static_cast<double>(parameters)));

@@ -16,7 +16,7 @@ std::uint64_t gpu_workspace_bytes(const Problem& problem) {
   const ModelSpec& model = problem.model;
   const auto columns = static_cast<std::uint64_t>(model.hidden),
              row = 4 * static_cast<std::uint64_t>(model.ffn);
-  const auto elements = static_cast<std::uint64_t>(largest_unit_elements(model));
+  const auto elements = static_cast<std::uint64_t>(largest_trained_elements(model));
   const auto tokens =
       static_cast<std::uint64_t>(problem.workload.micro_batch * problem.workload.sequence);
   // A llama's cosines and sines of rotary positions, half as many columns each as a head has.

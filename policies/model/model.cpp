@@ -201,7 +201,14 @@ std::optional<FieldProblem> find_training_problem(const ModelSpec& model) {
                         fmt::format("{} is outside 0 .. {}", model.frozen_layers, model.layers - 1),
                         "train one layer at least"};
   }
-  if (model.lora_rank == 0) return std::nullopt;
+  if (model.lora_rank == 0) {
+    const ModelSpec usual;
+    if (model.lora_targets == usual.lora_targets && model.lora_alpha == usual.lora_alpha &&
+        model.lora_dropout == usual.lora_dropout)
+      return std::nullopt;
+    return FieldProblem{"lora_rank", "adapters are described, but they have no rank",
+                        "give lora_rank, e.g. 16"};
+  }
   if (model.lora_rank < 0 || model.lora_rank > model.hidden) {
     return FieldProblem{
         "lora_rank", fmt::format("{} is outside 1 .. hidden = {}", model.lora_rank, model.hidden),
@@ -212,10 +219,12 @@ std::optional<FieldProblem> find_training_problem(const ModelSpec& model) {
                         "leave frozen_layers out, or lora_rank"};
   }
   if (!(model.lora_alpha > 0) || model.lora_alpha > 1e6)
-    return FieldProblem{"lora_alpha", fmt::format("{} is outside 0 .. 1e6", model.lora_alpha),
+    return FieldProblem{"lora_alpha",
+                        fmt::format("{} is not above 0 and at most 1e6", model.lora_alpha),
                         "a usual value is twice the rank"};
   if (!(model.lora_dropout >= 0) || model.lora_dropout >= 1)
-    return FieldProblem{"lora_dropout", fmt::format("{} is outside 0 .. 1", model.lora_dropout),
+    return FieldProblem{"lora_dropout",
+                        fmt::format("{} is not at least 0 and below 1", model.lora_dropout),
                         "a usual value is 0.05"};
   if (model.lora_targets == all_linear) return std::nullopt;
   const std::vector<std::string> names = lora_target_names(model);

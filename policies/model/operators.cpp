@@ -113,6 +113,19 @@ int head_products(const ModelSpec& model) {
   return trained_elements(model, head_unit(model)) > 0 ? 3 : 2;
 }
 
+// So many times the inputs of groups and the outputs of matrices.
+std::uint64_t adapter_bytes(const Problem& problem, std::int64_t inputs, std::int64_t outputs) {
+  std::int64_t columns = 0;
+  int group = -1;
+  for (const AdaptedMatrix& one : adapted_matrices(problem.model)) {
+    columns += outputs * one.rows + (one.group == group ? 0 : inputs * one.columns);
+    group = one.group;
+  }
+  return static_cast<std::uint64_t>(problem.workload.micro_batch * problem.workload.sequence *
+                                    columns) *
+         problem.activation_bytes();
+}
+
 // Rows of tables that make the embedding of a token.
 std::uint64_t rows_of_token(const ModelSpec& model) {
   return model.architecture == Architecture::gpt ? 2 : 1;
@@ -175,6 +188,17 @@ double step_flops(const ModelSpec& model, std::int64_t batch, std::int64_t token
 }
 
 std::int64_t first_backward_layer(const ModelSpec& model) { return model.frozen_layers; }
+
+std::uint64_t adapter_forward_bytes(const Problem& problem) {
+  // A x reads the input; the output is read and written once more.
+  return adapter_bytes(problem, 1, 2);
+}
+
+std::uint64_t adapter_backward_bytes(const Problem& problem) {
+  // The input for A x and for A's gradient, and its own gradient read and written; the output's
+  // gradient for B's and for that of A x.
+  return adapter_bytes(problem, 4, 2);
+}
 
 std::uint64_t embed_forward_bytes(const Problem& problem) {
   // The rows gathered are read, and one row is written.

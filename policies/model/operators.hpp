@@ -47,6 +47,13 @@ double step_flops(const ModelSpec& model, std::int64_t batch, std::int64_t token
 // trained.
 std::int64_t first_backward_layer(const ModelSpec& model);
 
+// Bytes of GPU memory that the products of adapters read and write in a layer's forward, or in its
+// backward without recomputation, of one micro-batch: these are so narrow that bytes, not FLOPs,
+// say how long they take. Counts (b, T, in) and (b, T, out) activations of each matrix; a group
+// reads its input once.
+std::uint64_t adapter_forward_bytes(const Problem& problem);
+std::uint64_t adapter_backward_bytes(const Problem& problem);
+
 // Bytes that the embedding's tasks of one micro-batch read and write, of (b, T, C) activations: a
 // GPT gathers two rows per token, a llama one; backward adds to as many. Clearing the accumulator
 // comes beside.

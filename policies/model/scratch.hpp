@@ -21,10 +21,11 @@ std::uint64_t checkpoint_bytes(const Problem& problem);
 //   forward         the tensors it does not save, of S sequences
 //   backward        the tensors that are not available, of S sequences, plus the gradients of S
 //                   sequences (gradient_scratch_bytes(), as the backend needs them)
-//   both            beside these, where matrices have adapters, for S sequences and the widest
-//   group
-//                   of n matrices with one input of C columns: A x, (S T, n rank); in backward its
-//                   gradient, too; with dropout the input that remains, (S T, C)
+//   both            where matrices have adapters, also for the widest
+//                   group of n matrices with one input of C columns:
+//                   A x, (S T, n rank);
+//                   in backward its gradient;
+//                   with dropout the input that remains, (S T, C)
 //   head            for the rows of one chunk, fp32: logits (V), the norm's output and its gradient
 //                   (2 C), and two statistics; S times that, at most 8 times. A backend whose rows
 //                   are narrower fits more of them

@@ -412,8 +412,11 @@ std::string kernel_shape(const Problem& problem, const Task& task) {
     shape += fmt::format("{}{}", model.qkv_bias ? ",bias" : "", model.qk_norm ? ",qk-norm" : "");
   if (is_layer && model.window > 0) shape += fmt::format(",W{}", model.window);
   if (is_layer && model.has_adapters())
-    shape += fmt::format(",r{}{},{}", model.lora_rank, model.lora_dropout > 0 ? ",dropout" : "",
-                         model.lora_targets);
+    shape += fmt::format(",r{}{}", model.lora_rank, model.lora_dropout > 0 ? ",dropout" : "");
+  if (is_layer) {
+    for (const AdaptedMatrix& one : adapted_matrices(model))
+      shape += fmt::format(",{}", one.name.substr(0, one.name.rfind('.')));
+  }
   if (!is_layer) shape += fmt::format(",V{},P{}", model.vocabulary, model.positions);
   if (task.kind == TaskKind::head && trained_elements(model, head_unit(model)) == 0)
     shape += ",frozen";

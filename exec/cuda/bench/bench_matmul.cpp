@@ -167,7 +167,7 @@ class Products {
           [&](std::int64_t, cudaStream_t stream) {
             matmul_.linear(x_.data(), w_.data(), shape_.bias ? bias_.data() : nullptr,
                            shape_.residual ? residual_.data() : nullptr, y_.data(), rows, in, out,
-                           0, stream);
+                           stream);
           },
           bare, w_.data(), x_.data(), y_.data());
     }
@@ -176,7 +176,7 @@ class Products {
       add(
           "-dx", timings,
           [&](std::int64_t, cudaStream_t stream) {
-            matmul_.input_gradient(y_.data(), w_.data(), x_.data(), rows, in, out, out, stream);
+            matmul_.input_gradient(y_.data(), w_.data(), x_.data(), rows, in, out, stream);
           },
           bare, w_.data(), y_.data(), x_.data());
     }
@@ -184,8 +184,8 @@ class Products {
     add(
         "-dw", timings,
         [&](std::int64_t, cudaStream_t stream) {
-          matmul_.weight_gradient(y_.data(), x_.data(), w_gradient_.data(), false, rows, in, out,
-                                  out, stream);
+          matmul_.weight_gradient(y_.data(), x_.data(), w_gradient_.data(), rows, in, out, stream,
+                                  {.adds = true});
         },
         bare, x_.data(), y_.data(), w_gradient_.data());
   }

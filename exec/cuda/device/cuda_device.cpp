@@ -25,8 +25,9 @@ std::size_t aligned(std::size_t bytes) { return (bytes + 255) / 256 * 256; }
 
 UnitRanges ranges_of(const std::vector<TensorLayout>& layout) {
   UnitRanges ranges;
-  SPILLWAY_ASSERT(layout.size() <= UnitRanges::most);
   for (const TensorLayout& tensor : layout) {
+    if (!tensor.trained) continue;
+    SPILLWAY_ASSERT(ranges.count < UnitRanges::most);
     ranges.range[ranges.count++] = {tensor.offset, tensor.offset + tensor.rows * tensor.columns,
                                     tensor.decay};
   }
@@ -188,10 +189,11 @@ CudaDevice::CudaDevice(const Problem& problem, std::uint64_t gpu_bytes, std::uin
       model_(make_model(problem, reserved_.get() + parts_.model, streams_.stream(Lane::gpu_compute),
                         attention_, gelu_backward_of(options.gelu_backward))),
       host_optimizer_(problem, options.threads),
-      layer_ranges_(ranges_of(unit_layout(problem.model, 0))),
+      layer_ranges_(ranges_of(unit_layout(problem.model, problem.model.layers - 1))),
       embedding_ranges_(ranges_of(unit_layout(problem.model, embedding_unit(problem.model)))),
       head_ranges_(ranges_of(unit_layout(problem.model, head_unit(problem.model)))),
       clip_(rule_of(problem.workload)),
+      trained_norms_(trained_norms(problem.model, clip_)),
       workspace_(ModelWorkspace::carve(problem, reserved_.get() + parts_.model).kernels),
       staging_(staging_bytes, "staging for the GPU"),
       staging_registration_(pin_memory(staging_.span()).registration) {
@@ -276,13 +278,14 @@ Text CudaDevice::stage(const Task& task, const Operands& o) {
 
 template <class Element>
 void CudaDevice::compute_with(ModelCuda<Element>& model, const Task& task, const Operands& o) {
+  const StepPlace place{o.step_noise, task.layer, task.micro_batch * problem_.workload.micro_batch};
   const auto elements = [](std::byte* bytes) { return reinterpret_cast<Element*>(bytes); };
   switch (task.kind) {
     case TaskKind::embed_forward:
       return model.embed_forward(elements(o.parameters), stage(task, o), elements(o.output));
     case TaskKind::forward:
       return model.layer_forward(elements(o.parameters), elements(o.input), elements(o.output),
-                                 o.saved, task.saves, o.scratch);
+                                 o.saved, task.saves, o.scratch, place);
     case TaskKind::head:
       return model.head(elements(o.parameters), stage(task, o), elements(o.activation_gradient),
                         o.head_gradient, task.first_micro_batch, o.losses, o.scratch);
@@ -290,7 +293,7 @@ void CudaDevice::compute_with(ModelCuda<Element>& model, const Task& task, const
       return model.layer_backward(elements(o.parameters), elements(o.input), o.saved,
                                   task.available, task.recomputes_output,
                                   elements(o.activation_gradient), o.gradient,
-                                  task.first_micro_batch, o.scratch);
+                                  task.first_micro_batch, o.scratch, place);
     case TaskKind::embed_backward:
       return model.embed_backward(stage(task, o), elements(o.activation_gradient), o.gradient,
                                   task.first_micro_batch);
@@ -317,14 +320,27 @@ const UnitRanges& CudaDevice::ranges(std::int64_t unit) const {
   return unit == embedding_unit(problem_.model) ? embedding_ranges_ : head_ranges_;
 }
 
+// Frozen are the first layers, the embedding after the layers, and the head behind it: so what is
+// trained lies in a row, but for an embedding before a head that is trained.
+CudaDevice::TrainedNorms CudaDevice::trained_norms(const ModelSpec& model, ClipRule& rule) {
+  const auto trained = [&](std::int64_t unit) { return trained_elements(model, unit) > 0; };
+  std::int64_t first = 0, end = unit_count(model);
+  while (!trained(first)) ++first;
+  while (!trained(end - 1)) --end;
+  const std::int64_t embedding = embedding_unit(model);
+  if (embedding < end && !trained(embedding)) rule.left_out = embedding - first;
+  return {first, end - first};
+}
+
 template <class Gradient>
 void CudaDevice::optimizer(const Task& task, const Operands& o) {
   const cudaStream_t stream = streams_.stream(task.lane);
-  const auto count = static_cast<std::int64_t>(o.norms.size());
+  const bool of_all = o.norms.size() > 1;
+  const double* const norms = o.norms.data() + (of_all ? trained_norms_.first : 0);
   auto* const numbers = reinterpret_cast<AdamNumbers*>(reserved_.get() + parts_.numbers);
   prepare_update(reinterpret_cast<const AdamNumbers*>(o.adam_constants), clip_,
-                 count > 0 ? o.norms.data() : nullptr, count, count > 1 ? task.layer : 0, numbers,
-                 stream);
+                 o.norms.empty() ? nullptr : norms, of_all ? trained_norms_.count : 1,
+                 of_all ? task.layer - trained_norms_.first : 0, numbers, stream);
   const auto elements = static_cast<std::int64_t>(task.params);
   auto* const master = reinterpret_cast<float*>(o.optimizer_state);
   const auto run = [&](auto* parameters, auto* moments) {
@@ -351,8 +367,8 @@ template <class Gradient>
 void CudaDevice::gradient_norm(const Task& task, const Operands& o) {
   sum_of_squares(reinterpret_cast<const Gradient*>(o.gradient),
                  reinterpret_cast<const Gradient*>(o.head_gradient),
-                 unit_elements(problem_.model, task.layer), o.norms.data(), o.gradient_square_sum,
-                 workspace_, streams_.stream(task.lane));
+                 trained_elements(problem_.model, task.layer), o.norms.data(),
+                 o.gradient_square_sum, workspace_, streams_.stream(task.lane));
 }
 
 }  // namespace spillway::cuda

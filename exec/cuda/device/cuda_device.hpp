@@ -86,6 +86,11 @@ class CudaDevice : public Device {
   template <class Element>
   void compute_with(ModelCuda<Element>& model, const Task& task, const Operands& operands);
   const UnitRanges& ranges(std::int64_t unit) const;
+  // The norms of the units that have a gradient, but for rule.left_out within them.
+  struct TrainedNorms {
+    std::int64_t first = 0, count = 0;
+  };
+  static TrainedNorms trained_norms(const ModelSpec& model, ClipRule& rule);
   template <class Gradient>
   void optimizer(const Task& task, const Operands& operands);
   template <class Gradient>
@@ -110,6 +115,7 @@ class CudaDevice : public Device {
   HostOptimizer host_optimizer_;
   UnitRanges layer_ranges_, embedding_ranges_, head_ranges_;
   ClipRule clip_;
+  TrainedNorms trained_norms_;
   Workspace workspace_;  // of the optimizer's kernels, which share it with the model's
 
   // For upload() and download(), beside the lanes.

@@ -32,14 +32,15 @@ void gelu_backward_by(GeluBackward how, Matmul& matmul,
                       const GeluBackwardOperands<Element, Gradient>& o, const Workspace& workspace,
                       cudaStream_t stream) {
   if (how == GeluBackward::kernel) {
-    matmul.input_gradient<Element>(o.dy, o.w, o.dfc, o.rows, o.f, o.c, 0, stream);
+    matmul.input_gradient<Element>(o.dy, o.w, o.dfc, o.rows, o.f, o.c, stream);
     return gelu_backward<Element>(o.fc, o.dfc, o.gelu, o.fc_bias, o.overwrites, o.rows, o.f,
                                   workspace, stream);
   }
-  const bool fused_sums = how == GeluBackward::dgelu_bgrad;
+  const bool fused_sums = how == GeluBackward::dgelu_bgrad && o.fc_bias != nullptr;
   if (o.gelu != nullptr) gelu_forward<Element>(o.fc, o.gelu, o.rows * o.f, stream);
   matmul.gelu_gradient<Element>(o.dy, o.w, o.fc, o.dfc, fused_sums ? o.sums : nullptr, o.rows, o.f,
                                 o.c, stream);
+  if (o.fc_bias == nullptr) return;
   // The epilogue can only overwrite: what it has summed up is one row to be added.
   column_sums<Element>(fused_sums ? o.sums : o.dfc, o.fc_bias, o.overwrites,
                        fused_sums ? 1 : o.rows, o.f, workspace, stream);

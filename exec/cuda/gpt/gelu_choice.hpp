@@ -36,7 +36,7 @@ struct GeluBackwardOperands {
   const Element *dy, *w, *fc;
   Element* dfc;
   Element* gelu;      // = gelu(fc), where it is wanted; else null
-  Gradient* fc_bias;  // = or += the sums of dfc over rows
+  Gradient* fc_bias;  // = or += the sums of dfc over rows; null: they are not wanted
   bool overwrites;
   Element* sums;  // f elements of scratch
   std::int64_t rows, c, f;

@@ -140,7 +140,8 @@ void gelu_backward(const Element* x, Element* gradient, Element* y, Gradient* su
            y != nullptr ? backward_kernel<Element, true> : backward_kernel<Element, false>, shape,
            stream, gelu);
   }
-  add_partials<Gradient>(partials, cut.chunks, {{sums}, 1, columns, overwrites}, stream);
+  if (sums != nullptr)
+    add_partials<Gradient>(partials, cut.chunks, {{sums}, 1, columns, overwrites}, stream);
 }
 
 template void gelu_forward(const float*, float*, std::int64_t, cudaStream_t);

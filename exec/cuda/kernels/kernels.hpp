@@ -1,5 +1,5 @@
-// The kernels that memory bounds: text, embedding, norms, rotary embedding, GELU, SwiGLU, sums,
-// cross entropy, AdamW.
+// The kernels that memory bounds: text, embedding, norms, rotary embedding, GELU, SwiGLU, dropout,
+// sums, cross entropy, AdamW.
 //
 // Element is float or bf16 (parameters and activations), Gradient is float or bf16 (what gradients
 // of parameters are summed up in); arithmetic is fp32, sums of squares and losses are fp64. All are
@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "exec/cpu/dropout.hpp"
 #include "exec/cpu/stochastic_rounding.hpp"
 #include "exec/cuda/kernels/bf16.hpp"
 
@@ -69,6 +70,12 @@ void embed_backward(const std::int32_t* tokens, const TokenOrder& order,
 
 // What of a norm is computed: an output from given statistics has the bits it has with them.
 enum class NormParts : std::uint8_t { statistics_and_output, statistics, output };
+// At least one of the two.
+constexpr NormParts parts_of(bool statistics, bool output) {
+  return !output       ? NormParts::statistics
+         : !statistics ? NormParts::output
+                       : NormParts::statistics_and_output;
+}
 // Layer norm: output = (input - mean) rstd weight + bias, rstd = 1 / sqrt(variance + epsilon).
 template <class Element>
 void norm_forward(const Element* input, const Element* weight, const Element* bias, Element* output,
@@ -81,7 +88,8 @@ void rms_norm_forward(const Element* input, const Element* weight, Element* outp
                       const RowStatistics& statistics, NormParts parts, float epsilon,
                       std::int64_t rows, std::int64_t columns, cudaStream_t stream);
 
-// Sums over rows that norm_backward takes, (columns) each: overwritten, or added to.
+// Sums over rows that norm_backward takes, (columns) each: overwritten, or added to. Those of a
+// norm that is frozen are null.
 template <class Gradient>
 struct NormSums {
   Gradient *weight, *bias;  // the norm's own gradients
@@ -98,7 +106,7 @@ void norm_backward(const Element* output_gradient, const Element* input, const E
                    const NormSums<Gradient>& sums, std::int64_t rows, std::int64_t columns,
                    const Workspace& workspace, cudaStream_t stream);
 
-// Of an RMS norm; weight_gradient (columns) is overwritten, or added to.
+// Of an RMS norm; weight_gradient (columns; null: it is frozen) is overwritten, or added to.
 template <class Element, class Gradient>
 void rms_norm_backward(const Element* output_gradient, const Element* input, const Element* weight,
                        const RowStatistics& statistics, Element* input_gradient, bool adds,
@@ -134,7 +142,8 @@ template <class Element>
 void head_norm_forward(const RotaryShape& shape, const HeadNorm<Element>& norm, const Element* x,
                        std::int64_t stride, Element* output, NormParts parts, cudaStream_t stream);
 // gradient (rows, stride), in place: of the output, becomes of x (rows, stride). Weight gradients
-// (head_size) are overwritten, or added to; the heads of q, or of k, share theirs.
+// (head_size; null: they are frozen) are overwritten, or added to; the heads of q, or of k, share
+// theirs.
 template <class Element, class Gradient>
 void head_norm_backward(const RotaryShape& shape, const HeadNorm<Element>& norm, const Element* x,
                         Element* gradient, std::int64_t stride, Gradient* q_weight_gradient,
@@ -150,7 +159,8 @@ void column_sums(const Element* x, Gradient* sums, bool overwrites, std::int64_t
 template <class Element>
 void gelu_forward(const Element* x, Element* y, std::int64_t n, cudaStream_t stream);
 // gradient (rows, columns) *= gelu'(x), in place; sums (columns) = or += its sum over rows: the
-// gradient of the bias in x. y, unless null, = gelu(x), with gelu_forward's bits.
+// gradient of the bias in x, null where it is frozen. y, unless null, = gelu(x), with
+// gelu_forward's bits.
 template <class Element, class Gradient>
 void gelu_backward(const Element* x, Element* gradient, Element* y, Gradient* sums, bool overwrites,
                    std::int64_t rows, std::int64_t columns, const Workspace& workspace,
@@ -166,6 +176,25 @@ void swiglu_forward(const Element* gate_up, Element* product, std::int64_t rows,
 template <class Element>
 void swiglu_backward(const Element* gate_up, Element* gradient, Element* product, std::int64_t rows,
                      std::int64_t columns, cudaStream_t stream);
+
+// The rows of an input of adapters, for dropout (exec/cpu/dropout.hpp).
+struct DropoutRows {
+  Dropout dropout;
+  const NoiseKey* step;   // in device memory
+  int layer, group;       // AdaptedMatrix::group
+  std::int64_t sequence;  // that the first row is of, in the step's batch
+  std::int64_t tokens;    // rows of a sequence
+};
+// to (device) = host (pinned host memory).
+void fetch_noise(const NoiseKey* host, NoiseKey* to, cudaStream_t stream);
+// y (rows, columns) = what remains of x.
+template <class Element>
+void drop(const DropoutRows& at, const Element* x, Element* y, std::int64_t rows,
+          std::int64_t columns, cudaStream_t stream);
+// y (rows, columns), its rows y_stride elements apart, += what remains of x (rows, columns).
+template <class Element>
+void add_remaining(const DropoutRows& at, const Element* x, Element* y, std::int64_t y_stride,
+                   std::int64_t rows, std::int64_t columns, cudaStream_t stream);
 
 // Softmax cross entropy of logits (rows, stride), of which `vocabulary` columns count. In place:
 // logits become scale (softmax - one-hot of the target), and zero in the columns beyond.
@@ -199,6 +228,7 @@ struct ClipRule {
   ClipKind kind = ClipKind::off;
   bool skips_nonfinite = false;
   double limit = 0;
+  std::int64_t left_out = -1;  // place among the norms of a unit that is frozen and has none
 };
 // `to` (device) = `from` (pinned host memory) with gradient_factor and skip as gradient_use() of
 // exec/run/clipping.hpp finds them, bit for bit, from `norms` (count; device or pinned host memory;

@@ -357,6 +357,8 @@ void norm_backward(const Element* output_gradient, const Element* input, const E
   SPILLWAY_ASSERT(columns % 8 == 0 && columns > 0 && columns < (1 << 30));
   SPILLWAY_ASSERT(!adds || input_gradient != input);
   SPILLWAY_ASSERT((sums.before != nullptr) == (sums.after != nullptr));
+  SPILLWAY_ASSERT((sums.weight != nullptr) == (sums.bias != nullptr));
+  SPILLWAY_ASSERT(sums.before == nullptr || sums.weight != nullptr);
   SPILLWAY_ASSERT(sums.before == nullptr || adds);
   require_rows(statistics, rows);
   SPILLWAY_ASSERT(rows <= 1 << 30);  // the kernels count in 32 bits
@@ -378,6 +380,7 @@ void norm_backward(const Element* output_gradient, const Element* input, const E
     in_passing ? start<residual_sums>(norm, blocks, stream)
                : start<layer_sums>(norm, blocks, stream);
   }
+  if (sums.weight == nullptr) return;
   add_partials<Gradient>(
       partials, rows > 0 ? blocks.blocks : 0,
       {{sums.weight, sums.bias, sums.before, sums.after}, outputs, columns, sums.overwrites},
@@ -406,6 +409,7 @@ void rms_norm_backward(const Element* output_gradient, const Element* input, con
         {output_gradient, input, weight, input_gradient, statistics, adds, rows, columns, partials},
         blocks, stream);
   }
+  if (weight_gradient == nullptr) return;
   add_partials<Gradient>(partials, rows > 0 ? blocks.blocks : 0,
                          {{weight_gradient}, rms_sums, columns, overwrites}, stream);
 }

@@ -30,7 +30,8 @@ __global__ void prepare_kernel(const AdamNumbers* from, ClipRule rule, const dou
   double sum = 0;
   bool all_finite = true;
   for (std::int64_t first = 0; first < count; first += warp_size) {
-    const double norm = first + thread_x() < count ? norms[first + thread_x()] : 0.0;
+    const std::int64_t at = first + thread_x();
+    const double norm = at < count && at != rule.left_out ? norms[at] : 0.0;
     const int here = count - first < warp_size ? static_cast<int>(count - first) : warp_size;
     for (int k = 0; k < here; ++k) {
       const double next = __shfl_sync(full_warp, norm, k);

@@ -346,6 +346,7 @@ void head_norm_backward(const RotaryShape& shape, const HeadNorm<Element>& norm,
                         Gradient* k_weight_gradient, bool overwrites, const Workspace& workspace,
                         cudaStream_t stream) {
   SPILLWAY_ASSERT(shape.q_heads > 0 && shape.k_heads > 0);
+  SPILLWAY_ASSERT((q_weight_gradient == nullptr) == (k_weight_gradient == nullptr));
   HeadNorms<Element> norms = norms_of(shape, norm, x, stride, Turn::back);
   const std::int64_t blocks = backward_blocks(shape);
   SPILLWAY_ASSERT(static_cast<std::size_t>(blocks * 2 * shape.head_size) * sizeof(float) <=
@@ -356,6 +357,7 @@ void head_norm_backward(const RotaryShape& shape, const HeadNorm<Element>& norm,
     launch("head_norm_backward", head_norm_backward_kernel<Element>,
            {dim3(grid_size(blocks)), dim3(threads)}, stream, norms);
   }
+  if (q_weight_gradient == nullptr) return;
   add_partials<Gradient>(norms.partials, norms.items > 0 ? blocks : 0,
                          {{q_weight_gradient, k_weight_gradient}, 2, shape.head_size, overwrites},
                          stream);

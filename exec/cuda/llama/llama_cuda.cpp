@@ -1,6 +1,5 @@
 #include "exec/cuda/llama/llama_cuda.hpp"
 
-#include "base/errors.hpp"
 #include "exec/cpu/rotary_table.hpp"
 #include "exec/cuda/device/launch.hpp"
 
@@ -29,225 +28,79 @@ RotaryShape rotary_shape(const Problem& problem, float* memory, cudaStream_t str
           sines};
 }
 
-NormParts parts_of(bool statistics, bool output) {
-  return !output       ? NormParts::statistics
-         : !statistics ? NormParts::output
-                       : NormParts::statistics_and_output;
-}
-
 }  // namespace
 
 template <class Element>
-typename LlamaCuda<Element>::Tables LlamaCuda<Element>::tables(const Problem& problem) {
-  SPILLWAY_ASSERT(problem.model.architecture == Architecture::llama);
-  const LlamaTableOffsets offsets = llama_table_offsets(problem.model);
-  return {offsets.token_table, {}, offsets.head};
+typename LlamaCuda<Element>::Layer LlamaCuda<Element>::layer(const ModelSpec& model) {
+  const LlamaLayerOffsets offsets = llama_layer_offsets(model);
+  return {{offsets.norm1, {}},
+          {offsets.norm2, {}},
+          layer_product(model, {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"}),
+          layer_product(model, {"self_attn.o_proj"}),
+          layer_product(model, {"mlp.gate_proj", "mlp.up_proj"}),
+          layer_product(model, {"mlp.down_proj"})};
 }
 
 template <class Element>
 LlamaCuda<Element>::LlamaCuda(const Problem& problem, const ModelWorkspace& workspace,
                               cudaStream_t stream, AttentionKernels attention)
-    : Base(problem, workspace, stream, attention, tables(problem), llama_saved::product),
-      layer_(llama_layer_offsets(problem.model)),
-      final_norm_(llama_table_offsets(problem.model).final_norm),
-      qk_norm_(problem.model.qk_norm),
-      attention_width_(problem.model.attention_width()),
-      qkv_width_(problem.model.qkv_width()),
-      query_key_stride_(qk_norm_ ? attention_width_ + problem.model.kv_width() : qkv_width_),
+    : Base(problem, workspace, stream, attention,
+           {llama_table_offsets(problem.model).token_table,
+            {},
+            llama_table_offsets(problem.model).head},
+           layer(problem.model), {llama_table_offsets(problem.model).final_norm, {}}),
+      offsets_(llama_layer_offsets(problem.model)),
       rotary_(rotary_shape(problem, workspace.rotary, stream)) {}
 
 template <class Element>
-typename LlamaCuda<Element>::Activations LlamaCuda<Element>::activations(
-    const TensorAddresses& at) const {
-  Activations a{};
-  a.norm1 = tensor(at, llama_saved::norm1);
-  a.qkv = tensor(at, llama_saved::qkv);
-  a.query_key = qk_norm_ ? tensor(at, llama_saved::rotated) : a.qkv;
-  a.attention = tensor(at, llama_saved::attention);
-  a.residual = tensor(at, llama_saved::residual);
-  a.norm2 = tensor(at, llama_saved::norm2);
-  a.gate_up = tensor(at, llama_saved::gate_up);
-  a.product = tensor(at, llama_saved::product);
-  float* const statistics = Base::template tensor<float>(at, llama_saved::statistics);
-  const std::int64_t stride = statistics_stride();
-  a.statistics1 = {nullptr, statistics, t_, stride};
-  a.statistics2 = {nullptr, statistics + t_, t_, stride};
-  a.log_sum_exp = statistics + 2 * t_;
-  a.head_statistics = {nullptr, a.log_sum_exp + rotary_.q_heads * t_, t_, stride};
-  return a;
+HeadNorm<Element> LlamaCuda<Element>::head_norm(const KernelBatch& batch) const {
+  return {batch.parameters + offsets_.query_norm, batch.parameters + offsets_.key_norm,
+          batch.at.head_statistics, this->epsilon_};
 }
 
 template <class Element>
-AttentionInput<Element> LlamaCuda<Element>::attention_input(const Activations& a) const {
-  return {a.query_key, a.qkv + rotary_.columns(), query_key_stride_, qkv_width_};
-}
-
-template <class Element>
-HeadNorm<Element> LlamaCuda<Element>::head_norm(const Element* parameters,
-                                                const Activations& a) const {
-  return {parameters + layer_.query_norm, parameters + layer_.key_norm, a.head_statistics,
-          epsilon_};
-}
-
-template <class Element>
-void LlamaCuda<Element>::norm(const Element* input, const Element* weight, Element* output,
-                              const RowStatistics& statistics, bool needs_statistics,
-                              bool needs_output) {
-  if (!needs_statistics && !needs_output) return;
-  rms_norm_forward<Element>(input, weight, output, statistics,
-                            parts_of(needs_statistics, needs_output), epsilon_, s_ * t_, c_,
-                            stream_);
-}
-
-template <class Element>
-void LlamaCuda<Element>::compute_qkv(const Element* parameters, SavedMask available,
-                                     const Activations& a) {
-  const Element* p = parameters;
+void LlamaCuda<Element>::prepare_heads(const KernelBatch& batch, SavedMask available) {
+  const Activations& a = batch.at;
   const auto missing = [&](SavedMask bit) { return (available & bit) == 0; };
-  if (missing(llama_saved::qkv)) {
-    matmul_.template linear<Element>(a.norm1, p + layer_.qkv,
-                                     layer_.qkv_bias < 0 ? nullptr : p + layer_.qkv_bias, nullptr,
-                                     a.qkv, s_ * t_, c_, qkv_width_, 0, stream_);
-    if (!qk_norm_) rotate_heads<Element>(rotary_, a.qkv, qkv_width_, Turn::forward, stream_);
+  if (!problem_.model.qk_norm) {
+    if (missing(llama_saved::qkv))
+      rotate_heads<Element>(rotary_, a.qkv, layer_.qkv.out, Turn::forward, stream_);
+    return;
   }
   const bool statistics = missing(llama_saved::statistics), output = missing(llama_saved::rotated);
-  if (!qk_norm_ || (!statistics && !output)) return;
-  head_norm_forward<Element>(rotary_, head_norm(p, a), a.qkv, qkv_width_, a.query_key,
+  if (!statistics && !output) return;
+  head_norm_forward<Element>(rotary_, head_norm(batch), a.qkv, layer_.qkv.out, a.query_key,
                              parts_of(statistics, output), stream_);
 }
 
 template <class Element>
-void LlamaCuda<Element>::compute_activations(const Element* parameters, const Element* input,
-                                             SavedMask available, const TensorAddresses& at) {
-  const Activations a = activations(at);
-  const Element* p = parameters;
-  const std::int64_t rows = s_ * t_;
-  const auto missing = [&](SavedMask bit) { return (available & bit) == 0; };
-  const bool no_statistics = missing(llama_saved::statistics);
-  norm(input, p + layer_.norm1, a.norm1, a.statistics1, no_statistics, missing(llama_saved::norm1));
-  compute_qkv(parameters, available, a);
-  if (missing(llama_saved::attention) || no_statistics) {
-    attention_forward<Element>(attention_sizes(), attention_input(a),
-                               missing(llama_saved::attention) ? a.attention : nullptr,
-                               no_statistics ? a.log_sum_exp : nullptr, stream_);
-  }
-  if (missing(llama_saved::residual)) {
-    matmul_.template linear<Element>(a.attention, p + layer_.projection, nullptr, input, a.residual,
-                                     rows, attention_width_, c_, 0, stream_);
-  }
-  norm(a.residual, p + layer_.norm2, a.norm2, a.statistics2, no_statistics,
-       missing(llama_saved::norm2));
-  if (missing(llama_saved::gate_up)) {
-    matmul_.template linear<Element>(a.norm2, p + layer_.gate_up, nullptr, nullptr, a.gate_up, rows,
-                                     c_, 2 * f_, 0, stream_);
-  }
-  if (missing(llama_saved::product))
-    swiglu_forward<Element>(a.gate_up, a.product, rows, f_, stream_);
-}
-
-template <class Element>
-void LlamaCuda<Element>::compute_output(const Element* parameters, const TensorAddresses& at,
-                                        Element* output) {
-  const Activations a = activations(at);
-  matmul_.template linear<Element>(a.product, parameters + layer_.down, nullptr, a.residual, output,
-                                   s_ * t_, f_, c_, 0, stream_);
-}
-
-template <class Element>
-void LlamaCuda<Element>::backward_layer(const Element* parameters, const Element* input,
-                                        const TensorAddresses& at, bool makes_product,
-                                        Element* activation_gradient, std::byte* gradient,
-                                        bool overwrites, const GradientScratch& scratch) {
-  const Activations a = activations(at);
-  with_gradient(gradient, [&](auto* sums) {
-    backward_feed_forward(parameters, a, makes_product, activation_gradient, sums, overwrites,
-                          scratch);
-    backward_attention(parameters, input, a, activation_gradient, sums, overwrites, scratch);
-  });
-}
-
-// y = r + down(silu(gate h) up h), h = norm2(r): activation_gradient dL/dy becomes dL/dr.
-template <class Element>
-template <class Gradient>
-void LlamaCuda<Element>::backward_feed_forward(const Element* parameters, const Activations& a,
-                                               bool makes_product, Element* activation_gradient,
-                                               Gradient* gradient, bool overwrites,
-                                               const GradientScratch& scratch) {
-  const Element* p = parameters;
-  Gradient* g = gradient;
-  Element *dy = activation_gradient, *dgate_up = scratch.wide, *dh = scratch.narrow;
-  const std::int64_t rows = s_ * t_;
-  // The product's gradient, where up's will be.
-  matmul_.template input_gradient<Element>(dy, p + layer_.down, dgate_up + f_, rows, f_, c_, 0,
-                                           stream_, 2 * f_);
-  swiglu_backward<Element>(a.gate_up, dgate_up, makes_product ? a.product : nullptr, rows, f_,
-                           stream_);
-  matmul_.template weight_gradient<Element>(dy, a.product, g + layer_.down, overwrites, rows, f_,
-                                            c_, 0, stream_);
-  matmul_.template weight_gradient<Element>(dgate_up, a.norm2, g + layer_.gate_up, overwrites, rows,
-                                            c_, 2 * f_, 0, stream_);
-  matmul_.template input_gradient<Element>(dgate_up, p + layer_.gate_up, dh, rows, c_, 2 * f_, 0,
-                                           stream_);
-  rms_norm_backward<Element>(dh, a.residual, p + layer_.norm2, a.statistics2, dy, true,
-                             g + layer_.norm2, overwrites, rows, c_, workspace_.kernels, stream_);
-}
-
-// r = x + projection(attention(qkv(norm1(x)))): activation_gradient dL/dr becomes dL/dx.
-template <class Element>
-template <class Gradient>
-void LlamaCuda<Element>::backward_attention(const Element* parameters, const Element* input,
-                                            const Activations& a, Element* activation_gradient,
-                                            Gradient* gradient, bool overwrites,
-                                            const GradientScratch& scratch) {
-  const Element* p = parameters;
-  Gradient* g = gradient;
-  Element *dr = activation_gradient, *dqkv = scratch.wide;
-  Element* narrow = scratch.narrow;  // dL/d(attention), then dL/d(norm1)
-  const std::int64_t rows = s_ * t_;
-  matmul_.template weight_gradient<Element>(dr, a.attention, g + layer_.projection, overwrites,
-                                            rows, attention_width_, c_, 0, stream_);
-  matmul_.template input_gradient<Element>(dr, p + layer_.projection, narrow, rows,
-                                           attention_width_, c_, 0, stream_);
-  attention_backward<Element>(attention_sizes(), attention_input(a), a.attention, a.log_sum_exp,
-                              narrow, dqkv, scratch.dots, stream_);
-  if (qk_norm_) {
-    head_norm_backward<Element>(rotary_, head_norm(p, a), a.qkv, dqkv, qkv_width_,
-                                g + layer_.query_norm, g + layer_.key_norm, overwrites,
+void LlamaCuda<Element>::prepare_heads_backward(const KernelBatch& batch,
+                                                const Backward& backward) {
+  Element* const dqkv = backward.scratch.wide;
+  if (!problem_.model.qk_norm)
+    return rotate_heads<Element>(rotary_, dqkv, layer_.qkv.out, Turn::back, stream_);
+  this->with_gradient(backward.gradient, [&](auto* gradient) {
+    head_norm_backward<Element>(rotary_, head_norm(batch), batch.at.qkv, dqkv, layer_.qkv.out,
+                                this->sum_at(gradient, offsets_.query_norm),
+                                this->sum_at(gradient, offsets_.key_norm), backward.overwrites,
                                 workspace_.kernels, stream_);
-  } else {
-    rotate_heads<Element>(rotary_, dqkv, qkv_width_, Turn::back, stream_);
-  }
-  matmul_.template weight_gradient<Element>(dqkv, a.norm1, g + layer_.qkv, overwrites, rows, c_,
-                                            qkv_width_, 0, stream_);
-  if (layer_.qkv_bias >= 0) {
-    column_sums<Element>(dqkv, g + layer_.qkv_bias, overwrites, rows, qkv_width_,
-                         workspace_.kernels, stream_);
-  }
-  matmul_.template input_gradient<Element>(dqkv, p + layer_.qkv, narrow, rows, c_, qkv_width_, 0,
-                                           stream_);
-  rms_norm_backward<Element>(narrow, input, p + layer_.norm1, a.statistics1, dr, true,
-                             g + layer_.norm1, overwrites, rows, c_, workspace_.kernels, stream_);
-}
-
-template <class Element>
-void LlamaCuda<Element>::final_norm(const Element* parameters, const Element* hidden,
-                                    const RowStatistics& statistics, Element* output,
-                                    std::int64_t rows) {
-  rms_norm_forward<Element>(hidden, parameters + final_norm_, output, statistics,
-                            NormParts::statistics_and_output, epsilon_, rows, c_, stream_);
-}
-
-template <class Element>
-void LlamaCuda<Element>::final_norm_backward(const Element* parameters,
-                                             const Element* norm_gradient,
-                                             const RowStatistics& statistics, Element* hidden,
-                                             std::byte* head_gradient, bool overwrites,
-                                             std::int64_t rows) {
-  with_gradient(head_gradient, [&](auto* sums) {
-    rms_norm_backward<Element>(norm_gradient, hidden, parameters + final_norm_, statistics, hidden,
-                               false, sums + final_norm_, overwrites, rows, c_, workspace_.kernels,
-                               stream_);
   });
+}
+
+template <class Element>
+void LlamaCuda<Element>::activate(const Activations& a) {
+  swiglu_forward<Element>(a.up, a.activated, s_ * t_, f_, stream_);
+}
+
+template <class Element>
+void LlamaCuda<Element>::activate_backward(const KernelBatch& batch, const Backward& backward) {
+  Element* const dup = backward.scratch.wide;
+  // The product's gradient, where up's will be.
+  products_.input_gradient(layer_.down, batch.parameters, batch.adapters,
+                           backward.activation_gradient, dup + f_, 2 * f_);
+  swiglu_backward<Element>(batch.at.up, dup,
+                           backward.makes_activated ? batch.at.activated : nullptr, s_ * t_, f_,
+                           stream_);
 }
 
 template class LlamaCuda<float>;

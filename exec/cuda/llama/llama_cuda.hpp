@@ -1,4 +1,4 @@
-// The layers of a llama on a CUDA GPU, and its norm: the twin of exec/cpu/llama_cpu.hpp.
+// What is particular to a llama on a CUDA GPU: the twin of exec/cpu/llama_cpu.hpp.
 #pragma once
 
 #include "exec/cpu/llama_offsets.hpp"
@@ -9,9 +9,10 @@ namespace spillway::cuda {
 template <class Element>
 class LlamaCuda final : public ModelCuda<Element> {
   using Base = ModelCuda<Element>;
-  using typename Base::GradientScratch;
-  using typename Base::Tables;
-  using typename Base::TensorAddresses;
+  using typename Base::Activations;
+  using typename Base::Backward;
+  using typename Base::KernelBatch;
+  using typename Base::Layer;
 
  public:
   // Throws InputError unless the problem is a llama of shapes that the kernels compute,
@@ -20,51 +21,18 @@ class LlamaCuda final : public ModelCuda<Element> {
             AttentionKernels attention = AttentionKernels::mma_sync);
 
  private:
-  // The activations inside a layer, of one kernel batch. query_key: queries and keys as attention
-  // reads them, in rows of query_key_stride_.
-  struct Activations {
-    Element *norm1, *qkv, *query_key, *attention, *residual, *norm2, *gate_up, *product;
-    RowStatistics statistics1, statistics2, head_statistics;
-    float* log_sum_exp;
-  };
-  static Tables tables(const Problem& problem);
-  Activations activations(const TensorAddresses& at) const;
-  AttentionInput<Element> attention_input(const Activations& a) const;
-  HeadNorm<Element> head_norm(const Element* parameters, const Activations& a) const;
+  static Layer layer(const ModelSpec& model);
+  HeadNorm<Element> head_norm(const KernelBatch& batch) const;
 
-  void compute_activations(const Element* parameters, const Element* input, SavedMask available,
-                           const TensorAddresses& at) override;
-  void compute_output(const Element* parameters, const TensorAddresses& at,
-                      Element* output) override;
-  void backward_layer(const Element* parameters, const Element* input, const TensorAddresses& at,
-                      bool makes_product, Element* activation_gradient, std::byte* gradient,
-                      bool overwrites, const GradientScratch& scratch) override;
-  void final_norm(const Element* parameters, const Element* hidden, const RowStatistics& statistics,
-                  Element* output, std::int64_t rows) override;
-  void final_norm_backward(const Element* parameters, const Element* norm_gradient,
-                           const RowStatistics& statistics, Element* hidden,
-                           std::byte* head_gradient, bool overwrites, std::int64_t rows) override;
+  void activate(const Activations& a) override;
+  void activate_backward(const KernelBatch& batch, const Backward& backward) override;
+  // Queries and keys are normed, in some models, and turned.
+  void prepare_heads(const KernelBatch& batch, SavedMask available) override;
+  void prepare_heads_backward(const KernelBatch& batch, const Backward& backward) override;
 
-  void norm(const Element* input, const Element* weight, Element* output,
-            const RowStatistics& statistics, bool needs_statistics, bool needs_output);
-  // qkv from norm1, and queries and keys normed and rotated.
-  void compute_qkv(const Element* parameters, SavedMask available, const Activations& a);
-  template <class Gradient>
-  void backward_feed_forward(const Element* parameters, const Activations& a, bool makes_product,
-                             Element* activation_gradient, Gradient* gradient, bool overwrites,
-                             const GradientScratch& scratch);
-  template <class Gradient>
-  void backward_attention(const Element* parameters, const Element* input, const Activations& a,
-                          Element* activation_gradient, Gradient* gradient, bool overwrites,
-                          const GradientScratch& scratch);
-
-  using Base::attention_sizes, Base::statistics_stride, Base::tensor, Base::with_gradient;
-  using Base::matmul_, Base::problem_, Base::stream_, Base::workspace_, Base::epsilon_;
-  using Base::s_, Base::t_, Base::c_, Base::f_;
-  const LlamaLayerOffsets layer_;
-  const std::int64_t final_norm_;  // first element in the head unit
-  const bool qk_norm_;
-  const std::int64_t attention_width_, qkv_width_, query_key_stride_;
+  using Base::products_, Base::layer_, Base::problem_, Base::stream_, Base::workspace_;
+  using Base::s_, Base::t_, Base::f_;
+  const LlamaLayerOffsets offsets_;
   const RotaryShape rotary_;
 };
 

@@ -104,45 +104,45 @@ MatmulChoices Matmul::choices() const {
 template <class Element>
 void Matmul::linear(const Element* x, const Element* w, const Element* bias,
                     const Element* residual, Element* y, std::int64_t rows, std::int64_t in,
-                    std::int64_t out, std::int64_t y_stride, cudaStream_t stream) {
-  SPILLWAY_ASSERT(residual == nullptr || residual != y);
+                    std::int64_t out, cudaStream_t stream, const ProductForm& form) {
+  SPILLWAY_ASSERT(residual == nullptr || (residual != y && !form.adds));
   constexpr cudaDataType_t type = type_of<Element>();
   MatmulProduct product;
   MatmulShape& s = product.shape;
   s.form = MatmulForm::linear;
   s.type = s.result_type = type;
   s.a = matmul_operand(w, type, in, out, in);
-  s.b = matmul_operand(x, type, in, rows, in);
-  s.d = matmul_operand(y, type, out, rows, y_stride != 0 ? y_stride : out);
-  s.adds = residual != nullptr;
-  s.c = s.adds ? matmul_operand(residual, type, out, rows, out) : s.d;
+  s.b = matmul_operand(x, type, in, rows, form.x_stride != 0 ? form.x_stride : in);
+  s.d = matmul_operand(y, type, out, rows, form.y_stride != 0 ? form.y_stride : out);
+  s.adds = residual != nullptr || form.adds;
+  s.c = residual != nullptr ? matmul_operand(residual, type, out, rows, out) : s.d;
   s.bias_alignment = vector_alignment(bias, out);
   product.a = w;
   product.b = x;
-  product.c = s.adds ? residual : y;
+  product.c = residual != nullptr ? residual : y;
   product.d = y;
   product.bias = const_cast<Element*>(bias);  // only read
+  product.factor = form.factor;
   state_->run(product, stream);
 }
 
 template <class Element>
 void Matmul::input_gradient(const Element* y_gradient, const Element* w, Element* x_gradient,
                             std::int64_t rows, std::int64_t in, std::int64_t out,
-                            std::int64_t y_gradient_stride, cudaStream_t stream,
-                            std::int64_t x_gradient_stride) {
+                            cudaStream_t stream, const ProductForm& form) {
   constexpr cudaDataType_t type = type_of<Element>();
   MatmulProduct product;
   MatmulShape& s = product.shape;
   s.form = MatmulForm::input_gradient;
   s.type = s.result_type = type;
   s.a = matmul_operand(w, type, in, out, in);
-  s.b =
-      matmul_operand(y_gradient, type, out, rows, y_gradient_stride != 0 ? y_gradient_stride : out);
-  s.c = s.d =
-      matmul_operand(x_gradient, type, in, rows, x_gradient_stride != 0 ? x_gradient_stride : in);
+  s.b = matmul_operand(y_gradient, type, out, rows, form.y_stride != 0 ? form.y_stride : out);
+  s.c = s.d = matmul_operand(x_gradient, type, in, rows, form.x_stride != 0 ? form.x_stride : in);
+  s.adds = form.adds;
   product.a = w;
   product.b = y_gradient;
   product.c = product.d = x_gradient;
+  product.factor = form.factor;
   state_->run(product, stream);
 }
 
@@ -171,39 +171,39 @@ void Matmul::gelu_gradient(const Element* y_gradient, const Element* w, const El
 
 template <class Element, class Gradient>
 void Matmul::weight_gradient(const Element* y_gradient, const Element* x, Gradient* w_gradient,
-                             bool overwrites, std::int64_t rows, std::int64_t in, std::int64_t out,
-                             std::int64_t y_gradient_stride, cudaStream_t stream) {
+                             std::int64_t rows, std::int64_t in, std::int64_t out,
+                             cudaStream_t stream, const ProductForm& form) {
   constexpr cudaDataType_t type = type_of<Element>(), result = type_of<Gradient>();
   MatmulProduct product;
   MatmulShape& s = product.shape;
   s.form = MatmulForm::weight_gradient;
   s.type = type;
   s.result_type = result;
-  s.a = matmul_operand(x, type, in, rows, in);
-  s.b =
-      matmul_operand(y_gradient, type, out, rows, y_gradient_stride != 0 ? y_gradient_stride : out);
+  s.a = matmul_operand(x, type, in, rows, form.x_stride != 0 ? form.x_stride : in);
+  s.b = matmul_operand(y_gradient, type, out, rows, form.y_stride != 0 ? form.y_stride : out);
   s.c = s.d = matmul_operand(w_gradient, result, in, out, in);
-  s.adds = !overwrites;
+  s.adds = form.adds;
   product.a = x;
   product.b = y_gradient;
   product.c = product.d = w_gradient;
+  product.factor = form.factor;
   state_->run(product, stream);
 }
 
 #define SPILLWAY_MATMUL(Element)                                                                 \
   template void Matmul::linear(const Element*, const Element*, const Element*, const Element*,   \
-                               Element*, std::int64_t, std::int64_t, std::int64_t, std::int64_t, \
-                               cudaStream_t);                                                    \
+                               Element*, std::int64_t, std::int64_t, std::int64_t, cudaStream_t, \
+                               const ProductForm&);                                              \
   template void Matmul::input_gradient(const Element*, const Element*, Element*, std::int64_t,   \
-                                       std::int64_t, std::int64_t, std::int64_t, cudaStream_t,   \
-                                       std::int64_t);                                            \
+                                       std::int64_t, std::int64_t, cudaStream_t,                 \
+                                       const ProductForm&);                                      \
   template void Matmul::gelu_gradient(const Element*, const Element*, const Element*, Element*,  \
                                       Element*, std::int64_t, std::int64_t, std::int64_t,        \
                                       cudaStream_t);
-#define SPILLWAY_WEIGHT_GRADIENT(Element, Gradient)                                             \
-  template void Matmul::weight_gradient(const Element*, const Element*, Gradient*, bool,        \
-                                        std::int64_t, std::int64_t, std::int64_t, std::int64_t, \
-                                        cudaStream_t);
+#define SPILLWAY_WEIGHT_GRADIENT(Element, Gradient)                                              \
+  template void Matmul::weight_gradient(const Element*, const Element*, Gradient*, std::int64_t, \
+                                        std::int64_t, std::int64_t, cudaStream_t,                \
+                                        const ProductForm&);
 SPILLWAY_MATMUL(float)
 SPILLWAY_MATMUL(bf16)
 SPILLWAY_WEIGHT_GRADIENT(float, float)

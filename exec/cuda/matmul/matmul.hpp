@@ -3,7 +3,7 @@
 // once and kept, none that adds up by atomics.
 //
 // All matrices are row-major in device memory and dense unless a stride is given; weights are [out,
-// in], as in policies/model/units.hpp.
+// in], as in policies/model/units.hpp, and dense.
 //
 // The first call of a shape chooses its algorithm: the one that was recorded for it (use), the best
 // of several (tune), else what cuBLASLt's heuristics put first. Every later call allocates nothing,
@@ -22,6 +22,14 @@
 
 namespace spillway::cuda {
 
+// How a product differs from the plain one of dense operands.
+struct ProductForm {
+  std::int64_t x_stride = 0, y_stride = 0;  // elements between rows of x and of y, and of their
+                                            // gradients; 0: dense
+  float factor = 1;                         // of the product of the two operands
+  bool adds = false;                        // to what the result holds
+};
+
 class Matmul {
  public:
   // Bytes of workspace that algorithms may ask for.
@@ -34,26 +42,24 @@ class Matmul {
   Matmul(const Matmul&) = delete;
   Matmul& operator=(const Matmul&) = delete;
 
-  // y (rows, out) = x (rows, in) w^T [+ bias (out)] [+ residual (rows, out), not y]. y_stride:
-  // elements between rows of y; 0: out. Calls throw MachineError, with the shape, when cuBLASLt
-  // refuses.
+  // y (rows, out) = x (rows, in) w^T [+ bias (out)] [+ residual (rows, out), not y, or what y
+  // holds]. Calls throw MachineError, with the shape, when cuBLASLt refuses.
   template <class Element>
   void linear(const Element* x, const Element* w, const Element* bias, const Element* residual,
-              Element* y, std::int64_t rows, std::int64_t in, std::int64_t out,
-              std::int64_t y_stride, cudaStream_t stream);
+              Element* y, std::int64_t rows, std::int64_t in, std::int64_t out, cudaStream_t stream,
+              const ProductForm& form = {});
 
-  // x_gradient (rows, in) = y_gradient (rows, out) w. Strides: elements between rows; 0: dense.
+  // x_gradient (rows, in) = y_gradient (rows, out) w.
   template <class Element>
   void input_gradient(const Element* y_gradient, const Element* w, Element* x_gradient,
-                      std::int64_t rows, std::int64_t in, std::int64_t out,
-                      std::int64_t y_gradient_stride, cudaStream_t stream,
-                      std::int64_t x_gradient_stride = 0);
+                      std::int64_t rows, std::int64_t in, std::int64_t out, cudaStream_t stream,
+                      const ProductForm& form = {});
 
-  // w_gradient (out, in) = or += y_gradient (rows, out)^T x (rows, in).
+  // w_gradient (out, in) = y_gradient (rows, out)^T x (rows, in).
   template <class Element, class Gradient>
   void weight_gradient(const Element* y_gradient, const Element* x, Gradient* w_gradient,
-                       bool overwrites, std::int64_t rows, std::int64_t in, std::int64_t out,
-                       std::int64_t y_gradient_stride, cudaStream_t stream);
+                       std::int64_t rows, std::int64_t in, std::int64_t out, cudaStream_t stream,
+                       const ProductForm& form = {});
 
   // x_gradient (rows, in) = (y_gradient (rows, out) w) gelu'(z (rows, in)), GELU's slope taken by
   // cuBLASLt of the sums before they are rounded. z_sums (in), unless null, = the sums of

@@ -156,8 +156,8 @@ cublasStatus_t MatmulPlan::check(const cublasLtMatmulAlgo_t& algorithm) const {
 cublasStatus_t MatmulPlan::run(const MatmulProduct& product, std::byte* workspace,
                                cudaStream_t stream) const {
   set_pointers(operation_, product);
-  const float alpha = 1.0f, beta = shape_.adds ? 1.0f : 0.0f;
-  return cublasLtMatmul(library_, operation_.get(), &alpha, product.a, a_.get(), product.b,
+  const float beta = shape_.adds ? 1.0f : 0.0f;
+  return cublasLtMatmul(library_, operation_.get(), &product.factor, product.a, a_.get(), product.b,
                         b_.get(), &beta, product.c, c_.get(), product.d, d_.get(), &algorithm_,
                         workspace, workspace_bytes_, stream);
 }

@@ -38,6 +38,7 @@ struct MatmulProduct {
   MatmulShape shape;
   const void *a = nullptr, *b = nullptr, *c = nullptr, *gelu_input = nullptr;
   void *bias = nullptr, *d = nullptr;  // the bias is written by gelu_gradient only
+  float factor = 1;                    // of op(A) op(B)
 };
 
 std::size_t bytes_of(cudaDataType_t type);

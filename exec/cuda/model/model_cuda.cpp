@@ -33,6 +33,14 @@ const Problem& supported(const Problem& problem) {
 std::int64_t wide_columns(const ModelSpec& model) {
   return std::max(model.fc_width(), model.qkv_width());
 }
+// One past the last element of a layer that is trained, without padding.
+std::int64_t trained_end(const ModelSpec& model) {
+  std::int64_t end = 0;
+  for (const TensorLayout& tensor : unit_layout(model, model.layers - 1))
+    if (tensor.trained) end = tensor.offset + tensor.elements();
+  return end;
+}
+
 std::int64_t narrow_columns(const ModelSpec& model) {
   return std::max(model.hidden, model.attention_width());
 }
@@ -40,7 +48,7 @@ std::int64_t narrow_columns(const ModelSpec& model) {
 std::size_t kernel_workspace_bytes(const Problem& problem) {
   const ModelSpec& model = problem.model;
   return cuda::workspace_bytes(std::max(model.hidden, model.width_of_head()), wide_columns(model),
-                               largest_unit_elements(model));
+                               largest_trained_elements(model));
 }
 
 std::size_t bias_sum_bytes(const Problem& problem) {
@@ -54,6 +62,9 @@ std::size_t rotary_bytes(const Problem& problem) {
          sizeof(float);
 }
 
+constexpr std::size_t noise_bytes = 256;
+static_assert(sizeof(NoiseKey) <= noise_bytes);
+
 }  // namespace
 
 std::uint64_t model_workspace_bytes(const Problem& problem) {
@@ -61,7 +72,7 @@ std::uint64_t model_workspace_bytes(const Problem& problem) {
       static_cast<std::uint64_t>(problem.workload.micro_batch * problem.workload.sequence);
   return round_up(Matmul::workspace_bytes, 256) + round_up(kernel_workspace_bytes(problem), 256) +
          round_up(bias_sum_bytes(problem), 256) + round_up(rotary_bytes(problem), 256) +
-         round_up(rows * sizeof(double), 256);
+         noise_bytes + round_up(rows * sizeof(double), 256);
 }
 
 ModelWorkspace ModelWorkspace::carve(const Problem& problem, std::byte* memory) {
@@ -75,6 +86,8 @@ ModelWorkspace ModelWorkspace::carve(const Problem& problem, std::byte* memory) 
   memory += round_up(bias_sum_bytes(problem), 256);
   workspace.rotary = reinterpret_cast<float*>(memory);
   memory += round_up(rotary_bytes(problem), 256);
+  workspace.step_noise = reinterpret_cast<NoiseKey*>(memory);
+  memory += noise_bytes;
   workspace.token_losses = reinterpret_cast<double*>(memory);
   return workspace;
 }
@@ -82,11 +95,13 @@ ModelWorkspace ModelWorkspace::carve(const Problem& problem, std::byte* memory) 
 template <class Element>
 ModelCuda<Element>::ModelCuda(const Problem& problem, const ModelWorkspace& workspace,
                               cudaStream_t stream, AttentionKernels attention, const Tables& tables,
-                              SavedMask made_late)
+                              const Layer& layer, const Norm& final_norm)
     : problem_(supported(problem)),
       workspace_(workspace),
       stream_(stream),
       matmul_(workspace.matmul),
+      products_(problem, matmul_, workspace.step_noise, stream),
+      layer_(layer),
       b_(problem.workload.micro_batch),
       s_(problem.workload.sequences_at_once),
       t_(problem.workload.sequence),
@@ -95,7 +110,10 @@ ModelCuda<Element>::ModelCuda(const Problem& problem, const ModelWorkspace& work
       epsilon_(static_cast<float>(problem.model.norm_epsilon)),
       attention_(attention),
       tables_(tables),
-      made_late_(made_late),
+      final_norm_(final_norm),
+      adapter_widths_(adapter_widths(problem.model)),
+      layer_end_(trained_end(problem.model)),
+      layer_elements_(trained_elements(problem.model, problem.model.layers - 1)),
       v_(problem.model.vocabulary),
       head_(head_shape(problem, tables.head)) {
   SPILLWAY_ASSERT(problem.parameter_bytes() == sizeof(Element));
@@ -119,21 +137,6 @@ std::uint64_t ModelCuda<Element>::place(TensorAddresses& at, std::byte* buffer, 
 }
 
 template <class Element>
-AttentionSizes ModelCuda<Element>::attention_sizes() const {
-  const ModelSpec& model = problem_.model;
-  AttentionSizes sizes;
-  sizes.sequences = s_;
-  sizes.tokens = t_;
-  sizes.heads = model.heads;
-  sizes.kv_heads = model.kv_heads;
-  sizes.head_size = model.width_of_head();
-  sizes.statistics_stride = statistics_stride();
-  sizes.kernels = attention_;
-  sizes.window = model.window;
-  return sizes;
-}
-
-template <class Element>
 void ModelCuda<Element>::embed_forward(const Element* parameters, const Text& text,
                                        Element* output) {
   cuda::embed_forward<Element>(parameters + tables_.tokens,
@@ -142,34 +145,61 @@ void ModelCuda<Element>::embed_forward(const Element* parameters, const Text& te
 }
 
 template <class Element>
+void ModelCuda<Element>::begin_layer(const StepPlace& place) {
+  if (problem_.model.lora_dropout == 0) return;
+  SPILLWAY_ASSERT(place.noise != nullptr);
+  fetch_noise(place.noise, workspace_.step_noise, stream_);
+}
+
+template <class Element>
+AdapterBatch<Element> ModelCuda<Element>::carve_adapters(std::byte* scratch,
+                                                         const StepPlace& place) const {
+  const std::int64_t rows = s_ * t_;
+  auto* const first = reinterpret_cast<Element*>(scratch);
+  AdapterBatch<Element> batch{.input = first, .layer = place.layer, .sequence = place.sequence};
+  // First, because its rows are read in packs.
+  batch.product =
+      first + (problem_.model.lora_dropout > 0 ? rows * adapter_widths_.input : std::int64_t{0});
+  batch.gradient = batch.product + rows * adapter_widths_.ranks;
+  return batch;
+}
+
+template <class Element>
 void ModelCuda<Element>::layer_forward(const Element* parameters, const Element* input,
                                        Element* output, std::byte* saved, SavedMask saves,
-                                       std::byte* scratch) {
+                                       std::byte* scratch, const StepPlace& place_in_step) {
   SPILLWAY_ASSERT(saved != nullptr || saves == saved_none);
+  begin_layer(place_in_step);
   for (std::int64_t first = 0; first < b_; first += s_) {
     TensorAddresses at{};
     place(at, saved, saves, b_, first);
-    place(at, scratch, saved_others(problem_.model, saves), s_, 0);
+    const std::uint64_t used = place(at, scratch, saved_others(problem_.model, saves), s_, 0);
     const std::int64_t begin = first * t_ * c_;
-    compute_activations(parameters, input + begin, saved_none, at);
-    compute_output(parameters, at, output + begin);
+    KernelBatch batch{parameters, input + begin, activations(at),
+                      carve_adapters(scratch + used, place_in_step)};
+    batch.adapters.sequence += first;
+    compute_activations(batch, saved_none);
+    compute_output(batch, output + begin);
   }
 }
 
 template <class Element>
 typename ModelCuda<Element>::BackwardScratch ModelCuda<Element>::carve_backward(
-    std::byte* scratch, SavedMask available) const {
-  const std::byte* const begin = scratch;
+    std::byte* scratch, SavedMask available, const StepPlace& place_in_step) const {
   BackwardScratch parts{};
-  scratch += place(parts.recomputed, scratch, saved_others(problem_.model, available), s_, 0);
+  std::uint64_t used =
+      place(parts.recomputed, scratch, saved_others(problem_.model, available), s_, 0);
   GradientScratch& gradients = parts.gradients;
-  gradients.wide = reinterpret_cast<Element*>(scratch);
+  gradients.wide = reinterpret_cast<Element*>(scratch + used);
   gradients.narrow = gradients.wide + s_ * t_ * wide_columns(problem_.model);
   gradients.dots =
       reinterpret_cast<float*>(gradients.narrow + s_ * t_ * narrow_columns(problem_.model));
-  const auto* const end =
-      reinterpret_cast<const std::byte*>(gradients.dots + s_ * t_ * problem_.model.heads);
-  SPILLWAY_ASSERT(static_cast<std::uint64_t>(end - begin) <=
+  const auto end_of = [&](const auto* behind) {
+    return static_cast<std::uint64_t>(reinterpret_cast<const std::byte*>(behind) - scratch);
+  };
+  used = round_up(end_of(gradients.dots + s_ * t_ * problem_.model.heads), buffer_alignment);
+  parts.adapters = carve_adapters(scratch + used, place_in_step);
+  SPILLWAY_ASSERT(end_of(parts.adapters.gradient + s_ * t_ * adapter_widths_.ranks) <=
                   backward_scratch_bytes(problem_, available));
   return parts;
 }
@@ -179,25 +209,25 @@ void ModelCuda<Element>::layer_backward(const Element* parameters, const Element
                                         const std::byte* saved, SavedMask available,
                                         bool recomputes_output, Element* activation_gradient,
                                         std::byte* gradient, bool first_micro_batch,
-                                        std::byte* scratch) {
+                                        std::byte* scratch, const StepPlace& place_in_step) {
   SPILLWAY_ASSERT(saved != nullptr || available == saved_none);
-  const BackwardScratch parts = carve_backward(scratch, available);
-  if (first_micro_batch) {
-    with_gradient(gradient, [&](auto* sums) {
-      zero(sums, unit_parameters(problem_.model, 0), unit_elements(problem_.model, 0));
-    });
-  }
-  const bool later = (available & made_late_) == 0 && !recomputes_output;
+  begin_layer(place_in_step);
+  const BackwardScratch parts = carve_backward(scratch, available, place_in_step);
+  if (first_micro_batch)
+    with_gradient(gradient, [&](auto* sums) { zero(sums, layer_end_, layer_elements_); });
+  const bool later = (available & saved_activated) == 0 && !recomputes_output;
   for (std::int64_t first = 0; first < b_; first += s_) {
     TensorAddresses at = parts.recomputed;
     // What is available is only read.
     place(at, const_cast<std::byte*>(saved), available, b_, first);
     const std::int64_t begin = first * t_ * c_;
-    compute_activations(parameters, input + begin,
-                        later ? static_cast<SavedMask>(available | made_late_) : available, at);
-    if (recomputes_output) compute_output(parameters, at, parts.gradients.narrow);
-    backward_layer(parameters, input + begin, at, later, activation_gradient + begin, gradient,
-                   first_micro_batch && first == 0, parts.gradients);
+    KernelBatch batch{parameters, input + begin, activations(at), parts.adapters};
+    batch.adapters.sequence += first;
+    compute_activations(batch,
+                        later ? static_cast<SavedMask>(available | saved_activated) : available);
+    if (recomputes_output) compute_output(batch, parts.gradients.narrow);
+    backward_layer(batch, {activation_gradient + begin, gradient, first_micro_batch && first == 0,
+                           later, parts.gradients});
   }
 }
 
@@ -206,7 +236,7 @@ void ModelCuda<Element>::embed_backward(const Text& text, const Element* activat
                                         std::byte* gradient, bool first_micro_batch) {
   with_gradient(gradient, [&](auto* sums) {
     if (first_micro_batch)
-      zero(sums, 0, unit_elements(problem_.model, embedding_unit(problem_.model)));
+      zero(sums, 0, trained_elements(problem_.model, embedding_unit(problem_.model)));
     cuda::embed_backward<Element>(
         text.tokens, text.order, activation_gradient, sums + tables_.tokens,
         tables_.positions ? sums + *tables_.positions : nullptr, b_, t_, c_, stream_);

@@ -1,14 +1,16 @@
 // The arithmetic of a model on a CUDA GPU, in bf16 or fp32: embedding, layers, head and loss, and
-// backward. What every architecture shares is here; GptCuda and LlamaCuda say what a layer and a
-// norm are. The twin of exec/cpu/model_cpu.hpp, with the same formulas, layouts
-// (policies/model/units.hpp, saved.hpp) and calls.
+// backward. What every architecture shares is here; GptCuda and LlamaCuda say where a layer's
+// tensors are, what its activation function is, and what is done to queries and keys. The twin of
+// exec/cpu/model_cpu.hpp, with the same formulas, layouts (policies/model/units.hpp, saved.hpp) and
+// calls.
 //
 // b = micro_batch, T = sequence; activations are (b, T, C). Layers work on kernel batches of
 // Workload::sequences_at_once sequences, which are one matrix of that many times T rows; the head
 // on chunks of rows of the micro-batch. A gradient accumulator gets one addition per kernel batch
 // (in the head, per chunk): the first of the first micro-batch overwrites it, padding and all else
 // that nothing contributes to are zeroed. 16-bit accumulators are rounded at every addition, so
-// they keep most where a kernel batch is the whole micro-batch.
+// they keep most where a kernel batch is the whole micro-batch. Accumulators are of what is trained
+// of a unit (trained_elements()); what is frozen has no gradient.
 //
 // Which activations are saved and which recomputed changes no bit: each tensor is computed in one
 // way only, from stored tensors, by the same algorithm wherever it lies. rehearse() settles these
@@ -34,6 +36,7 @@
 #include "exec/cuda/kernels/bf16.hpp"
 #include "exec/cuda/kernels/kernels.hpp"
 #include "exec/cuda/matmul/matmul.hpp"
+#include "exec/cuda/model/layer_products.hpp"
 #include "policies/model/saved.hpp"
 #include "policies/model/scratch.hpp"
 #include "policies/workload/problem.hpp"
@@ -46,6 +49,7 @@ struct ModelWorkspace {
   Workspace kernels;
   std::byte* bias_sums = nullptr;  // of a GPT: ffn elements, what gelu_backward_by() sums up
   float* rotary = nullptr;         // of a llama: cosines and sines, (T, head width / 2) each
+  NoiseKey* step_noise = nullptr;  // of dropout, as the latest layer had it
   double* token_losses = nullptr;  // (b, T), of the latest head
 
   // Carves `memory`: model_workspace_bytes(problem) bytes, 256-byte aligned.
@@ -58,6 +62,13 @@ struct Text {
   const std::int32_t* tokens = nullptr;   // (b, T), for embed_forward and embed_backward
   const std::int32_t* targets = nullptr;  // (b, T), for head
   TokenOrder order;  // of tokens (exec/cuda/model/token_order.hpp), for embed_backward
+};
+
+// Which layer works on which micro-batch: what dropout's values depend on. Of no other use.
+struct StepPlace {
+  const NoiseKey* noise = nullptr;  // the step's key (exec/cpu/dropout.hpp), in pinned host memory
+  int layer = 0;
+  std::int64_t sequence = 0;  // the micro-batch's first, counted in the step's batch
 };
 
 // Element: float for Precision::fp32, bf16 for Precision::bf16. Gradients of parameters are of
@@ -74,12 +85,13 @@ class ModelCuda {
   // laid out by saved_layout. Scratch: forward_scratch_bytes(problem, saves). Either may be null if
   // it has no bytes.
   void layer_forward(const Element* parameters, const Element* input, Element* output,
-                     std::byte* saved, SavedMask saves, std::byte* scratch);
+                     std::byte* saved, SavedMask saves, std::byte* scratch,
+                     const StepPlace& place = {});
 
   // Final norm, logits, loss. `parameters` and head_gradient: the head unit, of which head_gradient
-  // gets the gradients of the norm and of the head's matrix. hidden (b, T, C): in, the last layer's
-  // output; out, dL/d(hidden). losses (b; device or pinned host memory): the sum of the token
-  // losses of each sequence, not scaled. Scratch: head_scratch_bytes.
+  // gets the gradients of the norm and of the head's matrix; null where the unit is frozen. hidden
+  // (b, T, C): in, the last layer's output; out, dL/d(hidden). losses (b; device or pinned host
+  // memory): the sum of the token losses of each sequence, not scaled. Scratch: head_scratch_bytes.
   void head(const Element* parameters, const Text& text, Element* hidden, std::byte* head_gradient,
             bool first_micro_batch, double* losses, std::byte* scratch);
 
@@ -95,7 +107,8 @@ class ModelCuda {
   // else. Scratch: backward_scratch_bytes(problem, available).
   void layer_backward(const Element* parameters, const Element* input, const std::byte* saved,
                       SavedMask available, bool recomputes_output, Element* activation_gradient,
-                      std::byte* gradient, bool first_micro_batch, std::byte* scratch);
+                      std::byte* gradient, bool first_micro_batch, std::byte* scratch,
+                      const StepPlace& place = {});
 
   // activation_gradient (b, T, C): dL/d(embed_forward's output). gradient: an embedding unit.
   void embed_backward(const Text& text, const Element* activation_gradient, std::byte* gradient,
@@ -121,45 +134,59 @@ class ModelCuda {
     std::optional<std::int64_t> positions;
     std::int64_t head = 0;
   };
-  // `made_late`: the saved tensor that backward makes itself where nothing else needs it before.
+  // First elements in its unit; without a bias it is an RMS norm.
+  struct Norm {
+    std::int64_t weight = 0;
+    std::optional<std::int64_t> bias;
+  };
+  // r = x + projection(attention(qkv(norm1(x)))), y = r + down(activation(up(norm2(r)))).
+  struct Layer {
+    Norm norm1, norm2;
+    LayerProduct qkv, projection, up, down;
+  };
   // Throws InputError unless the problem is of shapes that the kernels compute, MachineError when
   // CUDA's libraries cannot be set up.
   ModelCuda(const Problem& problem, const ModelWorkspace& workspace, cudaStream_t stream,
-            AttentionKernels attention, const Tables& tables, SavedMask made_late);
+            AttentionKernels attention, const Tables& tables, const Layer& layer,
+            const Norm& final_norm);
 
-  static constexpr std::size_t mask_bits = 8 * sizeof(SavedMask);
-  // The saved tensors of a kernel batch, by bit number.
-  using TensorAddresses = std::array<std::byte*, mask_bits>;
-  template <class T = Element>
-  static T* tensor(const TensorAddresses& at, SavedMask bit) {
-    return reinterpret_cast<T*>(at[bit_of(bit)]);
-  }
+  // The last of a layer's tensors, which backward makes itself where nothing else needs it before.
+  static constexpr SavedMask saved_activated = llama_saved::product;
+  // The tensors inside a layer, of one kernel batch. query_key: queries and keys as attention reads
+  // them.
+  struct Activations {
+    Element *norm1, *qkv, *query_key, *attention, *residual, *norm2, *up, *activated;
+    RowStatistics statistics1, statistics2, head_statistics;
+    float* log_sum_exp;
+  };
+  // A kernel batch in a layer.
+  struct KernelBatch {
+    const Element *parameters, *input;
+    Activations at;
+    AdapterBatch<Element> adapters;
+  };
   // Where layer_backward keeps the gradients of a kernel batch of S sequences.
   struct GradientScratch {
     Element *wide, *narrow;  // (S T, max(fc width, qkv width)), (S T, max(C, A))
     float* dots;             // (S, NH, T)
   };
-  // What a llama's and a GPT's layer do with the tensors of a kernel batch. Writes those that are
-  // not in `available`, in order.
-  virtual void compute_activations(const Element* parameters, const Element* input,
-                                   SavedMask available, const TensorAddresses& at) = 0;
-  // output (S T, C), from the layer's last tensors.
-  virtual void compute_output(const Element* parameters, const TensorAddresses& at,
-                              Element* output) = 0;
-  // activation_gradient (S T, C): in, dL/d(output); out, dL/d(input). makes_late: what `made_late`
-  // names is not there yet. The gradient is overwritten, or added to.
-  virtual void backward_layer(const Element* parameters, const Element* input,
-                              const TensorAddresses& at, bool makes_late,
-                              Element* activation_gradient, std::byte* gradient, bool overwrites,
-                              const GradientScratch& scratch) = 0;
-  // The norm of the head unit: output (rows, C) of hidden; backward turns hidden into its gradient,
-  // in place.
-  virtual void final_norm(const Element* parameters, const Element* hidden,
-                          const RowStatistics& statistics, Element* output, std::int64_t rows) = 0;
-  virtual void final_norm_backward(const Element* parameters, const Element* norm_gradient,
-                                   const RowStatistics& statistics, Element* hidden,
-                                   std::byte* head_gradient, bool overwrites,
-                                   std::int64_t rows) = 0;
+  // A kernel batch's way back through a layer.
+  struct Backward {
+    Element* activation_gradient;  // (S T, C): in, dL/d(output); out, dL/d(input)
+    std::byte* gradient;           // of the layer's unit: overwritten, or added to
+    bool overwrites;
+    bool makes_activated;  // Activations::activated is not there yet
+    GradientScratch scratch;
+  };
+  // activated = the activation function of up, of a kernel batch.
+  virtual void activate(const Activations& a) = 0;
+  // backward.scratch.wide = the gradient of up's output, from activation_gradient; and `activated`
+  // where backward makes it.
+  virtual void activate_backward(const KernelBatch& batch, const Backward& backward) = 0;
+  // What is done to queries and keys before attention, given the tensors of `available`; and
+  // backward, to the gradient of qkv in backward.scratch.wide.
+  virtual void prepare_heads(const KernelBatch&, SavedMask /*available*/) {}
+  virtual void prepare_heads_backward(const KernelBatch&, const Backward&) {}
 
   // Calls `call` with the gradient as what it holds.
   template <class Call>
@@ -169,15 +196,19 @@ class ModelCuda {
     }
     call(reinterpret_cast<float*>(gradient));
   }
-  // Of a kernel batch.
-  AttentionSizes attention_sizes() const;
-  // Floats of a sequence in the tensor of statistics.
-  std::int64_t statistics_stride() const { return statistics_width_ * t_; }
+  // Where the gradient of a tensor that is no adapter's goes; null where it is frozen, or none.
+  template <class Gradient>
+  Gradient* sum_at(Gradient* gradient, std::optional<std::int64_t> offset) const {
+    const bool frozen = gradient == nullptr || problem_.model.has_adapters();
+    return frozen || !offset ? nullptr : gradient + *offset;
+  }
 
   const Problem problem_;
   const ModelWorkspace workspace_;
   const cudaStream_t stream_;
   Matmul matmul_;
+  LayerProducts<Element> products_;
+  const Layer layer_;
   // Micro-batch, sequences at once, tokens, channels, feed-forward width.
   const std::int64_t b_, s_, t_, c_, f_;
   const float epsilon_;  // of all norms
@@ -194,9 +225,13 @@ class ModelCuda {
     Element *norm_output, *norm_gradient, *logits;  // (rows, C), (rows, C), (rows, stride)
     RowStatistics statistics;
   };
+  static constexpr std::size_t mask_bits = 8 * sizeof(SavedMask);
+  // The saved tensors of a kernel batch, by bit number.
+  using TensorAddresses = std::array<std::byte*, mask_bits>;
   struct BackwardScratch {
     GradientScratch gradients;
     TensorAddresses recomputed;  // the tensors that are not available
+    AdapterBatch<Element> adapters;
   };
 
   static HeadShape head_shape(const Problem& problem, std::int64_t head_table);
@@ -211,7 +246,35 @@ class ModelCuda {
   // `sequences` sequences laid out by saved_layout; leaves the others alone. Returns its bytes.
   std::uint64_t place(TensorAddresses& at, std::byte* buffer, SavedMask mask,
                       std::int64_t sequences, std::int64_t first) const;
-  BackwardScratch carve_backward(std::byte* scratch, SavedMask available) const;
+  BackwardScratch carve_backward(std::byte* scratch, SavedMask available,
+                                 const StepPlace& place) const;
+  AdapterBatch<Element> carve_adapters(std::byte* scratch, const StepPlace& place) const;
+  Activations activations(const TensorAddresses& at) const;
+  // Brings the step's key to the GPU where there is dropout.
+  void begin_layer(const StepPlace& place);
+
+  // Writes the tensors that are not in `available`, in order.
+  void compute_activations(const KernelBatch& batch, SavedMask available);
+  // output (S T, C), from the layer's last tensors.
+  void compute_output(const KernelBatch& batch, Element* output);
+  void backward_layer(const KernelBatch& batch, const Backward& backward);
+  template <class Gradient>
+  void backward_feed_forward(const KernelBatch& batch, const Backward& backward,
+                             Gradient* gradient);
+  template <class Gradient>
+  void backward_attention(const KernelBatch& batch, const Backward& backward, Gradient* gradient);
+  AttentionSizes attention_sizes() const;
+  AttentionInput<Element> attention_input(const Activations& a) const;
+
+  void norm_forward(const Norm& norm, const Element* parameters, const Element* input,
+                    const RowStatistics& statistics, Element* output, NormParts parts,
+                    std::int64_t rows);
+  // input_gradient = the gradient of `input`, or += ; `before` and `after`: as in NormSums.
+  template <class Gradient>
+  void norm_backward(const Norm& norm, const Element* parameters, const Element* output_gradient,
+                     const Element* input, const RowStatistics& statistics, Element* input_gradient,
+                     bool adds, Gradient* gradient, bool overwrites, std::int64_t rows,
+                     Gradient* before = nullptr, Gradient* after = nullptr);
   HeadChunk carve_head(std::byte* scratch, std::int64_t rows) const;
   template <class Gradient>
   void head_chunk(const Element* parameters, const std::int32_t* targets, Element* hidden,
@@ -224,8 +287,10 @@ class ModelCuda {
 
   const AttentionKernels attention_;
   const Tables tables_;
-  const SavedMask made_late_;
-  const std::int64_t v_;  // vocabulary
+  const Norm final_norm_;
+  const AdapterWidths adapter_widths_;
+  const std::int64_t layer_end_, layer_elements_;  // of what is trained of a layer, padded
+  const std::int64_t v_;                           // vocabulary
   const HeadShape head_;
   std::int64_t statistics_width_ = 0;                    // floats per token
   std::array<std::uint64_t, mask_bits> tensor_bytes_{};  // of one sequence, by bit number

@@ -73,7 +73,7 @@ void ModelCuda<Element>::head(const Element* parameters, const Text& text, Eleme
                               std::byte* scratch) {
   const std::int64_t rows = b_ * t_;
   with_gradient(head_gradient, [&](auto* sums) {
-    if (first_micro_batch) {
+    if (first_micro_batch && sums != nullptr) {
       zero(sums, tables_.head + v_ * c_, unit_elements(problem_.model, head_unit(problem_.model)));
     }
     for (std::int64_t first = 0; first < rows; first += head_.rows) {
@@ -102,9 +102,11 @@ template <class Element>
 Element* ModelCuda<Element>::logits(const Element* parameters, const Element* hidden,
                                     std::int64_t rows, std::byte* scratch) {
   const HeadChunk chunk = carve_head(scratch, rows);
-  final_norm(parameters, hidden, chunk.statistics, chunk.norm_output, rows);
+  norm_forward(final_norm_, parameters, hidden, chunk.statistics, chunk.norm_output,
+               NormParts::statistics_and_output, rows);
   matmul_.linear<Element>(chunk.norm_output, parameters + tables_.head, nullptr, nullptr,
-                          chunk.logits, rows, c_, head_.columns, head_.stride, stream_);
+                          chunk.logits, rows, c_, head_.columns, stream_,
+                          {.y_stride = head_.stride});
   return chunk.logits;
 }
 
@@ -118,13 +120,16 @@ void ModelCuda<Element>::head_chunk(const Element* parameters, const std::int32_
   const auto scale =
       static_cast<float>(1.0 / static_cast<double>(problem_.workload.tokens_per_step()));
   cross_entropy<Element>(gradient, head_.stride, v_, targets, scale, token_losses, rows, stream_);
-  matmul_.weight_gradient<Element>(gradient, chunk.norm_output, head_gradient + tables_.head,
-                                   overwrites, rows, c_, head_.columns, head_.stride, stream_);
+  if (head_gradient != nullptr) {
+    matmul_.weight_gradient<Element>(gradient, chunk.norm_output, head_gradient + tables_.head,
+                                     rows, c_, head_.columns, stream_,
+                                     {.y_stride = head_.stride, .adds = !overwrites});
+  }
   matmul_.input_gradient<Element>(gradient, parameters + tables_.head, chunk.norm_gradient, rows,
-                                  c_, head_.columns, head_.stride, stream_);
+                                  c_, head_.columns, stream_, {.y_stride = head_.stride});
   // In place: a row's gradient overwrites the row it was computed from.
-  final_norm_backward(parameters, chunk.norm_gradient, chunk.statistics, hidden,
-                      reinterpret_cast<std::byte*>(head_gradient), overwrites, rows);
+  norm_backward(final_norm_, parameters, chunk.norm_gradient, hidden, chunk.statistics, hidden,
+                false, head_gradient, overwrites, rows);
 }
 
 #define SPILLWAY_HEAD(Element)                                                                    \

@@ -36,19 +36,22 @@ std::uint64_t count_of(std::int64_t n) { return static_cast<std::uint64_t>(n); }
 // A kernel batch through a layer, forward and backward.
 template <class Element>
 std::uint64_t ModelCuda<Element>::rehearse_layer(std::byte* memory, bool adds) {
-  const std::int64_t unit = unit_elements(problem_.model, 0);
   Carver carver(memory);
-  const auto* const parameters = carver.take<Element>(count_of(unit));
+  const auto* const parameters = carver.take<Element>(count_of(unit_elements(problem_.model, 0)));
   const auto* const input = carver.take<Element>(count_of(s_ * t_ * c_));
   auto* const output = carver.take<Element>(count_of(s_ * t_ * c_));
-  auto* const gradient = carver.take<std::byte>(count_of(unit) * problem_.gradient_bytes());
+  auto* const gradient =
+      carver.take<std::byte>(count_of(layer_elements_) * problem_.gradient_bytes());
   auto* const scratch = carver.take<std::byte>(backward_scratch_bytes(problem_, saved_none));
+  auto* const noise = carver.take<NoiseKey>(1);
   if (memory == nullptr) return carver.used();
-  const BackwardScratch parts = carve_backward(scratch, saved_none);
-  compute_activations(parameters, input, saved_none, parts.recomputed);
-  compute_output(parameters, parts.recomputed, output);
-  backward_layer(parameters, input, parts.recomputed, false, output, gradient, !adds,
-                 parts.gradients);
+  const StepPlace place{noise};
+  begin_layer(place);
+  const BackwardScratch parts = carve_backward(scratch, saved_none, place);
+  const KernelBatch batch{parameters, input, activations(parts.recomputed), parts.adapters};
+  compute_activations(batch, saved_none);
+  compute_output(batch, output);
+  backward_layer(batch, {output, gradient, !adds, false, parts.gradients});
   return carver.used();
 }
 
@@ -59,7 +62,9 @@ std::uint64_t ModelCuda<Element>::rehearse_head(std::byte* memory, std::int64_t 
   Carver carver(memory);
   const auto* const parameters = carver.take<Element>(count_of(unit));
   auto* const hidden = carver.take<Element>(count_of(b_ * t_ * c_));
-  auto* const gradient = carver.take<std::byte>(count_of(unit) * problem_.gradient_bytes());
+  const bool trained = trained_elements(problem_.model, head_unit(problem_.model)) > 0;
+  auto* const gradient =
+      trained ? carver.take<std::byte>(count_of(unit) * problem_.gradient_bytes()) : nullptr;
   auto* const targets = carver.take<std::int32_t>(count_of(rows));
   auto* const scratch = carver.take<std::byte>(head_scratch_bytes(problem_));
   if (memory == nullptr) return carver.used();

@@ -3,8 +3,10 @@
 
 #include <catch2/catch.hpp>
 #include <map>
+#include <set>
 
 #include "base/errors.hpp"
+#include "experiments/calibrate/kernel_bench.hpp"
 #include "policies/common/policy.hpp"
 #include "policies/schedule/program.hpp"
 #include "sim/simulate.hpp"
@@ -86,6 +88,28 @@ TEST_CASE(
       INFO(policy << " " << micro_batch);
       CHECK_FALSE(simulate(build_schedule(problem, policy, 4)).extrapolated);
     }
+  }
+}
+
+TEST_CASE("CUDA: kernels of adapters are timed, with the head frozen", "[adapters]") {
+  const CalibrationOptions options = small_calibration();
+  Problem problem = small_problem(options, {}, 2);
+  problem.model.lora_rank = 4;
+  problem.model.lora_dropout = 0.1;
+  std::set<std::string> known;
+  const std::vector<Task> tasks = stream_kernel_tasks(problem, known);
+  const std::vector<KernelTime> times = time_stream_kernels(
+      problem, tasks, {2, 1, 0, 1}, [](const std::string&) {}, options.gpu->make_device, 0);
+  REQUIRE(times.size() == tasks.size());
+  for (const KernelTime& time : times) {
+    INFO(time.kind << " " << time.shape);
+    CHECK_FALSE(time.samples_ns.empty());
+    CHECK(time.kind != to_string(TaskKind::embed_backward));
+    const auto says = [&](const char* what) { return time.shape.find(what) != std::string::npos; };
+    const bool of_layer =
+        time.kind == to_string(TaskKind::forward) || time.kind == to_string(TaskKind::backward);
+    CHECK(says(",r4,dropout,all-linear") == of_layer);
+    CHECK(says(",frozen") == (time.kind == to_string(TaskKind::head)));
   }
 }
 

@@ -35,7 +35,7 @@ std::pair<std::string, std::string> failure(const std::string& call, int status)
   emulator::fail(call, 1, static_cast<cudaError_t>(status));
   try {
     Matmul matmul(workspace.data());
-    matmul.linear<bf16>(x.data(), w.data(), nullptr, nullptr, y.data(), 4, 8, 16, 0, stream);
+    matmul.linear<bf16>(x.data(), w.data(), nullptr, nullptr, y.data(), 4, 8, 16, stream);
   } catch (const MachineError& error) {
     return {error.what(), error.hint()};
   }
@@ -104,7 +104,7 @@ TEST_CASE("Matmul: a shape that failed once is tried again") {
   const DeviceArray<bf16> y(64);
   Matmul matmul(workspace.data());
   const auto product = [&] {
-    matmul.linear<bf16>(x.data(), w.data(), nullptr, nullptr, y.data(), 4, 8, 16, 0, stream);
+    matmul.linear<bf16>(x.data(), w.data(), nullptr, nullptr, y.data(), 4, 8, 16, stream);
   };
   emulator::fail("cublasLtMatmulAlgoGetHeuristic", 1, static_cast<cudaError_t>(15));
   CHECK_THROWS_AS(product(), MachineError);

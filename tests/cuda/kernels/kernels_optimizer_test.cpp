@@ -213,20 +213,25 @@ TEST_CASE("An update left out on the GPU writes parameters from masters, padding
 
 namespace {
 
-// prepare_update against gradient_use, and the numbers it does not touch.
-void check_use(const Workload& workload, const std::vector<double>& norms, int unit) {
+// prepare_update against gradient_use, and the numbers it does not touch. left_out: a unit that has
+// no norm; -1: all have one.
+void check_use(const Workload& workload, const std::vector<double>& norms, int unit,
+               int left_out = -1) {
   std::string shown;
   for (std::size_t i = 0; i < std::min<std::size_t>(norms.size(), 8); ++i)
     shown += std::to_string(norms[i]) + " ";
   INFO("norms " << norms.size() << ": " << shown << ", unit " << unit << ", scope "
                 << static_cast<int>(workload.clip.scope) << ", limit " << workload.clip.limit);
-  const GradientUse use = gradient_use(workload, norms, unit);
+  std::vector<bool> frozen(norms.size());
+  if (left_out >= 0) frozen[static_cast<std::size_t>(left_out)] = true;
+  const GradientUse use = gradient_use(workload, norms, unit, frozen);
   ClipRule rule;
   rule.kind = workload.clip.scope == ClipScope::off      ? ClipKind::off
               : workload.clip.scope == ClipScope::global ? ClipKind::global
                                                          : ClipKind::layer;
   rule.skips_nonfinite = workload.on_nonfinite == OnNonFinite::skip;
   rule.limit = workload.clip.limit;
+  rule.left_out = left_out;
   PinnedArray<AdamNumbers> from(1);
   AdamStep step = usual;
   step.gradient_factor = 123;  // overwritten
@@ -280,6 +285,10 @@ TEST_CASE("What clipping makes of a gradient on the GPU has the bits of the CPU'
             check_use(workload, norms, last);
             check_use(workload, norms, 0);
           }
+          // A frozen unit's is whatever lies there.
+          if (count < 3) continue;
+          norms[count - 2] = std::nan("");
+          check_use(workload, norms, last, last - 1);
         }
       }
     }

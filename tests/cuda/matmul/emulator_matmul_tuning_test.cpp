@@ -35,10 +35,10 @@ struct Tuned {
   // Each shape once, five in all.
   void products() {
     matmul.template linear<T>(x.data(), w.data(), bias.data(), residual.data(), y.data(), rows, in,
-                              out, 0, stream);
-    matmul.template input_gradient<T>(y.data(), w.data(), dx.data(), rows, in, out, 0, stream);
-    matmul.template weight_gradient<T>(y.data(), x.data(), dw.data(), false, rows, in, out, 0,
-                                       stream);
+                              out, stream);
+    matmul.template input_gradient<T>(y.data(), w.data(), dx.data(), rows, in, out, stream);
+    matmul.template weight_gradient<T>(y.data(), x.data(), dw.data(), rows, in, out, stream,
+                                       {.adds = true});
     matmul.template gelu_gradient<T>(y.data(), w.data(), z.data(), dx.data(), nullptr, rows, in,
                                      out, stream);
     matmul.template gelu_gradient<T>(y.data(), w.data(), z.data(), dx.data(), sums.data(), rows, in,
@@ -138,7 +138,7 @@ TEST_CASE("A small product, whose few rounded results might agree by chance, is 
     with.matmul.tune(&with.tuning);
     const auto product = [&] {
       with.matmul.linear<bf16>(with.x.data(), with.w.data(), nullptr, nullptr, with.y.data(), 1, 16,
-                               8, 0, with.stream);
+                               8, with.stream);
       with.stream.wait();
     };
     product();

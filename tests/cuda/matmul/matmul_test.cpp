@@ -93,8 +93,8 @@ void check_linear(Products& with, const Sizes& shape, bool biased, bool residual
   const Matrix<T> x(rows, in, in, 1), w(out, in, in, 2), bias(1, out, out, 3), r(rows, out, out, 4);
   const DeviceArray<T> y(size(rows * (out + gap)));
   with.matmul.linear<T>(x.device.data(), w.device.data(), biased ? bias.device.data() : nullptr,
-                        residual ? r.device.data() : nullptr, y.data(), rows, in, out,
-                        gap != 0 ? out + gap : 0, with.stream);
+                        residual ? r.device.data() : nullptr, y.data(), rows, in, out, with.stream,
+                        {.y_stride = gap != 0 ? out + gap : 0});
   Expected expected(rows * out, in);
   for (std::int64_t row = 0; row < rows; ++row) {
     for (std::int64_t o = 0; o < out; ++o) {
@@ -113,7 +113,7 @@ void check_input_gradient(Products& with, const Sizes& shape, std::int64_t gap) 
   const Matrix<T> dy(rows, out, out + gap, 1), w(out, in, in, 2);
   const DeviceArray<T> dx(size(rows * in));
   with.matmul.input_gradient<T>(dy.device.data(), w.device.data(), dx.data(), rows, in, out,
-                                gap != 0 ? out + gap : 0, with.stream);
+                                with.stream, {.y_stride = gap != 0 ? out + gap : 0});
   Expected expected(rows * in, out);
   for (std::int64_t row = 0; row < rows; ++row) {
     for (std::int64_t i = 0; i < in; ++i)
@@ -171,8 +171,9 @@ void check_weight_gradient(Products& with, const Sizes& shape, bool overwrites, 
   const Matrix<Gradient> before(out, in, in, 3);
   DeviceArray<Gradient> dw(size(out * in));  // poisoned: overwriting must not read it
   if (!overwrites) dw.upload(before.host);
-  with.matmul.weight_gradient<T>(dy.device.data(), x.device.data(), dw.data(), overwrites, rows, in,
-                                 out, gap != 0 ? out + gap : 0, with.stream);
+  with.matmul.weight_gradient<T>(dy.device.data(), x.device.data(), dw.data(), rows, in, out,
+                                 with.stream,
+                                 {.y_stride = gap != 0 ? out + gap : 0, .adds = !overwrites});
   Expected expected(out * in, rows);
   for (std::int64_t o = 0; o < out; ++o) {
     for (std::int64_t i = 0; i < in; ++i) {
@@ -251,7 +252,7 @@ TEST_CASE("A product's bits do not depend on where its operands lie, and one pla
     std::copy(x.begin(), x.end(), many.begin() + static_cast<std::ptrdiff_t>(group * x.size()));
     const DeviceArray<bf16> from(many), to(3 * size(rows * out));
     with.matmul.linear<bf16>(from.data() + group * x.size(), w.data(), nullptr, nullptr,
-                             to.data() + group * size(rows * out), rows, in, out, 0, with.stream);
+                             to.data() + group * size(rows * out), rows, in, out, with.stream);
     std::vector<bf16> y = to.download();
     y.erase(y.begin(), y.begin() + static_cast<std::ptrdiff_t>(group * size(rows * out)));
     y.resize(size(rows * out));
@@ -271,6 +272,54 @@ TEMPLATE_TEST_CASE("Products of one small shape, every kind", "[matmul][sanitize
   check_weight_gradient<TestType, TestType>(with, shape, true, 0);
 }
 
+// Columns 8 .. 8 + out of the result's rows, to which a part of the products is added, of columns
+// of wider rows: the products of adapters.
+template <class T>
+void check_added_columns(Products& with, const Sizes& shape) {
+  const auto [rows, in, out] = shape;
+  constexpr std::int64_t column = 8, wider = 24;
+  constexpr float factor = 0.75f;
+  const Matrix<T> x(rows, in + wider, in + wider, 1), w(out, in, in, 2),
+      y(rows, out + wider, out + wider, 3), w_before(out, in, in, 4);
+  const DeviceArray<T> sum(y.host), x_sum(x.host), w_sum(w_before.host);
+  const ProductForm form{in + wider, out + wider, factor, true};
+  const T *const x_part = x.device.data() + column, *const y_part = y.device.data() + column;
+  with.matmul.linear<T>(x_part, w.device.data(), nullptr, nullptr, sum.data() + column, rows, in,
+                        out, with.stream, form);
+  with.matmul.input_gradient<T>(y_part, w.device.data(), x_sum.data() + column, rows, in, out,
+                                with.stream, form);
+  with.matmul.weight_gradient<T>(y_part, x_part, w_sum.data(), rows, in, out, with.stream, form);
+  Expected expected(rows * (out + wider), in), expected_x(rows * (in + wider), out),
+      expected_w(out * in, rows);
+  for (std::int64_t i = 0; i < rows * (out + wider); ++i)
+    expected.add(i, y(i / (out + wider), i % (out + wider)));
+  for (std::int64_t i = 0; i < rows * (in + wider); ++i)
+    expected_x.add(i, x(i / (in + wider), i % (in + wider)));
+  for (std::int64_t i = 0; i < out * in; ++i) expected_w.add(i, w_before(i / in, i % in));
+  for (std::int64_t row = 0; row < rows; ++row) {
+    for (std::int64_t o = 0; o < out; ++o) {
+      for (std::int64_t i = 0; i < in; ++i) {
+        const double of_x = x(row, column + i), of_y = y(row, column + o);
+        expected.add(row * (out + wider) + column + o, factor * of_x * w(o, i));
+        expected_x.add(row * (in + wider) + column + i, factor * of_y * w(o, i));
+        expected_w.add(o * in + i, factor * of_y * of_x);
+      }
+    }
+  }
+  CHECK(expected.worst(sum.download()) <= 1);
+  CHECK(expected_x.worst(x_sum.download()) <= 1);
+  CHECK(expected_w.worst(w_sum.download()) <= 1);
+}
+
+TEMPLATE_TEST_CASE("A part of a product is added to columns of wider rows", "[matmul]", float,
+                   bf16) {
+  Products with;
+  for (const Sizes& shape : {Sizes{16, 8, 24}, Sizes{5, 3, 16}, Sizes{40, 64, 8}}) {
+    INFO(shape[0] << " " << shape[1] << " " << shape[2]);
+    check_added_columns<TestType>(with, shape);
+  }
+}
+
 TEST_CASE("A product that was made before can be captured into a graph", "[matmul]") {
   // The replay computes with what lies there then: w = 2 w gives y = 2 y, exactly.
   Products with;
@@ -278,7 +327,7 @@ TEST_CASE("A product that was made before can be captured into a graph", "[matmu
       bias(std::vector<bf16>(8));
   DeviceArray<bf16> w(random_normal<bf16>(8 * 32, 1.0f, 2));
   const auto product = [&] {
-    with.matmul.linear<bf16>(x.data(), w.data(), bias.data(), nullptr, y.data(), 16, 32, 8, 0,
+    with.matmul.linear<bf16>(x.data(), w.data(), bias.data(), nullptr, y.data(), 16, 32, 8,
                              with.stream);
   };
   product();

@@ -82,6 +82,7 @@ class ModelStep {
         activation_gradient_(activation()),
         token_losses_(tokens.size()),
         losses_(static_cast<std::size_t>(problem.workload.batch)),
+        step_noise_(1),
         carved_(ModelWorkspace::carve(problem, workspace.data())),
         model_(make_model_cuda<Element>(problem, carved_, stream_, AttentionKernels::mma_sync,
                                         gelu_backward)) {
@@ -89,9 +90,14 @@ class ModelStep {
       given_.push_back(rounded<Element>(unit));
       parameters_.emplace_back(given_.back());
     }
-    for (std::size_t unit = 0; unit <= layers_; ++unit)
-      gradients_.emplace_back(given_[unit].size() * problem.gradient_bytes());
-    head_gradient_ = std::make_unique<Bytes>(given_.back().size() * problem.gradient_bytes());
+    const auto gradient_bytes = [&](std::int64_t unit) {
+      return static_cast<std::size_t>(trained_elements(problem.model, unit)) *
+             problem.gradient_bytes();
+    };
+    for (std::int64_t unit = 0; unit <= problem.model.layers; ++unit)
+      gradients_.emplace_back(gradient_bytes(unit));
+    head_gradient_ = std::make_unique<Bytes>(gradient_bytes(head_unit(problem.model)));
+    *step_noise_.data() = options.step_noise;
     for (std::size_t layer = 0; layer <= layers_; ++layer) x_.emplace_back(activation());
     for (std::size_t layer = 0; layer < layers_; ++layer)
       saved_.emplace_back(saved_bytes(problem, available_));
@@ -104,6 +110,10 @@ class ModelStep {
     const std::int64_t micro_batches = problem_.workload.micro_batches();
     for (std::int64_t m = 0; m < micro_batches; ++m) enqueue_micro_batch(m);
   }
+  // Makes every product of the step before it. Waits.
+  void rehearse() { model_->rehearse(Bytes(model_->rehearsal_bytes()).data()); }
+  // Dropout's of what is enqueued, or replayed, from now on. Nothing may be under way.
+  void set_noise(NoiseKey step) { *step_noise_.data() = step; }
   // From now on, logits are kept of every chunk of the head.
   void keep_logits() {
     logits_ = std::make_unique<DeviceArray<Element>>(
@@ -181,24 +191,31 @@ class ModelStep {
       return mask != saved_none ? at(saved_, layer).data() : nullptr;
     };
     const auto x = [&](std::size_t layer) { return at(x_, layer).data(); };
+    const auto place = [&](std::size_t layer) {
+      return StepPlace{step_noise_.data(), static_cast<int>(layer),
+                       m * problem_.workload.micro_batch};
+    };
     model_->embed_forward(parameters_at(layers_).data(), text, x(0));
     for (std::size_t layer = 0; layer < layers_; ++layer) {
       model_->layer_forward(parameters_at(layer).data(), x(layer), x(layer + 1), saved(layer), mask,
-                            forward_scratch_.data());
+                            forward_scratch_.data(), place(layer));
     }
     if (logits_ != nullptr) enqueue_logits(m);
     Element* const dx = activation_gradient_.data();
     copy(dx, x(layers_), activation() * sizeof(Element));
-    model_->head(parameters_.back().data(), text, dx, head_gradient_->data(), first,
+    model_->head(parameters_.back().data(), text, dx,
+                 head_gradient_->size() > 0 ? head_gradient_->data() : nullptr, first,
                  losses_.data() + m * problem_.workload.micro_batch, head_scratch_.data());
     copy(token_losses_.data() + static_cast<std::size_t>(m) * rows_, carved_.token_losses,
          rows_ * sizeof(double));
-    for (std::size_t layer = layers_; layer-- > 0;) {
+    const auto first_trained = static_cast<std::size_t>(problem_.model.frozen_layers);
+    for (std::size_t layer = layers_; layer-- > first_trained;) {
       model_->layer_backward(parameters_at(layer).data(), x(layer), saved(layer), mask,
                              options_.recomputes_output, dx, at(gradients_, layer).data(), first,
-                             backward_scratch_.data());
+                             backward_scratch_.data(), place(layer));
     }
-    model_->embed_backward(text, dx, at(gradients_, layers_).data(), first);
+    if (Bytes& gradient = at(gradients_, layers_); gradient.size() > 0)
+      model_->embed_backward(text, dx, gradient.data(), first);
   }
   // Of the chunks that the head cuts a micro-batch into, the last one smaller.
   void enqueue_logits(std::int64_t m) {
@@ -242,6 +259,7 @@ class ModelStep {
   DeviceArray<Element> activation_gradient_;
   DeviceArray<double> token_losses_;
   PinnedArray<double> losses_;
+  PinnedArray<NoiseKey> step_noise_;
   std::vector<std::vector<Element>> given_;  // the parameters, rounded
   std::list<DeviceArray<Element>> parameters_, x_;
   std::list<Bytes> gradients_, saved_;

@@ -148,6 +148,31 @@ TEST_CASE("the largest model of a family fits, and no larger one does") {
   }
 }
 
+TEST_CASE("of larger models as much is trained as was asked of the model: adapters, last layers") {
+  const Planner planner = planner_of(asked({"greedysnake"}));
+  Problem problem = tiny(2);
+  problem.machine.gpu.memory = 20'000'000;
+  problem.machine.host.memory = 24'000'000;
+  const LargestModel all = largest_model(problem, planner, {});
+  problem.model.lora_rank = 4;
+  const LargestModel adapters = largest_model(problem, planner, {});
+  REQUIRE(all.plan);
+  REQUIRE(adapters.plan);
+  CHECK(adapters.layers > all.layers);
+  const auto model_of = [](const auto& plan) -> const ModelSpec& {
+    return plan->evaluation.schedule.problem().model;
+  };
+  CHECK(model_of(adapters.plan).lora_rank == 4);
+  REQUIRE(adapters.of_family_plan);
+  CHECK(model_of(adapters.of_family_plan).lora_rank == 4);
+  problem.model.lora_rank = 0;
+  problem.model.frozen_layers = 3;  // of 4
+  const LargestModel last = largest_model(problem, planner, {});
+  REQUIRE(last.plan);
+  CHECK(model_of(last.plan).frozen_layers == last.layers - 1);
+  CHECK(last.layers > all.layers);
+}
+
 TEST_CASE("a model that is not built in has a family by its architecture") {
   ModelSpec model = load_model("gpt-tiny");
   model.name = "mine";

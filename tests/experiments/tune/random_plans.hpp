@@ -71,6 +71,7 @@ inline Problem random_problem(Dice& dice) {
   if (dice.chance(0.1)) workload.clip = {ClipScope::layer, 1};
   if (workload.precision == Precision::fp32) problem.trains_on = Backend::cpu;
   if (dice.chance(0.4)) make_llama(problem.model, dice.below(std::uint64_t{1} << 32));
+  if (dice.chance(0.3)) freeze_some(problem.model, dice.below(std::uint64_t{1} << 32));
   return problem;
 }
 

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "experiments/plan/candidates.hpp"
+#include "experiments/plan/tuned.hpp"
 #include "experiments/tune/price_file.hpp"
 #include "experiments/tune/seeds.hpp"
 #include "experiments/tune/tune_json.hpp"
@@ -125,6 +126,23 @@ TEST_CASE("plans are found where no built-in policy fits") {
   CHECK(result.runners_up.empty());
   CHECK(result.published.empty());
   CHECK(result.gap() < 0.2);
+}
+
+TEST_CASE(
+    "adapters of 70 billion parameters on one card: the GPU is busy, hardly anything written") {
+  Problem problem;
+  problem.model = load_model("llama-3-70b", {"lora_rank=16"});
+  problem.machine = load_machine("rtx4090-2ssd", {"host.memory=64GB"});
+  problem.workload.sequence = 2048;
+  problem.workload.batch = 8;  // 16k tokens
+  const Evaluation found = evaluate_tuned(problem, true, 3, evaluate);
+  REQUIRE(found.result);
+  const auto busy = [&](Lane lane) {
+    return found.result->lanes[static_cast<std::size_t>(lane)].busy_fraction;
+  };
+  CHECK(busy(Lane::gpu_compute) >= 0.85);
+  CHECK(busy(Lane::ssd_read) > 0.1);  // the model is there
+  CHECK(busy(Lane::ssd_write) < 0.001);
 }
 
 TEST_CASE("more of what limits a plan gains most") {

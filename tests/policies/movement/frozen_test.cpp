@@ -145,6 +145,15 @@ TEST_CASE("A unit's trained tensors come first, adapters of one input side by si
                                            model.kv_width() + model.ffn + model.hidden));
 }
 
+TEST_CASE("A long schedule of frozen layers is built as a short one is") {
+  // So many tasks that they are counted by schedules of fewer layers first.
+  Problem problem = with_rates(with_frozen_layers(untied(tiny_problem(12, 1)), 9));
+  problem.workload.batch = 12'000;
+  problem.workload.micro_batch = 1;
+  const Schedule schedule = build_schedule(problem, "greedysnake:placement=least", 3);
+  CHECK(counts(schedule)[TaskKind::backward] == 3 * 12'000 * 3);
+}
+
 TEST_CASE("What is trained is refused where it cannot be") {
   ModelSpec model = tiny_problem(3, 1).model;
   const auto refused = [&](auto change, const char* key) {
@@ -159,4 +168,5 @@ TEST_CASE("What is trained is refused where it cannot be") {
   refused([](ModelSpec& m) { m.lora_rank = 1, m.lora_dropout = 1; }, "lora_dropout");
   refused([](ModelSpec& m) { m.lora_rank = 1, m.lora_targets = "q_proj"; }, "q_proj");
   refused([](ModelSpec& m) { m.lora_rank = 1, m.lora_targets = ""; }, "lora_targets");
+  refused([](ModelSpec& m) { m.lora_dropout = 0.1; }, "lora_rank");
 }
