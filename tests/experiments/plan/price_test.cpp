@@ -32,7 +32,9 @@ class Settings {
   // Layers of some kilobytes, on machines of any proportions.
   Setting small() {
     Setting setting{test::random_problem(dice_), "", "a small model"};
-    setting.problem.model.layers = dice_.between(30, 70);
+    ModelSpec& model = setting.problem.model;
+    model.layers = dice_.between(30, 70);
+    if (dice_.chance(0.3)) test::freeze_some(model, dice_.below(std::uint64_t{1} << 32));
     setting.policy = spillway_plan(setting.problem);
     return setting;
   }

@@ -74,6 +74,12 @@ TEST_CASE("no random plan is faster than the bound of its micro-batch and row") 
   CHECK(tally.least < 1.02);  // some come near
 }
 
+TEST_CASE("no random plan is faster than the bound where part of the model is frozen") {
+  const Tally tally = try_random_plans(400, test::random_partly_frozen_problem, 12);
+  CHECK(tally.refused < 40);
+  CHECK(tally.least < 1.1);
+}
+
 TEST_CASE("no random plan of a large model is faster than the bound") {
   const Tally tally = try_random_plans(20, test::random_large_problem, 6);
   CHECK(tally.refused < 5);

@@ -71,7 +71,15 @@ inline Problem random_problem(Dice& dice) {
   if (dice.chance(0.1)) workload.clip = {ClipScope::layer, 1};
   if (workload.precision == Precision::fp32) problem.trains_on = Backend::cpu;
   if (dice.chance(0.4)) make_llama(problem.model, dice.below(std::uint64_t{1} << 32));
-  if (dice.chance(0.3)) freeze_some(problem.model, dice.below(std::uint64_t{1} << 32));
+  return problem;
+}
+
+// With adapters, or frozen layers where there are several.
+inline Problem random_partly_frozen_problem(Dice& dice) {
+  Problem problem = random_problem(dice);
+  if (problem.model.layers == 1) ++problem.model.layers;
+  while (!problem.model.has_frozen())
+    freeze_some(problem.model, dice.below(std::uint64_t{1} << 32));
   return problem;
 }
 
