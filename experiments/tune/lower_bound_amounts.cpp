@@ -69,9 +69,9 @@ StepAmounts::StepAmounts(const Problem& problem)
       layer_elements(real(unit_elements(problem.model, 0))),
       embedding_elements(real(unit_elements(problem.model, embedding_unit(problem.model)))),
       head_elements(real(spillway::outer_elements(problem.model)) - embedding_elements),
-      trained_elements(backward_layers *
-                           real(trained_elements(problem.model, problem.model.layers - 1)) +
-                       real(outer_trained_elements(problem.model))),
+      state_elements(backward_layers *
+                         real(trained_elements(problem.model, problem.model.layers - 1)) +
+                     real(outer_trained_elements(problem.model))),
       parameter_bytes(real(problem.parameter_bytes())),
       gradient_bytes(real(problem.gradient_bytes())),
       state_bytes(real(problem.state_bytes())),
