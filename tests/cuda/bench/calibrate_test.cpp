@@ -108,7 +108,7 @@ TEST_CASE("CUDA: kernels of adapters are timed, with the head frozen", "[adapter
     const auto says = [&](const char* what) { return time.shape.find(what) != std::string::npos; };
     const bool of_layer =
         time.kind == to_string(TaskKind::forward) || time.kind == to_string(TaskKind::backward);
-    CHECK(says(",r4,dropout,all-linear") == of_layer);
+    CHECK(says(",r4,dropout,attn.c_attn,") == of_layer);
     CHECK(says(",frozen") == (time.kind == to_string(TaskKind::head)));
   }
 }
