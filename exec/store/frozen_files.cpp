@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -112,6 +113,7 @@ void FrozenFiles::open_files(const Checkpoint& weights) {
     if (descriptor < 0)
       throw MachineError::from_errno("cannot open " + names_.back() + " again", errno);
     files_.emplace_back(descriptor);
+    states_.push_back(state_of(files_.back(), names_.back()));
     if (const auto reason = try_direct_io(descriptor)) {
       warnings_.push_back(
           fmt::format("{}: unbuffered I/O is not possible ({}); using the page cache, so reading "
@@ -119,6 +121,20 @@ void FrozenFiles::open_files(const Checkpoint& weights) {
                       names_.back(), *reason));
     }
   }
+}
+
+FrozenFiles::State FrozenFiles::state_of(const FileDescriptor& file, const std::string& name) {
+  struct stat status {};
+  if (::fstat(file.get(), &status) != 0)
+    throw MachineError::from_errno("cannot look at " + name, errno);
+  return {status.st_size, status.st_mtim.tv_sec, status.st_mtim.tv_nsec};
+}
+
+void FrozenFiles::require_unchanged(std::uint32_t file) const {
+  if (state_of(files_[file], names_[file]) == states_[file]) return;
+  throw MachineError(names_[file] + " was written to while a training reads its weights",
+                     "put the file back as it was, and go on from the last commit with " +
+                         Setting{"resume"} + ", which looks at every byte of it");
 }
 
 FrozenFiles::Channel::Channel(const FrozenFiles& files, const RingFactory& make_ring)
@@ -156,6 +172,9 @@ void FrozenFiles::Channel::read(std::uint64_t offset, std::byte* to, std::uint64
   }
   std::memset(to + (done - offset), 0, end - done);
   transfer_.gather(pieces_, {files_.memory_.data(), files_.memory_.size()});
+  for (std::size_t k = 0; k < pieces_.size(); ++k) {
+    if (k == 0 || pieces_[k].file != pieces_[k - 1].file) files_.require_unchanged(pieces_[k].file);
+  }
 }
 
 }  // namespace spillway

@@ -45,6 +45,7 @@ class FrozenFiles {
   void add_home(const Schedule& schedule, const HomePart& home,
                 const std::vector<Checkpoint::InFile>& tensors);
   void open_files(const Checkpoint& weights);
+  void require_unchanged(std::uint32_t file) const;
 
   // Bytes of the ssd tier that follow one another in a file, too.
   struct Segment {
@@ -63,6 +64,13 @@ class FrozenFiles {
   std::vector<Segment> segments_;  // ascending; what lies in none of them is padding
   std::size_t most_pieces_ = 0;
   std::vector<FileDescriptor> files_;
+  // Of each file, when it was opened.
+  struct State {
+    std::int64_t bytes = 0, seconds = 0, nanoseconds = 0;  // size, and time of the last change
+    bool operator==(const State&) const = default;
+  };
+  static State state_of(const FileDescriptor& file, const std::string& name);
+  std::vector<State> states_;
   std::vector<std::string> names_, warnings_;
   Arena memory_;
 };
@@ -74,7 +82,8 @@ class FrozenFiles::Channel {
   Channel(const FrozenFiles& files, const RingFactory& make_ring);
 
   // Blocks until bytes [offset, offset + bytes) of the ssd tier are at `to`, and allocates nothing.
-  // Throws MachineError with the file and its offset.
+  // Throws MachineError with the file and its offset, and where a file is no longer as it was when
+  // it was opened.
   void read(std::uint64_t offset, std::byte* to, std::uint64_t bytes);
 
  private:

@@ -123,6 +123,25 @@ TEST_CASE("frozen weights read in place make the numbers of those that are resid
   }
 }
 
+TEST_CASE("a file that is written to while it is read in place ends the training", "[store]") {
+  const Workbench bench;
+  const TrainingOptions shape = bench.options("resident", 3, 32, 2, "llama-tiny");
+  const fs::path base = write_base(bench.root() / "base", shape.problem.model, 5);
+  Training training(lora(bench, on_the_ssd, base));
+  REQUIRE(training.frozen_files() != nullptr);
+  std::int64_t steps = 0;
+  const auto change = [&](const StepResult&) {
+    if (++steps != 2) return;
+    std::fstream file(base / SafetensorsFolder::single_file,
+                      std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(-1, std::ios::end);
+    file.put('x');
+  };
+  CHECK_THROWS_WITH(training.run(change, nullptr), Catch::Contains("was written to"));
+  CHECK(steps >= 2);
+  CHECK(steps < 6);
+}
+
 TEST_CASE("what lies transposed in its files is copied to the store", "[store]") {
   const Workbench bench;
   const TrainingOptions shape = bench.options("resident", 3, 32, 2);
