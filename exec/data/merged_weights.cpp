@@ -1,9 +1,13 @@
 #include "exec/data/merged_weights.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <vector>
 
+#include "base/errors.hpp"
 #include "policies/model/units.hpp"
 
 namespace spillway {
@@ -59,6 +63,12 @@ class Merging {
     const auto read = [&](std::int64_t offset, std::int64_t elements, std::vector<float>& values) {
       values.resize(static_cast<std::size_t>(elements));
       adapters_(unit, static_cast<std::uint64_t>(offset), values.size(), values.data());
+      for (const float value : values) {
+        if (std::isfinite(value)) continue;
+        throw InputError(fmt::format("the adapter of {} in {} has a value that is not finite",
+                                     one.name, unit_name(model_, unit)),
+                         "its training has diverged, or its file is damaged");
+      }
     };
     read(one.a, model_.lora_rank * one.columns, a_);
     read(one.b, one.rows * model_.lora_rank, b_);

@@ -64,7 +64,8 @@ void require_same_frozen(const std::filesystem::path& folder, std::uint64_t foun
   if (found == wanted) return;
   throw InputError(
       "the frozen weights in " + folder.string() + " are not those that the run began with",
-      "bring these back, or name the folder where they are: " + Setting{"model"});
+      "bring these back; a training that goes on may be told where they are: " +
+          Setting{"model", "DIR"});
 }
 
 StateValues frozen_values(const FrozenOrigin& origin, const ModelSpec& model,

@@ -97,8 +97,10 @@ ExportedRun write_adapter_folder(const RunExport& request, const fs::path& run, 
 }
 
 // `trained`: what is trained of the model; with `whole` all of it.
+// `record`: of the commit that it is of, if it is of one.
 ExportedRun write_folder(const RunExport& request, const fs::path& run, const ModelSpec& model,
-                         const std::string& usual_name, WeightValues trained, bool whole) {
+                         const std::string& usual_name, WeightValues trained, bool whole,
+                         const TrainingRecord* record = nullptr) {
   const bool adapters = model.has_adapters();
   if (request.merge && !adapters)
     throw InputError(Setting{"merge"} +
@@ -111,6 +113,12 @@ ExportedRun write_folder(const RunExport& request, const fs::path& run, const Mo
   WeightValues values = trained;
   if (model.has_frozen() && !whole) {
     const FrozenOrigin origin = origin_of(run);
+    if (record && (origin.seal.data != record->frozen_hash ||
+                   origin.folder.empty() != record->initial_folder.empty()))
+      throw InputError((run / FrozenOrigin::file).string() +
+                           " does not tell of the frozen weights that the run began with",
+                       "restore it from a backup, or go on with the run, which writes it anew: " +
+                           Setting{"resume"});
     const StateValues frozen = frozen_values(origin, model, request.make_ring);
     if (adapters) {
       values = merged_weights(model, weights_of(frozen), trained);
@@ -144,7 +152,8 @@ ExportedRun export_commit(const RunExport& request, const fs::path& run, const R
   with.read_only = true;
   const OpenStore open =
       open_store(record, point.location.directories, point.location.generation, with);
-  const ModelSpec model = TrainingRecord::parse(record.identity.training).model;
+  const TrainingRecord training = TrainingRecord::parse(record.identity.training);
+  const ModelSpec& model = training.model;
   StateReader reader(*open.store, record, *open.chunks);
   const auto read = [&](std::int64_t unit, std::uint64_t first, std::uint64_t count, float* to) {
     try {
@@ -160,8 +169,8 @@ ExportedRun export_commit(const RunExport& request, const fs::path& run, const R
           fmt::format("leave it out for step {}", newest));
     }
   };
-  ExportedRun exported =
-      write_folder(request, run, model, fmt::format("model-step-{}", record.version), read, false);
+  ExportedRun exported = write_folder(
+      request, run, model, fmt::format("model-step-{}", record.version), read, false, &training);
   exported.step = record.version;
   return exported;
 }

@@ -160,6 +160,11 @@ Training::Training(TrainingOptions options) : options_(std::move(options)) {
     if (before) require_same_numbers(*before, record);
     training_store_->set_training(text_of(record));
   });
+  // What was filled in is what was hashed.
+  if (frozen_ && options_.weights)
+    require_same_frozen(frozen_->folder,
+                        seal_weights(*options_.weights, frozen_->seal, {}, options_.make_ring).data,
+                        frozen_->seal.data);
   options_.weights.reset();  // with its files and memory
   options_.adapter.reset();
 

@@ -15,6 +15,8 @@ std::optional<std::filesystem::path> frozen_folder(const TrainingRecord& record,
   if (record.initial_folder.empty()) return std::nullopt;
   if (!frozen_from.empty()) {
     if (const auto found = find_model_folder(frozen_from)) return found->path;
+    throw InputError(Setting{"model", frozen_from} + ": there is no such folder",
+                     "name the folder where the frozen weights of the run are, or leave it out");
   }
   if (SafetensorsFolder::has_weights(record.initial_folder)) return record.initial_folder;
   throw InputError(
@@ -43,7 +45,8 @@ InitialWeights open_initial_weights(const TrainSettings& settings,
       return initial;
     }
     from_seed = record.initial_folder.empty();
-    if (!from_seed) initial.folder = record.initial_folder;
+    if (!from_seed && model.has_frozen()) initial.folder = frozen_folder(record, frozen_from);
+    if (!from_seed && !initial.folder) initial.folder = record.initial_folder;
   } else if (const auto found = find_model_folder(settings.problem.model)) {
     initial.folder = found->path;
   }

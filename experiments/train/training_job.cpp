@@ -161,8 +161,8 @@ void TrainingJob::settle() {
   const auto enter = [&](Stage stage) {
     if (listener_.enter) listener_.enter(stage);
   };
-  const auto check = [&] {
-    check_settings(settings_);
+  const auto check = [&](const TrainSettings& settings) {
+    check_settings(settings);
     if (request_.retune && !parse_durability(settings_.durability).on())
       throw InputError(Setting{"retune"} +
                            " goes on from a commit, and without durability there "
@@ -178,14 +178,16 @@ void TrainingJob::settle() {
     if (request_.run.empty())
       throw InputError(Setting{"resume"} + " needs to know which run to go on with",
                        Setting{"run", "DIR"});
-    check();
+    TrainSettings given = settings_;
+    given.keep = 0;  // to be judged by the run's own number of steps
+    check(given);
     folder_.emplace(RunFolder::open(request_.run, request_.take_over));
     point = resume();
   }
   ProblemRequest& asked = settings_.problem;
   if (asked.model.empty())
     throw InputError("there is no model to train", "name one: " + Setting{"model"});
-  check();
+  check(settings_);
   const Durability durability = parse_durability(settings_.durability);
   const ThrottleRates throttle = parse_throttle(settings_.throttle);
   chose_device_ = !given_.contains("device");
@@ -354,7 +356,7 @@ void TrainingJob::begin() {
   if (training_->first_step() == 0 && !folder_->directory().status(config)) {
     if (model.has_adapters()) {
       write_adapter_files(weights_.folder, folder_->directory(), model,
-                          weights_.folder ? weights_.folder->string() : "");
+                          training_->frozen_origin()->folder.string());
     } else if (has_hugging_face_architecture(model)) {
       write_model_files(weights_.folder, folder_->directory(), model, ElementType::f32);
     }

@@ -1,9 +1,23 @@
 // adapter_config.json of adapters on Hugging Face, beside a tiny llama: any text. After `=`, the
 // text of --lora.
+#include <fmt/format.h>
+
 #include "policies/model/peft.hpp"
+#include "policies/model/units.hpp"
 #include "tests/fuzz/fuzz.hpp"
 
 using namespace spillway;
+
+namespace {
+
+// Not as they were written: all matrices have two names.
+std::string adapters_of(const ModelSpec& model) {
+  std::string text = fmt::format("{} {} {}", model.lora_rank, model.lora_alpha, model.lora_dropout);
+  for (const AdaptedMatrix& one : adapted_matrices(model)) text += fmt::format(" {}", one.name);
+  return text;
+}
+
+}  // namespace
 
 SPILLWAY_FUZZ_TARGET(adapter_config) {
   const std::string text = fuzz::text_of(input);
@@ -24,6 +38,6 @@ SPILLWAY_FUZZ_TARGET(adapter_config) {
                   again = parse_adapter_config(adapter_config(model, "base"), "written", base);
                 }),
                 "what is written is read");
-  fuzz::require(model_to_toml(load_model(base_name, again)) == model_to_toml(model),
+  fuzz::require(adapters_of(load_model(base_name, again)) == adapters_of(model),
                 "adapters read again are the same");
 }
