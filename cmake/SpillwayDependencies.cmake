@@ -16,5 +16,8 @@ find_package(CLI11 REQUIRED)
 pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET libxxhash)
 pkg_check_modules(liburing REQUIRED IMPORTED_TARGET liburing)
 pkg_check_modules(numa REQUIRED IMPORTED_TARGET numa)
+pkg_check_modules(pcre2 REQUIRED IMPORTED_TARGET libpcre2-8)
+pkg_check_modules(sentencepiece REQUIRED IMPORTED_TARGET sentencepiece)
+pkg_check_modules(utf8proc REQUIRED IMPORTED_TARGET libutf8proc)
 pkg_check_modules(openblas REQUIRED IMPORTED_TARGET openblas)
 find_library(GLPK_LIBRARY glpk REQUIRED)  # no pkg-config file; its header is in the usual place

@@ -12,8 +12,8 @@
 #include "base/errors.hpp"
 #include "base/file_descriptor.hpp"
 #include "base/units.hpp"
-#include "exec/data/text_content.hpp"
 #include "exec/run/available_memory.hpp"
+#include "text/source/text_content.hpp"
 
 namespace spillway {
 

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "exec/data/text_files.hpp"
+#include "text/source/text_files.hpp"
 
 namespace spillway {
 
@@ -27,7 +27,7 @@ class Dataset {
 
   // Reads `paths`: text files, and folders with all text files below them (find_text_files() says
   // which). The files are sorted by path and each is taken once, so the order of the arguments does
-  // not matter. What is not text (exec/data/text_content.hpp) is skipped in a folder and refused
+  // not matter. What is not text (text/source/text_content.hpp) is skipped in a folder and refused
   // where it is named; `binary` takes all files as they are. Throws InputError naming the path:
   // missing, unreadable, neither file nor folder, no text, nothing to read, or more than
   // memory_limit bytes.

@@ -1,4 +1,4 @@
-#include "exec/data/text_files.hpp"
+#include "text/source/text_files.hpp"
 
 #include <fcntl.h>
 #include <sys/socket.h>

@@ -1,4 +1,4 @@
-#include "exec/data/text_files.hpp"
+#include "text/source/text_files.hpp"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -14,7 +14,7 @@
 #include <utility>
 
 #include "base/errors.hpp"
-#include "exec/data/text_content.hpp"
+#include "text/source/text_content.hpp"
 
 namespace spillway {
 

@@ -1,4 +1,4 @@
-#include "exec/data/text_content.hpp"
+#include "text/source/text_content.hpp"
 
 #include <fmt/format.h>
 
