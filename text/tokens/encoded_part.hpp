@@ -17,8 +17,8 @@ namespace spillway {
 
 struct EncodedPart {
   struct Piece {
-    std::size_t end = 0;      // of `tokens`
-    bool goes_on = false;     // the next piece is of the same document
+    std::size_t end = 0;   // of `tokens`
+    bool goes_on = false;  // the next piece is of the same document
   };
   std::vector<Token> tokens;
   std::vector<TokenRun> trained;  // of `tokens`

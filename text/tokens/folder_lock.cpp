@@ -16,8 +16,10 @@ FolderLock::FolderLock(const Directory& folder, const std::function<void()>& wai
   constexpr const char* name = ".lock";
   FileDescriptor file;
   while (!file.valid()) {
-    if (auto made = folder.create(name, 0666)) file = std::move(*made);
-    else if (auto there = folder.open(name, O_RDWR, FileUse::change)) file = std::move(*there);
+    if (auto made = folder.create(name, 0666))
+      file = std::move(*made);
+    else if (auto there = folder.open(name, O_RDWR, FileUse::change))
+      file = std::move(*there);
   }
   bool told = false;
   while (::flock(file.get(), LOCK_EX | LOCK_NB) != 0) {

@@ -74,8 +74,7 @@ class FileHashes {
     constexpr std::size_t checksum_bytes = 17;
     if (text.size() < checksum_bytes) return;
     const std::string_view body = std::string_view(text).substr(0, text.size() - checksum_bytes);
-    if (text.substr(body.size()) !=
-        fmt::format("{:016x}\n", XXH3_64bits(body.data(), body.size())))
+    if (text.substr(body.size()) != fmt::format("{:016x}\n", XXH3_64bits(body.data(), body.size())))
       return;
     std::istringstream lines{std::string(body)};
     std::string line;

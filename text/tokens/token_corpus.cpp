@@ -41,8 +41,7 @@ std::vector<TokenFile> open_own_folder(const fs::path& folder) {
                    "run the same `spillway tokenize` again: it goes on where it stopped");
 }
 
-std::vector<TokenFile> open_foreign_folder(const fs::path& folder,
-                                           std::optional<TokenFormat> raw) {
+std::vector<TokenFile> open_foreign_folder(const fs::path& folder, std::optional<TokenFormat> raw) {
   std::vector<fs::path> paths;
   std::error_code error;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder, error))
@@ -85,8 +84,12 @@ TokenCorpus TokenCorpus::open(const fs::path& path, std::optional<TokenFormat> r
   return TokenCorpus(std::move(files));
 }
 
-void TokenCorpus::verify(std::uint64_t vocabulary) const {
-  for (const TokenFile& file : files_) file.verify(vocabulary);
+void TokenCorpus::verify() const {
+  for (const TokenFile& file : files_) file.verify();
+}
+
+void TokenCorpus::require_below(std::uint64_t vocabulary) const {
+  for (const TokenFile& file : files_) file.require_below(vocabulary);
 }
 
 std::uint64_t TokenCorpus::hash() const {
@@ -107,8 +110,8 @@ void TokenCorpus::read(std::uint64_t first, std::span<Token> tokens) const {
   SPILLWAY_ASSERT(first <= this->tokens() && tokens.size() <= this->tokens() - first);
   while (!tokens.empty()) {
     const std::size_t file = file_of(first_token_, first);
-    const auto part = tokens.first(
-        std::min<std::uint64_t>(tokens.size(), first_token_[file + 1] - first));
+    const auto part =
+        tokens.first(std::min<std::uint64_t>(tokens.size(), first_token_[file + 1] - first));
     files_[file].read(first - first_token_[file], part);
     first += part.size();
     tokens = tokens.subspan(part.size());

@@ -26,8 +26,9 @@ class TokenCorpus {
   // others (*.bin, sorted by name). Everything is checked but the tokens themselves. Throws
   // InputError, also where a folder is not finished.
   static TokenCorpus open(const std::filesystem::path& path, std::optional<TokenFormat> raw = {});
-  // As TokenFile::verify(), of all files.
-  void verify(std::uint64_t vocabulary = 0) const;
+  // As those of TokenFile, of all files.
+  void verify() const;
+  void require_below(std::uint64_t vocabulary) const;
 
   const std::vector<TokenFile>& files() const { return files_; }
   std::uint64_t tokens() const { return first_token_.back(); }

@@ -61,10 +61,14 @@ std::uint64_t bits_in(const std::byte* mask, std::uint64_t first, std::uint64_t 
 
 const char* name_of(TokenFormat format) {
   switch (format) {
-    case TokenFormat::spillway: return "tokens of Spillway's";
-    case TokenFormat::llm_c: return "tokens of llm.c's";
-    case TokenFormat::uint16: return "bare uint16 tokens";
-    case TokenFormat::uint32: return "bare uint32 tokens";
+    case TokenFormat::spillway:
+      return "tokens of Spillway's";
+    case TokenFormat::llm_c:
+      return "tokens of llm.c's";
+    case TokenFormat::uint16:
+      return "bare uint16 tokens";
+    case TokenFormat::uint32:
+      return "bare uint32 tokens";
   }
   return "";
 }
@@ -128,8 +132,7 @@ void TokenFile::open_own() {
   if (!h.masked() && (h.trained != h.tokens || h.mask_hash != 0))
     refuse("it has no mask, and not all tokens are trained on");
   const TokenFileParts parts = parts_of(h);
-  if (parts.end != size)
-    refuse(fmt::format("it has {} bytes and should have {}", size, parts.end));
+  if (parts.end != size) refuse(fmt::format("it has {} bytes and should have {}", size, parts.end));
   tokens_ = bytes.data() + parts.tokens;
   ends_ = bytes.data() + parts.ends;
   if (h.masked()) mask_ = bytes.data() + parts.mask;
@@ -180,9 +183,9 @@ void TokenFile::open_raw() {
                      "look how it was written");
   }
   if (begins_as_tokens(bytes)) {
-    throw InputError(fmt::format("{} has a header: it does not hold {}", path_.string(),
-                                 name_of(format_)),
-                     "leave " + Setting{"data_format"} + " out");
+    throw InputError(
+        fmt::format("{} has a header: it does not hold {}", path_.string(), name_of(format_)),
+        "leave " + Setting{"data_format"} + " out");
   }
   header_.tokens = header_.trained = bytes.size() / header_.token_bytes;
   header_.documents = 1;
@@ -193,38 +196,39 @@ std::uint64_t TokenFile::end_at(std::uint64_t document) const {
   return ends_ == nullptr ? header_.tokens : number_at<std::uint64_t>(ends_ + document * 8);
 }
 
-void TokenFile::refuse_token(std::uint64_t at, std::uint64_t vocabulary) const {
+void TokenFile::check_tokens(std::uint64_t vocabulary) const {
+  const std::uint64_t beyond =
+      header_.token_bytes == 2 ? first_beyond<std::uint16_t>(tokens_, header_.tokens, vocabulary)
+                               : first_beyond<std::uint32_t>(tokens_, header_.tokens, vocabulary);
+  if (beyond == header_.tokens) return;
   Token token = 0;
-  read(at, {&token, 1});
-  throw InputError(fmt::format("{} has the token {} at {}, the vocabulary ends at {}",
-                               path_.string(), static_cast<std::uint32_t>(token), at,
-                               vocabulary - 1),
-                   format_ == TokenFormat::uint16 || format_ == TokenFormat::uint32
-                       ? "name the tokenizer that it was written with, and look at " +
-                             Setting{"data_format"}
-                       : Message("name the tokenizer that it was written with"));
+  read(beyond, {&token, 1});
+  const bool raw = format_ == TokenFormat::uint16 || format_ == TokenFormat::uint32;
+  throw InputError(
+      fmt::format("{} has the token {} at {}, the vocabulary ends at {}", path_.string(),
+                  static_cast<std::uint32_t>(token), beyond, vocabulary - 1),
+      "the tokens are of another model's tokenizer" +
+          (raw ? ", or are not " + Setting{"data_format", name_of(format_)} : Message("")));
 }
 
-void TokenFile::verify(std::uint64_t vocabulary) const {
+void TokenFile::require_below(std::uint64_t vocabulary) const {
+  if (header_.vocabulary == 0 || header_.vocabulary > vocabulary) check_tokens(vocabulary);
+}
+
+void TokenFile::verify() const {
   const TokenFileHeader& h = header_;
-  if (h.vocabulary != 0) vocabulary = h.vocabulary;
-  if (format_ == TokenFormat::spillway) {
-    const TokenFileParts parts = parts_of(h);
-    const auto bytes = file_.bytes();
-    if (hash_of(bytes.subspan(parts.tokens, parts.ends - parts.tokens)) != h.tokens_hash)
-      refuse("its tokens do not agree with their checksum");
-    if (h.masked()) {
-      if (hash_of(bytes.subspan(parts.mask, parts.description - parts.mask)) != h.mask_hash)
-        refuse("its mask does not agree with its checksum");
-      if (count_trained(0, h.tokens) != h.trained)
-        refuse("its mask does not hold as many tokens as it says");
-    }
+  if (format_ != TokenFormat::spillway) return;
+  const TokenFileParts parts = parts_of(h);
+  const auto bytes = file_.bytes();
+  if (hash_of(bytes.subspan(parts.tokens, parts.ends - parts.tokens)) != h.tokens_hash)
+    refuse("its tokens do not agree with their checksum");
+  if (h.masked()) {
+    if (hash_of(bytes.subspan(parts.mask, parts.description - parts.mask)) != h.mask_hash)
+      refuse("its mask does not agree with its checksum");
+    if (count_trained(0, h.tokens) != h.trained)
+      refuse("its mask does not hold as many tokens as it says");
   }
-  if (vocabulary == 0) return;
-  const std::uint64_t beyond = h.token_bytes == 2
-                                   ? first_beyond<std::uint16_t>(tokens_, h.tokens, vocabulary)
-                                   : first_beyond<std::uint32_t>(tokens_, h.tokens, vocabulary);
-  if (beyond < h.tokens) refuse_token(beyond, vocabulary);
+  check_tokens(h.vocabulary);
 }
 
 std::uint64_t TokenFile::content_hash() const {

@@ -64,8 +64,8 @@ struct TokenFileHeader {
 // What the file is taken for.
 enum class TokenFormat : std::uint8_t {
   spillway,
-  llm_c,     // header of 256 words with magic 20240520 (uint16) or 20240801 (uint32)
-  uint16,    // nothing but tokens, as nanoGPT writes them
+  llm_c,   // header of 256 words with magic 20240520 (uint16) or 20240801 (uint32)
+  uint16,  // nothing but tokens, as nanoGPT writes them
   uint32,
 };
 const char* name_of(TokenFormat format);
@@ -79,8 +79,10 @@ class TokenFile {
   explicit TokenFile(std::filesystem::path path, std::optional<TokenFormat> raw = {});
 
   // Reads all of it: checksums, the number of tokens that are trained on, and that every token is
-  // below the vocabulary (`vocabulary` where the file does not say). Throws InputError.
-  void verify(std::uint64_t vocabulary = 0) const;
+  // below the vocabulary, where the file says what it is. Throws InputError.
+  void verify() const;
+  // That every token is below `vocabulary`; reads nothing where the header says enough.
+  void require_below(std::uint64_t vocabulary) const;
 
   TokenFormat format() const { return format_; }
   const TokenFileHeader& header() const { return header_; }
@@ -108,7 +110,7 @@ class TokenFile {
   void open_raw();
   std::uint64_t end_at(std::uint64_t document) const;
   [[noreturn]] void refuse(const std::string& what) const;
-  void refuse_token(std::uint64_t at, std::uint64_t vocabulary) const;
+  void check_tokens(std::uint64_t vocabulary) const;
 
   std::filesystem::path path_;
   TokenFormat format_ = TokenFormat::spillway;

@@ -26,12 +26,9 @@ constexpr std::uint64_t rules_version = 1;
 
 // What a file's description says: which parts of the source are in it, and what was counted.
 ordered_json json_of(const DocumentCounts& counts) {
-  return {{"records", counts.source.records},
-          {"malformed", counts.source.malformed},
-          {"bytes", counts.source.bytes},
-          {"documents", counts.documents},
-          {"tokens", counts.tokens},
-          {"trained_tokens", counts.trained_tokens},
+  return {{"records", counts.source.records}, {"malformed", counts.source.malformed},
+          {"bytes", counts.source.bytes},     {"documents", counts.documents},
+          {"tokens", counts.tokens},          {"trained_tokens", counts.trained_tokens},
           {"untrained", counts.untrained}};
 }
 
@@ -139,8 +136,9 @@ class Tokenizing {
     const TokenFileHeader& header = file->header();
     if (header.identity != header_.identity) {
       if (settings_.replace_others) return false;
-      throw InputError(folder_.path().string() + " holds tokens of something else: other text, "
-                       "another tokenizer or other rules",
+      throw InputError(folder_.path().string() +
+                           " holds tokens of something else: other text, "
+                           "another tokenizer or other rules",
                        "name another folder, or remove the files in this one");
     }
     parts = parts_in(file->description());
@@ -249,7 +247,9 @@ class Tokenizing {
 
 std::uint64_t token_identity(const Source& source, const Tokenizer& tokenizer,
                              const TokenizeSettings& settings) {
-  std::vector<std::uint64_t> all = {rules_version, settings.source_hash, tokenizer.hash(),
+  std::vector<std::uint64_t> all = {rules_version,
+                                    settings.source_hash,
+                                    tokenizer.hash(),
                                     static_cast<std::uint64_t>(tokenizer.size()),
                                     DocumentReader(source, tokenizer, settings.documents).hash(),
                                     settings.shard_tokens};
