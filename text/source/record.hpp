@@ -5,6 +5,7 @@
 #include <variant>
 #include <vector>
 
+#include "base/errors.hpp"
 #include "text/source/document.hpp"
 
 namespace spillway {
@@ -25,20 +26,26 @@ struct InstructionRecord {
   std::string instruction, input, output;
 };
 
-struct Message {
+struct ChatMessage {
   std::string role, content;  // content: texts of a list put together
   // The message as JSON, for the model's own template: with all that the record says of it.
   std::string json;
 };
 
 struct ChatRecord {
-  std::vector<Message> messages;
+  std::vector<ChatMessage> messages;
   std::string tools;  // JSON; empty: none
 };
 
 struct Record {
   std::variant<TextRecord, CompletionRecord, InstructionRecord, ChatRecord> content;
   RecordPlace place;
+};
+
+// A record that cannot be used, without its place: what is wrong and what was expected.
+class MalformedRecord : public InputError {
+ public:
+  using InputError::InputError;
 };
 
 }  // namespace spillway

@@ -72,6 +72,10 @@ class Source {
   void read(const SourcePart& part, const std::function<void(Record&&)>& take,
             SourceCounts& counts) const;
 
+  // A record of `place` cannot be used: counts it, or, unless such records are skipped, throws
+  // InputError with file:line.
+  void refuse(const RecordPlace& place, const MalformedRecord& error, SourceCounts& counts) const;
+
   struct File {
     TextFile file;
     SourceFormat format = SourceFormat::text;
@@ -97,13 +101,15 @@ class Source {
 //   [[source]]
 //   path = "chats.jsonl"          # or paths = [...]; relative to the file's folder
 //   weight = 2
-//   format = "jsonl"              # text, jsonl, json
+//   format = "jsonl"              # text, jsonl, json, automatic
 //   separator = "<|endoftext|>"   # of text
-//   skip_malformed = true
+//   skip_malformed = true         # or binary = true
 //
 // Throws InputError.
 std::vector<SourceSettings> parse_sources(const std::string& text);
 std::vector<SourceSettings> parse_source_list(const std::string& toml,
                                               const std::filesystem::path& name);
+// "text", "jsonl", "json", "automatic".
+SourceFormat parse_source_format(const std::string& name);
 
 }  // namespace spillway
