@@ -186,7 +186,10 @@ PackedSequences::PackedSequences(const TokenCorpus& corpus, const PackSettings& 
                                  const HoldOut& hold_out, Side side)
     : corpus_(corpus), settings_(settings) {
   SPILLWAY_ASSERT(settings.sequence > 0);
-  if (settings.packing == Packing::stream) return stream(hold_out, side);
+  if (settings.packing == Packing::stream) {
+    stream(hold_out, side);
+    return;
+  }
   if (!corpus.has_documents())
     throw InputError(
         corpus.files().front().path().string() + " does not say where its documents end",
