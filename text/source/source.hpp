@@ -32,7 +32,7 @@ struct SourceSettings {
   double weight = 1;
   SourceFormat format = SourceFormat::automatic;
   // Of text: stands between documents ("<|endoftext|>", "\n\n\n"). Empty: a file is a document.
-  std::string separator;
+  std::string separator = {};
   // Malformed records are counted and left out instead of refused.
   bool skip_malformed = false;
   // Files that are not text are taken as they are, instead of skipped in folders and refused where
