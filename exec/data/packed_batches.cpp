@@ -51,11 +51,19 @@ void PackedBatches::require(std::int64_t sequence_length, std::int64_t vocabular
     source.corpus->require_below(static_cast<std::uint64_t>(vocabulary));
 }
 
-PackedBatches::Place PackedBatches::place(std::int64_t step, std::int64_t index) const {
+std::uint64_t PackedBatches::number_of(std::int64_t step, std::int64_t index) const {
   SPILLWAY_ASSERT(step >= 0 && index >= 0 && index < order_.sequences_per_step);
-  const std::uint64_t number =
-      static_cast<std::uint64_t>(step) * static_cast<std::uint64_t>(order_.sequences_per_step) +
-      static_cast<std::uint64_t>(index);
+  return static_cast<std::uint64_t>(step) * static_cast<std::uint64_t>(order_.sequences_per_step) +
+         static_cast<std::uint64_t>(index);
+}
+
+bool PackedBatches::is_there(std::int64_t step, std::int64_t index) const {
+  return order_.shuffled || number_of(step, index) < epoch_sequences();
+}
+
+PackedBatches::Place PackedBatches::place(std::int64_t step, std::int64_t index) const {
+  SPILLWAY_ASSERT(is_there(step, index));
+  const std::uint64_t number = number_of(step, index);
   const std::uint64_t epoch = number / epoch_sequences();
   std::uint64_t in_epoch = number % epoch_sequences();
   if (order_.shuffled)
@@ -81,6 +89,12 @@ void PackedBatches::batch(std::int64_t step, std::int64_t first_sequence, std::i
   SPILLWAY_ASSERT(starts != nullptr || !has_borders_);
   for (std::int64_t i = 0; i < sequences; ++i) {
     const std::int64_t row = i * sequence_length;
+    if (!is_there(step, first_sequence + i)) {
+      std::fill_n(tokens + row, sequence_length, 0);
+      std::fill_n(targets + row, sequence_length, no_target);
+      if (starts != nullptr) std::fill_n(starts + row, sequence_length, 0);
+      continue;
+    }
     fill(place(step, first_sequence + i), tokens + row, targets + row,
          starts == nullptr ? nullptr : starts + row);
   }
@@ -120,6 +134,7 @@ std::int64_t PackedBatches::counted_tokens(std::int64_t step, std::int64_t seque
   SPILLWAY_ASSERT(sequence_length == settings_.sequence);
   std::uint64_t counted = 0;
   for (std::int64_t i = 0; i < sequences; ++i) {
+    if (!is_there(step, i)) break;
     const Place where = place(step, i);
     counted += sources_[where.source].sequences->counted(where.sequence);
   }

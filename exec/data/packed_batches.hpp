@@ -25,7 +25,9 @@ class PackedBatches : public Batches {
   struct Order {
     std::uint64_t seed = 1;
     std::int64_t sequences_per_step = 1;
-    bool shuffled = true;  // else as they are packed: for evaluation
+    // Else for evaluation: the sequences as they are packed, each once; after the last one come
+    // sequences in which no target counts.
+    bool shuffled = true;
   };
 
   // At least one source, each with a weight above 0 and below 1e6.
@@ -46,6 +48,9 @@ class PackedBatches : public Batches {
   // Of so many epochs; the last step may take some sequences of the next one.
   std::int64_t steps_in(double epochs) const;
 
+  // Steps until each sequence was there once, where they are not shuffled.
+  std::int64_t batches() const { return steps_in(1); }
+
   // Which sequence of which source sequence `index` of a step is.
   struct Place {
     std::size_t source = 0;
@@ -53,9 +58,12 @@ class PackedBatches : public Batches {
     bool operator==(const Place&) const = default;
   };
   Place place(std::int64_t step, std::int64_t index) const;
+  // Whether there is such a sequence: always, but for evaluation.
+  bool is_there(std::int64_t step, std::int64_t index) const;
   const std::vector<Source>& sources() const { return sources_; }
 
  private:
+  std::uint64_t number_of(std::int64_t step, std::int64_t index) const;
   void fill(const Place& place, std::int32_t* tokens, std::int32_t* targets,
             std::int32_t* starts) const;
 
