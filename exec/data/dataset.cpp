@@ -252,7 +252,7 @@ std::int64_t HeldOutBytes::batches(std::int64_t sequence_length) const {
 }
 
 void HeldOutBytes::require(std::int64_t sequence_length, std::int64_t vocabulary) const {
-  dataset_->require(sequence_length, vocabulary);
+  if (first_ == 0) dataset_->require(sequence_length, vocabulary);
   if (size() > static_cast<std::uint64_t>(sequence_length)) return;
   throw InputError(fmt::format("{} bytes are held out, a sequence of {} tokens needs {}", size(),
                                sequence_length, sequence_length + 1),
@@ -271,8 +271,7 @@ void HeldOutBytes::batch(std::int64_t step, std::int64_t first_sequence, std::in
       std::fill_n(targets + row, length, no_target);
       continue;
     }
-    const std::uint64_t first =
-        dataset_->trained_bytes() + static_cast<std::uint64_t>(number) * length;
+    const std::uint64_t first = first_ + static_cast<std::uint64_t>(number) * length;
     dataset_->tokens(first, {tokens + row, length});
     dataset_->tokens(first + 1, {targets + row, length});
   }

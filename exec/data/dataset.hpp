@@ -79,12 +79,13 @@ class Dataset : public Batches {
   std::vector<Content> contents_;
 };
 
-// The bytes that a corpus holds out, as sequences that follow each other: sequence i of step s is
-// number s * sequences_per_step + i, and beyond the last one no target counts.
+// The bytes of a corpus from byte `first` on, as sequences that follow each other: sequence i of
+// step s is number s * sequences_per_step + i, and beyond the last one no target counts.
 class HeldOutBytes : public Batches {
  public:
-  HeldOutBytes(std::shared_ptr<const Dataset> dataset, std::int64_t sequences_per_step)
-      : dataset_(std::move(dataset)), sequences_per_step_(sequences_per_step) {}
+  HeldOutBytes(std::shared_ptr<const Dataset> dataset, std::uint64_t first,
+               std::int64_t sequences_per_step)
+      : dataset_(std::move(dataset)), first_(first), sequences_per_step_(sequences_per_step) {}
 
   void require(std::int64_t sequence_length, std::int64_t vocabulary) const override;
   void batch(std::int64_t step, std::int64_t first_sequence, std::int64_t sequences,
@@ -92,7 +93,7 @@ class HeldOutBytes : public Batches {
              std::int32_t* starts) const override;
   std::int64_t counted_tokens(std::int64_t step, std::int64_t sequences,
                               std::int64_t sequence_length) const override;
-  std::uint64_t size() const override { return dataset_->size() - dataset_->trained_bytes(); }
+  std::uint64_t size() const override { return dataset_->size() - first_; }
   std::uint64_t hash() const override { return dataset_->hash(); }
   // Steps until all sequences were there once.
   std::int64_t batches(std::int64_t sequence_length) const;
@@ -101,6 +102,7 @@ class HeldOutBytes : public Batches {
   std::int64_t sequences(std::int64_t sequence_length) const;
 
   std::shared_ptr<const Dataset> dataset_;
+  std::uint64_t first_;
   std::int64_t sequences_per_step_;
 };
 

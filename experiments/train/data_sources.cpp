@@ -89,9 +89,9 @@ std::string tokenizing_text(const TokenizeProgress& progress,
       std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   const auto done = static_cast<double>(progress.bytes - progress.kept_bytes);
   const auto left = static_cast<double>(progress.all_bytes - progress.bytes);
-  std::string text = fmt::format("tokenizing: {} of {}",
-                                 format_bytes(static_cast<double>(progress.bytes)),
-                                 format_bytes(static_cast<double>(progress.all_bytes)));
+  std::string text =
+      fmt::format("tokenizing: {} of {}", format_bytes(static_cast<double>(progress.bytes)),
+                  format_bytes(static_cast<double>(progress.all_bytes)));
   if (done == 0 || seconds <= 0) return text;
   return text + fmt::format(", {}/s, {} left", format_bytes(done / seconds),
                             format_seconds(left * seconds / done));
@@ -119,9 +119,9 @@ DocumentSettings document_settings(const DataSettings& settings, const fs::path&
   if (model_folder.empty()) return documents;
   const bool own_file = fs::exists(model_folder / "chat_template.jinja", error);
   const fs::path config = model_folder / "tokenizer_config.json";
-  if (own_file || (fs::exists(config, error) &&
-                   read_file(config, std::uint64_t{64} << 20).find("\"chat_template\"") !=
-                       std::string::npos))
+  if (own_file ||
+      (fs::exists(config, error) &&
+       read_file(config, std::uint64_t{64} << 20).find("\"chat_template\"") != std::string::npos))
     documents.chat_template = model_folder.string();
   return documents;
 }
@@ -157,26 +157,25 @@ std::vector<DataSource> open_sources(const std::vector<std::string>& texts,
   return sources;
 }
 
-bool tokenize_sources(std::vector<DataSource>& sources, const Tokenizer& tokenizer,
+bool tokenize_sources(std::vector<DataSource>& sources, const Tokenizer* tokenizer,
                       const DocumentSettings& documents, const DataListener& listener) {
   const int threads = static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1u, 64u));
   for (DataSource& source : sources) {
     if (!source.corpus) {
       Told told(listener);
       auto corpus = TokenCache(token_cache_folder())
-                        .tokens(*source.source, tokenizer, documents, threads, told.listener());
+                        .tokens(*source.source, *tokenizer, documents, threads, told.listener());
       if (!corpus) return false;
       source.corpus = std::make_shared<const TokenCorpus>(std::move(*corpus));
       continue;
     }
     const TokenCorpus& corpus = *source.corpus;
-    if (corpus.tokenizer() != 0 && corpus.tokenizer() != tokenizer.hash())
+    if (tokenizer != nullptr && corpus.tokenizer() != 0 && corpus.tokenizer() != tokenizer->hash())
       throw InputError(source.settings.paths.front().string() +
-                           " was tokenized by another tokenizer than " + tokenizer.describe(),
+                           " was tokenized by another tokenizer than " + tokenizer->describe(),
                        "tokenize the text again, or name that one: " + Setting{"tokenizer", "DIR"});
     if (listener.doing) listener.doing("checking the tokens");
     corpus.verify();
-    corpus.require_below(static_cast<std::uint64_t>(tokenizer.size()));
   }
   return true;
 }

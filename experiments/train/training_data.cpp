@@ -83,10 +83,10 @@ TrainingData open_bytes(const DataRequest& request) {
 // Bytes are no language that a model with words has learned.
 void refuse_bytes(const DataRequest& request, const DataListener& listener) {
   if (request.settings.tokenizer == "bytes" || request.vocabulary <= most_byte_vocabulary) return;
-  const Message what =
-      fmt::format("the model has a vocabulary of {}, and no tokenizer is known: text as bytes uses "
-                  "256 of them, and not as the model's makers do",
-                  request.vocabulary);
+  const Message what = fmt::format(
+      "the model has a vocabulary of {}, and no tokenizer is known: text as bytes uses "
+      "256 of them, and not as the model's makers do",
+      request.vocabulary);
   const Message hint = "name its tokenizer: " + Setting{"tokenizer", "DIR"} + "; or say that " +
                        Setting{"tokenizer", "bytes"} + " is meant";
   if (request.learned) throw InputError(what, hint);
@@ -95,9 +95,12 @@ void refuse_bytes(const DataRequest& request, const DataListener& listener) {
 
 const char* name_of(Packing packing) {
   switch (packing) {
-    case Packing::packed: return "packed";
-    case Packing::padded: return "padded";
-    case Packing::stream: return "stream";
+    case Packing::packed:
+      return "packed";
+    case Packing::padded:
+      return "padded";
+    case Packing::stream:
+      return "stream";
   }
   return "";
 }
@@ -145,14 +148,27 @@ void summarize(const std::vector<DataSource>& sources, DataSummary& summary) {
   }
 }
 
-std::optional<TrainingData> open_packed(const DataRequest& request, const Tokenizer& tokenizer,
+bool all_are_tokens(const std::vector<DataSource>& sources) {
+  return std::all_of(sources.begin(), sources.end(),
+                     [](const DataSource& source) { return source.corpus != nullptr; });
+}
+
+std::optional<TrainingData> open_packed(const DataRequest& request,
+                                        std::shared_ptr<const Tokenizer> tokenizer,
                                         const DataListener& listener) {
   const DataSettings& s = request.settings;
   const DocumentSettings documents = document_settings(s, request.model_folder);
-  std::vector<DataSource> sources = open_sources(s.data, s);
-  if (!tokenize_sources(sources, tokenizer, documents, listener)) return {};
-  const PackSettings settings = pack_settings(s, sources, request.sequence, request.seed);
+  std::vector<DataSource> sources = open_sources(s.data, s), others;
   const auto files = validation_files(s.validation);
+  if (!files.empty()) others = open_sources(files, s);
+  if (!tokenizer && !(all_are_tokens(sources) && all_are_tokens(others))) {
+    refuse_bytes(request, listener);
+    tokenizer = make_byte_tokenizer();
+  }
+  if (!tokenize_sources(sources, tokenizer.get(), documents, listener) ||
+      !tokenize_sources(others, tokenizer.get(), documents, listener))
+    return {};
+  const PackSettings settings = pack_settings(s, sources, request.sequence, request.seed);
   const HoldOut hold_out =
       s.validation.empty() || !files.empty() ? HoldOut{} : parse_hold_out(s.validation);
   if (listener.doing) listener.doing("packing the documents");
@@ -163,8 +179,6 @@ std::optional<TrainingData> open_packed(const DataRequest& request, const Tokeni
   DataSummary ignored;
   std::shared_ptr<PackedBatches> validation;
   if (!files.empty()) {
-    std::vector<DataSource> others = open_sources(files, s);
-    if (!tokenize_sources(others, tokenizer, documents, listener)) return {};
     validation = pack(others, settings, {}, Side::training, in_order, ignored);
   } else if (hold_out.any()) {
     validation = pack(sources, settings, hold_out, Side::held_out, in_order, ignored);
@@ -179,11 +193,15 @@ std::optional<TrainingData> open_packed(const DataRequest& request, const Tokeni
   data.steps_of_epoch = static_cast<double>(batches->epoch_sequences()) /
                         static_cast<double>(request.sequences_per_step);
   summarize(sources, data.summary);
-  data.summary.tokenizer = tokenizer.describe();
+  data.summary.tokenizer = tokenizer ? tokenizer->describe() : "not known";
   data.summary.packing = name_of(settings.packing);
-  data.rules = fmt::format("tokenizer {:016x}, {}, long documents {}, validation {}",
-                           tokenizer.hash(), name_of(settings.packing), s.long_documents,
-                           s.validation.empty() || !files.empty() ? "none" : s.validation);
+  if (tokenizer && s.tokenizer == "auto" && tokenizer->hash() != make_byte_tokenizer()->hash())
+    data.tokenizer_from = request.model_folder;
+  if (s.chat_template == "auto") data.template_from = documents.chat_template;
+  data.rules =
+      fmt::format("tokenizer {:016x}, {}, long documents {}, validation {}",
+                  tokenizer ? tokenizer->hash() : 0, name_of(settings.packing), s.long_documents,
+                  s.validation.empty() || !files.empty() ? "none" : s.validation);
   return data;
 }
 
@@ -191,23 +209,18 @@ std::optional<TrainingData> open_packed(const DataRequest& request, const Tokeni
 
 std::optional<TrainingData> open_training_data(const DataRequest& request,
                                                const DataListener& listener) {
-  std::shared_ptr<const Tokenizer> tokenizer =
-      open_tokenizer(request.settings.tokenizer, request.model_folder);
+  auto tokenizer = open_tokenizer(request.settings.tokenizer, request.model_folder);
   if (tokenizer && tokenizer->size() > request.vocabulary &&
       tokenizer->hash() != make_byte_tokenizer()->hash() && listener.note)
-    listener.note(fmt::format("note: the tokenizer has {} tokens, the model {}: text that needs the "
-                              "others is refused",
-                              tokenizer->size(), request.vocabulary));
+    listener.note(
+        fmt::format("note: the tokenizer has {} tokens, the model {}: text that needs the "
+                    "others is refused",
+                    tokenizer->size(), request.vocabulary));
   if (is_running_bytes(request.settings, tokenizer.get())) {
     refuse_bytes(request, listener);
     return open_bytes(request);
   }
-  if (!tokenizer) {
-    // Files of tokens need none.
-    refuse_bytes(request, listener);
-    tokenizer = make_byte_tokenizer();
-  }
-  return open_packed(request, *tokenizer, listener);
+  return open_packed(request, std::move(tokenizer), listener);
 }
 
 }  // namespace spillway

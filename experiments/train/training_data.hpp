@@ -5,6 +5,7 @@
 // (text/tokens/token_cache.hpp). Everything is settled before the first step.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -22,7 +23,7 @@ namespace spillway {
 
 // As the settings of these names say it (docs/data.md).
 struct DataSettings {
-  std::vector<std::string> data;  // PATH or PATH=WEIGHT
+  std::vector<std::string> data;     // PATH or PATH=WEIGHT
   std::string data_format = "auto";  // auto | text | jsonl | json | uint16 | uint32
   bool binary_data = false;          // files that are no text are data, too
   std::string tokenizer = "auto";    // auto | bytes | a file or folder
@@ -65,6 +66,8 @@ struct TrainingData {
   std::int64_t validation_batches = 0;        // with as many sequences as a step
   double steps_of_epoch = 0;
   DataSummary summary;
+  // The model's folder, where tokenizer or template are from it; else empty.
+  std::filesystem::path tokenizer_from, template_from;
   // The rules beside the tokens themselves, for the record of a training; empty: random pieces.
   std::string rules;
 };
@@ -76,8 +79,8 @@ std::optional<TrainingData> open_training_data(const DataRequest& request,
 // Parts of it that other commands use, too.
 struct DataSource {
   SourceSettings settings;
-  std::optional<Source> source;                // of text
-  std::shared_ptr<const TokenCorpus> corpus;   // of tokens; of text once it is tokenized
+  std::optional<Source> source;               // of text
+  std::shared_ptr<const TokenCorpus> corpus;  // of tokens; of text once it is tokenized
 };
 // "bytes" and "auto" as the setting of this name has them; null: none is known, which bytes stand
 // in for.
@@ -88,11 +91,16 @@ DocumentSettings document_settings(const DataSettings& settings,
 // Finds files, and opens those that are tokens already.
 std::vector<DataSource> open_sources(const std::vector<std::string>& texts,
                                      const DataSettings& settings);
-// Makes the tokens of those that have none. False where it was asked to stop.
-bool tokenize_sources(std::vector<DataSource>& sources, const Tokenizer& tokenizer,
+// Makes the tokens of those that have none; `tokenizer` is null where all are tokens already and
+// nobody knows whose. False where it was asked to stop.
+bool tokenize_sources(std::vector<DataSource>& sources, const Tokenizer* tokenizer,
                       const DocumentSettings& documents, const DataListener& listener);
 PackSettings pack_settings(const DataSettings& settings, const std::vector<DataSource>& sources,
                            std::int64_t sequence, std::uint64_t seed);
+
+// "tokenizing: 35 MB of 1.2 GB, 9.8 MB/s, 2.0 min left".
+std::string tokenizing_text(const TokenizeProgress& progress,
+                            std::chrono::steady_clock::time_point begin);
 
 // Below the user's folder for caches. Throws InputError where there is none.
 std::filesystem::path token_cache_folder();

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <filesystem>
 #include <sstream>
 
@@ -43,12 +45,27 @@ std::string absolute_paths(const std::string& text) {
 
 // As a run keeps them: it may be resumed from another folder.
 GivenSettings kept(GivenSettings given) {
-  for (const char* key : {"data", "model", "machine", "ssd", "adapter"}) {
+  const auto each = [&](const char* key, std::string (*absolute)(const std::string&)) {
     if (const auto texts = given.find(key); texts != given.end())
-      std::transform(texts->second.begin(), texts->second.end(), texts->second.begin(),
-                     absolute_paths);
-  }
+      std::transform(texts->second.begin(), texts->second.end(), texts->second.begin(), absolute);
+  };
+  for (const char* key : {"model", "machine", "ssd", "adapter"}) each(key, absolute_paths);
+  for (const char* key : {"data", "tokenizer", "template", "validation"})
+    each(key, absolute_source);
   return given;
+}
+
+// How long a training is, in one of these.
+constexpr std::array<const char*, 3> lengths = {"steps", "epochs", "tokens"};
+
+bool says_length(const GivenSettings& given) {
+  const auto count = std::count_if(lengths.begin(), lengths.end(),
+                                   [&](const char* key) { return given.contains(key); });
+  if (count > 1)
+    throw InputError(Setting{"steps"} + ", " + Setting{"epochs"} + " and " + Setting{"tokens"} +
+                         " each say how long to train",
+                     "give one of them");
+  return count == 1;
 }
 
 // Of what run.json holds, which somebody else may have written, the settings that a run keeps.
@@ -105,14 +122,18 @@ std::optional<ResumePoint> TrainingJob::resume() {
   ResumeState state = folder_->resume({ssd_directories(settings_.ssd), request_.take_over,
                                        listener_.checking, request_.io.make_ring});
   const GivenSettings now = given_;
-  given_.merge(settings_in(saved));
+  GivenSettings before = settings_in(saved);
+  if (says_length(now))
+    for (const char* key : lengths) before.erase(key);
+  given_.merge(before);
   GivenSettings all = given_;
   settings_ = read_train_settings(all);
   if (!state.note.empty() && listener_.note) {
     // A copy may come from somebody else.
-    const std::string text = settings_.data.empty()
-                                 ? ""
-                                 : fmt::format("; its text: {}", fmt::join(settings_.data, ", "));
+    const std::string text =
+        settings_.data.data.empty()
+            ? ""
+            : fmt::format("; its text: {}", fmt::join(settings_.data.data, ", "));
     listener_.note(state.note + text);
   }
   if (!state.point) return {};  // it ended before its first commit: from the beginning
@@ -187,7 +208,9 @@ void TrainingJob::settle() {
   ProblemRequest& asked = settings_.problem;
   if (asked.model.empty())
     throw InputError("there is no model to train", "name one: " + Setting{"model"});
-  check(settings_);
+  says_length(given_);
+  const bool by_data = settings_.epochs > 0 || settings_.tokens > 0;
+  if (!by_data) check(settings_);
   const Durability durability = parse_durability(settings_.durability);
   const ThrottleRates throttle = parse_throttle(settings_.throttle);
   chose_device_ = !given_.contains("device");
@@ -216,11 +239,8 @@ void TrainingJob::settle() {
   if (!drives_given) drives.push_back(nearest_existing(request_.run.empty() ? "." : request_.run));
   // What can be refused at once is, before anything takes long.
   if (!request_.resume) RunFolder::require_new(request_.run);
-  std::vector<fs::path> data(settings_.data.begin(), settings_.data.end());
-  if (data.empty()) data = default_text();
-  dataset_ = std::make_shared<const Dataset>(data, settings_.seed, Dataset::default_memory_limit,
-                                             settings_.binary_data);
-  dataset_->require(problem.workload.sequence, problem.model.vocabulary);
+  open_data(problem);
+  if (by_data) check(settings_);
   TrainHardware hardware = hardware_of(device_, asked);
   hardware.measure =
       [&, measure = measure_this_machine({drives, request_.io, settings_.threads, device_.gpu,
@@ -266,9 +286,10 @@ void TrainingJob::settle() {
   }
   options_.throttle = throttle;
   options_.predicted_step_seconds = plan_.predicted_step_seconds.value_or(0);
-  options_.data = std::move(data);
-  options_.binary_data = settings_.binary_data;
-  options_.batches = dataset_;
+  for (const std::string& text : settings_.data.data)
+    options_.data.emplace_back(absolute_source(text));
+  options_.batches = data_.batches;
+  options_.data_rules = data_.rules;
   options_.weights = weights_.values;
   options_.adapter = weights_.adapter;
   options_.frozen_in_place = settings_.frozen_weights == "checkpoint";
@@ -282,6 +303,38 @@ void TrainingJob::settle() {
   if (!durability.on() && !folder_->saved().store)
     folder_->saved().not_resumable = "it was made without durability: nothing was committed";
   if (!request_.resume) folder_->save();
+}
+
+// What it is fed, and, where that says how long it is, its steps.
+void TrainingJob::open_data(const Problem& problem) {
+  DataRequest request;
+  if (settings_.data.data.empty())
+    for (const fs::path& path : default_text()) settings_.data.data.push_back(path.string());
+  request.settings = settings_.data;
+  std::error_code error;
+  if (fs::is_directory(settings_.problem.model, error))
+    request.model_folder = fs::canonical(settings_.problem.model, error);
+  request.learned = weights_.values != nullptr;
+  request.vocabulary = problem.model.vocabulary;
+  request.sequence = problem.workload.sequence;
+  request.sequences_per_step = problem.workload.batch;
+  request.seed = settings_.seed;
+  auto data = open_training_data(request, {listener_.doing, listener_.stop, listener_.note});
+  if (!data) {
+    if (listener_.enter) listener_.enter(Stage::planning);  // tells of the signal
+    throw MachineError("stopped while the data was prepared");
+  }
+  data_ = std::move(*data);
+  // A resumed run has the model's shape only.
+  if (!data_.tokenizer_from.empty()) given_["tokenizer"] = {data_.tokenizer_from.string()};
+  if (!data_.template_from.empty()) given_["template"] = {data_.template_from.string()};
+  const auto steps_in = [](double steps) {
+    return std::max<std::int64_t>(1, static_cast<std::int64_t>(std::ceil(steps - 1e-9)));
+  };
+  if (settings_.epochs > 0) settings_.steps = steps_in(settings_.epochs * data_.steps_of_epoch);
+  if (settings_.tokens > 0)
+    settings_.steps = steps_in(static_cast<double>(settings_.tokens) /
+                               static_cast<double>(problem.workload.tokens_per_step()));
 }
 
 // On the thread that commits.

@@ -74,6 +74,18 @@ std::span<const Value> values_in(const MappedFile& file) {
 
 }  // namespace
 
+void PackingCounts::add(const PackingCounts& more) {
+  documents += more.documents;
+  sequences += more.sequences;
+  inputs += more.inputs;
+  counted += more.counted;
+  cut += more.cut;
+  dropped += more.dropped;
+  split += more.split;
+  too_short += more.too_short;
+  untrained += more.untrained;
+}
+
 // Puts pieces of documents into sequences, window by window.
 class PackedSequences::Builder {
  public:

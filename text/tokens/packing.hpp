@@ -56,6 +56,7 @@ struct PackingCounts {
   std::uint64_t cut = 0, dropped = 0, split = 0;  // documents that were too long
   std::uint64_t too_short = 0;                    // documents of one token, which nothing follows
   std::uint64_t untrained = 0;  // pieces without a target that is trained on, left out
+  void add(const PackingCounts& more);
 };
 
 // All calls are const and thread-safe.

@@ -238,7 +238,7 @@ TEST_CASE("the end of the text is held out: no batch sees it, and it is there in
   CHECK(data->hash() != hash);
   const Batch drawn = batch(*data, 0, 0, 500, 16);
   CHECK(drawn.targets == std::vector<std::int32_t>(500 * 16, 'a'));
-  const HeldOutBytes held(data, 4);
+  const HeldOutBytes held(data, data->trained_bytes(), 4);
   CHECK(held.batches(16) == 2);  // (100 - 1) / 16 = 6 sequences
   std::string seen;
   for (std::int64_t step = 0; step < 2; ++step) {

@@ -105,7 +105,7 @@ TEST_CASE("every byte of a token file matters: a changed one is noticed") {
   CHECK_THROWS_AS(TokenFile(folder / "b.tokens"), InputError);
 }
 
-TEST_CASE("llm.c's files are read in both widths; other versions and cut files are refused") {
+TEST_CASE("llm.c's files are read in both widths, while other versions and cut files are refused") {
   const TemporaryFolder folder;
   const std::vector<std::uint16_t> gpt2 = {50256, 15496, 995, 0};
   write_bytes(folder / "gpt2.bin", llm_c(20240520, 1, 4) + raw(gpt2));
