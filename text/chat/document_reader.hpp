@@ -6,23 +6,28 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
+#include "text/chat/chat_template.hpp"
 #include "text/source/document.hpp"
 #include "text/source/source.hpp"
 #include "text/tokenizer/tokenizer.hpp"
 
 namespace spillway {
 
+// What becomes of a document of too many tokens. Pieces of a text of more than 16 MiB are always
+// split.
 enum class TooLong {
-  cut,    // its end is left out
-  drop,   // the document is left out
-  split,  // it becomes several documents
+  automatic,  // texts are split; of chats and completions the end is cut off
+  cut,        // its end is left out
+  drop,       // all of it is left out
+  split,      // it goes on in the next document
 };
 
 struct DocumentSettings {
-  // "" (chats are refused), the name of a built-in template ("chatml"), a file, or a model's
-  // folder.
-  std::string chat_template;
+  // TemplateSettings::name; "": chats are refused, and instructions are written as Alpaca's.
+  std::string chat_template = {};
+  std::string template_date = TemplateSettings().date;
   // Of chats, only what the assistant says; of completions, only the completion. Else all.
   bool assistant_only = true;
   // Names of special tokens in what people wrote are the tokens, not letters. Who trusts the data
@@ -30,7 +35,7 @@ struct DocumentSettings {
   bool parse_special = false;
   // More tokens than this are too long; 0: never.
   std::int64_t most_tokens = 0;
-  TooLong too_long = TooLong::split;
+  TooLong too_long = TooLong::automatic;
   bool operator==(const DocumentSettings&) const = default;
 };
 
@@ -53,6 +58,8 @@ class DocumentReader {
   // The documents of a part of the source, in order: always the same ones.
   void read(const SourcePart& part, const std::function<void(Document&&)>& take);
   const DocumentCounts& counts() const;  // of all parts read
+  // What a user should know of the template with this tokenizer, and of what was left out or cut.
+  std::vector<std::string> notes() const;
   // Of all that, beside the records and the tokenizer, decides what the documents are.
   std::uint64_t hash() const;
 

@@ -104,9 +104,7 @@ ChatRecord chat_of(const json& record, const char* field) {
   for (const json& value : list) chat.messages.push_back(message_of(value, chat.messages.size()));
   if (const auto system = record.find("system");
       system != record.end() && system->is_string() && chat.messages[0].role != "system") {
-    const json message{{"role", "system"}, {"content", *system}};
-    chat.messages.insert(chat.messages.begin(),
-                         {"system", system->get<std::string>(), message.dump()});
+    chat.messages.insert(chat.messages.begin(), make_message("system", system->get<std::string>()));
   }
   if (const auto tools = record.find("tools"); tools != record.end()) {
     if (tools->is_array() && !tools->empty()) chat.tools = tools->dump();
@@ -149,6 +147,10 @@ Record parse_json_record(std::string_view text) {
   }
   refuse(fields.empty() ? "the record is empty"
                         : "the record has no field to train on, only: " + fields);
+}
+
+ChatMessage make_message(const std::string& role, const std::string& content) {
+  return {role, content, json{{"role", role}, {"content", content}}.dump()};
 }
 
 bool is_json_record(std::string_view text) {

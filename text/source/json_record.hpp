@@ -19,6 +19,9 @@ Record parse_json_record(std::string_view json);
 // Whether the text is an object with such fields, whatever their values.
 bool is_json_record(std::string_view json);
 
+// A message of these two fields alone.
+ChatMessage make_message(const std::string& role, const std::string& content);
+
 // The records of a file, one after the other, as text.
 class JsonRecords {
  public:

@@ -27,7 +27,7 @@ enum class SourceFormat {
 // What a user says about a source.
 struct SourceSettings {
   // Files and folders; those whose content is gzip are read uncompressed.
-  std::vector<std::filesystem::path> paths;
+  std::vector<std::filesystem::path> paths = {};
   // So many times each document is seen in an epoch; 0.5: every other document in each epoch.
   double weight = 1;
   SourceFormat format = SourceFormat::automatic;

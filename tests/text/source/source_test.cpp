@@ -107,7 +107,7 @@ TEST_CASE("a text file is a document, in pieces that fit together whatever their
   }
 }
 
-TEST_CASE("separators stand between documents; parts of any size give the same ones", "[source]") {
+TEST_CASE("separators stand between documents, the same ones by parts of any size", "[source]") {
   const test::TemporaryFolder folder;
   const std::uint32_t seed = GENERATE(1u, 2u, 3u, 4u, 5u, 6u);
   std::mt19937 random(seed);
@@ -269,7 +269,7 @@ TEST_CASE("the form of a file is found by its first record", "[source]") {
   CHECK(format("g", "") == SourceFormat::text);
 }
 
-TEST_CASE("a folder's files in order; what is no text is skipped there and refused by name",
+TEST_CASE("a folder's files in order, and what is no text is skipped there and refused by name",
           "[source]") {
   const test::TemporaryFolder folder;
   write_file(folder, "d/b.jsonl", "{\"text\": \"two\"}");

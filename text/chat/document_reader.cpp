@@ -1,0 +1,259 @@
+#include "text/chat/document_reader.hpp"
+
+#include <fmt/format.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/errors.hpp"
+#include "text/chat/encode_chat.hpp"
+
+namespace spillway {
+
+namespace {
+
+// So many records at most are rendered at once, or of so many bytes.
+constexpr std::size_t most_records = 64;
+constexpr std::size_t batch_bytes = std::size_t{1} << 20;
+
+std::size_t bytes_of(const Record& record) {
+  std::size_t bytes = 0;
+  if (const auto* chat = std::get_if<ChatRecord>(&record.content))
+    for (const ChatMessage& message : chat->messages) bytes += message.json.size();
+  if (const auto* text = std::get_if<TextRecord>(&record.content)) bytes = text->text.size();
+  return bytes;
+}
+
+std::string list_of(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
+  return text;
+}
+
+}  // namespace
+
+void DocumentCounts::add(const DocumentCounts& more) {
+  source.add(more.source);
+  documents += more.documents;
+  tokens += more.tokens;
+  trained_tokens += more.trained_tokens;
+  cut += more.cut;
+  dropped += more.dropped;
+  split += more.split;
+  untrained += more.untrained;
+}
+
+struct DocumentReader::State {
+  using Take = std::function<void(Document&&)>;
+
+  State(const Source& source_, const Tokenizer& tokenizer_, const DocumentSettings& settings_)
+      : source(source_), tokenizer(tokenizer_), settings(settings_), names(tokenizer_) {
+    const auto make = [&](const std::string& name) {
+      TemplateSettings wanted;
+      wanted.name = name;
+      wanted.date = settings.template_date;
+      return make_chat_template(wanted, names);
+    };
+    if (!settings.chat_template.empty()) chat_template = make(settings.chat_template);
+    if (!chat_template) instruction_template = make("alpaca");
+    // A token that both begins and ends documents stands between them once.
+    begin = tokenizer.begin_of_text();
+    end = tokenizer.end_of_text();
+    if (begin == end) begin.reset();
+  }
+
+  ChatTemplate& template_of_instructions() const {
+    return chat_template ? *chat_template : *instruction_template;
+  }
+
+  void encode(const std::string& text, Document& document) const {
+    tokenizer.encode(text, settings.parse_special ? SpecialTokens::parsed : SpecialTokens::as_text,
+                     document.tokens);
+  }
+
+  Document document_of(const TextRecord& record) const {
+    Document document;
+    if (record.begins && begin) document.tokens.push_back(*begin);
+    const std::size_t first = document.tokens.size();
+    encode(record.text, document);
+    if (record.ends && end) document.tokens.push_back(*end);
+    add_trained(document, first, document.tokens.size());
+    document.goes_on = !record.ends;
+    return document;
+  }
+
+  Document document_of(const CompletionRecord& record) const {
+    Document document;
+    if (begin) document.tokens.push_back(*begin);
+    encode(record.prompt, document);
+    const std::size_t first = settings.assistant_only ? document.tokens.size() : begin ? 1 : 0;
+    encode(record.completion, document);
+    if (end) document.tokens.push_back(*end);
+    add_trained(document, first, document.tokens.size());
+    return document;
+  }
+
+  Document document_of(const RenderedChat& chat) const {
+    Document document = encode_chat(chat, tokenizer, settings.parse_special);
+    if (!settings.assistant_only && !document.tokens.empty()) {
+      const std::size_t first = begin && document.tokens[0] == *begin ? 1 : 0;
+      document.trained = {{first, document.tokens.size()}};
+    }
+    return document;
+  }
+
+  // The records that wait, as documents.
+  void flush(const Take& take) {
+    std::vector<ChatRecord> chats;
+    for (Record& record : waiting) {
+      if (auto* chat = std::get_if<ChatRecord>(&record.content)) {
+        if (!chat_template) refuse_chat(record.place);
+        chats.push_back(std::move(*chat));
+      } else if (const auto* instruction = std::get_if<InstructionRecord>(&record.content)) {
+        chats.push_back(template_of_instructions().chat_of(*instruction));
+      }
+    }
+    std::vector<RenderedChat> rendered;
+    if (!chats.empty())
+      rendered = template_of_instructions().render(
+          chats, settings.assistant_only ? RenderFor::training : RenderFor::text);
+    std::size_t chat = 0;
+    const std::vector<Record> records = std::exchange(waiting, {});
+    waiting_bytes = 0;
+    for (const Record& record : records) {
+      Document document;
+      const auto* const text = std::get_if<TextRecord>(&record.content);
+      if (text != nullptr) {
+        document = document_of(*text);
+      } else if (const auto* completion = std::get_if<CompletionRecord>(&record.content)) {
+        document = document_of(*completion);
+      } else {
+        const RenderedChat& one = rendered.at(chat++);
+        if (!one.refused.empty()) {
+          source.refuse(record.place, MalformedRecord(one.refused, one.hint), counts.source);
+          continue;
+        }
+        document = document_of(one);
+      }
+      document.place = record.place;
+      const bool is_piece = text != nullptr && !(text->begins && text->ends);
+      hand_out(std::move(document), text != nullptr, is_piece, take);
+    }
+  }
+
+  [[noreturn]] void refuse_chat(const RecordPlace& place) const {
+    throw InputError(source.where(place) + ": a chat, and no template that says how it is written",
+                     Setting{"chat_template", "chatml"} +
+                         " (built in: " + list_of(built_in_templates()) +
+                         "), or the folder of the model that is trained, where it has a template");
+  }
+
+  void hand_out(Document&& document, bool is_text, bool is_piece, const Take& take) {
+    const auto most = static_cast<std::size_t>(std::max<std::int64_t>(settings.most_tokens, 0));
+    if (document.trained.empty() && !is_piece) {
+      ++counts.untrained;
+      return;
+    }
+    if (most == 0 || document.tokens.size() <= most) return finish(std::move(document), take);
+    TooLong too_long = settings.too_long;
+    if (too_long == TooLong::automatic) too_long = is_text ? TooLong::split : TooLong::cut;
+    if (is_piece) too_long = TooLong::split;
+    if (too_long == TooLong::drop) {
+      ++counts.dropped;
+    } else if (too_long == TooLong::cut) {
+      Document piece = tokens_of(document, 0, most);
+      ++(piece.trained.empty() ? counts.untrained : counts.cut);
+      if (!piece.trained.empty()) finish(std::move(piece), take);
+    } else {
+      ++counts.split;
+      for (std::size_t first = 0; first < document.tokens.size(); first += most) {
+        Document piece = tokens_of(document, first, std::min(first + most, document.tokens.size()));
+        piece.goes_on = first + most < document.tokens.size() || document.goes_on;
+        finish(std::move(piece), take);
+      }
+    }
+  }
+
+  static Document tokens_of(const Document& document, std::size_t first, std::size_t end) {
+    Document piece;
+    const auto begin = document.tokens.begin();
+    piece.tokens.assign(begin + static_cast<std::ptrdiff_t>(first),
+                        begin + static_cast<std::ptrdiff_t>(end));
+    for (const TokenRun& run : document.trained) {
+      const std::size_t from = std::clamp(run.first, first, end),
+                        to = std::clamp(run.end, first, end);
+      if (from < to) piece.trained.push_back({from - first, to - first});
+    }
+    piece.place = document.place;
+    return piece;
+  }
+
+  void finish(Document&& document, const Take& take) {
+    ++counts.documents;
+    counts.tokens += document.tokens.size();
+    counts.trained_tokens += document.trained_tokens();
+    take(std::move(document));
+  }
+
+  const Source& source;
+  const Tokenizer& tokenizer;
+  DocumentSettings settings;
+  SpecialNames names;
+  std::unique_ptr<ChatTemplate> chat_template, instruction_template;
+  std::optional<Token> begin, end;
+  DocumentCounts counts;
+  std::vector<Record> waiting;
+  std::size_t waiting_bytes = 0;
+};
+
+DocumentReader::DocumentReader(const Source& source, const Tokenizer& tokenizer,
+                               const DocumentSettings& settings)
+    : state_(std::make_unique<State>(source, tokenizer, settings)) {}
+
+DocumentReader::~DocumentReader() = default;
+
+void DocumentReader::read(const SourcePart& part, const std::function<void(Document&&)>& take) {
+  State& state = *state_;
+  state.waiting.clear();
+  state.waiting_bytes = 0;
+  state.source.read(
+      part,
+      [&](Record&& record) {
+        state.waiting_bytes += bytes_of(record);
+        state.waiting.push_back(std::move(record));
+        if (state.waiting.size() == most_records || state.waiting_bytes >= batch_bytes)
+          state.flush(take);
+      },
+      state.counts.source);
+  state.flush(take);
+}
+
+const DocumentCounts& DocumentReader::counts() const { return state_->counts; }
+
+std::vector<std::string> DocumentReader::notes() const {
+  std::vector<std::string> notes;
+  if (state_->chat_template) notes = state_->chat_template->notes();
+  const DocumentCounts& counts = state_->counts;
+  const auto note = [&](std::uint64_t count, const std::string& what) {
+    if (count > 0) notes.push_back(fmt::format("{} {}", count, what));
+  };
+  note(counts.source.malformed,
+       "malformed records are left out; the first: " + counts.source.first_malformed);
+  note(counts.cut, "documents are too long and cut");
+  note(counts.dropped, "documents are too long and left out");
+  note(counts.split, "documents are too long and split");
+  note(counts.untrained, "documents are left out: nothing in them is trained on");
+  return notes;
+}
+
+std::uint64_t DocumentReader::hash() const {
+  const DocumentSettings& settings = state_->settings;
+  // The number is raised whenever the same records become other documents.
+  const std::string text = fmt::format(
+      "1 {} {} {} {} {}", state_->template_of_instructions().hash(), settings.assistant_only,
+      settings.parse_special, settings.most_tokens, static_cast<int>(settings.too_long));
+  return ::XXH3_64bits(text.data(), text.size());
+}
+
+}  // namespace spillway
