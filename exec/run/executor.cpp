@@ -293,18 +293,12 @@ Operands Executor::operands(Run& run, TaskId id) {
     return o;
   }
   const Workload& workload = run.schedule.problem().workload;
-  const bool needs_text = task.kind == TaskKind::embed_forward || task.kind == TaskKind::head ||
-                          task.kind == TaskKind::embed_backward;
-  if (needs_text) {
-    const std::int64_t step = run.first_step + task.step;
-    if (run.tokens_step != step || run.tokens_micro_batch != task.micro_batch) {
-      batches_->batch(step, task.micro_batch * workload.micro_batch, workload.micro_batch,
-                      workload.sequence, run.tokens.data(), run.targets.data(), nullptr);
-      run.tokens_step = step;
-      run.tokens_micro_batch = task.micro_batch;
-    }
-    o.tokens = run.tokens.data();
-    o.targets = run.targets.data();
+  if (needs_text(task)) {
+    const MicroBatchText of_task = text(run, task.step, task.micro_batch);
+    o.tokens = of_task.tokens;
+    o.targets = of_task.targets;
+    o.starts = of_task.starts;
+    o.counted_tokens = of_task.counted_tokens;
     o.losses =
         run.losses.data() + task.step * workload.batch + task.micro_batch * workload.micro_batch;
   }
@@ -390,8 +384,9 @@ void Executor::prepare(const Schedule& schedule) {
     if (&run->schedule == &schedule) return;
   }
   SPILLWAY_ASSERT(!safety_.gate || !safety_.parts.empty(), "a gate needs to know what to guard");
-  runs_.push_back(std::make_unique<Run>(
-      schedule, safety_.gate ? safety_.parts : std::span<const StatePart>{}, streams_));
+  runs_.push_back(std::make_unique<Run>(schedule,
+                                        safety_.gate ? safety_.parts : std::span<const StatePart>{},
+                                        streams_, batches_->has_borders()));
   for (Run::Notice& notice : runs_.back()->notices) notice.executor = this;
 }
 

@@ -24,6 +24,7 @@
 #include "exec/cpu/throttle.hpp"
 #include "exec/data/batches.hpp"
 #include "exec/run/device.hpp"
+#include "exec/run/streams.hpp"
 #include "exec/store/committer.hpp"
 #include "exec/store/frozen_files.hpp"
 #include "exec/store/ssd_store.hpp"
@@ -146,6 +147,9 @@ class Executor {
   void announce_commit(std::int64_t done);
   std::byte* address(const Run& run, const Access& access) const;
   Operands operands(Run& run, TaskId id);
+  bool needs_text(const Task& task) const;
+  // The text of a micro-batch in a step of the schedule.
+  MicroBatchText text(Run& run, int step, std::int64_t micro_batch);
   void append_spans(const Run& run, Trace& trace, int segment) const;
 
   Device& device_;
