@@ -55,6 +55,7 @@ Source open_source(const DataSettings& data) {
   }
   if (data.data_format != "auto") all.format = parse_source_format(data.data_format);
   all.binary = all.binary || data.binary_data;
+  all.skip_malformed = all.skip_malformed || data.skip_malformed;
   return Source(all);
 }
 
@@ -113,6 +114,8 @@ void run_tokenize(const TokenizeOptions& options, int& exit_code) {
     progress.show(fmt::format("reading: {} of {}", format_bytes(static_cast<double>(done)),
                               format_bytes(static_cast<double>(all))));
   };
+  for (const std::string& note : DocumentReader(source, *tokenizer, settings.documents).notes())
+    print_error("note: " + note + "\n");
   settings.source_hash = source_hash(source, {}, hashing);
   TokenizeListener listener;
   listener.stop = StopSignals::came;

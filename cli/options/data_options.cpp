@@ -15,10 +15,12 @@ void add_document_options(CLI::App& command, DataSettings& settings) {
       ->check(CLI::IsMember({"auto", "text", "jsonl", "json", "uint16", "uint32"}))
       ->capture_default_str();
   command
-      .add_option("--template", settings.chat_template,
+      .add_option("--chat-template", settings.chat_template,
                   "how chats become text: the name of a template, a file, or a model's folder; "
                   "auto: that of the model's folder")
       ->capture_default_str();
+  command.add_flag("--skip-malformed", settings.skip_malformed,
+                   "leave out records that are malformed, and say how many, instead of refusing");
   command
       .add_option("--train-on", settings.train_on,
                   "assistant: of chats and completions the answers only | all")
@@ -41,9 +43,11 @@ void add_data_options(CLI::App& command, DataSettings& settings, bool named) {
       ->check(CLI::IsMember({"auto", "on", "off", "stream"}))
       ->capture_default_str();
   command
-      .add_option("--long-documents", settings.long_documents,
-                  "documents that are longer than a sequence: split into pieces | cut | drop")
-      ->check(CLI::IsMember({"split", "cut", "drop"}))
+      .add_option(
+          "--long-documents", settings.long_documents,
+          "documents that are longer than a sequence: split into pieces | cut | drop; auto: cut "
+          "where not all of them is trained on, else split")
+      ->check(CLI::IsMember({"auto", "split", "cut", "drop"}))
       ->capture_default_str();
   command.add_option("--validation", settings.validation,
                      "held out of training: 1% of the documents (of a stream, its end), a number "

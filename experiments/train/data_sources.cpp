@@ -6,11 +6,11 @@
 #include <fstream>
 #include <thread>
 
-#include "base/directory.hpp"
 #include "base/errors.hpp"
 #include "base/units.hpp"
 #include "experiments/calibrate/machine_cache.hpp"
 #include "experiments/train/training_data.hpp"
+#include "text/chat/chat_template.hpp"
 #include "text/tokenizer/read_tokenizer.hpp"
 
 namespace spillway {
@@ -115,13 +115,7 @@ DocumentSettings document_settings(const DataSettings& settings, const fs::path&
     documents.chat_template = settings.chat_template;
     return documents;
   }
-  std::error_code error;
-  if (model_folder.empty()) return documents;
-  const bool own_file = fs::exists(model_folder / "chat_template.jinja", error);
-  const fs::path config = model_folder / "tokenizer_config.json";
-  if (own_file ||
-      (fs::exists(config, error) &&
-       read_file(config, std::uint64_t{64} << 20).find("\"chat_template\"") != std::string::npos))
+  if (!model_folder.empty() && has_chat_template(model_folder))
     documents.chat_template = model_folder.string();
   return documents;
 }
@@ -133,6 +127,7 @@ std::vector<DataSource> open_sources(const std::vector<std::string>& texts,
   for (const std::string& text : texts) {
     for (SourceSettings one : parse_sources(text)) {
       one.binary = one.binary || settings.binary_data;
+      one.skip_malformed = one.skip_malformed || settings.skip_malformed;
       DataSource source;
       const bool tokens = raw || std::any_of(one.paths.begin(), one.paths.end(), holds_tokens);
       if (tokens && one.paths.size() > 1)
@@ -162,6 +157,10 @@ bool tokenize_sources(std::vector<DataSource>& sources, const Tokenizer* tokeniz
   const int threads = static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1u, 64u));
   for (DataSource& source : sources) {
     if (!source.corpus) {
+      if (listener.note)
+        for (const std::string& note :
+             DocumentReader(*source.source, *tokenizer, documents).notes())
+          listener.note("note: " + note);
       Told told(listener);
       auto corpus = TokenCache(token_cache_folder())
                         .tokens(*source.source, *tokenizer, documents, threads, told.listener());
@@ -185,9 +184,11 @@ PackSettings pack_settings(const DataSettings& settings, const std::vector<DataS
   PackSettings pack;
   pack.sequence = sequence;
   pack.seed = seed;
-  pack.too_long = settings.long_documents == "cut"    ? TooLong::cut
-                  : settings.long_documents == "drop" ? TooLong::drop
-                                                      : TooLong::split;
+  const std::string& rule = settings.long_documents;
+  pack.too_long = rule == "split"  ? TooLong::split
+                  : rule == "cut"  ? TooLong::cut
+                  : rule == "drop" ? TooLong::drop
+                                   : TooLong::automatic;
   const bool records = std::any_of(sources.begin(), sources.end(), [](const DataSource& source) {
     return source.corpus->records() || !source.corpus->all_trained();
   });

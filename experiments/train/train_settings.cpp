@@ -68,13 +68,15 @@ std::vector<TrainSetting> all_settings() {
       {"policy", [](S& s, const Texts& t) { s.policy = t.back(); }},
       {"data", [](S& s, const Texts& t) { s.data.data = t; }},
       {"binary_data", [](S& s, const Texts& t) { s.data.binary_data = flag_of("binary_data", t); }},
+      {"skip_malformed",
+       [](S& s, const Texts& t) { s.data.skip_malformed = flag_of("skip_malformed", t); }},
       {"data_format",
        [](S& s, const Texts& t) {
          s.data.data_format =
              one_of("data_format", t, {"auto", "text", "jsonl", "json", "uint16", "uint32"});
        }},
       {"tokenizer", [](S& s, const Texts& t) { s.data.tokenizer = t.back(); }},
-      {"template", [](S& s, const Texts& t) { s.data.chat_template = t.back(); }},
+      {"chat_template", [](S& s, const Texts& t) { s.data.chat_template = t.back(); }},
       {"train_on",
        [](S& s, const Texts& t) {
          s.data.train_on = one_of("train_on", t, {"assistant", "all"});
@@ -85,7 +87,7 @@ std::vector<TrainSetting> all_settings() {
        }},
       {"long_documents",
        [](S& s, const Texts& t) {
-         s.data.long_documents = one_of("long_documents", t, {"split", "cut", "drop"});
+         s.data.long_documents = one_of("long_documents", t, {"auto", "split", "cut", "drop"});
        }},
       {"validation", [](S& s, const Texts& t) { s.data.validation = t.back(); }},
       {"ssd", [](S& s, const Texts& t) { s.ssd = t.back(); }},

@@ -26,12 +26,13 @@ struct DataSettings {
   std::vector<std::string> data;     // PATH or PATH=WEIGHT
   std::string data_format = "auto";  // auto | text | jsonl | json | uint16 | uint32
   bool binary_data = false;          // files that are no text are data, too
+  bool skip_malformed = false;       // records that are malformed are left out, not refused
   std::string tokenizer = "auto";    // auto | bytes | a file or folder
   std::string chat_template = "auto";
-  std::string train_on = "assistant";    // assistant | all
-  std::string pack = "auto";             // auto | on | off | stream
-  std::string long_documents = "split";  // split | cut | drop
-  std::string validation;                // "1%", a number of documents, or files; empty: none
+  std::string train_on = "assistant";   // assistant | all
+  std::string pack = "auto";            // auto | on | off | stream
+  std::string long_documents = "auto";  // auto | split | cut | drop
+  std::string validation;               // "1%", a number of documents, or files; empty: none
 };
 
 struct DataRequest {

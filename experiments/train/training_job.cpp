@@ -3,10 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <filesystem>
-#include <sstream>
 
 #include "base/errors.hpp"
 #include "exec/data/model_writer.hpp"
@@ -15,6 +13,7 @@
 #include "exec/run/run_export.hpp"
 #include "exec/run/training_record.hpp"
 #include "experiments/testbed/throttled_machine.hpp"
+#include "experiments/train/kept_settings.hpp"
 #include "experiments/train/train_algorithms.hpp"
 #include "experiments/train/train_checks.hpp"
 #include "policies/model/hugging_face.hpp"
@@ -30,59 +29,6 @@ namespace fs = std::filesystem;
 using Stage = TrainListener::Stage;
 
 constexpr std::int64_t most_skipped_in_a_row = 100;
-
-// Of one path or several, separated by commas; what is not there is no path (a built-in name).
-std::string absolute_paths(const std::string& text) {
-  std::string result;
-  std::istringstream parts(text);
-  for (std::string part; std::getline(parts, part, ',');) {
-    std::error_code error;
-    const fs::path canonical = fs::canonical(part, error);
-    result += (result.empty() ? "" : ",") + (error ? part : canonical.string());
-  }
-  return result;
-}
-
-// As a run keeps them: it may be resumed from another folder.
-GivenSettings kept(GivenSettings given) {
-  const auto each = [&](const char* key, std::string (*absolute)(const std::string&)) {
-    if (const auto texts = given.find(key); texts != given.end())
-      std::transform(texts->second.begin(), texts->second.end(), texts->second.begin(), absolute);
-  };
-  for (const char* key : {"model", "machine", "ssd", "adapter"}) each(key, absolute_paths);
-  for (const char* key : {"data", "tokenizer", "template", "validation"})
-    each(key, absolute_source);
-  return given;
-}
-
-// How long a training is, in one of these.
-constexpr std::array<const char*, 3> lengths = {"steps", "epochs", "tokens"};
-
-bool says_length(const GivenSettings& given) {
-  const auto count = std::count_if(lengths.begin(), lengths.end(),
-                                   [&](const char* key) { return given.contains(key); });
-  if (count > 1)
-    throw InputError(Setting{"steps"} + ", " + Setting{"epochs"} + " and " + Setting{"tokens"} +
-                         " each say how long to train",
-                     "give one of them");
-  return count == 1;
-}
-
-// Of what run.json holds, which somebody else may have written, the settings that a run keeps.
-GivenSettings settings_in(const SavedRun& saved) {
-  GivenSettings settings;
-  for (const auto& [key, texts] : saved.options) {
-    if (!is_train_setting(key)) continue;
-    try {
-      read_train_settings({{key, texts}});
-    } catch (const InputError& error) {
-      throw InputError(std::string(saved_run_file) + " is damaged: " + error.message(),
-                       "restore it from a backup");
-    }
-    settings[key] = texts;
-  }
-  return settings;
-}
 
 TrainHardware hardware_of(const DeviceChoice& choice, const ProblemRequest& request) {
   TrainHardware hardware;
@@ -122,10 +68,7 @@ std::optional<ResumePoint> TrainingJob::resume() {
   ResumeState state = folder_->resume({ssd_directories(settings_.ssd), request_.take_over,
                                        listener_.checking, request_.io.make_ring});
   const GivenSettings now = given_;
-  GivenSettings before = settings_in(saved);
-  if (says_length(now))
-    for (const char* key : lengths) before.erase(key);
-  given_.merge(before);
+  given_ = added_to(now, settings_in(saved));
   GivenSettings all = given_;
   settings_ = read_train_settings(all);
   if (!state.note.empty() && listener_.note) {
@@ -208,7 +151,7 @@ void TrainingJob::settle() {
   ProblemRequest& asked = settings_.problem;
   if (asked.model.empty())
     throw InputError("there is no model to train", "name one: " + Setting{"model"});
-  says_length(given_);
+  require_one_length(given_);
   const bool by_data = settings_.epochs > 0 || settings_.tokens > 0;
   if (!by_data) check(settings_);
   const Durability durability = parse_durability(settings_.durability);
@@ -327,7 +270,7 @@ void TrainingJob::open_data(const Problem& problem) {
   data_ = std::move(*data);
   // A resumed run has the model's shape only.
   if (!data_.tokenizer_from.empty()) given_["tokenizer"] = {data_.tokenizer_from.string()};
-  if (!data_.template_from.empty()) given_["template"] = {data_.template_from.string()};
+  if (!data_.template_from.empty()) given_["chat_template"] = {data_.template_from.string()};
   const auto steps_in = [](double steps) {
     return std::max<std::int64_t>(1, static_cast<std::int64_t>(std::ceil(steps - 1e-9)));
   };

@@ -91,9 +91,13 @@ class PackedSequences::Builder {
  public:
   Builder(PackedSequences& owner, const std::filesystem::path& scratch)
       : owner_(owner),
+        too_long_(owner.settings_.too_long),
         length_(static_cast<std::uint64_t>(owner.settings_.sequence)),
         segments_(scratch),
-        sequences_(scratch) {}
+        sequences_(scratch) {
+    if (too_long_ == TooLong::automatic)
+      too_long_ = owner.corpus_.all_trained() ? TooLong::split : TooLong::cut;
+  }
 
   void add_document(TokenCorpus::Range document) {
     PackingCounts& counts = owner_.counts_;
@@ -103,9 +107,9 @@ class PackedSequences::Builder {
       ++counts.too_short;
     } else if (places <= length_) {
       add_piece({document.begin, places});
-    } else if (owner_.settings_.too_long == TooLong::drop) {
+    } else if (too_long_ == TooLong::drop) {
       ++counts.dropped;
-    } else if (owner_.settings_.too_long == TooLong::cut) {
+    } else if (too_long_ == TooLong::cut) {
       ++counts.cut;
       add_piece({document.begin, length_});
     } else {
@@ -189,6 +193,7 @@ class PackedSequences::Builder {
   }
 
   PackedSequences& owner_;
+  TooLong too_long_;
   std::uint64_t length_, segments_added_ = 0;
   ScratchFile segments_, sequences_;
   std::vector<Piece> window_;

@@ -23,9 +23,11 @@ enum class Packing : std::uint8_t {
 
 struct PackSettings {
   Packing packing = Packing::packed;
-  std::int64_t sequence = 0;          // T
-  TooLong too_long = TooLong::split;  // documents with more than T places
-  std::uint64_t seed = 1;             // of the order in which documents are packed
+  std::int64_t sequence = 0;  // T
+  // Documents with more than T places. automatic: they are split where all is trained on, and else
+  // (chats) cut.
+  TooLong too_long = TooLong::automatic;
+  std::uint64_t seed = 1;  // of the order in which documents are packed
   // Where what does not fit in memory is kept; empty: the system's folder for temporary files.
   std::filesystem::path scratch = {};
 };

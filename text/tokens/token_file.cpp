@@ -127,8 +127,7 @@ void TokenFile::open_own() {
       h.tokens > size / h.token_bytes || h.documents > size / 8 ||
       h.description_bytes > std::min(size, most_description))
     refuse("its counts cannot be true");
-  if (h.flags >= 2 * TokenFileHeader::has_records)
-    refuse(fmt::format("its flags are {}", h.flags));
+  if (h.flags >= 2 * TokenFileHeader::has_records) refuse(fmt::format("its flags are {}", h.flags));
   if (h.vocabulary < 1 || h.vocabulary > std::uint64_t{1} << (h.token_bytes == 2 ? 16 : 31))
     refuse(fmt::format("a vocabulary of {} is not possible", h.vocabulary));
   if (!h.masked() && (h.trained != h.tokens || h.mask_hash != 0))

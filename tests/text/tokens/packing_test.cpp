@@ -77,7 +77,7 @@ TEST_CASE("packing: each token that can be learned is a target exactly once, and
   const Packing packing = GENERATE(Packing::packed, Packing::padded);
   const TokenCorpus corpus = corpus_of(folder, made_documents(3, 200, 150, 1000, all_trained));
   const std::uint64_t length = 64;
-  const PackedSequences packed(corpus, {packing, 64}, {}, Side::training);
+  const PackedSequences packed(corpus, {packing, 64, TooLong::split}, {}, Side::training);
   const std::vector<int> times = times_a_target(corpus, packed, length);
   std::set<std::uint64_t> pieces;
   for (std::uint64_t s = 0; s < packed.sequences(); ++s) {
@@ -122,6 +122,7 @@ TEST_CASE("packing: documents that are too long are cut, dropped or split") {
   CHECK(counts(TooLong::cut).cut == long_ones);
   CHECK(counts(TooLong::cut).inputs == short_places + 32 * long_ones);
   CHECK(counts(TooLong::split).split == long_ones);
+  CHECK(counts(TooLong::automatic).split == long_ones);
   CHECK(counts(TooLong::split).inputs == corpus.tokens() - corpus.documents());
 }
 
