@@ -7,8 +7,8 @@
 
 namespace spillway {
 
-OrderOfWork order_of_work(const Problem& problem, const Policy& policy, const Plan& plan,
-                          int steps, bool evaluates) {
+OrderOfWork order_of_work(const Problem& problem, const Policy& policy, const Plan& plan, int steps,
+                          bool evaluates) {
   Step step(problem, plan, evaluates);
   for (int s = 0; s < steps; ++s) {
     step.begin(s);
@@ -26,8 +26,7 @@ Program emit_bare(const Problem& problem, const Policy& policy, const EmitOption
   Plan plan = policy.plan(plan_of, Costs(plan_of));
   if (with.retention) plan.retention = *with.retention;
   check_plan(problem, plan);
-  const OrderOfWork work =
-      order_of_work(problem, policy, plan, with.evaluates ? 1 : with.steps);
+  const OrderOfWork work = order_of_work(problem, policy, plan, with.evaluates ? 1 : with.steps);
   TierBytes kept{};
   if (with.spare != TierBytes{}) {
     PlanWithSpare more = with_spare(problem, plan, work, with.spare);
@@ -42,7 +41,8 @@ Program emit_bare(const Problem& problem, const Policy& policy, const EmitOption
     if (others > 0) program.persistent(tier, others, BufferKind::parameters);
   }
   if (with.evaluates) {
-    kept[0] = emit_work(program, plan, order_of_work(problem, policy, plan, with.steps, true), &work);
+    kept[0] =
+        emit_work(program, plan, order_of_work(problem, policy, plan, with.steps, true), &work);
     program.set_evaluates();
   } else {
     kept[0] = emit_work(program, plan, work);

@@ -41,10 +41,10 @@ Schedule finish(const Schedule& training, Program program, int batches) {
 }  // namespace
 
 Schedule build_evaluation(const Schedule& training, int batches) {
-  return finish(training,
-                emit(training.problem(), parse_policy(training.policy()),
-                     options_of(training, batches)),
-                batches);
+  return finish(
+      training,
+      emit(training.problem(), parse_policy(training.policy()), options_of(training, batches)),
+      batches);
 }
 
 Schedule build_evaluation(const Schedule& training, const Policy& policy, int batches) {

@@ -37,8 +37,7 @@ class Emission {
         times_(program.problem(), plan, work),
         trained_(trained ? std::make_unique<const TrainedState>(program, plan, *trained) : nullptr),
         activations_(program, plan, work, times_),
-        units_(trained_ ? trained_->units
-                        : place_model_states(program, plan, work, activations_)),
+        units_(trained_ ? trained_->units : place_model_states(program, plan, work, activations_)),
         slots_(take_state_slots(program, plan, work, times_, units_)),
         gradients_(program, plan, work, times_, slots_, units_),
         parameters_(program, plan, work, times_, gradients_, units_),

@@ -20,8 +20,7 @@ Uses::Uses(const Problem& problem, const OrderOfWork& work)
     last_visit_[static_cast<std::size_t>(visit.step)] = v;
     const bool continues =
         !turns_.empty() && turns_.back().layer == visit.layer && turns_.back().step == visit.step;
-    if (!continues)
-      turns_.push_back({v, v, visit.layer, visit.step, adds_gradient(visit.kind)});
+    if (!continues) turns_.push_back({v, v, visit.layer, visit.step, adds_gradient(visit.kind)});
     turns_.back().end = v + 1;
     turn_of_.push_back(static_cast<std::uint32_t>(turns_.size() - 1));
   }

@@ -265,8 +265,8 @@ TaskId Program::evaluate_head(int micro_batch, Slice parameters, Slice hidden) {
   Task task =
       compute_task(TaskKind::head, static_cast<int>(head_unit(problem_.model)), micro_batch);
   task.loss_only = true;
-  task.flops = problem_.model.head_forward_flops(problem_.workload.micro_batch,
-                                                 problem_.workload.sequence);
+  task.flops =
+      problem_.model.head_forward_flops(problem_.workload.micro_batch, problem_.workload.sequence);
   const Slice scratch =
       buffer(Tier::gpu, costs_.head_scratch, BufferKind::scratch, task.layer, micro_batch);
   return emit(task, {access(parameters, Role::parameters, Mode::read),

@@ -41,9 +41,9 @@ class SymbolicRun {
     check_counts();
     for (const HomePart& home : schedule_.homes()) {
       const BufferInfo& buffer = schedule_.buffers()[home.where.buffer.id];
-      const std::string found =
-          memory(buffer).expect(buffer.offset + home.where.offset, home.where.bytes,
-                                home_value(home, version_after(schedule_.steps())), home_from(home));
+      const std::string found = memory(buffer).expect(
+          buffer.offset + home.where.offset, home.where.bytes,
+          home_value(home, version_after(schedule_.steps())), home_from(home));
       if (!found.empty()) throw Violation{"after the last task, at a home: " + found};
     }
   }
@@ -242,7 +242,8 @@ class SymbolicRun {
     const Access& access = hidden(Role::activation_gradient);
     reads(access, activation(Held::activation, layers_, task), 0);
     scratch(head_scratch_bytes(problem_));
-    require(task.loss_only == schedule_.evaluates(), "a gradient in an evaluation, or none without");
+    require(task.loss_only == schedule_.evaluates(),
+            "a gradient in an evaluation, or none without");
     if (task.loss_only) return require(!find(Role::head_gradient), "a gradient of a loss alone");
     writes(access, activation(Held::activation_gradient, layers_, task), 0);
     accumulates(Role::head_gradient, head_ == layers_ ? Held::head_gradient : Held::gradient, task);
