@@ -86,7 +86,7 @@ TrainRequest request_of(const CLI::App& command, const TrainOptions& options) {
 
 void tell_start(const TrainingJob& job, const std::string& other_machine) {
   const Training& training = job.training();
-  announce(training, job.plan(), job.folder().path());
+  announce(job);
   if (training.store()) fmt::print("  {}\n", io_line(job.io()));
   if (const auto& initial = job.initial_state())
     fmt::print("  weights: {}, {}\n", initial->folder.string(), initial->text);

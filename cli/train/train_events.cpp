@@ -46,7 +46,7 @@ ordered_json start_event(const TrainingJob& job) {
       {"predicted_step_seconds",
        plan.predicted_step_seconds ? ordered_json(*plan.predicted_step_seconds) : ordered_json()},
       {"seed", settings.seed},
-      {"data", data_json(training.dataset())},
+      {"data", data_json(job.dataset())},
       {"run", job.folder().path().string()},
       {"first_step", training.first_step()},
       {"durability",
@@ -139,18 +139,20 @@ std::string frozen_text(const Training& training) {
                      format_bytes(static_cast<double>(bytes)), training.why_in_store());
 }
 
-void announce(const Training& training, const TrainPlan& plan, const fs::path& run) {
+void announce(const TrainingJob& job) {
+  const Training& training = job.training();
+  const TrainPlan& plan = job.plan();
+  const fs::path& run = job.folder().path();
   const Schedule& schedule = training.schedule();
   fmt::print("{} with policy {} on {}\n", schedule.problem().model.name, schedule.policy(),
              training.device_name());
   fmt::print("  batch {} in micro-batches of {}, {} tokens a sequence; text: {} in {} file{}\n",
              schedule.problem().workload.batch, schedule.problem().workload.micro_batch,
              schedule.problem().workload.sequence,
-             format_bytes(static_cast<double>(training.dataset().size())),
-             training.dataset().files().size(), training.dataset().files().size() == 1 ? "" : "s");
-  for (const std::string& path : shown_data(training.dataset())) fmt::print("    {}\n", path);
-  if (training.dataset().skipped().count > 0)
-    fmt::print("  {}\n", training.dataset().skipped().text());
+             format_bytes(static_cast<double>(job.dataset().size())), job.dataset().files().size(),
+             job.dataset().files().size() == 1 ? "" : "s");
+  for (const std::string& path : shown_data(job.dataset())) fmt::print("    {}\n", path);
+  if (job.dataset().skipped().count > 0) fmt::print("  {}\n", job.dataset().skipped().text());
   const Workload& workload = schedule.problem().workload;
   if (workload.moments == MomentWidth::bf16) fmt::print("  AdamW's moments in bf16\n");
   if (workload.precision == Precision::bf16)

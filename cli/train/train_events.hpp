@@ -20,7 +20,7 @@ nlohmann::ordered_json prediction_json(const PredictionCheck& check);
 std::string prediction_text(const PredictionCheck& check, bool measured);
 
 // The same for people, on standard output.
-void announce(const Training& training, const TrainPlan& plan, const std::filesystem::path& run);
+void announce(const TrainingJob& job);
 void announce_end(const Training& training, const TrainingResult& result, const RunFolder& run,
                   const std::filesystem::path& trace, const std::filesystem::path& weights,
                   bool stopped);

@@ -150,14 +150,16 @@ void Dataset::require(std::int64_t sequence, std::int64_t vocabulary) const {
       "tokens are bytes: choose a model with a vocabulary of 256 or more");
 }
 
+std::uint64_t Dataset::hash() const { return XXH3_64bits(corpus_.data(), corpus_.size()); }
+
 void Dataset::tokens(std::uint64_t first, std::span<std::int32_t> tokens) const {
   SPILLWAY_ASSERT(first <= corpus_.size() && tokens.size() <= corpus_.size() - first);
   std::copy_n(corpus_.begin() + static_cast<std::ptrdiff_t>(first), tokens.size(), tokens.begin());
 }
 
 void Dataset::batch(std::int64_t step, std::int64_t first_sequence, std::int64_t sequences,
-                    std::int64_t sequence_length, std::int32_t* tokens,
-                    std::int32_t* targets) const {
+                    std::int64_t sequence_length, std::int32_t* tokens, std::int32_t* targets,
+                    std::int32_t*) const {
   require(sequence_length, 256);
   const auto length = static_cast<std::size_t>(sequence_length);
   const std::uint64_t starts = corpus_.size() - length;  // the last one still has a target after it

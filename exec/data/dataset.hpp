@@ -1,8 +1,5 @@
-// Byte-level training text: files in memory, one token per byte, vocabulary 256.
-//
-// A batch is a pure function of (seed, step, sequence index): it does not matter in which
-// micro-batches, in which order or by which run it is asked for, so a resumed run sees exactly the
-// sequences it would have.
+// Byte-level training text: files in memory, one token per byte, vocabulary 256. A sequence begins
+// at a random byte.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "exec/data/batches.hpp"
 #include "text/source/text_files.hpp"
 
 namespace spillway {
@@ -21,7 +19,7 @@ struct DatasetFile {
   std::uint64_t bytes = 0;
 };
 
-class Dataset {
+class Dataset : public Batches {
  public:
   static constexpr std::uint64_t default_memory_limit = std::uint64_t{4} << 30;
 
@@ -34,20 +32,20 @@ class Dataset {
   Dataset(const std::vector<std::filesystem::path>& paths, std::uint64_t seed,
           std::uint64_t memory_limit = default_memory_limit, bool binary = false);
 
-  // Throws InputError when sequences of T tokens cannot be cut (T + 1 bytes are needed), or when a
-  // byte is not a token of a model with this vocabulary.
-  void require(std::int64_t sequence, std::int64_t vocabulary) const;
+  // T + 1 bytes are needed for a sequence.
+  void require(std::int64_t sequence_length, std::int64_t vocabulary) const override;
 
-  // Sequences first_sequence .. + sequences - 1 of a step (counted over the whole step, not the
-  // micro-batch). tokens, targets: (sequences, T); targets[i] is the byte that follows tokens[i].
-  // Throws InputError when the corpus is shorter than T + 1 bytes. Thread-safe.
+  // Every target counts, and starts are not written. Throws InputError when the corpus is shorter
+  // than T + 1 bytes.
   void batch(std::int64_t step, std::int64_t first_sequence, std::int64_t sequences,
-             std::int64_t sequence_length, std::int32_t* tokens, std::int32_t* targets) const;
+             std::int64_t sequence_length, std::int32_t* tokens, std::int32_t* targets,
+             std::int32_t* starts = nullptr) const override;
 
   // Corpus bytes first .. + tokens.size() - 1 as tokens.
   void tokens(std::uint64_t first, std::span<std::int32_t> tokens) const;
 
-  std::uint64_t size() const { return corpus_.size(); }  // bytes
+  std::uint64_t size() const override { return corpus_.size(); }  // bytes
+  std::uint64_t hash() const override;                            // XXH3 of the corpus
   std::span<const std::uint8_t> corpus() const { return corpus_; }
   const std::vector<DatasetFile>& files() const { return files_; }
   const SkippedFiles& skipped() const { return skipped_; }

@@ -43,12 +43,12 @@ bool uses_store(Lane lane) { return lane == Lane::ssd_read || lane == Lane::ssd_
 
 }  // namespace
 
-Executor::Executor(Device& device, SsdStore* store, const Dataset& dataset,
+Executor::Executor(Device& device, SsdStore* store, std::shared_ptr<const Batches> batches,
                    OptimizerSettings settings, StateSafety safety, Throttle* throttle,
                    const FrozenFiles* frozen, RingFactory make_ring)
     : device_(device),
       store_(store),
-      dataset_(dataset),
+      batches_(std::move(batches)),
       settings_(settings),
       safety_(safety),
       throttle_(throttle),
@@ -298,8 +298,8 @@ Operands Executor::operands(Run& run, TaskId id) {
   if (needs_text) {
     const std::int64_t step = run.first_step + task.step;
     if (run.tokens_step != step || run.tokens_micro_batch != task.micro_batch) {
-      dataset_.batch(step, task.micro_batch * workload.micro_batch, workload.micro_batch,
-                     workload.sequence, run.tokens.data(), run.targets.data());
+      batches_->batch(step, task.micro_batch * workload.micro_batch, workload.micro_batch,
+                      workload.sequence, run.tokens.data(), run.targets.data(), nullptr);
       run.tokens_step = step;
       run.tokens_micro_batch = task.micro_batch;
     }

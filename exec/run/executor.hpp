@@ -22,7 +22,7 @@
 #include <vector>
 
 #include "exec/cpu/throttle.hpp"
-#include "exec/data/dataset.hpp"
+#include "exec/data/batches.hpp"
 #include "exec/run/device.hpp"
 #include "exec/store/committer.hpp"
 #include "exec/store/frozen_files.hpp"
@@ -66,12 +66,12 @@ struct StateSafety {
 
 class Executor {
  public:
-  // `store` may be null when no schedule uses the ssd tier. Device, store and dataset outlive the
-  // executor. So does `throttle`, which makes tasks as slow as on another machine; null: none. And
-  // so do `frozen`, the files that what is frozen of the ssd tier rests in; null: all is in the
-  // store. `make_ring`: for these files.
-  Executor(Device& device, SsdStore* store, const Dataset& dataset, OptimizerSettings settings,
-           StateSafety safety = {}, Throttle* throttle = nullptr,
+  // `store` may be null when no schedule uses the ssd tier. Device and store outlive the executor.
+  // So does `throttle`, which makes tasks as slow as on another machine; null: none. And so do
+  // `frozen`, the files that what is frozen of the ssd tier rests in; null: all is in the store.
+  // `make_ring`: for these files.
+  Executor(Device& device, SsdStore* store, std::shared_ptr<const Batches> batches,
+           OptimizerSettings settings, StateSafety safety = {}, Throttle* throttle = nullptr,
            const FrozenFiles* frozen = nullptr, RingFactory make_ring = make_usual_ring);
   ~Executor();
   Executor(const Executor&) = delete;
@@ -150,7 +150,7 @@ class Executor {
 
   Device& device_;
   SsdStore* store_;
-  const Dataset& dataset_;
+  const std::shared_ptr<const Batches> batches_;
   OptimizerSettings settings_;
   StateSafety safety_;
   Throttle* throttle_;

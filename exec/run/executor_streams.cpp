@@ -121,8 +121,8 @@ void Executor::stage_text(Run& run, int step, std::int64_t micro_batch) {
   std::int64_t& staged = run.streams->text_step(step, micro_batch);
   if (staged == step) return;
   const Workload& workload = run.schedule.problem().workload;
-  dataset_.batch(run.first_step + step, micro_batch * workload.micro_batch, workload.micro_batch,
-                 workload.sequence, run.tokens.data(), run.targets.data());
+  batches_->batch(run.first_step + step, micro_batch * workload.micro_batch, workload.micro_batch,
+                  workload.sequence, run.tokens.data(), run.targets.data(), nullptr);
   streams_->stage_text(run.tokens.data(), run.targets.data(),
                        static_cast<std::int64_t>(run.tokens.size()),
                        run.streams->text(step, micro_batch));

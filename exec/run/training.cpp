@@ -1,7 +1,6 @@
 #include "exec/run/training.hpp"
 
 #include <fmt/format.h>
-#include <xxhash.h>
 
 #include <algorithm>
 #include <cmath>
@@ -9,6 +8,7 @@
 #include "base/errors.hpp"
 #include "base/units.hpp"
 #include "exec/cpu/cpu_device.hpp"
+#include "exec/data/dataset.hpp"
 #include "exec/run/model_access.hpp"
 #include "exec/run/training_record.hpp"
 #include "policies/common/run_record.hpp"
@@ -83,28 +83,21 @@ Training::Training(TrainingOptions options) : options_(std::move(options)) {
     remainder_ = std::make_unique<Schedule>(build(schedule_->policy(), rest));
     remainder_->require_fit();
   }
-  dataset_ = options_.dataset;
-  if (!dataset_) {
-    dataset_ = std::make_shared<const Dataset>(options_.data, options_.seed,
+  batches_ = options_.batches;
+  if (!batches_) {
+    batches_ = std::make_shared<const Dataset>(options_.data, options_.seed,
                                                Dataset::default_memory_limit, options_.binary_data);
   }
-  dataset_->require(problem.workload.sequence, problem.model.vocabulary);
+  batches_->require(problem.workload.sequence, problem.model.vocabulary);
   const auto most = [&](Tier tier) {
     return std::max(schedule_->use(tier).peak_bytes,
                     remainder_ ? remainder_->use(tier).peak_bytes : 0);
   };
 
-  TrainingRecord record{problem.model,
-                        problem.workload,
-                        options_.seed,
-                        options_.optimizer,
-                        dataset_->size(),
-                        XXH3_64bits(dataset_->corpus().data(), dataset_->size()),
-                        options_.backend,
-                        options_.attention,
-                        {},
-                        schedule_->policy(),
-                        options_.steps};
+  TrainingRecord record{problem.model,       problem.workload,   options_.seed,
+                        options_.optimizer,  batches_->size(),   batches_->hash(),
+                        options_.backend,    options_.attention, {},
+                        schedule_->policy(), options_.steps};
   if (options_.weights) {
     record.initial_folder = options_.weights->folder();
     record.initial_hash = options_.weights->hash();
@@ -187,7 +180,7 @@ Training::Training(TrainingOptions options) : options_(std::move(options)) {
   }
   if (options_.throttle.any()) throttle_ = std::make_unique<Throttle>(options_.throttle);
   executor_ = std::make_unique<Executor>(
-      *device_, store, *dataset_, options_.optimizer,
+      *device_, store, batches_, options_.optimizer,
       StateSafety{gate_.get(), committer_.get(), training_store_->parts()}, throttle_.get(),
       frozen_files_.get(), options_.make_ring);
   for (const Schedule* schedule : schedules) executor_->prepare(*schedule);

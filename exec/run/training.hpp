@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "base/new_file.hpp"
+#include "exec/data/batches.hpp"
 #include "exec/data/checkpoint.hpp"
-#include "exec/data/dataset.hpp"
 #include "exec/data/model_writer.hpp"
 #include "exec/run/device.hpp"
 #include "exec/run/executor.hpp"
@@ -42,7 +42,7 @@ struct TrainingOptions {
   std::uint64_t seed = 1;
   std::vector<std::filesystem::path> data;
   bool binary_data = false;                // files of any kind are data, not only text
-  std::shared_ptr<const Dataset> dataset;  // what `data` holds, where it has been read already
+  std::shared_ptr<const Batches> batches;  // null: the text that `data` names, a token per byte
   std::vector<std::filesystem::path> ssd;  // directories of the ssd tier
   OptimizerSettings optimizer;
   int threads = 1;  // of matrix products, and as many of the optimizer: changes time, no number
@@ -121,7 +121,6 @@ class Training {
   std::optional<HostMemorySetup> host_memory_setup() const { return device_->host_memory_setup(); }
   const HostPlace& place() const { return options_.place; }
   const Throttle* throttle() const { return throttle_.get(); }
-  const Dataset& dataset() const { return *dataset_; }
 
   // Trains. `report` is called after each step, `committed` (may be empty) with the number of steps
   // that are durable, both on this thread. `trace` may be null. A loss that is not finite ends it
@@ -183,7 +182,7 @@ class Training {
 
   std::unique_ptr<Schedule> schedule_;   // of the usual length
   std::unique_ptr<Schedule> remainder_;  // of what is left at the end; null if nothing is
-  std::shared_ptr<const Dataset> dataset_;
+  std::shared_ptr<const Batches> batches_;
   std::optional<FrozenOrigin> frozen_;
   std::unique_ptr<FrozenFiles> frozen_files_;
   std::string why_in_store_;

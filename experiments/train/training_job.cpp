@@ -218,9 +218,9 @@ void TrainingJob::settle() {
   if (!request_.resume) RunFolder::require_new(request_.run);
   std::vector<fs::path> data(settings_.data.begin(), settings_.data.end());
   if (data.empty()) data = default_text();
-  auto dataset = std::make_shared<const Dataset>(
-      data, settings_.seed, Dataset::default_memory_limit, settings_.binary_data);
-  dataset->require(problem.workload.sequence, problem.model.vocabulary);
+  dataset_ = std::make_shared<const Dataset>(data, settings_.seed, Dataset::default_memory_limit,
+                                             settings_.binary_data);
+  dataset_->require(problem.workload.sequence, problem.model.vocabulary);
   TrainHardware hardware = hardware_of(device_, asked);
   hardware.measure =
       [&, measure = measure_this_machine({drives, request_.io, settings_.threads, device_.gpu,
@@ -268,7 +268,7 @@ void TrainingJob::settle() {
   options_.predicted_step_seconds = plan_.predicted_step_seconds.value_or(0);
   options_.data = std::move(data);
   options_.binary_data = settings_.binary_data;
-  options_.dataset = std::move(dataset);
+  options_.batches = dataset_;
   options_.weights = weights_.values;
   options_.adapter = weights_.adapter;
   options_.frozen_in_place = settings_.frozen_weights == "checkpoint";

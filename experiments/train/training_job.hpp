@@ -16,6 +16,7 @@
 #include <optional>
 #include <string>
 
+#include "exec/data/dataset.hpp"
 #include "exec/io/io_choice.hpp"
 #include "exec/run/export_lock.hpp"
 #include "exec/run/kept_checkpoints.hpp"
@@ -75,6 +76,7 @@ class TrainingJob {
   const MeasuredRates& rates() const { return *rates_; }
   const IoChoice& io() const { return request_.io; }
   const DeviceChoice& device() const { return device_; }
+  const Dataset& dataset() const { return *dataset_; }
   // The weights that it begins with, once open; none where they are drawn from the seed, or those
   // of a commit.
   struct InitialState {
@@ -142,6 +144,7 @@ class TrainingJob {
   InitialWeights weights_;
   std::string frozen_from_;  // of a resumed run: the model that was named now, for what is frozen
   std::optional<InitialState> initial_;
+  std::shared_ptr<const Dataset> dataset_;
   TrainingOptions options_;
   std::optional<ExportLock> export_lock_;
   std::optional<KeptCheckpoints> kept_;
