@@ -49,10 +49,11 @@ class ModelCpu {
   // gets the gradients of the norm and of the head's matrix; null where it is frozen. hidden (b, T,
   // C): in, the last layer's output; out, dL/d(hidden). losses (b): the sum of the token losses of
   // each sequence, not scaled; L = their sum over the step / (batch T). Scratch:
-  // head_scratch_bytes. token_losses: null, or (b, T) to be written.
+  // head_scratch_bytes. token_losses: null, or (b, T) to be written. loss_only: no gradient;
+  // hidden stays as it is.
   void head(const float* parameters, const std::int32_t* targets, float* hidden,
             float* head_gradient, bool first_micro_batch, double* losses, std::byte* scratch,
-            double* token_losses = nullptr) const;
+            double* token_losses = nullptr, bool loss_only = false) const;
 
   // activation_gradient (b, T, C): in, dL/d(output); out, dL/d(input). Tensors of the mask
   // `available` (`saved` holds just these) are read, the others are recomputed from `input` one
@@ -138,7 +139,7 @@ class ModelCpu {
   GradientScratch carve_gradients(float*& scratch) const;
   AdapterSpace carve_adapters(float*& scratch, bool backward, const DropoutPlace& dropout) const;
   double head_chunk(const float* parameters, const std::int32_t* targets, float* hidden,
-                    float* head_gradient, std::int64_t rows, double* token_losses,
+                    float* head_gradient, std::int64_t rows, double* token_losses, bool loss_only,
                     std::byte* scratch) const;
   std::int32_t checked(std::int32_t token) const;
   SavedMask others(SavedMask mask) const { return static_cast<SavedMask>(saved_all_ & ~mask); }

@@ -132,7 +132,7 @@ void Executor::fail(std::exception_ptr error) {
 
 void Executor::request_stop() {
   SPILLWAY_ASSERT(safety_.gate != nullptr, "only runs with a gate can be stopped");
-  safety_.gate->request_stop(next_step_.load() + 1);
+  safety_.gate->request_stop(next_step_.load() + (evaluating_ ? 0 : 1));
   wake_caller();
 }
 
@@ -298,8 +298,8 @@ Operands Executor::operands(Run& run, TaskId id) {
   if (needs_text) {
     const std::int64_t step = run.first_step + task.step;
     if (run.tokens_step != step || run.tokens_micro_batch != task.micro_batch) {
-      batches_->batch(step, task.micro_batch * workload.micro_batch, workload.micro_batch,
-                      workload.sequence, run.tokens.data(), run.targets.data(), nullptr);
+      run.batches->batch(step, task.micro_batch * workload.micro_batch, workload.micro_batch,
+                         workload.sequence, run.tokens.data(), run.targets.data(), nullptr);
       run.tokens_step = step;
       run.tokens_micro_batch = task.micro_batch;
     }
@@ -308,7 +308,7 @@ Operands Executor::operands(Run& run, TaskId id) {
     o.losses =
         run.losses.data() + task.step * workload.batch + task.micro_batch * workload.micro_batch;
   }
-  if (task.kind == TaskKind::forward || task.kind == TaskKind::backward) {
+  if (run.has_noise(task)) {
     run.step_noise = step_noise_key(settings_.seed, settings_.at(run.first_step + task.step).t);
     o.step_noise = &run.step_noise;
   }
@@ -417,18 +417,36 @@ void Executor::wait_for_commit(std::int64_t version) {
   announce_commit(version);
 }
 
-int Executor::run(const Schedule& schedule, std::int64_t first_step,
-                  const std::function<void(const StepResult&)>& report, Trace* trace, int segment) {
+Executor::Run& Executor::prepared(const Schedule& schedule) {
   prepare(schedule);
-  Run& run = **std::find_if(runs_.begin(), runs_.end(),
-                            [&](const auto& one) { return &one->schedule == &schedule; });
-  run.reset(first_step);
-  if (throttle_) throttle_->begin_run(schedule);
+  return **std::find_if(runs_.begin(), runs_.end(),
+                        [&](const auto& one) { return &one->schedule == &schedule; });
+}
+
+void Executor::begin(Run& run, std::int64_t first_step, const Batches& batches) {
+  run.reset(first_step, batches);
+  if (throttle_) throttle_->begin_run(run.schedule);
   if (streams_) streams_->set_clock();
   lanes_->run = &run;
-  const std::int64_t began = now_ns();
   lanes_->generation.fetch_add(1);
   lanes_->generation.notify_all();
+}
+
+// All lanes are at rest.
+void Executor::end(Run& run) {
+  lanes_->run = nullptr;
+  for (const auto& lane : run.highest) {
+    for (std::size_t tier = 0; tier < lane.size(); ++tier)
+      highest_use_[tier] = std::max(highest_use_[tier], lane[tier]);
+  }
+  if (lanes_->failed) std::rethrow_exception(lanes_->error);
+}
+
+int Executor::run(const Schedule& schedule, std::int64_t first_step,
+                  const std::function<void(const StepResult&)>& report, Trace* trace, int segment) {
+  Run& run = prepared(schedule);
+  begin(run, first_step, *batches_);
+  const std::int64_t began = now_ns();
 
   int reported = 0;
   std::exception_ptr own_error;
@@ -458,38 +476,10 @@ int Executor::run(const Schedule& schedule, std::int64_t first_step,
     if (!lanes_->over && stop_is_complete()) end_lanes();
     lanes_->progress.wait(seen, std::memory_order_acquire);
   }
-  lanes_->run = nullptr;
-  for (const auto& lane : run.highest) {
-    for (std::size_t tier = 0; tier < lane.size(); ++tier)
-      highest_use_[tier] = std::max(highest_use_[tier], lane[tier]);
-  }
-  if (lanes_->failed) std::rethrow_exception(lanes_->error);
+  end(run);
   for (int step = reported; step <= schedule.steps(); ++step) run.collect(step, streams_);
   if (trace) append_spans(run, *trace, segment);
   return reported;
-}
-
-void Executor::append_spans(const Run& run, Trace& trace, int segment) const {
-  const auto tasks = run.schedule.tasks();
-  for (TaskId id = 0; id < tasks.size(); ++id) {
-    if (run.end_ns[id] == 0) continue;  // a stop came first
-    const Task& task = tasks[id];
-    Span span;
-    span.task = id;
-    span.lane = static_cast<std::uint16_t>(task.lane);
-    span.kind = static_cast<std::uint16_t>(task.kind);
-    span.phase = static_cast<std::uint16_t>(task.phase);
-    span.segment = segment;
-    span.step = static_cast<std::int32_t>(run.first_step + task.step);
-    span.layer = task.layer;
-    span.micro_batch = task.micro_batch;
-    span.start_ns = run.start_ns[id] - start_ns_;
-    span.end_ns = run.end_ns[id] - start_ns_;
-    span.bytes = task.bytes;
-    span.flops = task.flops;
-    span.params = task.params;
-    trace.spans.push_back(span);
-  }
 }
 
 }  // namespace spillway

@@ -90,14 +90,18 @@ class Executor {
           const std::function<void(const StepResult&)>& report, Trace* trace = nullptr,
           int segment = 0);
 
+  // Runs all of `schedule`, an evaluation whose steps are the batches `first`, `first` + 1, ... of
+  // `batches`, between two runs. Returns the sum of the losses of all tokens that count.
+  double evaluate(const Schedule& schedule, const Batches& batches, std::int64_t first);
+
   // Called on the thread that runs, with the steps that are durable now, after they were reported.
   void on_commit(std::function<void(std::int64_t)> listener) { on_commit_ = std::move(listener); }
 
   // Between runs: blocks until `version`, a commit point, is durable, and announces it.
   void wait_for_commit(std::int64_t version);
 
-  // Ends training after the step that is running now; from any thread, also before a run. Needs a
-  // gate.
+  // Ends training after the step that is running now or, in an evaluation, before the next one;
+  // from any thread, also before a run. Needs a gate.
   void request_stop();
 
   // Highest end of any bytes a task touched so far, per tier: what the memory planner calls the
@@ -117,6 +121,9 @@ class Executor {
     std::unique_ptr<FrozenFiles::Channel> frozen;
   };
 
+  Run& prepared(const Schedule& schedule);
+  void begin(Run& run, std::int64_t first_step, const Batches& batches);
+  void end(Run& run);
   void lane_main(Lane lane);
   void open(Lane lane, Channels& channels);
   void work(Run& run, Lane lane, Channels& channels);
@@ -161,6 +168,7 @@ class Executor {
   std::array<std::uint64_t, tier_count> highest_use_{};
   std::vector<std::unique_ptr<Run>> runs_;  // by schedule
   std::atomic<std::int64_t> next_step_{0};  // the first step that is not reported yet
+  std::atomic<bool> evaluating_{false};
   std::function<void(std::int64_t)> on_commit_;
   std::int64_t announced_ = 0;  // the last commit that was
   std::unique_ptr<Lanes> lanes_;

@@ -18,7 +18,11 @@ Executor::Run::Run(const Schedule& s, std::span<const StatePart> parts, Streams*
       gradients_of_step_(gradient_tasks(s)),
       bytes_read_(static_cast<std::size_t>(s.steps())),
       bytes_written_(static_cast<std::size_t>(s.steps())) {
-  if (!parts.empty()) state = state_accesses(s, parts);
+  if (s.evaluates()) {
+    state.resize(s.tasks().size());  // none touches state at rest but parameters
+  } else if (!parts.empty()) {
+    state = state_accesses(s, parts);
+  }
   const auto tasks = s.tasks();
   const Workload& workload = s.problem().workload;
   for (TaskId id = 0; id < tasks.size(); ++id) {
@@ -53,8 +57,9 @@ Executor::Run::Run(const Schedule& s, std::span<const StatePart> parts, Streams*
   }
 }
 
-void Executor::Run::reset(std::int64_t first) {
+void Executor::Run::reset(std::int64_t first, const Batches& all) {
   first_step = first;
+  batches = &all;
   for (TaskId id = 0; id < waiting_for.size(); ++id) {
     waiting_for[id].store(schedule.predecessor_counts()[id], std::memory_order_relaxed);
   }
@@ -119,6 +124,29 @@ StepResult Executor::Run::result(int step, std::int64_t began_ns) const {
   result.ssd_bytes_read = bytes_read_[s];
   result.ssd_bytes_written = bytes_written_[s];
   return result;
+}
+
+void Executor::append_spans(const Run& run, Trace& trace, int segment) const {
+  const auto tasks = run.schedule.tasks();
+  for (TaskId id = 0; id < tasks.size(); ++id) {
+    if (run.end_ns[id] == 0) continue;  // a stop came first
+    const Task& task = tasks[id];
+    Span span;
+    span.task = id;
+    span.lane = static_cast<std::uint16_t>(task.lane);
+    span.kind = static_cast<std::uint16_t>(task.kind);
+    span.phase = static_cast<std::uint16_t>(task.phase);
+    span.segment = segment;
+    span.step = static_cast<std::int32_t>(run.first_step + task.step);
+    span.layer = task.layer;
+    span.micro_batch = task.micro_batch;
+    span.start_ns = run.start_ns[id] - start_ns_;
+    span.end_ns = run.end_ns[id] - start_ns_;
+    span.bytes = task.bytes;
+    span.flops = task.flops;
+    span.params = task.params;
+    trace.spans.push_back(span);
+  }
 }
 
 }  // namespace spillway

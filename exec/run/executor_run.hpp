@@ -25,8 +25,8 @@ struct Executor::Run {
   // lane is one.
   Run(const Schedule& schedule, std::span<const StatePart> parts, Streams* streams);
 
-  // Ready to be run from global step `first` on.
-  void reset(std::int64_t first);
+  // Ready to be run from step `first` of `batches` on, which outlive the run.
+  void reset(std::int64_t first, const Batches& batches);
 
   // Steps whose result a task contributes to: the one it belongs to, and the one whose gradient it
   // applies.
@@ -46,8 +46,15 @@ struct Executor::Run {
   // Of the sequences of step `step`, as far as the head is done with them.
   std::span<const double> losses_of(int step) const;
 
+  // Whether dropout has to know of a task's step: nothing is dropped in an evaluation.
+  bool has_noise(const Task& task) const {
+    return !schedule.evaluates() &&
+           (task.kind == TaskKind::forward || task.kind == TaskKind::backward);
+  }
+
   const Schedule& schedule;
-  std::int64_t first_step = 0;
+  const Batches* batches = nullptr;
+  std::int64_t first_step = 0;  // global, in training
   std::array<std::vector<TaskId>, lane_count> by_lane;
   std::vector<StateAccess> state;                       // per task; empty without parts
   std::vector<std::atomic<std::uint32_t>> waiting_for;  // predecessors not done yet, per task

@@ -121,8 +121,9 @@ void Executor::stage_text(Run& run, int step, std::int64_t micro_batch) {
   std::int64_t& staged = run.streams->text_step(step, micro_batch);
   if (staged == step) return;
   const Workload& workload = run.schedule.problem().workload;
-  batches_->batch(run.first_step + step, micro_batch * workload.micro_batch, workload.micro_batch,
-                  workload.sequence, run.tokens.data(), run.targets.data(), nullptr);
+  run.batches->batch(run.first_step + step, micro_batch * workload.micro_batch,
+                     workload.micro_batch, workload.sequence, run.tokens.data(), run.targets.data(),
+                     nullptr);
   streams_->stage_text(run.tokens.data(), run.targets.data(),
                        static_cast<std::int64_t>(run.tokens.size()),
                        run.streams->text(step, micro_batch));
@@ -139,8 +140,7 @@ void Executor::stream_operands(Run& run, TaskId id, Operands& o) {
     o.text = plan.text(task.step, task.micro_batch);
     o.losses = plan.losses(task.step).data() + task.micro_batch * workload.micro_batch;
   }
-  if (task.kind == TaskKind::forward || task.kind == TaskKind::backward)
-    o.step_noise = &plan.adam(task.step).noise;
+  if (run.has_noise(task)) o.step_noise = &plan.adam(task.step).noise;
   if (task.kind == TaskKind::optimizer) {
     o.adam = settings_.at(run.first_step + task.update);
     o.adam_constants = &plan.adam(task.update);
