@@ -120,7 +120,7 @@ TEST_CASE("An evaluation of many batches is their mean, and drops nothing", "[ev
   CHECK(dropped.results.back().loss != all.results.back().loss);  // what was trained differs
 }
 
-TEST_CASE("A stop in an evaluation ends the training at its step; resumed, it is done again",
+TEST_CASE("A stop in an evaluation ends the training at its step and a resumed one does it again",
           "[evaluation][store]") {
   const Workbench bench(folder_for_many_runs());
   TrainingOptions options = bench.options("zero-infinity", 2, 32, 2);
