@@ -4,9 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <mutex>
-#include <numbers>
 
 #include "base/errors.hpp"
 #include "exec/run/clipping.hpp"
@@ -19,22 +17,6 @@ std::int64_t now_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(
              std::chrono::steady_clock::now().time_since_epoch())
       .count();
-}
-
-AdamStep OptimizerSettings::at(std::int64_t step) const {
-  double rate = learning_rate;
-  if (step < warmup_steps) {
-    rate *= static_cast<double>(step + 1) / static_cast<double>(warmup_steps);
-  } else if (decay_steps > warmup_steps) {
-    const double progress = std::min(1.0, static_cast<double>(step - warmup_steps) /
-                                              static_cast<double>(decay_steps - warmup_steps));
-    rate *= 0.1 + 0.9 * 0.5 * (1 + std::cos(std::numbers::pi * progress));
-  }
-  AdamStep adam{static_cast<float>(rate),         static_cast<float>(beta1),
-                static_cast<float>(beta2),        static_cast<float>(epsilon),
-                static_cast<float>(weight_decay), step + 1};
-  adam.seed = seed;
-  return adam;
 }
 
 namespace {

@@ -24,6 +24,7 @@
 #include "exec/cpu/throttle.hpp"
 #include "exec/data/batches.hpp"
 #include "exec/run/device.hpp"
+#include "exec/run/optimizer_settings.hpp"
 #include "exec/store/committer.hpp"
 #include "exec/store/frozen_files.hpp"
 #include "exec/store/ssd_store.hpp"
@@ -33,18 +34,6 @@
 #include "traces/trace.hpp"
 
 namespace spillway {
-
-// AdamW and its learning-rate schedule: linear warm-up, then constant or cosine to a tenth.
-struct OptimizerSettings {
-  double learning_rate = 1e-3;
-  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, weight_decay = 0.01;
-  std::int64_t warmup_steps = 0;
-  std::int64_t decay_steps =
-      0;                   // 0: constant after warm-up; else cosine, reaching a tenth at this step
-  std::uint64_t seed = 0;  // of the rounding of moments in bf16 and of dropout: the training's
-
-  AdamStep at(std::int64_t step) const;  // step counts from 0
-};
 
 struct StepResult {
   std::int64_t step = 0;     // global
