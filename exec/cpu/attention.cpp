@@ -27,8 +27,10 @@ void for_each_chunk(const AttentionShape& shape, Body body) {
   for (std::int64_t head = 0; head < shape.heads; ++head) {
     for (std::int64_t first = 0; first < shape.tokens; first += shape.chunk_rows) {
       const std::int64_t rows = std::min(shape.chunk_rows, shape.tokens - first);
-      const std::int64_t first_key =
+      std::int64_t first_key =
           shape.window > 0 ? std::max<std::int64_t>(first - shape.window + 1, 0) : 0;
+      if (shape.starts != nullptr)
+        first_key = std::max<std::int64_t>(first_key, shape.starts[first]);
       body(Chunk{head, head / group, first, rows, first_key, first + rows - first_key});
     }
   }
@@ -55,7 +57,10 @@ AttentionRows compute_scores(const AttentionShape& shape, const Chunk& chunk,
   gemm(CblasNoTrans, CblasTrans, chunk.rows, chunk.keys, shape.head_width, score_scale(shape),
        {part.query, part.query_key_stride}, {part.key, part.query_key_stride}, 0.0f,
        {scores, chunk.keys});
-  return {scores, chunk.rows, chunk.keys, chunk.first_query - chunk.first_key, shape.window};
+  return {scores,         chunk.rows,
+          chunk.keys,     chunk.first_query - chunk.first_key,
+          shape.window,   shape.starts != nullptr ? shape.starts + chunk.first_query : nullptr,
+          chunk.first_key};
 }
 
 }  // namespace

@@ -34,26 +34,26 @@ DropoutPlace CpuDevice::dropout_place(const Task& task, const Operands& o) const
 void CpuDevice::compute(const Task& task, const Operands& o) {
   switch (task.kind) {
     case TaskKind::embed_forward:
-      model_->embed_forward(floats(o.parameters), o.tokens, floats(o.output));
+      model_->embed_forward(floats(o.parameters), o.tokens, floats(o.output), o.starts);
       return;
     case TaskKind::forward:
       model_->layer_forward(floats(o.parameters), floats(o.input), floats(o.output), o.saved,
-                            task.saves, o.scratch, dropout_place(task, o));
+                            task.saves, o.scratch, dropout_place(task, o), o.starts);
       return;
     case TaskKind::head:
       model_->head(floats(o.parameters), o.targets, floats(o.activation_gradient),
                    floats(o.head_gradient), task.first_micro_batch, o.losses, o.scratch, nullptr,
-                   task.loss_only);
+                   o.counted_tokens, task.loss_only);
       return;
     case TaskKind::backward:
       model_->layer_backward(floats(o.parameters), floats(o.input), o.saved, task.available,
                              task.recomputes_output, floats(o.activation_gradient),
                              floats(o.gradient), task.first_micro_batch, o.scratch,
-                             dropout_place(task, o));
+                             dropout_place(task, o), o.starts);
       return;
     case TaskKind::embed_backward:
       model_->embed_backward(o.tokens, floats(o.activation_gradient), floats(o.gradient),
-                             task.first_micro_batch);
+                             task.first_micro_batch, o.starts);
       return;
     case TaskKind::optimizer:
       optimizer_.update(task, o);

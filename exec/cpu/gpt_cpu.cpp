@@ -52,7 +52,7 @@ void GptCpu::compute_activations(const float* parameters, const float* input, Sa
   if (missing(gpt_saved::qkv))
     qkv_.forward(k, p, read.ln1, nullptr, write.qkv, t_, tensors.adapters);
   if (missing(gpt_saved::attention) || no_statistics) {
-    attention_forward(k, attention_, side_by_side(attention_, read.qkv), write.attention,
+    attention_forward(k, attention_of(tensors), side_by_side(attention_, read.qkv), write.attention,
                       write.log_sum_exp, scores);
   }
   if (missing(gpt_saved::residual))
@@ -104,7 +104,7 @@ void GptCpu::backward_attention(const float* parameters, const float* input,
   float *g = gradient, *dr = activation_gradient, *dqkv = scratch.wide;
   float* narrow = scratch.narrow;  // dL/d(attention), then dL/d(ln1)
   projection_.backward(kernels_, p, a.attention, dr, {narrow, c_}, g, t_, tensors.adapters);
-  attention_backward(kernels_, attention_, side_by_side(attention_, a.qkv), a.attention,
+  attention_backward(kernels_, attention_of(tensors), side_by_side(attention_, a.qkv), a.attention,
                      a.log_sum_exp, narrow, dqkv, scratch.attention);
   qkv_.backward(kernels_, p, a.ln1, dqkv, {narrow, c_}, g, t_, tensors.adapters);
   kernels_.norm_backward(narrow, input, a.mean1, a.rstd1, p + layer_.norm1_weight, dr, false,

@@ -144,7 +144,10 @@ struct SeenKeys {
 };
 SPILLWAY_INLINE SeenKeys seen_keys(const AttentionRows& a, std::int64_t i) {
   const std::int64_t end = a.first_query + i + 1;
-  return {a.window > 0 && a.window < end ? end - a.window : 0, end};
+  const std::int64_t begin = a.window > 0 && a.window < end ? end - a.window : 0;
+  if (a.starts == nullptr) return {begin, end};
+  const std::int64_t start = a.starts[i] - a.first_key;
+  return {start > begin ? start : begin, end};
 }
 SPILLWAY_INLINE void zero_unseen(float* row, const SeenKeys& seen, std::int64_t keys) {
   zero(row, seen.begin);

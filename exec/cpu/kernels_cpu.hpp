@@ -33,11 +33,15 @@ struct AdamConstants {
 
 // The rows of scores (rows, keys) of one attention head. The query in row i is at key first_query +
 // i and sees the keys up to that one: all of them, or with a sliding window the last `window` of
-// them. What a query does not see is written as zero.
+// them; and none before its document's first. What a query does not see is written as zero.
 struct AttentionRows {
   float* scores;
   std::int64_t rows, keys, first_query;
   std::int64_t window = 0;  // 0: none
+  // (rows), or null: where in the sequence the documents of the queries begin; the scores' first
+  // key is the sequence's first_key.
+  const std::int32_t* starts = nullptr;
+  std::int64_t first_key = 0;
 };
 
 // Which elements a run of them are, for the rounding of moments in bf16: constants.noise becomes

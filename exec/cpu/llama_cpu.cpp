@@ -49,10 +49,15 @@ QueryKeyValue<const float> LlamaCpu::attention_input(const Activations<const flo
   return input;
 }
 
-void LlamaCpu::rotate(float* query_key, std::int64_t stride, float direction) const {
-  kernels_.rotate_heads(query_key, rotary_.cosines.data(), rotary_.sines.data(), t_,
-                        attention_.heads + attention_.kv_heads, attention_.head_width, stride,
-                        direction);
+void LlamaCpu::rotate(float* query_key, std::int64_t stride, float direction,
+                      const std::int32_t* starts) const {
+  for (std::int64_t first = 0, end = 0; first < t_; first = end) {  // of a document
+    end = starts == nullptr ? t_ : first + 1;
+    while (end < t_ && starts[end] == starts[first]) ++end;
+    kernels_.rotate_heads(query_key + first * stride, rotary_.cosines.data(), rotary_.sines.data(),
+                          end - first, attention_.heads + attention_.kv_heads,
+                          attention_.head_width, stride, direction);
+  }
 }
 
 void LlamaCpu::norm_heads(const float* parameters, const float* qkv, const float* head_rstd,
@@ -108,7 +113,7 @@ void LlamaCpu::compute_attention(const float* parameters, const float* input, Sa
     k.rms_apply(input, read.rstd1, p + layer_.norm1, write.norm1, t_, c_);
   if (missing(llama_saved::qkv)) {
     qkv_.forward(k, p, read.norm1, nullptr, write.qkv, t_, tensors.adapters);
-    if (!qk_norm_) rotate(write.qkv, qkv_width_, 1);
+    if (!qk_norm_) rotate(write.qkv, qkv_width_, 1, tensors.starts);
   }
   if (qk_norm_ && no_statistics) {
     const std::int64_t heads = attention_.heads + attention_.kv_heads;
@@ -119,11 +124,11 @@ void LlamaCpu::compute_attention(const float* parameters, const float* input, Sa
   }
   if (qk_norm_ && missing(llama_saved::rotated)) {
     norm_heads(p, read.qkv, read.head_rstd, write.query_key);
-    rotate(write.query_key, query_key_width_, 1);
+    rotate(write.query_key, query_key_width_, 1, tensors.starts);
   }
   if (missing(llama_saved::attention) || no_statistics) {
-    attention_forward(k, attention_, attention_input(read), write.attention, write.log_sum_exp,
-                      scores);
+    attention_forward(k, attention_of(tensors), attention_input(read), write.attention,
+                      write.log_sum_exp, scores);
   }
   if (missing(llama_saved::residual))
     projection_.forward(k, p, read.attention, input, write.residual, t_, tensors.adapters);
@@ -183,9 +188,9 @@ void LlamaCpu::backward_attention(const float* parameters, const float* input,
   float* narrow = scratch.narrow;  // dL/d(attention), then dL/d(norm1)
   projection_.backward(kernels_, p, a.attention, dr, {narrow, attention_.width()}, g, t_,
                        tensors.adapters);
-  attention_backward(kernels_, attention_, attention_input(a), a.attention, a.log_sum_exp, narrow,
-                     dqkv, scratch.attention);
-  rotate(dqkv, qkv_width_, -1);
+  attention_backward(kernels_, attention_of(tensors), attention_input(a), a.attention,
+                     a.log_sum_exp, narrow, dqkv, scratch.attention);
+  rotate(dqkv, qkv_width_, -1, tensors.starts);
   if (qk_norm_) norm_heads_backward(p, a, dqkv, g);
   qkv_.backward(kernels_, p, a.norm1, dqkv, {narrow, c_}, g, t_, tensors.adapters);
   kernels_.rms_backward(narrow, input, a.rstd1, p + layer_.norm1, dr, false,

@@ -58,8 +58,10 @@ class LlamaCpu final : public ModelCpu {
                            const float* statistics, float* hidden, float* head_gradient,
                            std::int64_t rows) const override;
 
-  // Turns queries and keys (T, A + K) in rows of `stride`: forward, or backward.
-  void rotate(float* query_key, std::int64_t stride, float direction) const;
+  // Turns queries and keys (T, A + K) in rows of `stride`: forward, or backward; starts (T), or
+  // null.
+  void rotate(float* query_key, std::int64_t stride, float direction,
+              const std::int32_t* starts) const;
   // The norm of each head's query and key: qkv -> query_key (T, A + K), and backward in place in
   // qkv_gradient.
   void norm_heads(const float* parameters, const float* qkv, const float* head_rstd,

@@ -35,25 +35,31 @@ class ModelCpu {
  public:
   virtual ~ModelCpu() = default;
 
+  // Everywhere, starts (b, T): the index in its sequence of the first token of each token's
+  // document (exec/data/batches.hpp); null: no borders.
+
   // tokens (b, T) -> output (b, T, C). `parameters`: the embedding unit.
-  void embed_forward(const float* parameters, const std::int32_t* tokens, float* output) const;
+  void embed_forward(const float* parameters, const std::int32_t* tokens, float* output,
+                     const std::int32_t* starts = nullptr) const;
 
   // input (b, T, C) -> output (b, T, C). The tensors of the mask `saves` are written to `saved`,
   // laid out by saved_layout; `saved` may be null if saves is 0.
   // Scratch: forward_scratch_bytes(problem, saves); may be null if that is 0.
   // `dropout`: of the micro-batch's first sequence, the same for forward and backward.
   void layer_forward(const float* parameters, const float* input, float* output, std::byte* saved,
-                     SavedMask saves, std::byte* scratch, const DropoutPlace& dropout = {}) const;
+                     SavedMask saves, std::byte* scratch, const DropoutPlace& dropout = {},
+                     const std::int32_t* starts = nullptr) const;
 
   // Final norm, logits, loss. `parameters` and head_gradient: the head unit, of which head_gradient
   // gets the gradients of the norm and of the head's matrix; null where it is frozen. hidden (b, T,
   // C): in, the last layer's output; out, dL/d(hidden). losses (b): the sum of the token losses of
-  // each sequence, not scaled; L = their sum over the step / (batch T). Scratch:
-  // head_scratch_bytes. token_losses: null, or (b, T) to be written. loss_only: no gradient;
-  // hidden stays as it is.
+  // each sequence, not scaled; L = their sum over the step / counted_tokens, its targets that are
+  // not no_target; 0: batch T. Scratch: head_scratch_bytes. token_losses: null, or (b, T) to be
+  // written. loss_only: no gradient; hidden stays as it is.
   void head(const float* parameters, const std::int32_t* targets, float* hidden,
             float* head_gradient, bool first_micro_batch, double* losses, std::byte* scratch,
-            double* token_losses = nullptr, bool loss_only = false) const;
+            double* token_losses = nullptr, std::int64_t counted_tokens = 0,
+            bool loss_only = false) const;
 
   // activation_gradient (b, T, C): in, dL/d(output); out, dL/d(input). Tensors of the mask
   // `available` (`saved` holds just these) are read, the others are recomputed from `input` one
@@ -64,11 +70,11 @@ class ModelCpu {
   void layer_backward(const float* parameters, const float* input, const std::byte* saved,
                       SavedMask available, bool recomputes_output, float* activation_gradient,
                       float* gradient, bool first_micro_batch, std::byte* scratch,
-                      const DropoutPlace& dropout = {}) const;
+                      const DropoutPlace& dropout = {}, const std::int32_t* starts = nullptr) const;
 
   // activation_gradient (b, T, C): dL/d(embed_forward's output). gradient: an embedding unit.
   void embed_backward(const std::int32_t* tokens, const float* activation_gradient, float* gradient,
-                      bool first_micro_batch) const;
+                      bool first_micro_batch, const std::int32_t* starts = nullptr) const;
 
   const CpuKernels& kernels() const { return kernels_; }
 
@@ -87,12 +93,19 @@ class ModelCpu {
   // The saved tensors of one sequence, by bit number.
   template <class Byte>
   using Addresses = std::array<Byte*, mask_bits>;
-  // All of them are read; those that are not available are written first. And what adapters need.
+  // All of them are read; those that are not available are written first. And what adapters need,
+  // and the sequence's borders.
   struct LayerTensors {
     Addresses<const std::byte> read{};
     Addresses<std::byte> write{};
     AdapterSpace adapters;
+    const std::int32_t* starts = nullptr;
   };
+  AttentionShape attention_of(const LayerTensors& tensors) const {
+    AttentionShape shape = attention_;
+    shape.starts = tensors.starts;
+    return shape;
+  }
   template <class Element, class Byte>
   static Element* tensor(const Addresses<Byte>& at, SavedMask bit) {
     return reinterpret_cast<Element*>(at[bit_of(bit)]);
@@ -139,9 +152,13 @@ class ModelCpu {
   GradientScratch carve_gradients(float*& scratch) const;
   AdapterSpace carve_adapters(float*& scratch, bool backward, const DropoutPlace& dropout) const;
   double head_chunk(const float* parameters, const std::int32_t* targets, float* hidden,
-                    float* head_gradient, std::int64_t rows, double* token_losses, bool loss_only,
-                    std::byte* scratch) const;
+                    float* head_gradient, std::int64_t rows, double* token_losses,
+                    std::byte* scratch, float scale, bool loss_only) const;
   std::int32_t checked(std::int32_t token) const;
+  // Of a token in its document.
+  std::int64_t position_of(const std::int32_t* starts, std::int64_t row) const {
+    return row % t_ - (starts != nullptr ? starts[row] : 0);
+  }
   SavedMask others(SavedMask mask) const { return static_cast<SavedMask>(saved_all_ & ~mask); }
 
   const Tables tables_;

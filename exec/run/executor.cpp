@@ -275,18 +275,12 @@ Operands Executor::operands(Run& run, TaskId id) {
     return o;
   }
   const Workload& workload = run.schedule.problem().workload;
-  const bool needs_text = task.kind == TaskKind::embed_forward || task.kind == TaskKind::head ||
-                          task.kind == TaskKind::embed_backward;
-  if (needs_text) {
-    const std::int64_t step = run.first_step + task.step;
-    if (run.tokens_step != step || run.tokens_micro_batch != task.micro_batch) {
-      run.batches->batch(step, task.micro_batch * workload.micro_batch, workload.micro_batch,
-                         workload.sequence, run.tokens.data(), run.targets.data(), nullptr);
-      run.tokens_step = step;
-      run.tokens_micro_batch = task.micro_batch;
-    }
-    o.tokens = run.tokens.data();
-    o.targets = run.targets.data();
+  if (needs_text(run, task)) {
+    const MicroBatchText of_task = text(run, task.step, task.micro_batch);
+    o.tokens = of_task.tokens;
+    o.targets = of_task.targets;
+    o.starts = of_task.starts;
+    o.counted_tokens = of_task.counted_tokens;
     o.losses =
         run.losses.data() + task.step * workload.batch + task.micro_batch * workload.micro_batch;
   }
@@ -362,18 +356,22 @@ void Executor::check_gradient(const Run& run, TaskId id) const {
                           run.first_step + task.update, run.losses_of(task.update));
 }
 
-void Executor::prepare(const Schedule& schedule) {
+Executor::Run* Executor::find(const Schedule& schedule) const {
+  const auto found = std::find_if(runs_.begin(), runs_.end(),
+                                  [&](const auto& one) { return &one->schedule == &schedule; });
+  return found != runs_.end() ? found->get() : nullptr;
+}
+
+void Executor::prepare(const Schedule& schedule, const Batches& batches) {
   require_own_framework(schedule.problem().framework);
   SPILLWAY_ASSERT(schedule.use(Tier::gpu).peak_bytes <= device_.gpu_memory().size());
   SPILLWAY_ASSERT(schedule.use(Tier::host).peak_bytes <= device_.host_memory().size());
   SPILLWAY_ASSERT(schedule.use(Tier::ssd).peak_bytes <=
                   (store_ ? store_->size() : 0) + (frozen_ ? frozen_->bytes() : 0));
-  for (const auto& run : runs_) {
-    if (&run->schedule == &schedule) return;
-  }
+  if (find(schedule) != nullptr) return;
   SPILLWAY_ASSERT(!safety_.gate || !safety_.parts.empty(), "a gate needs to know what to guard");
   runs_.push_back(std::make_unique<Run>(
-      schedule, safety_.gate ? safety_.parts : std::span<const StatePart>{}, streams_));
+      schedule, safety_.gate ? safety_.parts : std::span<const StatePart>{}, streams_, batches));
   for (Run::Notice& notice : runs_.back()->notices) notice.executor = this;
 }
 
@@ -399,14 +397,8 @@ void Executor::wait_for_commit(std::int64_t version) {
   announce_commit(version);
 }
 
-Executor::Run& Executor::prepared(const Schedule& schedule) {
-  prepare(schedule);
-  return **std::find_if(runs_.begin(), runs_.end(),
-                        [&](const auto& one) { return &one->schedule == &schedule; });
-}
-
-void Executor::begin(Run& run, std::int64_t first_step, const Batches& batches) {
-  run.reset(first_step, batches);
+void Executor::begin(Run& run, std::int64_t first_step) {
+  run.reset(first_step);
   if (throttle_) throttle_->begin_run(run.schedule);
   if (streams_) streams_->set_clock();
   lanes_->run = &run;
@@ -426,8 +418,9 @@ void Executor::end(Run& run) {
 
 int Executor::run(const Schedule& schedule, std::int64_t first_step,
                   const std::function<void(const StepResult&)>& report, Trace* trace, int segment) {
-  Run& run = prepared(schedule);
-  begin(run, first_step, *batches_);
+  prepare(schedule);
+  Run& run = *find(schedule);
+  begin(run, first_step);
   const std::int64_t began = now_ns();
 
   int reported = 0;

@@ -25,6 +25,7 @@
 #include "exec/data/batches.hpp"
 #include "exec/run/device.hpp"
 #include "exec/run/optimizer_settings.hpp"
+#include "exec/run/streams.hpp"
 #include "exec/store/committer.hpp"
 #include "exec/store/frozen_files.hpp"
 #include "exec/store/ssd_store.hpp"
@@ -68,7 +69,9 @@ class Executor {
 
   // Allocates what running `schedule` needs, once; run() does so otherwise. The schedule outlives
   // the executor.
-  void prepare(const Schedule& schedule);
+  void prepare(const Schedule& schedule) { prepare(schedule, *batches_); }
+  // The same for an evaluation; `batches` outlive the executor, too.
+  void prepare(const Schedule& schedule, const Batches& batches);
 
   // Runs all of `schedule`, its first step being global step `first_step`, or up to a requested
   // stop. Returns the number of steps done. `report` is called in step order on the calling thread
@@ -79,9 +82,13 @@ class Executor {
           const std::function<void(const StepResult&)>& report, Trace* trace = nullptr,
           int segment = 0);
 
-  // Runs all of `schedule`, an evaluation whose steps are the batches `first`, `first` + 1, ... of
-  // `batches`, between two runs. Returns the sum of the losses of all tokens that count.
-  double evaluate(const Schedule& schedule, const Batches& batches, std::int64_t first);
+  // Runs all of `schedule`, an evaluation that was prepared, between two runs: its steps are batch
+  // `first` and those after it. Returns the losses of all tokens that count.
+  struct Losses {
+    double sum = 0;
+    std::int64_t tokens = 0;
+  };
+  Losses evaluate(const Schedule& schedule, std::int64_t first);
 
   // Called on the thread that runs, with the steps that are durable now, after they were reported.
   void on_commit(std::function<void(std::int64_t)> listener) { on_commit_ = std::move(listener); }
@@ -110,8 +117,8 @@ class Executor {
     std::unique_ptr<FrozenFiles::Channel> frozen;
   };
 
-  Run& prepared(const Schedule& schedule);
-  void begin(Run& run, std::int64_t first_step, const Batches& batches);
+  Run* find(const Schedule& schedule) const;
+  void begin(Run& run, std::int64_t first_step);
   void end(Run& run);
   void lane_main(Lane lane);
   void open(Lane lane, Channels& channels);
@@ -142,6 +149,9 @@ class Executor {
   void announce_commit(std::int64_t done);
   std::byte* address(const Run& run, const Access& access) const;
   Operands operands(Run& run, TaskId id);
+  static bool needs_text(const Run& run, const Task& task);
+  // The text of a micro-batch in a step of the schedule.
+  MicroBatchText text(Run& run, int step, std::int64_t micro_batch);
   void append_spans(const Run& run, Trace& trace, int segment) const;
 
   Device& device_;

@@ -6,11 +6,11 @@
 
 namespace spillway {
 
-double Executor::evaluate(const Schedule& schedule, const Batches& batches, std::int64_t first) {
-  SPILLWAY_ASSERT(schedule.evaluates());
-  Run& run = prepared(schedule);
+Executor::Losses Executor::evaluate(const Schedule& schedule, std::int64_t first) {
+  SPILLWAY_ASSERT(schedule.evaluates() && find(schedule) != nullptr);
+  Run& run = *find(schedule);
   evaluating_ = true;
-  begin(run, first, batches);
+  begin(run, first);
   int collected = 0;
   while (true) {
     const std::uint32_t seen = lanes_->progress.load(std::memory_order_acquire);
@@ -32,9 +32,10 @@ double Executor::evaluate(const Schedule& schedule, const Batches& batches, std:
   end(run);
   SPILLWAY_ASSERT(collected == schedule.steps(), "an evaluation is not broken off");
   run.collect(schedule.steps(), streams_);
-  double sum = 0;
-  for (const double loss : run.losses) sum += loss;
-  return sum;
+  Losses all;
+  for (const double loss : run.losses) all.sum += loss;
+  for (const std::int64_t tokens : run.counted_tokens) all.tokens += tokens;
+  return all;
 }
 
 }  // namespace spillway

@@ -2,18 +2,22 @@
 
 #include <algorithm>
 
+#include "base/errors.hpp"
 #include "exec/run/clipping.hpp"
 
 namespace spillway {
 
-Executor::Run::Run(const Schedule& s, std::span<const StatePart> parts, Streams* device)
+Executor::Run::Run(const Schedule& s, std::span<const StatePart> parts, Streams* device,
+                   const Batches& all)
     : schedule(s),
+      batches(all),
       waiting_for(s.tasks().size()),
       start_ns(s.tasks().size()),
       end_ns(s.tasks().size()),
       gradient_square_sums(s.tasks().size(), 0.0),
       open_tasks(static_cast<std::size_t>(s.steps())),
       last_end_ns(static_cast<std::size_t>(s.steps())),
+      counted_tokens(static_cast<std::size_t>(s.steps())),
       tasks_of_step_(static_cast<std::size_t>(s.steps())),
       gradients_of_step_(gradient_tasks(s)),
       bytes_read_(static_cast<std::size_t>(s.steps())),
@@ -35,8 +39,14 @@ Executor::Run::Run(const Schedule& s, std::span<const StatePart> parts, Streams*
     if (task.kind == TaskKind::write) bytes_written_[step] += task.bytes;
   }
   losses.resize(static_cast<std::size_t>(s.steps() * workload.batch), 0.0);
-  tokens.resize(static_cast<std::size_t>(workload.micro_batch * workload.sequence));
-  targets.resize(tokens.size());
+  const auto rows = static_cast<std::size_t>(workload.micro_batch * workload.sequence);
+  const bool whole_step = batches.has_borders() && device == nullptr;
+  texts.resize(whole_step ? static_cast<std::size_t>(workload.micro_batches()) : 1);
+  for (Text& text : texts) {
+    text.tokens.resize(rows);
+    text.targets.resize(rows);
+    if (batches.has_borders()) text.starts.resize(rows);
+  }
   step_begins.assign(static_cast<std::size_t>(s.steps()) + 2, 0);
   for (TaskId id = 0; id < tasks.size(); ++id)
     step_begins[static_cast<std::size_t>(tasks[id].step) + 1] = id + 1;
@@ -45,7 +55,7 @@ Executor::Run::Run(const Schedule& s, std::span<const StatePart> parts, Streams*
   if (device == nullptr) return;
   std::vector<bool> guarded(state.size());
   for (std::size_t id = 0; id < state.size(); ++id) guarded[id] = state[id].writes > 0;
-  streams = std::make_unique<StreamPlan>(s, *device, guarded);
+  streams = std::make_unique<StreamPlan>(s, *device, guarded, batches.has_borders());
   notice_of.assign(tasks.size(), none);
   for (int lane = 0; lane < lane_count; ++lane) {
     const auto& list = by_lane[static_cast<std::size_t>(lane)];
@@ -57,9 +67,8 @@ Executor::Run::Run(const Schedule& s, std::span<const StatePart> parts, Streams*
   }
 }
 
-void Executor::Run::reset(std::int64_t first, const Batches& all) {
+void Executor::Run::reset(std::int64_t first) {
   first_step = first;
-  batches = &all;
   for (TaskId id = 0; id < waiting_for.size(); ++id) {
     waiting_for[id].store(schedule.predecessor_counts()[id], std::memory_order_relaxed);
   }
@@ -70,7 +79,8 @@ void Executor::Run::reset(std::int64_t first, const Batches& all) {
     open_tasks[step].store(tasks_of_step_[step], std::memory_order_relaxed);
     last_end_ns[step] = 0;
   }
-  tokens_step = tokens_micro_batch = -1;
+  for (Text& text : texts) text.step = -1;
+  std::fill(counted_tokens.begin(), counted_tokens.end(), 0);
   lanes_left.store(lane_count);
   if (streams) streams->reset();
 }
@@ -114,7 +124,8 @@ StepResult Executor::Run::result(int step, std::int64_t began_ns) const {
   StepResult result;
   result.step = first_step + step;
   for (std::size_t i = 0; i < batch; ++i) result.loss += losses[s * batch + i];
-  result.loss /= static_cast<double>(workload.tokens_per_step());
+  SPILLWAY_ASSERT(counted_tokens[s] > 0);
+  result.loss /= static_cast<double>(counted_tokens[s]);
   const StepGradient gradient =
       step_gradient(schedule, gradients_of_step_[s], gradient_square_sums);
   result.gradient_norm = gradient.norm;

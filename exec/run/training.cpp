@@ -175,7 +175,9 @@ Training::Training(TrainingOptions options) : options_(std::move(options)) {
       *device_, store, batches_, options_.optimizer,
       StateSafety{gate_.get(), committer_.get(), training_store_->parts()}, throttle_.get(),
       frozen_files_.get(), options_.make_ring);
-  for (const Schedule* schedule : schedules) executor_->prepare(*schedule);
+  for (const Schedule* schedule : schedules)
+    executor_->prepare(*schedule,
+                       schedule->evaluates() ? *options_.evaluations.batches : *batches_);
 }
 
 Training::~Training() = default;
@@ -241,7 +243,6 @@ bool Training::is_evaluated(std::int64_t version) const {
 // False: a stop came before it was done.
 bool Training::evaluate() {
   const Evaluations& evaluations = options_.evaluations;
-  const Workload& workload = options_.problem.workload;
   EvaluationResult result;
   result.step = version_;
   const std::int64_t began = now_ns();
@@ -249,11 +250,11 @@ bool Training::evaluate() {
   for (std::int64_t batch = 0; batch < evaluations.count; batch += at_once) {
     if (gate_->stop_version() >= 0) return false;
     const bool whole = evaluations.count - batch >= at_once;
-    result.loss += executor_->evaluate(whole ? *evaluation_.front() : *evaluation_.back(),
-                                       *evaluations.batches, batch);
+    const Executor::Losses losses =
+        executor_->evaluate(whole ? *evaluation_.front() : *evaluation_.back(), batch);
+    result.loss += losses.sum;
+    result.tokens += losses.tokens;
   }
-  for (std::int64_t batch = 0; batch < evaluations.count; ++batch)
-    result.tokens += evaluations.batches->counted_tokens(batch, workload.batch, workload.sequence);
   result.loss /= static_cast<double>(result.tokens);
   result.seconds = static_cast<double>(now_ns() - began) * 1e-9;
   if (on_evaluation_) on_evaluation_(result);

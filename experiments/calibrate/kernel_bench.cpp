@@ -252,8 +252,13 @@ class KernelBench {
     for (std::int64_t i = 0; i < rows; ++i) tokens_.push_back(token(random));
     if (!timer_) return;
     Streams& streams = timer_->streams();
-    SPILLWAY_ASSERT(streams.text_bytes(rows) <= text_bytes_bound(problem_));
-    streams.stage_text(tokens_.data(), tokens_.data(), rows, memory_.host_text);
+    SPILLWAY_ASSERT(streams.text_bytes(rows, false) <= text_bytes_bound(problem_));
+    MicroBatchText text;
+    text.tokens = text.targets = tokens_.data();
+    text.sequences = problem_.workload.micro_batch;
+    text.sequence_length = problem_.workload.sequence;
+    text.counted_tokens = problem_.workload.tokens_per_step();
+    streams.stage_text(text, memory_.host_text);
   }
 
   Operands operands(const Task& task, std::size_t turn = 0) const {

@@ -1,6 +1,7 @@
 // A whole training step on the CPU with everything resident: what the tests of the arithmetic run.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "exec/cpu/model_cpu.hpp"
+#include "exec/data/batches.hpp"
 #include "policies/model/scratch.hpp"
 
 namespace spillway {
@@ -143,7 +145,13 @@ struct StepOptions {
   CpuVariant variant = best_cpu_variant();
   const std::vector<float>* head_parameters = nullptr;  // null: the head unit, as it should be
   NoiseKey step_noise = step_noise_key(1, 1);           // of dropout
+  const std::vector<std::int32_t>* starts = nullptr;    // (B, T); null: no borders
 };
+
+inline std::int64_t counted(const std::vector<std::int32_t>& targets) {
+  return static_cast<std::int64_t>(targets.size()) -
+         std::count(targets.begin(), targets.end(), no_target);
+}
 
 inline ModelStepResult run_step(Problem problem, const Units& parameters,
                                 const std::vector<std::int32_t>& tokens,
@@ -182,29 +190,31 @@ inline ModelStepResult run_step(Problem problem, const Units& parameters,
     };
     std::vector<std::vector<float>> x(layers + 1, std::vector<float>(activation));
     std::vector<Guarded> saved(layers, Guarded(saved_bytes(problem, available)));
-    model->embed_forward(parameters[layers].data(), tokens.data() + row, x[0].data());
+    const std::int32_t* const starts = options.starts ? options.starts->data() + row : nullptr;
+    model->embed_forward(parameters[layers].data(), tokens.data() + row, x[0].data(), starts);
     for (std::size_t layer = 0; layer < layers; ++layer)
       model->layer_forward(parameters[layer].data(), x[layer].data(), x[layer + 1].data(),
                            saves ? saved[layer].data() : nullptr, available, forward_scratch.data(),
-                           dropout(layer));
+                           dropout(layer), starts);
     std::vector<float> gradient = x[layers];
     std::vector<double> losses(static_cast<std::size_t>(b));
     model->head(head_parameters.data(), targets.data() + row, gradient.data(),
                 result.head_gradient.empty() ? nullptr : result.head_gradient.data(), first,
-                losses.data(), head_scratch.data(), result.token_losses.data() + row);
+                losses.data(), head_scratch.data(), result.token_losses.data() + row,
+                counted(targets));
     for (const double loss : losses) result.loss += loss;
     for (std::size_t layer = layers; layer-- > first_trained;)
       model->layer_backward(
           parameters[layer].data(), x[layer].data(), saves ? saved[layer].data() : nullptr,
           available, options.recomputes_output, gradient.data(), result.gradients[layer].data(),
-          first, backward_scratch.data(), dropout(layer));
+          first, backward_scratch.data(), dropout(layer), starts);
     if (!result.gradients[layers].empty()) {
       model->embed_backward(tokens.data() + row, gradient.data(), result.gradients[layers].data(),
-                            first);
+                            first, starts);
     }
     for (const Guarded& record : saved) result.memory_respected &= record.intact();
   }
-  result.loss /= static_cast<double>(problem.workload.tokens_per_step());
+  result.loss /= static_cast<double>(counted(targets));
   result.memory_respected &=
       forward_scratch.intact() && head_scratch.intact() && backward_scratch.intact();
   return result;
