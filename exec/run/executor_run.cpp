@@ -8,8 +8,9 @@
 namespace spillway {
 
 Executor::Run::Run(const Schedule& s, std::span<const StatePart> parts, Streams* device,
-                   bool has_borders)
+                   const Batches& all)
     : schedule(s),
+      batches(all),
       waiting_for(s.tasks().size()),
       start_ns(s.tasks().size()),
       end_ns(s.tasks().size()),
@@ -21,7 +22,11 @@ Executor::Run::Run(const Schedule& s, std::span<const StatePart> parts, Streams*
       gradients_of_step_(gradient_tasks(s)),
       bytes_read_(static_cast<std::size_t>(s.steps())),
       bytes_written_(static_cast<std::size_t>(s.steps())) {
-  if (!parts.empty()) state = state_accesses(s, parts);
+  if (s.evaluates()) {
+    state.resize(s.tasks().size());  // none touches state at rest but parameters
+  } else if (!parts.empty()) {
+    state = state_accesses(s, parts);
+  }
   const auto tasks = s.tasks();
   const Workload& workload = s.problem().workload;
   for (TaskId id = 0; id < tasks.size(); ++id) {
@@ -35,12 +40,12 @@ Executor::Run::Run(const Schedule& s, std::span<const StatePart> parts, Streams*
   }
   losses.resize(static_cast<std::size_t>(s.steps() * workload.batch), 0.0);
   const auto rows = static_cast<std::size_t>(workload.micro_batch * workload.sequence);
-  const bool whole_step = has_borders && device == nullptr;
+  const bool whole_step = batches.has_borders() && device == nullptr;
   texts.resize(whole_step ? static_cast<std::size_t>(workload.micro_batches()) : 1);
   for (Text& text : texts) {
     text.tokens.resize(rows);
     text.targets.resize(rows);
-    if (has_borders) text.starts.resize(rows);
+    if (batches.has_borders()) text.starts.resize(rows);
   }
   step_begins.assign(static_cast<std::size_t>(s.steps()) + 2, 0);
   for (TaskId id = 0; id < tasks.size(); ++id)
@@ -50,7 +55,7 @@ Executor::Run::Run(const Schedule& s, std::span<const StatePart> parts, Streams*
   if (device == nullptr) return;
   std::vector<bool> guarded(state.size());
   for (std::size_t id = 0; id < state.size(); ++id) guarded[id] = state[id].writes > 0;
-  streams = std::make_unique<StreamPlan>(s, *device, guarded, has_borders);
+  streams = std::make_unique<StreamPlan>(s, *device, guarded, batches.has_borders());
   notice_of.assign(tasks.size(), none);
   for (int lane = 0; lane < lane_count; ++lane) {
     const auto& list = by_lane[static_cast<std::size_t>(lane)];
@@ -130,6 +135,29 @@ StepResult Executor::Run::result(int step, std::int64_t began_ns) const {
   result.ssd_bytes_read = bytes_read_[s];
   result.ssd_bytes_written = bytes_written_[s];
   return result;
+}
+
+void Executor::append_spans(const Run& run, Trace& trace, int segment) const {
+  const auto tasks = run.schedule.tasks();
+  for (TaskId id = 0; id < tasks.size(); ++id) {
+    if (run.end_ns[id] == 0) continue;  // a stop came first
+    const Task& task = tasks[id];
+    Span span;
+    span.task = id;
+    span.lane = static_cast<std::uint16_t>(task.lane);
+    span.kind = static_cast<std::uint16_t>(task.kind);
+    span.phase = static_cast<std::uint16_t>(task.phase);
+    span.segment = segment;
+    span.step = static_cast<std::int32_t>(run.first_step + task.step);
+    span.layer = task.layer;
+    span.micro_batch = task.micro_batch;
+    span.start_ns = run.start_ns[id] - start_ns_;
+    span.end_ns = run.end_ns[id] - start_ns_;
+    span.bytes = task.bytes;
+    span.flops = task.flops;
+    span.params = task.params;
+    trace.spans.push_back(span);
+  }
 }
 
 }  // namespace spillway

@@ -21,7 +21,7 @@ void require_documents(const std::vector<std::int32_t>& starts, std::int64_t seq
 }  // namespace
 
 // Where there are borders, layers need them.
-bool Executor::needs_text(const Task& task) const {
+bool Executor::needs_text(const Run& run, const Task& task) {
   switch (task.kind) {
     case TaskKind::embed_forward:
     case TaskKind::head:
@@ -29,7 +29,7 @@ bool Executor::needs_text(const Task& task) const {
       return true;
     case TaskKind::forward:
     case TaskKind::backward:
-      return batches_->has_borders();
+      return run.batches.has_borders();
     default:
       return false;
   }
@@ -41,15 +41,15 @@ MicroBatchText Executor::text(Run& run, int step, std::int64_t micro_batch) {
   Run::Text& text = run.text_of(micro_batch);
   std::int32_t* const starts = text.starts.empty() ? nullptr : text.starts.data();
   if (text.step != step || text.micro_batch != micro_batch) {
-    batches_->batch(global_step, micro_batch * workload.micro_batch, workload.micro_batch,
-                    workload.sequence, text.tokens.data(), text.targets.data(), starts);
+    run.batches.batch(global_step, micro_batch * workload.micro_batch, workload.micro_batch,
+                      workload.sequence, text.tokens.data(), text.targets.data(), starts);
     require_documents(text.starts, workload.sequence);
     text.step = step;
     text.micro_batch = micro_batch;
   }
   std::int64_t& counted = run.counted_tokens[static_cast<std::size_t>(step)];
   if (counted == 0)
-    counted = batches_->counted_tokens(global_step, workload.batch, workload.sequence);
+    counted = run.batches.counted_tokens(global_step, workload.batch, workload.sequence);
   return {text.tokens.data(),   text.targets.data(), starts,
           workload.micro_batch, workload.sequence,   counted};
 }

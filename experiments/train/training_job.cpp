@@ -143,7 +143,8 @@ void TrainingJob::settle() {
       throw InputError(Setting{"resume"} + " needs to know which run to go on with",
                        Setting{"run", "DIR"});
     TrainSettings given = settings_;
-    given.keep = 0;  // to be judged by the run's own number of steps
+    given.keep = 0;  // to be judged by the run's own number of steps, and so are these
+    given.optimizer.decay_steps = 0;
     check(given);
     folder_.emplace(RunFolder::open(request_.run, request_.take_over));
     point = resume();
@@ -153,7 +154,10 @@ void TrainingJob::settle() {
     throw InputError("there is no model to train", "name one: " + Setting{"model"});
   require_one_length(given_);
   const bool by_data = settings_.epochs > 0 || settings_.tokens > 0;
-  if (!by_data) check(settings_);
+  if (!by_data) {
+    settle_learning_rate(settings_, given_);
+    check(settings_);
+  }
   const Durability durability = parse_durability(settings_.durability);
   const ThrottleRates throttle = parse_throttle(settings_.throttle);
   chose_device_ = !given_.contains("device");
@@ -183,7 +187,10 @@ void TrainingJob::settle() {
   // What can be refused at once is, before anything takes long.
   if (!request_.resume) RunFolder::require_new(request_.run);
   open_data(problem);
-  if (by_data) check(settings_);
+  if (by_data) {
+    settle_learning_rate(settings_, given_);
+    check(settings_);
+  }
   TrainHardware hardware = hardware_of(device_, asked);
   hardware.measure =
       [&, measure = measure_this_machine({drives, request_.io, settings_.threads, device_.gpu,
@@ -233,6 +240,13 @@ void TrainingJob::settle() {
     options_.data.emplace_back(absolute_source(text));
   options_.batches = data_.batches;
   options_.data_rules = data_.rules;
+  if (data_.validation) {
+    const std::int64_t most = settings_.evaluate_batches;
+    options_.evaluations = {
+        data_.validation,
+        most == 0 ? data_.validation_batches : std::min(most, data_.validation_batches),
+        settings_.evaluate_every};
+  }
   options_.weights = weights_.values;
   options_.adapter = weights_.adapter;
   options_.frozen_in_place = settings_.frozen_weights == "checkpoint";

@@ -71,7 +71,8 @@ std::uint64_t ModelCuda<Element>::rehearse_head(std::byte* memory, std::int64_t 
   SPILLWAY_CUDA(
       cudaMemsetAsync(targets, 0, static_cast<std::size_t>(rows) * sizeof(std::int32_t), stream_));
   with_gradient(gradient, [&](auto* sums) {
-    head_chunk(parameters, targets, hidden, sums, !adds, rows, workspace_.token_losses, scratch);
+    head_chunk(parameters, targets, hidden, sums, !adds, rows, workspace_.token_losses, false,
+               scratch);
   });
   return carver.used();
 }
