@@ -19,7 +19,6 @@ import struct
 import subprocess
 import sys
 import tempfile
-import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 REPOSITORY = HERE.parent.parent.parent
@@ -28,7 +27,7 @@ sys.path.insert(0, str(REPOSITORY / "tests" / "reference"))
 import hard_text  # noqa: E402
 import make_tokenizers  # noqa: E402
 
-EVERY_CHARACTER_SEED, TRAIN_SEED, TEST_SEED = 3, 11, 12
+TRAIN_SEED, TEST_SEED = 11, 12
 
 
 class Peer:
@@ -82,14 +81,13 @@ class Peer:
         print(f"{name:28} {bytes_ / 1e6:6.1f} MB, {total:9} tokens, {differences} differences", flush=True)
 
 
-def speed(peer, name, path, tokenizer, documents):
+def speed(peer, name, path, documents):
     size = sum(map(len, documents)) / 1e6
     texts = [one.decode() for one in documents]
     cores = os.cpu_count()
     for threads in (1, cores):
-        os.environ["RAYON_NUM_THREADS"] = str(threads)
         _, ours = peer.ours(path, documents, threads)
-        theirs = min(timed(path, texts, threads) for _ in range(1))
+        theirs = timed(path, texts, threads)
         print(f"{name:28} {threads} threads: {size / ours / threads:6.1f} MB/s a core, tokenizers {size / theirs / threads:6.1f}: "
               f"{theirs / ours:.1f} times as fast", flush=True)
 
@@ -98,7 +96,7 @@ def timed(path, texts, threads):
     """In a process of its own: how many threads tokenizers uses is settled once. The fastest of three rounds, as ours."""
     program = """
 import json, sys, time, tokenizers
-tokenizer = tokenizers.Tokenizer.from_file(sys.argv[1]) if sys.argv[1].endswith(".json") else None
+tokenizer = tokenizers.Tokenizer.from_file(sys.argv[1])
 texts = json.load(sys.stdin)
 best = 1e9
 for _ in range(3):
@@ -161,11 +159,15 @@ def check(arguments):
             path.parent.mkdir()
             tokenizer.save(str(path))
             expected = make_tokenizers.Expected(tokenizers, tokenizer)
-            exact = name in ("gpt2_like", "llama3_like", "smollm_like", "llama2_like", "mistral_like")
+            exact = name in ("gpt2_like", "llama3_like", "smollm_like")
             peer.compare(name, path, valid, invalid, expected.tokens, expected.decoded, exact)
             if not name.startswith("split_"):
-                speed(peer, name, path, tokenizer, texts)
+                speed(peer, name, path, texts)
         for name, model in make_tokenizers.sentencepiece_models(sentencepiece, corpus, 6000):
+            if "unigram" in name and not sentencepiece.__version__.startswith("0.1."):
+                print(f"{name}: SentencePiece {sentencepiece.__version__} chooses otherwise than 0.1.97, the library of Debian 12, among "
+                      "segmentations that are equally good: pip install sentencepiece==0.1.97 compares them")
+                continue
             path = folder / f"{name}.model"
             path.write_bytes(model)
             processors = make_tokenizers.sentencepiece_processors(sentencepiece, model)
@@ -180,7 +182,7 @@ def check(arguments):
             expected = make_tokenizers.Expected(tokenizers, gpt2)
             peer.compare("GPT-2's own", source, valid, invalid, expected.tokens, expected.decoded, True)
             gpt2.save(str(folder / "gpt2.json"))
-            speed(peer, "GPT-2's own", folder / "gpt2.json", gpt2, texts)
+            speed(peer, "GPT-2's own", folder / "gpt2.json", texts)
         else:
             print("GPT-2's own: SPILLWAY_GPT2 does not name a folder with its files")
         if arguments.program:
