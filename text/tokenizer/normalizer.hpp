@@ -9,7 +9,7 @@ namespace spillway {
 
 struct NormalizerStep {
   enum class Kind {
-    nfc,      // Unicode's composed normal form
+    nfc,      // the composed normal form, of Unicode 9.0 as in Hugging Face's tokenizers
     prepend,  // `content` before a text that is not empty
     replace,  // each `pattern` by `content`
   };

@@ -79,6 +79,7 @@ class SentencePieceTokenizer : public Tokenizer {
   std::string decode(std::span<const Token> tokens, bool with_special) const override {
     const bool strips = model_.add_dummy_prefix || model_.remove_extra_whitespaces;
     std::string text;
+    bool at_start = true;
     for (const Token token : tokens) {
       if (!vocabulary_.holds(token))
         throw InputError(fmt::format("{} is no token of {}", token, origin_),
@@ -86,7 +87,12 @@ class SentencePieceTokenizer : public Tokenizer {
       const Decoded& piece = decoded_[static_cast<std::size_t>(token)];
       if (piece.type == Type::control && !with_special) continue;
       std::string_view bytes = piece.bytes;
-      if (strips && text.empty() && piece.begins_with_blank) bytes.remove_prefix(1);
+      if (strips && at_start && piece.begins_with_blank) {
+        bytes.remove_prefix(1);
+        at_start = model_.remove_extra_whitespaces && bytes.empty();
+      } else if (piece.type != Type::control) {
+        at_start = false;
+      }
       text += bytes;
     }
     return text;
