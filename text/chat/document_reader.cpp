@@ -53,6 +53,7 @@ struct DocumentReader::State {
       TemplateSettings wanted;
       wanted.name = name;
       wanted.date = settings.template_date;
+      wanted.parse_special = settings.parse_special;
       return make_chat_template(wanted, names);
     };
     if (!settings.chat_template.empty()) chat_template = make(settings.chat_template);
@@ -95,7 +96,7 @@ struct DocumentReader::State {
   }
 
   Document document_of(const RenderedChat& chat) const {
-    Document document = encode_chat(chat, tokenizer, settings.parse_special);
+    Document document = encode_chat(chat, tokenizer);
     if (!settings.assistant_only && !document.tokens.empty()) {
       const std::size_t first = begin && document.tokens[0] == *begin ? 1 : 0;
       document.trained = {{first, document.tokens.size()}};
