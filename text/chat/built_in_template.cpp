@@ -11,12 +11,33 @@ namespace spillway {
 
 namespace {
 
-// As Python's str.strip() and jinja's trim do it for the blanks that texts have.
+// Bytes of the blank that `text` begins with; 0: another character. Blanks are Python's.
+std::size_t blank_at(std::string_view text) {
+  if (text.empty()) return 0;
+  if (std::string_view(" \t\n\v\f\r\x1c\x1d\x1e\x1f").find(text[0]) != std::string_view::npos)
+    return 1;
+  // U+0085, U+00A0, U+1680, U+2000 to U+200A, U+2028, U+2029, U+202F, U+205F, U+3000
+  for (const std::string_view blank :
+       {"\xc2\x85", "\xc2\xa0", "\xe1\x9a\x80", "\xe2\x80\xa8", "\xe2\x80\xa9", "\xe2\x80\xaf",
+        "\xe2\x81\x9f", "\xe3\x80\x80"})
+    if (text.starts_with(blank)) return blank.size();
+  constexpr std::size_t general_punctuation = 3;
+  if (text.size() >= general_punctuation && text.starts_with("\xe2\x80") &&
+      static_cast<unsigned char>(text[2]) <= 0x8a)
+    return general_punctuation;
+  return 0;
+}
+
+// As Python's str.strip() and jinja's trim do it.
 std::string_view trimmed(std::string_view text) {
-  constexpr std::string_view blanks = " \t\n\v\f\r\x1c\x1d\x1e\x1f";
-  const std::size_t first = text.find_first_not_of(blanks);
-  if (first == std::string_view::npos) return {};
-  return text.substr(first, text.find_last_not_of(blanks) + 1 - first);
+  while (const std::size_t blank = blank_at(text)) text.remove_prefix(blank);
+  constexpr std::size_t longest_blank = 3;
+  for (std::size_t size = 1; size <= longest_blank && size <= text.size(); ++size) {
+    if (blank_at(text.substr(text.size() - size)) != size) continue;
+    text.remove_suffix(size);
+    size = 0;
+  }
+  return text;
 }
 
 // A text in the making.
@@ -177,8 +198,8 @@ const std::vector<BuiltIn>& built_ins() {
 
 class BuiltInTemplate : public ChatTemplate {
  public:
-  BuiltInTemplate(const BuiltIn& built_in, const SpecialNames& names)
-      : built_in_(built_in), names_(names) {}
+  BuiltInTemplate(const BuiltIn& built_in, const SpecialNames& names, bool parse_special)
+      : built_in_(built_in), names_(names), parse_special_(parse_special) {}
 
   std::vector<RenderedChat> render(std::span<const ChatRecord> chats, RenderFor purpose) override {
     std::vector<RenderedChat> result;
@@ -237,7 +258,7 @@ class BuiltInTemplate : public ChatTemplate {
     if (text.chat.refused.empty()) built_in_.write(chat.messages, names_, text);
     if (!text.chat.refused.empty()) return {{}, {}, {}, text.chat.refused, own};
     if (purpose != RenderFor::training) text.chat.trained.clear();
-    text.chat.plain = names_in(text.chat.text, text.contents);
+    if (!parse_special_) text.chat.plain = names_in(text.chat.text, text.contents);
     return text.chat;
   }
 
@@ -257,14 +278,16 @@ class BuiltInTemplate : public ChatTemplate {
 
   const BuiltIn& built_in_;
   const SpecialNames& names_;
+  bool parse_special_;
 };
 
 }  // namespace
 
 std::unique_ptr<ChatTemplate> make_built_in_template(const std::string& name,
-                                                     const SpecialNames& names) {
+                                                     const SpecialNames& names,
+                                                     bool parse_special) {
   for (const BuiltIn& one : built_ins())
-    if (one.name == name) return std::make_unique<BuiltInTemplate>(one, names);
+    if (one.name == name) return std::make_unique<BuiltInTemplate>(one, names, parse_special);
   return nullptr;
 }
 

@@ -11,6 +11,6 @@ namespace spillway {
 
 // Nothing: there is none of this name.
 std::unique_ptr<ChatTemplate> make_built_in_template(const std::string& name,
-                                                     const SpecialNames& names);
+                                                     const SpecialNames& names, bool parse_special);
 
 }  // namespace spillway

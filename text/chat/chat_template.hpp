@@ -62,6 +62,8 @@ struct TemplateSettings {
   std::string name;
   // For templates that write the date of the day, so that a text is always the same: YYYY-MM-DD.
   std::string date = "2024-07-26";
+  // Names of special tokens in messages are the tokens: RenderedChat::plain stays empty.
+  bool parse_special = false;
   TemplateLimits limits = {};
 };
 

@@ -38,9 +38,6 @@ void DocumentCounts::add(const DocumentCounts& more) {
   documents += more.documents;
   tokens += more.tokens;
   trained_tokens += more.trained_tokens;
-  cut += more.cut;
-  dropped += more.dropped;
-  split += more.split;
   untrained += more.untrained;
 }
 
@@ -53,6 +50,7 @@ struct DocumentReader::State {
       TemplateSettings wanted;
       wanted.name = name;
       wanted.date = settings.template_date;
+      wanted.parse_special = settings.parse_special;
       return make_chat_template(wanted, names);
     };
     if (!settings.chat_template.empty()) chat_template = make(settings.chat_template);
@@ -95,7 +93,7 @@ struct DocumentReader::State {
   }
 
   Document document_of(const RenderedChat& chat) const {
-    Document document = encode_chat(chat, tokenizer, settings.parse_special);
+    Document document = encode_chat(chat, tokenizer);
     if (!settings.assistant_only && !document.tokens.empty()) {
       const std::size_t first = begin && document.tokens[0] == *begin ? 1 : 0;
       document.trained = {{first, document.tokens.size()}};
@@ -138,7 +136,7 @@ struct DocumentReader::State {
       }
       document.place = record.place;
       const bool is_piece = text != nullptr && !(text->begins && text->ends);
-      hand_out(std::move(document), text != nullptr, is_piece, take);
+      hand_out(std::move(document), is_piece, take);
     }
   }
 
@@ -149,47 +147,12 @@ struct DocumentReader::State {
                          "), or the folder of the model that is trained, where it has a template");
   }
 
-  void hand_out(Document&& document, bool is_text, bool is_piece, const Take& take) {
-    const auto most = static_cast<std::size_t>(std::max<std::int64_t>(settings.most_tokens, 0));
+  // A piece of a text is kept whatever it holds: the document before it goes on in it.
+  void hand_out(Document&& document, bool is_piece, const Take& take) {
     if (document.trained.empty() && !is_piece) {
       ++counts.untrained;
       return;
     }
-    if (most == 0 || document.tokens.size() <= most) return finish(std::move(document), take);
-    TooLong too_long = settings.too_long;
-    if (too_long == TooLong::automatic) too_long = is_text ? TooLong::split : TooLong::cut;
-    if (is_piece) too_long = TooLong::split;
-    if (too_long == TooLong::drop) {
-      ++counts.dropped;
-    } else if (too_long == TooLong::cut) {
-      Document piece = tokens_of(document, 0, most);
-      ++(piece.trained.empty() ? counts.untrained : counts.cut);
-      if (!piece.trained.empty()) finish(std::move(piece), take);
-    } else {
-      ++counts.split;
-      for (std::size_t first = 0; first < document.tokens.size(); first += most) {
-        Document piece = tokens_of(document, first, std::min(first + most, document.tokens.size()));
-        piece.goes_on = first + most < document.tokens.size() || document.goes_on;
-        finish(std::move(piece), take);
-      }
-    }
-  }
-
-  static Document tokens_of(const Document& document, std::size_t first, std::size_t end) {
-    Document piece;
-    const auto begin = document.tokens.begin();
-    piece.tokens.assign(begin + static_cast<std::ptrdiff_t>(first),
-                        begin + static_cast<std::ptrdiff_t>(end));
-    for (const TokenRun& run : document.trained) {
-      const std::size_t from = std::clamp(run.first, first, end),
-                        to = std::clamp(run.end, first, end);
-      if (from < to) piece.trained.push_back({from - first, to - first});
-    }
-    piece.place = document.place;
-    return piece;
-  }
-
-  void finish(Document&& document, const Take& take) {
     ++counts.documents;
     counts.tokens += document.tokens.size();
     counts.trained_tokens += document.trained_tokens();
@@ -240,9 +203,6 @@ std::vector<std::string> DocumentReader::notes() const {
   };
   note(counts.source.malformed,
        "malformed records are left out; the first: " + counts.source.first_malformed);
-  note(counts.cut, "documents are too long and cut");
-  note(counts.dropped, "documents are too long and left out");
-  note(counts.split, "documents are too long and split");
   note(counts.untrained, "documents are left out: nothing in them is trained on");
   return notes;
 }
@@ -250,9 +210,8 @@ std::vector<std::string> DocumentReader::notes() const {
 std::uint64_t DocumentReader::hash() const {
   const DocumentSettings& settings = state_->settings;
   // The number is raised whenever the same records become other documents.
-  const std::string text = fmt::format(
-      "1 {} {} {} {} {}", state_->template_of_instructions().hash(), settings.assistant_only,
-      settings.parse_special, settings.most_tokens, static_cast<int>(settings.too_long));
+  const std::string text = fmt::format("1 {} {} {}", state_->template_of_instructions().hash(),
+                                       settings.assistant_only, settings.parse_special);
   return ::XXH3_64bits(text.data(), text.size());
 }
 

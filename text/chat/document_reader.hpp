@@ -15,15 +15,6 @@
 
 namespace spillway {
 
-// What becomes of a document of too many tokens. Pieces of a text of more than 16 MiB are always
-// split.
-enum class TooLong {
-  automatic,  // texts are split; of chats and completions the end is cut off
-  cut,        // its end is left out
-  drop,       // all of it is left out
-  split,      // it goes on in the next document
-};
-
 struct DocumentSettings {
   // TemplateSettings::name; "": chats are refused, and instructions are written as Alpaca's.
   std::string chat_template = {};
@@ -33,17 +24,13 @@ struct DocumentSettings {
   // Names of special tokens in what people wrote are the tokens, not letters. Who trusts the data
   // may ask for it.
   bool parse_special = false;
-  // More tokens than this are too long; 0: never.
-  std::int64_t most_tokens = 0;
-  TooLong too_long = TooLong::automatic;
   bool operator==(const DocumentSettings&) const = default;
 };
 
 struct DocumentCounts {
   SourceCounts source;
   std::uint64_t documents = 0, tokens = 0, trained_tokens = 0;
-  std::uint64_t cut = 0, dropped = 0, split = 0;  // documents that were too long
-  std::uint64_t untrained = 0;  // left out: nothing of them is trained on (once they are cut)
+  std::uint64_t untrained = 0;  // left out: nothing of them is trained on
   void add(const DocumentCounts& more);
 };
 
@@ -58,7 +45,7 @@ class DocumentReader {
   // The documents of a part of the source, in order: always the same ones.
   void read(const SourcePart& part, const std::function<void(Document&&)>& take);
   const DocumentCounts& counts() const;  // of all parts read
-  // What a user should know of the template with this tokenizer, and of what was left out or cut.
+  // What a user should know of the template with this tokenizer, and of what was left out.
   std::vector<std::string> notes() const;
   // Of all that, beside the records and the tokenizer, decides what the documents are.
   std::uint64_t hash() const;

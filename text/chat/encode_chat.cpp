@@ -13,11 +13,9 @@ void add_trained(Document& document, std::size_t first, std::size_t end) {
     document.trained.push_back({first, end});
 }
 
-Document encode_chat(const RenderedChat& chat, const Tokenizer& tokenizer, bool parse_special) {
-  const std::vector<TextRange> no_range;
-  const std::vector<TextRange>& plain = parse_special ? no_range : chat.plain;
+Document encode_chat(const RenderedChat& chat, const Tokenizer& tokenizer) {
   std::vector<std::size_t> cuts = {0, chat.text.size()};
-  for (const auto* ranges : {&plain, &chat.trained})
+  for (const auto* ranges : {&chat.plain, &chat.trained})
     for (const TextRange& range : *ranges) cuts.insert(cuts.end(), {range.first, range.end});
   std::sort(cuts.begin(), cuts.end());
   const auto covers = [](const std::vector<TextRange>& ranges, std::size_t at) {
@@ -29,7 +27,7 @@ Document encode_chat(const RenderedChat& chat, const Tokenizer& tokenizer, bool 
     if (cuts[i] == cuts[i + 1]) continue;
     const std::size_t first = document.tokens.size();
     tokenizer.encode(std::string_view(chat.text).substr(cuts[i], cuts[i + 1] - cuts[i]),
-                     covers(plain, cuts[i]) ? SpecialTokens::as_text : SpecialTokens::parsed,
+                     covers(chat.plain, cuts[i]) ? SpecialTokens::as_text : SpecialTokens::parsed,
                      document.tokens);
     if (covers(chat.trained, cuts[i])) add_trained(document, first, document.tokens.size());
   }

@@ -53,6 +53,7 @@ class OwnTemplate : public ChatTemplate {
         {"variables", file_.variables},
         {"names", names.names()},
         {"date", settings_.date},
+        {"parse_special", settings_.parse_special},
         {"limits",
          limits}}.dump(-1, ' ', false, json::error_handler_t::replace);
     start();
@@ -149,7 +150,8 @@ std::unique_ptr<ChatTemplate> make_own_template(const TemplateFile& file,
 
 std::unique_ptr<ChatTemplate> make_chat_template(const TemplateSettings& settings,
                                                  const SpecialNames& names) {
-  if (auto built_in = make_built_in_template(settings.name, names)) return built_in;
+  if (auto built_in = make_built_in_template(settings.name, names, settings.parse_special))
+    return built_in;
   std::error_code error;
   if (!std::filesystem::exists(settings.name, error))
     throw InputError(fmt::format("there is no chat template {}", printable(settings.name)),

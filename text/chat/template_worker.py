@@ -4,7 +4,8 @@ The template is somebody else's program. It runs in jinja2's immutable sandbox, 
 open or write files, to start programs or to use the network, and is killed where it runs for too long.
 
 A message is its length (4 bytes, little-endian) and JSON in UTF-8. The first one:
-  {"template", "variables": {"bos_token": ...}, "names": [names of special tokens], "date": "2024-07-26", "limits": {...}}
+  {"template", "variables": {"bos_token": ...}, "names": [names of special tokens], "parse_special": false, "date": "2024-07-26",
+   "limits": {...}}
   -> {"ready": true, "generation": whether the template marks what is trained on} | {"error"} | {"missing": why there is no jinja2}
 and each one after it:
   {"chats": [{"messages", "tools"}], "prompt": bool, "trained": bool}
@@ -113,6 +114,7 @@ class Renderer:
         self.source = request["template"]
         self.marks_training = re.search(r"\{\%-?\s*generation\s*-?\%\}", self.source) is not None
         self.variables = request["variables"]
+        self.letters = not request["parse_special"]
         self.limit = request["limits"]["text_characters"]
         names = "|".join(map(re.escape, sorted(request["names"], key=len, reverse=True))) or "(?!)"
         self.names = re.compile(names)
@@ -153,10 +155,13 @@ class Renderer:
 
     def find_turn(self, messages, tools, index, text, marks):
         """The span of an assistant's message in the whole text, and why there is none."""
-        before = self.render(messages[:index], tools, True)
+        try:
+            before = self.render(messages[:index], tools, True)
+            upto = self.render(messages[:index + 1], tools, False)
+        except Exception as error:  # a template need not take half a chat
+            return None, f"the chat cannot be written up to there: {error}"[:500]
         if not text.startswith(before):
             return None, "what stands before the message depends on what comes after it"
-        upto = self.render(messages[:index + 1], tools, False)
         if text.startswith(upto) and upto.startswith(before):
             return (len(before), self.turn_end(text, len(before), len(upto), marks)), None
         # A template that writes older turns otherwise than the last one: the content, and the token that ends the turn.
@@ -188,9 +193,13 @@ class Renderer:
                     message["reasoning_content"] = reasoning
                     break
         marks = self.choose_marks(chat)
-        messages, tools = self.mark(messages, marks), self.mark(tools, marks)
+        as_written = messages, tools
+        if self.letters:
+            messages, tools = self.mark(messages, marks), self.mark(tools, marks)
         text = self.render(messages, tools, prompt)
         spans = list(self.generation.spans)
+        if (messages, tools) != as_written and without_marks(text, marks, [])["text"] != self.render(*as_written, prompt):
+            raise ValueError("names of special tokens in the messages change what the template writes")
         if trained and not self.marks_training:
             spans, why = self.find_training(messages, tools, text, marks)
             if spans is None:

@@ -41,4 +41,12 @@ struct Document {
   bool operator==(const Document&) const = default;
 };
 
+// What becomes of a document of more tokens than a sequence has room for.
+enum class TooLong {
+  automatic,  // as the packer decides
+  cut,        // its end is left out
+  drop,       // all of it is left out
+  split,      // it goes on in the next document
+};
+
 }  // namespace spillway

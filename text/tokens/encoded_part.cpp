@@ -16,9 +16,6 @@ DocumentCounts counts_since(const DocumentCounts& before, const DocumentCounts& 
   part.documents -= before.documents;
   part.tokens -= before.tokens;
   part.trained_tokens -= before.trained_tokens;
-  part.cut -= before.cut;
-  part.dropped -= before.dropped;
-  part.split -= before.split;
   part.untrained -= before.untrained;
   return part;
 }

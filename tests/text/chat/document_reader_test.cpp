@@ -142,37 +142,6 @@ TEST_CASE("a chat that a template refuses is malformed", "[chat]") {
   CHECK(documents.notes[0].find("a.jsonl:1: message 1") != std::string::npos);
 }
 
-TEST_CASE("what is too long is split, cut or left out, and counted", "[chat]") {
-  const auto with = [](TooLong too_long, std::int64_t most = 4) {
-    return DocumentSettings{.chat_template = "mistral", .most_tokens = most, .too_long = too_long};
-  };
-  const std::string completion = R"({"prompt": "ab", "completion": "cdefg"})";
-  const Texts pieces = {"<s>{abc}...", "{def</s>}"};
-  for (const TooLong too_long : {TooLong::automatic, TooLong::split}) {
-    const Documents split = read("a.txt", "abcdef", with(too_long));
-    CHECK(split.texts() == pieces);
-    CHECK(split.counts.split == 1);
-  }
-  CHECK(read("a.txt", "abcdef", with(TooLong::cut)).texts() == Texts{"<s>{abc}"});
-  const Documents dropped = read("a.txt", "abcdef", with(TooLong::drop));
-  CHECK(dropped.all.empty());
-  CHECK(dropped.counts.dropped == 1);
-  CHECK(dropped.notes == Texts{"1 documents are too long and left out"});
-
-  for (const TooLong too_long : {TooLong::automatic, TooLong::cut}) {
-    const Documents cut = read("a.jsonl", completion, with(too_long));
-    CHECK(cut.texts() == Texts{"<s>ab{c}"});
-    CHECK(cut.counts.cut == 1);
-  }
-  CHECK(read("a.jsonl", completion, with(TooLong::split)).texts() ==
-        Texts{"<s>ab{c}...", "{defg}...", "{</s>}"});
-  // Nothing of the answer is left: the chat does not go on as if it were trained on.
-  const Documents untrained = read("a.jsonl", completion, with(TooLong::cut, 3));
-  CHECK(untrained.all.empty());
-  CHECK(untrained.counts.untrained == 1);
-  CHECK(untrained.counts.cut == 0);
-}
-
 TEST_CASE("a chat in which the assistant says nothing is left out and counted", "[chat]") {
   const Documents documents =
       read("a.jsonl", R"({"messages": [{"role": "user", "content": "Hi"}]})",
@@ -192,9 +161,7 @@ TEST_CASE("other settings, another hash", "[chat]") {
                                              {.chat_template = "chatml"},
                                              {.chat_template = "llama3"},
                                              {.assistant_only = false},
-                                             {.parse_special = true},
-                                             {.most_tokens = 7},
-                                             {.too_long = TooLong::drop}};
+                                             {.parse_special = true}};
   for (const DocumentSettings& a : all)
     for (const DocumentSettings& b : all) CHECK((hash(a) == hash(b)) == (a == b));
 }

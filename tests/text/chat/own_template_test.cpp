@@ -148,6 +148,21 @@ TEST_CASE("tools and other fields reach the template, with their names of tokens
   CHECK(test::marked(own.render(chat, RenderFor::text)) == R"([{"name": "[</s>]"}]fhm)");
 }
 
+TEST_CASE("a template that looks into messages sees no marks of names", "[chat][jinja]") {
+  if (!has_jinja()) return;
+  const auto text = [](const char* source, const char* content) {
+    return Own(source)({{"user", content}}, RenderFor::text);
+  };
+  constexpr const char* changed =
+      "refused: the template says: ValueError: names of special tokens in the messages change what "
+      "the template writes";
+  CHECK(text("{{ messages[0].content | length }}", "abcd") == "4");
+  CHECK(text("{{ messages[0].content | length }}", "</s>") == changed);
+  CHECK(text("{{ messages[0].content[1:] }}", "</s>") == changed);
+  CHECK(text("{{ messages[0].content[1:] }}", "a</s>") == "[</s>]");
+  CHECK(text("{{ messages[0].content | trim }}", " a</s> ") == "a[</s>]");
+}
+
 TEST_CASE("a template is a stranger's program: it is held to its limits", "[chat][jinja]") {
   if (!has_jinja()) return;
   const TemplateLimits tight{std::chrono::seconds(1), std::uint64_t{1} << 28, 1000};
