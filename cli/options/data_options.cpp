@@ -19,6 +19,11 @@ void add_document_options(CLI::App& command, DataSettings& settings) {
                   "how chats become text: the name of a template, a file, or a model's folder; "
                   "auto: that of the model's folder")
       ->capture_default_str();
+  command.add_option("--template-date", settings.template_date,
+                     "YYYY-MM-DD, for templates that write the date of the day; default: always "
+                     "the same date");
+  command.add_flag("--parse-special", settings.parse_special,
+                   "names of special tokens in the data are these tokens, not letters");
   command.add_flag("--skip-malformed", settings.skip_malformed,
                    "leave out records that are malformed, and say how many, instead of refusing");
   command

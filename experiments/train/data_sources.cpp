@@ -111,6 +111,8 @@ std::shared_ptr<const Tokenizer> open_tokenizer(const std::string& tokenizer,
 DocumentSettings document_settings(const DataSettings& settings, const fs::path& model_folder) {
   DocumentSettings documents;
   documents.assistant_only = settings.train_on == "assistant";
+  documents.parse_special = settings.parse_special;
+  if (!settings.template_date.empty()) documents.template_date = settings.template_date;
   if (settings.chat_template != "auto") {
     documents.chat_template = settings.chat_template;
     return documents;

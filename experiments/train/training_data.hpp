@@ -29,6 +29,8 @@ struct DataSettings {
   bool skip_malformed = false;       // records that are malformed are left out, not refused
   std::string tokenizer = "auto";    // auto | bytes | a file or folder
   std::string chat_template = "auto";
+  std::string template_date;            // for templates that write a date; empty: their default
+  bool parse_special = false;           // names of special tokens in the data are these tokens
   std::string train_on = "assistant";   // assistant | all
   std::string pack = "auto";            // auto | on | off | stream
   std::string long_documents = "auto";  // auto | split | cut | drop
