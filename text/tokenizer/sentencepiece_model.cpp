@@ -24,7 +24,8 @@ class ProtobufMessage {
     bool is_bytes = false;
   };
 
-  ProtobufMessage(std::string_view bytes, const std::string& origin) : bytes_(bytes), origin_(origin) {}
+  ProtobufMessage(std::string_view bytes, const std::string& origin)
+      : bytes_(bytes), origin_(origin) {}
 
   bool next(Field& field) {
     if (at_ == bytes_.size()) return false;
