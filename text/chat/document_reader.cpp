@@ -55,10 +55,8 @@ struct DocumentReader::State {
     };
     if (!settings.chat_template.empty()) chat_template = make(settings.chat_template);
     if (!chat_template) instruction_template = make("alpaca");
-    // A token that both begins and ends documents stands between them once.
-    begin = tokenizer.begin_of_text();
+    if (tokenizer.adds_begin_of_text()) begin = tokenizer.begin_of_text();
     end = tokenizer.end_of_text();
-    if (begin == end) begin.reset();
   }
 
   ChatTemplate& template_of_instructions() const {
