@@ -19,8 +19,14 @@ const test::FakeTokenizer& tokenizer() {
   return made;
 }
 
+const SpecialNames& special_names() {
+  static const SpecialNames made(tokenizer());
+  return made;
+}
+
 Document encoded(const RenderedChat& chat) {
-  Document document = encode_chat(chat, tokenizer());
+  static const ChatEncoder encoder(tokenizer(), special_names());
+  Document document = encoder.encode(chat);
   fuzz::require(tokenizer().decode(document.tokens) == chat.text, "the tokens are the text");
   std::size_t end = 0;
   for (const TokenRun& run : document.trained) {
@@ -32,9 +38,8 @@ Document encoded(const RenderedChat& chat) {
 }
 
 void check_built_in(const ChatRecord& chat) {
-  static const SpecialNames names(tokenizer());
   for (const std::string& name : built_in_templates()) {
-    const auto built_in = make_chat_template({.name = name}, names);
+    const auto built_in = make_chat_template({.name = name}, special_names());
     const RenderedChat rendered = built_in->render(std::vector{chat}, RenderFor::training).at(0);
     if (!rendered.refused.empty()) continue;
     const Document document = encoded(rendered);

@@ -45,7 +45,11 @@ struct DocumentReader::State {
   using Take = std::function<void(Document&&)>;
 
   State(const Source& source_, const Tokenizer& tokenizer_, const DocumentSettings& settings_)
-      : source(source_), tokenizer(tokenizer_), settings(settings_), names(tokenizer_) {
+      : source(source_),
+        tokenizer(tokenizer_),
+        settings(settings_),
+        names(tokenizer_),
+        encoder(tokenizer_, names) {
     const auto make = [&](const std::string& name) {
       TemplateSettings wanted;
       wanted.name = name;
@@ -55,26 +59,26 @@ struct DocumentReader::State {
     };
     if (!settings.chat_template.empty()) chat_template = make(settings.chat_template);
     if (!chat_template) instruction_template = make("alpaca");
-    // A token that both begins and ends documents stands between them once.
-    begin = tokenizer.begin_of_text();
+    if (tokenizer.adds_begin_of_text()) begin = tokenizer.begin_of_text();
     end = tokenizer.end_of_text();
-    if (begin == end) begin.reset();
   }
 
   ChatTemplate& template_of_instructions() const {
     return chat_template ? *chat_template : *instruction_template;
   }
 
-  void encode(const std::string& text, Document& document) const {
-    tokenizer.encode(text, settings.parse_special ? SpecialTokens::parsed : SpecialTokens::as_text,
-                     document.tokens);
+  // `before`: the text of the document that is encoded already.
+  void encode(const std::string& before, const std::string& text, Document& document) const {
+    encoder.append(before, text,
+                   settings.parse_special ? SpecialTokens::parsed : SpecialTokens::as_text,
+                   document.tokens);
   }
 
   Document document_of(const TextRecord& record) const {
     Document document;
     if (record.begins && begin) document.tokens.push_back(*begin);
     const std::size_t first = document.tokens.size();
-    encode(record.text, document);
+    encode(record.begins ? "" : "\n", record.text, document);
     if (record.ends && end) document.tokens.push_back(*end);
     add_trained(document, first, document.tokens.size());
     document.goes_on = !record.ends;
@@ -84,16 +88,16 @@ struct DocumentReader::State {
   Document document_of(const CompletionRecord& record) const {
     Document document;
     if (begin) document.tokens.push_back(*begin);
-    encode(record.prompt, document);
+    encode("", record.prompt, document);
     const std::size_t first = settings.assistant_only ? document.tokens.size() : begin ? 1 : 0;
-    encode(record.completion, document);
+    encode(record.prompt, record.completion, document);
     if (end) document.tokens.push_back(*end);
     add_trained(document, first, document.tokens.size());
     return document;
   }
 
   Document document_of(const RenderedChat& chat) const {
-    Document document = encode_chat(chat, tokenizer);
+    Document document = encoder.encode(chat);
     if (!settings.assistant_only && !document.tokens.empty()) {
       const std::size_t first = begin && document.tokens[0] == *begin ? 1 : 0;
       document.trained = {{first, document.tokens.size()}};
@@ -163,6 +167,7 @@ struct DocumentReader::State {
   const Tokenizer& tokenizer;
   DocumentSettings settings;
   SpecialNames names;
+  ChatEncoder encoder;
   std::unique_ptr<ChatTemplate> chat_template, instruction_template;
   std::optional<Token> begin, end;
   DocumentCounts counts;

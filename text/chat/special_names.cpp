@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/errors.hpp"
+
 namespace spillway {
 
 SpecialNames::SpecialNames(const Tokenizer& tokenizer) {

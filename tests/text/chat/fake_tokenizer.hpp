@@ -51,7 +51,7 @@ class FakeTokenizer : public Tokenizer {
   std::optional<Token> begin_of_text() const override { return find(begin_); }
   std::optional<Token> end_of_text() const override { return find(end_); }
   std::optional<Token> padding() const override { return {}; }
-  bool adds_begin_of_text() const override { return begin_of_text().has_value(); }
+  bool adds_begin_of_text() const override { return !begin_.empty() && begin_ != end_; }
   std::uint64_t hash() const override { return 1; }
   std::string describe() const override { return "bytes and special tokens"; }
 
