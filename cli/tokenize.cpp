@@ -56,7 +56,7 @@ Source open_source(const DataSettings& data) {
   if (data.data_format != "auto") all.format = parse_source_format(data.data_format);
   all.binary = all.binary || data.binary_data;
   all.skip_malformed = all.skip_malformed || data.skip_malformed;
-  return Source(all);
+  return Source(all, TokenizeSettings::part_bytes);
 }
 
 void tell(const TokenizeResult& result, const TokenizeOptions& options, const Source& source,

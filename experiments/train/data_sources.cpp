@@ -145,7 +145,7 @@ std::vector<DataSource> open_sources(const std::vector<std::string>& texts,
                                Setting{"data_format", "uint16"} + " or " +
                                Setting{"data_format", "uint32"});
         if (settings.data_format != "auto") one.format = parse_source_format(settings.data_format);
-        source.source.emplace(one);
+        source.source.emplace(one, TokenizeSettings::part_bytes);
       }
       source.settings = std::move(one);
       sources.push_back(std::move(source));

@@ -29,7 +29,7 @@ bool is_running_bytes(const DataSettings& s, const Tokenizer* tokenizer) {
   if (s.data_format != "auto" && s.data_format != "text") return false;
   return std::all_of(s.data.begin(), s.data.end(), [&](const std::string& text) {
     const fs::path path(text);
-    for (const char* other : {".jsonl", ".json", ".gz", ".toml", ".tokens", ".bin"})
+    for (const char* other : {".jsonl", ".ndjson", ".json", ".gz", ".toml", ".tokens", ".bin"})
       if (path.extension() == other && !(s.binary_data && path.extension() != ".toml"))
         return s.data_format == "text" && std::string(other) != ".toml";
     if (is_existing((path / token_file_name(0)).string())) return false;

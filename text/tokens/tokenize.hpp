@@ -17,6 +17,8 @@ namespace spillway {
 
 struct TokenizeSettings {
   static constexpr std::uint64_t default_shard_tokens = std::uint64_t{1} << 27;
+  // Of the source's parts: small enough that a few MB keep several threads busy.
+  static constexpr std::uint64_t part_bytes = std::uint64_t{4} << 20;
 
   std::filesystem::path folder;  // made where it is missing
   DocumentSettings documents;
