@@ -1,7 +1,9 @@
 #include "text/tokens/tokenize.hpp"
 
+#include <fmt/format.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 #include <algorithm>
 #include <catch2/catch.hpp>
@@ -13,6 +15,7 @@
 #include <thread>
 
 #include "base/errors.hpp"
+#include "test_paths.hpp"
 #include "tests/temporary_folder.hpp"
 #include "text/tokens/source_hash.hpp"
 #include "text/tokens/token_cache.hpp"
@@ -185,15 +188,26 @@ TEST_CASE("the hash of a source is of its files' contents") {
   CHECK(hash == source_hash(source_of(texts.path()), memory / "files.txt"));
 }
 
-TEST_CASE("what is known of files that have not changed is not read again, unless it is damaged") {
-  const TemporaryFolder texts, memory;
-  write_text(texts / "a.txt", "one text\n");
-  // Long ago, or the file's times would not be trusted. The time of a change of status cannot be
-  // set, so the first call may not remember: a memory is made by hand from what it wrote, if so.
+TEST_CASE(
+    "files that have not changed are not read again, unless what is known of them is damaged") {
+  const TemporaryFolder memory;
   const fs::path path = memory / "files.txt";
-  const Source source = source_of(texts.path());
+  // A file that was written long ago: what has just changed is not remembered.
+  const Source source = source_of(SPILLWAY_SOURCE_DIR "/README.md");
   const std::uint64_t hash = source_hash(source, path);
-  write_text(path, "spillway file hashes 1\nrubbish\n");
+  const std::string known = files_in(memory.path()).at("files.txt");
+  REQUIRE(known.size() > 60);
+  const auto hashes_to = [&](std::string lines) {
+    write_text(path, lines + fmt::format("{:016x}\n", XXH3_64bits(lines.data(), lines.size())));
+    return source_hash(source, path);
+  };
+  std::string lines = known.substr(0, known.size() - 17);
+  CHECK(hashes_to(lines) == hash);
+  lines[lines.size() - 2] = lines[lines.size() - 2] == '0' ? '1' : '0';
+  CHECK(hashes_to(lines) != hash);   // it is taken as known
+  lines[lines.find('\n') + 1] ^= 1;  // of another device
+  CHECK(hashes_to(lines) == hash);
+  write_text(path, known.substr(0, known.size() - 3));
   CHECK(source_hash(source, path) == hash);
   write_text(path, std::string(1000, 'x'));
   CHECK(source_hash(source, path) == hash);
