@@ -12,7 +12,9 @@
 #include "base/errors.hpp"
 #include "tests/temporary_folder.hpp"
 #include "tests/text/tokens/made_corpus.hpp"
+#include "text/tokens/packing.hpp"
 #include "text/tokens/token_corpus.hpp"
+#include "text/tokens/token_file_layout.hpp"
 #include "text/tokens/token_file_writer.hpp"
 
 using namespace spillway;
@@ -142,21 +144,40 @@ TEST_CASE("bare tokens are read where their width is said, and not guessed") {
                     Catch::Contains("has a header"));
 }
 
-TEST_CASE("a sparse file of more than 4.29 GB is read at its far end") {
+TEST_CASE(
+    "sparse files of more than 4.29 GB and 2^32 tokens are read and packed at their far end") {
   const TemporaryFolder folder;
   const std::uint64_t count = (std::uint64_t{5} << 30) / 2;
-  const fs::path path = folder / "far.bin";
-  write_bytes(path, "");
-  fs::resize_file(path, count * 2);
-  const int file = ::open(path.c_str(), O_WRONLY);
-  const std::uint16_t last = 4711;
-  REQUIRE(::pwrite(file, &last, 2, static_cast<off_t>(count * 2 - 2)) == 2);
-  ::close(file);
-  const TokenCorpus corpus = TokenCorpus::open(path, TokenFormat::uint16);
-  REQUIRE(corpus.tokens() == count);
-  std::vector<Token> end(3);
-  corpus.read(count - 3, end);
+  for (const char* name : {"a.bin", "b.bin"}) {
+    const fs::path path = folder / name;
+    write_bytes(path, "");
+    fs::resize_file(path, count * 2);
+    const int file = ::open(path.c_str(), O_WRONLY);
+    const std::uint16_t last = 4711;
+    REQUIRE(::pwrite(file, &last, 2, static_cast<off_t>(count * 2 - 2)) == 2);
+    ::close(file);
+  }
+  const TokenCorpus corpus = TokenCorpus::open(folder.path(), TokenFormat::uint16);
+  REQUIRE(corpus.tokens() == 2 * count);
+  REQUIRE(corpus.tokens() > std::uint64_t{1} << 32);
+  std::vector<Token> across(3), end(3);
+  corpus.read(count - 1, across);
+  CHECK(across == std::vector<Token>{4711, 0, 0});
+  corpus.read(2 * count - 3, end);
   CHECK(end == std::vector<Token>{0, 0, 4711});
+  const PackedSequences stream(corpus, {Packing::stream, 1000}, {}, Side::training);
+  REQUIRE(stream.sequences() == (2 * count - 1) / 1000);
+  CHECK(stream.segments(stream.sequences() - 1) ==
+        std::vector<Segment>{{(stream.sequences() - 1) * 1000, 1000}});
+
+  TokenFileHeader header;
+  header.token_bytes = 4;
+  header.tokens = header.documents = std::uint64_t{3} << 30;
+  header.flags = TokenFileHeader::has_mask;
+  const TokenFileParts parts = parts_of(header);
+  CHECK(parts.ends == 128 + (std::uint64_t{12} << 30));
+  CHECK(parts.mask == parts.ends + (std::uint64_t{24} << 30));
+  CHECK(parts.description == parts.mask + (std::uint64_t{3} << 27));
 }
 
 TEST_CASE("the files of a folder are one corpus, whole and in order") {
