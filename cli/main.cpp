@@ -54,6 +54,8 @@ void build(CLI::App& app, int& exit_code) {
   cli::add_tune(app, exit_code);
   cli::add_sweep(app, exit_code);
   cli::add_train(app, exit_code);
+  cli::add_runs(app);
+  cli::add_watch(app);
   cli::add_export(app);
   cli::add_merge(app);
   cli::add_store(app, exit_code);
