@@ -19,18 +19,19 @@ constexpr double picture_width = 960, picture_height = 520;
 constexpr double left = 76, right = picture_width - 24;
 constexpr std::size_t most_points = 800;  // of a line
 
+// Colours are plain, so that viewers which know no media queries show the light picture.
 constexpr const char* style = R"(<style>
-  svg { color-scheme: light dark; --paper: #ffffff; --ink: #1f2430; --faint: #d9dde5; --soft: #6b7280;
-        --loss: #9db9e8; --average: #1d4fb8; --evaluation: #c2410c; --rate: #0f766e; }
-  @media (prefers-color-scheme: dark) {
-    svg { --paper: #14171d; --ink: #e6e9ef; --faint: #2c323d; --soft: #9aa3b2;
-          --loss: #3c5687; --average: #8ab4ff; --evaluation: #fb923c; --rate: #2dd4bf; } }
-  .paper { fill: var(--paper); } .grid { stroke: var(--faint); stroke-width: 1; }
-  text { font: 13px system-ui, sans-serif; fill: var(--ink); } .soft { fill: var(--soft); }
+  text { font-family: system-ui, sans-serif; font-size: 13px; fill: #1f2430; }
   .title { font-size: 16px; font-weight: 600; } .end { text-anchor: end; } .middle { text-anchor: middle; }
-  path { fill: none; stroke-linejoin: round; } .loss { stroke: var(--loss); stroke-width: 1.2; }
-  .average { stroke: var(--average); stroke-width: 2; } .evaluation { stroke: var(--evaluation); stroke-width: 1.6; }
-  .rate { stroke: var(--rate); stroke-width: 1.6; } circle { fill: var(--evaluation); }
+  .soft { fill: #6b7280; } .paper { fill: #ffffff; } circle { fill: #c2410c; }
+  path { fill: none; stroke-linejoin: round; } .grid { stroke: #e3e6ec; stroke-width: 1; }
+  .loss { stroke: #a9c1ea; stroke-width: 1.2; } .average { stroke: #1d4fb8; stroke-width: 2; }
+  .evaluation { stroke: #c2410c; stroke-width: 1.6; } .rate { stroke: #0f766e; stroke-width: 1.6; }
+  @media (prefers-color-scheme: dark) {
+    text { fill: #e6e9ef; } .soft { fill: #9aa3b2; } .paper { fill: #14171d; } circle { fill: #fb923c; }
+    .grid { stroke: #2c323d; } .loss { stroke: #3c5687; } .average { stroke: #8ab4ff; }
+    .evaluation { stroke: #fb923c; } .rate { stroke: #2dd4bf; }
+  }
 </style>
 )";
 
@@ -105,10 +106,12 @@ std::string scale_text(double value, double distance) {
 std::string value_scale(const Panel& panel, double wanted) {
   std::string text;
   const double distance = tick_distance(panel.values.high - panel.values.low, wanted);
-  for (double i = std::ceil(panel.values.low / distance); i * distance <= panel.values.high; ++i) {
-    const double y = panel.y(i * distance);
+  const double first = std::ceil(panel.values.low / distance);
+  // Counted, since numbers of this size may have no neighbours this near.
+  for (int n = 0; n < 50 && (first + n) * distance <= panel.values.high; ++n) {
+    const double y = panel.y((first + n) * distance);
     text += line_at(left, y, right, y);
-    text += text_at(left - 8, y + 4, "soft end", scale_text(i * distance, distance));
+    text += text_at(left - 8, y + 4, "soft end", scale_text((first + n) * distance, distance));
   }
   return text;
 }

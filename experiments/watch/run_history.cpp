@@ -20,8 +20,27 @@ const nlohmann::json& object_of(const nlohmann::json& event, const char* key) {
   return found != event.end() && found->is_object() ? *found : none;
 }
 
+// Numbers of files that come from somebody else: what no training has counts as missing, so that
+// neither sums nor differences of them leave the range of a double.
+constexpr double largest_number = 1e30;
+constexpr std::int64_t most_steps = std::int64_t{1} << 50;
+
+std::optional<double> number_of(const nlohmann::json& event, const char* key) {
+  const auto value = event_number(event, key);
+  return value && std::abs(*value) <= largest_number ? value : std::nullopt;
+}
+
 double number_or_0(const nlohmann::json& event, const char* key) {
-  return event_number(event, key).value_or(0);
+  return number_of(event, key).value_or(0);
+}
+
+double positive_or_0(const nlohmann::json& event, const char* key) {
+  return std::max(0.0, number_or_0(event, key));
+}
+
+std::optional<std::int64_t> count_of(const nlohmann::json& event, const char* key) {
+  const auto value = event_integer(event, key);
+  return value && *value >= 0 && *value <= most_steps ? value : std::nullopt;
 }
 
 }  // namespace
@@ -43,20 +62,21 @@ void RunHistory::take_start(const nlohmann::json& event) {
   start.model = event_text(event, "model");
   start.policy = event_text(event, "policy");
   start.device = event_text(event, "device");
-  start.steps = event_integer(event, "steps").value_or(0);
-  start.first_step = event_integer(event, "first_step").value_or(0);
+  start.steps = count_of(event, "steps").value_or(0);
+  start.first_step = count_of(event, "first_step").value_or(0);
   start.time = number_or_0(event, "time");
-  start.tokens_per_step = number_or_0(workload, "batch") * number_or_0(workload, "sequence");
+  start.tokens_per_step = positive_or_0(workload, "batch") * positive_or_0(workload, "sequence");
   start.model_flops = number_or_0(flops, "model_per_step");
   start.device_flops = number_or_0(flops, "device_per_second");
-  start.predicted_step_seconds = event_number(event, "predicted_step_seconds");
+  start.predicted_step_seconds = number_of(event, "predicted_step_seconds");
   start.evaluates = !evaluation.empty();
-  start.evaluate_every = event_integer(evaluation, "every").value_or(0);
-  for (const auto& [lane, bytes] : object_of(event, "lane_bytes").items()) {
-    if (bytes.is_number()) start.lane_bytes[lane] = bytes.get<double>();
+  start.evaluate_every = count_of(evaluation, "every").value_or(0);
+  const nlohmann::json& lanes = object_of(event, "lane_bytes");
+  for (const auto& [lane, bytes] : lanes.items()) {
+    start.lane_bytes[lane] = positive_or_0(lanes, lane.c_str());
   }
   for (const auto& [tier, memory] : object_of(event, "memory").items()) {
-    if (memory.is_object()) start.memory_bytes[tier] = number_or_0(memory, "peak_bytes");
+    if (memory.is_object()) start.memory_bytes[tier] = positive_or_0(memory, "peak_bytes");
   }
   forget_from(start.first_step);
   start_ = std::move(start);
@@ -67,19 +87,19 @@ void RunHistory::take_start(const nlohmann::json& event) {
 }
 
 void RunHistory::take_step(const nlohmann::json& event) {
-  const auto step = event_integer(event, "step");
-  const auto loss = event_number(event, "loss");
-  if (!step || *step < 0 || !loss) return;
+  const auto step = count_of(event, "step");
+  const auto loss = number_of(event, "loss");
+  if (!step || !loss) return;
   if (!steps_.empty() && steps_.back().step >= *step) forget_from(*step);
   StepPoint point;
   point.step = *step;
   point.loss = *loss;
-  point.seconds = std::max(0.0, number_or_0(event, "step_seconds"));
+  point.seconds = positive_or_0(event, "step_seconds");
   point.tokens_per_second = number_or_0(event, "tokens_per_second");
-  point.gradient_norm = event_number(event, "grad_norm");
-  point.learning_rate = event_number(event, "learning_rate");
-  point.gpu_power_watts = event_number(event, "gpu_power_watts");
-  point.gpu_clock_mhz = event_number(event, "gpu_clock_mhz");
+  point.gradient_norm = number_of(event, "grad_norm");
+  point.learning_rate = number_of(event, "learning_rate");
+  point.gpu_power_watts = number_of(event, "gpu_power_watts");
+  point.gpu_clock_mhz = number_of(event, "gpu_clock_mhz");
   point.skipped = event.contains("skipped");
   point.ssd_bytes_read = number_or_0(event, "ssd_bytes_read");
   point.ssd_bytes_written = number_or_0(event, "ssd_bytes_written");
@@ -87,9 +107,10 @@ void RunHistory::take_step(const nlohmann::json& event) {
     point.mfu = start_.model_flops / point.seconds / start_.device_flops;
   time_ += point.seconds;
   point.time = time_;
-  average_sum_ = average_keeps * average_sum_ + point.loss;
-  average_weight_ = average_keeps * average_weight_ + 1;
-  point.loss_average = average_sum_ / average_weight_;
+  const StepPoint before = steps_.empty() ? StepPoint() : steps_.back();
+  point.loss_sum = average_keeps * before.loss_sum + point.loss;
+  point.loss_weight = average_keeps * before.loss_weight + 1;
+  point.loss_average = point.loss_sum / point.loss_weight;
   step_seconds_ = step_seconds_ == 0
                       ? point.seconds
                       : speed_keeps * step_seconds_ + (1 - speed_keeps) * point.seconds;
@@ -97,30 +118,23 @@ void RunHistory::take_step(const nlohmann::json& event) {
 }
 
 void RunHistory::take_evaluation(const nlohmann::json& event) {
-  const auto step = event_integer(event, "step");
-  const auto loss = event_number(event, "loss");
-  if (!step || *step < 0 || !loss) return;
+  const auto step = count_of(event, "step");
+  const auto loss = number_of(event, "loss");
+  if (!step || !loss) return;
   while (!evaluations_.empty() && evaluations_.back().step >= *step) evaluations_.pop_back();
   EvaluationPoint point;
   point.step = *step;
   point.loss = *loss;
-  point.perplexity = event_number(event, "perplexity").value_or(std::exp(*loss));
-  point.seconds = std::max(0.0, number_or_0(event, "seconds"));
+  point.perplexity = number_of(event, "perplexity").value_or(std::exp(*loss));
+  point.seconds = positive_or_0(event, "seconds");
   time_ += point.seconds;
   point.time = time_;
   evaluations_.push_back(point);
 }
 
-// The averages go on from what is left.
 void RunHistory::forget_from(std::int64_t step) {
   while (!evaluations_.empty() && evaluations_.back().step >= step) evaluations_.pop_back();
-  if (steps_.empty() || steps_.back().step < step) return;
   while (!steps_.empty() && steps_.back().step >= step) steps_.pop_back();
-  average_sum_ = average_weight_ = 0;
-  for (const StepPoint& point : steps_) {
-    average_sum_ = average_keeps * average_sum_ + point.loss;
-    average_weight_ = average_keeps * average_weight_ + 1;
-  }
 }
 
 std::int64_t RunHistory::steps_done() const {

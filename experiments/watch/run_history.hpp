@@ -14,6 +14,7 @@ namespace spillway {
 struct StepPoint {
   std::int64_t step = 0;  // counted from 0
   double loss = 0, loss_average = 0;
+  double loss_sum = 0, loss_weight = 0;  // of which that is the quotient
   double seconds = 0, tokens_per_second = 0;
   std::optional<double> gradient_norm, learning_rate, mfu, gpu_power_watts, gpu_clock_mhz;
   bool skipped = false;
@@ -44,8 +45,8 @@ class RunHistory {
   };
   enum class End : std::uint8_t { none, interrupted, complete };
 
-  // Any event; one that is not as ours are changes nothing that is told here. What an event `start`
-  // overtakes is forgotten.
+  // Any event, of a file that may come from somebody else; one that is not as ours are changes
+  // nothing that is told here. What an event `start` overtakes is forgotten.
   void take(const nlohmann::json& event);
 
   bool begun() const { return begun_; }
@@ -77,7 +78,6 @@ class RunHistory {
   End end_ = End::none;
   double time_ = 0;
   double step_seconds_ = 0;
-  double average_sum_ = 0, average_weight_ = 0;
 };
 
 }  // namespace spillway

@@ -51,7 +51,7 @@ std::string short_number(double value) {
 }
 
 std::string format_clock(double seconds) {
-  const auto whole = static_cast<long long>(std::max(0.0, seconds) + 0.5);
+  const auto whole = static_cast<long long>(std::clamp(seconds, 0.0, 1e15) + 0.5);
   if (whole >= 3600)
     return fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60);
   return fmt::format("{}:{:02}", whole / 60, whole % 60);
