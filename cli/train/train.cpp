@@ -23,6 +23,9 @@
 #include "cli/train/train_report.hpp"
 #include "experiments/train/training_job.hpp"
 #include "experiments/train/training_wear.hpp"
+#include "experiments/watch/closing_table.hpp"
+#include "experiments/watch/drive_health.hpp"
+#include "experiments/watch/gpu_meter.hpp"
 #include "traces/perfetto.hpp"
 
 namespace spillway::cli {
@@ -106,6 +109,16 @@ void tell_start(const TrainingJob& job, const std::string& other_machine) {
   flush_output();
 }
 
+TrainingUse complete(TrainingUse use, const Training& training, const WriteCount& written) {
+  for (const Tier tier : {Tier::gpu, Tier::host, Tier::ssd})
+    use.memory.push_back({to_string(tier), static_cast<double>(training.highest_use(tier)),
+                          static_cast<double>(training.schedule().use(tier).peak_bytes)});
+  const Machine::Ssd& ssd = training.schedule().problem().machine.ssd;
+  use.rated_bytes = static_cast<double>(ssd.tbw) * static_cast<double>(ssd.count);
+  use.bytes_written = static_cast<double>(written.all());
+  return use;
+}
+
 // Returns what goes on with the run where it is planned anew.
 std::optional<TrainRequest> train(const TrainRequest& request, const TrainOptions& options,
                                   StopSignals& signals, int& exit_code) {
@@ -124,7 +137,7 @@ std::optional<TrainRequest> train(const TrainRequest& request, const TrainOption
   const fs::path trace_shown = !request.trace.empty()
                                    ? fs::path(request.trace)
                                    : folder.file(job.trace_place().path.filename().string());
-  Events events(folder.directory(), RunFolder::metrics, options.json, training.first_step(),
+  Events events(folder.directory(), options.json, training.first_step(),
                 training.commit_interval() > 0);
   const std::string other_machine =
       settings.problem.machine.empty()
@@ -135,12 +148,19 @@ std::optional<TrainRequest> train(const TrainRequest& request, const TrainOption
   start["io"] = training.store() ? io_json(job.io()) : ordered_json();
   if (!other_machine.empty()) start["note"] = other_machine;
   if (job.rates().known) start["rates"] = rates_json(job.rates());
+  TrainingUse use;
+  if (training.store()) {
+    use.before = read_drives_health(training.store_location().directories);
+    start["smart"] = drives_json(use.before);
+  }
   events.write(start);
   const bool talks = !options.json && !options.quiet;
   if (talks) tell_start(job, other_machine);
   std::set<std::string> warned;
   // Also after training, whose lanes open the drives and meet what is wrong with them.
   const auto warn = [&] {
+    for (const std::string& warning : events.warnings())
+      if (warned.insert(warning).second) print_error("warning: " + warning + "\n");
     for (const std::string& warning : training.warnings())
       if (warned.insert(warning).second) print_error("warning: " + warning + "\n");
   };
@@ -151,8 +171,9 @@ std::optional<TrainRequest> train(const TrainRequest& request, const TrainOption
   StopSignals::enter(training.commit_interval() > 0 ? StopSignals::Phase::training_with_commits
                                                     : StopSignals::Phase::training);
   signals.on_stop([&] { job.request_stop(); });
-  StepLine line(settings.steps, training.schedule(), talks);
-  const double tokens = static_cast<double>(plan.problem.workload.tokens_per_step());
+  StepLine line(talks);
+  std::optional<GpuMeter> meter;
+  if (job.device().gpu) meter.emplace(job.device().gpu->pci_bus);
   // As soon as it is known; what it is due to, as soon as that is.
   std::string prediction_told;
   const auto tell_prediction = [&] {
@@ -176,13 +197,14 @@ std::optional<TrainRequest> train(const TrainRequest& request, const TrainOption
       [&](const StepResult& step) {
         tell_prediction();
         tell_kept();
-        events.write(step_event(step, tokens, plan.problem.model));
+        events.write(step_event(step, job, meter ? meter->read() : GpuReading()));
         written.add(step);
-        line.show(step);
+        line.show(events.history());
       },
       [&](std::int64_t step) {
         events.write({{"event", "commit"}, {"step", step}, {"bytes_written", written.by_commit()}});
-      });
+      },
+      [&](const EvaluationResult& evaluation) { events.write(evaluation_event(evaluation)); });
   signals.on_stop({});
   StopSignals::enter(StopSignals::Phase::finishing);
   line.finish();
@@ -215,12 +237,18 @@ std::optional<TrainRequest> train(const TrainRequest& request, const TrainOption
   if (training.commit_interval() > 0)
     end["commit_bytes_written"] = training.bytes_written_by_commits();
   end["ssd_bytes_written"] = written.all();
+  if (training.store()) {
+    use.after = read_drives_health(training.store_location().directories);
+    end["smart"] = drives_json(use.after);
+  }
   if (job.prediction_check()) end["prediction"] = prediction_json(*job.prediction_check());
   events.write(end);
+  warn();
   job.finish();
   if (talks)
     announce_end(training, result, folder, trace_shown,
-                 settings.no_export ? fs::path() : job.weights_path(), job.stopped());
+                 settings.no_export ? fs::path() : job.weights_path(),
+                 closing_table(events.history(), complete(use, training, written)), job.stopped());
   if (!job.stopped()) return {};
   print_error(what_was_kept(left));
   exit_code = StopSignals::exit_code();

@@ -152,6 +152,7 @@ class Training {
   void on_evaluation(std::function<void(const EvaluationResult&)> listener) {
     on_evaluation_ = std::move(listener);
   }
+  const Evaluations& evaluations() const { return options_.evaluations; }
   // The schedule of an evaluation, where there are any; null: none are.
   const Schedule* evaluation_schedule() const {
     return evaluation_.empty() ? nullptr : evaluation_.front().get();

@@ -383,8 +383,10 @@ void TrainingJob::begin() {
 }
 
 TrainingResult TrainingJob::train(const std::function<void(const StepResult&)>& report,
-                                  const std::function<void(std::int64_t)>& committed) {
+                                  const std::function<void(std::int64_t)>& committed,
+                                  const std::function<void(const EvaluationResult&)>& evaluated) {
   std::int64_t skipped_in_a_row = 0;
+  training_->on_evaluation(evaluated);
   const TrainingResult result = training_->run(
       [&](const StepResult& step) {
         if (step.skipped_unit >= 0) ++skipped_steps_;

@@ -96,9 +96,11 @@ class TrainingJob {
 
   // From here on the folder stays, and knows where the store is.
   void begin();
-  // As Training::run(). Where many steps in a row are skipped, ends with a MachineError.
+  // As Training::run() and Training::on_evaluation(). Where many steps in a row are skipped, ends
+  // with a MachineError.
   TrainingResult train(const std::function<void(const StepResult&)>& report,
-                       const std::function<void(std::int64_t)>& committed = {});
+                       const std::function<void(std::int64_t)>& committed = {},
+                       const std::function<void(const EvaluationResult&)>& evaluated = {});
   void request_stop() {
     stop_requested_ = true;
     training_->request_stop();
