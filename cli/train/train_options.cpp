@@ -74,12 +74,21 @@ void add_train_options(CLI::App& parser, TrainOptions& options) {
       ->add_option("--learning-rate", options.settings.optimizer.learning_rate,
                    "peak learning rate")
       ->capture_default_str();
+  command->add_option("--warmup", options.warmup,
+                      "linear warm-up: steps, or a share of all, e.g. 3%; default: none");
+  command->add_option("--learning-rate-schedule", options.learning_rate_schedule,
+                      "after warm-up: constant | cosine | linear | wsd (constant, then a straight "
+                      "line down); default: constant, with --decay-steps cosine");
+  command->add_option(
+      "--decay-steps", options.settings.optimizer.decay_steps,
+      "the step from which on the learning rate is the final one; default: the last");
   command
-      ->add_option("--warmup", options.settings.optimizer.warmup_steps, "steps of linear warm-up")
+      ->add_option("--final-learning-rate", options.settings.optimizer.final_learning_rate,
+                   "share of the peak that is left at that step")
       ->capture_default_str();
   command
-      ->add_option("--decay-steps", options.settings.optimizer.decay_steps,
-                   "cosine decay to a tenth at this step; 0: constant")
+      ->add_option("--decay-share", options.settings.optimizer.decay_share,
+                   "wsd: share of the steps after warm-up in which the learning rate falls")
       ->capture_default_str();
   command
       ->add_option("--weight-decay", options.settings.optimizer.weight_decay, "AdamW weight decay")

@@ -26,8 +26,9 @@ CpuDevice::CpuDevice(const Problem& problem, std::uint64_t gpu_bytes, std::uint6
 std::string CpuDevice::name() const { return std::string("cpu (") + model_->kernels().name + ")"; }
 
 DropoutPlace CpuDevice::dropout_place(const Task& task, const Operands& o) const {
-  if (o.step_noise == nullptr) return {};
-  return {*o.step_noise, task.layer, task.micro_batch * micro_batch_};
+  DropoutPlace place{{}, task.layer, task.micro_batch * micro_batch_, o.step_noise != nullptr};
+  if (place.drops) place.step = *o.step_noise;
+  return place;
 }
 
 void CpuDevice::compute(const Task& task, const Operands& o) {
@@ -42,7 +43,7 @@ void CpuDevice::compute(const Task& task, const Operands& o) {
     case TaskKind::head:
       model_->head(floats(o.parameters), o.targets, floats(o.activation_gradient),
                    floats(o.head_gradient), task.first_micro_batch, o.losses, o.scratch, nullptr,
-                   o.counted_tokens);
+                   o.counted_tokens, task.loss_only);
       return;
     case TaskKind::backward:
       model_->layer_backward(floats(o.parameters), floats(o.input), o.saved, task.available,

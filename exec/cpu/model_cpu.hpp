@@ -55,10 +55,11 @@ class ModelCpu {
   // C): in, the last layer's output; out, dL/d(hidden). losses (b): the sum of the token losses of
   // each sequence, not scaled; L = their sum over the step / counted_tokens, its targets that are
   // not no_target; 0: batch T. Scratch: head_scratch_bytes. token_losses: null, or (b, T) to be
-  // written.
+  // written. loss_only: no gradient; hidden stays as it is.
   void head(const float* parameters, const std::int32_t* targets, float* hidden,
             float* head_gradient, bool first_micro_batch, double* losses, std::byte* scratch,
-            double* token_losses = nullptr, std::int64_t counted_tokens = 0) const;
+            double* token_losses = nullptr, std::int64_t counted_tokens = 0,
+            bool loss_only = false) const;
 
   // activation_gradient (b, T, C): in, dL/d(output); out, dL/d(input). Tensors of the mask
   // `available` (`saved` holds just these) are read, the others are recomputed from `input` one
@@ -152,7 +153,7 @@ class ModelCpu {
   AdapterSpace carve_adapters(float*& scratch, bool backward, const DropoutPlace& dropout) const;
   double head_chunk(const float* parameters, const std::int32_t* targets, float* hidden,
                     float* head_gradient, std::int64_t rows, double* token_losses,
-                    std::byte* scratch, float scale) const;
+                    std::byte* scratch, float scale, bool loss_only) const;
   std::int32_t checked(std::int32_t token) const;
   // Of a token in its document.
   std::int64_t position_of(const std::int32_t* starts, std::int64_t row) const {

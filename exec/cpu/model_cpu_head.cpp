@@ -11,7 +11,8 @@ namespace spillway {
 
 void ModelCpu::head(const float* parameters, const std::int32_t* targets, float* hidden,
                     float* head_gradient, bool first_micro_batch, double* losses,
-                    std::byte* scratch, double* token_losses, std::int64_t counted_tokens) const {
+                    std::byte* scratch, double* token_losses, std::int64_t counted_tokens,
+                    bool loss_only) const {
   if (first_micro_batch) std::fill_n(head_gradient, head_elements_, 0.0f);
   const std::int64_t chunk = head_chunk_tokens(problem_);
   const std::int64_t counted =
@@ -23,7 +24,7 @@ void ModelCpu::head(const float* parameters, const std::int32_t* targets, float*
       const std::int64_t row = sequence * t_ + first;
       losses[sequence] += head_chunk(
           parameters, targets + row, hidden + row * c_, head_gradient, std::min(chunk, t_ - first),
-          token_losses != nullptr ? token_losses + row : nullptr, scratch, scale);
+          token_losses != nullptr ? token_losses + row : nullptr, scratch, scale, loss_only);
     }
   }
 }
@@ -31,7 +32,7 @@ void ModelCpu::head(const float* parameters, const std::int32_t* targets, float*
 // `rows` tokens; returns the sum of their losses.
 double ModelCpu::head_chunk(const float* parameters, const std::int32_t* targets, float* hidden,
                             float* head_gradient, std::int64_t rows, double* token_losses,
-                            std::byte* scratch, float scale) const {
+                            std::byte* scratch, float scale, bool loss_only) const {
   const std::int64_t v = problem_.model.vocabulary;
   const std::uint64_t used = static_cast<std::uint64_t>(rows * (v + 2 * c_ + 2)) * sizeof(float);
   SPILLWAY_ASSERT(used <= head_scratch_bytes(problem_));
@@ -54,6 +55,7 @@ double ModelCpu::head_chunk(const float* parameters, const std::int32_t* targets
     if (token_losses != nullptr) token_losses[row] = token_loss;
     loss += token_loss;
   }
+  if (loss_only) return loss;
 
   head_.backward(kernels_, parameters, norm, logits, {norm_gradient, c_}, head_gradient, rows, {});
   final_norm_backward(parameters, norm_gradient, statistics, hidden, head_gradient, rows);

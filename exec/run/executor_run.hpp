@@ -22,11 +22,11 @@ constexpr std::size_t index_of(Tier tier) { return static_cast<std::size_t>(tier
 
 struct Executor::Run {
   // `parts` may be empty: then no task is known to touch state at rest. `streams`: null where no
-  // lane is one. `has_borders`: of the batches.
+  // lane is one. `batches` outlive it.
   Run(const Schedule& schedule, std::span<const StatePart> parts, Streams* streams,
-      bool has_borders);
+      const Batches& batches);
 
-  // Ready to be run from global step `first` on.
+  // Ready to be run from step `first` of its batches on.
   void reset(std::int64_t first);
 
   // Steps whose result a task contributes to: the one it belongs to, and the one whose gradient it
@@ -47,8 +47,15 @@ struct Executor::Run {
   // Of the sequences of step `step`, as far as the head is done with them.
   std::span<const double> losses_of(int step) const;
 
+  // Whether dropout has to know of a task's step: nothing is dropped in an evaluation.
+  bool has_noise(const Task& task) const {
+    return !schedule.evaluates() &&
+           (task.kind == TaskKind::forward || task.kind == TaskKind::backward);
+  }
+
   const Schedule& schedule;
-  std::int64_t first_step = 0;
+  const Batches& batches;
+  std::int64_t first_step = 0;  // global, in training
   std::array<std::vector<TaskId>, lane_count> by_lane;
   std::vector<StateAccess> state;                       // per task; empty without parts
   std::vector<std::atomic<std::uint32_t>> waiting_for;  // predecessors not done yet, per task

@@ -128,14 +128,13 @@ void Executor::stream_operands(Run& run, TaskId id, Operands& o) {
   const StreamPlan& plan = *run.streams;
   const Task& task = run.schedule.tasks()[id];
   const Workload& workload = run.schedule.problem().workload;
-  if (needs_text(task)) {
-    o.has_borders = batches_->has_borders();
+  if (needs_text(run, task)) {
+    o.has_borders = run.batches.has_borders();
     stage_text(run, task.step, task.micro_batch);
     o.text = plan.text(task.step, task.micro_batch);
     o.losses = plan.losses(task.step).data() + task.micro_batch * workload.micro_batch;
   }
-  if (task.kind == TaskKind::forward || task.kind == TaskKind::backward)
-    o.step_noise = &plan.adam(task.step).noise;
+  if (run.has_noise(task)) o.step_noise = &plan.adam(task.step).noise;
   if (task.kind == TaskKind::optimizer) {
     o.adam = settings_.at(run.first_step + task.update);
     o.adam_constants = &plan.adam(task.update);

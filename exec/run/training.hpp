@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -33,12 +34,28 @@
 
 namespace spillway {
 
+// Losses of text that is not trained on: before the first step, after every `every`-th and after
+// the last one.
+struct Evaluations {
+  std::shared_ptr<const Batches> batches;  // null: nothing is evaluated
+  std::int64_t count = 0;                  // of them, from the first on: an evaluation
+  std::int64_t every = 0;                  // steps; 0: only before the first and after the last
+};
+
+struct EvaluationResult {
+  std::int64_t step = 0;    // steps trained before
+  double loss = 0;          // mean over the tokens that count
+  std::int64_t tokens = 0;  // these
+  double seconds = 0;
+};
+
 struct TrainingOptions {
   Problem problem;  // machine.gpu.memory and machine.host.memory are the limits to keep
   std::string policy;
   // A policy that is not built in, instead of `policy`: a fresh object each time it is called.
   std::function<std::unique_ptr<Policy>()> make_policy;
   std::int64_t steps = 100;
+  Evaluations evaluations = {};
   std::uint64_t seed = 1;
   std::vector<std::filesystem::path> data;
   bool binary_data = false;                // files of any kind are data, not only text
@@ -128,6 +145,16 @@ class Training {
   TrainingResult run(const std::function<void(const StepResult&)>& report, Trace* trace,
                      const std::function<void(std::int64_t)>& committed = {});
 
+  // Called by run() after each evaluation, on its thread. Where a training is resumed at a step
+  // that is evaluated, that is done again: with the same result.
+  void on_evaluation(std::function<void(const EvaluationResult&)> listener) {
+    on_evaluation_ = std::move(listener);
+  }
+  // The schedule of an evaluation, where there are any; null: none are.
+  const Schedule* evaluation_schedule() const {
+    return evaluation_.empty() ? nullptr : evaluation_.front().get();
+  }
+
   // Ends the training after the step that is running now, which is committed; from any thread.
   void request_stop() { executor_->request_stop(); }
 
@@ -180,8 +207,18 @@ class Training {
   StateValues initial() const;  // the state of version 0
   void keep_store(bool keep);
 
-  std::unique_ptr<Schedule> schedule_;   // of the usual length
-  std::unique_ptr<Schedule> remainder_;  // of what is left at the end; null if nothing is
+  void build_schedules(std::int64_t first);
+  std::vector<const Schedule*> schedules() const;
+  std::int64_t run_length(std::int64_t version) const;
+  bool is_evaluated(std::int64_t version) const;
+  bool evaluate();
+
+  std::unique_ptr<Schedule> schedule_;  // of the usual length
+  // By length: of shorter runs, up to an evaluation or the end.
+  std::map<std::int64_t, std::unique_ptr<Schedule>> shorter_;
+  // Of an evaluation: of several batches, which is run again and again, and of those that are left.
+  std::vector<std::unique_ptr<Schedule>> evaluation_;
+  std::function<void(const EvaluationResult&)> on_evaluation_;
   std::shared_ptr<const Batches> batches_;
   std::optional<FrozenOrigin> frozen_;
   std::unique_ptr<FrozenFiles> frozen_files_;

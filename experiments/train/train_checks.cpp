@@ -34,6 +34,12 @@ void check_optimizer(const OptimizerSettings& o) {
   require(o.beta2 >= 0 && o.beta2 < 1, "beta2", o.beta2, "not at least 0 and below 1");
   require(o.warmup_steps >= 0, "warmup", o.warmup_steps, "not a number of steps");
   require(o.decay_steps >= 0, "decay_steps", o.decay_steps, "not a number of steps");
+  require(o.decay_steps == 0 || o.shape != LearningRateShape::constant, "decay_steps",
+          o.decay_steps, "the learning rate is constant");
+  require(o.final_learning_rate >= 0 && o.final_learning_rate <= 1, "final_learning_rate",
+          o.final_learning_rate, "not a share from 0 to 1 of the learning rate");
+  require(o.decay_share > 0 && o.decay_share <= 1, "decay_share", o.decay_share,
+          "not above 0 and at most 1");
   require(o.decay_steps == 0 || o.decay_steps > o.warmup_steps, "decay_steps", o.decay_steps,
           "not after the end of " + Setting{"warmup"} + ", so there is nothing to decay");
 }

@@ -51,6 +51,21 @@ std::string one_of(const char* key, const Texts& texts, const Texts& choices) {
                    Message(fmt::format(" is none of {}", fmt::join(choices, ", "))));
 }
 
+// "100" steps, or "3%" of all.
+void read_warmup(TrainSettings& settings, const Texts& texts) {
+  const std::string& text = texts.back();
+  settings.optimizer.warmup_steps = 0;
+  settings.warmup_share = 0;
+  if (!text.ends_with('%')) {
+    settings.optimizer.warmup_steps = count_of<std::int64_t>("warmup", texts);
+    return;
+  }
+  settings.warmup_share = real_of("warmup", {text.substr(0, text.size() - 1)}) / 100;
+  if (!(settings.warmup_share >= 0 && settings.warmup_share < 1))
+    throw InputError(Setting{"warmup", text} + ": not at least 0 and below 100 %",
+                     "e.g. " + Setting{"warmup", "3%"});
+}
+
 std::vector<TrainSetting> all_settings() {
   using S = TrainSettings;
   return {
@@ -83,10 +98,15 @@ std::vector<TrainSetting> all_settings() {
        }},
       {"learning_rate",
        [](S& s, const Texts& t) { s.optimizer.learning_rate = real_of("learning_rate", t); }},
-      {"warmup",
+      {"warmup", [](S& s, const Texts& t) { read_warmup(s, t); }},
+      {"learning_rate_schedule",
+       [](S& s, const Texts& t) { s.optimizer.shape = parse_learning_rate_shape(t.back()); }},
+      {"final_learning_rate",
        [](S& s, const Texts& t) {
-         s.optimizer.warmup_steps = count_of<std::int64_t>("warmup", t);
+         s.optimizer.final_learning_rate = real_of("final_learning_rate", t);
        }},
+      {"decay_share",
+       [](S& s, const Texts& t) { s.optimizer.decay_share = real_of("decay_share", t); }},
       {"decay_steps",
        [](S& s, const Texts& t) {
          s.optimizer.decay_steps = count_of<std::int64_t>("decay_steps", t);
@@ -127,6 +147,21 @@ bool is_train_setting(const std::string& key) {
   const auto& all = train_settings();
   return find_workload_field(key) != nullptr ||
          std::any_of(all.begin(), all.end(), [&](const TrainSetting& s) { return s.key == key; });
+}
+
+void settle_learning_rate(TrainSettings& settings, GivenSettings& given) {
+  OptimizerSettings& o = settings.optimizer;
+  if (settings.warmup_share > 0) {
+    o.warmup_steps = std::llround(settings.warmup_share * static_cast<double>(settings.steps));
+    settings.warmup_share = 0;
+    given["warmup"] = {std::to_string(o.warmup_steps)};
+  }
+  if (!given.contains("learning_rate_schedule") && o.decay_steps > 0)
+    o.shape = LearningRateShape::cosine;
+  if (o.shape != LearningRateShape::constant && o.decay_steps == 0) {
+    o.decay_steps = settings.steps;
+    given["decay_steps"] = {std::to_string(o.decay_steps)};
+  }
 }
 
 TrainSettings read_train_settings(const GivenSettings& given) {

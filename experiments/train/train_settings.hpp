@@ -24,6 +24,7 @@ struct TrainSettings {
   std::uint64_t seed = 1;
   int threads = 1;
   OptimizerSettings optimizer;
+  double warmup_share = 0;  // of all steps; 0: optimizer.warmup_steps says how long
   std::string tune_matmul = "on", gelu_backward = "auto";
   bool random_weights =
       false;  // begins with values drawn from the seed, whatever the model's folder has
@@ -49,6 +50,11 @@ const std::vector<TrainSetting>& train_settings();
 
 // Whether a run keeps a setting of this name: it is in the table or a field of the workload.
 bool is_train_setting(const std::string& key);
+
+// The schedule of learning rates, in steps: settings that are shares of a training or follow from
+// its length become numbers of steps, in `settings` and in `given`, so that a longer training that
+// goes on with it has the same.
+void settle_learning_rate(TrainSettings& settings, GivenSettings& given);
 
 // What is not given stays at its default. Throws InputError for an unknown name, for a text that
 // its setting does not take, and for a framework, which no training has.

@@ -179,7 +179,8 @@ void TrainingJob::settle() {
       throw InputError(Setting{"resume"} + " needs to know which run to go on with",
                        Setting{"run", "DIR"});
     TrainSettings given = settings_;
-    given.keep = 0;  // to be judged by the run's own number of steps
+    given.keep = 0;  // to be judged by the run's own number of steps, and so are these
+    given.optimizer.decay_steps = 0;
     check(given);
     folder_.emplace(RunFolder::open(request_.run, request_.take_over));
     point = resume();
@@ -187,6 +188,7 @@ void TrainingJob::settle() {
   ProblemRequest& asked = settings_.problem;
   if (asked.model.empty())
     throw InputError("there is no model to train", "name one: " + Setting{"model"});
+  settle_learning_rate(settings_, given_);
   check(settings_);
   const Durability durability = parse_durability(settings_.durability);
   const ThrottleRates throttle = parse_throttle(settings_.throttle);

@@ -133,6 +133,8 @@ Schedule Program::finish(std::string policy, int steps, std::uint64_t tasks_of_t
   data->problem = std::move(problem_);
   data->policy = std::move(policy);
   data->steps = steps;
+  data->evaluates = evaluates_;
+  data->spare = spare_;
   data->tasks_emitted = tasks_of_trials + tasks_.size();
   data->operations = use.operations + dependencies.operations();
   data->tasks = std::move(tasks_);

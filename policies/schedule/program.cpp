@@ -259,6 +259,21 @@ TaskId Program::head(int micro_batch, Slice parameters, Slice hidden, Slice head
                      access(scratch, Role::scratch, Mode::write)});
 }
 
+TaskId Program::evaluate_head(int micro_batch, Slice parameters, Slice hidden) {
+  require_tier(parameters, Tier::gpu, "head parameters");
+  require_tier(hidden, Tier::gpu, "head hidden");
+  Task task =
+      compute_task(TaskKind::head, static_cast<int>(head_unit(problem_.model)), micro_batch);
+  task.loss_only = true;
+  task.flops =
+      problem_.model.head_forward_flops(problem_.workload.micro_batch, problem_.workload.sequence);
+  const Slice scratch =
+      buffer(Tier::gpu, costs_.head_scratch, BufferKind::scratch, task.layer, micro_batch);
+  return emit(task, {access(parameters, Role::parameters, Mode::read),
+                     access(hidden, Role::activation_gradient, Mode::read),
+                     access(scratch, Role::scratch, Mode::write)});
+}
+
 TaskId Program::backward(int layer, int micro_batch, Slice parameters, Slice input, Slice saved,
                          SavedMask available, Slice activation_gradient, Slice gradient,
                          bool first_micro_batch, bool recomputes_output) {
@@ -420,6 +435,7 @@ std::string kernel_shape(const Problem& problem, const Task& task) {
   if (!is_layer) shape += fmt::format(",V{},P{}", model.vocabulary, model.positions);
   if (task.kind == TaskKind::head && trained_elements(model, head_unit(model)) == 0)
     shape += ",frozen";
+  if (task.loss_only) shape += ",loss";
   shape += fmt::format(",b{},T{},{}", workload.micro_batch, workload.sequence,
                        workload.precision == Precision::fp32 ? "fp32" : "bf16");
   const bool in_groups = is_layer || task.kind == TaskKind::head;

@@ -92,6 +92,8 @@ class Program {
   // this gradient is a second accumulator. Where the unit is frozen, the gradient is invalid.
   TaskId head(int micro_batch, Slice parameters, Slice hidden, Slice head_gradient,
               bool first_micro_batch);
+  // The losses alone: `hidden` is read.
+  TaskId evaluate_head(int micro_batch, Slice parameters, Slice hidden);
   // `activation_gradient` holds dL/d(output) and, afterwards, dL/d(input). `saved` holds the
   // tensors of `available` (a mask of saved_tensors()), and no others; the rest is recomputed from
   // `input`; with `recomputes_output` the layer's output too, which nothing needs but which
@@ -125,6 +127,9 @@ class Program {
 
   // Bytes by tier that hold something only because memory was left over (TierUse::kept_bytes).
   void set_kept(const TierBytes& kept) { kept_ = kept; }
+  // What the schedule says of itself (Schedule::spare(), evaluates()).
+  void set_spare(const TierBytes& spare) { spare_ = spare; }
+  void set_evaluates() { evaluates_ = true; }
   // The place of the host thread in program order; kept with Recording::all.
   void point(HostPoint what) {
     if (recording_ == Recording::all) points_.push_back({next_task_, what});
@@ -166,7 +171,8 @@ class Program {
   std::vector<Access> accesses_;
   std::vector<BufferInfo> buffers_;
   std::vector<HomePart> homes_;
-  TierBytes kept_{};
+  TierBytes kept_{}, spare_{};
+  bool evaluates_ = false;
   std::vector<PlacedPoint> points_;
   std::optional<MemoryPlan> plan_;  // once memory is planned
 

@@ -52,6 +52,10 @@ class Schedule {
   const Problem& problem() const { return *problem_; }
   const std::string& policy() const;  // canonical text, e.g. "greedysnake:alpha=0.2"
   int steps() const;
+  // Its steps are batches whose losses are computed, and nothing is trained.
+  bool evaluates() const;
+  // Memory that was left over when it was built, by tier, and that what is kept longer could have.
+  const std::array<std::uint64_t, tier_count>& spare() const;
 
   std::span<const Task> tasks() const;
   std::span<const Access> accesses(const Task& task) const;

@@ -315,7 +315,8 @@ void CudaDevice::compute_with(ModelCuda<Element>& model, const Task& task, const
                                  o.saved, task.saves, o.scratch, place);
     case TaskKind::head:
       return model.head(elements(o.parameters), stage(task, o), elements(o.activation_gradient),
-                        o.head_gradient, task.first_micro_batch, o.losses, o.scratch);
+                        o.head_gradient, task.first_micro_batch, o.losses, o.scratch,
+                        task.loss_only);
     case TaskKind::backward:
       place.borders = stage_borders(o);
       return model.layer_backward(elements(o.parameters), elements(o.input), o.saved,

@@ -194,8 +194,8 @@ void CudaStreams::stage_text(const MicroBatchText& text, std::byte* memory) {
   std::memcpy(to + layout.tokens(), text.tokens, bytes);
   order(to + layout.tokens());
   std::memcpy(to + layout.targets(), text.targets, bytes);
-  SPILLWAY_ASSERT(text.counted_tokens > 0);
-  const auto scale = static_cast<float>(1.0 / static_cast<double>(text.counted_tokens));
+  const double counted = static_cast<double>(text.counted_tokens);
+  const float scale = counted > 0 ? static_cast<float>(1.0 / counted) : 0.0f;
   std::memcpy(to + layout.scale(), &scale, sizeof scale);
   if (text.starts == nullptr) return;
   std::memcpy(to + layout.starts(), text.starts, bytes);

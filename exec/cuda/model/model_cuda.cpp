@@ -146,8 +146,7 @@ void ModelCuda<Element>::embed_forward(const Element* parameters, const Text& te
 
 template <class Element>
 void ModelCuda<Element>::begin_layer(const StepPlace& place) {
-  if (problem_.model.lora_dropout == 0) return;
-  SPILLWAY_ASSERT(place.noise != nullptr);
+  if (problem_.model.lora_dropout == 0 || place.noise == nullptr) return;
   fetch_noise(place.noise, workspace_.step_noise, stream_);
 }
 
@@ -163,7 +162,10 @@ AdapterBatch<Element> ModelCuda<Element>::carve_adapters(std::byte* scratch,
                                                          const StepPlace& place) const {
   const std::int64_t rows = s_ * t_;
   auto* const first = reinterpret_cast<Element*>(scratch);
-  AdapterBatch<Element> batch{.input = first, .layer = place.layer, .sequence = place.sequence};
+  AdapterBatch<Element> batch{.input = first,
+                              .layer = place.layer,
+                              .sequence = place.sequence,
+                              .drops = place.noise != nullptr};
   // First, because its rows are read in packs.
   batch.product =
       first + (problem_.model.lora_dropout > 0 ? rows * adapter_widths_.input : std::int64_t{0});

@@ -70,7 +70,9 @@ struct Text {
 // Which layer works on which micro-batch: what dropout's values depend on. And the borders of its
 // documents, (b, T).
 struct StepPlace {
-  const NoiseKey* noise = nullptr;  // the step's key (exec/cpu/dropout.hpp), in pinned host memory
+  // The step's key (exec/cpu/dropout.hpp), in pinned host memory; null: nothing is dropped, as in
+  // an evaluation.
+  const NoiseKey* noise = nullptr;
   int layer = 0;
   std::int64_t sequence = 0;  // the micro-batch's first, counted in the step's batch
   AttentionBorders borders = {};
@@ -97,8 +99,9 @@ class ModelCuda {
   // gets the gradients of the norm and of the head's matrix; null where the unit is frozen. hidden
   // (b, T, C): in, the last layer's output; out, dL/d(hidden). losses (b; device or pinned host
   // memory): the sum of the token losses of each sequence, not scaled. Scratch: head_scratch_bytes.
+  // loss_only: no gradient; hidden stays as it is.
   void head(const Element* parameters, const Text& text, Element* hidden, std::byte* head_gradient,
-            bool first_micro_batch, double* losses, std::byte* scratch);
+            bool first_micro_batch, double* losses, std::byte* scratch, bool loss_only = false);
 
   // The logits of `rows` rows of hidden (at most head_rows()), as `head` computes them before it
   // turns them into gradients: (rows, logits_stride()), of which V columns count, in scratch.
@@ -291,7 +294,7 @@ class ModelCuda {
   template <class Gradient>
   void head_chunk(const Element* parameters, const std::int32_t* targets, const float* scale,
                   Element* hidden, Gradient* head_gradient, bool overwrites, std::int64_t rows,
-                  double* token_losses, std::byte* scratch);
+                  double* token_losses, bool loss_only, std::byte* scratch);
 
   // Bytes that they take; of null, nothing is done.
   std::uint64_t rehearse_layer(std::byte* memory, bool adds);

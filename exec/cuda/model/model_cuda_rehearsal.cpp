@@ -74,7 +74,7 @@ std::uint64_t ModelCuda<Element>::rehearse_head(std::byte* memory, std::int64_t 
   SPILLWAY_CUDA(cudaMemsetAsync(scale, 0, sizeof(float), stream_));
   with_gradient(gradient, [&](auto* sums) {
     head_chunk(parameters, targets, scale, hidden, sums, !adds, rows, workspace_.token_losses,
-               scratch);
+               false, scratch);
   });
   return carver.used();
 }

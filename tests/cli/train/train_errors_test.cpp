@@ -76,6 +76,13 @@ TEST_CASE("Numbers that no training can use are refused") {
   refused(folder, {"--beta2", "1.5"}, 2, "--beta2 1.5", "default");
   refused(folder, {"--weight-decay", "-1"}, 2, "--weight-decay -1", "default");
   refused(folder, {"--warmup", "-1"}, 2, "--warmup -1", "default");
+  refused(folder, {"--warmup", "100%"}, 2, "--warmup 100%: not at least 0 and below 100 %", "3%");
+  refused(folder, {"--learning-rate-schedule", "cosin"}, 2, "no schedule of learning rates",
+          "cosine");
+  refused(folder, {"--learning-rate-schedule", "constant", "--decay-steps", "5"}, 2,
+          "the learning rate is constant", "default");
+  refused(folder, {"--final-learning-rate", "1.5"}, 2, "--final-learning-rate 1.5", "default");
+  refused(folder, {"--decay-share", "0"}, 2, "--decay-share 0", "default");
   refused(folder, {"--decay-steps", "-1"}, 2, "--decay-steps -1", "default");
 }
 
