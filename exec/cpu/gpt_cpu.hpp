@@ -2,7 +2,9 @@
 //
 //   x = wte[token] + wpe[position]
 //   layer:  x + proj(attention(qkv(ln1(x)))), then  x + fcproj(gelu(fc(ln2(x))))
-//   loss:   mean over the batch x T tokens of a step of cross entropy of lnf(x) wte^T   (tied head)
+//   loss:   mean over the targets of a step that count of cross entropy of lnf(x) wte^T
+//
+// The head is tied.
 #pragma once
 
 #include "exec/cpu/gpt_offsets.hpp"

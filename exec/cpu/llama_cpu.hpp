@@ -4,7 +4,7 @@
 //   x = embed_tokens[token]
 //   layer:  r = x + o_proj(attention(rope(qkv(norm1(x))))),  y = r + down(silu(gate(h)) up(h)) with
 //           h = norm2(r)
-//   loss:   mean over the batch x T tokens of a step of cross entropy of lm_head(norm(x))
+//   loss:   mean over the targets of a step that count of cross entropy of lm_head(norm(x))
 //
 // Norms are RMSNorm. Queries, keys and values are one product of A + 2 K rows, gate and up one of
 // 2 F. The head's matrix is lm_head of the head unit or, tied, the token table.

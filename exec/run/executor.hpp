@@ -38,7 +38,7 @@ namespace spillway {
 
 struct StepResult {
   std::int64_t step = 0;     // global
-  double loss = 0;           // mean over the step's tokens
+  double loss = 0;           // mean over the step's targets that count
   double gradient_norm = 0;  // before clipping
   // Whose gradient was not finite, so that the step's update was left out; -1: it was applied.
   int skipped_unit = -1;

@@ -23,7 +23,7 @@ struct MicroBatchText {
   const std::int32_t *tokens = nullptr, *targets = nullptr;
   const std::int32_t* starts = nullptr;  // null: no borders
   std::int64_t sequences = 0, sequence_length = 0;
-  std::int64_t counted_tokens = 0;  // targets that count in the whole step; 0: all
+  std::int64_t counted_tokens = 0;  // targets that count in the whole step
 
   std::int64_t rows() const { return sequences * sequence_length; }
 };

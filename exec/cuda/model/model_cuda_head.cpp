@@ -77,7 +77,7 @@ void ModelCuda<Element>::head(const Element* parameters, const Text& text, Eleme
       zero(sums, tables_.head + v_ * c_, unit_elements(problem_.model, head_unit(problem_.model)));
     }
     for (std::int64_t first = 0; first < rows; first += head_.rows) {
-      head_chunk(parameters, text.targets + first, hidden + first * c_, sums,
+      head_chunk(parameters, text.targets + first, text.scale, hidden + first * c_, sums,
                  first_micro_batch && first == 0, std::min(head_.rows, rows - first),
                  workspace_.token_losses + first, loss_only, scratch);
     }
@@ -113,13 +113,11 @@ Element* ModelCuda<Element>::logits(const Element* parameters, const Element* hi
 template <class Element>
 template <class Gradient>
 void ModelCuda<Element>::head_chunk(const Element* parameters, const std::int32_t* targets,
-                                    Element* hidden, Gradient* head_gradient, bool overwrites,
-                                    std::int64_t rows, double* token_losses, bool loss_only,
-                                    std::byte* scratch) {
+                                    const float* scale, Element* hidden, Gradient* head_gradient,
+                                    bool overwrites, std::int64_t rows, double* token_losses,
+                                    bool loss_only, std::byte* scratch) {
   const HeadChunk chunk = carve_head(scratch, rows);
   Element* const gradient = logits(parameters, hidden, rows, scratch);  // what logits become
-  const auto scale =
-      static_cast<float>(1.0 / static_cast<double>(problem_.workload.tokens_per_step()));
   cross_entropy<Element>(gradient, head_.stride, v_, targets, scale, token_losses, rows, stream_);
   if (loss_only) return;
   if (head_gradient != nullptr) {
@@ -144,10 +142,10 @@ void ModelCuda<Element>::head_chunk(const Element* parameters, const std::int32_
 SPILLWAY_HEAD(float)
 SPILLWAY_HEAD(bf16)
 #undef SPILLWAY_HEAD
-#define SPILLWAY_HEAD_CHUNK(Element, Gradient)                                                \
-  template void ModelCuda<Element>::head_chunk(const Element*, const std::int32_t*, Element*, \
-                                               Gradient*, bool, std::int64_t, double*, bool,  \
-                                               std::byte*);
+#define SPILLWAY_HEAD_CHUNK(Element, Gradient)                                                    \
+  template void ModelCuda<Element>::head_chunk(const Element*, const std::int32_t*, const float*, \
+                                               Element*, Gradient*, bool, std::int64_t, double*,  \
+                                               bool, std::byte*);
 SPILLWAY_HEAD_CHUNK(float, float)
 SPILLWAY_HEAD_CHUNK(bf16, float)
 SPILLWAY_HEAD_CHUNK(bf16, bf16)
