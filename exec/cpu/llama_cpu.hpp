@@ -20,7 +20,7 @@ namespace spillway {
 
 class LlamaCpu final : public ModelCpu {
  public:
-  explicit LlamaCpu(const Problem& problem, CpuVariant variant = best_cpu_variant());
+  LlamaCpu(const Problem& problem, CpuVariant variant, bool rounds);
 
  private:
   // The activations inside a layer, of one sequence. query_key: normed and rotated, in rows of

@@ -108,10 +108,6 @@ std::vector<fs::path> ssd_directories(const std::string& text) {
 
 void check_backend(const Problem& problem, bool cuda) {
   if (cuda) return;
-  if (!computes_in(Backend::cpu, problem.workload.precision)) {
-    throw InputError(Setting{"precision", "bf16"} + ": the CPU backend computes in fp32 only",
-                     "add " + Setting{"precision", "fp32"});
-  }
   if (problem.workload.sequences_at_once != 1) {
     throw InputError(
         Setting{"sequences_at_once", std::to_string(problem.workload.sequences_at_once)} +

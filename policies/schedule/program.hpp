@@ -185,7 +185,7 @@ class Program {
   // Of one micro-batch; the same for all tasks of a kind.
   struct TaskSizes {
     double forward_flops = 0, head_flops = 0;
-    std::uint64_t head_scratch = 0;
+    std::uint64_t head_scratch = 0, embed_backward_scratch = 0;
     std::vector<MaskCosts> by_mask;  // as many as there are masks
   };
   const MaskCosts& costs_of(SavedMask mask);

@@ -148,11 +148,14 @@ TEST_CASE(
 
 TEST_CASE(
     "The same seed gives the same losses and weights under another policy, another seed does not") {
+  const std::string precision = GENERATE("fp32", "bf16");
+  INFO(precision);
   const TemporaryFolder folder;
   const auto train = [&](const std::string& policy, const std::string& seed) {
     fs::remove_all(folder / "run");
     return run(tiny_training(folder) + Words{"--json", "--no-export", "--micro-batch", "1",
-                                             "--policy", policy, "--seed", seed});
+                                             "--policy", policy, "--seed", seed, "--precision",
+                                             precision});
   };
   const Outcome first = train("zero-infinity", "1"), other_policy = train("zero-offload", "1"),
                 other_seed = train("zero-infinity", "2");

@@ -45,7 +45,8 @@ void unalign(const fs::path& path) {
 }
 
 // A folder with the weights of a model as they are drawn from `seed`.
-fs::path write_base(const fs::path& folder, const ModelSpec& model, std::uint64_t seed) {
+fs::path write_base(const fs::path& folder, const ModelSpec& model, std::uint64_t seed,
+                    ElementType type = ElementType::f32) {
   fs::create_directories(folder);
   const ModelSpec base = base_model(model);
   const StateValues drawn = initial_state(base, seed);
@@ -53,7 +54,7 @@ fs::path write_base(const fs::path& folder, const ModelSpec& model, std::uint64_
                 [&](std::int64_t unit, std::uint64_t first, std::uint64_t count, float* to) {
                   drawn(unit, 0, first, count, to);
                 },
-                {});
+                {.type = type, .progress = {}});
   unalign(folder / SafetensorsFolder::single_file);
   return folder;
 }
@@ -76,6 +77,7 @@ struct Run {
   Losses losses;
   bool in_place = false;
   std::uint64_t store = 0, in_store = 0;
+  std::uint64_t read = 0;  // of the ssd tier, in all steps
 };
 
 Run run(const TrainingOptions& options, std::int64_t stop_at = -1) {
@@ -89,6 +91,7 @@ Run run(const TrainingOptions& options, std::int64_t stop_at = -1) {
                                 .run(
                                     [&](const StepResult& step) {
                                       run.losses.of_step.push_back(step.loss);
+                                      run.read += step.ssd_bytes_read;
                                       if (step.step + 1 == stop_at) training.request_stop();
                                     },
                                     nullptr)
@@ -120,6 +123,45 @@ TEST_CASE("frozen weights read in place make the numbers of those that are resid
     // The store has no room for what is in the files.
     CHECK(in_store.store == in_place.store + in_store.in_store);
     CHECK(bytes_of_file(base / SafetensorsFolder::single_file) == before);
+  }
+}
+
+// Frozen weights of BF16 and training in bf16, of F32 and in fp32: a quarter of their bytes is all
+// the host memory there is.
+TEST_CASE("frozen weights of the type that is computed with are read in place in any precision",
+          "[store]") {
+  const Workbench bench;
+  for (const Precision precision : {Precision::bf16, Precision::fp32}) {
+    const bool narrow = precision == Precision::bf16;
+    INFO((narrow ? "bf16" : "fp32"));
+    const auto options_of = [&](const std::string& policy, const fs::path& base) {
+      TrainingOptions options = bench.options(policy, 12, 64, 2, "llama-tiny");
+      options.problem.workload.precision = precision;
+      options.problem.model.lora_rank = 2;
+      options.problem.model.lora_alpha = 4;
+      options.steps = 3;
+      if (!base.empty())
+        options.weights = std::make_shared<Checkpoint>(base, options.problem.model);
+      return options;
+    };
+    const ModelSpec model = options_of("resident", {}).problem.model;
+    const fs::path base = write_base(bench.root() / (narrow ? "narrow" : "wide"), model, 5,
+                                     narrow ? ElementType::bf16 : ElementType::f32);
+    const auto frozen_bytes = static_cast<std::uint64_t>(model.parameters()) * (narrow ? 2 : 4);
+    const Run resident = run(options_of("resident", base));
+    TrainingOptions small = options_of(on_the_ssd, base);
+    small.problem.machine.host.memory = frozen_bytes / 4;
+    const Run in_place = run(small);
+    CHECK(in_place.in_place);
+    CHECK(in_place.in_store == 0);
+    CHECK(in_place.read > static_cast<std::uint64_t>(small.steps) * frozen_bytes);
+    CHECK(difference(resident.losses, in_place.losses) == "");
+    small.frozen_in_place = false;
+    const Run in_store = run(small);
+    CHECK_FALSE(in_store.in_place);
+    CHECK(in_store.in_store > 0);
+    CHECK(in_store.read == in_place.read);
+    CHECK(difference(resident.losses, in_store.losses) == "");
   }
 }
 
