@@ -155,7 +155,10 @@ std::vector<std::string> parse_adapter_config(const std::string& text, const std
   if (!keys.given("r") || !keys["r"].is_number_integer() || keys["r"] < 1)
     keys.refuse("r", "a whole number of at least 1");
   const double alpha = keys.number("lora_alpha", 8), dropout = keys.number("lora_dropout", 0);
-  if (!(alpha > 0)) keys.refuse("lora_alpha", "a number above 0");
+  if (keys["r"] > base.hidden)
+    keys.refuse("r", fmt::format("up to {}, the model's hidden size", base.hidden));
+  if (!(alpha > 0) || alpha > most_lora_alpha)
+    keys.refuse("lora_alpha", fmt::format("a number above 0, up to {}", most_lora_alpha));
   if (!(dropout >= 0) || dropout >= 1) keys.refuse("lora_dropout", "a number from 0 to below 1");
   return {"lora_rank=" + keys["r"].dump(), fmt::format("lora_alpha={}", alpha),
           fmt::format("lora_dropout={}", dropout), "lora_targets=" + targets_of(keys, base)};

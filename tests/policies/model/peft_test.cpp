@@ -79,7 +79,10 @@ TEST_CASE("what adapters do not do here is refused with the file and the key") {
                                                             {"target_modules", json::array()},
                                                             {"r", 0},
                                                             {"r", "8"},
+                                                            {"r", base.hidden + 1},
+                                                            {"r", 18446744073709551615u},
                                                             {"lora_alpha", -1},
+                                                            {"lora_alpha", 1e7},
                                                             {"lora_dropout", 1},
                                                             {"some_key_to_come", {{"a", 1}}}};
   for (const auto& [key, value] : others) {
