@@ -144,6 +144,8 @@ class Training {
   std::int64_t commit_interval() const {
     return options_.durability.on() ? gate_->points().interval : 0;
   }
+  // Steps that are committed beside these; 0: none.
+  std::int64_t also_commit_every() const { return gate_->points().also_every; }
   // Bytes that commits have written so far beside the schedule's own.
   std::uint64_t bytes_written_by_commits() const {
     return committer_ ? committer_->bytes_written() : 0;

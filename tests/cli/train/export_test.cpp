@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <fstream>
 #include <thread>
@@ -101,6 +102,12 @@ TEST_CASE("a run keeps its last checkpoints, also once it is resumed", "[store]"
   const Outcome first = run(training + rhythm + Words{"--steps", "10"});
   INFO(first.err);
   REQUIRE(first.exit_code == 0);
+  // What was predicted counts the commits of the steps that are kept: 3, 4, 6, 8, 9, 10.
+  const auto events = first.json_lines();
+  CHECK(std::count_if(events.begin(), events.end(),
+                      [](const json& event) { return event["event"] == "commit"; }) == 6);
+  CHECK(events.front()["wear"]["run_bytes"].get<double>() ==
+        Approx(events.back()["ssd_bytes_written"].get<double>()).epsilon(1e-3));
   CHECK(checkpoints(folder) == Words{"step-000006", "step-000009"});
   std::vector<std::int64_t> told;
   for (const json& event : first.json_lines())
