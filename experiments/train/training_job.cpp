@@ -201,6 +201,7 @@ void TrainingJob::settle() {
       "precision", to_string(usual_precision(device_.gpu ? Backend::cuda : Backend::cpu)));
   Problem problem = asked.problem(device_.gpu.has_value());
   require_own_framework(problem.framework);
+  refuse_idle_settings(request_.settings, settings_, problem.model);
   check_backend(problem, device_.gpu.has_value());
   if (settings_.keep > 0) hugging_face_config(problem.model, "");  // or it refuses
   if (!device_.gpu) refuse_without_gpu(given_, request_.retune_matmul);

@@ -164,6 +164,7 @@ TEST_CASE("what --keep could not do is refused before training") {
   };
   refused({"--keep", "1"}, "--keep-every 500: the training has 2 steps", "--keep-every 1");
   refused({"--keep", "-1"}, "--keep -1", "");
+  refused({"--keep-every", "1"}, "--keep-every 1: no checkpoint is kept", "--keep 3");
   refused({"--keep", "1", "--keep-every", "0"}, "--keep-every 0", "");
   refused({"--keep", "1", "--keep-every", "1", "--durability", "off"},
           "--keep writes what is committed", "leave --durability or --keep out");

@@ -13,6 +13,7 @@
 #include "exec/run/export_lock.hpp"
 #include "exec/run/kept_checkpoints.hpp"
 #include "exec/run/run_folder.hpp"
+#include "tests/exec/io_test_support.hpp"
 #include "tests/exec/training_support.hpp"
 
 namespace spillway::test {
@@ -179,7 +180,8 @@ TEST_CASE("of the steps to be kept the last few are there, whole, and the oldest
   fs::create_directories(run / "checkpoints/.step-000001.partial-0123456789abcdef");
   fs::create_directories(run / "checkpoints/.removed/half");
   for (const char* older : {"step-000100", "step-000200", "step-000300"})
-    fs::create_directories(run / "checkpoints" / older);
+    write_file(run / "checkpoints" / older / "model.safetensors", "");
+  fs::create_directories(run / "checkpoints/step-000400");  // empty: none
   KeptCheckpoints kept(run, {2, 100}, make_usual_ring);
   CHECK_FALSE(fs::exists(run / "checkpoints/.removed"));
   CHECK_FALSE(fs::exists(run / "checkpoints/.step-000001.partial-0123456789abcdef"));
