@@ -103,6 +103,11 @@ void KeptCheckpoints::wait() {
   changed_.wait(lock, [&] { return !held_; });
 }
 
+std::optional<std::int64_t> KeptCheckpoints::writing() {
+  const std::lock_guard lock(mutex_);
+  return held_;
+}
+
 std::vector<KeptStep> KeptCheckpoints::news() {
   const std::lock_guard lock(mutex_);
   return std::exchange(news_, {});

@@ -50,6 +50,8 @@ class KeptCheckpoints {
   void committed(std::int64_t step);
   // Returns once nothing is being written.
   void wait();
+  // The step whose weights are being written.
+  std::optional<std::int64_t> writing();
   // What has come to its end since the last call, in order.
   std::vector<KeptStep> news();
 

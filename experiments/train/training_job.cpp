@@ -285,9 +285,21 @@ void TrainingJob::settle() {
   if (!request_.resume) folder_->save();
 }
 
+// Once, where an end was asked for and somebody reads the state that it would overwrite.
+void TrainingJob::say_what_waits() {
+  if (!stop_requested_ || !listener_.waiting || said_what_waits_.exchange(true)) return;
+  const std::optional<std::int64_t> step = kept_ ? kept_->writing() : std::nullopt;
+  listener_.waiting(step ? fmt::format("the checkpoint of step {} to be written", *step)
+                         : fmt::format("an export of this run, which holds {} (fuser names it)",
+                                       (folder_->path() / ExportLock::file_name).string()));
+}
+
 // On the thread that commits.
 bool TrainingJob::may_overwrite(std::int64_t committed) {
-  if (!export_lock_->nobody_reads()) return false;
+  if (!export_lock_->nobody_reads()) {
+    say_what_waits();
+    return false;
+  }
   if (kept_) kept_->committed(committed);
   return true;
 }
@@ -399,9 +411,13 @@ TrainingResult TrainingJob::train(const std::function<void(const StepResult&)>& 
   look_at_lanes();
   steps_done_ = result.steps;
   if (kept_) {
-    kept_->wait();
+    const auto wait = [&] {
+      if (kept_->writing()) say_what_waits();
+      kept_->wait();
+    };
+    wait();
     kept_->committed(result.steps);  // where somebody read what was committed before
-    kept_->wait();
+    wait();
   }
   return result;
 }

@@ -59,7 +59,10 @@ struct TrainListener {
   std::function<void(const std::string&)> doing;                        // what may take long
   std::function<void(const Message&)> note;                             // what people should know
   std::function<void(std::uint64_t done, std::uint64_t all)> checking;  // a copy of a run
-  CalibrationProgress measuring;                                        // this machine
+  std::function<void(std::uint64_t done, std::uint64_t all)> reading;   // the weights; may throw
+  // What the end that was asked for waits for; on any thread.
+  std::function<void(const std::string&)> waiting;
+  CalibrationProgress measuring;  // this machine
 };
 
 class TrainingJob {
@@ -127,6 +130,7 @@ class TrainingJob {
   std::optional<ResumePoint> resume();
   void settle();
   bool may_overwrite(std::int64_t committed);
+  void say_what_waits();
   void check_prediction(double step_seconds);
   void look_at_lanes();
 
@@ -152,7 +156,7 @@ class TrainingJob {
   std::int64_t skipped_steps_ = 0, steps_done_ = 0;
   std::vector<double> first_steps_;  // seconds
   bool retunes_ = false;
-  std::atomic<bool> stop_requested_ = false;
+  std::atomic<bool> stop_requested_ = false, said_what_waits_ = false;
 };
 
 }  // namespace spillway
