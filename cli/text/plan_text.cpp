@@ -74,6 +74,9 @@ std::string memory_text(const Candidate& candidate) {
       text += fmt::format("   ({} of it copies of optimizer state for commits)",
                           bytes_text(store.second_copies + store.memory_copies));
     }
+    if (use.in_place_bytes > 0)
+      text += fmt::format("   ({} of frozen weights are read from the model's own files)",
+                          bytes_text(use.in_place_bytes));
     if (use.kept_bytes > 0)
       text += fmt::format("   ({} of it kept because memory is left)", bytes_text(use.kept_bytes));
     if (tier == Tier::host && machine.host.reserved > 0)

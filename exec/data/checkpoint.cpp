@@ -190,11 +190,20 @@ void Checkpoint::plan(const RingFactory& make_ring) {
   reader_ = std::make_unique<ReadAhead>(std::move(files), std::move(extents), make_ring);
 }
 
-std::optional<std::vector<Checkpoint::InFile>> Checkpoint::in_files(std::int64_t unit,
-                                                                    ElementType type) const {
+std::string Checkpoint::why_otherwise(std::int64_t unit, ElementType type) const {
+  for (const Tensor& tensor : units_[static_cast<std::size_t>(unit)]) {
+    if (tensor.what.transposed)
+      return fmt::format("{} lies transposed in its file", tensor.what.name);
+    if (tensor.type != type)
+      return fmt::format("{} is stored as {}, and training computes with {}", tensor.what.name,
+                         name_of(tensor.type), name_of(type));
+  }
+  return "";
+}
+
+std::vector<Checkpoint::InFile> Checkpoint::in_files(std::int64_t unit) const {
   std::vector<InFile> all;
   for (const Tensor& tensor : units_[static_cast<std::size_t>(unit)]) {
-    if (tensor.type != type || tensor.what.transposed) return std::nullopt;
     all.push_back({static_cast<std::uint64_t>(tensor.what.tensor.offset),
                    static_cast<std::uint64_t>(tensor.what.tensor.elements()), tensor.file,
                    tensor.offset});

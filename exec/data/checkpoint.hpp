@@ -49,9 +49,11 @@ class Checkpoint {
     std::size_t file = 0;                // of files()
     std::uint64_t offset = 0;            // bytes from the start of the file
   };
-  // All tensors of a unit, ascending; nothing where one is of another type than `type`, or lies
-  // transposed in its file.
-  std::optional<std::vector<InFile>> in_files(std::int64_t unit, ElementType type) const;
+  // All tensors of a unit, ascending. Call it where why_otherwise() is empty.
+  std::vector<InFile> in_files(std::int64_t unit) const;
+  // Why the elements of a unit, as `type`, do not lie in the files just as they are in memory, in
+  // words; empty: they do.
+  std::string why_otherwise(std::int64_t unit, ElementType type) const;
   // "942 MB as BF16 in 2 files".
   std::string describe() const;
 

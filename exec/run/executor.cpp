@@ -384,8 +384,7 @@ void Executor::prepare(const Schedule& schedule) {
   require_own_framework(schedule.problem().framework);
   SPILLWAY_ASSERT(schedule.use(Tier::gpu).peak_bytes <= device_.gpu_memory().size());
   SPILLWAY_ASSERT(schedule.use(Tier::host).peak_bytes <= device_.host_memory().size());
-  SPILLWAY_ASSERT(schedule.use(Tier::ssd).peak_bytes <=
-                  (store_ ? store_->size() : 0) + (frozen_ ? frozen_->bytes() : 0));
+  SPILLWAY_ASSERT(schedule.use(Tier::ssd).peak_bytes <= (store_ ? store_->size() : 0));
   for (const auto& run : runs_) {
     if (&run->schedule == &schedule) return;
   }

@@ -138,8 +138,7 @@ Training::Training(TrainingOptions options) : options_(std::move(options)) {
   std::vector<const Schedule*> schedules = {schedule_.get()};
   if (remainder_) schedules.push_back(remainder_.get());
   find_frozen_files();
-  store_bytes_ = spillway::store_bytes(schedules, options_.durability.on(),
-                                       frozen_files_ ? frozen_files_->bytes() : 0);
+  store_bytes_ = spillway::store_bytes(schedules, options_.durability.on());
   training_store_ = std::make_unique<TrainingStore>(
       schedules, TrainingStoreOptions{options_.ssd, options_.durability.on(), text_of(record), run,
                                       options_.overwrite, options_.resume, frozen_files_.get(),
@@ -198,12 +197,14 @@ Training::~Training() = default;
 // Where what is frozen of the ssd tier is read from.
 void Training::find_frozen_files() {
   if (!frozen_) return;
-  if (!options_.weights) {
-    why_in_store_ = "it is drawn from the seed";
-  } else if (!options_.frozen_in_place) {
-    why_in_store_ = "it was asked for";
+  if (options_.problem.frozen_in_place) {
+    SPILLWAY_ASSERT(options_.weights != nullptr);
+    frozen_files_ = FrozenFiles::open(*schedule_, *options_.weights);
+  } else if (!options_.weights) {
+    why_in_store_ = "they are drawn from the seed";
   } else {
-    frozen_files_ = FrozenFiles::open(*schedule_, *options_.weights, why_in_store_);
+    why_in_store_ = FrozenFiles::why_not(options_.problem, *options_.weights);
+    if (why_in_store_.empty()) why_in_store_ = "it was asked for";
   }
 }
 

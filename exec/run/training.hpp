@@ -34,7 +34,10 @@
 namespace spillway {
 
 struct TrainingOptions {
-  Problem problem;  // machine.gpu.memory and machine.host.memory are the limits to keep
+  // machine.gpu.memory and machine.host.memory are the limits to keep. With frozen_in_place, which
+  // FrozenFiles::why_not() has to allow, frozen weights that rest in the ssd tier are read from the
+  // files of `weights`; else they are copied to the store at the start.
+  Problem problem;
   std::string policy;
   // A policy that is not built in, instead of `policy`: a fresh object each time it is called.
   std::function<std::unique_ptr<Policy>()> make_policy;
@@ -57,9 +60,6 @@ struct TrainingOptions {
   std::shared_ptr<Checkpoint> adapter;  // of its adapters, where it has any; null: initial values
   // What was known before of frozen `weights`: files that have not changed are not read again.
   std::optional<WeightsSeal> seal;
-  // Frozen weights that rest in the ssd tier are read from the files of `weights` where that can
-  // be; else they are copied to the store at the start.
-  bool frozen_in_place = true;
   // Goes on from here: what decides the numbers must be as it was. `steps` counts from the very
   // first step.
   std::optional<ResumePoint> resume;

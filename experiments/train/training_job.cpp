@@ -15,6 +15,7 @@
 #include "experiments/testbed/throttled_machine.hpp"
 #include "experiments/train/train_algorithms.hpp"
 #include "experiments/train/train_checks.hpp"
+#include "policies/machine/frozen_buffer.hpp"
 #include "policies/model/hugging_face.hpp"
 #include "policies/model/peft.hpp"
 #include "traces/file_sink.hpp"
@@ -207,6 +208,8 @@ void TrainingJob::settle() {
   if (!device_.gpu) refuse_without_gpu(given_, request_.retune_matmul);
   weights_ =
       open_initial_weights(settings_, point, problem.model, request_.io.make_ring, frozen_from_);
+  set_frozen_in_place(problem, settings_.frozen_weights == "checkpoint" && weights_.values &&
+                                   FrozenFiles::why_not(problem, *weights_.values).empty());
   const bool machine_known = request_.retuned || !asked.machine.empty();
   if (request_.retuned)
     problem.machine = request_.retuned->machine;
@@ -272,7 +275,6 @@ void TrainingJob::settle() {
   options_.dataset = std::move(dataset);
   options_.weights = weights_.values;
   options_.adapter = weights_.adapter;
-  options_.frozen_in_place = settings_.frozen_weights == "checkpoint";
   if (const auto origin = FrozenOrigin::load(folder_->directory())) options_.seal = origin->seal;
   options_.durability = durability;
   options_.resume = std::move(point);

@@ -11,9 +11,10 @@ namespace fs = std::filesystem;
 namespace {
 
 // A model's folder of random weights, drawn from `seed`.
-std::string base(const TemporaryFolder& folder, const std::string& name, const std::string& seed) {
+std::string base(const TemporaryFolder& folder, const std::string& name, const std::string& seed,
+                 const std::string& model = "gpt-tiny") {
   REQUIRE(run(tiny_training(folder) +
-              Words{"--run", folder / ("of-" + name), "--seed", seed, "--quiet"})
+              Words{"--model", model, "--run", folder / ("of-" + name), "--seed", seed, "--quiet"})
               .exit_code == 0);
   REQUIRE(run({"export", folder / ("of-" + name), "--out", folder / name}).exit_code == 0);
   return folder / name;
@@ -96,4 +97,53 @@ TEST_CASE("the last layers are trained, and the frozen ones exported as they wer
         read_file(folder / "base/model.safetensors"));
   CHECK(run(training(folder, "none", {"--train-layers", "0"})).exit_code == 2);
   CHECK(run({"export", folder / "run", "--merge", "--out", folder / "x"}).exit_code == 2);
+}
+
+TEST_CASE("an option for frozen weights is refused where nothing is frozen") {
+  const TemporaryFolder folder;
+  check_refusal(run(tiny_training(folder) + Words{"--frozen-weights", "store"}), 2,
+                "--frozen-weights store: all of the model is trained", "--lora rank=16");
+  CHECK_FALSE(fs::exists(folder / "run"));
+}
+
+TEST_CASE("what is read in place takes no space of the drives, and its buffer is of the limit",
+          "[store]") {
+  const TemporaryFolder folder;
+  base(folder, "base", "1", "llama-tiny");
+  const std::string policy = "greedysnake:parameters_ssd=1,optimizer_ssd=0.5,alpha=0";
+  const Words how = {"--lora", "rank=2", "--policy", policy, "--host-memory", "64MB"};
+  const auto events = [&](const std::string& name, const Words& more) {
+    const Outcome outcome = run(training(folder, name, how + more));
+    INFO(outcome.err);
+    REQUIRE(outcome.exit_code == 0);
+    return outcome.json_lines();
+  };
+  const std::vector<json> in_place = events("in-place", {}),
+                          copied = events("copied", {"--frozen-weights", "store"});
+  const json &first = in_place.front(), &other = copied.front();
+  const auto bytes = first["frozen_weights"]["in_place_bytes"].get<std::int64_t>();
+  REQUIRE(bytes > 0);
+  CHECK(other["frozen_weights"].contains("copied_bytes"));
+  const auto less = [&](const char* table, const char* key) {
+    return other[table][key].get<std::int64_t>() - first[table][key].get<std::int64_t>();
+  };
+  CHECK(less("durability", "store_bytes") == bytes);
+  CHECK(less("wear", "run_bytes") == bytes);  // that are not written at the start
+  CHECK(other["memory"]["ssd"]["peak_bytes"].get<std::int64_t>() -
+            first["memory"]["ssd"]["peak_bytes"].get<std::int64_t>() ==
+        bytes);
+  const auto buffer = first["frozen_weights"]["memory_bytes"].get<std::int64_t>();
+  CHECK(first["memory"]["host"]["capacity_bytes"] == 64'000'000 - buffer);
+  CHECK(other["memory"]["host"]["capacity_bytes"] == 64'000'000);
+  CHECK(in_place.back()["weights_hash"] == copied.back()["weights_hash"]);
+  // A question about the folder says the same, and counts a copy where there are no weights.
+  fs::create_directory(folder / "shape");
+  fs::copy(folder / "base/config.json", folder / "shape/config.json");
+  const auto asked = [&](const std::string& model) {
+    return run({"estimate", "--model", folder / model, "--machine", "rtx4090-2ssd", "--precision",
+                "fp32", "--lora", "rank=2", "--policy", policy, "--json"})
+        .json()["memory"]["ssd"]["peak_bytes"]
+        .get<std::int64_t>();
+  };
+  CHECK(asked("shape") - asked("base") == bytes);
 }
