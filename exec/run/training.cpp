@@ -112,8 +112,14 @@ Training::Training(TrainingOptions options) : options_(std::move(options)) {
   if (options_.adapter) record.initial_hash ^= options_.adapter->hash();
   if (problem.model.has_frozen()) {
     frozen_ = FrozenOrigin{record.initial_folder, options_.seed, {}};
-    if (options_.weights)
-      frozen_->seal = seal_weights(*options_.weights, options_.seal, {}, options_.make_ring);
+    if (options_.weights) {
+      frozen_->seal = describe_files(*options_.weights);
+      const bool is_known = options_.seal && options_.seal->of_same_files(frozen_->seal);
+      // A training that begins hashes them while it reads them.
+      frozen_->seal.data = is_known    ? options_.seal->data
+                           : first > 0 ? options_.weights->data_hash()
+                                       : 0;
+    }
     record.frozen_hash = frozen_->seal.data;
   }
   record.gelu_backward = options_.gelu_backward;
@@ -128,6 +134,8 @@ Training::Training(TrainingOptions options) : options_(std::move(options)) {
         require_same_frozen(record.initial_folder, record.frozen_hash, before->frozen_hash);
       if (!options_.weights) record.initial_folder = before->initial_folder;
       record.initial_hash = before->initial_hash;
+    } else {
+      record.frozen_hash = before->frozen_hash;  // compared once it has been read
     }
     record.initial_data_hash = before->initial_data_hash;  // compared once it has been read
     require_same_numbers(*before, record);
@@ -155,15 +163,16 @@ Training::Training(TrainingOptions options) : options_(std::move(options)) {
   training_store_->fill(*schedule_, *device_, initial(), [&] {
     if (!options_.weights && !options_.adapter) return;
     record.initial_data_hash = options_.weights ? options_.weights->data_hash() : 0;
+    if (frozen_) record.frozen_hash = frozen_->seal.data = record.initial_data_hash;
     if (options_.adapter) record.initial_data_hash ^= options_.adapter->data_hash();
     if (before) require_same_numbers(*before, record);
     training_store_->set_training(text_of(record));
   });
-  // What was filled in is what was hashed.
-  if (frozen_ && options_.weights)
-    require_same_frozen(frozen_->folder,
-                        seal_weights(*options_.weights, frozen_->seal, {}, options_.make_ring).data,
-                        frozen_->seal.data);
+  if (frozen_ && options_.weights &&
+      !describe_files(*options_.weights).of_same_files(frozen_->seal))
+    throw InputError(
+        "the weights in " + frozen_->folder.string() + " were written to while they were read",
+        "begin again once nobody writes to them");
   options_.weights.reset();  // with its files and memory
   options_.adapter.reset();
 

@@ -58,7 +58,8 @@ struct TrainingOptions {
   // at least one step needs none, but for what is frozen.
   std::shared_ptr<Checkpoint> weights;
   std::shared_ptr<Checkpoint> adapter;  // of its adapters, where it has any; null: initial values
-  // What was known before of frozen `weights`: files that have not changed are not read again.
+  // What was known before of frozen `weights`: of files that have not changed the hash is taken
+  // from it.
   std::optional<WeightsSeal> seal;
   // Goes on from here: what decides the numbers must be as it was. `steps` counts from the very
   // first step.

@@ -318,6 +318,7 @@ void TrainingJob::open() {
     options_.may_overwrite = [this](std::int64_t committed) { return may_overwrite(committed); };
   }
   if (settings_.keep > 0) options_.also_commit_every = settings_.keep_every;
+  if (weights_.values) weights_.values->tell(listener_.reading);
   training_ = std::make_unique<Training>(options_);
   if (weights_.values && training_->first_step() == 0)
     initial_ = InitialState{weights_.values->folder(), weights_.values->data_hash(),
