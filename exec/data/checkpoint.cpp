@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <cstring>
 #include <map>
 #include <set>
@@ -13,6 +14,7 @@
 #include "base/errors.hpp"
 #include "base/text.hpp"
 #include "base/units.hpp"
+#include "exec/data/model_writer.hpp"
 #include "policies/model/peft.hpp"
 
 namespace spillway {
@@ -209,6 +211,17 @@ std::vector<Checkpoint::InFile> Checkpoint::in_files(std::int64_t unit) const {
                    tensor.offset});
   }
   return all;
+}
+
+std::optional<std::uint64_t> Checkpoint::frozen_hash() const {
+  const auto& metadata = files().front().metadata();
+  const auto found = metadata.find(frozen_hash_key);
+  if (found == metadata.end()) return std::nullopt;
+  const std::string& digits = found->second;
+  std::uint64_t hash = 0;
+  const char* const end = digits.data() + digits.size();
+  const auto [stop, error] = std::from_chars(digits.data(), end, hash, 16);
+  return error == std::errc() && stop == end ? std::optional(hash) : std::nullopt;
 }
 
 std::string Checkpoint::describe() const {

@@ -143,7 +143,7 @@ KeptStep KeptCheckpoints::keep(std::int64_t step) {
     request.step = step;
     request.out = kept.folder;
     request.make_ring = make_ring_;
-    request.progress = [this](std::uint64_t, std::uint64_t) {
+    request.files.progress = request.checking = [this](std::uint64_t, std::uint64_t) {
       const std::lock_guard lock(mutex_);
       if (ending_) throw GivenUp();
     };

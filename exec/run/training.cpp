@@ -329,7 +329,8 @@ void Training::export_model(const Directory& folder, const WeightFiles& files) {
     all(unit, 0, first, count, to);
   };
   if (model.has_adapters()) {
-    write_adapter(FilePlace(folder, adapter_weights_file), model, values, files.type);
+    write_adapter(FilePlace(folder, adapter_weights_file), model, values, files.type,
+                  frozen_->seal.data);
   } else {
     write_weights(folder, model, values, files);
   }

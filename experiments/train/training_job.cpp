@@ -369,10 +369,15 @@ void TrainingJob::begin() {
   // A run that begins again has them already, whole where its config is there.
   const ModelSpec& model = plan_.problem.model;
   const char* const config = model.has_adapters() ? adapter_config_file : hugging_face_config_file;
-  if (training_->first_step() == 0 && !folder_->directory().status(config)) {
+  const bool has_config = folder_->directory().status(config).has_value();
+  // A model that was moved has another name by now.
+  if (has_config && model.has_adapters() && !frozen_from_.empty())
+    write_adapter_files(folder_->path(), folder_->directory(), model,
+                        training_->frozen_origin()->folder);
+  if (training_->first_step() == 0 && !has_config) {
     if (model.has_adapters()) {
       write_adapter_files(weights_.folder, folder_->directory(), model,
-                          training_->frozen_origin()->folder.string());
+                          training_->frozen_origin()->folder);
     } else if (has_hugging_face_architecture(model)) {
       write_model_files(weights_.folder, folder_->directory(), model, ElementType::f32);
     }

@@ -197,6 +197,14 @@ std::string adapter_config(const ModelSpec& model, const std::string& base) {
   return config.dump(2) + "\n";
 }
 
+std::string adapter_config_beside(const std::string& text, const std::string& origin,
+                                  const std::string& base) {
+  const AdapterKeys valid(text, origin);  // or it throws
+  nlohmann::ordered_json config = nlohmann::ordered_json::parse(text);
+  config["base_model_name_or_path"] = base;
+  return config.dump(2) + "\n";
+}
+
 std::vector<std::string> lora_overrides(const std::string& text) {
   const char* const example = "rank=16,alpha=32,targets=q_proj+v_proj";
   const auto refuse = [&](const std::string& what) {

@@ -1,5 +1,6 @@
 // Training of adapters and of last layers beside frozen weights, as a user does it.
 #include <catch2/catch.hpp>
+#include <chrono>
 
 #include "tests/cli/program.hpp"
 
@@ -58,6 +59,9 @@ TEST_CASE("a run of adapters goes on beside its frozen weights, and beside no ot
   const json tail = ran(resume + Words{"--model", folder / "moved"});
   CHECK(tail["weights_hash"] == whole["weights_hash"]);
   CHECK(tail["final_loss"] == whole["final_loss"]);
+  // PEFT is told where the base is by now.
+  CHECK(json::parse(read_file(folder / "run/adapter_config.json"))["base_model_name_or_path"] ==
+        folder / "moved");
   CHECK(fs::exists(folder / "run/adapter_model.safetensors"));
   CHECK_FALSE(fs::exists(folder / "run/model.safetensors"));
 }
@@ -86,6 +90,70 @@ TEST_CASE("adapters that are exported, merged and trained from are the same", "[
   CHECK(both.err.find("--lora and --adapter") != std::string::npos);
 }
 
+TEST_CASE("an export finds a base that was moved, and only the one that the run began with",
+          "[store]") {
+  const TemporaryFolder folder;
+  base(folder, "base", "1");
+  base(folder, "other", "2");
+  ran(training(folder, "run",
+               {"--lora", "rank=2", "--learning-rate", "0.1", "--keep", "1", "--keep-every", "1"}));
+  const Words merge = {"export", folder / "run", "--merge", "--out"};
+  done(merge + Words{folder / "before"});
+  fs::rename(folder / "base", folder / "moved");
+  const auto base_of = [&](const std::string& adapter) {
+    return json::parse(read_file(fs::path(adapter) / "adapter_config.json"))
+        ["base_model_name_or_"
+         "path"];
+  };
+  // The committed state, a step that was kept, and the run's end.
+  for (const Words& which : {Words{}, Words{"--step", "2"}, Words{"--gone"}}) {
+    const bool gone = which == Words{"--gone"};
+    if (gone) REQUIRE(run({"store", "remove", folder / "run"}).exit_code == 0);
+    const Words step = gone ? Words{} : which;
+    const std::string out = folder / ("out" + std::to_string(which.size()) + (gone ? "-gone" : ""));
+    const Outcome missing = run(merge + Words{out} + step);
+    CHECK(missing.exit_code == 2);
+    CHECK(missing.err.find("are not in") != std::string::npos);
+    const Outcome wrong = run(merge + Words{out, "--model", folder / "other"} + step);
+    CHECK(wrong.exit_code == 2);
+    CHECK(wrong.err.find("are not those that the run began with") != std::string::npos);
+    const Outcome moved = run(merge + Words{out, "--model", folder / "moved"} + step);
+    INFO(moved.err);
+    REQUIRE(moved.exit_code == 0);
+    CHECK(read_file(fs::path(out) / "model.safetensors") ==
+          read_file(folder / "before/model.safetensors"));
+    const std::string adapter = out + "-adapter";
+    done(Words{"export", folder / "run", "--out", adapter, "--model", folder / "moved"} + step);
+    CHECK(base_of(adapter) == folder / "moved");
+    done(Words{"export", folder / "run", "--out", adapter + "-as-it-was"} + step);
+    CHECK(base_of(adapter + "-as-it-was") == folder / "base");
+    CHECK(
+        run(Words{"export", folder / "run", "--out", folder / "x", "--model", folder / "nowhere"} +
+            step)
+            .exit_code == 2);
+  }
+  // What frozen-weights.json says of other weights is not believed.
+  json origin = json::parse(read_file(folder / "run/frozen-weights.json"));
+  origin["data"] = origin["data"].get<std::uint64_t>() + 1;
+  folder.write("run/frozen-weights.json", origin.dump());
+  const Outcome refused = run(merge + Words{folder / "y", "--model", folder / "moved"});
+  CHECK(refused.exit_code == 2);
+  CHECK(refused.err.find("does not tell of the frozen weights") != std::string::npos);
+  CHECK(run({"export", folder / "of-other", "--out", folder / "z", "--model", folder / "moved"})
+            .exit_code == 2);
+}
+
+TEST_CASE("an export tells that it reads the base to know it", "[store]") {
+  const TemporaryFolder folder;
+  base(folder, "base", "1");
+  ran(training(folder, "run", {"--lora", "rank=2"}));
+  fs::last_write_time(folder / "base/model.safetensors",
+                      fs::file_time_type::clock::now() - std::chrono::hours(1));
+  const Outcome exported = run({"export", folder / "run", "--merge", "--out", folder / "merged"});
+  CHECK(exported.exit_code == 0);
+  CHECK(exported.err.find("checking the frozen weights: ") != std::string::npos);
+}
+
 TEST_CASE("the last layers are trained, and the frozen ones exported as they were", "[store]") {
   const TemporaryFolder folder;
   base(folder, "base", "1");
@@ -97,6 +165,11 @@ TEST_CASE("the last layers are trained, and the frozen ones exported as they wer
         read_file(folder / "base/model.safetensors"));
   CHECK(run(training(folder, "none", {"--train-layers", "0"})).exit_code == 2);
   CHECK(run({"export", folder / "run", "--merge", "--out", folder / "x"}).exit_code == 2);
+  // The frozen ones are found where they are by now.
+  fs::rename(folder / "base", folder / "moved");
+  done({"export", folder / "run", "--out", folder / "again", "--model", folder / "moved"});
+  CHECK(read_file(folder / "again/model.safetensors") ==
+        read_file(folder / "moved/model.safetensors"));
 }
 
 TEST_CASE("an option for frozen weights is refused where nothing is frozen") {

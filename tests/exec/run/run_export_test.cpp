@@ -110,7 +110,7 @@ TEST_CASE("a run at work is held back before it overwrites what an export reads"
     request.run = (bench.root() / "run").string();
     request.out = bench.root() / "out";
     bool waited = false;
-    request.progress = [&](std::uint64_t, std::uint64_t) {
+    request.files.progress = [&](std::uint64_t, std::uint64_t) {
       // In the midst of it, until the run would overwrite what is being read.
       if (!waited) wait_until([&] { return run.held_back > 0 || run.ended; });
       waited = true;
@@ -135,7 +135,7 @@ TEST_CASE("an export that is given up leaves nothing, and holds nothing", "[stor
   wait_until([&] { return run.committed >= 1 || run.ended; });
   RunExport request;
   request.run = (bench.root() / "run").string();
-  request.progress = [](std::uint64_t, std::uint64_t) { throw MachineError("given up"); };
+  request.files.progress = [](std::uint64_t, std::uint64_t) { throw MachineError("given up"); };
   CHECK_THROWS_WITH(export_run(request), "given up");
   run.wait();
   CHECK(run.committed == steps);
@@ -158,7 +158,7 @@ TEST_CASE(
   // Another file under its name: the run asks the one that it has opened.
   fs::remove(bench.root() / "run/export.lock");
   bool waited = false;
-  request.progress = [&](std::uint64_t, std::uint64_t) {
+  request.files.progress = [&](std::uint64_t, std::uint64_t) {
     if (!waited) wait_until([&] { return run.ended.load(); });
     waited = true;
   };

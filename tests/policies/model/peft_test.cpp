@@ -49,6 +49,14 @@ TEST_CASE("what is written as adapter_config.json is read again") {
   CHECK(of_gpt["target_modules"] == json::array({"attn.c_proj"}));
 }
 
+TEST_CASE("an adapter_config.json is told where its model is by now, and keeps all else") {
+  const std::string text = R"({"r": 8, "base_model_name_or_path": "old", "peft_type": "LORA"})";
+  const json changed = json::parse(adapter_config_beside(text, "x", "/new/place"));
+  CHECK(changed ==
+        json{{"r", 8}, {"base_model_name_or_path", "/new/place"}, {"peft_type", "LORA"}});
+  CHECK_THROWS_AS(adapter_config_beside("[", "x", "y"), InputError);
+}
+
 TEST_CASE("matrices that PEFT names by their whole paths are those of all layers, or refused") {
   const ModelSpec base = model_with("llama-tiny", {"layers=2"});
   json config = usual();
