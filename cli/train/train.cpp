@@ -1,6 +1,7 @@
 // spillway train: train for real, under the memory limits given.
 #include <fmt/format.h>
 
+#include <chrono>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -39,7 +40,9 @@ using nlohmann::ordered_json;
 class Preparation {
  public:
   explicit Preparation(const TrainOptions& options)
-      : quiet_(options.quiet), checking_(!options.json && !options.quiet) {}
+      : quiet_(options.quiet),
+        checking_(!options.json && !options.quiet),
+        reading_(!options.json && !options.quiet) {}
 
   TrainListener listener() {
     TrainListener listener;
@@ -62,6 +65,21 @@ class Preparation {
           done == total);
       if (done == total) checking_.finish();
     };
+    listener.reading = [this](std::uint64_t done, std::uint64_t total) {
+      StopSignals::check("before the first step");
+      const auto now = std::chrono::steady_clock::now();
+      if (!reading_since_) reading_since_ = now;
+      constexpr std::chrono::seconds worth_a_word{2};
+      if (now - *reading_since_ < worth_a_word) return;
+      end();
+      reading_.show(fmt::format("reading the weights: {} of {}",
+                                format_bytes(static_cast<double>(done)),
+                                format_bytes(static_cast<double>(total))));
+      if (done == total) reading_.clear();
+    };
+    listener.waiting = [](const std::string& what) {
+      print_error(fmt::format("waiting for {}\n", what));
+    };
     listener.measuring = measuring_progress(quiet_);
     return listener;
   }
@@ -69,7 +87,8 @@ class Preparation {
 
  private:
   bool quiet_;
-  Progress checking_;
+  Progress checking_, reading_;
+  std::optional<std::chrono::steady_clock::time_point> reading_since_;
   std::optional<Activity> activity_;
 };
 

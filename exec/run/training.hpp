@@ -50,7 +50,10 @@ struct EvaluationResult {
 };
 
 struct TrainingOptions {
-  Problem problem;  // machine.gpu.memory and machine.host.memory are the limits to keep
+  // machine.gpu.memory and machine.host.memory are the limits to keep. With frozen_in_place, which
+  // FrozenFiles::why_not() has to allow, frozen weights that rest in the ssd tier are read from the
+  // files of `weights`; else they are copied to the store at the start.
+  Problem problem;
   std::string policy;
   // A policy that is not built in, instead of `policy`: a fresh object each time it is called.
   std::function<std::unique_ptr<Policy>()> make_policy;
@@ -74,11 +77,9 @@ struct TrainingOptions {
   // at least one step needs none, but for what is frozen.
   std::shared_ptr<Checkpoint> weights;
   std::shared_ptr<Checkpoint> adapter;  // of its adapters, where it has any; null: initial values
-  // What was known before of frozen `weights`: files that have not changed are not read again.
+  // What was known before of frozen `weights`: of files that have not changed the hash is taken
+  // from it.
   std::optional<WeightsSeal> seal;
-  // Frozen weights that rest in the ssd tier are read from the files of `weights` where that can
-  // be; else they are copied to the store at the start.
-  bool frozen_in_place = true;
   // Goes on from here: what decides the numbers must be as it was. `steps` counts from the very
   // first step.
   std::optional<ResumePoint> resume;
@@ -173,6 +174,8 @@ class Training {
   std::int64_t commit_interval() const {
     return options_.durability.on() ? gate_->points().interval : 0;
   }
+  // Steps that are committed beside these; 0: none.
+  std::int64_t also_commit_every() const { return gate_->points().also_every; }
   // Bytes that commits have written so far beside the schedule's own.
   std::uint64_t bytes_written_by_commits() const {
     return committer_ ? committer_->bytes_written() : 0;

@@ -81,6 +81,18 @@ void check_settings(const TrainSettings& settings) {
   check_keep(settings);
 }
 
+void refuse_idle_settings(const GivenSettings& given, const TrainSettings& settings,
+                          const ModelSpec& model) {
+  const auto named = [&](const char* key) { return Setting{key, given.at(key).back()}; };
+  if (given.contains("keep_every") && settings.keep == 0)
+    throw InputError(named("keep_every") + ": no checkpoint is kept",
+                     "say how many: " + Setting{"keep", "3"});
+  if (given.contains("frozen_weights") && !model.has_frozen())
+    throw InputError(named("frozen_weights") + ": all of the model is trained",
+                     "leave it out, or freeze a part: " + Setting{"lora", "rank=16"} + " or " +
+                         Setting{"train_layers", "4"});
+}
+
 std::vector<fs::path> ssd_directories(const std::string& text) {
   std::vector<fs::path> directories;
   std::istringstream stream(text);

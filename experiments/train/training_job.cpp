@@ -16,6 +16,7 @@
 #include "experiments/train/kept_settings.hpp"
 #include "experiments/train/train_algorithms.hpp"
 #include "experiments/train/train_checks.hpp"
+#include "policies/machine/frozen_buffer.hpp"
 #include "policies/model/hugging_face.hpp"
 #include "policies/model/peft.hpp"
 #include "traces/file_sink.hpp"
@@ -171,11 +172,14 @@ void TrainingJob::settle() {
       "precision", to_string(usual_precision(device_.gpu ? Backend::cuda : Backend::cpu)));
   Problem problem = asked.problem(device_.gpu.has_value());
   require_own_framework(problem.framework);
+  refuse_idle_settings(request_.settings, settings_, problem.model);
   check_backend(problem, device_.gpu.has_value());
   if (settings_.keep > 0) hugging_face_config(problem.model, "");  // or it refuses
   if (!device_.gpu) refuse_without_gpu(given_, request_.retune_matmul);
   weights_ =
       open_initial_weights(settings_, point, problem.model, request_.io.make_ring, frozen_from_);
+  set_frozen_in_place(problem, settings_.frozen_weights == "checkpoint" && weights_.values &&
+                                   FrozenFiles::why_not(problem, *weights_.values).empty());
   const bool machine_known = request_.retuned || !asked.machine.empty();
   if (request_.retuned)
     problem.machine = request_.retuned->machine;
@@ -249,7 +253,6 @@ void TrainingJob::settle() {
   }
   options_.weights = weights_.values;
   options_.adapter = weights_.adapter;
-  options_.frozen_in_place = settings_.frozen_weights == "checkpoint";
   if (const auto origin = FrozenOrigin::load(folder_->directory())) options_.seal = origin->seal;
   options_.durability = durability;
   options_.resume = std::move(point);
@@ -294,9 +297,21 @@ void TrainingJob::open_data(const Problem& problem) {
                                static_cast<double>(problem.workload.tokens_per_step()));
 }
 
+// Once, where an end was asked for and somebody reads the state that it would overwrite.
+void TrainingJob::say_what_waits() {
+  if (!stop_requested_ || !listener_.waiting || said_what_waits_.exchange(true)) return;
+  const std::optional<std::int64_t> step = kept_ ? kept_->writing() : std::nullopt;
+  listener_.waiting(step ? fmt::format("the checkpoint of step {} to be written", *step)
+                         : fmt::format("an export of this run, which holds {} (fuser names it)",
+                                       (folder_->path() / ExportLock::file_name).string()));
+}
+
 // On the thread that commits.
 bool TrainingJob::may_overwrite(std::int64_t committed) {
-  if (!export_lock_->nobody_reads()) return false;
+  if (!export_lock_->nobody_reads()) {
+    say_what_waits();
+    return false;
+  }
   if (kept_) kept_->committed(committed);
   return true;
 }
@@ -313,6 +328,7 @@ void TrainingJob::open() {
     options_.may_overwrite = [this](std::int64_t committed) { return may_overwrite(committed); };
   }
   if (settings_.keep > 0) options_.also_commit_every = settings_.keep_every;
+  if (weights_.values) weights_.values->tell(listener_.reading);
   training_ = std::make_unique<Training>(options_);
   if (weights_.values && training_->first_step() == 0)
     initial_ = InitialState{weights_.values->folder(), weights_.values->data_hash(),
@@ -363,10 +379,15 @@ void TrainingJob::begin() {
   // A run that begins again has them already, whole where its config is there.
   const ModelSpec& model = plan_.problem.model;
   const char* const config = model.has_adapters() ? adapter_config_file : hugging_face_config_file;
-  if (training_->first_step() == 0 && !folder_->directory().status(config)) {
+  const bool has_config = folder_->directory().status(config).has_value();
+  // A model that was moved has another name by now.
+  if (has_config && model.has_adapters() && !frozen_from_.empty())
+    write_adapter_files(folder_->path(), folder_->directory(), model,
+                        training_->frozen_origin()->folder);
+  if (training_->first_step() == 0 && !has_config) {
     if (model.has_adapters()) {
       write_adapter_files(weights_.folder, folder_->directory(), model,
-                          training_->frozen_origin()->folder.string());
+                          training_->frozen_origin()->folder);
     } else if (has_hugging_face_architecture(model)) {
       write_model_files(weights_.folder, folder_->directory(), model, ElementType::f32);
     }
@@ -410,9 +431,13 @@ TrainingResult TrainingJob::train(const std::function<void(const StepResult&)>& 
   look_at_lanes();
   steps_done_ = result.steps;
   if (kept_) {
-    kept_->wait();
+    const auto wait = [&] {
+      if (kept_->writing()) say_what_waits();
+      kept_->wait();
+    };
+    wait();
     kept_->committed(result.steps);  // where somebody read what was committed before
-    kept_->wait();
+    wait();
   }
   return result;
 }

@@ -61,7 +61,10 @@ struct TrainListener {
   std::function<bool()> stop;  // asked while data is prepared: where it says so, `enter` throws
   std::function<void(const Message&)> note;                             // what people should know
   std::function<void(std::uint64_t done, std::uint64_t all)> checking;  // a copy of a run
-  CalibrationProgress measuring;                                        // this machine
+  std::function<void(std::uint64_t done, std::uint64_t all)> reading;   // the weights; may throw
+  // What the end that was asked for waits for; on any thread.
+  std::function<void(const std::string&)> waiting;
+  CalibrationProgress measuring;  // this machine
 };
 
 class TrainingJob {
@@ -133,6 +136,7 @@ class TrainingJob {
   void settle();
   void open_data(const Problem& problem);
   bool may_overwrite(std::int64_t committed);
+  void say_what_waits();
   void check_prediction(double step_seconds);
   void look_at_lanes();
 
@@ -159,7 +163,7 @@ class TrainingJob {
   std::int64_t skipped_steps_ = 0, steps_done_ = 0;
   std::vector<double> first_steps_;  // seconds
   bool retunes_ = false;
-  std::atomic<bool> stop_requested_ = false;
+  std::atomic<bool> stop_requested_ = false, said_what_waits_ = false;
 };
 
 }  // namespace spillway

@@ -12,6 +12,7 @@
 #include "exec/data/model_writer.hpp"
 #include "exec/run/frozen_origin.hpp"
 #include "exec/run/training.hpp"
+#include "policies/machine/frozen_buffer.hpp"
 #include "policies/model/peft.hpp"
 #include "policies/model/units.hpp"
 #include "tests/exec/io_test_support.hpp"
@@ -60,13 +61,15 @@ fs::path write_base(const fs::path& folder, const ModelSpec& model, std::uint64_
 }
 
 TrainingOptions lora(const Workbench& bench, const std::string& policy, const fs::path& base,
-                     const std::string& model = "llama-tiny") {
-  TrainingOptions options = bench.options(policy, 3, 32, 2, model);
+                     const std::string& model = "llama-tiny", int layers = 3, int hidden = 32) {
+  TrainingOptions options = bench.options(policy, layers, hidden, 2, model);
   options.problem.model.lora_rank = 3;
   options.problem.model.lora_alpha = 6;
   options.problem.model.lora_dropout = 0.1;
   options.steps = 6;
   options.weights = std::make_shared<Checkpoint>(base, options.problem.model);
+  set_frozen_in_place(options.problem,
+                      FrozenFiles::why_not(options.problem, *options.weights).empty());
   return options;
 }
 
@@ -115,7 +118,7 @@ TEST_CASE("frozen weights read in place make the numbers of those that are resid
     CHECK(in_place.in_store == 0);
     CHECK(difference(resident.losses, in_place.losses) == "");
     TrainingOptions copied = lora(bench, on_the_ssd, base, model);
-    copied.frozen_in_place = false;
+    set_frozen_in_place(copied.problem, false);
     const Run in_store = run(copied);
     CHECK_FALSE(in_store.in_place);
     CHECK(difference(resident.losses, in_store.losses) == "");
@@ -127,7 +130,7 @@ TEST_CASE("frozen weights read in place make the numbers of those that are resid
 }
 
 // Frozen weights of BF16 and training in bf16, of F32 and in fp32: a quarter of their bytes is all
-// the host memory there is.
+// the host memory there is beside the buffer for reading.
 TEST_CASE("frozen weights of the type that is computed with are read in place in any precision",
           "[store]") {
   const Workbench bench;
@@ -150,19 +153,56 @@ TEST_CASE("frozen weights of the type that is computed with are read in place in
     const auto frozen_bytes = static_cast<std::uint64_t>(model.parameters()) * (narrow ? 2 : 4);
     const Run resident = run(options_of("resident", base));
     TrainingOptions small = options_of(on_the_ssd, base);
+    set_frozen_in_place(small.problem, false);
     small.problem.machine.host.memory = frozen_bytes / 4;
+    TrainingOptions copied = small;
+    small.problem.machine.host.memory += frozen_buffer_bytes;
+    set_frozen_in_place(small.problem, true);
     const Run in_place = run(small);
     CHECK(in_place.in_place);
     CHECK(in_place.in_store == 0);
     CHECK(in_place.read > static_cast<std::uint64_t>(small.steps) * frozen_bytes);
     CHECK(difference(resident.losses, in_place.losses) == "");
-    small.frozen_in_place = false;
-    const Run in_store = run(small);
+    const Run in_store = run(copied);
     CHECK_FALSE(in_store.in_place);
     CHECK(in_store.in_store > 0);
     CHECK(in_store.read == in_place.read);
     CHECK(difference(resident.losses, in_store.losses) == "");
   }
+}
+
+TEST_CASE("with a quarter of the frozen weights' bytes as host memory the numbers are the same",
+          "[store]") {
+  const Workbench bench;
+  const auto options = [&](const std::string& policy, const fs::path& base) {
+    TrainingOptions one = lora(bench, policy, base, "llama-tiny", 48, 256);
+    one.steps = 2;
+    one.guard_bytes = 0;
+    return one;
+  };
+  const fs::path base = write_base(
+      bench.root() / "base", bench.options("resident", 48, 256, 2, "llama-tiny").problem.model, 5);
+  const std::uint64_t limit = fs::file_size(base / SafetensorsFolder::single_file) / 4;
+  const Run resident = run(options("resident", base));
+  CHECK_FALSE(resident.in_place);
+  TrainingOptions limited = options("spillway:parameters.rest=ssd:1,order.row=1", base);
+  set_frozen_in_place(limited.problem, false);
+  limited.problem.machine.host.memory = limit;
+  limited.problem.machine.gpu.memory = 64'000'000;  // nor does it hold them all
+  set_frozen_in_place(limited.problem, true);
+  Training training(limited);
+  REQUIRE(training.frozen_files() != nullptr);
+  const FrozenFiles& files = *training.frozen_files();
+  CHECK(files.bytes() > 3 * limit);
+  Losses losses;
+  losses.weights_hash =
+      training.run([&](const StepResult& step) { losses.of_step.push_back(step.loss); }, nullptr)
+          .weights_hash;
+  CHECK(difference(resident.losses, losses) == "");
+  CHECK(files.bytes_read() > files.bytes());
+  CHECK(training.schedule().use(Tier::host).peak_bytes + files.memory_bytes() <= limit);
+  CHECK(training.highest_use(Tier::host) + files.memory_bytes() <= limit);
+  CHECK(training.highest_written(Tier::host) + files.memory_bytes() <= limit);
 }
 
 TEST_CASE("a file that is written to while it is read in place ends the training", "[store]") {
