@@ -25,7 +25,7 @@ void add_validate(CLI::App& app, int& exit_code);
 void add_papers(CLI::App& app, int& exit_code);
 void add_testbed(CLI::App& app, int& exit_code);
 void add_bench(CLI::App& app, int& exit_code);
-void add_tokenizer(CLI::App& app);  // train, encode, decode, show
+void add_tokenizer(CLI::App& app);              // train, encode, decode, show
 void add_lists(CLI::App& app, int& exit_code);  // policies, models, machines
 
 }  // namespace spillway::cli
