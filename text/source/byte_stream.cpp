@@ -46,6 +46,7 @@ ByteStream::~ByteStream() = default;
 
 bool ByteStream::read(std::string& text, std::size_t most) {
   const std::size_t before = text.size();
+  if (!inflater_) most = std::min<std::uint64_t>(most, left_in_file());
   text.resize(before + most);
   const std::size_t count =
       inflater_ ? inflate(text.data() + before, most) : read_file(text.data() + before, most);
@@ -54,10 +55,13 @@ bool ByteStream::read(std::string& text, std::size_t most) {
   return count > 0;
 }
 
+// What was added since the file was found is no part of it.
+std::uint64_t ByteStream::left_in_file() const {
+  return file_->bytes() - std::min(file_->bytes(), file_position_);
+}
+
 std::size_t ByteStream::read_file(char* bytes, std::size_t most) {
-  // What was added since the file was found is no part of it.
-  const std::uint64_t left = file_->bytes() - std::min(file_->bytes(), file_position_);
-  most = std::min<std::uint64_t>(most, left);
+  most = std::min<std::uint64_t>(most, left_in_file());
   while (most > 0) {
     const ssize_t count =
         ::pread(descriptor_.get(), bytes, most, static_cast<off_t>(file_position_));
@@ -83,8 +87,9 @@ std::size_t ByteStream::inflate(char* bytes, std::size_t most) {
   stream.avail_out = static_cast<uInt>(most);
   while (stream.avail_out == most) {
     if (stream.avail_in == 0) {
-      inflater_->compressed.resize(block_bytes);
-      const std::size_t count = read_file(inflater_->compressed.data(), block_bytes);
+      inflater_->compressed.resize(std::min<std::uint64_t>(block_bytes, left_in_file()));
+      const std::size_t count =
+          read_file(inflater_->compressed.data(), inflater_->compressed.size());
       if (count == 0) {
         if (inflater_->in_member) refuse("is cut off: its gzip has no end");
         return 0;

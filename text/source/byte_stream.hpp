@@ -28,6 +28,7 @@ class ByteStream {
 
  private:
   struct Inflater;
+  std::uint64_t left_in_file() const;
   std::size_t read_file(char* bytes, std::size_t most);
   std::size_t inflate(char* bytes, std::size_t most);
 

@@ -3,7 +3,8 @@
 
 Eight templates, written for this, are rendered by transformers for 200 random chats, with the spans that their {% generation %}
 blocks mark. Spillway must write the same texts and mark the same spans three ways: by the template, by the template without these
-blocks (spans are then found by rendering parts of the chat), and by the built-in template of the same name where there is one.
+blocks (spans are then found by rendering parts of the chat), and by the built-in template of the same name where there is one. The
+tokens must be those of a small byte-level BPE, cut where training begins and ends, with names in messages letter by letter.
 
     check_chats.py --write tests/reference/chats.json     the reference of the tests that are always run: 12 of the chats
 
@@ -140,6 +141,73 @@ def expected(template, tokenizer, chat, render):
     return result
 
 
+def make_tokenizer(tokenizers, path):
+    """A byte-level BPE of some hundred merges, with the names as special tokens, as a tokenizer.json."""
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = tokenizers.decoders.ByteLevel()
+    trainer = tokenizers.trainers.BpeTrainer(vocab_size=800, special_tokens=NAMES, show_progress=False,
+                                             initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet())
+    tokenizer.train_from_iterator([pathlib.Path(__file__).read_text()] * 2, trainer)
+    tokenizer.save(str(path))
+    return tokenizer
+
+
+def tokens_of(text, spans, names, tokenizer, letters):
+    """The tokens of the text, cut where training begins and ends and around names in messages. `names`: spans of these."""
+    data, tokens = text.encode(), []
+    cuts = sorted({0, len(data), *(edge for span in spans + names for edge in span)})
+    for first, end in zip(cuts, cuts[1:]):
+        as_letters = any(span[0] <= first < span[1] for span in names)
+        tokens += (letters if as_letters else tokenizer).encode(data[first:end].decode(), add_special_tokens=False).ids
+    return tokens
+
+
+def names_in_messages(template, chat, render, text, tokenizer):
+    """Spans of the names of special tokens that messages hold, in the bytes of the text: found by writing them otherwise."""
+    names = re.compile("|".join(map(re.escape, NAMES)))
+
+    def change(value):
+        if isinstance(value, str):
+            return names.sub(lambda name: "\ue000" + name.group() + "\ue001", value)
+        if isinstance(value, dict):
+            return {key: change(one) for key, one in value.items()}
+        return [change(one) for one in value] if isinstance(value, list) else value
+
+    [marked], _ = render([change(chat["messages"])], tools=change(chat.get("tools")), chat_template=template,
+                         return_assistant_tokens_mask=True, **tokenizer.special_tokens_map)
+    spans, length = [], 0
+    for piece in re.split("([\ue000\ue001])", marked):
+        if piece == "\ue000":
+            spans.append([length, length])
+        elif piece == "\ue001":
+            spans[-1][1] = length
+        else:
+            length += len(piece.encode())
+    assert length == len(text.encode())
+    return spans
+
+
+def add_tokens(cases, tokenizers, tokenizer, render, path):
+    """Adds the tokens of each text, and returns of how many chats these are what apply_chat_template makes."""
+    bpe = make_tokenizer(tokenizers, path)
+    letters = tokenizers.Tokenizer.from_file(str(path))
+    letters.encode_special_tokens = True
+    same = [0, 0]
+    for template in cases["templates"]:
+        for chat, one in zip(cases["chats"], template["expected"]):
+            if "text" not in one:
+                continue
+            names = names_in_messages(template["marked"], chat, render, one["text"], tokenizer)
+            one["tokens"] = tokens_of(one["text"], one["trained"], names, bpe, letters)
+            if not names:
+                same[0] += one["tokens"] == bpe.encode(one["text"], add_special_tokens=False).ids
+                same[1] += 1
+    (path.parent / "tokenizer_config.json").write_text(json.dumps({"bos_token": "<s>", "eos_token": "</s>"}))
+    cases["tokenizer"] = str(path.parent)
+    return same
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--tests")
@@ -178,7 +246,9 @@ def main():
         return 0
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "chats.json"
-        path.write_text(text)
+        same = add_tokens(cases, tokenizers, tokenizer, chat_utils.render_jinja_template, pathlib.Path(folder) / "tokenizer.json")
+        path.write_text(json.dumps(cases))
+        print(f"of {same[1]} texts without names of special tokens in messages {same[0]} have the tokens that they have uncut")
         refused = sum("text" not in one for template in cases["templates"] for one in template["expected"])
         print(f"{len(cases['chats'])} chats, {len(TEMPLATES)} templates, {refused} refused by transformers {transformers.__version__}")
         return subprocess.run([options.tests, "[chat_reference]"], env={**os.environ, "SPILLWAY_TEST_CHATS": str(path)}).returncode

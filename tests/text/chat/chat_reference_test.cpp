@@ -1,5 +1,6 @@
 // Chats as transformers' apply_chat_template writes them: tests/reference/chats.json, or the file
 // that SPILLWAY_TEST_CHATS names. Both are made by tests/peer/transformers/check_chats.py.
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cstdlib>
 #include <fstream>
@@ -9,7 +10,9 @@
 #include "test_paths.hpp"
 #include "tests/text/chat/chats.hpp"
 #include "tests/text/chat/fake_tokenizer.hpp"
+#include "text/chat/encode_chat.hpp"
 #include "text/chat/own_template.hpp"
+#include "text/tokenizer/read_tokenizer.hpp"
 
 using namespace spillway;
 using nlohmann::ordered_json;
@@ -106,5 +109,36 @@ TEST_CASE("models' own templates write what transformers does, and train on the 
     // before an answer.
     if (one["name"] == "thinking") CHECK(untold <= static_cast<int>(reference.chats.size() / 2));
     if (one["name"] != "thinking" && one["name"] != "filters") CHECK(untold == 0);
+  }
+}
+
+TEST_CASE("chats are the tokens of transformers", "[chat][jinja][chat_reference]") {
+  Reference reference;
+  if (!reference.cases.contains("tokenizer")) return;  // it is made where transformers is
+  const auto tokenizer = read_tokenizer(reference.cases["tokenizer"].get<std::string>());
+  const SpecialNames names(*tokenizer);
+  const ChatEncoder encoder(*tokenizer, names);
+  std::vector<std::string> sorted_names = names.names(), expected = reference.cases["names"];
+  std::sort(sorted_names.begin(), sorted_names.end());
+  std::sort(expected.begin(), expected.end());
+  CHECK(sorted_names == expected);
+  for (const ordered_json& one : reference.cases["templates"]) {
+    const TemplateSettings settings{.name = "own", .date = reference.cases["date"]};
+    const auto own = make_own_template({one["marked"], {}}, settings, names);
+    const auto chats = own->render(reference.chats, RenderFor::training);
+    for (std::size_t i = 0; i < chats.size(); ++i) {
+      INFO(one["name"] << " chat " << i << " " << reference.cases["chats"][i].dump());
+      if (!chats[i].refused.empty()) continue;
+      const Document document = encoder.encode(chats[i]);
+      CHECK(document.tokens == one["expected"][i]["tokens"].get<std::vector<Token>>());
+      std::string trained;
+      for (const TokenRun& run : document.trained)
+        trained +=
+            tokenizer->decode(std::span(document.tokens).subspan(run.first, run.end - run.first));
+      std::string spans;
+      for (const TextRange& range : chats[i].trained)
+        spans += chats[i].text.substr(range.first, range.end - range.first);
+      CHECK(trained == spans);
+    }
   }
 }

@@ -119,6 +119,26 @@ TEST_CASE("of a chat what the assistant says is trained on, with the end of its 
             .at(0) == "<s>{[INST] Hi[/INST] Ho</s>}");
 }
 
+TEST_CASE("a tokenizer's blank before a text is not put before an answer", "[chat]") {
+  // As SentencePiece does it: every text that is encoded begins with a blank.
+  class Blank : public test::FakeTokenizer {
+   public:
+    using FakeTokenizer::FakeTokenizer;
+    void encode(std::string_view text, SpecialTokens special,
+                std::vector<Token>& tokens) const override {
+      if (!text.empty()) tokens.push_back('_');
+      FakeTokenizer::encode(text, special, tokens);
+    }
+  };
+  const Blank blank({"<s>", "</s>"}, "<s>", "</s>");
+  CHECK(read("a.jsonl", R"({"prompt": "2+2=", "completion": "4"})", {}, {}, blank).texts(blank) ==
+        Texts{"<s>_2+2={4</s>}"});
+  CHECK(read("a.jsonl", two_chats, {.chat_template = "mistral"}, {}, blank).texts(blank).at(0) ==
+        "_<s>[INST] Hi[/INST]{ Ho</s>}");
+  CHECK(read("a.txt", "one\ntwo\n", {}, {}, blank, 4).texts(blank) ==
+        Texts{"<s>{_one\n}...", "{two\n</s>}"});
+}
+
 TEST_CASE("chats need a template, instructions have Alpaca's", "[chat]") {
   const InputError error = input_error([] { read("a.jsonl", two_chats); });
   CHECK(std::string(error.what()).find("a.jsonl:1: a chat, and no template") != std::string::npos);
