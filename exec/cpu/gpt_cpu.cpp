@@ -52,8 +52,7 @@ void GptCpu::compute_activations(const float* parameters, const float* input, Sa
   if (missing(gpt_saved::qkv))
     qkv_.forward(k, p, read.ln1, nullptr, write.qkv, t_, tensors.adapters);
   if (missing(gpt_saved::attention) || no_statistics) {
-    attention_forward(k, attention_of(tensors), side_by_side(attention_, read.qkv), write.attention,
-                      write.log_sum_exp, scores);
+    attend(tensors, side_by_side(attention_, read.qkv), write.attention, write.log_sum_exp, scores);
   }
   if (missing(gpt_saved::residual))
     projection_.forward(k, p, read.attention, input, write.residual, t_, tensors.adapters);
