@@ -48,6 +48,7 @@ class Preparation {
       if (!activity_) activity_.emplace(what);
       activity_->say(what);
     };
+    listener.stop = StopSignals::came;
     listener.note = [this](const Message& text) {
       if (!quiet_) print_error(flags_in(text) + "\n");
     };

@@ -46,7 +46,7 @@ ordered_json start_event(const TrainingJob& job) {
       {"predicted_step_seconds",
        plan.predicted_step_seconds ? ordered_json(*plan.predicted_step_seconds) : ordered_json()},
       {"seed", settings.seed},
-      {"data", data_json(job.dataset())},
+      {"data", data_json(job.data().summary)},
       {"run", job.folder().path().string()},
       {"first_step", training.first_step()},
       {"durability",
@@ -144,15 +144,19 @@ void announce(const TrainingJob& job) {
   const TrainPlan& plan = job.plan();
   const fs::path& run = job.folder().path();
   const Schedule& schedule = training.schedule();
+  const DataSummary& data = job.data().summary;
   fmt::print("{} with policy {} on {}\n", schedule.problem().model.name, schedule.policy(),
              training.device_name());
   fmt::print("  batch {} in micro-batches of {}, {} tokens a sequence; text: {} in {} file{}\n",
              schedule.problem().workload.batch, schedule.problem().workload.micro_batch,
-             schedule.problem().workload.sequence,
-             format_bytes(static_cast<double>(job.dataset().size())), job.dataset().files().size(),
-             job.dataset().files().size() == 1 ? "" : "s");
-  for (const std::string& path : shown_data(job.dataset())) fmt::print("    {}\n", path);
-  if (job.dataset().skipped().count > 0) fmt::print("  {}\n", job.dataset().skipped().text());
+             schedule.problem().workload.sequence, format_bytes(static_cast<double>(data.bytes)),
+             data.files, data.files == 1 ? "" : "s");
+  for (const std::string& path : shown_data(data)) fmt::print("    {}\n", path);
+  if (data.skipped.count > 0) fmt::print("  {}\n", data.skipped.text());
+  if (data.counts.sequences > 0) fmt::print("  {}\n", packing_text(data));
+  if (job.settings().epochs > 0 || job.settings().tokens > 0)
+    fmt::print("  {} steps are {:.2f} epochs\n", job.settings().steps,
+               static_cast<double>(job.settings().steps) / job.data().steps_of_epoch);
   const Workload& workload = schedule.problem().workload;
   if (workload.moments == MomentWidth::bf16) fmt::print("  AdamW's moments in bf16\n");
   if (workload.precision == Precision::bf16)

@@ -103,6 +103,7 @@ Training::Training(TrainingOptions options) : options_(std::move(options)) {
       frozen_->seal = seal_weights(*options_.weights, options_.seal, {}, options_.make_ring);
     record.frozen_hash = frozen_->seal.data;
   }
+  record.data_rules = options_.data_rules;
   record.gelu_backward = options_.gelu_backward;
   record.tunes_products = options_.tunes_products;
   for (const auto& path : options_.data) record.data.push_back(std::filesystem::absolute(path));

@@ -58,7 +58,9 @@ struct TrainingOptions {
   Evaluations evaluations = {};
   std::uint64_t seed = 1;
   std::vector<std::filesystem::path> data;
-  bool binary_data = false;                // files of any kind are data, not only text
+  bool binary_data = false;  // files of any kind are data, not only text
+  // Of `batches`: how they were made of their tokens, in words, for the record.
+  std::string data_rules;
   std::shared_ptr<const Batches> batches;  // null: the text that `data` names, a token per byte
   std::vector<std::filesystem::path> ssd;  // directories of the ssd tier
   OptimizerSettings optimizer;

@@ -66,6 +66,14 @@ void check_keep(const TrainSettings& settings) {
 }  // namespace
 
 void check_settings(const TrainSettings& settings) {
+  for (const auto& [key, number] : {std::pair{"evaluate_every", settings.evaluate_every},
+                                    std::pair{"evaluate_batches", settings.evaluate_batches}}) {
+    if (number < 0)
+      throw InputError(Setting{key, std::to_string(number)} + ": not a number of at least 0");
+    if (number > 0 && settings.data.validation.empty())
+      throw InputError(Setting{key} + " needs data that is held out of training",
+                       "add " + Setting{"validation", "1%"});
+  }
   if (settings.steps < 1)
     throw InputError(Setting{"steps", std::to_string(settings.steps)} + ": not a positive number",
                      "optimizer steps, e.g. " + Setting{"steps", "100"});

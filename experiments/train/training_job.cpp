@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
-#include <sstream>
 
 #include "base/errors.hpp"
 #include "exec/data/model_writer.hpp"
@@ -13,6 +13,7 @@
 #include "exec/run/run_export.hpp"
 #include "exec/run/training_record.hpp"
 #include "experiments/testbed/throttled_machine.hpp"
+#include "experiments/train/kept_settings.hpp"
 #include "experiments/train/train_algorithms.hpp"
 #include "experiments/train/train_checks.hpp"
 #include "policies/model/hugging_face.hpp"
@@ -28,44 +29,6 @@ namespace fs = std::filesystem;
 using Stage = TrainListener::Stage;
 
 constexpr std::int64_t most_skipped_in_a_row = 100;
-
-// Of one path or several, separated by commas; what is not there is no path (a built-in name).
-std::string absolute_paths(const std::string& text) {
-  std::string result;
-  std::istringstream parts(text);
-  for (std::string part; std::getline(parts, part, ',');) {
-    std::error_code error;
-    const fs::path canonical = fs::canonical(part, error);
-    result += (result.empty() ? "" : ",") + (error ? part : canonical.string());
-  }
-  return result;
-}
-
-// As a run keeps them: it may be resumed from another folder.
-GivenSettings kept(GivenSettings given) {
-  for (const char* key : {"data", "model", "machine", "ssd", "adapter"}) {
-    if (const auto texts = given.find(key); texts != given.end())
-      std::transform(texts->second.begin(), texts->second.end(), texts->second.begin(),
-                     absolute_paths);
-  }
-  return given;
-}
-
-// Of what run.json holds, which somebody else may have written, the settings that a run keeps.
-GivenSettings settings_in(const SavedRun& saved) {
-  GivenSettings settings;
-  for (const auto& [key, texts] : saved.options) {
-    if (!is_train_setting(key)) continue;
-    try {
-      read_train_settings({{key, texts}});
-    } catch (const InputError& error) {
-      throw InputError(std::string(saved_run_file) + " is damaged: " + error.message(),
-                       "restore it from a backup");
-    }
-    settings[key] = texts;
-  }
-  return settings;
-}
 
 TrainHardware hardware_of(const DeviceChoice& choice, const ProblemRequest& request) {
   TrainHardware hardware;
@@ -105,14 +68,15 @@ std::optional<ResumePoint> TrainingJob::resume() {
   ResumeState state = folder_->resume({ssd_directories(settings_.ssd), request_.take_over,
                                        listener_.checking, request_.io.make_ring});
   const GivenSettings now = given_;
-  given_.merge(settings_in(saved));
+  given_ = added_to(now, settings_in(saved));
   GivenSettings all = given_;
   settings_ = read_train_settings(all);
   if (!state.note.empty() && listener_.note) {
     // A copy may come from somebody else.
-    const std::string text = settings_.data.empty()
-                                 ? ""
-                                 : fmt::format("; its text: {}", fmt::join(settings_.data, ", "));
+    const std::string text =
+        settings_.data.data.empty()
+            ? ""
+            : fmt::format("; its text: {}", fmt::join(settings_.data.data, ", "));
     listener_.note(state.note + text);
   }
   if (!state.point) return {};  // it ended before its first commit: from the beginning
@@ -188,8 +152,12 @@ void TrainingJob::settle() {
   ProblemRequest& asked = settings_.problem;
   if (asked.model.empty())
     throw InputError("there is no model to train", "name one: " + Setting{"model"});
-  settle_learning_rate(settings_, given_);
-  check(settings_);
+  require_one_length(given_);
+  const bool by_data = settings_.epochs > 0 || settings_.tokens > 0;
+  if (!by_data) {
+    settle_learning_rate(settings_, given_);
+    check(settings_);
+  }
   const Durability durability = parse_durability(settings_.durability);
   const ThrottleRates throttle = parse_throttle(settings_.throttle);
   chose_device_ = !given_.contains("device");
@@ -218,11 +186,11 @@ void TrainingJob::settle() {
   if (!drives_given) drives.push_back(nearest_existing(request_.run.empty() ? "." : request_.run));
   // What can be refused at once is, before anything takes long.
   if (!request_.resume) RunFolder::require_new(request_.run);
-  std::vector<fs::path> data(settings_.data.begin(), settings_.data.end());
-  if (data.empty()) data = default_text();
-  dataset_ = std::make_shared<const Dataset>(data, settings_.seed, Dataset::default_memory_limit,
-                                             settings_.binary_data);
-  dataset_->require(problem.workload.sequence, problem.model.vocabulary);
+  open_data(problem);
+  if (by_data) {
+    settle_learning_rate(settings_, given_);
+    check(settings_);
+  }
   TrainHardware hardware = hardware_of(device_, asked);
   hardware.measure =
       [&, measure = measure_this_machine({drives, request_.io, settings_.threads, device_.gpu,
@@ -268,9 +236,17 @@ void TrainingJob::settle() {
   }
   options_.throttle = throttle;
   options_.predicted_step_seconds = plan_.predicted_step_seconds.value_or(0);
-  options_.data = std::move(data);
-  options_.binary_data = settings_.binary_data;
-  options_.batches = dataset_;
+  for (const std::string& text : settings_.data.data)
+    options_.data.emplace_back(absolute_source(text));
+  options_.batches = data_.batches;
+  options_.data_rules = data_.rules;
+  if (data_.validation) {
+    const std::int64_t most = settings_.evaluate_batches;
+    options_.evaluations = {
+        data_.validation,
+        most == 0 ? data_.validation_batches : std::min(most, data_.validation_batches),
+        settings_.evaluate_every};
+  }
   options_.weights = weights_.values;
   options_.adapter = weights_.adapter;
   options_.frozen_in_place = settings_.frozen_weights == "checkpoint";
@@ -284,6 +260,38 @@ void TrainingJob::settle() {
   if (!durability.on() && !folder_->saved().store)
     folder_->saved().not_resumable = "it was made without durability: nothing was committed";
   if (!request_.resume) folder_->save();
+}
+
+// What it is fed, and, where that says how long it is, its steps.
+void TrainingJob::open_data(const Problem& problem) {
+  DataRequest request;
+  if (settings_.data.data.empty())
+    for (const fs::path& path : default_text()) settings_.data.data.push_back(path.string());
+  request.settings = settings_.data;
+  std::error_code error;
+  if (fs::is_directory(settings_.problem.model, error))
+    request.model_folder = fs::canonical(settings_.problem.model, error);
+  request.learned = weights_.values != nullptr;
+  request.vocabulary = problem.model.vocabulary;
+  request.sequence = problem.workload.sequence;
+  request.sequences_per_step = problem.workload.batch;
+  request.seed = settings_.seed;
+  auto data = open_training_data(request, {listener_.doing, listener_.stop, listener_.note});
+  if (!data) {
+    if (listener_.enter) listener_.enter(Stage::planning);  // tells of the signal
+    throw MachineError("stopped while the data was prepared");
+  }
+  data_ = std::move(*data);
+  // A resumed run has the model's shape only.
+  if (!data_.tokenizer_from.empty()) given_["tokenizer"] = {data_.tokenizer_from.string()};
+  if (!data_.template_from.empty()) given_["chat_template"] = {data_.template_from.string()};
+  const auto steps_in = [](double steps) {
+    return std::max<std::int64_t>(1, static_cast<std::int64_t>(std::ceil(steps - 1e-9)));
+  };
+  if (settings_.epochs > 0) settings_.steps = steps_in(settings_.epochs * data_.steps_of_epoch);
+  if (settings_.tokens > 0)
+    settings_.steps = steps_in(static_cast<double>(settings_.tokens) /
+                               static_cast<double>(problem.workload.tokens_per_step()));
 }
 
 // On the thread that commits.

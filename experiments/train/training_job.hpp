@@ -16,7 +16,6 @@
 #include <optional>
 #include <string>
 
-#include "exec/data/dataset.hpp"
 #include "exec/io/io_choice.hpp"
 #include "exec/run/export_lock.hpp"
 #include "exec/run/kept_checkpoints.hpp"
@@ -28,6 +27,7 @@
 #include "experiments/train/train_plan.hpp"
 #include "experiments/train/train_settings.hpp"
 #include "experiments/train/train_weights.hpp"
+#include "experiments/train/training_data.hpp"
 
 namespace spillway {
 
@@ -57,7 +57,8 @@ struct TrainListener {
   // What it does now; may throw, which ends it. Files are there to be removed while `preparing`.
   enum class Stage { preparing, planning };
   std::function<void(Stage)> enter;
-  std::function<void(const std::string&)> doing;                        // what may take long
+  std::function<void(const std::string&)> doing;  // what may take long
+  std::function<bool()> stop;  // asked while data is prepared: where it says so, `enter` throws
   std::function<void(const Message&)> note;                             // what people should know
   std::function<void(std::uint64_t done, std::uint64_t all)> checking;  // a copy of a run
   CalibrationProgress measuring;                                        // this machine
@@ -76,7 +77,7 @@ class TrainingJob {
   const MeasuredRates& rates() const { return *rates_; }
   const IoChoice& io() const { return request_.io; }
   const DeviceChoice& device() const { return device_; }
-  const Dataset& dataset() const { return *dataset_; }
+  const TrainingData& data() const { return data_; }
   // The weights that it begins with, once open; none where they are drawn from the seed, or those
   // of a commit.
   struct InitialState {
@@ -128,6 +129,7 @@ class TrainingJob {
   void remove_weights();
   std::optional<ResumePoint> resume();
   void settle();
+  void open_data(const Problem& problem);
   bool may_overwrite(std::int64_t committed);
   void check_prediction(double step_seconds);
   void look_at_lanes();
@@ -144,7 +146,7 @@ class TrainingJob {
   InitialWeights weights_;
   std::string frozen_from_;  // of a resumed run: the model that was named now, for what is frozen
   std::optional<InitialState> initial_;
-  std::shared_ptr<const Dataset> dataset_;
+  TrainingData data_;
   TrainingOptions options_;
   std::optional<ExportLock> export_lock_;
   std::optional<KeptCheckpoints> kept_;
