@@ -94,7 +94,7 @@ TEST_CASE(
     decoder.append(1, tokens_of(20, 4, model.vocabulary));  // of no consequence for the other
     std::size_t at = 0;
     double most = 0;
-    for (const std::size_t count : {1, 5, 1, 130, 1, 1, 10}) {
+    for (const std::size_t count : {1u, 5u, 1u, 130u, 1u, 1u, 10u}) {
       const auto logits = decoder.append(0, std::span(tokens).subspan(at, count));
       at += count;
       REQUIRE(static_cast<std::int64_t>(logits.size()) == model.vocabulary);
@@ -168,10 +168,10 @@ TEST_CASE("Tokens are picked as often as their probabilities say", "[generate]")
                                      std::log(0.15f)};
   const auto shares = [&](Sampling sampling) {
     Sampler sampler(sampling);
-    std::map<std::int32_t, double> shares;
+    std::map<std::int32_t, double> found;
     for (int position = 0; position < 20'000; ++position)
-      shares[sampler.pick(logits, 3, position)] += 1 / 20'000.0;
-    return shares;
+      found[sampler.pick(logits, 3, position)] += 1 / 20'000.0;
+    return found;
   };
   auto all = shares({.temperature = 1, .top_k = 0, .top_p = 1, .seed = 5});
   CHECK(all[0] == Approx(0.5).margin(0.015));
