@@ -22,6 +22,8 @@ void add_tokenize(CLI::App& app, int& exit_code);
 void add_data(CLI::App& app, int& exit_code);  // show, cache
 void add_runs(CLI::App& app);
 void add_watch(CLI::App& app);
+void add_generate(CLI::App& app, int& exit_code);
+void add_chat(CLI::App& app, int& exit_code);
 void add_export(CLI::App& app);
 void add_merge(CLI::App& app);
 void add_store(CLI::App& app, int& exit_code);  // inspect, remove

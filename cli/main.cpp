@@ -58,6 +58,8 @@ void build(CLI::App& app, int& exit_code) {
   cli::add_data(app, exit_code);
   cli::add_runs(app);
   cli::add_watch(app);
+  cli::add_generate(app, exit_code);
+  cli::add_chat(app, exit_code);
   cli::add_export(app);
   cli::add_merge(app);
   cli::add_store(app, exit_code);

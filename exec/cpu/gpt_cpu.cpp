@@ -55,8 +55,7 @@ void GptCpu::compute_activations(const float* parameters, const float* input, Sa
     finish(write.qkv, 3 * c_);
   }
   if (missing(gpt_saved::attention) || no_statistics) {
-    attention_forward(k, attention_of(tensors), side_by_side(attention_, read.qkv), write.attention,
-                      write.log_sum_exp, scores);
+    attend(tensors, side_by_side(attention_, read.qkv), write.attention, write.log_sum_exp, scores);
     if (missing(gpt_saved::attention)) finish(write.attention, c_);
   }
   if (missing(gpt_saved::residual)) {

@@ -44,7 +44,7 @@ QueryKeyValue<const float> LlamaCpu::attention_input(const Activations<const flo
   if (qk_norm_) {
     input.query = a.query_key;
     input.key = a.query_key + attention_.width();
-    input.query_key_stride = query_key_width_;
+    input.query_stride = input.key_stride = query_key_width_;
   }
   return input;
 }
@@ -54,9 +54,12 @@ void LlamaCpu::rotate(float* query_key, std::int64_t stride, float direction,
   for (std::int64_t first = 0, end = 0; first < t_; first = end) {  // of a document
     end = starts == nullptr ? t_ : first + 1;
     while (end < t_ && starts[end] == starts[first]) ++end;
-    kernels_.rotate_heads(query_key + first * stride, rotary_.cosines.data(), rotary_.sines.data(),
-                          end - first, attention_.heads + attention_.kv_heads,
-                          attention_.head_width, stride, direction);
+    const std::int64_t angle =
+        starts == nullptr ? 0 : (first - starts[first]) * attention_.head_width / 2;
+    kernels_.rotate_heads(query_key + first * stride, rotary_.cosines.data() + angle,
+                          rotary_.sines.data() + angle, end - first,
+                          attention_.heads + attention_.kv_heads, attention_.head_width, stride,
+                          direction);
   }
 }
 
@@ -131,8 +134,7 @@ void LlamaCpu::compute_attention(const float* parameters, const float* input, Sa
     finish(write.query_key, query_key_width_);
   }
   if (missing(llama_saved::attention) || no_statistics) {
-    attention_forward(k, attention_of(tensors), attention_input(read), write.attention,
-                      write.log_sum_exp, scores);
+    attend(tensors, attention_input(read), write.attention, write.log_sum_exp, scores);
     if (missing(llama_saved::attention)) finish(write.attention, attention_.width());
   }
   if (missing(llama_saved::residual)) {

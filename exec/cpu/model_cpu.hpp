@@ -23,6 +23,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "exec/cpu/attention.hpp"
@@ -33,6 +34,18 @@
 #include "policies/workload/problem.hpp"
 
 namespace spillway {
+
+// Keys and values of a layer that the tokens to come of one sequence see: (positions, K) each.
+struct KeyValueCache {
+  float *keys, *values;
+};
+
+// Tokens of several sequences that go on: by row, those of a sequence in a row, ascending.
+struct NextRows {
+  std::span<const KeyValueCache> caches;
+  std::span<const std::int32_t> starts;  // the row's number less its position in its sequence
+  float* scores;                         // scratch: attention_chunk_rows x (highest position + 1)
+};
 
 class ModelCpu {
  public:
@@ -54,6 +67,17 @@ class ModelCpu {
   void layer_forward(const float* parameters, const float* input, float* output, std::byte* saved,
                      SavedMask saves, std::byte* scratch, const DropoutPlace& dropout = {},
                      const std::int32_t* starts = nullptr) const;
+
+  // Of one more token of each of T sequences, or of the next T of one: input (T, C) -> output (T,
+  // C), for a problem of one sequence. Their keys and values are added to the caches. Scratch:
+  // forward_scratch_bytes(problem, saved_none).
+  void layer_next(const float* parameters, const float* input, float* output, const NextRows& rows,
+                  std::byte* scratch) const;
+  // Positions of sequences that go on may be higher than T: they are to be known before.
+  virtual void set_positions(std::int64_t /*positions*/) {}
+  // Final norm and logits (rows, V) of hidden (rows, C). Scratch: rows (C + 2) floats.
+  void logits(const float* parameters, const float* hidden, std::int64_t rows, float* logits,
+              float* scratch) const;
 
   // Final norm, logits, loss. `parameters` and head_gradient: the head unit, of which head_gradient
   // gets the gradients of the norm and of the head's matrix; null where it is frozen. hidden (b, T,
@@ -115,7 +139,11 @@ class ModelCpu {
     Addresses<std::byte> write{};
     AdapterSpace adapters;
     const std::int32_t* starts = nullptr;
+    const NextRows* next = nullptr;  // of sequences that go on
   };
+  // Attention of one sequence, or of those that go on.
+  void attend(const LayerTensors& tensors, const QueryKeyValue<const float>& in, float* output,
+              float* log_sum_exp, float* scores) const;
   AttentionShape attention_of(const LayerTensors& tensors) const {
     AttentionShape shape = attention_;
     shape.starts = tensors.starts;

@@ -164,6 +164,13 @@ std::vector<std::string> parse_adapter_config(const std::string& text, const std
           fmt::format("lora_dropout={}", dropout), "lora_targets=" + targets_of(keys, base)};
 }
 
+std::string adapter_base(const std::string& text, const std::string& origin) {
+  const AdapterKeys keys(text, origin);
+  if (!keys.given("base_model_name_or_path") || !keys["base_model_name_or_path"].is_string())
+    keys.refuse("base_model_name_or_path", "the folder or name of a model");
+  return keys["base_model_name_or_path"].get<std::string>();
+}
+
 std::string adapter_config(const ModelSpec& model, const std::string& base) {
   const auto number = [](double value) {
     const bool whole = value == std::floor(value) && std::abs(value) < 1e9;
