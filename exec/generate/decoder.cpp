@@ -20,7 +20,7 @@ Problem problem_of(const ModelSpec& model, std::int64_t rows) {
   problem.model = model;
   problem.model.lora_dropout = 0;
   problem.machine.name = "cpu";
-  problem.machine.gpu.is_cpu = true;
+  problem.trains_on = Backend::cpu;
   problem.workload.batch = problem.workload.micro_batch = 1;
   problem.workload.sequence = rows;
   problem.workload.precision = Precision::fp32;

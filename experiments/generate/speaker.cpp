@@ -174,7 +174,7 @@ std::vector<Token> Speaker::stops(bool chat) const {
   if (const auto end = tokenizer_->end_of_text()) stops.push_back(*end);
   if (!chat || !template_) return stops;
   // What ends the assistant's turn in training.
-  const ChatRecord turn{{{"user", "1"}, {"assistant", "2"}}, {}};
+  const ChatRecord turn{{{"user", "1", {}}, {"assistant", "2", {}}}, {}};
   const RenderedChat rendered = template_->render(std::span(&turn, 1), RenderFor::training).front();
   if (!rendered.refused.empty()) return stops;
   const Document document = encoder_->encode(rendered);
