@@ -114,7 +114,7 @@ TEST_CASE("A run that is resumed leaves the rows, scalars and picture of one tha
     write_steps(records, 0, 5);  // of which steps 3 and 4 are not committed
   }
   // A crash cuts the last line, of any of the files.
-  for (const std::string name :
+  for (const std::string& name :
        {std::string("metrics.jsonl"), std::string("metrics.csv"), tensorboard_file(1)})
     fs::resize_file(broken / name, fs::file_size(broken / name) - 7);
   {
