@@ -223,7 +223,13 @@ std::optional<TrainRequest> train(const TrainRequest& request, const TrainOption
       [&](std::int64_t step) {
         events.write({{"event", "commit"}, {"step", step}, {"bytes_written", written.by_commit()}});
       },
-      [&](const EvaluationResult& evaluation) { events.write(evaluation_event(evaluation)); });
+      [&](const EvaluationResult& evaluation) {
+        events.write(evaluation_event(evaluation));
+        if (!talks) return;
+        line.finish();
+        fmt::print("{}", evaluation_text(evaluation));
+        flush_output();
+      });
   signals.on_stop({});
   StopSignals::enter(StopSignals::Phase::finishing);
   line.finish();

@@ -138,6 +138,12 @@ ordered_json evaluation_event(const EvaluationResult& result) {
           {"tokens", result.tokens}, {"seconds", result.seconds}};
 }
 
+std::string evaluation_text(const EvaluationResult& result) {
+  return fmt::format("evaluation after {} steps: loss {:.4f}, perplexity {:.2f}, in {}\n",
+                     result.step, result.loss, std::exp(result.loss),
+                     format_seconds(result.seconds));
+}
+
 ordered_json kept_event(const KeptStep& kept) {
   ordered_json event = {
       {"event", "checkpoint"}, {"step", kept.step}, {"folder", kept.folder.string()}};

@@ -16,6 +16,7 @@ nlohmann::ordered_json step_event(const StepResult& step, const TrainingJob& job
                                   const GpuReading& gpu);
 // The event `evaluation`.
 nlohmann::ordered_json evaluation_event(const EvaluationResult& result);
+std::string evaluation_text(const EvaluationResult& result);  // the same for people
 // The event `checkpoint`.
 nlohmann::ordered_json kept_event(const KeptStep& kept);
 

@@ -45,7 +45,7 @@ Row row_of(const SeenRun& run) {
                     ? ""
                     : fmt::format("{:.4f}", history.evaluations().back().loss));
   const auto speed = history.tokens_per_second();
-  row.push_back(speed ? short_number(*speed) : "");
+  row.push_back(speed ? brief_number(*speed) : "");
   row.push_back(run.state == RunState::running && speed ? format_clock(history.seconds_left())
                                                         : "");
   row.push_back(run.age_seconds ? age_text(*run.age_seconds) : "");

@@ -106,14 +106,14 @@ std::string closing_table(const RunHistory& history, const TrainingUse& use) {
   const double tokens = static_cast<double>(steps.size()) * start.tokens_per_step;
   std::string speed;
   if (seconds > 0) {
-    speed = short_number(tokens / seconds) + " tokens/s";
+    speed = brief_number(tokens / seconds) + " tokens/s";
     if (start.model_flops > 0 && start.device_flops > 0)
       speed += fmt::format(", MFU {:.1f} %", 100 * static_cast<double>(steps.size()) *
                                                  start.model_flops / seconds / start.device_flops);
   }
   std::string table;
   table += row("steps", fmt::format("{} of {}, {} tokens", history.steps_done(), start.steps,
-                                    short_number(tokens)));
+                                    brief_number(tokens)));
   table += row("loss", loss_text(steps));
   table += row("evaluation", evaluation_text(history.evaluations()));
   table += row("time", evaluating > 0 ? fmt::format("{} training, {} evaluating",

@@ -114,7 +114,7 @@ std::string tensorboard_text(const nlohmann::json& event, const RunHistory& hist
   }
   if (name != "step" || history.steps().empty() || history.steps().back().step != step) return "";
   const StepPoint& point = history.steps().back();
-  std::vector<Scalar> scalars = {{"train/loss", point.loss}};
+  std::vector<TaggedNumber> scalars = {{"train/loss", point.loss}};
   const auto add = [&](std::string_view tag, const std::optional<double>& value) {
     if (value) scalars.push_back({tag, *value});
   };
@@ -152,7 +152,11 @@ RunRecords::RunRecords(const Directory& folder, std::int64_t first_step, bool du
 }
 
 RunRecords::~RunRecords() {
-  if (derived_open_) draw();
+  try {
+    if (curve_is_old_) draw();
+  } catch (...) {  // a picture is no reason to end in another way
+    curve_failed_ = true;
+  }
 }
 
 std::string RunRecords::write(const nlohmann::ordered_json& event) {
@@ -193,22 +197,25 @@ void RunRecords::open_derived() {
     table += metrics_row(event);
     scalars += tensorboard_text(event, history_);
   });
+  if (scalars.empty()) scalars = tensorboard_head(0);
   before_ = std::string();
   attempt(RunFolder::metrics_table,
           [&] { table_ = begin_file(folder_, RunFolder::metrics_table, table, &only_a_table()); });
   const std::vector<int> earlier = starts_in(folder_);
-  const std::string name = tensorboard_file(earlier.empty() ? 1 : earlier.back() + 1);
-  attempt(name, [&] {
-    tensorboard_ = begin_file(folder_, name, scalars, nullptr);
+  tensorboard_name_ = tensorboard_file(earlier.empty() ? 1 : earlier.back() + 1);
+  attempt(tensorboard_name_, [&] {
+    tensorboard_ = begin_file(folder_, tensorboard_name_, scalars, nullptr);
     for (const int start : earlier) {
-      const std::string old = tensorboard_file(start);
-      if (folder_.open(old, O_RDONLY, FileUse::change)) folder_.remove(old);
+      const std::string name = tensorboard_file(start);
+      const auto old = folder_.status(name);
+      if (old && S_ISREG(old->st_mode) && old->st_uid == ::geteuid()) folder_.remove(name);
     }
   });
 }
 
 void RunRecords::write_derived(const nlohmann::json& event) {
   history_.take(event);
+  curve_is_old_ = true;
   const auto append = [&](FileDescriptor& file, const std::string& name, const std::string& text) {
     if (!file.valid() || text.empty()) return;
     const std::size_t before = warnings_.size();
@@ -216,10 +223,11 @@ void RunRecords::write_derived(const nlohmann::json& event) {
     if (warnings_.size() > before) file = FileDescriptor();
   };
   append(table_, RunFolder::metrics_table, metrics_row(event));
-  append(tensorboard_, "TensorBoard's event file", tensorboard_text(event, history_));
+  append(tensorboard_, tensorboard_name_, tensorboard_text(event, history_));
 }
 
 void RunRecords::draw() {
+  curve_is_old_ = false;
   if (curve_failed_) return;
   const std::size_t before = warnings_.size();
   attempt(RunFolder::loss_curve, [&] {

@@ -47,7 +47,8 @@ class RunRecords {
 
   Directory folder_;
   FileDescriptor metrics_, table_, tensorboard_;
-  bool durable_, derived_open_ = false, curve_failed_ = false;
+  bool durable_, derived_open_ = false, curve_failed_ = false, curve_is_old_ = false;
+  std::string tensorboard_name_;
   std::string before_;  // lines that stay, until the other files are made of them
   RunHistory history_;
   std::chrono::steady_clock::time_point drawn_{};

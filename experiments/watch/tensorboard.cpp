@@ -70,9 +70,9 @@ std::string tensorboard_head(double wall_time) {
 }
 
 std::string tensorboard_scalars(double wall_time, std::int64_t step,
-                                const std::vector<Scalar>& scalars) {
+                                const std::vector<TaggedNumber>& scalars) {
   std::string event, summary;
-  for (const Scalar& scalar : scalars) {
+  for (const TaggedNumber& scalar : scalars) {
     std::string value;
     append_bytes(value, 1, scalar.tag);
     append_float(value, 2, scalar.value);

@@ -19,7 +19,7 @@
 
 namespace spillway {
 
-struct Scalar {
+struct TaggedNumber {
   std::string_view tag;
   double value = 0;  // kept as a float
 };
@@ -32,7 +32,7 @@ std::string tensorboard_record(std::string_view data);
 std::string tensorboard_head(double wall_time);
 // A record with the scalars of a step; `wall_time` in seconds since 1970.
 std::string tensorboard_scalars(double wall_time, std::int64_t step,
-                                const std::vector<Scalar>& scalars);
+                                const std::vector<TaggedNumber>& scalars);
 
 std::uint32_t masked_crc32c(std::string_view bytes);
 

@@ -34,9 +34,10 @@ std::string fitted_line(const std::vector<LineField>& fields, std::size_t width)
   return line;
 }
 
-std::string short_number(double value) {
+std::string brief_number(double value) {
   const double size = std::abs(value);
-  for (const auto& [unit, letter] : {std::pair(1e9, 'G'), {1e6, 'M'}, {1e3, 'k'}}) {
+  for (const auto& [unit, letter] :
+       {std::pair(1e9, 'G'), std::pair(1e6, 'M'), std::pair(1e3, 'k')}) {
     // 999,950 is no 1000.0k
     if (size >= unit * 0.99995) {
       const double scaled = value / unit;
@@ -72,7 +73,7 @@ std::string training_line(const RunHistory& history, std::size_t width) {
   if (step.gradient_norm) add(8, fmt::format("norm {:.3g}", *step.gradient_norm));
   if (step.learning_rate) add(7, fmt::format("lr {:.2e}", *step.learning_rate));
   if (const auto speed = history.tokens_per_second())
-    add(3, fmt::format("{} tokens/s", short_number(*speed)));
+    add(3, fmt::format("{} tokens/s", brief_number(*speed)));
   if (const auto mfu = history.mfu()) add(9, fmt::format("MFU {:.1f} %", 100 * *mfu));
   if (step.gpu_power_watts) add(12, fmt::format("{:.0f} W", *step.gpu_power_watts));
   if (step.gpu_clock_mhz) add(13, fmt::format("{:.0f} MHz", *step.gpu_clock_mhz));

@@ -28,6 +28,6 @@ std::string training_line(const RunHistory& history,
 // "1:02:03", "4:05", "0:07"
 std::string format_clock(double seconds);
 // "12.3k", "1.20M": a number in at most five characters.
-std::string short_number(double value);
+std::string brief_number(double value);
 
 }  // namespace spillway

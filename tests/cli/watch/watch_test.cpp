@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <chrono>
+#include <cmath>
 #include <fstream>
 #include <map>
 #include <thread>
@@ -109,7 +110,8 @@ TEST_CASE("runs lists what is running, done, stopped and crashed") {
   REQUIRE(lines.size() == 4);
   CHECK_THAT(lines[0], Catch::StartsWith("run      state    model     policy") &&
                            Catch::Contains("tokens/s"));
-  CHECK_THAT(table.out, Catch::Contains("done     done     gpt-tiny  zero-infinity        2/2"));
+  CHECK_THAT(table.out, Catch::Contains("done     done     gpt-tiny  zero-infinity  ") &&
+                            Catch::Contains(" 2/2 "));
   check_refusal(run({"runs", folder / "nowhere"}), 2, "nowhere", "");
 }
 
@@ -212,11 +214,53 @@ TEST_CASE("A training closes with a table, and leaves a table, a picture and sca
   CHECK(fs::exists(folder / "run/events.out.tfevents.0000000002.spillway"));
 }
 
+TEST_CASE("Evaluations are told while training, and once each where a run goes on") {
+  const TemporaryFolder folder;
+  std::string records;
+  for (int i = 0; i < 60; ++i)
+    records += "{\"text\": \"record " + std::to_string(i * i) + " of a small corpus\"}\n";
+  const Words arguments = tiny_training(folder, folder.write("records.jsonl", records)) +
+                          Words{"--validation", "10", "--evaluate-every", "2", "--no-export"};
+  const auto evaluations = [](const std::string& run) {
+    std::vector<json> found;
+    for (const std::string& line : lines_of(read_file(fs::path(run) / "metrics.jsonl"))) {
+      json event = json::parse(line);
+      event.erase("seconds");
+      if (event["event"] == "evaluation") found.push_back(std::move(event));
+    }
+    return found;
+  };
+  const Outcome whole = run(arguments + Words{"--steps", "8", "--run", folder / "whole"});
+  INFO(whole.err);
+  REQUIRE(whole.exit_code == 0);
+  const std::vector<json> all = evaluations(folder / "whole");
+  REQUIRE(all.size() == 5);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    CHECK(all[i]["step"] == 2 * i);
+    CHECK(all[i]["tokens"] > 0);
+    CHECK(all[i]["perplexity"].get<double>() == Approx(std::exp(all[i]["loss"].get<double>())));
+  }
+  CHECK(all.back()["loss"] < all.front()["loss"]);
+  CHECK_THAT(whole.out, Catch::Contains("\nevaluation after 0 steps: loss ") &&
+                            Catch::Contains("\n  evaluation  "));
+  CHECK_THAT(read_file(folder / "whole/loss.svg"), Catch::Contains("evaluation loss"));
+  // The evaluation at the end of the first part is not one of the whole.
+  REQUIRE(run(arguments + Words{"--steps", "5", "--run", folder / "parts"}).exit_code == 0);
+  CHECK(evaluations(folder / "parts").back()["step"] == 5);
+  REQUIRE(run({"train", "--resume", "--run", folder / "parts", "--steps", "8"}).exit_code == 0);
+  CHECK(evaluations(folder / "parts") == all);
+  CHECK(recorded_losses(folder / "parts") == recorded_losses(folder / "whole"));
+  CHECK(lines_of(read_file(folder / "parts/metrics.csv")).size() == 1 + 8 + 5);
+  CHECK(run({"runs", folder.path().string(), "--json"}).json()["runs"][0]["evaluation_loss"] ==
+        all.back()["loss"]);
+}
+
 TEST_CASE("Power and clock of a GPU are in the events of its steps", "[emulated]") {
   setenv("SPILLWAY_CUDA_MODULE", SPILLWAY_EMULATED_MODULE, 1);
   const fs::path library = SPILLWAY_FAKE_NVML;
   const auto train = [](const TemporaryFolder& folder) {
-    return run(tiny_training(folder) + Words{"--device", "cuda", "--precision", "fp32",
+    return run(tiny_training(folder) + Words{"--set", "model.layers=2", "--set", "model.hidden=32",
+                                             "--device", "cuda", "--precision", "fp32",
                                              "--gpu-memory", "256MB", "--json", "--no-export"});
   };
   const TemporaryFolder without_library, with_library;

@@ -19,8 +19,8 @@ TEST_CASE("A GPU's power and clock are those that the driver's library tells") {
 
 TEST_CASE(
     "Without the driver's library, or with a GPU that it does not know, nothing is measured") {
-  for (const auto& [bus, library] :
-       {std::pair("0000:3B:00.0", "libnot-there.so.1"), {"0000:99:00.0", SPILLWAY_FAKE_NVML}}) {
+  for (const auto& [bus, library] : {std::pair("0000:3B:00.0", "libnot-there.so.1"),
+                                     std::pair("0000:99:00.0", SPILLWAY_FAKE_NVML)}) {
     GpuMeter meter(bus, library);
     CHECK_FALSE(meter.measures());
     CHECK_FALSE(meter.read().power_watts);

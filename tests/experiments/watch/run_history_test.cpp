@@ -127,11 +127,11 @@ TEST_CASE("The line of a training holds as much as fits, what matters most the l
   RunHistory history = history_of(1000, 21);
   history.take(step(21, 4.5));
   CHECK(training_line(history) ==
-        "step   22/1000  loss 4.5000  average 4.8735  evaluation 5.0000  norm 0.987  lr 3.00e-04  "
-        "2.00k tokens/s  MFU 50.0 %  312 W  1980 MHz  gpu 12.0 MB  host 3.00 GB  h2d 10.0 GB/s  "
+        "step   22/1000  loss 4.5000  average 4.8533  evaluation 5.0000  norm 0.987  lr 3.00e-04  "
+        "2.00k tokens/s  MFU 50.0 %  312 W  1980 MHz  gpu 12.00 MB  host 3.00 GB  h2d 10.0 GB/s  "
         "w 2.00 GB/s  ETA 11:25");
   CHECK(training_line(history, 80) ==
-        "step   22/1000  loss 4.5000  average 4.8735  2.00k tokens/s  ETA 11:25");
+        "step   22/1000  loss 4.5000  average 4.8533  2.00k tokens/s  ETA 11:25");
   CHECK(training_line(history, 40) == "step   22/1000  loss 4.5000");
   CHECK(training_line(history, 10) == "step   22/");
   for (std::size_t width = 1; width < 300; ++width) {
@@ -141,15 +141,15 @@ TEST_CASE("The line of a training holds as much as fits, what matters most the l
 }
 
 TEST_CASE("Numbers of a line stay short") {
-  CHECK(short_number(0.25) == "0.2");
-  CHECK(short_number(99.4) == "99.4");
-  CHECK(short_number(999.4) == "999");
-  CHECK(short_number(999.96) == "1.00k");
-  CHECK(short_number(9994) == "9.99k");
-  CHECK(short_number(12345) == "12.3k");
-  CHECK(short_number(123456) == "123k");
-  CHECK(short_number(999'960) == "1.00M");
-  CHECK(short_number(1.5e9) == "1.50G");
+  CHECK(brief_number(0.25) == "0.2");
+  CHECK(brief_number(99.4) == "99.4");
+  CHECK(brief_number(999.4) == "999");
+  CHECK(brief_number(999.96) == "1.00k");
+  CHECK(brief_number(9994) == "9.99k");
+  CHECK(brief_number(12345) == "12.3k");
+  CHECK(brief_number(123456) == "123k");
+  CHECK(brief_number(999'960) == "1.00M");
+  CHECK(brief_number(1.5e9) == "1.50G");
 }
 
 TEST_CASE("The closing table says what a training has come to") {
@@ -168,8 +168,8 @@ TEST_CASE("The closing table says what a training has come to") {
         "last\n"
         "  time        0:20 training, 0:10 evaluating\n"
         "  speed       2.00k tokens/s, MFU 50.0 %\n"
-        "  step        500 ms (median), 25 % more than the predicted 400 ms\n"
-        "  memory      gpu 11.0 MB of 12.0 MB planned\n"
+        "  step        500.00 ms (median), 25 % more than the predicted 400.00 ms\n"
+        "  memory      gpu 11.00 MB of 12.00 MB planned\n"
         "  drives      0.0005 % of what they are rated to be written; /dev/nvme0n1: 1.01 TB in its "
         "life, 6.00 GB since the start, 3 % of its life used\n");
   CHECK(closing_table(RunHistory(), use).empty());

@@ -44,10 +44,10 @@ TEST_CASE("The state of a run follows from its lock and its last event") {
   append(run / "metrics.jsonl", "{\"event\":\"end\",\"steps\":2,\"interrupted\":true}\n");
   CHECK(look_at_run(run).state == RunState::stopped);
   {
-    const RunLock lock(Directory(run), this_computer());
+    const RunLock lock(Directory(run), this_computer(), false);
     CHECK(look_at_run(run).state == RunState::running);
     CHECK(look_at_run(run).state == RunState::running);  // looking does not change it
-    CHECK_THROWS_AS(RunLock(Directory(run), this_computer()), MachineError);
+    CHECK_THROWS_AS(RunLock(Directory(run), this_computer(), false), MachineError);
   }
   append(run / "metrics.jsonl", started + "{\"event\":\"end\",\"steps\":9}\n");
   CHECK(look_at_run(run).state == RunState::done);

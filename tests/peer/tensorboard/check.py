@@ -72,9 +72,10 @@ class Checks:
 
 def check(program, accumulator, folder):
     run = folder / "run"
-    (folder / "text.txt").write_text("".join(f"line {i * i} of a text.\n" for i in range(400)))
+    records = folder / "records.jsonl"
+    records.write_text("".join(json.dumps({"text": f"record {i * i} of a small corpus"}) + "\n" for i in range(80)))
     arguments = [program, "train", "--model", "gpt-tiny", "--device", "cpu", "--policy", "zero-infinity", "--batch", "2",
-                 "--micro-batch", "1", "--sequence", "16", "--data", folder / "text.txt", "--run", run, "--gpu-memory", "32MB",
+                 "--micro-batch", "1", "--sequence", "16", "--data", records, "--validation", "10", "--evaluate-every", "7", "--run", run, "--gpu-memory", "32MB",
                  "--host-memory", "64MB", "--no-export", "--quiet", "--warmup", "5"]
     checks = Checks(lambda: accumulator(str(run), size_guidance={"scalars": 0}), run)
     training = subprocess.Popen([*map(str, arguments), "--steps", "1000000"])
