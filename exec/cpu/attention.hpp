@@ -24,6 +24,8 @@ struct AttentionShape {
   std::int64_t chunk_rows;  // R, queries at a time, at most attention_chunk_rows
   // (T), or null: query i sees no key before starts[i], which never descends.
   const std::int32_t* starts = nullptr;
+  // Forward: keys that come before the first query's own, and are rows 0 .. past - 1 of the keys.
+  std::int64_t past = 0;
 
   std::int64_t width() const { return heads * head_width; }        // of queries: A
   std::int64_t kv_width() const { return kv_heads * head_width; }  // of keys, and of values: K
@@ -33,14 +35,14 @@ struct AttentionShape {
 template <class Element>
 struct QueryKeyValue {
   Element *query, *key, *value;
-  std::int64_t query_key_stride, value_stride;  // elements from row to row
+  std::int64_t query_stride, key_stride, value_stride;  // elements from row to row
 };
 
 // qkv (T, A + 2 K): queries, keys and values side by side.
 template <class Element>
 QueryKeyValue<Element> side_by_side(const AttentionShape& shape, Element* qkv) {
   const std::int64_t a = shape.width(), k = shape.kv_width(), stride = a + 2 * k;
-  return {qkv, qkv + a, qkv + a + k, stride, stride};
+  return {qkv, qkv + a, qkv + a + k, stride, stride, stride};
 }
 
 // Forward. output (T, A); log_sum_exp (NH, T); scores: R x T scratch. Without an `output` only

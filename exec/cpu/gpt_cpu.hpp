@@ -14,7 +14,7 @@ namespace spillway {
 
 class GptCpu final : public ModelCpu {
  public:
-  explicit GptCpu(const Problem& problem, CpuVariant variant = best_cpu_variant());
+  GptCpu(const Problem& problem, CpuVariant variant, bool rounds);
 
  private:
   // The activations inside a layer, of one sequence.
@@ -28,6 +28,8 @@ class GptCpu final : public ModelCpu {
 
   void compute_activations(const float* parameters, const float* input, SavedMask available,
                            const LayerTensors& tensors, float* scores) const override;
+  void compute_feed_forward(const float* parameters, SavedMask available,
+                            const LayerTensors& tensors) const;
   // output = residual + fcproj(gelu).
   void compute_output(const float* parameters, const LayerTensors& tensors,
                       float* output) const override;

@@ -2,8 +2,8 @@
 
 namespace spillway {
 
-LlamaCpu::LlamaCpu(const Problem& problem, CpuVariant variant)
-    : ModelCpu(problem, variant,
+LlamaCpu::LlamaCpu(const Problem& problem, CpuVariant variant, bool rounds)
+    : ModelCpu(problem, variant, rounds,
                {llama_table_offsets(problem.model).token_table,
                 {},
                 llama_table_offsets(problem.model).head},
@@ -44,7 +44,7 @@ QueryKeyValue<const float> LlamaCpu::attention_input(const Activations<const flo
   if (qk_norm_) {
     input.query = a.query_key;
     input.key = a.query_key + attention_.width();
-    input.query_key_stride = query_key_width_;
+    input.query_stride = input.key_stride = query_key_width_;
   }
   return input;
 }
@@ -54,9 +54,12 @@ void LlamaCpu::rotate(float* query_key, std::int64_t stride, float direction,
   for (std::int64_t first = 0, end = 0; first < t_; first = end) {  // of a document
     end = starts == nullptr ? t_ : first + 1;
     while (end < t_ && starts[end] == starts[first]) ++end;
-    kernels_.rotate_heads(query_key + first * stride, rotary_.cosines.data(), rotary_.sines.data(),
-                          end - first, attention_.heads + attention_.kv_heads,
-                          attention_.head_width, stride, direction);
+    const std::int64_t angle =
+        starts == nullptr ? 0 : (first - starts[first]) * attention_.head_width / 2;
+    kernels_.rotate_heads(query_key + first * stride, rotary_.cosines.data() + angle,
+                          rotary_.sines.data() + angle, end - first,
+                          attention_.heads + attention_.kv_heads, attention_.head_width, stride,
+                          direction);
   }
 }
 
@@ -109,11 +112,14 @@ void LlamaCpu::compute_attention(const float* parameters, const float* input, Sa
   const auto missing = [&](SavedMask tensor) { return (available & tensor) == 0; };
   const bool no_statistics = missing(llama_saved::statistics);
   if (no_statistics) k.rms_statistics(input, write.rstd1, t_, c_, epsilon_);
-  if (missing(llama_saved::norm1))
+  if (missing(llama_saved::norm1)) {
     k.rms_apply(input, read.rstd1, p + layer_.norm1, write.norm1, t_, c_);
+    finish(write.norm1, c_);
+  }
   if (missing(llama_saved::qkv)) {
     qkv_.forward(k, p, read.norm1, nullptr, write.qkv, t_, tensors.adapters);
     if (!qk_norm_) rotate(write.qkv, qkv_width_, 1, tensors.starts);
+    finish(write.qkv, qkv_width_);
   }
   if (qk_norm_ && no_statistics) {
     const std::int64_t heads = attention_.heads + attention_.kv_heads;
@@ -125,13 +131,16 @@ void LlamaCpu::compute_attention(const float* parameters, const float* input, Sa
   if (qk_norm_ && missing(llama_saved::rotated)) {
     norm_heads(p, read.qkv, read.head_rstd, write.query_key);
     rotate(write.query_key, query_key_width_, 1, tensors.starts);
+    finish(write.query_key, query_key_width_);
   }
   if (missing(llama_saved::attention) || no_statistics) {
-    attention_forward(k, attention_of(tensors), attention_input(read), write.attention,
-                      write.log_sum_exp, scores);
+    attend(tensors, attention_input(read), write.attention, write.log_sum_exp, scores);
+    if (missing(llama_saved::attention)) finish(write.attention, attention_.width());
   }
-  if (missing(llama_saved::residual))
+  if (missing(llama_saved::residual)) {
     projection_.forward(k, p, read.attention, input, write.residual, t_, tensors.adapters);
+    finish(write.residual, c_);
+  }
 }
 
 void LlamaCpu::compute_feed_forward(const float* parameters, SavedMask available,
@@ -142,11 +151,18 @@ void LlamaCpu::compute_feed_forward(const float* parameters, SavedMask available
   const auto missing = [&](SavedMask tensor) { return (available & tensor) == 0; };
   if (missing(llama_saved::statistics))
     kernels_.rms_statistics(read.residual, write.rstd2, t_, c_, epsilon_);
-  if (missing(llama_saved::norm2))
+  if (missing(llama_saved::norm2)) {
     kernels_.rms_apply(read.residual, read.rstd2, p + layer_.norm2, write.norm2, t_, c_);
-  if (missing(llama_saved::gate_up))
+    finish(write.norm2, c_);
+  }
+  if (missing(llama_saved::gate_up)) {
     gate_up_.forward(kernels_, p, read.norm2, nullptr, write.gate_up, t_, tensors.adapters);
-  if (missing(llama_saved::product)) kernels_.swiglu_forward(read.gate_up, write.product, t_, f_);
+    finish(write.gate_up, 2 * f_);
+  }
+  if (missing(llama_saved::product)) {
+    kernels_.swiglu_forward(read.gate_up, write.product, t_, f_);
+    finish(write.product, f_);
+  }
 }
 
 void LlamaCpu::compute_output(const float* parameters, const LayerTensors& tensors,

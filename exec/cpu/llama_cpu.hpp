@@ -20,11 +20,11 @@ namespace spillway {
 
 class LlamaCpu final : public ModelCpu {
  public:
-  explicit LlamaCpu(const Problem& problem, CpuVariant variant = best_cpu_variant());
+  LlamaCpu(const Problem& problem, CpuVariant variant, bool rounds);
 
  private:
   // The activations inside a layer, of one sequence. query_key: normed and rotated, in rows of
-  // query_key_stride.
+  // query_stride and key_stride.
   template <class Element>
   struct Activations {
     Element *norm1, *qkv, *query_key, *attention, *residual, *norm2, *gate_up, *product;
@@ -58,6 +58,9 @@ class LlamaCpu final : public ModelCpu {
                            const float* statistics, float* hidden, float* head_gradient,
                            std::int64_t rows) const override;
 
+  void set_positions(std::int64_t positions) override {
+    rotary_ = rotary_table(problem_.model, positions);
+  }
   // Turns queries and keys (T, A + K) in rows of `stride`: forward, or backward; starts (T), or
   // null.
   void rotate(float* query_key, std::int64_t stride, float direction,

@@ -15,9 +15,8 @@ namespace spillway {
 namespace {
 
 void check_supported(const Problem& problem) {
-  if (!computes_in(Backend::cpu, problem.workload.precision))
-    throw InputError("the CPU backend computes in fp32 only", "set the precision to fp32");
   problem.validate();
+  SPILLWAY_ASSERT(problem.parameter_bytes() == sizeof(float), "the arithmetic is fp32");
   SPILLWAY_ASSERT(problem.backend() == Backend::cpu, "planned for another backend");
 }
 
@@ -44,10 +43,11 @@ float* next_buffer(std::byte* scratch, float* end) {
 
 }  // namespace
 
-ModelCpu::ModelCpu(const Problem& problem, CpuVariant variant, const Tables& tables,
+ModelCpu::ModelCpu(const Problem& problem, CpuVariant variant, bool rounds, const Tables& tables,
                    SavedMask score_space)
     : problem_(problem),
       kernels_(cpu_kernels(variant)),
+      rounds_(rounds),
       b_(problem.workload.micro_batch),
       t_(problem.workload.sequence),
       c_(problem.model.hidden),
@@ -168,7 +168,7 @@ void ModelCpu::layer_backward(const float* parameters, const float* input, const
 }
 
 void ModelCpu::embed_backward(const std::int32_t* tokens, const float* activation_gradient,
-                              float* gradient, bool first_micro_batch,
+                              float* gradient, bool first_micro_batch, std::byte*,
                               const std::int32_t* starts) const {
   if (first_micro_batch) std::fill_n(gradient, embedding_elements_, 0.0f);
   for (std::int64_t row = 0; row < b_ * t_; ++row) {
@@ -182,11 +182,11 @@ void ModelCpu::embed_backward(const std::int32_t* tokens, const float* activatio
   }
 }
 
-std::unique_ptr<ModelCpu> make_model_cpu(const Problem& problem, CpuVariant variant) {
+std::unique_ptr<ModelCpu> make_model_cpu(const Problem& problem, CpuVariant variant, bool rounds) {
   check_supported(problem);
   if (problem.model.architecture == Architecture::gpt)
-    return std::make_unique<GptCpu>(problem, variant);
-  return std::make_unique<LlamaCpu>(problem, variant);
+    return std::make_unique<GptCpu>(problem, variant, rounds);
+  return std::make_unique<LlamaCpu>(problem, variant, rounds);
 }
 
 }  // namespace spillway

@@ -366,8 +366,7 @@ void Executor::prepare(const Schedule& schedule, const Batches& batches) {
   require_own_framework(schedule.problem().framework);
   SPILLWAY_ASSERT(schedule.use(Tier::gpu).peak_bytes <= device_.gpu_memory().size());
   SPILLWAY_ASSERT(schedule.use(Tier::host).peak_bytes <= device_.host_memory().size());
-  SPILLWAY_ASSERT(schedule.use(Tier::ssd).peak_bytes <=
-                  (store_ ? store_->size() : 0) + (frozen_ ? frozen_->bytes() : 0));
+  SPILLWAY_ASSERT(schedule.use(Tier::ssd).peak_bytes <= (store_ ? store_->size() : 0));
   if (find(schedule) != nullptr) return;
   SPILLWAY_ASSERT(!safety_.gate || !safety_.parts.empty(), "a gate needs to know what to guard");
   runs_.push_back(std::make_unique<Run>(

@@ -99,10 +99,17 @@ Training::Training(TrainingOptions options) : options_(std::move(options)) {
   if (options_.adapter) record.initial_hash ^= options_.adapter->hash();
   if (problem.model.has_frozen()) {
     frozen_ = FrozenOrigin{record.initial_folder, options_.seed, {}};
-    if (options_.weights)
-      frozen_->seal = seal_weights(*options_.weights, options_.seal, {}, options_.make_ring);
+    if (options_.weights) {
+      frozen_->seal = describe_files(*options_.weights);
+      const bool is_known = options_.seal && options_.seal->of_same_files(frozen_->seal);
+      // A training that begins hashes them while it reads them.
+      frozen_->seal.data = is_known    ? options_.seal->data
+                           : first > 0 ? options_.weights->data_hash()
+                                       : 0;
+    }
     record.frozen_hash = frozen_->seal.data;
   }
+  record.data_rules = options_.data_rules;
   record.gelu_backward = options_.gelu_backward;
   record.tunes_products = options_.tunes_products;
   for (const auto& path : options_.data) record.data.push_back(std::filesystem::absolute(path));
@@ -115,6 +122,8 @@ Training::Training(TrainingOptions options) : options_(std::move(options)) {
         require_same_frozen(record.initial_folder, record.frozen_hash, before->frozen_hash);
       if (!options_.weights) record.initial_folder = before->initial_folder;
       record.initial_hash = before->initial_hash;
+    } else {
+      record.frozen_hash = before->frozen_hash;  // compared once it has been read
     }
     record.initial_data_hash = before->initial_data_hash;  // compared once it has been read
     require_same_numbers(*before, record);
@@ -123,8 +132,7 @@ Training::Training(TrainingOptions options) : options_(std::move(options)) {
                           : options_.resume ? options_.resume->run
                                             : homeless_run();
   find_frozen_files();
-  store_bytes_ = spillway::store_bytes(schedules, options_.durability.on(),
-                                       frozen_files_ ? frozen_files_->bytes() : 0);
+  store_bytes_ = spillway::store_bytes(schedules, options_.durability.on());
   training_store_ = std::make_unique<TrainingStore>(
       schedules, TrainingStoreOptions{options_.ssd, options_.durability.on(), text_of(record), run,
                                       options_.overwrite, options_.resume, frozen_files_.get(),
@@ -141,15 +149,16 @@ Training::Training(TrainingOptions options) : options_(std::move(options)) {
   training_store_->fill(*schedule_, *device_, initial(), [&] {
     if (!options_.weights && !options_.adapter) return;
     record.initial_data_hash = options_.weights ? options_.weights->data_hash() : 0;
+    if (frozen_) record.frozen_hash = frozen_->seal.data = record.initial_data_hash;
     if (options_.adapter) record.initial_data_hash ^= options_.adapter->data_hash();
     if (before) require_same_numbers(*before, record);
     training_store_->set_training(text_of(record));
   });
-  // What was filled in is what was hashed.
-  if (frozen_ && options_.weights)
-    require_same_frozen(frozen_->folder,
-                        seal_weights(*options_.weights, frozen_->seal, {}, options_.make_ring).data,
-                        frozen_->seal.data);
+  if (frozen_ && options_.weights &&
+      !describe_files(*options_.weights).of_same_files(frozen_->seal))
+    throw InputError(
+        "the weights in " + frozen_->folder.string() + " were written to while they were read",
+        "begin again once nobody writes to them");
   options_.weights.reset();  // with its files and memory
   options_.adapter.reset();
 
@@ -264,12 +273,14 @@ bool Training::evaluate() {
 // Where what is frozen of the ssd tier is read from.
 void Training::find_frozen_files() {
   if (!frozen_) return;
-  if (!options_.weights) {
-    why_in_store_ = "it is drawn from the seed";
-  } else if (!options_.frozen_in_place) {
-    why_in_store_ = "it was asked for";
+  if (options_.problem.frozen_in_place) {
+    SPILLWAY_ASSERT(options_.weights != nullptr);
+    frozen_files_ = FrozenFiles::open(*schedule_, *options_.weights);
+  } else if (!options_.weights) {
+    why_in_store_ = "they are drawn from the seed";
   } else {
-    frozen_files_ = FrozenFiles::open(*schedule_, *options_.weights, why_in_store_);
+    why_in_store_ = FrozenFiles::why_not(options_.problem, *options_.weights);
+    if (why_in_store_.empty()) why_in_store_ = "it was asked for";
   }
 }
 
@@ -388,7 +399,8 @@ void Training::export_model(const Directory& folder, const WeightFiles& files) {
     all(unit, 0, first, count, to);
   };
   if (model.has_adapters()) {
-    write_adapter(FilePlace(folder, adapter_weights_file), model, values, files.type);
+    write_adapter(FilePlace(folder, adapter_weights_file), model, values, files.type,
+                  frozen_->seal.data);
   } else {
     write_weights(folder, model, values, files);
   }

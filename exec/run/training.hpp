@@ -50,7 +50,10 @@ struct EvaluationResult {
 };
 
 struct TrainingOptions {
-  Problem problem;  // machine.gpu.memory and machine.host.memory are the limits to keep
+  // machine.gpu.memory and machine.host.memory are the limits to keep. With frozen_in_place, which
+  // FrozenFiles::why_not() has to allow, frozen weights that rest in the ssd tier are read from the
+  // files of `weights`; else they are copied to the store at the start.
+  Problem problem;
   std::string policy;
   // A policy that is not built in, instead of `policy`: a fresh object each time it is called.
   std::function<std::unique_ptr<Policy>()> make_policy;
@@ -58,7 +61,9 @@ struct TrainingOptions {
   Evaluations evaluations = {};
   std::uint64_t seed = 1;
   std::vector<std::filesystem::path> data;
-  bool binary_data = false;                // files of any kind are data, not only text
+  bool binary_data = false;  // files of any kind are data, not only text
+  // Of `batches`: how they were made of their tokens, in words, for the record.
+  std::string data_rules;
   std::shared_ptr<const Batches> batches;  // null: the text that `data` names, a token per byte
   std::vector<std::filesystem::path> ssd;  // directories of the ssd tier
   OptimizerSettings optimizer;
@@ -72,11 +77,9 @@ struct TrainingOptions {
   // at least one step needs none, but for what is frozen.
   std::shared_ptr<Checkpoint> weights;
   std::shared_ptr<Checkpoint> adapter;  // of its adapters, where it has any; null: initial values
-  // What was known before of frozen `weights`: files that have not changed are not read again.
+  // What was known before of frozen `weights`: of files that have not changed the hash is taken
+  // from it.
   std::optional<WeightsSeal> seal;
-  // Frozen weights that rest in the ssd tier are read from the files of `weights` where that can
-  // be; else they are copied to the store at the start.
-  bool frozen_in_place = true;
   // Goes on from here: what decides the numbers must be as it was. `steps` counts from the very
   // first step.
   std::optional<ResumePoint> resume;
@@ -150,6 +153,7 @@ class Training {
   void on_evaluation(std::function<void(const EvaluationResult&)> listener) {
     on_evaluation_ = std::move(listener);
   }
+  const Evaluations& evaluations() const { return options_.evaluations; }
   // The schedule of an evaluation, where there are any; null: none are.
   const Schedule* evaluation_schedule() const {
     return evaluation_.empty() ? nullptr : evaluation_.front().get();
@@ -170,6 +174,8 @@ class Training {
   std::int64_t commit_interval() const {
     return options_.durability.on() ? gate_->points().interval : 0;
   }
+  // Steps that are committed beside these; 0: none.
+  std::int64_t also_commit_every() const { return gate_->points().also_every; }
   // Bytes that commits have written so far beside the schedule's own.
   std::uint64_t bytes_written_by_commits() const {
     return committer_ ? committer_->bytes_written() : 0;

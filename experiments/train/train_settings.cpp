@@ -81,14 +81,58 @@ std::vector<TrainSetting> all_settings() {
       {"gpu_memory", [](S& s, const Texts& t) { s.problem.gpu_memory = t.back(); }},
       {"host_memory", [](S& s, const Texts& t) { s.problem.host_memory = t.back(); }},
       {"policy", [](S& s, const Texts& t) { s.policy = t.back(); }},
-      {"data", [](S& s, const Texts& t) { s.data = t; }},
-      {"binary_data", [](S& s, const Texts& t) { s.binary_data = flag_of("binary_data", t); }},
+      {"data", [](S& s, const Texts& t) { s.data.data = t; }},
+      {"binary_data", [](S& s, const Texts& t) { s.data.binary_data = flag_of("binary_data", t); }},
+      {"template_date", [](S& s, const Texts& t) { s.data.template_date = t.back(); }},
+      {"parse_special",
+       [](S& s, const Texts& t) { s.data.parse_special = flag_of("parse_special", t); }},
+      {"skip_malformed",
+       [](S& s, const Texts& t) { s.data.skip_malformed = flag_of("skip_malformed", t); }},
+      {"data_format",
+       [](S& s, const Texts& t) {
+         s.data.data_format =
+             one_of("data_format", t, {"auto", "text", "jsonl", "json", "uint16", "uint32"});
+       }},
+      {"tokenizer", [](S& s, const Texts& t) { s.data.tokenizer = t.back(); }},
+      {"chat_template", [](S& s, const Texts& t) { s.data.chat_template = t.back(); }},
+      {"train_on",
+       [](S& s, const Texts& t) {
+         s.data.train_on = one_of("train_on", t, {"assistant", "all"});
+       }},
+      {"pack",
+       [](S& s, const Texts& t) {
+         s.data.pack = one_of("pack", t, {"auto", "on", "off", "stream"});
+       }},
+      {"long_documents",
+       [](S& s, const Texts& t) {
+         s.data.long_documents = one_of("long_documents", t, {"auto", "split", "cut", "drop"});
+       }},
+      {"validation", [](S& s, const Texts& t) { s.data.validation = t.back(); }},
       {"ssd", [](S& s, const Texts& t) { s.ssd = t.back(); }},
       {"device", [](S& s, const Texts& t) { s.device = t.back(); }},
       {"gpu", [](S& s, const Texts& t) { s.gpu = count_of<int>("gpu", t); }},
       {"durability", [](S& s, const Texts& t) { s.durability = t.back(); }},
       {"throttle", [](S& s, const Texts& t) { s.throttle = t.back(); }},
       {"steps", [](S& s, const Texts& t) { s.steps = count_of<std::int64_t>("steps", t); }},
+      {"evaluate_every",
+       [](S& s, const Texts& t) {
+         s.evaluate_every = count_of<std::int64_t>("evaluate_every", t);
+       }},
+      {"evaluate_batches",
+       [](S& s, const Texts& t) {
+         s.evaluate_batches = count_of<std::int64_t>("evaluate_batches", t);
+       }},
+      {"epochs",
+       [](S& s, const Texts& t) {
+         s.epochs = real_of("epochs", t);
+         if (!(s.epochs > 0 && s.epochs <= 1e6))
+           throw InputError(Setting{"epochs", t.back()} + " is not above 0 and up to a million");
+       }},
+      {"tokens",
+       [](S& s, const Texts& t) {
+         s.tokens = count_of<std::int64_t>("tokens", t);
+         if (s.tokens < 1) throw InputError(Setting{"tokens", t.back()} + " is not above 0");
+       }},
       {"seed", [](S& s, const Texts& t) { s.seed = count_of<std::uint64_t>("seed", t); }},
       {"threads",
        [](S& s, const Texts& t) {

@@ -9,18 +9,23 @@
 
 #include "exec/run/executor.hpp"
 #include "experiments/plan/problem_request.hpp"
+#include "experiments/train/training_data.hpp"
 
 namespace spillway {
 
 struct TrainSettings {
   ProblemRequest problem;
   std::string policy = "auto";
-  std::vector<std::string> data;  // files and folders; empty: Spillway's own text
-  bool binary_data = false;       // files that are no text are data, too
-  std::string ssd;  // directories, separated by commas; empty: inside the run's folder
+  DataSettings data;  // no data: Spillway's own text
+  std::string ssd;    // directories, separated by commas; empty: inside the run's folder
   std::string device = "auto", durability, throttle;
   std::optional<int> gpu;
   std::int64_t steps = 100;
+  // Of the data that is held out: steps between evaluations (0: before the first step and after the
+  // last), and batches of one at most (0: all there are).
+  std::int64_t evaluate_every = 0, evaluate_batches = 0;
+  double epochs = 0;        // instead of steps: passes over the data
+  std::int64_t tokens = 0;  // instead of steps: inputs, padding included
   std::uint64_t seed = 1;
   int threads = 1;
   OptimizerSettings optimizer;

@@ -79,6 +79,7 @@ Program::Program(const Problem& problem, Recording recording)
   costs_.forward_flops = forward_flops(problem_);
   costs_.head_flops = head_flops(problem_);
   costs_.head_scratch = head_scratch_bytes(problem_);
+  costs_.embed_backward_scratch = embed_backward_scratch_bytes(problem_);
   const ModelSpec& model = problem_.model;
   const auto trained = [&](std::int64_t unit) {
     return static_cast<std::uint64_t>(trained_elements(model, unit));
@@ -307,9 +308,13 @@ TaskId Program::embed_backward(int micro_batch, Slice activation_gradient, Slice
   task.first_micro_batch = first_micro_batch;
   // The whole accumulator is cleared at the start of the sum.
   task.bytes = embed_backward_bytes(problem_) + (first_micro_batch ? gradient.bytes : 0);
+  Slice scratch;
+  if (const auto bytes = costs_.embed_backward_scratch; bytes > 0)
+    scratch = buffer(Tier::gpu, bytes, BufferKind::scratch, task.layer, micro_batch);
   const Mode sum = first_micro_batch ? Mode::write : Mode::read_write;
-  return emit(task, {access(activation_gradient, Role::activation_gradient, Mode::read),
-                     access(gradient, Role::gradient, sum)});
+  return emit(task,
+              {access(activation_gradient, Role::activation_gradient, Mode::read),
+               access(gradient, Role::gradient, sum), access(scratch, Role::scratch, Mode::write)});
 }
 
 TaskId Program::optimizer(int unit, std::uint64_t first_element, std::uint64_t elements,

@@ -139,7 +139,8 @@ class Program {
   std::size_t task_count() const { return next_task_; }
   // Makes room for `steps` times what has been emitted so far: call it after one step.
   void expect_steps(int steps);
-  // Most bytes live at one point of the program, by tier: what no placement can do without.
+  // Most bytes live at one point of the program, by tier: what no placement can do without. What is
+  // read in place does not count.
   TierBytes live_peaks() const;
   // Places all buffers (nothing may be emitted afterwards) and says what that takes of each tier:
   // what the schedule will use.
@@ -185,12 +186,13 @@ class Program {
   // Of one micro-batch; the same for all tasks of a kind.
   struct TaskSizes {
     double forward_flops = 0, head_flops = 0;
-    std::uint64_t head_scratch = 0;
+    std::uint64_t head_scratch = 0, embed_backward_scratch = 0;
     std::vector<MaskCosts> by_mask;  // as many as there are masks
   };
   const MaskCosts& costs_of(SavedMask mask);
   Slice norms_for(int unit, int update) const;
   std::vector<bool> frozen_units() const;
+  std::uint64_t in_place_bytes() const;
   // Elements of the unit that are trained.
   std::uint64_t trained_of(int unit) const {
     const ModelSpec& model = problem_.model;

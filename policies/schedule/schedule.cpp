@@ -72,7 +72,8 @@ Message settings_that_fit(const Schedule& schedule) {
   for (const Tier tier : {Tier::gpu, Tier::host, Tier::ssd}) {
     const TierUse& use = schedule.use(tier);
     if (use.peak_bytes <= use.capacity_bytes) continue;
-    const std::uint64_t reserved = tier == Tier::host  ? machine.host.reserved
+    const std::uint64_t reserved = tier == Tier::host
+                                       ? machine.host.reserved + machine.host.frozen_buffer
                                    : tier == Tier::gpu ? machine.gpu.workspaces
                                                        : 0;
     if (!text.empty()) text += ", ";
@@ -90,6 +91,9 @@ std::string reserve(const Machine& machine, Tier tier) {
                        format_bytes(static_cast<double>(reserved)), what);
   };
   const Machine::Host& host = machine.host;
+  if (tier == Tier::host && host.frozen_buffer > 0)
+    return less(host.memory + host.frozen_buffer, host.frozen_buffer,
+                "memory that frozen weights are read through");
   if (tier == Tier::host && host.reserved > 0)
     return less(host.memory + host.reserved, host.reserved, "host.reserved");
   if (tier == Tier::gpu && machine.gpu.limit > 0)

@@ -27,6 +27,8 @@ class ByteTokenizer : public Tokenizer {
   std::optional<Token> find(std::string_view) const override { return {}; }
   std::optional<Token> begin_of_text() const override { return {}; }
   std::optional<Token> end_of_text() const override { return {}; }
+  std::optional<Token> padding() const override { return {}; }
+  bool adds_begin_of_text() const override { return false; }
   std::uint64_t hash() const override { return 256; }
   std::string describe() const override { return "bytes"; }
 };

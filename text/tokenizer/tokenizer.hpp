@@ -41,6 +41,10 @@ class Tokenizer {
   // What begins and ends a document, where the tokenizer has such tokens.
   virtual std::optional<Token> begin_of_text() const = 0;
   virtual std::optional<Token> end_of_text() const = 0;
+  // What shorter texts of a batch are filled up with, where the tokenizer names one.
+  virtual std::optional<Token> padding() const = 0;
+  // Whether the model was trained with begin_of_text() before each document.
+  virtual bool adds_begin_of_text() const = 0;
 
   // Of everything that decides which tokens a text has: equal for equal tokenizers, on any machine.
   virtual std::uint64_t hash() const = 0;

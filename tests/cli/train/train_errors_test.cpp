@@ -44,8 +44,6 @@ TEST_CASE("What cannot be trained here is refused") {
   refused(folder, {"--batch", "4", "--sequences-at-once", "3"}, 2,
           "3 sequences at once do not divide a micro-batch of", "--sequences-at-once");
   refused(folder, {"--sequences-at-once", "0"}, 2, "--sequences-at-once 0", "divisor");
-  refused(folder, {"--precision", "bf16"}, 2, "CPU backend computes in fp32 only",
-          "--precision fp32");
   refused(folder, {"--gradient-clip", "global"}, 2, "--gradient-clip global: not off",
           "global=1.0");
   refused(folder, {"--policy", "nope"}, 2, "unknown policy 'nope'", "resident");

@@ -207,7 +207,7 @@ TEST_CASE("Queries and keys may lie apart from the values") {
   auto split = together;
   split.query = apart.data();
   split.key = apart.data() + a;
-  split.query_key_stride = a + k;
+  split.query_stride = split.key_stride = a + k;
 
   const CpuKernels& kernels = cpu_kernels(best_cpu_variant());
   std::vector<float> scratch(static_cast<std::size_t>(2 * shape.chunk_rows * t));
