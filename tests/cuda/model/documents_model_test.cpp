@@ -49,7 +49,7 @@ void check_documents(const std::string& kind, const PackedDocuments& packed, dou
     const ModelStepResult cuda =
         run_cuda_step<Element>(in_precision_of<Element>(problem, 2), test.parameters, packed.tokens,
                                packed.targets, options);
-    check_losses(cuda, cpu, bound);
+    check_losses(cuda, cpu, bound, counted(packed.targets));
     check_all_gradients(problem.model, cuda, cpu, bound);
   }
 }

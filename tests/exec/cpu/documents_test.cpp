@@ -122,6 +122,44 @@ TEST_CASE("Packed documents train as alone, whatever is saved and in any micro-b
   }
 }
 
+TEST_CASE("Packed documents in bf16 train as in fp32, to rounding, whatever is saved") {
+  // Sums of gradients in fp32 and, of a single micro-batch, in bf16.
+  for (const std::string kind : {"gpt", "qwen3", "mistral"}) {
+    for (const GradientWidth width : {GradientWidth::bits32, GradientWidth::bits16}) {
+      INFO(kind << (width == GradientWidth::bits32 ? ", fp32 sums" : ", bf16 sums"));
+      Problem problem = packed_problem(kind);
+      const PackedDocuments packed(known_tokens, packed_length, packed_sequences, 10, 44);
+      const Units parameters = random_parameters(problem.model, 13);
+      StepOptions options;
+      options.starts = &packed.starts;
+      const auto run = [&] {
+        return run_step(problem, parameters, packed.tokens, packed.targets, options);
+      };
+      const ModelStepResult exact = run();
+      problem.workload.precision = Precision::bf16;
+      problem.workload.gradient = width;
+      const ModelStepResult rounded = run();
+      CHECK(rounded.memory_respected);
+      for (std::size_t row = 0; row < exact.token_losses.size(); ++row)
+        CHECK(rounded.token_losses[row] == Approx(exact.token_losses[row]).margin(0.4));
+      for (std::size_t unit = 0; unit < exact.gradients.size(); ++unit) {
+        double squares = 0, differences = 0;
+        for (std::size_t i = 0; i < exact.gradients[unit].size(); ++i) {
+          const auto g = static_cast<double>(exact.gradients[unit][i]);
+          squares += g * g;
+          differences += std::pow(static_cast<double>(rounded.gradients[unit][i]) - g, 2);
+        }
+        INFO("unit " << unit);
+        CHECK(std::sqrt(differences / squares) < 0.06);
+      }
+      for (const SavedMask available : {saved_none, gpt_saved::qkv}) {
+        options.available = available;
+        CHECK(same_bits(rounded, run()));
+      }
+    }
+  }
+}
+
 TEST_CASE("Borders that are none change no bit") {
   for (const std::string kind : {"gpt", "llama", "qwen3", "mistral"}) {
     INFO(kind);
