@@ -146,6 +146,7 @@ void TrainingJob::settle() {
     TrainSettings given = settings_;
     given.keep = 0;  // to be judged by the run's own number of steps, and so are these
     given.optimizer.decay_steps = 0;
+    given.evaluate_every = given.evaluate_batches = 0;  // what is held out the run knows
     check(given);
     folder_.emplace(RunFolder::open(request_.run, request_.take_over));
     point = resume();
