@@ -82,6 +82,10 @@ std::uint64_t ModelCpu::place(Addresses<Byte>& at, Byte* buffer, SavedMask mask,
   return offset;
 }
 
+// Of model_cpu_next.cpp.
+template std::uint64_t ModelCpu::place(Addresses<std::byte>&, std::byte*, SavedMask, std::int64_t,
+                                       std::int64_t) const;
+
 std::int32_t ModelCpu::checked(std::int32_t token) const {
   SPILLWAY_ASSERT(token >= 0 && token < problem_.model.vocabulary,
                   fmt::format("token {} of a vocabulary of {}", token, problem_.model.vocabulary));
