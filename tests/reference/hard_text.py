@@ -121,5 +121,5 @@ def every_character():
     characters = sorted(character for kind in classes for character in kind)
     texts = []
     for at in range(0, len(characters), 256):
-        texts.append("".join(f"a{c}b {c} 1{c}{c}'{c}\n{c}" for c in characters[at:at + 256]).encode())
+        texts.append("".join(f"a{c} {c}1'{c}\n" for c in characters[at:at + 256]).encode())
     return texts

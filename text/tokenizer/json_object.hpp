@@ -28,6 +28,8 @@ class JsonObject {
   // Refuses all other keys.
   void only(std::initializer_list<std::string_view> keys) const;
 
+  bool has(const char* key) const { return value_.contains(key); }
+  // There, and not null.
   bool given(const char* key) const { return value_.contains(key) && !value_[key].is_null(); }
   const nlohmann::json& at(const char* key) const;
   JsonObject object(const char* key) const;

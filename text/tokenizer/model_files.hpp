@@ -42,8 +42,8 @@ class MergeReader {
 // A vocabulary {"name": number}.
 std::vector<std::pair<std::string, Token>> read_vocabulary(const JsonObject& of, const char* key);
 
-// What tokenizer_config.json (else special_tokens_map.json) of `folder` says about these tokens;
-// nothing is changed where neither is there. `find`: the number of a token's name.
+// What tokenizer_config.json of `folder`, and for keys that it lacks special_tokens_map.json, say
+// about these tokens; what neither says stays as it is. `find`: the number of a token's name.
 void read_named_tokens(const std::filesystem::path& folder,
                        const std::function<std::optional<Token>(std::string_view)>& find,
                        NamedTokens& named);

@@ -21,14 +21,19 @@ std::string contents(const fs::path& path) {
   return read_whole_file(path.string(), most_file_bytes);
 }
 
-// The token that a key names: "<s>", or {"content": "<s>", ...}; nothing: null or left out.
-std::optional<Token> named_token(
-    const JsonObject& keys, const char* key,
-    const std::function<std::optional<Token>(std::string_view)>& find) {
-  if (!keys.given(key)) return {};
-  const std::string& name =
-      keys.at(key).is_object() ? keys.object(key).text("content") : keys.text(key);
-  return find(name);  // a name without a token is one that the model does not use
+using Find = std::function<std::optional<Token>(std::string_view)>;
+
+// Sets the token that a key names: "<s>", or {"content": "<s>", ...}; null: there is none. Returns
+// whether the key is there.
+bool take_token(const JsonObject& keys, const char* key, const Find& find,
+                std::optional<Token>& token) {
+  if (!keys.has(key)) return false;
+  token = {};
+  if (!keys.given(key)) return true;
+  const bool is_object = keys.at(key).is_object();
+  // A name without a token is one that the model does not use.
+  token = find(is_object ? keys.object(key).text("content") : keys.text(key));
+  return true;
 }
 
 // What is read, with what the files beside it say.
@@ -75,20 +80,17 @@ std::unique_ptr<Tokenizer> from_file(const fs::path& path) {
 
 }  // namespace
 
-void read_named_tokens(const fs::path& folder,
-                       const std::function<std::optional<Token>(std::string_view)>& find,
-                       NamedTokens& named) {
+void read_named_tokens(const fs::path& folder, const Find& find, NamedTokens& named) {
+  bool begin = false, end = false, padding = false;
   for (const char* name : {"tokenizer_config.json", "special_tokens_map.json"}) {
     const fs::path path = folder / name;
     if (!fs::exists(path)) continue;
     const nlohmann::json file = parse_json(contents(path), path.string());
     const JsonObject keys(file, path.string(), "");
-    // A configuration says null for a token that the model does not have.
-    named.begin = named_token(keys, "bos_token", find);
-    named.end = named_token(keys, "eos_token", find);
-    named.padding = named_token(keys, "pad_token", find);
+    begin = begin || take_token(keys, "bos_token", find, named.begin);
+    end = end || take_token(keys, "eos_token", find, named.end);
+    padding = padding || take_token(keys, "pad_token", find, named.padding);
     named.adds_begin = named.begin && keys.flag("add_bos_token", named.adds_begin);
-    return;
   }
 }
 

@@ -178,12 +178,12 @@ class ModelReader {
     const std::size_t units = trie / 4, texts = map.size() - 4 - trie;
     for (std::size_t i = 0; i < units; ++i) {
       const std::uint32_t unit = number(4 + 4 * i);
-      if ((unit & 0x80000000u) != 0) {
-        if ((unit & 0x7fffffffu) >= texts) fail(what);
-        continue;
-      }
+      if ((unit & 0x80000000u) != 0) continue;  // a value, not a way on
       const std::size_t offset = std::size_t{unit >> 10} << ((unit & 0x200u) >> 6);
-      if (((i ^ offset) | 0xffu) >= units) fail(what);
+      const std::size_t next = i ^ offset;
+      if ((next | 0xffu) >= units) fail(what);
+      const bool has_value = (unit & 0x100u) != 0;
+      if (has_value && (number(4 + 4 * next) & 0x7fffffffu) >= texts) fail(what);
     }
     if ((number(4) & 0x80000000u) != 0) fail(what);
   }

@@ -32,6 +32,7 @@ class TokenizerFile {
     model(file_.object("model"));
     decoder();
     if (file_.given("added_tokens")) added_tokens();
+    parts_.named.end = added_number("<|endoftext|>");  // unless something says otherwise
     if (file_.given("post_processor")) post_processor(file_.object("post_processor"));
     return std::move(parts_);
   }

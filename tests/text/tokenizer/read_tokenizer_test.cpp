@@ -50,6 +50,11 @@ TEST_CASE("GPT-2's files are read by either name, and end texts", "[tokenizer]")
     CHECK(tokenizer->end_of_text() == 256);
     CHECK_FALSE(tokenizer->begin_of_text());
     CHECK(tokenizer->padding() == 257);
+    // Keys that one file lacks are looked for in the other; what neither says stays.
+    std::ofstream(folder.path() / "tokenizer_config.json") << R"({"model_max_length": 1024})";
+    CHECK(read_tokenizer(folder.path())->end_of_text() == 257);
+    std::ofstream(folder.path() / "special_tokens_map.json") << R"({"eos_token": "ab"})";
+    CHECK(read_tokenizer(folder.path())->end_of_text() == 256);
   }
 }
 
