@@ -113,9 +113,6 @@ CalibrationOptions calibration_of(const Options& options) {
   calibration.threads = options.threads;
   calibration.precision = precision == "bf16" ? Precision::bf16 : Precision::fp32;
   calibration.sequences_at_once = options.sequences_at_once;
-  if (!computes_in(is_cuda ? Backend::cuda : Backend::cpu, calibration.precision))
-    throw InputError("--precision bf16: the CPU backend computes in fp32",
-                     "use --precision fp32, or --device cuda");
   if (!is_cuda && options.gpu)
     throw InputError(fmt::format("--gpu {} does not go with --device cpu", *options.gpu),
                      "leave it out, or use --device cuda");

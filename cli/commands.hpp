@@ -18,6 +18,12 @@ void add_compare(CLI::App& app, int& exit_code);
 void add_tune(CLI::App& app, int& exit_code);
 void add_sweep(CLI::App& app, int& exit_code);
 void add_train(CLI::App& app, int& exit_code);
+void add_tokenize(CLI::App& app, int& exit_code);
+void add_data(CLI::App& app, int& exit_code);  // show, cache
+void add_runs(CLI::App& app);
+void add_watch(CLI::App& app);
+void add_generate(CLI::App& app, int& exit_code);
+void add_chat(CLI::App& app, int& exit_code);
 void add_export(CLI::App& app);
 void add_merge(CLI::App& app);
 void add_store(CLI::App& app, int& exit_code);  // inspect, remove
@@ -25,6 +31,7 @@ void add_validate(CLI::App& app, int& exit_code);
 void add_papers(CLI::App& app, int& exit_code);
 void add_testbed(CLI::App& app, int& exit_code);
 void add_bench(CLI::App& app, int& exit_code);
+void add_tokenizer(CLI::App& app);              // train, encode, decode, show
 void add_lists(CLI::App& app, int& exit_code);  // policies, models, machines
 
 }  // namespace spillway::cli

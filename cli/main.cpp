@@ -54,6 +54,12 @@ void build(CLI::App& app, int& exit_code) {
   cli::add_tune(app, exit_code);
   cli::add_sweep(app, exit_code);
   cli::add_train(app, exit_code);
+  cli::add_tokenize(app, exit_code);
+  cli::add_data(app, exit_code);
+  cli::add_runs(app);
+  cli::add_watch(app);
+  cli::add_generate(app, exit_code);
+  cli::add_chat(app, exit_code);
   cli::add_export(app);
   cli::add_merge(app);
   cli::add_store(app, exit_code);
@@ -61,6 +67,7 @@ void build(CLI::App& app, int& exit_code) {
   cli::add_papers(app, exit_code);
   cli::add_testbed(app, exit_code);
   cli::add_bench(app, exit_code);
+  cli::add_tokenizer(app);
   cli::add_lists(app, exit_code);
   // The last of two wins, so that a setting can be added to a command; options that take many take
   // them all.

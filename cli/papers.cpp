@@ -9,6 +9,7 @@
 #include "cli/text/output.hpp"
 #include "cli/text/progress.hpp"
 #include "experiments/papers/paper_report.hpp"
+#include "experiments/watch/training_line.hpp"
 
 namespace spillway::cli {
 

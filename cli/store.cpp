@@ -13,6 +13,7 @@
 #include "cli/options/io_option.hpp"
 #include "cli/text/output.hpp"
 #include "cli/text/progress.hpp"
+#include "exec/run/export_lock.hpp"
 #include "exec/run/run_folder.hpp"
 #include "exec/run/training_record.hpp"
 #include "exec/store/store_check.hpp"
@@ -216,11 +217,16 @@ void run_remove(const Options& options) {
           read_header(record_file(location.directories[0], location.generation));
       SPILLWAY_ASSERT(header.has_value());
       require_all(location, header->run.id, true);
+      const fs::path home = header->run.home.path;
+      const bool is_here = id_of_run_in(home) == header->run.id;
+      const std::optional<ExportLock> unread =
+          is_here ? ExportLock::to_remove(Directory(home)) : std::nullopt;
       remove_store(location, header->run.id);
     }
     return;
   }
   RunFolder folder = RunFolder::open(options.folder);
+  const std::optional<ExportLock> unread = ExportLock::to_remove(folder.directory());
   if (folder.saved().store && !folder.saved().not_resumable.empty()) {
     // What a removal has left that was broken off, unless run.json names the state of another.
     const auto other = claimed_by(*folder.saved().store, folder.identity().home, this_computer());

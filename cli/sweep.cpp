@@ -16,6 +16,7 @@
 #include "experiments/sweep/result_file.hpp"
 #include "experiments/sweep/sweep.hpp"
 #include "experiments/sweep/sweep_plots.hpp"
+#include "experiments/watch/training_line.hpp"
 
 namespace spillway::cli {
 

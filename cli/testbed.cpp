@@ -21,6 +21,7 @@
 #include "experiments/testbed/testbed_report.hpp"
 #include "experiments/train/train_checks.hpp"
 #include "experiments/train/train_plan.hpp"
+#include "experiments/watch/training_line.hpp"
 
 namespace spillway::cli {
 

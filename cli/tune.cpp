@@ -19,6 +19,7 @@
 #include "experiments/tune/price_file.hpp"
 #include "experiments/tune/seeds.hpp"
 #include "experiments/tune/tune_json.hpp"
+#include "experiments/watch/training_line.hpp"
 
 namespace spillway::cli {
 

@@ -36,7 +36,8 @@ function(spillway_bundled target)
   target_compile_definitions(${target} INTERFACE ${arg_DEFINE})
 endfunction()
 
-# C++ libraries as headers only, so that no code of another compiler is linked.
+# C++ libraries as headers only, so that no code of another compiler is linked; SentencePiece, which has no such form,
+# as a shared library for the C++ runtime of GCC.
 spillway_bundled(fmt::fmt DEFINE FMT_HEADER_ONLY=1)
 spillway_bundled(nlohmann_json::nlohmann_json)
 spillway_bundled(Boost::headers)
@@ -52,6 +53,9 @@ spillway_bundled(PkgConfig::xxhash LIBRARY libxxhash.a)
 spillway_bundled(PkgConfig::liburing LIBRARY liburing.a)
 spillway_bundled(PkgConfig::numa LIBRARY libnuma.a)
 spillway_bundled(PkgConfig::openblas LIBRARY libopenblas.so.0)
+spillway_bundled(PkgConfig::pcre2 LIBRARY libpcre2-8.a)
+spillway_bundled(PkgConfig::utf8proc LIBRARY libutf8proc.a)
+spillway_bundled(PkgConfig::sentencepiece LIBRARY libsentencepiece.so.0)
 
 # With an old-style RPATH the folder is searched for what libglpk itself needs, too.
 spillway_bundled(spillway_bundle::glpk LIBRARY libglpk.so.40)

@@ -14,6 +14,7 @@
 #include "cli/text/progress.hpp"
 #include "experiments/benchmark/benchmark_json.hpp"
 #include "experiments/sweep/sweep_journal.hpp"
+#include "experiments/watch/training_line.hpp"
 
 namespace spillway::cli {
 

@@ -19,6 +19,8 @@ std::string commits_text(const Wear& wear) {
   if (wear.step_seconds && wear.commit_every > 1)
     text += fmt::format(" ({})",
                         long_time(static_cast<double>(wear.commit_every) * *wear.step_seconds));
+  if (wear.also_every > 0 && wear.also_every % wear.commit_every != 0)
+    text += fmt::format(" and every {} for the checkpoints", wear.also_every);
   if (wear.store.captured() == 0) return text + ", at no extra writes of state";
   return text + fmt::format(", each writes {} of optimizer state that rests in memory",
                             bytes_text(wear.store.captured()));
@@ -72,6 +74,9 @@ std::string memory_text(const Candidate& candidate) {
       text += fmt::format("   ({} of it copies of optimizer state for commits)",
                           bytes_text(store.second_copies + store.memory_copies));
     }
+    if (use.in_place_bytes > 0)
+      text += fmt::format("   ({} of frozen weights are read from the model's own files)",
+                          bytes_text(use.in_place_bytes));
     if (use.kept_bytes > 0)
       text += fmt::format("   ({} of it kept because memory is left)", bytes_text(use.kept_bytes));
     if (tier == Tier::host && machine.host.reserved > 0)

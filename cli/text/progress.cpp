@@ -6,10 +6,12 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <limits>
 #include <utility>
 
 #include "base/text.hpp"
 #include "cli/text/output.hpp"
+#include "experiments/watch/training_line.hpp"
 
 namespace spillway::cli {
 
@@ -42,13 +44,17 @@ void Progress::show(const std::string& line, bool important) {
   if (!important && now - last_ < pause) return;
   last_ = now;
   if (terminal_) {
-    const std::string text = printable(line).substr(0, terminal_width() - 1);
+    const std::string text = printable(line).substr(0, width());
     print_error_as_is(fmt::format("\r{:<{}}", text, shown_width_));
     shown_width_ = text.size();
     open_ = true;
   } else {
     print_error(line + "\n");
   }
+}
+
+std::size_t Progress::width() const {
+  return terminal_ ? terminal_width() - 1 : std::numeric_limits<std::size_t>::max();
 }
 
 void Progress::finish() {
@@ -91,13 +97,6 @@ void Activity::watch() {
     progress.show(fmt::format("{} ... {}", what_, format_clock(passed.count())));
   }
   progress.clear();
-}
-
-std::string format_clock(double seconds) {
-  const auto whole = static_cast<long long>(std::max(0.0, seconds) + 0.5);
-  if (whole >= 3600)
-    return fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60);
-  return fmt::format("{}:{:02}", whole / 60, whole % 60);
 }
 
 }  // namespace spillway::cli

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <cstddef>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -18,6 +19,8 @@ class Progress {
 
   // Shows `line`; off a terminal at most every few seconds, unless `important`.
   void show(const std::string& line, bool important = false);
+  // Characters that a line may have; off a terminal there is no limit.
+  std::size_t width() const;
   // Ends the rewritten line, so that what is printed next starts on a line of its own.
   void finish();
   // Takes the rewritten line away.
@@ -53,8 +56,5 @@ class Activity {
   std::string what_;
   std::thread watcher_;
 };
-
-// "1:02:03", "4:05", "0:07"
-std::string format_clock(double seconds);
 
 }  // namespace spillway::cli

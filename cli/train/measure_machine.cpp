@@ -6,6 +6,7 @@
 
 #include "cli/stop_signals.hpp"
 #include "cli/text/progress.hpp"
+#include "experiments/watch/training_line.hpp"
 
 namespace spillway::cli {
 

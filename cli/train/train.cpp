@@ -1,6 +1,7 @@
 // spillway train: train for real, under the memory limits given.
 #include <fmt/format.h>
 
+#include <chrono>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -23,6 +24,9 @@
 #include "cli/train/train_report.hpp"
 #include "experiments/train/training_job.hpp"
 #include "experiments/train/training_wear.hpp"
+#include "experiments/watch/closing_table.hpp"
+#include "experiments/watch/drive_health.hpp"
+#include "experiments/watch/gpu_meter.hpp"
 #include "traces/perfetto.hpp"
 
 namespace spillway::cli {
@@ -36,7 +40,9 @@ using nlohmann::ordered_json;
 class Preparation {
  public:
   explicit Preparation(const TrainOptions& options)
-      : quiet_(options.quiet), checking_(!options.json && !options.quiet) {}
+      : quiet_(options.quiet),
+        checking_(!options.json && !options.quiet),
+        reading_(!options.json && !options.quiet) {}
 
   TrainListener listener() {
     TrainListener listener;
@@ -48,6 +54,7 @@ class Preparation {
       if (!activity_) activity_.emplace(what);
       activity_->say(what);
     };
+    listener.stop = StopSignals::came;
     listener.note = [this](const Message& text) {
       if (!quiet_) print_error(flags_in(text) + "\n");
     };
@@ -58,6 +65,21 @@ class Preparation {
           done == total);
       if (done == total) checking_.finish();
     };
+    listener.reading = [this](std::uint64_t done, std::uint64_t total) {
+      StopSignals::check("before the first step");
+      const auto now = std::chrono::steady_clock::now();
+      if (!reading_since_) reading_since_ = now;
+      constexpr std::chrono::seconds worth_a_word{2};
+      if (now - *reading_since_ < worth_a_word) return;
+      end();
+      reading_.show(fmt::format("reading the weights: {} of {}",
+                                format_bytes(static_cast<double>(done)),
+                                format_bytes(static_cast<double>(total))));
+      if (done == total) reading_.clear();
+    };
+    listener.waiting = [](const std::string& what) {
+      print_error(fmt::format("waiting for {}\n", what));
+    };
     listener.measuring = measuring_progress(quiet_);
     return listener;
   }
@@ -65,7 +87,8 @@ class Preparation {
 
  private:
   bool quiet_;
-  Progress checking_;
+  Progress checking_, reading_;
+  std::optional<std::chrono::steady_clock::time_point> reading_since_;
   std::optional<Activity> activity_;
 };
 
@@ -86,7 +109,7 @@ TrainRequest request_of(const CLI::App& command, const TrainOptions& options) {
 
 void tell_start(const TrainingJob& job, const std::string& other_machine) {
   const Training& training = job.training();
-  announce(training, job.plan(), job.folder().path());
+  announce(job);
   if (training.store()) fmt::print("  {}\n", io_line(job.io()));
   if (const auto& initial = job.initial_state())
     fmt::print("  weights: {}, {}\n", initial->folder.string(), initial->text);
@@ -103,6 +126,16 @@ void tell_start(const TrainingJob& job, const std::string& other_machine) {
                              job.plan().problem.machine, "  "));
   if (training.first_step() > 0) fmt::print("  going on from step {}\n", training.first_step());
   flush_output();
+}
+
+TrainingUse complete(TrainingUse use, const Training& training, const WriteCount& written) {
+  for (const Tier tier : {Tier::gpu, Tier::host, Tier::ssd})
+    use.memory.push_back({to_string(tier), static_cast<double>(training.highest_use(tier)),
+                          static_cast<double>(training.schedule().use(tier).peak_bytes)});
+  const Machine::Ssd& ssd = training.schedule().problem().machine.ssd;
+  use.rated_bytes = static_cast<double>(ssd.tbw) * static_cast<double>(ssd.count);
+  use.bytes_written = static_cast<double>(written.all());
+  return use;
 }
 
 // Returns what goes on with the run where it is planned anew.
@@ -123,7 +156,7 @@ std::optional<TrainRequest> train(const TrainRequest& request, const TrainOption
   const fs::path trace_shown = !request.trace.empty()
                                    ? fs::path(request.trace)
                                    : folder.file(job.trace_place().path.filename().string());
-  Events events(folder.directory(), RunFolder::metrics, options.json, training.first_step(),
+  Events events(folder.directory(), options.json, training.first_step(),
                 training.commit_interval() > 0);
   const std::string other_machine =
       settings.problem.machine.empty()
@@ -134,12 +167,19 @@ std::optional<TrainRequest> train(const TrainRequest& request, const TrainOption
   start["io"] = training.store() ? io_json(job.io()) : ordered_json();
   if (!other_machine.empty()) start["note"] = other_machine;
   if (job.rates().known) start["rates"] = rates_json(job.rates());
+  TrainingUse use;
+  if (training.store()) {
+    use.before = read_drives_health(training.store_location().directories);
+    start["smart"] = drives_json(use.before);
+  }
   events.write(start);
   const bool talks = !options.json && !options.quiet;
   if (talks) tell_start(job, other_machine);
   std::set<std::string> warned;
   // Also after training, whose lanes open the drives and meet what is wrong with them.
   const auto warn = [&] {
+    for (const std::string& warning : events.warnings())
+      if (warned.insert(warning).second) print_error("warning: " + warning + "\n");
     for (const std::string& warning : training.warnings())
       if (warned.insert(warning).second) print_error("warning: " + warning + "\n");
   };
@@ -150,8 +190,9 @@ std::optional<TrainRequest> train(const TrainRequest& request, const TrainOption
   StopSignals::enter(training.commit_interval() > 0 ? StopSignals::Phase::training_with_commits
                                                     : StopSignals::Phase::training);
   signals.on_stop([&] { job.request_stop(); });
-  StepLine line(settings.steps, training.schedule(), talks);
-  const double tokens = static_cast<double>(plan.problem.workload.tokens_per_step());
+  StepLine line(talks);
+  std::optional<GpuMeter> meter;
+  if (job.device().gpu) meter.emplace(job.device().gpu->pci_bus);
   // As soon as it is known; what it is due to, as soon as that is.
   std::string prediction_told;
   const auto tell_prediction = [&] {
@@ -175,13 +216,14 @@ std::optional<TrainRequest> train(const TrainRequest& request, const TrainOption
       [&](const StepResult& step) {
         tell_prediction();
         tell_kept();
-        events.write(step_event(step, tokens, plan.problem.model));
+        events.write(step_event(step, job, meter ? meter->read() : GpuReading()));
         written.add(step);
-        line.show(step);
+        line.show(events.history());
       },
       [&](std::int64_t step) {
         events.write({{"event", "commit"}, {"step", step}, {"bytes_written", written.by_commit()}});
-      });
+      },
+      [&](const EvaluationResult& evaluation) { events.write(evaluation_event(evaluation)); });
   signals.on_stop({});
   StopSignals::enter(StopSignals::Phase::finishing);
   line.finish();
@@ -214,12 +256,18 @@ std::optional<TrainRequest> train(const TrainRequest& request, const TrainOption
   if (training.commit_interval() > 0)
     end["commit_bytes_written"] = training.bytes_written_by_commits();
   end["ssd_bytes_written"] = written.all();
+  if (training.store()) {
+    use.after = read_drives_health(training.store_location().directories);
+    end["smart"] = drives_json(use.after);
+  }
   if (job.prediction_check()) end["prediction"] = prediction_json(*job.prediction_check());
   events.write(end);
+  warn();
   job.finish();
   if (talks)
     announce_end(training, result, folder, trace_shown,
-                 settings.no_export ? fs::path() : job.weights_path(), job.stopped());
+                 settings.no_export ? fs::path() : job.weights_path(),
+                 closing_table(events.history(), complete(use, training, written)), job.stopped());
   if (!job.stopped()) return {};
   print_error(what_was_kept(left));
   exit_code = StopSignals::exit_code();

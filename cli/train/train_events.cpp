@@ -2,13 +2,16 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <cmath>
+#include <ctime>
 
 #include "base/units.hpp"
 #include "cli/text/output.hpp"
 #include "cli/train/stopped_run.hpp"
 #include "cli/train/train_notes.hpp"
 #include "experiments/train/training_wear.hpp"
+#include "policies/model/operators.hpp"
 #include "sim/result_json.hpp"
 
 namespace spillway::cli {
@@ -25,6 +28,32 @@ ordered_json memory_json(const Schedule& schedule) {
                                {"capacity_bytes", schedule.use(tier).capacity_bytes}};
   }
   return memory;
+}
+
+// As short as the float can be read back.
+double in_json(float value) { return std::stod(fmt::format("{}", value)); }
+
+// Model FLOPs of a step, and FLOPs per second of what computes them, where that is known.
+ordered_json flops_json(const TrainPlan& plan) {
+  const Problem& problem = plan.problem;
+  const bool known = plan.predicted_step_seconds && problem.machine.gpu.flops > 0;
+  return {{"model_per_step",
+           step_flops(problem.model, problem.workload.batch, problem.workload.sequence)},
+          {"device_per_second", known ? ordered_json(problem.machine.gpu.flops) : ordered_json()}};
+}
+
+// What a step carries on each lane that carries anything.
+ordered_json lane_bytes_json(const Schedule& schedule) {
+  std::array<double, lane_count> bytes{};
+  for (const Task& task : schedule.tasks()) {
+    if (task.step == schedule.steps() - 1)
+      bytes[static_cast<std::size_t>(task.lane)] += static_cast<double>(task.bytes);
+  }
+  ordered_json lanes = ordered_json::object();
+  for (std::size_t lane = 0; lane < bytes.size(); ++lane) {
+    if (bytes[lane] > 0) lanes[to_string(static_cast<Lane>(lane))] = bytes[lane];
+  }
+  return lanes;
 }
 
 }  // namespace
@@ -46,12 +75,17 @@ ordered_json start_event(const TrainingJob& job) {
       {"predicted_step_seconds",
        plan.predicted_step_seconds ? ordered_json(*plan.predicted_step_seconds) : ordered_json()},
       {"seed", settings.seed},
-      {"data", data_json(training.dataset())},
+      {"data", data_json(job.data().summary)},
       {"run", job.folder().path().string()},
       {"first_step", training.first_step()},
+      {"time", static_cast<std::int64_t>(std::time(nullptr))},
+      {"flops", flops_json(plan)},
+      {"lane_bytes", lane_bytes_json(training.schedule())},
       {"durability",
        {{"commit_every", training.commit_interval()},
         {"bytes_copied_per_commit", training.bytes_copied_per_commit()}}}};
+  if (const Evaluations& evaluations = training.evaluations(); evaluations.batches)
+    event["evaluation"] = {{"batches", evaluations.count}, {"every", evaluations.every}};
   if (const auto& initial = job.initial_state())
     event["weights"] = {{"folder", initial->folder.string()},
                         {"hash", fmt::format("{:016x}", initial->hash)},
@@ -76,20 +110,32 @@ ordered_json start_event(const TrainingJob& job) {
   return event;
 }
 
-ordered_json step_event(const StepResult& step, double tokens, const ModelSpec& model) {
-  ordered_json event = {{"event", "step"},
-                        {"step", step.step},
-                        {"loss", step.loss},
-                        {"tokens_per_second", tokens / step.seconds},
-                        {"step_seconds", step.seconds},
-                        {"grad_norm", step.gradient_norm},
-                        {"ssd_bytes_read", step.ssd_bytes_read},
-                        {"ssd_bytes_written", step.ssd_bytes_written}};
+ordered_json step_event(const StepResult& step, const TrainingJob& job, const GpuReading& gpu) {
+  const Problem& problem = job.plan().problem;
+  const auto tokens = static_cast<double>(problem.workload.tokens_per_step());
+  ordered_json event = {
+      {"event", "step"},
+      {"step", step.step},
+      {"loss", step.loss},
+      {"tokens_per_second", tokens / step.seconds},
+      {"step_seconds", step.seconds},
+      {"grad_norm", step.gradient_norm},
+      {"learning_rate", in_json(job.settings().optimizer.at(step.step).learning_rate)},
+      {"ssd_bytes_read", step.ssd_bytes_read},
+      {"ssd_bytes_written", step.ssd_bytes_written}};
+  if (gpu.power_watts) event["gpu_power_watts"] = *gpu.power_watts;
+  if (gpu.clock_mhz) event["gpu_clock_mhz"] = *gpu.clock_mhz;
   if (step.skipped_unit >= 0) {
     event["skipped"] = true;
-    event["layer"] = unit_name(model, step.skipped_unit);
+    event["layer"] = unit_name(problem.model, step.skipped_unit);
   }
   return event;
+}
+
+ordered_json evaluation_event(const EvaluationResult& result) {
+  return {{"event", "evaluation"},   {"step", result.step},
+          {"loss", result.loss},     {"perplexity", std::exp(result.loss)},
+          {"tokens", result.tokens}, {"seconds", result.seconds}};
 }
 
 ordered_json kept_event(const KeptStep& kept) {
@@ -139,18 +185,24 @@ std::string frozen_text(const Training& training) {
                      format_bytes(static_cast<double>(bytes)), training.why_in_store());
 }
 
-void announce(const Training& training, const TrainPlan& plan, const fs::path& run) {
+void announce(const TrainingJob& job) {
+  const Training& training = job.training();
+  const TrainPlan& plan = job.plan();
+  const fs::path& run = job.folder().path();
   const Schedule& schedule = training.schedule();
+  const DataSummary& data = job.data().summary;
   fmt::print("{} with policy {} on {}\n", schedule.problem().model.name, schedule.policy(),
              training.device_name());
   fmt::print("  batch {} in micro-batches of {}, {} tokens a sequence; text: {} in {} file{}\n",
              schedule.problem().workload.batch, schedule.problem().workload.micro_batch,
-             schedule.problem().workload.sequence,
-             format_bytes(static_cast<double>(training.dataset().size())),
-             training.dataset().files().size(), training.dataset().files().size() == 1 ? "" : "s");
-  for (const std::string& path : shown_data(training.dataset())) fmt::print("    {}\n", path);
-  if (training.dataset().skipped().count > 0)
-    fmt::print("  {}\n", training.dataset().skipped().text());
+             schedule.problem().workload.sequence, format_bytes(static_cast<double>(data.bytes)),
+             data.files, data.files == 1 ? "" : "s");
+  for (const std::string& path : shown_data(data)) fmt::print("    {}\n", path);
+  if (data.skipped.count > 0) fmt::print("  {}\n", data.skipped.text());
+  if (data.counts.sequences > 0) fmt::print("  {}\n", packing_text(data));
+  if (job.settings().epochs > 0 || job.settings().tokens > 0)
+    fmt::print("  {} steps are {:.2f} epochs\n", job.settings().steps,
+               static_cast<double>(job.settings().steps) / job.data().steps_of_epoch);
   const Workload& workload = schedule.problem().workload;
   if (workload.moments == MomentWidth::bf16) fmt::print("  AdamW's moments in bf16\n");
   if (workload.precision == Precision::bf16)
@@ -178,12 +230,14 @@ void announce(const Training& training, const TrainPlan& plan, const fs::path& r
 }
 
 void announce_end(const Training& training, const TrainingResult& result, const RunFolder& run,
-                  const fs::path& trace, const fs::path& weights, bool stopped) {
+                  const fs::path& trace, const fs::path& weights, const std::string& table,
+                  bool stopped) {
   const std::string losses =
       result.steps > training.first_step()
           ? fmt::format("loss {:.4f} to {:.4f}", result.first_loss, result.final_loss)
           : "all of them done before";
   fmt::print("{} steps, {}, weights {:016x}\n", result.steps, losses, result.weights_hash);
+  fmt::print("{}", table);
   const bool has_rates = training.schedule().problem().machine.gpu.flops > 0;
   fmt::print("trace: {}   (opens in https://ui.perfetto.dev{})\n", trace.string(),
              has_rates ? "; `spillway validate " + shell_word(trace.string()) + "`" : "");

@@ -3,14 +3,19 @@
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <string>
 
 #include "experiments/train/training_job.hpp"
+#include "experiments/watch/gpu_meter.hpp"
 
 namespace spillway::cli {
 
 // The events `start` and `step` of metrics.jsonl (docs/train.md).
 nlohmann::ordered_json start_event(const TrainingJob& job);
-nlohmann::ordered_json step_event(const StepResult& step, double tokens, const ModelSpec& model);
+nlohmann::ordered_json step_event(const StepResult& step, const TrainingJob& job,
+                                  const GpuReading& gpu);
+// The event `evaluation`.
+nlohmann::ordered_json evaluation_event(const EvaluationResult& result);
 // The event `checkpoint`.
 nlohmann::ordered_json kept_event(const KeptStep& kept);
 
@@ -20,9 +25,10 @@ nlohmann::ordered_json prediction_json(const PredictionCheck& check);
 std::string prediction_text(const PredictionCheck& check, bool measured);
 
 // The same for people, on standard output.
-void announce(const Training& training, const TrainPlan& plan, const std::filesystem::path& run);
+void announce(const TrainingJob& job);
+// `table`: what closes it (train_summary.hpp).
 void announce_end(const Training& training, const TrainingResult& result, const RunFolder& run,
                   const std::filesystem::path& trace, const std::filesystem::path& weights,
-                  bool stopped);
+                  const std::string& table, bool stopped);
 
 }  // namespace spillway::cli

@@ -15,27 +15,60 @@ namespace spillway::cli {
 namespace fs = std::filesystem;
 using nlohmann::ordered_json;
 
-std::vector<std::string> shown_data(const Dataset& data) {
+std::vector<std::string> shown_data(const DataSummary& data) {
   constexpr std::size_t most = 3;
   std::vector<std::string> shown;
-  for (const DatasetFile& file : data.files()) {
+  for (const fs::path& file : data.first_files) {
     if (shown.size() == most) {
-      shown.push_back(fmt::format("... and {} more", data.files().size() - most));
+      shown.push_back(fmt::format("... and {} more", data.files - most));
       break;
     }
-    shown.push_back(printable(file.path.string()));
+    shown.push_back(printable(file.string()));
   }
   return shown;
 }
 
-ordered_json data_json(const Dataset& data) {
+ordered_json packing_json(const DataSummary& data) {
+  const PackingCounts& counts = data.counts;
+  return {{"documents", data.documents},
+          {"trained_tokens", data.trained_tokens},
+          {"sequences", counts.sequences},
+          {"counted_targets", counts.counted},
+          {"fill_rate", data.fill_rate},
+          {"long_documents",
+           {{"split", counts.split}, {"cut", counts.cut}, {"dropped", counts.dropped}}},
+          {"left_out", {{"too_short", counts.too_short}, {"untrained", counts.untrained}}}};
+}
+
+std::string packing_text(const DataSummary& data) {
+  const PackingCounts& counts = data.counts;
+  std::string text = fmt::format(
+      "{} tokens ({}) in {} sequences, {}, {:.1f} % filled, {:.1f} % of the places trained on",
+      data.tokens, data.tokenizer, counts.sequences, data.packing, 100 * data.fill_rate,
+      100 * data.fill_rate * static_cast<double>(counts.counted) /
+          static_cast<double>(counts.inputs));
+  const auto add = [&](std::uint64_t count, const char* what) {
+    if (count > 0) text += fmt::format("; {} {}", count, what);
+  };
+  add(counts.split, "long documents split");
+  add(counts.cut, "long documents cut");
+  add(counts.dropped, "long documents dropped");
+  add(counts.too_short, "documents of one token left out");
+  add(counts.untrained, "pieces with nothing to learn left out");
+  return text;
+}
+
+ordered_json data_json(const DataSummary& data) {
   ordered_json first = ordered_json::array();
-  for (const SkippedFiles::One& one : data.skipped().first)
+  for (const SkippedFiles::One& one : data.skipped.first)
     first.push_back({{"path", one.shown()}, {"reason", one.reason}});
-  return {{"files", data.files().size()},
-          {"bytes", data.size()},
-          {"shown", shown_data(data)},
-          {"skipped", {{"files", data.skipped().count}, {"first", first}}}};
+  ordered_json json = {
+      {"files", data.files},         {"bytes", data.bytes},
+      {"shown", shown_data(data)},   {"skipped", {{"files", data.skipped.count}, {"first", first}}},
+      {"tokenizer", data.tokenizer}, {"packing", data.packing},
+      {"tokens", data.tokens}};
+  if (data.counts.sequences > 0) json.update(packing_json(data));
+  return json;
 }
 
 std::string other_machine_note(const Machine& machine, bool trains_on_gpu,

@@ -1,5 +1,6 @@
 #include "cli/train/train_options.hpp"
 
+#include "cli/options/data_options.hpp"
 #include "cli/options/run_options.hpp"
 #include "policies/framework/framework.hpp"
 
@@ -11,9 +12,8 @@ void add_train_options(CLI::App& parser, TrainOptions& options) {
   command->get_option("--model")->required(false);  // --resume knows it
   // Not listed by --help: it is known here so that its refusal can say why.
   command->add_option_function<std::string>("--framework", require_own_framework)->group("");
-  command->add_option("--data", options.settings.data,
-                      "text files or folders; default: Spillway's own text");
-  command->add_flag("--binary-data", options.settings.binary_data,
+  add_data_options(*command, options.settings.data, true);
+  command->add_flag("--binary-data", options.settings.data.binary_data,
                     "take archives, pictures and other files of --data that are no text, as bytes");
   command
       ->add_option("--policy", options.settings.policy,
@@ -21,6 +21,19 @@ void add_train_options(CLI::App& parser, TrainOptions& options) {
                    "shows); without --machine this machine is measured for some seconds, once")
       ->capture_default_str();
   command->add_option("--steps", options.settings.steps, "optimizer steps")->capture_default_str();
+  command
+      ->add_option("--evaluate-every", options.settings.evaluate_every,
+                   "with --validation: steps from one evaluation to the next; 0: before the first "
+                   "step and after the last only")
+      ->capture_default_str();
+  command
+      ->add_option("--evaluate-batches", options.settings.evaluate_batches,
+                   "batches of an evaluation at most; 0: all that is held out")
+      ->capture_default_str();
+  command->add_option("--epochs", options.settings.epochs,
+                      "instead of --steps: passes over the data, e.g. 3");
+  command->add_option("--tokens", options.settings.tokens,
+                      "instead of --steps: tokens to train on, padding included");
   command->add_option("--ssd", options.settings.ssd,
                       "directories of the ssd tier, separated by commas; default: RUN/ssd");
   options.io.add_to(*command);
@@ -74,12 +87,21 @@ void add_train_options(CLI::App& parser, TrainOptions& options) {
       ->add_option("--learning-rate", options.settings.optimizer.learning_rate,
                    "peak learning rate")
       ->capture_default_str();
+  command->add_option("--warmup", options.warmup,
+                      "linear warm-up: steps, or a share of all, e.g. 3%; default: none");
+  command->add_option("--learning-rate-schedule", options.learning_rate_schedule,
+                      "after warm-up: constant | cosine | linear | wsd (constant, then a straight "
+                      "line down); default: constant, with --decay-steps cosine");
+  command->add_option(
+      "--decay-steps", options.settings.optimizer.decay_steps,
+      "the step from which on the learning rate is the final one; default: the last");
   command
-      ->add_option("--warmup", options.settings.optimizer.warmup_steps, "steps of linear warm-up")
+      ->add_option("--final-learning-rate", options.settings.optimizer.final_learning_rate,
+                   "share of the peak that is left at that step")
       ->capture_default_str();
   command
-      ->add_option("--decay-steps", options.settings.optimizer.decay_steps,
-                   "cosine decay to a tenth at this step; 0: constant")
+      ->add_option("--decay-share", options.settings.optimizer.decay_share,
+                   "wsd: share of the steps after warm-up in which the learning rate falls")
       ->capture_default_str();
   command
       ->add_option("--weight-decay", options.settings.optimizer.weight_decay, "AdamW weight decay")

@@ -1,48 +1,42 @@
 // What `train` says while it runs: events for programs, one line for people.
 #pragma once
 
-#include <array>
-#include <filesystem>
+#include <cstddef>
 #include <nlohmann/json.hpp>
 
-#include "base/directory.hpp"
 #include "cli/text/progress.hpp"
-#include "exec/run/executor.hpp"
-#include "policies/schedule/schedule.hpp"
+#include "experiments/watch/run_records.hpp"
 
 namespace spillway::cli {
 
-// Writes events to metrics.jsonl of the run and, if asked, to standard output: one JSON object a
-// line. Throws MachineError when one cannot be written.
+// Events go to the files of the run (experiments/watch/run_records.hpp) and, if asked, to standard
+// output: one JSON object a line.
 class Events {
  public:
-  // `first_step`: events of it and of later steps that are in the file already, from before a
-  // crash, are dropped; what is before them stays.
-  // `durable`: what is written has reached the drive when write() returns, so that no step is
-  // committed whose event a power cut could lose.
-  // Throws InputError when something else lies under that name.
-  Events(const Directory& folder, const std::string& name, bool to_output,
-         std::int64_t first_step = 0, bool durable = false);
+  // As RunRecords.
+  Events(const Directory& folder, bool to_output, std::int64_t first_step, bool durable)
+      : records_(folder, first_step, durable), to_output_(to_output) {}
+
+  // Throws MachineError when the event cannot be written.
   void write(const nlohmann::ordered_json& event);
+  const RunHistory& history() const { return records_.history(); }
+  const std::vector<std::string>& warnings() const { return records_.warnings(); }
 
  private:
-  std::filesystem::path path_;
-  FileDescriptor file_;
-  bool to_output_, durable_;
+  RunRecords records_;
+  bool to_output_;
 };
 
-// Step, loss, speed, time left, and what each link carries.
+// Where the training is (experiments/watch/training_line.hpp), after each step.
 class StepLine {
  public:
-  StepLine(std::int64_t steps, const Schedule& schedule, bool enabled);
-  void show(const StepResult& step);
+  explicit StepLine(bool enabled) : progress_(enabled) {}
+
+  // The last step of `history` has just ended.
+  void show(const RunHistory& history);
   void finish() { progress_.finish(); }
 
  private:
-  std::int64_t steps_;
-  double tokens_;
-  double seconds_ = 0;
-  std::array<double, lane_count> bytes_{};
   Progress progress_;
 };
 

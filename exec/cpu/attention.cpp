@@ -27,9 +27,12 @@ void for_each_chunk(const AttentionShape& shape, Body body) {
   for (std::int64_t head = 0; head < shape.heads; ++head) {
     for (std::int64_t first = 0; first < shape.tokens; first += shape.chunk_rows) {
       const std::int64_t rows = std::min(shape.chunk_rows, shape.tokens - first);
-      const std::int64_t first_key =
-          shape.window > 0 ? std::max<std::int64_t>(first - shape.window + 1, 0) : 0;
-      body(Chunk{head, head / group, first, rows, first_key, first + rows - first_key});
+      const std::int64_t own = shape.past + first;  // the first query's key
+      std::int64_t first_key =
+          shape.window > 0 ? std::max<std::int64_t>(own - shape.window + 1, 0) : 0;
+      if (shape.starts != nullptr)
+        first_key = std::max<std::int64_t>(first_key, shape.starts[first]);
+      body(Chunk{head, head / group, first, rows, first_key, own + rows - first_key});
     }
   }
 }
@@ -43,9 +46,11 @@ template <class Element>
 QueryKeyValue<Element> part_of(const AttentionShape& shape, const Chunk& chunk,
                                const QueryKeyValue<Element>& all) {
   const std::int64_t kv_column = chunk.kv_head * shape.head_width;
-  return {all.query + chunk.first_query * all.query_key_stride + chunk.head * shape.head_width,
-          all.key + chunk.first_key * all.query_key_stride + kv_column,
-          all.value + chunk.first_key * all.value_stride + kv_column, all.query_key_stride,
+  return {all.query + chunk.first_query * all.query_stride + chunk.head * shape.head_width,
+          all.key + chunk.first_key * all.key_stride + kv_column,
+          all.value + chunk.first_key * all.value_stride + kv_column,
+          all.query_stride,
+          all.key_stride,
           all.value_stride};
 }
 
@@ -53,9 +58,11 @@ QueryKeyValue<Element> part_of(const AttentionShape& shape, const Chunk& chunk,
 AttentionRows compute_scores(const AttentionShape& shape, const Chunk& chunk,
                              const QueryKeyValue<const float>& part, float* scores) {
   gemm(CblasNoTrans, CblasTrans, chunk.rows, chunk.keys, shape.head_width, score_scale(shape),
-       {part.query, part.query_key_stride}, {part.key, part.query_key_stride}, 0.0f,
-       {scores, chunk.keys});
-  return {scores, chunk.rows, chunk.keys, chunk.first_query - chunk.first_key, shape.window};
+       {part.query, part.query_stride}, {part.key, part.key_stride}, 0.0f, {scores, chunk.keys});
+  return {scores,         chunk.rows,
+          chunk.keys,     shape.past + chunk.first_query - chunk.first_key,
+          shape.window,   shape.starts != nullptr ? shape.starts + chunk.first_query : nullptr,
+          chunk.first_key};
 }
 
 }  // namespace
@@ -108,9 +115,9 @@ void attention_backward(const CpuKernels& kernels, const AttentionShape& shape,
          {part.value, part.value_stride}, 0.0f, {score_gradient, keys});
     kernels.attention_score_gradient(p, score_gradient, dots.data(), score_scale(shape));
     gemm(CblasNoTrans, CblasNoTrans, rows, size, keys, 1.0f, {score_gradient, keys},
-         {part.key, part.query_key_stride}, 0.0f, {gradient.query, wide});
+         {part.key, part.key_stride}, 0.0f, {gradient.query, wide});
     gemm(CblasTrans, CblasNoTrans, keys, size, rows, 1.0f, {score_gradient, keys},
-         {part.query, part.query_key_stride}, 1.0f, {gradient.key, wide});
+         {part.query, part.query_stride}, 1.0f, {gradient.key, wide});
   });
 }
 

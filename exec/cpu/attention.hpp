@@ -1,6 +1,7 @@
 // Causal attention of one sequence in fp32 on the CPU, over chunks of queries: multi-head, or with
 // groups of query heads that share a key/value head (Ainslie et al., "GQA", 2023), over all keys
-// before a query or over a sliding window of them.
+// before a query or over a sliding window of them, and within a document or regardless of its
+// borders.
 //
 // A chunk of R queries starting at q0 needs the scores of keys 0 .. q0+R-1 only (with a window of W
 // keys, from q0-W+1 on), so memory is R x T per head instead of T x T, and the causal half is
@@ -21,6 +22,10 @@ struct AttentionShape {
   std::int64_t head_width;  // D
   std::int64_t window;      // query i sees keys i - window + 1 .. i; 0: keys 0 .. i
   std::int64_t chunk_rows;  // R, queries at a time, at most attention_chunk_rows
+  // (T), or null: query i sees no key before starts[i], which never descends.
+  const std::int32_t* starts = nullptr;
+  // Forward: keys that come before the first query's own, and are rows 0 .. past - 1 of the keys.
+  std::int64_t past = 0;
 
   std::int64_t width() const { return heads * head_width; }        // of queries: A
   std::int64_t kv_width() const { return kv_heads * head_width; }  // of keys, and of values: K
@@ -30,14 +35,14 @@ struct AttentionShape {
 template <class Element>
 struct QueryKeyValue {
   Element *query, *key, *value;
-  std::int64_t query_key_stride, value_stride;  // elements from row to row
+  std::int64_t query_stride, key_stride, value_stride;  // elements from row to row
 };
 
 // qkv (T, A + 2 K): queries, keys and values side by side.
 template <class Element>
 QueryKeyValue<Element> side_by_side(const AttentionShape& shape, Element* qkv) {
   const std::int64_t a = shape.width(), k = shape.kv_width(), stride = a + 2 * k;
-  return {qkv, qkv + a, qkv + a + k, stride, stride};
+  return {qkv, qkv + a, qkv + a + k, stride, stride, stride};
 }
 
 // Forward. output (T, A); log_sum_exp (NH, T); scores: R x T scratch. Without an `output` only

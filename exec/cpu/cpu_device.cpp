@@ -2,66 +2,18 @@
 
 #include <cstring>
 
-#include "base/errors.hpp"
-#include "exec/cpu/blas_threads.hpp"
-
 namespace spillway {
-
-namespace {
-
-float* floats(std::byte* bytes) { return reinterpret_cast<float*>(bytes); }
-
-}  // namespace
 
 CpuDevice::CpuDevice(const Problem& problem, std::uint64_t gpu_bytes, std::uint64_t host_bytes,
                      int threads)
-    : model_(make_model_cpu(problem)),
-      optimizer_(problem, threads),
+    : tasks_(problem, threads),
       gpu_(gpu_bytes, "the arena that stands in for GPU memory"),
-      host_(host_bytes, "host memory"),
-      micro_batch_(problem.workload.micro_batch) {
-  use_blas_threads(threads);
-}
+      host_(host_bytes, "host memory") {}
 
-std::string CpuDevice::name() const { return std::string("cpu (") + model_->kernels().name + ")"; }
+std::string CpuDevice::name() const { return std::string("cpu (") + tasks_.kernels().name + ")"; }
 
-DropoutPlace CpuDevice::dropout_place(const Task& task, const Operands& o) const {
-  if (o.step_noise == nullptr) return {};
-  return {*o.step_noise, task.layer, task.micro_batch * micro_batch_};
-}
-
-void CpuDevice::compute(const Task& task, const Operands& o) {
-  switch (task.kind) {
-    case TaskKind::embed_forward:
-      model_->embed_forward(floats(o.parameters), o.tokens, floats(o.output));
-      return;
-    case TaskKind::forward:
-      model_->layer_forward(floats(o.parameters), floats(o.input), floats(o.output), o.saved,
-                            task.saves, o.scratch, dropout_place(task, o));
-      return;
-    case TaskKind::head:
-      model_->head(floats(o.parameters), o.targets, floats(o.activation_gradient),
-                   floats(o.head_gradient), task.first_micro_batch, o.losses, o.scratch);
-      return;
-    case TaskKind::backward:
-      model_->layer_backward(floats(o.parameters), floats(o.input), o.saved, task.available,
-                             task.recomputes_output, floats(o.activation_gradient),
-                             floats(o.gradient), task.first_micro_batch, o.scratch,
-                             dropout_place(task, o));
-      return;
-    case TaskKind::embed_backward:
-      model_->embed_backward(o.tokens, floats(o.activation_gradient), floats(o.gradient),
-                             task.first_micro_batch);
-      return;
-    case TaskKind::optimizer:
-      optimizer_.update(task, o);
-      return;
-    case TaskKind::gradient_norm:
-      optimizer_.gradient_norm(task, o);
-      return;
-    default:
-      bug("a compute task", __FILE__, __LINE__, to_string(task.kind));
-  }
+void CpuDevice::compute(const Task& task, const Operands& operands) {
+  tasks_.compute(task, operands);
 }
 
 void CpuDevice::copy(Lane, std::byte* to, const std::byte* from, std::uint64_t bytes) {

@@ -1,12 +1,9 @@
 // The CPU twin of a GPU: "GPU memory" is an arena of the size planned, kernels run on the lane's
-// thread in fp32, copies are memcpy between the two arenas. With more than one thread, matrix
-// products and the optimizer's updates are shared by as many each; results are the same.
+// thread, copies are memcpy between the two arenas. With more than one thread, matrix products and
+// the optimizer's updates are shared by as many each; results are the same.
 #pragma once
 
-#include <memory>
-
-#include "exec/cpu/host_optimizer.hpp"
-#include "exec/cpu/model_cpu.hpp"
+#include "exec/cpu/cpu_tasks.hpp"
 #include "exec/run/arena.hpp"
 #include "exec/run/device.hpp"
 
@@ -15,7 +12,7 @@ namespace spillway {
 class CpuDevice : public Device {
  public:
   // Takes arenas of these sizes at once. Throws MachineError when the machine cannot give them,
-  // InputError when the problem is not one the CPU backend computes (in fp32).
+  // InputError when the problem is not one that can be trained.
   CpuDevice(const Problem& problem, std::uint64_t gpu_bytes, std::uint64_t host_bytes,
             int threads = 1);
 
@@ -30,12 +27,8 @@ class CpuDevice : public Device {
   }
 
  private:
-  DropoutPlace dropout_place(const Task& task, const Operands& operands) const;
-
-  std::unique_ptr<const ModelCpu> model_;
-  HostOptimizer optimizer_;
+  CpuTasks tasks_;
   Arena gpu_, host_;
-  std::int64_t micro_batch_;  // sequences
 };
 
 }  // namespace spillway

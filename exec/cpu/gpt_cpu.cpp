@@ -2,8 +2,8 @@
 
 namespace spillway {
 
-GptCpu::GptCpu(const Problem& problem, CpuVariant variant)
-    : ModelCpu(problem, variant,
+GptCpu::GptCpu(const Problem& problem, CpuVariant variant, bool rounds)
+    : ModelCpu(problem, variant, rounds,
                {embedding_offsets(problem.model).token_table,
                 embedding_offsets(problem.model).position_table,
                 embedding_offsets(problem.model).token_table},
@@ -48,22 +48,46 @@ void GptCpu::compute_activations(const float* parameters, const float* input, Sa
   if (missing(gpt_saved::ln1)) {
     k.norm_apply(input, read.mean1, read.rstd1, p + layer_.norm1_weight, p + layer_.norm1_bias,
                  write.ln1, t_, c_);
+    finish(write.ln1, c_);
   }
-  if (missing(gpt_saved::qkv))
+  if (missing(gpt_saved::qkv)) {
     qkv_.forward(k, p, read.ln1, nullptr, write.qkv, t_, tensors.adapters);
-  if (missing(gpt_saved::attention) || no_statistics) {
-    attention_forward(k, attention_, side_by_side(attention_, read.qkv), write.attention,
-                      write.log_sum_exp, scores);
+    finish(write.qkv, 3 * c_);
   }
-  if (missing(gpt_saved::residual))
+  if (missing(gpt_saved::attention) || no_statistics) {
+    attend(tensors, side_by_side(attention_, read.qkv), write.attention, write.log_sum_exp, scores);
+    if (missing(gpt_saved::attention)) finish(write.attention, c_);
+  }
+  if (missing(gpt_saved::residual)) {
     projection_.forward(k, p, read.attention, input, write.residual, t_, tensors.adapters);
+    finish(write.residual, c_);
+  }
+  compute_feed_forward(p, available, tensors);
+}
+
+// From the residual on.
+void GptCpu::compute_feed_forward(const float* parameters, SavedMask available,
+                                  const LayerTensors& tensors) const {
+  const float* p = parameters;
+  const CpuKernels& k = kernels_;
+  const auto read = activations<const float>(tensors.read);
+  const auto write = activations<float>(tensors.write);
+  const auto missing = [&](SavedMask tensor) { return (available & tensor) == 0; };
+  const bool no_statistics = missing(gpt_saved::statistics);
   if (no_statistics) k.norm_statistics(read.residual, write.mean2, write.rstd2, t_, c_, epsilon_);
   if (missing(gpt_saved::ln2)) {
     k.norm_apply(read.residual, read.mean2, read.rstd2, p + layer_.norm2_weight,
                  p + layer_.norm2_bias, write.ln2, t_, c_);
+    finish(write.ln2, c_);
   }
-  if (missing(gpt_saved::fc)) fc_.forward(k, p, read.ln2, nullptr, write.fc, t_, tensors.adapters);
-  if (missing(gpt_saved::gelu)) k.gelu_forward(read.fc, write.gelu, t_ * f_);
+  if (missing(gpt_saved::fc)) {
+    fc_.forward(k, p, read.ln2, nullptr, write.fc, t_, tensors.adapters);
+    finish(write.fc, f_);
+  }
+  if (missing(gpt_saved::gelu)) {
+    k.gelu_forward(read.fc, write.gelu, t_ * f_);
+    finish(write.gelu, f_);
+  }
 }
 
 void GptCpu::compute_output(const float* parameters, const LayerTensors& tensors,
@@ -104,7 +128,7 @@ void GptCpu::backward_attention(const float* parameters, const float* input,
   float *g = gradient, *dr = activation_gradient, *dqkv = scratch.wide;
   float* narrow = scratch.narrow;  // dL/d(attention), then dL/d(ln1)
   projection_.backward(kernels_, p, a.attention, dr, {narrow, c_}, g, t_, tensors.adapters);
-  attention_backward(kernels_, attention_, side_by_side(attention_, a.qkv), a.attention,
+  attention_backward(kernels_, attention_of(tensors), side_by_side(attention_, a.qkv), a.attention,
                      a.log_sum_exp, narrow, dqkv, scratch.attention);
   qkv_.backward(kernels_, p, a.ln1, dqkv, {narrow, c_}, g, t_, tensors.adapters);
   kernels_.norm_backward(narrow, input, a.mean1, a.rstd1, p + layer_.norm1_weight, dr, false,

@@ -2,7 +2,9 @@
 //
 //   x = wte[token] + wpe[position]
 //   layer:  x + proj(attention(qkv(ln1(x)))), then  x + fcproj(gelu(fc(ln2(x))))
-//   loss:   mean over the batch x T tokens of a step of cross entropy of lnf(x) wte^T   (tied head)
+//   loss:   mean over the targets of a step that count of cross entropy of lnf(x) wte^T
+//
+// The head is tied.
 #pragma once
 
 #include "exec/cpu/gpt_offsets.hpp"
@@ -12,7 +14,7 @@ namespace spillway {
 
 class GptCpu final : public ModelCpu {
  public:
-  explicit GptCpu(const Problem& problem, CpuVariant variant = best_cpu_variant());
+  GptCpu(const Problem& problem, CpuVariant variant, bool rounds);
 
  private:
   // The activations inside a layer, of one sequence.
@@ -26,6 +28,8 @@ class GptCpu final : public ModelCpu {
 
   void compute_activations(const float* parameters, const float* input, SavedMask available,
                            const LayerTensors& tensors, float* scores) const override;
+  void compute_feed_forward(const float* parameters, SavedMask available,
+                            const LayerTensors& tensors) const;
   // output = residual + fcproj(gelu).
   void compute_output(const float* parameters, const LayerTensors& tensors,
                       float* output) const override;

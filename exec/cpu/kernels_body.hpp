@@ -16,7 +16,8 @@ void exponential(const float* x, float* y, std::int64_t n) {
       n, SPILLWAY_LOOP(at) { at.store(y, exponential_of(at.load(x))); });
 }
 
-void add(const float* a, const float* b, float* out, std::int64_t n) {
+template <class A, class B, class Out>
+void add(const A* a, const B* b, Out* out, std::int64_t n) {
   for_each(
       n, SPILLWAY_LOOP(at) { at.store(out, at.load(a) + at.load(b)); });
 }
@@ -144,7 +145,10 @@ struct SeenKeys {
 };
 SPILLWAY_INLINE SeenKeys seen_keys(const AttentionRows& a, std::int64_t i) {
   const std::int64_t end = a.first_query + i + 1;
-  return {a.window > 0 && a.window < end ? end - a.window : 0, end};
+  const std::int64_t begin = a.window > 0 && a.window < end ? end - a.window : 0;
+  if (a.starts == nullptr) return {begin, end};
+  const std::int64_t start = a.starts[i] - a.first_key;
+  return {start > begin ? start : begin, end};
 }
 SPILLWAY_INLINE void zero_unseen(float* row, const SeenKeys& seen, std::int64_t keys) {
   zero(row, seen.begin);
@@ -396,16 +400,24 @@ double adamw(float* master, Moment* m, Moment* v, const Gradient* gradient,
   return add_lanes(lane);
 }
 
-void round_to_bf16(const float* x, bf16* y, std::int64_t n) {
+template <class From, class To>
+void convert(const From* x, To* y, std::int64_t n) {
   for_each(
       n, SPILLWAY_LOOP(at) { at.store(y, at.load(x)); });
+}
+
+void round_in_place(float* x, std::int64_t n) {
+  for_each(
+      n, SPILLWAY_LOOP(at) { at.store(x, rounded_to_bf16(at.load(x))); });
 }
 
 }  // namespace
 
 const CpuKernels table = {SPILLWAY_KERNEL_NAME,
                           exponential,
-                          add,
+                          add<float, float, float>,
+                          add<bf16, bf16, bf16>,
+                          add<float, bf16, float>,
                           fill_rows,
                           add_to_rows,
                           add_column_sums,
@@ -432,6 +444,8 @@ const CpuKernels table = {SPILLWAY_KERNEL_NAME,
                           {adamw<float, bf16, float>, adamw<float, bf16, bf16>},
                           {adamw<bf16, float, float>, adamw<bf16, float, bf16>},
                           {adamw<bf16, bf16, float>, adamw<bf16, bf16, bf16>},
-                          round_to_bf16};
+                          convert<float, bf16>,
+                          convert<bf16, float>,
+                          round_in_place};
 
 }  // namespace spillway::SPILLWAY_KERNEL_VARIANT

@@ -4,9 +4,8 @@
 // All variants give bit-identical results: no fused multiply-add, every sum over a row is kept in
 // 16 partial sums (element i goes to lane i mod 16) that are added up in one fixed order, and exp
 // is the same polynomial everywhere. Kernels take plain pointers, any alignment, and allocate
-// nothing. Numbers are fp32; gradients and parameters handed over at the end of a step may be bf16,
-// which is widened when read and rounded to nearest even when written, and so may AdamW's moments,
-// which are rounded stochastically.
+// nothing. Numbers are fp32; where a kernel takes bf16, that is widened when read and rounded to
+// nearest even when written, but for AdamW's moments, which are rounded stochastically.
 // "(rows, columns)" arrays are row-major and dense; `attention_*` rows are `stride` apart.
 #pragma once
 
@@ -33,11 +32,15 @@ struct AdamConstants {
 
 // The rows of scores (rows, keys) of one attention head. The query in row i is at key first_query +
 // i and sees the keys up to that one: all of them, or with a sliding window the last `window` of
-// them. What a query does not see is written as zero.
+// them; and none before its document's first. What a query does not see is written as zero.
 struct AttentionRows {
   float* scores;
   std::int64_t rows, keys, first_query;
   std::int64_t window = 0;  // 0: none
+  // (rows), or null: where in the sequence the documents of the queries begin; the scores' first
+  // key is the sequence's first_key.
+  const std::int32_t* starts = nullptr;
+  std::int64_t first_key = 0;
 };
 
 // Which elements a run of them are, for the rounding of moments in bf16: constants.noise becomes
@@ -65,6 +68,8 @@ struct CpuKernels {
   void (*exponential)(const float* x, float* y, std::int64_t n);
   // out = a + b (out may be a or b).
   void (*add)(const float* a, const float* b, float* out, std::int64_t n);
+  void (*add_bf16)(const bf16* a, const bf16* b, bf16* out, std::int64_t n);
+  void (*add_from_bf16)(const float* a, const bf16* b, float* out, std::int64_t n);
   // Every row of out (rows, columns) = row; what a GEMM with beta = 1 then adds to: the bias.
   void (*fill_rows)(const float* row, float* out, std::int64_t rows, std::int64_t columns);
   // Every row of out (rows, columns) = the row of x + row: a residual and a bias, before such a
@@ -154,6 +159,9 @@ struct CpuKernels {
 
   // y = x.
   void (*round_to_bf16)(const float* x, bf16* y, std::int64_t n);
+  void (*widen)(const bf16* x, float* y, std::int64_t n);
+  // x = x rounded to bf16.
+  void (*round_in_place)(float* x, std::int64_t n);
 
   // The same, by type.
   double sum_squares(const float* x, const float* second, std::int64_t n) const {

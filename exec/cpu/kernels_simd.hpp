@@ -59,14 +59,18 @@ SPILLWAY_INLINE Bf16s packed(const Bits& result) {
 #endif
 }
 
-// fp32 to bf16 as to_bf16() of exec/cpu/bf16.hpp: to nearest, ties to even, NaN quiet. Not by
-// AVX512_BF16, which takes denormals for zeros.
-SPILLWAY_INLINE Bf16s narrowed(const Floats& x) {
+// fp32 to bf16 as to_bf16() of exec/cpu/bf16.hpp, in the upper halves: to nearest, ties to even,
+// NaN quiet. Not by AVX512_BF16, which takes denormals for zeros.
+SPILLWAY_INLINE Bits rounded_above(const Floats& x) {
   Bits bits;
   std::memcpy(&bits, &x, sizeof bits);
-  const Bits rounded = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
-  const Bits quiet = bits >> 16 | 0x40u;
-  return packed((bits & 0x7fffffffu) > 0x7f800000u ? quiet : rounded);
+  const Bits rounded = bits + 0x7fffu + (bits >> 16 & 1u);
+  return (bits & 0x7fffffffu) > 0x7f800000u ? bits | 0x400000u : rounded;
+}
+SPILLWAY_INLINE Bf16s narrowed(const Floats& x) { return packed(rounded_above(x) >> 16); }
+// The same as fp32: widened(narrowed(x)).
+SPILLWAY_INLINE Floats rounded_to_bf16(const Floats& x) {
+  return reinterpret_cast<Floats>(rounded_above(x) & 0xffff0000u);
 }
 
 // The functions of exec/cpu/stochastic_rounding.hpp, for a vector of elements.

@@ -63,7 +63,7 @@ NoiseKey LinearCpu::dropout_row(std::int64_t row, const AdapterSpace& space) con
 
 const float* LinearCpu::project(const float* parameters, const float* x, std::int64_t rows,
                                 const AdapterSpace& space) const {
-  if (dropout_) {
+  if (dropout_ && space.place.drops) {
     for (std::int64_t row = 0; row < rows; ++row) {
       const NoiseKey key = dropout_row(row, space);
       for (std::int64_t i = 0; i < in_; ++i)

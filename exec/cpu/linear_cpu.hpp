@@ -24,6 +24,7 @@ struct DropoutPlace {
   NoiseKey step;  // step_noise_key() of the step
   int layer = 0;
   std::int64_t sequence = 0;  // its number in the step's batch
+  bool drops = true;          // else all remains, as in an evaluation
 };
 
 // What the adapters of a layer work in, for one sequence: scratch.hpp has the sizes.

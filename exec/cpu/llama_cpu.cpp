@@ -2,8 +2,8 @@
 
 namespace spillway {
 
-LlamaCpu::LlamaCpu(const Problem& problem, CpuVariant variant)
-    : ModelCpu(problem, variant,
+LlamaCpu::LlamaCpu(const Problem& problem, CpuVariant variant, bool rounds)
+    : ModelCpu(problem, variant, rounds,
                {llama_table_offsets(problem.model).token_table,
                 {},
                 llama_table_offsets(problem.model).head},
@@ -44,15 +44,23 @@ QueryKeyValue<const float> LlamaCpu::attention_input(const Activations<const flo
   if (qk_norm_) {
     input.query = a.query_key;
     input.key = a.query_key + attention_.width();
-    input.query_key_stride = query_key_width_;
+    input.query_stride = input.key_stride = query_key_width_;
   }
   return input;
 }
 
-void LlamaCpu::rotate(float* query_key, std::int64_t stride, float direction) const {
-  kernels_.rotate_heads(query_key, rotary_.cosines.data(), rotary_.sines.data(), t_,
-                        attention_.heads + attention_.kv_heads, attention_.head_width, stride,
-                        direction);
+void LlamaCpu::rotate(float* query_key, std::int64_t stride, float direction,
+                      const std::int32_t* starts) const {
+  for (std::int64_t first = 0, end = 0; first < t_; first = end) {  // of a document
+    end = starts == nullptr ? t_ : first + 1;
+    while (end < t_ && starts[end] == starts[first]) ++end;
+    const std::int64_t angle =
+        starts == nullptr ? 0 : (first - starts[first]) * attention_.head_width / 2;
+    kernels_.rotate_heads(query_key + first * stride, rotary_.cosines.data() + angle,
+                          rotary_.sines.data() + angle, end - first,
+                          attention_.heads + attention_.kv_heads, attention_.head_width, stride,
+                          direction);
+  }
 }
 
 void LlamaCpu::norm_heads(const float* parameters, const float* qkv, const float* head_rstd,
@@ -104,11 +112,14 @@ void LlamaCpu::compute_attention(const float* parameters, const float* input, Sa
   const auto missing = [&](SavedMask tensor) { return (available & tensor) == 0; };
   const bool no_statistics = missing(llama_saved::statistics);
   if (no_statistics) k.rms_statistics(input, write.rstd1, t_, c_, epsilon_);
-  if (missing(llama_saved::norm1))
+  if (missing(llama_saved::norm1)) {
     k.rms_apply(input, read.rstd1, p + layer_.norm1, write.norm1, t_, c_);
+    finish(write.norm1, c_);
+  }
   if (missing(llama_saved::qkv)) {
     qkv_.forward(k, p, read.norm1, nullptr, write.qkv, t_, tensors.adapters);
-    if (!qk_norm_) rotate(write.qkv, qkv_width_, 1);
+    if (!qk_norm_) rotate(write.qkv, qkv_width_, 1, tensors.starts);
+    finish(write.qkv, qkv_width_);
   }
   if (qk_norm_ && no_statistics) {
     const std::int64_t heads = attention_.heads + attention_.kv_heads;
@@ -119,14 +130,17 @@ void LlamaCpu::compute_attention(const float* parameters, const float* input, Sa
   }
   if (qk_norm_ && missing(llama_saved::rotated)) {
     norm_heads(p, read.qkv, read.head_rstd, write.query_key);
-    rotate(write.query_key, query_key_width_, 1);
+    rotate(write.query_key, query_key_width_, 1, tensors.starts);
+    finish(write.query_key, query_key_width_);
   }
   if (missing(llama_saved::attention) || no_statistics) {
-    attention_forward(k, attention_, attention_input(read), write.attention, write.log_sum_exp,
-                      scores);
+    attend(tensors, attention_input(read), write.attention, write.log_sum_exp, scores);
+    if (missing(llama_saved::attention)) finish(write.attention, attention_.width());
   }
-  if (missing(llama_saved::residual))
+  if (missing(llama_saved::residual)) {
     projection_.forward(k, p, read.attention, input, write.residual, t_, tensors.adapters);
+    finish(write.residual, c_);
+  }
 }
 
 void LlamaCpu::compute_feed_forward(const float* parameters, SavedMask available,
@@ -137,11 +151,18 @@ void LlamaCpu::compute_feed_forward(const float* parameters, SavedMask available
   const auto missing = [&](SavedMask tensor) { return (available & tensor) == 0; };
   if (missing(llama_saved::statistics))
     kernels_.rms_statistics(read.residual, write.rstd2, t_, c_, epsilon_);
-  if (missing(llama_saved::norm2))
+  if (missing(llama_saved::norm2)) {
     kernels_.rms_apply(read.residual, read.rstd2, p + layer_.norm2, write.norm2, t_, c_);
-  if (missing(llama_saved::gate_up))
+    finish(write.norm2, c_);
+  }
+  if (missing(llama_saved::gate_up)) {
     gate_up_.forward(kernels_, p, read.norm2, nullptr, write.gate_up, t_, tensors.adapters);
-  if (missing(llama_saved::product)) kernels_.swiglu_forward(read.gate_up, write.product, t_, f_);
+    finish(write.gate_up, 2 * f_);
+  }
+  if (missing(llama_saved::product)) {
+    kernels_.swiglu_forward(read.gate_up, write.product, t_, f_);
+    finish(write.product, f_);
+  }
 }
 
 void LlamaCpu::compute_output(const float* parameters, const LayerTensors& tensors,
@@ -183,9 +204,9 @@ void LlamaCpu::backward_attention(const float* parameters, const float* input,
   float* narrow = scratch.narrow;  // dL/d(attention), then dL/d(norm1)
   projection_.backward(kernels_, p, a.attention, dr, {narrow, attention_.width()}, g, t_,
                        tensors.adapters);
-  attention_backward(kernels_, attention_, attention_input(a), a.attention, a.log_sum_exp, narrow,
-                     dqkv, scratch.attention);
-  rotate(dqkv, qkv_width_, -1);
+  attention_backward(kernels_, attention_of(tensors), attention_input(a), a.attention,
+                     a.log_sum_exp, narrow, dqkv, scratch.attention);
+  rotate(dqkv, qkv_width_, -1, tensors.starts);
   if (qk_norm_) norm_heads_backward(p, a, dqkv, g);
   qkv_.backward(kernels_, p, a.norm1, dqkv, {narrow, c_}, g, t_, tensors.adapters);
   kernels_.rms_backward(narrow, input, a.rstd1, p + layer_.norm1, dr, false,

@@ -4,7 +4,7 @@
 //   x = embed_tokens[token]
 //   layer:  r = x + o_proj(attention(rope(qkv(norm1(x))))),  y = r + down(silu(gate(h)) up(h)) with
 //           h = norm2(r)
-//   loss:   mean over the batch x T tokens of a step of cross entropy of lm_head(norm(x))
+//   loss:   mean over the targets of a step that count of cross entropy of lm_head(norm(x))
 //
 // Norms are RMSNorm. Queries, keys and values are one product of A + 2 K rows, gate and up one of
 // 2 F. The head's matrix is lm_head of the head unit or, tied, the token table.
@@ -20,11 +20,11 @@ namespace spillway {
 
 class LlamaCpu final : public ModelCpu {
  public:
-  explicit LlamaCpu(const Problem& problem, CpuVariant variant = best_cpu_variant());
+  LlamaCpu(const Problem& problem, CpuVariant variant, bool rounds);
 
  private:
   // The activations inside a layer, of one sequence. query_key: normed and rotated, in rows of
-  // query_key_stride.
+  // query_stride and key_stride.
   template <class Element>
   struct Activations {
     Element *norm1, *qkv, *query_key, *attention, *residual, *norm2, *gate_up, *product;
@@ -58,8 +58,13 @@ class LlamaCpu final : public ModelCpu {
                            const float* statistics, float* hidden, float* head_gradient,
                            std::int64_t rows) const override;
 
-  // Turns queries and keys (T, A + K) in rows of `stride`: forward, or backward.
-  void rotate(float* query_key, std::int64_t stride, float direction) const;
+  void set_positions(std::int64_t positions) override {
+    rotary_ = rotary_table(problem_.model, positions);
+  }
+  // Turns queries and keys (T, A + K) in rows of `stride`: forward, or backward; starts (T), or
+  // null.
+  void rotate(float* query_key, std::int64_t stride, float direction,
+              const std::int32_t* starts) const;
   // The norm of each head's query and key: qkv -> query_key (T, A + K), and backward in place in
   // qkv_gradient.
   void norm_heads(const float* parameters, const float* qkv, const float* head_rstd,

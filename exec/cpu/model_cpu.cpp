@@ -15,9 +15,8 @@ namespace spillway {
 namespace {
 
 void check_supported(const Problem& problem) {
-  if (!computes_in(Backend::cpu, problem.workload.precision))
-    throw InputError("the CPU backend computes in fp32 only", "set the precision to fp32");
   problem.validate();
+  SPILLWAY_ASSERT(problem.parameter_bytes() == sizeof(float), "the arithmetic is fp32");
   SPILLWAY_ASSERT(problem.backend() == Backend::cpu, "planned for another backend");
 }
 
@@ -44,10 +43,11 @@ float* next_buffer(std::byte* scratch, float* end) {
 
 }  // namespace
 
-ModelCpu::ModelCpu(const Problem& problem, CpuVariant variant, const Tables& tables,
+ModelCpu::ModelCpu(const Problem& problem, CpuVariant variant, bool rounds, const Tables& tables,
                    SavedMask score_space)
     : problem_(problem),
       kernels_(cpu_kernels(variant)),
+      rounds_(rounds),
       b_(problem.workload.micro_batch),
       t_(problem.workload.sequence),
       c_(problem.model.hidden),
@@ -88,12 +88,12 @@ std::int32_t ModelCpu::checked(std::int32_t token) const {
   return token;
 }
 
-void ModelCpu::embed_forward(const float* parameters, const std::int32_t* tokens,
-                             float* output) const {
+void ModelCpu::embed_forward(const float* parameters, const std::int32_t* tokens, float* output,
+                             const std::int32_t* starts) const {
   for (std::int64_t row = 0; row < b_ * t_; ++row) {
     const float* token = parameters + tables_.tokens + checked(tokens[row]) * c_;
     if (tables_.positions) {
-      const float* position = parameters + *tables_.positions + (row % t_) * c_;
+      const float* position = parameters + *tables_.positions + position_of(starts, row) * c_;
       kernels_.add(token, position, output + row * c_, c_);
     } else {
       std::copy_n(token, c_, output + row * c_);
@@ -103,11 +103,12 @@ void ModelCpu::embed_forward(const float* parameters, const std::int32_t* tokens
 
 void ModelCpu::layer_forward(const float* parameters, const float* input, float* output,
                              std::byte* saved, SavedMask saves, std::byte* scratch,
-                             const DropoutPlace& dropout) const {
+                             const DropoutPlace& dropout, const std::int32_t* starts) const {
   SPILLWAY_ASSERT(saved != nullptr || saves == saved_none);
   for (std::int64_t sequence = 0; sequence < b_; ++sequence) {
     const float* x = input + sequence * t_ * c_;
     LayerTensors tensors;
+    if (starts != nullptr) tensors.starts = starts + sequence * t_;
     place(tensors.write, saved, saves, b_, sequence);
     const std::uint64_t used = place(tensors.write, scratch, others(saves), 1, 0);
     float* left = reinterpret_cast<float*>(scratch + used);
@@ -141,7 +142,8 @@ AdapterSpace ModelCpu::carve_adapters(float*& scratch, bool backward,
 void ModelCpu::layer_backward(const float* parameters, const float* input, const std::byte* saved,
                               SavedMask available, bool recomputes_output,
                               float* activation_gradient, float* gradient, bool first_micro_batch,
-                              std::byte* scratch, const DropoutPlace& dropout) const {
+                              std::byte* scratch, const DropoutPlace& dropout,
+                              const std::int32_t* starts) const {
   SPILLWAY_ASSERT(saved != nullptr || available == saved_none);
   if (first_micro_batch) std::fill_n(gradient, layer_elements_, 0.0f);
   LayerTensors tensors;
@@ -154,6 +156,7 @@ void ModelCpu::layer_backward(const float* parameters, const float* input, const
   SPILLWAY_ASSERT(reinterpret_cast<std::byte*>(left) <= scratch + scratch_bytes_[available]);
   for (std::int64_t sequence = 0; sequence < b_; ++sequence) {
     const float* x = input + sequence * t_ * c_;
+    if (starts != nullptr) tensors.starts = starts + sequence * t_;
     place(tensors.read, saved, available, b_, sequence);
     // The gradients' scratch is still free: scores (R, T) fit into its first part, (T, F or more).
     compute_activations(parameters, x, available, tensors, parts.wide);
@@ -165,24 +168,25 @@ void ModelCpu::layer_backward(const float* parameters, const float* input, const
 }
 
 void ModelCpu::embed_backward(const std::int32_t* tokens, const float* activation_gradient,
-                              float* gradient, bool first_micro_batch) const {
+                              float* gradient, bool first_micro_batch, std::byte*,
+                              const std::int32_t* starts) const {
   if (first_micro_batch) std::fill_n(gradient, embedding_elements_, 0.0f);
   for (std::int64_t row = 0; row < b_ * t_; ++row) {
     const float* dx = activation_gradient + row * c_;
     float* token = gradient + tables_.tokens + checked(tokens[row]) * c_;
     kernels_.add(token, dx, token, c_);
     if (tables_.positions) {
-      float* position = gradient + *tables_.positions + (row % t_) * c_;
+      float* position = gradient + *tables_.positions + position_of(starts, row) * c_;
       kernels_.add(position, dx, position, c_);
     }
   }
 }
 
-std::unique_ptr<ModelCpu> make_model_cpu(const Problem& problem, CpuVariant variant) {
+std::unique_ptr<ModelCpu> make_model_cpu(const Problem& problem, CpuVariant variant, bool rounds) {
   check_supported(problem);
   if (problem.model.architecture == Architecture::gpt)
-    return std::make_unique<GptCpu>(problem, variant);
-  return std::make_unique<LlamaCpu>(problem, variant);
+    return std::make_unique<GptCpu>(problem, variant, rounds);
+  return std::make_unique<LlamaCpu>(problem, variant, rounds);
 }
 
 }  // namespace spillway

@@ -1,6 +1,9 @@
 // The arithmetic of a model on the CPU, in fp32: embedding, layers, head and loss, and backward.
 // What every architecture shares is here; GptCpu and LlamaCpu say what a layer and a norm are.
 //
+// Where the model is kept in bf16 (ModelCpuBf16), what a layer may save is rounded as soon as it is
+// computed: the values that follow from it are then the same whether it is saved or recomputed.
+//
 // Where tensors lie in the flat parameter, gradient and saved buffers is policies/model/units.hpp
 // and saved.hpp. b = micro_batch, T = sequence, C = hidden; activations are (b, T, C).
 //
@@ -20,6 +23,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "exec/cpu/attention.hpp"
@@ -31,28 +35,60 @@
 
 namespace spillway {
 
+// Keys and values of a layer that the tokens to come of one sequence see: (positions, K) each.
+struct KeyValueCache {
+  float *keys, *values;
+};
+
+// Tokens of several sequences that go on: by row, those of a sequence in a row, ascending.
+struct NextRows {
+  std::span<const KeyValueCache> caches;
+  std::span<const std::int32_t> starts;  // the row's number less its position in its sequence
+  float* scores;                         // scratch: attention_chunk_rows x (highest position + 1)
+};
+
 class ModelCpu {
  public:
+  using Element = float;   // of parameters and activations
+  using Gradient = float;  // of what is added up
   virtual ~ModelCpu() = default;
 
+  // Everywhere, starts (b, T): the index in its sequence of the first token of each token's
+  // document (exec/data/batches.hpp); null: no borders.
+
   // tokens (b, T) -> output (b, T, C). `parameters`: the embedding unit.
-  void embed_forward(const float* parameters, const std::int32_t* tokens, float* output) const;
+  void embed_forward(const float* parameters, const std::int32_t* tokens, float* output,
+                     const std::int32_t* starts = nullptr) const;
 
   // input (b, T, C) -> output (b, T, C). The tensors of the mask `saves` are written to `saved`,
   // laid out by saved_layout; `saved` may be null if saves is 0.
   // Scratch: forward_scratch_bytes(problem, saves); may be null if that is 0.
   // `dropout`: of the micro-batch's first sequence, the same for forward and backward.
   void layer_forward(const float* parameters, const float* input, float* output, std::byte* saved,
-                     SavedMask saves, std::byte* scratch, const DropoutPlace& dropout = {}) const;
+                     SavedMask saves, std::byte* scratch, const DropoutPlace& dropout = {},
+                     const std::int32_t* starts = nullptr) const;
+
+  // Of one more token of each of T sequences, or of the next T of one: input (T, C) -> output (T,
+  // C), for a problem of one sequence. Their keys and values are added to the caches. Scratch:
+  // forward_scratch_bytes(problem, saved_none).
+  void layer_next(const float* parameters, const float* input, float* output, const NextRows& rows,
+                  std::byte* scratch) const;
+  // Positions of sequences that go on may be higher than T: they are to be known before.
+  virtual void set_positions(std::int64_t /*positions*/) {}
+  // Final norm and logits (rows, V) of hidden (rows, C). Scratch: rows (C + 2) floats.
+  void logits(const float* parameters, const float* hidden, std::int64_t rows, float* logits,
+              float* scratch) const;
 
   // Final norm, logits, loss. `parameters` and head_gradient: the head unit, of which head_gradient
   // gets the gradients of the norm and of the head's matrix; null where it is frozen. hidden (b, T,
   // C): in, the last layer's output; out, dL/d(hidden). losses (b): the sum of the token losses of
-  // each sequence, not scaled; L = their sum over the step / (batch T). Scratch:
-  // head_scratch_bytes. token_losses: null, or (b, T) to be written.
+  // each sequence, not scaled; L = their sum over the step / counted_tokens, its targets that are
+  // not no_target; 0: batch T. Scratch: head_scratch_bytes. token_losses: null, or (b, T) to be
+  // written. loss_only: no gradient; hidden stays as it is.
   void head(const float* parameters, const std::int32_t* targets, float* hidden,
             float* head_gradient, bool first_micro_batch, double* losses, std::byte* scratch,
-            double* token_losses = nullptr) const;
+            double* token_losses = nullptr, std::int64_t counted_tokens = 0,
+            bool loss_only = false) const;
 
   // activation_gradient (b, T, C): in, dL/d(output); out, dL/d(input). Tensors of the mask
   // `available` (`saved` holds just these) are read, the others are recomputed from `input` one
@@ -63,35 +99,56 @@ class ModelCpu {
   void layer_backward(const float* parameters, const float* input, const std::byte* saved,
                       SavedMask available, bool recomputes_output, float* activation_gradient,
                       float* gradient, bool first_micro_batch, std::byte* scratch,
-                      const DropoutPlace& dropout = {}) const;
+                      const DropoutPlace& dropout = {}, const std::int32_t* starts = nullptr) const;
 
   // activation_gradient (b, T, C): dL/d(embed_forward's output). gradient: an embedding unit.
+  // Needs no scratch.
   void embed_backward(const std::int32_t* tokens, const float* activation_gradient, float* gradient,
-                      bool first_micro_batch) const;
+                      bool first_micro_batch, std::byte* scratch = nullptr,
+                      const std::int32_t* starts = nullptr) const;
 
   const CpuKernels& kernels() const { return kernels_; }
-
- protected:
   // First elements of the tables in the embedding unit and of the head's matrix in the head unit.
   struct Tables {
     std::int64_t tokens = 0;
     std::optional<std::int64_t> positions;
     std::int64_t head = 0;
   };
+  const Tables& tables() const { return tables_; }
+  // `token`, which must be one of the vocabulary.
+  std::int32_t checked(std::int32_t token) const;
+  // Of a token in its document.
+  std::int64_t position_of(const std::int32_t* starts, std::int64_t row) const {
+    return row % t_ - (starts != nullptr ? starts[row] : 0);
+  }
+
+ protected:
   // `score_space`: the saved tensor that a layer's forward writes after attention and where, until
   // then, attention's scores lie.
-  ModelCpu(const Problem& problem, CpuVariant variant, const Tables& tables, SavedMask score_space);
+  ModelCpu(const Problem& problem, CpuVariant variant, bool rounds, const Tables& tables,
+           SavedMask score_space);
 
   static constexpr std::size_t mask_bits = 8 * sizeof(SavedMask);
   // The saved tensors of one sequence, by bit number.
   template <class Byte>
   using Addresses = std::array<Byte*, mask_bits>;
-  // All of them are read; those that are not available are written first. And what adapters need.
+  // All of them are read; those that are not available are written first. And what adapters need,
+  // and the sequence's borders.
   struct LayerTensors {
     Addresses<const std::byte> read{};
     Addresses<std::byte> write{};
     AdapterSpace adapters;
+    const std::int32_t* starts = nullptr;
+    const NextRows* next = nullptr;  // of sequences that go on
   };
+  // Attention of one sequence, or of those that go on.
+  void attend(const LayerTensors& tensors, const QueryKeyValue<const float>& in, float* output,
+              float* log_sum_exp, float* scores) const;
+  AttentionShape attention_of(const LayerTensors& tensors) const {
+    AttentionShape shape = attention_;
+    shape.starts = tensors.starts;
+    return shape;
+  }
   template <class Element, class Byte>
   static Element* tensor(const Addresses<Byte>& at, SavedMask bit) {
     return reinterpret_cast<Element*>(at[bit_of(bit)]);
@@ -111,6 +168,11 @@ class ModelCpu {
   virtual void backward_sequence(const float* parameters, const float* input,
                                  const LayerTensors& tensors, float* activation_gradient,
                                  float* gradient, const GradientScratch& scratch) const = 0;
+  // To be called for every tensor of a layer that may be saved, but the statistics, as soon as it
+  // has been computed for one sequence.
+  void finish(float* tensor, std::int64_t width) const {
+    if (rounds_) kernels_.round_in_place(tensor, t_ * width);
+  }
   // Where the gradient of a tensor at `offset` goes that is no adapter's; null: it is not trained.
   float* base_gradient(float* gradient, std::int64_t offset) const {
     return gradient == nullptr || problem_.model.has_adapters() ? nullptr : gradient + offset;
@@ -125,6 +187,7 @@ class ModelCpu {
 
   const Problem problem_;
   const CpuKernels& kernels_;
+  const bool rounds_;
   const std::int64_t b_, t_, c_, f_;  // sequences, tokens, channels, feed-forward width
   const AttentionShape attention_;
   const float epsilon_;  // of all norms
@@ -139,8 +202,7 @@ class ModelCpu {
   AdapterSpace carve_adapters(float*& scratch, bool backward, const DropoutPlace& dropout) const;
   double head_chunk(const float* parameters, const std::int32_t* targets, float* hidden,
                     float* head_gradient, std::int64_t rows, double* token_losses,
-                    std::byte* scratch) const;
-  std::int32_t checked(std::int32_t token) const;
+                    std::byte* scratch, float scale, bool loss_only) const;
   SavedMask others(SavedMask mask) const { return static_cast<SavedMask>(saved_all_ & ~mask); }
 
   const Tables tables_;
@@ -152,9 +214,10 @@ class ModelCpu {
   std::vector<std::uint64_t> scratch_bytes_;  // of a backward pass, by what is available
 };
 
-// The arithmetic of the problem's model. Throws InputError unless the problem is in fp32;
-// MachineError if this CPU lacks `variant`. Sets OpenBLAS to one thread.
+// The arithmetic of the problem's model; the problem is in fp32. `rounds`: what layers may save is
+// rounded to bf16. Throws MachineError if this CPU lacks `variant`. Sets OpenBLAS to one thread.
 std::unique_ptr<ModelCpu> make_model_cpu(const Problem& problem,
-                                         CpuVariant variant = best_cpu_variant());
+                                         CpuVariant variant = best_cpu_variant(),
+                                         bool rounds = false);
 
 }  // namespace spillway

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <cstring>
 #include <map>
 #include <set>
@@ -13,6 +14,7 @@
 #include "base/errors.hpp"
 #include "base/text.hpp"
 #include "base/units.hpp"
+#include "exec/data/model_writer.hpp"
 #include "policies/model/peft.hpp"
 
 namespace spillway {
@@ -190,16 +192,36 @@ void Checkpoint::plan(const RingFactory& make_ring) {
   reader_ = std::make_unique<ReadAhead>(std::move(files), std::move(extents), make_ring);
 }
 
-std::optional<std::vector<Checkpoint::InFile>> Checkpoint::in_files(std::int64_t unit,
-                                                                    ElementType type) const {
+std::string Checkpoint::why_otherwise(std::int64_t unit, ElementType type) const {
+  for (const Tensor& tensor : units_[static_cast<std::size_t>(unit)]) {
+    if (tensor.what.transposed)
+      return fmt::format("{} lies transposed in its file", tensor.what.name);
+    if (tensor.type != type)
+      return fmt::format("{} is stored as {}, and training computes with {}", tensor.what.name,
+                         name_of(tensor.type), name_of(type));
+  }
+  return "";
+}
+
+std::vector<Checkpoint::InFile> Checkpoint::in_files(std::int64_t unit) const {
   std::vector<InFile> all;
   for (const Tensor& tensor : units_[static_cast<std::size_t>(unit)]) {
-    if (tensor.type != type || tensor.what.transposed) return std::nullopt;
     all.push_back({static_cast<std::uint64_t>(tensor.what.tensor.offset),
                    static_cast<std::uint64_t>(tensor.what.tensor.elements()), tensor.file,
                    tensor.offset});
   }
   return all;
+}
+
+std::optional<std::uint64_t> Checkpoint::frozen_hash() const {
+  const auto& metadata = files().front().metadata();
+  const auto found = metadata.find(frozen_hash_key);
+  if (found == metadata.end()) return std::nullopt;
+  const std::string& digits = found->second;
+  std::uint64_t hash = 0;
+  const char* const end = digits.data() + digits.size();
+  const auto [stop, error] = std::from_chars(digits.data(), end, hash, 16);
+  return error == std::errc() && stop == end ? std::optional(hash) : std::nullopt;
 }
 
 std::string Checkpoint::describe() const {

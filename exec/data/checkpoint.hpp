@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -40,6 +41,20 @@ class Checkpoint {
   std::uint64_t hash() const { return files_.hash(); }
   // Of their data. What nobody has read yet is read. Throws MachineError.
   std::uint64_t data_hash() { return reader_->hash(); }
+  // From here on told how much has been read, while it is read (ReadAhead::tell).
+  void tell(std::function<void(std::uint64_t done, std::uint64_t all)> progress) {
+    reader_->tell(std::move(progress));
+  }
+  // Memory for a strip of a matrix that lies transposed in its file. A matrix that is larger is
+  // read once for each strip. Call it before the first reading.
+  void set_strip_bytes(std::int64_t bytes) { transposed_ = TransposedMatrix(bytes); }
+  // Taken to read; 0 before the first reading.
+  std::uint64_t memory_bytes() const {
+    return reader_->memory_bytes() + transposed_.memory_bytes();
+  }
+  // Of adapters that Spillway wrote: the hash of the weights that they were trained beside, 0 where
+  // these were drawn from a seed.
+  std::optional<std::uint64_t> frozen_hash() const;
   std::uint64_t bytes() const { return bytes_; }  // of the model's tensors, in the files
   const std::vector<SafetensorsFile>& files() const { return files_.files(); }
 
@@ -49,9 +64,11 @@ class Checkpoint {
     std::size_t file = 0;                // of files()
     std::uint64_t offset = 0;            // bytes from the start of the file
   };
-  // All tensors of a unit, ascending; nothing where one is of another type than `type`, or lies
-  // transposed in its file.
-  std::optional<std::vector<InFile>> in_files(std::int64_t unit, ElementType type) const;
+  // All tensors of a unit, ascending. Call it where why_otherwise() is empty.
+  std::vector<InFile> in_files(std::int64_t unit) const;
+  // Why the elements of a unit, as `type`, do not lie in the files just as they are in memory, in
+  // words; empty: they do.
+  std::string why_otherwise(std::int64_t unit, ElementType type) const;
   // "942 MB as BF16 in 2 files".
   std::string describe() const;
 

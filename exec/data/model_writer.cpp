@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <string_view>
@@ -12,7 +13,6 @@
 #include "base/errors.hpp"
 #include "exec/data/safetensors.hpp"
 #include "exec/data/safetensors_folder.hpp"
-#include "exec/data/transposed_matrix.hpp"
 #include "policies/model/hugging_face_tensors.hpp"
 
 namespace spillway {
@@ -38,9 +38,11 @@ std::uint64_t bytes_in_file(const HuggingFaceTensor& tensor, ElementType type) {
 class WeightWriter {
  public:
   WeightWriter(const WeightValues& values, const WeightFiles& files)
-      : values_(values), files_(files) {}
+      : values_(values), files_(files), transposed_(files.strip_bytes) {}
 
-  void write(const FilePlace& place, std::span<const HuggingFaceTensor> tensors) {
+  void write(const FilePlace& place, std::span<const HuggingFaceTensor> tensors,
+             std::map<std::string, std::string> metadata = {}) {
+    metadata.insert({{"format", "pt"}, {"producer", "spillway"}});
     std::vector<SafetensorsTensor> described;
     for (const HuggingFaceTensor& tensor : tensors)
       described.push_back({tensor.name, tensor.shape, files_.type});
@@ -51,7 +53,7 @@ class WeightWriter {
           done_ += piece.size();
           if (files_.progress) files_.progress(done_, all_);
         },
-        {{"format", "pt"}, {"producer", "spillway"}}, &only_an_export());
+        metadata, &only_an_export());
   }
   void set_total(std::uint64_t bytes) { all_ = bytes; }
 
@@ -96,14 +98,16 @@ const ReplaceOnly& only_an_export() {
 }
 
 void write_adapter(const FilePlace& place, const ModelSpec& model, const WeightValues& values,
-                   ElementType type) {
+                   ElementType type, std::uint64_t frozen_hash) {
   std::vector<HuggingFaceTensor> all;
   for (std::int64_t layer = 0; layer < model.layers; ++layer) {
     for (HuggingFaceTensor& tensor : adapter_tensors(model, layer))
       all.push_back(std::move(tensor));
   }
-  const WeightFiles files = {type, 0, {}};
-  WeightWriter(values, files).write(place, all);
+  WeightFiles files;
+  files.type = type;
+  WeightWriter(values, files)
+      .write(place, all, {{frozen_hash_key, fmt::format("{:016x}", frozen_hash)}});
 }
 
 std::size_t write_weights(const Directory& folder, const ModelSpec& model,

@@ -8,6 +8,7 @@
 #include "base/directory.hpp"
 #include "base/new_file.hpp"
 #include "exec/data/element_type.hpp"
+#include "exec/data/transposed_matrix.hpp"
 #include "policies/model/model.hpp"
 
 namespace spillway {
@@ -19,9 +20,11 @@ using WeightValues =
 // What a written file replaces: weights that Spillway wrote.
 const ReplaceOnly& only_an_export();
 
-// All adapters, by PEFT's names.
+// All adapters, by PEFT's names. `frozen_hash`: WeightsSeal::data of the weights that they were
+// trained beside, for Checkpoint::frozen_hash(); 0: drawn from a seed.
 void write_adapter(const FilePlace& place, const ModelSpec& model, const WeightValues& values,
-                   ElementType type = ElementType::f32);
+                   ElementType type, std::uint64_t frozen_hash);
+inline constexpr const char* frozen_hash_key = "frozen_weights";  // of the file's metadata
 
 struct WeightFiles {
   ElementType type = ElementType::f32;
@@ -30,6 +33,9 @@ struct WeightFiles {
   std::uint64_t most_bytes = std::uint64_t{5} << 30;
   // Told the bytes written so far and in all; may be empty.
   std::function<void(std::uint64_t done, std::uint64_t all)> progress;
+  // Memory for a strip of a matrix that is written transposed: where it holds all of the matrix,
+  // the matrix is read once.
+  std::int64_t strip_bytes = TransposedMatrix::usual_strip_bytes;
 };
 
 // Into a folder. Returns the number of files of weights. Throws as write_safetensors().

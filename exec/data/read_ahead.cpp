@@ -47,6 +47,19 @@ ReadAhead::ReadAhead(std::vector<File> files, std::vector<Extent> extents, RingF
     slot_bytes_ = std::max(slot_bytes_, std::min(bytes, block_bytes) + beyond);
   }
   first_block_.push_back(blocks);
+  used_.resize(blocks);
+  for (std::size_t block = 0; block < blocks; ++block) bytes_ += block_at(block).bytes;
+}
+
+void ReadAhead::tell(std::function<void(std::uint64_t, std::uint64_t)> progress) {
+  progress_ = std::move(progress);
+}
+
+void ReadAhead::note_use(std::size_t block) {
+  if (used_[block]) return;
+  used_[block] = true;
+  bytes_used_ += block_at(block).bytes;
+  if (progress_) progress_(bytes_used_, bytes_);
 }
 
 ReadAhead::Block ReadAhead::block_at(std::size_t index) const {
@@ -84,7 +97,9 @@ std::span<const std::byte> ReadAhead::bytes(std::size_t extent, std::uint64_t fr
   }
   const Slot& slot = slots_[block % blocks_ahead];
   changed_.wait(lock, [&] { return slot.holds && slot.block == block; });
+  lock.unlock();  // the slot is not changed before another block is wanted
   if (slot.failure) std::rethrow_exception(slot.failure);
+  note_use(block);
   const Block whole = block_at(block);
   const std::uint64_t skip = of.begin + from - whole.offset;
   return {memory_of(block) + skip, std::min(whole.bytes, of.end - whole.offset) - skip};
@@ -103,6 +118,7 @@ std::uint64_t ReadAhead::hash() {
         const std::uint64_t begin = (block - first_block_[extent]) * block_bytes;
         bytes(extent, begin < skip ? 0 : begin - skip);
       }
+      note_use(block);
       hashes.push_back(known().value());
     }
   }

@@ -9,6 +9,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -50,6 +51,12 @@ class ReadAhead {
   // has asked for yet is read. Throws as bytes() does.
   std::uint64_t hash();
 
+  // From here on told, on the thread that uses this, how many bytes have been used for the first
+  // time, and how many there are; may be empty. What it throws ends the call that it came from.
+  void tell(std::function<void(std::uint64_t done, std::uint64_t all)> progress);
+  // Taken for blocks; 0 before the first use.
+  std::uint64_t memory_bytes() const { return memory_.size(); }
+
  private:
   struct Block {
     std::size_t file = 0;
@@ -65,6 +72,7 @@ class ReadAhead {
   std::byte* memory_of(std::size_t block) const;
   void run(const std::stop_token& stop);
   bool find_next(std::size_t& block) const;
+  void note_use(std::size_t block);
 
   std::vector<File> files_;
   std::vector<Extent> extents_;
@@ -77,6 +85,9 @@ class ReadAhead {
   std::array<Slot, blocks_ahead> slots_;
   std::vector<std::optional<std::uint64_t>> hashes_;  // of the blocks that were read
   std::size_t wanted_ = 0;                            // the block in use
+  std::function<void(std::uint64_t, std::uint64_t)> progress_;
+  std::vector<bool> used_;  // by block
+  std::uint64_t bytes_used_ = 0, bytes_ = 0;
   std::jthread thread_;
 };
 

@@ -50,7 +50,8 @@ class SafetensorsFile {
     std::uint64_t begin = 0, end = 0;  // bytes from data_start()
   };
 
-  // Throws InputError naming the file and what is wrong with it.
+  // Throws InputError naming the file and what is wrong with it, MachineError where it cannot be
+  // read.
   explicit SafetensorsFile(std::filesystem::path path);
 
   const std::vector<Tensor>& tensors() const { return tensors_; }  // in order of their data

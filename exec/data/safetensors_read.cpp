@@ -35,12 +35,15 @@ std::uint64_t element_bytes(std::string_view type) {
   return 0;
 }
 
-bool read_all(int file, std::uint64_t offset, void* to, std::uint64_t bytes) {
+// Whether the file has so many bytes there. Throws MachineError where they cannot be read.
+bool read_all(const std::filesystem::path& path, int file, std::uint64_t offset, void* to,
+              std::uint64_t bytes) {
   auto* memory = static_cast<std::byte*>(to);
   while (bytes > 0) {
     const ssize_t count = ::pread(file, memory, bytes, static_cast<off_t>(offset));
     if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) return false;
+    if (count < 0) throw MachineError::from_errno("cannot read " + path.string(), errno);
+    if (count == 0) return false;
     memory += count;
     offset += static_cast<std::uint64_t>(count);
     bytes -= static_cast<std::uint64_t>(count);
@@ -90,7 +93,7 @@ SafetensorsFile::SafetensorsFile(std::filesystem::path path)
   if (!S_ISREG(status.st_mode)) refuse("it is no regular file");
   bytes_ = static_cast<std::uint64_t>(status.st_size);
   std::uint64_t length = 0;
-  if (bytes_ < sizeof length || !read_all(file_.get(), 0, &length, sizeof length)) {
+  if (bytes_ < sizeof length || !read_all(path_, file_.get(), 0, &length, sizeof length)) {
     refuse("shorter than the 8 bytes of its header's length");
   }
   if (length > largest_header)
@@ -98,8 +101,8 @@ SafetensorsFile::SafetensorsFile(std::filesystem::path path)
   data_start_ = sizeof length + length;
   if (data_start_ > bytes_) refuse("it ends inside its header");
   std::string header(length, '\0');
-  if (!read_all(file_.get(), sizeof length, header.data(), length))
-    refuse("its header is unreadable");
+  if (!read_all(path_, file_.get(), sizeof length, header.data(), length))
+    refuse("it ends inside its header");
   header_hash_ = XXH3_64bits(header.data(), header.size());
   parse(header);
   check_layout(bytes_ - data_start_);
@@ -184,9 +187,9 @@ std::vector<float> SafetensorsFile::read(const std::string& name) const {
         "convert the file to fp32");
   }
   std::vector<float> values((tensor->end - tensor->begin) / sizeof(float));
-  if (!read_all(file_.get(), data_start_ + tensor->begin, values.data(),
+  if (!read_all(path_, file_.get(), data_start_ + tensor->begin, values.data(),
                 tensor->end - tensor->begin)) {
-    refuse("the data of tensor " + name + " is unreadable");
+    refuse("it ends inside tensor " + name);
   }
   return values;
 }

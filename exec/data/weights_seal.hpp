@@ -1,10 +1,8 @@
-// What frozen weights were when a training first read them: the hash of all bytes of their files,
-// and by what it is seen that these files have not changed since.
+// What frozen weights were when a training first read them: a hash of all of their tensors, and by
+// what it is seen that their files have not changed since.
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
-#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -22,15 +20,18 @@ struct WeightsSeal {
   };
   std::vector<File> files;
   std::uint64_t headers = 0;  // Checkpoint::hash()
-  std::uint64_t data = 0;     // XXH3 of the XXH3 of each file
+  std::uint64_t data = 0;     // Checkpoint::data_hash()
+
+  bool of_same_files(const WeightsSeal& other) const {
+    return headers == other.headers && files == other.files;
+  }
 };
 
-// Reads all of the files once; or takes the hash from `known` where each file has the size, inode
-// and times that it had then. `progress` (may be empty) is told the bytes read so far and in all.
-// Throws MachineError.
-WeightsSeal seal_weights(
-    const Checkpoint& weights, const std::optional<WeightsSeal>& known = {},
-    const std::function<void(std::uint64_t done, std::uint64_t all)>& progress = {},
-    RingFactory make_ring = make_usual_ring);
+// All but `data`, which is 0. Throws MachineError.
+WeightsSeal describe_files(const Checkpoint& weights);
+
+// With the hash of `known` where each file has the size, inode and times that it had then; else
+// what has not been read yet is read. Throws MachineError.
+WeightsSeal seal_weights(Checkpoint& weights, const std::optional<WeightsSeal>& known = {});
 
 }  // namespace spillway

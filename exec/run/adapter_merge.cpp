@@ -10,7 +10,7 @@
 
 namespace spillway {
 
-std::size_t merge_adapter(const MergeRequest& request) {
+MergedModel merge_adapter(const MergeRequest& request) {
   const std::optional<ModelFolder> folder = find_model_folder(request.model);
   if (!folder)
     throw InputError(Setting{"model", request.model} + ": there is no folder with its weights",
@@ -21,14 +21,17 @@ std::size_t merge_adapter(const MergeRequest& request) {
       load_model(request.model, parse_adapter_config(read_file(config, longest_config),
                                                      config.string(), read_model_folder(*folder)));
   Checkpoint weights(folder->path, model, request.make_ring);
+  weights.set_strip_bytes(request.files.strip_bytes);
   Checkpoint adapter(request.adapter, model, request.make_ring, CheckpointPart::adapter);
   const auto values = [](Checkpoint& from) {
     return [&from](std::int64_t unit, std::uint64_t first, std::uint64_t count, float* to) {
       from.read(unit, first, count, to);
     };
   };
-  return write_model_folder(request.out, folder->path, model,
-                            merged_weights(model, values(weights), values(adapter)), request.files);
+  const std::size_t files =
+      write_model_folder(request.out, folder->path, model,
+                         merged_weights(model, values(weights), values(adapter)), request.files);
+  return {files, bytes_of_weights(model, request.files.type)};
 }
 
 }  // namespace spillway

@@ -18,8 +18,13 @@ struct MergeRequest {
   RingFactory make_ring = make_usual_ring;
 };
 
-// Returns the number of files of weights. The folder takes its name once all of it is written.
-// Throws InputError naming the file and what of it is not supported, MachineError.
-std::size_t merge_adapter(const MergeRequest& request);
+struct MergedModel {
+  std::size_t files = 0;    // of weights
+  std::uint64_t bytes = 0;  // of all weights
+};
+
+// The folder takes its name once all of it is written. Throws InputError naming the file and what
+// of it is not supported, MachineError.
+MergedModel merge_adapter(const MergeRequest& request);
 
 }  // namespace spillway

@@ -33,9 +33,14 @@ struct Operands {
   std::byte* scratch = nullptr;
   const std::int32_t* tokens = nullptr;   // (b, T), for embed_forward, embed_backward
   const std::int32_t* targets = nullptr;  // (b, T), for head
-  const std::byte* text = nullptr;        // on streams, instead of both: from Streams::stage_text()
-  double* losses = nullptr;               // (b), head: sum of the token losses of each sequence
-  AdamStep adam;                          // optimizer
+  const std::int32_t* starts = nullptr;   // (b, T), for all but head; null: no borders
+  std::int64_t counted_tokens = 0;        // head: targets that count in the step; 0: all
+  // On streams, instead of these four: from Streams::stage_text(). Layers have it where there are
+  // borders.
+  const std::byte* text = nullptr;
+  bool has_borders = false;  // of the text
+  double* losses = nullptr;  // (b), head: sum of the token losses of each sequence
+  AdamStep adam;             // optimizer
   const AdamConstants* adam_constants = nullptr;  // on streams: of `adam`
   const NoiseKey* step_noise = nullptr;           // of the step, for dropout: forward, backward
   // gradient_norm: the unit's sum of squares, to be written. optimizer: of the unit alone, or of

@@ -4,9 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <mutex>
-#include <numbers>
 
 #include "base/errors.hpp"
 #include "exec/run/clipping.hpp"
@@ -21,34 +19,18 @@ std::int64_t now_ns() {
       .count();
 }
 
-AdamStep OptimizerSettings::at(std::int64_t step) const {
-  double rate = learning_rate;
-  if (step < warmup_steps) {
-    rate *= static_cast<double>(step + 1) / static_cast<double>(warmup_steps);
-  } else if (decay_steps > warmup_steps) {
-    const double progress = std::min(1.0, static_cast<double>(step - warmup_steps) /
-                                              static_cast<double>(decay_steps - warmup_steps));
-    rate *= 0.1 + 0.9 * 0.5 * (1 + std::cos(std::numbers::pi * progress));
-  }
-  AdamStep adam{static_cast<float>(rate),         static_cast<float>(beta1),
-                static_cast<float>(beta2),        static_cast<float>(epsilon),
-                static_cast<float>(weight_decay), step + 1};
-  adam.seed = seed;
-  return adam;
-}
-
 namespace {
 
 bool uses_store(Lane lane) { return lane == Lane::ssd_read || lane == Lane::ssd_write; }
 
 }  // namespace
 
-Executor::Executor(Device& device, SsdStore* store, const Dataset& dataset,
+Executor::Executor(Device& device, SsdStore* store, std::shared_ptr<const Batches> batches,
                    OptimizerSettings settings, StateSafety safety, Throttle* throttle,
                    const FrozenFiles* frozen, RingFactory make_ring)
     : device_(device),
       store_(store),
-      dataset_(dataset),
+      batches_(std::move(batches)),
       settings_(settings),
       safety_(safety),
       throttle_(throttle),
@@ -132,7 +114,7 @@ void Executor::fail(std::exception_ptr error) {
 
 void Executor::request_stop() {
   SPILLWAY_ASSERT(safety_.gate != nullptr, "only runs with a gate can be stopped");
-  safety_.gate->request_stop(next_step_.load() + 1);
+  safety_.gate->request_stop(next_step_.load() + (evaluating_ ? 0 : 1));
   wake_caller();
 }
 
@@ -293,22 +275,16 @@ Operands Executor::operands(Run& run, TaskId id) {
     return o;
   }
   const Workload& workload = run.schedule.problem().workload;
-  const bool needs_text = task.kind == TaskKind::embed_forward || task.kind == TaskKind::head ||
-                          task.kind == TaskKind::embed_backward;
-  if (needs_text) {
-    const std::int64_t step = run.first_step + task.step;
-    if (run.tokens_step != step || run.tokens_micro_batch != task.micro_batch) {
-      dataset_.batch(step, task.micro_batch * workload.micro_batch, workload.micro_batch,
-                     workload.sequence, run.tokens.data(), run.targets.data());
-      run.tokens_step = step;
-      run.tokens_micro_batch = task.micro_batch;
-    }
-    o.tokens = run.tokens.data();
-    o.targets = run.targets.data();
+  if (needs_text(run, task)) {
+    const MicroBatchText of_task = text(run, task.step, task.micro_batch);
+    o.tokens = of_task.tokens;
+    o.targets = of_task.targets;
+    o.starts = of_task.starts;
+    o.counted_tokens = of_task.counted_tokens;
     o.losses =
         run.losses.data() + task.step * workload.batch + task.micro_batch * workload.micro_batch;
   }
-  if (task.kind == TaskKind::forward || task.kind == TaskKind::backward) {
+  if (run.has_noise(task)) {
     run.step_noise = step_noise_key(settings_.seed, settings_.at(run.first_step + task.step).t);
     o.step_noise = &run.step_noise;
   }
@@ -380,18 +356,21 @@ void Executor::check_gradient(const Run& run, TaskId id) const {
                           run.first_step + task.update, run.losses_of(task.update));
 }
 
-void Executor::prepare(const Schedule& schedule) {
+Executor::Run* Executor::find(const Schedule& schedule) const {
+  const auto found = std::find_if(runs_.begin(), runs_.end(),
+                                  [&](const auto& one) { return &one->schedule == &schedule; });
+  return found != runs_.end() ? found->get() : nullptr;
+}
+
+void Executor::prepare(const Schedule& schedule, const Batches& batches) {
   require_own_framework(schedule.problem().framework);
   SPILLWAY_ASSERT(schedule.use(Tier::gpu).peak_bytes <= device_.gpu_memory().size());
   SPILLWAY_ASSERT(schedule.use(Tier::host).peak_bytes <= device_.host_memory().size());
-  SPILLWAY_ASSERT(schedule.use(Tier::ssd).peak_bytes <=
-                  (store_ ? store_->size() : 0) + (frozen_ ? frozen_->bytes() : 0));
-  for (const auto& run : runs_) {
-    if (&run->schedule == &schedule) return;
-  }
+  SPILLWAY_ASSERT(schedule.use(Tier::ssd).peak_bytes <= (store_ ? store_->size() : 0));
+  if (find(schedule) != nullptr) return;
   SPILLWAY_ASSERT(!safety_.gate || !safety_.parts.empty(), "a gate needs to know what to guard");
   runs_.push_back(std::make_unique<Run>(
-      schedule, safety_.gate ? safety_.parts : std::span<const StatePart>{}, streams_));
+      schedule, safety_.gate ? safety_.parts : std::span<const StatePart>{}, streams_, batches));
   for (Run::Notice& notice : runs_.back()->notices) notice.executor = this;
 }
 
@@ -417,18 +396,31 @@ void Executor::wait_for_commit(std::int64_t version) {
   announce_commit(version);
 }
 
+void Executor::begin(Run& run, std::int64_t first_step) {
+  run.reset(first_step);
+  if (throttle_) throttle_->begin_run(run.schedule);
+  if (streams_) streams_->set_clock();
+  lanes_->run = &run;
+  lanes_->generation.fetch_add(1);
+  lanes_->generation.notify_all();
+}
+
+// All lanes are at rest.
+void Executor::end(Run& run) {
+  lanes_->run = nullptr;
+  for (const auto& lane : run.highest) {
+    for (std::size_t tier = 0; tier < lane.size(); ++tier)
+      highest_use_[tier] = std::max(highest_use_[tier], lane[tier]);
+  }
+  if (lanes_->failed) std::rethrow_exception(lanes_->error);
+}
+
 int Executor::run(const Schedule& schedule, std::int64_t first_step,
                   const std::function<void(const StepResult&)>& report, Trace* trace, int segment) {
   prepare(schedule);
-  Run& run = **std::find_if(runs_.begin(), runs_.end(),
-                            [&](const auto& one) { return &one->schedule == &schedule; });
-  run.reset(first_step);
-  if (throttle_) throttle_->begin_run(schedule);
-  if (streams_) streams_->set_clock();
-  lanes_->run = &run;
+  Run& run = *find(schedule);
+  begin(run, first_step);
   const std::int64_t began = now_ns();
-  lanes_->generation.fetch_add(1);
-  lanes_->generation.notify_all();
 
   int reported = 0;
   std::exception_ptr own_error;
@@ -458,38 +450,10 @@ int Executor::run(const Schedule& schedule, std::int64_t first_step,
     if (!lanes_->over && stop_is_complete()) end_lanes();
     lanes_->progress.wait(seen, std::memory_order_acquire);
   }
-  lanes_->run = nullptr;
-  for (const auto& lane : run.highest) {
-    for (std::size_t tier = 0; tier < lane.size(); ++tier)
-      highest_use_[tier] = std::max(highest_use_[tier], lane[tier]);
-  }
-  if (lanes_->failed) std::rethrow_exception(lanes_->error);
+  end(run);
   for (int step = reported; step <= schedule.steps(); ++step) run.collect(step, streams_);
   if (trace) append_spans(run, *trace, segment);
   return reported;
-}
-
-void Executor::append_spans(const Run& run, Trace& trace, int segment) const {
-  const auto tasks = run.schedule.tasks();
-  for (TaskId id = 0; id < tasks.size(); ++id) {
-    if (run.end_ns[id] == 0) continue;  // a stop came first
-    const Task& task = tasks[id];
-    Span span;
-    span.task = id;
-    span.lane = static_cast<std::uint16_t>(task.lane);
-    span.kind = static_cast<std::uint16_t>(task.kind);
-    span.phase = static_cast<std::uint16_t>(task.phase);
-    span.segment = segment;
-    span.step = static_cast<std::int32_t>(run.first_step + task.step);
-    span.layer = task.layer;
-    span.micro_batch = task.micro_batch;
-    span.start_ns = run.start_ns[id] - start_ns_;
-    span.end_ns = run.end_ns[id] - start_ns_;
-    span.bytes = task.bytes;
-    span.flops = task.flops;
-    span.params = task.params;
-    trace.spans.push_back(span);
-  }
 }
 
 }  // namespace spillway

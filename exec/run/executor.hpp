@@ -22,8 +22,10 @@
 #include <vector>
 
 #include "exec/cpu/throttle.hpp"
-#include "exec/data/dataset.hpp"
+#include "exec/data/batches.hpp"
 #include "exec/run/device.hpp"
+#include "exec/run/optimizer_settings.hpp"
+#include "exec/run/streams.hpp"
 #include "exec/store/committer.hpp"
 #include "exec/store/frozen_files.hpp"
 #include "exec/store/ssd_store.hpp"
@@ -34,21 +36,9 @@
 
 namespace spillway {
 
-// AdamW and its learning-rate schedule: linear warm-up, then constant or cosine to a tenth.
-struct OptimizerSettings {
-  double learning_rate = 1e-3;
-  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, weight_decay = 0.01;
-  std::int64_t warmup_steps = 0;
-  std::int64_t decay_steps =
-      0;                   // 0: constant after warm-up; else cosine, reaching a tenth at this step
-  std::uint64_t seed = 0;  // of the rounding of moments in bf16 and of dropout: the training's
-
-  AdamStep at(std::int64_t step) const;  // step counts from 0
-};
-
 struct StepResult {
   std::int64_t step = 0;     // global
-  double loss = 0;           // mean over the step's tokens
+  double loss = 0;           // mean over the step's targets that count
   double gradient_norm = 0;  // before clipping
   // Whose gradient was not finite, so that the step's update was left out; -1: it was applied.
   int skipped_unit = -1;
@@ -66,12 +56,12 @@ struct StateSafety {
 
 class Executor {
  public:
-  // `store` may be null when no schedule uses the ssd tier. Device, store and dataset outlive the
-  // executor. So does `throttle`, which makes tasks as slow as on another machine; null: none. And
-  // so do `frozen`, the files that what is frozen of the ssd tier rests in; null: all is in the
-  // store. `make_ring`: for these files.
-  Executor(Device& device, SsdStore* store, const Dataset& dataset, OptimizerSettings settings,
-           StateSafety safety = {}, Throttle* throttle = nullptr,
+  // `store` may be null when no schedule uses the ssd tier. Device and store outlive the executor.
+  // So does `throttle`, which makes tasks as slow as on another machine; null: none. And so do
+  // `frozen`, the files that what is frozen of the ssd tier rests in; null: all is in the store.
+  // `make_ring`: for these files.
+  Executor(Device& device, SsdStore* store, std::shared_ptr<const Batches> batches,
+           OptimizerSettings settings, StateSafety safety = {}, Throttle* throttle = nullptr,
            const FrozenFiles* frozen = nullptr, RingFactory make_ring = make_usual_ring);
   ~Executor();
   Executor(const Executor&) = delete;
@@ -79,7 +69,9 @@ class Executor {
 
   // Allocates what running `schedule` needs, once; run() does so otherwise. The schedule outlives
   // the executor.
-  void prepare(const Schedule& schedule);
+  void prepare(const Schedule& schedule) { prepare(schedule, *batches_); }
+  // The same for an evaluation; `batches` outlive the executor, too.
+  void prepare(const Schedule& schedule, const Batches& batches);
 
   // Runs all of `schedule`, its first step being global step `first_step`, or up to a requested
   // stop. Returns the number of steps done. `report` is called in step order on the calling thread
@@ -90,14 +82,22 @@ class Executor {
           const std::function<void(const StepResult&)>& report, Trace* trace = nullptr,
           int segment = 0);
 
+  // Runs all of `schedule`, an evaluation that was prepared, between two runs: its steps are batch
+  // `first` and those after it. Returns the losses of all tokens that count.
+  struct Losses {
+    double sum = 0;
+    std::int64_t tokens = 0;
+  };
+  Losses evaluate(const Schedule& schedule, std::int64_t first);
+
   // Called on the thread that runs, with the steps that are durable now, after they were reported.
   void on_commit(std::function<void(std::int64_t)> listener) { on_commit_ = std::move(listener); }
 
   // Between runs: blocks until `version`, a commit point, is durable, and announces it.
   void wait_for_commit(std::int64_t version);
 
-  // Ends training after the step that is running now; from any thread, also before a run. Needs a
-  // gate.
+  // Ends training after the step that is running now or, in an evaluation, before the next one;
+  // from any thread, also before a run. Needs a gate.
   void request_stop();
 
   // Highest end of any bytes a task touched so far, per tier: what the memory planner calls the
@@ -117,6 +117,9 @@ class Executor {
     std::unique_ptr<FrozenFiles::Channel> frozen;
   };
 
+  Run* find(const Schedule& schedule) const;
+  void begin(Run& run, std::int64_t first_step);
+  void end(Run& run);
   void lane_main(Lane lane);
   void open(Lane lane, Channels& channels);
   void work(Run& run, Lane lane, Channels& channels);
@@ -146,11 +149,14 @@ class Executor {
   void announce_commit(std::int64_t done);
   std::byte* address(const Run& run, const Access& access) const;
   Operands operands(Run& run, TaskId id);
+  static bool needs_text(const Run& run, const Task& task);
+  // The text of a micro-batch in a step of the schedule.
+  MicroBatchText text(Run& run, int step, std::int64_t micro_batch);
   void append_spans(const Run& run, Trace& trace, int segment) const;
 
   Device& device_;
   SsdStore* store_;
-  const Dataset& dataset_;
+  const std::shared_ptr<const Batches> batches_;
   OptimizerSettings settings_;
   StateSafety safety_;
   Throttle* throttle_;
@@ -161,6 +167,7 @@ class Executor {
   std::array<std::uint64_t, tier_count> highest_use_{};
   std::vector<std::unique_ptr<Run>> runs_;  // by schedule
   std::atomic<std::int64_t> next_step_{0};  // the first step that is not reported yet
+  std::atomic<bool> evaluating_{false};
   std::function<void(std::int64_t)> on_commit_;
   std::int64_t announced_ = 0;  // the last commit that was
   std::unique_ptr<Lanes> lanes_;

@@ -1,24 +1,48 @@
 #include "exec/run/executor_run.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
+#include "base/errors.hpp"
 #include "exec/run/clipping.hpp"
 
 namespace spillway {
 
-Executor::Run::Run(const Schedule& s, std::span<const StatePart> parts, Streams* device)
+namespace {
+
+// Kernels go by the starts without a look at them.
+void require_documents(const std::vector<std::int32_t>& starts, std::int64_t sequence_length) {
+  std::int32_t start = 0;
+  for (std::size_t row = 0; row < starts.size(); ++row) {
+    const auto token = static_cast<std::int32_t>(row % static_cast<std::size_t>(sequence_length));
+    if (token == 0 || starts[row] != start) start = token;
+    SPILLWAY_ASSERT(starts[row] == start, fmt::format("token {}: {}", token, starts[row]));
+  }
+}
+
+}  // namespace
+
+Executor::Run::Run(const Schedule& s, std::span<const StatePart> parts, Streams* device,
+                   const Batches& all)
     : schedule(s),
+      batches(all),
       waiting_for(s.tasks().size()),
       start_ns(s.tasks().size()),
       end_ns(s.tasks().size()),
       gradient_square_sums(s.tasks().size(), 0.0),
       open_tasks(static_cast<std::size_t>(s.steps())),
       last_end_ns(static_cast<std::size_t>(s.steps())),
+      counted_tokens(static_cast<std::size_t>(s.steps())),
       tasks_of_step_(static_cast<std::size_t>(s.steps())),
       gradients_of_step_(gradient_tasks(s)),
       bytes_read_(static_cast<std::size_t>(s.steps())),
       bytes_written_(static_cast<std::size_t>(s.steps())) {
-  if (!parts.empty()) state = state_accesses(s, parts);
+  if (s.evaluates()) {
+    state.resize(s.tasks().size());  // none touches state at rest but parameters
+  } else if (!parts.empty()) {
+    state = state_accesses(s, parts);
+  }
   const auto tasks = s.tasks();
   const Workload& workload = s.problem().workload;
   for (TaskId id = 0; id < tasks.size(); ++id) {
@@ -31,8 +55,14 @@ Executor::Run::Run(const Schedule& s, std::span<const StatePart> parts, Streams*
     if (task.kind == TaskKind::write) bytes_written_[step] += task.bytes;
   }
   losses.resize(static_cast<std::size_t>(s.steps() * workload.batch), 0.0);
-  tokens.resize(static_cast<std::size_t>(workload.micro_batch * workload.sequence));
-  targets.resize(tokens.size());
+  const auto rows = static_cast<std::size_t>(workload.micro_batch * workload.sequence);
+  const bool whole_step = batches.has_borders() && device == nullptr;
+  texts.resize(whole_step ? static_cast<std::size_t>(workload.micro_batches()) : 1);
+  for (Text& text : texts) {
+    text.tokens.resize(rows);
+    text.targets.resize(rows);
+    if (batches.has_borders()) text.starts.resize(rows);
+  }
   step_begins.assign(static_cast<std::size_t>(s.steps()) + 2, 0);
   for (TaskId id = 0; id < tasks.size(); ++id)
     step_begins[static_cast<std::size_t>(tasks[id].step) + 1] = id + 1;
@@ -41,7 +71,7 @@ Executor::Run::Run(const Schedule& s, std::span<const StatePart> parts, Streams*
   if (device == nullptr) return;
   std::vector<bool> guarded(state.size());
   for (std::size_t id = 0; id < state.size(); ++id) guarded[id] = state[id].writes > 0;
-  streams = std::make_unique<StreamPlan>(s, *device, guarded);
+  streams = std::make_unique<StreamPlan>(s, *device, guarded, batches.has_borders());
   notice_of.assign(tasks.size(), none);
   for (int lane = 0; lane < lane_count; ++lane) {
     const auto& list = by_lane[static_cast<std::size_t>(lane)];
@@ -65,7 +95,8 @@ void Executor::Run::reset(std::int64_t first) {
     open_tasks[step].store(tasks_of_step_[step], std::memory_order_relaxed);
     last_end_ns[step] = 0;
   }
-  tokens_step = tokens_micro_batch = -1;
+  for (Text& text : texts) text.step = -1;
+  std::fill(counted_tokens.begin(), counted_tokens.end(), 0);
   lanes_left.store(lane_count);
   if (streams) streams->reset();
 }
@@ -109,7 +140,8 @@ StepResult Executor::Run::result(int step, std::int64_t began_ns) const {
   StepResult result;
   result.step = first_step + step;
   for (std::size_t i = 0; i < batch; ++i) result.loss += losses[s * batch + i];
-  result.loss /= static_cast<double>(workload.tokens_per_step());
+  SPILLWAY_ASSERT(counted_tokens[s] > 0);
+  result.loss /= static_cast<double>(counted_tokens[s]);
   const StepGradient gradient =
       step_gradient(schedule, gradients_of_step_[s], gradient_square_sums);
   result.gradient_norm = gradient.norm;
@@ -119,6 +151,65 @@ StepResult Executor::Run::result(int step, std::int64_t began_ns) const {
   result.ssd_bytes_read = bytes_read_[s];
   result.ssd_bytes_written = bytes_written_[s];
   return result;
+}
+
+void Executor::append_spans(const Run& run, Trace& trace, int segment) const {
+  const auto tasks = run.schedule.tasks();
+  for (TaskId id = 0; id < tasks.size(); ++id) {
+    if (run.end_ns[id] == 0) continue;  // a stop came first
+    const Task& task = tasks[id];
+    Span span;
+    span.task = id;
+    span.lane = static_cast<std::uint16_t>(task.lane);
+    span.kind = static_cast<std::uint16_t>(task.kind);
+    span.phase = static_cast<std::uint16_t>(task.phase);
+    span.segment = segment;
+    span.step = static_cast<std::int32_t>(run.first_step + task.step);
+    span.layer = task.layer;
+    span.micro_batch = task.micro_batch;
+    span.start_ns = run.start_ns[id] - start_ns_;
+    span.end_ns = run.end_ns[id] - start_ns_;
+    span.bytes = task.bytes;
+    span.flops = task.flops;
+    span.params = task.params;
+    trace.spans.push_back(span);
+  }
+}
+
+// -- what tasks are given of the batches --
+
+// Where there are borders, layers need them.
+bool Executor::needs_text(const Run& run, const Task& task) {
+  switch (task.kind) {
+    case TaskKind::embed_forward:
+    case TaskKind::head:
+    case TaskKind::embed_backward:
+      return true;
+    case TaskKind::forward:
+    case TaskKind::backward:
+      return run.batches.has_borders();
+    default:
+      return false;
+  }
+}
+
+MicroBatchText Executor::text(Run& run, int step, std::int64_t micro_batch) {
+  const Workload& workload = run.schedule.problem().workload;
+  const std::int64_t global_step = run.first_step + step;
+  Run::Text& text = run.text_of(micro_batch);
+  std::int32_t* const starts = text.starts.empty() ? nullptr : text.starts.data();
+  if (text.step != step || text.micro_batch != micro_batch) {
+    run.batches.batch(global_step, micro_batch * workload.micro_batch, workload.micro_batch,
+                      workload.sequence, text.tokens.data(), text.targets.data(), starts);
+    require_documents(text.starts, workload.sequence);
+    text.step = step;
+    text.micro_batch = micro_batch;
+  }
+  std::int64_t& counted = run.counted_tokens[static_cast<std::size_t>(step)];
+  if (counted == 0)
+    counted = run.batches.counted_tokens(global_step, workload.batch, workload.sequence);
+  return {text.tokens.data(),   text.targets.data(), starts,
+          workload.micro_batch, workload.sequence,   counted};
 }
 
 }  // namespace spillway

@@ -22,10 +22,11 @@ constexpr std::size_t index_of(Tier tier) { return static_cast<std::size_t>(tier
 
 struct Executor::Run {
   // `parts` may be empty: then no task is known to touch state at rest. `streams`: null where no
-  // lane is one.
-  Run(const Schedule& schedule, std::span<const StatePart> parts, Streams* streams);
+  // lane is one. `batches` outlive it.
+  Run(const Schedule& schedule, std::span<const StatePart> parts, Streams* streams,
+      const Batches& batches);
 
-  // Ready to be run from global step `first` on.
+  // Ready to be run from step `first` of its batches on.
   void reset(std::int64_t first);
 
   // Steps whose result a task contributes to: the one it belongs to, and the one whose gradient it
@@ -46,8 +47,15 @@ struct Executor::Run {
   // Of the sequences of step `step`, as far as the head is done with them.
   std::span<const double> losses_of(int step) const;
 
+  // Whether dropout has to know of a task's step: nothing is dropped in an evaluation.
+  bool has_noise(const Task& task) const {
+    return !schedule.evaluates() &&
+           (task.kind == TaskKind::forward || task.kind == TaskKind::backward);
+  }
+
   const Schedule& schedule;
-  std::int64_t first_step = 0;
+  const Batches& batches;
+  std::int64_t first_step = 0;  // global, in training
   std::array<std::vector<TaskId>, lane_count> by_lane;
   std::vector<StateAccess> state;                       // per task; empty without parts
   std::vector<std::atomic<std::uint32_t>> waiting_for;  // predecessors not done yet, per task
@@ -57,9 +65,19 @@ struct Executor::Run {
   std::vector<double> gradient_square_sums;             // per task
   std::vector<std::atomic<std::uint32_t>> open_tasks;   // per step
   std::vector<std::int64_t> last_end_ns;                // per step: end of its last own task
-  std::vector<std::int32_t> tokens, targets;            // of the micro-batch gpu.compute works on
-  std::int64_t tokens_step = -1, tokens_micro_batch = -1;
-  NoiseKey step_noise;  // of the layer that gpu.compute works on
+  // What gpu.compute works on: a micro-batch, or where there are borders, which layers ask for
+  // too, the micro-batches of a step. By the thread of that lane alone.
+  struct Text {
+    std::vector<std::int32_t> tokens, targets, starts;  // the last: empty without borders
+    int step = -1;                                      // of the schedule
+    std::int64_t micro_batch = -1;
+  };
+  std::vector<Text> texts;
+  Text& text_of(std::int64_t micro_batch) {
+    return texts[static_cast<std::size_t>(micro_batch) % texts.size()];
+  }
+  std::vector<std::int64_t> counted_tokens;  // per step; 0: not known yet
+  NoiseKey step_noise;                       // of the layer that gpu.compute works on
   std::array<std::array<std::uint64_t, tier_count>, lane_count> highest{};
   std::atomic<std::uint32_t> lanes_left{lane_count};
 

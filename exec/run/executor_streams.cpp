@@ -120,12 +120,7 @@ bool Executor::replay_step(Run& run, Lane lane, int step) {
 void Executor::stage_text(Run& run, int step, std::int64_t micro_batch) {
   std::int64_t& staged = run.streams->text_step(step, micro_batch);
   if (staged == step) return;
-  const Workload& workload = run.schedule.problem().workload;
-  dataset_.batch(run.first_step + step, micro_batch * workload.micro_batch, workload.micro_batch,
-                 workload.sequence, run.tokens.data(), run.targets.data());
-  streams_->stage_text(run.tokens.data(), run.targets.data(),
-                       static_cast<std::int64_t>(run.tokens.size()),
-                       run.streams->text(step, micro_batch));
+  streams_->stage_text(text(run, step, micro_batch), run.streams->text(step, micro_batch));
   staged = step;
 }
 
@@ -133,14 +128,13 @@ void Executor::stream_operands(Run& run, TaskId id, Operands& o) {
   const StreamPlan& plan = *run.streams;
   const Task& task = run.schedule.tasks()[id];
   const Workload& workload = run.schedule.problem().workload;
-  if (task.kind == TaskKind::embed_forward || task.kind == TaskKind::head ||
-      task.kind == TaskKind::embed_backward) {
+  if (needs_text(run, task)) {
+    o.has_borders = run.batches.has_borders();
     stage_text(run, task.step, task.micro_batch);
     o.text = plan.text(task.step, task.micro_batch);
     o.losses = plan.losses(task.step).data() + task.micro_batch * workload.micro_batch;
   }
-  if (task.kind == TaskKind::forward || task.kind == TaskKind::backward)
-    o.step_noise = &plan.adam(task.step).noise;
+  if (run.has_noise(task)) o.step_noise = &plan.adam(task.step).noise;
   if (task.kind == TaskKind::optimizer) {
     o.adam = settings_.at(run.first_step + task.update);
     o.adam_constants = &plan.adam(task.update);

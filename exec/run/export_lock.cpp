@@ -18,13 +18,31 @@ ExportLock::ExportLock(const Directory& folder) {
   file_ = std::move(*file);
 }
 
-std::optional<ExportLock> ExportLock::to_read(const Directory& folder) {
-  std::optional<ExportLock> lock;
+namespace {
+
+std::optional<ExportLock> lock_of(const Directory& folder) {
   try {
-    lock.emplace(folder);
+    return std::make_optional<ExportLock>(folder);
   } catch (const MachineError&) {
     return {};
   }
+}
+
+}  // namespace
+
+std::optional<ExportLock> ExportLock::to_remove(const Directory& folder) {
+  std::optional<ExportLock> lock = lock_of(folder);
+  if (!lock || ::flock(lock->file_.get(), LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK)
+    return lock;
+  const std::string path = folder.path_of(file_name).string();
+  throw MachineError("an export reads what the run in " + folder.path().string() +
+                         " has committed: nothing was removed",
+                     "wait for its end; `fuser " + path + "` names it");
+}
+
+std::optional<ExportLock> ExportLock::to_read(const Directory& folder) {
+  std::optional<ExportLock> lock = lock_of(folder);
+  if (!lock) return {};
   int result = -1;
   do {
     result = ::flock(lock->file_.get(), LOCK_SH);

@@ -24,6 +24,10 @@ class ExportLock {
   // is at work: there is nothing to hold.
   static std::optional<ExportLock> to_read(const Directory& folder);
 
+  // Held, until it goes, by what is about to remove the state: who wants to read waits meanwhile.
+  // Throws MachineError where somebody reads. Nothing as above.
+  static std::optional<ExportLock> to_remove(const Directory& folder);
+
   // Whether nobody holds it to read now. Asked by the run at work.
   bool nobody_reads();
 

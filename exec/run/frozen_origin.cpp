@@ -69,15 +69,18 @@ void require_same_frozen(const std::filesystem::path& folder, std::uint64_t foun
 }
 
 StateValues frozen_values(const FrozenOrigin& origin, const ModelSpec& model,
-                          const RingFactory& make_ring) {
+                          const RingFactory& make_ring, const ReadingProgress& progress,
+                          std::int64_t strip_bytes) {
   if (origin.folder.empty()) return initial_state(model, origin.seed);
   if (!SafetensorsFolder::has_weights(origin.folder))
     throw InputError(
         "the frozen weights of the run are not in " + origin.folder.string() + " any more",
         "bring them back: its commits hold what is trained alone");
   auto weights = std::make_shared<Checkpoint>(origin.folder, model, make_ring);
-  require_same_frozen(origin.folder, seal_weights(*weights, origin.seal, {}, make_ring).data,
-                      origin.seal.data);
+  weights->set_strip_bytes(strip_bytes);
+  weights->tell(progress);
+  require_same_frozen(origin.folder, seal_weights(*weights, origin.seal).data, origin.seal.data);
+  weights->tell({});
   return starting_state(model, origin.seed, weights, nullptr);
 }
 

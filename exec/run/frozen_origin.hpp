@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -27,10 +28,16 @@ struct FrozenOrigin {
   void save(const Directory& run) const;
 };
 
-// The frozen values of the model, from their folder, whose files must be what they were. Throws
-// InputError naming the folder.
+// Bytes read so far, and of all that is to be read. What it throws ends the reading.
+using ReadingProgress = std::function<void(std::uint64_t done, std::uint64_t all)>;
+
+// The frozen values of the model, from their folder, whose files must be what they were: files that
+// look otherwise are read and hashed again, of which `progress` (may be empty) is told.
+// `strip_bytes`: as Checkpoint has it. Throws InputError naming the folder.
 StateValues frozen_values(const FrozenOrigin& origin, const ModelSpec& model,
-                          const RingFactory& make_ring = make_usual_ring);
+                          const RingFactory& make_ring = make_usual_ring,
+                          const ReadingProgress& progress = {},
+                          std::int64_t strip_bytes = TransposedMatrix::usual_strip_bytes);
 
 // Throws InputError unless the weights in the folder are those of that hash (WeightsSeal::data).
 void require_same_frozen(const std::filesystem::path& folder, std::uint64_t found,

@@ -10,7 +10,9 @@
 
 #include "base/errors.hpp"
 #include "base/new_folder.hpp"
+#include "exec/data/safetensors_folder.hpp"
 #include "exec/run/run_export.hpp"
+#include "policies/model/peft.hpp"
 
 namespace spillway {
 
@@ -44,8 +46,11 @@ fs::path kept_folder(const fs::path& run, std::int64_t step) {
 }
 
 bool is_kept(const fs::path& run, std::int64_t step) {
+  const fs::path folder = kept_folder(run, step);
   std::error_code ignored;
-  return fs::is_directory(fs::symlink_status(kept_folder(run, step), ignored));
+  return fs::is_directory(fs::symlink_status(folder, ignored)) &&
+         (SafetensorsFolder::has_weights(folder) ||
+          fs::exists(folder / adapter_weights_file, ignored));
 }
 
 std::vector<std::int64_t> kept_steps(const fs::path& run) {
@@ -98,6 +103,11 @@ void KeptCheckpoints::wait() {
   changed_.wait(lock, [&] { return !held_; });
 }
 
+std::optional<std::int64_t> KeptCheckpoints::writing() {
+  const std::lock_guard lock(mutex_);
+  return held_;
+}
+
 std::vector<KeptStep> KeptCheckpoints::news() {
   const std::lock_guard lock(mutex_);
   return std::exchange(news_, {});
@@ -126,12 +136,14 @@ void KeptCheckpoints::main() {
 KeptStep KeptCheckpoints::keep(std::int64_t step) {
   KeptStep kept{step, kept_folder(run_, step), ""};
   try {
+    std::error_code ignored;
+    fs::remove(kept.folder, ignored);  // where it is there, but empty
     RunExport request;
     request.run = run_.string();
     request.step = step;
     request.out = kept.folder;
     request.make_ring = make_ring_;
-    request.progress = [this](std::uint64_t, std::uint64_t) {
+    request.files.progress = request.checking = [this](std::uint64_t, std::uint64_t) {
       const std::lock_guard lock(mutex_);
       if (ending_) throw GivenUp();
     };

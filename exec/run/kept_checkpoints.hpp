@@ -50,6 +50,8 @@ class KeptCheckpoints {
   void committed(std::int64_t step);
   // Returns once nothing is being written.
   void wait();
+  // The step whose weights are being written.
+  std::optional<std::int64_t> writing();
   // What has come to its end since the last call, in order.
   std::vector<KeptStep> news();
 
@@ -72,7 +74,8 @@ class KeptCheckpoints {
   std::thread thread_;
 };
 
-// RUN/checkpoints/step-000500; whether it is there; and the steps of all that are, ascending.
+// RUN/checkpoints/step-000500; whether it is there with its weights; and the steps of all that are,
+// ascending.
 std::filesystem::path kept_folder(const std::filesystem::path& run, std::int64_t step);
 bool is_kept(const std::filesystem::path& run, std::int64_t step);
 std::vector<std::int64_t> kept_steps(const std::filesystem::path& run);

@@ -11,7 +11,6 @@
 #include "exec/data/model_writer.hpp"
 #include "exec/io/io_transfer.hpp"
 #include "exec/run/export_lock.hpp"
-#include "exec/run/frozen_origin.hpp"
 #include "exec/run/kept_checkpoints.hpp"
 #include "exec/run/run_folder.hpp"
 #include "exec/run/training_record.hpp"
@@ -32,10 +31,6 @@ void write_text(const Directory& folder, const std::string& name, const std::str
   NewFile file({folder, name});
   file.write(std::as_bytes(std::span(text)));
   file.commit();
-}
-
-std::uint64_t bytes_of_weights(const ModelSpec& model, ElementType type) {
-  return static_cast<std::uint64_t>(base_model(model).parameters()) * bytes_of(type);
 }
 
 void require_room(const fs::path& folder, std::uint64_t bytes) {
@@ -66,14 +61,31 @@ fs::path without_slash(const fs::path& path) {
   return path.has_filename() ? path : path.parent_path();
 }
 
-// Throws where the file is not there, which every run with frozen weights has.
-FrozenOrigin origin_of(const fs::path& run) {
-  if (auto origin = FrozenOrigin::load(Directory(run))) return *origin;
-  throw InputError(
-      fmt::format("{} is missing or damaged: it says where the frozen weights of the run are",
-                  (run / FrozenOrigin::file).string()),
-      "restore it from a backup, or go on with the run, which writes it anew: " +
-          Setting{"resume"});
+// Where the frozen weights of the run are: where it had them, unless the request says otherwise.
+// `hash`: of those that what is exported was trained beside, 0 where they were drawn from the seed;
+// nothing: that is not known. Throws where the run's file says nothing, or of other weights.
+FrozenOrigin origin_of(const RunExport& request, const fs::path& run,
+                       const std::optional<std::uint64_t>& hash) {
+  const auto refuse = [&](const std::string& what) {
+    throw InputError((run / FrozenOrigin::file).string() + what,
+                     "restore it from a backup, or go on with the run, which writes it anew: " +
+                         Setting{"resume"});
+  };
+  auto origin = FrozenOrigin::load(Directory(run));
+  if (!origin) refuse(" is missing or damaged: it says where the frozen weights of the run are");
+  if (hash && (origin->seal.data != *hash || origin->folder.empty() != (*hash == 0)))
+    refuse(" does not tell of the frozen weights that the run began with");
+  if (request.base.empty()) return *origin;
+  if (origin->folder.empty())
+    throw InputError(
+        Setting{"model", request.base} + ": the frozen weights of the run are drawn from its seed",
+        "leave it out");
+  const auto found = find_model_folder(request.base);
+  if (!found)
+    throw InputError(Setting{"model", request.base} + ": there is no such folder",
+                     "name the folder where the frozen weights of the run are, or leave it out");
+  origin->folder = fs::canonical(found->path);
+  return *origin;
 }
 
 WeightValues weights_of(StateValues values) {
@@ -83,43 +95,53 @@ WeightValues weights_of(StateValues values) {
 
 // The adapters that `trained` holds, as a folder of PEFT's.
 ExportedRun write_adapter_folder(const RunExport& request, const fs::path& run, const fs::path& out,
-                                 const ModelSpec& model, const WeightValues& trained) {
+                                 const ModelSpec& model, const WeightValues& trained,
+                                 const FrozenOrigin& origin) {
+  // One that was moved is told by its headers; its data is read where it is merged.
+  if (!request.base.empty())
+    require_same_frozen(origin.folder, Checkpoint(origin.folder, model, request.make_ring).hash(),
+                        origin.seal.headers);
   NewFolder folder(out);
   const Directory& directory = folder.directory();
   const std::uint64_t bytes =
-      static_cast<std::uint64_t>(model.trained_parameters()) * bytes_of(request.type);
+      static_cast<std::uint64_t>(model.trained_parameters()) * bytes_of(request.files.type);
   require_room(directory.path().parent_path(), bytes);
-  const auto origin = FrozenOrigin::load(Directory(run));
-  write_adapter_files(run, directory, model, origin ? origin->folder.string() : "");
-  write_adapter({directory, adapter_weights_file}, model, trained, request.type);
+  write_adapter_files(run, directory, model, origin.folder);
+  write_adapter({directory, adapter_weights_file}, model, trained, request.files.type,
+                origin.seal.data);
   folder.commit();
   return {out, {}, 1, bytes};
 }
 
-// `trained`: what is trained of the model; with `whole` all of it.
-// `record`: of the commit that it is of, if it is of one.
+// `trained`: what is trained of the model; with `whole` all of it. `frozen_hash`: as origin_of()
+// takes it.
 ExportedRun write_folder(const RunExport& request, const fs::path& run, const ModelSpec& model,
                          const std::string& usual_name, WeightValues trained, bool whole,
-                         const TrainingRecord* record = nullptr) {
+                         const std::optional<std::uint64_t>& frozen_hash) {
   const bool adapters = model.has_adapters();
   if (request.merge && !adapters)
     throw InputError(Setting{"merge"} +
                          ": the run has no adapters, it trains the model's own "
                          "weights",
                      "leave it out");
+  const bool needs_frozen = model.has_frozen() && !whole;
+  if (!request.base.empty() && !needs_frozen)
+    throw InputError(Setting{"model", request.base} + ": the run itself has all of the weights",
+                     "leave it out");
   const fs::path out = request.out.empty() ? run / usual_name : without_slash(request.out);
-  if (adapters && !request.merge) return write_adapter_folder(request, run, out, model, trained);
   std::optional<fs::path> from = run;
   WeightValues values = trained;
-  if (model.has_frozen() && !whole) {
-    const FrozenOrigin origin = origin_of(run);
-    if (record && (origin.seal.data != record->frozen_hash ||
-                   origin.folder.empty() != record->initial_folder.empty()))
-      throw InputError((run / FrozenOrigin::file).string() +
-                           " does not tell of the frozen weights that the run began with",
-                       "restore it from a backup, or go on with the run, which writes it anew: " +
-                           Setting{"resume"});
-    const StateValues frozen = frozen_values(origin, model, request.make_ring);
+  if (needs_frozen) {
+    if (adapters && !request.merge) {
+      // Its configuration says the name, too, where the file is missing.
+      const bool is_known = !request.base.empty() || FrozenOrigin::load(Directory(run));
+      const FrozenOrigin origin = is_known ? origin_of(request, run, frozen_hash)
+                                           : FrozenOrigin{{}, 0, {{}, 0, frozen_hash.value_or(0)}};
+      return write_adapter_folder(request, run, out, model, trained, origin);
+    }
+    const FrozenOrigin origin = origin_of(request, run, frozen_hash);
+    const StateValues frozen = frozen_values(origin, model, request.make_ring, request.checking,
+                                             request.files.strip_bytes);
     if (adapters) {
       values = merged_weights(model, weights_of(frozen), trained);
       from = origin.folder.empty() ? std::nullopt : std::optional(origin.folder);
@@ -132,9 +154,8 @@ ExportedRun write_folder(const RunExport& request, const fs::path& run, const Mo
           frozen));
     }
   }
-  const std::size_t files = write_model_folder(
-      out, from, model, values, {request.type, request.most_bytes, request.progress});
-  return {out, {}, files, bytes_of_weights(model, request.type)};
+  const std::size_t files = write_model_folder(out, from, model, values, request.files);
+  return {out, {}, files, bytes_of_weights(model, request.files.type)};
 }
 
 std::int64_t newest_step(const StoreLocation& location) {
@@ -169,8 +190,9 @@ ExportedRun export_commit(const RunExport& request, const fs::path& run, const R
           fmt::format("leave it out for step {}", newest));
     }
   };
-  ExportedRun exported = write_folder(
-      request, run, model, fmt::format("model-step-{}", record.version), read, false, &training);
+  ExportedRun exported =
+      write_folder(request, run, model, fmt::format("model-step-{}", record.version), read, false,
+                   training.frozen_hash);
   exported.step = record.version;
   return exported;
 }
@@ -187,7 +209,7 @@ ExportedRun export_written(const RunExport& request, const Directory& folder, co
       [&](std::int64_t unit, std::uint64_t first, std::uint64_t count, float* to) {
         weights.read(unit, first, count, to);
       },
-      !adapters);
+      !adapters, adapters ? weights.frozen_hash() : std::nullopt);
 }
 
 ResumePoint find_step(const RunExport& request, const fs::path& run,
@@ -275,9 +297,16 @@ void write_model_files(const std::optional<fs::path>& from, const Directory& to,
   write_text(to, hugging_face_config_file, config);
 }
 
+std::uint64_t bytes_of_weights(const ModelSpec& model, ElementType type) {
+  return static_cast<std::uint64_t>(base_model(model).parameters()) * bytes_of(type);
+}
+
 void write_adapter_files(const std::optional<fs::path>& from, const Directory& to,
-                         const ModelSpec& model, const std::string& base) {
-  std::string config = adapter_config(model, base);
+                         const ModelSpec& model, const fs::path& base) {
+  std::string base_name = base.empty() ? "" : name_in_cache(base);
+  if (!base.empty() && base_name.empty())
+    base_name = fs::absolute(base).lexically_normal().string();
+  std::string config = adapter_config(model, base_name);
   for (const std::string& name : from ? model_files_of(*from) : std::vector<std::string>()) {
     if (name != hugging_face_config_file)
       write_text(to, name, read_file(*from / name, longest_file));
@@ -286,6 +315,8 @@ void write_adapter_files(const std::optional<fs::path>& from, const Directory& t
   if (from && fs::is_regular_file(*from / adapter_config_file, error)) {
     require_own_file(*from, adapter_config_file);
     config = read_file(*from / adapter_config_file, longest_file);
+    if (!base_name.empty())
+      config = adapter_config_beside(config, (*from / adapter_config_file).string(), base_name);
   }
   write_text(to, adapter_config_file, config);
 }

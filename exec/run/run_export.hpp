@@ -13,6 +13,7 @@
 #include "base/directory.hpp"
 #include "exec/data/model_writer.hpp"
 #include "exec/io/io_choice.hpp"
+#include "exec/run/frozen_origin.hpp"
 #include "policies/model/model.hpp"
 
 namespace spillway {
@@ -36,24 +37,29 @@ std::size_t write_model_folder(const std::filesystem::path& out,
                                const std::optional<std::filesystem::path>& from,
                                const ModelSpec& model, const WeightValues& values,
                                const WeightFiles& files);
+// Of all weights of a model, without adapters, in files of such elements.
+std::uint64_t bytes_of_weights(const ModelSpec& model, ElementType type);
 // Puts adapter_config.json of a model with adapters, and the tokenizer's files of the folder
-// `from`, into `to`. `base`: the model beside which PEFT finds them.
+// `from`, into `to`. `base`: the folder of the model that they are beside; empty: it was drawn from
+// a seed. PEFT is told its name where it is in Hugging Face's cache, else its absolute path.
 void write_adapter_files(const std::optional<std::filesystem::path>& from, const Directory& to,
-                         const ModelSpec& model, const std::string& base);
+                         const ModelSpec& model, const std::filesystem::path& base);
 
 struct RunExport {
   std::string run;  // its folder
   // One that the run has kept, or one of its last two commits; none: the newest commit.
   std::optional<std::int64_t> step;
   std::filesystem::path out;  // a new folder; empty: RUN/model-step-N
-  ElementType type = ElementType::f32;
+  // The folder of the model that is frozen in the run, or its name, where it was moved since.
+  std::string base;
   // Of a run that trains adapters: the whole model with these in its matrices, not the adapters as
   // a folder of PEFT's.
   bool merge = false;
-  std::uint64_t most_bytes = std::uint64_t{5} << 30;  // of a file of weights
+  // How they are written. What its progress throws ends the export, and nothing of it is left.
+  WeightFiles files;
   RingFactory make_ring = make_usual_ring;
-  // Of writing; may be empty. What it throws ends the export, and nothing of it is left.
-  std::function<void(std::uint64_t done, std::uint64_t all)> progress;
+  // Of frozen weights that are read to see whether they are the run's; may be empty, and throw.
+  ReadingProgress checking;
   std::function<void(const std::string&)> note;  // what people should know; may be empty
 };
 

@@ -188,13 +188,15 @@ void RunFolder::remove_unfinished_files() const {
   std::vector<std::string> names;
   while (const dirent* const entry = ::readdir(stream)) names.emplace_back(entry->d_name);
   ::closedir(stream);
-  std::vector<std::string> all_of_ours = {
-      metrics, machine, model, weights, trace, saved_run_file, hugging_face_config_file};
+  std::vector<std::string> all_of_ours = {metrics, metrics_table,  loss_curve,
+                                          machine, model,          weights,
+                                          trace,   saved_run_file, hugging_face_config_file};
   all_of_ours.insert(all_of_ours.end(), tokenizer_files().begin(), tokenizer_files().end());
   for (const std::string& name : names) {
     constexpr std::size_t tail = 25;  // .partial-0123456789abcdef
-    if (name.size() > tail + 1 && is_weights_name(name.substr(1, name.size() - tail - 1)))
-      all_of_ours.push_back(name.substr(1, name.size() - tail - 1));
+    if (name.size() <= tail + 1) continue;
+    const std::string whole = name.substr(1, name.size() - tail - 1);
+    if (is_weights_name(whole) || whole.starts_with(tensorboard)) all_of_ours.push_back(whole);
   }
   for (const std::string& name : names) {
     for (const std::string& ours : all_of_ours) {

@@ -36,6 +36,22 @@ std::string one_line(std::string text) {
   return text;
 }
 
+bool is_elsewhere(const std::string& holder, const Surroundings& here, int file) {
+  return !holder.empty() && holder.substr(0, holder.find('\n')) != here.host &&
+         here.is_shared(file);
+}
+
+// Whoever looks whether a run is at work (run_at_work) holds the lock for a moment.
+bool lock_soon(int file) {
+  for (int attempt = 0; attempt < 20; ++attempt) {
+    if (::flock(file, LOCK_EX | LOCK_NB) == 0) return true;
+    if (errno != EWOULDBLOCK) return false;
+    ::usleep(2000);
+  }
+  errno = EWOULDBLOCK;
+  return false;
+}
+
 }  // namespace
 
 RunLock::RunLock(const Directory& folder, const Surroundings& here, bool take_over, bool anew) {
@@ -46,7 +62,7 @@ RunLock::RunLock(const Directory& folder, const Surroundings& here, bool take_ov
                        "is another run at work in this folder?");
   }
   const std::string holder = read_start(file->get());
-  if (::flock(file->get(), LOCK_EX | LOCK_NB) != 0) {
+  if (!lock_soon(file->get())) {
     if (errno != EWOULDBLOCK) {
       throw MachineError::from_errno("cannot lock " + folder.path_of(file_name).string(), errno,
                                      "a run's folder needs a file system with flock");
@@ -55,8 +71,7 @@ RunLock::RunLock(const Directory& folder, const Surroundings& here, bool take_ov
         fmt::format("the run in {} is at work: {}", folder.path().string(), one_line(holder)),
         "wait until it ends");
   }
-  const bool elsewhere = !holder.empty() && holder.substr(0, holder.find('\n')) != here.host;
-  if (elsewhere && here.is_shared(file->get()) && !take_over) {
+  if (is_elsewhere(holder, here, file->get()) && !take_over) {
     throw MachineError(
         fmt::format("the run in {} is at work on another computer, or ended there without saying "
                     "so: {}",
@@ -73,6 +88,16 @@ RunLock::RunLock(const Directory& folder, const Surroundings& here, bool take_ov
 
 RunLock::~RunLock() {
   if (file_.valid()) static_cast<void>(::ftruncate(file_.get(), 0));
+}
+
+AtWork run_at_work(const Directory& folder, const Surroundings& here) {
+  const auto file = folder.open(RunLock::file_name, O_RDONLY, FileUse::read);
+  if (!file) return AtWork::no;
+  // A run that ends as it should leaves the file empty.
+  const std::string holder = read_start(file->get());
+  if (holder.empty()) return AtWork::no;
+  if (::flock(file->get(), LOCK_SH | LOCK_NB) != 0) return AtWork::here;
+  return is_elsewhere(holder, here, file->get()) ? AtWork::elsewhere : AtWork::no;
 }
 
 }  // namespace spillway

@@ -4,6 +4,7 @@
 // it should.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "base/directory.hpp"
@@ -26,5 +27,13 @@ class RunLock {
  private:
   FileDescriptor file_;
 };
+
+// Whether a run is at work in a folder, for those who only look.
+enum class AtWork : std::uint8_t {
+  no,
+  here,
+  elsewhere  // on another computer, or it ended there without saying so
+};
+AtWork run_at_work(const Directory& folder, const Surroundings& here = this_computer());
 
 }  // namespace spillway

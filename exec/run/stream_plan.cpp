@@ -30,7 +30,8 @@ bool same_work(const Schedule& schedule, const Task& a, const Task& b) {
 
 }  // namespace
 
-StreamPlan::StreamPlan(const Schedule& schedule, Streams& streams, const std::vector<bool>& guarded)
+StreamPlan::StreamPlan(const Schedule& schedule, Streams& streams, const std::vector<bool>& guarded,
+                       bool has_borders)
     : schedule_(schedule), lanes_(streams.lanes()), other_lanes_(LaneSet::all().without(lanes_)) {
   const auto tasks = schedule.tasks();
   const Workload& workload = schedule.problem().workload;
@@ -93,7 +94,7 @@ StreamPlan::StreamPlan(const Schedule& schedule, Streams& streams, const std::ve
       replayable_ = same_work(schedule, tasks[first + i], tasks[other + i]);
   }
 
-  text_bytes_ = aligned(streams.text_bytes(workload.micro_batch * workload.sequence));
+  text_bytes_ = aligned(streams.text_bytes(workload.micro_batch * workload.sequence, has_borders));
   losses_at_ = aligned(sizeof(AdamConstants) + sizeof(std::int64_t));
   squares_at_ = losses_at_ + aligned(static_cast<std::size_t>(workload.batch) * sizeof(double));
   text_at_ = squares_at_ + aligned(tasks_per_slot_ * sizeof(double));

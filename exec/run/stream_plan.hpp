@@ -27,8 +27,9 @@ class StreamPlan {
   static constexpr int slots = 3;
 
   // Registers memory with `streams`, which outlives it, and reserves marks. `guarded`: by task,
-  // whether it writes state that a gate guards; may be empty.
-  StreamPlan(const Schedule& schedule, Streams& streams, const std::vector<bool>& guarded);
+  // whether it writes state that a gate guards; may be empty. `has_borders`: whether texts have.
+  StreamPlan(const Schedule& schedule, Streams& streams, const std::vector<bool>& guarded,
+             bool has_borders);
 
   // Ready for another run.
   void reset();

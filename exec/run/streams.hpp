@@ -18,6 +18,16 @@
 
 namespace spillway {
 
+// The text of a micro-batch, (sequences, T) each: exec/data/batches.hpp says what they are.
+struct MicroBatchText {
+  const std::int32_t *tokens = nullptr, *targets = nullptr;
+  const std::int32_t* starts = nullptr;  // null: no borders
+  std::int64_t sequences = 0, sequence_length = 0;
+  std::int64_t counted_tokens = 0;  // targets that count in the whole step
+
+  std::int64_t rows() const { return sequences * sequence_length; }
+};
+
 class Streams {
  public:
   virtual ~Streams() = default;
@@ -53,10 +63,9 @@ class Streams {
   virtual std::size_t end_graph(Lane lane) = 0;
   virtual void replay(Lane lane, std::size_t graph) = 0;
 
-  // Tokens and targets of a micro-batch (rows each) in the form that tasks take (Operands::text).
-  virtual std::size_t text_bytes(std::int64_t rows) const = 0;
-  virtual void stage_text(const std::int32_t* tokens, const std::int32_t* targets,
-                          std::int64_t rows, std::byte* text) = 0;
+  // The text of a micro-batch of so many tokens in the form that tasks take (Operands::text).
+  virtual std::size_t text_bytes(std::int64_t rows, bool has_borders) const = 0;
+  virtual void stage_text(const MicroBatchText& text, std::byte* to) = 0;
 
   // Lets tasks read and write `memory` of the host until the result is destroyed.
   virtual std::shared_ptr<void> register_memory(std::span<std::byte> memory) = 0;

@@ -1,7 +1,6 @@
 #include "exec/run/training.hpp"
 
 #include <fmt/format.h>
-#include <xxhash.h>
 
 #include <algorithm>
 #include <cmath>
@@ -9,6 +8,7 @@
 #include "base/errors.hpp"
 #include "base/units.hpp"
 #include "exec/cpu/cpu_device.hpp"
+#include "exec/data/dataset.hpp"
 #include "exec/run/model_access.hpp"
 #include "exec/run/training_record.hpp"
 #include "policies/common/run_record.hpp"
@@ -72,39 +72,26 @@ Training::Training(TrainingOptions options) : options_(std::move(options)) {
                          Setting{"steps"} + fmt::format(" is {}", options_.steps),
                      "to train on, give a larger " + Setting{"steps"});
   }
-  const Build build = [&](const std::string& policy, int steps) {
-    if (!options_.make_policy) return build_schedule(problem, policy, steps);
-    return build_schedule(problem, *options_.make_policy(), steps);
-  };
-  schedule_ = std::make_unique<Schedule>(
-      build_usual(build, options_.policy, std::max<std::int64_t>(left, 1), options_.steps_per_run));
-  if (const int rest = static_cast<int>(left % schedule_->steps()); rest > 0) {
-    // The settled policy, so that the state rests where the first schedule leaves it.
-    remainder_ = std::make_unique<Schedule>(build(schedule_->policy(), rest));
-    remainder_->require_fit();
-  }
-  dataset_ = options_.dataset;
-  if (!dataset_) {
-    dataset_ = std::make_shared<const Dataset>(options_.data, options_.seed,
+  build_schedules(first);
+  batches_ = options_.batches;
+  if (!batches_) {
+    batches_ = std::make_shared<const Dataset>(options_.data, options_.seed,
                                                Dataset::default_memory_limit, options_.binary_data);
   }
-  dataset_->require(problem.workload.sequence, problem.model.vocabulary);
+  batches_->require(problem.workload.sequence, problem.model.vocabulary);
+  if (options_.evaluations.batches)
+    options_.evaluations.batches->require(problem.workload.sequence, problem.model.vocabulary);
+  const std::vector<const Schedule*> schedules = this->schedules();
   const auto most = [&](Tier tier) {
-    return std::max(schedule_->use(tier).peak_bytes,
-                    remainder_ ? remainder_->use(tier).peak_bytes : 0);
+    std::uint64_t bytes = 0;
+    for (const Schedule* one : schedules) bytes = std::max(bytes, one->use(tier).peak_bytes);
+    return bytes;
   };
 
-  TrainingRecord record{problem.model,
-                        problem.workload,
-                        options_.seed,
-                        options_.optimizer,
-                        dataset_->size(),
-                        XXH3_64bits(dataset_->corpus().data(), dataset_->size()),
-                        options_.backend,
-                        options_.attention,
-                        {},
-                        schedule_->policy(),
-                        options_.steps};
+  TrainingRecord record{problem.model,       problem.workload,   options_.seed,
+                        options_.optimizer,  batches_->size(),   batches_->hash(),
+                        options_.backend,    options_.attention, {},
+                        schedule_->policy(), options_.steps};
   if (options_.weights) {
     record.initial_folder = options_.weights->folder();
     record.initial_hash = options_.weights->hash();
@@ -112,10 +99,17 @@ Training::Training(TrainingOptions options) : options_(std::move(options)) {
   if (options_.adapter) record.initial_hash ^= options_.adapter->hash();
   if (problem.model.has_frozen()) {
     frozen_ = FrozenOrigin{record.initial_folder, options_.seed, {}};
-    if (options_.weights)
-      frozen_->seal = seal_weights(*options_.weights, options_.seal, {}, options_.make_ring);
+    if (options_.weights) {
+      frozen_->seal = describe_files(*options_.weights);
+      const bool is_known = options_.seal && options_.seal->of_same_files(frozen_->seal);
+      // A training that begins hashes them while it reads them.
+      frozen_->seal.data = is_known    ? options_.seal->data
+                           : first > 0 ? options_.weights->data_hash()
+                                       : 0;
+    }
     record.frozen_hash = frozen_->seal.data;
   }
+  record.data_rules = options_.data_rules;
   record.gelu_backward = options_.gelu_backward;
   record.tunes_products = options_.tunes_products;
   for (const auto& path : options_.data) record.data.push_back(std::filesystem::absolute(path));
@@ -128,6 +122,8 @@ Training::Training(TrainingOptions options) : options_(std::move(options)) {
         require_same_frozen(record.initial_folder, record.frozen_hash, before->frozen_hash);
       if (!options_.weights) record.initial_folder = before->initial_folder;
       record.initial_hash = before->initial_hash;
+    } else {
+      record.frozen_hash = before->frozen_hash;  // compared once it has been read
     }
     record.initial_data_hash = before->initial_data_hash;  // compared once it has been read
     require_same_numbers(*before, record);
@@ -135,11 +131,8 @@ Training::Training(TrainingOptions options) : options_(std::move(options)) {
   const RunIdentity run = options_.run      ? *options_.run
                           : options_.resume ? options_.resume->run
                                             : homeless_run();
-  std::vector<const Schedule*> schedules = {schedule_.get()};
-  if (remainder_) schedules.push_back(remainder_.get());
   find_frozen_files();
-  store_bytes_ = spillway::store_bytes(schedules, options_.durability.on(),
-                                       frozen_files_ ? frozen_files_->bytes() : 0);
+  store_bytes_ = spillway::store_bytes(schedules, options_.durability.on());
   training_store_ = std::make_unique<TrainingStore>(
       schedules, TrainingStoreOptions{options_.ssd, options_.durability.on(), text_of(record), run,
                                       options_.overwrite, options_.resume, frozen_files_.get(),
@@ -156,15 +149,16 @@ Training::Training(TrainingOptions options) : options_(std::move(options)) {
   training_store_->fill(*schedule_, *device_, initial(), [&] {
     if (!options_.weights && !options_.adapter) return;
     record.initial_data_hash = options_.weights ? options_.weights->data_hash() : 0;
+    if (frozen_) record.frozen_hash = frozen_->seal.data = record.initial_data_hash;
     if (options_.adapter) record.initial_data_hash ^= options_.adapter->data_hash();
     if (before) require_same_numbers(*before, record);
     training_store_->set_training(text_of(record));
   });
-  // What was filled in is what was hashed.
-  if (frozen_ && options_.weights)
-    require_same_frozen(frozen_->folder,
-                        seal_weights(*options_.weights, frozen_->seal, {}, options_.make_ring).data,
-                        frozen_->seal.data);
+  if (frozen_ && options_.weights &&
+      !describe_files(*options_.weights).of_same_files(frozen_->seal))
+    throw InputError(
+        "the weights in " + frozen_->folder.string() + " were written to while they were read",
+        "begin again once nobody writes to them");
   options_.weights.reset();  // with its files and memory
   options_.adapter.reset();
 
@@ -187,23 +181,106 @@ Training::Training(TrainingOptions options) : options_(std::move(options)) {
   }
   if (options_.throttle.any()) throttle_ = std::make_unique<Throttle>(options_.throttle);
   executor_ = std::make_unique<Executor>(
-      *device_, store, *dataset_, options_.optimizer,
+      *device_, store, batches_, options_.optimizer,
       StateSafety{gate_.get(), committer_.get(), training_store_->parts()}, throttle_.get(),
       frozen_files_.get(), options_.make_ring);
-  for (const Schedule* schedule : schedules) executor_->prepare(*schedule);
+  for (const Schedule* schedule : schedules)
+    executor_->prepare(*schedule,
+                       schedule->evaluates() ? *options_.evaluations.batches : *batches_);
 }
 
 Training::~Training() = default;
 
+void Training::build_schedules(std::int64_t first) {
+  const Problem& problem = options_.problem;
+  const Build build = [&](const std::string& policy, int steps) {
+    if (!options_.make_policy) return build_schedule(problem, policy, steps);
+    return build_schedule(problem, *options_.make_policy(), steps);
+  };
+  const std::int64_t left = std::max<std::int64_t>(options_.steps - first, 1);
+  const Evaluations& evaluations = options_.evaluations;
+  const bool pauses = evaluations.batches && evaluations.every > 0;
+  schedule_ = std::make_unique<Schedule>(
+      build_usual(build, options_.policy, pauses ? std::min(left, evaluations.every) : left,
+                  options_.steps_per_run));
+  for (std::int64_t at = first; at < options_.steps;) {
+    const std::int64_t steps = run_length(at);
+    at += steps;
+    if (steps == schedule_->steps() || shorter_.count(steps) > 0) continue;
+    // The settled policy, so that the state rests where the first schedule leaves it.
+    shorter_[steps] =
+        std::make_unique<Schedule>(build(schedule_->policy(), static_cast<int>(steps)));
+    shorter_[steps]->require_fit();
+  }
+  if (!evaluations.batches) return;
+  SPILLWAY_ASSERT(evaluations.count > 0, "an evaluation has a batch at least");
+  const std::int64_t at_once = std::min<std::int64_t>(evaluations.count, fewest_steps_per_run);
+  for (const std::int64_t batches : {at_once, evaluations.count % at_once}) {
+    if (batches == 0) continue;
+    const auto count = static_cast<int>(batches);
+    evaluation_.push_back(std::make_unique<Schedule>(
+        options_.make_policy ? build_evaluation(*schedule_, *options_.make_policy(), count)
+                             : build_evaluation(*schedule_, count)));
+    evaluation_.back()->require_fit();
+  }
+}
+
+std::vector<const Schedule*> Training::schedules() const {
+  std::vector<const Schedule*> all = {schedule_.get()};
+  for (const auto& [steps, schedule] : shorter_) all.push_back(schedule.get());
+  for (const auto& schedule : evaluation_) all.push_back(schedule.get());
+  return all;
+}
+
+// Steps of the run that goes on from `version`: up to the next evaluation or the end, at most those
+// of the usual schedule.
+std::int64_t Training::run_length(std::int64_t version) const {
+  std::int64_t end = options_.steps;
+  const Evaluations& evaluations = options_.evaluations;
+  if (evaluations.batches && evaluations.every > 0)
+    end = std::min(end, (version / evaluations.every + 1) * evaluations.every);
+  return std::min<std::int64_t>(schedule_->steps(), end - version);
+}
+
+bool Training::is_evaluated(std::int64_t version) const {
+  const Evaluations& evaluations = options_.evaluations;
+  if (!evaluations.batches) return false;
+  return version == 0 || version == options_.steps ||
+         (evaluations.every > 0 && version % evaluations.every == 0);
+}
+
+// False: a stop came before it was done.
+bool Training::evaluate() {
+  const Evaluations& evaluations = options_.evaluations;
+  EvaluationResult result;
+  result.step = version_;
+  const std::int64_t began = now_ns();
+  const int at_once = evaluation_.front()->steps();
+  for (std::int64_t batch = 0; batch < evaluations.count; batch += at_once) {
+    if (gate_->stop_version() >= 0) return false;
+    const bool whole = evaluations.count - batch >= at_once;
+    const Executor::Losses losses =
+        executor_->evaluate(whole ? *evaluation_.front() : *evaluation_.back(), batch);
+    result.loss += losses.sum;
+    result.tokens += losses.tokens;
+  }
+  result.loss /= static_cast<double>(result.tokens);
+  result.seconds = static_cast<double>(now_ns() - began) * 1e-9;
+  if (on_evaluation_) on_evaluation_(result);
+  return true;
+}
+
 // Where what is frozen of the ssd tier is read from.
 void Training::find_frozen_files() {
   if (!frozen_) return;
-  if (!options_.weights) {
-    why_in_store_ = "it is drawn from the seed";
-  } else if (!options_.frozen_in_place) {
-    why_in_store_ = "it was asked for";
+  if (options_.problem.frozen_in_place) {
+    SPILLWAY_ASSERT(options_.weights != nullptr);
+    frozen_files_ = FrozenFiles::open(*schedule_, *options_.weights);
+  } else if (!options_.weights) {
+    why_in_store_ = "they are drawn from the seed";
   } else {
-    frozen_files_ = FrozenFiles::open(*schedule_, *options_.weights, why_in_store_);
+    why_in_store_ = FrozenFiles::why_not(options_.problem, *options_.weights);
+    if (why_in_store_.empty()) why_in_store_ = "it was asked for";
   }
 }
 
@@ -281,13 +358,16 @@ TrainingResult Training::run(const std::function<void(const StepResult&)>& repor
   if (committer_) training_store_->store()->set_keep(true);
   int segment = 0;
   bool stopped = false;
+  if (is_evaluated(version_)) stopped = !evaluate();
   while (version_ < options_.steps && !stopped) {
-    const bool whole = options_.steps - version_ >= schedule_->steps();
-    const Schedule& schedule = whole ? *schedule_ : *remainder_;
+    const std::int64_t steps = run_length(version_);
+    const bool whole = steps == schedule_->steps();
+    const Schedule& schedule = whole ? *schedule_ : *shorter_.at(steps);
     const bool record =
         trace && whole && trace->spans.size() + schedule.tasks().size() <= most_spans;
     version_ += executor_->run(schedule, version_, take, record ? trace : nullptr, segment++);
     stopped = gate_->stop_version() >= 0 && version_ >= gate_->stop_version();
+    if (!stopped && is_evaluated(version_)) stopped = !evaluate();
   }
   if (committer_) executor_->wait_for_commit(version_);
   result.steps = version_;
@@ -319,7 +399,8 @@ void Training::export_model(const Directory& folder, const WeightFiles& files) {
     all(unit, 0, first, count, to);
   };
   if (model.has_adapters()) {
-    write_adapter(FilePlace(folder, adapter_weights_file), model, values, files.type);
+    write_adapter(FilePlace(folder, adapter_weights_file), model, values, files.type,
+                  frozen_->seal.data);
   } else {
     write_weights(folder, model, values, files);
   }

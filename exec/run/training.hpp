@@ -9,14 +9,15 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "base/new_file.hpp"
+#include "exec/data/batches.hpp"
 #include "exec/data/checkpoint.hpp"
-#include "exec/data/dataset.hpp"
 #include "exec/data/model_writer.hpp"
 #include "exec/run/device.hpp"
 #include "exec/run/executor.hpp"
@@ -33,16 +34,37 @@
 
 namespace spillway {
 
+// Losses of text that is not trained on: before the first step, after every `every`-th and after
+// the last one.
+struct Evaluations {
+  std::shared_ptr<const Batches> batches;  // null: nothing is evaluated
+  std::int64_t count = 0;                  // of them, from the first on: an evaluation
+  std::int64_t every = 0;                  // steps; 0: only before the first and after the last
+};
+
+struct EvaluationResult {
+  std::int64_t step = 0;    // steps trained before
+  double loss = 0;          // mean over the tokens that count
+  std::int64_t tokens = 0;  // these
+  double seconds = 0;
+};
+
 struct TrainingOptions {
-  Problem problem;  // machine.gpu.memory and machine.host.memory are the limits to keep
+  // machine.gpu.memory and machine.host.memory are the limits to keep. With frozen_in_place, which
+  // FrozenFiles::why_not() has to allow, frozen weights that rest in the ssd tier are read from the
+  // files of `weights`; else they are copied to the store at the start.
+  Problem problem;
   std::string policy;
   // A policy that is not built in, instead of `policy`: a fresh object each time it is called.
   std::function<std::unique_ptr<Policy>()> make_policy;
   std::int64_t steps = 100;
+  Evaluations evaluations = {};
   std::uint64_t seed = 1;
   std::vector<std::filesystem::path> data;
-  bool binary_data = false;                // files of any kind are data, not only text
-  std::shared_ptr<const Dataset> dataset;  // what `data` holds, where it has been read already
+  bool binary_data = false;  // files of any kind are data, not only text
+  // Of `batches`: how they were made of their tokens, in words, for the record.
+  std::string data_rules;
+  std::shared_ptr<const Batches> batches;  // null: the text that `data` names, a token per byte
   std::vector<std::filesystem::path> ssd;  // directories of the ssd tier
   OptimizerSettings optimizer;
   int threads = 1;  // of matrix products, and as many of the optimizer: changes time, no number
@@ -55,11 +77,9 @@ struct TrainingOptions {
   // at least one step needs none, but for what is frozen.
   std::shared_ptr<Checkpoint> weights;
   std::shared_ptr<Checkpoint> adapter;  // of its adapters, where it has any; null: initial values
-  // What was known before of frozen `weights`: files that have not changed are not read again.
+  // What was known before of frozen `weights`: of files that have not changed the hash is taken
+  // from it.
   std::optional<WeightsSeal> seal;
-  // Frozen weights that rest in the ssd tier are read from the files of `weights` where that can
-  // be; else they are copied to the store at the start.
-  bool frozen_in_place = true;
   // Goes on from here: what decides the numbers must be as it was. `steps` counts from the very
   // first step.
   std::optional<ResumePoint> resume;
@@ -121,13 +141,23 @@ class Training {
   std::optional<HostMemorySetup> host_memory_setup() const { return device_->host_memory_setup(); }
   const HostPlace& place() const { return options_.place; }
   const Throttle* throttle() const { return throttle_.get(); }
-  const Dataset& dataset() const { return *dataset_; }
 
   // Trains. `report` is called after each step, `committed` (may be empty) with the number of steps
   // that are durable, both on this thread. `trace` may be null. A loss that is not finite ends it
   // with a MachineError that names the step.
   TrainingResult run(const std::function<void(const StepResult&)>& report, Trace* trace,
                      const std::function<void(std::int64_t)>& committed = {});
+
+  // Called by run() after each evaluation, on its thread. Where a training is resumed at a step
+  // that is evaluated, that is done again: with the same result.
+  void on_evaluation(std::function<void(const EvaluationResult&)> listener) {
+    on_evaluation_ = std::move(listener);
+  }
+  const Evaluations& evaluations() const { return options_.evaluations; }
+  // The schedule of an evaluation, where there are any; null: none are.
+  const Schedule* evaluation_schedule() const {
+    return evaluation_.empty() ? nullptr : evaluation_.front().get();
+  }
 
   // Ends the training after the step that is running now, which is committed; from any thread.
   void request_stop() { executor_->request_stop(); }
@@ -144,6 +174,8 @@ class Training {
   std::int64_t commit_interval() const {
     return options_.durability.on() ? gate_->points().interval : 0;
   }
+  // Steps that are committed beside these; 0: none.
+  std::int64_t also_commit_every() const { return gate_->points().also_every; }
   // Bytes that commits have written so far beside the schedule's own.
   std::uint64_t bytes_written_by_commits() const {
     return committer_ ? committer_->bytes_written() : 0;
@@ -181,9 +213,19 @@ class Training {
   StateValues initial() const;  // the state of version 0
   void keep_store(bool keep);
 
-  std::unique_ptr<Schedule> schedule_;   // of the usual length
-  std::unique_ptr<Schedule> remainder_;  // of what is left at the end; null if nothing is
-  std::shared_ptr<const Dataset> dataset_;
+  void build_schedules(std::int64_t first);
+  std::vector<const Schedule*> schedules() const;
+  std::int64_t run_length(std::int64_t version) const;
+  bool is_evaluated(std::int64_t version) const;
+  bool evaluate();
+
+  std::unique_ptr<Schedule> schedule_;  // of the usual length
+  // By length: of shorter runs, up to an evaluation or the end.
+  std::map<std::int64_t, std::unique_ptr<Schedule>> shorter_;
+  // Of an evaluation: of several batches, which is run again and again, and of those that are left.
+  std::vector<std::unique_ptr<Schedule>> evaluation_;
+  std::function<void(const EvaluationResult&)> on_evaluation_;
+  std::shared_ptr<const Batches> batches_;
   std::optional<FrozenOrigin> frozen_;
   std::unique_ptr<FrozenFiles> frozen_files_;
   std::string why_in_store_;

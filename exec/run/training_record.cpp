@@ -38,7 +38,11 @@ ordered_json numbers_of(const TrainingRecord& r) {
                   {"epsilon", o.epsilon},
                   {"weight_decay", o.weight_decay},
                   {"warmup", o.warmup_steps},
+                  {"learning_rate_schedule", to_string(o.shape)},
                   {"decay_steps", o.decay_steps},
+                  {"final_learning_rate", o.final_learning_rate},
+                  {"decay_share", o.decay_share},
+                  {"data_rules", r.data_rules},
                   {"data_bytes", r.data_bytes},
                   {"data_hash", fmt::format("{:016x}", r.data_hash)},
                   {"initial_weights", fmt::format("{:016x}", r.initial_hash)},
@@ -51,6 +55,9 @@ ordered_json numbers_of(const TrainingRecord& r) {
 Message name_of(const std::string& key) {
   if (key == "attention") return "SPILLWAY_CUDA_ATTENTION";
   if (key == "epsilon") return "epsilon";
+  if (key == "data_rules")
+    return "what " + Setting{"tokenizer"} + ", " + Setting{"pack"} + ", " +
+           Setting{"long_documents"} + " and " + Setting{"validation"} + " come to";
   if (key == "data_bytes") return "the size in bytes of " + Setting{"data"};
   if (key == "data_hash") return "the hash of " + Setting{"data"};
   if (key == "frozen_weights") return "the hash of the frozen weights";
@@ -123,6 +130,12 @@ TrainingRecord TrainingRecord::parse(const std::string& text) {
     r.optimizer.weight_decay = n.at("weight_decay");
     r.optimizer.warmup_steps = count("warmup");
     r.optimizer.decay_steps = count("decay_steps");
+    // Records of before there were several schedules: a cosine to a tenth.
+    r.optimizer.shape = parse_learning_rate_shape(
+        n.value("learning_rate_schedule", r.optimizer.decay_steps > 0 ? "cosine" : "constant"));
+    r.optimizer.final_learning_rate = n.value("final_learning_rate", 0.1);
+    r.optimizer.decay_share = n.value("decay_share", 0.2);
+    r.data_rules = n.value("data_rules", "");  // not in older records
     r.data_bytes = whole_number<std::uint64_t>(n, "data_bytes", place);
     r.data_hash = hash_of("data_hash", n.at("data_hash"));
     // Not in records of before there were such trainings.

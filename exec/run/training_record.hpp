@@ -18,7 +18,7 @@ struct TrainingRecord {
   Workload workload;
   std::uint64_t seed = 0;
   OptimizerSettings optimizer;
-  std::uint64_t data_bytes = 0, data_hash = 0;  // XXH3 of all text, in order
+  std::uint64_t data_bytes = 0, data_hash = 0;  // Batches::size(), Batches::hash()
   // Whose arithmetic it is: "cpu" or "cuda". Sums are added up in other orders.
   std::string backend = cpu_backend;
   // Of the backend cuda: which kernels of attention (cuda_attention() in exec/run/cuda_module.hpp).
@@ -38,6 +38,9 @@ struct TrainingRecord {
   std::uint64_t initial_hash = 0, initial_data_hash = 0;
   // Of weights that are frozen and come from a folder: WeightsSeal::data. Decides the numbers.
   std::uint64_t frozen_hash = 0;
+  // How batches are made of the data, in words: which tokenizer, how it is packed, what is held
+  // out; empty: random pieces of text as bytes. Decides the numbers.
+  std::string data_rules = {};
   // Device::algorithms() of the device that trains; a training that goes on gives them to its own.
   std::string algorithms = {};
 

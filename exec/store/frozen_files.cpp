@@ -11,13 +11,18 @@
 
 #include "base/direct_io.hpp"
 #include "base/errors.hpp"
+#include "policies/machine/frozen_buffer.hpp"
 #include "policies/model/units.hpp"
 
 namespace spillway {
 
 namespace {
 
-constexpr unsigned requests_in_flight = 16;
+static_assert(frozen_read_bytes == IoTransfer::piece_memory);
+
+ElementType computed_with(const Problem& problem) {
+  return problem.parameter_bytes() == sizeof(float) ? ElementType::f32 : ElementType::bf16;
+}
 
 bool rests_on_ssd(const Schedule& schedule, const HomePart& home) {
   return home.frozen && schedule.buffers()[home.where.buffer.id].tier == Tier::ssd;
@@ -25,28 +30,28 @@ bool rests_on_ssd(const Schedule& schedule, const HomePart& home) {
 
 }  // namespace
 
-std::unique_ptr<FrozenFiles> FrozenFiles::open(const Schedule& schedule, const Checkpoint& weights,
-                                               std::string& why) {
-  why.clear();
+std::string FrozenFiles::why_not(const Problem& problem, const Checkpoint& weights) {
+  const ModelSpec& model = problem.model;
+  for (std::int64_t unit = 0; unit < unit_count(model); ++unit) {
+    if (trained_elements(model, unit) == unit_elements(model, unit)) continue;
+    const std::string why = weights.why_otherwise(unit, computed_with(problem));
+    if (!why.empty()) return why;
+  }
+  return "";
+}
+
+std::unique_ptr<FrozenFiles> FrozenFiles::open(const Schedule& schedule,
+                                               const Checkpoint& weights) {
+  SPILLWAY_ASSERT(schedule.problem().frozen_in_place && why_not(schedule.problem(), weights) == "");
   std::unique_ptr<FrozenFiles> files(new FrozenFiles());
-  const ElementType type =
-      schedule.problem().parameter_bytes() == sizeof(float) ? ElementType::f32 : ElementType::bf16;
   for (const HomePart& home : schedule.homes()) {
-    if (!rests_on_ssd(schedule, home)) continue;
-    const auto tensors = weights.in_files(home.unit, type);
-    if (!tensors) {
-      why = fmt::format("{} is computed with as {} and lies in its files otherwise",
-                        unit_name(schedule.problem().model, home.unit), name_of(type));
-      return nullptr;
-    }
-    files->add_home(schedule, home, *tensors);
+    if (rests_on_ssd(schedule, home)) files->add_home(schedule, home, weights.in_files(home.unit));
   }
   if (files->ranges_.empty()) return nullptr;
   files->sort();
   files->most_pieces_ = files->segments_.size();
   files->open_files(weights);
-  files->memory_ =
-      Arena(requests_in_flight * IoTransfer::piece_memory, "memory to read frozen weights into");
+  files->memory_ = Arena(frozen_buffer_bytes, "memory to read frozen weights into");
   return files;
 }
 
@@ -145,8 +150,8 @@ FrozenFiles::Channel::Channel(const FrozenFiles& files, const RingFactory& make_
             for (const FileDescriptor& file : files.files_) descriptors.push_back(file.get());
             return descriptors;
           }(),
-          requests_in_flight)),
-      transfer_(*ring_, requests_in_flight,
+          frozen_reads_in_flight)),
+      transfer_(*ring_, frozen_reads_in_flight,
                 Striping{std::uint64_t{1} << 20, static_cast<std::uint32_t>(files.files_.size())},
                 files.names_) {
   ring_->register_memory({files.memory_.data(), files.memory_.size()});
@@ -172,6 +177,7 @@ void FrozenFiles::Channel::read(std::uint64_t offset, std::byte* to, std::uint64
   }
   std::memset(to + (done - offset), 0, end - done);
   transfer_.gather(pieces_, {files_.memory_.data(), files_.memory_.size()});
+  files_.bytes_read_.fetch_add(bytes, std::memory_order_relaxed);
   for (std::size_t k = 0; k < pieces_.size(); ++k) {
     if (k == 0 || pieces_[k].file != pieces_[k - 1].file) files_.require_unchanged(pieces_[k].file);
   }

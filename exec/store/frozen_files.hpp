@@ -24,11 +24,14 @@ class FrozenFiles {
  public:
   class Channel;
 
-  // Null where nothing frozen rests in the ssd tier, and where a tensor of it cannot be read in
-  // place, being of another type than the workload computes with or transposed: `why` says so then.
-  // Takes the memory that reading needs. Throws MachineError.
-  static std::unique_ptr<FrozenFiles> open(const Schedule& schedule, const Checkpoint& weights,
-                                           std::string& why);
+  // Why the frozen tensors of the problem's model cannot be read in place, in words: one is of
+  // another type than the workload computes with, or transposed. Empty: they can.
+  static std::string why_not(const Problem& problem, const Checkpoint& weights);
+
+  // Null where nothing frozen rests in the ssd tier. The schedule's problem has frozen_in_place, so
+  // that its host memory has room for the buffer that is taken here
+  // (policies/machine/frozen_buffer.hpp). Throws MachineError.
+  static std::unique_ptr<FrozenFiles> open(const Schedule& schedule, const Checkpoint& weights);
 
   // Whether a byte of the ssd tier lies in the files.
   bool holds(std::uint64_t offset) const;
@@ -36,6 +39,8 @@ class FrozenFiles {
   std::uint64_t in_store(std::uint64_t offset) const;
   std::uint64_t bytes() const { return bytes_; }  // of the ssd tier
   std::uint64_t memory_bytes() const { return memory_.size(); }
+  // Read from the files so far.
+  std::uint64_t bytes_read() const { return bytes_read_.load(std::memory_order_relaxed); }
   const std::vector<std::string>& warnings() const { return warnings_; }
 
  private:
@@ -73,6 +78,7 @@ class FrozenFiles {
   std::vector<State> states_;
   std::vector<std::string> names_, warnings_;
   Arena memory_;
+  mutable std::atomic<std::uint64_t> bytes_read_{0};
 };
 
 // One lane's way to the files, which outlive it. Made and used on one thread; there is one at a

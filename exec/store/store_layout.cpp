@@ -44,12 +44,12 @@ std::vector<StatePart> parts_of(const Schedule& schedule, const FrozenFiles* fro
 StoreLayout::StoreLayout(std::span<const Schedule* const> schedules, bool durable,
                          const FrozenFiles* frozen) {
   SPILLWAY_ASSERT(!schedules.empty());
-  const std::uint64_t in_place = frozen ? frozen->bytes() : 0;
   parts_ = parts_of(*schedules[0], frozen);
   for (const Schedule* schedule : schedules) {
     SPILLWAY_ASSERT(parts_of(*schedule, frozen) == parts_,
                     "the state rests where the first schedule has it");
-    bytes_ = std::max(bytes_, schedule->use(Tier::ssd).peak_bytes - in_place);
+    SPILLWAY_ASSERT(schedule->use(Tier::ssd).in_place_bytes == (frozen ? frozen->bytes() : 0));
+    bytes_ = std::max(bytes_, schedule->use(Tier::ssd).peak_bytes);
     const auto add = [&](std::uint64_t begin, std::uint64_t bytes) {
       if (frozen && frozen->holds(begin)) return;
       boundaries_.push_back(in_store(frozen, begin));
@@ -94,7 +94,7 @@ StoreLayout::StoreLayout(std::span<const Schedule* const> schedules, bool durabl
     }
   }
   // What predictions say of space and writes.
-  const StoreBytes predicted = store_bytes(schedules, durable, in_place);
+  const StoreBytes predicted = store_bytes(schedules, durable);
   SPILLWAY_ASSERT(bytes_ == predicted.address_space() &&
                   captured_bytes_ == predicted.memory_copies);
 }

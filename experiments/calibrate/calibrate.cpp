@@ -61,9 +61,9 @@ class Calibration {
 
   Machine run() {
     describe();
-    planned_ =
-        kernels_per_problem(options_.model) * static_cast<int>(options_.micro_batches.size()) +
-        host_figures + (options_.ssd.empty() ? 0 : drive_figures(options_.brief));
+    planned_ = kernels_per_problem(options_.model, options_.precision) *
+                   static_cast<int>(options_.micro_batches.size()) +
+               host_figures + (options_.ssd.empty() ? 0 : drive_figures(options_.brief));
     kernels();
     copies();
     optimizer();
@@ -100,7 +100,7 @@ class Calibration {
     for (const std::int64_t micro_batch : options_.micro_batches)
       problems.push_back(problem_of(micro_batch));
     if (options_.brief) problems = brief_problems(std::move(problems), options_.threads);
-    planned_ -= kernels_per_problem(options_.model) *
+    planned_ -= kernels_per_problem(options_.model, options_.precision) *
                 static_cast<int>(options_.micro_batches.size() - problems.size());
     for (const Problem& problem : problems) {
       for (KernelTime& time : time_kernels(
@@ -118,7 +118,7 @@ class Calibration {
     Problem problem;
     problem.model = options_.model;
     problem.machine = machine_;
-    problem.workload = {micro_batch, micro_batch, options_.sequence, Precision::fp32,
+    problem.workload = {micro_batch, micro_batch, options_.sequence, options_.precision,
                         GradientWidth::automatic};
     problem.validate();
     return problem;
@@ -165,13 +165,18 @@ class Calibration {
     constexpr std::uint64_t state_bytes = 5 * elements * 4;  // master, m, v, gradient, parameters
     const TensorLayout tensor{"sample", 1024, elements / 1024, 0, true};
     AdamStep step;
+    const bool wide = options_.precision == Precision::fp32;
     std::memset(host_.data(), 0, host_.size());
     ThreadPool pool(options_.threads);
     Rotation state(host_, state_bytes);
     const auto update = [&] {
       float* const p = reinterpret_cast<float*>(state.next());
-      adamw_update_unit(pool, p, p + elements, p + 2 * elements, p + 3 * elements, nullptr,
-                        p + 4 * elements, 0, elements, {tensor}, step);
+      const auto update_to = [&](auto* parameters) {
+        adamw_update_unit(pool, p, p + elements, p + 2 * elements, p + 3 * elements, nullptr,
+                          parameters, 0, elements, {tensor}, step);
+      };
+      float* const parameters = p + 4 * elements;
+      wide ? update_to(parameters) : update_to(reinterpret_cast<bf16*>(parameters));
     };
     next("optimizer");
     const KernelTime& alone = keep(
@@ -179,10 +184,11 @@ class Calibration {
     machine_.host.adam_params_per_second = machine_.gpu.adam_params_per_second =
         static_cast<double>(elements) / seconds_of(alone);
     machine_.host.adam_cores = options_.threads;
-    machine_.host.adam_bytes_per_param =
-        28 + 4;  // fp32: master, m, v read and written, gradient read, parameter written
+    // Master, m, v read and written and the gradient read, in fp32; the parameter written.
+    machine_.host.adam_bytes_per_param = wide ? 28 + 4 : 28 + 2;
     source("host.adam_rate",
-           fmt::format("AdamW, threads: {}, 2^20 elements, memory not in cache", options_.threads));
+           fmt::format("AdamW, threads: {}, 2^20 elements, {}-bit parameters, memory not in cache",
+                       options_.threads, wide ? 32 : 16));
     next("gradient norm");
     double squares = 0;
     std::vector<double> sums(static_cast<std::size_t>(square_sums(gradient_norm_sample)));

@@ -45,9 +45,9 @@ struct CalibrationOptions {
   // as a few seconds allow, at smaller shapes where even one would take longer. A drive that cannot
   // be measured is left out, with a note.
   bool brief = false;
-  // What to measure in the place of the CPU backend, which has fp32 only; and how it will train:
-  std::optional<GpuUnderTest> gpu;
   Precision precision = Precision::fp32;
+  // What to measure in the place of the CPU backend; and how it will train:
+  std::optional<GpuUnderTest> gpu;
   std::int64_t sequences_at_once = 0;  // 0: as training has them
   GpuCalibrationSizes gpu_sizes = {};
 };

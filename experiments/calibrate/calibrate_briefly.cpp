@@ -23,9 +23,11 @@ constexpr std::int64_t most_elements = std::int64_t{1} << 26;
 
 double flops_of_kernels(const Problem& problem) {
   const Workload& w = problem.workload;
-  // Two passes forward; backward with all kept, and twice with everything recomputed.
-  return 10 * problem.model.layer_forward_flops(w.micro_batch, w.sequence) +
-         3 * problem.model.head_forward_flops(w.micro_batch, w.sequence);
+  // Two passes forward; backward with all kept, and twice with everything recomputed. In bf16 what
+  // makes gradients runs with wide and with narrow ones.
+  const int widths = w.precision == Precision::bf16 ? 2 : 1;
+  return (2 + 8 * widths) * problem.model.layer_forward_flops(w.micro_batch, w.sequence) +
+         3 * widths * problem.model.head_forward_flops(w.micro_batch, w.sequence);
 }
 
 bool elements_fit(const ModelSpec& model) { return largest_unit_elements(model) <= most_elements; }

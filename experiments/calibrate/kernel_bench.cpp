@@ -136,7 +136,7 @@ struct Memory {
                      forward_scratch_bytes(problem, saved_all(problem.model)),
                      backward_scratch_bytes(problem, saved_none),
                      backward_scratch_bytes(problem, saved_all(problem.model)),
-                     head_scratch_bytes(problem)});
+                     head_scratch_bytes(problem), embed_backward_scratch_bytes(problem)});
   }
 };
 
@@ -252,8 +252,13 @@ class KernelBench {
     for (std::int64_t i = 0; i < rows; ++i) tokens_.push_back(token(random));
     if (!timer_) return;
     Streams& streams = timer_->streams();
-    SPILLWAY_ASSERT(streams.text_bytes(rows) <= text_bytes_bound(problem_));
-    streams.stage_text(tokens_.data(), tokens_.data(), rows, memory_.host_text);
+    SPILLWAY_ASSERT(streams.text_bytes(rows, false) <= text_bytes_bound(problem_));
+    MicroBatchText text;
+    text.tokens = text.targets = tokens_.data();
+    text.sequences = problem_.workload.micro_batch;
+    text.sequence_length = problem_.workload.sequence;
+    text.counted_tokens = problem_.workload.tokens_per_step();
+    streams.stage_text(text, memory_.host_text);
   }
 
   Operands operands(const Task& task, std::size_t turn = 0) const {
@@ -377,10 +382,22 @@ std::vector<KernelTime> time_tasks(const Problem& problem, const std::vector<Tas
   return times;
 }
 
+// Those whose kind and shape are not among the names in `known`, which are named there.
+std::vector<Task> new_tasks(const Problem& problem, std::vector<Task> tasks,
+                            std::set<std::string>& known) {
+  std::erase_if(tasks, [&](const Task& task) {
+    const std::string name = to_string(task.kind) + (" " + kernel_shape(problem, task));
+    return !known.insert(name).second;
+  });
+  return tasks;
+}
+
 }  // namespace
 
-int kernels_per_problem(const ModelSpec& model) {
-  return is_trained(model, embedding_unit(model)) ? 8 : 7;  // without embed_backward
+int kernels_per_problem(const ModelSpec& model, Precision precision) {
+  const int passes_forward = 3;
+  const int make_gradients = is_trained(model, embedding_unit(model)) ? 5 : 4;  // embed_backward
+  return passes_forward + (precision == Precision::bf16 ? 2 : 1) * make_gradients;
 }
 
 std::vector<KernelTime> time_kernels(const Problem& problem, const SamplingRule& rule,
@@ -389,9 +406,19 @@ std::vector<KernelTime> time_kernels(const Problem& problem, const SamplingRule&
   const MakeDevice cpu = [threads](const Problem& p, std::uint64_t gpu, std::uint64_t host) {
     return std::make_unique<CpuDevice>(p, gpu, host, threads);
   };
-  KernelBench bench(problem, rule, cpu, false, 0);
-  std::vector<KernelTime> times = time_tasks(problem, kernel_tasks(problem, false), before, bench);
-  SPILLWAY_ASSERT(times.size() == static_cast<std::size_t>(kernels_per_problem(problem.model)));
+  std::set<std::string> known;
+  std::vector<KernelTime> times;
+  for (const GradientWidth width : {GradientWidth::bits32, GradientWidth::automatic}) {
+    Problem one = problem;
+    one.workload.batch = one.workload.micro_batch;
+    one.workload.gradient = width;
+    const std::vector<Task> tasks = new_tasks(one, kernel_tasks(one, false), known);
+    if (tasks.empty()) continue;
+    KernelBench bench(one, rule, cpu, false, 0);
+    for (KernelTime& time : time_tasks(one, tasks, before, bench)) times.push_back(std::move(time));
+  }
+  SPILLWAY_ASSERT(times.size() == static_cast<std::size_t>(kernels_per_problem(
+                                      problem.model, problem.workload.precision)));
   return times;
 }
 
@@ -403,12 +430,7 @@ StreamKernelMemory stream_kernel_memory(const Problem& problem) {
 }
 
 std::vector<Task> stream_kernel_tasks(const Problem& problem, std::set<std::string>& known) {
-  std::vector<Task> tasks = kernel_tasks(problem, true);
-  std::erase_if(tasks, [&](const Task& task) {
-    const std::string name = to_string(task.kind) + (" " + kernel_shape(problem, task));
-    return !known.insert(name).second;
-  });
-  return tasks;
+  return new_tasks(problem, kernel_tasks(problem, true), known);
 }
 
 std::vector<KernelTime> time_stream_kernels(const Problem& problem, const std::vector<Task>& tasks,

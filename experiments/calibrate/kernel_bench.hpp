@@ -19,17 +19,19 @@ namespace spillway {
 using MakeDevice = std::function<std::unique_ptr<Device>(
     const Problem& problem, std::uint64_t gpu_bytes, std::uint64_t host_bytes)>;
 
-// Every kernel of one micro-batch of `problem` (fp32) on the CPU backend with so many threads for
-// matrix products, each on operands that are not in the caches. `before` is told what is measured
-// next. Kernels per problem: kernels_per_problem.
+// Every kernel of one micro-batch of `problem` on the CPU backend with so many threads for matrix
+// products, each on operands that are not in the caches; in bf16 those that make gradients once
+// with 32-bit ones and once with the 16-bit ones of a single micro-batch. `before` is told what is
+// measured next. Kernels per problem: kernels_per_problem.
 std::vector<KernelTime> time_kernels(const Problem& problem, const SamplingRule& rule,
                                      const std::function<void(const std::string&)>& before,
                                      int threads = 1);
 
-int kernels_per_problem(const ModelSpec& model);
+int kernels_per_problem(const ModelSpec& model, Precision precision);
 
-// The kernels to be measured on a device with streams, as tasks: those above, and backward passes
-// that recompute one group of tensors each (recompute_groups). Those named in `known` by kind and
+// The kernels to be measured on a device with streams, as tasks: those above with the gradients of
+// the problem, and backward passes that recompute one group of tensors each (recompute_groups).
+// Those named in `known` by kind and
 // shape are left out, the others are named there. With 16-bit gradients they are those of the first
 // micro-batch, for there is no other; with 32-bit ones, of those that follow it.
 std::vector<Task> stream_kernel_tasks(const Problem& problem, std::set<std::string>& known);

@@ -8,7 +8,11 @@
 #include "base/directory.hpp"
 #include "base/errors.hpp"
 #include "base/units.hpp"
+#include "exec/data/checkpoint.hpp"
+#include "exec/store/frozen_files.hpp"
+#include "policies/machine/frozen_buffer.hpp"
 #include "policies/machine/gpu_workspaces.hpp"
+#include "policies/model/model_folder.hpp"
 #include "policies/model/peft.hpp"
 
 namespace spillway {
@@ -113,6 +117,19 @@ std::optional<Backend> ProblemRequest::machine_backend() const {
   return load_machine(machine, overrides_of(overrides, "")).backend();
 }
 
+// Whether training would read what is frozen of the model in place: where `model` is a folder whose
+// files have all of it as it is computed with. One without whole weights can be asked about, too.
+bool ProblemRequest::reads_in_place(const Problem& problem) const {
+  if (!problem.model.has_frozen()) return false;
+  try {
+    const std::optional<ModelFolder> folder = find_model_folder(model);
+    return folder && SafetensorsFolder::has_weights(folder->path) &&
+           FrozenFiles::why_not(problem, Checkpoint(folder->path, problem.model)).empty();
+  } catch (const InputError&) {
+    return false;
+  }
+}
+
 Problem ProblemRequest::problem(std::optional<bool> on_gpu) const {
   Problem problem;
   problem.model = load_model(model, overrides_of(all_overrides(), "model."));
@@ -134,6 +151,8 @@ Problem ProblemRequest::problem(std::optional<bool> on_gpu) const {
     if (!gpu_memory.empty()) problem.machine.gpu.limit = problem.machine.gpu.memory;
     leave_room_for_workspaces(problem);
   }
+  // A training looks at the weights that it opens.
+  if (!on_gpu) set_frozen_in_place(problem, reads_in_place(problem));
   return problem;
 }
 

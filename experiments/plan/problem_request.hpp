@@ -38,6 +38,7 @@ struct ProblemRequest {
   Machine limited(Machine machine) const;
 
  private:
+  bool reads_in_place(const Problem& problem) const;
   std::vector<std::string> all_overrides() const;
 };
 

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
+#include "exec/store/commit_points.hpp"
 #include "policies/cost/commit_interval.hpp"
 
 namespace spillway {
@@ -29,7 +31,12 @@ std::uint64_t counted_bytes(const StoreBytes& store, const Machine& machine) {
 
 double Wear::commit_bytes_per_step() const {
   if (commit_every == 0) return 0;
-  return static_cast<double>(store.written_by_commit()) / static_cast<double>(commit_every);
+  const auto each = static_cast<double>(store.written_by_commit());
+  const double regular = each / static_cast<double>(commit_every);
+  if (also_every == 0) return regular;
+  // Steps that both name are committed once.
+  const double common = static_cast<double>(commit_every / std::gcd(commit_every, also_every));
+  return regular + (1 - 1 / common) * each / static_cast<double>(also_every);
 }
 
 std::optional<double> Wear::bytes_per_day() const {
@@ -61,10 +68,13 @@ std::optional<double> Wear::share_of_rating() const {
   return *all / rated_bytes;
 }
 
-std::int64_t commits_in(std::int64_t first_step, std::int64_t steps, std::int64_t every) {
+std::int64_t commits_in(std::int64_t first_step, std::int64_t steps, std::int64_t every,
+                        std::int64_t also_every) {
   if (every == 0) return 0;
   const std::int64_t end = first_step + steps;
-  return end / every - first_step / every + (steps > 0 && end % every != 0 ? 1 : 0);
+  const CommitPoints all{every, first_step, 0, end, also_every};
+  const bool last_is_one = all.points(end) > all.points(end - 1);
+  return all.points(end) - all.points(first_step) + (steps > 0 && !last_is_one ? 1 : 0);
 }
 
 Wear wear_of(const Schedule& schedule, const SimulationResult* result, const WholeRun& run) {

@@ -21,6 +21,7 @@ struct WholeRun {
 struct Wear {
   StoreBytes store;
   std::int64_t commit_every = 0;   // steps; 0: nothing is committed
+  std::int64_t also_every = 0;     // steps that are committed beside these; 0: none
   double commit_cost_seconds = 0;  // for which one commit takes the drives' write bandwidth
   double start_bytes = 0;          // written before the first step
   double schedule_bytes = 0;       // written by a steady step
@@ -39,8 +40,10 @@ struct Wear {
   std::optional<double> share_of_rating() const;  // that the run uses up
 };
 
-// Commits in `steps` steps from first_step on: after every multiple of `every`, and after the last.
-std::int64_t commits_in(std::int64_t first_step, std::int64_t steps, std::int64_t every);
+// Commits in `steps` steps from first_step on: after every multiple of `every`, of `also_every` (0:
+// none), and after the last.
+std::int64_t commits_in(std::int64_t first_step, std::int64_t steps, std::int64_t every,
+                        std::int64_t also_every = 0);
 
 // `result` may be null: then the bytes of a step are the mean over the schedule's.
 Wear wear_of(const Schedule& schedule, const SimulationResult* result, const WholeRun& run);

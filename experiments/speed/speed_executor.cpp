@@ -7,6 +7,7 @@
 #include <fstream>
 #include <thread>
 
+#include "exec/data/dataset.hpp"
 #include "exec/run/arena.hpp"
 #include "exec/run/executor.hpp"
 #include "experiments/calibrate/scratch_folder.hpp"
@@ -37,10 +38,10 @@ class IdleDevice final : public Device {
 };
 
 // A text of one kilobyte, which the executor wants to be given and these tasks do not read.
-Dataset small_dataset(const ScratchFolder& folder) {
+std::shared_ptr<const Dataset> small_dataset(const ScratchFolder& folder) {
   const std::filesystem::path path = folder.path() / "text";
   std::ofstream(path) << std::string(1024, 'a');
-  return Dataset({path}, 1);
+  return std::make_shared<const Dataset>(std::vector{path}, 1);
 }
 
 Problem tiny_problem() {
@@ -71,9 +72,8 @@ Schedule copies(int chains, int length, bool one_lane) {
 
 struct Bench {
   ScratchFolder folder{std::filesystem::temp_directory_path()};
-  Dataset dataset = small_dataset(folder);
   IdleDevice device;
-  Executor executor{device, nullptr, dataset, OptimizerSettings{}};
+  Executor executor{device, nullptr, small_dataset(folder), OptimizerSettings{}};
 
   double run_us(const Schedule& schedule) {
     const std::int64_t start = now_ns();

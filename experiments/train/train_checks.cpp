@@ -34,6 +34,12 @@ void check_optimizer(const OptimizerSettings& o) {
   require(o.beta2 >= 0 && o.beta2 < 1, "beta2", o.beta2, "not at least 0 and below 1");
   require(o.warmup_steps >= 0, "warmup", o.warmup_steps, "not a number of steps");
   require(o.decay_steps >= 0, "decay_steps", o.decay_steps, "not a number of steps");
+  require(o.decay_steps == 0 || o.shape != LearningRateShape::constant, "decay_steps",
+          o.decay_steps, "the learning rate is constant");
+  require(o.final_learning_rate >= 0 && o.final_learning_rate <= 1, "final_learning_rate",
+          o.final_learning_rate, "not a share from 0 to 1 of the learning rate");
+  require(o.decay_share > 0 && o.decay_share <= 1, "decay_share", o.decay_share,
+          "not above 0 and at most 1");
   require(o.decay_steps == 0 || o.decay_steps > o.warmup_steps, "decay_steps", o.decay_steps,
           "not after the end of " + Setting{"warmup"} + ", so there is nothing to decay");
 }
@@ -60,11 +66,31 @@ void check_keep(const TrainSettings& settings) {
 }  // namespace
 
 void check_settings(const TrainSettings& settings) {
+  for (const auto& [key, number] : {std::pair{"evaluate_every", settings.evaluate_every},
+                                    std::pair{"evaluate_batches", settings.evaluate_batches}}) {
+    if (number < 0)
+      throw InputError(Setting{key, std::to_string(number)} + ": not a number of at least 0");
+    if (number > 0 && settings.data.validation.empty())
+      throw InputError(Setting{key} + " needs data that is held out of training",
+                       "add " + Setting{"validation", "1%"});
+  }
   if (settings.steps < 1)
     throw InputError(Setting{"steps", std::to_string(settings.steps)} + ": not a positive number",
                      "optimizer steps, e.g. " + Setting{"steps", "100"});
   check_optimizer(settings.optimizer);
   check_keep(settings);
+}
+
+void refuse_idle_settings(const GivenSettings& given, const TrainSettings& settings,
+                          const ModelSpec& model) {
+  const auto named = [&](const char* key) { return Setting{key, given.at(key).back()}; };
+  if (given.contains("keep_every") && settings.keep == 0)
+    throw InputError(named("keep_every") + ": no checkpoint is kept",
+                     "say how many: " + Setting{"keep", "3"});
+  if (given.contains("frozen_weights") && !model.has_frozen())
+    throw InputError(named("frozen_weights") + ": all of the model is trained",
+                     "leave it out, or freeze a part: " + Setting{"lora", "rank=16"} + " or " +
+                         Setting{"train_layers", "4"});
 }
 
 std::vector<fs::path> ssd_directories(const std::string& text) {
@@ -94,10 +120,6 @@ std::vector<fs::path> ssd_directories(const std::string& text) {
 
 void check_backend(const Problem& problem, bool cuda) {
   if (cuda) return;
-  if (!computes_in(Backend::cpu, problem.workload.precision)) {
-    throw InputError(Setting{"precision", "bf16"} + ": the CPU backend computes in fp32 only",
-                     "add " + Setting{"precision", "fp32"});
-  }
   if (problem.workload.sequences_at_once != 1) {
     throw InputError(
         Setting{"sequences_at_once", std::to_string(problem.workload.sequences_at_once)} +

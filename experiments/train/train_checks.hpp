@@ -15,6 +15,11 @@ namespace spillway {
 // Throws InputError for a setting no training can use.
 void check_settings(const TrainSettings& settings);
 
+// Throws InputError for one of the settings given now that would do nothing: `keep_every` where no
+// checkpoint is kept, `frozen_weights` where nothing of the model is frozen.
+void refuse_idle_settings(const GivenSettings& given, const TrainSettings& settings,
+                          const ModelSpec& model);
+
 // Of paths separated by commas; empty where there are none. Throws InputError when
 // one is missing.
 std::vector<std::filesystem::path> ssd_directories(const std::string& text);

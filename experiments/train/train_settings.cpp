@@ -51,6 +51,21 @@ std::string one_of(const char* key, const Texts& texts, const Texts& choices) {
                    Message(fmt::format(" is none of {}", fmt::join(choices, ", "))));
 }
 
+// "100" steps, or "3%" of all.
+void read_warmup(TrainSettings& settings, const Texts& texts) {
+  const std::string& text = texts.back();
+  settings.optimizer.warmup_steps = 0;
+  settings.warmup_share = 0;
+  if (!text.ends_with('%')) {
+    settings.optimizer.warmup_steps = count_of<std::int64_t>("warmup", texts);
+    return;
+  }
+  settings.warmup_share = real_of("warmup", {text.substr(0, text.size() - 1)}) / 100;
+  if (!(settings.warmup_share >= 0 && settings.warmup_share < 1))
+    throw InputError(Setting{"warmup", text} + ": not at least 0 and below 100 %",
+                     "e.g. " + Setting{"warmup", "3%"});
+}
+
 std::vector<TrainSetting> all_settings() {
   using S = TrainSettings;
   return {
@@ -66,14 +81,58 @@ std::vector<TrainSetting> all_settings() {
       {"gpu_memory", [](S& s, const Texts& t) { s.problem.gpu_memory = t.back(); }},
       {"host_memory", [](S& s, const Texts& t) { s.problem.host_memory = t.back(); }},
       {"policy", [](S& s, const Texts& t) { s.policy = t.back(); }},
-      {"data", [](S& s, const Texts& t) { s.data = t; }},
-      {"binary_data", [](S& s, const Texts& t) { s.binary_data = flag_of("binary_data", t); }},
+      {"data", [](S& s, const Texts& t) { s.data.data = t; }},
+      {"binary_data", [](S& s, const Texts& t) { s.data.binary_data = flag_of("binary_data", t); }},
+      {"template_date", [](S& s, const Texts& t) { s.data.template_date = t.back(); }},
+      {"parse_special",
+       [](S& s, const Texts& t) { s.data.parse_special = flag_of("parse_special", t); }},
+      {"skip_malformed",
+       [](S& s, const Texts& t) { s.data.skip_malformed = flag_of("skip_malformed", t); }},
+      {"data_format",
+       [](S& s, const Texts& t) {
+         s.data.data_format =
+             one_of("data_format", t, {"auto", "text", "jsonl", "json", "uint16", "uint32"});
+       }},
+      {"tokenizer", [](S& s, const Texts& t) { s.data.tokenizer = t.back(); }},
+      {"chat_template", [](S& s, const Texts& t) { s.data.chat_template = t.back(); }},
+      {"train_on",
+       [](S& s, const Texts& t) {
+         s.data.train_on = one_of("train_on", t, {"assistant", "all"});
+       }},
+      {"pack",
+       [](S& s, const Texts& t) {
+         s.data.pack = one_of("pack", t, {"auto", "on", "off", "stream"});
+       }},
+      {"long_documents",
+       [](S& s, const Texts& t) {
+         s.data.long_documents = one_of("long_documents", t, {"auto", "split", "cut", "drop"});
+       }},
+      {"validation", [](S& s, const Texts& t) { s.data.validation = t.back(); }},
       {"ssd", [](S& s, const Texts& t) { s.ssd = t.back(); }},
       {"device", [](S& s, const Texts& t) { s.device = t.back(); }},
       {"gpu", [](S& s, const Texts& t) { s.gpu = count_of<int>("gpu", t); }},
       {"durability", [](S& s, const Texts& t) { s.durability = t.back(); }},
       {"throttle", [](S& s, const Texts& t) { s.throttle = t.back(); }},
       {"steps", [](S& s, const Texts& t) { s.steps = count_of<std::int64_t>("steps", t); }},
+      {"evaluate_every",
+       [](S& s, const Texts& t) {
+         s.evaluate_every = count_of<std::int64_t>("evaluate_every", t);
+       }},
+      {"evaluate_batches",
+       [](S& s, const Texts& t) {
+         s.evaluate_batches = count_of<std::int64_t>("evaluate_batches", t);
+       }},
+      {"epochs",
+       [](S& s, const Texts& t) {
+         s.epochs = real_of("epochs", t);
+         if (!(s.epochs > 0 && s.epochs <= 1e6))
+           throw InputError(Setting{"epochs", t.back()} + " is not above 0 and up to a million");
+       }},
+      {"tokens",
+       [](S& s, const Texts& t) {
+         s.tokens = count_of<std::int64_t>("tokens", t);
+         if (s.tokens < 1) throw InputError(Setting{"tokens", t.back()} + " is not above 0");
+       }},
       {"seed", [](S& s, const Texts& t) { s.seed = count_of<std::uint64_t>("seed", t); }},
       {"threads",
        [](S& s, const Texts& t) {
@@ -83,10 +142,15 @@ std::vector<TrainSetting> all_settings() {
        }},
       {"learning_rate",
        [](S& s, const Texts& t) { s.optimizer.learning_rate = real_of("learning_rate", t); }},
-      {"warmup",
+      {"warmup", [](S& s, const Texts& t) { read_warmup(s, t); }},
+      {"learning_rate_schedule",
+       [](S& s, const Texts& t) { s.optimizer.shape = parse_learning_rate_shape(t.back()); }},
+      {"final_learning_rate",
        [](S& s, const Texts& t) {
-         s.optimizer.warmup_steps = count_of<std::int64_t>("warmup", t);
+         s.optimizer.final_learning_rate = real_of("final_learning_rate", t);
        }},
+      {"decay_share",
+       [](S& s, const Texts& t) { s.optimizer.decay_share = real_of("decay_share", t); }},
       {"decay_steps",
        [](S& s, const Texts& t) {
          s.optimizer.decay_steps = count_of<std::int64_t>("decay_steps", t);
@@ -127,6 +191,21 @@ bool is_train_setting(const std::string& key) {
   const auto& all = train_settings();
   return find_workload_field(key) != nullptr ||
          std::any_of(all.begin(), all.end(), [&](const TrainSetting& s) { return s.key == key; });
+}
+
+void settle_learning_rate(TrainSettings& settings, GivenSettings& given) {
+  OptimizerSettings& o = settings.optimizer;
+  if (settings.warmup_share > 0) {
+    o.warmup_steps = std::llround(settings.warmup_share * static_cast<double>(settings.steps));
+    settings.warmup_share = 0;
+    given["warmup"] = {std::to_string(o.warmup_steps)};
+  }
+  if (!given.contains("learning_rate_schedule") && o.decay_steps > 0)
+    o.shape = LearningRateShape::cosine;
+  if (o.shape != LearningRateShape::constant && o.decay_steps == 0) {
+    o.decay_steps = settings.steps;
+    given["decay_steps"] = {std::to_string(o.decay_steps)};
+  }
 }
 
 TrainSettings read_train_settings(const GivenSettings& given) {

@@ -9,21 +9,27 @@
 
 #include "exec/run/executor.hpp"
 #include "experiments/plan/problem_request.hpp"
+#include "experiments/train/training_data.hpp"
 
 namespace spillway {
 
 struct TrainSettings {
   ProblemRequest problem;
   std::string policy = "auto";
-  std::vector<std::string> data;  // files and folders; empty: Spillway's own text
-  bool binary_data = false;       // files that are no text are data, too
-  std::string ssd;  // directories, separated by commas; empty: inside the run's folder
+  DataSettings data;  // no data: Spillway's own text
+  std::string ssd;    // directories, separated by commas; empty: inside the run's folder
   std::string device = "auto", durability, throttle;
   std::optional<int> gpu;
   std::int64_t steps = 100;
+  // Of the data that is held out: steps between evaluations (0: before the first step and after the
+  // last), and batches of one at most (0: all there are).
+  std::int64_t evaluate_every = 0, evaluate_batches = 0;
+  double epochs = 0;        // instead of steps: passes over the data
+  std::int64_t tokens = 0;  // instead of steps: inputs, padding included
   std::uint64_t seed = 1;
   int threads = 1;
   OptimizerSettings optimizer;
+  double warmup_share = 0;  // of all steps; 0: optimizer.warmup_steps says how long
   std::string tune_matmul = "on", gelu_backward = "auto";
   bool random_weights =
       false;  // begins with values drawn from the seed, whatever the model's folder has
@@ -49,6 +55,11 @@ const std::vector<TrainSetting>& train_settings();
 
 // Whether a run keeps a setting of this name: it is in the table or a field of the workload.
 bool is_train_setting(const std::string& key);
+
+// The schedule of learning rates, in steps: settings that are shares of a training or follow from
+// its length become numbers of steps, in `settings` and in `given`, so that a longer training that
+// goes on with it has the same.
+void settle_learning_rate(TrainSettings& settings, GivenSettings& given);
 
 // What is not given stays at its default. Throws InputError for an unknown name, for a text that
 // its setting does not take, and for a framework, which no training has.

@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
-#include <sstream>
 
 #include "base/errors.hpp"
 #include "exec/data/model_writer.hpp"
@@ -13,8 +13,10 @@
 #include "exec/run/run_export.hpp"
 #include "exec/run/training_record.hpp"
 #include "experiments/testbed/throttled_machine.hpp"
+#include "experiments/train/kept_settings.hpp"
 #include "experiments/train/train_algorithms.hpp"
 #include "experiments/train/train_checks.hpp"
+#include "policies/machine/frozen_buffer.hpp"
 #include "policies/model/hugging_face.hpp"
 #include "policies/model/peft.hpp"
 #include "traces/file_sink.hpp"
@@ -28,44 +30,6 @@ namespace fs = std::filesystem;
 using Stage = TrainListener::Stage;
 
 constexpr std::int64_t most_skipped_in_a_row = 100;
-
-// Of one path or several, separated by commas; what is not there is no path (a built-in name).
-std::string absolute_paths(const std::string& text) {
-  std::string result;
-  std::istringstream parts(text);
-  for (std::string part; std::getline(parts, part, ',');) {
-    std::error_code error;
-    const fs::path canonical = fs::canonical(part, error);
-    result += (result.empty() ? "" : ",") + (error ? part : canonical.string());
-  }
-  return result;
-}
-
-// As a run keeps them: it may be resumed from another folder.
-GivenSettings kept(GivenSettings given) {
-  for (const char* key : {"data", "model", "machine", "ssd", "adapter"}) {
-    if (const auto texts = given.find(key); texts != given.end())
-      std::transform(texts->second.begin(), texts->second.end(), texts->second.begin(),
-                     absolute_paths);
-  }
-  return given;
-}
-
-// Of what run.json holds, which somebody else may have written, the settings that a run keeps.
-GivenSettings settings_in(const SavedRun& saved) {
-  GivenSettings settings;
-  for (const auto& [key, texts] : saved.options) {
-    if (!is_train_setting(key)) continue;
-    try {
-      read_train_settings({{key, texts}});
-    } catch (const InputError& error) {
-      throw InputError(std::string(saved_run_file) + " is damaged: " + error.message(),
-                       "restore it from a backup");
-    }
-    settings[key] = texts;
-  }
-  return settings;
-}
 
 TrainHardware hardware_of(const DeviceChoice& choice, const ProblemRequest& request) {
   TrainHardware hardware;
@@ -105,14 +69,15 @@ std::optional<ResumePoint> TrainingJob::resume() {
   ResumeState state = folder_->resume({ssd_directories(settings_.ssd), request_.take_over,
                                        listener_.checking, request_.io.make_ring});
   const GivenSettings now = given_;
-  given_.merge(settings_in(saved));
+  given_ = added_to(now, settings_in(saved));
   GivenSettings all = given_;
   settings_ = read_train_settings(all);
   if (!state.note.empty() && listener_.note) {
     // A copy may come from somebody else.
-    const std::string text = settings_.data.empty()
-                                 ? ""
-                                 : fmt::format("; its text: {}", fmt::join(settings_.data, ", "));
+    const std::string text =
+        settings_.data.data.empty()
+            ? ""
+            : fmt::format("; its text: {}", fmt::join(settings_.data.data, ", "));
     listener_.note(state.note + text);
   }
   if (!state.point) return {};  // it ended before its first commit: from the beginning
@@ -179,7 +144,8 @@ void TrainingJob::settle() {
       throw InputError(Setting{"resume"} + " needs to know which run to go on with",
                        Setting{"run", "DIR"});
     TrainSettings given = settings_;
-    given.keep = 0;  // to be judged by the run's own number of steps
+    given.keep = 0;  // to be judged by the run's own number of steps, and so are these
+    given.optimizer.decay_steps = 0;
     check(given);
     folder_.emplace(RunFolder::open(request_.run, request_.take_over));
     point = resume();
@@ -187,7 +153,12 @@ void TrainingJob::settle() {
   ProblemRequest& asked = settings_.problem;
   if (asked.model.empty())
     throw InputError("there is no model to train", "name one: " + Setting{"model"});
-  check(settings_);
+  require_one_length(given_);
+  const bool by_data = settings_.epochs > 0 || settings_.tokens > 0;
+  if (!by_data) {
+    settle_learning_rate(settings_, given_);
+    check(settings_);
+  }
   const Durability durability = parse_durability(settings_.durability);
   const ThrottleRates throttle = parse_throttle(settings_.throttle);
   chose_device_ = !given_.contains("device");
@@ -201,11 +172,14 @@ void TrainingJob::settle() {
       "precision", to_string(usual_precision(device_.gpu ? Backend::cuda : Backend::cpu)));
   Problem problem = asked.problem(device_.gpu.has_value());
   require_own_framework(problem.framework);
+  refuse_idle_settings(request_.settings, settings_, problem.model);
   check_backend(problem, device_.gpu.has_value());
   if (settings_.keep > 0) hugging_face_config(problem.model, "");  // or it refuses
   if (!device_.gpu) refuse_without_gpu(given_, request_.retune_matmul);
   weights_ =
       open_initial_weights(settings_, point, problem.model, request_.io.make_ring, frozen_from_);
+  set_frozen_in_place(problem, settings_.frozen_weights == "checkpoint" && weights_.values &&
+                                   FrozenFiles::why_not(problem, *weights_.values).empty());
   const bool machine_known = request_.retuned || !asked.machine.empty();
   if (request_.retuned)
     problem.machine = request_.retuned->machine;
@@ -216,11 +190,11 @@ void TrainingJob::settle() {
   if (!drives_given) drives.push_back(nearest_existing(request_.run.empty() ? "." : request_.run));
   // What can be refused at once is, before anything takes long.
   if (!request_.resume) RunFolder::require_new(request_.run);
-  std::vector<fs::path> data(settings_.data.begin(), settings_.data.end());
-  if (data.empty()) data = default_text();
-  auto dataset = std::make_shared<const Dataset>(
-      data, settings_.seed, Dataset::default_memory_limit, settings_.binary_data);
-  dataset->require(problem.workload.sequence, problem.model.vocabulary);
+  open_data(problem);
+  if (by_data) {
+    settle_learning_rate(settings_, given_);
+    check(settings_);
+  }
   TrainHardware hardware = hardware_of(device_, asked);
   hardware.measure =
       [&, measure = measure_this_machine({drives, request_.io, settings_.threads, device_.gpu,
@@ -266,12 +240,19 @@ void TrainingJob::settle() {
   }
   options_.throttle = throttle;
   options_.predicted_step_seconds = plan_.predicted_step_seconds.value_or(0);
-  options_.data = std::move(data);
-  options_.binary_data = settings_.binary_data;
-  options_.dataset = std::move(dataset);
+  for (const std::string& text : settings_.data.data)
+    options_.data.emplace_back(absolute_source(text));
+  options_.batches = data_.batches;
+  options_.data_rules = data_.rules;
+  if (data_.validation) {
+    const std::int64_t most = settings_.evaluate_batches;
+    options_.evaluations = {
+        data_.validation,
+        most == 0 ? data_.validation_batches : std::min(most, data_.validation_batches),
+        settings_.evaluate_every};
+  }
   options_.weights = weights_.values;
   options_.adapter = weights_.adapter;
-  options_.frozen_in_place = settings_.frozen_weights == "checkpoint";
   if (const auto origin = FrozenOrigin::load(folder_->directory())) options_.seal = origin->seal;
   options_.durability = durability;
   options_.resume = std::move(point);
@@ -284,9 +265,53 @@ void TrainingJob::settle() {
   if (!request_.resume) folder_->save();
 }
 
+// What it is fed, and, where that says how long it is, its steps.
+void TrainingJob::open_data(const Problem& problem) {
+  DataRequest request;
+  if (settings_.data.data.empty())
+    for (const fs::path& path : default_text()) settings_.data.data.push_back(path.string());
+  request.settings = settings_.data;
+  std::error_code error;
+  if (fs::is_directory(settings_.problem.model, error))
+    request.model_folder = fs::canonical(settings_.problem.model, error);
+  request.learned = weights_.values != nullptr;
+  request.vocabulary = problem.model.vocabulary;
+  request.sequence = problem.workload.sequence;
+  request.sequences_per_step = problem.workload.batch;
+  request.seed = settings_.seed;
+  auto data = open_training_data(request, {listener_.doing, listener_.stop, listener_.note});
+  if (!data) {
+    if (listener_.enter) listener_.enter(Stage::planning);  // tells of the signal
+    throw MachineError("stopped while the data was prepared");
+  }
+  data_ = std::move(*data);
+  // A resumed run has the model's shape only.
+  if (!data_.tokenizer_from.empty()) given_["tokenizer"] = {data_.tokenizer_from.string()};
+  if (!data_.template_from.empty()) given_["chat_template"] = {data_.template_from.string()};
+  const auto steps_in = [](double steps) {
+    return std::max<std::int64_t>(1, static_cast<std::int64_t>(std::ceil(steps - 1e-9)));
+  };
+  if (settings_.epochs > 0) settings_.steps = steps_in(settings_.epochs * data_.steps_of_epoch);
+  if (settings_.tokens > 0)
+    settings_.steps = steps_in(static_cast<double>(settings_.tokens) /
+                               static_cast<double>(problem.workload.tokens_per_step()));
+}
+
+// Once, where an end was asked for and somebody reads the state that it would overwrite.
+void TrainingJob::say_what_waits() {
+  if (!stop_requested_ || !listener_.waiting || said_what_waits_.exchange(true)) return;
+  const std::optional<std::int64_t> step = kept_ ? kept_->writing() : std::nullopt;
+  listener_.waiting(step ? fmt::format("the checkpoint of step {} to be written", *step)
+                         : fmt::format("an export of this run, which holds {} (fuser names it)",
+                                       (folder_->path() / ExportLock::file_name).string()));
+}
+
 // On the thread that commits.
 bool TrainingJob::may_overwrite(std::int64_t committed) {
-  if (!export_lock_->nobody_reads()) return false;
+  if (!export_lock_->nobody_reads()) {
+    say_what_waits();
+    return false;
+  }
   if (kept_) kept_->committed(committed);
   return true;
 }
@@ -303,6 +328,7 @@ void TrainingJob::open() {
     options_.may_overwrite = [this](std::int64_t committed) { return may_overwrite(committed); };
   }
   if (settings_.keep > 0) options_.also_commit_every = settings_.keep_every;
+  if (weights_.values) weights_.values->tell(listener_.reading);
   training_ = std::make_unique<Training>(options_);
   if (weights_.values && training_->first_step() == 0)
     initial_ = InitialState{weights_.values->folder(), weights_.values->data_hash(),
@@ -353,10 +379,15 @@ void TrainingJob::begin() {
   // A run that begins again has them already, whole where its config is there.
   const ModelSpec& model = plan_.problem.model;
   const char* const config = model.has_adapters() ? adapter_config_file : hugging_face_config_file;
-  if (training_->first_step() == 0 && !folder_->directory().status(config)) {
+  const bool has_config = folder_->directory().status(config).has_value();
+  // A model that was moved has another name by now.
+  if (has_config && model.has_adapters() && !frozen_from_.empty())
+    write_adapter_files(folder_->path(), folder_->directory(), model,
+                        training_->frozen_origin()->folder);
+  if (training_->first_step() == 0 && !has_config) {
     if (model.has_adapters()) {
       write_adapter_files(weights_.folder, folder_->directory(), model,
-                          training_->frozen_origin()->folder.string());
+                          training_->frozen_origin()->folder);
     } else if (has_hugging_face_architecture(model)) {
       write_model_files(weights_.folder, folder_->directory(), model, ElementType::f32);
     }
@@ -373,8 +404,10 @@ void TrainingJob::begin() {
 }
 
 TrainingResult TrainingJob::train(const std::function<void(const StepResult&)>& report,
-                                  const std::function<void(std::int64_t)>& committed) {
+                                  const std::function<void(std::int64_t)>& committed,
+                                  const std::function<void(const EvaluationResult&)>& evaluated) {
   std::int64_t skipped_in_a_row = 0;
+  training_->on_evaluation(evaluated);
   const TrainingResult result = training_->run(
       [&](const StepResult& step) {
         if (step.skipped_unit >= 0) ++skipped_steps_;
@@ -398,9 +431,13 @@ TrainingResult TrainingJob::train(const std::function<void(const StepResult&)>& 
   look_at_lanes();
   steps_done_ = result.steps;
   if (kept_) {
-    kept_->wait();
+    const auto wait = [&] {
+      if (kept_->writing()) say_what_waits();
+      kept_->wait();
+    };
+    wait();
     kept_->committed(result.steps);  // where somebody read what was committed before
-    kept_->wait();
+    wait();
   }
   return result;
 }

@@ -27,6 +27,7 @@
 #include "experiments/train/train_plan.hpp"
 #include "experiments/train/train_settings.hpp"
 #include "experiments/train/train_weights.hpp"
+#include "experiments/train/training_data.hpp"
 
 namespace spillway {
 
@@ -56,10 +57,14 @@ struct TrainListener {
   // What it does now; may throw, which ends it. Files are there to be removed while `preparing`.
   enum class Stage { preparing, planning };
   std::function<void(Stage)> enter;
-  std::function<void(const std::string&)> doing;                        // what may take long
+  std::function<void(const std::string&)> doing;  // what may take long
+  std::function<bool()> stop;  // asked while data is prepared: where it says so, `enter` throws
   std::function<void(const Message&)> note;                             // what people should know
   std::function<void(std::uint64_t done, std::uint64_t all)> checking;  // a copy of a run
-  CalibrationProgress measuring;                                        // this machine
+  std::function<void(std::uint64_t done, std::uint64_t all)> reading;   // the weights; may throw
+  // What the end that was asked for waits for; on any thread.
+  std::function<void(const std::string&)> waiting;
+  CalibrationProgress measuring;  // this machine
 };
 
 class TrainingJob {
@@ -75,6 +80,7 @@ class TrainingJob {
   const MeasuredRates& rates() const { return *rates_; }
   const IoChoice& io() const { return request_.io; }
   const DeviceChoice& device() const { return device_; }
+  const TrainingData& data() const { return data_; }
   // The weights that it begins with, once open; none where they are drawn from the seed, or those
   // of a commit.
   struct InitialState {
@@ -93,9 +99,11 @@ class TrainingJob {
 
   // From here on the folder stays, and knows where the store is.
   void begin();
-  // As Training::run(). Where many steps in a row are skipped, ends with a MachineError.
+  // As Training::run() and Training::on_evaluation(). Where many steps in a row are skipped, ends
+  // with a MachineError.
   TrainingResult train(const std::function<void(const StepResult&)>& report,
-                       const std::function<void(std::int64_t)>& committed = {});
+                       const std::function<void(std::int64_t)>& committed = {},
+                       const std::function<void(const EvaluationResult&)>& evaluated = {});
   void request_stop() {
     stop_requested_ = true;
     training_->request_stop();
@@ -126,7 +134,9 @@ class TrainingJob {
   void remove_weights();
   std::optional<ResumePoint> resume();
   void settle();
+  void open_data(const Problem& problem);
   bool may_overwrite(std::int64_t committed);
+  void say_what_waits();
   void check_prediction(double step_seconds);
   void look_at_lanes();
 
@@ -142,6 +152,7 @@ class TrainingJob {
   InitialWeights weights_;
   std::string frozen_from_;  // of a resumed run: the model that was named now, for what is frozen
   std::optional<InitialState> initial_;
+  TrainingData data_;
   TrainingOptions options_;
   std::optional<ExportLock> export_lock_;
   std::optional<KeptCheckpoints> kept_;
@@ -152,7 +163,7 @@ class TrainingJob {
   std::int64_t skipped_steps_ = 0, steps_done_ = 0;
   std::vector<double> first_steps_;  // seconds
   bool retunes_ = false;
-  std::atomic<bool> stop_requested_ = false;
+  std::atomic<bool> stop_requested_ = false, said_what_waits_ = false;
 };
 
 }  // namespace spillway

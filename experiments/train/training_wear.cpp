@@ -23,7 +23,8 @@ Wear wear_of(const Training& training, const TrainPlan& plan, std::int64_t steps
   wear.store = training.store_bytes();
   wear.start_bytes = static_cast<double>(written_at_start(training));
   wear.first_step = training.first_step();
-  wear.commits = commits_in(wear.first_step, *wear.steps, interval);
+  if (interval > 0) wear.also_every = training.also_commit_every();
+  wear.commits = commits_in(wear.first_step, *wear.steps, interval, wear.also_every);
   wear.step_seconds = plan.predicted_step_seconds;
   return wear;
 }

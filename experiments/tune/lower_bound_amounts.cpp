@@ -80,6 +80,9 @@ StepAmounts::StepAmounts(const Problem& problem)
       gpu_memory(real(problem.machine.gpu.memory)),
       host_memory(real(problem.machine.host.memory)),
       ssd_memory(problem.machine.ssd.count > 0 ? real(problem.machine.ssd.capacity) : 0) {
+  // All that is frozen may rest there without taking space.
+  if (problem.frozen_in_place && ssd_memory > 0)
+    ssd_memory += parameter_bytes * (all_layer_elements() + outer_elements() - state_elements);
   const Costs costs(problem);
   find_seconds(problem, costs);
   find_saves(problem, costs);

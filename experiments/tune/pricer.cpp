@@ -20,9 +20,9 @@ namespace {
 
 // Equal for equal problems.
 std::string text_of(const Problem& problem) {
-  return fmt::format("{}\n{}\n{}\n{}", model_to_toml(problem.model),
+  return fmt::format("{}\n{}\n{}\n{}{}", model_to_toml(problem.model),
                      machine_to_toml(problem.machine), to_json(problem.workload).dump(),
-                     problem.framework);
+                     problem.framework, problem.frozen_in_place ? "\nfrozen in place" : "");
 }
 
 TrialPrice trial_price(const Price& one) {

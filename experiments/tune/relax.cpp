@@ -43,7 +43,8 @@ Relaxed with_more_host_memory(const Machine& machine) {
   Relaxed relaxed{{"64 GB more host memory", {}}, machine};
   relaxed.machine.host.memory += 64'000'000'000;
   relaxed.what.changes = {
-      {"host.memory", size_text(relaxed.machine.host.memory + machine.host.reserved)}};
+      {"host.memory", size_text(relaxed.machine.host.memory + machine.host.reserved +
+                                machine.host.frozen_buffer)}};
   return relaxed;
 }
 

@@ -7,9 +7,9 @@
 
 namespace spillway {
 
-OrderOfWork order_of_work(const Problem& problem, const Policy& policy, const Plan& plan,
-                          int steps) {
-  Step step(problem, plan);
+OrderOfWork order_of_work(const Problem& problem, const Policy& policy, const Plan& plan, int steps,
+                          bool evaluates) {
+  Step step(problem, plan, evaluates);
   for (int s = 0; s < steps; ++s) {
     step.begin(s);
     policy.step(step);
@@ -26,7 +26,7 @@ Program emit_bare(const Problem& problem, const Policy& policy, const EmitOption
   Plan plan = policy.plan(plan_of, Costs(plan_of));
   if (with.retention) plan.retention = *with.retention;
   check_plan(problem, plan);
-  const OrderOfWork work = order_of_work(problem, policy, plan, with.steps);
+  const OrderOfWork work = order_of_work(problem, policy, plan, with.evaluates ? 1 : with.steps);
   TierBytes kept{};
   if (with.spare != TierBytes{}) {
     PlanWithSpare more = with_spare(problem, plan, work, with.spare);
@@ -40,8 +40,15 @@ Program emit_bare(const Problem& problem, const Policy& policy, const EmitOption
     const std::uint64_t others = with.others[static_cast<std::size_t>(tier)];
     if (others > 0) program.persistent(tier, others, BufferKind::parameters);
   }
-  kept[0] = emit_work(program, plan, work);
+  if (with.evaluates) {
+    kept[0] =
+        emit_work(program, plan, order_of_work(problem, policy, plan, with.steps, true), &work);
+    program.set_evaluates();
+  } else {
+    kept[0] = emit_work(program, plan, work);
+  }
   program.set_kept(kept);
+  program.set_spare(with.spare);
   return program;
 }
 

@@ -19,11 +19,14 @@ struct EmitOptions {
   // Of a miniature: the problem whose plan it is, and the memory that its other layers take.
   const Problem* plan_of = nullptr;
   TierBytes others{};
+  // Of a training that these steps evaluate: batches whose losses are computed, with its state
+  // where the training has it.
+  bool evaluates = false;
 };
 
 // Of `steps` steps.
-OrderOfWork order_of_work(const Problem& problem, const Policy& policy, const Plan& plan,
-                          int steps);
+OrderOfWork order_of_work(const Problem& problem, const Policy& policy, const Plan& plan, int steps,
+                          bool evaluates = false);
 // With what the problem's framework adds, which takes a whole program to know.
 Program emit(const Problem& problem, const Policy& policy, EmitOptions with);
 Program emit(const Problem& problem, const ParsedPolicy& parsed, EmitOptions with);

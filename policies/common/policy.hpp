@@ -128,5 +128,11 @@ std::string with_policy_option(const std::string& text, const std::string& optio
 Schedule build_schedule(const Problem& problem, const std::string& policy, int steps);
 // The same by a fresh policy object that need not be built in; its placements are not tried.
 Schedule build_schedule(const Problem& problem, Policy& policy, int steps);
+// Computes the losses of `batches` batches as a training by `training` reads its steps, in the same
+// order of work, from its state where that rests between two runs; changes nothing of it. A batch
+// is a step of the schedule.
+Schedule build_evaluation(const Schedule& training, int batches);
+// The same of a policy that need not be built in.
+Schedule build_evaluation(const Schedule& training, const Policy& policy, int batches);
 
 }  // namespace spillway

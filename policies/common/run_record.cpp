@@ -68,6 +68,7 @@ Trace make_trace(const Schedule& schedule, const std::string& source) {
                  {"host", problem.machine.host.memory},
                  {"ssd", problem.machine.ssd.capacity},
                  {"backend", to_string(problem.backend())}});
+  if (problem.frozen_in_place) set("frozen_in_place", true);
   if (problem.machine.gpu.flops > 0) set("machine", machine_to_toml(problem.machine));
   return trace;
 }
@@ -91,6 +92,8 @@ Schedule rebuild_schedule(const Trace& trace, const std::string& origin) {
         field(trace, "workload", origin), place + ": workload",
         "the trace is damaged or from another version of spillway: record it again");
     if (trace.find_metadata("overrides")) problem.overrides = field(trace, "overrides", origin);
+    if (trace.find_metadata("frozen_in_place"))
+      problem.frozen_in_place = field(trace, "frozen_in_place", origin);
     policy = field(trace, "policy", origin);
     if (trace.find_metadata("framework")) problem.framework = field(trace, "framework", origin);
     if (trace.find_metadata("framework_hash"))

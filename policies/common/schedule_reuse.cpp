@@ -7,8 +7,8 @@ namespace {
 // Whether problems differ in nothing but rates of the machine.
 bool are_as_large(const Problem& one, const Problem& other) {
   return one.model == other.model && one.workload == other.workload &&
-         one.framework == other.framework && one.backend() == other.backend() &&
-         capacities(one.machine) == capacities(other.machine);
+         one.framework == other.framework && one.frozen_in_place == other.frozen_in_place &&
+         one.backend() == other.backend() && capacities(one.machine) == capacities(other.machine);
 }
 
 }  // namespace

@@ -46,12 +46,12 @@ Work work_of(const Task& task) {
 
 // What AdamW moves per parameter of the problem, over what it moved when it was measured: master, m
 // and v read and written, the gradient read, the parameter written. A machine without a measurement
-// does not say how wide its gradients were, and on the CPU backend they are fp32 like all else: of
-// these rates it is known only that the moments were fp32.
+// does not say how wide its gradients were: of its rate it is known only that the moments were
+// fp32.
 double adam_width_factor(const Problem& problem) {
   const Machine& machine = problem.machine;
   const bool measured =
-      !machine.gpu.is_cpu && machine.host.adam_bytes_per_param > 0 &&
+      machine.host.adam_bytes_per_param > 0 &&
       std::any_of(machine.kernels.begin(), machine.kernels.end(), [](const KernelTime& kernel) {
         return kernel.kind == to_string(TaskKind::optimizer);
       });

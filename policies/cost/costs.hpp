@@ -31,10 +31,10 @@
 //                parameter written (2 + 2). Keeps host.adam_cores busy (0: all). Starts host.wake
 //                late: a thread of the host learns that its data is there.
 //                On gpu.compute: gpu.launch + params / gpu.adam_rate, or memory_bandwidth / 28.
-//                Where the machine file has measured optimizers of a GPU machine, both rates are of
-//                an AdamW that moves adam_bytes_per_param, and both times (and the DRAM) go with
-//                the bytes that the problem's moves: 24 (16 with moments in bf16) + its gradient's
-//                + its parameter's. Elsewhere they go with these bytes over those with fp32 moments
+//                Where the machine file has measured optimizers, both rates are of an AdamW that
+//                moves adam_bytes_per_param, and both times (and the DRAM) go with the bytes that
+//                the problem's moves: 24 (16 with moments in bf16) + its gradient's + its
+//                parameter's. Elsewhere they go with these bytes over those with fp32 moments
 //   norm         of a gradient, on either lane: the optimizer's latency there + bytes / rate; on
 //                the host 1 byte of DRAM per byte. The rate is the measured one, else that at which
 //                AdamW passes over its bytes, on a GPU 28 per parameter

@@ -20,6 +20,7 @@ std::uint64_t key_of(const Task& task) {
   return static_cast<std::uint64_t>(task.kind) << 40 |
          static_cast<std::uint64_t>(task.available) << 24 |
          static_cast<std::uint64_t>(task.saves) << 8 |
+         static_cast<std::uint64_t>(task.loss_only) << 2 |
          static_cast<std::uint64_t>(task.recomputes_output) << 1 |
          static_cast<std::uint64_t>(task.first_micro_batch);
 }
@@ -80,6 +81,13 @@ double KernelTimes::gradient_norm_rate(Lane lane) const {
 }
 
 KernelEstimate KernelTimes::look_up(const Task& task) const {
+  if (task.loss_only) {
+    // The forward's share of all that the head does.
+    Task whole = task;
+    whole.loss_only = false;
+    whole.flops = head_flops(problem_);
+    return {task.flops / whole.flops * look_up(whole).seconds, true};
+  }
   if (const KernelTime* exact = measured(task)) return {seconds_of(*exact), false};
   if (const auto inside = between(task)) return {*inside, false};
   if (const auto parts = by_groups(task)) return {*parts, false};

@@ -218,10 +218,11 @@ std::optional<FieldProblem> find_training_problem(const ModelSpec& model) {
     return FieldProblem{"frozen_layers", "adapters freeze every layer already",
                         "leave frozen_layers out, or lora_rank"};
   }
-  if (!(model.lora_alpha > 0) || model.lora_alpha > 1e6)
-    return FieldProblem{"lora_alpha",
-                        fmt::format("{} is not above 0 and at most 1e6", model.lora_alpha),
-                        "a usual value is twice the rank"};
+  if (!(model.lora_alpha > 0) || model.lora_alpha > most_lora_alpha)
+    return FieldProblem{
+        "lora_alpha",
+        fmt::format("{} is not above 0 and at most {}", model.lora_alpha, most_lora_alpha),
+        "a usual value is twice the rank"};
   if (!(model.lora_dropout >= 0) || model.lora_dropout >= 1)
     return FieldProblem{"lora_dropout",
                         fmt::format("{} is not at least 0 and below 1", model.lora_dropout),

@@ -24,6 +24,8 @@ enum class RopeScaling : std::uint8_t {
   llama3   // low frequencies by 1 / rope_factor, high ones not, those in between in between
 };
 
+inline constexpr double most_lora_alpha = 1e6;
+
 struct ModelSpec {
   std::string name;
   Architecture architecture = Architecture::gpt;
@@ -51,7 +53,7 @@ struct ModelSpec {
   // Only low-rank adapters beside matrices of the layers (LoRA, arXiv 2106.09685): a matrix W of
   // them computes W x + lora_alpha / lora_rank B A x with A (rank, in) and B (out, rank).
   std::int64_t lora_rank = 0;  // 0: none
-  double lora_alpha = 16;
+  double lora_alpha = 16;      // at most most_lora_alpha
   double lora_dropout = 0;  // of the adapters' inputs: the share that is zero, from the run's seed
   std::string lora_targets = "all-linear";  // or names: "q_proj,v_proj" (units.hpp)
   std::string source;                       // where the shape is from

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <string_view>
 
 #include "base/directory.hpp"
 #include "base/errors.hpp"
@@ -102,6 +103,20 @@ std::optional<ModelFolder> find_model_folder(const std::string& name_or_path,
                      "name a TOML file in it, or the folder of a model from Hugging Face");
   }
   return ModelFolder{path, path.filename().string()};
+}
+
+std::string name_in_cache(const fs::path& folder) {
+  std::error_code error;
+  const fs::path path = fs::canonical(folder, error);
+  const fs::path repository = path.parent_path().parent_path();
+  std::string name = repository.filename().string();
+  if (error || path.parent_path().filename() != "snapshots" || !name.starts_with("models--"))
+    return "";
+  name.erase(0, std::string_view("models--").size());
+  if (const std::size_t dashes = name.find("--"); dashes != std::string::npos)
+    name.replace(dashes, 2, "/");
+  const auto found = is_repository(name) ? find_snapshot(name, nullptr) : std::nullopt;
+  return found && fs::canonical(found->path, error) == path && !error ? name : "";
 }
 
 ModelSpec read_model_folder(const ModelFolder& folder) {

@@ -24,6 +24,10 @@ struct ModelFolder {
 std::optional<ModelFolder> find_model_folder(const std::string& name_or_path,
                                              std::vector<std::string>* tried = nullptr);
 
+// The name on Hugging Face for which find_model_folder() gives this folder of the cache; empty
+// where there is none.
+std::string name_in_cache(const std::filesystem::path& folder);
+
 // The model that a folder's config.json describes. Throws InputError.
 ModelSpec read_model_folder(const ModelFolder& folder);
 

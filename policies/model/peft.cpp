@@ -155,10 +155,20 @@ std::vector<std::string> parse_adapter_config(const std::string& text, const std
   if (!keys.given("r") || !keys["r"].is_number_integer() || keys["r"] < 1)
     keys.refuse("r", "a whole number of at least 1");
   const double alpha = keys.number("lora_alpha", 8), dropout = keys.number("lora_dropout", 0);
-  if (!(alpha > 0)) keys.refuse("lora_alpha", "a number above 0");
+  if (keys["r"] > base.hidden)
+    keys.refuse("r", fmt::format("up to {}, the model's hidden size", base.hidden));
+  if (!(alpha > 0) || alpha > most_lora_alpha)
+    keys.refuse("lora_alpha", fmt::format("a number above 0, up to {}", most_lora_alpha));
   if (!(dropout >= 0) || dropout >= 1) keys.refuse("lora_dropout", "a number from 0 to below 1");
   return {"lora_rank=" + keys["r"].dump(), fmt::format("lora_alpha={}", alpha),
           fmt::format("lora_dropout={}", dropout), "lora_targets=" + targets_of(keys, base)};
+}
+
+std::string adapter_base(const std::string& text, const std::string& origin) {
+  const AdapterKeys keys(text, origin);
+  if (!keys.given("base_model_name_or_path") || !keys["base_model_name_or_path"].is_string())
+    keys.refuse("base_model_name_or_path", "the folder or name of a model");
+  return keys["base_model_name_or_path"].get<std::string>();
 }
 
 std::string adapter_config(const ModelSpec& model, const std::string& base) {
@@ -191,6 +201,14 @@ std::string adapter_config(const ModelSpec& model, const std::string& base) {
       {"modules_to_save", nullptr},
       {"init_lora_weights", true},
       {"inference_mode", true}};
+  return config.dump(2) + "\n";
+}
+
+std::string adapter_config_beside(const std::string& text, const std::string& origin,
+                                  const std::string& base) {
+  const AdapterKeys valid(text, origin);  // or it throws
+  nlohmann::ordered_json config = nlohmann::ordered_json::parse(text);
+  config["base_model_name_or_path"] = base;
   return config.dump(2) + "\n";
 }
 

@@ -20,9 +20,18 @@ inline constexpr const char* adapter_prefix = "base_model.model.";  // of the na
 std::vector<std::string> parse_adapter_config(const std::string& text, const std::string& origin,
                                               const ModelSpec& base);
 
+// The model that an adapter_config.json says it is beside: a folder or a name on Hugging Face.
+// Throws InputError where it names none.
+std::string adapter_base(const std::string& text, const std::string& origin);
+
 // The adapter_config.json of a model with adapters. `base`: a folder or a name on Hugging Face that
 // PEFT finds the model under; may be empty.
 std::string adapter_config(const ModelSpec& model, const std::string& base);
+
+// The text of an adapter_config.json with `base` for its model. `origin` is named in errors. Throws
+// InputError.
+std::string adapter_config_beside(const std::string& text, const std::string& origin,
+                                  const std::string& base);
 
 // "rank=16[,alpha=32][,dropout=0.05][,targets=q_proj+v_proj]" as KEY=VALUE of the model. Without
 // alpha it is twice the rank, without targets all matrices of the layers have adapters. Throws

@@ -29,9 +29,25 @@ std::uint64_t checkpoint_bytes(const Problem& problem);
 //   head            for the rows of one chunk, fp32: logits (V), the norm's output and its gradient
 //                   (2 C), and two statistics; S times that, at most 8 times. A backend whose rows
 //                   are narrower fits more of them
+//   embed_backward  nothing
+//
+// The CPU backend computes in fp32 whatever the precision. In bf16 a task's scratch holds fp32
+// copies, each padded to 4096 bytes, and then what the fp32 task of one sequence has there:
+//   all but embed_backward   the unit's parameters; with 16-bit gradients the sum of the unit's
+//                            gradient (not in forward)
+//   forward, backward        the layer's input of one sequence; its output or the gradient of that;
+//                            all tensors that can be saved: those that are, too
+//   head                     the hidden state of one sequence
+//   embed_backward           with 16-bit gradients alone: the order of the micro-batch's tokens, 4
+//                            bytes each, and one row
 std::uint64_t forward_scratch_bytes(const Problem& problem, SavedMask saves);
 std::uint64_t backward_scratch_bytes(const Problem& problem, SavedMask available);
 std::uint64_t head_scratch_bytes(const Problem& problem);
+std::uint64_t embed_backward_scratch_bytes(const Problem& problem);
+// Whether the tasks of the problem's backend work on fp32 copies of what is kept in bf16, and the
+// problem that they then compute: one sequence at a time, in fp32.
+bool works_on_copies(const Problem& problem);
+Problem one_sequence_in_fp32(const Problem& problem);
 // Tokens per chunk of logits in the head.
 std::int64_t head_chunk_tokens(const Problem& problem);
 

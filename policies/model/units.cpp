@@ -276,30 +276,37 @@ std::int64_t trained_elements(const ModelSpec& model, std::int64_t unit) {
   return padded(end);
 }
 
-std::int64_t outer_elements(const ModelSpec& model) {
+namespace {
+
+using ElementsOf = std::int64_t (*)(const ModelSpec& model, std::int64_t unit);
+
+std::int64_t sum_beside_layers(const ModelSpec& model, ElementsOf elements) {
   std::int64_t sum = 0;
   for (std::int64_t unit = model.layers; unit < unit_count(model); ++unit)
-    sum += unit_elements(model, unit);
+    sum += elements(model, unit);
   return sum;
 }
 
-std::int64_t largest_unit_elements(const ModelSpec& model) {
-  return std::max({unit_elements(model, 0), unit_elements(model, embedding_unit(model)),
-                   unit_elements(model, head_unit(model))});
+// The last layer is as large as any, and trained whatever is frozen.
+std::int64_t largest(const ModelSpec& model, ElementsOf elements) {
+  return std::max({elements(model, model.layers - 1), elements(model, embedding_unit(model)),
+                   elements(model, head_unit(model))});
 }
+
+}  // namespace
+
+std::int64_t outer_elements(const ModelSpec& model) {
+  return sum_beside_layers(model, unit_elements);
+}
+
+std::int64_t largest_unit_elements(const ModelSpec& model) { return largest(model, unit_elements); }
 
 std::int64_t outer_trained_elements(const ModelSpec& model) {
-  std::int64_t sum = 0;
-  for (std::int64_t unit = model.layers; unit < unit_count(model); ++unit)
-    sum += trained_elements(model, unit);
-  return sum;
+  return sum_beside_layers(model, trained_elements);
 }
 
-// The last layer is trained whatever is frozen.
 std::int64_t largest_trained_elements(const ModelSpec& model) {
-  return std::max({trained_elements(model, model.layers - 1),
-                   trained_elements(model, embedding_unit(model)),
-                   trained_elements(model, head_unit(model))});
+  return largest(model, trained_elements);
 }
 
 std::string unit_name(const ModelSpec& model, std::int64_t unit) {

@@ -24,7 +24,9 @@ Activations::Activations(Program& program, const Plan& plan, const OrderOfWork& 
       retained_(times.retained()),
       layers_(static_cast<int>(program.problem().model.layers)),
       micro_batches_(static_cast<int>(program.problem().workload.micro_batches())),
-      first_backward_(static_cast<int>(first_backward_layer(program.problem().model))),
+      first_backward_(work.evaluates
+                          ? layers_
+                          : static_cast<int>(first_backward_layer(program.problem().model))),
       checkpoint_bytes_(checkpoint_bytes(program.problem())),
       checkpoints_(index(layers_, 0)),
       gradients_(static_cast<std::size_t>(micro_batches_)) {

@@ -25,6 +25,11 @@ class Activations {
   // Takes the host memory of resting_place(). To be called after the model states have theirs, so
   // that their offsets do not depend on the activations.
   void take_resting_places();
+  // The same memory as another program of this plan has it, of an evaluation.
+  void rest_as(const Activations& training) {
+    resting_places_ = training.resting_places_;
+    places_ = training.places_;
+  }
   // Bytes of resting_place(layer), known before the memory is taken.
   std::uint64_t resting_bytes(int layer) const;
   // Host memory in which the inputs of a layer rest, where all micro-batches of a layer run in a

@@ -67,7 +67,7 @@ void Gradients::fetch(VisitId v) {
   for (VisitId use = v; use <= v + ahead; ++use) {
     if (use >= work_.visits.size()) continue;
     const Visit& visit = work_.visits[use];
-    if (visit.kind == VisitKind::forward || visit.starts_sum) continue;
+    if (!adds_gradient(visit.kind) || visit.starts_sum) continue;
     Gradient& gradient = gradients_[unit_index(visit.layer)];
     if (gradient.gpu.valid() || (gradient.host.empty() && !is_in_bucket(visit.layer))) continue;
     leave_now(visit.layer);
@@ -147,7 +147,7 @@ void Gradients::leave(VisitId v) {
 
 void Gradients::own_leaves(VisitId v) {
   const Visit& visit = work_.visits[v];
-  if (visit.kind == VisitKind::forward || plan_.gradients.bucket > 0) return;
+  if (!adds_gradient(visit.kind) || plan_.gradients.bucket > 0) return;
   const bool leaves =
       !stays_on_gpu(visit.layer) && (visit.completes_sum || !plan_.gradients.on_gpu);
   if (leaves && (visit.completes_sum || !times_.retained().gradient(v))) {
@@ -212,7 +212,7 @@ bool Gradients::is_in_bucket(int unit) const {
 
 void Gradients::leave_in_buckets(VisitId v) {
   const Visit& visit = work_.visits[v];
-  if (visit.kind == VisitKind::forward) return;
+  if (!adds_gradient(visit.kind)) return;
   const std::uint64_t size = elements(visit.layer);
   const bool stays =
       !visit.completes_sum && (plan_.gradients.on_gpu || times_.retained().gradient(v));

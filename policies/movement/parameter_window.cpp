@@ -61,7 +61,8 @@ ParameterWindow::ParameterWindow(Program& program, const ParameterAhead& ahead,
 void ParameterWindow::find_stays() {
   std::vector<bool> visited(units_.size(), false);  // by layer: in this micro-batch
   const auto add = [&](const Turn& turn, bool backward) {
-    const bool begins = !stays_.empty() && stays_.back().backward && !backward;
+    const bool begins = !stays_.empty() && !backward &&
+                        (stays_.back().backward || turn.layer <= stays_.back().layer);
     const std::uint32_t micro_batch = stays_.empty() ? 0 : stays_.back().micro_batch + begins;
     stays_.push_back({turn.layer, backward, false, micro_batch});
   };

@@ -1,5 +1,8 @@
 #include "policies/movement/residency.hpp"
 
+#include <memory>
+
+#include "base/errors.hpp"
 #include "policies/movement/activations.hpp"
 #include "policies/movement/gradients.hpp"
 #include "policies/movement/optimizer.hpp"
@@ -13,19 +16,34 @@ namespace spillway {
 
 namespace {
 
+// Where a training's state rests, for a program that evaluates it.
+struct TrainedState {
+  TrainedState(Program& program, const Plan& plan, const OrderOfWork& work)
+      : times(program.problem(), plan, work),
+        activations(program, plan, work, times),
+        units(place_model_states(program, plan, work, activations)) {}
+
+  Timetable times;
+  Activations activations;
+  Units units;
+};
+
 class Emission {
  public:
-  Emission(Program& program, const Plan& plan, const OrderOfWork& work)
+  Emission(Program& program, const Plan& plan, const OrderOfWork& work, const OrderOfWork* trained)
       : program_(program),
         plan_(plan),
         work_(work),
         times_(program.problem(), plan, work),
+        trained_(trained ? std::make_unique<const TrainedState>(program, plan, *trained) : nullptr),
         activations_(program, plan, work, times_),
-        units_(place_model_states(program, plan, work, activations_)),
+        units_(trained_ ? trained_->units : place_model_states(program, plan, work, activations_)),
         slots_(take_state_slots(program, plan, work, times_, units_)),
         gradients_(program, plan, work, times_, slots_, units_),
         parameters_(program, plan, work, times_, gradients_, units_),
-        optimizer_(program, plan, work, times_, slots_, units_, gradients_, parameters_) {}
+        optimizer_(program, plan, work, times_, slots_, units_, gradients_, parameters_) {
+    if (trained_) activations_.rest_as(trained_->activations);
+  }
 
   std::uint64_t kept_bytes() const { return times_.retained().kept_bytes(); }
 
@@ -97,6 +115,7 @@ class Emission {
       const Slice output = forward(v);
       if (visit.kind == VisitKind::forward) return;
       loss(v, output);
+      if (visit.kind == VisitKind::loss) return;
     }
     backward(v);
   }
@@ -117,6 +136,10 @@ class Emission {
   }
   void loss(VisitId v, Slice output) {
     const Visit& visit = work_.visits[v];
+    if (visit.kind == VisitKind::loss) {
+      program_.evaluate_head(visit.micro_batch, parameters_.of(head()), output);
+      return;
+    }
     at(visit.step, Phase::backward);
     const Slice sum = gradients_.head_accumulator(v);
     program_.head(visit.micro_batch, parameters_.of(head()), output, sum, visit.starts_sum);
@@ -145,6 +168,7 @@ class Emission {
   const Plan& plan_;
   const OrderOfWork& work_;
   Timetable times_;
+  std::unique_ptr<const TrainedState> trained_;  // null: of this program
   Activations activations_;
   Units units_;
   StateSlots slots_;
@@ -157,8 +181,10 @@ class Emission {
 
 }  // namespace
 
-std::uint64_t emit_work(Program& program, const Plan& plan, const OrderOfWork& work) {
-  Emission emission(program, plan, work);
+std::uint64_t emit_work(Program& program, const Plan& plan, const OrderOfWork& work,
+                        const OrderOfWork* trained) {
+  SPILLWAY_ASSERT((trained != nullptr) == work.evaluates);
+  Emission emission(program, plan, work, trained);
   emission.emit();
   return emission.kept_bytes();
 }

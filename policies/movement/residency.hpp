@@ -26,7 +26,9 @@
 namespace spillway {
 
 // Emits the tasks of `work`, whose steps a policy has said under `plan`. Returns the most bytes of
-// GPU memory that hold something only because it is used again.
-std::uint64_t emit_work(Program& program, const Plan& plan, const OrderOfWork& work);
+// GPU memory that hold something only because it is used again. `trained`: for an evaluation, the
+// order of work of the training whose state it takes where that rests; else null.
+std::uint64_t emit_work(Program& program, const Plan& plan, const OrderOfWork& work,
+                        const OrderOfWork* trained = nullptr);
 
 }  // namespace spillway

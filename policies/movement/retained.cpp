@@ -86,6 +86,7 @@ void Retained::for_gaps(VisitId v, const Act& act) const {
     if (!rests(v, saved_bit) && saved > 0 && back != no_visit) act(Gap{v, back, saved_bit, saved});
     return;
   }
+  if (visit.kind == VisitKind::loss) return;
   if (const VisitId below = l > 0 ? uses_.backward(step, l - 1, m) : no_visit; below != no_visit)
     act(Gap{v, below, activation_gradient_bit, checkpoint_bytes_});
   if (!plan_.gradients.on_gpu && !visit.completes_sum && next_sum(v) != no_visit)
@@ -96,7 +97,7 @@ void Retained::for_gaps(VisitId v, const Act& act) const {
 VisitId Retained::next_sum(VisitId v) const {
   const Turn& turn = uses_.turns()[uses_.turn_of(v)];
   VisitId next = v + 1 < turn.end ? v + 1 : next_turn_[uses_.turn_of(v)];
-  const auto adds = [&](VisitId visit) { return work_.visits[visit].kind != VisitKind::forward; };
+  const auto adds = [&](VisitId visit) { return adds_gradient(work_.visits[visit].kind); };
   while (next != no_visit && !adds(next)) {
     const std::uint32_t t = uses_.turn_of(next);
     next = next + 1 < uses_.turns()[t].end ? next + 1 : next_turn_[t];

@@ -60,6 +60,7 @@ void take_gpu_slots(Program& program, const Plan& plan, const OrderOfWork& work,
 StateSlots take_state_slots(Program& program, const Plan& plan, const OrderOfWork& work,
                             const Timetable& times, Units& units) {
   StateSlots slots;
+  if (work.evaluates) return slots;
   take_host_slots(program, plan, work, times, units, slots);
   take_gpu_slots(program, plan, work, times, units, slots);
   return slots;

@@ -18,7 +18,7 @@ std::uint64_t on_grid(std::uint64_t elements, double fraction) {
   return std::min(elements, static_cast<std::uint64_t>(std::llround(cells)) * grid);
 }
 
-Step::Step(const Problem& problem, const Plan& plan)
+Step::Step(const Problem& problem, const Plan& plan, bool evaluates)
     : problem_(problem),
       plan_(plan),
       layers_(static_cast<int>(problem.model.layers)),
@@ -36,6 +36,7 @@ Step::Step(const Problem& problem, const Plan& plan)
   };
   layer_elements_ = trained(layers_ - 1);
   outer_elements_ = {trained(embedding()), trained(head_)};
+  work_.evaluates = evaluates;
 }
 
 void Step::fail(const char* call, int layer, int micro_batch, const std::string& why) const {
@@ -68,7 +69,7 @@ void Step::add(VisitKind kind, int layer, int micro_batch) {
   visit.step = step_;
   visit.layer = layer;
   visit.micro_batch = micro_batch;
-  if (kind != VisitKind::forward) {
+  if (adds_gradient(kind)) {
     int& done = done_[static_cast<std::size_t>(layer)];
     visit.starts_sum = done == 0;
     visit.completes_sum = ++done == micro_batches_;
@@ -80,7 +81,7 @@ void Step::add(VisitKind kind, int layer, int micro_batch) {
     }
   }
   work_.visits.push_back(visit);
-  if (kind == VisitKind::forward) return;
+  if (!adds_gradient(kind)) return;
   for (Shared& update : shared_) {
     if (update.unit == layer + 2) apply_share(update, static_cast<VisitId>(work_.visits.size()));
   }
@@ -119,11 +120,16 @@ void Step::backward(int layer, int micro_batch) {
     fail("backward", layer, micro_batch, "its forward is not complete");
   if (next != layer) fail("backward", layer, micro_batch, fmt::format("layer {} is next", next));
   --next;
+  if (work_.evaluates) {
+    if (layer + 1 == layers_) add(VisitKind::loss, layer, micro_batch);
+    return;
+  }
   if (layer < first_backward_) return;
   add(layer + 1 == layers_ ? VisitKind::last_layer : VisitKind::backward, layer, micro_batch);
 }
 
 void Step::update(int unit, Portion portion) {
+  if (work_.evaluates) return;
   if (plan_.optimizer.group != UpdateGroup::shares) return update_portion(unit, portion);
   if (unit >= layers_) {
     finish_shares();
@@ -267,6 +273,7 @@ void Step::close_group_of(int layer) {
 }
 
 void Step::wait() {
+  if (work_.evaluates) return;
   finish_shares();
   begin_ = {static_cast<VisitId>(work_.visits.size()), work_.updates.size()};
   work_.waits.push_back({step_, begin_.visit, static_cast<std::uint32_t>(begin_.update)});

@@ -52,8 +52,13 @@ class Sequence {
 enum class VisitKind : std::uint8_t {
   forward,
   backward,
-  last_layer  // forward, loss and backward of the last layer
+  last_layer,  // forward, loss and backward of the last layer
+  loss         // forward and loss of the last layer, in an evaluation
 };
+// Whether a visit adds to the gradient of its layer.
+constexpr bool adds_gradient(VisitKind kind) {
+  return kind == VisitKind::backward || kind == VisitKind::last_layer;
+}
 struct Visit {
   VisitKind kind = VisitKind::forward;
   bool starts_sum = false;     // the first backward of the layer in this step
@@ -99,11 +104,14 @@ struct OrderOfWork {
   };
   std::vector<Delayed> delayed;
   int steps = 0;
+  bool evaluates = false;  // nothing is trained: no backward, no update
 };
 
 class Step {
  public:
-  Step(const Problem& problem, const Plan& plan);
+  // `evaluates`: of what the policy says only the forward passes are done, and the losses in place
+  // of the last layer's backward; a step is then a batch that is evaluated.
+  Step(const Problem& problem, const Plan& plan, bool evaluates = false);
 
   const Problem& problem() const { return problem_; }
   const Plan& plan() const { return plan_; }

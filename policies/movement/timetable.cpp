@@ -48,7 +48,8 @@ void Timetable::find_fetches() {
     const auto turn_before = [&](int distance) -> const Turn& {
       return turns[static_cast<std::size_t>(std::max(first_of_step, at - distance))];
     };
-    const int ahead = turn.backward
+    const bool has_loss = turn.layer + 1 == layers_;  // as in training, also in an evaluation
+    const int ahead = turn.backward || has_loss
                           ? plan_.parameters.backward_gpu_ahead.value_or(plan_.parameters.gpu_ahead)
                           : plan_.parameters.gpu_ahead;
     ParameterFetch fetch;

@@ -14,14 +14,13 @@ Uses::Uses(const Problem& problem, const OrderOfWork& work)
     const Visit& visit = work.visits[v];
     const std::size_t at = index(visit.step, visit.layer, visit.micro_batch);
     if (visit.kind != VisitKind::backward) forward_[at] = v;
-    if (visit.kind != VisitKind::forward) backward_[at] = v;
+    if (adds_gradient(visit.kind)) backward_[at] = v;
     if (visit.completes_sum)
       complete_[static_cast<std::size_t>(visit.step * layers_ + visit.layer)] = v;
     last_visit_[static_cast<std::size_t>(visit.step)] = v;
     const bool continues =
         !turns_.empty() && turns_.back().layer == visit.layer && turns_.back().step == visit.step;
-    if (!continues)
-      turns_.push_back({v, v, visit.layer, visit.step, visit.kind != VisitKind::forward});
+    if (!continues) turns_.push_back({v, v, visit.layer, visit.step, adds_gradient(visit.kind)});
     turns_.back().end = v + 1;
     turn_of_.push_back(static_cast<std::uint32_t>(turns_.size() - 1));
   }

@@ -100,12 +100,36 @@ TierBytes capacities(const Machine& machine) {
   return {machine.gpu.memory, machine.host.memory, machine.ssd.capacity};
 }
 
-TierBytes Program::live_peaks() const { return spillway::live_peaks(next_task_, buffers_); }
+TierBytes Program::live_peaks() const {
+  TierBytes bytes = spillway::live_peaks(next_task_, buffers_);
+  bytes[index_of(Tier::ssd)] -= in_place_bytes();
+  return bytes;
+}
+
+// Of the ssd tier: buffers of frozen homes alone, which follow one another.
+std::uint64_t Program::in_place_bytes() const {
+  if (!problem_.frozen_in_place) return 0;
+  std::uint64_t bytes = 0;
+  BufferId last = none;
+  for (const HomePart& home : homes_) {
+    const BufferInfo& buffer = buffers_[home.where.buffer.id];
+    if (home.frozen && buffer.tier == Tier::ssd && home.where.buffer.id != last)
+      bytes += buffer.bytes;
+    if (home.frozen) last = home.where.buffer.id;
+  }
+  return bytes;
+}
 
 const MemoryUse& Program::plan_memory() {
   SPILLWAY_ASSERT(recording_ == Recording::all);
-  if (!plan_)
-    plan_ = spillway::plan_memory(tasks_, accesses_, buffers_, capacities(problem_.machine));
+  if (plan_) return plan_->use;
+  const std::size_t ssd = index_of(Tier::ssd);
+  const std::uint64_t in_place = in_place_bytes();
+  TierBytes capacity = capacities(problem_.machine);
+  capacity[ssd] += in_place;
+  plan_ = spillway::plan_memory(tasks_, accesses_, buffers_, capacity);
+  plan_->use.extent[ssd] -= in_place;
+  plan_->use.live_peak[ssd] -= in_place;
   return plan_->use;
 }
 
@@ -128,11 +152,14 @@ Schedule Program::finish(std::string policy, int steps, std::uint64_t tasks_of_t
   data->graph = std::make_unique<DependencyGraph>(data->predecessor_counts, sources);
   const TierBytes capacity = capacities(problem_.machine);
   for (std::size_t tier = 0; tier < capacity.size(); ++tier) {
-    data->use[tier] = {use.extent[tier], use.live_peak[tier], capacity[tier], kept_[tier]};
+    data->use[tier] = {use.extent[tier], use.live_peak[tier], capacity[tier], kept_[tier], 0};
   }
+  data->use[index_of(Tier::ssd)].in_place_bytes = in_place_bytes();
   data->problem = std::move(problem_);
   data->policy = std::move(policy);
   data->steps = steps;
+  data->evaluates = evaluates_;
+  data->spare = spare_;
   data->tasks_emitted = tasks_of_trials + tasks_.size();
   data->operations = use.operations + dependencies.operations();
   data->tasks = std::move(tasks_);

@@ -65,8 +65,8 @@ class Placed {
         begin_(slices.begin),
         live_(slices.live) {}
 
-  // The bytes, [from, to), of those that live while `buffer` does, in order.
-  const std::vector<std::pair<std::uint64_t, std::uint64_t>>& beside(std::uint32_t buffer) {
+  // The lowest offset for `buffer` at which nothing lies that lives while it does.
+  std::uint64_t lowest_offset(std::uint32_t buffer) {
     const Lifetime& one = buffers_[buffer];
     taken_.clear();
     const auto look_at = [&](std::span<const std::uint32_t> others) {
@@ -82,8 +82,7 @@ class Placed {
       operations_ += live_.of(slice).size() + 1;
       if (slice > first) look_at(begin_.of(slice));
     }
-    std::sort(taken_.begin(), taken_.end());
-    return taken_;
+    return first_gap(one.bytes);
   }
   void add(std::uint32_t buffer) {
     const Lifetime& one = buffers_[buffer];
@@ -96,6 +95,31 @@ class Placed {
   std::uint64_t operations() const { return operations_; }
 
  private:
+  // The lowest offset of so many bytes that are not taken. An offset that is too low is raised to
+  // the end of what it meets, in any order, until it meets nothing. What is placed early lies low
+  // most often, so that a pass or two will do; where it does not, what is left is sorted first.
+  std::uint64_t first_gap(std::uint64_t bytes) {
+    constexpr int most_passes = 4;
+    std::uint64_t offset = 0;
+    std::size_t left = taken_.size();
+    for (int pass = 0; left > 0; ++pass) {
+      if (pass == most_passes)
+        std::sort(taken_.begin(), taken_.begin() + static_cast<std::ptrdiff_t>(left));
+      std::size_t above = 0;
+      const std::uint64_t before = offset;
+      for (std::size_t k = 0; k < left; ++k) {
+        const auto [from, to] = taken_[k];
+        if (to <= offset) continue;
+        if (from < offset + bytes)
+          offset = to;
+        else
+          taken_[above++] = {from, to};
+      }
+      if (offset == before) break;
+      left = above;
+    }
+    return offset;
+  }
   bool is_before(const Lifetime& a, const Lifetime& b) const {
     return a.last + (a.last_lane == b.first_lane ? 0 : distance_) < b.first;
   }
@@ -103,8 +127,8 @@ class Placed {
   const std::vector<Lifetime>& buffers_;
   TaskId distance_;
   TaskId slice_;
-  Lists begin_, live_;  // by slice
-  std::vector<std::pair<std::uint64_t, std::uint64_t>> taken_;
+  Lists begin_, live_;                                          // by slice
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> taken_;  // [from, to)
   std::uint64_t operations_ = 0;
 };
 
@@ -132,11 +156,7 @@ std::optional<std::uint64_t> pack(std::vector<Lifetime>& buffers, TaskId distanc
   std::uint64_t extent = 0;
   for (const std::uint32_t id : order) {
     Lifetime& buffer = buffers[id];
-    buffer.offset = 0;
-    for (const auto& [from, to] : placed.beside(id)) {
-      if (from >= buffer.offset + buffer.bytes) break;
-      buffer.offset = std::max(buffer.offset, to);
-    }
+    buffer.offset = placed.lowest_offset(id);
     extent = std::max(extent, buffer.offset + buffer.bytes);
     placed.add(id);
     if (extent > most || placed.operations() > most_operations) return std::nullopt;

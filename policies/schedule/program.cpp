@@ -79,6 +79,7 @@ Program::Program(const Problem& problem, Recording recording)
   costs_.forward_flops = forward_flops(problem_);
   costs_.head_flops = head_flops(problem_);
   costs_.head_scratch = head_scratch_bytes(problem_);
+  costs_.embed_backward_scratch = embed_backward_scratch_bytes(problem_);
   const ModelSpec& model = problem_.model;
   const auto trained = [&](std::int64_t unit) {
     return static_cast<std::uint64_t>(trained_elements(model, unit));
@@ -259,6 +260,21 @@ TaskId Program::head(int micro_batch, Slice parameters, Slice hidden, Slice head
                      access(scratch, Role::scratch, Mode::write)});
 }
 
+TaskId Program::evaluate_head(int micro_batch, Slice parameters, Slice hidden) {
+  require_tier(parameters, Tier::gpu, "head parameters");
+  require_tier(hidden, Tier::gpu, "head hidden");
+  Task task =
+      compute_task(TaskKind::head, static_cast<int>(head_unit(problem_.model)), micro_batch);
+  task.loss_only = true;
+  task.flops =
+      problem_.model.head_forward_flops(problem_.workload.micro_batch, problem_.workload.sequence);
+  const Slice scratch =
+      buffer(Tier::gpu, costs_.head_scratch, BufferKind::scratch, task.layer, micro_batch);
+  return emit(task, {access(parameters, Role::parameters, Mode::read),
+                     access(hidden, Role::activation_gradient, Mode::read),
+                     access(scratch, Role::scratch, Mode::write)});
+}
+
 TaskId Program::backward(int layer, int micro_batch, Slice parameters, Slice input, Slice saved,
                          SavedMask available, Slice activation_gradient, Slice gradient,
                          bool first_micro_batch, bool recomputes_output) {
@@ -292,9 +308,13 @@ TaskId Program::embed_backward(int micro_batch, Slice activation_gradient, Slice
   task.first_micro_batch = first_micro_batch;
   // The whole accumulator is cleared at the start of the sum.
   task.bytes = embed_backward_bytes(problem_) + (first_micro_batch ? gradient.bytes : 0);
+  Slice scratch;
+  if (const auto bytes = costs_.embed_backward_scratch; bytes > 0)
+    scratch = buffer(Tier::gpu, bytes, BufferKind::scratch, task.layer, micro_batch);
   const Mode sum = first_micro_batch ? Mode::write : Mode::read_write;
-  return emit(task, {access(activation_gradient, Role::activation_gradient, Mode::read),
-                     access(gradient, Role::gradient, sum)});
+  return emit(task,
+              {access(activation_gradient, Role::activation_gradient, Mode::read),
+               access(gradient, Role::gradient, sum), access(scratch, Role::scratch, Mode::write)});
 }
 
 TaskId Program::optimizer(int unit, std::uint64_t first_element, std::uint64_t elements,
@@ -420,6 +440,7 @@ std::string kernel_shape(const Problem& problem, const Task& task) {
   if (!is_layer) shape += fmt::format(",V{},P{}", model.vocabulary, model.positions);
   if (task.kind == TaskKind::head && trained_elements(model, head_unit(model)) == 0)
     shape += ",frozen";
+  if (task.loss_only) shape += ",loss";
   shape += fmt::format(",b{},T{},{}", workload.micro_batch, workload.sequence,
                        workload.precision == Precision::fp32 ? "fp32" : "bf16");
   const bool in_groups = is_layer || task.kind == TaskKind::head;

@@ -92,6 +92,8 @@ class Program {
   // this gradient is a second accumulator. Where the unit is frozen, the gradient is invalid.
   TaskId head(int micro_batch, Slice parameters, Slice hidden, Slice head_gradient,
               bool first_micro_batch);
+  // The losses alone: `hidden` is read.
+  TaskId evaluate_head(int micro_batch, Slice parameters, Slice hidden);
   // `activation_gradient` holds dL/d(output) and, afterwards, dL/d(input). `saved` holds the
   // tensors of `available` (a mask of saved_tensors()), and no others; the rest is recomputed from
   // `input`; with `recomputes_output` the layer's output too, which nothing needs but which
@@ -125,6 +127,9 @@ class Program {
 
   // Bytes by tier that hold something only because memory was left over (TierUse::kept_bytes).
   void set_kept(const TierBytes& kept) { kept_ = kept; }
+  // What the schedule says of itself (Schedule::spare(), evaluates()).
+  void set_spare(const TierBytes& spare) { spare_ = spare; }
+  void set_evaluates() { evaluates_ = true; }
   // The place of the host thread in program order; kept with Recording::all.
   void point(HostPoint what) {
     if (recording_ == Recording::all) points_.push_back({next_task_, what});
@@ -134,7 +139,8 @@ class Program {
   std::size_t task_count() const { return next_task_; }
   // Makes room for `steps` times what has been emitted so far: call it after one step.
   void expect_steps(int steps);
-  // Most bytes live at one point of the program, by tier: what no placement can do without.
+  // Most bytes live at one point of the program, by tier: what no placement can do without. What is
+  // read in place does not count.
   TierBytes live_peaks() const;
   // Places all buffers (nothing may be emitted afterwards) and says what that takes of each tier:
   // what the schedule will use.
@@ -166,7 +172,8 @@ class Program {
   std::vector<Access> accesses_;
   std::vector<BufferInfo> buffers_;
   std::vector<HomePart> homes_;
-  TierBytes kept_{};
+  TierBytes kept_{}, spare_{};
+  bool evaluates_ = false;
   std::vector<PlacedPoint> points_;
   std::optional<MemoryPlan> plan_;  // once memory is planned
 
@@ -179,12 +186,13 @@ class Program {
   // Of one micro-batch; the same for all tasks of a kind.
   struct TaskSizes {
     double forward_flops = 0, head_flops = 0;
-    std::uint64_t head_scratch = 0;
+    std::uint64_t head_scratch = 0, embed_backward_scratch = 0;
     std::vector<MaskCosts> by_mask;  // as many as there are masks
   };
   const MaskCosts& costs_of(SavedMask mask);
   Slice norms_for(int unit, int update) const;
   std::vector<bool> frozen_units() const;
+  std::uint64_t in_place_bytes() const;
   // Elements of the unit that are trained.
   std::uint64_t trained_of(int unit) const {
     const ModelSpec& model = problem_.model;

@@ -72,7 +72,8 @@ Message settings_that_fit(const Schedule& schedule) {
   for (const Tier tier : {Tier::gpu, Tier::host, Tier::ssd}) {
     const TierUse& use = schedule.use(tier);
     if (use.peak_bytes <= use.capacity_bytes) continue;
-    const std::uint64_t reserved = tier == Tier::host  ? machine.host.reserved
+    const std::uint64_t reserved = tier == Tier::host
+                                       ? machine.host.reserved + machine.host.frozen_buffer
                                    : tier == Tier::gpu ? machine.gpu.workspaces
                                                        : 0;
     if (!text.empty()) text += ", ";
@@ -90,6 +91,9 @@ std::string reserve(const Machine& machine, Tier tier) {
                        format_bytes(static_cast<double>(reserved)), what);
   };
   const Machine::Host& host = machine.host;
+  if (tier == Tier::host && host.frozen_buffer > 0)
+    return less(host.memory + host.frozen_buffer, host.frozen_buffer,
+                "memory that frozen weights are read through");
   if (tier == Tier::host && host.reserved > 0)
     return less(host.memory + host.reserved, host.reserved, "host.reserved");
   if (tier == Tier::gpu && machine.gpu.limit > 0)
@@ -175,6 +179,9 @@ void Schedule::require_fit() const {
   }
 }
 
+bool Schedule::evaluates() const { return data_->evaluates; }
+const std::array<std::uint64_t, tier_count>& Schedule::spare() const { return data_->spare; }
+
 std::uint64_t Schedule::fingerprint() const {
   struct Deleter {
     void operator()(XXH3_state_t* state) const { XXH3_freeState(state); }
@@ -188,10 +195,10 @@ std::uint64_t Schedule::fingerprint() const {
   };
   for (TaskId id = 0; id < data_->tasks.size(); ++id) {
     const Task& t = data_->tasks[id];
-    add(t.kind, t.lane, t.phase, t.available, t.first_micro_batch, t.saves, t.recomputes_output,
-        t.pageable, t.pass_bytes, t.waits_for.bits(), t.holds.bits(), t.step, t.layer,
-        t.micro_batch, t.update, t.bytes, std::bit_cast<std::uint64_t>(t.flops), t.params,
-        t.first_element);
+    add(t.kind, t.lane, t.phase, t.available, t.first_micro_batch, t.saves,
+        t.recomputes_output | t.loss_only << 1, t.pageable, t.pass_bytes, t.waits_for.bits(),
+        t.holds.bits(), t.step, t.layer, t.micro_batch, t.update, t.bytes,
+        std::bit_cast<std::uint64_t>(t.flops), t.params, t.first_element);
     for (const Access& a : accesses(t)) add(a.buffer, a.role, a.mode, a.offset, a.bytes);
     for (const TaskId s : successors(id)) add(s);
   }

@@ -35,11 +35,14 @@ struct HomePart {
 };
 
 struct TierUse {
-  std::uint64_t peak_bytes = 0;       // extent of the arena: highest end of any buffer
+  // Extent of the arena: highest end of any buffer; of the ssd tier without what is read in place.
+  std::uint64_t peak_bytes = 0;
   std::uint64_t live_peak_bytes = 0;  // most bytes live at one point of the program
   std::uint64_t capacity_bytes = 0;
   // Of the peak, what is there only because memory was left over (retention=nearest).
   std::uint64_t kept_bytes = 0;
+  // Of the ssd tier, beside the peak: what is frozen and read in place (Problem::frozen_in_place).
+  std::uint64_t in_place_bytes = 0;
 };
 
 class Schedule {
@@ -52,6 +55,10 @@ class Schedule {
   const Problem& problem() const { return *problem_; }
   const std::string& policy() const;  // canonical text, e.g. "greedysnake:alpha=0.2"
   int steps() const;
+  // Its steps are batches whose losses are computed, and nothing is trained.
+  bool evaluates() const;
+  // Memory that was left over when it was built, by tier, and that what is kept longer could have.
+  const std::array<std::uint64_t, tier_count>& spare() const;
 
   std::span<const Task> tasks() const;
   std::span<const Access> accesses(const Task& task) const;

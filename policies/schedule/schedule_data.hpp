@@ -15,6 +15,8 @@ struct Schedule::Data {
   Problem problem;
   std::string policy;
   int steps = 0;
+  bool evaluates = false;
+  std::array<std::uint64_t, tier_count> spare{};
   std::vector<Task> tasks;
   std::vector<Access> accesses;
   std::vector<BufferInfo> buffers;

@@ -162,6 +162,7 @@ struct Task {
       false;  // this task starts the gradient sum (overwrites the accumulator)
   bool recomputes_output : 1 =
       false;  // backward: recomputation runs the whole layer, as the papers' frameworks do
+  bool loss_only : 1 = false;   // head: the losses and no gradient
   bool pageable : 1 = false;    // h2d, d2h: the host's side is not pinned; slower, same bytes
   std::uint16_t available = 0;  // backward: SavedMask of what `saved` holds; the rest is recomputed
   std::uint16_t saves = 0;      // forward: SavedMask of what it writes to `saved`

@@ -13,10 +13,6 @@ Precision usual_precision(Backend backend) {
   return backend == Backend::cpu ? Precision::fp32 : Precision::bf16;
 }
 
-bool computes_in(Backend backend, Precision precision) {
-  return backend == Backend::cuda || precision == Precision::fp32;
-}
-
 std::uint64_t gradient_scratch_bytes(Backend backend, const ModelSpec& model, std::int64_t sequence,
                                      std::uint64_t element_bytes) {
   const auto bytes = [](std::int64_t elements, std::uint64_t each) {

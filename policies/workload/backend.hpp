@@ -16,9 +16,8 @@ enum class Backend : std::uint8_t {
 };
 const char* to_string(Backend backend);  // "cpu"
 
-// What the backend computes in unless told otherwise, and whether it can compute in that at all.
+// What the backend computes in unless told otherwise.
 Precision usual_precision(Backend backend);
-bool computes_in(Backend backend, Precision precision);
 
 // Bytes of scratch that a layer's backward takes for the gradients of one sequence of T tokens,
 // beside the tensors it recomputes. With C channels, A columns of attention, NH heads, in elements

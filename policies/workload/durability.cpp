@@ -25,18 +25,16 @@ std::uint64_t record_bytes(std::span<const HomePart> homes) {
 
 }  // namespace
 
-StoreBytes store_bytes(std::span<const Schedule* const> schedules, bool durable,
-                       std::uint64_t in_place) {
+StoreBytes store_bytes(std::span<const Schedule* const> schedules, bool durable) {
   SPILLWAY_ASSERT(!schedules.empty());
   StoreBytes bytes;
   for (const Schedule* schedule : schedules)
     bytes.tier = std::max(bytes.tier, schedule->use(Tier::ssd).peak_bytes);
-  SPILLWAY_ASSERT(in_place <= bytes.tier);
-  bytes.tier -= in_place;
   const Schedule& first = *schedules[0];
   for (const HomePart& home : first.homes()) {
     const bool on_ssd = first.buffers()[home.where.buffer.id].tier == Tier::ssd;
-    if (on_ssd && !(home.frozen && in_place > 0)) bytes.first_fill += home.where.bytes;
+    if (on_ssd && !(home.frozen && first.problem().frozen_in_place))
+      bytes.first_fill += home.where.bytes;
     if (!durable || home.kind != BufferKind::optimizer_state) continue;
     if (on_ssd) {
       bytes.second_copies += home.where.bytes;

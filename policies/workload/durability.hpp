@@ -42,11 +42,8 @@ struct StoreBytes {
   std::uint64_t written_by_commit() const { return captured() + records / 2; }
 };
 
-// `schedules`: those of one training, which keep their state in the same places. `in_place`: bytes
-// of the ssd tier that are no part of the store, because all that is frozen there is read from
-// other files.
-StoreBytes store_bytes(std::span<const Schedule* const> schedules, bool durable,
-                       std::uint64_t in_place = 0);
+// `schedules`: those of one training, which keep their state in the same places.
+StoreBytes store_bytes(std::span<const Schedule* const> schedules, bool durable);
 StoreBytes store_bytes(const Schedule& schedule, bool durable);
 
 }  // namespace spillway

@@ -61,6 +61,10 @@ struct Problem {
   // The framework that is laid over the schedule, in simulation only: a built-in name or a file,
   // with overrides (policies/framework/framework.hpp).
   std::string framework = "spillway";
+  // Frozen parameters that rest on the SSD are read from the checkpoint's own files, which have
+  // them as they are computed with: they take no space of the ssd tier
+  // (policies/machine/frozen_buffer.hpp).
+  bool frozen_in_place = false;
 
   // The backend that schedules are planned for.
   Backend backend() const { return trains_on.value_or(machine.backend()); }

@@ -9,12 +9,17 @@ using namespace spillway::test;
 using Words = std::vector<std::string>;
 
 TEST_CASE("What calibrate measures, the other commands predict with") {
+  const auto [precision, micro_batch] =
+      GENERATE(std::pair("fp32", "2"), std::pair("bf16", "2"), std::pair("bf16", "1"));
+  INFO(precision << ", micro-batches of " << micro_batch);
+  const Words computed_in = {"--precision", precision};
   const TemporaryFolder folder;
   std::filesystem::create_directory(folder / "ssd");
   const std::string machine = folder / "machine.toml";
   const Outcome measured =
-      run({"calibrate", "--model", "gpt-tiny", "--batch", "2", "--sequence", "16", "--samples",
-           "10", "--ssd", folder / "ssd", "--out", machine});
+      run(Words{"calibrate", "--model", "gpt-tiny", "--batch", "2", "--sequence", "16", "--samples",
+                "10", "--ssd", folder / "ssd", "--out", machine} +
+          computed_in);
   INFO(measured.err);
   REQUIRE(measured.exit_code == 0);
   CHECK_THAT(measured.out, Catch::Contains("measurements with their samples are in " + machine));
@@ -23,9 +28,9 @@ TEST_CASE("What calibrate measures, the other commands predict with") {
   CHECK(folder.listing() == Words{"machine.toml", "ssd"});  // no test file is left on the drive
   CHECK_THAT(read_file(machine), Catch::Contains("[[kernel") && Catch::Contains("samples_ns"));
 
-  const Outcome simulated =
-      run(Words{"simulate", "--machine", machine, "--policy", "zero-infinity", "--json"} +
-          tiny_problem());
+  const Outcome simulated = run(Words{"simulate", "--machine", machine, "--policy", "zero-infinity",
+                                      "--micro-batch", micro_batch, "--json"} +
+                                computed_in + tiny_problem());
   INFO(simulated.err);
   REQUIRE(simulated.exit_code == 0);
   CHECK(simulated.json()["step_seconds"] > 0.0);
@@ -40,10 +45,12 @@ TEST_CASE("What calibrate measures, the other commands predict with") {
   CHECK_THAT(run({"calibrate", "--help"}).out, Catch::Contains("--micro-batches"));
 
   const Outcome trained =
-      run(tiny_training(folder) + Words{"--machine", machine, "--policy", "auto", "--json"});
+      run(tiny_training(folder) + computed_in +
+          Words{"--machine", machine, "--policy", "auto", "--micro-batch", micro_batch, "--json"});
   INFO(trained.err);
   REQUIRE(trained.exit_code == 0);
   CHECK(trained.json_lines().front()["predicted_step_seconds"] > 0.0);
+  CHECK(trained.json_lines().front()["workload"]["precision"] == precision);
   CHECK(run({"validate", folder / "run/trace.json.gz"}).exit_code == 0);
 }
 
@@ -91,7 +98,6 @@ TEST_CASE("calibrate refuses what it cannot measure, before it measures anything
   refused({"--device", "cuda"}, "there is no CUDA GPU here", "--device cpu");
   unsetenv("SPILLWAY_CUDA_MODULE");
   refused({"--gpu", "0"}, "--gpu 0 does not go with --device cpu", "--device cuda");
-  refused({"--precision", "bf16"}, "the CPU backend computes in fp32", "--precision fp32");
   refused({"--sequences-at-once", "2"}, "one sequence at a time", "--device cuda");
   refused({"--device", "cuda", "--sequences-at-once", "0"}, "not in range 1 to 1000000",
           "calibrate --help");

@@ -44,15 +44,15 @@ MULTIPROCESSOR = {80: (2048, 164 * 1024, 32), 89: (1536, 100 * 1024, 24), 90: (2
 # Kernel, threads and dynamic shared memory it is launched with; blocks side by side, at least, on each architecture.
 # 0: where that is so, another kernel of the same name is taken.
 BLOCKS = (
-    ("attention_forward_kernel<64, 64, true, false>", 128, 36864, (2, 2, 2)),
-    ("attention_forward_kernel<128, 64, true, false>", 128, 104448, (1, 0, 2)),
-    ("attention_forward_kernel<128, 32, true, false>", 128, 69632, (2, 1, 2)),
-    ("attention_keys_kernel<64, false, false>", 128, 74752, (2, 1, 2)),
-    ("attention_keys_kernel<128, false, false>", 256, 140288, (1, 0, 1)),
-    ("attention_keys_kernel<128, true, false>", 256, 70656, (1, 1, 1)),
-    ("attention_queries_kernel<64, 2, false>", 128, 73728, (2, 1, 2)),
-    ("attention_queries_kernel<128, 2, false>", 128, 104448, (1, 0, 2)),
-    ("attention_queries_kernel<128, 1, false>", 128, 69632, (2, 1, 2)),
+    ("attention_forward_kernel<64, 64, true, false, false>", 128, 36864, (2, 2, 2)),
+    ("attention_forward_kernel<128, 64, true, false, false>", 128, 104448, (1, 0, 2)),
+    ("attention_forward_kernel<128, 32, true, false, false>", 128, 69632, (2, 1, 2)),
+    ("attention_keys_kernel<64, false, false, false>", 128, 74752, (2, 1, 2)),
+    ("attention_keys_kernel<128, false, false, false>", 256, 140288, (1, 0, 1)),
+    ("attention_keys_kernel<128, true, false, false>", 256, 70656, (1, 1, 1)),
+    ("attention_queries_kernel<64, 2, false, false>", 128, 73728, (2, 1, 2)),
+    ("attention_queries_kernel<128, 2, false, false>", 128, 104448, (1, 0, 2)),
+    ("attention_queries_kernel<128, 1, false, false>", 128, 69632, (2, 1, 2)),
     ("cross_entropy_kernel<bf16, true>", 768, 100528, (1, 0, 2)),  # a row of 50,257
     ("cross_entropy_kernel<bf16, false>", 768, 0, (2, 2, 2)),
     ("forward_kernel<bf16, 3, true>", 256, 0, (5, 5, 5)),  # norm, 768 columns

@@ -41,9 +41,9 @@ class SymbolicRun {
     check_counts();
     for (const HomePart& home : schedule_.homes()) {
       const BufferInfo& buffer = schedule_.buffers()[home.where.buffer.id];
-      const std::string found =
-          memory(buffer).expect(buffer.offset + home.where.offset, home.where.bytes,
-                                home_value(home, schedule_.steps()), home_from(home));
+      const std::string found = memory(buffer).expect(
+          buffer.offset + home.where.offset, home.where.bytes,
+          home_value(home, version_after(schedule_.steps())), home_from(home));
       if (!found.empty()) throw Violation{"after the last task, at a home: " + found};
     }
   }
@@ -52,6 +52,7 @@ class SymbolicRun {
   // -- values
   // --------------------------------------------------------------------------------------
   static constexpr int frozen = -1;  // the version of parameters that are not trained
+  int version_after(int steps) const { return schedule_.evaluates() ? 0 : steps; }
   static Value home_value(const HomePart& home, int version) {
     if (home.kind == BufferKind::parameters)
       return {Held::parameters, home.unit, home.frozen ? frozen : version, -1, 0, 0, 0};
@@ -178,7 +179,7 @@ class SymbolicRun {
     Access part = operand(Role::parameters, elements(task.layer) * width, Tier::gpu);
     const std::uint64_t changing = trained(task.layer) * width, all = part.bytes;
     part.bytes = changing;
-    if (changing > 0) reads(part, parameters(task.layer, task.step), 0);
+    if (changing > 0) reads(part, parameters(task.layer, version_after(task.step)), 0);
     part.offset += changing;
     part.bytes = all - changing;
     if (part.bytes > 0) reads(part, parameters(task.layer, frozen), changing);
@@ -241,6 +242,9 @@ class SymbolicRun {
     const Access& access = hidden(Role::activation_gradient);
     reads(access, activation(Held::activation, layers_, task), 0);
     scratch(head_scratch_bytes(problem_));
+    require(task.loss_only == schedule_.evaluates(),
+            "a gradient in an evaluation, or none without");
+    if (task.loss_only) return require(!find(Role::head_gradient), "a gradient of a loss alone");
     writes(access, activation(Held::activation_gradient, layers_, task), 0);
     accumulates(Role::head_gradient, head_ == layers_ ? Held::head_gradient : Held::gradient, task);
   }
@@ -266,6 +270,7 @@ class SymbolicRun {
   bool has_two_sums(const Task& task) const { return task.layer == layers_ && head_ == layers_; }
   void optimizer(const Task& task) {
     const Tier tier = task.lane == Lane::gpu_compute ? Tier::gpu : Tier::host;
+    require(!schedule_.evaluates(), "an update in an evaluation");
     require(tier == Tier::gpu || task.lane == Lane::cpu_optimizer, "AdamW on another lane");
     require(task.layer >= 0 && task.layer <= head_, "no such unit");
     require(task.update >= 0 && task.update <= task.step, "an update of a step to come");
@@ -355,13 +360,15 @@ class SymbolicRun {
       for (int m = 0; m < micro_batches_; ++m) {
         expect(step, TaskKind::embed_forward, layers_, m);
         expect(step, TaskKind::head, head_, m);
-        if (trained(layers_) > 0) expect(step, TaskKind::embed_backward, layers_, m);
         for (int l = 0; l < layers_; ++l) expect(step, TaskKind::forward, l, m);
+        if (schedule_.evaluates()) continue;
+        if (trained(layers_) > 0) expect(step, TaskKind::embed_backward, layers_, m);
         for (int l = 0; l < layers_; ++l) {
           if (trained(l) > 0) expect(step, TaskKind::backward, l, m);
         }
       }
-      for (int unit = 0; problem_.workload.needs_norms() && unit <= head_; ++unit) {
+      const bool has_norms = problem_.workload.needs_norms() && !schedule_.evaluates();
+      for (int unit = 0; has_norms && unit <= head_; ++unit) {
         if (trained(unit) > 0) expect(step, TaskKind::gradient_norm, unit, 0);
       }
     }

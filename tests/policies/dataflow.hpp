@@ -24,7 +24,9 @@ namespace spillway::test {
 // and each of them runs once per step, layer and micro-batch (embed_forward once or twice; with
 // `forward_again` both forwards as often as the policy likes). After the last task every home holds
 // the state after `steps` updates. Copies move what is there, which must be something. Returns the
-// first violation in words; empty when there is none.
+// first violation in words; empty when there is none. Of an evaluation the same is asked of
+// forwards and losses, all with the state of its begin, which every home holds at its end; and
+// there is nothing else.
 //
 // Together with find_race this means: whatever order the lanes run in, the numbers are those of
 // training with everything in one memory.

@@ -2,7 +2,7 @@
 """Small tokenizers of every kind that is read, with the tokens that Hugging Face's tokenizers and SentencePiece give.
 
 make_tokenizers.py FOLDER writes into FOLDER/NAME what tests/text/tokenizer reads: the tokenizer, and expected.json with texts
-and their tokens. Needs the packages tokenizers and sentencepiece; tests/peer/tokenizers uses the functions, too.
+and their tokens (of text in base64; "parsed" where it differs from "as_text"). Needs the packages tokenizers and sentencepiece; tests/peer/tokenizers uses the functions, too.
 """
 
 import base64
@@ -77,13 +77,13 @@ def json_tokenizers(tokenizers, documents, size):
     yield "mistral_like", sentencepiece_like(tokenizers, corpus, size, metaspace=True)
 
 
-def sentencepiece_models(sentencepiece, documents, size):
+def sentencepiece_models(sentencepiece, documents, size, rule="nmt_nfkc"):
     """Name and bytes of a model of each kind."""
     usual = set("".join(hard_text.SENTENCES) + "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
     text = "".join(character for document in documents for character in document.decode() if character in usual or character == "\n")
     lines = [line for line in text.split("\n") if line.strip()][:20000]
     for kind, more in [("bpe", dict(byte_fallback=True, normalization_rule_name="identity", remove_extra_whitespaces=False)),
-                       ("unigram", dict(byte_fallback=False))]:
+                       ("unigram", dict(byte_fallback=False, normalization_rule_name=rule))]:
         with tempfile.TemporaryDirectory() as folder:
             sentencepiece.SentencePieceTrainer.train(
                 sentence_iterator=iter(lines), model_prefix=folder + "/m", model_type=kind, vocab_size=size, character_coverage=1.0,
@@ -159,8 +159,13 @@ def sentencepiece_processors(sentencepiece, model):
 def write(folder, name, file, content, expected):
     (folder / name).mkdir(parents=True, exist_ok=True)
     (folder / name / file).write_bytes(content)
-    cases = [{"text": base64.b64encode(text).decode(), "as_text": as_text, "parsed": parsed} for text, as_text, parsed in expected]
-    (folder / name / "expected.json").write_text(json.dumps(cases, separators=(",", ":")).replace("},", "},\n") + "\n")
+    cases = []
+    for text, as_text, parsed in expected:
+        case = {"text": base64.b64encode(text).decode(), "as_text": as_text}
+        if parsed is not None and parsed != as_text:
+            case["parsed"] = parsed
+        cases.append(json.dumps(case, separators=(",", ":")))
+    (folder / name / "expected.json").write_text("[\n" + ",\n".join(cases) + "\n]\n")
 
 
 def main():
@@ -168,13 +173,14 @@ def main():
     import tokenizers
 
     folder = pathlib.Path(sys.argv[1])
-    valid, invalid = hard_text.documents(12000, 1)
+    valid, invalid = hard_text.documents(6000, 1)
     corpus, _ = hard_text.documents(200000, 2)
-    texts = [text for text in valid + invalid if len(text) < 6000]
+    texts = [text[:2500] if text[:1] in b" a=" else text for text in valid] + invalid[:3]
+    texts = [text for text in texts if len(text) < 3000]
     for name, tokenizer in json_tokenizers(tokenizers, corpus, 500):
         expected = Expected(tokenizers, tokenizer)
         write(folder, name, "tokenizer.json", tokenizer.to_str().encode(), [(text, expected.tokens(text, False), expected.tokens(text, True)) for text in texts])
-    for name, model in sentencepiece_models(sentencepiece, corpus, 800):
+    for name, model in sentencepiece_models(sentencepiece, corpus, 800, rule="identity"):
         processors = sentencepiece_processors(sentencepiece, model)
         cases = [(text, sentencepiece_tokens(processors, text)) for text in texts]
         write(folder, name, "tokenizer.model", model, [(text, tokens, None) for text, tokens in cases])

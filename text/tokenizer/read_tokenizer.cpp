@@ -31,21 +31,26 @@ std::optional<Token> named_token(
   return find(name);  // a name without a token is one that the model does not use
 }
 
-std::unique_ptr<Tokenizer> from_json(const fs::path& path) {
-  BpeParts parts = read_tokenizer_json(contents(path), path.string());
+// What is read, with what the files beside it say.
+std::unique_ptr<Tokenizer> with_named_tokens(BpeParts parts, const fs::path& folder) {
   std::unordered_map<std::string_view, Token> numbers;
   for (const auto& [name, token] : parts.vocabulary) numbers.emplace(name, token);
   const auto find = [&](std::string_view name) {
     const auto found = numbers.find(name);
     return found == numbers.end() ? std::nullopt : std::optional(found->second);
   };
-  read_named_tokens(path.parent_path(), find, parts.named);
+  read_named_tokens(folder, find, parts.named);
   return make_bpe_tokenizer(std::move(parts));
 }
 
+std::unique_ptr<Tokenizer> from_json(const fs::path& path) {
+  return with_named_tokens(read_tokenizer_json(contents(path), path.string()), path.parent_path());
+}
+
 std::unique_ptr<Tokenizer> from_gpt2(const fs::path& vocabulary, const fs::path& merges) {
-  return make_bpe_tokenizer(read_gpt2_files(contents(vocabulary), contents(merges),
-                                            vocabulary.string(), merges.string()));
+  return with_named_tokens(
+      read_gpt2_files(contents(vocabulary), contents(merges), vocabulary.string(), merges.string()),
+      vocabulary.parent_path());
 }
 
 // The file beside that makes a pair of GPT-2's with `path`; nothing: it is none of them.

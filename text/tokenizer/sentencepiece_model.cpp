@@ -15,7 +15,7 @@ namespace spillway {
 namespace {
 
 // Fields of a protobuf message, one after the other.
-class Message {
+class ProtobufMessage {
  public:
   struct Field {
     std::uint32_t number = 0;
@@ -24,7 +24,8 @@ class Message {
     bool is_bytes = false;
   };
 
-  Message(std::string_view bytes, const std::string& origin) : bytes_(bytes), origin_(origin) {}
+  ProtobufMessage(std::string_view bytes, const std::string& origin)
+      : bytes_(bytes), origin_(origin) {}
 
   bool next(Field& field) {
     if (at_ == bytes_.size()) return false;
@@ -85,8 +86,8 @@ class ModelReader {
   ModelReader(std::string_view bytes, const std::string& origin) : bytes_(bytes), origin_(origin) {}
 
   SentencePieceModel read() {
-    Message message(bytes_, origin_);
-    for (Message::Field field; message.next(field);) {
+    ProtobufMessage message(bytes_, origin_);
+    for (ProtobufMessage::Field field; message.next(field);) {
       if (field.number == 1 || field.number == 2 || field.number == 3 || field.number == 5) {
         if (!field.is_bytes) fail("is no SentencePiece model");
       }
@@ -104,9 +105,9 @@ class ModelReader {
 
   void piece(std::string_view bytes) {
     SentencePieceModel::Piece piece;
-    Message message(bytes, origin_);
+    ProtobufMessage message(bytes, origin_);
     std::uint64_t type = 1;
-    for (Message::Field field; message.next(field);) {
+    for (ProtobufMessage::Field field; message.next(field);) {
       if (field.number == 1) piece.text = field.bytes;
       if (field.number == 2) {
         float score = 0;
@@ -128,8 +129,8 @@ class ModelReader {
   }
 
   void training(std::string_view bytes) {
-    Message message(bytes, origin_);
-    for (Message::Field field; message.next(field);) {
+    ProtobufMessage message(bytes, origin_);
+    for (ProtobufMessage::Field field; message.next(field);) {
       if (field.number == 3) {
         if (field.value != 1 && field.value != 2)
           fail("trainer_spec.model_type: only unigram and BPE are supported");
@@ -143,8 +144,8 @@ class ModelReader {
   }
 
   void normalizer(std::string_view bytes) {
-    Message message(bytes, origin_);
-    for (Message::Field field; message.next(field);) {
+    ProtobufMessage message(bytes, origin_);
+    for (ProtobufMessage::Field field; message.next(field);) {
       if (field.number == 2 && !field.bytes.empty()) check_characters(field.bytes);
       if (field.number == 3) model_.add_dummy_prefix = field.value != 0;
       if (field.number == 4) model_.remove_extra_whitespaces = field.value != 0;
@@ -154,8 +155,8 @@ class ModelReader {
   }
 
   void denormalizer(std::string_view bytes) {
-    Message message(bytes, origin_);
-    for (Message::Field field; message.next(field);) {
+    ProtobufMessage message(bytes, origin_);
+    for (ProtobufMessage::Field field; message.next(field);) {
       if (field.number == 2 && !field.bytes.empty())
         fail("denormalizer_spec.precompiled_charsmap is not supported");
     }

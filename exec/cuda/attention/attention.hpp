@@ -9,7 +9,8 @@
 // Grouped queries: heads / kv_heads consecutive heads of queries share a head of keys and values;
 // the gradients of keys and values are summed over them in their order. Sliding window: query i
 // sees the keys i - window + 1 .. i, and tiles that no query of a block sees are neither read nor
-// computed.
+// computed. Documents: a query sees keys of its own alone, and of other documents' tiles the same
+// is true.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -26,12 +27,20 @@ namespace spillway::cuda {
 // has the same bits every time, but not those of the other way.
 enum class AttentionKernels { mma_sync, wgmma };
 
+// Of documents, (sequences, T) each, or null where there are none. Query i sees no key before
+// starts[i], and key j is seen by no query from ends[j] on. Neither descends within a sequence, and
+// i is in the document [starts[i], ends[i]).
+struct AttentionBorders {
+  const std::int32_t *starts = nullptr, *ends = nullptr;
+};
+
 struct AttentionSizes {
   std::int64_t sequences = 0, tokens = 0, heads = 0, kv_heads = 0, head_size = 0;
   // log-sum-exp of (sequence, head, query) at sequence * statistics_stride + head * tokens + query.
   std::int64_t statistics_stride = 0;
   AttentionKernels kernels = AttentionKernels::mma_sync;
   std::int64_t window = 0;  // keys that a query sees, its own included; 0: all up to its own
+  AttentionBorders borders;
 
   std::int64_t channels() const { return heads * head_size; }              // A
   std::int64_t kv_channels() const { return kv_heads * head_size; }        // K

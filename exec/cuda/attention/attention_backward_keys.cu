@@ -28,10 +28,11 @@ struct KeysShape {
 
 // Scores of 16 queries and their gradients, transposed (keys are rows), become the left operands of
 // dV and dK. `log_sum_exp` is followed, `Queries` further, by D.
-template <int MTiles, int Queries, bool General>
+template <int MTiles, int Queries, bool General, bool Borders>
 __device__ inline void key_operands(Sums (&scores)[MTiles][2], Sums (&gradients)[MTiles][2],
                                     const float* log_sum_exp, float scale_log2, bool masked,
-                                    bool past, int window, int query, int key,
+                                    bool past, const AttentionNumbers& numbers,
+                                    const RowLimits<RowsAre::keys>& limits, int query, int key,
                                     Matrices (&p)[MTiles], Matrices (&ds)[MTiles]) {
   const int lane = static_cast<int>(threadIdx.x) % warp_size;
   SPILLWAY_UNROLL
@@ -41,6 +42,8 @@ __device__ inline void key_operands(Sums (&scores)[MTiles][2], Sums (&gradients)
     const float2 dots = *reinterpret_cast<const float2*>(log_sum_exp + Queries + column);
     SPILLWAY_UNROLL
     for (int m = 0; m < MTiles; ++m) {
+      [[maybe_unused]] int unseen_from[2] = {};
+      if (Borders && past) limits.of_lane(numbers, m, unseen_from);
       SPILLWAY_UNROLL
       for (int i = 0; i < 4; ++i) {
         const float offset = -(i % 2 == 0 ? lse.x : lse.y) * log2_of_e;
@@ -48,7 +51,9 @@ __device__ inline void key_operands(Sums (&scores)[MTiles][2], Sums (&gradients)
         if (masked && key + 16 * m + i / 2 * 8 + lane / 4 > query + column + i % 2)
           probability = 0.0f;
         if (General && past &&
-            key + window + 16 * m + i / 2 * 8 + lane / 4 <= query + column + i % 2)
+            (Borders
+                 ? unseen_from[i / 2] <= query + column + i % 2
+                 : key + numbers.window + 16 * m + i / 2 * 8 + lane / 4 <= query + column + i % 2))
           probability = 0.0f;
         scores[m][n].sum[i] = probability;
         gradients[m][n].sum[i] =
@@ -63,7 +68,7 @@ __device__ inline void key_operands(Sums (&scores)[MTiles][2], Sums (&gradients)
   }
 }
 
-template <int HeadSize, bool Overlay, bool General>
+template <int HeadSize, bool Overlay, bool General, bool Borders>
 __global__ void __launch_bounds__(KeysShape<HeadSize, Overlay>::threads,
                                   KeysShape<HeadSize, Overlay>::blocks)
     attention_keys_kernel(BackwardTensors<bf16> tensors, AttentionNumbers numbers) {
@@ -84,8 +89,9 @@ __global__ void __launch_bounds__(KeysShape<HeadSize, Overlay>::threads,
   const SharedAddress stages = k_tile + Shape::first_stage;
   // Tiles of queries from `first_tile` on, one head of the group after the other.
   const int first_tile = first_key / Shape::queries;
-  const int head_tiles =
-      end_of_queries<General>(numbers, first_key, Shape::keys, Shape::queries) - first_tile;
+  const int head_tiles = end_of_queries<General, Borders>(numbers, place.sequence, first_key,
+                                                          Shape::keys, Shape::queries) -
+                         first_tile;
   const int end_turn = first_tile + (General ? numbers.group : 1) * head_tiles;
   const auto tile_of = [&](int turn) {
     return General ? first_tile + (turn - first_tile) % head_tiles : turn;
@@ -149,6 +155,8 @@ __global__ void __launch_bounds__(KeysShape<HeadSize, Overlay>::threads,
     SPILLWAY_UNROLL
     for (int n = 0; n < HeadSize / 8; ++n) k_gradient[m][n] = v_gradient[m][n] = {};
   }
+  [[maybe_unused]] RowLimits<RowsAre::keys> limits;
+  if constexpr (Borders) limits.set(numbers, place.sequence, warp_key, warp_keys);
   const float scale_log2 = numbers.scale * log2_of_e;
 
   for (int turn = first_tile; turn < end_turn; ++turn) {
@@ -166,8 +174,12 @@ __global__ void __launch_bounds__(KeysShape<HeadSize, Overlay>::threads,
     for (int part = 0; part < Shape::queries / 16; ++part) {
       // They see none of the warp's keys.
       if (first_query + 16 * part + 15 < warp_key) continue;
-      if (General && warp_key + warp_keys - 1 + numbers.window <= first_query + 16 * part) continue;
-      const bool past = General && warp_key + numbers.window <= first_query + 16 * part + 15;
+      if (Borders ? limits.last <= first_query + 16 * part
+                  : General && warp_key + warp_keys - 1 + numbers.window <= first_query + 16 * part)
+        continue;
+      const bool past = Borders
+                            ? limits.first <= first_query + 16 * part + 15
+                            : General && warp_key + numbers.window <= first_query + 16 * part + 15;
       const SharedAddress q_rows = q_tile + 16 * part * row_bytes;
       const SharedAddress do_rows = q_rows + Shape::q_bytes;
       Sums scores[m_tiles][2] = {}, gradients[m_tiles][2] = {};
@@ -192,9 +204,9 @@ __global__ void __launch_bounds__(KeysShape<HeadSize, Overlay>::threads,
         }
       }
       Matrices p[m_tiles], ds[m_tiles];
-      key_operands<m_tiles, Shape::queries, General>(scores, gradients, statistics + 16 * part,
-                                                     scale_log2, masked, past, numbers.window,
-                                                     first_query + 16 * part, warp_key, p, ds);
+      key_operands<m_tiles, Shape::queries, General, Borders>(
+          scores, gradients, statistics + 16 * part, scale_log2, masked, past, numbers, limits,
+          first_query + 16 * part, warp_key, p, ds);
       SPILLWAY_UNROLL
       for (int n = 0; n < HeadSize / 16; ++n) {
         const Matrices d_o = load_matrices_transposed(do_rows + lanes.left + 32 * n);
@@ -231,8 +243,8 @@ template <int HeadSize, bool Overlay>
 void launch_keys(const AttentionSizes& sizes, const BackwardTensors<bf16>& tensors,
                  cudaStream_t stream) {
   using Shape = KeysShape<HeadSize, Overlay>;
-  with_generality(sizes, tensors.input, [&](auto general) {
-    launch("attention_keys", attention_keys_kernel<HeadSize, Overlay, general.value>,
+  with_generality(sizes, tensors.input, [&](auto general, auto borders) {
+    launch("attention_keys", attention_keys_kernel<HeadSize, Overlay, general.value, borders.value>,
            attention_grid(sizes, sizes.kv_heads, Shape::keys, Shape::threads, Shape::shared_bytes),
            stream, tensors, attention_numbers(sizes, tensors.input));
   });

@@ -21,7 +21,7 @@ struct QueriesShape {
 // Keys at a time: their scores and gradients of scores are held in registers.
 constexpr int part_keys = 32;
 
-template <int HeadSize, int MTiles, bool General>
+template <int HeadSize, int MTiles, bool General, bool Borders>
 __global__ void __launch_bounds__(128, 2)
     attention_queries_kernel(BackwardTensors<bf16> tensors, AttentionNumbers numbers) {
   using Shape = QueriesShape<HeadSize, MTiles>;
@@ -59,7 +59,8 @@ __global__ void __launch_bounds__(128, 2)
       do_tile, {tensors.output_gradient + place.output +
                     static_cast<std::int64_t>(first_query) * numbers.channels,
                 numbers.channels, rows, numbers.head_size});
-  const int first_tile = first_key_seen<General>(numbers, first_query) / Shape::keys;
+  const int first_tile =
+      first_key_seen<General, Borders>(numbers, place.sequence, first_query) / Shape::keys;
   copy_keys(first_tile);
 
   // Of the rows this lane has sums of; zero for queries that are none.
@@ -85,6 +86,8 @@ __global__ void __launch_bounds__(128, 2)
     SPILLWAY_UNROLL
     for (int n = 0; n < HeadSize / 8; ++n) q_gradient[m][n] = {};
   }
+  [[maybe_unused]] RowLimits<RowsAre::queries> limits;
+  if constexpr (Borders) limits.set(numbers, place.sequence, warp_query, warp_queries);
   const float scale_log2 = numbers.scale * log2_of_e;
   const int last =
       numbers.tokens < first_query + Shape::queries ? numbers.tokens : first_query + Shape::queries;
@@ -113,7 +116,9 @@ __global__ void __launch_bounds__(128, 2)
     for (int part = 0; part < Shape::keys / part_keys; ++part) {
       const int first_key = tile * Shape::keys + part * part_keys;
       if (first_key > warp_query + warp_queries - 1) continue;  // beyond all of its queries
-      if (General && first_key + part_keys - 1 + numbers.window <= warp_query) continue;  // before
+      if (Borders ? first_key + part_keys - 1 < limits.first
+                  : General && first_key + part_keys - 1 + numbers.window <= warp_query)
+        continue;  // before
       const SharedAddress k_rows =
           stages + tile % 2 * 2 * Shape::k_bytes + part * part_keys * row_bytes;
       const SharedAddress v_rows = k_rows + Shape::k_bytes;
@@ -147,9 +152,13 @@ __global__ void __launch_bounds__(128, 2)
       }
       // Keys beyond the last token are in the future of every query there is.
       const bool masked = first_key + part_keys - 1 > warp_query;
-      const bool past = General && first_key + numbers.window <= warp_query + warp_queries - 1;
+      const bool past =
+          Borders ? first_key < limits.last
+                  : General && first_key + numbers.window <= warp_query + warp_queries - 1;
       SPILLWAY_UNROLL
       for (int m = 0; m < MTiles; ++m) {
+        [[maybe_unused]] int first_seen[2] = {};
+        if (Borders && past) limits.of_lane(numbers, m, first_seen);
         SPILLWAY_UNROLL
         for (int n = 0; n < part_keys / 8; ++n) {
           SPILLWAY_UNROLL
@@ -160,8 +169,9 @@ __global__ void __launch_bounds__(128, 2)
                               warp_query + 16 * m + i / 2 * 8 + lane / 4)
               probability = 0.0f;
             if (General && past &&
-                first_key + numbers.window + 8 * n + 2 * (lane % 4) + i % 2 <=
-                    warp_query + 16 * m + i / 2 * 8 + lane / 4)
+                (Borders ? first_key + 8 * n + 2 * (lane % 4) + i % 2 < first_seen[i / 2]
+                         : first_key + numbers.window + 8 * n + 2 * (lane % 4) + i % 2 <=
+                               warp_query + 16 * m + i / 2 * 8 + lane / 4))
               probability = 0.0f;
             gradients[m][n].sum[i] = probability * (gradients[m][n].sum[i] - dots[m][i / 2]);
           }
@@ -197,8 +207,9 @@ template <int HeadSize, int MTiles>
 void launch_queries(const AttentionSizes& sizes, const BackwardTensors<bf16>& tensors,
                     cudaStream_t stream) {
   using Shape = QueriesShape<HeadSize, MTiles>;
-  with_generality(sizes, tensors.input, [&](auto general) {
-    launch("attention_queries", attention_queries_kernel<HeadSize, MTiles, general.value>,
+  with_generality(sizes, tensors.input, [&](auto general, auto borders) {
+    launch("attention_queries",
+           attention_queries_kernel<HeadSize, MTiles, general.value, borders.value>,
            attention_grid(sizes, sizes.heads, Shape::queries, Shape::threads, Shape::shared_bytes),
            stream, tensors, attention_numbers(sizes, tensors.input));
   });

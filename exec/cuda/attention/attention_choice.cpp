@@ -216,8 +216,9 @@ bool is_hopper() {
 }
 
 AttentionKernels kernels_for(const AttentionSizes& sizes) {
-  return hopper_has(sizes.head_size) && !sizes.has_window() ? sizes.kernels
-                                                            : AttentionKernels::mma_sync;
+  return hopper_has(sizes.head_size) && !sizes.has_window() && sizes.borders.starts == nullptr
+             ? sizes.kernels
+             : AttentionKernels::mma_sync;
 }
 
 AttentionKernels choose_attention(const std::string& wanted,

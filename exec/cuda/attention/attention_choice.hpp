@@ -14,7 +14,7 @@
 namespace spillway::cuda {
 
 // The kernels that compute bf16 of these sizes: those that `sizes` asks for; mma.sync where
-// Hopper's lack its head size (they have 64 and 128) or a sliding window. (Gradients
+// Hopper's lack its head size (they have 64 and 128), a sliding window or borders. (Gradients
 // of keys and values of grouped heads of 128 are mma.sync's in any case: hopper_computes_keys().)
 AttentionKernels kernels_for(const AttentionSizes& sizes);
 

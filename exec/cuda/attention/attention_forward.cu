@@ -52,16 +52,20 @@ struct RunningRows {
 // scaled down to a new one: probabilities up to 2^8 are as exact as any, and scaling becomes rare.
 constexpr float maximum_slack = 8.0f;
 
-template <int Keys>
+template <int Keys, bool Borders>
 __device__ inline void mask_past(Sums (&scores)[m_tiles][Keys / 8], int query, int key,
-                                 int window) {
+                                 const AttentionNumbers& numbers,
+                                 const RowLimits<RowsAre::queries>& limits) {
   SPILLWAY_UNROLL
   for (int m = 0; m < m_tiles; ++m) {
+    [[maybe_unused]] int first_key[2] = {};
+    if constexpr (Borders) limits.of_lane(numbers, m, first_key);
     SPILLWAY_UNROLL
     for (int n = 0; n < Keys / 8; ++n) {
       SPILLWAY_UNROLL
       for (int i = 0; i < 4; ++i) {
-        if (key + 8 * n + i % 2 + window <= query + 16 * m + i / 2 * 8)
+        if (Borders ? key + 8 * n + i % 2 < first_key[i / 2]
+                    : key + 8 * n + i % 2 + numbers.window <= query + 16 * m + i / 2 * 8)
           scores[m][n].sum[i] = -INFINITY;
       }
     }
@@ -141,7 +145,7 @@ struct ForwardTensors {
   float* log_sum_exp;
 };
 
-template <int HeadSize, int Keys, bool HasOutput, bool General>
+template <int HeadSize, int Keys, bool HasOutput, bool General, bool Borders>
 __global__ void __launch_bounds__(threads, 2)
     attention_forward_kernel(ForwardTensors tensors, AttentionNumbers numbers) {
   using Shape = ForwardShape<HeadSize, Keys>;
@@ -157,7 +161,8 @@ __global__ void __launch_bounds__(threads, 2)
   bf16* const q_shared = reinterpret_cast<bf16*>(dynamic_shared() + Shape::q_place);
   const SharedAddress q_tile = shared_address(q_shared);
   const SharedAddress stages = shared_address(dynamic_shared()) + Shape::first_stage;
-  const int first_tile = first_key_seen<General>(numbers, first_query) / Keys;
+  const int first_tile =
+      first_key_seen<General, Borders>(numbers, place.sequence, first_query) / Keys;
   const auto copy_keys = [&](int tile) {
     const SharedAddress stage = stages + (tile - first_tile) % 2 * 2 * Shape::k_bytes;
     const int first = tile * Keys;
@@ -193,6 +198,8 @@ __global__ void __launch_bounds__(threads, 2)
     SPILLWAY_UNROLL
     for (int n = 0; n < HeadSize / 8; ++n) outputs[m][n] = {};
   }
+  [[maybe_unused]] RowLimits<RowsAre::queries> limits;
+  if constexpr (Borders) limits.set(numbers, place.sequence, warp_query, 16 * m_tiles);
   const float scale_log2 = numbers.scale * log2_of_e;
   const int last =
       numbers.tokens < first_query + Shape::queries ? numbers.tokens : first_query + Shape::queries;
@@ -215,7 +222,9 @@ __global__ void __launch_bounds__(threads, 2)
     if (tile + 1 < tiles) copy_keys(tile + 1);
     const int first_key = tile * Keys;
     if (first_key > warp_query + 16 * m_tiles - 1) continue;  // beyond all of the warp's queries
-    if (General && first_key + Keys - 1 + numbers.window <= warp_query) continue;  // before them
+    if (Borders ? first_key + Keys - 1 < limits.first
+                : General && first_key + Keys - 1 + numbers.window <= warp_query)
+      continue;  // before them
 
     const int stage = (tile - first_tile) % 2 * 2;
     const SharedAddress k_tile = stages + stage * Shape::k_bytes + lanes.right;
@@ -244,8 +253,10 @@ __global__ void __launch_bounds__(threads, 2)
     // Keys beyond the last token are in the future of every query there is.
     if (first_key + Keys - 1 > warp_query)
       mask_future<Keys>(scores, warp_query + lane / 4, first_key + 2 * (lane % 4));
-    if (General && first_key + numbers.window <= warp_query + 16 * m_tiles - 1)
-      mask_past<Keys>(scores, warp_query + lane / 4, first_key + 2 * (lane % 4), numbers.window);
+    if (Borders ? first_key < limits.last
+                : General && first_key + numbers.window <= warp_query + 16 * m_tiles - 1)
+      mask_past<Keys, Borders>(scores, warp_query + lane / 4, first_key + 2 * (lane % 4), numbers,
+                               limits);
 
     float factor[m_tiles][2];
     if (raise_maxima<Keys>(scores, scale_log2, rows, factor)) {
@@ -317,11 +328,11 @@ void launch_forward(const AttentionSizes& sizes, const ForwardTensors& tensors,
   using Shape = ForwardShape<HeadSize, Keys>;
   const Launch shape =
       attention_grid(sizes, sizes.heads, Shape::queries, threads, Shape::shared_bytes);
-  with_generality(sizes, tensors.input, [&](auto general) {
+  with_generality(sizes, tensors.input, [&](auto general, auto borders) {
     launch("attention_forward",
            tensors.output != nullptr
-               ? attention_forward_kernel<HeadSize, Keys, true, general.value>
-               : attention_forward_kernel<HeadSize, Keys, false, general.value>,
+               ? attention_forward_kernel<HeadSize, Keys, true, general.value, borders.value>
+               : attention_forward_kernel<HeadSize, Keys, false, general.value, borders.value>,
            shape, stream, tensors, attention_numbers(sizes, tensors.input));
   });
 }

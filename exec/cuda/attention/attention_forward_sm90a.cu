@@ -323,7 +323,7 @@ void launch_forward(const AttentionSizes& sizes, const ForwardTensors& tensors,
       work_order(sizes.sequences * sizes.heads, sizes.tokens, Shape::queries,
                  sizes.tokens * HeadSize * 2 * std::int64_t{sizeof(bf16)}, multiprocessors);
   const Launch shape = work_launch(order, multiprocessors, Shape::threads, Shape::shared_bytes);
-  with_generality(sizes, tensors.input, [&](auto general) {
+  with_generality(sizes, tensors.input, [&](auto general, auto) {
     launch("attention_forward_hopper",
            tensors.output != nullptr
                ? attention_forward_hopper_kernel<HeadSize, true, general.value>

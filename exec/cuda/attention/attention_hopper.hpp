@@ -1,5 +1,6 @@
 // Attention of bf16 with Hopper's own matrix instructions: the interface of attention.hpp, for
-// heads of 64 and 128 on compute capability 9.0, grouped queries among them, but no sliding window.
+// heads of 64 and 128 on compute capability 9.0, grouped queries among them, but no sliding window
+// and no borders of documents.
 // attention_choice.hpp says when it is used.
 #pragma once
 

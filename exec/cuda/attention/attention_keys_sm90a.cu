@@ -271,7 +271,7 @@ void launch_keys(const AttentionSizes& sizes, const BackwardTensors<bf16>& tenso
       sizes.sequences * sizes.kv_heads, sizes.tokens, block_keys,
       sizes.heads / sizes.kv_heads * sizes.tokens * (HeadSize * 2 * std::int64_t{sizeof(bf16)} + 8),
       multiprocessors);
-  const auto start = [&](auto general) {
+  const auto start = [&](auto general, auto) {
     launch("attention_keys_hopper", attention_keys_hopper_kernel<HeadSize, general.value>,
            work_launch(order, multiprocessors, threads, KeysShape<HeadSize>::shared_bytes), stream,
            tensors, attention_numbers(sizes, tensors.input), order);
@@ -279,7 +279,7 @@ void launch_keys(const AttentionSizes& sizes, const BackwardTensors<bf16>& tenso
   if constexpr (HeadSize == 64) {
     with_generality(sizes, tensors.input, start);
   } else {
-    start(std::false_type{});  // hopper_computes_keys()
+    start(std::false_type{}, std::false_type{});  // hopper_computes_keys()
   }
 }
 

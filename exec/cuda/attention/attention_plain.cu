@@ -127,8 +127,10 @@ __device__ inline void store_rows(const HeadPart& part, const float (&factor)[2]
   }
 }
 
-__device__ inline bool sees(const AttentionNumbers& numbers, int query, int key) {
-  return key <= query && key > query - numbers.window;
+template <bool Borders>
+__device__ inline bool sees(const AttentionNumbers& numbers, int sequence, int query, int key) {
+  return key <= query && key > query - numbers.window &&
+         (!Borders || key >= border_of(numbers, numbers.borders.starts, sequence, query));
 }
 
 template <class Element>
@@ -138,7 +140,7 @@ struct PlainForward {
   float* log_sum_exp;
 };
 
-template <class Element>
+template <class Element, bool Borders>
 __global__ void __launch_bounds__(threads)
     plain_forward_kernel(PlainForward<Element> tensors, AttentionNumbers numbers) {
   const ThreadPlace place = thread_place();
@@ -152,7 +154,8 @@ __global__ void __launch_bounds__(threads)
             numbers.head_size);
   HeadPart output = {};
   float maximum[2] = {-INFINITY, -INFINITY}, sum[2] = {0.0f, 0.0f};
-  for (int first_key = first_key_seen<true>(numbers, first_query) / side * side;
+  for (int first_key =
+           first_key_seen<true, Borders>(numbers, head.sequence, first_query) / side * side;
        first_key < first_query + side && first_key < numbers.tokens; first_key += side) {
     __syncthreads();
     load_tile(k_tile, tensors.input.qk + head.k + first_key * head.stride, head.stride,
@@ -166,7 +169,8 @@ __global__ void __launch_bounds__(threads)
       const float before = maximum[i];
       float most = -INFINITY;
       for (int j = 0; j < 4; ++j) {
-        const bool seen = sees(numbers, query, first_key + place.column + 8 * j);
+        const bool seen =
+            sees<Borders>(numbers, head.sequence, query, first_key + place.column + 8 * j);
         scores.at[i][j] = seen ? scores.at[i][j] * numbers.scale : -INFINITY;
         most = fmaxf(most, scores.at[i][j]);
       }
@@ -234,7 +238,7 @@ __device__ inline void score_gradients(ScorePart& scores, ScorePart& gradients, 
 }
 
 // dK and dV of a block of keys. The rows are keys, the columns of scores are queries.
-template <class Element>
+template <class Element, bool Borders>
 __global__ void __launch_bounds__(threads)
     plain_keys_kernel(BackwardTensors<Element> tensors, AttentionNumbers numbers) {
   const ThreadPlace place = thread_place();
@@ -252,7 +256,8 @@ __global__ void __launch_bounds__(threads)
   load_tile(v_tile, tensors.input.v + head.v + first_key * head.v_stride, head.v_stride, rows,
             numbers.head_size);
   HeadPart k_gradient = {}, v_gradient = {};
-  const int tiles = end_of_queries<true>(numbers, first_key, side, side) - first_key / side;
+  const int tiles = end_of_queries<true, Borders>(numbers, head.sequence, first_key, side, side) -
+                    first_key / side;
   for (int turn = 0; turn < numbers.group * tiles; ++turn) {
     __syncthreads();
     const HeadPlace of_queries = head_place<true>(numbers, first_head + turn / tiles);
@@ -273,9 +278,10 @@ __global__ void __launch_bounds__(threads)
       const float log_sum_exp = valid ? tensors.log_sum_exp[of_queries.statistics + query] : 0.0f;
       const float dots = valid ? tensors.dots[of_queries.dots + query] : 0.0f;
       for (int i = 0; i < 2; ++i)
-        score_gradients(scores, gradients, numbers.scale, i, j,
-                        valid && sees(numbers, query, first_key + place.row + i), log_sum_exp,
-                        dots);
+        score_gradients(
+            scores, gradients, numbers.scale, i, j,
+            valid && sees<Borders>(numbers, head.sequence, query, first_key + place.row + i),
+            log_sum_exp, dots);
     }
     store_scores(p, scores);
     store_scores(ds, gradients);
@@ -292,7 +298,7 @@ __global__ void __launch_bounds__(threads)
 }
 
 // dQ of a block of queries.
-template <class Element>
+template <class Element, bool Borders>
 __global__ void __launch_bounds__(threads)
     plain_queries_kernel(BackwardTensors<Element> tensors, AttentionNumbers numbers) {
   const ThreadPlace place = thread_place();
@@ -316,7 +322,8 @@ __global__ void __launch_bounds__(threads)
     dots[i] = valid ? tensors.dots[head.dots + query] : 0.0f;
   }
   HeadPart q_gradient = {};
-  for (int first_key = first_key_seen<true>(numbers, first_query) / side * side;
+  for (int first_key =
+           first_key_seen<true, Borders>(numbers, head.sequence, first_query) / side * side;
        first_key < first_query + side && first_key < numbers.tokens; first_key += side) {
     __syncthreads();
     load_tile(k_tile, tensors.input.qk + head.k + first_key * head.stride, head.stride,
@@ -328,11 +335,11 @@ __global__ void __launch_bounds__(threads)
     ScorePart gradients = products(do_tile, v_tile, numbers.head_size);
     for (int i = 0; i < 2; ++i)
       for (int j = 0; j < 4; ++j)
-        score_gradients(
-            scores, gradients, numbers.scale, i, j,
-            sees(numbers, first_query + place.row + i, first_key + place.column + 8 * j) &&
-                place.row + i < rows,
-            log_sum_exp[i], dots[i]);
+        score_gradients(scores, gradients, numbers.scale, i, j,
+                        sees<Borders>(numbers, head.sequence, first_query + place.row + i,
+                                      first_key + place.column + 8 * j) &&
+                            place.row + i < rows,
+                        log_sum_exp[i], dots[i]);
     store_scores(ds, gradients);
     __syncthreads();
     add_weighted(q_gradient, ds, k_tile, numbers.head_size);
@@ -351,7 +358,9 @@ void attention_forward_plain(const AttentionSizes& sizes, const AttentionInput<E
   require_attention(sizes);
   if (sizes.sequences == 0 || sizes.tokens == 0) return;
   if (output == nullptr && log_sum_exp == nullptr) return;
-  launch("attention_forward_plain", plain_forward_kernel<Element>,
+  const bool borders = sizes.borders.starts != nullptr;
+  launch("attention_forward_plain",
+         borders ? plain_forward_kernel<Element, true> : plain_forward_kernel<Element, false>,
          attention_grid(sizes, sizes.heads, side, threads, 4 * (3 * tile_floats + weights_floats)),
          stream, PlainForward<Element>{input, output, log_sum_exp},
          attention_numbers(sizes, input));
@@ -372,11 +381,14 @@ void attention_backward_plain(const AttentionSizes& sizes, const AttentionInput<
   launch("attention_dots_plain", plain_dots_kernel<Element>,
          Launch{dim3(static_cast<unsigned>((items + per_block - 1) / per_block)), dim3(threads)},
          stream, tensors, numbers, items);
-  launch("attention_keys_plain", plain_keys_kernel<Element>,
+  const bool borders = sizes.borders.starts != nullptr;
+  launch("attention_keys_plain",
+         borders ? plain_keys_kernel<Element, true> : plain_keys_kernel<Element, false>,
          attention_grid(sizes, sizes.kv_heads, side, threads,
                         4 * (4 * tile_floats + 2 * weights_floats)),
          stream, tensors, numbers);
-  launch("attention_queries_plain", plain_queries_kernel<Element>,
+  launch("attention_queries_plain",
+         borders ? plain_queries_kernel<Element, true> : plain_queries_kernel<Element, false>,
          attention_grid(sizes, sizes.heads, side, threads, 4 * (4 * tile_floats + weights_floats)),
          stream, tensors, numbers);
 }

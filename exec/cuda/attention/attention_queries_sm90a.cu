@@ -236,7 +236,7 @@ void launch_queries(const AttentionSizes& sizes, const BackwardTensors<bf16>& te
   const WorkOrder order =
       work_order(sizes.sequences * sizes.heads, sizes.tokens, block_queries,
                  sizes.tokens * HeadSize * 2 * std::int64_t{sizeof(bf16)}, multiprocessors);
-  with_generality(sizes, tensors.input, [&](auto general) {
+  with_generality(sizes, tensors.input, [&](auto general, auto) {
     launch("attention_queries_hopper", attention_queries_hopper_kernel<HeadSize, general.value>,
            work_launch(order, multiprocessors, threads, QueriesShape<HeadSize>::shared_bytes),
            stream, tensors, attention_numbers(sizes, tensors.input), order);

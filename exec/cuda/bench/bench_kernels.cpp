@@ -102,7 +102,7 @@ class KernelRows {
           2 * activations() + position_bytes * static_cast<double>(element) +
               static_cast<double>(rows * sizeof(std::int32_t)),
           [&](std::int64_t turn, cudaStream_t stream) {
-            embed_forward(table.data(), table.data() + positions_at, tokens.data(),
+            embed_forward(table.data(), table.data() + positions_at, tokens.data(), nullptr,
                           of(activations_of, turn), s_.rows, s_.t, s_.columns, stream);
           });
     }
@@ -174,11 +174,12 @@ class KernelRows {
     const BenchArray<std::int32_t> targets(static_cast<std::size_t>(rows),
                                            static_cast<std::int32_t>(s_.vocabulary));
     const BenchArray<double> losses(static_cast<std::size_t>(rows), 0.0f);
+    const BenchArray<float> scale(1, 1.0f);
     // Logits become their own gradient, so the next call finds other numbers: the time is the same.
     add("cross-entropy", fmt::format("{} x {} bf16, in place", rows, s_.vocabulary),
         2 * static_cast<double>(rows * s_.stride) * static_cast<double>(element),
         [&](std::int64_t turn, cudaStream_t stream) {
-          cross_entropy(of(logits, turn), s_.stride, s_.vocabulary, targets.data(), 1.0f,
+          cross_entropy(of(logits, turn), s_.stride, s_.vocabulary, targets.data(), scale.data(),
                         losses.data(), rows, stream);
         });
   }

@@ -256,47 +256,80 @@ void CudaDevice::copy(Lane lane, std::byte* to, const std::byte* from, std::uint
 }
 
 // Brings what the task needs of the text to the GPU, before it on the same stream, and not by a
-// copy, which would wait for those of layers (text.cu).
+// copy, which would wait for those of layers (text.cu). Elements [first, end) of the text's layout
+// come to lie at `to` in the device's memory for text, of TextLayout::size(). What lay there was
+// for tasks before.
+std::int32_t* CudaDevice::fetch(const Operands& o, std::int64_t first, std::int64_t end,
+                                std::int64_t to) {
+  const auto* const host = reinterpret_cast<const std::int32_t*>(o.text);
+  auto* const device = reinterpret_cast<std::int32_t*>(reserved_.get() + parts_.text) + to;
+  fetch_text(host + first, device, end - first, streams_.stream(Lane::gpu_compute));
+  return device;
+}
+
 Text CudaDevice::stage(const Task& task, const Operands& o) {
   const TextLayout at{problem_.workload.micro_batch * problem_.workload.sequence};
-  const auto* const host = reinterpret_cast<const std::int32_t*>(o.text);
-  auto* const device = reinterpret_cast<std::int32_t*>(reserved_.get() + parts_.text);
-  std::int64_t first = at.tokens(), end = at.order_rows();
-  if (task.kind == TaskKind::head) {
-    first = at.targets();
-    end = at.size();
-  } else if (task.kind == TaskKind::embed_backward) {
-    end = at.targets();
-  }
-  fetch_text(host + first, device + first, end - first, streams_.stream(task.lane));
   Text text;
-  text.tokens = device + at.tokens();
-  text.targets = device + at.targets();
-  text.order = {device + at.order_rows(), device + at.order_begins(), device + at.order_runs()};
+  if (task.kind == TaskKind::head) {
+    text.targets = fetch(o, at.targets(), at.size(), at.targets());
+    text.scale = reinterpret_cast<const float*>(text.targets + (at.scale() - at.targets()));
+    return text;
+  }
+  const bool ordered = task.kind == TaskKind::embed_backward;
+  const std::int32_t* const tokens =
+      fetch(o, at.tokens(), ordered ? at.targets() : at.order_rows(), at.tokens());
+  text.tokens = tokens;
+  text.order = {tokens + at.order_rows(), tokens + at.order_begins(), tokens + at.order_runs()};
+  if (o.has_borders) text.starts = fetch(o, at.starts(), at.ends(), at.targets());
   return text;
+}
+
+// In place of the tokens and their order.
+Text CudaDevice::stage_positions(const Operands& o) {
+  const TextLayout at{problem_.workload.micro_batch * problem_.workload.sequence};
+  Text text;
+  const std::int32_t* const positions = fetch(o, at.positions(), at.size_with_borders(), 0);
+  text.tokens = positions;
+  text.order = {positions + at.order_rows(), positions + at.order_begins(),
+                positions + at.order_runs()};
+  return text;
+}
+
+AttentionBorders CudaDevice::stage_borders(const Operands& o) {
+  if (!o.has_borders) return {};
+  const TextLayout at{problem_.workload.micro_batch * problem_.workload.sequence};
+  const std::int32_t* const starts = fetch(o, at.starts(), at.positions(), 0);
+  return {starts, starts + (at.ends() - at.starts())};
 }
 
 template <class Element>
 void CudaDevice::compute_with(ModelCuda<Element>& model, const Task& task, const Operands& o) {
-  const StepPlace place{o.step_noise, task.layer, task.micro_batch * problem_.workload.micro_batch};
+  StepPlace place{o.step_noise, task.layer, task.micro_batch * problem_.workload.micro_batch};
   const auto elements = [](std::byte* bytes) { return reinterpret_cast<Element*>(bytes); };
   switch (task.kind) {
     case TaskKind::embed_forward:
       return model.embed_forward(elements(o.parameters), stage(task, o), elements(o.output));
     case TaskKind::forward:
+      place.borders = stage_borders(o);
       return model.layer_forward(elements(o.parameters), elements(o.input), elements(o.output),
                                  o.saved, task.saves, o.scratch, place);
     case TaskKind::head:
       return model.head(elements(o.parameters), stage(task, o), elements(o.activation_gradient),
-                        o.head_gradient, task.first_micro_batch, o.losses, o.scratch);
+                        o.head_gradient, task.first_micro_batch, o.losses, o.scratch,
+                        task.loss_only);
     case TaskKind::backward:
+      place.borders = stage_borders(o);
       return model.layer_backward(elements(o.parameters), elements(o.input), o.saved,
                                   task.available, task.recomputes_output,
                                   elements(o.activation_gradient), o.gradient,
                                   task.first_micro_batch, o.scratch, place);
     case TaskKind::embed_backward:
-      return model.embed_backward(stage(task, o), elements(o.activation_gradient), o.gradient,
-                                  task.first_micro_batch);
+      model.embed_backward(stage(task, o), elements(o.activation_gradient), o.gradient,
+                           task.first_micro_batch);
+      if (o.has_borders && model.has_position_table())
+        model.embed_backward_positions(stage_positions(o), elements(o.activation_gradient),
+                                       o.gradient);
+      return;
     default:
       bug("a compute task", __FILE__, __LINE__, to_string(task.kind));
   }

@@ -82,7 +82,11 @@ class CudaDevice : public Device {
   static std::uint64_t rehearsal_bytes(const Problem& problem);
   static Memory take(std::uint64_t bytes, const char* what);
 
+  std::int32_t* fetch(const Operands& operands, std::int64_t first, std::int64_t end,
+                      std::int64_t to);
   Text stage(const Task& task, const Operands& operands);
+  Text stage_positions(const Operands& operands);
+  AttentionBorders stage_borders(const Operands& operands);
   template <class Element>
   void compute_with(ModelCuda<Element>& model, const Task& task, const Operands& operands);
   const UnitRanges& ranges(std::int64_t unit) const;

@@ -176,19 +176,34 @@ void CudaStreams::replay(Lane lane, std::size_t graph) {
   nvtxRangePop();
 }
 
-std::size_t CudaStreams::text_bytes(std::int64_t rows) const {
-  return static_cast<std::size_t>(TextLayout{rows}.size()) * sizeof(std::int32_t);
+std::size_t CudaStreams::text_bytes(std::int64_t rows, bool has_borders) const {
+  const TextLayout layout{rows};
+  return static_cast<std::size_t>(has_borders ? layout.size_with_borders() : layout.size()) *
+         sizeof(std::int32_t);
 }
 
-void CudaStreams::stage_text(const std::int32_t* tokens, const std::int32_t* targets,
-                             std::int64_t rows, std::byte* text) {
+void CudaStreams::stage_text(const MicroBatchText& text, std::byte* memory) {
+  const std::int64_t rows = text.rows();
   const TextLayout layout{rows};
-  auto* const to = reinterpret_cast<std::int32_t*>(text);
+  auto* const to = reinterpret_cast<std::int32_t*>(memory);
   const std::size_t bytes = static_cast<std::size_t>(rows) * sizeof(std::int32_t);
-  std::memcpy(to + layout.tokens(), tokens, bytes);
-  std::memcpy(to + layout.targets(), targets, bytes);
-  order_tokens(tokens, rows, to + layout.order_rows(), to + layout.order_begins(),
-               to + layout.order_runs());
+  const auto order = [&](std::int32_t* numbers) {
+    order_tokens(numbers, rows, numbers + layout.order_rows(), numbers + layout.order_begins(),
+                 numbers + layout.order_runs());
+  };
+  std::memcpy(to + layout.tokens(), text.tokens, bytes);
+  order(to + layout.tokens());
+  std::memcpy(to + layout.targets(), text.targets, bytes);
+  const double counted = static_cast<double>(text.counted_tokens);
+  const float scale = counted > 0 ? static_cast<float>(1.0 / counted) : 0.0f;
+  std::memcpy(to + layout.scale(), &scale, sizeof scale);
+  if (text.starts == nullptr) return;
+  std::memcpy(to + layout.starts(), text.starts, bytes);
+  find_ends(text.starts, rows, text.sequence_length, to + layout.ends());
+  std::int32_t* const positions = to + layout.positions();
+  for (std::int64_t row = 0; row < rows; ++row)
+    positions[row] = static_cast<std::int32_t>(row % text.sequence_length) - text.starts[row];
+  order(positions);
 }
 
 std::shared_ptr<void> CudaStreams::register_memory(std::span<std::byte> memory) {

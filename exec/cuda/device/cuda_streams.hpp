@@ -44,9 +44,8 @@ class CudaStreams : public Streams {
   void begin_graph(Lane lane) override;
   std::size_t end_graph(Lane lane) override;
   void replay(Lane lane, std::size_t graph) override;
-  std::size_t text_bytes(std::int64_t rows) const override;
-  void stage_text(const std::int32_t* tokens, const std::int32_t* targets, std::int64_t rows,
-                  std::byte* text) override;
+  std::size_t text_bytes(std::int64_t rows, bool has_borders) const override;
+  void stage_text(const MicroBatchText& text, std::byte* to) override;
   std::shared_ptr<void> register_memory(std::span<std::byte> memory) override;
   void on_failure(std::function<void(std::exception_ptr)> listener) override;
 
@@ -82,7 +81,7 @@ class CudaStreams : public Streams {
 };
 
 // Of a text of `rows` tokens, as stage_text() lays it out: where each array begins, in int32s, on
-// multiples of what fetch_text() fetches at once.
+// multiples of what fetch_text() fetches at once. `scale` is a float.
 struct TextLayout {
   std::int64_t rows;
   std::int64_t tokens() const { return 0; }
@@ -90,7 +89,14 @@ struct TextLayout {
   std::int64_t order_begins() const { return 2 * aligned(rows); }
   std::int64_t order_runs() const { return order_begins() + rows + 1; }
   std::int64_t targets() const { return aligned(order_runs() + 1); }
-  std::int64_t size() const { return targets() + aligned(rows); }
+  std::int64_t scale() const { return targets() + aligned(rows); }
+  std::int64_t size() const { return scale() + text_alignment; }
+  // Where there are borders, behind it: where documents start and end, and the tokens' positions in
+  // them, with their order as of tokens.
+  std::int64_t starts() const { return size(); }
+  std::int64_t ends() const { return starts() + aligned(rows); }
+  std::int64_t positions() const { return ends() + aligned(rows); }
+  std::int64_t size_with_borders() const { return positions() + targets(); }
 
  private:
   static std::int64_t aligned(std::int64_t count) {

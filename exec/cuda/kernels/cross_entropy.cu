@@ -13,6 +13,7 @@
 
 #include "exec/cuda/kernels/device_math.hpp"
 #include "exec/cuda/kernels/kernels.hpp"
+#include "exec/data/batches.hpp"
 
 namespace spillway::cuda {
 
@@ -27,7 +28,7 @@ struct Rows {
   Element* logits;
   std::int64_t stride, vocabulary;
   const std::int32_t* targets;
-  float scale;
+  const float* scale;
   double* token_losses;
 };
 
@@ -117,19 +118,21 @@ __global__ void __launch_bounds__(threads, 2) cross_entropy_kernel(Rows<Element>
   softmax = of_block<Element>(softmax);
 
   const int target = rows.targets[row];
-  const float factor = divide(rows.scale, softmax.sum);
+  const bool counts = target != no_target;
+  const int target_pack = counts ? target / size : 0;
+  const float scale = *rows.scale, factor = divide(scale, softmax.sum);
   float target_logit = 0;
   for (int at = thread_x(); at < all_packs; at += threads) {
     float x[size] = {};
-    if (at < packs) {
+    if (counts && at < packs) {
       unpack<Element>(staged ? stage[at] : load_words(logits + at * size), x);
-      if (at == target / size) target_logit = element(x, target % size);
+      if (at == target_pack) target_logit = element(x, target % size);
       SPILLWAY_UNROLL
       for (int i = 0; i < size; ++i) x[i] = exponential<Element>(x[i] - softmax.maximum) * factor;
-      if (at == target / size) {
+      if (at == target_pack) {
         SPILLWAY_UNROLL
         for (int i = 0; i < size; ++i)
-          if (i == target % size) x[i] -= rows.scale;
+          if (i == target % size) x[i] -= scale;
       }
       if (at == packs - 1) {
         SPILLWAY_UNROLL
@@ -139,10 +142,10 @@ __global__ void __launch_bounds__(threads, 2) cross_entropy_kernel(Rows<Element>
     }
     store_words(logits + at * size, pack<Element>(x));
   }
-  if (thread_x() == target / size % threads) {
-    rows.token_losses[row] =
-        log(static_cast<double>(softmax.sum)) -
-        (static_cast<double>(target_logit) - static_cast<double>(softmax.maximum));
+  if (thread_x() == target_pack % threads) {
+    const double loss = log(static_cast<double>(softmax.sum)) -
+                        (static_cast<double>(target_logit) - static_cast<double>(softmax.maximum));
+    rows.token_losses[row] = counts ? loss : 0;
   }
 }
 
@@ -150,7 +153,7 @@ __global__ void __launch_bounds__(threads, 2) cross_entropy_kernel(Rows<Element>
 
 template <class Element>
 void cross_entropy(Element* logits, std::int64_t stride, std::int64_t vocabulary,
-                   const std::int32_t* targets, float scale, double* token_losses,
+                   const std::int32_t* targets, const float* scale, double* token_losses,
                    std::int64_t rows, cudaStream_t stream) {
   SPILLWAY_ASSERT(stride % 8 == 0 && stride < (1 << 30) && on_16_bytes(logits));
   SPILLWAY_ASSERT(vocabulary > 0 && vocabulary <= stride);
@@ -172,9 +175,9 @@ void cross_entropy(Element* logits, std::int64_t stride, std::int64_t vocabulary
   }
 }
 
-template void cross_entropy(float*, std::int64_t, std::int64_t, const std::int32_t*, float, double*,
-                            std::int64_t, cudaStream_t);
-template void cross_entropy(bf16*, std::int64_t, std::int64_t, const std::int32_t*, float, double*,
-                            std::int64_t, cudaStream_t);
+template void cross_entropy(float*, std::int64_t, std::int64_t, const std::int32_t*, const float*,
+                            double*, std::int64_t, cudaStream_t);
+template void cross_entropy(bf16*, std::int64_t, std::int64_t, const std::int32_t*, const float*,
+                            double*, std::int64_t, cudaStream_t);
 
 }  // namespace spillway::cuda

@@ -34,8 +34,9 @@ template <class Element, bool has_positions>
 __global__ void __launch_bounds__(threads)
     forward_kernel(const Element* __restrict__ token_table,
                    const Element* __restrict__ position_table,
-                   const std::int32_t* __restrict__ tokens, Element* __restrict__ output,
-                   std::int64_t rows, std::int64_t t, std::int64_t columns, int slices) {
+                   const std::int32_t* __restrict__ tokens, const std::int32_t* __restrict__ starts,
+                   Element* __restrict__ output, std::int64_t rows, std::int64_t t,
+                   std::int64_t columns, int slices) {
   constexpr int size = pack_size<Element>;
   const auto item = static_cast<std::uint32_t>(block_x() * warps + thread_x() / warp_size);
   const std::int64_t row = item / static_cast<std::uint32_t>(slices);
@@ -43,7 +44,8 @@ __global__ void __launch_bounds__(threads)
   const int slice = static_cast<int>(item % static_cast<std::uint32_t>(slices));
   const int first = slice * slice_packs + thread_x() % warp_size;
   const int packs = static_cast<int>(columns / size);
-  const auto position = static_cast<std::uint32_t>(row) % static_cast<std::uint32_t>(t);
+  auto position = static_cast<std::uint32_t>(row) % static_cast<std::uint32_t>(t);
+  if (has_positions && starts != nullptr) position -= static_cast<std::uint32_t>(starts[row]);
   const Element* const of_token = token_table + tokens[row] * columns;
   const Element* const of_position = position_table + position * columns;
   Words a[packs_of_lane], b[packs_of_lane];
@@ -278,8 +280,8 @@ void start_runs(const TokenRuns<Element, Gradient>& all, std::int64_t rows, cuda
 
 template <class Element>
 void embed_forward(const Element* token_table, const Element* position_table,
-                   const std::int32_t* tokens, Element* output, std::int64_t rows, std::int64_t t,
-                   std::int64_t columns, cudaStream_t stream) {
+                   const std::int32_t* tokens, const std::int32_t* starts, Element* output,
+                   std::int64_t rows, std::int64_t t, std::int64_t columns, cudaStream_t stream) {
   SPILLWAY_ASSERT(columns % 8 == 0 && columns < (1 << 30) && rows < 0x7fffffff && t > 0);
   if (rows == 0) return;
   const std::int64_t slices = divide_up(columns / pack_size<Element>, slice_packs);
@@ -287,7 +289,7 @@ void embed_forward(const Element* token_table, const Element* position_table,
   const Launch shape{dim3(grid_size(divide_up(rows * slices, warps))), dim3(threads)};
   launch("embed_forward",
          position_table != nullptr ? forward_kernel<Element, true> : forward_kernel<Element, false>,
-         shape, stream, token_table, position_table, tokens, output, rows, t, columns,
+         shape, stream, token_table, position_table, tokens, starts, output, rows, t, columns,
          static_cast<int>(slices));
 }
 
@@ -319,10 +321,10 @@ void embed_backward(const std::int32_t* tokens, const TokenOrder& order,
   start_runs<Long>(all, rows, stream);
 }
 
-template void embed_forward(const float*, const float*, const std::int32_t*, float*, std::int64_t,
-                            std::int64_t, std::int64_t, cudaStream_t);
-template void embed_forward(const bf16*, const bf16*, const std::int32_t*, bf16*, std::int64_t,
-                            std::int64_t, std::int64_t, cudaStream_t);
+template void embed_forward(const float*, const float*, const std::int32_t*, const std::int32_t*,
+                            float*, std::int64_t, std::int64_t, std::int64_t, cudaStream_t);
+template void embed_forward(const bf16*, const bf16*, const std::int32_t*, const std::int32_t*,
+                            bf16*, std::int64_t, std::int64_t, std::int64_t, cudaStream_t);
 
 #define SPILLWAY_EMBED_BACKWARD(Element, Gradient)                                                \
   template void embed_backward(const std::int32_t*, const TokenOrder&, const Element*, Gradient*, \

@@ -39,17 +39,18 @@ struct RowStatistics {
   std::int64_t stride = 0;  // floats between one sequence's and the next's
 };
 
-// to (count; device) = host (count; pinned): tokens, targets and their order, with no copy engine.
+// to (count; device) = host (count; pinned): tokens, targets and so on, with no copy engine.
 // Both start on 16 bytes, and count is a multiple of text_alignment.
 constexpr std::int64_t text_alignment = 4;
 void fetch_text(const std::int32_t* host, std::int32_t* to, std::int64_t count,
                 cudaStream_t stream);
 
-// output (rows, columns) = token_table[tokens[row]] [+ position_table[row % T], unless null].
+// output (rows, columns) = token_table[tokens[row]] [+ position_table[row % T - starts[row]],
+// unless null]. starts (rows): of each token's document in its sequence; null: 0.
 template <class Element>
 void embed_forward(const Element* token_table, const Element* position_table,
-                   const std::int32_t* tokens, Element* output, std::int64_t rows, std::int64_t t,
-                   std::int64_t columns, cudaStream_t stream);
+                   const std::int32_t* tokens, const std::int32_t* starts, Element* output,
+                   std::int64_t rows, std::int64_t t, std::int64_t columns, cudaStream_t stream);
 
 // The tokens of a micro-batch in the order of their numbers, for embed_backward: rows with the same
 // token lie together, in ascending order. Arrays in device memory.
@@ -61,7 +62,8 @@ struct TokenOrder {
 
 // Adds the gradient (rows, columns) of embed_forward's output to those of the tables, of which
 // position_gradient may be null. `tokens` (rows). The sum of a table's row is taken in fp32 and
-// added once.
+// added once. Positions are those of sequences; where documents have their own, a second call has
+// these for tokens, and the position table's gradient for that of the token table.
 template <class Element, class Gradient>
 void embed_backward(const std::int32_t* tokens, const TokenOrder& order,
                     const Element* output_gradient, Gradient* token_gradient,
@@ -117,9 +119,11 @@ void rms_norm_backward(const Element* output_gradient, const Element* input, con
 // `stride` elements apart. Element j of the first half of a head and element j of its second half
 // are turned by the angle of the row's token whose cosine and sine are in place j of the rows of
 // `cosines` and `sines` (T, head_size / 2; device memory). The head size is a multiple of 8.
+// Where documents have positions of their own: starts (rows), else null.
 struct RotaryShape {
   std::int64_t sequences = 0, tokens = 0, q_heads = 0, k_heads = 0, head_size = 0;
   const float *cosines = nullptr, *sines = nullptr;
+  const std::int32_t* starts = nullptr;
   std::int64_t rows() const { return sequences * tokens; }
   std::int64_t columns() const { return (q_heads + k_heads) * head_size; }
 };
@@ -197,11 +201,12 @@ void add_remaining(const DropoutRows& at, const Element* x, Element* y, std::int
                    std::int64_t rows, std::int64_t columns, cudaStream_t stream);
 
 // Softmax cross entropy of logits (rows, stride), of which `vocabulary` columns count. In place:
-// logits become scale (softmax - one-hot of the target), and zero in the columns beyond.
-// token_losses (rows): -log softmax[target], not scaled.
+// logits become scale (softmax - one-hot of the target), and zero in the columns beyond and in rows
+// without a target (no_target). token_losses (rows): -log softmax[target], not scaled, or 0. scale
+// (1; device memory).
 template <class Element>
 void cross_entropy(Element* logits, std::int64_t stride, std::int64_t vocabulary,
-                   const std::int32_t* targets, float scale, double* token_losses,
+                   const std::int32_t* targets, const float* scale, double* token_losses,
                    std::int64_t rows, cudaStream_t stream);
 // losses (sequences; pinned host or device memory) = sums of token_losses (sequences, T).
 void sum_losses(const double* token_losses, double* losses, std::int64_t sequences, std::int64_t t,

@@ -82,8 +82,15 @@ struct Rotary {
   const float *cosines, *sines;
   std::uint32_t tokens, heads, quads;  // heads of q and of k; quads: of half a head
   std::int64_t stride;
-  float direction;  // 1: forward, -1: back
+  const std::int32_t* starts;  // of documents, or null
+  float direction;             // 1: forward, -1: back
 };
+
+// Of a token of a row in the tables.
+__device__ inline std::uint32_t position_of(const Rotary& rotary, std::uint32_t row,
+                                            std::uint32_t token) {
+  return rotary.starts == nullptr ? token : token - static_cast<std::uint32_t>(rotary.starts[row]);
+}
 
 // `place`: of the token and the pairs in the tables. Every operation is rounded on its own, so that
 // what is turned has the same bits in every kernel.
@@ -109,7 +116,8 @@ __global__ void __launch_bounds__(threads)
   const int half = static_cast<int>(rotary.quads) * quad;
   Element* const at = x + row * rotary.stride + (head * rotary.quads * 2 + part) * quad;
   Pairs pairs = load_pairs(at, half);
-  turn_pairs(pairs, rotary, static_cast<std::int64_t>(row % rotary.tokens) * half + part * quad);
+  const std::uint32_t position = position_of(rotary, row, row % rotary.tokens);
+  turn_pairs(pairs, rotary, static_cast<std::int64_t>(position) * half + part * quad);
   store_pairs(at, half, pairs);
 }
 
@@ -152,7 +160,8 @@ __device__ inline HeadOfRow head_of_row(const HeadNorms<Element>& norms, std::ui
   at.token = row - sequence * norms.rotary.tokens;
   const int half = static_cast<int>(norms.rotary.quads) * quad;
   at.x = row * norms.rotary.stride + head * 2 * half + lane * quad;
-  at.table = static_cast<std::int64_t>(at.token) * half + lane * quad;
+  at.table =
+      static_cast<std::int64_t>(position_of(norms.rotary, row, at.token)) * half + lane * quad;
   at.statistics = sequence * norms.statistics_stride +
                   static_cast<std::int64_t>(head) * norms.rotary.tokens + at.token;
   return at;
@@ -283,6 +292,7 @@ Rotary rotary_of(const RotaryShape& shape, std::int64_t stride, Turn turn) {
   Rotary rotary{};
   rotary.cosines = shape.cosines;
   rotary.sines = shape.sines;
+  rotary.starts = shape.starts;
   rotary.tokens = static_cast<std::uint32_t>(shape.tokens);
   rotary.heads = static_cast<std::uint32_t>(shape.q_heads + shape.k_heads);
   rotary.quads = static_cast<std::uint32_t>(shape.head_size / (2 * quad));

@@ -59,17 +59,24 @@ HeadNorm<Element> LlamaCuda<Element>::head_norm(const KernelBatch& batch) const 
 }
 
 template <class Element>
+RotaryShape LlamaCuda<Element>::rotary(const KernelBatch& batch) const {
+  RotaryShape shape = rotary_;
+  shape.starts = batch.borders.starts;
+  return shape;
+}
+
+template <class Element>
 void LlamaCuda<Element>::prepare_heads(const KernelBatch& batch, SavedMask available) {
   const Activations& a = batch.at;
   const auto missing = [&](SavedMask bit) { return (available & bit) == 0; };
   if (!problem_.model.qk_norm) {
     if (missing(llama_saved::qkv))
-      rotate_heads<Element>(rotary_, a.qkv, layer_.qkv.out, Turn::forward, stream_);
+      rotate_heads<Element>(rotary(batch), a.qkv, layer_.qkv.out, Turn::forward, stream_);
     return;
   }
   const bool statistics = missing(llama_saved::statistics), output = missing(llama_saved::rotated);
   if (!statistics && !output) return;
-  head_norm_forward<Element>(rotary_, head_norm(batch), a.qkv, layer_.qkv.out, a.query_key,
+  head_norm_forward<Element>(rotary(batch), head_norm(batch), a.qkv, layer_.qkv.out, a.query_key,
                              parts_of(statistics, output), stream_);
 }
 
@@ -78,9 +85,9 @@ void LlamaCuda<Element>::prepare_heads_backward(const KernelBatch& batch,
                                                 const Backward& backward) {
   Element* const dqkv = backward.scratch.wide;
   if (!problem_.model.qk_norm)
-    return rotate_heads<Element>(rotary_, dqkv, layer_.qkv.out, Turn::back, stream_);
+    return rotate_heads<Element>(rotary(batch), dqkv, layer_.qkv.out, Turn::back, stream_);
   this->with_gradient(backward.gradient, [&](auto* gradient) {
-    head_norm_backward<Element>(rotary_, head_norm(batch), batch.at.qkv, dqkv, layer_.qkv.out,
+    head_norm_backward<Element>(rotary(batch), head_norm(batch), batch.at.qkv, dqkv, layer_.qkv.out,
                                 this->sum_at(gradient, offsets_.query_norm),
                                 this->sum_at(gradient, offsets_.key_norm), backward.overwrites,
                                 workspace_.kernels, stream_);

@@ -23,6 +23,7 @@ class LlamaCuda final : public ModelCuda<Element> {
  private:
   static Layer layer(const ModelSpec& model);
   HeadNorm<Element> head_norm(const KernelBatch& batch) const;
+  RotaryShape rotary(const KernelBatch& batch) const;
 
   void activate(const Activations& a) override;
   void activate_backward(const KernelBatch& batch, const Backward& backward) override;

@@ -64,7 +64,7 @@ template <class Element>
 const Element* LayerProducts<Element>::remaining_of(const LayerProduct& product,
                                                     const AdapterBatch<Element>& batch,
                                                     const Element* x) const {
-  if (!dropout_) return x;
+  if (!dropout_ || !batch.drops) return x;
   drop<Element>(dropout_rows(product, batch), x, batch.input, rows_, product.in, stream_);
   return batch.input;
 }
@@ -110,6 +110,7 @@ void LayerProducts<Element>::input_gradient(const LayerProduct& product, const E
       batch.gradient, p + product.a, dropout_ ? batch.input : x_gradient, rows_, product.in, ranks,
       stream_, {.x_stride = dropout_ ? 0 : x_stride, .adds = !dropout_});
   if (!dropout_) return;
+  SPILLWAY_ASSERT(batch.drops, "what is trained has dropout");
   add_remaining<Element>(dropout_rows(product, batch), batch.input, x_gradient,
                          x_stride != 0 ? x_stride : product.in, rows_, product.in, stream_);
 }

@@ -54,6 +54,7 @@ struct AdapterBatch {
   Element* gradient = nullptr;  // the same in backward: dz
   int layer = 0;
   std::int64_t sequence = 0;  // the first, counted in the step's batch
+  bool drops = true;          // with dropout: else all remains
 };
 
 template <class Element>

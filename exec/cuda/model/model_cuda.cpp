@@ -141,14 +141,20 @@ void ModelCuda<Element>::embed_forward(const Element* parameters, const Text& te
                                        Element* output) {
   cuda::embed_forward<Element>(parameters + tables_.tokens,
                                tables_.positions ? parameters + *tables_.positions : nullptr,
-                               text.tokens, output, b_ * t_, t_, c_, stream_);
+                               text.tokens, text.starts, output, b_ * t_, t_, c_, stream_);
 }
 
 template <class Element>
 void ModelCuda<Element>::begin_layer(const StepPlace& place) {
-  if (problem_.model.lora_dropout == 0) return;
-  SPILLWAY_ASSERT(place.noise != nullptr);
+  if (problem_.model.lora_dropout == 0 || place.noise == nullptr) return;
   fetch_noise(place.noise, workspace_.step_noise, stream_);
+}
+
+template <class Element>
+AttentionBorders ModelCuda<Element>::borders_from(const AttentionBorders& borders,
+                                                  std::int64_t sequence) const {
+  if (borders.starts == nullptr) return {};
+  return {borders.starts + sequence * t_, borders.ends + sequence * t_};
 }
 
 template <class Element>
@@ -156,7 +162,10 @@ AdapterBatch<Element> ModelCuda<Element>::carve_adapters(std::byte* scratch,
                                                          const StepPlace& place) const {
   const std::int64_t rows = s_ * t_;
   auto* const first = reinterpret_cast<Element*>(scratch);
-  AdapterBatch<Element> batch{.input = first, .layer = place.layer, .sequence = place.sequence};
+  AdapterBatch<Element> batch{.input = first,
+                              .layer = place.layer,
+                              .sequence = place.sequence,
+                              .drops = place.noise != nullptr};
   // First, because its rows are read in packs.
   batch.product =
       first + (problem_.model.lora_dropout > 0 ? rows * adapter_widths_.input : std::int64_t{0});
@@ -176,7 +185,8 @@ void ModelCuda<Element>::layer_forward(const Element* parameters, const Element*
     const std::uint64_t used = place(at, scratch, saved_others(problem_.model, saves), s_, 0);
     const std::int64_t begin = first * t_ * c_;
     KernelBatch batch{parameters, input + begin, activations(at),
-                      carve_adapters(scratch + used, place_in_step)};
+                      carve_adapters(scratch + used, place_in_step),
+                      borders_from(place_in_step.borders, first)};
     batch.adapters.sequence += first;
     compute_activations(batch, saved_none);
     compute_output(batch, output + begin);
@@ -221,7 +231,8 @@ void ModelCuda<Element>::layer_backward(const Element* parameters, const Element
     // What is available is only read.
     place(at, const_cast<std::byte*>(saved), available, b_, first);
     const std::int64_t begin = first * t_ * c_;
-    KernelBatch batch{parameters, input + begin, activations(at), parts.adapters};
+    KernelBatch batch{parameters, input + begin, activations(at), parts.adapters,
+                      borders_from(place_in_step.borders, first)};
     batch.adapters.sequence += first;
     compute_activations(batch,
                         later ? static_cast<SavedMask>(available | saved_activated) : available);
@@ -237,9 +248,23 @@ void ModelCuda<Element>::embed_backward(const Text& text, const Element* activat
   with_gradient(gradient, [&](auto* sums) {
     if (first_micro_batch)
       zero(sums, 0, trained_elements(problem_.model, embedding_unit(problem_.model)));
+    const bool positions = tables_.positions && text.starts == nullptr;
     cuda::embed_backward<Element>(
         text.tokens, text.order, activation_gradient, sums + tables_.tokens,
-        tables_.positions ? sums + *tables_.positions : nullptr, b_, t_, c_, stream_);
+        positions ? sums + *tables_.positions : nullptr, b_, t_, c_, stream_);
+  });
+}
+
+template <class Element>
+void ModelCuda<Element>::embed_backward_positions(const Text& positions,
+                                                  const Element* activation_gradient,
+                                                  std::byte* gradient) {
+  SPILLWAY_ASSERT(has_position_table());
+  with_gradient(gradient, [&](auto* sums) {
+    using Gradient = std::remove_pointer_t<decltype(sums)>;
+    cuda::embed_backward<Element, Gradient>(positions.tokens, positions.order, activation_gradient,
+                                            sums + *tables_.positions, nullptr, b_, t_, c_,
+                                            stream_);
   });
 }
 

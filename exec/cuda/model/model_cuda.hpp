@@ -61,14 +61,21 @@ std::uint64_t model_workspace_bytes(const Problem& problem);
 struct Text {
   const std::int32_t* tokens = nullptr;   // (b, T), for embed_forward and embed_backward
   const std::int32_t* targets = nullptr;  // (b, T), for head
-  TokenOrder order;  // of tokens (exec/cuda/model/token_order.hpp), for embed_backward
+  TokenOrder order;              // of tokens (exec/cuda/model/token_order.hpp), for embed_backward
+  const float* scale = nullptr;  // (1), for head: 1 / the targets that count in the step
+  // Where there are borders: (b, T), for embed_forward; not null for embed_backward.
+  const std::int32_t* starts = nullptr;
 };
 
-// Which layer works on which micro-batch: what dropout's values depend on. Of no other use.
+// Which layer works on which micro-batch: what dropout's values depend on. And the borders of its
+// documents, (b, T).
 struct StepPlace {
-  const NoiseKey* noise = nullptr;  // the step's key (exec/cpu/dropout.hpp), in pinned host memory
+  // The step's key (exec/cpu/dropout.hpp), in pinned host memory; null: nothing is dropped, as in
+  // an evaluation.
+  const NoiseKey* noise = nullptr;
   int layer = 0;
   std::int64_t sequence = 0;  // the micro-batch's first, counted in the step's batch
+  AttentionBorders borders = {};
 };
 
 // Element: float for Precision::fp32, bf16 for Precision::bf16. Gradients of parameters are of
@@ -92,8 +99,9 @@ class ModelCuda {
   // gets the gradients of the norm and of the head's matrix; null where the unit is frozen. hidden
   // (b, T, C): in, the last layer's output; out, dL/d(hidden). losses (b; device or pinned host
   // memory): the sum of the token losses of each sequence, not scaled. Scratch: head_scratch_bytes.
+  // loss_only: no gradient; hidden stays as it is.
   void head(const Element* parameters, const Text& text, Element* hidden, std::byte* head_gradient,
-            bool first_micro_batch, double* losses, std::byte* scratch);
+            bool first_micro_batch, double* losses, std::byte* scratch, bool loss_only = false);
 
   // The logits of `rows` rows of hidden (at most head_rows()), as `head` computes them before it
   // turns them into gradients: (rows, logits_stride()), of which V columns count, in scratch.
@@ -113,6 +121,11 @@ class ModelCuda {
   // activation_gradient (b, T, C): dL/d(embed_forward's output). gradient: an embedding unit.
   void embed_backward(const Text& text, const Element* activation_gradient, std::byte* gradient,
                       bool first_micro_batch);
+  // The rest of it where there are borders and a table of positions: `positions` has the tokens'
+  // positions in their documents for tokens, and their order.
+  void embed_backward_positions(const Text& positions, const Element* activation_gradient,
+                                std::byte* gradient);
+  bool has_position_table() const { return tables_.positions.has_value(); }
 
   // Rows of the head's chunks, and elements between rows of their logits.
   std::int64_t head_rows() const { return head_.rows; }
@@ -164,6 +177,7 @@ class ModelCuda {
     const Element *parameters, *input;
     Activations at;
     AdapterBatch<Element> adapters;
+    AttentionBorders borders;
   };
   // Where layer_backward keeps the gradients of a kernel batch of S sequences.
   struct GradientScratch {
@@ -263,7 +277,8 @@ class ModelCuda {
                              Gradient* gradient);
   template <class Gradient>
   void backward_attention(const KernelBatch& batch, const Backward& backward, Gradient* gradient);
-  AttentionSizes attention_sizes() const;
+  AttentionBorders borders_from(const AttentionBorders& borders, std::int64_t sequence) const;
+  AttentionSizes attention_sizes(const KernelBatch& batch) const;
   AttentionInput<Element> attention_input(const Activations& a) const;
 
   void norm_forward(const Norm& norm, const Element* parameters, const Element* input,
@@ -277,9 +292,9 @@ class ModelCuda {
                      Gradient* before = nullptr, Gradient* after = nullptr);
   HeadChunk carve_head(std::byte* scratch, std::int64_t rows) const;
   template <class Gradient>
-  void head_chunk(const Element* parameters, const std::int32_t* targets, Element* hidden,
-                  Gradient* head_gradient, bool overwrites, std::int64_t rows, double* token_losses,
-                  std::byte* scratch);
+  void head_chunk(const Element* parameters, const std::int32_t* targets, const float* scale,
+                  Element* hidden, Gradient* head_gradient, bool overwrites, std::int64_t rows,
+                  double* token_losses, bool loss_only, std::byte* scratch);
 
   // Bytes that they take; of null, nothing is done.
   std::uint64_t rehearse_layer(std::byte* memory, bool adds);

@@ -70,16 +70,16 @@ typename ModelCuda<Element>::HeadShape ModelCuda<Element>::head_shape(const Prob
 template <class Element>
 void ModelCuda<Element>::head(const Element* parameters, const Text& text, Element* hidden,
                               std::byte* head_gradient, bool first_micro_batch, double* losses,
-                              std::byte* scratch) {
+                              std::byte* scratch, bool loss_only) {
   const std::int64_t rows = b_ * t_;
   with_gradient(head_gradient, [&](auto* sums) {
     if (first_micro_batch && sums != nullptr) {
       zero(sums, tables_.head + v_ * c_, unit_elements(problem_.model, head_unit(problem_.model)));
     }
     for (std::int64_t first = 0; first < rows; first += head_.rows) {
-      head_chunk(parameters, text.targets + first, hidden + first * c_, sums,
+      head_chunk(parameters, text.targets + first, text.scale, hidden + first * c_, sums,
                  first_micro_batch && first == 0, std::min(head_.rows, rows - first),
-                 workspace_.token_losses + first, scratch);
+                 workspace_.token_losses + first, loss_only, scratch);
     }
   });
   sum_losses(workspace_.token_losses, losses, b_, t_, stream_);
@@ -113,13 +113,13 @@ Element* ModelCuda<Element>::logits(const Element* parameters, const Element* hi
 template <class Element>
 template <class Gradient>
 void ModelCuda<Element>::head_chunk(const Element* parameters, const std::int32_t* targets,
-                                    Element* hidden, Gradient* head_gradient, bool overwrites,
-                                    std::int64_t rows, double* token_losses, std::byte* scratch) {
+                                    const float* scale, Element* hidden, Gradient* head_gradient,
+                                    bool overwrites, std::int64_t rows, double* token_losses,
+                                    bool loss_only, std::byte* scratch) {
   const HeadChunk chunk = carve_head(scratch, rows);
   Element* const gradient = logits(parameters, hidden, rows, scratch);  // what logits become
-  const auto scale =
-      static_cast<float>(1.0 / static_cast<double>(problem_.workload.tokens_per_step()));
   cross_entropy<Element>(gradient, head_.stride, v_, targets, scale, token_losses, rows, stream_);
+  if (loss_only) return;
   if (head_gradient != nullptr) {
     matmul_.weight_gradient<Element>(gradient, chunk.norm_output, head_gradient + tables_.head,
                                      rows, c_, head_.columns, stream_,
@@ -138,14 +138,14 @@ void ModelCuda<Element>::head_chunk(const Element* parameters, const std::int32_
   template Element* ModelCuda<Element>::logits(const Element*, const Element*, std::int64_t,      \
                                                std::byte*);                                       \
   template void ModelCuda<Element>::head(const Element*, const Text&, Element*, std::byte*, bool, \
-                                         double*, std::byte*);
+                                         double*, std::byte*, bool);
 SPILLWAY_HEAD(float)
 SPILLWAY_HEAD(bf16)
 #undef SPILLWAY_HEAD
-#define SPILLWAY_HEAD_CHUNK(Element, Gradient)                                                \
-  template void ModelCuda<Element>::head_chunk(const Element*, const std::int32_t*, Element*, \
-                                               Gradient*, bool, std::int64_t, double*,        \
-                                               std::byte*);
+#define SPILLWAY_HEAD_CHUNK(Element, Gradient)                                                    \
+  template void ModelCuda<Element>::head_chunk(const Element*, const std::int32_t*, const float*, \
+                                               Element*, Gradient*, bool, std::int64_t, double*,  \
+                                               bool, std::byte*);
 SPILLWAY_HEAD_CHUNK(float, float)
 SPILLWAY_HEAD_CHUNK(bf16, float)
 SPILLWAY_HEAD_CHUNK(bf16, bf16)

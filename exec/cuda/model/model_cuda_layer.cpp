@@ -43,7 +43,7 @@ typename ModelCuda<Element>::Activations ModelCuda<Element>::activations(
 }
 
 template <class Element>
-AttentionSizes ModelCuda<Element>::attention_sizes() const {
+AttentionSizes ModelCuda<Element>::attention_sizes(const KernelBatch& batch) const {
   const ModelSpec& model = problem_.model;
   AttentionSizes sizes;
   sizes.sequences = s_;
@@ -54,6 +54,7 @@ AttentionSizes ModelCuda<Element>::attention_sizes() const {
   sizes.statistics_stride = statistics_width_ * t_;
   sizes.kernels = attention_;
   sizes.window = model.window;
+  sizes.borders = batch.borders;
   return sizes;
 }
 
@@ -116,7 +117,7 @@ void ModelCuda<Element>::compute_activations(const KernelBatch& batch, SavedMask
     products_.forward(layer_.qkv, p, batch.adapters, a.norm1, nullptr, a.qkv);
   prepare_heads(batch, available);
   if (missing(llama_saved::attention) || no_statistics) {
-    attention_forward<Element>(attention_sizes(), attention_input(a),
+    attention_forward<Element>(attention_sizes(batch), attention_input(a),
                                missing(llama_saved::attention) ? a.attention : nullptr,
                                no_statistics ? a.log_sum_exp : nullptr, stream_);
   }
@@ -176,8 +177,8 @@ void ModelCuda<Element>::backward_attention(const KernelBatch& batch, const Back
   products_.input_gradient(layer_.projection, p, batch.adapters, dr, narrow);
   products_.weight_gradient(layer_.projection, p, batch.adapters, dr, a.attention, gradient,
                             overwrites);
-  attention_backward<Element>(attention_sizes(), attention_input(a), a.attention, a.log_sum_exp,
-                              narrow, dqkv, backward.scratch.dots, stream_);
+  attention_backward<Element>(attention_sizes(batch), attention_input(a), a.attention,
+                              a.log_sum_exp, narrow, dqkv, backward.scratch.dots, stream_);
   prepare_heads_backward(batch, backward);
   if (Gradient* const bias = sum_at(gradient, layer_.qkv.bias); bias != nullptr) {
     column_sums<Element>(dqkv, bias, overwrites, s_ * t_, layer_.qkv.out, workspace_.kernels,

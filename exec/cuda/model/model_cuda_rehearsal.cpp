@@ -48,7 +48,7 @@ std::uint64_t ModelCuda<Element>::rehearse_layer(std::byte* memory, bool adds) {
   const StepPlace place{noise};
   begin_layer(place);
   const BackwardScratch parts = carve_backward(scratch, saved_none, place);
-  const KernelBatch batch{parameters, input, activations(parts.recomputed), parts.adapters};
+  const KernelBatch batch{parameters, input, activations(parts.recomputed), parts.adapters, {}};
   compute_activations(batch, saved_none);
   compute_output(batch, output);
   backward_layer(batch, {output, gradient, !adds, false, parts.gradients});
@@ -66,12 +66,15 @@ std::uint64_t ModelCuda<Element>::rehearse_head(std::byte* memory, std::int64_t 
   auto* const gradient =
       trained ? carver.take<std::byte>(count_of(unit) * problem_.gradient_bytes()) : nullptr;
   auto* const targets = carver.take<std::int32_t>(count_of(rows));
+  auto* const scale = carver.take<float>(1);
   auto* const scratch = carver.take<std::byte>(head_scratch_bytes(problem_));
   if (memory == nullptr) return carver.used();
   SPILLWAY_CUDA(
       cudaMemsetAsync(targets, 0, static_cast<std::size_t>(rows) * sizeof(std::int32_t), stream_));
+  SPILLWAY_CUDA(cudaMemsetAsync(scale, 0, sizeof(float), stream_));
   with_gradient(gradient, [&](auto* sums) {
-    head_chunk(parameters, targets, hidden, sums, !adds, rows, workspace_.token_losses, scratch);
+    head_chunk(parameters, targets, scale, hidden, sums, !adds, rows, workspace_.token_losses,
+               false, scratch);
   });
   return carver.used();
 }

@@ -63,4 +63,13 @@ void order_tokens(const std::int32_t* tokens, std::int64_t rows, std::int32_t* s
   *runs = count;
 }
 
+void find_ends(const std::int32_t* starts, std::int64_t rows, std::int64_t sequence_length,
+               std::int32_t* ends) {
+  for (std::int64_t row = rows; row-- > 0;) {
+    const auto next = static_cast<std::int32_t>(row % sequence_length) + 1;
+    const bool is_last = next == sequence_length || starts[row + 1] == next;
+    ends[row] = is_last ? next : ends[row + 1];
+  }
+}
+
 }  // namespace spillway::cuda

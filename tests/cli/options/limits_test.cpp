@@ -89,11 +89,13 @@ TEST_CASE("Whole numbers that are too large are out of range in every command th
     check_refusal(run(Words{"simulate"} + problem + Words{option, huge}), 2,
                   std::string(option) + ": " + huge + " is out of range", "simulate --help");
   }
-  for (const char* option : {"--steps", "--seed", "--gpu", "--warmup", "--decay-steps"}) {
+  for (const char* option : {"--steps", "--seed", "--gpu", "--decay-steps"}) {
     INFO(option);
     check_refusal(run(Words{"train"} + tiny_problem() + Words{option, huge}), 2,
                   huge + " is out of range", "train --help");
   }
+  check_complaint(run(Words{"train"} + tiny_problem() + Words{"--warmup", huge}), 2,
+                  "--warmup " + huge, "");
   check_refusal(run({"sweep", "s.toml", "--out", "o", "--jobs", huge}), 2, "out of range", "sweep");
   // Octal, hexadecimal and blanks are not guessed at, infinity is no number.
   for (const char* text : {"010", "0x10", "1e3", "12 ", "8.0", "seven", "+", ""}) {

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <fstream>
 #include <thread>
@@ -101,6 +102,12 @@ TEST_CASE("a run keeps its last checkpoints, also once it is resumed", "[store]"
   const Outcome first = run(training + rhythm + Words{"--steps", "10"});
   INFO(first.err);
   REQUIRE(first.exit_code == 0);
+  // What was predicted counts the commits of the steps that are kept: 3, 4, 6, 8, 9, 10.
+  const auto events = first.json_lines();
+  CHECK(std::count_if(events.begin(), events.end(),
+                      [](const json& event) { return event["event"] == "commit"; }) == 6);
+  CHECK(events.front()["wear"]["run_bytes"].get<double>() ==
+        Approx(events.back()["ssd_bytes_written"].get<double>()).epsilon(1e-3));
   CHECK(checkpoints(folder) == Words{"step-000006", "step-000009"});
   std::vector<std::int64_t> told;
   for (const json& event : first.json_lines())
@@ -148,6 +155,76 @@ TEST_CASE("a run that was killed has as many checkpoints as before, and goes on 
   CHECK(checkpoints(folder).size() == 2);
 }
 
+TEST_CASE("an export that stands still is named to whoever wants the training to end", "[store]") {
+  const TemporaryFolder folder;
+  const auto begin = [&](const std::string& name) {
+    return Program(tiny_training(folder) + Words{"--run", folder / name, "--json", "--durability",
+                                                 "step", "--steps", "1000000"});
+  };
+  const auto wait_for_error = [](Program& program, const std::string& text) {
+    while (program.running() && program.errors().find(text) == std::string::npos)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  };
+  for (const bool once_more : {false, true}) {
+    const std::string name = once_more ? "twice" : "once";
+    Program program = begin(name);
+    wait_for_output(program, "\"commit\"");
+    const int lock = ::open((folder / (name + "/export.lock")).c_str(), O_RDWR | O_CLOEXEC);
+    REQUIRE(::flock(lock, LOCK_SH) == 0);
+    // Until it makes no more steps.
+    std::size_t before = 0;
+    for (int still = 0; still < 10; ++still) {
+      const std::size_t now = program.output().size();
+      if (now != before) still = 0;
+      before = now;
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    }
+    program.send(SIGINT);
+    wait_for_error(program, "waiting for an export of this run");
+    CHECK(program.running());
+    CHECK_THAT(program.errors(), Catch::Contains(name + "/export.lock") &&
+                                     Catch::Contains("once more ends it at once"));
+    if (once_more) {
+      program.send(SIGINT);
+      CHECK(program.wait().signal == SIGINT);
+    }
+    ::close(lock);
+    if (!once_more) CHECK(program.wait().exit_code == 130);
+  }
+}
+
+TEST_CASE("a store is not removed while an export reads it", "[store]") {
+  const TemporaryFolder folder;
+  ran(tiny_training(folder) + Words{"--json", "--ssd", folder.path().string(), "--no-export"});
+  const int lock = ::open((folder / "run/export.lock").c_str(), O_RDWR | O_CLOEXEC);
+  REQUIRE(::flock(lock, LOCK_SH) == 0);
+  const std::vector<std::string> before = folder.listing();
+  for (const std::string& named : {folder / "run", folder.path().string()})
+    check_refusal(run({"store", "remove", named}), 1, "an export reads", "fuser");
+  CHECK(folder.listing() == before);
+  ::close(lock);
+  CHECK(run({"store", "remove", folder / "run"}).exit_code == 0);
+  CHECK(folder.listing().size() < before.size());
+}
+
+TEST_CASE("checkpoints stay where a run stops keeping them, and empty folders are none",
+          "[store]") {
+  const TemporaryFolder folder;
+  const Words training = tiny_training(folder) + Words{"--json"};
+  const Words resume = {"train", "--resume", "--run", folder / "run", "--json", "--steps"};
+  ran(training + Words{"--keep", "2", "--keep-every", "2", "--steps", "4"});
+  CHECK(checkpoints(folder) == Words{"step-000002", "step-000004"});
+  ran(resume + Words{"6", "--keep", "0"});
+  CHECK(checkpoints(folder) == Words{"step-000002", "step-000004"});
+  // A folder with nothing in it is no checkpoint, and no hindrance.
+  fs::create_directory(folder / "run/checkpoints/step-000008");
+  fs::create_directory(folder / "run/checkpoints/step-000010");
+  CHECK(run({"export", folder / "run", "--step", "10"}).exit_code == 2);
+  ran(resume + Words{"8", "--keep", "4"});
+  CHECK(fs::exists(folder / "run/checkpoints/step-000002/model.safetensors"));
+  CHECK(fs::exists(folder / "run/checkpoints/step-000008/model.safetensors"));
+}
+
 TEST_CASE("what --keep could not do is refused before training") {
   const TemporaryFolder folder;
   const auto refused = [&](const Words& words, const std::string& message,
@@ -157,6 +234,7 @@ TEST_CASE("what --keep could not do is refused before training") {
   };
   refused({"--keep", "1"}, "--keep-every 500: the training has 2 steps", "--keep-every 1");
   refused({"--keep", "-1"}, "--keep -1", "");
+  refused({"--keep-every", "1"}, "--keep-every 1: no checkpoint is kept", "--keep 3");
   refused({"--keep", "1", "--keep-every", "0"}, "--keep-every 0", "");
   refused({"--keep", "1", "--keep-every", "1", "--durability", "off"},
           "--keep writes what is committed", "leave --durability or --keep out");

@@ -44,8 +44,6 @@ TEST_CASE("What cannot be trained here is refused") {
   refused(folder, {"--batch", "4", "--sequences-at-once", "3"}, 2,
           "3 sequences at once do not divide a micro-batch of", "--sequences-at-once");
   refused(folder, {"--sequences-at-once", "0"}, 2, "--sequences-at-once 0", "divisor");
-  refused(folder, {"--precision", "bf16"}, 2, "CPU backend computes in fp32 only",
-          "--precision fp32");
   refused(folder, {"--gradient-clip", "global"}, 2, "--gradient-clip global: not off",
           "global=1.0");
   refused(folder, {"--policy", "nope"}, 2, "unknown policy 'nope'", "resident");
@@ -76,6 +74,13 @@ TEST_CASE("Numbers that no training can use are refused") {
   refused(folder, {"--beta2", "1.5"}, 2, "--beta2 1.5", "default");
   refused(folder, {"--weight-decay", "-1"}, 2, "--weight-decay -1", "default");
   refused(folder, {"--warmup", "-1"}, 2, "--warmup -1", "default");
+  refused(folder, {"--warmup", "100%"}, 2, "--warmup 100%: not at least 0 and below 100 %", "3%");
+  refused(folder, {"--learning-rate-schedule", "cosin"}, 2, "no schedule of learning rates",
+          "cosine");
+  refused(folder, {"--learning-rate-schedule", "constant", "--decay-steps", "5"}, 2,
+          "the learning rate is constant", "default");
+  refused(folder, {"--final-learning-rate", "1.5"}, 2, "--final-learning-rate 1.5", "default");
+  refused(folder, {"--decay-share", "0"}, 2, "--decay-share 0", "default");
   refused(folder, {"--decay-steps", "-1"}, 2, "--decay-steps -1", "default");
 }
 

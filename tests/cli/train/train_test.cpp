@@ -38,9 +38,11 @@ std::vector<double> losses(const Outcome& outcome) {
   return values;
 }
 
-const Words run_files = {"run/config.json",       "run/export.lock", "run/metrics.jsonl",
-                         "run/model.safetensors", "run/model.toml",  "run/run.json",
-                         "run/trace.json.gz"};
+const Words run_files = {"run/config.json",       "run/events.out.tfevents.0000000001.spillway",
+                         "run/export.lock",       "run/loss.svg",
+                         "run/metrics.csv",       "run/metrics.jsonl",
+                         "run/model.safetensors", "run/model.toml",
+                         "run/run.json",          "run/trace.json.gz"};
 
 }  // namespace
 
@@ -59,9 +61,13 @@ TEST_CASE("train --json prints start, steps and end, one object a line") {
   REQUIRE_FALSE(commits.empty());
   CHECK(keys(commits.back()) == Words{"event", "step", "bytes_written"});
   CHECK(json::parse(commits.back())["step"] == 3);
-  CHECK(keys(lines[0]) == Words{"event", "model", "policy", "device", "steps", "workload",
-                                "overrides", "memory", "predicted_step_seconds", "seed", "data",
-                                "run", "first_step", "durability", "wear", "io"});
+  CHECK(keys(lines[0]) == Words{"event",      "model",      "policy",
+                                "device",     "steps",      "workload",
+                                "overrides",  "memory",     "predicted_step_seconds",
+                                "seed",       "data",       "run",
+                                "first_step", "time",       "flops",
+                                "lane_bytes", "durability", "wear",
+                                "io",         "smart"});
   const json start = json::parse(lines[0]);
   CHECK(start["event"] == "start");
   CHECK(start["policy"] == "zero-infinity");
@@ -75,7 +81,7 @@ TEST_CASE("train --json prints start, steps and end, one object a line") {
   for (std::size_t i = 0; i < 3; ++i) {
     const std::string& line = lines[i + 1];
     CHECK(keys(line) == Words{"event", "step", "loss", "tokens_per_second", "step_seconds",
-                              "grad_norm", "ssd_bytes_read", "ssd_bytes_written"});
+                              "grad_norm", "learning_rate", "ssd_bytes_read", "ssd_bytes_written"});
     const json step = json::parse(line);
     CHECK(step["event"] == "step");
     CHECK(step["step"] == i);
@@ -91,7 +97,7 @@ TEST_CASE("train --json prints start, steps and end, one object a line") {
     last = step["loss"];
   }
   CHECK(keys(lines[4]) == Words{"event", "steps", "final_loss", "weights_hash",
-                                "commit_bytes_written", "ssd_bytes_written"});
+                                "commit_bytes_written", "ssd_bytes_written", "smart"});
   const json end = json::parse(lines[4]);
   CHECK(end["steps"] == 3);
   CHECK(end["final_loss"] == last);
@@ -99,7 +105,7 @@ TEST_CASE("train --json prints start, steps and end, one object a line") {
 
   // The run folder: the same events, files of the right kind, none half-written, and the state.
   CHECK(read_file(folder / "run/metrics.jsonl") == outcome.out);
-  CHECK(folder.listing() == Words{"run"} + Words(run_files.begin(), run_files.begin() + 6) +
+  CHECK(folder.listing() == Words{"run"} + Words(run_files.begin(), run_files.end() - 1) +
                                 Words{"run/run.lock", "run/ssd", "run/ssd/spillway-commit.bin",
                                       "run/ssd/spillway-store-0.bin", "run/trace.json.gz",
                                       "text.txt"});
@@ -142,11 +148,14 @@ TEST_CASE(
 
 TEST_CASE(
     "The same seed gives the same losses and weights under another policy, another seed does not") {
+  const std::string precision = GENERATE("fp32", "bf16");
+  INFO(precision);
   const TemporaryFolder folder;
   const auto train = [&](const std::string& policy, const std::string& seed) {
     fs::remove_all(folder / "run");
     return run(tiny_training(folder) + Words{"--json", "--no-export", "--micro-batch", "1",
-                                             "--policy", policy, "--seed", seed});
+                                             "--policy", policy, "--seed", seed, "--precision",
+                                             precision});
   };
   const Outcome first = train("zero-infinity", "1"), other_policy = train("zero-offload", "1"),
                 other_seed = train("zero-infinity", "2");
@@ -186,9 +195,10 @@ TEST_CASE("The SSD directories, the trace and an empty run folder are taken wher
   INFO(outcome.err);
   REQUIRE(outcome.exit_code == 0);
   CHECK(json::parse(read_file(folder / "t.json")).contains("traceEvents"));
-  CHECK(folder.listing() == Words{"a", "b", "run", "run/config.json", "run/export.lock",
-                                  "run/metrics.jsonl", "run/model.toml", "run/run.json",
-                                  "run/run.lock", "t.json", "text.txt"});
+  CHECK(folder.listing() ==
+        Words{"a", "b", "run", "run/config.json", "run/events.out.tfevents.0000000001.spillway",
+              "run/export.lock", "run/loss.svg", "run/metrics.csv", "run/metrics.jsonl",
+              "run/model.toml", "run/run.json", "run/run.lock", "t.json", "text.txt"});
 }
 
 TEST_CASE("Ctrl-C ends training after the running step, with everything written") {

@@ -75,13 +75,18 @@ std::string AttentionCase::name() const {
          " tokens, " + std::to_string(sizes.heads) + " heads of " + std::to_string(head_size()) +
          ", of keys " + std::to_string(sizes.kv_heads) + ", window " +
          std::to_string(sizes.window) + ", statistics " + std::to_string(sizes.statistics_stride) +
-         " apart, magnitude " + std::to_string(magnitude) + ", seed " + std::to_string(seed);
+         " apart, magnitude " + std::to_string(magnitude) + ", seed " + std::to_string(seed) +
+         (starts.empty() ? "" : ", documents, the last from " + std::to_string(starts.back()));
 }
 
 AttentionCase attention_case(std::int64_t sequences, std::int64_t tokens, std::int64_t heads,
                              std::int64_t head_size, std::int64_t gap, double magnitude) {
   AttentionCase c;
-  c.sizes = {sequences, tokens, heads, heads, head_size, heads * tokens + gap};
+  c.sizes.sequences = sequences;
+  c.sizes.tokens = tokens;
+  c.sizes.heads = c.sizes.kv_heads = heads;
+  c.sizes.head_size = head_size;
+  c.sizes.statistics_stride = heads * tokens + gap;
   c.magnitude = magnitude;
   c.seed = static_cast<unsigned>(sequences + 10 * tokens + 10000 * heads + 100000 * head_size);
   return c;
@@ -96,6 +101,20 @@ AttentionCase grouped_case(std::int64_t sequences, std::int64_t tokens, std::int
   return c;
 }
 
+AttentionCase with_documents(AttentionCase c, const std::vector<std::int64_t>& lengths) {
+  std::size_t next = 0;
+  c.starts.clear();
+  for (std::int64_t sequence = 0; sequence < c.sizes.sequences; ++sequence) {
+    for (std::int64_t start = 0; start < c.sizes.tokens;) {
+      const std::int64_t end = std::min(start + lengths[next++ % lengths.size()], c.sizes.tokens);
+      c.starts.insert(c.starts.end(), at(end - start), static_cast<std::int32_t>(start));
+      c.ends.insert(c.ends.end(), at(end - start), static_cast<std::int32_t>(end));
+      start = end;
+    }
+  }
+  return c;
+}
+
 ForwardExpected attention_forward_expected(const AttentionCase& c, const std::vector<double>& qkv,
                                            double unit) {
   ForwardExpected expected{Expected(at(c.rows() * c.sizes.channels())),
@@ -105,7 +124,7 @@ ForwardExpected attention_forward_expected(const AttentionCase& c, const std::ve
     for (std::int64_t query = 0; query < c.sizes.tokens; ++query) {
       double most = -std::numeric_limits<double>::infinity(), magnitude = 1, sum = 0;
       std::vector<double> p(at(query + 1), most);
-      for (std::int64_t key = c.first_key(query); key <= query; ++key) {
+      for (std::int64_t key = c.first_key(h.sequence, query); key <= query; ++key) {
         const Product s = score(h, qkv, query, key);
         p[at(key)] = s.sum;
         most = std::max(most, s.sum);
@@ -119,7 +138,7 @@ ForwardExpected attention_forward_expected(const AttentionCase& c, const std::ve
       for (std::int64_t d = 0; d < c.head_size(); ++d) {
         Product o;
         double squares = 0;
-        for (std::int64_t key = c.first_key(query); key <= query; ++key) {
+        for (std::int64_t key = c.first_key(h.sequence, query); key <= query; ++key) {
           const double v = qkv[h.qkv(key, 2, d)], probability = p[at(key)] / sum;
           o.add(probability, v);
           squares += probability * probability * v * v;
@@ -146,7 +165,7 @@ Expected attention_backward_expected(const AttentionCase& c, const std::vector<d
       for (std::int64_t d = 0; d < c.head_size(); ++d)
         dots.add(output_gradient[h.output(query, d)], output[h.output(query, d)]);
       const auto saved = static_cast<double>(log_sum_exp[h.statistics(query)]);
-      for (std::int64_t key = c.first_key(query); key <= query; ++key) {
+      for (std::int64_t key = c.first_key(h.sequence, query); key <= query; ++key) {
         const Product s = score(h, qkv, query, key);
         const double p = std::exp(s.sum - saved);
         // Relative; and absolute, of p.

@@ -22,11 +22,18 @@ struct AttentionCase {
   AttentionSizes sizes;
   double magnitude = 1.0;  // of q, k, v and the output's gradient
   unsigned seed = 0;
+  // Of documents, (sequences, tokens) each; empty: there are no borders. Not in `sizes`, which
+  // would have them on the device.
+  std::vector<std::int32_t> starts = {}, ends = {};
 
   std::int64_t head_size() const { return sizes.head_size; }
   // The first key that a query sees.
-  std::int64_t first_key(std::int64_t query) const {
-    return sizes.window > 0 ? std::max<std::int64_t>(0, query - sizes.window + 1) : 0;
+  std::int64_t first_key(std::int64_t sequence, std::int64_t query) const {
+    const std::int64_t first =
+        sizes.window > 0 ? std::max<std::int64_t>(0, query - sizes.window + 1) : 0;
+    if (starts.empty()) return first;
+    return std::max<std::int64_t>(
+        first, starts[static_cast<std::size_t>(sequence * sizes.tokens + query)]);
   }
   std::int64_t rows() const { return sizes.sequences * sizes.tokens; }
   std::int64_t statistics() const { return sizes.sequences * sizes.statistics_stride; }
@@ -40,6 +47,9 @@ AttentionCase attention_case(std::int64_t sequences, std::int64_t tokens, std::i
 AttentionCase grouped_case(std::int64_t sequences, std::int64_t tokens, std::int64_t kv_heads,
                            std::int64_t group, std::int64_t head_size, std::int64_t window,
                            std::int64_t gap = 0);
+
+// The same with documents of these lengths in every sequence, again and again.
+AttentionCase with_documents(AttentionCase c, const std::vector<std::int64_t>& lengths);
 
 // A result: what it is, by how much it may be off, and the standard deviation of what it is off by
 // if roundings are independent and uniform.

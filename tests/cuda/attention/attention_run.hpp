@@ -30,6 +30,17 @@ struct AttentionInputs {
                                                magnitude(c), c.seed + 1)) {}
 };
 
+// The borders of a case on the device.
+struct DeviceBorders {
+  DeviceArray<std::int32_t> starts, ends;
+  explicit DeviceBorders(const AttentionCase& c) : starts(c.starts), ends(c.ends) {}
+  AttentionSizes sizes(const AttentionCase& c) const {
+    AttentionSizes with = c.sizes;
+    if (!c.starts.empty()) with.borders = {starts.data(), ends.data()};
+    return with;
+  }
+};
+
 enum class Way { fast, plain };  // attention_forward() or attention_forward_plain()
 
 template <class Element>
@@ -46,9 +57,11 @@ ForwardResult<Element> run_forward(const AttentionCase& c, const std::vector<Ele
   const DeviceArray<Element> input(qkv);
   const DeviceArray<Element> output(static_cast<std::size_t>(c.rows() * c.sizes.channels()));
   const DeviceArray<float> log_sum_exp(static_cast<std::size_t>(c.statistics()));
+  const DeviceBorders borders(c);
   (way == Way::fast
        ? attention_forward<Element>
-       : attention_forward_plain<Element>)(c.sizes, side_by_side<Element>(c.sizes, input.data()),
+       : attention_forward_plain<Element>)(borders.sizes(c),
+                                           side_by_side<Element>(c.sizes, input.data()),
                                            wants_output ? output.data() : nullptr,
                                            wants_log_sum_exp ? log_sum_exp.data() : nullptr,
                                            stream);
@@ -65,11 +78,13 @@ std::vector<Element> run_backward(const AttentionCase& c, const AttentionInputs<
   const DeviceArray<float> saved(log_sum_exp);
   const DeviceArray<float> dots(
       static_cast<std::size_t>(c.sizes.sequences * c.sizes.heads * c.sizes.tokens));
-  (way == Way::fast
-       ? attention_backward<Element>
-       : attention_backward_plain<Element>)(c.sizes, side_by_side<Element>(c.sizes, qkv.data()),
-                                            out.data(), saved.data(), out_gradient.data(),
-                                            qkv_gradient.data(), dots.data(), stream);
+  const DeviceBorders borders(c);
+  (way == Way::fast ? attention_backward<Element>
+                    : attention_backward_plain<Element>)(borders.sizes(c),
+                                                         side_by_side<Element>(c.sizes, qkv.data()),
+                                                         out.data(), saved.data(),
+                                                         out_gradient.data(), qkv_gradient.data(),
+                                                         dots.data(), stream);
   dots.download();  // checks that nothing was written around it
   return qkv_gradient.download();
 }

@@ -22,8 +22,8 @@ bool rows_are_staged(std::size_t kilobytes, std::int64_t vocabulary) {
   emulator::RecordLaunches recorder;
   auto* const nothing = reinterpret_cast<std::byte*>(4096);
   cross_entropy(reinterpret_cast<bf16*>(nothing), (vocabulary + 63) / 64 * 64, vocabulary,
-                reinterpret_cast<std::int32_t*>(nothing), 1.0f, reinterpret_cast<double*>(nothing),
-                1, nullptr);
+                reinterpret_cast<std::int32_t*>(nothing), reinterpret_cast<float*>(nothing),
+                reinterpret_cast<double*>(nothing), 1, nullptr);
   const auto launches = recorder.take();
   REQUIRE(launches.size() == 1);
   return launches[0].shared_bytes > 0;
@@ -53,7 +53,8 @@ TEMPLATE_TEST_CASE("CUDA emulated: cross entropy has the same bits on every GPU"
     const DeviceArray<TestType> on_device(logits);
     const DeviceArray<std::int32_t> target(targets);
     const DeviceArray<double> losses(rows);
-    cross_entropy(on_device.data(), stride, vocabulary, target.data(), 0.01f, losses.data(),
+    const DeviceArray<float> scale(std::vector<float>{0.01f});
+    cross_entropy(on_device.data(), stride, vocabulary, target.data(), scale.data(), losses.data(),
                   static_cast<std::int64_t>(rows), stream);
     stream.wait();
     return bytes_of(on_device.download(), losses.download());

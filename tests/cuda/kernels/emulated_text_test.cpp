@@ -49,7 +49,10 @@ class TextTasks {
   // Issues all kinds of tasks that take a text: this one's.
   void issue(std::uint64_t seed) {
     const auto tokens = random_tokens(problem_, seed), targets = random_tokens(problem_, seed + 1);
-    streams_.stage_text(tokens.data(), targets.data(), rows_, text_);
+    const Workload& workload = problem_.workload;
+    streams_.stage_text({tokens.data(), targets.data(), nullptr, workload.micro_batch,
+                         workload.sequence, workload.tokens_per_step()},
+                        text_);
     for (const TaskKind kind :
          {TaskKind::embed_forward, TaskKind::head, TaskKind::embed_backward}) {
       Task task;

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "exec/cuda/kernels/kernels.hpp"
+#include "exec/data/batches.hpp"
 #include "tests/cuda/device_memory.hpp"
 
 using namespace spillway;
@@ -28,15 +29,17 @@ void check(const Rows& shape, float size, float scale) {
   std::vector<T> x = random_normal<T>(rows * stride, size, seed);
   auto targets = random_tokens(rows, static_cast<std::int32_t>(vocabulary), seed + 1);
   targets.back() = static_cast<std::int32_t>(vocabulary) - 1;
+  if (rows > 2) targets[1] = no_target;
   for (std::size_t row = 0; row < rows; ++row)  // what lies beyond counts for nothing
     for (std::size_t i = vocabulary; i < stride; ++i) x[row * stride + i] = from_float<T>(1e30f);
   DeviceArray<T> logits(x.size());
   DeviceArray<std::int32_t> wanted(targets);
   DeviceArray<double> losses(rows);
+  DeviceArray<float> device_scale(std::vector<float>{scale});
   TestStream stream;
   const auto run = [&] {
     logits.upload(x);
-    cross_entropy(logits.data(), shape.stride, shape.vocabulary, wanted.data(), scale,
+    cross_entropy(logits.data(), shape.stride, shape.vocabulary, wanted.data(), device_scale.data(),
                   losses.data(), shape.rows, stream);
     return bytes_of(logits.download(), losses.download());
   };
@@ -51,6 +54,12 @@ void check(const Rows& shape, float size, float scale) {
     const double largest = *std::max_element(values.begin(), values.end());
     double sum = 0;
     for (const double value : values) sum += std::exp(value - largest);
+    if (targets[row] == no_target) {
+      CHECK(loss[row] == 0);
+      expected.insert(expected.end(), stride, 0.0);
+      bound.insert(bound.end(), stride, 0.0);
+      continue;
+    }
     const auto target = static_cast<std::size_t>(targets[row]);
     const double exact = std::log(sum) + largest - values[target];
     worst_loss = std::max(worst_loss, std::fabs(loss[row] - exact));
@@ -100,8 +109,9 @@ TEST_CASE("Cross entropy on the GPU of one token, worked out by hand", "[kernels
   DeviceArray<float> logits(x);
   DeviceArray<std::int32_t> target(std::vector<std::int32_t>{1});
   DeviceArray<double> loss(1);
+  DeviceArray<float> scale(std::vector<float>{2.0f});
   TestStream stream;
-  cross_entropy(logits.data(), 8, 3, target.data(), 2.0f, loss.data(), 1, stream);
+  cross_entropy(logits.data(), 8, 3, target.data(), scale.data(), loss.data(), 1, stream);
   CHECK(loss.download()[0] == Approx(std::log(4.0)));
   const auto gradient = logits.download();
   CHECK(gradient[0] == Approx(2.0 / 8));
@@ -121,9 +131,10 @@ TEMPLATE_TEST_CASE("Cross entropy on the GPU: -infinity is probability 0, NaN sh
   DeviceArray<T> logits(x);
   DeviceArray<std::int32_t> targets(std::vector<std::int32_t>{900, 5});
   DeviceArray<double> losses(2);
+  DeviceArray<float> scale(std::vector<float>{1.0f});
   TestStream stream;
   cross_entropy(logits.data(), static_cast<std::int64_t>(n), static_cast<std::int64_t>(n),
-                targets.data(), 1.0f, losses.data(), 2, stream);
+                targets.data(), scale.data(), losses.data(), 2, stream);
   CHECK(losses.download()[0] == Approx(std::log(2.0)));
   CHECK(std::isnan(losses.download()[1]));
   const auto gradient = doubles(logits.download());

@@ -25,19 +25,30 @@ TEMPLATE_TEST_CASE("The embedding on the GPU is the sum of two rows, rounded onc
       DeviceArray<std::int32_t> device_tokens(tokens);
       DeviceArray<T> token_rows(token_table), position_rows(position_table), output(rows * width);
       TestStream stream;
-      embed_forward(token_rows.data(), position_rows.data(), device_tokens.data(), output.data(),
-                    sequences * t, t, columns, stream);
+      // Of sequences, and of documents of two tokens.
+      std::vector<std::int32_t> starts;
+      for (std::size_t row = 0; row < rows; ++row)
+        starts.push_back(static_cast<std::int32_t>(row % positions / 2 * 2));
+      DeviceArray<std::int32_t> device_starts(starts);
       std::vector<T> expected;
-      for (std::size_t row = 0; row < rows; ++row) {
-        const auto token = static_cast<std::size_t>(tokens[row]);
-        for (std::size_t i = 0; i < width; ++i) {
-          expected.push_back(from_float<T>(to_float(token_table[token * width + i]) +
-                                           to_float(position_table[row % positions * width + i])));
+      for (const bool documents : {false, true}) {
+        embed_forward(token_rows.data(), position_rows.data(), device_tokens.data(),
+                      documents ? device_starts.data() : nullptr, output.data(), sequences * t, t,
+                      columns, stream);
+        expected.clear();
+        for (std::size_t row = 0; row < rows; ++row) {
+          const auto token = static_cast<std::size_t>(tokens[row]);
+          const std::size_t position =
+              row % positions - (documents ? static_cast<std::size_t>(starts[row]) : 0);
+          for (std::size_t i = 0; i < width; ++i) {
+            expected.push_back(from_float<T>(to_float(token_table[token * width + i]) +
+                                             to_float(position_table[position * width + i])));
+          }
         }
+        CHECK(same_bits(output.download(), expected));
       }
-      CHECK(same_bits(output.download(), expected));
       // Without a position table: the token's row.
-      embed_forward<T>(token_rows.data(), nullptr, device_tokens.data(), output.data(),
+      embed_forward<T>(token_rows.data(), nullptr, device_tokens.data(), nullptr, output.data(),
                        sequences * t, t, columns, stream);
       expected.clear();
       for (const std::int32_t token : tokens) {

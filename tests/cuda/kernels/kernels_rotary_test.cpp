@@ -15,6 +15,7 @@ constexpr double depth = 32;  // of a head's sums, in additions
 
 struct Case {
   std::int64_t sequences, t, q_heads, k_heads, head_size, more;  // more: columns after q and k
+  bool documents = false;                                        // of 3 tokens each
 
   std::int64_t heads() const { return q_heads + k_heads; }
   std::int64_t rows() const { return sequences * t; }
@@ -30,6 +31,7 @@ struct Case {
   std::size_t narrow(std::int64_t row, std::int64_t head, std::int64_t d) const {
     return static_cast<std::size_t>((row * heads() + head) * head_size + d);
   }
+  std::int64_t start(std::int64_t row) const { return documents ? row % t / 3 * 3 : 0; }
   // A gap of 3 tokens' statistics between sequences.
   std::int64_t statistics_stride() const { return (heads() + 3) * t; }
   std::size_t statistic(std::int64_t row, std::int64_t head) const {
@@ -38,8 +40,9 @@ struct Case {
 };
 
 std::vector<Case> cases() {
-  return {{1, 1, 1, 1, 8, 8},    {2, 5, 3, 1, 16, 16}, {1, 7, 2, 2, 24, 0},    {2, 9, 4, 2, 40, 80},
-          {1, 33, 2, 1, 64, 64}, {3, 6, 6, 2, 96, 8},  {2, 11, 4, 4, 128, 512}};
+  return {{1, 1, 1, 1, 8, 8},      {2, 5, 3, 1, 16, 16},       {1, 7, 2, 2, 24, 0},
+          {2, 9, 4, 2, 40, 80},    {1, 33, 2, 1, 64, 64},      {3, 6, 6, 2, 96, 8},
+          {2, 11, 4, 4, 128, 512}, {2, 5, 3, 1, 16, 16, true}, {3, 8, 4, 2, 128, 8, true}};
 }
 
 // cosines and sines of angles that are as different as can be.
@@ -55,9 +58,19 @@ struct Tables {
 };
 struct DeviceTables {
   DeviceArray<float> cosines, sines;
-  explicit DeviceTables(const Tables& tables) : cosines(tables.cosines), sines(tables.sines) {}
+  DeviceArray<std::int32_t> starts;
+  DeviceTables(const Case& c, const Tables& tables)
+      : cosines(tables.cosines), sines(tables.sines), starts(static_cast<std::size_t>(c.rows())) {
+    std::vector<std::int32_t> all;
+    for (std::int64_t row = 0; row < c.rows(); ++row)
+      all.push_back(static_cast<std::int32_t>(c.start(row)));
+    starts.upload(all);
+  }
   RotaryShape shape(const Case& c) const {
-    return {c.sequences, c.t, c.q_heads, c.k_heads, c.head_size, cosines.data(), sines.data()};
+    return {c.sequences,  c.t,
+            c.q_heads,    c.k_heads,
+            c.head_size,  cosines.data(),
+            sines.data(), c.documents ? starts.data() : nullptr};
   }
 };
 
@@ -67,7 +80,7 @@ struct Turned {
 };
 Turned turned(const Case& c, const Tables& tables, std::int64_t row, std::int64_t j, double first,
               double second, Turn turn) {
-  const auto place = static_cast<std::size_t>(row % c.t * c.half() + j);
+  const auto place = static_cast<std::size_t>((row % c.t - c.start(row)) * c.half() + j);
   const auto cosine = static_cast<double>(tables.cosines[place]);
   const double sine =
       static_cast<double>(tables.sines[place]) * (turn == Turn::forward ? 1.0 : -1.0);
@@ -92,7 +105,7 @@ void check_rotation(const Case& c, Turn turn) {
   INFO("rows " << c.rows() << ", heads " << c.q_heads << " and " << c.k_heads << " of "
                << c.head_size << ", " << sizeof(T) << " bytes");
   const Tables tables(c);
-  const DeviceTables device(tables);
+  const DeviceTables device(c, tables);
   const auto x = random_normal<T>(c.elements(), 1, 7);
   DeviceArray<T> rows(x);
   const TestStream stream;
@@ -128,7 +141,7 @@ struct NormCase {
   explicit NormCase(const Case& c)
       : shape(c),
         tables(c),
-        device_tables(tables),
+        device_tables(c, tables),
         x(random_normal<T>(c.elements(), 1.5f, 3)),
         q_weight(random_normal<T>(static_cast<std::size_t>(c.head_size), 0.3f, 4, 1)),
         k_weight(random_normal<T>(static_cast<std::size_t>(c.head_size), 0.3f, 5, 1)),

@@ -35,8 +35,15 @@ TEST_CASE("the parts of a text lie apart, each on 16 bytes", "[kernels]") {
     CHECK(at.order_begins() >= at.order_rows() + rows);
     CHECK(at.order_runs() >= at.order_begins() + rows + 1);
     CHECK(at.targets() >= at.order_runs() + 1);
-    CHECK(at.size() >= at.targets() + rows);
-    for (const std::int64_t begin : {at.tokens(), at.order_rows(), at.targets(), at.size()})
+    CHECK(at.scale() >= at.targets() + rows);
+    CHECK(at.size() >= at.scale() + 1);
+    CHECK(at.starts() >= at.size());
+    CHECK(at.ends() >= at.starts() + rows);
+    CHECK(at.positions() >= at.ends() + rows);
+    CHECK(at.size_with_borders() >= at.positions() + at.order_runs() + 1);
+    for (const std::int64_t begin :
+         {at.tokens(), at.order_rows(), at.targets(), at.size(), at.starts(), at.ends(),
+          at.positions(), at.size_with_borders()})
       CHECK(begin % text_alignment == 0);
   }
 }

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <list>
 #include <memory>
+#include <optional>
 #include <type_traits>
 #include <vector>
 
@@ -102,7 +103,10 @@ class ModelStep {
     for (std::size_t layer = 0; layer < layers_; ++layer)
       saved_.emplace_back(saved_bytes(problem, available_));
     for (std::size_t first = 0; first < tokens.size(); first += rows_)
-      texts_.emplace_back(tokens.data() + first, targets.data() + first, rows_);
+      texts_.emplace_back(tokens.data() + first, targets.data() + first,
+                          options.starts ? options.starts->data() + first : nullptr, rows_,
+                          problem.workload.sequence, counted(targets));
+    counted_ = counted(targets);
   }
 
   // Enqueues one step and returns.
@@ -140,7 +144,7 @@ class ModelStep {
     stream_.wait();
     ModelStepResult result;
     for (const double loss : losses_.wait()) result.loss += loss;
-    result.loss /= static_cast<double>(problem_.workload.tokens_per_step());
+    result.loss /= static_cast<double>(counted_);
     result.token_losses = token_losses_.download();
     for (const Bytes& gradient : gradients_) result.gradients.push_back(floats(gradient));
     result.head_gradient = floats(*head_gradient_);
@@ -157,23 +161,67 @@ class ModelStep {
  private:
   using Bytes = DeviceArray<std::byte>;
   struct DeviceText {
-    DeviceText(const std::int32_t* host_tokens, const std::int32_t* host_targets, std::size_t rows)
-        : tokens(std::vector(host_tokens, host_tokens + rows)),
+    DeviceText(const std::int32_t* host_tokens, const std::int32_t* host_targets,
+               const std::int32_t* host_starts, std::size_t rows, std::int64_t sequence,
+               std::int64_t counted)
+        : tokens(host_tokens, rows),
           targets(std::vector(host_targets, host_targets + rows)),
-          sorted(rows),
-          begins(rows + 1),
-          runs(1) {
-      std::vector<std::int32_t> order(rows), starts(rows + 1), count(1);
-      order_tokens(host_tokens, static_cast<std::int64_t>(rows), order.data(), starts.data(),
-                   count.data());
-      sorted.upload(order);
-      begins.upload(starts);
-      runs.upload(count);
+          scale(std::vector{static_cast<float>(1.0 / static_cast<double>(counted))}) {
+      if (host_starts != nullptr) borders.emplace(host_starts, rows, sequence);
     }
     Text text() const {
-      return {tokens.data(), targets.data(), {sorted.data(), begins.data(), runs.data()}};
+      Text text;
+      text.tokens = tokens.numbers.data();
+      text.order = tokens.order();
+      text.targets = targets.data();
+      text.scale = scale.data();
+      if (borders) text.starts = borders->starts.data();
+      return text;
     }
-    DeviceArray<std::int32_t> tokens, targets, sorted, begins, runs;
+    Text positions() const {
+      Text text;
+      text.tokens = borders->positions.numbers.data();
+      text.order = borders->positions.order();
+      return text;
+    }
+    // Numbers of rows, and their order.
+    struct Ordered {
+      Ordered(const std::int32_t* host, std::size_t rows)
+          : numbers(std::vector(host, host + rows)), sorted(rows), begins(rows + 1), runs(1) {
+        std::vector<std::int32_t> in_order(rows), begin(rows + 1), count(1);
+        order_tokens(host, static_cast<std::int64_t>(rows), in_order.data(), begin.data(),
+                     count.data());
+        sorted.upload(in_order);
+        begins.upload(begin);
+        runs.upload(count);
+      }
+      TokenOrder order() const { return {sorted.data(), begins.data(), runs.data()}; }
+      DeviceArray<std::int32_t> numbers, sorted, begins, runs;
+    };
+    struct Borders {
+      Borders(const std::int32_t* host, std::size_t rows, std::int64_t sequence)
+          : starts(std::vector(host, host + rows)),
+            ends(rows),
+            positions(positions_of(host, rows, sequence).data(), rows) {
+        std::vector<std::int32_t> end(rows);
+        find_ends(host, static_cast<std::int64_t>(rows), sequence, end.data());
+        ends.upload(end);
+      }
+      static std::vector<std::int32_t> positions_of(const std::int32_t* starts, std::size_t rows,
+                                                    std::int64_t sequence) {
+        std::vector<std::int32_t> positions;
+        for (std::size_t row = 0; row < rows; ++row)
+          positions.push_back(static_cast<std::int32_t>(row % static_cast<std::size_t>(sequence)) -
+                              starts[row]);
+        return positions;
+      }
+      DeviceArray<std::int32_t> starts, ends;
+      Ordered positions;
+    };
+    Ordered tokens;
+    DeviceArray<std::int32_t> targets;
+    DeviceArray<float> scale;
+    std::optional<Borders> borders;
   };
 
   std::size_t activation() const { return rows_ * static_cast<std::size_t>(problem_.model.hidden); }
@@ -185,7 +233,11 @@ class ModelStep {
 
   void enqueue_micro_batch(std::int64_t m) {
     const bool first = m == 0;
-    const Text text = at(texts_, static_cast<std::size_t>(m)).text();
+    const DeviceText& of_micro_batch = at(texts_, static_cast<std::size_t>(m));
+    const Text text = of_micro_batch.text();
+    AttentionBorders borders;
+    if (of_micro_batch.borders)
+      borders = {of_micro_batch.borders->starts.data(), of_micro_batch.borders->ends.data()};
     const SavedMask mask = available_;
     const auto saved = [&](std::size_t layer) {
       return mask != saved_none ? at(saved_, layer).data() : nullptr;
@@ -193,7 +245,7 @@ class ModelStep {
     const auto x = [&](std::size_t layer) { return at(x_, layer).data(); };
     const auto place = [&](std::size_t layer) {
       return StepPlace{step_noise_.data(), static_cast<int>(layer),
-                       m * problem_.workload.micro_batch};
+                       m * problem_.workload.micro_batch, borders};
     };
     model_->embed_forward(parameters_at(layers_).data(), text, x(0));
     for (std::size_t layer = 0; layer < layers_; ++layer) {
@@ -214,8 +266,11 @@ class ModelStep {
                              options_.recomputes_output, dx, at(gradients_, layer).data(), first,
                              backward_scratch_.data(), place(layer));
     }
-    if (Bytes& gradient = at(gradients_, layers_); gradient.size() > 0)
-      model_->embed_backward(text, dx, gradient.data(), first);
+    Bytes& gradient = at(gradients_, layers_);
+    if (gradient.size() == 0) return;
+    model_->embed_backward(text, dx, gradient.data(), first);
+    if (of_micro_batch.borders && model_->has_position_table())
+      model_->embed_backward_positions(of_micro_batch.positions(), dx, gradient.data());
   }
   // Of the chunks that the head cuts a micro-batch into, the last one smaller.
   void enqueue_logits(std::int64_t m) {
@@ -266,6 +321,7 @@ class ModelStep {
   std::unique_ptr<Bytes> head_gradient_;
   std::unique_ptr<DeviceArray<Element>> logits_;  // (B T, stride), where they are kept
   std::list<DeviceText> texts_;
+  std::int64_t counted_ = 0;  // targets
   ModelWorkspace carved_;
   std::unique_ptr<ModelCuda<Element>> model_;
 };

@@ -58,7 +58,8 @@ class Textbook {
   void query(std::int64_t head, std::int64_t i) {
     const std::int64_t size = s_.head_width, kv_head = head / (s_.heads / s_.kv_heads);
     const std::int64_t q = head * size, k = s_.width() + kv_head * size, v = k + s_.kv_width();
-    const std::int64_t first = s_.window > 0 ? std::max<std::int64_t>(0, i - s_.window + 1) : 0;
+    std::int64_t first = s_.window > 0 ? std::max<std::int64_t>(0, i - s_.window + 1) : 0;
+    if (s_.starts != nullptr) first = std::max<std::int64_t>(first, s_.starts[i]);
     const double scale = 1 / std::sqrt(static_cast<double>(size));
     const auto dout = [&](std::int64_t d) {
       return static_cast<double>(
@@ -110,12 +111,50 @@ double worst(const std::vector<float>& ours, const std::vector<double>& exact) {
   return error;
 }
 
+// Every quantity of attention is of order one, times up to 3 heads of a group; error below 2e-5.
+void check_textbook(const AttentionShape& shape, std::uint64_t seed) {
+  const std::int64_t t = shape.tokens, width = shape.width() + 2 * shape.kv_width();
+  INFO("T " << t << " heads " << shape.heads << " of " << shape.head_width << " sharing "
+            << shape.kv_heads << " window " << shape.window << " chunk " << shape.chunk_rows);
+  const auto qkv = random_floats(t * width, seed),
+             gradient = random_floats(t * shape.width(), seed + 1);
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  std::vector<float> output(gradient.size(), nan), qkv_gradient(qkv.size(), nan);
+  std::vector<float> lse(static_cast<std::size_t>(shape.heads * t), nan), lse_alone = lse;
+  std::vector<float> scratch(static_cast<std::size_t>(2 * shape.chunk_rows * t), nan);
+  const CpuKernels& kernels = cpu_kernels(best_cpu_variant());
+  const auto in = side_by_side(shape, qkv.data());
+  attention_forward(kernels, shape, in, output.data(), lse.data(), scratch.data());
+  attention_forward(kernels, shape, in, nullptr, lse_alone.data(), scratch.data());
+  attention_backward(kernels, shape, in, output.data(), lse.data(), gradient.data(),
+                     qkv_gradient.data(), scratch.data());
+  const Textbook textbook(shape, qkv, gradient);
+  const Expected& expected = textbook.expected();
+  CHECK(worst(output, expected.output.values) < 2e-5);
+  CHECK(worst(lse, expected.log_sum_exp.values) < 2e-5);
+  CHECK(worst(qkv_gradient, expected.qkv_gradient.values) < 2e-5);
+  CHECK(lse_alone == lse);
+}
+
+// (tokens): documents of random lengths up to `longest`.
+std::vector<std::int32_t> random_starts(std::int64_t tokens, std::int64_t longest,
+                                        std::uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::vector<std::int32_t> starts;
+  while (static_cast<std::int64_t>(starts.size()) < tokens) {
+    const auto start = static_cast<std::int32_t>(starts.size());
+    const auto left = static_cast<std::uint64_t>(tokens - start);
+    const std::uint64_t length = random() % static_cast<std::uint64_t>(longest) + 1;
+    starts.resize(starts.size() + std::min(length, left), start);
+  }
+  return starts;
+}
+
 }  // namespace
 
 TEST_CASE("Attention equals the textbook formula") {
   // One, two and many chunks of queries; heads that share keys and values; windows shorter than a
-  // chunk, longer than one, and longer than the sequence. All quantities are of order one, times up
-  // to 3 heads of a group; error below 2e-5.
+  // chunk, longer than one, and longer than the sequence.
   const std::uint64_t seed = 31;
   INFO("seed " << seed);
   for (const AttentionShape shape :
@@ -125,27 +164,33 @@ TEST_CASE("Attention equals the textbook formula") {
         AttentionShape{70, 4, 1, 6, 5, 64}, AttentionShape{131, 4, 2, 16, 64, 64},
         AttentionShape{131, 2, 2, 7, 90, 32}, AttentionShape{40, 2, 1, 12, 1, 16},
         AttentionShape{40, 2, 1, 12, 41, 16}}) {
-    const std::int64_t t = shape.tokens, width = shape.width() + 2 * shape.kv_width();
-    INFO("T " << t << " heads " << shape.heads << " of " << shape.head_width << " sharing "
-              << shape.kv_heads << " window " << shape.window << " chunk " << shape.chunk_rows);
-    const auto qkv = random_floats(t * width, seed),
-               gradient = random_floats(t * shape.width(), seed + 1);
-    const float nan = std::numeric_limits<float>::quiet_NaN();
-    std::vector<float> output(gradient.size(), nan), qkv_gradient(qkv.size(), nan);
-    std::vector<float> lse(static_cast<std::size_t>(shape.heads * t), nan), lse_alone = lse;
-    std::vector<float> scratch(static_cast<std::size_t>(2 * shape.chunk_rows * t), nan);
-    const CpuKernels& kernels = cpu_kernels(best_cpu_variant());
-    const auto in = side_by_side(shape, qkv.data());
-    attention_forward(kernels, shape, in, output.data(), lse.data(), scratch.data());
-    attention_forward(kernels, shape, in, nullptr, lse_alone.data(), scratch.data());
-    attention_backward(kernels, shape, in, output.data(), lse.data(), gradient.data(),
-                       qkv_gradient.data(), scratch.data());
-    const Textbook textbook(shape, qkv, gradient);
-    const Expected& expected = textbook.expected();
-    CHECK(worst(output, expected.output.values) < 2e-5);
-    CHECK(worst(lse, expected.log_sum_exp.values) < 2e-5);
-    CHECK(worst(qkv_gradient, expected.qkv_gradient.values) < 2e-5);
-    CHECK(lse_alone == lse);
+    check_textbook(shape, seed);
+  }
+}
+
+TEST_CASE("Attention keeps to documents") {
+  // Documents of a token each, of random lengths, of a chunk's, and one alone; with and without a
+  // window.
+  const std::uint64_t seed = 32;
+  INFO("seed " << seed);
+  for (AttentionShape shape :
+       {AttentionShape{70, 3, 3, 8, 0, 64}, AttentionShape{131, 4, 2, 16, 0, 64},
+        AttentionShape{131, 2, 2, 7, 9, 32}, AttentionShape{40, 2, 1, 12, 41, 16}}) {
+    for (const std::int64_t longest : {1, 5, 50}) {
+      const auto starts = random_starts(shape.tokens, longest, seed);
+      shape.starts = starts.data();
+      INFO("documents of up to " << longest);
+      check_textbook(shape, seed);
+    }
+    std::vector<std::int32_t> starts(static_cast<std::size_t>(shape.tokens));
+    for (std::size_t i = 0; i < starts.size(); ++i) {
+      const auto token = static_cast<std::int32_t>(i);
+      starts[i] = token - token % static_cast<std::int32_t>(shape.chunk_rows);
+    }
+    shape.starts = starts.data();
+    check_textbook(shape, seed);
+    std::fill(starts.begin(), starts.end(), 0);
+    check_textbook(shape, seed);
   }
 }
 
@@ -162,7 +207,7 @@ TEST_CASE("Queries and keys may lie apart from the values") {
   auto split = together;
   split.query = apart.data();
   split.key = apart.data() + a;
-  split.query_key_stride = a + k;
+  split.query_stride = split.key_stride = a + k;
 
   const CpuKernels& kernels = cpu_kernels(best_cpu_variant());
   std::vector<float> scratch(static_cast<std::size_t>(2 * shape.chunk_rows * t));

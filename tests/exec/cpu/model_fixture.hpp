@@ -1,6 +1,7 @@
 // A whole training step on the CPU with everything resident: what the tests of the arithmetic run.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -11,6 +12,8 @@
 #include <vector>
 
 #include "exec/cpu/model_cpu.hpp"
+#include "exec/cpu/model_cpu_bf16.hpp"
+#include "exec/data/batches.hpp"
 #include "policies/model/scratch.hpp"
 
 namespace spillway {
@@ -143,23 +146,51 @@ struct StepOptions {
   CpuVariant variant = best_cpu_variant();
   const std::vector<float>* head_parameters = nullptr;  // null: the head unit, as it should be
   NoiseKey step_noise = step_noise_key(1, 1);           // of dropout
+  const std::vector<std::int32_t>* starts = nullptr;    // (B, T); null: no borders
 };
 
-inline ModelStepResult run_step(Problem problem, const Units& parameters,
-                                const std::vector<std::int32_t>& tokens,
-                                const std::vector<std::int32_t>& targets,
-                                const StepOptions& options = {}) {
-  problem.trains_on = Backend::cpu;
-  const auto model = make_model_cpu(problem, options.variant);
+inline std::int64_t counted(const std::vector<std::int32_t>& targets) {
+  return static_cast<std::int64_t>(targets.size()) -
+         std::count(targets.begin(), targets.end(), no_target);
+}
+
+// As they are kept.
+template <class Element>
+std::vector<Element> kept_as(const std::vector<float>& values) {
+  std::vector<Element> kept;
+  kept.reserve(values.size());
+  for (const float value : values) kept.push_back(from_float<Element>(value));
+  return kept;
+}
+
+// What a gradient with memory for fp32 holds.
+inline void widen_gradient(std::vector<float>& gradient, std::uint64_t element_bytes) {
+  if (element_bytes == sizeof(float)) return;
+  std::vector<bf16> kept(gradient.size());
+  std::memcpy(kept.data(), gradient.data(), kept.size() * sizeof(bf16));
+  for (std::size_t i = 0; i < kept.size(); ++i) gradient[i] = to_float(kept[i]);
+}
+
+// The problem is the model's.
+template <class Model>
+ModelStepResult run_step_of(const Model& model, const Problem& problem, const Units& parameters,
+                            const std::vector<std::int32_t>& tokens,
+                            const std::vector<std::int32_t>& targets, const StepOptions& options) {
+  using Element = typename Model::Element;
+  const auto as_gradient = [](std::vector<float>& values) {
+    return reinterpret_cast<typename Model::Gradient*>(values.data());
+  };
   const auto layers = static_cast<std::size_t>(problem.model.layers);
   const std::int64_t b = problem.workload.micro_batch, t = problem.workload.sequence;
   const auto activation = static_cast<std::size_t>(b * t * problem.model.hidden);
   const SavedMask available = options.available.value_or(saved_all(problem.model));
   const bool saves = available != saved_none;
-  const auto& head_parameters =
-      options.head_parameters != nullptr
-          ? *options.head_parameters
-          : parameters[static_cast<std::size_t>(head_unit(problem.model))];
+  const auto head_parameters =
+      kept_as<Element>(options.head_parameters != nullptr
+                           ? *options.head_parameters
+                           : parameters[static_cast<std::size_t>(head_unit(problem.model))]);
+  std::vector<std::vector<Element>> kept;
+  for (const std::vector<float>& unit : parameters) kept.push_back(kept_as<Element>(unit));
 
   constexpr float nan = std::numeric_limits<float>::quiet_NaN();
   ModelStepResult result;
@@ -171,7 +202,8 @@ inline ModelStepResult run_step(Problem problem, const Units& parameters,
   result.token_losses.resize(tokens.size());
   Guarded forward_scratch(forward_scratch_bytes(problem, available)),
       head_scratch(head_scratch_bytes(problem)),
-      backward_scratch(backward_scratch_bytes(problem, available));
+      backward_scratch(backward_scratch_bytes(problem, available)),
+      embed_backward_scratch(embed_backward_scratch_bytes(problem));
 
   for (std::int64_t micro_batch = 0; micro_batch < problem.workload.micro_batches();
        ++micro_batch) {
@@ -180,34 +212,53 @@ inline ModelStepResult run_step(Problem problem, const Units& parameters,
     const auto dropout = [&](std::size_t layer) {
       return DropoutPlace{options.step_noise, static_cast<int>(layer), micro_batch * b};
     };
-    std::vector<std::vector<float>> x(layers + 1, std::vector<float>(activation));
+    std::vector<std::vector<Element>> x(layers + 1, std::vector<Element>(activation));
     std::vector<Guarded> saved(layers, Guarded(saved_bytes(problem, available)));
-    model->embed_forward(parameters[layers].data(), tokens.data() + row, x[0].data());
+    const std::int32_t* const starts = options.starts ? options.starts->data() + row : nullptr;
+    model.embed_forward(kept[layers].data(), tokens.data() + row, x[0].data(), starts);
     for (std::size_t layer = 0; layer < layers; ++layer)
-      model->layer_forward(parameters[layer].data(), x[layer].data(), x[layer + 1].data(),
-                           saves ? saved[layer].data() : nullptr, available, forward_scratch.data(),
-                           dropout(layer));
-    std::vector<float> gradient = x[layers];
+      model.layer_forward(kept[layer].data(), x[layer].data(), x[layer + 1].data(),
+                          saves ? saved[layer].data() : nullptr, available, forward_scratch.data(),
+                          dropout(layer), starts);
+    std::vector<Element> gradient = x[layers];
     std::vector<double> losses(static_cast<std::size_t>(b));
-    model->head(head_parameters.data(), targets.data() + row, gradient.data(),
-                result.head_gradient.empty() ? nullptr : result.head_gradient.data(), first,
-                losses.data(), head_scratch.data(), result.token_losses.data() + row);
+    model.head(head_parameters.data(), targets.data() + row, gradient.data(),
+               result.head_gradient.empty() ? nullptr : as_gradient(result.head_gradient), first,
+               losses.data(), head_scratch.data(), result.token_losses.data() + row,
+               counted(targets));
     for (const double loss : losses) result.loss += loss;
     for (std::size_t layer = layers; layer-- > first_trained;)
-      model->layer_backward(
-          parameters[layer].data(), x[layer].data(), saves ? saved[layer].data() : nullptr,
-          available, options.recomputes_output, gradient.data(), result.gradients[layer].data(),
-          first, backward_scratch.data(), dropout(layer));
+      model.layer_backward(
+          kept[layer].data(), x[layer].data(), saves ? saved[layer].data() : nullptr, available,
+          options.recomputes_output, gradient.data(), as_gradient(result.gradients[layer]), first,
+          backward_scratch.data(), dropout(layer), starts);
     if (!result.gradients[layers].empty()) {
-      model->embed_backward(tokens.data() + row, gradient.data(), result.gradients[layers].data(),
-                            first);
+      model.embed_backward(tokens.data() + row, gradient.data(),
+                           as_gradient(result.gradients[layers]), first,
+                           embed_backward_scratch.data(), starts);
     }
     for (const Guarded& record : saved) result.memory_respected &= record.intact();
   }
-  result.loss /= static_cast<double>(problem.workload.tokens_per_step());
-  result.memory_respected &=
-      forward_scratch.intact() && head_scratch.intact() && backward_scratch.intact();
+  result.loss /= static_cast<double>(counted(targets));
+  result.memory_respected &= forward_scratch.intact() && head_scratch.intact() &&
+                             backward_scratch.intact() && embed_backward_scratch.intact();
+  for (std::vector<float>& unit : result.gradients) widen_gradient(unit, problem.gradient_bytes());
+  widen_gradient(result.head_gradient, problem.gradient_bytes());
   return result;
+}
+
+// In the problem's precision. Parameters are rounded to it, gradients widened from it.
+inline ModelStepResult run_step(Problem problem, const Units& parameters,
+                                const std::vector<std::int32_t>& tokens,
+                                const std::vector<std::int32_t>& targets,
+                                const StepOptions& options = {}) {
+  problem.trains_on = Backend::cpu;
+  if (problem.workload.precision == Precision::bf16) {
+    const ModelCpuBf16 model(problem, options.variant);
+    return run_step_of(model, problem, parameters, tokens, targets, options);
+  }
+  const auto model = make_model_cpu(problem, options.variant);
+  return run_step_of(*model, problem, parameters, tokens, targets, options);
 }
 
 inline bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {

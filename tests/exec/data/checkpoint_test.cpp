@@ -1,7 +1,11 @@
 #include "exec/data/checkpoint.hpp"
 
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <cstring>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <numeric>
 #include <random>
 
 #include "exec/data/model_writer.hpp"
@@ -107,7 +111,150 @@ Stored& named(std::vector<Stored>& all, const std::string& name) {
   return all.front();
 }
 
+// A ring that counts the bytes that are read.
+class CountingRing final : public IoRing {
+ public:
+  CountingRing(std::unique_ptr<IoRing> ring, std::atomic<std::uint64_t>& bytes)
+      : ring_(std::move(ring)), bytes_(bytes) {}
+  void queue(const IoRequest& request) override {
+    bytes_ += request.bytes;
+    ring_->queue(request);
+  }
+  int submit_and_wait() override { return ring_->submit_and_wait(); }
+  void submit_now() override { ring_->submit_now(); }
+  std::size_t reap(std::span<IoCompletion> all) override { return ring_->reap(all); }
+  void register_memory(std::span<std::byte> memory) override { ring_->register_memory(memory); }
+  const std::vector<std::string>& warnings() const override { return ring_->warnings(); }
+
+ private:
+  std::unique_ptr<IoRing> ring_;
+  std::atomic<std::uint64_t>& bytes_;
+};
+
+// Writes the weights of a model as a file of holes: all of them are zero, but for the first two of
+// each tensor, which are its number.
+void write_sparse(const std::filesystem::path& path, const ModelSpec& model) {
+  std::vector<SafetensorsTensor> tensors;
+  std::uint64_t bytes = 0;
+  nlohmann::ordered_json header;
+  std::vector<std::uint64_t> begins;
+  for (std::int64_t unit = 0; unit < unit_count(model); ++unit) {
+    for (const HuggingFaceTensor& tensor : hugging_face_tensors(model, unit)) {
+      const auto end = bytes + static_cast<std::uint64_t>(tensor.tensor.elements()) * sizeof(float);
+      header[tensor.name] = {
+          {"dtype", "F32"}, {"shape", tensor.shape}, {"data_offsets", {bytes, end}}};
+      begins.push_back(bytes);
+      bytes = end;
+    }
+  }
+  const std::string text = header.dump();
+  std::ofstream out(path, std::ios::binary);
+  const std::uint64_t length = text.size();
+  out.write(reinterpret_cast<const char*>(&length), sizeof length);
+  out << text;
+  for (std::size_t i = 0; i < begins.size(); ++i) {
+    const float number = static_cast<float>(i + 1);
+    out.seekp(static_cast<std::streamoff>(sizeof length + length + begins[i]));
+    out.write(reinterpret_cast<const char*>(&number), sizeof number);
+    out.write(reinterpret_cast<const char*>(&number), sizeof number);
+  }
+  out.close();
+  std::filesystem::resize_file(path, sizeof length + length + bytes);
+}
+
 }  // namespace
+
+TEST_CASE("a checkpoint is read in a fixed amount of memory, each byte once", "[store]") {
+  for (const Architecture architecture : {Architecture::gpt, Architecture::llama}) {
+    ModelSpec model = tiny(architecture);
+    model.layers = 20;
+    model.hidden = 512;
+    model.ffn = 2048;
+    model.head_width = 0;
+    const TemporaryFolder folder;
+    write_sparse(folder / "model.safetensors", model);
+    std::atomic<std::uint64_t> read = 0;
+    Checkpoint checkpoint(folder.path(), model, [&](std::span<const int> files, unsigned depth) {
+      return std::make_unique<CountingRing>(make_usual_ring(files, depth), read);
+    });
+    std::uint64_t told = 0, all = 0;
+    checkpoint.tell([&](std::uint64_t done, std::uint64_t of) {
+      CHECK(done > told);
+      told = done;
+      all = of;
+    });
+    CHECK(checkpoint.memory_bytes() == 0);
+    // In pieces, as training reads them.
+    std::vector<float> piece(1 << 20);
+    double sum = 0, expected = 0;
+    for (std::int64_t unit = 0; unit < unit_count(model); ++unit) {
+      const auto elements = static_cast<std::uint64_t>(unit_elements(model, unit));
+      for (std::uint64_t at = 0; at < elements; at += piece.size()) {
+        const std::uint64_t some = std::min<std::uint64_t>(piece.size(), elements - at);
+        checkpoint.read(unit, at, some, piece.data());
+        sum =
+            std::accumulate(piece.begin(), piece.begin() + static_cast<std::ptrdiff_t>(some), sum);
+      }
+    }
+    std::size_t tensors = 0;
+    for (std::int64_t unit = 0; unit < unit_count(model); ++unit) {
+      for (std::size_t i = 0; i < hugging_face_tensors(model, unit).size(); ++i)
+        expected += 2.0 * static_cast<double>(++tensors);
+    }
+    CHECK(sum == expected);
+    constexpr std::uint64_t mebi = std::uint64_t{1} << 20;
+    // Three blocks of 16 MiB; of a GPT a strip of the largest matrix beside.
+    const std::uint64_t most = (architecture == Architecture::gpt ? 49 + 5 : 49) * mebi;
+    CHECK(checkpoint.memory_bytes() <= most);
+    CHECK(checkpoint.memory_bytes() >= 48 * mebi);
+    CHECK(checkpoint.bytes() > 4 * most);
+    // Hashing them reads nothing anew; all has been told.
+    const std::uint64_t before = read;
+    CHECK(before >= checkpoint.bytes() / 4096 * 4096);
+    CHECK(before < checkpoint.bytes() + checkpoint.bytes() / 100);
+    checkpoint.data_hash();
+    CHECK(read == before);
+    CHECK(told == all);
+    CHECK(all >= checkpoint.bytes());
+  }
+}
+
+TEST_CASE("a transposed matrix larger than the strip is read again for each, else once",
+          "[store]") {
+  ModelSpec model = tiny(Architecture::gpt);
+  model.layers = 1;
+  model.hidden = 2304;
+  model.ffn = 4 * model.hidden;  // 85 MB in fp32
+  const TemporaryFolder folder;
+  write_sparse(folder / "model.safetensors", model);
+  for (const std::int64_t strip : {TransposedMatrix::usual_strip_bytes, std::int64_t{128} << 20}) {
+    std::atomic<std::uint64_t> read = 0;
+    Checkpoint checkpoint(folder.path(), model, [&](std::span<const int> files, unsigned depth) {
+      return std::make_unique<CountingRing>(make_usual_ring(files, depth), read);
+    });
+    checkpoint.set_strip_bytes(strip);
+    std::vector<float> layer(static_cast<std::size_t>(unit_elements(model, 0)));
+    checkpoint.read(0, 0, layer.size(), layer.data());
+    const std::uint64_t bytes = layer.size() * sizeof(float);
+    if (strip == TransposedMatrix::usual_strip_bytes)
+      CHECK(read > bytes + bytes / 2);
+    else
+      CHECK(read < bytes + bytes / 5);  // with what is read ahead
+  }
+}
+
+TEST_CASE("what is told while weights are read can end the reading", "[store]") {
+  const ModelSpec model = tiny(Architecture::llama);
+  const TemporaryFolder folder;
+  write(folder / "model.safetensors", stored(model));
+  Checkpoint checkpoint(folder.path(), model);
+  checkpoint.tell([](std::uint64_t, std::uint64_t) { throw InputError("interrupted"); });
+  CHECK_THROWS_WITH(checkpoint.data_hash(), "interrupted");
+  checkpoint.tell({});
+  check_all(checkpoint, model);
+  Checkpoint other(folder.path(), model);
+  CHECK(checkpoint.data_hash() == other.data_hash());
+}
 
 TEST_CASE("weights are read into the order of units, whatever the model", "[store]") {
   for (const Architecture architecture : {Architecture::gpt, Architecture::llama}) {

@@ -36,7 +36,11 @@ Dataset of_bytes(const std::filesystem::path& path, std::uint64_t seed) {
   return Dataset({path}, seed, Dataset::default_memory_limit, true);
 }
 
-std::string text_of(const Dataset& data) { return {data.corpus().begin(), data.corpus().end()}; }
+std::string text_of(const Dataset& data) {
+  std::vector<std::int32_t> tokens(data.size());
+  data.tokens(0, tokens);
+  return {tokens.begin(), tokens.end()};
+}
 
 // A folder with one file of `bytes` bytes in which every position is recognisable by its
 // neighbours.
@@ -188,11 +192,68 @@ TEST_CASE("data that is not there, not readable, empty or too large is the user'
   CHECK(contains(message_of<InputError>(load(folder / "nothing")), "data is empty"));
   ::mkfifo((folder / "fifo").c_str(), 0600);
   CHECK(contains(message_of<InputError>(load(folder / "fifo")), "neither a file nor a folder"));
+}
 
-  CHECK_NOTHROW(Dataset({folder / "text"}, 1, 1000));
-  const std::string large = message_of<InputError>([&] { Dataset({folder / "text"}, 1, 999); });
-  CHECK(contains(large, "limit"));
-  CHECK(contains(large, "held in memory"));
+TEST_CASE("what does not fit in the memory for text is mapped: the same text, hash and batches") {
+  const TemporaryFolder folder;
+  std::mt19937 random(5);
+  for (const char* name : {"a", "b", "c", "d"}) {
+    std::string text;
+    for (int i = 0; i < 1000; ++i) text.push_back(static_cast<char>('a' + random() % 26));
+    write_file(folder / name, text);
+  }
+  const Dataset held({folder.path()}, 1);
+  for (const std::uint64_t limit : {0u, 999u, 1000u, 2500u}) {
+    const Dataset mapped({folder.path()}, 1, limit);
+    CHECK(text_of(mapped) == text_of(held));
+    CHECK(mapped.hash() == held.hash());
+    CHECK(batch(mapped, 3, 0, 40, 200) == batch(held, 3, 0, 40, 200));
+  }
+  write_file(folder / "e", std::string("PK\3\4") + std::string(2000, 'x'));
+  CHECK(Dataset({folder.path()}, 1, 0).skipped().count == 1);
+}
+
+TEST_CASE("a file of more than 4.29 GB is text like any other") {
+  const TemporaryFolder folder;
+  write_file(folder / "far", "");
+  const std::uint64_t size = (std::uint64_t{5} << 30) + 3;
+  std::filesystem::resize_file(folder / "far", size);  // all zeros, and none on the drive
+  const Dataset data = of_bytes(folder / "far", 1);
+  CHECK(data.size() == size);
+  std::vector<std::int32_t> end(5, 1);
+  data.tokens(size - 5, end);
+  CHECK(end == std::vector<std::int32_t>(5, 0));
+  CHECK(batch(data, 0, 0, 2, 8).targets == std::vector<std::int32_t>(16, 0));
+}
+
+TEST_CASE("the end of the text is held out: no batch sees it, and it is there in order") {
+  const TemporaryFolder folder;
+  std::string text(1000, 'a');
+  for (std::size_t i = 900; i < 1000; ++i) text[i] = static_cast<char>('b' + i % 7);
+  write_file(folder / "text", text);
+  auto data = std::make_shared<Dataset>(std::vector<std::filesystem::path>{folder / "text"}, 1u);
+  const std::uint64_t hash = data->hash();
+  data->hold_out(0.1);
+  CHECK(data->trained_bytes() == 900);
+  CHECK(data->hash() != hash);
+  const Batch drawn = batch(*data, 0, 0, 500, 16);
+  CHECK(drawn.targets == std::vector<std::int32_t>(500 * 16, 'a'));
+  const HeldOutBytes held(data, data->trained_bytes(), 4);
+  CHECK(held.batches(16) == 2);  // (100 - 1) / 16 = 6 sequences
+  std::string seen;
+  for (std::int64_t step = 0; step < 2; ++step) {
+    std::vector<std::int32_t> tokens(64), targets(64);
+    held.batch(step, 0, 4, 16, tokens.data(), targets.data(), nullptr);
+    std::int64_t counted = 0;
+    for (std::size_t i = 0; i < 64; ++i) {
+      if (targets[i] == no_target) continue;
+      ++counted;
+      seen.push_back(static_cast<char>(targets[i]));
+    }
+    CHECK(held.counted_tokens(step, 4, 16) == counted);
+  }
+  CHECK(seen == text.substr(901, 96));
+  CHECK_THROWS_WITH(held.require(100, 256), Catch::Contains("100 bytes are held out"));
 }
 
 TEST_CASE("files and folders without permission are named, even below others") {

@@ -222,3 +222,15 @@ TEST_CASE("files of other writers are read: any order of names, no padding, othe
   CHECK(contains(message_of<InputError>([&] { file.read("b"); }), "is BF16, not F32"));
   CHECK(contains(message_of<InputError>([&] { file.read("c"); }), "has no tensor c"));
 }
+
+TEST_CASE("a file that cannot be read is not taken for one of another format") {
+  // Reading it fails with an errno of the driver's: the loopback has no speed.
+  const std::filesystem::path unreadable = "/sys/class/net/lo/speed";
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(unreadable, error)) {
+    WARN("skipped: there is no " << unreadable);
+    return;
+  }
+  const std::string message = message_of<MachineError>([&] { SafetensorsFile file(unreadable); });
+  CHECK_THAT(message, Catch::Contains("cannot read " + unreadable.string()));
+}

@@ -19,7 +19,11 @@ namespace fs = std::filesystem;
 
 namespace {
 
-std::string text_of(const Dataset& data) { return {data.corpus().begin(), data.corpus().end()}; }
+std::string text_of(const Dataset& data) {
+  std::vector<std::int32_t> tokens(data.size());
+  data.tokens(0, tokens);
+  return {tokens.begin(), tokens.end()};
+}
 
 void make_socket(const fs::path& path) {
   sockaddr_un address{};

@@ -4,11 +4,10 @@
 #include <catch2/catch.hpp>
 #include <csignal>
 
-#include "base/errors.hpp"
 #include "exec/data/safetensors.hpp"
 #include "exec/run/training.hpp"
 #include "tests/exec/child.hpp"
-#include "tests/exec/cpu/bf16_device.hpp"
+#include "tests/exec/cpu/hidden_device.hpp"
 #include "tests/exec/training_support.hpp"
 
 namespace spillway::test {
@@ -43,7 +42,7 @@ constexpr const char* policies[] = {
 TrainingOptions in_bf16(TrainingOptions options) {
   options.problem.workload.precision = Precision::bf16;
   options.make_device = [problem = options.problem](std::uint64_t gpu, std::uint64_t host) {
-    return std::make_unique<Bf16Device>(problem, gpu, host, 2);
+    return std::make_unique<HiddenDevice>(problem, gpu, host, 2);
   };
   return options;
 }
@@ -80,9 +79,9 @@ Part train_part(const TrainingOptions& options, std::int64_t stop_at = -1) {
 
 }  // namespace
 
-TEST_CASE("the host cannot touch the memory of the bf16 device, which can be copied to and from") {
+TEST_CASE("the host cannot touch the memory of a hidden device, which can be copied to and from") {
   TrainingOptions options = in_bf16(Workbench(), "resident", 2);
-  Bf16Device device(options.problem, 8192, 4096);
+  HiddenDevice device(options.problem, 8192, 4096);
   const std::array<std::byte, 3> given = {std::byte{1}, std::byte{2}, std::byte{3}};
   std::array<std::byte, 3> found{};
   device.upload(5000, given);
@@ -204,13 +203,6 @@ TEST_CASE("what is exported of a training in bf16 is its fp32 weights, from ever
     INFO(policy);
     CHECK(export_of(policy) == resident);
   }
-}
-
-TEST_CASE("a device without bf16 refuses to train in it") {
-  const Workbench bench;
-  TrainingOptions options = in_bf16(bench, "resident", 2);
-  options.make_device = {};
-  CHECK_THROWS_AS(Training(options), InputError);
 }
 
 }  // namespace spillway::test

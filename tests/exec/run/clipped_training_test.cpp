@@ -9,6 +9,7 @@
 
 #include "base/errors.hpp"
 #include "exec/cpu/cpu_device.hpp"
+#include "exec/data/dataset.hpp"
 #include "exec/run/executor.hpp"
 #include "exec/run/model_access.hpp"
 #include "exec/store/training_store.hpp"
@@ -94,7 +95,7 @@ class Trainer {
     problem.workload.on_nonfinite = action;
     const Schedule schedule = build_schedule(problem, policy, steps);
     schedule.require_fit();
-    const Dataset dataset(options.data, options.seed);
+    const auto dataset = std::make_shared<const Dataset>(options.data, options.seed);
     CpuDevice cpu(problem, schedule.use(Tier::gpu).peak_bytes, schedule.use(Tier::host).peak_bytes);
     MeddlingDevice device(cpu);
     device.poison = poison;

@@ -12,6 +12,7 @@
 #include "exec/data/model_writer.hpp"
 #include "exec/run/frozen_origin.hpp"
 #include "exec/run/training.hpp"
+#include "policies/machine/frozen_buffer.hpp"
 #include "policies/model/peft.hpp"
 #include "policies/model/units.hpp"
 #include "tests/exec/io_test_support.hpp"
@@ -45,7 +46,8 @@ void unalign(const fs::path& path) {
 }
 
 // A folder with the weights of a model as they are drawn from `seed`.
-fs::path write_base(const fs::path& folder, const ModelSpec& model, std::uint64_t seed) {
+fs::path write_base(const fs::path& folder, const ModelSpec& model, std::uint64_t seed,
+                    ElementType type = ElementType::f32) {
   fs::create_directories(folder);
   const ModelSpec base = base_model(model);
   const StateValues drawn = initial_state(base, seed);
@@ -53,19 +55,21 @@ fs::path write_base(const fs::path& folder, const ModelSpec& model, std::uint64_
                 [&](std::int64_t unit, std::uint64_t first, std::uint64_t count, float* to) {
                   drawn(unit, 0, first, count, to);
                 },
-                {});
+                {.type = type, .progress = {}});
   unalign(folder / SafetensorsFolder::single_file);
   return folder;
 }
 
 TrainingOptions lora(const Workbench& bench, const std::string& policy, const fs::path& base,
-                     const std::string& model = "llama-tiny") {
-  TrainingOptions options = bench.options(policy, 3, 32, 2, model);
+                     const std::string& model = "llama-tiny", int layers = 3, int hidden = 32) {
+  TrainingOptions options = bench.options(policy, layers, hidden, 2, model);
   options.problem.model.lora_rank = 3;
   options.problem.model.lora_alpha = 6;
   options.problem.model.lora_dropout = 0.1;
   options.steps = 6;
   options.weights = std::make_shared<Checkpoint>(base, options.problem.model);
+  set_frozen_in_place(options.problem,
+                      FrozenFiles::why_not(options.problem, *options.weights).empty());
   return options;
 }
 
@@ -76,6 +80,7 @@ struct Run {
   Losses losses;
   bool in_place = false;
   std::uint64_t store = 0, in_store = 0;
+  std::uint64_t read = 0;  // of the ssd tier, in all steps
 };
 
 Run run(const TrainingOptions& options, std::int64_t stop_at = -1) {
@@ -89,6 +94,7 @@ Run run(const TrainingOptions& options, std::int64_t stop_at = -1) {
                                 .run(
                                     [&](const StepResult& step) {
                                       run.losses.of_step.push_back(step.loss);
+                                      run.read += step.ssd_bytes_read;
                                       if (step.step + 1 == stop_at) training.request_stop();
                                     },
                                     nullptr)
@@ -112,7 +118,7 @@ TEST_CASE("frozen weights read in place make the numbers of those that are resid
     CHECK(in_place.in_store == 0);
     CHECK(difference(resident.losses, in_place.losses) == "");
     TrainingOptions copied = lora(bench, on_the_ssd, base, model);
-    copied.frozen_in_place = false;
+    set_frozen_in_place(copied.problem, false);
     const Run in_store = run(copied);
     CHECK_FALSE(in_store.in_place);
     CHECK(difference(resident.losses, in_store.losses) == "");
@@ -121,6 +127,82 @@ TEST_CASE("frozen weights read in place make the numbers of those that are resid
     CHECK(in_store.store == in_place.store + in_store.in_store);
     CHECK(bytes_of_file(base / SafetensorsFolder::single_file) == before);
   }
+}
+
+// Frozen weights of BF16 and training in bf16, of F32 and in fp32: a quarter of their bytes is all
+// the host memory there is beside the buffer for reading.
+TEST_CASE("frozen weights of the type that is computed with are read in place in any precision",
+          "[store]") {
+  const Workbench bench;
+  for (const Precision precision : {Precision::bf16, Precision::fp32}) {
+    const bool narrow = precision == Precision::bf16;
+    INFO((narrow ? "bf16" : "fp32"));
+    const auto options_of = [&](const std::string& policy, const fs::path& base) {
+      TrainingOptions options = bench.options(policy, 12, 64, 2, "llama-tiny");
+      options.problem.workload.precision = precision;
+      options.problem.model.lora_rank = 2;
+      options.problem.model.lora_alpha = 4;
+      options.steps = 3;
+      if (!base.empty())
+        options.weights = std::make_shared<Checkpoint>(base, options.problem.model);
+      return options;
+    };
+    const ModelSpec model = options_of("resident", {}).problem.model;
+    const fs::path base = write_base(bench.root() / (narrow ? "narrow" : "wide"), model, 5,
+                                     narrow ? ElementType::bf16 : ElementType::f32);
+    const auto frozen_bytes = static_cast<std::uint64_t>(model.parameters()) * (narrow ? 2 : 4);
+    const Run resident = run(options_of("resident", base));
+    TrainingOptions small = options_of(on_the_ssd, base);
+    set_frozen_in_place(small.problem, false);
+    small.problem.machine.host.memory = frozen_bytes / 4;
+    TrainingOptions copied = small;
+    small.problem.machine.host.memory += frozen_buffer_bytes;
+    set_frozen_in_place(small.problem, true);
+    const Run in_place = run(small);
+    CHECK(in_place.in_place);
+    CHECK(in_place.in_store == 0);
+    CHECK(in_place.read > static_cast<std::uint64_t>(small.steps) * frozen_bytes);
+    CHECK(difference(resident.losses, in_place.losses) == "");
+    const Run in_store = run(copied);
+    CHECK_FALSE(in_store.in_place);
+    CHECK(in_store.in_store > 0);
+    CHECK(in_store.read == in_place.read);
+    CHECK(difference(resident.losses, in_store.losses) == "");
+  }
+}
+
+TEST_CASE("with a quarter of the frozen weights' bytes as host memory the numbers are the same",
+          "[store]") {
+  const Workbench bench;
+  const auto options = [&](const std::string& policy, const fs::path& base) {
+    TrainingOptions one = lora(bench, policy, base, "llama-tiny", 48, 256);
+    one.steps = 2;
+    one.guard_bytes = 0;
+    return one;
+  };
+  const fs::path base = write_base(
+      bench.root() / "base", bench.options("resident", 48, 256, 2, "llama-tiny").problem.model, 5);
+  const std::uint64_t limit = fs::file_size(base / SafetensorsFolder::single_file) / 4;
+  const Run resident = run(options("resident", base));
+  CHECK_FALSE(resident.in_place);
+  TrainingOptions limited = options("spillway:parameters.rest=ssd:1,order.row=1", base);
+  set_frozen_in_place(limited.problem, false);
+  limited.problem.machine.host.memory = limit;
+  limited.problem.machine.gpu.memory = 64'000'000;  // nor does it hold them all
+  set_frozen_in_place(limited.problem, true);
+  Training training(limited);
+  REQUIRE(training.frozen_files() != nullptr);
+  const FrozenFiles& files = *training.frozen_files();
+  CHECK(files.bytes() > 3 * limit);
+  Losses losses;
+  losses.weights_hash =
+      training.run([&](const StepResult& step) { losses.of_step.push_back(step.loss); }, nullptr)
+          .weights_hash;
+  CHECK(difference(resident.losses, losses) == "");
+  CHECK(files.bytes_read() > files.bytes());
+  CHECK(training.schedule().use(Tier::host).peak_bytes + files.memory_bytes() <= limit);
+  CHECK(training.highest_use(Tier::host) + files.memory_bytes() <= limit);
+  CHECK(training.highest_written(Tier::host) + files.memory_bytes() <= limit);
 }
 
 TEST_CASE("a file that is written to while it is read in place ends the training", "[store]") {

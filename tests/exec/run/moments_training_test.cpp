@@ -16,7 +16,7 @@
 #include "exec/run/training.hpp"
 #include "exec/store/ssd_store.hpp"
 #include "exec/store/store_header.hpp"
-#include "tests/exec/cpu/bf16_device.hpp"
+#include "tests/exec/cpu/hidden_device.hpp"
 #include "tests/exec/training_support.hpp"
 
 namespace spillway::test {
@@ -57,7 +57,7 @@ TrainingOptions with_bf16_moments(TrainingOptions options) {
 TrainingOptions in_bf16(TrainingOptions options) {
   options.problem.workload.precision = Precision::bf16;
   options.make_device = [problem = options.problem](std::uint64_t gpu, std::uint64_t host) {
-    return std::make_unique<Bf16Device>(problem, gpu, host, 2);
+    return std::make_unique<HiddenDevice>(problem, gpu, host, 2);
   };
   return options;
 }

@@ -11,7 +11,7 @@
 #include <tuple>
 #include <utility>
 
-#include "tests/exec/cpu/bf16_device.hpp"
+#include "tests/exec/cpu/hidden_device.hpp"
 #include "tests/exec/io/fault_drive.hpp"
 #include "tests/exec/io/rings.hpp"
 #include "tests/exec/training_support.hpp"
@@ -57,10 +57,10 @@ class Baselines {
     // Now and then more than one run of the schedule, the last one shorter.
     o.steps = seed % 8 == 0 ? 7 : 3;
     if (seed % 8 == 0) o.steps_per_run = 5;
+    if (random() % 2 == 0) o.problem.workload.precision = Precision::bf16;
     if (random() % 3 == 0) {  // on a device whose memory the host cannot touch
-      o.problem.workload.precision = Precision::bf16;
       o.make_device = [problem = o.problem](std::uint64_t gpu, std::uint64_t host) {
-        return std::make_unique<Bf16Device>(problem, gpu, host);
+        return std::make_unique<HiddenDevice>(problem, gpu, host);
       };
     }
     return o;

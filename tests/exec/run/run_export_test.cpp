@@ -13,6 +13,7 @@
 #include "exec/run/export_lock.hpp"
 #include "exec/run/kept_checkpoints.hpp"
 #include "exec/run/run_folder.hpp"
+#include "tests/exec/io_test_support.hpp"
 #include "tests/exec/training_support.hpp"
 
 namespace spillway::test {
@@ -109,7 +110,7 @@ TEST_CASE("a run at work is held back before it overwrites what an export reads"
     request.run = (bench.root() / "run").string();
     request.out = bench.root() / "out";
     bool waited = false;
-    request.progress = [&](std::uint64_t, std::uint64_t) {
+    request.files.progress = [&](std::uint64_t, std::uint64_t) {
       // In the midst of it, until the run would overwrite what is being read.
       if (!waited) wait_until([&] { return run.held_back > 0 || run.ended; });
       waited = true;
@@ -134,7 +135,7 @@ TEST_CASE("an export that is given up leaves nothing, and holds nothing", "[stor
   wait_until([&] { return run.committed >= 1 || run.ended; });
   RunExport request;
   request.run = (bench.root() / "run").string();
-  request.progress = [](std::uint64_t, std::uint64_t) { throw MachineError("given up"); };
+  request.files.progress = [](std::uint64_t, std::uint64_t) { throw MachineError("given up"); };
   CHECK_THROWS_WITH(export_run(request), "given up");
   run.wait();
   CHECK(run.committed == steps);
@@ -157,7 +158,7 @@ TEST_CASE(
   // Another file under its name: the run asks the one that it has opened.
   fs::remove(bench.root() / "run/export.lock");
   bool waited = false;
-  request.progress = [&](std::uint64_t, std::uint64_t) {
+  request.files.progress = [&](std::uint64_t, std::uint64_t) {
     if (!waited) wait_until([&] { return run.ended.load(); });
     waited = true;
   };
@@ -179,7 +180,8 @@ TEST_CASE("of the steps to be kept the last few are there, whole, and the oldest
   fs::create_directories(run / "checkpoints/.step-000001.partial-0123456789abcdef");
   fs::create_directories(run / "checkpoints/.removed/half");
   for (const char* older : {"step-000100", "step-000200", "step-000300"})
-    fs::create_directories(run / "checkpoints" / older);
+    write_file(run / "checkpoints" / older / "model.safetensors", "");
+  fs::create_directories(run / "checkpoints/step-000400");  // empty: none
   KeptCheckpoints kept(run, {2, 100}, make_usual_ring);
   CHECK_FALSE(fs::exists(run / "checkpoints/.removed"));
   CHECK_FALSE(fs::exists(run / "checkpoints/.step-000001.partial-0123456789abcdef"));

@@ -10,6 +10,7 @@
 
 #include "base/errors.hpp"
 #include "exec/cpu/cpu_device.hpp"
+#include "exec/data/dataset.hpp"
 #include "exec/data/safetensors.hpp"
 #include "exec/run/executor.hpp"
 #include "exec/run/training.hpp"
@@ -189,7 +190,7 @@ TEST_CASE("a schedule that a framework was laid over is never run") {
     const Schedule schedule = build_schedule(options.problem, options.policy, 1);
     CpuDevice device(options.problem, schedule.use(Tier::gpu).peak_bytes,
                      schedule.use(Tier::host).peak_bytes, 1);
-    const Dataset dataset(options.data, options.seed);
+    const auto dataset = std::make_shared<const Dataset>(options.data, options.seed);
     Executor executor(device, nullptr, dataset, {});
     Trace trace = make_trace(schedule, "executor");
     check_error(

@@ -45,9 +45,11 @@ void StreamDevice::perform(const StreamWork& work) {
   if (work.to != nullptr) return arithmetic_->copy(work.task.lane, work.to, work.from, work.bytes);
   Operands o = work.operands;
   if (o.text != nullptr) {
-    const ThreadStreams::Text text = ThreadStreams::text_of(o.text);
+    const MicroBatchText text = ThreadStreams::text_of(o.text);
     o.tokens = text.tokens;
     o.targets = text.targets;
+    o.starts = text.starts;
+    o.counted_tokens = text.counted_tokens;
   }
   if (work.task.kind == TaskKind::optimizer) o.adam = step_of(*o.adam_constants);
   arithmetic_->compute(work.task, o);

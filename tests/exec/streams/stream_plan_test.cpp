@@ -42,7 +42,7 @@ TEST_CASE("Streams: the host hears of all that a step needs before anything of a
   StreamRecord record;
   ThreadStreams streams(record, {}, [](const StreamWork&) {}, {});
   const auto check = [&](const Schedule& schedule) {
-    const StreamPlan plan(schedule, streams, {});
+    const StreamPlan plan(schedule, streams, {}, false);
     check_notices(schedule, plan);
   };
   const TrainingOptions options = bench.options("resident", 2, 16, 2);

@@ -7,7 +7,7 @@
 #include <cstdlib>
 
 #include "policies/common/policy.hpp"
-#include "tests/exec/cpu/bf16_device.hpp"
+#include "tests/exec/cpu/hidden_device.hpp"
 
 namespace spillway::test {
 
@@ -64,10 +64,10 @@ TrainingOptions random_problem(const Workbench& bench, std::mt19937_64& random) 
   // Runs of a few steps, of one step, or one run with all of them; the last one may be shorter.
   o.steps = between(4, 9);
   o.steps_per_run = between(0, 4);
+  if (random() % 2 == 0) workload.precision = Precision::bf16;
   if (random() % 3 == 0) {  // on a device whose memory the host cannot touch
-    workload.precision = Precision::bf16;
     o.make_device = [problem = o.problem](std::uint64_t gpu, std::uint64_t host) {
-      return std::make_unique<Bf16Device>(problem, gpu, host);
+      return std::make_unique<HiddenDevice>(problem, gpu, host);
     };
   }
   if (random() % 2 == 0) o.durability = {DurabilityMode::on, between(1, 3)};

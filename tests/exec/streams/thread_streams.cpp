@@ -263,9 +263,9 @@ void ThreadStreams::push(Issuer& from, StreamWork work) {
   if (work.operands.text != nullptr) {
     work.staged = staged(work.operands.text);
     work.staged->readers.fetch_add(1, std::memory_order_relaxed);
-    std::int64_t rows = 0;
-    std::memcpy(&rows, work.operands.text, sizeof rows);
-    work.text.assign(work.operands.text, work.operands.text + text_bytes(rows));
+    const MicroBatchText text = text_of(work.operands.text);
+    const std::size_t bytes = text_bytes(text.rows(), text.starts != nullptr);
+    work.text.assign(work.operands.text, work.operands.text + bytes);
   }
   StreamOperation operation;
   operation.kind = StreamOperation::Kind::work;
@@ -301,7 +301,8 @@ void ThreadStreams::check_places(const StreamWork& work) {
                 std::any_of(registered_.begin(), registered_.end(), inside),
             "work", "operands lie in the arenas or in registered memory");
   }
-  require(o.tokens == nullptr && o.targets == nullptr, "work", "text comes from stage_text()");
+  require(o.tokens == nullptr && o.targets == nullptr && o.starts == nullptr, "work",
+          "text comes from stage_text()");
 }
 
 // Work that a lane's thread does now.
@@ -340,15 +341,18 @@ void ThreadStreams::fail() {
   });
 }
 
-std::size_t ThreadStreams::text_bytes(std::int64_t rows) const {
-  return sizeof rows + 2 * static_cast<std::size_t>(rows) * sizeof(std::int32_t);
+std::size_t ThreadStreams::text_bytes(std::int64_t rows, bool has_borders) const {
+  return sizeof(MicroBatchText) +
+         (has_borders ? 3 : 2) * static_cast<std::size_t>(rows) * sizeof(std::int32_t);
 }
 
-ThreadStreams::Text ThreadStreams::text_of(const std::byte* text) {
-  std::int64_t rows = 0;
-  std::memcpy(&rows, text, sizeof rows);
-  const auto* const tokens = reinterpret_cast<const std::int32_t*>(text + sizeof rows);
-  return {tokens, tokens + rows};
+MicroBatchText ThreadStreams::text_of(const std::byte* text) {
+  MicroBatchText of;
+  std::memcpy(&of, text, sizeof of);
+  of.tokens = reinterpret_cast<const std::int32_t*>(text + sizeof of);
+  of.targets = of.tokens + of.rows();
+  if (of.starts != nullptr) of.starts = of.targets + of.rows();
+  return of;
 }
 
 // Only whoever issues the tasks that read text asks.
@@ -360,15 +364,18 @@ StagedText* ThreadStreams::staged(const std::byte* text) {
   return &texts_.back();
 }
 
-void ThreadStreams::stage_text(const std::int32_t* tokens, const std::int32_t* targets,
-                               std::int64_t rows, std::byte* text) {
+void ThreadStreams::stage_text(const MicroBatchText& text, std::byte* to) {
   enter(Lane::gpu_compute, "stage_text");
-  require(staged(text)->readers.load(std::memory_order_relaxed) == 0, "stage_text",
+  require(staged(to)->readers.load(std::memory_order_relaxed) == 0, "stage_text",
           "nothing that was issued is still to read the text that is overwritten");
-  const std::size_t bytes = static_cast<std::size_t>(rows) * sizeof(std::int32_t);
-  std::memcpy(text, &rows, sizeof rows);
-  std::memcpy(text + sizeof rows, tokens, bytes);
-  std::memcpy(text + sizeof rows + bytes, targets, bytes);
+  const std::size_t bytes = static_cast<std::size_t>(text.rows()) * sizeof(std::int32_t);
+  std::memcpy(to, &text, sizeof text);
+  to += sizeof text;
+  for (const std::int32_t* const from : {text.tokens, text.targets, text.starts}) {
+    if (from == nullptr) continue;
+    std::memcpy(to, from, bytes);
+    to += bytes;
+  }
 }
 
 std::shared_ptr<void> ThreadStreams::register_memory(std::span<std::byte> memory) {

@@ -47,19 +47,15 @@ class ThreadStreams : public Streams {
   void begin_graph(Lane lane) override;
   std::size_t end_graph(Lane lane) override;
   void replay(Lane lane, std::size_t graph) override;
-  std::size_t text_bytes(std::int64_t rows) const override;
-  void stage_text(const std::int32_t* tokens, const std::int32_t* targets, std::int64_t rows,
-                  std::byte* text) override;
+  std::size_t text_bytes(std::int64_t rows, bool has_borders) const override;
+  void stage_text(const MicroBatchText& text, std::byte* to) override;
   std::shared_ptr<void> register_memory(std::span<std::byte> memory) override;
   void on_failure(std::function<void(std::exception_ptr)> listener) override;
 
   // Work of the task that was begun on the lane.
   void issue(Lane lane, StreamWork work);
-  // What stage_text() wrote: (rows) each.
-  struct Text {
-    const std::int32_t *tokens, *targets;
-  };
-  static Text text_of(const std::byte* text);
+  // What stage_text() wrote.
+  static MicroBatchText text_of(const std::byte* text);
 
  private:
   struct Recorded {

@@ -252,7 +252,7 @@ TEST_CASE("Streams: text and constants that change while work is to read them ar
   auto* const constants = reinterpret_cast<AdamConstants*>(memory.data());
   const std::int32_t tokens[] = {1, 2}, others[] = {3, 4};
   std::byte* const text = memory.data() + 1024;
-  streams.stage_text(tokens, tokens, 2, text);
+  streams.stage_text({tokens, tokens, nullptr, 1, 2}, text);
   CHECK(ThreadStreams::text_of(text).targets[1] == 2);
   StreamWork update = bench.work(0), forward = bench.work(1);
   update.operands.adam_constants = constants;
@@ -272,7 +272,7 @@ TEST_CASE("Streams: text and constants that change while work is to read them ar
     CHECK(says(bench.record.broken(), "the constants of AdamW stay"));
   }
   SECTION("text") {
-    streams.stage_text(others, tokens, 2, text);
+    streams.stage_text({others, tokens, nullptr, 1, 2}, text);
     changed = true;
     streams.drain(compute);
     CHECK(says(bench.record.broken(), "is still to read the text that is overwritten"));

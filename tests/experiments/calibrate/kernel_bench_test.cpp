@@ -69,6 +69,7 @@ TEST_CASE("Every kernel of a model with adapters or frozen layers is timed") {
     problem.machine = load_machine("testbed");
     problem.trains_on = Backend::cpu;
     problem.workload = {4, 2, 16, Precision::fp32, GradientWidth::automatic};
+    if (overrides.back() == "lora_rank=4") problem.workload.precision = Precision::bf16;
     std::set<std::pair<std::string, std::string>> timed;
     const auto ignore = [](const std::string&) {};
     for (const KernelTime& time : time_kernels(problem, {2, 1, 0.1, 1}, ignore)) {

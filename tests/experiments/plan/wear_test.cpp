@@ -29,6 +29,10 @@ TEST_CASE("bytes a day count commits where no step writes anything") {
   CHECK(*wear.bytes_per_day() == Approx(commit / 10 * 86'400 / result.step_seconds));
   // Steps 10, 20 .. 90 and the last, 95; and the record of what training starts with.
   CHECK(*wear.run_bytes() == Approx(10 * commit + static_cast<double>(wear.store.records) / 2));
+  // Every fourth step is committed, too: of 20 steps 2 and 5, of which the last is one.
+  Wear kept = wear;
+  kept.also_every = 4;
+  CHECK(kept.bytes_per_step() == Approx(commit * 6 / 20));
   const Wear off = wear_of(schedule, &result, {{DurabilityMode::off, 0}, 95});
   CHECK(off.bytes_per_step() == 0);
   CHECK(*off.run_bytes() == 0);
@@ -42,6 +46,13 @@ TEST_CASE("commits come after every multiple of the interval, and after the last
   CHECK(commits_in(0, 20, 10) == 2);
   CHECK(commits_in(3, 0, 2) == 0);
   CHECK(commits_in(0, 7, 0) == 0);
+  // Beside these, every so many steps that are kept.
+  CHECK(commits_in(0, 12, 4, 3) == 6);   // 3, 4, 6, 8, 9, 12
+  CHECK(commits_in(0, 13, 4, 3) == 7);   // and the last
+  CHECK(commits_in(4, 4, 100, 3) == 2);  // 6, 8
+  CHECK(commits_in(0, 12, 4, 8) == 3);   // 8 is one of both
+  CHECK(commits_in(0, 9, 100, 3) == 3);  // 9 is the last, too
+  CHECK(commits_in(0, 7, 0, 3) == 0);    // without durability nothing is committed
 }
 
 TEST_CASE("a run writes its first state, its steps and its commits") {

@@ -65,9 +65,17 @@ TEST_CASE("a model that was downloaded is found in Hugging Face's cache by its n
   REQUIRE(found);
   CHECK(found->path == repository / "snapshots/0123abcd");
   CHECK(load_model("org/tiny.1").name == "tiny.1");
+  CHECK(name_in_cache(found->path) == "org/tiny.1");
+  // Another revision has no name, nor has a folder elsewhere.
+  write(repository / "snapshots/89ab/config.json", tiny_config);
+  CHECK(name_in_cache(repository / "snapshots/89ab").empty());
+  write(folder / "models--org--tiny.1/snapshots/0123abcd/config.json", tiny_config);
+  CHECK(name_in_cache(folder / "models--org--tiny.1/snapshots/0123abcd").empty());
+  CHECK(name_in_cache(folder / "absent").empty());
   // Without an organisation, as the oldest models.
   fs::rename(repository, folder / "hub/models--tiny.1");
   CHECK(load_model("tiny.1").hidden == 32);
+  CHECK(name_in_cache(find_model_folder("tiny.1")->path) == "tiny.1");
 }
 
 TEST_CASE("where a name is nowhere the places that were looked at are named") {

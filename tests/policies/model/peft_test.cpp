@@ -49,6 +49,14 @@ TEST_CASE("what is written as adapter_config.json is read again") {
   CHECK(of_gpt["target_modules"] == json::array({"attn.c_proj"}));
 }
 
+TEST_CASE("an adapter_config.json is told where its model is by now, and keeps all else") {
+  const std::string text = R"({"r": 8, "base_model_name_or_path": "old", "peft_type": "LORA"})";
+  const json changed = json::parse(adapter_config_beside(text, "x", "/new/place"));
+  CHECK(changed ==
+        json{{"r", 8}, {"base_model_name_or_path", "/new/place"}, {"peft_type", "LORA"}});
+  CHECK_THROWS_AS(adapter_config_beside("[", "x", "y"), InputError);
+}
+
 TEST_CASE("matrices that PEFT names by their whole paths are those of all layers, or refused") {
   const ModelSpec base = model_with("llama-tiny", {"layers=2"});
   json config = usual();
@@ -79,7 +87,10 @@ TEST_CASE("what adapters do not do here is refused with the file and the key") {
                                                             {"target_modules", json::array()},
                                                             {"r", 0},
                                                             {"r", "8"},
+                                                            {"r", base.hidden + 1},
+                                                            {"r", 18446744073709551615u},
                                                             {"lora_alpha", -1},
+                                                            {"lora_alpha", 1e7},
                                                             {"lora_dropout", 1},
                                                             {"some_key_to_come", {{"a", 1}}}};
   for (const auto& [key, value] : others) {

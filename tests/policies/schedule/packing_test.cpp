@@ -69,6 +69,41 @@ TEST_CASE("Packed buffers that live at once share no bytes") {
   }
 }
 
+TEST_CASE("Each buffer has the lowest offset that those placed before it leave") {
+  for (unsigned seed = 0; seed < 100; ++seed) {
+    INFO("seed " << seed);
+    std::mt19937_64 random(seed);
+    const auto distance = static_cast<TaskId>(random() % 2 * 10);
+    std::vector<Lifetime> buffers(150);
+    for (Lifetime& one : buffers) {
+      one.bytes = page * (1 + random() % 30);
+      one.first = static_cast<TaskId>(random() % 100);
+      one.last = one.first + static_cast<TaskId>(random() % 40);
+      one.first_lane = one.last_lane = random() % 2 == 0 ? Lane::pcie_h2d : Lane::gpu_compute;
+    }
+    REQUIRE(pack(buffers, distance, no_limit));
+    std::stable_sort(buffers.begin(), buffers.end(), is_placed_before);
+    for (std::size_t b = 0; b < buffers.size(); ++b) {
+      // Nothing but 0 and the ends of others can be lowest.
+      Lifetime lowest = buffers[b];
+      std::vector<std::uint64_t> offsets = {0};
+      for (std::size_t a = 0; a < b; ++a) offsets.push_back(buffers[a].offset + buffers[a].bytes);
+      std::sort(offsets.begin(), offsets.end());
+      const auto is_free = [&](std::uint64_t offset) {
+        lowest.offset = offset;
+        return std::none_of(buffers.begin(), buffers.begin() + static_cast<std::ptrdiff_t>(b),
+                            [&](const Lifetime& a) {
+                              return share_bytes(a, lowest) && !may_follow(a, lowest, distance) &&
+                                     !may_follow(lowest, a, distance);
+                            });
+      };
+      const auto first = std::find_if(offsets.begin(), offsets.end(), is_free);
+      REQUIRE(first != offsets.end());
+      REQUIRE(buffers[b].offset == *first);
+    }
+  }
+}
+
 TEST_CASE("Packing takes no more than what lives at once where taking turns leaves gaps") {
   // A small buffer that stays is between two large ones that come one after the other.
   const Lane lane = Lane::gpu_compute;

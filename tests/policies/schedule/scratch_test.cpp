@@ -25,7 +25,8 @@ Problem at_once(std::int64_t sequences, Precision precision) {
 TEST_CASE("scratch holds what is not saved, of the sequences worked on at once") {
   for (const Precision precision : {Precision::bf16, Precision::fp32}) {
     for (const std::int64_t s : {1, 2, 8}) {
-      const Problem problem = at_once(s, precision);
+      Problem problem = at_once(s, precision);
+      if (precision == Precision::bf16) problem.trains_on = Backend::cuda;
       for (int mask = 0; mask <= gpt_saved::all; ++mask) {
         const auto saved = static_cast<SavedMask>(mask);
         const auto others = static_cast<SavedMask>(gpt_saved::all & ~saved);
@@ -37,7 +38,7 @@ TEST_CASE("scratch holds what is not saved, of the sequences worked on at once")
 
 TEST_CASE("backward's scratch holds the gradients of the sequences worked on at once as well") {
   // T = 16, C = 32, F = 128, 2 heads, so a sequence's gradients are T (F + C) elements; and on the
-  // CUDA backend 2 T numbers in fp32, on the CPU backend 2 T T elements, whatever the precision.
+  // CUDA backend 2 T numbers in fp32, on the CPU backend, in fp32, 2 T T elements.
   for (const Precision precision : {Precision::bf16, Precision::fp32}) {
     for (const std::int64_t s : {1, 2, 8}) {
       const auto sequences = static_cast<std::uint64_t>(s);
@@ -49,11 +50,43 @@ TEST_CASE("backward's scratch holds the gradients of the sequences worked on at 
       CHECK(backward_scratch_bytes(problem, gpt_saved::qkv) ==
             backward_scratch_bytes(problem, gpt_saved::all) +
                 saved_bytes(problem, static_cast<SavedMask>(gpt_saved::all & ~gpt_saved::qkv), s));
+      if (precision == Precision::bf16) continue;
       problem.trains_on = Backend::cpu;
       CHECK(backward_scratch_bytes(problem, gpt_saved::all) ==
             page(elements * (16 * (128 + 32) + 2 * 16 * 16)));
     }
   }
+}
+
+// One sequence in fp32, whatever is saved: T = 16, C = 32, F = 128, 2 heads.
+TEST_CASE("in bf16 the CPU backend's scratch has fp32 copies of what a task works on") {
+  Problem problem = at_once(1, Precision::bf16);
+  problem.trains_on = Backend::cpu;
+  Problem fp32 = at_once(1, Precision::fp32);
+  fp32.workload.micro_batch = 1;
+  const ModelSpec& model = problem.model;
+  const auto copy = [](std::int64_t elements) {
+    return page(static_cast<std::uint64_t>(elements) * 4);
+  };
+  const std::uint64_t tensors = saved_bytes(fp32, gpt_saved::all);
+  const std::uint64_t gradients = page(4 * (16 * (128 + 32) + 2 * 16 * 16));
+  const std::uint64_t layer = copy(unit_elements(model, 0)), activation = copy(16 * 32);
+  const std::int64_t outer = unit_elements(model, head_unit(model));
+  for (const GradientWidth width : {GradientWidth::bits32, GradientWidth::bits16}) {
+    problem.workload.gradient = width;
+    const std::uint64_t sums = width == GradientWidth::bits16 ? 1 : 0;
+    for (int mask = 0; mask <= gpt_saved::all; ++mask) {
+      const auto saved = static_cast<SavedMask>(mask);
+      CHECK(forward_scratch_bytes(problem, saved) == layer + 2 * activation + tensors);
+      CHECK(backward_scratch_bytes(problem, saved) ==
+            (1 + sums) * layer + 2 * activation + tensors + gradients);
+    }
+    CHECK(head_scratch_bytes(problem) ==
+          (1 + sums) * copy(outer) + activation + head_scratch_bytes(fp32));
+    // The order of 8 x 16 tokens, and a row.
+    CHECK(embed_backward_scratch_bytes(problem) == sums * (page(8 * 16 * 4) + page(32 * 4)));
+  }
+  CHECK(embed_backward_scratch_bytes(fp32) == 0);
 }
 
 TEST_CASE("the backend is the machine's, unless another one trains") {
@@ -65,9 +98,7 @@ TEST_CASE("the backend is the machine's, unless another one trains") {
   CHECK(problem.backend() == Backend::cuda);
   CHECK(problem.machine.backend() == Backend::cpu);
   CHECK(usual_precision(Backend::cpu) == Precision::fp32);
-  for (const Backend backend : {Backend::cpu, Backend::cuda})
-    CHECK(computes_in(backend, usual_precision(backend)));
-  CHECK_FALSE(computes_in(Backend::cpu, Precision::bf16));
+  CHECK(usual_precision(Backend::cuda) == Precision::bf16);
 }
 
 TEST_CASE("the head's scratch grows with the sequences worked on at once, up to 8 of them") {

@@ -1,0 +1,87 @@
+#include "experiments/train/kept_settings.hpp"
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <sstream>
+
+#include "base/errors.hpp"
+#include "experiments/train/training_data.hpp"
+#include "text/chat/chat_template.hpp"
+
+namespace spillway {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+// Of one path or several, separated by commas; what is not there is no path (a built-in name).
+std::string absolute_paths(const std::string& text) {
+  std::string result;
+  std::istringstream parts(text);
+  for (std::string part; std::getline(parts, part, ',');) {
+    std::error_code error;
+    const fs::path canonical = fs::canonical(part, error);
+    result += (result.empty() ? "" : ",") + (error ? part : canonical.string());
+  }
+  return result;
+}
+
+// Of a tokenizer or template that is no file, whatever lies in the folder.
+bool is_name(const std::string& text) {
+  const std::vector<std::string> templates = built_in_templates();
+  return text == "auto" || text == "bytes" ||
+         std::find(templates.begin(), templates.end(), text) != templates.end();
+}
+
+// How long a training is, in one of these.
+constexpr std::array<const char*, 3> lengths = {"steps", "epochs", "tokens"};
+
+std::int64_t lengths_in(const GivenSettings& given) {
+  return std::count_if(lengths.begin(), lengths.end(),
+                       [&](const char* key) { return given.contains(key); });
+}
+
+}  // namespace
+
+GivenSettings kept(GivenSettings given) {
+  const auto each = [&](const char* key, std::string (*absolute)(const std::string&)) {
+    if (const auto texts = given.find(key); texts != given.end())
+      std::transform(texts->second.begin(), texts->second.end(), texts->second.begin(), absolute);
+  };
+  for (const char* key : {"model", "machine", "ssd", "adapter"}) each(key, absolute_paths);
+  for (const char* key : {"data", "tokenizer", "chat_template", "validation"})
+    each(key, [](const std::string& text) { return is_name(text) ? text : absolute_source(text); });
+  return given;
+}
+
+void require_one_length(const GivenSettings& given) {
+  if (lengths_in(given) < 2) return;
+  throw InputError(Setting{"steps"} + ", " + Setting{"epochs"} + " and " + Setting{"tokens"} +
+                       " each say how long to train",
+                   "give one of them");
+}
+
+GivenSettings added_to(GivenSettings now, GivenSettings before) {
+  if (lengths_in(now) > 0)
+    for (const char* key : lengths) before.erase(key);
+  now.merge(before);
+  return now;
+}
+
+GivenSettings settings_in(const SavedRun& saved) {
+  GivenSettings settings;
+  for (const auto& [key, texts] : saved.options) {
+    if (!is_train_setting(key)) continue;
+    try {
+      read_train_settings({{key, texts}});
+    } catch (const InputError& error) {
+      throw InputError(std::string(saved_run_file) + " is damaged: " + error.message(),
+                       "restore it from a backup");
+    }
+    settings[key] = texts;
+  }
+  return settings;
+}
+
+}  // namespace spillway

@@ -1,0 +1,22 @@
+// What a run keeps of the settings that it was given, for a later resume.
+#pragma once
+
+#include "exec/run/run_folder.hpp"
+#include "experiments/train/train_settings.hpp"
+
+namespace spillway {
+
+// With absolute paths: a run may be resumed from another folder.
+GivenSettings kept(GivenSettings given);
+
+// What is given `now`, and what was given before where it says nothing else; of how long to train
+// only one is taken.
+GivenSettings added_to(GivenSettings now, GivenSettings before);
+
+// Throws InputError where more than one of steps, epochs and tokens is given.
+void require_one_length(const GivenSettings& given);
+
+// Of what run.json holds, which somebody else may have written, the settings that a run keeps.
+GivenSettings settings_in(const SavedRun& saved);
+
+}  // namespace spillway

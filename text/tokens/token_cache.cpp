@@ -1,0 +1,113 @@
+#include "text/tokens/token_cache.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <system_error>
+
+#include "base/errors.hpp"
+#include "base/text.hpp"
+#include "text/tokens/folder_lock.hpp"
+
+namespace spillway {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+bool is_entry_name(const std::string& name) {
+  return name.size() == 16 && name.find_first_not_of("0123456789abcdef") == std::string::npos;
+}
+
+// The time of the folder's lock is when it was last used.
+constexpr const char* lock_name = ".lock";
+
+// Which file remembers the hashes of these files.
+std::string memory_name(const Source& source) {
+  std::string paths;
+  for (const fs::path& path : source.settings().paths) {
+    std::error_code error;
+    const fs::path canonical = fs::weakly_canonical(path, error);
+    paths += (error ? path : canonical).string() + '\n';
+  }
+  return fmt::format("files-{:016x}.txt", XXH3_64bits(paths.data(), paths.size()));
+}
+
+std::string made_from(const TokenFile& file) {
+  if (nested_deeper(file.description(), most_nesting)) return "";
+  const auto json = nlohmann::json::parse(file.description(), nullptr, false);
+  try {
+    std::vector<std::string> paths = json.at("source");
+    return fmt::format("{}, {}", fmt::join(paths, ", "), json.at("tokenizer").get<std::string>());
+  } catch (const nlohmann::json::exception&) {
+    return "";
+  }
+}
+
+}  // namespace
+
+std::optional<TokenCorpus> TokenCache::tokens(const Source& source, const Tokenizer& tokenizer,
+                                              const DocumentSettings& documents, int threads,
+                                              const Listener& listener) const {
+  std::error_code error;
+  fs::create_directories(folder_, error);
+  if (error)
+    throw MachineError::from_errno("cannot make the folder " + folder_.string(), error.value());
+  TokenizeSettings settings;
+  settings.documents = documents;
+  settings.threads = threads;
+  settings.replace_others = true;
+  settings.source_hash = source_hash(source, folder_ / memory_name(source), listener.hashing);
+  if (settings.source_hash == 0 && listener.hashing.stop && listener.hashing.stop()) return {};
+  settings.folder = folder_ / fmt::format("{:016x}", token_identity(source, tokenizer, settings));
+  if (!tokenize(source, tokenizer, settings, listener.tokenizing).finished) return {};
+  ::utimensat(AT_FDCWD, (settings.folder / lock_name).c_str(), nullptr, 0);
+  return TokenCorpus::open(settings.folder);
+}
+
+std::vector<TokenCache::Entry> TokenCache::entries() const {
+  std::vector<Entry> entries;
+  std::error_code error;
+  for (const fs::directory_entry& one : fs::directory_iterator(folder_, error)) {
+    Entry entry;
+    entry.name = one.path().filename().string();
+    if (!is_entry_name(entry.name)) continue;
+    struct stat status {};
+    if (::stat((one.path() / lock_name).c_str(), &status) == 0) entry.used = status.st_mtime;
+    for (std::uint32_t shard = 0; fs::exists(one.path() / token_file_name(shard), error); ++shard) {
+      try {
+        const TokenFile file(one.path() / token_file_name(shard));
+        entry.bytes += fs::file_size(file.path(), error);
+        entry.tokens += file.tokens();
+        entry.documents += file.documents();
+        entry.finished = file.header().last();
+        if (shard == 0) entry.made_from = made_from(file);
+      } catch (const Error&) {
+        entry.finished = false;  // it is damaged, and made again where it is wanted
+        break;
+      }
+    }
+    entries.push_back(std::move(entry));
+  }
+  std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
+    return a.used != b.used ? a.used > b.used : a.name < b.name;
+  });
+  return entries;
+}
+
+void TokenCache::remove(const std::string& name) const {
+  const fs::path path = folder_ / name;
+  std::error_code error;
+  if (!is_entry_name(name) || !fs::is_directory(fs::symlink_status(path, error)))
+    throw InputError(fmt::format("there are no tokens called {} in {}", name, folder_.string()),
+                     "see `spillway data cache`");
+  const FolderLock lock(Directory(path), {}, {});
+  fs::remove_all(path, error);
+  if (error) throw MachineError::from_errno("cannot remove " + path.string(), error.value());
+}
+
+}  // namespace spillway
