@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 #include <xxhash.h>
 
+#include <chrono>
+#include <cstdio>
+
 #include <nlohmann/json.hpp>
 
 #include "base/errors.hpp"
@@ -10,6 +13,7 @@
 #include "base/text.hpp"
 #include "text/chat/built_in_template.hpp"
 #include "text/chat/template_process.hpp"
+#include "text/source/json_record.hpp"
 
 namespace spillway {
 
@@ -37,6 +41,19 @@ std::vector<TextRange> ranges_of(const json& list, std::size_t size) {
     ranges.push_back(range);
   }
   return ranges;
+}
+
+void require_date(const std::string& text) {
+  int year = 0;
+  unsigned month = 0, day = 0;
+  char end = 0;
+  const int fields = std::sscanf(text.c_str(), "%4d-%2u-%2u%c", &year, &month, &day, &end);
+  constexpr int all_fields = 3;
+  const std::chrono::year_month_day date{std::chrono::year(year), std::chrono::month(month),
+                                         std::chrono::day(day)};
+  if (fields != all_fields || !date.ok() || year < 1)
+    throw InputError(printable(text) + " is no date",
+                     "write it as year, month and day: " + Setting{"template_date", "2024-07-26"});
 }
 
 class OwnTemplate : public ChatTemplate {
@@ -67,7 +84,8 @@ class OwnTemplate : public ChatTemplate {
       message += &chat == chats.data() ? "" : ",";
       message += R"({"messages":[)";
       for (const ChatMessage& one : chat.messages)
-        message += (&one == chat.messages.data() ? "" : ",") + one.json;
+        message += (&one == chat.messages.data() ? "" : ",") +
+                   (one.json.empty() ? make_message(one.role, one.content).json : one.json);
       message += "],\"tools\":" + (chat.tools.empty() ? "null" : chat.tools) + "}";
     }
     message += "]}";
@@ -157,6 +175,7 @@ std::unique_ptr<ChatTemplate> make_chat_template(const TemplateSettings& setting
     throw InputError(fmt::format("there is no chat template {}", printable(settings.name)),
                      unknown_name_hint(printable(settings.name), built_in_templates()) +
                          "; or a .jinja file, a tokenizer_config.json, a model's folder");
+  require_date(settings.date);
   return make_own_template(read_template_file(settings.name), settings, names);
 }
 

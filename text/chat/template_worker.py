@@ -231,8 +231,9 @@ def without_marks(text, marks, spans):
 
 
 def main():
-    request = receive()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the program, which then ends this process
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    request = receive()
     signal.alarm(request["limits"]["seconds"])  # where nobody is left to end this process
     try:
         import jinja2.debug  # noqa: F401  all that is loaded later otherwise, when no file can be opened any more

@@ -28,7 +28,8 @@ struct InstructionRecord {
 
 struct ChatMessage {
   std::string role, content;  // content: texts of a list put together
-  // The message as JSON, for the model's own template: with all that the record says of it.
+  // The message as JSON, for the model's own template: with all that the record says of it. Empty:
+  // it says no more than these.
   std::string json;
 };
 

@@ -208,6 +208,26 @@ TEST_CASE("a template ends, and the next chat has a new process", "[chat][jinja]
   CHECK(own({{"user", "Hi"}}, RenderFor::text) == "ok");
 }
 
+TEST_CASE("a message needs no JSON of its own", "[chat][jinja]") {
+  if (!has_jinja()) return;
+  Own own(chatml);
+  const ChatRecord bare{{{"user", "\"é", {}}, {"assistant", "Ho", {}}}, {}};
+  CHECK(test::marked(own.render(bare)) == own({{"user", "\"é"}, {"assistant", "Ho"}}));
+}
+
+TEST_CASE("a date that is none", "[chat]") {
+  const test::TemporaryFolder folder;
+  std::ofstream(folder / "own.jinja") << "{{ strftime_now('%d') }}";
+  const test::FakeTokenizer tokenizer({});
+  const SpecialNames names(tokenizer);
+  const auto make = [&](const std::string& date) {
+    make_chat_template({.name = (folder / "own.jinja").string(), .date = date}, names);
+  };
+  for (const char* date : {"", "today", "2024-02-30", "2024-13-01", "26 Jul 2024", "2024-07-26x"})
+    check_error([&] { make(date); }, std::string(date) + " is no date", "template_date = 2024");
+  make("2024-02-29");
+}
+
 TEST_CASE("a text that is no template", "[chat][jinja]") {
   if (!has_jinja()) return;
   check_error(
