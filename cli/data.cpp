@@ -7,6 +7,7 @@
 #include <ctime>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "base/errors.hpp"
 #include "base/text.hpp"
@@ -115,10 +116,14 @@ void run_show(const ShowOptions& options, int& exit_code) {
   request.vocabulary = tokenizer ? tokenizer->size() : std::int64_t{1} << 31;
   request.sequence = options.sequence;
   request.seed = options.seed;
-  Progress progress(!options.json);
-  const auto data = open_training_data(
-      request, {[&](const std::string& what) { progress.show(what); }, StopSignals::came, {}});
-  progress.clear();
+  std::optional<Activity> activity;
+  const auto say = [&](const std::string& what) {
+    if (options.json) return;
+    if (!activity) activity.emplace(what);
+    activity->say(what);
+  };
+  const auto data = open_training_data(request, {say, StopSignals::came, {}});
+  activity.reset();
   if (!data) {
     exit_code = StopSignals::exit_code();
     return;

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <thread>
 
 #include "base/errors.hpp"
@@ -107,12 +108,17 @@ void run_tokenize(const TokenizeOptions& options, int& exit_code) {
   settings.threads = options.threads > 0
                          ? options.threads
                          : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-  Progress progress(!options.json);
+  std::optional<Activity> activity;
+  const auto say = [&](const std::string& what) {
+    if (options.json) return;
+    if (!activity) activity.emplace(what);
+    activity->say(what);
+  };
   SourceHashListener hashing;
   hashing.stop = StopSignals::came;
   hashing.progress = [&](std::uint64_t done, std::uint64_t all) {
-    progress.show(fmt::format("reading: {} of {}", format_bytes(static_cast<double>(done)),
-                              format_bytes(static_cast<double>(all))));
+    say(fmt::format("reading: {} of {}", format_bytes(static_cast<double>(done)),
+                    format_bytes(static_cast<double>(all))));
   };
   for (const std::string& note : DocumentReader(source, *tokenizer, settings.documents).notes())
     print_error("note: " + note + "\n");
@@ -120,15 +126,11 @@ void run_tokenize(const TokenizeOptions& options, int& exit_code) {
   TokenizeListener listener;
   listener.stop = StopSignals::came;
   const auto begin = std::chrono::steady_clock::now();
-  listener.progress = [&](const TokenizeProgress& now) {
-    progress.show(tokenizing_text(now, begin));
-  };
-  listener.waiting = [&] {
-    progress.show("waiting: another program writes to " + options.out, true);
-  };
+  listener.progress = [&](const TokenizeProgress& now) { say(tokenizing_text(now, begin)); };
+  listener.waiting = [&] { say("waiting: another program writes to " + options.out); };
   const TokenizeResult result =
       StopSignals::came() ? TokenizeResult{} : tokenize(source, *tokenizer, settings, listener);
-  progress.finish();
+  activity.reset();
   if (result.finished) return tell(result, options, source, *tokenizer);
   print_error("stopped: the same command goes on with what is missing\n");
   exit_code = StopSignals::exit_code();

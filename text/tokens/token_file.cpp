@@ -209,7 +209,9 @@ void TokenFile::check_tokens(std::uint64_t vocabulary) const {
       fmt::format("{} has the token {} at {}, the vocabulary ends at {}", path_.string(),
                   static_cast<std::uint32_t>(token), beyond, vocabulary - 1),
       "the tokens are of another model's tokenizer" +
-          (raw ? ", or are not " + Setting{"data_format", name_of(format_)} : Message("")));
+          (raw ? ", or are not " +
+                     Setting{"data_format", header_.token_bytes == 2 ? "uint16" : "uint32"}
+               : Message("")));
 }
 
 void TokenFile::require_below(std::uint64_t vocabulary) const {

@@ -1,6 +1,7 @@
 // Training on documents and on files of tokens, as a user gives them.
 #include <signal.h>
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <fstream>
 #include <thread>
