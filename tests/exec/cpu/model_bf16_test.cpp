@@ -3,8 +3,10 @@
 // The distance of two tensors is |a - b| / |b| in the 2-norm. A rounding to bf16 is off by 2^-9 of
 // a value at most and by 0.0011 of it in the root mean square. On its way here a gradient goes
 // through some twenty roundings of activations, whose errors do not add up in one direction: 0.0011
-// times the root of 20, 0.005, through weights that are large for a model's. A value that was
-// rounded twice as coarsely would be too far off, and so would one that was left out.
+// times the root of 20, 0.005, and weights that are large for a model's make several times that of
+// it. A llama's gradients are held to twice what a GPT's are: SwiGLU multiplies two functions of
+// its input, and the gradients of queries and keys, which are differences, are tensors of their
+// own. A term that is left out, or added twice, is far off either bound.
 #include <catch2/catch.hpp>
 #include <cmath>
 
@@ -13,7 +15,9 @@
 namespace spillway {
 namespace {
 
-constexpr double bound = 0.025;
+double bound_of(const ModelSpec& model) {
+  return model.architecture == Architecture::gpt ? 0.03 : 0.06;
+}
 
 struct RoundedCase {
   Problem problem;
@@ -82,7 +86,7 @@ double check_unit_within_bound(const ModelSpec& model, std::int64_t unit,
     if (!tensor.trained) continue;
     const double apart = relative_distance(found, exact, tensor);
     INFO(unit_name(model, unit) << ", " << tensor.name << ": " << apart);
-    CHECK(apart <= bound);
+    CHECK(apart <= bound_of(model));
     largest = std::max(largest, apart);
   }
   return largest;
@@ -99,9 +103,9 @@ TEST_CASE("In bf16 losses and all gradients are those of fp32 within rounding, a
     const ModelStepResult rounded = test.run(Precision::bf16);
     CHECK(rounded.memory_respected);
     CHECK(rounded.loss != exact.loss);
-    CHECK(rounded.loss == Approx(exact.loss).margin(bound));
+    CHECK(rounded.loss == Approx(exact.loss).margin(bound_of(model)));
     for (std::size_t i = 0; i < exact.token_losses.size(); ++i)
-      CHECK(rounded.token_losses[i] == Approx(exact.token_losses[i]).margin(8 * bound));
+      CHECK(rounded.token_losses[i] == Approx(exact.token_losses[i]).margin(8 * bound_of(model)));
     double largest = 0;
     for (std::int64_t unit = 0; unit <= embedding_unit(model); ++unit) {
       const auto at = static_cast<std::size_t>(unit);

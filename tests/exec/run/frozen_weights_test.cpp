@@ -138,7 +138,7 @@ TEST_CASE("frozen weights of the type that is computed with are read in place in
     const bool narrow = precision == Precision::bf16;
     INFO((narrow ? "bf16" : "fp32"));
     const auto options_of = [&](const std::string& policy, const fs::path& base) {
-      TrainingOptions options = bench.options(policy, 12, 64, 2, "llama-tiny");
+      TrainingOptions options = bench.options(policy, 40, 128, 2, "llama-tiny");
       options.problem.workload.precision = precision;
       options.problem.model.lora_rank = 2;
       options.problem.model.lora_alpha = 4;
