@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <array>
 #include <limits>
-#include <mutex>
 #include <utility>
 
 #include "base/errors.hpp"
 #include "text/tokenizer/content_hash.hpp"
+#include "text/tokenizer/pool.hpp"
 #include "text/tokenizer/utf8.hpp"
 #include "text/tokenizer/word_cache.hpp"
 
@@ -62,7 +62,6 @@ class BpeTokenizer : public Tokenizer {
     std::vector<Token> word;
     BpeMerges::Scratch scratch;
   };
-  class Lease;
 
   struct Target {
     Workspace& workspace;
@@ -93,33 +92,7 @@ class BpeTokenizer : public Tokenizer {
   bool cut_at_spaces_ = false;
   std::uint64_t hash_ = 0;
 
-  mutable std::mutex mutex_;
-  mutable std::vector<std::unique_ptr<Workspace>> idle_;
-};
-
-class BpeTokenizer::Lease {
- public:
-  explicit Lease(const BpeTokenizer& of) : of_(of) {
-    {
-      const std::scoped_lock lock(of_.mutex_);
-      if (!of_.idle_.empty()) {
-        workspace_ = std::move(of_.idle_.back());
-        of_.idle_.pop_back();
-      }
-    }
-    if (!workspace_) workspace_ = std::make_unique<Workspace>(of_.pre_tokenizer_);
-  }
-  Lease(const Lease&) = delete;
-  Lease& operator=(const Lease&) = delete;
-  ~Lease() {
-    const std::scoped_lock lock(of_.mutex_);
-    of_.idle_.push_back(std::move(workspace_));
-  }
-  Workspace& operator*() const { return *workspace_; }
-
- private:
-  const BpeTokenizer& of_;
-  std::unique_ptr<Workspace> workspace_;
+  mutable Pool<Workspace> workspaces_;
 };
 
 BpeTokenizer::BpeTokenizer(BpeParts parts)
@@ -181,7 +154,8 @@ bool BpeTokenizer::words_end_before_meta_space() const {
 
 void BpeTokenizer::encode(std::string_view text, SpecialTokens special,
                           std::vector<Token>& tokens) const {
-  const Lease lease(*this);
+  const Pool<Workspace>::Lease lease(
+      workspaces_, [this] { return std::make_unique<Workspace>(pre_tokenizer_); });
   const Target to{*lease, special, tokens};
   bool after_bytes = false;
   for (std::size_t at = 0; at < text.size();) {

@@ -146,7 +146,10 @@ class ModelReader {
   void normalizer(std::string_view bytes) {
     ProtobufMessage message(bytes, origin_);
     for (ProtobufMessage::Field field; message.next(field);) {
-      if (field.number == 2 && !field.bytes.empty()) check_characters(field.bytes);
+      if (field.number == 2 && !field.bytes.empty()) {
+        check_characters(field.bytes);
+        model_.changes_characters = true;
+      }
       if (field.number == 3) model_.add_dummy_prefix = field.value != 0;
       if (field.number == 4) model_.remove_extra_whitespaces = field.value != 0;
       if (field.number == 5 && field.value == 0)

@@ -21,6 +21,7 @@ struct SentencePieceModel {
   bool byte_fallback = false;
   bool add_dummy_prefix = true;  // a blank before a text
   bool remove_extra_whitespaces = true;
+  bool changes_characters = false;           // normalizer_spec.precompiled_charsmap
   std::string unknown_surface = " \u2047 ";  // what the unknown token is decoded to
 };
 

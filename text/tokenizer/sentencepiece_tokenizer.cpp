@@ -9,9 +9,11 @@
 #include "text/tokenizer/added_tokens.hpp"
 #include "text/tokenizer/content_hash.hpp"
 #include "text/tokenizer/model_files.hpp"
+#include "text/tokenizer/pool.hpp"
 #include "text/tokenizer/sentencepiece_model.hpp"
 #include "text/tokenizer/utf8.hpp"
 #include "text/tokenizer/vocabulary.hpp"
+#include "text/tokenizer/word_cache.hpp"
 
 namespace spillway {
 
@@ -51,6 +53,7 @@ class SentencePieceTokenizer : public Tokenizer {
         special_(special_entries(model_)) {
     load(bytes, at_start_);
     if (model_.add_dummy_prefix) load(bytes + std::string(without_prefix), within_);
+    by_words_ = words_are_apart();
     byte_tokens_.fill(static_cast<Token>(at_start_.unk_id()));
     for (std::size_t i = 0; i < model_.pieces.size(); ++i) {
       if (model_.pieces[i].type != Type::byte) continue;
@@ -155,7 +158,69 @@ class SentencePieceTokenizer : public Tokenizer {
     }
   }
 
+  // Whether blanks part words for good: BPE of texts as they are, in which no piece has a blank
+  // behind anything else. Then each word has its tokens, whatever stands around it.
+  bool words_are_apart() const {
+    const std::optional<Token> known_blank = vocabulary_.find(blank);
+    if (model_.unigram || model_.changes_characters || model_.remove_extra_whitespaces ||
+        !known_blank || model_.pieces[static_cast<std::size_t>(*known_blank)].type != Type::normal)
+      return false;
+    return std::none_of(model_.pieces.begin(), model_.pieces.end(),
+                        [](const SentencePieceModel::Piece& piece) {
+                          const std::size_t begin = blanks_end(piece.text, 0);
+                          return blank_begins(piece.text, begin) != piece.text.size();
+                        });
+  }
+
+  static bool is_blank(std::string_view text, std::size_t at) {
+    return text[at] == ' ' || text.substr(at).starts_with(blank);
+  }
+  static std::size_t blanks_end(std::string_view text, std::size_t at) {
+    while (at < text.size() && is_blank(text, at)) at += utf8_length(text[at]);
+    return at;
+  }
+  static std::size_t blank_begins(std::string_view text, std::size_t at) {
+    while (at < text.size() && !is_blank(text, at)) at += utf8_length(text[at]);
+    return at;
+  }
+
+  void encode_words(std::string_view text, bool first, std::vector<Token>& tokens) const {
+    const Pool<WordCache>::Lease cache(caches_, [] { return std::make_unique<WordCache>(); });
+    std::string prefixed;
+    if (first && model_.add_dummy_prefix) {
+      const std::size_t end = blank_begins(text, blanks_end(text, 0));
+      prefixed = " " + std::string(text.substr(0, end));
+      encode_word(prefixed, *cache, tokens);
+      text.remove_prefix(end);
+    }
+    while (!text.empty()) {
+      const std::size_t end = blank_begins(text, blanks_end(text, 0));
+      encode_word(text.substr(0, end), *cache, tokens);
+      text.remove_prefix(end);
+    }
+  }
+
+  void encode_word(std::string_view word, WordCache& cache, std::vector<Token>& tokens) const {
+    const bool keep = word.size() <= WordCache::longest_word;
+    if (keep) {
+      const std::span<const Token> known = cache.find(word);
+      tokens.insert(tokens.end(), known.begin(), known.end());
+      if (!known.empty()) return;
+    }
+    const std::size_t before = tokens.size();
+    encode_by_library(word, false, tokens);
+    const std::span<const Token> made = std::span(tokens).subspan(before);
+    if (keep && made.size() <= WordCache::most_tokens) cache.keep(word, made);
+  }
+
   void encode_plain(std::string_view text, bool first, std::vector<Token>& tokens) const {
+    if (by_words_)
+      encode_words(text, first, tokens);
+    else
+      encode_by_library(text, first, tokens);
+  }
+
+  void encode_by_library(std::string_view text, bool first, std::vector<Token>& tokens) const {
     if (text.size() > most_text)
       throw InputError("a text of more than 1 GiB is too long for SentencePiece",
                        "cut it into documents");
@@ -172,6 +237,8 @@ class SentencePieceTokenizer : public Tokenizer {
   Vocabulary vocabulary_;
   AddedTokenFinder special_;
   sentencepiece::SentencePieceProcessor at_start_, within_;
+  mutable Pool<WordCache> caches_;
+  bool by_words_ = false;
   std::array<Token, 256> byte_tokens_{};
   std::vector<Decoded> decoded_;
   std::uint64_t hash_ = 0;
