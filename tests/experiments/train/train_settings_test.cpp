@@ -111,8 +111,8 @@ TEST_CASE("every setting of a training is read from text, and what it does not t
   CHECK(settings.problem.model == "gpt-tiny");
   CHECK(settings.problem.overrides == std::vector<std::string>{"ssd.count=2", "model.layers=2"});
   CHECK(settings.problem.gpu_memory == "1GB");
-  CHECK(settings.data == std::vector<std::string>{"a", "b"});
-  CHECK(settings.binary_data);
+  CHECK(settings.data.data == std::vector<std::string>{"a", "b"});
+  CHECK(settings.data.binary_data);
   CHECK(settings.steps == 7);  // the last one holds
   CHECK(settings.seed == 18446744073709551615u);
   CHECK(settings.optimizer.learning_rate == 1e-4);
