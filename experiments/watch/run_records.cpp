@@ -24,6 +24,7 @@ namespace spillway {
 namespace {
 
 constexpr std::chrono::seconds draw_every{30};
+constexpr int most_empty_files = 10;
 constexpr std::uint64_t longest_metrics = std::uint64_t{1} << 30;
 
 std::string_view text_of(std::span<const std::byte> head) {
@@ -100,6 +101,21 @@ std::vector<int> starts_in(const Directory& folder) {
   ::closedir(stream);
   std::sort(starts.begin(), starts.end());
   return starts;
+}
+
+// Nothing more is told by an event file from before. It is cut, not removed: a TensorBoard that is
+// reading it goes on to the next one at its end, and never where it is gone.
+void empty(const Directory& folder, const std::string& name, bool is_long_ago) {
+  const auto found = folder.status(name);
+  if (!found || !S_ISREG(found->st_mode) || found->st_uid != ::geteuid()) return;
+  if (is_long_ago) {
+    folder.remove(name);
+    return;
+  }
+  const auto file = folder.open(name, O_WRONLY, FileUse::change);
+  if (file && static_cast<std::uint64_t>(found->st_size) > tensorboard_version_bytes &&
+      ::ftruncate(file->get(), static_cast<off_t>(tensorboard_version_bytes)) != 0)
+    throw MachineError::from_errno("cannot cut " + folder.path_of(name).string(), errno);
 }
 
 // What TensorBoard is told of an event that `history` has just taken; empty: nothing.
@@ -205,11 +221,8 @@ void RunRecords::open_derived() {
   tensorboard_name_ = tensorboard_file(earlier.empty() ? 1 : earlier.back() + 1);
   attempt(tensorboard_name_, [&] {
     tensorboard_ = begin_file(folder_, tensorboard_name_, scalars, nullptr);
-    for (const int start : earlier) {
-      const std::string name = tensorboard_file(start);
-      const auto old = folder_.status(name);
-      if (old && S_ISREG(old->st_mode) && old->st_uid == ::geteuid()) folder_.remove(name);
-    }
+    for (const int start : earlier)
+      empty(folder_, tensorboard_file(start), start + most_empty_files <= earlier.back());
   });
 }
 

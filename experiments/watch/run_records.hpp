@@ -56,7 +56,7 @@ class RunRecords {
 };
 
 // The n-th start of a run, from 1 on, writes the n-th event file of TensorBoard's, with all that it
-// has of the run, and removes those before.
+// has of the run, and empties those before.
 std::string tensorboard_file(int start);
 
 }  // namespace spillway

@@ -30,6 +30,8 @@ std::string tensorboard_record(std::string_view data);
 // What a file begins with: the version of the format, and that a session starts at step 0, at which
 // TensorBoard forgets what files of an earlier name have told of the run.
 std::string tensorboard_head(double wall_time);
+// Bytes of the version: a file of these alone tells nothing.
+inline constexpr std::uint64_t tensorboard_version_bytes = 40;
 // A record with the scalars of a step; `wall_time` in seconds since 1970.
 std::string tensorboard_scalars(double wall_time, std::int64_t step,
                                 const std::vector<TaggedNumber>& scalars);

@@ -129,7 +129,7 @@ TEST_CASE("The line of a training holds as much as fits, what matters most the l
   CHECK(training_line(history) ==
         "step   22/1000  loss 4.5000  average 4.8533  evaluation 5.0000  norm 0.987  lr 3.00e-04  "
         "2.00k tokens/s  MFU 50.0 %  312 W  1980 MHz  gpu 12.00 MB  host 3.00 GB  h2d 10.0 GB/s  "
-        "w 2.00 GB/s  ETA 11:25");
+        "w 2.0 GB/s  ETA 11:25");
   CHECK(training_line(history, 80) ==
         "step   22/1000  loss 4.5000  average 4.8533  2.00k tokens/s  ETA 11:25");
   CHECK(training_line(history, 40) == "step   22/1000  loss 4.5000");

@@ -129,7 +129,8 @@ TEST_CASE("A run that is resumed leaves the rows, scalars and picture of one tha
   CHECK(lines_of_file(broken / "metrics.csv") == lines_of_file(whole / "metrics.csv"));
   CHECK(lines_of_file(whole / "metrics.csv").size() == 1 + 6 + 4);
   CHECK(tensorboard_files(whole.path()) == Lines{tensorboard_file(1)});
-  CHECK(tensorboard_files(broken.path()) == Lines{tensorboard_file(2)});
+  CHECK(tensorboard_files(broken.path()) == Lines{tensorboard_file(1), tensorboard_file(2)});
+  CHECK(records_in(text_of(broken / tensorboard_file(1))).size() == 1);  // the version alone
   // Two records at the beginning, and one a row; times are those since the last start.
   CHECK(records_in(text_of(whole / tensorboard_file(1))).size() == 2 + 6 + 4);
   CHECK(records_in(text_of(broken / tensorboard_file(2))).size() == 2 + 6 + 4);
@@ -142,6 +143,21 @@ TEST_CASE("A run that is resumed leaves the rows, scalars and picture of one tha
   };
   CHECK(picture(broken.path()) == picture(whole.path()));
   CHECK_THAT(picture(whole.path()), Catch::Contains("evaluation loss"));
+}
+
+TEST_CASE("Of a run that is resumed often, few empty event files are left") {
+  const test::TemporaryFolder folder;
+  for (int i = 0; i < 30; ++i) {
+    RunRecords records(Directory(folder.path()), i);
+    records.write(start(i));
+    records.write(step(i));
+    CHECK(records.warnings().empty());
+  }
+  const Lines files = tensorboard_files(folder.path());
+  CHECK(files.size() == 11);
+  CHECK(files.back() == tensorboard_file(30));
+  CHECK(records_in(text_of(folder / files.back())).size() == 2 + 30);
+  for (std::size_t i = 0; i + 1 < files.size(); ++i) CHECK(fs::file_size(folder / files[i]) == 40);
 }
 
 TEST_CASE("A training that goes on from a step says it, its evaluation and what follows anew") {

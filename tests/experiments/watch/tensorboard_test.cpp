@@ -35,6 +35,11 @@ TEST_CASE("An event file is the one that TensorBoard writes") {
         reference);
 }
 
+TEST_CASE("The first record of an event file is its version") {
+  const std::string version = tensorboard_head(3).substr(0, tensorboard_version_bytes);
+  CHECK(tensorboard_record(version.substr(12, version.size() - 16)) == version);
+}
+
 TEST_CASE("Checksums are masked CRC32C") {
   // The CRC32C of "123456789" is e3069283: rotated right by 15 bits, plus a282ead8.
   CHECK(masked_crc32c("123456789") == ((0xe3069283U >> 15U | 0xe3069283U << 17U) + 0xa282ead8U));
