@@ -125,7 +125,9 @@ void parse_and_run(CLI::App& app, int argc, char** argv) {
     if (error.get_exit_code() != 0) throw;
     std::ostringstream text;  // --help, --version
     app.exit(error, text, text);
-    fmt::print("{}", text.str());
+    const std::string shown = text.str();
+    errno = 0;  // fputs throws nothing, however long the text is
+    if (std::fputs(shown.c_str(), stdout) == EOF) cli::fail_output(errno);
   } catch (const std::system_error& error) {
     // What fmt::print throws; flushing says why output failed.
     if (std::ferror(stdout) != 0) cli::fail_output(error.code().value());

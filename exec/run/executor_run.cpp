@@ -140,8 +140,8 @@ StepResult Executor::Run::result(int step, std::int64_t began_ns) const {
   StepResult result;
   result.step = first_step + step;
   for (std::size_t i = 0; i < batch; ++i) result.loss += losses[s * batch + i];
-  SPILLWAY_ASSERT(counted_tokens[s] > 0);
-  result.loss /= static_cast<double>(counted_tokens[s]);
+  // Where no task asked for text there is no loss either.
+  if (counted_tokens[s] > 0) result.loss /= static_cast<double>(counted_tokens[s]);
   const StepGradient gradient =
       step_gradient(schedule, gradients_of_step_[s], gradient_square_sums);
   result.gradient_norm = gradient.norm;

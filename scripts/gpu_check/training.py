@@ -61,7 +61,7 @@ def text(session):
         brought = root / "text"
         folders = ("base", "traces", "policies", "sim", "exec", "experiments", "cli")
         ours = [*root.glob("docs/*.md"), *(path for folder in folders for path in (root / folder).rglob("*.[ch]pp"))]
-        sources = [brought] if brought.exists() else sorted(ours)
+        sources = [brought] if brought.is_file() else sorted(ours)
         path.write_bytes(b"".join(source.read_bytes() for source in sources))
     return path
 

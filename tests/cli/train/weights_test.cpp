@@ -27,8 +27,8 @@ std::string model_folder(const TemporaryFolder& folder, const Words& how = {}) {
 }
 
 Words from_folder(const TemporaryFolder& folder, const std::string& run) {
-  return tiny_training(folder) +
-         Words{"--model", folder / "model", "--run", folder / run, "--json"};
+  return tiny_training(folder) + Words{"--model", folder / "model", "--tokenizer", "bytes",
+                                       "--run",   folder / run,     "--json"};
 }
 
 // Trains until `count` events are printed, and kills it.

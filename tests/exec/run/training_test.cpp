@@ -367,9 +367,6 @@ TEST_CASE("what cannot start says so") {
   options.data = {bench.root() / "absent.txt"};
   CHECK_THROWS_AS(Training(options), InputError);
   options = bench.options("resident");
-  options.problem.workload.precision = Precision::bf16;
-  CHECK_THROWS_AS(Training(options), InputError);
-  options = bench.options("resident");
   options.optimizer.learning_rate = 1e30;
   Training diverges(options);
   CHECK_THROWS_AS(diverges.run([](const StepResult&) {}, nullptr), MachineError);

@@ -163,7 +163,7 @@ TEST_CASE("a request that no training can meet is refused, and leaves nothing be
   refused("steps", "0", "steps = 0: not a positive number", "steps = 100");
   refused("beta1", "1", "beta1 = 1: not at least 0 and below 1", "leave it out");
   refused("micro_batch", "3", "micro-batch 3 does not divide batch 4", "micro_batch = 2");
-  refused("precision", "fp8", "fp8", "bf16");
+  refused("precision", "fp8", "precision = fp8 is neither bf16 nor fp32", "precision = bf16");
   refused("tune_matmul", "off", "tune_matmul: the CPU backend has no choice", "device = cuda");
   refused("ssd", "/no/such/place", "ssd = /no/such/place: there is no such directory", "mounted");
   TrainRequest nameless = bench.request("run", "2");

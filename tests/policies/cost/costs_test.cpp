@@ -137,11 +137,11 @@ TEST_CASE("Measured optimizers take time by what they move: 24 bytes, a gradient
   check(times(Precision::fp32, GradientWidth::bits32), 32.0 / 30);
   // Passes beside it take their own bytes: 15 of 30 are half of the time at the rate.
   check(times(Precision::bf16, GradientWidth::bits16, 15), 28.0 / 30, 0.5);
-  // The CPU backend is measured in fp32 and trains in fp32.
+  // The CPU backend as well.
   machine.gpu.is_cpu = true;
-  const auto on_cpu = times(Precision::fp32, GradientWidth::bits32);
+  check(times(Precision::fp32, GradientWidth::bits32), 32.0 / 30);
   machine.kernels.clear();
-  CHECK(times(Precision::fp32, GradientWidth::bits32) == on_cpu);
+  check(times(Precision::fp32, GradientWidth::bits32), 1);
 }
 
 TEST_CASE("With bf16 moments AdamW takes time by the bytes it moves, and so much less of DRAM") {
