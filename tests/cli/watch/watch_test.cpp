@@ -124,6 +124,8 @@ TEST_CASE("watch follows a run to its end, and leaves it alone when it is ended 
   Program left({"watch", path}), followed({"watch", path, "--json"}), shown({"watch", path});
   while (followed.output().find("\"event\":\"step\"") == std::string::npos && followed.running())
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  while (left.errors().empty() && left.running())  // a signal that comes too soon just ends it
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
   left.send(SIGINT);
   CHECK(left.wait().exit_code == 130);
   const std::string so_far = followed.output();
