@@ -208,10 +208,15 @@ void launch_queries(const AttentionSizes& sizes, const BackwardTensors<bf16>& te
                     cudaStream_t stream) {
   using Shape = QueriesShape<HeadSize, MTiles>;
   with_generality(sizes, tensors.input, [&](auto general, auto borders) {
-    launch("attention_queries",
-           attention_queries_kernel<HeadSize, MTiles, general.value, borders.value>,
-           attention_grid(sizes, sizes.heads, Shape::queries, Shape::threads, Shape::shared_bytes),
-           stream, tensors, attention_numbers(sizes, tensors.input));
+    if constexpr (HeadSize > 96 && MTiles > 1 && borders.value) {
+      launch_queries<HeadSize, 1>(sizes, tensors, stream);  // more would not fit into registers
+    } else {
+      launch(
+          "attention_queries",
+          attention_queries_kernel<HeadSize, MTiles, general.value, borders.value>,
+          attention_grid(sizes, sizes.heads, Shape::queries, Shape::threads, Shape::shared_bytes),
+          stream, tensors, attention_numbers(sizes, tensors.input));
+    }
   });
 }
 
@@ -222,7 +227,8 @@ void attention_backward_queries(const AttentionSizes& sizes, const BackwardTenso
   with_padded_head(sizes.head_size, [&](auto padded) {
     constexpr int head_size = decltype(padded)::value;
     if constexpr (head_size > 96) {
-      // On an A100, and where there is room for one block only: half of the queries.
+      // On an A100, and where there is room for one block only: half of the queries (and within
+      // documents, above).
       if (blocks_that_fit(QueriesShape<head_size, 2>::shared_bytes) < 2)
         return launch_queries<head_size, 1>(sizes, tensors, stream);
     }
