@@ -278,6 +278,15 @@ std::vector<std::string> model_files_of(const fs::path& folder) {
   return found;
 }
 
+void write_tokenizer_files(const fs::path& from, const Directory& to) {
+  const fs::path folder = fs::is_directory(from) ? from : from.parent_path();
+  for (const std::string& name : model_files_of(folder)) {
+    if (name == hugging_face_config_file) continue;
+    to.remove(name);
+    write_text(to, name, read_file(folder / name, longest_file));
+  }
+}
+
 void write_model_files(const std::optional<fs::path>& from, const Directory& to,
                        const ModelSpec& model, ElementType type) {
   const std::string type_name = type == ElementType::f32 ? "float32" : "bfloat16";

@@ -26,6 +26,9 @@ const std::vector<std::string>& tokenizer_files();
 // of the folder, other than into Hugging Face's cache, or too long to be one.
 std::vector<std::string> model_files_of(const std::filesystem::path& folder);
 
+// Puts those of a tokenizer, a file or folder, into `to`, in the place of those that are there.
+void write_tokenizer_files(const std::filesystem::path& from, const Directory& to);
+
 // Puts config.json, with weights of `type`, and the tokenizer's files of the folder `from` (none:
 // there are none) into `to`. The config.json of `from` is taken where it is of this model.
 void write_model_files(const std::optional<std::filesystem::path>& from, const Directory& to,

@@ -120,9 +120,8 @@ void Speaker::open_folder(const std::string& name, const std::string& adapter) {
 }
 
 void Speaker::open_text() {
-  const std::string& named =
-      request_.tokenizer != "auto" || run_tokenizer_.empty() ? request_.tokenizer : run_tokenizer_;
-  tokenizer_ = open_tokenizer(named, folder_);
+  tokenizer_ = open_tokenizer(request_.tokenizer, folder_);
+  if (!tokenizer_ && !run_tokenizer_.empty()) tokenizer_ = open_tokenizer(run_tokenizer_, folder_);
   if (!tokenizer_) {
     constexpr std::int64_t bytes = 256;
     if (model_.vocabulary > 4 * bytes)

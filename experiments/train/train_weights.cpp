@@ -3,6 +3,7 @@
 #include "base/errors.hpp"
 #include "exec/run/run_export.hpp"
 #include "exec/run/training_record.hpp"
+#include "policies/model/hugging_face.hpp"
 #include "policies/model/model_folder.hpp"
 
 namespace spillway {
@@ -56,6 +57,18 @@ InitialWeights open_initial_weights(const TrainSettings& settings,
   if (!settings.problem.adapter.empty())
     initial.adapter = open(settings.problem.adapter, CheckpointPart::adapter);
   return initial;
+}
+
+void write_files_of_run(const InitialWeights& weights, const TrainSettings& settings,
+                        const ModelSpec& model, const std::filesystem::path& base,
+                        const Directory& to) {
+  if (model.has_adapters()) {
+    write_adapter_files(weights.folder, to, model, base);
+  } else if (has_hugging_face_architecture(model)) {
+    write_model_files(weights.folder, to, model, ElementType::f32);
+  }
+  const std::string& tokenizer = settings.data.tokenizer;
+  if (tokenizer != "auto" && tokenizer != "bytes") write_tokenizer_files(tokenizer, to);
 }
 
 }  // namespace spillway

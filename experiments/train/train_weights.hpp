@@ -26,4 +26,10 @@ InitialWeights open_initial_weights(const TrainSettings& settings,
                                     const RingFactory& make_ring,
                                     const std::string& frozen_from = "");
 
+// What goes with the weights of a run into its folder: config.json or adapter_config.json, and the
+// tokenizer that it is trained with.
+void write_files_of_run(const InitialWeights& weights, const TrainSettings& settings,
+                        const ModelSpec& model, const std::filesystem::path& base,
+                        const Directory& to);
+
 }  // namespace spillway

@@ -385,14 +385,10 @@ void TrainingJob::begin() {
   if (has_config && model.has_adapters() && !frozen_from_.empty())
     write_adapter_files(folder_->path(), folder_->directory(), model,
                         training_->frozen_origin()->folder);
-  if (training_->first_step() == 0 && !has_config) {
-    if (model.has_adapters()) {
-      write_adapter_files(weights_.folder, folder_->directory(), model,
-                          training_->frozen_origin()->folder);
-    } else if (has_hugging_face_architecture(model)) {
-      write_model_files(weights_.folder, folder_->directory(), model, ElementType::f32);
-    }
-  }
+  const fs::path base =
+      training_->frozen_origin() ? training_->frozen_origin()->folder : fs::path();
+  if (training_->first_step() == 0 && !has_config)
+    write_files_of_run(weights_, settings_, model, base, folder_->directory());
   if (const auto& origin = training_->frozen_origin()) origin->save(folder_->directory());
   if (training_->commit_interval() == 0) return;
   // From here on it is known where the state is now.

@@ -163,8 +163,8 @@ TEST_CASE("the tokenizer's files go with the model into the run and out of it", 
   CHECK(json::parse(read_file(folder / "second/model-step-2/config.json"))["torch_dtype"] ==
         "bfloat16");
   // A run that has ended is a model, too.
-  ran(tiny_training(folder) +
-      Words{"--model", folder / "second", "--run", folder / "third", "--json"});
+  ran(tiny_training(folder) + Words{"--model", folder / "second", "--tokenizer", "bytes", "--run",
+                                    folder / "third", "--json"});
 }
 
 TEST_CASE(
