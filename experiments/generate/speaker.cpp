@@ -191,11 +191,12 @@ Decoder& Speaker::open(std::int64_t sequences, std::int64_t positions) {
   decoder_.reset();
   weights_.reset();
   if (memory < caches)
-    throw InputError(fmt::format("keys and values of {} sequences of {} tokens take {}, more than "
-                                 "the {} of memory that there is",
-                                 sequences, positions, format_bytes(static_cast<double>(caches)),
-                                 format_bytes(static_cast<double>(memory))),
-                     "fewer prompts or tokens at a time");
+    throw InputError(
+        fmt::format("keys and values of {} sequences of {} tokens take {}, more than "
+                    "the {} of memory that there is",
+                    sequences, positions, format_bytes(static_cast<double>(caches)),
+                    format_bytes(static_cast<double>(memory))),
+        "fewer prompts or tokens at a time, or more memory: " + Setting{"host_memory"});
   weights_ = std::make_unique<UnitWeights>(model_, values_, memory - caches);
   decoder_ = std::make_unique<Decoder>(model_, *weights_, sequences, positions, request_.threads);
   return *decoder_;

@@ -4,12 +4,11 @@
 
 #include "tests/cli/program.hpp"
 
-using namespace spillway;
 using namespace spillway::test;
+using nlohmann::json;
+using Words = std::vector<std::string>;
 
 namespace {
-
-using nlohmann::json;
 
 // A run of a few steps on bytes.
 std::string trained(const TemporaryFolder& folder, const Words& more = {}) {
