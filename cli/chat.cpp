@@ -1,5 +1,6 @@
 // spillway chat: talk with a model.
 #include <fmt/format.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -34,6 +35,16 @@ std::vector<Token> news(Decoder& decoder, std::vector<Token>& said, std::vector<
   return rest;
 }
 
+// The next line; false at the end, and where a signal comes first.
+bool read_line(std::string& line) {
+  constexpr int a_moment_ms = 100;
+  while (std::cin.rdbuf()->in_avail() <= 0 && !StopSignals::came()) {
+    pollfd input{STDIN_FILENO, POLLIN, 0};
+    if (::poll(&input, 1, a_moment_ms) > 0) break;
+  }
+  return !StopSignals::came() && std::getline(std::cin, line);
+}
+
 void run_chat(Options& options, int& exit_code) {
   StopSignals::enter(StopSignals::Phase::exporting);
   StopSignals signals;
@@ -41,6 +52,7 @@ void run_chat(Options& options, int& exit_code) {
   if (!speaker.has_template()) speaker.chat_tokens({});  // says why, and what to give
   GenerateOptions& how = options.speaker.generate;
   how.stops = speaker.stops(true);
+  how.vocabulary = speaker.tokenizer().size();
   Decoder& decoder = speaker.open(1, options.context);
   const bool talks = ::isatty(STDIN_FILENO) != 0;
   if (talks)
@@ -55,7 +67,7 @@ void run_chat(Options& options, int& exit_code) {
   while (!StopSignals::came()) {
     if (talks) print_error("> ");
     std::string line;
-    if (!std::getline(std::cin, line) || line == "/exit") break;
+    if (!read_line(line) || line == "/exit") break;
     if (line == "/reset") {
       reset();
       continue;

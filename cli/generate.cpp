@@ -5,6 +5,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "base/errors.hpp"
 #include "base/units.hpp"
 #include "cli/commands.hpp"
 #include "cli/options/speaker_options.hpp"
@@ -42,8 +43,15 @@ void run_generate(Options& options, int& exit_code) {
   }
   std::size_t longest = 0;
   for (const auto& prompt : prompts) longest = std::max(longest, prompt.size());
+  if (const auto positions = static_cast<std::size_t>(speaker.model().positions);
+      longest > positions)
+    throw InputError(
+        fmt::format("a prompt of {} tokens is longer than the {} positions of model {}", longest,
+                    positions, speaker.model().name),
+        "give a shorter one");
   GenerateOptions& how = options.speaker.generate;
   how.stops = speaker.stops(options.chat);
+  how.vocabulary = speaker.tokenizer().size();
   Decoder& decoder = speaker.open(static_cast<std::int64_t>(prompts.size()),
                                   static_cast<std::int64_t>(longest) + how.tokens);
   // One answer is shown while it grows.

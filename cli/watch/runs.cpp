@@ -34,10 +34,16 @@ std::string age_text(double seconds) {
   return fmt::format("{:.0f} days", seconds / 86400);
 }
 
+// For a table: policies that were found by a search have long texts.
+std::string shortened(const std::string& policy) {
+  constexpr std::size_t longest = 40;
+  return policy.size() <= longest ? policy : policy.substr(0, longest - 3) + "...";
+}
+
 Row row_of(const SeenRun& run) {
   const RunHistory& history = run.history;
   Row row = {printable(run.name), to_string(run.state), printable(history.start().model),
-             printable(history.start().policy)};
+             shortened(printable(history.start().policy))};
   row.push_back(history.begun() ? fmt::format("{}/{}", history.steps_done(), history.start().steps)
                                 : "");
   row.push_back(history.steps().empty() ? "" : fmt::format("{:.4f}", history.steps().back().loss));

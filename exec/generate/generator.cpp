@@ -17,7 +17,9 @@ std::vector<std::vector<std::int32_t>> generate(
   const auto take = [&](std::int64_t prompt, std::span<const float> logits) {
     std::vector<std::int32_t>& answer = answers[static_cast<std::size_t>(prompt)];
     if (static_cast<std::int64_t>(answer.size()) >= options.tokens) return;
-    const std::int32_t token = sampler.pick(logits, prompt, decoder.length(prompt));
+    if (options.vocabulary > 0 && static_cast<std::size_t>(options.vocabulary) < logits.size())
+      logits = logits.first(static_cast<std::size_t>(options.vocabulary));
+    const std::int32_t token = sampler.pick(logits, decoder.length(prompt));
     if (std::find(options.stops.begin(), options.stops.end(), token) != options.stops.end()) return;
     answer.push_back(token);
     if (options.take && !options.take(prompt, token)) return;

@@ -12,6 +12,7 @@ namespace spillway {
 
 struct GenerateOptions {
   std::int64_t tokens = 128;             // for each prompt, at most
+  std::int64_t vocabulary = 0;           // tokens that there are; 0: as many as the model has
   std::vector<std::int32_t> stops = {};  // tokens that end an answer, which they are not part of
   Sampling sampling = {};
   // Called with each token when it is known; false: no more for this prompt. May be empty.

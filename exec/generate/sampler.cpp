@@ -20,9 +20,8 @@ std::uint64_t mixed(std::uint64_t x) {
 }
 
 // From 0 to below 1.
-double uniform(std::uint64_t seed, std::int64_t sequence, std::int64_t position) {
-  const std::uint64_t bits = mixed(mixed(mixed(seed) ^ static_cast<std::uint64_t>(sequence)) ^
-                                   static_cast<std::uint64_t>(position));
+double uniform(std::uint64_t seed, std::int64_t position) {
+  const std::uint64_t bits = mixed(mixed(seed) ^ static_cast<std::uint64_t>(position));
   return static_cast<double>(bits >> 11) * 0x1p-53;
 }
 
@@ -38,8 +37,7 @@ void Sampling::check() const {
   require(top_p > 0 && top_p <= 1, "top_p", top_p, "not above 0 and at most 1");
 }
 
-std::int32_t Sampler::pick(std::span<const float> logits, std::int64_t sequence,
-                           std::int64_t position) {
+std::int32_t Sampler::pick(std::span<const float> logits, std::int64_t position) {
   const auto best = std::max_element(logits.begin(), logits.end());
   if (!std::isfinite(*best))
     throw MachineError("a logit is not finite: the weights are not those of a trained model");
@@ -66,7 +64,7 @@ std::int32_t Sampler::pick(std::span<const float> logits, std::int64_t sequence,
     all = 0;
     for (const auto& [weight, token] : candidates_) all += weight;
   }
-  double left = uniform(sampling_.seed, sequence, position) * all;
+  double left = uniform(sampling_.seed, position) * all;
   for (const auto& [weight, token] : candidates_) {
     left -= weight;
     if (left < 0) return token;

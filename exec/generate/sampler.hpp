@@ -22,9 +22,9 @@ class Sampler {
  public:
   explicit Sampler(const Sampling& sampling) : sampling_(sampling) {}
 
-  // A function of seed, sequence, position and logits alone: tokens do not depend on what else is
-  // generated. Equal logits: the lower token. (Nucleus sampling: Holtzman et al., ICLR 2020.)
-  std::int32_t pick(std::span<const float> logits, std::int64_t sequence, std::int64_t position);
+  // A function of seed, position and logits alone: tokens do not depend on what else is generated.
+  // Equal logits: the lower token. (Nucleus sampling: Holtzman et al., ICLR 2020.)
+  std::int32_t pick(std::span<const float> logits, std::int64_t position);
 
  private:
   Sampling sampling_;

@@ -190,13 +190,15 @@ Decoder& Speaker::open(std::int64_t sequences, std::int64_t positions) {
   if (memory == 0) memory = available_memory() / 10 * 9;
   decoder_.reset();
   weights_.reset();
-  if (memory < caches)
+  if (const std::uint64_t least = caches + UnitWeights::least_bytes(model_); memory < least)
     throw InputError(
-        fmt::format("keys and values of {} sequences of {} tokens take {}, more than "
-                    "the {} of memory that there is",
-                    sequences, positions, format_bytes(static_cast<double>(caches)),
+        fmt::format("the embedding, the head, two layers, and keys and values of {} tokens for {} "
+                    "prompt{} of model {} take {}, more than the {} of memory that there is",
+                    positions, sequences, sequences == 1 ? "" : "s", model_.name,
+                    format_bytes(static_cast<double>(least)),
                     format_bytes(static_cast<double>(memory))),
-        "fewer prompts or tokens at a time, or more memory: " + Setting{"host_memory"});
+        "give more memory: " + Setting{"host_memory", fmt::format("{}kB", (least + 999) / 1000)} +
+            ", or fewer prompts or tokens at a time");
   weights_ = std::make_unique<UnitWeights>(model_, values_, memory - caches);
   decoder_ = std::make_unique<Decoder>(model_, *weights_, sequences, positions, request_.threads);
   return *decoder_;

@@ -56,6 +56,15 @@ class Told {
       say([&] { return fmt::format("reading the data: {} %", percent(done, all)); });
     };
     of.hashing.stop = of.tokenizing.stop = listener_.stop;
+    of.made = [this](const DocumentCounts& counts) {
+      if (!listener_.note) return;
+      if (counts.source.malformed > 0)
+        listener_.note(fmt::format("note: {} malformed records are left out, the first: {}",
+                                   counts.source.malformed, counts.source.first_malformed));
+      if (counts.untrained > 0)
+        listener_.note(fmt::format("note: {} documents are left out: nothing of them is trained on",
+                                   counts.untrained));
+    };
     of.tokenizing.progress = [this](const TokenizeProgress& progress) {
       say([&] { return tokenizing_text(progress, begin_); });
     };

@@ -46,6 +46,10 @@ SourceFormat look_for_format(const TextFile& file, bool gzip, std::string_view h
   if (first == std::string_view::npos) return SourceFormat::text;
   if (head[first] == '{' && begins_with_record(file, gzip, false)) return SourceFormat::jsonl;
   if (head[first] == '[' && begins_with_record(file, gzip, true)) return SourceFormat::json;
+  if (file.named() && has_suffix(file.path(), ".json"))
+    throw InputError(file.path().string() + " is neither a list of records nor one record a line",
+                     "give [{...}, {...}] or lines of {...}; to train on its letters: " +
+                         Setting{"data_format", "text"});
   return SourceFormat::text;
 }
 

@@ -64,7 +64,9 @@ std::optional<TokenCorpus> TokenCache::tokens(const Source& source, const Tokeni
   settings.source_hash = source_hash(source, folder_ / memory_name(source), listener.hashing);
   if (settings.source_hash == 0 && listener.hashing.stop && listener.hashing.stop()) return {};
   settings.folder = folder_ / fmt::format("{:016x}", token_identity(source, tokenizer, settings));
-  if (!tokenize(source, tokenizer, settings, listener.tokenizing).finished) return {};
+  const TokenizeResult result = tokenize(source, tokenizer, settings, listener.tokenizing);
+  if (!result.finished) return {};
+  if (listener.made) listener.made(result.counts);
   ::utimensat(AT_FDCWD, (settings.folder / lock_name).c_str(), nullptr, 0);
   return TokenCorpus::open(settings.folder);
 }

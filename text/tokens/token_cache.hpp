@@ -25,6 +25,7 @@ class TokenCache {
   struct Listener {
     SourceHashListener hashing;
     TokenizeListener tokenizing;
+    std::function<void(const DocumentCounts&)> made;  // tokens that were not there; may be empty
   };
   // Finds the tokens of a source, checks all of them, and makes those that are missing or damaged.
   // Nothing where a listener asked to stop. Throws as tokenize() does.
