@@ -262,9 +262,9 @@ TEST_CASE("the form of a file is found by its first record", "[source]") {
   CHECK(format("a.txt", record + "\n" + record) == SourceFormat::jsonl);
   CHECK(format("a.json", "[" + record + "]") == SourceFormat::json);
   CHECK(format("b.json", gzip("[" + record + "]")) == SourceFormat::json);
-  CHECK(format("c.json", R"({"name": "package", "version": 1})") == SourceFormat::text);
-  CHECK(format("d.json", "{\n\"text\": \"a\"}") == SourceFormat::text);
-  CHECK(format("e.json", "[1, 2]") == SourceFormat::text);
+  CHECK_THROWS_AS(format("c.json", R"({"name": "package", "version": 1})"), InputError);
+  CHECK_THROWS_AS(format("d.json", "{\n\"text\": \"a\"}"), InputError);
+  CHECK_THROWS_AS(format("e.json", "[1, 2]"), InputError);
   CHECK(format("f", "[Hello], he said.") == SourceFormat::text);
   CHECK(format("g", "") == SourceFormat::text);
 }
