@@ -198,15 +198,13 @@ void Training::build_schedules(std::int64_t first) {
     return build_schedule(problem, *options_.make_policy(), steps);
   };
   const std::int64_t left = std::max<std::int64_t>(options_.steps - first, 1);
-  const Evaluations& evaluations = options_.evaluations;
+  Evaluations& evaluations = options_.evaluations;
+  evaluations.every = std::min(evaluations.every, options_.steps);  // so that nothing overflows
   const bool pauses = evaluations.batches && evaluations.every > 0;
   schedule_ = std::make_unique<Schedule>(
       build_usual(build, options_.policy, pauses ? std::min(left, evaluations.every) : left,
                   options_.steps_per_run));
-  for (std::int64_t at = first; at < options_.steps;) {
-    const std::int64_t steps = run_length(at);
-    at += steps;
-    if (steps == schedule_->steps() || shorter_.count(steps) > 0) continue;
+  for (const std::int64_t steps : shorter_lengths(first)) {
     // The settled policy, so that the state rests where the first schedule leaves it.
     shorter_[steps] =
         std::make_unique<Schedule>(build(schedule_->policy(), static_cast<int>(steps)));
@@ -230,6 +228,24 @@ std::vector<const Schedule*> Training::schedules() const {
   for (const auto& [steps, schedule] : shorter_) all.push_back(schedule.get());
   for (const auto& schedule : evaluation_) all.push_back(schedule.get());
   return all;
+}
+
+// Of the runs from step `first` on, beside the usual one: what is left over before the first
+// evaluation, between two and after the last.
+std::set<std::int64_t> Training::shorter_lengths(std::int64_t first) const {
+  std::set<std::int64_t> lengths;
+  const auto add = [&](std::int64_t steps) {
+    if (const std::int64_t left = steps % schedule_->steps(); left > 0) lengths.insert(left);
+  };
+  const Evaluations& evaluations = options_.evaluations;
+  const std::int64_t every =
+      evaluations.batches && evaluations.every > 0 ? evaluations.every : options_.steps;
+  const std::int64_t before = std::min(every - first % every, options_.steps - first);
+  const std::int64_t rest = options_.steps - first - before;
+  add(before);
+  if (rest >= every) add(every);
+  add(rest % every);
+  return lengths;
 }
 
 // Steps of the run that goes on from `version`: up to the next evaluation or the end, at most those
@@ -257,7 +273,10 @@ bool Training::evaluate() {
   const std::int64_t began = now_ns();
   const int at_once = evaluation_.front()->steps();
   for (std::int64_t batch = 0; batch < evaluations.count; batch += at_once) {
-    if (gate_->stop_version() >= 0) return false;
+    // The last one has its results, since nobody would go on for them; and where a step more was
+    // promised, that one begins with them.
+    const std::int64_t stop = gate_->stop_version();
+    if (stop >= 0 && stop <= version_ && version_ < options_.steps) return false;
     const bool whole = evaluations.count - batch >= at_once;
     const Executor::Losses losses =
         executor_->evaluate(whole ? *evaluation_.front() : *evaluation_.back(), batch);

@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -215,6 +216,7 @@ class Training {
 
   void build_schedules(std::int64_t first);
   std::vector<const Schedule*> schedules() const;
+  std::set<std::int64_t> shorter_lengths(std::int64_t first) const;
   std::int64_t run_length(std::int64_t version) const;
   bool is_evaluated(std::int64_t version) const;
   bool evaluate();

@@ -1,6 +1,7 @@
 // Evaluations in the midst of a training: the losses are those of the state at this step, and the
 // training is the same as without.
 #include <functional>
+#include <limits>
 
 #include "exec/data/dataset.hpp"
 #include "tests/exec/training_support.hpp"
@@ -118,6 +119,59 @@ TEST_CASE("An evaluation of many batches is their mean, and drops nothing", "[ev
   const Evaluated dropped = train(options, options.data[0], 0, 23);
   CHECK(dropped.results.front().loss == all.results.front().loss);
   CHECK(dropped.results.back().loss != all.results.back().loss);  // what was trained differs
+}
+
+TEST_CASE("A stop between a step and its evaluation ends the training after a step more",
+          "[evaluation][store]") {
+  const Workbench bench(folder_for_many_runs());
+  for (const bool durable : {true, false}) {
+    TrainingOptions options = bench.options("greedysnake", 2, 32, 2);
+    options.steps = 9;
+    options.overwrite = true;
+    if (durable) options.durability = {DurabilityMode::on, 5};
+    options.evaluations = {std::make_shared<NextSteps>(options.data[0], options.seed), 12, 3};
+    Training training(options);
+    std::vector<std::int64_t> evaluated;
+    training.on_evaluation(
+        [&](const EvaluationResult& result) { evaluated.push_back(result.step); });
+    const TrainingResult result = training.run(
+        [&](const StepResult& step) {
+          if (step.step == 2) training.request_stop();
+        },
+        nullptr);
+    // Lanes run ahead of the report: they may have begun a step after it.
+    CHECK(result.steps == 4);
+    CHECK(evaluated == std::vector<std::int64_t>{0, 3});
+  }
+}
+
+TEST_CASE("The evaluation after the last step is made, whatever comes", "[evaluation][store]") {
+  const Workbench bench(folder_for_many_runs());
+  TrainingOptions options = bench.options("resident", 2, 32, 2);
+  options.steps = 4;
+  const auto batches = std::make_shared<NextSteps>(options.data[0], options.seed);
+  options.evaluations = {batches, 30, 0};
+  Training training(options);
+  std::vector<std::int64_t> evaluated;
+  training.on_evaluation([&](const EvaluationResult& result) { evaluated.push_back(result.step); });
+  bool trained = false;
+  batches->asked = [&] {
+    if (trained) training.request_stop();
+  };
+  const TrainingResult result =
+      training.run([&](const StepResult& step) { trained = step.step == 3; }, nullptr);
+  CHECK(result.steps == 4);
+  CHECK(evaluated == std::vector<std::int64_t>{0, 4});
+}
+
+TEST_CASE("A training of more steps than anybody waits for is prepared at once", "[evaluation]") {
+  const Workbench bench(folder_for_many_runs());
+  TrainingOptions options = bench.options("resident", 1, 32, 1);
+  options.steps = std::numeric_limits<std::int64_t>::max();
+  for (const std::int64_t every : {std::int64_t{0}, std::int64_t{7}, options.steps}) {
+    options.evaluations = {std::make_shared<NextSteps>(options.data[0], options.seed), 1, every};
+    CHECK(Training(options).schedule().steps() > 0);
+  }
 }
 
 TEST_CASE("A stop in an evaluation ends the training at its step and a resumed one does it again",
