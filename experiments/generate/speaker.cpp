@@ -54,6 +54,11 @@ Speaker::Speaker(const SpeakerRequest& request) : request_(request) {
   open_text();
 }
 
+Speaker::Speaker(const SpeakerRequest& request, const ModelSpec& model, const fs::path& folder)
+    : request_(request), model_(model), folder_(folder) {
+  open_text();
+}
+
 Speaker::~Speaker() = default;
 
 void Speaker::open_run(const fs::path& run) {
@@ -125,9 +130,10 @@ void Speaker::open_text() {
   if (!tokenizer_) {
     constexpr std::int64_t bytes = 256;
     if (model_.vocabulary > 4 * bytes)
-      throw InputError(fmt::format("model {} has a vocabulary of {}, and {} has no tokenizer",
-                                   model_.name, model_.vocabulary, folder_.string()),
-                       "name one: " + Setting{"tokenizer", "DIR"});
+      throw InputError(
+          fmt::format("model {} has a vocabulary of {}, and {} no tokenizer", model_.name,
+                      model_.vocabulary, folder_.empty() ? "there is" : folder_.string() + " has"),
+          "name one: " + Setting{"tokenizer", "DIR"});
     tokenizer_ = make_byte_tokenizer();
   }
   if (tokenizer_->size() > model_.vocabulary)
@@ -139,7 +145,7 @@ void Speaker::open_text() {
   TemplateSettings settings;
   settings.name = request_.chat_template != "auto" ? request_.chat_template : run_template_;
   if (settings.name.empty() || settings.name == "auto")
-    settings.name = has_chat_template(folder_) ? folder_.string() : "";
+    settings.name = !folder_.empty() && has_chat_template(folder_) ? folder_.string() : "";
   if (!settings.name.empty()) template_ = make_chat_template(settings, *names_);
 }
 
@@ -185,7 +191,7 @@ std::vector<Token> Speaker::stops(bool chat) const {
 
 Decoder& Speaker::open(std::int64_t sequences, std::int64_t positions) {
   positions = std::min(positions, model_.positions);
-  const std::uint64_t caches = Decoder::cache_bytes(model_, sequences, positions);
+  const std::uint64_t caches = Decoder::memory_bytes(model_, sequences, positions);
   std::uint64_t memory = request_.memory;
   if (memory == 0) memory = available_memory() / 10 * 9;
   decoder_.reset();
@@ -202,6 +208,19 @@ Decoder& Speaker::open(std::int64_t sequences, std::int64_t positions) {
   weights_ = std::make_unique<UnitWeights>(model_, values_, memory - caches);
   decoder_ = std::make_unique<Decoder>(model_, *weights_, sequences, positions, request_.threads);
   return *decoder_;
+}
+
+Decoder& Speaker::open(std::int64_t sequences, std::int64_t positions, const StateValues& values,
+                       std::uint64_t memory) {
+  values_ = values;
+  request_.memory = memory;
+  return open(sequences, positions);
+}
+
+void Speaker::close() {
+  decoder_.reset();
+  weights_.reset();
+  values_ = {};
 }
 
 std::size_t whole_characters(const std::string& text) {

@@ -26,6 +26,16 @@ void read_warmup(TrainSettings& settings, const Texts& texts) {
 
 constexpr auto model_of = [](S & s) -> auto& { return s.problem.model; };
 
+void read_left_out(TrainSettings& settings, const Texts& texts) {
+  settings.left_out.clear();
+  for (const std::string& text : texts)
+    settings.left_out.push_back(setting_rows::count_of<std::int64_t>("left_out", {text}));
+  std::vector<std::int64_t>& all = settings.left_out;
+  std::sort(all.begin(), all.end());
+  if (all.front() < 0 || std::adjacent_find(all.begin(), all.end()) != all.end())
+    throw InputError(Setting{"left_out"} + ": not numbers of at least 0, each once");
+}
+
 void add_model(Table& t) {
   t.group(SettingGroup::model);
   t.add(
@@ -132,6 +142,24 @@ void add_length(Table& t) {
   t.add(
       "evaluate_batches", [](S & s) -> auto& { return s.evaluate_batches; },
       "batches of an evaluation at most; 0: all that is held out");
+  t.add(
+      "early_stop", [](S & s) -> auto& { return s.early_stop; },
+      "with " + Setting{"validation"} +
+          ": end once so many evaluations in a row were no better than the best before them; 0: "
+          "never");
+  t.add(
+      "early_stop_margin", [](S & s) -> auto& { return s.early_stop_margin; },
+      "by how much a loss must be lower to count as better");
+  t.add(
+      "spike_guard", [](S & s) -> auto& { return s.spike_guard; },
+      "leave a batch out, and go on from the last commit, where its loss is so many standard "
+      "deviations above the average of the last 100 steps, e.g. 6; 0: never");
+  TrainSetting& left_out =
+      t.add("left_out",
+            "numbers of batches, counted from 0, that are not trained on: what follows takes their "
+            "place");
+  left_out.form = SettingForm::list;
+  left_out.read = read_left_out;
   t.add(
       "seed", [](S & s) -> auto& { return s.seed; }, "seed of initial weights and data order");
 }
@@ -263,6 +291,10 @@ void add_output(Table& t) {
       "keep_every", [](S & s) -> auto& { return s.keep_every; },
       "steps from one kept checkpoint to the next");
   t.add(
+      "keep_best", [](S & s) -> auto& { return s.keep_best; },
+      "with " + Setting{"validation"} +
+          ": the weights of the best evaluation, in RUN/best, a folder that transformers loads");
+  t.add(
       "no_export", [](S & s) -> auto& { return s.no_export; },
       "do not write model.safetensors at the end");
   t.add(
@@ -274,6 +306,33 @@ void add_output(Table& t) {
        "trace", [](S & s) -> auto& { return s.start.trace; },
        "where to write the trace; default: RUN/trace.json.gz")
       .kept = false;
+}
+
+void add_samples(Table& t) {
+  t.group(SettingGroup::samples);
+  t.add(
+      "sample_prompt", [](S & s) -> auto& { return s.samples.prompts; },
+      "texts that the model goes on from while it trains");
+  t.add(
+      "sample_chat", [](S & s) -> auto& { return s.samples.chats; },
+      "messages that it answers by its chat template");
+  t.add(
+      "sample_every", [](S & s) -> auto& { return s.samples.every; },
+      "steps from one sample to the next; 0: before the first step and after the last only");
+  t.add(
+      "sample_tokens", [](S & s) -> auto& { return s.samples.tokens; }, "most tokens of a sample");
+  t.add(
+      "sample_temperature", [](S & s) -> auto& { return s.samples.sampling.temperature; },
+      "of the softmax; 0: always the likeliest token");
+  t.add(
+      "sample_top_k", [](S & s) -> auto& { return s.samples.sampling.top_k; },
+      "only the k likeliest tokens; 0: all");
+  t.add(
+      "sample_top_p", [](S & s) -> auto& { return s.samples.sampling.top_p; },
+      "only the likeliest tokens that have so much of the probability together");
+  t.add(
+      "sample_seed", [](S & s) -> auto& { return s.samples.sampling.seed; },
+      "of the choice of tokens");
 }
 
 }  // namespace
@@ -292,6 +351,8 @@ const char* title_of(SettingGroup group) {
       return "Machine and plan";
     case SettingGroup::output:
       return "Run folder and checkpoints";
+    case SettingGroup::samples:
+      return "Samples while it trains";
   }
   SPILLWAY_ASSERT(false);
 }
@@ -305,6 +366,7 @@ const std::vector<TrainSetting>& train_settings() {
     add_optimizer(table);
     add_plan(table);
     add_output(table);
+    add_samples(table);
     return table.all;
   }();
   return settings;

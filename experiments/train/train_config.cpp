@@ -212,7 +212,8 @@ class Reader {
     if (const auto* text = node.as_string();
         text && is(F::text, F::mixed, F::parts, F::list, F::large))
       return text->get();
-    if (const auto* whole = node.as_integer(); whole && is(F::mixed, F::number, F::whole, F::large, F::list))
+    if (const auto* whole = node.as_integer();
+        whole && is(F::mixed, F::number, F::whole, F::large, F::list))
       return std::to_string(whole->get());
     if (const auto* real = node.as_floating_point(); real && is(F::number))
       return fmt::format("{}", real->get());
