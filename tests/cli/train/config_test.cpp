@@ -143,7 +143,7 @@ TEST_CASE("The config of a run repeats it: an automatic policy, chats and epochs
   // Other data is refused.
   folder.write("chats.jsonl", chats() + chats());
   const Words again = {"train", "--config", folder / "again/config.toml", "--run", folder / "x"};
-  check_refusal(run(again), 2, "--data-hash", "put back what it was");
+  check_complaint(run(again), 2, "--data-hash", "put back what it was");
   CHECK_FALSE(fs::exists(folder / "x"));
   // Unless it is given on purpose.
   check_ends(run(again + Words{"--data", data, "--quiet"}));
