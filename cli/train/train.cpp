@@ -296,7 +296,8 @@ std::optional<TrainRequest> train(const TrainRequest& request, const TrainOption
   if (talks)
     announce_end(training, result, folder, trace_shown,
                  settings.no_export ? fs::path() : job.weights_path(),
-                 closing_table(events.history(), complete(use, training, written)), job.stopped());
+                 closing_table(events.history(), complete(use, training, written)), job.stopped(),
+                 job.ended_early());
   if (!job.stopped()) return {};
   print_error(what_was_kept(left));
   exit_code = StopSignals::exit_code();

@@ -8,7 +8,7 @@ namespace spillway::cli {
 
 namespace {
 
-void add_sample_options(CLI::App& command, SampleSettings& samples) {
+void add_sample_options(CLI::App& command, SampleSettings& samples, std::string& sample_memory) {
   command.add_option("--sample-prompt", samples.prompts,
                      "a text that the model goes on from while it trains; may be given again");
   command.add_option("--sample-chat", samples.chats,
@@ -31,6 +31,9 @@ void add_sample_options(CLI::App& command, SampleSettings& samples) {
       .add_option("--sample-top-p", samples.sampling.top_p,
                   "only the likeliest tokens that have so much of the probability together")
       ->capture_default_str();
+  command.add_option("--sample-memory", sample_memory,
+                     "of --host-memory, for writing samples; what does not fit is read again for "
+                     "every token; default: what it has a use for, up to 1 GB");
   command.add_option("--sample-seed", samples.sampling.seed, "of the choice of tokens")
       ->capture_default_str();
 }
@@ -167,12 +170,12 @@ void add_train_options(CLI::App& parser, TrainOptions& options) {
   command
       ->add_option("--spike-guard", options.settings.spike_guard,
                    "leave a batch out, and go on from the last commit, where its loss is so many "
-                   "standard deviations above the average of the last 100 steps, e.g. 6; 0: never")
+                   "standard deviations above the average of the last 50 steps, e.g. 6; 0: never")
       ->capture_default_str();
   command->add_option("--left-out", options.settings.left_out,
                       "numbers of batches, counted from 0, that are not trained on: what follows "
                       "takes their place");
-  add_sample_options(*command, options.settings.samples);
+  add_sample_options(*command, options.settings.samples, options.sample_memory);
   command->add_flag(
       "--resume", options.resume,
       "go on with the run in --run from its last commit, bit for bit; policy, limits, "

@@ -16,7 +16,7 @@ struct TrainOptions {
   // (given_settings.hpp), because a resumed run adds to these.
   ProblemOptions problem;
   TrainSettings settings;
-  std::string run, trace, warmup, learning_rate_schedule;
+  std::string run, trace, warmup, learning_rate_schedule, sample_memory;
   IoOption io;
   bool json = false, quiet = false;
   bool resume = false, overwrite = false, take_over = false, remove_store = false;

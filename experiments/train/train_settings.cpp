@@ -8,6 +8,7 @@
 
 #include "base/errors.hpp"
 #include "base/suggest.hpp"
+#include "base/units.hpp"
 
 namespace spillway {
 
@@ -210,6 +211,8 @@ std::vector<TrainSetting> all_settings() {
        }},
       {"sample_top_p",
        [](S& s, const Texts& t) { s.samples.sampling.top_p = real_of("sample_top_p", t); }},
+      {"sample_memory",
+       [](S& s, const Texts& t) { s.samples.memory = parse_bytes(t.back()); }},
       {"sample_seed",
        [](S& s, const Texts& t) {
          s.samples.sampling.seed = count_of<std::uint64_t>("sample_seed", t);

@@ -8,7 +8,6 @@
 
 #include "base/errors.hpp"
 #include "exec/data/model_writer.hpp"
-#include "exec/run/available_memory.hpp"
 #include "exec/run/cuda_module.hpp"
 #include "exec/run/run_export.hpp"
 #include "exec/run/training_record.hpp"
@@ -204,8 +203,7 @@ void TrainingJob::settle() {
   if (!request_.resume) folder_->save();
 }
 
-// What writes samples, and the memory that is set aside for it: an eighth of the host's at most,
-// unless it needs more.
+// What writes samples, and the memory that is set aside for it.
 void TrainingJob::open_samples(Problem& problem) {
   fs::path folder;
   std::error_code error;
@@ -217,10 +215,7 @@ void TrainingJob::open_samples(Problem& problem) {
   samples_.emplace(settings_.samples, problem.model, folder,
                    kept_or("tokenizer", settings_.data.tokenizer),
                    kept_or("chat_template", settings_.data.chat_template), settings_.threads);
-  constexpr std::uint64_t part = 8;
-  const std::uint64_t host = problem.machine.host.memory;
-  problem.sample_memory = samples_->memory((host > 0 ? host : available_memory() / 4) / part);
-  samples_->set_memory(problem.sample_memory);
+  problem.sample_memory = samples_->memory();
 }
 
 // What it is fed, and, where that says how long it is, its steps.
