@@ -55,8 +55,9 @@ std::int64_t TrainingSamples::positions() const {
 std::uint64_t TrainingSamples::chosen_memory() const {
   const std::uint64_t beside = Decoder::memory_bytes(model_, count(), positions());
   const std::uint64_t least = beside + UnitWeights::least_bytes(model_);
-  const std::uint64_t wanted = settings_.memory > 0 ? settings_.memory : usual_memory;
-  if (settings_.memory > 0 && wanted < least)
+  const bool chosen = settings_.memory.empty();
+  const std::uint64_t wanted = chosen ? usual_memory : parse_bytes(settings_.memory);
+  if (!chosen && wanted < least)
     throw InputError(
         Setting{"sample_memory", format_bytes(static_cast<double>(wanted))} +
             Message(fmt::format(": two layers, embedding and head of model {}, and what computing "

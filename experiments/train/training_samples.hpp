@@ -24,7 +24,7 @@ struct SampleSettings {
   std::int64_t every = 0;            // steps; 0: before the first step and after the last only
   std::int64_t tokens = 64;          // of an answer at most
   Sampling sampling;
-  std::uint64_t memory = 0;  // bytes that writing them may take; 0: chosen
+  std::string memory;  // that writing them may take, "200MB"; empty: chosen
 
   bool any() const { return !prompts.empty() || !chats.empty(); }
 };
