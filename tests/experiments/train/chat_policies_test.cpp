@@ -59,7 +59,7 @@ class Desk {
     for (int i = 0; i < 50; ++i) text << "user assistant system " << sentence(i, 9) << ".\n";
     text.close();
     TokenizerTraining tokenizer;
-    tokenizer.paths = {folder_ / "text.txt"};
+    tokenizer.source.paths = {folder_ / "text.txt"};
     tokenizer.vocabulary = 290;
     tokenizer.special = {"<|im_start|>", "<|im_end|>"};
     train_tokenizer(tokenizer, folder_ / "tokenizer");
