@@ -68,8 +68,8 @@ std::optional<ResumePoint> TrainingJob::resume() {
   }
   ResumeState state = folder_->resume({ssd_directories(settings_.ssd), request_.take_over,
                                        listener_.checking, request_.io.make_ring});
-  const GivenSettings now = given_;
-  given_ = added_to(now, settings_in(saved));
+  const GivenSettings now = given_, before = settings_in(saved);
+  given_ = added_to(now, before);
   GivenSettings all = given_;
   settings_ = read_train_settings(all);
   if (!state.note.empty() && listener_.note) {
@@ -82,6 +82,7 @@ std::optional<ResumePoint> TrainingJob::resume() {
   }
   if (!state.point) return {};  // it ended before its first commit: from the beginning
   const TrainingRecord record = TrainingRecord::parse(state.point->record.identity.training);
+  require_same_reading(now, before, record.data_rules);
   const auto device = now.find("device");
   const bool device_given = device != now.end() && device->second.back() != "auto";
   if (device_given && device->second.back() != record.backend) {
@@ -145,7 +146,7 @@ void TrainingJob::settle() {
                        Setting{"run", "DIR"});
     TrainSettings given = settings_;
     given.keep = 0;  // to be judged by the run's own number of steps, and so are these
-    given.optimizer.decay_steps = 0;
+    given.optimizer.decay_steps = given.optimizer.warmup_steps = 0;
     given.evaluate_every = given.evaluate_batches = 0;  // what is held out the run knows
     check(given);
     folder_.emplace(RunFolder::open(request_.run, request_.take_over));
