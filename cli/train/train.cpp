@@ -259,7 +259,10 @@ std::optional<TrainRequest> train(const TrainRequest& request, const TrainOption
   const StoppedRun left = stopped_run(result, training, settings.steps, folder.path(),
                                       settings.no_export ? fs::path() : job.weights_path());
   ordered_json end = {{"event", "end"}, {"steps", result.steps}};
-  if (result.steps > training.first_step()) end["final_loss"] = result.final_loss;
+  if (result.steps > training.first_step())
+    end["final_loss"] = result.final_loss;
+  else if (!events.history().steps().empty())  // the steps were done before
+    end["final_loss"] = events.history().steps().back().loss;
   end["weights_hash"] = fmt::format("{:016x}", result.weights_hash);
   if (job.stopped()) {
     end["interrupted"] = true;

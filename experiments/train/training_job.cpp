@@ -77,7 +77,7 @@ void TrainingJob::settle() {
                        Setting{"run", "DIR"});
     TrainSettings given = settings_;
     given.keep = 0;  // to be judged by the run's own number of steps, and so are these
-    given.optimizer.decay_steps = 0;
+    given.optimizer.decay_steps = given.optimizer.warmup_steps = 0;
     given.evaluate_every = given.evaluate_batches = 0;  // what is held out the run knows
     given.keep_best = false;
     given.early_stop = 0;
