@@ -214,7 +214,10 @@ std::optional<TrainRequest> train(const TrainRequest& request, const TrainOption
   const StoppedRun left = stopped_run(result, training, settings.steps, folder.path(),
                                       settings.no_export ? fs::path() : job.weights_path());
   ordered_json end = {{"event", "end"}, {"steps", result.steps}};
-  if (result.steps > training.first_step()) end["final_loss"] = result.final_loss;
+  if (result.steps > training.first_step())
+    end["final_loss"] = result.final_loss;
+  else if (!events.history().steps().empty())  // the steps were done before
+    end["final_loss"] = events.history().steps().back().loss;
   end["weights_hash"] = fmt::format("{:016x}", result.weights_hash);
   if (job.stopped()) {
     end["interrupted"] = true;
@@ -237,7 +240,8 @@ std::optional<TrainRequest> train(const TrainRequest& request, const TrainOption
   if (talks)
     announce_end(training, result, folder, trace_shown,
                  settings.no_export ? fs::path() : job.weights_path(),
-                 closing_table(events.history(), complete(use, training, written)), job.stopped());
+                 closing_table(events.history(), complete(use, training, written)), job.stopped(),
+                 job.ended_early());
   if (!job.stopped()) return {};
   print_error(what_was_kept(left));
   exit_code = StopSignals::exit_code();

@@ -153,7 +153,7 @@ void add_length(Table& t) {
   t.add(
       "spike_guard", [](S & s) -> auto& { return s.spike_guard; },
       "leave a batch out, and go on from the last commit, where its loss is so many standard "
-      "deviations above the average of the last 100 steps, e.g. 6; 0: never");
+      "deviations above the average of the last 50 steps, e.g. 6; 0: never");
   TrainSetting& left_out =
       t.add("left_out",
             "numbers of batches, counted from 0, that are not trained on: what follows takes their "
@@ -330,6 +330,11 @@ void add_samples(Table& t) {
   t.add(
       "sample_top_p", [](S & s) -> auto& { return s.samples.sampling.top_p; },
       "only the likeliest tokens that have so much of the probability together");
+  t.add(
+      "sample_memory", [](S & s) -> auto& { return s.samples.memory; },
+      "of " + Setting{"host_memory"} +
+          ", for writing samples; what does not fit is read again for every token; default: what "
+          "it has a use for, up to 1.07 GB");
   t.add(
       "sample_seed", [](S & s) -> auto& { return s.samples.sampling.seed; },
       "of the choice of tokens");

@@ -8,7 +8,6 @@
 
 #include "base/errors.hpp"
 #include "exec/data/model_writer.hpp"
-#include "exec/run/available_memory.hpp"
 #include "exec/run/cuda_module.hpp"
 #include "exec/run/run_export.hpp"
 #include "exec/run/training_record.hpp"
@@ -78,7 +77,7 @@ void TrainingJob::settle() {
                        Setting{"run", "DIR"});
     TrainSettings given = settings_;
     given.keep = 0;  // to be judged by the run's own number of steps, and so are these
-    given.optimizer.decay_steps = 0;
+    given.optimizer.decay_steps = given.optimizer.warmup_steps = 0;
     given.evaluate_every = given.evaluate_batches = 0;  // what is held out the run knows
     given.keep_best = false;
     given.early_stop = 0;
@@ -217,8 +216,7 @@ void TrainingJob::fill_options(std::optional<ResumePoint> point, std::vector<fs:
   options_.may_be_done = !folder_->saved().complete;  // killed between its last commit and its end
 }
 
-// What writes samples, and the memory that is set aside for it: an eighth of the host's at most,
-// unless it needs more.
+// What writes samples, and the memory that is set aside for it.
 void TrainingJob::open_samples(Problem& problem) {
   fs::path folder;
   std::error_code error;
@@ -230,10 +228,7 @@ void TrainingJob::open_samples(Problem& problem) {
   samples_.emplace(settings_.samples, problem.model, folder,
                    kept_or("tokenizer", settings_.data.tokenizer),
                    kept_or("chat_template", settings_.data.chat_template), settings_.threads);
-  constexpr std::uint64_t part = 8;
-  const std::uint64_t host = problem.machine.host.memory;
-  problem.sample_memory = samples_->memory((host > 0 ? host : available_memory() / 4) / part);
-  samples_->set_memory(problem.sample_memory);
+  problem.sample_memory = samples_->memory();
 }
 
 // What it is fed, and, where that says how long it is, its steps.

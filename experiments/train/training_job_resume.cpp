@@ -26,8 +26,8 @@ std::optional<ResumePoint> TrainingJob::resume() {
       request_.dry_run
           ? folder_->find(ssd)
           : folder_->resume({ssd, request_.take_over, listener_.checking, request_.io.make_ring});
-  const GivenSettings now = given_;
-  given_ = added_to(now, settings_in(saved));
+  const GivenSettings now = given_, before = settings_in(saved);
+  given_ = added_to(now, before);
   GivenSettings all = given_;
   settings_ = read_train_settings(all);
   if (!state.note.empty() && listener_.note) {
@@ -40,6 +40,7 @@ std::optional<ResumePoint> TrainingJob::resume() {
   }
   if (!state.point) return {};  // it ended before its first commit: from the beginning
   const TrainingRecord record = TrainingRecord::parse(state.point->record.identity.training);
+  require_same_reading(now, before, record.data_rules);
   const auto device = now.find("device");
   const bool device_given = device != now.end() && device->second.back() != "auto";
   if (device_given && device->second.back() != record.backend) {
@@ -98,7 +99,7 @@ TrainRequest TrainingJob::next() const {
   if (spike_) {
     next.settings["left_out"] = left_out_texts();
     next.settings["policy"] = {plan_.policy};
-    next.retuned = {plan_.problem.machine, plan_.policy};
+    if (plan_.predicted_step_seconds) next.retuned = {plan_.problem.machine, plan_.policy};
     return next;
   }
   next.settings["policy"] = {holds ? plan_.policy : "auto"};

@@ -195,6 +195,11 @@ std::string RunRecords::write(const nlohmann::ordered_json& event) {
   return line;
 }
 
+const RunHistory& RunRecords::history() {
+  if (!derived_open_) open_derived();  // which takes what was told before
+  return history_;
+}
+
 template <class Action>
 void RunRecords::attempt(const std::string& name, const Action& action) {
   try {

@@ -34,7 +34,7 @@ class RunRecords {
   std::string write(const nlohmann::ordered_json& event);
 
   // Of the whole run, as far as it is in the files.
-  const RunHistory& history() const { return history_; }
+  const RunHistory& history();
   // Files beside metrics.jsonl that could not be written, each once.
   const std::vector<std::string>& warnings() const { return warnings_; }
 
