@@ -1,5 +1,7 @@
 #include "cli/train/given_settings.hpp"
 
+#include <fmt/format.h>
+
 #include "base/errors.hpp"
 #include "cli/options/io_option.hpp"
 #include "cli/text/flags.hpp"
@@ -22,8 +24,8 @@ GivenSettings settings_given(const CLI::App& command) {
   return with_assignments(std::move(given));
 }
 
-GivenSettings with_file(const GivenSettings& given, const TrainOptions& options) {
-  GivenSettings of_file = load_train_config(options.config);
+GivenSettings with_file(const GivenSettings& given, const TrainOptions& options,
+                        GivenSettings of_file) {
   if (!options.resume) return above_file(given, std::move(of_file));
   const GivenSettings all = above_file(given, of_file);
   const std::string run = read_train_settings(all).start.run;
@@ -34,10 +36,13 @@ GivenSettings with_file(const GivenSettings& given, const TrainOptions& options)
 
 }  // namespace
 
-TrainRequest train_request(const CLI::App& command, const TrainOptions& options) {
+TrainRequest train_request(const CLI::App& command, const TrainOptions& options,
+                           GivenSettings& of_file) {
   const GivenSettings by_options = settings_given(command);
+  if (!options.config.empty()) of_file = load_train_config(options.config);
   const GivenSettings given =
-      options.config.empty() ? above_file(by_options, {}) : with_file(by_options, options);
+      options.config.empty() ? above_file(by_options, {}) : with_file(by_options, options, of_file);
+  std::erase_if(of_file, [&](const auto& one) { return by_options.contains(one.first); });
   const TrainSettings settings = read_train_settings(given);
   if (!options.resume && settings.problem.model.empty()) throw CLI::RequiredError("--model");
   if (!options.resume && by_options.contains("model")) refuse_model_of_run(settings.problem.model);
@@ -56,6 +61,16 @@ TrainRequest train_request(const CLI::App& command, const TrainOptions& options)
   request.overwrite = options.overwrite;
   request.dry_run = options.dry_run;
   return request;
+}
+
+Message as_given(const Message& message, const GivenSettings& of_file, const std::string& file) {
+  return message.text([&](const Setting& setting) {
+    const auto found = of_file.find(setting.name);
+    const bool is_of_file =
+        found != of_file.end() && (setting.value.empty() || setting.value == found->second.back());
+    return is_of_file ? fmt::format("{} (in {})", plain_setting(setting), file)
+                      : flag_text(setting);
+  });
 }
 
 }  // namespace spillway::cli

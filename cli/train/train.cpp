@@ -251,8 +251,15 @@ std::optional<TrainRequest> train(const TrainRequest& request, const TrainOption
 void run(CLI::App& command, TrainOptions& options, int& exit_code) {
   outlive_reader();  // `train ... | head` trains to its end
   StopSignals signals;
-  std::optional<TrainRequest> request = train_request(command, options);
-  while (request) request = train(*request, options, signals, exit_code);
+  GivenSettings of_file;
+  try {
+    std::optional<TrainRequest> request = train_request(command, options, of_file);
+    while (request) request = train(*request, options, signals, exit_code);
+  } catch (const InputError& error) {
+    if (of_file.empty()) throw;
+    throw InputError(as_given(error.message(), of_file, options.config),
+                     as_given(error.advice(), of_file, options.config));
+  }
 }
 
 }  // namespace

@@ -47,6 +47,11 @@ void add_model(Table& t) {
       "with a model from a folder: begin with values drawn from the seed, not with the folder's "
       "weights");
   t.add(
+      "weights_hash", [](S & s) -> auto& { return s.weights_hash; },
+      "refuse weights of the model's folder other than those of this hash, which the config.toml "
+      "of "
+      "a run has");
+  t.add(
       "lora", [](S & s) -> auto& { return s.problem.lora; },
       "train low-rank adapters beside the model's matrices, which are frozen: "
       "rank=16[,alpha=32][,dropout=0.05][,targets=q_proj+v_proj]; default: alpha twice the rank, "

@@ -133,7 +133,8 @@ std::string starting_config_text(const GivenSettings& settings, const fs::path& 
   const std::vector<TrainSetting>& all = train_settings();
   for (std::size_t i = 0; i < all.size(); ++i) {
     const TrainSetting& setting = all[i];
-    if (setting.key == "set" || setting.key == "data_hash") continue;
+    if (setting.key == "set" || setting.key == "data_hash" || setting.key == "weights_hash")
+      continue;
     if (i == 0 || all[i - 1].group != setting.group) {
       text += fmt::format("\n{0:#<{1}}\n# {2}\n\n", "", line_length, title_of(setting.group));
       if (setting.group == SettingGroup::plan) text += plan + "\n";

@@ -338,6 +338,7 @@ GivenSettings above_file(GivenSettings given, GivenSettings of_file) {
   const bool other_data = std::any_of(of_data.begin(), of_data.end(),
                                       [&](const char* key) { return given.contains(key); });
   if (other_data) of_file.erase("data_hash");
+  if (given.contains("model")) of_file.erase("weights_hash");
   // Of overrides each key counts for itself.
   const auto now = given.find(overrides_key), before = of_file.find(overrides_key);
   if (now != given.end() && before != of_file.end()) {

@@ -31,7 +31,8 @@ GivenSettings load_train_config(const std::string& path);
 GivenSettings with_assignments(GivenSettings given);
 
 // What is given above a file: a setting without texts takes the file's back. A data_hash of the
-// file is no longer asked for where what decides the data is given.
+// file is no longer asked for where what decides the data is given, nor is its weights_hash where a
+// model is.
 GivenSettings above_file(GivenSettings given, GivenSettings of_file);
 
 // Of the settings of a file those that are other than what the run keeps: where it is resumed, they

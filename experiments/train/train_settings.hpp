@@ -43,6 +43,7 @@ struct TrainSettings {
   std::string tune_matmul = "on", gelu_backward = "auto";
   bool random_weights =
       false;  // begins with values drawn from the seed, whatever the model's folder has
+  std::string weights_hash;  // that the weights of the model's folder must have; empty: any
   // Where frozen weights that rest on the ssd are read from: "checkpoint", in place where that can
   // be, or "store".
   std::string frozen_weights = "checkpoint";

@@ -299,6 +299,13 @@ void TrainingJob::open() {
   if (weights_.values && training_->first_step() == 0)
     initial_ = InitialState{weights_.values->folder(), weights_.values->data_hash(),
                             weights_.values->bytes(), weights_.values->describe()};
+  if (initial_ && !settings_.weights_hash.empty() && settings_.weights_hash != hash_of_weights())
+    throw InputError(Setting{"weights_hash", settings_.weights_hash} +
+                         Message(fmt::format(": the weights in {} are others than then, their hash "
+                                             "is {}",
+                                             initial_->folder.string(), hash_of_weights())),
+                     "put back what they were; or leave " + Setting{"weights_hash"} +
+                         " out, for a training that is not the same again");
   options_.weights.reset();  // with its files and memory
   options_.adapter.reset();
   weights_.values.reset();
@@ -311,6 +318,8 @@ void TrainingJob::open() {
   require_new_file(*trace_place_, &only_a_trace());  // not only after all steps
 }
 
+std::string TrainingJob::hash_of_weights() const { return fmt::format("{:016x}", initial_->hash); }
+
 void TrainingJob::begin() {
   const auto write = [&](const char* name, const std::string& text) {
     FileSink file(folder_->place(name), FileSink::Compression::none);
@@ -321,6 +330,10 @@ void TrainingJob::begin() {
   if (!settings_.problem.machine.empty() || rates_->known || request_.retuned)
     write(RunFolder::machine, machine_to_toml(plan_.problem.machine));
   write(RunFolder::model, model_to_toml(plan_.problem.model));
+  if (initial_) {
+    given_["weights_hash"] = {hash_of_weights()};
+    folder_->saved().options["weights_hash"] = given_["weights_hash"];
+  }
   write(
       RunFolder::config,
       run_config_text({given_, settings_, plan_.problem, training_->schedule().policy(),

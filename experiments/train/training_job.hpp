@@ -178,6 +178,7 @@ class TrainingJob {
   void open_samples(Problem& problem);
   std::optional<ResumePoint> resume();
   void settle();
+  std::string hash_of_weights() const;
   void fill_options(std::optional<ResumePoint> point, std::vector<std::filesystem::path> drives);
   void take_folder();
   void open_data(const Problem& problem);

@@ -122,6 +122,8 @@ TEST_CASE("What a config file gets wrong is refused with its line, and nothing i
           "did you mean learning_rate?");
   refused("steps = \"ten\"\n", "mine.toml:1:9: steps is a string", "steps = 100");
   refused("threads = 0\n", "mine.toml:1:11: threads = 0 is not from 1 to 1024", "");
+  // What shows only when the settings are put together, too.
+  refused(small + "learning_rate = -1\n", "learning_rate = -1 (in ", "");
   refused("steps = 1\n", "--model is required", "");
   check_refusal(run({"train", "--config", folder / "none.toml"}), 2, "none.toml", "");
   check_refusal(run({"train", "--model", "gpt-tiny", "--steps", "1", "--set", "steps=2"}), 2,
@@ -143,7 +145,7 @@ TEST_CASE("The config of a run repeats it: an automatic policy, chats and epochs
   // Other data is refused.
   folder.write("chats.jsonl", chats() + chats());
   const Words again = {"train", "--config", folder / "again/config.toml", "--run", folder / "x"};
-  check_complaint(run(again), 2, "--data-hash", "put back what it was");
+  check_complaint(run(again), 2, "data_hash = ", "put back what it was");
   CHECK_FALSE(fs::exists(folder / "x"));
   // Unless it is given on purpose.
   check_ends(run(again + Words{"--data", data, "--quiet"}));
@@ -164,6 +166,19 @@ TEST_CASE("The config of a run repeats it: low-rank adapters of a model in a fil
   CHECK(result_of(folder / "third") == result_of(folder / "again"));
 }
 
+TEST_CASE("The config of a run repeats it from the weights of a folder, and from no others") {
+  const TemporaryFolder folder;
+  const Words small_training = {"--data", text_of(folder), "--batch", "2",        "--sequence",
+                                "16",     "--steps",       "2",       "--policy", "zero-infinity"};
+  check_ends(run(Words{"train", "--model", "gpt-tiny", "--run", folder / "base", "--quiet"} +
+                 small_training));
+  check_repeats(folder, Words{"train", "--model", folder / "base"} + small_training);
+  check_ends(run(Words{"train", "--resume", "--run", folder / "base", "--steps", "3", "--quiet"}));
+  check_complaint(run({"train", "--config", folder / "again/config.toml", "--run", folder / "x"}),
+                  2, "weights_hash = ", "put back");
+  CHECK_FALSE(fs::exists(folder / "x"));
+}
+
 TEST_CASE("A run that goes on by its config file takes what has changed in it") {
   const TemporaryFolder folder;
   text_of(folder);
@@ -182,7 +197,7 @@ TEST_CASE("A run that goes on by its config file takes what has changed in it") 
   with("batch = 2", "batch = 4");
   const Outcome other = run({"train", "--config", file, "--resume", "--steps", "6"});
   CHECK(other.exit_code == 2);
-  CHECK_THAT(other.err, Catch::Contains("--batch"));
+  CHECK_THAT(other.err, Catch::Contains("batch (in "));
   // By the config that the run keeps itself.
   check_ends(run({"train", "--config", folder / "run/config.toml", "--resume", "--run",
                   folder / "run", "--steps", "7", "--quiet"}));

@@ -41,7 +41,8 @@ void check_foretold(const json& dry, const json& start) {
   CHECK(dry["durability"]["commit_every"] == start["durability"]["commit_every"]);
   for (const char* tier : {"gpu", "host", "ssd"}) {
     INFO(tier);
-    CHECK(dry["memory"][tier]["capacity_bytes"] == start["memory"][tier]["capacity_bytes"]);
+    if (std::string(tier) != "ssd")  // of which others may have taken some since
+      CHECK(dry["memory"][tier]["capacity_bytes"] == start["memory"][tier]["capacity_bytes"]);
     CHECK(dry["memory"][tier]["peak_bytes"] >= start["memory"][tier]["peak_bytes"]);
     if (start["memory"][tier]["peak_bytes"] > 0) CHECK_FALSE(dry["memory"][tier]["parts"].empty());
   }
@@ -86,9 +87,11 @@ TEST_CASE("A dry run of a run that goes on leaves the run as it is") {
   ended(run(training + Words{"--json"}));
   const auto before = contents(folder);
   const Words more = {"train", "--resume", "--run", folder / "run", "--steps", "5", "--json"};
-  const json dry = ended(run(more + Words{"--dry-run", "--set", "keep=1", "keep_every=1"}));
-  CHECK(dry["first_step"] == 2);
-  const json plain = ended(run(more + Words{"--dry-run"}));
+  const Outcome dry = run(more + Words{"--dry-run", "--set", "keep=1", "keep_every=1"});
+  INFO(dry.err);
+  REQUIRE(dry.exit_code == 0);
+  CHECK(dry.json()["first_step"] == 2);
+  const json plain = run(more + Words{"--dry-run"}).json();
   const Outcome refused = run(more + Words{"--dry-run", "--batch", "4"});
   CHECK(refused.exit_code == 2);
   CHECK_THAT(refused.err, Catch::Contains("--batch"));
