@@ -1,10 +1,15 @@
 #include "experiments/train/train_weights.hpp"
 
+#include <span>
+
 #include "base/errors.hpp"
+#include "base/new_file.hpp"
 #include "exec/run/run_export.hpp"
 #include "exec/run/training_record.hpp"
+#include "experiments/train/training_data.hpp"
 #include "policies/model/hugging_face.hpp"
 #include "policies/model/model_folder.hpp"
+#include "text/chat/encode_chat.hpp"
 
 namespace spillway {
 
@@ -24,6 +29,21 @@ std::optional<std::filesystem::path> frozen_folder(const TrainingRecord& record,
       "the frozen weights of the run are not in " + record.initial_folder.string() + " any more",
       "commits hold what is trained alone: name the folder where they are now: " +
           Setting{"model", "DIR"});
+}
+
+// Of a tokenizer that is named: none where it is the model's own, or there is none.
+std::optional<TextEnds> text_ends(const DataSettings& data) {
+  if (data.tokenizer == "auto" || data.tokenizer == "bytes") return std::nullopt;
+  const std::shared_ptr<const Tokenizer> tokenizer = open_tokenizer(data.tokenizer, {});
+  const SpecialNames names(*tokenizer);
+  std::unique_ptr<ChatTemplate> chat_template;
+  if (data.chat_template != "auto")
+    chat_template = make_chat_template({.name = data.chat_template}, names);
+  TextEnds ends;
+  ends.begin = tokenizer->begin_of_text();
+  const std::vector<Token> stops = stop_tokens(*tokenizer, names, chat_template.get());
+  ends.ends.assign(stops.begin(), stops.end());
+  return ends;
 }
 
 }  // namespace
@@ -62,13 +82,21 @@ InitialWeights open_initial_weights(const TrainSettings& settings,
 void write_files_of_run(const InitialWeights& weights, const TrainSettings& settings,
                         const ModelSpec& model, const std::filesystem::path& base,
                         const Directory& to) {
+  const DataSettings& data = settings.data;
   if (model.has_adapters()) {
     write_adapter_files(weights.folder, to, model, base);
   } else if (has_hugging_face_architecture(model)) {
-    write_model_files(weights.folder, to, model, ElementType::f32);
+    write_model_files(weights.folder, to, model, ElementType::f32, text_ends(data));
   }
-  const std::string& tokenizer = settings.data.tokenizer;
-  if (tokenizer != "auto" && tokenizer != "bytes") write_tokenizer_files(tokenizer, to);
+  if (data.tokenizer == "bytes") remove_tokenizer_files(to);
+  if (data.tokenizer != "auto" && data.tokenizer != "bytes")
+    write_tokenizer_files(data.tokenizer, to);
+  if (data.chat_template == "auto") return;
+  const std::string text = chat_template_text(data.chat_template);
+  to.remove(chat_template_file);
+  NewFile file({to, chat_template_file});
+  file.write(std::as_bytes(std::span(text)));
+  file.commit();
 }
 
 }  // namespace spillway
