@@ -212,24 +212,35 @@ std::optional<TrainRequest> train(const TrainRequest& request, const TrainOption
       events.write(kept_event(kept));
     }
   };
-  const TrainingResult result = job.train(
-      [&](const StepResult& step) {
-        tell_prediction();
-        tell_kept();
-        events.write(step_event(step, job, meter ? meter->read() : GpuReading()));
-        written.add(step);
-        line.show(events.history());
-      },
-      [&](std::int64_t step) {
-        events.write({{"event", "commit"}, {"step", step}, {"bytes_written", written.by_commit()}});
-      },
-      [&](const EvaluationResult& evaluation) {
-        events.write(evaluation_event(evaluation));
-        if (!talks) return;
-        line.finish();
-        fmt::print("{}", evaluation_text(evaluation));
-        flush_output();
-      });
+  const auto tell = [&](const std::string& text) {
+    if (!talks) return;
+    line.finish();
+    fmt::print("{}", text);
+    flush_output();
+  };
+  TrainReports reports;
+  reports.step = [&](const StepResult& step) {
+    tell_prediction();
+    tell_kept();
+    events.write(step_event(step, job, meter ? meter->read() : GpuReading()));
+    written.add(step);
+    line.show(events.history());
+  };
+  reports.committed = [&](std::int64_t step) {
+    events.write({{"event", "commit"}, {"step", step}, {"bytes_written", written.by_commit()}});
+  };
+  reports.evaluated = [&](const EvaluationResult& evaluation) {
+    events.write(evaluation_event(evaluation));
+    tell(evaluation_text(evaluation));
+  };
+  reports.best = [&](const Best& best) { events.write(best_event(best, job.best_path())); };
+  reports.sampled = [&](std::int64_t step, const std::vector<TrainingSample>& samples) {
+    for (const TrainingSample& sample : samples) {
+      events.write(sample_event(step, sample));
+      tell(sample_text(step, sample));
+    }
+  };
+  const TrainingResult result = job.train(reports);
   signals.on_stop({});
   StopSignals::enter(StopSignals::Phase::finishing);
   line.finish();
@@ -239,6 +250,16 @@ std::optional<TrainRequest> train(const TrainRequest& request, const TrainOption
   if (training.throttle()) {
     for (const std::string& warning : training.throttle()->warnings())
       print_error("warning: " + warning + "\n");
+  }
+  if (const auto& spike = job.spike()) {
+    events.write(spike_event(*spike));
+    job.finish();
+    print_error(spike_text(*spike));
+    if (StopSignals::came()) {
+      exit_code = StopSignals::exit_code();
+      return {};
+    }
+    return job.next();
   }
   if (job.retunes() && !StopSignals::came()) {
     events.write({{"event", "retune"},
@@ -258,6 +279,7 @@ std::optional<TrainRequest> train(const TrainRequest& request, const TrainOption
     end["interrupted"] = true;
     end["committed_step"] = left.committed ? ordered_json(*left.committed) : ordered_json();
   }
+  if (job.ended_early()) end["ended_early"] = true;
   if (job.skipped_steps() > 0) end["skipped_steps"] = job.skipped_steps();
   if (training.commit_interval() > 0)
     end["commit_bytes_written"] = training.bytes_written_by_commits();
@@ -270,6 +292,7 @@ std::optional<TrainRequest> train(const TrainRequest& request, const TrainOption
   events.write(end);
   warn();
   job.finish();
+  if (talks) fmt::print("{}", best_text(job));
   if (talks)
     announce_end(training, result, folder, trace_shown,
                  settings.no_export ? fs::path() : job.weights_path(),

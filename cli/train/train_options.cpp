@@ -6,6 +6,37 @@
 
 namespace spillway::cli {
 
+namespace {
+
+void add_sample_options(CLI::App& command, SampleSettings& samples) {
+  command.add_option("--sample-prompt", samples.prompts,
+                     "a text that the model goes on from while it trains; may be given again");
+  command.add_option("--sample-chat", samples.chats,
+                     "a message that it answers by its chat template; may be given again");
+  command
+      .add_option("--sample-every", samples.every,
+                  "steps from one sample to the next; 0: before the first step and after the last "
+                  "only")
+      ->capture_default_str();
+  command.add_option("--sample-tokens", samples.tokens, "most tokens of a sample")
+      ->capture_default_str();
+  command
+      .add_option("--sample-temperature", samples.sampling.temperature,
+                  "of the softmax; 0: always the likeliest token")
+      ->capture_default_str();
+  command
+      .add_option("--sample-top-k", samples.sampling.top_k, "only the k likeliest tokens; 0: all")
+      ->capture_default_str();
+  command
+      .add_option("--sample-top-p", samples.sampling.top_p,
+                  "only the likeliest tokens that have so much of the probability together")
+      ->capture_default_str();
+  command.add_option("--sample-seed", samples.sampling.seed, "of the choice of tokens")
+      ->capture_default_str();
+}
+
+}  // namespace
+
 void add_train_options(CLI::App& parser, TrainOptions& options) {
   CLI::App* const command = &parser;
   options.problem.add_to(*command, false);
@@ -121,6 +152,27 @@ void add_train_options(CLI::App& parser, TrainOptions& options) {
       ->add_option("--keep-every", options.settings.keep_every,
                    "steps from one kept checkpoint to the next")
       ->capture_default_str();
+  command->add_flag("--keep-best", options.settings.keep_best,
+                    "with --validation: the weights of the best evaluation, in RUN/best, a folder "
+                    "that transformers loads");
+  command
+      ->add_option("--early-stop", options.settings.early_stop,
+                   "with --validation: end once so many evaluations in a row were no better than "
+                   "the best before them; 0: never")
+      ->capture_default_str();
+  command
+      ->add_option("--early-stop-margin", options.settings.early_stop_margin,
+                   "by how much a loss must be lower to count as better")
+      ->capture_default_str();
+  command
+      ->add_option("--spike-guard", options.settings.spike_guard,
+                   "leave a batch out, and go on from the last commit, where its loss is so many "
+                   "standard deviations above the average of the last 100 steps, e.g. 6; 0: never")
+      ->capture_default_str();
+  command->add_option("--left-out", options.settings.left_out,
+                      "numbers of batches, counted from 0, that are not trained on: what follows "
+                      "takes their place");
+  add_sample_options(*command, options.settings.samples);
   command->add_flag(
       "--resume", options.resume,
       "go on with the run in --run from its last commit, bit for bit; policy, limits, "

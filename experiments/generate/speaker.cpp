@@ -67,6 +67,11 @@ Speaker::Speaker(const SpeakerRequest& request) : request_(request) {
   open_text();
 }
 
+Speaker::Speaker(const SpeakerRequest& request, const ModelSpec& model, const fs::path& folder)
+    : request_(request), model_(model), folder_(folder) {
+  open_text();
+}
+
 Speaker::~Speaker() = default;
 
 void Speaker::open_text() {
@@ -77,9 +82,10 @@ void Speaker::open_text() {
   if (!tokenizer_) {
     constexpr std::int64_t bytes = 256;
     if (model_.vocabulary > 4 * bytes)
-      throw InputError(fmt::format("model {} has a vocabulary of {}, and {} has no tokenizer",
-                                   model_.name, model_.vocabulary, folder_.string()),
-                       "name one: " + Setting{"tokenizer", "DIR"});
+      throw InputError(
+          fmt::format("model {} has a vocabulary of {}, and {} no tokenizer", model_.name,
+                      model_.vocabulary, folder_.empty() ? "there is" : folder_.string() + " has"),
+          "name one: " + Setting{"tokenizer", "DIR"});
     tokenizer_ = make_byte_tokenizer();
   }
   if (tokenizer_->size() > model_.vocabulary)
@@ -90,7 +96,7 @@ void Speaker::open_text() {
   encoder_ = std::make_unique<ChatEncoder>(*tokenizer_, *names_);
   TemplateSettings settings;
   settings.parse_special = request_.parse_special;
-  settings.name = request_.chat_template;
+  settings.name = request_.chat_template.empty() ? "auto" : request_.chat_template;
   // The run's folder has the template that it was told, too.
   if (settings.name == "auto" && (is_built_in(run_template_) || exists(run_template_)))
     settings.name = run_template_;
@@ -170,7 +176,7 @@ void Speaker::let_go_of_store() {
 
 Decoder& Speaker::open(std::int64_t sequences, std::int64_t positions) {
   positions = std::min(positions, model_.positions);
-  const std::uint64_t caches = Decoder::cache_bytes(model_, sequences, positions);
+  const std::uint64_t caches = Decoder::memory_bytes(model_, sequences, positions);
   std::uint64_t memory = request_.memory;
   if (memory == 0) memory = available_memory() / 10 * 9;
   decoder_.reset();
@@ -190,6 +196,19 @@ Decoder& Speaker::open(std::int64_t sequences, std::int64_t positions) {
   if (layers_in_memory() == model_.layers) let_go_of_store();
   decoder_ = std::make_unique<Decoder>(model_, *weights_, sequences, positions, request_.threads);
   return *decoder_;
+}
+
+Decoder& Speaker::open(std::int64_t sequences, std::int64_t positions, const StateValues& values,
+                       std::uint64_t memory) {
+  values_ = values;
+  request_.memory = memory;
+  return open(sequences, positions);
+}
+
+void Speaker::close() {
+  decoder_.reset();
+  weights_.reset();
+  values_ = {};
 }
 
 std::size_t whole_characters(const std::string& text) {

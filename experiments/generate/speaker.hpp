@@ -20,6 +20,10 @@ class Speaker {
  public:
   // Reads no weights yet. Throws InputError.
   explicit Speaker(const SpeakerRequest& request);
+  // Of a model whose weights are given to open(): of the request tokenizer, template and threads
+  // count. `folder`: of the model, which may have the first two; or empty.
+  Speaker(const SpeakerRequest& request, const ModelSpec& model,
+          const std::filesystem::path& folder);
   ~Speaker();
 
   const ModelSpec& model() const { return model_; }
@@ -40,6 +44,11 @@ class Speaker {
   // where the model has fewer positions. Weights in the store of a run are let go once all of them
   // are in memory: call it once.
   Decoder& open(std::int64_t sequences, std::int64_t positions);
+  // With these weights, in so much memory for all.
+  Decoder& open(std::int64_t sequences, std::int64_t positions, const StateValues& values,
+                std::uint64_t memory);
+  // Gives the memory back.
+  void close();
   std::int64_t layers_in_memory() const { return weights_->layers_in_memory(); }
 
  private:

@@ -66,6 +66,16 @@ void read_warmup(TrainSettings& settings, const Texts& texts) {
                      "e.g. " + Setting{"warmup", "3%"});
 }
 
+void read_left_out(TrainSettings& settings, const Texts& texts) {
+  settings.left_out.clear();
+  for (const std::string& text : texts)
+    settings.left_out.push_back(count_of<std::int64_t>("left_out", {text}));
+  std::vector<std::int64_t>& all = settings.left_out;
+  std::sort(all.begin(), all.end());
+  if (all.front() < 0 || std::adjacent_find(all.begin(), all.end()) != all.end())
+    throw InputError(Setting{"left_out"} + ": not numbers of at least 0, each once");
+}
+
 std::vector<TrainSetting> all_settings() {
   using S = TrainSettings;
   return {
@@ -177,6 +187,33 @@ std::vector<TrainSetting> all_settings() {
       {"keep", [](S& s, const Texts& t) { s.keep = count_of<std::int64_t>("keep", t); }},
       {"keep_every",
        [](S& s, const Texts& t) { s.keep_every = count_of<std::int64_t>("keep_every", t); }},
+      {"keep_best", [](S& s, const Texts& t) { s.keep_best = flag_of("keep_best", t); }},
+      {"early_stop",
+       [](S& s, const Texts& t) { s.early_stop = count_of<std::int64_t>("early_stop", t); }},
+      {"early_stop_margin",
+       [](S& s, const Texts& t) { s.early_stop_margin = real_of("early_stop_margin", t); }},
+      {"spike_guard", [](S& s, const Texts& t) { s.spike_guard = real_of("spike_guard", t); }},
+      {"left_out", read_left_out},
+      {"sample_prompt", [](S& s, const Texts& t) { s.samples.prompts = t; }},
+      {"sample_chat", [](S& s, const Texts& t) { s.samples.chats = t; }},
+      {"sample_every",
+       [](S& s, const Texts& t) { s.samples.every = count_of<std::int64_t>("sample_every", t); }},
+      {"sample_tokens",
+       [](S& s, const Texts& t) { s.samples.tokens = count_of<std::int64_t>("sample_tokens", t); }},
+      {"sample_temperature",
+       [](S& s, const Texts& t) {
+         s.samples.sampling.temperature = real_of("sample_temperature", t);
+       }},
+      {"sample_top_k",
+       [](S& s, const Texts& t) {
+         s.samples.sampling.top_k = count_of<std::int64_t>("sample_top_k", t);
+       }},
+      {"sample_top_p",
+       [](S& s, const Texts& t) { s.samples.sampling.top_p = real_of("sample_top_p", t); }},
+      {"sample_seed",
+       [](S& s, const Texts& t) {
+         s.samples.sampling.seed = count_of<std::uint64_t>("sample_seed", t);
+       }},
   };
 }
 

@@ -10,6 +10,7 @@
 #include "exec/run/executor.hpp"
 #include "experiments/plan/problem_request.hpp"
 #include "experiments/train/training_data.hpp"
+#include "experiments/train/training_samples.hpp"
 
 namespace spillway {
 
@@ -39,6 +40,16 @@ struct TrainSettings {
   bool no_export = false;  // the weights are not written at the end
   // Of every keep_every-th step the weights of the last `keep` are kept; 0: of none.
   std::int64_t keep = 0, keep_every = 500;
+  bool keep_best = false;  // the weights of the best evaluation are kept
+  // Evaluations in a row that may be no better by more than the margin than the best before them;
+  // 0: any number.
+  std::int64_t early_stop = 0;
+  double early_stop_margin = 0;
+  // Standard deviations above the average of the last losses from which on a batch is left out; 0:
+  // none is (SpikeWatch).
+  double spike_guard = 0;
+  std::vector<std::int64_t> left_out;  // batches that are not trained on, ascending
+  SampleSettings samples;
 };
 
 // By name, as given; a setting has several texts where it takes a list.

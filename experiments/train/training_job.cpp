@@ -8,7 +8,7 @@
 
 #include "base/errors.hpp"
 #include "exec/data/model_writer.hpp"
-#include "exec/data/safetensors_folder.hpp"
+#include "exec/run/available_memory.hpp"
 #include "exec/run/cuda_module.hpp"
 #include "exec/run/run_export.hpp"
 #include "exec/run/training_record.hpp"
@@ -16,7 +16,7 @@
 #include "experiments/train/kept_settings.hpp"
 #include "experiments/train/train_algorithms.hpp"
 #include "experiments/train/train_checks.hpp"
-#include "policies/machine/frozen_buffer.hpp"
+#include "policies/machine/memory_beside.hpp"
 #include "policies/model/hugging_face.hpp"
 #include "policies/model/peft.hpp"
 #include "traces/file_sink.hpp"
@@ -28,8 +28,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using Stage = TrainListener::Stage;
-
-constexpr std::int64_t most_skipped_in_a_row = 100;
 
 TrainHardware hardware_of(const DeviceChoice& choice, const ProblemRequest& request) {
   TrainHardware hardware;
@@ -56,72 +54,6 @@ TrainingJob::TrainingJob(TrainRequest request, TrainListener listener)
 
 TrainingJob::~TrainingJob() = default;
 
-// What `resume` goes on from: the settings of the run where none are given now, and its last
-// commit, if there is one yet.
-std::optional<ResumePoint> TrainingJob::resume() {
-  const SavedRun& saved = folder_->saved();
-  if (!saved.not_resumable.empty()) {
-    throw InputError(
-        Setting{"resume"} + Message(fmt::format(": there is nothing to go on from in {}: {}",
-                                                request_.run, saved.not_resumable)),
-        "start another run, in a folder of its own");
-  }
-  ResumeState state = folder_->resume({ssd_directories(settings_.ssd), request_.take_over,
-                                       listener_.checking, request_.io.make_ring});
-  const GivenSettings now = given_;
-  given_ = added_to(now, settings_in(saved));
-  GivenSettings all = given_;
-  settings_ = read_train_settings(all);
-  if (!state.note.empty() && listener_.note) {
-    // A copy may come from somebody else.
-    const std::string text =
-        settings_.data.data.empty()
-            ? ""
-            : fmt::format("; its text: {}", fmt::join(settings_.data.data, ", "));
-    listener_.note(state.note + text);
-  }
-  if (!state.point) return {};  // it ended before its first commit: from the beginning
-  const TrainingRecord record = TrainingRecord::parse(state.point->record.identity.training);
-  const auto device = now.find("device");
-  const bool device_given = device != now.end() && device->second.back() != "auto";
-  if (device_given && device->second.back() != record.backend) {
-    throw InputError(
-        Setting{"resume"} +
-            Message(fmt::format(": the run in {} is trained on device {}, not {}", request_.run,
-                                record.backend, device->second.back())),
-        "leave " + Setting{"device"} + " out: what is trained on another device has other numbers");
-  }
-  // Chosen where the run began, and part of its numbers since.
-  const WorkloadTexts workload = workload_texts(record.workload);
-  for (const char* key : {"micro_batch", "precision", "sequences_at_once"})
-    if (!now.contains(key)) all[key] = {workload.at(key)};
-  if (!now.contains("policy")) all["policy"] = {record.policy};
-  // The file or folder that it was read from may be gone, and so may that of the adapters. A model
-  // of which a part is frozen is needed for its weights alone.
-  if (record.model.has_frozen() && now.contains("model")) frozen_from_ = now.at("model").back();
-  const bool needs_model = now.contains("model") && frozen_from_.empty();
-  if (state.point->record.version > 0) {
-    if (now.contains("adapter"))
-      throw InputError(Setting{"resume"} + ": the run has adapters of its own, at step " +
-                           std::to_string(state.point->record.version),
-                       "leave " + Setting{"adapter"} + " out, or start another run");
-    all.erase("adapter");
-  }
-  if (!needs_model && folder_->directory().status(RunFolder::model))
-    all["model"] = {folder_->directory().path_of(RunFolder::model).string()};
-  if (!device_given) all["device"] = {record.backend};
-  if (!now.contains("data")) {
-    std::vector<std::string>& data = all["data"];
-    data.clear();
-    for (const fs::path& path : record.data) data.push_back(path.string());
-  }
-  std::vector<std::string> directories;
-  for (const fs::path& directory : state.ssd) directories.push_back(directory.string());
-  all["ssd"] = {fmt::format("{}", fmt::join(directories, ","))};
-  settings_ = read_train_settings(all);
-  return std::move(state.point);
-}
-
 void TrainingJob::settle() {
   const auto enter = [&](Stage stage) {
     if (listener_.enter) listener_.enter(stage);
@@ -147,9 +79,12 @@ void TrainingJob::settle() {
     given.keep = 0;  // to be judged by the run's own number of steps, and so are these
     given.optimizer.decay_steps = 0;
     given.evaluate_every = given.evaluate_batches = 0;  // what is held out the run knows
+    given.keep_best = false;
+    given.early_stop = 0;
     check(given);
     folder_.emplace(RunFolder::open(request_.run, request_.take_over));
     point = resume();
+    adopt_left_out(point ? point->record.version : 0);
   }
   ProblemRequest& asked = settings_.problem;
   if (asked.model.empty())
@@ -179,8 +114,6 @@ void TrainingJob::settle() {
   if (!device_.gpu) refuse_without_gpu(given_, request_.retune_matmul);
   weights_ =
       open_initial_weights(settings_, point, problem.model, request_.io.make_ring, frozen_from_);
-  set_frozen_in_place(problem, settings_.frozen_weights == "checkpoint" && weights_.values &&
-                                   FrozenFiles::why_not(problem, *weights_.values).empty());
   const bool machine_known = request_.retuned || !asked.machine.empty();
   if (request_.retuned)
     problem.machine = request_.retuned->machine;
@@ -192,6 +125,9 @@ void TrainingJob::settle() {
   // What can be refused at once is, before anything takes long.
   if (!request_.resume) RunFolder::require_new(request_.run);
   open_data(problem);
+  if (settings_.samples.any()) open_samples(problem);
+  set_memory_beside(problem, settings_.frozen_weights == "checkpoint" && weights_.values &&
+                                 FrozenFiles::why_not(problem, *weights_.values).empty());
   if (by_data) {
     settle_learning_rate(settings_, given_);
     check(settings_);
@@ -252,6 +188,8 @@ void TrainingJob::settle() {
         most == 0 ? data_.validation_batches : std::min(most, data_.validation_batches),
         settings_.evaluate_every};
   }
+  if (samples_) options_.samples = {true, settings_.samples.every};
+  options_.left_out = settings_.left_out;
   options_.weights = weights_.values;
   options_.adapter = weights_.adapter;
   if (const auto origin = FrozenOrigin::load(folder_->directory())) options_.seal = origin->seal;
@@ -264,6 +202,25 @@ void TrainingJob::settle() {
   if (!durability.on() && !folder_->saved().store)
     folder_->saved().not_resumable = "it was made without durability: nothing was committed";
   if (!request_.resume) folder_->save();
+}
+
+// What writes samples, and the memory that is set aside for it: an eighth of the host's at most,
+// unless it needs more.
+void TrainingJob::open_samples(Problem& problem) {
+  fs::path folder;
+  std::error_code error;
+  if (fs::is_directory(settings_.problem.model, error)) folder = settings_.problem.model;
+  const auto kept_or = [&](const char* key, const std::string& now) {
+    const auto found = given_.find(key);
+    return found != given_.end() ? found->second.back() : now;
+  };
+  samples_.emplace(settings_.samples, problem.model, folder,
+                   kept_or("tokenizer", settings_.data.tokenizer),
+                   kept_or("chat_template", settings_.data.chat_template), settings_.threads);
+  constexpr std::uint64_t part = 8;
+  const std::uint64_t host = problem.machine.host.memory;
+  problem.sample_memory = samples_->memory((host > 0 ? host : available_memory() / 4) / part);
+  samples_->set_memory(problem.sample_memory);
 }
 
 // What it is fed, and, where that says how long it is, its steps.
@@ -346,24 +303,6 @@ void TrainingJob::open() {
   require_new_file(*trace_place_, &only_a_trace());  // not only after all steps
 }
 
-const char* TrainingJob::weights_file() const {
-  return plan_.problem.model.has_adapters() ? adapter_weights_file : RunFolder::weights;
-}
-
-std::filesystem::path TrainingJob::weights_path() const {
-  return plan_.problem.model.has_adapters() ? folder_->file(weights_file())
-                                            : SafetensorsFolder::file_in(folder_->path());
-}
-
-void TrainingJob::remove_weights() {
-  if (!plan_.problem.model.has_adapters()) return spillway::remove_weights(folder_->directory());
-  const FilePlace weights = folder_->place(weights_file());
-  if (!folder_->directory().status(weights_file())) return;
-  require_new_file(weights, &only_an_export());
-  if (!folder_->directory().remove(weights_file()))
-    throw MachineError("cannot remove " + weights.path.string(), "remove it by hand");
-}
-
 void TrainingJob::begin() {
   const auto write = [&](const char* name, const std::string& text) {
     FileSink file(folder_->place(name), FileSink::Compression::none);
@@ -375,6 +314,7 @@ void TrainingJob::begin() {
     write(RunFolder::machine, machine_to_toml(plan_.problem.machine));
   write(RunFolder::model, model_to_toml(plan_.problem.model));
   folder_->keep();
+  take_best();
   // What an earlier part of the run wrote at its end is older than what the run comes to now.
   if (training_->first_step() < settings_.steps) remove_weights();
   // A run that begins again has them already, whole where its config is there.
@@ -385,10 +325,7 @@ void TrainingJob::begin() {
   if (has_config && model.has_adapters() && !frozen_from_.empty())
     write_adapter_files(folder_->path(), folder_->directory(), model,
                         training_->frozen_origin()->folder);
-  const fs::path base =
-      training_->frozen_origin() ? training_->frozen_origin()->folder : fs::path();
-  if (training_->first_step() == 0 && !has_config)
-    write_files_of_run(weights_, settings_, model, base, folder_->directory());
+  if (training_->first_step() == 0 && !has_config) write_model_files_to(folder_->directory());
   if (const auto& origin = training_->frozen_origin()) origin->save(folder_->directory());
   if (training_->commit_interval() == 0) return;
   // From here on it is known where the state is now.
@@ -400,88 +337,12 @@ void TrainingJob::begin() {
   kept_->committed(training_->first_step());  // the run before may have been killed over it
 }
 
-TrainingResult TrainingJob::train(const std::function<void(const StepResult&)>& report,
-                                  const std::function<void(std::int64_t)>& committed,
-                                  const std::function<void(const EvaluationResult&)>& evaluated) {
-  std::int64_t skipped_in_a_row = 0;
-  training_->on_evaluation(evaluated);
-  const TrainingResult result = training_->run(
-      [&](const StepResult& step) {
-        if (step.skipped_unit >= 0) ++skipped_steps_;
-        skipped_in_a_row = step.skipped_unit >= 0 ? skipped_in_a_row + 1 : 0;
-        if (skipped_in_a_row == most_skipped_in_a_row) {
-          throw MachineError(
-              fmt::format("{} steps in a row had a gradient that is not finite, up to "
-                          "step {}: nothing is learned any more",
-                          most_skipped_in_a_row, step.step),
-              "use a smaller " + Setting{"learning_rate"} + ", a longer " + Setting{"warmup"} +
-                  ", or look at the text");
-        }
-        check_prediction(step.seconds);
-        if (request_.retune && !retunes_ && prediction_check_ && !prediction_check_->holds()) {
-          retunes_ = true;
-          training_->request_stop();
-        }
-        if (report) report(step);
-      },
-      &trace_, committed);
-  look_at_lanes();
-  steps_done_ = result.steps;
-  if (kept_) {
-    const auto wait = [&] {
-      if (kept_->writing()) say_what_waits();
-      kept_->wait();
-    };
-    wait();
-    kept_->committed(result.steps);  // where somebody read what was committed before
-    wait();
-  }
-  return result;
-}
-
-// Soon by the time of steps alone, and by what each lane did once that is recorded.
-void TrainingJob::check_prediction(double step_seconds) {
-  if (!plan_.predicted_step_seconds) return;
-  first_steps_.push_back(step_seconds);
-  // The very first step fills the pipeline.
-  if (first_steps_.size() == fewest_steps_checked + 1)
-    prediction_check_ =
-        check_steps({first_steps_.begin() + 1, first_steps_.end()}, *plan_.predicted_step_seconds);
-  if (first_steps_.size() > fewest_steps_checked) look_at_lanes();
-}
-
-void TrainingJob::look_at_lanes() {
-  if (!plan_.predicted_step_seconds || (prediction_check_ && !prediction_check_->lanes.empty()))
-    return;
-  const auto check = spillway::check_prediction(training_->schedule(), trace_);
-  if (check) prediction_check_ = check;
-}
-
-TrainRequest TrainingJob::next() const {
-  TrainRequest next;
-  next.run = folder_->path().string();
-  next.resume = true;
-  next.io = request_.io;
-  next.remove_store = request_.remove_store;
-  // What looked otherwise by its first steps alone goes on as it is.
-  const bool holds =
-      !prediction_check_ || prediction_check_->holds() || prediction_check_->lanes.empty();
-  next.settings["policy"] = {holds ? plan_.policy : "auto"};
-  next.retuned = {
-      holds ? plan_.problem.machine : corrected_machine(plan_.problem.machine, *prediction_check_),
-      plan_.policy};
-  return next;
-}
-
-void TrainingJob::export_weights() {
-  if (!settings_.no_export) training_->export_model(folder_->directory());
-}
-
 void TrainingJob::finish() {
   write_trace(trace_, *trace_place_);
   const bool durable = training_->commit_interval() > 0;
   SavedRun& saved = folder_->saved();
-  saved.complete = !stopped();
+  saved.complete = !stopped() && !spike_;
+  if (spike_) saved.options["left_out"] = left_out_texts();
   folder_->save();
   if (stopped() || (durable && !request_.remove_store)) return;
   // Written down before the store goes, so that `store remove` can end what is broken off.

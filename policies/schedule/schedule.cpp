@@ -8,6 +8,8 @@
 
 #include "base/errors.hpp"
 #include "base/units.hpp"
+#include "policies/machine/memory_beside.hpp"
+#include "policies/model/units.hpp"
 #include "policies/schedule/schedule_data.hpp"
 
 namespace spillway {
@@ -72,8 +74,7 @@ Message settings_that_fit(const Schedule& schedule) {
   for (const Tier tier : {Tier::gpu, Tier::host, Tier::ssd}) {
     const TierUse& use = schedule.use(tier);
     if (use.peak_bytes <= use.capacity_bytes) continue;
-    const std::uint64_t reserved = tier == Tier::host
-                                       ? machine.host.reserved + machine.host.frozen_buffer
+    const std::uint64_t reserved = tier == Tier::host  ? machine.host.reserved + machine.host.beside
                                    : tier == Tier::gpu ? machine.gpu.workspaces
                                                        : 0;
     if (!text.empty()) text += ", ";
@@ -85,15 +86,15 @@ Message settings_that_fit(const Schedule& schedule) {
 }
 
 // " (256 GB less the 56 GB of host.reserved)"
-std::string reserve(const Machine& machine, Tier tier) {
-  const auto less = [](std::uint64_t all, std::uint64_t reserved, const char* what) {
+std::string reserve(const Problem& problem, Tier tier) {
+  const Machine& machine = problem.machine;
+  const auto less = [](std::uint64_t all, std::uint64_t reserved, const std::string& what) {
     return fmt::format(" ({} less the {} of {})", format_bytes(static_cast<double>(all)),
                        format_bytes(static_cast<double>(reserved)), what);
   };
   const Machine::Host& host = machine.host;
-  if (tier == Tier::host && host.frozen_buffer > 0)
-    return less(host.memory + host.frozen_buffer, host.frozen_buffer,
-                "memory that frozen weights are read through");
+  if (tier == Tier::host && host.beside > 0)
+    return less(host.memory + host.beside, host.beside, what_is_beside(problem));
   if (tier == Tier::host && host.reserved > 0)
     return less(host.memory + host.reserved, host.reserved, "host.reserved");
   if (tier == Tier::gpu && machine.gpu.limit > 0)
@@ -174,7 +175,7 @@ void Schedule::require_fit() const {
                     format_bytes(static_cast<double>(used.peak_bytes)), used.peak_bytes,
                     format_bytes(static_cast<double>(used.peak_bytes - used.capacity_bytes)),
                     format_bytes(static_cast<double>(used.capacity_bytes)),
-                    reserve(problem().machine, tier), largest_live(*this, tier)),
+                    reserve(problem(), tier), largest_live(*this, tier)),
         settings_that_fit(*this) + " would make it fit");
   }
 }

@@ -59,8 +59,9 @@ Evaluated train(TrainingOptions options, const fs::path& text, std::int64_t ever
   evaluated.training.weights_hash = training.run(take, nullptr).weights_hash;
   const TierBytes peaks = planned_peaks(training, options);
   for (const Tier tier : {Tier::gpu, Tier::host}) {
-    const std::uint64_t peak = std::max(peaks[static_cast<std::size_t>(tier)],
-                                        training.evaluation_schedule()->use(tier).peak_bytes);
+    const std::uint64_t peak =
+        std::max(peaks[static_cast<std::size_t>(tier)],
+                 training.schedules().evaluation().front()->use(tier).peak_bytes);
     CHECK(training.highest_written(tier) <= peak);
   }
   return evaluated;

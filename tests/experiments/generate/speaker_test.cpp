@@ -65,7 +65,7 @@ constexpr std::int64_t positions = 32;
 
 // Enough for all but the layers from the third on.
 std::uint64_t little_memory(const ModelSpec& model) {
-  return Decoder::cache_bytes(model, 1, positions) + UnitWeights::least_bytes(model) + (1 << 16);
+  return Decoder::memory_bytes(model, 1, positions) + UnitWeights::least_bytes(model) + (1 << 16);
 }
 
 std::vector<float> logits(Speaker& speaker) {

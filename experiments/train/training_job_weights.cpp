@@ -1,0 +1,75 @@
+// The weights that a training writes: at its end, and the best.
+#include <fmt/format.h>
+
+#include "base/errors.hpp"
+#include "base/new_folder.hpp"
+#include "exec/data/model_writer.hpp"
+#include "exec/data/safetensors_folder.hpp"
+#include "experiments/train/training_job.hpp"
+#include "policies/model/peft.hpp"
+
+namespace spillway {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr const char *new_best = "best-new", *old_best = "best-old";
+
+}  // namespace
+
+const char* TrainingJob::weights_file() const {
+  return plan_.problem.model.has_adapters() ? adapter_weights_file : RunFolder::weights;
+}
+
+std::filesystem::path TrainingJob::weights_path() const {
+  return plan_.problem.model.has_adapters() ? folder_->file(weights_file())
+                                            : SafetensorsFolder::file_in(folder_->path());
+}
+
+void TrainingJob::remove_weights() {
+  if (!plan_.problem.model.has_adapters()) return spillway::remove_weights(folder_->directory());
+  const FilePlace weights = folder_->place(weights_file());
+  if (!folder_->directory().status(weights_file())) return;
+  require_new_file(weights, &only_an_export());
+  if (!folder_->directory().remove(weights_file()))
+    throw MachineError("cannot remove " + weights.path.string(), "remove it by hand");
+}
+
+// Config and tokenizer of the run, beside weights.
+void TrainingJob::write_model_files_to(const Directory& to) const {
+  const auto& origin = training_->frozen_origin();
+  write_files_of_run(weights_, settings_, plan_.problem.model, origin ? origin->folder : fs::path(),
+                     to);
+}
+
+fs::path TrainingJob::best_path() const { return folder_->path() / best_folder; }
+
+// Where the program ended between the two names, the newer one is taken now.
+void TrainingJob::take_best() {
+  const Directory& run = folder_->directory();
+  std::error_code ignored;
+  fs::remove_all(run.path_of(old_best), ignored);
+  if (!run.status(new_best)) return;
+  if (run.status(best_folder)) run.rename(best_folder, old_best);
+  run.rename(new_best, best_folder);
+  run.sync();
+  fs::remove_all(run.path_of(old_best), ignored);
+}
+
+// The weights as they are now, as a folder that transformers loads, in the place of the one before.
+void TrainingJob::write_best() {
+  std::error_code ignored;
+  fs::remove_all(folder_->directory().path_of(new_best), ignored);
+  NewFolder folder(folder_->path() / new_best);
+  write_model_files_to(folder.directory());
+  training_->export_model(folder.directory());
+  folder.commit();
+  take_best();
+}
+
+void TrainingJob::export_weights() {
+  if (!settings_.no_export) training_->export_model(folder_->directory());
+}
+
+}  // namespace spillway
