@@ -8,6 +8,7 @@
 #include "exec/run/export_lock.hpp"
 #include "exec/run/run_folder.hpp"
 #include "experiments/train/training_job.hpp"
+#include "policies/model/units.hpp"
 #include "tests/temporary_folder.hpp"
 
 namespace spillway {
@@ -44,7 +45,7 @@ class SpeakingRun {
     TrainingJob job(request);
     job.open();
     job.begin();
-    job.train([](const StepResult&) {});
+    job.train({});
     job.export_weights();
     job.finish();
   }
