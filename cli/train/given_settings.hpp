@@ -1,13 +1,15 @@
-// The options of `train` as settings: what a training is given, and its run keeps.
+// The options of `train` as settings, and its config file: what a training is asked for.
 #pragma once
 
 #include <CLI/CLI.hpp>
 
-#include "experiments/train/train_settings.hpp"
+#include "cli/train/train_options.hpp"
+#include "experiments/train/training_job.hpp"
 
 namespace spillway::cli {
 
-// Of the options given to the command those that a run keeps, by the names of their settings.
-GivenSettings settings_given(const CLI::App& command);
+// Options hold above the file of --config, and what a resumed run keeps above what has not changed
+// in that file since.
+TrainRequest train_request(const CLI::App& command, const TrainOptions& options);
 
 }  // namespace spillway::cli

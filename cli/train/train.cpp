@@ -10,6 +10,7 @@
 
 #include "base/units.hpp"
 #include "cli/commands.hpp"
+#include "cli/options/io_option.hpp"
 #include "cli/stop_signals.hpp"
 #include "cli/text/flags.hpp"
 #include "cli/text/output.hpp"
@@ -91,21 +92,6 @@ class Preparation {
   std::optional<std::chrono::steady_clock::time_point> reading_since_;
   std::optional<Activity> activity_;
 };
-
-TrainRequest request_of(const CLI::App& command, const TrainOptions& options) {
-  TrainRequest request;
-  request.settings = settings_given(command);
-  request.run = options.run;
-  request.resume = options.resume;
-  request.take_over = options.take_over;
-  request.retune_matmul = options.retune_matmul;
-  request.retune = options.retune;
-  request.overwrite = options.overwrite;
-  request.remove_store = options.remove_store;
-  request.trace = options.trace;
-  request.io = options.io.choose();
-  return request;
-}
 
 void tell_start(const TrainingJob& job, const std::string& other_machine) {
   const Training& training = job.training();
@@ -296,7 +282,8 @@ std::optional<TrainRequest> train(const TrainRequest& request, const TrainOption
   if (talks)
     announce_end(training, result, folder, trace_shown,
                  settings.no_export ? fs::path() : job.weights_path(),
-                 closing_table(events.history(), complete(use, training, written)), job.stopped());
+                 closing_table(events.history(), complete(use, training, written)), job.stopped(),
+                 job.ended_early());
   if (!job.stopped()) return {};
   print_error(what_was_kept(left));
   exit_code = StopSignals::exit_code();
@@ -306,12 +293,7 @@ std::optional<TrainRequest> train(const TrainRequest& request, const TrainOption
 void run(CLI::App& command, TrainOptions& options, int& exit_code) {
   outlive_reader();  // `train ... | head` trains to its end
   StopSignals signals;
-  check_output_path("--trace", options.trace, &only_a_trace());
-  if (!options.resume) {
-    if (options.problem.model.empty()) throw CLI::RequiredError("--model");
-    refuse_model_of_run(options.problem.model);
-  }
-  std::optional<TrainRequest> request = request_of(command, options);
+  std::optional<TrainRequest> request = train_request(command, options);
   while (request) request = train(*request, options, signals, exit_code);
 }
 

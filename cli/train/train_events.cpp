@@ -285,7 +285,7 @@ void announce(const TrainingJob& job) {
 
 void announce_end(const Training& training, const TrainingResult& result, const RunFolder& run,
                   const fs::path& trace, const fs::path& weights, const std::string& table,
-                  bool stopped) {
+                  bool stopped, bool ended_early) {
   const std::string losses =
       result.steps > training.first_step()
           ? fmt::format("loss {:.4f} to {:.4f}", result.first_loss, result.final_loss)
@@ -299,8 +299,8 @@ void announce_end(const Training& training, const TrainingResult& result, const 
   if (stopped || !run.saved().store || !run.saved().not_resumable.empty()) return;
   fmt::print("state: {} on disk, at step {}\n",
              format_bytes(static_cast<double>(training.store()->size())), result.steps);
-  fmt::print("  to go on:   spillway train --resume --run {} --steps MORE\n",
-             shell_word(run.path().string()));
+  fmt::print("  to go on:   spillway train --resume --run {} {}\n",
+             shell_word(run.path().string()), ended_early ? "--early-stop 0" : "--steps MORE");
   fmt::print("  to free it: spillway store remove {}\n", shell_word(run.path().string()));
 }
 

@@ -39,6 +39,6 @@ void announce(const TrainingJob& job);
 // `table`: what closes it (train_summary.hpp).
 void announce_end(const Training& training, const TrainingResult& result, const RunFolder& run,
                   const std::filesystem::path& trace, const std::filesystem::path& weights,
-                  const std::string& table, bool stopped);
+                  const std::string& table, bool stopped, bool ended_early);
 
 }  // namespace spillway::cli

@@ -157,7 +157,7 @@ RunFolder::RunFolder(RunFolder&& other) noexcept
 RunFolder::~RunFolder() {
   if (keep_) return;
   for (const char* name :
-       {metrics, machine, model, saved_run_file, RunLock::file_name, ExportLock::file_name})
+       {metrics, machine, model, config, saved_run_file, RunLock::file_name, ExportLock::file_name})
     directory_->remove(name);
   if (made_ssd_) ::unlinkat(directory_->descriptor(), ssd, AT_REMOVEDIR);  // if empty
   // Upwards as far as this run created folders; one that something else has been put in stays, as
@@ -188,9 +188,9 @@ void RunFolder::remove_unfinished_files() const {
   std::vector<std::string> names;
   while (const dirent* const entry = ::readdir(stream)) names.emplace_back(entry->d_name);
   ::closedir(stream);
-  std::vector<std::string> all_of_ours = {metrics, metrics_table,  loss_curve,
-                                          machine, model,          weights,
-                                          trace,   saved_run_file, hugging_face_config_file};
+  std::vector<std::string> all_of_ours = {
+      metrics, metrics_table, loss_curve, machine,        model,
+      config,  weights,       trace,      saved_run_file, hugging_face_config_file};
   all_of_ours.insert(all_of_ours.end(), tokenizer_files().begin(), tokenizer_files().end());
   for (const std::string& name : names) {
     constexpr std::size_t tail = 25;  // .partial-0123456789abcdef

@@ -91,6 +91,7 @@ class RunFolder {
   static constexpr const char* tensorboard = "events.out.tfevents.";  // how their names begin
   static constexpr const char* machine = "machine.toml";
   static constexpr const char* model = "model.toml";
+  static constexpr const char* config = "config.toml";
   static constexpr const char* weights = "model.safetensors";
   static constexpr const char* trace = "trace.json.gz";
   static constexpr const char* ssd = "ssd";

@@ -147,7 +147,7 @@ void refuse_idle_settings(const GivenSettings& given, const TrainSettings& setti
     throw InputError(named("early_stop_margin") + ": nothing ends the training early",
                      "say after how many evaluations: " + Setting{"early_stop", "3"});
   for (const char* key : {"sample_every", "sample_tokens", "sample_temperature", "sample_top_k",
-                          "sample_top_p", "sample_seed"}) {
+                          "sample_top_p", "sample_memory", "sample_seed"}) {
     if (given.contains(key) && !settings.samples.any())
       throw InputError(named(key) + ": there is no prompt to answer",
                        "give one: " + Setting{"sample_prompt", "Once upon a time"} + " or " +

@@ -43,7 +43,7 @@ class EvaluationWatch {
 // 2022, section 5.1).
 class SpikeWatch {
  public:
-  static constexpr std::size_t most_losses = 100, fewest_losses = 20;
+  static constexpr std::size_t most_losses = 50, fewest_losses = 20;
   // In a row that may be left out: then it is not the batch.
   static constexpr std::int64_t most_left_out = 10;
 

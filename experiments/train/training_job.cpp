@@ -8,12 +8,12 @@
 
 #include "base/errors.hpp"
 #include "exec/data/model_writer.hpp"
-#include "exec/run/available_memory.hpp"
 #include "exec/run/cuda_module.hpp"
 #include "exec/run/run_export.hpp"
 #include "exec/run/training_record.hpp"
 #include "experiments/testbed/throttled_machine.hpp"
 #include "experiments/train/kept_settings.hpp"
+#include "experiments/train/run_config.hpp"
 #include "experiments/train/train_algorithms.hpp"
 #include "experiments/train/train_checks.hpp"
 #include "policies/machine/memory_beside.hpp"
@@ -156,7 +156,7 @@ void TrainingJob::settle() {
         "add " + Setting{"machine", "machine.toml"} + ", or use " + Setting{"policy", "auto"});
   enter(Stage::preparing);
   if (!folder_) folder_.emplace(RunFolder::create(request_.run, plan_.problem.model.name));
-  folder_->saved().options = given_;
+  folder_->saved().options = to_save(given_, kept(request_.settings), folder_->saved().options);
   if (!drives_given) drives = {folder_->make_ssd_folder()};
   options_.problem = plan_.problem;
   options_.policy = plan_.policy;
@@ -204,8 +204,7 @@ void TrainingJob::settle() {
   if (!request_.resume) folder_->save();
 }
 
-// What writes samples, and the memory that is set aside for it: an eighth of the host's at most,
-// unless it needs more.
+// What writes samples, and the memory that is set aside for it.
 void TrainingJob::open_samples(Problem& problem) {
   fs::path folder;
   std::error_code error;
@@ -217,10 +216,7 @@ void TrainingJob::open_samples(Problem& problem) {
   samples_.emplace(settings_.samples, problem.model, folder,
                    kept_or("tokenizer", settings_.data.tokenizer),
                    kept_or("chat_template", settings_.data.chat_template), settings_.threads);
-  constexpr std::uint64_t part = 8;
-  const std::uint64_t host = problem.machine.host.memory;
-  problem.sample_memory = samples_->memory((host > 0 ? host : available_memory() / 4) / part);
-  samples_->set_memory(problem.sample_memory);
+  problem.sample_memory = samples_->memory();
 }
 
 // What it is fed, and, where that says how long it is, its steps.
@@ -243,6 +239,7 @@ void TrainingJob::open_data(const Problem& problem) {
     throw MachineError("stopped while the data was prepared");
   }
   data_ = std::move(*data);
+  require_hash(data_, settings_.data.data_hash);
   // A resumed run has the model's shape only.
   if (!data_.tokenizer_from.empty()) given_["tokenizer"] = {data_.tokenizer_from.string()};
   if (!data_.template_from.empty()) given_["chat_template"] = {data_.template_from.string()};
@@ -313,6 +310,10 @@ void TrainingJob::begin() {
   if (!settings_.problem.machine.empty() || rates_->known || request_.retuned)
     write(RunFolder::machine, machine_to_toml(plan_.problem.machine));
   write(RunFolder::model, model_to_toml(plan_.problem.model));
+  write(
+      RunFolder::config,
+      run_config_text({given_, settings_, plan_.problem, training_->schedule().policy(),
+                       data_.hash(), folder_->directory().status(RunFolder::machine).has_value()}));
   folder_->keep();
   take_best();
   // What an earlier part of the run wrote at its end is older than what the run comes to now.

@@ -95,7 +95,7 @@ TrainRequest TrainingJob::next() const {
   if (spike_) {
     next.settings["left_out"] = left_out_texts();
     next.settings["policy"] = {plan_.policy};
-    next.retuned = {plan_.problem.machine, plan_.policy};
+    if (plan_.predicted_step_seconds) next.retuned = {plan_.problem.machine, plan_.policy};
     return next;
   }
   next.settings["policy"] = {holds ? plan_.policy : "auto"};

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/errors.hpp"
+#include "base/units.hpp"
 
 namespace spillway {
 
@@ -42,6 +43,7 @@ TrainingSamples::TrainingSamples(SampleSettings settings, const ModelSpec& model
     add("sample_prompt", text, speaker_.text_tokens(text));
   for (const std::string& text : settings_.chats)
     add("sample_chat", text, speaker_.chat_tokens({{{"user", text, {}}}, {}}));
+  memory_ = chosen_memory();
 }
 
 std::int64_t TrainingSamples::positions() const {
@@ -50,10 +52,19 @@ std::int64_t TrainingSamples::positions() const {
   return std::min(static_cast<std::int64_t>(longest) + settings_.tokens, model_.positions);
 }
 
-std::uint64_t TrainingSamples::memory(std::uint64_t usual) const {
+std::uint64_t TrainingSamples::chosen_memory() const {
   const std::uint64_t beside = Decoder::memory_bytes(model_, count(), positions());
-  return std::max(std::min(usual, beside + UnitWeights::all_bytes(model_)),
-                  beside + UnitWeights::least_bytes(model_));
+  const std::uint64_t least = beside + UnitWeights::least_bytes(model_);
+  const bool chosen = settings_.memory.empty();
+  const std::uint64_t wanted = chosen ? usual_memory : parse_bytes(settings_.memory);
+  if (!chosen && wanted < least)
+    throw InputError(
+        Setting{"sample_memory", format_bytes(static_cast<double>(wanted))} +
+            Message(fmt::format(": two layers, embedding and head of model {}, and what computing "
+                                "needs, take {}",
+                                model_.name, format_bytes(static_cast<double>(least)))),
+        "give as much, or leave it out");
+  return std::max(std::min(wanted, beside + UnitWeights::all_bytes(model_)), least);
 }
 
 std::vector<TrainingSample> TrainingSamples::write(const StateValues& weights,

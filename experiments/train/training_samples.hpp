@@ -24,6 +24,7 @@ struct SampleSettings {
   std::int64_t every = 0;            // steps; 0: before the first step and after the last only
   std::int64_t tokens = 64;          // of an answer at most
   Sampling sampling;
+  std::string memory;  // that writing them may take, "200MB"; empty: chosen
 
   bool any() const { return !prompts.empty() || !chats.empty(); }
 };
@@ -43,18 +44,18 @@ class TrainingSamples {
                   const std::filesystem::path& folder, const std::string& tokenizer,
                   const std::string& chat_template, int threads);
 
-  // Bytes of host memory that write() takes: all that the model needs where that is no more than
-  // `usual`, else as much, and never less than it can do with.
-  std::uint64_t memory(std::uint64_t usual) const;
-  // What write() may take.
-  void set_memory(std::uint64_t bytes) { memory_ = bytes; }
+  // Bytes of host memory that write() takes: what the settings say or all that it has a use for, up
+  // to usual_memory; never less than it can do with.
+  std::uint64_t memory() const { return memory_; }
 
   // The prompts' answers, in the order of the settings, texts first. `stops`: asked for every
   // token, ends it; the answers are then none. Leaves no memory behind.
   std::vector<TrainingSample> write(const StateValues& weights, const std::function<bool()>& stops);
 
  private:
+  static constexpr std::uint64_t usual_memory = std::uint64_t{1} << 30;
   std::int64_t positions() const;
+  std::uint64_t chosen_memory() const;
   std::int64_t count() const { return static_cast<std::int64_t>(prompts_.size()); }
 
   SampleSettings settings_;

@@ -9,11 +9,14 @@ void set_memory_beside(Problem& problem, bool frozen_in_place) {
   Machine::Host& host = problem.machine.host;
   host.memory += host.beside;
   host.beside = 0;
-  const std::uint64_t wanted =
-      problem.sample_memory + (problem.frozen_in_place ? frozen_buffer_bytes : 0);
+  const std::uint64_t wanted = memory_beside(problem);
   if (wanted == 0 || host.memory == 0) return;
   host.beside = std::min(wanted, host.memory - 1);
   host.memory -= host.beside;
+}
+
+std::uint64_t memory_beside(const Problem& problem) {
+  return problem.sample_memory + (problem.frozen_in_place ? frozen_buffer_bytes : 0);
 }
 
 std::string what_is_beside(const Problem& problem) {

@@ -20,6 +20,9 @@ inline constexpr std::uint64_t frozen_buffer_bytes = frozen_reads_in_flight * fr
 // Where the host memory is not known yet (0), it is left so. Can be called again.
 void set_memory_beside(Problem& problem, bool frozen_in_place);
 
+// Bytes that it wants, also where the memory is too small for them.
+std::uint64_t memory_beside(const Problem& problem);
+
 // In words, for "256 GB less the 16.8 MB of ...".
 std::string what_is_beside(const Problem& problem);
 

@@ -74,7 +74,7 @@ Message settings_that_fit(const Schedule& schedule) {
   for (const Tier tier : {Tier::gpu, Tier::host, Tier::ssd}) {
     const TierUse& use = schedule.use(tier);
     if (use.peak_bytes <= use.capacity_bytes) continue;
-    const std::uint64_t reserved = tier == Tier::host  ? machine.host.reserved + machine.host.beside
+    const std::uint64_t reserved = tier == Tier::host  ? machine.host.reserved + memory_beside(schedule.problem())
                                    : tier == Tier::gpu ? machine.gpu.workspaces
                                                        : 0;
     if (!text.empty()) text += ", ";
