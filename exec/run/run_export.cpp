@@ -27,6 +27,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::uint64_t longest_file = std::uint64_t{256} << 20;
+constexpr const char* generation_file = "generation_config.json";  // the model's
 
 void write_text(const Directory& folder, const std::string& name, const std::string& text) {
   NewFile file({folder, name});
@@ -199,7 +200,7 @@ const std::vector<std::string>& tokenizer_files() {
                                                  "sentencepiece.bpe.model",
                                                  "chat_template.jinja",
                                                  "chat_template.json",
-                                                 "generation_config.json"};
+                                                 generation_file};
   return files;
 }
 
@@ -221,7 +222,8 @@ std::vector<std::string> model_files_of(const fs::path& folder) {
 }
 
 void remove_tokenizer_files(const Directory& to) {
-  for (const std::string& name : tokenizer_files()) to.remove(name);
+  for (const std::string& name : tokenizer_files())
+    if (name != generation_file) to.remove(name);
 }
 
 void write_tokenizer_files(const fs::path& from, const Directory& to) {
@@ -229,6 +231,13 @@ void write_tokenizer_files(const fs::path& from, const Directory& to) {
   std::map<std::string, fs::path> files;  // by the name that they are to have
   for (const std::string& name : model_files_of(folder))
     if (name != hugging_face_config_file) files[name] = folder / name;
+  // GPT-2's own files have other names.
+  std::error_code error;
+  if (fs::is_regular_file(folder / "encoder.json", error) &&
+      fs::is_regular_file(folder / "vocab.bpe", error) && !files.contains("vocab.json")) {
+    files["vocab.json"] = folder / "encoder.json";
+    files["merges.txt"] = folder / "vocab.bpe";
+  }
   // A tokenizer may be named by a file of another name.
   if (!fs::is_directory(from) && from.extension() == ".json" && from.stem() != "vocab" &&
       from.stem() != "encoder")

@@ -32,6 +32,7 @@ std::vector<std::string> model_files_of(const std::filesystem::path& folder);
 // Puts those of a tokenizer, a file or folder, into `to`: in the place of all that are there where
 // it has a tokenizer, beside them where it has a chat template or the like alone.
 void write_tokenizer_files(const std::filesystem::path& from, const Directory& to);
+// All but generation_config.json.
 void remove_tokenizer_files(const Directory& to);
 
 // Puts config.json, with weights of `type`, and the tokenizer's files of the folder `from` (none:

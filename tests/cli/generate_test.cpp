@@ -129,6 +129,24 @@ TEST_CASE("a run's folder has the tokenizer and the template that it is told") {
               .at("answers")[0]
               .at("prompt_tokens"));
   }
+  // From a folder whose makers knew of no turns.
+  const Outcome bare = run(tiny_training(folder) +
+                           Words{"--model", "llama-tiny", "--set", "model.vocabulary=320", "--run",
+                                 folder / "bare", "--tokenizer", folder / "tokens", "--quiet"});
+  REQUIRE(bare.exit_code == 0);
+  const auto ends_in = [&](const std::string& file) {
+    return json::parse(read_file(folder / file)).at("eos_token_id");
+  };
+  CHECK(ends_in("bare/config.json").is_number());
+  const Outcome tuned =
+      run(tiny_training(folder) + Words{"--model", folder / "bare", "--run", folder / "tuned",
+                                        "--chat-template", "chatml", "--quiet"});
+  INFO(tuned.err);
+  REQUIRE(tuned.exit_code == 0);
+  CHECK(ends_in("tuned/config.json") == ends_in("bare/config.json"));
+  CHECK(ends_in("tuned/generation_config.json") == ends_in("run/config.json"));
+  CHECK(read_file(folder / "tuned/chat_template.jinja") ==
+        read_file(folder / "run/chat_template.jinja"));
 }
 
 TEST_CASE("what cannot answer says why") {
