@@ -66,7 +66,7 @@ constexpr std::int64_t positions = 32;
 
 // Enough for all but the layers from the third on.
 std::uint64_t little_memory(const ModelSpec& model) {
-  return Decoder::memory_bytes(model, 1, positions) + UnitWeights::least_bytes(model) + (1 << 16);
+  return Decoder::memory_bytes(model, 1, positions) + UnitWeights::least_bytes(model) + 1024;
 }
 
 std::vector<float> logits(Speaker& speaker) {
@@ -150,7 +150,7 @@ TEST_CASE("a chat that would hold a run at work up is refused, an answer is not"
 TEST_CASE("of a run that trains a part of its model, that part alone is read from its store",
           "[store]") {
   for (const GivenSettings& part :
-       {GivenSettings{{"lora", {"rank=2"}}}, GivenSettings{{"train_layers", {"2"}}}}) {
+       {GivenSettings{{"lora", {"rank=2"}}}, GivenSettings{{"train_layers", {"1"}}}}) {
     INFO(part.begin()->first);
     const SpeakingRun run;
     run.train(part);
