@@ -21,8 +21,11 @@ std::optional<ResumePoint> TrainingJob::resume() {
                                                 request_.run, saved.not_resumable)),
         "start another run, in a folder of its own");
   }
-  ResumeState state = folder_->resume({ssd_directories(settings_.ssd), request_.take_over,
-                                       listener_.checking, request_.io.make_ring});
+  const std::vector<fs::path> ssd = ssd_directories(settings_.ssd);
+  ResumeState state =
+      request_.dry_run
+          ? folder_->find(ssd)
+          : folder_->resume({ssd, request_.take_over, listener_.checking, request_.io.make_ring});
   const GivenSettings now = given_, before = settings_in(saved);
   given_ = added_to(now, before);
   GivenSettings all = given_;
