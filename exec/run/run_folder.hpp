@@ -93,6 +93,7 @@ class RunFolder {
   static constexpr const char* metrics = "metrics.jsonl";
   // Made of the metrics (experiments/watch/run_records.hpp).
   static constexpr const char* metrics_table = "metrics.csv";
+  static constexpr const char* samples = "samples.txt";
   static constexpr const char* loss_curve = "loss.svg";
   static constexpr const char* tensorboard = "events.out.tfevents.";  // how their names begin
   static constexpr const char* machine = "machine.toml";

@@ -7,8 +7,10 @@
 #include "base/new_folder.hpp"
 #include "exec/data/model_writer.hpp"
 #include "exec/data/safetensors_folder.hpp"
+#include "exec/run/run_export.hpp"
 #include "experiments/train/train_checks.hpp"
 #include "experiments/train/training_job.hpp"
+#include "policies/model/hugging_face.hpp"
 #include "policies/model/peft.hpp"
 
 namespace spillway {
@@ -84,7 +86,15 @@ void TrainingJob::write_best() {
   std::error_code ignored;
   fs::remove_all(folder_->directory().path_of(new_best), ignored);
   NewFolder folder(folder_->path() / new_best);
-  write_model_files_to(folder.directory());
+  // What goes with weights is in the run's folder, also where the model's is gone.
+  const ModelSpec& model = plan_.problem.model;
+  const auto& origin = training_->frozen_origin();
+  if (model.has_adapters()) {
+    write_adapter_files(folder_->path(), folder.directory(), model,
+                        origin ? origin->folder : fs::path());
+  } else if (has_hugging_face_architecture(model)) {
+    write_model_files(folder_->path(), folder.directory(), model, ElementType::f32);
+  }
   training_->export_model(folder.directory());
   folder.commit();
   take_best();
