@@ -130,10 +130,10 @@ ChatNumbers train_tightly(TrainRequest request) {
   ChatNumbers numbers;
   job->open();
   job->begin();
-  numbers.weights =
-      job->train([&](const StepResult& step) { numbers.losses.push_back(step.loss); }, {},
-                 [&](const EvaluationResult& one) { numbers.evaluations.push_back(one); })
-          .weights_hash;
+  TrainReports reports;
+  reports.step = [&](const StepResult& step) { numbers.losses.push_back(step.loss); };
+  reports.evaluated = [&](const EvaluationResult& one) { numbers.evaluations.push_back(one); };
+  numbers.weights = job->train(reports).weights_hash;
   job->finish();
   fs::remove_all(request.run);
   return numbers;
