@@ -91,9 +91,9 @@ std::string memory_text(const TrainingOutlook& outlook) {
     text += fmt::format("  {:<4} {:>10} of {}{}{}\n", to_string(tier.tier), size_text(tier.peak),
                         size_text(tier.limit), tier.of_evaluation ? ", in evaluations" : "",
                         tier.parts.empty() ? "" : ": " + parts_text(tier.parts));
-    if (tier.tier == Tier::host && outlook.set_aside > 0)
-      text += fmt::format("       {} more are set aside for what works beside the schedule\n",
-                          size_text(outlook.set_aside));
+    if (tier.set_aside > 0)
+      text += fmt::format("       {} more are set aside for {}\n", size_text(tier.set_aside),
+                          tier.tier == Tier::gpu ? "workspaces" : "what works beside the schedule");
   }
   return text;
 }
@@ -107,10 +107,10 @@ ordered_json outlook_json(const TrainingJob& job, const TrainingOutlook& outlook
     for (const MemoryPart& part : tier.parts) parts[to_string(part.kind)] = part.bytes;
     memory[to_string(tier.tier)] = {{"peak_bytes", tier.peak},
                                     {"capacity_bytes", tier.limit},
+                                    {"set_aside_bytes", tier.set_aside},
                                     {"in_evaluations", tier.of_evaluation},
                                     {"parts", parts}};
   }
-  memory["host"]["set_aside_bytes"] = outlook.set_aside;
   ordered_json json = {{"dry_run", true},
                        {"model", plan.problem.model.name},
                        {"policy", schedule.policy()},

@@ -24,7 +24,12 @@ TierOutlook fullest(const TrainingSchedules& schedules, Tier tier) {
         return a->use(tier).peak_bytes < b->use(tier).peak_bytes;
       });
   const TierUse& use = most.use(tier);
-  return {tier, use.peak_bytes, use.capacity_bytes, most.evaluates(), parts_at_peak(most, tier)};
+  const Machine& machine = most.problem().machine;
+  const std::uint64_t set_aside = tier == Tier::gpu    ? machine.gpu.workspaces
+                                  : tier == Tier::host ? machine.host.beside
+                                                       : 0;
+  return {tier,      use.peak_bytes,   use.capacity_bytes,
+          set_aside, most.evaluates(), parts_at_peak(most, tier)};
 }
 
 // Of a store that is made anew, in the directories where it would be.
@@ -61,7 +66,6 @@ TrainingOutlook outlook_of(const TrainingOptions& options, const TrainPlan& plan
   outlook.start = start_of(options);
   for (const Tier tier : {Tier::gpu, Tier::host, Tier::ssd})
     outlook.memory[static_cast<std::size_t>(tier)] = fullest(*outlook.start.schedules, tier);
-  outlook.set_aside = plan.problem.machine.host.beside;
   outlook.wear = wear_of(outlook.start, options, plan);
   require_room(outlook.start, options);
   return outlook;

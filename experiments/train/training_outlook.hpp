@@ -19,6 +19,7 @@ namespace spillway {
 struct TierOutlook {
   Tier tier = Tier::gpu;
   std::uint64_t peak = 0, limit = 0;
+  std::uint64_t set_aside = 0;  // beside the limit: workspaces of a GPU, what works beside it
   bool of_evaluation = false;
   std::vector<MemoryPart> parts;
 };
@@ -27,7 +28,6 @@ struct TrainingOutlook {
   TrainingStart start;
   Wear wear;
   std::array<TierOutlook, tier_count> memory;
-  std::uint64_t set_aside = 0;  // of host memory: what works beside the schedule
   struct Output {
     std::filesystem::path path;  // in the run's folder
     std::uint64_t bytes = 0;     // at most

@@ -156,8 +156,12 @@ TEST_CASE("assignments are settings, or keys of the machine and the model") {
       [] {
         with_assignments({{"steps", {"1"}}, {"set", {"steps=2"}}});
       },
-      "both say the same setting", "one of them");
-  check_error([] { with_assignments({{"set", {"stepz=2"}}}); }, "unknown setting stepz", "steps");
+      "steps and set = steps=2 both say the same setting", "one of them");
+  check_error(
+      [] {
+        with_assignments({{"set", {"stepz=2"}}});
+      },
+      "set = stepz=2: unknown setting stepz", "steps");
 }
 
 TEST_CASE("what is given holds above a file") {
