@@ -299,8 +299,8 @@ void announce_end(const Training& training, const TrainingResult& result, const 
   if (stopped || !run.saved().store || !run.saved().not_resumable.empty()) return;
   fmt::print("state: {} on disk, at step {}\n",
              format_bytes(static_cast<double>(training.store()->size())), result.steps);
-  fmt::print("  to go on:   spillway train --resume --run {} {}\n",
-             shell_word(run.path().string()), ended_early ? "--early-stop 0" : "--steps MORE");
+  fmt::print("  to go on:   spillway train --resume --run {} {}\n", shell_word(run.path().string()),
+             ended_early ? "--early-stop 0" : "--steps MORE");
   fmt::print("  to free it: spillway store remove {}\n", shell_word(run.path().string()));
 }
 
