@@ -15,6 +15,7 @@
 #include "cli/commands.hpp"
 #include "cli/options/data_options.hpp"
 #include "cli/stop_signals.hpp"
+#include "cli/text/flags.hpp"
 #include "cli/text/output.hpp"
 #include "cli/text/progress.hpp"
 #include "cli/train/train_notes.hpp"
@@ -122,7 +123,11 @@ void run_show(const ShowOptions& options, int& exit_code) {
     if (!activity) activity.emplace(what);
     activity->say(what);
   };
-  const auto data = open_training_data(request, {say, StopSignals::came, {}});
+  const auto note = [&](const Message& text) {
+    activity.reset();
+    print_error(flags_in(text) + "\n");
+  };
+  const auto data = open_training_data(request, {say, StopSignals::came, note});
   activity.reset();
   if (!data) {
     exit_code = StopSignals::exit_code();
@@ -156,11 +161,12 @@ struct CacheOptions {
 void run_cache(const CacheOptions& options) {
   const TokenCache cache(token_cache_folder());
   for (const std::string& name : options.remove) {
-    if (name != "all") {
+    if (name == "unfinished")
+      cache.remove_unfinished(true);
+    else if (name != "all")
       cache.remove(name);
-      continue;
-    }
-    for (const TokenCache::Entry& entry : cache.entries()) cache.remove(entry.name);
+    else
+      for (const TokenCache::Entry& entry : cache.entries()) cache.remove(entry.name);
   }
   ordered_json all = ordered_json::array();
   for (const TokenCache::Entry& entry : cache.entries()) {
@@ -210,7 +216,8 @@ void add_data(CLI::App& app, int& exit_code) {
   CLI::App* cache = data->add_subcommand(
       "cache", "list the tokens that train has kept, those used last first, or remove some");
   auto cached = std::make_shared<CacheOptions>();
-  cache->add_option("--remove", cached->remove, "names of entries, or all");
+  cache->add_option("--remove", cached->remove,
+                    "names of entries, all, or unfinished: those that no program writes to now");
   cache->add_flag("--json", cached->json, "print one JSON object");
   cache->callback([cached] { run_cache(*cached); });
 }

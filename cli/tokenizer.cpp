@@ -67,6 +67,8 @@ void run_train(Options& options) {
   const TokenizerTrained trained = train_tokenizer(how, options.out);
   progress.clear();
   if (!trained.skipped.empty()) print_error(trained.skipped + "\n");
+  if (trained.malformed > 0)
+    print_error(fmt::format("{} malformed records left out\n", trained.malformed));
   if (options.json) {
     fmt::print("{}\n", to_text({{"folder", options.out},
                                 {"tokens", trained.tokens},
@@ -200,7 +202,12 @@ void add_tokenizer_option(CLI::App& command, Options& options) {
 
 void add_training(CLI::App& command, const std::shared_ptr<Options>& options) {
   TokenizerTraining& how = options->training;
-  command.add_option("files", how.paths, "text files and folders")->required();
+  command
+      .add_option("files", how.source.paths, "text, JSONL and folders, as those of train --data")
+      ->required();
+  command.add_flag("--skip-malformed", how.source.skip_malformed,
+                   "leave out records that are malformed, and say how many, instead of refusing");
+  command.add_flag("--binary-data", how.source.binary, "take files that are no text as bytes");
   command
       .add_option("--vocabulary", how.vocabulary, "tokens, special ones included: 8192, 32000, ...")
       ->required();

@@ -54,6 +54,7 @@ TrainRequest train_request(const CLI::App& command, const TrainOptions& options)
   request.take_over = options.take_over;
   request.retune_matmul = options.retune_matmul;
   request.overwrite = options.overwrite;
+  request.dry_run = options.dry_run;
   return request;
 }
 

@@ -16,8 +16,10 @@
 #include "cli/text/output.hpp"
 #include "cli/text/plan_text.hpp"
 #include "cli/text/progress.hpp"
+#include "cli/train/dry_run.hpp"
 #include "cli/train/given_settings.hpp"
 #include "cli/train/measure_machine.hpp"
+#include "cli/train/preparation.hpp"
 #include "cli/train/stopped_run.hpp"
 #include "cli/train/train_events.hpp"
 #include "cli/train/train_notes.hpp"
@@ -36,62 +38,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::ordered_json;
-
-// What a training says while it is prepared.
-class Preparation {
- public:
-  explicit Preparation(const TrainOptions& options)
-      : quiet_(options.quiet),
-        checking_(!options.json && !options.quiet),
-        reading_(!options.json && !options.quiet) {}
-
-  TrainListener listener() {
-    TrainListener listener;
-    listener.enter = [](TrainListener::Stage stage) {
-      StopSignals::enter(stage == TrainListener::Stage::planning ? StopSignals::Phase::planning
-                                                                 : StopSignals::Phase::preparing);
-    };
-    listener.doing = [this](const std::string& what) {
-      if (!activity_) activity_.emplace(what);
-      activity_->say(what);
-    };
-    listener.stop = StopSignals::came;
-    listener.note = [this](const Message& text) {
-      if (!quiet_) print_error(flags_in(text) + "\n");
-    };
-    listener.checking = [this](std::uint64_t done, std::uint64_t total) {
-      checking_.show(
-          fmt::format("checking the copy: {} of {}", format_bytes(static_cast<double>(done)),
-                      format_bytes(static_cast<double>(total))),
-          done == total);
-      if (done == total) checking_.finish();
-    };
-    listener.reading = [this](std::uint64_t done, std::uint64_t total) {
-      StopSignals::check("before the first step");
-      const auto now = std::chrono::steady_clock::now();
-      if (!reading_since_) reading_since_ = now;
-      constexpr std::chrono::seconds worth_a_word{2};
-      if (now - *reading_since_ < worth_a_word) return;
-      end();
-      reading_.show(fmt::format("reading the weights: {} of {}",
-                                format_bytes(static_cast<double>(done)),
-                                format_bytes(static_cast<double>(total))));
-      if (done == total) reading_.clear();
-    };
-    listener.waiting = [](const std::string& what) {
-      print_error(fmt::format("waiting for {}\n", what));
-    };
-    listener.measuring = measuring_progress(quiet_);
-    return listener;
-  }
-  void end() { activity_.reset(); }
-
- private:
-  bool quiet_;
-  Progress checking_, reading_;
-  std::optional<std::chrono::steady_clock::time_point> reading_since_;
-  std::optional<Activity> activity_;
-};
 
 void tell_start(const TrainingJob& job, const std::string& other_machine) {
   const Training& training = job.training();
@@ -128,9 +74,18 @@ TrainingUse complete(TrainingUse use, const Training& training, const WriteCount
 std::optional<TrainRequest> train(const TrainRequest& request, const TrainOptions& options,
                                   StopSignals& signals, int& exit_code) {
   StopSignals::go_on_with_run(request.resume);
-  Preparation preparation(options);
+  Preparation preparation(options.quiet, options.json);
   TrainingJob job(request, preparation.listener());
   preparation.end();
+  if (request.dry_run) {
+    const TrainingOutlook outlook = job.look_ahead();
+    preparation.end();
+    if (options.json)
+      fmt::print("{}\n", to_text(outlook_json(job, outlook)));
+    else
+      fmt::print("{}a dry run: nothing was written\n", outlook_text(job, outlook));
+    return {};
+  }
   job.open();
   preparation.end();
   Training& training = job.training();
@@ -259,7 +214,10 @@ std::optional<TrainRequest> train(const TrainRequest& request, const TrainOption
   const StoppedRun left = stopped_run(result, training, settings.steps, folder.path(),
                                       settings.no_export ? fs::path() : job.weights_path());
   ordered_json end = {{"event", "end"}, {"steps", result.steps}};
-  if (result.steps > training.first_step()) end["final_loss"] = result.final_loss;
+  if (result.steps > training.first_step())
+    end["final_loss"] = result.final_loss;
+  else if (!events.history().steps().empty())  // the steps were done before
+    end["final_loss"] = events.history().steps().back().loss;
   end["weights_hash"] = fmt::format("{:016x}", result.weights_hash);
   if (job.stopped()) {
     end["interrupted"] = true;

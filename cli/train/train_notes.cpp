@@ -43,18 +43,19 @@ ordered_json packing_json(const DataSummary& data) {
 std::string packing_text(const DataSummary& data) {
   const PackingCounts& counts = data.counts;
   std::string text = fmt::format(
-      "{} tokens ({}) in {} sequences, {}, {:.1f} % filled, {:.1f} % of the places trained on",
-      data.tokens, data.tokenizer, counts.sequences, data.packing, 100 * data.fill_rate,
+      "{} tokens ({}) in {} sequence{}, {}, {:.1f} % filled, {:.1f} % of the places trained on",
+      data.tokens, data.tokenizer, counts.sequences, counts.sequences == 1 ? "" : "s", data.packing,
+      100 * data.fill_rate,
       100 * data.fill_rate * static_cast<double>(counts.counted) /
           static_cast<double>(counts.inputs));
-  const auto add = [&](std::uint64_t count, const char* what) {
-    if (count > 0) text += fmt::format("; {} {}", count, what);
+  const auto add = [&](std::uint64_t count, const char* what, const char* done) {
+    if (count > 0) text += fmt::format("; {} {}{} {}", count, what, count == 1 ? "" : "s", done);
   };
-  add(counts.split, "long documents split");
-  add(counts.cut, "long documents cut");
-  add(counts.dropped, "long documents dropped");
-  add(counts.too_short, "documents of one token left out");
-  add(counts.untrained, "pieces with nothing to learn left out");
+  add(counts.split, "long document", "split");
+  add(counts.cut, "long document", "cut");
+  add(counts.dropped, "long document", "dropped");
+  add(counts.too_short, "document", "of one token left out");
+  add(counts.untrained, "piece", "with nothing to learn left out");
   return text;
 }
 

@@ -29,6 +29,9 @@ void add_train_options(CLI::App& command, TrainOptions& options) {
       "libraries; from there on numbers agree to rounding only");
   act("--overwrite", options.overwrite,
       "replace another unfinished training that lies in the --ssd directories");
+  act("--dry-run", options.dry_run,
+      "settle everything, build the schedules, and say what the training comes to: memory, time, "
+      "bytes on the SSD; nothing is written");
   act("--json", options.json, "print one JSON object a line");
   act("--quiet", options.quiet, "print errors only");
 }

@@ -13,6 +13,7 @@ struct TrainOptions {
   std::string config;
   bool json = false, quiet = false;
   bool resume = false, overwrite = false, take_over = false, retune_matmul = false;
+  bool dry_run = false;
 };
 
 // Adds the options to the subcommand.

@@ -19,7 +19,7 @@ class Events {
 
   // Throws MachineError when the event cannot be written.
   void write(const nlohmann::ordered_json& event);
-  const RunHistory& history() const { return records_.history(); }
+  const RunHistory& history() { return records_.history(); }
   const std::vector<std::string>& warnings() const { return records_.warnings(); }
 
  private:

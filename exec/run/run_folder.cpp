@@ -128,6 +128,14 @@ void RunFolder::make_name_durable() const {
   }
 }
 
+RunFolder RunFolder::look(const std::string& path, const Surroundings& here) {
+  RunFolder run(path, here);
+  run.directory_.emplace(path);
+  run.saved_ = SavedRun::load(*run.directory_);
+  run.home_ = home_of(*run.directory_, here);
+  return run;
+}
+
 RunFolder RunFolder::open(const std::string& path, bool take_over, const Surroundings& here) {
   std::error_code ignored;
   if (!fs::exists(fs::symlink_status(fs::path(path) / saved_run_file, ignored))) {
@@ -260,6 +268,17 @@ std::vector<fs::path> directories_from(const StoreLocation& location,
 }
 
 }  // namespace
+
+ResumeState RunFolder::find(const std::vector<fs::path>& ssd) const {
+  if (!saved_.store) return {{}, ssd, ""};
+  StateOfRun found = find_state(*directory_, saved_, here_);
+  ResumeState state;
+  state.ssd = directories_from(found.point.location, ssd);
+  state.point = std::move(found.point);
+  if (!found.also_of.empty())
+    state.note = "the state also belongs to another run: " + found.also_of;
+  return state;
+}
 
 ResumeState RunFolder::resume_inside(StoreLocation location, const ResumeRequest& request) {
   ResumeState state;

@@ -12,6 +12,7 @@
 #include "exec/data/left_out_batches.hpp"
 #include "exec/run/model_access.hpp"
 #include "exec/run/training_record.hpp"
+#include "exec/run/training_start.hpp"
 #include "policies/common/run_record.hpp"
 #include "policies/cost/commit_interval.hpp"
 #include "policies/framework/framework.hpp"
@@ -53,6 +54,24 @@ void require_same_batches(std::vector<std::int64_t> before, std::vector<std::int
       "a resumed training goes on bit for bit: leave the option out, or start another run");
 }
 
+// What decides the numbers is as it was, as far as it is known before anything is read.
+void require_goes_on(const TrainingOptions& options, TrainingStart& start) {
+  TrainingRecord& record = start.record;
+  TrainingRecord& before = *start.before;
+  if (options.retunes_products) before.tunes_products = record.tunes_products;
+  if (start.first > 0) {
+    if (start.frozen && options.weights)
+      require_same_frozen(record.initial_folder, record.frozen_hash, before.frozen_hash);
+    if (!options.weights) record.initial_folder = before.initial_folder;
+    record.initial_hash = before.initial_hash;
+  } else {
+    record.frozen_hash = before.frozen_hash;  // compared once it has been read
+  }
+  record.initial_data_hash = before.initial_data_hash;  // compared once it has been read
+  require_same_numbers(before, record);
+  require_same_batches(before.left_out, record.left_out, start.first);
+}
+
 // The masters where they are; `states` outlives it.
 StateValues trained_values(ModelAccess& states) {
   return [&states](std::int64_t unit, int, std::uint64_t first, std::uint64_t count, float* to) {
@@ -62,81 +81,97 @@ StateValues trained_values(ModelAccess& states) {
 
 }  // namespace
 
+TrainingStart start_of(const TrainingOptions& options) {
+  TrainingStart start;
+  const Problem& problem = options.problem;
+  require_own_framework(problem.framework);
+  if (options.steps < 1) throw InputError(Setting{"steps"} + " must be at least 1");
+  if (options.durability.interval < 0)
+    throw InputError(Setting{"durability", "interval=N"} + ": N must be at least 1");
+  const std::int64_t first = start.first = options.resume ? options.resume->record.version : 0;
+  const std::int64_t left = options.steps - first;
+  if (left < (options.resume && options.may_be_done ? 0 : 1)) {
+    throw InputError(fmt::format("the training is at step {} already, and ", first) +
+                         Setting{"steps"} + fmt::format(" is {}", options.steps),
+                     "to train on, give a larger " + Setting{"steps"});
+  }
+  start.schedules = std::make_unique<TrainingSchedules>(course_of(options, first));
+  start.batches = options.batches;
+  if (!start.batches) {
+    start.batches = std::make_shared<const Dataset>(
+        options.data, options.seed, Dataset::default_memory_limit, options.binary_data);
+  }
+  if (!options.left_out.empty())
+    start.batches = std::make_shared<LeftOutBatches>(start.batches, options.left_out);
+  start.batches->require(problem.workload.sequence, problem.model.vocabulary);
+  if (options.evaluations.batches)
+    options.evaluations.batches->require(problem.workload.sequence, problem.model.vocabulary);
+  OptimizerSettings optimizer = options.optimizer;
+  optimizer.seed = options.seed;
+  start.record = {problem.model,
+                  problem.workload,
+                  options.seed,
+                  optimizer,
+                  start.batches->size(),
+                  start.batches->hash(),
+                  options.backend,
+                  options.attention,
+                  {},
+                  start.schedules->usual().policy(),
+                  options.steps};
+  TrainingRecord& record = start.record;
+  if (options.weights) {
+    record.initial_folder = options.weights->folder();
+    record.initial_hash = options.weights->hash();
+  }
+  if (options.adapter) record.initial_hash ^= options.adapter->hash();
+  if (problem.model.has_frozen()) {
+    start.frozen = FrozenOrigin{record.initial_folder, options.seed, {}};
+    if (options.weights) {
+      WeightsSeal& seal = start.frozen->seal;
+      seal = describe_files(*options.weights);
+      const bool is_known = options.seal && options.seal->of_same_files(seal);
+      // A training that begins hashes them while it reads them.
+      seal.data = is_known ? options.seal->data : first > 0 ? options.weights->data_hash() : 0;
+    }
+    record.frozen_hash = start.frozen->seal.data;
+  }
+  record.data_rules = options.data_rules;
+  record.left_out = options.left_out;
+  record.gelu_backward = options.gelu_backward;
+  record.tunes_products = options.tunes_products;
+  for (const auto& path : options.data) record.data.push_back(std::filesystem::absolute(path));
+  if (options.resume) {
+    start.before = TrainingRecord::parse(options.resume->record.identity.training);
+    require_goes_on(options, start);
+  }
+  start.store_bytes = store_bytes(start.schedules->all(), options.durability.on());
+  start.commit_interval = options.durability.interval;
+  if (start.commit_interval == 0)
+    start.commit_interval =
+        commit_interval(start.store_bytes, problem, options.predicted_step_seconds).steps;
+  // No more than there are steps, so that nothing overflows.
+  start.commit_interval = std::min(start.commit_interval, options.steps);
+  return start;
+}
+
 Training::Training(TrainingOptions options) : options_(std::move(options)) {
   const OnNode placed(options_.place);
   options_.optimizer.seed = options_.seed;
   const Problem& problem = options_.problem;
-  require_own_framework(problem.framework);
-  if (options_.steps < 1) throw InputError(Setting{"steps"} + " must be at least 1");
-  if (options_.durability.interval < 0)
-    throw InputError(Setting{"durability", "interval=N"} + ": N must be at least 1");
-  const std::int64_t first = options_.resume ? options_.resume->record.version : 0;
-  const std::int64_t left = options_.steps - first;
-  if (left < (options_.resume && options_.may_be_done ? 0 : 1)) {
-    throw InputError(fmt::format("the training is at step {} already, and ", first) +
-                         Setting{"steps"} + fmt::format(" is {}", options_.steps),
-                     "to train on, give a larger " + Setting{"steps"});
-  }
-  schedules_ = std::make_unique<TrainingSchedules>(course_of(options_, first));
-  batches_ = options_.batches;
-  if (!batches_) {
-    batches_ = std::make_shared<const Dataset>(options_.data, options_.seed,
-                                               Dataset::default_memory_limit, options_.binary_data);
-  }
-  if (!options_.left_out.empty())
-    batches_ = std::make_shared<LeftOutBatches>(batches_, options_.left_out);
-  batches_->require(problem.workload.sequence, problem.model.vocabulary);
-  if (options_.evaluations.batches)
-    options_.evaluations.batches->require(problem.workload.sequence, problem.model.vocabulary);
+  TrainingStart start = start_of(options_);
+  const std::int64_t first = start.first;
+  schedules_ = std::move(start.schedules);
+  batches_ = std::move(start.batches);
+  frozen_ = std::move(start.frozen);
+  store_bytes_ = start.store_bytes;
+  TrainingRecord& record = start.record;
+  const std::optional<TrainingRecord>& before = start.before;
   const std::vector<const Schedule*> schedules = schedules_->all();
-
-  TrainingRecord record{problem.model,       problem.workload,   options_.seed,
-                        options_.optimizer,  batches_->size(),   batches_->hash(),
-                        options_.backend,    options_.attention, {},
-                        schedule().policy(), options_.steps};
-  if (options_.weights) {
-    record.initial_folder = options_.weights->folder();
-    record.initial_hash = options_.weights->hash();
-  }
-  if (options_.adapter) record.initial_hash ^= options_.adapter->hash();
-  if (problem.model.has_frozen()) {
-    frozen_ = FrozenOrigin{record.initial_folder, options_.seed, {}};
-    if (options_.weights) {
-      frozen_->seal = describe_files(*options_.weights);
-      const bool is_known = options_.seal && options_.seal->of_same_files(frozen_->seal);
-      // A training that begins hashes them while it reads them.
-      frozen_->seal.data = is_known    ? options_.seal->data
-                           : first > 0 ? options_.weights->data_hash()
-                                       : 0;
-    }
-    record.frozen_hash = frozen_->seal.data;
-  }
-  record.data_rules = options_.data_rules;
-  record.left_out = options_.left_out;
-  record.gelu_backward = options_.gelu_backward;
-  record.tunes_products = options_.tunes_products;
-  for (const auto& path : options_.data) record.data.push_back(std::filesystem::absolute(path));
-  std::optional<TrainingRecord> before;
-  if (options_.resume) {
-    before = TrainingRecord::parse(options_.resume->record.identity.training);
-    if (options_.retunes_products) before->tunes_products = record.tunes_products;
-    if (first > 0) {
-      if (frozen_ && options_.weights)
-        require_same_frozen(record.initial_folder, record.frozen_hash, before->frozen_hash);
-      if (!options_.weights) record.initial_folder = before->initial_folder;
-      record.initial_hash = before->initial_hash;
-    } else {
-      record.frozen_hash = before->frozen_hash;  // compared once it has been read
-    }
-    record.initial_data_hash = before->initial_data_hash;  // compared once it has been read
-    require_same_numbers(*before, record);
-    require_same_batches(before->left_out, record.left_out, first);
-  }
   const RunIdentity run = options_.run      ? *options_.run
                           : options_.resume ? options_.resume->run
                                             : homeless_run();
   find_frozen_files();
-  store_bytes_ = spillway::store_bytes(schedules, options_.durability.on());
   training_store_ = std::make_unique<TrainingStore>(
       schedules, TrainingStoreOptions{options_.ssd, options_.durability.on(), text_of(record), run,
                                       options_.overwrite, options_.resume, frozen_files_.get(),
@@ -167,14 +202,8 @@ Training::Training(TrainingOptions options) : options_(std::move(options)) {
   options_.adapter.reset();
 
   version_ = first;
-  std::int64_t interval = options_.durability.interval;
-  if (interval == 0)
-    interval =
-        spillway::commit_interval(store_bytes_, problem, options_.predicted_step_seconds).steps;
-  // No more than there are steps, so that nothing overflows.
-  interval = std::min(interval, options_.steps);
   gate_ = std::make_unique<VersionGate>(
-      CommitPoints{interval, first, training_store_->base_epoch(), options_.steps,
+      CommitPoints{start.commit_interval, first, training_store_->base_epoch(), options_.steps,
                    std::min(options_.also_commit_every, options_.steps)},
       static_cast<std::uint32_t>(training_store_->parts().size()), options_.durability.on());
   SsdStore* const store = training_store_->store();

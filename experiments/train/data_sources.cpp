@@ -56,14 +56,17 @@ class Told {
       say([&] { return fmt::format("reading the data: {} %", percent(done, all)); });
     };
     of.hashing.stop = of.tokenizing.stop = listener_.stop;
-    of.made = [this](const DocumentCounts& counts) {
+    of.counted = [this](const DocumentCounts& counts) {
       if (!listener_.note) return;
+      const auto left_out = [](std::uint64_t count, const char* what) {
+        return fmt::format("note: {} {}{} left out", count, what, count == 1 ? " is" : "s are");
+      };
+      const std::string& first = counts.source.first_malformed;
       if (counts.source.malformed > 0)
-        listener_.note(fmt::format("note: {} malformed records are left out, the first: {}",
-                                   counts.source.malformed, counts.source.first_malformed));
+        listener_.note(left_out(counts.source.malformed, "malformed record") +
+                       (first.empty() ? "" : ", the first: " + first));
       if (counts.untrained > 0)
-        listener_.note(fmt::format("note: {} documents are left out: nothing of them is trained on",
-                                   counts.untrained));
+        listener_.note(left_out(counts.untrained, "document") + ": nothing of them is trained on");
     };
     of.tokenizing.progress = [this](const TokenizeProgress& progress) {
       say([&] { return tokenizing_text(progress, begin_); });

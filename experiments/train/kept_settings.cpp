@@ -1,5 +1,7 @@
 #include "experiments/train/kept_settings.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -43,7 +45,44 @@ std::int64_t lengths_in(const GivenSettings& given) {
                        [&](const char* key) { return given.contains(key); });
 }
 
+// What decides how data is read, with what holds where nothing is given.
+constexpr std::pair<const char*, const char*> reading[] = {
+    {"data_format", "auto"},   {"binary_data", "false"}, {"skip_malformed", "false"},
+    {"chat_template", "auto"}, {"template_date", ""},    {"parse_special", "false"},
+    {"train_on", "assistant"}, {"pack", "auto"},         {"long_documents", "auto"},
+    {"validation", ""}};
+
+std::string text_of(const GivenSettings& given, const std::string& key, const char* otherwise) {
+  const auto found = given.find(key);
+  return found == given.end() || found->second.empty() ? otherwise : found->second.back();
+}
+
+[[noreturn]] void refuse_other_reading(const Setting& setting, const Message& before) {
+  throw InputError(setting + ": the training to go on with began " + before,
+                   "a resumed training goes on bit for bit: leave the option out, or start another "
+                   "run");
+}
+
 }  // namespace
+
+void require_same_reading(const GivenSettings& now, const GivenSettings& before,
+                          const std::string& data_rules) {
+  if (const std::string named = text_of(now, "tokenizer", "auto");
+      named != "auto" && named != text_of(before, "tokenizer", "auto")) {
+    const std::uint64_t hash = open_tokenizer(named, {})->hash();
+    if (!data_rules.starts_with(fmt::format("tokenizer {:016x},", hash)) && !data_rules.empty())
+      refuse_other_reading({"tokenizer", named}, "with another tokenizer");
+  }
+  for (const auto& [key, otherwise] : reading) {
+    if (!now.contains(key)) continue;
+    const std::string text = text_of(now, key, otherwise), old = text_of(before, key, otherwise);
+    const bool is_file = key == std::string("chat_template") && !(is_name(text) && is_name(old));
+    if (text == old || is_file) continue;
+    const bool was_given = !old.empty() && old != otherwise;
+    refuse_other_reading({key, text == "true" ? "" : text},
+                         was_given ? "with " + Setting{key, old} : "without " + Setting{key});
+  }
+}
 
 GivenSettings kept(GivenSettings given) {
   const auto each = [&](const char* key, std::string (*absolute)(const std::string&)) {

@@ -22,6 +22,12 @@ GivenSettings to_save(GivenSettings settled, const GivenSettings& given,
 // Throws InputError where more than one of steps, epochs and tokens is given.
 void require_one_length(const GivenSettings& given);
 
+// Throws InputError naming the first setting by which data becomes other documents or sequences
+// `now` than `before`, where the run began. `data_rules`: of the run's record
+// (TrainingData::rules). Paths of a template are not compared: files may have been moved.
+void require_same_reading(const GivenSettings& now, const GivenSettings& before,
+                          const std::string& data_rules);
+
 // Of what run.json holds, which somebody else may have written, the settings that a run keeps.
 GivenSettings settings_in(const SavedRun& saved);
 

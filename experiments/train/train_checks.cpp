@@ -132,6 +132,13 @@ void check_settings(const TrainSettings& settings) {
     throw InputError(Setting{"steps", std::to_string(settings.steps)} + ": not a positive number",
                      "optimizer steps, e.g. " + Setting{"steps", "100"});
   check_optimizer(settings.optimizer);
+  if (const std::int64_t warmup = settings.optimizer.warmup_steps; warmup > settings.steps)
+    throw InputError(
+        Setting{"warmup", std::to_string(warmup)} +
+            fmt::format(": the training has {} step{}, and would never get to ", settings.steps,
+                        settings.steps == 1 ? "" : "s") +
+            Setting{"learning_rate"},
+        "give a share of all steps, " + Setting{"warmup", "3%"} + ", or more " + Setting{"steps"});
   check_keep(settings);
   check_watches(settings);
   check_samples(settings.samples);
@@ -153,6 +160,14 @@ void refuse_idle_settings(const GivenSettings& given, const TrainSettings& setti
                        "give one: " + Setting{"sample_prompt", "Once upon a time"} + " or " +
                            Setting{"sample_chat", "Hello!"});
   }
+  const OptimizerSettings& o = settings.optimizer;
+  if (given.contains("decay_share") && o.shape != LearningRateShape::wsd)
+    throw InputError(named("decay_share") + ": the learning rate does not fall that way",
+                     "add " + Setting{"learning_rate_schedule", "wsd"} + ", or leave it out");
+  const bool decays = o.shape != LearningRateShape::constant || o.decay_steps > 0;
+  if (given.contains("final_learning_rate") && !decays)
+    throw InputError(named("final_learning_rate") + ": the learning rate does not fall",
+                     "add " + Setting{"learning_rate_schedule", "cosine"} + ", or leave it out");
   if (given.contains("frozen_weights") && !model.has_frozen())
     throw InputError(named("frozen_weights") + ": all of the model is trained",
                      "leave it out, or freeze a part: " + Setting{"lora", "rank=16"} + " or " +

@@ -160,6 +160,8 @@ std::optional<TrainingData> open_packed(const DataRequest& request,
   const DocumentSettings documents = document_settings(s, request.model_folder);
   std::vector<DataSource> sources = open_sources(s.data, s), others;
   const auto files = validation_files(s.validation);
+  const HoldOut hold_out =
+      s.validation.empty() || !files.empty() ? HoldOut{} : parse_hold_out(s.validation);
   if (!files.empty()) others = open_sources(files, s);
   if (!tokenizer && !(all_are_tokens(sources) && all_are_tokens(others))) {
     refuse_bytes(request, listener);
@@ -169,8 +171,6 @@ std::optional<TrainingData> open_packed(const DataRequest& request,
       !tokenize_sources(others, tokenizer.get(), documents, listener))
     return {};
   const PackSettings settings = pack_settings(s, sources, request.sequence, request.seed);
-  const HoldOut hold_out =
-      s.validation.empty() || !files.empty() ? HoldOut{} : parse_hold_out(s.validation);
   if (listener.doing) listener.doing("packing the documents");
   TrainingData data;
   const auto batches = pack(sources, settings, hold_out, Side::training,

@@ -77,12 +77,13 @@ void TrainingJob::settle() {
                        Setting{"run", "DIR"});
     TrainSettings given = settings_;
     given.keep = 0;  // to be judged by the run's own number of steps, and so are these
-    given.optimizer.decay_steps = 0;
+    given.optimizer.decay_steps = given.optimizer.warmup_steps = 0;
     given.evaluate_every = given.evaluate_batches = 0;  // what is held out the run knows
     given.keep_best = false;
     given.early_stop = 0;
     check(given);
-    folder_.emplace(RunFolder::open(request_.run, request_.take_over));
+    folder_.emplace(request_.dry_run ? RunFolder::look(request_.run)
+                                     : RunFolder::open(request_.run, request_.take_over));
     point = resume();
     adopt_left_out(point ? point->record.version : 0);
   }
@@ -155,14 +156,26 @@ void TrainingJob::settle() {
             "none without a machine that is known",
         "add " + Setting{"machine", "machine.toml"} + ", or use " + Setting{"policy", "auto"});
   enter(Stage::preparing);
+  if (!request_.dry_run) take_folder();
+  if (!drives_given && !request_.dry_run) drives = {folder_->make_ssd_folder()};
+  fill_options(std::move(point), std::move(drives));
+  if (!request_.dry_run && !request_.resume) folder_->save();
+}
+
+// The run's folder, where it is not there yet, and in run.json what is known of the run.
+void TrainingJob::take_folder() {
   if (!folder_) folder_.emplace(RunFolder::create(request_.run, plan_.problem.model.name));
   folder_->saved().options = to_save(given_, kept(request_.settings), folder_->saved().options);
-  if (!drives_given) drives = {folder_->make_ssd_folder()};
+  if (!parse_durability(settings_.durability).on() && !folder_->saved().store)
+    folder_->saved().not_resumable = "it was made without durability: nothing was committed";
+}
+
+void TrainingJob::fill_options(std::optional<ResumePoint> point, std::vector<fs::path> drives) {
   options_.problem = plan_.problem;
   options_.policy = plan_.policy;
   options_.steps = settings_.steps;
   options_.seed = settings_.seed;
-  options_.ssd = drives;
+  options_.ssd = std::move(drives);
   options_.make_ring = request_.io.make_ring;
   options_.optimizer = settings_.optimizer;
   options_.threads = settings_.threads;
@@ -175,7 +188,7 @@ void TrainingJob::settle() {
     train_on(cuda, plan_.problem, options_);
     options_.retunes_products = request_.retune_matmul;
   }
-  options_.throttle = throttle;
+  options_.throttle = parse_throttle(settings_.throttle);
   options_.predicted_step_seconds = plan_.predicted_step_seconds.value_or(0);
   for (const std::string& text : settings_.data.data)
     options_.data.emplace_back(absolute_source(text));
@@ -192,16 +205,15 @@ void TrainingJob::settle() {
   options_.left_out = settings_.left_out;
   options_.weights = weights_.values;
   options_.adapter = weights_.adapter;
-  if (const auto origin = FrozenOrigin::load(folder_->directory())) options_.seal = origin->seal;
-  options_.durability = durability;
+  options_.durability = parse_durability(settings_.durability);
+  if (settings_.keep > 0) options_.also_commit_every = settings_.keep_every;
   options_.resume = std::move(point);
   options_.overwrite = request_.overwrite;
+  options_.keep_store = true;  // see finish()
+  if (!folder_) return;
+  if (const auto origin = FrozenOrigin::load(folder_->directory())) options_.seal = origin->seal;
   options_.run = folder_->identity();
-  options_.keep_store = true;                         // see finish()
   options_.may_be_done = !folder_->saved().complete;  // killed between its last commit and its end
-  if (!durability.on() && !folder_->saved().store)
-    folder_->saved().not_resumable = "it was made without durability: nothing was committed";
-  if (!request_.resume) folder_->save();
 }
 
 // What writes samples, and the memory that is set aside for it.
@@ -282,7 +294,6 @@ void TrainingJob::open() {
     export_lock_.emplace(folder_->directory());
     options_.may_overwrite = [this](std::int64_t committed) { return may_overwrite(committed); };
   }
-  if (settings_.keep > 0) options_.also_commit_every = settings_.keep_every;
   if (weights_.values) weights_.values->tell(listener_.reading);
   training_ = std::make_unique<Training>(options_);
   if (weights_.values && training_->first_step() == 0)

@@ -29,6 +29,7 @@
 #include "experiments/train/train_weights.hpp"
 #include "experiments/train/training_data.hpp"
 #include "experiments/train/training_guards.hpp"
+#include "experiments/train/training_outlook.hpp"
 #include "experiments/train/training_samples.hpp"
 
 namespace spillway {
@@ -52,6 +53,8 @@ struct TrainRequest {
   bool remove_store = false;  // remove the optimizer state once all steps are done
   std::string trace;          // where to write it; empty: in the run's folder
   IoChoice io = usual_io();   // of the store
+  // Settles everything and leaves nothing behind: look_ahead() in place of open().
+  bool dry_run = false;
 };
 
 // What a training tells while it trains; each may be empty.
@@ -98,6 +101,7 @@ class TrainingJob {
   const IoChoice& io() const { return request_.io; }
   const DeviceChoice& device() const { return device_; }
   const TrainingData& data() const { return data_; }
+  const Evaluations& evaluations() const { return options_.evaluations; }
   // The weights that it begins with, once open; none where they are drawn from the seed, or those
   // of a commit.
   struct InitialState {
@@ -109,6 +113,9 @@ class TrainingJob {
   // Whether the device was left to the program.
   bool chose_device() const { return chose_device_; }
 
+  // Of a dry run: what it comes to. Throws as open() does, except for what only making the store,
+  // taking memory and asking the device can tell.
+  TrainingOutlook look_ahead();
   // Throws as Training does, and where weights or trace could not be written.
   void open();
   Training& training() { return *training_; }
@@ -171,6 +178,8 @@ class TrainingJob {
   void open_samples(Problem& problem);
   std::optional<ResumePoint> resume();
   void settle();
+  void fill_options(std::optional<ResumePoint> point, std::vector<std::filesystem::path> drives);
+  void take_folder();
   void open_data(const Problem& problem);
   bool may_overwrite(std::int64_t committed);
   void say_what_waits();

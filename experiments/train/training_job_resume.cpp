@@ -21,10 +21,13 @@ std::optional<ResumePoint> TrainingJob::resume() {
                                                 request_.run, saved.not_resumable)),
         "start another run, in a folder of its own");
   }
-  ResumeState state = folder_->resume({ssd_directories(settings_.ssd), request_.take_over,
-                                       listener_.checking, request_.io.make_ring});
-  const GivenSettings now = given_;
-  given_ = added_to(now, settings_in(saved));
+  const std::vector<fs::path> ssd = ssd_directories(settings_.ssd);
+  ResumeState state =
+      request_.dry_run
+          ? folder_->find(ssd)
+          : folder_->resume({ssd, request_.take_over, listener_.checking, request_.io.make_ring});
+  const GivenSettings now = given_, before = settings_in(saved);
+  given_ = added_to(now, before);
   GivenSettings all = given_;
   settings_ = read_train_settings(all);
   if (!state.note.empty() && listener_.note) {
@@ -37,6 +40,7 @@ std::optional<ResumePoint> TrainingJob::resume() {
   }
   if (!state.point) return {};  // it ended before its first commit: from the beginning
   const TrainingRecord record = TrainingRecord::parse(state.point->record.identity.training);
+  require_same_reading(now, before, record.data_rules);
   const auto device = now.find("device");
   const bool device_given = device != now.end() && device->second.back() != "auto";
   if (device_given && device->second.back() != record.backend) {

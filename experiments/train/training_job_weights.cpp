@@ -1,11 +1,14 @@
 // The weights that a training writes: at its end, and the best.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/errors.hpp"
 #include "base/new_folder.hpp"
 #include "exec/data/model_writer.hpp"
 #include "exec/data/safetensors_folder.hpp"
 #include "exec/run/run_export.hpp"
+#include "experiments/train/train_checks.hpp"
 #include "experiments/train/training_job.hpp"
 #include "policies/model/hugging_face.hpp"
 #include "policies/model/peft.hpp"
@@ -27,6 +30,25 @@ const char* TrainingJob::weights_file() const {
 std::filesystem::path TrainingJob::weights_path() const {
   return plan_.problem.model.has_adapters() ? folder_->file(weights_file())
                                             : SafetensorsFolder::file_in(folder_->path());
+}
+
+TrainingOutlook TrainingJob::look_ahead() {
+  TrainingOutlook outlook = outlook_of(options_, plan_);
+  const fs::path run = request_.run.empty() ? fs::path("runs/NEW") : fs::path(request_.run);
+  const ModelSpec& model = plan_.problem.model;
+  require_room(model, nearest_existing(run), settings_);
+  const auto parameters = static_cast<std::uint64_t>(
+      model.has_adapters() ? model.trained_parameters() : model.parameters());
+  const std::uint64_t each = parameters * sizeof(float);
+  const auto add = [&](const fs::path& path, std::uint64_t copies, const std::string& what) {
+    if (copies > 0) outlook.outputs.push_back({run / path, copies * each, what});
+  };
+  add(weights_file(), settings_.no_export ? 0 : 1, ", the weights in fp32");
+  const auto kept = static_cast<std::uint64_t>(
+      std::clamp<std::int64_t>(settings_.keep, 0, settings_.steps / settings_.keep_every));
+  add("checkpoints", kept, fmt::format(", of {} steps", kept));
+  add(best_folder, settings_.keep_best ? 1 : 0, ", the weights of the best evaluation");
+  return outlook;
 }
 
 void TrainingJob::remove_weights() {

@@ -57,6 +57,7 @@ std::string event_text(const nlohmann::json& event, const char* key) {
 bool is_overtaken(const nlohmann::json& event, std::int64_t first_step) {
   const std::string name = event_name(event);
   const std::int64_t step = event_integer(event, "step").value_or(0);
+  if (name == "end") return true;
   // A step counts from 0. A commit, an evaluation and a sample say how many steps are done;
   // evaluation and samples at the step that training goes on from are made again. What a spike has
   // left out stays so.

@@ -28,7 +28,7 @@ std::optional<std::int64_t> event_integer(const nlohmann::json& event, const cha
 std::string event_text(const nlohmann::json& event, const char* key);  // empty: there is none
 
 // Whether a training that goes on from `first_step` says this anew: steps and evaluations of it and
-// of later ones, commits after it.
+// of later ones, commits after it, and the end.
 bool is_overtaken(const nlohmann::json& event, std::int64_t first_step);
 
 // Of the lines written before, those that stay where a training goes on from `first_step`.

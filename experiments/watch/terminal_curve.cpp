@@ -28,7 +28,7 @@ std::vector<std::string> loss_curve(const RunHistory& history, std::size_t width
     low = std::min(low, point.loss);
     high = std::max(high, point.loss);
   }
-  if (!(high > low)) high = low + 1e-6;
+  if (!(high > low)) high = low + std::max(1e-6, 1e-6 * std::abs(low));
   const std::int64_t first = steps.front().step;
   std::int64_t last = steps.back().step;
   if (!history.evaluations().empty()) last = std::max(last, history.evaluations().back().step);
@@ -36,7 +36,9 @@ std::vector<std::string> loss_curve(const RunHistory& history, std::size_t width
   const auto mark = [&](std::int64_t step, double value, char sign) {
     const double along = static_cast<double>(std::max<std::int64_t>(0, step - first)) /
                          static_cast<double>(last - first);
-    const double down = (high - value) / (high - low);
+    // By halves, for the difference of two losses may be more than a number can be.
+    const double share = (high / 2 - value / 2) / (high / 2 - low / 2);
+    const double down = std::isfinite(share) ? std::clamp(share, 0.0, 1.0) : 0;
     const auto column =
         static_cast<std::size_t>(std::lround(along * static_cast<double>(columns - 1)));
     const auto row = static_cast<std::size_t>(std::lround(down * static_cast<double>(rows - 1)));
@@ -45,8 +47,8 @@ std::vector<std::string> loss_curve(const RunHistory& history, std::size_t width
   for (const StepPoint& point : steps) mark(point.step, point.loss_average, '*');
   for (const EvaluationPoint& point : history.evaluations()) mark(point.step, point.loss, 'o');
   for (std::size_t row = 0; row < rows; ++row) {
-    const double value =
-        high - (high - low) * static_cast<double>(row) / static_cast<double>(rows - 1);
+    const double down = static_cast<double>(row) / static_cast<double>(rows - 1);
+    const double value = high * (1 - down) + low * down;
     lines[row] = fmt::format("{:>8.4f} ", value).substr(0, scale_width) + lines[row];
     lines[row].erase(lines[row].find_last_not_of(' ') + 1);
   }

@@ -28,9 +28,13 @@ json parse_object(std::string_view text) {
   try {
     record = json::parse(text);
   } catch (const json::exception& error) {
-    // "[json.exception.parse_error.101] parse error at line 1, column 9: ..."
+    // "[json.exception.parse_error.101] parse error at line 1, column 9: ..."; the line is that of
+    // the record, not of the file.
     std::string why = error.what();
     if (const std::size_t end = why.find("] "); end != std::string::npos) why.erase(0, end + 2);
+    constexpr std::string_view at_line = "parse error at line ";
+    if (const std::size_t column = why.find("column "); why.starts_with(at_line))
+      why.erase(0, column == std::string::npos ? at_line.size() : column);
     constexpr const char* hint = "a record is one JSON object in UTF-8, on one line in JSONL";
     refuse("the record is not JSON: " + printable(why), hint);
   }

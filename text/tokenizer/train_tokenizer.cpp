@@ -153,7 +153,7 @@ TokenizerTrained train_tokenizer(const TokenizerTraining& how, const std::filesy
         Message("from ") + std::to_string(least) + " (256 bytes and the special tokens) to " +
             std::to_string(most_vocabulary) + ", as " + Setting{"vocabulary", "8192"});
   WordCounting counting;
-  counting.paths = how.paths;
+  counting.source = how.source;
   counting.steps = {{.pattern = std::string(pattern_named(how.pattern))}};
   counting.special = special;
   counting.threads = how.threads;
@@ -166,8 +166,12 @@ TokenizerTrained train_tokenizer(const TokenizerTraining& how, const std::filesy
   write_json(folder.directory(), "tokenizer.json", tokenizer_json(how, bpe, special));
   write_json(folder.directory(), "tokenizer_config.json", configuration(how, special));
   folder.commit();
-  return {static_cast<std::int64_t>(bpe.tokens.size()) + numbers, counts.bytes, counts.files,
-          counts.words.size(), counts.skipped};
+  return {static_cast<std::int64_t>(bpe.tokens.size()) + numbers,
+          counts.bytes,
+          counts.files,
+          counts.words.size(),
+          counts.skipped,
+          counts.malformed};
 }
 
 }  // namespace spillway

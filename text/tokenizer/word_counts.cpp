@@ -1,21 +1,15 @@
 #include "text/tokenizer/word_counts.hpp"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
-#include <cerrno>
 #include <exception>
 #include <mutex>
-#include <optional>
-#include <span>
 #include <thread>
 #include <unordered_map>
+#include <variant>
 
 #include "base/errors.hpp"
-#include "text/source/text_content.hpp"
-#include "text/source/text_files.hpp"
 #include "text/tokenizer/added_tokens.hpp"
 #include "text/tokenizer/utf8.hpp"
 
@@ -23,106 +17,76 @@ namespace spillway {
 
 namespace {
 
-constexpr std::size_t block_bytes = 4 << 20;
+constexpr std::uint64_t part_bytes = 4 << 20;
 
 using Counts = std::unordered_map<std::string, std::uint64_t>;
 
-// Hands out blocks of the files, one after the other.
-class Blocks {
+// Hands out the parts of the files, one after the other.
+class Parts {
  public:
-  explicit Blocks(const WordCounting& how)
-      : how_(how), files_(find_text_files(how.paths, skipped_)) {
-    for (const TextFile& file : files_) all_ += file.bytes();
-  }
+  Parts(const WordCounting& how, const Source& source) : how_(how), source_(source) {}
 
-  // Nothing: there is no more.
-  std::optional<std::string> next() {
+  // Null: there are no more.
+  const SourcePart* next() {
     const std::scoped_lock lock(mutex_);
-    while (true) {
-      if (!file_.valid() && !open_next()) return {};
-      std::string block = std::move(rest_);
-      rest_.clear();
-      if (!fill(block)) file_ = FileDescriptor();
-      if (block.empty()) continue;
-      bytes_ += block.size();
-      if (how_.progress) how_.progress(bytes_, std::max(all_, bytes_));
-      return block;
-    }
+    return next_ < source_.parts().size() ? &source_.parts()[next_++] : nullptr;
   }
-
-  std::uint64_t bytes() const { return bytes_; }
-  std::uint64_t files() const { return taken_; }
-  std::string skipped() const { return skipped_.text(); }
+  void done(const SourcePart& part, const SourceCounts& counts) {
+    const std::scoped_lock lock(mutex_);
+    counts_.add(counts);
+    bytes_ += part.end - part.begin;
+    if (how_.progress) how_.progress(bytes_, source_.bytes());
+  }
+  const SourceCounts& counts() const { return counts_; }
 
  private:
-  bool open_next() {
-    while (at_ < files_.size()) {
-      const TextFile& file = files_[at_++];
-      std::string why_not;
-      file_ = file.open(why_not);
-      path_ = file.path();
-      if (file_.valid()) {
-        std::string head(65536, '\0');
-        const ssize_t count = ::pread(file_.get(), head.data(), head.size(), 0);
-        if (count < 0) refuse_to_read(path_, errno);
-        TextContent content;
-        content.add(
-            {reinterpret_cast<const std::uint8_t*>(head.data()), static_cast<std::size_t>(count)});
-        why_not = content.not_text();
-      }
-      if (why_not.empty()) {
-        ++taken_;
-        return true;
-      }
-      file_ = FileDescriptor();
-      skipped_.add(path_, why_not);
-    }
-    return false;
-  }
-
-  // Fills the block and puts what follows its last line aside. False: the file has ended.
-  bool fill(std::string& block) {
-    std::size_t have = block.size();
-    block.resize(std::max(block_bytes, 2 * have));
-    bool ended = false;
-    while (have < block.size()) {
-      const ssize_t count = ::read(file_.get(), block.data() + have, block.size() - have);
-      if (count < 0 && errno == EINTR) continue;
-      if (count < 0) refuse_to_read(path_, errno);
-      if (count == 0) {
-        ended = true;
-        break;
-      }
-      have += static_cast<std::size_t>(count);
-    }
-    block.resize(have);
-    if (ended) return false;
-    const std::size_t line = block.rfind('\n');
-    const std::size_t end = line == std::string::npos ? have : line + 1;
-    rest_ = block.substr(end);
-    block.resize(end);
-    return true;
-  }
-
   const WordCounting& how_;
-  SkippedFiles skipped_;
-  std::vector<TextFile> files_;
-  std::uint64_t all_ = 0, bytes_ = 0, taken_ = 0;
+  const Source& source_;
   std::mutex mutex_;
-  std::size_t at_ = 0;
-  std::filesystem::path path_;
-  FileDescriptor file_;
-  std::string rest_;
+  std::size_t next_ = 0;
+  std::uint64_t bytes_ = 0;
+  SourceCounts counts_;
 };
 
-// Counts the words of blocks until there are no more.
+// The texts of a record, and the roles of a chat, which templates write; not the names of fields.
+std::vector<std::string_view> texts_of(const Record& record) {
+  struct Texts {
+    std::vector<std::string_view> operator()(const TextRecord& text) { return {text.text}; }
+    std::vector<std::string_view> operator()(const CompletionRecord& completion) {
+      return {completion.prompt, completion.completion};
+    }
+    std::vector<std::string_view> operator()(const InstructionRecord& instruction) {
+      return {instruction.instruction, instruction.input, instruction.output};
+    }
+    std::vector<std::string_view> operator()(const ChatRecord& chat) {
+      std::vector<std::string_view> texts;
+      for (const ChatMessage& message : chat.messages) {
+        texts.push_back(message.role);
+        texts.push_back(message.content);
+      }
+      return texts;
+    }
+  };
+  return std::visit(Texts(), record.content);
+}
+
+// Counts the words of parts until there are no more.
 class Counter {
  public:
   Counter(const WordCounting& how, const PreTokenizer& steps, const AddedTokenFinder& special)
       : how_(how), cutter_(steps), special_(special) {}
 
-  void run(Blocks& blocks) {
-    while (const auto block = blocks.next()) add(*block);
+  void run(const Source& source, Parts& parts) {
+    while (const SourcePart* const part = parts.next()) {
+      SourceCounts counts;
+      source.read(
+          *part,
+          [this](Record&& record) {
+            for (const std::string_view text : texts_of(record)) add(text);
+          },
+          counts);
+      parts.done(*part, counts);
+    }
   }
   Counts& counts() { return counts_; }
 
@@ -165,7 +129,8 @@ WordCounts count_words(const WordCounting& how) {
   std::vector<AddedTokenFinder::Entry> names;
   for (const std::string& name : how.special) names.push_back({name, {}});
   const AddedTokenFinder special(std::move(names));
-  Blocks blocks(how);
+  const Source source(how.source, part_bytes);
+  Parts parts(how, source);
   std::vector<Counter> counters;
   const std::size_t threads = std::max<std::size_t>(how.threads, 1);
   counters.reserve(threads);
@@ -176,7 +141,7 @@ WordCounts count_words(const WordCounting& how) {
     for (std::size_t i = 0; i < threads; ++i) {
       workers.emplace_back([&, i] {
         try {
-          counters[i].run(blocks);
+          counters[i].run(source, parts);
         } catch (...) {
           errors[i] = std::current_exception();
         }
@@ -193,7 +158,9 @@ WordCounts count_words(const WordCounting& how) {
   }
   if (all.empty())
     throw InputError("there is no text to train a tokenizer on", "name text files or folders");
-  WordCounts result{{}, blocks.bytes(), blocks.files(), blocks.skipped()};
+  const SourceCounts& read = parts.counts();
+  WordCounts result{{}, read.bytes, source.files().size(), source.skipped().text()};
+  result.malformed = read.malformed;
   result.words.reserve(all.size());
   while (!all.empty()) {
     auto node = all.extract(all.begin());

@@ -76,9 +76,11 @@ HoldOut parse_hold_out(const std::string& text) {
     hold_out.documents = static_cast<std::uint64_t>(number);
   } else {
     throw InputError(Setting{"validation", text} +
-                         " is neither a percentage up to 50% nor a "
-                         "number of documents",
-                     "for example " + Setting{"validation", "1%"});
+                         " is no file that is there, no percentage up to 50% and no number of "
+                         "documents",
+                     "for example " + Setting{"validation", "1%"} + ", " +
+                         Setting{"validation", "100"} + " or " +
+                         Setting{"validation", "held-out.jsonl"});
   }
   return hold_out;
 }

@@ -64,12 +64,22 @@ std::span<const Value> values_in(const MappedFile& file) {
 }
 
 [[noreturn]] void refuse_empty(const PackingCounts& counts, Side side) {
+  std::vector<std::string> why;
+  const auto add = [&](std::uint64_t count, const char* what, const char* whats) {
+    if (count > 0) why.push_back(fmt::format("{} {}", count, count == 1 ? what : whats));
+  };
+  add(counts.too_short, "has a single token", "have a single token");
+  add(counts.dropped, "is longer than a sequence", "are longer than a sequence");
+  add(counts.untrained, "piece has nothing that is trained on",
+      "pieces have nothing that is trained on");
   const char* const which = side == Side::training ? "training" : "validation";
   throw InputError(
-      fmt::format("nothing is left of the {} data: of {} documents {} have a single token, {} are "
-                  "too long, and {} pieces have nothing that is trained on",
-                  which, counts.documents, counts.too_short, counts.dropped, counts.untrained),
-      "look at it: `spillway data show`");
+      fmt::format("nothing is left of the {} data of {} document{}: {}", which, counts.documents,
+                  counts.documents == 1 ? "" : "s", fmt::join(why, ", ")),
+      counts.dropped + counts.untrained > 0
+          ? "give a larger " + Setting{"sequence"} +
+                (counts.dropped > 0 ? " or " + Setting{"long_documents", "cut"} : Message())
+          : Message("documents of two tokens and more are trained on"));
 }
 
 }  // namespace

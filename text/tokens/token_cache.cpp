@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
+#include <unistd.h>
 #include <xxhash.h>
 
 #include <algorithm>
@@ -25,6 +26,29 @@ bool is_entry_name(const std::string& name) {
 
 // The time of the folder's lock is when it was last used.
 constexpr const char* lock_name = ".lock";
+constexpr const char* removed_prefix = ".removed-";
+constexpr std::time_t long_ago = 7 * 24 * 3600;
+
+// Whoever waits for the folder's lock sees that its name is gone, and makes it anew.
+void remove_folder(const fs::path& path) {
+  const fs::path away = path.parent_path() / (removed_prefix + path.filename().string() + "-" +
+                                              std::to_string(::getpid()));
+  std::error_code error;
+  fs::rename(path, away, error);
+  if (!error) fs::remove_all(away, error);
+  if (error) throw MachineError::from_errno("cannot remove " + path.string(), error.value());
+}
+
+std::uint64_t bytes_in(const fs::path& folder) {
+  std::uint64_t bytes = 0;
+  std::error_code error;
+  for (const fs::directory_entry& file : fs::directory_iterator(folder, error)) {
+    std::error_code gone;
+    const std::uintmax_t size = file.is_regular_file(gone) ? file.file_size(gone) : 0;
+    if (!gone) bytes += size;
+  }
+  return bytes;
+}
 
 // Which file remembers the hashes of these files.
 std::string memory_name(const Source& source) {
@@ -64,9 +88,16 @@ std::optional<TokenCorpus> TokenCache::tokens(const Source& source, const Tokeni
   settings.source_hash = source_hash(source, folder_ / memory_name(source), listener.hashing);
   if (settings.source_hash == 0 && listener.hashing.stop && listener.hashing.stop()) return {};
   settings.folder = folder_ / fmt::format("{:016x}", token_identity(source, tokenizer, settings));
-  const TokenizeResult result = tokenize(source, tokenizer, settings, listener.tokenizing);
+  TokenizeResult result;
+  try {
+    remove_unfinished(false);
+    result = tokenize(source, tokenizer, settings, listener.tokenizing);
+  } catch (...) {
+    remove_unfinished(false);  // a source that is refused leaves an empty folder
+    throw;
+  }
   if (!result.finished) return {};
-  if (listener.made) listener.made(result.counts);
+  if (listener.counted) listener.counted(result.counts);
   ::utimensat(AT_FDCWD, (settings.folder / lock_name).c_str(), nullptr, 0);
   return TokenCorpus::open(settings.folder);
 }
@@ -80,10 +111,10 @@ std::vector<TokenCache::Entry> TokenCache::entries() const {
     if (!is_entry_name(entry.name)) continue;
     struct stat status {};
     if (::stat((one.path() / lock_name).c_str(), &status) == 0) entry.used = status.st_mtime;
+    entry.bytes = bytes_in(one.path());
     for (std::uint32_t shard = 0; fs::exists(one.path() / token_file_name(shard), error); ++shard) {
       try {
         const TokenFile file(one.path() / token_file_name(shard));
-        entry.bytes += fs::file_size(file.path(), error);
         entry.tokens += file.tokens();
         entry.documents += file.documents();
         entry.finished = file.header().last();
@@ -108,8 +139,23 @@ void TokenCache::remove(const std::string& name) const {
     throw InputError(fmt::format("there are no tokens called {} in {}", name, folder_.string()),
                      "see `spillway data cache`");
   const FolderLock lock(Directory(path), {}, {});
-  fs::remove_all(path, error);
-  if (error) throw MachineError::from_errno("cannot remove " + path.string(), error.value());
+  remove_folder(path);
+}
+
+void TokenCache::remove_unfinished(bool all) const {
+  const std::time_t now = std::time(nullptr);
+  for (const Entry& entry : entries()) {
+    if (entry.finished || (!all && entry.tokens > 0 && now - entry.used < long_ago)) continue;
+    try {
+      const FolderLock lock(Directory(folder_ / entry.name), {}, [] { return true; });
+      if (lock.held()) remove_folder(folder_ / entry.name);
+    } catch (const Error&) {
+      continue;  // somebody else has removed it, or it is not ours to remove
+    }
+  }
+  std::error_code error;
+  for (const fs::directory_entry& one : fs::directory_iterator(folder_, error))
+    if (one.path().filename().string().starts_with(removed_prefix)) fs::remove_all(one, error);
 }
 
 }  // namespace spillway

@@ -2,7 +2,9 @@
 // what it was made from: the content of the files, the tokenizer and the rules.
 //
 // Any number of programs may use it at once: one makes the tokens of a source, others that want the
-// same ones wait. Folders may be removed at any time; a program that reads one goes on.
+// same ones wait. Folders may be removed at any time; a program that reads one goes on. What a
+// program that was stopped has not finished is gone on with, for a week; then, or where there is
+// nothing of it, it is removed once other tokens are wanted.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +27,7 @@ class TokenCache {
   struct Listener {
     SourceHashListener hashing;
     TokenizeListener tokenizing;
-    std::function<void(const DocumentCounts&)> made;  // tokens that were not there; may be empty
+    std::function<void(const DocumentCounts&)> counted;  // when they were made; may be empty
   };
   // Finds the tokens of a source, checks all of them, and makes those that are missing or damaged.
   // Nothing where a listener asked to stop. Throws as tokenize() does.
@@ -36,8 +38,8 @@ class TokenCache {
   struct Entry {
     std::string name;  // 16 hexadecimal digits
     bool finished = false;
-    std::uint64_t bytes = 0, tokens = 0, documents = 0;
-    std::string made_from;  // for people; empty where nothing is known
+    std::uint64_t bytes = 0, tokens = 0, documents = 0;  // bytes: of all its files
+    std::string made_from;                               // for people; empty where nothing is known
     std::time_t used = 0;
   };
   // Those used last come first.
@@ -45,6 +47,9 @@ class TokenCache {
   // Waits for a program that writes to it. Throws InputError where there is no such entry,
   // MachineError where it cannot be removed.
   void remove(const std::string& name) const;
+  // Those that are not finished and that no program writes to: all of them, or those that are of no
+  // use any more.
+  void remove_unfinished(bool all) const;
 
   const std::filesystem::path& folder() const { return folder_; }
 

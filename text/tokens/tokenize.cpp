@@ -1,6 +1,7 @@
 #include "text/tokens/tokenize.hpp"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <xxhash.h>
 
 #include <algorithm>
@@ -29,7 +30,7 @@ ordered_json json_of(const DocumentCounts& counts) {
   return {{"records", counts.source.records}, {"malformed", counts.source.malformed},
           {"bytes", counts.source.bytes},     {"documents", counts.documents},
           {"tokens", counts.tokens},          {"trained_tokens", counts.trained_tokens},
-          {"untrained", counts.untrained}};
+          {"untrained", counts.untrained},    {"first_malformed", counts.source.first_malformed}};
 }
 
 DocumentCounts counts_of(const ordered_json& json) {
@@ -41,6 +42,7 @@ DocumentCounts counts_of(const ordered_json& json) {
   counts.tokens = json.at("tokens");
   counts.trained_tokens = json.at("trained_tokens");
   counts.untrained = json.at("untrained");
+  counts.source.first_malformed = json.value("first_malformed", "");  // not in older files
   return counts;
 }
 
@@ -88,13 +90,24 @@ class Tokenizing {
     progress_.all_bytes = part_bytes_.back();
   }
 
-  TokenizeResult run() {
+  // Nothing: the folder was removed before it could be locked.
+  std::optional<TokenizeResult> run() {
     const FolderLock lock(folder_, listener_.waiting, listener_.stop);
     if (!lock.held()) return result_;
+    if (!is_there()) return {};
     remove_unfinished();
     keep_finished();
     if (!result_.finished) encode_rest();
     return result_;
+  }
+
+  // Whether the folder's path still leads to what was opened.
+  bool is_there() const {
+    struct stat opened {
+    }, found{};
+    return ::fstat(folder_.descriptor(), &opened) == 0 &&
+           ::stat(folder_.path().c_str(), &found) == 0 && opened.st_dev == found.st_dev &&
+           opened.st_ino == found.st_ino;
   }
 
  private:
@@ -266,12 +279,19 @@ std::uint64_t token_identity(const Source& source, const Tokenizer& tokenizer,
 TokenizeResult tokenize(const Source& source, const Tokenizer& tokenizer,
                         const TokenizeSettings& settings, const TokenizeListener& listener) {
   SPILLWAY_ASSERT(settings.threads > 0 && settings.shard_tokens > 0);
-  std::error_code error;
-  fs::create_directories(settings.folder, error);
-  if (error)
-    throw MachineError::from_errno("cannot make the folder " + settings.folder.string(),
-                                   error.value());
-  return Tokenizing(source, tokenizer, settings, listener).run();
+  while (true) {
+    std::error_code error;
+    fs::create_directories(settings.folder, error);
+    if (error)
+      throw MachineError::from_errno("cannot make the folder " + settings.folder.string(),
+                                     error.value());
+    Tokenizing tokenizing(source, tokenizer, settings, listener);
+    try {
+      if (const auto result = tokenizing.run()) return *result;
+    } catch (const MachineError&) {
+      if (tokenizing.is_there()) throw;
+    }
+  }
 }
 
 }  // namespace spillway

@@ -74,8 +74,13 @@ TEST_CASE("records are packed with borders, and a killed run goes on with them t
     CHECK(program.wait().signal == SIGKILL);
   }
   const Outcome refused = run({"train", "--resume", "--run", folder / "run", "--pack", "off"});
-  check_refusal(refused, 2, "--pack, --long-documents and --validation come to",
+  check_refusal(refused, 2, "--pack off: the training to go on with began without --pack",
                 "goes on bit for bit");
+  for (const auto& [option, value] :
+       {std::pair("--train-on", "all"), {"--chat-template", "chatml"}, {"--validation", "1%"}})
+    check_refusal(run({"train", "--resume", "--run", folder / "run", option, value}), 2,
+                  std::string(option) + " " + value + ": the training to go on with began without",
+                  "leave the option out");
   const Outcome rest = run({"train", "--resume", "--run", folder / "run", "--json"});
   INFO(rest.err);
   REQUIRE(rest.exit_code == 0);

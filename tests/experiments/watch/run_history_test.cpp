@@ -194,6 +194,16 @@ TEST_CASE("The picture of a run is whole, its own, and of bounded size") {
   CHECK(count(one, "nan") + count(one, "inf") == 0);
 }
 
+TEST_CASE("The curve of a terminal has room for losses of any size") {
+  RunHistory history;
+  history.take(start(8));
+  for (const double loss : {1e308, -1e308, 1e308, 0.0}) {
+    history.take(evaluation(history.steps_done(), -loss));
+    history.take(step(history.steps_done(), loss));
+  }
+  for (const std::string& line : loss_curve(history, 60, 8)) CHECK(line.size() <= 60);
+}
+
 TEST_CASE("The curve of a terminal falls as the loss does, within its room") {
   const RunHistory history = history_of(100, 60);
   const std::vector<std::string> lines = loss_curve(history, 60, 8);

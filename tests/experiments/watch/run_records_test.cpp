@@ -177,7 +177,11 @@ TEST_CASE("A training that goes on from a step says it, its evaluation and what 
   text += R"({"event":"step","step":3,"lo)";
   CHECK(events_before(text, 2) == kept);
   CHECK(events_before("no JSON\n[1]\n{\"event\":7}\n{}\n" + text, 2) == kept);
-  CHECK(events_before(text, 3) == text.substr(0, text.rfind("{\"event\":\"step\",\"step\":3")));
+  const std::string until_3 = text.substr(0, text.rfind("{\"event\":\"step\",\"step\":3"));
+  CHECK(events_before(text, 3) == until_3);
+  // After Ctrl-C; what goes on has another end.
+  const ordered_json end = {{"event", "end"}, {"steps", 3}, {"interrupted", true}};
+  CHECK(events_before(until_3 + event_line(end) + "\n", 3) == until_3);
 }
 
 TEST_CASE("What is a user's under the name of one of these files stays, and training goes on") {

@@ -53,7 +53,7 @@ TEST_CASE("a trained tokenizer is the same from any number of threads, and is re
       out << "line " << line * line % 977 << " of some text, isn't it? Größe \xff 漢字<|im_end|>\n";
   }
   TokenizerTraining how;
-  how.paths = {text};
+  how.source.paths = {text};
   how.vocabulary = 285;
   how.pattern = "qwen2";
   how.special = {"<|im_start|>", "<|im_end|>"};
@@ -80,12 +80,49 @@ TEST_CASE("a trained tokenizer is the same from any number of threads, and is re
   CHECK_FALSE(tokenizer->find("im"));
 }
 
+TEST_CASE("of records a tokenizer learns the texts, not what JSON puts around them",
+          "[tokenizer]") {
+  const TemporaryFolder folder;
+  {
+    std::ofstream records(folder.path() / "records.jsonl"), text(folder.path() / "text.txt");
+    for (int i = 0; i < 50; ++i) {
+      records << R"({"messages":[{"role":"user","content":"say it"},)"
+              << R"({"role":"assistant","content":"Gr\u00f6\u00dfe it is"}]})"
+              << "\n"
+              << R"({"prompt":"who","completion":"the miller"})"
+              << "\n";
+      text << "user\nsay it\nassistant\nGröße it is\nwho\nthe miller\n";
+    }
+  }
+  TokenizerTraining how;
+  how.vocabulary = 320;
+  how.source.paths = {folder.path() / "records.jsonl"};
+  train_tokenizer(how, folder.path() / "of-records");
+  const auto tokenizer = read_tokenizer(folder.path() / "of-records");
+  const auto length = [&](const std::string& sample) {
+    std::vector<Token> tokens;
+    tokenizer->encode(sample, SpecialTokens::parsed, tokens);
+    return tokens.size();
+  };
+  CHECK(length("Größe") == 1);
+  CHECK(length("miller") <= 2);
+  CHECK(length("{\"messages\":[{\"role\":") > 15);
+
+  std::ofstream(folder.path() / "records.jsonl", std::ios::app) << "{\"text\": \n";
+  CHECK_THROWS_AS(train_tokenizer(how, folder.path() / "out"), InputError);
+  how.source.skip_malformed = true;
+  const TokenizerTrained skipped = train_tokenizer(how, folder.path() / "out");
+  CHECK(skipped.malformed == 1);
+  CHECK(contents(folder.path() / "out/tokenizer.json") ==
+        contents(folder.path() / "of-records/tokenizer.json"));
+}
+
 TEST_CASE("what cannot be trained is refused before any text is read", "[tokenizer]") {
   const TemporaryFolder folder;
   const std::filesystem::path text = folder.path() / "a.txt";
   std::ofstream(text) << "text";
   TokenizerTraining how;
-  how.paths = {text};
+  how.source.paths = {text};
   how.vocabulary = 256;
   CHECK_THROWS_AS(train_tokenizer(how, folder.path() / "out"), InputError);
   how.vocabulary = 300;
@@ -96,7 +133,7 @@ TEST_CASE("what cannot be trained is refused before any text is read", "[tokeniz
   CHECK_THROWS_AS(train_tokenizer(how, folder.path() / "out"), InputError);
   how.special = {};
   CHECK_THROWS_AS(train_tokenizer(how, folder.path()), InputError);
-  how.paths = {folder.path() / "missing.txt"};
+  how.source.paths = {folder.path() / "missing.txt"};
   CHECK_THROWS_AS(train_tokenizer(how, folder.path() / "out"), InputError);
   CHECK_FALSE(std::filesystem::exists(folder.path() / "out"));
 }

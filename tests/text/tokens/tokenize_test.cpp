@@ -1,6 +1,8 @@
 #include "text/tokens/tokenize.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <xxhash.h>
@@ -17,6 +19,7 @@
 #include "base/errors.hpp"
 #include "test_paths.hpp"
 #include "tests/temporary_folder.hpp"
+#include "text/tokens/folder_lock.hpp"
 #include "text/tokens/source_hash.hpp"
 #include "text/tokens/token_cache.hpp"
 
@@ -247,6 +250,47 @@ TEST_CASE("the cache: found again, made again where damaged or other, listed and
   for (const auto& entry : cache.entries()) cache.remove(entry.name);
   CHECK(cache.entries().empty());
   CHECK_THROWS_AS(cache.remove("../tokens"), InputError);
+}
+
+TEST_CASE("the cache: what is of no use goes, what another program writes to stays") {
+  const TemporaryFolder texts, folder;
+  write_texts(texts.path());
+  const TokenCache cache(folder / "tokens");
+  const auto tokenizer = make_byte_tokenizer();
+  const auto names = [&] {
+    std::set<std::string> found;
+    for (const TokenCache::Entry& entry : cache.entries()) {
+      CHECK(entry.bytes > 0);
+      found.insert(entry.name);
+    }
+    return found;
+  };
+  // Refused, and nothing is left of it.
+  write_text(texts / "bad.jsonl", "{\"text\": \"a\"}\n{\n");
+  CHECK_THROWS_AS(cache.tokens(source_of(texts / "bad.jsonl"), *tokenizer, {}, 1), InputError);
+  CHECK(names().empty());
+  fs::remove(texts / "bad.jsonl");
+
+  const std::string begun = "00000000000000aa", old = "00000000000000bb",
+                    empty = "00000000000000cc", busy = "00000000000000dd";
+  const Source source = source_of(texts.path());
+  for (const std::string& name : {begun, old})
+    tokenize_and_die(source, settings_for(cache.folder() / name, 1), 37);
+  const timespec long_ago[2] = {{1'700'000'000, 0}, {1'700'000'000, 0}};
+  REQUIRE(::utimensat(AT_FDCWD, (cache.folder() / old / ".lock").c_str(), long_ago, 0) == 0);
+  for (const std::string& name : {empty, busy}) fs::create_directory(cache.folder() / name);
+  {
+    const FolderLock lock(Directory(cache.folder() / busy), {}, {});
+    cache.tokens(source, *tokenizer, {}, 1);
+    REQUIRE(cache.entries().size() == 3);
+    CHECK(fs::exists(cache.folder() / begun));
+    CHECK(fs::exists(cache.folder() / busy));
+    cache.remove_unfinished(true);
+    CHECK(fs::exists(cache.folder() / busy));
+  }
+  cache.remove_unfinished(true);
+  CHECK(names().size() == 1);
+  CHECK(cache.entries().front().finished);
 }
 
 TEST_CASE("the cache: many at once come to the same tokens") {
