@@ -63,19 +63,19 @@ void write_text_file(const Directory& to, const std::string& name, const std::st
 
 // The tokens by which transformers ends an answer, of a model that came with other ones: it has
 // learned to end turns by a template that it did not come with.
-void write_ends(const Directory& to, const TextEnds& ends) {
+void write_ends(const Directory& to, const std::filesystem::path& model, const TextEnds& ends) {
   using nlohmann::ordered_json;
   constexpr std::uint64_t longest = std::uint64_t{16} << 20;
   constexpr const char *file = "generation_config.json", *key = "eos_token_id";
-  const auto read = [&](const char* name) {
-    const std::string text = to.read(name, longest).value_or("");
+  const auto object = [](const std::string& text) {
     if (nested_deeper(text, most_nesting)) return ordered_json(ordered_json::object());
     const ordered_json json = ordered_json::parse(text, nullptr, false);
     return json.is_object() ? json : ordered_json::object();
   };
-  ordered_json config = read(file);
+  ordered_json config = object(to.read(file, longest).value_or(""));
   const ordered_json known =
-      (config.contains(key) ? config : read(hugging_face_config_file)).value(key, ordered_json());
+      (config.contains(key) ? config : object(read_file(model / hugging_face_config_file, longest)))
+          .value(key, ordered_json());
   std::vector<std::int64_t> all;
   for (const ordered_json& one : known.is_array() ? known : ordered_json::array({known}))
     if (one.is_number_integer()) all.push_back(one);
@@ -135,7 +135,7 @@ void write_files_of_run(const InitialWeights& weights, const TrainSettings& sett
     write_tokenizer_files(data.tokenizer, to);
   if (data.chat_template == "auto") return;
   write_text_file(to, chat_template_file, chat_template_text(data.chat_template));
-  if (ends && weights.folder) write_ends(to, *ends);
+  if (ends && weights.folder) write_ends(to, *weights.folder, *ends);
 }
 
 }  // namespace spillway

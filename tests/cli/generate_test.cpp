@@ -147,6 +147,21 @@ TEST_CASE("a run's folder has the tokenizer and the template that it is told") {
   CHECK(ends_in("tuned/generation_config.json") == ends_in("run/config.json"));
   CHECK(read_file(folder / "tuned/chat_template.jinja") ==
         read_file(folder / "run/chat_template.jinja"));
+  // Adapters bring theirs into the model that they become a part of.
+  const Outcome beside =
+      run(tiny_training(folder) + Words{"--model", folder / "bare", "--run", folder / "beside",
+                                        "--lora", "rank=2", "--chat-template", "chatml"});
+  INFO(beside.err);
+  REQUIRE(beside.exit_code == 0);
+  REQUIRE(run({"export", folder / "beside", "--merge", "--out", folder / "one"}).exit_code == 0);
+  REQUIRE(run({"merge", "--model", folder / "bare", "--adapter", folder / "beside", "--out",
+               folder / "other"})
+              .exit_code == 0);
+  for (const char* at : {"one", "other"}) {
+    for (const char* file : {"chat_template.jinja", "generation_config.json", "tokenizer.json"})
+      CHECK(read_file(folder.path() / at / file) == read_file(folder.path() / "tuned" / file));
+    CHECK(ends_in(std::string(at) + "/config.json") == ends_in("bare/config.json"));
+  }
 }
 
 TEST_CASE("what cannot answer says why") {

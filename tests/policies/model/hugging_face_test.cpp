@@ -344,8 +344,8 @@ TEST_CASE("a model written as config.json is read as the same model") {
     CHECK(json::parse(written)["torch_dtype"] == "float32");
   }
   // The tokenizer's tokens, where they are known.
-  const auto ends = [&](const json& config, const TextEnds& ends) {
-    const json written = json::parse(hugging_face_config(read(config), "float32", ends));
+  const auto ends = [&](const json& config, const TextEnds& known) {
+    const json written = json::parse(hugging_face_config(read(config), "float32", known));
     return json{written.at("bos_token_id"), written.at("eos_token_id")};
   };
   CHECK(ends(llama3(), {}) == json{nullptr, nullptr});
