@@ -129,26 +129,26 @@ std::string starting_config_text(const GivenSettings& settings, const fs::path& 
                                  const std::string& plan) {
   std::string text =
       "# A training, for `spillway train`. What is commented out is as it is written there, or is\n"
-      "# left to Spillway. Paths are relative to this file's folder. docs/config.md says more.\n";
+      "# left to Spillway. Paths are relative to this file's folder. docs/config.md says more.\n\n";
   const std::vector<TrainSetting>& all = train_settings();
   for (std::size_t i = 0; i < all.size(); ++i) {
     const TrainSetting& setting = all[i];
     if (setting.key == "set" || setting.key == "data_hash" || setting.key == "weights_hash")
       continue;
     if (i == 0 || all[i - 1].group != setting.group) {
-      text += fmt::format("\n{0:#<{1}}\n# {2}\n\n", "", line_length, title_of(setting.group));
+      text += fmt::format("{0:#<{1}}\n# {2}\n\n", "", line_length, title_of(setting.group));
       if (setting.group == SettingGroup::plan) text += plan + "\n";
     }
     text += wrapped(setting.help.text());
     const auto given = settings.find(setting.key);
     if (given == settings.end()) {
-      text += setting.usual.empty() ? fmt::format("# {} =\n", setting.key)
-                                    : "# " + config_line(setting, {setting.usual});
+      text += setting.usual.empty() ? fmt::format("# {} =\n\n", setting.key)
+                                    : "# " + config_line(setting, {setting.usual}) + "\n";
       continue;
     }
     std::vector<std::string> texts = given->second;
     for (std::string& one : texts) one = path_in(folder, setting.key, one);
-    text += config_line(setting, texts);
+    text += config_line(setting, texts) + "\n";
   }
   return text + fmt::format(
                     "\n{:#<{}}\n# Keys of the machine and of the model\n\n# [set]\n"
