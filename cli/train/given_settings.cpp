@@ -7,6 +7,7 @@
 #include "cli/text/flags.hpp"
 #include "cli/text/output.hpp"
 #include "cli/train/train_notes.hpp"
+#include "exec/run/run_folder.hpp"
 #include "experiments/train/train_config.hpp"
 #include "traces/perfetto.hpp"
 
@@ -30,8 +31,7 @@ GivenSettings with_file(const GivenSettings& given, const TrainOptions& options,
   const GivenSettings all = above_file(given, of_file);
   const std::string run = read_train_settings(all).start.run;
   if (run.empty()) return all;  // refused, where a run is looked for
-  GivenSettings changed = changed_since(of_file, SavedRun::load(Directory(run)));
-  return above_file(given, std::move(changed));
+  return above_file(given, changed_since(of_file, RunFolder::look(run).saved()));
 }
 
 }  // namespace

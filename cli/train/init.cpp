@@ -65,7 +65,7 @@ void run(const InitOptions& options) {
                                        {listener.doing, listener.stop, listener.note});
   request.dry_run = true;
   TrainingJob job(request, listener);
-  const TrainingOutlook outlook = job.look_ahead();
+  const TrainingOutlook outlook = job.look_ahead(options.machine.empty());
   preparation.end();
   const fs::path out = fs::absolute(options.out).lexically_normal();
   std::error_code error;

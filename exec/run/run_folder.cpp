@@ -55,6 +55,14 @@ bool is_really_inside(const fs::path& directory, const fs::path& folder) {
   return is_inside(error ? directory : canonical, folder);
 }
 
+void require_run(const std::string& path) {
+  std::error_code ignored;
+  if (!fs::exists(fs::symlink_status(fs::path(path) / saved_run_file, ignored))) {
+    throw InputError(fmt::format("there is no run in {} ({} is missing)", path, saved_run_file),
+                     "name the folder of a run: " + Setting{"run", "DIR"});
+  }
+}
+
 }  // namespace
 
 fs::path nearest_existing(const fs::path& path) {
@@ -129,6 +137,7 @@ void RunFolder::make_name_durable() const {
 }
 
 RunFolder RunFolder::look(const std::string& path, const Surroundings& here) {
+  require_run(path);
   RunFolder run(path, here);
   run.directory_.emplace(path);
   run.saved_ = SavedRun::load(*run.directory_);
@@ -137,11 +146,7 @@ RunFolder RunFolder::look(const std::string& path, const Surroundings& here) {
 }
 
 RunFolder RunFolder::open(const std::string& path, bool take_over, const Surroundings& here) {
-  std::error_code ignored;
-  if (!fs::exists(fs::symlink_status(fs::path(path) / saved_run_file, ignored))) {
-    throw InputError(fmt::format("there is no run in {} ({} is missing)", path, saved_run_file),
-                     "name the folder of a run: " + Setting{"run", "DIR"});
-  }
+  require_run(path);
   RunFolder run(path, here);
   run.directory_.emplace(path);
   SavedRun::load(*run.directory_);  // before a lock is put into a folder that is no run's

@@ -115,7 +115,8 @@ class TrainingJob {
 
   // Of a dry run: what it comes to. Throws as open() does, except for what only making the store,
   // taking memory and asking the device can tell.
-  TrainingOutlook look_ahead();
+  // Without `here`, drives and the run's file system need no room: it is for another computer.
+  TrainingOutlook look_ahead(bool here = true);
   // Throws as Training does, and where weights or trace could not be written.
   void open();
   Training& training() { return *training_; }

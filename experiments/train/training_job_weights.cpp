@@ -32,11 +32,11 @@ std::filesystem::path TrainingJob::weights_path() const {
                                             : SafetensorsFolder::file_in(folder_->path());
 }
 
-TrainingOutlook TrainingJob::look_ahead() {
-  TrainingOutlook outlook = outlook_of(options_, plan_);
+TrainingOutlook TrainingJob::look_ahead(bool here) {
+  TrainingOutlook outlook = outlook_of(options_, plan_, here);
   const fs::path run = request_.run.empty() ? fs::path("runs/NEW") : fs::path(request_.run);
   const ModelSpec& model = plan_.problem.model;
-  require_room(model, nearest_existing(run), settings_);
+  if (here) require_room(model, nearest_existing(run), settings_);
   const auto parameters = static_cast<std::uint64_t>(
       model.has_adapters() ? model.trained_parameters() : model.parameters());
   const std::uint64_t each = parameters * sizeof(float);

@@ -61,13 +61,13 @@ Wear wear_of(const TrainingStart& start, const TrainingOptions& options, const T
 
 }  // namespace
 
-TrainingOutlook outlook_of(const TrainingOptions& options, const TrainPlan& plan) {
+TrainingOutlook outlook_of(const TrainingOptions& options, const TrainPlan& plan, bool here) {
   TrainingOutlook outlook;
   outlook.start = start_of(options);
   for (const Tier tier : {Tier::gpu, Tier::host, Tier::ssd})
     outlook.memory[static_cast<std::size_t>(tier)] = fullest(*outlook.start.schedules, tier);
   outlook.wear = wear_of(outlook.start, options, plan);
-  require_room(outlook.start, options);
+  if (here) require_room(outlook.start, options);
   return outlook;
 }
 

@@ -38,8 +38,8 @@ struct TrainingOutlook {
   std::int64_t steps_left() const { return *wear.steps; }
 };
 
-// Builds the schedules. `run`: the run's folder, or where it would be. Throws FitError, InputError;
-// MachineError where the drives have no room for a store made anew.
-TrainingOutlook outlook_of(const TrainingOptions& options, const TrainPlan& plan);
+// Builds the schedules. Throws FitError, InputError; MachineError where the training is to run
+// `here` and the drives have no room for a store made anew.
+TrainingOutlook outlook_of(const TrainingOptions& options, const TrainPlan& plan, bool here);
 
 }  // namespace spillway

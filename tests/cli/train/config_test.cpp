@@ -126,6 +126,9 @@ TEST_CASE("What a config file gets wrong is refused with its line, and nothing i
   refused(small + "learning_rate = -1\n", "learning_rate = -1 (in ", "");
   refused("steps = 1\n", "--model is required", "");
   check_refusal(run({"train", "--config", folder / "none.toml"}), 2, "none.toml", "");
+  check_refusal(run({"train", "--config", folder.write("mine.toml", small), "--resume", "--run",
+                     folder / "none"}),
+                2, "there is no run in", "--run");
   check_refusal(run({"train", "--model", "gpt-tiny", "--steps", "1", "--set", "steps=2"}), 2,
                 "--steps and --set steps=2 both say the same setting", "give one of them");
 }

@@ -140,6 +140,17 @@ TEST_CASE("init writes a config file that trains as it is") {
   CHECK(recorded_losses(folder / "run").size() == dry.json()["steps"]);
 }
 
+TEST_CASE("init writes a config file for another computer, whose drives are larger") {
+  const TemporaryFolder folder;
+  const std::string file = folder / "mine.toml";
+  const Outcome made = run({"init", "--model", "gpt-13b", "--machine", "rtx4090-12ssd", "--out",
+                            file, "--data", folder.write("text.txt", std::string(9000, 'a'))});
+  INFO(made.err);
+  REQUIRE(made.exit_code == 0);
+  CHECK_THAT(read_file(file), Catch::Contains("\nmachine = \"rtx4090-12ssd\"\n") &&
+                                  Catch::Contains("#   micro-batches of"));
+}
+
 TEST_CASE("init refuses what cannot be trained, and writes nothing then") {
   const TemporaryFolder folder;
   const std::string file = folder / "mine.toml";
