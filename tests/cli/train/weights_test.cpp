@@ -26,6 +26,20 @@ std::string model_folder(const TemporaryFolder& folder, const Words& how = {}) {
   return folder / "model";
 }
 
+// The same with a tokenizer that can be used, whose text it returns.
+std::string model_with_tokenizer(const TemporaryFolder& folder) {
+  REQUIRE(run(tiny_training(folder) +
+              Words{"--run", folder / "first", "--set", "model.vocabulary=300", "--quiet"})
+              .exit_code == 0);
+  REQUIRE(run({"export", folder / "first", "--out", folder / "model"}).exit_code == 0);
+  REQUIRE(run({"tokenizer", "train", folder / "text.txt", "--vocabulary", "280", "--out",
+               folder / "tokenizer"})
+              .exit_code == 0);
+  const std::string text = read_file(folder / "tokenizer/tokenizer.json");
+  folder.write("model/tokenizer.json", text);
+  return text;
+}
+
 Words from_folder(const TemporaryFolder& folder, const std::string& run) {
   return tiny_training(folder) + Words{"--model", folder / "model", "--tokenizer", "bytes",
                                        "--run",   folder / run,     "--json"};
@@ -154,9 +168,9 @@ TEST_CASE("before the first commit a run begins again with the folder, and with 
 
 TEST_CASE("the tokenizer's files go with the model into the run and out of it", "[store]") {
   const TemporaryFolder folder;
-  model_folder(folder);
-  ran(from_folder(folder, "second"));
-  const std::string tokenizer = read_file(folder / "model/tokenizer.json");
+  const std::string tokenizer = model_with_tokenizer(folder);
+  ran(tiny_training(folder) +
+      Words{"--model", folder / "model", "--run", folder / "second", "--json"});
   CHECK(read_file(folder / "second/tokenizer.json") == tokenizer);
   REQUIRE(run({"export", folder / "second", "--dtype", "bf16"}).exit_code == 0);
   CHECK(read_file(folder / "second/model-step-2/tokenizer.json") == tokenizer);
@@ -165,27 +179,31 @@ TEST_CASE("the tokenizer's files go with the model into the run and out of it", 
   // A run that has ended is a model, too.
   ran(tiny_training(folder) + Words{"--model", folder / "second", "--tokenizer", "bytes", "--run",
                                     folder / "third", "--json"});
+  // What was trained on bytes would be misread by the words of another.
+  CHECK_FALSE(fs::exists(folder / "third/tokenizer.json"));
 }
 
 TEST_CASE(
     "a link of a model's folder is refused before anything is made, but for those of the cache",
     "[store]") {
   const TemporaryFolder folder;
-  model_folder(folder);
+  const std::string tokenizer = model_with_tokenizer(folder);
+  const Words training =
+      tiny_training(folder) + Words{"--model", folder / "model", "--run", folder / "run", "--json"};
   const std::string blobs = folder / "hub/models--org--m/blobs";
   fs::create_directories(blobs);
   const auto link_to = [&](const fs::path& file) {
     fs::remove(folder / "model/tokenizer.json");
     fs::create_symlink(file, folder / "model/tokenizer.json");
   };
-  link_to(folder.write("secret", "not a part of the model"));
-  check_refusal(run(from_folder(folder, "run")), 2, "model/tokenizer.json leads out of the folder",
+  link_to(folder.write("secret", tokenizer));
+  check_refusal(run(training), 2, "model/tokenizer.json leads out of the folder",
                 "put the file itself there");
   CHECK_FALSE(fs::exists(folder / "run"));
   fs::rename(folder / "secret", blobs + "/0123");
   link_to(blobs + "/0123");
-  ran(from_folder(folder, "run"));
-  CHECK(read_file(folder / "run/tokenizer.json") == "not a part of the model");
+  ran(training);
+  CHECK(read_file(folder / "run/tokenizer.json") == tokenizer);
 }
 
 TEST_CASE("a run from random values that begins again keeps the config.json that it has",
