@@ -48,7 +48,9 @@ bool read_line(std::string& line) {
 void run_chat(Options& options, int& exit_code) {
   StopSignals::enter(StopSignals::Phase::exporting);
   StopSignals signals;
-  Speaker speaker(options.speaker.chosen());
+  SpeakerRequest request = options.speaker.chosen();
+  request.talks = true;
+  Speaker speaker(request);
   if (!speaker.has_template()) speaker.chat_tokens({});  // says why, and what to give
   GenerateOptions& how = options.speaker.generate;
   how.stops = speaker.stops(true);

@@ -17,6 +17,7 @@ void add_simulate(CLI::App& app, int& exit_code);
 void add_compare(CLI::App& app, int& exit_code);
 void add_tune(CLI::App& app, int& exit_code);
 void add_sweep(CLI::App& app, int& exit_code);
+void add_init(CLI::App& app);
 void add_train(CLI::App& app, int& exit_code);
 void add_tokenize(CLI::App& app, int& exit_code);
 void add_data(CLI::App& app, int& exit_code);  // show, cache

@@ -200,7 +200,7 @@ void add_data(CLI::App& app, int& exit_code) {
   auto options = std::make_shared<ShowOptions>();
   show->add_option("sources", options->data.data, "as those of train --data")->required();
   show->add_option("--model", options->model, "a model's folder, for its tokenizer and template");
-  add_data_options(*show, options->data, false);
+  add_data_options(*show, options->data);
   show->add_flag("--binary-data", options->data.binary_data,
                  "take files that are no text as bytes");
   show->add_option("--sequence", options->sequence, "tokens of a sequence")

@@ -81,6 +81,7 @@ void run_generate(Options& options, int& exit_code) {
                      {"text", speaker.tokenizer().decode(answers[k], false)},
                      {"tokens", answers[k]}});
     fmt::print("{}\n", to_text({{"model", speaker.model().name},
+                                {"weights", speaker.weights()},
                                 {"answers", all},
                                 {"seconds", seconds},
                                 {"layers_in_memory", speaker.layers_in_memory()}}));

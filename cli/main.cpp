@@ -53,6 +53,7 @@ void build(CLI::App& app, int& exit_code) {
   cli::add_compare(app, exit_code);
   cli::add_tune(app, exit_code);
   cli::add_sweep(app, exit_code);
+  cli::add_init(app);
   cli::add_train(app, exit_code);
   cli::add_tokenize(app, exit_code);
   cli::add_data(app, exit_code);

@@ -11,6 +11,7 @@
 #include "cli/commands.hpp"
 #include "cli/options/problem_options.hpp"
 #include "cli/options/run_options.hpp"
+#include "cli/options/setting_options.hpp"
 #include "cli/text/explanation_text.hpp"
 #include "cli/text/output.hpp"
 #include "cli/text/plan_text.hpp"
@@ -154,7 +155,7 @@ void add_simulate(CLI::App& app, int& exit_code) {
                    "predicted fastest")
       ->required();
   command->add_option("--steps", options->steps, "steps to simulate")->capture_default_str();
-  command->add_option("--durability", options->durability, durability_help);
+  command->add_option("--durability", options->durability, setting_help("durability"));
   command->add_option("--trace", options->trace,
                       "write the simulated trace (Perfetto JSON; .gz compresses)");
   command->add_option("--gantt", options->gantt,

@@ -246,10 +246,10 @@ int run(const Options& options) {
   }
   if (options.steps < 3)
     throw InputError("--steps must be at least 3", "the first step of a run does not count");
-  if (options.steps > Training::fewest_steps_per_run)
+  if (options.steps > TrainingSchedules::fewest_steps_per_run)
     throw InputError(
         fmt::format("--steps {} is more than a run of the schedule has", options.steps),
-        fmt::format("at most {}", Training::fewest_steps_per_run));
+        fmt::format("at most {}", TrainingSchedules::fewest_steps_per_run));
   check_output_path("--markdown", options.markdown);
   std::error_code error;
   fs::create_directories(options.out, error);

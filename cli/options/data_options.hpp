@@ -1,4 +1,4 @@
-// What the model is to see: the options that train and `data show` share.
+// What the model is to see: options of `data show` and `tokenize`, which `train` has, too.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -9,8 +9,7 @@ namespace spillway::cli {
 
 // Tokenizer, format, template and what is trained on.
 void add_document_options(CLI::App& command, DataSettings& settings);
-// The same, and how documents are packed; `named`: --data names what is taken (else the command's
-// own arguments do).
-void add_data_options(CLI::App& command, DataSettings& settings, bool named);
+// The same, and how documents are packed.
+void add_data_options(CLI::App& command, DataSettings& settings);
 
 }  // namespace spillway::cli

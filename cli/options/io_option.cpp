@@ -3,24 +3,21 @@
 #include <nlohmann/json.hpp>
 
 #include "base/errors.hpp"
+#include "cli/options/setting_options.hpp"
 #include "exec/io/io_threads.hpp"
 #include "policies/machine/machine.hpp"
 
 namespace spillway::cli {
 
 void IoOption::add_to(CLI::App& command) {
-  command
-      .add_option(
-          "--io", text_,
-          "auto | threads | uring: read and write the drives with io_uring, or with threads "
-          "and pread and pwrite; auto: io_uring where it is to be had. Changes time only")
-      ->check(CLI::IsMember({"auto", "threads", "uring"}))
+  command.add_option("--io", text_, setting_help("io"))
+      ->check(CLI::IsMember(find_train_setting("io")->choices))
       ->capture_default_str();
 }
 
-IoChoice IoOption::choose() const {
-  if (text_ == "threads") return choose_io(IoMethod::threads);
-  if (text_ == "auto") return usual_io();
+IoChoice choose_named_io(const std::string& name) {
+  if (name == "threads") return choose_io(IoMethod::threads);
+  if (name == "auto") return usual_io();
   try {
     return choose_io(IoMethod::uring);
   } catch (const MachineError& error) {

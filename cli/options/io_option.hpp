@@ -10,12 +10,14 @@
 
 namespace spillway::cli {
 
+// `auto`, `threads` or `uring`. Throws MachineError where io_uring is asked for and refused here.
+IoChoice choose_named_io(const std::string& name);
+
 class IoOption {
  public:
   // Adds --io.
   void add_to(CLI::App& command);
-  // Throws MachineError where io_uring is asked for and refused here.
-  IoChoice choose() const;
+  IoChoice choose() const { return choose_named_io(text_); }
 
  private:
   std::string text_ = "auto";

@@ -2,67 +2,35 @@
 
 #include <fmt/format.h>
 
-#include <map>
-
+#include "cli/options/setting_options.hpp"
 #include "cli/text/flags.hpp"
 
 namespace spillway::cli {
 
-namespace {
-
-// What `--help` says of each field of the workload.
-std::string help_of(const std::string& field) {
-  static const std::map<std::string, std::string> help = {
-      {"batch", "sequences per step"},
-      {"micro_batch", "sequences per micro-batch; default: the fastest that fits"},
-      {"sequence", "tokens per sequence; default: the model's positions, at most 1024"},
-      {"sequences_at_once",
-       "sequences of a micro-batch that the GPU computes at once; default: 1, and when training on "
-       "a GPU enough to keep it busy"},
-      {"precision", "what is computed in; default: fp32 on the CPU backend, else bf16"},
-      {"gradient_bits", "width of the gradient handed to the optimizer"},
-      {"moments",
-       "AdamW's moments; with bf16, stochastically rounded, optimizer state takes 8 bytes a "
-       "parameter instead of 12"},
-      {"gradient_clip", "2-norm of the whole gradient, or of each layer's, at most"},
-      {"on_nonfinite",
-       "what a gradient with NaN or Inf does: training ends, or the step's update is left out"}};
-  return help.at(field);
-}
-
-}  // namespace
-
 void ProblemOptions::add_to(CLI::App& command, bool machine_required) {
-  command
-      .add_option("--model", model,
-                  "built-in model (`spillway models`), a TOML file, or a model of Hugging Face: "
-                  "its folder, or its name where it has been downloaded")
-      ->required();
-  auto* option = command.add_option("--machine", machine,
-                                    "built-in machine (`spillway machines`) or a TOML file");
+  const auto add = [&](const char* key, auto& value) {
+    return command.add_option(flag_of(key), value, setting_help(key));
+  };
+  add("model", model)->required();
+  auto* option = add("machine", machine);
   if (machine_required) option->required();
   command.add_option(
       "--set", overrides,
       "override keys of the machine, the model or the framework, e.g. --set ssd.count=6 "
       "model.layers=48");
-  command.add_option("--lora", lora,
-                     "train low-rank adapters beside the model's matrices, which are frozen: "
-                     "rank=16[,alpha=32][,dropout=0.05][,targets=q_proj+v_proj]; default: alpha "
-                     "twice the rank, all matrices of the layers");
-  command.add_option("--train-layers", train_layers,
-                     "train the last so many layers; those before and the embedding are frozen");
+  add("lora", lora);
+  add("train_layers", train_layers);
   for (const WorkloadField& field : workload_fields()) {
     command
         .add_option_function<std::string>(
             flag_of(field.key),
             [this, key = field.key](const std::string& text) { workload[key] = text; },
-            (field.is_count() ? "" : field.values + ": ") + help_of(field.key))
+            setting_help(field.key))
         ->type_name(field.is_count() ? "INT" : "TEXT")
         ->default_str(field.usual);
   }
-  command.add_option("--gpu-memory", gpu_memory,
-                     "limit of GPU memory, workspaces included, e.g. 24GB");
-  command.add_option("--host-memory", host_memory, "limit of the host tier, e.g. 256MB");
+  add("gpu_memory", gpu_memory);
+  add("host_memory", host_memory);
 }
 
 void ProblemOptions::add_framework_to(CLI::App& command) {

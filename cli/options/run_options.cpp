@@ -7,13 +7,9 @@
 #include <string_view>
 
 #include "base/errors.hpp"
+#include "cli/options/setting_options.hpp"
 
 namespace spillway::cli {
-
-const char* const durability_help =
-    "step: every step can be resumed; interval=N: every N steps; off: none, and half the space on "
-    "the SSD; default: step where all optimizer state rests on the SSD, else by the time and the "
-    "wear that commits cost (docs/store.md)";
 
 double parse_tokens(const std::string& text) {
   const auto fail = [&]() -> double {
@@ -40,7 +36,7 @@ double parse_tokens(const std::string& text) {
 }
 
 void RunOptions::add_to(CLI::App& command) {
-  command.add_option("--durability", durability, durability_help);
+  command.add_option("--durability", durability, setting_help("durability"));
   auto* count = command.add_option("--steps", steps,
                                    "optimizer steps of the whole training: what it writes, and how "
                                    "much of the drives' life that takes");

@@ -10,9 +10,6 @@
 
 namespace spillway::cli {
 
-// The help text of that option.
-extern const char* const durability_help;
-
 // A number of tokens as people write it: "300B", "1.5T", "2e9". Throws InputError.
 double parse_tokens(const std::string& text);
 

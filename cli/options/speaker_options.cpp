@@ -2,7 +2,9 @@
 
 #include <thread>
 
+#include "base/errors.hpp"
 #include "base/units.hpp"
+#include "cli/text/output.hpp"
 
 namespace spillway::cli {
 
@@ -10,9 +12,12 @@ void SpeakerOptions::add_to(CLI::App& command) {
   command
       .add_option(
           "model", request.model,
-          "a folder in Hugging Face's layout (or a name in its cache), the folder of a run, "
-          "or a folder of adapters")
+          "a folder in Hugging Face's layout (or a name in its cache), the folder of a run, which "
+          "may be at work, or of a checkpoint in it, or a folder of adapters")
       ->required();
+  command.add_option("--step", request.step,
+                     "of a run: a step that it has kept, or one of its last two commits; default: "
+                     "the newest weights");
   command.add_option("--adapter", request.adapter, "adapters beside the model: a folder of PEFT's");
   command
       .add_option("--tokenizer", request.tokenizer,
@@ -23,8 +28,9 @@ void SpeakerOptions::add_to(CLI::App& command) {
                   "auto: the model's own, or that of the run | chatml | llama3 | qwen | mistral | "
                   "alpaca | a file or folder")
       ->capture_default_str();
+  command.add_flag("--parse-special", request.parse_special,
+                   "names of special tokens in what is given are these tokens, not their letters");
   command.add_option("--tokens", generate.tokens, "most tokens of an answer")
-      ->check(CLI::PositiveNumber)
       ->capture_default_str();
   command
       .add_option("--temperature", generate.sampling.temperature,
@@ -52,6 +58,10 @@ SpeakerRequest SpeakerOptions::chosen() const {
   SpeakerRequest result = request;
   if (!memory.empty()) result.memory = parse_bytes(memory);
   result.make_ring = io.choose().make_ring;
+  result.note = [](const std::string& text) { print_error(text + "\n"); };
+  if (generate.tokens < 1)
+    throw InputError(Setting{"tokens", std::to_string(generate.tokens)} + ": an answer has tokens",
+                     "1 or more");
   generate.sampling.check();
   return result;
 }

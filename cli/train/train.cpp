@@ -10,13 +10,16 @@
 
 #include "base/units.hpp"
 #include "cli/commands.hpp"
+#include "cli/options/io_option.hpp"
 #include "cli/stop_signals.hpp"
 #include "cli/text/flags.hpp"
 #include "cli/text/output.hpp"
 #include "cli/text/plan_text.hpp"
 #include "cli/text/progress.hpp"
+#include "cli/train/dry_run.hpp"
 #include "cli/train/given_settings.hpp"
 #include "cli/train/measure_machine.hpp"
+#include "cli/train/preparation.hpp"
 #include "cli/train/stopped_run.hpp"
 #include "cli/train/train_events.hpp"
 #include "cli/train/train_notes.hpp"
@@ -35,77 +38,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::ordered_json;
-
-// What a training says while it is prepared.
-class Preparation {
- public:
-  explicit Preparation(const TrainOptions& options)
-      : quiet_(options.quiet),
-        checking_(!options.json && !options.quiet),
-        reading_(!options.json && !options.quiet) {}
-
-  TrainListener listener() {
-    TrainListener listener;
-    listener.enter = [](TrainListener::Stage stage) {
-      StopSignals::enter(stage == TrainListener::Stage::planning ? StopSignals::Phase::planning
-                                                                 : StopSignals::Phase::preparing);
-    };
-    listener.doing = [this](const std::string& what) {
-      if (!activity_) activity_.emplace(what);
-      activity_->say(what);
-    };
-    listener.stop = StopSignals::came;
-    listener.note = [this](const Message& text) {
-      if (!quiet_) print_error(flags_in(text) + "\n");
-    };
-    listener.checking = [this](std::uint64_t done, std::uint64_t total) {
-      checking_.show(
-          fmt::format("checking the copy: {} of {}", format_bytes(static_cast<double>(done)),
-                      format_bytes(static_cast<double>(total))),
-          done == total);
-      if (done == total) checking_.finish();
-    };
-    listener.reading = [this](std::uint64_t done, std::uint64_t total) {
-      StopSignals::check("before the first step");
-      const auto now = std::chrono::steady_clock::now();
-      if (!reading_since_) reading_since_ = now;
-      constexpr std::chrono::seconds worth_a_word{2};
-      if (now - *reading_since_ < worth_a_word) return;
-      end();
-      reading_.show(fmt::format("reading the weights: {} of {}",
-                                format_bytes(static_cast<double>(done)),
-                                format_bytes(static_cast<double>(total))));
-      if (done == total) reading_.clear();
-    };
-    listener.waiting = [](const std::string& what) {
-      print_error(fmt::format("waiting for {}\n", what));
-    };
-    listener.measuring = measuring_progress(quiet_);
-    return listener;
-  }
-  void end() { activity_.reset(); }
-
- private:
-  bool quiet_;
-  Progress checking_, reading_;
-  std::optional<std::chrono::steady_clock::time_point> reading_since_;
-  std::optional<Activity> activity_;
-};
-
-TrainRequest request_of(const CLI::App& command, const TrainOptions& options) {
-  TrainRequest request;
-  request.settings = settings_given(command);
-  request.run = options.run;
-  request.resume = options.resume;
-  request.take_over = options.take_over;
-  request.retune_matmul = options.retune_matmul;
-  request.retune = options.retune;
-  request.overwrite = options.overwrite;
-  request.remove_store = options.remove_store;
-  request.trace = options.trace;
-  request.io = options.io.choose();
-  return request;
-}
 
 void tell_start(const TrainingJob& job, const std::string& other_machine) {
   const Training& training = job.training();
@@ -142,9 +74,18 @@ TrainingUse complete(TrainingUse use, const Training& training, const WriteCount
 std::optional<TrainRequest> train(const TrainRequest& request, const TrainOptions& options,
                                   StopSignals& signals, int& exit_code) {
   StopSignals::go_on_with_run(request.resume);
-  Preparation preparation(options);
+  Preparation preparation(options.quiet, options.json);
   TrainingJob job(request, preparation.listener());
   preparation.end();
+  if (request.dry_run) {
+    const TrainingOutlook outlook = job.look_ahead();
+    preparation.end();
+    if (options.json)
+      fmt::print("{}\n", to_text(outlook_json(job, outlook)));
+    else
+      fmt::print("{}a dry run: nothing was written\n", outlook_text(job, outlook));
+    return {};
+  }
   job.open();
   preparation.end();
   Training& training = job.training();
@@ -212,24 +153,35 @@ std::optional<TrainRequest> train(const TrainRequest& request, const TrainOption
       events.write(kept_event(kept));
     }
   };
-  const TrainingResult result = job.train(
-      [&](const StepResult& step) {
-        tell_prediction();
-        tell_kept();
-        events.write(step_event(step, job, meter ? meter->read() : GpuReading()));
-        written.add(step);
-        line.show(events.history());
-      },
-      [&](std::int64_t step) {
-        events.write({{"event", "commit"}, {"step", step}, {"bytes_written", written.by_commit()}});
-      },
-      [&](const EvaluationResult& evaluation) {
-        events.write(evaluation_event(evaluation));
-        if (!talks) return;
-        line.finish();
-        fmt::print("{}", evaluation_text(evaluation));
-        flush_output();
-      });
+  const auto tell = [&](const std::string& text) {
+    if (!talks) return;
+    line.finish();
+    fmt::print("{}", text);
+    flush_output();
+  };
+  TrainReports reports;
+  reports.step = [&](const StepResult& step) {
+    tell_prediction();
+    tell_kept();
+    events.write(step_event(step, job, meter ? meter->read() : GpuReading()));
+    written.add(step);
+    line.show(events.history());
+  };
+  reports.committed = [&](std::int64_t step) {
+    events.write({{"event", "commit"}, {"step", step}, {"bytes_written", written.by_commit()}});
+  };
+  reports.evaluated = [&](const EvaluationResult& evaluation) {
+    events.write(evaluation_event(evaluation));
+    tell(evaluation_text(evaluation));
+  };
+  reports.best = [&](const Best& best) { events.write(best_event(best, job.best_path())); };
+  reports.sampled = [&](std::int64_t step, const std::vector<TrainingSample>& samples) {
+    for (const TrainingSample& sample : samples) {
+      events.write(sample_event(step, sample));
+      tell(sample_text(step, sample));
+    }
+  };
+  const TrainingResult result = job.train(reports);
   signals.on_stop({});
   StopSignals::enter(StopSignals::Phase::finishing);
   line.finish();
@@ -239,6 +191,16 @@ std::optional<TrainRequest> train(const TrainRequest& request, const TrainOption
   if (training.throttle()) {
     for (const std::string& warning : training.throttle()->warnings())
       print_error("warning: " + warning + "\n");
+  }
+  if (const auto& spike = job.spike()) {
+    events.write(spike_event(*spike));
+    job.finish();
+    print_error(spike_text(*spike));
+    if (StopSignals::came()) {
+      exit_code = StopSignals::exit_code();
+      return {};
+    }
+    return job.next();
   }
   if (job.retunes() && !StopSignals::came()) {
     events.write({{"event", "retune"},
@@ -261,6 +223,7 @@ std::optional<TrainRequest> train(const TrainRequest& request, const TrainOption
     end["interrupted"] = true;
     end["committed_step"] = left.committed ? ordered_json(*left.committed) : ordered_json();
   }
+  if (job.ended_early()) end["ended_early"] = true;
   if (job.skipped_steps() > 0) end["skipped_steps"] = job.skipped_steps();
   if (training.commit_interval() > 0)
     end["commit_bytes_written"] = training.bytes_written_by_commits();
@@ -273,10 +236,12 @@ std::optional<TrainRequest> train(const TrainRequest& request, const TrainOption
   events.write(end);
   warn();
   job.finish();
+  if (talks) fmt::print("{}", best_text(job));
   if (talks)
     announce_end(training, result, folder, trace_shown,
                  settings.no_export ? fs::path() : job.weights_path(),
-                 closing_table(events.history(), complete(use, training, written)), job.stopped());
+                 closing_table(events.history(), complete(use, training, written)), job.stopped(),
+                 job.ended_early());
   if (!job.stopped()) return {};
   print_error(what_was_kept(left));
   exit_code = StopSignals::exit_code();
@@ -286,13 +251,15 @@ std::optional<TrainRequest> train(const TrainRequest& request, const TrainOption
 void run(CLI::App& command, TrainOptions& options, int& exit_code) {
   outlive_reader();  // `train ... | head` trains to its end
   StopSignals signals;
-  check_output_path("--trace", options.trace, &only_a_trace());
-  if (!options.resume) {
-    if (options.problem.model.empty()) throw CLI::RequiredError("--model");
-    refuse_model_of_run(options.problem.model);
+  GivenSettings of_file;
+  try {
+    std::optional<TrainRequest> request = train_request(command, options, of_file);
+    while (request) request = train(*request, options, signals, exit_code);
+  } catch (const InputError& error) {
+    if (of_file.empty()) throw;
+    throw InputError(as_given(error.message(), of_file, options.config),
+                     as_given(error.advice(), of_file, options.config));
   }
-  std::optional<TrainRequest> request = request_of(command, options);
-  while (request) request = train(*request, options, signals, exit_code);
 }
 
 }  // namespace

@@ -144,6 +144,54 @@ std::string evaluation_text(const EvaluationResult& result) {
                      format_seconds(result.seconds));
 }
 
+ordered_json best_event(const Best& best, const fs::path& folder) {
+  return {{"event", "best"}, {"step", best.step}, {"loss", best.loss}, {"folder", folder.string()}};
+}
+
+ordered_json sample_event(std::int64_t step, const TrainingSample& sample) {
+  return {
+      {"event", "sample"},       {"step", step},        {"kind", sample.is_chat ? "chat" : "text"},
+      {"prompt", sample.prompt}, {"text", sample.text}, {"tokens", sample.tokens}};
+}
+
+std::string sample_text(std::int64_t step, const TrainingSample& sample) {
+  const std::string after = fmt::format("after {} steps: ", step);
+  if (sample.is_chat) return fmt::format("{}{}\n  {}\n", after, sample.prompt, sample.text);
+  return fmt::format("{}{}|{}\n", after, sample.prompt, sample.text);
+}
+
+ordered_json spike_event(const LossSpike& spike) {
+  return {{"event", "spike"},
+          {"step", spike.step},
+          {"loss", spike.loss},
+          {"loss_average", spike.average},
+          {"left_out", spike.batch}};
+}
+
+std::string spike_text(const LossSpike& spike) {
+  return fmt::format(
+      "the loss of step {} is {:.4f}, that of the steps before {:.4f}: batch {} is left out, going "
+      "on from the last commit\n",
+      spike.step, spike.loss, spike.average, spike.batch);
+}
+
+std::string best_text(const TrainingJob& job) {
+  const EvaluationWatch& watch = job.evaluation_watch();
+  if (!watch.best()) return "";
+  std::string text;
+  if (job.ended_early())
+    text = fmt::format("ended early: {} evaluation{} in a row no better\n", watch.not_better(),
+                       watch.not_better() == 1 ? "" : "s");
+  if (!job.settings().keep_best && !job.ended_early()) return text;
+  text += fmt::format("best evaluation: loss {:.4f} after {} steps", watch.best()->loss,
+                      watch.best()->step);
+  if (job.settings().keep_best && watch.best()->step > 0)
+    text += fmt::format(", kept in {}", job.best_path().string());
+  else if (job.settings().keep_best)
+    text += ", before the first: none that was trained is better, and none is kept";
+  return text + "\n";
+}
+
 ordered_json kept_event(const KeptStep& kept) {
   ordered_json event = {
       {"event", "checkpoint"}, {"step", kept.step}, {"folder", kept.folder.string()}};
@@ -237,7 +285,7 @@ void announce(const TrainingJob& job) {
 
 void announce_end(const Training& training, const TrainingResult& result, const RunFolder& run,
                   const fs::path& trace, const fs::path& weights, const std::string& table,
-                  bool stopped) {
+                  bool stopped, bool ended_early) {
   const std::string losses =
       result.steps > training.first_step()
           ? fmt::format("loss {:.4f} to {:.4f}", result.first_loss, result.final_loss)
@@ -251,8 +299,8 @@ void announce_end(const Training& training, const TrainingResult& result, const 
   if (stopped || !run.saved().store || !run.saved().not_resumable.empty()) return;
   fmt::print("state: {} on disk, at step {}\n",
              format_bytes(static_cast<double>(training.store()->size())), result.steps);
-  fmt::print("  to go on:   spillway train --resume --run {} --steps MORE\n",
-             shell_word(run.path().string()));
+  fmt::print("  to go on:   spillway train --resume --run {} {}\n", shell_word(run.path().string()),
+             ended_early ? "--early-stop 0" : "--steps MORE");
   fmt::print("  to free it: spillway store remove {}\n", shell_word(run.path().string()));
 }
 

@@ -17,6 +17,15 @@ nlohmann::ordered_json step_event(const StepResult& step, const TrainingJob& job
 // The event `evaluation`.
 nlohmann::ordered_json evaluation_event(const EvaluationResult& result);
 std::string evaluation_text(const EvaluationResult& result);  // the same for people
+// The events `best`, `sample` and `spike`; and for people what is said of the last two.
+nlohmann::ordered_json best_event(const Best& best, const std::filesystem::path& folder);
+nlohmann::ordered_json sample_event(std::int64_t step, const TrainingSample& sample);
+std::string sample_text(std::int64_t step, const TrainingSample& sample);
+nlohmann::ordered_json spike_event(const LossSpike& spike);
+std::string spike_text(const LossSpike& spike);
+// At the end: which evaluation was the best, where its weights are, whether it has ended early;
+// empty where nobody asked.
+std::string best_text(const TrainingJob& job);
 // The event `checkpoint`.
 nlohmann::ordered_json kept_event(const KeptStep& kept);
 
@@ -30,6 +39,6 @@ void announce(const TrainingJob& job);
 // `table`: what closes it (train_summary.hpp).
 void announce_end(const Training& training, const TrainingResult& result, const RunFolder& run,
                   const std::filesystem::path& trace, const std::filesystem::path& weights,
-                  const std::string& table, bool stopped);
+                  const std::string& table, bool stopped, bool ended_early);
 
 }  // namespace spillway::cli

@@ -5,23 +5,15 @@
 
 #include <string>
 
-#include "cli/options/io_option.hpp"
-#include "cli/options/problem_options.hpp"
-#include "experiments/train/train_settings.hpp"
-
 namespace spillway::cli {
 
+// What the parser fills in; all settings (experiments/train/train_settings.hpp) are options, too,
+// and read by given_settings.hpp.
 struct TrainOptions {
-  // Filled in by the parser, which checks them so; a training is given their texts
-  // (given_settings.hpp), because a resumed run adds to these.
-  ProblemOptions problem;
-  TrainSettings settings;
-  std::string run, trace, warmup, learning_rate_schedule;
-  IoOption io;
+  std::string config;
   bool json = false, quiet = false;
-  bool resume = false, overwrite = false, take_over = false, remove_store = false;
-  bool retune_matmul = false;
-  bool retune = false;
+  bool resume = false, overwrite = false, take_over = false, retune_matmul = false;
+  bool dry_run = false;
 };
 
 // Adds the options to the subcommand.

@@ -194,6 +194,12 @@ void Dataset::for_each_piece(
 }
 
 std::uint64_t Dataset::hash() const {
+  const std::lock_guard lock(hash_mutex_);
+  if (!hash_) hash_ = hash_all();
+  return *hash_;
+}
+
+std::uint64_t Dataset::hash_all() const {
   const std::unique_ptr<XXH3_state_t, XXH_errorcode (*)(XXH3_state_t*)> state(XXH3_createState(),
                                                                               XXH3_freeState);
   if (!state) throw std::bad_alloc();
@@ -214,6 +220,7 @@ void Dataset::hold_out(double fraction) {
     throw InputError(fmt::format("the training data has {} bytes: nothing can be held out", bytes_),
                      "name more data");
   trained_bytes_ = bytes_ - held;
+  hash_.reset();
 }
 
 void Dataset::tokens(std::uint64_t first, std::span<std::int32_t> tokens) const {

@@ -8,6 +8,8 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -54,7 +56,8 @@ class Dataset : public Batches {
   std::uint64_t trained_bytes() const { return trained_bytes_; }  // the others are held out
 
   std::uint64_t size() const override { return bytes_; }
-  std::uint64_t hash() const override;  // XXH3 of the corpus and, if any, of what is held out
+  std::uint64_t hash()
+      const override;  // XXH3 of the corpus and, if any, of what is held out; read once
   const std::vector<DatasetFile>& files() const { return files_; }
   const SkippedFiles& skipped() const { return skipped_; }
 
@@ -64,6 +67,7 @@ class Dataset : public Batches {
   // Calls visit(bytes) for the pieces of the corpus from byte `first` on, until it returns false.
   void for_each_piece(std::uint64_t first,
                       const std::function<bool(std::span<const std::uint8_t>)>& visit) const;
+  std::uint64_t hash_all() const;
   std::string describe() const;  // "corpus.txt" or "12 files from data"
 
   std::uint64_t seed_;
@@ -77,6 +81,8 @@ class Dataset : public Batches {
     std::uint64_t in_memory = 0;
   };
   std::vector<Content> contents_;
+  mutable std::mutex hash_mutex_;
+  mutable std::optional<std::uint64_t> hash_;  // once it was asked for
 };
 
 // The bytes of a corpus from byte `first` on, as sequences that follow each other: sequence i of

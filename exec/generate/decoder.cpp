@@ -40,6 +40,20 @@ std::uint64_t Decoder::cache_bytes(const ModelSpec& model, std::int64_t sequence
   return cache_elements(model, sequences, positions) * sizeof(float);
 }
 
+std::uint64_t Decoder::memory_bytes(const ModelSpec& model, std::int64_t sequences,
+                                    std::int64_t positions) {
+  const std::int64_t rows = std::max(std::min(most_rows, positions), sequences);
+  const std::int64_t floats =
+      attention_chunk_rows * positions + rows * 2 * model.hidden +
+      std::max<std::int64_t>(sequences, 1) * (model.vocabulary + model.hidden + 2);
+  // Each number of rows has a table of rotations: those of a prompt's pieces, and of the prompts
+  // that go on.
+  const std::int64_t tables = (sequences + 2) * positions * model.width_of_head();
+  return cache_bytes(model, sequences, positions) +
+         static_cast<std::uint64_t>(floats + tables) * sizeof(float) +
+         forward_scratch_bytes(problem_of(model, rows), saved_none);
+}
+
 Decoder::Decoder(const ModelSpec& model, UnitWeights& weights, std::int64_t sequences,
                  std::int64_t positions, int threads)
     : model_(model),

@@ -20,7 +20,10 @@ class Decoder {
   Decoder(const ModelSpec& model, UnitWeights& weights, std::int64_t sequences,
           std::int64_t positions, int threads = 1);
 
-  // Bytes that keys and values take.
+  // Bytes that it takes: keys and values, and what computing needs.
+  static std::uint64_t memory_bytes(const ModelSpec& model, std::int64_t sequences,
+                                    std::int64_t positions);
+  // Bytes of keys and values alone.
   static std::uint64_t cache_bytes(const ModelSpec& model, std::int64_t sequences,
                                    std::int64_t positions);
 

@@ -35,7 +35,7 @@ std::uint64_t UnitWeights::all_bytes(const ModelSpec& model) {
 UnitWeights::UnitWeights(const ModelSpec& model, StateValues values, std::uint64_t memory)
     : model_(model), values_(std::move(values)) {
   if (memory < least_bytes(model)) {
-    throw InputError(
+    throw FitError(
         "the embedding, the head and two layers of model " + model.name + " take " +
             format_bytes(static_cast<double>(least_bytes(model))) + ", more than the " +
             format_bytes(static_cast<double>(memory)) + " of memory that it may take",

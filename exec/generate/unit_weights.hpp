@@ -14,7 +14,7 @@ namespace spillway {
 class UnitWeights {
  public:
   // What a pass over the model does not find in `memory` bytes is read from `values`, which is then
-  // called on another thread. Throws InputError where memory is less than least_bytes().
+  // called on another thread. Throws FitError where memory is less than least_bytes().
   UnitWeights(const ModelSpec& model, StateValues values, std::uint64_t memory);
   ~UnitWeights();
   UnitWeights(const UnitWeights&) = delete;

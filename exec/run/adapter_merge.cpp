@@ -29,7 +29,7 @@ MergedModel merge_adapter(const MergeRequest& request) {
     };
   };
   const std::size_t files =
-      write_model_folder(request.out, folder->path, model,
+      write_model_folder(request.out, {folder->path, request.adapter}, model,
                          merged_weights(model, values(weights), values(adapter)), request.files);
   return {files, bytes_of_weights(model, request.files.type)};
 }

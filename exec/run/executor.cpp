@@ -114,7 +114,7 @@ void Executor::fail(std::exception_ptr error) {
 
 void Executor::request_stop() {
   SPILLWAY_ASSERT(safety_.gate != nullptr, "only runs with a gate can be stopped");
-  safety_.gate->request_stop(next_step_.load() + (evaluating_ ? 0 : 1));
+  safety_.gate->request_stop(next_step_.load() + (paused_ ? 0 : 1));
   wake_caller();
 }
 

@@ -96,9 +96,10 @@ class Executor {
   // Between runs: blocks until `version`, a commit point, is durable, and announces it.
   void wait_for_commit(std::int64_t version);
 
-  // Ends training after the step that is running now or, in an evaluation, before the next one;
-  // from any thread, also before a run. Needs a gate.
+  // Ends training after the step that is running now or, while it is paused between two, before the
+  // next one; from any thread, also before a run. Needs a gate.
   void request_stop();
+  void set_paused(bool paused) { paused_ = paused; }
 
   // Highest end of any bytes a task touched so far, per tier: what the memory planner calls the
   // peak.
@@ -167,7 +168,7 @@ class Executor {
   std::array<std::uint64_t, tier_count> highest_use_{};
   std::vector<std::unique_ptr<Run>> runs_;  // by schedule
   std::atomic<std::int64_t> next_step_{0};  // the first step that is not reported yet
-  std::atomic<bool> evaluating_{false};
+  std::atomic<bool> paused_{false};
   std::function<void(std::int64_t)> on_commit_;
   std::int64_t announced_ = 0;  // the last commit that was
   std::unique_ptr<Lanes> lanes_;

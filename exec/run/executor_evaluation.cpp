@@ -9,7 +9,6 @@ namespace spillway {
 Executor::Losses Executor::evaluate(const Schedule& schedule, std::int64_t first) {
   SPILLWAY_ASSERT(schedule.evaluates() && find(schedule) != nullptr);
   Run& run = *find(schedule);
-  evaluating_ = true;
   begin(run, first);
   int collected = 0;
   while (true) {
@@ -28,7 +27,6 @@ Executor::Losses Executor::evaluate(const Schedule& schedule, std::int64_t first
     if (all_done) break;
     lanes_->progress.wait(seen, std::memory_order_acquire);
   }
-  evaluating_ = false;
   end(run);
   SPILLWAY_ASSERT(collected == schedule.steps(), "an evaluation is not broken off");
   run.collect(schedule.steps(), streams_);

@@ -59,6 +59,20 @@ void FrozenOrigin::save(const Directory& run) const {
   out.commit();
 }
 
+FrozenOrigin require_origin(const std::filesystem::path& run,
+                            const std::optional<std::uint64_t>& hash) {
+  const auto refuse = [&](const std::string& what) {
+    throw InputError((run / FrozenOrigin::file).string() + what,
+                     "restore it from a backup, or go on with the run, which writes it anew: " +
+                         Setting{"resume"});
+  };
+  auto origin = FrozenOrigin::load(Directory(run));
+  if (!origin) refuse(" is missing or damaged: it says where the frozen weights of the run are");
+  if (hash && (origin->seal.data != *hash || origin->folder.empty() != (*hash == 0)))
+    refuse(" does not tell of the frozen weights that the run began with");
+  return *origin;
+}
+
 void require_same_frozen(const std::filesystem::path& folder, std::uint64_t found,
                          std::uint64_t wanted) {
   if (found == wanted) return;

@@ -28,6 +28,12 @@ struct FrozenOrigin {
   void save(const Directory& run) const;
 };
 
+// Where the frozen weights of a run are, from its folder. `hash`: of those that the trained ones
+// were trained beside, 0 where they were drawn from the seed; none: that is not known. Throws
+// InputError where the run's file says nothing, or tells of other weights.
+FrozenOrigin require_origin(const std::filesystem::path& run,
+                            const std::optional<std::uint64_t>& hash);
+
 // Bytes read so far, and of all that is to be read. What it throws ends the reading.
 using ReadingProgress = std::function<void(std::uint64_t done, std::uint64_t all)>;
 

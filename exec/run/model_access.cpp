@@ -61,8 +61,8 @@ void fill_bytes(const HomePart& home, std::span<const std::uint64_t> widths,
 }  // namespace
 
 StateValues initial_state(const ModelSpec& model, std::uint64_t seed) {
-  return [&model, seed](std::int64_t unit, int moment, std::uint64_t first, std::uint64_t count,
-                        float* to) {
+  return [model, seed](std::int64_t unit, int moment, std::uint64_t first, std::uint64_t count,
+                       float* to) {
     if (moment == 0) {
       // Every value comes from its place alone, so all processors may draw at once.
       constexpr std::uint64_t worth_a_thread = 1 << 16;  // over a millisecond
@@ -87,7 +87,7 @@ StateValues starting_state(const ModelSpec& model, std::uint64_t seed,
                            std::shared_ptr<Checkpoint> weights,
                            std::shared_ptr<Checkpoint> adapter) {
   const StateValues drawn = initial_state(model, seed);
-  return [&model, drawn, weights = std::move(weights), adapter = std::move(adapter)](
+  return [model, drawn, weights = std::move(weights), adapter = std::move(adapter)](
              std::int64_t unit, int moment, std::uint64_t first, std::uint64_t count, float* to) {
     if (moment > 0) {
       std::fill_n(to, count, 0.0f);

@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <map>
+
 #include "base/errors.hpp"
 #include "base/new_file.hpp"
 #include "base/new_folder.hpp"
@@ -9,12 +12,10 @@
 #include "exec/data/checkpoint.hpp"
 #include "exec/data/merged_weights.hpp"
 #include "exec/data/model_writer.hpp"
-#include "exec/io/io_transfer.hpp"
 #include "exec/run/export_lock.hpp"
 #include "exec/run/kept_checkpoints.hpp"
 #include "exec/run/run_folder.hpp"
-#include "exec/run/training_record.hpp"
-#include "exec/store/state_reader.hpp"
+#include "exec/store/committed_state.hpp"
 #include "policies/model/hugging_face.hpp"
 #include "policies/model/model_folder.hpp"
 #include "policies/model/peft.hpp"
@@ -26,6 +27,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::uint64_t longest_file = std::uint64_t{256} << 20;
+constexpr const char* generation_file = "generation_config.json";  // the model's
 
 void write_text(const Directory& folder, const std::string& name, const std::string& text) {
   NewFile file({folder, name});
@@ -62,21 +64,11 @@ fs::path without_slash(const fs::path& path) {
 }
 
 // Where the frozen weights of the run are: where it had them, unless the request says otherwise.
-// `hash`: of those that what is exported was trained beside, 0 where they were drawn from the seed;
-// nothing: that is not known. Throws where the run's file says nothing, or of other weights.
 FrozenOrigin origin_of(const RunExport& request, const fs::path& run,
                        const std::optional<std::uint64_t>& hash) {
-  const auto refuse = [&](const std::string& what) {
-    throw InputError((run / FrozenOrigin::file).string() + what,
-                     "restore it from a backup, or go on with the run, which writes it anew: " +
-                         Setting{"resume"});
-  };
-  auto origin = FrozenOrigin::load(Directory(run));
-  if (!origin) refuse(" is missing or damaged: it says where the frozen weights of the run are");
-  if (hash && (origin->seal.data != *hash || origin->folder.empty() != (*hash == 0)))
-    refuse(" does not tell of the frozen weights that the run began with");
-  if (request.base.empty()) return *origin;
-  if (origin->folder.empty())
+  FrozenOrigin origin = require_origin(run, hash);
+  if (request.base.empty()) return origin;
+  if (origin.folder.empty())
     throw InputError(
         Setting{"model", request.base} + ": the frozen weights of the run are drawn from its seed",
         "leave it out");
@@ -84,8 +76,8 @@ FrozenOrigin origin_of(const RunExport& request, const fs::path& run,
   if (!found)
     throw InputError(Setting{"model", request.base} + ": there is no such folder",
                      "name the folder where the frozen weights of the run are, or leave it out");
-  origin->folder = fs::canonical(found->path);
-  return *origin;
+  origin.folder = fs::canonical(found->path);
+  return origin;
 }
 
 WeightValues weights_of(StateValues values) {
@@ -129,7 +121,7 @@ ExportedRun write_folder(const RunExport& request, const fs::path& run, const Mo
     throw InputError(Setting{"model", request.base} + ": the run itself has all of the weights",
                      "leave it out");
   const fs::path out = request.out.empty() ? run / usual_name : without_slash(request.out);
-  std::optional<fs::path> from = run;
+  ModelFilesFrom from{run};
   WeightValues values = trained;
   if (needs_frozen) {
     if (adapters && !request.merge) {
@@ -144,7 +136,7 @@ ExportedRun write_folder(const RunExport& request, const fs::path& run, const Mo
                                              request.files.strip_bytes);
     if (adapters) {
       values = merged_weights(model, weights_of(frozen), trained);
-      from = origin.folder.empty() ? std::nullopt : std::optional(origin.folder);
+      from = {origin.folder.empty() ? std::nullopt : std::optional(origin.folder), run};
     } else {
       values = weights_of(with_frozen(
           model,
@@ -158,42 +150,12 @@ ExportedRun write_folder(const RunExport& request, const fs::path& run, const Mo
   return {out, {}, files, bytes_of_weights(model, request.files.type)};
 }
 
-std::int64_t newest_step(const StoreLocation& location) {
-  return find_resume_point(location).record.version;
-}
-
 ExportedRun export_commit(const RunExport& request, const fs::path& run, const ResumePoint& point) {
-  const CommitRecord& record = point.record;
-  if (record.version == 0)
-    throw InputError(fmt::format("no step of the run in {} is committed yet", run.string()),
-                     "what it began with is still as it was");
-  SsdStoreOptions with;
-  with.run = point.run;
-  with.make_ring = request.make_ring;
-  with.read_only = true;
-  const OpenStore open =
-      open_store(record, point.location.directories, point.location.generation, with);
-  const TrainingRecord training = TrainingRecord::parse(record.identity.training);
-  const ModelSpec& model = training.model;
-  StateReader reader(*open.store, record, *open.chunks);
-  const auto read = [&](std::int64_t unit, std::uint64_t first, std::uint64_t count, float* to) {
-    try {
-      reader.read(unit, 0, first, count, to);
-    } catch (const ChecksumError&) {
-      const std::int64_t newest = newest_step(point.location);
-      if (record.version == newest || !request.step) throw;
-      throw InputError(
-          Setting{"step", std::to_string(record.version)} +
-              Message(fmt::format(": a later step has begun to overwrite the state of step {}; the "
-                                  "store holds the state of step {}",
-                                  record.version, newest)),
-          fmt::format("leave it out for step {}", newest));
-    }
-  };
+  const CommittedState state(point, request.make_ring, request.step.has_value());
   ExportedRun exported =
-      write_folder(request, run, model, fmt::format("model-step-{}", record.version), read, false,
-                   training.frozen_hash);
-  exported.step = record.version;
+      write_folder(request, run, state.model(), fmt::format("model-step-{}", state.step()),
+                   state.weights(), false, state.training().frozen_hash);
+  exported.step = state.step();
   return exported;
 }
 
@@ -210,25 +172,6 @@ ExportedRun export_written(const RunExport& request, const Directory& folder, co
         weights.read(unit, first, count, to);
       },
       !adapters, adapters ? weights.frozen_hash() : std::nullopt);
-}
-
-ResumePoint find_step(const RunExport& request, const fs::path& run,
-                      const StoreLocation& location) {
-  if (!request.step) return find_resume_point(location);
-  if (request.step == 0)
-    throw InputError(Setting{"step", "0"} + ": step 0 is what the run began with: no commit has it",
-                     "the weights that it began with are where they were; leave it out for the "
-                     "newest commit");
-  try {
-    return find_commit(location, *request.step);
-  } catch (const InputError& error) {
-    const std::vector<std::int64_t> kept = kept_steps(run);
-    if (kept.empty()) throw;
-    throw InputError(error.message() + fmt::format("; kept in {} are {}",
-                                                   (run / KeptCheckpoints::folder_name).string(),
-                                                   fmt::join(kept, ", ")),
-                     error.advice());
-  }
 }
 
 // Whether the run has another newest commit by now than that one.
@@ -257,7 +200,7 @@ const std::vector<std::string>& tokenizer_files() {
                                                  "sentencepiece.bpe.model",
                                                  "chat_template.jinja",
                                                  "chat_template.json",
-                                                 "generation_config.json"};
+                                                 generation_file};
   return files;
 }
 
@@ -278,19 +221,48 @@ std::vector<std::string> model_files_of(const fs::path& folder) {
   return found;
 }
 
+void remove_tokenizer_files(const Directory& to) {
+  for (const std::string& name : tokenizer_files())
+    if (name != generation_file) to.remove(name);
+}
+
 void write_tokenizer_files(const fs::path& from, const Directory& to) {
   const fs::path folder = fs::is_directory(from) ? from : from.parent_path();
-  for (const std::string& name : model_files_of(folder)) {
-    if (name == hugging_face_config_file) continue;
+  std::map<std::string, fs::path> files;  // by the name that they are to have
+  for (const std::string& name : model_files_of(folder))
+    if (name != hugging_face_config_file) files[name] = folder / name;
+  // GPT-2's own files have other names.
+  std::error_code error;
+  if (fs::is_regular_file(folder / "encoder.json", error) &&
+      fs::is_regular_file(folder / "vocab.bpe", error) && !files.contains("vocab.json")) {
+    files["vocab.json"] = folder / "encoder.json";
+    files["merges.txt"] = folder / "vocab.bpe";
+  }
+  // A tokenizer may be named by a file of another name.
+  if (!fs::is_directory(from) && from.extension() == ".json" && from.stem() != "vocab" &&
+      from.stem() != "encoder")
+    files["tokenizer.json"] = from;
+  if (!fs::is_directory(from) && from.extension() == ".model") {
+    files["tokenizer.model"] = from;
+    files.erase("tokenizer.json");  // which would be read instead of it
+  }
+  const bool has_tokenizer = std::any_of(files.begin(), files.end(), [](const auto& file) {
+    const std::string& name = file.first;
+    return name == "tokenizer.json" || name.ends_with(".model") || name == "tekken.json" ||
+           name.starts_with("vocab.");
+  });
+  if (has_tokenizer) remove_tokenizer_files(to);
+  for (const auto& [name, path] : files) {
     to.remove(name);
-    write_text(to, name, read_file(folder / name, longest_file));
+    write_text(to, name, read_file(path, longest_file));
   }
 }
 
 void write_model_files(const std::optional<fs::path>& from, const Directory& to,
-                       const ModelSpec& model, ElementType type) {
+                       const ModelSpec& model, ElementType type,
+                       const std::optional<TextEnds>& ends) {
   const std::string type_name = type == ElementType::f32 ? "float32" : "bfloat16";
-  std::string config = hugging_face_config(model, type_name);
+  std::string config = hugging_face_config(model, type_name, ends);
   // config.json last: where it is, the others are.
   for (const std::string& name : from ? model_files_of(*from) : std::vector<std::string>()) {
     const std::string text = read_file(*from / name, longest_file);
@@ -330,15 +302,42 @@ void write_adapter_files(const std::optional<fs::path>& from, const Directory& t
   write_text(to, adapter_config_file, config);
 }
 
-std::size_t write_model_folder(const fs::path& out, const std::optional<fs::path>& from,
+std::size_t write_model_folder(const fs::path& out, const ModelFilesFrom& from,
                                const ModelSpec& model, const WeightValues& values,
                                const WeightFiles& files) {
   NewFolder folder(without_slash(out));
   require_room(folder.directory().path().parent_path(), bytes_of_weights(model, files.type));
-  write_model_files(from, folder.directory(), model, files.type);
+  write_model_files(from.model, folder.directory(), model, files.type);
+  if (from.adapters) write_tokenizer_files(*from.adapters, folder.directory());
   const std::size_t count = write_weights(folder.directory(), model, values, files);
   folder.commit();
   return count;
+}
+
+ResumePoint find_committed(const Directory& run, const SavedRun& saved,
+                           const std::optional<std::int64_t>& step) {
+  const StoreLocation location = find_state(run, saved).point.location;
+  if (!step) {
+    ResumePoint newest = find_resume_point(location);
+    if (newest.record.version > 0) return newest;
+    throw InputError(fmt::format("no step of the run in {} is committed yet", run.path().string()),
+                     "what it began with is still as it was");
+  }
+  if (*step == 0)
+    throw InputError(Setting{"step", "0"} + ": step 0 is what the run began with: no commit has it",
+                     "the weights that it began with are where they were; leave it out for the "
+                     "newest commit");
+  try {
+    return find_commit(location, *step);
+  } catch (const InputError& error) {
+    const std::vector<std::int64_t> kept = kept_steps(run.path());
+    if (kept.empty()) throw;
+    throw InputError(
+        error.message() + fmt::format("; kept in {} are {}",
+                                      (run.path() / KeptCheckpoints::folder_name).string(),
+                                      fmt::join(kept, ", ")),
+        error.advice());
+  }
 }
 
 ExportedRun export_run(const RunExport& request) {
@@ -368,7 +367,7 @@ ExportedRun export_run(const RunExport& request) {
           has_weights ? "leave " + Setting{"step"} + " out for the weights that it wrote at its end"
                       : Message("train it with durability on"));
     }
-    const ResumePoint point = find_step(request, run, find_state(folder, saved).point.location);
+    const ResumePoint point = find_committed(folder, saved, request.step);
     try {
       return export_commit(request, run, point);
     } catch (const MachineError&) {

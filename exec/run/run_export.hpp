@@ -14,6 +14,9 @@
 #include "exec/data/model_writer.hpp"
 #include "exec/io/io_choice.hpp"
 #include "exec/run/frozen_origin.hpp"
+#include "exec/run/saved_run.hpp"
+#include "exec/store/training_store.hpp"
+#include "policies/model/hugging_face.hpp"
 #include "policies/model/model.hpp"
 
 namespace spillway {
@@ -26,18 +29,28 @@ const std::vector<std::string>& tokenizer_files();
 // of the folder, other than into Hugging Face's cache, or too long to be one.
 std::vector<std::string> model_files_of(const std::filesystem::path& folder);
 
-// Puts those of a tokenizer, a file or folder, into `to`, in the place of those that are there.
+// Puts those of a tokenizer, a file or folder, into `to`: in the place of all that are there where
+// it has a tokenizer, beside them where it has a chat template or the like alone.
 void write_tokenizer_files(const std::filesystem::path& from, const Directory& to);
+// All but generation_config.json.
+void remove_tokenizer_files(const Directory& to);
 
 // Puts config.json, with weights of `type`, and the tokenizer's files of the folder `from` (none:
-// there are none) into `to`. The config.json of `from` is taken where it is of this model.
+// there are none) into `to`. The config.json of `from` is taken where it is of this model, else one
+// is made, with `ends` of the tokenizer where they are known.
 void write_model_files(const std::optional<std::filesystem::path>& from, const Directory& to,
-                       const ModelSpec& model, ElementType type);
+                       const ModelSpec& model, ElementType type,
+                       const std::optional<TextEnds>& ends = {});
 
+// Where a folder's files beside the weights are from.
+struct ModelFilesFrom {
+  std::optional<std::filesystem::path> model;  // as write_model_files() has it
+  // Adapters, whose tokenizer and chat template go before the model's; none: there are none.
+  std::optional<std::filesystem::path> adapters = {};
+};
 // Writes the new folder `out`: the weights, with config.json and the tokenizer's files as above.
 // Returns the number of files of weights. Throws InputError (the name is taken), MachineError.
-std::size_t write_model_folder(const std::filesystem::path& out,
-                               const std::optional<std::filesystem::path>& from,
+std::size_t write_model_folder(const std::filesystem::path& out, const ModelFilesFrom& from,
                                const ModelSpec& model, const WeightValues& values,
                                const WeightFiles& files);
 // Of all weights of a model, without adapters, in files of such elements.
@@ -47,6 +60,11 @@ std::uint64_t bytes_of_weights(const ModelSpec& model, ElementType type);
 // a seed. PEFT is told its name where it is in Hugging Face's cache, else its absolute path.
 void write_adapter_files(const std::optional<std::filesystem::path>& from, const Directory& to,
                          const ModelSpec& model, const std::filesystem::path& base);
+
+// The commit of that step of a run, none: the newest one. Throws InputError: nothing is committed
+// (any more), or no such step, and which steps there are.
+ResumePoint find_committed(const Directory& run, const SavedRun& saved,
+                           const std::optional<std::int64_t>& step);
 
 struct RunExport {
   std::string run;  // its folder

@@ -55,6 +55,14 @@ bool is_really_inside(const fs::path& directory, const fs::path& folder) {
   return is_inside(error ? directory : canonical, folder);
 }
 
+void require_run(const std::string& path) {
+  std::error_code ignored;
+  if (!fs::exists(fs::symlink_status(fs::path(path) / saved_run_file, ignored))) {
+    throw InputError(fmt::format("there is no run in {} ({} is missing)", path, saved_run_file),
+                     "name the folder of a run: " + Setting{"run", "DIR"});
+  }
+}
+
 }  // namespace
 
 fs::path nearest_existing(const fs::path& path) {
@@ -128,12 +136,17 @@ void RunFolder::make_name_durable() const {
   }
 }
 
+RunFolder RunFolder::look(const std::string& path, const Surroundings& here) {
+  require_run(path);
+  RunFolder run(path, here);
+  run.directory_.emplace(path);
+  run.saved_ = SavedRun::load(*run.directory_);
+  run.home_ = home_of(*run.directory_, here);
+  return run;
+}
+
 RunFolder RunFolder::open(const std::string& path, bool take_over, const Surroundings& here) {
-  std::error_code ignored;
-  if (!fs::exists(fs::symlink_status(fs::path(path) / saved_run_file, ignored))) {
-    throw InputError(fmt::format("there is no run in {} ({} is missing)", path, saved_run_file),
-                     "name the folder of a run: " + Setting{"run", "DIR"});
-  }
+  require_run(path);
   RunFolder run(path, here);
   run.directory_.emplace(path);
   SavedRun::load(*run.directory_);  // before a lock is put into a folder that is no run's
@@ -157,7 +170,7 @@ RunFolder::RunFolder(RunFolder&& other) noexcept
 RunFolder::~RunFolder() {
   if (keep_) return;
   for (const char* name :
-       {metrics, machine, model, saved_run_file, RunLock::file_name, ExportLock::file_name})
+       {metrics, machine, model, config, saved_run_file, RunLock::file_name, ExportLock::file_name})
     directory_->remove(name);
   if (made_ssd_) ::unlinkat(directory_->descriptor(), ssd, AT_REMOVEDIR);  // if empty
   // Upwards as far as this run created folders; one that something else has been put in stays, as
@@ -188,9 +201,9 @@ void RunFolder::remove_unfinished_files() const {
   std::vector<std::string> names;
   while (const dirent* const entry = ::readdir(stream)) names.emplace_back(entry->d_name);
   ::closedir(stream);
-  std::vector<std::string> all_of_ours = {metrics, metrics_table,  loss_curve,
-                                          machine, model,          weights,
-                                          trace,   saved_run_file, hugging_face_config_file};
+  std::vector<std::string> all_of_ours = {
+      metrics, metrics_table, loss_curve, machine,        model,
+      config,  weights,       trace,      saved_run_file, hugging_face_config_file};
   all_of_ours.insert(all_of_ours.end(), tokenizer_files().begin(), tokenizer_files().end());
   for (const std::string& name : names) {
     constexpr std::size_t tail = 25;  // .partial-0123456789abcdef
@@ -260,6 +273,17 @@ std::vector<fs::path> directories_from(const StoreLocation& location,
 }
 
 }  // namespace
+
+ResumeState RunFolder::find(const std::vector<fs::path>& ssd) const {
+  if (!saved_.store) return {{}, ssd, ""};
+  StateOfRun found = find_state(*directory_, saved_, here_);
+  ResumeState state;
+  state.ssd = directories_from(found.point.location, ssd);
+  state.point = std::move(found.point);
+  if (!found.also_of.empty())
+    state.note = "the state also belongs to another run: " + found.also_of;
+  return state;
+}
 
 ResumeState RunFolder::resume_inside(StoreLocation location, const ResumeRequest& request) {
   ResumeState state;

@@ -55,6 +55,9 @@ class RunFolder {
   // holds no run, MachineError when a run is at work in it.
   static RunFolder open(const std::string& path, bool take_over = false,
                         const Surroundings& here = this_computer());
+  // The same, to look at what is in it, also while a run is at work there: it is neither locked nor
+  // changed, and find() takes the place of resume().
+  static RunFolder look(const std::string& path, const Surroundings& here = this_computer());
   // Unless kept, removes what this object created and the files a run writes before it starts;
   // nothing else.
   ~RunFolder();
@@ -65,6 +68,9 @@ class RunFolder {
   // InputError naming the other folder where the state is claimed twice, and what is missing or
   // damaged.
   ResumeState resume(const ResumeRequest& request);
+
+  // What resume() would go on from. Where the state is claimed twice, the note says so.
+  ResumeState find(const std::vector<std::filesystem::path>& ssd) const;
 
   // What run.json holds, to be changed and saved.
   SavedRun& saved() { return saved_; }
@@ -87,10 +93,12 @@ class RunFolder {
   static constexpr const char* metrics = "metrics.jsonl";
   // Made of the metrics (experiments/watch/run_records.hpp).
   static constexpr const char* metrics_table = "metrics.csv";
+  static constexpr const char* samples = "samples.txt";
   static constexpr const char* loss_curve = "loss.svg";
   static constexpr const char* tensorboard = "events.out.tfevents.";  // how their names begin
   static constexpr const char* machine = "machine.toml";
   static constexpr const char* model = "model.toml";
+  static constexpr const char* config = "config.toml";
   static constexpr const char* weights = "model.safetensors";
   static constexpr const char* trace = "trace.json.gz";
   static constexpr const char* ssd = "ssd";

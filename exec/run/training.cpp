@@ -9,8 +9,10 @@
 #include "base/units.hpp"
 #include "exec/cpu/cpu_device.hpp"
 #include "exec/data/dataset.hpp"
+#include "exec/data/left_out_batches.hpp"
 #include "exec/run/model_access.hpp"
 #include "exec/run/training_record.hpp"
+#include "exec/run/training_start.hpp"
 #include "policies/common/run_record.hpp"
 #include "policies/cost/commit_interval.hpp"
 #include "policies/framework/framework.hpp"
@@ -19,25 +21,6 @@
 namespace spillway {
 
 namespace {
-
-using Build = std::function<Schedule(const std::string& policy, int steps)>;
-
-// The schedule that is run again and again for `left` steps.
-Schedule build_usual(const Build& build, const std::string& policy, std::int64_t left, int chosen) {
-  const int fewest = chosen > 0 ? chosen : Training::fewest_steps_per_run;
-  const int few = static_cast<int>(std::min<std::int64_t>(fewest, left));
-  Schedule schedule = build(policy, few);
-  schedule.require_fit();
-  if (chosen > 0) return schedule;
-  const std::size_t per_step = schedule.tasks().size() / static_cast<std::size_t>(few) + 1;
-  const auto more = static_cast<int>(
-      std::min<std::int64_t>({Training::most_steps_per_run, left,
-                              static_cast<std::int64_t>(Training::tasks_per_run / per_step)}));
-  if (more <= few) return schedule;
-  // The settled policy: what fits for a few steps is not settled anew.
-  Schedule longer = build(schedule.policy(), more);
-  return longer.fits() ? longer : schedule;
-}
 
 // The record as commits carry it. The store makes room for it before the device is there, which
 // adds the algorithms it computes by: a GPU's record is filled up with blanks to a length that does
@@ -55,98 +38,154 @@ std::string text_of(const TrainingRecord& record) {
   return text;
 }
 
+// Steps before `first` were trained on the batches that they would be trained on now.
+void require_same_batches(std::vector<std::int64_t> before, std::vector<std::int64_t> now,
+                          std::int64_t first) {
+  if (first == 0) return;
+  for (std::vector<std::int64_t>* left_out : {&before, &now}) {
+    const std::int64_t last = LeftOutBatches::source_of(first - 1, *left_out);
+    std::erase_if(*left_out, [&](std::int64_t batch) { return batch > last; });
+  }
+  if (before == now) return;
+  throw InputError(
+      Setting{"left_out"} + fmt::format(": batches of the {} steps that are done are others than "
+                                        "those that they were trained without",
+                                        first),
+      "a resumed training goes on bit for bit: leave the option out, or start another run");
+}
+
+// What decides the numbers is as it was, as far as it is known before anything is read.
+void require_goes_on(const TrainingOptions& options, TrainingStart& start) {
+  TrainingRecord& record = start.record;
+  TrainingRecord& before = *start.before;
+  if (options.retunes_products) before.tunes_products = record.tunes_products;
+  if (start.first > 0) {
+    if (start.frozen && options.weights)
+      require_same_frozen(record.initial_folder, record.frozen_hash, before.frozen_hash);
+    if (!options.weights) record.initial_folder = before.initial_folder;
+    record.initial_hash = before.initial_hash;
+  } else {
+    record.frozen_hash = before.frozen_hash;  // compared once it has been read
+  }
+  record.initial_data_hash = before.initial_data_hash;  // compared once it has been read
+  require_same_numbers(before, record);
+  require_same_batches(before.left_out, record.left_out, start.first);
+}
+
+// The masters where they are; `states` outlives it.
+StateValues trained_values(ModelAccess& states) {
+  return [&states](std::int64_t unit, int, std::uint64_t first, std::uint64_t count, float* to) {
+    states.read_master(unit, first, count, to);
+  };
+}
+
 }  // namespace
+
+TrainingStart start_of(const TrainingOptions& options) {
+  TrainingStart start;
+  const Problem& problem = options.problem;
+  require_own_framework(problem.framework);
+  if (options.steps < 1) throw InputError(Setting{"steps"} + " must be at least 1");
+  if (options.durability.interval < 0)
+    throw InputError(Setting{"durability", "interval=N"} + ": N must be at least 1");
+  const std::int64_t first = start.first = options.resume ? options.resume->record.version : 0;
+  const std::int64_t left = options.steps - first;
+  if (left < (options.resume && options.may_be_done ? 0 : 1)) {
+    throw InputError(fmt::format("the training is at step {} already, and ", first) +
+                         Setting{"steps"} + fmt::format(" is {}", options.steps),
+                     "to train on, give a larger " + Setting{"steps"});
+  }
+  start.schedules = std::make_unique<TrainingSchedules>(course_of(options, first));
+  start.batches = options.batches;
+  if (!start.batches) {
+    start.batches = std::make_shared<const Dataset>(
+        options.data, options.seed, Dataset::default_memory_limit, options.binary_data);
+  }
+  if (!options.left_out.empty())
+    start.batches = std::make_shared<LeftOutBatches>(start.batches, options.left_out);
+  start.batches->require(problem.workload.sequence, problem.model.vocabulary);
+  if (options.evaluations.batches)
+    options.evaluations.batches->require(problem.workload.sequence, problem.model.vocabulary);
+  OptimizerSettings optimizer = options.optimizer;
+  optimizer.seed = options.seed;
+  start.record = {problem.model,
+                  problem.workload,
+                  options.seed,
+                  optimizer,
+                  start.batches->size(),
+                  start.batches->hash(),
+                  options.backend,
+                  options.attention,
+                  {},
+                  start.schedules->usual().policy(),
+                  options.steps};
+  TrainingRecord& record = start.record;
+  if (options.weights) {
+    record.initial_folder = options.weights->folder();
+    record.initial_hash = options.weights->hash();
+  }
+  if (options.adapter) record.initial_hash ^= options.adapter->hash();
+  if (problem.model.has_frozen()) {
+    start.frozen = FrozenOrigin{record.initial_folder, options.seed, {}};
+    if (options.weights) {
+      WeightsSeal& seal = start.frozen->seal;
+      seal = describe_files(*options.weights);
+      const bool is_known = options.seal && options.seal->of_same_files(seal);
+      // A training that begins hashes them while it reads them.
+      seal.data = is_known ? options.seal->data : first > 0 ? options.weights->data_hash() : 0;
+    }
+    record.frozen_hash = start.frozen->seal.data;
+  }
+  record.data_rules = options.data_rules;
+  record.left_out = options.left_out;
+  record.gelu_backward = options.gelu_backward;
+  record.tunes_products = options.tunes_products;
+  for (const auto& path : options.data) record.data.push_back(std::filesystem::absolute(path));
+  if (options.resume) {
+    start.before = TrainingRecord::parse(options.resume->record.identity.training);
+    require_goes_on(options, start);
+  }
+  start.store_bytes = store_bytes(start.schedules->all(), options.durability.on());
+  start.commit_interval = options.durability.interval;
+  if (start.commit_interval == 0)
+    start.commit_interval =
+        commit_interval(start.store_bytes, problem, options.predicted_step_seconds).steps;
+  // No more than there are steps, so that nothing overflows.
+  start.commit_interval = std::min(start.commit_interval, options.steps);
+  return start;
+}
 
 Training::Training(TrainingOptions options) : options_(std::move(options)) {
   const OnNode placed(options_.place);
   options_.optimizer.seed = options_.seed;
   const Problem& problem = options_.problem;
-  require_own_framework(problem.framework);
-  if (options_.steps < 1) throw InputError(Setting{"steps"} + " must be at least 1");
-  if (options_.durability.interval < 0)
-    throw InputError(Setting{"durability", "interval=N"} + ": N must be at least 1");
-  const std::int64_t first = options_.resume ? options_.resume->record.version : 0;
-  const std::int64_t left = options_.steps - first;
-  if (left < (options_.resume && options_.may_be_done ? 0 : 1)) {
-    throw InputError(fmt::format("the training is at step {} already, and ", first) +
-                         Setting{"steps"} + fmt::format(" is {}", options_.steps),
-                     "to train on, give a larger " + Setting{"steps"});
-  }
-  build_schedules(first);
-  batches_ = options_.batches;
-  if (!batches_) {
-    batches_ = std::make_shared<const Dataset>(options_.data, options_.seed,
-                                               Dataset::default_memory_limit, options_.binary_data);
-  }
-  batches_->require(problem.workload.sequence, problem.model.vocabulary);
-  if (options_.evaluations.batches)
-    options_.evaluations.batches->require(problem.workload.sequence, problem.model.vocabulary);
-  const std::vector<const Schedule*> schedules = this->schedules();
-  const auto most = [&](Tier tier) {
-    std::uint64_t bytes = 0;
-    for (const Schedule* one : schedules) bytes = std::max(bytes, one->use(tier).peak_bytes);
-    return bytes;
-  };
-
-  TrainingRecord record{problem.model,       problem.workload,   options_.seed,
-                        options_.optimizer,  batches_->size(),   batches_->hash(),
-                        options_.backend,    options_.attention, {},
-                        schedule_->policy(), options_.steps};
-  if (options_.weights) {
-    record.initial_folder = options_.weights->folder();
-    record.initial_hash = options_.weights->hash();
-  }
-  if (options_.adapter) record.initial_hash ^= options_.adapter->hash();
-  if (problem.model.has_frozen()) {
-    frozen_ = FrozenOrigin{record.initial_folder, options_.seed, {}};
-    if (options_.weights) {
-      frozen_->seal = describe_files(*options_.weights);
-      const bool is_known = options_.seal && options_.seal->of_same_files(frozen_->seal);
-      // A training that begins hashes them while it reads them.
-      frozen_->seal.data = is_known    ? options_.seal->data
-                           : first > 0 ? options_.weights->data_hash()
-                                       : 0;
-    }
-    record.frozen_hash = frozen_->seal.data;
-  }
-  record.data_rules = options_.data_rules;
-  record.gelu_backward = options_.gelu_backward;
-  record.tunes_products = options_.tunes_products;
-  for (const auto& path : options_.data) record.data.push_back(std::filesystem::absolute(path));
-  std::optional<TrainingRecord> before;
-  if (options_.resume) {
-    before = TrainingRecord::parse(options_.resume->record.identity.training);
-    if (options_.retunes_products) before->tunes_products = record.tunes_products;
-    if (first > 0) {
-      if (frozen_ && options_.weights)
-        require_same_frozen(record.initial_folder, record.frozen_hash, before->frozen_hash);
-      if (!options_.weights) record.initial_folder = before->initial_folder;
-      record.initial_hash = before->initial_hash;
-    } else {
-      record.frozen_hash = before->frozen_hash;  // compared once it has been read
-    }
-    record.initial_data_hash = before->initial_data_hash;  // compared once it has been read
-    require_same_numbers(*before, record);
-  }
+  TrainingStart start = start_of(options_);
+  const std::int64_t first = start.first;
+  schedules_ = std::move(start.schedules);
+  batches_ = std::move(start.batches);
+  frozen_ = std::move(start.frozen);
+  store_bytes_ = start.store_bytes;
+  TrainingRecord& record = start.record;
+  const std::optional<TrainingRecord>& before = start.before;
+  const std::vector<const Schedule*> schedules = schedules_->all();
   const RunIdentity run = options_.run      ? *options_.run
                           : options_.resume ? options_.resume->run
                                             : homeless_run();
   find_frozen_files();
-  store_bytes_ = spillway::store_bytes(schedules, options_.durability.on());
   training_store_ = std::make_unique<TrainingStore>(
       schedules, TrainingStoreOptions{options_.ssd, options_.durability.on(), text_of(record), run,
                                       options_.overwrite, options_.resume, frozen_files_.get(),
                                       options_.stripe_bytes, options_.make_ring});
   // After the store, which may refuse its drives: what can be refused at once is, before memory is
   // taken and algorithms are tried.
-  const std::uint64_t gpu_bytes = most(Tier::gpu) + options_.guard_bytes,
-                      host_bytes = most(Tier::host) + options_.guard_bytes;
+  const std::uint64_t gpu_bytes = schedules_->peak(Tier::gpu) + options_.guard_bytes,
+                      host_bytes = schedules_->peak(Tier::host) + options_.guard_bytes;
   device_ = options_.make_device
                 ? options_.make_device(gpu_bytes, host_bytes)
                 : std::make_unique<CpuDevice>(problem, gpu_bytes, host_bytes, options_.threads);
   record.algorithms = device_->algorithms();
   training_store_->set_training(text_of(record));
-  training_store_->fill(*schedule_, *device_, initial(), [&] {
+  training_store_->fill(schedule(), *device_, initial(), [&] {
     if (!options_.weights && !options_.adapter) return;
     record.initial_data_hash = options_.weights ? options_.weights->data_hash() : 0;
     if (frozen_) record.frozen_hash = frozen_->seal.data = record.initial_data_hash;
@@ -163,14 +202,8 @@ Training::Training(TrainingOptions options) : options_(std::move(options)) {
   options_.adapter.reset();
 
   version_ = first;
-  std::int64_t interval = options_.durability.interval;
-  if (interval == 0)
-    interval =
-        spillway::commit_interval(store_bytes_, problem, options_.predicted_step_seconds).steps;
-  // No more than there are steps, so that nothing overflows.
-  interval = std::min(interval, options_.steps);
   gate_ = std::make_unique<VersionGate>(
-      CommitPoints{interval, first, training_store_->base_epoch(), options_.steps,
+      CommitPoints{start.commit_interval, first, training_store_->base_epoch(), options_.steps,
                    std::min(options_.also_commit_every, options_.steps)},
       static_cast<std::uint32_t>(training_store_->parts().size()), options_.durability.on());
   SsdStore* const store = training_store_->store();
@@ -191,78 +224,38 @@ Training::Training(TrainingOptions options) : options_(std::move(options)) {
 
 Training::~Training() = default;
 
-void Training::build_schedules(std::int64_t first) {
-  const Problem& problem = options_.problem;
-  const Build build = [&](const std::string& policy, int steps) {
-    if (!options_.make_policy) return build_schedule(problem, policy, steps);
-    return build_schedule(problem, *options_.make_policy(), steps);
-  };
-  const std::int64_t left = std::max<std::int64_t>(options_.steps - first, 1);
-  Evaluations& evaluations = options_.evaluations;
-  evaluations.every = std::min(evaluations.every, options_.steps);  // so that nothing overflows
-  const bool pauses = evaluations.batches && evaluations.every > 0;
-  schedule_ = std::make_unique<Schedule>(
-      build_usual(build, options_.policy, pauses ? std::min(left, evaluations.every) : left,
-                  options_.steps_per_run));
-  for (const std::int64_t steps : shorter_lengths(first)) {
-    // The settled policy, so that the state rests where the first schedule leaves it.
-    shorter_[steps] =
-        std::make_unique<Schedule>(build(schedule_->policy(), static_cast<int>(steps)));
-    shorter_[steps]->require_fit();
+TrainingCourse course_of(const TrainingOptions& options, std::int64_t first) {
+  TrainingCourse course{options.problem, options.policy, options.make_policy,
+                        first,           options.steps,  options.steps_per_run};
+  course.evaluations = options.evaluations.pauses();
+  course.evaluation_batches = options.evaluations.count;
+  course.samples = options.samples;
+  return course;
+}
+
+// Whether a stop was asked for that comes before the next step. After the last step nobody would go
+// on for what is left to do there; and where a step more was promised, that one begins with it.
+bool Training::stops_here() const {
+  const std::int64_t stop = gate_->stop_version();
+  return stop >= 0 && stop <= version_ && version_ < options_.steps;
+}
+
+// What is due where version_ steps are done. False: the training ends here.
+bool Training::pause() {
+  executor_->set_paused(true);
+  bool goes_on = !options_.evaluations.pauses().at(version_, options_.steps) || evaluate();
+  const bool samples =
+      options_.samples.at(version_, options_.steps) || (options_.samples.on && ended_);
+  if (goes_on && samples && on_sample_) {
+    ModelAccess states = access();
+    on_sample_(version_, weights(states), [this] { return stops_here(); });
+    goes_on = !stops_here();
   }
-  if (!evaluations.batches) return;
-  SPILLWAY_ASSERT(evaluations.count > 0, "an evaluation has a batch at least");
-  const std::int64_t at_once = std::min<std::int64_t>(evaluations.count, fewest_steps_per_run);
-  for (const std::int64_t batches : {at_once, evaluations.count % at_once}) {
-    if (batches == 0) continue;
-    const auto count = static_cast<int>(batches);
-    evaluation_.push_back(std::make_unique<Schedule>(
-        options_.make_policy ? build_evaluation(*schedule_, *options_.make_policy(), count)
-                             : build_evaluation(*schedule_, count)));
-    evaluation_.back()->require_fit();
-  }
-}
-
-std::vector<const Schedule*> Training::schedules() const {
-  std::vector<const Schedule*> all = {schedule_.get()};
-  for (const auto& [steps, schedule] : shorter_) all.push_back(schedule.get());
-  for (const auto& schedule : evaluation_) all.push_back(schedule.get());
-  return all;
-}
-
-// Of the runs from step `first` on, beside the usual one: what is left over before the first
-// evaluation, between two and after the last.
-std::set<std::int64_t> Training::shorter_lengths(std::int64_t first) const {
-  std::set<std::int64_t> lengths;
-  const auto add = [&](std::int64_t steps) {
-    if (const std::int64_t left = steps % schedule_->steps(); left > 0) lengths.insert(left);
-  };
-  const Evaluations& evaluations = options_.evaluations;
-  const std::int64_t every =
-      evaluations.batches && evaluations.every > 0 ? evaluations.every : options_.steps;
-  const std::int64_t before = std::min(every - first % every, options_.steps - first);
-  const std::int64_t rest = options_.steps - first - before;
-  add(before);
-  if (rest >= every) add(every);
-  add(rest % every);
-  return lengths;
-}
-
-// Steps of the run that goes on from `version`: up to the next evaluation or the end, at most those
-// of the usual schedule.
-std::int64_t Training::run_length(std::int64_t version) const {
-  std::int64_t end = options_.steps;
-  const Evaluations& evaluations = options_.evaluations;
-  if (evaluations.batches && evaluations.every > 0)
-    end = std::min(end, (version / evaluations.every + 1) * evaluations.every);
-  return std::min<std::int64_t>(schedule_->steps(), end - version);
-}
-
-bool Training::is_evaluated(std::int64_t version) const {
-  const Evaluations& evaluations = options_.evaluations;
-  if (!evaluations.batches) return false;
-  return version == 0 || version == options_.steps ||
-         (evaluations.every > 0 && version % evaluations.every == 0);
+  goes_on = goes_on && !ended_;
+  // Where it is ended here, not by a signal: so that this version is committed.
+  if (!goes_on) executor_->request_stop();
+  executor_->set_paused(false);
+  return goes_on;
 }
 
 // False: a stop came before it was done.
@@ -271,21 +264,19 @@ bool Training::evaluate() {
   EvaluationResult result;
   result.step = version_;
   const std::int64_t began = now_ns();
-  const int at_once = evaluation_.front()->steps();
+  const auto& schedules = schedules_->evaluation();
+  const int at_once = schedules.front()->steps();
   for (std::int64_t batch = 0; batch < evaluations.count; batch += at_once) {
-    // The last one has its results, since nobody would go on for them; and where a step more was
-    // promised, that one begins with them.
-    const std::int64_t stop = gate_->stop_version();
-    if (stop >= 0 && stop <= version_ && version_ < options_.steps) return false;
+    if (stops_here()) return false;
     const bool whole = evaluations.count - batch >= at_once;
     const Executor::Losses losses =
-        executor_->evaluate(whole ? *evaluation_.front() : *evaluation_.back(), batch);
+        executor_->evaluate(whole ? *schedules.front() : *schedules.back(), batch);
     result.loss += losses.sum;
     result.tokens += losses.tokens;
   }
   result.loss /= static_cast<double>(result.tokens);
   result.seconds = static_cast<double>(now_ns() - began) * 1e-9;
-  if (on_evaluation_) on_evaluation_(result);
+  if (on_evaluation_) ended_ = !on_evaluation_(result);
   return true;
 }
 
@@ -294,7 +285,7 @@ void Training::find_frozen_files() {
   if (!frozen_) return;
   if (options_.problem.frozen_in_place) {
     SPILLWAY_ASSERT(options_.weights != nullptr);
-    frozen_files_ = FrozenFiles::open(*schedule_, *options_.weights);
+    frozen_files_ = FrozenFiles::open(schedule(), *options_.weights);
   } else if (!options_.weights) {
     why_in_store_ = "they are drawn from the seed";
   } else {
@@ -305,8 +296,8 @@ void Training::find_frozen_files() {
 
 std::uint64_t Training::frozen_bytes_in_store() const {
   std::uint64_t bytes = 0;
-  for (const HomePart& home : schedule_->homes()) {
-    const bool on_ssd = schedule_->buffers()[home.where.buffer.id].tier == Tier::ssd;
+  for (const HomePart& home : schedule().homes()) {
+    const bool on_ssd = schedule().buffers()[home.where.buffer.id].tier == Tier::ssd;
     if (home.frozen && on_ssd && !frozen_files_) bytes += home.where.bytes;
   }
   return bytes;
@@ -344,7 +335,7 @@ std::string Training::host_memory_text() const {
 }
 
 ModelAccess Training::access() {
-  return ModelAccess({*schedule_, *device_, training_store_->store(), training_store_->chunks(),
+  return ModelAccess({schedule(), *device_, training_store_->store(), training_store_->chunks(),
                       training_store_->parts(), frozen_files_.get()},
                      gate_->points().copy_of(version_));
 }
@@ -352,11 +343,11 @@ ModelAccess Training::access() {
 TrainingResult Training::run(const std::function<void(const StepResult&)>& report, Trace* trace,
                              const std::function<void(std::int64_t)>& committed) {
   if (trace) {
-    *trace = make_trace(*schedule_, "executor");
+    *trace = make_trace(schedule(), "executor");
     trace->set_metadata("seed", std::to_string(options_.seed));
     if (throttle_) trace->set_metadata("throttle", '"' + to_text(options_.throttle) + '"');
     trace->spans.reserve(
-        std::min(most_spans, static_cast<std::size_t>(options_.steps) * schedule_->tasks().size()));
+        std::min(most_spans, static_cast<std::size_t>(options_.steps) * schedule().tasks().size()));
   }
   TrainingResult result;
   result.steps = version_;
@@ -376,17 +367,13 @@ TrainingResult Training::run(const std::function<void(const StepResult&)>& repor
   // From here on the state is worth more than the space it takes.
   if (committer_) training_store_->store()->set_keep(true);
   int segment = 0;
-  bool stopped = false;
-  if (is_evaluated(version_)) stopped = !evaluate();
+  bool stopped = !pause();
   while (version_ < options_.steps && !stopped) {
-    const std::int64_t steps = run_length(version_);
-    const bool whole = steps == schedule_->steps();
-    const Schedule& schedule = whole ? *schedule_ : *shorter_.at(steps);
+    const Schedule& next = schedules_->next(version_);
     const bool record =
-        trace && whole && trace->spans.size() + schedule.tasks().size() <= most_spans;
-    version_ += executor_->run(schedule, version_, take, record ? trace : nullptr, segment++);
-    stopped = gate_->stop_version() >= 0 && version_ >= gate_->stop_version();
-    if (!stopped && is_evaluated(version_)) stopped = !evaluate();
+        trace && &next == &schedule() && trace->spans.size() + next.tasks().size() <= most_spans;
+    version_ += executor_->run(next, version_, take, record ? trace : nullptr, segment++);
+    stopped = (gate_->stop_version() >= 0 && version_ >= gate_->stop_version()) || !pause();
   }
   if (committer_) executor_->wait_for_commit(version_);
   result.steps = version_;
@@ -405,15 +392,20 @@ std::uint64_t Training::highest_written(Tier tier) const {
   return device_->highest_written(tier);
 }
 
+// The whole model, with what is frozen of it; `states` outlives it.
+StateValues Training::weights(ModelAccess& states) const {
+  if (!frozen_) return trained_values(states);
+  const ModelSpec& model = options_.problem.model;
+  return with_frozen(model, trained_values(states),
+                     frozen_values(*frozen_, model, options_.make_ring));
+}
+
 void Training::export_model(const Directory& folder, const WeightFiles& files) {
   keep_store(true);  // the weights may find no room: they are then still there to be had
   ModelAccess states = access();
   const ModelSpec& model = options_.problem.model;
-  const auto trained = [&](std::int64_t unit, int, std::uint64_t first, std::uint64_t count,
-                           float* to) { states.read_master(unit, first, count, to); };
-  StateValues all = trained;
-  if (frozen_ && !model.has_adapters())
-    all = with_frozen(model, trained, frozen_values(*frozen_, model, options_.make_ring));
+  // Of adapters the files have no more than these.
+  const StateValues all = model.has_adapters() ? trained_values(states) : weights(states);
   const auto values = [&](std::int64_t unit, std::uint64_t first, std::uint64_t count, float* to) {
     all(unit, 0, first, count, to);
   };

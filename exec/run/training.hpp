@@ -9,10 +9,8 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -29,18 +27,19 @@
 #include "exec/store/committer.hpp"
 #include "exec/store/training_store.hpp"
 #include "exec/store/version_gate.hpp"
-#include "policies/common/policy.hpp"
+#include "policies/common/training_schedules.hpp"
 #include "policies/workload/durability.hpp"
 #include "traces/trace.hpp"
 
 namespace spillway {
 
-// Losses of text that is not trained on: before the first step, after every `every`-th and after
-// the last one.
+// Losses of text that is not trained on, at pauses of the training (TrainingSchedules).
 struct Evaluations {
   std::shared_ptr<const Batches> batches;  // null: nothing is evaluated
   std::int64_t count = 0;                  // of them, from the first on: an evaluation
-  std::int64_t every = 0;                  // steps; 0: only before the first and after the last
+  std::int64_t every = 0;                  // steps, as Pauses says
+
+  Pauses pauses() const { return {batches != nullptr, every}; }
 };
 
 struct EvaluationResult {
@@ -60,13 +59,15 @@ struct TrainingOptions {
   std::function<std::unique_ptr<Policy>()> make_policy;
   std::int64_t steps = 100;
   Evaluations evaluations = {};
+  Pauses samples = {};  // when Training::on_sample() is called
   std::uint64_t seed = 1;
   std::vector<std::filesystem::path> data;
   bool binary_data = false;  // files of any kind are data, not only text
   // Of `batches`: how they were made of their tokens, in words, for the record.
   std::string data_rules;
-  std::shared_ptr<const Batches> batches;  // null: the text that `data` names, a token per byte
-  std::vector<std::filesystem::path> ssd;  // directories of the ssd tier
+  std::shared_ptr<const Batches> batches;   // null: the text that `data` names, a token per byte
+  std::vector<std::int64_t> left_out = {};  // of the batches, ascending: not trained on
+  std::vector<std::filesystem::path> ssd;   // directories of the ssd tier
   OptimizerSettings optimizer;
   int threads = 1;  // of matrix products, and as many of the optimizer: changes time, no number
   Durability durability;               // off: nothing to resume from
@@ -113,6 +114,9 @@ struct TrainingOptions {
   ThrottleRates throttle = {};
 };
 
+// Of the schedules that a training with these options runs. `first`: the step that it begins with.
+TrainingCourse course_of(const TrainingOptions& options, std::int64_t first);
+
 struct TrainingResult {
   std::int64_t steps = 0;                 // done in all, by this run and those before it
   double first_loss = 0, final_loss = 0;  // of this run; 0 where it had no steps left
@@ -121,10 +125,6 @@ struct TrainingResult {
 
 class Training {
  public:
-  // Steps of the schedule that is run again and again: as many as make about tasks_per_run tasks,
-  // within these bounds. Between two runs all lanes come to rest once.
-  static constexpr int fewest_steps_per_run = 10, most_steps_per_run = 100;
-  static constexpr std::size_t tasks_per_run = 100'000;
   // Spans kept for the trace at most; what comes after is not recorded.
   static constexpr std::size_t most_spans = 200'000;
 
@@ -134,7 +134,7 @@ class Training {
   explicit Training(TrainingOptions options);
   ~Training();
 
-  const Schedule& schedule() const { return *schedule_; }
+  const Schedule& schedule() const { return schedules_->usual(); }
   std::vector<std::string> warnings() const;
   std::string device_name() const { return device_->name(); }
   // How the host tier's memory was set up, in words; empty where there is nothing to say.
@@ -149,16 +149,21 @@ class Training {
   TrainingResult run(const std::function<void(const StepResult&)>& report, Trace* trace,
                      const std::function<void(std::int64_t)>& committed = {});
 
-  // Called by run() after each evaluation, on its thread. Where a training is resumed at a step
-  // that is evaluated, that is done again: with the same result.
-  void on_evaluation(std::function<void(const EvaluationResult&)> listener) {
+  // Called by run() after each evaluation, on its thread; the training can be exported meanwhile.
+  // False: the training ends here, with the steps that it has. Where it is resumed at a step that
+  // is evaluated, that is done again: with the same result.
+  void on_evaluation(std::function<bool(const EvaluationResult&)> listener) {
     on_evaluation_ = std::move(listener);
   }
   const Evaluations& evaluations() const { return options_.evaluations; }
-  // The schedule of an evaluation, where there are any; null: none are.
-  const Schedule* evaluation_schedule() const {
-    return evaluation_.empty() ? nullptr : evaluation_.front().get();
-  }
+  // Called by run() at the pauses for samples, after an evaluation there, with the steps that are
+  // done and the weights as they are then, of which any thread may read, one at a time, until it
+  // returns. Once stops() is true it need not come to an end: a training that goes on from there
+  // calls it again.
+  using SampleListener = std::function<void(std::int64_t step, const StateValues& weights,
+                                            const std::function<bool()>& stops)>;
+  void on_sample(SampleListener listener) { on_sample_ = std::move(listener); }
+  const TrainingSchedules& schedules() const { return *schedules_; }
 
   // Ends the training after the step that is running now, which is committed; from any thread.
   void request_stop() { executor_->request_stop(); }
@@ -214,19 +219,15 @@ class Training {
   StateValues initial() const;  // the state of version 0
   void keep_store(bool keep);
 
-  void build_schedules(std::int64_t first);
-  std::vector<const Schedule*> schedules() const;
-  std::set<std::int64_t> shorter_lengths(std::int64_t first) const;
-  std::int64_t run_length(std::int64_t version) const;
-  bool is_evaluated(std::int64_t version) const;
+  bool pause();
   bool evaluate();
+  bool stops_here() const;
+  StateValues weights(ModelAccess& states) const;
 
-  std::unique_ptr<Schedule> schedule_;  // of the usual length
-  // By length: of shorter runs, up to an evaluation or the end.
-  std::map<std::int64_t, std::unique_ptr<Schedule>> shorter_;
-  // Of an evaluation: of several batches, which is run again and again, and of those that are left.
-  std::vector<std::unique_ptr<Schedule>> evaluation_;
-  std::function<void(const EvaluationResult&)> on_evaluation_;
+  std::unique_ptr<TrainingSchedules> schedules_;
+  std::function<bool(const EvaluationResult&)> on_evaluation_;
+  SampleListener on_sample_;
+  bool ended_ = false;  // by on_evaluation_
   std::shared_ptr<const Batches> batches_;
   std::optional<FrozenOrigin> frozen_;
   std::unique_ptr<FrozenFiles> frozen_files_;

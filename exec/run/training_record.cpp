@@ -100,6 +100,7 @@ std::string TrainingRecord::to_json() const {
   if (!initial_folder.empty()) json["initial_folder"] = initial_folder.string();
   json["policy"] = policy;
   json["steps"] = steps;
+  if (!left_out.empty()) json["left_out"] = left_out;
   if (!algorithms.empty()) json["algorithms"] = algorithms;
   return json.dump();
 }
@@ -146,6 +147,8 @@ TrainingRecord TrainingRecord::parse(const std::string& text) {
     for (const ordered_json& path : json.at("data")) r.data.emplace_back(path.get<std::string>());
     r.policy = json.at("policy");
     r.steps = whole_number<std::int64_t>(json, "steps", place);
+    for (const ordered_json& batch : json.value("left_out", ordered_json::array()))
+      r.left_out.push_back(batch.get<std::int64_t>());
     return r;
   } catch (const nlohmann::json::exception& error) {
     throw InputError(fmt::format("{}: {}", unreadable, error.what()), other_version);

@@ -41,6 +41,9 @@ struct TrainingRecord {
   // How batches are made of the data, in words: which tokenizer, how it is packed, what is held
   // out; empty: random pieces of text as bytes. Decides the numbers.
   std::string data_rules = {};
+  // Batches that are not trained on (LeftOutBatches). Those before the step that it has come to
+  // decide the numbers.
+  std::vector<std::int64_t> left_out = {};
   // Device::algorithms() of the device that trains; a training that goes on gives them to its own.
   std::string algorithms = {};
 

@@ -11,7 +11,7 @@
 
 #include "base/direct_io.hpp"
 #include "base/errors.hpp"
-#include "policies/machine/frozen_buffer.hpp"
+#include "policies/machine/memory_beside.hpp"
 #include "policies/model/units.hpp"
 
 namespace spillway {

@@ -30,7 +30,7 @@ class FrozenFiles {
 
   // Null where nothing frozen rests in the ssd tier. The schedule's problem has frozen_in_place, so
   // that its host memory has room for the buffer that is taken here
-  // (policies/machine/frozen_buffer.hpp). Throws MachineError.
+  // (policies/machine/memory_beside.hpp). Throws MachineError.
   static std::unique_ptr<FrozenFiles> open(const Schedule& schedule, const Checkpoint& weights);
 
   // Whether a byte of the ssd tier lies in the files.

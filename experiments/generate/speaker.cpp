@@ -5,16 +5,12 @@
 #include <algorithm>
 
 #include "base/errors.hpp"
-#include "base/text.hpp"
 #include "base/units.hpp"
-#include "exec/data/safetensors_folder.hpp"
 #include "exec/run/available_memory.hpp"
 #include "exec/run/frozen_origin.hpp"
-#include "exec/run/run_folder.hpp"
-#include "exec/run/saved_run.hpp"
+#include "exec/run/run_lock.hpp"
 #include "experiments/train/training_data.hpp"
-#include "policies/model/model_folder.hpp"
-#include "policies/model/peft.hpp"
+#include "policies/model/units.hpp"
 
 namespace spillway {
 
@@ -22,112 +18,74 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::uint64_t longest_config = std::uint64_t{1} << 20;
-
-bool has_file(const fs::path& folder, const char* name) {
+bool exists(const std::string& path) {
   std::error_code error;
-  return fs::is_regular_file(folder / name, error);
+  return fs::exists(path, error);
 }
 
-std::string option_of(const SavedRun& run, const std::string& key) {
-  const auto found = run.options.find(key);
-  return found == run.options.end() || found->second.empty() ? "" : found->second.back();
+bool is_built_in(const std::string& name) {
+  const std::vector<std::string> all = built_in_templates();
+  return std::find(all.begin(), all.end(), name) != all.end();
+}
+
+std::uint64_t trained_bytes(const ModelSpec& model) {
+  std::uint64_t elements = 0;
+  for (std::int64_t unit = 0; unit < unit_count(model); ++unit)
+    elements += static_cast<std::uint64_t>(trained_elements(model, unit));
+  return elements * sizeof(float);
+}
+
+// What is trained of the model from memory, the rest from `values`.
+StateValues with_trained_in_memory(const ModelSpec& model, const StateValues& values) {
+  auto trained = std::make_shared<std::vector<std::vector<float>>>();
+  for (std::int64_t unit = 0; unit < unit_count(model); ++unit) {
+    trained->emplace_back(static_cast<std::size_t>(trained_elements(model, unit)));
+    std::vector<float>& here = trained->back();
+    if (!here.empty()) values(unit, 0, 0, here.size(), here.data());
+  }
+  return with_frozen(
+      model,
+      [trained](std::int64_t unit, int, std::uint64_t first, std::uint64_t count, float* to) {
+        const float* const from = (*trained)[static_cast<std::size_t>(unit)].data() + first;
+        std::copy(from, from + count, to);
+      },
+      values);
 }
 
 }  // namespace
 
 Speaker::Speaker(const SpeakerRequest& request) : request_(request) {
-  const fs::path path = request.model;
-  if (has_file(path, saved_run_file)) {
-    open_run(path);
-  } else if (has_file(path, adapter_config_file) && !has_file(path, "config.json")) {
-    if (!request.adapter.empty())
-      throw InputError(Setting{"model", request.model} + " has adapters itself",
-                       "name the model beside " + Setting{"adapter", request.adapter});
-    std::string base;
-    const fs::path config = path / adapter_config_file;
-    base = adapter_base(read_file(config, longest_config), config.string());
-    open_folder(base, request.model);
-  } else {
-    open_folder(request.model, request.adapter);
-  }
+  SpokenModel spoken = open_spoken_model(request);
+  model_ = std::move(spoken.model);
+  values_ = std::move(spoken.values);
+  text_ = std::move(spoken.text);
+  folder_ = std::move(spoken.folder);
+  run_ = std::move(spoken.run);
+  run_tokenizer_ = std::move(spoken.run_tokenizer);
+  run_template_ = std::move(spoken.run_template);
+  in_store_ = std::move(spoken.in_store);
+  open_text();
+}
+
+Speaker::Speaker(const SpeakerRequest& request, const ModelSpec& model, const fs::path& folder)
+    : request_(request), model_(model), folder_(folder) {
   open_text();
 }
 
 Speaker::~Speaker() = default;
 
-void Speaker::open_run(const fs::path& run) {
-  const Directory directory(run.string());
-  const SavedRun saved = SavedRun::load(directory);
-  if (!request_.adapter.empty())
-    throw InputError(
-        Setting{"adapter"} + ": the run in " + run.string() + " has weights of its own",
-        "export the run first: spillway export " + run.string());
-  model_ = load_model((run / RunFolder::model).string());
-  const bool adapters = model_.has_adapters();
-  if (adapters ? !has_file(run, adapter_weights_file) : !SafetensorsFolder::has_weights(run)) {
-    throw InputError(
-        fmt::format("the run in {} has not written its weights yet", run.string()),
-        "export a committed step, and name that folder: spillway export " + run.string());
-  }
-  const auto own = std::make_shared<Checkpoint>(
-      run, model_, request_.make_ring, adapters ? CheckpointPart::adapter : CheckpointPart::model);
-  text_ = own->describe();
-  std::uint64_t seed = 0;
-  std::shared_ptr<Checkpoint> base;
-  if (adapters) {
-    const std::optional<FrozenOrigin> origin = FrozenOrigin::load(directory);
-    if (!origin)
-      throw InputError(fmt::format("{}: nothing says which model the adapters go with",
-                                   (run / FrozenOrigin::file).string()),
-                       "name the model, and give the run as " + Setting{"adapter", run.string()});
-    seed = origin->seed;
-    if (!origin->folder.empty())
-      base = std::make_shared<Checkpoint>(origin->folder, model_, request_.make_ring);
-    text_ = (base ? base->describe() : std::string("weights drawn from a seed")) +
-            ", with adapters of " + run.string();
-  }
-  values_ = adapters ? starting_state(model_, seed, base, own)
-                     : starting_state(model_, seed, own, nullptr);
-  folder_ = run;
-  run_tokenizer_ = option_of(saved, "tokenizer");
-  run_template_ = option_of(saved, "chat_template");
-}
-
-void Speaker::open_folder(const std::string& name, const std::string& adapter) {
-  std::vector<std::string> tried;
-  const std::optional<ModelFolder> folder = find_model_folder(name, &tried);
-  if (!folder)
-    throw InputError(Setting{"model", name} + ": there is no such folder of a model",
-                     tried.empty() ? std::string("name a folder with config.json and weights")
-                                   : fmt::format("looked at {}", fmt::join(tried, ", ")));
-  model_ = read_model_folder(*folder);
-  if (!adapter.empty()) {
-    const fs::path config = fs::path(adapter) / adapter_config_file;
-    model_ = load_model(
-        name, parse_adapter_config(read_file(config, longest_config), config.string(), model_));
-  }
-  const auto weights = std::make_shared<Checkpoint>(folder->path, model_, request_.make_ring);
-  text_ = weights->describe();
-  std::shared_ptr<Checkpoint> adapters;
-  if (!adapter.empty()) {
-    adapters =
-        std::make_shared<Checkpoint>(adapter, model_, request_.make_ring, CheckpointPart::adapter);
-    text_ += ", with adapters of " + adapter;
-  }
-  values_ = starting_state(model_, 0, weights, adapters);
-  folder_ = folder->path;
-}
-
 void Speaker::open_text() {
-  tokenizer_ = open_tokenizer(request_.tokenizer, folder_);
+  const bool told_bytes = request_.tokenizer == "auto" && run_tokenizer_ == "bytes";
+  tokenizer_ = open_tokenizer(told_bytes ? "bytes" : request_.tokenizer, folder_);
+  if (!tokenizer_ && !run_.empty()) tokenizer_ = open_tokenizer("auto", run_);
   if (!tokenizer_ && !run_tokenizer_.empty()) tokenizer_ = open_tokenizer(run_tokenizer_, folder_);
   if (!tokenizer_) {
     constexpr std::int64_t bytes = 256;
     if (model_.vocabulary > 4 * bytes)
-      throw InputError(fmt::format("model {} has a vocabulary of {}, and {} has no tokenizer",
-                                   model_.name, model_.vocabulary, folder_.string()),
-                       "name one: " + Setting{"tokenizer", "DIR"});
+      throw InputError(
+          fmt::format("model {} has a vocabulary of {}, and {} no tokenizer", model_.name,
+                      model_.vocabulary, folder_.empty() ? "there is" : folder_.string() + " has"),
+          "name one: " + Setting{"tokenizer", "DIR"});
     tokenizer_ = make_byte_tokenizer();
   }
   if (tokenizer_->size() > model_.vocabulary)
@@ -137,9 +95,15 @@ void Speaker::open_text() {
   names_ = std::make_unique<SpecialNames>(*tokenizer_);
   encoder_ = std::make_unique<ChatEncoder>(*tokenizer_, *names_);
   TemplateSettings settings;
-  settings.name = request_.chat_template != "auto" ? request_.chat_template : run_template_;
-  if (settings.name.empty() || settings.name == "auto")
-    settings.name = has_chat_template(folder_) ? folder_.string() : "";
+  settings.parse_special = request_.parse_special;
+  settings.name = request_.chat_template.empty() ? "auto" : request_.chat_template;
+  // The run's folder has the template that it was told, too.
+  if (settings.name == "auto" && (is_built_in(run_template_) || exists(run_template_)))
+    settings.name = run_template_;
+  for (const fs::path& folder : {run_, folder_})
+    if (settings.name == "auto" && !folder.empty() && has_chat_template(folder))
+      settings.name = folder.string();
+  if (settings.name == "auto") settings.name.clear();
   if (!settings.name.empty()) template_ = make_chat_template(settings, *names_);
 }
 
@@ -152,7 +116,8 @@ std::string Speaker::describe() const {
 std::vector<Token> Speaker::text_tokens(const std::string& text) const {
   std::vector<Token> tokens;
   if (tokenizer_->adds_begin_of_text()) tokens.push_back(*tokenizer_->begin_of_text());
-  tokenizer_->encode(text, SpecialTokens::as_text, tokens);
+  tokenizer_->encode(text, request_.parse_special ? SpecialTokens::parsed : SpecialTokens::as_text,
+                     tokens);
   if (tokens.empty()) throw InputError("a prompt has no token", "give a text to go on from");
   return tokens;
 }
@@ -169,29 +134,55 @@ std::vector<Token> Speaker::chat_tokens(const ChatRecord& chat) const {
 }
 
 std::vector<Token> Speaker::stops(bool chat) const {
-  std::vector<Token> stops;
-  if (const auto end = tokenizer_->end_of_text()) stops.push_back(*end);
-  if (!chat || !template_) return stops;
-  // What ends the assistant's turn in training.
-  const ChatRecord turn{{{"user", "1", {}}, {"assistant", "2", {}}}, {}};
-  const RenderedChat rendered = template_->render(std::span(&turn, 1), RenderFor::training).front();
-  if (!rendered.refused.empty()) return stops;
-  const Document document = encoder_->encode(rendered);
-  if (document.trained.empty() || document.trained.back().end == 0) return stops;
-  const Token last = document.tokens[document.trained.back().end - 1];
-  if (names_->is_special(last)) stops.push_back(last);
-  return stops;
+  return stop_tokens(*tokenizer_, *names_, chat ? template_.get() : nullptr);
+}
+
+// What of the weights in a run's store is read into so much memory, so that the store is needed no
+// more; returns the bytes that it takes beside layers. `others`: what else memory is given for.
+std::uint64_t Speaker::settle_store(std::uint64_t memory, std::uint64_t others) {
+  if (!in_store_ || memory >= UnitWeights::all_bytes(model_)) return 0;
+  const std::uint64_t trained = trained_bytes(model_);
+  if (model_.has_frozen() && memory >= UnitWeights::least_bytes(model_) + trained) {
+    values_ = with_trained_in_memory(model_, values_);
+    let_go_of_store();
+    return trained;
+  }
+  if (!request_.talks) return 0;
+  const std::string export_it =
+      "export a step and talk with what is written: spillway export " + run_.string();
+  if (run_at_work(Directory(run_)) != AtWork::no) {
+    const std::uint64_t all = UnitWeights::all_bytes(model_);
+    throw FitError(
+        fmt::format("the run in {} is at work, and its model takes {}, more than the {} of memory "
+                    "that there is for weights: the run would have to wait for the end of the chat",
+                    run_.string(), format_bytes(static_cast<double>(all)),
+                    format_bytes(static_cast<double>(memory))),
+        "give more memory: " +
+            Setting{"host_memory", fmt::format("{}kB", (others + all + 999) / 1000)} +
+            Message(", or " + export_it));
+  }
+  if (request_.note)
+    request_.note("weights are read from the store of " + run_.string() +
+                  ": a training that goes on with it waits for the end of this chat");
+  return 0;
+}
+
+// From here on the run may overwrite its state.
+void Speaker::let_go_of_store() {
+  if (!in_store_) return;
+  in_store_->state->close();
+  in_store_.reset();
 }
 
 Decoder& Speaker::open(std::int64_t sequences, std::int64_t positions) {
   positions = std::min(positions, model_.positions);
-  const std::uint64_t caches = Decoder::cache_bytes(model_, sequences, positions);
+  const std::uint64_t caches = Decoder::memory_bytes(model_, sequences, positions);
   std::uint64_t memory = request_.memory;
   if (memory == 0) memory = available_memory() / 10 * 9;
   decoder_.reset();
   weights_.reset();
   if (const std::uint64_t least = caches + UnitWeights::least_bytes(model_); memory < least)
-    throw InputError(
+    throw FitError(
         fmt::format("the embedding, the head, two layers, and keys and values of {} tokens for {} "
                     "prompt{} of model {} take {}, more than the {} of memory that there is",
                     positions, sequences, sequences == 1 ? "" : "s", model_.name,
@@ -199,9 +190,25 @@ Decoder& Speaker::open(std::int64_t sequences, std::int64_t positions) {
                     format_bytes(static_cast<double>(memory))),
         "give more memory: " + Setting{"host_memory", fmt::format("{}kB", (least + 999) / 1000)} +
             ", or fewer prompts or tokens at a time");
-  weights_ = std::make_unique<UnitWeights>(model_, values_, memory - caches);
+  memory -= caches;
+  memory -= settle_store(memory, caches);
+  weights_ = std::make_unique<UnitWeights>(model_, values_, memory);
+  if (layers_in_memory() == model_.layers) let_go_of_store();
   decoder_ = std::make_unique<Decoder>(model_, *weights_, sequences, positions, request_.threads);
   return *decoder_;
+}
+
+Decoder& Speaker::open(std::int64_t sequences, std::int64_t positions, const StateValues& values,
+                       std::uint64_t memory) {
+  values_ = values;
+  request_.memory = memory;
+  return open(sequences, positions);
+}
+
+void Speaker::close() {
+  decoder_.reset();
+  weights_.reset();
+  values_ = {};
 }
 
 std::size_t whole_characters(const std::string& text) {

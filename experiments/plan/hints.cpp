@@ -6,6 +6,8 @@
 #include <array>
 #include <optional>
 
+#include "policies/machine/memory_beside.hpp"
+
 namespace spillway {
 
 namespace {
@@ -185,7 +187,7 @@ class Search {
     for (std::size_t t = 0; t < sizes.size(); ++t) {
       if (sizes[t] == before[t]) continue;
       const std::uint64_t beside = t == 0   ? machine.gpu.workspaces
-                                   : t == 1 ? machine.host.frozen_buffer
+                                   : t == 1 ? memory_beside(question_.problem)
                                             : 0;
       changes.push_back(
           {keys[t], size_text(beside > 0 ? rounded(sizes[t] + beside, true) : sizes[t])});

@@ -10,8 +10,8 @@
 #include "base/units.hpp"
 #include "exec/data/checkpoint.hpp"
 #include "exec/store/frozen_files.hpp"
-#include "policies/machine/frozen_buffer.hpp"
 #include "policies/machine/gpu_workspaces.hpp"
+#include "policies/machine/memory_beside.hpp"
 #include "policies/model/model_folder.hpp"
 #include "policies/model/peft.hpp"
 
@@ -152,7 +152,7 @@ Problem ProblemRequest::problem(std::optional<bool> on_gpu) const {
     leave_room_for_workspaces(problem);
   }
   // A training looks at the weights that it opens.
-  if (!on_gpu) set_frozen_in_place(problem, reads_in_place(problem));
+  if (!on_gpu) set_memory_beside(problem, reads_in_place(problem));
   return problem;
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <filesystem>
 #include <sstream>
 
@@ -92,6 +93,20 @@ GivenSettings kept(GivenSettings given) {
   for (const char* key : {"data", "tokenizer", "chat_template", "validation"})
     each(key, [](const std::string& text) { return is_name(text) ? text : absolute_source(text); });
   return given;
+}
+
+GivenSettings to_save(GivenSettings settled, const GivenSettings& given,
+                      const GivenSettings& before) {
+  GivenSettings all = settled;
+  for (const auto& [key, texts] : before) {
+    const std::size_t base = key.size() - std::min(key.size(), std::strlen(as_given_suffix));
+    if (key.ends_with(as_given_suffix) && !given.contains(key.substr(0, base))) all[key] = texts;
+  }
+  for (const auto& [key, texts] : given) {
+    const auto found = settled.find(key);
+    if (found != settled.end() && found->second != texts) all[key + as_given_suffix] = texts;
+  }
+  return all;
 }
 
 void require_one_length(const GivenSettings& given) {

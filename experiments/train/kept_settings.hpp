@@ -13,6 +13,12 @@ GivenSettings kept(GivenSettings given);
 // only one is taken.
 GivenSettings added_to(GivenSettings now, GivenSettings before);
 
+// What run.json holds: the settings as they were settled and, by name and suffix, those texts that
+// were given otherwise (`warmup`: "3%" as given, "30" as settled), also `before`.
+inline constexpr const char* as_given_suffix = ".as_given";
+GivenSettings to_save(GivenSettings settled, const GivenSettings& given,
+                      const GivenSettings& before);
+
 // Throws InputError where more than one of steps, epochs and tokens is given.
 void require_one_length(const GivenSettings& given);
 

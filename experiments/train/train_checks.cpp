@@ -44,12 +44,14 @@ void check_optimizer(const OptimizerSettings& o) {
           "not after the end of " + Setting{"warmup"} + ", so there is nothing to decay");
 }
 
+std::string text_of(std::int64_t number) { return std::to_string(number); }
+
 void check_keep(const TrainSettings& settings) {
-  const auto text = [](std::int64_t number) { return std::to_string(number); };
   if (settings.keep < 0)
-    throw InputError(Setting{"keep", text(settings.keep)} + ": not a number of checkpoints");
+    throw InputError(Setting{"keep", text_of(settings.keep)} + ": not a number of checkpoints");
   if (settings.keep_every < 1)
-    throw InputError(Setting{"keep_every", text(settings.keep_every)} + ": not a number of steps");
+    throw InputError(Setting{"keep_every", text_of(settings.keep_every)} +
+                     ": not a number of steps");
   if (settings.keep == 0) return;
   if (!parse_durability(settings.durability).on())
     throw InputError(
@@ -57,10 +59,62 @@ void check_keep(const TrainSettings& settings) {
         "leave " + Setting{"durability"} + " or " + Setting{"keep"} + " out");
   if (settings.keep_every > settings.steps)
     throw InputError(
-        Setting{"keep_every", text(settings.keep_every)} +
+        Setting{"keep_every", text_of(settings.keep_every)} +
             fmt::format(": the training has {} steps, so that none would be kept", settings.steps),
         "keep every tenth of it: " +
-            Setting{"keep_every", text(std::max<std::int64_t>(1, settings.steps / 10))});
+            Setting{"keep_every", text_of(std::max<std::int64_t>(1, settings.steps / 10))});
+}
+
+void check_watches(const TrainSettings& settings) {
+  const bool evaluates = !settings.data.validation.empty();
+  const auto needs = [&](bool given, const char* key) {
+    if (!given) return;
+    if (!evaluates)
+      throw InputError(Setting{key} + " goes by evaluations, and there are none",
+                       "hold data out: " + Setting{"validation", "1%"});
+  };
+  needs(settings.keep_best, "keep_best");
+  needs(settings.early_stop != 0, "early_stop");
+  if (settings.early_stop < 0)
+    throw InputError(Setting{"early_stop", std::to_string(settings.early_stop)} +
+                     ": not a number of evaluations");
+  if (settings.early_stop > 0 && settings.evaluate_every == 0)
+    throw InputError(Setting{"early_stop"} + " needs evaluations while it trains",
+                     "say how often: " + Setting{"evaluate_every", text_of(std::max<std::int64_t>(
+                                                                       1, settings.steps / 10))});
+  if (!(settings.early_stop_margin >= 0))
+    throw InputError(Setting{"early_stop_margin", fmt::format("{}", settings.early_stop_margin)} +
+                     ": not a loss of at least 0");
+  if (!(settings.spike_guard >= 0))
+    throw InputError(Setting{"spike_guard", fmt::format("{}", settings.spike_guard)} +
+                         ": not a number of standard deviations",
+                     "e.g. " + Setting{"spike_guard", "6"});
+  if (settings.spike_guard > 0 && !parse_durability(settings.durability).on())
+    throw InputError(Setting{"spike_guard"} +
+                         " goes back to the last commit, and without durability there is none",
+                     "leave " + Setting{"durability"} + " out");
+}
+
+void check_samples(const SampleSettings& samples) {
+  const auto require = [](bool holds, const char* key, auto value, const char* range) {
+    if (!holds) throw InputError(Setting{key, fmt::format("{}", value)} + ": " + range);
+  };
+  require(samples.every >= 0, "sample_every", samples.every, "not a number of steps");
+  constexpr std::int64_t most = 65536;
+  require(samples.tokens >= 1 && samples.tokens <= most, "sample_tokens", samples.tokens,
+          "not from 1 to 65536");
+  const Sampling& s = samples.sampling;
+  require(s.temperature >= 0 && std::isfinite(s.temperature), "sample_temperature", s.temperature,
+          "not a number of at least 0");
+  require(s.top_k >= 0, "sample_top_k", s.top_k, "not a number of at least 0");
+  require(s.top_p > 0 && s.top_p <= 1, "sample_top_p", s.top_p, "not above 0 and at most 1");
+  for (const auto& [key, texts] :
+       {std::pair{"sample_prompt", samples.prompts}, std::pair{"sample_chat", samples.chats}}) {
+    constexpr std::size_t longest = 65536;
+    for (const std::string& text : texts)
+      require(!text.empty() && text.size() <= longest, key, text.substr(0, 40),
+              "not a text of 1 to 65536 bytes");
+  }
 }
 
 }  // namespace
@@ -86,6 +140,8 @@ void check_settings(const TrainSettings& settings) {
             Setting{"learning_rate"},
         "give a share of all steps, " + Setting{"warmup", "3%"} + ", or more " + Setting{"steps"});
   check_keep(settings);
+  check_watches(settings);
+  check_samples(settings.samples);
 }
 
 void refuse_idle_settings(const GivenSettings& given, const TrainSettings& settings,
@@ -94,6 +150,16 @@ void refuse_idle_settings(const GivenSettings& given, const TrainSettings& setti
   if (given.contains("keep_every") && settings.keep == 0)
     throw InputError(named("keep_every") + ": no checkpoint is kept",
                      "say how many: " + Setting{"keep", "3"});
+  if (given.contains("early_stop_margin") && settings.early_stop == 0)
+    throw InputError(named("early_stop_margin") + ": nothing ends the training early",
+                     "say after how many evaluations: " + Setting{"early_stop", "3"});
+  for (const char* key : {"sample_every", "sample_tokens", "sample_temperature", "sample_top_k",
+                          "sample_top_p", "sample_memory", "sample_seed"}) {
+    if (given.contains(key) && !settings.samples.any())
+      throw InputError(named(key) + ": there is no prompt to answer",
+                       "give one: " + Setting{"sample_prompt", "Once upon a time"} + " or " +
+                           Setting{"sample_chat", "Hello!"});
+  }
   const OptimizerSettings& o = settings.optimizer;
   if (given.contains("decay_share") && o.shape != LearningRateShape::wsd)
     throw InputError(named("decay_share") + ": the learning rate does not fall that way",
@@ -154,7 +220,9 @@ void require_room(const ModelSpec& model, const fs::path& folder, const TrainSet
   const auto there = static_cast<std::int64_t>(kept_steps(folder).size());
   const std::int64_t kept =
       settings.keep == 0 ? 0 : std::max<std::int64_t>(1, settings.keep + 1 - there);
-  const std::int64_t copies = kept + (settings.no_export ? 0 : 1);
+  // The best is replaced once another is written.
+  const std::int64_t best = settings.keep_best ? 2 : 0;
+  const std::int64_t copies = kept + best + (settings.no_export ? 0 : 1);
   std::error_code error;
   const std::uintmax_t available = fs::space(folder, error).available;
   const auto each = static_cast<std::uintmax_t>(model.has_adapters() ? model.trained_parameters()

@@ -10,7 +10,7 @@
 #include "experiments/plan/candidates.hpp"
 #include "experiments/plan/hints.hpp"
 #include "experiments/tune/plan_space.hpp"
-#include "policies/machine/frozen_buffer.hpp"
+#include "policies/machine/memory_beside.hpp"
 
 namespace spillway {
 
@@ -51,7 +51,7 @@ Machine measured_at_hand(Machine measured, const Machine& limits, const std::vec
   measured.gpu.workspaces = here.gpu.workspaces;
   measured.gpu.limit = here.gpu.limit;
   measured.host.memory = here.host.memory;
-  measured.host.frozen_buffer = here.host.frozen_buffer;
+  measured.host.beside = here.host.beside;
   // A drive that was not measured has no rates: nothing can be planned on it.
   measured.ssd.capacity = measured.ssd.count > 0 ? here.ssd.capacity : 0;
   for (const char* key : {"gpu.memory", "host.memory", "ssd.capacity"}) {
@@ -170,10 +170,10 @@ TrainPlan plan_training(Problem problem, bool choose_micro_batch, const std::str
     problem.machine =
         measured_at_hand(hardware.measure(problem, micro_batches_of(problem, choose_micro_batch)),
                          problem.machine, ssd, hardware.cuda);
-    set_frozen_in_place(problem, problem.frozen_in_place);  // of memory that is known only now
+    set_memory_beside(problem, problem.frozen_in_place);  // of memory that is known only now
   } else if (machine_unknown) {
     problem.machine = machine_at_hand(problem.machine, ssd, hardware.cuda);
-    set_frozen_in_place(problem, problem.frozen_in_place);
+    set_memory_beside(problem, problem.frozen_in_place);
     question.problem = problem;
     if (choose_micro_batch)
       problem.workload.micro_batch = largest_micro_batch(problem, policy, hardware, gpu_limit);

@@ -207,6 +207,26 @@ std::optional<TrainingData> open_packed(const DataRequest& request,
 
 }  // namespace
 
+std::string TrainingData::hash() const {
+  const std::string trained = fmt::format("{:016x}", batches->hash());
+  return validation ? fmt::format("{}-{:016x}", trained, validation->hash()) : trained;
+}
+
+void require_hash(const TrainingData& data, const std::string& asked) {
+  if (asked.empty()) return;
+  const std::string hash = data.hash();
+  if (hash == asked) return;
+  const auto trained = [](const std::string& text) { return text.substr(0, text.find('-')); };
+  const bool other_validation = trained(hash) == trained(asked);
+  throw InputError(
+      Setting{"data_hash", asked} +
+          Message(fmt::format(": {} has other contents than then, or is split, tokenized or packed "
+                              "otherwise; its hash is {}",
+                              other_validation ? "what is held out" : "the data", hash)),
+      "put back what it was; or leave " + Setting{"data_hash"} +
+          " out, for a training that is not the same again");
+}
+
 std::optional<TrainingData> open_training_data(const DataRequest& request,
                                                const DataListener& listener) {
   auto tokenizer = open_tokenizer(request.settings.tokenizer, request.model_folder);

@@ -35,6 +35,7 @@ struct DataSettings {
   std::string pack = "auto";            // auto | on | off | stream
   std::string long_documents = "auto";  // auto | split | cut | drop
   std::string validation;               // "1%", a number of documents, or files; empty: none
+  std::string data_hash;                // that it must have (TrainingData::hash()); empty: any
 };
 
 struct DataRequest {
@@ -73,11 +74,18 @@ struct TrainingData {
   std::filesystem::path tokenizer_from, template_from;
   // The rules beside the tokens themselves, for the record of a training; empty: random pieces.
   std::string rules;
+
+  // Of what is trained on and, after a dash, of what is held out: of all that decides them but the
+  // seed, in hexadecimal digits.
+  std::string hash() const;
 };
 
 // Throws InputError; nothing where it was asked to stop.
 std::optional<TrainingData> open_training_data(const DataRequest& request,
                                                const DataListener& listener);
+
+// Throws InputError where that is not the hash that was asked for; empty: any.
+void require_hash(const TrainingData& data, const std::string& asked);
 
 // Parts of it that other commands use, too.
 struct DataSource {

@@ -8,15 +8,15 @@
 
 #include "base/errors.hpp"
 #include "exec/data/model_writer.hpp"
-#include "exec/data/safetensors_folder.hpp"
 #include "exec/run/cuda_module.hpp"
 #include "exec/run/run_export.hpp"
 #include "exec/run/training_record.hpp"
 #include "experiments/testbed/throttled_machine.hpp"
 #include "experiments/train/kept_settings.hpp"
+#include "experiments/train/run_config.hpp"
 #include "experiments/train/train_algorithms.hpp"
 #include "experiments/train/train_checks.hpp"
-#include "policies/machine/frozen_buffer.hpp"
+#include "policies/machine/memory_beside.hpp"
 #include "policies/model/hugging_face.hpp"
 #include "policies/model/peft.hpp"
 #include "traces/file_sink.hpp"
@@ -28,8 +28,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using Stage = TrainListener::Stage;
-
-constexpr std::int64_t most_skipped_in_a_row = 100;
 
 TrainHardware hardware_of(const DeviceChoice& choice, const ProblemRequest& request) {
   TrainHardware hardware;
@@ -56,73 +54,6 @@ TrainingJob::TrainingJob(TrainRequest request, TrainListener listener)
 
 TrainingJob::~TrainingJob() = default;
 
-// What `resume` goes on from: the settings of the run where none are given now, and its last
-// commit, if there is one yet.
-std::optional<ResumePoint> TrainingJob::resume() {
-  const SavedRun& saved = folder_->saved();
-  if (!saved.not_resumable.empty()) {
-    throw InputError(
-        Setting{"resume"} + Message(fmt::format(": there is nothing to go on from in {}: {}",
-                                                request_.run, saved.not_resumable)),
-        "start another run, in a folder of its own");
-  }
-  ResumeState state = folder_->resume({ssd_directories(settings_.ssd), request_.take_over,
-                                       listener_.checking, request_.io.make_ring});
-  const GivenSettings now = given_, before = settings_in(saved);
-  given_ = added_to(now, before);
-  GivenSettings all = given_;
-  settings_ = read_train_settings(all);
-  if (!state.note.empty() && listener_.note) {
-    // A copy may come from somebody else.
-    const std::string text =
-        settings_.data.data.empty()
-            ? ""
-            : fmt::format("; its text: {}", fmt::join(settings_.data.data, ", "));
-    listener_.note(state.note + text);
-  }
-  if (!state.point) return {};  // it ended before its first commit: from the beginning
-  const TrainingRecord record = TrainingRecord::parse(state.point->record.identity.training);
-  require_same_reading(now, before, record.data_rules);
-  const auto device = now.find("device");
-  const bool device_given = device != now.end() && device->second.back() != "auto";
-  if (device_given && device->second.back() != record.backend) {
-    throw InputError(
-        Setting{"resume"} +
-            Message(fmt::format(": the run in {} is trained on device {}, not {}", request_.run,
-                                record.backend, device->second.back())),
-        "leave " + Setting{"device"} + " out: what is trained on another device has other numbers");
-  }
-  // Chosen where the run began, and part of its numbers since.
-  const WorkloadTexts workload = workload_texts(record.workload);
-  for (const char* key : {"micro_batch", "precision", "sequences_at_once"})
-    if (!now.contains(key)) all[key] = {workload.at(key)};
-  if (!now.contains("policy")) all["policy"] = {record.policy};
-  // The file or folder that it was read from may be gone, and so may that of the adapters. A model
-  // of which a part is frozen is needed for its weights alone.
-  if (record.model.has_frozen() && now.contains("model")) frozen_from_ = now.at("model").back();
-  const bool needs_model = now.contains("model") && frozen_from_.empty();
-  if (state.point->record.version > 0) {
-    if (now.contains("adapter"))
-      throw InputError(Setting{"resume"} + ": the run has adapters of its own, at step " +
-                           std::to_string(state.point->record.version),
-                       "leave " + Setting{"adapter"} + " out, or start another run");
-    all.erase("adapter");
-  }
-  if (!needs_model && folder_->directory().status(RunFolder::model))
-    all["model"] = {folder_->directory().path_of(RunFolder::model).string()};
-  if (!device_given) all["device"] = {record.backend};
-  if (!now.contains("data")) {
-    std::vector<std::string>& data = all["data"];
-    data.clear();
-    for (const fs::path& path : record.data) data.push_back(path.string());
-  }
-  std::vector<std::string> directories;
-  for (const fs::path& directory : state.ssd) directories.push_back(directory.string());
-  all["ssd"] = {fmt::format("{}", fmt::join(directories, ","))};
-  settings_ = read_train_settings(all);
-  return std::move(state.point);
-}
-
 void TrainingJob::settle() {
   const auto enter = [&](Stage stage) {
     if (listener_.enter) listener_.enter(stage);
@@ -148,9 +79,13 @@ void TrainingJob::settle() {
     given.keep = 0;  // to be judged by the run's own number of steps, and so are these
     given.optimizer.decay_steps = given.optimizer.warmup_steps = 0;
     given.evaluate_every = given.evaluate_batches = 0;  // what is held out the run knows
+    given.keep_best = false;
+    given.early_stop = 0;
     check(given);
-    folder_.emplace(RunFolder::open(request_.run, request_.take_over));
+    folder_.emplace(request_.dry_run ? RunFolder::look(request_.run)
+                                     : RunFolder::open(request_.run, request_.take_over));
     point = resume();
+    adopt_left_out(point ? point->record.version : 0);
   }
   ProblemRequest& asked = settings_.problem;
   if (asked.model.empty())
@@ -180,8 +115,6 @@ void TrainingJob::settle() {
   if (!device_.gpu) refuse_without_gpu(given_, request_.retune_matmul);
   weights_ =
       open_initial_weights(settings_, point, problem.model, request_.io.make_ring, frozen_from_);
-  set_frozen_in_place(problem, settings_.frozen_weights == "checkpoint" && weights_.values &&
-                                   FrozenFiles::why_not(problem, *weights_.values).empty());
   const bool machine_known = request_.retuned || !asked.machine.empty();
   if (request_.retuned)
     problem.machine = request_.retuned->machine;
@@ -193,6 +126,9 @@ void TrainingJob::settle() {
   // What can be refused at once is, before anything takes long.
   if (!request_.resume) RunFolder::require_new(request_.run);
   open_data(problem);
+  if (settings_.samples.any()) open_samples(problem);
+  set_memory_beside(problem, settings_.frozen_weights == "checkpoint" && weights_.values &&
+                                 FrozenFiles::why_not(problem, *weights_.values).empty());
   if (by_data) {
     settle_learning_rate(settings_, given_);
     check(settings_);
@@ -220,14 +156,26 @@ void TrainingJob::settle() {
             "none without a machine that is known",
         "add " + Setting{"machine", "machine.toml"} + ", or use " + Setting{"policy", "auto"});
   enter(Stage::preparing);
+  if (!request_.dry_run) take_folder();
+  if (!drives_given && !request_.dry_run) drives = {folder_->make_ssd_folder()};
+  fill_options(std::move(point), std::move(drives));
+  if (!request_.dry_run && !request_.resume) folder_->save();
+}
+
+// The run's folder, where it is not there yet, and in run.json what is known of the run.
+void TrainingJob::take_folder() {
   if (!folder_) folder_.emplace(RunFolder::create(request_.run, plan_.problem.model.name));
-  folder_->saved().options = given_;
-  if (!drives_given) drives = {folder_->make_ssd_folder()};
+  folder_->saved().options = to_save(given_, kept(request_.settings), folder_->saved().options);
+  if (!parse_durability(settings_.durability).on() && !folder_->saved().store)
+    folder_->saved().not_resumable = "it was made without durability: nothing was committed";
+}
+
+void TrainingJob::fill_options(std::optional<ResumePoint> point, std::vector<fs::path> drives) {
   options_.problem = plan_.problem;
   options_.policy = plan_.policy;
   options_.steps = settings_.steps;
   options_.seed = settings_.seed;
-  options_.ssd = drives;
+  options_.ssd = std::move(drives);
   options_.make_ring = request_.io.make_ring;
   options_.optimizer = settings_.optimizer;
   options_.threads = settings_.threads;
@@ -240,7 +188,7 @@ void TrainingJob::settle() {
     train_on(cuda, plan_.problem, options_);
     options_.retunes_products = request_.retune_matmul;
   }
-  options_.throttle = throttle;
+  options_.throttle = parse_throttle(settings_.throttle);
   options_.predicted_step_seconds = plan_.predicted_step_seconds.value_or(0);
   for (const std::string& text : settings_.data.data)
     options_.data.emplace_back(absolute_source(text));
@@ -253,18 +201,34 @@ void TrainingJob::settle() {
         most == 0 ? data_.validation_batches : std::min(most, data_.validation_batches),
         settings_.evaluate_every};
   }
+  if (samples_) options_.samples = {true, settings_.samples.every};
+  options_.left_out = settings_.left_out;
   options_.weights = weights_.values;
   options_.adapter = weights_.adapter;
-  if (const auto origin = FrozenOrigin::load(folder_->directory())) options_.seal = origin->seal;
-  options_.durability = durability;
+  options_.durability = parse_durability(settings_.durability);
+  if (settings_.keep > 0) options_.also_commit_every = settings_.keep_every;
   options_.resume = std::move(point);
   options_.overwrite = request_.overwrite;
+  options_.keep_store = true;  // see finish()
+  if (!folder_) return;
+  if (const auto origin = FrozenOrigin::load(folder_->directory())) options_.seal = origin->seal;
   options_.run = folder_->identity();
-  options_.keep_store = true;                         // see finish()
   options_.may_be_done = !folder_->saved().complete;  // killed between its last commit and its end
-  if (!durability.on() && !folder_->saved().store)
-    folder_->saved().not_resumable = "it was made without durability: nothing was committed";
-  if (!request_.resume) folder_->save();
+}
+
+// What writes samples, and the memory that is set aside for it.
+void TrainingJob::open_samples(Problem& problem) {
+  fs::path folder;
+  std::error_code error;
+  if (fs::is_directory(settings_.problem.model, error)) folder = settings_.problem.model;
+  const auto kept_or = [&](const char* key, const std::string& now) {
+    const auto found = given_.find(key);
+    return found != given_.end() ? found->second.back() : now;
+  };
+  samples_.emplace(settings_.samples, problem.model, folder,
+                   kept_or("tokenizer", settings_.data.tokenizer),
+                   kept_or("chat_template", settings_.data.chat_template), settings_.threads);
+  problem.sample_memory = samples_->memory();
 }
 
 // What it is fed, and, where that says how long it is, its steps.
@@ -287,6 +251,7 @@ void TrainingJob::open_data(const Problem& problem) {
     throw MachineError("stopped while the data was prepared");
   }
   data_ = std::move(*data);
+  require_hash(data_, settings_.data.data_hash);
   // A resumed run has the model's shape only.
   if (!data_.tokenizer_from.empty()) given_["tokenizer"] = {data_.tokenizer_from.string()};
   if (!data_.template_from.empty()) given_["chat_template"] = {data_.template_from.string()};
@@ -329,12 +294,18 @@ void TrainingJob::open() {
     export_lock_.emplace(folder_->directory());
     options_.may_overwrite = [this](std::int64_t committed) { return may_overwrite(committed); };
   }
-  if (settings_.keep > 0) options_.also_commit_every = settings_.keep_every;
   if (weights_.values) weights_.values->tell(listener_.reading);
   training_ = std::make_unique<Training>(options_);
   if (weights_.values && training_->first_step() == 0)
     initial_ = InitialState{weights_.values->folder(), weights_.values->data_hash(),
                             weights_.values->bytes(), weights_.values->describe()};
+  if (initial_ && !settings_.weights_hash.empty() && settings_.weights_hash != hash_of_weights())
+    throw InputError(Setting{"weights_hash", settings_.weights_hash} +
+                         Message(fmt::format(": the weights in {} are others than then, their hash "
+                                             "is {}",
+                                             initial_->folder.string(), hash_of_weights())),
+                     "put back what they were; or leave " + Setting{"weights_hash"} +
+                         " out, for a training that is not the same again");
   options_.weights.reset();  // with its files and memory
   options_.adapter.reset();
   weights_.values.reset();
@@ -347,23 +318,7 @@ void TrainingJob::open() {
   require_new_file(*trace_place_, &only_a_trace());  // not only after all steps
 }
 
-const char* TrainingJob::weights_file() const {
-  return plan_.problem.model.has_adapters() ? adapter_weights_file : RunFolder::weights;
-}
-
-std::filesystem::path TrainingJob::weights_path() const {
-  return plan_.problem.model.has_adapters() ? folder_->file(weights_file())
-                                            : SafetensorsFolder::file_in(folder_->path());
-}
-
-void TrainingJob::remove_weights() {
-  if (!plan_.problem.model.has_adapters()) return spillway::remove_weights(folder_->directory());
-  const FilePlace weights = folder_->place(weights_file());
-  if (!folder_->directory().status(weights_file())) return;
-  require_new_file(weights, &only_an_export());
-  if (!folder_->directory().remove(weights_file()))
-    throw MachineError("cannot remove " + weights.path.string(), "remove it by hand");
-}
+std::string TrainingJob::hash_of_weights() const { return fmt::format("{:016x}", initial_->hash); }
 
 void TrainingJob::begin() {
   const auto write = [&](const char* name, const std::string& text) {
@@ -375,7 +330,16 @@ void TrainingJob::begin() {
   if (!settings_.problem.machine.empty() || rates_->known || request_.retuned)
     write(RunFolder::machine, machine_to_toml(plan_.problem.machine));
   write(RunFolder::model, model_to_toml(plan_.problem.model));
+  if (initial_) {
+    given_["weights_hash"] = {hash_of_weights()};
+    folder_->saved().options["weights_hash"] = given_["weights_hash"];
+  }
+  write(
+      RunFolder::config,
+      run_config_text({given_, settings_, plan_.problem, training_->schedule().policy(),
+                       data_.hash(), folder_->directory().status(RunFolder::machine).has_value()}));
   folder_->keep();
+  take_best();
   // What an earlier part of the run wrote at its end is older than what the run comes to now.
   if (training_->first_step() < settings_.steps) remove_weights();
   // A run that begins again has them already, whole where its config is there.
@@ -386,10 +350,7 @@ void TrainingJob::begin() {
   if (has_config && model.has_adapters() && !frozen_from_.empty())
     write_adapter_files(folder_->path(), folder_->directory(), model,
                         training_->frozen_origin()->folder);
-  const fs::path base =
-      training_->frozen_origin() ? training_->frozen_origin()->folder : fs::path();
-  if (training_->first_step() == 0 && !has_config)
-    write_files_of_run(weights_, settings_, model, base, folder_->directory());
+  if (training_->first_step() == 0 && !has_config) write_model_files_to(folder_->directory());
   if (const auto& origin = training_->frozen_origin()) origin->save(folder_->directory());
   if (training_->commit_interval() == 0) return;
   // From here on it is known where the state is now.
@@ -401,88 +362,12 @@ void TrainingJob::begin() {
   kept_->committed(training_->first_step());  // the run before may have been killed over it
 }
 
-TrainingResult TrainingJob::train(const std::function<void(const StepResult&)>& report,
-                                  const std::function<void(std::int64_t)>& committed,
-                                  const std::function<void(const EvaluationResult&)>& evaluated) {
-  std::int64_t skipped_in_a_row = 0;
-  training_->on_evaluation(evaluated);
-  const TrainingResult result = training_->run(
-      [&](const StepResult& step) {
-        if (step.skipped_unit >= 0) ++skipped_steps_;
-        skipped_in_a_row = step.skipped_unit >= 0 ? skipped_in_a_row + 1 : 0;
-        if (skipped_in_a_row == most_skipped_in_a_row) {
-          throw MachineError(
-              fmt::format("{} steps in a row had a gradient that is not finite, up to "
-                          "step {}: nothing is learned any more",
-                          most_skipped_in_a_row, step.step),
-              "use a smaller " + Setting{"learning_rate"} + ", a longer " + Setting{"warmup"} +
-                  ", or look at the text");
-        }
-        check_prediction(step.seconds);
-        if (request_.retune && !retunes_ && prediction_check_ && !prediction_check_->holds()) {
-          retunes_ = true;
-          training_->request_stop();
-        }
-        if (report) report(step);
-      },
-      &trace_, committed);
-  look_at_lanes();
-  steps_done_ = result.steps;
-  if (kept_) {
-    const auto wait = [&] {
-      if (kept_->writing()) say_what_waits();
-      kept_->wait();
-    };
-    wait();
-    kept_->committed(result.steps);  // where somebody read what was committed before
-    wait();
-  }
-  return result;
-}
-
-// Soon by the time of steps alone, and by what each lane did once that is recorded.
-void TrainingJob::check_prediction(double step_seconds) {
-  if (!plan_.predicted_step_seconds) return;
-  first_steps_.push_back(step_seconds);
-  // The very first step fills the pipeline.
-  if (first_steps_.size() == fewest_steps_checked + 1)
-    prediction_check_ =
-        check_steps({first_steps_.begin() + 1, first_steps_.end()}, *plan_.predicted_step_seconds);
-  if (first_steps_.size() > fewest_steps_checked) look_at_lanes();
-}
-
-void TrainingJob::look_at_lanes() {
-  if (!plan_.predicted_step_seconds || (prediction_check_ && !prediction_check_->lanes.empty()))
-    return;
-  const auto check = spillway::check_prediction(training_->schedule(), trace_);
-  if (check) prediction_check_ = check;
-}
-
-TrainRequest TrainingJob::next() const {
-  TrainRequest next;
-  next.run = folder_->path().string();
-  next.resume = true;
-  next.io = request_.io;
-  next.remove_store = request_.remove_store;
-  // What looked otherwise by its first steps alone goes on as it is.
-  const bool holds =
-      !prediction_check_ || prediction_check_->holds() || prediction_check_->lanes.empty();
-  next.settings["policy"] = {holds ? plan_.policy : "auto"};
-  next.retuned = {
-      holds ? plan_.problem.machine : corrected_machine(plan_.problem.machine, *prediction_check_),
-      plan_.policy};
-  return next;
-}
-
-void TrainingJob::export_weights() {
-  if (!settings_.no_export) training_->export_model(folder_->directory());
-}
-
 void TrainingJob::finish() {
   write_trace(trace_, *trace_place_);
   const bool durable = training_->commit_interval() > 0;
   SavedRun& saved = folder_->saved();
-  saved.complete = !stopped();
+  saved.complete = !stopped() && !spike_;
+  if (spike_) saved.options["left_out"] = left_out_texts();
   folder_->save();
   if (stopped() || (durable && !request_.remove_store)) return;
   // Written down before the store goes, so that `store remove` can end what is broken off.

@@ -28,6 +28,9 @@
 #include "experiments/train/train_settings.hpp"
 #include "experiments/train/train_weights.hpp"
 #include "experiments/train/training_data.hpp"
+#include "experiments/train/training_guards.hpp"
+#include "experiments/train/training_outlook.hpp"
+#include "experiments/train/training_samples.hpp"
 
 namespace spillway {
 
@@ -50,6 +53,23 @@ struct TrainRequest {
   bool remove_store = false;  // remove the optimizer state once all steps are done
   std::string trace;          // where to write it; empty: in the run's folder
   IoChoice io = usual_io();   // of the store
+  // Settles everything and leaves nothing behind: look_ahead() in place of open().
+  bool dry_run = false;
+};
+
+// What a training tells while it trains; each may be empty.
+struct TrainReports {
+  std::function<void(const StepResult&)> step;
+  std::function<void(std::int64_t)> committed;  // the number of steps that are durable
+  std::function<void(const EvaluationResult&)> evaluated;
+  std::function<void(const Best&)> best;  // whose weights are written
+  std::function<void(std::int64_t step, const std::vector<TrainingSample>&)> sampled;
+};
+
+// A step whose loss was far above those before it: its batch is left out from now on.
+struct LossSpike {
+  std::int64_t step = 0, batch = 0;
+  double loss = 0, average = 0;
 };
 
 // What a training tells while it is prepared; each may be empty.
@@ -81,6 +101,7 @@ class TrainingJob {
   const IoChoice& io() const { return request_.io; }
   const DeviceChoice& device() const { return device_; }
   const TrainingData& data() const { return data_; }
+  const Evaluations& evaluations() const { return options_.evaluations; }
   // The weights that it begins with, once open; none where they are drawn from the seed, or those
   // of a commit.
   struct InitialState {
@@ -92,6 +113,10 @@ class TrainingJob {
   // Whether the device was left to the program.
   bool chose_device() const { return chose_device_; }
 
+  // Of a dry run: what it comes to. Throws as open() does, except for what only making the store,
+  // taking memory and asking the device can tell.
+  // Without `here`, drives and the run's file system need no room: it is for another computer.
+  TrainingOutlook look_ahead(bool here = true);
   // Throws as Training does, and where weights or trace could not be written.
   void open();
   Training& training() { return *training_; }
@@ -99,11 +124,10 @@ class TrainingJob {
 
   // From here on the folder stays, and knows where the store is.
   void begin();
-  // As Training::run() and Training::on_evaluation(). Where many steps in a row are skipped, ends
-  // with a MachineError.
-  TrainingResult train(const std::function<void(const StepResult&)>& report,
-                       const std::function<void(std::int64_t)>& committed = {},
-                       const std::function<void(const EvaluationResult&)>& evaluated = {});
+  // As Training::run(). Where many steps in a row are skipped, or many batches left out, ends with
+  // a MachineError. Where it has met a spike(), nothing of that step is committed, and what is
+  // next() goes on from the last commit.
+  TrainingResult train(const TrainReports& reports);
   void request_stop() {
     stop_requested_ = true;
     training_->request_stop();
@@ -115,7 +139,15 @@ class TrainingJob {
   // steps; what each lane took, once the first run of the schedule has been recorded.
   const std::optional<PredictionCheck>& prediction_check() const { return prediction_check_; }
   // The last steps were not done: a stop was requested.
-  bool stopped() const { return steps_done_ < settings_.steps; }
+  bool stopped() const { return steps_done_ < settings_.steps && !ended_early_; }
+  // Evaluations did not get better any more.
+  bool ended_early() const { return ended_early_; }
+  const EvaluationWatch& evaluation_watch() const { return evaluation_watch_; }
+  const std::optional<LossSpike>& spike() const { return spike_; }
+  const std::optional<TrainingSamples>& samples() const { return samples_; }
+  // Of the best weights; there from the first that was kept on.
+  std::filesystem::path best_path() const;
+  static constexpr const char* best_folder = "best";
 
   // Unless it was asked not to. First of all that follows training: nothing can lose them then.
   void export_weights();
@@ -126,14 +158,30 @@ class TrainingJob {
   void finish();
   // Whether it has stopped to be planned anew.
   bool retunes() const { return retunes_ && !stop_requested_ && stopped(); }
+  // Whether it is to go on at once by next(): planned anew, or without a batch.
+  bool goes_on() const { return retunes() || spike_; }
   // What goes on with the run then, once this job is gone.
   TrainRequest next() const;
 
  private:
   const char* weights_file() const;
   void remove_weights();
+  void write_model_files_to(const Directory& to) const;
+  void write_best();
+  void take_best();
+  template <class Take>
+  void for_events_before(std::int64_t first_step, const Take& take) const;
+  void adopt_left_out(std::int64_t first_step);
+  void look_back();
+  void check_step(const StepResult& step, std::int64_t& skipped_in_a_row);
+  std::vector<std::string> left_out_texts() const;
+  bool take_evaluation(const EvaluationResult& result, const TrainReports& reports);
+  void open_samples(Problem& problem);
   std::optional<ResumePoint> resume();
   void settle();
+  std::string hash_of_weights() const;
+  void fill_options(std::optional<ResumePoint> point, std::vector<std::filesystem::path> drives);
+  void take_folder();
   void open_data(const Problem& problem);
   bool may_overwrite(std::int64_t committed);
   void say_what_waits();
@@ -160,6 +208,11 @@ class TrainingJob {
   std::optional<FilePlace> trace_place_;
   Trace trace_;
   std::optional<PredictionCheck> prediction_check_;
+  EvaluationWatch evaluation_watch_;
+  SpikeWatch spike_watch_;
+  std::optional<LossSpike> spike_;
+  bool ended_early_ = false;
+  std::optional<TrainingSamples> samples_;
   std::int64_t skipped_steps_ = 0, steps_done_ = 0;
   std::vector<double> first_steps_;  // seconds
   bool retunes_ = false;

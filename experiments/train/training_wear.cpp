@@ -2,15 +2,19 @@
 
 namespace spillway {
 
+std::uint64_t written_at_start(const StoreBytes& store, bool durable, std::int64_t first,
+                               bool in_place) {
+  if (!durable) return store.first_fill;
+  if (first > 0 && in_place)
+    return store.first_fill - store.second_copies;  // as large as what it found in its place
+  return store.first_fill + store.records / 2 + (first > 0 ? store.captured() : 0);
+}
+
 namespace {
 
-// The state that it begins with, as far as it is written anew, and the commit of that.
 std::uint64_t written_at_start(const Training& training) {
-  const StoreBytes& store = training.store_bytes();
-  if (training.commit_interval() == 0) return store.first_fill;
-  if (training.first_step() > 0 && !training.previous_store())
-    return store.first_fill - store.second_copies;  // as large as what it found in its place
-  return store.first_fill + store.records / 2 + (training.first_step() > 0 ? store.captured() : 0);
+  return spillway::written_at_start(training.store_bytes(), training.commit_interval() > 0,
+                                    training.first_step(), !training.previous_store());
 }
 
 }  // namespace

@@ -9,6 +9,11 @@
 
 namespace spillway {
 
+// The state that it begins with, as far as it is written anew, and the commit of that. `in_place`:
+// what it goes on from lies where it will be.
+std::uint64_t written_at_start(const StoreBytes& store, bool durable, std::int64_t first,
+                               bool in_place);
+
 // Of what is still to be done. `steps`: of the whole training, those of runs before it included.
 Wear wear_of(const Training& training, const TrainPlan& plan, std::int64_t steps);
 

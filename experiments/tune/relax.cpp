@@ -42,9 +42,8 @@ Relaxed with_one_more_drive(const Machine& machine) {
 Relaxed with_more_host_memory(const Machine& machine) {
   Relaxed relaxed{{"64 GB more host memory", {}}, machine};
   relaxed.machine.host.memory += 64'000'000'000;
-  relaxed.what.changes = {
-      {"host.memory", size_text(relaxed.machine.host.memory + machine.host.reserved +
-                                machine.host.frozen_buffer)}};
+  relaxed.what.changes = {{"host.memory", size_text(relaxed.machine.host.memory +
+                                                    machine.host.reserved + machine.host.beside)}};
   return relaxed;
 }
 

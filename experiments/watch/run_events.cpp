@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -57,9 +58,11 @@ bool is_overtaken(const nlohmann::json& event, std::int64_t first_step) {
   const std::string name = event_name(event);
   const std::int64_t step = event_integer(event, "step").value_or(0);
   if (name == "end") return true;
-  // A step counts from 0. A commit and an evaluation say how many steps are done; the evaluation at
-  // the step that training goes on from is made again.
-  return ((name == "step" || name == "evaluation") && step >= first_step) ||
+  // A step counts from 0. A commit, an evaluation and a sample say how many steps are done;
+  // evaluation and samples at the step that training goes on from are made again. What a spike has
+  // left out stays so.
+  static constexpr std::array<std::string_view, 4> again = {"step", "evaluation", "best", "sample"};
+  return (std::find(again.begin(), again.end(), name) != again.end() && step >= first_step) ||
          (name == "commit" && step > first_step);
 }
 

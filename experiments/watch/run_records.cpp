@@ -53,6 +53,13 @@ const ReplaceOnly& only_a_curve() {
   return only;
 }
 
+const ReplaceOnly& only_samples() {
+  static const ReplaceOnly only = {"the samples of a run", [](std::span<const std::byte> head) {
+                                     return text_of(head).starts_with("after ");
+                                   }};
+  return only;
+}
+
 void write_all(const FileDescriptor& file, std::string_view text,
                const std::filesystem::path& path) {
   while (!text.empty()) {
@@ -143,6 +150,16 @@ std::string tensorboard_text(const nlohmann::json& event, const RunHistory& hist
   return tensorboard_scalars(point.time, point.step, scalars);
 }
 
+// A sample for people; empty: the event is none.
+std::string sample_text(const nlohmann::json& event) {
+  if (event_name(event) != "sample") return "";
+  return fmt::format("after {} steps, {} {}\n{}\n\n", event_integer(event, "step").value_or(0),
+                     event_text(event, "kind") == "chat" ? "to" : "from",
+                     nlohmann::json(event_text(event, "prompt"))
+                         .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace),
+                     event_text(event, "text"));
+}
+
 template <class Action>
 void for_each_event(const std::string& text, const Action& action) {
   for (std::size_t begin = 0; begin < text.size();) {
@@ -211,17 +228,19 @@ void RunRecords::attempt(const std::string& name, const Action& action) {
 
 void RunRecords::open_derived() {
   derived_open_ = true;
-  std::string table = metrics_table_head(), scalars;
+  std::string table = metrics_table_head(), scalars, samples;
   for_each_event(before_, [&](const nlohmann::json& event) {
     history_.take(event);
     if (scalars.empty()) scalars = tensorboard_head(history_.start().time);
     table += metrics_row(event);
     scalars += tensorboard_text(event, history_);
+    samples += sample_text(event);
   });
   if (scalars.empty()) scalars = tensorboard_head(0);
   before_ = std::string();
   attempt(RunFolder::metrics_table,
           [&] { table_ = begin_file(folder_, RunFolder::metrics_table, table, &only_a_table()); });
+  open_samples(samples);
   const std::vector<int> earlier = starts_in(folder_);
   tensorboard_name_ = tensorboard_file(earlier.empty() ? 1 : earlier.back() + 1);
   attempt(tensorboard_name_, [&] {
@@ -229,6 +248,13 @@ void RunRecords::open_derived() {
     for (const int start : earlier)
       empty(folder_, tensorboard_file(start), start + most_empty_files <= earlier.back());
   });
+}
+
+// Only runs that write any have the file.
+void RunRecords::open_samples(const std::string& text) {
+  if (text.empty() && !folder_.status(RunFolder::samples)) return;
+  attempt(RunFolder::samples,
+          [&] { samples_ = begin_file(folder_, RunFolder::samples, text, &only_samples()); });
 }
 
 void RunRecords::write_derived(const nlohmann::json& event) {
@@ -242,6 +268,12 @@ void RunRecords::write_derived(const nlohmann::json& event) {
   };
   append(table_, RunFolder::metrics_table, metrics_row(event));
   append(tensorboard_, tensorboard_name_, tensorboard_text(event, history_));
+  const std::string sample = sample_text(event);
+  if (!sample.empty() && !samples_.valid() && !folder_.status(RunFolder::samples)) {
+    open_samples(sample);
+  } else {
+    append(samples_, RunFolder::samples, sample);
+  }
 }
 
 void RunRecords::draw() {

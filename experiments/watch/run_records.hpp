@@ -1,5 +1,6 @@
 // What a run writes about itself while it trains: metrics.jsonl, of which every line is an event,
-// and what is made of these lines: metrics.csv, an event file of TensorBoard's, loss.svg.
+// and what is made of these lines: metrics.csv, an event file of TensorBoard's, loss.svg, and
+// samples.txt.
 //
 // metrics.jsonl is what counts: once write() returns, an event is in it, and a training without it
 // does not go on. The other files follow from it. They are made anew, from the lines that stay,
@@ -40,13 +41,14 @@ class RunRecords {
 
  private:
   void open_derived();
+  void open_samples(const std::string& text);
   void write_derived(const nlohmann::json& event);
   void draw();
   template <class Action>
   void attempt(const std::string& name, const Action& action);
 
   Directory folder_;
-  FileDescriptor metrics_, table_, tensorboard_;
+  FileDescriptor metrics_, table_, tensorboard_, samples_;
   bool durable_, derived_open_ = false, curve_failed_ = false, curve_is_old_ = false;
   std::string tensorboard_name_;
   std::string before_;  // lines that stay, until the other files are made of them

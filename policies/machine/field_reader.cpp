@@ -22,30 +22,6 @@ namespace {
 // Of a machine, model or sweep file. Devices go on for ever.
 constexpr std::size_t most_file_bytes = std::size_t{16} << 20;
 
-const char* name_of(toml::node_type type) {
-  switch (type) {
-    case toml::node_type::string:
-      return "a string";
-    case toml::node_type::integer:
-      return "an integer";
-    case toml::node_type::floating_point:
-      return "a number";
-    case toml::node_type::boolean:
-      return "true or false";
-    case toml::node_type::array:
-      return "an array";
-    case toml::node_type::table:
-      return "a table";
-    case toml::node_type::date:
-    case toml::node_type::time:
-    case toml::node_type::date_time:
-      return "a date or time";
-    case toml::node_type::none:
-      break;
-  }
-  return "nothing";
-}
-
 // Behind the string that begins at `at`, of one line or of several; the end of the text where it is
 // not closed.
 std::size_t after_string(const std::string& text, std::size_t at) {
@@ -109,16 +85,39 @@ std::string value_of(const Field& field) {
 
 }  // namespace
 
-toml::table parse_toml(const std::string& text, const std::string& origin) {
+const char* name_of(toml::node_type type) {
+  switch (type) {
+    case toml::node_type::string:
+      return "a string";
+    case toml::node_type::integer:
+      return "an integer";
+    case toml::node_type::floating_point:
+      return "a number";
+    case toml::node_type::boolean:
+      return "true or false";
+    case toml::node_type::array:
+      return "an array";
+    case toml::node_type::table:
+      return "a table";
+    case toml::node_type::date:
+    case toml::node_type::time:
+    case toml::node_type::date_time:
+      return "a date or time";
+    case toml::node_type::none:
+      break;
+  }
+  return "nothing";
+}
+
+toml::table parse_toml(const std::string& text, const std::string& origin, const char* hint) {
   if (const auto line = line_of_deep_key(text)) {
     throw InputError(origin, *line, fmt::format("a key has more than {} parts", most_key_parts),
-                     "docs/machine-files.md describes machine and model files");
+                     hint);
   }
   try {
     return toml::parse(text, origin);
   } catch (const toml::parse_error& error) {
-    throw InputError(place_of(error.source(), origin), 0, std::string(error.description()),
-                     "docs/machine-files.md describes machine and model files");
+    throw InputError(place_of(error.source(), origin), 0, std::string(error.description()), hint);
   }
 }
 

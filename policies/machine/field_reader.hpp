@@ -15,8 +15,13 @@
 
 namespace spillway {
 
-// The document; a syntax error becomes an InputError with its place.
-toml::table parse_toml(const std::string& text, const std::string& origin);
+// The document; a syntax error becomes an InputError with its place and `hint`.
+toml::table parse_toml(
+    const std::string& text, const std::string& origin,
+    const char* hint = "docs/machine-files.md describes machine and model files");
+
+// "a string", "an array" ...
+const char* name_of(toml::node_type type);
 
 // "file:line:column"; just the file where toml++ knows no place.
 std::string place_of(const toml::source_region& region, const std::string& origin);

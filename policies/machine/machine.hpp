@@ -64,9 +64,9 @@ struct Machine {
   struct Host {
     std::uint64_t memory = 0;    // usable bytes: what the file gives, less `reserved`
     std::uint64_t reserved = 0;  // bytes of it for the system and for what cannot be pinned
-    // Taken of `memory` already: what frozen weights are read through (frozen_buffer.hpp). No key
-    // of the file.
-    std::uint64_t frozen_buffer = 0;
+    // Taken of `memory` already: what works beside the schedule (memory_beside.hpp). No key of the
+    // file.
+    std::uint64_t beside = 0;
     double bandwidth = 0;  // DRAM bytes/s, reads + writes
     double cores = 0;
     double adam_params_per_second = 0;

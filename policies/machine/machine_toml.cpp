@@ -297,7 +297,7 @@ void check_machine_setting(const std::string& key, const std::string& value) {
 
 std::string machine_to_toml(const Machine& machine) {
   Machine copy = machine;  // fields bind to variables that `set` could change
-  copy.host.memory += copy.host.reserved + copy.host.frozen_buffer;
+  copy.host.memory += copy.host.reserved + copy.host.beside;
   Sources other = machine.sources;
   std::string text, section;
   for (const Field& field : fields_of(copy)) {

@@ -410,9 +410,17 @@ bool has_hugging_face_architecture(const ModelSpec& model) {
   return model.architecture == Architecture::gpt || !model.qkv_bias || !model.qk_norm;
 }
 
-std::string hugging_face_config(const ModelSpec& model, const std::string& type) {
+std::string hugging_face_config(const ModelSpec& model, const std::string& type,
+                                const std::optional<TextEnds>& ends) {
   nlohmann::ordered_json config =
       model.architecture == Architecture::gpt ? gpt_config(model) : llama_config(model);
+  if (ends) {
+    config["bos_token_id"] = nullptr;
+    config["eos_token_id"] = nullptr;
+    if (ends->begin) config["bos_token_id"] = *ends->begin;
+    if (ends->ends.size() == 1) config["eos_token_id"] = ends->ends.front();
+    if (ends->ends.size() > 1) config["eos_token_id"] = ends->ends;
+  }
   config["torch_dtype"] = type;
   return config.dump(2) + "\n";
 }

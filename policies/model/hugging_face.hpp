@@ -5,6 +5,8 @@
 // not compute is refused, with the file, the key, its value and what is supported.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,9 +26,16 @@ ModelSpec parse_hugging_face_config(const std::string& text, const std::string& 
 // Whether one of the architectures is what the model computes.
 bool has_hugging_face_architecture(const ModelSpec& model);
 
-// A config.json of this model, whose weights are of type `type` ("float32", "bfloat16"). Throws
-// InputError where none is.
-std::string hugging_face_config(const ModelSpec& model, const std::string& type);
+// Tokens that begin a text, and that end it or a turn of a chat: bos_token_id and eos_token_id.
+struct TextEnds {
+  std::optional<std::int64_t> begin;
+  std::vector<std::int64_t> ends;
+};
+
+// A config.json of this model, whose weights are of type `type` ("float32", "bfloat16"). `ends`:
+// of its tokenizer; none: it is not known. Throws InputError where no architecture is the model's.
+std::string hugging_face_config(const ModelSpec& model, const std::string& type,
+                                const std::optional<TextEnds>& ends = {});
 // The config.json that a model was read from, with another type of its weights.
 std::string hugging_face_config(const std::string& text, const std::string& type);
 

@@ -8,6 +8,9 @@
 
 #include "base/errors.hpp"
 #include "base/units.hpp"
+#include "policies/machine/memory_beside.hpp"
+#include "policies/model/units.hpp"
+#include "policies/schedule/memory_parts.hpp"
 #include "policies/schedule/schedule_data.hpp"
 
 namespace spillway {
@@ -73,7 +76,7 @@ Message settings_that_fit(const Schedule& schedule) {
     const TierUse& use = schedule.use(tier);
     if (use.peak_bytes <= use.capacity_bytes) continue;
     const std::uint64_t reserved = tier == Tier::host
-                                       ? machine.host.reserved + machine.host.frozen_buffer
+                                       ? machine.host.reserved + memory_beside(schedule.problem())
                                    : tier == Tier::gpu ? machine.gpu.workspaces
                                                        : 0;
     if (!text.empty()) text += ", ";
@@ -85,15 +88,15 @@ Message settings_that_fit(const Schedule& schedule) {
 }
 
 // " (256 GB less the 56 GB of host.reserved)"
-std::string reserve(const Machine& machine, Tier tier) {
-  const auto less = [](std::uint64_t all, std::uint64_t reserved, const char* what) {
+std::string reserve(const Problem& problem, Tier tier) {
+  const Machine& machine = problem.machine;
+  const auto less = [](std::uint64_t all, std::uint64_t reserved, const std::string& what) {
     return fmt::format(" ({} less the {} of {})", format_bytes(static_cast<double>(all)),
                        format_bytes(static_cast<double>(reserved)), what);
   };
   const Machine::Host& host = machine.host;
-  if (tier == Tier::host && host.frozen_buffer > 0)
-    return less(host.memory + host.frozen_buffer, host.frozen_buffer,
-                "memory that frozen weights are read through");
+  if (tier == Tier::host && host.beside > 0)
+    return less(host.memory + host.beside, host.beside, what_is_beside(problem));
   if (tier == Tier::host && host.reserved > 0)
     return less(host.memory + host.reserved, host.reserved, "host.reserved");
   if (tier == Tier::gpu && machine.gpu.limit > 0)
@@ -108,54 +111,15 @@ std::string layer_name(const Problem& problem, std::int32_t layer) {
   return fmt::format(" layer {}", layer);
 }
 
-// "3 x parameters layer (1.2 GB each)": the largest groups of buffers live where the tier is
-// fullest.
+// "1.2 GB parameters in 3 buffers, ...": the largest parts where the tier is fullest.
 std::string largest_live(const Schedule& schedule, Tier tier) {
-  const auto buffers = schedule.buffers();
-  std::vector<std::int64_t> change(schedule.tasks().size() + 1, 0);
-  const auto in_tier = [&](const BufferInfo& b) {
-    return b.tier == tier && !b.persistent && b.first_use != none;
-  };
-  for (const BufferInfo& b : buffers) {
-    if (!in_tier(b)) continue;
-    change[b.first_use] += static_cast<std::int64_t>(b.bytes);
-    change[b.last_use + 1] -= static_cast<std::int64_t>(b.bytes);
-  }
-  std::int64_t live = 0, most = -1;
-  TaskId fullest = 0;
-  for (TaskId t = 0; t < schedule.tasks().size(); ++t) {
-    live += change[t];
-    if (live > most) {
-      most = live;
-      fullest = t;
-    }
-  }
-  struct Group {
-    std::uint64_t bytes = 0;
-    int count = 0;
-  };
-  std::array<Group, buffer_kind_count> groups;
-  for (const BufferInfo& b : buffers) {
-    if (b.tier != tier) continue;
-    if (!b.persistent && (b.first_use == none || b.first_use > fullest || b.last_use < fullest))
-      continue;
-    Group& group = groups[static_cast<std::size_t>(b.kind)];
-    group.bytes += b.bytes;
-    ++group.count;
-  }
-  std::vector<int> order;
-  for (int k = 0; k < buffer_kind_count; ++k) {
-    if (groups[static_cast<std::size_t>(k)].count > 0) order.push_back(k);
-  }
-  std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
-    return groups[static_cast<std::size_t>(a)].bytes > groups[static_cast<std::size_t>(b)].bytes;
-  });
   std::string text;
-  for (std::size_t i = 0; i < std::min<std::size_t>(3, order.size()); ++i) {
-    const Group& group = groups[static_cast<std::size_t>(order[i])];
-    text += fmt::format(
-        "{}{} {} in {} buffer{}", i ? ", " : "", format_bytes(static_cast<double>(group.bytes)),
-        to_string(static_cast<BufferKind>(order[i])), group.count, group.count == 1 ? "" : "s");
+  int shown = 0;
+  for (const MemoryPart& part : parts_at_peak(schedule, tier)) {
+    if (++shown > 3) break;
+    text += fmt::format("{}{} {} in {} buffer{}", text.empty() ? "" : ", ",
+                        format_bytes(static_cast<double>(part.bytes)), to_string(part.kind),
+                        part.buffers, part.buffers == 1 ? "" : "s");
   }
   return text;
 }
@@ -174,7 +138,7 @@ void Schedule::require_fit() const {
                     format_bytes(static_cast<double>(used.peak_bytes)), used.peak_bytes,
                     format_bytes(static_cast<double>(used.peak_bytes - used.capacity_bytes)),
                     format_bytes(static_cast<double>(used.capacity_bytes)),
-                    reserve(problem().machine, tier), largest_live(*this, tier)),
+                    reserve(problem(), tier), largest_live(*this, tier)),
         settings_that_fit(*this) + " would make it fit");
   }
 }

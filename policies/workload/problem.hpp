@@ -63,8 +63,10 @@ struct Problem {
   std::string framework = "spillway";
   // Frozen parameters that rest on the SSD are read from the checkpoint's own files, which have
   // them as they are computed with: they take no space of the ssd tier
-  // (policies/machine/frozen_buffer.hpp).
+  // (policies/machine/memory_beside.hpp).
   bool frozen_in_place = false;
+  // Bytes of host memory for the model that writes samples while it trains.
+  std::uint64_t sample_memory = 0;
 
   // The backend that schedules are planned for.
   Backend backend() const { return trains_on.value_or(machine.backend()); }

@@ -56,39 +56,49 @@ std::vector<WorkloadField> all_fields() {
   using W = Workload;
   using Text = const std::string&;
   return {
-      {"batch", "", "8", [](const W& w) { return std::to_string(w.batch); },
+      {"batch", "", "8", "sequences per step", [](const W& w) { return std::to_string(w.batch); },
        [](W& w, Text text) {
          w.batch = count_of("batch", text, "sequences per step, e.g. " + Setting{"batch", "8"});
        }},
-      {"micro_batch", "", "", [](const W& w) { return std::to_string(w.micro_batch); },
+      {"micro_batch", "", "", "sequences per micro-batch; default: the fastest that fits",
+       [](const W& w) { return std::to_string(w.micro_batch); },
        [](W& w, Text text) {
          w.micro_batch =
              count_of("micro_batch", text,
                       "leave it out for the fastest that fits, or give a divisor of the batch");
        }},
-      {"sequence", "", "", [](const W& w) { return std::to_string(w.sequence); },
+      {"sequence", "", "", "tokens per sequence; default: the model's positions, at most 1024",
+       [](const W& w) { return std::to_string(w.sequence); },
        [](W& w, Text text) {
          w.sequence =
              count_of("sequence", text, "tokens per sequence, e.g. " + Setting{"sequence", "512"});
        }},
-      {"sequences_at_once", "", "", [](const W& w) { return std::to_string(w.sequences_at_once); },
+      {"sequences_at_once", "", "",
+       "sequences of a micro-batch that the GPU computes at once; default: 1, and when training on "
+       "a GPU enough to keep it busy",
+       [](const W& w) { return std::to_string(w.sequences_at_once); },
        [](W& w, Text text) {
          w.sequences_at_once = count_of("sequences_at_once", text,
                                         "leave it out, or give a divisor of the micro-batch");
        }},
       {"precision", "bf16 | fp32", "",
+       "what is computed in; default: fp32 on the CPU backend, else bf16",
        [](const W& w) { return std::string(to_string(w.precision)); },
        [](W& w, Text text) { w.precision = parse_precision(text); }},
-      {"gradient_bits", "16 | 32 | auto", "auto",
+      {"gradient_bits", "16 | 32 | auto", "auto", "width of the gradient handed to the optimizer",
        [](const W& w) { return std::string(to_string(w.gradient)); },
        [](W& w, Text text) { w.gradient = parse_gradient_width(text); }},
       {"moments", "fp32 | bf16", "fp32",
+       "AdamW's moments; with bf16, stochastically rounded, optimizer state takes 8 bytes a "
+       "parameter instead of 12",
        [](const W& w) { return std::string(to_string(w.moments)); },
        [](W& w, Text text) { w.moments = parse_moments(text); }},
       {"gradient_clip", "off | global=LIMIT | layer=LIMIT", "off",
+       "2-norm of the whole gradient, or of each layer's, at most",
        [](const W& w) { return to_string(w.clip); },
        [](W& w, Text text) { w.clip = parse_gradient_clip(text); }},
       {"on_nonfinite", "stop | skip", "stop",
+       "what a gradient with NaN or Inf does: training ends, or the step's update is left out",
        [](const W& w) { return std::string(to_string(w.on_nonfinite)); },
        [](W& w, Text text) { w.on_nonfinite = parse_on_nonfinite(text); }},
   };

@@ -16,6 +16,7 @@ struct WorkloadField {
   std::string key;     // "micro_batch": on disk, in JSON, and as the name of a setting
   std::string values;  // what it takes, e.g. "bf16 | fp32"; empty: a whole number of at least 1
   std::string usual;   // the default; empty: it depends on the model, the machine or the policy
+  std::string help;    // what it is, in a line, for people
   std::string (*write)(const Workload&);
   // The inverse. Throws InputError that names the setting.
   void (*read)(Workload&, const std::string& text);

@@ -72,6 +72,10 @@ struct TemplateSettings {
 std::unique_ptr<ChatTemplate> make_chat_template(const TemplateSettings& settings,
                                                  const SpecialNames& names);
 std::vector<std::string> built_in_templates();
+// The same template in the language jinja, for a model's folder: of a built-in one what other
+// programs write the same texts with. `name`: as above. Throws InputError.
+std::string chat_template_text(const std::string& name);
+inline constexpr const char* chat_template_file = "chat_template.jinja";  // in a model's folder
 // Whether a model's folder has a template of its own.
 bool has_chat_template(const std::filesystem::path& folder);
 

@@ -68,4 +68,21 @@ Document ChatEncoder::encode(const RenderedChat& chat) const {
   return document;
 }
 
+std::vector<Token> stop_tokens(const Tokenizer& tokenizer, const SpecialNames& names,
+                               ChatTemplate* chat_template) {
+  std::vector<Token> stops;
+  if (const auto end = tokenizer.end_of_text()) stops.push_back(*end);
+  if (chat_template == nullptr) return stops;
+  const ChatRecord turn{{{"user", "1", {}}, {"assistant", "2", {}}}, {}};
+  const RenderedChat rendered =
+      chat_template->render(std::span(&turn, 1), RenderFor::training).front();
+  if (!rendered.refused.empty()) return stops;
+  const Document document = ChatEncoder(tokenizer, names).encode(rendered);
+  if (document.trained.empty() || document.trained.back().end == 0) return stops;
+  const Token last = document.tokens[document.trained.back().end - 1];
+  if (names.is_special(last) && std::find(stops.begin(), stops.end(), last) == stops.end())
+    stops.push_back(last);
+  return stops;
+}
+
 }  // namespace spillway

@@ -30,6 +30,11 @@ class ChatEncoder {
   bool puts_blank_ = false;  // before a text
 };
 
+// Tokens that end an answer: what ends a text, and what ends the assistant's turn in training where
+// chats are written by `chat_template` (null: a text is gone on with).
+std::vector<Token> stop_tokens(const Tokenizer& tokenizer, const SpecialNames& names,
+                               ChatTemplate* chat_template);
+
 // Adds a run of tokens that are trained on, behind those that are there.
 void add_trained(Document& document, std::size_t first, std::size_t end);
 

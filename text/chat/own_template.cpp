@@ -176,7 +176,12 @@ std::unique_ptr<ChatTemplate> make_chat_template(const TemplateSettings& setting
                      unknown_name_hint(printable(settings.name), built_in_templates()) +
                          "; or a .jinja file, a tokenizer_config.json, a model's folder");
   require_date(settings.date);
-  return make_own_template(read_template_file(settings.name), settings, names);
+  const TemplateFile file = read_template_file(settings.name);
+  // What a run has written of a built-in one is that one, and needs no other program.
+  for (const std::string& name : built_in_templates())
+    if (chat_template_text(name) == file.text)
+      return make_built_in_template(name, names, settings.parse_special);
+  return make_own_template(file, settings, names);
 }
 
 }  // namespace spillway

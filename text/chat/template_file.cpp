@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "base/directory.hpp"
 #include "base/errors.hpp"
@@ -10,6 +11,10 @@
 
 namespace spillway {
 
+namespace embedded {
+const std::vector<std::pair<std::string, std::string>>& chat_templates();
+}  // namespace embedded
+
 namespace {
 
 namespace fs = std::filesystem;
@@ -17,7 +22,6 @@ using json = nlohmann::json;
 
 constexpr std::uint64_t most_template_bytes = std::uint64_t{64} << 20;  // with all added tokens
 constexpr const char* config_name = "tokenizer_config.json";
-constexpr const char* jinja_name = "chat_template.jinja";
 
 json parse_config(const std::string& text, const std::string& name) {
   if (nested_deeper(text, most_nesting)) throw InputError(name, 0, "is nested too deeply");
@@ -92,17 +96,24 @@ TemplateFile read_template_file(const fs::path& path) {
   }
   TemplateFile file;
   if (is_file(path / config_name)) file = read_config(path / config_name);
-  if (is_file(path / jinja_name)) file.text = read_file(path / jinja_name, most_template_bytes);
+  if (is_file(path / chat_template_file))
+    file.text = read_file(path / chat_template_file, most_template_bytes);
   if (file.text.empty())
     throw InputError(
         path.string(), 0,
-        fmt::format("has no chat template: no {}, and none in {}", jinja_name, config_name),
+        fmt::format("has no chat template: no {}, and none in {}", chat_template_file, config_name),
         "name a built-in template: " + Setting{"chat_template", "chatml"});
   return file;
 }
 
+std::string chat_template_text(const std::string& name) {
+  for (const auto& [file, text] : embedded::chat_templates())
+    if (file == name + ".jinja") return text;
+  return read_template_file(name).text;
+}
+
 bool has_chat_template(const fs::path& folder) {
-  if (is_file(folder / jinja_name)) return true;
+  if (is_file(folder / chat_template_file)) return true;
   if (!is_file(folder / config_name)) return false;
   const std::string text = read_file(folder / config_name, most_template_bytes);
   return !parse_tokenizer_config(text, (folder / config_name).string()).text.empty();

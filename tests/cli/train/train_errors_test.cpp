@@ -59,7 +59,7 @@ TEST_CASE("Numbers that no training can use are refused") {
   const TemporaryFolder folder;
   refused(folder, {"--steps", "0"}, 2, "--steps 0", "--steps 100");
   refused(folder, {"--steps", "-3"}, 2, "--steps -3", "--steps 100");
-  refused(folder, {"--seed", "-1"}, 2, "--seed: not a whole number", "train --help");
+  refused(folder, {"--seed", "-1"}, 2, "--seed: -1 is not a whole number", "train --help");
   refused(folder, {"--batch", "3", "--micro-batch", "2"}, 2,
           "micro-batch 2 does not divide batch 3", "--micro-batch");
   refused(folder, {"--sequence", "4000"}, 2, "longer than the 1024 positions", "1024 or less");

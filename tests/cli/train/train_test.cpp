@@ -38,11 +38,11 @@ std::vector<double> losses(const Outcome& outcome) {
   return values;
 }
 
-const Words run_files = {"run/config.json",       "run/events.out.tfevents.0000000001.spillway",
-                         "run/export.lock",       "run/loss.svg",
-                         "run/metrics.csv",       "run/metrics.jsonl",
-                         "run/model.safetensors", "run/model.toml",
-                         "run/run.json",          "run/trace.json.gz"};
+const Words run_files = {
+    "run/config.json",   "run/config.toml",       "run/events.out.tfevents.0000000001.spillway",
+    "run/export.lock",   "run/loss.svg",          "run/metrics.csv",
+    "run/metrics.jsonl", "run/model.safetensors", "run/model.toml",
+    "run/run.json",      "run/trace.json.gz"};
 
 }  // namespace
 
@@ -195,10 +195,11 @@ TEST_CASE("The SSD directories, the trace and an empty run folder are taken wher
   INFO(outcome.err);
   REQUIRE(outcome.exit_code == 0);
   CHECK(json::parse(read_file(folder / "t.json")).contains("traceEvents"));
-  CHECK(folder.listing() ==
-        Words{"a", "b", "run", "run/config.json", "run/events.out.tfevents.0000000001.spillway",
-              "run/export.lock", "run/loss.svg", "run/metrics.csv", "run/metrics.jsonl",
-              "run/model.toml", "run/run.json", "run/run.lock", "t.json", "text.txt"});
+  CHECK(folder.listing() == Words{"a", "b", "run", "run/config.json", "run/config.toml",
+                                  "run/events.out.tfevents.0000000001.spillway", "run/export.lock",
+                                  "run/loss.svg", "run/metrics.csv", "run/metrics.jsonl",
+                                  "run/model.toml", "run/run.json", "run/run.lock", "t.json",
+                                  "text.txt"});
 }
 
 TEST_CASE("Ctrl-C ends training after the running step, with everything written") {

@@ -133,7 +133,7 @@ TEST_CASE(
       CHECK(answers[k].size() == 20);
     }
     CHECK_THROWS_AS(UnitWeights(model, values_of(model), UnitWeights::least_bytes(model) - 1),
-                    InputError);
+                    FitError);
     CHECK_THROWS_AS(Decoder(model, all, 1, model.positions + 1), InputError);
   }
 }

@@ -52,6 +52,7 @@ Evaluated train(TrainingOptions options, const fs::path& text, std::int64_t ever
   training.on_evaluation([&](const EvaluationResult& result) {
     evaluated.results.push_back(result);
     batches->first_step = result.step + every;
+    return true;
   });
   const auto take = [&](const StepResult& step) {
     evaluated.training.of_step.push_back(step.loss);
@@ -59,8 +60,9 @@ Evaluated train(TrainingOptions options, const fs::path& text, std::int64_t ever
   evaluated.training.weights_hash = training.run(take, nullptr).weights_hash;
   const TierBytes peaks = planned_peaks(training, options);
   for (const Tier tier : {Tier::gpu, Tier::host}) {
-    const std::uint64_t peak = std::max(peaks[static_cast<std::size_t>(tier)],
-                                        training.evaluation_schedule()->use(tier).peak_bytes);
+    const std::uint64_t peak =
+        std::max(peaks[static_cast<std::size_t>(tier)],
+                 training.schedules().evaluation().front()->use(tier).peak_bytes);
     CHECK(training.highest_written(tier) <= peak);
   }
   return evaluated;
@@ -106,7 +108,10 @@ TEST_CASE("An evaluation of many batches is their mean, and drops nothing", "[ev
     one.evaluations = {batches, 1, 0};
     Training training(one);
     std::vector<double> losses;
-    training.on_evaluation([&](const EvaluationResult& result) { losses.push_back(result.loss); });
+    training.on_evaluation([&](const EvaluationResult& result) {
+      losses.push_back(result.loss);
+      return true;
+    });
     training.run([](const StepResult&) {}, nullptr);
     REQUIRE(losses.size() == 2);  // before the first step, and after the last
     one_by_one.push_back(losses[0]);
@@ -132,8 +137,10 @@ TEST_CASE("A stop between a step and its evaluation ends the training after a st
     options.evaluations = {std::make_shared<NextSteps>(options.data[0], options.seed), 12, 3};
     Training training(options);
     std::vector<std::int64_t> evaluated;
-    training.on_evaluation(
-        [&](const EvaluationResult& result) { evaluated.push_back(result.step); });
+    training.on_evaluation([&](const EvaluationResult& result) {
+      evaluated.push_back(result.step);
+      return true;
+    });
     const TrainingResult result = training.run(
         [&](const StepResult& step) {
           if (step.step == 2) training.request_stop();
@@ -153,7 +160,10 @@ TEST_CASE("The evaluation after the last step is made, whatever comes", "[evalua
   options.evaluations = {batches, 30, 0};
   Training training(options);
   std::vector<std::int64_t> evaluated;
-  training.on_evaluation([&](const EvaluationResult& result) { evaluated.push_back(result.step); });
+  training.on_evaluation([&](const EvaluationResult& result) {
+    evaluated.push_back(result.step);
+    return true;
+  });
   bool trained = false;
   batches->asked = [&] {
     if (trained) training.request_stop();
@@ -191,7 +201,10 @@ TEST_CASE("A stop in an evaluation ends the training at its step and a resumed o
   StoreLocation location;
   {
     Training training(options);
-    training.on_evaluation([&](const EvaluationResult&) { ++evaluations; });
+    training.on_evaluation([&](const EvaluationResult&) {
+      ++evaluations;
+      return true;
+    });
     batches->asked = [&] {
       if (evaluations == 1) training.request_stop();
     };

@@ -12,7 +12,7 @@
 #include "exec/data/model_writer.hpp"
 #include "exec/run/frozen_origin.hpp"
 #include "exec/run/training.hpp"
-#include "policies/machine/frozen_buffer.hpp"
+#include "policies/machine/memory_beside.hpp"
 #include "policies/model/peft.hpp"
 #include "policies/model/units.hpp"
 #include "tests/exec/io_test_support.hpp"
@@ -68,8 +68,8 @@ TrainingOptions lora(const Workbench& bench, const std::string& policy, const fs
   options.problem.model.lora_dropout = 0.1;
   options.steps = 6;
   options.weights = std::make_shared<Checkpoint>(base, options.problem.model);
-  set_frozen_in_place(options.problem,
-                      FrozenFiles::why_not(options.problem, *options.weights).empty());
+  set_memory_beside(options.problem,
+                    FrozenFiles::why_not(options.problem, *options.weights).empty());
   return options;
 }
 
@@ -118,7 +118,7 @@ TEST_CASE("frozen weights read in place make the numbers of those that are resid
     CHECK(in_place.in_store == 0);
     CHECK(difference(resident.losses, in_place.losses) == "");
     TrainingOptions copied = lora(bench, on_the_ssd, base, model);
-    set_frozen_in_place(copied.problem, false);
+    set_memory_beside(copied.problem, false);
     const Run in_store = run(copied);
     CHECK_FALSE(in_store.in_place);
     CHECK(difference(resident.losses, in_store.losses) == "");
@@ -153,11 +153,11 @@ TEST_CASE("frozen weights of the type that is computed with are read in place in
     const auto frozen_bytes = static_cast<std::uint64_t>(model.parameters()) * (narrow ? 2 : 4);
     const Run resident = run(options_of("resident", base));
     TrainingOptions small = options_of(on_the_ssd, base);
-    set_frozen_in_place(small.problem, false);
+    set_memory_beside(small.problem, false);
     small.problem.machine.host.memory = frozen_bytes / 4;
     TrainingOptions copied = small;
     small.problem.machine.host.memory += frozen_buffer_bytes;
-    set_frozen_in_place(small.problem, true);
+    set_memory_beside(small.problem, true);
     const Run in_place = run(small);
     CHECK(in_place.in_place);
     CHECK(in_place.in_store == 0);
@@ -186,10 +186,10 @@ TEST_CASE("with a quarter of the frozen weights' bytes as host memory the number
   const Run resident = run(options("resident", base));
   CHECK_FALSE(resident.in_place);
   TrainingOptions limited = options("spillway:parameters.rest=ssd:1,order.row=1", base);
-  set_frozen_in_place(limited.problem, false);
+  set_memory_beside(limited.problem, false);
   limited.problem.machine.host.memory = limit;
   limited.problem.machine.gpu.memory = 64'000'000;  // nor does it hold them all
-  set_frozen_in_place(limited.problem, true);
+  set_memory_beside(limited.problem, true);
   Training training(limited);
   REQUIRE(training.frozen_files() != nullptr);
   const FrozenFiles& files = *training.frozen_files();

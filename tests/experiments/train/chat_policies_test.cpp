@@ -81,6 +81,10 @@ class Desk {
                         {"chat_template", {"chatml"}},
                         {"validation", {"20%"}},
                         {"evaluate_every", {"2"}},
+                        {"sample_prompt", {"water flows"}},
+                        {"sample_chat", {"over the spillway"}},
+                        {"sample_every", {"3"}},
+                        {"sample_tokens", {"8"}},
                         {"device", {"cpu"}},
                         {"batch", {"8"}},
                         {"micro_batch", {"2"}},
@@ -101,6 +105,7 @@ class Desk {
 struct ChatNumbers {
   std::vector<double> losses, norms;
   std::vector<EvaluationResult> evaluations;
+  std::vector<std::string> samples;
   std::uint64_t weights = 0;
 };
 
@@ -130,14 +135,17 @@ ChatNumbers train_tightly(TrainRequest request) {
   ChatNumbers numbers;
   job->open();
   job->begin();
-  numbers.weights =
-      job->train(
-             [&](const StepResult& step) {
-               numbers.losses.push_back(step.loss);
-               numbers.norms.push_back(step.gradient_norm);
-             },
-             {}, [&](const EvaluationResult& one) { numbers.evaluations.push_back(one); })
-          .weights_hash;
+  TrainReports reports;
+  reports.step = [&](const StepResult& step) {
+    numbers.losses.push_back(step.loss);
+    numbers.norms.push_back(step.gradient_norm);
+  };
+  reports.evaluated = [&](const EvaluationResult& one) { numbers.evaluations.push_back(one); };
+  reports.sampled = [&](std::int64_t step, const std::vector<TrainingSample>& samples) {
+    for (const TrainingSample& sample : samples)
+      numbers.samples.push_back(fmt::format("{} {} {}", step, sample.is_chat, sample.text));
+  };
+  numbers.weights = job->train(reports).weights_hash;
   job->finish();
   fs::remove_all(request.run);
   return numbers;
@@ -156,7 +164,9 @@ void check_equal(const ChatNumbers& expected, const ChatNumbers& found, double r
     CHECK(found.evaluations[n].tokens == expected.evaluations[n].tokens);
     check(expected.evaluations[n].loss, found.evaluations[n].loss);
   }
-  if (rounding == 0) CHECK(found.weights == expected.weights);
+  if (rounding > 0) return;
+  CHECK(found.samples == expected.samples);
+  CHECK(found.weights == expected.weights);
 }
 
 void check_every_policy(bool lora) {
@@ -169,6 +179,7 @@ void check_every_policy(bool lora) {
   for (const PolicyInfo& policy : builtin_policies()) policies.push_back(policy.name);
   const ChatNumbers resident = train_tightly(desk.request("resident", lora));
   REQUIRE(resident.losses.size() == 5);
+  REQUIRE(resident.samples.size() == 6);      // two prompts, before step 0 and after steps 3 and 5
   REQUIRE(resident.evaluations.size() == 4);  // before steps 0, 2 and 4, and after the last
   CHECK(resident.evaluations.back().loss < resident.evaluations.front().loss);
   for (const std::string& policy : policies) {

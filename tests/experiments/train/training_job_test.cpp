@@ -53,10 +53,12 @@ Losses train(TrainingJob& job, std::int64_t stop_after = -1) {
   Losses losses;
   job.open();
   job.begin();
-  losses.result = job.train([&](const StepResult& step) {
+  TrainReports reports;
+  reports.step = [&](const StepResult& step) {
     losses.all.push_back(step.loss);
     if (static_cast<std::int64_t>(losses.all.size()) == stop_after) job.request_stop();
-  });
+  };
+  losses.result = job.train(reports);
   job.export_weights();
   job.finish();
   return losses;

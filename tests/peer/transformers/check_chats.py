@@ -238,6 +238,13 @@ def main():
     for name, template in TEMPLATES.items():
         plain = re.sub(r"\{%(-?) (end)?generation (-?)%\}", lambda tag: "{%" + tag[1] + " if true " + tag[3] + "%}"
                        if not tag[2] else "{%" + tag[1] + " endif " + tag[3] + "%}", template)
+        if name in BUILT_IN:
+            # What goes into the folder of a model that was trained with the built-in template.
+            written = (pathlib.Path(__file__).parents[3] / "text/chat/templates" / f"{name}.jinja").read_text()
+            for chat in cases["chats"]:
+                texts = [{key: text for key, text in expected(one, tokenizer, chat, chat_utils.render_jinja_template).items()
+                          if key != "trained"} for one in (template, written)]
+                assert texts[0] == texts[1], (name, chat)
         cases["templates"].append({"name": name, "built_in": name in BUILT_IN, "marked": template, "plain": plain, "expected": [
             expected(template, tokenizer, chat, chat_utils.render_jinja_template) for chat in cases["chats"]]})
     text = json.dumps(cases, ensure_ascii=False, indent=0)

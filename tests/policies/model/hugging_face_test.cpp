@@ -343,6 +343,15 @@ TEST_CASE("a model written as config.json is read as the same model") {
     CHECK(model_to_toml(parse_hugging_face_config(written, "w", "model")) == model_to_toml(model));
     CHECK(json::parse(written)["torch_dtype"] == "float32");
   }
+  // The tokenizer's tokens, where they are known.
+  const auto ends = [&](const json& config, const TextEnds& known) {
+    const json written = json::parse(hugging_face_config(read(config), "float32", known));
+    return json{written.at("bos_token_id"), written.at("eos_token_id")};
+  };
+  CHECK(ends(llama3(), {}) == json{nullptr, nullptr});
+  CHECK(ends(llama3(), {3, {4}}) == json{3, 4});
+  CHECK(ends(gpt2(), {{}, {4, 5}}) == json{nullptr, {4, 5}});
+  CHECK(json::parse(hugging_face_config(read(gpt2()), "float32")).at("eos_token_id") == 50256);
   // Of the configuration that a model came with nothing but the type changes.
   const json again = json::parse(hugging_face_config(llama3().dump(), "float32"));
   CHECK(again == with(llama3(), "torch_dtype", "float32"));

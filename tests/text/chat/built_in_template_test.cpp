@@ -1,7 +1,9 @@
 // What the built-in templates write, and what of it is trained on.
 #include <catch2/catch.hpp>
+#include <fstream>
 
 #include "tests/policies/input_error.hpp"
+#include "tests/temporary_folder.hpp"
 #include "tests/text/chat/chats.hpp"
 #include "tests/text/chat/fake_tokenizer.hpp"
 
@@ -120,6 +122,20 @@ TEST_CASE("chats with tools are for the model's own template", "[chat]") {
   const RenderedChat result = chatml->render(std::vector{chat}, RenderFor::training).at(0);
   CHECK(result.refused == "the chat has tools, which the built-in template chatml has not");
   CHECK(result.hint.text() == "the model's own template may know what to do with this chat");
+}
+
+TEST_CASE("the file of a built-in template is that template", "[chat]") {
+  const test::FakeTokenizer tokenizer({});
+  const SpecialNames names(tokenizer);
+  const test::TemporaryFolder folder;
+  for (const std::string& name : built_in_templates()) {
+    std::ofstream(folder.path() / chat_template_file) << chat_template_text(name);
+    const auto read = make_chat_template({.name = folder.path().string()}, names);
+    CHECK(read->describe() == "the built-in template " + name);
+    CHECK(read->hash() == make_chat_template({.name = name}, names)->hash());
+  }
+  std::ofstream(folder.path() / chat_template_file) << chat_template_text("chatml") << " ";
+  CHECK(chat_template_text(folder.path().string()) == chat_template_text("chatml") + " ");
 }
 
 TEST_CASE("a template that is not there, and tokens that a tokenizer lacks", "[chat]") {

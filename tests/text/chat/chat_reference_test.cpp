@@ -112,6 +112,47 @@ TEST_CASE("models' own templates write what transformers does, and train on the 
   }
 }
 
+TEST_CASE("built-in templates in jinja write what they write here",
+          "[chat][jinja][chat_reference]") {
+  Reference reference;
+  for (ChatRecord& chat : reference.chats) chat.tools.clear();  // these templates know of none
+  for (const std::string& name : built_in_templates()) {
+    INFO(name);
+    const auto& all = reference.cases["templates"];
+    const auto one =
+        std::find_if(all.begin(), all.end(), [&](const auto& t) { return t["name"] == name; });
+    REQUIRE(one != all.end());
+    // Tokenizers without bos and eos, with one token for both, and with two.
+    for (const auto& [begin, end] : {std::pair("<s>", "</s>"), std::pair("", ""),
+                                     std::pair("</s>", "</s>"), std::pair("", "</s>")}) {
+      INFO(begin << " " << end);
+      const test::FakeTokenizer tokenizer(reference.cases["names"], begin, end);
+      const SpecialNames names(tokenizer);
+      const auto built_in = make_chat_template({.name = name}, names);
+      const auto own = make_own_template({chat_template_text(name), {}}, {.name = "own"}, names);
+      std::vector<RenderedChat> written;
+      try {
+        written = own->render(reference.chats, RenderFor::training);
+      } catch (const InputError& error) {
+        WARN("not checked: " << error.what());
+        return;
+      }
+      const auto expected = built_in->render(reference.chats, RenderFor::training);
+      const auto answers = own->render(reference.chats, RenderFor::answer),
+                 expected_answers = built_in->render(reference.chats, RenderFor::answer);
+      for (std::size_t i = 0; i < written.size(); ++i) {
+        INFO("chat " << i << " " << reference.cases["chats"][i].dump());
+        REQUIRE(written[i].refused.empty() == expected[i].refused.empty());
+        if (expected_answers[i].refused.empty()) CHECK(answers[i].text == expected_answers[i].text);
+        if (!expected[i].refused.empty()) continue;
+        CHECK(written[i].text == expected[i].text);
+        CHECK(written[i].plain == expected[i].plain);
+        if (begin == std::string("<s>")) CHECK(written[i].text == (*one)["expected"][i]["text"]);
+      }
+    }
+  }
+}
+
 TEST_CASE("chats are the tokens of transformers", "[chat][jinja][chat_reference]") {
   Reference reference;
   if (!reference.cases.contains("tokenizer")) return;  // it is made where transformers is

@@ -1,5 +1,5 @@
 // What frozen weights take that are read in place: nothing of the drives, a buffer of host memory.
-#include "policies/machine/frozen_buffer.hpp"
+#include "policies/machine/memory_beside.hpp"
 
 #include <catch2/catch.hpp>
 
@@ -35,7 +35,7 @@ std::uint64_t frozen_on_ssd(const Schedule& schedule) {
 TEST_CASE("Frozen weights that are read in place take no space of the ssd tier") {
   Problem problem = adapters();
   const Schedule copied = build_schedule(problem, on_the_ssd, 2);
-  set_frozen_in_place(problem, true);
+  set_memory_beside(problem, true);
   const Schedule in_place = build_schedule(problem, on_the_ssd, 2);
   const std::uint64_t bytes = frozen_on_ssd(in_place);
   REQUIRE(bytes > 0);
@@ -50,15 +50,15 @@ TEST_CASE("Frozen weights that are read in place take no space of the ssd tier")
   // Drives too small for a copy are large enough.
   problem.machine.ssd.capacity = copied.use(Tier::ssd).peak_bytes - 1;
   CHECK(build_schedule(problem, on_the_ssd, 2).fits());
-  set_frozen_in_place(problem, false);
+  set_memory_beside(problem, false);
   CHECK_FALSE(build_schedule(problem, on_the_ssd, 2).fits());
 }
 
 TEST_CASE("The memory that frozen weights are read through is of the limit of host memory") {
   Problem problem = adapters();
   problem.machine.host.memory = 20'000'000;
-  set_frozen_in_place(problem, true);
-  set_frozen_in_place(problem, true);  // once, however often it is said
+  set_memory_beside(problem, true);
+  set_memory_beside(problem, true);  // once, however often it is said
   CHECK(problem.machine.host.memory == 20'000'000 - frozen_buffer_bytes);
   const std::uint64_t needed = build_schedule(problem, on_the_ssd, 2).use(Tier::host).peak_bytes;
   problem.machine.host.memory = needed - 1;
@@ -71,18 +71,18 @@ TEST_CASE("The memory that frozen weights are read through is of the limit of ho
     CHECK_THAT(error.hint(), Catch::Contains(std::to_string(needed + frozen_buffer_bytes)));
   }
   problem.machine.host.memory = needed;
-  set_frozen_in_place(problem, false);
+  set_memory_beside(problem, false);
   CHECK(problem.machine.host.memory == needed + frozen_buffer_bytes);
   // A limit that leaves nothing, a memory that nobody knows yet, a model of which all is trained.
   problem.machine.host.memory = 1000;
-  set_frozen_in_place(problem, true);
+  set_memory_beside(problem, true);
   CHECK(problem.machine.host.memory == 1);
-  set_frozen_in_place(problem, false);
+  set_memory_beside(problem, false);
   problem.machine.host.memory = 0;
-  set_frozen_in_place(problem, true);
+  set_memory_beside(problem, true);
   CHECK(problem.machine.host.memory == 0);
   Problem whole = tiny_problem(3, 1);
-  set_frozen_in_place(whole, true);
+  set_memory_beside(whole, true);
   CHECK_FALSE(whole.frozen_in_place);
   CHECK(whole.machine.host.memory == plenty);
 }

@@ -1,0 +1,112 @@
+// What a training goes on from, and what goes on with it.
+#include <fmt/format.h>
+
+#include "base/errors.hpp"
+#include "exec/run/training_record.hpp"
+#include "experiments/train/kept_settings.hpp"
+#include "experiments/train/train_checks.hpp"
+#include "experiments/train/training_job.hpp"
+
+namespace spillway {
+
+namespace fs = std::filesystem;
+
+// What `resume` goes on from: the settings of the run where none are given now, and its last
+// commit, if there is one yet.
+std::optional<ResumePoint> TrainingJob::resume() {
+  const SavedRun& saved = folder_->saved();
+  if (!saved.not_resumable.empty()) {
+    throw InputError(
+        Setting{"resume"} + Message(fmt::format(": there is nothing to go on from in {}: {}",
+                                                request_.run, saved.not_resumable)),
+        "start another run, in a folder of its own");
+  }
+  const std::vector<fs::path> ssd = ssd_directories(settings_.ssd);
+  ResumeState state =
+      request_.dry_run
+          ? folder_->find(ssd)
+          : folder_->resume({ssd, request_.take_over, listener_.checking, request_.io.make_ring});
+  const GivenSettings now = given_, before = settings_in(saved);
+  given_ = added_to(now, before);
+  GivenSettings all = given_;
+  settings_ = read_train_settings(all);
+  if (!state.note.empty() && listener_.note) {
+    // A copy may come from somebody else.
+    const std::string text =
+        settings_.data.data.empty()
+            ? ""
+            : fmt::format("; its text: {}", fmt::join(settings_.data.data, ", "));
+    listener_.note(state.note + text);
+  }
+  if (!state.point) return {};  // it ended before its first commit: from the beginning
+  const TrainingRecord record = TrainingRecord::parse(state.point->record.identity.training);
+  require_same_reading(now, before, record.data_rules);
+  const auto device = now.find("device");
+  const bool device_given = device != now.end() && device->second.back() != "auto";
+  if (device_given && device->second.back() != record.backend) {
+    throw InputError(
+        Setting{"resume"} +
+            Message(fmt::format(": the run in {} is trained on device {}, not {}", request_.run,
+                                record.backend, device->second.back())),
+        "leave " + Setting{"device"} + " out: what is trained on another device has other numbers");
+  }
+  // Chosen where the run began, and part of its numbers since.
+  const WorkloadTexts workload = workload_texts(record.workload);
+  for (const char* key : {"micro_batch", "precision", "sequences_at_once"})
+    if (!now.contains(key)) all[key] = {workload.at(key)};
+  if (!now.contains("policy")) all["policy"] = {record.policy};
+  // The file or folder that it was read from may be gone, and so may that of the adapters. A model
+  // of which a part is frozen is needed for its weights alone.
+  if (record.model.has_frozen() && now.contains("model")) frozen_from_ = now.at("model").back();
+  const bool needs_model = now.contains("model") && frozen_from_.empty();
+  if (state.point->record.version > 0) {
+    if (now.contains("adapter"))
+      throw InputError(Setting{"resume"} + ": the run has adapters of its own, at step " +
+                           std::to_string(state.point->record.version),
+                       "leave " + Setting{"adapter"} + " out, or start another run");
+    all.erase("adapter");
+  }
+  if (!needs_model && folder_->directory().status(RunFolder::model))
+    all["model"] = {folder_->directory().path_of(RunFolder::model).string()};
+  if (!device_given) all["device"] = {record.backend};
+  if (!now.contains("data")) {
+    std::vector<std::string>& data = all["data"];
+    data.clear();
+    for (const fs::path& path : record.data) data.push_back(path.string());
+  }
+  std::vector<std::string> directories;
+  for (const fs::path& directory : state.ssd) directories.push_back(directory.string());
+  all["ssd"] = {fmt::format("{}", fmt::join(directories, ","))};
+  settings_ = read_train_settings(all);
+  return std::move(state.point);
+}
+
+std::vector<std::string> TrainingJob::left_out_texts() const {
+  std::vector<std::string> texts;
+  for (const std::int64_t batch : settings_.left_out) texts.push_back(std::to_string(batch));
+  return texts;
+}
+
+TrainRequest TrainingJob::next() const {
+  TrainRequest next;
+  next.run = folder_->path().string();
+  next.resume = true;
+  next.io = request_.io;
+  next.remove_store = request_.remove_store;
+  // What looked otherwise by its first steps alone goes on as it is.
+  const bool holds =
+      !prediction_check_ || prediction_check_->holds() || prediction_check_->lanes.empty();
+  if (spike_) {
+    next.settings["left_out"] = left_out_texts();
+    next.settings["policy"] = {plan_.policy};
+    if (plan_.predicted_step_seconds) next.retuned = {plan_.problem.machine, plan_.policy};
+    return next;
+  }
+  next.settings["policy"] = {holds ? plan_.policy : "auto"};
+  next.retuned = {
+      holds ? plan_.problem.machine : corrected_machine(plan_.problem.machine, *prediction_check_),
+      plan_.policy};
+  return next;
+}
+
+}  // namespace spillway
