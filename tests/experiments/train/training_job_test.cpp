@@ -164,6 +164,13 @@ TEST_CASE("a request that no training can meet is refused, and leaves nothing be
   };
   refused("steps", "0", "steps = 0: not a positive number", "steps = 100");
   refused("beta1", "1", "beta1 = 1: not at least 0 and below 1", "leave it out");
+  refused("warmup", "50", "warmup = 50: the training has 2 steps, and would never get to", "3%");
+  refused("decay_share", "0.5", "decay_share = 0.5: the learning rate does not fall that way",
+          "learning_rate_schedule = wsd");
+  refused("final_learning_rate", "0", "final_learning_rate = 0: the learning rate does not fall",
+          "learning_rate_schedule = cosine");
+  refused("validation", "nofile", "validation = nofile is no file that is there, no percentage",
+          "validation = held-out.jsonl");
   refused("micro_batch", "3", "micro-batch 3 does not divide batch 4", "micro_batch = 2");
   refused("precision", "fp8", "precision = fp8 is neither bf16 nor fp32", "precision = bf16");
   refused("tune_matmul", "off", "tune_matmul: the CPU backend has no choice", "device = cuda");
