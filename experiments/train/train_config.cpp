@@ -88,8 +88,8 @@ class Paths {
     std::string all;
     std::istringstream parts(text);
     for (std::string part; std::getline(parts, part, ',');)
-      all += (all.empty() ? "" : ",") + below(part);
-    return all;
+      if (!part.empty()) all += (all.empty() ? "" : ",") + below(part);
+    return all.empty() ? text : all;  // refused as it is
   }
 
  private:

@@ -138,6 +138,7 @@ TEST_CASE("paths of a config file are below its folder, names stay names") {
   CHECK(one("validation = 20") == "20");
   CHECK(one("validation = \"held.jsonl\"") == (here / "held.jsonl").string());
   CHECK(one("ssd = \"d0,/d1\"") == (here / "d0").string() + ",/d1");
+  CHECK(one("ssd = [\",d0\", \",\"]") == (here / "d0").string());
   CHECK(one("run = \"runs/first\"") == (here / "runs/first").string());
 }
 
