@@ -185,8 +185,8 @@ TEST_CASE("a training ends where evaluations do not get better, also when it goe
 
 TEST_CASE("a batch whose loss jumps is left out, whatever was committed before it", "[store]") {
   const TemporaryFolder folder;
-  const Words how = {"--policy", "zero-infinity", "--steps", "120", "--spike-guard",
-                     "3",        "--no-export",   "--quiet"};
+  const Words how = {"--policy", "zero-infinity",   "--steps", "120",         "--spike-guard",
+                     "2",        "--learning-rate", "3e-3",    "--no-export", "--quiet"};
   done(training(folder, "often", how + Words{"--durability", "step"}));
   done(training(folder, "seldom", how + Words{"--durability", "interval=25"}));
   const std::vector<json> spikes = events(folder / "often", {"spike"});
