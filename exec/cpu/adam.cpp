@@ -1,8 +1,8 @@
 #include "exec/cpu/adam.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
-#include <mutex>
 
 #include "base/errors.hpp"
 
@@ -13,7 +13,6 @@ namespace {
 // Elements of a unit, from a multiple of as many on, that a kernel rounds the moments of by one
 // key.
 constexpr std::int64_t elements_of_a_key = std::int64_t{1} << 32;
-static_assert(elements_of_a_key % element_alignment == 0);
 
 }  // namespace
 
@@ -48,12 +47,12 @@ double adamw_update(float* master, Moment* m, std::type_identity_t<Moment>* v,
 }
 
 template <class Gradient, class Parameter, class Moment>
-ExactSum adamw_update_unit(float* master, Moment* m, std::type_identity_t<Moment>* v,
-                           const Gradient* gradient,
-                           const std::type_identity_t<Gradient>* second_gradient,
-                           Parameter* parameters_out, std::int64_t first_element,
-                           std::int64_t elements, const std::vector<TensorLayout>& layout,
-                           const AdamStep& step, CpuVariant variant) {
+double adamw_update_unit(float* master, Moment* m, std::type_identity_t<Moment>* v,
+                         const Gradient* gradient,
+                         const std::type_identity_t<Gradient>* second_gradient,
+                         Parameter* parameters_out, std::int64_t first_element,
+                         std::int64_t elements, const std::vector<TensorLayout>& layout,
+                         const AdamStep& step, CpuVariant variant) {
   const auto adamw = cpu_kernels(variant).adam<Gradient, Parameter, Moment>();
   const AdamConstants decaying = adam_constants(step);
   AdamConstants plain = decaying;
@@ -64,7 +63,7 @@ ExactSum adamw_update_unit(float* master, Moment* m, std::type_identity_t<Moment
     for (Moment* moment : {m, v}) std::fill(moment + from, moment + to, Moment{});
     std::fill(parameters_out + from, parameters_out + to, Parameter{});
   };
-  ExactSum squares;  // of cells, each added up in one order
+  double squares = 0;
   std::int64_t done = 0;
   for (const TensorLayout& tensor : layout) {
     const std::int64_t begin = std::max<std::int64_t>(tensor.offset - first_element, done);
@@ -74,12 +73,12 @@ ExactSum adamw_update_unit(float* master, Moment* m, std::type_identity_t<Moment
     pad(done, begin);
     for (std::int64_t at = begin; at < end; at = done) {
       const std::int64_t element = first_element + at;
-      done = std::min(end, at + element_alignment - element % element_alignment);
-      squares.add(
+      done = std::min(end, at + elements_of_a_key - element % elements_of_a_key);
+      squares +=
           adamw(master + at, m + at, v + at, gradient + at,
                 second_gradient != nullptr ? second_gradient + at : nullptr, parameters_out + at,
                 done - at, tensor.decay ? decaying : plain,
-                {static_cast<std::uint32_t>(step.unit), static_cast<std::uint64_t>(element)}));
+                {static_cast<std::uint32_t>(step.unit), static_cast<std::uint64_t>(element)});
     }
   }
   pad(done, elements);
@@ -87,48 +86,42 @@ ExactSum adamw_update_unit(float* master, Moment* m, std::type_identity_t<Moment
 }
 
 template <class Gradient, class Parameter, class Moment>
-ExactSum adamw_update_unit(ThreadPool& pool, float* master, Moment* m,
-                           std::type_identity_t<Moment>* v, const Gradient* gradient,
-                           const std::type_identity_t<Gradient>* second_gradient,
-                           Parameter* parameters_out, std::int64_t first_element,
-                           std::int64_t elements, const std::vector<TensorLayout>& layout,
-                           const AdamStep& step, CpuVariant variant) {
+double adamw_update_unit(ThreadPool& pool, float* master, Moment* m,
+                         std::type_identity_t<Moment>* v, const Gradient* gradient,
+                         const std::type_identity_t<Gradient>* second_gradient,
+                         Parameter* parameters_out, std::int64_t first_element,
+                         std::int64_t elements, const std::vector<TensorLayout>& layout,
+                         const AdamStep& step, CpuVariant variant) {
   constexpr std::int64_t most_pieces = 256;
   constexpr std::int64_t smallest_piece = 1 << 16;  // 2 MB of traffic: waking a thread pays
+  constexpr std::int64_t page_elements = 1024;
   const std::int64_t share = (elements + most_pieces - 1) / most_pieces;
-  const std::int64_t piece_elements = std::max(
-      smallest_piece, (share + element_alignment - 1) / element_alignment * element_alignment);
+  const std::int64_t piece_elements =
+      std::max(smallest_piece, (share + page_elements - 1) / page_elements * page_elements);
   const std::int64_t pieces = (elements + piece_elements - 1) / piece_elements;
-  // Where a piece begins: also where the first one does not, at a cell of the unit.
-  const auto begin_of = [&](std::int64_t piece) {
-    const std::int64_t cell =
-        (first_element + piece * piece_elements) / element_alignment * element_alignment;
-    return piece == 0 ? 0 : std::min(elements, cell - first_element);
-  };
-  ExactSum squares;
-  std::mutex mutex;
+  std::array<double, most_pieces> squares;
   pool.run(pieces, [&](std::int64_t piece) {
-    const std::int64_t at = begin_of(piece);
-    const std::int64_t end = piece + 1 == pieces ? elements : begin_of(piece + 1);
-    const ExactSum of_piece =
-        adamw_update_unit(master + at, m + at, v + at, gradient + at,
-                          second_gradient != nullptr ? second_gradient + at : nullptr,
-                          parameters_out + at, first_element + at, end - at, layout, step, variant);
-    const std::scoped_lock lock(mutex);
-    squares.add(of_piece);
+    const std::int64_t at = piece * piece_elements;
+    squares[static_cast<std::size_t>(piece)] = adamw_update_unit(
+        master + at, m + at, v + at, gradient + at,
+        second_gradient != nullptr ? second_gradient + at : nullptr, parameters_out + at,
+        first_element + at, std::min(piece_elements, elements - at), layout, step, variant);
   });
-  return squares;
+  double sum = 0;
+  for (std::int64_t piece = 0; piece < pieces; ++piece)
+    sum += squares[static_cast<std::size_t>(piece)];
+  return sum;
 }
 
 #define SPILLWAY_INSTANTIATE(Gradient, Parameter, Moment)                                       \
   template double adamw_update(float*, Moment*, std::type_identity_t<Moment>*, const Gradient*, \
                                const std::type_identity_t<Gradient>*, Parameter*, std::int64_t, \
                                const AdamStep&, CpuVariant);                                    \
-  template ExactSum adamw_update_unit(                                                          \
+  template double adamw_update_unit(                                                            \
       float*, Moment*, std::type_identity_t<Moment>*, const Gradient*,                          \
       const std::type_identity_t<Gradient>*, Parameter*, std::int64_t, std::int64_t,            \
       const std::vector<TensorLayout>&, const AdamStep&, CpuVariant);                           \
-  template ExactSum adamw_update_unit(                                                          \
+  template double adamw_update_unit(                                                            \
       ThreadPool&, float*, Moment*, std::type_identity_t<Moment>*, const Gradient*,             \
       const std::type_identity_t<Gradient>*, Parameter*, std::int64_t, std::int64_t,            \
       const std::vector<TensorLayout>&, const AdamStep&, CpuVariant);

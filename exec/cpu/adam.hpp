@@ -16,7 +16,6 @@
 #include <type_traits>
 #include <vector>
 
-#include "base/exact_sum.hpp"
 #include "exec/cpu/kernels_cpu.hpp"
 #include "exec/cpu/thread_pool.hpp"
 #include "policies/model/units.hpp"
@@ -51,23 +50,23 @@ double adamw_update(float* master, Moment* m, std::type_identity_t<Moment>* v,
 // The same for elements [first_element, first_element + elements) of a unit with this layout; all
 // pointers are to the first of these. Weight decay applies to tensors with decay = true only.
 // Padding (what no tensor covers) is written as zero everywhere and does not count in the result.
-// That is the same for a unit as for its pieces together, cut at multiples of element_alignment or
-// where tensors begin, to the last bit.
 template <class Gradient, class Parameter, class Moment>
-ExactSum adamw_update_unit(float* master, Moment* m, std::type_identity_t<Moment>* v,
-                           const Gradient* gradient,
-                           const std::type_identity_t<Gradient>* second_gradient,
-                           Parameter* parameters_out, std::int64_t first_element,
-                           std::int64_t elements, const std::vector<TensorLayout>& layout,
-                           const AdamStep& step, CpuVariant variant = best_cpu_variant());
+double adamw_update_unit(float* master, Moment* m, std::type_identity_t<Moment>* v,
+                         const Gradient* gradient,
+                         const std::type_identity_t<Gradient>* second_gradient,
+                         Parameter* parameters_out, std::int64_t first_element,
+                         std::int64_t elements, const std::vector<TensorLayout>& layout,
+                         const AdamStep& step, CpuVariant variant = best_cpu_variant());
 
-// The same by all threads of `pool`: one core alone does not use all the bandwidth of memory.
+// The same by all threads of `pool`: one core alone does not use all the bandwidth of memory. Cut
+// into pieces whose size depends on `elements` only, so the result, to the last bit of the sum of
+// squares, does not depend on the number of threads.
 template <class Gradient, class Parameter, class Moment>
-ExactSum adamw_update_unit(ThreadPool& pool, float* master, Moment* m,
-                           std::type_identity_t<Moment>* v, const Gradient* gradient,
-                           const std::type_identity_t<Gradient>* second_gradient,
-                           Parameter* parameters_out, std::int64_t first_element,
-                           std::int64_t elements, const std::vector<TensorLayout>& layout,
-                           const AdamStep& step, CpuVariant variant = best_cpu_variant());
+double adamw_update_unit(ThreadPool& pool, float* master, Moment* m,
+                         std::type_identity_t<Moment>* v, const Gradient* gradient,
+                         const std::type_identity_t<Gradient>* second_gradient,
+                         Parameter* parameters_out, std::int64_t first_element,
+                         std::int64_t elements, const std::vector<TensorLayout>& layout,
+                         const AdamStep& step, CpuVariant variant = best_cpu_variant());
 
 }  // namespace spillway

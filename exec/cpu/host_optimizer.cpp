@@ -55,13 +55,11 @@ void HostOptimizer::update_as(const Task& task, const Operands& o) const {
   // Some policies update on two lanes at a time. The threads are for one of them; the result does
   // not depend on which.
   const std::unique_lock lock(pool_mutex_, std::try_to_lock);
-  const ExactSum squares = adamw_update_unit(
+  *o.gradient_square_sum = adamw_update_unit(
       lock ? pool_ : alone_, master, moments, moments + elements,
       reinterpret_cast<const Gradient*>(o.gradient),
       reinterpret_cast<const Gradient*>(o.head_gradient), parameters,
       static_cast<std::int64_t>(task.first_element), elements, layout(task), adam, variant_);
-  *o.gradient_square_sum = squares.value();
-  if (o.exact_square_sum != nullptr) *o.exact_square_sum = squares;
 }
 
 template <class Gradient, class Parameter>

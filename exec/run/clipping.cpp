@@ -76,28 +76,21 @@ std::vector<std::vector<TaskId>> gradient_tasks(const Schedule& schedule) {
 }
 
 StepGradient step_gradient(const Schedule& schedule, std::span<const TaskId> tasks,
-                           std::span<const double> squares, const ExactSquares& exact) {
+                           std::span<const double> squares) {
   const int embedding = static_cast<int>(schedule.problem().model.layers);
   StepGradient result;
   double sum = 0;
-  ExactSum sum_of_pieces;
   for (std::size_t k = 0; k < tasks.size();) {
     const int unit = schedule.tasks()[tasks[k]].layer;
     double of_unit = 0;
-    for (; k < tasks.size() && schedule.tasks()[tasks[k]].layer == unit; ++k) {
+    for (; k < tasks.size() && schedule.tasks()[tasks[k]].layer == unit; ++k)
       of_unit += squares[tasks[k]];
-      const auto piece = exact.find(tasks[k]);
-      if (piece == exact.end() || piece->second.is_zero())
-        sum_of_pieces.add(squares[tasks[k]]);
-      else
-        sum_of_pieces.add(piece->second);
-    }
     sum += of_unit;
     // The last layer that has any, and embedding or head only where no layer has.
     if (!std::isfinite(of_unit) && (unit < embedding || result.nonfinite_unit < 0))
       result.nonfinite_unit = unit;
   }
-  result.norm = std::sqrt(exact.empty() ? sum : sum_of_pieces.value());
+  result.norm = std::sqrt(sum);
   return result;
 }
 

@@ -2,16 +2,12 @@
 //
 // A unit's sum of squares is taken over its whole gradient at once, in fp64, in one fixed order
 // (CpuKernels::sum_of_squares), and units are added in their order: the factor has the same bits
-// whatever the policy, the placement, and the pieces in which updates are applied. Where no norms
-// are taken, updates tell the sums of squares of their pieces, which are added exactly: the norm
-// that is reported has the same bits, too; on streams it has them but for the last digits.
+// whatever the policy, the placement, and the pieces in which updates are applied.
 #pragma once
 
-#include <map>
 #include <span>
 #include <vector>
 
-#include "base/exact_sum.hpp"
 #include "exec/cpu/kernels_cpu.hpp"
 #include "exec/cpu/thread_pool.hpp"
 #include "policies/schedule/schedule.hpp"
@@ -52,11 +48,9 @@ struct StepGradient {
 // The tasks that tell, step by step: those that take norms or, where there are none, the updates.
 // By unit, each unit's in program order.
 std::vector<std::vector<TaskId>> gradient_tasks(const Schedule& schedule);
-// What Operands::exact_square_sum got, of updates that tell.
-using ExactSquares = std::map<TaskId, ExactSum>;
 // `tasks`: of one step. `squares`: by task, what Operands::gradient_square_sum got.
 StepGradient step_gradient(const Schedule& schedule, std::span<const TaskId> tasks,
-                           std::span<const double> squares, const ExactSquares& exact);
+                           std::span<const double> squares);
 
 // Throws MachineError, which names the layer and the step, where a task found NaN or Inf in a
 // gradient and the workload stops for that. `step` is the global step of the gradient, `losses` are

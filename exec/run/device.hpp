@@ -48,9 +48,6 @@ struct Operands {
   std::span<double> norms;
   // optimizer, gradient_norm: sum of squares of the gradient, before clipping
   double* gradient_square_sum = nullptr;
-  // optimizer: the same for a sum over tasks that does not depend on how updates are cut. Null: it
-  // is not wanted; on streams it stays as it is.
-  ExactSum* exact_square_sum = nullptr;
 };
 
 // How long it took to take the host tier's memory and to page-lock it.

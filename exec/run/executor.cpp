@@ -290,8 +290,6 @@ Operands Executor::operands(Run& run, TaskId id) {
   }
   if (task.kind == TaskKind::optimizer) o.adam = settings_.at(run.first_step + task.update);
   o.gradient_square_sum = &run.gradient_square_sums[id];
-  if (const auto exact = run.exact_square_sums.find(id); exact != run.exact_square_sums.end())
-    o.exact_square_sum = &exact->second;
   return o;
 }
 

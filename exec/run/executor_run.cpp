@@ -45,9 +45,6 @@ Executor::Run::Run(const Schedule& s, std::span<const StatePart> parts, Streams*
   }
   const auto tasks = s.tasks();
   const Workload& workload = s.problem().workload;
-  if (!workload.needs_norms())
-    for (const std::vector<TaskId>& of_step : gradients_of_step_)
-      for (const TaskId id : of_step) exact_square_sums[id];
   for (TaskId id = 0; id < tasks.size(); ++id) {
     const Task& task = tasks[id];
     by_lane[index_of(task.lane)].push_back(id);
@@ -146,7 +143,7 @@ StepResult Executor::Run::result(int step, std::int64_t began_ns) const {
   // Where no task asked for text there is no loss either.
   if (counted_tokens[s] > 0) result.loss /= static_cast<double>(counted_tokens[s]);
   const StepGradient gradient =
-      step_gradient(schedule, gradients_of_step_[s], gradient_square_sums, exact_square_sums);
+      step_gradient(schedule, gradients_of_step_[s], gradient_square_sums);
   result.gradient_norm = gradient.norm;
   result.skipped_unit = gradient.nonfinite_unit;
   const std::int64_t before = step == 0 ? began_ns : last_end_ns[s - 1];

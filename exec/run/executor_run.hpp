@@ -10,7 +10,6 @@
 #include <thread>
 #include <vector>
 
-#include "exec/run/clipping.hpp"
 #include "exec/run/executor.hpp"
 #include "exec/run/stream_plan.hpp"
 #include "exec/store/store_layout.hpp"
@@ -64,7 +63,6 @@ struct Executor::Run {
   std::vector<std::int64_t> start_ns, end_ns;           // 0: not run
   std::vector<double> losses;                           // (steps, batch)
   std::vector<double> gradient_square_sums;             // per task
-  ExactSquares exact_square_sums;                       // where no norms are taken
   std::vector<std::atomic<std::uint32_t>> open_tasks;   // per step
   std::vector<std::int64_t> last_end_ns;                // per step: end of its last own task
   // What gpu.compute works on: a micro-batch, or where there are borders, which layers ask for

@@ -161,14 +161,6 @@ TEST_CASE("Clipped, every policy trains bit-identically to resident, norms inclu
   }
 }
 
-TEST_CASE(
-    "Unclipped, every policy reports the norms of resident to the bit, however it cuts updates") {
-  Trainer trainer;
-  trainer.steps = 3;
-  const Outcome resident = trainer.train("resident");
-  for (const char* policy : policies) check_identical(resident, trainer.train(policy), policy);
-}
-
 TEST_CASE("A limit that is never reached, and a skip that is never needed, change no bit") {
   Trainer trainer;
   const Outcome resident = trainer.train("resident");
