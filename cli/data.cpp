@@ -114,7 +114,7 @@ void run_show(const ShowOptions& options, int& exit_code) {
     request.model_folder = options.model;
   }
   const auto tokenizer = open_tokenizer(options.data.tokenizer, request.model_folder);
-  request.vocabulary = tokenizer ? tokenizer->size() : std::int64_t{1} << 31;
+  request.vocabulary = tokenizer ? tokenizer->size() : any_vocabulary;
   request.sequence = options.sequence;
   request.seed = options.seed;
   std::optional<Activity> activity;

@@ -23,7 +23,7 @@ namespace {
 namespace fs = std::filesystem;
 
 struct InitOptions {
-  std::string model = "gpt-tiny", machine, out = "spillway.toml";
+  std::string model = "gpt-tiny", machine, tokenizer, out = "spillway.toml";
   std::vector<std::string> data;
   bool force = false;
 };
@@ -61,8 +61,9 @@ void run(const InitOptions& options) {
   Preparation preparation(false, false);
   const TrainListener listener = preparation.listener();
   TrainRequest request;
-  request.settings = starting_settings(options.model, options.data, options.machine,
-                                       {listener.doing, listener.stop, listener.note});
+  request.settings =
+      starting_settings(options.model, options.data, options.machine, options.tokenizer,
+                        {listener.doing, listener.stop, listener.note});
   request.dry_run = true;
   TrainingJob job(request, listener);
   const TrainingOutlook outlook = job.look_ahead(options.machine.empty());
@@ -85,6 +86,7 @@ void add_init(CLI::App& app) {
   auto options = std::make_shared<InitOptions>();
   command->add_option("--model", options->model, setting_help("model"))->capture_default_str();
   command->add_option("--data", options->data, setting_help("data"));
+  command->add_option("--tokenizer", options->tokenizer, setting_help("tokenizer"));
   command->add_option("--machine", options->machine,
                       setting_help("machine") + "; default: this machine is measured, once");
   command->add_option("--out", options->out, "the file to write")->capture_default_str();

@@ -32,8 +32,9 @@ std::uint64_t UnitWeights::all_bytes(const ModelSpec& model) {
   return outer_bytes(model) + static_cast<std::uint64_t>(model.layers) * bytes_of(model, 0);
 }
 
-UnitWeights::UnitWeights(const ModelSpec& model, StateValues values, std::uint64_t memory)
-    : model_(model), values_(std::move(values)) {
+UnitWeights::UnitWeights(const ModelSpec& model, StateValues values, std::uint64_t memory,
+                         bool reads_ahead)
+    : model_(model), values_(std::move(values)), reads_ahead_(reads_ahead) {
   if (memory < least_bytes(model)) {
     throw FitError(
         "the embedding, the head and two layers of model " + model.name + " take " +
@@ -53,7 +54,7 @@ UnitWeights::UnitWeights(const ModelSpec& model, StateValues values, std::uint64
 }
 
 UnitWeights::~UnitWeights() {
-  if (reading_.valid()) reading_.wait();
+  if (reading_.valid() && reads_ahead_) reading_.wait();
 }
 
 void UnitWeights::read_into(std::int64_t unit, std::vector<float>& to) const {
@@ -69,14 +70,15 @@ std::vector<float> UnitWeights::read(std::int64_t unit) const {
 
 void UnitWeights::read_ahead(std::int64_t layer) {
   ahead_ = layer;
-  reading_ =
-      std::async(std::launch::async, [this, layer, &to = slots_[next_]] { read_into(layer, to); });
+  // Deferred: by reading_.get(), on the thread that asks for the layer.
+  reading_ = std::async(reads_ahead_ ? std::launch::async : std::launch::deferred,
+                        [this, layer, &to = slots_[next_]] { read_into(layer, to); });
 }
 
 const float* UnitWeights::layer(std::int64_t layer) {
   if (layer < layers_in_memory()) return resident_[static_cast<std::size_t>(layer)].data();
   if (ahead_ != layer) {
-    if (reading_.valid()) reading_.get();
+    if (reading_.valid() && reads_ahead_) reading_.get();
     read_ahead(layer);
   }
   reading_.get();

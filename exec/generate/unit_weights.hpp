@@ -1,5 +1,5 @@
 // The weights of a model unit by unit: as many as there is memory for stay there, the others are
-// read again whenever they are needed, by a thread of its own while the unit before is at work.
+// read again whenever they are needed, if need be while the unit before is at work.
 #pragma once
 
 #include <cstdint>
@@ -13,9 +13,11 @@ namespace spillway {
 
 class UnitWeights {
  public:
-  // What a pass over the model does not find in `memory` bytes is read from `values`, which is then
-  // called on another thread. Throws FitError where memory is less than least_bytes().
-  UnitWeights(const ModelSpec& model, StateValues values, std::uint64_t memory);
+  // What a pass over the model does not find in `memory` bytes is read from `values`: ahead, by
+  // another thread, or, of values that belong to the caller's thread, there and when it is needed.
+  // Throws FitError where memory is less than least_bytes().
+  UnitWeights(const ModelSpec& model, StateValues values, std::uint64_t memory,
+              bool reads_ahead = true);
   ~UnitWeights();
   UnitWeights(const UnitWeights&) = delete;
   UnitWeights& operator=(const UnitWeights&) = delete;
@@ -39,6 +41,7 @@ class UnitWeights {
 
   const ModelSpec model_;
   const StateValues values_;
+  const bool reads_ahead_;
   std::vector<float> embedding_, head_;
   std::vector<std::vector<float>> resident_;  // the first layers
   std::vector<float> slots_[2];               // of the others, by turns

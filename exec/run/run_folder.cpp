@@ -44,6 +44,11 @@ fs::path make_new_folder(const fs::path& parent, const std::string& name) {
 
 void require_empty(const Directory& folder) {
   if (folder.is_empty()) return;
+  if (folder.status(saved_run_file))
+    throw InputError(Setting{"run", folder.path().string()} + ": there is a run in it already",
+                     "go on with that one: " + Setting{"resume"} + " " +
+                         Setting{"run", folder.path().string()} +
+                         "; or name a new folder for another one");
   throw InputError(Setting{"run", folder.path().string()} + ": the folder is not empty",
                    "each run has a folder of its own: name a new one, or remove this one");
 }

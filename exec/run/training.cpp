@@ -237,7 +237,7 @@ TrainingCourse course_of(const TrainingOptions& options, std::int64_t first) {
 // on for what is left to do there; and where a step more was promised, that one begins with it.
 bool Training::stops_here() const {
   const std::int64_t stop = gate_->stop_version();
-  return stop >= 0 && stop <= version_ && version_ < options_.steps;
+  return stop >= 0 && stop <= version_ && version_ < options_.steps && !ended_;
 }
 
 // What is due where version_ steps are done. False: the training ends here.
@@ -373,7 +373,10 @@ TrainingResult Training::run(const std::function<void(const StepResult&)>& repor
     const bool record =
         trace && &next == &schedule() && trace->spans.size() + next.tasks().size() <= most_spans;
     version_ += executor_->run(next, version_, take, record ? trace : nullptr, segment++);
-    stopped = (gate_->stop_version() >= 0 && version_ >= gate_->stop_version()) || !pause();
+    // What is due after the last step is done all the same: nobody would go on for it.
+    stopped = (version_ < options_.steps && gate_->stop_version() >= 0 &&
+               version_ >= gate_->stop_version()) ||
+              !pause();
   }
   if (committer_) executor_->wait_for_commit(version_);
   result.steps = version_;

@@ -192,7 +192,7 @@ Decoder& Speaker::open(std::int64_t sequences, std::int64_t positions) {
             ", or fewer prompts or tokens at a time");
   memory -= caches;
   memory -= settle_store(memory, caches);
-  weights_ = std::make_unique<UnitWeights>(model_, values_, memory);
+  weights_ = std::make_unique<UnitWeights>(model_, values_, memory, reads_ahead_);
   if (layers_in_memory() == model_.layers) let_go_of_store();
   decoder_ = std::make_unique<Decoder>(model_, *weights_, sequences, positions, request_.threads);
   return *decoder_;
@@ -201,6 +201,7 @@ Decoder& Speaker::open(std::int64_t sequences, std::int64_t positions) {
 Decoder& Speaker::open(std::int64_t sequences, std::int64_t positions, const StateValues& values,
                        std::uint64_t memory) {
   values_ = values;
+  reads_ahead_ = false;  // a training's values are read on one thread
   request_.memory = memory;
   return open(sequences, positions);
 }

@@ -59,6 +59,7 @@ class Speaker {
   SpeakerRequest request_;
   ModelSpec model_;
   StateValues values_;
+  bool reads_ahead_ = true;
   std::string text_;                          // of the weights
   std::filesystem::path folder_;              // of tokenizer and template
   std::filesystem::path run_;                 // that the weights are of

@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 constexpr const char *epochs_of_records = "3", *epochs_of_text = "1";
 // Peak learning rate of a model that has learned before.
 constexpr const char* gentle_learning_rate = "2e-05";
-constexpr double evaluations = 10;
+constexpr double evaluations = 10, fewest_steps_to_learn = 300;
 constexpr std::size_t line_length = 100;
 
 // How chats become text where the model's makers do not say it: as the refusal recommends; else
@@ -84,10 +84,12 @@ std::string path_in(const fs::path& folder, const std::string& key, const std::s
 }  // namespace
 
 GivenSettings starting_settings(const std::string& model, const std::vector<std::string>& data,
-                                const std::string& machine, const DataListener& listener) {
+                                const std::string& machine, const std::string& tokenizer,
+                                const DataListener& listener) {
   GivenSettings given = {{"model", {model}}, {"policy", {"auto"}}, {"gradient_clip", {"global=1"}}};
   if (!data.empty()) given["data"] = data;
   if (!machine.empty()) given["machine"] = {machine};
+  if (!tokenizer.empty()) given["tokenizer"] = {tokenizer};
   given = kept(given);
   TrainSettings settings = read_train_settings(given);
   const Problem problem = settings.problem.problem();
@@ -115,6 +117,10 @@ GivenSettings starting_settings(const std::string& model, const std::vector<std:
   const Look look = look_at(request, listener);
   const bool records = look.data.summary.packing == "packed";
   given["epochs"] = {records ? epochs_of_records : epochs_of_text};
+  // One that has learned nothing before needs more than to see a few records three times.
+  if (const double needed = fewest_steps_to_learn / look.data.steps_of_epoch;
+      records && !learned && needed > std::stod(given["epochs"].back()))
+    given["epochs"] = {fmt::format("{}", std::llround(std::ceil(needed)))};
   if (look.chat_template != settings.data.chat_template)
     given["chat_template"] = {look.chat_template};
   if (look.validation.empty()) return given;

@@ -6,6 +6,7 @@
 #include <array>
 #include <charconv>
 #include <limits>
+#include <map>
 #include <sstream>
 
 #include "base/errors.hpp"
@@ -18,6 +19,49 @@
 namespace spillway {
 
 namespace {
+
+// What keys of other programs' configs are called here; empty: none that is known.
+std::string name_elsewhere(const std::string& name) {
+  static const std::map<std::string, std::string> names = {
+      {"base_model", "model"},
+      {"model_name_or_path", "model"},
+      {"datasets", "data"},
+      {"dataset", "data"},
+      {"train_file", "data"},
+      {"num_epochs", "epochs"},
+      {"num_train_epochs", "epochs"},
+      {"max_steps", "steps"},
+      {"micro_batch_size", "micro_batch"},
+      {"per_device_train_batch_size", "micro_batch"},
+      {"gradient_accumulation_steps",
+       "batch, the sequences of a step; micro_batch is a part of it"},
+      {"lr", "learning_rate"},
+      {"lr_scheduler", "learning_rate_schedule"},
+      {"lr_scheduler_type", "learning_rate_schedule"},
+      {"warmup_steps", "warmup"},
+      {"warmup_ratio", "warmup, \"3%\" say"},
+      {"sequence_len", "sequence"},
+      {"max_seq_length", "sequence"},
+      {"sample_packing", "pack"},
+      {"train_on_inputs", "train_on, \"assistant\" or \"all\""},
+      {"val_set_size", "validation, \"1%\" say"},
+      {"eval_steps", "evaluate_every"},
+      {"save_steps", "keep_every, with keep"},
+      {"save_total_limit", "keep"},
+      {"load_best_model_at_end", "keep_best"},
+      {"early_stopping_patience", "early_stop"},
+      {"max_grad_norm", "gradient_clip, \"global=1\" say"},
+      {"output_dir", "run"},
+      {"bf16", "precision, \"bf16\" or \"fp32\""},
+      {"fp16", "precision, \"bf16\" or \"fp32\""},
+      {"lora_r", "lora, \"rank=16,alpha=32\" say"},
+      {"lora_alpha", "lora, \"rank=16,alpha=32\" say"},
+      {"lora_dropout", "lora, \"rank=16,dropout=0.05\" say"},
+      {"lora_target_modules", "lora, \"rank=16,targets=q_proj+v_proj\" say"},
+      {"special_tokens", "tokenizer, whose special tokens are taken"}};
+  const auto found = names.find(name);
+  return found == names.end() ? "" : "it is called " + found->second + " here";
+}
 
 namespace fs = std::filesystem;
 using Texts = std::vector<std::string>;
@@ -176,8 +220,12 @@ class Reader {
     Texts known = {overrides_key};
     for (const TrainSetting& one : train_settings())
       if (one.key != overrides_key) known.push_back(one.key);
+    const std::string other = name_elsewhere(name);
     const bool near = !near_names(name, known).empty();
-    fail(key.source(), "unknown key " + name, near ? unknown_name_hint(name, known) : described_in);
+    fail(key.source(), "unknown key " + name,
+         !other.empty() ? other
+         : near         ? unknown_name_hint(name, known)
+                        : described_in);
   }
 
   // Errors of values, which know no place and may name settings as flags.

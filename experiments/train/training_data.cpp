@@ -82,7 +82,9 @@ TrainingData open_bytes(const DataRequest& request) {
 
 // Bytes are no language that a model with words has learned.
 void refuse_bytes(const DataRequest& request, const DataListener& listener) {
-  if (request.settings.tokenizer == "bytes" || request.vocabulary <= most_byte_vocabulary) return;
+  if (request.settings.tokenizer == "bytes" || request.vocabulary <= most_byte_vocabulary ||
+      request.vocabulary == any_vocabulary)
+    return;
   const Message what = fmt::format(
       "the model has a vocabulary of {}, and no tokenizer is known: text as bytes uses "
       "256 of them, and not as the model's makers do",
@@ -233,9 +235,11 @@ std::optional<TrainingData> open_training_data(const DataRequest& request,
   if (tokenizer && tokenizer->size() > request.vocabulary &&
       tokenizer->hash() != make_byte_tokenizer()->hash() && listener.note)
     listener.note(
-        fmt::format("note: the tokenizer has {} tokens, the model {}: text that needs the "
-                    "others is refused",
-                    tokenizer->size(), request.vocabulary));
+        Message(fmt::format(
+            "note: the tokenizer has {0} tokens, the model {1}: text that needs the others "
+            "is refused; for a model that begins here: ",
+            tokenizer->size(), request.vocabulary)) +
+        Setting{"set", fmt::format("model.vocabulary={}", tokenizer->size())});
   if (is_running_bytes(request.settings, tokenizer.get())) {
     refuse_bytes(request, listener);
     return open_bytes(request);

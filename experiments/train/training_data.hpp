@@ -38,6 +38,9 @@ struct DataSettings {
   std::string data_hash;                // that it must have (TrainingData::hash()); empty: any
 };
 
+// Of a request where no model is named.
+inline constexpr std::int64_t any_vocabulary = std::int64_t{1} << 31;
+
 struct DataRequest {
   DataSettings settings;
   std::filesystem::path model_folder;  // that may have a tokenizer; empty: none

@@ -178,9 +178,10 @@ std::string tensorboard_file(int start) {
 
 RunRecords::RunRecords(const Directory& folder, std::int64_t first_step, bool durable)
     : folder_(folder), durable_(durable) {
-  if (first_step > 0)
-    before_ =
-        events_before(folder.read(RunFolder::metrics, longest_metrics).value_or(""), first_step);
+  before_ =
+      events_before(folder.read(RunFolder::metrics, longest_metrics).value_or(""), first_step);
+  // Of a run that begins again nothing stays, but where it does so without a batch.
+  if (first_step == 0 && before_.find("{\"event\":\"spike\"") == std::string::npos) before_.clear();
   metrics_ = begin_file(folder, RunFolder::metrics, before_, &only_metrics());
 }
 

@@ -208,7 +208,9 @@ void TokenFile::check_tokens(std::uint64_t vocabulary) const {
   throw InputError(
       fmt::format("{} has the token {} at {}, the vocabulary ends at {}", path_.string(),
                   static_cast<std::uint32_t>(token), beyond, vocabulary - 1),
-      "the tokens are of another model's tokenizer" +
+      "the tokens are of another model's tokenizer; a model that begins here can have its "
+      "vocabulary: " +
+          Setting{"set", "model.vocabulary=N"} +
           (raw ? ", or are not " +
                      Setting{"data_format", header_.token_bytes == 2 ? "uint16" : "uint32"}
                : Message("")));

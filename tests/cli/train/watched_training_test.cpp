@@ -97,6 +97,11 @@ const Words watched = {"--validation",
 
 TEST_CASE("samples and evaluations are the same bytes in every policy", "[store]") {
   const TemporaryFolder folder;
+  const Words deep = {
+      "--set", "model.layers=6", "--steps", "3",      "--sample-prompt", "the", "--sample-tokens",
+      "5",     "--gpu-memory",   "64MB",    "--quiet"};
+  done(training(folder, "deep", deep + Words{"--policy", "resident"}));
+  REQUIRE(events(folder / "deep", {"sample"}).size() == 2);
   std::vector<json> expected;
   for (const std::string policy :
        {"zero-offload", "zero-infinity", "fuyou", "greedysnake:snake=off", "spillway"}) {
@@ -109,6 +114,13 @@ TEST_CASE("samples and evaluations are the same bytes in every policy", "[store]
           read_file(folder / "zero-offload/best/model.safetensors"));
   }
   REQUIRE(expected.size() > 8);
+  // In memory for two layers only: the others are read from where they rest.
+  for (const std::string policy : {"zero-infinity", "fuyou"}) {
+    CAPTURE(policy);
+    done(training(folder, "deep-" + policy,
+                  deep + Words{"--policy", policy, "--sample-memory", "1MB"}));
+    CHECK(events(folder / ("deep-" + policy), {"sample"}) == events(folder / "deep", {"sample"}));
+  }
   // After steps 0, 7, 14, 21 and 25, of two prompts.
   CHECK(events(folder / "fuyou", {"sample"}).size() == 10);
 }
