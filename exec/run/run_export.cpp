@@ -353,7 +353,7 @@ ExportedRun export_run(const RunExport& request) {
   }
   // The lock keeps the newest commit whole, but not from a run that was copied from this one and
   // goes on with its store, nor from a store that is made anew in another place.
-  constexpr int most_attempts = 4;
+  constexpr int most_attempts = 20;
   for (int attempt = 1;; ++attempt) {
     const SavedRun saved = SavedRun::load(folder);
     const bool has_weights = SafetensorsFolder::has_weights(folder.path()) ||
