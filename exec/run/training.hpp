@@ -157,9 +157,8 @@ class Training {
   }
   const Evaluations& evaluations() const { return options_.evaluations; }
   // Called by run() at the pauses for samples, after an evaluation there, with the steps that are
-  // done and the weights as they are then, of which its thread may read until it
-  // returns. Once stops() is true it need not come to an end: a training that goes on from there
-  // calls it again.
+  // done and the weights as they are then, which its thread may read until it returns. Once stops()
+  // is true it need not come to an end: a training that goes on from there calls it again.
   using SampleListener = std::function<void(std::int64_t step, const StateValues& weights,
                                             const std::function<bool()>& stops)>;
   void on_sample(SampleListener listener) { on_sample_ = std::move(listener); }

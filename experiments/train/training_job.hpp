@@ -143,8 +143,8 @@ class TrainingJob {
   // Evaluations did not get better any more.
   bool ended_early() const { return ended_early_; }
   const EvaluationWatch& evaluation_watch() const { return evaluation_watch_; }
+  // Then it is to go on at once by next().
   const std::optional<LossSpike>& spike() const { return spike_; }
-  const std::optional<TrainingSamples>& samples() const { return samples_; }
   // Of the best weights; there from the first that was kept on.
   std::filesystem::path best_path() const;
   static constexpr const char* best_folder = "best";
@@ -158,8 +158,6 @@ class TrainingJob {
   void finish();
   // Whether it has stopped to be planned anew.
   bool retunes() const { return retunes_ && !stop_requested_ && stopped(); }
-  // Whether it is to go on at once by next(): planned anew, or without a batch.
-  bool goes_on() const { return retunes() || spike_; }
   // What goes on with the run then, once this job is gone.
   TrainRequest next() const;
 
