@@ -23,6 +23,8 @@ double DriveRates::seconds(double bytes_read, double bytes_written) const {
       return reading + writing;
     case SsdLaw::duplex:
       return std::max(reading, writing);
+    case SsdLaw::mixed:
+      return std::max({reading, writing, (reading + writing) / mixed_gain});
     case SsdLaw::capped:
       return std::max({reading, writing, at(bytes_read + bytes_written, total)});
   }

@@ -21,6 +21,7 @@ struct DriveRates {
   double read = 0, write = 0;
   double total = 0;              // law capped: both together
   SsdLaw law = SsdLaw::simplex;  // times add
+  double mixed_gain = 1;         // law mixed
 
   // The least time in which so many bytes are read and written.
   double seconds(double bytes_read, double bytes_written) const;

@@ -17,7 +17,8 @@ namespace spillway {
 enum class SsdLaw : std::uint8_t {
   simplex,  // times add: bytes_r / R + bytes_w / W <= t
   duplex,   // independent
-  capped    // read <= R, write <= W, read + write <= RW
+  capped,   // read <= R, write <= W, read + write <= RW
+  mixed     // read <= R, write <= W, and a mix is `mixed_gain` faster than with simplex
 };
 
 // How many requests a lane of the executor keeps in flight (SsdStoreOptions::queue_depth).
@@ -47,8 +48,17 @@ struct Machine {
     double flops = 0;             // sustained matrix FLOP/s (peak x efficiency)
     double memory_bandwidth = 0;  // bytes/s; 0: not modelled
     double adam_params_per_second = 0;
-    std::int64_t launch_ns = 0;  // per compute task
-    double cores = 0;            // host cores a compute task keeps busy (CPU backend); 0: one
+    std::int64_t launch_ns = 0;        // per compute task
+    double cores = 0;                  // host cores a compute task keeps busy (CPU backend); 0: one
+    std::int64_t multiprocessors = 0;  // on which tiles of products run in waves; 0: not known
+    double attention_flops = 0;        // sustained, of attention's products; 0: as flops
+    double clock = 1;                  // share of the clock of `flops` kept under the power limit
+    // Shares of `flops` that products of so many tokens by a hidden size reach, as measured.
+    struct ShapeRate {
+      std::int64_t tokens = 0, hidden = 0;
+      double share = 1;
+    };
+    std::vector<ShapeRate> by_shape;
     // What computes GELU's backward in training on it: "kernel", "dgelu" or "dgelu-bgrad"
     // (docs/cuda.md). Part of the numbers of a training.
     std::string gelu_backward = "kernel";
@@ -64,10 +74,13 @@ struct Machine {
   struct Host {
     std::uint64_t memory = 0;    // usable bytes: what the file gives, less `reserved`
     std::uint64_t reserved = 0;  // bytes of it for the system and for what cannot be pinned
+    double reserved_share = 0;   // of the installed memory, for the same; 0: `reserved`
     // Taken of `memory` already: what works beside the schedule (memory_beside.hpp). No key of the
     // file.
     std::uint64_t beside = 0;
-    double bandwidth = 0;  // DRAM bytes/s, reads + writes
+    double bandwidth = 0;       // DRAM bytes/s, reads + writes
+    double core_bandwidth = 0;  // of one core, reads + writes; 0: not known
+    double io_bandwidth = 0;    // bytes/s of all copies over PCIe, GPU and drives; 0: not limited
     double cores = 0;
     double adam_params_per_second = 0;
     double adam_bytes_per_param = 28;  // DRAM traffic of the CPU optimizer
@@ -83,6 +96,14 @@ struct Machine {
     double read = 0, write = 0;  // bytes/s with `count` drives
     double total = 0;            // mixed cap (law capped); 0: max(read, write)
     SsdLaw law = SsdLaw::capped;
+    // Law mixed: what a mix of reads and writes reaches over what it does where times add (simplex,
+    // 1), by share of bytes that are read; `mixed_gain` for every mix where no row says more.
+    double mixed_gain = 1;
+    std::map<double, double> by_read_share;
+    // The fast write cache of one drive: bytes, the rate of all drives until it is full, and the
+    // rate at which all drives empty it. 0: none, or not known.
+    std::uint64_t cache = 0;
+    double cache_write = 0, cache_recovery = 0;
     std::int64_t read_latency_ns = 0, write_latency_ns = 0;
     double cores = 0;  // host cores a running transfer keeps busy (CPU backend)
     // Bandwidths by number of drives {count -> read, write, total}, interpolated; may be empty.
@@ -106,6 +127,9 @@ struct Machine {
   // What the rates are of.
   Backend backend() const { return gpu.is_cpu ? Backend::cpu : Backend::cuda; }
 
+  // Reference kernels of the processor, its memory and the drives, as they were when the rates were
+  // measured: what the machine does now over these is its drift.
+  std::vector<KernelTime> references;
   std::vector<KernelTime> kernels;             // measured kernels; empty for datasheet machines
   std::map<std::string, std::string> sources;  // dotted key -> where the number is from
 };
