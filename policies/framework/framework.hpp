@@ -25,9 +25,15 @@ struct Framework {
   // Activations inside a layer, and logits, are there for the whole micro-batch at once (else for
   // as many sequences as a task works on).
   bool whole_micro_batch = false;
+  // With it: a layer is recomputed in so many parts, one after the other; and a logit with all that
+  // the loss makes of it has so many bytes. 0: there is no head with logits.
+  std::int64_t checkpoints_per_layer = 1, logit_bytes = 8;
+  // A layer's parameters and gradients move in so many pieces, of which the GPU holds so many at
+  // once. 0: as the schedule, which moves layers.
+  std::int64_t layer_pieces = 0, parameter_pieces = 0, gradient_pieces = 0;
   std::uint64_t gpu_bytes = 0, host_bytes = 0;  // whatever is trained
   double host_bytes_per_parameter = 0;
-  // GPU memory for so many elements of gradients, at most a layer's.
+  // GPU memory for so many elements of gradients that are sent together.
   std::int64_t gpu_bucket = 0;
   // Optimizer state that comes from the SSD, and gradients on their way, have these slots of host
   // memory, each of one update's elements in fp32: so many for each update that is in host memory

@@ -48,6 +48,7 @@ std::vector<Field> fields_of(Machine& machine) {
       nanoseconds_field("pcie.latency", pcie.latency_ns),
       bytes_field("host.memory", host.memory),
       bytes_field("host.reserved", host.reserved),
+      number_field("host.reserved_share", host.reserved_share),
       bandwidth_field("host.bandwidth", host.bandwidth),
       number_field("host.cores", host.cores),
       params_per_second_field("host.adam_rate", host.adam_params_per_second),
@@ -127,6 +128,9 @@ void apply_overrides(const std::vector<std::string>& overrides, const std::strin
     }
   }
   for (const std::string& assignment : overrides) {
+    // One takes the place of the other.
+    if (assignment.rfind("host.reserved=", 0) == 0) machine.host.reserved_share = 0;
+    if (assignment.rfind("host.reserved_share=", 0) == 0) machine.host.reserved = 0;
     if (!is_count(assignment)) reader.override_with(assignment, "", source);
   }
   const bool bandwidths_known =
@@ -211,6 +215,17 @@ Machine read_machine(const toml::table& document, const std::string& origin,
   fill_from_table(reader, machine);
   fill_adam_rates(reader, machine);
   if (const auto problem = find_problem(machine)) reader.fail(*problem);
+  Machine::Host& host = machine.host;
+  if (host.reserved > 0 && host.reserved_share > 0) {
+    reader.fail({"host.reserved_share", "host.reserved is given, too", "keep one of them"});
+  }
+  if (host.reserved_share >= 1) {
+    reader.fail({"host.reserved_share", "it leaves nothing of host.memory",
+                 "give less than 1, for example 0.07"});
+  }
+  if (host.reserved_share > 0)
+    host.reserved =
+        static_cast<std::uint64_t>(host.reserved_share * static_cast<double>(host.memory));
   if (machine.host.reserved >= machine.host.memory) {
     reader.fail(
         {"host.reserved", "it leaves nothing of host.memory", "give less than host.memory"});
@@ -298,6 +313,7 @@ void check_machine_setting(const std::string& key, const std::string& value) {
 std::string machine_to_toml(const Machine& machine) {
   Machine copy = machine;  // fields bind to variables that `set` could change
   copy.host.memory += copy.host.reserved + copy.host.beside;
+  if (copy.host.reserved_share > 0) copy.host.reserved = 0;  // follows from the share
   Sources other = machine.sources;
   std::string text, section;
   for (const Field& field : fields_of(copy)) {
