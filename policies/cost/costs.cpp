@@ -59,12 +59,18 @@ double adam_width_factor(const Problem& problem) {
   return static_cast<double>(problem.adam_bytes()) / machine.host.adam_bytes_per_param;
 }
 
+// Our own framework adds nothing, and has no file to look into.
+Framework framework_of(const Problem& problem) {
+  return problem.framework == own_framework ? Framework{} : load_framework(problem.framework);
+}
+
 }  // namespace
 
 Costs::Costs(const Problem& problem)
     : problem_(problem),
       machine_(problem.machine),
       ssd_rates_(problem.machine.ssd.at_queue_depth()),
+      framework_(framework_of(problem)),
       width_factor_(adam_width_factor(problem)),
       kernels_(problem) {
   gpu_ = resource("gpu", 1);
@@ -301,9 +307,9 @@ std::int64_t Costs::latency_ns(Work work) const {
     case Work::pageable_d2h:
       return machine_.pcie.latency_ns;
     case Work::read:
-      return machine_.ssd.read_latency_ns;
+      return machine_.ssd.read_latency_ns + framework_.read_operation_ns;
     case Work::write:
-      return machine_.ssd.write_latency_ns;
+      return machine_.ssd.write_latency_ns + framework_.write_operation_ns;
     case Work::nothing:
       return machine_.host.sync_ns;
   }

@@ -23,7 +23,8 @@
 //                The embedding is bound by memory: bytes / gpu.memory_bandwidth (0 if not given)
 //   h2d, d2h     pcie.latency + bytes / pcie rate; 1 byte of DRAM per byte
 //                with pageable host memory pcie.pageable_h2d, _d2h and 3 bytes of DRAM per byte
-//   read, write  ssd latency + bytes / ssd rate; 1 byte of DRAM per byte, so that a byte bounced
+//   read, write  ssd latency + the framework's time per operation + bytes / ssd rate; 1 byte of
+//   DRAM per byte, so that a byte bounced
 //                between SSD and GPU costs two
 //   optimizer    on cpu.optimizer: params / host.adam_rate; adam_bytes_per_param of DRAM each;
 //                a task with pass_bytes takes that much more of both, in proportion.
@@ -67,6 +68,7 @@
 
 namespace spillway {
 
+#include "policies/framework/framework.hpp"
 // What sets the rate of a task; in units per second of
 enum class Work : std::uint8_t {
   compute,        // seconds of compute
@@ -153,6 +155,7 @@ class Costs {
   KernelTimes kernels_;
   std::vector<Resource> resources_;
   std::uint32_t gpu_, cores_, dram_, h2d_, d2h_, pcie_total_, ssd_read_, ssd_write_, ssd_total_,
+  const Framework framework_;          // the problem's
       ssd_time_;
 };
 

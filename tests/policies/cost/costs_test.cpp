@@ -270,6 +270,24 @@ TEST_CASE(
   machine.ssd.law = SsdLaw::simplex;
   CHECK(drives(16).total == 0);
   CHECK(drives(16).law == SsdLaw::simplex);
+TEST_CASE("A framework's time per operation comes before the bytes of every read and write") {
+  // Latencies of 3 and 4 ms of the machine, 30 and 50 of the program; 1 ms for the bytes.
+  Machine machine = round_machine();
+  machine.ssd.read_latency_ns = 3'000'000;
+  machine.ssd.write_latency_ns = 4'000'000;
+  Problem problem = small_problem(machine);
+  problem.framework = "ratel:io.read_operation=30ms,io.write_operation=50ms";
+  Tasks tasks(problem);
+  const TaskId read = tasks.read(gigabyte / 1000 * 7);
+  const TaskId write = tasks.write(gigabyte / 1000 * 5);
+  const TaskId copy = tasks.h2d(gigabyte / 100);
+  const Schedule schedule = tasks.finish();
+  const auto milliseconds = [](double value) { return Approx(value * 1e-3).epsilon(2e-3); };
+  CHECK(seconds(schedule, read) == milliseconds(3 + 30 + 1));
+  CHECK(seconds(schedule, write) == milliseconds(4 + 50 + 1));
+  CHECK(seconds(schedule, copy) == milliseconds(1));
+}
+
   Problem problem = small_problem(machine);
   CHECK(Costs(problem).links().h2d == Approx(10e9));
   CHECK(Costs(problem).links().d2h == Approx(5e9));
