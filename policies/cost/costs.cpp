@@ -59,37 +59,34 @@ double adam_width_factor(const Problem& problem) {
   return static_cast<double>(problem.adam_bytes()) / machine.host.adam_bytes_per_param;
 }
 
+// Our own framework adds nothing, and has no file to look into.
+Framework framework_of(const Problem& problem) {
+  return problem.framework == own_framework ? Framework{} : load_framework(problem.framework);
+}
+
 }  // namespace
 
 Costs::Costs(const Problem& problem)
     : problem_(problem),
       machine_(problem.machine),
       ssd_rates_(problem.machine.ssd.at_queue_depth()),
+      framework_(framework_of(problem)),
       width_factor_(adam_width_factor(problem)),
-      kernels_(problem) {
+      kernels_(problem),
+      drives_(drive_rates(problem.machine.ssd, ssd_rates_)) {
   gpu_ = resource("gpu", 1);
   cores_ = resource("cores", machine_.host.cores);
   dram_ = resource("dram", machine_.host.bandwidth);
   h2d_ = resource("pcie.h2d", machine_.pcie.h2d);
   d2h_ = resource("pcie.d2h", machine_.pcie.d2h);
   pcie_total_ = machine_.pcie.total > 0 ? resource("pcie.total", machine_.pcie.total) : none;
-  const Machine::Ssd::Row& ssd = ssd_rates_;
-  ssd_read_ = ssd_write_ = ssd_total_ = ssd_time_ = none;
-  const SsdLaw law = machine_.ssd.law;
-  if (law == SsdLaw::simplex) {
-    ssd_time_ = resource("ssd.time", 1);
-    return;
-  }
-  ssd_read_ = resource("ssd.read", ssd.read);
-  ssd_write_ = resource("ssd.write", ssd.write);
-  if (law == SsdLaw::capped) {
-    ssd_total_ = resource("ssd.total", ssd.total > 0 ? ssd.total : std::max(ssd.read, ssd.write));
-  }
+  for (const DriveLimit& limit : drives_.limits)
+    drive_resources_.push_back(resource(limit.name, limit.capacity));
 }
 
 // A capacity that the machine does not give (0) does not limit; rates that must be given are
 // checked by demand().
-std::uint32_t Costs::resource(const char* name, double capacity) {
+std::uint32_t Costs::resource(const std::string& name, double capacity) {
   resources_.push_back({name, capacity > 0 ? capacity : unlimited});
   return static_cast<std::uint32_t>(resources_.size() - 1);
 }
@@ -168,11 +165,9 @@ Demand Costs::pageable_demand(double rate, Demand pinned) const {
 Demand Costs::ssd_demand(bool is_read) const {
   Demand demand;
   demand.rate_cap = is_read ? ssd_rates_.read : ssd_rates_.write;
-  if (ssd_time_ != none) {
-    demand.uses(ssd_time_, 1 / demand.rate_cap);
-  } else {
-    demand.uses(is_read ? ssd_read_ : ssd_write_, 1);
-    if (ssd_total_ != none) demand.uses(ssd_total_, 1);
+  for (std::size_t l = 0; l < drive_resources_.size(); ++l) {
+    const DriveLimit& limit = drives_.limits[l];
+    demand.uses(drive_resources_[l], is_read ? limit.per_read : limit.per_written);
   }
   demand.uses(dram_, 1);
   return machine_.gpu.is_cpu ? with_cores(demand, machine_.ssd.cores) : demand;
@@ -301,9 +296,9 @@ std::int64_t Costs::latency_ns(Work work) const {
     case Work::pageable_d2h:
       return machine_.pcie.latency_ns;
     case Work::read:
-      return machine_.ssd.read_latency_ns;
+      return machine_.ssd.read_latency_ns + framework_.read_operation_ns;
     case Work::write:
-      return machine_.ssd.write_latency_ns;
+      return machine_.ssd.write_latency_ns + framework_.write_operation_ns;
     case Work::nothing:
       return machine_.host.sync_ns;
   }
@@ -367,8 +362,8 @@ LinkRates Costs::links() const {
 }
 
 DriveRates Costs::drives() const {
-  const double total = ssd_total_ != none ? resources_[ssd_total_].capacity : 0;
-  return {known_rate(Work::read), known_rate(Work::write), total, machine_.ssd.law};
+  return drive_rates(machine_.ssd,
+                     {known_rate(Work::read), known_rate(Work::write), ssd_rates_.total});
 }
 
 }  // namespace spillway

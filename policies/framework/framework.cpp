@@ -42,7 +42,9 @@ std::vector<Field> fields_of(Framework& framework) {
           flag_field("copies.pageable_gradients", framework.pageable_gradients),
           flag_field("copies.last_checkpoint_leaves", framework.last_checkpoint_leaves),
           flag_field("copies.one_lane", framework.one_copy_lane),
-          count_field("cpu.pass_bytes", framework.cpu_pass_bytes)};
+          count_field("cpu.pass_bytes", framework.cpu_pass_bytes),
+          nanoseconds_field("io.read_operation", framework.read_operation_ns),
+          nanoseconds_field("io.write_operation", framework.write_operation_ns)};
 }
 
 Field point_field(HostPoint& value) {
@@ -143,6 +145,13 @@ Framework parse_framework(const std::string& toml_text, const std::string& origi
   if (framework.gradient_bytes != 0 && framework.gradient_bytes != 2 &&
       framework.gradient_bytes != 4)
     reader.fail({"gradient.bytes", "it is not 0, 2 or 4", "0: as the schedule has them"});
+  constexpr std::int64_t most_operation_ns = 1'000'000'000'000;
+  const auto check_operation = [&](const char* key, std::int64_t operation_ns) {
+    if (operation_ns > most_operation_ns)
+      reader.fail({key, "it is more than 1000 s", "give the time of one read or write, e.g. 30ms"});
+  };
+  check_operation("io.read_operation", framework.read_operation_ns);
+  check_operation("io.write_operation", framework.write_operation_ns);
   return framework;
 }
 

@@ -68,6 +68,10 @@ struct Framework {
   // CPU, in 16 bit; at most 255. Where the CPU stands in for a GPU, and in fp32, there are none.
   std::int64_t cpu_pass_bytes = 0;
 
+  // Time of a read, and of a write, before its first byte moves: opening a file, filling the queue
+  // of asynchronous I/O and draining it. Its lane waits; the drives may serve the other lane.
+  std::int64_t read_operation_ns = 0, write_operation_ns = 0;
+
   std::vector<WaitRule> waits;
   std::map<std::string, std::string> sources;  // by key
 };

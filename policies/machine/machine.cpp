@@ -130,6 +130,8 @@ std::vector<Range> rates_of(const Machine& machine) {
   rate("ssd.read", ssd.read);
   rate("ssd.write", ssd.write);
   rate("ssd.total", ssd.total);
+  rate("ssd.cache_write", ssd.cache_write);
+  rate("ssd.cache_recovery", ssd.cache_recovery);
   for (const auto& [count, row] : ssd.by_count) {
     for (const double value : {row.read, row.write, row.total}) rate("ssd.by_count", value);
     ranges.push_back({"ssd.by_count", static_cast<double>(count), 1, 1e6});
@@ -146,6 +148,7 @@ std::vector<Range> ranges_of(const Machine& machine) {
   at_most("host.memory", machine.host.memory, most_bytes);
   at_most("host.reserved", machine.host.reserved, most_bytes);
   at_most("ssd.capacity", machine.ssd.capacity, most_bytes);
+  at_most("ssd.cache", machine.ssd.cache, most_bytes);
   at_most("gpu.launch", machine.gpu.launch_ns, most_ns);
   at_most("pcie.latency", machine.pcie.latency_ns, most_ns);
   at_most("host.sync", machine.host.sync_ns, most_ns);
@@ -196,6 +199,16 @@ std::optional<FieldProblem> find_problem(const Machine& machine) {
   if (auto problem = too_many("ssd.cores", machine.ssd.cores)) return problem;
   if (machine.ssd.count > 1'000'000) {
     return FieldProblem{"ssd.count", fmt::format("{} drives are too many", machine.ssd.count), ""};
+  }
+  const double gain = machine.ssd.mixed_gain;
+  if (gain < least_mixed_gain || gain > most_mixed_gain) {
+    return FieldProblem{"ssd.mixed_gain", fmt::format("{} is outside 1 .. 2", gain),
+                        "1: times of reads and writes add, as where they take turns; 2: neither "
+                        "slows the other"};
+  }
+  if (machine.ssd.cache > 0 && machine.ssd.cache_write == 0) {
+    return FieldProblem{"ssd.cache", "how fast it is written is not given",
+                        "give ssd.cache_write, too"};
   }
   const std::int64_t depth = machine.ssd.queue_depth;
   if (depth < 1 || depth > deepest_queue) {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/errors.hpp"
+#include "policies/machine/machine_drives.hpp"
 #include "policies/schedule/task.hpp"
 
 namespace spillway {
@@ -23,6 +24,10 @@ std::vector<Field> fields_of(std::int64_t& count, Machine::Ssd::Row& row) {
 std::vector<Field> fields_of(double& depth, Machine::Ssd::Row& shares) {
   return {number_field("depth", depth), number_field("read", shares.read),
           number_field("write", shares.write), number_field("total", shares.total)};
+}
+
+std::vector<Field> fields_of_mix(double& share, double& gain) {
+  return {number_field("share", share), number_field("gain", gain)};
 }
 
 std::vector<Field> fields_of(KernelTime& kernel) {
@@ -119,6 +124,30 @@ void read_by_queue_depth(const toml::node& node, const std::string& origin, Mach
   }
 }
 
+void read_by_read_share(const toml::node& node, const std::string& origin, Machine::Ssd& ssd) {
+  for (const toml::table* table : tables_of(node, "ssd.by_read_share", origin)) {
+    double share = 0, gain = 0;
+    FieldReader reader(fields_of_mix(share, gain), origin, place_of(table->source(), origin),
+                       nullptr);
+    for (const auto& [key, value] : *table) reader.read("", key, value);
+    for (const char* key : {"share", "gain"}) reader.require(key);
+    if (!(share > 0 && share < 1)) {
+      reader.fail({"share", fmt::format("{} is not a mix of reads and writes", share),
+                   "give the share of bytes that are read, between 0 and 1; alone, reads reach "
+                   "ssd.read and writes ssd.write"});
+    }
+    if (gain < least_mixed_gain || gain > most_mixed_gain) {
+      reader.fail({"gain", fmt::format("{} is outside 1 .. 2", gain),
+                   "1: times of reads and writes add, as where they take turns; 2: neither slows "
+                   "the other"});
+    }
+    if (!ssd.by_read_share.emplace(share, gain).second) {
+      reader.fail(
+          {"share", fmt::format("there are two rows for share {}", share), "keep one of them"});
+    }
+  }
+}
+
 void read_kernels(const toml::node& node, const std::string& origin,
                   std::vector<KernelTime>& kernels) {
   for (const toml::table* table : tables_of(node, "kernel", origin)) {
@@ -174,6 +203,14 @@ void write_by_queue_depth(const Machine::Ssd& ssd, std::string& text) {
     Machine::Ssd::Row shares = row;
     text += "\n[[ssd.by_queue_depth]]\n";
     for (const Field& field : fields_of(depth, shares)) text += to_toml(field.key, field);
+  }
+}
+
+void write_by_read_share(const Machine::Ssd& ssd, std::string& text) {
+  for (auto [share, gain] : ssd.by_read_share) {
+    double of_reads = share;
+    text += "\n[[ssd.by_read_share]]\n";
+    for (const Field& field : fields_of_mix(of_reads, gain)) text += to_toml(field.key, field);
   }
 }
 

@@ -26,49 +26,67 @@ std::vector<Field> fields_of(Machine& machine) {
   Machine::Pcie& pcie = machine.pcie;
   Machine::Host& host = machine.host;
   Machine::Ssd& ssd = machine.ssd;
-  return {
-      text_field("name", machine.name, "my-machine"),
-      text_field("description", machine.description, "the workstation under the desk"),
-      flag_field("gpu.is_cpu", gpu.is_cpu),
-      bytes_field("gpu.memory", gpu.memory),
-      flops_field("gpu.flops", gpu.flops),
-      bandwidth_field("gpu.memory_bandwidth", gpu.memory_bandwidth),
-      params_per_second_field("gpu.adam_rate", gpu.adam_params_per_second),
-      nanoseconds_field("gpu.launch", gpu.launch_ns),
-      number_field("gpu.cores", gpu.cores),
-      choice_field("gpu.gelu_backward", gpu.gelu_backward,
-                   {{"kernel", std::string("kernel")},
-                    {"dgelu", std::string("dgelu")},
-                    {"dgelu-bgrad", std::string("dgelu-bgrad")}}),
-      bandwidth_field("pcie.h2d", pcie.h2d),
-      bandwidth_field("pcie.d2h", pcie.d2h),
-      bandwidth_field("pcie.total", pcie.total),
-      bandwidth_field("pcie.pageable_h2d", pcie.pageable_h2d),
-      bandwidth_field("pcie.pageable_d2h", pcie.pageable_d2h),
-      nanoseconds_field("pcie.latency", pcie.latency_ns),
-      bytes_field("host.memory", host.memory),
-      bytes_field("host.reserved", host.reserved),
-      number_field("host.reserved_share", host.reserved_share),
-      bandwidth_field("host.bandwidth", host.bandwidth),
-      number_field("host.cores", host.cores),
-      params_per_second_field("host.adam_rate", host.adam_params_per_second),
-      number_field("host.adam_bytes_per_param", host.adam_bytes_per_param),
-      number_field("host.adam_cores", host.adam_cores),
-      nanoseconds_field("host.sync", host.sync_ns),
-      nanoseconds_field("host.wake", host.wake_ns),
-      count_field("ssd.count", ssd.count),
-      count_field("ssd.queue_depth", ssd.queue_depth),
-      bytes_field("ssd.capacity", ssd.capacity),
-      bytes_field("ssd.tbw", ssd.tbw),
-      bandwidth_field("ssd.read", ssd.read),
-      bandwidth_field("ssd.write", ssd.write),
-      bandwidth_field("ssd.total", ssd.total),
-      choice_field(
-          "ssd.law", ssd.law,
-          {{"simplex", SsdLaw::simplex}, {"duplex", SsdLaw::duplex}, {"capped", SsdLaw::capped}}),
-      nanoseconds_field("ssd.read_latency", ssd.read_latency_ns),
-      nanoseconds_field("ssd.write_latency", ssd.write_latency_ns),
-      number_field("ssd.cores", ssd.cores)};
+  return {text_field("name", machine.name, "my-machine"),
+          text_field("description", machine.description, "the workstation under the desk"),
+          flag_field("gpu.is_cpu", gpu.is_cpu),
+          bytes_field("gpu.memory", gpu.memory),
+          flops_field("gpu.flops", gpu.flops),
+          bandwidth_field("gpu.memory_bandwidth", gpu.memory_bandwidth),
+          params_per_second_field("gpu.adam_rate", gpu.adam_params_per_second),
+          nanoseconds_field("gpu.launch", gpu.launch_ns),
+          number_field("gpu.cores", gpu.cores),
+          choice_field("gpu.gelu_backward", gpu.gelu_backward,
+                       {{"kernel", std::string("kernel")},
+                        {"dgelu", std::string("dgelu")},
+                        {"dgelu-bgrad", std::string("dgelu-bgrad")}}),
+          bandwidth_field("pcie.h2d", pcie.h2d),
+          bandwidth_field("pcie.d2h", pcie.d2h),
+          bandwidth_field("pcie.total", pcie.total),
+          bandwidth_field("pcie.pageable_h2d", pcie.pageable_h2d),
+          bandwidth_field("pcie.pageable_d2h", pcie.pageable_d2h),
+          nanoseconds_field("pcie.latency", pcie.latency_ns),
+          bytes_field("host.memory", host.memory),
+          bytes_field("host.reserved", host.reserved),
+          number_field("host.reserved_share", host.reserved_share),
+          bandwidth_field("host.bandwidth", host.bandwidth),
+          number_field("host.cores", host.cores),
+          params_per_second_field("host.adam_rate", host.adam_params_per_second),
+          number_field("host.adam_bytes_per_param", host.adam_bytes_per_param),
+          number_field("host.adam_cores", host.adam_cores),
+          nanoseconds_field("host.sync", host.sync_ns),
+          nanoseconds_field("host.wake", host.wake_ns),
+          count_field("ssd.count", ssd.count),
+          count_field("ssd.queue_depth", ssd.queue_depth),
+          bytes_field("ssd.capacity", ssd.capacity),
+          bytes_field("ssd.tbw", ssd.tbw),
+          bandwidth_field("ssd.read", ssd.read),
+          bandwidth_field("ssd.write", ssd.write),
+          bandwidth_field("ssd.total", ssd.total),
+          choice_field("ssd.law", ssd.law,
+                       {{"simplex", SsdLaw::simplex},
+                        {"duplex", SsdLaw::duplex},
+                        {"capped", SsdLaw::capped},
+                        {"mixed", SsdLaw::mixed}}),
+          number_field("ssd.mixed_gain", ssd.mixed_gain),
+          bytes_field("ssd.cache", ssd.cache),
+          bandwidth_field("ssd.cache_write", ssd.cache_write),
+          bandwidth_field("ssd.cache_recovery", ssd.cache_recovery),
+          nanoseconds_field("ssd.read_latency", ssd.read_latency_ns),
+          nanoseconds_field("ssd.write_latency", ssd.write_latency_ns),
+          number_field("ssd.cores", ssd.cores)};
+}
+
+// Keys that files did without before: written only where they say something, so that the text of a
+// machine that has none of them stays as it was.
+bool is_left_out(const Field& field) {
+  static const std::vector<std::string> keys = {"ssd.mixed_gain", "ssd.cache", "ssd.cache_write",
+                                                "ssd.cache_recovery", "host.reserved_share"};
+  if (std::find(keys.begin(), keys.end(), field.key) == keys.end()) return false;
+  Machine usual;
+  const std::vector<Field> fields = fields_of(usual);
+  return std::any_of(fields.begin(), fields.end(), [&](const Field& one) {
+    return one.key == field.key && one.get() == field.get();
+  });
 }
 
 void read_document(const toml::table& document, FieldReader& reader, Machine& machine) {
@@ -91,6 +109,8 @@ void read_document(const toml::table& document, FieldReader& reader, Machine& ma
           read_by_count(node, reader.origin(), machine.ssd);
         } else if (name == "ssd" && inner.str() == "by_queue_depth") {
           read_by_queue_depth(node, reader.origin(), machine.ssd);
+        } else if (name == "ssd" && inner.str() == "by_read_share") {
+          read_by_read_share(node, reader.origin(), machine.ssd);
         } else {
           reader.read(name + ".", inner, node);
         }
@@ -125,13 +145,15 @@ void apply_overrides(const std::vector<std::string>& overrides, const std::strin
         ssd.capacity = std::numeric_limits<std::uint64_t>::max();
       machine.sources["ssd.capacity"] =
           fmt::format("{} drives of the size of the file's {}", ssd.count, before);
+      const double more = static_cast<double>(ssd.count) / static_cast<double>(before);
+      for (double* rate : {&ssd.cache_write, &ssd.cache_recovery}) *rate *= more;
     }
   }
   for (const std::string& assignment : overrides) {
-    // One takes the place of the other.
-    if (assignment.rfind("host.reserved=", 0) == 0) machine.host.reserved_share = 0;
-    if (assignment.rfind("host.reserved_share=", 0) == 0) machine.host.reserved = 0;
-    if (!is_count(assignment)) reader.override_with(assignment, "", source);
+    if (is_count(assignment)) continue;
+    reader.override_with(assignment, "", source);
+    // A gain for every mix, whatever was measured of some.
+    if (assignment.rfind("ssd.mixed_gain=", 0) == 0) ssd.by_read_share.clear();
   }
   const bool bandwidths_known =
       !ssd.by_count.empty() || (reader.given("ssd.read") && reader.given("ssd.write"));
@@ -317,6 +339,7 @@ std::string machine_to_toml(const Machine& machine) {
   Sources other = machine.sources;
   std::string text, section;
   for (const Field& field : fields_of(copy)) {
+    if (is_left_out(field)) continue;
     const std::size_t dot = field.key.find('.');
     const std::string name = dot == std::string::npos ? field.key : field.key.substr(dot + 1);
     if (dot != std::string::npos && field.key.substr(0, dot) != section) {
@@ -333,6 +356,7 @@ std::string machine_to_toml(const Machine& machine) {
   }
   write_by_count(machine.ssd, text);
   write_by_queue_depth(machine.ssd, text);
+  write_by_read_share(machine.ssd, text);
   write_kernels(machine.kernels, text);
   if (!other.empty()) text += "\n[sources]\n";
   for (const auto& [key, source] : other) text += quoted(key) + " = " + quoted(source) + "\n";
