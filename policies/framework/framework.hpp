@@ -72,6 +72,12 @@ struct Framework {
   // of asynchronous I/O and draining it. Its lane waits; the drives may serve the other lane.
   std::int64_t read_operation_ns = 0, write_operation_ns = 0;
 
+  // -- the host thread, which starts the GPU's kernels (policies/cost/launch_times.hpp)
+  std::int64_t host_operators = 0;  // of a layer's forward; backward has twice as many
+  std::int64_t operator_ns = 0;     // to start one
+  std::int64_t hook_ns = 0;         // of a module with parameters, before and after it runs
+  std::int64_t sync_ns = 0;         // of every wait, beside the machine's host.sync
+
   std::vector<WaitRule> waits;
   std::map<std::string, std::string> sources;  // by key
 };
