@@ -9,6 +9,7 @@
 #include "cli/text/output.hpp"
 #include "cli/text/progress.hpp"
 #include "experiments/papers/paper_report.hpp"
+#include "experiments/papers/refit.hpp"
 #include "experiments/watch/training_line.hpp"
 
 namespace spillway::cli {
@@ -18,7 +19,7 @@ namespace {
 struct Options {
   std::vector<std::string> names;
   std::string markdown;
-  bool json = false, list = false;
+  bool json = false, list = false, refit = false;
 };
 
 std::vector<Paper> chosen(const Options& options) {
@@ -31,6 +32,38 @@ std::vector<Paper> chosen(const Options& options) {
 void print_list() {
   for (const Paper& paper : builtin_papers())
     fmt::print("{:<24} {}\n{:<24} {}\n", paper.name, paper.title, "", paper.citation);
+}
+
+// Shows what is next and how long the rest may take.
+class ShareShown {
+ public:
+  void operator()(double share, const std::string& next) {
+    const double spent =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count();
+    const std::string left =
+        share <= 0.02 ? ""
+                      : fmt::format(", at most {} left", format_clock(spent * (1 - share) / share));
+    progress_.show(fmt::format("{:.0f} %{}: {}", 100 * share, left, next));
+  }
+
+ private:
+  Progress progress_{true};
+  std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
+};
+
+void run_refit(const Options& options) {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const Paper& paper : chosen(options)) {
+    if (options.names.empty() && fittable_constants(paper).empty()) continue;
+    ShareShown shown;
+    const Refit found =
+        refit_all(paper, [&](double share, const std::string& next) { shown(share, next); });
+    if (options.json)
+      list.push_back(to_json(paper, found));
+    else
+      fmt::print("{}", refit_text(paper, found));
+  }
+  if (options.json) fmt::print("{}\n", to_text(nlohmann::ordered_json{{"refits", list}}));
 }
 
 PaperResult run_with_progress(const Paper& paper) {
@@ -53,6 +86,10 @@ PaperResult run_with_progress(const Paper& paper) {
 void run(const Options& options) {
   if (options.list) {
     print_list();
+    return;
+  }
+  if (options.refit) {
+    run_refit(options);
     return;
   }
   check_output_path("--markdown", options.markdown);
@@ -82,6 +119,8 @@ void add_papers(CLI::App& app, int&) {
                       "built-in papers or TOML files (experiments/papers/README.md); all without");
   command->add_option("--markdown", options->markdown, "write the tables to this file too");
   command->add_flag("--json", options->json, "print one JSON object");
+  command->add_flag("--refit", options->refit,
+                    "print the constants that fit all published numbers best");
   command->add_flag("--list", options->list, "list the papers built in");
   command->callback([options] { run(*options); });
 }

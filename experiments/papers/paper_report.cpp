@@ -200,6 +200,41 @@ Json ratio_json(const PaperRatio& ratio, const std::vector<RatioRow>& rows) {
 
 }  // namespace
 
+std::string refit_text(const Paper& paper, const Refit& refit) {
+  std::string out = fmt::format(
+      "{}: {} points, mean error {:.1f} % before, {:.1f} % at the constants that fit best\n",
+      paper.name, refit.points, 100 * refit.before, 100 * refit.after);
+  for (const RefitConstant& one : refit.constants) {
+    const PaperConstant& constant = paper.constants_chosen[one.constant];
+    const std::string value = constant_value(paper, constant);
+    fmt::format_to(std::back_inserter(out), "  {:<44} {:>16} -> {:>16}{}{}\n", constant.key, value,
+                   scaled_quantity(value, one.factor, 4),
+                   one.determined ? "" : "   no point tells it", one.at_bound ? "   a bound" : "");
+  }
+  return out;
+}
+
+Json to_json(const Paper& paper, const Refit& refit) {
+  Json constants = Json::array();
+  for (const RefitConstant& one : refit.constants) {
+    const PaperConstant& constant = paper.constants_chosen[one.constant];
+    const std::string value = constant_value(paper, constant);
+    constants.push_back({{"key", constant.key},
+                         {"in", constant.in},
+                         {"before", value},
+                         {"value", scaled_quantity(value, one.factor, 6)},
+                         {"factor", one.factor},
+                         {"determined", one.determined},
+                         {"at_bound", one.at_bound}});
+  }
+  return {{"name", paper.name},
+          {"points", refit.points},
+          {"mean_error_before", refit.before},
+          {"mean_error", refit.after},
+          {"evaluations", refit.evaluations},
+          {"constants", constants}};
+}
+
 std::string paper_text(const PaperResult& result) {
   std::string out =
       fmt::format("{}: {}\n{}\nmachine {}; {}\n", result.paper.name, result.paper.title,

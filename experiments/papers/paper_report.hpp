@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "experiments/papers/paper_run.hpp"
+#include "experiments/papers/refit.hpp"
 
 namespace spillway {
 
@@ -21,5 +22,11 @@ std::string accuracy_markdown(const std::vector<PaperResult>& results, const std
 // "predictions", "mean_error", "worst_error", "worst_at"}], "kendall_tau", "pairs"}], "ratios":
 // [{"name", "published", "rows": [{"label", "ratio", "error", ...}]}]}
 nlohmann::ordered_json to_json(const PaperResult& result);
+
+// The constants that fit best, and how much nearer the points come with them.
+std::string refit_text(const Paper& paper, const Refit& refit);
+// {"name", "points", "mean_error_before", "mean_error", "evaluations", "constants": [{"key", "in",
+// "before", "value", "factor", "determined", "at_bound"}]}
+nlohmann::ordered_json to_json(const Paper& paper, const Refit& refit);
 
 }  // namespace spillway

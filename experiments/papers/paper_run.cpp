@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "base/errors.hpp"
+#include "experiments/papers/paper_points.hpp"
 #include "experiments/plan/evaluate.hpp"
 
 namespace spillway {
@@ -16,100 +17,6 @@ namespace {
 // Numbers of micro-batches that are tried for saturation, and the gain that still counts.
 constexpr std::int64_t most_saturation_micro_batches = 128;
 constexpr double saturation_gain = 0.01;
-
-// "policy" or "policy:a=b" with one option more.
-std::string with_option(const std::string& policy, const std::string& option) {
-  return policy + (policy.find(':') == std::string::npos ? ":" : ",") + option;
-}
-
-std::int64_t parse_count(const std::string& text, const std::string& axis) {
-  std::size_t used = 0;
-  std::int64_t value = 0;
-  try {
-    value = std::stoll(text, &used);
-  } catch (const std::exception&) {
-    used = 0;
-  }
-  if (used != text.size() || value < 1)
-    throw InputError(fmt::format("{} '{}' is not a whole number above zero", axis, text));
-  return value;
-}
-
-struct Split {
-  std::vector<std::string> machine, model;
-};
-Split split(std::initializer_list<const std::vector<std::string>*> lists) {
-  static const std::string prefix = "model.";
-  Split all;
-  for (const auto* list : lists) {
-    for (const std::string& setting : *list) {
-      if (setting.rfind(prefix, 0) == 0)
-        all.model.push_back(setting.substr(prefix.size()));
-      else
-        all.machine.push_back(setting);
-    }
-  }
-  return all;
-}
-
-struct Point {
-  Problem problem;
-  std::string policy;
-};
-
-Point point_of(const Paper& paper, const PaperExperiment& experiment, const PaperSystem& system,
-               const std::string& at) {
-  Point point;
-  point.policy = system.policy;
-  point.problem.framework = system.framework;
-  std::string model = experiment.model;
-  std::vector<std::string> setting;
-  Workload& workload = point.problem.workload;
-  workload.batch = experiment.batch;
-  workload.sequence = experiment.sequence;
-  workload.gradient = system.gradient;
-  std::int64_t micro_batch = experiment.micro_batch;
-  static const std::string option = "option.", framework = "framework.";
-  if (experiment.axis == "batch")
-    workload.batch = parse_count(at, "batch");
-  else if (experiment.axis == "sequence")
-    workload.sequence = parse_count(at, "sequence");
-  else if (experiment.axis == "micro_batch")
-    micro_batch = parse_count(at, "micro_batch");
-  else if (experiment.axis == "model")
-    model = at;
-  else if (experiment.axis.rfind(option, 0) == 0)
-    point.policy = with_option(point.policy, experiment.axis.substr(option.size()) + "=" + at);
-  else if (experiment.axis.rfind(framework, 0) == 0)
-    point.problem.framework =
-        with_option(point.problem.framework, experiment.axis.substr(framework.size()) + "=" + at);
-  else
-    setting.push_back(experiment.axis + "=" + at);
-  workload.micro_batch = micro_batch > 0 ? micro_batch : workload.batch;
-  const Split settings = split({&experiment.settings, &system.settings, &setting});
-  point.problem.model = paper_model(paper, model, settings.model);
-  point.problem.machine = paper_machine(paper, settings.machine);
-  point.problem.validate();
-  return point;
-}
-
-double quantity_of(const SimulationResult& result, const PaperExperiment& experiment) {
-  switch (experiment.quantity) {
-    case Quantity::step_seconds:
-      return result.step_seconds;
-    case Quantity::forward_seconds:
-      return result.phases.forward;
-    case Quantity::backward_seconds:
-      return result.phases.backward;
-    case Quantity::optimizer_seconds:
-      return result.phases.optimizer;
-    case Quantity::tokens_per_second:
-      return result.tokens_per_second;
-    case Quantity::tflops:
-      return result.tokens_per_second * experiment.flops_per_token * 1e-12;
-  }
-  SPILLWAY_ASSERT(false);
-}
 
 Saturation saturate(Problem problem, const std::string& policy) {
   struct Try {
@@ -151,7 +58,9 @@ Saturation saturate(Problem problem, const std::string& policy) {
 
 RatioRow ratio_row(const Paper& paper, const PaperRatio& ratio, const PaperAssumption& assumed) {
   const auto saturated = [&](const std::string& policy, const std::string& framework) {
-    const Split settings = split({&ratio.settings, &assumed.settings});
+    std::vector<std::string> all = ratio.settings;
+    all.insert(all.end(), assumed.settings.begin(), assumed.settings.end());
+    const SettingLists settings = split_settings(all);
     Problem problem;
     problem.model = paper_model(paper, ratio.model, settings.model);
     problem.machine = paper_machine(paper, settings.machine);
@@ -176,16 +85,6 @@ RatioRow ratio_row(const Paper& paper, const PaperRatio& ratio, const PaperAssum
   return row;
 }
 
-// What an error is about, before what is wrong.
-template <class Work>
-auto naming(const std::string& where, Work work) {
-  try {
-    return work();
-  } catch (const InputError& error) {
-    throw InputError(where + ": " + error.message(), error.advice());
-  }
-}
-
 class Run {
  public:
   Run(const Paper& paper, const PaperProgress& progress) : paper_(paper), progress_(progress) {
@@ -201,19 +100,21 @@ class Run {
   PaperResult run() {
     PaperResult result;
     result.paper = paper_;
-    for (const PaperExperiment& experiment : paper_.experiments)
-      result.experiments.push_back(run(experiment));
+    for (std::size_t e = 0; e < paper_.experiments.size(); ++e)
+      result.experiments.push_back(run_experiment(e));
     for (const PaperRatio& ratio : paper_.ratios) result.ratios.push_back(run(ratio));
     return result;
   }
 
  private:
-  ExperimentResult run(const PaperExperiment& experiment) {
+  ExperimentResult run_experiment(std::size_t e) {
+    const PaperExperiment& experiment = paper_.experiments[e];
     ExperimentResult result;
-    for (const PaperSystem& system : experiment.systems) {
+    for (std::size_t s = 0; s < experiment.systems.size(); ++s) {
+      const PaperSystem& system = experiment.systems[s];
       SystemResult one{system.name, system.policy, system.framework, {}, {}};
       for (std::size_t i = 0; i < experiment.values.size(); ++i)
-        one.points.push_back(run(experiment, system, i));
+        one.points.push_back(run({e, s, i}));
       one.errors = errors_of(one.points);
       result.systems.push_back(std::move(one));
     }
@@ -221,16 +122,17 @@ class Run {
     return result;
   }
 
-  PaperPoint run(const PaperExperiment& experiment, const PaperSystem& system, std::size_t i) {
+  PaperPoint run(const PointId& id) {
+    const PaperExperiment& experiment = paper_.experiments[id.experiment];
     PaperPoint point;
-    point.at = experiment.values[i];
-    point.published = system.published[i];
+    point.at = experiment.values[id.value];
+    point.published = published_at(paper_, id);
     if (!point.published.given) return point;
     const std::string where = fmt::format("{}, {}, {}, {} {}", paper_.name, experiment.name,
-                                          system.name, experiment.axis, point.at);
+                                          system_of(paper_, id).name, experiment.axis, point.at);
     announce(where);
     naming(where, [&] {
-      const Point asked = point_of(paper_, experiment, system, point.at);
+      const PointProblem asked = problem_at(paper_, id);
       const Evaluation one = evaluate(asked.problem, asked.policy);
       point.fits = one.result.has_value();
       if (one.result) point.simulated = quantity_of(*one.result, experiment);
