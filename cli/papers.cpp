@@ -19,8 +19,10 @@ namespace {
 struct Options {
   std::vector<std::string> names;
   std::string markdown;
-  bool json = false, list = false, refit = false;
+  bool json = false, list = false, refit = false, leave_one_out = false;
 };
+
+const char* const accuracy_command = "spillway papers --leave-one-out --markdown docs/accuracy.md";
 
 std::vector<Paper> chosen(const Options& options) {
   if (options.names.empty()) return builtin_papers();
@@ -93,20 +95,24 @@ void run(const Options& options) {
     return;
   }
   check_output_path("--markdown", options.markdown);
-  std::vector<PaperResult> results;
+  std::vector<PaperReport> reports;
   for (const Paper& paper : chosen(options)) {
-    results.push_back(run_with_progress(paper));
+    reports.push_back({run_with_progress(paper), {}});
+    if (options.leave_one_out && !fittable_constants(paper).empty()) {
+      ShareShown shown;
+      reports.back().left_out =
+          leave_one_out(paper, [&](double share, const std::string& next) { shown(share, next); });
+    }
     if (!options.json)
-      fmt::print("{}{}", results.size() > 1 ? "\n" : "", paper_text(results.back()));
+      fmt::print("{}{}", reports.size() > 1 ? "\n" : "", paper_text(reports.back()));
   }
   if (options.json) {
     nlohmann::ordered_json list = nlohmann::ordered_json::array();
-    for (const PaperResult& result : results) list.push_back(to_json(result));
+    for (const PaperReport& report : reports) list.push_back(to_json(report));
     fmt::print("{}\n", to_text(nlohmann::ordered_json{{"papers", list}}));
   }
   if (!options.markdown.empty())
-    write_file(options.markdown,
-               accuracy_markdown(results, "spillway papers --markdown docs/accuracy.md"));
+    write_file(options.markdown, accuracy_markdown(reports, accuracy_command));
 }
 
 }  // namespace
@@ -121,6 +127,8 @@ void add_papers(CLI::App& app, int&) {
   command->add_flag("--json", options->json, "print one JSON object");
   command->add_flag("--refit", options->refit,
                     "print the constants that fit all published numbers best");
+  command->add_flag("--leave-one-out", options->leave_one_out,
+                    "predict each figure by constants fitted without it; takes minutes");
   command->add_flag("--list", options->list, "list the papers built in");
   command->callback([options] { run(*options); });
 }

@@ -87,6 +87,7 @@ struct PaperRatio {
   std::int64_t sequence = 1024, micro_batch = 1;
   std::string faster, slower;
   std::string faster_framework = "spillway", slower_framework = "spillway";  // of their programs
+  bool faster_on_drives = false, slower_on_drives = false;  // in what the paper measured
   GradientWidth gradient = GradientWidth::automatic;
   std::vector<std::string> settings;
   double published = 0;

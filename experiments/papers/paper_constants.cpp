@@ -170,11 +170,6 @@ std::string setting_value(const Paper& paper, const std::string& experiment,
   return "";
 }
 
-bool is_ratio(const Paper& paper, const std::string& name) {
-  return std::any_of(paper.ratios.begin(), paper.ratios.end(),
-                     [&](const PaperRatio& ratio) { return ratio.name == name; });
-}
-
 std::string machine_value(const Paper& paper, const PaperConstant& constant,
                           const std::string& key) {
   if (!constant.in.empty()) return setting_value(paper, constant.in.front(), key);
@@ -261,23 +256,6 @@ std::string constant_value(const Paper& paper, const PaperConstant& constant) {
 void check_constants(const Paper& paper) {
   for (const PaperConstant& constant : paper.constants_chosen)
     naming(constant.place, [&] { check_constant(paper, constant); });
-}
-
-int points_seen(const Paper& paper, const PaperConstant& constant) {
-  std::vector<PointId> points;
-  int ratios = 0;
-  for (const std::string& name : constant.seen) {
-    if (is_ratio(paper, name)) {
-      ++ratios;
-      continue;
-    }
-    for (const PointId& point : points_named(paper, name)) {
-      const PointId counted = counted_elsewhere(paper, point).value_or(point);
-      if (std::find(points.begin(), points.end(), counted) == points.end())
-        points.push_back(counted);
-    }
-  }
-  return static_cast<int>(points.size()) + ratios;
 }
 
 std::string scaled_quantity(const std::string& text, double factor, int digits) {

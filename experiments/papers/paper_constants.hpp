@@ -19,8 +19,6 @@ void check_constants(const Paper& paper);
 // The value in the machine file, the framework's, an experiment's settings, or the default of the
 // policy: "5Gparam/s", "none".
 std::string constant_value(const Paper& paper, const PaperConstant& constant);
-// How many points of the paper the constant was chosen with in view; a ratio counts as one.
-int points_seen(const Paper& paper, const PaperConstant& constant);
 
 // "21GB/s", or a plain number, times a factor; `digits` of it are significant.
 std::string scaled_quantity(const std::string& text, double factor, int digits = 12);

@@ -243,6 +243,12 @@ PaperRatio read_ratio(Section& section) {
   ratio.faster_framework = section.text("faster_framework", own_framework);
   ratio.slower_framework = section.text("slower_framework", own_framework);
   ratio.gradient = read_gradient(section);
+  for (const std::string& system : section.texts("on_drives")) {
+    if (system != "faster" && system != "slower")
+      section.fail(section.need("on_drives"), fmt::format("on_drives holds '{}'", system),
+                   "name \"faster\", \"slower\" or both");
+    (system == "faster" ? ratio.faster_on_drives : ratio.slower_on_drives) = true;
+  }
   ratio.settings = section.texts("settings");
   section.need("published");
   ratio.published = section.number("published", 0);

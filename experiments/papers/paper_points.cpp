@@ -31,6 +31,11 @@ std::string with_option(const std::string& policy, const std::string& option) {
   return policy + (policy.find(':') == std::string::npos ? ":" : ",") + option;
 }
 
+bool is_ratio(const Paper& paper, const std::string& name) {
+  return std::any_of(paper.ratios.begin(), paper.ratios.end(),
+                     [&](const PaperRatio& ratio) { return ratio.name == name; });
+}
+
 // Where the axis puts one of its values.
 struct AtAxis {
   std::string model, policy, framework;
@@ -127,6 +132,25 @@ void check_points(const Paper& paper) {
                                    paper.name, point_name(paper, point), point_name(paper, *other)),
                        "name the point that counts");
   }
+}
+
+std::vector<PointId> points_seen(const Paper& paper, const PaperConstant& constant) {
+  std::vector<PointId> points;
+  for (const std::string& name : constant.seen) {
+    if (is_ratio(paper, name)) continue;
+    for (const PointId& point : points_named(paper, name)) {
+      const PointId counted = counted_elsewhere(paper, point).value_or(point);
+      if (std::find(points.begin(), points.end(), counted) == points.end())
+        points.push_back(counted);
+    }
+  }
+  return points;
+}
+
+std::size_t seen_count(const Paper& paper, const PaperConstant& constant) {
+  const auto ratios = std::count_if(constant.seen.begin(), constant.seen.end(),
+                                    [&](const std::string& name) { return is_ratio(paper, name); });
+  return points_seen(paper, constant).size() + static_cast<std::size_t>(ratios);
 }
 
 SettingLists split_settings(const std::vector<std::string>& settings) {

@@ -35,6 +35,11 @@ bool counts(const Paper& paper, const PointId& point);
 // Throws InputError where `same_run_as` names no point, or one that does not count itself.
 void check_points(const Paper& paper);
 
+// The points that the constant was chosen with in view, each run once; and how many they are, where
+// a ratio counts as one.
+std::vector<PointId> points_seen(const Paper& paper, const PaperConstant& constant);
+std::size_t seen_count(const Paper& paper, const PaperConstant& constant);
+
 // Settings of the machine, and those of the model without their "model.".
 struct SettingLists {
   std::vector<std::string> machine, model;

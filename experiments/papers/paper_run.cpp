@@ -7,8 +7,10 @@
 #include <limits>
 
 #include "base/errors.hpp"
-#include "experiments/papers/paper_points.hpp"
+#include "experiments/papers/closed_form.hpp"
+#include "experiments/papers/refit.hpp"
 #include "experiments/plan/evaluate.hpp"
+#include "policies/common/policy.hpp"
 
 namespace spillway {
 
@@ -18,10 +20,15 @@ namespace {
 constexpr std::int64_t most_saturation_micro_batches = 128;
 constexpr double saturation_gain = 0.01;
 
+double ssd_bytes_of(const SimulationResult& result) {
+  return result.lanes[static_cast<std::size_t>(Lane::ssd_read)].bytes +
+         result.lanes[static_cast<std::size_t>(Lane::ssd_write)].bytes;
+}
+
 Saturation saturate(Problem problem, const std::string& policy) {
   struct Try {
     std::int64_t micro_batches;
-    double seconds, rate;
+    double seconds, rate, ssd_bytes;
   };
   std::vector<Try> tries;
   const std::int64_t micro_batch = problem.workload.micro_batch;
@@ -30,7 +37,8 @@ Saturation saturate(Problem problem, const std::string& policy) {
     problem.workload.batch = m * micro_batch;
     const Evaluation one = evaluate(problem, policy);
     const Try now{m, one.result ? one.result->step_seconds : 0,
-                  one.result ? one.result->tokens_per_second : 0};
+                  one.result ? one.result->tokens_per_second : 0,
+                  one.result ? ssd_bytes_of(*one.result) : 0};
     gains = tries.empty() || now.rate > tries.back().rate * (1 + saturation_gain);
     tries.push_back(now);
   }
@@ -42,6 +50,7 @@ Saturation saturate(Problem problem, const std::string& policy) {
         static_cast<double>(more * problem.workload.sequence) / (last.seconds - before.seconds);
     result.micro_batches = last.micro_batches;
     result.limit = true;
+    result.ssd_bytes = last.ssd_bytes;
     return result;
   }
   for (const Try& one : tries)
@@ -51,6 +60,7 @@ Saturation saturate(Problem problem, const std::string& policy) {
         one.rate * (1 + saturation_gain) < result.tokens_per_second)
       continue;
     result.micro_batches = one.micro_batches;
+    result.ssd_bytes = one.ssd_bytes;
     break;
   }
   return result;
@@ -82,7 +92,30 @@ RatioRow ratio_row(const Paper& paper, const PaperRatio& ratio, const PaperAssum
                          or_else(assumed.slower_framework, ratio.slower_framework));
   if (row.faster.micro_batches > 0 && row.slower.micro_batches > 0)
     row.ratio = row.faster.tokens_per_second / row.slower.tokens_per_second;
+  row.uses_drives = (!ratio.faster_on_drives || row.faster.ssd_bytes > 0) &&
+                    (!ratio.slower_on_drives || row.slower.ssd_bytes > 0);
   return row;
+}
+
+// Continuous constants that were fitted on points with a number of the same system: of its name,
+// or of its policy in its framework.
+std::vector<std::size_t> constants_fitted_on(const Paper& paper, const PaperSystem& system) {
+  const auto is_same = [&](const PaperSystem& other) {
+    return other.name == system.name ||
+           (other.framework == system.framework &&
+            canonical_policy(other.policy) == canonical_policy(system.policy));
+  };
+  std::vector<std::size_t> all;
+  for (std::size_t c = 0; c < paper.constants_chosen.size(); ++c) {
+    const PaperConstant& constant = paper.constants_chosen[c];
+    if (constant.kind != ConstantKind::continuous) continue;
+    const std::vector<PointId> seen = points_seen(paper, constant);
+    if (std::any_of(seen.begin(), seen.end(), [&](const PointId& point) {
+          return published_at(paper, point).number && is_same(system_of(paper, point));
+        }))
+      all.push_back(c);
+  }
+  return all;
 }
 
 class Run {
@@ -112,7 +145,7 @@ class Run {
     ExperimentResult result;
     for (std::size_t s = 0; s < experiment.systems.size(); ++s) {
       const PaperSystem& system = experiment.systems[s];
-      SystemResult one{system.name, system.policy, system.framework, {}, {}};
+      SystemResult one{system.name, system.policy, system.framework, overlap_of(system), {}, {}};
       for (std::size_t i = 0; i < experiment.values.size(); ++i)
         one.points.push_back(run({e, s, i}));
       one.errors = errors_of(one.points);
@@ -135,9 +168,23 @@ class Run {
       const PointProblem asked = problem_at(paper_, id);
       const Evaluation one = evaluate(asked.problem, asked.policy);
       point.fits = one.result.has_value();
-      if (one.result) point.simulated = quantity_of(*one.result, experiment);
+      point.margin = fit_margin(tier_uses(one.schedule));
+      if (!one.result) return;
+      point.simulated = quantity_of(*one.result, experiment);
+      point.closed_form = closed_form(one.schedule, overlap_of(system_of(paper_, id)), experiment);
     });
+    point.counts = spillway::counts(paper_, id);
+    if (const auto other = counted_elsewhere(paper_, id))
+      point.same_run_as = point_name(paper_, *other);
+    if (point.error()) point.fitted_share = fitted_share(id);
     return point;
+  }
+
+  double fitted_share(const PointId& id) {
+    double share = 0;
+    for (const std::size_t c : constants_fitted_on(paper_, system_of(paper_, id)))
+      share += std::abs(elasticity(simulator_, id, c));
+    return share;
   }
 
   std::vector<RatioRow> run(const PaperRatio& ratio) {
@@ -163,10 +210,45 @@ class Run {
 
   const Paper& paper_;
   const PaperProgress& progress_;
+  PointSimulator simulator_{paper_};
   std::size_t done_ = 0, total_ = 0;
 };
 
 }  // namespace
+
+std::optional<double> PaperPoint::closed_form_error() const {
+  if (!closed_form || !published.number) return std::nullopt;
+  return *closed_form / *published.number - 1;
+}
+
+std::optional<RatioRange> ratio_range(const std::vector<RatioRow>& rows) {
+  std::optional<RatioRange> range;
+  for (const RatioRow& row : rows) {
+    if (!row.ratio || !row.uses_drives) continue;
+    if (!range) range = RatioRange{*row.ratio, *row.ratio, 0};
+    range->least = std::min(range->least, *row.ratio);
+    range->most = std::max(range->most, *row.ratio);
+    ++range->rows;
+  }
+  return range;
+}
+
+void ErrorSums::add(const SystemErrors& errors) {
+  const double before = predictions, more = errors.predictions;
+  if (errors.predictions == 0) return;
+  mean = (mean * before + errors.mean * more) / (before + more);
+  closed_form_mean = (closed_form_mean * before + errors.closed_form_mean * more) / (before + more);
+  predictions += errors.predictions;
+  nearer += errors.nearer;
+}
+
+ErrorSums errors_of(const PaperResult& result) {
+  ErrorSums sums;
+  for (const ExperimentResult& experiment : result.experiments) {
+    for (const SystemResult& system : experiment.systems) sums.add(system.errors);
+  }
+  return sums;
+}
 
 std::optional<double> PaperPoint::error() const {
   if (!simulated || !published.number) return std::nullopt;
@@ -176,24 +258,30 @@ std::optional<double> PaperPoint::error() const {
 SystemErrors errors_of(const std::vector<PaperPoint>& points) {
   SystemErrors errors;
   for (const PaperPoint& point : points) {
-    if (point.published.given) {
+    if (point.published.given && point.same_run_as.empty()) {
       ++errors.fits_known;
       if (point.fits == point.published.fits) ++errors.fits_as_published;
     }
-    if (const auto error = point.error(); error && point.published.fitted) {
+    if (const auto error = point.error(); error && point.counts && point.is_fitted()) {
       ++errors.fitted;
       errors.fitted_mean += std::abs(*error);
     }
     if (!point.is_prediction()) continue;
     const double error = *point.error();
+    const double closed_form = std::abs(point.closed_form_error().value_or(0));
     errors.mean += std::abs(error);
+    errors.closed_form_mean += closed_form;
+    if (std::abs(error) < closed_form) ++errors.nearer;
     ++errors.predictions;
     if (errors.worst_at.empty() || std::abs(error) > std::abs(errors.worst)) {
       errors.worst = error;
       errors.worst_at = point.at;
     }
   }
-  if (errors.predictions > 0) errors.mean /= errors.predictions;
+  if (errors.predictions > 0) {
+    errors.mean /= errors.predictions;
+    errors.closed_form_mean /= errors.predictions;
+  }
   if (errors.fitted > 0) errors.fitted_mean /= errors.fitted;
   return errors;
 }

@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "base/errors.hpp"
+#include "experiments/papers/closed_form.hpp"
 #include "experiments/plan/evaluate.hpp"
 
 namespace spillway {
@@ -22,8 +23,6 @@ constexpr double told = 0.02;
 constexpr double first_step = 0.1;  // of ln(factor)
 constexpr double tolerance = 1e-4;  // of ln(factor), at which the search ends
 constexpr int most_evaluations = 600;
-// ln(simulated / published) of a point with a number that does not fit.
-constexpr double error_without_fit = 1;
 
 // The sum over constants that NLopt minimises.
 struct Search {
@@ -119,10 +118,13 @@ std::optional<double> PointSimulator::quantity(const PointId& point, const Tunin
   return naming(fmt::format("{}, {}", paper_.name, point_name(paper_, point)),
                 [&]() -> std::optional<double> {
                   const PointProblem one = problem_at(paper_, point, tuning);
-                  const Evaluation evaluation =
-                      evaluate_with(reuse_[point], one.problem, one.policy, default_steps);
-                  if (!evaluation.result) return {};
-                  return quantity_of(*evaluation.result, paper_.experiments[point.experiment]);
+                  const PaperExperiment& experiment = paper_.experiments[point.experiment];
+                  const Schedule schedule =
+                      reuse_[point].build(one.problem, one.policy, default_steps);
+                  if (!schedule.fits()) return {};
+                  if (method_ == Method::closed_form)
+                    return closed_form(schedule, overlap_of(system_of(paper_, point)), experiment);
+                  return quantity_of(simulate(schedule), experiment);
                 });
 }
 
@@ -140,6 +142,13 @@ std::vector<PointId> fit_points(const Paper& paper) {
     if (published_at(paper, point).number && counts(paper, point)) all.push_back(point);
   }
   return all;
+}
+
+double elasticity(PointSimulator& simulator, const PointId& point, std::size_t constant) {
+  const auto more = simulator.quantity(point, {{constant, 1 + step_of_elasticity}});
+  const auto less = simulator.quantity(point, {{constant, 1 - step_of_elasticity}});
+  if (!more || !less) return 0;
+  return std::log(*more / *less) / std::log((1 + step_of_elasticity) / (1 - step_of_elasticity));
 }
 
 Elasticities elasticities(PointSimulator& simulator, const Paper& paper,

@@ -13,15 +13,20 @@
 
 namespace spillway {
 
-// Simulates points of one paper at other constants, again and again.
+// What says a quantity.
+enum class Method : std::uint8_t { simulator, closed_form };
+
+// Tells the quantities of points of one paper at other constants, again and again.
 class PointSimulator {
  public:
-  explicit PointSimulator(const Paper& paper) : paper_(paper) {}
+  explicit PointSimulator(const Paper& paper, Method method = Method::simulator)
+      : paper_(paper), method_(method) {}
   // Nothing where it does not fit. Throws InputError.
   std::optional<double> quantity(const PointId& point, const Tuning& tuning);
 
  private:
   const Paper& paper_;
+  const Method method_;
   std::map<PointId, ScheduleReuse> reuse_;
 };
 
@@ -33,8 +38,10 @@ std::vector<std::size_t> fittable_constants(const Paper& paper);
 // The points that a fit is held against: those with a number, that count.
 std::vector<PointId> fit_points(const Paper& paper);
 
-// d ln(quantity) / d ln(constant) at the constants as they are, from 1 % more and 1 % less; by
-// continuous constant, and 0 for all others.
+// d ln(quantity) / d ln(constant) of a continuous constant at the constants as they are, from 1 %
+// more and 1 % less; 0 where it does not fit.
+double elasticity(PointSimulator& simulator, const PointId& point, std::size_t constant);
+// Of all constants; 0 of discrete ones.
 using Elasticities = std::map<PointId, std::vector<double>>;
 Elasticities elasticities(PointSimulator& simulator, const Paper& paper,
                           const std::vector<PointId>& points, const ShareProgress& progress = {});
@@ -45,6 +52,9 @@ struct RefitConstant {
   bool determined = true;    // false: no point tells it, and it is left as it is
   bool at_bound = false;
 };
+
+// The error of a point with a number that does not fit.
+inline constexpr double error_without_fit = 1;
 
 struct Refit {
   std::vector<RefitConstant> constants;
