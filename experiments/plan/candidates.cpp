@@ -143,6 +143,10 @@ void require_fit(const Candidate& candidate) {
           Setting{"ssd.capacity", fmt::format("{}B", store.all())});
 }
 
+FitMargin margin_of(const Candidate& candidate) {
+  return fit_margin(tier_uses(candidate.evaluation.schedule, candidate.wear));
+}
+
 nlohmann::ordered_json to_json(const Candidate& candidate, const Explanation* explanation) {
   const Evaluation& evaluation = candidate.evaluation;
   nlohmann::ordered_json json =
@@ -152,6 +156,7 @@ nlohmann::ordered_json to_json(const Candidate& candidate, const Explanation* ex
   const bool simulated = evaluation.result.has_value();
   json["fits"] = simulated;
   add_wear(json, candidate.wear, problem.machine);
+  add_margins(json, tier_uses(evaluation.schedule, candidate.wear));
   if (!simulated) json["ssd_bytes_written_per_step"] = json["wear"] = nullptr;
   return json;
 }

@@ -119,6 +119,13 @@ bool fits_drives(const StoreBytes& store, const Machine& machine) {
   return counted_bytes(store, machine) <= machine.ssd.capacity;
 }
 
+TierUses tier_uses(const Schedule& schedule, const Wear& wear) {
+  TierUses memory = tier_uses(schedule);
+  TierUse& drives = memory[static_cast<std::size_t>(Tier::ssd)];
+  drives.peak_bytes = counted_bytes(wear.store, schedule.problem().machine);
+  return memory;
+}
+
 void add_wear(nlohmann::ordered_json& json, const Wear& wear, const Machine& machine) {
   const auto whole = [](const std::optional<double>& value) {
     return value ? nlohmann::ordered_json(std::llround(std::min(*value, 9e18)))

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "experiments/plan/write_cache.hpp"
+#include "policies/schedule/fit_margin.hpp"
 #include "policies/workload/durability.hpp"
 #include "sim/simulate.hpp"
 
@@ -57,6 +58,9 @@ Wear wear_of(const Schedule& schedule, const SimulationResult* result, const Who
 // Whether the store, with second copies and records, fits the drives. Where the machine has none
 // (commits then go to a drive that nobody has described), whether the ssd tier is empty.
 bool fits_drives(const StoreBytes& store, const Machine& machine);
+
+// Peaks and capacities of the schedule's memories, of the drives with the whole store.
+TierUses tier_uses(const Schedule& schedule, const Wear& wear);
 
 // Adds "durability" and "wear" to the object of one plan, and makes its memory.ssd.peak_bytes and
 // its ssd_bytes_written_per_step those of the whole store and of all writes. Either may be missing.

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "base/errors.hpp"
+#include "policies/cost/shape_times.hpp"
 #include "policies/model/operators.hpp"
 
 namespace spillway {
@@ -73,12 +74,15 @@ Costs::Costs(const Problem& problem)
       framework_(framework_of(problem)),
       width_factor_(adam_width_factor(problem)),
       kernels_(problem),
+      by_kind_(problem.model.has_adapters() || ShapeTimes(problem).known()),
+      launches_(problem, framework_),
       drives_(drive_rates(problem.machine.ssd, ssd_rates_)) {
   gpu_ = resource("gpu", 1);
   cores_ = resource("cores", machine_.host.cores);
   dram_ = resource("dram", machine_.host.bandwidth);
   h2d_ = resource("pcie.h2d", machine_.pcie.h2d);
   d2h_ = resource("pcie.d2h", machine_.pcie.d2h);
+  io_ = machine_.host.io_bandwidth > 0 ? resource("io", machine_.host.io_bandwidth) : none;
   pcie_total_ = machine_.pcie.total > 0 ? resource("pcie.total", machine_.pcie.total) : none;
   for (const DriveLimit& limit : drives_.limits)
     drive_resources_.push_back(resource(limit.name, limit.capacity));
@@ -145,6 +149,7 @@ Demand Costs::copy_demand(double rate, std::uint32_t link) const {
   demand.rate_cap = rate;
   demand.uses(link, 1);
   if (pcie_total_ != none) demand.uses(pcie_total_, 1);
+  if (io_ != none) demand.uses(io_, 1);
   if (!machine_.gpu.is_cpu) return demand.uses(dram_, 1);
   demand.uses(dram_, 2);
   const double core_speed =
@@ -159,7 +164,30 @@ Demand Costs::pageable_demand(double rate, Demand pinned) const {
   for (std::uint32_t u = 0; u < demand.usage_count; ++u) {
     if (demand.usages[u].resource == dram_) demand.usages[u].per_unit = pageable_dram_bytes;
   }
-  return demand;
+  // The driver's own copy, by the thread that asked for it.
+  return shares_cores() ? demand.uses(cores_, 1 / demand.rate_cap) : demand;
+}
+
+// Of a read or write on a GPU machine: threads that wait for the drives, and the way over the root
+// complex.
+Demand Costs::beside_gpu(Demand demand) const {
+  if (machine_.gpu.is_cpu) return demand;
+  if (io_ != none) demand.uses(io_, 1);
+  return shares_cores() ? demand.uses(cores_, machine_.ssd.cores / demand.rate_cap) : demand;
+}
+
+// Whether the threads of a GPU machine compete for its cores, each of a known bandwidth.
+bool Costs::shares_cores() const {
+  return !machine_.gpu.is_cpu && machine_.host.core_bandwidth > 0;
+}
+
+// Adds the cores of a pass over host memory that moves so many bytes a unit: as many as move them,
+// or all that the optimizer has.
+Demand Costs::with_pass_cores(Demand demand, double bytes_per_unit) const {
+  if (!shares_cores()) return with_cores(demand, optimizer_cores());
+  const double of_core = machine_.host.core_bandwidth;
+  demand.rate_cap = std::min(demand.rate_cap, optimizer_cores() * of_core / bytes_per_unit);
+  return demand.uses(cores_, bytes_per_unit / of_core);
 }
 
 Demand Costs::ssd_demand(bool is_read) const {
@@ -189,7 +217,7 @@ Demand Costs::optimizer_demand(double rate, bool on_gpu_lane) const {
   if (on_gpu_lane && !machine_.gpu.is_cpu) return demand;
   demand.uses(dram_, host.adam_bytes_per_param);
   if (host.adam_bytes_per_param > 0) demand.weight = 1 / host.adam_bytes_per_param;
-  return with_cores(demand, optimizer_cores());
+  return with_pass_cores(demand, host.adam_bytes_per_param);
 }
 
 double Costs::optimizer_cores() const {
@@ -217,7 +245,7 @@ Demand Costs::norm_demand(bool on_gpu_lane) const {
   if (on_gpu_lane) demand.uses(gpu_, 1 / demand.rate_cap);
   if (on_gpu_lane && !machine_.gpu.is_cpu) return demand;
   demand.uses(dram_, 1);
-  return with_cores(demand, optimizer_cores());
+  return with_pass_cores(demand, 1);
 }
 
 Demand Costs::demand(Work work) const {
@@ -229,8 +257,10 @@ Demand Costs::demand(Work work) const {
       Demand seconds;
       seconds.rate_cap = 1;
       seconds.uses(gpu_, 1);
-      if (!machine_.gpu.is_cpu) return seconds;
-      return with_cores(seconds, machine_.gpu.cores > 0 ? machine_.gpu.cores : 1);
+      // On a GPU machine, of the thread that starts kernels.
+      const double cores = machine_.gpu.cores > 0 ? machine_.gpu.cores : 1;
+      if (shares_cores()) return seconds.uses(cores_, cores);
+      return machine_.gpu.is_cpu ? with_cores(seconds, cores) : seconds;
     }
     case Work::gpu_optimizer:
       return optimizer_demand(gpu_optimizer_rate(), true);
@@ -249,9 +279,9 @@ Demand Costs::demand(Work work) const {
     case Work::pageable_d2h:
       return pageable_demand(machine_.pcie.pageable_d2h, demand(Work::d2h));
     case Work::read:
-      return ssd_demand(true);
+      return beside_gpu(ssd_demand(true));
     case Work::write:
-      return ssd_demand(false);
+      return beside_gpu(ssd_demand(false));
     case Work::nothing:
       break;
   }
@@ -261,12 +291,19 @@ Demand Costs::demand(Work work) const {
 // Whether compute tasks take what kernels were measured to take.
 bool Costs::times_kernels() const { return machine_.gpu.is_cpu || !machine_.kernels.empty(); }
 
+// Of the GPU, which waits for the host where that takes longer to start the kernels.
 KernelEstimate Costs::compute_time(const Task& task) const {
+  KernelEstimate time = kernel_time(task);
+  if (launches_.any()) time.seconds = std::max(time.seconds, launches_.seconds(task));
+  return time;
+}
+
+KernelEstimate Costs::kernel_time(const Task& task) const {
   if (times_kernels()) return kernels_.estimate(task);
   if (task.flops > 0) {
     if (!knows(Work::compute)) fail_without("gpu.flops");
-    // Known by kind of task, for its products of adapters take some counting.
-    if (problem_.model.has_adapters()) return {kernels_.estimate(task).seconds, false};
+    // Known by kind of task, for its products take some counting.
+    if (by_kind_) return {kernels_.estimate(task).seconds, false};
     return {task.flops / machine_.gpu.flops, false};
   }
   const double bandwidth = machine_.gpu.memory_bandwidth;
@@ -300,7 +337,7 @@ std::int64_t Costs::latency_ns(Work work) const {
     case Work::write:
       return machine_.ssd.write_latency_ns + framework_.write_operation_ns;
     case Work::nothing:
-      return machine_.host.sync_ns;
+      return machine_.host.sync_ns + framework_.sync_ns;
   }
   SPILLWAY_ASSERT(false);
 }

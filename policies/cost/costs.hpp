@@ -67,6 +67,7 @@
 
 #include "policies/cost/demand.hpp"
 #include "policies/cost/kernel_times.hpp"
+#include "policies/cost/launch_times.hpp"
 #include "policies/cost/link_rates.hpp"
 #include "policies/framework/framework.hpp"
 #include "policies/model/saved.hpp"
@@ -140,6 +141,9 @@ class Costs {
   Demand copy_demand(double rate, std::uint32_t link) const;
   Demand pageable_demand(double rate, Demand pinned) const;
   Demand ssd_demand(bool is_read) const;
+  Demand beside_gpu(Demand demand) const;
+  Demand with_pass_cores(Demand demand, double bytes_per_unit) const;
+  bool shares_cores() const;
   Demand optimizer_demand(double rate, bool on_gpu_lane) const;
   Demand norm_demand(bool on_gpu_lane) const;
   double optimizer_cores() const;
@@ -147,6 +151,7 @@ class Costs {
   double norm_rate(bool on_gpu_lane) const;
   bool times_kernels() const;
   KernelEstimate compute_time(const Task& task) const;
+  KernelEstimate kernel_time(const Task& task) const;
   double optimizer_factor(const Task& task, Work work) const;
   std::int64_t latency_ns(Work work) const;
   Demand with_cores(Demand demand, double cores_at_full_rate) const;
@@ -158,8 +163,10 @@ class Costs {
   const Framework framework_;          // the problem's
   const double width_factor_;
   KernelTimes kernels_;
+  const bool by_kind_;  // without measured kernels, compute tasks take more than FLOPs / gpu.flops
+  LaunchTimes launches_;
   std::vector<Resource> resources_;
-  std::uint32_t gpu_, cores_, dram_, h2d_, d2h_, pcie_total_;
+  std::uint32_t gpu_, cores_, dram_, io_, h2d_, d2h_, pcie_total_;
   const DriveRates drives_;
   std::vector<std::uint32_t> drive_resources_;  // by limit of drives_
 };

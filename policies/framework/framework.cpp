@@ -22,6 +22,11 @@ std::vector<Field> fields_of(Framework& framework) {
   return {text_field("name", framework.name, "my-program"),
           text_field("description", framework.description, "what it trains with"),
           flag_field("memory.whole_micro_batch", framework.whole_micro_batch),
+          count_field("memory.checkpoints_per_layer", framework.checkpoints_per_layer),
+          count_field("memory.logit_bytes", framework.logit_bytes),
+          count_field("memory.layer_pieces", framework.layer_pieces),
+          count_field("memory.parameter_pieces", framework.parameter_pieces),
+          count_field("memory.gradient_pieces", framework.gradient_pieces),
           bytes_field("memory.gpu", framework.gpu_bytes),
           bytes_field("memory.host", framework.host_bytes),
           number_field("memory.host_bytes_per_parameter", framework.host_bytes_per_parameter),
@@ -39,7 +44,11 @@ std::vector<Field> fields_of(Framework& framework) {
           flag_field("copies.one_lane", framework.one_copy_lane),
           count_field("cpu.pass_bytes", framework.cpu_pass_bytes),
           nanoseconds_field("io.read_operation", framework.read_operation_ns),
-          nanoseconds_field("io.write_operation", framework.write_operation_ns)};
+          nanoseconds_field("io.write_operation", framework.write_operation_ns),
+          count_field("host.operators", framework.host_operators),
+          nanoseconds_field("host.operator", framework.operator_ns),
+          nanoseconds_field("host.hook", framework.hook_ns),
+          nanoseconds_field("host.sync", framework.sync_ns)};
 }
 
 Field point_field(HostPoint& value) {
@@ -117,6 +126,24 @@ File file_of(const std::string& name) {
 
 }  // namespace
 
+namespace {
+
+void check_host(const Framework& framework, const FieldReader& reader) {
+  constexpr std::int64_t most_operators = 1'000'000, most_ns = 1'000'000'000'000;
+  if (framework.host_operators > most_operators)
+    reader.fail({"host.operators", "it is more than a million", "give those of one layer"});
+  if ((framework.host_operators > 0) != (framework.operator_ns > 0))
+    reader.fail({framework.operator_ns > 0 ? "host.operators" : "host.operator",
+                 "it is missing, and its time or their number is given", "give both, or none"});
+  for (const auto& [key, value] :
+       {std::pair("host.operator", framework.operator_ns),
+        std::pair("host.hook", framework.hook_ns), std::pair("host.sync", framework.sync_ns)}) {
+    if (value > most_ns) reader.fail({key, "it is more than 1000 s", "give for example 10us"});
+  }
+}
+
+}  // namespace
+
 Framework parse_framework(const std::string& toml_text, const std::string& origin,
                           const std::vector<std::string>& overrides) {
   const toml::table document = parse_toml(toml_text, origin);
@@ -147,6 +174,7 @@ Framework parse_framework(const std::string& toml_text, const std::string& origi
   };
   check_operation("io.read_operation", framework.read_operation_ns);
   check_operation("io.write_operation", framework.write_operation_ns);
+  check_host(framework, reader);
   return framework;
 }
 

@@ -77,6 +77,7 @@ std::optional<FieldProblem> find_zero(const Machine& machine) {
   std::vector<Positive> positive = {
       {"gpu.memory", static_cast<double>(machine.gpu.memory), "24GB"},
       {"gpu.flops", machine.gpu.flops, "160TFLOPS"},
+      {"gpu.clock", machine.gpu.clock, "1"},
       {"gpu.adam_rate", machine.gpu.adam_params_per_second, "30Gparam/s"},
       {"pcie.h2d", machine.pcie.h2d, "21GB/s"},
       {"pcie.d2h", machine.pcie.d2h, "21GB/s"},
@@ -125,7 +126,10 @@ std::vector<Range> rates_of(const Machine& machine) {
   rate("pcie.total", machine.pcie.total);
   rate("pcie.pageable_h2d", machine.pcie.pageable_h2d);
   rate("pcie.pageable_d2h", machine.pcie.pageable_d2h);
+  rate("gpu.attention_flops", machine.gpu.attention_flops);
   rate("host.bandwidth", machine.host.bandwidth);
+  rate("host.core_bandwidth", machine.host.core_bandwidth);
+  rate("host.io_bandwidth", machine.host.io_bandwidth);
   rate("host.adam_rate", machine.host.adam_params_per_second);
   rate("ssd.read", ssd.read);
   rate("ssd.write", ssd.write);
@@ -149,12 +153,14 @@ std::vector<Range> ranges_of(const Machine& machine) {
   at_most("host.reserved", machine.host.reserved, most_bytes);
   at_most("ssd.capacity", machine.ssd.capacity, most_bytes);
   at_most("ssd.cache", machine.ssd.cache, most_bytes);
+  at_most("gpu.multiprocessors", machine.gpu.multiprocessors, 1e6);
   at_most("gpu.launch", machine.gpu.launch_ns, most_ns);
   at_most("pcie.latency", machine.pcie.latency_ns, most_ns);
   at_most("host.sync", machine.host.sync_ns, most_ns);
   at_most("host.wake", machine.host.wake_ns, most_ns);
   at_most("ssd.read_latency", machine.ssd.read_latency_ns, most_ns);
   at_most("ssd.write_latency", machine.ssd.write_latency_ns, most_ns);
+  ranges.push_back({"gpu.clock", machine.gpu.clock, 1e-3, 1});
   ranges.push_back({"host.cores", machine.host.cores, 1e-3, 1e6});
   ranges.push_back({"gpu.cores", machine.gpu.cores, 1e-6, 1e6});
   ranges.push_back({"host.adam_cores", machine.host.adam_cores, 1e-6, 1e6});

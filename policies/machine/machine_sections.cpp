@@ -1,4 +1,4 @@
-// The parts of a machine file that are lists: drives, queue depths, kernels, sources.
+// The parts of a machine file that are lists: shapes of products, drives, queue depths, kernels, sources.
 #include "policies/machine/machine_sections.hpp"
 
 #include <fmt/format.h>
@@ -15,6 +15,11 @@ namespace spillway {
 namespace {
 
 constexpr double most_in_flight = 1e9;
+
+std::vector<Field> fields_of(Machine::Gpu::ShapeRate& row) {
+  return {count_field("tokens", row.tokens), count_field("hidden", row.hidden),
+          number_field("share", row.share)};
+}
 
 std::vector<Field> fields_of(std::int64_t& count, Machine::Ssd::Row& row) {
   return {count_field("count", count), bandwidth_field("read", row.read),
@@ -76,6 +81,30 @@ std::vector<std::int64_t> read_samples(const toml::node& node, const std::string
 }
 
 }  // namespace
+
+void read_by_shape(const toml::node& node, const std::string& origin, Machine::Gpu& gpu) {
+  for (const toml::table* table : tables_of(node, "gpu.by_shape", origin)) {
+    Machine::Gpu::ShapeRate row;
+    FieldReader reader(fields_of(row), origin, place_of(table->source(), origin), nullptr);
+    for (const auto& [key, value] : *table) reader.read("", key, value);
+    for (const char* key : {"tokens", "hidden", "share"}) reader.require(key);
+    constexpr std::int64_t most = 1'000'000'000;
+    for (const auto& [key, count] :
+         {std::pair("tokens", row.tokens), std::pair("hidden", row.hidden)}) {
+      if (count < 1 || count > most)
+        reader.fail({key, fmt::format("{} is no size of a product", count), "give 1 to 1e9"});
+    }
+    constexpr double least_share = 1e-9, most_share = 2;
+    if (row.share < least_share || row.share > most_share)
+      reader.fail({"share", fmt::format("{} is not a share of gpu.flops", row.share),
+                   "give more than 0, and about 1 where the product runs as fast as large ones"});
+    for (const Machine::Gpu::ShapeRate& other : gpu.by_shape) {
+      if (other.tokens == row.tokens && other.hidden == row.hidden)
+        reader.fail({"tokens", "there are two rows for this shape", "keep one of them"});
+    }
+    gpu.by_shape.push_back(row);
+  }
+}
 
 void read_by_count(const toml::node& node, const std::string& origin, Machine::Ssd& ssd) {
   for (const toml::table* table : tables_of(node, "ssd.by_count", origin)) {
@@ -185,6 +214,13 @@ void read_sources(const toml::node& node, const std::string& origin, const std::
   for (const auto& [key, value] : *table) {
     const std::string name(key.str());
     read_sources(value, origin, prefix.empty() ? name : prefix + "." + name, sources);
+  }
+}
+
+void write_by_shape(const Machine::Gpu& gpu, std::string& text) {
+  for (Machine::Gpu::ShapeRate row : gpu.by_shape) {
+    text += "\n[[gpu.by_shape]]\n";
+    for (const Field& field : fields_of(row)) text += to_toml(field.key, field);
   }
 }
 

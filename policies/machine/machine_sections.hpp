@@ -1,5 +1,5 @@
-// The parts of a machine file that are lists: [[ssd.by_count]], [[ssd.by_queue_depth]],
-// [[ssd.by_read_share]], [[kernel]], [sources]. Internal to policies/.
+// The parts of a machine file that are lists: [[gpu.by_shape]], [[ssd.by_count]],
+// [[ssd.by_queue_depth]], [[ssd.by_read_share]], [[kernel]], [sources]. Internal to policies/.
 #pragma once
 
 #include <string>
@@ -11,6 +11,7 @@
 namespace spillway {
 
 // Each throws InputError with the place of what is wrong; `node` is the value under its key.
+void read_by_shape(const toml::node& node, const std::string& origin, Machine::Gpu& gpu);
 void read_by_count(const toml::node& node, const std::string& origin, Machine::Ssd& ssd);
 void read_by_queue_depth(const toml::node& node, const std::string& origin, Machine::Ssd& ssd);
 void read_by_read_share(const toml::node& node, const std::string& origin, Machine::Ssd& ssd);
@@ -20,6 +21,7 @@ void read_sources(const toml::node& node, const std::string& origin, const std::
                   Sources& sources);
 
 // Append what the readers read back.
+void write_by_shape(const Machine::Gpu& gpu, std::string& text);
 void write_by_count(const Machine::Ssd& ssd, std::string& text);
 void write_by_queue_depth(const Machine::Ssd& ssd, std::string& text);
 void write_by_read_share(const Machine::Ssd& ssd, std::string& text);

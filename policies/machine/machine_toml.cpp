@@ -35,6 +35,9 @@ std::vector<Field> fields_of(Machine& machine) {
           params_per_second_field("gpu.adam_rate", gpu.adam_params_per_second),
           nanoseconds_field("gpu.launch", gpu.launch_ns),
           number_field("gpu.cores", gpu.cores),
+          count_field("gpu.multiprocessors", gpu.multiprocessors),
+          flops_field("gpu.attention_flops", gpu.attention_flops),
+          number_field("gpu.clock", gpu.clock),
           choice_field("gpu.gelu_backward", gpu.gelu_backward,
                        {{"kernel", std::string("kernel")},
                         {"dgelu", std::string("dgelu")},
@@ -47,7 +50,10 @@ std::vector<Field> fields_of(Machine& machine) {
           nanoseconds_field("pcie.latency", pcie.latency_ns),
           bytes_field("host.memory", host.memory),
           bytes_field("host.reserved", host.reserved),
+          number_field("host.reserved_share", host.reserved_share),
           bandwidth_field("host.bandwidth", host.bandwidth),
+          bandwidth_field("host.core_bandwidth", host.core_bandwidth),
+          bandwidth_field("host.io_bandwidth", host.io_bandwidth),
           number_field("host.cores", host.cores),
           params_per_second_field("host.adam_rate", host.adam_params_per_second),
           number_field("host.adam_bytes_per_param", host.adam_bytes_per_param),
@@ -78,8 +84,10 @@ std::vector<Field> fields_of(Machine& machine) {
 // Keys that files did without before: written only where they say something, so that the text of a
 // machine that has none of them stays as it was.
 bool is_left_out(const Field& field) {
-  static const std::vector<std::string> keys = {"ssd.mixed_gain", "ssd.cache", "ssd.cache_write",
-                                                "ssd.cache_recovery"};
+  static const std::vector<std::string> keys = {
+      "ssd.mixed_gain",      "ssd.cache",           "ssd.cache_write",     "ssd.cache_recovery",
+      "host.reserved_share", "gpu.multiprocessors", "gpu.attention_flops", "gpu.clock",
+      "host.core_bandwidth", "host.io_bandwidth"};
   if (std::find(keys.begin(), keys.end(), field.key) == keys.end()) return false;
   Machine usual;
   const std::vector<Field> fields = fields_of(usual);
@@ -110,6 +118,8 @@ void read_document(const toml::table& document, FieldReader& reader, Machine& ma
           read_by_queue_depth(node, reader.origin(), machine.ssd);
         } else if (name == "ssd" && inner.str() == "by_read_share") {
           read_by_read_share(node, reader.origin(), machine.ssd);
+        } else if (name == "gpu" && inner.str() == "by_shape") {
+          read_by_shape(node, reader.origin(), machine.gpu);
         } else {
           reader.read(name + ".", inner, node);
         }
@@ -183,22 +193,29 @@ void fill_from_table(const FieldReader& reader, Machine& machine) {
   fill("ssd.total", ssd.total, row.total);
 }
 
-// Adam streams its state through memory, so memory bandwidth sets its rate; a core does 1.2e9
-// parameters a second at best (measured on one core of an AMD EPYC, Zen 4, with AVX-512).
+// Adam streams its state through memory, so memory bandwidth sets its rate: that of its cores, or
+// of all DRAM. Where that of a core is not known, a core does 1.2e9 parameters a second (measured
+// on one core of an AMD EPYC, Zen 4, with AVX-512).
 void fill_adam_rates(const FieldReader& reader, Machine& machine) {
   constexpr double params_per_core_second = 1.2e9, gpu_bytes_per_param = 28;
   Machine::Host& host = machine.host;
   if (!reader.given("host.adam_rate")) {
     const double cores = host.adam_cores > 0 ? host.adam_cores : host.cores;
+    const bool core_known = host.core_bandwidth > 0;
+    const double of_core =
+        core_known ? host.core_bandwidth / host.adam_bytes_per_param : params_per_core_second;
     host.adam_params_per_second =
-        std::min(cores * params_per_core_second, host.bandwidth / host.adam_bytes_per_param);
+        std::min(cores * of_core, host.bandwidth / host.adam_bytes_per_param);
     if (!std::isfinite(host.adam_params_per_second)) {
       reader.fail({"host.adam_rate", "what follows from the other keys of host is infinite",
                    "give host.cores, host.bandwidth and host.adam_bytes_per_param of a machine "
                    "that there is"});
     }
     machine.sources["host.adam_rate"] =
-        "derived: min(cores x 1.2 Gparam/s, host.bandwidth / host.adam_bytes_per_param)";
+        core_known
+            ? "derived: min(cores x host.core_bandwidth, host.bandwidth) / "
+              "host.adam_bytes_per_param"
+            : "derived: min(cores x 1.2 Gparam/s, host.bandwidth / host.adam_bytes_per_param)";
   }
   if (!reader.given("gpu.adam_rate")) {
     if (!(machine.gpu.memory_bandwidth > 0)) {
@@ -236,6 +253,17 @@ Machine read_machine(const toml::table& document, const std::string& origin,
   fill_from_table(reader, machine);
   fill_adam_rates(reader, machine);
   if (const auto problem = find_problem(machine)) reader.fail(*problem);
+  Machine::Host& host = machine.host;
+  if (host.reserved > 0 && host.reserved_share > 0) {
+    reader.fail({"host.reserved_share", "host.reserved is given, too", "keep one of them"});
+  }
+  if (host.reserved_share >= 1) {
+    reader.fail({"host.reserved_share", "it leaves nothing of host.memory",
+                 "give less than 1, for example 0.07"});
+  }
+  if (host.reserved_share > 0)
+    host.reserved =
+        static_cast<std::uint64_t>(host.reserved_share * static_cast<double>(host.memory));
   if (machine.host.reserved >= machine.host.memory) {
     reader.fail(
         {"host.reserved", "it leaves nothing of host.memory", "give less than host.memory"});
@@ -323,6 +351,7 @@ void check_machine_setting(const std::string& key, const std::string& value) {
 std::string machine_to_toml(const Machine& machine) {
   Machine copy = machine;  // fields bind to variables that `set` could change
   copy.host.memory += copy.host.reserved + copy.host.beside;
+  if (copy.host.reserved_share > 0) copy.host.reserved = 0;  // follows from the share
   Sources other = machine.sources;
   std::string text, section;
   for (const Field& field : fields_of(copy)) {
@@ -341,6 +370,7 @@ std::string machine_to_toml(const Machine& machine) {
       other.erase(source);
     }
   }
+  write_by_shape(machine.gpu, text);
   write_by_count(machine.ssd, text);
   write_by_queue_depth(machine.ssd, text);
   write_by_read_share(machine.ssd, text);
