@@ -15,7 +15,7 @@ namespace spillway {
 
 namespace {
 
-const std::string headline_begins = "<!-- the headline: spillway papers --leave-one-out -->\n";
+const std::string headline_begins = "<!-- the headline begins -->\n";
 const std::string headline_ends = "<!-- the headline ends -->\n";
 
 std::string share_or_dash(bool any, double share) { return any ? share_text(share) : "-"; }
