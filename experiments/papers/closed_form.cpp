@@ -14,11 +14,21 @@ namespace {
 // By Phase; of a step in the middle, which has all of its work.
 using AmountsByPhase = std::array<PhaseAmounts, phase_count>;
 
+// Updates, and what they read and write of the drives, are the optimizer's wherever in a step they
+// run.
+Phase phase_of(const Schedule& schedule, const Task& task) {
+  if (task.kind == TaskKind::optimizer) return Phase::optimizer;
+  if (task.kind != TaskKind::read && task.kind != TaskKind::write) return task.phase;
+  const BufferKind kind = schedule.buffers()[schedule.accesses(task)[0].buffer].kind;
+  const bool is_new_parameters = kind == BufferKind::parameters && task.kind == TaskKind::write;
+  return kind == BufferKind::optimizer_state || is_new_parameters ? Phase::optimizer : task.phase;
+}
+
 AmountsByPhase amounts_of(const Schedule& schedule) {
   AmountsByPhase all;
   for (const Task& task : schedule.tasks()) {
     if (task.step != schedule.steps() / 2) continue;
-    PhaseAmounts& phase = all[static_cast<std::size_t>(task.phase)];
+    PhaseAmounts& phase = all[static_cast<std::size_t>(phase_of(schedule, task))];
     const auto bytes = static_cast<double>(task.bytes);
     phase.flops += task.flops;
     switch (task.kind) {
