@@ -83,6 +83,7 @@ std::vector<std::string> scalable_rates(const Machine& machine) {
 Machine with_scaled_rate(Machine machine, const std::string& rate, double factor) {
   if (rate == "gpu") {
     machine.gpu.flops *= factor;
+    machine.gpu.attention_flops *= factor;
     machine.gpu.memory_bandwidth *= factor;
     machine.gpu.adam_params_per_second *= factor;
     for (KernelTime& kernel : machine.kernels) {
@@ -101,6 +102,7 @@ Machine with_scaled_rate(Machine machine, const std::string& rate, double factor
     machine.ssd.total *= factor;
   } else if (rate == "cpu") {
     machine.host.adam_params_per_second *= factor;
+    machine.host.core_bandwidth *= factor;
   } else if (rate == "dram") {
     machine.host.bandwidth *= factor;
   } else {

@@ -61,6 +61,10 @@ Relaxed with_faster_link(const Machine& machine) {
   for (double* rate : {&pcie.h2d, &pcie.d2h, &pcie.total, &pcie.pageable_h2d, &pcie.pageable_d2h})
     *rate *= 2;
   relaxed.what.changes = {{"pcie.h2d", rate_text(pcie.h2d)}, {"pcie.d2h", rate_text(pcie.d2h)}};
+  if (double& io = relaxed.machine.host.io_bandwidth; io > 0) {
+    io *= 2;
+    relaxed.what.changes.push_back({"host.io_bandwidth", rate_text(io)});
+  }
   if (pcie.total > 0) relaxed.what.changes.push_back({"pcie.total", rate_text(pcie.total)});
   return relaxed;
 }

@@ -237,3 +237,22 @@ TEST_CASE("names and texts of a machine that a terminal would obey or hide are r
               "");
   CHECK_NOTHROW(with("[gpu]", "description = \"two\\nlines, größe\"\n[gpu]")());
 }
+
+TEST_CASE("Gains of mixed traffic that no drives have are refused with their place") {
+  const auto row = [](const std::string& text) {
+    return with("[[kernel]]", "[[ssd.by_read_share]]\n" + text + "\n[[kernel]]");
+  };
+  check_error(row("share = 0.5"), "m.toml:22:1: gain is missing", "gain = 0.5");
+  check_error(row("share = 1\ngain = 1.5"), "m.toml:23:9: share: 1 is not a mix",
+              "between 0 and 1");
+  check_error(row("share = 0.5\ngain = 0.9"), "m.toml:24:8: gain: 0.9 is outside 1 .. 2",
+              "take turns");
+  check_error(row("share = 0.5\ngain = 2.1"), "m.toml:24:8: gain: 2.1 is outside 1 .. 2",
+              "neither slows");
+  check_error(row("share = 0.5\ngain = 1\n[[ssd.by_read_share]]\nshare = 0.5\ngain = 2"),
+              "m.toml:26:9: share: there are two rows for share 0.5", "keep one");
+  check_error(with("count = 2", "mixed_gain = 0.5\ncount = 2"),
+              "m.toml:14:14: ssd.mixed_gain: 0.5 is outside 1 .. 2", "take turns");
+  check_error(with("count = 2", "cache = \"1GB\"\ncount = 2"),
+              "m.toml:14:9: ssd.cache: how fast it is written is not given", "ssd.cache_write");
+}

@@ -46,6 +46,11 @@ void check_equal(const Machine& a, const Machine& b) {
   CHECK(a.ssd.tbw == b.ssd.tbw);
   CHECK(a.ssd.read == b.ssd.read);
   CHECK(a.ssd.law == b.ssd.law);
+  CHECK(a.ssd.mixed_gain == b.ssd.mixed_gain);
+  CHECK(a.ssd.by_read_share == b.ssd.by_read_share);
+  CHECK(a.ssd.cache == b.ssd.cache);
+  CHECK(a.ssd.cache_write == b.ssd.cache_write);
+  CHECK(a.ssd.cache_recovery == b.ssd.cache_recovery);
   CHECK(a.sources == b.sources);
   REQUIRE(a.ssd.by_count.size() == b.ssd.by_count.size());
   for (const auto& [count, row] : a.ssd.by_count) {
@@ -215,15 +220,20 @@ TEST_CASE(
     machine.host.cores = 0.5 + 1000 * share();
     machine.host.wake_ns = whole() % 1'000'000'000'000;
     machine.host.adam_params_per_second = rate();
-    machine.ssd = {.count = 3,
-                   .capacity = static_cast<std::uint64_t>(whole()),
-                   .read = rate(),
-                   .write = rate(),
-                   .law = SsdLaw::duplex,
-                   .by_count = {{2, {rate(), rate(), 0}}, {7, {rate(), rate(), rate()}}},
-                   .queue_depth = 1 + whole() % deepest_queue,
-                   .by_queue_depth = {{1 / 3.0, {share(), share(), 0}},
-                                      {1 + 1000 * share(), {share(), share(), share()}}}};
+    machine.ssd.count = 3;
+    machine.ssd.capacity = static_cast<std::uint64_t>(whole());
+    machine.ssd.read = rate();
+    machine.ssd.write = rate();
+    machine.ssd.law = static_cast<SsdLaw>(round % 4);
+    machine.ssd.by_count = {{2, {rate(), rate(), 0}}, {7, {rate(), rate(), rate()}}};
+    machine.ssd.queue_depth = 1 + whole() % deepest_queue;
+    machine.ssd.by_queue_depth = {{1 / 3.0, {share(), share(), 0}},
+                                  {1 + 1000 * share(), {share(), share(), share()}}};
+    machine.ssd.mixed_gain = 1 + share();
+    machine.ssd.by_read_share = {{0.5 * share(), 1 + share()}, {1 - 0.4 * share(), 1 + share()}};
+    machine.ssd.cache = static_cast<std::uint64_t>(whole());
+    machine.ssd.cache_write = rate();
+    machine.ssd.cache_recovery = rate();
     machine.kernels = {{"forward", "gpt,C128", rate(), whole(), 0.1, {whole(), whole(), 0}},
                        {"backward", "gpt,\"odd\"", 0, whole(), 0, {}}};
     machine.sources["kernel"] = "measured";
@@ -355,6 +365,50 @@ TEST_CASE(
   CHECK(at_depth({"ssd.queue_depth=4096"}).total == 8e9);
   // A bandwidth that is set is the full one.
   CHECK(at_depth({"ssd.queue_depth=2", "ssd.read=20GB/s"}).read == 5e9);
+}
+
+const std::string mixing = std::string(small) + R"(
+[ssd]
+count = 2
+capacity = "2TB"
+read = "6GB/s"
+write = "4GB/s"
+law = "mixed"
+mixed_gain = 1.1
+cache = "100GB"
+cache_write = "10GB/s"
+cache_recovery = "1GB/s"
+[[ssd.by_read_share]]
+share = 0.5
+gain = 1.4
+)";
+
+TEST_CASE(
+    "law mixed: a gain that is set holds for every mix, other drives have more or less cache") {
+  const Machine machine = parse_machine(mixing, "mixing.toml");
+  CHECK(machine.ssd.law == SsdLaw::mixed);
+  CHECK(machine.ssd.mixed_gain == 1.1);
+  CHECK(machine.ssd.by_read_share == std::map<double, double>{{0.5, 1.4}});
+  CHECK(machine.ssd.cache == 100'000'000'000);
+  const Machine set = parse_machine(mixing, "mixing.toml", {"ssd.mixed_gain=1.2"});
+  CHECK(set.ssd.mixed_gain == 1.2);
+  CHECK(set.ssd.by_read_share.empty());
+  // The cache is one drive's, its rates are those of all drives, as ssd.write is.
+  const Machine four =
+      parse_machine(mixing, "mixing.toml", {"ssd.count=4", "ssd.read=12GB/s", "ssd.write=8GB/s"});
+  CHECK(four.ssd.cache == 100'000'000'000);
+  CHECK(four.ssd.cache_write == 20e9);
+  CHECK(four.ssd.cache_recovery == 2e9);
+  CHECK(four.ssd.law == SsdLaw::mixed);
+  CHECK(four.ssd.by_read_share == machine.ssd.by_read_share);
+}
+
+TEST_CASE("keys that a machine does not have are not in its text") {
+  const std::string text = machine_to_toml(parse_machine(small, "small.toml"));
+  for (const char* key : {"mixed_gain", "cache", "by_read_share"})
+    CHECK(text.find(key) == std::string::npos);
+  CHECK(machine_to_toml(parse_machine(mixing, "mixing.toml")).find("mixed_gain") !=
+        std::string::npos);
 }
 
 TEST_CASE("queue depth and number of drives: each drive needs its own requests") {
