@@ -37,9 +37,10 @@ TEST_CASE(
   CHECK(last + 1 == all);
   CHECK(fs::is_empty(folder.path()));  // test files are gone
 
-  for (const double rate : {machine.gpu.flops, machine.pcie.h2d, machine.pcie.d2h,
-                            machine.host.bandwidth, machine.host.adam_params_per_second,
-                            machine.ssd.read, machine.ssd.write, machine.ssd.total}) {
+  for (const double rate :
+       {machine.gpu.flops, machine.pcie.h2d, machine.pcie.d2h, machine.host.bandwidth,
+        machine.host.core_bandwidth, machine.host.adam_params_per_second, machine.ssd.read,
+        machine.ssd.write, machine.ssd.total}) {
     CHECK(rate > 0);
   }
   CHECK(machine.gpu.is_cpu);

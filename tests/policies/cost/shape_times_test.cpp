@@ -48,7 +48,8 @@ Task head_task(const Problem& problem) {
 
 }  // namespace
 
-TEST_CASE("The last wave of tiles takes as long as a full one; the fastest tiles are chosen") {
+TEST_CASE(
+    "The last wave of tiles takes as long as a full one, of the fastest tiles for the shape") {
   // 2560 x 1280 outputs are 10 x 10 tiles of 256 x 128: one wave of 100 multiprocessors, each of
   // 2 x 256 x 128 x 1024 FLOPs. Another row makes 110 such tiles, two waves; of 128 x 64 it makes
   // 21 x 20 = 420, five waves of a quarter of the area at 0.85 of the rate: 1.47 times as long,
