@@ -5,6 +5,7 @@
 #include <set>
 
 #include "policies/common/policy.hpp"
+#include "policies/cost/costs.hpp"
 #include "policies/framework/framework.hpp"
 #include "policies/model/saved.hpp"
 #include "policies/model/scratch.hpp"
@@ -133,17 +134,33 @@ TEST_CASE("The flat buffer of gradients is as large as the framework's, whatever
         page(500'000'000 * problem.gradient_bytes()));
 }
 
-TEST_CASE("Passes on the CPU are counted alike for all policies, in bf16") {
-  Problem problem = tiny_problem(3, 1);
-  for (const char* policy : {"zero-infinity", "zero-offload", "deep-optimizer-states:stride=2"}) {
-    INFO(policy);
-    std::set<int> passes;
-    const Schedule schedule = laid_over(problem, policy, "deepspeed-0.9");
+TEST_CASE(
+    "An update on the CPU takes as long under every policy priced in one framework, in bf16") {
+  const auto seconds_per_parameter = [](const std::string& policy, const std::string& framework) {
+    Problem problem = tiny_problem(3, 1);
+    problem.machine.host.adam_params_per_second = 1e9;
+    problem.machine.host.adam_bytes_per_param = 28;
+    problem.machine.host.bandwidth = 0;
+    problem.machine.host.wake_ns = 0;
+    const Schedule schedule = laid_over(problem, policy, framework);
+    const Costs costs(schedule.problem());
+    double seconds = 0, parameters = 0;
     for (const Task& task : schedule.tasks()) {
-      if (task.kind == TaskKind::optimizer && task.lane == Lane::cpu_optimizer)
-        passes.insert(task.pass_bytes);
+      if (task.kind != TaskKind::optimizer || task.lane != Lane::cpu_optimizer) continue;
+      seconds += costs.seconds(task);
+      parameters += static_cast<double>(task.params);
     }
-    CHECK(passes == std::set<int>{24});
+    REQUIRE(parameters > 0);
+    return seconds / parameters;
+  };
+  const double passes = static_cast<double>(load_framework("deepspeed-0.9").cpu_pass_bytes) *
+                        load_framework("deepspeed-0.9").cpu_pass_time;
+  REQUIRE(passes > 0);
+  for (const char* policy : {"zero-infinity", "zero-offload", "deep-optimizer-states:stride=2",
+                             "fuyou", "greedysnake"}) {
+    INFO(policy);
+    CHECK(seconds_per_parameter(policy, "spillway") == Approx(1e-9));
+    CHECK(seconds_per_parameter(policy, "deepspeed-0.9") == Approx((1 + passes / 28) * 1e-9));
   }
 }
 
@@ -161,6 +178,12 @@ TEST_CASE("What is wrong with a framework is said with what would be right") {
                     Catch::Contains("gradient.byts"));
   CHECK_THROWS_WITH(load_framework("deepspeed-0.9:gradient.bytes=3"),
                     Catch::Contains("it is not 0, 2 or 4"));
+  CHECK_THROWS_WITH(load_framework("spillway:host.operators=20"),
+                    Catch::Contains("host.operator: it is missing"));
+  CHECK_THROWS_WITH(load_framework("spillway:host.operator=10us"),
+                    Catch::Contains("host.operators: it is missing"));
+  CHECK_THROWS_WITH(load_framework("spillway:host.sync=2000s"),
+                    Catch::Contains("more than 1000 s"));
   CHECK_THROWS_WITH(parse_framework("name = \"x\"", "x.toml"), Catch::Contains("description"));
   CHECK_THROWS_WITH(parse_framework("name = \"x\"\ndescription = \"y\"\n[[wait]]\nat = "
                                     "\"lunch\"\nfor = \"all\"\n",
