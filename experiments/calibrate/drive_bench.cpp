@@ -6,13 +6,14 @@
 #include <algorithm>
 #include <ctime>
 #include <map>
-#include <memory>
 #include <set>
 
 #include "base/errors.hpp"
 #include "base/units.hpp"
 #include "exec/run/executor.hpp"
+#include "exec/store/chunk_table.hpp"
 #include "exec/store/ssd_store.hpp"
+#include "experiments/calibrate/mixed_bench.hpp"
 #include "experiments/calibrate/scratch_folder.hpp"
 
 namespace spillway {
@@ -24,7 +25,7 @@ constexpr std::uint64_t usual_store_bytes = 256 * mebi, brief_store_bytes = 64 *
 // Of single reads and writes.
 const std::vector<std::uint64_t> usual_sizes = {mebi / 4, mebi, 4 * mebi, 16 * mebi},
                                  brief_sizes = {mebi / 4, 4 * mebi, 16 * mebi};
-constexpr int other_figures = 3;  // filling the test file, and reads and writes beside one another
+constexpr int other_figures = 1;  // filling the test file
 
 // A run of so many requests of one stripe each keeps the deepest queue full.
 constexpr std::uint64_t deep_run_bytes = executor_queue_depth * mebi;
@@ -56,6 +57,30 @@ class TestFolders {
   std::vector<ScratchFolder> folders_;
 };
 
+// Memory in turn: what a drive moves in training lies in no cache of the processor.
+class MemoryInTurn {
+ public:
+  explicit MemoryInTurn(const Arena& memory) : memory_(memory) {}
+  std::byte* next(std::uint64_t bytes) {
+    if (used_ + bytes > memory_.size()) used_ = 0;
+    used_ += bytes;
+    return memory_.data() + used_ - bytes;
+  }
+
+ private:
+  const Arena& memory_;
+  std::uint64_t used_ = 0;
+};
+
+// Checksums of a test file, which training takes of all that it reads and writes. Single transfers
+// smaller than a stripe lie in the first bytes of the file, where each is a chunk.
+constexpr std::uint64_t small_transfer = mebi / 4, small_area = 16 * mebi;
+ChunkTable checksums_of(std::uint64_t store_bytes) {
+  std::vector<std::uint64_t> cuts;
+  for (std::uint64_t at = 0; at < small_area; at += small_transfer) cuts.push_back(at);
+  return ChunkTable(cuts, mebi, store_bytes);
+}
+
 // How the files of a store are read and written, in a few words.
 std::string way_of(const SsdStore& store, const IoChoice& io) {
   return fmt::format("{} {}", store.warnings().empty() ? "O_DIRECT" : "page cache,",
@@ -75,6 +100,8 @@ void measure_depths(const std::vector<std::filesystem::path>& directories, const
     SsdStoreOptions options;
     options.queue_depth = static_cast<unsigned>(depth);
     options.make_ring = io.make_ring;
+    ChunkTable checksums({}, mebi, 2 * deep_run_bytes);
+    options.chunks = &checksums;
     const SsdStore store(folders.paths, 2 * deep_run_bytes, options);
     way = way_of(store, io);  // the deepest queue comes last
     SsdStore::Channel lane(store);
@@ -106,7 +133,7 @@ void measure_depths(const std::vector<std::filesystem::path>& directories, const
 }  // namespace
 
 int drive_figures(bool brief) {
-  return other_figures +
+  return other_figures + mixed_figures(brief) +
          static_cast<int>(brief ? brief_sizes.size() : usual_sizes.size() + std::size(depths));
 }
 
@@ -120,14 +147,19 @@ void measure_drives(const std::vector<std::filesystem::path>& directories, const
   const auto source = [&](const char* key, const std::string& text) {
     machine.sources[key] = text;
   };
-  const auto rotate = [store_bytes](std::uint64_t& at, std::uint64_t bytes) {
-    const std::uint64_t offset = at;
-    at = at + 2 * bytes > store_bytes ? 0 : at + bytes;
+  // The next of a run of transfers through a part of the test file.
+  const auto rotate = [](std::uint64_t& at, std::uint64_t bytes, std::uint64_t first,
+                         std::uint64_t end) {
+    const std::uint64_t offset = std::max(at, first);
+    at = offset + 2 * bytes > end ? first : offset + bytes;
     return offset;
   };
+  MemoryInTurn turn(memory);
   const TestFolders folders(directories);
   SsdStoreOptions options;
   options.make_ring = io.make_ring;
+  ChunkTable checksums = checksums_of(store_bytes);
+  options.chunks = &checksums;
   const SsdStore store(folders.paths, store_bytes, options);
   SsdStore::Channel channel(store);
   channel.register_memory(memory.span());
@@ -143,17 +175,20 @@ void measure_drives(const std::vector<std::filesystem::path>& directories, const
   const std::int64_t wall_before = now_ns();
   for (const std::uint64_t bytes : brief ? brief_sizes : usual_sizes) {
     std::uint64_t at = 0;
+    const bool small = bytes < mebi;
+    const auto place = [&] {
+      return rotate(at, bytes, small ? 0 : small_area, small ? small_area : store_bytes);
+    };
     next(fmt::format("SSD reads and writes of {}", format_bytes(static_cast<double>(bytes))));
     const std::string shape = fmt::format("bytes={},depth={}", bytes, store.options().queue_depth);
     reads.emplace_back(static_cast<double>(bytes),
                        seconds_of(keep(kernel_time("read", shape, 0, sample_ns(rule, [&] {
-                                                     channel.read(rotate(at, bytes), memory.data(),
-                                                                  bytes);
+                                                     channel.read(place(), turn.next(bytes), bytes);
                                                    })))));
     writes.emplace_back(static_cast<double>(bytes),
                         seconds_of(keep(kernel_time("write", shape, 0, sample_ns(rule, [&] {
-                                                      channel.write(rotate(at, bytes),
-                                                                    memory.data(), bytes);
+                                                      channel.write(place(), turn.next(bytes),
+                                                                    bytes);
                                                     })))));
   }
   const double wall = static_cast<double>(now_ns() - wall_before) / 1e9;
@@ -168,37 +203,7 @@ void measure_drives(const std::vector<std::filesystem::path>& directories, const
 
   if (!brief) measure_depths(directories, io, rule, memory, machine, next);
 
-  // Reads while another lane writes, and the other way round.
-  constexpr std::uint64_t bytes = 4 * mebi;
-  std::uint64_t read_at = 0, write_at = 0;
-  std::unique_ptr<SsdStore::Channel> other;  // made on the thread that uses it
-  const auto mixed = [&](bool measure_reads) {
-    const char* const kind = measure_reads ? "read" : "write";
-    next(fmt::format("SSD {}s beside {}s", kind, measure_reads ? "write" : "read"));
-    other.reset();
-    const auto one = [&](SsdStore::Channel& lane, bool reads_now, std::byte* target) {
-      if (reads_now)
-        lane.read(rotate(read_at, bytes), target, bytes);
-      else
-        lane.write(rotate(write_at, bytes), target, bytes);
-    };
-    const auto samples = beside(
-        [&] {
-          if (!other) other = std::make_unique<SsdStore::Channel>(store);
-          one(*other, !measure_reads, memory.data() + 32 * mebi);
-        },
-        [&] { return sample_ns(rule, [&] { one(channel, measure_reads, memory.data()); }); });
-    other.reset();
-    return static_cast<double>(bytes) /
-           seconds_of(keep(kernel_time(
-               kind, fmt::format("bytes={},beside={}", bytes, measure_reads ? "write" : "read"), 0,
-               samples)));
-  };
-  const double mixed_read = mixed(true);
-  const double mixed_write = mixed(false);
-  machine.ssd.law = SsdLaw::capped;
-  machine.ssd.total =
-      std::max(mixed_read + mixed_write, std::max(machine.ssd.read, machine.ssd.write) * 0.5);
+  measure_mixes(directories, io, brief, rule, memory, machine, next);
   machine.ssd.count = static_cast<std::int64_t>(directories.size());
   // Directories on one file system share its room.
   std::set<dev_t> file_systems;
@@ -211,7 +216,6 @@ void measure_drives(const std::vector<std::filesystem::path>& directories, const
   const std::string single = way_of(store, io) + ", 256 KiB to 16 MiB, one lane";
   source("ssd.read", single);
   source("ssd.write", single);
-  source("ssd.total", "reads beside writes plus writes beside reads, 4 MiB each");
   source("ssd.capacity", "free space when calibrated");
 }
 

@@ -6,6 +6,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 
+#include "experiments/plan/write_cache.hpp"
 #include "policies/schedule/fit_margin.hpp"
 #include "policies/workload/durability.hpp"
 #include "sim/simulate.hpp"
@@ -31,6 +32,7 @@ struct Wear {
   std::int64_t first_step = 0;        // of a run that goes on
   std::int64_t commits = 0;           // in these steps, the last one in any case
   double rated_bytes = 0;             // of all drives; 0: not known
+  std::optional<WriteCache> cache;    // where writes of the training go into one
 
   double commit_bytes_per_step() const;
   double bytes_per_step() const { return schedule_bytes + commit_bytes_per_step(); }
@@ -39,6 +41,10 @@ struct Wear {
   std::optional<double> run_seconds() const;
   std::optional<double> drive_years() const;      // at this rate, day and night; nothing: no wear
   std::optional<double> share_of_rating() const;  // that the run uses up
+  // Of steps at this pace; nothing: never, or there is no cache, or no pace.
+  std::optional<double> steps_until_cache_full() const;
+  // Whether the run is over before the cache is full.
+  bool ends_in_cache() const;
 };
 
 // Commits in `steps` steps from first_step on: after every multiple of `every`, of `also_every` (0:

@@ -32,7 +32,8 @@ Relaxed with_one_more_drive(const Machine& machine) {
   const double more = 1 + 1 / static_cast<double>(ssd.count);
   ++ssd.count;
   ssd.capacity = static_cast<std::uint64_t>(static_cast<double>(ssd.capacity) * more);
-  for (double* rate : {&ssd.read, &ssd.write, &ssd.total}) *rate *= more;
+  for (double* rate : {&ssd.read, &ssd.write, &ssd.total, &ssd.cache_write, &ssd.cache_recovery})
+    *rate *= more;
   relaxed.what.changes.push_back({"ssd.read", rate_text(ssd.read)});
   relaxed.what.changes.push_back({"ssd.write", rate_text(ssd.write)});
   if (ssd.total > 0) relaxed.what.changes.push_back({"ssd.total", rate_text(ssd.total)});

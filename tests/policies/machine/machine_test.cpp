@@ -1,5 +1,6 @@
 // Built-in machines, round trips, --set, bandwidth by drives. Errors: machine_errors_test.cpp.
 #include "policies/machine/machine.hpp"
+#include "tests/policies/machine/machine_text.hpp"
 
 #include <catch2/catch.hpp>
 
@@ -279,7 +280,9 @@ TEST_CASE(
     "option --set ssd.count: rows of the table, straight lines between, in proportion below, flat "
     "beyond") {
   const auto drives = [](int count) {
-    return load_machine("rtx4090-12ssd", {"ssd.count=" + std::to_string(count)}).ssd;
+    return parse_machine(small_machine + small_table, "m.toml",
+                         {"ssd.count=" + std::to_string(count)})
+        .ssd;
   };
   CHECK(drives(1).read == 4.2e9);
   CHECK(drives(2).read == 7.4e9);
@@ -301,7 +304,7 @@ TEST_CASE("option --set ssd.count with other ssd keys: those win, in either orde
   for (const auto& overrides :
        {std::vector<std::string>{"ssd.count=6", "ssd.read=1GB/s", "ssd.capacity=9TB"},
         std::vector<std::string>{"ssd.read=1GB/s", "ssd.capacity=9TB", "ssd.count=6"}}) {
-    const Machine::Ssd ssd = load_machine("rtx4090-12ssd", overrides).ssd;
+    const Machine::Ssd ssd = parse_machine(small_machine + small_table, "m.toml", overrides).ssd;
     CHECK(ssd.read == 1e9);
     CHECK(ssd.write == 16e9);
     CHECK(ssd.capacity == 9'000'000'000'000);
