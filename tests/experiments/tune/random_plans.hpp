@@ -28,9 +28,9 @@ class OnePlan : public Policy {
 
 inline void give_random_law(Machine::Ssd& ssd, Dice& dice) {
   ssd.law = static_cast<SsdLaw>(dice.below(4));
-  ssd.mixed_gain = 1 + 0.1 * dice.below(11);
+  ssd.mixed_gain = 1 + 0.1 * static_cast<double>(dice.below(11));
   for (const double share : {0.25, 0.5, 0.75}) {
-    if (dice.chance(0.25)) ssd.by_read_share[share] = 1 + 0.1 * dice.below(11);
+    if (dice.chance(0.25)) ssd.by_read_share[share] = 1 + 0.1 * static_cast<double>(dice.below(11));
   }
 }
 
@@ -55,6 +55,9 @@ inline Machine random_machine(Dice& dice) {
   machine.ssd.read = 1e6 * dice.times(10);
   machine.ssd.write = dice.chance(0.5) ? machine.ssd.read : 1e6 * dice.times(10);
   give_random_law(machine.ssd, dice);
+  if (dice.chance(0.3)) machine.gpu.multiprocessors = dice.between(1, 20);
+  if (dice.chance(0.3)) machine.host.core_bandwidth = 1e7 * dice.times(10);
+  if (dice.chance(0.3)) machine.host.io_bandwidth = 1e6 * dice.times(10);
   return machine;
 }
 
