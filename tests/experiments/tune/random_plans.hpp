@@ -55,9 +55,6 @@ inline Machine random_machine(Dice& dice) {
   machine.ssd.read = 1e6 * dice.times(10);
   machine.ssd.write = dice.chance(0.5) ? machine.ssd.read : 1e6 * dice.times(10);
   give_random_law(machine.ssd, dice);
-  if (dice.chance(0.3)) machine.gpu.multiprocessors = dice.between(1, 20);
-  if (dice.chance(0.3)) machine.host.core_bandwidth = 1e7 * dice.times(10);
-  if (dice.chance(0.3)) machine.host.io_bandwidth = 1e6 * dice.times(10);
   return machine;
 }
 
