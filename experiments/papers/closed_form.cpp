@@ -14,11 +14,21 @@ namespace {
 // By Phase; of a step in the middle, which has all of its work.
 using AmountsByPhase = std::array<PhaseAmounts, phase_count>;
 
+// Updates, and what they read and write of the drives, are the optimizer's wherever in a step they
+// run.
+Phase phase_of(const Schedule& schedule, const Task& task) {
+  if (task.kind == TaskKind::optimizer) return Phase::optimizer;
+  if (task.kind != TaskKind::read && task.kind != TaskKind::write) return task.phase;
+  const BufferKind kind = schedule.buffers()[schedule.accesses(task)[0].buffer].kind;
+  const bool is_new_parameters = kind == BufferKind::parameters && task.kind == TaskKind::write;
+  return kind == BufferKind::optimizer_state || is_new_parameters ? Phase::optimizer : task.phase;
+}
+
 AmountsByPhase amounts_of(const Schedule& schedule) {
   AmountsByPhase all;
   for (const Task& task : schedule.tasks()) {
     if (task.step != schedule.steps() / 2) continue;
-    PhaseAmounts& phase = all[static_cast<std::size_t>(task.phase)];
+    PhaseAmounts& phase = all[static_cast<std::size_t>(phase_of(schedule, task))];
     const auto bytes = static_cast<double>(task.bytes);
     phase.flops += task.flops;
     switch (task.kind) {
@@ -64,20 +74,21 @@ PhaseAmounts& PhaseAmounts::operator+=(const PhaseAmounts& other) {
 
 double closed_form_seconds(const PhaseAmounts& amounts, const Problem& problem) {
   const Machine& machine = problem.machine;
-  const Costs costs(problem);
-  const auto pageable = [](double rate, double pinned) { return rate > 0 ? rate : pinned; };
+  const auto pageable = [](double bytes, double rate, double pinned) {
+    return over(bytes, rate > 0 ? rate : pinned);
+  };
+  const double copies_in =
+      pageable(amounts.pageable_to_gpu, machine.pcie.pageable_h2d, machine.pcie.h2d);
+  const double copies_out =
+      pageable(amounts.pageable_from_gpu, machine.pcie.pageable_d2h, machine.pcie.d2h);
   const double gpu = over(amounts.flops, machine.gpu.flops) +
-                     over(amounts.gpu_params, machine.gpu.adam_params_per_second);
-  const double to_gpu =
-      over(amounts.pageable_to_gpu, pageable(machine.pcie.pageable_h2d, machine.pcie.h2d)) +
-      over(amounts.to_gpu, machine.pcie.h2d);
-  const double from_gpu =
-      over(amounts.pageable_from_gpu, pageable(machine.pcie.pageable_d2h, machine.pcie.d2h)) +
-      over(amounts.from_gpu, machine.pcie.d2h);
+                     over(amounts.gpu_params, machine.gpu.adam_params_per_second) + copies_in +
+                     copies_out;
+  const double to_gpu = over(amounts.to_gpu, machine.pcie.h2d) + copies_in;
+  const double from_gpu = over(amounts.from_gpu, machine.pcie.d2h) + copies_out;
   const double both_ways =
-      over(amounts.to_gpu + amounts.from_gpu + amounts.pageable_to_gpu + amounts.pageable_from_gpu,
-           machine.pcie.total);
-  const double drives = costs.drives().seconds(amounts.read, amounts.written);
+      over(amounts.to_gpu + amounts.from_gpu, machine.pcie.total) + copies_in + copies_out;
+  const double drives = Costs(problem).drives().seconds(amounts.read, amounts.written);
   const double cpu = over(amounts.cpu_params, machine.host.adam_params_per_second);
   return std::max({gpu, to_gpu, from_gpu, both_ways, drives, cpu});
 }
@@ -124,7 +135,7 @@ Overlap overlap_of(const PaperSystem& system) {
       std::any_of(framework.waits.begin(), framework.waits.end(), [](const WaitRule& rule) {
         return rule.at == HostPoint::optimizer_begins && rule.waits_for == LaneSet::all();
       });
-  return waits ? Overlap::nothing : Overlap::all;
+  return waits ? Overlap::nothing : Overlap::optimizer;
 }
 
 }  // namespace spillway

@@ -20,10 +20,9 @@ struct PhaseAmounts {
 };
 
 // The time of a phase in which everything overlaps: the largest of
-//   FLOPs / gpu.flops + parameters updated there / gpu.adam_rate,
-//   bytes over PCIe / bandwidth, pageable ones at their own,
-//   bytes of the drives / bandwidth, by their law,
-//   parameters updated on the CPU / host.adam_rate.
+//   FLOPs / gpu.flops + parameters updated there / gpu.adam_rate + pageable bytes / their
+//   bandwidth, for which the host thread waits, bytes over PCIe / bandwidth, each way, bytes of the
+//   drives / bandwidth, by their law, parameters updated on the CPU / host.adam_rate.
 double closed_form_seconds(const PhaseAmounts& amounts, const Problem& problem);
 
 // The quantity of an experiment by the closed form, from the bytes, FLOPs and parameters of one
@@ -31,7 +30,8 @@ double closed_form_seconds(const PhaseAmounts& amounts, const Problem& problem);
 // waits, sharing between resources or limits of memory.
 double closed_form(const Schedule& schedule, Overlap overlap, const PaperExperiment& experiment);
 
-// What a framework says of it: with a wait for everything before the optimizer nothing overlaps.
+// What a framework says of it: with a wait for everything before the optimizer nothing overlaps,
+// else the optimizer is hidden under backward.
 Overlap overlap_of(const PaperSystem& system);
 
 }  // namespace spillway

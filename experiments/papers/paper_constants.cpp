@@ -59,7 +59,6 @@ struct NumberAndUnit {
 };
 
 NumberAndUnit read_quantity(const std::string& text) {
-  std::istringstream in(text);
   std::size_t used = 0;
   NumberAndUnit all;
   try {
@@ -131,6 +130,16 @@ void scale_in(toml::table& document, const std::string& key, double factor) {
   }
 }
 
+// The settings after the colon of "NAME:a=b,c=d".
+std::vector<std::string> items_of(const std::string& text) {
+  std::vector<std::string> items;
+  const std::size_t colon = text.find(':');
+  if (colon == std::string::npos) return items;
+  std::istringstream list(text.substr(colon + 1));
+  for (std::string item; std::getline(list, item, ',');) items.push_back(item);
+  return items;
+}
+
 toml::table framework_document(const std::string& name) {
   for (const auto& [file, text] : embedded::framework_files()) {
     if (file == name + ".toml") return parse_toml(text, file);
@@ -148,7 +157,7 @@ std::optional<std::size_t> constant_of_setting(const Paper& paper, const std::st
   std::optional<std::size_t> found;
   for (std::size_t c = 0; c < paper.constants_chosen.size(); ++c) {
     const PaperConstant& constant = paper.constants_chosen[c];
-    if (constant.key != "machine." + key) continue;
+    if (constant.key != "machine." + key && !contains(constant.with, "machine." + key)) continue;
     if (contains(constant.in, experiment)) return c;
     if (constant.in.empty()) found = c;
   }
@@ -192,6 +201,33 @@ std::string workload_value(const Paper& paper, const std::string& key) {
   return "as each experiment says";
 }
 
+// What the paper's systems say of an option or a key, after their name's colon: each value once,
+// the default where one says nothing.
+std::string values_in_use(const Paper& paper, const KeyParts& parts, const std::string& otherwise) {
+  std::vector<std::string> texts, values;
+  for (const PaperExperiment& experiment : paper.experiments) {
+    for (const PaperSystem& system : experiment.systems)
+      texts.push_back(parts.of == "policy" ? system.policy : system.framework);
+  }
+  for (const PaperRatio& ratio : paper.ratios) {
+    const bool policy = parts.of == "policy";
+    texts.push_back(policy ? ratio.faster : ratio.faster_framework);
+    texts.push_back(policy ? ratio.slower : ratio.slower_framework);
+  }
+  for (const std::string& text : texts) {
+    if (text.substr(0, text.find(':')) != parts.name) continue;
+    std::string value = otherwise;
+    for (const std::string& item : items_of(text)) {
+      if (item.rfind(parts.rest + "=", 0) == 0) value = item.substr(parts.rest.size() + 1);
+    }
+    if (!contains(values, value)) values.push_back(value);
+  }
+  if (values.empty()) return otherwise;
+  std::string all = values.front();
+  for (std::size_t i = 1; i < values.size(); ++i) all += " or " + values[i];
+  return all;
+}
+
 std::string policy_default(const KeyParts& parts) {
   for (const PolicyInfo& info : builtin_policies()) {
     if (info.name != parts.name) continue;
@@ -215,6 +251,14 @@ void check_constant(const Paper& paper, const PaperConstant& constant) {
         fmt::format("constant {}: {} does not give it", constant.key,
                     constant.in.empty() ? "its file" : "experiment " + constant.in.front()),
         "name a key that the file or the settings give a value");
+  for (const std::string& key : constant.with) {
+    PaperConstant other = constant;
+    other.key = key;
+    other.with.clear();
+    if (parts_of(other).of != "machine" || constant_value(paper, other).empty())
+      throw InputError(fmt::format("constant {}: {} beside it has no value", constant.key, key),
+                       "name keys of the machine file, as machine.KEY");
+  }
   if (!constant.least.empty()) {
     const double least = quantity_ratio(constant.least, value),
                  most = quantity_ratio(constant.most, value);
@@ -241,13 +285,15 @@ std::string constant_value(const Paper& paper, const PaperConstant& constant) {
   }
   if (parts.of == "framework") {
     toml::table document = framework_document(parts.name);
-    const std::string value = text_in(document, parts.rest);
+    const std::string given = text_in(document, parts.rest);
+    const bool continuous = constant.kind == ConstantKind::continuous;
+    const std::string value = continuous ? given : values_in_use(paper, parts, given);
     if (value.empty())
       throw InputError(fmt::format("constant {}: the framework does not give it", constant.key),
-                       "name a key of frameworks/" + parts.name + ".toml");
+                       "name a key of frameworks/" + parts.name + ".toml, or of a system's own");
     return value;
   }
-  if (parts.of == "policy") return policy_default(parts);
+  if (parts.of == "policy") return values_in_use(paper, parts, policy_default(parts));
   if (parts.of == "workload") return workload_value(paper, parts.rest);
   throw InputError(fmt::format("constant {}: it is of nothing that there is", constant.key),
                    "write machine.KEY, framework.NAME.KEY, policy.NAME.OPTION or workload.KEY");
@@ -287,6 +333,8 @@ Machine tuned_machine(const Paper& paper, const Tuning& tuning,
       origin = file->origin;
     }
     scale_in(*document, parts.rest, factor);
+    for (const std::string& key : constant.with)
+      scale_in(*document, key.substr(std::string("machine.").size()), factor);
   }
   if (!document) return paper_machine(paper, settings);
   std::ostringstream text;
@@ -296,13 +344,8 @@ Machine tuned_machine(const Paper& paper, const Tuning& tuning,
 
 std::string tuned_framework(const Paper& paper, const Tuning& tuning,
                             const std::string& framework) {
-  const std::size_t colon = framework.find(':');
-  const std::string name = framework.substr(0, colon);
-  std::vector<std::string> overrides;
-  if (colon != std::string::npos) {
-    std::istringstream list(framework.substr(colon + 1));
-    for (std::string item; std::getline(list, item, ',');) overrides.push_back(item);
-  }
+  const std::string name = framework.substr(0, framework.find(':'));
+  std::vector<std::string> overrides = items_of(framework);
   for (const auto& [c, factor] : tuning) {
     const KeyParts parts = parts_of(paper.constants_chosen[c]);
     if (parts.of != "framework" || parts.name != name) continue;

@@ -274,6 +274,7 @@ PaperConstant read_constant(Section& section) {
       {{"continuous", ConstantKind::continuous}, {"discrete", ConstantKind::discrete}}};
   PaperConstant constant;
   constant.key = section.text("key");
+  constant.with = section.texts("with");
   constant.place = section.place();
   section.need("kind");
   constant.kind = read_word(section, "kind", "", kinds);

@@ -15,7 +15,7 @@ namespace spillway {
 
 namespace {
 
-const std::string headline_begins = "<!-- the headline: spillway papers --leave-one-out -->\n";
+const std::string headline_begins = "<!-- the headline begins -->\n";
 const std::string headline_ends = "<!-- the headline ends -->\n";
 
 std::string share_or_dash(bool any, double share) { return any ? share_text(share) : "-"; }
@@ -111,11 +111,13 @@ void add_closed_form(const std::vector<PaperReport>& reports, std::string& out) 
   out +=
       "## Against a closed form\n\n"
       "What a referee would write in two lines, with the same machine file: the time of a phase is "
-      "the\nlargest of FLOPs / `gpu.flops`, bytes over PCIe / bandwidth (pageable ones at their "
-      "own), bytes of the\ndrives / bandwidth by their law, and parameters / `host.adam_rate`; a "
-      "step is the sum of the phases\nthat do not overlap in the system (named beside it). Bytes, "
-      "FLOPs and parameters are those of the\nschedule; there are no latencies, waits, or limits "
-      "of memory. Of predictions only, with the constants in use:\n\n"
+      "the\nlargest of FLOPs / `gpu.flops` (with the pageable copies, for which the host thread "
+      "waits), bytes over\nPCIe / bandwidth each way, bytes of the drives / bandwidth by their "
+      "law, "
+      "and parameters /\n`host.adam_rate`; a step is the sum of the phases that do not overlap in "
+      "the system (named beside it).\nBytes, FLOPs and parameters are those of the schedule; there "
+      "are no latencies, no waits and no limits of\nmemory. Of predictions only, with the "
+      "constants in use:\n\n"
       "| paper | predictions | simulator, mean error | closed form, mean error | simulator nearer "
       "|\n|---|---|---|---|---|\n";
   const auto row = [&](const std::string& name, const ErrorSums& sums) {

@@ -145,7 +145,7 @@ class Run {
     ExperimentResult result;
     for (std::size_t s = 0; s < experiment.systems.size(); ++s) {
       const PaperSystem& system = experiment.systems[s];
-      SystemResult one{system.name, system.policy, system.framework, overlap_of(system), {}, {}};
+      SystemResult one{system.name, system.policy, system.framework, {}, {}, overlap_of(system)};
       for (std::size_t i = 0; i < experiment.values.size(); ++i)
         one.points.push_back(run({e, s, i}));
       one.errors = errors_of(one.points);

@@ -49,9 +49,9 @@ struct SystemErrors {
 
 struct SystemResult {
   std::string name, policy, framework;
-  Overlap overlap = Overlap::nothing;  // of the closed form
-  std::vector<PaperPoint> points;      // by value of the axis
+  std::vector<PaperPoint> points;  // by value of the axis
   SystemErrors errors;
+  Overlap overlap = Overlap::nothing;  // of the closed form
 };
 
 // How well an order is kept: pairs of systems at one value of the axis that are in the same order

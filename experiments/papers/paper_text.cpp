@@ -65,9 +65,10 @@ void write_left_out(const LeaveOneOut& left_out, std::string& out) {
   const auto row = [&](const std::string& name, const std::vector<LeftOutPoint>& points,
                        const std::vector<LeftOutPoint>& closed_form) {
     const LeftOutErrors ours = errors_of(points), theirs = errors_of(closed_form);
-    fmt::format_to(to, "  {:<40} {} predicted, mean error {}, worst {} ({}); closed form {}", name,
-                   ours.points, share_text(ours.mean), percent_text(ours.worst), ours.worst_at,
-                   share_text(theirs.mean));
+    fmt::format_to(to, "  {:<40} {} predicted", name, ours.points);
+    if (ours.points > 0)
+      fmt::format_to(to, ", mean error {}, worst {} ({}); closed form {}", share_text(ours.mean),
+                     percent_text(ours.worst), ours.worst_at, share_text(theirs.mean));
     if (ours.not_determined > 0)
       fmt::format_to(to, "; {} that nothing else tells", ours.not_determined);
     out += "\n";

@@ -57,7 +57,7 @@ std::string closed_form_text(const PaperPoint& point) {
 std::string role_text(const PaperPoint& point) {
   if (!point.same_run_as.empty()) return "the same run as " + point.same_run_as;
   if (!point.error()) return "memory";
-  if (!point.counts) return "apart";
+  if (!point.counts) return fmt::format("apart, {:.0f} % fitted", 100 * point.fitted_share);
   if (!point.is_fitted())
     return fmt::format("prediction, {:.0f} % fitted", 100 * point.fitted_share);
   return fmt::format("fitted, {:.0f} % of it", 100 * point.fitted_share);
@@ -135,6 +135,7 @@ std::string freedom_text(const PaperResult& result) {
 }
 
 std::string fits_text(const SystemResult& system) {
+  if (system.errors.fits_known == 0) return "counted elsewhere";
   int narrow = 0;
   for (const PaperPoint& point : system.points) {
     if (!point.published.given || !point.same_run_as.empty()) continue;
@@ -148,7 +149,10 @@ std::string fits_text(const SystemResult& system) {
 
 SystemErrors errors_apart(const SystemResult& system) {
   std::vector<PaperPoint> points = system.points;
-  for (PaperPoint& point : points) point.counts = true;
+  for (PaperPoint& point : points) {
+    point.counts = point.same_run_as.empty();
+    point.fitted_share = 0;
+  }
   return errors_of(points);
 }
 

@@ -36,7 +36,8 @@ std::string range_text(const std::vector<RatioRow>& rows);
 std::string freedom_text(const PaperResult& result);
 // Verdicts as published, of those known, and how many hang on less than 2 % of a memory.
 std::string fits_text(const SystemResult& system);
-// The errors of a system whose experiment is apart, as if it counted.
+// The errors of a system whose experiment is apart, as if it counted, whatever fitted constants say
+// of its points.
 SystemErrors errors_apart(const SystemResult& system);
 
 }  // namespace spillway

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <exception>
+#include <limits>
 #include <memory>
 
 #include "base/errors.hpp"
@@ -23,6 +24,17 @@ constexpr double told = 0.02;
 constexpr double first_step = 0.1;  // of ln(factor)
 constexpr double tolerance = 1e-4;  // of ln(factor), at which the search ends
 constexpr int most_evaluations = 600;
+
+// Factors on a constant within its bounds; any where it has none.
+struct FactorBounds {
+  double least = 0, most = std::numeric_limits<double>::infinity();
+};
+FactorBounds bounds_of(const Paper& paper, std::size_t c) {
+  const PaperConstant& constant = paper.constants_chosen[c];
+  if (constant.least.empty()) return {};
+  const std::string value = constant_value(paper, constant);
+  return {quantity_ratio(constant.least, value), quantity_ratio(constant.most, value)};
+}
 
 // The sum over constants that NLopt minimises.
 struct Search {
@@ -84,10 +96,9 @@ std::vector<double> minimise(Search& search) {
   const std::size_t count = search.constants.size();
   std::vector<double> found(count, 0), least, most;
   for (const std::size_t c : search.constants) {
-    const PaperConstant& constant = search.paper.constants_chosen[c];
-    const std::string value = constant_value(search.paper, constant);
-    least.push_back(std::log(quantity_ratio(constant.least, value)));
-    most.push_back(std::log(quantity_ratio(constant.most, value)));
+    const FactorBounds bounds = bounds_of(search.paper, c);
+    least.push_back(std::log(bounds.least));
+    most.push_back(std::log(bounds.most));
   }
   const std::unique_ptr<nlopt_opt_s, Destroy> optimizer(
       nlopt_create(NLOPT_LN_SBPLX, static_cast<unsigned>(count)));
@@ -145,10 +156,14 @@ std::vector<PointId> fit_points(const Paper& paper) {
 }
 
 double elasticity(PointSimulator& simulator, const PointId& point, std::size_t constant) {
-  const auto more = simulator.quantity(point, {{constant, 1 + step_of_elasticity}});
-  const auto less = simulator.quantity(point, {{constant, 1 - step_of_elasticity}});
+  const FactorBounds bounds = bounds_of(simulator.paper(), constant);
+  const double up = std::min(1 + step_of_elasticity, bounds.most),
+               down = std::max(1 - step_of_elasticity, bounds.least);
+  if (up <= down) return 0;
+  const auto more = simulator.quantity(point, {{constant, up}});
+  const auto less = simulator.quantity(point, {{constant, down}});
   if (!more || !less) return 0;
-  return std::log(*more / *less) / std::log((1 + step_of_elasticity) / (1 - step_of_elasticity));
+  return std::log(*more / *less) / std::log(up / down);
 }
 
 Elasticities elasticities(PointSimulator& simulator, const Paper& paper,
@@ -204,11 +219,9 @@ Refit refit(PointSimulator& simulator, const Paper& paper, const std::vector<Poi
     const auto at = std::find(search.constants.begin(), search.constants.end(), one.constant);
     if (at == search.constants.end()) continue;
     one.factor = std::exp(found[static_cast<std::size_t>(at - search.constants.begin())]);
-    const PaperConstant& constant = paper.constants_chosen[one.constant];
-    const std::string value = constant_value(paper, constant);
+    const FactorBounds bounds = bounds_of(paper, one.constant);
     constexpr double near = 1.001;
-    one.at_bound = one.factor > quantity_ratio(constant.most, value) / near ||
-                   one.factor < quantity_ratio(constant.least, value) * near;
+    one.at_bound = one.factor > bounds.most / near || one.factor < bounds.least * near;
   }
   result.after = mean_error(search.errors(result.tuning()));
   result.evaluations = search.evaluations;

@@ -23,6 +23,7 @@ class PointSimulator {
       : paper_(paper), method_(method) {}
   // Nothing where it does not fit. Throws InputError.
   std::optional<double> quantity(const PointId& point, const Tuning& tuning);
+  const Paper& paper() const { return paper_; }
 
  private:
   const Paper& paper_;
@@ -39,7 +40,7 @@ std::vector<std::size_t> fittable_constants(const Paper& paper);
 std::vector<PointId> fit_points(const Paper& paper);
 
 // d ln(quantity) / d ln(constant) of a continuous constant at the constants as they are, from 1 %
-// more and 1 % less; 0 where it does not fit.
+// more and 1 % less as far as its bounds allow; 0 where it does not fit.
 double elasticity(PointSimulator& simulator, const PointId& point, std::size_t constant);
 // Of all constants; 0 of discrete ones.
 using Elasticities = std::map<PointId, std::vector<double>>;

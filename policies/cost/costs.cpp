@@ -294,6 +294,7 @@ bool Costs::times_kernels() const { return machine_.gpu.is_cpu || !machine_.kern
 // Of the GPU, which waits for the host where that takes longer to start the kernels.
 KernelEstimate Costs::compute_time(const Task& task) const {
   KernelEstimate time = kernel_time(task);
+  time.seconds *= framework_.compute_time;
   if (launches_.any()) time.seconds = std::max(time.seconds, launches_.seconds(task));
   return time;
 }
@@ -315,7 +316,8 @@ KernelEstimate Costs::kernel_time(const Task& task) const {
 double Costs::optimizer_factor(const Task& task, Work work) const {
   if (task.pass_bytes == 0 || work != Work::cpu_optimizer) return width_factor_;
   const double adam = machine_.host.adam_bytes_per_param;
-  return adam > 0 ? width_factor_ + task.pass_bytes / adam : width_factor_;
+  return adam > 0 ? width_factor_ + framework_.cpu_pass_time * task.pass_bytes / adam
+                  : width_factor_;
 }
 
 std::int64_t Costs::latency_ns(Work work) const {

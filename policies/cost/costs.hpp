@@ -2,8 +2,9 @@
 // tuner ask how long one takes alone; the simulator lets those that run at once share the
 // resources.
 //
-// Resources: gpu (seconds), cores, dram (bytes/s), pcie.h2d, pcie.d2h, and pcie.total where the
-// machine limits both ways together; for the SSDs by the machine's law (bytes/s):
+// Resources: gpu (seconds), cores, dram (bytes/s), pcie.h2d, pcie.d2h, pcie.total where the machine
+// limits both ways together, and io where it limits copies of the GPU and the drives together
+// (host.io_bandwidth); for the SSDs by the machine's law (bytes/s):
 //
 //   capped    ssd.read <= R, ssd.write <= W, ssd.total <= RW, which defaults to max(R, W)
 //             (SimGrid's disk model)
@@ -21,14 +22,15 @@
 //
 // Tasks; alone, each takes latency + amount / rate:
 //
-//   compute      gpu.launch + FLOPs / gpu.flops; where the machine file has measured kernels,
-//                gpu.launch + the kernel's time (kernel_times.hpp).
+//   compute      gpu.launch + FLOPs / gpu.flops; by the shapes of its products where the machine
+//                file says more of the GPU (shape_times.hpp); the kernel's time where it has
+//                measured ones (kernel_times.hpp). In place of either the starts of its kernels,
+//                where these take longer (launch_times.hpp).
 //                The embedding is bound by memory: bytes / gpu.memory_bandwidth (0 if not given)
 //   h2d, d2h     pcie.latency + bytes / pcie rate; 1 byte of DRAM per byte
 //                with pageable host memory pcie.pageable_h2d, _d2h and 3 bytes of DRAM per byte
 //   read, write  ssd latency + the framework's time per operation + bytes / ssd rate; 1 byte of
-//   DRAM per byte, so that a byte bounced
-//                between SSD and GPU costs two
+//                DRAM per byte, so that a byte bounced between SSD and GPU costs two
 //   optimizer    on cpu.optimizer: params / host.adam_rate; adam_bytes_per_param of DRAM each;
 //                a task with pass_bytes takes that much more of both, in proportion.
 //                28 are: fp32 master, m and v read and written (24), 16-bit gradient read and
@@ -42,10 +44,15 @@
 //   norm         of a gradient, on either lane: the optimizer's latency there + bytes / rate; on
 //                the host 1 byte of DRAM per byte. The rate is the measured one, else that at which
 //                AdamW passes over its bytes, on a GPU 28 per parameter
-//   barrier      host.sync
+//   barrier      host.sync + the framework's
 //
 // Fairness: equal bytes per second of what is shared; so the CPU optimizer weighs
-// 1 / adam_bytes_per_param.
+// 1 / adam_bytes_per_param (docs/sharing.md).
+//
+// Cores of a GPU machine are shared where host.core_bandwidth is known. AdamW and norms then keep
+// as many busy as move their bytes at that bandwidth, host.adam_cores at most; a compute task keeps
+// gpu.cores busy (0: one, of the thread that starts its kernels), a pageable copy one, a read or
+// write ssd.cores.
 //
 // With gpu.is_cpu the CPU backend stands in for the GPU, and everything runs on the host's cores:
 //

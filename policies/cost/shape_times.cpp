@@ -15,8 +15,7 @@ namespace {
 
 // Outputs of one tile, and its rate over that of the largest.
 struct Tile {
-  std::int64_t rows, columns;
-  double rate;
+  double rows, columns, rate;
 };
 
 // In the order of speed that NVIDIA's guide gives; how much slower is assumed: a tile of half the
@@ -28,10 +27,10 @@ constexpr std::array<Tile, 7> tiles = {{{256, 128, 1},
                                         {128, 64, 0.85},
                                         {64, 128, 0.85},
                                         {64, 64, 0.7}}};
-constexpr std::array<std::int64_t, 4> parts_of_depth = {1, 2, 4, 8};
+constexpr std::array<double, 4> parts_of_depth = {1, 2, 4, 8};
 constexpr double sum_bytes = 8;  // an fp32 partial sum is written and read
 
-std::int64_t parts(std::int64_t whole, std::int64_t part) { return (whole + part - 1) / part; }
+double parts(double whole, double part) { return std::ceil(whole / part); }
 
 double product_flops(const ProductShape& shape) {
   return 2.0 * static_cast<double>(shape.rows) * static_cast<double>(shape.columns) *
@@ -178,18 +177,18 @@ double ShapeTimes::share_at(std::int64_t tokens) const {
 }
 
 double ShapeTimes::quantised_seconds(const ProductShape& shape) const {
-  const double of_one = flops_ / static_cast<double>(gpu_.multiprocessors);
-  const double sums = static_cast<double>(shape.rows) * static_cast<double>(shape.columns);
+  const auto at_once = static_cast<double>(gpu_.multiprocessors);
+  const auto rows = static_cast<double>(shape.rows), columns = static_cast<double>(shape.columns),
+             depth = static_cast<double>(shape.depth);
   double best = std::numeric_limits<double>::infinity();
   for (const Tile& tile : tiles) {
-    const std::int64_t count = parts(shape.rows, tile.rows) * parts(shape.columns, tile.columns);
-    const double outputs = static_cast<double>(tile.rows * tile.columns);
-    for (const std::int64_t cuts : parts_of_depth) {
+    const double count = parts(rows, tile.rows) * parts(columns, tile.columns);
+    const double flops = 2 * tile.rows * tile.columns * depth;
+    for (const double cuts : parts_of_depth) {
       if (cuts > 1 && gpu_.memory_bandwidth <= 0) break;
-      const auto waves = static_cast<double>(parts(count * cuts, gpu_.multiprocessors));
-      const double depth = static_cast<double>(shape.depth) / static_cast<double>(cuts);
-      double seconds = waves * 2 * outputs * depth / (of_one * tile.rate);
-      if (cuts > 1) seconds += static_cast<double>(cuts) * sums * sum_bytes / gpu_.memory_bandwidth;
+      const double wave = flops / cuts / (flops_ / at_once * tile.rate);
+      double seconds = parts(count * cuts, at_once) * wave;
+      if (cuts > 1) seconds += cuts * rows * columns * sum_bytes / gpu_.memory_bandwidth;
       best = std::min(best, seconds);
     }
   }

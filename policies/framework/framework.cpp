@@ -43,8 +43,10 @@ std::vector<Field> fields_of(Framework& framework) {
           flag_field("copies.last_checkpoint_leaves", framework.last_checkpoint_leaves),
           flag_field("copies.one_lane", framework.one_copy_lane),
           count_field("cpu.pass_bytes", framework.cpu_pass_bytes),
+          number_field("cpu.pass_time", framework.cpu_pass_time),
           nanoseconds_field("io.read_operation", framework.read_operation_ns),
           nanoseconds_field("io.write_operation", framework.write_operation_ns),
+          number_field("compute.time", framework.compute_time),
           count_field("host.operators", framework.host_operators),
           nanoseconds_field("host.operator", framework.operator_ns),
           nanoseconds_field("host.hook", framework.hook_ns),
@@ -167,6 +169,8 @@ Framework parse_framework(const std::string& toml_text, const std::string& origi
   if (framework.gradient_bytes != 0 && framework.gradient_bytes != 2 &&
       framework.gradient_bytes != 4)
     reader.fail({"gradient.bytes", "it is not 0, 2 or 4", "0: as the schedule has them"});
+  if (!(framework.compute_time > 0) || framework.compute_time > 100)
+    reader.fail({"compute.time", "it is no factor from above 0 to 100", "1: as the machine says"});
   constexpr std::int64_t most_operation_ns = 1'000'000'000'000;
   const auto check_operation = [&](const char* key, std::int64_t operation_ns) {
     if (operation_ns > most_operation_ns)

@@ -67,10 +67,16 @@ struct Framework {
   // DRAM bytes an element that passes over the gradient and the result cost beside AdamW on the
   // CPU, in 16 bit; at most 255. Where the CPU stands in for a GPU, and in fp32, there are none.
   std::int64_t cpu_pass_bytes = 0;
+  // Time of such a byte over that of one of AdamW's: passes allocate what they write, and pages of
+  // it are touched for the first time.
+  double cpu_pass_time = 1;
 
   // Time of a read, and of a write, before its first byte moves: opening a file, filling the queue
   // of asynchronous I/O and draining it. Its lane waits; the drives may serve the other lane.
   std::int64_t read_operation_ns = 0, write_operation_ns = 0;
+
+  // -- compute on the GPU: over what the machine's gpu.flops says
+  double compute_time = 1;
 
   // -- the host thread, which starts the GPU's kernels (policies/cost/launch_times.hpp)
   std::int64_t host_operators = 0;  // of a layer's forward; backward has twice as many

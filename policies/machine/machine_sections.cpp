@@ -1,4 +1,5 @@
-// The parts of a machine file that are lists: shapes of products, drives, queue depths, kernels, sources.
+// The parts of a machine file that are lists: shapes of products, drives, queue depths, kernels,
+// sources.
 #include "policies/machine/machine_sections.hpp"
 
 #include <fmt/format.h>

@@ -81,6 +81,44 @@ std::vector<Field> fields_of(Machine& machine) {
           number_field("ssd.cores", ssd.cores)};
 }
 
+// One drive, and the path that the bytes of all drives take (host memory, RAID, file system): the
+// times of both add. In place of [[ssd.by_count]].
+struct DriveScaling {
+  double read = 0, write = 0, path = 0;  // bytes/s
+  bool given() const { return read > 0 && write > 0; }
+};
+constexpr std::int64_t most_scaled_drives = 64;
+
+std::vector<Field> fields_of(DriveScaling& scaling) {
+  return {bandwidth_field("ssd.drive_read", scaling.read),
+          bandwidth_field("ssd.drive_write", scaling.write),
+          bandwidth_field("ssd.path", scaling.path)};
+}
+
+void append(std::vector<Field>& all, std::vector<Field> more) {
+  std::move(more.begin(), more.end(), std::back_inserter(all));
+}
+
+// The table of drives that follows.
+void fill_by_count(const DriveScaling& scaling, const FieldReader& reader, Machine::Ssd& ssd) {
+  if (!scaling.given()) {
+    for (const char* key : {"ssd.drive_read", "ssd.drive_write", "ssd.path"})
+      if (reader.given(key))
+        reader.fail({key, "ssd.drive_read and ssd.drive_write belong together", "give both"});
+    return;
+  }
+  if (!ssd.by_count.empty())
+    reader.fail({"ssd.drive_read", "there is a table ssd.by_count, too", "keep one of them"});
+  for (std::int64_t n = 1; n <= most_scaled_drives; ++n) {
+    const auto drives = static_cast<double>(n);
+    const auto both = [&](double drive) {
+      return scaling.path > 0 ? 1 / (1 / (drives * drive) + 1 / scaling.path) : drives * drive;
+    };
+    const double read = both(scaling.read), write = both(scaling.write);
+    ssd.by_count[n] = {read, write, std::max(read, write)};
+  }
+}
+
 // Keys that files did without before: written only where they say something, so that the text of a
 // machine that has none of them stays as it was.
 bool is_left_out(const Field& field) {
@@ -164,8 +202,8 @@ void apply_overrides(const std::vector<std::string>& overrides, const std::strin
     // A gain for every mix, whatever was measured of some.
     if (assignment.rfind("ssd.mixed_gain=", 0) == 0) ssd.by_read_share.clear();
   }
-  const bool bandwidths_known =
-      !ssd.by_count.empty() || (reader.given("ssd.read") && reader.given("ssd.write"));
+  const bool bandwidths_known = !ssd.by_count.empty() || reader.given("ssd.drive_read") ||
+                                (reader.given("ssd.read") && reader.given("ssd.write"));
   if (changed && ssd.count > 0 && !bandwidths_known) {
     reader.fail({"ssd.count", fmt::format("no bandwidths are known for {} drives", ssd.count),
                  "set ssd.read and ssd.write too, or add [[ssd.by_count]] rows to the file"});
@@ -245,10 +283,14 @@ Machine read_machine(const toml::table& document, const std::string& origin,
                      const std::vector<std::string>& variant,
                      const std::vector<std::string>& overrides) {
   Machine machine;
-  FieldReader reader(fields_of(machine), origin, origin + ":1:1", &machine.sources);
+  DriveScaling scaling;
+  std::vector<Field> fields = fields_of(machine);
+  append(fields, fields_of(scaling));
+  FieldReader reader(std::move(fields), origin, origin + ":1:1", &machine.sources);
   read_document(document, reader, machine);
   apply_overrides(variant, "chosen for this variant of " + machine.name, reader, machine);
   apply_overrides(overrides, "set on the command line", reader, machine);
+  fill_by_count(scaling, reader, machine.ssd);
   require_keys(reader, machine);
   fill_from_table(reader, machine);
   fill_adam_rates(reader, machine);
@@ -340,12 +382,18 @@ Machine parse_machine(const std::string& toml_text, const std::string& origin,
 
 std::vector<std::string> machine_keys() {
   Machine scratch;
-  return keys_of(fields_of(scratch));
+  DriveScaling scaling;
+  std::vector<Field> fields = fields_of(scratch);
+  append(fields, fields_of(scaling));
+  return keys_of(fields);
 }
 
 void check_machine_setting(const std::string& key, const std::string& value) {
   Machine scratch;
-  set_field(fields_of(scratch), key, value);
+  DriveScaling scaling;
+  std::vector<Field> fields = fields_of(scratch);
+  append(fields, fields_of(scaling));
+  set_field(fields, key, value);
 }
 
 std::string machine_to_toml(const Machine& machine) {

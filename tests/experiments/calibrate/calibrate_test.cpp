@@ -39,7 +39,8 @@ TEST_CASE(
 
   for (const double rate :
        {machine.gpu.flops, machine.pcie.h2d, machine.pcie.d2h, machine.host.bandwidth,
-        machine.host.adam_params_per_second, machine.ssd.read, machine.ssd.write}) {
+        machine.host.core_bandwidth, machine.host.adam_params_per_second, machine.ssd.read,
+        machine.ssd.write}) {
     CHECK(rate > 0);
   }
   CHECK(machine.gpu.is_cpu);

@@ -148,6 +148,22 @@ TEST_CASE("machine file: the table of drives") {
               "m.toml:23:9: count: there are two rows for 1 drives", "keep one");
 }
 
+TEST_CASE("machine file: the table of shapes") {
+  const auto row = [](const std::string& text) {
+    return with("[[kernel]]", "[[gpu.by_shape]]\n" + text + "\n[[kernel]]");
+  };
+  CHECK_NOTHROW(row("tokens = 1024\nhidden = 4096\nshare = 0.7")());
+  check_error(row("tokens = 1024\nhidden = 4096"), "m.toml:22:1: share is missing", "share = ");
+  check_error(row("tokens = 0\nhidden = 4096\nshare = 1"), "tokens: 0 is no size", "1 to 1e9");
+  check_error(row("tokens = 1\nhidden = 1\nshare = 0"), "share: 0 is not a share", "about 1");
+  check_error(row("tokens = 1\nhidden = 1\nshare = 3"), "share: 3 is not a share", "about 1");
+  check_error(row("tokens = 1\nhidden = 1\nshare = 1\n[[gpu.by_shape]]\ntokens = 1\nhidden = 1\n"
+                  "share = 1"),
+              "tokens: there are two rows", "keep one");
+  check_error(with("[gpu]", "[gpu]\nclock = 0"), "gpu.clock: it is zero", "for example 1");
+  check_error(with("[gpu]", "[gpu]\nclock = 1.5"), "gpu.clock: 1.5 is outside", "unit");
+}
+
 TEST_CASE("machine file: the table of queue depths") {
   const auto row = [](const std::string& text) {
     return with("[[kernel]]", "[[ssd.by_queue_depth]]\n" + text + "\n[[kernel]]");

@@ -1,5 +1,6 @@
 // Built-in machines, round trips, --set, bandwidth by drives. Errors: machine_errors_test.cpp.
 #include "policies/machine/machine.hpp"
+#include "tests/policies/machine/machine_text.hpp"
 
 #include <catch2/catch.hpp>
 
@@ -39,6 +40,17 @@ void check_equal(const Machine& a, const Machine& b) {
   CHECK(a.gpu.memory == b.gpu.memory);
   CHECK(a.gpu.flops == b.gpu.flops);
   CHECK(a.gpu.launch_ns == b.gpu.launch_ns);
+  CHECK(a.gpu.multiprocessors == b.gpu.multiprocessors);
+  CHECK(a.gpu.attention_flops == b.gpu.attention_flops);
+  CHECK(a.gpu.clock == b.gpu.clock);
+  CHECK(a.host.core_bandwidth == b.host.core_bandwidth);
+  CHECK(a.host.io_bandwidth == b.host.io_bandwidth);
+  REQUIRE(a.gpu.by_shape.size() == b.gpu.by_shape.size());
+  for (std::size_t i = 0; i < a.gpu.by_shape.size(); ++i) {
+    CHECK(a.gpu.by_shape[i].tokens == b.gpu.by_shape[i].tokens);
+    CHECK(a.gpu.by_shape[i].hidden == b.gpu.by_shape[i].hidden);
+    CHECK(a.gpu.by_shape[i].share == b.gpu.by_shape[i].share);
+  }
   CHECK(a.host.wake_ns == b.host.wake_ns);
   CHECK(a.host.adam_params_per_second == b.host.adam_params_per_second);
   CHECK(a.host.cores == b.host.cores);
@@ -216,6 +228,12 @@ TEST_CASE(
     machine.gpu.memory = static_cast<std::uint64_t>(whole());
     machine.gpu.flops = rate();
     machine.gpu.launch_ns = whole() % 1'000'000'000'000;
+    machine.gpu.multiprocessors = whole() % 1'000'000;
+    machine.gpu.attention_flops = rate();
+    machine.gpu.clock = 0.001 + 0.999 * share();
+    machine.gpu.by_shape = {{1024, 4096, share()}, {1 + whole() % 1'000'000, 5120, share()}};
+    machine.host.core_bandwidth = rate();
+    machine.host.io_bandwidth = rate();
     machine.pcie.total = rate();
     machine.host.cores = 0.5 + 1000 * share();
     machine.host.wake_ns = whole() % 1'000'000'000'000;
@@ -262,7 +280,9 @@ TEST_CASE(
     "option --set ssd.count: rows of the table, straight lines between, in proportion below, flat "
     "beyond") {
   const auto drives = [](int count) {
-    return load_machine("rtx4090-12ssd", {"ssd.count=" + std::to_string(count)}).ssd;
+    return parse_machine(small_machine + small_table, "m.toml",
+                         {"ssd.count=" + std::to_string(count)})
+        .ssd;
   };
   CHECK(drives(1).read == 4.2e9);
   CHECK(drives(2).read == 7.4e9);
@@ -284,7 +304,7 @@ TEST_CASE("option --set ssd.count with other ssd keys: those win, in either orde
   for (const auto& overrides :
        {std::vector<std::string>{"ssd.count=6", "ssd.read=1GB/s", "ssd.capacity=9TB"},
         std::vector<std::string>{"ssd.read=1GB/s", "ssd.capacity=9TB", "ssd.count=6"}}) {
-    const Machine::Ssd ssd = load_machine("rtx4090-12ssd", overrides).ssd;
+    const Machine::Ssd ssd = parse_machine(small_machine + small_table, "m.toml", overrides).ssd;
     CHECK(ssd.read == 1e9);
     CHECK(ssd.write == 16e9);
     CHECK(ssd.capacity == 9'000'000'000'000);
