@@ -12,6 +12,7 @@
 #include "base/errors.hpp"
 #include "base/units.hpp"
 #include "exec/run/executor.hpp"
+#include "exec/store/chunk_table.hpp"
 #include "exec/store/ssd_store.hpp"
 #include "experiments/calibrate/scratch_folder.hpp"
 
@@ -56,6 +57,30 @@ class TestFolders {
   std::vector<ScratchFolder> folders_;
 };
 
+// Memory in turn: what a drive moves in training lies in no cache of the processor.
+class MemoryInTurn {
+ public:
+  explicit MemoryInTurn(const Arena& memory) : memory_(memory) {}
+  std::byte* next(std::uint64_t bytes) {
+    if (used_ + bytes > memory_.size()) used_ = 0;
+    used_ += bytes;
+    return memory_.data() + used_ - bytes;
+  }
+
+ private:
+  const Arena& memory_;
+  std::uint64_t used_ = 0;
+};
+
+// Checksums of a test file, which training takes of all that it reads and writes. Single transfers
+// smaller than a stripe lie in the first bytes of the file, where each is a chunk.
+constexpr std::uint64_t small_transfer = mebi / 4, small_area = 16 * mebi;
+ChunkTable checksums_of(std::uint64_t store_bytes) {
+  std::vector<std::uint64_t> cuts;
+  for (std::uint64_t at = 0; at < small_area; at += small_transfer) cuts.push_back(at);
+  return ChunkTable(cuts, mebi, store_bytes);
+}
+
 // How the files of a store are read and written, in a few words.
 std::string way_of(const SsdStore& store, const IoChoice& io) {
   return fmt::format("{} {}", store.warnings().empty() ? "O_DIRECT" : "page cache,",
@@ -75,6 +100,8 @@ void measure_depths(const std::vector<std::filesystem::path>& directories, const
     SsdStoreOptions options;
     options.queue_depth = static_cast<unsigned>(depth);
     options.make_ring = io.make_ring;
+    ChunkTable checksums({}, mebi, 2 * deep_run_bytes);
+    options.chunks = &checksums;
     const SsdStore store(folders.paths, 2 * deep_run_bytes, options);
     way = way_of(store, io);  // the deepest queue comes last
     SsdStore::Channel lane(store);
@@ -120,14 +147,19 @@ void measure_drives(const std::vector<std::filesystem::path>& directories, const
   const auto source = [&](const char* key, const std::string& text) {
     machine.sources[key] = text;
   };
-  const auto rotate = [store_bytes](std::uint64_t& at, std::uint64_t bytes) {
-    const std::uint64_t offset = at;
-    at = at + 2 * bytes > store_bytes ? 0 : at + bytes;
+  // The next of a run of transfers through a part of the test file.
+  const auto rotate = [](std::uint64_t& at, std::uint64_t bytes, std::uint64_t first,
+                         std::uint64_t end) {
+    const std::uint64_t offset = std::max(at, first);
+    at = offset + 2 * bytes > end ? first : offset + bytes;
     return offset;
   };
+  MemoryInTurn turn(memory);
   const TestFolders folders(directories);
   SsdStoreOptions options;
   options.make_ring = io.make_ring;
+  ChunkTable checksums = checksums_of(store_bytes);
+  options.chunks = &checksums;
   const SsdStore store(folders.paths, store_bytes, options);
   SsdStore::Channel channel(store);
   channel.register_memory(memory.span());
@@ -143,17 +175,20 @@ void measure_drives(const std::vector<std::filesystem::path>& directories, const
   const std::int64_t wall_before = now_ns();
   for (const std::uint64_t bytes : brief ? brief_sizes : usual_sizes) {
     std::uint64_t at = 0;
+    const bool small = bytes < mebi;
+    const auto place = [&] {
+      return rotate(at, bytes, small ? 0 : small_area, small ? small_area : store_bytes);
+    };
     next(fmt::format("SSD reads and writes of {}", format_bytes(static_cast<double>(bytes))));
     const std::string shape = fmt::format("bytes={},depth={}", bytes, store.options().queue_depth);
     reads.emplace_back(static_cast<double>(bytes),
                        seconds_of(keep(kernel_time("read", shape, 0, sample_ns(rule, [&] {
-                                                     channel.read(rotate(at, bytes), memory.data(),
-                                                                  bytes);
+                                                     channel.read(place(), turn.next(bytes), bytes);
                                                    })))));
     writes.emplace_back(static_cast<double>(bytes),
                         seconds_of(keep(kernel_time("write", shape, 0, sample_ns(rule, [&] {
-                                                      channel.write(rotate(at, bytes),
-                                                                    memory.data(), bytes);
+                                                      channel.write(place(), turn.next(bytes),
+                                                                    bytes);
                                                     })))));
   }
   const double wall = static_cast<double>(now_ns() - wall_before) / 1e9;
@@ -176,11 +211,13 @@ void measure_drives(const std::vector<std::filesystem::path>& directories, const
     const char* const kind = measure_reads ? "read" : "write";
     next(fmt::format("SSD {}s beside {}s", kind, measure_reads ? "write" : "read"));
     other.reset();
+    // Each in a half of its own: a chunk that is being written has no checksum to compare with.
+    const std::uint64_t middle = small_area + (store_bytes - small_area) / 2 / mebi * mebi;
     const auto one = [&](SsdStore::Channel& lane, bool reads_now, std::byte* target) {
       if (reads_now)
-        lane.read(rotate(read_at, bytes), target, bytes);
+        lane.read(rotate(read_at, bytes, small_area, middle), target, bytes);
       else
-        lane.write(rotate(write_at, bytes), target, bytes);
+        lane.write(rotate(write_at, bytes, middle, store_bytes), target, bytes);
     };
     const auto samples = beside(
         [&] {
