@@ -1,5 +1,5 @@
 // The parts of a machine file that are lists: [[ssd.by_count]], [[ssd.by_queue_depth]], [[kernel]],
-// [sources]. Internal to policies/.
+// [[reference]], [sources]. Internal to policies/.
 #pragma once
 
 #include <string>
@@ -15,6 +15,8 @@ void read_by_count(const toml::node& node, const std::string& origin, Machine::S
 void read_by_queue_depth(const toml::node& node, const std::string& origin, Machine::Ssd& ssd);
 void read_kernels(const toml::node& node, const std::string& origin,
                   std::vector<KernelTime>& kernels);
+void read_references(const toml::node& node, const std::string& origin,
+                     std::vector<KernelTime>& references);
 void read_sources(const toml::node& node, const std::string& origin, const std::string& prefix,
                   Sources& sources);
 
@@ -22,5 +24,6 @@ void read_sources(const toml::node& node, const std::string& origin, const std::
 void write_by_count(const Machine::Ssd& ssd, std::string& text);
 void write_by_queue_depth(const Machine::Ssd& ssd, std::string& text);
 void write_kernels(const std::vector<KernelTime>& kernels, std::string& text);
+void write_references(const std::vector<KernelTime>& references, std::string& text);
 
 }  // namespace spillway
