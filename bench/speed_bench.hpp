@@ -18,5 +18,6 @@ void register_speed_tests(const char* prefix);
 void register_engine_benchmarks();
 void register_sharing_benchmarks();
 void register_schedule_benchmarks();
+void register_memory_benchmarks();
 
 }  // namespace spillway::bench

@@ -15,6 +15,7 @@
 #include "cli/train/measure_machine.hpp"
 #include "experiments/calibrate/calibrate.hpp"
 #include "experiments/calibrate/gpu_under_test.hpp"
+#include "policies/cost/link_rates.hpp"
 
 namespace spillway::cli {
 
@@ -57,6 +58,12 @@ const ReplaceOnly& only_a_calibration() {
   return only;
 }
 
+// Half of the bytes read, half written.
+std::string both_text(const Machine::Ssd& ssd) {
+  const DriveRates rates = drive_rates(ssd, ssd.at_queue_depth());
+  return format_bytes_per_second(1 / rates.seconds(0.5, 0.5));
+}
+
 void print_summary(const Machine& m, const IoChoice& io, const std::string& out) {
   fmt::print("{}: {:.0f} cores, kernels up to {}\n", m.name, m.host.cores,
              format_flops_per_second(m.gpu.flops));
@@ -71,7 +78,7 @@ void print_summary(const Machine& m, const IoChoice& io, const std::string& out)
   }
   if (m.ssd.count > 0) {
     fmt::print("  ssd          read {}, write {}, both {}\n", format_bytes_per_second(m.ssd.read),
-               format_bytes_per_second(m.ssd.write), format_bytes_per_second(m.ssd.total));
+               format_bytes_per_second(m.ssd.write), both_text(m.ssd));
     fmt::print("  {}\n", io_line(io));
   }
   fmt::print("{} measurements with their samples are in {}\n", m.kernels.size(), out);

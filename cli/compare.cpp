@@ -24,12 +24,17 @@ struct Options {
   bool json = false;
 };
 
-std::string why_not(const Schedule& schedule) {
+// "host needs 30.00 GB of 24.00 GB", of every tier of which there is too little.
+std::string needs_text(const Candidate& candidate) {
   std::string text;
+  const Schedule& schedule = candidate.evaluation.schedule;
+  const TierUses memory = tier_uses(schedule, candidate.wear);
   for (const Tier tier : {Tier::gpu, Tier::host, Tier::ssd}) {
-    const TierUse& use = schedule.use(tier);
+    const TierUse& use = memory[static_cast<std::size_t>(tier)];
     if (use.peak_bytes <= use.capacity_bytes) continue;
-    text += fmt::format("{}{} needs {} of {}", text.empty() ? "" : ", ", to_string(tier),
+    const bool by_copies = schedule.use(tier).peak_bytes <= use.capacity_bytes;
+    text += fmt::format("{}{}{} needs {} of {}", text.empty() ? "" : ", ",
+                        by_copies ? "with durability, " : "", to_string(tier),
                         format_bytes(static_cast<double>(use.peak_bytes)),
                         format_bytes(static_cast<double>(use.capacity_bytes)));
     const Machine::Gpu& gpu = schedule.problem().machine.gpu;
@@ -40,18 +45,19 @@ std::string why_not(const Schedule& schedule) {
   return text;
 }
 
+std::string why_not(const Candidate& candidate) {
+  return needs_text(candidate) + "; " + to_text(margin_of(candidate));
+}
+
+// "4 % host"
+std::string least_left_text(const Candidate& candidate) {
+  const FitMargin margin = margin_of(candidate);
+  return fmt::format("{:.0f} % {}", 100 * margin.share.value_or(0), to_string(margin.tier));
+}
+
 bool drives_matter(const SimulationResult& result) {
   const auto bytes = [&](Lane lane) { return result.lanes[static_cast<std::size_t>(lane)].bytes; };
   return bytes(Lane::ssd_read) + bytes(Lane::ssd_write) > 0;
-}
-
-std::string why_not(const Candidate& candidate) {
-  const std::string memory = why_not(candidate.evaluation.schedule);
-  if (!memory.empty()) return memory;
-  const Machine& machine = candidate.evaluation.schedule.problem().machine;
-  return fmt::format("with durability, ssd needs {} of {}",
-                     format_bytes(static_cast<double>(candidate.wear.store.all())),
-                     format_bytes(static_cast<double>(machine.ssd.capacity)));
 }
 
 // What stands behind the row that `--policy auto` takes, and one that spares the drives.
@@ -82,10 +88,11 @@ void print_table(const Candidates& candidates) {
     return (with_run ? fmt::format(" {:>10}", run) : "") +
            (with_life ? fmt::format(" {:>12}", life) : "");
   };
-  fmt::print("{:<{}} {:>5} {:>10} {:>10} {:>8} {:<13} {:>6} {:>10} {:>10} {:>10} {:>11}{}  {}\n",
-             "policy", width, "micro", "step", "tokens/s", "TFLOPS", "bound by", "of it", "gpu",
-             "host", "ssd", "ssd written", extra("whole run", "drives last"),
-             "the gpu waits most for");
+  fmt::print(
+      "{:<{}} {:>5} {:>10} {:>10} {:>8} {:<13} {:>6} {:>10} {:>10} {:>10} {:>10} {:>11}{}  {}\n",
+      "policy", width, "micro", "step", "tokens/s", "TFLOPS", "bound by", "of it", "gpu", "host",
+      "ssd", "least left", "ssd written", extra("whole run", "drives last"),
+      "the gpu waits most for");
   for (std::size_t i = 0; i < all.size(); ++i) {
     const Schedule& schedule = all[i].evaluation.schedule;
     const Wear& wear = all[i].wear;
@@ -102,11 +109,12 @@ void print_table(const Candidates& candidates) {
                                 ? format_bytes(static_cast<double>(wear.store.all()))
                                 : peak(Tier::ssd);
     fmt::print(
-        "{:<{}} {:>5} {:>10} {:>10.1f} {:>8.3g} {:<13} {:>4.0f} % {:>10} {:>10} {:>10} {:>11}{}  "
+        "{:<{}} {:>5} {:>10} {:>10.1f} {:>8.3g} {:<13} {:>4.0f} % {:>10} {:>10} {:>10} {:>10} "
+        "{:>11}{}  "
         "{}{}{}\n",
         schedule.policy(), width, schedule.problem().workload.micro_batch,
         format_seconds(r.step_seconds), r.tokens_per_second, r.model_tflops, r.bound_by,
-        100 * r.efficiency, peak(Tier::gpu), peak(Tier::host), ssd,
+        100 * r.efficiency, peak(Tier::gpu), peak(Tier::host), ssd, least_left_text(all[i]),
         format_bytes(wear.bytes_per_step()),
         extra(format_bytes(wear.run_bytes().value_or(0)).c_str(), life_text(wear).c_str()),
         longest_stall_text(explain(schedule, r)),

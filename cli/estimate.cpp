@@ -74,8 +74,8 @@ void print(const Candidates& candidates, const Candidate& candidate,
   const SimulationResult* result =
       candidate.evaluation.result ? &*candidate.evaluation.result : nullptr;
   const Problem& problem = candidate.evaluation.schedule.problem();
-  fmt::print("{}{}\n{}", header_text(candidate), result ? "fits" : "does not fit",
-             memory_text(candidate));
+  fmt::print("{}{}: {}\n{}", header_text(candidate), result ? "fits" : "does not fit",
+             to_text(margin_of(candidate)), memory_text(candidate));
   if (result) {
     fmt::print("{}{}{}", speed_text(candidate), wear_text(candidate.wear, problem.machine),
                sparing_text(candidates, candidate));

@@ -55,6 +55,7 @@ spillway_bundled(PkgConfig::numa LIBRARY libnuma.a)
 spillway_bundled(PkgConfig::openblas LIBRARY libopenblas.so.0)
 spillway_bundled(PkgConfig::pcre2 LIBRARY libpcre2-8.a)
 spillway_bundled(PkgConfig::utf8proc LIBRARY libutf8proc.a)
+spillway_bundled(PkgConfig::nlopt LIBRARY libnlopt.so.0)
 spillway_bundled(PkgConfig::sentencepiece LIBRARY libsentencepiece.so.0)
 
 # With an old-style RPATH the folder is searched for what libglpk itself needs, too.

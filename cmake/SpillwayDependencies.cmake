@@ -20,4 +20,5 @@ pkg_check_modules(pcre2 REQUIRED IMPORTED_TARGET libpcre2-8)
 pkg_check_modules(sentencepiece REQUIRED IMPORTED_TARGET sentencepiece)
 pkg_check_modules(utf8proc REQUIRED IMPORTED_TARGET libutf8proc)
 pkg_check_modules(openblas REQUIRED IMPORTED_TARGET openblas)
+pkg_check_modules(nlopt REQUIRED IMPORTED_TARGET nlopt)
 find_library(GLPK_LIBRARY glpk REQUIRED)  # no pkg-config file; its header is in the usual place

@@ -89,6 +89,21 @@ Json stalls_json(const Explanation& explanation) {
 
 }  // namespace
 
+void add_margins(Json& json, const TierUses& memory) {
+  const auto number = [](const std::optional<double>& value) {
+    return value ? Json(*value) : Json(nullptr);
+  };
+  for (std::size_t t = 0; t < memory.size(); ++t)
+    json["memory"][to_string(static_cast<Tier>(t))]["margin"] = number(free_share(memory[t]));
+  const FitMargin margin = fit_margin(memory);
+  json["tightest"] = to_string(margin.tier);
+  json["shortfall"] = nullptr;
+  if (margin.fits()) return;
+  json["shortfall"] = {{"tier", to_string(margin.tier)},
+                       {"bytes", -margin.bytes},
+                       {"share", margin.share ? Json(-*margin.share) : Json(nullptr)}};
+}
+
 Json to_json(const Workload& workload) {
   const Json fields = workload_json(workload);
   Json json;
@@ -113,6 +128,7 @@ Json to_json(const ScheduleSummary& schedule, const SimulationResult* result,
   json["framework_hash"] = framework_hash(problem.framework);
   json["fits"] = schedule.fits;
   json["memory"] = memory_json(schedule);
+  add_margins(json, schedule.memory);
   if (result != nullptr) {
     add_result(json, *result);
   } else {
@@ -135,13 +151,8 @@ Json to_json(const ScheduleSummary& schedule, const SimulationResult* result,
 
 Json to_json(const Schedule& schedule, const SimulationResult* result, double schedule_seconds,
              double simulate_seconds, const Explanation* explanation) {
-  const ScheduleSummary summary = {
-      schedule.problem(),
-      schedule.policy(),
-      schedule.steps(),
-      {schedule.use(Tier::gpu), schedule.use(Tier::host), schedule.use(Tier::ssd)},
-      schedule.fits(),
-      schedule.tasks().size()};
+  const ScheduleSummary summary = {schedule.problem(),  schedule.policy(), schedule.steps(),
+                                   tier_uses(schedule), schedule.fits(),   schedule.tasks().size()};
   return to_json(summary, result, schedule_seconds, simulate_seconds, explanation);
 }
 

@@ -1,12 +1,11 @@
 // The JSON object of `spillway simulate --json`; every key is explained in docs/metrics.md.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
-#include "policies/schedule/schedule.hpp"
+#include "policies/schedule/fit_margin.hpp"
 #include "sim/explanation.hpp"
 
 namespace spillway {
@@ -16,7 +15,7 @@ struct ScheduleSummary {
   const Problem& problem;
   std::string policy;
   int steps = 0;
-  std::array<TierUse, tier_count> memory{};
+  TierUses memory{};
   bool fits = false;
   std::uint64_t tasks = 0;
 };
@@ -28,6 +27,8 @@ nlohmann::ordered_json to_json(const ScheduleSummary& schedule, const Simulation
 nlohmann::ordered_json to_json(const Schedule& schedule, const SimulationResult* result,
                                double schedule_seconds, double simulate_seconds,
                                const Explanation* explanation = nullptr);
+// Sets memory.TIER.margin, "tightest" and "shortfall".
+void add_margins(nlohmann::ordered_json& json, const TierUses& memory);
 // Its "workload".
 nlohmann::ordered_json to_json(const Workload& workload);
 

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+
 #include "base/units.hpp"
 #include "cli/text/progress.hpp"
 #include "policies/cost/commit_interval.hpp"
@@ -12,6 +14,32 @@ namespace spillway::cli {
 namespace {
 
 std::string bytes_text(std::uint64_t bytes) { return format_bytes(static_cast<double>(bytes)); }
+
+// When the drives' write cache is full, if ever.
+std::string cache_text(const WriteCache& cache, const Wear& wear) {
+  const std::string size = format_bytes(cache.bytes),
+                    full = format_bytes_per_second(cache.when_full),
+                    fast = format_bytes_per_second(cache.write);
+  if (!wear.step_seconds) return fmt::format("{} at {}, {} once it is full", size, fast, full);
+  const std::optional<double> steps = wear.steps_until_cache_full();
+  if (!steps) return fmt::format("{} at {}: never full at this pace", size, fast);
+  if (wear.ends_in_cache())
+    return fmt::format(
+        "{} at {}: the run is over before it is full; the step, predicted at {}, "
+        "may be faster",
+        size, fast, full);
+  return fmt::format(
+      "{} at {}: full after some {:.0f} step{}, then {}, at which the step is predicted", size,
+      fast, std::ceil(*steps), *steps <= 1 ? "" : "s", full);
+}
+
+// At which rate of writing it would never fill.
+std::string cache_rate_text(const WriteCache& cache) {
+  if (cache.recovery > 0)
+    return fmt::format("written at {} or less on average it never fills",
+                       format_bytes_per_second(cache.recovery));
+  return "how fast the drives empty it while they work is not known: taken not to";
+}
 
 std::string commits_text(const Wear& wear) {
   if (wear.commit_every == 0) return "none: nothing can be resumed";
@@ -109,6 +137,11 @@ std::string wear_text(const Wear& wear, const Machine& machine, const std::strin
   if (wear.commit_bytes_per_step() > 0)
     written += fmt::format(" ({} a step by commits)", format_bytes(wear.commit_bytes_per_step()));
   line("ssd written", written);
+  if (wear.cache && wear.bytes_per_step() > 0) {
+    const WriteCache& cache = *wear.cache;
+    line("write cache", cache_text(cache, wear));
+    line("", cache_rate_text(cache));
+  }
   line("commits", commits_text(wear));
   if (wear.commit_every > 0 && machine.ssd.count == 0) {
     line("", fmt::format("{} on a drive that the machine file does not describe",

@@ -203,6 +203,11 @@ class Calibration {
     source("host.adam_rate",
            fmt::format("AdamW, threads: {}, 2^20 elements, {}-bit parameters, memory not in cache",
                        options_.threads, wide ? 32 : 16));
+    machine_.host.core_bandwidth =
+        std::max(2 * std::max(machine_.pcie.h2d, machine_.pcie.d2h),
+                 machine_.host.adam_params_per_second * machine_.host.adam_bytes_per_param /
+                     machine_.host.adam_cores);
+    source("host.core_bandwidth", "one thread copying, or one of the optimizer's");
     next("gradient norm");
     double squares = 0;
     std::vector<double> sums(static_cast<std::size_t>(square_sums(gradient_norm_sample)));

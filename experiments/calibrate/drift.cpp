@@ -70,6 +70,7 @@ Machine drifted_machine(Machine machine, const Drift& drift) {
   machine.gpu.adam_params_per_second /= of("adam");
   machine.host.adam_params_per_second /= of("adam");
   machine.host.bandwidth /= of("copies");
+  machine.host.core_bandwidth /= of("copy");
   machine.pcie.h2d /= of("copy");
   machine.pcie.d2h /= of("copy");
   machine.ssd.read /= of("read");

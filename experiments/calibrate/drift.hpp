@@ -20,7 +20,7 @@ Drift drift_between(const std::vector<KernelTime>& calibrated, const std::vector
 //
 //   compute        gpu.flops, kernels of compute tasks
 //   adam           host.adam_rate, gpu.adam_rate, norms of gradients
-//   copy, copies   pcie.h2d, pcie.d2h; host.bandwidth
+//   copy, copies   pcie.h2d, pcie.d2h, host.core_bandwidth; host.bandwidth
 //   read, write    ssd.read, ssd.write with their latencies; ssd.total by the mean of both
 //
 // For the CPU backend, unthrottled.

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <ctime>
 #include <map>
-#include <memory>
 #include <set>
 
 #include "base/errors.hpp"
@@ -14,6 +13,7 @@
 #include "exec/run/executor.hpp"
 #include "exec/store/chunk_table.hpp"
 #include "exec/store/ssd_store.hpp"
+#include "experiments/calibrate/mixed_bench.hpp"
 #include "experiments/calibrate/scratch_folder.hpp"
 
 namespace spillway {
@@ -25,7 +25,7 @@ constexpr std::uint64_t usual_store_bytes = 256 * mebi, brief_store_bytes = 64 *
 // Of single reads and writes.
 const std::vector<std::uint64_t> usual_sizes = {mebi / 4, mebi, 4 * mebi, 16 * mebi},
                                  brief_sizes = {mebi / 4, 4 * mebi, 16 * mebi};
-constexpr int other_figures = 3;  // filling the test file, and reads and writes beside one another
+constexpr int other_figures = 1;  // filling the test file
 
 // A run of so many requests of one stripe each keeps the deepest queue full.
 constexpr std::uint64_t deep_run_bytes = executor_queue_depth * mebi;
@@ -133,7 +133,7 @@ void measure_depths(const std::vector<std::filesystem::path>& directories, const
 }  // namespace
 
 int drive_figures(bool brief) {
-  return other_figures +
+  return other_figures + mixed_figures(brief) +
          static_cast<int>(brief ? brief_sizes.size() : usual_sizes.size() + std::size(depths));
 }
 
@@ -203,39 +203,7 @@ void measure_drives(const std::vector<std::filesystem::path>& directories, const
 
   if (!brief) measure_depths(directories, io, rule, memory, machine, next);
 
-  // Reads while another lane writes, and the other way round.
-  constexpr std::uint64_t bytes = 4 * mebi;
-  std::uint64_t read_at = 0, write_at = 0;
-  std::unique_ptr<SsdStore::Channel> other;  // made on the thread that uses it
-  const auto mixed = [&](bool measure_reads) {
-    const char* const kind = measure_reads ? "read" : "write";
-    next(fmt::format("SSD {}s beside {}s", kind, measure_reads ? "write" : "read"));
-    other.reset();
-    // Each in a half of its own: a chunk that is being written has no checksum to compare with.
-    const std::uint64_t middle = small_area + (store_bytes - small_area) / 2 / mebi * mebi;
-    const auto one = [&](SsdStore::Channel& lane, bool reads_now, std::byte* target) {
-      if (reads_now)
-        lane.read(rotate(read_at, bytes, small_area, middle), target, bytes);
-      else
-        lane.write(rotate(write_at, bytes, middle, store_bytes), target, bytes);
-    };
-    const auto samples = beside(
-        [&] {
-          if (!other) other = std::make_unique<SsdStore::Channel>(store);
-          one(*other, !measure_reads, memory.data() + 32 * mebi);
-        },
-        [&] { return sample_ns(rule, [&] { one(channel, measure_reads, memory.data()); }); });
-    other.reset();
-    return static_cast<double>(bytes) /
-           seconds_of(keep(kernel_time(
-               kind, fmt::format("bytes={},beside={}", bytes, measure_reads ? "write" : "read"), 0,
-               samples)));
-  };
-  const double mixed_read = mixed(true);
-  const double mixed_write = mixed(false);
-  machine.ssd.law = SsdLaw::capped;
-  machine.ssd.total =
-      std::max(mixed_read + mixed_write, std::max(machine.ssd.read, machine.ssd.write) * 0.5);
+  measure_mixes(directories, io, brief, rule, memory, machine, next);
   machine.ssd.count = static_cast<std::int64_t>(directories.size());
   // Directories on one file system share its room.
   std::set<dev_t> file_systems;
@@ -248,7 +216,6 @@ void measure_drives(const std::vector<std::filesystem::path>& directories, const
   const std::string single = way_of(store, io) + ", 256 KiB to 16 MiB, one lane";
   source("ssd.read", single);
   source("ssd.write", single);
-  source("ssd.total", "reads beside writes plus writes beside reads, 4 MiB each");
   source("ssd.capacity", "free space when calibrated");
 }
 

@@ -21,7 +21,7 @@ namespace {
 
 constexpr std::uint64_t kibi = 1 << 10, mebi = 1 << 20;
 constexpr std::uint64_t smallest_copy = 64 * kibi;
-constexpr int other_figures = 10;  // beside copies by size
+constexpr int other_figures = 11;  // beside copies by size
 // Copies in a row, of which a sample is the average: enough that the first and last do not matter.
 constexpr int fewest_copies = 4, most_copies = 64;
 constexpr int tasks_in_a_row = 64;
@@ -381,10 +381,9 @@ class LinkBench {
              [&] { return sample_ns(rule_, [&] { on(update, updated); }); }));
   }
 
-  // All cores copy: each byte read and written.
-  void host_bandwidth() {
-    next_("memory of the host");
-    const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  // Bytes per second of so many cores that copy: each byte is read and written.
+  double copies_by(int cores) {
+    next_(cores == 1 ? "memory of the host, one core" : "memory of the host, all cores");
     ThreadPool pool(cores);
     const std::uint64_t half = host_.size() / 2, each = half / static_cast<std::uint64_t>(cores);
     const auto samples = sample_ns(rule_, [&] {
@@ -394,12 +393,21 @@ class LinkBench {
       });
     });
     const std::uint64_t bytes = 2 * each * static_cast<std::uint64_t>(cores);
-    const KernelTime& time = keep(
-        "barrier", fmt::format("copies in host memory,bytes={},threads={}", bytes, cores), samples);
+    return static_cast<double>(bytes) /
+           seconds_of(keep("barrier",
+                           fmt::format("copies in host memory,bytes={},threads={}", bytes, cores),
+                           samples));
+  }
+
+  void host_bandwidth() {
+    const int cores = std::max(2, static_cast<int>(std::thread::hardware_concurrency()));
+    const double one = copies_by(1), all = copies_by(cores);
     const double optimizer =
         machine_.host.adam_params_per_second * machine_.host.adam_bytes_per_param;
-    machine_.host.bandwidth =
-        std::max({static_cast<double>(bytes) / seconds_of(time), optimizer, copies_both_ways_});
+    machine_.host.core_bandwidth = std::max(one, optimizer / machine_.host.adam_cores);
+    source("host.core_bandwidth",
+           "one core copying, each byte read and written, or a thread of the optimizer");
+    machine_.host.bandwidth = std::max({all, optimizer, copies_both_ways_});
     source("host.bandwidth",
            "all cores copying, each byte read and written; at least what the "
            "optimizer or copies both ways were seen to take");

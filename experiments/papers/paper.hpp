@@ -32,6 +32,13 @@ struct PublishedValue {
   bool fitted = false;  // a constant of the machine file was fitted on it: not a prediction
 };
 
+// How a closed form takes the phases of a step: the time of each is that of its busiest resource.
+enum class Overlap : std::uint8_t {
+  nothing,    // forward, backward and optimizer, one after the other
+  optimizer,  // forward, then backward and optimizer beside each other
+  all         // the whole step at once
+};
+
 struct PaperSystem {
   std::string name;                    // the paper's name
   std::string policy;                  // ours, with options
@@ -39,6 +46,10 @@ struct PaperSystem {
   GradientWidth gradient = GradientWidth::automatic;
   std::vector<std::string> settings;      // KEY=VALUE, as --set; for a model "model.KEY=VALUE"
   std::vector<PublishedValue> published;  // one for each value of the axis
+  // By value of the axis, the name of the point that is the same run, shown in another figure: it
+  // counts there. Empty: none is.
+  std::vector<std::string> same_run_as;
+  std::optional<Overlap> overlap;  // nothing: as its framework waits before the optimizer
 };
 
 struct PaperExperiment {
@@ -53,6 +64,9 @@ struct PaperExperiment {
                                     // "option.NAME" of the policies, or "framework.KEY" of theirs
   std::vector<std::string> values;  // along the axis
   std::vector<std::string> settings;  // for all systems
+  // Why its points count for no error and for no fit: what it measured is not modelled. Empty: they
+  // count.
+  std::string apart;
   std::vector<PaperSystem> systems;
 };
 
@@ -73,10 +87,34 @@ struct PaperRatio {
   std::int64_t sequence = 1024, micro_batch = 1;
   std::string faster, slower;
   std::string faster_framework = "spillway", slower_framework = "spillway";  // of their programs
+  bool faster_on_drives = false, slower_on_drives = false;  // in what the paper measured
   GradientWidth gradient = GradientWidth::automatic;
   std::vector<std::string> settings;
   double published = 0;
   std::vector<PaperAssumption> assumptions;
+};
+
+// A number, or one of several ways, that somebody chose with published values in view.
+enum class ConstantKind : std::uint8_t { continuous, discrete };
+struct PaperConstant {
+  // "machine.KEY" (a row of the table of drives: "machine.ssd.by_count.12"), "framework.NAME.KEY",
+  // "policy.NAME.OPTION", or "workload.KEY" of the experiments themselves.
+  std::string key;
+  std::vector<std::string> with;  // keys of the same number, which change together with it
+  ConstantKind kind = ConstantKind::continuous;
+  // Of a machine's key: the experiments whose own settings it is in. Empty: the machine file, and
+  // the settings of all experiments that no other constant of this key names.
+  std::vector<std::string> in;
+  std::vector<std::string> seen;  // points that were in view: points_named()
+  std::string least, most;        // a refit looks between them; empty: it leaves the value
+  std::string place;              // file:line, for errors
+};
+
+// What a refit leaves out at a time, to predict it.
+enum class LeaveOut : std::uint8_t {
+  figure,      // all that one figure shows
+  experiment,  // one experiment
+  value        // one value of the axis, in all experiments: one run has all of their quantities
 };
 
 struct Paper {
@@ -84,7 +122,9 @@ struct Paper {
   std::string machine;    // built-in, or a file beside the paper's
   std::string constants;  // which constants were fitted, and on what
   std::vector<std::string> notes;
+  LeaveOut leave_out = LeaveOut::figure;
   std::string folder;  // where files beside it are found; empty for a built-in paper
+  std::vector<PaperConstant> constants_chosen;
   std::vector<PaperExperiment> experiments;
   std::vector<PaperRatio> ratios;
 };
@@ -97,6 +137,12 @@ Paper load_paper(const std::string& name_or_path);
 Paper parse_paper(const std::string& toml_text, const std::string& origin,
                   const std::string& folder);
 
+// A file that a paper names: its text, and its name for errors.
+struct PaperText {
+  std::string text, origin;
+};
+// The paper's machine file, where it is a file: beside the paper's, or built in.
+std::optional<PaperText> paper_machine_text(const Paper& paper);
 // The paper's machine, and a model it names, with --set assignments applied.
 Machine paper_machine(const Paper& paper, const std::vector<std::string>& settings);
 ModelSpec paper_model(const Paper& paper, const std::string& model,

@@ -8,7 +8,8 @@
 
 #include "base/errors.hpp"
 #include "base/suggest.hpp"
-#include "experiments/papers/paper.hpp"
+#include "experiments/papers/paper_constants.hpp"
+#include "experiments/papers/paper_points.hpp"
 #include "policies/framework/framework.hpp"
 #include "policies/machine/field_reader.hpp"
 
@@ -16,7 +17,8 @@ namespace spillway {
 
 namespace embedded {
 const std::vector<std::pair<std::string, std::string>>& paper_files();
-}
+const std::vector<std::pair<std::string, std::string>>& machine_files();
+}  // namespace embedded
 
 namespace {
 
@@ -109,6 +111,7 @@ class Section {
     }
   }
   const toml::table& table() const { return table_; }
+  std::string place() const { return place_of(table_.source(), origin_); }
 
  private:
   std::string text_of(const char* key, const toml::node& node) const {
@@ -123,24 +126,26 @@ class Section {
   std::vector<std::string> known_;
 };
 
-Quantity read_quantity(Section& section) {
-  const std::string name = section.text("quantity", "step_seconds");
+// One of several words; `key` may be missing: then it is `otherwise`.
+template <class Value, std::size_t count>
+Value read_word(Section& section, const char* key, const char* otherwise,
+                const std::array<std::pair<const char*, Value>, count>& words) {
+  const std::string name = section.text(key, otherwise);
   std::vector<std::string> names;
-  for (const auto& [known, quantity] : quantities) {
-    if (name == known) return quantity;
+  for (const auto& [known, value] : words) {
+    if (name == known) return value;
     names.emplace_back(known);
   }
-  section.fail(section.need("quantity"), fmt::format("unknown quantity '{}'", name),
+  section.fail(section.need(key), fmt::format("unknown {} '{}'", key, name),
                unknown_name_hint(name, names));
 }
 
 GradientWidth read_gradient(Section& section) {
-  const std::string bits = section.text("gradient_bits", "auto");
-  if (bits == "auto") return GradientWidth::automatic;
-  if (bits == "16") return GradientWidth::bits16;
-  if (bits == "32") return GradientWidth::bits32;
-  section.fail(section.need("gradient_bits"), fmt::format("gradient_bits '{}'", bits),
-               "use \"auto\", \"16\" or \"32\"");
+  static constexpr std::array<std::pair<const char*, GradientWidth>, 3> widths = {
+      {{"auto", GradientWidth::automatic},
+       {"16", GradientWidth::bits16},
+       {"32", GradientWidth::bits32}}};
+  return read_word(section, "gradient_bits", "auto", widths);
 }
 
 PublishedValue read_value(Section& section, const toml::node& node) {
@@ -182,6 +187,17 @@ PaperSystem read_system(Section& section, const PaperExperiment& experiment) {
                              experiment.values.size(), experiment.axis),
                  "give one for each; \"-\" where the paper shows none");
   }
+  system.same_run_as = section.texts("same_run_as");
+  if (!system.same_run_as.empty() && system.same_run_as.size() != experiment.values.size()) {
+    section.fail(section.need("same_run_as"),
+                 fmt::format("{} points for {} values of {}", system.same_run_as.size(),
+                             experiment.values.size(), experiment.axis),
+                 "give one for each; \"-\" where no other figure shows the run");
+  }
+  static constexpr std::array<std::pair<const char*, Overlap>, 3> overlaps = {
+      {{"nothing", Overlap::nothing}, {"optimizer", Overlap::optimizer}, {"all", Overlap::all}}};
+  if (section.table().contains("overlap"))
+    system.overlap = read_word(section, "overlap", "", overlaps);
   for (const std::string& at : section.texts("fitted")) {
     const auto found = std::find(experiment.values.begin(), experiment.values.end(), at);
     if (found == experiment.values.end()) {
@@ -198,7 +214,7 @@ PaperExperiment read_experiment(Section& section) {
   e.name = section.text("name");
   e.title = section.text("title");
   e.figure = section.text("figure");
-  e.quantity = read_quantity(section);
+  e.quantity = read_word(section, "quantity", "step_seconds", quantities);
   e.flops_per_token = section.number("flops_per_token", 0);
   if (e.quantity == Quantity::tflops && e.flops_per_token == 0) section.need("flops_per_token");
   e.axis = section.text("axis");
@@ -209,6 +225,7 @@ PaperExperiment read_experiment(Section& section) {
   e.sequence = section.count("sequence", 1024);
   e.micro_batch = section.count("micro_batch", 0);
   e.settings = section.texts("settings");
+  e.apart = section.text("apart", "");
   section.need("system");
   section.for_each_table("system", [&](Section& one) { e.systems.push_back(read_system(one, e)); });
   return e;
@@ -226,6 +243,12 @@ PaperRatio read_ratio(Section& section) {
   ratio.faster_framework = section.text("faster_framework", own_framework);
   ratio.slower_framework = section.text("slower_framework", own_framework);
   ratio.gradient = read_gradient(section);
+  for (const std::string& system : section.texts("on_drives")) {
+    if (system != "faster" && system != "slower")
+      section.fail(section.need("on_drives"), fmt::format("on_drives holds '{}'", system),
+                   "name \"faster\", \"slower\" or both");
+    (system == "faster" ? ratio.faster_on_drives : ratio.slower_on_drives) = true;
+  }
   ratio.settings = section.texts("settings");
   section.need("published");
   ratio.published = section.number("published", 0);
@@ -246,6 +269,28 @@ PaperRatio read_ratio(Section& section) {
   return ratio;
 }
 
+PaperConstant read_constant(Section& section) {
+  static constexpr std::array<std::pair<const char*, ConstantKind>, 2> kinds = {
+      {{"continuous", ConstantKind::continuous}, {"discrete", ConstantKind::discrete}}};
+  PaperConstant constant;
+  constant.key = section.text("key");
+  constant.with = section.texts("with");
+  constant.place = section.place();
+  section.need("kind");
+  constant.kind = read_word(section, "kind", "", kinds);
+  constant.in = section.texts("in");
+  section.need("seen");
+  constant.seen = section.texts("seen");
+  const std::vector<std::string> bounds = section.texts("bounds");
+  if (bounds.empty()) return constant;
+  if (bounds.size() != 2 || constant.kind == ConstantKind::discrete)
+    section.fail(section.need("bounds"), "bounds are two values of a continuous constant",
+                 "for example bounds = [\"2GB/s\", \"8GB/s\"]");
+  constant.least = bounds[0];
+  constant.most = bounds[1];
+  return constant;
+}
+
 std::string stem(const std::string& file) { return file.substr(0, file.rfind('.')); }
 
 bool is_paper(const std::string& text) { return text.find("[paper]") != std::string::npos; }
@@ -260,18 +305,17 @@ std::vector<Paper> read_builtin_papers() {
   return papers;
 }
 
-// The text of a file beside the paper's, if `name` is one.
-std::optional<std::pair<std::string, std::string>> beside(const Paper& paper,
-                                                          const std::string& name) {
+// The file beside the paper's, if `name` is one.
+std::optional<PaperText> beside(const Paper& paper, const std::string& name) {
   if (std::filesystem::path(name).extension() != ".toml") return std::nullopt;
   if (paper.folder.empty()) {
     for (const auto& [file, text] : embedded::paper_files()) {
-      if (file == name) return std::pair(file, text);
+      if (file == name) return PaperText{text, file};
     }
     throw InputError(fmt::format("paper {}: there is no file {}", paper.name, name));
   }
   const std::string path = (std::filesystem::path(paper.folder) / name).string();
-  if (auto text = read_named_file(path)) return std::pair(path, *text);
+  if (auto text = read_named_file(path)) return PaperText{std::move(*text), path};
   return std::nullopt;
 }
 
@@ -299,11 +343,20 @@ Paper parse_paper(const std::string& toml_text, const std::string& origin,
   paper.machine = about.text("machine");
   paper.constants = about.text("constants");
   paper.notes = about.texts("notes");
+  static constexpr std::array<std::pair<const char*, LeaveOut>, 3> folds = {
+      {{"figure", LeaveOut::figure},
+       {"experiment", LeaveOut::experiment},
+       {"value", LeaveOut::value}}};
+  paper.leave_out = read_word(about, "leave_out", "figure", folds);
   about.finish();
   top.for_each_table("experiment",
                      [&](Section& one) { paper.experiments.push_back(read_experiment(one)); });
   top.for_each_table("ratio", [&](Section& one) { paper.ratios.push_back(read_ratio(one)); });
+  top.for_each_table("constant",
+                     [&](Section& one) { paper.constants_chosen.push_back(read_constant(one)); });
   top.finish();
+  check_points(paper);
+  check_constants(paper);
   return paper;
 }
 
@@ -326,16 +379,25 @@ Paper load_paper(const std::string& name_or_path) {
                    unknown_name_hint(name_or_path, names) + "; a path of a TOML file works too");
 }
 
+std::optional<PaperText> paper_machine_text(const Paper& paper) {
+  if (auto file = beside(paper, paper.machine)) return file;
+  for (const auto& [file, text] : embedded::machine_files()) {
+    if (stem(file) == paper.machine) return PaperText{text, file};
+  }
+  if (auto text = read_named_file(paper.machine)) return PaperText{std::move(*text), paper.machine};
+  return std::nullopt;
+}
+
 Machine paper_machine(const Paper& paper, const std::vector<std::string>& settings) {
   if (const auto file = beside(paper, paper.machine))
-    return parse_machine(file->second, file->first, settings);
+    return parse_machine(file->text, file->origin, settings);
   return load_machine(paper.machine, settings);
 }
 
 ModelSpec paper_model(const Paper& paper, const std::string& model,
                       const std::vector<std::string>& settings) {
   if (const auto file = beside(paper, model))
-    return parse_model(file->second, file->first, settings);
+    return parse_model(file->text, file->origin, settings);
   return load_model(model, settings);
 }
 

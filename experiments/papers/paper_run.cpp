@@ -7,7 +7,10 @@
 #include <limits>
 
 #include "base/errors.hpp"
+#include "experiments/papers/closed_form.hpp"
+#include "experiments/papers/refit.hpp"
 #include "experiments/plan/evaluate.hpp"
+#include "policies/common/policy.hpp"
 
 namespace spillway {
 
@@ -17,104 +20,15 @@ namespace {
 constexpr std::int64_t most_saturation_micro_batches = 128;
 constexpr double saturation_gain = 0.01;
 
-// "policy" or "policy:a=b" with one option more.
-std::string with_option(const std::string& policy, const std::string& option) {
-  return policy + (policy.find(':') == std::string::npos ? ":" : ",") + option;
-}
-
-std::int64_t parse_count(const std::string& text, const std::string& axis) {
-  std::size_t used = 0;
-  std::int64_t value = 0;
-  try {
-    value = std::stoll(text, &used);
-  } catch (const std::exception&) {
-    used = 0;
-  }
-  if (used != text.size() || value < 1)
-    throw InputError(fmt::format("{} '{}' is not a whole number above zero", axis, text));
-  return value;
-}
-
-struct Split {
-  std::vector<std::string> machine, model;
-};
-Split split(std::initializer_list<const std::vector<std::string>*> lists) {
-  static const std::string prefix = "model.";
-  Split all;
-  for (const auto* list : lists) {
-    for (const std::string& setting : *list) {
-      if (setting.rfind(prefix, 0) == 0)
-        all.model.push_back(setting.substr(prefix.size()));
-      else
-        all.machine.push_back(setting);
-    }
-  }
-  return all;
-}
-
-struct Point {
-  Problem problem;
-  std::string policy;
-};
-
-Point point_of(const Paper& paper, const PaperExperiment& experiment, const PaperSystem& system,
-               const std::string& at) {
-  Point point;
-  point.policy = system.policy;
-  point.problem.framework = system.framework;
-  std::string model = experiment.model;
-  std::vector<std::string> setting;
-  Workload& workload = point.problem.workload;
-  workload.batch = experiment.batch;
-  workload.sequence = experiment.sequence;
-  workload.gradient = system.gradient;
-  std::int64_t micro_batch = experiment.micro_batch;
-  static const std::string option = "option.", framework = "framework.";
-  if (experiment.axis == "batch")
-    workload.batch = parse_count(at, "batch");
-  else if (experiment.axis == "sequence")
-    workload.sequence = parse_count(at, "sequence");
-  else if (experiment.axis == "micro_batch")
-    micro_batch = parse_count(at, "micro_batch");
-  else if (experiment.axis == "model")
-    model = at;
-  else if (experiment.axis.rfind(option, 0) == 0)
-    point.policy = with_option(point.policy, experiment.axis.substr(option.size()) + "=" + at);
-  else if (experiment.axis.rfind(framework, 0) == 0)
-    point.problem.framework =
-        with_option(point.problem.framework, experiment.axis.substr(framework.size()) + "=" + at);
-  else
-    setting.push_back(experiment.axis + "=" + at);
-  workload.micro_batch = micro_batch > 0 ? micro_batch : workload.batch;
-  const Split settings = split({&experiment.settings, &system.settings, &setting});
-  point.problem.model = paper_model(paper, model, settings.model);
-  point.problem.machine = paper_machine(paper, settings.machine);
-  point.problem.validate();
-  return point;
-}
-
-double quantity_of(const SimulationResult& result, const PaperExperiment& experiment) {
-  switch (experiment.quantity) {
-    case Quantity::step_seconds:
-      return result.step_seconds;
-    case Quantity::forward_seconds:
-      return result.phases.forward;
-    case Quantity::backward_seconds:
-      return result.phases.backward;
-    case Quantity::optimizer_seconds:
-      return result.phases.optimizer;
-    case Quantity::tokens_per_second:
-      return result.tokens_per_second;
-    case Quantity::tflops:
-      return result.tokens_per_second * experiment.flops_per_token * 1e-12;
-  }
-  SPILLWAY_ASSERT(false);
+double ssd_bytes_of(const SimulationResult& result) {
+  return result.lanes[static_cast<std::size_t>(Lane::ssd_read)].bytes +
+         result.lanes[static_cast<std::size_t>(Lane::ssd_write)].bytes;
 }
 
 Saturation saturate(Problem problem, const std::string& policy) {
   struct Try {
     std::int64_t micro_batches;
-    double seconds, rate;
+    double seconds, rate, ssd_bytes;
   };
   std::vector<Try> tries;
   const std::int64_t micro_batch = problem.workload.micro_batch;
@@ -123,7 +37,8 @@ Saturation saturate(Problem problem, const std::string& policy) {
     problem.workload.batch = m * micro_batch;
     const Evaluation one = evaluate(problem, policy);
     const Try now{m, one.result ? one.result->step_seconds : 0,
-                  one.result ? one.result->tokens_per_second : 0};
+                  one.result ? one.result->tokens_per_second : 0,
+                  one.result ? ssd_bytes_of(*one.result) : 0};
     gains = tries.empty() || now.rate > tries.back().rate * (1 + saturation_gain);
     tries.push_back(now);
   }
@@ -135,6 +50,7 @@ Saturation saturate(Problem problem, const std::string& policy) {
         static_cast<double>(more * problem.workload.sequence) / (last.seconds - before.seconds);
     result.micro_batches = last.micro_batches;
     result.limit = true;
+    result.ssd_bytes = last.ssd_bytes;
     return result;
   }
   for (const Try& one : tries)
@@ -144,6 +60,7 @@ Saturation saturate(Problem problem, const std::string& policy) {
         one.rate * (1 + saturation_gain) < result.tokens_per_second)
       continue;
     result.micro_batches = one.micro_batches;
+    result.ssd_bytes = one.ssd_bytes;
     break;
   }
   return result;
@@ -151,7 +68,9 @@ Saturation saturate(Problem problem, const std::string& policy) {
 
 RatioRow ratio_row(const Paper& paper, const PaperRatio& ratio, const PaperAssumption& assumed) {
   const auto saturated = [&](const std::string& policy, const std::string& framework) {
-    const Split settings = split({&ratio.settings, &assumed.settings});
+    std::vector<std::string> all = ratio.settings;
+    all.insert(all.end(), assumed.settings.begin(), assumed.settings.end());
+    const SettingLists settings = split_settings(all);
     Problem problem;
     problem.model = paper_model(paper, ratio.model, settings.model);
     problem.machine = paper_machine(paper, settings.machine);
@@ -173,17 +92,30 @@ RatioRow ratio_row(const Paper& paper, const PaperRatio& ratio, const PaperAssum
                          or_else(assumed.slower_framework, ratio.slower_framework));
   if (row.faster.micro_batches > 0 && row.slower.micro_batches > 0)
     row.ratio = row.faster.tokens_per_second / row.slower.tokens_per_second;
+  row.uses_drives = (!ratio.faster_on_drives || row.faster.ssd_bytes > 0) &&
+                    (!ratio.slower_on_drives || row.slower.ssd_bytes > 0);
   return row;
 }
 
-// What an error is about, before what is wrong.
-template <class Work>
-auto naming(const std::string& where, Work work) {
-  try {
-    return work();
-  } catch (const InputError& error) {
-    throw InputError(where + ": " + error.message(), error.advice());
+// Continuous constants that were fitted on points with a number of the same system: of its name,
+// or of its policy in its framework.
+std::vector<std::size_t> constants_fitted_on(const Paper& paper, const PaperSystem& system) {
+  const auto is_same = [&](const PaperSystem& other) {
+    return other.name == system.name ||
+           (other.framework == system.framework &&
+            canonical_policy(other.policy) == canonical_policy(system.policy));
+  };
+  std::vector<std::size_t> all;
+  for (std::size_t c = 0; c < paper.constants_chosen.size(); ++c) {
+    const PaperConstant& constant = paper.constants_chosen[c];
+    if (constant.kind != ConstantKind::continuous) continue;
+    const std::vector<PointId> seen = points_seen(paper, constant);
+    if (std::any_of(seen.begin(), seen.end(), [&](const PointId& point) {
+          return published_at(paper, point).number && is_same(system_of(paper, point));
+        }))
+      all.push_back(c);
   }
+  return all;
 }
 
 class Run {
@@ -201,19 +133,21 @@ class Run {
   PaperResult run() {
     PaperResult result;
     result.paper = paper_;
-    for (const PaperExperiment& experiment : paper_.experiments)
-      result.experiments.push_back(run(experiment));
+    for (std::size_t e = 0; e < paper_.experiments.size(); ++e)
+      result.experiments.push_back(run_experiment(e));
     for (const PaperRatio& ratio : paper_.ratios) result.ratios.push_back(run(ratio));
     return result;
   }
 
  private:
-  ExperimentResult run(const PaperExperiment& experiment) {
+  ExperimentResult run_experiment(std::size_t e) {
+    const PaperExperiment& experiment = paper_.experiments[e];
     ExperimentResult result;
-    for (const PaperSystem& system : experiment.systems) {
-      SystemResult one{system.name, system.policy, system.framework, {}, {}};
+    for (std::size_t s = 0; s < experiment.systems.size(); ++s) {
+      const PaperSystem& system = experiment.systems[s];
+      SystemResult one{system.name, system.policy, system.framework, {}, {}, overlap_of(system)};
       for (std::size_t i = 0; i < experiment.values.size(); ++i)
-        one.points.push_back(run(experiment, system, i));
+        one.points.push_back(run({e, s, i}));
       one.errors = errors_of(one.points);
       result.systems.push_back(std::move(one));
     }
@@ -221,21 +155,36 @@ class Run {
     return result;
   }
 
-  PaperPoint run(const PaperExperiment& experiment, const PaperSystem& system, std::size_t i) {
+  PaperPoint run(const PointId& id) {
+    const PaperExperiment& experiment = paper_.experiments[id.experiment];
     PaperPoint point;
-    point.at = experiment.values[i];
-    point.published = system.published[i];
+    point.at = experiment.values[id.value];
+    point.published = published_at(paper_, id);
     if (!point.published.given) return point;
     const std::string where = fmt::format("{}, {}, {}, {} {}", paper_.name, experiment.name,
-                                          system.name, experiment.axis, point.at);
+                                          system_of(paper_, id).name, experiment.axis, point.at);
     announce(where);
     naming(where, [&] {
-      const Point asked = point_of(paper_, experiment, system, point.at);
+      const PointProblem asked = problem_at(paper_, id);
       const Evaluation one = evaluate(asked.problem, asked.policy);
       point.fits = one.result.has_value();
-      if (one.result) point.simulated = quantity_of(*one.result, experiment);
+      point.margin = fit_margin(tier_uses(one.schedule));
+      if (!one.result) return;
+      point.simulated = quantity_of(*one.result, experiment);
+      point.closed_form = closed_form(one.schedule, overlap_of(system_of(paper_, id)), experiment);
     });
+    point.counts = spillway::counts(paper_, id);
+    if (const auto other = counted_elsewhere(paper_, id))
+      point.same_run_as = point_name(paper_, *other);
+    if (point.error()) point.fitted_share = fitted_share(id);
     return point;
+  }
+
+  double fitted_share(const PointId& id) {
+    double share = 0;
+    for (const std::size_t c : constants_fitted_on(paper_, system_of(paper_, id)))
+      share += std::abs(elasticity(simulator_, id, c));
+    return share;
   }
 
   std::vector<RatioRow> run(const PaperRatio& ratio) {
@@ -261,10 +210,45 @@ class Run {
 
   const Paper& paper_;
   const PaperProgress& progress_;
+  PointSimulator simulator_{paper_};
   std::size_t done_ = 0, total_ = 0;
 };
 
 }  // namespace
+
+std::optional<double> PaperPoint::closed_form_error() const {
+  if (!closed_form || !published.number) return std::nullopt;
+  return *closed_form / *published.number - 1;
+}
+
+std::optional<RatioRange> ratio_range(const std::vector<RatioRow>& rows) {
+  std::optional<RatioRange> range;
+  for (const RatioRow& row : rows) {
+    if (!row.ratio || !row.uses_drives) continue;
+    if (!range) range = RatioRange{*row.ratio, *row.ratio, 0};
+    range->least = std::min(range->least, *row.ratio);
+    range->most = std::max(range->most, *row.ratio);
+    ++range->rows;
+  }
+  return range;
+}
+
+void ErrorSums::add(const SystemErrors& errors) {
+  const double before = predictions, more = errors.predictions;
+  if (errors.predictions == 0) return;
+  mean = (mean * before + errors.mean * more) / (before + more);
+  closed_form_mean = (closed_form_mean * before + errors.closed_form_mean * more) / (before + more);
+  predictions += errors.predictions;
+  nearer += errors.nearer;
+}
+
+ErrorSums errors_of(const PaperResult& result) {
+  ErrorSums sums;
+  for (const ExperimentResult& experiment : result.experiments) {
+    for (const SystemResult& system : experiment.systems) sums.add(system.errors);
+  }
+  return sums;
+}
 
 std::optional<double> PaperPoint::error() const {
   if (!simulated || !published.number) return std::nullopt;
@@ -274,24 +258,30 @@ std::optional<double> PaperPoint::error() const {
 SystemErrors errors_of(const std::vector<PaperPoint>& points) {
   SystemErrors errors;
   for (const PaperPoint& point : points) {
-    if (point.published.given) {
+    if (point.published.given && point.same_run_as.empty()) {
       ++errors.fits_known;
       if (point.fits == point.published.fits) ++errors.fits_as_published;
     }
-    if (const auto error = point.error(); error && point.published.fitted) {
+    if (const auto error = point.error(); error && point.counts && point.is_fitted()) {
       ++errors.fitted;
       errors.fitted_mean += std::abs(*error);
     }
     if (!point.is_prediction()) continue;
     const double error = *point.error();
+    const double closed_form = std::abs(point.closed_form_error().value_or(0));
     errors.mean += std::abs(error);
+    errors.closed_form_mean += closed_form;
+    if (std::abs(error) < closed_form) ++errors.nearer;
     ++errors.predictions;
     if (errors.worst_at.empty() || std::abs(error) > std::abs(errors.worst)) {
       errors.worst = error;
       errors.worst_at = point.at;
     }
   }
-  if (errors.predictions > 0) errors.mean /= errors.predictions;
+  if (errors.predictions > 0) {
+    errors.mean /= errors.predictions;
+    errors.closed_form_mean /= errors.predictions;
+  }
   if (errors.fitted > 0) errors.fitted_mean /= errors.fitted;
   return errors;
 }

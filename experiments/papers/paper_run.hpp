@@ -7,17 +7,32 @@
 #include <vector>
 
 #include "experiments/papers/paper.hpp"
+#include "policies/schedule/fit_margin.hpp"
 
 namespace spillway {
+
+// A point of which so much is what fitted constants say is no prediction.
+inline constexpr double fitted_share_limit = 0.8;
 
 struct PaperPoint {
   std::string at;  // value of the axis
   PublishedValue published;
-  bool fits = false;                // as simulated
-  std::optional<double> simulated;  // in the experiment's quantity; absent when it does not fit
-  // simulated / published - 1, where both are numbers.
+  bool fits = false;                  // as simulated
+  std::optional<double> simulated;    // in the experiment's quantity; absent when it does not fit
+  FitMargin margin;                   // memory that is left, or lacks
+  std::optional<double> closed_form;  // the quantity by closed_form(), where it fits
+  // Sum of |d ln(simulated) / d ln(constant)| over the continuous constants that were fitted on
+  // points of this system.
+  double fitted_share = 0;
+  std::string same_run_as;  // the point of another figure that counts in its place
+  bool counts = true;       // false: it is apart, or another point counts in its place
+
+  // simulated / published - 1, where both are numbers; and the same of the closed form.
   std::optional<double> error() const;
-  bool is_prediction() const { return error() && !published.fitted; }
+  std::optional<double> closed_form_error() const;
+  // A constant was fitted on it, or what fitted constants say is most of it.
+  bool is_fitted() const { return published.fitted || fitted_share >= fitted_share_limit; }
+  bool is_prediction() const { return error() && counts && !is_fitted(); }
 };
 
 struct SystemErrors {
@@ -27,6 +42,8 @@ struct SystemErrors {
   double mean = 0;                            // of |error| over the predictions
   double worst = 0;                           // signed error of the largest |error|
   std::string worst_at;                       // where
+  double closed_form_mean = 0;                // of the closed form's |error| over the predictions
+  int nearer = 0;                             // predictions nearer than the closed form
   int fits_as_published = 0, fits_known = 0;  // of the points of which it is known
 };
 
@@ -34,6 +51,7 @@ struct SystemResult {
   std::string name, policy, framework;
   std::vector<PaperPoint> points;  // by value of the axis
   SystemErrors errors;
+  Overlap overlap = Overlap::nothing;  // of the closed form
 };
 
 // How well an order is kept: pairs of systems at one value of the axis that are in the same order
@@ -55,13 +73,23 @@ struct Saturation {
   // Where doubling still gained more than a percent at the most that is tried: the limit of many,
   // from what the last micro-batches took each; micro_batches is then the most tried.
   bool limit = false;
+  double ssd_bytes = 0;  // read and written per step with so many
 };
 
 struct RatioRow {
   std::string label;  // the assumption; "as stated" for the ratio itself
   Saturation faster, slower;
   std::optional<double> ratio;  // absent where one does not fit
+  // False: a system that the paper runs on drives moves no bytes of them here, so that the ratio is
+  // not of what the paper measured.
+  bool uses_drives = true;
 };
+// The least and the largest ratio of rows that use the drives; nothing where no such row has one.
+struct RatioRange {
+  double least = 0, most = 0;
+  int rows = 0;
+};
+std::optional<RatioRange> ratio_range(const std::vector<RatioRow>& rows);
 
 struct PaperResult {
   Paper paper;
@@ -74,6 +102,14 @@ using PaperProgress = std::function<void(std::size_t, std::size_t, const std::st
 
 // Throws InputError where a file, a policy or a setting is wrong, naming the point.
 PaperResult run_paper(const Paper& paper, const PaperProgress& progress = {});
+
+// The errors of predictions of many systems together.
+struct ErrorSums {
+  int predictions = 0, nearer = 0;
+  double mean = 0, closed_form_mean = 0;
+  void add(const SystemErrors& errors);
+};
+ErrorSums errors_of(const PaperResult& result);
 
 // The errors of points, and the order of systems; stated above.
 SystemErrors errors_of(const std::vector<PaperPoint>& points);

@@ -157,6 +157,10 @@ void add_interval(nlohmann::ordered_json& json, const Evaluation& evaluation) {
 
 }  // namespace
 
+FitMargin margin_of(const Candidate& candidate) {
+  return fit_margin(tier_uses(candidate.evaluation.schedule, candidate.wear));
+}
+
 nlohmann::ordered_json to_json(const Candidate& candidate, const Explanation* explanation) {
   const Evaluation& evaluation = candidate.evaluation;
   nlohmann::ordered_json json =
@@ -167,6 +171,7 @@ nlohmann::ordered_json to_json(const Candidate& candidate, const Explanation* ex
   json["fits"] = simulated;
   if (simulated) add_interval(json, evaluation);
   add_wear(json, candidate.wear, problem.machine);
+  add_margins(json, tier_uses(evaluation.schedule, candidate.wear));
   if (!simulated) json["ssd_bytes_written_per_step"] = json["wear"] = nullptr;
   return json;
 }

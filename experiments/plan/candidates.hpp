@@ -55,6 +55,9 @@ Candidates evaluate_candidates(const Problem& problem, bool choose_micro_batch,
                                const std::function<void(Problem&)>& settle = {},
                                const Allows& allows = {});
 
+// What it leaves or lacks of the memory that is tightest, the drives with their whole store.
+FitMargin margin_of(const Candidate& candidate);
+
 // Throws the FitError of a candidate that does not fit: memory or, naming durability, the drives.
 void require_fit(const Candidate& candidate);
 

@@ -7,6 +7,7 @@
 
 #include "base/errors.hpp"
 #include "experiments/plan/price.hpp"
+#include "experiments/plan/write_cache.hpp"
 #include "policies/common/schedule_reuse.hpp"
 
 namespace spillway {
@@ -38,7 +39,7 @@ Evaluation evaluate_with(ScheduleReuse& reuse, const Problem& problem, const std
   evaluation.tasks = evaluation.schedule.tasks_emitted();
   if (!evaluation.schedule.fits()) return evaluation;
   const Stopwatch simulating;
-  evaluation.result = simulate(evaluation.schedule);
+  evaluation.result = simulate_long_run(evaluation.schedule, evaluation.schedule.problem().machine);
   evaluation.simulate_seconds = simulating.seconds();
   evaluation.tasks += evaluation.schedule.tasks().size();
   return evaluation;

@@ -68,6 +68,17 @@ std::optional<double> Wear::share_of_rating() const {
   return *all / rated_bytes;
 }
 
+std::optional<double> Wear::steps_until_cache_full() const {
+  if (!cache || !step_seconds) return {};
+  return cache->steps_until_full(bytes_per_step(), *step_seconds);
+}
+
+bool Wear::ends_in_cache() const {
+  const std::optional<double> full = steps_until_cache_full();
+  return full && steps && start_bytes < cache->bytes &&
+         static_cast<double>(*steps) < *full * (1 - start_bytes / cache->bytes);
+}
+
 std::int64_t commits_in(std::int64_t first_step, std::int64_t steps, std::int64_t every,
                         std::int64_t also_every) {
   if (every == 0) return 0;
@@ -88,6 +99,7 @@ Wear wear_of(const Schedule& schedule, const SimulationResult* result, const Who
   if (result != nullptr) wear.step_seconds = result->step_seconds;
   wear.steps = run.steps;
   wear.rated_bytes = rated_bytes(problem.machine);
+  wear.cache = write_cache_of(problem.machine);
   if (run.durability.on()) {
     const CommitInterval interval =
         commit_interval(wear.store, problem, wear.step_seconds.value_or(0));
@@ -105,6 +117,13 @@ Wear wear_of(const Schedule& schedule, const SimulationResult* result, const Who
 
 bool fits_drives(const StoreBytes& store, const Machine& machine) {
   return counted_bytes(store, machine) <= machine.ssd.capacity;
+}
+
+TierUses tier_uses(const Schedule& schedule, const Wear& wear) {
+  TierUses memory = tier_uses(schedule);
+  TierUse& drives = memory[static_cast<std::size_t>(Tier::ssd)];
+  drives.peak_bytes = counted_bytes(wear.store, schedule.problem().machine);
+  return memory;
 }
 
 void add_wear(nlohmann::ordered_json& json, const Wear& wear, const Machine& machine) {
@@ -134,6 +153,8 @@ void add_wear(nlohmann::ordered_json& json, const Wear& wear, const Machine& mac
       {"run_seconds", number(wear.run_seconds())},
       {"rated_bytes", wear.rated_bytes > 0 ? whole(wear.rated_bytes) : nlohmann::ordered_json()},
       {"drive_years", number(wear.drive_years())},
+      {"cache_bytes", wear.cache ? whole(wear.cache->bytes) : nlohmann::ordered_json()},
+      {"steps_until_cache_full", number(wear.steps_until_cache_full())},
       {"share_of_rating", number(wear.share_of_rating())}};
 }
 

@@ -6,6 +6,8 @@
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 
+#include "experiments/plan/write_cache.hpp"
+#include "policies/schedule/fit_margin.hpp"
 #include "policies/workload/durability.hpp"
 #include "sim/simulate.hpp"
 
@@ -30,6 +32,7 @@ struct Wear {
   std::int64_t first_step = 0;        // of a run that goes on
   std::int64_t commits = 0;           // in these steps, the last one in any case
   double rated_bytes = 0;             // of all drives; 0: not known
+  std::optional<WriteCache> cache;    // where writes of the training go into one
 
   double commit_bytes_per_step() const;
   double bytes_per_step() const { return schedule_bytes + commit_bytes_per_step(); }
@@ -38,6 +41,10 @@ struct Wear {
   std::optional<double> run_seconds() const;
   std::optional<double> drive_years() const;      // at this rate, day and night; nothing: no wear
   std::optional<double> share_of_rating() const;  // that the run uses up
+  // Of steps at this pace; nothing: never, or there is no cache, or no pace.
+  std::optional<double> steps_until_cache_full() const;
+  // Whether the run is over before the cache is full.
+  bool ends_in_cache() const;
 };
 
 // Commits in `steps` steps from first_step on: after every multiple of `every`, of `also_every` (0:
@@ -51,6 +58,9 @@ Wear wear_of(const Schedule& schedule, const SimulationResult* result, const Who
 // Whether the store, with second copies and records, fits the drives. Where the machine has none
 // (commits then go to a drive that nobody has described), whether the ssd tier is empty.
 bool fits_drives(const StoreBytes& store, const Machine& machine);
+
+// Peaks and capacities of the schedule's memories, of the drives with the whole store.
+TierUses tier_uses(const Schedule& schedule, const Wear& wear);
 
 // Adds "durability" and "wear" to the object of one plan, and makes its memory.ssd.peak_bytes and
 // its ssd_bytes_written_per_step those of the whole store and of all writes. Either may be missing.

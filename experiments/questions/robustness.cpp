@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/errors.hpp"
+#include "experiments/plan/write_cache.hpp"
 
 namespace spillway {
 
@@ -75,6 +76,7 @@ std::vector<std::string> scalable_rates(const Machine& machine) {
   if (machine.ssd.count > 0) {
     rates.insert(rates.end(), {"ssd.read", "ssd.write"});
     if (machine.ssd.law == SsdLaw::capped && machine.ssd.total > 0) rates.emplace_back("ssd.total");
+    if (machine.ssd.law == SsdLaw::mixed) rates.emplace_back("ssd.mixed");
   }
   rates.insert(rates.end(), {"cpu", "dram"});
   return rates;
@@ -83,6 +85,7 @@ std::vector<std::string> scalable_rates(const Machine& machine) {
 Machine with_scaled_rate(Machine machine, const std::string& rate, double factor) {
   if (rate == "gpu") {
     machine.gpu.flops *= factor;
+    machine.gpu.attention_flops *= factor;
     machine.gpu.memory_bandwidth *= factor;
     machine.gpu.adam_params_per_second *= factor;
     for (KernelTime& kernel : machine.kernels) {
@@ -99,8 +102,13 @@ Machine with_scaled_rate(Machine machine, const std::string& rate, double factor
     machine.ssd.write *= factor;
   } else if (rate == "ssd.total") {
     machine.ssd.total *= factor;
+  } else if (rate == "ssd.mixed") {
+    const auto scale = [&](double& gain) { gain = std::clamp(gain * factor, 1.0, 2.0); };
+    scale(machine.ssd.mixed_gain);
+    for (auto& [share, gain] : machine.ssd.by_read_share) scale(gain);
   } else if (rate == "cpu") {
     machine.host.adam_params_per_second *= factor;
+    machine.host.core_bandwidth *= factor;
   } else if (rate == "dram") {
     machine.host.bandwidth *= factor;
   } else {
@@ -121,7 +129,7 @@ Robustness robustness(const Schedule& schedule, const SimulationResult& result, 
   const Machine& machine = schedule.problem().machine;
   const auto seconds = [&](const Machine& other, const std::string& what) {
     if (say) say("simulating " + what);
-    return simulate(schedule, other).step_seconds;
+    return simulate_long_run(schedule, other).step_seconds;
   };
   const std::vector<std::string> rates = scalable_rates(machine);
   const auto with_all = [&](double factor) {

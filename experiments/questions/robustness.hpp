@@ -16,8 +16,9 @@
 namespace spillway {
 
 // Machine rates that are scaled together: "gpu" (compute, its Adam and its memory), "pcie" (both
-// ways), "ssd.read", "ssd.write", "ssd.total" (where the machine file limits both together), "cpu"
-// (the optimizer's rate), "dram".
+// ways), "ssd.read", "ssd.write", "ssd.total" (where the machine file limits both together),
+// "ssd.mixed" (law mixed: the gains, which stay within 1 .. 2), "cpu" (the optimizer's rate),
+// "dram".
 std::vector<std::string> scalable_rates(const Machine& machine);
 
 // The machine with one rate `factor` times as high.

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "base/units.hpp"
+#include "policies/cost/link_rates.hpp"
 #include "sim/step_interval.hpp"
 
 namespace spillway {
@@ -220,7 +221,8 @@ void add_machine(Text& text, const TestbedCircumstances& c) {
       format_bytes_per_second(m.pcie.d2h), format_bytes_per_second(m.host.bandwidth));
   add(text, "| AdamW | {:.2f} Gparam/s |\n", m.host.adam_params_per_second / 1e9);
   add(text, "| drive | reads {}, writes {}, both {} |\n", format_bytes_per_second(m.ssd.read),
-      format_bytes_per_second(m.ssd.write), format_bytes_per_second(m.ssd.total));
+      format_bytes_per_second(m.ssd.write),
+      format_bytes_per_second(1 / drive_rates(m.ssd, m.ssd.at_queue_depth()).seconds(0.5, 0.5)));
   add(text, "| waking a lane | {} |\n", format_seconds(static_cast<double>(m.gpu.launch_ns) / 1e9));
 }
 

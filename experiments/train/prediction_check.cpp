@@ -113,6 +113,8 @@ Machine corrected_machine(Machine machine, const PredictionCheck& check) {
   }
   if (drives_wait && machine.ssd.total > 0)
     correct("ssd.total", shared_predicted / shared_measured, {"ssd.total"});
+  if (drives_wait && machine.ssd.law == SsdLaw::mixed)
+    correct("ssd.mixed", shared_predicted / shared_measured, {"ssd.mixed_gain"});
   return machine;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "experiments/plan/write_cache.hpp"
 #include "policies/model/operators.hpp"
 #include "policies/model/saved.hpp"
 #include "policies/model/scratch.hpp"
@@ -60,6 +61,13 @@ double backward(const Problem& problem, const Costs& costs, SavedMask mask) {
   return least;
 }
 
+// Where drives empty their write cache, a step may write at its rate all the time.
+Problem with_fastest_writes(Problem problem) {
+  const std::optional<WriteCache> cache = write_cache_of(problem.machine);
+  if (cache && cache->recovery > 0) problem.machine.ssd.write = cache->write;
+  return problem;
+}
+
 }  // namespace
 
 StepAmounts::StepAmounts(const Problem& problem)
@@ -83,7 +91,8 @@ StepAmounts::StepAmounts(const Problem& problem)
   // All that is frozen may rest there without taking space.
   if (problem.frozen_in_place && ssd_memory > 0)
     ssd_memory += parameter_bytes * (all_layer_elements() + outer_elements() - state_elements);
-  const Costs costs(problem);
+  const Problem fastest = with_fastest_writes(problem);
+  const Costs costs(fastest);
   find_seconds(problem, costs);
   find_saves(problem, costs);
   find_flows(costs);

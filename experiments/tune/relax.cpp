@@ -32,7 +32,8 @@ Relaxed with_one_more_drive(const Machine& machine) {
   const double more = 1 + 1 / static_cast<double>(ssd.count);
   ++ssd.count;
   ssd.capacity = static_cast<std::uint64_t>(static_cast<double>(ssd.capacity) * more);
-  for (double* rate : {&ssd.read, &ssd.write, &ssd.total}) *rate *= more;
+  for (double* rate : {&ssd.read, &ssd.write, &ssd.total, &ssd.cache_write, &ssd.cache_recovery})
+    *rate *= more;
   relaxed.what.changes.push_back({"ssd.read", rate_text(ssd.read)});
   relaxed.what.changes.push_back({"ssd.write", rate_text(ssd.write)});
   if (ssd.total > 0) relaxed.what.changes.push_back({"ssd.total", rate_text(ssd.total)});
@@ -61,6 +62,10 @@ Relaxed with_faster_link(const Machine& machine) {
   for (double* rate : {&pcie.h2d, &pcie.d2h, &pcie.total, &pcie.pageable_h2d, &pcie.pageable_d2h})
     *rate *= 2;
   relaxed.what.changes = {{"pcie.h2d", rate_text(pcie.h2d)}, {"pcie.d2h", rate_text(pcie.d2h)}};
+  if (double& io = relaxed.machine.host.io_bandwidth; io > 0) {
+    io *= 2;
+    relaxed.what.changes.push_back({"host.io_bandwidth", rate_text(io)});
+  }
   if (pcie.total > 0) relaxed.what.changes.push_back({"pcie.total", rate_text(pcie.total)});
   return relaxed;
 }

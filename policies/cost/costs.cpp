@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "base/errors.hpp"
+#include "policies/cost/shape_times.hpp"
 #include "policies/model/operators.hpp"
 
 namespace spillway {
@@ -59,37 +60,37 @@ double adam_width_factor(const Problem& problem) {
   return static_cast<double>(problem.adam_bytes()) / machine.host.adam_bytes_per_param;
 }
 
+// Our own framework adds nothing, and has no file to look into.
+Framework framework_of(const Problem& problem) {
+  return problem.framework == own_framework ? Framework{} : load_framework(problem.framework);
+}
+
 }  // namespace
 
 Costs::Costs(const Problem& problem)
     : problem_(problem),
       machine_(problem.machine),
       ssd_rates_(problem.machine.ssd.at_queue_depth()),
+      framework_(framework_of(problem)),
       width_factor_(adam_width_factor(problem)),
-      kernels_(problem) {
+      kernels_(problem),
+      by_kind_(problem.model.has_adapters() || ShapeTimes(problem).known()),
+      launches_(problem, framework_),
+      drives_(drive_rates(problem.machine.ssd, ssd_rates_)) {
   gpu_ = resource("gpu", 1);
   cores_ = resource("cores", machine_.host.cores);
   dram_ = resource("dram", machine_.host.bandwidth);
   h2d_ = resource("pcie.h2d", machine_.pcie.h2d);
   d2h_ = resource("pcie.d2h", machine_.pcie.d2h);
+  io_ = machine_.host.io_bandwidth > 0 ? resource("io", machine_.host.io_bandwidth) : none;
   pcie_total_ = machine_.pcie.total > 0 ? resource("pcie.total", machine_.pcie.total) : none;
-  const Machine::Ssd::Row& ssd = ssd_rates_;
-  ssd_read_ = ssd_write_ = ssd_total_ = ssd_time_ = none;
-  const SsdLaw law = machine_.ssd.law;
-  if (law == SsdLaw::simplex) {
-    ssd_time_ = resource("ssd.time", 1);
-    return;
-  }
-  ssd_read_ = resource("ssd.read", ssd.read);
-  ssd_write_ = resource("ssd.write", ssd.write);
-  if (law == SsdLaw::capped) {
-    ssd_total_ = resource("ssd.total", ssd.total > 0 ? ssd.total : std::max(ssd.read, ssd.write));
-  }
+  for (const DriveLimit& limit : drives_.limits)
+    drive_resources_.push_back(resource(limit.name, limit.capacity));
 }
 
 // A capacity that the machine does not give (0) does not limit; rates that must be given are
 // checked by demand().
-std::uint32_t Costs::resource(const char* name, double capacity) {
+std::uint32_t Costs::resource(const std::string& name, double capacity) {
   resources_.push_back({name, capacity > 0 ? capacity : unlimited});
   return static_cast<std::uint32_t>(resources_.size() - 1);
 }
@@ -148,6 +149,7 @@ Demand Costs::copy_demand(double rate, std::uint32_t link) const {
   demand.rate_cap = rate;
   demand.uses(link, 1);
   if (pcie_total_ != none) demand.uses(pcie_total_, 1);
+  if (io_ != none) demand.uses(io_, 1);
   if (!machine_.gpu.is_cpu) return demand.uses(dram_, 1);
   demand.uses(dram_, 2);
   const double core_speed =
@@ -162,17 +164,38 @@ Demand Costs::pageable_demand(double rate, Demand pinned) const {
   for (std::uint32_t u = 0; u < demand.usage_count; ++u) {
     if (demand.usages[u].resource == dram_) demand.usages[u].per_unit = pageable_dram_bytes;
   }
-  return demand;
+  // The driver's own copy, by the thread that asked for it.
+  return shares_cores() ? demand.uses(cores_, 1 / demand.rate_cap) : demand;
+}
+
+// Of a read or write on a GPU machine: threads that wait for the drives, and the way over the root
+// complex.
+Demand Costs::beside_gpu(Demand demand) const {
+  if (machine_.gpu.is_cpu) return demand;
+  if (io_ != none) demand.uses(io_, 1);
+  return shares_cores() ? demand.uses(cores_, machine_.ssd.cores / demand.rate_cap) : demand;
+}
+
+// Whether the threads of a GPU machine compete for its cores, each of a known bandwidth.
+bool Costs::shares_cores() const {
+  return !machine_.gpu.is_cpu && machine_.host.core_bandwidth > 0;
+}
+
+// Adds the cores of a pass over host memory that moves so many bytes a unit: as many as move them,
+// or all that the optimizer has.
+Demand Costs::with_pass_cores(Demand demand, double bytes_per_unit) const {
+  if (!shares_cores()) return with_cores(demand, optimizer_cores());
+  const double of_core = machine_.host.core_bandwidth;
+  demand.rate_cap = std::min(demand.rate_cap, optimizer_cores() * of_core / bytes_per_unit);
+  return demand.uses(cores_, bytes_per_unit / of_core);
 }
 
 Demand Costs::ssd_demand(bool is_read) const {
   Demand demand;
   demand.rate_cap = is_read ? ssd_rates_.read : ssd_rates_.write;
-  if (ssd_time_ != none) {
-    demand.uses(ssd_time_, 1 / demand.rate_cap);
-  } else {
-    demand.uses(is_read ? ssd_read_ : ssd_write_, 1);
-    if (ssd_total_ != none) demand.uses(ssd_total_, 1);
+  for (std::size_t l = 0; l < drive_resources_.size(); ++l) {
+    const DriveLimit& limit = drives_.limits[l];
+    demand.uses(drive_resources_[l], is_read ? limit.per_read : limit.per_written);
   }
   demand.uses(dram_, 1);
   return machine_.gpu.is_cpu ? with_cores(demand, machine_.ssd.cores) : demand;
@@ -194,7 +217,7 @@ Demand Costs::optimizer_demand(double rate, bool on_gpu_lane) const {
   if (on_gpu_lane && !machine_.gpu.is_cpu) return demand;
   demand.uses(dram_, host.adam_bytes_per_param);
   if (host.adam_bytes_per_param > 0) demand.weight = 1 / host.adam_bytes_per_param;
-  return with_cores(demand, optimizer_cores());
+  return with_pass_cores(demand, host.adam_bytes_per_param);
 }
 
 double Costs::optimizer_cores() const {
@@ -222,7 +245,7 @@ Demand Costs::norm_demand(bool on_gpu_lane) const {
   if (on_gpu_lane) demand.uses(gpu_, 1 / demand.rate_cap);
   if (on_gpu_lane && !machine_.gpu.is_cpu) return demand;
   demand.uses(dram_, 1);
-  return with_cores(demand, optimizer_cores());
+  return with_pass_cores(demand, 1);
 }
 
 Demand Costs::demand(Work work) const {
@@ -234,8 +257,10 @@ Demand Costs::demand(Work work) const {
       Demand seconds;
       seconds.rate_cap = 1;
       seconds.uses(gpu_, 1);
-      if (!machine_.gpu.is_cpu) return seconds;
-      return with_cores(seconds, machine_.gpu.cores > 0 ? machine_.gpu.cores : 1);
+      // On a GPU machine, of the thread that starts kernels.
+      const double cores = machine_.gpu.cores > 0 ? machine_.gpu.cores : 1;
+      if (shares_cores()) return seconds.uses(cores_, cores);
+      return machine_.gpu.is_cpu ? with_cores(seconds, cores) : seconds;
     }
     case Work::gpu_optimizer:
       return optimizer_demand(gpu_optimizer_rate(), true);
@@ -254,9 +279,9 @@ Demand Costs::demand(Work work) const {
     case Work::pageable_d2h:
       return pageable_demand(machine_.pcie.pageable_d2h, demand(Work::d2h));
     case Work::read:
-      return ssd_demand(true);
+      return beside_gpu(ssd_demand(true));
     case Work::write:
-      return ssd_demand(false);
+      return beside_gpu(ssd_demand(false));
     case Work::nothing:
       break;
   }
@@ -266,12 +291,20 @@ Demand Costs::demand(Work work) const {
 // Whether compute tasks take what kernels were measured to take.
 bool Costs::times_kernels() const { return machine_.gpu.is_cpu || !machine_.kernels.empty(); }
 
+// Of the GPU, which waits for the host where that takes longer to start the kernels.
 KernelEstimate Costs::compute_time(const Task& task) const {
+  KernelEstimate time = kernel_time(task);
+  time.seconds *= framework_.compute_time;
+  if (launches_.any()) time.seconds = std::max(time.seconds, launches_.seconds(task));
+  return time;
+}
+
+KernelEstimate Costs::kernel_time(const Task& task) const {
   if (times_kernels()) return kernels_.estimate(task);
   if (task.flops > 0) {
     if (!knows(Work::compute)) fail_without("gpu.flops");
-    // Known by kind of task, for its products of adapters take some counting.
-    if (problem_.model.has_adapters()) return {kernels_.estimate(task).seconds, false};
+    // Known by kind of task, for its products take some counting.
+    if (by_kind_) return {kernels_.estimate(task).seconds, false};
     return {task.flops / machine_.gpu.flops, false};
   }
   const double bandwidth = machine_.gpu.memory_bandwidth;
@@ -283,7 +316,8 @@ KernelEstimate Costs::compute_time(const Task& task) const {
 double Costs::optimizer_factor(const Task& task, Work work) const {
   if (task.pass_bytes == 0 || work != Work::cpu_optimizer) return width_factor_;
   const double adam = machine_.host.adam_bytes_per_param;
-  return adam > 0 ? width_factor_ + task.pass_bytes / adam : width_factor_;
+  return adam > 0 ? width_factor_ + framework_.cpu_pass_time * task.pass_bytes / adam
+                  : width_factor_;
 }
 
 std::int64_t Costs::latency_ns(Work work) const {
@@ -301,11 +335,11 @@ std::int64_t Costs::latency_ns(Work work) const {
     case Work::pageable_d2h:
       return machine_.pcie.latency_ns;
     case Work::read:
-      return machine_.ssd.read_latency_ns;
+      return machine_.ssd.read_latency_ns + framework_.read_operation_ns;
     case Work::write:
-      return machine_.ssd.write_latency_ns;
+      return machine_.ssd.write_latency_ns + framework_.write_operation_ns;
     case Work::nothing:
-      return machine_.host.sync_ns;
+      return machine_.host.sync_ns + framework_.sync_ns;
   }
   SPILLWAY_ASSERT(false);
 }
@@ -367,8 +401,8 @@ LinkRates Costs::links() const {
 }
 
 DriveRates Costs::drives() const {
-  const double total = ssd_total_ != none ? resources_[ssd_total_].capacity : 0;
-  return {known_rate(Work::read), known_rate(Work::write), total, machine_.ssd.law};
+  return drive_rates(machine_.ssd,
+                     {known_rate(Work::read), known_rate(Work::write), ssd_rates_.total});
 }
 
 }  // namespace spillway

@@ -2,14 +2,18 @@
 // tuner ask how long one takes alone; the simulator lets those that run at once share the
 // resources.
 //
-// Resources: gpu (seconds), cores, dram (bytes/s), pcie.h2d, pcie.d2h, and pcie.total where the
-// machine limits both ways together; for the SSDs by the machine's law (bytes/s):
+// Resources: gpu (seconds), cores, dram (bytes/s), pcie.h2d, pcie.d2h, pcie.total where the machine
+// limits both ways together, and io where it limits copies of the GPU and the drives together
+// (host.io_bandwidth); for the SSDs by the machine's law (bytes/s):
 //
 //   capped    ssd.read <= R, ssd.write <= W, ssd.total <= RW, which defaults to max(R, W)
 //             (SimGrid's disk model)
 //   duplex    ssd.read <= R, ssd.write <= W
 //   simplex   ssd.time <= 1 s/s: a byte read takes 1/R of it, a byte written 1/W
 //             (times of reads and writes add up, as in GreedySnake's linear program)
+//   mixed     ssd.read <= R, ssd.write <= W, and ssd.mixed as simplex, but up to mixed_gain times
+//             as fast; with gains by read share one such limit for each edge of their hull
+//             (drive_rates() in link_rates.hpp). Reads and writes that take turns have R and W
 //
 // R, W and RW are those of the machine at its queue depth (docs/machine-files.md).
 //
@@ -18,13 +22,15 @@
 //
 // Tasks; alone, each takes latency + amount / rate:
 //
-//   compute      gpu.launch + FLOPs / gpu.flops; where the machine file has measured kernels,
-//                gpu.launch + the kernel's time (kernel_times.hpp).
+//   compute      gpu.launch + FLOPs / gpu.flops; by the shapes of its products where the machine
+//                file says more of the GPU (shape_times.hpp); the kernel's time where it has
+//                measured ones (kernel_times.hpp). In place of either the starts of its kernels,
+//                where these take longer (launch_times.hpp).
 //                The embedding is bound by memory: bytes / gpu.memory_bandwidth (0 if not given)
 //   h2d, d2h     pcie.latency + bytes / pcie rate; 1 byte of DRAM per byte
 //                with pageable host memory pcie.pageable_h2d, _d2h and 3 bytes of DRAM per byte
-//   read, write  ssd latency + bytes / ssd rate; 1 byte of DRAM per byte, so that a byte bounced
-//                between SSD and GPU costs two
+//   read, write  ssd latency + the framework's time per operation + bytes / ssd rate; 1 byte of
+//                DRAM per byte, so that a byte bounced between SSD and GPU costs two
 //   optimizer    on cpu.optimizer: params / host.adam_rate; adam_bytes_per_param of DRAM each;
 //                a task with pass_bytes takes that much more of both, in proportion.
 //                28 are: fp32 master, m and v read and written (24), 16-bit gradient read and
@@ -38,10 +44,15 @@
 //   norm         of a gradient, on either lane: the optimizer's latency there + bytes / rate; on
 //                the host 1 byte of DRAM per byte. The rate is the measured one, else that at which
 //                AdamW passes over its bytes, on a GPU 28 per parameter
-//   barrier      host.sync
+//   barrier      host.sync + the framework's
 //
 // Fairness: equal bytes per second of what is shared; so the CPU optimizer weighs
-// 1 / adam_bytes_per_param.
+// 1 / adam_bytes_per_param (docs/sharing.md).
+//
+// Cores of a GPU machine are shared where host.core_bandwidth is known. AdamW and norms then keep
+// as many busy as move their bytes at that bandwidth, host.adam_cores at most; a compute task keeps
+// gpu.cores busy (0: one, of the thread that starts its kernels), a pageable copy one, a read or
+// write ssd.cores.
 //
 // With gpu.is_cpu the CPU backend stands in for the GPU, and everything runs on the host's cores:
 //
@@ -58,11 +69,14 @@
 
 #include <array>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "policies/cost/demand.hpp"
 #include "policies/cost/kernel_times.hpp"
+#include "policies/cost/launch_times.hpp"
 #include "policies/cost/link_rates.hpp"
+#include "policies/framework/framework.hpp"
 #include "policies/model/saved.hpp"
 
 namespace spillway {
@@ -128,12 +142,15 @@ class Costs {
   DriveRates drives() const;
 
  private:
-  std::uint32_t resource(const char* name, double capacity);
+  std::uint32_t resource(const std::string& name, double capacity);
   const char* missing_key(Work work) const;
   [[noreturn]] void fail_without(const char* key) const;
   Demand copy_demand(double rate, std::uint32_t link) const;
   Demand pageable_demand(double rate, Demand pinned) const;
   Demand ssd_demand(bool is_read) const;
+  Demand beside_gpu(Demand demand) const;
+  Demand with_pass_cores(Demand demand, double bytes_per_unit) const;
+  bool shares_cores() const;
   Demand optimizer_demand(double rate, bool on_gpu_lane) const;
   Demand norm_demand(bool on_gpu_lane) const;
   double optimizer_cores() const;
@@ -141,6 +158,7 @@ class Costs {
   double norm_rate(bool on_gpu_lane) const;
   bool times_kernels() const;
   KernelEstimate compute_time(const Task& task) const;
+  KernelEstimate kernel_time(const Task& task) const;
   double optimizer_factor(const Task& task, Work work) const;
   std::int64_t latency_ns(Work work) const;
   Demand with_cores(Demand demand, double cores_at_full_rate) const;
@@ -149,11 +167,15 @@ class Costs {
   const Problem& problem_;
   const Machine& machine_;
   const Machine::Ssd::Row ssd_rates_;  // bytes/s at the machine's queue depth
+  const Framework framework_;          // the problem's
   const double width_factor_;
   KernelTimes kernels_;
+  const bool by_kind_;  // without measured kernels, compute tasks take more than FLOPs / gpu.flops
+  LaunchTimes launches_;
   std::vector<Resource> resources_;
-  std::uint32_t gpu_, cores_, dram_, h2d_, d2h_, pcie_total_, ssd_read_, ssd_write_, ssd_total_,
-      ssd_time_;
+  std::uint32_t gpu_, cores_, dram_, io_, h2d_, d2h_, pcie_total_;
+  const DriveRates drives_;
+  std::vector<std::uint32_t> drive_resources_;  // by limit of drives_
 };
 
 }  // namespace spillway

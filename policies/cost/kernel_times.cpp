@@ -8,22 +8,13 @@
 #include <limits>
 
 #include "base/errors.hpp"
+#include "policies/cost/shape_times.hpp"
 #include "policies/model/operators.hpp"
 #include "policies/schedule/program.hpp"
 
 namespace spillway {
 
 namespace {
-
-// Everything about a task that its time can depend on within one problem.
-std::uint64_t key_of(const Task& task) {
-  return static_cast<std::uint64_t>(task.kind) << 40 |
-         static_cast<std::uint64_t>(task.available) << 24 |
-         static_cast<std::uint64_t>(task.saves) << 8 |
-         static_cast<std::uint64_t>(task.loss_only) << 2 |
-         static_cast<std::uint64_t>(task.recomputes_output) << 1 |
-         static_cast<std::uint64_t>(task.first_micro_batch);
-}
 
 // The sample nearest in FLOPs by ratio; of `kind` only, unless that is empty.
 const KernelTime* nearest(const Machine& machine, const std::string& kind, double flops) {
@@ -45,6 +36,15 @@ double seconds_of(const KernelTime& kernel) { return static_cast<double>(kernel.
 
 }  // namespace
 
+std::uint64_t compute_key(const Task& task) {
+  return static_cast<std::uint64_t>(task.kind) << 40 |
+         static_cast<std::uint64_t>(task.available) << 24 |
+         static_cast<std::uint64_t>(task.saves) << 8 |
+         static_cast<std::uint64_t>(task.loss_only) << 2 |
+         static_cast<std::uint64_t>(task.recomputes_output) << 1 |
+         static_cast<std::uint64_t>(task.first_micro_batch);
+}
+
 KernelTimes::KernelTimes(const Problem& problem) : problem_(problem) {
   for (const KernelTime& kernel : problem.machine.kernels) {
     if (kernel.median_ns > 0) measured_.emplace(std::pair(kernel.kind, kernel.shape), &kernel);
@@ -52,7 +52,7 @@ KernelTimes::KernelTimes(const Problem& problem) : problem_(problem) {
 }
 
 KernelEstimate KernelTimes::estimate(const Task& task) const {
-  const auto [entry, is_new] = known_.try_emplace(key_of(task));
+  const auto [entry, is_new] = known_.try_emplace(compute_key(task));
   if (is_new) entry->second = look_up(task);
   return entry->second;
 }
@@ -88,6 +88,7 @@ KernelEstimate KernelTimes::look_up(const Task& task) const {
     whole.flops = head_flops(problem_);
     return {task.flops / whole.flops * look_up(whole).seconds, true};
   }
+  if (measured_.empty()) return {extrapolate(task), true};
   if (const KernelTime* exact = measured(task)) return {seconds_of(*exact), false};
   if (const auto inside = between(task)) return {*inside, false};
   if (const auto parts = by_groups(task)) return {*parts, false};
@@ -184,6 +185,12 @@ double KernelTimes::adapter_seconds(const Task& task) const {
   return bytes / bandwidth;
 }
 
+// Without any measured kernel.
+double KernelTimes::by_flops(const Task& task) const {
+  const ShapeTimes shapes(problem_);
+  return shapes.known() ? shapes.seconds(task) : task.flops / problem_.machine.gpu.flops;
+}
+
 double KernelTimes::extrapolate(const Task& task) const {
   const Machine& machine = problem_.machine;
   if (task.flops > 0) {
@@ -191,7 +198,7 @@ double KernelTimes::extrapolate(const Task& task) const {
     if (sample == nullptr) sample = nearest(machine, "", task.flops);
     if (sample != nullptr)
       return task.flops / sample->flops * static_cast<double>(sample->median_ns) * 1e-9;
-    if (machine.gpu.flops > 0) return task.flops / machine.gpu.flops + adapter_seconds(task);
+    if (machine.gpu.flops > 0) return by_flops(task) + adapter_seconds(task);
     throw InputError(fmt::format("machine {}: nothing says how long {} takes", machine.name,
                                  to_string(task.kind)),
                      "run `spillway calibrate`, or give gpu.flops");

@@ -7,7 +7,8 @@
 // works on a part of the micro-batch at once, layers and the head take what micro-batches of that
 // size take together. Where no such shape was measured, the time is extrapolated by FLOP rate from
 // the measured kernel that is nearest in FLOPs: of the same kind if there is one, else of any kind;
-// with no kernels at all from gpu.flops. Tasks without FLOPs (embedding) are then timed by the
+// with no kernels at all from gpu.flops, by shape where the machine file says more
+// (shape_times.hpp). Tasks without FLOPs (embedding) are then timed by the
 // bytes they touch. An extrapolated time is a guess and is marked as one.
 #pragma once
 
@@ -23,6 +24,9 @@
 #include "policies/workload/problem.hpp"
 
 namespace spillway {
+
+// Everything about a compute task that its time can depend on within one problem.
+std::uint64_t compute_key(const Task& task);
 
 struct KernelEstimate {
   double seconds = 0;
@@ -49,6 +53,7 @@ class KernelTimes {
   std::optional<double> by_groups(const Task& task) const;
   double recompute_share(const Task& task, const Task& all_kept, double all_seconds) const;
   double adapter_seconds(const Task& task) const;
+  double by_flops(const Task& task) const;
   double extrapolate(const Task& task) const;
 
   const Problem& problem_;

@@ -22,6 +22,11 @@ std::vector<Field> fields_of(Framework& framework) {
   return {text_field("name", framework.name, "my-program"),
           text_field("description", framework.description, "what it trains with"),
           flag_field("memory.whole_micro_batch", framework.whole_micro_batch),
+          count_field("memory.checkpoints_per_layer", framework.checkpoints_per_layer),
+          count_field("memory.logit_bytes", framework.logit_bytes),
+          count_field("memory.layer_pieces", framework.layer_pieces),
+          count_field("memory.parameter_pieces", framework.parameter_pieces),
+          count_field("memory.gradient_pieces", framework.gradient_pieces),
           bytes_field("memory.gpu", framework.gpu_bytes),
           bytes_field("memory.host", framework.host_bytes),
           number_field("memory.host_bytes_per_parameter", framework.host_bytes_per_parameter),
@@ -37,7 +42,15 @@ std::vector<Field> fields_of(Framework& framework) {
           flag_field("copies.pageable_gradients", framework.pageable_gradients),
           flag_field("copies.last_checkpoint_leaves", framework.last_checkpoint_leaves),
           flag_field("copies.one_lane", framework.one_copy_lane),
-          count_field("cpu.pass_bytes", framework.cpu_pass_bytes)};
+          count_field("cpu.pass_bytes", framework.cpu_pass_bytes),
+          number_field("cpu.pass_time", framework.cpu_pass_time),
+          nanoseconds_field("io.read_operation", framework.read_operation_ns),
+          nanoseconds_field("io.write_operation", framework.write_operation_ns),
+          number_field("compute.time", framework.compute_time),
+          count_field("host.operators", framework.host_operators),
+          nanoseconds_field("host.operator", framework.operator_ns),
+          nanoseconds_field("host.hook", framework.hook_ns),
+          nanoseconds_field("host.sync", framework.sync_ns)};
 }
 
 Field point_field(HostPoint& value) {
@@ -115,6 +128,24 @@ File file_of(const std::string& name) {
 
 }  // namespace
 
+namespace {
+
+void check_host(const Framework& framework, const FieldReader& reader) {
+  constexpr std::int64_t most_operators = 1'000'000, most_ns = 1'000'000'000'000;
+  if (framework.host_operators > most_operators)
+    reader.fail({"host.operators", "it is more than a million", "give those of one layer"});
+  if ((framework.host_operators > 0) != (framework.operator_ns > 0))
+    reader.fail({framework.operator_ns > 0 ? "host.operators" : "host.operator",
+                 "it is missing, and its time or their number is given", "give both, or none"});
+  for (const auto& [key, value] :
+       {std::pair("host.operator", framework.operator_ns),
+        std::pair("host.hook", framework.hook_ns), std::pair("host.sync", framework.sync_ns)}) {
+    if (value > most_ns) reader.fail({key, "it is more than 1000 s", "give for example 10us"});
+  }
+}
+
+}  // namespace
+
 Framework parse_framework(const std::string& toml_text, const std::string& origin,
                           const std::vector<std::string>& overrides) {
   const toml::table document = parse_toml(toml_text, origin);
@@ -138,6 +169,16 @@ Framework parse_framework(const std::string& toml_text, const std::string& origi
   if (framework.gradient_bytes != 0 && framework.gradient_bytes != 2 &&
       framework.gradient_bytes != 4)
     reader.fail({"gradient.bytes", "it is not 0, 2 or 4", "0: as the schedule has them"});
+  if (!(framework.compute_time > 0) || framework.compute_time > 100)
+    reader.fail({"compute.time", "it is no factor from above 0 to 100", "1: as the machine says"});
+  constexpr std::int64_t most_operation_ns = 1'000'000'000'000;
+  const auto check_operation = [&](const char* key, std::int64_t operation_ns) {
+    if (operation_ns > most_operation_ns)
+      reader.fail({key, "it is more than 1000 s", "give the time of one read or write, e.g. 30ms"});
+  };
+  check_operation("io.read_operation", framework.read_operation_ns);
+  check_operation("io.write_operation", framework.write_operation_ns);
+  check_host(framework, reader);
   return framework;
 }
 

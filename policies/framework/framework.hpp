@@ -25,9 +25,15 @@ struct Framework {
   // Activations inside a layer, and logits, are there for the whole micro-batch at once (else for
   // as many sequences as a task works on).
   bool whole_micro_batch = false;
+  // With it: a layer is recomputed in so many parts, one after the other; and a logit with all that
+  // the loss makes of it has so many bytes. 0: there is no head with logits.
+  std::int64_t checkpoints_per_layer = 1, logit_bytes = 8;
+  // A layer's parameters and gradients move in so many pieces, of which the GPU holds so many at
+  // once. 0: as the schedule, which moves layers.
+  std::int64_t layer_pieces = 0, parameter_pieces = 0, gradient_pieces = 0;
   std::uint64_t gpu_bytes = 0, host_bytes = 0;  // whatever is trained
   double host_bytes_per_parameter = 0;
-  // GPU memory for so many elements of gradients, at most a layer's.
+  // GPU memory for so many elements of gradients that are sent together.
   std::int64_t gpu_bucket = 0;
   // Optimizer state that comes from the SSD, and gradients on their way, have these slots of host
   // memory, each of one update's elements in fp32: so many for each update that is in host memory
@@ -61,6 +67,22 @@ struct Framework {
   // DRAM bytes an element that passes over the gradient and the result cost beside AdamW on the
   // CPU, in 16 bit; at most 255. Where the CPU stands in for a GPU, and in fp32, there are none.
   std::int64_t cpu_pass_bytes = 0;
+  // Time of such a byte over that of one of AdamW's: passes allocate what they write, and pages of
+  // it are touched for the first time.
+  double cpu_pass_time = 1;
+
+  // Time of a read, and of a write, before its first byte moves: opening a file, filling the queue
+  // of asynchronous I/O and draining it. Its lane waits; the drives may serve the other lane.
+  std::int64_t read_operation_ns = 0, write_operation_ns = 0;
+
+  // -- compute on the GPU: over what the machine's gpu.flops says
+  double compute_time = 1;
+
+  // -- the host thread, which starts the GPU's kernels (policies/cost/launch_times.hpp)
+  std::int64_t host_operators = 0;  // of a layer's forward; backward has twice as many
+  std::int64_t operator_ns = 0;     // to start one
+  std::int64_t hook_ns = 0;         // of a module with parameters, before and after it runs
+  std::int64_t sync_ns = 0;         // of every wait, beside the machine's host.sync
 
   std::vector<WaitRule> waits;
   std::map<std::string, std::string> sources;  // by key

@@ -29,6 +29,7 @@ class Layer {
                                       static_cast<std::uint64_t>(framework.gradient_bytes))) {}
 
   void lay() {
+    shrink_to_pieces();
     take_gpu_memory();
     take_host_memory();
     if (framework_.pageable_checkpoints && framework_.last_checkpoint_leaves && checkpoints_leave())
@@ -65,9 +66,9 @@ class Layer {
   }
 
   // What autograd holds at once beyond the scratch of this program's kernels, which take a few
-  // sequences, or a few rows of logits, at a time: one recomputed layer with its gradients (of fc,
-  // of qkv, and three of width C, none of which takes the place of another), or logits and their
-  // gradient in fp32, for the whole micro-batch.
+  // sequences, or a few rows of logits, at a time, for the whole micro-batch: one recomputed layer
+  // with its gradients (of fc, of qkv, and three of width C, none of which takes the place of
+  // another), or the larger half of it; or logits with their gradient.
   std::uint64_t autograd_bytes() const {
     const auto sequences = static_cast<std::uint64_t>(problem_.workload.micro_batch);
     const auto tokens = sequences * static_cast<std::uint64_t>(problem_.workload.sequence);
@@ -76,9 +77,56 @@ class Layer {
         problem_.workload.sequence * (model.ffn + model.qkv_width() + 3 * model.hidden));
     const std::uint64_t layer = saved_bytes(problem_, saved_all(problem_.model), 1) +
                                 gradients * problem_.activation_bytes();
-    const std::uint64_t logits = 8 * tokens * static_cast<std::uint64_t>(problem_.model.vocabulary);
-    return std::max(sequences * layer, logits) -
-           std::min(backward_scratch_bytes(problem_, saved_none), logits);
+    const std::uint64_t part =
+        framework_.checkpoints_per_layer > 1 ? feed_forward_bytes() : sequences * layer;
+    const std::uint64_t logits = static_cast<std::uint64_t>(framework_.logit_bytes) * tokens *
+                                 static_cast<std::uint64_t>(model.vocabulary);
+    const std::uint64_t live = std::max(part, logits);
+    return live - std::min(backward_scratch_bytes(problem_, saved_none), live);
+  }
+  // Where the halves of a layer are recomputed by themselves, the feed-forward half is larger: the
+  // norm's output, what is F wide (up; gate, too; their product or GELU), and the gradient of that
+  // product, for the whole micro-batch. Its input and the gradient of its output are the schedule's.
+  std::uint64_t feed_forward_bytes() const {
+    const ModelSpec& model = problem_.model;
+    const auto tokens =
+        static_cast<std::uint64_t>(problem_.workload.micro_batch * problem_.workload.sequence);
+    const std::int64_t wide = model.architecture == Architecture::llama ? 4 : 3;
+    return tokens * static_cast<std::uint64_t>(model.hidden + wide * model.ffn) *
+           problem_.activation_bytes();
+  }
+
+  // GPU buffers of a layer's parameters and gradients that come and go: together they take what
+  // the other program's pieces take, where that is less.
+  void shrink_to_pieces() {
+    if (framework_.layer_pieces == 0) return;
+    const auto buffers = again_.buffers();
+    std::vector<std::uint64_t> bytes(buffers.size());
+    for (const auto& [kind, pieces] :
+         {std::pair(BufferKind::parameters, framework_.parameter_pieces),
+          std::pair(BufferKind::gradient, framework_.gradient_pieces)}) {
+      std::vector<bool> chosen(buffers.size());
+      std::uint64_t layer = 0;
+      for (BufferId id = 0; id < buffers.size(); ++id) {
+        const BufferInfo& one = buffers[id];
+        chosen[id] = one.tier == Tier::gpu && one.kind == kind && !one.persistent &&
+                     one.layer >= 0 && one.layer < problem_.model.layers && one.first_use != none;
+        if (chosen[id]) layer = std::max(layer, one.bytes);
+      }
+      const auto held = static_cast<double>(live_peak(Tier::gpu, chosen));
+      // Beyond the layer in use and the next one: kept on purpose, for a use to come.
+      const double kept = std::max(0.0, held - 2 * static_cast<double>(layer));
+      const double wanted = kept + static_cast<double>(layer) * static_cast<double>(pieces) /
+                                       static_cast<double>(framework_.layer_pieces);
+      if (pieces == 0 || wanted >= held) continue;
+      for (BufferId id = 0; id < buffers.size(); ++id) {
+        if (chosen[id])
+          bytes[id] = std::max<std::uint64_t>(
+              1,
+              static_cast<std::uint64_t>(static_cast<double>(buffers[id].bytes) * wanted / held));
+      }
+    }
+    again_.shrink(bytes);
   }
 
   void take_gpu_memory() {
@@ -88,10 +136,7 @@ class Layer {
     const auto grid = static_cast<std::uint64_t>(element_alignment);
     const std::uint64_t bucket =
         std::max(static_cast<std::uint64_t>(framework_.gpu_bucket) / grid * grid, grid);
-    const auto layer =
-        static_cast<std::uint64_t>(trained_elements(problem_.model, problem_.model.layers - 1));
-    bucket_ =
-        program_.persistent(Tier::gpu, std::min(bucket, layer) * width_, BufferKind::gradient);
+    bucket_ = program_.persistent(Tier::gpu, bucket * width_, BufferKind::gradient);
   }
 
   // Most bytes live at once of the buffers of a tier that are among `chosen`.

@@ -63,14 +63,11 @@ GreedySnakeInputs greedysnake_inputs(const Problem& problem, const Costs& costs)
         std::max(0.0, costs.backward_seconds(saved_none, true) - in.forward_seconds);
     in.other_seconds = costs.head_seconds();
     in.pcie = std::min(costs.rate(Work::h2d), costs.rate(Work::d2h));
-    in.ssd_read = costs.rate(Work::read);
-    in.ssd_write = costs.rate(Work::write);
-    (void)costs.rate(Work::cpu_optimizer);
+    for (const Work work : {Work::read, Work::write, Work::cpu_optimizer}) (void)costs.rate(work);
   } catch (const InputError& missing) {
     fail_without(missing);
   }
-  in.ssd_law = costs.drives().law;
-  in.ssd_total = costs.drives().total;
+  in.drives = costs.drives();
   in.adam_rate = costs.updates_per_second(Lane::cpu_optimizer);
   return in;
 }

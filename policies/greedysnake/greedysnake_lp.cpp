@@ -92,8 +92,8 @@ void require_inputs(const GreedySnakeInputs& in, int micro_batches, double alpha
   need("GPU memory", in.gpu_memory, true);
   need("host memory", in.host_memory, true);
   need("the PCIe rate", in.pcie);
-  need("the SSD read rate", in.ssd_read);
-  need("the SSD write rate", in.ssd_write);
+  need("the SSD read rate", in.drives.read);
+  need("the SSD write rate", in.drives.write);
   need("the rate of the CPU optimizer", in.adam_rate);
   need("the number of GPUs", in.gpus);
   need("bytes per parameter", in.device_bytes);
@@ -101,7 +101,7 @@ void require_inputs(const GreedySnakeInputs& in, int micro_batches, double alpha
   need("bytes per master weight", in.master_bytes);
   need("bytes per moment", in.moment_bytes);
   need("the number of moments", in.adam_states);
-  if (in.ssd_law == SsdLaw::capped) need("the SSD's rate for reads and writes", in.ssd_total);
+  for (const DriveLimit& limit : in.drives.limits) need("a limit of the SSDs", limit.capacity);
   need("the number of micro-batches", micro_batches);
   if (!(alpha >= 0 && alpha <= 1)) {
     throw InputError(fmt::format("GreedySnake's model: alpha = {} is outside 0 .. 1", alpha));
@@ -116,18 +116,16 @@ struct SsdBytes {
 // (7): reads and writes of one pass take no longer than the pass.
 void add_ssd(Glpk& program, const GreedySnakeInputs& in, Column pass, const SsdBytes& read,
              const SsdBytes& write) {
-  const auto row = [&](double per_read, double per_write) {
-    Row r;
-    r.coefficient[checkpoints] = read.checkpoints * per_read + write.checkpoints * per_write;
-    r.coefficient[parameters] = read.parameters * per_read + write.parameters * per_write;
-    r.coefficient[optimizer] = read.optimizer * per_read + write.optimizer * per_write;
-    r.coefficient[pass] = -1;
-    program.add(r);
-  };
-  if (in.ssd_law == SsdLaw::simplex) return row(1 / in.ssd_read, 1 / in.ssd_write);
-  row(1 / in.ssd_read, 0);
-  row(0, 1 / in.ssd_write);
-  if (in.ssd_law == SsdLaw::capped) row(1 / in.ssd_total, 1 / in.ssd_total);
+  for (const DriveLimit& limit : in.drives.limits) {
+    const double per_read = limit.per_read / limit.capacity;
+    const double per_written = limit.per_written / limit.capacity;
+    Row row;
+    row.coefficient[checkpoints] = read.checkpoints * per_read + write.checkpoints * per_written;
+    row.coefficient[parameters] = read.parameters * per_read + write.parameters * per_written;
+    row.coefficient[optimizer] = read.optimizer * per_read + write.optimizer * per_written;
+    row.coefficient[pass] = -1;
+    program.add(row);
+  }
 }
 
 // Seconds of a unit.

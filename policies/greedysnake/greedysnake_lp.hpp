@@ -17,27 +17,23 @@
 namespace spillway {
 
 struct GreedySnakeInputs {
-  double units = 0;                    // L, layers
-  double unit_parameters = 0;          // P, elements of one layer
-  double activation_elements = 0;      // A, of one activation between layers of one micro-batch
-  double forward_seconds = 0;          // f, one layer forward on one micro-batch
-  double backward_seconds = 0;         // b, its backward without recomputation
-  double other_seconds = 0;            // per micro-batch: embedding and head
-  double gpu_memory = 0;               // bytes for activation gradients that stay on the GPU
-  double host_memory = 0;              // bytes
-  double pcie = 0;                     // bytes/s, one figure for both directions
-  double ssd_read = 0, ssd_write = 0;  // bytes/s
-  double adam_rate = 0;                // elements/s of the CPU optimizer
-  double gpus = 1;                     // W: each has its own activations; P, rates are of all
-  double device_bytes = 2;             // d, bytes per parameter and activation element
-  double gradient_bytes = 4;           // q, of the gradient accumulator
-  double master_bytes = 4;             // m
-  double moment_bytes = 4;             // bytes per Adam moment; the authors' is m
-  double adam_states = 2;              // k
-  // How reads and writes share the drives; simplex (times add) is the authors' model. With
-  // `capped`, `ssd_total` bytes/s bound both together.
-  SsdLaw ssd_law = SsdLaw::simplex;
-  double ssd_total = 0;
+  double units = 0;                // L, layers
+  double unit_parameters = 0;      // P, elements of one layer
+  double activation_elements = 0;  // A, of one activation between layers of one micro-batch
+  double forward_seconds = 0;      // f, one layer forward on one micro-batch
+  double backward_seconds = 0;     // b, its backward without recomputation
+  double other_seconds = 0;        // per micro-batch: embedding and head
+  double gpu_memory = 0;           // bytes for activation gradients that stay on the GPU
+  double host_memory = 0;          // bytes
+  double pcie = 0;                 // bytes/s, one figure for both directions
+  DriveRates drives;               // simplex (times add) is the authors' model
+  double adam_rate = 0;            // elements/s of the CPU optimizer
+  double gpus = 1;                 // W: each has its own activations; P, rates are of all
+  double device_bytes = 2;         // d, bytes per parameter and activation element
+  double gradient_bytes = 4;       // q, of the gradient accumulator
+  double master_bytes = 4;         // m
+  double moment_bytes = 4;         // bytes per Adam moment; the authors' is m
+  double adam_states = 2;          // k
   // Delayed gradients that find no dead memory may have memory of their own, which (4) then counts;
   // the authors' program cannot, and alpha is limited by (5).
   bool stash_may_grow = false;

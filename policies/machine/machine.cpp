@@ -77,6 +77,7 @@ std::optional<FieldProblem> find_zero(const Machine& machine) {
   std::vector<Positive> positive = {
       {"gpu.memory", static_cast<double>(machine.gpu.memory), "24GB"},
       {"gpu.flops", machine.gpu.flops, "160TFLOPS"},
+      {"gpu.clock", machine.gpu.clock, "1"},
       {"gpu.adam_rate", machine.gpu.adam_params_per_second, "30Gparam/s"},
       {"pcie.h2d", machine.pcie.h2d, "21GB/s"},
       {"pcie.d2h", machine.pcie.d2h, "21GB/s"},
@@ -125,11 +126,16 @@ std::vector<Range> rates_of(const Machine& machine) {
   rate("pcie.total", machine.pcie.total);
   rate("pcie.pageable_h2d", machine.pcie.pageable_h2d);
   rate("pcie.pageable_d2h", machine.pcie.pageable_d2h);
+  rate("gpu.attention_flops", machine.gpu.attention_flops);
   rate("host.bandwidth", machine.host.bandwidth);
+  rate("host.core_bandwidth", machine.host.core_bandwidth);
+  rate("host.io_bandwidth", machine.host.io_bandwidth);
   rate("host.adam_rate", machine.host.adam_params_per_second);
   rate("ssd.read", ssd.read);
   rate("ssd.write", ssd.write);
   rate("ssd.total", ssd.total);
+  rate("ssd.cache_write", ssd.cache_write);
+  rate("ssd.cache_recovery", ssd.cache_recovery);
   for (const auto& [count, row] : ssd.by_count) {
     for (const double value : {row.read, row.write, row.total}) rate("ssd.by_count", value);
     ranges.push_back({"ssd.by_count", static_cast<double>(count), 1, 1e6});
@@ -146,12 +152,15 @@ std::vector<Range> ranges_of(const Machine& machine) {
   at_most("host.memory", machine.host.memory, most_bytes);
   at_most("host.reserved", machine.host.reserved, most_bytes);
   at_most("ssd.capacity", machine.ssd.capacity, most_bytes);
+  at_most("ssd.cache", machine.ssd.cache, most_bytes);
+  at_most("gpu.multiprocessors", machine.gpu.multiprocessors, 1e6);
   at_most("gpu.launch", machine.gpu.launch_ns, most_ns);
   at_most("pcie.latency", machine.pcie.latency_ns, most_ns);
   at_most("host.sync", machine.host.sync_ns, most_ns);
   at_most("host.wake", machine.host.wake_ns, most_ns);
   at_most("ssd.read_latency", machine.ssd.read_latency_ns, most_ns);
   at_most("ssd.write_latency", machine.ssd.write_latency_ns, most_ns);
+  ranges.push_back({"gpu.clock", machine.gpu.clock, 1e-3, 1});
   ranges.push_back({"host.cores", machine.host.cores, 1e-3, 1e6});
   ranges.push_back({"gpu.cores", machine.gpu.cores, 1e-6, 1e6});
   ranges.push_back({"host.adam_cores", machine.host.adam_cores, 1e-6, 1e6});
@@ -198,6 +207,16 @@ std::optional<FieldProblem> find_problem(const Machine& machine) {
   if (auto problem = too_many("ssd.cores", machine.ssd.cores)) return problem;
   if (machine.ssd.count > 1'000'000) {
     return FieldProblem{"ssd.count", fmt::format("{} drives are too many", machine.ssd.count), ""};
+  }
+  const double gain = machine.ssd.mixed_gain;
+  if (gain < least_mixed_gain || gain > most_mixed_gain) {
+    return FieldProblem{"ssd.mixed_gain", fmt::format("{} is outside 1 .. 2", gain),
+                        "1: times of reads and writes add, as where they take turns; 2: neither "
+                        "slows the other"};
+  }
+  if (machine.ssd.cache > 0 && machine.ssd.cache_write == 0) {
+    return FieldProblem{"ssd.cache", "how fast it is written is not given",
+                        "give ssd.cache_write, too"};
   }
   const std::int64_t depth = machine.ssd.queue_depth;
   if (depth < 1 || depth > deepest_queue) {

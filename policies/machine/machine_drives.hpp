@@ -7,6 +7,9 @@
 
 namespace spillway {
 
+// Reads and writes that take turns have 1; none is faster beside the other kind than alone.
+inline constexpr double least_mixed_gain = 1, most_mixed_gain = 2;
+
 // Bandwidths with `count` drives from the table `by_count`, which is not empty: linear between
 // rows, in proportion to the first row below it, the last row beyond it (the ceiling of the links,
 // not of the drives).

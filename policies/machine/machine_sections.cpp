@@ -1,4 +1,5 @@
-// The parts of a machine file that are lists: drives, queue depths, kernels, sources.
+// The parts of a machine file that are lists: shapes of products, drives, queue depths, kernels,
+// sources.
 #include "policies/machine/machine_sections.hpp"
 
 #include <fmt/format.h>
@@ -7,6 +8,7 @@
 #include <utility>
 
 #include "base/errors.hpp"
+#include "policies/machine/machine_drives.hpp"
 #include "policies/schedule/task.hpp"
 
 namespace spillway {
@@ -14,6 +16,11 @@ namespace spillway {
 namespace {
 
 constexpr double most_in_flight = 1e9;
+
+std::vector<Field> fields_of(Machine::Gpu::ShapeRate& row) {
+  return {count_field("tokens", row.tokens), count_field("hidden", row.hidden),
+          number_field("share", row.share)};
+}
 
 std::vector<Field> fields_of(std::int64_t& count, Machine::Ssd::Row& row) {
   return {count_field("count", count), bandwidth_field("read", row.read),
@@ -23,6 +30,10 @@ std::vector<Field> fields_of(std::int64_t& count, Machine::Ssd::Row& row) {
 std::vector<Field> fields_of(double& depth, Machine::Ssd::Row& shares) {
   return {number_field("depth", depth), number_field("read", shares.read),
           number_field("write", shares.write), number_field("total", shares.total)};
+}
+
+std::vector<Field> fields_of_mix(double& share, double& gain) {
+  return {number_field("share", share), number_field("gain", gain)};
 }
 
 std::vector<Field> fields_of(KernelTime& kernel) {
@@ -82,6 +93,30 @@ std::vector<std::int64_t> read_samples(const toml::node& node, const std::string
 
 }  // namespace
 
+void read_by_shape(const toml::node& node, const std::string& origin, Machine::Gpu& gpu) {
+  for (const toml::table* table : tables_of(node, "gpu.by_shape", origin)) {
+    Machine::Gpu::ShapeRate row;
+    FieldReader reader(fields_of(row), origin, place_of(table->source(), origin), nullptr);
+    for (const auto& [key, value] : *table) reader.read("", key, value);
+    for (const char* key : {"tokens", "hidden", "share"}) reader.require(key);
+    constexpr std::int64_t most = 1'000'000'000;
+    for (const auto& [key, count] :
+         {std::pair("tokens", row.tokens), std::pair("hidden", row.hidden)}) {
+      if (count < 1 || count > most)
+        reader.fail({key, fmt::format("{} is no size of a product", count), "give 1 to 1e9"});
+    }
+    constexpr double least_share = 1e-9, most_share = 2;
+    if (row.share < least_share || row.share > most_share)
+      reader.fail({"share", fmt::format("{} is not a share of gpu.flops", row.share),
+                   "give more than 0, and about 1 where the product runs as fast as large ones"});
+    for (const Machine::Gpu::ShapeRate& other : gpu.by_shape) {
+      if (other.tokens == row.tokens && other.hidden == row.hidden)
+        reader.fail({"tokens", "there are two rows for this shape", "keep one of them"});
+    }
+    gpu.by_shape.push_back(row);
+  }
+}
+
 void read_by_count(const toml::node& node, const std::string& origin, Machine::Ssd& ssd) {
   for (const toml::table* table : tables_of(node, "ssd.by_count", origin)) {
     const std::string place = place_of(table->source(), origin);
@@ -125,6 +160,30 @@ void read_by_queue_depth(const toml::node& node, const std::string& origin, Mach
     if (!ssd.by_queue_depth.emplace(depth, shares).second) {
       reader.fail(
           {"depth", fmt::format("there are two rows for depth {}", depth), "keep one of them"});
+    }
+  }
+}
+
+void read_by_read_share(const toml::node& node, const std::string& origin, Machine::Ssd& ssd) {
+  for (const toml::table* table : tables_of(node, "ssd.by_read_share", origin)) {
+    double share = 0, gain = 0;
+    FieldReader reader(fields_of_mix(share, gain), origin, place_of(table->source(), origin),
+                       nullptr);
+    for (const auto& [key, value] : *table) reader.read("", key, value);
+    for (const char* key : {"share", "gain"}) reader.require(key);
+    if (!(share > 0 && share < 1)) {
+      reader.fail({"share", fmt::format("{} is not a mix of reads and writes", share),
+                   "give the share of bytes that are read, between 0 and 1; alone, reads reach "
+                   "ssd.read and writes ssd.write"});
+    }
+    if (gain < least_mixed_gain || gain > most_mixed_gain) {
+      reader.fail({"gain", fmt::format("{} is outside 1 .. 2", gain),
+                   "1: times of reads and writes add, as where they take turns; 2: neither slows "
+                   "the other"});
+    }
+    if (!ssd.by_read_share.emplace(share, gain).second) {
+      reader.fail(
+          {"share", fmt::format("there are two rows for share {}", share), "keep one of them"});
     }
   }
 }
@@ -194,6 +253,13 @@ void read_sources(const toml::node& node, const std::string& origin, const std::
   }
 }
 
+void write_by_shape(const Machine::Gpu& gpu, std::string& text) {
+  for (Machine::Gpu::ShapeRate row : gpu.by_shape) {
+    text += "\n[[gpu.by_shape]]\n";
+    for (const Field& field : fields_of(row)) text += to_toml(field.key, field);
+  }
+}
+
 void write_by_count(const Machine::Ssd& ssd, std::string& text) {
   for (const auto& [drives, bandwidths] : ssd.by_count) {
     std::int64_t count = drives;
@@ -209,6 +275,14 @@ void write_by_queue_depth(const Machine::Ssd& ssd, std::string& text) {
     Machine::Ssd::Row shares = row;
     text += "\n[[ssd.by_queue_depth]]\n";
     for (const Field& field : fields_of(depth, shares)) text += to_toml(field.key, field);
+  }
+}
+
+void write_by_read_share(const Machine::Ssd& ssd, std::string& text) {
+  for (auto [share, gain] : ssd.by_read_share) {
+    double of_reads = share;
+    text += "\n[[ssd.by_read_share]]\n";
+    for (const Field& field : fields_of_mix(of_reads, gain)) text += to_toml(field.key, field);
   }
 }
 

@@ -1,5 +1,6 @@
-// The parts of a machine file that are lists: [[ssd.by_count]], [[ssd.by_queue_depth]], [[kernel]],
-// [[reference]], [sources]. Internal to policies/.
+// The parts of a machine file that are lists: [[gpu.by_shape]], [[ssd.by_count]],
+// [[ssd.by_queue_depth]], [[ssd.by_read_share]], [[kernel]], [[reference]], [sources]. Internal to
+// policies/.
 #pragma once
 
 #include <string>
@@ -11,8 +12,10 @@
 namespace spillway {
 
 // Each throws InputError with the place of what is wrong; `node` is the value under its key.
+void read_by_shape(const toml::node& node, const std::string& origin, Machine::Gpu& gpu);
 void read_by_count(const toml::node& node, const std::string& origin, Machine::Ssd& ssd);
 void read_by_queue_depth(const toml::node& node, const std::string& origin, Machine::Ssd& ssd);
+void read_by_read_share(const toml::node& node, const std::string& origin, Machine::Ssd& ssd);
 void read_kernels(const toml::node& node, const std::string& origin,
                   std::vector<KernelTime>& kernels);
 void read_references(const toml::node& node, const std::string& origin,
@@ -21,8 +24,10 @@ void read_sources(const toml::node& node, const std::string& origin, const std::
                   Sources& sources);
 
 // Append what the readers read back.
+void write_by_shape(const Machine::Gpu& gpu, std::string& text);
 void write_by_count(const Machine::Ssd& ssd, std::string& text);
 void write_by_queue_depth(const Machine::Ssd& ssd, std::string& text);
+void write_by_read_share(const Machine::Ssd& ssd, std::string& text);
 void write_kernels(const std::vector<KernelTime>& kernels, std::string& text);
 void write_references(const std::vector<KernelTime>& references, std::string& text);
 

@@ -26,48 +26,112 @@ std::vector<Field> fields_of(Machine& machine) {
   Machine::Pcie& pcie = machine.pcie;
   Machine::Host& host = machine.host;
   Machine::Ssd& ssd = machine.ssd;
-  return {
-      text_field("name", machine.name, "my-machine"),
-      text_field("description", machine.description, "the workstation under the desk"),
-      flag_field("gpu.is_cpu", gpu.is_cpu),
-      bytes_field("gpu.memory", gpu.memory),
-      flops_field("gpu.flops", gpu.flops),
-      bandwidth_field("gpu.memory_bandwidth", gpu.memory_bandwidth),
-      params_per_second_field("gpu.adam_rate", gpu.adam_params_per_second),
-      nanoseconds_field("gpu.launch", gpu.launch_ns),
-      number_field("gpu.cores", gpu.cores),
-      choice_field("gpu.gelu_backward", gpu.gelu_backward,
-                   {{"kernel", std::string("kernel")},
-                    {"dgelu", std::string("dgelu")},
-                    {"dgelu-bgrad", std::string("dgelu-bgrad")}}),
-      bandwidth_field("pcie.h2d", pcie.h2d),
-      bandwidth_field("pcie.d2h", pcie.d2h),
-      bandwidth_field("pcie.total", pcie.total),
-      bandwidth_field("pcie.pageable_h2d", pcie.pageable_h2d),
-      bandwidth_field("pcie.pageable_d2h", pcie.pageable_d2h),
-      nanoseconds_field("pcie.latency", pcie.latency_ns),
-      bytes_field("host.memory", host.memory),
-      bytes_field("host.reserved", host.reserved),
-      bandwidth_field("host.bandwidth", host.bandwidth),
-      number_field("host.cores", host.cores),
-      params_per_second_field("host.adam_rate", host.adam_params_per_second),
-      number_field("host.adam_bytes_per_param", host.adam_bytes_per_param),
-      number_field("host.adam_cores", host.adam_cores),
-      nanoseconds_field("host.sync", host.sync_ns),
-      nanoseconds_field("host.wake", host.wake_ns),
-      count_field("ssd.count", ssd.count),
-      count_field("ssd.queue_depth", ssd.queue_depth),
-      bytes_field("ssd.capacity", ssd.capacity),
-      bytes_field("ssd.tbw", ssd.tbw),
-      bandwidth_field("ssd.read", ssd.read),
-      bandwidth_field("ssd.write", ssd.write),
-      bandwidth_field("ssd.total", ssd.total),
-      choice_field(
-          "ssd.law", ssd.law,
-          {{"simplex", SsdLaw::simplex}, {"duplex", SsdLaw::duplex}, {"capped", SsdLaw::capped}}),
-      nanoseconds_field("ssd.read_latency", ssd.read_latency_ns),
-      nanoseconds_field("ssd.write_latency", ssd.write_latency_ns),
-      number_field("ssd.cores", ssd.cores)};
+  return {text_field("name", machine.name, "my-machine"),
+          text_field("description", machine.description, "the workstation under the desk"),
+          flag_field("gpu.is_cpu", gpu.is_cpu),
+          bytes_field("gpu.memory", gpu.memory),
+          flops_field("gpu.flops", gpu.flops),
+          bandwidth_field("gpu.memory_bandwidth", gpu.memory_bandwidth),
+          params_per_second_field("gpu.adam_rate", gpu.adam_params_per_second),
+          nanoseconds_field("gpu.launch", gpu.launch_ns),
+          number_field("gpu.cores", gpu.cores),
+          count_field("gpu.multiprocessors", gpu.multiprocessors),
+          flops_field("gpu.attention_flops", gpu.attention_flops),
+          number_field("gpu.clock", gpu.clock),
+          choice_field("gpu.gelu_backward", gpu.gelu_backward,
+                       {{"kernel", std::string("kernel")},
+                        {"dgelu", std::string("dgelu")},
+                        {"dgelu-bgrad", std::string("dgelu-bgrad")}}),
+          bandwidth_field("pcie.h2d", pcie.h2d),
+          bandwidth_field("pcie.d2h", pcie.d2h),
+          bandwidth_field("pcie.total", pcie.total),
+          bandwidth_field("pcie.pageable_h2d", pcie.pageable_h2d),
+          bandwidth_field("pcie.pageable_d2h", pcie.pageable_d2h),
+          nanoseconds_field("pcie.latency", pcie.latency_ns),
+          bytes_field("host.memory", host.memory),
+          bytes_field("host.reserved", host.reserved),
+          number_field("host.reserved_share", host.reserved_share),
+          bandwidth_field("host.bandwidth", host.bandwidth),
+          bandwidth_field("host.core_bandwidth", host.core_bandwidth),
+          bandwidth_field("host.io_bandwidth", host.io_bandwidth),
+          number_field("host.cores", host.cores),
+          params_per_second_field("host.adam_rate", host.adam_params_per_second),
+          number_field("host.adam_bytes_per_param", host.adam_bytes_per_param),
+          number_field("host.adam_cores", host.adam_cores),
+          nanoseconds_field("host.sync", host.sync_ns),
+          nanoseconds_field("host.wake", host.wake_ns),
+          count_field("ssd.count", ssd.count),
+          count_field("ssd.queue_depth", ssd.queue_depth),
+          bytes_field("ssd.capacity", ssd.capacity),
+          bytes_field("ssd.tbw", ssd.tbw),
+          bandwidth_field("ssd.read", ssd.read),
+          bandwidth_field("ssd.write", ssd.write),
+          bandwidth_field("ssd.total", ssd.total),
+          choice_field("ssd.law", ssd.law,
+                       {{"simplex", SsdLaw::simplex},
+                        {"duplex", SsdLaw::duplex},
+                        {"capped", SsdLaw::capped},
+                        {"mixed", SsdLaw::mixed}}),
+          number_field("ssd.mixed_gain", ssd.mixed_gain),
+          bytes_field("ssd.cache", ssd.cache),
+          bandwidth_field("ssd.cache_write", ssd.cache_write),
+          bandwidth_field("ssd.cache_recovery", ssd.cache_recovery),
+          nanoseconds_field("ssd.read_latency", ssd.read_latency_ns),
+          nanoseconds_field("ssd.write_latency", ssd.write_latency_ns),
+          number_field("ssd.cores", ssd.cores)};
+}
+
+// One drive, and the path that the bytes of all drives take (host memory, RAID, file system): the
+// times of both add. In place of [[ssd.by_count]].
+struct DriveScaling {
+  double read = 0, write = 0, path = 0;  // bytes/s
+  bool given() const { return read > 0 && write > 0; }
+};
+constexpr std::int64_t most_scaled_drives = 64;
+
+std::vector<Field> fields_of(DriveScaling& scaling) {
+  return {bandwidth_field("ssd.drive_read", scaling.read),
+          bandwidth_field("ssd.drive_write", scaling.write),
+          bandwidth_field("ssd.path", scaling.path)};
+}
+
+void append(std::vector<Field>& all, std::vector<Field> more) {
+  std::move(more.begin(), more.end(), std::back_inserter(all));
+}
+
+// The table of drives that follows.
+void fill_by_count(const DriveScaling& scaling, const FieldReader& reader, Machine::Ssd& ssd) {
+  if (!scaling.given()) {
+    for (const char* key : {"ssd.drive_read", "ssd.drive_write", "ssd.path"})
+      if (reader.given(key))
+        reader.fail({key, "ssd.drive_read and ssd.drive_write belong together", "give both"});
+    return;
+  }
+  if (!ssd.by_count.empty())
+    reader.fail({"ssd.drive_read", "there is a table ssd.by_count, too", "keep one of them"});
+  for (std::int64_t n = 1; n <= most_scaled_drives; ++n) {
+    const auto drives = static_cast<double>(n);
+    const auto both = [&](double drive) {
+      return scaling.path > 0 ? 1 / (1 / (drives * drive) + 1 / scaling.path) : drives * drive;
+    };
+    const double read = both(scaling.read), write = both(scaling.write);
+    ssd.by_count[n] = {read, write, std::max(read, write)};
+  }
+}
+
+// Keys that files did without before: written only where they say something, so that the text of a
+// machine that has none of them stays as it was.
+bool is_left_out(const Field& field) {
+  static const std::vector<std::string> keys = {
+      "ssd.mixed_gain",      "ssd.cache",           "ssd.cache_write",     "ssd.cache_recovery",
+      "host.reserved_share", "gpu.multiprocessors", "gpu.attention_flops", "gpu.clock",
+      "host.core_bandwidth", "host.io_bandwidth"};
+  if (std::find(keys.begin(), keys.end(), field.key) == keys.end()) return false;
+  Machine usual;
+  const std::vector<Field> fields = fields_of(usual);
+  return std::any_of(fields.begin(), fields.end(), [&](const Field& one) {
+    return one.key == field.key && one.get() == field.get();
+  });
 }
 
 void read_document(const toml::table& document, FieldReader& reader, Machine& machine) {
@@ -92,6 +156,10 @@ void read_document(const toml::table& document, FieldReader& reader, Machine& ma
           read_by_count(node, reader.origin(), machine.ssd);
         } else if (name == "ssd" && inner.str() == "by_queue_depth") {
           read_by_queue_depth(node, reader.origin(), machine.ssd);
+        } else if (name == "ssd" && inner.str() == "by_read_share") {
+          read_by_read_share(node, reader.origin(), machine.ssd);
+        } else if (name == "gpu" && inner.str() == "by_shape") {
+          read_by_shape(node, reader.origin(), machine.gpu);
         } else {
           reader.read(name + ".", inner, node);
         }
@@ -126,13 +194,18 @@ void apply_overrides(const std::vector<std::string>& overrides, const std::strin
         ssd.capacity = std::numeric_limits<std::uint64_t>::max();
       machine.sources["ssd.capacity"] =
           fmt::format("{} drives of the size of the file's {}", ssd.count, before);
+      const double more = static_cast<double>(ssd.count) / static_cast<double>(before);
+      for (double* rate : {&ssd.cache_write, &ssd.cache_recovery}) *rate *= more;
     }
   }
   for (const std::string& assignment : overrides) {
-    if (!is_count(assignment)) reader.override_with(assignment, "", source);
+    if (is_count(assignment)) continue;
+    reader.override_with(assignment, "", source);
+    // A gain for every mix, whatever was measured of some.
+    if (assignment.rfind("ssd.mixed_gain=", 0) == 0) ssd.by_read_share.clear();
   }
-  const bool bandwidths_known =
-      !ssd.by_count.empty() || (reader.given("ssd.read") && reader.given("ssd.write"));
+  const bool bandwidths_known = !ssd.by_count.empty() || reader.given("ssd.drive_read") ||
+                                (reader.given("ssd.read") && reader.given("ssd.write"));
   if (changed && ssd.count > 0 && !bandwidths_known) {
     reader.fail({"ssd.count", fmt::format("no bandwidths are known for {} drives", ssd.count),
                  "set ssd.read and ssd.write too, or add [[ssd.by_count]] rows to the file"});
@@ -160,22 +233,29 @@ void fill_from_table(const FieldReader& reader, Machine& machine) {
   fill("ssd.total", ssd.total, row.total);
 }
 
-// Adam streams its state through memory, so memory bandwidth sets its rate; a core does 1.2e9
-// parameters a second at best (measured on one core of an AMD EPYC, Zen 4, with AVX-512).
+// Adam streams its state through memory, so memory bandwidth sets its rate: that of its cores, or
+// of all DRAM. Where that of a core is not known, a core does 1.2e9 parameters a second (measured
+// on one core of an AMD EPYC, Zen 4, with AVX-512).
 void fill_adam_rates(const FieldReader& reader, Machine& machine) {
   constexpr double params_per_core_second = 1.2e9, gpu_bytes_per_param = 28;
   Machine::Host& host = machine.host;
   if (!reader.given("host.adam_rate")) {
     const double cores = host.adam_cores > 0 ? host.adam_cores : host.cores;
+    const bool core_known = host.core_bandwidth > 0;
+    const double of_core =
+        core_known ? host.core_bandwidth / host.adam_bytes_per_param : params_per_core_second;
     host.adam_params_per_second =
-        std::min(cores * params_per_core_second, host.bandwidth / host.adam_bytes_per_param);
+        std::min(cores * of_core, host.bandwidth / host.adam_bytes_per_param);
     if (!std::isfinite(host.adam_params_per_second)) {
       reader.fail({"host.adam_rate", "what follows from the other keys of host is infinite",
                    "give host.cores, host.bandwidth and host.adam_bytes_per_param of a machine "
                    "that there is"});
     }
     machine.sources["host.adam_rate"] =
-        "derived: min(cores x 1.2 Gparam/s, host.bandwidth / host.adam_bytes_per_param)";
+        core_known
+            ? "derived: min(cores x host.core_bandwidth, host.bandwidth) / "
+              "host.adam_bytes_per_param"
+            : "derived: min(cores x 1.2 Gparam/s, host.bandwidth / host.adam_bytes_per_param)";
   }
   if (!reader.given("gpu.adam_rate")) {
     if (!(machine.gpu.memory_bandwidth > 0)) {
@@ -205,14 +285,29 @@ Machine read_machine(const toml::table& document, const std::string& origin,
                      const std::vector<std::string>& variant,
                      const std::vector<std::string>& overrides) {
   Machine machine;
-  FieldReader reader(fields_of(machine), origin, origin + ":1:1", &machine.sources);
+  DriveScaling scaling;
+  std::vector<Field> fields = fields_of(machine);
+  append(fields, fields_of(scaling));
+  FieldReader reader(std::move(fields), origin, origin + ":1:1", &machine.sources);
   read_document(document, reader, machine);
   apply_overrides(variant, "chosen for this variant of " + machine.name, reader, machine);
   apply_overrides(overrides, "set on the command line", reader, machine);
+  fill_by_count(scaling, reader, machine.ssd);
   require_keys(reader, machine);
   fill_from_table(reader, machine);
   fill_adam_rates(reader, machine);
   if (const auto problem = find_problem(machine)) reader.fail(*problem);
+  Machine::Host& host = machine.host;
+  if (host.reserved > 0 && host.reserved_share > 0) {
+    reader.fail({"host.reserved_share", "host.reserved is given, too", "keep one of them"});
+  }
+  if (host.reserved_share >= 1) {
+    reader.fail({"host.reserved_share", "it leaves nothing of host.memory",
+                 "give less than 1, for example 0.07"});
+  }
+  if (host.reserved_share > 0)
+    host.reserved =
+        static_cast<std::uint64_t>(host.reserved_share * static_cast<double>(host.memory));
   if (machine.host.reserved >= machine.host.memory) {
     reader.fail(
         {"host.reserved", "it leaves nothing of host.memory", "give less than host.memory"});
@@ -289,20 +384,28 @@ Machine parse_machine(const std::string& toml_text, const std::string& origin,
 
 std::vector<std::string> machine_keys() {
   Machine scratch;
-  return keys_of(fields_of(scratch));
+  DriveScaling scaling;
+  std::vector<Field> fields = fields_of(scratch);
+  append(fields, fields_of(scaling));
+  return keys_of(fields);
 }
 
 void check_machine_setting(const std::string& key, const std::string& value) {
   Machine scratch;
-  set_field(fields_of(scratch), key, value);
+  DriveScaling scaling;
+  std::vector<Field> fields = fields_of(scratch);
+  append(fields, fields_of(scaling));
+  set_field(fields, key, value);
 }
 
 std::string machine_to_toml(const Machine& machine) {
   Machine copy = machine;  // fields bind to variables that `set` could change
   copy.host.memory += copy.host.reserved + copy.host.beside;
+  if (copy.host.reserved_share > 0) copy.host.reserved = 0;  // follows from the share
   Sources other = machine.sources;
   std::string text, section;
   for (const Field& field : fields_of(copy)) {
+    if (is_left_out(field)) continue;
     const std::size_t dot = field.key.find('.');
     const std::string name = dot == std::string::npos ? field.key : field.key.substr(dot + 1);
     if (dot != std::string::npos && field.key.substr(0, dot) != section) {
@@ -317,8 +420,10 @@ std::string machine_to_toml(const Machine& machine) {
       other.erase(source);
     }
   }
+  write_by_shape(machine.gpu, text);
   write_by_count(machine.ssd, text);
   write_by_queue_depth(machine.ssd, text);
+  write_by_read_share(machine.ssd, text);
   write_references(machine.references, text);
   write_kernels(machine.kernels, text);
   if (!other.empty()) text += "\n[sources]\n";

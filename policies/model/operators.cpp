@@ -23,9 +23,12 @@ class OperatorList {
   // A product with the matrices of these names; without any, a norm or an elementwise function.
   void add(std::string_view name, SavedMask makes,
            std::initializer_list<std::string_view> matrices = {}) {
-    LayerOperator added{name, makes, 0, 0, 0};
+    LayerOperator added{name, makes};
     for (const std::string_view matrix : matrices) {
-      const double product = 2 * tokens_ * elements(matrix);
+      const TensorLayout& tensor = find(matrix);
+      added.inputs = tensor.columns;
+      added.outputs += tensor.rows;
+      const double product = 2 * tokens_ * static_cast<double>(tensor.elements());
       added.flops += product;
       // The gradient of the input and, in a trained layer, of the matrix.
       added.backward_flops += model_.has_adapters() ? product : 2 * product;
@@ -50,12 +53,12 @@ class OperatorList {
   std::vector<LayerOperator> take() { return std::move(operators_); }
 
  private:
-  double elements(std::string_view matrix) const {
+  const TensorLayout& find(std::string_view matrix) const {
     const auto found =
         std::find_if(layout_.begin(), layout_.end(),
                      [&](const TensorLayout& tensor) { return tensor.name == matrix; });
     SPILLWAY_ASSERT(found != layout_.end());
-    return static_cast<double>(found->elements());
+    return *found;
   }
 
   const ModelSpec& model_;

@@ -20,6 +20,10 @@ struct LayerOperator {
   // scores.
   double statistics_flops = 0;
   double backward_flops = 0;  // of its backward, without recomputation
+  // Columns of what its matrices read, and of what all of them make, side by side; 0: no matrix.
+  std::int64_t inputs = 0, outputs = 0;
+
+  bool is_attention() const { return outputs == 0 && flops > 0; }
 };
 
 // The operators of a layer's forward, in order, on so many sequences of so many tokens. Each matrix

@@ -1,5 +1,6 @@
 #include "policies/schedule/rewriting.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/errors.hpp"
@@ -37,6 +38,29 @@ void Rewriting::emit(Task task, std::span<const Access> accesses) {
   if (program_.recording_ != Recording::all) return;
   program_.accesses_.insert(program_.accesses_.end(), accesses.begin(), accesses.end());
   program_.tasks_.push_back(task);
+}
+
+void Rewriting::shrink(const std::vector<std::uint64_t>& bytes) {
+  std::vector<std::uint64_t> after(buffers_.size());  // 0: as before
+  for (BufferId id = 0; id < buffers_.size(); ++id) {
+    if (bytes[id] == 0) continue;
+    BufferInfo& buffer = program_.buffers_[id];
+    SPILLWAY_ASSERT(!buffer.persistent);
+    const std::uint64_t aligned =
+        (bytes[id] + buffer_alignment - 1) / buffer_alignment * buffer_alignment;
+    if (aligned < buffer.bytes) buffer.bytes = after[id] = aligned;
+  }
+  for (Access& access : accesses_) {
+    const std::uint64_t now = after[access.buffer], before = buffers_[access.buffer].bytes;
+    if (now == 0) continue;
+    const double share = static_cast<double>(now) / static_cast<double>(before);
+    const auto scaled = [&](std::uint64_t at) {
+      return static_cast<std::uint64_t>(static_cast<double>(at) * share);
+    };
+    const std::uint64_t end = std::min(scaled(access.offset + access.bytes), now);
+    access.offset = std::min(scaled(access.offset), now - 1);
+    access.bytes = std::max<std::uint64_t>(end, access.offset + 1) - access.offset;
+  }
 }
 
 void Rewriting::barrier(LaneSet waits_for, LaneSet holds) { program_.barrier(waits_for, holds); }

@@ -36,6 +36,10 @@ class Rewriting {
       act(points_[next_point_].what);
   }
 
+  // Transient buffers get so many bytes instead of more (by buffer; 0: as they are), because the
+  // other program moves smaller pieces. Accesses keep their share of a buffer.
+  void shrink(const std::vector<std::uint64_t>& bytes);
+
   // A task of the program, changed or not: with its step and phase.
   void emit(Task task, std::span<const Access> accesses);
   // As Program::barrier, in the step and phase of the task emitted last.

@@ -106,10 +106,17 @@ TEST_CASE("compare fails only if no policy fits, and still shows the table") {
   const Words command = Words{"compare", "--machine", "testbed"} + tiny_problem();
   const Outcome none = run(command + Words{"--gpu-memory", "100KB"});
   check_complaint(none, 3, "does not fit", "would make it fit");
-  CHECK_THAT(none.out, Catch::Contains("does not fit: gpu needs"));
+  CHECK_THAT(none.out, Catch::Contains("does not fit: gpu needs") && Catch::Contains("lacking"));
   const Outcome json = run(command + Words{"--gpu-memory", "100KB", "--json"});
   CHECK(json.exit_code == 3);
-  for (const auto& policy : json.json()["policies"]) CHECK(policy["fits"] == false);
+  for (const auto& policy : json.json()["policies"]) {
+    CHECK(policy["fits"] == false);
+    CHECK(policy["shortfall"]["tier"] == "gpu");
+    const auto& gpu = policy["memory"]["gpu"];
+    CHECK(policy["shortfall"]["bytes"].get<std::int64_t>() ==
+          gpu["peak_bytes"].get<std::int64_t>() - gpu["capacity_bytes"].get<std::int64_t>());
+    CHECK(gpu["margin"].get<double>() < 0);
+  }
   // 6 MB hold a policy that offloads, not the whole model with its optimizer state.
   const Outcome some = run(command + Words{"--gpu-memory", "6MB", "--json"});
   CHECK(some.exit_code == 0);

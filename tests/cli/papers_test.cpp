@@ -56,8 +56,11 @@ TEST_CASE("cli papers: --json is one object with every point, and --markdown a d
   CHECK(system["points"][1]["fits"] == true);
   CHECK(system["points"][1]["fits_published"] == false);
   CHECK(system["predictions"] == 1);
+  CHECK(first["closed_form"].get<double>() > 0);
+  CHECK(first["margin"]["tier"] == "gpu");
   CHECK_THAT(read_file(document), Catch::StartsWith("# How far the simulator is off") &&
-                                      Catch::Contains("| theirs (`resident`) |"));
+                                      Catch::Contains("* theirs: `resident`") &&
+                                      Catch::Contains("gpu: "));
 }
 
 TEST_CASE(
@@ -68,4 +71,25 @@ TEST_CASE(
   const Outcome list = run({"papers", "--list"});
   CHECK(list.exit_code == 0);
   CHECK_THAT(list.out, Catch::Contains("fuyou") && Catch::Contains("ICDE 2025"));
+}
+
+TEST_CASE("cli papers: --refit and --leave-one-out fit the constants that a file declares") {
+  const TemporaryFolder folder;
+  const std::string constants = R"([[constant]]
+key = "machine.gpu.flops"
+kind = "continuous"
+seen = ["throughput"]
+bounds = ["16.035TFLOPS", "1603.5TFLOPS"]
+)";
+  const std::string file = folder.write("mine.toml", std::string(paper) + constants);
+  const json refit = run({"papers", "--refit", "--json", file}).json()["refits"][0];
+  CHECK(refit["name"] == "mine");
+  CHECK(refit["constants"][0]["key"] == "machine.gpu.flops");
+  CHECK(refit["constants"][0]["factor"].get<double>() < 1);
+  CHECK(refit["mean_error"].get<double>() < refit["mean_error_before"].get<double>());
+  const json left_out =
+      run({"papers", "--leave-one-out", "--json", file}).json()["papers"][0]["leave_one_out"];
+  CHECK(left_out["folds"][0]["name"] == "Fig. 1");
+  check_refusal(run({"papers", "--refit", folder.write("none.toml", paper)}), 2,
+                "no constants to fit", "[[constant]]");
 }

@@ -104,7 +104,8 @@ Machine machine_of(Choices& choices) {
   if (choices.one_in(2)) machine.host.adam_cores = 1;
   machine.ssd.count = static_cast<std::int64_t>(choices.below(13));
   if (machine.ssd.count == 0) machine.ssd.capacity = 0;
-  machine.ssd.law = static_cast<SsdLaw>(choices.below(3));
+  machine.ssd.law = static_cast<SsdLaw>(choices.below(4));
+  machine.ssd.mixed_gain = 1 + static_cast<double>(choices.below(11)) / 10;
   if (machine.ssd.count > 0) {
     machine.ssd.read = power_of_two(choices, 10, 45);
     machine.ssd.write = power_of_two(choices, 10, 45);

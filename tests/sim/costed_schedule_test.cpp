@@ -29,15 +29,27 @@ double demand(const SimulationResult& result, const std::string& name) {
 }
 
 // Ends of 70 GB read and 50 GB written that start together.
-std::pair<double, double> read_and_write(SsdLaw law, double total) {
-  Machine machine = round_machine();
-  machine.ssd.law = law;
-  machine.ssd.total = total;
+std::pair<double, double> read_and_write(const Machine& machine) {
   Tasks tasks(small_problem(machine));
   const TaskId read = tasks.read(70 * gigabyte);
   const TaskId write = tasks.write(50 * gigabyte);
   const SimulationResult result = simulate(tasks.finish());
   return {end(result, read), end(result, write)};
+}
+
+std::pair<double, double> read_and_write(SsdLaw law, double total) {
+  Machine machine = round_machine();
+  machine.ssd.law = law;
+  machine.ssd.total = total;
+  return read_and_write(machine);
+}
+
+Machine mixed_machine(double gain, const std::map<double, double>& by_read_share = {}) {
+  Machine machine = round_machine();
+  machine.ssd.law = SsdLaw::mixed;
+  machine.ssd.mixed_gain = gain;
+  machine.ssd.by_read_share = by_read_share;
+  return machine;
 }
 
 // Within the rounding of a gigabyte to 4096 bytes.
@@ -112,6 +124,50 @@ TEST_CASE("The three laws of reading and writing at once") {
   // 120 / 7.
   CHECK(read_and_write(SsdLaw::simplex, 0).first == about(20));
   CHECK(read_and_write(SsdLaw::simplex, 0).second == about(120.0 / 7));
+}
+
+TEST_CASE("Mixed: reads beside writes gain, in turns they have the drives to themselves") {
+  // r/7 + w/5 <= 1.5: 4.375 GB/s each until 50 GB are written at 11.4286 s; the read's last 20 GB
+  // at 7.
+  CHECK(read_and_write(mixed_machine(1.5)).first == about(50 / 4.375 + 20 / 7.0));
+  CHECK(read_and_write(mixed_machine(1.5)).second == about(50 / 4.375));
+  // A gain of 1 is simplex, one of 2 duplex.
+  CHECK(read_and_write(mixed_machine(1)).first == about(20));
+  CHECK(read_and_write(mixed_machine(1)).second == about(120.0 / 7));
+  CHECK(read_and_write(mixed_machine(2)).first == about(10));
+  CHECK(read_and_write(mixed_machine(2)).second == about(10));
+  // With 7/12 of bytes read, 4/5 of both: the edges are x/4 + y <= 1 and x + y/4 <= 1. At equal
+  // rates the first holds writes back: v (1/28 + 1/5) = 1.
+  const Machine table = mixed_machine(1, {{7.0 / 12, 1.6}});
+  const double v = 1 / (1 / 28.0 + 1 / 5.0);
+  CHECK(read_and_write(table).second == about(50 / v));
+  CHECK(read_and_write(table).first == about(50 / v + 20 / 7.0));
+  // One after the other: 70 / 7 + 50 / 5, whatever a mix gains.
+  for (const Machine& machine : {mixed_machine(1), mixed_machine(1.5), mixed_machine(2), table}) {
+    Tasks tasks(small_problem(machine));
+    const TaskId read = tasks.read(70 * gigabyte);
+    tasks.program.barrier();
+    const TaskId write = tasks.write(50 * gigabyte);
+    const SimulationResult result = simulate(tasks.finish());
+    CHECK(end(result, read) == about(10));
+    CHECK(end(result, write) == about(20));
+  }
+}
+
+TEST_CASE("While an operation is prepared, the drives serve the other lane") {
+  // Times add. The read's operation takes 4 s: meanwhile the write has the drives to itself and
+  // writes 20 of its 30 GB. Then both share: v (1/7 + 1/5) = 1 until the write's last 10 GB are
+  // done; the read has 7 GB more.
+  Machine machine = round_machine();
+  machine.ssd.law = SsdLaw::simplex;
+  Problem problem = small_problem(machine);
+  problem.framework = "ratel:io.read_operation=4s";
+  Tasks tasks(problem);
+  const TaskId read = tasks.read(17 * gigabyte);
+  const TaskId write = tasks.write(30 * gigabyte);
+  const SimulationResult result = simulate(tasks.finish());
+  CHECK(end(result, write) == about(4 + 10 * 12 / 35.0));
+  CHECK(end(result, read) == about(4 + 10 * 12 / 35.0 + 1));
 }
 
 TEST_CASE("A shallower queue slows reads and writes by its shares") {

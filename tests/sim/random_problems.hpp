@@ -43,7 +43,11 @@ class RandomProblems {
     machine.host.adam_bytes_per_param = one_in(2) ? 28 : 32;
     if (one_in(2)) machine.host.adam_cores = 1;
     machine.ssd.count = 1;
-    machine.ssd.law = static_cast<SsdLaw>(below(3));
+    machine.ssd.law = static_cast<SsdLaw>(below(4));
+    machine.ssd.mixed_gain = 1 + 0.1 * static_cast<double>(below(11));
+    for (const double share : {0.25, 0.5, 0.75}) {
+      if (one_in(4)) machine.ssd.by_read_share[share] = 1 + 0.1 * static_cast<double>(below(11));
+    }
     machine.ssd.read = about(1e8, 6);
     machine.ssd.write = about(1e8, 6);
     if (one_in(2)) machine.ssd.total = about(1e8, 6);

@@ -36,6 +36,8 @@ TEST_CASE("The JSON object has every key, in the documented order") {
                            "framework_hash",
                            "fits",
                            "memory",
+                           "tightest",
+                           "shortfall",
                            "step_seconds",
                            "tokens_per_second",
                            "model_tflops",
@@ -55,7 +57,8 @@ TEST_CASE("The JSON object has every key, in the documented order") {
                                        "sequences_at_once", "precision", "gradient_bits", "moments",
                                        "gradient_clip", "on_nonfinite"});
   CHECK(keys(json["memory"]) == Keys{"gpu", "host", "ssd"});
-  CHECK(keys(json["memory"]["gpu"]) == Keys{"peak_bytes", "capacity_bytes", "kept_bytes"});
+  CHECK(keys(json["memory"]["gpu"]) ==
+        Keys{"peak_bytes", "capacity_bytes", "kept_bytes", "margin"});
   CHECK(keys(json["phases"]) == Keys{"forward", "backward", "optimizer"});
   CHECK(json["lanes"].contains("gpu.compute"));
   CHECK(keys(json["lanes"]["pcie.h2d"]) == Keys{"busy_fraction", "bytes"});

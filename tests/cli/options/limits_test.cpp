@@ -181,10 +181,21 @@ TEST_CASE("Absurd settings at random end in an answer or a refusal with a hint",
   const Words rates = {"1", "1e3", "1e9", "1e15", "1e21", "1e-300", "1e300"};
   const Words sizes = {"1B", "1kB", "1MB", "1GB", "1PB", "1EB", "2EB", "18EB"};
   const std::vector<std::pair<std::string, std::string>> of_rate = {
-      {"gpu.flops", "FLOPS"},    {"pcie.h2d", "B/s"},           {"pcie.d2h", "B/s"},
-      {"host.bandwidth", "B/s"}, {"host.adam_rate", "param/s"}, {"ssd.read", "B/s"},
-      {"ssd.write", "B/s"},      {"ssd.total", "B/s"},          {"gpu.adam_rate", "param/s"},
-      {"pcie.total", "B/s"}};
+      {"gpu.flops", "FLOPS"},
+      {"pcie.h2d", "B/s"},
+      {"pcie.d2h", "B/s"},
+      {"host.bandwidth", "B/s"},
+      {"host.adam_rate", "param/s"},
+      {"ssd.read", "B/s"},
+      {"ssd.write", "B/s"},
+      {"ssd.total", "B/s"},
+      {"gpu.adam_rate", "param/s"},
+      {"pcie.total", "B/s"},
+      {"gpu.attention_flops", "FLOPS"},
+      {"host.core_bandwidth", "B/s"},
+      {"host.io_bandwidth", "B/s"},
+      {"gpu.multiprocessors", ""},
+      {"gpu.clock", ""}};
   for (int round = 0; round < 60; ++round) {
     Words arguments = {
         random() % 4 == 0 ? "compare" : "estimate",      "--model", "gpt-tiny",     "--machine",

@@ -37,9 +37,10 @@ TEST_CASE(
   CHECK(last + 1 == all);
   CHECK(fs::is_empty(folder.path()));  // test files are gone
 
-  for (const double rate : {machine.gpu.flops, machine.pcie.h2d, machine.pcie.d2h,
-                            machine.host.bandwidth, machine.host.adam_params_per_second,
-                            machine.ssd.read, machine.ssd.write, machine.ssd.total}) {
+  for (const double rate :
+       {machine.gpu.flops, machine.pcie.h2d, machine.pcie.d2h, machine.host.bandwidth,
+        machine.host.core_bandwidth, machine.host.adam_params_per_second, machine.ssd.read,
+        machine.ssd.write}) {
     CHECK(rate > 0);
   }
   CHECK(machine.gpu.is_cpu);
@@ -59,6 +60,17 @@ TEST_CASE(
     INFO("depth " << depth);
     CHECK((row.read > 0 && row.read <= 1 && row.write > 0 && row.write <= 1));
   }
+  // Mixes of reads and writes, measured in the same passes as either alone, have gains that the
+  // law can have.
+  CHECK(machine.ssd.law == SsdLaw::mixed);
+  REQUIRE(machine.ssd.by_read_share.size() == 3);
+  for (const double share : {0.25, 0.5, 0.75}) {
+    REQUIRE(machine.ssd.by_read_share.count(share) == 1);
+    CHECK(machine.ssd.by_read_share.at(share) >= 1);
+    CHECK(machine.ssd.by_read_share.at(share) <= 2);
+  }
+  CHECK(machine.sources.at("ssd.by_read_share").find("read share 0.75") != std::string::npos);
+  CHECK(machine.sources.at("ssd.law").find("of 20 runs") != std::string::npos);
   // The file holds all of it.
   CHECK(machine_to_toml(parse_machine(machine_to_toml(machine), "round trip")) ==
         machine_to_toml(machine));

@@ -26,6 +26,14 @@ class OnePlan : public Policy {
   Plan plan_;
 };
 
+inline void give_random_law(Machine::Ssd& ssd, Dice& dice) {
+  ssd.law = static_cast<SsdLaw>(dice.below(4));
+  ssd.mixed_gain = 1 + 0.1 * dice.below(11);
+  for (const double share : {0.25, 0.5, 0.75}) {
+    if (dice.chance(0.25)) ssd.by_read_share[share] = 1 + 0.1 * dice.below(11);
+  }
+}
+
 // Rates apart by factors of up to a thousand, every law of the drives, plenty of memory. Slow, so
 // that rounding to nanoseconds does not matter.
 inline Machine random_machine(Dice& dice) {
@@ -46,7 +54,7 @@ inline Machine random_machine(Dice& dice) {
   machine.ssd.count = 1;
   machine.ssd.read = 1e6 * dice.times(10);
   machine.ssd.write = dice.chance(0.5) ? machine.ssd.read : 1e6 * dice.times(10);
-  machine.ssd.law = static_cast<SsdLaw>(dice.below(3));
+  give_random_law(machine.ssd, dice);
   return machine;
 }
 
@@ -93,7 +101,7 @@ inline Problem random_large_problem(Dice& dice) {
   problem.machine = load_machine(machines[dice.below(machines.size())]);
   problem.machine.gpu.memory = problem.machine.host.memory = std::uint64_t{1} << 45;
   problem.machine.ssd.capacity = std::uint64_t{1} << 45;
-  problem.machine.ssd.law = static_cast<SsdLaw>(dice.below(3));
+  give_random_law(problem.machine.ssd, dice);
   problem.workload.micro_batch = 1 << dice.below(5);
   problem.workload.batch = problem.workload.micro_batch * dice.between(1, 4);
   if (dice.chance(0.2)) problem.workload.moments = MomentWidth::bf16;

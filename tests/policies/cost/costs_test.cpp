@@ -239,17 +239,6 @@ TEST_CASE("Bytes each way over a link: each at its rate, both at what they share
   CHECK(LinkRates{}.seconds(30, 20) == 0);  // rates that are not known limit nothing
 }
 
-TEST_CASE("Bytes read and written: times add, are independent, or share a cap") {
-  DriveRates drives{20, 10, 16, SsdLaw::simplex};
-  CHECK(drives.seconds(100, 40) == Approx(5 + 4));
-  drives.law = SsdLaw::duplex;
-  CHECK(drives.seconds(100, 40) == Approx(5));
-  drives.law = SsdLaw::capped;
-  CHECK(drives.seconds(100, 40) == Approx(140.0 / 16));
-  CHECK(drives.seconds(100, 0) == Approx(100.0 / 16));  // a cap below the read rate
-  CHECK(DriveRates{}.seconds(100, 40) == 0);
-}
-
 TEST_CASE(
     "Links and drives have the machine's rates, at its queue depth, as far as it gives them") {
   Machine machine = round_machine();
@@ -263,13 +252,12 @@ TEST_CASE(
   };
   CHECK(drives(16).read == Approx(7e9));
   CHECK(drives(16).write == Approx(5e9));
-  CHECK(drives(16).total == Approx(8e9));
+  CHECK(drives(16).seconds(16e9, 16e9) == Approx(32e9 / 8e9));
   CHECK(drives(4).read == Approx(3.5e9));
   CHECK(drives(4).write == Approx(2e9));
-  CHECK(drives(4).total == Approx(4e9));
+  CHECK(drives(4).seconds(16e9, 16e9) == Approx(32e9 / 4e9));
   machine.ssd.law = SsdLaw::simplex;
-  CHECK(drives(16).total == 0);
-  CHECK(drives(16).law == SsdLaw::simplex);
+  CHECK(drives(16).seconds(7e9, 5e9) == Approx(2));
   Problem problem = small_problem(machine);
   CHECK(Costs(problem).links().h2d == Approx(10e9));
   CHECK(Costs(problem).links().d2h == Approx(5e9));
@@ -280,6 +268,24 @@ TEST_CASE(
   problem.machine.pcie.h2d = problem.machine.ssd.write = 0;
   CHECK(Costs(problem).links().h2d == 0);
   CHECK(Costs(problem).drives().write == 0);
+}
+
+TEST_CASE("A framework's time per operation comes before the bytes of every read and write") {
+  // Latencies of 3 and 4 ms of the machine, 30 and 50 of the program; 1 ms for the bytes.
+  Machine machine = round_machine();
+  machine.ssd.read_latency_ns = 3'000'000;
+  machine.ssd.write_latency_ns = 4'000'000;
+  Problem problem = small_problem(machine);
+  problem.framework = "ratel:io.read_operation=30ms,io.write_operation=50ms";
+  Tasks tasks(problem);
+  const TaskId read = tasks.read(gigabyte / 1000 * 7);
+  const TaskId write = tasks.write(gigabyte / 1000 * 5);
+  const TaskId copy = tasks.h2d(gigabyte / 100);
+  const Schedule schedule = tasks.finish();
+  const auto milliseconds = [](double value) { return Approx(value * 1e-3).epsilon(2e-3); };
+  CHECK(seconds(schedule, read) == milliseconds(3 + 30 + 1));
+  CHECK(seconds(schedule, write) == milliseconds(4 + 50 + 1));
+  CHECK(seconds(schedule, copy) == milliseconds(1));
 }
 
 TEST_CASE("A machine without rates knows none, and says so before it is asked") {

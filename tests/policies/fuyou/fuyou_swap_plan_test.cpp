@@ -14,6 +14,16 @@ using namespace spillway::test;
 
 namespace {
 
+DriveRates drives_by(SsdLaw law, const Machine::Ssd::Row& rates, double mixed_gain = 1) {
+  Machine::Ssd ssd;
+  ssd.law = law;
+  ssd.mixed_gain = mixed_gain;
+  return drive_rates(ssd, rates);
+}
+DriveRates times_add(double read, double write) {
+  return drives_by(SsdLaw::simplex, {read, write, 0});
+}
+
 constexpr auto all = OptimizerOverlap::all, nothing_of_it = OptimizerOverlap::nothing;
 constexpr double gib = 1024.0 * 1024 * 1024;
 
@@ -39,7 +49,7 @@ SwapModel round_numbers() {
   model.gpu_backward = 2 * model.gpu_forward;
   model.gpu_flops = 160e12;
   model.link = 21e9;
-  model.drives = {20e9, 20e9};
+  model.drives = times_add(20e9, 20e9);
   model.parameter_bytes = model.gradient_bytes = 2 * 13e9;
   model.state_bytes = 12 * 13e9;
   model.host_available_bytes = 600e9;
@@ -53,8 +63,8 @@ struct Random {
     model.gpu_backward = between(0.1, 200);
     model.gpu_flops = between(1, 20);
     model.link = between(1, 30);
-    model.drives = {between(1, 30), between(1, 30), between(1, 30),
-                    static_cast<SsdLaw>(random() % 3)};
+    const auto law = static_cast<SsdLaw>(random() % 4);
+    model.drives = drives_by(law, {between(1, 30), between(1, 30), between(1, 30)}, between(1, 2));
     model.parameter_bytes = between(0, 100);
     model.state_bytes = between(0, 100);
     model.gradient_bytes = between(0, 100);
@@ -179,11 +189,11 @@ TEST_CASE("Eq. 2: forward is as long as the longest of GPU, swapping, parameters
   CHECK(forward_seconds(model, 210e9) == Approx(210.0 / 21));
   model.gpu_forward = model.gpu_backward = 0;
   CHECK(forward_seconds(model, 0) == Approx(26.0 / 20));  // 2P / BW_S2M > 2P / BW_G
-  model.drives.read = 52e9;
+  model.drives = times_add(52e9, 20e9);
   CHECK(forward_seconds(model, 0) == Approx(26.0 / 21));
   model.host_available_bytes = 100e9;  // 200e9 swapped, 100e9 of it spilled
   CHECK(forward_seconds(model, 200e9) == Approx(200.0 / 21));
-  model.drives.write = 5e9;
+  model.drives = times_add(52e9, 5e9);
   CHECK(forward_seconds(model, 200e9) == Approx(26.0 / 52 + 100.0 / 5));
 }
 
@@ -203,13 +213,13 @@ TEST_CASE("Eq. 5: with P = 13e9 and SSDs of 20 GB/s each way, their term is 18.2
   model.gpu_forward = model.gpu_backward = 0;
   CHECK(backward_seconds(model, 0, 0, all) == Approx(18.2));  // 14P/20e9 + 14P/20e9
   CHECK(backward_seconds(model, 0, 0, nothing_of_it) == Approx(26.0 / 20));
-  model.drives.write = 10e9;
+  model.drives = times_add(20e9, 10e9);
   CHECK(backward_seconds(model, 0, 0, all) == Approx(9.1 + 18.2));
   model.host_available_bytes = 50e9;  // 90e9 swapped, 40e9 spilled: read back
   CHECK(backward_seconds(model, 90e9, 0, all) == Approx((182.0 + 40) / 20 + 18.2));
   model = round_numbers();
   CHECK(backward_seconds(model, 0, 3200e12, all) == Approx((2 * 950.0 + 3200) / 160));
-  model.drives.read = model.drives.write = 1e15;
+  model.drives = times_add(1e15, 1e15);
   CHECK(backward_seconds(model, 0, 0, all) == Approx(2 * 950.0 / 160));
   CHECK(backward_seconds(model, 400e9, 0, all) == Approx((26.0 + 400) / 21));
   model.gradient_bytes = 600e9;

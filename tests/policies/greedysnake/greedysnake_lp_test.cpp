@@ -16,6 +16,13 @@ namespace {
 
 // GPT-65B-like: 80 layers of 3 * 2^28 parameters, micro-batches of two sequences of 2048 tokens at
 // hidden 8192; PCIe at 24 GB/s, SSD 6 and 5 GB/s, Adam at 1.5e9 parameters/s, 400 GB of DRAM.
+DriveRates drives_by(SsdLaw law, double mixed_gain = 1) {
+  Machine::Ssd ssd;
+  ssd.law = law;
+  ssd.mixed_gain = mixed_gain;
+  return drive_rates(ssd, {6e9, 5e9, 7e9});
+}
+
 GreedySnakeInputs like_65b() {
   GreedySnakeInputs in;
   in.units = 80;
@@ -27,8 +34,7 @@ GreedySnakeInputs like_65b() {
   in.gpu_memory = 1e10;
   in.host_memory = 4e11;
   in.pcie = 24e9;
-  in.ssd_read = 6e9;
-  in.ssd_write = 5e9;
+  in.drives = drives_by(SsdLaw::simplex);
   in.adam_rate = 1.5e9;
   return in;
 }
@@ -144,7 +150,7 @@ TEST_CASE("GreedySnake's model says when nothing fits, and what input is wrong")
   CHECK(solve_greedysnake(in, 16, 0.25)->step_seconds ==
         Approx(solve_greedysnake(like_65b(), 16, 0.25)->step_seconds));
   in = like_65b();
-  in.ssd_read = 0;
+  in.drives.read = 0;
   CHECK_THROWS_AS(solve_greedysnake(in, 1, 0), InputError);
   CHECK_THROWS_WITH(solve_greedysnake(in, 1, 0), Catch::Contains("SSD read rate"));
   CHECK_THROWS_WITH(solve_greedysnake(like_65b(), 1, 1.5), Catch::Contains("alpha = 1.5"));
@@ -152,18 +158,25 @@ TEST_CASE("GreedySnake's model says when nothing fits, and what input is wrong")
 }
 
 // x_o 12 P (1/R + 1/W) is the most one pass pays where times add; drives that read while they
-// write pay the larger of both, and a cap on both together lies between.
-TEST_CASE("GreedySnake's model under the three laws of the SSD") {
+// write pay the larger of both, and a cap on both together, or a mix that gains, lies between.
+TEST_CASE("GreedySnake's model under the laws of the SSD") {
   GreedySnakeInputs in = like_65b();
   const double adds = solve_greedysnake(in, 1, 0)->step_seconds;
-  in.ssd_law = SsdLaw::capped;
-  in.ssd_total = 7e9;
+  in.drives = drives_by(SsdLaw::capped);
   const double capped = solve_greedysnake(in, 1, 0)->step_seconds;
-  in.ssd_law = SsdLaw::duplex;
+  in.drives = drives_by(SsdLaw::duplex);
   const double independent = solve_greedysnake(in, 1, 0)->step_seconds;
   CHECK(independent < capped);
   CHECK(capped < adds);
   CHECK(adds / independent > 1.6);
+  const auto mixed = [&](double gain) {
+    in.drives = drives_by(SsdLaw::mixed, gain);
+    return solve_greedysnake(in, 1, 0)->step_seconds;
+  };
+  CHECK(mixed(1) == Approx(adds).epsilon(1e-9));
+  CHECK(mixed(1.3) < adds);
+  CHECK(mixed(1.3) > independent);
+  CHECK(mixed(2) == Approx(independent).epsilon(1e-9));
 }
 
 TEST_CASE("GreedySnake's model gives the same on every thread") {
@@ -202,7 +215,8 @@ TEST_CASE("The inputs of GreedySnake's model follow from model, machine and work
   CHECK(less.adam_rate == Approx(in.adam_rate * 30 / 22));
   CHECK(in.gpu_memory < static_cast<double>(problem.machine.gpu.memory));
   CHECK(in.host_memory < static_cast<double>(problem.machine.host.memory));
-  CHECK(in.ssd_law == SsdLaw::capped);
+  REQUIRE(in.drives.limits.size() == 3);
+  CHECK(in.drives.limits[2].name == "ssd.total");
   // A measured kernel of just this shape counts, whatever the FLOP/s say.
   Task task;
   task.kind = TaskKind::forward;

@@ -148,6 +148,22 @@ TEST_CASE("machine file: the table of drives") {
               "m.toml:23:9: count: there are two rows for 1 drives", "keep one");
 }
 
+TEST_CASE("machine file: the table of shapes") {
+  const auto row = [](const std::string& text) {
+    return with("[[kernel]]", "[[gpu.by_shape]]\n" + text + "\n[[kernel]]");
+  };
+  CHECK_NOTHROW(row("tokens = 1024\nhidden = 4096\nshare = 0.7")());
+  check_error(row("tokens = 1024\nhidden = 4096"), "m.toml:22:1: share is missing", "share = ");
+  check_error(row("tokens = 0\nhidden = 4096\nshare = 1"), "tokens: 0 is no size", "1 to 1e9");
+  check_error(row("tokens = 1\nhidden = 1\nshare = 0"), "share: 0 is not a share", "about 1");
+  check_error(row("tokens = 1\nhidden = 1\nshare = 3"), "share: 3 is not a share", "about 1");
+  check_error(row("tokens = 1\nhidden = 1\nshare = 1\n[[gpu.by_shape]]\ntokens = 1\nhidden = 1\n"
+                  "share = 1"),
+              "tokens: there are two rows", "keep one");
+  check_error(with("[gpu]", "[gpu]\nclock = 0"), "gpu.clock: it is zero", "for example 1");
+  check_error(with("[gpu]", "[gpu]\nclock = 1.5"), "gpu.clock: 1.5 is outside", "unit");
+}
+
 TEST_CASE("machine file: the table of queue depths") {
   const auto row = [](const std::string& text) {
     return with("[[kernel]]", "[[ssd.by_queue_depth]]\n" + text + "\n[[kernel]]");
@@ -251,4 +267,23 @@ TEST_CASE("names and texts of a machine that a terminal would obey or hide are r
   check_error(with("[gpu]", "description = \"\\u200b\"\n[gpu]"), "m.toml:2:15: description: the",
               "");
   CHECK_NOTHROW(with("[gpu]", "description = \"two\\nlines, größe\"\n[gpu]")());
+}
+
+TEST_CASE("Gains of mixed traffic that no drives have are refused with their place") {
+  const auto row = [](const std::string& text) {
+    return with("[[kernel]]", "[[ssd.by_read_share]]\n" + text + "\n[[kernel]]");
+  };
+  check_error(row("share = 0.5"), "m.toml:22:1: gain is missing", "gain = 0.5");
+  check_error(row("share = 1\ngain = 1.5"), "m.toml:23:9: share: 1 is not a mix",
+              "between 0 and 1");
+  check_error(row("share = 0.5\ngain = 0.9"), "m.toml:24:8: gain: 0.9 is outside 1 .. 2",
+              "take turns");
+  check_error(row("share = 0.5\ngain = 2.1"), "m.toml:24:8: gain: 2.1 is outside 1 .. 2",
+              "neither slows");
+  check_error(row("share = 0.5\ngain = 1\n[[ssd.by_read_share]]\nshare = 0.5\ngain = 2"),
+              "m.toml:26:9: share: there are two rows for share 0.5", "keep one");
+  check_error(with("count = 2", "mixed_gain = 0.5\ncount = 2"),
+              "m.toml:14:14: ssd.mixed_gain: 0.5 is outside 1 .. 2", "take turns");
+  check_error(with("count = 2", "cache = \"1GB\"\ncount = 2"),
+              "m.toml:14:9: ssd.cache: how fast it is written is not given", "ssd.cache_write");
 }

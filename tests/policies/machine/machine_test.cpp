@@ -1,5 +1,6 @@
 // Built-in machines, round trips, --set, bandwidth by drives. Errors: machine_errors_test.cpp.
 #include "policies/machine/machine.hpp"
+#include "tests/policies/machine/machine_text.hpp"
 
 #include <catch2/catch.hpp>
 
@@ -39,6 +40,17 @@ void check_equal(const Machine& a, const Machine& b) {
   CHECK(a.gpu.memory == b.gpu.memory);
   CHECK(a.gpu.flops == b.gpu.flops);
   CHECK(a.gpu.launch_ns == b.gpu.launch_ns);
+  CHECK(a.gpu.multiprocessors == b.gpu.multiprocessors);
+  CHECK(a.gpu.attention_flops == b.gpu.attention_flops);
+  CHECK(a.gpu.clock == b.gpu.clock);
+  CHECK(a.host.core_bandwidth == b.host.core_bandwidth);
+  CHECK(a.host.io_bandwidth == b.host.io_bandwidth);
+  REQUIRE(a.gpu.by_shape.size() == b.gpu.by_shape.size());
+  for (std::size_t i = 0; i < a.gpu.by_shape.size(); ++i) {
+    CHECK(a.gpu.by_shape[i].tokens == b.gpu.by_shape[i].tokens);
+    CHECK(a.gpu.by_shape[i].hidden == b.gpu.by_shape[i].hidden);
+    CHECK(a.gpu.by_shape[i].share == b.gpu.by_shape[i].share);
+  }
   CHECK(a.host.wake_ns == b.host.wake_ns);
   CHECK(a.host.adam_params_per_second == b.host.adam_params_per_second);
   CHECK(a.host.cores == b.host.cores);
@@ -46,6 +58,11 @@ void check_equal(const Machine& a, const Machine& b) {
   CHECK(a.ssd.tbw == b.ssd.tbw);
   CHECK(a.ssd.read == b.ssd.read);
   CHECK(a.ssd.law == b.ssd.law);
+  CHECK(a.ssd.mixed_gain == b.ssd.mixed_gain);
+  CHECK(a.ssd.by_read_share == b.ssd.by_read_share);
+  CHECK(a.ssd.cache == b.ssd.cache);
+  CHECK(a.ssd.cache_write == b.ssd.cache_write);
+  CHECK(a.ssd.cache_recovery == b.ssd.cache_recovery);
   CHECK(a.sources == b.sources);
   REQUIRE(a.ssd.by_count.size() == b.ssd.by_count.size());
   for (const auto& [count, row] : a.ssd.by_count) {
@@ -219,19 +236,30 @@ TEST_CASE(
     machine.gpu.memory = static_cast<std::uint64_t>(whole());
     machine.gpu.flops = rate();
     machine.gpu.launch_ns = whole() % 1'000'000'000'000;
+    machine.gpu.multiprocessors = whole() % 1'000'000;
+    machine.gpu.attention_flops = rate();
+    machine.gpu.clock = 0.001 + 0.999 * share();
+    machine.gpu.by_shape = {{1024, 4096, share()}, {1 + whole() % 1'000'000, 5120, share()}};
+    machine.host.core_bandwidth = rate();
+    machine.host.io_bandwidth = rate();
     machine.pcie.total = rate();
     machine.host.cores = 0.5 + 1000 * share();
     machine.host.wake_ns = whole() % 1'000'000'000'000;
     machine.host.adam_params_per_second = rate();
-    machine.ssd = {.count = 3,
-                   .capacity = static_cast<std::uint64_t>(whole()),
-                   .read = rate(),
-                   .write = rate(),
-                   .law = SsdLaw::duplex,
-                   .by_count = {{2, {rate(), rate(), 0}}, {7, {rate(), rate(), rate()}}},
-                   .queue_depth = 1 + whole() % deepest_queue,
-                   .by_queue_depth = {{1 / 3.0, {share(), share(), 0}},
-                                      {1 + 1000 * share(), {share(), share(), share()}}}};
+    machine.ssd.count = 3;
+    machine.ssd.capacity = static_cast<std::uint64_t>(whole());
+    machine.ssd.read = rate();
+    machine.ssd.write = rate();
+    machine.ssd.law = static_cast<SsdLaw>(round % 4);
+    machine.ssd.by_count = {{2, {rate(), rate(), 0}}, {7, {rate(), rate(), rate()}}};
+    machine.ssd.queue_depth = 1 + whole() % deepest_queue;
+    machine.ssd.by_queue_depth = {{1 / 3.0, {share(), share(), 0}},
+                                  {1 + 1000 * share(), {share(), share(), share()}}};
+    machine.ssd.mixed_gain = 1 + share();
+    machine.ssd.by_read_share = {{0.5 * share(), 1 + share()}, {1 - 0.4 * share(), 1 + share()}};
+    machine.ssd.cache = static_cast<std::uint64_t>(whole());
+    machine.ssd.cache_write = rate();
+    machine.ssd.cache_recovery = rate();
     machine.kernels = {{"forward", "gpt,C128", rate(), whole(), 0.1, {whole(), whole(), 0}},
                        {"backward", "gpt,\"odd\"", 0, whole(), 0, {}}};
     machine.references = {{"compute", "gpt-small,b2", 0, whole(), 0.1, {whole(), whole()}},
@@ -262,7 +290,9 @@ TEST_CASE(
     "option --set ssd.count: rows of the table, straight lines between, in proportion below, flat "
     "beyond") {
   const auto drives = [](int count) {
-    return load_machine("rtx4090-12ssd", {"ssd.count=" + std::to_string(count)}).ssd;
+    return parse_machine(small_machine + small_table, "m.toml",
+                         {"ssd.count=" + std::to_string(count)})
+        .ssd;
   };
   CHECK(drives(1).read == 4.2e9);
   CHECK(drives(2).read == 7.4e9);
@@ -284,7 +314,7 @@ TEST_CASE("option --set ssd.count with other ssd keys: those win, in either orde
   for (const auto& overrides :
        {std::vector<std::string>{"ssd.count=6", "ssd.read=1GB/s", "ssd.capacity=9TB"},
         std::vector<std::string>{"ssd.read=1GB/s", "ssd.capacity=9TB", "ssd.count=6"}}) {
-    const Machine::Ssd ssd = load_machine("rtx4090-12ssd", overrides).ssd;
+    const Machine::Ssd ssd = parse_machine(small_machine + small_table, "m.toml", overrides).ssd;
     CHECK(ssd.read == 1e9);
     CHECK(ssd.write == 16e9);
     CHECK(ssd.capacity == 9'000'000'000'000);
@@ -365,6 +395,50 @@ TEST_CASE(
   CHECK(at_depth({"ssd.queue_depth=4096"}).total == 8e9);
   // A bandwidth that is set is the full one.
   CHECK(at_depth({"ssd.queue_depth=2", "ssd.read=20GB/s"}).read == 5e9);
+}
+
+const std::string mixing = std::string(small) + R"(
+[ssd]
+count = 2
+capacity = "2TB"
+read = "6GB/s"
+write = "4GB/s"
+law = "mixed"
+mixed_gain = 1.1
+cache = "100GB"
+cache_write = "10GB/s"
+cache_recovery = "1GB/s"
+[[ssd.by_read_share]]
+share = 0.5
+gain = 1.4
+)";
+
+TEST_CASE(
+    "law mixed: a gain that is set holds for every mix, other drives have more or less cache") {
+  const Machine machine = parse_machine(mixing, "mixing.toml");
+  CHECK(machine.ssd.law == SsdLaw::mixed);
+  CHECK(machine.ssd.mixed_gain == 1.1);
+  CHECK(machine.ssd.by_read_share == std::map<double, double>{{0.5, 1.4}});
+  CHECK(machine.ssd.cache == 100'000'000'000);
+  const Machine set = parse_machine(mixing, "mixing.toml", {"ssd.mixed_gain=1.2"});
+  CHECK(set.ssd.mixed_gain == 1.2);
+  CHECK(set.ssd.by_read_share.empty());
+  // The cache is one drive's, its rates are those of all drives, as ssd.write is.
+  const Machine four =
+      parse_machine(mixing, "mixing.toml", {"ssd.count=4", "ssd.read=12GB/s", "ssd.write=8GB/s"});
+  CHECK(four.ssd.cache == 100'000'000'000);
+  CHECK(four.ssd.cache_write == 20e9);
+  CHECK(four.ssd.cache_recovery == 2e9);
+  CHECK(four.ssd.law == SsdLaw::mixed);
+  CHECK(four.ssd.by_read_share == machine.ssd.by_read_share);
+}
+
+TEST_CASE("keys that a machine does not have are not in its text") {
+  const std::string text = machine_to_toml(parse_machine(small, "small.toml"));
+  for (const char* key : {"mixed_gain", "cache", "by_read_share"})
+    CHECK(text.find(key) == std::string::npos);
+  CHECK(machine_to_toml(parse_machine(mixing, "mixing.toml")).find("mixed_gain") !=
+        std::string::npos);
 }
 
 TEST_CASE("queue depth and number of drives: each drive needs its own requests") {

@@ -25,5 +25,16 @@ capacity = "1TB"
 read = "3GB/s"
 write = "2GB/s"
 )";
+// Drives by number, in place of these.
+inline const std::string small_table = R"([ssd]
+count = 12
+capacity = "46.08TB"
+by_count = [
+  { count = 1, read = "4.2GB/s", write = "4.2GB/s", total = "4.2GB/s" },
+  { count = 2, read = "7.4GB/s", write = "7.4GB/s", total = "7.4GB/s" },
+  { count = 3, read = "9.9GB/s", write = "9.9GB/s", total = "9.9GB/s" },
+  { count = 6, read = "16GB/s", write = "16GB/s", total = "16GB/s" },
+  { count = 12, read = "20GB/s", write = "20GB/s", total = "20GB/s" }]
+)";
 
 }  // namespace spillway

@@ -1,0 +1,159 @@
+#include "experiments/papers/paper_words.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/errors.hpp"
+#include "base/units.hpp"
+#include "experiments/papers/paper_points.hpp"
+
+namespace spillway {
+
+namespace {
+
+// A verdict that hangs on less of a memory than this may as well be the other one.
+constexpr double narrow_margin = 0.02;
+
+const char* fit_word(bool fits) { return fits ? "fits" : "does not fit"; }
+
+}  // namespace
+
+std::string percent_text(double fraction) { return fmt::format("{:+.1f} %", 100 * fraction); }
+std::string share_text(double fraction) { return fmt::format("{:.1f} %", 100 * fraction); }
+
+std::string number_text(double value) {
+  if (value >= 1000) return fmt::format("{:.0f}", value);
+  if (value >= 100) return fmt::format("{:.1f}", value);
+  if (value >= 1) return fmt::format("{:.2f}", value);
+  return fmt::format("{:.3f}", value);
+}
+
+std::string published_text(const PublishedValue& value) {
+  if (!value.given) return "-";
+  return value.number ? number_text(*value.number) : fit_word(value.fits);
+}
+
+std::string simulated_text(const PaperPoint& point) {
+  if (!point.published.given) return "-";
+  if (!point.fits) return fit_word(false);
+  // A number beside a plain "fits" says nothing that could be held against anything.
+  return point.published.number || !point.published.fits ? number_text(*point.simulated)
+                                                         : fit_word(true);
+}
+
+std::string verdict_text(const PaperPoint& point) {
+  if (!point.published.given) return "";
+  if (const auto error = point.error()) return percent_text(*error);
+  return point.fits == point.published.fits ? "as published" : "not as published";
+}
+
+std::string closed_form_text(const PaperPoint& point) {
+  const auto error = point.closed_form_error();
+  return error ? percent_text(*error) : "";
+}
+
+std::string role_text(const PaperPoint& point) {
+  if (!point.same_run_as.empty()) return "the same run as " + point.same_run_as;
+  if (!point.error()) return "memory";
+  if (!point.counts) return fmt::format("apart, {:.0f} % fitted", 100 * point.fitted_share);
+  if (!point.is_fitted())
+    return fmt::format("prediction, {:.0f} % fitted", 100 * point.fitted_share);
+  return fmt::format("fitted, {:.0f} % of it", 100 * point.fitted_share);
+}
+
+std::string margin_words(const FitMargin& margin) {
+  const std::string bytes = format_bytes(std::abs(static_cast<double>(margin.bytes)));
+  if (!margin.share) return fmt::format("{}: none, {} lacking", to_string(margin.tier), bytes);
+  return fmt::format("{}: {} {} ({})", to_string(margin.tier), share_text(std::abs(*margin.share)),
+                     margin.fits() ? "left" : "lacking", bytes);
+}
+
+std::string experiment_heading(const PaperExperiment& e) {
+  std::string quantity = to_string(e.quantity);
+  std::replace(quantity.begin(), quantity.end(), '_', ' ');
+  std::string settings;
+  for (const std::string& one : e.settings) settings += "; " + one;
+  return fmt::format("{}, {}: {}{} [{}]", e.name, e.figure, e.title, settings, quantity);
+}
+
+std::string order_text(const Ordering& ordering) {
+  return fmt::format(
+      "Order of the systems: Kendall tau {:.2f} over {} pairs ({} as published, {} "
+      "the other way round)",
+      ordering.tau(), ordering.pairs, ordering.concordant, ordering.discordant);
+}
+
+const char* overlap_text(Overlap overlap) {
+  switch (overlap) {
+    case Overlap::nothing:
+      return "forward + backward + optimizer";
+    case Overlap::optimizer:
+      return "forward + backward with optimizer";
+    case Overlap::all:
+      return "the whole step at once";
+  }
+  SPILLWAY_ASSERT(false);
+}
+
+std::string saturation_text(const Saturation& s) {
+  if (s.micro_batches == 0) return "does not fit";
+  return fmt::format("{} {} {} micro-batch{}, {} of SSD a step", number_text(s.tokens_per_second),
+                     s.limit ? "in the limit, from" : "at", s.micro_batches,
+                     s.micro_batches == 1 ? "" : "es", format_bytes(s.ssd_bytes));
+}
+
+std::string ratio_heading(const PaperRatio& r) {
+  return fmt::format("{} ({}): published {}", r.name, r.figure, number_text(r.published));
+}
+
+std::string range_text(const std::vector<RatioRow>& rows) {
+  const std::optional<RatioRange> range = ratio_range(rows);
+  if (!range) return "none: with no assumption both systems use the drives";
+  return fmt::format("{} to {} over {} assumption{} with which the drives are used",
+                     number_text(range->least), number_text(range->most), range->rows,
+                     range->rows == 1 ? "" : "s");
+}
+
+std::string freedom_text(const PaperResult& result) {
+  int continuous = 0, discrete = 0, numbers = 0, verdicts = 0;
+  for (const PaperConstant& constant : result.paper.constants_chosen)
+    ++(constant.kind == ConstantKind::continuous ? continuous : discrete);
+  for (const PointId& point : published_points(result.paper)) {
+    if (!counts(result.paper, point)) continue;
+    ++(published_at(result.paper, point).number ? numbers : verdicts);
+  }
+  std::string text = fmt::format("{} continuous constant{} and {} choice{}", continuous,
+                                 continuous == 1 ? "" : "s", discrete, discrete == 1 ? "" : "s");
+  if (numbers + verdicts > 0)
+    text +=
+        fmt::format(" for {} numbers and {} bare verdicts on memory that count", numbers, verdicts);
+  if (!result.paper.ratios.empty())
+    text += fmt::format(" for {} ratios", result.paper.ratios.size());
+  return text;
+}
+
+std::string fits_text(const SystemResult& system) {
+  if (system.errors.fits_known == 0) return "counted elsewhere";
+  int narrow = 0;
+  for (const PaperPoint& point : system.points) {
+    if (!point.published.given || !point.same_run_as.empty()) continue;
+    if (point.margin.share && std::abs(*point.margin.share) < narrow_margin) ++narrow;
+  }
+  std::string text =
+      fmt::format("{} of {}", system.errors.fits_as_published, system.errors.fits_known);
+  if (narrow > 0) text += fmt::format(", {} by less than 2 %", narrow);
+  return text;
+}
+
+SystemErrors errors_apart(const SystemResult& system) {
+  std::vector<PaperPoint> points = system.points;
+  for (PaperPoint& point : points) {
+    point.counts = point.same_run_as.empty();
+    point.fitted_share = 0;
+  }
+  return errors_of(points);
+}
+
+}  // namespace spillway

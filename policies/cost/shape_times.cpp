@@ -1,0 +1,198 @@
+#include "policies/cost/shape_times.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <iterator>
+#include <limits>
+
+#include "policies/framework/framework.hpp"
+#include "policies/model/scratch.hpp"
+
+namespace spillway {
+
+namespace {
+
+// Outputs of one tile, and its rate over that of the largest.
+struct Tile {
+  double rows, columns, rate;
+};
+
+// In the order of speed that NVIDIA's guide gives; how much slower is assumed: a tile of half the
+// area reads half as much again per FLOP.
+constexpr std::array<Tile, 7> tiles = {{{256, 128, 1},
+                                        {128, 256, 1},
+                                        {128, 128, 0.95},
+                                        {256, 64, 0.9},
+                                        {128, 64, 0.85},
+                                        {64, 128, 0.85},
+                                        {64, 64, 0.7}}};
+constexpr std::array<double, 4> parts_of_depth = {1, 2, 4, 8};
+constexpr double sum_bytes = 8;  // an fp32 partial sum is written and read
+
+double parts(double whole, double part) { return std::ceil(whole / part); }
+
+double product_flops(const ProductShape& shape) {
+  return 2.0 * static_cast<double>(shape.rows) * static_cast<double>(shape.columns) *
+         static_cast<double>(shape.depth);
+}
+
+// Time per token is linear between rows of the table, in proportion below the first.
+double share_between(const std::map<std::int64_t, double>& rows, std::int64_t tokens) {
+  const auto above = rows.lower_bound(tokens);
+  if (above == rows.end()) return rows.rbegin()->second;
+  const auto many = static_cast<double>(tokens), high = static_cast<double>(above->first);
+  if (above == rows.begin()) return above->second * many / high;
+  const auto below = std::prev(above);
+  const auto low = static_cast<double>(below->first);
+  const double low_time = low / below->second, high_time = high / above->second;
+  return many / (low_time + (high_time - low_time) * (many - low) / (high - low));
+}
+
+// Rows of logits that the head's kernels work on: our own program's fill its scratch with logits in
+// 16 bit, of at most eight sequences' share each (head_scratch_bytes); others take all.
+std::int64_t head_rows(const Problem& problem, std::int64_t sequences) {
+  const std::int64_t all = problem.workload.micro_batch * problem.workload.sequence;
+  if (problem.framework != own_framework) return all;
+  constexpr std::int64_t most_times = 8, rows_of_fp32 = 2;
+  return std::min(all, head_chunk_tokens(problem) * std::min(sequences, most_times) * rows_of_fp32);
+}
+
+}  // namespace
+
+std::int64_t sequences_of_kernel(const Problem& problem) {
+  if (problem.framework != own_framework) return problem.workload.micro_batch;
+  if (problem.workload.sequences_at_once > 1) return problem.workload.sequences_at_once;
+  Problem trained;
+  trained.model = problem.model;
+  trained.workload = problem.workload;
+  trained.use_gpu_sequences_at_once();
+  return trained.workload.sequences_at_once;
+}
+
+ShapeTimes::ShapeTimes(const Problem& problem)
+    : problem_(problem),
+      gpu_(problem.machine.gpu),
+      flops_(gpu_.flops * gpu_.clock),
+      sequences_(known() ? sequences_of_kernel(problem) : 1),
+      tokens_(sequences_ * problem.workload.sequence) {
+  for (const Machine::Gpu::ShapeRate& row : gpu_.by_shape)
+    shares_[row.hidden][row.tokens] = row.share;
+}
+
+bool ShapeTimes::known() const {
+  return gpu_.multiprocessors > 0 || gpu_.attention_flops > 0 || gpu_.clock != 1 ||
+         !gpu_.by_shape.empty();
+}
+
+double ShapeTimes::seconds(const Task& task) const {
+  if (task.kind == TaskKind::head) return head_seconds();
+  const double kernels =
+      static_cast<double>(problem_.workload.micro_batch) / static_cast<double>(sequences_);
+  return kernels * layer_seconds(task);
+}
+
+double ShapeTimes::layer_seconds(const Task& task) const {
+  const bool is_backward = task.kind == TaskKind::backward;
+  double seconds = 0;
+  for (const LayerOperator& one :
+       layer_operators(problem_.model, sequences_, problem_.workload.sequence)) {
+    const int missing = one.makes & ~(is_backward ? task.available : saved_none);
+    if (one.makes == saved_none ? !is_backward || task.recomputes_output : missing != 0)
+      seconds += forward_seconds(
+          one, is_backward && missing == saved_statistics ? one.statistics_flops : one.flops);
+    if (is_backward) seconds += backward_seconds(one);
+  }
+  return seconds;
+}
+
+// What adapters compute beside the matrix goes at the full rate: their bytes are counted elsewhere.
+double ShapeTimes::forward_seconds(const LayerOperator& one, double flops) const {
+  if (one.is_attention()) return attention_seconds(flops);
+  if (one.outputs == 0) return 0;
+  const ProductShape shape{tokens_, one.outputs, one.inputs};
+  return product_seconds(shape, tokens_) + (flops - product_flops(shape)) / flops_;
+}
+
+double ShapeTimes::backward_seconds(const LayerOperator& one) const {
+  if (one.is_attention()) return attention_seconds(one.backward_flops);
+  if (one.outputs == 0) return 0;
+  const ProductShape of_input{tokens_, one.inputs, one.outputs},
+      of_matrix{one.outputs, one.inputs, tokens_};
+  double seconds = product_seconds(of_input, tokens_), flops = product_flops(of_input);
+  if (!problem_.model.has_adapters()) {
+    seconds += product_seconds(of_matrix, tokens_);
+    flops += product_flops(of_matrix);
+  }
+  return seconds + (one.backward_flops - flops) / flops_;
+}
+
+double ShapeTimes::head_seconds() const {
+  const ModelSpec& model = problem_.model;
+  const std::int64_t rows = head_rows(problem_, sequences_);
+  const double kernels =
+      static_cast<double>(problem_.workload.micro_batch * problem_.workload.sequence) /
+      static_cast<double>(rows);
+  double seconds = product_seconds({rows, model.vocabulary, model.hidden}, rows) +
+                   product_seconds({rows, model.hidden, model.vocabulary}, rows);
+  if (trained_elements(model, head_unit(model)) > 0)
+    seconds += product_seconds({model.vocabulary, model.hidden, rows}, rows);
+  return kernels * seconds;
+}
+
+double ShapeTimes::attention_seconds(double flops) const {
+  if (gpu_.attention_flops <= 0) return flops / flops_;
+  constexpr double reference_width = 128, exponential = 25;
+  const auto width = static_cast<double>(problem_.model.width_of_head());
+  const double slower = (1 + exponential / width) / (1 + exponential / reference_width);
+  return flops * slower / (gpu_.attention_flops * gpu_.clock);
+}
+
+double ShapeTimes::product_seconds(const ProductShape& shape, std::int64_t tokens) const {
+  const double compute =
+      !shares_.empty()
+          ? product_flops(shape) / (flops_ * share_at(tokens))
+          : (gpu_.multiprocessors > 0 ? quantised_seconds(shape) : product_flops(shape) / flops_);
+  if (gpu_.memory_bandwidth <= 0) return compute;
+  const auto rows = static_cast<double>(shape.rows), columns = static_cast<double>(shape.columns),
+             depth = static_cast<double>(shape.depth);
+  const double bytes = (rows * depth + depth * columns + rows * columns) *
+                       static_cast<double>(problem_.activation_bytes());
+  return std::max(compute, bytes / gpu_.memory_bandwidth);
+}
+
+// Of the model's hidden size: between those of the table by its logarithm, at its ends as they are.
+double ShapeTimes::share_at(std::int64_t tokens) const {
+  const std::int64_t hidden = problem_.model.hidden;
+  const auto above = shares_.lower_bound(hidden);
+  if (above == shares_.end()) return share_between(shares_.rbegin()->second, tokens);
+  const double high = share_between(above->second, tokens);
+  if (above == shares_.begin() || above->first == hidden) return high;
+  const auto below = std::prev(above);
+  const double low = share_between(below->second, tokens);
+  const auto log_of = [](std::int64_t size) { return std::log(static_cast<double>(size)); };
+  const double way =
+      (log_of(hidden) - log_of(below->first)) / (log_of(above->first) - log_of(below->first));
+  return low + (high - low) * way;
+}
+
+double ShapeTimes::quantised_seconds(const ProductShape& shape) const {
+  const auto at_once = static_cast<double>(gpu_.multiprocessors);
+  const auto rows = static_cast<double>(shape.rows), columns = static_cast<double>(shape.columns),
+             depth = static_cast<double>(shape.depth);
+  double best = std::numeric_limits<double>::infinity();
+  for (const Tile& tile : tiles) {
+    const double count = parts(rows, tile.rows) * parts(columns, tile.columns);
+    const double flops = 2 * tile.rows * tile.columns * depth;
+    for (const double cuts : parts_of_depth) {
+      if (cuts > 1 && gpu_.memory_bandwidth <= 0) break;
+      const double wave = flops / cuts / (flops_ / at_once * tile.rate);
+      double seconds = parts(count * cuts, at_once) * wave;
+      if (cuts > 1) seconds += cuts * rows * columns * sum_bytes / gpu_.memory_bandwidth;
+      best = std::min(best, seconds);
+    }
+  }
+  return best;
+}
+
+}  // namespace spillway
