@@ -210,6 +210,21 @@ TEST_CASE("machine file: measured kernels") {
               "samples_ns = [");
 }
 
+TEST_CASE("machine file: reference kernels") {
+  const auto row = [](const std::string& text) {
+    return with("[[kernel]]", "[[reference]]\n" + text + "\n[[kernel]]");
+  };
+  CHECK_NOTHROW(row("kind = \"adam\"\nshape = \"s\"\nmedian_ns = 1")());
+  check_error(with("[[kernel]]", "[reference]\nkind = \"adam\"\n[[kernel]]"),
+              "m.toml:22:1: reference is not a list of tables", "two brackets");
+  check_error(row("kind = \"forward\"\nshape = \"s\"\nmedian_ns = 1"),
+              "m.toml:23:8: kind: unknown value \"forward\"", "compute");
+  check_error(row("kind = \"adam\"\nshape = \"s\""), "m.toml:22:1: median_ns is missing",
+              "median_ns = 12");
+  check_error(row("kind = \"adam\"\nshape = \"s\"\nflops = 1\nmedian_ns = 1"),
+              "m.toml:25:1: unknown key flops", "");
+}
+
 TEST_CASE("option --set: every error names the override") {
   check_error(set("gpu.flop=1TFLOPS"), "gpu.flop=1TFLOPS: unknown key gpu.flop",
               "did you mean gpu.flops?");
