@@ -2,6 +2,7 @@
 // [[ssd.by_queue_depth]], [[ssd.by_read_share]], [[kernel]], [sources]. Internal to policies/.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -9,6 +10,13 @@
 #include "policies/machine/machine.hpp"
 
 namespace spillway {
+
+// Drives that ssd.drive_read and ssd.drive_write of one drive are scaled to, at most.
+inline constexpr std::int64_t most_scaled_drives = 64;
+
+// Adds to `document` what the parts "CARD+HOST" or "CARD+HOST+NxDRIVE" say (machine_parts.hpp) and
+// it does not say itself. Throws InputError, without a place, where there is no such part.
+void add_parts(const std::string& text, toml::table& document);
 
 // Each throws InputError with the place of what is wrong; `node` is the value under its key.
 void read_by_shape(const toml::node& node, const std::string& origin, Machine::Gpu& gpu);
