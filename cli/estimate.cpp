@@ -34,15 +34,18 @@ std::string tokens_text(double tokens) {
 
 // How fast it is; in how many days so many tokens are trained, where the length of the training is
 // not given; and what may make it faster.
-std::string speed_text(const SimulationResult& result, const Wear& wear, const Workload& workload) {
+std::string speed_text(const Candidate& candidate) {
+  const SimulationResult& result = *candidate.evaluation.result;
+  const Workload& workload = candidate.evaluation.schedule.problem().workload;
   constexpr double billion = 1e9;
   std::string text = fmt::format(
       "step         {}   ({:.1f} tokens/s, {} sets the bound, {:.0f} % of it reached)\n"
       "tokens       {} a day",
       format_seconds(result.step_seconds), result.tokens_per_second, result.bound_by,
       100 * result.efficiency, tokens_text(86400 * result.tokens_per_second));
-  if (!wear.steps) text += "; 1 billion in " + long_time(billion / result.tokens_per_second);
-  text += "\n";
+  if (!candidate.wear.steps)
+    text += "; 1 billion in " + long_time(billion / result.tokens_per_second);
+  text += "\n" + interval_text(candidate.evaluation, "             ");
   if (result.bound_by != "gpu.compute")
     text += fmt::format(
         "             a larger --batch than {} may train more tokens a second "
@@ -74,8 +77,8 @@ void print(const Candidates& candidates, const Candidate& candidate,
   fmt::print("{}{}: {}\n{}", header_text(candidate), result ? "fits" : "does not fit",
              to_text(margin_of(candidate)), memory_text(candidate));
   if (result) {
-    fmt::print("{}{}{}", speed_text(*result, candidate.wear, problem.workload),
-               wear_text(candidate.wear, problem.machine), sparing_text(candidates, candidate));
+    fmt::print("{}{}{}", speed_text(candidate), wear_text(candidate.wear, problem.machine),
+               sparing_text(candidates, candidate));
   }
   if (robustness) fmt::print("{}", robustness_text(*robustness));
 }

@@ -75,6 +75,7 @@ void print_result(const Candidate& candidate, const SimulationResult& result,
   fmt::print("step           {}   forward {}, backward {}, optimizer {}\n",
              format_seconds(result.step_seconds), format_seconds(result.phases.forward),
              format_seconds(result.phases.backward), format_seconds(result.phases.optimizer));
+  fmt::print("{}", interval_text(candidate.evaluation, "               "));
   fmt::print("throughput     {:.1f} tokens/s   model {:.4g} TFLOPS, hardware {:.4g} TFLOPS\n",
              result.tokens_per_second, result.model_tflops, result.hardware_tflops);
   fmt::print("bound          {} by {}: {:.1f} % of the bound is reached\n",

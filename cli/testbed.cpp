@@ -22,6 +22,7 @@
 #include "experiments/train/train_checks.hpp"
 #include "experiments/train/train_plan.hpp"
 #include "experiments/watch/training_line.hpp"
+#include "sim/step_interval.hpp"
 
 namespace spillway::cli {
 
@@ -111,9 +112,14 @@ std::string identity_of(const TestbedConfiguration& c, const Machine& machine,
 }
 
 void print_row(const TestbedRow& row) {
-  fmt::print("{:<16} {:>5}  {:<66} {:>9} {:>9} {:>+7.2f} % {:>7.2f} %\n", row.regime, row.batch,
+  fmt::print("{:<16} {:>5}  {:<66} {:>9} {:>9} {:>+7.2f} % {:>7.2f} %", row.regime, row.batch,
              row.policy, format_seconds(row.predicted_seconds),
              format_seconds(row.measured_seconds), 100 * row.error(), 100 * row.scatter);
+  if (row.is_corrected()) {
+    fmt::print("   corrected {:+.2f} %, {}", 100 * row.corrected_error(),
+               row.is_inside() ? "inside" : "outside");
+  }
+  fmt::print("\n");
   std::fflush(stdout);  // a row as soon as it is known
 }
 
@@ -127,6 +133,10 @@ void print_summary(const TestbedSummary& s) {
   };
   for (const RegimeSummary& r : s.regimes)
     line(r.regime, r.errors, fmt::format("{:.3f}", r.order.tau()));
+  line("unthrottled, corr.", s.corrected.errors, fmt::format("{:.3f}", s.corrected.order.tau()));
+  if (s.corrected.errors.count > 0)
+    fmt::print("{} of {} measured steps lie in the intervals that are to hold {:.0f} %\n",
+               s.corrected.inside, s.corrected.errors.count, 100 * interval_share);
   line("all throttled", s.throttled, "");
   if (s.complete()) {
     fmt::print("the targets are {}\n", s.held() ? "held" : "missed");
@@ -159,6 +169,8 @@ class Testbed {
     const double load = load_average();
     const Machine machine = base_machine(options_, regimes_, run_options_.ssd, progress_);
     const std::string program = this_program();
+    // Made when the first unthrottled configuration comes: a test file on the drives.
+    std::optional<ReferenceKernels> references;
     const SweepResults known = read_journals(options_.out);
     SweepJournal journal(options_.out, "testbed");
     if (!options_.json)
@@ -172,6 +184,8 @@ class Testbed {
         rows_.push_back(row_from_json(ordered_json::parse(row->second)));
       } else {
         show(c, seconds_since(began), predicted_done);
+        if (!c.regime.throttled() && !machine.references.empty() && !references)
+          run_options_.references = &references.emplace(run_options_.ssd);
         rows_.push_back(run_configuration(c, machine, run_options_));
         journal.append(identity, to_json(rows_.back()).dump());
         predicted_done += 1;

@@ -52,23 +52,51 @@ ordered_json to_json(const Validation& v) {
         {"predicted_seconds", static_cast<double>(c.first_divergence->predicted_ns) / 1e9},
         {"measured_seconds", static_cast<double>(c.first_divergence->measured_ns) / 1e9}};
   }
-  return {{"policy", v.schedule.policy()},
-          {"model", v.schedule.problem().model.name},
-          {"machine", v.schedule.problem().machine.name},
-          {"workload", spillway::to_json(v.schedule.problem().workload)},
-          {"steps", v.schedule.steps()},
-          {"overrides", v.schedule.problem().overrides},
-          {"predicted_step_seconds", c.predicted.median_seconds},
-          {"measured_step_seconds", c.measured.median_seconds},
-          {"error", c.error},
-          {"measured_steps", c.measured.seconds.size()},
-          {"extrapolated", v.predicted.extrapolated},
-          {"kinds", kinds},
-          {"lanes", lanes},
-          {"critical_path", critical},
-          {"first_divergence", divergence},
-          {"diverging_tasks", c.diverging_tasks},
-          {"matched_tasks", c.matched_tasks}};
+  ordered_json json = {{"policy", v.schedule.policy()},
+                       {"model", v.schedule.problem().model.name},
+                       {"machine", v.schedule.problem().machine.name},
+                       {"workload", spillway::to_json(v.schedule.problem().workload)},
+                       {"steps", v.schedule.steps()},
+                       {"overrides", v.schedule.problem().overrides},
+                       {"predicted_step_seconds", c.predicted.median_seconds},
+                       {"measured_step_seconds", c.measured.median_seconds},
+                       {"error", c.error},
+                       {"measured_steps", c.measured.seconds.size()},
+                       {"extrapolated", v.predicted.extrapolated},
+                       {"kinds", kinds},
+                       {"lanes", lanes},
+                       {"critical_path", critical},
+                       {"first_divergence", divergence},
+                       {"diverging_tasks", c.diverging_tasks},
+                       {"matched_tasks", c.matched_tasks}};
+  if (v.corrected) {
+    json["drift"] = v.corrected->drift;
+    json["corrected_step_seconds"] = v.corrected->predicted_seconds;
+    json["corrected_error"] = v.corrected->error;
+  }
+  if (v.uncertainty) {
+    json["step_seconds_interval"] = {v.uncertainty->low(v.expected_seconds()),
+                                     v.uncertainty->high(v.expected_seconds())};
+    json["interval_share"] = interval_share;
+  }
+  return json;
+}
+
+void print_drift(const Validation& v) {
+  const double predicted = v.comparison.predicted.median_seconds;
+  if (v.corrected) {
+    fmt::print("machine    {}\n",
+               drift_text(v.corrected->drift, v.corrected->predicted_seconds / predicted - 1));
+    fmt::print("corrected  predicted {:>10}   error {:+.1f} %   (each rate by its own reference)\n",
+               format_seconds(v.corrected->predicted_seconds), 100 * v.corrected->error);
+  }
+  if (!v.uncertainty) return;
+  const double low = v.uncertainty->low(v.expected_seconds()),
+               high = v.uncertainty->high(v.expected_seconds());
+  const double measured = v.comparison.measured.median_seconds;
+  fmt::print("interval   {} to {} holds {:.0f} % of runs; this one lies {}\n", format_seconds(low),
+             format_seconds(high), 100 * interval_share,
+             measured >= low && measured <= high ? "inside" : "outside");
 }
 
 void print_report(const Validation& v, const std::string& path) {
@@ -80,6 +108,7 @@ void print_report(const Validation& v, const std::string& path) {
       format_seconds(c.predicted.median_seconds), format_seconds(c.measured.median_seconds),
       100 * c.error, c.measured.seconds.size(), c.measured.seconds.size() == 1 ? "" : "s",
       c.measured.filling ? ", with the filling of the pipeline" : "");
+  print_drift(v);
   fmt::print("{:<16} {:>12} {:>12} {:>9}   seconds a step, all tasks of the kind added up\n",
              "kind", "predicted", "measured", "error");
   for (const Quantity& kind : c.kinds) {

@@ -7,6 +7,7 @@
 #include "base/units.hpp"
 #include "cli/text/progress.hpp"
 #include "policies/cost/commit_interval.hpp"
+#include "sim/step_interval.hpp"
 
 namespace spillway::cli {
 
@@ -70,6 +71,16 @@ std::string long_time(double seconds) {
   if (seconds < 86'400) return fmt::format("{:.1f} h", seconds / 3600);
   if (seconds < seconds_per_year) return fmt::format("{:.1f} days", seconds / 86'400);
   return fmt::format("{:.3g} years", seconds / seconds_per_year);
+}
+
+std::string interval_text(const Evaluation& evaluation, const std::string& margin) {
+  const SimulationResult& result = *evaluation.result;
+  const auto uncertainty =
+      step_uncertainty(evaluation.schedule, result, evaluation.schedule.problem().machine);
+  if (!uncertainty) return "";
+  return fmt::format("{}{} to {} in {:.0f} % of runs\n", margin,
+                     format_seconds(uncertainty->low(result.step_seconds)),
+                     format_seconds(uncertainty->high(result.step_seconds)), 100 * interval_share);
 }
 
 std::string header_text(const Candidate& candidate) {

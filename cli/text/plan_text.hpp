@@ -13,6 +13,9 @@ namespace spillway::cli {
 std::string long_time(double seconds);
 // "gpt-65b on rtx4090-12ssd, policy ..." and the workload, a line each.
 std::string header_text(const Candidate& candidate);
+// Between what times 90 % of runs are to lie, a line after `margin`; empty where the machine file
+// has no spreads.
+std::string interval_text(const Evaluation& evaluation, const std::string& margin);
 // Peak and capacity of every tier, a line each; of the ssd tier with the store's second copies.
 std::string memory_text(const Candidate& candidate);
 // "ssd written", "commits", "whole run" and "drives", each where there is something to say.

@@ -56,6 +56,15 @@ ordered_json lane_bytes_json(const Schedule& schedule) {
   return lanes;
 }
 
+// "; 132.10 ms to 141.00 ms in 90 % of runs"
+std::string interval_text(const TrainPlan& plan) {
+  if (!plan.uncertainty) return "";
+  return fmt::format("; {} to {} in {:.0f} % of runs",
+                     format_seconds(plan.uncertainty->low(*plan.predicted_step_seconds)),
+                     format_seconds(plan.uncertainty->high(*plan.predicted_step_seconds)),
+                     100 * interval_share);
+}
+
 }  // namespace
 
 ordered_json start_event(const TrainingJob& job) {
@@ -84,6 +93,12 @@ ordered_json start_event(const TrainingJob& job) {
       {"durability",
        {{"commit_every", training.commit_interval()},
         {"bytes_copied_per_commit", training.bytes_copied_per_commit()}}}};
+  if (plan.predicted_step_seconds && plan.uncertainty) {
+    event["predicted_step_seconds_interval"] = {
+        plan.uncertainty->low(*plan.predicted_step_seconds),
+        plan.uncertainty->high(*plan.predicted_step_seconds)};
+    event["interval_share"] = interval_share;
+  }
   if (const Evaluations& evaluations = training.evaluations(); evaluations.batches)
     event["evaluation"] = {{"batches", evaluations.count}, {"every", evaluations.every}};
   if (const auto& initial = job.initial_state())
@@ -278,7 +293,8 @@ void announce(const TrainingJob& job) {
     fmt::print("  frozen weights: {}\n", text);
   if (training.throttle()) fmt::print("  throttled to {}\n", to_text(training.throttle()->rates()));
   if (plan.predicted_step_seconds)
-    fmt::print("  predicted: {} a step\n", format_seconds(*plan.predicted_step_seconds));
+    fmt::print("  predicted: {} a step{}\n", format_seconds(*plan.predicted_step_seconds),
+               interval_text(plan));
   fmt::print("  run folder: {}\n", run.string());
   flush_output();
 }

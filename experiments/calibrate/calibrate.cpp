@@ -19,6 +19,7 @@
 #include "experiments/calibrate/calibrate_gpu.hpp"
 #include "experiments/calibrate/drive_bench.hpp"
 #include "experiments/calibrate/kernel_bench.hpp"
+#include "experiments/calibrate/reference_kernels.hpp"
 #include "experiments/calibrate/sampler.hpp"
 #include "policies/schedule/program.hpp"
 
@@ -63,7 +64,9 @@ class Calibration {
     describe();
     planned_ = kernels_per_problem(options_.model, options_.precision) *
                    static_cast<int>(options_.micro_batches.size()) +
-               host_figures + (options_.ssd.empty() ? 0 : drive_figures(options_.brief));
+               host_figures + (options_.ssd.empty() ? 0 : drive_figures(options_.brief)) +
+               (options_.brief ? 0 : 2);
+    references();
     kernels();
     copies();
     optimizer();
@@ -72,6 +75,7 @@ class Calibration {
       measure_drives_of(
           options_, rule_, host_, machine_, [this](const std::string& what) { next(what); }, note_);
     }
+    references();
     return machine_;
   }
 
@@ -112,6 +116,16 @@ class Calibration {
       }
     }
     source("gpu.flops", "the fastest measured layer forward; kernels are timed by shape");
+  }
+
+  // At the start and at the end, so that their spread tells how the machine changed meanwhile.
+  void references() {
+    if (options_.brief) return;
+    next("reference kernels");
+    std::vector<KernelTime> now =
+        ReferenceKernels(options_.ssd, options_.io).take(calibration_rounds);
+    machine_.references =
+        machine_.references.empty() ? std::move(now) : joined(machine_.references, now);
   }
 
   Problem problem_of(std::int64_t micro_batch) const {

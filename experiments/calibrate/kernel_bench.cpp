@@ -11,6 +11,7 @@
 #include "exec/cpu/bf16.hpp"
 #include "exec/cpu/cpu_device.hpp"
 #include "exec/cpu/initial_values.hpp"
+#include "exec/run/executor.hpp"
 #include "experiments/calibrate/stream_timer.hpp"
 #include "policies/model/operators.hpp"
 #include "policies/model/scratch.hpp"
@@ -192,6 +193,17 @@ class KernelBench {
     if (task.kind == TaskKind::backward && task.available != saved_none) save(task.available);
     return kernel_time(to_string(task.kind), kernel_shape(problem_, task), task.flops,
                        timer_ ? sample_on_streams(task) : sample_on_cpu(task));
+  }
+
+  // Nanoseconds of tasks in a row on the CPU, on operands in no cache, then on those that are.
+  std::int64_t time_row(const std::vector<Task>& tasks) {
+    cool_caches();
+    std::memcpy(memory_.hidden, memory_.host_upstream, checkpoint_bytes(problem_));
+    const std::int64_t start = now_ns();
+    for (int pass = 0; pass < 2; ++pass) {
+      for (const Task& task : tasks) device_->compute(task, operands(task));
+    }
+    return now_ns() - start;
   }
 
  private:
@@ -432,6 +444,37 @@ StreamKernelMemory stream_kernel_memory(const Problem& problem) {
 std::vector<Task> stream_kernel_tasks(const Problem& problem, std::set<std::string>& known) {
   return new_tasks(problem, kernel_tasks(problem, true), known);
 }
+
+struct ReferenceLayer::State {
+  // Fixed: times of other programs' references are compared with those taken here.
+  static Problem fixed() {
+    Problem problem;
+    problem.machine.gpu.is_cpu = true;
+    problem.model = load_model("gpt-small");
+    problem.workload = {2, 2, 128, Precision::fp32, GradientWidth::bits32};
+    return problem;
+  }
+  Problem problem = fixed();
+  SamplingRule rule;
+  KernelBench bench{problem, rule,
+                    [](const Problem& p, std::uint64_t gpu, std::uint64_t host) {
+                      return std::make_unique<CpuDevice>(p, gpu, host, 1);
+                    },
+                    false, 0};
+  std::vector<Task> passes;
+};
+
+ReferenceLayer::ReferenceLayer() : state_(std::make_unique<State>()) {
+  for (const Task& task : kernel_tasks(state_->problem, false)) {
+    const bool forward = task.kind == TaskKind::forward && task.saves == saved_none;
+    const bool backward =
+        task.kind == TaskKind::backward && task.available == saved_none && !task.recomputes_output;
+    if (forward || backward) state_->passes.push_back(task);
+  }
+}
+ReferenceLayer::~ReferenceLayer() = default;
+
+std::int64_t ReferenceLayer::run() { return state_->bench.time_row(state_->passes); }
 
 std::vector<KernelTime> time_stream_kernels(const Problem& problem, const std::vector<Task>& tasks,
                                             const SamplingRule& rule,

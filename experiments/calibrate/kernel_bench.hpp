@@ -50,4 +50,18 @@ std::vector<KernelTime> time_stream_kernels(const Problem& problem, const std::v
                                             const std::function<void(const std::string&)>& before,
                                             const MakeDevice& make_device, double load_seconds);
 
+// The compute reference kernel (reference_kernels.hpp): forward and backward of one layer, fixed in
+// shape, on one thread of the CPU backend.
+class ReferenceLayer {
+ public:
+  ReferenceLayer();
+  ~ReferenceLayer();
+  // Nanoseconds of both passes on operands in no cache and, right after, on those that are.
+  std::int64_t run();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
 }  // namespace spillway

@@ -57,10 +57,11 @@ std::string closed_form_text(const PaperPoint& point) {
 std::string role_text(const PaperPoint& point) {
   if (!point.same_run_as.empty()) return "the same run as " + point.same_run_as;
   if (!point.error()) return "memory";
-  if (!point.counts) return fmt::format("apart, {:.0f} % fitted", 100 * point.fitted_share);
-  if (!point.is_fitted())
-    return fmt::format("prediction, {:.0f} % fitted", 100 * point.fitted_share);
-  return fmt::format("fitted, {:.0f} % of it", 100 * point.fitted_share);
+  // Constants that do the same, such as two rates of one path, add up to more than all of it.
+  const double share = 100 * std::min(1.0, point.fitted_share);
+  if (!point.counts) return fmt::format("apart, {:.0f} % fitted", share);
+  if (!point.is_fitted()) return fmt::format("prediction, {:.0f} % fitted", share);
+  return fmt::format("fitted, {:.0f} % of it", share);
 }
 
 std::string margin_words(const FitMargin& margin) {

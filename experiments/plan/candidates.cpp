@@ -11,6 +11,7 @@
 #include "base/units.hpp"
 #include "experiments/plan/tuned.hpp"
 #include "sim/result_json.hpp"
+#include "sim/step_interval.hpp"
 
 namespace spillway {
 
@@ -143,6 +144,19 @@ void require_fit(const Candidate& candidate) {
           Setting{"ssd.capacity", fmt::format("{}B", store.all())});
 }
 
+namespace {
+
+void add_interval(nlohmann::ordered_json& json, const Evaluation& evaluation) {
+  const double step = evaluation.result->step_seconds;
+  const auto uncertainty = step_uncertainty(evaluation.schedule, *evaluation.result,
+                                            evaluation.schedule.problem().machine);
+  if (!uncertainty) return;
+  json["step_seconds_interval"] = {uncertainty->low(step), uncertainty->high(step)};
+  json["interval_share"] = interval_share;
+}
+
+}  // namespace
+
 FitMargin margin_of(const Candidate& candidate) {
   return fit_margin(tier_uses(candidate.evaluation.schedule, candidate.wear));
 }
@@ -155,6 +169,7 @@ nlohmann::ordered_json to_json(const Candidate& candidate, const Explanation* ex
   const Problem& problem = evaluation.schedule.problem();
   const bool simulated = evaluation.result.has_value();
   json["fits"] = simulated;
+  if (simulated) add_interval(json, evaluation);
   add_wear(json, candidate.wear, problem.machine);
   add_margins(json, tier_uses(evaluation.schedule, candidate.wear));
   if (!simulated) json["ssd_bytes_written_per_step"] = json["wear"] = nullptr;

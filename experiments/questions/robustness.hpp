@@ -35,7 +35,7 @@ struct Robustness {
   std::int64_t micro_batch = 0;
   double step_seconds = 0;        // as the machine file has it
   std::vector<RateEffect> rates;  // what slows the step most first
-  double all_slower_seconds = 0;  // all of them rate_margin lower
+  double all_slower_seconds = 0;  // all of them rate_margin lower, but gains of mixes
   double all_faster_seconds = 0;
   // All rates at random at once, each by -rate_margin to +rate_margin.
   std::vector<double> random_seconds;  // least first

@@ -11,6 +11,7 @@
 
 #include "base/units.hpp"
 #include "policies/cost/link_rates.hpp"
+#include "sim/step_interval.hpp"
 
 namespace spillway {
 
@@ -28,6 +29,26 @@ std::string signed_percent(double share) { return fmt::format("{:+.2f} %", 100 *
 
 // Milliseconds, with the digits that a comparison needs.
 std::string milliseconds(double seconds) { return fmt::format("{:.1f}", seconds * 1e3); }
+
+void add_corrected_targets(Text& text, const CorrectedSummary& c) {
+  if (c.errors.count == 0) return;
+  const auto line = [&](const std::string& target, const std::string& measured, bool held) {
+    add(text, "| {} | {} | {} |\n", target, measured, held ? "held" : "**missed**");
+  };
+  line(fmt::format("unthrottled, corrected for drift, median over {}: at most {}", c.errors.count,
+                   percent(target_corrected_median)),
+       fmt::format("{} (bias {})", percent(c.errors.median), signed_percent(c.errors.bias)),
+       c.errors.median <= target_corrected_median);
+  line(fmt::format("95th percentile: at most {}", percent(target_corrected_p95)),
+       fmt::format("{} (largest {})", percent(c.errors.p95), percent(c.errors.largest)),
+       c.errors.p95 <= target_corrected_p95);
+  line(fmt::format("Kendall's tau: at least {}", target_corrected_tau),
+       fmt::format("{:.3f}", c.order.tau()), c.order.tau() >= target_corrected_tau);
+  line(fmt::format("intervals that are to hold {:.0f} % of runs hold {:.0f} to {:.0f} %",
+                   100 * interval_share, 100 * least_share_inside, 100 * most_share_inside),
+       fmt::format("{} of {}, {:.0f} %", c.inside, c.errors.count, 100 * c.share_inside()),
+       c.share_inside() >= least_share_inside && c.share_inside() <= most_share_inside);
+}
 
 void add_targets(Text& text, const TestbedSummary& s) {
   const auto verdict = [](bool held) { return held ? "held" : "**missed**"; };
@@ -59,6 +80,7 @@ void add_targets(Text& text, const TestbedSummary& s) {
         s.unthrottled.count, percent(target_median_unthrottled), percent(s.unthrottled.median),
         percent(s.unthrottled.p95), verdict(s.unthrottled.median <= target_median_unthrottled));
   }
+  add_corrected_targets(text, s.corrected);
   if (!s.tuned.empty()) {
     add(text,
         "| the tuned plan, really trained, is faster than every other policy, really trained, in "
@@ -134,6 +156,37 @@ void add_kinds(Text& text, const TestbedSummary& s) {
   add(text, "\n");
 }
 
+// Unthrottled: the prediction as the machine file has it, and corrected for what the machine's
+// reference kernels took before and after the run.
+void add_corrected_rows(Text& text, const std::string& regime,
+                        const std::vector<TestbedRow>& rows) {
+  add(text,
+      R"(*raw*: with the rates of the machine file. *corrected*: with each rate divided by the drift of its own reference kernels, timed right before
+and after the run, and simulated again; nothing is fitted to the run. *interval*: holds {:.0f} % of runs, by the machine file's spreads.
+
+)",
+      100 * interval_share);
+  add(text,
+      "| policy | batch | raw, ms | corrected, ms | measured, ms | raw error | corrected error | "
+      "interval, ms | | scatter | compute | memory | drive | runs |\n");
+  add(text, "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n");
+  for (const TestbedRow& row : rows) {
+    if (row.regime != regime || !row.is_corrected()) continue;
+    const DriftShares drift = drift_shares(row.drift);
+    const auto slower = [](const std::optional<double>& factor) {
+      return factor ? fmt::format("{:+.1f} %", 100 * (*factor - 1)) : std::string("-");
+    };
+    add(text, "| {} | {} | {} | {} | {} | {} | {} | {} to {} | {} | {} | {} | {} | {} | {} |\n",
+        row.policy, row.batch, milliseconds(row.predicted_seconds),
+        milliseconds(row.corrected_seconds), milliseconds(row.measured_seconds),
+        signed_percent(row.error()), signed_percent(row.corrected_error()),
+        milliseconds(row.interval_low), milliseconds(row.interval_high),
+        row.is_inside() ? "inside" : "outside", percent(row.scatter), slower(drift.compute),
+        slower(drift.memory), slower(drift.drive), row.runs);
+  }
+  add(text, "\n");
+}
+
 void add_rows(Text& text, const TestbedRegime& regime, const std::vector<TestbedRow>& rows) {
   add(text, "### {}\n\n", regime.name);
   if (regime.throttled()) {
@@ -141,6 +194,10 @@ void add_rows(Text& text, const TestbedRegime& regime, const std::vector<Testbed
   } else {
     add(text, "{}.\n\n", regime.description);
   }
+  const bool corrected = std::any_of(rows.begin(), rows.end(), [&](const TestbedRow& row) {
+    return row.regime == regime.name && row.is_corrected();
+  });
+  if (corrected) return add_corrected_rows(text, regime.name, rows);
   add(text,
       "| policy | batch | predicted, ms | measured, ms | error | scatter | overrun | runs |\n");
   add(text, "|---|---|---|---|---|---|---|---|\n");

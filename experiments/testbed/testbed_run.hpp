@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "experiments/calibrate/drift.hpp"
+#include "experiments/calibrate/reference_kernels.hpp"
 #include "experiments/testbed/testbed_grid.hpp"
 
 namespace spillway {
@@ -16,6 +18,8 @@ struct TestbedOptions {
   std::vector<std::filesystem::path> ssd;  // directories of the ssd tier
   std::vector<std::filesystem::path> data;
   bool durable = false;  // steps are committed, as `train` does unless told otherwise
+  // Timed before and after every unthrottled run; outlives it. Null: never.
+  ReferenceKernels* references = nullptr;
 };
 
 // Seconds of all tasks of a kind in one steady step.
@@ -38,7 +42,16 @@ struct TestbedRow {
   int runs = 0;                  // made; the least disturbed one counts
   double late = 0;  // time that work took beyond its modelled time / modelled time, over lanes
   std::vector<KindSeconds> kinds;
+  // Unthrottled, where the machine file has references: the drift since it was written, the
+  // prediction for the machine as it was during the run, and the interval around that.
+  Drift drift;
+  double corrected_seconds = 0, interval_low = 0, interval_high = 0;
 
+  bool is_corrected() const { return !drift.empty(); }
+  double corrected_error() const { return corrected_seconds / measured_seconds - 1; }
+  bool is_inside() const {
+    return measured_seconds >= interval_low && measured_seconds <= interval_high;
+  }
   double error() const { return predicted_seconds / measured_seconds - 1; }
   // Of a run: how far what happened was not the machine stood for. Says nothing of the prediction.
   double disturbance() const { return scatter + late; }

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "experiments/calibrate/statistics.hpp"
+#include "sim/step_interval.hpp"
 
 namespace spillway {
 
@@ -22,6 +23,33 @@ KendallTau order_of(const std::vector<TestbedRow>& rows, const std::string& regi
   KendallTau tau;
   for (const auto& [batch, times] : by_batch) count_pairs(times, tau);
   return tau;
+}
+
+CorrectedSummary corrected_of(const std::vector<TestbedRow>& rows) {
+  CorrectedSummary corrected;
+  std::vector<TestbedRow> as_corrected;
+  std::vector<double> errors;
+  for (TestbedRow row : rows) {
+    if (row.throttled || !row.is_corrected()) continue;
+    errors.push_back(row.corrected_error());
+    if (row.is_inside()) ++corrected.inside;
+    row.predicted_seconds = row.corrected_seconds;
+    as_corrected.push_back(std::move(row));
+  }
+  corrected.errors = summarize(std::move(errors));
+  std::vector<std::string> regimes;
+  for (const TestbedRow& row : as_corrected) {
+    if (std::find(regimes.begin(), regimes.end(), row.regime) == regimes.end())
+      regimes.push_back(row.regime);
+  }
+  for (const std::string& regime : regimes) {
+    const KendallTau order = order_of(as_corrected, regime, false);
+    corrected.order.concordant += order.concordant;
+    corrected.order.discordant += order.discordant;
+    corrected.order.predicted_equal += order.predicted_equal;
+    corrected.order.tied += order.tied;
+  }
+  return corrected;
 }
 
 std::vector<KindSummary> kinds_of(const std::vector<TestbedRow>& rows) {
@@ -165,6 +193,7 @@ TestbedSummary summarize(const std::vector<TestbedRow>& rows) {
     regime.order = order_of(rows, regime.regime, false);
     regime.strict = order_of(rows, regime.regime, true);
   }
+  summary.corrected = corrected_of(rows);
   summary.kinds = kinds_of(rows);
   summary.tuned = tuned_of(rows);
   return summary;
@@ -175,7 +204,19 @@ bool TestbedSummary::held() const {
     return !regime.throttled || regime.order.tau() >= target_tau;
   });
   return ordered && throttled.median <= target_median && throttled.p95 <= target_p95 &&
-         unthrottled.median <= target_median_unthrottled && tuned_held();
+         unthrottled.median <= target_median_unthrottled && corrected.held() && tuned_held();
+}
+
+double CorrectedSummary::share_inside() const {
+  if (errors.count == 0) return 1;
+  return static_cast<double>(inside) / static_cast<double>(errors.count);
+}
+
+bool CorrectedSummary::held() const {
+  if (errors.count == 0) return true;
+  return errors.median <= target_corrected_median && errors.p95 <= target_corrected_p95 &&
+         order.tau() >= target_corrected_tau && share_inside() >= least_share_inside &&
+         share_inside() <= most_share_inside;
 }
 
 std::size_t TestbedSummary::tuned_wins() const {
@@ -227,12 +268,21 @@ nlohmann::ordered_json to_json(const TestbedSummary& summary) {
                         {"predicted_seconds", kind.predicted_seconds},
                         {"measured_seconds", kind.measured_seconds}};
   }
-  return {{"held", summary.complete() ? nlohmann::ordered_json(summary.held()) : nullptr},
-          {"throttled", to_json(summary.throttled)},
-          {"unthrottled", to_json(summary.unthrottled)},
-          {"regimes", regimes},
-          {"tuned", tuned},
-          {"kinds", kinds}};
+  nlohmann::ordered_json json = {
+      {"held", summary.complete() ? nlohmann::ordered_json(summary.held()) : nullptr},
+      {"throttled", to_json(summary.throttled)},
+      {"unthrottled", to_json(summary.unthrottled)},
+      {"regimes", regimes},
+      {"tuned", tuned},
+      {"kinds", kinds}};
+  if (summary.corrected.errors.count > 0) {
+    json["corrected"] = to_json(summary.corrected.errors);
+    json["corrected"]["order"] = to_json(summary.corrected.order);
+    json["corrected"]["interval_share"] = interval_share;
+    json["corrected"]["inside"] = summary.corrected.inside;
+    json["corrected"]["share_inside"] = summary.corrected.share_inside();
+  }
+  return json;
 }
 
 }  // namespace spillway

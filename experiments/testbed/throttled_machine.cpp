@@ -77,6 +77,7 @@ void throttle_drives(Machine& machine, const ThrottleRates& throttle) {
 Machine throttled_machine(const Machine& base, const ThrottleRates& throttle) {
   Machine machine = base;
   if (!throttle.any()) return machine;
+  machine.references.clear();  // they say how fast this machine is, not the one stood for
   if (throttle.gpu > 0) throttle_compute(machine, throttle.gpu);
   throttle_optimizers(machine, throttle);
   throttle_links(machine, throttle);

@@ -188,9 +188,11 @@ TrainPlan plan_training(Problem problem, bool choose_micro_batch, const std::str
                           sums_of.empty() ? Allows() : same_sums(sums_of));
   if (!candidates.chosen) fail_to_fit(candidates, question);
   const Evaluation& chosen = candidates.all[*candidates.chosen].evaluation;
-  TrainPlan plan{chosen.schedule.problem(), chosen.schedule.policy(), chosen.result->step_seconds};
+  TrainPlan plan{chosen.schedule.problem(), chosen.schedule.policy(), chosen.result->step_seconds,
+                 step_uncertainty(chosen.schedule, *chosen.result, problem.machine)};
   // What the file describes is not what trains.
-  if (problem.machine.backend() != problem.backend()) plan.predicted_step_seconds.reset();
+  if (problem.machine.backend() != problem.backend())
+    plan.predicted_step_seconds.reset(), plan.uncertainty.reset();
   return plan;
 }
 

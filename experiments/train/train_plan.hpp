@@ -10,6 +10,7 @@
 
 #include "experiments/plan/wear.hpp"
 #include "policies/workload/problem.hpp"
+#include "sim/step_interval.hpp"
 
 namespace spillway {
 
@@ -19,6 +20,7 @@ struct TrainPlan {
   // Absent where no rates are known, and where a machine file describes a GPU but the CPU trains,
   // or the other way round.
   std::optional<double> predicted_step_seconds;
+  std::optional<StepUncertainty> uncertainty = {};  // of the prediction, where spreads are known
 };
 
 // What trains, where that is not the CPU.

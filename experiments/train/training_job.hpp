@@ -185,6 +185,7 @@ class TrainingJob {
   void say_what_waits();
   void check_prediction(double step_seconds);
   void look_at_lanes();
+  std::vector<KernelTime> take_references() const;
 
   TrainRequest request_;
   TrainListener listener_;

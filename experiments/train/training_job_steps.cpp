@@ -7,7 +7,9 @@
 
 #include "base/errors.hpp"
 #include "exec/data/left_out_batches.hpp"
+#include "experiments/calibrate/reference_kernels.hpp"
 #include "experiments/train/training_job.hpp"
+#include "experiments/validate/validate.hpp"
 #include "experiments/watch/run_events.hpp"
 #include "experiments/watch/run_history.hpp"
 
@@ -108,6 +110,24 @@ bool TrainingJob::take_evaluation(const EvaluationResult& result, const TrainRep
   return !ended_early_;
 }
 
+// Times of this computer's reference kernels, where a machine file has some to compare with: half a
+// second, before the first step and after the last. Nothing where a throttle sets the speed, or
+// where memory or drives have no room for them.
+std::vector<KernelTime> TrainingJob::take_references() const {
+  const Machine& machine = training_->schedule().problem().machine;
+  if (settings_.problem.machine.empty() || machine.references.empty() || device_.gpu ||
+      training_->throttle())
+    return {};
+  const bool drives = training_->store() != nullptr;
+  try {
+    return ReferenceKernels(drives ? options_.ssd : std::vector<std::filesystem::path>(),
+                            request_.io)
+        .take(reference_rounds);
+  } catch (const MachineError&) {
+    return {};
+  }
+}
+
 TrainingResult TrainingJob::train(const TrainReports& reports) {
   look_back();
   std::int64_t skipped_in_a_row = 0;
@@ -120,6 +140,7 @@ TrainingResult TrainingJob::train(const TrainReports& reports) {
           if (!written.empty() && reports.sampled) reports.sampled(step, written);
         });
   TrainingResult result;
+  const std::vector<KernelTime> references = take_references();
   try {
     result = training_->run(
         [&](const StepResult& step) {
@@ -136,6 +157,7 @@ TrainingResult TrainingJob::train(const TrainReports& reports) {
     result.steps = spike_->step;
     return result;
   }
+  if (!references.empty()) record_references(trace_, references, take_references());
   look_at_lanes();
   steps_done_ = result.steps;
   if (kept_) {

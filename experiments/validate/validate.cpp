@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <nlohmann/json.hpp>
 
 #include "base/errors.hpp"
+#include "experiments/calibrate/reference_kernels.hpp"
+#include "experiments/calibrate/sampler.hpp"
 #include "experiments/testbed/throttled_machine.hpp"
 #include "policies/common/policy.hpp"
 #include "policies/common/run_record.hpp"
@@ -61,7 +64,56 @@ std::vector<CriticalShare> critical_paths(const Schedule& schedule, const Trace&
   return list;
 }
 
+nlohmann::ordered_json references_json(const std::vector<KernelTime>& references) {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const KernelTime& one : references)
+    list.push_back({{"kind", one.kind}, {"shape", one.shape}, {"samples_ns", one.samples_ns}});
+  return list;
+}
+
+std::vector<KernelTime> references_from(const nlohmann::json& list) {
+  std::vector<KernelTime> references;
+  for (const auto& one : list) {
+    const auto samples = one.at("samples_ns").get<std::vector<std::int64_t>>();
+    if (samples.empty()) continue;
+    references.push_back(kernel_time(one.at("kind"), one.at("shape"), 0, samples));
+  }
+  return references;
+}
+
+std::optional<DriftCorrection> corrected_for_drift(const Schedule& schedule, const Trace& measured,
+                                                   double measured_seconds) {
+  const Machine& machine = schedule.problem().machine;
+  if (recorded_throttle(measured).any()) return std::nullopt;
+  DriftCorrection correction;
+  correction.drift = drift_between(machine.references, recorded_references(measured));
+  if (correction.drift.empty()) return std::nullopt;
+  const SimulationResult now = simulate(schedule, drifted_machine(machine, correction.drift));
+  correction.predicted_seconds = step_times(to_trace(schedule, now)).median_seconds;
+  correction.error = correction.predicted_seconds / measured_seconds - 1;
+  return correction;
+}
+
 }  // namespace
+
+void record_references(Trace& trace, const std::vector<KernelTime>& before,
+                       const std::vector<KernelTime>& after) {
+  trace.set_metadata("references", nlohmann::ordered_json{{"before", references_json(before)},
+                                                          {"after", references_json(after)}}
+                                       .dump());
+}
+
+std::vector<KernelTime> recorded_references(const Trace& trace) {
+  const std::string* text = trace.find_metadata("references");
+  if (text == nullptr) return {};
+  try {
+    const auto json = nlohmann::json::parse(*text);
+    return joined(references_from(json.at("before")), references_from(json.at("after")));
+  } catch (const nlohmann::json::exception& error) {
+    throw InputError(std::string("damaged metadata: references: ") + error.what(),
+                     "record the trace again");
+  }
+}
 
 Validation validate_trace(const Trace& measured, const std::string& origin,
                           const std::optional<Machine>& machine,
@@ -93,7 +145,10 @@ Validation validate_trace(const Trace& measured, const std::string& origin,
   const Trace predicted_trace = to_trace(schedule, predicted);
   TraceComparison comparison = compare_traces(predicted_trace, measured);
   std::vector<CriticalShare> critical = critical_paths(schedule, predicted_trace, measured);
-  return {std::move(schedule), std::move(predicted), std::move(comparison), std::move(critical)};
+  auto corrected = corrected_for_drift(schedule, measured, comparison.measured.median_seconds);
+  const auto uncertainty = step_uncertainty(schedule, predicted, schedule.problem().machine);
+  return {std::move(schedule), std::move(predicted), std::move(comparison),
+          std::move(critical), std::move(corrected), uncertainty};
 }
 
 }  // namespace spillway

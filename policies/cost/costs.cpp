@@ -178,7 +178,7 @@ Demand Costs::beside_gpu(Demand demand) const {
 
 // Whether the threads of a GPU machine compete for its cores, each of a known bandwidth.
 bool Costs::shares_cores() const {
-  return !machine_.gpu.is_cpu && machine_.host.core_bandwidth > 0;
+  return !machine_.gpu.is_cpu && machine_.host.core_bandwidth > 0 && machine_.host.cores > 0;
 }
 
 // Adds the cores of a pass over host memory that moves so many bytes a unit: as many as move them,

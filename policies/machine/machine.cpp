@@ -175,6 +175,8 @@ std::vector<Range> ranges_of(const Machine& machine) {
     ranges.push_back({"kernel", kernel.flops, 1, 1e24});
     at_most("kernel", kernel.median_ns, 1e15);
   }
+  for (const KernelTime& reference : machine.references)
+    at_most("reference", reference.median_ns, 1e15);
   return ranges;
 }
 

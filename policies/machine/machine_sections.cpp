@@ -48,6 +48,16 @@ std::vector<Field> fields_of(KernelTime& kernel) {
           number_field("spread", kernel.spread)};
 }
 
+// Kinds of reference kernels (experiments/calibrate/reference_kernels.hpp).
+std::vector<Field> reference_fields(KernelTime& reference) {
+  std::vector<std::pair<std::string, std::string>> kinds;
+  for (const char* kind : {"compute", "adam", "copy", "copies", "read", "write"})
+    kinds.emplace_back(kind, kind);
+  return {choice_field("kind", reference.kind, std::move(kinds)),
+          text_field("shape", reference.shape, "bytes=33554432,drives=1"),
+          count_field("median_ns", reference.median_ns), number_field("spread", reference.spread)};
+}
+
 // A list of tables, [[NAME]].
 std::vector<const toml::table*> tables_of(const toml::node& node, const std::string& name,
                                           const std::string& origin) {
@@ -178,21 +188,46 @@ void read_by_read_share(const toml::node& node, const std::string& origin, Machi
   }
 }
 
-void read_kernels(const toml::node& node, const std::string& origin,
-                  std::vector<KernelTime>& kernels) {
-  for (const toml::table* table : tables_of(node, "kernel", origin)) {
-    KernelTime kernel;
-    FieldReader reader(fields_of(kernel), origin, place_of(table->source(), origin), nullptr);
+namespace {
+
+// Rows of times with samples, [[NAME]], whose other keys are those of `fields`.
+void read_times(const toml::node& node, const std::string& name, const std::string& origin,
+                std::vector<Field> (*fields)(KernelTime&), std::vector<KernelTime>& times) {
+  for (const toml::table* table : tables_of(node, name, origin)) {
+    KernelTime time;
+    FieldReader reader(fields(time), origin, place_of(table->source(), origin), nullptr);
     for (const auto& [key, value] : *table) {
       if (key.str() == "samples_ns") {
-        kernel.samples_ns = read_samples(value, origin);
+        time.samples_ns = read_samples(value, origin);
       } else {
         reader.read("", key, value);
       }
     }
     for (const char* key : {"kind", "shape", "median_ns"}) reader.require(key);
-    kernels.push_back(std::move(kernel));
+    times.push_back(std::move(time));
   }
+}
+
+void write_times(const std::vector<KernelTime>& times, const char* name,
+                 std::vector<Field> (*fields)(KernelTime&), std::string& text) {
+  for (KernelTime time : times) {
+    fmt::format_to(std::back_inserter(text), "\n[[{}]]\n", name);
+    for (const Field& field : fields(time)) text += to_toml(field.key, field);
+    fmt::format_to(std::back_inserter(text), "samples_ns = [{}]\n",
+                   fmt::join(time.samples_ns, ", "));
+  }
+}
+
+}  // namespace
+
+void read_kernels(const toml::node& node, const std::string& origin,
+                  std::vector<KernelTime>& kernels) {
+  read_times(node, "kernel", origin, fields_of, kernels);
+}
+
+void read_references(const toml::node& node, const std::string& origin,
+                     std::vector<KernelTime>& references) {
+  read_times(node, "reference", origin, reference_fields, references);
 }
 
 // [sources]: nested tables are dotted keys.
@@ -252,12 +287,11 @@ void write_by_read_share(const Machine::Ssd& ssd, std::string& text) {
 }
 
 void write_kernels(const std::vector<KernelTime>& kernels, std::string& text) {
-  for (KernelTime kernel : kernels) {
-    text += "\n[[kernel]]\n";
-    for (const Field& field : fields_of(kernel)) text += to_toml(field.key, field);
-    fmt::format_to(std::back_inserter(text), "samples_ns = [{}]\n",
-                   fmt::join(kernel.samples_ns, ", "));
-  }
+  write_times(kernels, "kernel", fields_of, text);
+}
+
+void write_references(const std::vector<KernelTime>& references, std::string& text) {
+  write_times(references, "reference", reference_fields, text);
 }
 
 }  // namespace spillway

@@ -1,5 +1,6 @@
 // The parts of a machine file that are lists: [[gpu.by_shape]], [[ssd.by_count]],
-// [[ssd.by_queue_depth]], [[ssd.by_read_share]], [[kernel]], [sources]. Internal to policies/.
+// [[ssd.by_queue_depth]], [[ssd.by_read_share]], [[kernel]], [[reference]], [sources]. Internal to
+// policies/.
 #pragma once
 
 #include <cstdint>
@@ -25,6 +26,8 @@ void read_by_queue_depth(const toml::node& node, const std::string& origin, Mach
 void read_by_read_share(const toml::node& node, const std::string& origin, Machine::Ssd& ssd);
 void read_kernels(const toml::node& node, const std::string& origin,
                   std::vector<KernelTime>& kernels);
+void read_references(const toml::node& node, const std::string& origin,
+                     std::vector<KernelTime>& references);
 void read_sources(const toml::node& node, const std::string& origin, const std::string& prefix,
                   Sources& sources);
 
@@ -34,5 +37,6 @@ void write_by_count(const Machine::Ssd& ssd, std::string& text);
 void write_by_queue_depth(const Machine::Ssd& ssd, std::string& text);
 void write_by_read_share(const Machine::Ssd& ssd, std::string& text);
 void write_kernels(const std::vector<KernelTime>& kernels, std::string& text);
+void write_references(const std::vector<KernelTime>& references, std::string& text);
 
 }  // namespace spillway

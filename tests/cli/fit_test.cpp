@@ -124,3 +124,17 @@ TEST_CASE("compare fails only if no policy fits, and still shows the table") {
   CHECK(list[0]["policy"] == "resident");
   CHECK(list[0]["fits"] == false);
 }
+
+TEST_CASE("estimate says with what margin it fits, and by how much it does not") {
+  const Words command =
+      Words{"estimate", "--machine", "testbed", "--policy", "zero-infinity"} + tiny_problem();
+  CHECK_THAT(run(command).out, Catch::Contains("\nfits: ") && Catch::Contains(" memory is left ("));
+  const nlohmann::json fits = run(command + Words{"--json"}).json();
+  CHECK(fits["shortfall"].is_null());
+  const std::string tightest = fits["tightest"];
+  for (const char* tier : {"gpu", "host", "ssd"})
+    CHECK(fits["memory"][tightest]["margin"] <= fits["memory"][tier]["margin"]);
+  const Outcome lacking = run(command + Words{"--gpu-memory", "100KB"});
+  CHECK_THAT(lacking.out,
+             Catch::Contains("\ndoes not fit: ") && Catch::Contains(" of gpu memory is lacking ("));
+}

@@ -106,7 +106,7 @@ TEST_CASE("simulate and estimate --json print exactly the documented keys") {
     CHECK(keys_of_output(outcome) == result_keys);
     const json result = outcome.json();
     CHECK(result["memory"].size() == 3);
-    CHECK(result["memory"]["gpu"].size() == 3);
+    CHECK(result["memory"]["gpu"].size() == 4);
     CHECK(result["workload"].size() == 10);
     CHECK(result["phases"].size() == 3);
     check_result(result);

@@ -45,6 +45,34 @@ TEST_CASE("Commits count as written, also where no step writes anything") {
   CHECK(compared["policies"][0]["ssd_bytes_written_per_step"] > 9'600'000);
 }
 
+TEST_CASE("When the drives' write cache is full is told wherever wear is, and when it never is") {
+  for (const char* command : {"estimate", "simulate"}) {
+    INFO(command);
+    const Words words = on_testbed(command, "zero-infinity") + Words{"--durability", "off"};
+    CHECK(run(words + Words{"--json"}).json()["wear"]["cache_bytes"].is_null());
+    CHECK_THAT(run(words).out, !Catch::Contains("write cache"));
+    const Words cache = words + Words{"--set", "ssd.cache=1GB", "--set", "ssd.cache_write=2GB/s"};
+    const json full = run(cache + Words{"--json"}).json();
+    CHECK(full["wear"]["cache_bytes"] == 1'000'000'000);
+    CHECK(full["wear"]["steps_until_cache_full"].get<double>() ==
+          Approx(1e9 / full["ssd_bytes_written_per_step"].get<double>()));
+    CHECK_THAT(run(cache).out, Catch::Contains("1.00 GB at 2.0 GB/s: full after some") &&
+                                   Catch::Contains("then 500.0 MB/s") &&
+                                   Catch::Contains("not known: taken not to"));
+    const Words emptied = cache + Words{"--set", "ssd.cache_recovery=1.9GB/s"};
+    const json never = run(emptied + Words{"--json"}).json();
+    CHECK(never["wear"]["steps_until_cache_full"].is_null());
+    CHECK(never["step_seconds"].get<double>() < full["step_seconds"].get<double>());
+    CHECK_THAT(run(emptied).out, Catch::Contains("never full at this pace") &&
+                                     Catch::Contains("written at 1.9 GB/s or less on average"));
+  }
+  const Words short_run =
+      on_testbed("estimate", "zero-infinity") +
+      Words{"--steps",      "2",  "--set", "ssd.cache=1GB", "--set", "ssd.cache_write=2GB/s",
+            "--durability", "off"};
+  CHECK_THAT(run(short_run).out, Catch::Contains("the run is over before it is full"));
+}
+
 TEST_CASE("The whole run is told in bytes, and in the life of the drives where that is known") {
   const Words words = on_testbed("estimate", "zero-infinity");
   const json steps = run(words + Words{"--steps", "1000", "--json"}).json();

@@ -55,7 +55,7 @@ std::vector<std::string> halved(const std::string& machine, const std::vector<st
 constexpr double unchanged = 1e-9;
 
 const Case all_on_gpu = {"rtx4090-2ssd", "gpt2-124m", "resident", 8};
-const Case states_in_host = {"rtx4090-2ssd", "gpt2-1.5b", "zero-offload", 4};
+const Case states_in_host = {"rtx4090-2ssd", "gpt2-1.5b", "zero-offload", 1};
 const Case states_on_ssd = {"rtx4090-2ssd", "gpt-6b", "fuyou", 4};
 
 }  // namespace
@@ -74,7 +74,7 @@ TEST_CASE("Half of the link slows a model whose gradients cross it, not one on t
   const auto half = [](const Case& one) {
     return slower(one, halved(one.machine, {"pcie.h2d", "pcie.d2h"}));
   };
-  CHECK(half(states_in_host) > 1.01);
+  CHECK(half(states_in_host) > 1.1);
   CHECK(half(all_on_gpu) == Approx(1).margin(unchanged));
 }
 
@@ -88,8 +88,8 @@ TEST_CASE("Half of the drives' rates doubles a step that they bound, and no othe
 }
 
 TEST_CASE("Half of the cores slows a program that computes on them, not an update that few do") {
-  // One core of two for compute, the optimizer and the drives' threads.
-  CHECK(slower({"testbed", "gpt-small", "zero-infinity", 4}, {"host.cores=1"}) > 1.1);
+  // One core of two for compute, for updates that it hides with two, and for the drives' threads.
+  CHECK(slower({"testbed", "gpt-small", "greedysnake", 4}, {"host.cores=1"}) > 1.04);
   // DRAM of 70 GB/s is full with four cores of 20 GB/s: eight of sixteen do as well, two do not.
   const auto with = [](const char* cores) {
     return step_seconds(states_in_host, {"host.core_bandwidth=20GB/s", cores});

@@ -30,7 +30,9 @@ TEST_CASE("a schedule keeps its tasks and follows the rates of another machine")
   const SimulationResult again = simulate(here.schedule, problem.machine);
   CHECK(again.step_seconds == here.result->step_seconds);
   Machine slow = problem.machine;
-  for (const std::string& rate : scalable_rates(slow)) slow = with_scaled_rate(slow, rate, 0.5);
+  for (const std::string& rate : scalable_rates(slow)) {
+    if (rate != "ssd.mixed") slow = with_scaled_rate(slow, rate, 0.5);
+  }
   const SimulationResult slower = simulate(here.schedule, slow);
   CHECK(slower.tasks.size() == again.tasks.size());
   // All rates halved: twice the time, but for latencies, which stay.
@@ -55,6 +57,19 @@ TEST_CASE("what a plan may lose: within the margin, the rate that matters most f
   CHECK(std::is_sorted(found->random_seconds.begin(), found->random_seconds.end()));
   CHECK(found->random_seconds.front() < found->random_seconds.back());
   CHECK_FALSE(found->measured_slow_seconds);  // a machine of data sheets
+}
+
+TEST_CASE("of law mixed the gain is tried, too, and stays within what gains can be") {
+  Machine machine = load_machine("rtx4090-12ssd", {"ssd.law=mixed", "ssd.mixed_gain=1.2"});
+  machine.ssd.by_read_share = {{0.5, 1.9}};
+  const Machine lower = with_scaled_rate(machine, "ssd.mixed", 0.8);
+  CHECK(lower.ssd.mixed_gain == 1);
+  CHECK(lower.ssd.by_read_share.at(0.5) == Approx(1.52));
+  CHECK(lower.ssd.read == machine.ssd.read);
+  CHECK(with_scaled_rate(machine, "ssd.mixed", 1.2).ssd.by_read_share.at(0.5) == 2);
+  const std::optional<Robustness> found = robustness(problem_on(machine), "zero-infinity");
+  REQUIRE(found);
+  CHECK(effect_of(*found, "ssd.mixed").slower_step_seconds >= found->step_seconds);
 }
 
 TEST_CASE("the rate that sets the bound is the one that matters most") {

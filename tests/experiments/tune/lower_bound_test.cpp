@@ -172,6 +172,8 @@ TEST_CASE("no built-in policy is faster than the bound") {
       {"llama-7b", "rtx4090-12ssd", {"ssd.count=3", "host.memory=192GB"}, 16, 4},
       {"gpt-13b", "rtx4090-12ssd", {"ssd.law=capped"}, 12, 4},
       {"gpt-13b", "rtx4090-12ssd", one_drive, 32, 32},
+      {"gpt-13b", "rtx4090-12ssd", {"ssd.law=mixed", "ssd.mixed_gain=1.3"}, 12, 4},
+      {"llama-7b", "rtx4090-2ssd", {"ssd.cache_recovery=13GB/s"}, 16, 4},
       {"gpt-30b", "h200", {}, 16, 16},
       {"gpt-175b", "rtx4090-12ssd", {}, 8, 8},
       {"gpt-175b", "h200", {"ssd.law=simplex"}, 4, 2},

@@ -28,9 +28,9 @@ class OnePlan : public Policy {
 
 inline void give_random_law(Machine::Ssd& ssd, Dice& dice) {
   ssd.law = static_cast<SsdLaw>(dice.below(4));
-  ssd.mixed_gain = 1 + 0.1 * dice.below(11);
+  ssd.mixed_gain = 1 + 0.1 * static_cast<double>(dice.below(11));
   for (const double share : {0.25, 0.5, 0.75}) {
-    if (dice.chance(0.25)) ssd.by_read_share[share] = 1 + 0.1 * dice.below(11);
+    if (dice.chance(0.25)) ssd.by_read_share[share] = 1 + 0.1 * static_cast<double>(dice.below(11));
   }
 }
 

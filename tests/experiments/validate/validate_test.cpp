@@ -40,6 +40,38 @@ TEST_CASE("a trace that is the prediction itself has no error at all") {
   }
 }
 
+TEST_CASE("a run on a machine that has become slower is met once its references are known") {
+  Problem problem = tiny_schedule("fuyou").problem();
+  problem.machine.references = {{"compute", "c", 0, 1000, 0.02, {1000, 1000}},
+                                {"adam", "a", 0, 1000, 0.02, {1000, 1000}},
+                                {"read", "r", 0, 1000, 0.02, {1000, 1000}}};
+  const Schedule schedule = build_schedule(problem, "fuyou", 5);
+  const std::vector<KernelTime> before = {{"compute", "c", 0, 0, 0, {1200, 1200}},
+                                          {"adam", "a", 0, 0, 0, {1000, 1000}},
+                                          {"read", "r", 0, 0, 0, {3000, 3000}}};
+  const Machine slow = drifted_machine(problem.machine, {{"compute", 1.2}, {"read", 3.0}});
+  Trace measured = to_trace(schedule, simulate(schedule, slow));
+  measured.metadata = make_trace(schedule, "executor").metadata;
+  CHECK_FALSE(validate_trace(measured, "trace").corrected);
+  record_references(measured, before, before);
+  const Validation v = validate_trace(measured, "trace");
+  CHECK(v.comparison.error < -0.1);  // as calibrated
+  REQUIRE(v.corrected);
+  CHECK(v.corrected->drift == Drift{{"compute", 1.2}, {"adam", 1.0}, {"read", 3.0}});
+  CHECK(v.corrected->error == Approx(0).margin(1e-9));
+  REQUIRE(v.uncertainty);
+  CHECK(v.expected_seconds() == v.corrected->predicted_seconds);
+  // A throttle sets the speed, whatever the machine's is.
+  measured.set_metadata("throttle", "\"gpu=1GFLOPS\"");
+  CHECK_FALSE(validate_trace(measured, "trace").corrected);
+}
+
+TEST_CASE("damaged references of a trace are refused with a reason") {
+  Trace trace = simulated_trace(tiny_schedule("resident"));
+  trace.set_metadata("references", "[]");
+  CHECK_THROWS_AS(recorded_references(trace), InputError);
+}
+
 TEST_CASE("a machine twice as fast predicts half the time, and the report says so") {
   const Schedule schedule = tiny_schedule("resident");
   const Trace measured = simulated_trace(schedule);

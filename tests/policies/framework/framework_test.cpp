@@ -110,7 +110,8 @@ TEST_CASE("A framework moves pieces of layers where ours moves layers") {
       static_cast<std::uint64_t>(unit_elements(problem.model, 0)) * problem.parameter_bytes();
   // At the peak there are two layers of parameters, and two of gradients.
   const std::uint64_t four = held(",memory.parameter_pieces=4");
-  CHECK(layers - four == Approx(layer * 2.0 / 3).epsilon(0.02));
+  CHECK(static_cast<double>(layers - four) ==
+        Approx(static_cast<double>(layer) * 2.0 / 3).epsilon(0.02));
   const std::uint64_t both = held(",memory.parameter_pieces=4,memory.gradient_pieces=2");
   CHECK(both < four);
   CHECK(held(",memory.parameter_pieces=60") == layers);  // never more than the schedule's

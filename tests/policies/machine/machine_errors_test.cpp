@@ -154,14 +154,18 @@ TEST_CASE("machine file: the table of shapes") {
   };
   CHECK_NOTHROW(row("tokens = 1024\nhidden = 4096\nshare = 0.7")());
   check_error(row("tokens = 1024\nhidden = 4096"), "m.toml:22:1: share is missing", "share = ");
-  check_error(row("tokens = 0\nhidden = 4096\nshare = 1"), "tokens: 0 is no size", "1 to 1e9");
-  check_error(row("tokens = 1\nhidden = 1\nshare = 0"), "share: 0 is not a share", "about 1");
-  check_error(row("tokens = 1\nhidden = 1\nshare = 3"), "share: 3 is not a share", "about 1");
+  check_error(row("tokens = 0\nhidden = 4096\nshare = 1"), "m.toml:23:10: tokens: 0 is no size",
+              "1 to 1e9");
+  check_error(row("tokens = 1\nhidden = 1\nshare = 0"), "m.toml:25:9: share: 0 is not a share",
+              "about 1");
+  check_error(row("tokens = 1\nhidden = 1\nshare = 3"), "m.toml:25:9: share: 3 is not a share",
+              "about 1");
   check_error(row("tokens = 1\nhidden = 1\nshare = 1\n[[gpu.by_shape]]\ntokens = 1\nhidden = 1\n"
                   "share = 1"),
-              "tokens: there are two rows", "keep one");
-  check_error(with("[gpu]", "[gpu]\nclock = 0"), "gpu.clock: it is zero", "for example 1");
-  check_error(with("[gpu]", "[gpu]\nclock = 1.5"), "gpu.clock: 1.5 is outside", "unit");
+              "m.toml:27:10: tokens: there are two rows", "keep one");
+  check_error(with("[gpu]", "[gpu]\nclock = 0"), "m.toml:3:9: gpu.clock: it is zero",
+              "for example 1");
+  check_error(with("[gpu]", "[gpu]\nclock = 1.5"), "m.toml:3:9: gpu.clock: 1.5 is outside", "unit");
 }
 
 TEST_CASE("machine file: the table of queue depths") {
@@ -204,6 +208,21 @@ TEST_CASE("machine file: measured kernels") {
               "samples_ns = [");
   check_error(with("[11, 12, 13]", "11"), "m.toml:26:14: samples_ns is not an array",
               "samples_ns = [");
+}
+
+TEST_CASE("machine file: reference kernels") {
+  const auto row = [](const std::string& text) {
+    return with("[[kernel]]", "[[reference]]\n" + text + "\n[[kernel]]");
+  };
+  CHECK_NOTHROW(row("kind = \"adam\"\nshape = \"s\"\nmedian_ns = 1")());
+  check_error(with("[[kernel]]", "[reference]\nkind = \"adam\"\n[[kernel]]"),
+              "m.toml:22:1: reference is not a list of tables", "two brackets");
+  check_error(row("kind = \"forward\"\nshape = \"s\"\nmedian_ns = 1"),
+              "m.toml:23:8: kind: unknown value \"forward\"", "compute");
+  check_error(row("kind = \"adam\"\nshape = \"s\""), "m.toml:22:1: median_ns is missing",
+              "median_ns = 12");
+  check_error(row("kind = \"adam\"\nshape = \"s\"\nflops = 1\nmedian_ns = 1"),
+              "m.toml:25:1: unknown key flops", "");
 }
 
 TEST_CASE("option --set: every error names the override") {

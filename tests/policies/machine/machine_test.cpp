@@ -79,6 +79,14 @@ void check_equal(const Machine& a, const Machine& b) {
     CHECK(row.write == b.ssd.by_queue_depth.at(depth).write);
     CHECK(row.total == b.ssd.by_queue_depth.at(depth).total);
   }
+  REQUIRE(a.references.size() == b.references.size());
+  for (std::size_t i = 0; i < a.references.size(); ++i) {
+    CHECK(a.references[i].kind == b.references[i].kind);
+    CHECK(a.references[i].shape == b.references[i].shape);
+    CHECK(a.references[i].median_ns == b.references[i].median_ns);
+    CHECK(a.references[i].spread == b.references[i].spread);
+    CHECK(a.references[i].samples_ns == b.references[i].samples_ns);
+  }
   REQUIRE(a.kernels.size() == b.kernels.size());
   for (std::size_t i = 0; i < a.kernels.size(); ++i) {
     CHECK(a.kernels[i].kind == b.kernels[i].kind);
@@ -254,6 +262,8 @@ TEST_CASE(
     machine.ssd.cache_recovery = rate();
     machine.kernels = {{"forward", "gpt,C128", rate(), whole(), 0.1, {whole(), whole(), 0}},
                        {"backward", "gpt,\"odd\"", 0, whole(), 0, {}}};
+    machine.references = {{"compute", "gpt-small,b2", 0, whole(), 0.1, {whole(), whole()}},
+                          {"write", "bytes=33554432,drives=1", 0, whole(), 0, {}}};
     machine.sources["kernel"] = "measured";
     check_equal(parse_machine(machine_to_toml(machine), "written"), machine);
   }

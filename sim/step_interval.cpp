@@ -1,0 +1,113 @@
+#include "sim/step_interval.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <string>
+
+#include "sim/causes.hpp"
+#include "sim/steady_state.hpp"
+
+namespace spillway {
+
+namespace {
+
+constexpr double normal_p80_p20 = 1.6832;  // of a standard normal distribution
+constexpr double normal_95 = 1.6449;       // 90 % lie within so many standard deviations
+constexpr double median_error = 1.2533;    // of n samples: x deviation / sqrt(n)
+constexpr double most_deviation = 1;       // of what is not measured in earnest
+
+constexpr std::size_t kinds = static_cast<std::size_t>(task_kind_count);
+
+double deviation_of(const KernelTime& time) {
+  return std::clamp(time.spread / normal_p80_p20, 0.0, most_deviation);
+}
+
+// Of the samples behind the times of a kind of task.
+struct KindDeviation {
+  double one = 0;          // of a single task
+  double calibration = 0;  // of the median
+  double common = 0;
+};
+
+const char* reference_kind(TaskKind kind) {
+  switch (kind) {
+    case TaskKind::optimizer:
+    case TaskKind::gradient_norm:
+      return "adam";
+    case TaskKind::h2d:
+    case TaskKind::d2h:
+      return "copy";
+    case TaskKind::read:
+      return "read";
+    case TaskKind::write:
+      return "write";
+    default:
+      return "compute";
+  }
+}
+
+// The root mean square over the kind's kernels that were measured alone.
+KindDeviation deviation_of(TaskKind kind, const Machine& machine) {
+  KindDeviation deviation;
+  double squares = 0, medians = 0;
+  int count = 0;
+  for (const KernelTime& kernel : machine.kernels) {
+    if (kernel.kind != to_string(kind) || kernel.shape.find("beside=") != std::string::npos)
+      continue;
+    const double one = deviation_of(kernel);
+    squares += one * one;
+    medians += one * one / static_cast<double>(std::max<std::size_t>(kernel.samples_ns.size(), 1));
+    ++count;
+  }
+  if (count > 0) {
+    deviation.one = std::sqrt(squares / count);
+    deviation.calibration = median_error * std::sqrt(medians / count);
+  }
+  for (const KernelTime& reference : machine.references) {
+    if (reference.kind == reference_kind(kind)) deviation.common = deviation_of(reference);
+  }
+  return deviation;
+}
+
+}  // namespace
+
+double StepUncertainty::all() const {
+  return std::sqrt(common * common + calibration * calibration + independent * independent);
+}
+double StepUncertainty::low(double seconds) const { return seconds * std::exp(-normal_95 * all()); }
+double StepUncertainty::high(double seconds) const { return seconds * std::exp(normal_95 * all()); }
+
+std::optional<StepUncertainty> step_uncertainty(const Schedule& schedule,
+                                                const SimulationResult& result,
+                                                const Machine& machine) {
+  if (machine.references.empty()) return std::nullopt;
+  const SteadyWindow window = steady_window(result.step_ends_ns);
+  const auto all = static_cast<double>(window.end_ns - window.begin_ns);
+  if (!(all > 0)) return std::nullopt;
+  std::array<KindDeviation, kinds> deviations;
+  for (std::size_t kind = 0; kind < kinds; ++kind)
+    deviations[kind] = deviation_of(static_cast<TaskKind>(kind), machine);
+  std::array<double, kinds> shares{};
+  double independent = 0;
+  const Causes causes(schedule, result.tasks, window.begin_ns);
+  causes.walk_back(last_task(schedule, result, window), window.begin_ns, window.end_ns,
+                   [&](TaskId task, std::int64_t begin, std::int64_t end) {
+                     const auto kind = static_cast<std::size_t>(schedule.tasks()[task].kind);
+                     const double share = static_cast<double>(end - begin) / all;
+                     shares[kind] += share;
+                     independent += std::pow(share * deviations[kind].one, 2);
+                   });
+  StepUncertainty uncertainty;
+  double calibration = 0;
+  for (std::size_t kind = 0; kind < kinds; ++kind) {
+    uncertainty.common += shares[kind] * deviations[kind].common;
+    calibration += std::pow(shares[kind] * deviations[kind].calibration, 2);
+  }
+  uncertainty.calibration = std::sqrt(calibration);
+  // A measured step is one of the window's: noise that is independent by task weighs more in it.
+  uncertainty.independent = std::sqrt(independent * window.steps);
+  return uncertainty;
+}
+
+}  // namespace spillway

@@ -1,0 +1,39 @@
+// How far a measured step may lie from the predicted one, by what the machine file says of the
+// spread of its measurements.
+//
+// First order: the steady step is a chain of tasks (causes.hpp), and each takes longer or shorter
+// in proportion to the work of its kind. Relative standard deviations, each (80th - 20th
+// percentile) / median of the samples over that of a normal distribution:
+//
+//   common       the whole machine is fast or slow during a run: the spread of each kind's
+//                [[reference]], times that kind's share of the chain; all kinds together
+//   calibration  the median of a kind's n samples is itself uncertain by 1.2533 x spread / sqrt(n)
+//   independent  every task of the chain by itself: the spread of its kind's [[kernel]] samples
+//
+// The same input gives the same bytes; it takes a fraction of the time of simulate().
+#pragma once
+
+#include <optional>
+
+#include "sim/simulate.hpp"
+
+namespace spillway {
+
+inline constexpr double interval_share = 0.9;  // of runs that it holds
+
+struct StepUncertainty {
+  double common = 0, calibration = 0, independent = 0;  // relative standard deviations
+
+  double all() const;
+  // Of a step predicted to take `seconds`: interval_share of runs lie between these.
+  double low(double seconds) const;
+  double high(double seconds) const;
+};
+
+// Of `result`, simulated on `machine`. Nothing where the machine file has no references: then what
+// is common to a run is not known.
+std::optional<StepUncertainty> step_uncertainty(const Schedule& schedule,
+                                                const SimulationResult& result,
+                                                const Machine& machine);
+
+}  // namespace spillway

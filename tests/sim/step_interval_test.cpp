@@ -1,0 +1,60 @@
+// The interval around a predicted step, worked out by hand from the spreads of a machine file.
+#include "sim/step_interval.hpp"
+
+#include <catch2/catch.hpp>
+#include <cmath>
+
+#include "tests/policies/cost/problems.hpp"
+
+using namespace spillway;
+using namespace spillway::test;
+
+namespace {
+
+// Four reads in a row, and a machine whose reads spread so much, by themselves and in common.
+StepUncertainty of_four_reads(double one, double common, std::size_t samples) {
+  Problem problem = small_problem(round_machine());
+  KernelTime kernel{"read", "bytes=1", 0, 100, 1.6832 * one, {}};
+  kernel.samples_ns.assign(samples, 100);
+  KernelTime beside{"read", "bytes=1,beside=write", 0, 100, 10, {}};
+  problem.machine.kernels = {kernel, beside};
+  problem.machine.references = {{"read", "s", 0, 100, 1.6832 * common, {}},
+                                {"compute", "s", 0, 100, 0.5, {}}};
+  Tasks tasks(problem);
+  for (int i = 0; i < 4; ++i) tasks.read(7 * gigabyte);
+  const Schedule schedule = tasks.finish();
+  const auto uncertainty = step_uncertainty(schedule, simulate(schedule), problem.machine);
+  REQUIRE(uncertainty);
+  return *uncertainty;
+}
+
+}  // namespace
+
+TEST_CASE("What is common to a run does not average out, what is independent by task does") {
+  const StepUncertainty common = of_four_reads(0, 0.1, 11);
+  CHECK(common.common == Approx(0.1));  // of compute there is nothing on the chain
+  CHECK(common.independent == 0);
+  CHECK(common.calibration == 0);
+  const StepUncertainty independent = of_four_reads(0.1, 0, 16);
+  CHECK(independent.common == 0);
+  CHECK(independent.independent == Approx(0.1 / 2).epsilon(1e-3));
+  CHECK(independent.calibration == Approx(1.2533 * 0.1 / 4));
+}
+
+TEST_CASE(
+    "The interval holds the step, is wider the more is uncertain, and is the same each time") {
+  const StepUncertainty one = of_four_reads(0.1, 0.03, 10), two = of_four_reads(0.1, 0.06, 10);
+  CHECK(one.all() == Approx(std::hypot(one.common, one.calibration, one.independent)));
+  CHECK(one.low(2.0) < 2.0);
+  CHECK(one.high(2.0) > 2.0);
+  CHECK(one.low(2.0) * one.high(2.0) == Approx(4.0));
+  CHECK(two.high(2.0) > one.high(2.0));
+  CHECK(of_four_reads(0.1, 0.03, 10).high(2.0) == one.high(2.0));
+}
+
+TEST_CASE("A machine file without references has no interval") {
+  Tasks tasks(small_problem(round_machine()));
+  tasks.read(7 * gigabyte);
+  const Schedule schedule = tasks.finish();
+  CHECK_FALSE(step_uncertainty(schedule, simulate(schedule), schedule.problem().machine));
+}
