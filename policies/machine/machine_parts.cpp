@@ -19,9 +19,10 @@ namespace spillway {
 
 namespace embedded {
 using PartFiles = std::vector<std::pair<std::string, std::string>>;
-const PartFiles& card_files();   // machines/parts/cards/*.toml
-const PartFiles& host_files();   // machines/parts/hosts/*.toml
-const PartFiles& drive_files();  // machines/parts/drives/*.toml
+const PartFiles& card_files();     // machines/parts/cards/*.toml
+const PartFiles& host_files();     // machines/parts/hosts/*.toml
+const PartFiles& drive_files();    // machines/parts/drives/*.toml
+const PartFiles& machine_files();  // machines/*.toml
 }  // namespace embedded
 
 namespace {
@@ -81,7 +82,8 @@ PartNames split_parts(const std::string& text) {
   const bool empty = std::any_of(pieces.begin(), pieces.end(),
                                  [](const std::string& piece) { return piece.empty(); });
   if (empty || pieces.size() < 2 || pieces.size() > 3)
-    throw InputError(fmt::format("\"{}\" are no parts of a machine", text), form_of_parts);
+    throw InputError(fmt::format("\"{}\" is neither parts of a machine nor a built-in file", text),
+                     form_of_parts);
   PartNames names;
   names.card = pieces[0];
   names.host = pieces[1];
@@ -140,6 +142,68 @@ void add_missing(toml::table& to, toml::table from) {
   }
 }
 
+bool gives_ssd(const toml::table& document, const char* key) {
+  const toml::table* ssd = document["ssd"].as_table();
+  return ssd != nullptr && ssd->contains(key);
+}
+
+bool gives_rates(const toml::table& document) {
+  return gives_ssd(document, "by_count") || gives_ssd(document, "read") ||
+         gives_ssd(document, "write");
+}
+
+// Adds to `document` what the parts "CARD+HOST" or "CARD+HOST+NxDRIVE" say and it does not. Throws
+// InputError, without a place, where there is no such part.
+void add_parts(const std::string& text, toml::table& document) {
+  const PartNames names = split_parts(text);
+  toml::table card = read_part(card_kind, names.card), host = read_part(host_kind, names.host);
+  toml::table drive;
+  if (!names.drive.empty()) drive = read_part(drive_kind, names.drive);
+  keep_slower_link(card, host);
+  std::string description = fmt::format("{}; {}", card["description"].value_or(std::string()),
+                                        host["description"].value_or(std::string()));
+  if (!names.drive.empty()) {
+    if (gives_ssd(document, "count"))
+      throw InputError("the parts say how many drives there are, and so does ssd.count",
+                       "leave out ssd.count, or the drives among the parts");
+    multiply_drives(*drive["ssd"].as_table(), names.drives);
+    description +=
+        fmt::format("; {} x {}", names.drives, drive["description"].value_or(std::string()));
+  }
+  // Bandwidths that the file gives itself are those of all drives on their host.
+  const bool own_rates = gives_rates(document);
+  if (own_rates && !names.drive.empty())
+    for (const char* key : {"drive_read", "drive_write"}) drive["ssd"].as_table()->erase(key);
+  if (own_rates || (names.drive.empty() && !gives_ssd(document, "drive_read"))) host.erase("ssd");
+  if (!document.contains("description")) document.insert("description", description);
+  for (toml::table* part : {&card, &host, &drive}) {
+    part->erase("description");
+    add_missing(document, std::move(*part));
+  }
+}
+
+// Adds to `document` what a built-in file says and it does not. A document that has a number of
+// drives describes them all by itself.
+void add_file(const embedded::PartFiles::value_type& file, toml::table& document) {
+  toml::table base = parse_toml(file.second, file.first);
+  take_parts(base, file.first);
+  for (const char* key : {"name", "variants"}) base.erase(key);
+  if (gives_ssd(document, "count")) {
+    base.erase("ssd");
+  } else if (toml::table* ssd = base["ssd"].as_table()) {
+    const bool one_drive = gives_ssd(document, "drive_read");
+    if (one_drive || gives_rates(document)) {
+      for (const char* key : {"by_count", "read", "write", "total", "drive_read", "drive_write"})
+        ssd->erase(key);
+    }
+    if (gives_rates(document)) {
+      for (const char* key : {"path", "ceiling"}) ssd->erase(key);
+      if (toml::table* sources = base["sources"].as_table()) sources->erase("ssd.by_count");
+    }
+  }
+  add_missing(document, std::move(base));
+}
+
 }  // namespace
 
 const std::vector<MachinePart>& machine_parts() {
@@ -166,33 +230,26 @@ std::string part_hint(const std::string& name) {
   return {};
 }
 
-void add_parts(const std::string& text, toml::table& document) {
-  const PartNames names = split_parts(text);
-  toml::table card = read_part(card_kind, names.card), host = read_part(host_kind, names.host);
-  toml::table drive;
-  if (!names.drive.empty()) drive = read_part(drive_kind, names.drive);
-  keep_slower_link(card, host);
-  std::string description = fmt::format("{}; {}", card["description"].value_or(std::string()),
-                                        host["description"].value_or(std::string()));
-  const toml::table* own = document["ssd"].as_table();
-  const auto own_key = [&](const char* key) { return own != nullptr && own->contains(key); };
-  if (!names.drive.empty()) {
-    if (own_key("count"))
-      throw InputError("the parts say how many drives there are, and so does ssd.count",
-                       "leave out ssd.count, or the drives among the parts");
-    multiply_drives(*drive["ssd"].as_table(), names.drives);
-    description +=
-        fmt::format("; {} x {}", names.drives, drive["description"].value_or(std::string()));
-  }
-  // Bandwidths that the file gives itself are those of all drives on their host.
-  const bool own_rates = own_key("by_count") || own_key("read") || own_key("write");
-  if (own_rates && !names.drive.empty())
-    for (const char* key : {"drive_read", "drive_write"}) drive["ssd"].as_table()->erase(key);
-  if (own_rates || (names.drive.empty() && !own_key("drive_read"))) host.erase("ssd");
-  if (!document.contains("description")) document.insert("description", description);
-  for (toml::table* part : {&card, &host, &drive}) {
-    part->erase("description");
-    add_missing(document, std::move(*part));
+void take_parts(toml::table& document, const std::string& origin) {
+  const toml::node* node = document.get("parts");
+  if (node == nullptr) return;
+  const std::string place = place_of(node->source(), origin);
+  const auto* given = node->as_string();
+  if (given == nullptr)
+    throw InputError(place, 0, "parts is not a string",
+                     "write parts = \"rtx4090+desktop-ddr5+2x990pro\"");
+  const std::string text = given->get();
+  document.erase("parts");
+  const embedded::PartFiles& files = embedded::machine_files();
+  const auto file = std::find_if(files.begin(), files.end(),
+                                 [&](const auto& one) { return part_name(one.first) == text; });
+  try {
+    if (file != files.end())
+      add_file(*file, document);
+    else
+      add_parts(text, document);
+  } catch (const InputError& error) {
+    throw InputError(place, 0, error.message(), error.advice());
   }
 }
 

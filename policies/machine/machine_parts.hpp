@@ -20,4 +20,7 @@ bool is_by_parts(const std::string& name);
 // What to write where a machine was meant and `name` is only a part of one; empty where it is none.
 std::string part_hint(const std::string& name);
 
+// The text of a machine file with what its key `parts` stands for in place of that key.
+std::string without_parts(const std::string& toml_text, const std::string& origin);
+
 }  // namespace spillway

@@ -15,9 +15,10 @@ namespace spillway {
 // Drives that ssd.drive_read and ssd.drive_write of one drive are scaled to, at most.
 inline constexpr std::int64_t most_scaled_drives = 64;
 
-// Adds to `document` what the parts "CARD+HOST" or "CARD+HOST+NxDRIVE" say (machine_parts.hpp) and
-// it does not say itself. Throws InputError, without a place, where there is no such part.
-void add_parts(const std::string& text, toml::table& document);
+// Replaces the key `parts` of `document`, "CARD+HOST", "CARD+HOST+NxDRIVE" (machine_parts.hpp) or
+// the name of a built-in file, by what these say and the document does not. Throws InputError with
+// the place of the key.
+void take_parts(toml::table& document, const std::string& origin);
 
 // Each throws InputError with the place of what is wrong; `node` is the value under its key.
 void read_by_shape(const toml::node& node, const std::string& origin, Machine::Gpu& gpu);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <sstream>
 #include <utility>
 
 #include "base/errors.hpp"
@@ -283,23 +284,6 @@ void require_keys(const FieldReader& reader, const Machine& machine) {
   reader.require("ssd.write");
 }
 
-// parts = "CARD+HOST+NxDRIVE": what they say, where the file says nothing.
-void take_parts(toml::table& document, const std::string& origin) {
-  const toml::node* node = document.get("parts");
-  if (node == nullptr) return;
-  const std::string place = place_of(node->source(), origin);
-  const auto* text = node->as_string();
-  if (text == nullptr)
-    throw InputError(place, 0, "parts is not a string",
-                     "write parts = \"rtx4090+desktop-ddr5+2x990pro\"");
-  try {
-    add_parts(text->get(), document);
-  } catch (const InputError& error) {
-    throw InputError(place, 0, error.message(), error.advice());
-  }
-  document.erase("parts");
-}
-
 // What a file and settings say. `variant`: settings that belong to a variant of the file.
 Machine read_machine(toml::table document, const std::string& origin,
                      const std::vector<std::string>& variant,
@@ -402,6 +386,14 @@ Machine load_machine(const std::string& name_or_path, const std::vector<std::str
   throw InputError(fmt::format("unknown machine {}", name_or_path),
                    (hint.empty() ? unknown_name_hint(name_or_path, names) : hint) +
                        "; a path of a TOML file works too");
+}
+
+std::string without_parts(const std::string& toml_text, const std::string& origin) {
+  toml::table document = parse_toml(toml_text, origin);
+  take_parts(document, origin);
+  std::ostringstream text;
+  text << document;
+  return text.str();
 }
 
 Machine parse_machine(const std::string& toml_text, const std::string& origin,

@@ -11,7 +11,7 @@
 
 #include "policies/common/policy.hpp"
 #include "policies/machine/machine.hpp"
-#include "sim/simulate.hpp"
+#include "test_paths.hpp"
 #include "tests/policies/input_error.hpp"
 #include "tests/policies/machine/machine_text.hpp"
 
@@ -26,7 +26,7 @@ std::vector<std::string> parts_of(const std::string& kind) {
   return names;
 }
 
-double step_seconds_on(const Machine& machine) {
+Schedule schedule_on(const Machine& machine) {
   Problem problem;
   problem.machine = machine;
   problem.model.name = "small";
@@ -36,7 +36,7 @@ double step_seconds_on(const Machine& machine) {
   problem.model.ffn = 256;
   problem.model.vocabulary = problem.model.positions = problem.workload.sequence = 64;
   problem.workload.batch = 2;
-  return simulate(build_schedule(problem, "fuyou", 2)).step_seconds;
+  return build_schedule(problem, "fuyou", 2);
 }
 
 }  // namespace
@@ -78,7 +78,7 @@ TEST_CASE("every card with every host and every drive is a machine that trains, 
           INFO(key);
           CHECK(machine.sources.count(key) == 1);
         }
-        CHECK(step_seconds_on(machine) > 0);
+        CHECK(schedule_on(machine).fits());
       }
       CHECK(load_machine(card + "+" + host).ssd.count == 0);
     }
@@ -89,8 +89,9 @@ TEST_CASE("a part has a description and numbers of its own kind only, each with 
   for (const MachinePart& part : machine_parts()) {
     INFO(part.kind << " " << part.name);
     CHECK(part.description.size() > 10);
-    const toml::table file = toml::parse_file(std::string(SPILLWAY_SOURCE_DIR "/machines/parts/") +
-                                              part.kind + "s/" + part.name + ".toml");
+    const toml::table file =
+        toml::parse_file(std::string(SPILLWAY_SOURCE_DIR) + "/machines/parts/" + part.kind + "s/" +
+                         part.name + ".toml");
     for (const auto& [section, table] : file) {
       const std::string name(section.str());
       if (name == "description") continue;
@@ -180,6 +181,29 @@ TEST_CASE("a file may stand on parts: what it says itself counts") {
   CHECK(rates.ssd.write == 2e9);
   CHECK(rates.ssd.capacity == 4'000'000'000'000);
   CHECK(machine_to_toml(parse_machine(machine_to_toml(mine), "written")) == machine_to_toml(mine));
+}
+
+TEST_CASE("a file may stand on a built-in machine, and on that machine's parts") {
+  const Machine base = load_machine("rtx4090-2ssd");
+  const std::string head = "name = \"mine\"\nparts = \"rtx4090-2ssd\"\n";
+  const Machine mine = parse_machine(head + "[gpu]\nclock = 0.8\n", "mine.toml");
+  CHECK(mine.name == "mine");
+  CHECK(mine.gpu.clock == 0.8);
+  CHECK(mine.gpu.memory == base.gpu.memory);  // of the file, not of the card among its parts
+  CHECK(mine.ssd.read == base.ssd.read);
+  CHECK(mine.sources.at("host.cores") == base.sources.at("host.cores"));
+  const Machine drives = parse_machine(head + small_table, "mine.toml");
+  CHECK(drives.ssd.read == 20e9);
+  CHECK(drives.ssd.cache == 0);  // nothing of drives that are not there
+  const Machine cloud = parse_machine(
+      "name = \"mine\"\nparts = \"a100-80gb\"\n[ssd]\ndrive_read = \"3GB/s\"\n"
+      "drive_write = \"1GB/s\"\n",
+      "mine.toml");
+  CHECK(cloud.ssd.read == 12e9);
+  const std::string text = without_parts(head, "mine.toml");
+  CHECK(text.find("parts =") == std::string::npos);
+  CHECK(machine_to_toml(parse_machine(text, "mine.toml")) ==
+        machine_to_toml(parse_machine(head, "mine.toml")));
 }
 
 TEST_CASE("parts that are unknown, or none: near names, and how parts are written") {
