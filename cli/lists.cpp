@@ -10,6 +10,7 @@
 #include "policies/common/policy.hpp"
 #include "policies/framework/framework.hpp"
 #include "policies/machine/machine.hpp"
+#include "policies/machine/machine_parts.hpp"
 #include "policies/model/model.hpp"
 
 namespace spillway::cli {
@@ -70,6 +71,20 @@ void list_models(bool json) {
   if (json) fmt::print("{}\n", to_text(ordered_json{{"models", all}}));
 }
 
+// The parts that machines are made of, below the machines.
+ordered_json list_parts(bool json) {
+  ordered_json all = ordered_json::array();
+  std::size_t names = 0;
+  for (const MachinePart& part : machine_parts()) names = std::max(names, part.name.size());
+  if (!json)
+    fmt::print("\nby parts: CARD+HOST+NxDRIVE, for example rtx4090+desktop-ddr5+2x990pro\n");
+  for (const MachinePart& part : machine_parts()) {
+    all.push_back({{"kind", part.kind}, {"name", part.name}, {"description", part.description}});
+    if (!json) fmt::print("{:<5}  {:<{}}  {}\n", part.kind, part.name, names, part.description);
+  }
+  return all;
+}
+
 void list_machines(bool json) {
   ordered_json all = ordered_json::array();
   const std::vector<Machine>& machines = builtin_machines();
@@ -96,7 +111,8 @@ void list_machines(bool json) {
                format_bytes_per_second(machine.ssd.read),
                format_bytes_per_second(machine.ssd.write), machine.description);
   }
-  if (json) fmt::print("{}\n", to_text(ordered_json{{"machines", all}}));
+  const ordered_json parts = list_parts(json);
+  if (json) fmt::print("{}\n", to_text(ordered_json{{"machines", all}, {"parts", parts}}));
 }
 
 void list_frameworks(bool json) {
@@ -129,7 +145,7 @@ void add_lists(CLI::App& app, int&) {
   };
   add("policies", "list the built-in policies and their options", list_policies);
   add("models", "list the built-in models", list_models);
-  add("machines", "list the built-in machines", list_machines);
+  add("machines", "list the built-in machines, and the parts to make others of", list_machines);
   add("frameworks", "list the programs whose habits can be laid over a schedule", list_frameworks);
 }
 

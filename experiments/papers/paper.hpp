@@ -141,7 +141,8 @@ Paper parse_paper(const std::string& toml_text, const std::string& origin,
 struct PaperText {
   std::string text, origin;
 };
-// The paper's machine file, where it is a file: beside the paper's, or built in.
+// The paper's machine file, where it is a file: beside the paper's, or built in. What its parts
+// say is in the text.
 std::optional<PaperText> paper_machine_text(const Paper& paper);
 // The paper's machine, and a model it names, with --set assignments applied.
 Machine paper_machine(const Paper& paper, const std::vector<std::string>& settings);

@@ -12,6 +12,7 @@
 #include "experiments/papers/paper_points.hpp"
 #include "policies/framework/framework.hpp"
 #include "policies/machine/field_reader.hpp"
+#include "policies/machine/machine_parts.hpp"
 
 namespace spillway {
 
@@ -380,12 +381,20 @@ Paper load_paper(const std::string& name_or_path) {
 }
 
 std::optional<PaperText> paper_machine_text(const Paper& paper) {
-  if (auto file = beside(paper, paper.machine)) return file;
-  for (const auto& [file, text] : embedded::machine_files()) {
-    if (stem(file) == paper.machine) return PaperText{text, file};
+  std::optional<PaperText> file = beside(paper, paper.machine);
+  for (const auto& [name, text] : embedded::machine_files()) {
+    if (!file && stem(name) == paper.machine) file = PaperText{text, name};
   }
-  if (auto text = read_named_file(paper.machine)) return PaperText{std::move(*text), paper.machine};
-  return std::nullopt;
+  if (!file) {
+    if (auto text = read_named_file(paper.machine))
+      file = PaperText{std::move(*text), paper.machine};
+  }
+  if (!file && is_by_parts(paper.machine)) {
+    const std::string name = quoted(paper.machine);
+    file = PaperText{fmt::format("name = {}\nparts = {}\n", name, name), paper.machine};
+  }
+  if (file) file->text = without_parts(file->text, file->origin);
+  return file;
 }
 
 Machine paper_machine(const Paper& paper, const std::vector<std::string>& settings) {

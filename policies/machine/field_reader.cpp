@@ -123,7 +123,8 @@ toml::table parse_toml(const std::string& text, const std::string& origin, const
 
 std::string place_of(const toml::source_region& region, const std::string& origin) {
   if (!region.begin) return origin;
-  return fmt::format("{}:{}:{}", origin, region.begin.line, region.begin.column);
+  return fmt::format("{}:{}:{}", region.path ? *region.path : origin, region.begin.line,
+                     region.begin.column);
 }
 
 std::optional<std::string> read_named_file(const std::string& name_or_path) {

@@ -3,6 +3,7 @@
 // policies/.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,14 @@
 #include "policies/machine/machine.hpp"
 
 namespace spillway {
+
+// Drives that ssd.drive_read and ssd.drive_write of one drive are scaled to, at most.
+inline constexpr std::int64_t most_scaled_drives = 64;
+
+// Replaces the key `parts` of `document`, "CARD+HOST", "CARD+HOST+NxDRIVE" (machine_parts.hpp) or
+// the name of a built-in file, by what these say and the document does not. Throws InputError with
+// the place of the key.
+void take_parts(toml::table& document, const std::string& origin);
 
 // Each throws InputError with the place of what is wrong; `node` is the value under its key.
 void read_by_shape(const toml::node& node, const std::string& origin, Machine::Gpu& gpu);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <sstream>
 #include <utility>
 
 #include "base/errors.hpp"
@@ -11,6 +12,7 @@
 #include "policies/machine/field_reader.hpp"
 #include "policies/machine/machine.hpp"
 #include "policies/machine/machine_drives.hpp"
+#include "policies/machine/machine_parts.hpp"
 #include "policies/machine/machine_sections.hpp"
 
 namespace spillway {
@@ -82,17 +84,17 @@ std::vector<Field> fields_of(Machine& machine) {
 }
 
 // One drive, and the path that the bytes of all drives take (host memory, RAID, file system): the
-// times of both add. In place of [[ssd.by_count]].
+// times of both add, up to the ceiling of the lanes that all share. In place of [[ssd.by_count]].
 struct DriveScaling {
-  double read = 0, write = 0, path = 0;  // bytes/s
+  double read = 0, write = 0, path = 0, ceiling = 0;  // bytes/s
   bool given() const { return read > 0 && write > 0; }
 };
-constexpr std::int64_t most_scaled_drives = 64;
 
 std::vector<Field> fields_of(DriveScaling& scaling) {
   return {bandwidth_field("ssd.drive_read", scaling.read),
           bandwidth_field("ssd.drive_write", scaling.write),
-          bandwidth_field("ssd.path", scaling.path)};
+          bandwidth_field("ssd.path", scaling.path),
+          bandwidth_field("ssd.ceiling", scaling.ceiling)};
 }
 
 void append(std::vector<Field>& all, std::vector<Field> more) {
@@ -102,7 +104,7 @@ void append(std::vector<Field>& all, std::vector<Field> more) {
 // The table of drives that follows.
 void fill_by_count(const DriveScaling& scaling, const FieldReader& reader, Machine::Ssd& ssd) {
   if (!scaling.given()) {
-    for (const char* key : {"ssd.drive_read", "ssd.drive_write", "ssd.path"})
+    for (const char* key : {"ssd.drive_read", "ssd.drive_write", "ssd.path", "ssd.ceiling"})
       if (reader.given(key))
         reader.fail({key, "ssd.drive_read and ssd.drive_write belong together", "give both"});
     return;
@@ -112,7 +114,9 @@ void fill_by_count(const DriveScaling& scaling, const FieldReader& reader, Machi
   for (std::int64_t n = 1; n <= most_scaled_drives; ++n) {
     const auto drives = static_cast<double>(n);
     const auto both = [&](double drive) {
-      return scaling.path > 0 ? 1 / (1 / (drives * drive) + 1 / scaling.path) : drives * drive;
+      const double sum =
+          scaling.path > 0 ? 1 / (1 / (drives * drive) + 1 / scaling.path) : drives * drive;
+      return scaling.ceiling > 0 ? std::min(sum, scaling.ceiling) : sum;
     };
     const double read = both(scaling.read), write = both(scaling.write);
     ssd.by_count[n] = {read, write, std::max(read, write)};
@@ -284,9 +288,10 @@ void require_keys(const FieldReader& reader, const Machine& machine) {
 }
 
 // What a file and settings say. `variant`: settings that belong to a variant of the file.
-Machine read_machine(const toml::table& document, const std::string& origin,
+Machine read_machine(toml::table document, const std::string& origin,
                      const std::vector<std::string>& variant,
                      const std::vector<std::string>& overrides) {
+  take_parts(document, origin);
   Machine machine;
   DriveScaling scaling;
   std::vector<Field> fields = fields_of(machine);
@@ -350,7 +355,7 @@ const std::vector<Builtin>& builtins() {
 Machine read_builtin(const Builtin& builtin, const std::vector<std::string>& overrides) {
   toml::table document = parse_toml(builtin.text, builtin.file);
   document.erase("variants");
-  Machine machine = read_machine(document, builtin.file, builtin.settings, overrides);
+  Machine machine = read_machine(std::move(document), builtin.file, builtin.settings, overrides);
   if (builtin.settings.empty()) SPILLWAY_ASSERT(machine.name == builtin.name, builtin.file);
   machine.name = builtin.name;
   return machine;
@@ -376,8 +381,22 @@ Machine load_machine(const std::string& name_or_path, const std::vector<std::str
   if (const auto text = read_named_file(name_or_path)) {
     return parse_machine(*text, name_or_path, overrides);
   }
+  if (is_by_parts(name_or_path)) {
+    toml::table document{{"name", name_or_path}, {"parts", name_or_path}};
+    return read_machine(std::move(document), name_or_path, {}, overrides);
+  }
+  const std::string hint = part_hint(name_or_path);
   throw InputError(fmt::format("unknown machine {}", name_or_path),
-                   unknown_name_hint(name_or_path, names) + "; a path of a TOML file works too");
+                   (hint.empty() ? unknown_name_hint(name_or_path, names) : hint) +
+                       "; a path of a TOML file works too");
+}
+
+std::string without_parts(const std::string& toml_text, const std::string& origin) {
+  toml::table document = parse_toml(toml_text, origin);
+  take_parts(document, origin);
+  std::ostringstream text;
+  text << document;
+  return text.str();
 }
 
 Machine parse_machine(const std::string& toml_text, const std::string& origin,

@@ -192,7 +192,8 @@ TEST_CASE("GreedySnake's model gives the same on every thread") {
 TEST_CASE("The inputs of GreedySnake's model follow from model, machine and workload") {
   Problem problem = test::tiny_problem(3, 8);
   problem.model = load_model("gpt-65b");
-  problem.machine = load_machine("a100-80gb", {"gpu.flops=200TFLOPS", "gpu.launch=0s"});
+  problem.machine =
+      load_machine("a100-80gb", {"gpu.flops=200TFLOPS", "gpu.launch=0s", "gpu.multiprocessors=0"});
   problem.workload = {16, 2, 2048, Precision::bf16, GradientWidth::automatic};
   const GreedySnakeInputs in = greedysnake_inputs(problem, Costs(problem));
   CHECK(in.units == 80);

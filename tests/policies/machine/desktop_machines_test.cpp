@@ -56,7 +56,7 @@ TEST_CASE(
     CHECK(one.ssd.tbw == 1'200'000'000'000'000);
     CHECK(two.ssd.tbw == one.ssd.tbw);  // of one drive
     CHECK(one.sources.count("ssd.tbw") == 1);
-    CHECK(one.sources.count("ssd.by_count") == 1);
+    CHECK(one.sources.count("ssd.drive_write") == 1);
     // Memory sets the rate of the optimizer, not the 16 cores.
     CHECK(one.host.adam_params_per_second == one.host.bandwidth / 28);
   }

@@ -137,10 +137,11 @@ TEST_CASE("every built-in machine loads by name, and every number in its file ha
       CHECK(machine.sources.count(key) == 1);
     }
   }
-  CHECK(names == std::set<std::string>{"a100-80gb", "h100-80gb", "h200", "rtx-a6000-1ssd",
-                                       "rtx-a6000-2ssd", "rtx3090-1ssd", "rtx3090-2ssd",
-                                       "rtx4090-12ssd", "rtx4090-1ssd", "rtx4090-2ssd",
-                                       "rtx5090-1ssd", "rtx5090-2ssd", "testbed"});
+  CHECK(names == std::set<std::string>{
+                     "a100-40gb-ssdtrain", "a100-80gb", "h100-80gb", "h100-mlp-offload", "h200",
+                     "rtx-a6000-1ssd", "rtx-a6000-2ssd", "rtx3090-12ssd", "rtx3090-1ssd",
+                     "rtx3090-2ssd", "rtx4080-12ssd", "rtx4090-12ssd", "rtx4090-1ssd",
+                     "rtx4090-2ssd", "rtx5090-1ssd", "rtx5090-2ssd", "testbed"});
 }
 
 TEST_CASE("rtx4090-12ssd: the numbers of Ratel (ICDE 2025)") {
