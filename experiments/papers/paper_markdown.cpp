@@ -237,9 +237,7 @@ void add_ratio(const PaperRatio& ratio, const std::vector<RatioRow>& rows, std::
   for (const RatioRow& row : rows) {
     fmt::format_to(to, "| {} | {} | {} | {} | {} |\n", row.label, saturation_text(row.faster),
                    saturation_text(row.slower), row.ratio ? number_text(*row.ratio) : "-",
-                   !row.ratio        ? "no: it does not fit"
-                   : row.uses_drives ? "yes"
-                                     : "no: drives unused");
+                   row.out_of_range().empty() ? "yes" : "no: " + row.out_of_range());
   }
 }
 
